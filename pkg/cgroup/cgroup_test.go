@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPathsOfEachLayout(t *testing.T) {
+	tests := []struct {
+		name    string
+		paths   map[string]string
+		unified bool
+		memory  string // Path("memory")
+		text    string
+		dirs    []string
+	}{
+		{"v2 has one path for all controllers", map[string]string{"": "/cg/x"}, true, "/cg/x", "/cg/x", []string{"/cg/x"}},
+		{
+			"v1 has a path for each, and co-mounted ones count once",
+			map[string]string{"memory": "/m/x", "cpu": "/cpu,cpuacct/x", "cpuacct": "/cpu,cpuacct/x"},
+			false, "/m/x", "/m/x", []string{"/cpu,cpuacct/x", "/m/x"},
+		},
+		{
+			"hybrid is v1 although it has a v2 path",
+			map[string]string{"memory": "/m/x", "": "/unified/x"},
+			false, "/m/x", "/m/x", []string{"/m/x", "/unified/x"},
+		},
+		{"v1 without memory controller", map[string]string{"pids": "/p/x"}, false, "", "/p/x", []string{"/p/x"}},
+		{"no path at all", nil, false, "", "(no cgroup)", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := New(tt.paths)
+			if got := c.Unified(); got != tt.unified {
+				t.Errorf("New(%v).Unified() = %v, want %v", tt.paths, got, tt.unified)
+			}
+			if got := c.Path("memory"); got != tt.memory {
+				t.Errorf("New(%v).Path(memory) = %q, want %q", tt.paths, got, tt.memory)
+			}
+			if got := c.String(); got != tt.text {
+				t.Errorf("New(%v).String() = %q, want %q", tt.paths, got, tt.text)
+			}
+			if diff := cmp.Diff(tt.dirs, c.dirs); diff != "" {
+				t.Errorf("New(%v): directories (-want +got):\n%s", tt.paths, diff)
+			}
+		})
+	}
+}
+
+func TestNewKeepsItsOwnCopyOfThePaths(t *testing.T) {
+	paths := map[string]string{"": "/cg/x"}
+	c := New(paths)
+	paths[""] = "/cg/y"
+	if got := c.Path(""); got != "/cg/x" {
+		t.Errorf("path %q after the caller changed its map, want /cg/x", got)
+	}
+}
+
+func TestDetectAgreesWithTheMounts(t *testing.T) {
+	mode := Detect()
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	if unified := err == nil; unified != (mode == Unified) {
+		t.Errorf("Detect() = %v, but /sys/fs/cgroup/cgroup.controllers: %v", mode, err)
+	}
+}
+
+func TestProcsOfFiles(t *testing.T) {
+	dir := t.TempDir()
+	for path, content := range map[string]string{
+		"cgroup.procs":          "30\n7\n0\n7\n", // unordered, twice, and one of another pid namespace
+		"nested/cgroup.procs":   "8\n",
+		"nested/a/cgroup.procs": "",
+		"nested/b/cgroup.procs": "9\n",
+		"going/memory.events":   "", // its cgroup.procs is gone already
+	} {
+		put(t, filepath.Join(dir, path), content)
+	}
+	got, err := New(map[string]string{"": dir}).Procs()
+	if diff := cmp.Diff([]int{7, 8, 9, 30}, got); diff != "" || err != nil {
+		t.Errorf("Procs: error %v, (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestProcsOfV1IsTheUnionOfTheHierarchies(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "pids/x/cgroup.procs"), "1\n2\n")
+	put(t, filepath.Join(dir, "devices/x/cgroup.procs"), "2\n3\n")
+	got, err := New(map[string]string{
+		"pids": dir + "/pids/x", "devices": dir + "/devices/x", "memory": dir + "/memory/removed",
+	}).Procs()
+	if diff := cmp.Diff([]int{1, 2, 3}, got); diff != "" || err != nil {
+		t.Errorf("Procs: error %v, (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestProcsNamesTheFileThatIsNotAListOfNumbers(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "cgroup.procs"), "1\nx\n")
+	if got, err := New(map[string]string{"": dir}).Procs(); err == nil {
+		t.Errorf("Procs = %v, want an error", got)
+	}
+}
+
+func TestProcsOfACgroupThatIsGone(t *testing.T) {
+	for name, c := range map[string]*Cgroup{
+		"removed": New(map[string]string{"": filepath.Join(t.TempDir(), "x")}),
+		"no path": New(nil),
+	} {
+		if got, err := c.Procs(); got != nil || !errdefs.IsNotFound(err) {
+			t.Errorf("%s: Procs = %v, %v, want not found", name, got, err)
+		}
+		if c.Exists() {
+			t.Errorf("%s: Exists() = true", name)
+		}
+	}
+}
+
+func TestProcsOfTheKernel(t *testing.T) {
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c := makeCgroup(t)
+			if got, err := c.Procs(); len(got) != 0 || err != nil {
+				t.Errorf("Procs of an empty cgroup = %v, %v", got, err)
+			}
+			deep := nest(t, nest(t, c, "a"), "b")
+			want := []int{start(t, c, "read x").Process.Pid, start(t, deep, "read x").Process.Pid}
+			slices.Sort(want)
+			got, err := c.Procs()
+			if diff := cmp.Diff(want, got); diff != "" || err != nil {
+				t.Errorf("Procs: error %v, (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+// layouts returns what makes a cgroup of each kind that a kernel can have.
+func layouts() map[string]func(testing.TB) *Cgroup {
+	return map[string]func(testing.TB) *Cgroup{"v1": makeV1, "hybrid": makeHybrid, "v2": makeV2}
+}
+
+// put writes a file and the directories above it.
+func put(tb testing.TB, path, content string) {
+	tb.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		tb.Fatal(err)
+	}
+}

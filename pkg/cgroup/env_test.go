@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// serial makes the names of the cgroups of one test binary differ.
+var serial atomic.Int64
+
+// patience bounds what a test waits for; nothing takes that long unless it is broken.
+const patience = 20 * time.Second
+
+// lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
+func lacking(tb testing.TB, name, what string) {
+	tb.Helper()
+	if slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), name) {
+		tb.Fatalf("needs %s, which SHIM_TEST_REQUIRE=%s promises", what, os.Getenv("SHIM_TEST_REQUIRE"))
+	}
+	tb.Skipf("SKIPPED: needs %s (add %q to SHIM_TEST_REQUIRE to make this a failure)", what, name)
+}
+
+func needRoot(tb testing.TB) {
+	tb.Helper()
+	if os.Geteuid() == 0 {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		tb.Fatal("needs root")
+	}
+	lacking(tb, "root", "root")
+}
+
+// makeV1 returns a fresh v1 cgroup with a directory in each of four hierarchies.
+func makeV1(tb testing.TB) *Cgroup {
+	tb.Helper()
+	needRoot(tb)
+	if Detect() == Unified {
+		lacking(tb, "cgroup1", "cgroup v1 hierarchies at /sys/fs/cgroup")
+	}
+	paths := make(map[string]string)
+	name := fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1))
+	for _, controller := range []string{"memory", "freezer", "pids", "devices"} {
+		paths[controller] = filepath.Join("/sys/fs/cgroup", controller, name)
+	}
+	return make1(tb, paths)
+}
+
+// makeHybrid returns a fresh v1 cgroup that has a directory in the v2 hierarchy as well.
+func makeHybrid(tb testing.TB) *Cgroup {
+	tb.Helper()
+	needRoot(tb)
+	if Detect() != Hybrid {
+		lacking(tb, "hybrid", "a v2 hierarchy at /sys/fs/cgroup/unified")
+	}
+	name := fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1))
+	return make1(tb, map[string]string{
+		"freezer": "/sys/fs/cgroup/freezer/" + name, "pids": "/sys/fs/cgroup/pids/" + name,
+		"": "/sys/fs/cgroup/unified/" + name,
+	})
+}
+
+// makeV2 returns a fresh v2 cgroup; on hybrid its hierarchy has no memory controller, but can kill and freeze.
+func makeV2(tb testing.TB) *Cgroup {
+	tb.Helper()
+	needRoot(tb)
+	root := map[Mode]string{Unified: "/sys/fs/cgroup", Hybrid: "/sys/fs/cgroup/unified"}[Detect()]
+	if root == "" {
+		lacking(tb, "cgroup2", "a cgroup v2 hierarchy")
+	}
+	return make1(tb, map[string]string{"": filepath.Join(root, fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1)))})
+}
+
+// make1 makes the directories of paths and removes them, with what they hold, at the end of the test.
+func make1(tb testing.TB, paths map[string]string) *Cgroup {
+	tb.Helper()
+	c := New(paths)
+	for _, dir := range c.dirs {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			tb.Fatalf("make a cgroup: %v", err)
+		}
+	}
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := c.Kill(ctx, syscall.SIGKILL); err != nil {
+			tb.Errorf("processes of the test are left: %v", err)
+		}
+		remove(tb, c)
+	})
+	return c
+}
+
+// remove removes the cgroup and those nested in it. The kernel refuses for a moment after the last process ended.
+func remove(tb testing.TB, c *Cgroup) {
+	tb.Helper()
+	for _, dir := range c.dirs {
+		var dirs []string
+		_ = walk(dir, func(dir string) error { dirs = append(dirs, dir); return nil })
+		for _, dir := range slices.Backward(dirs) {
+			eventually(tb, "remove "+dir, func() bool {
+				err := os.Remove(dir)
+				return err == nil || errors.Is(err, fs.ErrNotExist)
+			})
+		}
+	}
+}
+
+// nest makes a cgroup below c in every hierarchy and returns it.
+func nest(tb testing.TB, c *Cgroup, name string) *Cgroup {
+	tb.Helper()
+	paths := make(map[string]string)
+	for controller, dir := range c.paths {
+		paths[controller] = filepath.Join(dir, name)
+		if err := os.Mkdir(paths[controller], 0o755); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return New(paths)
+}
+
+// process is a shell that runs a script inside of a cgroup.
+type process struct {
+	*exec.Cmd
+	ended chan struct{} // closed when it was waited for
+}
+
+// start runs script with a shell that is in the cgroup before the script begins.
+func start(tb testing.TB, c *Cgroup, script string) *process {
+	tb.Helper()
+	cmd := exec.Command("/bin/sh", "-c", "read go; "+script)
+	gate, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	p := &process{cmd, make(chan struct{})}
+	go func() { // ends with the process, which the cleanup of the cgroup kills; the cleanup below joins it
+		_ = cmd.Wait() // that it was killed is looked up in ProcessState
+		close(p.ended)
+	}()
+	tb.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		p.wait(tb)
+	})
+	for _, dir := range c.dirs {
+		if err := write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if _, err := io.WriteString(gate, "\n"); err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func (p *process) wait(tb testing.TB) {
+	tb.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		tb.Errorf("process %d did not end", p.Process.Pid)
+	}
+}
+
+// signalled returns the signal that ended the process, or 0.
+func (p *process) signalled(tb testing.TB) syscall.Signal {
+	tb.Helper()
+	p.wait(tb)
+	if s := p.ProcessState.Sys().(syscall.WaitStatus); s.Signaled() {
+		return s.Signal()
+	}
+	return 0
+}
+
+// eventually waits until ok says yes.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for !ok() {
+		if !pause(ctx, time.Millisecond) {
+			tb.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// openFiles returns how many descriptors the test has open.
+func openFiles(tb testing.TB) int {
+	tb.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return len(entries)
+}

@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+)
+
+// batch bounds the descriptors that are open at a time while processes are signalled.
+const batch = 128
+
+// Kill sends sig to every process of the cgroup and of the cgroups nested in it.
+//
+// For SIGKILL it repeats until none is left or ctx ends; the error then says how many are, and is ctx's. It uses
+// cgroup.kill where there is one (Linux 5.14), which no fork can outrun, and else freezes the cgroup, signals each process,
+// and thaws it. A cgroup that is frozen is thawed on v1, where its processes could not die; on v2 they can.
+//
+// Any other signal is sent once, with the cgroup frozen meanwhile, so that no fork is missed. A cgroup that was frozen
+// stays so, and the signal arrives when it is thawed: thawing is for those to say who paused it.
+//
+// A cgroup in which Kill used cgroup.kill must not be joined with CLONE_INTO_CGROUP later: Linux 6.18 kills what is cloned
+// into it. Joining through cgroup.procs is safe.
+//
+// A cgroup that is gone is success. The root of a hierarchy, a cgroup that holds the calling process, and one without any
+// known path are errdefs.ErrFailedPrecondition.
+func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
+	if len(c.dirs) == 0 {
+		return fmt.Errorf("kill cgroup: no path known: %w", errdefs.ErrFailedPrecondition)
+	}
+	if i := slices.IndexFunc(c.dirs, isRoot); i >= 0 {
+		return fmt.Errorf("kill cgroup %s: it is the root of a hierarchy: %w", c.dirs[i], errdefs.ErrFailedPrecondition)
+	}
+	for round, wait := 0, firstPoll; ; round, wait = round+1, min(2*wait, lastPoll) {
+		pids, err := c.Procs()
+		switch {
+		case errdefs.IsNotFound(err) || err == nil && len(pids) == 0:
+			return nil
+		case err != nil:
+			return err
+		case slices.Contains(pids, os.Getpid()):
+			return fmt.Errorf("kill cgroup %s: it holds this process: %w", c, errdefs.ErrFailedPrecondition)
+		}
+		if sig != syscall.SIGKILL {
+			return c.signal(ctx, sig)
+		}
+		if err := c.killRound(ctx, round); err != nil {
+			return err
+		}
+		if !pause(ctx, wait) {
+			return c.left(ctx.Err())
+		}
+	}
+}
+
+// left returns nil when the cgroup is empty, and else what is in it and why Kill gave up.
+func (c *Cgroup) left(why error) error {
+	pids, err := c.Procs()
+	if errdefs.IsNotFound(err) || err == nil && len(pids) == 0 {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("kill cgroup %s: %d processes left: %w", c, len(pids), why), err)
+}
+
+// isRoot reports whether dir is the root of a hierarchy, in which all processes of the machine may be. Only the root has
+// release_agent on v1, and only the root has no cgroup.events on v2.
+func isRoot(dir string) bool {
+	if exists(filepath.Join(dir, "release_agent")) {
+		return true
+	}
+	return exists(filepath.Join(dir, "cgroup.subtree_control")) && !exists(filepath.Join(dir, "cgroup.events"))
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// killRound sends SIGKILL once to all, in the best way the machine has.
+func (c *Cgroup) killRound(ctx context.Context, round int) error {
+	// On hybrid the v2 hierarchy holds the same processes, unless some were moved in one hierarchy alone: these are for
+	// the second round.
+	dir := c.paths[""]
+	if dir == "" || !c.unified && round > 0 {
+		return c.signal(ctx, syscall.SIGKILL)
+	}
+	if err := write(filepath.Join(dir, "cgroup.kill"), "1"); err != nil {
+		// Either the kernel has no such file or the cgroup is threaded, which makes it refuse.
+		log.L.WithError(err).WithField("cgroup", c.String()).Debug("no cgroup.kill: signalling each process")
+		return c.signal(ctx, syscall.SIGKILL)
+	}
+	if c.unified {
+		return nil
+	}
+	return c.freezer().thawTree()
+}
+
+// signal sends sig to each process, with the cgroup frozen where that is possible.
+func (c *Cgroup) signal(ctx context.Context, sig syscall.Signal) error {
+	f := c.freezer()
+	paused := f.asked()
+	if !paused {
+		if err := f.freeze(ctx); err != nil {
+			log.L.WithError(err).WithField("cgroup", c.String()).Debug("signalling processes that are not frozen")
+		}
+	}
+	err := c.signalEach(sig)
+	switch {
+	case sig == syscall.SIGKILL:
+		err = errors.Join(err, f.thawTree())
+	case !paused:
+		err = errors.Join(err, f.thaw())
+	}
+	return err
+}
+
+// signalEach sends sig to each process that is in the cgroup now. Between reading a process id and using it the process
+// may end and another one, of somebody else, get its id. So each is pinned first (os.FindProcess opens a pidfd), and only
+// those are signalled that the cgroup lists still after that.
+func (c *Cgroup) signalEach(sig syscall.Signal) error {
+	pids, err := c.Procs()
+	var errs []error
+	for pids := range slices.Chunk(pids, batch) {
+		errs = append(errs, c.signalBatch(pids, sig))
+	}
+	if errdefs.IsNotFound(err) {
+		err = nil
+	}
+	return errors.Join(err, errors.Join(errs...))
+}
+
+func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal) error {
+	procs := make([]*os.Process, 0, len(pids))
+	for _, pid := range pids {
+		p, err := os.FindProcess(pid)
+		if err != nil {
+			return fmt.Errorf("signal process %d of cgroup %s: %w", pid, c, err)
+		}
+		defer p.Release() //nolint:errcheck // it closes the pidfd and cannot fail
+		procs = append(procs, p)
+	}
+	still, err := c.Procs()
+	if err != nil {
+		if errdefs.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	var errs []error
+	for _, p := range procs {
+		if _, ok := slices.BinarySearch(still, p.Pid); !ok {
+			continue
+		}
+		if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			errs = append(errs, fmt.Errorf("signal process %d of cgroup %s: %w", p.Pid, c, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// deadline returns a context that ends when a test has waited enough.
+func deadline(tb testing.TB) context.Context {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), patience)
+	tb.Cleanup(cancel)
+	return ctx
+}
+
+func TestKillEndsAllProcessesAndNestedOnes(t *testing.T) {
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c := makeCgroup(t)
+			nested := nest(t, c, "nested")
+			all := []*process{start(t, c, "trap '' TERM; read x"), start(t, nested, "read x"), start(t, nested, "read x & read y")}
+			kill(t, c)
+			for _, p := range all {
+				if got := p.signalled(t); got != syscall.SIGKILL {
+					t.Errorf("process %d ended by signal %d, want SIGKILL", p.Process.Pid, got)
+				}
+			}
+		})
+	}
+}
+
+// kill kills c with SIGKILL and looks whether it is empty and thawed.
+func kill(tb testing.TB, c *Cgroup) {
+	tb.Helper()
+	if err := c.Kill(deadline(tb), syscall.SIGKILL); err != nil {
+		tb.Fatalf("Kill: %v", err)
+	}
+	if pids, err := c.Procs(); len(pids) != 0 || err != nil {
+		tb.Errorf("processes after Kill: %v, %v, want none", pids, err)
+	}
+	if !c.Unified() && c.freezer().asked() {
+		tb.Error("the cgroup is frozen after Kill")
+	}
+}
+
+// offspring is a script whose processes never live long: each starts the next and ends. Signalling one process after
+// the other does not catch it. It ends by itself after a while, should the test fail to end it.
+const offspring = "#!/bin/sh\n[ $1 -lt 30000 ] && sh $0 $(($1 + 1)) &\n"
+
+func TestKillCatchesProcessesThatFork(t *testing.T) {
+	slow := func(c *Cgroup) error { return c.signal(t.Context(), syscall.SIGKILL) }
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c := makeCgroup(t)
+			script := filepath.Join(t.TempDir(), "offspring")
+			put(t, script, offspring)
+			for range 4 {
+				start(t, c, "sh "+script+" 0")
+			}
+			kill(t, c)
+		})
+		t.Run(name+" one by one", func(t *testing.T) {
+			c := makeCgroup(t)
+			script := filepath.Join(t.TempDir(), "offspring")
+			put(t, script, offspring)
+			for range 4 {
+				start(t, c, "sh "+script+" 0")
+			}
+			eventually(t, "kill", func() bool {
+				if err := slow(c); err != nil {
+					t.Fatalf("signal: %v", err)
+				}
+				pids, err := c.Procs()
+				return err == nil && len(pids) == 0
+			})
+		})
+	}
+}
+
+func TestKillThawsWhatIsFrozen(t *testing.T) {
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c := makeCgroup(t)
+			nested := nest(t, c, "nested")
+			all := []*process{start(t, c, "read x"), start(t, nested, "read x")}
+			for _, c := range []*Cgroup{nested, c} {
+				if err := c.freezer().freeze(deadline(t)); err != nil {
+					t.Fatalf("freeze: %v", err)
+				}
+			}
+			kill(t, c)
+			for _, p := range all {
+				if got := p.signalled(t); got != syscall.SIGKILL {
+					t.Errorf("process %d ended by signal %d, want SIGKILL", p.Process.Pid, got)
+				}
+			}
+		})
+	}
+}
+
+func TestKillWithAnotherSignalSendsItOnceToAll(t *testing.T) {
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c := makeCgroup(t)
+			all := []*process{start(t, c, "read x"), start(t, nest(t, c, "nested"), "read x")}
+			if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
+				t.Fatalf("Kill: %v", err)
+			}
+			for _, p := range all {
+				if got := p.signalled(t); got != syscall.SIGTERM {
+					t.Errorf("process %d ended by signal %d, want SIGTERM", p.Process.Pid, got)
+				}
+			}
+			if c.freezer().asked() {
+				t.Error("the cgroup is frozen after Kill")
+			}
+		})
+	}
+}
+
+func TestKillWithAnotherSignalLeavesAFrozenCgroupFrozen(t *testing.T) {
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c := makeCgroup(t)
+			p := start(t, c, "read x")
+			if err := c.freezer().freeze(deadline(t)); err != nil {
+				t.Fatalf("freeze: %v", err)
+			}
+			if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
+				t.Fatalf("Kill: %v", err)
+			}
+			if !c.freezer().asked() {
+				t.Error("the cgroup was thawed")
+			}
+			if err := c.freezer().thaw(); err != nil {
+				t.Fatalf("thaw: %v", err)
+			}
+			if got := p.signalled(t); got != syscall.SIGTERM {
+				t.Errorf("ended by signal %d once thawed, want SIGTERM", got)
+			}
+		})
+	}
+}
+
+func TestKillReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c := makeCgroup(t)
+			shell := start(t, c, "i=0; while [ $i -lt 150 ]; do sleep 600 & i=$((i+1)); done; wait")
+			eventually(t, "start of all processes", func() bool {
+				pids, err := c.Procs()
+				return err == nil && len(pids) == 151
+			})
+			if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
+				t.Fatalf("Kill: %v", err)
+			}
+			shell.wait(t)
+			eventually(t, "end of all processes", func() bool {
+				pids, err := c.Procs()
+				return err == nil && len(pids) == 0
+			})
+		})
+	}
+}
+
+func TestKillOfACgroupThatIsGoneIsSuccess(t *testing.T) {
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c := makeCgroup(t)
+			remove(t, c)
+			for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+				if err := c.Kill(deadline(t), sig); err != nil {
+					t.Errorf("Kill(%v): %v", sig, err)
+				}
+			}
+		})
+	}
+}
+
+func TestKillSaysWhatIsLeftWhenItsContextEnds(t *testing.T) {
+	c := makeV1(t)
+	start(t, c, "read x")
+	// A cgroup above that is frozen is not Kill's to thaw, so its processes cannot die.
+	outer := New(map[string]string{"freezer": c.Path("freezer")})
+	inner := nest(t, outer, "inner")
+	start(t, inner, "read x")
+	if err := outer.freezer().freeze(deadline(t)); err != nil {
+		t.Fatalf("freeze: %v", err)
+	}
+	defer outer.freezer().thaw() //nolint:errcheck // the cleanup finds out
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	err := inner.Kill(ctx, syscall.SIGKILL)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 processes left") {
+		t.Errorf("Kill: %v, want 1 process left and the context's error", err)
+	}
+}
+
+func TestKillRefusesWhatIsNotAContainers(t *testing.T) {
+	roots := map[Mode]map[string]string{
+		Legacy:  {"pids": "/sys/fs/cgroup/pids"},
+		Hybrid:  {"pids": "/sys/fs/cgroup/pids", "": "/sys/fs/cgroup/unified"},
+		Unified: {"": "/sys/fs/cgroup"},
+	}[Detect()]
+	own := t.TempDir() // not the kernel's, so that a broken guard signals nobody
+	put(t, filepath.Join(own, "cgroup.procs"), "")
+	put(t, filepath.Join(own, "nested/cgroup.procs"), strconv.Itoa(os.Getpid())+"\n")
+	tests := map[string]map[string]string{"no path": nil, "this process": {"": own}}
+	for controller, root := range roots {
+		tests["root "+root] = map[string]string{controller: root}
+	}
+	for name, paths := range tests {
+		// Signal 0 reaches nobody, should the guard be broken.
+		if err := New(paths).Kill(deadline(t), syscall.Signal(0)); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("%s: Kill: %v, want failed precondition", name, err)
+		}
+	}
+}
+
+func TestKillWithoutFreezerSignalsRunningProcesses(t *testing.T) {
+	c := makeV1(t)
+	p := start(t, c, "read x")
+	without := New(map[string]string{"pids": c.Path("pids")})
+	if err := without.Kill(deadline(t), syscall.SIGKILL); err != nil {
+		t.Fatalf("Kill: %v", err)
+	}
+	if got := p.signalled(t); got != syscall.SIGKILL {
+		t.Errorf("ended by signal %d, want SIGKILL", got)
+	}
+}

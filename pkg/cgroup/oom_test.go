@@ -1,0 +1,291 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/errdefs"
+)
+
+const (
+	memoryLimit = 8 << 20
+	hog         = "exec tail /dev/zero" // keeps all of a line that never ends
+)
+
+// makeMemory returns a fresh cgroup, of v1 or v2, with a small memory limit and no swap.
+func makeMemory(tb testing.TB) *Cgroup {
+	tb.Helper()
+	if Detect() != Unified {
+		c := makeV1(tb)
+		limitMemory(tb, c)
+		return c
+	}
+	c := makeV2(tb)
+	if !exists(filepath.Join(c.Path(""), "memory.events")) {
+		lacking(tb, "cgroup2", "the memory controller in cgroup.subtree_control of the v2 root")
+	}
+	limitMemory(tb, c)
+	return c
+}
+
+func limitMemory(tb testing.TB, c *Cgroup) {
+	tb.Helper()
+	limit, swap, none := "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", strconv.Itoa(memoryLimit)
+	if c.Unified() {
+		limit, swap, none = "memory.max", "memory.swap.max", "0"
+	}
+	if err := write(filepath.Join(c.Path("memory"), limit), strconv.Itoa(memoryLimit)); err != nil {
+		tb.Fatal(err)
+	}
+	if path := filepath.Join(c.Path("memory"), swap); exists(path) {
+		if err := write(path, none); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// watch watches c and returns the watch with the number of its reports.
+func watch(tb testing.TB, c *Cgroup) (*OOMWatch, *atomic.Int64) {
+	tb.Helper()
+	var reports atomic.Int64
+	w, err := c.WatchOOM(func() { reports.Add(1) })
+	if err != nil {
+		tb.Fatalf("WatchOOM: %v", err)
+	}
+	tb.Cleanup(w.Stop)
+	return w, &reports
+}
+
+func TestCheckReportsAKillAsSoonAsItsProcessEnded(t *testing.T) {
+	for range 10 { // Check and the watch's goroutine race for the report
+		c := makeMemory(t)
+		w, reports := watch(t, c)
+		p := start(t, c, hog)
+		if got := p.signalled(t); got != syscall.SIGKILL {
+			t.Fatalf("the hog ended by signal %d, want SIGKILL", got)
+		}
+		w.Check()
+		if got := reports.Load(); got != 1 {
+			t.Fatalf("%d reports after Check, want 1", got)
+		}
+		w.Check()
+		w.Stop()
+		if got := reports.Load(); got != 1 {
+			t.Fatalf("%d reports of one kill, want 1", got)
+		}
+	}
+}
+
+func TestWatchReportsKillsOfOthersWhileTheContainerLives(t *testing.T) {
+	c := makeMemory(t)
+	_, reports := watch(t, c)
+	start(t, c, "read x") // the init
+	for n := range int64(3) {
+		start(t, c, hog).wait(t)
+		eventually(t, "report", func() bool { return reports.Load() == n+1 })
+	}
+}
+
+func TestStopReportsWhatWasNotReportedYet(t *testing.T) {
+	c := makeMemory(t)
+	w, reports := watch(t, c)
+	start(t, c, hog).wait(t)
+	w.Stop()
+	if got := reports.Load(); got != 1 {
+		t.Errorf("%d reports after Stop, want 1", got)
+	}
+}
+
+func TestKillsInNestedCgroupsAreReported(t *testing.T) {
+	c := makeMemory(t)
+	if c.Unified() {
+		if err := write(filepath.Join(c.Path(""), "cgroup.subtree_control"), "+memory"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, reports := watch(t, c)
+	first, second := nest(t, c, "first"), nest(t, c, "second")
+	limitMemory(t, first) // first has a limit of its own; the processes of second meet that of c
+	start(t, first, hog).wait(t)
+	w.Check()
+	if got := reports.Load(); got != 1 {
+		t.Errorf("%d reports after a kill in a nested cgroup, want 1", got)
+	}
+	start(t, second, hog).wait(t)
+	w.Check()
+	if got := reports.Load(); got != 2 {
+		t.Errorf("%d reports after a kill in a second one, want 2", got)
+	}
+	remove(t, first) // on v1 its count goes with it, and the next kill must still be seen
+	w.Check()
+	start(t, second, hog).wait(t)
+	w.Check()
+	if got := reports.Load(); got != 3 {
+		t.Errorf("%d reports after a third kill, want 3", got)
+	}
+}
+
+func TestKillsBeforeTheWatchDoNotCount(t *testing.T) {
+	c := makeMemory(t)
+	start(t, c, hog).wait(t)
+	w, reports := watch(t, c)
+	w.Stop()
+	if got := reports.Load(); got != 0 {
+		t.Errorf("%d reports of a kill from before the watch, want 0", got)
+	}
+}
+
+func TestWatchOfACgroupThatIsRemoved(t *testing.T) {
+	c := makeMemory(t)
+	w, reports := watch(t, c)
+	p := start(t, c, "read x")
+	kill(t, c) // a kill by somebody is none for want of memory
+	p.wait(t)
+	remove(t, c) // on v1 this signals the eventfd
+	w.Check()
+	w.Stop()
+	if got := reports.Load(); got != 0 {
+		t.Errorf("%d reports without an OOM kill, want 0", got)
+	}
+	if _, err := c.WatchOOM(func() {}); !errdefs.IsNotFound(err) {
+		t.Errorf("WatchOOM of a removed cgroup: %v, want not found", err)
+	}
+}
+
+func TestWatchesLeaveNothingBehind(t *testing.T) {
+	c := makeMemory(t)
+	watch(t, c) // so that Go's poller has its own descriptors
+	files, goroutines := openFiles(t), runtime.NumGoroutine()
+	for range 20 {
+		w, err := c.WatchOOM(func() {})
+		if err != nil {
+			t.Fatalf("WatchOOM: %v", err)
+		}
+		w.Check()
+		w.Stop()
+		w.Stop()
+		w.Check()
+	}
+	if got := openFiles(t); got != files {
+		t.Errorf("%d open files after 20 watches, want the %d from before", got, files)
+	}
+	// A goroutine is counted for a moment longer than it holds up Stop.
+	eventually(t, "end of the goroutines", func() bool { return runtime.NumGoroutine() <= goroutines })
+}
+
+func TestWatchWithoutMemoryControllerDoesNothing(t *testing.T) {
+	dir := t.TempDir()
+	for name, paths := range map[string]map[string]string{
+		"v1 without memory hierarchy":     {"pids": dir},
+		"v1 hierarchy without the file":   {"memory": dir},
+		"v2 that does not control memory": {"": dir},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, reports := watch(t, New(paths))
+			w.Check()
+			w.Stop()
+			w.Stop()
+			if got := reports.Load(); got != 0 {
+				t.Errorf("%d reports", got)
+			}
+		})
+	}
+}
+
+func TestCheckReportsEachIncreaseOnce(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "memory.events")
+	events := func(kills string) string {
+		return "low 0\nhigh 3\nmax 17\noom 9\noom_kill " + kills + "\noom_group_kill 5\n"
+	}
+	put(t, file, events("4"))
+	w, reports := watch(t, New(map[string]string{"": dir}))
+	for _, step := range []struct {
+		kills string
+		want  int64
+	}{{"4", 0}, {"5", 1}, {"5", 1}, {"9", 2}, {"9", 2}, {"18446744073709551615", 3}} {
+		put(t, file, events(step.kills))
+		w.Check()
+		if got := reports.Load(); got != step.want {
+			t.Errorf("%d reports at oom_kill %s, want %d", got, step.kills, step.want)
+		}
+	}
+}
+
+func TestWatchSaysWhichLineIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "memory.events"), "low 0\n")
+	_, err := New(map[string]string{"": dir}).WatchOOM(func() {})
+	if !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "oom_kill") {
+		t.Errorf("WatchOOM: %v, want not implemented and the name of the line", err)
+	}
+}
+
+// The memory controller may not be on v2 here, but cgroup.events announces its changes in the same way.
+func TestEventsWakeUpWhenTheKernelChangesTheFile(t *testing.T) {
+	c := makeV2(t)
+	file, err := openCounter(c.Path(""), "cgroup.events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := file.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &events{file, conn}
+	var populated atomic.Uint64
+	ended := make(chan struct{})
+	go func() { // ends with close below
+		defer close(ended)
+		e.await(func() {
+			if n, err := file.value("populated"); err == nil {
+				populated.Store(n)
+			}
+		})
+	}()
+	for range 3 {
+		p := start(t, c, "read x")
+		eventually(t, "wake-up for the first process", func() bool { return populated.Load() == 1 })
+		if err := p.Process.Signal(os.Kill); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "wake-up for the end of the last one", func() bool { return populated.Load() == 0 })
+	}
+	e.close()
+	<-ended
+}
+
+func TestWatchOfTheKernelsMemoryEvents(t *testing.T) {
+	if Detect() != Unified {
+		lacking(t, "cgroup2", "cgroup v2 at /sys/fs/cgroup with the memory controller; the v1 watch was tested instead")
+	}
+	c := makeMemory(t)
+	w, reports := watch(t, c)
+	if _, ok := w.source.(*events); !ok {
+		t.Fatalf("the watch reads %T, want memory.events", w.source)
+	}
+	start(t, c, hog).wait(t)
+	eventually(t, "report", func() bool { return reports.Load() == 1 })
+}
+
+func BenchmarkCheck(b *testing.B) {
+	c := makeMemory(b)
+	w, err := c.WatchOOM(func() {})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Stop()
+	b.ReportAllocs()
+	for b.Loop() {
+		w.Check()
+	}
+}

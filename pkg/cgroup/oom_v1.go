@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// The kernel signals that a v1 cgroup is out of memory before it chooses a process to kill. So the counter is read
+	// after 1, 2, 4 … 512 ms, in all about a second.
+	firstLook = time.Millisecond
+	lastLook  = 512 * time.Millisecond
+)
+
+// control is memory.oom_control of a v1 cgroup with an eventfd that the kernel signals when the cgroup or one above it is
+// out of memory, and when it is removed (cgroup-v1/memory.rst, "OOM Control"). A kill by the machine's OOM killer, or by
+// the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
+type control struct {
+	dir   string
+	file  counter
+	event *os.File
+
+	// The counter is that of one cgroup alone, so nested ones are read as well. They come and go: seen has the last count
+	// of each, and total never falls.
+	seen  map[string]uint64
+	total uint64
+}
+
+func openControl(dir string) (_ source, retErr error) {
+	file, err := openCounter(dir, "memory.oom_control")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if retErr != nil {
+			_ = file.Close() // closing a control file cannot fail
+		}
+	}()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	event := os.NewFile(uintptr(fd), "oom eventfd")
+	// file.Fd would take the file out of non-blocking mode; that is of no consequence, since it is never waited on.
+	if err := write(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, file.Fd())); err != nil {
+		return nil, errors.Join(err, event.Close())
+	}
+	return &control{dir: dir, file: file, event: event}, nil
+}
+
+func (c *control) kills() (uint64, error) {
+	now := make(map[string]uint64)
+	err := walk(c.dir, func(dir string) error {
+		file := c.file
+		if dir != c.dir {
+			nested, err := openCounter(dir, "memory.oom_control")
+			if err != nil {
+				return err
+			}
+			defer nested.Close() //nolint:errcheck // closing a control file cannot fail
+			file = nested
+		}
+		n, err := file.value("oom_kill")
+		if err != nil {
+			return err
+		}
+		if before := c.seen[dir]; n > before {
+			c.total += n - before
+		}
+		now[dir] = n
+		return nil
+	})
+	if len(now) == 0 {
+		return 0, err
+	}
+	c.seen = now
+	return c.total, nil
+}
+
+func (c *control) await(look func()) {
+	var buf [8]byte // an eventfd is read eight bytes at a time
+	for wait := time.Duration(0); ; {
+		var deadline time.Time
+		if wait > 0 {
+			deadline = time.Now().Add(wait)
+		}
+		_ = c.event.SetReadDeadline(deadline) // fails when the file is closed, and then Read does as well
+		_, err := c.event.Read(buf[:])
+		switch {
+		case err == nil:
+			wait = firstLook
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		case wait < lastLook:
+			wait *= 2
+		default:
+			wait = 0
+		}
+		look()
+	}
+}
+
+// close also makes the kernel forget the eventfd.
+func (c *control) close() {
+	_ = c.event.Close() // an eventfd and a control file have nothing to flush, so closing cannot fail
+	_ = c.file.Close()
+}

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Procs returns the ids of all processes in the cgroup and the cgroups nested in it, each once, in rising order. On v1 it
+// is the union over all hierarchies: a process that is on its way in is not yet in each of them. Processes outside of the
+// caller's pid namespace have no id and are left out. A cgroup of which no directory is left is errdefs.ErrNotFound.
+func (c *Cgroup) Procs() ([]int, error) {
+	var pids []int
+	found := false
+	for _, dir := range c.dirs {
+		err := walk(dir, func(dir string) (err error) {
+			pids, err = appendProcs(pids, dir)
+			return err
+		})
+		switch {
+		case err == nil:
+			found = true
+		case !gone(err):
+			return nil, fmt.Errorf("list processes of cgroup %s: %w", c, err)
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("list processes of cgroup %s: %w", c, errdefs.ErrNotFound)
+	}
+	slices.Sort(pids) // the kernel promises neither an order nor that a process is listed once
+	return slices.Compact(pids), nil
+}
+
+// appendProcs appends the processes of dir itself to pids.
+func appendProcs(pids []int, dir string) ([]int, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return pids, nil // a threaded cgroup of v2: its processes are listed by the domain above
+	}
+	if err != nil {
+		return pids, err
+	}
+	for line := range bytes.Lines(b) {
+		pid, err := strconv.Atoi(string(bytes.TrimSpace(line)))
+		if err != nil {
+			return pids, fmt.Errorf("parse %s: %w", filepath.Join(dir, "cgroup.procs"), err)
+		}
+		if pid > 0 { // 0 is a process of a pid namespace that is not below ours
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// walk calls visit for dir and then for each directory below it, parents first. Nested cgroups come and go: one that
+// goes while it is visited is passed over, and only dir itself being gone is an error.
+func walk(dir string, visit func(dir string) error) error {
+	if err := visit(dir); err != nil {
+		return err
+	}
+	// The kernel counts subdirectories in the link count, as most file systems do. Most containers have none, and this
+	// saves reading a directory of forty files.
+	var s unix.Stat_t
+	if err := unix.Stat(dir, &s); err == nil && s.Nlink == 2 {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		if err := walk(filepath.Join(dir, e.Name()), visit); err != nil && !gone(err) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package event
+
+import "time"
+
+// Event is one thing that happened to a container. It is one of the Task types of this package, by value: a type switch
+// over them is complete. The fields are those of containerd's api/events/task.proto.
+type Event interface{ event() }
+
+// Mount is one mount that the Create request asked for, as it was asked.
+type Mount struct {
+	Type, Source, Target string
+	Options              []string
+}
+
+// IO names the ends of a process's standard streams as the request gave them. An empty string means no stream.
+type IO struct {
+	Stdin, Stdout, Stderr string
+	Terminal              bool
+}
+
+// TaskCreate says that the init of a container exists and waits to be started.
+type TaskCreate struct {
+	ContainerID string
+	Bundle      string
+	Rootfs      []Mount
+	IO          IO
+	Checkpoint  string // the image the container was restored from; empty for a fresh one
+	Pid         int
+}
+
+// TaskStart says that the init of a container runs.
+type TaskStart struct {
+	ContainerID string
+	Pid         int
+}
+
+// TaskOOM says that the kernel killed a process of the container for want of memory.
+type TaskOOM struct {
+	ContainerID string
+}
+
+// TaskExit says that a process ended. ID is the container's id for its init and the exec's id for an exec, which is how
+// containerd tells them apart. Status is the exit code, or 128 plus the signal that ended the process.
+type TaskExit struct {
+	ContainerID string
+	ID          string
+	Pid         int
+	Status      int
+	At          time.Time
+}
+
+// TaskDelete says that nothing of a process is left. ID, Status and At are as in TaskExit.
+type TaskDelete struct {
+	ContainerID string
+	ID          string
+	Pid         int
+	Status      int
+	At          time.Time
+}
+
+// TaskExecAdded says that an exec is known and may be started.
+type TaskExecAdded struct {
+	ContainerID string
+	ExecID      string
+}
+
+// TaskExecStarted says that the process of an exec runs.
+type TaskExecStarted struct {
+	ContainerID string
+	ExecID      string
+	Pid         int
+}
+
+// TaskPaused says that all processes of a container are frozen.
+type TaskPaused struct {
+	ContainerID string
+}
+
+// TaskResumed says that the processes of a paused container run again.
+type TaskResumed struct {
+	ContainerID string
+}
+
+// TaskCheckpointed says that the state of a container was written to Checkpoint, a path.
+type TaskCheckpointed struct {
+	ContainerID string
+	Checkpoint  string
+}
+
+func (TaskCreate) event()       {}
+func (TaskStart) event()        {}
+func (TaskOOM) event()          {}
+func (TaskExit) event()         {}
+func (TaskDelete) event()       {}
+func (TaskExecAdded) event()    {}
+func (TaskExecStarted) event()  {}
+func (TaskPaused) event()       {}
+func (TaskResumed) event()      {}
+func (TaskCheckpointed) event() {}

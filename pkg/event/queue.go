@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package event
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+)
+
+const (
+	// firstRetry and lastRetry bound the wait between two tries of the head. A containerd that restarts is back within
+	// a second or so; one try each second is what a long absence may cost.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = time.Second
+
+	// tryTimeout bounds one try: a receiver that takes the connection and never answers must not hold the queue for ever.
+	tryTimeout = 5 * time.Second
+)
+
+// ErrRejected marks a publish error that trying again cannot mend: the receiver looked at the event and refused it.
+var ErrRejected = errors.New("event rejected")
+
+// Publisher sends one event, which happened at the given time, and returns once the receiver has it. It must return soon
+// after ctx ends. An error that is not ErrRejected means that the receiver is away: the same event is tried again.
+type Publisher func(ctx context.Context, e Event, at time.Time) error
+
+// Queue publishes events in the order in which they were put. Its methods may be called by any goroutine.
+type Queue struct {
+	publish Publisher
+	ctx     context.Context //nolint:containedctx // the life of the publishing goroutine, which is the queue's
+	cancel  context.CancelFunc
+	wake    chan struct{} // holds one token while the publisher may have something to look at
+	stopped chan struct{} // closed when the publisher has ended; list and lastErr are then final
+
+	mu     sync.Mutex
+	list   []stamped
+	closed bool
+
+	lastErr error // why the head is still there; written by the publisher alone
+}
+
+type stamped struct {
+	event Event
+	at    time.Time
+}
+
+// NewQueue returns an empty queue and starts its publisher, which Close ends.
+func NewQueue(p Publisher) *Queue {
+	ctx, cancel := context.WithCancel(context.Background())
+	q := &Queue{publish: p, ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+	go q.run() // ends when the queue is closed and empty or its context ends; Close joins it through q.stopped
+	return q
+}
+
+// Put appends e with the time of the call. It never blocks. After Close the event is dropped and logged.
+func (q *Queue) Put(e Event) {
+	q.mu.Lock()
+	closed := q.closed
+	if !closed {
+		// The stamp is taken under the lock, so that the times of the events never run against their order.
+		q.list = append(q.list, stamped{e, time.Now()})
+	}
+	q.mu.Unlock()
+	if closed {
+		log.L.WithField("event", fmt.Sprintf("%T%+v", e, e)).Warn("event after the queue was closed: dropped")
+		return
+	}
+	q.signal()
+}
+
+// Close refuses further events, publishes those that are left until ctx ends, and ends the publisher. The error says how
+// many events were not sent and why. Close may be called again, also at the same time, and returns the same.
+func (q *Queue) Close(ctx context.Context) error {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.signal()
+	select {
+	case <-q.stopped:
+	case <-ctx.Done():
+		q.cancel()
+		<-q.stopped
+	}
+	if n := len(q.list); n > 0 {
+		return fmt.Errorf("close event queue: %d events not sent: %w", n, q.lastErr)
+	}
+	return nil
+}
+
+// signal makes the publisher look at the queue, now or as soon as it is done with its event.
+func (q *Queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default: // a token is there already
+	}
+}
+
+// run is the publisher.
+func (q *Queue) run() {
+	defer close(q.stopped)
+	defer q.cancel()
+	for {
+		head, ok, closed := q.head()
+		switch {
+		case ok:
+			if !q.send(head) {
+				return
+			}
+			q.drop()
+		case closed:
+			return
+		default:
+			<-q.wake
+		}
+	}
+}
+
+// send tries head until the receiver takes or rejects it. It returns false when the queue's context ends first.
+func (q *Queue) send(head stamped) bool {
+	wait := firstRetry
+	for tries := 1; ; tries++ {
+		if q.ctx.Err() != nil {
+			if q.lastErr == nil {
+				q.lastErr = q.ctx.Err()
+			}
+			return false
+		}
+		err := q.try(head)
+		switch {
+		case err == nil:
+			if tries > 1 {
+				log.L.WithField("tries", tries).Info("event receiver is back")
+			}
+			q.lastErr = nil
+			return true
+		case errors.Is(err, ErrRejected):
+			log.L.WithError(err).WithField("event", fmt.Sprintf("%T%+v", head.event, head.event)).Error("event dropped")
+			q.lastErr = nil
+			return true
+		}
+		if tries == 1 { // once for each absence: it can last hours
+			log.L.WithError(err).WithField("event", fmt.Sprintf("%T", head.event)).Warn("event receiver is away: kept, trying again")
+		}
+		q.lastErr = err
+		select {
+		case <-time.After(wait):
+		case <-q.ctx.Done():
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+func (q *Queue) try(head stamped) error {
+	ctx, cancel := context.WithTimeout(q.ctx, tryTimeout)
+	defer cancel()
+	return q.publish(ctx, head.event, head.at)
+}
+
+// head returns the first event, whether there is one, and whether none can follow the last.
+func (q *Queue) head() (head stamped, ok, closed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) == 0 {
+		return stamped{}, false, q.closed
+	}
+	return q.list[0], true, q.closed
+}
+
+// drop removes the first event.
+func (q *Queue) drop() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.list[0] = stamped{} // the array behind the slice lives on: let go of the event
+	q.list = q.list[1:]
+	if len(q.list) == 0 {
+		q.list = nil
+	}
+}

@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package options decodes the runtime options of a container, in each form in
+// which containerd sends them: containerd.runc.v1.Options (ctr, Docker and
+// others who know the runtime by its options), runtimeoptions.v1.Options with a
+// TOML table or file (CRI, ctr --runtime-config-path), or none.
+//
+// The keys of the TOML form are the field names of containerd.runc.v1.Options,
+// as CRI has them for the runc shim, so that a configuration moves over as it
+// is. A key that is not known is an error: a misspelt limit must not be
+// silently without effect.
+package options
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	runc "github.com/containerd/containerd/api/types/runc/options"
+	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"github.com/pelletier/go-toml/v2"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Options are what can be set for a container, under the names and with the
+// meaning of containerd.runc.v1.Options.
+type Options struct {
+	NoPivotRoot   bool   // MS_MOVE instead of pivot_root, for a root file system on a ramdisk
+	NoNewKeyring  bool   // share the shim's session keyring
+	ShimCgroup    string // cgroup for the shim itself
+	IoUid         uint32 //nolint:revive // the field's name on the wire
+	IoGid         uint32 //nolint:revive // the field's name on the wire
+	BinaryName    string // accepted for drop-in use; has no effect, since no runtime binary is run
+	Root          string // state directories; DefaultRoot when empty
+	CriuImagePath string
+	CriuWorkPath  string
+	CriuPath      string // accepted for drop-in use, since containerd 1.x writes it; has no effect
+	SystemdCgroup bool   // cgroupsPath must be slice:prefix:name
+}
+
+// DefaultRoot is where the runc shim keeps its state directories too, so that
+// the tools that look there find our containers.
+const DefaultRoot = "/run/containerd/runc"
+
+// Known tells whether Decode takes messages of this type URL.
+func Known(typeURL string) bool {
+	switch message(typeURL) {
+	case "", runcOptions, genericOptions, oldGenericOptions:
+		return true
+	}
+	return false
+}
+
+const (
+	runcOptions       = "containerd.runc.v1.Options"
+	genericOptions    = "runtimeoptions.v1.Options"
+	oldGenericOptions = "cri.runtimeoptions.v1.Options" // CRI's name for it before containerd 1.3; the same fields
+)
+
+// message is the name of the message, which stands after the last slash
+// (google.protobuf.Any, type_url); containerd writes it without any.
+func message(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
+
+// Decode reads options; nil and an empty message are none. Errors are of class
+// errdefs.ErrInvalidArgument and name the key.
+func Decode(a *anypb.Any) (Options, error) {
+	o, err := decode(a)
+	if err != nil {
+		return Options{}, fmt.Errorf("runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if o.Root != "" && !strings.HasPrefix(o.Root, "/") {
+		return Options{}, fmt.Errorf("runtime options: Root %q: must be an absolute path: %w", o.Root, errdefs.ErrInvalidArgument)
+	}
+	return o, nil
+}
+
+func decode(a *anypb.Any) (Options, error) {
+	switch name := message(a.GetTypeUrl()); name {
+	case "":
+		return Options{}, nil
+	case runcOptions:
+		var m runc.Options
+		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
+			return Options{}, fmt.Errorf("decode %s: %w", name, err)
+		}
+		return Options{
+			NoPivotRoot: m.NoPivotRoot, NoNewKeyring: m.NoNewKeyring, ShimCgroup: m.ShimCgroup,
+			IoUid: m.IoUid, IoGid: m.IoGid, BinaryName: m.BinaryName, Root: m.Root,
+			CriuImagePath: m.CriuImagePath, CriuWorkPath: m.CriuWorkPath, SystemdCgroup: m.SystemdCgroup,
+		}, nil
+	case genericOptions, oldGenericOptions:
+		var m runtimeoptions.Options
+		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
+			return Options{}, fmt.Errorf("decode %s: %w", name, err)
+		}
+		return decodeGeneric(&m)
+	default:
+		return Options{}, fmt.Errorf("type %q: want %s or %s", a.GetTypeUrl(), runcOptions, genericOptions)
+	}
+}
+
+// decodeGeneric prefers the file, as containerd does: it fills the body only
+// where no path is configured (internal/cri/config, GenerateRuntimeOptions).
+func decodeGeneric(m *runtimeoptions.Options) (Options, error) {
+	source, body := "config_body", m.GetConfigBody()
+	if path := m.GetConfigPath(); path != "" {
+		var err error
+		source = path
+		if body, err = os.ReadFile(path); err != nil {
+			return Options{}, fmt.Errorf("config_path: %w", err)
+		}
+	}
+	var o Options
+	d := toml.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	err := d.Decode(&o)
+	var unknown *toml.StrictMissingError
+	if errors.As(err, &unknown) {
+		keys := make([]string, 0, len(unknown.Errors))
+		for _, e := range unknown.Errors {
+			keys = append(keys, strings.Join(e.Key(), "."))
+		}
+		return Options{}, fmt.Errorf("%s: unknown key %s; known are %s", source, strings.Join(keys, ", "), strings.Join(keyNames(), ", "))
+	}
+	if err != nil {
+		return Options{}, fmt.Errorf("%s: not the TOML that is wanted: %w", source, err)
+	}
+	return o, nil
+}

@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	runc "github.com/containerd/containerd/api/types/runc/options"
+	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func pack(t *testing.T, url string, m proto.Message) *anypb.Any {
+	t.Helper()
+	value, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &anypb.Any{TypeUrl: url, Value: value}
+}
+
+func TestDecode(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "options.toml")
+	if err := os.WriteFile(file, []byte("Root = '/from/file'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all := &runc.Options{
+		NoPivotRoot: true, NoNewKeyring: true, ShimCgroup: "/c", IoUid: 1, IoGid: 2, BinaryName: "runc",
+		Root: "/r", CriuImagePath: "/i", CriuWorkPath: "/w", SystemdCgroup: true,
+	}
+	wantAll := Options{
+		NoPivotRoot: true, NoNewKeyring: true, ShimCgroup: "/c", IoUid: 1, IoGid: 2, BinaryName: "runc",
+		Root: "/r", CriuImagePath: "/i", CriuWorkPath: "/w", SystemdCgroup: true,
+	}
+	body := "NoPivotRoot=true\nNoNewKeyring=true\nShimCgroup='/c'\nIoUid=1\nIoGid=2\nBinaryName='runc'\nRoot='/r'\nCriuImagePath='/i'\nCriuWorkPath='/w'\nCriuPath=''\nSystemdCgroup=true\n"
+	for _, tc := range []struct {
+		name string
+		in   *anypb.Any
+		want Options
+	}{
+		{"no options", nil, Options{}},
+		{"an empty message", &anypb.Any{}, Options{}},
+		{"runc options, all fields", pack(t, runcOptions, all), wantAll},
+		{"runc options with a URL in front", pack(t, "types.googleapis.com/"+runcOptions, all), wantAll},
+		{"a TOML body, all keys", pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantAll},
+		{"a TOML body under the old name", pack(t, oldGenericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantAll},
+		{"a file wins over a body", pack(t, genericOptions, &runtimeoptions.Options{ConfigPath: file, ConfigBody: []byte(body)}), Options{Root: "/from/file"}},
+		{"an empty generic message", pack(t, genericOptions, &runtimeoptions.Options{}), Options{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := Decode(tc.in)
+			if err != nil || got != tc.want {
+				t.Errorf("Decode = %+v, %v, want %+v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	generic := func(body string) *anypb.Any {
+		return pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)})
+	}
+	for _, tc := range []struct {
+		name string
+		in   *anypb.Any
+		want []string // all in the text
+	}{
+		{"another type", &anypb.Any{TypeUrl: "example.v1.Options"}, []string{"example.v1.Options", runcOptions}},
+		{"bytes that are no message", &anypb.Any{TypeUrl: runcOptions, Value: []byte{0xff}}, []string{runcOptions}},
+		{"an unknown key", generic("SystemdGroup = true"), []string{"SystemdGroup", "SystemdCgroup", "config_body"}},
+		{"an unknown table", generic("[a]\nb = 1"), []string{"a"}},
+		{"a value of another kind", generic("SystemdCgroup = 'yes'"), []string{"config_body", "SystemdCgroup"}},
+		{"text that is no TOML", generic("= ="), []string{"config_body"}},
+		{"a file that is not there", pack(t, genericOptions, &runtimeoptions.Options{ConfigPath: "/nowhere.toml"}), []string{"/nowhere.toml"}},
+		{"a relative root", generic("Root = 'run'"), []string{"Root", "\"run\"", "absolute"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := Decode(tc.in)
+			if !errdefs.IsInvalidArgument(err) {
+				t.Fatalf("Decode = %v, want an invalid argument", err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("Decode = %q, which does not say %q", err, want)
+				}
+			}
+		})
+	}
+}

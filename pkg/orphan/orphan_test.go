@@ -1,0 +1,149 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package orphan
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMain makes the test process a subreaper, as the shim is.
+func TestMain(m *testing.M) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "prctl(PR_SET_CHILD_SUBREAPER):", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// orphan makes a process that is dead and whose parent is the test: its own
+// parent, a shell, has gone before it.
+func orphan(t *testing.T, r *Reaper) int {
+	t.Helper()
+	release := r.Hold()
+	defer release()
+	// The grandchild waits on a pipe, so that it dies when the test says so.
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer write.Close()
+	cmd := exec.Command("/bin/sh", "-c", "cat >/dev/null 2>&1 <&3 & echo $!")
+	cmd.ExtraFiles = []*os.File{read}
+	out, err := cmd.Output()
+	_ = read.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(string(out), &pid); err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func exists(pid int) bool { return unix.Kill(pid, 0) == nil }
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	end := time.After(10 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatal("not within 10 s: " + what)
+		}
+	}
+}
+
+func run(t *testing.T, r *Reaper) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+}
+
+func TestOrphanIsReaped(t *testing.T) {
+	r := New()
+	run(t, r)
+	pid := orphan(t, r)
+	eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
+}
+
+func TestOwnedChildIsLeftToItsWaiter(t *testing.T) {
+	r := New()
+	run(t, r)
+	for range 100 {
+		release := r.Hold()
+		cmd := exec.Command("/bin/sh", "-c", "exit 7")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		r.Own(cmd.Process.Pid)
+		release()
+		err := cmd.Wait()
+		r.Disown(cmd.Process.Pid)
+		if got := cmd.ProcessState.ExitCode(); got != 7 {
+			t.Fatalf("exit code = %d, want 7 (%v)", got, err)
+		}
+	}
+}
+
+// A dead orphan may hide behind a dead child that is owned: the kernel shows
+// one at a time.
+func TestOrphanBehindOwnedChildIsReapedAfterDisown(t *testing.T) {
+	r := New()
+	run(t, r)
+	release := r.Hold()
+	cmd := exec.Command("/bin/true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.Own(cmd.Process.Pid)
+	release()
+	eventually(t, "the owned child is dead", func() bool { return state(t, cmd.Process.Pid) == "Z" })
+	pid := orphan(t, r)
+	eventually(t, "the orphan is dead", func() bool { s := state(t, pid); return s == "Z" || s == "" })
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("the owned child's status was stolen: %v", err)
+	}
+	r.Disown(cmd.Process.Pid)
+	eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
+}
+
+func TestHoldKeepsUnknownChildrenFromBeingReaped(t *testing.T) {
+	r := New()
+	run(t, r)
+	release := r.Hold()
+	cmd := exec.Command("/bin/true")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the child is dead", func() bool { return state(t, cmd.Process.Pid) == "Z" })
+	r.reap()
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("the child's status was stolen: %v", err)
+	}
+	release()
+}
+
+// state is the process state letter of proc(5), or empty when pid is gone.
+func state(t *testing.T, pid int) string {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return rest[:1]
+}
