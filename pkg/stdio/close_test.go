@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// asleep tells whether n goroutines of this package wait in the poller.
+func asleep(n int) func() bool {
+	return func() bool { return strings.Count(goroutines(), "[IO wait") == n }
+}
+
+// blocked tells whether a copier waits for its sink.
+func blocked() bool {
+	for _, stack := range strings.Split(goroutines(), "\n\n") {
+		if strings.Contains(stack, "[IO wait") && strings.Contains(stack, "(*pipeEnd).write(") {
+			return true
+		}
+	}
+	return false
+}
+
+// flood writes to f until nobody reads any more.
+func flood(f *os.File) {
+	go func() { _, _ = io.Copy(f, zeros{}) }() // ends with EPIPE at Close, or with f's deadline
+}
+
+func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
+	tests := []struct {
+		name  string
+		setUp func(t *testing.T) *rig
+	}{
+		{"before Started", func(t *testing.T) *rig {
+			return newRig(t, false, "stdin", "stdout", "stderr")
+		}},
+		{"all streams idle", func(t *testing.T) *rig {
+			r := newRig(t, false, "stdin", "stdout", "stderr")
+			r.run("sleep", "1000")
+			eventually(t, "the copiers sleep", asleep(3))
+			return r
+		}},
+		{"the reader of stdout does not read", func(t *testing.T) *rig {
+			r := newRig(t, false, "stdout")
+			r.client("stdout")
+			process := r.process()
+			r.started()
+			flood(process)
+			eventually(t, "the copier is blocked", blocked)
+			return r
+		}},
+		{"nobody reads stdout", func(t *testing.T) *rig {
+			r := newRig(t, false, "stdout")
+			process := r.process()
+			r.started()
+			flood(process)
+			eventually(t, "the copier is blocked", blocked)
+			return r
+		}},
+		{"the process does not read stdin", func(t *testing.T) *rig {
+			r := newRig(t, false, "stdin")
+			in := r.client("stdin")
+			r.run("sleep", "1000")
+			flood(in)
+			eventually(t, "the copier is blocked", blocked)
+			return r
+		}},
+		{"the process of a terminal does not read", func(t *testing.T) *rig {
+			r := newRig(t, true, "stdin", "stdout")
+			in := r.client("stdin")
+			slave := openSlave(t, r.attach())
+			tio, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tio.Lflag &^= unix.ICANON | unix.ECHO // a terminal that reads by line drops what is too much
+			if err := unix.IoctlSetTermios(int(slave.Fd()), unix.TCSETS, tio); err != nil {
+				t.Fatal(err)
+			}
+			r.started()
+			flood(in)
+			eventually(t, "the copier is blocked", blocked)
+			return r
+		}},
+		{"a terminal that nobody has open", func(t *testing.T) *rig {
+			r := newRig(t, true, "stdin", "stdout")
+			openSlave(t, r.attach()).Close()
+			r.started()
+			eventually(t, "the copiers sleep", asleep(2))
+			return r
+		}},
+		{"output waits for its first reader", func(t *testing.T) *rig {
+			r := newRig(t, false, "stdout")
+			if err := r.run("echo", "hello").Wait(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the copier hands over", func() bool {
+				return strings.Contains(goroutines(), "(*fifoOutput).end")
+			})
+			return r
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := tt.setUp(t)
+			within(t, "Close", func() {
+				var all sync.WaitGroup
+				for range 4 {
+					all.Go(func() {
+						if err := r.Close(); err != nil {
+							t.Errorf("Close() = %v, want nil", err)
+						}
+					})
+				}
+				all.Wait()
+			})
+			if stacks := goroutines(); strings.Contains(stacks, "(*copier)") {
+				t.Errorf("Close returned before its goroutines:\n%s", stacks)
+			}
+		})
+	}
+}
+
+func TestCloseEndsAStartedThatWaits(t *testing.T) {
+	r := newRig(t, true, "stdout")
+	fd, err := unix.FcntlInt(r.ConsoleSocket().Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime := os.NewFile(uintptr(fd), "the runtime's end")
+	defer runtime.Close()
+	started := make(chan error, 1)
+	go func() { started <- r.Started(t.Context()) }()
+	eventually(t, "Started waits", asleep(1))
+	within(t, "Close", func() { _ = r.Close() })
+	if err := <-started; !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Started() = %v, want os.ErrClosed", err)
+	}
+}
+
+func TestAfterClose(t *testing.T) {
+	r := newRig(t, false, "stdin", "stdout")
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Started(t.Context()); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+		t.Errorf("Started() = %v, want ErrFailedPrecondition", err)
+	}
+	if err := errors.Join(r.CloseStdin(), r.Drain(t.Context()), r.Close()); err != nil {
+		t.Errorf("CloseStdin, Drain, Close: %v, want nil", err)
+	}
+}
+
+func TestStartedTwiceIsRefused(t *testing.T) {
+	r := newRig(t, false, "stdout")
+	r.started()
+	if err := r.Started(t.Context()); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+		t.Errorf("Started() = %v, want ErrFailedPrecondition", err)
+	}
+}
+
+// Every method against every other, for the race detector and for deadlocks.
+func TestAllAtOnce(t *testing.T) {
+	for range 50 {
+		r := newRig(t, true, "stdin", "stdout")
+		r.bounds.grace = 1
+		in, out := r.client("stdin"), r.client("stdout")
+		slave := openSlave(t, r.attach())
+		var all sync.WaitGroup
+		for _, f := range []func(){
+			func() { _ = r.Started(t.Context()) },
+			func() { _ = r.Resize(80, 25) },
+			func() { _ = r.CloseStdin() },
+			func() { _ = r.Drain(t.Context()) },
+			func() { _, _ = slave.WriteString("hello\n") },
+			func() { _, _ = in.WriteString("hello\n") },
+			func() { _, _ = out.Read(make([]byte, 100)) },
+			func() { _ = r.Close() },
+		} {
+			all.Go(f)
+		}
+		within(t, "all at once", all.Wait)
+	}
+}

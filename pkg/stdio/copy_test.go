@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestEachStreamGoesWhereItBelongs(t *testing.T) {
+	r := newRig(t, false, "stdin", "stdout", "stderr")
+	in, out, errs := r.client("stdin"), r.client("stdout"), r.client("stderr")
+	r.run("sh", "-c", "cat; echo to stderr >&2")
+	write(t, in, "to stdout")
+	in.Close()
+	if err := r.CloseStdin(); err != nil {
+		t.Fatal(err)
+	}
+	wantRest(t, out, "to stdout")
+	wantRest(t, errs, "to stderr\n")
+}
+
+func TestTenMegabytesArriveUnchanged(t *testing.T) {
+	const size = 10 << 20
+	r := newRig(t, false, "stdin", "stdout", "stderr")
+	in, out, errs := r.client("stdin"), r.client("stdout"), r.client("stderr")
+	cmd := r.run("tee", "/dev/stderr")
+
+	type result struct {
+		name string
+		n    int64
+		sum  [sha256.Size]byte
+		err  error
+	}
+	results := make(chan result, 3)
+	go func() {
+		defer in.Close()
+		h := sha256.New()
+		n, err := io.Copy(io.MultiWriter(in, h), io.LimitReader(rand.Reader, size))
+		results <- result{"stdin", n, [sha256.Size]byte(h.Sum(nil)), err}
+	}()
+	for name, f := range map[string]*os.File{"stdout": out, "stderr": errs} {
+		go func() {
+			h := sha256.New()
+			n, err := io.Copy(h, f)
+			results <- result{name, n, [sha256.Size]byte(h.Sum(nil)), err}
+		}()
+	}
+	first := <-results
+	if first.name != "stdin" || first.err != nil {
+		t.Fatalf("first to end: %s with %v, want stdin", first.name, first.err)
+	}
+	if err := r.CloseStdin(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := <-results; got.err != nil || got.n != size || got.sum != first.sum {
+			t.Errorf("%s: %d bytes, error %v, same sum: %t; want %d bytes", got.name, got.n, got.err, got.sum == first.sum, size)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := r.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOutputWaitsForAReaderThatGoesAwayAndComesBack(t *testing.T) {
+	r := newRig(t, false, "stdout")
+	process := r.process()
+	r.started()
+	text := pattern(200_000) // more than both pipes hold
+	written := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(process, text)
+		process.Close()
+		written <- err
+	}()
+
+	first := r.client("stdout")
+	wantRead(t, first, text[:10_000])
+	first.Close()
+	second := r.client("stdout")
+	wantRead(t, second, text[10_000:20_000])
+	second.Close()
+	wantRest(t, r.client("stdout"), text[20_000:])
+	if err := <-written; err != nil {
+		t.Errorf("write of the process: %v", err)
+	}
+}
+
+func TestOutputOfAProcessThatEndedWaitsForItsFirstReader(t *testing.T) {
+	r := newRig(t, false, "stdout")
+	cmd := r.run("echo", "hello")
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	drained := make(chan error, 1)
+	r.bounds.grace = patience
+	go func() { drained <- r.Drain(t.Context()) }()
+	wantRest(t, r.client("stdout"), "hello\n")
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestABlockedReaderBlocksOnlyItsOwnStream(t *testing.T) {
+	r := newRig(t, false, "stdout", "stderr")
+	errs := r.client("stderr")
+	r.run("sh", "-c", "head -c 60000 /dev/zero; head -c 60000 /dev/zero; echo ready >&2; cat /dev/zero")
+	wantRead(t, errs, "ready\n")
+}
+
+func TestClientSeesTheEndWithoutClose(t *testing.T) {
+	r := newRig(t, false, "stdout", "stderr")
+	out, errs := r.client("stdout"), r.client("stderr")
+	// The process closes one stream and lives on.
+	r.run("sh", "-c", "echo bye; exec >&-; sleep 1000")
+	wantRest(t, out, "bye\n")
+	if err := errs.SetReadDeadline(unixPast); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := errs.Read(make([]byte, 1)); !os.IsTimeout(err) {
+		t.Errorf("read of the other stream: %d, %v, want none and no end", n, err)
+	}
+}
+
+func TestASinkThatRefusesDoesNotStopTheProcess(t *testing.T) {
+	checkLeaks(t)
+	r := &rig{t, mustOpen(t, Config{Stdout: "/dev/full"}), ""}
+	cmd := r.run("head", "-c", "1000000", "/dev/zero")
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("process: %v, want success", err)
+	}
+	wantDrainError(t, r.Streams, "drain stdout: 1000000 bytes could not be written: data loss")
+}
+
+func TestChildEndsAreBlockingAndClosedOnExec(t *testing.T) {
+	before := openFDs()
+	r := newRig(t, false, "stdin", "stdout")
+	stdin, stdout, stderr := r.Child()
+	for name, f := range map[string]*os.File{"stdin": stdin, "stdout": stdout, "stderr": stderr} {
+		conn, err := f.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = conn.Control(func(fd uintptr) {
+			status, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+			if err != nil || status&unix.O_NONBLOCK != 0 {
+				t.Errorf("%s: status flags %#x, %v, want no O_NONBLOCK", name, status, err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, fd := range openFDs() {
+		var n int
+		var target string
+		if _, err := fmt.Sscan(fd, &n, &target); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(before, fd) {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("descriptor %s: flags %#x, %v, want FD_CLOEXEC", fd, flags, err)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// containerd's client makes the fifos before it asks for Create (pkg/cio,
+// openFifos), so nothing is created here: a missing fifo is an error of the
+// caller, and one made here would have nobody to remove it.
+
+// input is the fifo that stdin comes from.
+type input struct {
+	*pipeEnd
+	hold *os.File // writing end: clients may come and go until it is closed
+}
+
+func openFifoInput(path string) (*input, error) {
+	r, w, err := openBothEnds(path)
+	if err != nil {
+		return nil, err
+	}
+	hold := newHeld(w, path)
+	end, err := newPipeEnd(r, path)
+	if err != nil {
+		return nil, errors.Join(err, hold.Close())
+	}
+	return &input{end, hold}, nil
+}
+
+func (i *input) Close() error { return closeAll(i.pipeEnd, i.hold) }
+
+// fifoOutput is a fifo that stdout or stderr leads to.
+//
+// It is open twice. The reading end keeps the fifo alive while no reader is
+// there: no EPIPE, and what was written stays. Two descriptors, because with a
+// single one for both the poller would wake for every byte written, and whether
+// there is another reader could not be asked (see left).
+type fifoOutput struct {
+	*pipeEnd
+	hold *os.File
+}
+
+// openFifoOutput opens a fifo. A path without a scheme may also name a file or
+// a device, which is then appended to, as the runc shim does
+// (containerd-shim-runc-v2/process/io.go, copyPipes).
+func openFifoOutput(path string) (sink, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return nil, unusable(&os.PathError{Op: "stat", Path: path, Err: err})
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return openAppend(path, 0)
+	}
+	r, w, err := openBothEnds(path)
+	if err != nil {
+		return nil, err
+	}
+	hold := newHeld(r, path)
+	end, err := newPipeEnd(w, path)
+	if err != nil {
+		return nil, errors.Join(err, hold.Close())
+	}
+	return &fifoOutput{end, hold}, nil
+}
+
+func (o *fifoOutput) Close() error { return closeAll(o.pipeEnd, o.hold) }
+
+// handOverInterval is how often a fifo without reader is looked at. The kernel
+// tells no writer that a reader came, so it has to be asked; that happens only
+// between the end of a stream and Close.
+const handOverInterval = 50 * time.Millisecond
+
+// end leaves what is in the fifo to its reader and closes it. A fifo that
+// nobody has open loses its content, so without a reader it stays open until
+// one comes or stop is closed.
+func (o *fifoOutput) end(stop <-chan struct{}) {
+	defer func() { _ = o.Close() }() // closing a fifo reports nothing of use
+	_ = o.hold.Close()               // now every reader is somebody else
+	if o.left() == 0 {
+		return
+	}
+	tick := time.NewTicker(handOverInterval)
+	defer tick.Stop()
+	for o.left() > 0 {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// left is how many bytes are in the fifo without anybody there to read them.
+// It is asked once hold is closed.
+func (o *fifoOutput) left() (n int) {
+	// Control fails only when the file is closed; then nothing is left.
+	_ = o.conn.Control(func(fd uintptr) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		if _, err := unix.Poll(p, 0); err == nil && p[0].Revents&unix.POLLERR != 0 { // POLLERR: no reader
+			n, _ = unix.IoctlGetInt(int(fd), fionread) // every fifo answers it
+		}
+	})
+	return n
+}
+
+// openBothEnds opens a fifo for reading and for writing. Both descriptors are
+// non-blocking, so that neither open waits for a peer.
+func openBothEnds(path string) (r, w int, err error) {
+	// The reading end first: without one, a fifo cannot be opened for writing.
+	r, err = openFD(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, -1, unusable(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(r, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		_ = unix.Close(r) // opened for reading: nothing can be lost
+		return -1, -1, fmt.Errorf("not a fifo: %w", errdefs.ErrFailedPrecondition)
+	}
+	// Through /proc, so that both ends are of the same fifo whatever happens to
+	// the path.
+	w, err = openFD(fmt.Sprintf("/proc/self/fd/%d", r), unix.O_WRONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		_ = unix.Close(r) // as above
+		return -1, -1, fmt.Errorf("open the writing end: %w", err)
+	}
+	return r, w, nil
+}
+
+// unusable classes an error of opening what the caller named. It is not
+// ErrNotFound, which containerd takes for a missing task.
+func unusable(err error) error {
+	return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+}

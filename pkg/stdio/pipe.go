@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// fionread asks how many bytes a pipe holds. golang.org/x/sys knows the number
+// under its terminal name only.
+const fionread = unix.TIOCINQ
+
+// pipeEnd is a non-blocking file of ours: an end of a pipe or a fifo, a
+// terminal's master, or an output file, which the poller does not know and
+// which never has to wait.
+//
+// It is read and written by raw calls inside conn: the caller then sees each
+// single call and whether it found nothing, which Drain depends on, and a
+// waiting goroutine holds no buffer.
+type pipeEnd struct {
+	file *os.File
+	conn syscall.RawConn
+}
+
+// newPipeEnd takes over fd, which must be non-blocking. It closes fd when it
+// fails.
+func newPipeEnd(fd int, name string) (*pipeEnd, error) {
+	f := os.NewFile(uintptr(fd), name)
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &pipeEnd{f, conn}, nil
+}
+
+// Close wakes whoever waits in a read or a write.
+func (p *pipeEnd) Close() error { return p.file.Close() }
+
+// write hands all of b on and reports each part that went. It waits as long as
+// nothing can be written, or until Close.
+func (p *pipeEnd) write(b []byte, given func(n int)) error {
+	var werr error
+	err := p.conn.Write(func(fd uintptr) bool {
+		for len(b) > 0 {
+			n, err := unix.Write(int(fd), b)
+			switch {
+			case n > 0:
+				b = b[n:]
+				given(n)
+			case err == nil, errors.Is(err, unix.EAGAIN): // nil: a terminal whose output is stopped
+				return false
+			case !errors.Is(err, unix.EINTR):
+				werr = &os.PathError{Op: "write", Path: p.file.Name(), Err: err}
+				return true
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return interrupted(err)
+	}
+	return werr
+}
+
+// interrupted makes os.ErrClosed of what a RawConn answers when its file was
+// closed, an error of the standard library's that has no public name. The only
+// other answer is that a deadline passed.
+func interrupted(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w (%w)", os.ErrClosed, err)
+}
+
+// end closes: what a pipe holds is still read by the other side.
+func (p *pipeEnd) end(<-chan struct{}) { _ = p.file.Close() } // a late write error of a log file has no one to go to
+
+// newHeld takes over fd, an end of a fifo that is held and neither read nor
+// written. It is made blocking, because such files stay out of the poller, which
+// would wake for every byte that passes.
+func newHeld(fd int, name string) *os.File {
+	// Fails only for a descriptor that is not open; a needless wake-up would be
+	// all that follows.
+	_ = unix.SetNonblock(fd, false)
+	return os.NewFile(uintptr(fd), name)
+}
+
+// inputPipe is a pipe to the process: theirs is the process's stdin.
+func inputPipe(o Owner) (theirs *os.File, ours *pipeEnd, err error) {
+	r, w, err := newPipe(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return split(r, w)
+}
+
+// outputPipe is a pipe from the process: theirs is its stdout or stderr.
+func outputPipe(o Owner) (theirs *os.File, ours *pipeEnd, err error) {
+	r, w, err := newPipe(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return split(w, r)
+}
+
+// split makes files of the ends of a pipe or a socket pair. Only ours is
+// non-blocking: programs do not expect that of their standard streams. The two
+// ends do not share the flag.
+func split(theirs, ours int) (*os.File, *pipeEnd, error) {
+	f := os.NewFile(uintptr(theirs), "child's end")
+	if err := unix.SetNonblock(ours, true); err != nil {
+		return nil, nil, errors.Join(os.NewSyscallError("fcntl", err), f.Close(), unix.Close(ours))
+	}
+	end, err := newPipeEnd(ours, "shim's end")
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, end, nil
+}
+
+func newPipe(o Owner) (r, w int, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return -1, -1, os.NewSyscallError("pipe2", err)
+	}
+	// A shim without privileges may not even change to what is already there.
+	if o.UID != os.Geteuid() || o.GID != os.Getegid() {
+		// Both ends have one inode.
+		if err := unix.Fchown(p[0], o.UID, o.GID); err != nil {
+			return -1, -1, errors.Join(fmt.Errorf("give pipe to %d:%d: %w", o.UID, o.GID, err), unix.Close(p[0]), unix.Close(p[1]))
+		}
+	}
+	return p[0], p[1], nil
+}
+
+// openNull is what a process gets where containerd named no stream. It is the
+// host's device, so it keeps its owner.
+func openNull(flags int) (*os.File, error) {
+	fd, err := openFD(os.DevNull, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), os.DevNull), nil
+}
+
+func openFD(path string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOCTTY, mode)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return -1, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+		return fd, nil
+	}
+}

@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestStdinOutlivesAClientAndEndsAtCloseStdin(t *testing.T) {
+	r := newRig(t, false, "stdin", "stdout")
+	out := r.client("stdout")
+	r.run("cat")
+	for _, word := range []string{"one ", "two ", "three"} {
+		in := r.client("stdin")
+		write(t, in, word)
+		in.Close()
+		wantRead(t, out, word)
+	}
+	for range 2 { // idempotent
+		if err := r.CloseStdin(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantRest(t, out, "")
+}
+
+func TestCloseStdinDeliversWhatIsBuffered(t *testing.T) {
+	tests := []struct {
+		name  string
+		close func(t *testing.T, r *rig, closeClient func() error)
+	}{
+		{"the client closes first", func(t *testing.T, r *rig, closeClient func() error) {
+			if err := errors.Join(closeClient(), r.CloseStdin()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"the client closes last", func(t *testing.T, r *rig, closeClient func() error) {
+			if err := errors.Join(r.CloseStdin(), closeClient()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, false, "stdin", "stdout")
+			in, out := r.client("stdin"), r.client("stdout")
+			text := pattern(60_000)
+			write(t, in, text)
+			tt.close(t, r, in.Close) // before there is a process
+			r.run("cat")
+			wantRest(t, out, text)
+		})
+	}
+}
+
+func TestStdinEndsWhenTheProcessClosesIt(t *testing.T) {
+	r := newRig(t, false, "stdin", "stdout")
+	in, out := r.client("stdin"), r.client("stdout")
+	r.run("sh", "-c", "exec <&-; echo closed; sleep 1000")
+	wantRead(t, out, "closed\n")
+	eventually(t, "the client learns that nobody reads", func() bool {
+		_, err := in.WriteString("x")
+		return errors.Is(err, unix.EPIPE)
+	})
+	if err := r.CloseStdin(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCloseStdinWithoutStdinDoesNothing(t *testing.T) {
+	r := newRig(t, false, "stdout")
+	if err := r.CloseStdin(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nothing in the kernel announces that a goroutine sleeps, so its state is read
+// from its stack: "IO wait" is the runtime's poller.
+func TestIdleStdinWaitsInThePoller(t *testing.T) {
+	r := newRig(t, false, "stdin")
+	in := r.client("stdin")
+	r.run("sleep", "1000")
+	in.Close()
+	eventually(t, "the copier of stdin sleeps", func() bool {
+		return strings.Contains(goroutines(), "[IO wait]")
+	})
+}

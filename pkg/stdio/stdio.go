@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// Config names the streams as containerd's CreateTaskRequest and
+// ExecProcessRequest do. An empty name stands for no stream: the process reads
+// and writes /dev/null.
+type Config struct {
+	Stdin    string
+	Stdout   string
+	Stderr   string
+	Terminal bool // the process gets one terminal instead of three pipes
+}
+
+// Owner owns the pipes that the process gets (containerd.runc.v1.Options,
+// io_uid and io_gid), so that it may open /proc/self/fd/1 again in a user
+// namespace.
+type Owner struct{ UID, GID int }
+
+// Streams are the standard streams of one process. Its methods may be called
+// concurrently.
+type Streams struct {
+	logger  *log.Entry
+	bounds  bounds
+	closing chan struct{} // closed once, by the first Close
+	copying sync.WaitGroup
+
+	// Set by Open and not changed afterwards. What is nil does not exist.
+	child    [3]*os.File
+	terminal *terminal
+	input    *input      // what containerd calls stdin
+	inPipe   *pipeEnd    // our end of the process's stdin
+	outputs  [2]sink     // what containerd calls stdout and stderr
+	outPipes [2]*pipeEnd // our ends of the process's stdout and stderr
+
+	mu      sync.Mutex
+	started bool
+	closed  bool
+	copiers []*copier // of the outputs
+}
+
+var outputNames = [...]string{"stdout", "stderr"}
+
+// Open opens every stream of c, or none. It never waits for who is at the
+// other end of a fifo.
+//
+// A name that is not understood is errdefs.ErrInvalidArgument, a scheme that is
+// known but not served errdefs.ErrNotImplemented, a fifo that does not exist or
+// is of the wrong kind errdefs.ErrFailedPrecondition.
+func Open(ctx context.Context, c Config, o Owner) (_ *Streams, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := &Streams{logger: log.G(ctx), bounds: defaultBounds, closing: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			_ = s.Close() // the reason for the failure is what counts
+		}
+	}()
+	if c.Stdin != "" {
+		if s.input, err = openInput(c.Stdin); err != nil {
+			return nil, err
+		}
+	}
+	for i, uri := range [...]string{c.Stdout, c.Stderr} {
+		if uri == "" || c.Terminal && i > 0 {
+			continue
+		}
+		if s.outputs[i], err = openOutput(outputNames[i], uri); err != nil {
+			return nil, err
+		}
+	}
+	if c.Terminal {
+		s.terminal, err = newTerminal()
+		return s, err
+	}
+	return s, s.openChild(o)
+}
+
+// openChild makes what the process gets as descriptors 0, 1 and 2.
+func (s *Streams) openChild(o Owner) (err error) {
+	if s.input == nil {
+		s.child[0], err = openNull(unix.O_RDONLY)
+	} else {
+		s.child[0], s.inPipe, err = inputPipe(o)
+	}
+	if err != nil {
+		return err
+	}
+	for i, out := range s.outputs {
+		if out == nil {
+			s.child[1+i], err = openNull(unix.O_WRONLY)
+		} else {
+			s.child[1+i], s.outPipes[i], err = outputPipe(o)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Child is what the process gets as descriptors 0, 1 and 2. All are nil with a
+// terminal, none is without. They are the Streams' own, and open until Started
+// or Close.
+func (s *Streams) Child() (stdin, stdout, stderr *os.File) {
+	return s.child[0], s.child[1], s.child[2]
+}
+
+// ConsoleSocket is the socket over which the OCI runtime sends the master of
+// the terminal it made (runc docs/terminals.md, detached mode). It is nil
+// without a terminal. It is the Streams' own, and open until Started or Close.
+func (s *Streams) ConsoleSocket() *os.File {
+	if s.terminal == nil {
+		return nil
+	}
+	return s.terminal.peer
+}
+
+// Close ends the copying, wherever it stands, and releases everything. Output
+// that was not handed on is lost: call Drain first. Every Close returns after
+// the goroutines have ended.
+func (s *Streams) Close() error {
+	s.mu.Lock()
+	var err error
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+		err = s.closeFiles()
+	}
+	s.mu.Unlock()
+	s.copying.Wait()
+	return err
+}
+
+// closeFiles wakes every goroutine that waits on one of the files. Called with
+// mu held; a close waits for nobody, since no goroutine is ever inside a call
+// that blocks.
+func (s *Streams) closeFiles() error {
+	closers := make([]io.Closer, 0, 12)
+	for _, f := range s.child {
+		if f != nil {
+			closers = append(closers, f)
+		}
+	}
+	for _, p := range [...]*pipeEnd{s.inPipe, s.outPipes[0], s.outPipes[1]} {
+		if p != nil {
+			closers = append(closers, p)
+		}
+	}
+	for _, o := range s.outputs {
+		if o != nil {
+			closers = append(closers, o)
+		}
+	}
+	if s.input != nil {
+		closers = append(closers, s.input)
+	}
+	if s.terminal != nil {
+		closers = append(closers, s.terminal.socket, s.terminal.peer)
+		if s.terminal.master != nil {
+			closers = append(closers, s.terminal.master)
+		}
+	}
+	return closeAll(closers...)
+}
+
+// closeAll closes what is still open of c.
+func closeAll(c ...io.Closer) error {
+	var errs []error
+	for _, c := range c {
+		if err := c.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// consoleTimeout bounds the wait for the terminal's master. The runtime sends
+// it before it reports the process as created, so it is there already unless
+// the runtime is broken.
+const consoleTimeout = 10 * time.Second
+
+// terminal is the terminal of a process.
+//
+// The master is read through the runtime's poller and not through
+// containerd/console's Epoller, which exists for one reason: a master answers
+// EIO and stays ready while nobody has the terminal open, and a level-triggered
+// poll would spin. The runtime's poller is edge-triggered as well
+// (runtime/netpoll_epoll.go), so a reader that takes EIO for "nothing yet"
+// sleeps until the terminal is opened and written again, and no second poller
+// with a goroutine of its own is needed.
+type terminal struct {
+	socket *pipeEnd // ours
+	peer   *os.File // the runtime's
+
+	// Guarded by Streams.mu.
+	master *pipeEnd      // nil before Started
+	size   *unix.Winsize // asked for before there was a master
+}
+
+func newTerminal() (*terminal, error) {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	peer, socket, err := split(p[0], p[1])
+	if err != nil {
+		return nil, err
+	}
+	return &terminal{socket: socket, peer: peer}, nil
+}
+
+// receive waits for the master. It closes the socket.
+func (t *terminal) receive(ctx context.Context) (int, error) {
+	defer func() { _ = t.socket.Close() }() // nothing more is expected from it
+	// Our copy of the runtime's end would keep the end of the stream from
+	// showing that the runtime is gone.
+	_ = t.peer.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, consoleTimeout,
+		fmt.Errorf("none came within %v: %w", consoleTimeout, context.DeadlineExceeded))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = t.socket.file.SetReadDeadline(time.Unix(1, 0)) }) // ends the read below
+	defer stop()
+
+	var (
+		fds  []int
+		rerr error
+	)
+	err := t.socket.conn.Read(func(fd uintptr) bool {
+		fds, rerr = receiveFDs(int(fd))
+		return !errors.Is(rerr, unix.EAGAIN)
+	})
+	switch {
+	case ctx.Err() != nil && err != nil:
+		err = context.Cause(ctx)
+	case err != nil:
+		err = interrupted(err)
+	default:
+		err = rerr
+	}
+	if err == nil {
+		err = checkMaster(fds)
+	}
+	if err != nil {
+		for _, fd := range fds {
+			_ = unix.Close(fd) // not ours, and not what was asked for
+		}
+		return -1, fmt.Errorf("receive the terminal from the runtime: %w", err)
+	}
+	return fds[0], nil
+}
+
+// maxFDs is how many descriptors are looked at; the kernel closes any more.
+const maxFDs = 8
+
+// receiveFDs reads one message. Its bytes, the terminal's name, do not matter.
+func receiveFDs(socket int) ([]int, error) {
+	var name [4096]byte // libcontainer's limit, internal/cmsg
+	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
+	n, oobn, _, _, err := unix.Recvmsg(socket, name[:], oob, unix.MSG_CMSG_CLOEXEC)
+	for errors.Is(err, unix.EINTR) {
+		n, oobn, _, _, err = unix.Recvmsg(socket, name[:], oob, unix.MSG_CMSG_CLOEXEC)
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("recvmsg", err)
+	}
+	if n == 0 && oobn == 0 {
+		return nil, fmt.Errorf("it closed the console socket without sending one: %w", errdefs.ErrFailedPrecondition)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return nil, os.NewSyscallError("parse control message", err)
+	}
+	var fds []int
+	for _, m := range messages {
+		rights, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue // another kind of message carries no descriptors
+		}
+		fds = append(fds, rights...)
+	}
+	return fds, nil
+}
+
+// checkMaster refuses what is not one master of a pseudo-terminal: the sender
+// runs inside the container.
+func checkMaster(fds []int) error {
+	if len(fds) != 1 {
+		return fmt.Errorf("got %d descriptors, want 1: %w", len(fds), errdefs.ErrInvalidArgument)
+	}
+	if _, err := unix.IoctlGetInt(fds[0], unix.TIOCGPTN); err != nil { // only masters have a number
+		return fmt.Errorf("not a master of a pseudo-terminal: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	return nil
+}
+
+// resize sets the size, or remembers it for adopt. Called with Streams.mu held.
+func (t *terminal) resize(size *unix.Winsize) error {
+	if t.master == nil {
+		t.size = size
+		return nil
+	}
+	var serr error
+	err := t.master.conn.Control(func(fd uintptr) { serr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size) })
+	switch {
+	case err != nil:
+		return errClosed(fmt.Sprintf("resize to %dx%d", size.Col, size.Row))
+	case serr != nil:
+		return fmt.Errorf("resize to %dx%d: %w", size.Col, size.Row, serr)
+	}
+	return nil
+}
+
+// adopt takes over the master. Called with Streams.mu held.
+func (t *terminal) adopt(master *pipeEnd) error {
+	t.master = master
+	if t.size == nil {
+		return nil
+	}
+	return t.resize(t.size)
+}
+
+// terminalInput is the sink of stdin with a terminal.
+type terminalInput struct {
+	*pipeEnd
+	last byte // last byte written
+}
+
+func (t *terminalInput) write(b []byte, given func(int)) error {
+	if err := t.pipeEnd.write(b, given); err != nil {
+		return err
+	}
+	t.last = b[len(b)-1]
+	return nil
+}
+
+// end types the end-of-file character if the terminal reads by line: a
+// terminal has no other end of input. A line that was begun takes one more to
+// be sent off first (termios(3), VEOF). The master stays open for output.
+func (t *terminalInput) end(<-chan struct{}) {
+	var typed []byte
+	// Fails only when the master is closed, and then nobody reads.
+	_ = t.conn.Control(func(fd uintptr) {
+		tio, err := unix.IoctlGetTermios(int(fd), unix.TCGETS) // of a master: the settings of the terminal
+		if err == nil && tio.Lflag&unix.ICANON != 0 {
+			typed = append(typed, tio.Cc[unix.VEOF])
+			if t.last != 0 && t.last != '\n' {
+				typed = append(typed, tio.Cc[unix.VEOF])
+			}
+		}
+	})
+	_ = t.pipeEnd.write(typed, func(int) {}) // as above
+}
+
+// Close leaves the master to the output's copier.
+func (t *terminalInput) Close() error { return nil }

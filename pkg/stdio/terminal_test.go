@@ -1,0 +1,321 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// pty makes a pseudo-terminal as a runtime does inside a container.
+func pty(t *testing.T) (master *os.File, path string) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master = os.NewFile(uintptr(fd), "/dev/ptmx")
+	t.Cleanup(func() { master.Close() })
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, fmt.Sprintf("/dev/pts/%d", n)
+}
+
+func openSlave(t *testing.T, path string) *os.File {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// send passes files over the console socket.
+func (r *rig) send(files ...*os.File) {
+	r.t.Helper()
+	var fds []int
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	if err := unix.Sendmsg(int(r.ConsoleSocket().Fd()), []byte("/dev/ptmx"), unix.UnixRights(fds...), nil, 0); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// attach hands a new terminal to the Streams, as a runtime would, and returns
+// the path of the process's side.
+func (r *rig) attach() string {
+	r.t.Helper()
+	master, path := pty(r.t)
+	r.send(master)
+	master.Close()
+	return path
+}
+
+// runOn starts a process on the terminal.
+func (r *rig) runOn(tty string, args ...string) *exec.Cmd {
+	r.t.Helper()
+	slave := openSlave(r.t, tty)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	slave.Close()
+	r.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // most are gone by now
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+func TestTerminalCarriesInputAndOutput(t *testing.T) {
+	r := newRig(t, true, "stdin", "stdout", "stderr") // stderr is ignored
+	in, out := r.client("stdin"), r.client("stdout")
+	tty := r.attach()
+	cmd := r.runOn(tty, "sh", "-c", "stty -echo; echo ready; read x; echo got $x; tty; echo error >&2")
+	r.started()
+	wantRead(t, out, "ready\r\n")
+	write(t, in, "a line\n")
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantRest(t, out, "got a line\r\n"+tty+"\r\nerror\r\n")
+}
+
+func TestTerminalHasNoChildFiles(t *testing.T) {
+	r := newRig(t, true, "stdin", "stdout")
+	if stdin, stdout, stderr := r.Child(); stdin != nil || stdout != nil || stderr != nil {
+		t.Errorf("Child() = %v, %v, %v, want none", stdin, stdout, stderr)
+	}
+	if r.ConsoleSocket() == nil {
+		t.Error("no console socket")
+	}
+}
+
+func TestTenMegabytesThroughATerminal(t *testing.T) {
+	const size = 10 << 20
+	r := newRig(t, true, "stdout")
+	out := r.client("stdout")
+	cmd := r.runOn(r.attach(), "sh", "-c", fmt.Sprintf("stty raw; head -c %d /dev/zero", size))
+	r.started()
+	exited := make(chan error, 1)
+	go func() { exited <- cmd.Wait() }()
+	drained := make(chan error, 1)
+	go func() {
+		err := <-exited
+		drained <- errors.Join(err, r.Drain(t.Context()))
+	}()
+	var n int
+	buf := make([]byte, 1<<16)
+	for {
+		m, err := out.Read(buf)
+		n += m
+		if err != nil {
+			break
+		}
+	}
+	if err := <-drained; err != nil || n != size {
+		t.Errorf("read %d bytes, %v, want %d", n, err, size)
+	}
+}
+
+func TestResize(t *testing.T) {
+	r := newRig(t, true, "stdout")
+	slave := openSlave(t, r.attach())
+	want := func(width, height uint16) {
+		t.Helper()
+		ws, err := unix.IoctlGetWinsize(int(slave.Fd()), unix.TIOCGWINSZ)
+		if err != nil || ws.Col != width || ws.Row != height {
+			t.Errorf("size of the terminal: %+v, %v, want %dx%d", ws, err, width, height)
+		}
+	}
+	resize := func(width, height uint16) {
+		t.Helper()
+		if err := r.Resize(width, height); err != nil {
+			t.Error(err)
+		}
+	}
+	resize(10, 20)
+	resize(100, 50) // before Started the last one counts
+	r.started()
+	want(100, 50)
+	resize(120, 40)
+	want(120, 40)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Resize(1, 1); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+		t.Errorf("Resize after Close: %v, want ErrFailedPrecondition", err)
+	}
+}
+
+func TestResizeWithoutTerminalIsRefused(t *testing.T) {
+	r := newRig(t, false, "stdout")
+	err := r.Resize(80, 25)
+	if want := "resize to 80x25: the process has no terminal: failed precondition"; err == nil || err.Error() != want {
+		t.Errorf("Resize() = %v, want %s", err, want)
+	}
+}
+
+// systemd as a container's init closes its console and opens it again.
+func TestTerminalSurvivesBeingClosedAndOpenedAgain(t *testing.T) {
+	r := newRig(t, true, "stdin", "stdout")
+	in, out := r.client("stdin"), r.client("stdout")
+	tty := r.attach()
+	r.started()
+	for i := range 20 {
+		slave := openSlave(t, tty)
+		line := fmt.Sprintf("line %d\n", i)
+		write(t, slave, line)
+		wantRead(t, out, line[:len(line)-1]+"\r\n")
+		slave.Close()
+		eventually(t, "the copiers sleep", asleep(2))
+	}
+	slave := openSlave(t, tty)
+	write(t, in, "answer\n")
+	wantRead(t, slave, "answer\n")
+}
+
+func TestCloseStdinTypesTheEndOfFile(t *testing.T) {
+	tests := []struct{ name, input string }{
+		{"after a whole line", "a line\n"},
+		{"after a part of a line", "a line\npart"},
+		{"without input", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, true, "stdin", "stdout")
+			in, out := r.client("stdin"), r.client("stdout")
+			cmd := r.runOn(r.attach(), "sh", "-c", "stty -echo -onlcr; echo ready; cat; echo end")
+			r.started()
+			wantRead(t, out, "ready")
+			wantRead(t, out, "\n")
+			write(t, in, tt.input)
+			in.Close()
+			if err := r.CloseStdin(); err != nil {
+				t.Fatal(err)
+			}
+			wantRead(t, out, tt.input+"end\n")
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestTerminalWithoutStdoutIsReadAllTheSame(t *testing.T) {
+	checkLeaks(t)
+	r := &rig{t, mustOpen(t, Config{Terminal: true}), ""}
+	cmd := r.runOn(r.attach(), "head", "-c", "1000000", "/dev/zero")
+	r.started()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := r.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDrainOfATerminalDoesNotWaitForAGrandchild(t *testing.T) {
+	r := newRig(t, true, "stdout")
+	out := r.client("stdout")
+	tty := r.attach()
+	grandchild := openSlave(t, tty)
+	cmd := r.runOn(tty, "echo", "done")
+	r.started()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	r.bounds.grace = 1
+	within(t, "Drain", func() {
+		if err := r.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	within(t, "Close", func() { _ = r.Close() })
+	wantRest(t, out, "done\r\n")
+	grandchild.Close()
+}
+
+func TestStartedRefusesWhatIsNotOneMaster(t *testing.T) {
+	tests := []struct {
+		name  string
+		send  func(t *testing.T, r *rig)
+		class error
+		want  string
+	}{
+		{"no descriptor", func(_ *testing.T, r *rig) { r.send() }, errdefs.ErrInvalidArgument,
+			"got 0 descriptors, want 1: invalid argument"},
+		{"two masters", func(t *testing.T, r *rig) {
+			a, _ := pty(t)
+			b, _ := pty(t)
+			r.send(a, b)
+		}, errdefs.ErrInvalidArgument, "got 2 descriptors, want 1: invalid argument"},
+		{"a file", func(t *testing.T, r *rig) {
+			f, err := os.Open(os.DevNull)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			r.send(f)
+		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
+		{"the process's side of a terminal", func(t *testing.T, r *rig) {
+			_, path := pty(t)
+			r.send(openSlave(t, path))
+		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
+		{"nothing, and the runtime is gone", func(*testing.T, *rig) {}, errdefs.ErrFailedPrecondition,
+			"it closed the console socket without sending one: failed precondition"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, true, "stdout")
+			tt.send(t, r)
+			err := r.Started(t.Context())
+			want := "receive the terminal from the runtime: " + tt.want
+			if !errors.Is(err, tt.class) || err.Error() != want {
+				t.Errorf("Started()\n got %v\nwant %s of class %v", err, want, tt.class)
+			}
+		})
+	}
+}
+
+func TestStartedWaitsNoLongerThanItsContext(t *testing.T) {
+	r := newRig(t, true, "stdout")
+	fd, err := unix.FcntlInt(r.ConsoleSocket().Fd(), unix.F_DUPFD_CLOEXEC, 3) // a runtime that hangs
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime := os.NewFile(uintptr(fd), "the runtime's end")
+	defer runtime.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	started := make(chan error, 1)
+	go func() { started <- r.Started(ctx) }()
+	eventually(t, "Started waits", asleep(1))
+	cancel()
+	within(t, "Started", func() {
+		if err := <-started; !errors.Is(err, context.Canceled) {
+			t.Errorf("Started() = %v, want context.Canceled", err)
+		}
+	})
+}
