@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// Engine is what this package asks of an OCI runtime.
+type Engine interface {
+	// Create sets a container up to the point where init waits to be told to
+	// run its program. When it fails, or ctx ends first, nothing is left of it.
+	Create(ctx context.Context, c Config, s *stdio.Streams) (Runtime, error)
+}
+
+// Runtime is one container that an Engine made. Its methods may be called
+// concurrently, but for Destroy.
+type Runtime interface {
+	// Init is the container's first process.
+	Init() Handle
+	// Start lets init run its program. It returns when that has begun, or with
+	// an error when init is dead.
+	Start(ctx context.Context) error
+	// Exec runs a further process and returns when its program has begun.
+	Exec(ctx context.Context, p *specs.Process, s *stdio.Streams) (Handle, error)
+	// Pause freezes every process of the container.
+	Pause() error
+	// Resume thaws them. It does not wait for an Exec in flight.
+	Resume() error
+	// Update changes the resources that r names and leaves the others. When it
+	// fails the former values are back, as far as the kernel allows.
+	Update(r *specs.LinuxResources) error
+	// Cgroup is where the container's processes live.
+	Cgroup() *cgroup.Cgroup
+	// OwnsPIDs tells whether the kernel ends all processes with init, which it
+	// does in a PID namespace of the container's own.
+	OwnsPIDs() bool
+	// Destroy removes what Create made. Init must be dead. A container that is
+	// gone already is no error, so that a failed Destroy can be tried again.
+	Destroy() error
+}
+
+// Handle is one live process. It stays right when the kernel reuses the pid.
+type Handle interface {
+	Pid() int
+	// Wait blocks until the process is dead and reaps it. The waiter alone calls it.
+	Wait() Exit
+	// Signal returns errdefs.ErrNotFound for a process that is dead.
+	Signal(sig syscall.Signal) error
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	Status int       // exit code, or 128 + number of the signal that killed it
+	At     time.Time // when the kernel reported it
+}
+
+// Config is all that is asked for at Create. The sandbox has checked it.
+type Config struct {
+	ID     string
+	Bundle string // absolute path of the OCI bundle
+	Rootfs string // absolute path of the root file system, mounted already
+	Spec   *specs.Spec
+	IO     stdio.Config
+	Options
+}
+
+// Options are the runtime options of a container that reach the engine.
+type Options struct {
+	Root          string      // directory of all containers' state directories
+	SystemdCgroup bool        // cgroupsPath must be slice:prefix:name
+	NoPivotRoot   bool        // MS_MOVE instead of pivot_root, for a rootfs on a ramdisk
+	NoNewKeyring  bool        // keep the session keyring of the shim
+	IOOwner       stdio.Owner // owner of the pipes given to processes
+}

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// Process is the init of a container or one of its execs.
+type Process struct {
+	container *Container
+	execID    string         // empty: init
+	spec      *specs.Process // of an exec
+	io        stdio.Config
+
+	turn    chan struct{} // one slot; see the package documentation
+	exited  chan struct{} // closed once, after the exit is told
+	drained chan struct{} // closed once, after the output is handed on and the streams are closed
+
+	mu          sync.Mutex
+	state       State
+	handle      Handle         // nil before the process lives
+	streams     *stdio.Streams // nil before the process lives
+	exit        Exit
+	size        *size // terminal size asked for before there was a terminal
+	stdinClosed bool  // CloseIO came before there was a stdin
+	killed      bool  // init was sent SIGKILL; a freeze that comes after must be undone
+}
+
+type size struct{ width, height uint16 }
+
+func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config) *Process {
+	return &Process{
+		container: c, execID: execID, spec: spec, io: io,
+		turn: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
+	}
+}
+
+// Status is what Task.State answers about a process.
+type Status struct {
+	ID     string // the exec id, or the container's for init
+	Pid    int    // 0 before an exec was started
+	State  State
+	Exit   Exit
+	Bundle string
+	IO     stdio.Config
+}
+
+// Status never blocks: see the package documentation, Locks.
+func (p *Process) Status() Status {
+	p.mu.Lock()
+	s := Status{ID: p.id(), State: p.state, Exit: p.exit, Bundle: p.container.config.Bundle, IO: p.io}
+	if p.handle != nil {
+		s.Pid = p.handle.Pid()
+	}
+	p.mu.Unlock()
+	if s.State == Running {
+		s.State = p.container.display()
+	}
+	return s
+}
+
+// Pid is the process id as the shim sees it; 0 before an exec was started.
+func (p *Process) Pid() int { return p.Status().Pid }
+
+// ExecID is empty for init.
+func (p *Process) ExecID() string { return p.execID }
+
+// Start runs the program of init, or the exec.
+func (p *Process) Start(ctx context.Context) error {
+	if err := p.take(ctx, OpStart); err != nil {
+		return err
+	}
+	defer p.yield()
+	if err := p.check(OpStart); err != nil {
+		return err
+	}
+	if p.execID != "" {
+		return p.container.startExec(ctx, p)
+	}
+	if err := p.container.runtime.Start(ctx); err != nil {
+		return p.wrap(err)
+	}
+	p.commit(OpStart)
+	p.container.events.Put(event.TaskStart{ContainerID: p.container.ID(), Pid: p.Pid()})
+	return nil
+}
+
+// Kill sends sig. SIGKILL to init thaws a paused container, because a frozen
+// process does not die on cgroup v1.
+func (p *Process) Kill(sig syscall.Signal) error {
+	p.mu.Lock()
+	_, err := p.next(OpKill)
+	handle := p.handle
+	last := sig == syscall.SIGKILL && p.execID == ""
+	p.killed = p.killed || (err == nil && last)
+	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := handle.Signal(sig); err != nil {
+		return p.wrap(fmt.Errorf("kill with signal %d: %w", sig, err))
+	}
+	if last && p.container.display() != Running {
+		return p.container.thaw()
+	}
+	return nil
+}
+
+// Resize sets the size of the terminal, in characters.
+func (p *Process) Resize(width, height uint16) error {
+	p.mu.Lock()
+	_, err := p.next(OpResize)
+	streams := p.streams
+	if err == nil && !p.io.Terminal {
+		err = p.wrap(fmt.Errorf("resize: the process has no terminal: %w", errdefs.ErrFailedPrecondition))
+	}
+	if err == nil && streams == nil {
+		p.size = &size{width, height} // startExec applies it
+	}
+	p.mu.Unlock()
+	if err != nil || streams == nil {
+		return err
+	}
+	return streams.Resize(width, height)
+}
+
+// CloseStdin ends the process's standard input after what was sent so far.
+func (p *Process) CloseStdin() error {
+	p.mu.Lock()
+	_, err := p.next(OpCloseIO)
+	streams := p.streams
+	if err == nil && streams == nil {
+		p.stdinClosed = true // startExec applies it
+	}
+	p.mu.Unlock()
+	if err != nil || streams == nil {
+		return err
+	}
+	return streams.CloseStdin()
+}
+
+// Wait blocks until the exit was told, or ctx ends.
+func (p *Process) Wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+		return Exit{}, p.wrap(fmt.Errorf("wait: %w", ctx.Err()))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exit, nil
+}
+
+func (p *Process) id() string {
+	if p.execID != "" {
+		return p.execID
+	}
+	return p.container.ID()
+}
+
+// wrap names the process in an error.
+func (p *Process) wrap(err error) error {
+	if p.execID != "" {
+		return fmt.Errorf("container %q: exec %q: %w", p.container.ID(), p.execID, err)
+	}
+	return fmt.Errorf("container %q: %w", p.container.ID(), err)
+}
+
+// take waits for the turn, for op.
+func (p *Process) take(ctx context.Context, op Op) error {
+	select {
+	case p.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return p.wrap(fmt.Errorf("%v: another operation is still under way: %w", op, ctx.Err()))
+	}
+}
+
+func (p *Process) yield() { <-p.turn }
+
+// next is what op leads to from here. Called with mu held.
+func (p *Process) next(op Op) (State, error) {
+	table := initTable
+	if p.execID != "" {
+		table = execTable
+	}
+	to, err := next(table, p.state, op)
+	if err != nil {
+		return to, p.wrap(err)
+	}
+	return to, nil
+}
+
+// check refuses op before its side effect.
+func (p *Process) check(op Op) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.next(op)
+	return err
+}
+
+// commit moves the state after the side effect of op; the caller holds the
+// turn and has checked op.
+func (p *Process) commit(op Op) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to, err := p.next(op)
+	if err != nil {
+		panic("process: commit without check: " + err.Error())
+	}
+	p.state = to
+}

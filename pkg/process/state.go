@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+)
+
+// State is where a process is in its life.
+type State int
+
+const (
+	Created State = iota // set up; its program does not run yet
+	Running
+	Pausing // a freeze is under way; shown by [Process.State], never stored
+	Paused
+	Stopped // exited; its exit status is known
+	Deleted
+)
+
+var stateNames = [...]string{"created", "running", "pausing", "paused", "stopped", "deleted"}
+
+func (s State) String() string { return stateNames[s] }
+
+// Op is what a caller, or the kernel by an exit, does to a process.
+type Op int
+
+const (
+	OpStart Op = iota
+	OpExec
+	OpPause
+	OpResume
+	OpUpdate
+	OpKill
+	OpResize
+	OpCloseIO
+	OpExit
+	OpDelete
+)
+
+var opNames = [...]string{"start", "exec", "pause", "resume", "update", "kill", "resize", "close stdin", "exit", "delete"}
+
+func (o Op) String() string { return opNames[o] }
+
+type step struct {
+	from State
+	op   Op
+}
+
+// initTable and execTable list every legal step; a step that is missing is
+// refused. testdata/lifecycle.golden is the same as a matrix.
+var (
+	initTable = map[step]State{
+		{Created, OpStart}: Running, {Created, OpExec}: Created, {Created, OpUpdate}: Created,
+		{Created, OpKill}: Created, {Created, OpResize}: Created, {Created, OpCloseIO}: Created,
+		{Created, OpExit}: Stopped, {Created, OpDelete}: Deleted,
+
+		{Running, OpExec}: Running, {Running, OpPause}: Paused, {Running, OpUpdate}: Running,
+		{Running, OpKill}: Running, {Running, OpResize}: Running, {Running, OpCloseIO}: Running,
+		{Running, OpExit}: Stopped,
+
+		{Paused, OpResume}: Running, {Paused, OpUpdate}: Paused, {Paused, OpKill}: Paused,
+		{Paused, OpResize}: Paused, {Paused, OpCloseIO}: Paused, {Paused, OpExit}: Stopped,
+
+		{Stopped, OpCloseIO}: Stopped, {Stopped, OpDelete}: Deleted,
+	}
+	execTable = map[step]State{
+		{Created, OpStart}: Running, {Created, OpResize}: Created, {Created, OpCloseIO}: Created,
+		{Created, OpExit}: Stopped, {Created, OpDelete}: Deleted,
+
+		{Running, OpKill}: Running, {Running, OpResize}: Running, {Running, OpCloseIO}: Running,
+		{Running, OpExit}: Stopped,
+
+		{Stopped, OpCloseIO}: Stopped, {Stopped, OpDelete}: Deleted,
+	}
+)
+
+// next is the state that op leads to from s, or why op is refused: what is
+// gone cannot be found, anything else is asked at the wrong time. The classes
+// are those that containerd and its CRI plugin branch on.
+func next(table map[step]State, s State, op Op) (State, error) {
+	if to, ok := table[step{s, op}]; ok {
+		return to, nil
+	}
+	switch {
+	case s == Deleted:
+		return s, fmt.Errorf("%v: already deleted: %w", op, errdefs.ErrNotFound)
+	case s == Stopped && op == OpKill:
+		return s, fmt.Errorf("%v: process already finished: %w", op, errdefs.ErrNotFound)
+	}
+	return s, fmt.Errorf("%v while %v: %w", op, s, errdefs.ErrFailedPrecondition)
+}
