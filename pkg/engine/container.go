@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// container implements process.Runtime. libcontainer's own lock is held while
+// it starts a process, so what must answer at any time (signals, freezing,
+// thawing) does not go through lc.
+type container struct {
+	engine    *Engine
+	lc        *libcontainer.Container
+	init      *handle
+	manager   cgroups.Manager
+	cgroup    *cgroup.Cgroup
+	stateDir  string
+	resources *cgroups.Resources // as asked for so far; nil before the first Update. Guarded by the turn of init.
+	ownsPIDs  bool
+}
+
+func (c *container) Init() process.Handle   { return c.init }
+func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
+func (c *container) OwnsPIDs() bool         { return c.ownsPIDs }
+func (c *container) Pause() error           { return c.manager.Freeze(cgroups.Frozen) }
+func (c *container) Resume() error          { return c.manager.Freeze(cgroups.Thawed) }
+
+// Start opens the fifo at which init waits, in place of libcontainer's Exec,
+// which leaves a goroutine and its thread behind for ever when init is dead.
+// Init writes one byte just before it becomes the program (runc
+// libcontainer/standard_init_linux.go).
+func (c *container) Start(ctx context.Context) error {
+	path := filepath.Join(c.stateDir, "exec.fifo")
+	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fifo)
+	// Init is not collected yet, or its waiter would have had the turn before
+	// us, so the pid is still its own.
+	pidfd, err := unix.PidfdOpen(c.init.pid, 0)
+	if err != nil {
+		return initIsDead
+	}
+	defer unix.Close(pidfd)
+	if err := awaitByte(ctx, fifo, pidfd); err != nil {
+		return err
+	}
+	// Its absence tells runc's commands that the container runs.
+	return os.Remove(path)
+}
+
+var initIsDead = fmt.Errorf("init is dead: %w", errdefs.ErrFailedPrecondition)
+
+// awaitByte waits until fifo has a byte to read, or the process of pidfd is
+// dead. Init writes as soon as the fifo has a reader, unless something outside
+// holds it up: only then does it matter that ctx is looked at now and then.
+func awaitByte(ctx context.Context, fifo, pidfd int) error {
+	const lookAtContext = 250 // ms
+	for {
+		fds := []unix.PollFd{{Fd: int32(fifo), Events: unix.POLLIN}, {Fd: int32(pidfd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, lookAtContext); err != nil && err != unix.EINTR {
+			return os.NewSyscallError("poll", err)
+		}
+		switch {
+		case fds[0].Revents&unix.POLLIN != 0:
+			return nil
+		case fds[1].Revents != 0:
+			return initIsDead
+		case ctx.Err() != nil:
+			return fmt.Errorf("init does not run its program: %w", ctx.Err())
+		}
+	}
+}
+
+func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
+	lp, err := libcontainerProcess(p, s)
+	if err != nil {
+		return nil, err
+	}
+	h, err := c.engine.spawn(ctx, c.lc, lp, s)
+	if err != nil {
+		return nil, err // not h: a nil *handle in an interface is not nil
+	}
+	return h, nil
+}
+
+func (c *container) Destroy() error {
+	// An empty cgroup that is frozen counts as paused, and is not destroyed.
+	if err := c.Resume(); err != nil && !errors.Is(err, os.ErrNotExist) && c.manager.Exists() {
+		return fmt.Errorf("thaw: %w", err)
+	}
+	return destroy(c.lc)
+}
+
+// destroy removes cgroup and state directory. What is gone already is no error.
+func destroy(lc *libcontainer.Container) error {
+	if err := lc.Destroy(); err != nil && !errors.Is(err, libcontainer.ErrNotExist) {
+		return err
+	}
+	return nil
+}

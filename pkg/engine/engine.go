@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	_ "github.com/opencontainers/cgroups/devices" // gives the cgroup managers their device rules
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// Engine makes containers. It holds no state of its own.
+type Engine struct {
+	reaper *orphan.Reaper
+}
+
+// New makes an Engine whose children reaper leaves alone.
+func New(reaper *orphan.Reaper) *Engine { return &Engine{reaper: reaper} }
+
+// Create implements process.Engine.
+func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
+	config, err := libcontainerConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	init, err := libcontainerProcess(c.Spec.Process, s)
+	if err != nil {
+		return nil, err
+	}
+	init.Init = true
+	lc, err := libcontainer.Create(c.Root, c.ID, config)
+	if err != nil {
+		return nil, classify(err)
+	}
+	handle, err := e.spawn(ctx, lc, init, s)
+	if err == nil {
+		var created *container
+		if created, err = newContainer(e, c, lc, config, handle); err == nil {
+			return created, nil
+		}
+		_ = handle.Signal(unix.SIGKILL) // dead already is as good
+		handle.Wait()
+	}
+	if undo := destroy(lc); undo != nil {
+		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
+	}
+	return nil, err
+}
+
+// spawn starts p in lc and hands it its streams. When ctx ends before p is set
+// up, everything in the container's cgroup is killed, which makes libcontainer
+// give up. When spawn fails p is dead and collected.
+func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+	defer e.reaper.Hold()()
+	if p.Init {
+		defer context.AfterFunc(ctx, func() { killMembers(lc) })()
+	}
+	if err := lc.Start(p); err != nil {
+		return nil, classify(err)
+	}
+	h, err := newHandle(e.reaper, p)
+	if err != nil {
+		return nil, err
+	}
+	if err = s.Started(ctx); err == nil && p.Init {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = h.Signal(unix.SIGKILL) // dead already is as good
+		h.Wait()
+		return nil, err
+	}
+	return h, nil
+}
+
+// killMembers kills what is in the container's cgroup. It asks the cgroup, not
+// libcontainer, whose lock the call that is to be interrupted holds.
+func killMembers(lc *libcontainer.Container) {
+	config := lc.Config()
+	m, err := manager.New(config.Cgroups)
+	if err != nil {
+		log.L.WithError(err).WithField("container", lc.ID()).Warn("interrupt create")
+		return
+	}
+	pids, _ := m.GetAllPids() // no cgroup yet: nothing to kill
+	for _, pid := range pids {
+		_ = unix.Kill(pid, unix.SIGKILL) // gone already is as good
+	}
+}
+
+func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, config *configs.Config, init *handle) (*container, error) {
+	state, err := lc.State()
+	if err != nil {
+		return nil, err
+	}
+	m, err := manager.NewWithPaths(config.Cgroups, state.CgroupPaths)
+	if err != nil {
+		return nil, err
+	}
+	return &container{
+		engine: e, lc: lc, init: init, manager: m, cgroup: cgroup.New(state.CgroupPaths),
+		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
+	}, nil
+}
+
+// classify gives an error of libcontainer its class; libcontainer has
+// sentinels for some only, and the others are unknown.
+func classify(err error) error {
+	switch {
+	case errors.Is(err, libcontainer.ErrExist):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrAlreadyExists)
+	case errors.Is(err, libcontainer.ErrNotExist), errors.Is(err, libcontainer.ErrCgroupNotExist):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+	case errors.Is(err, libcontainer.ErrInvalidID), errors.Is(err, os.ErrInvalid):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	case errors.Is(err, libcontainer.ErrNotRunning), errors.Is(err, libcontainer.ErrPaused):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+
+	"github.com/opencontainers/runc/libcontainer/capabilities"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/seccomp"
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/runtime-spec/specs-go/features"
+)
+
+// Features tells what of the OCI runtime specification is there, in the form of
+// its features.md. CRI decides by it about user namespaces and recursively
+// read-only mounts, so nothing is claimed that this build does not have.
+func Features() *features.Features {
+	yes, no := true, false
+	f := &features.Features{
+		OCIVersionMin: "1.0.0",
+		OCIVersionMax: specs.Version,
+		Hooks:         configs.KnownHookNames(),
+		MountOptions:  specconv.KnownMountOptions(),
+		Annotations:   map[string]string{},
+		Linux: &features.Linux{
+			Namespaces:      specconv.KnownNamespaces(),
+			Capabilities:    capabilities.KnownCapabilities(),
+			Cgroup:          &features.Cgroup{V1: &yes, V2: &yes, Systemd: &yes, SystemdUser: &yes, Rdma: &yes},
+			Seccomp:         &features.Seccomp{Enabled: &no},
+			Apparmor:        &features.Apparmor{Enabled: &yes},
+			Selinux:         &features.Selinux{Enabled: &yes},
+			IntelRdt:        &features.IntelRdt{Enabled: &yes, Schemata: &yes, Monitoring: &yes},
+			MountExtensions: &features.MountExtensions{IDMap: &features.IDMap{Enabled: &yes}},
+			NetDevices:      &features.NetDevices{Enabled: &yes},
+			MemoryPolicy: &features.MemoryPolicy{
+				Modes: specconv.KnownMemoryPolicyModes(), Flags: specconv.KnownMemoryPolicyFlags(),
+			},
+		},
+		PotentiallyUnsafeConfigAnnotations: []string{"bundle", "org.systemd.property.", "org.criu.config"},
+	}
+	if seccomp.Enabled {
+		f.Linux.Seccomp = &features.Seccomp{
+			Enabled: &yes, Actions: seccomp.KnownActions(), Operators: seccomp.KnownOperators(), Archs: seccomp.KnownArchs(),
+			KnownFlags: seccomp.KnownFlags(), SupportedFlags: seccomp.SupportedFlags(),
+		}
+		f.Annotations["io.github.seccomp.libseccomp.version"] = SeccompVersion()
+	}
+	return f
+}
+
+// SeccompVersion is that of the linked libseccomp, or empty in a build without.
+func SeccompVersion() string {
+	if !seccomp.Enabled {
+		return ""
+	}
+	major, minor, patch := seccomp.Version()
+	return fmt.Sprintf("%d.%d.%d", major, minor, patch)
+}

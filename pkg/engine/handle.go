@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/runc/libcontainer"
+
+	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/process"
+)
+
+// handle is one process of a container. os.Process, which libcontainer keeps,
+// holds a pidfd, so a reused pid is never signalled or waited for.
+type handle struct {
+	reaper *orphan.Reaper
+	lp     *libcontainer.Process
+	pid    int
+}
+
+// newHandle is called while the reaper is held.
+func newHandle(r *orphan.Reaper, lp *libcontainer.Process) (*handle, error) {
+	pid, err := lp.Pid()
+	if err != nil {
+		return nil, fmt.Errorf("pid of the started process: %w", err)
+	}
+	r.Own(pid)
+	return &handle{reaper: r, lp: lp, pid: pid}, nil
+}
+
+func (h *handle) Pid() int { return h.pid }
+
+func (h *handle) Wait() process.Exit {
+	state, err := h.lp.Wait()
+	at := time.Now()
+	h.reaper.Disown(h.pid)
+	if state == nil {
+		// Nothing else waits for our children, so this is a broken invariant of
+		// ours. The process is gone all the same, and somebody waits to be told.
+		log.L.WithError(err).WithField("pid", h.pid).Error("exit status was lost")
+		return process.Exit{Status: lostStatus, At: at}
+	}
+	status := state.Sys().(syscall.WaitStatus) // what os.ProcessState holds on Linux
+	if status.Signaled() {
+		return process.Exit{Status: signalBase + int(status.Signal()), At: at}
+	}
+	return process.Exit{Status: status.ExitStatus(), At: at}
+}
+
+const (
+	signalBase = 128 // a shell's convention, which containerd follows: 128 + signal number
+	lostStatus = 255
+)
+
+func (h *handle) Signal(sig syscall.Signal) error {
+	err := h.lp.Signal(sig)
+	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+	}
+	return err
+}

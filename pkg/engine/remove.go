@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/process"
+)
+
+// Remove ends and removes a container whose shim is dead, from its state
+// directory alone. c.Spec may be nil; it is asked for the cgroup of a container
+// whose shim died in the middle of Create, before there was a state. Remove may
+// be called again, and for a container that never was.
+func Remove(ctx context.Context, c process.Config) error {
+	lc, err := libcontainer.Load(c.Root, c.ID)
+	if err != nil {
+		if !errors.Is(err, libcontainer.ErrNotExist) {
+			log.L.WithError(err).WithField("container", c.ID).Warn("read container state; removing what it would have named")
+		}
+		return removeHalfMade(ctx, c)
+	}
+	state, err := lc.State()
+	if err != nil {
+		return err
+	}
+	// Init first: it may have been moved out of the container's cgroup.
+	if err := lc.Signal(unix.SIGKILL); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) && !errors.Is(err, os.ErrProcessDone) {
+		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
+	}
+	if err := cgroup.New(state.CgroupPaths).Kill(ctx, unix.SIGKILL); err != nil {
+		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
+	}
+	if err := awaitDeath(ctx, lc); err != nil {
+		return fmt.Errorf("container %q: %w", c.ID, err)
+	}
+	return destroy(lc)
+}
+
+// awaitDeath waits until init, which is not our child, is dead.
+func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
+	const again = 5 * time.Millisecond
+	for {
+		status, err := lc.Status()
+		if err != nil {
+			return err
+		}
+		if status == libcontainer.Stopped {
+			return nil
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return fmt.Errorf("init still lives after SIGKILL: %w", ctx.Err())
+		}
+	}
+}
+
+func removeHalfMade(ctx context.Context, c process.Config) error {
+	var errs []error
+	if c.Spec != nil && c.Spec.Root != nil {
+		if config, err := libcontainerConfig(c); err != nil {
+			log.L.WithError(err).WithField("container", c.ID).Warn("find cgroup of half-made container")
+		} else if m, err := manager.New(config.Cgroups); err != nil {
+			errs = append(errs, err)
+		} else if m.Exists() && owns(m.GetPaths(), c) {
+			errs = append(errs, cgroup.New(m.GetPaths()).Kill(ctx, unix.SIGKILL), m.Destroy())
+		}
+	}
+	errs = append(errs, os.RemoveAll(stateDir(c.Root, c.ID)))
+	return errors.Join(errs...)
+}
+
+// owns guards against removing a cgroup that Create never took: without a
+// state there is only the configuration's word that it is the container's.
+func owns(paths map[string]string, c process.Config) bool {
+	if _, err := os.Stat(stateDir(c.Root, c.ID)); err != nil {
+		return false // Create makes the directory before the cgroup
+	}
+	for _, p := range paths {
+		if filepath.Dir(p) == cgroupRoot {
+			return false // the root of a whole hierarchy
+		}
+	}
+	return true
+}
+
+const cgroupRoot = "/sys/fs/cgroup" // where every distribution mounts it; see cgroups(7)
