@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stats"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// CreateRequest is Task.Create.
+type CreateRequest struct {
+	ID      string
+	Bundle  string // absolute path
+	Rootfs  []mount.Mount
+	IO      stdio.Config
+	Options options.Options
+}
+
+// Create makes a container whose init waits to be started. When it fails, or
+// ctx ends first, nothing is left of it.
+func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (_ *Container, err error) {
+	if err := validID("id", r.ID); err != nil {
+		return nil, err
+	}
+	if err := s.reserve(r.ID); err != nil {
+		return nil, err
+	}
+	var undo undoList
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undo.run())
+			s.release(r.ID)
+		}
+	}()
+	config, err := s.config(r)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup}
+	undo.add("record", func() error { return removeRecord(r.Bundle) })
+	if err := rec.write(r.Bundle); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	undo.add("root file system", func() error { return unmountRootfs(r.Bundle) })
+	if err := s.mountRootfs(r.Bundle, r.Rootfs); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	// Init's waiter writes the exit status into the record; the pid is in it by
+	// then, because init is not told to run before Create has returned. An init
+	// that is killed before that is recorded with its pid all the same.
+	pid := make(chan int, 1)
+	container, err := process.New(ctx, s.engine, s.events, config, eventMounts(r.Rootfs), func(exit process.Exit) {
+		rec.Pid, rec.Exit = <-pid, &exit
+		if err := rec.write(r.Bundle); err != nil {
+			log.L.WithError(err).WithField("container", r.ID).Warn("record exit status")
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	reader, err := stats.New(container.Cgroup())
+	if err != nil {
+		// Only Stats needs it, and answers so.
+		log.L.WithError(err).WithField("container", r.ID).Warn("open statistics")
+	}
+	started := rec
+	started.Pid = container.Init().Pid()
+	if err := started.write(r.Bundle); err != nil {
+		log.L.WithError(err).WithField("container", r.ID).Warn("record pid")
+	}
+	pid <- started.Pid
+	c := &Container{Container: container, stats: reader, undo: undo.run}
+	s.set(r.ID, c)
+	return c, nil
+}
+
+// config gathers and checks all that is asked for.
+func (s *Sandbox) config(r CreateRequest) (process.Config, error) {
+	if !filepath.IsAbs(r.Bundle) {
+		return process.Config{}, fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
+	}
+	spec, err := readSpec(r.Bundle)
+	if err != nil {
+		return process.Config{}, err
+	}
+	if err := checkSpec(spec); err != nil {
+		return process.Config{}, fmt.Errorf("%s: %w", specFile, err)
+	}
+	if spec.Process.Terminal != r.IO.Terminal {
+		return process.Config{}, fmt.Errorf("terminal: the request says %t, process.terminal in %s says %t: %w",
+			r.IO.Terminal, specFile, spec.Process.Terminal, errdefs.ErrInvalidArgument)
+	}
+	return process.Config{
+		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfsPath(r.Bundle, spec), Spec: spec, IO: r.IO,
+		Options: processOptions(r.Options, s.namespace, systemdCgroup(spec)),
+	}, nil
+}
+
+// processOptions are the options that the engine needs. containerd's clients
+// cannot always say that the cgroup driver is systemd's, but the form of
+// cgroupsPath does.
+func processOptions(o options.Options, namespace string, systemd bool) process.Options {
+	root := o.Root
+	if root == "" {
+		root = options.DefaultRoot
+	}
+	return process.Options{
+		Root:          filepath.Join(root, namespace),
+		SystemdCgroup: o.SystemdCgroup || systemd,
+		NoPivotRoot:   o.NoPivotRoot,
+		NoNewKeyring:  o.NoNewKeyring,
+		IOOwner:       stdio.Owner{UID: int(o.IoUid), GID: int(o.IoGid)},
+	}
+}
+
+func (s *Sandbox) mountRootfs(bundle string, mounts []mount.Mount) error {
+	if len(mounts) == 0 {
+		return nil
+	}
+	defer s.hold()()
+	target := filepath.Join(bundle, rootfsDir)
+	if err := os.Mkdir(target, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := mount.All(mounts, target); err != nil {
+		return fmt.Errorf("mount root file system %s: %w", describe(mounts), err)
+	}
+	return nil
+}
+
+// describe names mounts in an error.
+func describe(mounts []mount.Mount) string {
+	var all []string
+	for _, m := range mounts {
+		all = append(all, fmt.Sprintf("%s %q (%s)", m.Type, m.Source, strings.Join(m.Options, ",")))
+	}
+	return strings.Join(all, " + ")
+}
+
+func eventMounts(mounts []mount.Mount) []event.Mount {
+	var all []event.Mount
+	for _, m := range mounts {
+		all = append(all, event.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return all
+}
+
+// undoList is what has to be undone, in the order in which it was done.
+type undoList []undoStep
+
+type undoStep struct {
+	name string
+	undo func() error
+}
+
+func (l *undoList) add(name string, undo func() error) { *l = append(*l, undoStep{name, undo}) }
+
+// run undoes the last step first. A step that fails does not keep the others
+// from being undone; all steps bear being run again.
+func (l undoList) run() error {
+	var errs []error
+	for _, step := range slices.Backward(l) {
+		if err := step.undo(); err != nil {
+			errs = append(errs, fmt.Errorf("undo %s: %w", step.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+// Delete removes a container whose init has exited or was never started, or an
+// exec of it. A Delete that failed can be tried again.
+func (s *Sandbox) Delete(ctx context.Context, containerID, execID string) (process.Status, error) {
+	c, err := s.Container(containerID)
+	if err != nil {
+		return process.Status{}, err
+	}
+	if execID != "" {
+		p, err := c.Process(execID)
+		if err != nil {
+			return process.Status{}, err
+		}
+		return c.DeleteExec(ctx, p)
+	}
+	status, err := c.Delete(ctx, c.undo)
+	if err == nil {
+		s.release(containerID) // after TaskDelete was told, or Shutdown could come before it
+	}
+	return status, err
+}
+
+// unmountRootfs undoes mountRootfs. Whoever still uses a file there must not
+// keep the mount: then it goes when the last of them does.
+func unmountRootfs(bundle string) error {
+	target := filepath.Join(bundle, rootfsDir)
+	err := mount.UnmountRecursive(target, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) {
+		err = mount.UnmountRecursive(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("unmount %q: %w", target, err)
+	}
+	return nil
+}

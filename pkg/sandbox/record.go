@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+// recordFile lies in the bundle, which containerd removes after the container.
+const recordFile = "shim.json"
+
+// record is what the delete command needs of a container whose shim is dead,
+// and cannot find in the bundle otherwise: it is given no options.
+type record struct {
+	Root          string        // of the state directories, the namespace included
+	SystemdCgroup bool          `json:",omitempty"`
+	Pid           int           `json:",omitempty"` // of init; 0 while it is being created
+	Exit          *process.Exit `json:",omitempty"` // of init; nil before it
+}
+
+func readRecord(bundle string) (record, error) {
+	var r record
+	data, err := os.ReadFile(filepath.Join(bundle, recordFile))
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", recordFile, err)
+	}
+	return r, nil
+}
+
+// write replaces the record at once, so that a reader never sees half of one.
+func (r record) write(bundle string) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(bundle, recordFile)
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+func removeRecord(bundle string) error {
+	err := os.Remove(filepath.Join(bundle, recordFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

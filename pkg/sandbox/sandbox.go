@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stats"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// Sandbox is one pod, or one container that is in none.
+type Sandbox struct {
+	namespace string // containerd's
+	engine    process.Engine
+	events    *event.Queue
+	hold      func() (release func()) // keeps the reaper off while mount helpers may run
+
+	mu         sync.Mutex
+	containers map[string]*Container // nil: the id is reserved by a Create under way
+	done       chan struct{}         // closed once, by Shutdown
+	closed     bool
+}
+
+// Container is a container and what the sandbox keeps beside it.
+type Container struct {
+	*process.Container
+	stats *stats.Reader // nil when it could not be made
+	undo  func() error  // removes what Create made around the container
+}
+
+// New makes an empty sandbox. hold is orphan.Reaper's.
+func New(namespace string, engine process.Engine, events *event.Queue, hold func() (release func())) *Sandbox {
+	return &Sandbox{
+		namespace: namespace, engine: engine, events: events, hold: hold,
+		containers: map[string]*Container{}, done: make(chan struct{}),
+	}
+}
+
+// Container finds a container. The error is errdefs.ErrNotFound for an unknown
+// id and errdefs.ErrFailedPrecondition while it is being created.
+func (s *Sandbox) Container(containerID string) (*Container, error) {
+	s.mu.Lock()
+	c, ok := s.containers[containerID]
+	s.mu.Unlock()
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("container %q: not created: %w", containerID, errdefs.ErrNotFound)
+	case c == nil:
+		return nil, fmt.Errorf("container %q: still being created: %w", containerID, errdefs.ErrFailedPrecondition)
+	}
+	return c, nil
+}
+
+// Metrics are those of the container's cgroup, as containerd's message for the
+// version of cgroups. The error is errdefs.ErrNotFound when the cgroup is gone.
+func (c *Container) Metrics() (proto.Message, error) {
+	if c.stats == nil {
+		return nil, fmt.Errorf("container %q: cgroup statistics: %w", c.ID(), errdefs.ErrUnavailable)
+	}
+	m, err := c.stats.Read()
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
+	}
+	return m, nil
+}
+
+// Exec registers an exec of c.
+func (s *Sandbox) Exec(c *Container, execID string, spec *specs.Process, io stdio.Config) error {
+	if err := validID("exec id", execID); err != nil {
+		return err
+	}
+	return c.AddExec(execID, spec, io)
+}
+
+// Process finds the init of a container, by an empty execID, or an exec.
+func (s *Sandbox) Process(containerID, execID string) (*process.Process, error) {
+	c, err := s.Container(containerID)
+	if err != nil {
+		return nil, err
+	}
+	return c.Process(execID)
+}
+
+// Shutdown ends the sandbox, unless a container exists: containerd asks after
+// every task that it deleted (core/runtime/v2/shim.go, shimTask.delete).
+func (s *Sandbox) Shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.containers) > 0 || s.closed {
+		return
+	}
+	s.closed = true
+	close(s.done)
+}
+
+// Done is closed once Shutdown took effect; no container is created after.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }
+
+// reserve takes an id, so that nobody else creates it meanwhile.
+func (s *Sandbox) reserve(containerID string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("container %q: the shim is shutting down: %w", containerID, errdefs.ErrUnavailable)
+	}
+	if _, ok := s.containers[containerID]; ok {
+		return fmt.Errorf("container %q: %w", containerID, errdefs.ErrAlreadyExists)
+	}
+	s.containers[containerID] = nil
+	return nil
+}
+
+func (s *Sandbox) set(containerID string, c *Container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.containers[containerID] = c
+}
+
+func (s *Sandbox) release(containerID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.containers, containerID)
+}

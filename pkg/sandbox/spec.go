@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// The bundle's fixed names: OCI runtime specification, bundle.md, and
+// containerd, which mounts a snapshot at rootfs.
+const (
+	specFile  = "config.json"
+	rootfsDir = "rootfs"
+)
+
+func readSpec(bundle string) (*specs.Spec, error) {
+	data, err := os.ReadFile(filepath.Join(bundle, specFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: not in bundle %q: %w", specFile, bundle, errdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", specFile, err, errdefs.ErrInvalidArgument)
+	}
+	return &spec, nil
+}
+
+// checkSpec refuses what libcontainer would refuse late, or not say clearly.
+func checkSpec(spec *specs.Spec) error {
+	if spec.Root == nil || spec.Root.Path == "" {
+		return fmt.Errorf("root.path: must be set: %w", errdefs.ErrInvalidArgument)
+	}
+	if spec.Process == nil {
+		return fmt.Errorf("process: must be set: %w", errdefs.ErrInvalidArgument)
+	}
+	if spec.Linux == nil {
+		return fmt.Errorf("linux: must be set: %w", errdefs.ErrInvalidArgument)
+	}
+	for i, ns := range spec.Linux.Namespaces {
+		if !slices.Contains(namespaces, ns.Type) {
+			return fmt.Errorf("linux.namespaces[%d].type %q: want one of %v: %w", i, ns.Type, namespaces, errdefs.ErrInvalidArgument)
+		}
+	}
+	if err := CheckProcess(spec.Process); err != nil {
+		return fmt.Errorf("process.%w", err)
+	}
+	return nil
+}
+
+// namespaces are those of the OCI runtime specification, config-linux.md.
+var namespaces = []specs.LinuxNamespaceType{
+	specs.PIDNamespace, specs.NetworkNamespace, specs.MountNamespace, specs.IPCNamespace,
+	specs.UTSNamespace, specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace,
+}
+
+// CheckProcess refuses a process that no kernel can run.
+func CheckProcess(p *specs.Process) error {
+	switch {
+	case len(p.Args) == 0:
+		return fmt.Errorf("args: must not be empty: %w", errdefs.ErrInvalidArgument)
+	case p.Args[0] == "":
+		return fmt.Errorf("args[0] %q: must name a program: %w", p.Args[0], errdefs.ErrInvalidArgument)
+	case !filepath.IsAbs(p.Cwd):
+		return fmt.Errorf("cwd %q: must be an absolute path: %w", p.Cwd, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+func rootfsPath(bundle string, spec *specs.Spec) string {
+	if filepath.IsAbs(spec.Root.Path) {
+		return spec.Root.Path
+	}
+	return filepath.Join(bundle, spec.Root.Path)
+}
+
+// systemdCgroup tells the systemd driver by its form of cgroupsPath,
+// slice:prefix:name; that of cgroupfs is a path.
+func systemdCgroup(spec *specs.Spec) bool {
+	path := spec.Linux.CgroupsPath
+	return !strings.Contains(path, "/") && strings.Count(path, ":") == 2
+}
+
+var idForm = regexp.MustCompile("^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$")
+
+// idLimit is containerd's (pkg/identifiers).
+const idLimit = 76
+
+// validID keeps ids from being anything but one path element. The rule is that
+// of containerd (pkg/identifiers), which other callers need not have applied.
+func validID(field, id string) error {
+	if len(id) > idLimit || !idForm.MatchString(id) {
+		return fmt.Errorf("%s %q: must be 1 to %d letters, digits, and ._- between them: %w", field, id, idLimit, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
