@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types"
+	runc "github.com/containerd/containerd/api/types/runc/options"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+var statuses = map[process.State]tasktypes.Status{
+	process.Created: tasktypes.Status_CREATED,
+	process.Running: tasktypes.Status_RUNNING,
+	process.Pausing: tasktypes.Status_PAUSING,
+	process.Paused:  tasktypes.Status_PAUSED,
+	process.Stopped: tasktypes.Status_STOPPED,
+	process.Deleted: tasktypes.Status_STOPPED, // seen only by a caller that found the process just before it went
+}
+
+func stateResponse(s process.Status) *api.StateResponse {
+	return &api.StateResponse{
+		ID: s.ID, Bundle: s.Bundle, Pid: uint32(s.Pid), Status: statuses[s.State],
+		Stdin: s.IO.Stdin, Stdout: s.IO.Stdout, Stderr: s.IO.Stderr, Terminal: s.IO.Terminal,
+		ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At),
+	}
+}
+
+// timestamp of a time that is not set is nil, which containerd takes for none.
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func streams(stdin, stdout, stderr string, terminal bool) stdio.Config {
+	return stdio.Config{Stdin: stdin, Stdout: stdout, Stderr: stderr, Terminal: terminal}
+}
+
+func mounts(list []*types.Mount) []mount.Mount {
+	var all []mount.Mount
+	for _, m := range list {
+		all = append(all, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return all
+}
+
+// processInfos adds to each pid that is an exec the exec's id, as
+// containerd.runc.v1.ProcessDetails.
+func processInfos(pids []int, execs map[int]string) ([]*tasktypes.ProcessInfo, error) {
+	infos := make([]*tasktypes.ProcessInfo, 0, len(pids))
+	for _, pid := range pids {
+		info := &tasktypes.ProcessInfo{Pid: uint32(pid)}
+		if execID, ok := execs[pid]; ok {
+			details, err := pack(&runc.ProcessDetails{ExecID: execID})
+			if err != nil {
+				return nil, err
+			}
+			info.Info = details
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// pack makes an Any as containerd's typeurl does: the type URL is the message's
+// name, with nothing before it.
+func pack(m proto.Message) (*anypb.Any, error) {
+	value, err := proto.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
+	}
+	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: value}, nil
+}
+
+// OCI types travel as JSON, under a type URL that ends with the version and the
+// name (containerd core/runtime/typeurl.go).
+const specURL = "types.containerd.io/opencontainers/runtime-spec/"
+
+func execProcess(a *anypb.Any) (*specs.Process, error) {
+	var p specs.Process
+	if err := unpackSpec(a, "spec", "Process", &p); err != nil {
+		return nil, err
+	}
+	if err := sandbox.CheckProcess(&p); err != nil {
+		return nil, fmt.Errorf("spec.%w", err)
+	}
+	return &p, nil
+}
+
+func linuxResources(a *anypb.Any) (*specs.LinuxResources, error) {
+	var r specs.LinuxResources
+	if err := unpackSpec(a, "resources", "LinuxResources", &r); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+func unpackSpec(a *anypb.Any, field, name string, to any) error {
+	url := a.GetTypeUrl()
+	if !strings.HasPrefix(url, specURL) || !strings.HasSuffix(url, "/"+name) {
+		return fmt.Errorf("%s: type %q: want %s<version>/%s: %w", field, url, specURL, name, errdefs.ErrInvalidArgument)
+	}
+	if err := json.Unmarshal(a.GetValue(), to); err != nil {
+		return fmt.Errorf("%s: %w: %w", field, err, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}

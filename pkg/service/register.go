@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+
+	"github.com/containerd/ttrpc"
+
+	"sandbox.internal/shim/pkg/sandbox"
+)
+
+// Register adds the services of s to server.
+func Register(server *ttrpc.Server, s *sandbox.Sandbox) {
+	t := &task{sandbox: s}
+	methods := map[string]ttrpc.Method{
+		"State":      method(t.State),
+		"Create":     method(t.Create),
+		"Start":      method(t.Start),
+		"Delete":     method(t.Delete),
+		"Pids":       method(t.Pids),
+		"Pause":      method(t.Pause),
+		"Resume":     method(t.Resume),
+		"Checkpoint": method(t.Checkpoint),
+		"Kill":       method(t.Kill),
+		"Exec":       method(t.Exec),
+		"ResizePty":  method(t.ResizePty),
+		"CloseIO":    method(t.CloseIO),
+		"Update":     method(t.Update),
+		"Wait":       method(t.Wait),
+		"Stats":      method(t.Stats),
+		"Connect":    method(t.Connect),
+		"Shutdown":   method(t.Shutdown),
+	}
+	for _, name := range []string{"containerd.task.v2.Task", "containerd.task.v3.Task"} {
+		server.RegisterService(name, &ttrpc.ServiceDesc{Methods: methods})
+	}
+}
+
+// method makes a handler of f.
+func method[Request, Response any](f func(context.Context, *Request) (*Response, error)) ttrpc.Method {
+	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
+		var r Request
+		if err := unmarshal(&r); err != nil {
+			return nil, err
+		}
+		return f(ctx, &r)
+	}
+}

@@ -1,0 +1,221 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"syscall"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/sandbox"
+)
+
+// task is containerd.task.v2.Task and, being the same on the wire,
+// containerd.task.v3.Task (whose Go package would link gRPC). Its methods are in the order of the proto.
+type task struct {
+	sandbox *sandbox.Sandbox
+}
+
+var empty = &emptypb.Empty{}
+
+func (t *task) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
+	p, err := t.sandbox.Process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	return stateResponse(p.Status()), nil
+}
+
+func (t *task) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
+	if r.Checkpoint != "" || r.ParentCheckpoint != "" {
+		return nil, fmt.Errorf("checkpoint %q: restoring is not supported: %w", r.Checkpoint, errdefs.ErrNotImplemented)
+	}
+	o, err := options.Decode(r.Options)
+	if err != nil {
+		return nil, err
+	}
+	c, err := t.sandbox.Create(ctx, sandbox.CreateRequest{
+		ID: r.ID, Bundle: r.Bundle, Rootfs: mounts(r.Rootfs),
+		IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Options: o,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &api.CreateTaskResponse{Pid: uint32(c.Init().Pid())}, nil
+}
+
+func (t *task) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
+	p, err := t.sandbox.Process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Start(ctx); err != nil {
+		return nil, err
+	}
+	return &api.StartResponse{Pid: uint32(p.Pid())}, nil
+}
+
+func (t *task) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
+	s, err := t.sandbox.Delete(ctx, r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	return &api.DeleteResponse{Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At)}, nil
+}
+
+func (t *task) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
+	c, err := t.sandbox.Container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := c.Cgroup().Procs()
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	infos, err := processInfos(pids, c.Execs())
+	if err != nil {
+		return nil, err
+	}
+	return &api.PidsResponse{Processes: infos}, nil
+}
+
+func (t *task) Pause(ctx context.Context, r *api.PauseRequest) (*emptypb.Empty, error) {
+	c, err := t.sandbox.Container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	return empty, c.Pause(ctx)
+}
+
+func (t *task) Resume(ctx context.Context, r *api.ResumeRequest) (*emptypb.Empty, error) {
+	c, err := t.sandbox.Container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	return empty, c.Resume(ctx)
+}
+
+func (t *task) Checkpoint(_ context.Context, r *api.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	if _, err := t.sandbox.Container(r.ID); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("container %q: checkpoint: %w", r.ID, errdefs.ErrNotImplemented)
+}
+
+func (t *task) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, error) {
+	const lastSignal = 64 // SIGRTMAX, signal(7)
+	if r.Signal > lastSignal {
+		return nil, fmt.Errorf("signal %d: must be at most %d: %w", r.Signal, lastSignal, errdefs.ErrInvalidArgument)
+	}
+	c, err := t.sandbox.Container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if r.All {
+		return empty, c.KillAll(ctx, syscall.Signal(r.Signal))
+	}
+	p, err := c.Process(r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	return empty, p.Kill(syscall.Signal(r.Signal))
+}
+
+func (t *task) Exec(_ context.Context, r *api.ExecProcessRequest) (*emptypb.Empty, error) {
+	c, err := t.sandbox.Container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := execProcess(r.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: exec %q: %w", r.ID, r.ExecID, err)
+	}
+	spec.Terminal = r.Terminal
+	return empty, t.sandbox.Exec(c, r.ExecID, spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
+}
+
+func (t *task) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*emptypb.Empty, error) {
+	if r.Width > math.MaxUint16 || r.Height > math.MaxUint16 {
+		return nil, fmt.Errorf("terminal size %dx%d: must be at most %d each: %w", r.Width, r.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
+	}
+	p, err := t.sandbox.Process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	return empty, p.Resize(uint16(r.Width), uint16(r.Height))
+}
+
+func (t *task) CloseIO(_ context.Context, r *api.CloseIORequest) (*emptypb.Empty, error) {
+	p, err := t.sandbox.Process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	if !r.Stdin {
+		return empty, nil // nothing else can be closed
+	}
+	return empty, p.CloseStdin()
+}
+
+func (t *task) Update(ctx context.Context, r *api.UpdateTaskRequest) (*emptypb.Empty, error) {
+	c, err := t.sandbox.Container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	resources, err := linuxResources(r.Resources)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	return empty, c.Update(ctx, resources)
+}
+
+func (t *task) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse, error) {
+	p, err := t.sandbox.Process(r.ID, r.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	exit, err := p.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &api.WaitResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, nil
+}
+
+func (t *task) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse, error) {
+	c, err := t.sandbox.Container(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := c.Metrics()
+	if err != nil {
+		return nil, err
+	}
+	packed, err := pack(metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &api.StatsResponse{Stats: packed}, nil
+}
+
+// Connect answers for ids that are not known too: containerd asks for the
+// shim's pid before there is a task, and by the id of a sandbox.
+func (t *task) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectResponse, error) {
+	var init process.Status
+	if c, err := t.sandbox.Container(r.ID); err == nil {
+		init = c.Init().Status()
+	}
+	return &api.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: uint32(init.Pid)}, nil
+}
+
+func (t *task) Shutdown(context.Context, *api.ShutdownRequest) (*emptypb.Empty, error) {
+	t.sandbox.Shutdown()
+	return empty, nil
+}
