@@ -1,0 +1,228 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	runcoptions "github.com/containerd/containerd/api/types/runc/options"
+	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// callerOf plays a parent whose build information has the given package and module path.
+func callerOf(pkg, module string) func() (*debug.BuildInfo, error) {
+	return func() (*debug.BuildInfo, error) {
+		return &debug.BuildInfo{Path: pkg, Main: debug.Module{Path: module}}, nil
+	}
+}
+
+func TestLegacyDialect(t *testing.T) {
+	unreadable := func() (*debug.BuildInfo, error) { return nil, os.ErrPermission }
+	tests := []struct {
+		name   string
+		max    string // MAX_SHIM_VERSION; "" for unset
+		caller func() (*debug.BuildInfo, error)
+		want   dialect
+	}{
+		{"1.6 sets no MAX_SHIM_VERSION", "", callerOf("github.com/containerd/containerd/cmd/containerd", "github.com/containerd/containerd"), dialectPlain},
+		{"1.7 from its module", "2", callerOf("github.com/containerd/containerd/cmd/containerd", "github.com/containerd/containerd"), dialectJSON2},
+		{"2.x from its module", "2", callerOf("github.com/containerd/containerd/v2/cmd/containerd", "github.com/containerd/containerd/v2"), dialectJSON3},
+		{"2.x built without module information", "2", callerOf("github.com/containerd/containerd/v2/cmd/containerd", ""), dialectJSON3},
+		{"a product that embeds containerd", "2", callerOf("github.com/k3s-io/k3s/cmd/server", "github.com/k3s-io/k3s"), dialectJSON2},
+		{"a module whose name only begins like it", "2", callerOf("github.com/containerd/containerd/v20/x", "github.com/containerd/containerd/v20"), dialectJSON2},
+		{"a parent we may not look at", "2", unreadable, dialectJSON2},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			lookup := func(string) (string, bool) { return tt.max, tt.max != "" }
+			if got := legacyDialect(lookup, tt.caller); got != tt.want {
+				t.Errorf("legacyDialect = %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// The stdin-*.bin files were written by the named release's own encoder: gogo/protobuf in 1.6.
+func TestParseRequestOfEveryGeneration(t *testing.T) {
+	t.Setenv("TTRPC_ADDRESS", "/env.ttrpc")
+	f := flags{namespace: "ns1", id: "c1", address: "/flag.sock"}
+	old := request{grpcAddress: "/flag.sock", ttrpcAddress: "/env.ttrpc"}
+	with := func(d dialect) request { r := old; r.dialect = d; return r }
+	tests := []struct {
+		name   string
+		file   string // "" for empty stdin
+		legacy dialect
+		want   request
+		cgroup string
+	}{
+		{"1.6.38, runc options", "stdin-1.6.38.bin", dialectPlain, with(dialectPlain), "/shims"},
+		{"1.6.38, no options", "", dialectPlain, with(dialectPlain), ""},
+		{"1.7.35, runc options", "stdin-1.7.35.bin", dialectJSON2, with(dialectJSON2), "/shims"},
+		{"1.7.35, no options", "", dialectJSON2, with(dialectJSON2), ""},
+		{"2.0.5, TOML options", "stdin-2.0.5.bin", dialectJSON3, with(dialectJSON3), "/shims"},
+		{"2.0.5, no options", "", dialectJSON3, with(dialectJSON3), ""},
+		{
+			"2.4.2, bootstrap parameters", "stdin-2.4.2.bin", dialectPlain,
+			request{
+				dialect: dialectProto, debug: true, grpcAddress: "/run/containerd/containerd.sock",
+				ttrpcAddress: "/run/containerd/containerd.sock.ttrpc", socketDir: "/run/user/0/s",
+			},
+			"/shims",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var input []byte
+			if tt.file != "" {
+				var err error
+				if input, err = os.ReadFile(filepath.Join("testdata", tt.file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := parseRequest(input, f, func() dialect { return tt.legacy })
+			if err != nil {
+				t.Fatalf("parseRequest(%x) = %v", input, err)
+			}
+			opts, err := parseOptions(got.options)
+			if err != nil || opts.ShimCgroup != tt.cgroup {
+				t.Errorf("parseOptions = %+v, %v, want ShimCgroup %q", opts, err, tt.cgroup)
+			}
+			got.options = nil
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(request{})); diff != "" {
+				t.Errorf("parseRequest(%x) (-want +got):\n%s", input, diff)
+			}
+		})
+	}
+}
+
+func TestParseRequestRefuses(t *testing.T) {
+	f := flags{namespace: "ns1", id: "c1"}
+	other, err := proto.Marshal(&bootstrap.BootstrapParams{InstanceID: "c2", Namespace: "ns1", ContainerdVersion: "2.4.2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name  string
+		input []byte
+		want  string
+	}{
+		{"parameters of another container", other, `id "c2" in namespace "ns1"`},
+		{"bytes that are no message", []byte("\xff\xff\xff"), "3 bytes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := parseRequest(tt.input, f, func() dialect { return dialectJSON2 })
+			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("parseRequest(%q) error = %v, want ErrInvalidArgument with %q", tt.input, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseRequestTakesOptionsThatLookLikeParameters(t *testing.T) {
+	// A container whose id is a type URL: only a value equal to the namespace could deceive.
+	name := "containerd.runc.v1.Options"
+	input, err := proto.Marshal(&anypb.Any{TypeUrl: name, Value: []byte{0x1a, 0x02, '/', 'x'}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseRequest(input, flags{namespace: "ns", id: name}, func() dialect { return dialectJSON2 })
+	if err != nil || got.dialect != dialectJSON2 || len(got.options) != 1 {
+		t.Errorf("parseRequest(%x) = %+v, %v, want one option in dialect %d", input, got, err, dialectJSON2)
+	}
+}
+
+func TestEncodeAnswer(t *testing.T) {
+	const address = "unix:///run/containerd/s/ab"
+	tests := []struct {
+		name string
+		d    dialect
+		want string
+	}{
+		{"1.6 dials the whole text", dialectPlain, address},
+		{"1.7 refuses version 3", dialectJSON2, `{"version":2,"address":"unix:///run/containerd/s/ab","protocol":"ttrpc"}`},
+		{"2.0 to 2.2", dialectJSON3, `{"version":3,"address":"unix:///run/containerd/s/ab","protocol":"ttrpc"}`},
+		{"2.3 and later", dialectProto, "\x08\x03\x12\x1bunix:///run/containerd/s/ab\x1a\x05ttrpc"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := encodeAnswer(tt.d, address)
+			if err != nil || string(got) != tt.want {
+				t.Errorf("encodeAnswer(%d) = %q, %v, want %q", tt.d, got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestParseOptions(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shim.toml")
+	if err := os.WriteFile(file, []byte("ShimCgroup = '/file'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pack := func(m proto.Message) *anypb.Any {
+		a, err := anypb.New(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	bare := pack(&runcoptions.Options{ShimCgroup: "/bare"})
+	bare.TypeUrl = "containerd.runc.v1.Options" // typeurl writes no host part
+	tests := []struct {
+		name string
+		in   []*anypb.Any
+		want string
+		is   error
+	}{
+		{"none", nil, "", nil},
+		{"a type URL without host", []*anypb.Any{bare}, "/bare", nil},
+		{"a file", []*anypb.Any{pack(&runtimeoptions.Options{ConfigPath: file, ConfigBody: []byte("ShimCgroup = '/body'")})}, "/file", nil},
+		{"the first that sets it", []*anypb.Any{pack(&runcoptions.Options{}), pack(&runtimeoptions.Options{ConfigBody: []byte("ShimCgroup = '/body'")}), bare}, "/body", nil},
+		{"a foreign extension", []*anypb.Any{{TypeUrl: "example.com/x", Value: []byte{0xff}}}, "", nil},
+		{"a broken message", []*anypb.Any{{TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff}}}, "", errdefs.ErrInvalidArgument},
+		{"broken TOML", []*anypb.Any{pack(&runtimeoptions.Options{ConfigBody: []byte("ShimCgroup = ")})}, "", errdefs.ErrInvalidArgument},
+		{"a missing file", []*anypb.Any{pack(&runtimeoptions.Options{ConfigPath: file + ".no"})}, "", errdefs.ErrNotFound},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseOptions(tt.in)
+			if !errors.Is(err, tt.is) || got.ShimCgroup != tt.want {
+				t.Errorf("parseOptions = %+v, %v, want ShimCgroup %q, error %v", got, err, tt.want, tt.is)
+			}
+		})
+	}
+}
+
+func TestReadInputIsBounded(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "stdin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }() // a sparse file in the test's folder
+	for _, tt := range []struct {
+		size int64
+		ok   bool
+	}{{0, true}, {maxInput, true}, {maxInput + 1, false}} {
+		if err := file.Truncate(tt.size); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.Seek(0, 0); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readInput(file)
+		if (err == nil) != tt.ok || (tt.ok && int64(len(got)) != tt.size) {
+			t.Errorf("readInput of %d bytes = %d bytes, %v, want success %t", tt.size, len(got), err, tt.ok)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so
+// that it gets an answer and not a signal.
+const deleteTimeout = 4500 * time.Millisecond
+
+// removeFunc is the form of remove.
+type removeFunc func(ctx context.Context, namespace, id, bundle string) (exit, error)
+
+// deleteBundle answers `delete`: it removes everything of the container and writes a DeleteResponse to stdout. The
+// daemon is usually dead; where it serves other containers of the group it and its socket stay.
+//
+// containerd calls it twice and for all containers of a pod at once, and removes the bundle when it succeeds.
+func deleteBundle(f flags, stdout io.Writer, remove removeFunc) error {
+	log.L.Logger.SetOutput(os.Stderr) // containerd logs it as a warning
+	if err := log.SetLevel(log.WarnLevel.String()); err != nil {
+		return err
+	}
+	bundle, err := bundleOf(f)
+	if err != nil {
+		return fmt.Errorf("delete %q: %w", f.id, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
+	defer cancel()
+	e, err := remove(ctx, f.namespace, f.id, bundle)
+	if err != nil {
+		return fmt.Errorf("delete %q: %w", f.id, err)
+	}
+	// After remove, which may itself end the daemon. A socket that stays is no reason to keep the bundle.
+	if err := deleteSocket(ctx, f, bundle); err != nil {
+		log.L.WithError(err).Warn("the shim's socket may be left")
+	}
+	r := &task.DeleteResponse{Pid: uint32(e.Pid), ExitStatus: uint32(e.Status)}
+	if !e.At.IsZero() {
+		r.ExitedAt = timestamppb.New(e.At)
+	}
+	data, err := proto.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("delete %q: encode answer: %w", f.id, err)
+	}
+	_, err = stdout.Write(data)
+	return err
+}
+
+// bundleOf is -bundle, or the working folder when that is the container's.
+func bundleOf(f flags) (string, error) {
+	if f.bundle != "" {
+		return filepath.Clean(f.bundle), nil
+	}
+	cwd, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	if filepath.Base(cwd) != f.id {
+		return "", fmt.Errorf("-bundle is not given and the working folder %q is not that of id %q: %w", cwd, f.id, errdefs.ErrInvalidArgument)
+	}
+	return cwd, nil
+}
+
+// deleteSocket removes the socket of the container's group if no shim listens on it.
+func deleteSocket(ctx context.Context, f flags, bundle string) error {
+	g, err := group(bundle, f.id)
+	if err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
+		return err
+	}
+	if err != nil {
+		g = f.id // config.json is broken, so start cannot have read a group from it
+	}
+	path := recordedSocket(bundle, f.address, f.namespace, g)
+	if path == "" {
+		return nil
+	}
+	return removeDeadSocket(ctx, path)
+}

@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// listener is a bound, listening socket and the identity of its file.
+type listener struct {
+	path string
+	id   fileID
+	file *os.File // the listening descriptor; handed to the daemon as fd 3
+}
+
+// fileID tells a socket file from another one that later has the same name. Inode numbers are reused on some file
+// systems, hence the change time.
+type fileID struct {
+	dev, ino     uint64
+	sec, nanosec int64
+}
+
+// identify reads the identity of the file at path.
+func identify(path string) (fileID, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return fileID{}, &os.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	return fileID{dev: st.Dev, ino: st.Ino, sec: st.Ctim.Sec, nanosec: st.Ctim.Nsec}, nil
+}
+
+// backlog is how many connections may wait while the daemon comes up; the kernel lowers it to net.core.somaxconn.
+const backlog = 128
+
+// listen binds path, unless a living shim serves it already: then it returns ErrAlreadyExists. A file nobody listens
+// on is replaced.
+//
+// Test and replacement are one step under the folder's lock, so of two starts one binds and the other finds it
+// listening: the socket listens before the lock is released.
+func listen(ctx context.Context, path string) (*listener, error) {
+	unlock, err := lockDir(ctx, filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	l, err := bind(path)
+	if !errors.Is(err, unix.EADDRINUSE) {
+		return l, err
+	}
+	alive, err := connectable(path)
+	if err != nil {
+		return nil, err
+	}
+	if alive {
+		return nil, fmt.Errorf("socket %s: %w", path, errdefs.ErrAlreadyExists)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove dead socket: %w", err)
+	}
+	return bind(path)
+}
+
+// bind makes the listening socket. The mode is set between bind and listen, so nobody can connect before it.
+func bind(path string) (*listener, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make socket %s: %w", path, err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		_ = unix.Close(fd) // nothing was made
+		return nil, fmt.Errorf("bind socket %s: %w", path, err)
+	}
+	l := &listener{path: path, file: os.NewFile(uintptr(fd), path)}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind socket: %w", err), os.Remove(path), l.file.Close())
+	}
+	if l.id, err = identify(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind socket: %w", err), os.Remove(path), l.file.Close())
+	}
+	if err := unix.Listen(fd, backlog); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on socket %s: %w", path, err), os.Remove(path), l.file.Close())
+	}
+	return l, nil
+}
+
+// connectable reports whether somebody listens at path. It never blocks: a full backlog (EAGAIN) is a listener too.
+func connectable(path string) (bool, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return false, fmt.Errorf("make socket to test %s: %w", path, err)
+	}
+	defer func() { _ = unix.Close(fd) }() // only the connect counts
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	switch {
+	case err == nil, errors.Is(err, unix.EAGAIN):
+		return true, nil
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+		return false, nil
+	}
+	return false, fmt.Errorf("connect to socket %s: %w", path, err)
+}
+
+// removeSocket removes the file at path if it still is the one with identity id; a start that found it dead may have
+// put its own there meanwhile.
+func removeSocket(ctx context.Context, path string, id fileID) error {
+	unlock, err := lockDir(ctx, filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now, err := identify(path)
+	if errors.Is(err, os.ErrNotExist) || (err == nil && now != id) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// removeDeadSocket removes the socket at path if nobody listens on it.
+func removeDeadSocket(ctx context.Context, path string) error {
+	unlock, err := lockDir(ctx, filepath.Dir(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return nil // gone, or not ours to remove
+	}
+	alive, err := connectable(path)
+	if err != nil || alive {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove dead socket: %w", err)
+	}
+	return nil
+}
+
+// lockPoll is how often a held lock is tried again. It is held for tens of microseconds.
+const lockPoll = 200 * time.Microsecond
+
+// lockDir takes the exclusive lock of dir. The lock is on the folder itself: a lock file beside the socket could never
+// be removed safely, and the kernel drops this one with its holder. flock(2) cannot be bounded, so it is tried until
+// ctx ends.
+func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("lock socket folder: %w", err)
+	}
+	for {
+		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() {
+				// Explicitly: a child that is being forked may hold a copy of the descriptor until it executes.
+				_ = unix.Flock(int(d.Fd()), unix.LOCK_UN) // cannot fail on a lock that is held
+				_ = d.Close()                             // opened for the lock only
+			}, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(fmt.Errorf("lock socket folder %s: %w", dir, err), d.Close())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("lock socket folder %s: %w", dir, ctx.Err()), d.Close())
+		case <-time.After(lockPoll):
+		}
+	}
+}

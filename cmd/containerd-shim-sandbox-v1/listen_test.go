@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// shortDir is a folder whose name leaves room for a socket's.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func TestSocketPathIsContainerds(t *testing.T) {
+	// sha256 of "/run/containerd/containerd.sock/k8s.io/c1", by sha256sum(1)
+	const want = "/run/containerd/s/ccd9e484aa63698a22b33f8964a2eb3d2a5c6e843ccac78fda28f084794782cd"
+	got, err := socketPath(defaultSocketDir, "/run/containerd/containerd.sock", "k8s.io", "c1")
+	if err != nil || got != want {
+		t.Errorf("socketPath = %q, %v, want %q", got, err, want)
+	}
+}
+
+func TestSocketPathLimit(t *testing.T) {
+	long := "/" + strings.Repeat("d", 41) // the longest socket_dir that containerd allows
+	if got, err := socketPath(long, "a", "n", "g"); err != nil || len(got) != maxSocketPath {
+		t.Errorf("socketPath below %q = %q, %v, want %d bytes", long, got, err, maxSocketPath)
+	}
+	_, err := socketPath(long+"d", "a", "n", "g")
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), long) {
+		t.Errorf("socketPath below %q error = %v, want ErrInvalidArgument that names it", long+"d", err)
+	}
+	// The limit is the kernel's, not only ours.
+	dir := shortDir(t)
+	p := filepath.Join(dir, strings.Repeat("s", maxSocketPath-len(dir)-1))
+	l, err := listen(t.Context(), p)
+	if err != nil {
+		t.Fatalf("listen on %d bytes: %v", len(p), err)
+	}
+	if err := l.file.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSocketDir(t *testing.T) {
+	dir := shortDir(t)
+	if got, err := socketDir(dir+"/new", 0, os.Getenv); err != nil || got != dir+"/new" || mode(t, got).Perm() != 0o700 {
+		t.Errorf("socketDir(%q) = %q, %v, want it made with mode 0700", dir+"/new", got, err)
+	}
+	if _, err := socketDir("rel", 0, os.Getenv); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("socketDir(%q) error = %v, want ErrInvalidArgument", "rel", err)
+	}
+	if !ownDir(dir+"/mine", os.Getuid()) {
+		t.Error("ownDir of a new folder = false, want true")
+	}
+	if err := os.Symlink(dir+"/mine", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	if ownDir(dir+"/link", os.Getuid()) {
+		t.Error("ownDir of a link = true, want false")
+	}
+	if ownDir(dir+"/mine", os.Getuid()+1) {
+		t.Error("ownDir of another user's folder = true, want false")
+	}
+}
+
+func TestOnlyOneOfManyListens(t *testing.T) {
+	path := filepath.Join(shortDir(t), "sock")
+	const n = 32
+	var wg sync.WaitGroup
+	got := make([]*listener, n)
+	errs := make([]error, n)
+	for i := range n {
+		wg.Go(func() { got[i], errs[i] = listen(t.Context(), path) })
+	}
+	wg.Wait()
+	won := 0
+	for i := range n {
+		switch {
+		case errs[i] == nil:
+			won++
+			defer func() { _ = got[i].file.Close() }() // kept until all are counted
+		case !errdefs.IsAlreadyExists(errs[i]):
+			t.Errorf("listen %d = %v, want ErrAlreadyExists", i, errs[i])
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of %d listen, want 1", won, n)
+	}
+}
+
+func TestRemoveSocketKeepsAnother(t *testing.T) {
+	path := filepath.Join(shortDir(t), "sock")
+	first, err := listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := listen(t.Context(), path) // replaces the dead one
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = second.file.Close() }() // open for the test's length
+	for _, step := range []struct {
+		name string
+		id   fileID
+		want error
+	}{{"first's", first.id, nil}, {"second's", second.id, os.ErrNotExist}, {"second's again", second.id, os.ErrNotExist}} {
+		if err := removeSocket(t.Context(), path, step.id); err != nil {
+			t.Errorf("removeSocket with the %s identity = %v", step.name, err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, step.want) {
+			t.Errorf("after removeSocket with the %s identity lstat = %v, want %v", step.name, err, step.want)
+		}
+	}
+}
+
+func TestRemoveDeadSocket(t *testing.T) {
+	dir := shortDir(t)
+	alive, err := listen(t.Context(), dir+"/alive")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = alive.file.Close() }() // open for the test's length
+	dead, err := listen(t.Context(), dir+"/dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		left bool
+	}{{"alive", true}, {"dead", false}, {"dead", false}, {"file", true}, {"none/none", false}} {
+		if err := removeDeadSocket(t.Context(), dir+"/"+tt.name); err != nil {
+			t.Errorf("removeDeadSocket(%q) = %v", tt.name, err)
+		}
+		if _, err := os.Lstat(dir + "/" + tt.name); (err == nil) != tt.left {
+			t.Errorf("removeDeadSocket(%q) left the file: %t, want %t", tt.name, err == nil, tt.left)
+		}
+	}
+}
+
+func TestAFullBacklogIsAlive(t *testing.T) {
+	path := filepath.Join(shortDir(t), "sock")
+	l, err := bind(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.file.Close() }() // open for the test's length
+	if err := unix.Listen(int(l.file.Fd()), 0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 { // a closed connection keeps its place until it is accepted
+		if got, err := connectable(path); err != nil || !got {
+			t.Errorf("connectable, attempt %d = %t, %v, want true", i, got, err)
+		}
+	}
+}
+
+func TestLockDirGivesUp(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := lockDir(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	if _, err := lockDir(ctx, dir); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("lockDir of a locked folder = %v, want DeadlineExceeded", err)
+	}
+	unlock()
+	unlock, err = lockDir(t.Context(), dir)
+	if err != nil {
+		t.Fatalf("lockDir after unlock = %v", err)
+	}
+	unlock()
+}

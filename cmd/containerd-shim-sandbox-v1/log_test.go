@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// fill writes to the fifo until it takes no more.
+func fill(t *testing.T, fd int) {
+	t.Helper()
+	block := []byte(strings.Repeat("x", 4096))
+	for len(block) > 0 {
+		if _, err := unix.Write(fd, block); errors.Is(err, unix.EAGAIN) {
+			block = block[:len(block)/2]
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// drain reads what the fifo holds.
+func drain(t *testing.T, fd int) string {
+	t.Helper()
+	var all strings.Builder
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := unix.Read(fd, buf)
+		if errors.Is(err, unix.EAGAIN) || n == 0 {
+			return all.String()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(buf[:n])
+	}
+}
+
+func TestLogFifoNeverBlocksAndCountsWhatItDrops(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := openLogFifo(dir) // with no reader there yet
+	if err != nil || l == nil {
+		t.Fatalf("openLogFifo = %v, %v", l, err)
+	}
+	defer l.close()
+	write := func(line string) {
+		t.Helper()
+		if n, err := l.Write([]byte(line)); n != len(line) || err != nil {
+			t.Errorf("Write(%q) = %d, %v, want success", line, n, err)
+		}
+	}
+	write("one\n")
+	fill(t, l.fd)
+	write("two\n")
+	write("three\n")
+	got := strings.ReplaceAll(drain(t, l.fd), "x", "")
+	if got != "one\n" {
+		t.Errorf("the full fifo held %q, want %q", got, "one\n")
+	}
+	write("four\n")
+	if got, want := drain(t, l.fd), "log was full, 2 lines dropped\nfour\n"; got != want {
+		t.Errorf("after draining the log reads %q, want %q", got, want)
+	}
+}
+
+func TestLogFifoMarksALineThatWasCut(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := openLogFifo(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	if _, err := l.Write([]byte(strings.Repeat("y", 1<<20))); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(drain(t, l.fd)); n == 0 || n >= 1<<20 {
+		t.Errorf("the fifo took %d bytes, want a part of 1 MiB", n)
+	}
+	if _, err := l.Write([]byte("next\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := drain(t, l.fd), "\nlog was full, 1 lines dropped\nnext\n"; got != want {
+		t.Errorf("the log goes on with %q, want %q", got, want)
+	}
+}
+
+func TestOpenLogFifoTakesFifosOnly(t *testing.T) {
+	dir := t.TempDir()
+	if l, err := openLogFifo(dir); l != nil || err != nil {
+		t.Errorf("openLogFifo without a log = %v, %v, want nil, nil", l, err)
+	}
+	if err := unix.Mknod(filepath.Join(dir, "log"), unix.S_IFREG|0o600, 0); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := openLogFifo(dir); l != nil || err == nil {
+		t.Errorf("openLogFifo of a regular file = %v, %v, want an error", l, err)
+	}
+}

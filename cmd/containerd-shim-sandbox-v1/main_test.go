@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+)
+
+// The test binary plays the shim's binary: run as `start` by a test, and again as the daemon by that start. So tests
+// see whole processes, with what they inherit and what they leave.
+const (
+	asShimEnv   = "TEST_AS_SHIM"    // set: be the shim
+	daemonEnvar = "TEST_DAEMON"     // how the daemon behaves: serve, fail, die, hang, panic, crash
+	reportEnv   = "TEST_REPORT_DIR" // where each daemon leaves a report named by its pid
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asShimEnv) == "" {
+		os.Exit(m.Run())
+	}
+	if _, daemon := os.LookupEnv(readyEnv); !daemon {
+		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	f, err := parseFlags(os.Args[1:])
+	if err == nil {
+		err = runDaemon(f, playServe)
+	}
+	if err != nil {
+		os.Exit(exitFailed)
+	}
+	os.Exit(exitOK)
+}
+
+// report is what a daemon says of itself.
+type report struct {
+	Namespace, ID, Bundle, Address, TTRPCAddress, SocketPath string
+	Debug                                                    bool
+	Args                                                     []string
+	Cwd                                                      string
+	Stdio                                                    [3]string
+	Descriptors                                              []string // of this process, above stdio, that survive an exec
+	Pgid, Pid                                                int
+	Sid                                                      int
+	OOMScoreAdj                                              string
+	Cgroup                                                   string
+	Godebug                                                  string
+	Gomaxprocs                                               string
+}
+
+// playServe is serve of a daemon in a test.
+func playServe(ctx context.Context, d daemon, l *net.UnixListener) error {
+	if err := writeReport(d); err != nil {
+		return err
+	}
+	switch os.Getenv(daemonEnvar) {
+	case "fail":
+		return errors.New("no engine today")
+	case "die":
+		os.Exit(7)
+	case "hang":
+		<-ctx.Done()
+		return ctx.Err()
+	case "panic":
+		panic("in serve")
+	case "crash":
+		d.Ready()
+		go func() { panic("in a goroutine") }()
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	s, err := ttrpc.NewServer()
+	if err != nil {
+		return err
+	}
+	task.RegisterTTRPCTaskService(s, connectOnly{})
+	d.Ready()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, l) }() // ends with Close, joined below
+	<-ctx.Done()
+	return errors.Join(ctx.Err(), s.Close(), ignore(<-ended, ttrpc.ErrServerClosed))
+}
+
+func ignore(err, target error) error {
+	if errors.Is(err, target) {
+		return nil
+	}
+	return err
+}
+
+// connectOnly answers Connect, which is all that ping asks.
+type connectOnly struct{ task.TTRPCTaskService }
+
+func (connectOnly) Connect(context.Context, *task.ConnectRequest) (*task.ConnectResponse, error) {
+	return &task.ConnectResponse{ShimPid: uint32(os.Getpid())}, nil
+}
+
+func writeReport(d daemon) error {
+	dir := os.Getenv(reportEnv)
+	if dir == "" {
+		return nil
+	}
+	r := report{
+		Namespace: d.Namespace, ID: d.ID, Bundle: d.Bundle, Address: d.Address, TTRPCAddress: d.TTRPCAddress,
+		SocketPath: d.SocketPath, Debug: d.Debug, Args: os.Args, Pid: os.Getpid(), Pgid: unix.Getpgrp(),
+		Godebug: os.Getenv("GODEBUG"), Gomaxprocs: os.Getenv("GOMAXPROCS"),
+	}
+	var err error
+	if r.Cwd, err = os.Getwd(); err != nil {
+		return err
+	}
+	if r.Sid, err = unix.Getsid(0); err != nil {
+		return err
+	}
+	for i := range r.Stdio {
+		if r.Stdio[i], err = os.Readlink("/proc/self/fd/" + strconv.Itoa(i)); err != nil {
+			return err
+		}
+	}
+	if r.Descriptors, err = inheritable(); err != nil {
+		return err
+	}
+	score, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return err
+	}
+	cgroup, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return err
+	}
+	r.OOMScoreAdj, r.Cgroup = string(score), string(cgroup)
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, strconv.Itoa(r.Pid)), data, 0o600)
+}
+
+// inheritable lists the descriptors above stdio that a child of this process would get.
+func inheritable() ([]string, error) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil, err
+	}
+	var left []string
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= 2 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue
+		}
+		target, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		left = append(left, target)
+	}
+	return left, nil
+}

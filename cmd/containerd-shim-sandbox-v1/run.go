@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/containerd/errdefs"
+)
+
+// runtimeName is the runtime type that containerd maps to this binary's name.
+const (
+	runtimeName = "io.containerd.sandbox.v1"
+	binaryName  = "containerd-shim-sandbox-v1"
+)
+
+// Exit codes. containerd only tells zero from the rest; 2 is what the flag package has taught people for wrong use.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// errUsage marks arguments that containerd never passes, so a person is there to read the help.
+var errUsage = errors.New("wrong use")
+
+// run does what the arguments ask and returns the exit code. Errors go to stderr as one line; containerd puts that
+// line into its own error.
+func run(args []string, stdin *os.File, stdout, stderr io.Writer) int {
+	if len(args) == 0 {
+		fmt.Fprint(stderr, help)
+		return exitUsage
+	}
+	f, err := parseFlags(args)
+	if err == nil {
+		err = dispatch(f, stdin, stdout)
+	}
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errUsage):
+		fmt.Fprintf(stderr, "%s: %s\n\n%s", binaryName, err, help)
+		return exitUsage
+	default:
+		fmt.Fprintf(stderr, "%s: %s", binaryName, err)
+		return exitFailed
+	}
+}
+
+// dispatch runs the role that f names.
+func dispatch(f flags, stdin *os.File, stdout io.Writer) error {
+	switch {
+	case f.help:
+		_, err := io.WriteString(stdout, help)
+		return err
+	case f.version:
+		_, err := io.WriteString(stdout, versionText(runtimeFeatures()))
+		return err
+	case f.info:
+		return info(stdin, stdout, runtimeFeatures())
+	}
+	if err := f.validate(); err != nil {
+		return err
+	}
+	switch f.action {
+	case "start":
+		return start(f, stdin, stdout)
+	case "delete":
+		return deleteBundle(f, stdout, remove)
+	case "":
+		return runDaemon(f, serve)
+	default:
+		return fmt.Errorf("action %q: not one of start, delete: %w: %w", f.action, errUsage, errdefs.ErrInvalidArgument)
+	}
+}

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+)
+
+// defaultSocketDir is where containerd's shims keep their sockets.
+const defaultSocketDir = "/run/containerd/s"
+
+// maxSocketPath is what sun_path holds besides its NUL (unix(7)). containerd lets socket_dir be 42 bytes long, which
+// with a slash and the hash is exactly this.
+const maxSocketPath = 107
+
+// socketPath names the socket of a group, as containerd's own shims do (pkg/shim/util_unix.go): containerd finds a
+// leaked one, and two containerds with one state folder stay apart by their address.
+func socketPath(dir, address, namespace, group string) (string, error) {
+	sum := sha256.Sum256([]byte(filepath.Join(address, namespace, group)))
+	p := filepath.Join(dir, fmt.Sprintf("%x", sum))
+	if len(p) > maxSocketPath {
+		return "", fmt.Errorf("socket folder %q: socket path would be %d bytes, limit %d: %w", dir, len(p), maxSocketPath, errdefs.ErrInvalidArgument)
+	}
+	return p, nil
+}
+
+// socketAddress is the form of path that containerd dials.
+func socketAddress(path string) string { return "unix://" + path }
+
+// socketDir makes and returns the folder for sockets: wanted, or a default that this user owns. Without root the
+// default falls through to the user's own folders, in containerd's order (core/runtime/v2/shim_unix.go).
+func socketDir(wanted string, uid int, getenv func(string) string) (string, error) {
+	if wanted != "" {
+		if !filepath.IsAbs(wanted) {
+			return "", fmt.Errorf("socket folder %q: not an absolute path: %w", wanted, errdefs.ErrInvalidArgument)
+		}
+		return wanted, os.MkdirAll(wanted, 0o700)
+	}
+	if uid == 0 {
+		return defaultSocketDir, os.MkdirAll(defaultSocketDir, 0o700)
+	}
+	candidates := []string{defaultSocketDir}
+	if d := getenv("XDG_RUNTIME_DIR"); d != "" {
+		candidates = append(candidates, filepath.Join(d, "containerd", "s"))
+	}
+	candidates = append(candidates, fmt.Sprintf("/run/%d/containerd/s", uid), fmt.Sprintf("/tmp/containerd-s-%d", uid))
+	for _, d := range candidates {
+		if _, err := socketPath(d, "", "", ""); err == nil && ownDir(d, uid) {
+			return d, nil
+		}
+	}
+	return "", fmt.Errorf("socket folder: none of %q can be made and is owned by uid %d: %w", candidates, uid, errdefs.ErrPermissionDenied)
+}
+
+// ownDir makes dir and reports whether it is a folder of uid's that nobody else can enter. Lstat, not Stat: in /tmp
+// somebody else could have put a link there first.
+func ownDir(dir string, uid int) bool {
+	if os.MkdirAll(dir, 0o700) != nil {
+		return false
+	}
+	st, err := os.Lstat(dir)
+	if err != nil || !st.IsDir() {
+		return false
+	}
+	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != uid {
+		return false
+	}
+	return st.Mode().Perm() == 0o700 || os.Chmod(dir, 0o700) == nil
+}
+
+// Files that start leaves in the bundle, so that delete and an older containerd find the socket with nothing else.
+// containerd 1.x reads address after its restart (runtime/v2/shim.go); 2.x falls back to it without bootstrap.json.
+const (
+	addressFile   = "address"
+	socketDirLink = "s"
+)
+
+// recordSocket writes the bundle's address file, and the link s when the socket is not in the default folder. Both
+// appear whole or not at all.
+func recordSocket(bundle, path string) error {
+	err := replace(filepath.Join(bundle, addressFile), func(tmp string) error {
+		return os.WriteFile(tmp, []byte(socketAddress(path)), 0o600)
+	})
+	if err != nil {
+		return fmt.Errorf("record socket of bundle %s: %w", bundle, err)
+	}
+	if filepath.Dir(path) == defaultSocketDir {
+		return nil
+	}
+	err = replace(filepath.Join(bundle, socketDirLink), func(tmp string) error {
+		return os.Symlink(filepath.Dir(path), tmp)
+	})
+	if err != nil {
+		return fmt.Errorf("record socket folder of bundle %s: %w", bundle, err)
+	}
+	return nil
+}
+
+// replace makes a file under a temporary name and renames it to name.
+func replace(name string, make func(tmp string) error) error {
+	tmp := fmt.Sprintf("%s.%d", name, os.Getpid())
+	if err := make(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, name); err != nil {
+		_ = os.Remove(tmp) // the rename's error is the one to report
+		return err
+	}
+	return nil
+}
+
+// recordedSocket reads back what recordSocket wrote; "" when the bundle has nothing of it.
+func recordedSocket(bundle, address, namespace, group string) string {
+	dir, err := os.Readlink(filepath.Join(bundle, socketDirLink))
+	if err != nil {
+		dir = defaultSocketDir
+	}
+	if data, err := os.ReadFile(filepath.Join(bundle, addressFile)); err == nil {
+		if p, ok := strings.CutPrefix(string(data), "unix://"); ok && filepath.IsAbs(p) {
+			return p
+		}
+	}
+	p, err := socketPath(dir, address, namespace, group)
+	if err != nil {
+		return ""
+	}
+	return p
+}

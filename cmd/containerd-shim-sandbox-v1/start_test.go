@@ -1,0 +1,435 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	runcoptions "github.com/containerd/containerd/api/types/runc/options"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+)
+
+// world is a bundle tree and socket folder for one test, with the daemons that its starts leave.
+type world struct {
+	t       *testing.T
+	dir     string // short: socket paths are limited
+	reports string
+	env     []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, dir: dir, reports: filepath.Join(dir, "r")}
+	t.Cleanup(func() {
+		w.endDaemons()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	w.mkdir("r")
+	// Daemons outlive their start; adopted by us, they can be waited for.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) mkdir(name string) string {
+	w.t.Helper()
+	p := filepath.Join(w.dir, name)
+	if err := os.MkdirAll(p, 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// bundle makes a bundle with a log fifo, and a config.json when group is not "".
+func (w *world) bundle(id, group string) string {
+	w.t.Helper()
+	b := w.mkdir(id)
+	if err := unix.Mkfifo(filepath.Join(b, "log"), 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	if group != "" {
+		spec := fmt.Sprintf(`{"ociVersion":"1.2.0","annotations":{"io.kubernetes.cri.sandbox-id":%q}}`, group)
+		if err := os.WriteFile(filepath.Join(b, "config.json"), []byte(spec), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// params is what containerd 2.3 and later send for id, with a socket folder of the test's own. change may be nil.
+func (w *world) params(id string, change ...func(*bootstrap.BootstrapParams)) []byte {
+	w.t.Helper()
+	dir := filepath.Join(w.dir, "s")
+	p := &bootstrap.BootstrapParams{
+		InstanceID: id, Namespace: "ns1", LogLevel: bootstrap.LogLevel_LOG_LEVEL_DEBUG, ContainerdVersion: "2.4.2",
+		ContainerdGrpcAddress: "/p.sock", ContainerdTtrpcAddress: "/p.ttrpc", SocketDir: &dir,
+	}
+	for _, c := range change {
+		c(p)
+	}
+	data, err := proto.Marshal(p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return data
+}
+
+// result is what a run of the shim's binary gave.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// shim runs the binary in bundle as containerd does.
+func (w *world) shim(bundle string, stdin []byte, args ...string) result {
+	w.t.Helper()
+	all := append([]string{"-namespace", "ns1", "-address", "/c.sock", "-publish-binary", "/c", "-id", filepath.Base(bundle)}, args...)
+	cmd := exec.CommandContext(w.t.Context(), os.Args[0], all...)
+	var stdout, stderr bytes.Buffer
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = bundle, bytes.NewReader(stdin), &stdout, &stderr
+	cmd.Env = append(os.Environ(), asShimEnv+"=1", reportEnv+"="+w.reports)
+	cmd.Env = append(cmd.Env, w.env...)
+	cmd.WaitDelay = 20 * time.Second // a daemon that kept our pipes would show as an error, not as a hang
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		w.t.Errorf("run %q: %v", all, err)
+		return result{code: -1}
+	}
+	return result{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+}
+
+// daemons are the reports of all daemons that came to serve.
+func (w *world) daemons() []report {
+	w.t.Helper()
+	entries, err := os.ReadDir(w.reports)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var all []report
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(w.reports, e.Name()))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var r report
+		if err := json.Unmarshal(data, &r); err != nil {
+			w.t.Fatalf("report %q: %v", data, err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// end asks the daemon to end and waits until it has.
+func (w *world) end(r report) {
+	w.t.Helper()
+	if err := unix.Kill(r.Pid, unix.SIGTERM); err != nil {
+		w.t.Errorf("end daemon: %v", err)
+	}
+	w.wait(r)
+}
+
+// wait collects the daemon and forgets it. A daemon that does not end is the test's time-out.
+func (w *world) wait(r report) unix.WaitStatus {
+	w.t.Helper()
+	var status unix.WaitStatus
+	for {
+		_, err := unix.Wait4(r.Pid, &status, 0, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			w.t.Errorf("wait for daemon %d: %v", r.Pid, err)
+		}
+		break
+	}
+	if err := os.Remove(filepath.Join(w.reports, strconv.Itoa(r.Pid))); err != nil {
+		w.t.Error(err)
+	}
+	return status
+}
+
+func (w *world) endDaemons() {
+	for _, r := range w.daemons() {
+		if err := unix.Kill(r.Pid, unix.SIGKILL); err == nil {
+			w.wait(r)
+		}
+	}
+}
+
+// sockets lists the socket folder.
+func (w *world) sockets() []string {
+	w.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(w.dir, "s"))
+	if err != nil && !os.IsNotExist(err) {
+		w.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestStartGivesOneDaemonThatIsSetUp(t *testing.T) {
+	w := newWorld(t)
+	b := w.bundle("c1", "")
+	leak, err := unix.Open("/dev/zero", unix.O_RDONLY, 0) // without close-on-exec, as a careless parent would
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(leak) }() // read by nobody
+	w.env = []string{"GOMAXPROCS=2", "TTRPC_ADDRESS=/env.ttrpc"}
+
+	got := w.shim(b, w.params("c1"), "start")
+	daemons := w.daemons()
+	if got.code != 0 || got.stderr != "" || len(daemons) != 1 {
+		t.Fatalf("start = %+v with %d daemons, want exit code 0, silence, 1 daemon", got, len(daemons))
+	}
+	d := daemons[0]
+	path := d.SocketPath
+	if want := "\x08\x03\x12" + string(rune(len("unix://"+path))) + "unix://" + path + "\x1a\x05ttrpc"; got.stdout != want {
+		t.Errorf("answer = %q, want %q", got.stdout, want)
+	}
+	for _, c := range []struct {
+		what      string
+		got, want any
+	}{
+		{"namespace, id", d.Namespace + " " + d.ID, "ns1 c1"},
+		{"bundle", d.Bundle, b},
+		{"working folder", d.Cwd, b},
+		{"containerd's addresses", d.Address + " " + d.TTRPCAddress, "/p.sock /p.ttrpc"},
+		{"debug", d.Debug, true},
+		{"arguments", strings.Join(d.Args, " "), "containerd-shim-sandbox-v1 -namespace ns1 -id c1 -address /p.sock -debug"},
+		{"stdio", d.Stdio, [3]string{"/dev/null", "/dev/null", "/dev/null"}},
+		{"descriptors for children", strings.Join(d.Descriptors, " "), ""},
+		{"process group", d.Pgid, d.Pid},
+		{"GOMAXPROCS", d.Gomaxprocs, "2"},
+		{"GODEBUG", d.Godebug, os.Getenv("GODEBUG")},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s of the daemon = %v, want %v", c.what, c.got, c.want)
+		}
+	}
+	if d.Sid == d.Pid {
+		t.Error("the daemon leads a session: it would take a controlling terminal")
+	}
+	if got, want := mode(t, path), os.FileMode(0o600); got.Perm() != want {
+		t.Errorf("mode of the socket = %v, want %v", got.Perm(), want)
+	}
+	if got, want := mode(t, filepath.Dir(path)), os.FileMode(0o700); got.Perm() != want {
+		t.Errorf("mode of the socket folder = %v, want %v", got.Perm(), want)
+	}
+	if got, err := os.ReadFile(filepath.Join(b, "address")); err != nil || string(got) != "unix://"+path {
+		t.Errorf("address file = %q, %v, want %q", got, err, "unix://"+path)
+	}
+	if got, err := os.Readlink(filepath.Join(b, "s")); err != nil || got != filepath.Dir(path) {
+		t.Errorf("link s = %q, %v, want %q", got, err, filepath.Dir(path))
+	}
+	w.end(d)
+	if left := w.sockets(); len(left) != 0 {
+		t.Errorf("after the daemon's end the socket folder holds %q, want nothing", left)
+	}
+}
+
+func mode(t *testing.T, path string) os.FileMode {
+	t.Helper()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Mode()
+}
+
+func TestStartRaisesTheOOMScore(t *testing.T) {
+	w := newWorld(t)
+	b := w.bundle("c1", "")
+	if got := w.shim(b, w.params("c1"), "start"); got.code != 0 {
+		t.Fatalf("start = %+v", got)
+	}
+	own, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
+	score, err := strconv.Atoi(strings.TrimSpace(string(own)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := w.daemons()[0].OOMScoreAdj, fmt.Sprintln(min(score+1, 1000)); got != want {
+		t.Errorf("oom_score_adj = %q, want %q, one above ours", got, want)
+	}
+}
+
+func TestStartsAtOnceShareOneDaemon(t *testing.T) {
+	w := newWorld(t)
+	const n = 8
+	var wg sync.WaitGroup
+	answers := make([]result, n)
+	for i := range n {
+		b := w.bundle(fmt.Sprintf("c%d", i), "pod1")
+		wg.Go(func() { answers[i] = w.shim(b, w.params(filepath.Base(b)), "start") })
+	}
+	wg.Wait()
+	for i, a := range answers {
+		if a != answers[0] || a.code != 0 || a.stderr != "" {
+			t.Errorf("start %d = %+v, want success and the answer of start 0, %+v", i, a, answers[0])
+		}
+	}
+	if got := len(w.daemons()); got != 1 {
+		t.Errorf("%d daemons, want 1", got)
+	}
+}
+
+func TestStartThatFailsLeavesNothing(t *testing.T) {
+	for _, tt := range []struct{ how, want string }{
+		{"fail", "no engine today"},
+		{"die", "ended before it was ready"},
+		{"panic", "panic: in serve"},
+	} {
+		t.Run(tt.how, func(t *testing.T) {
+			w := newWorld(t)
+			w.env = []string{daemonEnvar + "=" + tt.how}
+			got := w.shim(w.bundle("c1", ""), w.params("c1"), "start")
+			if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, tt.want) {
+				t.Errorf("start = %+v, want exit code 1, no answer, %q on stderr", got, tt.want)
+			}
+			if left := w.sockets(); len(left) != 0 {
+				t.Errorf("the socket folder holds %q, want nothing", left)
+			}
+			for _, r := range w.daemons() {
+				if err := unix.Kill(r.Pid, 0); err != unix.ESRCH {
+					t.Errorf("daemon %d: signal 0 = %v, want no such process", r.Pid, err)
+				}
+			}
+		})
+	}
+}
+
+func TestStartReplacesTheSocketOfADeadShim(t *testing.T) {
+	w := newWorld(t)
+	b := w.bundle("c1", "")
+	first := w.shim(b, w.params("c1"), "start")
+	d := w.daemons()[0]
+	if err := unix.Kill(d.Pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	w.wait(d)
+	if got := len(w.sockets()); got != 1 {
+		t.Fatalf("a killed daemon left %d sockets, want 1", got)
+	}
+	if second := w.shim(b, w.params("c1"), "start"); second != first || len(w.daemons()) != 1 {
+		t.Errorf("second start = %+v with %d daemons, want %+v with 1", second, len(w.daemons()), first)
+	}
+}
+
+func TestStartAnswersAnOlderContainerd(t *testing.T) {
+	w := newWorld(t)
+	b := w.bundle("c1", "")
+	// 1.6 and 1.7 know no socket folder, so this one is in the default place.
+	path, err := socketPath(defaultSocketDir, "/c.sock", "ns1", "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A variable that is not there cannot be passed, so the parent's is taken away.
+	if err := os.Unsetenv("MAX_SHIM_VERSION"); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.shim(b, nil, "start"); got != (result{stdout: "unix://" + path}) {
+		t.Errorf("start without MAX_SHIM_VERSION = %+v, want the plain address of %s", got, path)
+	}
+	w.env = []string{"MAX_SHIM_VERSION=2"}
+	want := fmt.Sprintf(`{"version":2,"address":"unix://%s","protocol":"ttrpc"}`, path)
+	if got := w.shim(b, nil, "start"); got != (result{stdout: want}) {
+		t.Errorf("start from an unknown parent = %+v, want %s", got, want)
+	}
+	if got := len(w.daemons()); got != 1 {
+		t.Errorf("%d daemons, want 1", got)
+	}
+	w.end(w.daemons()[0])
+}
+
+func TestStartPutsTheDaemonIntoTheShimCgroup(t *testing.T) {
+	w := newWorld(t)
+	name := fmt.Sprintf("shim-test-%d", os.Getpid())
+	mounts, err := cgroupMounts("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := filepath.Join(mounts[0], name)
+	if err := os.Mkdir(made, 0o700); err != nil {
+		t.Fatalf("this test needs root and a writable cgroup: %v", err)
+	}
+	t.Cleanup(func() {
+		w.endDaemons()
+		if err := os.Remove(made); err != nil {
+			t.Error(err)
+		}
+	})
+	with := func(cgroup string) func(*bootstrap.BootstrapParams) {
+		return func(p *bootstrap.BootstrapParams) {
+			if err := p.AddExtension(&runcoptions.Options{ShimCgroup: cgroup}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b := w.bundle("c1", "")
+	if got := w.shim(b, w.params("c1", with("/"+name)), "start"); got.code != 0 {
+		t.Fatalf("start = %+v", got)
+	}
+	if got := w.daemons()[0].Cgroup; !strings.Contains(got, ":/"+name+"\n") {
+		t.Errorf("cgroups of the daemon = %q, want %q among them", got, "/"+name)
+	}
+	b = w.bundle("c2", "")
+	got := w.shim(b, w.params("c2", with("/"+name+"-none")), "start")
+	if got.code != 1 || !strings.Contains(got.stderr, name+"-none") || len(w.sockets()) != 1 {
+		t.Errorf("start in a cgroup that is not there = %+v with sockets %q, want an error that names it and no new socket", got, w.sockets())
+	}
+}
+
+func TestACrashReachesTheLogAndNeverHangs(t *testing.T) {
+	for _, full := range []bool{false, true} {
+		t.Run(fmt.Sprintf("log full %t", full), func(t *testing.T) {
+			w := newWorld(t)
+			w.env = []string{daemonEnvar + "=crash"}
+			b := w.bundle("c1", "")
+			reader, err := unix.Open(filepath.Join(b, "log"), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = unix.Close(reader) }() // the test's own end
+			if full {
+				fill(t, reader)
+			}
+			// The crash comes after the daemon's first word, so start has nothing to report.
+			if got := w.shim(b, w.params("c1"), "start"); got.code != 0 {
+				t.Fatalf("start = %+v", got)
+			}
+			status := w.wait(w.daemons()[0])
+			if !status.Exited() || status.ExitStatus() != 2 {
+				t.Errorf("the daemon's status = %#x, want exit code 2 of a crash", status)
+			}
+			if got := drain(t, reader); !full && !strings.Contains(got, "panic: in a goroutine") {
+				t.Errorf("log = %q, want the panic in it", got)
+			}
+		})
+	}
+}

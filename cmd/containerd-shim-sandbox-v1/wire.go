@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runtime-spec/specs-go/features"
+
+	"sandbox.internal/shim/pkg/engine"
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/service"
+)
+
+// Bounds on the end of the shim, when there is no container any more.
+const (
+	// flushTimeout is for the last events, TaskDelete among them. containerd
+	// is there, since it asked for the end; longer than one attempt takes.
+	flushTimeout = 10 * time.Second
+	// answerTimeout is for the answer to the Shutdown call itself, for which
+	// containerd waits 3 s (io.containerd.timeout.shim.shutdown).
+	answerTimeout = 3 * time.Second
+)
+
+// serve joins the packages and answers on l until the sandbox has nothing left
+// to do, or ctx ends. It owns every goroutine that they run, and ends them.
+func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
+	reaper := orphan.New()
+	reaperCtx, stopReaper := context.WithCancel(context.Background())
+	reaped := make(chan struct{})
+	go func() { reaper.Run(reaperCtx); close(reaped) }()
+	defer func() { stopReaper(); <-reaped }()
+
+	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
+	events := event.NewQueue(publisher.Publish)
+	box := sandbox.New(d.Namespace, engine.New(reaper), events, reaper.Hold)
+
+	server, err := ttrpc.NewServer(
+		ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()),
+		ttrpc.WithUnaryServerInterceptor(service.Intercept),
+	)
+	if err != nil {
+		return fmt.Errorf("make ttrpc server: %w", err)
+	}
+	service.Register(server, box)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(context.Background(), l) }() // ends with the listener or Shutdown
+	d.Ready()
+
+	select {
+	case <-box.Done():
+	case <-ctx.Done():
+		err = ctx.Err()
+	case err = <-served:
+		served <- nil // so that the end below does not wait for a second answer
+		err = fmt.Errorf("accept calls on %s: %w", d.SocketPath, err)
+	}
+	return errors.Join(err, windUp(server, served, events, publisher))
+}
+
+// windUp lets the calls in flight be answered and the last events be sent.
+func windUp(server *ttrpc.Server, served <-chan error, events *event.Queue, publisher *service.Publisher) error {
+	answerCtx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	defer cancel()
+	if err := server.Shutdown(answerCtx); err != nil {
+		// A connection that is kept open is no call in flight.
+		log.L.WithError(err).Debug("end calls")
+		_ = server.Close() // what it complains of ends with the process
+	}
+	<-served
+	flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancelFlush()
+	return errors.Join(events.Close(flushCtx), publisher.Close())
+}
+
+// remove is engine.Remove with what lies around a container.
+func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
+	pid, e, err := sandbox.Remove(ctx, namespace, id, bundle, engine.Remove)
+	return exit{Pid: pid, Status: e.Status, At: e.At}, err
+}
+
+// runtimeFeatures is what -info answers about the OCI runtime specification.
+func runtimeFeatures() *features.Features { return engine.Features() }
