@@ -1,0 +1,225 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// fake is an engine and the runtime of its one container. Its processes die
+// when the test says so, and a gate holds a call up until it is opened.
+type fake struct {
+	ownsPIDs bool
+	gates    map[string]chan struct{}
+	failing  map[string]error
+	entered  chan string // a gated call has begun
+
+	mu      sync.Mutex
+	init    *fakeProcess
+	execs   []*fakeProcess
+	frozen  bool
+	nextPid int
+}
+
+func newFake() *fake {
+	return &fake{
+		ownsPIDs: true, gates: map[string]chan struct{}{}, failing: map[string]error{},
+		entered: make(chan string, 16), nextPid: 100,
+	}
+}
+
+func (f *fake) pass(call string) error {
+	if gate, ok := f.gates[call]; ok {
+		f.entered <- call
+		<-gate
+	}
+	return f.failing[call]
+}
+
+func (f *fake) process() *fakeProcess {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nextPid++
+	return &fakeProcess{pid: f.nextPid, died: make(chan int, 1), reaped: make(chan struct{})}
+}
+
+func (f *fake) Create(context.Context, Config, *stdio.Streams) (Runtime, error) {
+	if err := f.pass("create"); err != nil {
+		return nil, err
+	}
+	f.init = f.process()
+	return f, nil
+}
+
+func (f *fake) Init() Handle                       { return f.init }
+func (f *fake) Start(context.Context) error        { return f.pass("start") }
+func (f *fake) Update(*specs.LinuxResources) error { return f.pass("update") }
+func (f *fake) Cgroup() *cgroup.Cgroup             { return cgroup.New(nil) }
+func (f *fake) OwnsPIDs() bool                     { return f.ownsPIDs }
+func (f *fake) Destroy() error                     { return f.pass("destroy") }
+
+func (f *fake) Exec(context.Context, *specs.Process, *stdio.Streams) (Handle, error) {
+	if err := f.pass("exec"); err != nil {
+		return nil, err
+	}
+	p := f.process()
+	f.mu.Lock()
+	f.execs = append(f.execs, p)
+	f.mu.Unlock()
+	return p, nil
+}
+
+func (f *fake) Pause() error  { return f.freeze("pause", true) }
+func (f *fake) Resume() error { return f.freeze("resume", false) }
+
+func (f *fake) freeze(call string, frozen bool) error {
+	if err := f.pass(call); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.frozen = frozen
+	f.mu.Unlock()
+	return nil
+}
+
+type fakeProcess struct {
+	pid    int
+	died   chan int
+	reaped chan struct{}
+	once   sync.Once
+}
+
+func (p *fakeProcess) Pid() int       { return p.pid }
+func (p *fakeProcess) die(status int) { p.once.Do(func() { p.died <- status }) }
+func (p *fakeProcess) Wait() Exit {
+	defer close(p.reaped)
+	return Exit{Status: <-p.died, At: time.Now()}
+}
+func (p *fakeProcess) dead() bool {
+	select {
+	case <-p.reaped:
+		return true
+	default:
+		return false
+	}
+}
+func (p *fakeProcess) Signal(sig syscall.Signal) error {
+	if p.dead() {
+		return errdefs.ErrNotFound
+	}
+	if sig == syscall.SIGKILL {
+		p.die(128 + int(sig))
+	}
+	return nil
+}
+
+// journal is a publisher that keeps what it is sent, as text.
+type journal struct {
+	mu  sync.Mutex
+	log []string
+}
+
+func (j *journal) publish(_ context.Context, e event.Event, _ time.Time) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.log = append(j.log, describe(e))
+	return nil
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.log, " | ")
+}
+
+func describe(e event.Event) string {
+	switch e := e.(type) {
+	case event.TaskCreate:
+		return "create " + e.ContainerID
+	case event.TaskStart:
+		return "start " + e.ContainerID
+	case event.TaskExit:
+		return fmt.Sprintf("exit %s %d", e.ID, e.Status)
+	case event.TaskDelete:
+		return "delete " + e.ID
+	case event.TaskExecAdded:
+		return "exec-added " + e.ExecID
+	case event.TaskExecStarted:
+		return "exec-started " + e.ExecID
+	case event.TaskPaused:
+		return "paused"
+	case event.TaskResumed:
+		return "resumed"
+	}
+	return fmt.Sprintf("%T", e)
+}
+
+// world is a container over a fake engine, with its journal.
+type world struct {
+	*Container
+	fake    *fake
+	journal *journal
+	queue   *event.Queue
+	records []Exit
+}
+
+// newWorld is called inside a synctest bubble.
+func newWorld(t *testing.T, f *fake) *world {
+	t.Helper()
+	w := &world{fake: f, journal: &journal{}}
+	w.queue = event.NewQueue(w.journal.publish)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := w.queue.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := New(t.Context(), f, w.queue, Config{ID: "c1", Bundle: "/b"}, nil, func(e Exit) { w.records = append(w.records, e) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Container = c
+	return w
+}
+
+func (w *world) addExec(t *testing.T, execID string) *Process {
+	t.Helper()
+	if err := w.AddExec(execID, &specs.Process{}, stdio.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := w.Process(execID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantClass(t *testing.T, err, class error) {
+	t.Helper()
+	if !errors.Is(err, class) {
+		t.Errorf("error = %v, want one of class %v", err, class)
+	}
+}
