@@ -188,11 +188,12 @@ func TestParseOptions(t *testing.T) {
 		{"none", nil, "", nil},
 		{"a type URL without host", []*anypb.Any{bare}, "/bare", nil},
 		{"a file", []*anypb.Any{pack(&runtimeoptions.Options{ConfigPath: file, ConfigBody: []byte("ShimCgroup = '/body'")})}, "/file", nil},
-		{"the first that sets it", []*anypb.Any{pack(&runcoptions.Options{}), pack(&runtimeoptions.Options{ConfigBody: []byte("ShimCgroup = '/body'")}), bare}, "/body", nil},
+		{"behind a foreign extension", []*anypb.Any{{TypeUrl: "example.com/x"}, pack(&runtimeoptions.Options{ConfigBody: []byte("ShimCgroup = '/body'")}), bare}, "/body", nil},
+		{"an unknown key", []*anypb.Any{pack(&runtimeoptions.Options{ConfigBody: []byte("ShimGroup = '/body'")})}, "", errdefs.ErrInvalidArgument},
 		{"a foreign extension", []*anypb.Any{{TypeUrl: "example.com/x", Value: []byte{0xff}}}, "", nil},
 		{"a broken message", []*anypb.Any{{TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff}}}, "", errdefs.ErrInvalidArgument},
 		{"broken TOML", []*anypb.Any{pack(&runtimeoptions.Options{ConfigBody: []byte("ShimCgroup = ")})}, "", errdefs.ErrInvalidArgument},
-		{"a missing file", []*anypb.Any{pack(&runtimeoptions.Options{ConfigPath: file + ".no"})}, "", errdefs.ErrNotFound},
+		{"a missing file", []*anypb.Any{pack(&runtimeoptions.Options{ConfigPath: file + ".no"})}, "", errdefs.ErrInvalidArgument},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -225,4 +226,30 @@ func TestReadInputIsBounded(t *testing.T) {
 			t.Errorf("readInput of %d bytes = %d bytes, %v, want success %t", tt.size, len(got), err, tt.ok)
 		}
 	}
+}
+
+func FuzzParseRequest(f *testing.F) {
+	files, err := filepath.Glob("testdata/stdin-*.bin")
+	if err != nil || len(files) == 0 {
+		f.Fatal(files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		r, err := parseRequest(input, flags{namespace: "ns1", id: "c1"}, func() dialect { return dialectJSON2 })
+		if err != nil {
+			if !errdefs.IsInvalidArgument(err) {
+				t.Errorf("parseRequest(%x) error = %v, want ErrInvalidArgument", input, err)
+			}
+			return
+		}
+		if _, err := parseOptions(r.options); err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
+			t.Logf("parseOptions of %x: %v", input, err) // a path that cannot be read has the system's error
+		}
+	})
 }

@@ -95,8 +95,10 @@ func runDaemon(f flags, serve func(context.Context, daemon, *net.UnixListener) e
 			}
 		},
 	}, l)
-	if errors.Is(err, context.Canceled) {
-		err = nil // asked to
+	if err != nil && ctx.Err() != nil {
+		// A signal asked for the end, so what was cut short is no failure of the shim.
+		log.L.WithError(err).Info("shim ended on request")
+		err = nil
 	}
 	closeErr := l.Close() // serve's server has usually closed it
 	if errors.Is(closeErr, net.ErrClosed) {

@@ -85,6 +85,33 @@ func TestDeleteBundleReportsWhatRemoveSays(t *testing.T) {
 	}
 }
 
+func TestRecordedSocketIsFoundWithWhatIsLeft(t *testing.T) {
+	bundle := t.TempDir()
+	path, err := socketPath("/run/s", "/a", "ns", "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := recordSocket(bundle, path); err != nil {
+		t.Fatal(err)
+	}
+	inDefault, err := socketPath(defaultSocketDir, "/a", "ns", "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ name, remove, want string }{
+		{"all is there", "nothing", path},
+		{"the address file is gone", addressFile, path},
+		{"the link is gone too", socketDirLink, inDefault},
+	} {
+		if err := os.RemoveAll(filepath.Join(bundle, step.remove)); err != nil {
+			t.Fatal(err)
+		}
+		if got := recordedSocket(bundle, "/a", "ns", "c1"); got != step.want {
+			t.Errorf("%s: recordedSocket = %q, want %q", step.name, got, step.want)
+		}
+	}
+}
+
 func TestBundleOfWorkingFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c1")
 	if err := os.Mkdir(dir, 0o700); err != nil {

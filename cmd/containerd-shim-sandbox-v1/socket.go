@@ -104,10 +104,10 @@ func recordSocket(bundle, path string) error {
 	return nil
 }
 
-// replace makes a file under a temporary name and renames it to name.
-func replace(name string, make func(tmp string) error) error {
+// replace creates a file under a temporary name and renames it to name.
+func replace(name string, create func(tmp string) error) error {
 	tmp := fmt.Sprintf("%s.%d", name, os.Getpid())
-	if err := make(tmp); err != nil {
+	if err := create(tmp); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, name); err != nil {
@@ -119,14 +119,14 @@ func replace(name string, make func(tmp string) error) error {
 
 // recordedSocket reads back what recordSocket wrote; "" when the bundle has nothing of it.
 func recordedSocket(bundle, address, namespace, group string) string {
-	dir, err := os.Readlink(filepath.Join(bundle, socketDirLink))
-	if err != nil {
-		dir = defaultSocketDir
-	}
 	if data, err := os.ReadFile(filepath.Join(bundle, addressFile)); err == nil {
 		if p, ok := strings.CutPrefix(string(data), "unix://"); ok && filepath.IsAbs(p) {
 			return p
 		}
+	}
+	dir, err := os.Readlink(filepath.Join(bundle, socketDirLink))
+	if err != nil {
+		dir = defaultSocketDir
 	}
 	p, err := socketPath(dir, address, namespace, group)
 	if err != nil {

@@ -142,9 +142,8 @@ func forkDaemon(cmd *exec.Cmd, to launch) error {
 			log.L.WithError(err).Warn("the shim keeps the OOM score of its parent")
 		}
 	}
-	// What we inherited from containerd without close-on-exec is not the daemon's. 3 is the first after stdio.
-	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("mark descriptors close-on-exec: %w", err) // the two are kernels before 5.9 and 5.11
+	if err := keepDescriptors(); err != nil {
+		return err
 	}
 	// A core scheduling cookie belongs to a thread; the fork must come from one that has it.
 	runtime.LockOSThread()
@@ -161,6 +160,27 @@ func forkDaemon(cmd *exec.Cmd, to launch) error {
 	return nil
 }
 
+// keepDescriptors marks everything above stdio close-on-exec: what we inherited from containerd without it is not the
+// daemon's. Kernels before 5.11 do not know the flag, and are walked through.
+func keepDescriptors() error {
+	if unix.CloseRange(firstFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("mark descriptors close-on-exec: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= firstFD {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+// firstFD is the first descriptor after stdio.
+const firstFD = 3
+
 // pidTypePgid is PIDTYPE_PGID of include/linux/pid.h: the domain is for the whole process group.
 const pidTypePgid = 2
 
@@ -170,7 +190,8 @@ func end(cmd *exec.Cmd) error {
 		return fmt.Errorf("kill daemon %d: %w", cmd.Process.Pid, err)
 	}
 	err := cmd.Wait()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	var bad *exec.ExitError
+	if errors.As(err, &bad) {
 		return nil // that it ended badly is why we are here
 	}
 	return err

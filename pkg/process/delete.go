@@ -6,7 +6,10 @@ package process
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"syscall"
+	"time"
 
 	"sandbox.internal/shim/pkg/event"
 )
@@ -71,18 +74,38 @@ func (c *Container) killUnstarted(ctx context.Context) error {
 // drainExecs waits for the output of execs that nobody deleted.
 func (c *Container) drainExecs(ctx context.Context) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range c.execs {
+	execs := slices.Collect(maps.Values(c.execs))
+	c.mu.Unlock()
+	for _, p := range execs {
 		if p.Status().State != Stopped {
-			continue
+			continue // never started: there is no output
 		}
-		select {
-		case <-p.drained:
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the output of exec %q to be read: %w", p.execID, ctx.Err())
+		if err := p.awaitDrained(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// outputTimeout is for who reads the output, once Delete is asked for. CRI
+// gives a Delete 10 s in all (internal/cri/server, its handling of exit events).
+const outputTimeout = 5 * time.Second
+
+// awaitDrained waits until the output of p, which has exited, is handed on, or
+// its reader had its time.
+func (p *Process) awaitDrained(ctx context.Context) error {
+	timeout := time.NewTimer(outputTimeout)
+	defer timeout.Stop()
+	select {
+	case <-p.drained:
+		return nil
+	case <-timeout.C:
+		p.cut()
+		<-p.drained // at once: nothing is waited for any more
+		return nil
+	case <-ctx.Done():
+		return p.wrap(fmt.Errorf("wait for the output to be read: %w", ctx.Err()))
+	}
 }
 
 // delete moves p to Deleted after its output is handed on and remove, which
@@ -97,10 +120,8 @@ func (p *Process) delete(ctx context.Context, remove func() error) (Status, erro
 	}
 	status := p.Status()
 	if status.State == Stopped {
-		select {
-		case <-p.drained:
-		case <-ctx.Done():
-			return Status{}, p.wrap(fmt.Errorf("delete: wait for the output to be read: %w", ctx.Err()))
+		if err := p.awaitDrained(ctx); err != nil {
+			return Status{}, err
 		}
 	}
 	if err := remove(); err != nil {

@@ -91,10 +91,12 @@ func (p *Process) finish(exit Exit) {
 }
 
 // drain hands on what p wrote before it died and closes its streams, so that
-// who reads them sees the end. It is bounded by stdio.Drain.
+// who reads them sees the end. A reader that is slow, or away because containerd
+// is being restarted, has until Delete.
 func (p *Process) drain() {
 	defer close(p.drained)
-	if err := p.streams.Drain(context.Background()); err != nil {
+	defer p.cut()
+	if err := p.streams.Drain(p.draining); err != nil {
 		logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warn("output may be cut off")
 	}
 	if err := p.streams.Close(); err != nil {

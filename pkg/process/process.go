@@ -27,6 +27,9 @@ type Process struct {
 	exited  chan struct{} // closed once, after the exit is told
 	drained chan struct{} // closed once, after the output is handed on and the streams are closed
 
+	draining context.Context    // ends when the output is no longer waited for
+	cut      context.CancelFunc // ends draining
+
 	mu          sync.Mutex
 	state       State
 	handle      Handle         // nil before the process lives
@@ -40,9 +43,11 @@ type Process struct {
 type size struct{ width, height uint16 }
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config) *Process {
+	draining, cut := context.WithCancel(context.Background())
 	return &Process{
 		container: c, execID: execID, spec: spec, io: io,
 		turn: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
+		draining: draining, cut: cut,
 	}
 }
 

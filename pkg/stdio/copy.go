@@ -51,15 +51,14 @@ type copier struct {
 	source     io.Closer       // from and what belongs to it
 	ended      chan struct{}   // closed once, when run returns
 
-	mu       sync.Mutex
-	taken    int64     // bytes read
-	given    int64     // bytes written or lost
-	lost     int64     // bytes that the sink refused
-	progress time.Time // of the last change of given
-	exited   bool      // the process is gone
-	eof      bool      // the source came to its end
-	cut      bool      // Close came before the end
-	marks    []mark
+	mu     sync.Mutex
+	taken  int64 // bytes read
+	given  int64 // bytes written or lost
+	lost   int64 // bytes that the sink refused
+	exited bool  // the process is gone
+	eof    bool  // the source came to its end
+	cut    bool  // Close came before the end
+	marks  []mark
 }
 
 // mark is a point in the stream that Drain waits for.
@@ -151,7 +150,6 @@ func (c *copier) give(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.given += int64(n)
-	c.progress = time.Now()
 	c.passLocked(false)
 }
 

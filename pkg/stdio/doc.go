@@ -26,10 +26,12 @@
 //     reads. A reader may go away and another come: both ends of an output fifo
 //     are held open here, so what is written meanwhile waits in the fifo.
 //   - The reader of an output sees its end as soon as the last process that
-//     holds the other end of the pipe has closed it, not only at Close.
-//     containerd's client waits for that end before it asks for Delete
-//     (containerd client/task.go, Delete).
-//   - Drain is bounded. Close does not wait for peers.
+//     holds the other end of the pipe has closed it, not only at Close. A
+//     terminal can be opened again as long as the process lives, so its end
+//     shows once Drain was called. containerd's client waits for that end
+//     before it asks for Delete (containerd client/task.go, Delete).
+//   - Drain waits for a reader as long as its caller lets it. Close does not wait
+//     for peers.
 //   - No descriptor made here is inherited by a child, but for the files that
 //     the caller passes to it.
 //

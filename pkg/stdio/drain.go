@@ -14,42 +14,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bounds are how long Drain waits, and for what.
-type bounds struct {
-	stall time.Duration // for a reader that takes nothing at all
-	limit time.Duration // for a reader that takes a little now and then
-	grace time.Duration // for ends and readers that may still come
-}
-
-// CRI gives Delete 10 s in all (contract of internal/cri/server, event
-// time-out), so a reader that is gone must cost less. The limit is longer: who
-// reads at all shall get everything, and what a dead process left is little, at
-// most a full pipe. The grace lets a grandchild that ends with the process have
-// its word, and the reader of a process that ran for a millisecond arrive.
-var defaultBounds = bounds{stall: 5 * time.Second, limit: time.Minute, grace: 500 * time.Millisecond}
+// grace is how long output that other processes hold may still come to its end
+// after the process is gone: children that end with it have their word, and who
+// reads sees the end although a daemon was left behind. dockerd waits as long.
+const grace = 2 * time.Second
 
 // Drain waits until what the process wrote is handed on. It is to be called
 // when the process has exited, since then all that it wrote is in the pipes.
+// How long a reader may take is the caller's to say, by ctx: it may be slow, or
+// away and come back.
 //
-// It returns nil as soon as every output has come to its end. Where other
-// processes still hold an output, the end may never come: then Drain returns
-// nil once all that was in the pipe when Drain was called is handed on (for a
-// terminal: once the terminal was found empty) and the grace, half a second,
-// has passed. What such processes write later is still copied, until Close.
+// Drain returns nil as soon as every output has come to its end. Where other
+// processes still hold an output, the end may never come: then it returns nil
+// once all that was in the pipe when it was called is handed on (for a terminal:
+// once that was found empty) and the grace, two seconds, has passed. What such
+// processes write later is still copied, until Close.
 //
 // It returns an error that names the stream, what is left and how long it
-// waited when a reader took nothing for 5 s, when one minute has passed, when
-// ctx ended or Close came; and when all is in a fifo that has no reader after
-// the grace. Close then throws the rest away. An output whose sink refused
-// bytes, as on a full disk, is an error as well.
+// waited when ctx ended or Close came; Close then throws the rest away. An
+// output whose sink refused bytes, as on a full disk, is an error as well.
 func (s *Streams) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	copiers := s.copiers
 	s.mu.Unlock()
 
-	d := drain{bounds: s.bounds, start: time.Now()}
-	ctx, cancel := context.WithTimeoutCause(ctx, d.limit, context.DeadlineExceeded)
-	defer cancel()
+	d := drain{start: time.Now()}
 	reached := make([]chan struct{}, len(copiers))
 	for i, c := range copiers { // all before the first wait: the bounds run for all at once
 		reached[i] = c.processExited()
@@ -61,46 +50,43 @@ func (s *Streams) Drain(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	grace, cancel := context.WithTimeout(ctx, d.grace)
+	graceCtx, cancel := context.WithTimeout(ctx, s.grace)
 	defer cancel()
 	for _, c := range copiers {
-		errs = append(errs, d.settle(grace, c))
+		errs = append(errs, d.settle(ctx, graceCtx, c))
 	}
 	return errors.Join(errs...)
 }
 
 type drain struct {
-	bounds
 	start time.Time
 }
 
 // wait returns when c has handed on all up to its mark.
 func (d drain) wait(ctx context.Context, c *copier, reached <-chan struct{}) error {
-	timer := time.NewTimer(d.stall)
-	defer timer.Stop()
-	for {
-		select {
-		case <-reached:
-			return nil
-		case <-c.ended:
-			return d.verdict(c)
-		case <-ctx.Done():
-			return d.failed(c, context.Cause(ctx))
-		case <-timer.C:
-			left := d.stall - time.Since(c.lastProgress(d.start))
-			if left <= 0 {
-				return d.failed(c, fmt.Errorf("its reader took nothing for %v: %w", d.stall, context.DeadlineExceeded))
-			}
-			timer.Reset(left)
-		}
+	select {
+	case <-reached:
+		return nil
+	case <-c.ended:
+		return d.verdict(c)
+	case <-ctx.Done():
+		return d.failed(c, context.Cause(ctx))
 	}
 }
 
-// settle gives c the grace to come to its end.
-func (d drain) settle(grace context.Context, c *copier) error {
+// settle gives c the grace to come to its end. At the end already, it may have
+// its last bytes in a fifo that nobody reads; then it is given until ctx ends.
+func (d drain) settle(ctx, grace context.Context, c *copier) error {
 	select {
 	case <-c.ended:
+		return d.verdict(c)
 	case <-grace.Done():
+	}
+	if c.atEnd() {
+		select {
+		case <-c.ended:
+		case <-ctx.Done():
+		}
 	}
 	return d.verdict(c)
 }
@@ -159,12 +145,9 @@ func (c *copier) processExited() chan struct{} {
 	return m.reached
 }
 
-// lastProgress is when a byte was last handed on, or since.
-func (c *copier) lastProgress(since time.Time) time.Time {
+// atEnd tells whether the source has come to its end.
+func (c *copier) atEnd() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.progress.After(since) {
-		return c.progress
-	}
-	return since
+	return c.eof
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ type Owner struct{ UID, GID int }
 // concurrently.
 type Streams struct {
 	logger  *log.Entry
-	bounds  bounds
+	grace   time.Duration
 	closing chan struct{} // closed once, by the first Close
 	copying sync.WaitGroup
 
@@ -63,7 +64,7 @@ func Open(ctx context.Context, c Config, o Owner) (_ *Streams, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &Streams{logger: log.G(ctx), bounds: defaultBounds, closing: make(chan struct{})}
+	s := &Streams{logger: log.G(ctx), grace: grace, closing: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			_ = s.Close() // the reason for the failure is what counts

@@ -73,7 +73,7 @@ func (t *terminal) receive(ctx context.Context) (int, error) {
 	case ctx.Err() != nil && err != nil:
 		err = context.Cause(ctx)
 	case err != nil:
-		err = interrupted(err)
+		err = fmt.Errorf("%w: %w", interrupted(err), errdefs.ErrFailedPrecondition) // by Close
 	default:
 		err = rerr
 	}

@@ -247,7 +247,7 @@ func TestDrainOfATerminalDoesNotWaitForAGrandchild(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	r.bounds.grace = 1
+	r.grace = 1
 	within(t, "Drain", func() {
 		if err := r.Drain(t.Context()); err != nil {
 			t.Error(err)
@@ -256,6 +256,28 @@ func TestDrainOfATerminalDoesNotWaitForAGrandchild(t *testing.T) {
 	within(t, "Close", func() { _ = r.Close() })
 	wantRest(t, out, "done\r\n")
 	grandchild.Close()
+}
+
+// As TestDrainLosesNothing: the kernel hands what is written to a terminal
+// through buffers that FIONREAD does not count.
+func TestDrainOfATerminalLosesNothing(t *testing.T) {
+	text := pattern(4000)
+	for range 50 {
+		r := newRig(t, true, "stdout")
+		out := r.client("stdout")
+		tty := r.attach()
+		process, grandchild := openSlave(t, tty), openSlave(t, tty)
+		r.started()
+		r.grace = 1
+		write(t, process, text)
+		process.Close()
+		if err := r.Drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "Close", func() { _ = r.Close() })
+		wantRest(t, out, text)
+		grandchild.Close()
+	}
 }
 
 func TestStartedRefusesWhatIsNotOneMaster(t *testing.T) {

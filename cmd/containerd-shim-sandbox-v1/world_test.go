@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+)
+
+// world is a bundle tree and socket folder for one test, with the daemons that its starts leave.
+type world struct {
+	t       *testing.T
+	dir     string // short: socket paths are limited
+	reports string
+	env     []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, dir: dir, reports: filepath.Join(dir, "r")}
+	t.Cleanup(func() {
+		w.endDaemons()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	w.mkdir("r")
+	// Daemons outlive their start; adopted by us, they can be waited for.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) mkdir(name string) string {
+	w.t.Helper()
+	p := filepath.Join(w.dir, name)
+	if err := os.MkdirAll(p, 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// bundle makes a bundle with a log fifo, and a config.json when group is not "".
+func (w *world) bundle(id, group string) string {
+	w.t.Helper()
+	b := w.mkdir(id)
+	if err := unix.Mkfifo(filepath.Join(b, "log"), 0o700); err != nil {
+		w.t.Fatal(err)
+	}
+	if group != "" {
+		spec := fmt.Sprintf(`{"ociVersion":"1.2.0","annotations":{"io.kubernetes.cri.sandbox-id":%q}}`, group)
+		if err := os.WriteFile(filepath.Join(b, "config.json"), []byte(spec), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// params is what containerd 2.3 and later send for id, with a socket folder of the test's own. change may be nil.
+func (w *world) params(id string, change ...func(*bootstrap.BootstrapParams)) []byte {
+	w.t.Helper()
+	dir := filepath.Join(w.dir, "s")
+	p := &bootstrap.BootstrapParams{
+		InstanceID: id, Namespace: "ns1", LogLevel: bootstrap.LogLevel_LOG_LEVEL_DEBUG, ContainerdVersion: "2.4.2",
+		ContainerdGrpcAddress: "/p.sock", ContainerdTtrpcAddress: "/p.ttrpc", SocketDir: &dir,
+	}
+	for _, c := range change {
+		c(p)
+	}
+	data, err := proto.Marshal(p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return data
+}
+
+// result is what a run of the shim's binary gave.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+// shim runs the binary in bundle as containerd does.
+func (w *world) shim(bundle string, stdin []byte, args ...string) result {
+	w.t.Helper()
+	all := append([]string{"-namespace", "ns1", "-address", "/c.sock", "-publish-binary", "/c", "-id", filepath.Base(bundle)}, args...)
+	cmd := exec.CommandContext(w.t.Context(), os.Args[0], all...)
+	var stdout, stderr bytes.Buffer
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = bundle, bytes.NewReader(stdin), &stdout, &stderr
+	// A program with the race detector sleeps a second before it exits, unless told not to.
+	cmd.Env = append(os.Environ(), asShimEnv+"=1", reportEnv+"="+w.reports, "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Env, w.env...)
+	cmd.WaitDelay = 20 * time.Second // a daemon that kept our pipes would show as an error, not as a hang
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		w.t.Errorf("run %q: %v", all, err)
+		return result{code: -1}
+	}
+	return result{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+}
+
+// daemons are the reports of all daemons that came to serve.
+func (w *world) daemons() []report {
+	w.t.Helper()
+	entries, err := os.ReadDir(w.reports)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var all []report
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(w.reports, e.Name()))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var r report
+		if err := json.Unmarshal(data, &r); err != nil {
+			w.t.Fatalf("report %q: %v", data, err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// end asks the daemon to end and waits until it has.
+func (w *world) end(r report) {
+	w.t.Helper()
+	if err := unix.Kill(r.Pid, unix.SIGTERM); err != nil {
+		w.t.Errorf("end daemon: %v", err)
+	}
+	w.wait(r)
+}
+
+// wait collects the daemon and forgets it. A daemon that does not end is the test's time-out.
+func (w *world) wait(r report) unix.WaitStatus {
+	w.t.Helper()
+	var status unix.WaitStatus
+	for {
+		_, err := unix.Wait4(r.Pid, &status, 0, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			w.t.Errorf("wait for daemon %d: %v", r.Pid, err)
+		}
+		break
+	}
+	if err := os.Remove(filepath.Join(w.reports, strconv.Itoa(r.Pid))); err != nil {
+		w.t.Error(err)
+	}
+	return status
+}
+
+func (w *world) endDaemons() {
+	for _, r := range w.daemons() {
+		if err := unix.Kill(r.Pid, unix.SIGKILL); err == nil {
+			w.wait(r)
+		}
+	}
+}
+
+// sockets lists the socket folder.
+func (w *world) sockets() []string {
+	w.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(w.dir, "s"))
+	if err != nil && !os.IsNotExist(err) {
+		w.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
