@@ -44,8 +44,10 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	events := event.NewQueue(publisher.Publish)
 	box := sandbox.New(d.Namespace, engine.New(reaper), events, reaper.Hold)
 
+	clients := newAttendance(idleTimeout, box.Shutdown)
+	defer clients.stop()
 	server, err := ttrpc.NewServer(
-		ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()),
+		ttrpc.WithServerHandshaker(clients),
 		ttrpc.WithUnaryServerInterceptor(service.Intercept),
 	)
 	if err != nil {
