@@ -106,7 +106,7 @@ func (c *container) Destroy() error {
 	if err := c.Resume(); err != nil && !errors.Is(err, os.ErrNotExist) && c.manager.Exists() {
 		return fmt.Errorf("thaw: %w", err)
 	}
-	return destroy(c.lc)
+	return c.engine.destroy(c.lc)
 }
 
 // destroy removes cgroup and state directory. What is gone already is no error.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -55,10 +54,17 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 		_ = handle.Signal(unix.SIGKILL) // dead already is as good
 		handle.Wait()
 	}
-	if undo := destroy(lc); undo != nil {
+	if undo := e.destroy(lc); undo != nil {
 		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 	}
 	return nil, err
+}
+
+// destroy is destroy while the reaper is held: the configuration's poststop
+// hooks are children that libcontainer waits for.
+func (e *Engine) destroy(lc *libcontainer.Container) error {
+	defer e.reaper.Hold()()
+	return destroy(lc)
 }
 
 // spawn starts p in lc and hands it its streams. When ctx ends before p is set
@@ -70,7 +76,7 @@ func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libco
 		defer context.AfterFunc(ctx, func() { killMembers(lc) })()
 	}
 	if err := lc.Start(p); err != nil {
-		return nil, classify(err)
+		return nil, startError(err, p.Args)
 	}
 	h, err := newHandle(e.reaper, p)
 	if err != nil {
@@ -115,20 +121,4 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 		engine: e, lc: lc, init: init, manager: m, cgroup: cgroup.New(state.CgroupPaths),
 		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
 	}, nil
-}
-
-// classify gives an error of libcontainer its class; libcontainer has
-// sentinels for some only, and the others are unknown.
-func classify(err error) error {
-	switch {
-	case errors.Is(err, libcontainer.ErrExist):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrAlreadyExists)
-	case errors.Is(err, libcontainer.ErrNotExist), errors.Is(err, libcontainer.ErrCgroupNotExist):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
-	case errors.Is(err, libcontainer.ErrInvalidID), errors.Is(err, os.ErrInvalid):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
-	case errors.Is(err, libcontainer.ErrNotRunning), errors.Is(err, libcontainer.ErrPaused):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
-	}
-	return err
 }

@@ -1,0 +1,47 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
+)
+
+// classify gives an error of libcontainer its class. It has sentinels for some
+// only; the others stay unknown.
+func classify(err error) error {
+	switch {
+	case errors.Is(err, libcontainer.ErrExist):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrAlreadyExists)
+	case errors.Is(err, libcontainer.ErrNotExist), errors.Is(err, libcontainer.ErrCgroupNotExist):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+	case errors.Is(err, libcontainer.ErrInvalidID), errors.Is(err, os.ErrInvalid):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	case errors.Is(err, libcontainer.ErrNotRunning), errors.Is(err, libcontainer.ErrPaused):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	return err
+}
+
+// startError is classify for an error from inside the container, which reaches
+// us as text: a program that cannot be run is the caller's to mend. Docker tells
+// its exit statuses 126 and 127 by libcontainer's words, so they are kept.
+func startError(err error, args []string) error {
+	for _, words := range notRunnable {
+		if strings.Contains(err.Error(), words) {
+			return fmt.Errorf("process.args[0] %q: %w: %w", args[0], err, errdefs.ErrInvalidArgument)
+		}
+	}
+	return classify(err)
+}
+
+// notRunnable is how libcontainer v1.5.2 says that a program is not there or
+// cannot be executed: it prints the error of os/exec.LookPath. TestStartError
+// runs into it on purpose.
+var notRunnable = []string{": executable file not found in ", "exec: \""}
