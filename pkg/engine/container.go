@@ -28,6 +28,7 @@ type container struct {
 	engine    *Engine
 	lc        *libcontainer.Container
 	init      *handle
+	initFD    *os.File // pidfd of init, which Start polls and Destroy closes
 	manager   cgroups.Manager
 	cgroup    *cgroup.Cgroup
 	stateDir  string
@@ -52,25 +53,19 @@ func (c *container) Start(ctx context.Context) error {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fifo)
-	// Init is not collected yet, or its waiter would have had the turn before
-	// us, so the pid is still its own.
-	pidfd, err := unix.PidfdOpen(c.init.pid, 0)
-	if err != nil {
-		return initIsDead
-	}
-	defer unix.Close(pidfd)
-	if err := awaitByte(ctx, fifo, pidfd); err != nil {
+	if err := awaitByte(ctx, fifo, int(c.initFD.Fd())); err != nil {
 		return err
 	}
 	// Its absence tells runc's commands that the container runs.
 	return os.Remove(path)
 }
 
-var initIsDead = fmt.Errorf("init is dead: %w", errdefs.ErrFailedPrecondition)
+var errInitDead = fmt.Errorf("init is dead: %w", errdefs.ErrFailedPrecondition)
 
 // awaitByte waits until fifo has a byte to read, or the process of pidfd is
-// dead. Init writes as soon as the fifo has a reader, unless something outside
-// holds it up: only then does it matter that ctx is looked at now and then.
+// dead without having written one. Init writes as soon as the fifo has a
+// reader, unless something outside holds it up: only then does it matter that
+// ctx is looked at now and then.
 func awaitByte(ctx context.Context, fifo, pidfd int) error {
 	const lookAtContext = 250 // ms
 	for {
@@ -78,11 +73,19 @@ func awaitByte(ctx context.Context, fifo, pidfd int) error {
 		if _, err := unix.Poll(fds, lookAtContext); err != nil && err != unix.EINTR {
 			return os.NewSyscallError("poll", err)
 		}
+		dead := fds[1].Revents != 0
+		if dead {
+			// It may have written after poll looked at the fifo, and died before
+			// poll looked at the pidfd.
+			if _, err := unix.Poll(fds[:1], 0); err != nil {
+				return os.NewSyscallError("poll", err)
+			}
+		}
 		switch {
 		case fds[0].Revents&unix.POLLIN != 0:
 			return nil
-		case fds[1].Revents != 0:
-			return initIsDead
+		case dead:
+			return errInitDead
 		case ctx.Err() != nil:
 			return fmt.Errorf("init does not run its program: %w", ctx.Err())
 		}
@@ -106,7 +109,11 @@ func (c *container) Destroy() error {
 	if err := c.Resume(); err != nil && !errors.Is(err, os.ErrNotExist) && c.manager.Exists() {
 		return fmt.Errorf("thaw: %w", err)
 	}
-	return c.engine.destroy(c.lc)
+	if err := c.engine.destroy(c.lc); err != nil {
+		return err
+	}
+	_ = c.initFD.Close() // closed already by a Destroy before this one
+	return nil
 }
 
 // destroy removes cgroup and state directory. What is gone already is no error.

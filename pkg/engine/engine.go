@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -117,8 +118,13 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 	if err != nil {
 		return nil, err
 	}
+	// Init's waiter does not run yet, so the pid is init's.
+	fd, err := unix.PidfdOpen(init.pid, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
 	return &container{
-		engine: e, lc: lc, init: init, manager: m, cgroup: cgroup.New(state.CgroupPaths),
+		engine: e, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: cgroup.New(state.CgroupPaths),
 		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
 	}, nil
 }

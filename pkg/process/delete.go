@@ -100,7 +100,10 @@ func (p *Process) awaitDrained(ctx context.Context) error {
 	case <-p.drained:
 		return nil
 	case <-timeout.C:
-		p.cut()
+		p.mu.Lock()
+		cut := p.cut
+		p.mu.Unlock()
+		cut()
 		<-p.drained // at once: nothing is waited for any more
 		return nil
 	case <-ctx.Done():

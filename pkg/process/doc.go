@@ -36,8 +36,7 @@
 //	P6  Wait returns after the exit was told.
 //
 // P1 and P2 hold because an exit takes the turn: a Start in flight finishes and
-// tells first, while the dead process stays a zombie that only its waiter may
-// collect. P3 and P4 hold because an exec's Start counts itself in under the
+// tells first. P3 and P4 hold because an exec's Start counts itself in under the
 // same lock under which init's waiter marks init as gone, and init's waiter
 // waits for that count to reach zero. P5 holds because the waiter reads the OOM
 // counter itself before it tells the exit.

@@ -29,6 +29,11 @@ const (
 // is handed on.
 func (p *Process) await() {
 	exit := p.handle.Wait()
+	draining, cut := context.WithCancel(context.Background())
+	defer cut()
+	p.mu.Lock()
+	p.cut = cut
+	p.mu.Unlock()
 	if p.execID == "" {
 		p.container.settle()
 	}
@@ -38,7 +43,7 @@ func (p *Process) await() {
 	if p.execID != "" {
 		p.container.countOut()
 	}
-	p.drain()
+	p.drain(draining)
 }
 
 // settle makes init's exit the last of its container: no exec starts from now
@@ -93,10 +98,9 @@ func (p *Process) finish(exit Exit) {
 // drain hands on what p wrote before it died and closes its streams, so that
 // who reads them sees the end. A reader that is slow, or away because containerd
 // is being restarted, has until Delete.
-func (p *Process) drain() {
+func (p *Process) drain(ctx context.Context) {
 	defer close(p.drained)
-	defer p.cut()
-	if err := p.streams.Drain(p.draining); err != nil {
+	if err := p.streams.Drain(ctx); err != nil {
 		logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warn("output may be cut off")
 	}
 	if err := p.streams.Close(); err != nil {

@@ -27,14 +27,12 @@ type Process struct {
 	exited  chan struct{} // closed once, after the exit is told
 	drained chan struct{} // closed once, after the output is handed on and the streams are closed
 
-	draining context.Context    // ends when the output is no longer waited for
-	cut      context.CancelFunc // ends draining
-
 	mu          sync.Mutex
 	state       State
 	handle      Handle         // nil before the process lives
 	streams     *stdio.Streams // nil before the process lives
 	exit        Exit
+	cut         context.CancelFunc // ends the wait for who reads the output; set before the exit is told
 	size        *size // terminal size asked for before there was a terminal
 	stdinClosed bool  // CloseIO came before there was a stdin
 	killed      bool  // init was sent SIGKILL; a freeze that comes after must be undone
@@ -43,11 +41,9 @@ type Process struct {
 type size struct{ width, height uint16 }
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config) *Process {
-	draining, cut := context.WithCancel(context.Background())
 	return &Process{
 		container: c, execID: execID, spec: spec, io: io,
 		turn: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
-		draining: draining, cut: cut,
 	}
 }
 

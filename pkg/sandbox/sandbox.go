@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/process"
@@ -62,7 +61,7 @@ func (s *Sandbox) Container(containerID string) (*Container, error) {
 
 // Metrics are those of the container's cgroup, as containerd's message for the
 // version of cgroups. The error is errdefs.ErrNotFound when the cgroup is gone.
-func (c *Container) Metrics() (proto.Message, error) {
+func (c *Container) Metrics() (stats.Metrics, error) {
 	if c.stats == nil {
 		return nil, fmt.Errorf("container %q: cgroup statistics: %w", c.ID(), errdefs.ErrUnavailable)
 	}

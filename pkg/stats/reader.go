@@ -15,6 +15,9 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
+// Metrics is a *cgroup1/stats.Metrics or *cgroup2/stats.Metrics of containerd/cgroups.
+type Metrics = proto.Message
+
 // Reader reads the metrics of one cgroup. It is made once for a container and may be used by several goroutines.
 type Reader struct {
 	cgroup *cgroup.Cgroup
@@ -40,9 +43,9 @@ func New(c *cgroup.Cgroup) (*Reader, error) {
 	return r, nil
 }
 
-// Read returns the metrics as they are now, a *cgroup1/stats.Metrics or *cgroup2/stats.Metrics of containerd/cgroups. The
+// Read returns the metrics as they are now. The
 // metrics of a controller that the cgroup does not have are left out. A cgroup that is gone is errdefs.ErrNotFound.
-func (r *Reader) Read() (proto.Message, error) {
+func (r *Reader) Read() (Metrics, error) {
 	m, err := r.read()
 	// Asked after the reading: a cgroup that is there now was there all the time, so nothing was read as zero because it
 	// was being removed.
