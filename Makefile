@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+# SPDX-License-Identifier: Apache-2.0
+
+# `make` lists the targets. Everything below runs on a machine that has Go, make and (for tests and the demo) root.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# Nothing in the caller's shell may change what is built or tested.
+export CGO_ENABLED := 1
+export GOFLAGS     := -buildvcs=false
+export GOWORK      := off
+export LC_ALL      := C
+unexport CDPATH CONTAINERD_ADDRESS CONTAINERD_NAMESPACE CONTAINERD_SNAPSHOTTER CONTAINER_RUNTIME \
+	CGO_CFLAGS CGO_LDFLAGS GOARCH GODEBUG GOMAXPROCS GOOS GOTRACEBACK GRPC_ADDRESS LISTEN_FDS LISTEN_PID \
+	MAX_SHIM_VERSION NAMESPACE NOTIFY_SOCKET SCHED_CORE SHIM_TEST_RUNTIME TMPDIR TTRPC_ADDRESS
+# The two that a shell without a login may lack: sudo and CI drop them.
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
+export HOME := $(or $(HOME),/root)
+
+GO       ?= go
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+FUZZTIME ?= 30s
+RUNTIME  ?= io.containerd.sandbox.v1
+BENCHFLAGS ?=
+
+NAME     := containerd-shim-sandbox-v1
+BINARY   := $(CURDIR)/bin/$(NAME)
+TAGS     := seccomp
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+REVISION := $(shell git rev-parse --verify -q HEAD 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
+
+# Linters run with `go run module@version`: pinned, but their own dependencies stay out of go.mod.
+GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
+# The stricter second configuration looks only at what changed since this commit.
+LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
+
+.PHONY: help build static install uninstall deps tools test test-unit integration demo bench fuzz cover fmt lint vuln tidy check clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+build: ## build bin/containerd-shim-sandbox-v1 (CGO, seccomp)
+	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
+
+static: ## the same, linked statically; fails if a shared library is left
+	$(GO) build -trimpath -tags "$(TAGS) netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o bin/$(NAME) ./cmd/$(NAME)
+	@if ldd bin/$(NAME) >/dev/null 2>&1; then echo "bin/$(NAME) is not static:" >&2; ldd bin/$(NAME) >&2; exit 1; fi
+	@echo "bin/$(NAME): statically linked"
+
+install: ## copy the built binary to $(DESTDIR)$(PREFIX)/bin (builds it if it is absent)
+	test -x bin/$(NAME) || $(MAKE) --no-print-directory build
+	install -D -m 0755 bin/$(NAME) "$(DESTDIR)$(PREFIX)/bin/$(NAME)"
+
+uninstall: ## remove the installed binary
+	rm -f "$(DESTDIR)$(PREFIX)/bin/$(NAME)"
+
+deps: ## check for the Debian packages a build and test need; install them when root
+	@hack/deps.sh
+
+tools: ## build containerd, ctr, the runc shim and runc for tests, demo and bench into the cache
+	cd integration && $(GO) run ./cmd/tools
+
+test: deps test-unit build integration ## all tests: needs root, Go and make, nothing else
+
+test-unit: ## unit tests of the shim, with the race detector
+	umask 022; $(GO) test -race -shuffle=on -tags "$(TAGS)" ./...
+
+integration: ## the built binary against a fake and a real containerd (root)
+	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
+	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
+	cd integration; $(GO) run ./cmd/tools
+	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m ./...
+
+demo: deps build ## containers through a private containerd, step by step (root)
+	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
+
+bench: deps build ## this shim beside the runc shim, interleaved in one run (root)
+	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) $(GO) run ./bench $(BENCHFLAGS)
+
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	@found=0; \
+	for pkg in $$($(GO) list -tags "$(TAGS)" ./...); do \
+	  for target in $$($(GO) test -tags "$(TAGS)" -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    found=1; echo "== $$pkg $$target"; \
+	    $(GO) test -tags "$(TAGS)" -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; \
+	done; \
+	test $$found = 1 || echo "no fuzz targets"
+
+cover: ## coverage of the unit tests: total on stdout, cover.html
+	$(GO) test -tags "$(TAGS)" -coverpkg=./... -coverprofile=cover.out ./...
+	$(GO) tool cover -html=cover.out -o cover.html
+	$(GO) tool cover -func=cover.out | tail -1
+
+fmt: ## format (gofumpt, goimports)
+	$(GOLANGCI) fmt
+	cd integration && $(GOLANGCI) fmt --config ../.golangci.yml
+
+lint: ## golangci-lint: .golangci.yml on everything, .golangci-new.yml on changed lines
+	$(GOLANGCI) run
+	cd integration && $(GOLANGCI) run --config ../.golangci.yml
+	$(if $(LINT_BASE),$(GOLANGCI) run --config .golangci-new.yml --new-from-rev=$(LINT_BASE),@echo "no commit to compare with: .golangci-new.yml skipped")
+
+vuln: ## known vulnerabilities in what is called (asks vuln.go.dev)
+	$(GOVULNCHECK) -tags "$(TAGS)" ./...
+
+tidy: ## fail if go.mod or go.sum is not tidy, in both modules
+	$(GO) mod tidy -diff
+	cd integration && $(GO) mod tidy -diff
+
+check: lint vuln tidy test ## what a change must pass: lint, vuln, tidy, test
+
+clean: ## remove what was built here (the tool cache stays)
+	rm -rf bin cover.out cover.html bench.json

@@ -1,0 +1,319 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs containers through a containerd of its own and shows each command with its answer. Every answer is checked: the
+# first that is not as promised ends the demo with an error. Nothing outside $work is written but a cgroup named after
+# the demo and the state folder of its namespace; both are gone at the end, and the end proves it.
+#
+#   RUNTIME       runtime to show; io.containerd.runc.v2 shows the same steps on the runc shim
+#   SHIM_BINARY   the shim to show
+#   SHIM_TOOLS    folder with containerd and ctr; built when not given
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+RUNTIME=${RUNTIME:-io.containerd.sandbox.v1}
+SHIM_BINARY=${SHIM_BINARY:-$PWD/bin/containerd-shim-sandbox-v1}
+
+ns=shim-demo-$$
+work=/run/$ns # short: the path of a unix socket has 107 bytes
+state=/run/containerd/runc/$ns
+image=demo.local/busybox:latest
+containerd_pid=
+events_pid=
+current_pid=
+step=0
+bold= plain=
+[ ! -t 1 ] || { bold=$'\033[1m' plain=$'\033[0m'; }
+
+# --- saying and checking ----------------------------------------------------------------------------------------------
+
+say() { printf '\n%s%d. %s%s\n' "$bold" "$((step += 1))" "$*" "$plain"; }
+
+fail() {
+	printf '\nNOT AS SAID: %s\n' "$*" >&2
+	if [ -s "$work/containerd.log" ]; then
+		echo "Last lines of containerd's log:" >&2
+		tail -n 20 "$work/containerd.log" >&2
+	fi
+	exit 1
+}
+
+# run STATUS COMMAND... shows the command, runs it with $work/in as its input and shows its answer, which it leaves in
+# $work/out without the carriage returns of a terminal.
+# The command is waited for with `wait`, which a signal interrupts, so Ctrl-C acts at once.
+run() {
+	local want=$1 got=0
+	shift
+	printf '   $ %s\n' "${*@Q}" | sed -E "s|'([A-Za-z0-9_./:=,@%+-]+)'|\1|g"
+	timeout 30 "$@" >"$work/raw" 2>&1 <"$work/in" &
+	current_pid=$!
+	wait "$current_pid" || got=$?
+	current_pid=
+	tr -d '\r' <"$work/raw" >"$work/out"
+	sed 's/^/     /' "$work/out"
+	[ "$got" -eq "$want" ] || fail "exit status $got, want $want"
+}
+
+# answer PATTERN: the last answer has a line that matches.
+answer() { grep -Eq -- "$1" "$work/out" || fail "no line of the answer matches: $1"; }
+
+# eventually WHAT COMMAND...: the command succeeds within 10 s.
+eventually() {
+	local what=$1 end=$((SECONDS + 10))
+	shift
+	until "$@"; do
+		[ $SECONDS -lt $end ] || fail "$what: not within 10 s"
+		sleep 0.05
+	done
+}
+
+ok() { printf '   ok: %s\n' "$*"; }
+
+# --- what could be left -----------------------------------------------------------------------------------------------
+
+processes() { # shims and whatever else of the demo runs
+	local dir cmd
+	for dir in /proc/[0-9]*; do
+		cmd=$(tr '\0' ' ' 2>/dev/null <"$dir/cmdline") || continue
+		case $cmd in
+		*"-namespace $ns "*) echo "process ${dir#/proc/}: $cmd" ;;
+		esac
+	done
+}
+
+groups() { find /sys/fs/cgroup -depth -mindepth 1 -type d -path "*/$ns/*" 2>/dev/null || true; }
+
+# leftovers lists what the runtime should have removed when the last container was deleted.
+leftovers() {
+	processes
+	groups | sed 's/^/cgroup /'
+	grep -o " $work/state/[^ ]*" /proc/self/mountinfo | sed 's/^/mount/' || true
+	find "$work/s" "$work/state/io.containerd.runtime.v2.task/$ns" "$state" -mindepth 1 2>/dev/null | sed 's/^/file /' || true
+}
+
+# --- cleaning up ------------------------------------------------------------------------------------------------------
+
+# cleanup runs however the demo ends. It does not trust the runtime: after asking containerd to delete what there is, it
+# kills what is left in the demo's cgroups and the shims of the demo's namespace.
+cleanup() {
+	local status=$? container pid dir
+	trap '' INT TERM
+	trap - EXIT
+	set +e
+	[ -z "$current_pid" ] || kill "$current_pid" 2>/dev/null
+	if [ -n "$containerd_pid" ] && kill -0 "$containerd_pid" 2>/dev/null; then
+		for container in $(timeout 5 ctr containers list -q 2>/dev/null); do
+			timeout 5 ctr tasks resume "$container" >/dev/null 2>&1
+			timeout 5 ctr tasks delete --force "$container" >/dev/null 2>&1
+			timeout 5 ctr containers delete "$container" >/dev/null 2>&1
+		done
+	fi
+	[ -z "$events_pid" ] || kill "$events_pid" 2>/dev/null
+	if [ -n "$containerd_pid" ]; then
+		kill "$containerd_pid" 2>/dev/null
+		wait "$containerd_pid" 2>/dev/null
+	fi
+	for pid in $(processes | sed -n 's/^process \([0-9]*\):.*/\1/p'); do kill -KILL "$pid" 2>/dev/null; done
+	for dir in $(groups); do
+		[ ! -e "$dir/freezer.state" ] || echo THAWED >"$dir/freezer.state"
+		for pid in $(cat "$dir/cgroup.procs" 2>/dev/null); do kill -KILL "$pid" 2>/dev/null; done
+	done
+	grep -o " $work/[^ ]*" /proc/self/mountinfo | tac | while read -r dir; do umount -l "$dir"; done
+	for dir in $(groups) $(find /sys/fs/cgroup -maxdepth 2 -type d -name "$ns"); do
+		for _ in $(seq 100); do rmdir "$dir" 2>/dev/null && break || sleep 0.05; done # a killed process leaves its cgroup late
+	done
+	rm -rf "$work" "$state"
+
+	echo
+	echo "Cleaned up. What is left of the demo (processes, mounts, cgroups, files):"
+	{
+		processes
+		grep " $work" /proc/self/mountinfo
+		find /sys/fs/cgroup -type d -name "$ns*"
+		ls -d "$work" "$state"
+	} 2>/dev/null >"/tmp/$ns.left"
+	if [ -s "/tmp/$ns.left" ]; then
+		cat "/tmp/$ns.left"
+		[ "$status" -ne 0 ] || status=1
+	else
+		echo "   nothing"
+	fi
+	rm -f "/tmp/$ns.left"
+	case $status in
+	0) echo && echo "All $step steps were as said, in $SECONDS s." ;;
+	130) echo && echo "Interrupted." ;;
+	esac
+	exit "$status"
+}
+
+# --- preparing --------------------------------------------------------------------------------------------------------
+
+# make_image writes an image with busybox as its only layer, in the form that `docker save` uses.
+make_image() {
+	local root=$work/image/root sum
+	mkdir -p "$root/bin" "$root/etc" "$root/tmp"
+	cp "$(command -v busybox)" "$root/bin/busybox"
+	"$root/bin/busybox" --list | while read -r applet; do
+		[ "$applet" = busybox ] || ln -s busybox "$root/bin/$applet"
+	done
+	echo 'root:x:0:0:root:/:/bin/sh' >"$root/etc/passwd"
+	tar -C "$root" --owner=0 --group=0 -cf "$work/image/layer.tar" .
+	sum=$(sha256sum "$work/image/layer.tar" | cut -d' ' -f1)
+	printf '{"architecture":"%s","os":"linux","config":{"Env":["PATH=/bin"],"Cmd":["sh"]},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
+		"$(go env GOARCH)" "$sum" >"$work/image/config.json"
+	printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$image" >"$work/image/manifest.json"
+	tar -C "$work/image" -cf "$work/image.tar" manifest.json config.json layer.tar
+}
+
+# The memory step needs a limit that swap does not stretch. ctr has no flag for it, so the parent cgroup has.
+forbid_swap() {
+	if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+		echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+		mkdir "/sys/fs/cgroup/$ns"
+		[ ! -e "/sys/fs/cgroup/$ns/memory.swap.max" ] || echo 0 >"/sys/fs/cgroup/$ns/memory.swap.max"
+	else
+		mkdir "/sys/fs/cgroup/memory/$ns"
+		echo 0 >"/sys/fs/cgroup/memory/$ns/memory.swappiness" # its children inherit it
+	fi
+}
+
+start_containerd() {
+	cat >"$work/config.toml" <<-EOF
+		version = 3
+		root = "$work/root"
+		state = "$work/state"
+		disabled_plugins = ["io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri"]
+		[debug]
+		  level = "warn"
+		[grpc]
+		  address = "$work/containerd.sock"
+		[plugins."io.containerd.shim.v1.manager"]
+		  socket_dir = "$work/s"
+	EOF
+	# A session of its own: Ctrl-C must not reach it, cleanup needs it.
+	setsid containerd --config "$work/config.toml" >"$work/containerd.log" 2>&1 </dev/null &
+	containerd_pid=$!
+	eventually "containerd answers" timeout 5 ctr version >/dev/null 2>&1
+}
+
+if [ "$(id -u)" -ne 0 ]; then
+	echo "The demo mounts, and makes cgroups and namespaces: run it as root: sudo make demo" >&2
+	exit 1
+fi
+if [ "$RUNTIME" = io.containerd.sandbox.v1 ] && [ ! -x "$SHIM_BINARY" ]; then
+	echo "$SHIM_BINARY is absent: make build" >&2
+	exit 1
+fi
+if [ -z "${SHIM_TOOLS:-}" ]; then
+	echo "Building containerd and ctr (once; they stay in the cache) ..."
+	SHIM_TOOLS=$(cd integration && go run ./cmd/tools)
+fi
+SECONDS=0
+
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+mkdir -m 0700 "$work"
+: >"$work/in"
+export PATH=$(dirname "$SHIM_BINARY"):$SHIM_TOOLS:$PATH
+export CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1 # ctr warns of cgroup v1 with every command
+export CONTAINERD_ADDRESS=$work/containerd.sock CONTAINERD_NAMESPACE=$ns CONTAINERD_SNAPSHOTTER=native
+
+# --- the demo ---------------------------------------------------------------------------------------------------------
+
+say "A private containerd, with its own root, state and sockets in $work"
+make_image
+forbid_swap
+start_containerd
+echo "   Every ctr below is told where it is by its environment:"
+echo "   CONTAINERD_ADDRESS=$CONTAINERD_ADDRESS CONTAINERD_NAMESPACE=$ns CONTAINERD_SNAPSHOTTER=native"
+run 0 ctr version
+timeout 120 ctr events >"$work/events" 2>&1 </dev/null &
+events_pid=$!
+ok "containerd runs, pid $containerd_pid"
+
+say "An image of nothing but Debian's static busybox; no registry is asked"
+run 0 ctr images import --local "$work/image.tar"
+answer "$image"
+
+say "A container: it prints a line and exits with status 3"
+run 3 ctr run --rm --runtime "$RUNTIME" "$image" hello sh -c 'echo "pid $$ on $(uname -s)"; exit 3'
+answer '^pid 1 on Linux$'
+ok "the output came back, and so did the exit status"
+
+say "A container that stays; its shim is a process of its own"
+run 0 ctr run --detach --runtime "$RUNTIME" "$image" demo sh -c 'while :; do echo x >>/count; usleep 50000; done'
+run 0 ctr tasks list
+answer '^demo +[0-9]+ +RUNNING'
+pid=$(awk '$1 == "demo" { print $2 }' "$work/out")
+processes | sed 's/^/   /'
+ok "pid $pid is the container's first process"
+
+say "An exec: a second process in the same container"
+run 7 ctr tasks exec --exec-id second demo sh -c 'echo "first process: $(tr "\0" " " </proc/1/cmdline | cut -c1-8)"; exit 7'
+answer '^first process: sh -c'
+ok "it saw the container's pid 1, and its own exit status came back"
+
+say "A terminal: an exec with a pty; script(1) plays the person who types a line"
+echo 'hello, container' >"$work/in"
+run 5 script -qec "ctr tasks exec --tty --exec-id terminal demo sh -c 'tty; read -r line; echo \"read: \$line\"; exit 5'" /dev/null
+: >"$work/in"
+answer '^/dev/pts/[0-9]+$'
+answer '^read: hello, container$'
+ok "the process has a terminal, and what was typed arrived"
+
+say "Statistics, read from the container's cgroup"
+run 0 ctr tasks metrics demo
+answer '^(memory.usage_in_bytes|memory.usage) +[1-9]'
+answer '^(pids.current) +[1-9]'
+ok "memory and process count are not zero"
+
+say "Pause: the container's counter stands still; resume: it goes on"
+count() { stat -c %s "/proc/$pid/root/count"; }
+moved() { [ "$(count)" -gt "$1" ]; }
+eventually "the counter moves" moved "$(count)"
+run 0 ctr tasks pause demo
+run 0 ctr tasks list
+answer '^demo +[0-9]+ +PAUSED'
+before=$(count)
+sleep 0.5
+[ "$(count)" -eq "$before" ] || fail "the counter went from $before to $(count) while paused"
+ok "count $before before and after half a second"
+run 0 ctr tasks resume demo
+eventually "the counter moves again" moved "$before"
+ok "count $(count) after resume"
+
+say "Kill: SIGKILL ends it with status 137, which is 128 + 9"
+run 0 ctr tasks kill --signal SIGKILL demo
+stopped() { timeout 5 ctr tasks list </dev/null | grep -Eq '^demo +[0-9]+ +STOPPED'; }
+eventually "the task is stopped" stopped
+run 0 ctr tasks delete demo
+answer 'exit code 137'
+run 0 ctr containers delete demo
+
+say "A memory limit of 16 MiB and a program that wants 64: the kernel kills it"
+run 137 ctr run --rm --memory-limit 16777216 --runtime "$RUNTIME" "$image" hungry dd if=/dev/zero of=/dev/null bs=64M count=1
+told() { grep -q '/tasks/delete.*hungry' "$work/events"; }
+eventually "the events arrive" told
+echo "   What \`ctr events\` heard of it:"
+grep '/tasks/.*hungry' "$work/events" | cut -d' ' -f5- | cut -c1-150 | sed 's/^/     /'
+order=$(sed -nE 's|.* /tasks/([a-z-]+) \{"container_id":"hungry".*|\1|p' "$work/events" | tr '\n' ' ')
+if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
+	[ "$order" = "create start oom exit delete " ] || fail "events in the order: $order"
+	ok "the OOM kill was told, and each event in its order: $order"
+else
+	[[ $order == *oom* ]] || fail "no /tasks/oom event"
+	ok "the OOM kill was told; order: $order"
+fi
+
+say "What the runtime left behind: shims, cgroups, mounts, sockets, bundles, state"
+for _ in $(seq 200); do # a shim ends after it has answered
+	left=$(leftovers)
+	[ -n "$left" ] || break
+	sleep 0.05
+done
+[ -z "$left" ] || {
+	echo "$left"
+	fail "the runtime left these behind"
+}
+ok "nothing"

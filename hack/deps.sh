@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Checks that a build and the tests find what they need beside Go: a C compiler (libcontainer's first stage is C),
+# libseccomp and a static busybox (the only program in the test image). Installs what is absent when it can.
+set -euo pipefail
+
+missing=()
+
+# A compiler without libc's headers is common on slim images, so the check compiles something.
+if ! command -v gcc >/dev/null; then
+	missing+=(gcc)
+fi
+if ! [ -e /usr/include/stdio.h ]; then
+	missing+=(libc6-dev)
+fi
+if ! command -v pkg-config >/dev/null; then
+	missing+=(pkg-config)
+fi
+if ! [ -e /usr/include/seccomp.h ]; then
+	missing+=(libseccomp-dev)
+fi
+# Debian's `busybox` is dynamic; a container has no shared libraries.
+if ! busybox=$(command -v busybox) || ldd "$busybox" >/dev/null 2>&1; then
+	missing+=(busybox-static)
+fi
+
+if [ ${#missing[@]} -eq 0 ]; then
+	exit 0
+fi
+
+install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+	echo "These packages are absent: ${missing[*]}" >&2
+	echo "On Debian and Ubuntu: sudo sh -c '$install'" >&2
+	echo "On Fedora: sudo dnf install gcc glibc-devel pkgconf libseccomp-devel busybox" >&2
+	exit 1
+fi
+echo "Installing: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update
+apt-get install -y --no-install-recommends "${missing[@]}"
