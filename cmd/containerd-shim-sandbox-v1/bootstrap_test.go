@@ -206,7 +206,7 @@ func TestParseOptions(t *testing.T) {
 }
 
 func TestReadInputIsBounded(t *testing.T) {
-	file, err := os.Create(filepath.Join(t.TempDir(), "stdin"))
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), "stdin"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

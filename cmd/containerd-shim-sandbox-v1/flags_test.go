@@ -124,7 +124,9 @@ func TestRunByHand(t *testing.T) {
 		{"an unknown action is wrong use", []string{"-namespace", "n", "-id", "i", "stop"}, 2, "", string(golden)},
 		{"flags without ids are wrong use", []string{"start"}, 2, "", string(golden)},
 		{
-			"a bad id is one line, since containerd quotes it", []string{"-namespace", "n", "-id", "a/b", "start"}, 1, "",
+			"a bad id is one line, since containerd quotes it",
+			[]string{"-namespace", "n", "-id", "a/b", "start"},
+			1, "",
 			`containerd-shim-sandbox-v1: -id "a/b": identifier "a/b" must match ^[A-Za-z0-9]+(?:[._-](?:[A-Za-z0-9]+))*$: invalid argument`,
 		},
 	}

@@ -190,8 +190,7 @@ func end(cmd *exec.Cmd) error {
 		return fmt.Errorf("kill daemon %d: %w", cmd.Process.Pid, err)
 	}
 	err := cmd.Wait()
-	var bad *exec.ExitError
-	if errors.As(err, &bad) {
+	if _, bad := errors.AsType[*exec.ExitError](err); bad {
 		return nil // that it ended badly is why we are here
 	}
 	return err

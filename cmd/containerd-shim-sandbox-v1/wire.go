@@ -78,10 +78,13 @@ func windUp(server *ttrpc.Server, served <-chan error, events *event.Queue, publ
 		log.L.WithError(err).Debug("end calls")
 		_ = server.Close() // what it complains of ends with the process
 	}
-	<-served
+	err := <-served
+	if errors.Is(err, ttrpc.ErrServerClosed) {
+		err = nil // as asked
+	}
 	flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancelFlush()
-	return errors.Join(events.Close(flushCtx), publisher.Close())
+	return errors.Join(err, events.Close(flushCtx), publisher.Close())
 }
 
 // remove is engine.Remove with what lies around a container.

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -178,7 +179,7 @@ func (w *world) endDaemons() {
 func (w *world) sockets() []string {
 	w.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(w.dir, "s"))
-	if err != nil && !os.IsNotExist(err) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		w.t.Fatal(err)
 	}
 	var names []string

@@ -26,12 +26,14 @@ func TestPathsOfEachLayout(t *testing.T) {
 		{
 			"v1 has a path for each, and co-mounted ones count once",
 			map[string]string{"memory": "/m/x", "cpu": "/cpu,cpuacct/x", "cpuacct": "/cpu,cpuacct/x"},
-			false, "/m/x", "/m/x", []string{"/cpu,cpuacct/x", "/m/x"},
+			false, "/m/x", "/m/x",
+			[]string{"/cpu,cpuacct/x", "/m/x"},
 		},
 		{
 			"hybrid is v1 although it has a v2 path",
 			map[string]string{"memory": "/m/x", "": "/unified/x"},
-			false, "/m/x", "/m/x", []string{"/m/x", "/unified/x"},
+			false, "/m/x", "/m/x",
+			[]string{"/m/x", "/unified/x"},
 		},
 		{"v1 without memory controller", map[string]string{"pids": "/p/x"}, false, "", "/p/x", []string{"/p/x"}},
 		{"no path at all", nil, false, "", "(no cgroup)", nil},

@@ -52,7 +52,7 @@ func (c *container) Start(ctx context.Context) error {
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer unix.Close(fifo)
+	defer func() { _ = unix.Close(fifo) }() // nothing was written
 	if err := awaitByte(ctx, fifo, int(c.initFD.Fd())); err != nil {
 		return err
 	}

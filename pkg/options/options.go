@@ -119,8 +119,7 @@ func decodeGeneric(m *runtimeoptions.Options) (Options, error) {
 	d := toml.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	err := d.Decode(&o)
-	var unknown *toml.StrictMissingError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*toml.StrictMissingError](err); ok {
 		keys := make([]string, 0, len(unknown.Errors))
 		for _, e := range unknown.Errors {
 			keys = append(keys, strings.Join(e.Key(), "."))

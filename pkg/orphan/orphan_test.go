@@ -67,6 +67,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 func run(t *testing.T, r *Reaper) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { r.Run(ctx); close(done) }()

@@ -110,6 +110,7 @@ func (p *fakeProcess) Wait() Exit {
 	defer close(p.reaped)
 	return Exit{Status: <-p.died, At: time.Now()}
 }
+
 func (p *fakeProcess) dead() bool {
 	select {
 	case <-p.reaped:
@@ -118,6 +119,7 @@ func (p *fakeProcess) dead() bool {
 		return false
 	}
 }
+
 func (p *fakeProcess) Signal(sig syscall.Signal) error {
 	if p.dead() {
 		return errdefs.ErrNotFound

@@ -33,9 +33,9 @@ type Process struct {
 	streams     *stdio.Streams // nil before the process lives
 	exit        Exit
 	cut         context.CancelFunc // ends the wait for who reads the output; set before the exit is told
-	size        *size // terminal size asked for before there was a terminal
-	stdinClosed bool  // CloseIO came before there was a stdin
-	killed      bool  // init was sent SIGKILL; a freeze that comes after must be undone
+	size        *size              // terminal size asked for before there was a terminal
+	stdinClosed bool               // CloseIO came before there was a stdin
+	killed      bool               // init was sent SIGKILL; a freeze that comes after must be undone
 }
 
 type size struct{ width, height uint16 }

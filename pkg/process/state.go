@@ -12,6 +12,7 @@ import (
 // State is where a process is in its life.
 type State int
 
+// The states. A process that is being created has none yet.
 const (
 	Created State = iota // set up; its program does not run yet
 	Running
@@ -28,6 +29,7 @@ func (s State) String() string { return stateNames[s] }
 // Op is what a caller, or the kernel by an exit, does to a process.
 type Op int
 
+// The operations; each has a row in docs/events.md.
 const (
 	OpStart Op = iota
 	OpExec
