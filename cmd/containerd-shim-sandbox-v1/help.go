@@ -15,7 +15,9 @@ folder of containerd's PATH, then tell containerd's clients to use it:
             docker run --runtime sandbox busybox
 
   Kubernetes, in /etc/containerd/config.toml
-    containerd 1.x (version = 2):
+    containerd 1.x (version = 2), which then wants the default runtime named as well:
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+        runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.sandbox]
         runtime_type = "io.containerd.sandbox.v1"
     containerd 2.x (version = 3):
