@@ -16,7 +16,7 @@ import (
 // connect: containerd may have died between start and Create, and then nobody
 // ever asks this shim to end. A containerd that restarts connects again within
 // seconds, if there is anything to connect for.
-const idleTimeout = 30 * time.Second
+const idleTimeout = 15 * time.Second
 
 // attendance is the handshake of every connection, and counts those that are
 // open. When nobody has been connected for a while it calls absent. Its timer

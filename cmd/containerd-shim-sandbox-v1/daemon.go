@@ -76,6 +76,10 @@ func runDaemon(f flags, serve func(context.Context, daemon, *net.UnixListener) e
 	if err != nil {
 		return errors.Join(fmt.Errorf("find own socket: %w", err), l.Close())
 	}
+	// The bundle goes with its container, but the daemon may serve others of the group after that.
+	if err := os.Chdir("/"); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	ctx, stop := watchSignals(context.Background())
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
