@@ -34,19 +34,21 @@ type CreateRequest struct {
 
 // Create makes a container whose init waits to be started. When it fails, or
 // ctx ends first, nothing is left of it.
-func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (_ *Container, err error) {
+func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, err error) {
 	if err := validID("id", r.ID); err != nil {
 		return nil, err
 	}
-	if err := s.reserve(r.ID); err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := s.reserve(r.ID, cancel); err != nil {
 		return nil, err
 	}
 	var undo undoList
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, undo.run())
-			s.release(r.ID)
 		}
+		s.settle(r.ID, c)
 	}()
 	config, err := s.config(r)
 	if err != nil {
@@ -57,8 +59,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (_ *Container, er
 	if err := rec.write(r.Bundle); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	undo.add("root file system", func() error { return unmountRootfs(r.Bundle) })
-	if err := s.mountRootfs(r.Bundle, r.Rootfs); err != nil {
+	if err := s.mountRootfs(r.Bundle, r.Rootfs, &undo); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	// Init's waiter writes the exit status into the record; the pid is in it by
@@ -85,9 +86,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (_ *Container, er
 		log.L.WithError(err).WithField("container", r.ID).Warn("record pid")
 	}
 	pid <- started.Pid
-	c := &Container{Container: container, stats: reader, undo: undo.run}
-	s.set(r.ID, c)
-	return c, nil
+	return &Container{Container: container, stats: reader, undo: undo.run}, nil
 }
 
 // config gathers and checks all that is asked for.
@@ -129,15 +128,20 @@ func processOptions(o options.Options, namespace string, systemd bool) process.O
 	}
 }
 
-func (s *Sandbox) mountRootfs(bundle string, mounts []mount.Mount) error {
+// mountRootfs mounts what containerd asks for, and adds to undo what it did.
+func (s *Sandbox) mountRootfs(bundle string, mounts []mount.Mount, undo *undoList) error {
 	if len(mounts) == 0 {
 		return nil
 	}
 	defer s.hold()()
 	target := filepath.Join(bundle, rootfsDir)
-	if err := os.Mkdir(target, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+	err := os.Mkdir(target, 0o711)
+	if err == nil {
+		undo.add("root file system's directory", func() error { return remove(target) })
+	} else if !errors.Is(err, os.ErrExist) {
 		return err
 	}
+	undo.add("root file system", func() error { return unmountRootfs(bundle) })
 	if err := mount.All(mounts, target); err != nil {
 		return fmt.Errorf("mount root file system %s: %w", describe(mounts), err)
 	}

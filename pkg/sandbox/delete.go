@@ -17,8 +17,16 @@ import (
 )
 
 // Delete removes a container whose init has exited or was never started, or an
-// exec of it. A Delete that failed can be tried again.
+// exec of it. A Delete that failed can be tried again. A Create under way is
+// ended; the container is not found then, unless it had come to be.
 func (s *Sandbox) Delete(ctx context.Context, containerID, execID string) (process.Status, error) {
+	if execID == "" {
+		// containerd deletes what its client no longer waits for, and ends the
+		// shim only when that worked (core/runtime/v2, TaskManager.Create).
+		if err := s.interrupt(ctx, containerID); err != nil {
+			return process.Status{}, err
+		}
+	}
 	c, err := s.Container(containerID)
 	if err != nil {
 		return process.Status{}, err
@@ -37,14 +45,12 @@ func (s *Sandbox) Delete(ctx context.Context, containerID, execID string) (proce
 	return status, err
 }
 
-// unmountRootfs undoes mountRootfs. Whoever still uses a file there must not
-// keep the mount: then it goes when the last of them does.
+// unmountRootfs undoes mountRootfs. Whoever still uses a file there does not
+// keep the mount: it goes when the last of them does, and at once when there is
+// none.
 func unmountRootfs(bundle string) error {
 	target := filepath.Join(bundle, rootfsDir)
-	err := mount.UnmountRecursive(target, unix.UMOUNT_NOFOLLOW)
-	if errors.Is(err, unix.EBUSY) {
-		err = mount.UnmountRecursive(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-	}
+	err := mount.UnmountRecursive(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("unmount %q: %w", target, err)
 	}

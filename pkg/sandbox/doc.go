@@ -7,7 +7,7 @@
 //
 // It owns no goroutine. mu guards the registry and is never held over anything
 // that blocks; the id of a container that is being created is reserved by an
-// entry without a container.
+// entry without a container. Delete of such a one ends its Create.
 //
 // Each container has a record in its bundle (record.go), so that the shim
 // binary's delete command can clean up after a shim that was killed, with

@@ -44,14 +44,21 @@ func (r record) write(bundle string) error {
 		return err
 	}
 	path := filepath.Join(bundle, recordFile)
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		return err
+	err = os.WriteFile(path+".new", data, 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
 	}
-	return os.Rename(path+".new", path)
+	if err != nil {
+		_ = os.Remove(path + ".new") // it may not be there
+	}
+	return err
 }
 
-func removeRecord(bundle string) error {
-	err := os.Remove(filepath.Join(bundle, recordFile))
+func removeRecord(bundle string) error { return remove(filepath.Join(bundle, recordFile)) }
+
+// remove removes path, which may be gone.
+func remove(path string) error {
+	err := os.Remove(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

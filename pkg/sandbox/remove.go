@@ -22,9 +22,9 @@ import (
 const killed = 128 + int(unix.SIGKILL)
 
 // Remove ends and removes a container whose shim is dead, with nothing but what
-// is on disk, and answers init's pid and exit. remove is engine.Remove. It may
+// is on disk, and answers init's pid and exit. removeContainer is engine.Remove. It may
 // be called again, and by several processes at once: they take turns.
-func Remove(ctx context.Context, namespace, containerID, bundle string, remove func(context.Context, process.Config) error) (int, process.Exit, error) {
+func Remove(ctx context.Context, namespace, containerID, bundle string, removeContainer func(context.Context, process.Config) error) (int, process.Exit, error) {
 	if err := validID("id", containerID); err != nil {
 		return 0, process.Exit{}, err
 	}
@@ -48,7 +48,7 @@ func Remove(ctx context.Context, namespace, containerID, bundle string, remove f
 	if spec, err := readSpec(bundle); err == nil && checkSpec(spec) == nil {
 		config.Spec, config.Rootfs = spec, rootfsPath(bundle, spec)
 	}
-	err = errors.Join(remove(ctx, config), unmountRootfs(bundle))
+	err = errors.Join(removeContainer(ctx, config), unmountRootfs(bundle))
 	exit := process.Exit{Status: killed, At: time.Now()}
 	if rec.Exit != nil {
 		exit = *rec.Exit

@@ -4,6 +4,7 @@
 package sandbox
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -24,9 +25,16 @@ type Sandbox struct {
 	hold      func() (release func()) // keeps the reaper off while mount helpers may run
 
 	mu         sync.Mutex
-	containers map[string]*Container // nil: the id is reserved by a Create under way
-	done       chan struct{}         // closed once, by Shutdown
+	containers map[string]*entry
+	done       chan struct{} // closed once, by Shutdown
 	closed     bool
+}
+
+// entry reserves an id. Its container is nil while it is being created.
+type entry struct {
+	container *Container
+	cancel    context.CancelFunc // ends the Create
+	settled   chan struct{}      // closed once, when Create has ended, either way
 }
 
 // Container is a container and what the sandbox keeps beside it.
@@ -40,7 +48,7 @@ type Container struct {
 func New(namespace string, engine process.Engine, events *event.Queue, hold func() (release func())) *Sandbox {
 	return &Sandbox{
 		namespace: namespace, engine: engine, events: events, hold: hold,
-		containers: map[string]*Container{}, done: make(chan struct{}),
+		containers: map[string]*entry{}, done: make(chan struct{}),
 	}
 }
 
@@ -48,15 +56,15 @@ func New(namespace string, engine process.Engine, events *event.Queue, hold func
 // id and errdefs.ErrFailedPrecondition while it is being created.
 func (s *Sandbox) Container(containerID string) (*Container, error) {
 	s.mu.Lock()
-	c, ok := s.containers[containerID]
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	e, ok := s.containers[containerID]
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("container %q: not created: %w", containerID, errdefs.ErrNotFound)
-	case c == nil:
+	case e.container == nil:
 		return nil, fmt.Errorf("container %q: still being created: %w", containerID, errdefs.ErrFailedPrecondition)
 	}
-	return c, nil
+	return e.container, nil
 }
 
 // Metrics are those of the container's cgroup, as containerd's message for the
@@ -104,8 +112,9 @@ func (s *Sandbox) Shutdown() {
 // Done is closed once Shutdown took effect; no container is created after.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
-// reserve takes an id, so that nobody else creates it meanwhile.
-func (s *Sandbox) reserve(containerID string) error {
+// reserve takes an id, so that nobody else creates it meanwhile. cancel ends
+// the caller's Create, which calls settle at its end.
+func (s *Sandbox) reserve(containerID string, cancel context.CancelFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -114,14 +123,42 @@ func (s *Sandbox) reserve(containerID string) error {
 	if _, ok := s.containers[containerID]; ok {
 		return fmt.Errorf("container %q: %w", containerID, errdefs.ErrAlreadyExists)
 	}
-	s.containers[containerID] = nil
+	s.containers[containerID] = &entry{cancel: cancel, settled: make(chan struct{})}
 	return nil
 }
 
-func (s *Sandbox) set(containerID string, c *Container) {
+// settle ends a Create: c is nil when it failed, and the id is free again.
+func (s *Sandbox) settle(containerID string, c *Container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.containers[containerID] = c
+	e := s.containers[containerID]
+	if e.container = c; c == nil {
+		delete(s.containers, containerID)
+	}
+	close(e.settled)
+}
+
+// interrupt ends the Create of containerID, if one is under way, and waits for
+// its end.
+func (s *Sandbox) interrupt(ctx context.Context, containerID string) error {
+	s.mu.Lock()
+	e := s.containers[containerID]
+	s.mu.Unlock()
+	if e == nil {
+		return nil
+	}
+	select {
+	case <-e.settled:
+		return nil
+	default:
+	}
+	e.cancel()
+	select {
+	case <-e.settled:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("container %q: being created, and does not end: %w", containerID, ctx.Err())
+	}
 }
 
 func (s *Sandbox) release(containerID string) {

@@ -1,0 +1,209 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getuid() != 0 {
+		fmt.Fprintln(os.Stderr, "pkg/sandbox: the tests mount file systems and need root")
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// fakeEngine makes containers without a kernel.
+type fakeEngine struct {
+	create  func(process.Config) error // nil: succeeds
+	destroy func() error               // as above
+	entered chan string                // not nil: Create says that it begins, and
+	gate    chan struct{}              // waits for this
+
+	mu   sync.Mutex
+	made []process.Config
+}
+
+func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Streams) (process.Runtime, error) {
+	if e.entered != nil {
+		e.entered <- c.ID
+		select {
+		case <-e.gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if e.create != nil {
+		if err := e.create(c); err != nil {
+			return nil, err
+		}
+	}
+	e.mu.Lock()
+	e.made = append(e.made, c)
+	e.mu.Unlock()
+	return &fakeRuntime{engine: e, init: &fakeHandle{died: make(chan int, 1)}}, nil
+}
+
+// fakeRuntime has what the tests here call; anything else is a nil call.
+type fakeRuntime struct {
+	process.Runtime
+	engine *fakeEngine
+	init   *fakeHandle
+}
+
+func (r *fakeRuntime) Init() process.Handle               { return r.init }
+func (r *fakeRuntime) Start(context.Context) error        { return nil }
+func (r *fakeRuntime) Pause() error                       { return nil }
+func (r *fakeRuntime) Resume() error                      { return nil }
+func (r *fakeRuntime) Update(*specs.LinuxResources) error { return nil }
+func (r *fakeRuntime) Cgroup() *cgroup.Cgroup             { return cgroup.New(nil) }
+func (r *fakeRuntime) OwnsPIDs() bool                     { return true }
+func (r *fakeRuntime) Exec(context.Context, *specs.Process, *stdio.Streams) (process.Handle, error) {
+	return &fakeHandle{died: make(chan int, 1)}, nil
+}
+
+func (r *fakeRuntime) Destroy() error {
+	if r.engine.destroy != nil {
+		return r.engine.destroy()
+	}
+	return nil
+}
+
+type fakeHandle struct {
+	died chan int
+	once sync.Once
+}
+
+func (h *fakeHandle) Pid() int           { return 4321 }
+func (h *fakeHandle) Wait() process.Exit { return process.Exit{Status: <-h.died, At: time.Now()} }
+func (h *fakeHandle) Signal(sig syscall.Signal) error {
+	h.once.Do(func() { h.died <- 128 + int(sig) })
+	return nil
+}
+
+func newSandbox(t *testing.T, e *fakeEngine) *Sandbox {
+	t.Helper()
+	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
+	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
+	return New("ns", e, queue, func() func() { return func() {} })
+}
+
+func goodSpec() *specs.Spec {
+	return &specs.Spec{
+		Root:    &specs.Root{Path: "rootfs"},
+		Process: &specs.Process{Args: []string{"true"}, Cwd: "/"},
+		Linux:   &specs.Linux{CgroupsPath: "/c"},
+	}
+}
+
+// newBundle is a bundle as containerd makes it.
+func newBundle(t *testing.T, spec *specs.Spec) string {
+	t.Helper()
+	bundle := filepath.Join(t.TempDir(), "bundle")
+	must(t, os.MkdirAll(filepath.Join(bundle, rootfsDir), 0o700))
+	if spec != nil {
+		data, err := json.Marshal(spec)
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(bundle, specFile), data, 0o600))
+	}
+	t.Cleanup(func() {
+		for _, m := range mountsBelow(t, bundle) {
+			t.Errorf("mount %s is left", m)
+			_ = unix.Unmount(m, unix.MNT_DETACH) // reported above
+		}
+	})
+	return bundle
+}
+
+// files lists what is in a bundle.
+func files(t *testing.T, bundle string) string {
+	t.Helper()
+	entries, err := os.ReadDir(bundle)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+func mountsBelow(t *testing.T, dir string) []string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	var found []string
+	for line := range strings.Lines(string(data)) {
+		if point := strings.Fields(line)[4]; strings.HasPrefix(point, dir+"/") {
+			found = append(found, point)
+		}
+	}
+	return found
+}
+
+func tmpfs() []mount.Mount { return []mount.Mount{{Type: "tmpfs", Source: "tmpfs"}} }
+
+func within(t *testing.T, what string, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s did not come within 10 s", what)
+	}
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantText(t *testing.T, err error, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("error = %v, which does not say %q", err, w)
+		}
+	}
+}
+
+func wantInvalid(t *testing.T, err error, text ...string) {
+	t.Helper()
+	if !errdefs.IsInvalidArgument(err) {
+		t.Errorf("error = %v, want an invalid argument", err)
+	}
+	wantText(t, err, text...)
+}

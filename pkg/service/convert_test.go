@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+func TestStateResponse(t *testing.T) {
+	at := time.Unix(5, 6)
+	for state, want := range map[process.State]tasktypes.Status{
+		process.Created: tasktypes.Status_CREATED, process.Running: tasktypes.Status_RUNNING,
+		process.Pausing: tasktypes.Status_PAUSING, process.Paused: tasktypes.Status_PAUSED,
+		process.Stopped: tasktypes.Status_STOPPED, process.Deleted: tasktypes.Status_STOPPED,
+	} {
+		got := stateResponse(process.Status{
+			ID: "id", Pid: 7, State: state, Exit: process.Exit{Status: 137, At: at}, Bundle: "/b",
+			IO: stdio.Config{Stdin: "in", Stdout: "out", Stderr: "err", Terminal: true},
+		})
+		wantEqual(t, state.String(), got, &api.StateResponse{
+			ID: "id", Pid: 7, Status: want, Bundle: "/b", Stdin: "in", Stdout: "out", Stderr: "err", Terminal: true,
+			ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6},
+		})
+	}
+	if got := stateResponse(process.Status{}); got.ExitedAt != nil {
+		t.Errorf("time of an exit that did not happen = %v, want none", got.ExitedAt)
+	}
+}
+
+func TestTimestamp(t *testing.T) {
+	if got := timestamp(time.Time{}); got != nil {
+		t.Errorf("timestamp of no time = %v, want nil", got)
+	}
+	at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))
+	if got := timestamp(at); !got.AsTime().Equal(at) {
+		t.Errorf("timestamp = %v, want %v", got.AsTime(), at)
+	}
+}
+
+func TestUnpackSpecRefuses(t *testing.T) {
+	const url = "types.containerd.io/opencontainers/runtime-spec/1/"
+	for _, tc := range []struct {
+		name string
+		in   *anypb.Any
+		want []string
+	}{
+		{"nothing", nil, []string{"spec", `""`}},
+		{"another type of the specification", &anypb.Any{TypeUrl: url + "LinuxResources"}, []string{"spec", "1/LinuxResources", "/Process"}},
+		{"a name that only ends alike", &anypb.Any{TypeUrl: url + "LinuxProcess"}, []string{"spec", "LinuxProcess"}},
+		{"a message", &anypb.Any{TypeUrl: "type.googleapis.com/a.Process"}, []string{"spec", "a.Process"}},
+		{"text that is no JSON", &anypb.Any{TypeUrl: url + "Process", Value: []byte("{half")}, []string{"spec"}},
+		{"no text", &anypb.Any{TypeUrl: url + "Process"}, []string{"spec"}},
+		{"a field of another kind", &anypb.Any{TypeUrl: url + "Process", Value: []byte(`{"cwd": 3}`)}, []string{"spec", "cwd"}},
+		{"a relative cwd", &anypb.Any{TypeUrl: url + "Process", Value: []byte(`{"args": ["a"], "cwd": "b"}`)}, []string{"spec.cwd", `"b"`}},
+		{"an empty program", &anypb.Any{TypeUrl: url + "Process", Value: []byte(`{"args": [""], "cwd": "/"}`)}, []string{"spec.args[0]", `""`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := execProcess(tc.in)
+			if !errors.Is(err, errdefs.ErrInvalidArgument) {
+				t.Errorf("execProcess = %v, want an invalid argument", err)
+			}
+			wantText(t, err, tc.want...)
+		})
+	}
+	_, err := linuxResources(&anypb.Any{TypeUrl: url + "LinuxResources", Value: []byte(`{"memory": {"limit": "x"}}`)})
+	if !errors.Is(err, errdefs.ErrInvalidArgument) {
+		t.Errorf("linuxResources = %v, want an invalid argument", err)
+	}
+	wantText(t, err, "resources", "memory.limit")
+}
+
+// What containerd packs with its typeurl package is understood, and the other
+// way round.
+func TestTypeURLsAreContainerds(t *testing.T) {
+	typeurl.Register(&specs.Process{}, "types.containerd.io", "opencontainers/runtime-spec", "1", "Process")
+	packed, err := typeurl.MarshalAnyToProto(goodProcess())
+	must(t, err)
+	if _, err := execProcess(packed); err != nil {
+		t.Errorf("execProcess: %v", err)
+	}
+	want, err := typeurl.MarshalAnyToProto(&api.StateRequest{ID: "x"})
+	must(t, err)
+	got, err := pack(&api.StateRequest{ID: "x"})
+	must(t, err)
+	wantEqual(t, "pack", got, want)
+}

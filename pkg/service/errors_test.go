@@ -1,0 +1,243 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"strings"
+	"testing"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// classes are those that an error can have, and the codes that containerd knows
+// them by.
+var classes = []struct {
+	class error
+	code  codes.Code
+}{
+	{errdefs.ErrInvalidArgument, codes.InvalidArgument},
+	{errdefs.ErrNotFound, codes.NotFound},
+	{errdefs.ErrAlreadyExists, codes.AlreadyExists},
+	{errdefs.ErrFailedPrecondition, codes.FailedPrecondition},
+	{errdefs.ErrUnavailable, codes.Unavailable},
+	{errdefs.ErrNotImplemented, codes.Unimplemented},
+	{errdefs.ErrPermissionDenied, codes.PermissionDenied},
+	{errdefs.ErrResourceExhausted, codes.ResourceExhausted},
+	{errdefs.ErrAborted, codes.Aborted},
+	{errdefs.ErrOutOfRange, codes.OutOfRange},
+	{errdefs.ErrInternal, codes.Internal},
+	{errdefs.ErrDataLoss, codes.DataLoss},
+	{errdefs.ErrUnauthenticated, codes.Unauthenticated},
+	{context.Canceled, codes.Canceled},
+	{context.DeadlineExceeded, codes.DeadlineExceeded},
+	{errors.New("of no class"), codes.Unknown},
+}
+
+func intercept(err error) error {
+	_, got := Intercept(context.Background(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/M"}, func(context.Context, func(any) error) (any, error) {
+		return (*emptypb.Empty)(nil), err
+	})
+	return got
+}
+
+func TestInterceptMapsClasses(t *testing.T) {
+	for _, tc := range classes {
+		for name, err := range map[string]error{
+			"bare":                   tc.class,
+			"wrapped":                fmt.Errorf("a: %w", fmt.Errorf("b: %w", tc.class)),
+			"last of two":            fmt.Errorf("field: %w: %w", fs.ErrNotExist, tc.class),
+			"joined with an undoing": errors.Join(fmt.Errorf("a: %w", tc.class), errors.New("undo")),
+		} {
+			got, ok := status.FromError(intercept(err))
+			if !ok || got.Code() != tc.code {
+				t.Errorf("%v, %s: code %v, want %v", tc.class, name, got.Code(), tc.code)
+			}
+			if got.Message() != err.Error() {
+				t.Errorf("%v, %s: text %q, want %q", tc.class, name, got.Message(), err)
+			}
+		}
+	}
+	if err := intercept(nil); err != nil {
+		t.Errorf("no error became %v", err)
+	}
+	already := status.Error(codes.DataLoss, "x")
+	if got := status.Code(intercept(already)); got != codes.DataLoss {
+		t.Errorf("a status became %v", got)
+	}
+}
+
+// Every call that reaches the engine, with every class.
+func TestErrorsOfTheEngineKeepTheirClass(t *testing.T) {
+	w := newWorld(t, taskV2)
+	w.create("c1")
+	w.must("Start", &api.StartRequest{ID: "c1"}, &api.StartResponse{})
+	w.create("c2") // stays created
+	for i, tc := range classes {
+		execID := fmt.Sprintf("e%d", i)
+		w.fake.fail("", nil)
+		w.must("Exec", &api.ExecProcessRequest{ID: "c1", ExecID: execID, Spec: packJSON(t, "Process", goodProcess())}, void)
+		for _, rpc := range []struct {
+			method, engine string
+			request        proto.Message
+			response       proto.Message
+		}{
+			{"Create", "Create", &api.CreateTaskRequest{ID: "c3", Bundle: newBundle(t)}, &api.CreateTaskResponse{}},
+			{"Start", "Start", &api.StartRequest{ID: "c2"}, &api.StartResponse{}},
+			{"Start", "Exec", &api.StartRequest{ID: "c1", ExecID: execID}, &api.StartResponse{}},
+			{"Pause", "Pause", &api.PauseRequest{ID: "c1"}, void},
+			{"Update", "Update", &api.UpdateTaskRequest{ID: "c1", Resources: packJSON(t, "LinuxResources", struct{}{})}, void},
+			{"Kill", "Kill", &api.KillRequest{ID: "c1", Signal: 15}, void},
+		} {
+			w.fake.fail(rpc.engine, fmt.Errorf("said by the engine: %w", tc.class))
+			err := w.call(rpc.method, rpc.request, rpc.response)
+			if code := status.Code(errgrpc.ToGRPC(err)); code != tc.code {
+				t.Errorf("%s with %v: code %v, want %v", rpc.method, tc.class, code, tc.code)
+			}
+			wantText(t, err, "said by the engine", `container "c`)
+		}
+	}
+	w.fake.fail("", nil)
+	w.must("Pause", &api.PauseRequest{ID: "c1"}, void)
+	for _, tc := range classes {
+		w.fake.fail("Resume", fmt.Errorf("said by the engine: %w", tc.class))
+		err := w.call("Resume", &api.ResumeRequest{ID: "c1"}, void)
+		if code := status.Code(errgrpc.ToGRPC(err)); code != tc.code {
+			t.Errorf("Resume with %v: code %v, want %v", tc.class, code, tc.code)
+		}
+		w.fake.fail("Delete", fmt.Errorf("said by the engine: %w", tc.class))
+		err = w.call("Delete", &api.DeleteRequest{ID: "c2"}, &api.DeleteResponse{})
+		if code := status.Code(errgrpc.ToGRPC(err)); code != tc.code {
+			t.Errorf("Delete with %v: code %v, want %v", tc.class, code, tc.code)
+		}
+	}
+	w.fake.fail("", nil)
+	w.must("Resume", &api.ResumeRequest{ID: "c1"}, void)
+	w.must("Kill", &api.KillRequest{ID: "c1", Signal: 9}, void)
+	w.must("Wait", &api.WaitRequest{ID: "c1"}, &api.WaitResponse{})
+	for _, id := range []string{"c1", "c2"} {
+		w.must("Delete", &api.DeleteRequest{ID: id}, &api.DeleteResponse{})
+	}
+}
+
+func TestPanicIsOneCallOnly(t *testing.T) {
+	w := newWorld(t, taskV2)
+	w.create("c1")
+	w.fake.panics = "Update"
+	request := &api.UpdateTaskRequest{ID: "c1", Resources: packJSON(t, "LinuxResources", struct{}{})}
+	err := w.call("Update", request, void)
+	if !errdefs.IsInternal(err) {
+		t.Errorf("Update = %v, want an internal error", err)
+	}
+	wantText(t, err, "/containerd.task.v2.Task/Update")
+	if strings.Contains(err.Error(), "a bug in") {
+		t.Errorf("the error tells what is for the log: %v", err)
+	}
+	w.fake.panics = ""
+	w.must("State", &api.StateRequest{ID: "c1"}, &api.StateResponse{})
+	w.must("Update", request, void) // the container's turn was given back
+	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
+}
+
+func TestUnknownIDs(t *testing.T) {
+	w := newWorld(t, taskV2)
+	w.create("c1")
+	spec := packJSON(t, "Process", goodProcess())
+	for _, rpc := range []struct {
+		method  string
+		request func(id, execID string) proto.Message
+		exec    bool // takes the id of an exec
+	}{
+		{"State", func(id, e string) proto.Message { return &api.StateRequest{ID: id, ExecID: e} }, true},
+		{"Start", func(id, e string) proto.Message { return &api.StartRequest{ID: id, ExecID: e} }, true},
+		{"Delete", func(id, e string) proto.Message { return &api.DeleteRequest{ID: id, ExecID: e} }, true},
+		{"Kill", func(id, e string) proto.Message { return &api.KillRequest{ID: id, ExecID: e, Signal: 9} }, true},
+		{"ResizePty", func(id, e string) proto.Message { return &api.ResizePtyRequest{ID: id, ExecID: e} }, true},
+		{"CloseIO", func(id, e string) proto.Message { return &api.CloseIORequest{ID: id, ExecID: e} }, true},
+		{"Wait", func(id, e string) proto.Message { return &api.WaitRequest{ID: id, ExecID: e} }, true},
+		{"Pids", func(id, _ string) proto.Message { return &api.PidsRequest{ID: id} }, false},
+		{"Pause", func(id, _ string) proto.Message { return &api.PauseRequest{ID: id} }, false},
+		{"Resume", func(id, _ string) proto.Message { return &api.ResumeRequest{ID: id} }, false},
+		{"Checkpoint", func(id, _ string) proto.Message { return &api.CheckpointTaskRequest{ID: id} }, false},
+		{"Exec", func(id, _ string) proto.Message { return &api.ExecProcessRequest{ID: id, ExecID: "e", Spec: spec} }, false},
+		{"Update", func(id, _ string) proto.Message { return &api.UpdateTaskRequest{ID: id} }, false},
+		{"Stats", func(id, _ string) proto.Message { return &api.StatsRequest{ID: id} }, false},
+	} {
+		err := w.call(rpc.method, rpc.request("nobody", ""), void)
+		if !errdefs.IsNotFound(err) {
+			t.Errorf("%s of an unknown container = %v, want not found", rpc.method, err)
+		}
+		wantText(t, err, `"nobody"`)
+		if rpc.exec {
+			err := w.call(rpc.method, rpc.request("c1", "noexec"), void)
+			if !errdefs.IsNotFound(err) {
+				t.Errorf("%s of an unknown exec = %v, want not found", rpc.method, err)
+			}
+			wantText(t, err, `"c1"`, `"noexec"`)
+		}
+	}
+	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
+}
+
+func TestRequestsThatAreRefused(t *testing.T) {
+	w := newWorld(t, taskV2)
+	w.create("c1")
+	noArgs := goodProcess()
+	noArgs.Args = nil
+	for _, tc := range []struct {
+		name, method string
+		request      proto.Message
+		class        error
+		want         []string
+	}{
+		{"an id that exists", "Create", &api.CreateTaskRequest{ID: "c1", Bundle: newBundle(t)}, errdefs.ErrAlreadyExists, []string{`"c1"`}},
+		{"an id with a slash", "Create", &api.CreateTaskRequest{ID: "a/b", Bundle: newBundle(t)}, errdefs.ErrInvalidArgument, []string{"id", `"a/b"`}},
+		{"no id", "Create", &api.CreateTaskRequest{Bundle: newBundle(t)}, errdefs.ErrInvalidArgument, []string{"id", `""`}},
+		{"options of an unknown type", "Create", &api.CreateTaskRequest{ID: "c2", Bundle: newBundle(t), Options: &anypb.Any{TypeUrl: "x.Options"}}, errdefs.ErrInvalidArgument, []string{"options", "x.Options"}},
+		{"a mount that does not work", "Create", &api.CreateTaskRequest{ID: "c2", Bundle: newBundle(t), Rootfs: []*types.Mount{{Type: "nosuchfs", Source: "s"}}}, nil, []string{"nosuchfs", `"s"`}},
+		{"a signal that does not exist", "Kill", &api.KillRequest{ID: "c1", Signal: 65}, errdefs.ErrInvalidArgument, []string{"signal 65", "64"}},
+		{"the largest signal", "Kill", &api.KillRequest{ID: "c1", Signal: math.MaxUint32}, errdefs.ErrInvalidArgument, []string{"4294967295"}},
+		{"a terminal that is too wide", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 65536, Height: 2}, errdefs.ErrInvalidArgument, []string{"65536x2", "65535"}},
+		{"a size without a terminal", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 1, Height: 2}, errdefs.ErrFailedPrecondition, []string{"terminal"}},
+		{"an exec without a process", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e"}, errdefs.ErrInvalidArgument, []string{"spec", `""`, "Process"}},
+		{"an exec without args", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", noArgs)}, errdefs.ErrInvalidArgument, []string{"spec.args", `"e"`}},
+		{"an exec with a way up in its id", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "../e", Spec: packJSON(t, "Process", goodProcess())}, errdefs.ErrInvalidArgument, []string{"exec id", `"../e"`}},
+		{"an update without resources", "Update", &api.UpdateTaskRequest{ID: "c1"}, errdefs.ErrInvalidArgument, []string{"resources", "LinuxResources"}},
+		{"resume of what is not paused", "Resume", &api.ResumeRequest{ID: "c1"}, errdefs.ErrFailedPrecondition, []string{"resume while created"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := w.call(tc.method, tc.request, void)
+			if err == nil || tc.class != nil && !errors.Is(err, tc.class) {
+				t.Errorf("%s = %v, want class %v", tc.method, err, tc.class)
+			}
+			wantText(t, err, tc.want...)
+		})
+	}
+	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
+}
+
+func TestBytesThatAreNoMessage(t *testing.T) {
+	w := newWorld(t, taskV2)
+	// An id that is no UTF-8; the class is ttrpc's choice.
+	err := w.call("State", &anypb.Any{TypeUrl: "c1\xff"}, &api.StateResponse{})
+	if err == nil || errdefs.IsNotFound(err) {
+		t.Errorf("State = %v, want that it cannot be decoded", err)
+	}
+	if err := w.call("NoSuchMethod", void, void); !errdefs.IsNotImplemented(err) {
+		t.Errorf("an unknown method = %v, want not implemented", err)
+	}
+}

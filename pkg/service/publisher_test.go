@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	eventsapi "github.com/containerd/containerd/api/services/ttrpc/events/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/event"
+)
+
+// receiver is containerd's end.
+type receiver func(context.Context, *types.Envelope) error
+
+func (r receiver) Forward(ctx context.Context, q *eventsapi.ForwardRequest) (*emptypb.Empty, error) {
+	if err := r(ctx, q.Envelope); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func receive(t *testing.T, l *net.UnixListener, r receiver) (stop func()) {
+	t.Helper()
+	return serve(t, l, func(s *ttrpc.Server) { eventsapi.RegisterTTRPCEventsService(s, r) })
+}
+
+func newPublisher(t *testing.T, address string) *Publisher {
+	t.Helper()
+	p := NewPublisher("ns", address)
+	t.Cleanup(func() { must(t, p.Close()) })
+	return p
+}
+
+func TestPublish(t *testing.T) {
+	path, l := listen(t)
+	envelopes := make(chan *types.Envelope, 16)
+	receive(t, l, func(_ context.Context, e *types.Envelope) error { envelopes <- e; return nil })
+	p := newPublisher(t, path)
+	for _, tc := range allEvents() {
+		must(t, p.Publish(t.Context(), tc.event, time.Unix(8, 9)))
+		packed, err := pack(tc.want)
+		must(t, err)
+		wantEqual(t, tc.topic, <-envelopes, &types.Envelope{
+			Timestamp: &timestamppb.Timestamp{Seconds: 8, Nanos: 9}, Namespace: "ns", Topic: tc.topic, Event: packed,
+		})
+	}
+}
+
+func TestWhatIsTriedAgain(t *testing.T) {
+	rejected := map[codes.Code]bool{
+		codes.InvalidArgument: true, codes.Unimplemented: true, codes.NotFound: true, codes.PermissionDenied: true, codes.FailedPrecondition: true,
+	}
+	path, l := listen(t)
+	var answer error
+	receive(t, l, func(context.Context, *types.Envelope) error { return answer })
+	p := newPublisher(t, path)
+	for _, tc := range classes {
+		answer = tc.class
+		err := p.Publish(t.Context(), event.TaskOOM{}, time.Now())
+		if err == nil || errors.Is(err, event.ErrRejected) != rejected[tc.code] {
+			t.Errorf("Publish when the answer is %v = %v, want rejected: %t", tc.class, err, rejected[tc.code])
+		}
+		wantText(t, err, "/tasks/oom")
+		answer = nil
+		if err := p.Publish(t.Context(), event.TaskOOM{}, time.Now()); err != nil {
+			t.Errorf("Publish after %v: %v", tc.class, err)
+		}
+	}
+}
+
+func TestPublishWithoutAnAddress(t *testing.T) {
+	err := newPublisher(t, "").Publish(t.Context(), event.TaskOOM{}, time.Now())
+	if !errors.Is(err, event.ErrRejected) {
+		t.Errorf("Publish = %v, want rejected", err)
+	}
+	wantText(t, err, "TTRPC_ADDRESS")
+}
+
+func TestReceiverGoesAndComesBack(t *testing.T) {
+	path, l := listen(t)
+	take := func(context.Context, *types.Envelope) error { return nil }
+	stop := receive(t, l, take)
+	p := newPublisher(t, path)
+	publish := func() error { return p.Publish(t.Context(), event.TaskOOM{}, time.Now()) }
+	for range 3 {
+		must(t, publish())
+		stop()
+		for range 2 {
+			if err := publish(); err == nil || errors.Is(err, event.ErrRejected) {
+				t.Errorf("Publish while the receiver is away = %v, want an error that may pass", err)
+			}
+		}
+		stop = receive(t, listenAt(t, path), take)
+	}
+	must(t, publish())
+	if err := newPublisher(t, filepath.Join(t.TempDir(), "nobody")).Publish(t.Context(), event.TaskOOM{}, time.Now()); err == nil || errors.Is(err, event.ErrRejected) {
+		t.Errorf("Publish to where nobody was = %v, want an error that may pass", err)
+	}
+}
+
+func TestPublishIsBounded(t *testing.T) {
+	path, l := listen(t)
+	deadlines := make(chan time.Time, 1)
+	receive(t, l, func(ctx context.Context, _ *types.Envelope) error {
+		deadline, _ := ctx.Deadline()
+		deadlines <- deadline
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	p := newPublisher(t, path)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	if err := p.Publish(ctx, event.TaskOOM{}, start); err == nil || errors.Is(err, event.ErrRejected) {
+		t.Errorf("Publish to a receiver that hangs = %v, want an error that may pass", err)
+	}
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("Publish took %v after its context had 50 ms", took)
+	}
+	<-deadlines
+
+	// Without a deadline of the caller's it has its own.
+	ended, end := context.WithCancel(t.Context())
+	published := make(chan error, 1)
+	start = time.Now()
+	go func() { published <- p.Publish(ended, event.TaskOOM{}, start) }()
+	if got := (<-deadlines).Sub(start); got < publishTimeout-2*time.Second || got > publishTimeout+2*time.Second {
+		t.Errorf("the receiver has %v, want %v", got, publishTimeout)
+	}
+	end()
+	if err := <-published; err == nil || errors.Is(err, event.ErrRejected) {
+		t.Errorf("Publish whose context ended = %v, want an error that may pass", err)
+	}
+}

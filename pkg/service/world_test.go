@@ -1,0 +1,274 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+const (
+	taskV2 = "containerd.task.v2.Task"
+	taskV3 = "containerd.task.v3.Task"
+)
+
+// fake is an engine whose calls fail as the test says. Its containers' cgroup
+// is a real one with a real process.
+type fake struct {
+	cgroup *cgroup.Cgroup
+	pid    int // of every process
+
+	mu      sync.Mutex
+	failing map[string]error // by the name of the call
+	panics  string           // the call that panics
+	updated *specs.LinuxResources
+	execs   []*specs.Process
+	last    *fakeRuntime
+}
+
+func (f *fake) call(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.panics == name {
+		panic("a bug in " + name)
+	}
+	return f.failing[name]
+}
+
+func (f *fake) fail(name string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failing = map[string]error{name: err}
+}
+
+func (f *fake) Create(context.Context, process.Config, *stdio.Streams) (process.Runtime, error) {
+	if err := f.call("Create"); err != nil {
+		return nil, err
+	}
+	r := &fakeRuntime{fake: f, init: f.handle()}
+	f.mu.Lock()
+	f.last = r
+	f.mu.Unlock()
+	return r, nil
+}
+
+func (f *fake) handle() *fakeHandle { return &fakeHandle{fake: f, died: make(chan int, 1)} }
+
+// fakeRuntime has what the tests here call; anything else is a nil call.
+type fakeRuntime struct {
+	process.Runtime
+	fake *fake
+	init *fakeHandle
+}
+
+func (r *fakeRuntime) Init() process.Handle        { return r.init }
+func (r *fakeRuntime) Start(context.Context) error { return r.fake.call("Start") }
+func (r *fakeRuntime) Pause() error                { return r.fake.call("Pause") }
+func (r *fakeRuntime) Resume() error               { return r.fake.call("Resume") }
+func (r *fakeRuntime) Cgroup() *cgroup.Cgroup      { return r.fake.cgroup }
+func (r *fakeRuntime) OwnsPIDs() bool              { return true }
+func (r *fakeRuntime) Destroy() error              { return r.fake.call("Delete") }
+
+func (r *fakeRuntime) Update(resources *specs.LinuxResources) error {
+	r.fake.mu.Lock()
+	r.fake.updated = resources
+	r.fake.mu.Unlock()
+	return r.fake.call("Update")
+}
+
+func (r *fakeRuntime) Exec(_ context.Context, p *specs.Process, _ *stdio.Streams) (process.Handle, error) {
+	if err := r.fake.call("Exec"); err != nil {
+		return nil, err
+	}
+	r.fake.mu.Lock()
+	r.fake.execs = append(r.fake.execs, p)
+	r.fake.mu.Unlock()
+	return r.fake.handle(), nil
+}
+
+type fakeHandle struct {
+	fake *fake
+	died chan int
+	once sync.Once
+}
+
+func (h *fakeHandle) Pid() int           { return h.fake.pid }
+func (h *fakeHandle) Wait() process.Exit { return process.Exit{Status: <-h.died, At: time.Now()} }
+func (h *fakeHandle) Signal(sig syscall.Signal) error {
+	if err := h.fake.call("Kill"); err != nil {
+		return err
+	}
+	if sig == syscall.SIGKILL {
+		h.once.Do(func() { h.died <- 128 + int(sig) })
+	}
+	return nil
+}
+
+// world is a server on a socket, and a client.
+type world struct {
+	t      *testing.T
+	fake   *fake
+	box    *sandbox.Sandbox
+	client *ttrpc.Client
+	name   string // of the service that is called
+}
+
+// listen makes a socket in a folder whose name is short: a socket's path is
+// limited to 107 bytes.
+func listen(t *testing.T) (path string, _ *net.UnixListener) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "s")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	path = filepath.Join(dir, "s")
+	return path, listenAt(t, path)
+}
+
+func listenAt(t *testing.T, path string) *net.UnixListener {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	must(t, err)
+	return l
+}
+
+// serve answers on l until the test ends or the function it returns is called.
+func serve(t *testing.T, l *net.UnixListener, register func(*ttrpc.Server), opts ...ttrpc.ServerOpt) (stop func()) {
+	t.Helper()
+	server, err := ttrpc.NewServer(opts...)
+	must(t, err)
+	register(server)
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = server.Serve(context.Background(), l) }() // ends with the server
+	stop = sync.OnceFunc(func() { _ = server.Close(); <-ended })
+	t.Cleanup(stop)
+	return stop
+}
+
+func newWorld(t *testing.T, name string) *world {
+	t.Helper()
+	f := &fake{}
+	f.cgroup, f.pid = newCgroup(t)
+	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
+	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
+	w := &world{t: t, fake: f, name: name}
+	w.box = sandbox.New("ns", f, queue, func() func() { return func() {} })
+	path, l := listen(t)
+	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box) }, ttrpc.WithUnaryServerInterceptor(Intercept))
+	conn, err := net.Dial("unix", path)
+	must(t, err)
+	w.client = ttrpc.NewClient(conn)
+	t.Cleanup(func() { _ = w.client.Close() }) // the server may have gone first
+	return w
+}
+
+// newCgroup is a cgroup of version 1 with one process.
+func newCgroup(t *testing.T) (*cgroup.Cgroup, int) {
+	t.Helper()
+	cmd := exec.Command("/bin/cat")
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	paths := map[string]string{}
+	for _, controller := range []string{"memory", "pids", "cpuacct"} {
+		root := "/sys/fs/cgroup/" + controller
+		if _, err := os.Stat(root + "/cgroup.procs"); err != nil {
+			t.Skip("the tests of this package need cgroup version 1")
+		}
+		dir, err := os.MkdirTemp(root, "shim-test-")
+		must(t, err)
+		t.Cleanup(func() { must(t, os.Remove(dir)) })
+		must(t, os.WriteFile(dir+"/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0o600))
+		paths[controller] = dir
+	}
+	t.Cleanup(func() { _ = stdin.Close(); must(t, cmd.Wait()) })
+	return cgroup.New(paths), cmd.Process.Pid
+}
+
+// call makes a call; its error is as containerd sees it.
+func (w *world) call(method string, request, response proto.Message) error {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	return errgrpc.ToNative(w.client.Call(ctx, w.name, method, request, response))
+}
+
+// must makes a call that has to succeed.
+func (w *world) must(method string, request, response proto.Message) {
+	w.t.Helper()
+	if err := w.call(method, request, response); err != nil {
+		w.t.Fatalf("%s: %v", method, err)
+	}
+}
+
+func (w *world) create(id string) {
+	w.t.Helper()
+	w.must("Create", &api.CreateTaskRequest{ID: id, Bundle: newBundle(w.t)}, &api.CreateTaskResponse{})
+}
+
+func newBundle(t *testing.T) string {
+	t.Helper()
+	bundle := t.TempDir()
+	data, err := json.Marshal(&specs.Spec{
+		Root: &specs.Root{Path: "rootfs"}, Process: &specs.Process{Args: []string{"true"}, Cwd: "/"}, Linux: &specs.Linux{},
+	})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(bundle, "config.json"), data, 0o600))
+	return bundle
+}
+
+func packJSON(t *testing.T, name string, v any) *anypb.Any {
+	t.Helper()
+	data, err := json.Marshal(v)
+	must(t, err)
+	return &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/" + name, Value: data}
+}
+
+func goodProcess() *specs.Process { return &specs.Process{Args: []string{"true"}, Cwd: "/"} }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantText(t *testing.T, err error, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("error = %v, which does not say %q", err, w)
+		}
+	}
+}
+
+func wantEqual(t *testing.T, what string, got, want proto.Message) {
+	t.Helper()
+	if !proto.Equal(got, want) {
+		t.Errorf("%s = %s\nwant %s", what, fmt.Sprint(got), fmt.Sprint(want))
+	}
+}
