@@ -115,11 +115,3 @@ func (c *container) Destroy() error {
 	_ = c.initFD.Close() // closed already by a Destroy before this one
 	return nil
 }
-
-// destroy removes cgroup and state directory. What is gone already is no error.
-func destroy(lc *libcontainer.Container) error {
-	if err := lc.Destroy(); err != nil && !errors.Is(err, libcontainer.ErrNotExist) {
-		return err
-	}
-	return nil
-}

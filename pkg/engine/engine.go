@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -61,22 +62,24 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 	return nil, err
 }
 
-// destroy is destroy while the reaper is held: the configuration's poststop
-// hooks are children that libcontainer waits for.
-func (e *Engine) destroy(lc *libcontainer.Container) error {
-	defer e.reaper.Hold()()
-	return destroy(lc)
-}
-
 // spawn starts p in lc and hands it its streams. When ctx ends before p is set
 // up, everything in the container's cgroup is killed, which makes libcontainer
 // give up. When spawn fails p is dead and collected.
 func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams) (*handle, error) {
-	defer e.reaper.Hold()()
-	if p.Init {
-		defer context.AfterFunc(ctx, func() { killMembers(lc) })()
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	if err := lc.Start(p); err != nil {
+	defer e.reaper.Hold()()
+	stop := func() {}
+	if p.Init {
+		stop = interrupt(ctx, lc)
+	}
+	err := lc.Start(p)
+	stop()
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("interrupted: %w: %w", ctx.Err(), err)
+		}
 		return nil, startError(err, p.Args)
 	}
 	h, err := newHandle(e.reaper, p)
@@ -92,6 +95,33 @@ func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libco
 		return nil, err
 	}
 	return h, nil
+}
+
+// interrupt makes libcontainer give up on setting lc up once ctx ends: it kills
+// what is in the container's cgroup, again and again, until stop is called,
+// because a process may join only later. A hook that runs in the runtime's
+// namespaces is not in the cgroup; its own timeout bounds it (OCI runtime
+// specification, config.md, POSIX-platform Hooks).
+func interrupt(ctx context.Context, lc *libcontainer.Container) (stop func()) {
+	const again = 5 * time.Millisecond
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() { // ends when stop is called, which joins it
+		defer close(done)
+		select {
+		case <-ctx.Done():
+		case <-over:
+			return
+		}
+		for {
+			killMembers(lc)
+			select {
+			case <-time.After(again):
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() { close(over); <-done }
 }
 
 // killMembers kills what is in the container's cgroup. It asks the cgroup, not

@@ -89,8 +89,10 @@ func owns(paths map[string]string, c process.Config) bool {
 	if _, err := os.Stat(stateDir(c.Root, c.ID)); err != nil {
 		return false // Create makes the directory before the cgroup
 	}
-	for _, p := range paths {
-		if filepath.Dir(p) == cgroupRoot {
+	for controller, p := range paths {
+		// A v1 controller's hierarchy is mounted below the root, v2 at the root
+		// or, on a hybrid machine, at unified.
+		if p == cgroupRoot || p == cgroupRoot+"/unified" || controller != "" && filepath.Dir(p) == cgroupRoot {
 			return false // the root of a whole hierarchy
 		}
 	}

@@ -119,7 +119,8 @@ func set[T any](to, from *T) {
 }
 
 // former is what undoes touched. Where nothing was asked for before, it is the
-// kernel's own default.
+// kernel's own default, if that is the same everywhere: a cpuset, a block IO
+// weight and a key of unified have none to go back to.
 func former(before, touched *cgroups.Resources) *cgroups.Resources {
 	r := cgroups.Resources{SkipDevices: true}
 	if touched.Memory != 0 || touched.MemorySwap != 0 || touched.MemoryReservation != 0 {
@@ -130,7 +131,16 @@ func former(before, touched *cgroups.Resources) *cgroups.Resources {
 		r.CpuWeight = or(before.CpuWeight, cgroups.ConvertCPUSharesToCgroupV2Value(defaultShares))
 	}
 	if touched.CpuQuota != 0 || touched.CpuPeriod != 0 || touched.CpuBurst != nil {
-		r.CpuQuota, r.CpuPeriod, r.CpuBurst = or(before.CpuQuota, -1), or(before.CpuPeriod, defaultPeriod), before.CpuBurst
+		r.CpuQuota, r.CpuPeriod = or(before.CpuQuota, -1), or(before.CpuPeriod, defaultPeriod)
+		if r.CpuBurst = before.CpuBurst; touched.CpuBurst != nil {
+			r.CpuBurst = or(before.CpuBurst, new(uint64(0)))
+		}
+	}
+	if touched.CpuRtPeriod != 0 || touched.CpuRtRuntime != 0 {
+		r.CpuRtPeriod, r.CpuRtRuntime = before.CpuRtPeriod, before.CpuRtRuntime
+	}
+	if touched.CPUIdle != nil {
+		r.CPUIdle = or(before.CPUIdle, new(int64(0)))
 	}
 	if touched.CpusetCpus != "" {
 		r.CpusetCpus = before.CpusetCpus
@@ -139,13 +149,18 @@ func former(before, touched *cgroups.Resources) *cgroups.Resources {
 		r.CpusetMems = before.CpusetMems
 	}
 	if touched.PidsLimit != nil {
-		unlimited := int64(-1)
-		if r.PidsLimit = before.PidsLimit; r.PidsLimit == nil {
-			r.PidsLimit = &unlimited
-		}
+		r.PidsLimit = or(before.PidsLimit, new(int64(-1)))
 	}
-	if touched.BlkioWeight != 0 {
-		r.BlkioWeight = before.BlkioWeight
+	if touched.BlkioWeight != 0 || touched.BlkioLeafWeight != 0 {
+		r.BlkioWeight, r.BlkioLeafWeight = before.BlkioWeight, before.BlkioLeafWeight
+	}
+	for key := range touched.Unified {
+		if value, ok := before.Unified[key]; ok {
+			if r.Unified == nil {
+				r.Unified = map[string]string{}
+			}
+			r.Unified[key] = value
+		}
 	}
 	return &r
 }
