@@ -27,6 +27,8 @@ DESTDIR  ?=
 FUZZTIME ?= 30s
 RUNTIME  ?= io.containerd.sandbox.v1
 BENCHFLAGS ?=
+RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
+REGEX    ?= .
 
 NAME     := containerd-shim-sandbox-v1
 BINARY   := $(CURDIR)/bin/$(NAME)
@@ -41,7 +43,7 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build static install uninstall deps tools test test-unit integration demo bench fuzz cover fmt lint vuln tidy check clean
+.PHONY: help build static install uninstall deps tools test test-unit integration demo bench conformance fuzz cover fmt lint vuln tidy check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -83,6 +85,10 @@ demo: deps build ## containers through a private containerd, step by step (root)
 
 bench: deps build ## this shim beside the runc shim, interleaved in one run (root)
 	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) $(GO) run ./bench $(BENCHFLAGS)
+
+conformance: deps build ## containerd's own client tests, this shim beside the runc shim (root); RUNTIMES= and REGEX= choose
+	@integration/conformance/deps.sh
+	cd integration; SHIM_BINARY=$(BINARY) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
 
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	@found=0; \

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/conformance/registry"
+)
+
+const (
+	insideArg = "inside"                // first argument of the process in the namespaces; the second is its world
+	place     = "/run/conformance"      // what the process in the namespaces sees of the scratch folder and the tools
+	address   = "/run/c.sock"           // of the suite's containerd
+	trusted   = place + "/registry.pem" // certificate of the registry
+)
+
+// world is what the process in the namespaces is told.
+type world struct {
+	Scratch string // folder with run, lib, tmp and bin
+	Tools   string // folder
+	Busybox string
+	Runtime string
+	Args    []string // of the suite, its name included
+}
+
+// inside is the first process of the namespaces. It furnishes them, runs the suite and ends as it ended.
+func inside(argument string) error {
+	var w world
+	if err := json.Unmarshal([]byte(argument), &w); err != nil {
+		return fmt.Errorf("decode world: %w", err)
+	}
+	// A descriptor of the caller's, make's job pipe say, would reach the shims, whose descriptors a test counts.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("close_range: %w", err)
+	}
+	images, err := registry.New(w.Busybox)
+	if err != nil {
+		return err
+	}
+	if err := w.furnish(images.Hosts()); err != nil {
+		return err
+	}
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	if err := serve(images); err != nil {
+		return err
+	}
+	pid, err := syscall.ForkExec(filepath.Join(place, "tools", binary), w.Args, &syscall.ProcAttr{
+		Dir: "/tmp",
+		Env: []string{
+			"PATH=" + place + "/bin:" + place + "/tools:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			"HOME=/tmp", "TEST_RUNTIME=" + w.Runtime, "SSL_CERT_FILE=" + trusted,
+		},
+		Files: []uintptr{0, 1, 2},
+	})
+	if err != nil {
+		return fmt.Errorf("start %s: %w", binary, err)
+	}
+	status, err := reap(pid)
+	if err != nil {
+		return err
+	}
+	if !status.Exited() || status.ExitStatus() != 0 {
+		return fmt.Errorf("%s: wait status %#x", binary, uint32(status))
+	}
+	return nil
+}
+
+// furnish gives the namespaces fresh folders where the suite and containerd write, and their own idea of which host is
+// where. Everything is gathered below /run first, since what it covers may hold the scratch folder.
+func (w world) furnish(hosts []string) error {
+	run := filepath.Join(w.Scratch, "run")
+	below := func(name string) string { return filepath.Join(run, strings.TrimPrefix(place, "/run"), name) }
+	steps := []func() error{
+		func() error { return mount("", "/", "", unix.MS_SLAVE|unix.MS_REC) },
+		func() error { return mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC) },
+		func() error { return mount("tmpfs", run, "tmpfs", 0) },
+	}
+	for name, source := range map[string]string{
+		"bin": filepath.Join(w.Scratch, "bin"), "lib": filepath.Join(w.Scratch, "lib"),
+		"tmp": filepath.Join(w.Scratch, "tmp"), "tools": w.Tools,
+	} {
+		steps = append(steps,
+			func() error { return os.MkdirAll(below(name), 0o755) },
+			func() error { return mount(source, below(name), "", unix.MS_BIND) })
+	}
+	table := "127.0.0.1 localhost " + strings.Join(hosts, " ") + "\n"
+	steps = append(steps,
+		func() error { return os.WriteFile(below("hosts"), []byte(table), 0o644) },
+		func() error { return mount(run, "/run", "", unix.MS_MOVE) },
+		func() error { return mount(place+"/hosts", "/etc/hosts", "", unix.MS_BIND) },
+		func() error { return mount(place+"/lib", "/var/lib", "", unix.MS_BIND) },
+		func() error { return mount(place+"/tmp", "/tmp", "", unix.MS_BIND) },
+		func() error { return os.Chmod("/run", 0o755) },
+		func() error { return os.Chmod("/tmp", 0o1777|os.ModeSticky) },
+		// As on most machines. It ends here: the mounts are slaves of the machine's.
+		func() error { return mount("", "/", "", unix.MS_SHARED|unix.MS_REC) },
+	)
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func mount(source, target, kind string, flags uintptr) error {
+	if err := unix.Mount(source, target, kind, flags, ""); err != nil {
+		return fmt.Errorf("mount %q on %s: %w", source, target, err)
+	}
+	return nil
+}
+
+// loopbackUp switches on the only interface of a new network namespace.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket for lo: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }() // it was only asked
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("switch lo on: %w", err)
+	}
+	return nil
+}
+
+// serve starts the registry, under the names of its hosts and on the port that clients use, until the process ends.
+func serve(images *registry.Registry) error {
+	certificate, pem, err := registry.Certificate(images.Hosts())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(trusted, pem, 0o644); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:443")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler:           images,
+		ReadHeaderTimeout: time.Minute,
+		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+	}
+	go func() {
+		fmt.Fprintln(os.Stderr, "conformance: registry:", server.ServeTLS(listener, "", ""))
+	}()
+	return nil
+}
+
+// reap waits for the suite, and meanwhile for every process whose parent has died, as the first process must.
+func reap(suite int) (syscall.WaitStatus, error) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || pid == suite {
+			return status, err
+		}
+	}
+}

@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// shortLived is how many containers that exit at once are run. Many of them are gone before Start returns.
+const shortLived = 500
+
+func TestNoExitOfAContainerThatEndsAtOnceIsLost(t *testing.T) {
+	e := newEnv(t)
+	ids := make(chan string)
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			for id := range ids {
+				if err := e.runTrue(id); err != nil {
+					t.Errorf("%s: %v", id, err)
+				}
+			}
+		})
+	}
+	for i := range shortLived {
+		ids <- fmt.Sprintf("c%d", i)
+	}
+	close(ids)
+	workers.Wait()
+	if t.Failed() {
+		return // the events of the others say nothing about the ones that went wrong
+	}
+	for i := range shortLived {
+		id := fmt.Sprintf("c%d", i)
+		e.wantEvents(id, strings.ReplaceAll("create ID | start ID | exit ID | delete ID", "ID", id))
+	}
+}
+
+// runTrue runs one container from its making to its end.
+func (e *env) runTrue(id string) error {
+	ctx, cancel := context.WithTimeout(e.ctx, 30*time.Second)
+	defer cancel()
+	container, err := e.client.NewContainer(ctx, id, e.plain(id)...)
+	if err != nil {
+		return err
+	}
+	c, err := container.NewTask(ctx, e.streams(config{}, nil, nil))
+	if err != nil {
+		return err
+	}
+	exited, err := c.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	if status := <-exited; status.Error() != nil || status.ExitCode() != 0 {
+		return fmt.Errorf("exit status %d, %w", status.ExitCode(), status.Error())
+	}
+	if _, err := c.Delete(ctx); err != nil {
+		return err
+	}
+	return container.Delete(ctx, client.WithSnapshotCleanup)
+}
+
+func TestAnExecThatStartsWhileTheContainerDiesEitherRunsAndReportsOrIsRefused(t *testing.T) {
+	e := newEnv(t)
+	ran, refused := 0, 0
+	for round := range 25 {
+		id := fmt.Sprintf("c%d", round)
+		c := e.run(id, config{}, "sleep", "1000")
+		x := c.exec("e"+id, config{}, nil, "sleep", "1000")
+		var both sync.WaitGroup
+		var startErr error
+		both.Go(func() { startErr = x.Start(e.ctx) })
+		both.Go(func() {
+			// Each round kills a little later, from before the exec's start until after it.
+			<-time.After(time.Duration(round) * time.Millisecond)
+			e.must(c.process.Kill(e.ctx, 9), "kill "+id)
+		})
+		both.Wait()
+		if got := c.exit(); got != 137 {
+			t.Errorf("exit status of %s = %d, want 137", id, got)
+		}
+		if startErr == nil {
+			ran++
+			x.wantExit(137)
+		} else {
+			refused++
+			_, _ = x.Delete(e.ctx) // whether a failed exec is still there is not the subject
+		}
+		c.delete()
+		e.waitEvents(id, "delete "+id)
+		text := e.events.Text(id)
+		started, exited := strings.Contains(text, "exec-start e"+id), strings.Contains(text, "exit e"+id)
+		if startErr == nil && (!started || !exited) {
+			t.Errorf("events = %q, want start and exit of the exec that ran", text)
+		}
+		if i, j := strings.Index(text, "exit e"+id), strings.Index(text, "exit "+id); i > j && harness.Runtime() == harness.Ours {
+			t.Errorf("events = %q, want the exec's exit before the container's", text)
+		}
+	}
+	t.Logf("%d execs ran, %d were refused", ran, refused)
+}
+
+func TestAKillDuringCreateLeavesNothingInDoubt(t *testing.T) {
+	e := newEnv(t)
+	for round := range 8 {
+		id := fmt.Sprintf("c%d", round)
+		killed := make(chan error, 1)
+		stop, cancel := context.WithCancel(e.ctx)
+		go func() { killed <- e.killOnceThere(stop, id) }()
+		c := e.create(id, config{}, "sleep", "1000")
+		err := <-killed
+		cancel()
+		e.must(err, "kill "+id)
+		c.wantExit(137)
+		e.wantEvents(id, strings.ReplaceAll("create ID | exit ID 137 | delete ID", "ID", id))
+	}
+}
+
+// killOnceThere sends SIGKILL again and again until the task is there to take it.
+func (e *env) killOnceThere(ctx context.Context, id string) error {
+	for {
+		_, err := e.client.TaskService().Kill(ctx, &tasks.KillRequest{ContainerID: id, Signal: 9})
+		if err == nil {
+			return nil
+		}
+		// While Create is on its way there is no such task, or there is one that is not ready.
+		if err = errgrpc.ToNative(err); !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+			return err
+		}
+	}
+}
+
+func TestACreateThatTheClientGivesUpLeavesNothing(t *testing.T) {
+	harness.OursOnly(t, "a create that is cut short leaves no cgroup")
+	e := newEnv(t)
+	for round := range 10 {
+		id := fmt.Sprintf("c%d", round)
+		container, err := e.client.NewContainer(e.ctx, id, e.plain(id)...)
+		e.must(err, "container")
+		e.Cleanup(func() { e.remove(container) })
+		ctx, cancel := context.WithTimeout(e.ctx, time.Duration(5+10*round)*time.Millisecond)
+		c, err := container.NewTask(ctx, e.streams(config{}, nil, nil))
+		cancel()
+		if err == nil {
+			exited, err := c.Wait(e.ctx)
+			e.must(err, "wait")
+			e.must(c.Kill(e.ctx, 9), "kill")
+			<-exited
+			_, err = c.Delete(e.ctx)
+			e.must(err, "delete")
+			continue
+		}
+		if !errors.Is(err, context.DeadlineExceeded) && !errdefs.IsDeadlineExceeded(err) && !errdefs.IsCanceled(err) {
+			t.Logf("NewTask of round %d = %v", round, err)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+func TestContainersDoNotNoticeThatContainerdStopsAndStarts(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		stop func(*harness.Containerd) error
+	}{
+		{"stopped by its service manager", (*harness.Containerd).Stop},
+		{"killed", (*harness.Containerd).Kill},
+	} {
+		t.Run(tt.name, func(t *testing.T) { testRestart(t, tt.stop) })
+	}
+}
+
+func testRestart(t *testing.T, stop func(*harness.Containerd) error) {
+	t.Helper()
+	e := newEnvOn(t, ownContainerd(t))
+	talker := e.run("talker", config{}, "sh", "-c", `i=0; while :; do echo "line $i"; i=$((i+1)); usleep 5000; done`)
+	keyboard, stdin := typed(e)
+	x := talker.exec("reader", config{stdin: stdin}, nil, "sh", "-c", `echo ready; read -r line; echo "got $line"; exit 5`)
+	e.must(x.Start(e.ctx), "start reader")
+	x.out.WaitFor(t, "ready")
+	victim := e.run("victim", config{}, "sleep", "1000")
+	talker.out.WaitFor(t, "line 10\n")
+
+	e.must(stop(e.containerd), "stop containerd")
+	lines := strings.Count(talker.out.String(), "\n")
+	e.must(unix.Kill(int(victim.Task.Pid()), unix.SIGKILL), "kill the victim's process")
+	talker.out.WaitFor(t, fmt.Sprintf("line %d\n", lines+20)) // output goes on without containerd
+	e.typeLine(keyboard, "hello")
+	x.out.WaitFor(t, "got hello")
+	e.must(e.containerd.Start(e.ctx), "start containerd again")
+
+	talkerAgain := e.reload("talker")
+	if status := talkerAgain.status("talker"); status.Status != client.Running {
+		t.Errorf("talker = %+v, want running", status)
+	}
+	reader, err := talkerAgain.LoadProcess(e.ctx, "reader", nil)
+	e.must(err, "load reader")
+	readerStatus, err := reader.Status(e.ctx)
+	e.must(err, "status of reader")
+	if readerStatus.Status != client.Stopped || readerStatus.ExitStatus != 5 {
+		t.Errorf("reader = %+v, want stopped with 5", readerStatus)
+	}
+
+	// The old handles work on: their fifos belong to the client, which did not restart.
+	x.delete()
+	after := talkerAgain.exec("after", config{}, nil, "echo", "again")
+	e.must(after.Start(e.ctx), "start an exec after the restart")
+	after.wantExit(0)
+	if got := after.out.String(); got != "again\n" {
+		t.Errorf("exec after the restart wrote %q", got)
+	}
+	e.must(talkerAgain.process.Kill(e.ctx, unix.SIGKILL), "kill talker")
+	if got := talkerAgain.exit(); got != 137 {
+		t.Errorf("exit status of talker = %d, want 137", got)
+	}
+	talker.delete()
+	e.wantGone(victim)
+	wantConsecutive(t, talker.out.String())
+}
+
+// wantGone checks that a container whose only process died while containerd was away is no task any more: when
+// containerd loads a shim that has no process left it ends the shim and has its binary remove the rest.
+func (e *env) wantGone(t *task) {
+	e.Helper()
+	if _, err := t.container.Task(e.ctx, nil); !errors.Is(err, errdefs.ErrNotFound) {
+		e.Errorf("task %s after the restart: %v, want not found", t.ID(), err)
+	}
+	t.closeIO()
+}
+
+// ownContainerd starts a containerd for a test that ends it.
+func ownContainerd(t *testing.T) *harness.Containerd {
+	t.Helper()
+	c, err := harness.NewContainerd(shared.Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.Start(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, c.LogFrom(0))
+	}
+	return c
+}
+
+// reload asks containerd for a container that an earlier one started.
+func (e *env) reload(id string) *task {
+	e.Helper()
+	container, err := e.client.LoadContainer(e.ctx, id)
+	e.must(err, "load container "+id)
+	loaded, err := container.Task(e.ctx, nil)
+	e.must(err, "load task "+id)
+	t := &task{Task: loaded, container: container, process: process{Process: loaded, e: e, out: &harness.Buffer{}, err: &harness.Buffer{}}}
+	t.exited, err = loaded.Wait(e.ctx)
+	e.must(err, "wait for "+id)
+	return t
+}
+
+func (t *task) status(id string) client.Status {
+	t.e.Helper()
+	status, err := t.Status(t.e.ctx)
+	t.e.must(err, "status of "+id)
+	return status
+}
+
+// wantConsecutive checks that the lines "line 0", "line 1" and so on are all there, once each and in order.
+func wantConsecutive(t *testing.T, text string) {
+	t.Helper()
+	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		if want := fmt.Sprintf("line %d", i); line != want {
+			if i == strings.Count(text, "\n") {
+				return // the process was killed in the middle of its last line
+			}
+			t.Errorf("output has %q where %q should be", line, want)
+			return
+		}
+	}
+}
+
+func TestAKilledShimIsCleanedUpAfter(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		start bool
+		use   func(*env, *task)
+	}{
+		{"container only created", false, func(*env, *task) {}},
+		{"container runs", true, func(*env, *task) {}},
+		{"container is paused", true, func(e *env, c *task) { e.must(c.Pause(e.ctx), "pause") }},
+		{"execs run", true, func(e *env, c *task) {
+			for _, id := range []string{"e1", "e2"} {
+				x := c.exec(id, config{}, nil, "sh", "-c", "sleep 1000 & echo ready; wait")
+				e.must(x.Start(e.ctx), "start "+id)
+				x.out.WaitFor(e, "ready")
+				e.Cleanup(x.closeIO)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEnv(t)
+			c := e.create("c1", config{}, "sh", "-c", "sleep 1000 & wait")
+			if tt.start {
+				e.must(c.process.Start(e.ctx), "start")
+			}
+			tt.use(e, c)
+			e.must(unix.Kill(e.shim("c1"), unix.SIGKILL), "kill the shim")
+			e.waitEvents("c1", "exit c1 137 | delete c1")
+			if _, err := c.Task.Delete(e.ctx); err == nil {
+				t.Error("Delete of a task whose shim is gone = nil, want not found")
+			}
+			c.closeIO()
+		})
+	}
+}

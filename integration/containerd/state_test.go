@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go/features"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+func TestStatusFollowsTheLifeOfAContainer(t *testing.T) {
+	e := newEnv(t)
+	c := e.create("c1", config{}, "sleep", "1000")
+	wantStatus(c, client.Created)
+	e.must(c.process.Start(e.ctx), "start")
+	wantStatus(c, client.Running)
+	e.must(c.Pause(e.ctx), "pause")
+	wantStatus(c, client.Paused)
+	e.must(c.Resume(e.ctx), "resume")
+	wantStatus(c, client.Running)
+	if _, err := c.Task.Delete(e.ctx); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+		t.Errorf("Delete while running = %v, want failed precondition", err)
+	}
+	e.must(c.process.Kill(e.ctx, 9), "kill")
+	c.exit()
+	wantStatus(c, client.Stopped)
+	c.delete()
+	e.wantEvents("c1", "create c1 | start c1 | paused c1 | resumed c1 | exit c1 137 | delete c1")
+}
+
+func wantStatus(c *task, want client.ProcessStatus) {
+	c.e.Helper()
+	status, err := c.Status(c.e.ctx)
+	c.e.must(err, "status")
+	if status.Status != want {
+		c.e.Errorf("status = %v, want %v", status.Status, want)
+	}
+}
+
+func TestAPausedContainerStandsStillAndCanStillBeKilled(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	e.must(c.Pause(e.ctx), "pause")
+	frozen, err := harness.CgroupFile("/"+e.namespace+"/c1", "freezer.state", "cgroup.freeze")
+	e.must(err, "freezer")
+	if frozen != "FROZEN" && frozen != "1" {
+		t.Errorf("freezer of a paused container is %q", frozen)
+	}
+	if err := c.Pause(e.ctx); err == nil {
+		t.Error("second Pause = nil, want an error")
+	}
+	if x, err := c.tryExec("e1", config{}, nil, "true"); err == nil {
+		if err := x.Start(e.ctx); err == nil {
+			t.Error("Start of an exec while paused = nil, want an error")
+		}
+		_, err = x.Delete(e.ctx)
+		e.must(err, "delete e1")
+	}
+	c.kill()
+}
+
+func TestPidsNamesTheProcessesAndTheirExecs(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	x := c.exec("e1", config{}, nil, "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo ready; wait")
+	e.must(x.Start(e.ctx), "start e1")
+	x.out.WaitFor(t, "ready")
+	list, err := c.Pids(e.ctx)
+	e.must(err, "pids")
+	execs := map[uint32]string{}
+	for _, p := range list {
+		execs[p.Pid] = ""
+		if p.Info == nil {
+			continue
+		}
+		v, err := typeurl.UnmarshalAny(p.Info)
+		e.must(err, "process details")
+		execs[p.Pid] = v.(*options.ProcessDetails).GetExecID()
+	}
+	if len(execs) != 3 {
+		t.Errorf("Pids = %v, want init, exec and the exec's child", execs)
+	}
+	if got, ok := execs[c.Task.Pid()]; !ok || got != "" {
+		t.Errorf("Pids = %v, want init's pid %d without an exec id", execs, c.Task.Pid())
+	}
+	if got := execs[x.Pid()]; got != "e1" {
+		t.Errorf("Pids = %v, want exec id e1 for pid %d", execs, x.Pid())
+	}
+	e.must(x.Kill(e.ctx, 9), "kill e1")
+	x.wantExit(137)
+	c.kill()
+}
+
+func TestTheShimKeepsNothingOfWhatIsDone(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	work := func(round string) {
+		for _, id := range []string{"a", "b", "c", "d", "e"} {
+			x := c.exec(round+id, config{stdin: strings.NewReader("x"), terminal: id == "a"}, nil, "sh", "-c", "echo hello")
+			e.must(x.Start(e.ctx), "start")
+			x.wantExit(0)
+			_, err := c.Metrics(e.ctx)
+			e.must(err, "metrics")
+		}
+		e.must(c.Pause(e.ctx), "pause")
+		e.must(c.Resume(e.ctx), "resume")
+	}
+	shim := e.shim("c1")
+	stacks := func() int {
+		size := e.containerd.LogSize()
+		return harness.Goroutines(t, shim, func() string { return e.containerd.LogFrom(size) })
+	}
+	work("warm") // what is opened once and kept is not a leak
+	before, err := harness.ReadUsage(shim)
+	e.must(err, "usage")
+	goroutines := stacks()
+	for _, round := range []string{"1", "2", "3", "4", "5", "6", "7", "8"} {
+		work(round)
+	}
+	harness.CheckUsage(t, shim, before, 6)
+	// 40 execs went by: one goroutine left by each would show as 40. A few may be on their way out.
+	if after := stacks(); after > goroutines+5 {
+		t.Errorf("shim has %d goroutines, %d before", after, goroutines)
+	}
+	if zombies := harness.Zombies(shim); len(zombies) > 0 {
+		t.Errorf("shim has not collected %v", zombies)
+	}
+	c.kill()
+}
+
+func TestRuntimeInfoNamesTheRuntimeAndItsFeatures(t *testing.T) {
+	e := newEnv(t)
+	info, err := e.client.RuntimeInfo(e.ctx, e.containerd.Env.Runtime, nil)
+	e.must(err, "runtime info")
+	if info.Name == "" || info.Version.Version == "" {
+		t.Errorf("name %q, version %q, want both", info.Name, info.Version.Version)
+	}
+	features, ok := info.Features.(*features.Features)
+	if !ok || !slices.Contains(features.Linux.Namespaces, "user") || len(features.MountOptions) == 0 {
+		t.Errorf("features = %T %+v, want the OCI features with user namespaces and mount options", info.Features, info.Features)
+	}
+}

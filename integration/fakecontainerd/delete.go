@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecontainerd
+
+import (
+	"fmt"
+
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// DeleteCommand runs the shim's delete command for a bundle, as containerd does when the shim is gone, and decodes its
+// answer. What it writes to stderr is a warning in containerd's log. Nothing is on stdin, and neither options nor the folder of the sockets are told.
+func (f *Fake) DeleteCommand(b *Bundle) (*task.DeleteResponse, error) {
+	f.Helper()
+	out, _, err := f.command(b, []string{"MAX_SHIM_VERSION=2"}, nil, "-id", b.ID, "-bundle", b.Path, "delete")
+	if err != nil {
+		return nil, err
+	}
+	r := &task.DeleteResponse{}
+	if err := proto.Unmarshal(out, r); err != nil {
+		return nil, fmt.Errorf("answer %q: %w", out, err)
+	}
+	return r, nil
+}

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecontainerd_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/fakecontainerd"
+	"sandbox.internal/shim/integration/harness"
+)
+
+// deleteLimit is what containerd gives the delete command (io.containerd.timeout.shim.cleanup).
+const deleteLimit = 5 * time.Second
+
+func TestTheDeleteCommandRemovesAllThatAKilledShimLeft(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		reach  func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle)
+		exited uint32
+	}{
+		{"before create", func(*fakecontainerd.Fake, *fakecontainerd.Shim, *fakecontainerd.Bundle) {}, 137},
+		{"after create", func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) {
+			_, err := s.Create(f.Ctx, b.CreateRequest())
+			f.Must(err, "create")
+		}, 137},
+		{"running", func(_ *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) { s.Run(b) }, 137},
+		{"with execs", func(_ *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) {
+			s.Run(b)
+			s.RunExec(b.ID, "e1", "sleep", "1000")
+			s.RunExec(b.ID, "e2", "sh", "-c", "sleep 1000 & sleep 1000 & wait")
+		}, 137},
+		{"paused", func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) {
+			s.Run(b)
+			_, err := s.Pause(f.Ctx, &task.PauseRequest{ID: b.ID})
+			f.Must(err, "pause")
+		}, 137},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake(t)
+			b := f.Bundle("c1", nil, "sh", "-c", "sleep 1000 & wait")
+			s := f.Shim(b)
+			tt.reach(f, s, b)
+			kill(f, s)
+			for _, round := range []string{"first", "second"} {
+				began := time.Now()
+				r, err := f.DeleteCommand(b)
+				if err != nil {
+					t.Fatalf("%s delete: %v", round, err)
+				}
+				if took := time.Since(began); took > deleteLimit {
+					t.Errorf("%s delete took %v, containerd allows %v", round, took, deleteLimit)
+				}
+				if r.GetExitStatus() != tt.exited || r.GetExitedAt().AsTime().Before(began.Add(-time.Minute)) {
+					t.Errorf("%s delete = %v, want status %d and a time of now", round, r, tt.exited)
+				}
+				// All is gone before the bundle is, not because of it.
+				f.Scope().Check(t)
+			}
+			f.Remove(b)
+		})
+	}
+}
+
+func TestDeleteCommandsOfAPodRunSideBySide(t *testing.T) {
+	f := newFake(t)
+	pod := f.Bundle("pod", annotate("io.kubernetes.cri.sandbox-id", "pod"), "sleep", "1000")
+	s := f.Shim(pod)
+	s.Run(pod)
+	bundles := []*fakecontainerd.Bundle{pod}
+	for i := range 4 {
+		b := f.Bundle(fmt.Sprintf("app%d", i), annotate("io.kubernetes.cri.sandbox-id", "pod"), "sleep", "1000")
+		_, err := f.Start(b, fakecontainerd.Params, nil)
+		f.Must(err, "start for "+b.ID)
+		s.Run(b)
+		bundles = append(bundles, b, b) // each twice: containerd may ask from two places
+	}
+	kill(f, s)
+	began := time.Now()
+	var all sync.WaitGroup
+	for _, b := range bundles {
+		all.Go(func() {
+			if _, err := f.DeleteCommand(b); err != nil {
+				t.Errorf("delete of %s: %v", b.ID, err)
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(began); took > deleteLimit {
+		t.Errorf("%d deletes at once took %v, containerd allows %v", len(bundles), took, deleteLimit)
+	}
+	f.Scope().Check(t)
+	for _, b := range bundles {
+		f.Remove(b)
+	}
+}
+
+// kill ends the shim without warning and waits for its end.
+func kill(f *fakecontainerd.Fake, s *fakecontainerd.Shim) {
+	f.Helper()
+	f.Must(unix.Kill(s.Pid, unix.SIGKILL), "kill the shim")
+	harness.Eventually(f, "the shim ends", func() error {
+		if harness.Alive(s.Pid) {
+			return errors.New("it lives")
+		}
+		return nil
+	})
+}

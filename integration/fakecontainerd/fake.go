@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecontainerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/eventlog"
+	"sandbox.internal/shim/integration/harness"
+)
+
+// testLimit ends every call of a test that hangs.
+const testLimit = time.Minute
+
+// Fake is a containerd for one test: a namespace, folders of its own, and a sink for events.
+type Fake struct {
+	testing.TB
+	Ctx       context.Context //nolint:containedctx // with the namespace, ends after testLimit: a Fake lives as long as one test
+	Env       harness.Env
+	Namespace string
+	Dir       string // everything is below
+	Address   string // of a gRPC socket that nobody serves: shims only pass it on
+	Sockets   string // where shims are asked to make their sockets
+	Rootfs    string // of all containers, mounted into each bundle
+	Events    *eventlog.Log
+
+	sink *sink
+}
+
+// New prepares a fake containerd. When the test ends, everything that it left behind fails it.
+func New(tb testing.TB, env harness.Env, rootfs string) *Fake {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", harness.NamespacePrefix)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f := &Fake{
+		TB: tb, Env: env, Namespace: filepath.Base(dir), Dir: dir, Rootfs: rootfs, Events: eventlog.New(),
+		Address: filepath.Join(dir, "c.sock"), Sockets: filepath.Join(dir, "s"),
+	}
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.Namespace), testLimit)
+	f.Ctx = ctx
+	tb.Cleanup(cancel)
+	tb.Cleanup(f.finish)
+	f.SinkUp()
+	return f
+}
+
+// finish looks for leaks and removes the folder.
+func (f *Fake) finish() {
+	f.Scope().Check(f.TB)
+	f.SinkDown()
+	if f.Failed() {
+		f.Logf("events: %s", f.Events)
+	}
+	if err := os.RemoveAll(f.Dir); err != nil {
+		f.Error(err)
+	}
+}
+
+// Scope is what the test may have made outside of its bundles.
+func (f *Fake) Scope() harness.Scope {
+	s := harness.Scope{Namespace: f.Namespace, MountsIn: f.Dir}
+	if harness.Runtime() == harness.Ours { // the runc shim leaves its socket when it is killed
+		s.Folders = []string{f.Sockets}
+	}
+	return s
+}
+
+// Must ends the test when err is not nil.
+func (f *Fake) Must(err error, what string) {
+	f.Helper()
+	if err != nil {
+		f.Fatalf("%s: %v", what, err)
+	}
+}
+
+// Bundle is the folder of one container, as containerd makes it.
+type Bundle struct {
+	ID   string
+	Path string
+	// Mounts are what Create is asked to mount on rootfs.
+	Mounts []*types.Mount
+}
+
+// Bundle makes a bundle whose container runs args. A change of the spec may make it anything, wrong ones included.
+func (f *Fake) Bundle(id string, change func(*specs.Spec), args ...string) *Bundle {
+	f.Helper()
+	spec, err := oci.GenerateSpec(f.Ctx, nil, &containers.Container{ID: id},
+		oci.WithRootFSPath("rootfs"), oci.WithDefaultPathEnv, oci.WithProcessArgs(args...))
+	f.Must(err, "spec")
+	if change != nil {
+		change(spec)
+	}
+	data, err := json.Marshal(spec)
+	f.Must(err, "spec")
+	return f.BundleWith(id, data)
+}
+
+// BundleWith makes a bundle with these bytes as config.json; without the file when they are nil. A bundle of the same id
+// that is still there gets the new config.json.
+func (f *Fake) BundleWith(id string, config []byte) *Bundle {
+	f.Helper()
+	b := &Bundle{
+		ID:     id,
+		Path:   filepath.Join(f.Dir, "io.containerd.runtime.v2.task", f.Namespace, filepath.Base(id)),
+		Mounts: []*types.Mount{{Type: "bind", Source: f.Rootfs, Options: []string{"rbind", "rw"}}},
+	}
+	f.Must(os.MkdirAll(filepath.Join(b.Path, "rootfs"), 0o711), "bundle")
+	if config != nil {
+		f.Must(os.WriteFile(filepath.Join(b.Path, "config.json"), config, 0o600), "bundle")
+	}
+	f.holdLog(b)
+	return b
+}
+
+// holdLog makes the fifo for the shim's log and holds it open as containerd does, but reads it only to say why a test
+// failed: no shim may wait for a reader.
+func (f *Fake) holdLog(b *Bundle) {
+	f.Helper()
+	name := filepath.Join(b.Path, "log")
+	if err := unix.Mkfifo(name, 0o700); !errors.Is(err, unix.EEXIST) {
+		f.Must(err, "log fifo")
+	}
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	f.Must(err, "log fifo")
+	f.Cleanup(func() {
+		text := make([]byte, 1<<16)
+		if n, _ := unix.Read(fd, text); n > 0 && f.Failed() {
+			f.Logf("log of shim %s:\n%s", b.ID, text[:n])
+		}
+		_ = unix.Close(fd)
+	})
+}
+
+// WantEvents waits until all events so far are exactly want. Other shims may send them in another order, or not at all
+// when they are shut down, so of those nothing is asked.
+func (f *Fake) WantEvents(containerID, want string) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Ctx, 10*time.Second)
+	defer cancel()
+	if harness.Runtime() != harness.Ours {
+		return
+	}
+	if err := f.Events.Wait(ctx, containerID, func(text string) bool { return text == want }); err != nil {
+		f.Errorf("%v\nwant %q", err, want)
+	}
+}
+
+// WantError checks that err is of a class (any when it is nil) and that its text has all the words.
+func (f *Fake) WantError(err, class error, words ...string) {
+	f.Helper()
+	if err == nil {
+		f.Errorf("error = nil, want %v that names %q", class, words)
+		return
+	}
+	if class != nil && !errors.Is(err, class) {
+		f.Errorf("error = %v, want class %q", err, class)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			f.Errorf("error = %q, want %q in it", err, word)
+		}
+	}
+}

@@ -1,0 +1,221 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecontainerd_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/containerd/containerd/api/events"
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+
+	"sandbox.internal/shim/integration/fakecontainerd"
+	"sandbox.internal/shim/integration/harness"
+)
+
+func TestAContainerAndAnExecLiveThroughBothVersionsOfTheTaskService(t *testing.T) {
+	for _, version := range []string{"v2", "v3"} {
+		t.Run(version, func(t *testing.T) {
+			if version == "v2" {
+				harness.OursOnly(t, "version 2 of the Task service")
+			}
+			f := newFake(t)
+			b := f.Bundle("c1", nil, "sleep", "1000")
+			s := f.Shim(b)
+			s.Task = f.Dial(s.Answer.Address, version)
+			pid := s.Run(b)
+			s.RunExec("c1", "e1", "sh", "-c", "exit 4")
+			w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: "e1"})
+			f.Must(err, "wait for e1")
+			if w.GetExitStatus() != 4 || w.GetExitedAt().AsTime().IsZero() {
+				t.Errorf("Wait of e1 = %v, want status 4 and a time", w)
+			}
+			d, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1", ExecID: "e1"})
+			f.Must(err, "delete e1")
+			if d.GetExitStatus() != 4 || d.GetPid() == 0 || !d.GetExitedAt().AsTime().Equal(w.GetExitedAt().AsTime()) {
+				t.Errorf("Delete of e1 = %v, want what Wait said, %v, and a pid", d, w)
+			}
+			st, err := s.State(f.Ctx, &task.StateRequest{ID: "c1"})
+			f.Must(err, "state")
+			if st.GetStatus() != tasktypes.Status_RUNNING || int(st.GetPid()) != pid || st.GetBundle() != b.Path {
+				t.Errorf("State = %v, want running, pid %d, bundle %s", st, pid, b.Path)
+			}
+			c, err := s.Connect(f.Ctx, &task.ConnectRequest{ID: "c1"})
+			f.Must(err, "connect")
+			if int(c.GetTaskPid()) != pid || !harness.Alive(int(c.GetShimPid())) {
+				t.Errorf("Connect = %v, want task pid %d and a shim pid that lives", c, pid)
+			}
+			s.KillAndDelete(b)
+			f.WantEvents("", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 4 | exit c1 137 | delete c1")
+			s.End()
+		})
+	}
+}
+
+func TestEventsCarryWhatContainerdReads(t *testing.T) {
+	harness.OursOnly(t, "events arrive in order, and all of them")
+	f := newFake(t)
+	b := f.Bundle("c1", nil, "sleep", "1000")
+	s := f.Shim(b)
+	pid := uint32(s.Run(b))
+	s.RunExec("c1", "e1", "sh", "-c", "exit 4")
+	w, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: "e1"})
+	f.Must(err, "wait for e1")
+	e, err := s.State(f.Ctx, &task.StateRequest{ID: "c1", ExecID: "e1"})
+	f.Must(err, "state of e1")
+	s.KillAndDelete(b)
+	f.WantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 4 | exit c1 137 | delete c1")
+	s.End()
+
+	topics := []string{
+		"/tasks/create", "/tasks/start", "/tasks/exec-added", "/tasks/exec-started", "/tasks/exit", "/tasks/exit", "/tasks/delete",
+	}
+	for i, entry := range f.Events.Entries("c1") {
+		if entry.Topic != topics[i] {
+			t.Errorf("topic %d = %q, want %q", i, entry.Topic, topics[i])
+		}
+		switch got := entry.Event.(type) {
+		case *events.TaskCreate:
+			if got.GetBundle() != b.Path || got.GetPid() != pid || len(got.GetRootfs()) != 1 || got.GetIO() == nil {
+				t.Errorf("TaskCreate = %v, want bundle, pid %d, a rootfs mount and io", got, pid)
+			}
+		case *events.TaskStart:
+			if got.GetPid() != pid {
+				t.Errorf("TaskStart = %v, want pid %d", got, pid)
+			}
+		case *events.TaskExecStarted:
+			if got.GetPid() != e.GetPid() {
+				t.Errorf("TaskExecStarted = %v, want pid %d", got, e.GetPid())
+			}
+		case *events.TaskExit:
+			wantPid := pid
+			if got.GetID() == "e1" {
+				wantPid = e.GetPid()
+				if !got.GetExitedAt().AsTime().Equal(w.GetExitedAt().AsTime()) {
+					t.Errorf("TaskExit = %v, want the time that Wait said, %v", got, w.GetExitedAt().AsTime())
+				}
+			}
+			if got.GetPid() != wantPid {
+				t.Errorf("TaskExit = %v, want pid %d", got, wantPid)
+			}
+		case *events.TaskDelete:
+			if got.GetPid() != pid || got.GetExitStatus() != 137 || got.GetExitedAt().AsTime().IsZero() {
+				t.Errorf("TaskDelete = %v, want pid %d, status 137 and a time", got, pid)
+			}
+		}
+	}
+}
+
+func TestEventsWaitForContainerdAndComeInOrder(t *testing.T) {
+	harness.OursOnly(t, "events are kept while containerd is away")
+	f := newFake(t)
+	b := f.Bundle("c1", nil, "sleep", "1000")
+	s := f.Shim(b)
+	s.Run(b)
+	f.WantEvents("c1", "create c1 | start c1")
+	f.SinkDown()
+	want := "create c1 | start c1"
+	for _, id := range []string{"e1", "e2", "e3", "e4", "e5"} {
+		s.RunExec("c1", id, "true")
+		_, err := s.Wait(f.Ctx, &task.WaitRequest{ID: "c1", ExecID: id})
+		f.Must(err, "wait for "+id)
+		want += " | exec-added " + id + " | exec-start " + id + " | exit " + id
+	}
+	s.KillAndDelete(b)
+	f.SinkUp()
+	f.WantEvents("c1", want+" | exit c1 137 | delete c1")
+	s.End()
+}
+
+func TestAShimStaysWhileItHasAContainer(t *testing.T) {
+	f := newFake(t)
+	b := f.Bundle("c1", nil, "sleep", "1000")
+	s := f.Shim(b)
+	s.Run(b)
+	if _, err := s.Shutdown(f.Ctx, &task.ShutdownRequest{ID: "c1"}); err != nil {
+		t.Errorf("Shutdown with a container = %v, want nil", err)
+	}
+	if _, err := s.State(f.Ctx, &task.StateRequest{ID: "c1"}); err != nil {
+		t.Errorf("State after Shutdown with a container = %v, want nil", err)
+	}
+	s.KillAndDelete(b)
+	s.End()
+}
+
+func TestContainersOfOneGroupShareAShim(t *testing.T) {
+	f := newFake(t)
+	for _, key := range []string{"io.kubernetes.cri.sandbox-id", "io.containerd.runc.v2.group"} {
+		t.Run(key, func(t *testing.T) {
+			pod := f.Bundle("pod", annotate(key, "pod"), "sleep", "1000")
+			app := f.Bundle("app", annotate(key, "pod"), "sleep", "1000")
+			s := f.Shim(pod)
+			s.Run(pod)
+			a, err := f.Start(app, fakecontainerd.Params, nil)
+			f.Must(err, "start for app")
+			if a.Address != s.Answer.Address {
+				t.Errorf("address for app = %q, want the pod's, %q", a.Address, s.Answer.Address)
+			}
+			s.Run(app)
+			s.KillAndDelete(app)
+			if _, err := s.State(f.Ctx, &task.StateRequest{ID: "pod"}); err != nil {
+				t.Errorf("State of pod after app is gone = %v, want nil", err)
+			}
+			s.KillAndDelete(pod)
+			s.End()
+			f.Scope().Check(t)
+		})
+	}
+}
+
+func TestAGroupOutlivesItsFirstContainer(t *testing.T) {
+	f := newFake(t)
+	const key = "io.containerd.runc.v2.group"
+	first := f.Bundle("first", annotate(key, "group"), "sleep", "1000")
+	s := f.Shim(first)
+	s.Run(first)
+	second := f.Bundle("second", annotate(key, "group"), "sleep", "1000")
+	_, err := f.Start(second, fakecontainerd.Params, nil)
+	f.Must(err, "start for second")
+	s.Run(second)
+	s.KillAndDelete(first) // and with its bundle the folder in which the shim was started
+	third := f.Bundle("third", annotate(key, "group"), "sleep", "1000")
+	a, err := f.Start(third, fakecontainerd.Params, nil)
+	f.Must(err, "start for third")
+	if a.Address != s.Answer.Address {
+		t.Errorf("address for third = %q, want the group's, %q", a.Address, s.Answer.Address)
+	}
+	s.Run(third)
+	s.RunExec("third", "e1", "true")
+	s.KillAndDelete(second)
+	s.KillAndDelete(third)
+	s.End()
+}
+
+func TestAShimOfAPodKeepsNothingOfTheContainersThatAreGone(t *testing.T) {
+	f := newFake(t)
+	pod := f.Bundle("pod", annotate(groupKey, "pod"), "sleep", "1000")
+	s := f.Shim(pod)
+	s.Run(pod)
+	app := func(id string) {
+		b := f.Bundle(id, annotate(groupKey, "pod"), "sleep", "1000")
+		_, err := f.Start(b, fakecontainerd.Params, nil)
+		f.Must(err, "start for "+id)
+		s.Run(b)
+		s.RunExec(id, "e1", "sleep", "1000") // not deleted by anybody: it goes with its container
+		s.KillAndDelete(b)
+	}
+	app("warm")
+	before, err := harness.ReadUsage(s.Pid)
+	f.Must(err, "usage")
+	for i := range 15 {
+		app(fmt.Sprintf("app%d", i))
+	}
+	harness.CheckUsage(t, s.Pid, before, 5)
+	if zombies := harness.Zombies(s.Pid); len(zombies) > 0 {
+		t.Errorf("shim has not collected %v", zombies)
+	}
+	s.KillAndDelete(pod)
+	s.End()
+}

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// CgroupRoots lists where cgroup hierarchies are mounted: all of v1's and v2's.
+func CgroupRoots() ([]string, error) {
+	all, err := mounts()
+	var roots []string
+	for _, m := range all {
+		if m.fstype == "cgroup" || m.fstype == "cgroup2" {
+			roots = append(roots, m.point)
+		}
+	}
+	return roots, err
+}
+
+// cgroupsBelow lists the cgroups below path (not path itself) in every hierarchy, children before parents.
+func cgroupsBelow(path string) ([]string, error) {
+	roots, err := CgroupRoots()
+	var found []string
+	for _, root := range roots {
+		top := filepath.Join(root, path)
+		var dirs []string
+		err = errors.Join(err, filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // it went while we looked
+			}
+			if err == nil && d.IsDir() && name != top {
+				dirs = append(dirs, name)
+			}
+			return err
+		}))
+		slices.Reverse(dirs)
+		found = append(found, dirs...)
+	}
+	return found, err
+}
+
+// removeCgroups kills what is in the cgroups below path and removes them and path itself, in every hierarchy.
+func removeCgroups(path string) error {
+	groups, err := cgroupsBelow(path)
+	for _, dir := range groups {
+		for _, thaw := range []struct{ file, value string }{{"freezer.state", "THAWED"}, {"cgroup.freeze", "0"}} {
+			// Only one hierarchy has the file.
+			_ = os.WriteFile(filepath.Join(dir, thaw.file), []byte(thaw.value), 0)
+		}
+		for _, pid := range cgroupProcs(dir) {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may be gone
+		}
+	}
+	roots, e := CgroupRoots()
+	err = errors.Join(err, e)
+	for _, root := range roots {
+		groups = append(groups, filepath.Join(root, path))
+	}
+	for _, dir := range groups {
+		// A killed process leaves its cgroup a little later.
+		if e := poll(patience, func() error { return rmdir(dir) }); e != nil {
+			err = errors.Join(err, fmt.Errorf("remove cgroup: %w", e))
+		}
+	}
+	return err
+}
+
+func rmdir(dir string) error {
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
+}
+
+// cgroupProcs lists the processes in one cgroup of one hierarchy; none when it is gone.
+func cgroupProcs(dir string) []int {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for line := range strings.FieldsSeq(string(text)) {
+		if pid, err := strconv.Atoi(line); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// CgroupFile reads a file of the cgroup at path, v1's name in whichever hierarchy has it or else v2's name.
+func CgroupFile(path, v1, v2 string) (string, error) {
+	roots, err := CgroupRoots()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{v1, v2} {
+		for _, root := range roots {
+			text, err := os.ReadFile(filepath.Join(root, path, name))
+			if err == nil {
+				return strings.TrimSpace(string(text)), nil
+			}
+		}
+	}
+	return "", fmt.Errorf("cgroup %s: neither %s nor %s: %w", path, v1, v2, fs.ErrNotExist)
+}

@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+)
+
+// Containerd is a containerd that shares nothing with the machine's own: root, state, sockets and the shims' sockets are
+// in one folder. One goroutine at a time may use its methods.
+type Containerd struct {
+	Env     Env
+	Dir     string // everything is below
+	Address string // of the gRPC socket
+	State   string // bundles are below
+	Sockets string // where shims make theirs
+	Fifos   string // where clients should make their fifos
+
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process that cmd started has been waited for
+	log    *os.File
+}
+
+// NewContainerd makes the folder and the configuration, and starts nothing.
+func NewContainerd(env Env) (*Containerd, error) {
+	// Short, since the path of a socket must fit into 107 bytes and containerd wants 42 or less for the shims' folder.
+	// Not below /run, which may be mounted noexec.
+	dir, err := os.MkdirTemp("", NamespacePrefix)
+	if err != nil {
+		return nil, err
+	}
+	c := &Containerd{
+		Env:     env,
+		Dir:     dir,
+		Address: filepath.Join(dir, "c.sock"),
+		State:   filepath.Join(dir, "state"),
+		Sockets: filepath.Join(dir, "s"),
+		Fifos:   filepath.Join(dir, "fifo"),
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.toml"), c.config(), 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(c.Fifos, 0o700); err != nil {
+		return nil, err
+	}
+	c.log, err = os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	return c, err
+}
+
+// config leaves out what the tests do not use and what would write outside of Dir.
+func (c *Containerd) config() []byte {
+	return fmt.Appendf(nil, `version = 3
+root = %q
+state = %q
+imports = []
+disabled_plugins = [
+  "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri",
+  "io.containerd.podsandbox.controller.v1.podsandbox", "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.zfs", "io.containerd.differ.v1.erofs",
+  "io.containerd.image-verifier.v1.bindir", "io.containerd.mount-handler.v1.erofs", "io.containerd.monitor.container.v1.restart",
+]
+[grpc]
+  address = %q
+[plugins."io.containerd.shim.v1.manager"]
+  socket_dir = %q
+[plugins."io.containerd.metadata.v1.bolt"]
+  no_sync = true
+`, filepath.Join(c.Dir, "root"), c.State, c.Address, c.Sockets)
+}
+
+// Start starts containerd and returns when it serves.
+func (c *Containerd) Start(ctx context.Context) error {
+	cmd := exec.Command(filepath.Join(c.Env.Tools, "containerd"), "--config", filepath.Join(c.Dir, "config.toml"))
+	cmd.Env = []string{"PATH=" + c.Env.Path(), "HOME=" + c.Dir, "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1"}
+	cmd.Dir = c.Dir
+	cmd.Stdout, cmd.Stderr = c.log, c.log
+	// An interrupt from the terminal is for the test, which then ends containerd. A test that is killed cannot.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started, exited := make(chan error, 1), make(chan struct{})
+	go run(cmd, started, exited)
+	if err := <-started; err != nil {
+		return err
+	}
+	c.cmd, c.exited = cmd, exited
+	return poll(patience, func() error {
+		select {
+		case <-c.exited:
+			return fmt.Errorf("containerd ended: %v", cmd.ProcessState)
+		default:
+		}
+		cl, err := c.Client()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = cl.Close() }() // it was only asked
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if serving, err := cl.IsServing(ctx); err != nil || !serving {
+			return fmt.Errorf("containerd does not serve: %w", errors.Join(err, ctx.Err()))
+		}
+		return nil
+	})
+}
+
+// run is the goroutine that owns a process from its start to its end. It keeps its thread, since Pdeathsig is sent when
+// the thread that started the process ends, not the test.
+func run(cmd *exec.Cmd, started chan<- error, exited chan<- struct{}) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(exited)
+	err := cmd.Start()
+	started <- err
+	if err == nil {
+		_ = cmd.Wait() // how it ended is in cmd.ProcessState
+	}
+}
+
+// Client connects to containerd. The connection dials anew after a restart.
+func (c *Containerd) Client() (*client.Client, error) {
+	return client.New(c.Address, client.WithTimeout(patience))
+}
+
+// Stop asks containerd to end, as its service manager does, and returns when it has. Shims go on.
+func (c *Containerd) Stop() error { return c.signal(syscall.SIGTERM) }
+
+// Kill ends containerd without warning. Shims go on.
+func (c *Containerd) Kill() error { return c.signal(syscall.SIGKILL) }
+
+func (c *Containerd) signal(sig syscall.Signal) error {
+	if c.cmd == nil {
+		return nil
+	}
+	if err := c.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-c.exited:
+		c.cmd = nil
+		return nil
+	case <-time.After(patience):
+		return errors.Join(fmt.Errorf("containerd, pid %d: does not end after %v", c.cmd.Process.Pid, sig), c.cmd.Process.Kill())
+	}
+}
+
+// Close ends containerd and removes its folder, and returns what stood in the way.
+func (c *Containerd) Close() error {
+	err := c.Stop()
+	err = errors.Join(err, unmountBelow(c.Dir), c.log.Close())
+	return errors.Join(err, os.RemoveAll(c.Dir))
+}
+
+// LogSize returns the length of containerd's log, for LogFrom.
+func (c *Containerd) LogSize() int64 {
+	info, err := c.log.Stat()
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// LogFrom returns what containerd and the shims' log fifos have written since the log was size long.
+func (c *Containerd) LogFrom(size int64) string {
+	text, err := io.ReadAll(io.NewSectionReader(c.log, size, 1<<30))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

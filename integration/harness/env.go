@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sandbox.internal/shim/integration/tools"
+)
+
+// Ours is the runtime that this project makes.
+const Ours = "io.containerd.sandbox.v1"
+
+// Env says which programs the tests run.
+type Env struct {
+	Runtime string // as containerd is told it
+	Shim    string // the binary of Runtime
+	Tools   string // folder with containerd, ctr, containerd-shim-runc-v2 and runc
+	Busybox string // a static busybox
+}
+
+// Runtime returns the runtime under test.
+func Runtime() string {
+	if name := os.Getenv("SHIM_TEST_RUNTIME"); name != "" {
+		return name
+	}
+	return Ours
+}
+
+// OursOnly skips a test of a promise that other shims do not make. It never skips when the shim of this project is tested.
+func OursOnly(tb testing.TB, promise string) {
+	tb.Helper()
+	if Runtime() != Ours {
+		tb.Skipf("%s does not promise: %s", Runtime(), promise)
+	}
+}
+
+// Require returns the environment, or an error that says which command to run. What is missing is never skipped over.
+func Require(ctx context.Context) (Env, error) {
+	env := Env{Runtime: Runtime(), Busybox: "/bin/busybox"}
+	if os.Geteuid() != 0 {
+		return env, errors.New("these tests mount, and make namespaces and cgroups. Run as root: sudo make integration")
+	}
+	if path, err := exec.LookPath("busybox"); err == nil {
+		env.Busybox = path
+	}
+	// A static program has no interpreter to look for; ldd is not everywhere, so the test image itself finds out the rest.
+	if _, err := os.Stat(env.Busybox); err != nil {
+		return env, fmt.Errorf("no busybox: apt-get install busybox-static: %w", err)
+	}
+	dir, err := tools.Build(ctx)
+	if err != nil {
+		return env, fmt.Errorf("build the tools (cd integration && go run ./cmd/tools): %w", err)
+	}
+	env.Tools = dir
+	env.Shim, err = shimBinary(env)
+	return env, err
+}
+
+// shimBinary finds the binary of the runtime: containerd makes its name of the last two parts of the runtime's.
+func shimBinary(env Env) (string, error) {
+	parts := strings.Split(env.Runtime, ".")
+	if len(parts) < 2 {
+		return "", fmt.Errorf("SHIM_TEST_RUNTIME %q: want a name like %q", env.Runtime, Ours)
+	}
+	name := "containerd-shim-" + strings.Join(parts[len(parts)-2:], "-")
+	path := filepath.Join(env.Tools, name)
+	if env.Runtime == Ours {
+		path = os.Getenv("SHIM_BINARY")
+		if path == "" {
+			return "", errors.New("SHIM_BINARY is not set. Run: make build && cd integration && SHIM_BINARY=$PWD/../bin/" + name + " go test ./...")
+		}
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if filepath.Base(path) != name {
+		return "", fmt.Errorf("SHIM_BINARY %q: containerd looks for a file named %q", path, name)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("the shim (make build): %w", err)
+	}
+	return path, nil
+}
+
+// Path is a PATH with the shim and the tools first.
+func (e Env) Path() string {
+	return filepath.Dir(e.Shim) + ":" + e.Tools + ":" + os.Getenv("PATH")
+}

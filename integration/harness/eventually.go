@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	// patience bounds every wait of the tests. It is long since a test machine can be slow; nothing waits it out when all is well.
+	patience = 20 * time.Second
+	// pollInterval is short beside what is waited for: a container's start takes some tens of milliseconds.
+	pollInterval = 5 * time.Millisecond
+)
+
+// Eventually polls until cond returns nil. When it does not within the patience of the tests, the test ends with what was
+// waited for and cond's last error.
+func Eventually(tb testing.TB, what string, cond func() error) {
+	tb.Helper()
+	if err := poll(patience, cond); err != nil {
+		tb.Fatalf("%s: not within %v: %v", what, patience, err)
+	}
+}
+
+// poll calls cond until it returns nil or limit has passed, and returns its last error.
+func poll(limit time.Duration, cond func() error) error {
+	deadline := time.After(limit)
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		err := cond()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return err
+		}
+	}
+}

@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"io"
+	"runtime"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Image is the name under which a Containerd knows the test image.
+const Image = "shim.test/busybox:latest"
+
+// ImageTar returns the test image as a tar in OCI layout, as containerd's import reads it.
+func ImageTar(env Env) (io.Reader, error) {
+	files, err := rootfs(env.Busybox)
+	if err != nil {
+		return nil, err
+	}
+	rootLayer, err := layer(files)
+	if err != nil {
+		return nil, err
+	}
+	a := newArchive()
+	rootDesc := a.blob(ocispec.MediaTypeImageLayer, rootLayer)
+	config := a.json(ocispec.MediaTypeImageConfig, ocispec.Image{
+		Platform: ocispec.Platform{Architecture: runtime.GOARCH, OS: "linux"},
+		Config:   ocispec.ImageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"sh"}},
+		RootFS:   ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{rootDesc.Digest}},
+	})
+	manifest := a.json(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2},
+		MediaType: ocispec.MediaTypeImageManifest,
+		Config:    config,
+		Layers:    []ocispec.Descriptor{rootDesc},
+	})
+	manifest.Annotations = map[string]string{"io.containerd.image.name": Image}
+	return a.finish(manifest)
+}
+
+// archive builds a tar in OCI layout. The first error sticks and comes out of finish.
+type archive struct {
+	buf bytes.Buffer
+	tar *tar.Writer
+	err error
+}
+
+func newArchive() *archive {
+	a := &archive{}
+	a.tar = tar.NewWriter(&a.buf)
+	return a
+}
+
+func (a *archive) file(name string, data []byte) {
+	if a.err == nil {
+		a.err = a.tar.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg})
+	}
+	if a.err == nil {
+		_, a.err = a.tar.Write(data)
+	}
+}
+
+func (a *archive) blob(mediaType string, data []byte) ocispec.Descriptor {
+	d := digest.FromBytes(data)
+	a.file("blobs/sha256/"+d.Encoded(), data)
+	return ocispec.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(data))}
+}
+
+func (a *archive) json(mediaType string, v any) ocispec.Descriptor {
+	data, err := json.Marshal(v)
+	if a.err == nil {
+		a.err = err
+	}
+	return a.blob(mediaType, data)
+}
+
+func (a *archive) finish(manifest ocispec.Descriptor) (io.Reader, error) {
+	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, Manifests: []ocispec.Descriptor{manifest}})
+	if err != nil {
+		return nil, err
+	}
+	a.file("index.json", index)
+	a.file(ocispec.ImageLayoutFile, []byte(`{"imageLayoutVersion":"1.0.0"}`))
+	if a.err == nil {
+		a.err = a.tar.Close()
+	}
+	return &a.buf, a.err
+}

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Proc is a process that a test may have to answer for.
+type Proc struct {
+	Pid  int
+	Argv []string
+}
+
+// String names the process as a leak is reported.
+func (p Proc) String() string {
+	return fmt.Sprintf("process %d %s: %q", p.Pid, procState(p.Pid), strings.Join(p.Argv, " "))
+}
+
+// procs lists the processes that match. A process that goes while it is looked at is left out.
+func procs(match func(p Proc) bool) []Proc {
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var found []Proc
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			continue
+		}
+		p := Proc{Pid: pid, Argv: strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")}
+		if match(p) {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// Shims lists the shim processes of a namespace; with a container id, only those that were started for it.
+func Shims(namespace, containerID string) []Proc {
+	return procs(func(p Proc) bool {
+		return flag(p.Argv, "namespace") == namespace && (containerID == "" || flag(p.Argv, "id") == containerID)
+	})
+}
+
+// flag returns the value of -name in argv.
+func flag(argv []string, name string) string {
+	i := slices.IndexFunc(argv, func(arg string) bool { return strings.TrimLeft(arg, "-") == name && strings.HasPrefix(arg, "-") })
+	if i < 0 || i+1 >= len(argv) {
+		return ""
+	}
+	return argv[i+1]
+}
+
+// InCgroup lists the living processes whose cgroup is at or below path in any hierarchy.
+func InCgroup(path string) []Proc {
+	return slices.DeleteFunc(inCgroup(path), func(p Proc) bool { return !Alive(p.Pid) })
+}
+
+// inCgroup lists the processes whose cgroup is at or below path in any hierarchy.
+func inCgroup(path string) []Proc {
+	return procs(func(p Proc) bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.Pid))
+		if err != nil {
+			return false
+		}
+		for line := range strings.Lines(string(text)) {
+			fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+			if len(fields) == 3 && (fields[2] == path || strings.HasPrefix(fields[2], path+"/")) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// below lists the processes whose working directory or root is at or below dir.
+func below(dir string) []Proc {
+	return procs(func(p Proc) bool {
+		for _, link := range []string{"cwd", "root"} {
+			target, err := os.Readlink(fmt.Sprintf("/proc/%d/%s", p.Pid, link))
+			if err == nil && (target == dir || strings.HasPrefix(target, dir+string(filepath.Separator))) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// procState returns the state letter of a process and its meaning's first word, "S (sleeping)" say; "gone" if there is none.
+func procState(pid int) string {
+	state, err := procStatus(pid, "State")
+	if err != nil {
+		return "gone"
+	}
+	return state
+}
+
+// Alive reports whether a process exists and is no zombie.
+func Alive(pid int) bool {
+	state := procState(pid)
+	return state != "gone" && !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
+}
+
+// procStatus returns one field of /proc/<pid>/status.
+func procStatus(pid int, field string) (string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && name == field {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", fmt.Errorf("/proc/%d/status: no field %q", pid, field)
+}
+
+// Zombies lists the dead children of a process that it has not collected.
+func Zombies(parent int) []Proc {
+	return procs(func(p Proc) bool {
+		ppid, err := procStatus(p.Pid, "PPid")
+		return err == nil && ppid == strconv.Itoa(parent) && strings.HasPrefix(procState(p.Pid), "Z")
+	})
+}

@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Usage is what a process holds that it should give back when the work that needed it is done.
+type Usage struct {
+	FDs     []string // what each descriptor stands for, sorted, without the numbers that differ from one to the next
+	Threads int
+}
+
+// ReadUsage reads the descriptors and threads of a process.
+func ReadUsage(pid int) (Usage, error) {
+	var u Usage
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return u, err
+	}
+	for _, e := range list {
+		target, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue // closed meanwhile
+		}
+		u.FDs = append(u.FDs, inode.ReplaceAllString(target, ""))
+	}
+	slices.Sort(u.FDs)
+	text, err := procStatus(pid, "Threads")
+	if err != nil {
+		return u, err
+	}
+	u.Threads, err = strconv.Atoi(text)
+	return u, err
+}
+
+// inode is the number in "socket:[4711]".
+var inode = regexp.MustCompile(`\[\d+\]$`)
+
+// lazyFDs is how many descriptors Go and the log may open late and keep: one to ask what the kernel can do, say. What is
+// left by each operation comes to many more.
+const lazyFDs = 2
+
+// CheckUsage fails the test unless the process comes back to the descriptors that it had before. Threads may grow by
+// slack: Go keeps a thread that once blocked in the kernel for the next time.
+func CheckUsage(tb testing.TB, pid int, before Usage, slack int) {
+	tb.Helper()
+	err := poll(leakPatience, func() error {
+		after, err := ReadUsage(pid)
+		if err != nil {
+			return err
+		}
+		if len(after.FDs) > len(before.FDs)+lazyFDs {
+			return fmt.Errorf("%d descriptors, %d before; new: %s", len(after.FDs), len(before.FDs), strings.Join(added(before.FDs, after.FDs), ", "))
+		}
+		if after.Threads > before.Threads+slack {
+			return fmt.Errorf("%d threads, %d before", after.Threads, before.Threads)
+		}
+		return nil
+	})
+	if err != nil {
+		tb.Errorf("shim %d: %v", pid, err)
+	}
+}
+
+// added lists what after has more often than before.
+func added(before, after []string) []string {
+	rest := slices.Clone(before)
+	var more []string
+	for _, s := range after {
+		if i := slices.Index(rest, s); i >= 0 {
+			rest = slices.Delete(rest, i, i+1)
+		} else {
+			more = append(more, s)
+		}
+	}
+	return more
+}
+
+// goroutine is the first line of each goroutine in a dump of stacks.
+var goroutine = regexp.MustCompile(`goroutine \d+ (gp=\S+ )?(m=\S+ )?(mp=\S+ )?\[`)
+
+// Goroutines asks the shim for its stacks, which it writes to its log on SIGUSR1, and counts them. The log function
+// returns what the log got since the call.
+func Goroutines(tb testing.TB, pid int, log func() string) int {
+	tb.Helper()
+	if err := unix.Kill(pid, unix.SIGUSR1); err != nil {
+		tb.Fatalf("signal shim %d: %v", pid, err)
+	}
+	count := 0
+	Eventually(tb, "stacks in the shim's log", func() error {
+		text := log()
+		n := len(goroutine.FindAllString(text, -1))
+		// The dump comes in pieces through a fifo: it is whole when a second look finds no more.
+		if n == 0 || n != count {
+			count = n
+			return fmt.Errorf("%d goroutines so far", n)
+		}
+		return nil
+	})
+	return count
+}
