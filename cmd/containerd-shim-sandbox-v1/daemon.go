@@ -24,7 +24,7 @@ import (
 type daemon struct {
 	Namespace    string // containerd's namespace; one daemon serves one
 	ID           string // the container or sandbox it was started for
-	Bundle       string // that one's bundle, the working folder; absolute
+	Bundle       string // that one's bundle; absolute
 	Address      string // containerd's gRPC socket
 	TTRPCAddress string // containerd's ttrpc socket, for events; "" when started by hand
 	SocketPath   string // our own socket

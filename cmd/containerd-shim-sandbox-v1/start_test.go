@@ -43,7 +43,7 @@ func TestStartGivesOneDaemonThatIsSetUp(t *testing.T) {
 	}{
 		{"namespace, id", d.Namespace + " " + d.ID, "ns1 c1"},
 		{"bundle", d.Bundle, b},
-		{"working folder", d.Cwd, b},
+		{"working folder, which must not go with a container", d.Cwd, "/"},
 		{"containerd's addresses", d.Address + " " + d.TTRPCAddress, "/p.sock /p.ttrpc"},
 		{"debug", d.Debug, true},
 		{"arguments", strings.Join(d.Args, " "), "containerd-shim-sandbox-v1 -namespace ns1 -id c1 -address /p.sock -debug"},

@@ -21,6 +21,29 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
+// containerd deletes a task whose client no longer waits for its Create, and
+// ends the shim only when it is told that there is none.
+func TestDeleteEndsACreateUnderWay(t *testing.T) {
+	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
+	s := newSandbox(t, engine)
+	created := make(chan error, 1)
+	go func() {
+		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
+		created <- err
+	}()
+	<-engine.entered
+	if _, err := s.Delete(t.Context(), "c1", ""); !errdefs.IsNotFound(err) {
+		t.Errorf("Delete of a container being created = %v, want not found", err)
+	}
+	if err := <-created; !errors.Is(err, context.Canceled) {
+		t.Errorf("Create = %v, want that it was cancelled", err)
+	}
+	s.Shutdown()
+	if !isClosed(s.Done()) {
+		t.Error("Shutdown had no effect although no container is left")
+	}
+}
+
 func TestShutdownWaitsForTheLastContainer(t *testing.T) {
 	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
 	s := newSandbox(t, engine)
@@ -37,7 +60,6 @@ func TestShutdownWaitsForTheLastContainer(t *testing.T) {
 	for what, err := range map[string]error{
 		"Container": func() error { _, err := s.Container("c1"); return err }(),
 		"Process":   func() error { _, err := s.Process("c1", ""); return err }(),
-		"Delete":    func() error { _, err := s.Delete(t.Context(), "c1", ""); return err }(),
 	} {
 		if !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("%s while the container is being created = %v, want failed precondition", what, err)
