@@ -39,7 +39,7 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 		{name: "a terminal in the configuration alone", spec: func(s *specs.Spec) { s.Process.Terminal = true }, class: invalid, want: []string{"terminal"}},
 		{name: "a record that cannot be written", bundle: func(t *testing.T, b string) string {
 			t.Helper()
-			must(t, os.Mkdir(filepath.Join(b, recordFile+".new"), 0o700))
+			must(t, os.MkdirAll(filepath.Join(b, recordFile+".new", "in the way"), 0o700))
 			return b
 		}, want: []string{recordFile}},
 		{name: "a mount of an unknown type", change: func(r *CreateRequest) {
