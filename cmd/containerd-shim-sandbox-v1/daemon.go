@@ -31,8 +31,9 @@ type daemon struct {
 	Debug        bool
 
 	// Ready is called once, when requests are answered from now on: `start` returns then, and not before. It is never
-	// nil. After it serve's error reaches the log only.
-	Ready func()
+	// nil. After it serve's error reaches the log only. unanswered is called, once at most, when start died before it
+	// gave containerd our address.
+	Ready func(unanswered func())
 }
 
 // exit is how a container's init ended, as `delete` reports it.
@@ -92,11 +93,13 @@ func runDaemon(f flags, serve func(context.Context, daemon, *net.UnixListener) e
 		TTRPCAddress: os.Getenv("TTRPC_ADDRESS"),
 		SocketPath:   path,
 		Debug:        f.debug,
-		Ready: func() {
+		Ready: func(unanswered func()) {
 			if err := first.say(readyWord); err != nil {
 				log.L.WithError(err).Error("nobody waits for this shim")
 				cancel()
+				return
 			}
+			go first.awaitAnswer(unanswered) // ends with start, which the daemon outlives
 		},
 	}, l)
 	if err != nil && ctx.Err() != nil {

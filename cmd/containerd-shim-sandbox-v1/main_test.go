@@ -76,7 +76,7 @@ func playServe(ctx context.Context, d daemon, l *net.UnixListener) error {
 	case "panic":
 		panic("in serve")
 	case "crash":
-		d.Ready()
+		d.Ready(func() {})
 		go func() { panic("in a goroutine") }()
 		<-ctx.Done()
 		return ctx.Err()
@@ -86,7 +86,7 @@ func playServe(ctx context.Context, d daemon, l *net.UnixListener) error {
 		return err
 	}
 	task.RegisterTTRPCTaskService(s, connectOnly{})
-	d.Ready()
+	d.Ready(func() {})
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, l) }() // ends with Close, joined below
 	<-ctx.Done()

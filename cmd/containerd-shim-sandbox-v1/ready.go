@@ -25,10 +25,12 @@ const (
 	maxFirstWord = 64 << 10
 )
 
-// announcer is the daemon's end of the pipe. The zero value announces to nobody: a daemon that was started by hand.
+// announcer is the daemon's end of the pipes to the start that forked it. The zero value announces to nobody: a daemon
+// that was started by hand.
 type announcer struct {
-	once sync.Once
-	pipe *os.File
+	once   sync.Once
+	pipe   *os.File
+	answer *os.File // start writes a byte to it once containerd has its answer
 }
 
 // openAnnouncer takes over the pipe that the environment names and removes the name, so that no child looks for it.
@@ -45,7 +47,20 @@ func openAnnouncer() (*announcer, error) {
 		return nil, fmt.Errorf("%s=%q: not a descriptor: %w", readyEnv, v, errdefs.ErrInvalidArgument)
 	}
 	unix.CloseOnExec(fd)
-	return &announcer{pipe: os.NewFile(uintptr(fd), "ready")}, nil
+	unix.CloseOnExec(fd + 1)
+	return &announcer{pipe: os.NewFile(uintptr(fd), "ready"), answer: os.NewFile(uintptr(fd+1), "answer")}, nil
+}
+
+// awaitAnswer returns when start has answered containerd, or has died: then it calls unanswered, because nobody may
+// ever ask this daemon for anything. start lives for seconds at most, so this is bounded.
+func (a *announcer) awaitAnswer(unanswered func()) {
+	if a.answer == nil {
+		return
+	}
+	defer func() { _ = a.answer.Close() }() // only read from
+	if n, _ := a.answer.Read(make([]byte, 1)); n == 0 {
+		unanswered()
+	}
 }
 
 // say sends the first word and closes the pipe; later calls do nothing. The error is EPIPE when the start that forked

@@ -67,14 +67,16 @@ func daemonEnv(environ []string, f flags, r request) []string {
 const (
 	listenFD = 3 // fixed by the shim protocol
 	readyFD  = 4 // the pipe that takes its first word; named in readyEnv, since containerd may one day pass a 4 of its own
+	// The next one is the pipe that tells it that containerd has its address.
 )
 
 // spawn forks the daemon that serves l and returns when it says that it is ready. After an error there is neither
-// daemon nor socket. It closes l's descriptor in any case.
+// daemon nor socket. It closes l's descriptor in any case. The caller writes a byte to answered once containerd has the
+// address; when this process ends without that, the daemon ends too.
 //
 // What the daemon must inherit (cgroup, OOM score, core scheduling) is set on this process before the fork: the
 // daemon is right from its first instruction, and nothing is left to fail once it runs.
-func spawn(ctx context.Context, l *listener, to launch) (err error) {
+func spawn(ctx context.Context, l *listener, to launch) (answered *os.File, err error) {
 	closed := false
 	defer func() {
 		if !closed {
@@ -87,29 +89,38 @@ func spawn(ctx context.Context, l *listener, to launch) (err error) {
 	}()
 	r, w, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("start daemon: %w", err)
+		return nil, fmt.Errorf("start daemon: %w", err)
 	}
 	defer func() { _ = r.Close() }() // read to its end, or given up
-	cmd, err := daemonCommand(to, l.file, w)
+	answerable, answered, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start daemon: %w", err), w.Close())
+	}
+	defer func() {
+		if err != nil {
+			_ = answered.Close() // nothing was written
+		}
+	}()
+	cmd, err := daemonCommand(to, l.file, w, answerable)
 	if err == nil {
 		err = forkDaemon(cmd, to)
 	}
 	// Closed at once: the daemon must hold the only copies, so that its death ends the pipe and resets whoever connects.
 	closed = true
-	if err := errors.Join(err, w.Close(), l.file.Close()); err != nil {
+	if err := errors.Join(err, w.Close(), answerable.Close(), l.file.Close()); err != nil {
 		if cmd != nil && cmd.Process != nil {
 			err = errors.Join(err, end(cmd))
 		}
-		return err
+		return nil, err
 	}
 	if err := awaitReady(ctx, r); err != nil {
-		return fmt.Errorf("start daemon: %w", errors.Join(err, end(cmd)))
+		return nil, fmt.Errorf("start daemon: %w", errors.Join(err, end(cmd)))
 	}
-	return cmd.Process.Release()
+	return answered, cmd.Process.Release()
 }
 
 // daemonCommand prepares our own binary as the daemon.
-func daemonCommand(to launch, listen, ready *os.File) (*exec.Cmd, error) {
+func daemonCommand(to launch, listen, ready, answered *os.File) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("start daemon: %w", err)
@@ -121,7 +132,7 @@ func daemonCommand(to launch, listen, ready *os.File) (*exec.Cmd, error) {
 	cmd.Args[0] = binaryName
 	cmd.Dir = to.bundle
 	cmd.Env = append(to.env, readyEnv+"="+strconv.Itoa(readyFD))
-	cmd.ExtraFiles = []*os.File{listen, ready}
+	cmd.ExtraFiles = []*os.File{listen, ready, answered}
 	// Stdin, Stdout and Stderr stay nil, which is /dev/null: containerd waits until nobody holds our stdout.
 	//
 	// A group of its own keeps a terminal's signals and kills of containerd's group away. Not a session of its own: the

@@ -43,44 +43,49 @@ func start(f flags, stdin *os.File, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("start %q: %w", f.id, err)
 	}
-	path, err := startIn(ctx, f, r, bundle)
+	path, answered, err := startIn(ctx, f, r, bundle)
 	if err != nil {
 		return fmt.Errorf("start %q: %w", f.id, err)
 	}
+	defer func() { _ = answered.Close() }() // nil when another start's daemon is joined
 	data, err := encodeAnswer(r.dialect, socketAddress(path))
 	if err != nil {
 		return fmt.Errorf("start %q: %w", f.id, err)
 	}
-	// If this write fails the caller is gone. The daemon then ends by itself, since nobody connects.
-	_, err = stdout.Write(data)
+	// If this write fails the caller is gone, and so is the daemon as soon as it sees us end.
+	if _, err := stdout.Write(data); err != nil || answered == nil {
+		return err
+	}
+	_, err = answered.Write([]byte{1})
 	return err
 }
 
-// startIn does the work of start in bundle and returns the socket's path.
-func startIn(ctx context.Context, f flags, r request, bundle string) (string, error) {
+// startIn does the work of start in bundle and returns the socket's path. A daemon that it forked waits for a byte on
+// answered.
+func startIn(ctx context.Context, f flags, r request, bundle string) (path string, answered *os.File, err error) {
 	opts, err := parseOptions(r.options)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	g, err := group(bundle, f.id)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	dir, err := socketDir(r.socketDir, os.Geteuid(), os.Getenv)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	path, err := socketPath(dir, r.grpcAddress, f.namespace, g)
+	path, err = socketPath(dir, r.grpcAddress, f.namespace, g)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if err := recordSocket(bundle, path); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	for range joinAttempts {
 		l, err := listen(ctx, path)
 		if err == nil {
-			return path, spawn(ctx, l, launch{
+			answered, err := spawn(ctx, l, launch{
 				bundle:      bundle,
 				args:        daemonArgs(f, r),
 				env:         daemonEnv(os.Environ(), f, r),
@@ -88,22 +93,23 @@ func startIn(ctx context.Context, f flags, r request, bundle string) (string, er
 				coreSched:   os.Getenv("SCHED_CORE") != "",
 				oomScoreAdj: true,
 			})
+			return path, answered, err
 		}
 		if !errors.Is(err, errdefs.ErrAlreadyExists) {
-			return "", err
+			return "", nil, err
 		}
 		err = ping(ctx, path, f.id)
 		if err == nil {
 			log.L.WithField("group", g).Debug("joined the group's shim")
-			return path, nil
+			return path, nil, nil
 		}
 		if ctx.Err() != nil {
-			return "", fmt.Errorf("join the shim of group %q: %w", g, err)
+			return "", nil, fmt.Errorf("join the shim of group %q: %w", g, err)
 		}
 		// It died between listening and answering: another start failed, or the last container of the pod went. The
 		// socket is dead now, and the next attempt replaces it.
 	}
-	return "", fmt.Errorf("join the shim of group %q: it ended %d times: %w", g, joinAttempts, errdefs.ErrUnavailable)
+	return "", nil, fmt.Errorf("join the shim of group %q: it ended %d times: %w", g, joinAttempts, errdefs.ErrUnavailable)
 }
 
 // ping returns nil once the daemon behind path answers a request, whatever the answer. A socket that accepts is not

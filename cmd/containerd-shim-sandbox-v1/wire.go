@@ -56,7 +56,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	service.Register(server, box)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.Background(), l) }() // ends with the listener or Shutdown
-	d.Ready()
+	d.Ready(clients.hurry)
 
 	select {
 	case <-box.Done():
