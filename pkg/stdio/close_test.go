@@ -23,7 +23,8 @@ func asleep(n int) func() bool {
 // blocked tells whether a copier waits for its sink.
 func blocked() bool {
 	for _, stack := range strings.Split(goroutines(), "\n\n") {
-		if strings.Contains(stack, "[IO wait") && strings.Contains(stack, "(*pipeEnd).write(") {
+		if strings.Contains(stack, "[IO wait") &&
+			(strings.Contains(stack, "(*pipeEnd).write(") || strings.Contains(stack, "(*copier).splice(")) {
 			return true
 		}
 	}
@@ -189,5 +190,17 @@ func TestAllAtOnce(t *testing.T) {
 			all.Go(f)
 		}
 		within(t, "all at once", all.Wait)
+	}
+}
+
+// asleepIn tells whether a goroutine waits in the poller below that method.
+func asleepIn(method string) func() bool {
+	return func() bool {
+		for _, stack := range strings.Split(goroutines(), "\n\n") {
+			if strings.Contains(stack, "[IO wait") && strings.Contains(stack, method) {
+				return true
+			}
+		}
+		return false
 	}
 }

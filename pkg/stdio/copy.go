@@ -44,8 +44,9 @@ type copier struct {
 	name       string
 	from       *pipeEnd
 	to         sink
-	terminal   bool // from is a terminal's master
-	persistent bool // go on after an error of the sink, so that the process does not block
+	pipe       *pipeEnd // of to, where both are pipes; used by run alone
+	terminal   bool     // from is a terminal's master
+	persistent bool     // go on after an error of the sink, so that the process does not block
 	logger     *log.Entry
 	stop       <-chan struct{} // closed by Streams.Close
 	source     io.Closer       // from and what belongs to it
@@ -73,6 +74,11 @@ func (c *copier) run() {
 	defer func() { _ = c.source.Close() }() // nothing is lost by closing what is read from
 	for {
 		buf, n, err := c.take()
+		if errors.Is(err, errBulk) {
+			if err = c.splice(); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			c.finish(err)
 			break
@@ -120,6 +126,9 @@ func (c *copier) take() (*[bufferSize]byte, int, error) {
 func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.bulk(fd) {
+		return nil, 0, errBulk
+	}
 	buf := buffers.Get().(*[bufferSize]byte)
 	n, err := unix.Read(fd, buf[:])
 	for errors.Is(err, unix.EINTR) {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stdio carries the standard streams of one process, a container's
-// init or an exec, between the process and what containerd named for it: fifos
-// or files. The process gets pipes, or a terminal.
+// init or an exec, between the process and what containerd named for it: fifos,
+// files, a logging binary, or the clients of an [Exchange]. The process gets
+// pipes, or a terminal.
 //
 // # Goroutines
 //
@@ -11,13 +12,14 @@
 // [Streams.Started]. Each ends when its source does, or in [Streams.Close],
 // which joins them all. A reader that does not read blocks the goroutine of its
 // own stream and nothing else. An idle stream costs neither CPU nor a buffer:
-// the goroutine waits in the runtime's poller.
+// the goroutine waits in the runtime's poller. A logging binary has two more,
+// which end with it; Close waits for them. [Exchange.Serve] starts none.
 //
 // # Locks
 //
 // Streams.mu guards the fields of a Streams and copier.mu the counters of one
-// copier. Neither is held across anything that blocks, and the two are never
-// held together.
+// copier; Exchange.mu its maps and stream.mu the hold on a stream's stdin. None
+// is held across anything that blocks, and no two are held together.
 //
 // # Promises
 //
@@ -31,13 +33,15 @@
 //     shows once Drain was called. containerd's client waits for that end
 //     before it asks for Delete (containerd client/task.go, Delete).
 //   - Drain waits for a reader as long as its caller lets it. Close does not wait
-//     for peers.
+//     for peers, but for a logging binary, which is made to end.
+//   - A process neither dies nor blocks because its logging binary did. What it
+//     writes then is lost, which is said once.
 //   - No descriptor made here is inherited by a child, but for the files that
 //     the caller passes to it.
 //
 // # Not here
 //
-// Logging binaries and CRI's streaming are refused with
-// errdefs.ErrNotImplemented. With a terminal, a stderr of its own is accepted
-// and stays unused.
+// With a terminal, a stderr of its own is accepted and stays unused:
+// libcontainer puts the terminal on all of the descriptors 0, 1 and 2
+// (libcontainer/console_linux.go, dupStdio).
 package stdio

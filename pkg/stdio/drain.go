@@ -43,17 +43,16 @@ func (s *Streams) Drain(ctx context.Context) error {
 	for i, c := range copiers { // all before the first wait: the bounds run for all at once
 		reached[i] = c.processExited()
 	}
-	var errs []error
+	errs := make([]error, len(copiers))
 	for i, c := range copiers {
-		errs = append(errs, d.wait(ctx, c, reached[i]))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+		errs[i] = d.wait(ctx, c, reached[i])
 	}
 	graceCtx, cancel := context.WithTimeout(ctx, s.grace)
 	defer cancel()
-	for _, c := range copiers {
-		errs = append(errs, d.settle(ctx, graceCtx, c))
+	for i, c := range copiers {
+		if errs[i] == nil { // what became of another stream does not matter to this one
+			errs[i] = d.settle(ctx, graceCtx, c)
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -97,7 +97,7 @@ func TestDrainGivesUpOnAnAbsentReader(t *testing.T) {
 	r := newRig(t, false, "stdout")
 	process := r.process()
 	r.started()
-	write(t, process, pattern(2*bufferSize+1)) // the fifo and the pipe are full, the copier holds the rest
+	write(t, process, pattern(2*bufferSize)) // the fifo and the pipe are full
 	eventually(t, "the copier is blocked", blocked)
 	process.Close()
 	wantDrainError(t, r.Streams, "drain stdout: N bytes and what is in the pipe are not handed on after T: context deadline exceeded")
@@ -117,7 +117,7 @@ func TestDrainIsPatientWithASlowReader(t *testing.T) {
 	r := newRig(t, false, "stdout")
 	out, process := r.client("stdout"), r.process()
 	r.started()
-	text := pattern(2*bufferSize + 1)
+	text := pattern(2 * bufferSize)
 	write(t, process, text)
 	process.Close()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -140,7 +140,7 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 	r := newRig(t, false, "stdout")
 	process := r.process()
 	r.started()
-	write(t, process, pattern(2*bufferSize+1))
+	write(t, process, pattern(2*bufferSize))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Drain(ctx); !errors.Is(err, context.Canceled) {
@@ -152,7 +152,7 @@ func TestDrainSaysThatCloseCutTheOutput(t *testing.T) {
 	r := newRig(t, false, "stdout")
 	process := r.process()
 	r.started()
-	write(t, process, pattern(2*bufferSize+1))
+	write(t, process, pattern(2*bufferSize))
 	drained := make(chan error, 1)
 	go func() { drained <- r.Drain(t.Context()) }()
 	within(t, "Close", func() { _ = r.Close() })

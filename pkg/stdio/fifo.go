@@ -6,6 +6,7 @@ package stdio
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -17,10 +18,11 @@ import (
 // openFifos), so nothing is created here: a missing fifo is an error of the
 // caller, and one made here would have nobody to remove it.
 
-// input is the fifo that stdin comes from.
+// input is the fifo, or the pipe of a streaming client, that stdin comes from.
 type input struct {
 	*pipeEnd
-	hold *os.File // writing end: clients may come and go until it is closed
+	hold   io.Closer // writing end: clients may come and go until it is closed
+	stream *stream   // nil for a fifo
 }
 
 func openFifoInput(path string) (*input, error) {
@@ -33,10 +35,15 @@ func openFifoInput(path string) (*input, error) {
 	if err != nil {
 		return nil, errors.Join(err, hold.Close())
 	}
-	return &input{end, hold}, nil
+	return &input{pipeEnd: end, hold: hold}, nil
 }
 
-func (i *input) Close() error { return closeAll(i.pipeEnd, i.hold) }
+func (i *input) Close() error {
+	if i.stream != nil {
+		i.stream.remove()
+	}
+	return closeAll(i.pipeEnd, i.hold)
+}
 
 // fifoOutput is a fifo that stdout or stderr leads to.
 //

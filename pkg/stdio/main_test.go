@@ -23,6 +23,10 @@ import (
 const patience = 20 * time.Second
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == loggerArg {
+		runAsLogger(os.Args[2:])
+		return
+	}
 	before := openFDs()
 	code := m.Run()
 	if code == 0 {

@@ -26,6 +26,7 @@ const fionread = unix.TIOCINQ
 type pipeEnd struct {
 	file *os.File
 	conn syscall.RawConn
+	name string // in errors
 }
 
 // newPipeEnd takes over fd, which must be non-blocking. It closes fd when it
@@ -36,7 +37,7 @@ func newPipeEnd(fd int, name string) (*pipeEnd, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &pipeEnd{f, conn}, nil
+	return &pipeEnd{f, conn, name}, nil
 }
 
 // Close wakes whoever waits in a read or a write.
@@ -56,7 +57,7 @@ func (p *pipeEnd) write(b []byte, given func(n int)) error {
 			case err == nil, errors.Is(err, unix.EAGAIN): // nil: a terminal whose output is stopped
 				return false
 			case !errors.Is(err, unix.EINTR):
-				werr = &os.PathError{Op: "write", Path: p.file.Name(), Err: err}
+				werr = &os.PathError{Op: "write", Path: p.name, Err: err}
 				return true
 			}
 		}
@@ -123,6 +124,18 @@ func split(theirs, ours int) (*os.File, *pipeEnd, error) {
 	}
 	return f, end, nil
 }
+
+// innerPipe is a pipe within the shim; both ends are non-blocking.
+func innerPipe() (r, w int, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return -1, -1, os.NewSyscallError("pipe2", err)
+	}
+	return p[0], p[1], nil
+}
+
+// ownOwner leaves a pipe to the shim.
+func ownOwner() Owner { return Owner{UID: os.Geteuid(), GID: os.Getegid()} }
 
 func newPipe(o Owner) (r, w int, err error) {
 	var p [2]int

@@ -86,7 +86,7 @@ func (s *Streams) copyTerminal(fd int) error {
 // set, so that Close finds every goroutine when it waits.
 func (s *Streams) copyInput(to sink) {
 	c := &copier{
-		name: "stdin", from: s.input.pipeEnd, source: s.input, to: to,
+		name: "stdin", from: s.input.pipeEnd, source: s.input, to: to, pipe: pipeOf(to),
 		logger: s.logger, stop: s.closing, ended: make(chan struct{}),
 	}
 	s.copying.Go(c.run) // ends with its source or the process's stdin, or in Close, which joins it
@@ -97,6 +97,9 @@ func (s *Streams) copyOutput(name string, from *pipeEnd, to sink, isTerminal boo
 	c := &copier{
 		name: name, from: from, source: from, to: to, terminal: isTerminal, persistent: true,
 		logger: s.logger, stop: s.closing, ended: make(chan struct{}),
+	}
+	if !isTerminal {
+		c.pipe = pipeOf(to)
 	}
 	s.copiers = append(s.copiers, c)
 	s.copying.Go(c.run) // ends with its source, or in Close, which joins it

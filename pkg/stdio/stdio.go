@@ -6,6 +6,7 @@ package stdio
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -23,6 +24,13 @@ type Config struct {
 	Stdout   string
 	Stderr   string
 	Terminal bool // the process gets one terminal instead of three pipes
+
+	// ID is what a logging binary finds as CONTAINER_ID: the id of the
+	// container or of the exec, as with the runc shim.
+	ID string
+	// Host serves logging binaries and streaming. Without it these are
+	// errdefs.ErrNotImplemented.
+	Host *Host
 }
 
 // Owner owns the pipes that the process gets (containerd.runc.v1.Options,
@@ -44,6 +52,7 @@ type Streams struct {
 	input    *input      // what containerd calls stdin
 	inPipe   *pipeEnd    // our end of the process's stdin
 	outputs  [2]sink     // what containerd calls stdout and stderr
+	binary   *logger     // what both outputs lead to
 	outPipes [2]*pipeEnd // our ends of the process's stdout and stderr
 
 	mu      sync.Mutex
@@ -55,11 +64,12 @@ type Streams struct {
 var outputNames = [...]string{"stdout", "stderr"}
 
 // Open opens every stream of c, or none. It never waits for who is at the
-// other end of a fifo.
+// other end of a fifo; for a logging binary to be ready it waits no longer than
+// ctx lasts and ten seconds.
 //
-// A name that is not understood is errdefs.ErrInvalidArgument, a scheme that is
-// known but not served errdefs.ErrNotImplemented, a fifo that does not exist or
-// is of the wrong kind errdefs.ErrFailedPrecondition.
+// A name that is not understood is errdefs.ErrInvalidArgument, a fifo or a
+// program that does not exist or is of the wrong kind
+// errdefs.ErrFailedPrecondition.
 func Open(ctx context.Context, c Config, o Owner) (_ *Streams, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -71,23 +81,49 @@ func Open(ctx context.Context, c Config, o Owner) (_ *Streams, err error) {
 		}
 	}()
 	if c.Stdin != "" {
-		if s.input, err = openInput(c.Stdin); err != nil {
+		if s.input, err = c.openInput(); err != nil {
 			return nil, err
 		}
 	}
-	for i, uri := range [...]string{c.Stdout, c.Stderr} {
-		if uri == "" || c.Terminal && i > 0 {
-			continue
-		}
-		if s.outputs[i], err = openOutput(outputNames[i], uri); err != nil {
-			return nil, err
-		}
+	if err = s.openOutputs(ctx, c); err != nil {
+		return nil, err
 	}
 	if c.Terminal {
 		s.terminal, err = newTerminal()
 		return s, err
 	}
 	return s, s.openChild(o)
+}
+
+// openOutputs opens what stdout and stderr lead to. A terminal has no stderr.
+func (s *Streams) openOutputs(ctx context.Context, c Config) (err error) {
+	if l, err := parse(outputNames[0], c.Stdout); c.Stdout != "" && err == nil && l.binary() {
+		return s.openBinary(ctx, l, c)
+	}
+	for i, uri := range [...]string{c.Stdout, c.Stderr} {
+		if uri == "" || c.Terminal && i > 0 {
+			continue
+		}
+		if s.outputs[i], err = c.openOutput(outputNames[i], uri); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openBinary starts a logging binary, which takes both outputs whatever stderr
+// was named, as with the runc shim (process/io.go, createIO).
+func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
+	binary, inputs, err := startLogger(ctx, l, c)
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", outputNames[0], c.Stdout, err)
+	}
+	s.binary, s.outputs = binary, [2]sink{inputs[0], inputs[1]}
+	if c.Terminal {
+		_ = inputs[1].Close() // the binary sees the end of a stderr that does not exist
+		s.outputs[1] = nil
+	}
+	return nil
 }
 
 // openChild makes what the process gets as descriptors 0, 1 and 2.
@@ -132,7 +168,8 @@ func (s *Streams) ConsoleSocket() *os.File {
 
 // Close ends the copying, wherever it stands, and releases everything. Output
 // that was not handed on is lost: call Drain first. Every Close returns after
-// the goroutines have ended.
+// the goroutines have ended, and the logging binary if there is one: it gets
+// SIGTERM two seconds after the end of its input, and SIGKILL 12 s after that.
 func (s *Streams) Close() error {
 	s.mu.Lock()
 	var err error
@@ -143,6 +180,9 @@ func (s *Streams) Close() error {
 	}
 	s.mu.Unlock()
 	s.copying.Wait()
+	if s.binary != nil {
+		s.binary.join()
+	}
 	return err
 }
 

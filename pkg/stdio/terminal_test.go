@@ -287,8 +287,10 @@ func TestStartedRefusesWhatIsNotOneMaster(t *testing.T) {
 		class error
 		want  string
 	}{
-		{"no descriptor", func(_ *testing.T, r *rig) { r.send() }, errdefs.ErrInvalidArgument,
-			"got 0 descriptors, want 1: invalid argument"},
+		{
+			"no descriptor", func(_ *testing.T, r *rig) { r.send() }, errdefs.ErrInvalidArgument,
+			"got 0 descriptors, want 1: invalid argument",
+		},
 		{"two masters", func(t *testing.T, r *rig) {
 			a, _ := pty(t)
 			b, _ := pty(t)
@@ -306,8 +308,10 @@ func TestStartedRefusesWhatIsNotOneMaster(t *testing.T) {
 			_, path := pty(t)
 			r.send(openSlave(t, path))
 		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
-		{"nothing, and the runtime is gone", func(*testing.T, *rig) {}, errdefs.ErrFailedPrecondition,
-			"it closed the console socket without sending one: failed precondition"},
+		{
+			"nothing, and the runtime is gone", func(*testing.T, *rig) {}, errdefs.ErrFailedPrecondition,
+			"it closed the console socket without sending one: failed precondition",
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,27 +13,64 @@ import (
 )
 
 // location is where a stream leads.
-type location struct{ scheme, path string }
+type location struct {
+	scheme, path string
+	args         []string // of a logging binary
+	id           string   // of streaming
+}
 
 // parse takes a name apart. A name without a scheme is a path as it stands: it
 // may contain what would be special in a URI.
 func parse(stream, uri string) (location, error) {
 	if !strings.Contains(uri, "://") {
-		return location{"fifo", uri}, checkPath(stream, uri, uri)
+		return location{scheme: "fifo", path: uri}, checkPath(stream, uri, uri)
 	}
 	u, err := url.Parse(uri)
 	if err != nil {
 		return location{}, fmt.Errorf("%s %q: %w: %w", stream, uri, err, errdefs.ErrInvalidArgument)
 	}
+	l := location{scheme: u.Scheme, path: u.Path}
 	switch u.Scheme {
 	case "fifo", "file":
-		return location{u.Scheme, u.Path}, checkPath(stream, uri, u.Host+u.Path)
-	case "binary", "binary-v2", "ttrpc+unix":
-		return location{}, fmt.Errorf("%s %q: scheme %q is not served yet, only fifo and file are: %w",
-			stream, uri, u.Scheme, errdefs.ErrNotImplemented)
+	case "binary", "binary-v2":
+		if l.args, err = binaryArgs(u.RawQuery); err != nil {
+			return l, fmt.Errorf("%s %q: %w: %w", stream, uri, err, errdefs.ErrInvalidArgument)
+		}
+	case "ttrpc+unix":
+		if l.id = u.Query().Get("streaming_id"); l.id == "" {
+			return l, fmt.Errorf("%s %q: no streaming_id: %w", stream, uri, errdefs.ErrInvalidArgument)
+		}
+	default:
+		return l, fmt.Errorf("%s %q: unknown scheme %q, want fifo, file, binary, binary-v2 or ttrpc+unix: %w",
+			stream, uri, u.Scheme, errdefs.ErrInvalidArgument)
 	}
-	return location{}, fmt.Errorf("%s %q: unknown scheme %q, want fifo or file: %w",
-		stream, uri, u.Scheme, errdefs.ErrInvalidArgument)
+	return l, checkPath(stream, uri, u.Host+u.Path)
+}
+
+// binary tells whether l is a logging binary.
+func (l location) binary() bool { return l.scheme == "binary" || l.scheme == "binary-v2" }
+
+// binaryArgs are the arguments of a logging binary: each key once, with its
+// first value after it, which may be empty. The runc shim passes the same in an
+// order that changes (process/io_util.go, NewBinaryCmd); here it is the query's.
+func binaryArgs(query string) ([]string, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	args := make([]string, 0, 2*len(values))
+	for pair := range strings.SplitSeq(query, "&") {
+		escaped, _, _ := strings.Cut(pair, "=")
+		key, err := url.QueryUnescape(escaped)
+		if err != nil {
+			return nil, err
+		}
+		if v, ok := values[key]; ok {
+			args = append(args, key, v[0])
+			delete(values, key)
+		}
+	}
+	return args, nil
 }
 
 func checkPath(stream, uri, path string) error {
@@ -43,14 +80,18 @@ func checkPath(stream, uri, path string) error {
 	return nil
 }
 
-// openOutput opens what stdout or stderr leads to.
-func openOutput(stream, uri string) (sink, error) {
+// openOutput opens what stdout or stderr leads to, if it is no logging binary.
+func (c Config) openOutput(stream, uri string) (sink, error) {
 	l, err := parse(stream, uri)
 	if err != nil {
 		return nil, err
 	}
 	var out sink
 	switch l.scheme {
+	case "binary", "binary-v2":
+		err = fmt.Errorf("a logging binary takes both outputs, want it as stdout: %w", errdefs.ErrInvalidArgument)
+	case "ttrpc+unix":
+		out, err = c.openStreamOutput(l)
 	case "file":
 		out, err = openFileOutput(l.path)
 	default:
@@ -62,19 +103,24 @@ func openOutput(stream, uri string) (sink, error) {
 	return out, nil
 }
 
-// openInput opens what stdin comes from, which can only be a fifo.
-func openInput(uri string) (*input, error) {
+// openInput opens what stdin comes from.
+func (c Config) openInput() (*input, error) {
 	const stream = "stdin"
-	l, err := parse(stream, uri)
+	l, err := parse(stream, c.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	if l.scheme != "fifo" {
-		return nil, fmt.Errorf("%s %q: scheme %q is for output, want fifo: %w", stream, uri, l.scheme, errdefs.ErrInvalidArgument)
+	var in *input
+	switch l.scheme {
+	case "fifo":
+		in, err = openFifoInput(l.path)
+	case "ttrpc+unix":
+		in, err = c.openStreamInput(l)
+	default:
+		err = fmt.Errorf("scheme %q is for output, want fifo or ttrpc+unix: %w", l.scheme, errdefs.ErrInvalidArgument)
 	}
-	in, err := openFifoInput(l.path)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", stream, uri, err)
+		return nil, fmt.Errorf("%s %q: %w", stream, c.Stdin, err)
 	}
 	return in, nil
 }

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/containerd/errdefs"
+)
+
+// Exchange is where streams that lead to a ttrpc socket, the shim's own, meet
+// their clients, by the streaming id that both name.
+//
+// Either may come first: CRI opens its streams before it asks for Create
+// (containerd internal/cri/io/helpers.go, newStdioStream). A client that goes
+// away can come back: meanwhile output waits and stdin stays open. There is one
+// client for each id; a further one takes the place of the former, whose
+// connection may be dead without anybody having noticed.
+type Exchange struct {
+	mu      sync.Mutex
+	streams map[string]*stream
+	clients map[string]*client
+	arrived chan struct{} // closed, and replaced, when a stream is added
+}
+
+// client is one call of Serve.
+type client struct{ cancel context.CancelCauseFunc }
+
+// NewExchange makes an empty Exchange.
+func NewExchange() *Exchange {
+	return &Exchange{streams: map[string]*stream{}, clients: map[string]*client{}, arrived: make(chan struct{})}
+}
+
+// Peer is the connection of a client. Its methods return when ctx ends.
+type Peer interface {
+	// Send hands on output, all of it unless there is an error. n is what the
+	// client was sent.
+	Send(ctx context.Context, b []byte) (n int, err error)
+	// Recv returns the next part of stdin, which is valid until the next call.
+	// The error is io.EOF when the client has no more.
+	Recv(ctx context.Context) ([]byte, error)
+}
+
+// Serve carries the stream of that id to or from peer until the stream or the
+// client has come to its end, which is nil, or ctx ends. It waits for the stream
+// to be opened. The error is errdefs.ErrAborted when another client came.
+func (x *Exchange) Serve(ctx context.Context, id string, peer Peer) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer x.enter(id, &client{cancel})()
+	s, err := x.await(ctx, id)
+	if err != nil {
+		return err
+	}
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("stream %q: wait for the client before to let go: %w", id, context.Cause(ctx))
+	}
+	defer context.AfterFunc(s.removed, func() { cancel(errRemoved) })()
+	if err := s.serve(ctx, peer); err != nil && s.removed.Err() == nil {
+		return fmt.Errorf("stream %q: %w", id, err)
+	}
+	return nil
+}
+
+// enter makes c the client of id and sends the one before it away.
+func (x *Exchange) enter(id string, c *client) (leave func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if former := x.clients[id]; former != nil {
+		former.cancel(fmt.Errorf("another client came: %w", errdefs.ErrAborted))
+	}
+	x.clients[id] = c
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if x.clients[id] == c {
+			delete(x.clients, id)
+		}
+	}
+}
+
+// await waits until the stream of that id is opened.
+func (x *Exchange) await(ctx context.Context, id string) (*stream, error) {
+	for {
+		x.mu.Lock()
+		s, arrived := x.streams[id], x.arrived
+		x.mu.Unlock()
+		if s != nil {
+			return s, nil
+		}
+		select {
+		case <-arrived:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("stream %q: wait for the process: %w", id, context.Cause(ctx))
+		}
+	}
+}
+
+// add makes s known.
+func (x *Exchange) add(s *stream) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if _, ok := x.streams[s.id]; ok {
+		return fmt.Errorf("streaming id %q: another process has it: %w", s.id, errdefs.ErrAlreadyExists)
+	}
+	x.streams[s.id] = s
+	close(x.arrived)
+	x.arrived = make(chan struct{})
+	return nil
+}
+
+func (x *Exchange) remove(s *stream) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.streams[s.id] == s {
+		delete(x.streams, s.id)
+	}
+}

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// bounds are how long a logging binary is waited for.
+type bounds struct {
+	ready time.Duration // until it says that it is ready
+	leave time.Duration // from the end of its input until it is asked to go
+	term  time.Duration // from then on until it is killed
+}
+
+// loggerBounds: the runc shim waits for the ready sign without a bound, and
+// sends SIGTERM as soon as it closes the pipes, which cuts off who still reads
+// (containerd-shim-runc-v2/process/io.go, binaryIO). The 12 s are its.
+func loggerBounds() bounds {
+	return bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: 12 * time.Second}
+}
+
+// logger is the logging binary of one process (containerd docs and
+// core/runtime/v2/logging): it reads stdout as descriptor 3 and stderr as 4,
+// and says on 5 that it is ready.
+//
+// It does not get the process's own pipes but others, into which the output is
+// copied. So the process neither dies nor blocks when the binary is gone or has
+// closed one of the two, and a terminal works in the same way.
+//
+// It owns two goroutines, which join waits for: one collects the binary, one
+// sees to it that it ends.
+type logger struct {
+	path     string
+	cmd      *exec.Cmd
+	children Children
+	log      *log.Entry
+	bounds   bounds
+	open     atomic.Int32  // inputs that are not closed yet
+	ending   chan struct{} // closed once, when the last input is
+	exited   chan struct{} // closed once, when the binary is collected
+	work     sync.WaitGroup
+}
+
+// loggerInput is the sink of one stream.
+type loggerInput struct {
+	*pipeEnd
+	logger *logger
+	once   sync.Once
+}
+
+// startLogger runs the binary and waits until it is ready. After an error
+// nothing is left of it.
+func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [2]*loggerInput, err error) {
+	if c.Host == nil {
+		return nil, inputs, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
+	}
+	g := &logger{
+		path: l.path, children: c.Host.Children, log: log.G(ctx).WithField("logger", l.path), bounds: c.Host.bounds,
+		ending: make(chan struct{}), exited: make(chan struct{}),
+	}
+	g.cmd = exec.Command(l.path, l.args...)
+	// Nothing else, as with the runc shim (process/io_util.go, NewBinaryCmd).
+	g.cmd.Env = []string{"CONTAINER_ID=" + c.ID, "CONTAINER_NAMESPACE=" + c.Host.Namespace}
+	var ready *pipeEnd
+	defer func() {
+		for _, f := range g.cmd.ExtraFiles {
+			_ = f.Close() // the child has its own
+		}
+		if ready != nil {
+			_ = ready.Close()
+		}
+		if err != nil {
+			for _, in := range inputs {
+				if in != nil {
+					_ = in.pipeEnd.Close()
+				}
+			}
+		}
+	}()
+	for i := range inputs {
+		theirs, ours, err := inputPipe(ownOwner()) // the binary is no process of the container
+		if err != nil {
+			return nil, inputs, err
+		}
+		g.cmd.ExtraFiles = append(g.cmd.ExtraFiles, theirs)
+		ours.name = fmt.Sprintf("%s of logging binary %q", outputNames[i], l.path)
+		inputs[i] = &loggerInput{pipeEnd: ours, logger: g}
+	}
+	theirs, ready, err := outputPipe(ownOwner())
+	if err != nil {
+		return nil, inputs, err
+	}
+	g.cmd.ExtraFiles = append(g.cmd.ExtraFiles, theirs)
+	if err := g.start(); err != nil {
+		return nil, inputs, err
+	}
+	_ = theirs.Close() // ours would keep the end of the pipe from showing
+	if err := g.awaitReady(ctx, ready, l.scheme == "binary-v2"); err != nil {
+		_ = g.cmd.Process.Kill() // it may be dead already
+		g.work.Wait()
+		return nil, inputs, fmt.Errorf("logging binary %q: %w", l.path, err)
+	}
+	g.work.Go(g.attend) // ends with the binary
+	return g, inputs, nil
+}
+
+// start forks. The reaper is held until it knows that the child has a waiter;
+// a child that finds no program to run is collected within Start.
+func (g *logger) start() error {
+	defer g.children.Hold()()
+	if err := g.cmd.Start(); err != nil {
+		return fmt.Errorf("start logging binary: %w", unusable(err))
+	}
+	g.children.Own(g.cmd.Process.Pid)
+	g.open.Store(2)
+	g.work.Go(g.wait) // ends with the binary
+	return nil
+}
+
+// wait collects the binary.
+func (g *logger) wait() {
+	defer close(g.exited)
+	_ = g.cmd.Wait() // what counts of it is in ProcessState
+	g.children.Disown(g.cmd.Process.Pid)
+}
+
+// awaitReady waits for a byte, or for the end of the pipe, which is as good
+// unless confirm is set.
+func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) error {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, g.bounds.ready)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = ready.file.SetReadDeadline(time.Unix(1, 0)) })() // ends the read below
+	_, err := ready.file.Read(make([]byte, 1))
+	switch {
+	case err == nil, errors.Is(err, io.EOF) && !confirm:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("not ready after %v: no sign on descriptor 5: %w", time.Since(start).Round(time.Millisecond), context.Cause(ctx))
+	case !errors.Is(err, io.EOF):
+		return fmt.Errorf("wait for its ready sign: %w", err)
+	}
+	// A process that ends has its status before its files are closed, so this
+	// does not change it.
+	_ = g.cmd.Process.Kill()
+	<-g.exited
+	return fmt.Errorf("closed descriptor 5 without the byte that says it is ready (%v): %w", g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
+}
+
+// Close ends this stream for the binary.
+func (i *loggerInput) Close() error {
+	err := os.ErrClosed
+	i.once.Do(func() {
+		err = i.pipeEnd.Close()
+		i.logger.release()
+	})
+	return err
+}
+
+// end closes. The last of the two waits for the binary, which still reads.
+func (i *loggerInput) end(stop <-chan struct{}) {
+	_ = i.Close() // a pipe has no late errors
+	select {
+	case <-i.logger.ending:
+	default:
+		return
+	}
+	select {
+	case <-i.logger.exited:
+	case <-stop:
+	}
+}
+
+// release is called once for each input.
+func (g *logger) release() {
+	if g.open.Add(-1) == 0 {
+		close(g.ending)
+	}
+}
+
+// attend waits until there is nothing more to read for the binary, and then
+// sees to it that it ends.
+func (g *logger) attend() {
+	select {
+	case <-g.ending:
+	case <-g.exited:
+		g.log.Errorf("logging binary ended before its input: %v; what the process writes from now on is lost", g.cmd.ProcessState)
+		return
+	}
+	for _, step := range [...]struct {
+		after time.Duration
+		send  syscall.Signal
+	}{{g.bounds.leave, unix.SIGTERM}, {g.bounds.term, unix.SIGKILL}} {
+		timer := time.NewTimer(step.after)
+		select {
+		case <-g.exited:
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		g.log.Warnf("logging binary goes on for %v after it was told to end: sending %v", step.after, step.send)
+		_ = g.cmd.Process.Signal(step.send) // gone already is as good
+	}
+}
+
+// join returns when the binary and both goroutines have ended. All inputs must
+// be closed.
+func (g *logger) join() { g.work.Wait() }

@@ -1,0 +1,157 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// loggerArg is what makes this binary a logging binary. Its further arguments
+// are a mode, "to", and the file that it writes.
+const loggerArg = "run-as-logger"
+
+// loggerURI names this binary as a logging binary.
+func loggerURI(t *testing.T, scheme, mode, to string) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s://%s?%s=%s&to=%s", scheme, exe, loggerArg, mode, url.QueryEscape(to))
+}
+
+// runAsLogger is the logging binary.
+func runAsLogger(args []string) {
+	mode, to := args[0], args[2]
+	stdout, stderr, ready := os.NewFile(3, "stdout"), os.NewFile(4, "stderr"), os.NewFile(5, "ready")
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, unix.SIGTERM)
+	switch mode {
+	case "crash":
+		os.Exit(3)
+	case "never-ready":
+		<-term
+		os.Exit(0)
+	case "closes-only": // as binary:// allows
+	default:
+		_, _ = ready.Write([]byte{0})
+	}
+	_ = ready.Close()
+	switch mode {
+	case "die":
+		line, _ := bufio.NewReader(stdout).ReadString('\n')
+		store(to, "out", line)
+		os.Exit(4)
+	case "half-deaf":
+		_ = stderr.Close()
+		copyTo(to, "out", stdout)
+	case "waits-for-sigterm":
+		copyTo(to, "out", stdout)
+		<-term
+		store(to, "term", "seen")
+	case "stubborn":
+		store(to, "pid", fmt.Sprint(os.Getpid()))
+		for {
+			<-term
+			store(to, "term", "seen")
+		}
+	case "tells":
+		entries, _ := os.ReadDir("/proc/self/fd")
+		var fds []string
+		for _, e := range entries {
+			if target, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil &&
+				!strings.HasPrefix(target, "anon_inode:") && !strings.HasPrefix(target, "/sys/") { // Go's runtime opens these
+				fds = append(fds, e.Name())
+			}
+		}
+		slices.SortFunc(fds, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
+		store(to, "seen", fmt.Sprintf("env %q\nargs %q\nfds %q\n", os.Environ(), os.Args[1:], fds))
+	default:
+		var both sync.WaitGroup
+		both.Go(func() { copyTo(to, "out", stdout) })
+		both.Go(func() { copyTo(to, "err", stderr) })
+		both.Wait()
+	}
+	store(to, "done", "")
+}
+
+func copyTo(to, suffix string, r io.Reader) {
+	f, err := os.Create(to + "." + suffix)
+	if err == nil {
+		_, err = io.Copy(f, r)
+	}
+	if err != nil {
+		os.Exit(9)
+	}
+	_ = f.Close()
+}
+
+func store(to, suffix, text string) {
+	if err := os.WriteFile(to+"."+suffix, []byte(text), 0o600); err != nil {
+		os.Exit(9)
+	}
+}
+
+// fakeChildren checks that every child is collected under a name, and that
+// forks happen while the reaper is held.
+type fakeChildren struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	holds int
+	owned map[int]bool
+}
+
+func newFakeChildren(t *testing.T) *fakeChildren {
+	c := &fakeChildren{t: t, owned: map[int]bool{}}
+	t.Cleanup(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.holds != 0 || len(c.owned) != 0 {
+			t.Errorf("%d holds and children %v are left", c.holds, c.owned)
+		}
+	})
+	return c
+}
+
+func (c *fakeChildren) Hold() func() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.holds++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.holds--
+	}
+}
+
+func (c *fakeChildren) Own(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holds == 0 {
+		c.t.Errorf("child %d is named without a hold", pid)
+	}
+	c.owned[pid] = true
+}
+
+func (c *fakeChildren) Disown(pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := unix.Kill(pid, 0); err == nil {
+		c.t.Errorf("child %d is disowned before it is collected", pid)
+	}
+	delete(c.owned, pid)
+}

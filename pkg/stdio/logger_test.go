@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// logged is a rig whose output goes to a logging binary.
+type logged struct {
+	*rig
+	to string
+}
+
+func newLogged(t *testing.T, scheme, mode string, change func(*Config)) *logged {
+	t.Helper()
+	checkLeaks(t)
+	to := filepath.Join(t.TempDir(), "log")
+	uri := loggerURI(t, scheme, mode, to)
+	c := Config{Stdout: uri, Stderr: uri, ID: "c1", Host: NewHost("ns", newFakeChildren(t))}
+	if change != nil {
+		change(&c)
+	}
+	return &logged{&rig{t, mustOpen(t, c), ""}, to}
+}
+
+// want compares a file that the binary wrote.
+func (l *logged) want(suffix, want string) {
+	l.t.Helper()
+	if b, err := os.ReadFile(l.to + "." + suffix); err != nil || string(b) != want {
+		l.t.Errorf("%s holds %q, %v, want %q", suffix, abbreviate(b), err, abbreviate([]byte(want)))
+	}
+}
+
+func (l *logged) drain() {
+	l.t.Helper()
+	if err := l.Drain(l.t.Context()); err != nil {
+		l.t.Errorf("Drain() = %v, want nil", err)
+	}
+}
+
+func TestLoggerGetsBothOutputsAndHasEndedAfterDrain(t *testing.T) {
+	tests := []struct{ name, scheme, mode string }{
+		{"binary that writes a byte", "binary", "copy"},
+		{"binary that only closes", "binary", "closes-only"},
+		{"binary-v2", "binary-v2", "copy"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLogged(t, tt.scheme, tt.mode, nil)
+			text := pattern(1 << 20)
+			in := filepath.Join(t.TempDir(), "in")
+			if err := os.WriteFile(in, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.run("sh", "-c", "cat "+in+"; echo err >&2").Wait(); err != nil {
+				t.Fatal(err)
+			}
+			l.drain()
+			l.want("out", text)
+			l.want("err", "err\n")
+			l.want("done", "")
+		})
+	}
+}
+
+func TestLoggerGetsStderrWhateverStderrNames(t *testing.T) {
+	for _, stderr := range []string{"", "/nonexistent"} {
+		t.Run(strconv.Quote(stderr), func(t *testing.T) {
+			l := newLogged(t, "binary", "copy", func(c *Config) { c.Stderr = stderr })
+			if err := l.run("sh", "-c", "echo err >&2").Wait(); err != nil {
+				t.Fatal(err)
+			}
+			l.drain()
+			l.want("err", "err\n")
+		})
+	}
+}
+
+func TestLoggerGetsNothingElse(t *testing.T) {
+	t.Setenv("SECRET", "of the shim")
+	l := newLogged(t, "binary", "tells", func(c *Config) { c.Stdout += "&plain&z=1&a=%26%3D+x&z=2" })
+	eventually(t, "the binary is done", func() bool { _, err := os.Stat(l.to + ".done"); return err == nil })
+	l.want("seen", fmt.Sprintf("env %q\nargs %q\nfds %q\n",
+		[]string{"CONTAINER_ID=c1", "CONTAINER_NAMESPACE=ns"},
+		[]string{loggerArg, "tells", "to", l.to, "plain", "", "z", "1", "a", "&= x"},
+		append([]string{"0", "1", "2", "3", "4"}, inherited(t)...)))
+}
+
+// inherited are the descriptors that this test was started with and that every
+// child of it gets.
+func inherited(t *testing.T) (fds []string) {
+	t.Helper()
+	for _, line := range openFDs() {
+		fd, _, _ := strings.Cut(line, " ")
+		n, err := strconv.Atoi(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 && n > 5 {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+func TestLoggerThatDoesNotGetReadyLeavesNothing(t *testing.T) {
+	tests := []struct {
+		name, scheme, mode string
+		class              error
+		want               string
+	}{
+		{"it ends without the byte", "binary-v2", "crash", errdefs.ErrFailedPrecondition,
+			`closed descriptor 5 without the byte that says it is ready \(exit status 3\): failed precondition`},
+		{"it closes without the byte", "binary-v2", "closes-only", errdefs.ErrFailedPrecondition,
+			`closed descriptor 5 without the byte that says it is ready \(signal: killed\): failed precondition`},
+		{"it gives no sign", "binary", "never-ready", context.DeadlineExceeded,
+			`not ready after \d+ms: no sign on descriptor 5: context deadline exceeded`},
+		{"it gives no sign of version 2", "binary-v2", "never-ready", context.DeadlineExceeded,
+			`not ready after \d+ms: no sign on descriptor 5: context deadline exceeded`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			checkLeaks(t)
+			host := NewHost("ns", newFakeChildren(t))
+			if tt.mode == "never-ready" {
+				host.bounds.ready = 50 * time.Millisecond
+			}
+			uri := loggerURI(t, tt.scheme, tt.mode, filepath.Join(t.TempDir(), "log"))
+			s, err := Open(t.Context(), Config{Stdout: uri, Stderr: uri, Host: host}, Owner{})
+			if s != nil || !errors.Is(err, tt.class) {
+				t.Fatalf("Open() = %v, %v, want class %v", s, err, tt.class)
+			}
+			want := regexp.QuoteMeta(fmt.Sprintf("stdout %q: logging binary %q: ", uri, os.Args[0])) + tt.want
+			if !regexp.MustCompile("^" + want + "$").MatchString(err.Error()) {
+				t.Errorf("error\n got %v\nwant %v", err, want)
+			}
+		})
+	}
+}
+
+func TestWaitForTheLoggerEndsWithTheContext(t *testing.T) {
+	checkLeaks(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	uri := loggerURI(t, "binary", "never-ready", "")
+	failed := make(chan error, 1)
+	go func() {
+		_, err := Open(ctx, Config{Stdout: uri, Host: NewHost("ns", newFakeChildren(t))}, Owner{})
+		failed <- err
+	}()
+	eventually(t, "Open waits for the sign", asleepIn("awaitReady"))
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("Open() = %v, want context.Canceled", err)
+	}
+}
+
+func TestProcessOutlivesItsLogger(t *testing.T) {
+	tests := []struct{ name, mode, script, out string }{
+		{"one that dies", "die", "echo first; until [ -e GO ]; do :; done; i=0; while [ $i -lt 20000 ]; do echo 0123456789; echo err >&2; i=$((i+1)); done; echo end", "first\n"},
+		{"one that closed stderr", "half-deaf", "i=0; while [ $i -lt 20000 ]; do echo err >&2; i=$((i+1)); done; echo end", "end\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newLogged(t, "binary-v2", tt.mode, nil)
+			gate := filepath.Join(t.TempDir(), "go")
+			cmd := l.run("sh", "-c", string(bytes.ReplaceAll([]byte(tt.script), []byte("GO"), []byte(gate))))
+			if tt.mode == "die" {
+				within(t, "the logging binary", func() { <-l.binary.exited })
+				if err := os.WriteFile(gate, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			within(t, "the process", func() {
+				if err := cmd.Wait(); err != nil {
+					t.Errorf("process: %v, want that it ends by itself", err)
+				}
+			})
+			within(t, "Drain", func() {
+				if err := l.Drain(t.Context()); !errors.Is(err, errdefs.ErrDataLoss) {
+					t.Errorf("Drain() = %v, want ErrDataLoss", err)
+				}
+			})
+			l.want("out", tt.out)
+		})
+	}
+}
+
+func TestLoggerThatGoesOnIsToldToEnd(t *testing.T) {
+	l := newLogged(t, "binary-v2", "waits-for-sigterm", func(c *Config) { c.Host.bounds.leave = 10 * time.Millisecond })
+	if err := l.run("echo", "hello").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "Drain", l.drain)
+	l.want("out", "hello\n")
+	l.want("term", "seen")
+	l.want("done", "")
+}
+
+func TestLoggerThatDoesNotEndIsKilled(t *testing.T) {
+	l := newLogged(t, "binary-v2", "stubborn", func(c *Config) {
+		c.Host.bounds = bounds{ready: patience, leave: time.Millisecond, term: 50 * time.Millisecond}
+	})
+	if err := l.run("echo", "hello").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "Close", func() { _ = l.Close() }) // without Drain: also an interrupted Create ends the binary
+	b, err := os.ReadFile(l.to + ".pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("logging binary %d after Close: %v, want none", pid, err)
+	}
+}
+
+// A process that a container leaves behind keeps stderr open. The binary ends
+// with Close, and what stdout brought is not lost.
+func TestDrainDoesNotWaitForALoggerThatAGrandchildKeeps(t *testing.T) {
+	l := newLogged(t, "binary-v2", "copy", nil)
+	l.grace = time.Millisecond
+	cmd := l.run("sh", "-c", "sleep 1000 >/dev/null & echo $! >"+l.to+".pid; echo hello")
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "Drain", l.drain)
+	within(t, "Close", func() { _ = l.Close() })
+	l.want("out", "hello\n")
+	l.want("done", "")
+	b, err := os.ReadFile(l.to + ".pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTerminalOverALogger(t *testing.T) {
+	l := newLogged(t, "binary-v2", "copy", func(c *Config) { c.Terminal, c.Stderr = true, "" })
+	slave := openSlave(t, l.attach())
+	l.started()
+	write(t, slave, "hello\n")
+	slave.Close()
+	within(t, "Drain", l.drain)
+	l.want("out", "hello\r\n")
+	l.want("err", "")
+	l.want("done", "")
+}
+
+func TestBinaryArgs(t *testing.T) {
+	tests := []struct {
+		name, query string
+		want        []string
+	}{
+		{"no query", "", []string{}},
+		{"each key and its value", "b=2&a=1", []string{"b", "2", "a", "1"}},
+		{"a key without value", "a&b=", []string{"a", "", "b", ""}},
+		{"the first value of a key", "a=1&b=2&a=3", []string{"a", "1", "b", "2"}},
+		{"escapes", "-c=printf%20x%20%3E%265&%3D=a+b", []string{"-c", "printf x >&5", "=", "a b"}},
+		{"empty pairs", "&&a=1&", []string{"a", "1"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := binaryArgs(tt.query)
+			if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+				t.Errorf("binaryArgs(%q), %v (-want +got):\n%s", tt.query, err, diff)
+			}
+		})
+	}
+}

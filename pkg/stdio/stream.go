@@ -1,0 +1,244 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stdio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// errRemoved ends the service of a client whose stream was closed.
+var errRemoved = errors.New("the process's streams are closed")
+
+// stream is one stream that a client of the Exchange reads or writes. Between
+// the client and the copier is a pipe, which does what a fifo does elsewhere.
+type stream struct {
+	id       string
+	exchange *Exchange
+	removed  context.Context // ends with remove
+	cancel   context.CancelFunc
+
+	turn chan struct{} // one slot, held by the client that is being served
+
+	// Of an output. Used with the turn held.
+	reader *pipeEnd // nil: the stream is stdin
+	unsent []byte   // read, but not sent when its client went away
+	taken  sync.Once
+	ended  chan struct{} // closed once, when a client was sent all
+
+	// Of stdin.
+	mu     sync.Mutex
+	writer *os.File // held until CloseStdin; nil then
+}
+
+func (c Config) newStream(l location) (*stream, error) {
+	if c.Host == nil {
+		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
+	}
+	s := &stream{id: l.id, exchange: c.Host.Exchange, turn: make(chan struct{}, 1), ended: make(chan struct{})}
+	s.removed, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// streamOutput is the sink of an output that a client reads.
+type streamOutput struct {
+	*pipeEnd
+	stream *stream
+}
+
+func (c Config) openStreamOutput(l location) (sink, error) {
+	s, err := c.newStream(l)
+	if err != nil {
+		return nil, err
+	}
+	r, w, err := innerPipe()
+	if err != nil {
+		return nil, err
+	}
+	if s.reader, err = newPipeEnd(r, "stream "+l.id); err != nil {
+		return nil, errors.Join(err, unix.Close(w))
+	}
+	end, err := newPipeEnd(w, "stream "+l.id)
+	if err != nil {
+		return nil, errors.Join(err, s.reader.Close())
+	}
+	if err := s.exchange.add(s); err != nil {
+		return nil, errors.Join(err, closeAll(end, s.reader))
+	}
+	return &streamOutput{end, s}, nil
+}
+
+// end leaves what is in the pipe to the client.
+func (o *streamOutput) end(stop <-chan struct{}) {
+	_ = o.pipeEnd.Close() // a pipe has no late errors
+	select {
+	case <-o.stream.ended:
+	case <-stop:
+	}
+	_ = o.Close() // as above
+}
+
+func (o *streamOutput) Close() error {
+	o.stream.remove()
+	return closeAll(o.pipeEnd, o.stream.reader)
+}
+
+// openStreamInput makes the stdin that a client writes. As with a fifo, it ends
+// when CloseStdin was called and the client has gone or said that it has no more.
+func (c Config) openStreamInput(l location) (*input, error) {
+	s, err := c.newStream(l)
+	if err != nil {
+		return nil, err
+	}
+	r, w, err := innerPipe()
+	if err != nil {
+		return nil, err
+	}
+	s.writer = newHeld(w, "stream "+l.id)
+	end, err := newPipeEnd(r, "stream "+l.id)
+	if err != nil {
+		return nil, errors.Join(err, s.writer.Close())
+	}
+	if err := s.exchange.add(s); err != nil {
+		return nil, errors.Join(err, closeAll(end, s.writer))
+	}
+	return &input{pipeEnd: end, hold: streamHold{s}, stream: s}, nil
+}
+
+// streamHold is what CloseStdin closes.
+type streamHold struct{ stream *stream }
+
+func (h streamHold) Close() error {
+	h.stream.mu.Lock()
+	defer h.stream.mu.Unlock()
+	if h.stream.writer == nil {
+		return os.ErrClosed
+	}
+	f := h.stream.writer
+	h.stream.writer = nil
+	return f.Close()
+}
+
+func (s *stream) remove() {
+	s.exchange.remove(s)
+	s.cancel()
+}
+
+// serve carries the stream until it ends, the client does, or ctx.
+func (s *stream) serve(ctx context.Context, peer Peer) error {
+	if s.reader == nil {
+		return s.receive(ctx, peer)
+	}
+	return s.send(ctx, peer)
+}
+
+// send hands the output to a client. What it reads and cannot send is kept for
+// the next one.
+func (s *stream) send(ctx context.Context, peer Peer) error {
+	if err := s.reader.file.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		_ = s.reader.file.SetReadDeadline(time.Unix(1, 0)) // fails only when it is closed, which does as well
+	})
+	defer func() {
+		if !stop() {
+			<-interrupted // or it would interrupt the next client
+		}
+	}()
+	for {
+		if len(s.unsent) == 0 {
+			b, err := s.read()
+			switch {
+			case errors.Is(err, io.EOF):
+				s.taken.Do(func() { close(s.ended) })
+				return nil
+			case errors.Is(err, os.ErrDeadlineExceeded):
+				return context.Cause(ctx)
+			case err != nil:
+				return err
+			}
+			s.unsent = b
+		}
+		n, err := peer.Send(ctx, s.unsent)
+		s.unsent = s.unsent[n:]
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// read waits for output and reads it. While it waits there is no buffer.
+func (s *stream) read() (b []byte, err error) {
+	werr := s.reader.conn.Read(func(fd uintptr) bool {
+		buf := buffers.Get().(*[bufferSize]byte)
+		defer buffers.Put(buf)
+		var n int
+		for n, err = unix.Read(int(fd), buf[:]); errors.Is(err, unix.EINTR); {
+			n, err = unix.Read(int(fd), buf[:])
+		}
+		switch {
+		case n > 0:
+			b, err = append(b, buf[:n]...), nil
+		case err == nil:
+			err = io.EOF
+		case errors.Is(err, unix.EAGAIN):
+			return false
+		}
+		return true
+	})
+	if werr != nil {
+		return nil, interrupted(werr)
+	}
+	return b, err
+}
+
+// receive hands what a client sends to stdin.
+func (s *stream) receive(ctx context.Context, peer Peer) error {
+	w, err := s.openWriter()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }()                         // a pipe has no late errors
+	defer context.AfterFunc(ctx, func() { _ = w.Close() })() // ends a write that waits
+	for {
+		b, err := peer.Recv(ctx)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := w.write(b, func(int) {}); err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return err
+		}
+	}
+}
+
+// openWriter makes a writing end for one client.
+func (s *stream) openWriter() (*pipeEnd, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writer == nil {
+		return nil, fmt.Errorf("stdin is closed: %w", errdefs.ErrFailedPrecondition)
+	}
+	fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", s.writer.Fd()), unix.O_WRONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return newPipeEnd(fd, "stream "+s.id)
+}
