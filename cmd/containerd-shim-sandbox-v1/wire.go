@@ -19,6 +19,7 @@ import (
 	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/service"
+	"sandbox.internal/shim/pkg/stdio"
 )
 
 // Bounds on the end of the shim, when there is no container any more.
@@ -43,6 +44,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	events := event.NewQueue(publisher.Publish)
 	box := sandbox.New(d.Namespace, engine.New(reaper), events, reaper.Hold)
+	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
 
 	clients := newAttendance(idleTimeout, box.Shutdown)
 	defer clients.stop()

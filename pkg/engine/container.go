@@ -26,9 +26,10 @@ import (
 // thawing) does not go through lc.
 type container struct {
 	engine    *Engine
+	config    process.Config
 	lc        *libcontainer.Container
-	init      *handle
-	initFD    *os.File // pidfd of init, which Start polls and Destroy closes
+	init      *handle  // nil when init is restored
+	initFD    *os.File // pidfd of init, which Start polls and Destroy closes; nil when init is restored
 	manager   cgroups.Manager
 	cgroup    *cgroup.Cgroup
 	stateDir  string
@@ -112,6 +113,6 @@ func (c *container) Destroy() error {
 	if err := c.engine.destroy(c.lc); err != nil {
 		return err
 	}
-	_ = c.initFD.Close() // closed already by a Destroy before this one
+	_ = c.initFD.Close() // closed already by a Destroy before this one, or nil
 	return nil
 }

@@ -38,6 +38,13 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
+	if c.Checkpoint != "" {
+		prepared, err := e.prepare(c, config)
+		if err != nil {
+			return nil, err // not prepared: a nil *container in an interface is not nil
+		}
+		return prepared, nil
+	}
 	init, err := libcontainerProcess(c.Spec.Process, s)
 	if err != nil {
 		return nil, err
@@ -154,7 +161,7 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
 	return &container{
-		engine: e, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: cgroup.New(state.CgroupPaths),
+		engine: e, config: c, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: cgroup.New(state.CgroupPaths),
 		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
 	}, nil
 }

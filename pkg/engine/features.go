@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/seccomp"
 	"github.com/opencontainers/runc/libcontainer/specconv"
+	runcfeatures "github.com/opencontainers/runc/types/features"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 )
@@ -17,6 +18,11 @@ import (
 // Features tells what of the OCI runtime specification is there, in the form of
 // its features.md. CRI decides by it about user namespaces and recursively
 // read-only mounts, so nothing is claimed that this build does not have.
+//
+// By features-linux.md it is the runtime that is described and not the host:
+// AppArmor, SELinux, Intel RDT and both versions of cgroups are compiled in, and
+// a kernel without them refuses a container that asks for them. What the kernel
+// has is told where the document has room for it, in the flags of seccomp.
 func Features() *features.Features {
 	yes, no := true, false
 	f := &features.Features{
@@ -24,11 +30,13 @@ func Features() *features.Features {
 		OCIVersionMax: specs.Version,
 		Hooks:         configs.KnownHookNames(),
 		MountOptions:  specconv.KnownMountOptions(),
-		Annotations:   map[string]string{},
+		// Like all here it does not say whether the host has criu.
+		Annotations: map[string]string{runcfeatures.AnnotationRuncCheckpointEnabled: "true"},
 		Linux: &features.Linux{
-			Namespaces:      specconv.KnownNamespaces(),
-			Capabilities:    capabilities.KnownCapabilities(),
-			Cgroup:          &features.Cgroup{V1: &yes, V2: &yes, Systemd: &yes, SystemdUser: &yes, Rdma: &yes},
+			Namespaces:   specconv.KnownNamespaces(),
+			Capabilities: capabilities.KnownCapabilities(),
+			// No user's systemd: libcontainerConfig never asks for rootless cgroups.
+			Cgroup:          &features.Cgroup{V1: &yes, V2: &yes, Systemd: &yes, SystemdUser: &no, Rdma: &yes},
 			Seccomp:         &features.Seccomp{Enabled: &no},
 			Apparmor:        &features.Apparmor{Enabled: &yes},
 			Selinux:         &features.Selinux{Enabled: &yes},
@@ -46,7 +54,7 @@ func Features() *features.Features {
 			Enabled: &yes, Actions: seccomp.KnownActions(), Operators: seccomp.KnownOperators(), Archs: seccomp.KnownArchs(),
 			KnownFlags: seccomp.KnownFlags(), SupportedFlags: seccomp.SupportedFlags(),
 		}
-		f.Annotations["io.github.seccomp.libseccomp.version"] = SeccompVersion()
+		f.Annotations[runcfeatures.AnnotationLibseccompVersion] = SeccompVersion()
 	}
 	return f
 }

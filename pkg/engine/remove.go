@@ -43,6 +43,11 @@ func Remove(ctx context.Context, c process.Config) error {
 	if err := cgroup.New(state.CgroupPaths).Kill(ctx, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 	}
+	// On cgroup v2 frozen processes die without being thawed, and libcontainer
+	// takes what is frozen for paused even when all are dead.
+	if err := lc.Resume(); err != nil && !errors.Is(err, libcontainer.ErrNotPaused) {
+		return fmt.Errorf("thaw container %q: %w", c.ID, err)
+	}
 	if err := awaitDeath(ctx, lc); err != nil {
 		return fmt.Errorf("container %q: %w", c.ID, err)
 	}

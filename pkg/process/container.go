@@ -23,7 +23,7 @@ type Container struct {
 	runtime Runtime
 	events  *event.Queue
 	oom     *cgroup.OOMWatch
-	record  func(Exit)
+	record  func(pid int, exit *Exit)
 	init    *Process
 
 	// freezing is held shared while an exec is being started and exclusively
@@ -39,46 +39,77 @@ type Container struct {
 	pausing    bool          // a freeze is under way
 }
 
-// New makes a container by engine and tells so. record is called by init's
-// waiter with init's exit before the exit is told; it must not block for long.
-// rootfs is what the sandbox mounted, for the event. When New fails nothing is
-// left of the container.
-func New(ctx context.Context, engine Engine, events *event.Queue, config Config, rootfs []event.Mount, record func(Exit)) (*Container, error) {
-	streams, err := stdio.Open(ctx, config.IO, config.IOOwner)
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", config.ID, err)
-	}
-	runtime, err := engine.Create(ctx, config, streams)
-	if err != nil {
-		_ = streams.Close() // nothing was written to them
-		return nil, fmt.Errorf("container %q: %w", config.ID, err)
-	}
-	c := &Container{config: config, runtime: runtime, events: events, record: record, execs: map[string]*Process{}}
-	// Watched before init can run its program, so that no kill is missed.
-	if c.oom, err = runtime.Cgroup().WatchOOM(func() { events.Put(event.TaskOOM{ContainerID: config.ID}) }); err != nil {
-		c.discard(streams)
-		return nil, fmt.Errorf("container %q: watch for OOM kills: %w", config.ID, err)
-	}
+// New makes a container by engine and tells so. record is called with init's
+// pid once there is one, and by init's waiter with its exit as well before the
+// exit is told; it must not block for long. rootfs is what the sandbox mounted,
+// for the event. When New fails nothing is left of the container.
+func New(ctx context.Context, engine Engine, events *event.Queue, config Config, rootfs []event.Mount, record func(pid int, exit *Exit)) (*Container, error) {
+	c := &Container{config: config, events: events, record: record, execs: map[string]*Process{}}
 	c.init = newProcess(c, "", nil, config.IO)
-	c.init.handle, c.init.streams = runtime.Init(), streams
+	var err error
+	if config.Checkpoint == "" {
+		err = c.create(ctx, engine)
+	} else {
+		c.runtime, err = engine.Create(ctx, config, nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", config.ID, err)
+	}
+	pid := c.init.Pid()
 	events.Put(event.TaskCreate{
 		ContainerID: config.ID, Bundle: config.Bundle, Rootfs: rootfs,
-		IO:  event.IO{Stdin: config.IO.Stdin, Stdout: config.IO.Stdout, Stderr: config.IO.Stderr, Terminal: config.IO.Terminal},
-		Pid: c.init.Pid(),
+		IO:         event.IO{Stdin: config.IO.Stdin, Stdout: config.IO.Stdout, Stderr: config.IO.Stderr, Terminal: config.IO.Terminal},
+		Checkpoint: config.Checkpoint, Pid: pid,
 	})
-	go c.init.await() // ends at init's exit; Delete joins it through drained
+	if pid != 0 {
+		c.adopt()
+	}
 	return c, nil
 }
 
-// discard undoes a create of which nobody knows yet.
-func (c *Container) discard(streams *stdio.Streams) {
-	init := c.runtime.Init()
-	_ = init.Signal(syscall.SIGKILL) // it may be dead already
-	init.Wait()
-	_ = streams.Close()
-	if err := c.runtime.Destroy(); err != nil {
-		logger(c.ID()).WithError(err).Error("remove half-made container")
+// create makes a container with a fresh init.
+func (c *Container) create(ctx context.Context, engine Engine) error {
+	streams, err := stdio.Open(ctx, c.config.IO, c.config.IOOwner)
+	if err != nil {
+		return err
 	}
+	if c.runtime, err = engine.Create(ctx, c.config, streams); err != nil {
+		_ = streams.Close() // nothing was written to them
+		return err
+	}
+	init := c.runtime.Init()
+	// Watched before init can run its program, so that no kill is missed.
+	if err := c.watch(); err != nil {
+		kill(init, streams)
+		if undo := c.runtime.Destroy(); undo != nil {
+			logger(c.ID()).WithError(undo).Error("remove half-made container")
+		}
+		return err
+	}
+	c.init.handle, c.init.streams = init, streams
+	return nil
+}
+
+// watch begins to tell the OOM kills of the container.
+func (c *Container) watch() (err error) {
+	c.oom, err = c.runtime.Cgroup().WatchOOM(func() { c.events.Put(event.TaskOOM{ContainerID: c.ID()}) })
+	if err != nil {
+		return fmt.Errorf("watch for OOM kills: %w", err)
+	}
+	return nil
+}
+
+// adopt records init, which lives, and gives it its waiter.
+func (c *Container) adopt() {
+	c.record(c.init.handle.Pid(), nil)
+	go c.init.await() // ends at init's exit; Delete joins it through drained
+}
+
+// kill ends a process of which nobody knows yet.
+func kill(h Handle, streams *stdio.Streams) {
+	_ = h.Signal(syscall.SIGKILL) // it may be dead already
+	h.Wait()
+	_ = streams.Close() // nothing that was written matters any more
 }
 
 // ID is the container id.

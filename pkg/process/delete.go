@@ -59,7 +59,8 @@ func (c *Container) killUnstarted(ctx context.Context) error {
 	if err := c.init.take(ctx, OpDelete); err != nil {
 		return err
 	}
-	unstarted := c.init.Status().State == Created
+	status := c.init.Status()
+	unstarted := status.State == Created && status.Pid != 0 // 0: nothing was restored yet
 	if unstarted {
 		_ = c.init.handle.Signal(syscall.SIGKILL) // dead already is as good
 	}

@@ -17,15 +17,21 @@ import (
 // Engine is what this package asks of an OCI runtime.
 type Engine interface {
 	// Create sets a container up to the point where init waits to be told to
-	// run its program. When it fails, or ctx ends first, nothing is left of it.
+	// run its program, or, with c.Checkpoint, where init can be restored: then
+	// there is no process yet and s is nil. When it fails, or ctx ends first,
+	// nothing is left of it.
 	Create(ctx context.Context, c Config, s *stdio.Streams) (Runtime, error)
 }
 
 // Runtime is one container that an Engine made. Its methods may be called
 // concurrently, but for Destroy.
 type Runtime interface {
-	// Init is the container's first process.
+	// Init is the container's first process, as Create started it.
 	Init() Handle
+	// Restore brings init and all other processes of the checkpoint back to
+	// life, in place of Start. When it fails, or ctx ends first, none of them
+	// lives.
+	Restore(ctx context.Context, s *stdio.Streams) (Handle, error)
 	// Start lets init run its program. It returns when that has begun, or with
 	// an error when init is dead.
 	Start(ctx context.Context) error
@@ -38,6 +44,11 @@ type Runtime interface {
 	// Update changes the resources that r names and leaves the others. When it
 	// fails the former values are back, as far as the kernel allows.
 	Update(r *specs.LinuxResources) error
+	// Checkpoint writes the state of all processes to disk. With r.Exit they
+	// are dead afterwards, otherwise they go on as before, as they do when it
+	// fails. It is not interrupted: processes that are looked at from inside
+	// might not survive that.
+	Checkpoint(r CheckpointRequest) error
 	// Cgroup is where the container's processes live.
 	Cgroup() *cgroup.Cgroup
 	// OwnsPIDs tells whether the kernel ends all processes with init, which it
@@ -70,6 +81,9 @@ type Config struct {
 	Rootfs string // absolute path of the root file system, mounted already
 	Spec   *specs.Spec
 	IO     stdio.Config
+	// Checkpoint is the directory of the image that init is restored from at
+	// Start; empty for a fresh container.
+	Checkpoint string
 	Options
 }
 
@@ -80,4 +94,6 @@ type Options struct {
 	NoPivotRoot   bool        // MS_MOVE instead of pivot_root, for a rootfs on a ramdisk
 	NoNewKeyring  bool        // keep the session keyring of the shim
 	IOOwner       stdio.Owner // owner of the pipes given to processes
+	CriuPath      string      // the criu program that is wanted; empty for the one in PATH
+	CriuWorkPath  string      // for logs of a restore; empty for a directory in the bundle
 }

@@ -29,11 +29,24 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 			p.fail()
 		}
 	}()
-	streams, err := stdio.Open(ctx, p.io, c.config.IOOwner)
+	err = p.run(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, s) })
+	if err != nil {
+		return err
+	}
+	p.commit(OpStart)
+	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.handle.Pid()})
+	go p.await() // ends at the exec's exit; Delete joins it through drained
+	return nil
+}
+
+// run opens p's streams, has start bring p to life with them, and applies what
+// was asked of them before. Called with p's turn held.
+func (p *Process) run(ctx context.Context, start func(*stdio.Streams) (Handle, error)) error {
+	streams, err := stdio.Open(ctx, p.io, p.container.config.IOOwner)
 	if err != nil {
 		return p.wrap(err)
 	}
-	handle, err := c.runtime.Exec(ctx, p.spec, streams)
+	handle, err := start(streams)
 	if err != nil {
 		_ = streams.Close() // nothing was written to them
 		return p.wrap(err)
@@ -44,15 +57,12 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 	p.mu.Unlock()
 	if size != nil {
 		if err := streams.Resize(size.width, size.height); err != nil {
-			logger(c.ID()).WithError(err).WithField("exec", p.execID).Warn("set terminal size")
+			logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warn("set terminal size")
 		}
 	}
 	if stdinClosed {
 		_ = streams.CloseStdin() // as the caller asked before the start; nothing to add if the process closed it first
 	}
-	p.commit(OpStart)
-	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: handle.Pid()})
-	go p.await() // ends at the exec's exit; Delete joins it through drained
 	return nil
 }
 
@@ -78,11 +88,11 @@ func (c *Container) countOut() {
 	}
 }
 
-// noProcess is the exit status of an exec that never came to life, as of
+// noProcess is the exit status of a process that never came to life, as of
 // containerd's client for a status it does not know (client.UnknownExitStatus).
 const noProcess = 255
 
-// fail ends an exec whose start failed: it cannot be started again, nobody is
+// fail ends a process whose start failed: it cannot be started again, nobody is
 // told of an exit, and those who wait for one are released.
 func (p *Process) fail() {
 	p.commit(OpExit)

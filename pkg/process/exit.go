@@ -87,7 +87,7 @@ func (p *Process) finish(exit Exit) {
 	p.mu.Unlock()
 	if p.execID == "" {
 		c.oom.Stop()
-		c.record(exit)
+		c.record(p.handle.Pid(), &exit)
 	} else {
 		c.oom.Check()
 	}

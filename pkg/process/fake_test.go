@@ -58,12 +58,32 @@ func (f *fake) process() *fakeProcess {
 	return &fakeProcess{pid: f.nextPid, died: make(chan int, 1), reaped: make(chan struct{})}
 }
 
-func (f *fake) Create(context.Context, Config, *stdio.Streams) (Runtime, error) {
+func (f *fake) Create(_ context.Context, c Config, _ *stdio.Streams) (Runtime, error) {
 	if err := f.pass("create"); err != nil {
 		return nil, err
 	}
-	f.init = f.process()
+	if c.Checkpoint == "" {
+		f.init = f.process()
+	}
 	return f, nil
+}
+
+func (f *fake) Restore(context.Context, *stdio.Streams) (Handle, error) {
+	if err := f.pass("restore"); err != nil {
+		return nil, err
+	}
+	f.init = f.process()
+	return f.init, nil
+}
+
+func (f *fake) Checkpoint(r CheckpointRequest) error {
+	if err := f.pass("checkpoint"); err != nil {
+		return err
+	}
+	if r.Exit {
+		f.init.die(128 + int(syscall.SIGKILL))
+	}
+	return nil
 }
 
 func (f *fake) Init() Handle                       { return f.init }
@@ -163,6 +183,8 @@ func describe(e event.Event) string {
 		return "exec-added " + e.ExecID
 	case event.TaskExecStarted:
 		return "exec-started " + e.ExecID
+	case event.TaskCheckpointed:
+		return "checkpointed " + e.Checkpoint
 	case event.TaskPaused:
 		return "paused"
 	case event.TaskResumed:
@@ -177,11 +199,17 @@ type world struct {
 	fake    *fake
 	journal *journal
 	queue   *event.Queue
-	records []Exit
+	pids    []int  // of init, as recorded before its exit
+	records []Exit // as recorded
 }
 
 // newWorld is called inside a synctest bubble.
 func newWorld(t *testing.T, f *fake) *world {
+	t.Helper()
+	return newWorldOf(t, f, Config{ID: "c1", Bundle: "/b"})
+}
+
+func newWorldOf(t *testing.T, f *fake, config Config) *world {
 	t.Helper()
 	w := &world{fake: f, journal: &journal{}}
 	w.queue = event.NewQueue(w.journal.publish)
@@ -192,7 +220,13 @@ func newWorld(t *testing.T, f *fake) *world {
 			t.Error(err)
 		}
 	})
-	c, err := New(t.Context(), f, w.queue, Config{ID: "c1", Bundle: "/b"}, nil, func(e Exit) { w.records = append(w.records, e) })
+	c, err := New(t.Context(), f, w.queue, config, nil, func(pid int, exit *Exit) {
+		if exit == nil {
+			w.pids = append(w.pids, pid)
+			return
+		}
+		w.records = append(w.records, *exit)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

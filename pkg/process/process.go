@@ -29,7 +29,7 @@ type Process struct {
 
 	mu          sync.Mutex
 	state       State
-	handle      Handle         // nil before the process lives
+	handle      Handle         // nil before the process lives: an exec, or an init to be restored, before Start
 	streams     *stdio.Streams // nil before the process lives
 	exit        Exit
 	cut         context.CancelFunc // ends the wait for who reads the output; set before the exit is told
@@ -50,7 +50,7 @@ func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Confi
 // Status is what Task.State answers about a process.
 type Status struct {
 	ID     string // the exec id, or the container's for init
-	Pid    int    // 0 before an exec was started
+	Pid    int    // 0 before there is a process
 	State  State
 	Exit   Exit
 	Bundle string
@@ -71,7 +71,7 @@ func (p *Process) Status() Status {
 	return s
 }
 
-// Pid is the process id as the shim sees it; 0 before an exec was started.
+// Pid is the process id as the shim sees it; 0 before there is one.
 func (p *Process) Pid() int { return p.Status().Pid }
 
 // ExecID is empty for init.
@@ -88,6 +88,9 @@ func (p *Process) Start(ctx context.Context) error {
 	}
 	if p.execID != "" {
 		return p.container.startExec(ctx, p)
+	}
+	if p.container.config.Checkpoint != "" {
+		return p.container.restore(ctx)
 	}
 	if err := p.container.runtime.Start(ctx); err != nil {
 		return p.wrap(err)
@@ -109,10 +112,11 @@ func (p *Process) Kill(sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
+	frozen := p.container.display() != Running // asked before it can die and be Stopped
 	if err := handle.Signal(sig); err != nil {
 		return p.wrap(fmt.Errorf("kill with signal %d: %w", sig, err))
 	}
-	if last && p.container.display() != Running {
+	if last && frozen {
 		return p.container.thaw()
 	}
 	return nil
@@ -127,7 +131,7 @@ func (p *Process) Resize(width, height uint16) error {
 		err = p.wrap(fmt.Errorf("resize: the process has no terminal: %w", errdefs.ErrFailedPrecondition))
 	}
 	if err == nil && streams == nil {
-		p.size = &size{width, height} // startExec applies it
+		p.size = &size{width, height} // run applies it
 	}
 	p.mu.Unlock()
 	if err != nil || streams == nil {
@@ -142,7 +146,7 @@ func (p *Process) CloseStdin() error {
 	_, err := p.next(OpCloseIO)
 	streams := p.streams
 	if err == nil && streams == nil {
-		p.stdinClosed = true // startExec applies it
+		p.stdinClosed = true // run applies it
 	}
 	p.mu.Unlock()
 	if err != nil || streams == nil {
@@ -193,7 +197,7 @@ func (p *Process) yield() { <-p.turn }
 // next is what op leads to from here. Called with mu held.
 func (p *Process) next(op Op) (State, error) {
 	table := initTable
-	if p.execID != "" {
+	if p.execID != "" || p.handle == nil {
 		table = execTable
 	}
 	to, err := next(table, p.state, op)

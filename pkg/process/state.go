@@ -36,6 +36,7 @@ const (
 	OpPause
 	OpResume
 	OpUpdate
+	OpCheckpoint
 	OpKill
 	OpResize
 	OpCloseIO
@@ -43,7 +44,7 @@ const (
 	OpDelete
 )
 
-var opNames = [...]string{"start", "exec", "pause", "resume", "update", "kill", "resize", "close stdin", "exit", "delete"}
+var opNames = [...]string{"start", "exec", "pause", "resume", "update", "checkpoint", "kill", "resize", "close stdin", "exit", "delete"}
 
 func (o Op) String() string { return opNames[o] }
 
@@ -53,7 +54,8 @@ type step struct {
 }
 
 // initTable and execTable list every legal step; a step that is missing is
-// refused. testdata/lifecycle.golden is the same as a matrix.
+// refused. testdata/lifecycle.golden is the same as a matrix. execTable is also
+// that of an init which Start restores, as long as there is no process.
 var (
 	initTable = map[step]State{
 		{Created, OpStart}: Running, {Created, OpExec}: Created, {Created, OpUpdate}: Created,
@@ -61,11 +63,12 @@ var (
 		{Created, OpExit}: Stopped, {Created, OpDelete}: Deleted,
 
 		{Running, OpExec}: Running, {Running, OpPause}: Paused, {Running, OpUpdate}: Running,
-		{Running, OpKill}: Running, {Running, OpResize}: Running, {Running, OpCloseIO}: Running,
-		{Running, OpExit}: Stopped,
+		{Running, OpCheckpoint}: Running, {Running, OpKill}: Running, {Running, OpResize}: Running,
+		{Running, OpCloseIO}: Running, {Running, OpExit}: Stopped,
 
-		{Paused, OpResume}: Running, {Paused, OpUpdate}: Paused, {Paused, OpKill}: Paused,
-		{Paused, OpResize}: Paused, {Paused, OpCloseIO}: Paused, {Paused, OpExit}: Stopped,
+		{Paused, OpResume}: Running, {Paused, OpUpdate}: Paused, {Paused, OpCheckpoint}: Paused,
+		{Paused, OpKill}: Paused, {Paused, OpResize}: Paused, {Paused, OpCloseIO}: Paused,
+		{Paused, OpExit}: Stopped,
 
 		{Stopped, OpCloseIO}: Stopped, {Stopped, OpDelete}: Deleted,
 	}

@@ -19,20 +19,22 @@ import (
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stats"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
 // CreateRequest is Task.Create.
 type CreateRequest struct {
-	ID      string
-	Bundle  string // absolute path
-	Rootfs  []mount.Mount
-	IO      stdio.Config
-	Options options.Options
+	ID     string
+	Bundle string // absolute path
+	Rootfs []mount.Mount
+	IO     stdio.Config
+	// Checkpoint is the directory of an image to restore from; empty for a
+	// fresh container.
+	Checkpoint string
+	Options    options.Options
 }
 
-// Create makes a container whose init waits to be started. When it fails, or
+// Create makes a container whose init waits to be started or restored. When it fails, or
 // ctx ends first, nothing is left of it.
 func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, err error) {
 	if err := validID("id", r.ID); err != nil {
@@ -62,31 +64,16 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err := s.mountRootfs(r.Bundle, r.Rootfs, &undo); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	// Init's waiter writes the exit status into the record; the pid is in it by
-	// then, because init is not told to run before Create has returned. An init
-	// that is killed before that is recorded with its pid all the same.
-	pid := make(chan int, 1)
-	container, err := process.New(ctx, s.engine, s.events, config, eventMounts(r.Rootfs), func(exit process.Exit) {
-		rec.Pid, rec.Exit = <-pid, &exit
+	container, err := process.New(ctx, s.engine, s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
+		rec.Pid, rec.Exit = pid, exit
 		if err := rec.write(r.Bundle); err != nil {
-			log.L.WithError(err).WithField("container", r.ID).Warn("record exit status")
+			log.L.WithError(err).WithField("container", r.ID).Warn("record pid and exit status")
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	reader, err := stats.New(container.Cgroup())
-	if err != nil {
-		// Only Stats needs it, and answers so.
-		log.L.WithError(err).WithField("container", r.ID).Warn("open statistics")
-	}
-	started := rec
-	started.Pid = container.Init().Pid()
-	if err := started.write(r.Bundle); err != nil {
-		log.L.WithError(err).WithField("container", r.ID).Warn("record pid")
-	}
-	pid <- started.Pid
-	return &Container{Container: container, stats: reader, undo: undo.run}, nil
+	return &Container{Container: container, undo: undo.run}, nil
 }
 
 // config gathers and checks all that is asked for.
@@ -105,8 +92,9 @@ func (s *Sandbox) config(r CreateRequest) (process.Config, error) {
 		return process.Config{}, fmt.Errorf("terminal: the request says %t, process.terminal in %s says %t: %w",
 			r.IO.Terminal, specFile, spec.Process.Terminal, errdefs.ErrInvalidArgument)
 	}
+	r.IO.ID, r.IO.Host = r.ID, s.io
 	return process.Config{
-		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfsPath(r.Bundle, spec), Spec: spec, IO: r.IO,
+		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfsPath(r.Bundle, spec), Spec: spec, IO: r.IO, Checkpoint: r.Checkpoint,
 		Options: processOptions(r.Options, s.namespace, systemdCgroup(spec)),
 	}, nil
 }
@@ -125,6 +113,8 @@ func processOptions(o options.Options, namespace string, systemd bool) process.O
 		NoPivotRoot:   o.NoPivotRoot,
 		NoNewKeyring:  o.NoNewKeyring,
 		IOOwner:       stdio.Owner{UID: int(o.IoUid), GID: int(o.IoGid)},
+		CriuPath:      o.CriuPath,
+		CriuWorkPath:  o.CriuWorkPath,
 	}
 }
 

@@ -23,6 +23,7 @@ type Sandbox struct {
 	engine    process.Engine
 	events    *event.Queue
 	hold      func() (release func()) // keeps the reaper off while mount helpers may run
+	io        *stdio.Host             // nil: neither logging binaries nor streaming
 
 	mu         sync.Mutex
 	containers map[string]*entry
@@ -40,8 +41,10 @@ type entry struct {
 // Container is a container and what the sandbox keeps beside it.
 type Container struct {
 	*process.Container
-	stats *stats.Reader // nil when it could not be made
-	undo  func() error  // removes what Create made around the container
+	undo func() error // removes what Create made around the container
+
+	mu    sync.Mutex
+	stats *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
 }
 
 // New makes an empty sandbox. hold is orphan.Reaper's.
@@ -50,6 +53,18 @@ func New(namespace string, engine process.Engine, events *event.Queue, hold func
 		namespace: namespace, engine: engine, events: events, hold: hold,
 		containers: map[string]*entry{}, done: make(chan struct{}),
 	}
+}
+
+// ServeIO lets containers that are created from now on have what h serves:
+// logging binaries and streaming.
+func (s *Sandbox) ServeIO(h *stdio.Host) { s.io = h }
+
+// Exchange is where streaming clients meet their streams; nil without ServeIO.
+func (s *Sandbox) Exchange() *stdio.Exchange {
+	if s.io == nil {
+		return nil
+	}
+	return s.io.Exchange
 }
 
 // Container finds a container. The error is errdefs.ErrNotFound for an unknown
@@ -70,14 +85,24 @@ func (s *Sandbox) Container(containerID string) (*Container, error) {
 // Metrics are those of the container's cgroup, as containerd's message for the
 // version of cgroups. The error is errdefs.ErrNotFound when the cgroup is gone.
 func (c *Container) Metrics() (stats.Metrics, error) {
-	if c.stats == nil {
-		return nil, fmt.Errorf("container %q: cgroup statistics: %w", c.ID(), errdefs.ErrUnavailable)
+	reader, err := c.reader()
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
 	}
-	m, err := c.stats.Read()
+	m, err := reader.Read()
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
 	}
 	return m, nil
+}
+
+func (c *Container) reader() (_ *stats.Reader, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stats == nil {
+		c.stats, err = stats.New(c.Cgroup())
+	}
+	return c.stats, err
 }
 
 // Exec registers an exec of c.
@@ -85,6 +110,7 @@ func (s *Sandbox) Exec(c *Container, execID string, spec *specs.Process, io stdi
 	if err := validID("exec id", execID); err != nil {
 		return err
 	}
+	io.ID, io.Host = execID, s.io
 	return c.AddExec(execID, spec, io)
 }
 

@@ -90,6 +90,27 @@ func pack(m proto.Message) (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: value}, nil
 }
 
+// checkpointRequest reads the options of a checkpoint; without any, which is
+// what containerd's client sends to runtimes that it does not know, the
+// container goes on running.
+func checkpointRequest(r *api.CheckpointTaskRequest) (process.CheckpointRequest, error) {
+	var o runc.CheckpointOptions
+	if url := r.Options.GetTypeUrl(); url != "" {
+		want := o.ProtoReflect().Descriptor().FullName()
+		if r.Options.MessageName() != want {
+			return process.CheckpointRequest{}, fmt.Errorf("options: type %q: want %s: %w", url, want, errdefs.ErrInvalidArgument)
+		}
+		if err := proto.Unmarshal(r.Options.Value, &o); err != nil {
+			return process.CheckpointRequest{}, fmt.Errorf("options: decode %s: %w: %w", want, err, errdefs.ErrInvalidArgument)
+		}
+	}
+	return process.CheckpointRequest{
+		Path: r.Path, WorkPath: o.WorkPath, ParentPath: o.ParentPath, CgroupsMode: o.CgroupsMode,
+		EmptyNamespaces: o.EmptyNamespaces, Exit: o.Exit, OpenTCP: o.OpenTcp,
+		ExternalUnixSockets: o.ExternalUnixSockets, Terminal: o.Terminal, FileLocks: o.FileLocks,
+	}, nil
+}
+
 // OCI types travel as JSON, under a type URL that ends with the version and the
 // name (containerd core/runtime/typeurl.go).
 const specURL = "types.containerd.io/opencontainers/runtime-spec/"

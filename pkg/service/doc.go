@@ -7,5 +7,5 @@
 // The task service is registered under the names of its versions 2 and 3, whose
 // messages are the same on the wire (containerd api/runtime/task). Errors have
 // their errdefs class from where they arose, and become a status in one place
-// (interceptor.go). Not implemented, and answered so: Checkpoint.
+// (interceptor.go).
 package service

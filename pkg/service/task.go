@@ -36,16 +36,13 @@ func (t *task) State(_ context.Context, r *api.StateRequest) (*api.StateResponse
 }
 
 func (t *task) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
-	if r.Checkpoint != "" || r.ParentCheckpoint != "" {
-		return nil, fmt.Errorf("checkpoint %q: restoring is not supported: %w", r.Checkpoint, errdefs.ErrNotImplemented)
-	}
 	o, err := options.Decode(r.Options)
 	if err != nil {
 		return nil, err
 	}
 	c, err := t.sandbox.Create(ctx, sandbox.CreateRequest{
 		ID: r.ID, Bundle: r.Bundle, Rootfs: mounts(r.Rootfs),
-		IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Options: o,
+		IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Checkpoint: r.Checkpoint, Options: o,
 	})
 	if err != nil {
 		return nil, err
@@ -104,11 +101,16 @@ func (t *task) Resume(ctx context.Context, r *api.ResumeRequest) (*emptypb.Empty
 	return empty, c.Resume(ctx)
 }
 
-func (t *task) Checkpoint(_ context.Context, r *api.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	if _, err := t.sandbox.Container(r.ID); err != nil {
+func (t *task) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	c, err := t.sandbox.Container(r.ID)
+	if err != nil {
 		return nil, err
 	}
-	return nil, fmt.Errorf("container %q: checkpoint: %w", r.ID, errdefs.ErrNotImplemented)
+	request, err := checkpointRequest(r)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: checkpoint: %w", r.ID, err)
+	}
+	return empty, c.Checkpoint(ctx, request)
 }
 
 func (t *task) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, error) {

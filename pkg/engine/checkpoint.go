@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// Checkpoint implements process.Runtime. What a failed one wrote to r.Path is
+// removed if the directory was not there before.
+func (c *container) Checkpoint(r process.CheckpointRequest) error {
+	if err := findCriu(c.config.CriuPath); err != nil {
+		return err
+	}
+	opts, err := dumpOpts(r)
+	if err != nil {
+		return err
+	}
+	existed := isDir(r.Path)
+	defer c.engine.reaper.Hold()() // criu and the helpers that it runs
+	return c.withLog(r.WorkPath, "dump.log", func(dir string) error {
+		opts.WorkDirectory = dir
+		err := c.lc.Checkpoint(opts)
+		if err != nil && !existed {
+			err = errors.Join(err, os.RemoveAll(r.Path))
+		}
+		return err
+	})
+}
+
+// prepare makes a container without a process, for Restore.
+func (e *Engine) prepare(c process.Config, config *configs.Config) (*container, error) {
+	if err := findCriu(c.CriuPath); err != nil {
+		return nil, err
+	}
+	if err := checkImage(c.Checkpoint); err != nil {
+		return nil, err
+	}
+	m, err := manager.New(config.Cgroups)
+	if err != nil {
+		return nil, err
+	}
+	lc, err := libcontainer.Create(c.Root, c.ID, config)
+	if err != nil {
+		return nil, classify(err)
+	}
+	return &container{
+		engine: e, config: c, lc: lc, manager: m, cgroup: cgroup.New(m.GetPaths()),
+		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
+	}, nil
+}
+
+// Restore implements process.Runtime. CRIU makes init a child of the shim and
+// not its own (criu(8), --restore-sibling), so init is waited for like one that
+// libcontainer started.
+func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	init, err := libcontainerProcess(c.config.Spec.Process, s)
+	if err != nil {
+		return nil, err
+	}
+	defer c.engine.reaper.Hold()()
+	defer context.AfterFunc(ctx, func() { killMembers(c.lc) })() // criu is a member while it restores
+	err = c.withLog(c.config.CriuWorkPath, "restore.log", func(dir string) error {
+		// What the checkpoint was allowed to contain it may contain.
+		opts := criuOpts(c.config.Checkpoint, dir)
+		opts.TcpEstablished, opts.ExternalUnixConnections, opts.FileLocks = true, true, true
+		return c.lc.Restore(init, opts)
+	})
+	if err == nil {
+		var h *handle
+		if h, err = c.restored(ctx, init, s); err == nil {
+			return h, nil
+		}
+	}
+	killMembers(c.lc)
+	if _, none := init.Pid(); none == nil {
+		_ = init.Signal(unix.SIGKILL) // dead already is as good
+		_, _ = init.Wait()            // as above; the error that matters is the other
+	}
+	return nil, err
+}
+
+// restored takes over init, which runs.
+func (c *container) restored(ctx context.Context, init *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+	// libcontainer v1.5.2 does not note when a restored init began, which is how
+	// it recognises one, but in the state on disk.
+	lc, err := libcontainer.Load(c.config.Root, c.config.ID)
+	if err != nil {
+		return nil, err
+	}
+	c.lc = lc
+	if err := s.Started(ctx); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return newHandle(c.engine.reaper, init)
+}

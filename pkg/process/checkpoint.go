@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// CheckpointRequest is how a container's state is written to disk. The fields
+// but Path are those of containerd.runc.v1.CheckpointOptions; the zero value of
+// each is the default.
+type CheckpointRequest struct {
+	Path                string   // directory for the image, absolute; made if its parent exists
+	WorkPath            string   // directory for the log; empty for one that is removed after success
+	ParentPath          string   // image of an earlier checkpoint, relative to Path
+	CgroupsMode         string   // what is kept of cgroups: soft, full, strict, ignore; empty for CRIU's default
+	EmptyNamespaces     []string // kinds of namespaces that are restored empty
+	Exit                bool     // end the processes instead of letting them go on
+	OpenTCP             bool     // allow established TCP connections
+	ExternalUnixSockets bool     // allow unix sockets whose other end is outside
+	Terminal            bool     // allow a controlling terminal from outside
+	FileLocks           bool     // allow file locks
+}
+
+// Checkpoint writes the state of every process of the container to disk. It
+// waits for execs that are being started, which takes milliseconds, and keeps
+// others from being started meanwhile.
+func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
+	if err := c.init.take(ctx, OpCheckpoint); err != nil {
+		return err
+	}
+	defer c.init.yield() // after which a TaskExit caused by r.Exit is told
+	c.freezing.Lock()
+	defer c.freezing.Unlock()
+	if err := c.init.check(OpCheckpoint); err != nil {
+		return err
+	}
+	err := c.runtime.Checkpoint(r)
+	if err == nil {
+		c.events.Put(event.TaskCheckpointed{ContainerID: c.ID(), Checkpoint: r.Path})
+	} else {
+		err = c.init.wrap(fmt.Errorf("checkpoint: %w", err))
+	}
+	// What was frozen before is frozen again, and on cgroup v1 a frozen process
+	// does not die.
+	if c.display() == Paused && (c.init.wasKilled() || err == nil && r.Exit) {
+		err = errors.Join(err, c.thaw())
+	}
+	return err
+}
+
+// restore brings init back to life from its checkpoint. As with an exec, there
+// is no process before that and none after a failure. Called with init's turn
+// held.
+func (c *Container) restore(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			c.init.fail()
+		}
+	}()
+	err = c.init.run(ctx, func(s *stdio.Streams) (Handle, error) {
+		init, err := c.runtime.Restore(ctx, s)
+		if err != nil {
+			return nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
+		}
+		// The processes run already: a kill from before this is not told, there
+		// being no moment at which the cgroup exists and nothing runs in it.
+		if err := c.watch(); err != nil {
+			kill(init, s)
+			return nil, err
+		}
+		return init, nil
+	})
+	if err != nil {
+		return err
+	}
+	c.init.commit(OpStart)
+	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: c.init.Pid()})
+	c.adopt()
+	return nil
+}

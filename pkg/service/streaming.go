@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sync"
+
+	"github.com/containerd/containerd/api/types/transfer"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// The streaming service carries standard streams over ttrpc, for CRI's
+// io_type "streaming". A client calls Stream and sends a StreamInit with the id
+// of the stream, is answered with an Empty at once, and then both speak as
+// containerd's byte streams do (core/streaming/proxy, core/transfer/streaming):
+// who reads grants a window in WindowUpdate messages, who writes sends no more
+// than that in Data messages, and the end of the call is the end of the stream.
+
+const (
+	streamingService = "containerd.services.streaming.v1.Streaming"
+	streamInit       = "containerd.services.streaming.v1.StreamInit"
+	// maxData and window are containerd's (core/transfer/streaming, maxRead and
+	// windowSize). A client that writes stops at the window.
+	maxData = 32 << 10
+	window  = 2 * maxData
+)
+
+// registerStreaming adds the streaming service.
+func registerStreaming(server *ttrpc.Server, x *stdio.Exchange) {
+	server.RegisterService(streamingService, &ttrpc.ServiceDesc{Streams: map[string]ttrpc.Stream{
+		"Stream": {
+			Handler: func(ctx context.Context, s ttrpc.StreamServer) (any, error) {
+				return nil, interceptStream(func() error { return stream(ctx, s, x) })
+			},
+			StreamingClient: true,
+			StreamingServer: true,
+		},
+	}})
+}
+
+// interceptStream is Intercept for a call that streams.
+func interceptStream(call func() error) (err error) {
+	const name = "/" + streamingService + "/Stream"
+	defer func() {
+		if p := recover(); p != nil {
+			log.L.WithField("call", name).Errorf("panic: %v\n%s", p, debug.Stack())
+			err = errgrpc.ToGRPC(fmt.Errorf("%s: panic, see the shim's log: %w", name, errdefs.ErrInternal))
+		}
+	}()
+	if err := call(); err != nil {
+		return errgrpc.ToGRPC(err)
+	}
+	return nil
+}
+
+// stream serves one call.
+func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.Exchange) error {
+	var first anypb.Any
+	if err := s.RecvMsg(&first); err != nil {
+		return err
+	}
+	id, err := streamID(&first)
+	if err != nil {
+		return err
+	}
+	ack, err := pack(&emptypb.Empty{})
+	if err != nil {
+		return err
+	}
+	if err := s.SendMsg(ack); err != nil {
+		return err
+	}
+	p := newStreamPeer(s)
+	go p.receive() // ends with the client's side, or when ttrpc ends the context of this call, which it does on return
+	return x.Serve(ctx, id, p)
+}
+
+// streamID decodes a StreamInit: one string, field 1. Its Go package would link
+// all of gRPC into the shim.
+func streamID(a *anypb.Any) (string, error) {
+	if a.GetTypeUrl() != streamInit {
+		return "", fmt.Errorf("first message %q: want %s: %w", a.GetTypeUrl(), streamInit, errdefs.ErrInvalidArgument)
+	}
+	id := ""
+	for b := a.GetValue(); len(b) > 0; {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return "", fmt.Errorf("decode %s: %w: %w", streamInit, protowire.ParseError(n), errdefs.ErrInvalidArgument)
+		}
+		b = b[n:]
+		if number == 1 && kind == protowire.BytesType {
+			v, n := protowire.ConsumeString(b)
+			if n < 0 {
+				return "", fmt.Errorf("decode %s: %w: %w", streamInit, protowire.ParseError(n), errdefs.ErrInvalidArgument)
+			}
+			id, b = v, b[n:]
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+			return "", fmt.Errorf("decode %s: %w: %w", streamInit, protowire.ParseError(n), errdefs.ErrInvalidArgument)
+		}
+		b = b[n:]
+	}
+	if id == "" {
+		return "", fmt.Errorf("%s: no id: %w", streamInit, errdefs.ErrInvalidArgument)
+	}
+	return id, nil
+}
+
+// streamPeer is the client of one call as stdio.Peer.
+//
+// Its receiver takes every message as it comes: ttrpc drops a call whose
+// messages wait for a second, and they block all other calls of the connection
+// meanwhile (ttrpc services.go, streamHandler.data). The window bounds what is
+// kept.
+type streamPeer struct {
+	stream  ttrpc.StreamServer
+	changed chan struct{} // one pending wake-up: each looks at all below
+
+	mu      sync.Mutex
+	granted int    // by the client: what may be sent
+	open    int    // by us: what the client may still send
+	input   []byte // received, not asked for yet
+	err     error  // what ended the receiving; io.EOF when the client has no more
+}
+
+func newStreamPeer(s ttrpc.StreamServer) *streamPeer {
+	return &streamPeer{stream: s, changed: make(chan struct{}, 1)}
+}
+
+// Send implements stdio.Peer.
+func (p *streamPeer) Send(ctx context.Context, b []byte) (sent int, err error) {
+	for len(b) > 0 {
+		n, err := p.reserve(ctx, min(len(b), maxData))
+		if err != nil {
+			return sent, err
+		}
+		if err := p.send(&transfer.Data{Data: b[:n]}); err != nil {
+			return sent, err
+		}
+		b, sent = b[n:], sent+n
+	}
+	return sent, nil
+}
+
+// reserve waits until the client takes something, and returns how much of want.
+func (p *streamPeer) reserve(ctx context.Context, want int) (int, error) {
+	for {
+		p.mu.Lock()
+		n := min(want, p.granted)
+		p.granted -= n
+		err := p.err
+		p.mu.Unlock()
+		switch {
+		case n > 0:
+			return n, nil
+		case err != nil && !errors.Is(err, io.EOF):
+			return 0, err
+		case err != nil:
+			return 0, fmt.Errorf("the client grants nothing and has ended its side: %w", errdefs.ErrAborted)
+		}
+		if err := p.wait(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Recv implements stdio.Peer.
+func (p *streamPeer) Recv(ctx context.Context) ([]byte, error) {
+	for {
+		p.mu.Lock()
+		b, err := p.input, p.err
+		p.input = nil
+		grant := 0
+		if len(b) == 0 && err == nil && p.open <= window/2 { // not for each key that is typed
+			grant = window - p.open
+			p.open = window
+		}
+		p.mu.Unlock()
+		switch {
+		case len(b) > 0:
+			return b, nil
+		case err != nil:
+			return nil, err
+		}
+		if grant > 0 {
+			if err := p.send(&transfer.WindowUpdate{Update: int32(grant)}); err != nil {
+				return nil, err
+			}
+		}
+		if err := p.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p *streamPeer) wait(ctx context.Context) error {
+	select {
+	case <-p.changed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *streamPeer) send(m proto.Message) error {
+	a, err := pack(m)
+	if err != nil {
+		return err
+	}
+	return p.stream.SendMsg(a)
+}
+
+// receive takes what the client sends, until it has no more, breaks the rules,
+// or the call ends.
+func (p *streamPeer) receive() {
+	for {
+		var a anypb.Any
+		err := p.stream.RecvMsg(&a)
+		p.mu.Lock()
+		if err == nil {
+			err = p.takeLocked(&a)
+		}
+		p.err = err
+		p.mu.Unlock()
+		select {
+		case p.changed <- struct{}{}:
+		default: // a wake-up is pending
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *streamPeer) takeLocked(a *anypb.Any) error {
+	switch a.GetTypeUrl() {
+	case "containerd.types.transfer.WindowUpdate":
+		var m transfer.WindowUpdate
+		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
+			return fmt.Errorf("window update: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		if m.Update < 0 {
+			return fmt.Errorf("window update of %d bytes: %w", m.Update, errdefs.ErrInvalidArgument)
+		}
+		p.granted += int(m.Update)
+	case "containerd.types.transfer.Data":
+		var m transfer.Data
+		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
+			return fmt.Errorf("data: %w: %w", err, errdefs.ErrInvalidArgument)
+		}
+		if len(m.Data) > p.open {
+			return fmt.Errorf("%d bytes of data, where the window is %d: %w", len(m.Data), p.open, errdefs.ErrResourceExhausted)
+		}
+		p.open -= len(m.Data)
+		p.input = append(p.input, m.Data...)
+	default:
+		return fmt.Errorf("message %q: want Data or WindowUpdate: %w", a.GetTypeUrl(), errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
