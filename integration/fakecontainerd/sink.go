@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	events "github.com/containerd/containerd/api/services/ttrpc/events/v1"
 	"github.com/containerd/ttrpc"
@@ -41,13 +42,19 @@ func (f *Fake) SinkUp() {
 	f.sink = s
 }
 
-// SinkDown ends the sink as if containerd were killed: connections break, the address refuses.
+// SinkDown ends the sink as if containerd were killed between two events: connections break, the address refuses. An
+// event that is being answered still is, because one whose answer is lost is sent again.
 func (f *Fake) SinkDown() {
 	f.Helper()
 	if f.sink == nil {
 		return
 	}
-	err := f.sink.server.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := f.sink.server.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = f.sink.server.Close() // a connection that stays open
+	}
 	<-f.sink.served
 	f.sink = nil
 	if err := errors.Join(err, os.RemoveAll(f.TTRPCAddress())); err != nil {

@@ -84,6 +84,9 @@ func (f freezer) thaw() error {
 	return nil
 }
 
+// Thaw lets all processes go on, also those in nested cgroups, whoever stopped them. A cgroup that is gone is success.
+func (c *Cgroup) Thaw() error { return c.freezer().thawTree() }
+
 // thawTree lets all processes go on, also those that were frozen in a nested cgroup of their own.
 func (f freezer) thawTree() error {
 	if f.dir == "" {

@@ -100,8 +100,8 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
-// Kill sends sig. SIGKILL to init thaws a paused container, because a frozen
-// process does not die on cgroup v1.
+// Kill sends sig. SIGKILL to init thaws the container, because a frozen process
+// does not die on cgroup v1.
 func (p *Process) Kill(sig syscall.Signal) error {
 	p.mu.Lock()
 	_, err := p.next(OpKill)
@@ -112,12 +112,19 @@ func (p *Process) Kill(sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	frozen := p.container.display() != Running // asked before it can die and be Stopped
+	paused := p.container.display() != Running // asked before it can die and be Stopped
 	if err := handle.Signal(sig); err != nil {
 		return p.wrap(fmt.Errorf("kill with signal %d: %w", sig, err))
 	}
-	if last && frozen {
+	switch {
+	case !last:
+		return nil
+	case paused:
 		return p.container.thaw()
+	}
+	// Somebody else may have frozen it, or a part of it.
+	if err := p.container.Cgroup().Thaw(); err != nil {
+		return p.wrap(fmt.Errorf("thaw: %w", err))
 	}
 	return nil
 }

@@ -55,6 +55,12 @@ func checkSpec(spec *specs.Spec) error {
 			return fmt.Errorf("linux.namespaces[%d].type %q: want one of %v: %w", i, ns.Type, namespaces, errdefs.ErrInvalidArgument)
 		}
 	}
+	if err := checkMappings("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
+		return err
+	}
+	if err := checkMappings("linux.gidMappings", spec.Linux.GIDMappings); err != nil {
+		return err
+	}
 	if err := CheckProcess(spec.Process); err != nil {
 		return fmt.Errorf("process.%w", err)
 	}
@@ -76,9 +82,21 @@ func CheckProcess(p *specs.Process) error {
 		return fmt.Errorf("args[0] %q: must name a program: %w", p.Args[0], errdefs.ErrInvalidArgument)
 	case !filepath.IsAbs(p.Cwd):
 		return fmt.Errorf("cwd %q: must be an absolute path: %w", p.Cwd, errdefs.ErrInvalidArgument)
+	case hasNUL(p.Cwd):
+		return fmt.Errorf("cwd %q: must not contain NUL: %w", p.Cwd, errdefs.ErrInvalidArgument)
+	}
+	// Execve takes strings that end with NUL. Of an argument init would find out
+	// only after the container was said to run.
+	if i := slices.IndexFunc(p.Args, hasNUL); i >= 0 {
+		return fmt.Errorf("args[%d] %q: must not contain NUL: %w", i, p.Args[i], errdefs.ErrInvalidArgument)
+	}
+	if i := slices.IndexFunc(p.Env, hasNUL); i >= 0 {
+		return fmt.Errorf("env[%d] %q: must not contain NUL: %w", i, p.Env[i], errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
+
+func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
 
 func rootfsPath(bundle string, spec *specs.Spec) string {
 	if filepath.IsAbs(spec.Root.Path) {
