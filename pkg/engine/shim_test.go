@@ -37,7 +37,7 @@ func shim(file string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Println("ready")
+	fmt.Fprintln(os.Stdout, "ready")
 	_, _ = os.Stdin.Read(make([]byte, 1)) // ends when the test is gone
 	return 0
 }

@@ -144,7 +144,7 @@ func create(t *testing.T, config process.Config) *box {
 	return b
 }
 
-func tryCreate(t *testing.T, ctx context.Context, config process.Config) (*box, error) {
+func tryCreate(t *testing.T, ctx context.Context, config process.Config) (*box, error) { //nolint:revive // t comes first in a test
 	t.Helper()
 	t.Cleanup(func() { wantNothingLeft(t, config) })
 	streams, err := stdio.Open(context.Background(), config.IO, config.IOOwner)

@@ -37,9 +37,9 @@ type Options struct {
 	IoGid         uint32 //nolint:revive // the field's name on the wire
 	BinaryName    string // accepted for drop-in use; has no effect, since no runtime binary is run
 	Root          string // state directories; DefaultRoot when empty
-	CriuImagePath string
-	CriuWorkPath  string
-	CriuPath      string // accepted for drop-in use, since containerd 1.x writes it; has no effect
+	CriuImagePath string // containerd's client reads it, and passes it on as the checkpoint
+	CriuWorkPath  string // for the log of a restore; a directory in the bundle when empty
+	CriuPath      string // the criu that is wanted; it must be the one in PATH, which is the one that is run
 	SystemdCgroup bool   // cgroupsPath must be slice:prefix:name
 }
 

@@ -134,7 +134,8 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 		{
 			"all options", func(s *specs.Spec) { s.Root.Path = "/abs" },
 			options.Options{Root: "/r", NoPivotRoot: true, NoNewKeyring: true, IoUid: 3, IoGid: 4, SystemdCgroup: true},
-			process.Options{Root: "/r/ns", NoPivotRoot: true, NoNewKeyring: true, SystemdCgroup: true, IOOwner: stdio.Owner{UID: 3, GID: 4}}, "/abs",
+			process.Options{Root: "/r/ns", NoPivotRoot: true, NoNewKeyring: true, SystemdCgroup: true, IOOwner: stdio.Owner{UID: 3, GID: 4}},
+			"/abs",
 		},
 		{"a cgroup of systemd's", func(s *specs.Spec) { s.Linux.CgroupsPath = "a.slice:b:c" }, options.Options{}, process.Options{Root: options.DefaultRoot + "/ns", SystemdCgroup: true}, ""},
 	} {

@@ -61,7 +61,7 @@ func newStreamWorld(t *testing.T) *streamWorld {
 	go func() { served <- server.Serve(context.Background(), l) }() // ends with Close
 	t.Cleanup(func() {
 		_ = server.Close()
-		<-served
+		<-served //nolint:errcheck // that it was closed
 	})
 	conn, err := net.Dial("unix", path)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/types"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/pkg/event"
@@ -46,11 +45,13 @@ func allEvents() []struct {
 		{event.TaskStart{ContainerID: "c", Pid: 7}, "/tasks/start", &events.TaskStart{ContainerID: "c", Pid: 7}},
 		{event.TaskOOM{ContainerID: "c"}, "/tasks/oom", &events.TaskOOM{ContainerID: "c"}},
 		{
-			event.TaskExit{ContainerID: "c", ID: "e", Pid: 7, Status: 137, At: at}, "/tasks/exit",
+			event.TaskExit{ContainerID: "c", ID: "e", Pid: 7, Status: 137, At: at},
+			"/tasks/exit",
 			&events.TaskExit{ContainerID: "c", ID: "e", Pid: 7, ExitStatus: 137, ExitedAt: stamp},
 		},
 		{
-			event.TaskDelete{ContainerID: "c", ID: "e", Pid: 7, Status: 137, At: at}, "/tasks/delete",
+			event.TaskDelete{ContainerID: "c", ID: "e", Pid: 7, Status: 137, At: at},
+			"/tasks/delete",
 			&events.TaskDelete{ContainerID: "c", ID: "e", Pid: 7, ExitStatus: 137, ExitedAt: stamp},
 		},
 		{event.TaskExecAdded{ContainerID: "c", ExecID: "e"}, "/tasks/exec-added", &events.TaskExecAdded{ContainerID: "c", ExecID: "e"}},
@@ -72,7 +73,7 @@ func TestTopics(t *testing.T) {
 		fields := tc.want.ProtoReflect().Descriptor().Fields()
 		for i := range fields.Len() {
 			if !tc.want.ProtoReflect().Has(fields.Get(i)) {
-				t.Errorf("%T: field %s is not compared", tc.want, protoreflect.FieldDescriptor(fields.Get(i)).Name())
+				t.Errorf("%T: field %s is not compared", tc.want, fields.Get(i).Name())
 			}
 		}
 	}

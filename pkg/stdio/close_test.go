@@ -22,7 +22,7 @@ func asleep(n int) func() bool {
 
 // blocked tells whether a copier waits for its sink.
 func blocked() bool {
-	for _, stack := range strings.Split(goroutines(), "\n\n") {
+	for stack := range strings.SplitSeq(goroutines(), "\n\n") {
 		if strings.Contains(stack, "[IO wait") &&
 			(strings.Contains(stack, "(*pipeEnd).write(") || strings.Contains(stack, "(*copier).splice(")) {
 			return true
@@ -42,15 +42,18 @@ func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
 		setUp func(t *testing.T) *rig
 	}{
 		{"before Started", func(t *testing.T) *rig {
+			t.Helper()
 			return newRig(t, false, "stdin", "stdout", "stderr")
 		}},
 		{"all streams idle", func(t *testing.T) *rig {
+			t.Helper()
 			r := newRig(t, false, "stdin", "stdout", "stderr")
 			r.run("sleep", "1000")
 			eventually(t, "the copiers sleep", asleep(3))
 			return r
 		}},
 		{"the reader of stdout does not read", func(t *testing.T) *rig {
+			t.Helper()
 			r := newRig(t, false, "stdout")
 			r.client("stdout")
 			process := r.process()
@@ -60,6 +63,7 @@ func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
 			return r
 		}},
 		{"nobody reads stdout", func(t *testing.T) *rig {
+			t.Helper()
 			r := newRig(t, false, "stdout")
 			process := r.process()
 			r.started()
@@ -68,6 +72,7 @@ func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
 			return r
 		}},
 		{"the process does not read stdin", func(t *testing.T) *rig {
+			t.Helper()
 			r := newRig(t, false, "stdin")
 			in := r.client("stdin")
 			r.run("sleep", "1000")
@@ -76,6 +81,7 @@ func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
 			return r
 		}},
 		{"the process of a terminal does not read", func(t *testing.T) *rig {
+			t.Helper()
 			r := newRig(t, true, "stdin", "stdout")
 			in := r.client("stdin")
 			slave := openSlave(t, r.attach())
@@ -93,6 +99,7 @@ func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
 			return r
 		}},
 		{"a terminal that nobody has open", func(t *testing.T) *rig {
+			t.Helper()
 			r := newRig(t, true, "stdin", "stdout")
 			openSlave(t, r.attach()).Close()
 			r.started()
@@ -100,6 +107,7 @@ func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
 			return r
 		}},
 		{"output waits for its first reader", func(t *testing.T) *rig {
+			t.Helper()
 			r := newRig(t, false, "stdout")
 			if err := r.run("echo", "hello").Wait(); err != nil {
 				t.Fatal(err)
@@ -196,7 +204,7 @@ func TestAllAtOnce(t *testing.T) {
 // asleepIn tells whether a goroutine waits in the poller below that method.
 func asleepIn(method string) func() bool {
 	return func() bool {
-		for _, stack := range strings.Split(goroutines(), "\n\n") {
+		for stack := range strings.SplitSeq(goroutines(), "\n\n") {
 			if strings.Contains(stack, "[IO wait") && strings.Contains(stack, method) {
 				return true
 			}

@@ -202,7 +202,9 @@ func TestFurtherClientTakesThePlaceOfTheFormer(t *testing.T) {
 			_, latter := serve(ctx, x, tt.id)
 			wantServed(t, former, errdefs.ErrAborted)
 			cancel()
-			within(t, "Serve", func() { <-latter })
+			within(t, "Serve", func() {
+				<-latter //nolint:errcheck // that its client is gone
+			})
 		})
 	}
 }

@@ -89,7 +89,7 @@ func runAsLogger(args []string) {
 }
 
 func copyTo(to, suffix string, r io.Reader) {
-	f, err := os.Create(to + "." + suffix)
+	f, err := os.OpenFile(to+"."+suffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err == nil {
 		_, err = io.Copy(f, r)
 	}
@@ -116,6 +116,7 @@ type fakeChildren struct {
 }
 
 func newFakeChildren(t *testing.T) *fakeChildren {
+	t.Helper()
 	c := &fakeChildren{t: t, owned: map[int]bool{}}
 	t.Cleanup(func() {
 		c.mu.Lock()

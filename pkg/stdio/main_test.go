@@ -84,7 +84,7 @@ func leaks(before []string) string {
 func goroutines() string {
 	buf := make([]byte, 1<<20)
 	var ours []string
-	for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
 		if strings.Contains(stack, "stdio.(*") {
 			ours = append(ours, stack)
 		}

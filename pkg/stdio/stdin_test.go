@@ -35,11 +35,13 @@ func TestCloseStdinDeliversWhatIsBuffered(t *testing.T) {
 		close func(t *testing.T, r *rig, closeClient func() error)
 	}{
 		{"the client closes first", func(t *testing.T, r *rig, closeClient func() error) {
+			t.Helper()
 			if err := errors.Join(closeClient(), r.CloseStdin()); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{"the client closes last", func(t *testing.T, r *rig, closeClient func() error) {
+			t.Helper()
 			if err := errors.Join(r.CloseStdin(), closeClient()); err != nil {
 				t.Fatal(err)
 			}

@@ -24,7 +24,7 @@ var errRemoved = errors.New("the process's streams are closed")
 type stream struct {
 	id       string
 	exchange *Exchange
-	removed  context.Context // ends with remove
+	removed  context.Context //nolint:containedctx // ends with remove: the life of the stream, and no caller's
 	cancel   context.CancelFunc
 
 	turn chan struct{} // one slot, held by the client that is being served

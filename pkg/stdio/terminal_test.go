@@ -292,11 +292,13 @@ func TestStartedRefusesWhatIsNotOneMaster(t *testing.T) {
 			"got 0 descriptors, want 1: invalid argument",
 		},
 		{"two masters", func(t *testing.T, r *rig) {
+			t.Helper()
 			a, _ := pty(t)
 			b, _ := pty(t)
 			r.send(a, b)
 		}, errdefs.ErrInvalidArgument, "got 2 descriptors, want 1: invalid argument"},
 		{"a file", func(t *testing.T, r *rig) {
+			t.Helper()
 			f, err := os.Open(os.DevNull)
 			if err != nil {
 				t.Fatal(err)
@@ -305,6 +307,7 @@ func TestStartedRefusesWhatIsNotOneMaster(t *testing.T) {
 			r.send(f)
 		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
 		{"the process's side of a terminal", func(t *testing.T, r *rig) {
+			t.Helper()
 			_, path := pty(t)
 			r.send(openSlave(t, path))
 		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
