@@ -125,7 +125,7 @@ func TestClientSeesTheEndWithoutClose(t *testing.T) {
 	r := newRig(t, false, "stdout", "stderr")
 	out, errs := r.client("stdout"), r.client("stderr")
 	// The process closes one stream and lives on.
-	r.run("sh", "-c", "echo bye; exec >&-; sleep 1000")
+	r.run("sh", "-c", "echo bye; exec >&-; exec sleep 1000")
 	wantRest(t, out, "bye\n")
 	if err := errs.SetReadDeadline(unixPast); err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ func TestCloseStdinDeliversWhatIsBuffered(t *testing.T) {
 func TestStdinEndsWhenTheProcessClosesIt(t *testing.T) {
 	r := newRig(t, false, "stdin", "stdout")
 	in, out := r.client("stdin"), r.client("stdout")
-	r.run("sh", "-c", "exec <&-; echo closed; sleep 1000")
+	r.run("sh", "-c", "exec <&-; echo closed; exec sleep 1000")
 	wantRead(t, out, "closed\n")
 	eventually(t, "the client learns that nobody reads", func() bool {
 		_, err := in.WriteString("x")
