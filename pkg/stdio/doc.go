@@ -23,7 +23,8 @@
 //
 // # Promises
 //
-//   - Open opens all streams or none, and never waits for a peer.
+//   - Open opens all streams or none. It waits for the reader of a fifo, a second
+//     at most, and for no other peer but a logging binary.
 //   - What the process wrote before it exited is handed on as long as somebody
 //     reads. A reader may go away and another come: both ends of an output fifo
 //     are held open here, so what is written meanwhile waits in the fifo.

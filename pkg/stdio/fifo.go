@@ -4,6 +4,7 @@
 package stdio
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +27,7 @@ type input struct {
 }
 
 func openFifoInput(path string) (*input, error) {
-	r, w, err := openBothEnds(path)
+	r, w, err := openBothEnds(path, -1)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ type fifoOutput struct {
 // openFifoOutput opens a fifo. A path without a scheme may also name a file or
 // a device, which is then appended to, as the runc shim does
 // (containerd-shim-runc-v2/process/io.go, copyPipes).
-func openFifoOutput(path string) (sink, error) {
+func (c Config) openFifoOutput(ctx context.Context, path string) (sink, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return nil, unusable(&os.PathError{Op: "stat", Path: path, Err: err})
@@ -67,7 +68,11 @@ func openFifoOutput(path string) (sink, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFIFO {
 		return openAppend(path, 0)
 	}
-	r, w, err := openBothEnds(path)
+	w := -1
+	if !c.readersLater {
+		w = openForReader(ctx, path)
+	}
+	r, w, err := openBothEnds(path, w)
 	if err != nil {
 		return nil, err
 	}
@@ -119,9 +124,50 @@ func (o *fifoOutput) left() (n int) {
 	return n
 }
 
-// openBothEnds opens a fifo for reading and for writing. Both descriptors are
-// non-blocking, so that neither open waits for a peer.
-func openBothEnds(path string) (r, w int, err error) {
+// readerPatience is for the reader of an output to open the fifo. containerd's
+// client opens it beside its request, and drops what it did not get to open in
+// time: without this, the output of a process that ends at once could find it
+// gone. The runc shim waits without a bound; where nobody reads, nobody comes.
+const (
+	readerPatience = time.Second
+	readerInterval = time.Millisecond
+)
+
+// openForReader opens the writing end of a fifo once it has a reader. It
+// returns -1 if none comes in time, and leaves errors to the opening without one.
+func openForReader(ctx context.Context, path string) int {
+	ctx, cancel := context.WithTimeout(ctx, readerPatience)
+	defer cancel()
+	tick := time.NewTicker(readerInterval)
+	defer tick.Stop()
+	for {
+		w, err := openFD(path, unix.O_WRONLY|unix.O_NONBLOCK, 0)
+		if err == nil {
+			return w
+		}
+		if !errors.Is(err, unix.ENXIO) { // ENXIO: no reader, fifo(7)
+			return -1
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return -1
+		}
+	}
+}
+
+// openBothEnds opens a fifo for reading and for writing, unless writer, when
+// not negative, is the writing end already. Both descriptors are non-blocking, so that neither open
+// waits for a peer.
+func openBothEnds(path string, writer int) (r, w int, err error) {
+	if writer >= 0 {
+		r, err = openFD(fmt.Sprintf("/proc/self/fd/%d", writer), unix.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			_ = unix.Close(writer) // nothing was written
+			return -1, -1, unusable(err)
+		}
+		return r, writer, nil
+	}
 	// The reading end first: without one, a fifo cannot be opened for writing.
 	r, err = openFD(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

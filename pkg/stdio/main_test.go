@@ -146,6 +146,7 @@ func newRig(t *testing.T, terminal bool, names ...string) *rig {
 
 func mustOpen(t *testing.T, c Config) *Streams {
 	t.Helper()
+	c.readersLater = true
 	s, err := Open(t.Context(), c, Owner{})
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,8 @@ type Config struct {
 	// Host serves logging binaries and streaming. Without it these are
 	// errdefs.ErrNotImplemented.
 	Host *Host
+
+	readersLater bool // the tests' readers come after Open, which need not wait for them
 }
 
 // Owner owns the pipes that the process gets (containerd.runc.v1.Options,
@@ -104,7 +106,7 @@ func (s *Streams) openOutputs(ctx context.Context, c Config) (err error) {
 		if uri == "" || c.Terminal && i > 0 {
 			continue
 		}
-		if s.outputs[i], err = c.openOutput(outputNames[i], uri); err != nil {
+		if s.outputs[i], err = c.openOutput(ctx, outputNames[i], uri); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@
 package stdio
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -81,7 +82,7 @@ func checkPath(stream, uri, path string) error {
 }
 
 // openOutput opens what stdout or stderr leads to, if it is no logging binary.
-func (c Config) openOutput(stream, uri string) (sink, error) {
+func (c Config) openOutput(ctx context.Context, stream, uri string) (sink, error) {
 	l, err := parse(stream, uri)
 	if err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func (c Config) openOutput(stream, uri string) (sink, error) {
 	case "file":
 		out, err = openFileOutput(l.path)
 	default:
-		out, err = openFifoOutput(l.path)
+		out, err = c.openFifoOutput(ctx, l.path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", stream, uri, err)
