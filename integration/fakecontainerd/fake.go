@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,7 +40,9 @@ type Fake struct {
 	Rootfs    string // of all containers, mounted into each bundle
 	Events    *eventlog.Log
 
-	sink *sink
+	sink   *sink
+	lastMu sync.Mutex
+	last   *types.Envelope // guarded by lastMu: the last event; the queue of a shim sends one at a time
 }
 
 // New prepares a fake containerd. When the test ends, everything that it left behind fails it.

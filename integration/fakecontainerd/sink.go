@@ -14,6 +14,7 @@ import (
 	events "github.com/containerd/containerd/api/services/ttrpc/events/v1"
 	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/integration/eventlog"
@@ -81,6 +82,12 @@ func (s *sink) Forward(_ context.Context, r *events.ForwardRequest) (*emptypb.Em
 	if e.GetTimestamp().AsTime().IsZero() || e.GetNamespace() != s.fake.Namespace {
 		s.fake.Errorf("event %s: timestamp %v, namespace %q, want a time and %q", e.GetTopic(), e.GetTimestamp(), e.GetNamespace(), s.fake.Namespace)
 	}
+	s.fake.lastMu.Lock()
+	defer s.fake.lastMu.Unlock()
+	if proto.Equal(e, s.fake.last) {
+		return &emptypb.Empty{}, nil // sent again, since SinkDown came before the answer
+	}
+	s.fake.last = e
 	s.fake.Events.Add(eventlog.Entry{Namespace: e.GetNamespace(), Topic: e.GetTopic(), Event: event})
 	return &emptypb.Empty{}, nil
 }
