@@ -21,7 +21,7 @@ const batch = 128
 
 // Kill sends sig to every process of the cgroup and of the cgroups nested in it.
 //
-// For SIGKILL it repeats until none is left or ctx ends; the error then says how many are, and is ctx's. It uses
+// For SIGKILL it repeats until none is left or ctx ends; the error then says which are, and is ctx's cause. It uses
 // cgroup.kill where there is one (Linux 5.14), which no fork can outrun, and else freezes the cgroup, signals each process,
 // and thaws it. A cgroup that is frozen is thawed on v1, where its processes could not die; on v2 they can.
 //
@@ -57,7 +57,7 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 			return err
 		}
 		if !pause(ctx, wait) {
-			return c.left(ctx.Err())
+			return c.left(context.Cause(ctx))
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (c *Cgroup) left(why error) error {
 	if errdefs.IsNotFound(err) || err == nil && len(pids) == 0 {
 		return nil
 	}
-	return errors.Join(fmt.Errorf("kill cgroup %s: %d processes left: %w", c, len(pids), why), err)
+	return errors.Join(fmt.Errorf("kill cgroup %s: %s left: %w", c, describe(pids), why), err)
 }
 
 // isRoot reports whether dir is the root of a hierarchy, in which all processes of the machine may be. Only the root has

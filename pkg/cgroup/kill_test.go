@@ -203,8 +203,8 @@ func TestKillSaysWhatIsLeftWhenItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	err := inner.Kill(ctx, syscall.SIGKILL)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 processes left") {
-		t.Errorf("Kill: %v, want 1 process left and the context's error", err)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 processes [") || !strings.Contains(err.Error(), " (sh, state ") {
+		t.Errorf("Kill: %v, want 1 process left, a shell, and the context's error", err)
 	}
 }
 

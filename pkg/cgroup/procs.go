@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -87,4 +88,24 @@ func walk(dir string, visit func(dir string) error) error {
 		}
 	}
 	return nil
+}
+
+// describe names processes for a message: how many there are, and of the first few the program and the state, in the
+// letters of proc_pid_stat(5). A D is one that no signal ends.
+func describe(pids []int) string {
+	const named = 3
+	var names []string
+	for _, pid := range pids[:min(len(pids), named)] {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+		if err != nil || open < 0 || end < open || len(b) < end+3 {
+			names = append(names, fmt.Sprintf("%d (gone)", pid))
+			continue
+		}
+		names = append(names, fmt.Sprintf("%d (%s, state %c)", pid, b[open+1:end], b[end+2]))
+	}
+	if len(pids) > named {
+		names = append(names, "…")
+	}
+	return fmt.Sprintf("%d processes [%s]", len(pids), strings.Join(names, ", "))
 }

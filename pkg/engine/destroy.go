@@ -4,12 +4,19 @@
 package engine
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
 // destroy is destroy while the reaper is held: poststop hooks are children that
@@ -29,6 +36,9 @@ func (e *Engine) destroy(lc *libcontainer.Container) error {
 func destroy(lc *libcontainer.Container) error {
 	state, stateErr := lc.OCIState()
 	config := lc.Config()
+	if err := removeCgroup(lc); err != nil {
+		return err
+	}
 	hooks := config.Hooks[configs.Poststop]
 	delete(config.Hooks, configs.Poststop) // the map is the container's own
 	if err := lc.Destroy(); err != nil && !errors.Is(err, libcontainer.ErrNotExist) {
@@ -49,4 +59,36 @@ func destroy(lc *libcontainer.Container) error {
 		}
 	}
 	return nil
+}
+
+// destroyTimeout bounds how long a cgroup that does not get empty keeps a
+// Delete. CRI gives one 10 s in all (containerd internal/cri/server, events.go),
+// of which the output may have had half.
+const destroyTimeout = 3 * time.Second
+
+var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)
+
+// removeCgroup ends what is left in the container's cgroup, as systemd does with
+// a scope that stops, and removes the cgroup with those nested in it. Of a scope
+// it leaves the removing to systemd. libcontainer kills only where the container
+// shares its PID namespace, so that a process that was moved in from outside
+// would keep the cgroup; and it says of no process why it is still there.
+func removeCgroup(lc *libcontainer.Container) error {
+	state, err := lc.State()
+	if err != nil {
+		return err
+	}
+	cg := cgroup.New(state.CgroupPaths)
+	if !cg.Exists() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
+	defer cancel()
+	if err := cg.Kill(ctx, unix.SIGKILL); err != nil {
+		return err
+	}
+	if state.Config.Cgroups.Systemd {
+		return nil
+	}
+	return cg.Remove(ctx)
 }

@@ -52,7 +52,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 	init.Init = true
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {
-		return nil, classify(err)
+		return nil, createError(err, c.Spec.Linux.CgroupsPath)
 	}
 	handle, err := e.spawn(ctx, lc, init, s)
 	if err == nil {

@@ -29,6 +29,19 @@ func classify(err error) error {
 	return err
 }
 
+// createError is classify for what libcontainer refuses before it makes
+// anything. A cgroup that another container uses it tells by its words alone.
+func createError(err error, cgroupsPath string) error {
+	// libcontainer v1.5.2 Create. TestCreateRefusesACgroupInUse and
+	// TestCreateRefusesAFrozenCgroup run into them.
+	for _, words := range []string{"cgroup is not empty", "cgroup unexpectedly frozen"} {
+		if strings.Contains(err.Error(), words) {
+			return fmt.Errorf("linux.cgroupsPath %q: %w: %w", cgroupsPath, err, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return classify(err)
+}
+
 // startError is classify for an error from inside the container, which reaches
 // us as text: a program that cannot be run is the caller's to mend. Docker tells
 // its exit statuses 126 and 127 by libcontainer's words, so they are kept.
