@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// Container is a container that follows a source.
+type Container struct {
+	ID     string
+	Source string // Parent, or the path of a cgroup below the root of the hierarchy
+	Dir    string // the absolute path of the container's own cgroup
+	Mems   bool   // follow the memory nodes as well
+
+	// Apply, unless nil, is told each new assignment after it was written, for whoever else writes the cgroup, such as
+	// systemd by the unit's AllowedCPUs and AllowedMemoryNodes. mems is empty unless Mems is set. What it fails is tried
+	// again. It must return when ctx is done and must not call the Reconciler.
+	Apply func(ctx context.Context, cpus, mems Set) error
+}
+
+// State is what a Reconciler knows of a container, for display.
+type State struct {
+	Source     string // the absolute path of the source
+	CPUs, Mems Set    // the last assignment; Mems only if the container follows them
+	Writes     int    // writes to control files that succeeded
+	Pinned     bool
+	Err        error // why the last assignment is kept or could not be written; nil if all is well
+}
+
+const (
+	// grace is for the maker of a source that was made again to write its list, which is empty after mkdir.
+	grace = time.Second
+	// applyTimeout bounds the calls of Apply in one look. Whoever deletes a container may have to wait for them.
+	applyTimeout = 2 * time.Second
+)
+
+// follower is a container with what is remembered of it. The Reconciler's turn guards it.
+type follower struct {
+	Container
+	state State
+	inode uint64    // of the source, 0 when it was gone
+	since time.Time // when the source was found made again, zero if it is the one that was there at first
+	told  *State    // the assignment that Apply took last
+}
+
+func newFollower(root string, c Container) (*follower, error) {
+	source, err := locate(root, c.Source, c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &follower{Container: c, state: State{Source: source}, inode: inode(source)}, nil
+}
+
+// reconcile makes the container's cgroup what it is to be, if it is not. It looks at everything anew.
+func (f *follower) reconcile() error {
+	if id := inode(f.state.Source); id != f.inode {
+		f.inode, f.since = id, time.Now()
+	}
+	err := f.follow(cpus, &f.state.CPUs)
+	if f.Mems {
+		err = errors.Join(err, f.follow(mems, &f.state.Mems))
+	}
+	return err
+}
+
+// follow does it for one resource; last becomes the assignment.
+func (f *follower) follow(r resource, last *Set) error {
+	source, err := observe(f.state.Source, r)
+	if err != nil {
+		return err
+	}
+	if source.requested.Empty() && time.Since(f.since) < grace {
+		return fmt.Errorf("%s of %s, which was made again, is not written yet: %w", r, source.dir, errdefs.ErrFailedPrecondition)
+	}
+	parent, err := observe(filepath.Dir(f.Dir), r)
+	if err != nil {
+		return err
+	}
+	destination, err := observe(f.Dir, r)
+	if err != nil {
+		return err
+	}
+	wanted, err := assign(r, source, parent, destination)
+	if err != nil {
+		return err
+	}
+	err = f.apply(plan(r, destination, wanted))
+	if errors.Is(err, unix.EBUSY) { // a kernel before 5.17, and a nested cgroup that asks for more
+		if destination.nested, err = observeNested(f.Dir, r); err == nil {
+			err = f.apply(plan(r, destination, wanted))
+		}
+	}
+	if err == nil {
+		*last = wanted
+	}
+	return err
+}
+
+// apply does the writes up to the first that fails.
+func (f *follower) apply(writes []write) error {
+	for _, w := range writes {
+		if err := w.apply(); err != nil {
+			return err
+		}
+		f.state.Writes++
+		f.log().WithField(string(w.resource), w.set).WithField("cgroup", w.dir).Debug("cpuset follows its source")
+	}
+	return nil
+}
+
+// tell tells Apply the assignment, which reconcile wrote, unless it knows it.
+func (f *follower) tell(ctx context.Context) error {
+	if f.Apply == nil || f.told != nil && f.told.CPUs == f.state.CPUs && f.told.Mems == f.state.Mems {
+		return nil
+	}
+	if err := f.Apply(ctx, f.state.CPUs, f.state.Mems); err != nil {
+		return fmt.Errorf("apply cpus %q, mems %q: %w", f.state.CPUs, f.state.Mems, err)
+	}
+	told := f.state
+	f.told = &told
+	return nil
+}
+
+// conclude keeps the outcome of a reconcile and logs it if it is another than the last one.
+func (f *follower) conclude(err error) {
+	before := f.state.Err
+	f.state.Err = err
+	switch {
+	case err == nil && before == nil, err != nil && before != nil && err.Error() == before.Error():
+	case err == nil:
+		f.log().WithField("cpus", f.state.CPUs).Info("cpuset follows its source again")
+	case !isDir(f.Dir): // the container is about to be removed
+		f.log().WithError(err).Debug("cpuset is kept")
+	default:
+		f.log().WithError(err).WithField("cpus", f.state.CPUs).Warn("cpuset is kept")
+	}
+}
+
+func (f *follower) log() *log.Entry {
+	return log.L.WithFields(log.Fields{"container": f.ID, "source": f.state.Source, "writes": f.state.Writes})
+}
+
+// files returns the files of which a change may be one of the assignment, or undo it. Some may be named twice.
+func (f *follower) files(root string) []string {
+	var files []string
+	for _, dir := range append(lineage(root, f.state.Source), lineage(root, f.Dir)...) {
+		files = append(files, filepath.Join(dir, string(cpus)), filepath.Join(dir, string(cpus)+".partition"))
+		if f.Mems {
+			files = append(files, filepath.Join(dir, string(mems)))
+		}
+	}
+	return files
+}
+
+// home returns the directory in which the source is or, while that is gone, the nearest one above that is there.
+func (f *follower) home(root string) string {
+	dir := filepath.Dir(f.state.Source)
+	for below(root, dir) && !isDir(dir) {
+		dir = filepath.Dir(dir)
+	}
+	return dir
+}
+
+// inode returns the inode number of a directory, which differs if it was removed and made again, or 0 if there is none.
+func inode(dir string) uint64 {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return 0
+	}
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return s.Ino
+}

@@ -1,0 +1,345 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuset_test
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/cpuset"
+)
+
+const (
+	soon = 10 * time.Millisecond // a change that is told was followed by then
+	late = 3 * time.Second       // a change that is not told was followed by then
+)
+
+// bubble runs a test with a Reconciler in the time of a bubble, which fails if a goroutine is left.
+func bubble(t *testing.T, run func(w tree, g *gate, r *cpuset.Reconciler)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w, g := plant(t), newGate()
+		r := cpuset.New(w.root, g.open)
+		run(w, g, r)
+		r.Stop()
+		synctest.Wait()
+	})
+}
+
+func add(tb testing.TB, r *cpuset.Reconciler, c cpuset.Container) {
+	tb.Helper()
+	if err := r.Add(tb.Context(), c); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func state(tb testing.TB, r *cpuset.Reconciler, id string) cpuset.State {
+	tb.Helper()
+	s, ok := r.State(id)
+	if !ok {
+		tb.Fatalf("State(%q) knows nothing", id)
+	}
+	return s
+}
+
+func TestAddHasWrittenWhenItReturns(t *testing.T) {
+	bubble(t, func(w tree, _ *gate, r *cpuset.Reconciler) {
+		add(w, r, w.follow("/shared"))
+		w.wantCPUs("after Add", "pod/c1", "0-1")
+		got := state(w, r, "c1")
+		want := cpuset.State{Source: w.path("shared"), CPUs: set(w, "0-1"), Writes: 1}
+		if got != want {
+			w.Errorf("State = %+v, want %+v", got, want)
+		}
+		if got := w.read("pod/c1", "cpuset.mems"); got != "" {
+			w.Errorf("cpuset.mems = %q, want nothing written", got)
+		}
+	})
+}
+
+func TestThePodIsASource(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		c := w.follow(cpuset.Parent)
+		c.Mems = true
+		add(w, r, c)
+		w.wantCPUs("after Add", "pod/c1", "0-7")
+		if got := w.read("pod/c1", "cpuset.mems"); got != "0-1" {
+			w.Errorf("cpuset.mems = %q, want 0-1", got)
+		}
+		w.write("pod", "cpuset.mems.effective", "1")
+		g.tell()
+		time.Sleep(soon)
+		if got := w.read("pod/c1", "cpuset.mems"); got != "1" {
+			w.Errorf("cpuset.mems = %q, want 1", got)
+		}
+		if !g.watches(w.root, "pod/cpuset.mems") || !g.watches(w.root, "pod/c1/cpuset.mems") {
+			w.Error("the files of memory nodes are not watched")
+		}
+	})
+}
+
+func TestAddRefuses(t *testing.T) {
+	bubble(t, func(w tree, _ *gate, r *cpuset.Reconciler) {
+		w.mkdir("nothing", "", "")
+		w.mkdir("offline", "9", "0-7")
+		w.mkdir("elsewhere", "8-9", "8-9")
+		w.mkdir("garbage", "", "many")
+		w.mkdir("bare", "", "")
+		for _, file := range []string{"cpuset.cpus", "cpuset.cpus.effective"} {
+			if err := os.Remove(w.path("bare/" + file)); err != nil {
+				w.Fatal(err)
+			}
+		}
+		if err := os.Symlink("shared", w.path("link")); err != nil {
+			w.Fatal(err)
+		}
+		invalid, precondition := errdefs.ErrInvalidArgument, errdefs.ErrFailedPrecondition
+		for _, c := range []struct {
+			source string
+			class  error
+			text   string
+		}{
+			{"missing/one", errdefs.ErrNotFound, w.path("missing/one")},
+			{"", invalid, "must be parent or a path below"},
+			{"/", invalid, "must be parent or a path below"},
+			{"../" + w.root, invalid, "must not have an element .."},
+			{"shared/..", invalid, "must not have an element .."},
+			{"link", invalid, "without symbolic links"},
+			{"link/", invalid, "without symbolic links"},
+			{"shared/cpuset.cpus", invalid, "must be a directory"},
+			{"a\x00b", invalid, "must be a directory"},
+			{strings.Repeat("a", 300), invalid, "must be a directory"},
+			{"pod/c1", invalid, "the container's own cgroup"},
+			{"/pod//c1/nested", invalid, "the container's own cgroup"},
+			{"nothing", precondition, "cpuset.cpus.effective of " + w.path("nothing") + " is empty"},
+			{"offline", precondition, "none of these can be used now"},
+			{"elsewhere", precondition, `has nothing of the source's "8-9"`},
+			{"garbage", invalid, `"many"`},
+			{"bare", precondition, "no cpuset controller"},
+		} {
+			err := r.Add(w.Context(), w.follow(c.source))
+			if !errors.Is(err, c.class) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), `"c1"`) {
+				w.Errorf("Add with source %q = %v, want %v that says %q", c.source, err, c.class, c.text)
+			}
+			if _, ok := r.State("c1"); ok {
+				w.Errorf("Add with source %q failed and the container follows", c.source)
+			}
+		}
+		w.wantCPUs("after refusals", "pod/c1", "")
+		for _, dir := range []string{"/", w.root, w.root + "/pod/../pod/c1", "pod/c1"} {
+			c := cpuset.Container{ID: "c1", Source: "shared", Dir: dir}
+			if err := r.Add(w.Context(), c); !errors.Is(err, errdefs.ErrInvalidArgument) {
+				w.Errorf("Add with cgroup %q = %v, want %v", dir, err, errdefs.ErrInvalidArgument)
+			}
+		}
+		c := cpuset.Container{ID: "c1", Source: "shared", Dir: w.path("pod/c9")}
+		if err := r.Add(w.Context(), c); !errors.Is(err, errdefs.ErrNotFound) {
+			w.Errorf("Add with a cgroup that does not exist = %v, want %v", err, errdefs.ErrNotFound)
+		}
+		w.mkdir("pod/c9", "", "0-7")
+		if err := os.Remove(w.path("pod/c9/cpuset.cpus")); err != nil {
+			w.Fatal(err)
+		}
+		if err := r.Add(w.Context(), c); !errors.Is(err, errdefs.ErrNotFound) {
+			w.Errorf("Add with a cgroup that goes = %v, want %v", err, errdefs.ErrNotFound)
+		}
+		if _, err := os.Stat(w.path("pod/c9/cpuset.cpus")); err == nil {
+			w.Error("a control file was made")
+		}
+		add(w, r, w.follow("shared"))
+		if err := r.Add(w.Context(), w.follow("shared")); !errors.Is(err, errdefs.ErrAlreadyExists) {
+			w.Errorf("Add again = %v, want %v", err, errdefs.ErrAlreadyExists)
+		}
+		r.Stop()
+		if err := r.Add(w.Context(), w.follow("shared")); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+			w.Errorf("Add after Stop = %v, want %v", err, errdefs.ErrFailedPrecondition)
+		}
+	})
+}
+
+func TestAChangeThatIsToldIsFollowedAtOnce(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		add(w, r, w.follow("shared"))
+		for _, path := range []string{
+			"shared/cpuset.cpus", "shared/cpuset.cpus.partition", "pod/cpuset.cpus", "pod/c1/cpuset.cpus", ".",
+		} {
+			if !g.watches(w.root, path) {
+				w.Errorf("%s is not watched", path)
+			}
+		}
+		w.assign("shared", "2,4")
+		g.tell()
+		time.Sleep(soon)
+		w.wantCPUs("after a change", "pod/c1", "2,4")
+		w.assign("shared", "0-7")
+		w.assign("pod", "0-5")
+		g.tell()
+		time.Sleep(soon)
+		w.wantCPUs("after a change of the pod", "pod/c1", "0-5")
+		if got := state(w, r, "c1"); got.Writes != 3 || got.CPUs != set(w, "0-5") || got.Err != nil {
+			w.Errorf("State = %+v, want 3 writes and 0-5", got)
+		}
+	})
+}
+
+func TestAChangeThatIsNotToldIsFollowedLate(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		add(w, r, w.follow("shared"))
+		for range 20 {
+			for _, list := range []string{"1", "0-1"} { // CPU 0 is unplugged and comes back
+				w.write("shared", "cpuset.cpus.effective", list)
+				time.Sleep(late + soon)
+				w.wantCPUs("after a silent change", "pod/c1", list)
+			}
+		}
+		if n, most := g.wakeups(), int(40*(late+soon)/time.Second); n < 40 || n > most {
+			w.Errorf("%d wake-ups in 40 × %v, want 40 to %d", n, late, most)
+		}
+	})
+}
+
+func TestDriftIsCorrected(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		add(w, r, w.follow("shared"))
+		for _, list := range []string{"0-7", "", "5"} {
+			w.write("pod/c1", "cpuset.cpus", list)
+			g.tell()
+			time.Sleep(soon)
+			w.wantCPUs("after "+strconv.Quote(list), "pod/c1", "0-1")
+		}
+	})
+}
+
+func TestABurstIsOneWriteInAWhile(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		add(w, r, w.follow("shared"))
+		begin := time.Now()
+		for i := range 1000 {
+			w.write("shared", "cpuset.cpus.effective", strconv.Itoa(i%2))
+			g.tell()
+			time.Sleep(100 * time.Microsecond)
+		}
+		took := time.Since(begin)
+		time.Sleep(soon)
+		w.wantCPUs("after a burst", "pod/c1", "1")
+		if got, most := state(w, r, "c1").Writes, int(took/(5*time.Millisecond))+3; got > most {
+			w.Errorf("%d writes for 1000 changes in %v, want at most %d", got, took, most)
+		}
+	})
+}
+
+func TestWhatCannotBeFollowedIsKeptAndLoggedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(w tree)
+		mend  func(w tree)
+	}{
+		"an empty list": {func(w tree) { w.assign("shared", "") }, nil},
+		"garbage":       {func(w tree) { w.assign("shared", "1-") }, nil},
+		"CPUs that are offline": {func(w tree) {
+			w.assign("shared", "6")
+			w.write("shared", "cpuset.cpus.effective", "0-5")
+		}, nil},
+		"CPUs that the pod lacks":  {func(w tree) { w.assign("shared", "8-9") }, nil},
+		"a partition":              {func(w tree) { w.write("pod/c1", "cpuset.cpus.partition", "isolated") }, func(w tree) { w.write("pod/c1", "cpuset.cpus.partition", "member") }},
+		"a partition of no effect": {func(w tree) { w.write("pod/c1", "cpuset.cpus.partition", "root invalid (why)") }, func(w tree) { w.write("pod/c1", "cpuset.cpus.partition", "member") }},
+		"no source":                {func(w tree) { w.remove("shared") }, func(w tree) { w.mkdir("shared", "2-3", "2-3") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+				l := listen(w)
+				add(w, r, w.follow("shared"))
+				c.spoil(w)
+				if name != "no source" {
+					w.write("pod", "cpuset.cpus", "0-7") // a change of no importance
+				}
+				for range 3 {
+					g.tell()
+					time.Sleep(late)
+				}
+				w.wantCPUs("spoilt", "pod/c1", "0-1")
+				got := state(w, r, "c1")
+				if got.Err == nil || got.Writes != 1 || got.CPUs != set(w, "0-1") {
+					w.Errorf("spoilt: State = %+v, want an error, 0-1 and one write", got)
+				}
+				if got := l.at("warning"); len(got) != 1 {
+					w.Errorf("spoilt: warnings %q, want one", got)
+				}
+				if c.mend != nil {
+					c.mend(w)
+				}
+				if name != "no source" {
+					w.assign("shared", "2-3")
+				}
+				g.tell()
+				time.Sleep(late)
+				w.wantCPUs("mended", "pod/c1", "2-3")
+				if got := state(w, r, "c1"); got.Err != nil || got.Writes != 2 {
+					w.Errorf("mended: State = %+v, want no error and two writes", got)
+				}
+				if got := l.at("info"); len(got) != 1 {
+					w.Errorf("mended: notes %q, want one", got)
+				}
+			})
+		})
+	}
+}
+
+// What makes a cgroup makes it without a list, with which it has all that its parent has, and then writes the list.
+func TestASourceThatIsMadeAgainIsGivenTime(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		add(w, r, w.follow("shared"))
+		w.remove("shared")
+		g.tell()
+		time.Sleep(soon)
+		if !g.watches(w.root, ".") {
+			w.Error("the directory of the source is not watched")
+		}
+		w.mkdir("shared", "", "0-7")
+		g.tell()
+		time.Sleep(500 * time.Millisecond)
+		w.wantCPUs("half a second after mkdir", "pod/c1", "0-1")
+		w.assign("shared", "5")
+		g.tell()
+		time.Sleep(soon)
+		w.wantCPUs("after its list was written", "pod/c1", "5")
+		w.remove("shared")
+		g.tell()
+		time.Sleep(soon)
+		w.mkdir("shared", "", "0-7")
+		g.tell()
+		time.Sleep(time.Second + late)
+		w.wantCPUs("when no list was written", "pod/c1", "0-7")
+	})
+}
+
+func TestWhereAMissingSourceWillBeIsWatched(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		w.mkdir("slice", "", "0-7")
+		w.mkdir("slice/shared", "2", "2")
+		add(w, r, w.follow("slice/shared"))
+		if !g.watches(w.root, "slice") || g.watches(w.root, ".") {
+			w.Error("not the directory of the source is watched, or another one too")
+		}
+		w.remove("slice")
+		g.tell()
+		time.Sleep(soon)
+		if g.watches(w.root, "slice") || !g.watches(w.root, ".") {
+			w.Error("not the directory above the one that is gone is watched")
+		}
+		w.mkdir("slice", "", "0-7")
+		g.tell()
+		time.Sleep(soon)
+		if !g.watches(w.root, "slice") {
+			w.Error("the directory is not watched that was made again")
+		}
+		w.wantCPUs("without source", "pod/c1", "2")
+	})
+}

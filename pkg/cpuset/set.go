@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuset
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+)
+
+// Limit is the lowest number that no CPU and no memory node has. 8192 is the most CPUs that a kernel can be built for
+// (NR_CPUS_RANGE_END in arch/x86/Kconfig; others have fewer), and there are at most 1024 nodes. It bounds a Set to 1 KiB.
+const Limit = 8192
+
+// Set is a set of CPUs or memory nodes. It does not change; the zero value is the empty set; == compares.
+type Set struct {
+	bits string // number n is bit n%8 of byte n/8; the last byte is not 0
+}
+
+// Parse reads a list as the kernel does (bitmap_parselist): numbers and ranges, between commas or blanks, and ranges of
+// which the first so many numbers of each group are used: "0-2,8", "0-31:1/4". The kernel's words "all" and "N" depend on
+// the machine and are refused. A list of nothing is the empty set. An error is errdefs.ErrInvalidArgument.
+func Parse(list string) (Set, error) {
+	var b [Limit / 8]byte
+	for region := range strings.FieldsFuncSeq(strings.TrimSpace(list), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }) {
+		r, ok := parseRegion(region)
+		if !ok {
+			return Set{}, fmt.Errorf("cpuset %s: %s: must be numbers or ranges of them from 0 to %d, such as 0-3,8 or 0-31:1/4: %w",
+				quote(list), quote(region), Limit-1, errdefs.ErrInvalidArgument)
+		}
+		for start := r.first; start <= r.last; start += r.group {
+			for n := start; n < start+r.used && n <= r.last; n++ {
+				b[n/8] |= 1 << (n % 8)
+			}
+		}
+	}
+	return newSet(b[:]), nil
+}
+
+// region is first-last:used/group, the used first numbers of each group.
+type region struct{ first, last, used, group uint64 }
+
+func parseRegion(text string) (region, bool) {
+	span, pattern, patterned := strings.Cut(text, ":")
+	from, to, ranged := strings.Cut(span, "-")
+	if !ranged {
+		to = from
+	}
+	r := region{used: 1, group: 1}
+	ok := number(from, &r.first) && number(to, &r.last)
+	if patterned {
+		used, group, _ := strings.Cut(pattern, "/")
+		ok = ok && ranged && number(used, &r.used) && number(group, &r.group)
+	}
+	return r, ok && r.first <= r.last && r.last < Limit && r.used <= r.group && r.group > 0
+}
+
+// number reads what the kernel takes for a number here: decimal digits, no sign, at most 32 bits.
+func number(text string, n *uint64) bool {
+	v, err := strconv.ParseUint(text, 10, 32)
+	*n = v
+	return err == nil
+}
+
+// quote keeps a message short, whatever the text.
+func quote(text string) string {
+	const most = 64
+	if len(text) > most {
+		return strconv.Quote(text[:most]) + "…"
+	}
+	return strconv.Quote(text)
+}
+
+func newSet(b []byte) Set { return Set{strings.TrimRight(string(b), "\x00")} }
+
+// String returns the list as the kernel prints it, such as "0-2,8", and "" for the empty set. Parse reads it.
+func (s Set) String() string {
+	var list []byte
+	end := len(s.bits) * 8
+	for n := 0; n < end; n++ {
+		if !s.has(n) {
+			continue
+		}
+		first := n
+		for n+1 < end && s.has(n+1) {
+			n++
+		}
+		if len(list) > 0 {
+			list = append(list, ',')
+		}
+		list = strconv.AppendInt(list, int64(first), 10)
+		if n > first {
+			list = strconv.AppendInt(append(list, '-'), int64(n), 10)
+		}
+	}
+	return string(list)
+}
+
+func (s Set) has(n int) bool { return s.at(n/8)>>(n%8)&1 == 1 }
+
+// at returns byte i, also behind the end.
+func (s Set) at(i int) byte {
+	if i < len(s.bits) {
+		return s.bits[i]
+	}
+	return 0
+}
+
+// combine applies op to each byte of both sets.
+func (s Set) combine(t Set, op func(a, b byte) byte) Set {
+	b := make([]byte, max(len(s.bits), len(t.bits)))
+	for i := range b {
+		b[i] = op(s.at(i), t.at(i))
+	}
+	return newSet(b)
+}
+
+// Union returns what is in s or in t.
+func (s Set) Union(t Set) Set { return s.combine(t, func(a, b byte) byte { return a | b }) }
+
+// Intersect returns what is in s and in t.
+func (s Set) Intersect(t Set) Set { return s.combine(t, func(a, b byte) byte { return a & b }) }
+
+// Difference returns what is in s and not in t.
+func (s Set) Difference(t Set) Set { return s.combine(t, func(a, b byte) byte { return a &^ b }) }
+
+// Subset reports whether t has all of s.
+func (s Set) Subset(t Set) bool { return s.Difference(t).Empty() }
+
+// Empty reports whether there is nothing in s.
+func (s Set) Empty() bool { return s.bits == "" }

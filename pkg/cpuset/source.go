@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuset
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// Parent as a source is the cgroup in which the container's own is, the pod's.
+const Parent = "parent"
+
+// locate returns the absolute path of a source below root, which has no symbolic link below root and exists, for the
+// destination dir. A source that does not exist is errdefs.ErrNotFound, one that cannot be errdefs.ErrInvalidArgument.
+func locate(root, source, dir string) (string, error) {
+	refuse := func(why string) (string, error) {
+		return "", fmt.Errorf("cpuset source %q: %s: %w", source, why, errdefs.ErrInvalidArgument)
+	}
+	path := filepath.Join(root, source)
+	switch {
+	case dir != filepath.Clean(dir) || !below(root, dir):
+		return "", fmt.Errorf("cgroup %q: must be a clean path below %s: %w", dir, root, errdefs.ErrInvalidArgument)
+	case source == Parent:
+		return filepath.Dir(dir), nil
+	case slices.Contains(strings.Split(source, "/"), ".."):
+		return refuse("must not have an element ..")
+	case !below(root, path):
+		return refuse("must be " + Parent + " or a path below " + root)
+	case path == dir || below(dir, path):
+		return refuse("must not be the container's own cgroup or in it")
+	}
+	err := beneath(root, path)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return "", fmt.Errorf("cpuset source %q: cgroup %s: %w", source, path, errdefs.ErrNotFound)
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENAMETOOLONG):
+		return refuse("must be a directory, without symbolic links: " + err.Error())
+	case err != nil:
+		return "", fmt.Errorf("cpuset source %q: open %s: %w", source, path, err)
+	}
+	return path, nil
+}
+
+// below reports whether path, which is clean, is somewhere in dir.
+func below(dir, path string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
+
+// beneath opens path, which is below root, without going through a symbolic link, and closes it.
+func beneath(root, path string) error {
+	rootFD, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	relative := strings.TrimPrefix(path[len(root):], "/")
+	fd, err := unix.Openat2(rootFD, relative, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err == nil {
+		err = unix.Close(fd)
+	}
+	return errors.Join(err, unix.Close(rootFD))
+}
+
+// lineage returns dir and the directories above it, up to root but without it: the root of a hierarchy has no list.
+func lineage(root, dir string) []string {
+	var dirs []string
+	for ; below(root, dir); dir = filepath.Dir(dir) {
+		dirs = append(dirs, dir)
+	}
+	return dirs
+}

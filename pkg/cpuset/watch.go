@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuset
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Notifier tells that something that is watched may have changed, but not what: whoever is told looks at all of it.
+type Notifier interface {
+	// Watch replaces what is watched: files by writes to them, directories by what is made, removed or moved in them.
+	// What does not exist is left out; Watch is called again when it may be there. It may be called while another
+	// goroutine waits, and not after Close.
+	Watch(files, dirs []string) error
+	// Wait returns true when something was changed since the last call, or after timeout. After Close it returns false,
+	// also when it waited then.
+	Wait(timeout time.Duration) bool
+	// Close ends Wait and lets go of everything.
+	Close() error
+}
+
+// inotify is a Notifier by one inotify instance.
+type inotify struct {
+	file    *os.File            // non-blocking, so that Go's poller waits and Close ends the wait
+	conn    syscall.RawConn     // of file; guards the descriptor's number against Close
+	watches map[string]int      // the watch descriptor of each path; only Watch uses it
+	events  [inotifyBuffer]byte // only Wait uses it
+}
+
+// inotifyBuffer holds some hundred events. inotify(7) asks for room for one with the longest name, 272 bytes.
+const inotifyBuffer = 4096
+
+// Inotify returns a Notifier by an inotify instance of its own.
+func Inotify() (Notifier, error) {
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("inotify_init1: %w", err)
+	}
+	n := &inotify{file: os.NewFile(uintptr(fd), "inotify")}
+	if n.conn, err = n.file.SyscallConn(); err != nil {
+		return nil, errors.Join(err, n.file.Close())
+	}
+	return n, nil
+}
+
+// Watch adds every path again, which costs little and finds those that were removed and made again: the kernel answers with
+// another watch descriptor for another inode.
+func (n *inotify) Watch(files, dirs []string) error {
+	watches := make(map[string]int, len(files)+len(dirs))
+	var errs []error
+	err := n.conn.Control(func(fd uintptr) {
+		add := func(mask uint32, paths []string) {
+			for _, path := range paths {
+				wd, err := unix.InotifyAddWatch(int(fd), path, mask)
+				switch {
+				case err == nil:
+					watches[path] = wd
+				case !gone(err):
+					errs = append(errs, fmt.Errorf("watch %s: %w", path, err))
+				}
+			}
+		}
+		add(unix.IN_MODIFY, files)
+		add(unix.IN_CREATE|unix.IN_DELETE|unix.IN_MOVE|unix.IN_ONLYDIR, dirs)
+		kept := slices.Collect(maps.Values(watches))
+		for _, wd := range n.watches {
+			if !slices.Contains(kept, wd) {
+				_, _ = unix.InotifyRmWatch(int(fd), uint32(wd)) // EINVAL: the kernel removed it with the inode
+			}
+		}
+	})
+	n.watches = watches
+	return errors.Join(append(errs, err)...)
+}
+
+// Wait takes the events that are there off the queue. What they say does not matter, also not that some were lost.
+func (n *inotify) Wait(timeout time.Duration) bool {
+	err := n.file.SetReadDeadline(time.Now().Add(timeout))
+	if err == nil {
+		_, err = n.file.Read(n.events[:])
+	}
+	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+func (n *inotify) Close() error { return n.file.Close() }
+
+// clock is a Notifier that tells nothing before the timeout.
+type clock struct{ closed chan struct{} }
+
+func (clock) Watch(_, _ []string) error { return nil }
+
+func (c clock) Wait(timeout time.Duration) bool {
+	select {
+	case <-c.closed:
+		return false
+	case <-time.After(timeout):
+		return true
+	}
+}
+
+func (c clock) Close() error {
+	close(c.closed)
+	return nil
+}

@@ -1,0 +1,222 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuset_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sandbox.internal/shim/pkg/cpuset"
+)
+
+// patience bounds what a test waits for; nothing takes that long unless it is broken.
+const patience = 20 * time.Second
+
+// eventually waits until ok says yes.
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			tb.Fatalf("%s: not within %v", what, patience)
+		}
+	}
+}
+
+// openFiles returns how many descriptors the test has open.
+func openFiles(tb testing.TB) int {
+	tb.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return len(entries)
+}
+
+func inotify(tb testing.TB) cpuset.Notifier {
+	tb.Helper()
+	n, err := cpuset.Inotify()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return n
+}
+
+// told reports whether Wait returns for a change, rather than after a timeout that is long.
+func told(n cpuset.Notifier) bool {
+	begin := time.Now()
+	return n.Wait(patience) && time.Since(begin) < patience/2
+}
+
+// quiet reports whether Wait waits.
+func quiet(n cpuset.Notifier) bool {
+	const while = 20 * time.Millisecond
+	begin := time.Now()
+	return n.Wait(while) && time.Since(begin) >= while
+}
+
+func TestInotifyTellsOfWritesAndDirectories(t *testing.T) {
+	w := plant(t)
+	n := inotify(t)
+	defer n.Close()
+	file, missing := w.path("shared/cpuset.cpus"), w.path("later/cpuset.cpus")
+	watch := func() {
+		t.Helper()
+		if err := n.Watch([]string{file, missing}, []string{w.root}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watch()
+	if !quiet(n) {
+		t.Error("told of nothing")
+	}
+	w.write("shared", "cpuset.cpus", "3")
+	w.write("shared", "cpuset.cpus", "4")
+	if !told(n) {
+		t.Error("not told of a write")
+	}
+	if !quiet(n) {
+		t.Error("two writes before Wait were told one by one")
+	}
+	w.write("shared", "cpuset.cpus.effective", "3")
+	w.write("pod", "cpuset.cpus", "3")
+	if !quiet(n) {
+		t.Error("told of a file that is not watched")
+	}
+	w.mkdir("later", "", "")
+	if !told(n) {
+		t.Error("not told of a directory that was made")
+	}
+	watch()
+	w.write("later", "cpuset.cpus", "3")
+	if !told(n) {
+		t.Error("not told of a file that was missing when it was first watched")
+	}
+	w.remove("shared")
+	if !told(n) {
+		t.Error("not told of a directory that was removed")
+	}
+	w.mkdir("shared", "", "")
+	watch()
+	for !quiet(n) { // what mkdir made
+	}
+	w.write("shared", "cpuset.cpus", "3")
+	if !told(n) {
+		t.Error("not told of a file with a new inode")
+	}
+	if err := n.Watch(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for !quiet(n) { // that watches were removed
+	}
+	w.write("later", "cpuset.cpus", "4")
+	w.mkdir("another", "", "")
+	if !quiet(n) {
+		t.Error("told of what is not watched any more")
+	}
+}
+
+func TestInotifyCloseEndsWaitAndLeavesNothing(t *testing.T) {
+	inotify(t).Close() // opens what Go's poller keeps
+	before := openFiles(t)
+	n := inotify(t)
+	ended := make(chan bool)
+	go func() { ended <- n.Wait(patience) }() // joined below
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if <-ended {
+		t.Error("Wait = true after Close, want false")
+	}
+	if n.Wait(patience) {
+		t.Error("Wait after Close = true, want false")
+	}
+	if got := openFiles(t); got != before {
+		t.Errorf("%d descriptors are open, want %d", got, before)
+	}
+}
+
+// All of it with the real notifier, in a folder.
+func TestFollowThroughInotify(t *testing.T) {
+	inotify(t).Close()
+	before := openFiles(t)
+	w := plant(t)
+	r := cpuset.New(w.root, cpuset.Inotify)
+	add(t, r, w.follow("shared"))
+	for _, list := range []string{"2-3", "5", "0-6"} {
+		w.assign("shared", list)
+		eventually(t, "follow "+list, func() bool { return w.read("pod/c1", "cpuset.cpus") == list })
+		w.write("pod/c1", "cpuset.cpus", "7")
+		eventually(t, "correct drift", func() bool { return w.read("pod/c1", "cpuset.cpus") == list })
+	}
+	w.remove("shared")
+	eventually(t, "see that the source is gone", func() bool { return state(t, r, "c1").Err != nil })
+	w.wantCPUs("without source", "pod/c1", "0-6")
+	w.mkdir("shared", "1", "1")
+	eventually(t, "follow the source that was made again", func() bool { return w.read("pod/c1", "cpuset.cpus") == "1" })
+	begin := time.Now()
+	for _, list := range []string{"2", "3", "4", "5", "6", "0-1"} {
+		w.assign("shared", list)
+		eventually(t, "follow its change to "+list, func() bool { return w.read("pod/c1", "cpuset.cpus") == list })
+	}
+	if took := time.Since(begin); took > 6*time.Second { // which is what six changes take that are not told, at least
+		t.Errorf("six changes of a source that was made again were followed after %v", took)
+	}
+	r.Stop()
+	if got := openFiles(t); got != before {
+		t.Errorf("%d descriptors are open after Stop, want %d", got, before)
+	}
+}
+
+// The kernel's v1 hierarchy has the rule that v2 had before 5.17: no list without the CPUs of the cgroups in it. So the
+// files of the container are those of v1 cgroups here.
+func TestNestedCgroupsAreNarrowedWhereTheKernelAsksForIt(t *testing.T) {
+	const v1 = "/sys/fs/cgroup/cpuset"
+	online, err := os.ReadFile(filepath.Join(v1, "cpuset.cpus"))
+	if err != nil || os.Geteuid() != 0 {
+		lacking(t, "cgroup1", "root and the cpuset hierarchy of cgroup v1")
+	}
+	if !set(t, "0-1").Subset(set(t, string(online))) {
+		lacking(t, "cpus", "the CPUs 0 and 1")
+	}
+	w := plant(t)
+	outer := filepath.Join(v1, filepath.Base(name()))
+	inner := filepath.Join(outer, "nested")
+	w.mkdir("pod/c1/nested", "", "")
+	for _, pair := range [][2]string{{outer, "pod/c1"}, {inner, "pod/c1/nested"}} {
+		if err := os.Mkdir(pair[0], 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := os.Remove(pair[0]); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := os.Remove(w.path(pair[1] + "/cpuset.cpus")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(pair[0]+"/cpuset.cpus", w.path(pair[1]+"/cpuset.cpus")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.write("pod/c1", "cpuset.cpus", "0-1")
+	w.write("pod/c1/nested", "cpuset.cpus", "1")
+	w.assign("shared", "0")
+	r := cpuset.New(w.root, newGate().open)
+	defer r.Stop()
+	add(t, r, w.follow("shared"))
+	w.wantCPUs("after Add", "pod/c1", "0")
+	w.wantCPUs("after Add", "pod/c1/nested", "0")
+	if got := state(t, r, "c1").Writes; got != 2 {
+		t.Errorf("%d writes, want 2", got)
+	}
+}
