@@ -29,6 +29,10 @@ RUNTIME  ?= io.containerd.sandbox.v1
 BENCHFLAGS ?=
 RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
 REGEX    ?= .
+PKGS     ?= ./pkg/... ./integration/containerd ./integration/fakecontainerd
+RUN      ?=
+SMOKE    := ./pkg/cgroup ./pkg/stats \
+	'./integration/containerd=TestAContainerRuns|TestAnExecRunsInTheContainer|TestUpdateReachesTheCgroup|TestStatisticsCount'
 
 NAME     := containerd-shim-sandbox-v1
 BINARY   := $(CURDIR)/bin/$(NAME)
@@ -43,10 +47,10 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build static install uninstall deps tools test test-unit integration demo bench conformance fuzz cover fmt lint vuln tidy check clean
+.PHONY: help build static install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover fmt lint vuln tidy check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: ## build bin/containerd-shim-sandbox-v1 (CGO, seccomp)
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
@@ -79,6 +83,23 @@ integration: ## the built binary against a fake and a real containerd (root)
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m ./...
+
+# Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that.
+VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) $(CURDIR)/bin/vm/vmtest
+
+test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root); PKGS= and RUN= choose
+	@integration/vm/deps.sh cgroup2
+	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PKGS)
+
+test-systemd: deps build ## the same with systemd as pid 1
+	@integration/vm/deps.sh systemd
+	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PKGS)
+
+smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
+	@integration/vm/deps.sh
+	cd integration; SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
+	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE)
+	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE)
 
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh

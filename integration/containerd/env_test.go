@@ -23,7 +23,7 @@ import (
 )
 
 // testLimit ends every call of a test that hangs. The longest test runs hundreds of containers.
-const testLimit = 2 * time.Minute
+var testLimit = harness.Slow(2 * time.Minute)
 
 // env is what one test works with: a namespace of its own on a containerd, and the events of that namespace.
 type env struct {
@@ -136,7 +136,7 @@ func (e *env) must(err error, what string) {
 // order is compared nor whether the container's own exit and delete came.
 func (e *env) wantEvents(containerID, want string) {
 	e.Helper()
-	ctx, cancel := context.WithTimeout(e.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(e.ctx, harness.Slow(10*time.Second))
 	defer cancel()
 	done := func(text string) bool { return text == want }
 	if harness.Runtime() != harness.Ours {
@@ -159,7 +159,7 @@ func sortedBut(containerID, text string) string {
 // waitEvents waits until the events of a container contain want. Other shims may lose it: see wantEvents.
 func (e *env) waitEvents(containerID, want string) {
 	e.Helper()
-	patience := 10 * time.Second
+	patience := harness.Slow(10 * time.Second)
 	if harness.Runtime() != harness.Ours {
 		patience = time.Second
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 // shortLived is how many containers that exit at once are run. Many of them are gone before Start returns.
-const shortLived = 500
+var shortLived = 500 / harness.Slowness()
 
 func TestNoExitOfAContainerThatEndsAtOnceIsLost(t *testing.T) {
 	e := newEnv(t)
@@ -54,7 +54,7 @@ func TestNoExitOfAContainerThatEndsAtOnceIsLost(t *testing.T) {
 
 // runTrue runs one container from its making to its end.
 func (e *env) runTrue(id string) error {
-	ctx, cancel := context.WithTimeout(e.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(e.ctx, harness.Slow(30*time.Second))
 	defer cancel()
 	container, err := e.client.NewContainer(ctx, id, e.plain(id)...)
 	if err != nil {
@@ -80,6 +80,7 @@ func (e *env) runTrue(id string) error {
 	return container.Delete(ctx, client.WithSnapshotCleanup)
 }
 
+// containerd#10603, for one exec at each moment around the end.
 func TestAnExecThatStartsWhileTheContainerDiesEitherRunsAndReportsOrIsRefused(t *testing.T) {
 	e := newEnv(t)
 	ran, refused := 0, 0

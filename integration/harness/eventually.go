@@ -4,16 +4,29 @@
 package harness
 
 import (
+	"os"
+	"strconv"
 	"testing"
 	"time"
 )
 
-const (
-	// patience bounds every wait of the tests. It is long since a test machine can be slow; nothing waits it out when all is well.
-	patience = 20 * time.Second
-	// pollInterval is short beside what is waited for: a container's start takes some tens of milliseconds.
-	pollInterval = 5 * time.Millisecond
-)
+// pollInterval is short beside what is waited for: a container's start takes some tens of milliseconds.
+const pollInterval = 5 * time.Millisecond
+
+// patience bounds every wait of the tests. It is long since a test machine can be slow; nothing waits it out when all is well.
+var patience = Slow(20 * time.Second)
+
+// Slowness is how many times slower than usual the machine is. SHIM_TEST_SLOWNESS says so of an emulated one.
+func Slowness() int {
+	n, err := strconv.Atoi(os.Getenv("SHIM_TEST_SLOWNESS"))
+	if err != nil {
+		return 1
+	}
+	return max(n, 1)
+}
+
+// Slow is how long this machine may take for what another does within d.
+func Slow(d time.Duration) time.Duration { return d * time.Duration(Slowness()) }
 
 // Eventually polls until cond returns nil. When it does not within the patience of the tests, the test ends with what was
 // waited for and cond's last error.

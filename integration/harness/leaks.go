@@ -17,7 +17,7 @@ import (
 
 // leakPatience is how long what a test made may take to go after the test's last word: the last Delete makes containerd
 // ask the shim to shut down, and nobody waits for the shim's end.
-const leakPatience = patience / 4
+var leakPatience = patience / 4
 
 // Scope says where everything can be found that belongs to one test. Only one test may run in it at a time.
 type Scope struct {

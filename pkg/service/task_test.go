@@ -56,8 +56,12 @@ func TestLife(t *testing.T) {
 			w.exec(bundle)
 			stats := &api.StatsResponse{}
 			w.must("Stats", &api.StatsRequest{ID: "c1"}, stats)
-			if got := stats.GetStats().GetTypeUrl(); got != "io.containerd.cgroups.v1.Metrics" {
-				t.Errorf("Stats answers with a %q", got)
+			want := "io.containerd.cgroups.v1.Metrics"
+			if w.fake.cgroup.Unified() {
+				want = "io.containerd.cgroups.v2.Metrics"
+			}
+			if got := stats.GetStats().GetTypeUrl(); got != want {
+				t.Errorf("Stats answers with a %q, want %q", got, want)
 			}
 			w.must("CloseIO", &api.CloseIORequest{ID: "c1", Stdin: true}, void)
 			w.must("CloseIO", &api.CloseIORequest{ID: "c1"}, void)

@@ -186,19 +186,19 @@ func newWorld(t *testing.T, name string) *world {
 	return w
 }
 
-// newCgroup is a cgroup of version 1 with one process.
+// newCgroup is a cgroup with one process, in some hierarchies of version 1 or in that of version 2.
 func newCgroup(t *testing.T) (*cgroup.Cgroup, int) {
 	t.Helper()
 	cmd := exec.Command("/bin/cat")
 	stdin, err := cmd.StdinPipe()
 	must(t, err)
 	must(t, cmd.Start())
+	roots := map[string]string{"": "/sys/fs/cgroup"}
+	if cgroup.Detect() != cgroup.Unified {
+		roots = map[string]string{"memory": "/sys/fs/cgroup/memory", "pids": "/sys/fs/cgroup/pids", "cpuacct": "/sys/fs/cgroup/cpuacct"}
+	}
 	paths := map[string]string{}
-	for _, controller := range []string{"memory", "pids", "cpuacct"} {
-		root := "/sys/fs/cgroup/" + controller
-		if _, err := os.Stat(root + "/cgroup.procs"); err != nil {
-			t.Skip("the tests of this package need cgroup version 1")
-		}
+	for controller, root := range roots {
 		dir, err := os.MkdirTemp(root, "shim-test-")
 		must(t, err)
 		t.Cleanup(func() { must(t, os.Remove(dir)) })

@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command vmrun runs one command in a throw-away virtual machine; package vm says what the command finds there.
+//
+//	vmrun [flags] -- COMMAND [ARG...]
+//
+// Output and standard error come back apart and unchanged. The exit status is the command's, or
+//
+//	124      the command ran past -timeout
+//	125      the guest or vmrun itself failed
+//	126/127  as in a shell: not executable, not found
+//	128+N    signal N ended vmrun
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"sandbox.internal/shim/integration/vm"
+)
+
+func main() {
+	c := vm.Default()
+	console, verbose := parse(&c)
+	if *console != "" {
+		f, err := os.OpenFile(*console, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+		if err != nil {
+			fail(err)
+		}
+		c.Console = f
+	}
+	if *verbose {
+		c.Console = io.MultiWriter(c.Console, os.Stderr)
+	}
+	os.Exit(run(c))
+}
+
+// run ends the guest on a signal.
+func run(c vm.Config) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	signal.Ignore(syscall.SIGPIPE) // whoever reads the output may leave; the files of the guest are removed all the same
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() { // ends with the process
+		if s, ok := (<-signals).(syscall.Signal); ok {
+			cancel(ended(s))
+		}
+	}()
+	status, err := vm.Run(ctx, c)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vmrun:", err)
+	}
+	if s, ok := errors.AsType[ended](err); ok {
+		return 128 + int(s)
+	}
+	return status
+}
+
+// ended is the signal that ended vmrun.
+type ended syscall.Signal
+
+func (e ended) Error() string { return syscall.Signal(e).String() }
+
+// parse reads the arguments into c, and returns what is done with the console.
+func parse(c *vm.Config) (console *string, verbose *bool) {
+	flag.CommandLine.Init("vmrun", flag.ContinueOnError)
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: vmrun [flags] -- COMMAND [ARG...]")
+		flag.PrintDefaults()
+	}
+	list := func(to *[]string) func(string) error {
+		return func(s string) error { *to = append(*to, s); return nil }
+	}
+	seconds := func(name string, to *time.Duration, usage string) {
+		flag.Func(name, fmt.Sprintf("%s; a duration, or a number of seconds (default %v)", usage, *to), func(s string) (err error) {
+			if *to, err = time.ParseDuration(s); err != nil {
+				*to, err = time.ParseDuration(s + "s")
+			}
+			return err
+		})
+	}
+	flag.BoolVar(&c.Systemd, "systemd", false, "systemd is pid 1, with D-Bus; the command is a service")
+	flag.Func("rw", "a `folder` of the host that the command may change; may be repeated", list(&c.Share))
+	flag.Func("tmpfs", "a `folder` that is an empty tmpfs; may be repeated", list(&c.Tmpfs))
+	flag.StringVar(&c.Disk, "disk", "", "the `size` of an empty ext4 disk at /disk, such as 4G")
+	flag.Func("env", "a variable to pass, `NAME` or NAME=VALUE, beside PATH, HOME, LANG, TERM and GO*; may be repeated", func(s string) error {
+		if value, ok := os.LookupEnv(s); ok {
+			s += "=" + value
+		}
+		if strings.Contains(s, "=") {
+			c.Env = append(c.Env, s)
+		}
+		return nil
+	})
+	flag.IntVar(&c.CPUs, "cpus", c.CPUs, "virtual CPUs")
+	flag.StringVar(&c.Memory, "mem", c.Memory, "memory")
+	seconds("timeout", &c.Timeout, "how long the command may take")
+	seconds("boot-time", &c.BootTime, "how long the guest may take to begin the command before it is booted again")
+	flag.StringVar(&c.Append, "append", "", "more kernel parameters, such as hugepages=16")
+	flag.StringVar(&c.Kernel, "kernel", os.Getenv("VMRUN_KERNEL"), "a `folder` with an unpacked kernel package; else the installed kernel, else one that is fetched")
+	flag.StringVar(&c.Accel, "accel", c.Accel, "qemu's accelerator")
+	flag.StringVar(&c.CPU, "cpu", c.CPU, "qemu's model of the CPU")
+	console = flag.String("console", "", "a `file` for what the guest's kernel says")
+	verbose = flag.Bool("verbose", false, "show on standard error what the guest's kernel says")
+	if err := flag.CommandLine.Parse(os.Args[1:]); errors.Is(err, flag.ErrHelp) {
+		os.Exit(0)
+	} else if err != nil {
+		os.Exit(vm.StatusFailed) // Parse has said why
+	}
+	if c.Command = flag.Args(); len(c.Command) == 0 {
+		flag.Usage()
+		os.Exit(vm.StatusFailed)
+	}
+	return console, verbose
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "vmrun:", err)
+	os.Exit(vm.StatusFailed)
+}

@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command vmtest runs tests of this repository on cgroup v2, with or without systemd: on this machine if it is like that,
+// else in a virtual machine. It is called in the folder of its module.
+//
+//	vmtest [flags] PACKAGES...
+//
+// PACKAGES are patterns as `go test` knows them, such as ./pkg/... or ./integration/containerd, relative to the repository.
+// PACKAGE=REGEX runs those of its tests that match, and fails when none does.
+//
+// The tests are compiled here and run one package after the other. They have no race detector: emulated, it takes many
+// times as long, and these tests are here for the kernel. SHIM_BINARY is the shim to test.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/integration/vm"
+)
+
+func main() {
+	var (
+		systemd = flag.Bool("systemd", false, "run where systemd is pid 1")
+		pattern = flag.String("run", "", "run the tests that match `regex`, as `go test -run` does")
+		out     = flag.String("o", "", "`folder` for the compiled tests and their logs")
+		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
+		plan    = flag.String("plan", "", "run what the `file` lists: how vmtest calls itself in the guest")
+	)
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	var status int
+	var err error
+	if *plan != "" {
+		status, err = runPlan(ctx, *plan)
+	} else {
+		status, err = run(ctx, suite{systemd: *systemd, run: *pattern, out: *out, limit: *limit}, flag.Args())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vmtest:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+// suite is what the flags say.
+type suite struct {
+	systemd bool
+	run     string
+	out     string
+	limit   time.Duration
+}
+
+// hanging is how many packages may take all of their time: the guest ends after so many times that.
+const hanging = 3
+
+// run compiles the tests of some packages and runs them, here or in a guest.
+func run(ctx context.Context, s suite, patterns []string) (int, error) {
+	if s.out == "" {
+		return 1, fmt.Errorf("flag -o: a folder is needed: %w", errdefs.ErrInvalidArgument)
+	}
+	out, err := filepath.Abs(s.out)
+	if err != nil {
+		return 1, err
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return 1, err
+	}
+	tests, err := compile(ctx, s, out, patterns)
+	if err != nil {
+		return 1, err
+	}
+	native, err := isNative(s.systemd)
+	if err != nil {
+		return 1, err
+	}
+	env, err := environment(ctx, s.systemd, native, out)
+	if err != nil {
+		return 1, err
+	}
+	text, err := json.Marshal(plan{Tests: tests, Env: env, Out: out, Limit: s.limit})
+	if err != nil {
+		return 1, err
+	}
+	name := filepath.Join(out, "plan.json")
+	if err := os.WriteFile(name, text, 0o644); err != nil {
+		return 1, err
+	}
+	if native {
+		return runPlan(ctx, name)
+	}
+	self, err := os.Executable()
+	if err == nil {
+		self, err = keep(self, out)
+	}
+	if err != nil {
+		return 1, err
+	}
+	c := vm.Default()
+	c.Systemd = s.systemd
+	c.Command = []string{self, "-plan", name}
+	c.Share = []string{out}
+	c.Disk = "4G"
+	c.Append = "hugepages=16"
+	c.Timeout = hanging * s.limit
+	return vm.Run(ctx, c)
+}

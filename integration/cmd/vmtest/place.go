@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/tools"
+)
+
+// isNative tells whether this machine is what the tests want.
+func isNative(systemd bool) (bool, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs("/sys/fs/cgroup", &s); err != nil {
+		return false, fmt.Errorf("/sys/fs/cgroup: %w", err)
+	}
+	if s.Type != unix.CGROUP2_SUPER_MAGIC || !systemd {
+		return s.Type == unix.CGROUP2_SUPER_MAGIC, nil
+	}
+	_, err := os.Stat("/run/systemd/system") // as sd_booted(3)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// environment is what the tests need to know beside what each environment has.
+func environment(ctx context.Context, systemd, native bool, out string) ([]string, error) {
+	programs, err := tools.Build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	env := []string{"SHIM_TOOLS=" + programs}
+	if shim := os.Getenv("SHIM_BINARY"); shim != "" {
+		if shim, err = keep(shim, out); err != nil {
+			return nil, err
+		}
+		env = append(env, "SHIM_BINARY="+shim)
+	}
+	if runtime, ok := os.LookupEnv("SHIM_TEST_RUNTIME"); ok {
+		env = append(env, "SHIM_TEST_RUNTIME="+runtime)
+	}
+	require := []string{"root", "cgroup2"}
+	if systemd {
+		require = append(require, "systemd")
+	}
+	if !native {
+		require = append(require, "cpus", "cpuset2", "disk", "hotplug", "loop")
+		// A tmpfs of the guest's kernel cannot be mounted with a mapping of users, and what is on its disk can.
+		env = append(env, "TMPDIR=/disk/tmp", "SHIM_TEST_SLOWNESS=5")
+	}
+	return append(env, "SHIM_TEST_REQUIRE="+strings.Join(require, ",")), nil
+}
+
+// keep copies a program to the folder of the tests, so that another build does not change it while they run.
+func keep(program, out string) (string, error) {
+	text, err := os.ReadFile(program)
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(out, filepath.Base(program))
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may run
+		return "", err
+	}
+	return name, os.WriteFile(name, text, 0o755)
+}

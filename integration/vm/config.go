@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// Config says what is run, and in what machine. Begin with Default.
+type Config struct {
+	Command []string // and its arguments
+	Dir     string   // in which the command begins
+	Env     []string // the command's, as NAME=VALUE
+	Stdout  io.Writer
+	Stderr  io.Writer
+
+	Systemd bool     // systemd is pid 1, with D-Bus, and the command is a service
+	Share   []string // folders of the host that the command may change
+	Tmpfs   []string // where an empty tmpfs is mounted
+	Disk    string   // size of an empty ext4 disk at /disk, none when empty
+	CPUs    int
+	Memory  string // as qemu's -m
+	Append  string // more kernel parameters
+
+	Timeout  time.Duration // how long the command may take, the boot included
+	BootTime time.Duration // how long a boot may take before another one is tried
+	Kernel   string        // a folder with boot and lib/modules; searched for when empty
+	Accel    string        // as qemu's -accel
+	CPU      string        // as qemu's -cpu
+	Console  io.Writer     // gets what the guest's kernel says
+}
+
+// Default returns a machine that suits the tests of this repository. It has no command yet.
+func Default() Config {
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "/"
+	}
+	return Config{
+		Dir:      dir,
+		Env:      inherited(),
+		Stdout:   os.Stdout,
+		Stderr:   os.Stderr,
+		Tmpfs:    []string{"/var/lib/containerd"},
+		CPUs:     4,
+		Memory:   "4G",
+		Timeout:  10 * time.Minute,
+		BootTime: 2 * time.Minute,
+		Accel:    "tcg,thread=multi,tb-size=1024",
+		// No AVX: emulated SSE2 is faster than emulated AVX2.
+		CPU:     "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+rdrand,+aes,+pclmulqdq,+fsgsbase",
+		Console: io.Discard,
+	}
+}
+
+// inherited is what a command has of the caller's environment without being told.
+func inherited() []string {
+	var env []string
+	for _, v := range os.Environ() {
+		switch name, _, _ := strings.Cut(v, "="); {
+		case name == "PATH", name == "HOME", name == "LANG", name == "TERM", strings.HasPrefix(name, "GO"):
+			env = append(env, v)
+		}
+	}
+	return env
+}

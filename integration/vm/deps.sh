@@ -1,0 +1,43 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Checks for the programs of the virtual machine, and of the guest, which has the host's. Installs them when it can.
+# With the argument cgroup2 or systemd, a host that is like that itself needs none of them.
+set -euo pipefail
+
+on_v2() { [ "$(stat -fc %T /sys/fs/cgroup)" = cgroup2fs ]; }
+case ${1:-} in
+cgroup2) ! on_v2 || exit 0 ;;
+systemd) ! on_v2 || ! [ -d /run/systemd/system ] || exit 0 ;;
+esac
+if [ "$(uname -m)" != x86_64 ]; then
+	echo "The virtual machine is for amd64 only; this machine is $(uname -m)" >&2
+	exit 1
+fi
+
+missing=()
+command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+command -v xz >/dev/null || missing+=(xz-utils)
+PATH=$PATH:/usr/sbin:/sbin
+command -v depmod >/dev/null || missing+=(kmod)
+command -v mkfs.ext4 >/dev/null || missing+=(e2fsprogs)
+command -v dbus-daemon >/dev/null || missing+=(dbus)
+command -v criu >/dev/null || missing+=(criu)
+command -v iptables-restore >/dev/null || missing+=(iptables) # called by criu
+[ -x /lib/systemd/systemd ] || missing+=(systemd)
+
+if [ ${#missing[@]} -eq 0 ]; then
+	exit 0
+fi
+
+install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+	echo "These packages are absent: ${missing[*]}" >&2
+	echo "On Debian and Ubuntu: sudo sh -c '$install'" >&2
+	exit 1
+fi
+echo "Installing: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update
+apt-get install -y --no-install-recommends "${missing[@]}"
