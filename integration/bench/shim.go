@@ -19,6 +19,7 @@ import (
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -32,6 +33,11 @@ func (h *host) startCommand(ctx context.Context, s subject, id string) (float64,
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"ociVersion":"1.2.0"}`), 0o600); err != nil {
 		return 0, err
 	}
+	closeLog, err := makeLog(bundle)
+	if err != nil {
+		return 0, err
+	}
+	defer closeLog()
 	dir := filepath.Join(h.dir, "s")
 	params, err := proto.Marshal(&bootstrap.BootstrapParams{
 		InstanceID: id, Namespace: h.namespace, ContainerdVersion: "2.4.2",
@@ -59,6 +65,20 @@ func (h *host) startCommand(ctx context.Context, s subject, id string) (float64,
 		return 0, fmt.Errorf("decode answer %q: %w", out, err)
 	}
 	return took, shutdown(ctx, id, strings.TrimPrefix(result.Address, "unix://"))
+}
+
+// makeLog makes the fifo for a shim's log, as containerd does: the runc shim ends where there is none. What a shim says in
+// its short life fits into the pipe.
+func makeLog(bundle string) (closeLog func(), err error) {
+	name := filepath.Join(bundle, "log")
+	if err := unix.Mkfifo(name, 0o600); err != nil {
+		return nil, fmt.Errorf("make fifo %s: %w", name, err)
+	}
+	log, err := os.OpenFile(name, os.O_RDWR, 0) // so that it opens at once, and the shim's end too
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = log.Close() }, nil // nobody reads it
 }
 
 // shutdown ends a shim that has no container, and waits until it is gone.

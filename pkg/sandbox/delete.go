@@ -40,6 +40,7 @@ func (s *Sandbox) Delete(ctx context.Context, containerID, execID string) (proce
 	}
 	status, err := c.Delete(ctx, c.undo)
 	if err == nil {
+		c.closeStats()
 		s.release(containerID) // after TaskDelete was told, or Shutdown could come before it
 	}
 	return status, err

@@ -105,6 +105,15 @@ func (c *Container) reader() (_ *stats.Reader, err error) {
 	return c.stats, err
 }
 
+// closeStats lets go of what Metrics opened. The cgroup is gone, so a Metrics under way opens nothing again.
+func (c *Container) closeStats() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stats != nil {
+		c.stats.Close()
+	}
+}
+
 // Exec registers an exec of c.
 func (s *Sandbox) Exec(c *Container, execID string, spec *specs.Process, io stdio.Config) error {
 	if err := validID("exec id", execID); err != nil {

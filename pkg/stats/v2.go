@@ -4,25 +4,34 @@
 package stats
 
 import (
-	"github.com/containerd/cgroups/v3/cgroup2"
-	"google.golang.org/protobuf/proto"
+	"bytes"
+	"slices"
 
-	"sandbox.internal/shim/pkg/cgroup"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
-// newV2 returns the function that reads the files of the one directory.
-func newV2(c *cgroup.Cgroup) (func() (proto.Message, error), error) {
-	// The group is given as the root of its own mount point: the reader joins the two and looks nowhere else, and it
-	// refuses a group whose name begins with the usual mount point.
-	m, err := cgroup2.Load("/", cgroup2.WithMountpoint(c.Path("")))
-	if err != nil {
-		return nil, err
+// foldersV2 lists what is read of a cgroup at dir.
+func foldersV2(dir string) []folder[*v2.Metrics] {
+	sources := slices.Concat(
+		[]source[*v2.Metrics]{unchanged("cgroup.controllers"), unchanged("cgroup.pressure")},
+		pidsV2(), cpuV2(), memoryV2(), rdmaV2(), ioV2(),
+	)
+	for _, size := range hugePages(dir, "current") {
+		sources = append(sources, hugetlbV2(size)...)
 	}
-	return func() (proto.Message, error) {
-		metrics, err := m.Stat()
-		if err != nil {
-			return nil, err // not metrics: a nil *Metrics in the interface would not be nil
+	return []folder[*v2.Metrics]{{dir, sources}}
+}
+
+// unchanged is a file that says which others there are: when it does not say the same as at first, they are opened again.
+func unchanged(name string) source[*v2.Metrics] {
+	var first []byte
+	return source[*v2.Metrics]{name: name, parse: func(text []byte, _ *v2.Metrics) error {
+		switch {
+		case first == nil:
+			first = append([]byte{}, text...)
+		case !bytes.Equal(first, text):
+			return errStale
 		}
-		return metrics, nil
-	}, nil
+		return nil
+	}}
 }

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stats_test
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+
+	"sandbox.internal/shim/pkg/stats"
+)
+
+// seed gives the fuzzer the kernel's text of a file, on each version.
+func seed(f *testing.F, file string) {
+	f.Helper()
+	for _, pattern := range []string{"testdata/v1/*/", "testdata/v2/"} {
+		names, err := filepath.Glob(pattern + file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(text)
+		}
+	}
+}
+
+// refused checks that text which is not understood is refused with the class that says whose fault it is. A message may
+// be half filled then.
+func refused(t *testing.T, err error) bool {
+	t.Helper()
+	if err != nil && !errdefs.IsInternal(err) {
+		t.Errorf("error %v, want internal", err)
+	}
+	return err != nil
+}
+
+// atMost checks that no more is made of a text than it has lines or words.
+func atMost(t *testing.T, entries, limit int) {
+	t.Helper()
+	if entries > limit {
+		t.Errorf("%d entries, want at most %d", entries, limit)
+	}
+}
+
+// keyed checks a parser of "key value" lines: what it says of a text it says of the same with a key of tomorrow.
+func keyed[M proto.Message](t *testing.T, text []byte, parse func([]byte, M) error, today, tomorrow M) {
+	t.Helper()
+	if refused(t, parse(text, today)) {
+		return
+	}
+	if err := parse(append([]byte("key_of_tomorrow 1 x\n"), text...), tomorrow); err != nil || !proto.Equal(today, tomorrow) {
+		t.Errorf("%q with one more key: %v, %v, want %v", text, tomorrow, err, today)
+	}
+}
+
+func FuzzMemoryStatV1(f *testing.F) {
+	seed(f, "memory.stat")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		keyed(t, text, stats.ParseMemoryStatV1, &v1.MemoryStat{}, &v1.MemoryStat{})
+	})
+}
+
+func FuzzMemoryStatV2(f *testing.F) {
+	seed(f, "memory.stat")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		keyed(t, text, stats.ParseMemoryStatV2, &v2.MemoryStat{}, &v2.MemoryStat{})
+	})
+}
+
+func FuzzMemoryEvents(f *testing.F) {
+	seed(f, "memory.events")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		keyed(t, text, stats.ParseMemoryEvents, &v2.MemoryEvents{}, &v2.MemoryEvents{})
+	})
+}
+
+func FuzzOOMControl(f *testing.F) {
+	seed(f, "memory.oom_control")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		keyed(t, text, stats.ParseOOMControl, &v1.MemoryOomControl{}, &v1.MemoryOomControl{})
+	})
+}
+
+func FuzzCPUStatV1(f *testing.F) {
+	seed(f, "cpu.stat")
+	f.Fuzz(func(t *testing.T, text []byte) { keyed(t, text, stats.ParseCPUStatV1, &v1.Throttle{}, &v1.Throttle{}) })
+}
+
+func FuzzCPUStatV2(f *testing.F) {
+	seed(f, "cpu.stat")
+	f.Fuzz(func(t *testing.T, text []byte) { keyed(t, text, stats.ParseCPUStatV2, &v2.CPUStat{}, &v2.CPUStat{}) })
+}
+
+func FuzzCPUAcctStat(f *testing.F) {
+	seed(f, "cpuacct.stat")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		keyed(t, text, stats.ParseCPUAcctStat, &v1.CPUUsage{}, &v1.CPUUsage{})
+	})
+}
+
+func FuzzHugetlbEvents(f *testing.F) {
+	seed(f, "hugetlb.2MB.events")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		keyed(t, text, stats.ParseHugetlbEvent, &v2.HugeTlbStat{}, &v2.HugeTlbStat{})
+	})
+}
+
+func FuzzNumber(f *testing.F) {
+	seed(f, "memory.*max*")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		const unlimited = 12345
+		n, err := stats.Number(text, unlimited)
+		if !refused(t, err) && n == unlimited && !bytes.Contains(text, []byte("max")) && !bytes.Contains(text, []byte("12345")) {
+			t.Errorf("Number(%q) is unlimited", text)
+		}
+	})
+}
+
+func FuzzPerCPU(f *testing.F) {
+	seed(f, "cpuacct.usage_percpu")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		usage, err := stats.ParsePerCPU(text)
+		refused(t, err)
+		atMost(t, len(usage), len(bytes.Fields(text)))
+	})
+}
+
+func FuzzBlkio(f *testing.F) {
+	seed(f, "blkio.*")
+	f.Add([]byte("8:0 4\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		entries, err := stats.ParseBlkio(text)
+		refused(t, err)
+		atMost(t, len(entries), bytes.Count(text, []byte("\n"))+1)
+	})
+}
+
+func FuzzIOStat(f *testing.F) {
+	seed(f, "io.stat")
+	f.Add([]byte("8:0 8:16 rbytes=1 wbytes=2 cost.usage=3\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		entries, err := stats.ParseIOStat(text)
+		refused(t, err)
+		atMost(t, len(entries), bytes.Count(text, []byte("\n"))+1)
+	})
+}
+
+func FuzzRDMA(f *testing.F) {
+	f.Add([]byte("mlx4_0 hca_handle=2 hca_object=max\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		entries, err := stats.ParseRDMA(text)
+		refused(t, err)
+		atMost(t, entries, bytes.Count(text, []byte("\n"))+1)
+	})
+}
+
+func FuzzPressure(f *testing.F) {
+	seed(f, "*.pressure")
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p, err := stats.ParsePressure(text)
+		if refused(t, err) {
+			return
+		}
+		for _, data := range []*v2.PSIData{p.GetSome(), p.GetFull()} {
+			for _, share := range []float64{data.GetAvg10(), data.GetAvg60(), data.GetAvg300()} {
+				if math.IsNaN(share) || share < 0 || share > 100 {
+					t.Errorf("share of time %v of %q, want one from 0 to 100", share, text)
+				}
+			}
+		}
+	})
+}
