@@ -171,8 +171,17 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
 	if err := c.init.check(OpKill); err != nil {
 		return err
 	}
-	if err := c.runtime.Cgroup().Kill(ctx, sig); err != nil {
-		return c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, err))
+	if group := c.runtime.Cgroup(); group.Exists() {
+		if err := group.Kill(ctx, sig); err != nil {
+			return c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, err))
+		}
+		if sig != syscall.SIGKILL {
+			return nil
+		}
+	}
+	// Init may be elsewhere: moved, or never in a cgroup, as when rootless.
+	if err := c.init.Kill(sig); err != nil && !errdefs.IsNotFound(err) {
+		return err
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 
 // DeleteExec removes an exec that has exited or was never started.
 func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) {
-	status, err := p.delete(ctx, func() error { return nil })
+	itself := func() []*Process { return []*Process{p} }
+	status, err := p.delete(ctx, itself, func() error { return nil })
 	if err != nil {
 		return status, err
 	}
@@ -35,10 +36,7 @@ func (c *Container) Delete(ctx context.Context, undo func() error) (Status, erro
 	if err := c.killUnstarted(ctx); err != nil {
 		return Status{}, err
 	}
-	status, err := c.init.delete(ctx, func() error {
-		if err := c.drainExecs(ctx); err != nil {
-			return err
-		}
+	status, err := c.init.delete(ctx, c.processes, func() error {
 		if err := c.runtime.Destroy(); err != nil {
 			return err
 		}
@@ -72,49 +70,51 @@ func (c *Container) killUnstarted(ctx context.Context) error {
 	return err
 }
 
-// drainExecs waits for the output of execs that nobody deleted.
-func (c *Container) drainExecs(ctx context.Context) error {
+// processes are init and the execs that nobody deleted.
+func (c *Container) processes() []*Process {
 	c.mu.Lock()
-	execs := slices.Collect(maps.Values(c.execs))
-	c.mu.Unlock()
-	for _, p := range execs {
-		if p.Status().State != Stopped {
-			continue // never started: there is no output
+	defer c.mu.Unlock()
+	return append(slices.Collect(maps.Values(c.execs)), c.init)
+}
+
+// outputTimeout is for who reads the output, once Delete is asked for. A logging
+// binary that does not end has a second more (stdio.Streams.Close). CRI gives a
+// Delete 10 s in all (internal/cri/server, its handling of exit events).
+const outputTimeout = 4 * time.Second
+
+// awaitDrained waits until the output of those processes that have exited is
+// handed on, or the readers had their time, which is one for all.
+func awaitDrained(ctx context.Context, processes []*Process) error {
+	exited := slices.DeleteFunc(processes, func(p *Process) bool { return p.Status().State != Stopped })
+	overdue := time.AfterFunc(outputTimeout, func() {
+		for _, p := range exited {
+			p.stopDraining()
 		}
-		if err := p.awaitDrained(ctx); err != nil {
-			return err
+	})
+	defer overdue.Stop()
+	for _, p := range exited {
+		select {
+		case <-p.drained:
+		case <-ctx.Done():
+			return p.wrap(fmt.Errorf("wait for the output to be read: %w", ctx.Err()))
 		}
 	}
 	return nil
 }
 
-// outputTimeout is for who reads the output, once Delete is asked for. CRI
-// gives a Delete 10 s in all (internal/cri/server, its handling of exit events).
-const outputTimeout = 5 * time.Second
-
-// awaitDrained waits until the output of p, which has exited, is handed on, or
-// its reader had its time.
-func (p *Process) awaitDrained(ctx context.Context) error {
-	timeout := time.NewTimer(outputTimeout)
-	defer timeout.Stop()
-	select {
-	case <-p.drained:
-		return nil
-	case <-timeout.C:
-		p.mu.Lock()
-		cut := p.cut
-		p.mu.Unlock()
+// stopDraining ends the wait for who reads the output of p.
+func (p *Process) stopDraining() {
+	p.mu.Lock()
+	cut := p.cut
+	p.mu.Unlock()
+	if cut != nil { // nil: it was never started, or that failed
 		cut()
-		<-p.drained // at once: nothing is waited for any more
-		return nil
-	case <-ctx.Done():
-		return p.wrap(fmt.Errorf("wait for the output to be read: %w", ctx.Err()))
 	}
 }
 
-// delete moves p to Deleted after its output is handed on and remove, which
-// must bear being called again, has succeeded.
-func (p *Process) delete(ctx context.Context, remove func() error) (Status, error) {
+// delete moves p to Deleted after the output of processes is handed on and
+// remove, which must bear being called again, has succeeded.
+func (p *Process) delete(ctx context.Context, processes func() []*Process, remove func() error) (Status, error) {
 	if err := p.take(ctx, OpDelete); err != nil {
 		return Status{}, err
 	}
@@ -123,10 +123,8 @@ func (p *Process) delete(ctx context.Context, remove func() error) (Status, erro
 		return Status{}, err
 	}
 	status := p.Status()
-	if status.State == Stopped {
-		if err := p.awaitDrained(ctx); err != nil {
-			return Status{}, err
-		}
+	if err := awaitDrained(ctx, processes()); err != nil {
+		return Status{}, err
 	}
 	if err := remove(); err != nil {
 		return Status{}, p.wrap(fmt.Errorf("delete: %w", err))

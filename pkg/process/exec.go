@@ -36,6 +36,12 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 	p.commit(OpStart)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.handle.Pid()})
 	go p.await() // ends at the exec's exit; Delete joins it through drained
+	c.mu.Lock()
+	late := c.initExited
+	c.mu.Unlock()
+	if late { // it came to life after settle had killed the others
+		c.killStrays()
+	}
 	return nil
 }
 

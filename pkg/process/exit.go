@@ -58,13 +58,7 @@ func (c *Container) settle() {
 	}
 	c.mu.Unlock()
 
-	if !c.runtime.OwnsPIDs() {
-		ctx, cancel := context.WithTimeout(context.Background(), strayTimeout)
-		defer cancel()
-		if err := c.runtime.Cgroup().Kill(ctx, syscall.SIGKILL); err != nil {
-			logger(c.ID()).WithError(err).Error("kill what init left behind")
-		}
-	}
+	c.killStrays()
 	if idle == nil {
 		return
 	}
@@ -74,6 +68,18 @@ func (c *Container) settle() {
 	case <-idle:
 	case <-timeout.C:
 		logger(c.ID()).Errorf("an exec is not dead %v after init; init's exit is told before the exec's", execTimeout)
+	}
+}
+
+// killStrays ends what the kernel did not end with init.
+func (c *Container) killStrays() {
+	if c.runtime.OwnsPIDs() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), strayTimeout)
+	defer cancel()
+	if err := c.runtime.Cgroup().Kill(ctx, syscall.SIGKILL); err != nil {
+		logger(c.ID()).WithError(err).Error("kill what init left behind")
 	}
 }
 

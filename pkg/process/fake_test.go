@@ -25,6 +25,7 @@ import (
 // when the test says so, and a gate holds a call up until it is opened.
 type fake struct {
 	ownsPIDs bool
+	group    *cgroup.Cgroup
 	gates    map[string]chan struct{}
 	failing  map[string]error
 	entered  chan string // a gated call has begun
@@ -38,7 +39,7 @@ type fake struct {
 
 func newFake() *fake {
 	return &fake{
-		ownsPIDs: true, gates: map[string]chan struct{}{}, failing: map[string]error{},
+		ownsPIDs: true, group: cgroup.New(nil), gates: map[string]chan struct{}{}, failing: map[string]error{},
 		entered: make(chan string, 16), nextPid: 100,
 	}
 }
@@ -86,12 +87,13 @@ func (f *fake) Checkpoint(r CheckpointRequest) error {
 	return nil
 }
 
-func (f *fake) Init() Handle                       { return f.init }
-func (f *fake) Start(context.Context) error        { return f.pass("start") }
-func (f *fake) Update(*specs.LinuxResources) error { return f.pass("update") }
-func (f *fake) Cgroup() *cgroup.Cgroup             { return cgroup.New(nil) }
-func (f *fake) OwnsPIDs() bool                     { return f.ownsPIDs }
-func (f *fake) Destroy() error                     { return f.pass("destroy") }
+func (f *fake) Init() Handle                                     { return f.init }
+func (f *fake) Start(context.Context) error                      { return f.pass("start") }
+func (f *fake) Update(*specs.LinuxResources) error               { return f.pass("update") }
+func (f *fake) Cgroup() *cgroup.Cgroup                           { return f.group }
+func (f *fake) KeepCPUSet(context.Context, string, string) error { return nil }
+func (f *fake) OwnsPIDs() bool                                   { return f.ownsPIDs }
+func (f *fake) Destroy() error                                   { return f.pass("destroy") }
 
 func (f *fake) Exec(context.Context, *specs.Process, *stdio.Streams) (Handle, error) {
 	if err := f.pass("exec"); err != nil {

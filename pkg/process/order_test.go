@@ -6,12 +6,18 @@ package process
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
 var ctx = context.Background()
@@ -141,6 +147,46 @@ func TestExecStartedWhileInitDies(t *testing.T) {
 		must(t, <-started)
 		f.execs[0].die(137)
 		w.wantLog(t, "create c1 | start c1 | exec-added early | exec-added late | exec-started early | exit early 137 | exit c1 0")
+	})
+}
+
+// containerd#10603. Init's waiter kills what shares the PID namespace once, and
+// this exec comes into the cgroup after that.
+func TestExecThatIsBornAfterTheStraysWereKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		list := func(pids string) { must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pids), 0o600)) }
+		list("")
+		f := newFake()
+		f.ownsPIDs, f.group = false, cgroup.New(map[string]string{"": dir})
+		f.gates["exec"] = make(chan struct{})
+		w := newWorld(t, f)
+		must(t, w.Init().Start(ctx))
+		late := w.addExec(t, "late")
+		started := make(chan error)
+		go func() { started <- late.Start(ctx) }()
+		<-f.entered
+		f.init.die(0)
+		synctest.Wait() // the strays are killed
+
+		body := exec.Command("sleep", "5") // a real one: the cgroup's Kill is
+		must(t, body.Start())
+		list(strconv.Itoa(body.Process.Pid))
+		go func() { // ends with body
+			_ = body.Wait() // that it was killed is what is wanted
+			if status, ok := body.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+				t.Errorf("the exec lived on after init, and ended by itself: %v", body.ProcessState)
+			}
+			list("")
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.execs[0].die(137)
+		}()
+		close(f.gates["exec"])
+		must(t, <-started)
+		_, err := w.Init().Wait(ctx)
+		must(t, err)
+		w.wantLog(t, "create c1 | start c1 | exec-added late | exec-started late | exit late 137 | exit c1 0")
 	})
 }
 
@@ -279,6 +325,15 @@ func TestKillOfPausedContainerThawsIt(t *testing.T) {
 			t.Error("still frozen")
 		}
 		w.wantLog(t, "create c1 | start c1 | paused | exit c1 137")
+	})
+}
+
+func TestKillAllWithoutCgroupKillsInit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, newFake())
+		must(t, w.Init().Start(ctx))
+		must(t, w.KillAll(ctx, syscall.SIGKILL))
+		w.wantLog(t, "create c1 | start c1 | exit c1 137")
 	})
 }
 

@@ -74,11 +74,6 @@ func (c *copier) run() {
 	defer func() { _ = c.source.Close() }() // nothing is lost by closing what is read from
 	for {
 		buf, n, err := c.take()
-		if errors.Is(err, errBulk) {
-			if err = c.splice(); err == nil {
-				continue
-			}
-		}
 		if err != nil {
 			c.finish(err)
 			break
@@ -93,7 +88,8 @@ func (c *copier) run() {
 	c.to.end(c.stop)
 }
 
-// take waits for bytes and reads them. The error is io.EOF at the end.
+// take waits for bytes and reads them, but for those that it could splice. The
+// error is io.EOF at the end.
 func (c *copier) take() (*[bufferSize]byte, int, error) {
 	for {
 		var (
@@ -102,6 +98,8 @@ func (c *copier) take() (*[bufferSize]byte, int, error) {
 			rerr error
 		)
 		err := c.from.conn.Read(func(fd uintptr) bool {
+			for c.splice(int(fd)) {
+			}
 			buf, n, rerr = c.tryRead(int(fd))
 			return buf != nil || rerr != nil
 		})
@@ -126,9 +124,6 @@ func (c *copier) take() (*[bufferSize]byte, int, error) {
 func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bulk(fd) {
-		return nil, 0, errBulk
-	}
 	buf := buffers.Get().(*[bufferSize]byte)
 	n, err := unix.Read(fd, buf[:])
 	for errors.Is(err, unix.EINTR) {

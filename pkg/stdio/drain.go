@@ -31,8 +31,9 @@ const grace = 2 * time.Second
 // processes write later is still copied, until Close.
 //
 // It returns an error that names the stream, what is left and how long it
-// waited when ctx ended or Close came; Close then throws the rest away. An
-// output whose sink refused bytes, as on a full disk, is an error as well.
+// waited when ctx ended or Close came; Close then throws the rest away, and ends
+// a logging binary without waiting for it to read. An output whose sink refused
+// bytes, as on a full disk, is an error as well.
 func (s *Streams) Drain(ctx context.Context) error {
 	s.mu.Lock()
 	copiers := s.copiers
@@ -54,6 +55,9 @@ func (s *Streams) Drain(ctx context.Context) error {
 			errs[i] = d.settle(ctx, graceCtx, c)
 		}
 	}
+	if ctx.Err() != nil && s.binary != nil {
+		s.binary.hurry()
+	}
 	return errors.Join(errs...)
 }
 
@@ -65,10 +69,15 @@ type drain struct {
 func (d drain) wait(ctx context.Context, c *copier, reached <-chan struct{}) error {
 	select {
 	case <-reached:
+	case <-c.ended:
+	case <-ctx.Done():
+	}
+	select { // again, since another stream may have used up the time
+	case <-reached:
 		return nil
 	case <-c.ended:
 		return d.verdict(c)
-	case <-ctx.Done():
+	default:
 		return d.failed(c, context.Cause(ctx))
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -27,11 +26,14 @@ type bounds struct {
 	term  time.Duration // from then on until it is killed
 }
 
-// loggerBounds: the runc shim waits for the ready sign without a bound, and
-// sends SIGTERM as soon as it closes the pipes, which cuts off who still reads
-// (containerd-shim-runc-v2/process/io.go, binaryIO). The 12 s are its.
+// loggerBounds differ from those of the runc shim (containerd-shim-runc-v2/
+// process/io.go, binaryIO). It waits for the ready sign without a bound. It
+// sends SIGTERM as soon as it closes the pipes, which cuts off who still reads;
+// here the end of the input is the sign to end. It sends SIGKILL 12 s later, more
+// than the 10 s that CRI gives a whole Delete. With these, and with the grace
+// that Drain may have taken, a binary is gone 5 s after the process.
 func loggerBounds() bounds {
-	return bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: 12 * time.Second}
+	return bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: time.Second}
 }
 
 // logger is the logging binary of one process (containerd docs and
@@ -52,6 +54,8 @@ type logger struct {
 	bounds   bounds
 	open     atomic.Int32  // inputs that are not closed yet
 	ending   chan struct{} // closed once, when the last input is
+	overdue  chan struct{} // closed by hurry
+	hurried  sync.Once
 	exited   chan struct{} // closed once, when the binary is collected
 	work     sync.WaitGroup
 }
@@ -71,7 +75,7 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [
 	}
 	g := &logger{
 		path: l.path, children: c.Host.Children, log: log.G(ctx).WithField("logger", l.path), bounds: c.Host.bounds,
-		ending: make(chan struct{}), exited: make(chan struct{}),
+		ending: make(chan struct{}), overdue: make(chan struct{}), exited: make(chan struct{}),
 	}
 	g.cmd = exec.Command(l.path, l.args...)
 	// Nothing else, as with the runc shim (process/io_util.go, NewBinaryCmd).
@@ -202,21 +206,30 @@ func (g *logger) attend() {
 		g.log.Errorf("logging binary ended before its input: %v; what the process writes from now on is lost", g.cmd.ProcessState)
 		return
 	}
-	for _, step := range [...]struct {
-		after time.Duration
-		send  syscall.Signal
-	}{{g.bounds.leave, unix.SIGTERM}, {g.bounds.term, unix.SIGKILL}} {
-		timer := time.NewTimer(step.after)
-		select {
-		case <-g.exited:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
-		g.log.Warnf("logging binary goes on for %v after it was told to end: sending %v", step.after, step.send)
-		_ = g.cmd.Process.Signal(step.send) // gone already is as good
+	leave := time.NewTimer(g.bounds.leave)
+	defer leave.Stop()
+	select {
+	case <-g.exited:
+		return
+	case <-g.overdue:
+	case <-leave.C:
 	}
+	g.log.Warn("logging binary goes on after the end of its input: sending SIGTERM")
+	_ = g.cmd.Process.Signal(unix.SIGTERM) // gone already is as good
+	term := time.NewTimer(g.bounds.term)
+	defer term.Stop()
+	select {
+	case <-g.exited:
+		return
+	case <-term.C:
+	}
+	g.log.Warnf("logging binary goes on %v after SIGTERM: sending SIGKILL", g.bounds.term)
+	_ = g.cmd.Process.Kill() // as above
 }
+
+// hurry tells that the binary had all the time there is to read: it is asked to
+// go as soon as its input ends.
+func (g *logger) hurry() { g.hurried.Do(func() { close(g.overdue) }) }
 
 // join returns when the binary and both goroutines have ended. All inputs must
 // be closed.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,6 +63,9 @@ func runAsLogger(args []string) {
 		copyTo(to, "out", stdout)
 		<-term
 		store(to, "term", "seen")
+	case "slow":
+		signal.Reset(unix.SIGTERM) // which then ends it
+		copyTo(to, "out", slowly{stdout})
 	case "stubborn":
 		store(to, "pid", fmt.Sprint(os.Getpid()))
 		for {
@@ -86,6 +90,14 @@ func runAsLogger(args []string) {
 		both.Wait()
 	}
 	store(to, "done", "")
+}
+
+// slowly reads less than 100 kB/s.
+type slowly struct{ io.Reader }
+
+func (s slowly) Read(b []byte) (int, error) {
+	<-time.After(50 * time.Millisecond)
+	return s.Reader.Read(b[:min(len(b), 4096)])
 }
 
 func copyTo(to, suffix string, r io.Reader) {

@@ -228,16 +228,52 @@ func TestLoggerThatDoesNotEndIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	within(t, "Close", func() { _ = l.Close() }) // without Drain: also an interrupted Create ends the binary
+	l.wantGone()
+}
+
+// What the binary did not read while Drain waited it does not read later either,
+// so Close does not wait for it again.
+func TestLoggerThatReadsNothingHasNoTimeAfterDrain(t *testing.T) {
+	l := newLogged(t, "binary-v2", "stubborn", func(c *Config) {
+		c.Host.bounds = bounds{ready: patience, leave: time.Hour, term: 300 * time.Millisecond}
+	})
+	process := l.process()
+	l.started()
+	eventually(t, "the binary runs", func() bool { _, err := os.Stat(l.to + ".pid"); return err == nil })
+	write(t, process, pattern(2*bufferSize)) // both pipes are full
+	eventually(t, "the copier is blocked", blocked)
+	process.Close()
+	wantDrainError(t, l.Streams, "drain stdout: N bytes and what is in the pipe are not handed on after T: context deadline exceeded")
+	within(t, "Close", func() { _ = l.Close() })
+	l.want("term", "seen")
+	l.wantGone()
+}
+
+func TestSlowLoggerGetsAllThatTheProcessWrote(t *testing.T) {
+	l := newLogged(t, "binary-v2", "slow", nil)
+	text := pattern(2 * bufferSize)
+	process := l.process()
+	l.started()
+	write(t, process, text)
+	process.Close()
+	within(t, "Drain", l.drain)
+	l.want("out", text)
+	l.want("done", "")
+}
+
+// wantGone checks that the binary, which told its pid, has ended.
+func (l *logged) wantGone() {
+	l.t.Helper()
 	b, err := os.ReadFile(l.to + ".pid")
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
 	pid, err := strconv.Atoi(string(b))
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
 	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
-		t.Errorf("logging binary %d after Close: %v, want none", pid, err)
+		l.t.Errorf("logging binary %d after Close: %v, want none", pid, err)
 	}
 }
 

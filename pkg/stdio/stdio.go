@@ -65,9 +65,9 @@ type Streams struct {
 
 var outputNames = [...]string{"stdout", "stderr"}
 
-// Open opens every stream of c, or none. It never waits for who is at the
-// other end of a fifo; for a logging binary to be ready it waits no longer than
-// ctx lasts and ten seconds.
+// Open opens every stream of c, or none. It waits for the reader of an output
+// fifo no longer than ctx lasts and a second, and for a logging binary to be
+// ready no longer than ctx lasts and ten seconds.
 //
 // A name that is not understood is errdefs.ErrInvalidArgument, a fifo or a
 // program that does not exist or is of the wrong kind
@@ -171,7 +171,8 @@ func (s *Streams) ConsoleSocket() *os.File {
 // Close ends the copying, wherever it stands, and releases everything. Output
 // that was not handed on is lost: call Drain first. Every Close returns after
 // the goroutines have ended, and the logging binary if there is one: it gets
-// SIGTERM two seconds after the end of its input, and SIGKILL 12 s after that.
+// SIGTERM two seconds after the end of its input, at once where Drain ran out of
+// time, and SIGKILL a second after that.
 func (s *Streams) Close() error {
 	s.mu.Lock()
 	var err error
