@@ -81,7 +81,7 @@ test-unit: ## unit tests of the shim, with the race detector
 integration: ## the built binary against a fake and a real containerd (root)
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
-	cd integration; $(GO) run ./cmd/tools
+	cd integration; $(GO) run ./cmd/tools -releases
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m ./...
 
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that.

@@ -19,17 +19,18 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAnExecRunsInTheContainerAndReportsItsOwnExit(t *testing.T) {
-	e := newEnv(t)
+func TestAnExecRunsInTheContainerAndReportsItsOwnExit(t *testing.T) { testExec(newEnv(t)) }
+
+func testExec(e *env) {
 	c := e.run("c1", config{}, "sleep", "1000")
 	x := c.exec("e1", config{}, nil, "sh", "-c", "tr '\\0' ' ' </proc/1/cmdline; echo err >&2; exit 3")
 	e.must(x.Start(e.ctx), "start e1")
 	x.wantExit(3)
 	if got, want := x.out.String(), "sleep 1000 "; got != want {
-		t.Errorf("stdout = %q, want %q", got, want)
+		e.Errorf("stdout = %q, want %q", got, want)
 	}
 	if got, want := x.err.String(), "err\n"; got != want {
-		t.Errorf("stderr = %q, want %q", got, want)
+		e.Errorf("stderr = %q, want %q", got, want)
 	}
 	c.kill()
 	e.wantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 3 | exit c1 137 | delete c1")
@@ -184,6 +185,7 @@ func TestExecsDieWithTheContainerAndReportBeforeIt(t *testing.T) {
 	}
 }
 
+// containerd#13377: the shim waited for the output as long as CRI waits for the whole Delete.
 func TestOutputThatAGrandchildHoldsOpenDelaysADeleteOnlyForAMoment(t *testing.T) {
 	harness.OursOnly(t, "a Delete well below the 10 s that CRI waits")
 	e := newEnv(t)

@@ -16,7 +16,11 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestContainersDoNotNoticeThatContainerdStopsAndStarts(t *testing.T) {
+func TestContainersDoNotNoticeThatContainerdStopsAndStarts(t *testing.T) { testRestart(t, shared) }
+
+// testRestart stops and starts others of the release of c.
+func testRestart(t *testing.T, c *harness.Containerd) {
+	t.Helper()
 	for _, tt := range []struct {
 		name string
 		stop func(*harness.Containerd) error
@@ -24,39 +28,39 @@ func TestContainersDoNotNoticeThatContainerdStopsAndStarts(t *testing.T) {
 		{"stopped by its service manager", (*harness.Containerd).Stop},
 		{"killed", (*harness.Containerd).Kill},
 	} {
-		t.Run(tt.name, func(t *testing.T) { testRestart(t, tt.stop) })
+		t.Run(tt.name, func(t *testing.T) { restart(newEnvOn(t, startContainerd(t, c.Env)), tt.stop) })
 	}
 }
 
-func testRestart(t *testing.T, stop func(*harness.Containerd) error) {
-	t.Helper()
-	e := newEnvOn(t, ownContainerd(t))
+func restart(e *env, stop func(*harness.Containerd) error) {
+	e.Helper()
 	talker := e.run("talker", config{}, "sh", "-c", `i=0; while :; do echo "line $i"; i=$((i+1)); usleep 5000; done`)
 	keyboard, stdin := typed(e)
 	x := talker.exec("reader", config{stdin: stdin}, nil, "sh", "-c", `echo ready; read -r line; echo "got $line"; exit 5`)
 	e.must(x.Start(e.ctx), "start reader")
-	x.out.WaitFor(t, "ready")
+	x.out.WaitFor(e, "ready")
 	victim := e.run("victim", config{}, "sleep", "1000")
-	talker.out.WaitFor(t, "line 10\n")
+	talker.out.WaitFor(e, "line 10\n")
 
 	e.must(stop(e.containerd), "stop containerd")
 	lines := strings.Count(talker.out.String(), "\n")
 	e.must(unix.Kill(int(victim.Task.Pid()), unix.SIGKILL), "kill the victim's process")
-	talker.out.WaitFor(t, fmt.Sprintf("line %d\n", lines+20)) // output goes on without containerd
+	talker.out.WaitFor(e, fmt.Sprintf("line %d\n", lines+20)) // output goes on without containerd
 	e.typeLine(keyboard, "hello")
-	x.out.WaitFor(t, "got hello")
+	x.out.WaitFor(e, "got hello")
 	e.must(e.containerd.Start(e.ctx), "start containerd again")
+	e.subscribe() // the former subscription ended with the former containerd
 
 	talkerAgain := e.reload("talker")
 	if status := talkerAgain.status("talker"); status.Status != client.Running {
-		t.Errorf("talker = %+v, want running", status)
+		e.Errorf("talker = %+v, want running", status)
 	}
 	reader, err := talkerAgain.LoadProcess(e.ctx, "reader", nil)
 	e.must(err, "load reader")
 	readerStatus, err := reader.Status(e.ctx)
 	e.must(err, "status of reader")
 	if readerStatus.Status != client.Stopped || readerStatus.ExitStatus != 5 {
-		t.Errorf("reader = %+v, want stopped with 5", readerStatus)
+		e.Errorf("reader = %+v, want stopped with 5", readerStatus)
 	}
 
 	// The old handles work on: their fifos belong to the client, which did not restart.
@@ -65,21 +69,36 @@ func testRestart(t *testing.T, stop func(*harness.Containerd) error) {
 	e.must(after.Start(e.ctx), "start an exec after the restart")
 	after.wantExit(0)
 	if got := after.out.String(); got != "again\n" {
-		t.Errorf("exec after the restart wrote %q", got)
+		e.Errorf("exec after the restart wrote %q", got)
 	}
 	e.must(talkerAgain.process.Kill(e.ctx, unix.SIGKILL), "kill talker")
 	if got := talkerAgain.exit(); got != 137 {
-		t.Errorf("exit status of talker = %d, want 137", got)
+		e.Errorf("exit status of talker = %d, want 137", got)
 	}
 	talker.delete()
-	e.wantGone(victim)
-	wantConsecutive(t, talker.out.String())
+	e.waitEvents("talker", "exit talker 137 | delete talker")
+	// The exit of reader was told while nobody listened, or has come since.
+	for _, exit := range []string{"exit talker 137", "exit reader 5"} {
+		if text := e.events.Text("talker"); strings.Count(text, exit) > 1 {
+			e.Errorf("events = %q, want %q once", text, exit)
+		}
+	}
+	e.wantEnded(victim)
+	wantConsecutive(e, talker.out.String())
 }
 
-// wantGone checks that a container whose only process died while containerd was away is no task any more: when
-// containerd loads a shim that has no process left it ends the shim and has its binary remove the rest.
-func (e *env) wantGone(t *task) {
+// wantEnded checks what has become of a container whose only process died while containerd was away.
+func (e *env) wantEnded(t *task) {
 	e.Helper()
+	if strings.HasPrefix(e.containerd.Version, "1.6.") {
+		again := e.reload(t.ID())
+		if status := again.status(t.ID()); status.Status != client.Stopped || status.ExitStatus != 137 {
+			e.Errorf("task %s after the restart = %+v, want stopped with 137", t.ID(), status)
+		}
+		t.delete()
+		return
+	}
+	// From 1.7 on, containerd ends a shim that it loads and that has no process left, and has its binary remove the rest.
 	if _, err := t.container.Task(e.ctx, nil); !errors.Is(err, errdefs.ErrNotFound) {
 		e.Errorf("task %s after the restart: %v, want not found", t.ID(), err)
 	}
@@ -89,7 +108,13 @@ func (e *env) wantGone(t *task) {
 // ownContainerd starts a containerd for a test that ends it.
 func ownContainerd(t *testing.T) *harness.Containerd {
 	t.Helper()
-	c, err := harness.NewContainerd(shared.Env)
+	return startContainerd(t, shared.Env)
+}
+
+// startContainerd starts a containerd of other programs than the shared one's; it ends with the test.
+func startContainerd(t *testing.T, programs harness.Env) *harness.Containerd {
+	t.Helper()
+	c, err := harness.NewContainerd(programs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,20 +150,23 @@ func (t *task) status(id string) client.Status {
 }
 
 // wantConsecutive checks that the lines "line 0", "line 1" and so on are all there, once each and in order.
-func wantConsecutive(t *testing.T, text string) {
-	t.Helper()
+func wantConsecutive(tb testing.TB, text string) {
+	tb.Helper()
 	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		if want := fmt.Sprintf("line %d", i); line != want {
 			if i == strings.Count(text, "\n") {
 				return // the process was killed in the middle of its last line
 			}
-			t.Errorf("output has %q where %q should be", line, want)
+			tb.Errorf("output has %q where %q should be", line, want)
 			return
 		}
 	}
 }
 
-func TestAKilledShimIsCleanedUpAfter(t *testing.T) {
+func TestAKilledShimIsCleanedUpAfter(t *testing.T) { testKilledShim(t, shared) }
+
+func testKilledShim(t *testing.T, on *harness.Containerd) {
+	t.Helper()
 	for _, tt := range []struct {
 		name  string
 		start bool
@@ -157,7 +185,7 @@ func TestAKilledShimIsCleanedUpAfter(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			e := newEnv(t)
+			e := newEnvOn(t, on)
 			c := e.create("c1", config{}, "sh", "-c", "sleep 1000 & wait")
 			if tt.start {
 				e.must(c.process.Start(e.ctx), "start")

@@ -19,15 +19,16 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAContainerRunsReportsItsExitAndLeavesNothing(t *testing.T) {
-	e := newEnv(t)
+func TestAContainerRunsReportsItsExitAndLeavesNothing(t *testing.T) { testRun(newEnv(t)) }
+
+func testRun(e *env) {
 	c := e.run("c1", config{}, "sh", "-c", "echo out; echo err >&2; exit 7")
 	c.wantExit(7)
 	if got := c.out.String(); got != "out\n" {
-		t.Errorf("stdout = %q, want %q", got, "out\n")
+		e.Errorf("stdout = %q, want %q", got, "out\n")
 	}
 	if got := c.err.String(); got != "err\n" {
-		t.Errorf("stderr = %q, want %q", got, "err\n")
+		e.Errorf("stderr = %q, want %q", got, "err\n")
 	}
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 7 | delete c1")
 }
@@ -60,15 +61,16 @@ func TestATaskThatExistsIsNotMadeAgain(t *testing.T) {
 	c.kill()
 }
 
-func TestStandardInputReachesTheContainerAndItsEndToo(t *testing.T) {
-	e := newEnv(t)
+func TestStandardInputReachesTheContainerAndItsEndToo(t *testing.T) { testInput(newEnv(t)) }
+
+func testInput(e *env) {
 	const text = "line one\nline two\n"
 	c := e.create("c1", config{stdin: strings.NewReader(text)}, "cat")
 	e.must(c.process.Start(e.ctx), "start")
 	e.must(c.process.CloseIO(e.ctx, withStdin), "close stdin")
 	c.wantExit(0)
 	if got := c.out.String(); got != text {
-		t.Errorf("stdout = %q, want what was put in, %q", got, text)
+		e.Errorf("stdout = %q, want what was put in, %q", got, text)
 	}
 }
 

@@ -18,8 +18,9 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestStatusFollowsTheLifeOfAContainer(t *testing.T) {
-	e := newEnv(t)
+func TestStatusFollowsTheLifeOfAContainer(t *testing.T) { testStatus(newEnv(t)) }
+
+func testStatus(e *env) {
 	c := e.create("c1", config{}, "sleep", "1000")
 	wantStatus(c, client.Created)
 	e.must(c.process.Start(e.ctx), "start")
@@ -29,7 +30,7 @@ func TestStatusFollowsTheLifeOfAContainer(t *testing.T) {
 	e.must(c.Resume(e.ctx), "resume")
 	wantStatus(c, client.Running)
 	if _, err := c.Task.Delete(e.ctx); !errors.Is(err, errdefs.ErrFailedPrecondition) {
-		t.Errorf("Delete while running = %v, want failed precondition", err)
+		e.Errorf("Delete while running = %v, want failed precondition", err)
 	}
 	e.must(c.process.Kill(e.ctx, 9), "kill")
 	c.exit()
@@ -47,21 +48,22 @@ func wantStatus(c *task, want client.ProcessStatus) {
 	}
 }
 
-func TestAPausedContainerStandsStillAndCanStillBeKilled(t *testing.T) {
-	e := newEnv(t)
+func TestAPausedContainerStandsStillAndCanStillBeKilled(t *testing.T) { testPaused(newEnv(t)) }
+
+func testPaused(e *env) {
 	c := e.run("c1", config{}, "sleep", "1000")
 	e.must(c.Pause(e.ctx), "pause")
 	frozen, err := harness.CgroupFile("/"+e.namespace+"/c1", "freezer.state", "cgroup.freeze")
 	e.must(err, "freezer")
 	if frozen != "FROZEN" && frozen != "1" {
-		t.Errorf("freezer of a paused container is %q", frozen)
+		e.Errorf("freezer of a paused container is %q", frozen)
 	}
 	if err := c.Pause(e.ctx); err == nil {
-		t.Error("second Pause = nil, want an error")
+		e.Error("second Pause = nil, want an error")
 	}
 	if x, err := c.tryExec("e1", config{}, nil, "true"); err == nil {
 		if err := x.Start(e.ctx); err == nil {
-			t.Error("Start of an exec while paused = nil, want an error")
+			e.Error("Start of an exec while paused = nil, want an error")
 		}
 		_, err = x.Delete(e.ctx)
 		e.must(err, "delete e1")

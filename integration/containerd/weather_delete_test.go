@@ -77,6 +77,7 @@ func (e *env) bundle(id string) string {
 // inOneShim puts containers into one shim.
 var inOneShim = oci.WithAnnotations(map[string]string{"io.containerd.runc.v2.group": "together"})
 
+// containerd#13377, for a reader that is there and does not read.
 func TestAReaderThatReadsNothingDelaysTheDeleteOfItsOwnContainerOnlyAndNotForLong(t *testing.T) {
 	harness.OursOnly(t, "a Delete well below the 10 s that CRI waits")
 	e := newEnv(t)
@@ -134,8 +135,9 @@ func TestAReaderThatReadsNothingDelaysTheDeleteOfItsOwnContainerOnlyAndNotForLon
 	other.kill()
 }
 
+// containerd#10094, containerd#9568: an exec hung, or took the whole time-out, when a child that it left held its output.
 func TestAnExecDoesNotHangOnOutputThatItsChildrenHold(t *testing.T) {
-	harness.OursOnly(t, "an exec that is over soon after its process is") // containerd #10094, #9568: waits for ten seconds
+	harness.OursOnly(t, "an exec that is over soon after its process is")
 	parent := newEnv(t)
 	c := parent.run("c1", config{}, "sleep", "1000")
 	t.Cleanup(c.kill)
@@ -221,50 +223,30 @@ func wantOne(t *testing.T, what string, remove func() error) {
 	}
 }
 
-// A Delete must be able to be tried again: containerd #8981.
+// containerd#8981: after a Delete that failed, no other could succeed. weather_stuck_test.go has another hindrance.
 func TestADeleteThatFailedCanBeTriedAgain(t *testing.T) {
-	parent := newEnv(t)
-	for i, tt := range []struct {
-		name     string
-		oursOnly string
-		hinder   func(e *env, id string, c *task) (clear func())
-	}{
-		{name: "a process of somebody else in the cgroup", hinder: intruder},
-		{
-			name: "a bundle that cannot be changed", oursOnly: "to remove its file from the bundle",
-			hinder: func(e *env, id string, _ *task) func() {
-				e.immutable(e.bundle(id), true)
-				return func() { e.immutable(e.bundle(id), false) }
-			},
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.oursOnly != "" {
-				harness.OursOnly(t, tt.oursOnly)
-			}
-			e := parent.sub(t)
-			id := fmt.Sprintf("d%d", i)
-			c := e.run(id, config{}, "sleep", "1000")
-			restore := sync.OnceFunc(tt.hinder(e, id, c))
-			t.Cleanup(restore)
-			e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
-			c.exit()
-			service := e.client.TaskService()
-			if _, err := service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: id}); err == nil {
-				t.Fatal("Delete = nil, want that it fails")
-			}
-			restore()
-			r, err := service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: id})
-			e.must(errgrpc.ToNative(err), "Delete after the hindrance is gone")
-			if r.GetExitStatus() != 137 {
-				t.Errorf("exit status = %d, want 137", r.GetExitStatus())
-			}
-			c.closeIO()
-			e.waitEvents(id, "delete "+id)
-			if got := strings.Count(e.events.Text(id), "delete "+id); got > 1 {
-				t.Errorf("events = %q, want one delete", e.events.Text(id))
-			}
-		})
+	harness.OursOnly(t, "to remove its file from the bundle")
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	e.immutable(e.bundle("c1"), true)
+	restore := sync.OnceFunc(func() { e.immutable(e.bundle("c1"), false) })
+	t.Cleanup(restore)
+	e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
+	c.exit()
+	service := e.client.TaskService()
+	if _, err := service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"}); err == nil {
+		t.Fatal("Delete = nil, want that it fails")
+	}
+	restore()
+	r, err := service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"})
+	e.must(errgrpc.ToNative(err), "Delete after the hindrance is gone")
+	if r.GetExitStatus() != 137 {
+		t.Errorf("exit status = %d, want 137", r.GetExitStatus())
+	}
+	c.closeIO()
+	e.waitEvents("c1", "delete c1")
+	if got := strings.Count(e.events.Text("c1"), "delete c1"); got > 1 {
+		t.Errorf("events = %q, want one delete", e.events.Text("c1"))
 	}
 }
 
@@ -290,6 +272,20 @@ func intruder(e *env, id string, _ *task) func() {
 		e.Fatal("the intruder is in no cgroup of the container")
 	}
 	return end
+}
+
+// Whoever is in the cgroup of a container ends with it, as with a scope of systemd; else the cgroup could not be removed.
+func TestAProcessThatWasMovedIntoTheContainerEndsWithIt(t *testing.T) {
+	harness.OursOnly(t, "to end what shares no namespace with the container")
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	end := sync.OnceFunc(intruder(e, "c1", c))
+	defer end()
+	began := time.Now()
+	c.kill()
+	if took := time.Since(began); took > harness.Slow(5*time.Second) {
+		t.Errorf("kill and delete took %v with a process of somebody else in the cgroup", took)
+	}
 }
 
 // immutable sets or clears the attribute that keeps files from being made or removed in dir.

@@ -78,11 +78,11 @@ var freezer = []struct{ file, frozen, state, done string }{
 }
 
 // freeze freezes the cgroup path below the root of its hierarchy behind the runtime's back.
-func freeze(t *testing.T, path string) {
-	t.Helper()
+func freeze(tb testing.TB, path string) {
+	tb.Helper()
 	roots, err := harness.CgroupRoots()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, root := range roots {
 		for _, f := range freezer {
@@ -91,9 +91,9 @@ func freeze(t *testing.T, path string) {
 				continue // the other version's, or a hierarchy without
 			}
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
-			harness.Eventually(t, "frozen cgroup", func() error {
+			harness.Eventually(tb, "frozen cgroup", func() error {
 				text, err := os.ReadFile(filepath.Join(root, path, f.state))
 				if err != nil || !strings.Contains(string(text), f.done) {
 					return fmt.Errorf("%s: %q (%w)", f.state, text, err)
@@ -103,20 +103,18 @@ func freeze(t *testing.T, path string) {
 			return
 		}
 	}
-	t.Fatalf("cgroup %s: no freezer", path)
+	tb.Fatalf("cgroup %s: no freezer", path)
 }
 
-func TestAContainerThatSomebodyElseFrozeCanBeKilled(t *testing.T) {
-	harness.OursOnly(t, "that SIGKILL thaws what it did not freeze")
+// forEachKill runs test, beside others, for SIGKILL to the first process and to all, in each kind of PID namespace.
+func forEachKill(t *testing.T, test func(e *env, id string, opts []oci.SpecOpts) (killed *task)) {
+	t.Helper()
 	parent := newEnv(t)
 	for _, all := range []bool{false, true} {
 		for _, tt := range pidNamespaces {
 			t.Run(fmt.Sprintf("%s pid namespace, all %t", tt.name, all), func(t *testing.T) {
 				e := parent.sub(t)
-				id := fmt.Sprintf("f-%s-%t", tt.name, all)
-				c := e.run(id, config{opts: tt.opts}, "sh", "-c", "sleep 1000 & echo ready; wait")
-				c.out.WaitFor(t, "ready")
-				freeze(t, "/"+e.namespace+"/"+id)
+				c := test(e, fmt.Sprintf("c-%s-%t", tt.name, all), tt.opts)
 				var opts []client.KillOpts
 				if all {
 					opts = append(opts, client.WithKillAll)
@@ -128,18 +126,24 @@ func TestAContainerThatSomebodyElseFrozeCanBeKilled(t *testing.T) {
 	}
 }
 
+func TestAContainerThatSomebodyElseFrozeCanBeKilled(t *testing.T) {
+	harness.OursOnly(t, "that SIGKILL thaws what it did not freeze")
+	forEachKill(t, func(e *env, id string, opts []oci.SpecOpts) *task {
+		c := e.run(id, config{opts: opts}, "sh", "-c", "sleep 1000 & echo ready; wait")
+		c.out.WaitFor(e, "ready")
+		freeze(e, "/"+e.namespace+"/"+id)
+		return c
+	})
+}
+
 func TestAContainerWithProcessesThatAreStoppedCanBeKilled(t *testing.T) {
-	parent := newEnv(t)
-	for _, tt := range pidNamespaces {
-		t.Run(tt.name+" pid namespace", func(t *testing.T) {
-			e := parent.sub(t)
-			c := e.run("s-"+tt.name, config{opts: tt.opts}, "sh", "-c", "sleep 1000 & kill -STOP $!; echo ready; wait")
-			c.out.WaitFor(t, "ready")
-			e.must(unix.Kill(int(c.Task.Pid()), unix.SIGSTOP), "stop init")
-			wantStatus(c, client.Running) // the kernel has stopped it, nobody paused the container
-			c.kill()
-		})
-	}
+	forEachKill(t, func(e *env, id string, opts []oci.SpecOpts) *task {
+		c := e.run(id, config{opts: opts}, "sh", "-c", "sleep 1000 & kill -STOP $!; echo ready; wait")
+		c.out.WaitFor(e, "ready")
+		e.must(unix.Kill(int(c.Task.Pid()), unix.SIGSTOP), "stop init")
+		wantStatus(c, client.Running) // the kernel has stopped it, nobody paused the container
+		return c
+	})
 }
 
 func TestASignalToAllReachesAll(t *testing.T) {

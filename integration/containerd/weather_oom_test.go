@@ -35,6 +35,8 @@ func (e *env) oomBefore(id, exit string) {
 // rounds is how many containers run out of memory at once. A shim that does not look on purpose misses some.
 const rounds = 50
 
+// containerd#8180, containerd#8893: the event came after the exit, or not at all, when the container was killed soon after its
+// start.
 func TestRunningOutOfMemoryIsToldBeforeTheExitOfAContainerThatDiesAtOnce(t *testing.T) {
 	e := newEnv(t)
 	ids := make(chan string)
@@ -107,6 +109,7 @@ func TestRunningOutOfMemoryIsToldForAnExec(t *testing.T) {
 	c.kill()
 }
 
+// containerd#8893, for a child of the first process.
 func TestRunningOutOfMemoryIsToldWhenOnlyAChildDies(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: little}, "sh", "-c", glutton+" 2>/dev/null; echo child $?; sleep 1000")

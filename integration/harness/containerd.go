@@ -22,10 +22,11 @@ import (
 // in one folder. One goroutine at a time may use its methods.
 type Containerd struct {
 	Env     Env
+	Version string // without what the maker of the binary added
 	Dir     string // everything is below
 	Address string // of the gRPC socket
 	State   string // bundles are below
-	Sockets string // where shims make theirs
+	Sockets string // where shims make theirs; a containerd before 2.3 does not tell them
 	Fifos   string // where clients should make their fifos
 
 	cmd    *exec.Cmd
@@ -35,6 +36,10 @@ type Containerd struct {
 
 // NewContainerd makes the folder and the configuration, and starts nothing.
 func NewContainerd(env Env) (*Containerd, error) {
+	version, err := daemonVersion(env.Daemon)
+	if err != nil {
+		return nil, err
+	}
 	// Short, since the path of a socket must fit into 107 bytes and containerd wants 42 or less for the shims' folder.
 	// Not below /run, which may be mounted noexec.
 	dir, err := os.MkdirTemp("", NamespacePrefix)
@@ -43,6 +48,7 @@ func NewContainerd(env Env) (*Containerd, error) {
 	}
 	c := &Containerd{
 		Env:     env,
+		Version: version,
 		Dir:     dir,
 		Address: filepath.Join(dir, "c.sock"),
 		State:   filepath.Join(dir, "state"),
@@ -59,31 +65,9 @@ func NewContainerd(env Env) (*Containerd, error) {
 	return c, err
 }
 
-// config leaves out what the tests do not use and what would write outside of Dir.
-func (c *Containerd) config() []byte {
-	return fmt.Appendf(nil, `version = 3
-root = %q
-state = %q
-imports = []
-disabled_plugins = [
-  "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri",
-  "io.containerd.podsandbox.controller.v1.podsandbox", "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp",
-  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.zfs", "io.containerd.differ.v1.erofs",
-  "io.containerd.image-verifier.v1.bindir", "io.containerd.mount-handler.v1.erofs", "io.containerd.monitor.container.v1.restart",
-]
-[grpc]
-  address = %q
-[plugins."io.containerd.shim.v1.manager"]
-  socket_dir = %q
-[plugins."io.containerd.metadata.v1.bolt"]
-  no_sync = true
-`, filepath.Join(c.Dir, "root"), c.State, c.Address, c.Sockets)
-}
-
 // Start starts containerd and returns when it serves.
 func (c *Containerd) Start(ctx context.Context) error {
-	cmd := exec.Command(filepath.Join(c.Env.Tools, "containerd"), "--config", filepath.Join(c.Dir, "config.toml"))
+	cmd := exec.Command(c.Env.Daemon, "--config", filepath.Join(c.Dir, "config.toml"))
 	cmd.Env = []string{"PATH=" + c.Env.Path(), "HOME=" + c.Dir, "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1"}
 	cmd.Dir = c.Dir
 	cmd.Stdout, cmd.Stderr = c.log, c.log

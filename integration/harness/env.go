@@ -24,6 +24,7 @@ type Env struct {
 	Runtime string // as containerd is told it
 	Shim    string // the binary of Runtime
 	Tools   string // folder with containerd, ctr, containerd-shim-runc-v2 and runc
+	Daemon  string // the containerd to start: that of Tools, or an older release
 	Busybox string // a static busybox
 }
 
@@ -60,7 +61,7 @@ func Require(ctx context.Context) (Env, error) {
 	if err != nil {
 		return env, fmt.Errorf("build the tools (cd integration && go run ./cmd/tools): %w", err)
 	}
-	env.Tools = dir
+	env.Tools, env.Daemon = dir, filepath.Join(dir, "containerd")
 	env.Shim, err = shimBinary(env)
 	return env, err
 }

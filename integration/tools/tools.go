@@ -3,7 +3,8 @@
 
 // Package tools builds the programs that the integration tests, the demo and the benchmark run beside the shim:
 // containerd, ctr, containerd-shim-runc-v2 and runc. They are the tool lines of this module's go.mod, so go.mod and
-// go.sum pin them and their dependencies. The result stays in a cache folder named after all that went into it.
+// go.sum pin them and their dependencies. The result stays in a cache folder named after all that went into it. Older
+// releases of containerd, for the tests that run under each, are made likewise.
 package tools
 
 import (
@@ -51,27 +52,35 @@ func Build(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return dir, locked(dir, func() error {
+		for _, p := range programs() {
+			if err := p.build(ctx, ".", dir); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// locked makes dir and does work while no other process does any for the same dir.
+func locked(dir string, work func() error) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+		return err
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { _ = lock.Close() }() // this unlocks
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	for _, p := range programs() {
-		if err := p.build(ctx, dir); err != nil {
-			return "", err
-		}
-	}
-	return dir, nil
+	return work()
 }
 
-// build makes p in dir unless it is there. A build that is cut short leaves nothing under the final name.
-func (p program) build(ctx context.Context, dir string) error {
+// build makes p in dir unless it is there, with the go.mod of the folder source. A build that is cut short leaves nothing
+// under the final name.
+func (p program) build(ctx context.Context, source, dir string) error {
 	name := filepath.Join(dir, path.Base(p.pkg))
 	if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -79,6 +88,7 @@ func (p program) build(ctx context.Context, dir string) error {
 	fmt.Fprintf(os.Stderr, "building %s\n", name)
 	part := name + ".part"
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-tags", p.tags, "-o", part, p.pkg)
+	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo, "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", p.pkg, err, out)
@@ -86,15 +96,22 @@ func (p program) build(ctx context.Context, dir string) error {
 	return os.Rename(part, name)
 }
 
+func cacheRoot() (string, error) {
+	if root := os.Getenv("SHIM_CACHE"); root != "" {
+		return filepath.Abs(root)
+	}
+	user, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("cache folder (set SHIM_CACHE): %w", err)
+	}
+	return filepath.Join(user, "containerd-shim-sandbox-v1"), nil
+}
+
 // cacheDir is named after the tools' versions for people, and for the cache after those of every module in them and of Go.
 func cacheDir(ctx context.Context) (string, error) {
-	root := os.Getenv("SHIM_CACHE")
-	if root == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return "", fmt.Errorf("cache folder (set SHIM_CACHE): %w", err)
-		}
-		root = filepath.Join(user, "containerd-shim-sandbox-v1")
+	root, err := cacheRoot()
+	if err != nil {
+		return "", err
 	}
 	list := []string{"list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}"}
 	for _, p := range programs() {

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/typeurl/v2"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/tools"
+)
+
+// update makes TestEveryReleaseOfContainerdRunsTheShim write its table into the README.
+var update = flag.Bool("update", false, "write the table of releases into README.md")
+
+const (
+	readme        = "../../README.md"
+	versionsBegin = "<!-- versions:begin -->\n"
+	versionsEnd   = "<!-- versions:end -->\n"
+)
+
+// aspect is a column of the table whose cells are tests.
+type aspect struct {
+	name   string
+	bodies []body                                    // each with an env of its own
+	group  func(t *testing.T, c *harness.Containerd) // a test with subtests of its own
+}
+
+type body struct {
+	name string
+	run  func(*env)
+}
+
+func aspects() []aspect {
+	return []aspect{
+		{name: "run, exec, kill", bodies: []body{
+			{"a container and its exit", testRun},
+			{"input and its end", testInput},
+			{"an exec and its exit", testExec},
+			{"a signal", testSignal},
+		}},
+		{name: "pause, stats", bodies: []body{
+			{"status", testStatus},
+			{"a paused container", testPaused},
+			{"statistics", testStatistics},
+		}},
+		{name: "restart of containerd", group: testRestart},
+		{name: "shim killed", group: testKilledShim},
+	}
+}
+
+// The table in the README is what this test saw.
+func TestEveryReleaseOfContainerdRunsTheShim(t *testing.T) {
+	harness.OursOnly(t, "to run under containerd 1.6 and later")
+	var table strings.Builder
+	header := []string{"containerd", "is answered in", "Task API"}
+	for _, a := range aspects() {
+		header = append(header, a.name)
+	}
+	tableRow(&table, header)
+	tableRow(&table, strings.Split(strings.Repeat("---,", len(header)-1)+"---", ","))
+	complete := true
+	for _, release := range tools.Releases() {
+		complete = t.Run("containerd "+release.Name, func(t *testing.T) { tableRow(&table, testRelease(t, release)) }) && complete
+	}
+	if !complete || strings.Count(table.String(), "\n") != len(tools.Releases())+2 {
+		return // some were filtered out by -run, or could not be had
+	}
+	compareReadme(t, table.String())
+}
+
+func tableRow(table *strings.Builder, cells []string) {
+	fmt.Fprintf(table, "| %s |\n", strings.Join(cells, " | "))
+}
+
+// testRelease runs every check under one release and returns its row.
+func testRelease(t *testing.T, release tools.Release) []string {
+	t.Helper()
+	binary, err := release.Provide(t.Context())
+	if err != nil {
+		unavailable(t, "containerd "+release.Name, err)
+	}
+	programs := shared.Env
+	programs.Daemon = binary
+	tap := newWiretap(t, programs.Shim)
+	programs.Shim = tap.shim
+	c := startContainerd(t, programs)
+	e := newEnvOn(t, c)
+	e.run("first", config{}, "sleep", "1000").kill()
+	first := tap.answers(t)[0]
+	cells := []string{c.Version, first.form, fmt.Sprintf("v%d", first.version)}
+	for _, a := range aspects() {
+		ok := t.Run(a.name, func(t *testing.T) {
+			for _, b := range a.bodies {
+				t.Run(b.name, func(t *testing.T) { b.run(newEnvOn(t, c)) })
+			}
+			if a.group != nil {
+				a.group(t, c)
+			}
+		})
+		cell := "works"
+		if !ok {
+			cell = "fails"
+		}
+		cells = append(cells, cell)
+	}
+	for _, a := range tap.answers(t) {
+		harness.Eventually(t, "every shim removes its socket", func() error { return absent(strings.TrimPrefix(a.address, "unix://")) })
+	}
+	return cells
+}
+
+// unavailable skips a test for want of what err says; in CI nothing may be left out.
+func unavailable(t *testing.T, what string, err error) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%s: %v", what, err)
+	}
+	t.Skipf("NOT TESTED: %s: %v", what, err)
+}
+
+// compareReadme checks that the README has the table.
+func compareReadme(t *testing.T, table string) {
+	t.Helper()
+	text, err := os.ReadFile(readme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, _ := strings.Cut(string(text), versionsBegin)
+	former, after, found := strings.Cut(rest, versionsEnd)
+	if !found {
+		t.Fatalf("%s has no %q and %q", readme, versionsBegin, versionsEnd)
+	}
+	if former == table {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s has\n%s\nwant\n%s(go test -run %s ./containerd -args -update)", readme, former, table, t.Name())
+	}
+	info, err := os.Stat(readme)
+	if err == nil {
+		err = os.WriteFile(readme, []byte(before+versionsBegin+table+versionsEnd+after), info.Mode())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testSignal(e *env) {
+	c := e.run("c1", config{}, "sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do usleep 10000; done")
+	c.out.WaitFor(e, "ready")
+	e.must(c.process.Kill(e.ctx, unix.SIGTERM), "SIGTERM")
+	c.wantExit(9)
+	e.wantEvents("c1", "create c1 | start c1 | exit c1 9 | delete c1")
+}
+
+func testStatistics(e *env) {
+	c := e.run("c1", config{}, "sh", "-c", "echo ready; exec sleep 1000")
+	c.out.WaitFor(e, "ready") // Start answers before the program has taken the place of the runtime's first stage
+	metric, err := c.Metrics(e.ctx)
+	e.must(err, "metrics")
+	data, err := typeurl.UnmarshalAny(metric.Data)
+	e.must(err, "metrics")
+	var pids uint64
+	switch m := data.(type) {
+	case *cgroup1.Metrics:
+		pids = m.GetPids().GetCurrent()
+	case *cgroup2.Metrics:
+		pids = m.GetPids().GetCurrent()
+	}
+	if pids != 1 {
+		e.Errorf("metrics = %T with %d processes, want one", data, pids)
+	}
+	c.kill()
+}

@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tools
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// Release is a release of containerd that the tests run the shim under.
+type Release struct {
+	Name    string // of its series
+	Provide func(ctx context.Context) (binary string, err error)
+}
+
+// Releases lists one release of each series that is supported, the oldest first.
+func Releases() []Release {
+	return []Release{
+		{"1.6", func(ctx context.Context) (string, error) { return cached("containerd-"+debianVersion, debian(ctx)) }},
+		{"1.7", module17},
+		{"2.4", func(ctx context.Context) (string, error) {
+			dir, err := Build(ctx)
+			return filepath.Join(dir, daemon), err
+		}},
+	}
+}
+
+// daemon is the base name of each release's binary.
+const daemon = "containerd"
+
+// cached returns the path of a daemon in a folder of the cache, and has it made there when it is absent.
+func cached(folder string, provide func(dir string) error) (string, error) {
+	root, err := cacheRoot()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, folder)
+	name := filepath.Join(dir, daemon)
+	return name, locked(dir, func() error {
+		if _, err := os.Stat(name); err == nil {
+			return nil
+		}
+		fmt.Fprintf(os.Stderr, "making %s\n", name)
+		return provide(dir)
+	})
+}
+
+// debianVersion is the one of Debian 12.
+const debianVersion = "1.6.20"
+
+// debian unpacks Debian's package of containerd and keeps the daemon.
+func debian(ctx context.Context) func(dir string) error {
+	return func(dir string) error {
+		temp, err := os.MkdirTemp(dir, "deb-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(temp) }() // what is left is in the cache only
+		fetch := func() error { return command(ctx, temp, "apt-get", "download", "containerd="+debianVersion+"*") }
+		if err := fetch(); err != nil { // a machine may never have fetched the list of packages
+			if err := command(ctx, temp, "apt-get", "update"); err != nil {
+				return err
+			}
+			if err := fetch(); err != nil {
+				return fmt.Errorf("it is a package of Debian 12: %w", err)
+			}
+		}
+		packages, err := filepath.Glob(filepath.Join(temp, "*.deb"))
+		if err != nil || len(packages) != 1 {
+			return fmt.Errorf("apt-get download: packages %q, want one: %w", packages, err)
+		}
+		if err := command(ctx, temp, "dpkg-deb", "--extract", packages[0], "root"); err != nil {
+			return err
+		}
+		return os.Rename(filepath.Join(temp, "root", "usr", "bin", daemon), filepath.Join(dir, daemon))
+	}
+}
+
+// module17 builds containerd 1.7. Its module cannot be installed by version, since it has replace lines, and cannot be in
+// the go.mod of the tests, whose containerd 2 needs later dependencies. So it is a tool line of a module of its own.
+func module17(ctx context.Context) (string, error) {
+	dir, err := goOutput(ctx, "list", "-m", "-f", "{{.Dir}}")
+	if err != nil {
+		return "", err
+	}
+	source := filepath.Join(strings.TrimSpace(dir), "tools", "containerd-1.7")
+	var pins []byte
+	for _, name := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join(source, name))
+		if err != nil {
+			return "", err
+		}
+		pins = append(pins, text...)
+	}
+	key := sha256.Sum256(fmt.Append(pins, runtime.Version(), runtime.GOARCH))
+	return cached("containerd-1.7-"+hex.EncodeToString(key[:4]), func(dir string) error {
+		// The tests use none of what these tags leave out.
+		p := program{pkg: "github.com/containerd/containerd/cmd/containerd", tags: "no_aufs no_btrfs no_cri no_devmapper no_tracing no_zfs", cgo: "0"}
+		return p.build(ctx, source, dir)
+	})
+}
+
+func command(ctx context.Context, dir, name string, arg ...string) error {
+	cmd := exec.CommandContext(ctx, name, arg...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return nil
+}
