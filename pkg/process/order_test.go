@@ -6,18 +6,12 @@ package process
 import (
 	"context"
 	"errors"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
-
-	"sandbox.internal/shim/pkg/cgroup"
 )
 
 var ctx = context.Background()
@@ -126,90 +120,6 @@ func TestInitsExitIsToldWhenAnExecDoesNotDie(t *testing.T) {
 		}
 		w.fake.execs[0].die(137)
 		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exec-started e1 | exit c1 0 | exit e1 137")
-	})
-}
-
-// P4, and P3 for an exec whose start is under way when init dies.
-func TestExecStartedWhileInitDies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.gates["exec"] = make(chan struct{})
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		early, late := w.addExec(t, "early"), w.addExec(t, "late")
-		started := make(chan error)
-		go func() { started <- early.Start(ctx) }()
-		<-f.entered
-		f.init.die(0)
-		synctest.Wait() // init's waiter now waits for early
-		wantClass(t, late.Start(ctx), errdefs.ErrFailedPrecondition)
-		close(f.gates["exec"])
-		must(t, <-started)
-		f.execs[0].die(137)
-		w.wantLog(t, "create c1 | start c1 | exec-added early | exec-added late | exec-started early | exit early 137 | exit c1 0")
-	})
-}
-
-// containerd#10603. Init's waiter kills what shares the PID namespace once, and
-// this exec comes into the cgroup after that.
-func TestExecThatIsBornAfterTheStraysWereKilled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		list := func(pids string) { must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pids), 0o600)) }
-		list("")
-		f := newFake()
-		f.ownsPIDs, f.group = false, cgroup.New(map[string]string{"": dir})
-		f.gates["exec"] = make(chan struct{})
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		late := w.addExec(t, "late")
-		started := make(chan error)
-		go func() { started <- late.Start(ctx) }()
-		<-f.entered
-		f.init.die(0)
-		synctest.Wait() // the strays are killed
-
-		body := exec.Command("sleep", "5") // a real one: the cgroup's Kill is
-		must(t, body.Start())
-		list(strconv.Itoa(body.Process.Pid))
-		go func() { // ends with body
-			_ = body.Wait() // that it was killed is what is wanted
-			if status, ok := body.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-				t.Errorf("the exec lived on after init, and ended by itself: %v", body.ProcessState)
-			}
-			list("")
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.execs[0].die(137)
-		}()
-		close(f.gates["exec"])
-		must(t, <-started)
-		_, err := w.Init().Wait(ctx)
-		must(t, err)
-		w.wantLog(t, "create c1 | start c1 | exec-added late | exec-started late | exit late 137 | exit c1 0")
-	})
-}
-
-func TestExecThatCannotStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.failing["exec"] = errors.New("no such program")
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		e := w.addExec(t, "e1")
-		if err := e.Start(ctx); !errors.Is(err, f.failing["exec"]) {
-			t.Errorf("Start = %v, want %v", err, f.failing["exec"])
-		}
-		exit, err := e.Wait(ctx) // returns: who waits is not left hanging
-		must(t, err)
-		if exit.Status != noProcess {
-			t.Errorf("status = %d, want %d", exit.Status, noProcess)
-		}
-		wantClass(t, e.Start(ctx), errdefs.ErrFailedPrecondition)
-		_, err = w.DeleteExec(ctx, e)
-		must(t, err)
-		f.init.die(0) // is not kept waiting for e1
-		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exit c1 0")
 	})
 }
 
