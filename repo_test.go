@@ -30,7 +30,7 @@ const (
 var layers = [][]string{
 	{"pkg/cgroup", "pkg/engine/reentry", "pkg/event", "pkg/options", "pkg/orphan", "pkg/stdio"},
 	{"pkg/cpuset", "pkg/stats"},
-	{"pkg/process"},
+	{"pkg/process", "pkg/resources"},
 	{"pkg/engine", "pkg/sandbox"},
 	{"pkg/service"},
 	{"cmd/containerd-shim-sandbox-v1"},

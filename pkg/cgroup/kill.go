@@ -77,7 +77,8 @@ func isRoot(dir string) bool {
 	if exists(filepath.Join(dir, "release_agent")) {
 		return true
 	}
-	return exists(filepath.Join(dir, "cgroup.subtree_control")) && !exists(filepath.Join(dir, "cgroup.events"))
+	// In this order, since the cgroup may be removed between the two looks.
+	return !exists(filepath.Join(dir, "cgroup.events")) && exists(filepath.Join(dir, "cgroup.subtree_control"))
 }
 
 func exists(path string) bool {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 
-	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
@@ -48,7 +47,7 @@ func (e *Engine) prepare(c process.Config, config *configs.Config) (*container, 
 	if err := checkImage(c.Checkpoint); err != nil {
 		return nil, err
 	}
-	m, err := manager.New(config.Cgroups)
+	m, err := newManager(config, nil)
 	if err != nil {
 		return nil, err
 	}

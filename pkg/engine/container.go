@@ -25,16 +25,16 @@ import (
 // it starts a process, so what must answer at any time (signals, freezing,
 // thawing) does not go through lc.
 type container struct {
-	engine    *Engine
-	config    process.Config
-	lc        *libcontainer.Container
-	init      *handle  // nil when init is restored
-	initFD    *os.File // pidfd of init, which Start polls and Destroy closes; nil when init is restored
-	manager   cgroups.Manager
-	cgroup    *cgroup.Cgroup
-	stateDir  string
-	resources *cgroups.Resources // as asked for so far; nil before the first Update. Guarded by the turn of init.
-	ownsPIDs  bool
+	engine   *Engine
+	config   process.Config
+	lc       *libcontainer.Container
+	init     *handle  // nil when init is restored
+	initFD   *os.File // pidfd of init, which Start polls and Destroy closes; nil when init is restored
+	manager  cgroups.Manager
+	cgroup   *cgroup.Cgroup
+	stateDir string
+	asked    *specs.LinuxResources // by config.json and each Update since; nil before the first. Guarded by the turn of init.
+	ownsPIDs bool
 }
 
 func (c *container) Init() process.Handle   { return c.init }

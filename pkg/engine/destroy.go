@@ -68,27 +68,42 @@ const destroyTimeout = 3 * time.Second
 
 var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)
 
-// removeCgroup ends what is left in the container's cgroup, as systemd does with
-// a scope that stops, and removes the cgroup with those nested in it. Of a scope
-// it leaves the removing to systemd. libcontainer kills only where the container
-// shares its PID namespace, so that a process that was moved in from outside
-// would keep the cgroup; and it says of no process why it is still there.
+// removeCgroup is endCgroup for what libcontainer knows of a container.
 func removeCgroup(lc *libcontainer.Container) error {
 	state, err := lc.State()
 	if err != nil {
 		return err
 	}
-	cg := cgroup.New(state.CgroupPaths)
-	if !cg.Exists() {
-		return nil
-	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
 	defer cancel()
-	if err := cg.Kill(ctx, unix.SIGKILL); err != nil {
-		return err
+	return endCgroup(ctx, cgroup.New(state.CgroupPaths), state.Config.Cgroups.Systemd)
+}
+
+// endCgroup ends what is left in a container's cgroup, as systemd does with a
+// scope that stops, and removes the cgroup with those nested in it. libcontainer
+// kills only where the container shares its PID namespace, so that a process
+// that was moved in from outside would keep the cgroup; and it says of no
+// process why it is still there.
+//
+// A scope ends with its cgroup. That libcontainer stops it as well makes sure
+// that its name is free when it returns; where systemd does not answer, it would
+// not return.
+func endCgroup(ctx context.Context, cg *cgroup.Cgroup, systemd bool) error {
+	if cg.Exists() {
+		if err := cg.Kill(ctx, unix.SIGKILL); err != nil {
+			return err
+		}
+		if err := cg.Remove(ctx); err != nil {
+			return err
+		}
 	}
-	if state.Config.Cgroups.Systemd {
+	if !systemd {
 		return nil
 	}
-	return cg.Remove(ctx)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), destroyTimeout, errSystemdSilent)
+	defer cancel()
+	if err := awaitSystemd(ctx); err != nil {
+		return fmt.Errorf("end the unit of cgroup %s: %w", cg, err)
+	}
+	return nil
 }

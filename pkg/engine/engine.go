@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // gives the cgroup managers their device rules
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
@@ -34,9 +35,15 @@ func New(reaper *orphan.Reaper) *Engine { return &Engine{reaper: reaper} }
 
 // Create implements process.Engine.
 func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
+	if err := checkScopeForm(c); err != nil {
+		return nil, err
+	}
 	config, err := libcontainerConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if err := prepareScope(ctx, c.Spec.Linux.CgroupsPath, config.Cgroups); err != nil {
+		return nil, err
 	}
 	if c.Checkpoint != "" {
 		prepared, err := e.prepare(c, config)
@@ -63,6 +70,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 		_ = handle.Signal(unix.SIGKILL) // dead already is as good
 		handle.Wait()
 	}
+	err = cgroupError(err, c.Spec.Linux)
 	if undo := e.destroy(lc); undo != nil {
 		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 	}
@@ -75,6 +83,13 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams) (*handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if !p.Init && lc.Config().Cgroups.Systemd {
+		// It puts the process into the scope where the kernel does not let it be
+		// born there, because the container made cgroups of its own.
+		if err := awaitSystemd(ctx); err != nil {
+			return nil, err
+		}
 	}
 	defer e.reaper.Hold()()
 	stop := func() {}
@@ -151,9 +166,13 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 	if err != nil {
 		return nil, err
 	}
-	m, err := manager.NewWithPaths(config.Cgroups, state.CgroupPaths)
+	m, err := newManager(config, state.CgroupPaths)
 	if err != nil {
 		return nil, err
+	}
+	group := cgroup.New(state.CgroupPaths)
+	if err := writeRest(group, c.Spec.Linux.Resources); err != nil {
+		return nil, fmt.Errorf("linux.resources: %w", err)
 	}
 	// Init's waiter does not run yet, so the pid is init's.
 	fd, err := unix.PidfdOpen(init.pid, 0)
@@ -161,7 +180,20 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
 	return &container{
-		engine: e, config: c, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: cgroup.New(state.CgroupPaths),
+		engine: e, config: c, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: group,
 		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
 	}, nil
+}
+
+// newManager gives the manager a configuration of its own: it keeps there what
+// was set last and whether the cgroup is frozen, while libcontainer reads its
+// own when it starts an exec. paths may be nil.
+func newManager(config *configs.Config, paths map[string]string) (cgroups.Manager, error) {
+	own, asked := *config.Cgroups, *config.Cgroups.Resources
+	own.Resources = &asked
+	m, err := manager.NewWithPaths(&own, paths)
+	if err == nil && own.Systemd {
+		m = &scope{Manager: m, config: &own}
+	}
+	return m, err
 }

@@ -81,7 +81,10 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 		} else if m, err := manager.New(config.Cgroups); err != nil {
 			errs = append(errs, err)
 		} else if m.Exists() && owns(m.GetPaths(), c) {
-			errs = append(errs, cgroup.New(m.GetPaths()).Kill(ctx, unix.SIGKILL), m.Destroy())
+			if err := endCgroup(ctx, cgroup.New(m.GetPaths()), c.SystemdCgroup); err != nil {
+				return err
+			}
+			errs = append(errs, m.Destroy())
 		}
 	}
 	errs = append(errs, os.RemoveAll(stateDir(c.Root, c.ID)))

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
@@ -32,6 +33,9 @@ func libcontainerConfig(c process.Config) (*configs.Config, error) {
 		NoNewKeyring:     c.NoNewKeyring,
 		Spec:             inBundle(c),
 		RootlessEUID:     os.Geteuid() != 0,
+		// As runc decides it (rootless_linux.go, shouldUseRootlessCgroupManager):
+		// then a container that asks for no cgroup may go without.
+		RootlessCgroups: os.Geteuid() != 0 || userns.RunningInUserNS(),
 	})
 	if err != nil {
 		return nil, err

@@ -4,233 +4,239 @@
 package engine
 
 import (
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
-	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-func TestMerge(t *testing.T) {
-	before := cgroups.Resources{
-		Memory: 64 << 20, MemorySwap: 128 << 20, MemoryReservation: 32 << 20, CpuShares: 512, CpuWeight: 20, CpuQuota: 5000, CpuPeriod: 10000,
-		CpusetCpus: "0-1", CpusetMems: "0", PidsLimit: new(int64(10)), BlkioWeight: 100, Unified: map[string]string{"a": "1", "b": "2"},
+const mib = 1 << 20
+
+// layout is a text for each of the two versions of cgroups.
+type layout struct{ v1, v2 string }
+
+func (l layout) here() string {
+	if unified() {
+		return l.v2
 	}
-	for _, tc := range []struct {
-		name    string
-		r       specs.LinuxResources
-		touched cgroups.Resources
-		change  func(next *cgroups.Resources) // from before to next
-	}{
-		{"nothing", specs.LinuxResources{}, cgroups.Resources{}, func(*cgroups.Resources) {}},
-		{
-			"a memory limit alone keeps the swap limit",
-			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(96 << 20))}},
-			cgroups.Resources{Memory: 96 << 20, MemorySwap: 128 << 20, MemoryReservation: 32 << 20},
-			func(n *cgroups.Resources) { n.Memory = 96 << 20 },
-		},
-		{
-			"no memory limit takes the swap limit away too",
-			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(-1))}},
-			cgroups.Resources{Memory: -1, MemorySwap: -1, MemoryReservation: 32 << 20},
-			func(n *cgroups.Resources) { n.Memory, n.MemorySwap = -1, -1 },
-		},
-		{
-			"no memory limit with a swap limit is left to the kernel",
-			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(-1)), Swap: new(int64(7))}},
-			cgroups.Resources{Memory: -1, MemorySwap: 7, MemoryReservation: 32 << 20},
-			func(n *cgroups.Resources) { n.Memory, n.MemorySwap = -1, 7 },
-		},
-		{
-			"check before update",
-			specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(1)), CheckBeforeUpdate: new(true)}},
-			cgroups.Resources{Memory: 1, MemorySwap: 128 << 20, MemoryReservation: 32 << 20, MemoryCheckBeforeUpdate: true},
-			func(n *cgroups.Resources) { n.Memory, n.MemoryCheckBeforeUpdate = 1, true },
-		},
-		{
-			"shares",
-			specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(1024))}},
-			cgroups.Resources{CpuShares: 1024, CpuWeight: cgroups.ConvertCPUSharesToCgroupV2Value(1024)},
-			func(n *cgroups.Resources) {
-				n.CpuShares, n.CpuWeight = 1024, cgroups.ConvertCPUSharesToCgroupV2Value(1024)
-			},
-		},
-		{
-			"a quota goes with the period that stands",
-			specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(7000))}},
-			cgroups.Resources{CpuQuota: 7000, CpuPeriod: 10000},
-			func(n *cgroups.Resources) { n.CpuQuota = 7000 },
-		},
-		{
-			"a period goes with the quota that stands",
-			specs.LinuxResources{CPU: &specs.LinuxCPU{Period: new(uint64(20000))}},
-			cgroups.Resources{CpuQuota: 5000, CpuPeriod: 20000},
-			func(n *cgroups.Resources) { n.CpuPeriod = 20000 },
-		},
-		{
-			"a burst goes with both",
-			specs.LinuxResources{CPU: &specs.LinuxCPU{Burst: new(uint64(3))}},
-			cgroups.Resources{CpuQuota: 5000, CpuPeriod: 10000, CpuBurst: new(uint64(3))},
-			func(n *cgroups.Resources) { n.CpuBurst = new(uint64(3)) },
-		},
-		{
-			"real-time",
-			specs.LinuxResources{CPU: &specs.LinuxCPU{RealtimeRuntime: new(int64(3)), RealtimePeriod: new(uint64(4))}},
-			cgroups.Resources{CpuRtRuntime: 3, CpuRtPeriod: 4},
-			func(n *cgroups.Resources) { n.CpuRtRuntime, n.CpuRtPeriod = 3, 4 },
-		},
-		{
-			"idle",
-			specs.LinuxResources{CPU: &specs.LinuxCPU{Idle: new(int64(1))}},
-			cgroups.Resources{CPUIdle: new(int64(1))},
-			func(n *cgroups.Resources) { n.CPUIdle = new(int64(1)) },
-		},
-		{
-			"cpus alone",
-			specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "1"}},
-			cgroups.Resources{CpusetCpus: "1"},
-			func(n *cgroups.Resources) { n.CpusetCpus = "1" },
-		},
-		{
-			"mems alone",
-			specs.LinuxResources{CPU: &specs.LinuxCPU{Mems: "1"}},
-			cgroups.Resources{CpusetMems: "1"},
-			func(n *cgroups.Resources) { n.CpusetMems = "1" },
-		},
-		{
-			"pids",
-			specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(-1))}},
-			cgroups.Resources{PidsLimit: new(int64(-1))},
-			func(n *cgroups.Resources) { n.PidsLimit = new(int64(-1)) },
-		},
-		{
-			"weight of block devices",
-			specs.LinuxResources{BlockIO: &specs.LinuxBlockIO{Weight: new(uint16(200))}},
-			cgroups.Resources{BlkioWeight: 200},
-			func(n *cgroups.Resources) { n.BlkioWeight = 200 },
-		},
-		{
-			"huge pages",
-			specs.LinuxResources{HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: 4}}},
-			cgroups.Resources{HugetlbLimit: []*cgroups.HugepageLimit{{Pagesize: "2MB", Limit: 4}}},
-			nil,
-		},
-		{
-			"files of version 2",
-			specs.LinuxResources{Unified: map[string]string{"b": "3", "c": "4"}},
-			cgroups.Resources{Unified: map[string]string{"b": "3", "c": "4"}},
-			func(n *cgroups.Resources) { n.Unified = map[string]string{"a": "1", "b": "3", "c": "4"} },
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			next, touched := before, cgroups.Resources{}
-			merge(&next, &touched, &tc.r)
-			if diff := cmp.Diff(tc.touched, touched); diff != "" {
-				t.Errorf("touched (-want +got):\n%s", diff)
-			}
-			if tc.change != nil {
-				want := before
-				tc.change(&want)
-				if diff := cmp.Diff(want, next); diff != "" {
-					t.Errorf("next (-want +got):\n%s", diff)
-				}
-			}
-			if before.Unified["b"] != "2" || *before.PidsLimit != 10 {
-				t.Errorf("merge changed what stood before: %+v", before)
-			}
-		})
-	}
+	return l.v1
 }
 
-func TestFormer(t *testing.T) {
-	before := &cgroups.Resources{
-		Memory: 64, MemorySwap: 128, MemoryReservation: 32, CpuShares: 512, CpuWeight: 20, CpuQuota: 5000, CpuPeriod: 10000, CpuBurst: new(uint64(1)),
-		CpusetCpus: "0-1", CpusetMems: "0", PidsLimit: new(int64(10)), BlkioWeight: 100, BlkioLeafWeight: 50, CPUIdle: new(int64(1)), CpuRtRuntime: 3, CpuRtPeriod: 4,
-		Unified: map[string]string{"memory.high": "1", "memory.low": "2"},
-	}
-	none := &cgroups.Resources{}
-	for _, tc := range []struct {
-		name                  string
-		before, touched, want *cgroups.Resources
-	}{
-		{"nothing", before, &cgroups.Resources{}, &cgroups.Resources{}},
-		{"memory", before, &cgroups.Resources{Memory: 1}, &cgroups.Resources{Memory: 64, MemorySwap: 128, MemoryReservation: 32}},
-		{"memory without a limit before", none, &cgroups.Resources{Memory: 1}, &cgroups.Resources{Memory: -1, MemorySwap: -1, MemoryReservation: -1}},
-		{"shares", before, &cgroups.Resources{CpuShares: 1}, &cgroups.Resources{CpuShares: 512, CpuWeight: cgroups.ConvertCPUSharesToCgroupV2Value(512)}},
-		{"shares not set before", none, &cgroups.Resources{CpuShares: 1}, &cgroups.Resources{CpuShares: 1024, CpuWeight: cgroups.ConvertCPUSharesToCgroupV2Value(1024)}},
-		{"quota", before, &cgroups.Resources{CpuQuota: 1}, &cgroups.Resources{CpuQuota: 5000, CpuPeriod: 10000, CpuBurst: new(uint64(1))}},
-		{"quota not set before", none, &cgroups.Resources{CpuQuota: 1}, &cgroups.Resources{CpuQuota: -1, CpuPeriod: 100000}},
-		{"burst not set before", none, &cgroups.Resources{CpuBurst: new(uint64(1))}, &cgroups.Resources{CpuQuota: -1, CpuPeriod: 100000, CpuBurst: new(uint64(0))}},
-		{"cpuset", before, &cgroups.Resources{CpusetCpus: "1", CpusetMems: "1"}, &cgroups.Resources{CpusetCpus: "0-1", CpusetMems: "0"}},
-		{"pids", before, &cgroups.Resources{PidsLimit: new(int64(1))}, &cgroups.Resources{PidsLimit: new(int64(10))}},
-		{"pids without a limit before", none, &cgroups.Resources{PidsLimit: new(int64(1))}, &cgroups.Resources{PidsLimit: new(int64(-1))}},
-		{"weights of block devices", before, &cgroups.Resources{BlkioWeight: 1, BlkioLeafWeight: 1}, &cgroups.Resources{BlkioWeight: 100, BlkioLeafWeight: 50}},
-		{"idle", before, &cgroups.Resources{CPUIdle: new(int64(0))}, &cgroups.Resources{CPUIdle: new(int64(1))}},
-		{"idle not set before", none, &cgroups.Resources{CPUIdle: new(int64(1))}, &cgroups.Resources{CPUIdle: new(int64(0))}},
-		{"real-time", before, &cgroups.Resources{CpuRtRuntime: 1, CpuRtPeriod: 1}, &cgroups.Resources{CpuRtRuntime: 3, CpuRtPeriod: 4}},
-		{"files of version 2", before, &cgroups.Resources{Unified: map[string]string{"memory.high": "9"}}, &cgroups.Resources{Unified: map[string]string{"memory.high": "1"}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			tc.want.SkipDevices = true
-			if tc.before == before && tc.want.CpuWeight != 0 {
-				tc.want.CpuWeight = 20 // what was asked for, not what follows from the shares
-			}
-			if diff := cmp.Diff(tc.want, former(tc.before, tc.touched)); diff != "" {
-				t.Errorf("former (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
+var (
+	memoryLimit = layout{"memory.limit_in_bytes", "memory.max"}
+	cpuShares   = layout{"cpu.shares", "cpu.weight"}
+)
 
-// value reads a file of the container's cgroup on version 1.
-func value(t *testing.T, b *box, controller, file string) string {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join(b.Cgroup().Path(controller), file))
-	must(t, err)
-	return strings.TrimSpace(string(data))
-}
-
-func TestUpdateOnVersionOne(t *testing.T) {
-	if _, err := os.Stat("/sys/fs/cgroup/memory/memory.limit_in_bytes"); err != nil {
-		t.Skip("the memory controller is not on cgroup version 1")
-	}
-	c := newConfig(t, "sleep", "1000")
-	c.Spec.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(64 << 20))}, Pids: &specs.LinuxPids{Limit: new(int64(20))}}
-	b := create(t, c).start()
-	wantValues := func(memory, pids, shares string) {
+func TestUpdateWritesWhatIsNamed(t *testing.T) {
+	b := create(t, limited(t, &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: new(int64(64 * mib)), Swap: new(int64(64 * mib))}, Pids: &specs.LinuxPids{Limit: new(int64(20))},
+		CPU: &specs.LinuxCPU{Quota: new(int64(20000)), Period: new(uint64(50000)), Cpus: "0"},
+	}))
+	want := settings(t, b.Cgroup())
+	update := func(what string, r specs.LinuxResources, changed map[string]string) {
 		t.Helper()
-		got := [...]string{value(t, b, "memory", "memory.limit_in_bytes"), value(t, b, "pids", "pids.max"), value(t, b, "cpu", "cpu.shares")}
-		if want := [...]string{memory, pids, shares}; got != want {
-			t.Errorf("memory, pids, shares = %v, want %v", got, want)
+		if err := b.Update(&r); err != nil {
+			t.Errorf("Update(%s) = %v", what, err)
+		}
+		maps.Copy(want, changed)
+		if diff := cmp.Diff(want, settings(t, b.Cgroup())); diff != "" {
+			t.Errorf("control files after Update(%s) (-want +got):\n%s", what, diff)
 		}
 	}
-	wantValues("67108864", "20", "1024")
-	must(t, b.Update(&specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(512))}}))
-	wantValues("67108864", "20", "512")
-	// Another's value stays when it is not named.
-	must(t, os.WriteFile(filepath.Join(b.Cgroup().Path("pids"), "pids.max"), []byte("33"), 0o600))
-	must(t, b.Update(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(32 << 20))}}))
-	wantValues("33554432", "33", "512")
-	// One that the kernel refuses leaves the others as they were.
+	shares := layout{"512", "59"}
+	update("shares of a created one", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(512))}}, map[string]string{cpuShares.here(): shares.here()})
+	b.start()
+	// Another's value stays when it is not named, and for CPUs also when it is
+	// named as it was asked before. systemd is the only one to change its units.
+	if !onSystemd() {
+		must(t, os.WriteFile(b.Cgroup().File("pids.max"), []byte("33"), 0o600))
+		must(t, os.WriteFile(b.Cgroup().File("cpuset.cpus"), []byte("0-1"), 0o600))
+		want["pids.max"], want["cpuset.cpus"] = "33", "0-1"
+	}
+	limit, swap := int64(32*mib), int64(32*mib)
+	changed := map[string]string{memoryLimit.here(): "33554432"}
+	if _, ok := want["memory.memsw.limit_in_bytes"]; ok {
+		changed["memory.memsw.limit_in_bytes"] = "33554432"
+	}
+	update("memory of a running one", specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: &limit, Swap: &swap}, CPU: &specs.LinuxCPU{Cpus: "0"},
+	}, changed)
+	must(t, b.Pause())
+	quota := map[string]string{"cpu.cfs_quota_us": "30000"}
+	if unified() {
+		quota = map[string]string{"cpu.max": "30000 50000"}
+	}
+	update("quota of a paused one", specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(30000))}}, quota)
+	must(t, b.Resume())
+	update("nothing", specs.LinuxResources{}, nil)
+	update("zeros", specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64), Swap: new(int64)}, CPU: &specs.LinuxCPU{Quota: new(int64), Shares: new(uint64)}}, nil)
+}
+
+func TestUpdateTakesLimitsAway(t *testing.T) {
+	b := create(t, limited(t, nil))
+	want := settings(t, b.Cgroup())
+	if onSystemd() {
+		want["pids.max"] = "max" // systemd's own default is less
+	}
+	must(t, b.Update(&specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: new(int64(64 * mib)), Swap: new(int64(64 * mib)), Reservation: new(int64(mib))}, Pids: &specs.LinuxPids{Limit: new(int64(20))},
+		CPU: &specs.LinuxCPU{Quota: new(int64(20000))},
+	}))
+	if got := settings(t, b.Cgroup()); got[memoryLimit.here()] != "67108864" || got["pids.max"] != "20" {
+		t.Errorf("%s, pids.max = %s, %s, want 67108864, 20", memoryLimit.here(), got[memoryLimit.here()], got["pids.max"])
+	}
+	must(t, b.Update(&specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: new(int64(-1)), Reservation: new(int64(-1))}, Pids: &specs.LinuxPids{Limit: new(int64(-1))},
+		CPU: &specs.LinuxCPU{Quota: new(int64(-1))},
+	}))
+	if unified() {
+		want["memory.low"] = "max" // no limit of what is protected
+	}
+	if diff := cmp.Diff(want, settings(t, b.Cgroup())); diff != "" {
+		t.Errorf("control files after the limits are gone (-want +got):\n%s", diff)
+	}
+}
+
+func TestUpdateThatFailsChangesNothing(t *testing.T) {
+	missing := specs.LinuxBlockIODevice{Major: 240, Minor: 77} // a number for local use: Linux, admin-guide/devices.txt
+	d := aDisk(t)
+	present := specs.LinuxBlockIODevice{Major: d.major, Minor: d.minor}
+	for _, tc := range []struct {
+		name   string
+		v1, v2 bool
+		spoil  func(*specs.LinuxResources)
+		want   string
+	}{
+		{"a device that does not exist, late on v1", true, true, func(r *specs.LinuxResources) {
+			r.BlockIO = &specs.LinuxBlockIO{
+				ThrottleReadBpsDevice:  []specs.LinuxThrottleDevice{{LinuxBlockIODevice: present, Rate: mib}},
+				ThrottleWriteBpsDevice: []specs.LinuxThrottleDevice{{LinuxBlockIODevice: missing, Rate: mib}},
+			}
+		}, "throttleWriteBpsDevice"},
+		{"more processes than there can be, early on v2", true, true, func(r *specs.LinuxResources) {
+			r.Pids = &specs.LinuxPids{Limit: new(int64(1 << 40))}
+		}, "linux.resources.pids.limit: "},
+		{"CPUs that the parent lacks, first on v1", true, false, func(r *specs.LinuxResources) {
+			r.CPU.Cpus = "1"
+		}, "linux.resources.cpu.cpus: "},
+		{"a file of v2, last there", false, true, func(r *specs.LinuxResources) {
+			r.Unified = map[string]string{"memory.min": "1048576", "memory.high": "much"}
+		}, `linux.resources.unified["memory.high"]: `},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if unified() && !tc.v2 || !unified() && !tc.v1 {
+				t.Skip("about the other version of cgroups")
+			}
+			b := create(t, limited(t, &specs.LinuxResources{
+				Memory: &specs.LinuxMemory{Limit: new(int64(64 * mib)), Swap: new(int64(96 * mib)), Reservation: new(int64(16 * mib))},
+				CPU:    &specs.LinuxCPU{Quota: new(int64(20000)), Period: new(uint64(50000)), Burst: new(uint64(10000)), Cpus: "0"},
+				BlockIO: &specs.LinuxBlockIO{
+					ThrottleReadIOPSDevice: []specs.LinuxThrottleDevice{{LinuxBlockIODevice: present, Rate: 500}},
+				},
+			})).start()
+			if !unified() {
+				must(t, os.WriteFile(filepath.Join(filepath.Dir(b.Cgroup().Path("cpuset")), "cpuset.cpus"), []byte("0"), 0o600))
+				t.Cleanup(func() { restoreParent(t, b) })
+			}
+			before := settings(t, b.Cgroup())
+			r := &specs.LinuxResources{
+				Memory: &specs.LinuxMemory{Limit: new(int64(192 * mib)), Swap: new(int64(256 * mib)), Reservation: new(int64(8 * mib))},
+				CPU:    &specs.LinuxCPU{Quota: new(int64(5000)), Period: new(uint64(10000)), Burst: new(uint64(1000)), Idle: new(int64(1))},
+			}
+			tc.spoil(r)
+			err := b.Update(r)
+			wantText(t, err, "linux.resources.", tc.want)
+			if !errdefs.IsInvalidArgument(err) && !errdefs.IsFailedPrecondition(err) {
+				t.Errorf("Update = %v, want a class", err)
+			}
+			if diff := cmp.Diff(before, settings(t, b.Cgroup())); diff != "" {
+				t.Errorf("control files after %v (-want +got):\n%s", err, diff)
+			}
+			if onSystemd() {
+				// What it reverts was left in a property of the unit.
+				must(t, exec.CommandContext(t.Context(), "systemctl", "daemon-reload").Run())
+				if diff := cmp.Diff(before, settings(t, b.Cgroup())); diff != "" {
+					t.Errorf("control files after daemon-reload (-want +got):\n%s", diff)
+				}
+			}
+			// What failed was not asked for: the limit goes with the former swap.
+			must(t, b.Update(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(80 * mib))}}))
+			swap := layout{"memory.memsw.limit_in_bytes", "memory.swap.max"}
+			value := layout{"100663296", "16777216"}
+			if got, ok := settings(t, b.Cgroup())[swap.here()]; ok && got != value.here() {
+				t.Errorf("%s = %s, want %s", swap.here(), got, value.here())
+			}
+		})
+	}
+}
+
+// restoreParent gives the cgroup above all containers of this process its CPUs
+// back.
+func restoreParent(t *testing.T, b *box) {
+	t.Helper()
+	parent := filepath.Dir(b.Cgroup().Path("cpuset"))
+	all, err := os.ReadFile(filepath.Join(filepath.Dir(parent), "cpuset.cpus"))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(parent, "cpuset.cpus"), all, 0o600))
+}
+
+func TestUpdateRefusesBeforeItWrites(t *testing.T) {
+	b := create(t, limited(t, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(64 * mib))}})).start()
+	before := settings(t, b.Cgroup())
+	for _, tc := range []struct {
+		r     specs.LinuxResources
+		want  string
+		class func(error) bool
+	}{
+		{specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(1))}, Pids: &specs.LinuxPids{Limit: new(int64(9))}}, "linux.resources.cpu.shares 1: must be", errdefs.IsInvalidArgument},
+		{specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: new(int64(mib))}}, "linux.resources.memory.swap 1048576: limits memory and swap together, must be at least memory.limit 67108864", errdefs.IsInvalidArgument},
+		{specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(1)), CheckBeforeUpdate: new(true)}}, "linux.resources.memory.limit 1: must be above the present usage of ", errdefs.IsFailedPrecondition},
+	} {
+		err := b.Update(&tc.r)
+		wantText(t, err, tc.want)
+		if !tc.class(err) {
+			t.Errorf("Update = %v, of another class", err)
+		}
+		if diff := cmp.Diff(before, settings(t, b.Cgroup())); diff != "" {
+			t.Errorf("control files after %v (-want +got):\n%s", err, diff)
+		}
+	}
+}
+
+func TestUpdateOfDevices(t *testing.T) {
+	d := aDisk(t)
+	none := specs.LinuxDeviceCgroup{Access: "rwm"}
+	one := specs.LinuxDeviceCgroup{Allow: true, Type: "b", Major: &d.major, Minor: &d.minor, Access: "rw"}
+	c := limited(t, &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none}})
+	c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/disk", Type: "b", Major: d.major, Minor: d.minor, FileMode: new(os.FileMode(0o666))}}
+	b := create(t, c).start()
+	wantOpens := func(when string, want bool) {
+		t.Helper()
+		r := b.exec(t.Context(), command("sh", "-c", ": < /dev/disk"))
+		must(t, r.err)
+		if got := r.status == 0; got != want {
+			t.Errorf("%s: the device opens = %t, want %t", when, got, want)
+		}
+		if r := b.exec(t.Context(), command("sh", "-c", ": < /dev/null")); r.status != 0 {
+			t.Errorf("%s: /dev/null does not open: %d, %v", when, r.status, r.err)
+		}
+	}
+	wantOpens("denied by config.json", false)
+	must(t, b.Update(&specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none, one}}))
+	wantOpens("allowed by an update", true)
+	must(t, b.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: new(int64(100))}}))
+	wantOpens("after an update of something else", true)
 	err := b.Update(&specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: new(int64(48 << 20))}, Pids: &specs.LinuxPids{Limit: new(int64(44))},
-		CPU: &specs.LinuxCPU{Shares: new(uint64(256)), Cpus: "4095"},
+		Devices: []specs.LinuxDeviceCgroup{none},
+		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{LinuxBlockIODevice: specs.LinuxBlockIODevice{Major: 240, Minor: 77}, Rate: mib}}},
 	})
-	if err == nil {
-		t.Error("Update with a CPU that does not exist succeeded")
-	}
-	wantText(t, err, "4095")
-	if got := value(t, b, "memory", "memory.limit_in_bytes"); got != "33554432" {
-		t.Errorf("memory limit after the refusal = %s, want 33554432", got)
-	}
-	if got := value(t, b, "cpu", "cpu.shares"); got != "512" {
-		t.Errorf("shares after the refusal = %s, want 512", got)
-	}
-	must(t, b.Update(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(-1))}}))
-	if got := value(t, b, "memory", "memory.limit_in_bytes"); len(got) < 16 {
-		t.Errorf("memory limit = %s, want none", got)
-	}
+	wantText(t, err, "linux.resources.blockIO.throttleReadBpsDevice: ")
+	wantOpens("after an update that failed", true)
+	must(t, b.Update(&specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{none}}))
+	wantOpens("denied by an update", false)
 }

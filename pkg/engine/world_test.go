@@ -27,6 +27,9 @@ import (
 // reaper runs beside every test, as it does in the shim.
 var reaper = orphan.New()
 
+// engine is that of all tests.
+var engine = New(reaper)
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
@@ -70,13 +73,13 @@ func removeParents() {
 }
 
 // cgroups are the directories of the container's cgroup that exist.
-func cgroupDirs(t *testing.T, c process.Config) []string {
-	t.Helper()
+func cgroupDirs(tb testing.TB, c process.Config) []string {
+	tb.Helper()
 	var found []string
 	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		dirs, err := filepath.Glob(pattern + c.Spec.Linux.CgroupsPath)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		found = append(found, dirs...)
 	}
@@ -84,21 +87,21 @@ func cgroupDirs(t *testing.T, c process.Config) []string {
 }
 
 // newConfig is a container with busybox and nothing else in its root.
-func newConfig(t *testing.T, args ...string) process.Config {
-	t.Helper()
-	dir := t.TempDir()
+func newConfig(tb testing.TB, args ...string) process.Config {
+	tb.Helper()
+	dir := tb.TempDir()
 	bundle := filepath.Join(dir, "bundle")
 	rootfs := filepath.Join(bundle, "rootfs")
 	for _, sub := range []string{"bin", "proc", "dev", "tmp"} {
-		must(t, os.MkdirAll(filepath.Join(rootfs, sub), 0o755))
+		must(tb, os.MkdirAll(filepath.Join(rootfs, sub), 0o755))
 	}
 	busybox, err := os.ReadFile("/bin/busybox")
 	if err != nil {
-		t.Fatalf("the tests need a static busybox: %v", err)
+		tb.Fatalf("the tests need a static busybox: %v", err)
 	}
-	must(t, os.WriteFile(filepath.Join(rootfs, "bin/busybox"), busybox, 0o755)) //nolint:gosec // a program is executable
+	must(tb, os.WriteFile(filepath.Join(rootfs, "bin/busybox"), busybox, 0o755)) //nolint:gosec // a program is executable
 	for _, name := range []string{"sh", "sleep", "cat", "true", "id", "kill"} {
-		must(t, os.Symlink("busybox", filepath.Join(rootfs, "bin", name)))
+		must(tb, os.Symlink("busybox", filepath.Join(rootfs, "bin", name)))
 	}
 	id := "c-" + filepath.Base(filepath.Dir(dir))
 	id = strings.Map(func(r rune) rune {
@@ -128,40 +131,40 @@ func newConfig(t *testing.T, args ...string) process.Config {
 // box is a container with the waiter that each process has.
 type box struct {
 	process.Runtime
-	t       *testing.T
+	t       testing.TB
 	config  process.Config
 	streams *stdio.Streams
 	dead    chan struct{}
 	exit    process.Exit // once dead is closed
 }
 
-func create(t *testing.T, config process.Config) *box {
-	t.Helper()
-	b, err := tryCreate(t, t.Context(), config)
+func create(tb testing.TB, config process.Config) *box {
+	tb.Helper()
+	b, err := tryCreate(tb, tb.Context(), config)
 	if err != nil {
-		t.Fatalf("Create: %v", err)
+		tb.Fatalf("Create: %v", err)
 	}
 	return b
 }
 
-func tryCreate(t *testing.T, ctx context.Context, config process.Config) (*box, error) { //nolint:revive // t comes first in a test
-	t.Helper()
-	t.Cleanup(func() { wantNothingLeft(t, config) })
+func tryCreate(tb testing.TB, ctx context.Context, config process.Config) (*box, error) { //nolint:revive // tb comes first in a test
+	tb.Helper()
+	tb.Cleanup(func() { wantNothingLeft(tb, config) })
 	streams, err := stdio.Open(context.Background(), config.IO, config.IOOwner)
-	must(t, err)
-	t.Cleanup(func() { must(t, streams.Close()) })
-	runtime, err := New(reaper).Create(ctx, config, streams)
+	must(tb, err)
+	tb.Cleanup(func() { must(tb, streams.Close()) })
+	runtime, err := engine.Create(ctx, config, streams)
 	if err != nil {
 		return nil, err
 	}
-	b := &box{Runtime: runtime, t: t, config: config, streams: streams, dead: make(chan struct{})}
+	b := &box{Runtime: runtime, t: tb, config: config, streams: streams, dead: make(chan struct{})}
 	go func() { defer close(b.dead); b.exit = runtime.Init().Wait() }()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = b.Init().Signal(syscall.SIGKILL) // dead already is as good
 		_ = b.Resume()                       // as above
 		b.wait()
 		if err := b.Destroy(); err != nil {
-			t.Errorf("Destroy: %v", err)
+			tb.Errorf("Destroy: %v", err)
 		}
 	})
 	return b, nil
@@ -223,13 +226,13 @@ func command(args ...string) *specs.Process {
 	return &specs.Process{Args: args, Cwd: "/", Env: []string{"PATH=/bin"}}
 }
 
-func wantNothingLeft(t *testing.T, c process.Config) {
-	t.Helper()
-	if left := cgroupDirs(t, c); len(left) > 0 {
-		t.Errorf("cgroups left: %v", left)
+func wantNothingLeft(tb testing.TB, c process.Config) {
+	tb.Helper()
+	if left := cgroupDirs(tb, c); len(left) > 0 {
+		tb.Errorf("cgroups left: %v", left)
 	}
 	if _, err := os.Stat(filepath.Join(c.Root, c.ID)); err == nil {
-		t.Errorf("state directory of %s left", c.ID)
+		tb.Errorf("state directory of %s left", c.ID)
 	}
 }
 
@@ -284,17 +287,17 @@ func opened(before, after map[string]int) []string {
 // one of the cgroup hierarchies.
 var kept = []string{"/", "/sys/fs/cgroup"}
 
-func within(t *testing.T, what string, done <-chan struct{}) {
-	t.Helper()
+func within(tb testing.TB, what string, done <-chan struct{}) {
+	tb.Helper()
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Fatalf("%s did not come within 20 s", what)
+		tb.Fatalf("%s did not come within 20 s", what)
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	end := time.After(20 * time.Second)
@@ -302,15 +305,15 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("%s did not come within 20 s", what)
+			tb.Fatalf("%s did not come within 20 s", what)
 		}
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
+func must(tb testing.TB, err error) {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 

@@ -44,6 +44,10 @@ type Runtime interface {
 	// Update changes the resources that r names and leaves the others. When it
 	// fails the former values are back, as far as the kernel allows.
 	Update(r *specs.LinuxResources) error
+	// KeepCPUSet tells who else writes the container's cgroup, as systemd does
+	// when it is reloaded, which CPUs and memory nodes were written there. Of an
+	// empty list nothing is told.
+	KeepCPUSet(ctx context.Context, cpus, mems string) error
 	// Checkpoint writes the state of all processes to disk. With r.Exit they
 	// are dead afterwards, otherwise they go on as before, as they do when it
 	// fails. It is not interrupted: processes that are looked at from inside

@@ -15,6 +15,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/resources"
 )
 
 // The bundle's fixed names: OCI runtime specification, bundle.md, and
@@ -64,7 +66,7 @@ func checkSpec(spec *specs.Spec) error {
 	if err := CheckProcess(spec.Process); err != nil {
 		return fmt.Errorf("process.%w", err)
 	}
-	return nil
+	return resources.Check(spec.Linux.Resources, resources.ReadHost())
 }
 
 // namespaces are those of the OCI runtime specification, config-linux.md.

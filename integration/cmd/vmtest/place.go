@@ -46,15 +46,17 @@ func environment(ctx context.Context, systemd, native bool, out string) ([]strin
 		}
 		env = append(env, "SHIM_BINARY="+shim)
 	}
-	if runtime, ok := os.LookupEnv("SHIM_TEST_RUNTIME"); ok {
-		env = append(env, "SHIM_TEST_RUNTIME="+runtime)
+	for _, name := range []string{"SHIM_TEST_RUNTIME", "SHIM_TEST_CPUSET_SECONDS", "SHIM_TEST_CPUSET_CONTAINERS"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
 	}
 	require := []string{"root", "cgroup2"}
 	if systemd {
 		require = append(require, "systemd")
 	}
 	if !native {
-		require = append(require, "cpus", "cpuset2", "disk", "hotplug", "loop")
+		require = append(require, "cpus", "cpuset2", "disk", "guest", "hotplug", "loop")
 		// A tmpfs of the guest's kernel cannot be mounted with a mapping of users, and what is on its disk can.
 		env = append(env, "TMPDIR=/disk/tmp", "SHIM_TEST_SLOWNESS=5")
 	}

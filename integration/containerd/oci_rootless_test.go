@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	task3 "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/fakecontainerd"
+	"sandbox.internal/shim/integration/harness"
+)
+
+// nobody is a user without any right on this machine.
+const nobody = 65534
+
+// inUserNamespace runs a command as nobody on this machine, which is root in a user namespace of its own. As rootless
+// containerd has it, /run is the command's own (rootlesskit --copy-up=/run).
+const inUserNamespace = `exec setpriv --reuid=%[1]d --regid=%[1]d --clear-groups unshare --user --map-root-user --mount sh -c 'mount -t tmpfs run /run && exec "$@"' sh %[2]s "$@"`
+
+// rootless prepares a fake containerd whose shims are root in a user namespace only.
+func rootless(t *testing.T) *fakecontainerd.Fake {
+	t.Helper()
+	if out, err := exec.Command("sh", "-c", fmt.Sprintf(inUserNamespace, nobody, "true")).CombinedOutput(); err != nil {
+		lacking(t, "userns", fmt.Sprintf("user namespaces for a user without rights: %v: %s", err, out))
+	}
+	dir, rootfs := folder(t), folder(t)
+	programs := shared.Env
+	binary := filepath.Join(dir, "shim")
+	copyFile(t, programs.Shim, binary)
+	programs.Shim = filepath.Join(dir, filepath.Base(programs.Shim))
+	script := "#!/bin/sh\n" + fmt.Sprintf(inUserNamespace, nobody, binary) + "\n"
+	if err := os.WriteFile(programs.Shim, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := harness.WriteRootfs(programs, rootfs); err != nil {
+		t.Fatal(err)
+	}
+	f := fakecontainerd.New(t, programs, rootfs)
+	f.Must(os.Chown(f.Dir, nobody, nobody), "folder of containerd")
+	return f
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rootlessBundle is a bundle as nerdctl and buildkit make it without cgroups: no path, and nothing that needs another
+// user or group than the one there is.
+func rootlessBundle(f *fakecontainerd.Fake, id string, change func(*specs.Spec), args ...string) *fakecontainerd.Bundle {
+	f.Helper()
+	b := f.Bundle(id, func(s *specs.Spec) {
+		s.Linux.CgroupsPath = ""
+		s.Linux.Resources = nil
+		for i, m := range s.Mounts {
+			s.Mounts[i].Options = slices.DeleteFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "gid=") })
+		}
+		if change != nil {
+			change(s)
+		}
+	}, args...)
+	f.Must(filepath.WalkDir(f.Dir, func(name string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(name, nobody, nobody)
+	}), "folder of containerd")
+	return b
+}
+
+// rootlessShim starts the shim of a bundle and connects to it as nobody, since a shim talks to nobody but its own user.
+func rootlessShim(f *fakecontainerd.Fake, b *fakecontainerd.Bundle) *fakecontainerd.Shim {
+	f.Helper()
+	a, err := f.Start(b, fakecontainerd.Params, nil)
+	f.Must(err, "start shim")
+	// The system calls as such change one thread, not all. The kernel tells the shim who this thread was when it connected.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const unchanged = ^uintptr(0)
+	become := func(id uintptr) {
+		for _, call := range []uintptr{unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
+			if _, _, errno := unix.RawSyscall(call, unchanged, id, unchanged); errno != 0 {
+				panic(errno) // a thread between two users must not go on
+			}
+		}
+	}
+	become(nobody)
+	defer func() {
+		// The user first: only root may become root's group again.
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, unchanged, 0, unchanged); errno != 0 {
+			panic(errno)
+		}
+		become(0)
+	}()
+	return f.Connect(b, a)
+}
+
+func TestAShimThatIsRootInAUserNamespaceOnlyRunsContainers(t *testing.T) {
+	f := rootless(t)
+	b := rootlessBundle(f, "c1", nil, "sleep", "1000")
+	s := rootlessShim(f, b)
+	s.Run(b)
+	s.RunExec("c1", "e1", "true")
+	r, err := s.Wait(f.Ctx, &task3.WaitRequest{ID: "c1", ExecID: "e1"})
+	f.Must(err, "wait for e1")
+	if got := r.GetExitStatus(); got != 0 {
+		t.Errorf("exit status of e1 = %d, want 0", got)
+	}
+	_, err = s.Delete(f.Ctx, &task3.DeleteRequest{ID: "c1", ExecID: "e1"})
+	f.Must(err, "delete e1")
+	s.KillAndDelete(b)
+	f.WantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 | exit c1 137 | delete c1")
+	_, _ = s.Shutdown(f.Ctx, &task3.ShutdownRequest{ID: "c1"}) // it may end before it answers
+}
+
+func TestAShimThatIsRootInAUserNamespaceOnlySaysThatItCannotLimit(t *testing.T) {
+	f := rootless(t)
+	for _, tt := range []struct {
+		name   string
+		change func(*specs.Spec)
+	}{
+		{"limit", func(s *specs.Spec) {
+			limit := int64(64 * mib)
+			s.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
+		}},
+		{"path", func(s *specs.Spec) { s.Linux.CgroupsPath = "/" + f.Namespace + "/path" }},
+	} {
+		b := rootlessBundle(f, tt.name, tt.change, "true")
+		s := rootlessShim(f, b)
+		_, err := s.Create(f.Ctx, b.CreateRequest())
+		f.WantError(err, nil, tt.name, "cgroup")
+		t.Logf("%s: %v", tt.name, err)
+		_, _ = s.Shutdown(f.Ctx, &task3.ShutdownRequest{ID: tt.name}) // it may end before it answers
+		f.Remove(b)
+	}
+}

@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+func TestSystemdAContainerIsAScopeInItsSlice(t *testing.T) {
+	e := newSystemdEnv(t)
+	c := e.run("c1", config{opts: append(little, e.scoped("c1"))}, "sh", "-c", "sleep 1000 & wait")
+	unit := e.scopeOf("c1")
+	dir := cgroupOf(t, unit)
+	wantProperties(t, unit, map[string]string{
+		"LoadState": "loaded", "ActiveState": "active", "Slice": e.slice(), "Delegate": "yes", "Transient": "yes",
+		"Description": "libcontainer container " + e.namespace + "-c1", "MemoryMax": strconv.Itoa(24 * mib),
+	})
+	if want := e.slice() + "/" + unit; !strings.HasSuffix(dir, "/"+want) {
+		t.Errorf("cgroup of the scope = %s, want it to end in %s", dir, want)
+	}
+	wantIn := func(pid uint32) {
+		t.Helper()
+		if got := control(t, filepath.Join("/proc", strconv.Itoa(int(pid))), "cgroup"); got != "0::"+strings.TrimPrefix(dir, "/sys/fs/cgroup") {
+			t.Errorf("process %d is in %s, want it in %s", pid, got, dir)
+		}
+	}
+	wantIn(c.Task.Pid())
+	x := c.exec("e1", config{}, nil, "sleep", "1000")
+	e.must(x.Start(e.ctx), "start e1")
+	wantIn(x.Pid())
+	if m, ok := c.metrics().(*cgroup2.Metrics); !ok || m.GetPids().GetCurrent() != 3 || m.GetMemory().GetUsageLimit() != 24*mib {
+		t.Errorf("metrics = %v, want 3 processes and a limit of %d", m, 24*mib)
+	}
+
+	e.must(c.Pause(e.ctx), "pause")
+	if got := control(t, dir, "cgroup.events"); !strings.Contains(got, "frozen 1") {
+		t.Errorf("cgroup.events of the paused container = %q, want it frozen", got)
+	}
+	e.must(c.Resume(e.ctx), "resume")
+	e.must(x.Kill(e.ctx, syscall.SIGKILL), "kill e1")
+	x.wantExit(137)
+	c.kill()
+	wantNoUnit(t, unit, dir)
+}
+
+func TestSystemdRunningOutOfMemoryIsTold(t *testing.T) {
+	e := newSystemdEnv(t)
+	c := e.run("c1", config{opts: append(little, e.scoped("c1"))}, strings.Fields(glutton)...)
+	c.wantExit(137)
+	e.wantEvents("c1", "create c1 | start c1 | oom c1 | exit c1 137 | delete c1")
+	wantNoUnit(t, e.scopeOf("c1"), "")
+}
+
+// A container that is restarted has the same scope again (Docker's restart).
+func TestSystemdAScopeOfTheSameNameFollowsAtOnce(t *testing.T) {
+	e := newSystemdEnv(t)
+	for range 5 {
+		c := e.run("c1", config{opts: with(e.scoped("c1"))}, "true")
+		c.wantExit(0)
+		e.must(c.container.Delete(e.ctx, client.WithSnapshotCleanup), "delete the container")
+	}
+}
+
+func TestSystemdByTheOption(t *testing.T) {
+	e := newSystemdEnv(t)
+	option := client.WithRuntime(e.containerd.Env.Runtime, &options.Options{SystemdCgroup: true})
+	c := e.run("c1", config{opts: with(e.scoped("c1")), new: []client.NewContainerOpts{option}}, "sleep", "1000")
+	dir := cgroupOf(t, e.scopeOf("c1"))
+	c.kill()
+	wantNoUnit(t, e.scopeOf("c1"), dir)
+}
+
+func TestSystemdRefusesWhatIsNoNameOfAScope(t *testing.T) {
+	e := newSystemdEnv(t)
+	option := client.WithRuntime(e.containerd.Env.Runtime, &options.Options{SystemdCgroup: true})
+	for i, tt := range []struct{ name, path, want string }{
+		{"a path", "/" + e.namespace + "/c1", "slice:prefix:name"},
+		{"one colon", e.slice() + ":c1", "slice:prefix:name"},
+		{"no slice", "a:b:c", "slice"},
+		{"an empty part of the slice's name", "a--b.slice:b:c", "slice"},
+		{"a character that units cannot have", e.slice() + ":b:c d", "unit"},
+		{"no name", e.slice() + ":b:", "name"},
+		{"a name that is a slice's", e.slice() + ":b:c.slice", "name"},
+		{"a name that is too long", e.slice() + ":b:" + strings.Repeat("c", 255), "unit"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			id := fmt.Sprintf("c%d", i)
+			_, err := e.tryCreate(id, config{opts: []oci.SpecOpts{oci.WithCgroup(tt.path)}, new: []client.NewContainerOpts{option}}, "true")
+			if !errdefs.IsInvalidArgument(err) {
+				t.Errorf("create with cgroupsPath %q: %v, want invalid argument", tt.path, err)
+			}
+			for _, want := range []string{"linux.cgroupsPath", tt.path, tt.want} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("create with cgroupsPath %q: %v, want %q in it", tt.path, err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestSystemdAScopeOfAnotherIsRefusedAndUnharmed(t *testing.T) {
+	e := newSystemdEnv(t)
+	for i, slice := range []string{e.slice(), "system.slice"} {
+		t.Run("in "+slice, func(t *testing.T) {
+			id := fmt.Sprintf("c%d", i)
+			foreign := foreignScope(t, e.scopeOf(id), slice)
+			_, err := e.tryCreate(id, config{opts: with(e.scoped(id))}, "true")
+			if !errdefs.IsAlreadyExists(err) {
+				t.Errorf("create with a scope of another's name: %v, want already exists", err)
+			}
+			if err == nil || !strings.Contains(err.Error(), e.scopeOf(id)) {
+				t.Errorf("error = %v, want it to name %s", err, e.scopeOf(id))
+			}
+			wantProperty(t, e.scopeOf(id), "ActiveState", "active")
+			if !harness.Alive(foreign) {
+				t.Errorf("process %d of the other's scope is dead", foreign)
+			}
+		})
+	}
+}
+
+// foreignScope is a scope with one process, which ends with the test.
+func foreignScope(t *testing.T, unit, slice string) (pid int) {
+	t.Helper()
+	cmd := exec.Command("systemd-run", "--scope", "--unit="+unit, "--slice="+slice, "sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // dead already is as good
+		_ = cmd.Wait()         // that it was killed is what is wanted
+		wantNoUnit(t, unit, "")
+	})
+	harness.Eventually(t, unit+" runs", func() error {
+		if state := property(t, unit, "ActiveState"); state != "active" {
+			return fmt.Errorf("it is %s", state)
+		}
+		return nil
+	})
+	return cmd.Process.Pid // systemd-run becomes the program
+}
+
+func TestSystemdWhatAKilledShimLeavesIsRemoved(t *testing.T) {
+	e := newSystemdEnv(t)
+	c := e.run("c1", config{opts: with(e.scoped("c1"))}, "sh", "-c", "sleep 1000 & wait")
+	dir := cgroupOf(t, e.scopeOf("c1"))
+	pid := int(c.Task.Pid())
+	e.must(syscall.Kill(e.shim("c1"), syscall.SIGKILL), "kill the shim")
+	wantNoUnit(t, e.scopeOf("c1"), dir)
+	if harness.Alive(pid) {
+		t.Errorf("init %d lives", pid)
+	}
+	c.closeIO()
+}
