@@ -44,6 +44,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	events := event.NewQueue(publisher.Publish)
 	box := sandbox.New(d.Namespace, engine.New(reaper), events, reaper.Hold)
+	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
 
 	clients := newAttendance(idleTimeout, box.Shutdown)

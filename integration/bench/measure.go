@@ -61,6 +61,9 @@ func measure(ctx context.Context, h *host, subjects []subject, rounds int) (*tab
 			}
 		}
 	}
+	if err := h.cpusets(ctx, t, subjects); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, h.logTail())
+	}
 	return t, nil
 }
 
@@ -99,10 +102,10 @@ func timed(f func() error) (float64, error) {
 }
 
 // create makes a container and its task. The rootfs is a bind mount, which the shim makes, as it does with a snapshot.
-func (h *host) create(ctx context.Context, s subject, id string, args ...string) (containerd.Container, containerd.Task, error) {
+func (h *host) create(ctx context.Context, s subject, id string, opts ...oci.SpecOpts) (containerd.Container, containerd.Task, error) {
 	c, err := h.client.NewContainer(ctx, id,
 		containerd.WithRuntime(s.runtime, s.options),
-		containerd.WithNewSpec(oci.WithProcessArgs(args...), oci.WithDefaultPathEnv))
+		containerd.WithNewSpec(append(opts, oci.WithDefaultPathEnv)...))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,8 +120,8 @@ func (h *host) create(ctx context.Context, s subject, id string, args ...string)
 }
 
 // idle starts a container that does nothing.
-func (h *host) idle(ctx context.Context, s subject, id string) (containerd.Task, func(), error) {
-	c, task, err := h.create(ctx, s, id, "/bin/sleep", "86400")
+func (h *host) idle(ctx context.Context, s subject, id string, opts ...oci.SpecOpts) (containerd.Task, func(), error) {
+	c, task, err := h.create(ctx, s, id, append(opts, oci.WithProcessArgs("/bin/sleep", "86400"))...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -143,7 +146,7 @@ func (h *host) runToDelete(ctx context.Context, t *table, column int, s subject,
 		t.add(row, "ms", column, float64(now.Sub(last))/float64(time.Millisecond))
 		last = now
 	}
-	c, task, err := h.create(ctx, s, id, "/bin/true")
+	c, task, err := h.create(ctx, s, id, oci.WithProcessArgs("/bin/true"))
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func New(root string, open func() (Notifier, error)) *Reconciler {
 func (r *Reconciler) Add(ctx context.Context, c Container) error {
 	f, err := newFollower(r.root, c)
 	if err != nil {
-		return fmt.Errorf("container %q: %w", c.ID, err)
+		return err
 	}
 	r.change(func() {
 		switch {
@@ -68,10 +68,7 @@ func (r *Reconciler) Add(ctx context.Context, c Container) error {
 		}
 		r.show(f)
 	})
-	if err != nil {
-		return fmt.Errorf("cpuset of container %q: %w", c.ID, err)
-	}
-	return nil
+	return err
 }
 
 // Remove lets a container follow no longer. When it returns, its cgroup is not written any more. An id that does not

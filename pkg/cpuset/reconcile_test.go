@@ -126,7 +126,7 @@ func TestAddRefuses(t *testing.T) {
 			{"bare", precondition, "no cpuset controller"},
 		} {
 			err := r.Add(w.Context(), w.follow(c.source))
-			if !errors.Is(err, c.class) || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), `"c1"`) {
+			if !errors.Is(err, c.class) || !strings.Contains(err.Error(), c.text) {
 				w.Errorf("Add with source %q = %v, want %v that says %q", c.source, err, c.class, c.text)
 			}
 			if _, ok := r.State("c1"); ok {

@@ -8,8 +8,9 @@
 //
 // The keys of the TOML form are the field names of containerd.runc.v1.Options,
 // as CRI has them for the runc shim, so that a configuration moves over as it
-// is. A key that is not known is an error: a misspelt limit must not be
-// silently without effect.
+// is, and those of this shim alone, which that message has no room for. A key
+// that is not known is an error: a misspelt limit must not be silently without
+// effect.
 package options
 
 import (
@@ -28,7 +29,7 @@ import (
 )
 
 // Options are what can be set for a container, under the names and with the
-// meaning of containerd.runc.v1.Options.
+// meaning of containerd.runc.v1.Options, but for the last two.
 type Options struct {
 	NoPivotRoot   bool   // MS_MOVE instead of pivot_root, for a root file system on a ramdisk
 	NoNewKeyring  bool   // share the shim's session keyring
@@ -41,6 +42,8 @@ type Options struct {
 	CriuWorkPath  string // for the log of a restore; a directory in the bundle when empty
 	CriuPath      string // the criu that is wanted; it must be the one in PATH, which is the one that is run
 	SystemdCgroup bool   // cgroupsPath must be slice:prefix:name
+	CpusetSource  string // cgroup whose CPUs every container gets that asks for none (pkg/cpuset, Container.Source)
+	CpusetMems    bool   // and its memory nodes
 }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that

@@ -38,7 +38,9 @@ func TestDecode(t *testing.T) {
 		NoPivotRoot: true, NoNewKeyring: true, ShimCgroup: "/c", IoUid: 1, IoGid: 2, BinaryName: "runc",
 		Root: "/r", CriuImagePath: "/i", CriuWorkPath: "/w", SystemdCgroup: true,
 	}
-	body := "NoPivotRoot=true\nNoNewKeyring=true\nShimCgroup='/c'\nIoUid=1\nIoGid=2\nBinaryName='runc'\nRoot='/r'\nCriuImagePath='/i'\nCriuWorkPath='/w'\nCriuPath=''\nSystemdCgroup=true\n"
+	wantOurs := wantAll
+	wantOurs.CpusetSource, wantOurs.CpusetMems = "parent", true
+	body := "NoPivotRoot=true\nNoNewKeyring=true\nShimCgroup='/c'\nIoUid=1\nIoGid=2\nBinaryName='runc'\nRoot='/r'\nCriuImagePath='/i'\nCriuWorkPath='/w'\nCriuPath=''\nSystemdCgroup=true\nCpusetSource='parent'\nCpusetMems=true\n"
 	for _, tc := range []struct {
 		name string
 		in   *anypb.Any
@@ -48,8 +50,8 @@ func TestDecode(t *testing.T) {
 		{"an empty message", &anypb.Any{}, Options{}},
 		{"runc options, all fields", pack(t, runcOptions, all), wantAll},
 		{"runc options with a URL in front", pack(t, "types.googleapis.com/"+runcOptions, all), wantAll},
-		{"a TOML body, all keys", pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantAll},
-		{"a TOML body under the old name", pack(t, oldGenericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantAll},
+		{"a TOML body, all keys", pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantOurs},
+		{"a TOML body under the old name", pack(t, oldGenericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantOurs},
 		{"a file wins over a body", pack(t, genericOptions, &runtimeoptions.Options{ConfigPath: file, ConfigBody: []byte(body)}), Options{Root: "/from/file"}},
 		{"an empty generic message", pack(t, genericOptions, &runtimeoptions.Options{}), Options{}},
 	} {

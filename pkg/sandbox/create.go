@@ -56,6 +56,10 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	engine, err := s.engineFor(config.Spec, r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
 	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup}
 	undo.add("record", func() error { return removeRecord(r.Bundle) })
 	if err := rec.write(r.Bundle); err != nil {
@@ -64,7 +68,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err := s.mountRootfs(r.Bundle, r.Rootfs, &undo); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	container, err := process.New(ctx, s.engine, s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
+	container, err := process.New(ctx, engine, s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
 		rec.Pid, rec.Exit = pid, exit
 		if err := rec.write(r.Bundle); err != nil {
 			log.L.WithError(err).WithField("container", r.ID).Warn("record pid and exit status")
@@ -73,7 +77,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, err
 	}
-	return &Container{Container: container, undo: undo.run}, nil
+	return &Container{Container: container, undo: undo.run, cpusets: s.cpusets}, nil
 }
 
 // config gathers and checks all that is asked for.

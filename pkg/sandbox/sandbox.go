@@ -11,6 +11,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stats"
@@ -24,6 +26,8 @@ type Sandbox struct {
 	events    *event.Queue
 	hold      func() (release func()) // keeps the reaper off while mount helpers may run
 	io        *stdio.Host             // nil: neither logging binaries nor streaming
+	cgroups   cgroup.Mode
+	cpusets   *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
 
 	mu         sync.Mutex
 	containers map[string]*entry
@@ -41,7 +45,8 @@ type entry struct {
 // Container is a container and what the sandbox keeps beside it.
 type Container struct {
 	*process.Container
-	undo func() error // removes what Create made around the container
+	undo    func() error // removes what Create made around the container
+	cpusets *cpuset.Reconciler
 
 	mu    sync.Mutex
 	stats *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
@@ -51,6 +56,7 @@ type Container struct {
 func New(namespace string, engine process.Engine, events *event.Queue, hold func() (release func())) *Sandbox {
 	return &Sandbox{
 		namespace: namespace, engine: engine, events: events, hold: hold,
+		cgroups: cgroup.Detect(), cpusets: cpuset.New(cpusetRoot, cpuset.Inotify),
 		containers: map[string]*entry{}, done: make(chan struct{}),
 	}
 }

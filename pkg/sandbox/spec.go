@@ -66,6 +66,9 @@ func checkSpec(spec *specs.Spec) error {
 	if err := CheckProcess(spec.Process); err != nil {
 		return fmt.Errorf("process.%w", err)
 	}
+	if err := checkAnnotations(spec); err != nil {
+		return err
+	}
 	return resources.Check(spec.Linux.Resources, resources.ReadHost())
 }
 

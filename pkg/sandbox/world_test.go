@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -38,12 +39,15 @@ func TestMain(m *testing.M) {
 // fakeEngine makes containers without a kernel.
 type fakeEngine struct {
 	create  func(process.Config) error // nil: succeeds
+	update  func() error               // as above
 	destroy func() error               // as above
+	cgroup  string                     // of every container, on cgroup v2
 	entered chan string                // not nil: Create says that it begins, and
 	gate    chan struct{}              // waits for this
 
 	mu   sync.Mutex
 	made []process.Config
+	kept []string // cpusets
 }
 
 func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Streams) (process.Runtime, error) {
@@ -63,7 +67,7 @@ func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Stre
 	e.mu.Lock()
 	e.made = append(e.made, c)
 	e.mu.Unlock()
-	return &fakeRuntime{engine: e, init: &fakeHandle{died: make(chan int, 1)}}, nil
+	return &fakeRuntime{engine: e, init: &fakeHandle{died: make(chan int, 1)}, live: c.Checkpoint == ""}, nil
 }
 
 // fakeRuntime has what the tests here call; anything else is a nil call.
@@ -71,20 +75,49 @@ type fakeRuntime struct {
 	process.Runtime
 	engine *fakeEngine
 	init   *fakeHandle
+	live   bool // init is there
 }
 
-func (r *fakeRuntime) Init() process.Handle               { return r.init }
-func (r *fakeRuntime) Start(context.Context) error        { return nil }
-func (r *fakeRuntime) Pause() error                       { return nil }
-func (r *fakeRuntime) Resume() error                      { return nil }
-func (r *fakeRuntime) Update(*specs.LinuxResources) error { return nil }
-func (r *fakeRuntime) Cgroup() *cgroup.Cgroup             { return cgroup.New(nil) }
-func (r *fakeRuntime) OwnsPIDs() bool                     { return true }
+func (r *fakeRuntime) Init() process.Handle        { return r.init }
+func (r *fakeRuntime) Start(context.Context) error { return nil }
+func (r *fakeRuntime) Pause() error                { return nil }
+func (r *fakeRuntime) Resume() error               { return nil }
+func (r *fakeRuntime) OwnsPIDs() bool              { return true }
+
+func (r *fakeRuntime) Cgroup() *cgroup.Cgroup {
+	if r.engine.cgroup == "" {
+		return cgroup.New(nil)
+	}
+	return cgroup.New(map[string]string{"": r.engine.cgroup})
+}
+
+func (r *fakeRuntime) Update(*specs.LinuxResources) error {
+	if r.engine.update != nil {
+		return r.engine.update()
+	}
+	return nil
+}
+
+func (r *fakeRuntime) KeepCPUSet(_ context.Context, cpus, mems string) error {
+	r.engine.mu.Lock()
+	defer r.engine.mu.Unlock()
+	r.engine.kept = append(r.engine.kept, cpus+"/"+mems)
+	return nil
+}
+
+func (r *fakeRuntime) Restore(context.Context, *stdio.Streams) (process.Handle, error) {
+	r.live = true
+	return r.init, nil
+}
+
 func (r *fakeRuntime) Exec(context.Context, *specs.Process, *stdio.Streams) (process.Handle, error) {
 	return &fakeHandle{died: make(chan int, 1)}, nil
 }
 
 func (r *fakeRuntime) Destroy() error {
+	if r.live && !r.init.waited.Load() {
+		return errors.New("init lives")
+	}
 	if r.engine.destroy != nil {
 		return r.engine.destroy()
 	}
@@ -92,12 +125,18 @@ func (r *fakeRuntime) Destroy() error {
 }
 
 type fakeHandle struct {
-	died chan int
-	once sync.Once
+	died   chan int
+	once   sync.Once
+	waited atomic.Bool
 }
 
-func (h *fakeHandle) Pid() int           { return 4321 }
-func (h *fakeHandle) Wait() process.Exit { return process.Exit{Status: <-h.died, At: time.Now()} }
+func (h *fakeHandle) Pid() int { return 4321 }
+
+func (h *fakeHandle) Wait() process.Exit {
+	defer h.waited.Store(true)
+	return process.Exit{Status: <-h.died, At: time.Now()}
+}
+
 func (h *fakeHandle) Signal(sig syscall.Signal) error {
 	h.once.Do(func() { h.died <- 128 + int(sig) })
 	return nil

@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Annotations of the specification by which one container is given what the
+// runtime options give all.
+const (
+	annotationPrefix = "io.containerd.sandbox.v1/"
+	annotationSource = annotationPrefix + "cpuset.source" // options.CpusetSource
+	annotationMems   = annotationPrefix + "cpuset.mems"   // options.CpusetMems
+)
+
+// checkAnnotations refuses those that nobody reads, since a misspelt one must
+// not be silently without effect.
+func checkAnnotations(spec *specs.Spec) error {
+	known := []string{annotationSource, annotationMems}
+	for _, key := range slices.Sorted(maps.Keys(spec.Annotations)) {
+		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(known, key) {
+			return fmt.Errorf("annotations: %q: unknown; known with this prefix are %s: %w", key, strings.Join(known, ", "), errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
