@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Snapshot is what some control files of a cgroup said at one time.
@@ -41,8 +43,8 @@ func (c *Cgroup) Snapshot(names []string) (*Snapshot, error) {
 		}
 		for _, path := range paths {
 			text, err := readSettings(path)
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-				continue
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EINVAL) {
+				continue // EINVAL: root may open a file that can only be written
 			}
 			if err != nil {
 				return nil, err
@@ -57,7 +59,8 @@ func (c *Cgroup) Snapshot(names []string) (*Snapshot, error) {
 func (s *Snapshot) Texts() map[string]string { return maps.Clone(s.texts) }
 
 // Restore makes the files say again what they said. Only those that differ are written. The kernel judges some by others,
-// so it goes on as long as a round brings one of them back.
+// so it goes on as long as a round brings one of them back. A cpuset of v2 that was empty gets what its parent has, which is
+// the same until the parent's changes.
 func (s *Snapshot) Restore() error {
 	left := len(s.texts) + 1
 	for {
@@ -91,7 +94,21 @@ func restore(path, text string) error {
 	if now, err = readSettings(path); err != nil || now == text {
 		return err
 	}
-	return errors.Join(append(errs, fmt.Errorf("%s: says %q, said %q", path, now, text))...)
+	err = errors.Join(append(errs, fmt.Errorf("%s: says %q, said %q", path, now, text))...)
+	if text == "" && errors.Is(err, unix.ENOSPC) {
+		return unconfine(path)
+	}
+	return err
+}
+
+// unconfine gives a cgroup all that its parent has. That is what an empty list stands for on v2, where the kernel takes
+// none while there are tasks (cpuset_write_resmask in kernel/cgroup/cpuset.c).
+func unconfine(path string) error {
+	all, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(path)), filepath.Base(path)+".effective"))
+	if err != nil {
+		return err
+	}
+	return writeLine(path, strings.TrimSpace(string(all)))
 }
 
 // readSettings reads what can be written to a control file.

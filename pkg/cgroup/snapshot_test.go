@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -124,5 +125,36 @@ func TestFile(t *testing.T) {
 		if got := tc.c.File(tc.name); got != tc.want {
 			t.Errorf("File(%s) of %s = %q, want %q", tc.name, tc.c, got, tc.want)
 		}
+	}
+}
+
+// The kernel takes no empty list back while there are tasks.
+func TestRestoreOfACpusetThatWasEmpty(t *testing.T) {
+	c := makeV2(t)
+	file := c.File("cpuset.cpus")
+	if _, err := os.Stat(file); err != nil {
+		lacking(t, "cpuset2", "the cpuset controller on cgroup v2")
+	}
+	s, err := c.Snapshot([]string{"cpuset.cpus"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, c, "read x")
+	if err := os.WriteFile(file, []byte("0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Restore(); err != nil {
+		t.Fatalf("Restore() = %v", err)
+	}
+	got, err := os.ReadFile(c.File("cpuset.cpus.effective"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := os.ReadFile(filepath.Join(filepath.Dir(c.Path("")), "cpuset.cpus.effective"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(all) {
+		t.Errorf("cpuset.cpus.effective after Restore() = %q, want the parent's %q", got, all)
 	}
 }

@@ -90,6 +90,11 @@ func (c *container) convert(r *specs.LinuxResources) (*cgroups.Resources, error)
 		return nil, fmt.Errorf("linux.resources: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	converted := config.Resources
+	if converted.Memory == -1 && converted.MemorySwap == -1 {
+		// Implied by the first: libcontainer then leaves swap out where the kernel
+		// does not account it (cgroups v0.1.0 fs/memory.go, setMemoryAndSwap).
+		converted.MemorySwap = 0
+	}
 	converted.SkipDevices = len(r.Devices) == 0
 	if !converted.SkipDevices {
 		converted.Devices = append(converted.Devices, c.defaultDevices()...)

@@ -23,11 +23,13 @@ import (
 // updateError names the field of which the kernel refused the file, and gives
 // the error its class.
 func updateError(err error, fields []resources.Field, c *cgroup.Cgroup) error {
-	if class := errnoClass(err); class != nil {
-		err = fmt.Errorf("%w: %w", err, class)
-	}
+	class := errnoClass(err)
 	if !c.Exists() {
-		err = fmt.Errorf("cgroup %s is gone: %w: %w", c, err, errdefs.ErrNotFound)
+		err = fmt.Errorf("cgroup %s is gone: %w", c, err)
+		class = errdefs.ErrNotFound // alone: containerd looks for the first class that it finds
+	}
+	if class != nil {
+		err = fmt.Errorf("%w: %w", err, class)
 	}
 	if names := refused(err, fields, c.Unified()); names != "" {
 		return fmt.Errorf("linux.resources.%s: %w", names, err)

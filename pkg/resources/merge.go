@@ -55,16 +55,30 @@ func mergeMemory(before, r *specs.LinuxMemory) (next, write *specs.LinuxMemory) 
 	replaceAny(&n.Swappiness, r.Swappiness)
 	replaceAny(&n.DisableOOMKiller, r.DisableOOMKiller)
 	replaceAny(&n.CheckBeforeUpdate, r.CheckBeforeUpdate)
-	if value(r.Limit) == -1 && !some(r.Swap) {
-		// Without a limit on memory there cannot be one on memory and swap
-		// together (kernel, cgroup-v1/memory.rst), so both go.
-		n.Swap = r.Limit
+	if some(r.Limit) && !some(r.Swap) {
+		n.Swap = swapWith(before, *r.Limit)
 	}
 	if some(r.Limit) || some(r.Swap) {
 		w.Limit, w.Swap = n.Limit, n.Swap
 	}
 	w.CheckBeforeUpdate = n.CheckBeforeUpdate
 	return &n, &w
+}
+
+// swapWith is the limit on memory and swap together that goes with a new limit on memory alone. The former stays if it
+// can: it must be none where memory has none (kernel, cgroup-v1/memory.rst). Where memory alone may have more than both had
+// together, it grows by what swap there was.
+func swapWith(before *specs.LinuxMemory, limit int64) *int64 {
+	former := value(before)
+	total := value(former.Swap)
+	switch {
+	case limit == -1:
+		return &limit
+	case total > 0 && limit > total:
+		total = limit + max(0, total-value(former.Limit))
+		return &total
+	}
+	return former.Swap
 }
 
 func mergeCPU(before, r *specs.LinuxCPU) (next, write *specs.LinuxCPU) {

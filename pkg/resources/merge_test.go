@@ -22,6 +22,7 @@ func TestMerge(t *testing.T) {
 		{"nothing", `{}`, `{}`, `{}`},
 		{"a memory limit goes with the swap limit that stands", `{"memory": {"limit": 96}}`, `{"memory": {"limit": 96, "swap": 128}}`, `{"memory": {"limit": 96}}`},
 		{"a swap limit goes with the memory limit that stands", `{"memory": {"swap": 64}}`, `{"memory": {"limit": 64, "swap": 64}}`, `{"memory": {"swap": 64}}`},
+		{"a memory limit above both takes the swap along", `{"memory": {"limit": 256}}`, `{"memory": {"limit": 256, "swap": 320}}`, `{"memory": {"limit": 256, "swap": 320}}`},
 		{"no memory limit takes the swap limit away too", `{"memory": {"limit": -1}}`, `{"memory": {"limit": -1, "swap": -1}}`, `{"memory": {"limit": -1, "swap": -1}}`},
 		{"no memory limit with a swap limit", `{"memory": {"limit": -1, "swap": 7}}`, `{"memory": {"limit": -1, "swap": 7}}`, `{"memory": {"limit": -1, "swap": 7}}`},
 		{"a reservation alone", `{"memory": {"reservation": 16}}`, `{"memory": {"reservation": 16}}`, `{"memory": {"reservation": 16}}`},
