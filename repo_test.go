@@ -28,7 +28,7 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
-	{"pkg/cgroup", "pkg/engine/reentry", "pkg/event", "pkg/options", "pkg/orphan", "pkg/stdio"},
+	{"pkg/cgroup", "pkg/engine/launch", "pkg/engine/reentry", "pkg/event", "pkg/options", "pkg/orphan", "pkg/stdio"},
 	{"pkg/cpuset", "pkg/stats"},
 	{"pkg/process", "pkg/resources"},
 	{"pkg/engine", "pkg/sandbox"},

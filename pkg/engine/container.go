@@ -18,7 +18,6 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stdio"
 )
 
 // container implements process.Runtime. libcontainer's own lock is held while
@@ -35,6 +34,7 @@ type container struct {
 	stateDir string
 	asked    *specs.LinuxResources // by config.json and each Update since; nil before the first. Guarded by the turn of init.
 	ownsPIDs bool
+	execs    execs
 }
 
 func (c *container) Init() process.Handle   { return c.init }
@@ -91,18 +91,6 @@ func awaitByte(ctx context.Context, fifo, pidfd int) error {
 			return fmt.Errorf("init does not run its program: %w", ctx.Err())
 		}
 	}
-}
-
-func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
-	lp, err := libcontainerProcess(p, s)
-	if err != nil {
-		return nil, err
-	}
-	h, err := c.engine.spawn(ctx, c.lc, lp, s)
-	if err != nil {
-		return nil, err // not h: a nil *handle in an interface is not nil
-	}
-	return h, nil
 }
 
 func (c *container) Destroy() error {

@@ -8,12 +8,14 @@
 // The state directory of a container is libcontainer's own, so that
 // "runc --root ROOT list" and its other commands work on our containers.
 //
-// libcontainer starts the first stage of every container process by running
-// this program again with the argument "init": the program must import
+// libcontainer starts the first stage of a container process by running this
+// program again with the argument "init": the program must import
 // [sandbox.internal/shim/pkg/engine/reentry]. It runs it from a sealed copy, so
-// that a container cannot write to the shim's executable (CVE-2019-5736).
+// that a container cannot write to the shim's executable (CVE-2019-5736). Execs
+// are started by pkg/engine/launch where it covers what they ask for
+// (docs/decisions/0004).
 //
-// Processes that libcontainer starts are children of the shim. Around every
-// call that starts some the reaper is held off (pkg/orphan), because only
-// libcontainer knows, and waits for, the short-lived ones.
+// Processes that either starts are children of the shim. Around every call that
+// starts some the reaper is held off (pkg/orphan), because only the callee
+// knows, and waits for, the short-lived ones.
 package engine

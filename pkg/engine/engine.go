@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -20,18 +21,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/engine/launch"
 	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Engine makes containers. It holds no state of its own.
+// Engine makes containers. It holds no state of theirs.
 type Engine struct {
-	reaper *orphan.Reaper
+	reaper   *orphan.Reaper
+	launcher func() (*launch.Launcher, error) // made by the first exec
 }
 
 // New makes an Engine whose children reaper leaves alone.
-func New(reaper *orphan.Reaper) *Engine { return &Engine{reaper: reaper} }
+func New(reaper *orphan.Reaper) *Engine {
+	return &Engine{reaper: reaper, launcher: sync.OnceValues(launch.New)}
+}
 
 // Create implements process.Engine.
 func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
@@ -182,6 +187,7 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 	return &container{
 		engine: e, config: c, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: group,
 		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
+		execs: newExecs(config, init.pid),
 	}, nil
 }
 

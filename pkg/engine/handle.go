@@ -18,12 +18,18 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// handle is one process of a container. os.Process, which libcontainer keeps,
-// holds a pidfd, so a reused pid is never signalled or waited for.
+// handle is one process of a container. os.Process, which libcontainer keeps
+// too, holds a pidfd, so a reused pid is never signalled or waited for.
 type handle struct {
 	reaper *orphan.Reaper
-	lp     *libcontainer.Process
+	child  child
 	pid    int
+}
+
+// child is a process that libcontainer or the launcher started.
+type child interface {
+	Wait() (*os.ProcessState, error)
+	Signal(sig os.Signal) error
 }
 
 // newHandle is called while the reaper is held.
@@ -32,14 +38,19 @@ func newHandle(r *orphan.Reaper, lp *libcontainer.Process) (*handle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pid of the started process: %w", err)
 	}
+	return ownHandle(r, lp, pid), nil
+}
+
+// ownHandle is called while the reaper is held.
+func ownHandle(r *orphan.Reaper, c child, pid int) *handle {
 	r.Own(pid)
-	return &handle{reaper: r, lp: lp, pid: pid}, nil
+	return &handle{reaper: r, child: c, pid: pid}
 }
 
 func (h *handle) Pid() int { return h.pid }
 
 func (h *handle) Wait() process.Exit {
-	state, err := h.lp.Wait()
+	state, err := h.child.Wait()
 	at := time.Now()
 	h.reaper.Disown(h.pid)
 	if state == nil {
@@ -61,7 +72,7 @@ const (
 )
 
 func (h *handle) Signal(sig syscall.Signal) error {
-	err := h.lp.Signal(sig)
+	err := h.child.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
 	}

@@ -27,7 +27,7 @@ import (
 // reaper runs beside every test, as it does in the shim.
 var reaper = orphan.New()
 
-// engine is that of all tests.
+// engine is that of all tests: it keeps the launcher.
 var engine = New(reaper)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -283,9 +283,9 @@ func opened(before, after map[string]int) []string {
 	return more
 }
 
-// kept are a handle of /proc, which shows as the root of an unnamed mount, and
-// one of the cgroup hierarchies.
-var kept = []string{"/", "/sys/fs/cgroup"}
+// kept are a handle of /proc, which shows as the root of an unnamed mount, one
+// of the cgroup hierarchies, and the launcher.
+var kept = []string{"/", "/sys/fs/cgroup", "/memfd:launcher (deleted)"}
 
 func within(tb testing.TB, what string, done <-chan struct{}) {
 	tb.Helper()

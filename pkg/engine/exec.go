@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/seccomp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/engine/launch"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// execs is what is kept between the execs of a container.
+type execs struct {
+	filter    func() (*launch.Filter, error) // made by the first exec that needs it
+	setGroups func() (bool, error)           // whether the user namespace lets setgroups(2); that never changes
+}
+
+func newExecs(config *configs.Config, initPID int) execs {
+	return execs{
+		filter: sync.OnceValues(func() (*launch.Filter, error) {
+			return launch.Capture(func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
+		}),
+		setGroups: sync.OnceValues(func() (bool, error) {
+			if !config.Namespaces.Contains(configs.NEWUSER) {
+				return true, nil
+			}
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/setgroups", initPID))
+			return string(text) != "deny\n", err
+		}),
+	}
+}
+
+// Exec starts p with the launcher where that covers what p and the container
+// ask for, and else with libcontainer.
+func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
+	lp, err := libcontainerProcess(p, s)
+	if err != nil {
+		return nil, err
+	}
+	h, err := c.launch(ctx, lp, s)
+	if reason := (uncovered{}); errors.As(err, &reason) {
+		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
+		h, err = c.engine.spawn(ctx, c.lc, lp, s)
+	}
+	if err != nil {
+		return nil, err // not h: a nil *handle in an interface is not nil
+	}
+	return h, nil
+}
+
+// uncovered is why the launcher cannot start a process.
+type uncovered struct{ error }
+
+// launch starts lp with the launcher. It is an uncovered error, and nothing was
+// started, where the launcher cannot do it.
+func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if c.init == nil {
+		return nil, uncovered{errors.New("the container was restored")}
+	}
+	command, err := c.command(lp)
+	if err != nil {
+		return nil, err
+	}
+	launcher, err := c.engine.launcher()
+	if err != nil {
+		return nil, uncovered{err}
+	}
+	defer c.engine.reaper.Hold()()
+	p, err := launcher.Start(ctx, command)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("interrupted: %w", err)
+	case errors.Is(err, launch.ErrNotJoined):
+		return nil, uncovered{err} // libcontainer looks for init's cgroup then
+	case err != nil:
+		return nil, startError(fmt.Errorf("unable to start container process: %w", err), lp.Args)
+	}
+	h := ownHandle(c.engine.reaper, p, p.Pid)
+	if err := s.Started(ctx); err != nil {
+		_ = h.Signal(unix.SIGKILL) // dead already is as good
+		h.Wait()
+		return nil, err
+	}
+	return h, nil
+}

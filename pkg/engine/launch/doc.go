@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package launch starts a process in a container that runs, without starting an OCI runtime again.
+//
+// [Launcher.Start] runs the launcher program, which is a few kilobytes of code without a library, in a sealed memory
+// file (program_amd64.c, image_amd64.go). It knows nothing: a request tells it which system calls to make in which
+// order (program.h). All that there is to decide was decided in Go (steps.go), and what fails is explained in Go, in
+// the words of libcontainer. docs/decisions/0004 says why it is safe.
+//
+//	shim ──start──▶ program ──fork──▶ in the v2 cgroup ──fork──▶ in the PID namespace ──execve──▶ the process
+//	                signals           v1 cgroups, CPUs           session, limits, filter,
+//	                not dumpable      namespaces, terminal       user, capabilities
+//
+// Each of these processes is a child of the shim (CLONE_PARENT). One that has forked ends at once; Start waits for it.
+// The last waits for leave before its limits and its user are set, so one of which the shim never heard runs nothing.
+//
+// [Capture] is how the seccomp filter of a profile is obtained.
+//
+// # Goroutines and locks
+//
+// Start has no goroutine of its own but that of its context's end, which interrupt makes harmless once Start returns.
+// attempt.mu guards which process is the current one against it; nothing that blocks happens under it. Capture has one
+// goroutine with a thread of its own, which it waits for.
+//
+// # Promises
+//
+//   - When Start fails, no process of it is left, neither running nor to be waited for, but for one that was killed
+//     in the moment between its fork and its message: its child ends by itself and is collected as an orphan.
+//   - Start ends when its context does, also in a cgroup that is frozen.
+//   - No descriptor of the shim but the standard streams gets into the container's PID namespace, only the program's
+//     socket, which execve closes.
+package launch

@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The home directory of a user, as libcontainer finds it (github.com/moby/sys/user, ParsePasswdFilter). It is a part of
+// program_amd64.c, and what is said there holds here.
+
+LAUNCHER static bool blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+// The number at s, as strconv.Atoi reads it with errors left out: 0 for what is no number, and one that is no user's
+// for what is too large.
+LAUNCHER static uint64_t number(const char *s, const char *end)
+{
+	bool minus = s < end && *s == '-';
+	if (s < end && (*s == '-' || *s == '+'))
+		s++;
+	uint64_t n = 0;
+	for (; s < end; s++) {
+		if (*s < '0' || *s > '9')
+			return 0;
+		if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, *s - '0', &n))
+			return UINT64_MAX;
+	}
+	return minus ? -n : n;
+}
+
+// The home directory in a line of passwd(5), or NULL if the line is not of uid. A field that is missing is 0 or empty.
+LAUNCHER static char *home_in(char *line, char *end, uint64_t uid)
+{
+	while (line < end && blank(*line))
+		line++;
+	while (end > line && blank(end[-1]))
+		end--;
+	if (line == end)
+		return 0;
+	uint64_t id = 0;
+	char *home = end;
+	int field = 0;
+	for (char *start = line, *s = line;; s++) {
+		if (s < end && *s != ':')
+			continue;
+		if (field == 2)
+			id = number(start, s);
+		if (field == 5) {
+			home = start;
+			*s = 0; // s is at most the newline, or the byte behind the last line
+			break;
+		}
+		if (s == end)
+			break;
+		field++;
+		start = s + 1;
+	}
+	if (home == end)
+		*end = 0;
+	return id == uid ? home : 0;
+}
+
+LAUNCHER static void set_home(char *home, const char *directory)
+{
+	home[0] = 'H', home[1] = 'O', home[2] = 'M', home[3] = 'E', home[4] = '=';
+	char *to = home + 5;
+	while ((*to++ = *directory++))
+		__asm__ volatile("" ::: "memory"); // no strcpy
+}
+
+// Looks for uid's first line in the file and stores "HOME=" and its directory in home; "HOME=/" if there is none, or
+// if the file cannot be read to its end, or has a line that is too long.
+LAUNCHER static void find_home(uint64_t uid, const char *file, char *line, char *home)
+{
+	const char root[] = {'/', 0};
+	set_home(home, root);
+	long fd = SYS(SYS_open, file, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	bool found = false;
+	for (uint64_t have = 0;;) {
+		long n = have < LINE_MAX_SIZE ? SYS(SYS_read, fd, line + have, LINE_MAX_SIZE - have) : -E2BIG;
+		if (n == -EINTR)
+			continue;
+		if (n < 0)
+			set_home(home, root);
+		if (n < 0 || (n == 0 && have == 0))
+			break;
+		if (n == 0)
+			line[have++] = '\n'; // the last line has none; LINE_ROOM has room for it
+		have += n;
+		char *start = line;
+		for (char *s = line; s < line + have; s++) {
+			if (*s != '\n')
+				continue;
+			char *directory = found ? 0 : home_in(start, s, uid);
+			if (directory) {
+				found = true;
+				set_home(home, directory);
+			}
+			start = s + 1;
+		}
+		have = line + have - start;
+		for (uint64_t i = 0; i < have; i++) {
+			line[i] = start[i];
+			__asm__ volatile("" ::: "memory"); // no memmove
+		}
+	}
+	SYS(SYS_close, fd, 0, 0);
+}

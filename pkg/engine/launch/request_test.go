@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// reader reads a request as the program does, from program.h.
+type reader struct {
+	t *testing.T
+	b []byte
+}
+
+func (r reader) word(at uint64) uint64 {
+	r.t.Helper()
+	if at%8 != 0 || at+8 > uint64(len(r.b)) {
+		r.t.Fatalf("a word at %d of %d bytes", at, len(r.b))
+	}
+	return binary.LittleEndian.Uint64(r.b[at:])
+}
+
+func (r reader) text(at uint64) string {
+	r.t.Helper()
+	if at >= uint64(len(r.b)) {
+		r.t.Fatalf("a string at %d of %d bytes", at, len(r.b))
+	}
+	text, _, ok := bytes.Cut(r.b[at:], []byte{0})
+	if !ok {
+		r.t.Fatalf("the string at %d has no end", at)
+	}
+	return string(text)
+}
+
+func (r reader) list(at uint64) (list []string) {
+	for ; r.word(at) != 0; at += 8 {
+		list = append(list, r.text(r.word(at)))
+	}
+	return list
+}
+
+const (
+	headerSize = 24
+	stepSize   = 88
+)
+
+// places are the words that the program turns into addresses.
+func (r reader) places() map[uint64]bool {
+	found := map[uint64]bool{}
+	steps, n := r.word(8), r.word(16)
+	for i := range n {
+		at := r.word(headerSize + steps*stepSize + 8*i)
+		if found[at] {
+			r.t.Errorf("the word at %d is a place twice", at)
+		}
+		found[at] = true
+		if r.word(at) >= uint64(len(r.b)) {
+			r.t.Errorf("the word at %d leads to %d of %d bytes", at, r.word(at), len(r.b))
+		}
+	}
+	return found
+}
+
+func FuzzRequest(f *testing.F) {
+	f.Add("probe\x00an argument\x00", "PATH=/bin:/usr/bin\x00A=1", "/tmp", 1000, uint8(0xff))
+	f.Add("", "", "", 0, uint8(0))
+	f.Add("./x", "PATH=::", "/", math.MaxInt32, uint8(0x55))
+	f.Fuzz(func(t *testing.T, args, env, cwd string, uid int, what uint8) {
+		split := func(s string) []string { return strings.Split(s, "\x00") }
+		cwd, _, _ = strings.Cut(cwd, "\x00")
+		has := func(bit int) bool { return what>>bit&1 == 1 }
+		c := &Command{Args: split(args), Env: split(env), Cwd: cwd, FindHome: has(0), Namespaces: unix.CLONE_NEWNS, UID: uid, GID: uid, SetGroups: has(1), Groups: []int{uid}}
+		if has(2) {
+			c.Terminal = &Terminal{Width: 1, Height: 2}
+		}
+		if has(3) {
+			c.Capabilities = &Capabilities{Ambient: uint64(uid), Last: 40}
+		}
+		if has(4) {
+			c.Filter = &Filter{Program: make([]unix.SockFilter, 3)}
+		}
+		if has(5) {
+			c.Unified, c.Tasks = "/a", []string{"/b", cwd}
+		}
+		c.NoNewPrivileges = has(6)
+		if has(7) {
+			c.OOMScoreAdj, c.Scheduler, c.Keyring = &uid, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, cwd
+		}
+		request := c.steps()
+		r := reader{t, request.encode()}
+		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {
+			t.Fatalf("a size of %d in %d bytes that end with %d", got, len(r.b), r.b[len(r.b)-1])
+		}
+		if got := r.word(8); got != uint64(len(request.steps)) {
+			t.Fatalf("%d steps, want %d", got, len(request.steps))
+		}
+		places := r.places()
+		last := headerSize + (r.word(8)-1)*stepSize
+		if !places[last+16] || !places[last+24] {
+			t.Fatalf("arguments and environment at %d are no places", last)
+		}
+		if got := r.list(r.word(last + 16)); !slices.Equal(got, c.Args) {
+			t.Errorf("arguments %q, want %q", got, c.Args)
+		}
+		if got := r.list(r.word(last + 24)); !slices.Equal(got, c.Env) {
+			t.Errorf("environment %q, want %q", got, c.Env)
+		}
+		for i, s := range request.steps {
+			if s.after > uint64(i) {
+				t.Errorf("step %d comes after step %d", i, s.after-1)
+			}
+			for j, a := range s.args {
+				at := uint64(headerSize + i*stepSize + 16 + 8*j)
+				if a.place != places[at] {
+					t.Errorf("argument %d of step %d is a place: %v, want %v", j, i, places[at], a.place)
+				}
+			}
+		}
+	})
+}
