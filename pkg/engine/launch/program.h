@@ -37,7 +37,7 @@ struct step {
 
 enum {
 	OP_CALL,     // call arg[0] to arg[5]
-	OP_SIGNALS,  // default action for every signal, but for SIGHUP and SIGINT that are ignored
+	OP_SIGNALS,  // default action for every signal, but for SIGHUP, SIGINT and 32 to 34 that are ignored
 	OP_FORK,     // a child of the shim goes on with the next step, in the cgroup of the descriptor arg[0] - 1 if
 	             // arg[0] is not 0; this process tells its pid and ends
 	OP_PTMX,     // check that arg[0] is a descriptor of the multiplexer of a devpts

@@ -144,7 +144,8 @@ LAUNCHER static long reset_signals(void)
 		// SIGKILL and SIGSTOP cannot be changed.
 		if (sys(SYS_rt_sigaction, sig, 0, (long)&a, 8, 0, 0) < 0 || a.handler == SIG_DFL)
 			continue;
-		if (sig == SIGHUP || sig == SIGINT)
+		// Those are left ignored that Go leaves so (runtime/sigtab_linux_generic.go), as through libcontainer.
+		if (sig == SIGHUP || sig == SIGINT || (sig >= 32 && sig <= 34))
 			continue;
 		a.handler = SIG_DFL;
 		a.flags = 0;
