@@ -271,6 +271,13 @@ func filtered(tb testing.TB, change func(*specs.LinuxSeccomp)) func(*process.Con
 	}
 }
 
+// deny takes calls from those that the profile allows.
+func deny(calls ...string) func(*specs.LinuxSeccomp) {
+	return func(s *specs.LinuxSeccomp) {
+		s.Syscalls[0].Names = slices.DeleteFunc(s.Syscalls[0].Names, func(name string) bool { return slices.Contains(calls, name) })
+	}
+}
+
 func inUserNamespace(c *process.Config) {
 	c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
 	maps := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
@@ -324,6 +331,7 @@ func worlds(tb testing.TB) []world {
 			s.DefaultAction, s.DefaultErrnoRet = specs.ActAllow, nil
 			s.Syscalls = []specs.LinuxSyscall{{Names: []string{"unshare", "kcmp"}, Action: specs.ActErrno, ErrnoRet: new(uint(unix.EDOM))}}
 		})},
+		{"seccomp of old calls", filtered(tb, deny("open", "faccessat2"))},
 		{"seccomp and a user namespace", func(c *process.Config) { inUserNamespace(c); filtered(tb, nil)(c) }},
 	}
 }

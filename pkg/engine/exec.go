@@ -73,21 +73,23 @@ func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *std
 	if c.init == nil {
 		return nil, uncovered{errors.New("the container was restored")}
 	}
+	launcher, err := c.engine.launcher() // first: its kernel is new enough to capture a filter
+	if err != nil {
+		return nil, uncovered{err}
+	}
 	command, err := c.command(lp)
 	if err != nil {
 		return nil, err
-	}
-	launcher, err := c.engine.launcher()
-	if err != nil {
-		return nil, uncovered{err}
 	}
 	defer c.engine.reaper.Hold()()
 	p, err := launcher.Start(ctx, command)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, launch.ErrNotJoined):
-		return nil, uncovered{err} // libcontainer looks for init's cgroup then
+	case errors.Is(err, launch.ErrNotJoined): // libcontainer looks for init's cgroup then
+		return nil, uncovered{err}
+	case errors.Is(err, launch.ErrNotStarted):
+		return nil, uncovered{err}
 	case err != nil:
 		return nil, startError(fmt.Errorf("unable to start container process: %w", err), lp.Args)
 	}

@@ -9,12 +9,16 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "capture.h"
 
 // It must not run in Go: the thread that waits for the answer may hold up a garbage collection until it comes.
-int capture_filter(int listener, struct capture *c)
+int capture_filter(int listener, int ready, struct capture *c)
 {
+	const uint64_t one = 1;
+	if (write(ready, &one, sizeof one) < 0)
+		return errno;
 	for (;;) {
 		struct pollfd p = {.fd = listener, .events = POLLIN};
 		if (poll(&p, 1, -1) < 0) {

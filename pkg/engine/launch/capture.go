@@ -31,13 +31,22 @@ func Capture(load func() error) (*Filter, error) {
 		fd  int
 		err error
 	}
+	ready, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("capture seccomp filter: %w", os.NewSyscallError("eventfd", err))
+	}
+	defer func() { _ = unix.Close(ready) }() // the thread is gone, or does not use it
 	listening, loaded := make(chan listener, 1), make(chan error, 1)
 	onThread(func() {
 		fd, err := listen()
 		listening <- listener{fd, err}
-		if err == nil {
-			loaded <- load()
+		if err != nil {
+			return
 		}
+		if err = await(ready); err == nil {
+			err = load()
+		}
+		loaded <- err
 	})
 	l := <-listening
 	if l.err != nil {
@@ -45,7 +54,7 @@ func Capture(load func() error) (*Filter, error) {
 	}
 	defer func() { _ = unix.Close(l.fd) }() // the thread is gone
 	var c C.struct_capture
-	errno := unix.Errno(C.capture_filter(C.int(l.fd), &c))
+	errno := unix.Errno(C.capture_filter(C.int(l.fd), C.int(ready), &c))
 	defer C.free(c.program)
 	if errno != 0 {
 		return nil, fmt.Errorf("capture seccomp filter: %w", errno)
@@ -61,16 +70,30 @@ func Capture(load func() error) (*Filter, error) {
 	return &Filter{Flags: uint(c.flags), Program: program}, nil
 }
 
+// await returns when the other side of the eventfd can answer without the Go runtime. What loads a filter may keep its
+// processor meanwhile (unix.RawSyscall), so that the runtime could neither stop the world nor run the other side.
+func await(ready int) error {
+	var count [8]byte
+	for {
+		_, err := unix.Read(ready, count[:])
+		if err != unix.EINTR {
+			return os.NewSyscallError("read", err)
+		}
+	}
+}
+
 // onThread runs f on a thread that ends after it. The first thread of the process cannot end, so it is not that one.
 func onThread(f func()) {
 	go func() { // ends after f
 		runtime.LockOSThread() // never unlocked, which is what ends the thread
-		if unix.Gettid() == os.Getpid() {
-			onThread(f)
-			runtime.UnlockOSThread()
+		if unix.Gettid() != os.Getpid() {
+			f()
 			return
 		}
-		f()
+		begun := make(chan struct{})
+		onThread(func() { close(begun); f() })
+		<-begun // still locked, so that the first thread cannot run that one too
+		runtime.UnlockOSThread()
 	}()
 }
 

@@ -14,7 +14,7 @@ struct capture {
 };
 
 // Answers the thread of the listener that its filters were loaded, and keeps the last, until the thread is gone.
-// Returns an errno, or 0.
-int capture_filter(int listener, struct capture *c);
+// It adds 1 to the eventfd ready once it needs the Go runtime no more. Returns an errno, or 0.
+int capture_filter(int listener, int ready, struct capture *c);
 
 #endif

@@ -25,8 +25,9 @@
 //
 // # Promises
 //
-//   - When Start fails, no process of it is left, neither running nor to be waited for, but for one that was killed
-//     in the moment between its fork and its message: its child ends by itself and is collected as an orphan.
+//   - When Start fails, no process of it is left, neither running nor to be waited for, but for one
+//     of which its parent did not tell, because it was killed right after the fork, or did so later than the process
+//     told of its own failure: that one ends by itself and is collected as an orphan.
 //   - Start ends when its context does, also in a cgroup that is frozen.
 //   - No descriptor of the shim but the standard streams gets into the container's PID namespace, only the program's
 //     socket, which execve closes.

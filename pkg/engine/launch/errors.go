@@ -23,6 +23,10 @@ import (
 // ErrNotJoined is that a process cannot be started in Command.Unified, though there may be another way into it.
 var ErrNotJoined = errors.New("cannot start a process in the cgroup")
 
+// ErrNotStarted is that the program may not be run any more. Root of a container that is root outside too owns the file
+// and may have taken the permission. Nothing was started.
+var ErrNotStarted = errors.New("start launcher")
+
 // notJoined: at the limit of processes (Documentation/admin-guide/cgroup-v2.rst, PID) no way leads in.
 func notJoined(dir string) func(unix.Errno, uint32) error {
 	return func(errno unix.Errno, _ uint32) error {

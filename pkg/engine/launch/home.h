@@ -69,7 +69,7 @@ LAUNCHER static void find_home(uint64_t uid, const char *file, char *line, char 
 {
 	const char root[] = {'/', 0};
 	set_home(home, root);
-	long fd = SYS(SYS_open, file, O_RDONLY | O_CLOEXEC, 0);
+	long fd = SYS(SYS_openat, AT_FDCWD, file, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return;
 	bool found = false;

@@ -10,6 +10,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/limits.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -24,6 +26,8 @@
 #include "program.h"
 
 #define LAUNCHER __attribute__((section("launcher")))
+
+#define GROUPS_ROOM (NGROUPS_MAX * sizeof(uint32_t))
 
 __asm__(".pushsection launcher, \"ax\", @progbits\n"
 	".globl launcher_entry\n"
@@ -93,8 +97,8 @@ LAUNCHER static struct header *receive_request(void)
 	receive((char *)&size, sizeof size);
 	if (size < sizeof(struct header) || size > (1UL << 30) || size % 8 != 0)
 		end(255);
-	// Room for two lines comes behind it: the stack may not be able to grow under the limits of the process.
-	char *base = (char *)sys(SYS_mmap, 0, size + 2 * LINE_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	// Further room comes behind it: the stack may not be able to grow under the limits of the process.
+	char *base = (char *)sys(SYS_mmap, 0, size + 2 * LINE_ROOM + GROUPS_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if ((unsigned long)base > -4096UL)
 		fail(0, (long)base, 0);
 	struct header *h = (struct header *)base;
@@ -233,38 +237,7 @@ LAUNCHER static long check_inside(void)
 	return path[0] == '/' ? 0 : -ENOENT;
 }
 
-// As os/exec.LookPath decides (os/exec/lp_unix.go, findExecutable).
-LAUNCHER static long executable(const char *path, uint32_t *detail)
-{
-	struct stat st;
-	*detail = LOOKUP_STAT;
-	long error = sys(SYS_newfstatat, AT_FDCWD, (long)path, (long)&st, 0, 0, 0);
-	if (error < 0)
-		return error;
-	*detail = LOOKUP_ACCESS;
-	if (S_ISDIR(st.st_mode))
-		return -EISDIR;
-	error = sys(SYS_faccessat2, AT_FDCWD, (long)path, X_OK, AT_EACCESS, 0, 0);
-	if (error == -ENOSYS || error == -EPERM) // an old kernel, or a seccomp filter
-		return st.st_mode & 0111 ? 0 : -EACCES;
-	return error;
-}
-
-// The index of the path in the list.
-LAUNCHER static long lookup(char **list, bool search, long step)
-{
-	for (long i = 0; list[i]; i++) {
-		uint32_t detail;
-		long error = executable(list[i], &detail);
-		if (error == 0 && search && list[i][0] != '/')
-			fail(step, -ENOENT, LOOKUP_DOT);
-		if (error == 0)
-			return i;
-		if (!search)
-			fail(step, error, detail);
-	}
-	fail(step, -ENOENT, LOOKUP_NONE);
-}
+#include "lookup.h"
 
 LAUNCHER __attribute__((noreturn)) static void run(char **list, long found, const struct step *s, long step)
 {
@@ -284,6 +257,7 @@ LAUNCHER __attribute__((noreturn, used)) void launcher_main(void)
 	struct header *h = receive_request();
 	struct step *steps = (struct step *)(h + 1);
 	char *line = (char *)h + h->size, *home = line + LINE_ROOM;
+	uint32_t *groups = (uint32_t *)(home + LINE_ROOM);
 	char **list = 0;
 	long found = 0;
 	for (uint64_t i = 0; i < h->steps; i++) {
@@ -316,7 +290,7 @@ LAUNCHER __attribute__((noreturn, used)) void launcher_main(void)
 			result = check_inside();
 		} else if (s->op == OP_LOOKUP) {
 			list = (char **)s->arg[0];
-			found = lookup(list, s->arg[1], i);
+			found = lookup(list, s->arg[1], i, groups);
 		} else if (s->op == OP_EXEC) {
 			run(list, found, s, i);
 		} else {

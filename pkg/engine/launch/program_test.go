@@ -74,10 +74,24 @@ func TestTheProgramCannotBeChanged(t *testing.T) {
 		}
 		_ = f.Close() // only the write matters
 	}
+	if err := os.Chmod(l.path(), 0); !errors.Is(err, unix.EPERM) && modesAreSealed(t) {
+		t.Errorf("chmod of the launcher = %v, want %v", err, unix.EPERM)
+	}
 	got, err := os.ReadFile(l.path())
 	if err != nil || !bytes.Equal(got, image()) {
 		t.Errorf("the launcher has %d bytes, %v, want its %d", len(got), err, len(image()))
 	}
+}
+
+// modesAreSealed says whether the kernel has F_SEAL_EXEC, which came with MFD_EXEC.
+func modesAreSealed(t *testing.T) bool {
+	t.Helper()
+	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC|unix.MFD_EXEC)
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd) // nothing was written
+	return true
 }
 
 // A program that is run by somebody else finds no request and ends.

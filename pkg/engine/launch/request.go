@@ -139,12 +139,15 @@ func (r *request) last() uint64 { return uint64(len(r.steps)) }
 // forks counts the processes that end on the way.
 func (r *request) forks() (n int) {
 	for _, s := range r.steps {
-		if s.op == C.OP_FORK {
+		if s.fork() {
 			n++
 		}
 	}
 	return n
 }
+
+// fork says whether a process ends with the step and another goes on.
+func (s *step) fork() bool { return s.op == C.OP_FORK }
 
 // unless lets the step fail with these errors.
 func (s *step) unless(errnos ...unix.Errno) *step {

@@ -23,7 +23,7 @@ import (
 )
 
 // Start runs c and returns when its program has begun, or when ctx ends. After an error no process of it lives, and all
-// have been waited for. The process is a child of the caller.
+// have been waited for, but for what the package's promises say. The process is a child of the caller.
 func (l *Launcher) Start(ctx context.Context, c *Command) (*os.Process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -34,10 +34,12 @@ func (l *Launcher) Start(ctx context.Context, c *Command) (*os.Process, error) {
 	_ = theirs.Close() // the launcher has its own
 	if err != nil {
 		_ = unix.Close(ours) // nothing was sent
+		if errors.Is(err, unix.EACCES) {
+			return nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
+		}
 		return nil, fmt.Errorf("start launcher: %w", err)
 	}
 	a := &attempt{command: c, socket: ours, current: first}
-	defer a.close()
 	stop := context.AfterFunc(ctx, a.interrupt)
 	err = a.run()
 	interrupted := !stop()
@@ -45,9 +47,11 @@ func (l *Launcher) Start(ctx context.Context, c *Command) (*os.Process, error) {
 	case interrupted:
 		err = errors.Join(context.Cause(ctx), err)
 	case err == nil:
+		a.close()
 		return a.current, nil
 	}
 	a.interrupt()
+	a.close() // before the pid may become another process's
 	_, werr := a.current.Wait()
 	return nil, errors.Join(err, werr)
 }
@@ -71,12 +75,13 @@ type attempt struct {
 	command *Command
 	socket  int // blocking
 
-	forks int    // of which the program told
-	step  uint32 // that made current
+	told []uint32 // steps that are forks, of which the program told
+	step uint32   // that made current
 
 	// mu guards what follows. The goroutine of Start alone changes current, and so reads it without.
 	mu      sync.Mutex
 	current *os.Process // the process that goes on with the steps; each one before it ended, and was waited for
+	ends    *os.Process // one that is about to end, while it is waited for, else nil
 	over    bool        // interrupt was called
 	closed  bool        // Start returns, and interrupt does nothing any more
 }
@@ -98,10 +103,18 @@ func (a *attempt) interrupt() {
 	a.over = true
 	// A process of which we do not know yet waits for our leave before it runs anything, and ends without.
 	_ = unix.Shutdown(a.socket, unix.SHUT_RDWR) // both ends may be closed already
-	_ = a.current.Kill()                        // dead already is as good
+	a.kill(a.current)
+	if a.ends != nil {
+		a.kill(a.ends)
+	}
+}
+
+// kill ends p, which was not waited for, also where it is frozen.
+func (a *attempt) kill(p *os.Process) {
+	_ = p.Kill() // dead already is as good
 	if a.command.Freezer != "" {
 		// What is frozen does not die (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst). Gone is as good.
-		_ = os.WriteFile(filepath.Join(filepath.Dir(a.command.Freezer), "cgroup.procs"), []byte(decimal(a.current.Pid)), 0)
+		_ = os.WriteFile(filepath.Join(filepath.Dir(a.command.Freezer), "cgroup.procs"), []byte(decimal(p.Pid)), 0)
 	}
 }
 
@@ -113,7 +126,7 @@ func (a *attempt) run() error {
 	}
 	ready, allowed := false, false
 	for {
-		if ready && !allowed && a.forks == r.forks() {
+		if ready && !allowed && len(a.told) == r.forks() {
 			if err := a.allow(); err != nil {
 				return err
 			}
@@ -130,7 +143,7 @@ func (a *attempt) run() error {
 		}
 		switch m.kind {
 		case C.MESSAGE_PID:
-			err = a.follow(int(m.value), m.step)
+			err = a.follow(r, int(m.value), m.step)
 		case C.MESSAGE_READY:
 			ready = true
 		case C.MESSAGE_NOT_RUN:
@@ -152,28 +165,6 @@ func (a *attempt) failure(r *request, m message) error {
 		return fmt.Errorf("launcher: step %d of %d: %w", m.step, len(r.steps), unix.Errno(m.value))
 	}
 	return r.steps[m.step].explain(unix.Errno(m.value), m.detail)
-}
-
-// follow waits for the process that ends at the fork of this step, and goes on with the one of that pid, which is a
-// child of ours. What happens after a later fork may be told before.
-func (a *attempt) follow(pid int, step uint32) error {
-	a.forks++
-	ends, err := os.FindProcess(pid)
-	if err != nil {
-		return fmt.Errorf("find process %d: %w", pid, err)
-	}
-	if step >= a.step {
-		a.mu.Lock()
-		ends, a.current, a.step = a.current, ends, step
-		if a.over {
-			_ = a.current.Kill() // interrupt hit the one before
-		}
-		a.mu.Unlock()
-	}
-	if _, err := ends.Wait(); err != nil {
-		return fmt.Errorf("wait for process %d: %w", ends.Pid, err)
-	}
-	return nil
 }
 
 // allow sets what only the shim may, and lets the program go on.

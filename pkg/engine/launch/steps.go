@@ -53,7 +53,7 @@ func (c *Command) enterCgroups(r *request) {
 	if c.OOMScoreAdj != nil {
 		c.write(r, "/proc/self/oom_score_adj", decimal(*c.OOMScoreAdj))
 	}
-	r.call(unix.SYS_PRCTL, number(unix.PR_SET_DUMPABLE), number(0)).or(named("set process as non-dumpable"))
+	undumpable(r)
 	if c.InitialAffinity != nil {
 		c.affinity(r, c.InitialAffinity).or(named("error setting initial CPU affinity"))
 	}
@@ -74,6 +74,12 @@ func (c *Command) enterCgroups(r *request) {
 		const mostCPUs = 64 << 10
 		c.affinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).anyway()
 	}
+}
+
+// undumpable keeps other processes from tracing the program. A change of credentials may undo it (fs.suid_dumpable in
+// proc_sys_fs(5)), so it comes again after each.
+func undumpable(r *request) *step {
+	return r.call(unix.SYS_PRCTL, number(unix.PR_SET_DUMPABLE), number(0)).or(named("set process as non-dumpable"))
 }
 
 func (c *Command) affinity(r *request, cpus []byte) *step {
@@ -100,6 +106,7 @@ func (c *Command) enterNamespaces(r *request) {
 		r.call(unix.SYS_SETRESUID, number(0), number(0), number(0)).or(named("failed to become root in user namespace"))
 		// libcontainer does it later, yet before the terminal is made, which gets the group.
 		r.call(unix.SYS_SETGID, number(0)).or(named("setgid failed"))
+		undumpable(r)
 	}
 	if c.Terminal != nil {
 		c.terminal(r)
@@ -190,8 +197,7 @@ func (c *Command) finalize(r *request) {
 	}
 	r.call(unix.SYS_PRCTL, number(unix.PR_SET_KEEPCAPS), number(1)).or(named("unable to set keep caps"))
 	c.user(r)
-	// The change of the user may have made it dumpable again (fs.suid_dumpable in proc_sys_fs(5)).
-	r.call(unix.SYS_PRCTL, number(unix.PR_SET_DUMPABLE), number(0)).anyway()
+	undumpable(r).anyway()
 	if enter != nil {
 		enter()
 	}
