@@ -31,8 +31,8 @@ RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
 REGEX    ?= .
 PKGS     ?= ./pkg/... ./integration/containerd ./integration/fakecontainerd
 RUN      ?=
-SMOKE    := ./pkg/cgroup ./pkg/stats \
-	'./integration/containerd=TestAContainerRuns|TestAnExecRunsInTheContainer|TestUpdateReachesTheCgroup|TestStatisticsCount'
+SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/engine=Update|EveryField|TestExec'
+SMOKE_L3 := TestAContainerRuns|TestAnExecRunsInTheContainer|TestUpdateReachesTheCgroup|TestStatisticsCount
 
 NAME     := containerd-shim-sandbox-v1
 BINARY   := $(CURDIR)/bin/$(NAME)
@@ -98,8 +98,10 @@ test-systemd: deps build ## the same with systemd as pid 1
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
 	@integration/vm/deps.sh
 	cd integration; SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
-	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE)
-	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE)
+	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE) ./pkg/cpuset \
+		'./integration/containerd=$(SMOKE_L3)|TestCPUSetHolds|TestCPUSetFollowsItsSource|TestCgroup2'
+	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE) \
+		'./integration/containerd=$(SMOKE_L3)|TestSystemdAContainer|TestSystemdLimits|TestSystemdCPUSet|TestSystemdWhatAKilled'
 
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh

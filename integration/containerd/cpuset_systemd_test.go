@@ -33,7 +33,8 @@ func TestSystemdCPUSetSurvivesAReload(t *testing.T) {
 	annotation := oci.WithAnnotations(map[string]string{
 		annotationSource: strings.TrimPrefix(cgroupOf(t, source), "/sys/fs/cgroup"), annotationMems: "true",
 	})
-	c := e.run("c1", config{opts: with(e.scoped("c1"), annotation)}, "sleep", "1000")
+	oomGroup := spec(func(s *oci.Spec) { s.Linux.Resources.Unified = map[string]string{"memory.oom.group": "1"} })
+	c := e.run("c1", config{opts: with(e.scoped("c1"), annotation, oomGroup)}, "sleep", "1000")
 	unit := e.scopeOf("c1")
 	dir := cgroupOf(t, unit)
 	want := func(when, list string) {
@@ -48,7 +49,13 @@ func TestSystemdCPUSetSurvivesAReload(t *testing.T) {
 			return nil
 		})
 		wantRunsOn(t, when, c.Task.Pid(), list)
+		// A reload does not keep this one before systemd 253.
+		if got := control(t, dir, "memory.oom.group"); got != "1" {
+			t.Errorf("%s: memory.oom.group = %q, want 1", when, got)
+		}
+		writeControl(t, dir, "memory.oom.group", "0")
 		e.wantReloaded(dir)
+		writeControl(t, dir, "memory.oom.group", "1")
 	}
 	want("at first", "0-1")
 	wantProperty(t, unit, "AllowedMemoryNodes", "0")

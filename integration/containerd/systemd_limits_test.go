@@ -121,13 +121,41 @@ func TestSystemdAnUpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
 		Unified: map[string]string{"memory.oom.group": "1", "cgroup.max.depth": "7", "io.weight": "55"},
 	})}}, "sleep", "1000")
 	dir := cgroupOf(t, e.scopeOf("c1"))
-	pids := int64(33)
-	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &pids}})), "update")
-	for file, want := range map[string]string{"memory.oom.group": "1", "cgroup.max.depth": "7", "io.weight": "default 55", "pids.max": "33"} {
-		if got := control(t, dir, file); got != want {
-			t.Errorf("%s after an update of pids.limit = %q, want %q", file, got, want)
+	wantKept := func(when string, files map[string]string) {
+		t.Helper()
+		files["memory.oom.group"], files["cgroup.max.depth"] = "1", "7"
+		for file, want := range files {
+			if got := control(t, dir, file); got != want {
+				t.Errorf("%s after an update of %s = %q, want %q", file, when, got, want)
+			}
 		}
 	}
+	e.must(c.Update(e.ctx, pidsLimit(33)), "update")
+	wantKept("pids.limit", map[string]string{"io.weight": "default 55", "pids.max": "33"})
+	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Unified: map[string]string{"io.weight": "66"}})), "update")
+	wantKept("io.weight", map[string]string{"io.weight": "default 66"})
+	err := c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Unified: map[string]string{"io.weight": "77", "cgroup.max.descendants": "-5"}}))
+	if err == nil {
+		t.Error("update of cgroup.max.descendants to -5: no error")
+	}
+	wantKept("what is refused", map[string]string{"io.weight": "default 66"})
+	c.kill()
+}
+
+// That a container had no CPUs of its own is a property as well.
+func TestSystemdAnUpdateThatIsRefusedLeavesNoCPUSet(t *testing.T) {
+	e := newSystemdEnv(t)
+	c := e.run("c1", config{opts: with(e.scoped("c1"))}, "sleep", "1000")
+	unit := e.scopeOf("c1")
+	dir := cgroupOf(t, unit)
+	err := c.Update(e.ctx, client.WithResources(&specs.LinuxResources{
+		CPU: &specs.LinuxCPU{Cpus: "0", Mems: "0"}, Unified: map[string]string{"cgroup.max.depth": "-5"},
+	}))
+	if err == nil {
+		t.Error("update of cgroup.max.depth to -5: no error")
+	}
+	wantProperties(t, unit, map[string]string{"AllowedCPUs": "", "AllowedMemoryNodes": ""})
+	e.wantReloaded(dir)
 	c.kill()
 }
 

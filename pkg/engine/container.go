@@ -93,14 +93,32 @@ func awaitByte(ctx context.Context, fifo, pidfd int) error {
 	}
 }
 
+// Destroy implements process.Runtime.
 func (c *container) Destroy() error {
-	// An empty cgroup that is frozen counts as paused, and is not destroyed.
-	if err := c.Resume(); err != nil && !errors.Is(err, os.ErrNotExist) && c.manager.Exists() {
-		return fmt.Errorf("thaw: %w", err)
+	if err := c.thaw(); err != nil {
+		return err
 	}
 	if err := c.engine.destroy(c.lc); err != nil {
 		return err
 	}
 	_ = c.initFD.Close() // closed already by a Destroy before this one, or nil
+	return nil
+}
+
+// Discard implements process.Runtime.
+func (c *container) Discard() error {
+	defer func() { _ = c.initFD.Close() }() // nobody waits for it
+	if err := c.thaw(); err != nil {
+		return err
+	}
+	return c.engine.discard(c.lc, c.stateDir)
+}
+
+// thaw is for an empty cgroup that is frozen: it counts as paused, and is not
+// destroyed.
+func (c *container) thaw() error {
+	if err := c.Resume(); err != nil && !errors.Is(err, os.ErrNotExist) && c.manager.Exists() {
+		return fmt.Errorf("thaw: %w", err)
+	}
 	return nil
 }

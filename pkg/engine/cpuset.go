@@ -13,28 +13,27 @@ import (
 	"github.com/opencontainers/cgroups/systemd"
 )
 
-// KeepCPUSet implements process.Runtime. The properties are those of
-// systemd.resource-control(5), which systemd has since version 244.
+// cpusetProperties are those of systemd.resource-control(5), which systemd has
+// since version 244, by the files of cgroup v2.
+var cpusetProperties = map[string]string{"cpuset.cpus": "AllowedCPUs", "cpuset.mems": "AllowedMemoryNodes"}
+
+// KeepCPUSet implements process.Runtime.
 func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
-	if !c.config.SystemdCgroup {
+	s, ok := c.manager.(*scope)
+	if !ok {
 		return nil
 	}
 	var properties []dbus.Property
-	for _, p := range []struct{ name, list string }{{"AllowedCPUs", cpus}, {"AllowedMemoryNodes", mems}} {
-		if p.list == "" {
+	for _, f := range []struct{ file, list string }{{"cpuset.cpus", cpus}, {"cpuset.mems", mems}} {
+		if f.list == "" {
 			continue
 		}
-		bits, err := systemd.RangeToBits(p.list)
+		name := cpusetProperties[f.file]
+		bits, err := systemd.RangeToBits(f.list)
 		if err != nil {
-			return fmt.Errorf("%s %q: must be numbers and ranges of them: %w: %w", p.name, p.list, err, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%s %q: must be numbers and ranges of them: %w: %w", name, f.list, err, errdefs.ErrInvalidArgument)
 		}
-		properties = append(properties, dbus.Property{Name: p.name, Value: godbus.MakeVariant(bits)})
+		properties = append(properties, dbus.Property{Name: name, Value: godbus.MakeVariant(bits)})
 	}
-	unit := unitName(c.lc.Config().Cgroups) // which takes no lock of libcontainer's
-	return askSystemd(ctx, func(ctx context.Context, conn *dbus.Conn) error {
-		if err := conn.SetUnitPropertiesContext(ctx, unit, true, properties...); err != nil {
-			return fmt.Errorf("set properties of %s: %w", unit, err)
-		}
-		return nil
-	})
+	return s.setProperties(ctx, properties...)
 }

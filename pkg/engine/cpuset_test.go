@@ -8,8 +8,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-
-	"sandbox.internal/shim/pkg/process"
+	"github.com/opencontainers/cgroups"
 )
 
 func TestACPUSetIsToldToSystemdAlone(t *testing.T) {
@@ -25,7 +24,7 @@ func TestACPUSetThatIsNoneIsNotToldToSystemd(t *testing.T) {
 		{"many", "", `AllowedCPUs "many": must be`},
 		{"0", "1-0", `AllowedMemoryNodes "1-0": must be`},
 	} {
-		c := &container{config: process.Config{Options: process.Options{SystemdCgroup: true}}}
+		c := &container{manager: newScope(nil, &cgroups.Cgroup{})}
 		err := c.KeepCPUSet(soon(t, errSystemdSilent), tt.cpus, tt.mems)
 		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("KeepCPUSet(%q, %q) = %v, want an invalid argument with %q", tt.cpus, tt.mems, err, tt.want)

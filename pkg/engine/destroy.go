@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -26,22 +27,43 @@ func (e *Engine) destroy(lc *libcontainer.Container) error {
 	return destroy(lc)
 }
 
+// discard is destroy for what nobody will destroy again: where the cgroup is
+// gone and systemd alone is silent, it removes the state directory dir as well.
+// The unit ends with its cgroup.
+func (e *Engine) discard(lc *libcontainer.Container, dir string) error {
+	defer e.reaper.Hold()()
+	err := removeCgroup(lc)
+	switch {
+	case err == nil:
+		return removeState(lc, lc.Destroy)
+	case errors.Is(err, errSystemdSilent):
+		return errors.Join(err, removeState(lc, func() error { return os.RemoveAll(dir) }))
+	}
+	return err
+}
+
 // destroy removes cgroup and state directory, then runs the poststop hooks.
 // What is gone already is no error.
+func destroy(lc *libcontainer.Container) error {
+	if err := removeCgroup(lc); err != nil {
+		return err
+	}
+	return removeState(lc, lc.Destroy)
+}
+
+// removeState lets remove remove the state directory, then runs the poststop
+// hooks.
 //
 // libcontainer would run the hooks itself, but end at the first that fails and
 // report the container as not removed, although it is: for ever, since every
 // further try fails alike. The specification wants a failing poststop hook
 // logged, and the others run (runtime.md, Lifecycle).
-func destroy(lc *libcontainer.Container) error {
+func removeState(lc *libcontainer.Container, remove func() error) error {
 	state, stateErr := lc.OCIState()
 	config := lc.Config()
-	if err := removeCgroup(lc); err != nil {
-		return err
-	}
 	hooks := config.Hooks[configs.Poststop]
 	delete(config.Hooks, configs.Poststop) // the map is the container's own
-	if err := lc.Destroy(); err != nil && !errors.Is(err, libcontainer.ErrNotExist) {
+	if err := remove(); err != nil && !errors.Is(err, libcontainer.ErrNotExist) {
 		if len(hooks) > 0 {
 			config.Hooks[configs.Poststop] = hooks // for the next try
 		}
@@ -65,6 +87,9 @@ func destroy(lc *libcontainer.Container) error {
 // Delete. CRI gives one 10 s in all (containerd internal/cri/server, events.go),
 // of which the output may have had half.
 const destroyTimeout = 3 * time.Second
+
+// unitTimeout is what systemd has at least of that, when the cgroup took most.
+const unitTimeout = time.Second
 
 var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)
 
@@ -100,7 +125,11 @@ func endCgroup(ctx context.Context, cg *cgroup.Cgroup, systemd bool) error {
 	if !systemd {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), destroyTimeout, errSystemdSilent)
+	left := destroyTimeout
+	if end, ok := ctx.Deadline(); ok {
+		left = min(left, max(time.Until(end), unitTimeout))
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), left, errSystemdSilent)
 	defer cancel()
 	if err := awaitSystemd(ctx); err != nil {
 		return fmt.Errorf("end the unit of cgroup %s: %w", cg, err)

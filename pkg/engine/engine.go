@@ -76,7 +76,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 		handle.Wait()
 	}
 	err = cgroupError(err, c.Spec.Linux)
-	if undo := e.destroy(lc); undo != nil {
+	if undo := e.discard(lc, stateDir(c.Root, c.ID)); undo != nil {
 		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 	}
 	return nil, err
@@ -199,7 +199,7 @@ func newManager(config *configs.Config, paths map[string]string) (cgroups.Manage
 	own.Resources = &asked
 	m, err := manager.NewWithPaths(&own, paths)
 	if err == nil && own.Systemd {
-		m = &scope{Manager: m, config: &own}
+		m = newScope(m, &own)
 	}
 	return m, err
 }

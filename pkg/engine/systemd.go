@@ -16,7 +16,7 @@ import (
 )
 
 // systemdTimeout bounds how long systemd may take to answer one question. An
-// Update that fails asks twice, since it puts the former values back.
+// Update that is refused asks again, since it puts the former values back.
 const systemdTimeout = 10 * time.Second
 
 var (
@@ -76,7 +76,7 @@ func prepareScope(ctx context.Context, cgroupsPath string, c *cgroups.Cgroup) er
 	if !systemd.IsRunningSystemd() {
 		return fmt.Errorf("linux.cgroupsPath %q: asks for a scope of systemd, which this machine was not booted with: %w", cgroupsPath, errdefs.ErrFailedPrecondition)
 	}
-	c.SystemdProps = append(c.SystemdProps, scopeProperties(c.Resources)...)
+	c.SystemdProps = append(c.SystemdProps, scopeProperties(c.Resources, cgroups.IsCgroup2UnifiedMode())...)
 	return askSystemd(ctx, func(ctx context.Context, conn *dbus.Conn) error {
 		units, err := conn.ListUnitsByNamesContext(ctx, []string{unitName(c)})
 		if err != nil {

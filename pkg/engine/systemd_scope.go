@@ -5,6 +5,9 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,39 +24,81 @@ import (
 // what it writes to the files.
 type scope struct {
 	cgroups.Manager
-	config *cgroups.Cgroup
+	config  *cgroups.Cgroup
+	unified bool          // cgroup v2
+	turn    chan struct{} // full while the unit is changed
 }
 
-// Set implements cgroups.Manager.
+func newScope(m cgroups.Manager, config *cgroups.Cgroup) *scope {
+	return &scope{Manager: m, config: config, unified: cgroups.IsCgroup2UnifiedMode(), turn: make(chan struct{}, 1)}
+}
+
+// Set implements cgroups.Manager. Nothing is written when systemd is silent.
 func (s *scope) Set(r *cgroups.Resources) error {
-	err := askSystemd(context.Background(), func(ctx context.Context, conn *dbus.Conn) error {
-		return conn.SetUnitPropertiesContext(ctx, unitName(s.config), true, scopeProperties(r)...)
+	_, asked := r.Unified[oomGroup]
+	return s.change(context.Background(), !asked, func(ctx context.Context) error {
+		if err := s.tell(ctx, scopeProperties(r, s.unified)...); err != nil {
+			return err
+		}
+		return s.Manager.Set(r)
 	})
-	if err != nil {
-		return err
-	}
-	return s.keepOOMGroup(r, s.Manager.Set)
 }
 
-// keepOOMGroup puts back memory.oom.group, for which scopes have no property
-// before systemd 253, and after that one that cannot be changed.
-func (s *scope) keepOOMGroup(r *cgroups.Resources, set func(*cgroups.Resources) error) error {
-	const file = "memory.oom.group"
-	path := filepath.Join(s.Path(""), file)
-	before, err := os.ReadFile(path)
-	if err := set(r); err != nil {
+// setProperties sets properties of the unit and writes nothing itself.
+func (s *scope) setProperties(ctx context.Context, properties ...dbus.Property) error {
+	return s.change(ctx, true, func(ctx context.Context) error { return s.tell(ctx, properties...) })
+}
+
+// tell sets properties, if any, of a unit whose manager answers.
+func (s *scope) tell(ctx context.Context, properties ...dbus.Property) error {
+	return askSystemd(ctx, func(ctx context.Context, conn *dbus.Conn) error {
+		// Who is silent might take later what it was sent.
+		if _, err := conn.GetManagerProperty("Version"); err != nil || len(properties) == 0 {
+			return err
+		}
+		unit := unitName(s.config)
+		if err := conn.SetUnitPropertiesContext(ctx, unit, true, properties...); err != nil {
+			return fmt.Errorf("set properties of %s: %w", unit, err)
+		}
+		return nil
+	})
+}
+
+// oomGroup is a file for which scopes have no property before systemd 253, and
+// after that one that cannot be changed.
+const oomGroup = "memory.oom.group"
+
+// change lets set change the unit, one change at a time. With keep it puts back
+// what oomGroup said, also when set fails.
+func (s *scope) change(ctx context.Context, keep bool, set func(context.Context) error) error {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !keep || !s.unified {
+		return set(ctx)
+	}
+	path := filepath.Join(s.Path(""), oomGroup)
+	before, readErr := os.ReadFile(path)
+	err := set(ctx)
+	if readErr != nil { // the cgroup has no such file
 		return err
 	}
-	if _, asked := r.Unified[file]; asked || err != nil { // err: the cgroup has no such file
-		return nil
+	if back := os.WriteFile(path, before, 0); back != nil && !errors.Is(back, fs.ErrNotExist) {
+		err = errors.Join(err, back)
 	}
-	return os.WriteFile(path, before, 0)
+	return err
 }
 
 // scopeProperties are the properties of cgroup v2 (systemd.resource-control(5))
 // that libcontainer leaves out: the weight of block IO, and that there is no
-// swap at all.
-func scopeProperties(r *cgroups.Resources) []dbus.Property {
+// swap at all. There are none on v1.
+func scopeProperties(r *cgroups.Resources, unified bool) []dbus.Property {
+	if !unified {
+		return nil
+	}
 	var all []dbus.Property
 	add := func(name string, value uint64) {
 		all = append(all, dbus.Property{Name: name, Value: godbus.MakeVariant(value)})

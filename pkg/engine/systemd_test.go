@@ -212,6 +212,10 @@ func TestSystemdScopeProperties(t *testing.T) {
 	unified := func(weight string) *cgroups.Resources {
 		return &cgroups.Resources{Unified: map[string]string{"io.weight": weight}}
 	}
+	r := &cgroups.Resources{Memory: 5, MemorySwap: 5, BlkioWeight: 10}
+	if all := scopeProperties(r, false); len(all) > 0 {
+		t.Errorf("scopeProperties on cgroup v1 = %v, want none", all)
+	}
 	for _, tc := range []struct {
 		name string
 		r    *cgroups.Resources
@@ -230,7 +234,7 @@ func TestSystemdScopeProperties(t *testing.T) {
 		{"what the kernel says of all", unified("default 55\n8:0 44\n"), map[string]uint64{"IOWeight": 55}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			all := scopeProperties(tc.r)
+			all := scopeProperties(tc.r, true)
 			if len(all) != len(tc.want) {
 				t.Errorf("scopeProperties = %v, want %v", all, tc.want)
 			}

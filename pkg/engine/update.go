@@ -44,6 +44,9 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	}
 	if err := c.write(write); err != nil {
 		err = updateError(err, fields, c.cgroup)
+		if errors.Is(err, errSystemdSilent) {
+			return err // it is asked first, so that nothing was written
+		}
 		if undo := c.restore(before, write, snapshot); undo != nil {
 			err = errors.Join(err, fmt.Errorf("put the former values back: %w", undo))
 		}
@@ -118,8 +121,8 @@ func (c *container) restore(before, write *specs.LinuxResources, snapshot *cgrou
 	if len(write.Devices) > 0 {
 		errs = append(errs, c.restoreDevices(before))
 	}
-	if c.config.SystemdCgroup && c.cgroup.Unified() {
-		errs = append(errs, c.restoreProperties(snapshot))
+	if s, ok := c.manager.(*scope); ok && s.unified {
+		errs = append(errs, s.restoreProperties(snapshot))
 	}
 	return errors.Join(append(errs, snapshot.Restore())...)
 }

@@ -81,7 +81,7 @@ func (c *Container) create(ctx context.Context, engine Engine) error {
 	// Watched before init can run its program, so that no kill is missed.
 	if err := c.watch(); err != nil {
 		kill(init, streams)
-		if undo := c.runtime.Destroy(); undo != nil {
+		if undo := c.runtime.Discard(); undo != nil {
 			logger(c.ID()).WithError(undo).Error("remove half-made container")
 		}
 		return err

@@ -61,6 +61,10 @@ type Runtime interface {
 	// Destroy removes what Create made. Init must be dead. A container that is
 	// gone already is no error, so that a failed Destroy can be tried again.
 	Destroy() error
+	// Discard is Destroy for a container that Create made in vain, which nobody
+	// will destroy again: where only another program that has to know is silent,
+	// as systemd may be, the error says so, and nothing is left on disk.
+	Discard() error
 }
 
 // Handle is one live process. It stays right when the kernel reuses the pid.

@@ -94,6 +94,7 @@ func (f *fake) Cgroup() *cgroup.Cgroup                           { return f.grou
 func (f *fake) KeepCPUSet(context.Context, string, string) error { return nil }
 func (f *fake) OwnsPIDs() bool                                   { return f.ownsPIDs }
 func (f *fake) Destroy() error                                   { return f.pass("destroy") }
+func (f *fake) Discard() error                                   { return f.pass("destroy") }
 
 func (f *fake) Exec(context.Context, *specs.Process, *stdio.Streams) (Handle, error) {
 	if err := f.pass("exec"); err != nil {

@@ -99,7 +99,7 @@ func (e follower) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	}
 	if err := r.follow(ctx); err != nil {
 		kill(runtime.Init())
-		return nil, errors.Join(err, runtime.Destroy())
+		return nil, errors.Join(err, runtime.Discard())
 	}
 	return r, nil
 }
@@ -164,6 +164,12 @@ func (r *following) Update(resources *specs.LinuxResources) error {
 func (r *following) Destroy() error {
 	r.cpusets.Remove(r.id)
 	return r.Runtime.Destroy()
+}
+
+// Discard implements process.Runtime.
+func (r *following) Discard() error {
+	r.cpusets.Remove(r.id)
+	return r.Runtime.Discard()
 }
 
 // Close ends the goroutine that the sandbox may have. It is for the end of the

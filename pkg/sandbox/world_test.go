@@ -124,6 +124,8 @@ func (r *fakeRuntime) Destroy() error {
 	return nil
 }
 
+func (r *fakeRuntime) Discard() error { return r.Destroy() }
+
 type fakeHandle struct {
 	died   chan int
 	once   sync.Once

@@ -93,6 +93,7 @@ func (r *fakeRuntime) Resume() error               { return r.fake.call("Resume"
 func (r *fakeRuntime) Cgroup() *cgroup.Cgroup      { return r.fake.cgroup }
 func (r *fakeRuntime) OwnsPIDs() bool              { return true }
 func (r *fakeRuntime) Destroy() error              { return r.fake.call("Delete") }
+func (r *fakeRuntime) Discard() error              { return r.fake.call("Delete") }
 
 func (r *fakeRuntime) Update(resources *specs.LinuxResources) error {
 	r.fake.mu.Lock()
