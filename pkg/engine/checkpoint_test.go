@@ -4,6 +4,7 @@
 package engine
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,10 +21,10 @@ import (
 func needCriu(t *testing.T) {
 	t.Helper()
 	if out, err := exec.Command(criu, "check").CombinedOutput(); err != nil {
-		t.Skipf("criu does not work here: %v\n%s", err, out)
+		lacking(t, "criu", fmt.Sprintf("a criu that works with this kernel: %v\n%s", err, out))
 	}
 	if _, err := exec.LookPath("iptables-restore"); err != nil {
-		t.Skip("criu needs iptables-restore: ", err)
+		lacking(t, "criu", "iptables-restore, which criu calls: "+err.Error())
 	}
 }
 

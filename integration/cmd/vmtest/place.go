@@ -56,7 +56,7 @@ func environment(ctx context.Context, systemd, native bool, out string) ([]strin
 		require = append(require, "systemd")
 	}
 	if !native {
-		require = append(require, "cpus", "cpuset2", "disk", "guest", "hotplug", "loop")
+		require = append(require, "cpus", "cpuset2", "criu", "disk", "guest", "hotplug", "loop")
 		// A tmpfs of the guest's kernel cannot be mounted with a mapping of users, and what is on its disk can.
 		env = append(env, "TMPDIR=/disk/tmp", "SHIM_TEST_SLOWNESS=5")
 	}
