@@ -4,8 +4,23 @@
 package containerd_test
 
 import (
+	"context"
 	"io"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/fifo"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // typed is a keyboard: what a test writes to the first is what the container reads. It ends with the test.
@@ -62,5 +77,98 @@ func TestALargeOutputThroughATerminalArrivesWhole(t *testing.T) {
 	if got, want := len(x.out.String()), 1000000+len("END\n"); got != want {
 		t.Errorf("stdout has %d bytes, want %d", got, want)
 	}
+	c.kill()
+}
+
+// split is a terminal's streams with a stderr beside it, for which containerd's client has no words of its own.
+type split struct {
+	cio.IO
+	stderr string
+}
+
+func (s split) Config() cio.Config {
+	c := s.IO.Config()
+	c.Stderr = s.stderr
+	return c
+}
+
+// execSplit runs an exec that has a terminal, and whose stderr is a fifo at path.
+func (e *env) execSplit(c *task, id, path, script string, change func(*specs.Process)) (*process, error) {
+	e.Helper()
+	spec, err := c.container.Spec(e.ctx)
+	e.must(err, "spec")
+	spec.Process.Args, spec.Process.Terminal = []string{"sh", "-c", script}, true
+	if change != nil {
+		change(spec.Process)
+	}
+	p := &process{e: e, out: &harness.Buffer{}, err: &harness.Buffer{}}
+	create := e.streams(config{terminal: true}, p.out, nil)
+	p.Process, err = c.Task.Exec(e.ctx, id, spec.Process, func(id string) (cio.IO, error) {
+		io, err := create(id)
+		return split{io, path}, err
+	})
+	e.must(err, "exec "+id)
+	p.exited, err = p.Wait(e.ctx)
+	e.must(err, "wait for "+id)
+	return p, p.Process.Start(e.ctx)
+}
+
+func TestAnExecWithATerminalHasAStderrOfItsOwnIfItNamesOne(t *testing.T) {
+	if os.Getenv("SHIM_TEST_RUNTIME") == "io.containerd.runc.v2" {
+		t.Skip("SKIPPED: the runc shim gives stderr to the terminal")
+	}
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	path := filepath.Join(t.TempDir(), "stderr")
+	e.must(unix.Mkfifo(path, 0o600), "make fifo")
+	reader, err := fifo.OpenFifo(e.ctx, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	e.must(err, "open fifo")
+	t.Cleanup(func() { reader.Close() })
+	text := make(chan string, 1)
+	go func() { b, _ := io.ReadAll(reader); text <- string(b) }()
+	const script = `tty; tty <&2 || true; echo oops >&2; for fd in 0 1 2; do test -t $fd && echo fd $fd is a terminal; done; stat -L -c %u:%a /proc/self/fd/2; exit 3`
+	x, err := e.execSplit(c, "e1", path, script, func(p *specs.Process) { p.User = specs.User{UID: 1000, GID: 1000} })
+	e.must(err, "start e1")
+	x.wantExit(3)
+	want := "/dev/pts/0\r\nnot a tty\r\nfd 0 is a terminal\r\nfd 1 is a terminal\r\n1000:600\r\n"
+	if got := x.out.String(); got != want {
+		t.Errorf("stdout = %q, want %q", got, want)
+	}
+	select {
+	case got := <-text:
+		if got != "oops\n" {
+			t.Errorf("stderr = %q, want oops", got)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("stderr does not end")
+	}
+
+	// A fifo that nobody made is one that containerd's client named in vain.
+	y, err := e.execSplit(c, "e2", path+"-not", "echo oops >&2", nil)
+	e.must(err, "start e2")
+	y.wantExit(0)
+	if got, want := y.out.String(), "oops\r\n"; got != want {
+		t.Errorf("stdout of e2 = %q, want %q", got, want)
+	}
+	c.kill()
+}
+
+func TestAStderrBesideATerminalIsRefusedWhereTheLauncherDoesNotStartTheExec(t *testing.T) {
+	if os.Getenv("SHIM_TEST_RUNTIME") == "io.containerd.runc.v2" {
+		t.Skip("SKIPPED: the runc shim gives stderr to the terminal")
+	}
+	e := newEnv(t)
+	personality := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
+		return nil
+	}
+	c := e.run("c1", config{opts: []oci.SpecOpts{personality}}, "sleep", "1000")
+	path := filepath.Join(t.TempDir(), "stderr")
+	e.must(unix.Mkfifo(path, 0o600), "make fifo")
+	x, err := e.execSplit(c, "e1", path, "true", nil)
+	if !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "stderr beside a terminal") || !strings.Contains(err.Error(), "personality") {
+		t.Errorf("start = %v, want NotImplemented that names the stderr and the personality", err)
+	}
+	x.delete()
 	c.kill()
 }

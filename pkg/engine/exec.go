@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -52,6 +53,9 @@ func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams
 	}
 	h, err := c.launch(ctx, lp, s)
 	if reason := (uncovered{}); errors.As(err, &reason) {
+		if splitStderr(s) != nil {
+			return nil, fmt.Errorf("exec: stderr beside a terminal: only the shim's own launcher can do that, which does not start this one: %w: %w", reason, errdefs.ErrNotImplemented)
+		}
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
 		h, err = c.engine.spawn(ctx, c.lc, lp, s)
 	}
@@ -59,6 +63,16 @@ func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams
 		return nil, err // not h: a nil *handle in an interface is not nil
 	}
 	return h, nil
+}
+
+// splitStderr is the stderr that a process with a terminal has beside it; nil
+// for none.
+func splitStderr(s *stdio.Streams) *os.File {
+	if s.ConsoleSocket() == nil {
+		return nil
+	}
+	_, _, stderr := s.Child()
+	return stderr
 }
 
 // uncovered is why the launcher cannot start a process.
@@ -80,6 +94,9 @@ func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *std
 	command, err := c.command(lp)
 	if err != nil {
 		return nil, err
+	}
+	if command.Terminal != nil {
+		command.Stdio[2] = splitStderr(s)
 	}
 	defer c.engine.reaper.Hold()()
 	p, err := launcher.Start(ctx, command)

@@ -126,6 +126,7 @@ func (s *Sandbox) Exec(c *Container, execID string, spec *specs.Process, io stdi
 		return err
 	}
 	io.ID, io.Host = execID, s.io
+	io.SplitStderr = true // the launcher can do that, libcontainer cannot
 	return c.AddExec(execID, spec, io)
 }
 

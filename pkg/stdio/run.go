@@ -79,6 +79,9 @@ func (s *Streams) copyTerminal(fd int) error {
 		out = discard{} // somebody must read, or the process would block on a full terminal
 	}
 	s.copyOutput(outputNames[0], master, out, true)
+	if s.outputs[1] != nil {
+		s.copyOutput(outputNames[1], s.outPipes[1], s.outputs[1], false)
+	}
 	return nil
 }
 

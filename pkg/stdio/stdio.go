@@ -24,6 +24,11 @@ type Config struct {
 	Stdout   string
 	Stderr   string
 	Terminal bool // the process gets one terminal instead of three pipes
+	// SplitStderr lets a process with a terminal have a stderr of its own, if
+	// Stderr names one: a fifo that exists, or anything else than Stdout does.
+	// containerd's client names a stderr for every terminal, and makes no fifo
+	// for it (pkg/cio, openFifos).
+	SplitStderr bool
 
 	// ID is what a logging binary finds as CONTAINER_ID: the id of the
 	// container or of the exec, as with the runc shim.
@@ -90,20 +95,25 @@ func Open(ctx context.Context, c Config, o Owner) (_ *Streams, err error) {
 	if err = s.openOutputs(ctx, c); err != nil {
 		return nil, err
 	}
-	if c.Terminal {
-		s.terminal, err = newTerminal()
-		return s, err
+	if !c.Terminal {
+		return s, s.openChild(o)
 	}
-	return s, s.openChild(o)
+	if s.outputs[1] != nil {
+		if s.child[2], s.outPipes[1], err = outputPipe(o); err != nil {
+			return nil, err
+		}
+	}
+	s.terminal, err = newTerminal()
+	return s, err
 }
 
-// openOutputs opens what stdout and stderr lead to. A terminal has no stderr.
+// openOutputs opens what stdout and stderr lead to.
 func (s *Streams) openOutputs(ctx context.Context, c Config) (err error) {
 	if l, err := parse(outputNames[0], c.Stdout); c.Stdout != "" && err == nil && l.binary() {
 		return s.openBinary(ctx, l, c)
 	}
 	for i, uri := range [...]string{c.Stdout, c.Stderr} {
-		if uri == "" || c.Terminal && i > 0 {
+		if uri == "" || c.Terminal && i > 0 && !c.split() {
 			continue
 		}
 		if s.outputs[i], err = c.openOutput(ctx, outputNames[i], uri); err != nil {
@@ -111,6 +121,19 @@ func (s *Streams) openOutputs(ctx context.Context, c Config) (err error) {
 		}
 	}
 	return nil
+}
+
+// split tells whether a process with a terminal has a stderr beside it.
+func (c Config) split() bool {
+	if !c.SplitStderr || c.Stderr == "" || c.Stderr == c.Stdout {
+		return false
+	}
+	l, err := parse(outputNames[1], c.Stderr)
+	if err != nil || l.scheme != "fifo" {
+		return true // openOutput says what is wrong
+	}
+	_, err = os.Stat(l.path)
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 // openBinary starts a logging binary, which takes both outputs whatever stderr
@@ -151,9 +174,9 @@ func (s *Streams) openChild(o Owner) (err error) {
 	return nil
 }
 
-// Child is what the process gets as descriptors 0, 1 and 2. All are nil with a
-// terminal, none is without. They are the Streams' own, and open until Started
-// or Close.
+// Child is what the process gets as descriptors 0, 1 and 2. Without a terminal
+// none is nil. With one all are, but for a stderr beside it. They are the
+// Streams' own, and open until Started or Close.
 func (s *Streams) Child() (stdin, stdout, stderr *os.File) {
 	return s.child[0], s.child[1], s.child[2]
 }

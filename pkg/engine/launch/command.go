@@ -19,7 +19,7 @@ type Command struct {
 	// FindHome asks for HOME from the container's /etc/passwd, "/" where it does not tell.
 	FindHome bool
 
-	Stdio    [3]*os.File // not with a Terminal
+	Stdio    [3]*os.File // with a Terminal only the last, which may be nil: stderr beside it
 	Terminal *Terminal   // nil for none
 
 	Init       *os.File // pidfd of the container's init

@@ -66,6 +66,9 @@ func (l *Launcher) begin(c *Command, socket *os.File) (*os.Process, error) {
 		}
 		defer null.Close() //nolint:errcheck // nothing was written
 		files = []*os.File{null, null, null, socket, c.Init, c.Terminal.Socket}
+		if c.Stdio[2] != nil {
+			files[2] = c.Stdio[2]
+		}
 	}
 	return os.StartProcess(l.path(), []string{"launcher"}, &os.ProcAttr{Env: []string{}, Files: files})
 }

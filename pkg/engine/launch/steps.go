@@ -142,7 +142,11 @@ func (c *Command) terminal(r *request) {
 	// struct msghdr of sendmsg(2): no address, one vector, one control message.
 	message := r.words(number(0), number(0), vector, number(1), r.bytes(rights), number(len(rights)), number(0))
 	r.call(unix.SYS_SENDMSG, number(C.FD_CONSOLE), message, number(0)).or(named("sendmsg"))
-	for fd := range 3 {
+	streams := 3
+	if c.Stdio[2] != nil {
+		streams = 2 // it begins with that
+	}
+	for fd := range streams {
 		r.call(unix.SYS_DUP3, number(peer), number(fd), number(0)).or(named("dup3"))
 	}
 }
