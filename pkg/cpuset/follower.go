@@ -135,6 +135,10 @@ func (f *follower) tell(ctx context.Context) error {
 
 // conclude keeps the outcome of a reconcile and logs it if it is another than the last one.
 func (f *follower) conclude(err error) {
+	if errors.Is(err, errChanging) {
+		f.log().WithError(err).Debug("cpuset is kept for now")
+		return
+	}
 	before := f.state.Err
 	f.state.Err = err
 	switch {

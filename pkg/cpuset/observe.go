@@ -18,19 +18,18 @@ import (
 // observe reads what dir has of the resource. A directory that is gone is errdefs.ErrNotFound, one without the cpuset
 // controller errdefs.ErrFailedPrecondition. The root of the hierarchy, which has no list and is no partition, inherits.
 func observe(dir string, r resource) (node, error) {
-	n := node{dir: dir}
-	effective, err := n.readLists(r)
+	l, err := settle(func() (lists, error) { return readLists(dir, r) })
 	switch {
 	case gone(err) && !isDir(dir):
 		return node{}, fmt.Errorf("cgroup %s: %w", dir, errdefs.ErrNotFound)
 	case gone(err):
 		return node{}, fmt.Errorf("cgroup %s has no cpuset controller: %w", dir, errdefs.ErrFailedPrecondition)
+	case errors.Is(err, errChanging):
+		return node{}, fmt.Errorf("%s of %s: %w", r, dir, err)
 	case err != nil:
 		return node{}, err
 	}
-	if n.effective, err = Parse(effective); err != nil {
-		return node{}, fmt.Errorf("%s.effective of %s: %w", r, dir, err)
-	}
+	n := node{dir: dir, requested: l.requested, effective: l.effective}
 	n.partition, err = readLine(dir, string(cpus)+".partition")
 	switch {
 	case gone(err): // the root, and kernels before 5.0
@@ -41,22 +40,51 @@ func observe(dir string, r resource) (node, error) {
 	return n, nil
 }
 
-// readLists reads requested and returns the effective list that goes with it: assign compares the two, so it reads again
-// while somebody writes in between. If that does not end, the next look, of which the last write tells, sees both.
-func (n *node) readLists(r resource) (effective string, err error) {
-	const tries = 3
+// lists are what a cgroup asks for, and what it has.
+type lists struct{ requested, effective Set }
+
+// contradict reports whether a cgroup has nothing of what it asks for: so it is while all of that is offline, and so it
+// looks if somebody writes between two reads.
+func (l lists) contradict() bool {
+	return !l.requested.Empty() && l.requested.Intersect(l.effective).Empty()
+}
+
+// errChanging says that a cgroup was written while it was read, each time anew. Of the last write the next look is told.
+var errChanging = fmt.Errorf("it changes all the time: %w", errdefs.ErrUnavailable)
+
+// settle reads until the lists go together. That they contradict each other is believed when they stay as they are.
+func settle(read func() (lists, error)) (lists, error) {
+	const tries, enough = 12, 3
+	var before lists
+	same := 0
 	for range tries {
-		if n.requested, err = readList(n.dir, r); err != nil {
-			return "", err
+		now, err := read()
+		if err != nil || !now.contradict() {
+			return now, err
 		}
-		if effective, err = readLine(n.dir, string(r)+".effective"); err != nil {
-			return "", err
+		if now != before {
+			before, same = now, 0
 		}
-		if again, err := readList(n.dir, r); err != nil || again == n.requested {
-			return effective, err
+		if same++; same == enough {
+			return now, nil
 		}
 	}
-	return effective, nil
+	return lists{}, errChanging
+}
+
+// readLists reads both once.
+func readLists(dir string, r resource) (l lists, err error) {
+	if l.requested, err = readList(dir, r); err != nil {
+		return l, err
+	}
+	effective, err := readLine(dir, string(r)+".effective")
+	if err != nil {
+		return l, err
+	}
+	if l.effective, err = Parse(effective); err != nil {
+		return l, fmt.Errorf("%s.effective of %s: %w", r, dir, err)
+	}
+	return l, nil
 }
 
 // observeNested returns the cgroups in dir, of which requested is known. One that goes meanwhile is left out.

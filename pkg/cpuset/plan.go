@@ -43,7 +43,7 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 			cpus, destination.dir, destination.partition, errdefs.ErrFailedPrecondition)
 	case source.effective.Empty():
 		return Set{}, fmt.Errorf("%s.effective of %s is empty: %w", r, source.dir, errdefs.ErrFailedPrecondition)
-	case !source.requested.Empty() && source.requested.Intersect(source.effective).Empty():
+	case lists{source.requested, source.effective}.contradict():
 		return Set{}, fmt.Errorf("%s %q of %s: none of these can be used now: %w",
 			r, source.requested, source.dir, errdefs.ErrFailedPrecondition)
 	case wanted.Empty():
