@@ -44,10 +44,11 @@ LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 # Linters run with `go run module@version`: pinned, but their own dependencies stay out of go.mod.
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
+PROTOC_GEN_GO := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build static install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover fmt lint vuln tidy check clean
+.PHONY: help build static install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover generate fmt lint vuln tidy check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -127,6 +128,11 @@ cover: ## coverage of the unit tests: total on stdout, cover.html
 	$(GO) test -tags "$(TAGS)" -coverpkg=./... -coverprofile=cover.out ./...
 	$(GO) tool cover -html=cover.out -o cover.html
 	$(GO) tool cover -func=cover.out | tail -1
+
+generate: ## generate Go from pkg/pod/podconfig/podconfig.proto (needs Debian's protobuf-compiler)
+	mkdir -p bin/tools
+	GOBIN=$(CURDIR)/bin/tools $(GO) install $(PROTOC_GEN_GO)
+	protoc --plugin=bin/tools/protoc-gen-go -I pkg/pod/podconfig --go_out=pkg/pod/podconfig --go_opt=paths=source_relative podconfig.proto
 
 fmt: ## format (gofumpt, goimports)
 	$(GOLANGCI) fmt

@@ -18,6 +18,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/mainthread"
 )
 
 // daemon says what the shim's services need to know about the process they run in.
@@ -29,6 +31,7 @@ type daemon struct {
 	TTRPCAddress string // containerd's ttrpc socket, for events; "" when started by hand
 	SocketPath   string // our own socket
 	Debug        bool
+	Thread       *mainthread.Thread // holds the namespaces of a pod
 
 	// Ready is called once, when requests are answered from now on: `start` returns then, and not before. It is never
 	// nil. After it serve's error reaches the log only. unanswered is called, once at most, when start died before it
@@ -45,7 +48,7 @@ type exit struct {
 
 // runDaemon sets this process up as the shim and lets serve run until there is nothing left to do. Its error reaches
 // start, as long as that waits, and the log.
-func runDaemon(f flags, serve func(context.Context, daemon, *net.UnixListener) error) (err error) {
+func runDaemon(f flags, thread *mainthread.Thread, serve func(context.Context, daemon, *net.UnixListener) error) (err error) {
 	first, err := openAnnouncer()
 	if err != nil {
 		return err
@@ -93,6 +96,7 @@ func runDaemon(f flags, serve func(context.Context, daemon, *net.UnixListener) e
 		TTRPCAddress: os.Getenv("TTRPC_ADDRESS"),
 		SocketPath:   path,
 		Debug:        f.debug,
+		Thread:       thread,
 		Ready: func(unanswered func()) {
 			if err := first.say(readyWord); err != nil {
 				log.L.WithError(err).Error("nobody waits for this shim")

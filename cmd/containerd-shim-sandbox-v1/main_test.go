@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 	f, err := parseFlags(os.Args[1:])
 	if err == nil {
-		err = runDaemon(f, playServe)
+		err = onMainThread(f, playServe)
 	}
 	if err != nil {
 		os.Exit(exitFailed)

@@ -4,12 +4,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"runtime"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/mainthread"
 )
 
 // runtimeName is the runtime type that containerd maps to this binary's name.
@@ -51,8 +56,11 @@ func run(args []string, stdin *os.File, stdout, stderr io.Writer) int {
 	}
 }
 
-// dispatch runs the role that f names.
+// dispatch runs the role that f names. It is called on the main goroutine.
 func dispatch(f flags, stdin *os.File, stdout io.Writer) error {
+	if f.help || f.version || f.info || f.action != "" {
+		runtime.UnlockOSThread() // that of pkg/mainthread, which the daemon alone needs
+	}
 	switch {
 	case f.help:
 		_, err := io.WriteString(stdout, help)
@@ -72,8 +80,18 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer) error {
 	case "delete":
 		return deleteBundle(f, stdout, remove)
 	case "":
-		return runDaemon(f, serve)
+		return onMainThread(f, serve)
 	default:
 		return fmt.Errorf("action %q: not one of start, delete: %w: %w", f.action, errUsage, errdefs.ErrInvalidArgument)
 	}
+}
+
+// onMainThread runs the daemon on another goroutine than this, which keeps the main thread for it.
+func onMainThread(f flags, serve func(context.Context, daemon, *net.UnixListener) error) error {
+	var err error
+	mainthread.Run(func(t *mainthread.Thread) int {
+		err = runDaemon(f, t, serve)
+		return exitOK
+	})
+	return err
 }

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mainthread runs functions on the process's first thread, the one whose thread id is the process id.
+//
+// What the kernel shows under /proc/PID/ns are the namespaces of that thread. So it can hold namespaces for whoever
+// looks for them there, while every other thread stays where the process began
+// (docs/decisions/0005-main-thread-is-the-pod.md). And a child that is to die with the process (PR_SET_PDEATHSIG,
+// which means the death of the thread that forked it) has to be forked by a thread that lives as long.
+//
+// The main goroutine is locked to the thread by this package's init function, since only while the program initializes
+// itself is it certain to be there. A program that does not call [Run] unlocks it with runtime.UnlockOSThread.
+//
+// Run's caller, the main goroutine, serves the calls of [Thread.Do], one at a time, and sleeps between them. Nothing
+// else runs on the thread, but for the Go runtime's handler of signals; new threads are not made from it
+// (runtime.LockOSThread). There is no lock.
+package mainthread
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/containerd/errdefs"
+)
+
+func init() { runtime.LockOSThread() }
+
+// Thread is the process's first thread.
+type Thread struct {
+	calls chan call
+	ended chan struct{} // closed when Run's function has returned
+}
+
+type call struct {
+	f    func() error
+	done chan error // has room for the answer
+}
+
+// Run is called by main on the main goroutine. It runs f on another, and serves the Thread until f returns, with f's
+// result.
+func Run(f func(*Thread) int) int {
+	t := &Thread{calls: make(chan call), ended: make(chan struct{})}
+	var code int
+	go func() { // ends with f, and Run with it
+		defer close(t.ended)
+		code = f(t)
+	}()
+	for {
+		select {
+		case c := <-t.calls:
+			c.done <- c.run()
+		case <-t.ended:
+			return code
+		}
+	}
+}
+
+// run calls f. A panic is its caller's error: a goroutine that dies is the process's end, the main goroutine's more so.
+func (c call) run() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s: %w", p, debug.Stack(), errdefs.ErrInternal)
+		}
+	}()
+	return c.f()
+}
+
+// Do runs f on the thread and returns its error. ctx bounds the wait for its turn; an f that has begun is waited for.
+// After the end of Run's function it is errdefs.ErrUnavailable.
+func (t *Thread) Do(ctx context.Context, f func() error) error {
+	c := call{f: f, done: make(chan error, 1)}
+	select {
+	case t.calls <- c:
+		return <-c.done
+	case <-t.ended:
+		return fmt.Errorf("run on the main thread: the shim ends: %w", errdefs.ErrUnavailable)
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the main thread: %w", context.Cause(ctx))
+	}
+}

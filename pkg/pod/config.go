@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+
+	"sandbox.internal/shim/pkg/pod/podconfig"
+)
+
+// Mode says whose namespace of a kind the containers of a pod use: CRI's NamespaceMode, with its numbers.
+type Mode int
+
+// The modes. Target is for single containers only.
+const (
+	ModePod       Mode = 0 // the pod's
+	ModeContainer Mode = 1 // each container its own
+	ModeNode      Mode = 2 // the host's
+	ModeTarget    Mode = 3 // another container's
+)
+
+// String returns the mode in CRI's words.
+func (m Mode) String() string {
+	if name, ok := podconfig.NamespaceMode_name[int32(m)]; ok {
+		return name
+	}
+	return fmt.Sprintf("NamespaceMode(%d)", int(m))
+}
+
+// Config says what a pod is: the fields of CRI's runtime.v1.PodSandboxConfig that a shim acts on.
+type Config struct {
+	Name      string
+	UID       string
+	Namespace string // Kubernetes'
+	Attempt   uint32
+
+	Hostname     string     // "" for the host's
+	DNS          *DNSConfig // nil for the host's /etc/resolv.conf
+	LogDirectory string
+	Labels       map[string]string
+	Annotations  map[string]string
+
+	CgroupParent string // a path, or the name of a slice of systemd; "" for none
+	Sysctls      map[string]string
+	Overhead     *Resources // nil when not told
+	Resources    *Resources // of all containers; nil when not told
+
+	Network Mode           // ModePod or ModeNode
+	PID     Mode           // ModePod, ModeContainer or ModeNode
+	IPC     Mode           // ModePod or ModeNode
+	User    *UserNamespace // nil for the host's
+
+	// NetNS is the path of the network namespace in an OCI configuration. CRI's is in the request.
+	NetNS string
+
+	Privileged bool // a container of the pod may be
+}
+
+// DNSConfig is what becomes /etc/resolv.conf, see resolv.conf(5).
+type DNSConfig struct {
+	Servers, Searches, Options []string
+}
+
+// UserNamespace has the mappings of a user namespace, see user_namespaces(7).
+type UserNamespace struct {
+	UIDs, GIDs []specs.LinuxIDMapping
+}
+
+// Resources are sums over the containers of a pod. They limit nothing here: the pod's cgroup is its owner's.
+type Resources struct {
+	CPUPeriod, CPUQuota, CPUShares, MemoryLimit int64
+}
+
+// DecodeConfig reads a PodSandboxConfig in its wire form. Fields that are not known are skipped.
+func DecodeConfig(value []byte) (Config, error) {
+	var m podconfig.PodSandboxConfig
+	if err := proto.Unmarshal(value, &m); err != nil {
+		return Config{}, fmt.Errorf("PodSandboxConfig of %d bytes: %w: %w", len(value), err, errdefs.ErrInvalidArgument)
+	}
+	linux := m.GetLinux()
+	ns := linux.GetSecurityContext().GetNamespaceOptions()
+	c := Config{
+		Name:         m.GetMetadata().GetName(),
+		UID:          m.GetMetadata().GetUid(),
+		Namespace:    m.GetMetadata().GetNamespace(),
+		Attempt:      m.GetMetadata().GetAttempt(),
+		Hostname:     m.GetHostname(),
+		LogDirectory: m.GetLogDirectory(),
+		Labels:       m.GetLabels(),
+		Annotations:  m.GetAnnotations(),
+		CgroupParent: linux.GetCgroupParent(),
+		Sysctls:      linux.GetSysctls(),
+		Overhead:     decodeResources(linux.GetOverhead()),
+		Resources:    decodeResources(linux.GetResources()),
+		Network:      Mode(ns.GetNetwork()),
+		PID:          Mode(ns.GetPid()),
+		IPC:          Mode(ns.GetIpc()),
+		Privileged:   linux.GetSecurityContext().GetPrivileged(),
+	}
+	if dns := m.GetDnsConfig(); dns != nil {
+		c.DNS = &DNSConfig{Servers: dns.GetServers(), Searches: dns.GetSearches(), Options: dns.GetOptions()}
+	}
+	if user := ns.GetUsernsOptions(); user != nil {
+		switch mode := Mode(user.GetMode()); mode {
+		case ModePod:
+			c.User = &UserNamespace{UIDs: decodeMappings(user.GetUids()), GIDs: decodeMappings(user.GetGids())}
+		case ModeNode:
+		default:
+			return Config{}, fmt.Errorf("userns_options.mode %s: must be %s or %s: %w", mode, ModePod, ModeNode, errdefs.ErrInvalidArgument)
+		}
+	}
+	return c, nil
+}
+
+func decodeResources(r *podconfig.LinuxContainerResources) *Resources {
+	if r == nil {
+		return nil
+	}
+	return &Resources{
+		CPUPeriod: r.GetCpuPeriod(), CPUQuota: r.GetCpuQuota(), CPUShares: r.GetCpuShares(),
+		MemoryLimit: r.GetMemoryLimitInBytes(),
+	}
+}
+
+func decodeMappings(list []*podconfig.IDMapping) []specs.LinuxIDMapping {
+	var all []specs.LinuxIDMapping
+	for _, m := range list {
+		all = append(all, specs.LinuxIDMapping{ContainerID: m.GetContainerId(), HostID: m.GetHostId(), Size: m.GetLength()})
+	}
+	return all
+}
+
+// ConfigFromSpec is the pod that an OCI configuration asks for, as `ctr sandbox run` passes one: a namespace that is
+// not listed is the host's.
+func ConfigFromSpec(s *specs.Spec) (Config, error) {
+	if s == nil {
+		return Config{}, fmt.Errorf("config.json: must have a configuration: %w", errdefs.ErrInvalidArgument)
+	}
+	c := Config{Hostname: s.Hostname, Annotations: s.Annotations, Network: ModeNode, PID: ModeNode, IPC: ModeNode}
+	if s.Linux == nil {
+		return c, nil
+	}
+	c.Sysctls = s.Linux.Sysctl
+	var seen []specs.LinuxNamespaceType
+	for i, ns := range s.Linux.Namespaces {
+		if slices.Contains(seen, ns.Type) {
+			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].type %q: must not be there twice: %w", i, ns.Type, errdefs.ErrInvalidArgument)
+		}
+		seen = append(seen, ns.Type)
+		if ns.Path != "" && ns.Type != specs.NetworkNamespace {
+			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].path %q of type %q: a pod can be given a network namespace only: %w",
+				i, ns.Path, ns.Type, errdefs.ErrInvalidArgument)
+		}
+		switch ns.Type {
+		case specs.NetworkNamespace:
+			c.Network, c.NetNS = ModePod, ns.Path
+		case specs.PIDNamespace:
+			c.PID = ModePod
+		case specs.IPCNamespace:
+			c.IPC = ModePod
+		case specs.UserNamespace:
+			c.User = &UserNamespace{UIDs: s.Linux.UIDMappings, GIDs: s.Linux.GIDMappings}
+		case specs.UTSNamespace, specs.MountNamespace, specs.CgroupNamespace, specs.TimeNamespace:
+			// The host name is the pod's where the network is. The others are each container's own.
+		default:
+			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].type %q: not a namespace of Linux: %w", i, ns.Type, errdefs.ErrInvalidArgument)
+		}
+	}
+	c.CgroupParent = parentOf(s.Linux.CgroupsPath)
+	return c, nil
+}
