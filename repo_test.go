@@ -28,8 +28,9 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
-	{"pkg/cgroup", "pkg/engine/launch", "pkg/engine/reentry", "pkg/event", "pkg/mainthread", "pkg/options", "pkg/orphan", "pkg/pod/podconfig", "pkg/stdio"},
-	{"pkg/cpuset", "pkg/pod", "pkg/stats"},
+	{"pkg/cgroup", "pkg/engine/reentry", "pkg/event", "pkg/mainthread", "pkg/memprog", "pkg/memprog/memprogtest", "pkg/options",
+		"pkg/orphan", "pkg/pod/podconfig", "pkg/stdio"},
+	{"pkg/cpuset", "pkg/engine/launch", "pkg/pod", "pkg/stats"},
 	{"pkg/process", "pkg/resources"},
 	{"pkg/engine", "pkg/sandbox"},
 	{"pkg/service"},

@@ -5,5 +5,5 @@
 
 package launch
 
-// image is nothing where the program is not written for the processor: libcontainer starts execs there.
-func image() []byte { return nil }
+// code is nothing where the program is not written for the processor: libcontainer starts execs there.
+func code() (program []byte, entry uintptr) { return nil, 0 }

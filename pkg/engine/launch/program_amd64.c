@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The launcher program: see doc.go. Its code is the section "launcher" of the shim's binary, which image.go makes a
+// The launcher program: see doc.go. Its code is the section "launcher" of the shim's binary, which pkg/memprog makes a
 // program of. So nothing here may refer to anything outside of that section: no library, no static data, no constants
 // that the compiler would keep in memory. TestTheProgramStandsAlone looks.
 
