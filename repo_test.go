@@ -30,7 +30,8 @@ const (
 var layers = [][]string{
 	{"pkg/cgroup", "pkg/engine/reentry", "pkg/event", "pkg/mainthread", "pkg/memprog", "pkg/memprog/memprogtest", "pkg/options",
 		"pkg/orphan", "pkg/pod/podconfig", "pkg/stdio"},
-	{"pkg/cpuset", "pkg/engine/launch", "pkg/pod", "pkg/stats"},
+	{"pkg/cpuset", "pkg/engine/launch", "pkg/pod/holder", "pkg/stats"},
+	{"pkg/pod"},
 	{"pkg/process", "pkg/resources"},
 	{"pkg/engine", "pkg/sandbox"},
 	{"pkg/service"},

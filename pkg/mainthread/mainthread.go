@@ -71,6 +71,9 @@ func (c call) run() (err error) {
 // After the end of Run's function it is errdefs.ErrUnavailable.
 func (t *Thread) Do(ctx context.Context, f func() error) error {
 	c := call{f: f, done: make(chan error, 1)}
+	if ctx.Err() != nil { // select would choose at random
+		return fmt.Errorf("wait for the main thread: %w", context.Cause(ctx))
+	}
 	select {
 	case t.calls <- c:
 		return <-c.done

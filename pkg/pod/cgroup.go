@@ -4,17 +4,81 @@
 package pod
 
 import (
+	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups/systemd"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
+
+// cgroupRoot is where the hierarchies are mounted (systemd.io/CGROUP_DELEGATION).
+const cgroupRoot = "/sys/fs/cgroup"
+
+const sliceSuffix = ".slice"
 
 // parentOf is the parent in an OCI cgroupsPath: the slice of slice:prefix:name, or the directory of a path.
 func parentOf(cgroupsPath string) string {
-	if slice, rest, ok := strings.Cut(cgroupsPath, ":"); ok && strings.Count(rest, ":") == 1 && !strings.Contains(cgroupsPath, "/") {
-		return slice
-	}
 	if cgroupsPath == "" {
 		return ""
 	}
+	if !strings.Contains(cgroupsPath, "/") && strings.Count(cgroupsPath, ":") == 2 {
+		slice, _, _ := strings.Cut(cgroupsPath, ":")
+		return slice
+	}
 	return path.Dir(cgroupsPath)
+}
+
+// parentPath is the path of a pod's parent from the root of a hierarchy, "" for none. A slice says by its suffix that
+// the driver is systemd's, as CRI has it; of its path only the last element counts there.
+func parentPath(parent string, systemdDriver bool) (string, error) {
+	refuse := func(want string) (string, error) {
+		return "", fmt.Errorf("cgroup_parent %q: must be %s: %w", parent, want, errdefs.ErrInvalidArgument)
+	}
+	switch {
+	case parent == "":
+		return "", nil
+	case strings.ContainsRune(parent, 0):
+		return refuse("without NUL")
+	case strings.HasSuffix(parent, sliceSuffix):
+		expanded, err := systemd.ExpandSlice(path.Base(parent))
+		if err != nil {
+			return refuse("a slice such as a-b.slice")
+		}
+		return expanded, nil
+	case systemdDriver:
+		return refuse("a slice such as a-b.slice, since the cgroup driver is systemd's")
+	case !path.IsAbs(parent) || path.Clean(parent) != strings.TrimSuffix(parent, "/") && parent != "/":
+		return refuse("an absolute path without . and .., or a slice such as a-b.slice")
+	}
+	return path.Clean(parent), nil
+}
+
+// checkParent refuses a cgroup that is in no hierarchy. It is its owner's, who makes it before the pod.
+func checkParent(parent, cgroupPath string) error {
+	if cgroupPath == "" {
+		return nil
+	}
+	found := []string{filepath.Join(cgroupRoot, cgroupPath)}
+	if cgroup.Detect() != cgroup.Unified {
+		// The pattern has no other wildcard: those in a name would be found by it as well.
+		hierarchies, err := filepath.Glob(cgroupRoot + "/*")
+		if err != nil {
+			return err
+		}
+		found = nil
+		for _, hierarchy := range hierarchies {
+			found = append(found, filepath.Join(hierarchy, cgroupPath))
+		}
+	}
+	for _, dir := range found {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return nil
+		}
+	}
+	return fmt.Errorf("cgroup_parent %q: no cgroup %q in %s: %w", parent, cgroupPath, cgroupRoot, errdefs.ErrNotFound)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/resources"
 )
 
@@ -57,10 +58,10 @@ func checkSpec(spec *specs.Spec) error {
 			return fmt.Errorf("linux.namespaces[%d].type %q: want one of %v: %w", i, ns.Type, namespaces, errdefs.ErrInvalidArgument)
 		}
 	}
-	if err := checkMappings("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
+	if err := pod.CheckMappings("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
 		return err
 	}
-	if err := checkMappings("linux.gidMappings", spec.Linux.GIDMappings); err != nil {
+	if err := pod.CheckMappings("linux.gidMappings", spec.Linux.GIDMappings); err != nil {
 		return err
 	}
 	if err := CheckProcess(spec.Process); err != nil {

@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/pod/holder"
+)
+
+// Limits of resolv.conf(5), which are Kubernetes' (pkg/apis/core/validation).
+const (
+	maxServers     = 3
+	maxSearches    = 32
+	maxSearchChars = 2048
+)
+
+// check refuses what no pod can be.
+func (r Request) check() error {
+	switch info, err := os.Stat(r.Bundle); {
+	case r.ID == "":
+		return fmt.Errorf("sandbox id: must not be empty: %w", errdefs.ErrInvalidArgument)
+	case !filepath.IsAbs(r.Bundle):
+		return fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
+	case err != nil:
+		return fmt.Errorf("bundle: %w: %w", err, errdefs.ErrInvalidArgument)
+	case !info.IsDir():
+		return fmt.Errorf("bundle %q: must be a directory: %w", r.Bundle, errdefs.ErrInvalidArgument)
+	}
+	c := r.Config
+	if err := c.checkModes(); err != nil {
+		return err
+	}
+	if path := r.netns(); path != "" && c.Network == ModeNode {
+		return fmt.Errorf("network namespace %q: must not be given with the mode %s: %w", path, c.Network, errdefs.ErrInvalidArgument)
+	}
+	if len(c.Hostname) > holder.MaxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
+		return fmt.Errorf("hostname %q: must have at most %d bytes, and neither blanks nor control characters: %w",
+			c.Hostname, holder.MaxHostname, errdefs.ErrInvalidArgument)
+	}
+	if err := c.User.check(); err != nil {
+		return err
+	}
+	if err := c.DNS.check(); err != nil {
+		return err
+	}
+	if _, err := shmSize(c.Annotations); err != nil {
+		return err
+	}
+	return checkSysctls(c)
+}
+
+// netns is the path of the network namespace, whoever named it.
+func (r Request) netns() string {
+	if r.NetNS != "" {
+		return r.NetNS
+	}
+	return r.Config.NetNS
+}
+
+func (c Config) checkModes() error {
+	for _, m := range []struct {
+		name    string
+		mode    Mode
+		allowed []Mode
+	}{
+		{"network", c.Network, []Mode{ModePod, ModeNode}},
+		{"pid", c.PID, []Mode{ModePod, ModeContainer, ModeNode}},
+		{"ipc", c.IPC, []Mode{ModePod, ModeNode}},
+	} {
+		if !slices.Contains(m.allowed, m.mode) {
+			return fmt.Errorf("namespace_options.%s %s: must be one of %v for a pod: %w", m.name, m.mode, m.allowed, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+func (u *UserNamespace) check() error {
+	if u == nil {
+		return nil
+	}
+	if len(u.UIDs) == 0 || len(u.GIDs) == 0 {
+		return fmt.Errorf("userns_options: must have mappings of users and of groups, has %d and %d: %w", len(u.UIDs), len(u.GIDs), errdefs.ErrInvalidArgument)
+	}
+	if err := CheckMappings("userns_options.uids", u.UIDs); err != nil {
+		return err
+	}
+	return CheckMappings("userns_options.gids", u.GIDs)
+}
+
+func (d *DNSConfig) check() error {
+	if d == nil {
+		return nil
+	}
+	if len(d.Servers) > maxServers {
+		return fmt.Errorf("dns_config.servers %q: must be at most %d: %w", d.Servers, maxServers, errdefs.ErrInvalidArgument)
+	}
+	if chars := len(strings.Join(d.Searches, " ")); len(d.Searches) > maxSearches || chars > maxSearchChars {
+		return fmt.Errorf("dns_config.searches: are %d of %d characters, must be at most %d of %d: %w",
+			len(d.Searches), chars, maxSearches, maxSearchChars, errdefs.ErrInvalidArgument)
+	}
+	for i, server := range d.Servers {
+		if _, err := netip.ParseAddr(server); err != nil || strings.ContainsFunc(server, notInWord) {
+			return fmt.Errorf("dns_config.servers[%d] %q: must be an address: %w", i, server, errdefs.ErrInvalidArgument)
+		}
+	}
+	for _, list := range []struct {
+		name  string
+		words []string
+	}{{"searches", d.Searches}, {"options", d.Options}} {
+		for i, word := range list.words {
+			if word == "" || strings.ContainsFunc(word, notInWord) {
+				return fmt.Errorf("dns_config.%s[%d] %q: must be a word without blanks and control characters: %w", list.name, i, word, errdefs.ErrInvalidArgument)
+			}
+		}
+	}
+	return nil
+}
+
+// notInWord is what would end a word or a line in one of the files.
+func notInWord(r rune) bool {
+	return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
+}

@@ -1,0 +1,266 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package holder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/memprog/memprogtest"
+)
+
+func TestTheProgramStandsAlone(t *testing.T) {
+	memprogtest.StandsAlone(t, "program_amd64.c", "holder")
+}
+
+func TestHolderHasItsNamespaces(t *testing.T) {
+	h := start(t, full())
+	pid := strconv.Itoa(h.Pid())
+	for _, name := range []string{"net", "ipc", "uts", "pid", "mnt"} {
+		if got, own := namespace(t, pid, name), namespace(t, "thread-self", name); got == own {
+			t.Errorf("%s namespace = %s, that of the shim", name, got)
+		}
+	}
+	for _, name := range []string{"user", "cgroup", "time"} {
+		if got, own := namespace(t, pid, name), namespace(t, "thread-self", name); got != own {
+			t.Errorf("%s namespace = %s, want that of the shim, %s", name, got, own)
+		}
+	}
+	if got := in(t, h.Pid(), []string{"-u"}, "hostname"); got != "pod" {
+		t.Errorf("host name = %q, want pod", got)
+	}
+	if got := status(t, h.Pid(), "NSpid"); got != pid+"\t1" {
+		t.Errorf("NSpid = %q, want %s and 1", got, pid)
+	}
+}
+
+func TestHolderWithoutAPIDNamespaceStaysInTheShims(t *testing.T) {
+	h := start(t, Config{Make: unix.CLONE_NEWIPC, UID: 1, GID: 2})
+	for _, name := range []string{"pid", "net", "uts", "user"} {
+		if got, own := namespace(t, strconv.Itoa(h.Pid()), name), namespace(t, "thread-self", name); got != own {
+			t.Errorf("%s namespace = %s, want that of the shim, %s", name, got, own)
+		}
+	}
+	// Nothing but SIGKILL ends it.
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGCHLD} {
+		if err := unix.Kill(h.Pid(), signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "it sleeps after the signals", func() bool { return status(t, h.Pid(), "State") == "S (sleeping)" })
+}
+
+func TestHolderCanDoNothing(t *testing.T) {
+	h := start(t, full())
+	for key, want := range map[string]string{
+		"Name": "sandbox-init", "Threads": "1", "NoNewPrivs": "1", "Groups": "",
+		"Uid": "65535\t65535\t65535\t65535", "Gid": "65535\t65535\t65535\t65535",
+		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapAmb": "0000000000000000",
+		"SigBlk": "fffffffffffbfeff", // all but SIGKILL and SIGSTOP
+	} {
+		if got := status(t, h.Pid(), key); got != want {
+			t.Errorf("%s = %q, want %q", key, got, want)
+		}
+	}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.Pid()))
+	if err != nil || len(fds) != 0 {
+		t.Errorf("descriptors = %v, %v, want none", fds, err)
+	}
+}
+
+// What is called /proc/1/root in the pod leads to nothing, nor does the mount namespace.
+func TestHolderHasAnEmptyRoot(t *testing.T) {
+	h := start(t, full())
+	root := fmt.Sprintf("/proc/%d/root/", h.Pid())
+	for _, path := range []string{root, root + "..", root + "../..", fmt.Sprintf("/proc/%d/cwd/..", h.Pid())} {
+		entries, err := os.ReadDir(path)
+		if err != nil || len(entries) != 0 {
+			t.Errorf("ReadDir(%s) = %v, %v, want nothing", path, entries, err)
+		}
+	}
+	if err := os.WriteFile(root+"file", nil, 0o600); !errors.Is(err, unix.EROFS) {
+		t.Errorf("write to the root = %v, want %v", err, unix.EROFS)
+	}
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", h.Pid()))
+	if err != nil || strings.Count(string(mounts), "\n") != 1 {
+		t.Errorf("mounts = %q, %v, want one", mounts, err)
+	}
+}
+
+// A process in the pod with the holder's user may not look into it, and one with all capabilities in the pod's user
+// namespace may not either.
+func TestHolderCannotBeTraced(t *testing.T) {
+	user := full()
+	user.Map = &Mappings{UIDs: mapping, GIDs: mapping}
+	for name, test := range map[string]struct {
+		config Config
+		flags  []string
+	}{
+		"by its own user":                  {full(), []string{"-p", "-S", "65535", "-G", "65535"}},
+		"by the root of a user namespace":  {user, []string{"-U", "-p", "-S", "0", "-G", "0"}},
+		"by its own user of one in a user": {user, []string{"-U", "-p", "-S", "65535", "-G", "65535"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t, test.config)
+			for _, file := range []string{"root", "cwd", "exe", "ns/mnt"} {
+				path := fmt.Sprintf("/proc/%d/%s", h.Pid(), file)
+				if out, err := tryIn(t, h.Pid(), test.flags, "readlink", path); err == nil {
+					t.Errorf("readlink %s = %q, want an error", path, out)
+				}
+			}
+		})
+	}
+}
+
+var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 65536}}
+
+func TestHolderMakesAUserNamespace(t *testing.T) {
+	c := full()
+	c.Map = &Mappings{
+		UIDs: []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 1000}, {ContainerID: 2000, HostID: 300000, Size: 10}},
+		GIDs: []specs.LinuxIDMapping{{ContainerID: 0, HostID: 400000, Size: 1000}},
+	}
+	c.UID, c.GID = 2009, 999
+	h := start(t, c)
+	if got, own := namespace(t, strconv.Itoa(h.Pid()), "user"), namespace(t, "thread-self", "user"); got == own {
+		t.Errorf("user namespace = %s, that of the shim", got)
+	}
+	for file, want := range map[string]string{"uid_map": "0 200000 1000 2000 300000 10", "gid_map": "0 400000 1000"} {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", h.Pid(), file))
+		if got := strings.Join(strings.Fields(string(data)), " "); err != nil || got != want {
+			t.Errorf("%s = %q, %v, want %q", file, got, err, want)
+		}
+	}
+	if got := status(t, h.Pid(), "Uid"); got != "300009\t300009\t300009\t300009" {
+		t.Errorf("Uid = %q, want 300009", got)
+	}
+	if got := status(t, h.Pid(), "Gid"); got != "400999\t400999\t400999\t400999" {
+		t.Errorf("Gid = %q, want 400999", got)
+	}
+	// The namespaces belong to the user namespace: its root may change them, and mount a /proc.
+	in(t, h.Pid(), []string{"-U", "-u", "-p", "-i", "-n", "-S", "0", "-G", "0"}, "hostname", "changed")
+	if got := in(t, h.Pid(), []string{"-u"}, "hostname"); got != "changed" {
+		t.Errorf("host name = %q, want changed", got)
+	}
+}
+
+func TestHolderJoinsNamespaces(t *testing.T) {
+	first := full()
+	first.Map = &Mappings{UIDs: mapping, GIDs: mapping}
+	owner := start(t, first)
+	open := func(name string) *os.File {
+		file, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", owner.Pid(), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = file.Close() })
+		return file
+	}
+	h := start(t, Config{Net: open("net"), User: open("user"), Make: unix.CLONE_NEWIPC, PID: true, UID: 1000, GID: 1000})
+	for name, same := range map[string]bool{"net": true, "user": true, "ipc": false, "pid": false} {
+		got, other := namespace(t, strconv.Itoa(h.Pid()), name), namespace(t, strconv.Itoa(owner.Pid()), name)
+		if (got == other) != same {
+			t.Errorf("%s namespace = %s beside %s, want the same: %t", name, got, other, same)
+		}
+	}
+}
+
+func TestHolderReapsWhatThePodLeavesBehind(t *testing.T) {
+	h := start(t, full())
+	// Each shell ends before its child, which is the holder's then and ends later.
+	for range 20 {
+		in(t, h.Pid(), []string{"-p"}, "sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.01 & exit 0); (true & exit 0); done")
+	}
+	eventually(t, "only the holder is in its PID namespace", func() bool {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.Pid(), h.Pid()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(data) == 0
+	})
+}
+
+func TestHolderTakesItsPIDNamespaceAlong(t *testing.T) {
+	h := start(t, full())
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	release := reaper.Hold()
+	cmd := exec.CommandContext(t.Context(), "nsenter", "-t", strconv.Itoa(h.Pid()), "-p", "cat")
+	cmd.Stdin = read // never ends by itself
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "cat is in the namespace", func() bool { return len(members(t, h.Pid())) == 2 })
+	if err := h.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("cat ended with %v, want killed", err)
+	}
+	release()
+	_ = write.Close() // cat is gone
+	if status, at := h.Exit(); status != 137 || at.IsZero() {
+		t.Errorf("Exit() = %d at %v, want 137 at a time", status, at)
+	}
+}
+
+// members are the processes in pid's PID namespace.
+func members(t *testing.T, pid int) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := namespace(t, strconv.Itoa(pid), "pid")
+	for _, e := range entries {
+		if link, err := os.Readlink("/proc/" + e.Name() + "/ns/pid"); err == nil && link == want {
+			all = append(all, e.Name())
+		}
+	}
+	return all
+}
+
+func TestExitOfAHolderThatSomebodyKilled(t *testing.T) {
+	h := start(t, full())
+	if err := unix.Kill(h.Pid(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-h.Exited()
+	if status, at := h.Exit(); status != 137 || at.IsZero() {
+		t.Errorf("Exit() = %d at %v, want 137 at a time", status, at)
+	}
+	for range 2 {
+		if err := h.Kill(context.Background()); err != nil {
+			t.Errorf("Kill of a dead holder = %v", err)
+		}
+	}
+}
+
+// status is the value of a line of /proc/PID/status.
+func status(t *testing.T, pid int, key string) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, key+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	t.Fatalf("no %s in the status of process %d", key, pid)
+	return ""
+}

@@ -1,0 +1,278 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/pod/holder"
+)
+
+func TestTheMainThreadIsThePod(t *testing.T) {
+	path := pinned(t, 0)
+	p := start(t, request(t, func(r *Request) { r.NetNS = path }))
+	if p.Pid() != os.Getpid() {
+		t.Errorf("Pid() = %d, want that of this process, %d", p.Pid(), os.Getpid())
+	}
+	self := strconv.Itoa(p.Pid())
+	for name, pods := range map[string]bool{"net": true, "ipc": true, "uts": true, "mnt": false, "pid": false, "user": false, "cgroup": false} {
+		got, host := namespace(t, self, name), namespace(t, "thread-self", name)
+		if (got != host) != pods {
+			t.Errorf("%s namespace of the pid = %s, the host's is %s, want another: %t", name, got, host, pods)
+		}
+	}
+	if got, want := namespace(t, self, "net"), inode(t, path, "net"); got != want {
+		t.Errorf("net namespace = %s, want the given one, %s", got, want)
+	}
+	var hostname string
+	if err := inside(p.Pid(), []string{"uts"}, func() (err error) { hostname, err = os.Hostname(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if host, err := os.Hostname(); hostname != "web-0" || host == hostname || err != nil {
+		t.Errorf("host name in the pod = %q, of the host %q (%v), want web-0 in the pod only", hostname, host, err)
+	}
+	select {
+	case <-p.Exited():
+		t.Error("the main thread has exited")
+	default:
+	}
+}
+
+// 200 threads at once, and children of theirs.
+func TestOtherThreadsStayInTheHostsNamespaces(t *testing.T) {
+	names := []string{"net", "ipc", "uts"}
+	want := map[string]string{}
+	for _, name := range names {
+		want[name] = namespace(t, "thread-self", name)
+	}
+	p := start(t, request(t))
+	if p.Pid() != os.Getpid() {
+		t.Fatal("the main thread is not the pod")
+	}
+	defer reaper.Hold()()
+	var together, done sync.WaitGroup
+	const threads = 200
+	together.Add(threads)
+	for i := range threads {
+		done.Go(func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with this
+			together.Done()
+			together.Wait() // so none of these is the thread of another
+			if unix.Gettid() == os.Getpid() {
+				t.Error("a goroutine runs on the main thread")
+			}
+			for _, name := range names {
+				if got := namespace(t, "thread-self", name); got != want[name] {
+					t.Errorf("%s namespace of a thread = %s, want the host's, %s", name, got, want[name])
+				}
+			}
+			if i%20 != 0 {
+				return
+			}
+			out, err := exec.CommandContext(t.Context(), "readlink", "/proc/self/ns/net", "/proc/self/ns/ipc", "/proc/self/ns/uts").Output()
+			if got := strings.Fields(string(out)); err != nil || len(got) != 3 || got[0] != want["net"] || got[1] != want["ipc"] || got[2] != want["uts"] {
+				t.Errorf("namespaces of a child = %q, %v, want the host's, %v", got, err, want)
+			}
+		})
+	}
+	done.Wait()
+}
+
+func TestModes(t *testing.T) {
+	user := &UserNamespace{UIDs: mapping, GIDs: mapping}
+	for name, test := range map[string]struct {
+		config Config
+		pods   []string // namespaces that are not the host's
+		child  bool
+	}{
+		"all of the host":                    {Config{Network: ModeNode, PID: ModeNode, IPC: ModeNode}, nil, false},
+		"network of the host":                {Config{Network: ModeNode, PID: ModeContainer}, []string{"ipc"}, false},
+		"ipc of the host":                    {Config{PID: ModeContainer, IPC: ModeNode}, []string{"net", "uts"}, false},
+		"pids of the host":                   {Config{PID: ModeNode}, []string{"net", "uts", "ipc"}, false},
+		"pids shared":                        {Config{}, []string{"net", "uts", "ipc", "pid", "mnt"}, true},
+		"pids shared, the rest of the host":  {Config{Network: ModeNode, IPC: ModeNode}, []string{"pid", "mnt"}, true},
+		"users":                              {Config{PID: ModeContainer, User: user}, []string{"net", "uts", "ipc", "user", "mnt"}, true},
+		"users, and pids shared":             {Config{User: user}, []string{"net", "uts", "ipc", "user", "pid", "mnt"}, true},
+		"users, and the network of the host": {Config{PID: ModeContainer, Network: ModeNode, User: user}, []string{"ipc", "user", "mnt"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, request(t, func(r *Request) { r.Config = test.config }))
+			if child := p.Pid() != os.Getpid(); child != test.child {
+				t.Errorf("Pid() = %d of process %d, want a child: %t", p.Pid(), os.Getpid(), test.child)
+			}
+			var got []string
+			for _, name := range []string{"net", "uts", "ipc", "user", "pid", "mnt", "cgroup", "time"} {
+				if namespace(t, strconv.Itoa(p.Pid()), name) != namespace(t, "thread-self", name) {
+					got = append(got, name)
+				}
+			}
+			if fmt.Sprint(got) != fmt.Sprint(test.pods) {
+				t.Errorf("namespaces other than the host's = %v, want %v", got, test.pods)
+			}
+			if test.child {
+				for _, name := range []string{"net", "uts", "ipc"} {
+					if got, host := namespace(t, "self", name), namespace(t, "thread-self", name); got != host {
+						t.Errorf("%s namespace of the main thread = %s, want the host's, %s", name, got, host)
+					}
+				}
+			}
+		})
+	}
+}
+
+var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 65536}}
+
+// inUserNamespace is a network namespace that CRI made inside the user namespace of the pod.
+func inUserNamespace(t *testing.T, ids []specs.LinuxIDMapping) string {
+	t.Helper()
+	h, err := holder.Start(t.Context(), holder.Config{Make: unix.CLONE_NEWNET, Map: &holder.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, reaper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := pinned(t, h.Pid())
+	if err := h.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestAUserNamespaceIsTheOwnerOfTheNetwork(t *testing.T) {
+	path := inUserNamespace(t, mapping)
+	p := start(t, request(t, func(r *Request) {
+		r.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
+	}))
+	if got, want := namespace(t, strconv.Itoa(p.Pid()), "net"), inode(t, path, "net"); got != want {
+		t.Errorf("net namespace = %s, want the given one, %s", got, want)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	owner, err := ownerOf(file)
+	if err != nil || owner == nil {
+		t.Fatalf("ownerOf(network) = %v, %v, want a user namespace", owner, err)
+	}
+	defer owner.Close()
+	got, want := namespace(t, strconv.Itoa(p.Pid()), "user"), inode(t, fmt.Sprintf("/proc/self/fd/%d", owner.Fd()), "user")
+	if got != want {
+		t.Errorf("user namespace = %s, want the owner of the network, %s", got, want)
+	}
+}
+
+func TestAUserNamespaceBesideANetworkOfTheHosts(t *testing.T) {
+	path := pinned(t, 0)
+	p := start(t, request(t, func(r *Request) {
+		r.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
+	}))
+	if got, want := namespace(t, strconv.Itoa(p.Pid()), "net"), inode(t, path, "net"); got != want {
+		t.Errorf("net namespace = %s, want the given one, %s", got, want)
+	}
+}
+
+func TestStartThatFailsLeavesNothingAndCanBeTriedAgain(t *testing.T) {
+	other := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 300000, Size: 65536}}
+	for name, test := range map[string]struct {
+		change func(*Request)
+		want   string
+	}{
+		"a sysctl without a file": {
+			func(r *Request) { r.Config.Sysctls = map[string]string{"net.ipv4.no_such_thing": "1"} },
+			`sysctl "net.ipv4.no_such_thing" = "1": open /proc/sys/net/ipv4/no_such_thing: no such file`,
+		},
+		"a value that the kernel refuses": {
+			func(r *Request) { r.Config.Sysctls = map[string]string{"kernel.shm_rmid_forced": "many"} },
+			`sysctl "kernel.shm_rmid_forced" = "many": write /proc/sys/kernel/shm_rmid_forced: invalid argument`,
+		},
+		"a sysctl without a file, with a child": {
+			func(r *Request) {
+				r.Config.PID, r.Config.Sysctls = ModePod, map[string]string{"net.ipv4.no_such_thing": "1"}
+			},
+			`no_such_thing`,
+		},
+		"a user namespace with other mappings": {
+			func(r *Request) {
+				r.NetNS, r.Config.User = inUserNamespace(t, other), &UserNamespace{UIDs: mapping, GIDs: mapping}
+			},
+			`the owner of the network namespace has the uid_map [{0 300000 65536}], not [{0 200000 65536}]`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := create(t, request(t, test.change))
+			before := descriptors(t)
+			for range 2 {
+				err := p.Start(t.Context())
+				if err == nil || !strings.Contains(err.Error(), test.want) || !errdefs.IsInvalidArgument(err) {
+					t.Errorf("Start() = %v, want %q of class %v", err, test.want, errdefs.ErrInvalidArgument)
+				}
+			}
+			if after := descriptors(t); after != before {
+				t.Errorf("descriptors before and after: %d and %d", before, after)
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+			nothingLeft(t, p.bundle)
+		})
+	}
+}
+
+func TestStartTwiceAndCancelled(t *testing.T) {
+	p := create(t, request(t))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Start(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("Start with a context that has ended = %v, want %v", err, context.Canceled)
+	}
+	if err := p.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(t.Context()); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("Start of a started pod = %v, want %v", err, errdefs.ErrFailedPrecondition)
+	}
+}
+
+func TestAPodWhoseProcessDies(t *testing.T) {
+	p := start(t, request(t, func(r *Request) { r.Config.PID = ModePod }))
+	if err := unix.Kill(p.Pid(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Exited()
+	if status, at := p.Exit(); status != 137 || at.IsZero() {
+		t.Errorf("Exit() = %d at %v, want 137 at a time", status, at)
+	}
+}
+
+// A pod of its own network has an interface lo that is up, as runc gives one.
+func TestANetworkOfItsOwnHasALoopback(t *testing.T) {
+	for _, mode := range []Mode{ModeContainer, ModePod} {
+		p := start(t, request(t, func(r *Request) { r.Config.PID = mode }))
+		err := inside(p.Pid(), []string{"net"}, func() error {
+			data, err := os.ReadFile("/proc/thread-self/net/if_inet6")
+			if err != nil || !strings.Contains(string(data), "lo") {
+				return fmt.Errorf("addresses %q, %w", data, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Errorf("PID mode %s: %v, want lo", mode, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
