@@ -5,9 +5,11 @@ package pod
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 
@@ -115,7 +117,30 @@ func DecodeConfig(value []byte) (Config, error) {
 			return Config{}, fmt.Errorf("userns_options.mode %s: must be %s or %s: %w", mode, ModePod, ModeNode, errdefs.ErrInvalidArgument)
 		}
 	}
+	c.addDefaultSysctls()
 	return c, nil
+}
+
+// addDefaultSysctls lets users other than root bind to every port and send pings, as containerd's CRI plugin does for
+// its pause containers unless it is configured otherwise, which it does not tell a shim (enable_unprivileged_ports and
+// enable_unprivileged_icmp). What the pod itself says goes before.
+func (c *Config) addDefaultSysctls() {
+	if c.Network != ModePod {
+		return
+	}
+	defaults := map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	if c.User == nil && !userns.RunningInUserNS() { // the groups are not all mapped there
+		defaults["net.ipv4.ping_group_range"] = "0 2147483647"
+	}
+	for key := range c.Sysctls {
+		delete(defaults, sysctlName(key))
+	}
+	all := maps.Clone(c.Sysctls)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, defaults)
+	c.Sysctls = all
 }
 
 func decodeResources(r *podconfig.LinuxContainerResources) *Resources {

@@ -183,7 +183,8 @@ func (p *Pod) furnish() error {
 				return err
 			}
 		}
-		return writeSysctls(p.config.Sysctls)
+		root, _ := p.config.User.root()
+		return writeSysctls(p.config.Sysctls, root)
 	})
 }
 

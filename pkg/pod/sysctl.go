@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // ipcSysctls belong to an IPC namespace, as does what begins with fs.mqueue (ipc_namespaces(7)).
@@ -71,21 +72,61 @@ func checkSysctls(c Config) error {
 	return nil
 }
 
-// writeSysctls writes those of the calling thread's namespaces.
-func writeSysctls(sysctls map[string]string) error {
+// writeSysctls writes those of the calling thread's namespaces. What the kernel leaves to the owner of the namespace,
+// as it does with fs.mqueue since Linux 6.9, is written as root, the host's id of the root of a user namespace; the
+// thread cannot be used for anything after that.
+func writeSysctls(sysctls map[string]string, root int) error {
+	var denied []string
 	for _, key := range slices.Sorted(maps.Keys(sysctls)) {
-		if err := writeSysctl(sysctlPath(sysctlName(key)), sysctls[key]); err != nil {
-			return fmt.Errorf("sysctl %q = %q: %w: %w", key, sysctls[key], err, errdefs.ErrInvalidArgument)
+		err := writeSysctl(key, sysctls[key])
+		if errors.Is(err, os.ErrPermission) && root != 0 {
+			denied = append(denied, key)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(denied) == 0 {
+		return nil
+	}
+	if err := becomeUser(root); err != nil {
+		return err
+	}
+	for _, key := range denied {
+		if err := writeSysctl(key, sysctls[key]); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func writeSysctl(path, value string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+func writeSysctl(key, value string) error {
+	err := func() error {
+		f, err := os.OpenFile(sysctlPath(sysctlName(key)), os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(value)
+		return errors.Join(err, f.Close())
+	}()
 	if err != nil {
-		return err
+		return fmt.Errorf("sysctl %q = %q: %w: %w", key, value, err, errdefs.ErrInvalidArgument)
 	}
-	_, err = f.WriteString(value)
-	return errors.Join(err, f.Close())
+	return nil
+}
+
+// becomeUser changes the effective user of the calling thread alone, for good.
+func becomeUser(uid int) error {
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	const keep = ^uintptr(0)
+	// The system call as it is: package syscall would change all threads.
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
+		return fmt.Errorf("become user %d: %w", uid, os.NewSyscallError("setresuid", errno))
+	}
+	// That of the whole process, which the kernel has reset.
+	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0))
 }

@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"sandbox.internal/shim/pkg/pod/podconfig"
+)
+
+// captured is a configuration with most fields of CRI's message, also those that a shim does not act on, encoded by
+// k8s.io/cri-api v0.37.0.
+func captured(t testing.TB) []byte {
+	t.Helper()
+	data, err := os.ReadFile("testdata/podsandboxconfig-1.37.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestDecodeConfigReadsWhatCRIEncodes(t *testing.T) {
+	got, err := DecodeConfig(captured(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Config{
+		Name: "web", UID: "6f1c", Namespace: "shop", Attempt: 3,
+		Hostname: "web-0", LogDirectory: "/var/log/pods/shop_web_6f1c",
+		DNS: &DNSConfig{
+			Servers: []string{"10.96.0.10"}, Searches: []string{"shop.svc.cluster.local", "svc.cluster.local"}, Options: []string{"ndots:5"},
+		},
+		Labels:       map[string]string{"app": "web"},
+		Annotations:  map[string]string{ShmSizeAnnotation: "1Gi"},
+		CgroupParent: "/kubepods/burstable/pod6f1c",
+		Sysctls:      map[string]string{"net.ipv4.ip_unprivileged_port_start": "1024"},
+		Overhead:     &Resources{MemoryLimit: 1 << 20},
+		Resources:    &Resources{CPUPeriod: 100000, CPUQuota: 50000, CPUShares: 512, MemoryLimit: 64 << 20},
+		Network:      ModePod, PID: ModeContainer, IPC: ModeNode,
+		User:       &UserNamespace{UIDs: mapping, GIDs: mapping},
+		Privileged: true,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("DecodeConfig (-want +got):\n%s", diff)
+	}
+}
+
+func TestDecodeConfigAddsTheDefaultsOfCRI(t *testing.T) {
+	user := &podconfig.UserNamespace{Uids: []*podconfig.IDMapping{{Length: 1}}, Gids: []*podconfig.IDMapping{{Length: 1}}}
+	for name, test := range map[string]struct {
+		linux *podconfig.LinuxPodSandboxConfig
+		want  map[string]string
+	}{
+		"a network of the pod's": {nil, map[string]string{
+			"net.ipv4.ip_unprivileged_port_start": "0", "net.ipv4.ping_group_range": "0 2147483647",
+		}},
+		"what the pod says": {&podconfig.LinuxPodSandboxConfig{Sysctls: map[string]string{"net/ipv4/ping_group_range": "1 0"}}, map[string]string{
+			"net.ipv4.ip_unprivileged_port_start": "0", "net/ipv4/ping_group_range": "1 0",
+		}},
+		"users of the pod's": {withNamespaces(&podconfig.NamespaceOption{UsernsOptions: user}), map[string]string{
+			"net.ipv4.ip_unprivileged_port_start": "0",
+		}},
+		"users of the host": {withNamespaces(&podconfig.NamespaceOption{
+			Network: podconfig.NamespaceMode_NODE, UsernsOptions: &podconfig.UserNamespace{Mode: podconfig.NamespaceMode_NODE},
+		}), nil},
+	} {
+		data, err := proto.Marshal(&podconfig.PodSandboxConfig{Linux: test.linux})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeConfig(data)
+		if diff := cmp.Diff(test.want, got.Sysctls); diff != "" || err != nil {
+			t.Errorf("%s: %v, sysctls (-want +got):\n%s", name, err, diff)
+		}
+	}
+}
+
+func withNamespaces(o *podconfig.NamespaceOption) *podconfig.LinuxPodSandboxConfig {
+	return &podconfig.LinuxPodSandboxConfig{SecurityContext: &podconfig.LinuxSandboxSecurityContext{NamespaceOptions: o}}
+}
+
+func TestDecodeConfigSkipsUnknownFields(t *testing.T) {
+	data := captured(t)
+	want, err := DecodeConfig(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = protowire.AppendTag(data, 99, protowire.BytesType)
+	data = protowire.AppendString(data, "of a CRI to come")
+	data = protowire.AppendTag(data, 100, protowire.VarintType)
+	data = protowire.AppendVarint(data, 1)
+	got, err := DecodeConfig(data)
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("DecodeConfig with fields to come: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestDecodeConfigRefusesGarbage(t *testing.T) {
+	data := captured(t)
+	mode, err := proto.Marshal(&podconfig.PodSandboxConfig{Linux: withNamespaces(&podconfig.NamespaceOption{
+		UsernsOptions: &podconfig.UserNamespace{Mode: podconfig.NamespaceMode_TARGET},
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string][]byte{
+		"half a message":                  data[:len(data)/2],
+		"text":                            []byte("hostname: web-0"),
+		"JSON":                            []byte(`{"hostname":"web-0"}`),
+		"a name that is no UTF-8":         {0x12, 1, 0xff},
+		"a tag and no value":              {0x12},
+		"a length beyond the end":         {0x12, 0xff, 0xff, 0x03, 'a'},
+		"an end of a group":               {0x14},
+		"users of another container's":    mode,
+		"a number where a message stands": {0x0d, 1, 2, 3},
+	} {
+		if c, err := DecodeConfig(value); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%s: DecodeConfig(%q) = %+v, %v, want %v", name, value, c, err, errdefs.ErrInvalidArgument)
+		}
+	}
+}
+
+// Whatever is decoded can be checked and described without a panic.
+func FuzzDecodeConfig(f *testing.F) {
+	f.Add(captured(f))
+	f.Add([]byte{})
+	f.Add([]byte{0x12, 1, 'a'})
+	f.Fuzz(func(t *testing.T, value []byte) {
+		c, err := DecodeConfig(value)
+		if err != nil {
+			if !errdefs.IsInvalidArgument(err) {
+				t.Errorf("DecodeConfig(%q) = %v, want class %v", value, err, errdefs.ErrInvalidArgument)
+			}
+			return
+		}
+		r := Request{ID: "p1", Bundle: "/", Config: c}
+		if err := r.check(); err != nil {
+			return
+		}
+		if text := c.DNS.text(); strings.Count(text, "\n") > maxServers+2 {
+			t.Errorf("resolv.conf = %q", text)
+		}
+		for key := range maps.Keys(c.Sysctls) {
+			if path := sysctlPath(sysctlName(key)); !strings.HasPrefix(path, "/proc/sys/") || slices.Contains(strings.Split(path, "/"), "..") {
+				t.Errorf("sysctl %q is at %q", key, path)
+			}
+		}
+		if path, err := parentPath(c.CgroupParent, false); err == nil && slices.Contains(strings.Split(path, "/"), "..") {
+			t.Errorf("cgroup parent %q is %q", c.CgroupParent, path)
+		}
+		_ = (&Pod{config: c}).Spec()
+	})
+}
+
+func TestConfigFromSpec(t *testing.T) {
+	for name, test := range map[string]struct {
+		spec specs.Spec
+		want Config
+	}{
+		"nothing": {specs.Spec{}, Config{Network: ModeNode, PID: ModeNode, IPC: ModeNode}},
+		"what ctr makes": {
+			specs.Spec{
+				Hostname: "a", Annotations: map[string]string{"k": "v"},
+				Linux: &specs.Linux{
+					CgroupsPath: "/default/p1", Sysctl: map[string]string{"net.core.somaxconn": "1"},
+					Namespaces: []specs.LinuxNamespace{{Type: "pid"}, {Type: "ipc"}, {Type: "uts"}, {Type: "mount"}, {Type: "network"}, {Type: "cgroup"}},
+				},
+			},
+			Config{
+				Hostname: "a", Annotations: map[string]string{"k": "v"}, CgroupParent: "/default",
+				Sysctls: map[string]string{"net.core.somaxconn": "1"},
+			},
+		},
+		"a network that is there, and users": {
+			specs.Spec{Linux: &specs.Linux{
+				CgroupsPath: "a-b.slice:ctr:p1", UIDMappings: mapping, GIDMappings: mapping,
+				Namespaces: []specs.LinuxNamespace{{Type: "network", Path: "/run/netns/a"}, {Type: "user"}},
+			}},
+			Config{
+				CgroupParent: "a-b.slice", NetNS: "/run/netns/a", PID: ModeNode, IPC: ModeNode,
+				User: &UserNamespace{UIDs: mapping, GIDs: mapping},
+			},
+		},
+	} {
+		got, err := ConfigFromSpec(&test.spec)
+		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+}
+
+func TestConfigFromSpecRefuses(t *testing.T) {
+	with := func(all ...specs.LinuxNamespace) *specs.Spec {
+		return &specs.Spec{Linux: &specs.Linux{Namespaces: all}}
+	}
+	for want, spec := range map[string]*specs.Spec{
+		"must have a configuration":                                                                            nil,
+		`linux.namespaces[1].type "ipc": must not be there twice`:                                              with(specs.LinuxNamespace{Type: "ipc"}, specs.LinuxNamespace{Type: "ipc"}),
+		`linux.namespaces[0].type "net": not a namespace`:                                                      with(specs.LinuxNamespace{Type: "net"}),
+		`linux.namespaces[0].path "/proc/1/ns/ipc" of type "ipc": a pod can be given a network namespace only`: with(specs.LinuxNamespace{Type: "ipc", Path: "/proc/1/ns/ipc"}),
+	} {
+		if c, err := ConfigFromSpec(spec); err == nil || !strings.Contains(err.Error(), want) || !errdefs.IsInvalidArgument(err) {
+			t.Errorf("ConfigFromSpec() = %+v, %v, want %q of class %v", c, err, want, errdefs.ErrInvalidArgument)
+		}
+	}
+}
