@@ -1,0 +1,226 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mainthread
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+var thread *Thread
+
+// playEnv makes the test binary a program that ends in the way it names.
+const playEnv = "TEST_PLAY"
+
+func TestMain(m *testing.M) {
+	os.Exit(Run(func(t *Thread) int {
+		thread = t
+		if how := os.Getenv(playEnv); how != "" {
+			return play(how)
+		}
+		return m.Run()
+	}))
+}
+
+func play(how string) int {
+	switch how {
+	case "return":
+		return 3
+	case "exit":
+		os.Exit(4)
+	case "exit on the main thread":
+		_ = thread.Do(context.Background(), func() error { os.Exit(5); return nil }) // it does not return
+	case "panic":
+		go func() { panic("in a goroutine") }()
+		select {}
+	case "end of the goroutine":
+		runtime.Goexit()
+	case "killed while the main thread is busy":
+		go func() { _ = thread.Do(context.Background(), func() error { select {} }) }() // ends with the process
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)                                        // cannot fail
+		select {}
+	}
+	return 1
+}
+
+func TestDoRunsOnTheFirstThread(t *testing.T) {
+	if unix.Gettid() == os.Getpid() {
+		t.Error("Run's function is on the main thread")
+	}
+	var tids []int
+	for range 3 {
+		if err := thread.Do(t.Context(), func() error { tids = append(tids, unix.Gettid()); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []int{os.Getpid(), os.Getpid(), os.Getpid()}; !slices.Equal(tids, want) {
+		t.Errorf("Do ran on %v, want %v", tids, want)
+	}
+}
+
+func TestDoOneAtATime(t *testing.T) {
+	var all sync.WaitGroup
+	running, most := 0, 0
+	for range 50 {
+		all.Go(func() {
+			err := thread.Do(t.Context(), func() error {
+				running++
+				most = max(most, running)
+				runtime.Gosched()
+				running--
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if most != 1 {
+		t.Errorf("%d ran at once, want 1", most)
+	}
+}
+
+func TestDoReturnsTheError(t *testing.T) {
+	want := errors.New("no namespace today")
+	if err := thread.Do(t.Context(), func() error { return want }); !errors.Is(err, want) {
+		t.Errorf("Do = %v, want %v", err, want)
+	}
+	if err := thread.Do(t.Context(), func() error { panic("there") }); !errdefs.IsInternal(err) || !strings.Contains(err.Error(), "panic: there") {
+		t.Errorf("Do of what panics = %v, want the panic as %v", err, errdefs.ErrInternal)
+	}
+	if err := thread.Do(t.Context(), func() error { return nil }); err != nil {
+		t.Errorf("Do after a panic = %v", err)
+	}
+}
+
+func TestContextBoundsTheWaitForTheTurn(t *testing.T) {
+	began, leave := make(chan struct{}), make(chan struct{})
+	first := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { first <- thread.Do(ctx, func() error { close(began); <-leave; return nil }) }()
+	<-began
+	waiting := make(chan error, 1)
+	go func() { waiting <- thread.Do(ctx, func() error { t.Error("ran after its context ended"); return nil }) }()
+	cancel()
+	if err := <-waiting; !errors.Is(err, context.Canceled) {
+		t.Errorf("Do that waits = %v, want %v", err, context.Canceled)
+	}
+	select {
+	case err := <-first:
+		t.Errorf("Do under way ended with its context: %v", err)
+	default:
+	}
+	close(leave)
+	if err := <-first; err != nil {
+		t.Errorf("Do under way = %v", err)
+	}
+	if err := thread.Do(ctx, func() error { t.Error("ran with a context that had ended"); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("Do = %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestDoAfterTheEnd(t *testing.T) {
+	var after *Thread
+	code := 0
+	err := thread.Do(t.Context(), func() error { // Run is for the main goroutine
+		code = Run(func(t *Thread) int { after = t; return 9 })
+		return nil
+	})
+	if err != nil || code != 9 {
+		t.Errorf("Run = %d, %v, want 9", code, err)
+	}
+	if err := after.Do(t.Context(), func() error { return nil }); !errdefs.IsUnavailable(err) {
+		t.Errorf("Do after the end = %v, want %v", err, errdefs.ErrUnavailable)
+	}
+}
+
+// Whatever ends the program ends it, although its main goroutine waits.
+func TestTheProgramEnds(t *testing.T) {
+	for how, want := range map[string]string{
+		"return": "exit status 3", "exit": "exit status 4", "exit on the main thread": "exit status 5",
+		"panic": "exit status 2", "end of the goroutine": "<nil>", "killed while the main thread is busy": "signal: killed",
+	} {
+		t.Run(how, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+			cmd.Env = append(os.Environ(), playEnv+"="+how, "GORACE=atexit_sleep_ms=0")
+			out, err := cmd.CombinedOutput()
+			if got := fmt.Sprint(err); got != want {
+				t.Errorf("the program ended with %s, want %s\n%s", got, want, out)
+			}
+		})
+	}
+}
+
+// What is a namespace of the main thread is what /proc shows of the process, and no other thread has it.
+func TestANamespaceOfTheMainThreadIsThatOfTheProcess(t *testing.T) {
+	read := func(task string) string {
+		link, err := os.Readlink("/proc/" + task + "/ns/uts")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return link
+	}
+	before, err := os.Open("/proc/thread-self/ns/uts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	if err := thread.Do(t.Context(), func() error { return unix.Unshare(unix.CLONE_NEWUTS) }); err != nil {
+		t.Fatal(err)
+	}
+	if pid, thread := read(strconv.Itoa(os.Getpid())), read("thread-self"); pid == thread {
+		t.Errorf("uts namespace of the process = %s, that of this thread", pid)
+	}
+	if err := thread.Do(t.Context(), func() error { return unix.Setns(int(before.Fd()), unix.CLONE_NEWUTS) }); err != nil {
+		t.Fatal(err)
+	}
+	if pid, thread := read(strconv.Itoa(os.Getpid())), read("thread-self"); pid != thread {
+		t.Errorf("uts namespace of the process = %s, want that of this thread again, %s", pid, thread)
+	}
+}
+
+// The thread sleeps while others work, also through collections of garbage, which stop every goroutine.
+func TestTheThreadSleeps(t *testing.T) {
+	switches := func() (all int) {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/status", os.Getpid()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if key, value, _ := strings.Cut(line, ":"); strings.HasSuffix(key, "_ctxt_switches") {
+				n, err := strconv.Atoi(strings.TrimSpace(value))
+				if err != nil {
+					t.Fatal(err)
+				}
+				all += n
+			}
+		}
+		return all
+	}
+	before := switches()
+	for range 10 {
+		var work sync.WaitGroup
+		for range 100 {
+			work.Go(func() { _ = make([]byte, 1<<16) })
+		}
+		work.Wait()
+		runtime.GC()
+	}
+	if after := switches(); after != before {
+		t.Errorf("the main thread ran %d times, want none", after-before)
+	}
+}

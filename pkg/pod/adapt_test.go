@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// mounts are those of spec, short: what from where, how.
+func mounts(spec *specs.Spec, bundle string) []string {
+	var all []string
+	for _, m := range spec.Mounts {
+		all = append(all, fmt.Sprintf("%s %s %s %s", m.Destination, m.Type, strings.ReplaceAll(m.Source, bundle, "B"), strings.Join(m.Options, ",")))
+	}
+	return all
+}
+
+// defaultShm is what containerd's OCI configuration begins with.
+var defaultShm = specs.Mount{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "size=65536k"}}
+
+func TestAdaptAddsWhatIsMissing(t *testing.T) {
+	const rw, ro = "rbind,rprivate,rw,nosuid,nodev,noexec", "rbind,rprivate,ro,nosuid,nodev,noexec"
+	all := func(access string) []string {
+		return []string{
+			"/etc/hostname bind B/hostname " + access, "/etc/hosts bind B/hosts " + access, "/etc/resolv.conf bind B/resolv.conf " + access,
+		}
+	}
+	shared := []specs.LinuxNamespace{{Type: "ipc", Path: "/proc/1/ns/ipc"}}
+	for name, test := range map[string]struct {
+		config Config
+		spec   specs.Spec
+		want   []string
+	}{
+		"a container without mounts": {Config{}, specs.Spec{}, append(all(rw), "/dev/shm bind B/shm "+rw)},
+		"a read-only root":           {Config{}, specs.Spec{Root: &specs.Root{Readonly: true}}, append(all(ro), "/dev/shm bind B/shm "+rw)},
+		"the shared memory that all begin with": {
+			Config{}, specs.Spec{Mounts: []specs.Mount{{Destination: "/proc"}, defaultShm, {Destination: "/dev/shm/below"}}, Linux: &specs.Linux{Namespaces: shared}},
+			append([]string{"/proc   ", "/dev/shm bind B/shm " + rw, "/dev/shm/below   "}, all(rw)...),
+		},
+		"the host's ipc": {
+			Config{IPC: ModeNode}, specs.Spec{Mounts: []specs.Mount{defaultShm}},
+			append([]string{"/dev/shm bind /dev/shm " + rw}, all(rw)...),
+		},
+		"an ipc namespace of its own": {
+			Config{}, specs.Spec{Mounts: []specs.Mount{defaultShm}, Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: "ipc"}}}},
+			append([]string{"/dev/shm tmpfs shm nosuid,size=65536k"}, all(rw)...),
+		},
+		"all its own": {
+			Config{}, specs.Spec{Mounts: []specs.Mount{
+				{Destination: "/etc/hosts", Source: "h"}, {Destination: "etc/hostname/", Source: "n"}, {Destination: "/etc/./resolv.conf", Source: "r"},
+				{Destination: "/dev/shm", Type: "bind", Source: "/mem"},
+			}},
+			[]string{"/etc/hosts  h ", "etc/hostname/  n ", "/etc/./resolv.conf  r ", "/dev/shm bind /mem "},
+		},
+		"memory of its own": {
+			Config{}, specs.Spec{Mounts: []specs.Mount{defaultShm, {Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs"}}},
+			append([]string{"/dev/shm tmpfs shm nosuid,size=65536k", "/dev/shm tmpfs tmpfs "}, all(rw)...),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := test.config
+			config.PID = ModeContainer
+			p := create(t, request(t, func(r *Request) { r.Config = config }))
+			if err := p.Adapt(&test.spec); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, mounts(&test.spec, p.bundle)); diff != "" {
+				t.Errorf("mounts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAdaptWritesNetworkSysctlsOfTheMainThread(t *testing.T) {
+	p := start(t, request(t))
+	own := fmt.Sprintf("/proc/%d/ns/net", p.Pid())
+	with := func(path string, sysctls map[string]string) *specs.Spec {
+		return &specs.Spec{Linux: &specs.Linux{Sysctl: sysctls, Namespaces: []specs.LinuxNamespace{{Type: "network", Path: path}}}}
+	}
+	spec := with(own, map[string]string{"net.ipv4.ip_unprivileged_port_start": "33", "kernel.shmmni": "5"})
+	if err := p.Adapt(spec); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"kernel.shmmni": "5"}, spec.Linux.Sysctl); diff != "" {
+		t.Errorf("sysctls for libcontainer (-want +got):\n%s", diff)
+	}
+	err := inside(p.Pid(), []string{"net"}, func() error {
+		if got := read(t, map[string]string{"net.ipv4.ip_unprivileged_port_start": ""}); got["net.ipv4.ip_unprivileged_port_start"] != "33" {
+			t.Errorf("sysctls in the pod = %v, want 33", got)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// What libcontainer would let pass, as the main thread's network is another.
+	file, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	host := fmt.Sprintf("/proc/self/fd/%d", file.Fd())
+	for want, spec := range map[string]*specs.Spec{
+		"must not be set in the network namespace of the host":   with(host, map[string]string{"net.ipv4.ip_forward": "0"}),
+		"network namespace: stat /no/such: no such file":         with("/no/such", map[string]string{"net.ipv4.ip_forward": "0"}),
+		`"net.ipv4.no_such" = "1": open /proc/sys/net/ipv4/no_`:  with(own, map[string]string{"net.ipv4.no_such": "1"}),
+		`"net/../kernel/x" = "1": must be names with dots`:       with(own, map[string]string{"net/../kernel/x": "1"}),
+		`"net.core.somaxconn" = "1\n": must not contain control`: with(own, map[string]string{"net.core.somaxconn": "1\n"}),
+	} {
+		if err := p.Adapt(spec); err == nil || !strings.Contains(err.Error(), want) || !errdefs.IsInvalidArgument(err) {
+			t.Errorf("Adapt() = %v, want %q of class %v", err, want, errdefs.ErrInvalidArgument)
+		}
+	}
+
+	// Not the pod's to write: left to libcontainer.
+	other := pinned(t, 0)
+	for _, path := range []string{"", other} {
+		spec := with(path, map[string]string{"net.ipv4.ip_forward": "1"})
+		if err := p.Adapt(spec); err != nil || len(spec.Linux.Sysctl) != 1 {
+			t.Errorf("Adapt with network %q = %v, sysctls %v, want them left", path, err, spec.Linux.Sysctl)
+		}
+	}
+	if err := p.Adapt(nil); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("Adapt(nil) = %v, want %v", err, errdefs.ErrInvalidArgument)
+	}
+}
+
+func TestSpecDescribesThePod(t *testing.T) {
+	config := Config{
+		Name: "web", UID: "u", Namespace: "shop", Hostname: "web-0", LogDirectory: "/log", CgroupParent: "/", PID: ModeContainer,
+		Resources: &Resources{CPUPeriod: 1, CPUQuota: 2, CPUShares: 3, MemoryLimit: 4}, Sysctls: map[string]string{"kernel.shmmni": "5"},
+	}
+	p := start(t, request(t, func(r *Request) { r.Config = config }))
+	got := p.Spec()
+	path := func(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", os.Getpid(), name) }
+	want := &specs.Spec{
+		Version: specs.Version, Hostname: "web-0", Mounts: got.Mounts,
+		Annotations: map[string]string{
+			"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": "p1", "io.kubernetes.cri.sandbox-name": "web",
+			"io.kubernetes.cri.sandbox-namespace": "shop", "io.kubernetes.cri.sandbox-uid": "u", "io.kubernetes.cri.sandbox-log-directory": "/log",
+			"io.kubernetes.cri.sandbox-cpu-period": "1", "io.kubernetes.cri.sandbox-cpu-quota": "2", "io.kubernetes.cri.sandbox-cpu-shares": "3",
+			"io.kubernetes.cri.sandbox-memory": "4",
+		},
+		Linux: &specs.Linux{
+			CgroupsPath: "/p1", Sysctl: map[string]string{"kernel.shmmni": "5"},
+			Namespaces: []specs.LinuxNamespace{{Type: "network", Path: path("net")}, {Type: "uts", Path: path("uts")}, {Type: "ipc", Path: path("ipc")}},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Spec() (-want +got):\n%s", diff)
+	}
+	const ro = "rbind,rprivate,ro,nosuid,nodev,noexec"
+	if diff := cmp.Diff([]string{
+		"/etc/hostname bind B/hostname " + ro, "/etc/hosts bind B/hosts " + ro, "/etc/resolv.conf bind B/resolv.conf " + ro,
+		"/dev/shm bind B/shm rbind,rprivate,rw,nosuid,nodev,noexec",
+	}, mounts(got, p.bundle)); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+}
+
+// Every path in it can be joined, and is the pod's.
+func TestSpecOfAPodWithAProcess(t *testing.T) {
+	p := start(t, request(t, func(r *Request) {
+		r.Config.PID, r.Config.User = ModePod, &UserNamespace{UIDs: mapping, GIDs: mapping}
+	}))
+	spec := p.Spec()
+	var kinds []specs.LinuxNamespaceType
+	for _, ns := range spec.Linux.Namespaces {
+		kinds = append(kinds, ns.Type)
+		a, err := os.Stat(ns.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.Stat(strings.Replace(ns.Path, fmt.Sprint(p.Pid()), "thread-self", 1))
+		if err != nil || os.SameFile(a, b) {
+			t.Errorf("namespace %s is the host's (%v)", ns.Path, err)
+		}
+	}
+	if got, want := fmt.Sprint(kinds), "[network uts ipc pid user]"; got != want {
+		t.Errorf("namespaces = %s, want %s", got, want)
+	}
+	if diff := cmp.Diff(mapping, spec.Linux.UIDMappings); diff != "" {
+		t.Errorf("uid mappings (-want +got):\n%s", diff)
+	}
+}
