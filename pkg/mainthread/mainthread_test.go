@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -195,13 +196,18 @@ func TestANamespaceOfTheMainThreadIsThatOfTheProcess(t *testing.T) {
 
 // The thread sleeps while others work, also through collections of garbage, which stop every goroutine.
 func TestTheThreadSleeps(t *testing.T) {
+	// switches is how often the thread gave up a CPU; -1 while it has one.
 	switches := func() (all int) {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/status", os.Getpid()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(data)) {
-			if key, value, _ := strings.Cut(line, ":"); strings.HasSuffix(key, "_ctxt_switches") {
+			key, value, _ := strings.Cut(line, ":")
+			if key == "State" && !strings.Contains(value, "sleeping") {
+				return -1
+			}
+			if strings.HasSuffix(key, "_ctxt_switches") {
 				n, err := strconv.Atoi(strings.TrimSpace(value))
 				if err != nil {
 					t.Fatal(err)
@@ -212,6 +218,11 @@ func TestTheThreadSleeps(t *testing.T) {
 		return all
 	}
 	before := switches()
+	for end := time.Now().Add(10 * time.Second); before < 0; before = switches() {
+		if time.Now().After(end) {
+			t.Fatal("the main thread does not sleep")
+		}
+	}
 	for range 10 {
 		var work sync.WaitGroup
 		for range 100 {
