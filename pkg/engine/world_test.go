@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	_ "sandbox.internal/shim/pkg/engine/reentry" // this binary is run again as the first stage of a container
+	"sandbox.internal/shim/pkg/mainthread"
 	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -30,7 +31,15 @@ var reaper = orphan.New()
 // engine is that of all tests: it keeps the launcher.
 var engine = New(reaper)
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+// thread holds the namespaces of pods.
+var thread *mainthread.Thread
+
+func TestMain(m *testing.M) {
+	os.Exit(mainthread.Run(func(t *mainthread.Thread) int {
+		thread = t
+		return run(m)
+	}))
+}
 
 func run(m *testing.M) int {
 	if os.Getuid() != 0 {
