@@ -5,9 +5,7 @@ package pod
 
 import (
 	"fmt"
-	"os"
 	"path"
-	"path/filepath"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -15,9 +13,6 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 )
-
-// cgroupRoot is where the hierarchies are mounted (systemd.io/CGROUP_DELEGATION).
-const cgroupRoot = "/sys/fs/cgroup"
 
 const sliceSuffix = ".slice"
 
@@ -63,22 +58,12 @@ func checkParent(parent, cgroupPath string) error {
 	if cgroupPath == "" {
 		return nil
 	}
-	found := []string{filepath.Join(cgroupRoot, cgroupPath)}
-	if cgroup.Detect() != cgroup.Unified {
-		// The pattern has no other wildcard: those in a name would be found by it as well.
-		hierarchies, err := filepath.Glob(cgroupRoot + "/*")
-		if err != nil {
-			return err
-		}
-		found = nil
-		for _, hierarchy := range hierarchies {
-			found = append(found, filepath.Join(hierarchy, cgroupPath))
-		}
+	group, err := cgroup.At(cgroupPath)
+	if err != nil {
+		return err
 	}
-	for _, dir := range found {
-		if info, err := os.Stat(dir); err == nil && info.IsDir() {
-			return nil
-		}
+	if !group.Exists() {
+		return fmt.Errorf("cgroup_parent %q: no cgroup %q in any hierarchy: %w", parent, cgroupPath, errdefs.ErrNotFound)
 	}
-	return fmt.Errorf("cgroup_parent %q: no cgroup %q in %s: %w", parent, cgroupPath, cgroupRoot, errdefs.ErrNotFound)
+	return nil
 }

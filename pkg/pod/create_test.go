@@ -231,14 +231,12 @@ func TestCreateThatFailsHalfwayUndoesTheRest(t *testing.T) {
 
 func TestTheParentIsLookedFor(t *testing.T) {
 	name := fmt.Sprintf("pod-test-%d", os.Getpid())
-	dirs := []string{filepath.Join(cgroupRoot, name)}
-	slices := filepath.Join(cgroupRoot, "podtest.slice")
+	root := "/sys/fs/cgroup"
 	if cgroup.Detect() != cgroup.Unified {
-		dirs[0] = filepath.Join(cgroupRoot, "pids", name)
-		slices = filepath.Join(cgroupRoot, "pids", "podtest.slice")
+		root = filepath.Join(root, "pids") // one hierarchy is enough
 	}
-	dirs = append(dirs, slices, filepath.Join(slices, "podtest-a.slice"))
-	for _, dir := range dirs {
+	slice := filepath.Join(root, "podtest.slice")
+	for _, dir := range []string{filepath.Join(root, name), slice, filepath.Join(slice, "podtest-a.slice")} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
