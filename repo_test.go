@@ -225,6 +225,21 @@ func TestProcessKnowsNeitherProtobufNorLibcontainer(t *testing.T) {
 	}
 }
 
+// ARCHITECTURE.md says why there are these.
+func TestOnlyTheseInitialize(t *testing.T) {
+	allowed := []string{"pkg/engine/reentry", "pkg/mainthread"}
+	for _, f := range goFiles(t) {
+		if f.test() || ast.IsGenerated(f.ast) || slices.Contains(allowed, filepath.ToSlash(filepath.Dir(f.path))) {
+			continue
+		}
+		for _, decl := range f.ast.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
+				t.Errorf("%s has an init function; only %v may", f.path, allowed)
+			}
+		}
+	}
+}
+
 func TestArchitectureNamesEveryPackage(t *testing.T) {
 	data, err := os.ReadFile("ARCHITECTURE.md")
 	if err != nil {
