@@ -44,7 +44,6 @@ LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 # Linters run with `go run module@version`: pinned, but their own dependencies stay out of go.mod.
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
-PROTOC_GEN_GO := google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
@@ -129,10 +128,8 @@ cover: ## coverage of the unit tests: total on stdout, cover.html
 	$(GO) tool cover -html=cover.out -o cover.html
 	$(GO) tool cover -func=cover.out | tail -1
 
-generate: ## generate Go from pkg/pod/podconfig/podconfig.proto (needs Debian's protobuf-compiler)
-	mkdir -p bin/tools
-	GOBIN=$(CURDIR)/bin/tools $(GO) install $(PROTOC_GEN_GO)
-	protoc --plugin=bin/tools/protoc-gen-go -I pkg/pod/podconfig --go_out=pkg/pod/podconfig --go_opt=paths=source_relative podconfig.proto
+generate: ## make the Go code of the .proto files again (protoc)
+	hack/generate.sh
 
 fmt: ## format (gofumpt, goimports)
 	$(GOLANGCI) fmt

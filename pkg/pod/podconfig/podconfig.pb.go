@@ -5,7 +5,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: podconfig.proto
+// source: pkg/pod/podconfig/podconfig.proto
 
 // The package is not CRI's, so that a program can link both.
 
@@ -62,11 +62,11 @@ func (x NamespaceMode) String() string {
 }
 
 func (NamespaceMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_podconfig_proto_enumTypes[0].Descriptor()
+	return file_pkg_pod_podconfig_podconfig_proto_enumTypes[0].Descriptor()
 }
 
 func (NamespaceMode) Type() protoreflect.EnumType {
-	return &file_podconfig_proto_enumTypes[0]
+	return &file_pkg_pod_podconfig_podconfig_proto_enumTypes[0]
 }
 
 func (x NamespaceMode) Number() protoreflect.EnumNumber {
@@ -75,7 +75,7 @@ func (x NamespaceMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NamespaceMode.Descriptor instead.
 func (NamespaceMode) EnumDescriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{0}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{0}
 }
 
 // PodSandboxConfig has the fields of runtime.v1.PodSandboxConfig (k8s.io/cri-api) that a shim acts on. Names, numbers
@@ -95,7 +95,7 @@ type PodSandboxConfig struct {
 
 func (x *PodSandboxConfig) Reset() {
 	*x = PodSandboxConfig{}
-	mi := &file_podconfig_proto_msgTypes[0]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -107,7 +107,7 @@ func (x *PodSandboxConfig) String() string {
 func (*PodSandboxConfig) ProtoMessage() {}
 
 func (x *PodSandboxConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_podconfig_proto_msgTypes[0]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -120,7 +120,7 @@ func (x *PodSandboxConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodSandboxConfig.ProtoReflect.Descriptor instead.
 func (*PodSandboxConfig) Descriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{0}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *PodSandboxConfig) GetMetadata() *PodSandboxMetadata {
@@ -184,7 +184,7 @@ type PodSandboxMetadata struct {
 
 func (x *PodSandboxMetadata) Reset() {
 	*x = PodSandboxMetadata{}
-	mi := &file_podconfig_proto_msgTypes[1]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -196,7 +196,7 @@ func (x *PodSandboxMetadata) String() string {
 func (*PodSandboxMetadata) ProtoMessage() {}
 
 func (x *PodSandboxMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_podconfig_proto_msgTypes[1]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -209,7 +209,7 @@ func (x *PodSandboxMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodSandboxMetadata.ProtoReflect.Descriptor instead.
 func (*PodSandboxMetadata) Descriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{1}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *PodSandboxMetadata) GetName() string {
@@ -251,7 +251,7 @@ type DNSConfig struct {
 
 func (x *DNSConfig) Reset() {
 	*x = DNSConfig{}
-	mi := &file_podconfig_proto_msgTypes[2]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -263,7 +263,7 @@ func (x *DNSConfig) String() string {
 func (*DNSConfig) ProtoMessage() {}
 
 func (x *DNSConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_podconfig_proto_msgTypes[2]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -276,7 +276,7 @@ func (x *DNSConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DNSConfig.ProtoReflect.Descriptor instead.
 func (*DNSConfig) Descriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{2}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *DNSConfig) GetServers() []string {
@@ -313,7 +313,7 @@ type LinuxPodSandboxConfig struct {
 
 func (x *LinuxPodSandboxConfig) Reset() {
 	*x = LinuxPodSandboxConfig{}
-	mi := &file_podconfig_proto_msgTypes[3]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -325,7 +325,7 @@ func (x *LinuxPodSandboxConfig) String() string {
 func (*LinuxPodSandboxConfig) ProtoMessage() {}
 
 func (x *LinuxPodSandboxConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_podconfig_proto_msgTypes[3]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -338,7 +338,7 @@ func (x *LinuxPodSandboxConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinuxPodSandboxConfig.ProtoReflect.Descriptor instead.
 func (*LinuxPodSandboxConfig) Descriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{3}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LinuxPodSandboxConfig) GetCgroupParent() string {
@@ -386,7 +386,7 @@ type LinuxSandboxSecurityContext struct {
 
 func (x *LinuxSandboxSecurityContext) Reset() {
 	*x = LinuxSandboxSecurityContext{}
-	mi := &file_podconfig_proto_msgTypes[4]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -398,7 +398,7 @@ func (x *LinuxSandboxSecurityContext) String() string {
 func (*LinuxSandboxSecurityContext) ProtoMessage() {}
 
 func (x *LinuxSandboxSecurityContext) ProtoReflect() protoreflect.Message {
-	mi := &file_podconfig_proto_msgTypes[4]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -411,7 +411,7 @@ func (x *LinuxSandboxSecurityContext) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinuxSandboxSecurityContext.ProtoReflect.Descriptor instead.
 func (*LinuxSandboxSecurityContext) Descriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{4}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LinuxSandboxSecurityContext) GetNamespaceOptions() *NamespaceOption {
@@ -440,7 +440,7 @@ type NamespaceOption struct {
 
 func (x *NamespaceOption) Reset() {
 	*x = NamespaceOption{}
-	mi := &file_podconfig_proto_msgTypes[5]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +452,7 @@ func (x *NamespaceOption) String() string {
 func (*NamespaceOption) ProtoMessage() {}
 
 func (x *NamespaceOption) ProtoReflect() protoreflect.Message {
-	mi := &file_podconfig_proto_msgTypes[5]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +465,7 @@ func (x *NamespaceOption) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceOption.ProtoReflect.Descriptor instead.
 func (*NamespaceOption) Descriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{5}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NamespaceOption) GetNetwork() NamespaceMode {
@@ -507,7 +507,7 @@ type UserNamespace struct {
 
 func (x *UserNamespace) Reset() {
 	*x = UserNamespace{}
-	mi := &file_podconfig_proto_msgTypes[6]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -519,7 +519,7 @@ func (x *UserNamespace) String() string {
 func (*UserNamespace) ProtoMessage() {}
 
 func (x *UserNamespace) ProtoReflect() protoreflect.Message {
-	mi := &file_podconfig_proto_msgTypes[6]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -532,7 +532,7 @@ func (x *UserNamespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserNamespace.ProtoReflect.Descriptor instead.
 func (*UserNamespace) Descriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{6}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UserNamespace) GetMode() NamespaceMode {
@@ -567,7 +567,7 @@ type IDMapping struct {
 
 func (x *IDMapping) Reset() {
 	*x = IDMapping{}
-	mi := &file_podconfig_proto_msgTypes[7]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +579,7 @@ func (x *IDMapping) String() string {
 func (*IDMapping) ProtoMessage() {}
 
 func (x *IDMapping) ProtoReflect() protoreflect.Message {
-	mi := &file_podconfig_proto_msgTypes[7]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +592,7 @@ func (x *IDMapping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IDMapping.ProtoReflect.Descriptor instead.
 func (*IDMapping) Descriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{7}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *IDMapping) GetHostId() uint32 {
@@ -628,7 +628,7 @@ type LinuxContainerResources struct {
 
 func (x *LinuxContainerResources) Reset() {
 	*x = LinuxContainerResources{}
-	mi := &file_podconfig_proto_msgTypes[8]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +640,7 @@ func (x *LinuxContainerResources) String() string {
 func (*LinuxContainerResources) ProtoMessage() {}
 
 func (x *LinuxContainerResources) ProtoReflect() protoreflect.Message {
-	mi := &file_podconfig_proto_msgTypes[8]
+	mi := &file_pkg_pod_podconfig_podconfig_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +653,7 @@ func (x *LinuxContainerResources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinuxContainerResources.ProtoReflect.Descriptor instead.
 func (*LinuxContainerResources) Descriptor() ([]byte, []int) {
-	return file_podconfig_proto_rawDescGZIP(), []int{8}
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LinuxContainerResources) GetCpuPeriod() int64 {
@@ -684,11 +684,11 @@ func (x *LinuxContainerResources) GetMemoryLimitInBytes() int64 {
 	return 0
 }
 
-var File_podconfig_proto protoreflect.FileDescriptor
+var File_pkg_pod_podconfig_podconfig_proto protoreflect.FileDescriptor
 
-const file_podconfig_proto_rawDesc = "" +
+const file_pkg_pod_podconfig_podconfig_proto_rawDesc = "" +
 	"\n" +
-	"\x0fpodconfig.proto\x12\x11sandbox.podconfig\"\xaf\x04\n" +
+	"!pkg/pod/podconfig/podconfig.proto\x12\x11sandbox.podconfig\"\xaf\x04\n" +
 	"\x10PodSandboxConfig\x12A\n" +
 	"\bmetadata\x18\x01 \x01(\v2%.sandbox.podconfig.PodSandboxMetadataR\bmetadata\x12\x1a\n" +
 	"\bhostname\x18\x02 \x01(\tR\bhostname\x12#\n" +
@@ -755,20 +755,20 @@ const file_podconfig_proto_rawDesc = "" +
 	"\x06TARGET\x10\x03B)Z'sandbox.internal/shim/pkg/pod/podconfigb\x06proto3"
 
 var (
-	file_podconfig_proto_rawDescOnce sync.Once
-	file_podconfig_proto_rawDescData []byte
+	file_pkg_pod_podconfig_podconfig_proto_rawDescOnce sync.Once
+	file_pkg_pod_podconfig_podconfig_proto_rawDescData []byte
 )
 
-func file_podconfig_proto_rawDescGZIP() []byte {
-	file_podconfig_proto_rawDescOnce.Do(func() {
-		file_podconfig_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_podconfig_proto_rawDesc), len(file_podconfig_proto_rawDesc)))
+func file_pkg_pod_podconfig_podconfig_proto_rawDescGZIP() []byte {
+	file_pkg_pod_podconfig_podconfig_proto_rawDescOnce.Do(func() {
+		file_pkg_pod_podconfig_podconfig_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_pkg_pod_podconfig_podconfig_proto_rawDesc), len(file_pkg_pod_podconfig_podconfig_proto_rawDesc)))
 	})
-	return file_podconfig_proto_rawDescData
+	return file_pkg_pod_podconfig_podconfig_proto_rawDescData
 }
 
-var file_podconfig_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_podconfig_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
-var file_podconfig_proto_goTypes = []any{
+var file_pkg_pod_podconfig_podconfig_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_pkg_pod_podconfig_podconfig_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_pkg_pod_podconfig_podconfig_proto_goTypes = []any{
 	(NamespaceMode)(0),                  // 0: sandbox.podconfig.NamespaceMode
 	(*PodSandboxConfig)(nil),            // 1: sandbox.podconfig.PodSandboxConfig
 	(*PodSandboxMetadata)(nil),          // 2: sandbox.podconfig.PodSandboxMetadata
@@ -783,7 +783,7 @@ var file_podconfig_proto_goTypes = []any{
 	nil,                                 // 11: sandbox.podconfig.PodSandboxConfig.AnnotationsEntry
 	nil,                                 // 12: sandbox.podconfig.LinuxPodSandboxConfig.SysctlsEntry
 }
-var file_podconfig_proto_depIdxs = []int32{
+var file_pkg_pod_podconfig_podconfig_proto_depIdxs = []int32{
 	2,  // 0: sandbox.podconfig.PodSandboxConfig.metadata:type_name -> sandbox.podconfig.PodSandboxMetadata
 	3,  // 1: sandbox.podconfig.PodSandboxConfig.dns_config:type_name -> sandbox.podconfig.DNSConfig
 	10, // 2: sandbox.podconfig.PodSandboxConfig.labels:type_name -> sandbox.podconfig.PodSandboxConfig.LabelsEntry
@@ -808,27 +808,27 @@ var file_podconfig_proto_depIdxs = []int32{
 	0,  // [0:17] is the sub-list for field type_name
 }
 
-func init() { file_podconfig_proto_init() }
-func file_podconfig_proto_init() {
-	if File_podconfig_proto != nil {
+func init() { file_pkg_pod_podconfig_podconfig_proto_init() }
+func file_pkg_pod_podconfig_podconfig_proto_init() {
+	if File_pkg_pod_podconfig_podconfig_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_podconfig_proto_rawDesc), len(file_podconfig_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_pkg_pod_podconfig_podconfig_proto_rawDesc), len(file_pkg_pod_podconfig_podconfig_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_podconfig_proto_goTypes,
-		DependencyIndexes: file_podconfig_proto_depIdxs,
-		EnumInfos:         file_podconfig_proto_enumTypes,
-		MessageInfos:      file_podconfig_proto_msgTypes,
+		GoTypes:           file_pkg_pod_podconfig_podconfig_proto_goTypes,
+		DependencyIndexes: file_pkg_pod_podconfig_podconfig_proto_depIdxs,
+		EnumInfos:         file_pkg_pod_podconfig_podconfig_proto_enumTypes,
+		MessageInfos:      file_pkg_pod_podconfig_podconfig_proto_msgTypes,
 	}.Build()
-	File_podconfig_proto = out.File
-	file_podconfig_proto_goTypes = nil
-	file_podconfig_proto_depIdxs = nil
+	File_pkg_pod_podconfig_podconfig_proto = out.File
+	file_pkg_pod_podconfig_podconfig_proto_goTypes = nil
+	file_pkg_pod_podconfig_podconfig_proto_depIdxs = nil
 }
