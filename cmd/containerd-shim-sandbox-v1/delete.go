@@ -91,3 +91,17 @@ func deleteSocket(ctx context.Context, f flags, bundle string) error {
 	}
 	return removeDeadSocket(ctx, path)
 }
+
+// hangTimeout is for the answer of a shim that is alive. One that hangs is: its containers are not to be taken from it.
+const hangTimeout = time.Second
+
+// serves tells whether a living shim listens on socket. That it takes a connection does not say so: while a process of
+// many threads dies, its sockets are open for some milliseconds more, and what connects then is reset.
+func serves(ctx context.Context, socket, id string) (bool, error) {
+	if alive, err := connectable(socket); err != nil || !alive {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
+	defer cancel()
+	return ping(ctx, socket, id) == nil || ctx.Err() != nil, nil
+}

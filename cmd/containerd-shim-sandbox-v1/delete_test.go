@@ -278,3 +278,38 @@ func TestCgroupMounts(t *testing.T) {
 		})
 	}
 }
+
+func TestServes(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	is := func(want bool, what string) {
+		t.Helper()
+		if got, err := serves(t.Context(), path, "c1"); err != nil || got != want {
+			t.Errorf("%s: serves = %t, %v, want %t", what, got, err, want)
+		}
+	}
+	is(false, "no socket")
+	l, err := listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is(true, "a shim that hangs")
+	u, err := unixListener(l.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reset := make(chan struct{})
+	go func() { // a shim that dies once it has been connected to
+		defer close(reset)
+		for {
+			conn, err := u.Accept()
+			if err != nil {
+				return // closed below
+			}
+			_ = conn.Close()
+		}
+	}()
+	is(false, "a shim that dies")
+	_ = u.Close()
+	<-reset
+	is(false, "a dead socket")
+}

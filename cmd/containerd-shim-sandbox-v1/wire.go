@@ -46,6 +46,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	box := sandbox.New(d.Namespace, engine.New(reaper), events, reaper.Hold)
 	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
+	box.KeepMembers(d.Bundle, d.SocketPath)
 
 	clients := newAttendance(idleTimeout, box.Shutdown)
 	defer clients.stop()
@@ -90,9 +91,14 @@ func windUp(server *ttrpc.Server, served <-chan error, events *event.Queue, publ
 	return errors.Join(err, events.Close(flushCtx), publisher.Close())
 }
 
-// remove is engine.Remove with what lies around a container.
+// remove removes what a dead shim left of a container, of a sandbox, or of all that were with it in a pod.
 func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
-	pid, e, err := sandbox.Remove(ctx, namespace, id, bundle, engine.Remove)
+	pid, e, err := sandbox.Removal{
+		Namespace: namespace, ID: id, Bundle: bundle,
+		Container: engine.Remove,
+		Pod:       func(string) error { return nil },
+		Serves:    func(socket string) (bool, error) { return serves(ctx, socket, id) },
+	}.Run(ctx)
 	return exit{Pid: pid, Status: e.Status, At: e.At}, err
 }
 

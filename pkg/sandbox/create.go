@@ -61,6 +61,10 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup}
+	undo.add("entry in the list of containers", func() error { return s.members.remove(r.ID, r.Bundle) })
+	if err := s.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {
+		return nil, fmt.Errorf("container %q: list it for whoever cleans up: %w", r.ID, err)
+	}
 	undo.add("record", func() error { return removeRecord(r.Bundle) })
 	if err := rec.write(r.Bundle); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)

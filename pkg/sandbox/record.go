@@ -43,13 +43,19 @@ func (r record) write(bundle string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(bundle, recordFile)
-	err = os.WriteFile(path+".new", data, 0o600)
+	return replace(filepath.Join(bundle, recordFile), func(path string) error { return os.WriteFile(path, data, 0o600) })
+}
+
+// replace lets create make a file, which takes the place of path at once.
+func replace(path string, create func(path string) error) error {
+	next := path + ".new"
+	_ = os.Remove(next) // left by a shim that was killed here, else it is not there
+	err := create(next)
 	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = os.Rename(next, path)
 	}
 	if err != nil {
-		_ = os.Remove(path + ".new") // it may not be there
+		_ = os.Remove(next) // it may not be there
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/containerd/log"
@@ -33,13 +34,21 @@ func Remove(ctx context.Context, namespace, containerID, bundle string, removeCo
 		return 0, process.Exit{}, err
 	}
 	defer unlock()
+	return removeLocked(ctx, defaultRoot(namespace), containerID, bundle, removeContainer)
+}
 
+// defaultRoot is where state directories are if nothing says otherwise.
+func defaultRoot(namespace string) string { return filepath.Join(options.DefaultRoot, namespace) }
+
+// removeLocked is Remove for a caller that has the bundle's lock. root is used
+// if there is no record to name another.
+func removeLocked(ctx context.Context, root, containerID, bundle string, removeContainer func(context.Context, process.Config) error) (int, process.Exit, error) {
 	rec, err := readRecord(bundle)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		log.L.WithError(err).WithField("container", containerID).Warn("read record; removing what the defaults name")
 	}
 	if rec.Root == "" {
-		rec.Root = processOptions(options.Options{}, namespace, false).Root
+		rec.Root = root
 	}
 	config := process.Config{
 		ID: containerID, Bundle: bundle,

@@ -28,6 +28,7 @@ type Sandbox struct {
 	io        *stdio.Host             // nil: neither logging binaries nor streaming
 	cgroups   cgroup.Mode
 	cpusets   *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
+	members   members            // on disk, for the delete command
 
 	mu         sync.Mutex
 	containers map[string]*entry

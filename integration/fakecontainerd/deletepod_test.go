@@ -1,0 +1,140 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecontainerd_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+
+	"sandbox.internal/shim/integration/fakecontainerd"
+	"sandbox.internal/shim/integration/harness"
+)
+
+const sandboxAnnotation = "io.kubernetes.cri.sandbox-id"
+
+// group starts a shim with a pause container "pod" and members. They have not been through `start`, which containerd 2
+// does not call for them.
+func group(f *fakecontainerd.Fake, members int) (*fakecontainerd.Shim, []*fakecontainerd.Bundle) {
+	f.Helper()
+	pod := f.Bundle("pod", annotate(sandboxAnnotation, "pod"), "sleep", "1000")
+	s := f.Shim(pod)
+	s.Run(pod)
+	bundles := []*fakecontainerd.Bundle{pod}
+	for i := range members {
+		b := f.Bundle(fmt.Sprintf("app%d", i), annotate(sandboxAnnotation, "pod"), "sh", "-c", "sleep 1000 & wait")
+		s.Run(b)
+		bundles = append(bundles, b)
+	}
+	return s, bundles
+}
+
+// containerd up to 2.3 calls delete for the pause container alone, and leaves the others running (containerd#10727).
+func TestOneDeleteCommandEndsAllThatAKilledShimHad(t *testing.T) {
+	ours(t)
+	for _, asked := range []int{0, 2} {
+		t.Run(fmt.Sprintf("of container %d", asked), func(t *testing.T) {
+			f := newFake(t)
+			s, bundles := group(f, 3)
+			kill(f, s)
+			r, err := f.DeleteCommand(bundles[asked])
+			f.Must(err, "delete")
+			if r.GetExitStatus() != 137 || r.GetPid() == 0 {
+				t.Errorf("delete = %v, want pid and status 137", r)
+			}
+			// No process, mount, cgroup or state of any is left.
+			scope := f.Scope()
+			scope.Folders = nil // the socket goes with the delete of the pause container
+			scope.Check(t)
+			for _, b := range bundles {
+				_, err := f.DeleteCommand(b)
+				f.Must(err, "delete of "+b.ID)
+				f.Remove(b)
+			}
+		})
+	}
+}
+
+// Since 2.4 containerd calls delete after every container that it has deleted, while the shim goes on.
+func TestADeleteCommandLeavesTheOthersToALivingShim(t *testing.T) {
+	ours(t)
+	f := newFake(t)
+	s, bundles := group(f, 3)
+	kills := &task.KillRequest{ID: "app0", Signal: 9}
+	_, err := s.Kill(f.Ctx, kills)
+	f.Must(err, "kill")
+	_, err = s.Wait(f.Ctx, &task.WaitRequest{ID: "app0"})
+	f.Must(err, "wait")
+	_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: "app0"})
+	f.Must(err, "delete")
+	_, err = f.DeleteCommand(bundles[1])
+	f.Must(err, "delete command")
+	f.Remove(bundles[1])
+	for _, b := range []*fakecontainerd.Bundle{bundles[0], bundles[2], bundles[3]} {
+		state, err := s.State(f.Ctx, &task.StateRequest{ID: b.ID})
+		f.Must(err, "state of "+b.ID)
+		if !harness.Alive(int(state.GetPid())) {
+			t.Errorf("init of %s does not live any more", b.ID)
+		}
+	}
+	for _, b := range []*fakecontainerd.Bundle{bundles[2], bundles[3], bundles[0]} {
+		s.KillAndDelete(b)
+	}
+	s.End()
+}
+
+func TestThirtyContainersOfAKilledShimEndInTime(t *testing.T) {
+	ours(t)
+	f := newFake(t)
+	s, bundles := group(f, 30)
+	kill(f, s)
+	began := time.Now()
+	_, err := f.DeleteCommand(bundles[0])
+	f.Must(err, "delete")
+	if took := time.Since(began); took > deleteLimit {
+		t.Errorf("delete of a pod with 30 containers took %v, containerd allows %v", took, deleteLimit)
+	} else {
+		t.Logf("delete of a pod with 30 containers took %v", took)
+	}
+	f.Scope().Check(t)
+	for _, b := range bundles {
+		f.Remove(b)
+	}
+}
+
+func TestDeleteCommandsOfThirtyContainersAtOnce(t *testing.T) {
+	ours(t)
+	f := newFake(t)
+	s, bundles := group(f, 30)
+	kill(f, s)
+	began := time.Now()
+	var all sync.WaitGroup
+	for _, b := range bundles {
+		all.Go(func() {
+			if _, err := f.DeleteCommand(b); err != nil {
+				t.Errorf("delete of %s: %v", b.ID, err)
+			}
+			if took := time.Since(began); took > deleteLimit {
+				t.Errorf("delete of %s took %v, containerd allows %v", b.ID, took, deleteLimit)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("31 deletes at once took %v", time.Since(began))
+	f.Scope().Check(t)
+	for _, b := range bundles {
+		f.Remove(b)
+	}
+}
+
+// ours skips a test of what the runc shim does not do.
+func ours(t *testing.T) {
+	t.Helper()
+	if harness.Runtime() != harness.Ours {
+		t.Skip("the runc shim leaves the others running, and knows no sandbox")
+	}
+}

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+// Removal is what containerd's delete command asks for: that of one container, or of
+// a sandbox, by whoever is left when its shim is not there to do it.
+type Removal struct {
+	Namespace string
+	ID        string
+	Bundle    string // absolute
+	// Container is engine.Remove.
+	Container func(context.Context, process.Config) error
+	// Pod is pod.Remove: what CreateSandbox made in a bundle.
+	Pod func(bundle string) error
+	// Serves tells whether a shim listens on a socket.
+	Serves func(socket string) (bool, error)
+}
+
+// Run removes. As long as the shim lives it is only what was asked for that goes:
+// containerd calls the delete command after each container of a pod. When the
+// shim is dead nobody can tend the others any more, nor end them; so the first
+// call, for whichever of them, ends and removes all, and the pod with them. It
+// may be called again, and for all of them at once.
+func (r Removal) Run(ctx context.Context) (int, process.Exit, error) {
+	if err := validID("id", r.ID); err != nil {
+		return 0, process.Exit{}, err
+	}
+	home := homeOf(r.Bundle)
+	list, err := readRoster(home)
+	if errors.Is(err, os.ErrNotExist) {
+		return Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
+	}
+	if err != nil {
+		log.L.WithError(err).WithField("bundle", home).Warn("read the list of the pod's containers; removing one only")
+		return Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
+	}
+	serves, err := r.Serves(list.Socket)
+	if err != nil {
+		return 0, process.Exit{}, fmt.Errorf("whether the shim lives: %w", err)
+	}
+	if !serves {
+		return r.all(ctx, home)
+	}
+	if list.Pod && home == r.Bundle {
+		// containerd removes the bundle next. The shim ends when it finds itself
+		// without it; containers keep what they have mounted.
+		return 0, process.Exit{Status: killed, At: time.Now()}, r.Pod(home)
+	}
+	return Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
+}
+
+// all removes all that the dead shim had.
+func (r Removal) all(ctx context.Context, home string) (int, process.Exit, error) {
+	unlock, err := lock(ctx, home)
+	if err != nil {
+		return 0, process.Exit{}, err
+	}
+	defer unlock()
+	list, err := readRoster(home) // another delete may have been faster
+	if errors.Is(err, os.ErrNotExist) && home != r.Bundle {
+		return Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, process.Exit{}, err
+	}
+	othersErr := r.others(ctx, home, &list)
+	var pid int
+	var exit process.Exit
+	if home == r.Bundle {
+		pid, exit, err = removeLocked(ctx, defaultRoot(r.Namespace), r.ID, r.Bundle, r.Container)
+		if list.Pod {
+			err = errors.Join(err, r.Pod(home))
+		}
+		// containerd removes home next, and with it the list of what is left.
+		return pid, exit, errors.Join(err, othersErr)
+	}
+	pid, exit, err = Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
+	if othersErr != nil {
+		log.L.WithError(othersErr).Warn("others of the pod are not removed yet")
+	}
+	return pid, exit, err
+}
+
+// others removes the containers of list, and takes those off it that are gone.
+// That of home is left to its own call, but ends now.
+func (r Removal) others(ctx context.Context, home string, list *roster) error {
+	var mu sync.Mutex
+	var errs []error
+	var all sync.WaitGroup
+	remove := func(containerID string, run func() error, done func()) {
+		all.Go(func() {
+			err := run()
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, fmt.Errorf("container %q of the same pod: %w", containerID, err))
+			} else {
+				done()
+			}
+		})
+	}
+	mu.Lock() // list does not change before all have been started
+	for id, m := range list.Members {
+		remove(id, func() error { return r.member(ctx, home, id, m) }, func() { delete(list.Members, id) })
+	}
+	if home != r.Bundle {
+		remove(list.ID, func() error {
+			_, _, err := removeLocked(ctx, defaultRoot(r.Namespace), list.ID, home, r.Container)
+			if list.Pod {
+				err = errors.Join(err, r.Pod(home))
+			}
+			return err
+		}, func() {})
+	}
+	mu.Unlock()
+	all.Wait()
+	if err := list.write(home); err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// member removes a container of the pod, unless its bundle is one of another pod
+// by now: only its id was the same then.
+func (r Removal) member(ctx context.Context, home, containerID string, m member) error {
+	if _, err := os.Stat(m.Bundle); err == nil && homeOf(m.Bundle) != home {
+		return nil
+	}
+	unlock, err := lock(ctx, m.Bundle)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, _, err = removeLocked(ctx, m.Root, containerID, m.Bundle, r.Container)
+	return err
+}
