@@ -17,6 +17,7 @@ import (
 	"sandbox.internal/shim/pkg/engine"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/service"
 	"sandbox.internal/shim/pkg/stdio"
@@ -47,8 +48,16 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	box.KeepMembers(d.Bundle, d.SocketPath)
+	box.ServePods(func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
+		r.Reaper = reaper
+		p, err := pod.Create(ctx, r, d.Thread)
+		if err != nil {
+			return nil, err // not p: a nil *pod.Pod in an interface is not nil
+		}
+		return p, nil
+	})
 
-	clients := newAttendance(idleTimeout, box.Shutdown)
+	clients := newAttendance(idleTimeout, box.Unattended)
 	defer clients.stop()
 	server, err := ttrpc.NewServer(
 		ttrpc.WithServerHandshaker(clients),
@@ -96,7 +105,7 @@ func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
 	pid, e, err := sandbox.Removal{
 		Namespace: namespace, ID: id, Bundle: bundle,
 		Container: engine.Remove,
-		Pod:       func(string) error { return nil },
+		Pod:       pod.Remove,
 		Serves:    func(socket string) (bool, error) { return serves(ctx, socket, id) },
 	}.Run(ctx)
 	return exit{Pid: pid, Status: e.Status, At: e.At}, err

@@ -100,6 +100,9 @@ func (s *Sandbox) config(r CreateRequest) (process.Config, error) {
 		return process.Config{}, fmt.Errorf("terminal: the request says %t, process.terminal in %s says %t: %w",
 			r.IO.Terminal, specFile, spec.Process.Terminal, errdefs.ErrInvalidArgument)
 	}
+	if err := s.adapt(spec); err != nil {
+		return process.Config{}, err
+	}
 	r.IO.ID, r.IO.Host = r.ID, s.io
 	return process.Config{
 		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfsPath(r.Bundle, spec), Spec: spec, IO: r.IO, Checkpoint: r.Checkpoint,

@@ -26,12 +26,14 @@ type Sandbox struct {
 	events    *event.Queue
 	hold      func() (release func()) // keeps the reaper off while mount helpers may run
 	io        *stdio.Host             // nil: neither logging binaries nor streaming
+	makePod   PodMaker                // nil: no sandbox can be created
 	cgroups   cgroup.Mode
 	cpusets   *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
 	members   members            // on disk, for the delete command
 
 	mu         sync.Mutex
 	containers map[string]*entry
+	pod        *podLife      // of the Sandbox API; nil if there is none
 	done       chan struct{} // closed once, by Shutdown
 	closed     bool
 }
@@ -140,12 +142,13 @@ func (s *Sandbox) Process(containerID, execID string) (*process.Process, error) 
 	return c.Process(execID)
 }
 
-// Shutdown ends the sandbox, unless a container exists: containerd asks after
-// every task that it deleted (core/runtime/v2/shim.go, shimTask.delete).
+// Shutdown ends the shim, unless a container exists, or a sandbox, which
+// ShutdownPod ends: containerd asks after every task that it deleted
+// (core/runtime/v2/shim.go, shimTask.delete).
 func (s *Sandbox) Shutdown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.containers) > 0 || s.closed {
+	if len(s.containers) > 0 || s.pod != nil || s.closed {
 		return
 	}
 	s.closed = true
@@ -165,6 +168,11 @@ func (s *Sandbox) reserve(containerID string, cancel context.CancelFunc) error {
 	}
 	if _, ok := s.containers[containerID]; ok {
 		return fmt.Errorf("container %q: %w", containerID, errdefs.ErrAlreadyExists)
+	}
+	if s.pod != nil {
+		if err := s.pod.checkLocked(podAdmit); err != nil {
+			return fmt.Errorf("container %q: %w", containerID, err)
+		}
 	}
 	s.containers[containerID] = &entry{cancel: cancel, settled: make(chan struct{})}
 	return nil

@@ -44,10 +44,12 @@ type fakeEngine struct {
 	cgroup  string                     // of every container, on cgroup v2
 	entered chan string                // not nil: Create says that it begins, and
 	gate    chan struct{}              // waits for this
+	deaf    func(syscall.Signal) bool  // what no init dies of; nil: it does of all
 
-	mu   sync.Mutex
-	made []process.Config
-	kept []string // cpusets
+	mu      sync.Mutex
+	made    []process.Config
+	kept    []string // cpusets
+	signals []syscall.Signal
 }
 
 func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Streams) (process.Runtime, error) {
@@ -67,7 +69,7 @@ func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Stre
 	e.mu.Lock()
 	e.made = append(e.made, c)
 	e.mu.Unlock()
-	return &fakeRuntime{engine: e, init: &fakeHandle{died: make(chan int, 1)}, live: c.Checkpoint == ""}, nil
+	return &fakeRuntime{engine: e, init: &fakeHandle{engine: e, died: make(chan int, 1)}, live: c.Checkpoint == ""}, nil
 }
 
 // fakeRuntime has what the tests here call; anything else is a nil call.
@@ -111,7 +113,7 @@ func (r *fakeRuntime) Restore(context.Context, *stdio.Streams) (process.Handle, 
 }
 
 func (r *fakeRuntime) Exec(context.Context, *specs.Process, *stdio.Streams) (process.Handle, error) {
-	return &fakeHandle{died: make(chan int, 1)}, nil
+	return &fakeHandle{engine: r.engine, died: make(chan int, 1)}, nil
 }
 
 func (r *fakeRuntime) Destroy() error {
@@ -127,6 +129,7 @@ func (r *fakeRuntime) Destroy() error {
 func (r *fakeRuntime) Discard() error { return r.Destroy() }
 
 type fakeHandle struct {
+	engine *fakeEngine
 	died   chan int
 	once   sync.Once
 	waited atomic.Bool
@@ -140,13 +143,24 @@ func (h *fakeHandle) Wait() process.Exit {
 }
 
 func (h *fakeHandle) Signal(sig syscall.Signal) error {
-	h.once.Do(func() { h.died <- 128 + int(sig) })
+	h.engine.mu.Lock()
+	h.engine.signals = append(h.engine.signals, sig)
+	h.engine.mu.Unlock()
+	if h.engine.deaf == nil || !h.engine.deaf(sig) {
+		h.once.Do(func() { h.died <- 128 + int(sig) })
+	}
 	return nil
 }
 
 func newSandbox(t *testing.T, e *fakeEngine) *Sandbox {
 	t.Helper()
-	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
+	return newSandboxTelling(t, e, func(event.Event) {})
+}
+
+// newSandboxTelling is a sandbox whose events go to told, in a goroutine of its own.
+func newSandboxTelling(t *testing.T, e *fakeEngine, told func(event.Event)) *Sandbox {
+	t.Helper()
+	queue := event.NewQueue(func(_ context.Context, ev event.Event, _ time.Time) error { told(ev); return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
 	return New("ns", e, queue, func() func() { return func() {} })
 }

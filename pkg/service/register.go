@@ -36,6 +36,7 @@ func Register(server *ttrpc.Server, s *sandbox.Sandbox) {
 	for _, name := range []string{"containerd.task.v2.Task", "containerd.task.v3.Task"} {
 		server.RegisterService(name, &ttrpc.ServiceDesc{Methods: methods})
 	}
+	registerPods(server, s)
 	if x := s.Exchange(); x != nil {
 		registerStreaming(server, x)
 	}

@@ -1,0 +1,240 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+// podDeathTimeout bounds how long a stop waits for what was killed. A process in
+// uninterruptible sleep can outlast any bound.
+const podDeathTimeout = 10 * time.Second
+
+// podStopping is a stop that is under way. Its goroutine ends with it, within the
+// grace that callers give and podDeathTimeout.
+type podStopping struct {
+	grace context.Context //nolint:containedctx // ends when containers had their time; it is no caller's
+	kill  context.CancelFunc
+	done  chan struct{} // closed when err is set
+	err   error
+}
+
+// StopPod ends all containers of the pod, and what the pod itself has: inits get
+// the stop signal and until timeout to end, then everything is killed. 0 kills at
+// once. No container is created from then on. It returns when all exits were told.
+//
+// A pod that is stopped is stopped again without effect. A StopPod while another
+// waits joins it, and the earlier of the ends of their grace counts. It goes on
+// when ctx ends. After a failure it can be called again.
+func (s *Sandbox) StopPod(ctx context.Context, sandboxID string, timeout time.Duration) error {
+	s.mu.Lock()
+	p, err := s.podLocked(sandboxID)
+	if err == nil {
+		err = p.checkLocked(podStop)
+	}
+	if err != nil || p.stage == PodStopped {
+		s.mu.Unlock()
+		return err
+	}
+	stop := p.stopping
+	first := stop == nil
+	if first {
+		stop = &podStopping{done: make(chan struct{})}
+		stop.grace, stop.kill = context.WithCancel(context.Background())
+		p.stopping, p.stage = stop, PodStopping
+	}
+	if timeout <= 0 {
+		stop.kill() // before anybody is asked to end by himself
+	}
+	if first {
+		go s.runStop(p, stop)
+	}
+	s.mu.Unlock()
+	timer := time.AfterFunc(timeout, stop.kill)
+	select {
+	case <-stop.done:
+		timer.Stop()
+		return stop.err
+	case <-ctx.Done(): // the timer stays
+		return fmt.Errorf("sandbox %q: stop: not all is dead yet: %w", p.id, ctx.Err())
+	}
+}
+
+func (s *Sandbox) runStop(p *podLife, stop *podStopping) {
+	p.turn <- struct{}{} // a start under way ends soon
+	defer func() { <-p.turn }()
+	defer stop.kill() // releases the context
+	err := s.stopContainers(stop.grace)
+	s.mu.Lock()
+	exit := process.Exit{At: time.Now()}
+	if p.died != nil {
+		exit = *p.died
+	}
+	s.mu.Unlock()
+	if err == nil {
+		err = p.pod.Close()
+	}
+	s.mu.Lock()
+	p.stopping = nil
+	if err == nil {
+		p.stage, p.exit = PodStopped, exit
+		close(p.exited)
+	} else {
+		stop.err = fmt.Errorf("sandbox %q: stop: %w", p.id, err)
+	}
+	s.mu.Unlock()
+	close(stop.done)
+}
+
+// stopContainers ends those that exist. No other comes to be: the pod is stopping.
+func (s *Sandbox) stopContainers(grace context.Context) error {
+	ids := s.containerIDs()
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() { errs[i] = s.stopContainer(grace, id) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *Sandbox) containerIDs() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []string
+	for id := range s.containers {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+func (s *Sandbox) stopContainer(grace context.Context, containerID string) error {
+	death, cancel := context.WithTimeout(context.Background(), podDeathTimeout)
+	defer cancel()
+	if err := s.interrupt(death, containerID); err != nil {
+		return err
+	}
+	c, err := s.Container(containerID)
+	if err != nil {
+		return nil //nolint:nilerr // its Create was ended, or somebody deleted it: there is nothing to stop
+	}
+	init := c.Init()
+	switch status := init.Status(); {
+	case status.Pid == 0 || status.State == process.Stopped || status.State == process.Deleted:
+		return nil // not restored yet, or dead
+	case status.State != process.Created && grace.Err() == nil: // what was not started has no program that could end it
+		if err := init.Kill(unix.SIGTERM); err != nil && !errdefs.IsNotFound(err) {
+			log.L.WithError(err).WithField("container", containerID).Warn("stop: signal")
+		}
+		if _, err := init.Wait(grace); err == nil {
+			return nil
+		}
+	}
+	death, cancel = context.WithTimeoutCause(context.Background(), podDeathTimeout, fmt.Errorf("not dead %v after SIGKILL", podDeathTimeout))
+	defer cancel()
+	if err := c.KillAll(death, unix.SIGKILL); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	if _, err := init.Wait(death); err != nil {
+		return fmt.Errorf("%w: %w", err, context.Cause(death))
+	}
+	return nil
+}
+
+// WaitPod blocks until the pod is stopped, or ctx ends.
+func (s *Sandbox) WaitPod(ctx context.Context, sandboxID string) (process.Exit, error) {
+	s.mu.Lock()
+	p, err := s.podLocked(sandboxID)
+	s.mu.Unlock()
+	if err != nil {
+		return process.Exit{}, err
+	}
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+		return process.Exit{}, fmt.Errorf("sandbox %q: wait: %w", sandboxID, ctx.Err())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return p.exit, nil
+}
+
+// ShutdownPod stops the pod at once if it runs, deletes the containers that
+// nobody deleted, and ends the shim. It can be called again when it fails.
+func (s *Sandbox) ShutdownPod(ctx context.Context, sandboxID string) error {
+	if err := s.StopPod(ctx, sandboxID, 0); err != nil {
+		return err
+	}
+	ids := s.containerIDs()
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() {
+			if _, err := s.Delete(ctx, id, ""); err != nil && !errdefs.IsNotFound(err) {
+				errs[i] = err
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("sandbox %q: shut down: %w", sandboxID, err)
+	}
+	s.mu.Lock()
+	p, err := s.podLocked(sandboxID)
+	if err == nil {
+		s.pod = nil
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err // another one was faster
+	}
+	if err := errors.Join(s.members.setPod(sandboxID, p.bundle, false), removeRecord(p.bundle)); err != nil {
+		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("remove what the delete command would have read")
+	}
+	s.Shutdown()
+	return nil
+}
+
+// Unattended ends the shim if it has no duty any more. It is for a shim to which
+// nobody has been connected for a while. A pod that runs goes on, for a containerd
+// that comes back; but not one that was never started, since its start would have
+// followed at once; and not one whose bundle is gone, since containerd removes
+// that when it has given the pod up.
+func (s *Sandbox) Unattended() {
+	s.mu.Lock()
+	p := s.pod
+	busy := s.closed || len(s.containers) > 0 || p != nil && p.stage == PodCreating
+	forsaken := p != nil && p.stage == PodCreated
+	s.mu.Unlock()
+	if busy {
+		return
+	}
+	if p == nil {
+		s.Shutdown()
+		return
+	}
+	if _, err := os.Stat(p.bundle); errors.Is(err, os.ErrNotExist) {
+		forsaken = true
+	}
+	if !forsaken {
+		return
+	}
+	log.L.WithField("sandbox", p.id).Info("nobody is there for this sandbox any more")
+	ctx, cancel := context.WithTimeout(context.Background(), 2*podDeathTimeout)
+	defer cancel()
+	if err := s.ShutdownPod(ctx, p.id); err != nil {
+		log.L.WithError(err).WithField("sandbox", p.id).Error("end a sandbox that is nobody's")
+	}
+}

@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/sandbox"
+	api "sandbox.internal/shim/pkg/service/sandboxapi"
+)
+
+// pods is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto.
+type pods struct {
+	sandbox *sandbox.Sandbox
+}
+
+func registerPods(server *ttrpc.Server, s *sandbox.Sandbox) {
+	p := &pods{sandbox: s}
+	server.RegisterService("containerd.runtime.sandbox.v1.Sandbox", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
+		"CreateSandbox":   method(p.Create),
+		"StartSandbox":    method(p.Start),
+		"Platform":        method(p.Platform),
+		"StopSandbox":     method(p.Stop),
+		"WaitSandbox":     method(p.Wait),
+		"SandboxStatus":   method(p.Status),
+		"PingSandbox":     method(p.Ping),
+		"ShutdownSandbox": method(p.Shutdown),
+		"SandboxMetrics":  method(p.Metrics),
+		"UpdateSandbox":   method(p.Update),
+	}})
+}
+
+func (p *pods) Create(ctx context.Context, r *api.CreateSandboxRequest) (*api.CreateSandboxResponse, error) {
+	config, err := podConfig(r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", r.SandboxId, err)
+	}
+	if len(r.Rootfs) > 0 {
+		return nil, fmt.Errorf("sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
+			r.SandboxId, r.Rootfs[0].GetSource(), errdefs.ErrInvalidArgument)
+	}
+	return &api.CreateSandboxResponse{}, p.sandbox.CreatePod(ctx, sandbox.PodRequest{
+		ID: r.SandboxId, Bundle: r.BundlePath, NetNS: r.NetnsPath, Config: config, Annotations: r.Annotations,
+	})
+}
+
+func (p *pods) Start(ctx context.Context, r *api.StartSandboxRequest) (*api.StartSandboxResponse, error) {
+	started, err := p.sandbox.StartPod(ctx, r.SandboxId)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := packSpec(started.Spec)
+	if err != nil {
+		return nil, err
+	}
+	return &api.StartSandboxResponse{Pid: uint32(started.Pid), CreatedAt: timestamp(started.CreatedAt), Spec: spec}, nil
+}
+
+// Platform is what containers are made for: that of this program.
+func (p *pods) Platform(_ context.Context, r *api.PlatformRequest) (*api.PlatformResponse, error) {
+	if err := p.sandbox.PingPod(r.SandboxId); err != nil {
+		return nil, err
+	}
+	return &api.PlatformResponse{Platform: &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}, nil
+}
+
+func (p *pods) Stop(ctx context.Context, r *api.StopSandboxRequest) (*api.StopSandboxResponse, error) {
+	return &api.StopSandboxResponse{}, p.sandbox.StopPod(ctx, r.SandboxId, time.Duration(r.TimeoutSecs)*time.Second)
+}
+
+func (p *pods) Wait(ctx context.Context, r *api.WaitSandboxRequest) (*api.WaitSandboxResponse, error) {
+	exit, err := p.sandbox.WaitPod(ctx, r.SandboxId)
+	if err != nil {
+		return nil, err
+	}
+	return &api.WaitSandboxResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, nil
+}
+
+func (p *pods) Status(_ context.Context, r *api.SandboxStatusRequest) (*api.SandboxStatusResponse, error) {
+	status, err := p.sandbox.PodStatus(r.SandboxId, r.Verbose)
+	if err != nil {
+		return nil, err
+	}
+	answer := &api.SandboxStatusResponse{
+		SandboxId: status.ID, Pid: uint32(status.Pid), State: podState(status.Stage),
+		CreatedAt: timestamp(status.CreatedAt), ExitedAt: timestamp(status.Exit.At),
+	}
+	if r.Verbose {
+		answer.Info, err = podInfo(status)
+	}
+	return answer, err
+}
+
+func (p *pods) Ping(_ context.Context, r *api.PingRequest) (*api.PingResponse, error) {
+	return &api.PingResponse{}, p.sandbox.PingPod(r.SandboxId)
+}
+
+func (p *pods) Shutdown(ctx context.Context, r *api.ShutdownSandboxRequest) (*api.ShutdownSandboxResponse, error) {
+	return &api.ShutdownSandboxResponse{}, p.sandbox.ShutdownPod(ctx, r.SandboxId)
+}
+
+func (p *pods) Metrics(_ context.Context, r *api.SandboxMetricsRequest) (*api.SandboxMetricsResponse, error) {
+	metrics, err := p.sandbox.PodMetrics(r.SandboxId)
+	if err != nil {
+		return nil, err
+	}
+	packed, err := pack(metrics)
+	if err != nil {
+		return nil, err
+	}
+	return &api.SandboxMetricsResponse{Metrics: &types.Metric{Timestamp: timestamppb.Now(), ID: r.SandboxId, Data: packed}}, nil
+}
+
+// Update has no effect: CRI tells of it that the sums of the pod's resources changed (internal/cri/server,
+// UpdatePodSandboxResources), after which the kubelet, whose the pod's cgroup is, writes to that itself.
+func (p *pods) Update(_ context.Context, r *api.UpdateSandboxRequest) (*api.UpdateSandboxResponse, error) {
+	return &api.UpdateSandboxResponse{}, p.sandbox.PingPod(r.SandboxId)
+}
+
+// podConfigName is that of CRI's message.
+const podConfigName = "runtime.v1.PodSandboxConfig"
+
+// podConfig reads the options of a CreateSandbox. It is nil when there are none: the configuration is the bundle's
+// then.
+func podConfig(options *anypb.Any) (*pod.Config, error) {
+	url := options.GetTypeUrl()
+	if url == "" && len(options.GetValue()) == 0 {
+		return nil, nil
+	}
+	if url[strings.LastIndexByte(url, '/')+1:] != podConfigName {
+		return nil, fmt.Errorf("options: type %q: want %s, or none and a config.json in the bundle: %w", url, podConfigName, errdefs.ErrInvalidArgument)
+	}
+	config, err := pod.DecodeConfig(options.GetValue())
+	if err != nil {
+		return nil, fmt.Errorf("options: %w", err)
+	}
+	return &config, nil
+}
+
+// packSpec makes an Any as containerd's typeurl does of an OCI configuration.
+func packSpec(spec *specs.Spec) (*anypb.Any, error) {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode the pod's configuration: %w", err)
+	}
+	return &anypb.Any{TypeUrl: specURL + "1/Spec", Value: data}, nil
+}

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/pod/podconfig"
+	"sandbox.internal/shim/pkg/sandbox"
+)
+
+// podState is the stage in CRI's words (PodSandboxState).
+func podState(s sandbox.PodStage) string {
+	if s == sandbox.PodStarted {
+		return "SANDBOX_READY"
+	}
+	return "SANDBOX_NOTREADY"
+}
+
+// podInfo is what SandboxStatus tells beyond the state. The value of "info" is for CRI, which reads it and writes it
+// anew; so what it does not know stands under keys of its own.
+func podInfo(s sandbox.PodStatus) (map[string]string, error) {
+	info := map[string]string{}
+	for key, value := range map[string]any{
+		"info": sandboxInfo{
+			Pid: s.Pid, Status: s.Stage.String(), RuntimeType: "io.containerd.sandbox.v1",
+			Config: encodeConfig(s.Config), RuntimeSpec: s.Spec,
+		},
+		"members": members(s.Members),
+		"cpusets": cpusets(s.Members),
+	} {
+		data, err := json.Marshal(value)
+		if err != nil {
+			return nil, fmt.Errorf("sandbox %q: encode status: %w", s.ID, err)
+		}
+		info[key] = string(data)
+	}
+	return info, nil
+}
+
+// sandboxInfo has the names that CRI reads (containerd internal/cri/server/podsandbox/types, SandboxInfo).
+type sandboxInfo struct {
+	Pid         int                         `json:"pid"`
+	Status      string                      `json:"processStatus"`
+	RuntimeType string                      `json:"runtimeType"`
+	Config      *podconfig.PodSandboxConfig `json:"config"`
+	RuntimeSpec *specs.Spec                 `json:"runtimeSpec"`
+}
+
+type memberInfo struct {
+	ID    string `json:"id"`
+	Pid   int    `json:"pid"`
+	State string `json:"state"`
+}
+
+func members(list []sandbox.PodMember) []memberInfo {
+	all := []memberInfo{}
+	for _, m := range list {
+		all = append(all, memberInfo{ID: m.ID, Pid: m.Pid, State: m.State.String()})
+	}
+	return all
+}
+
+// cpusetInfo tells how a container follows the CPUs of another cgroup (docs/cpuset.md).
+type cpusetInfo struct {
+	Source string `json:"source"`
+	CPUs   string `json:"cpus"`
+	Mems   string `json:"mems,omitempty"`
+	Writes int    `json:"writes"`
+	Pinned bool   `json:"pinned"`
+	Error  string `json:"error,omitempty"`
+}
+
+func cpusets(list []sandbox.PodMember) map[string]cpusetInfo {
+	all := map[string]cpusetInfo{}
+	for _, m := range list {
+		if m.CPUSet == nil {
+			continue
+		}
+		info := cpusetInfo{
+			Source: m.CPUSet.Source, CPUs: m.CPUSet.CPUs.String(), Mems: m.CPUSet.Mems.String(),
+			Writes: m.CPUSet.Writes, Pinned: m.CPUSet.Pinned,
+		}
+		if m.CPUSet.Err != nil {
+			info.Error = m.CPUSet.Err.Error()
+		}
+		all[m.ID] = info
+	}
+	return all
+}
+
+// encodeConfig is the undo of pod.DecodeConfig. The message's JSON is CRI's.
+func encodeConfig(c pod.Config) *podconfig.PodSandboxConfig {
+	namespaces := &podconfig.NamespaceOption{
+		Network: podconfig.NamespaceMode(c.Network), Pid: podconfig.NamespaceMode(c.PID), Ipc: podconfig.NamespaceMode(c.IPC),
+	}
+	if c.User != nil {
+		namespaces.UsernsOptions = &podconfig.UserNamespace{
+			Mode: podconfig.NamespaceMode_POD, Uids: encodeMappings(c.User.UIDs), Gids: encodeMappings(c.User.GIDs),
+		}
+	}
+	m := &podconfig.PodSandboxConfig{
+		Metadata: &podconfig.PodSandboxMetadata{Name: c.Name, Uid: c.UID, Namespace: c.Namespace, Attempt: c.Attempt},
+		Hostname: c.Hostname, LogDirectory: c.LogDirectory, Labels: c.Labels, Annotations: c.Annotations,
+		Linux: &podconfig.LinuxPodSandboxConfig{
+			CgroupParent: c.CgroupParent, Sysctls: c.Sysctls,
+			SecurityContext: &podconfig.LinuxSandboxSecurityContext{NamespaceOptions: namespaces, Privileged: c.Privileged},
+			Overhead:        encodeResources(c.Overhead), Resources: encodeResources(c.Resources),
+		},
+	}
+	if c.DNS != nil {
+		m.DnsConfig = &podconfig.DNSConfig{Servers: c.DNS.Servers, Searches: c.DNS.Searches, Options: c.DNS.Options}
+	}
+	return m
+}
+
+func encodeMappings(list []specs.LinuxIDMapping) []*podconfig.IDMapping {
+	var all []*podconfig.IDMapping
+	for _, m := range list {
+		all = append(all, &podconfig.IDMapping{HostId: m.HostID, ContainerId: m.ContainerID, Length: m.Size})
+	}
+	return all
+}
+
+func encodeResources(r *pod.Resources) *podconfig.LinuxContainerResources {
+	if r == nil {
+		return nil
+	}
+	return &podconfig.LinuxContainerResources{
+		CpuPeriod: r.CPUPeriod, CpuQuota: r.CPUQuota, CpuShares: r.CPUShares, MemoryLimitInBytes: r.MemoryLimit,
+	}
+}
