@@ -1,0 +1,290 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	api "github.com/containerd/containerd/api/runtime/sandbox/v1"
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/pod/podconfig"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/sandbox"
+)
+
+// The requests and answers here are containerd's own messages.
+const sandboxService = "containerd.runtime.sandbox.v1.Sandbox"
+
+// fakePod is a pod without namespaces, in the cgroup of the test.
+type fakePod struct {
+	request pod.Request
+	cgroup  string
+}
+
+func (p *fakePod) Start(context.Context) error      { return nil }
+func (p *fakePod) Pid() int                         { return os.Getpid() }
+func (p *fakePod) Spec() *specs.Spec                { return &specs.Spec{Hostname: p.request.Config.Hostname} }
+func (p *fakePod) Adapt(*specs.Spec) error          { return nil }
+func (p *fakePod) Exited() <-chan struct{}          { return nil }
+func (p *fakePod) Exit() (status int, at time.Time) { return 0, time.Time{} }
+func (p *fakePod) CgroupPath() string               { return p.cgroup }
+func (p *fakePod) Close() error                     { return nil }
+
+func newPodWorld(t *testing.T) (*world, *fakePod) {
+	t.Helper()
+	w, p := newWorld(t, sandboxService), &fakePod{}
+	p.cgroup = "/" + filepath.Base(w.fake.cgroup.String())
+	w.box.ServePods(func(_ context.Context, r pod.Request) (sandbox.Pod, error) {
+		p.request = r
+		return p, nil
+	})
+	return w, p
+}
+
+// podOptions is CRI's message as CRI's client of containerd packs it.
+func podOptions(t *testing.T) *anypb.Any {
+	t.Helper()
+	value, err := proto.Marshal(&podconfig.PodSandboxConfig{
+		Metadata: &podconfig.PodSandboxMetadata{Name: "n", Uid: "u", Namespace: "ns", Attempt: 2},
+		Hostname: "h", LogDirectory: "/l", Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},
+		DnsConfig: &podconfig.DNSConfig{Servers: []string{"1.1.1.1"}, Searches: []string{"x"}, Options: []string{"y"}},
+		Linux: &podconfig.LinuxPodSandboxConfig{
+			CgroupParent: "/p", Sysctls: map[string]string{"net.x": "3"},
+			SecurityContext: &podconfig.LinuxSandboxSecurityContext{
+				Privileged: true,
+				NamespaceOptions: &podconfig.NamespaceOption{
+					Network: podconfig.NamespaceMode_NODE, Pid: podconfig.NamespaceMode_CONTAINER, Ipc: podconfig.NamespaceMode_NODE,
+					UsernsOptions: &podconfig.UserNamespace{
+						Uids: []*podconfig.IDMapping{{HostId: 7, ContainerId: 8, Length: 9}},
+						Gids: []*podconfig.IDMapping{{HostId: 4, ContainerId: 5, Length: 6}},
+					},
+				},
+			},
+			Overhead:  &podconfig.LinuxContainerResources{CpuPeriod: 1, CpuQuota: 2, CpuShares: 3, MemoryLimitInBytes: 4},
+			Resources: &podconfig.LinuxContainerResources{CpuPeriod: 5},
+		},
+	})
+	must(t, err)
+	return &anypb.Any{TypeUrl: podConfigName, Value: value}
+}
+
+func TestLifeOfASandbox(t *testing.T) {
+	w, p := newPodWorld(t)
+	bundle := t.TempDir()
+	w.must("CreateSandbox", &api.CreateSandboxRequest{
+		SandboxID: "s", BundlePath: bundle, NetnsPath: "/netns", Options: podOptions(t), Annotations: map[string]string{"b": "3"},
+	}, &api.CreateSandboxResponse{})
+	if p.request.ID != "s" || p.request.Bundle != bundle || p.request.NetNS != "/netns" || p.request.Config.Annotations["b"] != "3" {
+		t.Errorf("request = %+v", p.request)
+	}
+	status := &api.SandboxStatusResponse{}
+	w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s"}, status)
+	if status.State != "SANDBOX_NOTREADY" || status.Pid != 0 || status.CreatedAt == nil || status.ExitedAt != nil || status.Info != nil {
+		t.Errorf("status before start = %v", status)
+	}
+
+	started := &api.StartSandboxResponse{}
+	w.must("StartSandbox", &api.StartSandboxRequest{SandboxID: "s"}, started)
+	if got, want := started.Spec.GetTypeUrl(), "types.containerd.io/opencontainers/runtime-spec/1/Spec"; got != want {
+		t.Errorf("type URL of the spec = %q, want %q", got, want)
+	}
+	var spec specs.Spec
+	must(t, json.Unmarshal(started.Spec.GetValue(), &spec))
+	if int(started.Pid) != os.Getpid() || spec.Hostname != "h" || !proto.Equal(started.CreatedAt, status.CreatedAt) {
+		t.Errorf("StartSandbox = %v", started)
+	}
+
+	w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s"}, status)
+	if status.SandboxID != "s" || status.State != "SANDBOX_READY" || int(status.Pid) != os.Getpid() {
+		t.Errorf("status after start = %v", status)
+	}
+	platform := &api.PlatformResponse{}
+	w.must("Platform", &api.PlatformRequest{SandboxID: "s"}, platform)
+	wantEqual(t, "Platform", platform, &api.PlatformResponse{Platform: &types.Platform{OS: "linux", Architecture: runtime.GOARCH}})
+	w.must("PingSandbox", &api.PingRequest{SandboxID: "s"}, &api.PingResponse{})
+	// As CRI's UpdatePodSandboxResources has it.
+	w.must("UpdateSandbox", &api.UpdateSandboxRequest{
+		SandboxID: "s", Fields: []string{"extensions"},
+		Sandbox: &types.Sandbox{SandboxID: "s", Extensions: map[string]*anypb.Any{"updated-resources": {TypeUrl: "x", Value: []byte("{}")}}},
+	}, &api.UpdateSandboxResponse{})
+
+	metrics := &api.SandboxMetricsResponse{}
+	w.must("SandboxMetrics", &api.SandboxMetricsRequest{SandboxID: "s"}, metrics)
+	want := "io.containerd.cgroups.v1.Metrics"
+	if w.fake.cgroup.Unified() {
+		want = "io.containerd.cgroups.v2.Metrics"
+	}
+	if m := metrics.Metrics; m.GetID() != "s" || m.GetTimestamp() == nil || m.GetData().GetTypeUrl() != want || len(m.GetData().GetValue()) == 0 {
+		t.Errorf("metrics = %v, want a %s of s", m, want)
+	}
+
+	waited := make(chan *api.WaitSandboxResponse, 1)
+	go func() {
+		r := &api.WaitSandboxResponse{}
+		if err := w.call("WaitSandbox", &api.WaitSandboxRequest{SandboxID: "s"}, r); err != nil {
+			t.Errorf("WaitSandbox: %v", err)
+		}
+		waited <- r
+	}()
+	w.must("StopSandbox", &api.StopSandboxRequest{SandboxID: "s", TimeoutSecs: 5}, &api.StopSandboxResponse{})
+	if exit := <-waited; exit.ExitStatus != 0 || exit.ExitedAt == nil {
+		t.Errorf("WaitSandbox = %v, want status 0 and a time", exit)
+	}
+	w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s"}, status)
+	if status.State != "SANDBOX_NOTREADY" || status.Pid != 0 || status.ExitedAt == nil {
+		t.Errorf("status after stop = %v", status)
+	}
+	w.must("ShutdownSandbox", &api.ShutdownSandboxRequest{SandboxID: "s"}, &api.ShutdownSandboxResponse{})
+	<-w.box.Done()
+}
+
+// CRI unmarshals "info" and marshals it again, so a field that it reads otherwise is an error or lost.
+func TestVerboseStatusIsWhatCRIReads(t *testing.T) {
+	w, _ := newPodWorld(t)
+	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
+	w.must("StartSandbox", &api.StartSandboxRequest{SandboxID: "s"}, &api.StartSandboxResponse{})
+	w.name = taskV3
+	w.create("c1")
+	w.name = sandboxService
+	status := &api.SandboxStatusResponse{}
+	w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s", Verbose: true}, status)
+	var got, want any
+	must(t, json.Unmarshal([]byte(status.Info["info"]), &got))
+	must(t, json.Unmarshal(fmt.Appendf(nil, `{
+		"pid": %d, "processStatus": "running", "runtimeType": "io.containerd.sandbox.v1",
+		"runtimeSpec": {"ociVersion": "", "hostname": "h"},
+		"config": {
+			"metadata": {"name": "n", "uid": "u", "namespace": "ns", "attempt": 2},
+			"hostname": "h", "log_directory": "/l", "labels": {"l": "1"}, "annotations": {"a": "2"},
+			"dns_config": {"servers": ["1.1.1.1"], "searches": ["x"], "options": ["y"]},
+			"linux": {
+				"cgroup_parent": "/p", "sysctls": {"net.x": "3"},
+				"security_context": {"privileged": true, "namespace_options": {"network": 2, "pid": 1, "ipc": 2, "userns_options": {
+					"uids": [{"host_id": 7, "container_id": 8, "length": 9}], "gids": [{"host_id": 4, "container_id": 5, "length": 6}]}}},
+				"overhead": {"cpu_period": 1, "cpu_quota": 2, "cpu_shares": 3, "memory_limit_in_bytes": 4},
+				"resources": {"cpu_period": 5}
+			}
+		}}`, os.Getpid()), &want))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("info (-want +got):\n%s", diff)
+	}
+	if got, want := status.Info["members"], fmt.Sprintf(`[{"id":"c1","pid":%d,"state":"created"}]`, w.fake.pid); got != want {
+		t.Errorf("members = %s, want %s", got, want)
+	}
+	if got := status.Info["cpusets"]; got != "{}" {
+		t.Errorf("cpusets = %s, want none", got)
+	}
+}
+
+func TestVerboseStatusTellsOfCPUSets(t *testing.T) {
+	cpus, err := cpuset.Parse("0-2")
+	must(t, err)
+	info, err := podInfo(sandbox.PodStatus{ID: "s", Members: []sandbox.PodMember{
+		{Status: process.Status{ID: "c1"}, CPUSet: &cpuset.State{Source: "/a", CPUs: cpus, Writes: 3, Err: fmt.Errorf("no room")}},
+		{Status: process.Status{ID: "c2"}},
+	}})
+	must(t, err)
+	if got, want := info["cpusets"], `{"c1":{"source":"/a","cpus":"0-2","writes":3,"pinned":false,"error":"no room"}}`; got != want {
+		t.Errorf("cpusets = %s, want %s", got, want)
+	}
+}
+
+func TestCreateSandboxRefusesOptions(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		request *api.CreateSandboxRequest
+		want    []string
+	}{
+		{"of another type", &api.CreateSandboxRequest{Options: &anypb.Any{TypeUrl: "runtime.v1alpha2.PodSandboxConfig"}}, []string{"options", "v1alpha2", podConfigName}},
+		{"without a type", &api.CreateSandboxRequest{Options: &anypb.Any{Value: []byte("x")}}, []string{"options", podConfigName}},
+		{"that are garbage", &api.CreateSandboxRequest{Options: &anypb.Any{TypeUrl: "k8s.io/" + podConfigName, Value: []byte("\xff\xff")}}, []string{"options", "PodSandboxConfig"}},
+		{"that are none, without config.json", &api.CreateSandboxRequest{}, []string{"options", "config.json"}},
+		{"with a root file system", &api.CreateSandboxRequest{Options: podOptions(t), Rootfs: []*types.Mount{{Source: "/image"}}}, []string{"rootfs", "/image"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w, _ := newPodWorld(t)
+			tc.request.SandboxID, tc.request.BundlePath = "s", t.TempDir()
+			err := w.call("CreateSandbox", tc.request, &api.CreateSandboxResponse{})
+			if !errdefs.IsInvalidArgument(err) {
+				t.Errorf("error = %v, want an invalid argument", err)
+			}
+			wantText(t, err, append(tc.want, `"s"`)...)
+		})
+	}
+}
+
+func TestSandboxOfAConfigurationInTheBundle(t *testing.T) {
+	w, p := newPodWorld(t)
+	bundle := newBundle(t)
+	must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"hostname": "of the file"}`), 0o600))
+	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: bundle}, &api.CreateSandboxResponse{})
+	if got := p.request.Config.Hostname; got != "of the file" {
+		t.Errorf("hostname = %q", got)
+	}
+}
+
+func TestUnknownSandboxes(t *testing.T) {
+	w, _ := newPodWorld(t)
+	for method, call := range map[string][2]proto.Message{
+		"StartSandbox":    {&api.StartSandboxRequest{SandboxID: "x"}, &api.StartSandboxResponse{}},
+		"Platform":        {&api.PlatformRequest{SandboxID: "x"}, &api.PlatformResponse{}},
+		"StopSandbox":     {&api.StopSandboxRequest{SandboxID: "x"}, &api.StopSandboxResponse{}},
+		"WaitSandbox":     {&api.WaitSandboxRequest{SandboxID: "x"}, &api.WaitSandboxResponse{}},
+		"SandboxStatus":   {&api.SandboxStatusRequest{SandboxID: "x"}, &api.SandboxStatusResponse{}},
+		"PingSandbox":     {&api.PingRequest{SandboxID: "x"}, &api.PingResponse{}},
+		"ShutdownSandbox": {&api.ShutdownSandboxRequest{SandboxID: "x"}, &api.ShutdownSandboxResponse{}},
+		"SandboxMetrics":  {&api.SandboxMetricsRequest{SandboxID: "x"}, &api.SandboxMetricsResponse{}},
+		"UpdateSandbox":   {&api.UpdateSandboxRequest{SandboxID: "x"}, &api.UpdateSandboxResponse{}},
+	} {
+		err := w.call(method, call[0], call[1])
+		if !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), `"x"`) {
+			t.Errorf("%s of an unknown id = %v, want not found", method, err)
+		}
+	}
+}
+
+// containerd asks of a sandbox's id what it asks of a task's, when it finds its shim again (core/runtime/v2, loadShim).
+func TestTaskCallsWithTheIDOfASandbox(t *testing.T) {
+	w, _ := newPodWorld(t)
+	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
+	w.name = taskV3
+	connected := &taskapi.ConnectResponse{}
+	w.must("Connect", &taskapi.ConnectRequest{ID: "s"}, connected)
+	if connected.ShimPid == 0 || connected.TaskPid != 0 {
+		t.Errorf("Connect = %v, want the pid of the shim alone", connected)
+	}
+	for method, call := range map[string][2]proto.Message{
+		"Pids":   {&taskapi.PidsRequest{ID: "s"}, &taskapi.PidsResponse{}},
+		"Delete": {&taskapi.DeleteRequest{ID: "s"}, &taskapi.DeleteResponse{}},
+		"State":  {&taskapi.StateRequest{ID: "s"}, &taskapi.StateResponse{}},
+	} {
+		if err := w.call(method, call[0], call[1]); !errdefs.IsNotFound(err) {
+			t.Errorf("%s = %v, want not found", method, err)
+		}
+	}
+	w.must("Shutdown", &taskapi.ShutdownRequest{ID: "s"}, &emptypb.Empty{})
+	select {
+	case <-w.box.Done():
+		t.Error("Shutdown of a task ended the shim of a sandbox")
+	default:
+	}
+}
