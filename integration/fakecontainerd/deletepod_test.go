@@ -35,7 +35,7 @@ func group(f *fakecontainerd.Fake, members int) (*fakecontainerd.Shim, []*fakeco
 
 // containerd up to 2.3 calls delete for the pause container alone, and leaves the others running (containerd#10727).
 func TestOneDeleteCommandEndsAllThatAKilledShimHad(t *testing.T) {
-	ours(t)
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	for _, asked := range []int{0, 2} {
 		t.Run(fmt.Sprintf("of container %d", asked), func(t *testing.T) {
 			f := newFake(t)
@@ -61,7 +61,7 @@ func TestOneDeleteCommandEndsAllThatAKilledShimHad(t *testing.T) {
 
 // Since 2.4 containerd calls delete after every container that it has deleted, while the shim goes on.
 func TestADeleteCommandLeavesTheOthersToALivingShim(t *testing.T) {
-	ours(t)
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	f := newFake(t)
 	s, bundles := group(f, 3)
 	kills := &task.KillRequest{ID: "app0", Signal: 9}
@@ -88,7 +88,7 @@ func TestADeleteCommandLeavesTheOthersToALivingShim(t *testing.T) {
 }
 
 func TestThirtyContainersOfAKilledShimEndInTime(t *testing.T) {
-	ours(t)
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	f := newFake(t)
 	s, bundles := group(f, 30)
 	kill(f, s)
@@ -107,7 +107,7 @@ func TestThirtyContainersOfAKilledShimEndInTime(t *testing.T) {
 }
 
 func TestDeleteCommandsOfThirtyContainersAtOnce(t *testing.T) {
-	ours(t)
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	f := newFake(t)
 	s, bundles := group(f, 30)
 	kill(f, s)
@@ -128,13 +128,5 @@ func TestDeleteCommandsOfThirtyContainersAtOnce(t *testing.T) {
 	f.Scope().Check(t)
 	for _, b := range bundles {
 		f.Remove(b)
-	}
-}
-
-// ours skips a test of what the runc shim does not do.
-func ours(t *testing.T) {
-	t.Helper()
-	if harness.Runtime() != harness.Ours {
-		t.Skip("the runc shim leaves the others running, and knows no sandbox")
 	}
 }

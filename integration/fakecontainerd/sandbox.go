@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecontainerd
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	sandbox "github.com/containerd/containerd/api/runtime/sandbox/v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Sandbox is the Sandbox service of a shim, asked in the class of errors that containerd would see.
+type Sandbox struct{ caller caller }
+
+// Sandbox calls the Sandbox service over the connection of t.
+func (t Task) Sandbox() Sandbox {
+	return Sandbox{caller{t.client, "containerd.runtime.sandbox.v1.Sandbox"}}
+}
+
+// SandboxBundle makes the bundle of a sandbox as containerd's controller does: in a root of its own, without a
+// configuration.
+func (f *Fake) SandboxBundle(id string) *Bundle {
+	f.Helper()
+	b := &Bundle{ID: id, Path: filepath.Join(f.Dir, "io.containerd.sandbox.controller.v1.shim", f.Namespace, id)}
+	f.Must(os.MkdirAll(filepath.Join(b.Path, "rootfs"), 0o711), "bundle")
+	f.holdLog(b)
+	return b
+}
+
+// PodConfig is what CRI sends of a pod, in its own message. All namespaces but the pod's IPC are the host's.
+func (f *Fake) PodConfig(change func(*cri.PodSandboxConfig)) *anypb.Any {
+	f.Helper()
+	c := &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{Name: "pod", Uid: "uid", Namespace: "default"},
+		Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{
+			Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD,
+		}}},
+	}
+	if change != nil {
+		change(c)
+	}
+	value, err := proto.Marshal(c)
+	f.Must(err, "pod configuration")
+	return &anypb.Any{TypeUrl: "runtime.v1.PodSandboxConfig", Value: value}
+}
+
+// Create calls CreateSandbox.
+func (s Sandbox) Create(ctx context.Context, r *sandbox.CreateSandboxRequest) error {
+	_, err := call[sandbox.CreateSandboxResponse](ctx, s.caller, "CreateSandbox", r)
+	return err
+}
+
+// Start calls StartSandbox.
+func (s Sandbox) Start(ctx context.Context, id string) (*sandbox.StartSandboxResponse, error) {
+	return call[sandbox.StartSandboxResponse](ctx, s.caller, "StartSandbox", &sandbox.StartSandboxRequest{SandboxID: id})
+}
+
+// Platform calls Platform.
+func (s Sandbox) Platform(ctx context.Context, id string) (*sandbox.PlatformResponse, error) {
+	return call[sandbox.PlatformResponse](ctx, s.caller, "Platform", &sandbox.PlatformRequest{SandboxID: id})
+}
+
+// Stop calls StopSandbox.
+func (s Sandbox) Stop(ctx context.Context, id string, seconds uint32) error {
+	_, err := call[sandbox.StopSandboxResponse](ctx, s.caller, "StopSandbox", &sandbox.StopSandboxRequest{SandboxID: id, TimeoutSecs: seconds})
+	return err
+}
+
+// Wait calls WaitSandbox.
+func (s Sandbox) Wait(ctx context.Context, id string) (*sandbox.WaitSandboxResponse, error) {
+	return call[sandbox.WaitSandboxResponse](ctx, s.caller, "WaitSandbox", &sandbox.WaitSandboxRequest{SandboxID: id})
+}
+
+// Status calls SandboxStatus.
+func (s Sandbox) Status(ctx context.Context, id string, verbose bool) (*sandbox.SandboxStatusResponse, error) {
+	return call[sandbox.SandboxStatusResponse](ctx, s.caller, "SandboxStatus", &sandbox.SandboxStatusRequest{SandboxID: id, Verbose: verbose})
+}
+
+// Ping calls PingSandbox.
+func (s Sandbox) Ping(ctx context.Context, id string) error {
+	_, err := call[sandbox.PingResponse](ctx, s.caller, "PingSandbox", &sandbox.PingRequest{SandboxID: id})
+	return err
+}
+
+// Metrics calls SandboxMetrics.
+func (s Sandbox) Metrics(ctx context.Context, id string) (*sandbox.SandboxMetricsResponse, error) {
+	return call[sandbox.SandboxMetricsResponse](ctx, s.caller, "SandboxMetrics", &sandbox.SandboxMetricsRequest{SandboxID: id})
+}
+
+// Update calls UpdateSandbox.
+func (s Sandbox) Update(ctx context.Context, id string) error {
+	_, err := call[sandbox.UpdateSandboxResponse](ctx, s.caller, "UpdateSandbox", &sandbox.UpdateSandboxRequest{SandboxID: id, Fields: []string{"extensions"}})
+	return err
+}
+
+// Shutdown calls ShutdownSandbox.
+func (s Sandbox) Shutdown(ctx context.Context, id string) error {
+	_, err := call[sandbox.ShutdownSandboxResponse](ctx, s.caller, "ShutdownSandbox", &sandbox.ShutdownSandboxRequest{SandboxID: id})
+	return err
+}
+
+// Pod starts a shim for a sandbox, creates the sandbox and starts it.
+func (f *Fake) Pod(id string, change func(*cri.PodSandboxConfig)) (*Shim, *Bundle) {
+	f.Helper()
+	b := f.SandboxBundle(id)
+	s := f.Shim(b)
+	f.Must(s.Sandbox().Create(f.Ctx, &sandbox.CreateSandboxRequest{SandboxID: id, BundlePath: b.Path, Options: f.PodConfig(change)}), "create sandbox")
+	_, err := s.Sandbox().Start(f.Ctx, id)
+	f.Must(err, "start sandbox")
+	return s, b
+}
