@@ -18,16 +18,19 @@ import (
 // seconds, if there is anything to connect for.
 const idleTimeout = 15 * time.Second
 
-// attendance is the handshake of every connection, and counts those that are
-// open. When nobody has been connected for a while it calls absent. Its timer
-// runs only then, so an idle shim that containerd knows is not woken.
+// attendance is the handshake of every connection and stands before every call,
+// and counts those that are open and under way. When nobody has been connected
+// for a while it calls absent. Its timer runs only then, so an idle shim that
+// containerd knows is not woken.
 type attendance struct {
 	handshake ttrpc.Handshaker
 	timeout   time.Duration
 	timer     *time.Timer
 
-	mu   sync.Mutex
-	open int
+	mu      sync.Mutex
+	open    int
+	calls   int
+	changed chan struct{} // not nil while settle waits; closed when one of the two becomes 0
 }
 
 // newAttendance begins with nobody connected.
@@ -63,6 +66,72 @@ func (a *attendance) leave() {
 	a.open--
 	if a.open == 0 {
 		a.timer.Reset(a.timeout)
+		a.tellLocked()
+	}
+}
+
+// counting is next with its calls counted.
+func (a *attendance) counting(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServerInterceptor {
+	return func(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method) (any, error) {
+		a.mu.Lock()
+		a.calls++
+		a.mu.Unlock()
+		defer func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if a.calls--; a.calls == 0 {
+				a.tellLocked()
+			}
+		}()
+		return next(ctx, unmarshal, info, call)
+	}
+}
+
+func (a *attendance) tellLocked() {
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
+	}
+}
+
+// hangUpTimeout is for clients to hang up once they have their answers, as containerd does. One that does not has got
+// them within that: only the writing is left then.
+const hangUpTimeout = 100 * time.Millisecond
+
+// settle waits until the calls under way are answered, or ctx ends. A ttrpc server that shuts down does not: it hangs up
+// on a client whose only call under way is its first since the connection was idle (ttrpc, serverConn.run).
+func (a *attendance) settle(ctx context.Context) {
+	for a.await(ctx, func() bool { return a.calls == 0 }) {
+		short, cancel := context.WithTimeout(ctx, hangUpTimeout)
+		gone := a.await(short, func() bool { return a.open == 0 })
+		cancel()
+		a.mu.Lock()
+		quiet := a.calls == 0
+		a.mu.Unlock()
+		if gone || quiet {
+			return
+		}
+	}
+}
+
+// await waits for done, which is asked with mu held, and tells whether it came before the end of ctx.
+func (a *attendance) await(ctx context.Context, done func() bool) bool {
+	for {
+		a.mu.Lock()
+		if done() {
+			a.mu.Unlock()
+			return true
+		}
+		if a.changed == nil {
+			a.changed = make(chan struct{})
+		}
+		changed := a.changed
+		a.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
 	}
 }
 

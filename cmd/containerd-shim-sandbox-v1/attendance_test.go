@@ -6,10 +6,14 @@ package main
 import (
 	"context"
 	"net"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // pass lets every connection through; the peer's user is ttrpc's to check.
@@ -73,4 +77,96 @@ func TestAttendanceRefusesWhatIsNoUnixSocket(t *testing.T) {
 	if a.open != 0 {
 		t.Errorf("open = %d, want 0", a.open)
 	}
+}
+
+// The call that ends the shim is the first on its connection for a while, and its answer is awaited.
+func TestTheCallThatEndsTheShimIsAnswered(t *testing.T) {
+	for range 5 {
+		clients := newAttendance(time.Minute, func() {})
+		defer clients.stop()
+		intercept := func(ctx context.Context, u ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, call ttrpc.Method) (any, error) {
+			return call(ctx, u)
+		}
+		server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(clients), ttrpc.WithUnaryServerInterceptor(clients.counting(intercept)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ending, ended := make(chan struct{}), make(chan struct{})
+		path := filepath.Join(shortDir(t), "s")
+		server.RegisterService("s", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
+			"End": func(_ context.Context, unmarshal func(any) error) (any, error) {
+				close(ending)
+				// A server that shuts down now closes its listener first, and this call is not answered any more.
+				for range 50 {
+					if conn, err := net.Dial("unix", path); err == nil {
+						_ = conn.Close()
+					}
+				}
+				return &emptypb.Empty{}, unmarshal(&emptypb.Empty{})
+			},
+		}})
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = server.Serve(context.Background(), l) }() // ends below
+		go func() {
+			defer close(ended)
+			<-ending
+			clients.settle(t.Context())
+			_ = server.Shutdown(t.Context()) // the test's context does not end first
+		}()
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := ttrpc.NewClient(conn)
+		if err := client.Call(t.Context(), "s", "End", &emptypb.Empty{}, &emptypb.Empty{}); err != nil {
+			t.Errorf("call: %v", err)
+		}
+		_ = client.Close()
+		<-ended
+	}
+}
+
+func TestSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAttendance(time.Hour, func() {})
+		a.handshake = pass{}
+		defer a.stop()
+		release := make(chan struct{})
+		mine, theirs := net.Pipe()
+		defer func() { _ = theirs.Close() }() // one end is enough
+		conn, _, err := a.Handshake(t.Context(), mine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := a.counting(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
+			<-release
+			return nil, nil
+		})
+		settled := func(ctx context.Context) time.Duration {
+			began := time.Now()
+			a.settle(ctx)
+			return time.Since(began)
+		}
+		if took := settled(t.Context()); took != hangUpTimeout {
+			t.Errorf("with a connection and no call: %v, want %v", took, hangUpTimeout)
+		}
+		go func() { _, _ = slow(t.Context(), nil, nil, nil) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if took := settled(ctx); took != 3*time.Second {
+			t.Errorf("with a call that does not end: %v, want the 3 s of the context", took)
+		}
+		go func() { time.Sleep(time.Second); close(release) }()
+		go func() { time.Sleep(time.Second + time.Millisecond); _ = conn.Close() }()
+		if took := settled(t.Context()); took != time.Second+time.Millisecond {
+			t.Errorf("with a client that hangs up after its answer: %v, want 1.001 s", took)
+		}
+		if took := settled(t.Context()); took != 0 {
+			t.Errorf("with nobody: %v, want nothing", took)
+		}
+	})
 }

@@ -61,7 +61,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	defer clients.stop()
 	server, err := ttrpc.NewServer(
 		ttrpc.WithServerHandshaker(clients),
-		ttrpc.WithUnaryServerInterceptor(service.Intercept),
+		ttrpc.WithUnaryServerInterceptor(clients.counting(service.Intercept)),
 	)
 	if err != nil {
 		return fmt.Errorf("make ttrpc server: %w", err)
@@ -79,13 +79,14 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 		served <- nil // so that the end below does not wait for a second answer
 		err = fmt.Errorf("accept calls on %s: %w", d.SocketPath, err)
 	}
-	return errors.Join(err, windUp(server, served, events, publisher))
+	return errors.Join(err, windUp(clients, server, served, events, publisher))
 }
 
 // windUp lets the calls in flight be answered and the last events be sent.
-func windUp(server *ttrpc.Server, served <-chan error, events *event.Queue, publisher *service.Publisher) error {
+func windUp(clients *attendance, server *ttrpc.Server, served <-chan error, events *event.Queue, publisher *service.Publisher) error {
 	answerCtx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
+	clients.settle(answerCtx)
 	if err := server.Shutdown(answerCtx); err != nil {
 		// A connection that is kept open is no call in flight.
 		log.L.WithError(err).Debug("end calls")

@@ -50,7 +50,7 @@ type podLife struct {
 	// Guarded by mu.
 	pod      Pod // nil while it is being created
 	stage    PodStage
-	started  StartedPod // from PodStarted on
+	started  StartedPod    // from PodStarted on
 	stopping *podStopping  // under way, or nil
 	died     *process.Exit // the process that holds the namespaces did; nil if it lives, or there is none
 	exit     process.Exit

@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/sandbox"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// sandboxEnv is an env that looks for what sandboxes leave as well.
+func sandboxEnv(t *testing.T, c *harness.Containerd) *env {
+	t.Helper()
+	harness.OursOnly(t, "the Sandbox API")
+	e := newEnvOn(t, c)
+	bundles := filepath.Join(c.State, "io.containerd.sandbox.controller.v1.shim", e.namespace)
+	t.Cleanup(func() {
+		(harness.Scope{Namespace: e.namespace, MountsIn: bundles, Folders: []string{bundles}}).Check(t)
+	})
+	return e
+}
+
+// The example of README.md, as it is printed there.
+func TestSandboxesByCtr(t *testing.T) {
+	e := sandboxEnv(t, shared)
+	text, err := os.ReadFile("../../README.md")
+	e.must(err, "read the document")
+	var code string
+	for _, b := range block.FindAllStringSubmatch(string(text), -1) {
+		if b[1] == "sh" && strings.Contains(b[2], "ctr sandbox run") {
+			code = b[2]
+		}
+	}
+	run, remove, ok := strings.Cut(code, "ctr sandbox rm")
+	if !ok {
+		t.Fatalf("README.md has no example that removes a sandbox: %q", code)
+	}
+	ctr := func(script string) string {
+		t.Helper()
+		cmd := exec.CommandContext(e.ctx, "sh", "-e", "-c", script)
+		cmd.Dir = t.TempDir()
+		cmd.Env = append(os.Environ(), "PATH="+e.containerd.Env.Path(),
+			"CONTAINERD_ADDRESS="+e.containerd.Address, "CONTAINERD_NAMESPACE="+e.namespace)
+		cmd.Stderr = t.Output() // warnings of containerd's are there as well
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s\n%v", script, err)
+		}
+		return string(out)
+	}
+	out := ctr(run)
+	if lines := strings.Fields(out); len(lines) == 0 || lines[0] != "web" || strings.Count(out, "web") != 2 || !strings.Contains(out, harness.Ours) {
+		t.Errorf("%s\nprinted %q, want the id, and it in the list", run, out)
+	}
+	shim := e.shim("web")
+	if got := namespaceOf(t, shim, "uts"); got == namespaceOf(t, os.Getpid(), "uts") {
+		t.Error("the host name of the sandbox is that of the machine")
+	}
+	ctr("ctr sandbox rm" + remove)
+	if out := ctr("ctr sandbox ls"); strings.Contains(out, "web") {
+		t.Errorf("after rm the list is %q", out)
+	}
+}
+
+func namespaceOf(t *testing.T, pid int, kind string) string {
+	t.Helper()
+	link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// box is a sandbox with its controller, which tells more than the client.
+type box struct {
+	client.Sandbox
+	e          *env
+	controller sandbox.Controller
+	pid        int
+}
+
+// newBox runs a sandbox with namespaces of its own; it is removed with the test.
+func (e *env) newBox(id string) *box {
+	e.Helper()
+	b := e.createBox(id)
+	instance, err := b.controller.Start(e.ctx, id)
+	e.must(err, "start sandbox")
+	b.pid = int(instance.Pid)
+	return b
+}
+
+func (e *env) createBox(id string) *box {
+	e.Helper()
+	s, err := e.client.NewSandbox(e.ctx, id, client.WithSandboxRuntime(e.containerd.Env.Runtime, nil), client.WithSandboxSpec(&specs.Spec{
+		Hostname: "box",
+		Linux:    &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}}},
+	}))
+	e.must(err, "create sandbox")
+	b := &box{Sandbox: s, e: e, controller: e.client.SandboxController("shim")}
+	e.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), 20*time.Second)
+		defer cancel()
+		if err := s.Shutdown(ctx); err != nil && !errdefs.IsNotFound(err) {
+			e.Errorf("shut down sandbox: %v", err)
+		}
+	})
+	return b
+}
+
+// member is the configuration of a container in the sandbox.
+func (b *box) member() config {
+	join := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+		for i, ns := range s.Linux.Namespaces {
+			if file, ok := map[specs.LinuxNamespaceType]string{specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts"}[ns.Type]; ok {
+				s.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", b.pid, file)
+			}
+		}
+		return nil
+	}
+	return config{opts: []oci.SpecOpts{join}, new: []client.NewContainerOpts{client.WithSandbox(b.ID())}}
+}
+
+func TestContainersOfASandboxShareWhatItHas(t *testing.T) {
+	e := sandboxEnv(t, shared)
+	b := e.newBox("box")
+	writer := e.run("writer", b.member(), "sh", "-c", "hostname > /dev/shm/x; sleep 1000")
+	harness.Eventually(t, "the file is written", func() error {
+		reader := e.run("reader", b.member(), "cat", "/dev/shm/x", "/etc/hostname")
+		defer reader.delete()
+		if got := reader.exit(); got != 0 {
+			return fmt.Errorf("reader exited with %d", got)
+		}
+		if got := reader.out.String(); got != "box\nbox\n" {
+			return fmt.Errorf("reader read %q, want box twice", got)
+		}
+		return nil
+	})
+	if shims := harness.Shims(e.namespace, ""); len(shims) != 1 {
+		t.Errorf("shims = %v, want one", shims)
+	}
+	status, err := b.controller.Status(e.ctx, "box", true)
+	e.must(err, "status")
+	if status.State != "SANDBOX_READY" || !strings.Contains(status.Info["members"], `"writer"`) {
+		t.Errorf("status = %+v, want ready, with its containers", status)
+	}
+	e.must(b.Stop(e.ctx), "stop")
+	if got := writer.exit(); got != 137 {
+		t.Errorf("writer exited with %d, want 137", got)
+	}
+	writer.delete()
+}
+
+func TestASandboxDoesNotNoticeThatContainerdStopsAndStarts(t *testing.T) {
+	e := sandboxEnv(t, ownContainerd(t))
+	b := e.newBox("box")
+	stays := e.run("stays", b.member(), "sleep", "1000")
+	victim := e.run("victim", b.member(), "sleep", "1000")
+	e.must(e.containerd.Kill(), "kill containerd")
+	e.must(unix.Kill(int(victim.Task.Pid()), unix.SIGKILL), "kill the victim's process")
+	e.must(e.containerd.Start(e.ctx), "start containerd again")
+	e.subscribe()
+	// containerd deletes what ended meanwhile, and asks its shim to shut down.
+	harness.Eventually(t, "the victim is gone", func() error {
+		if _, err := victim.container.Task(e.ctx, nil); !errors.Is(err, errdefs.ErrNotFound) {
+			return fmt.Errorf("task = %v, want not found", err)
+		}
+		return nil
+	})
+	victim.closeIO()
+	waited, err := b.Wait(e.ctx)
+	e.must(err, "wait")
+	status, err := b.controller.Status(e.ctx, "box", false)
+	e.must(err, "status")
+	if status.State != "SANDBOX_READY" || int(status.Pid) != b.pid {
+		t.Errorf("status = %+v, want ready, with pid %d", status, b.pid)
+	}
+	again := e.reload("stays")
+	late := e.run("late", b.member(), "hostname")
+	late.wantExit(0)
+	if got := late.out.String(); got != "box\n" {
+		t.Errorf("host name of a container after the restart = %q", got)
+	}
+	e.must(b.Stop(e.ctx), "stop")
+	if status := <-waited; status.Error() != nil {
+		t.Errorf("wait = %v", status.Error())
+	}
+	if got := again.exit(); got != 137 {
+		t.Errorf("exit = %d, want 137", got)
+	}
+	stays.delete()
+	e.waitEvents("stays", "exit stays 137 | delete stays")
+}
+
+func TestNoContainerOfASandboxOutlivesItsShim(t *testing.T) {
+	e := sandboxEnv(t, shared)
+	b := e.newBox("box")
+	var pids []int
+	for i := range 3 {
+		task := e.run(fmt.Sprintf("app%d", i), b.member(), "sleep", "1000")
+		defer task.closeIO()
+		pids = append(pids, int(task.Task.Pid()))
+	}
+	e.must(unix.Kill(e.shim("box"), unix.SIGKILL), "kill the shim")
+	harness.Eventually(t, "all are dead", func() error {
+		for _, pid := range pids {
+			if harness.Alive(pid) {
+				return fmt.Errorf("process %d lives", pid)
+			}
+		}
+		return nil
+	})
+	harness.Eventually(t, "containerd gave the sandbox up", func() error {
+		status, err := b.controller.Status(e.ctx, "box", false)
+		if err == nil && status.State != "" {
+			err = fmt.Errorf("state %s", status.State)
+		}
+		return err
+	})
+	e.waitEvents("app0", "exit app0 137 | delete app0")
+	if exits := strings.Count(e.events.Text("app0"), "exit"); exits != 1 {
+		t.Errorf("%d exits of app0 were told: %q", exits, e.events.Text("app0"))
+	}
+}
+
+// containerd dies after it created a sandbox. Its shim is not to be left for ever.
+func TestASandboxThatWasNeverStartedGoesWithItsContainerd(t *testing.T) {
+	e := sandboxEnv(t, ownContainerd(t))
+	b := e.createBox("box")
+	shim := e.shim("box")
+	e.must(e.containerd.Kill(), "kill containerd")
+	limit := time.After(harness.Slow(25 * time.Second))
+	for harness.Alive(shim) {
+		select {
+		case <-limit:
+			t.Fatal("the shim lives 25 s after containerd died")
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	e.must(e.containerd.Start(e.ctx), "start containerd again")
+	if err := b.Shutdown(e.ctx); err != nil && !errdefs.IsNotFound(err) {
+		t.Errorf("shut down what is gone: %v", err)
+	}
+}
