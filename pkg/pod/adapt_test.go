@@ -42,26 +42,33 @@ func TestAdaptAddsWhatIsMissing(t *testing.T) {
 		"a container without mounts": {Config{}, specs.Spec{}, append(all(rw), "/dev/shm bind B/shm "+rw)},
 		"a read-only root":           {Config{}, specs.Spec{Root: &specs.Root{Readonly: true}}, append(all(ro), "/dev/shm bind B/shm "+rw)},
 		"the shared memory that all begin with": {
-			Config{}, specs.Spec{Mounts: []specs.Mount{{Destination: "/proc"}, defaultShm, {Destination: "/dev/shm/below"}}, Linux: &specs.Linux{Namespaces: shared}},
+			Config{},
+			specs.Spec{Mounts: []specs.Mount{{Destination: "/proc"}, defaultShm, {Destination: "/dev/shm/below"}}, Linux: &specs.Linux{Namespaces: shared}},
 			append([]string{"/proc   ", "/dev/shm bind B/shm " + rw, "/dev/shm/below   "}, all(rw)...),
 		},
 		"the host's ipc": {
-			Config{IPC: ModeNode}, specs.Spec{Mounts: []specs.Mount{defaultShm}},
+			Config{IPC: ModeNode},
+			specs.Spec{Mounts: []specs.Mount{defaultShm}},
 			append([]string{"/dev/shm bind /dev/shm " + rw}, all(rw)...),
 		},
 		"an ipc namespace of its own": {
-			Config{}, specs.Spec{Mounts: []specs.Mount{defaultShm}, Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: "ipc"}}}},
+			Config{},
+			specs.Spec{Mounts: []specs.Mount{defaultShm}, Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: "ipc"}}}},
 			append([]string{"/dev/shm tmpfs shm nosuid,size=65536k"}, all(rw)...),
 		},
 		"all its own": {
-			Config{}, specs.Spec{Mounts: []specs.Mount{
-				{Destination: "/etc/hosts", Source: "h"}, {Destination: "etc/hostname/", Source: "n"}, {Destination: "/etc/./resolv.conf", Source: "r"},
+			Config{},
+			specs.Spec{Mounts: []specs.Mount{
+				{Destination: "/etc/hosts", Source: "h"},
+				{Destination: "etc/hostname/", Source: "n"},
+				{Destination: "/etc/./resolv.conf", Source: "r"},
 				{Destination: "/dev/shm", Type: "bind", Source: "/mem"},
 			}},
 			[]string{"/etc/hosts  h ", "etc/hostname/  n ", "/etc/./resolv.conf  r ", "/dev/shm bind /mem "},
 		},
 		"memory of its own": {
-			Config{}, specs.Spec{Mounts: []specs.Mount{defaultShm, {Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs"}}},
+			Config{},
+			specs.Spec{Mounts: []specs.Mount{defaultShm, {Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs"}}},
 			append([]string{"/dev/shm tmpfs shm nosuid,size=65536k", "/dev/shm tmpfs tmpfs "}, all(rw)...),
 		},
 	} {

@@ -109,11 +109,10 @@ func DecodeConfig(value []byte) (Config, error) {
 		c.DNS = &DNSConfig{Servers: dns.GetServers(), Searches: dns.GetSearches(), Options: dns.GetOptions()}
 	}
 	if user := ns.GetUsernsOptions(); user != nil {
-		switch mode := Mode(user.GetMode()); mode {
-		case ModePod:
+		switch mode := Mode(user.GetMode()); {
+		case mode == ModePod:
 			c.User = &UserNamespace{UIDs: decodeMappings(user.GetUids()), GIDs: decodeMappings(user.GetGids())}
-		case ModeNode:
-		default:
+		case mode != ModeNode:
 			return Config{}, fmt.Errorf("userns_options.mode %s: must be %s or %s: %w", mode, ModePod, ModeNode, errdefs.ErrInvalidArgument)
 		}
 	}

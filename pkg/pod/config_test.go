@@ -21,11 +21,11 @@ import (
 
 // captured is a configuration with most fields of CRI's message, also those that a shim does not act on, encoded by
 // k8s.io/cri-api v0.37.0.
-func captured(t testing.TB) []byte {
-	t.Helper()
+func captured(tb testing.TB) []byte {
+	tb.Helper()
 	data, err := os.ReadFile("testdata/podsandboxconfig-1.37.bin")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return data
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -134,20 +133,6 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(files)
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	end := time.After(10 * time.Second)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-end:
-			t.Fatal("not within 10 s: " + what)
-		}
-	}
 }
 
 // pinned makes a network namespace at a path, as CRI does, in the user namespace of process pid, or the host's for 0.

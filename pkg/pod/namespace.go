@@ -20,7 +20,7 @@ const nsfs = unix.NSFS_MAGIC
 
 // openNetNS opens the network namespace at path. One of the host's is refused: a pod that is to use that says so.
 func openNetNS(path string) (*os.File, error) {
-	refuse := func(err error, class error) error {
+	refuse := func(err, class error) error {
 		return fmt.Errorf("network namespace %q: %w: %w", path, err, class)
 	}
 	// Not opened for good before it is known: a fifo would block, a device may do anything.

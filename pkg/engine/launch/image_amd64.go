@@ -10,7 +10,7 @@ import "C"
 
 import "unsafe"
 
-// code is the launcher program, that of program_amd64.c, and where in it it begins. The linker names the ends.
+// code is the launcher program, that of program_amd64.c, and where it begins in that. The linker names the ends.
 func code() (program []byte, entry uintptr) {
 	start := unsafe.Pointer(&C.__start_launcher)
 	program = C.GoBytes(start, C.int(uintptr(unsafe.Pointer(&C.__stop_launcher))-uintptr(start)))

@@ -49,7 +49,7 @@ func relocations(t *testing.T, f *elf.File, name string) []relocation {
 	if section == nil || section.Size == 0 {
 		t.Fatalf("no section %s", name)
 	}
-	table := f.Section(".rela" + name)
+	table := f.Section(".rela" + name) //nolint:misspell // the name of such sections
 	if table == nil {
 		return nil
 	}
