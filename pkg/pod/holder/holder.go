@@ -124,11 +124,19 @@ func (a *attempt) run(request []byte) error {
 	if _, err := a.socket.Write(request); err != nil {
 		return err
 	}
-	ready := false
+	// Both must have come before it may go on: the child that is ready may be faster than its parent, which tells of it,
+	// and one that went on could not be ended by who does not know it.
+	ready, known, left := false, !a.config.PID, false
 	for {
+		if ready && known && !left {
+			if err := a.leave(); err != nil {
+				return err
+			}
+			left = true
+		}
 		m, err := readMessage(a.socket)
 		switch {
-		case errors.Is(err, io.EOF) && ready:
+		case errors.Is(err, io.EOF) && left:
 			return nil // it has closed all that it had
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("it was killed: %w", errdefs.ErrAborted)
@@ -142,10 +150,10 @@ func (a *attempt) run(request []byte) error {
 			}
 			err = a.leave()
 		case C.MESSAGE_PID:
+			known = true
 			err = a.follow(int(m.value))
 		case C.MESSAGE_READY:
 			ready = true
-			err = a.leave()
 		default:
 			err = m.failure()
 		}
