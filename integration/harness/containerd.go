@@ -79,10 +79,12 @@ func (c *Containerd) Start(ctx context.Context) error {
 		return err
 	}
 	c.cmd, c.exited = cmd, exited
-	return poll(patience, func() error {
+	var ended error
+	err := poll(patience, func() error {
 		select {
 		case <-c.exited:
-			return fmt.Errorf("containerd ended: %v", cmd.ProcessState)
+			ended = fmt.Errorf("containerd ended: %v", cmd.ProcessState)
+			return nil
 		default:
 		}
 		cl, err := c.Client()
@@ -97,6 +99,7 @@ func (c *Containerd) Start(ctx context.Context) error {
 		}
 		return nil
 	})
+	return errors.Join(err, ended)
 }
 
 // run is the goroutine that owns a process from its start to its end. It keeps its thread, since Pdeathsig is sent when

@@ -100,12 +100,10 @@ func module17(ctx context.Context) (string, error) {
 		}
 		pins = append(pins, text...)
 	}
-	key := sha256.Sum256(fmt.Append(pins, runtime.Version(), runtime.GOARCH))
-	return cached("containerd-1.7-"+hex.EncodeToString(key[:4]), func(dir string) error {
-		// The tests use none of what these tags leave out.
-		p := program{pkg: "github.com/containerd/containerd/cmd/containerd", tags: "no_aufs no_btrfs no_cri no_devmapper no_tracing no_zfs", cgo: "0"}
-		return p.build(ctx, source, dir)
-	})
+	// The tests use none of what these tags leave out.
+	p := program{pkg: "github.com/containerd/containerd/cmd/containerd", tags: "no_aufs no_btrfs no_devmapper no_tracing no_zfs", cgo: "0"}
+	key := sha256.Sum256(fmt.Append(pins, runtime.Version(), runtime.GOARCH, p))
+	return cached("containerd-1.7-"+hex.EncodeToString(key[:4]), func(dir string) error { return p.build(ctx, source, dir) })
 }
 
 func command(ctx context.Context, dir, name string, arg ...string) error {
