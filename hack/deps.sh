@@ -25,6 +25,10 @@ fi
 if ! busybox=$(command -v busybox) || ldd "$busybox" >/dev/null 2>&1; then
 	missing+=(busybox-static)
 fi
+# The scripts in deploy run on other people's machines. In CI their check may not be left out.
+if [ -n "${CI:-}" ] && ! command -v shellcheck >/dev/null; then
+	missing+=(shellcheck)
+fi
 
 if [ ${#missing[@]} -eq 0 ]; then
 	exit 0

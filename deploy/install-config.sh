@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+# SPDX-License-Identifier: Apache-2.0
+
+# The part of install.sh that plans containerd's new configuration in $work, and replaces nothing.
+#
+# containerd 2.x merges what it imports, so it gets a drop-in, which config.toml may have to be made to import. containerd
+# 1.x lets an imported file replace the whole section of a plugin, so there the tables go to the end of config.toml.
+# shellcheck shell=sh
+# shellcheck disable=SC2154,SC2034 # variables of install.sh
+
+# tables FILE HANDLER... prints their tables from a file beside this script.
+tables() {
+	from=$here/$1
+	shift
+	for handler in "$@"; do
+		awk -v end=".runtimes.$handler]" '
+			/^\[/ { inside = substr($0, length($0) - length(end) + 1) == end; if (inside) print "" }
+			inside && /^(\[|  )/' "$from"
+	done
+}
+
+# stripped FILE prints a configuration without what this script has added to it.
+stripped() {
+	[ -e "$1" ] || return 0
+	awk -v begin="$mark_begin" -v end="$mark_end" -v line="$mark_import" -v element="\"$dropin\", " '
+		$0 == begin { ours = 1 }
+		ours { if ($0 == end) ours = 0; next }
+		$0 == line { next }
+		!found && (at = index($0, element)) { found = 1; $0 = substr($0, 1, at - 1) substr($0, at + length(element)) }
+		{ print }' "$1"
+}
+
+# file_version prints the top-level version of a configuration; one that does not say is of version 1.
+file_version() { awk '/^[ \t]*\[/ { exit } /^[ \t]*version[ \t]*=/ { sub(/#.*/, ""); sub(/.*=[ \t]*/, ""); print $1; exit }' "$1"; }
+
+# imports prints the top-level imports of a configuration.
+imports() { awk '/^[ \t]*\[/ && !open { exit } /^[ \t]*imports[ \t]*=/ { open = 1 } open { sub(/#.*/, ""); print } open && /\]/ { exit }' "$1"; }
+
+# imports_conf_d: the configuration imports every file of the folder, which is what containerd's default does.
+imports_conf_d() {
+	imports "$work/stripped" | grep -qF -e "\"$conf_d/*.toml\"" -e "'$conf_d/*.toml'" -e '"conf.d/*.toml"' -e "'conf.d/*.toml'"
+}
+
+# with_import FILE prints it with the drop-in imported.
+with_import() {
+	if [ -n "$(imports "$1")" ]; then # into the list that there is
+		awk -v element="\"$dropin\", " '
+			/^[ \t]*imports[ \t]*=/ && !done { seen = 1 }
+			seen && !done && (at = index($0, "[")) { done = 1; $0 = substr($0, 1, at) element substr($0, at + 1) }
+			{ print }' "$1"
+	elif [ -n "$(file_version "$1")" ]; then
+		awk -v line="$mark_import" '{ print } /^[ \t]*version[ \t]*=/ && !done { done = 1; print line }' "$1"
+	else
+		say "$mark_import"
+		cat "$1"
+	fi
+}
+
+# with_block FILE HANDLER... prints it with tables at its end. Tables of version 1 have shorter names.
+with_block() {
+	file=$1 short=''
+	shift
+	cat "$file"
+	say "$mark_begin"
+	[ -e "$config" ] || say 'version = 2'
+	case $(file_version "$file") in
+	'' | 1) [ ! -e "$config" ] || short='s/"io\.containerd\.grpc\.v1\.cri"/cri/' ;;
+	esac
+	tables containerd-1.toml "$@" | sed "${short:-}"
+	say "$mark_end"
+}
+
+# write FILE SOURCE: with the owner and mode of the configuration, if there is one.
+write() {
+	if [ -e "$config" ]; then
+		cp -p "$config" "$1" || return 1
+	fi
+	cat "$2" >"$1"
+}
+
+# same_otherwise BEFORE AFTER: two dumps differ in nothing but this runtime's handlers; else $work/difference says in what.
+same_otherwise() {
+	flat "$1" >"$work/$1.flat"
+	flat "$2" >"$work/$2.flat"
+	diff "$work/$1.flat" "$work/$2.flat" | sed -n 's/^[<>]/&/p' >"$work/difference"
+	[ ! -s "$work/difference" ]
+}
+
+# read_baseline leaves in $work/before what containerd makes of the configuration without ours.
+read_baseline() {
+	[ ! -L "$config" ] || refuse "$config is a symbolic link: something else manages it. $here/containerd-$((major > 1 ? 2 : 1)).toml has what to add"
+	stripped "$config" >"$work/stripped"
+	if [ -e "$config" ]; then
+		cp "$work/stripped" "$work/base"
+	elif [ "$major" -eq 1 ]; then
+		say 'version = 2' >"$work/base"
+	else
+		say 'version = 3' >"$work/base"
+	fi
+	if [ ! -d "$(dirname "$config")" ]; then
+		mkdir -p "$(dirname "$config")" || refuse "cannot make $(dirname "$config")"
+		made_etc=true
+	fi
+	write "$baseline" "$work/base" || refuse "cannot write $baseline: nothing was changed"
+	dump "$baseline" before || refuse "containerd $version cannot read $config as it is now: $(tail -n 1 "$work/error")"
+	socket=$(address before)
+	[ -n "$socket" ] || refuse "containerd $version does not tell its socket in: $containerd --config $config config dump"
+	if broken_before=$(broken_cri 2>"$work/error"); then :; else
+		[ "$action" = install ] || $force || refuse "containerd does not answer on $socket, so nobody knows which containers exist: $(tail -n 1 "$work/error")"
+		broken_before=''
+	fi
+	[ "$action" = install ] || return 0
+	if grep -E '^disabled_plugins = .*["'\''](cri|io\.containerd\.grpc\.v1\.cri|io\.containerd\.cri\.v1\.runtime)["'\'']' "$work/before" >/dev/null; then
+		refuse "$config disables CRI, so no handler can be given: take it out of disabled_plugins, or say --binary-only"
+	fi
+	taken=$(awk -v q="'" -v runtime="$runtime" '
+		/^[ \t]*\[/ { table = $0; gsub("[][ \t\"" q "]", "", table) }
+		table ~ /\.runtimes\.sandbox(-pauseless)?$/ && $1 == "runtime_type" {
+			gsub("[\"" q "]", "", $3)
+			if ($3 != runtime) print "handler " table " is runtime \"" $3 "\""
+		}' "$work/before")
+	[ -z "$taken" ] || refuse "$config: $taken already: give that one another name"
+}
+
+# has_all HANDLERS: everything that is wanted is among them.
+has_all() {
+	for handler in $wanted; do
+		case " $1 " in
+		*" $handler "*) ;;
+		*) return 1 ;;
+		esac
+	done
+}
+
+# fits: the candidate has the handlers, and nothing else is different.
+fits() {
+	same_otherwise before after || return 1
+	has_all "$(handlers after)" ||
+		refuse "the handlers would not count, since a file that $config imports replaces the section of CRI: say --config with that file"
+}
+
+# plan_install leaves the new configuration in $work/new and the new drop-in, if one is to be, in $work/new-dropin.
+plan_install() {
+	if [ "$major" -eq 1 ]; then
+		wanted=sandbox
+		for list in sandbox "runc sandbox"; do
+			# shellcheck disable=SC2086 # a list of words
+			with_block "$work/stripped" $list >"$work/new"
+			check_candidate || refuse "containerd $version does not read the new configuration: $(tail -n 1 "$work/error")"
+			! fits || return 0
+		done
+	else
+		wanted=sandbox
+		if [ "$major" -gt 2 ] || [ "$minor" -ge 3 ]; then wanted='sandbox sandbox-pauseless'; fi
+		{
+			say "# $name: install.sh writes and removes this file."
+			say 'version = 3'
+			# shellcheck disable=SC2086 # a list of words
+			tables containerd-2.toml $wanted
+		} >"$work/new-dropin"
+		if imports_conf_d; then
+			cp "$work/stripped" "$work/new"
+		elif [ -e "$config" ]; then
+			with_import "$work/stripped" >"$work/new"
+		else
+			printf '%s\nversion = 3\n%s\n%s\n' "$mark_begin" "$mark_import" "$mark_end" >"$work/new"
+		fi
+		check_candidate || refuse "containerd $version does not read the new configuration: $(tail -n 1 "$work/error")"
+		! fits || return 0
+	fi
+	complain "the handlers would change more than themselves (< now, > then):"
+	cat "$work/difference" >&2
+	refuse "$config: add the handlers by hand, $here/containerd-$((major > 1 ? 2 : 1)).toml has them; nothing was changed"
+}
+
+# check_candidate has containerd read the new configuration and drop-in from where the real ones are not.
+check_candidate() {
+	if [ ! -e "$work/new-dropin" ]; then
+		cp "$work/new" "$work/trial"
+	else
+		if cmp -s "$work/new" "$work/stripped"; then with_import "$work/new"; else cat "$work/new"; fi |
+			sed "s|^imports = \[\"$dropin\"\]|imports = [\"$work/new-dropin\"]|; s|\"$dropin\", |\"$work/new-dropin\", |" >"$work/trial"
+	fi
+	write "$candidate" "$work/trial" || refuse "cannot write $candidate: nothing was changed"
+	dump "$candidate" after
+}
+
+# plan_uninstall leaves the former configuration in $work/new, or nothing if there was none.
+plan_uninstall() {
+	if [ ! -e "$config" ] || ! grep -qF -e "$mark_begin" -e "\"$dropin\"" "$config"; then
+		if [ -e "$config" ]; then cp "$config" "$work/new"; fi
+		return 0
+	fi
+	if [ -e "$backup" ]; then
+		# awk ends every line, also a last one that had no end.
+		if awk '{ print }' "$backup" | cmp -s - "$work/stripped"; then cp "$backup" "$work/stripped"; fi
+	elif ! [ -s "$work/stripped" ]; then
+		return 0
+	fi
+	cp "$work/stripped" "$work/new"
+}

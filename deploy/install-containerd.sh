@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+# SPDX-License-Identifier: Apache-2.0
+
+# The part of install.sh that speaks to containerd: its binary, its configuration as it reads it, its restart.
+# shellcheck shell=sh
+# shellcheck disable=SC2154 # variables of install.sh
+
+find_containerd() {
+	if [ -z "$containerd" ]; then
+		containerd=$(command -v containerd) || refuse "no containerd in PATH: name it with --containerd"
+	fi
+	[ -x "$containerd" ] || refuse "--containerd \"$containerd\": no such program"
+	version=$("$containerd" --version | awk '{ sub(/^v/, "", $3); print $3 }') || refuse "$containerd --version fails"
+	major=${version%%.*}
+	minor=${version#*.}
+	minor=${minor%%.*}
+	case $major.$minor in
+	*[!0-9.]* | .* | *.) refuse "$containerd: version \"$version\" is not of the form 2.4.2" ;;
+	1.[0-5] | 0.*) refuse "containerd $version: want 1.6 or later" ;;
+	esac
+	if [ -z "$ctr" ]; then
+		ctr=$(dirname "$containerd")/ctr
+		[ -x "$ctr" ] || ctr=$(command -v ctr) || refuse "no ctr beside $containerd or in PATH: name it with --ctr"
+	fi
+	[ -x "$ctr" ] || refuse "--ctr \"$ctr\": no such program"
+}
+
+# find_daemon checks what can be known of the containerd that systemd runs: that it reads our file, and finds our binary.
+find_daemon() {
+	[ -z "$restart" ] || return 0
+	[ -d /run/systemd/system ] || refuse "systemd does not run here: say how to restart containerd with --restart"
+	restart='systemctl restart containerd'
+	pid=$(systemctl show --property MainPID containerd 2>/dev/null | sed 's/^MainPID=//')
+	case $pid in
+	'' | 0 | *[!0-9]*) return 0 ;; # it does not run
+	esac
+	reads=$(tr '\0' '\n' <"/proc/$pid/cmdline" | awk '
+		take { print; exit }
+		/^--?c(onfig)?$/ { take = 1 }
+		/^--?c(onfig)?=/ { sub(/^[^=]*=/, ""); print; exit }')
+	[ "${reads:-/etc/containerd/config.toml}" = "$config" ] ||
+		refuse "containerd, pid $pid, reads $reads: say --config $reads"
+	finds=$(tr '\0' '\n' <"/proc/$pid/environ" | sed -n 's/^PATH=//p')
+	case ":$finds:$(dirname "$(readlink "/proc/$pid/exe")"):" in
+	*":$bindir:"*) ;;
+	*) refuse "--bindir $bindir is not in the PATH of containerd, pid $pid: $finds" ;;
+	esac
+}
+
+# dump CONFIG NAME: what this containerd makes of a configuration, in $work/NAME; fails if it cannot read it.
+dump() {
+	"$containerd" --config "$1" config dump >"$work/$2" 2>"$work/error" && [ -s "$work/$2" ]
+}
+
+# flat NAME prints a dump as sorted lines "table|key = value", without this runtime's handlers, the list of files, and
+# whatever has its default: containerd prints that for a table that is there and not for one that is absent.
+flat() {
+	awk -v q="'" '
+		/^[ \t]*\[+[^=]*\]+[ \t]*$/ {
+			table = $0
+			gsub("[][ \t\"" q "]", "", table)
+			next
+		}
+		NF == 0 || table ~ /\.runtimes\.sandbox(-pauseless)?(\.|$)/ { next }
+		table == "" && /^(imports|version) = / { next }
+		/ = (""|false|0|\[\]|\{\})$/ || $0 ~ " = " q q "$" { next }
+		/ (sandboxer|sandbox_mode) = .podsandbox.$/ { next }
+		{ sub(/^[ \t]+/, ""); print table "|" $0 }' "$work/$1" | sort
+}
+
+# handlers NAME prints the handlers of this runtime in a dump.
+handlers() {
+	awk -v q="'" -v runtime="$runtime" '
+		/^[ \t]*\[/ {
+			handler = $0
+			if (!sub(/^[ \t]*\[plugins\..*\.containerd\.runtimes\./, "", handler)) handler = ""
+			sub(/\].*/, "", handler)
+			gsub("[\"" q "]", "", handler)
+		}
+		handler != "" && /^[ \t]*runtime_type = / {
+			gsub("[\"" q "]", "")
+			if ($3 == runtime) print handler
+		}' "$work/$1" | sort | tr '\n' ' ' | sed 's/ $//'
+}
+
+# address NAME prints the socket of a dump.
+address() {
+	awk -v q="'" '
+		/^[ \t]*\[/ { table = $0; gsub("[][ \t\"" q "]", "", table) }
+		(table == "grpc" || table == "plugins.io.containerd.server.v1.grpc") && $1 == "address" {
+			gsub("[\"" q "]", "", $3)
+			print $3
+			exit
+		}' "$work/$1"
+}
+
+client() { "$ctr" --address "$socket" --connect-timeout 2s --timeout 10s "$@"; }
+
+# broken_cri prints plugins of CRI that containerd could not load. It starts without them: kubelet would find nobody.
+broken_cri() {
+	client plugins ls >"$work/plugins" || return 1
+	awk '($1 ~ /\.cri\.v1$/ || $2 == "cri") && $4 == "error" { print $1 "." $2 }' "$work/plugins"
+}
+
+# answers waits until containerd does, with CRI, unless that was broken before.
+answers() {
+	deadline=$(($(date +%s) + timeout))
+	until client version >"$work/answer" 2>&1; do
+		if [ "$(date +%s)" -ge "$deadline" ]; then
+			complain "containerd does not answer on $socket after $timeout s: $(tail -n 1 "$work/answer")"
+			return 1
+		fi
+		sleep 0.5
+	done
+	broken=$(broken_cri) || return 1
+	[ -n "$broken" ] || return 0
+	if [ "$broken" = "$broken_before" ]; then
+		complain "containerd could not load $broken: neither could it before"
+		return 0
+	fi
+	complain "containerd could not load $broken"
+	return 1
+}
+
+do_restart() {
+	say "restarting containerd: $restart"
+	timeout "$timeout" sh -c "$restart" </dev/null 9>&- && return 0
+	complain "\"$restart\" fails with status $?"
+	return 1
+}

@@ -1,0 +1,378 @@
+#!/bin/sh
+# SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Installs the shim on one node, upgrades it under running containers, and removes it. `install.sh -h` says how.
+#
+# What must hold, whatever happens: containerd can start. So the node's own containerd reads a candidate of the new
+# configuration first, and what it makes of that may differ from before in nothing but this runtime's handlers. Only then
+# files are replaced, each by a rename, and containerd is restarted if it has to. If it does not come back the former
+# files do, and it is restarted with them.
+set -eu
+LC_ALL=C
+export LC_ALL
+umask 022
+
+name='containerd-shim-sandbox-v1'
+runtime=io.containerd.sandbox.v1
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+
+usage() {
+	cat <<-END
+		usage: install.sh install|uninstall [option...]
+
+		  install     copies the shim and gives containerd the handlers "sandbox" and, from 2.3 on, "sandbox-pauseless".
+		              Again with a newer shim it upgrades: running containers keep theirs, and containerd is not restarted.
+		  uninstall   takes both away and leaves the former configuration; refused while containers of the runtime exist
+
+		  --binary FILE       shim to install; $name beside this script, or in ../bin
+		  --bindir FOLDER     where containerd finds it; /usr/local/bin
+		  --config FILE       containerd's configuration; /etc/containerd/config.toml
+		  --containerd FILE   the daemon's binary; that in PATH
+		  --ctr FILE          its client; that beside the daemon, or in PATH
+		  --restart COMMAND   restarts containerd and returns when the former one is gone; systemctl restart containerd
+		  --timeout SECONDS   how long containerd may take to restart, and then to answer; 60
+		  --binary-only       leave the configuration alone: ctr, nerdctl and Docker need none
+		  --dry-run           check everything, change nothing
+		  --force             uninstall although containers exist: what they leave must be removed by hand
+
+		exit status: 0 done · 1 refused, nothing was changed · 2 usage · 3 it failed, the former files are back and containerd
+		answers · 4 it failed, the former files are back if no message says otherwise, and containerd does not answer
+	END
+}
+
+say() { printf '%s\n' "$*"; }
+complain() { printf 'install.sh: %s\n' "$*" >&2; }
+
+# refuse ends the script with status 1, or with 3 or 4 when files were changed: see finish.
+refuse() {
+	complain "$*"
+	exit 1
+}
+
+misused() {
+	complain "$*"
+	usage >&2
+	exit 2
+}
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+binary='' bindir=/usr/local/bin config=/etc/containerd/config.toml containerd='' ctr='' restart='' timeout=60
+configure=true dry=false force=false
+
+action=${1:-}
+case $action in
+install | uninstall) shift ;;
+-h | --help)
+	usage
+	exit 0
+	;;
+'') misused "install or uninstall?" ;;
+*) misused "\"$action\": want install or uninstall" ;;
+esac
+while [ $# -gt 0 ]; do
+	case $1 in
+	--binary-only) configure=false ;;
+	--dry-run) dry=true ;;
+	--force) force=true ;;
+	-h | --help)
+		usage
+		exit 0
+		;;
+	--binary | --bindir | --config | --containerd | --ctr | --restart | --timeout)
+		[ -n "${2:-}" ] || misused "$1: a value is missing"
+		case $1 in
+		--binary) binary=$2 ;;
+		--bindir) bindir=$2 ;;
+		--config) config=$2 ;;
+		--containerd) containerd=$2 ;;
+		--ctr) ctr=$2 ;;
+		--restart) restart=$2 ;;
+		--timeout) timeout=$2 ;;
+		esac
+		shift
+		;;
+	*) misused "\"$1\": no such option" ;;
+	esac
+	shift
+done
+case $timeout in
+'' | *[!0-9]* | 0) misused "--timeout \"$timeout\": want a number of seconds, 1 or more" ;;
+esac
+for path in "$bindir" "$config"; do
+	case $path in
+	*[!A-Za-z0-9._/@+-]*) misused "\"$path\": want a path of letters, digits and ._/@+- only" ;;
+	/*) ;;
+	*) misused "\"$path\": want an absolute path" ;;
+	esac
+done
+
+shim=$bindir/$name
+conf_d=$(dirname "$config")/conf.d
+dropin=$conf_d/$name.toml
+backup=$config.before-sandbox
+candidate=$config.sandbox-candidate # beside the real one, since imports may be relative to it
+baseline=$config.sandbox-baseline
+unfinished=$config.sandbox-unfinished # exists from the first change until containerd answers
+mark_begin="# begin $name: install.sh writes and removes what is between these lines"
+mark_end="# end $name"
+mark_import="imports = [\"$dropin\"] # $name"
+
+[ "$(id -u)" -eq 0 ] || refuse "needs root"
+
+for part in install-containerd.sh install-config.sh containerd-1.toml containerd-2.toml; do
+	[ -r "$here/$part" ] || refuse "$here/$part is absent: it belongs beside this script"
+done
+# shellcheck source-path=SCRIPTDIR source=install-containerd.sh
+. "$here/install-containerd.sh"
+# shellcheck source-path=SCRIPTDIR source=install-config.sh
+. "$here/install-config.sh"
+
+# --- undo -------------------------------------------------------------------------------------------------------------
+
+work=$(mktemp -d)
+changed=false   # a file was replaced
+restarted=false # containerd was asked to restart
+made_conf_d=false
+made_etc=false # the folder of the configuration
+
+# keep FILE NAME: remembers a file, or that there is none.
+keep() {
+	if [ -e "$1" ]; then cp -p "$1" "$work/$2"; fi
+}
+
+# put FILE NAME: makes FILE again what it was at keep.
+put() {
+	if [ -e "$work/$2" ]; then
+		cmp -s "$1" "$work/$2" || replace "$1" "$work/$2"
+	else
+		rm -f "$1"
+	fi
+}
+
+# replace FILE SOURCE: nobody sees half of it. It keeps its owner and mode, or has those of the source.
+replace() {
+	if [ -e "$1" ]; then
+		cp -p "$1" "$1.sandbox-part" && cat "$2" >"$1.sandbox-part"
+	else
+		cp -p "$2" "$1.sandbox-part"
+	fi && mv -f "$1.sandbox-part" "$1"
+}
+
+# replace_shim SOURCE: containerd finds the former one or the new one, and who runs the former goes on.
+replace_shim() {
+	mkdir -p "$bindir" && cp "$1" "$shim.sandbox-part" && chmod 0755 "$shim.sandbox-part" && mv -f "$shim.sandbox-part" "$shim"
+}
+
+# finish runs however the script ends.
+# shellcheck disable=SC2317 # by the trap
+finish() {
+	status=$?
+	trap '' INT TERM HUP
+	trap - EXIT
+	set +e
+	if $changed && [ $status -ne 0 ]; then
+		complain "going back to the former files"
+		put "$shim" shim && put "$config" config && put "$dropin" dropin && put "$backup" backup
+		put_status=$?
+		status=3
+		if [ $put_status -ne 0 ]; then
+			complain "could not put back all of $shim, $config and $dropin: copies are in $work"
+			status=4
+		elif $restarted; then
+			do_restart || : # one that fails may leave the former containerd running
+			if answers; then
+				complain "containerd answers with its former configuration"
+				rm -f "$unfinished"
+			else
+				complain "containerd does not answer with its former configuration either: see its log"
+				status=4
+			fi
+		else
+			rm -f "$unfinished"
+		fi
+		if $made_conf_d; then rmdir "$conf_d"; fi
+	fi
+	rm -f "$candidate" "$baseline" "$config.sandbox-part" "$shim.sandbox-part" "$dropin.sandbox-part"
+	if $made_etc; then rmdir "$(dirname "$config")" 2>/dev/null; fi # if nothing is in it after all
+	[ $status -eq 4 ] || rm -rf "$work"
+	exit $status
+}
+trap finish EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# One at a time. The lock ends with the process.
+if command -v flock >/dev/null; then
+	exec 9>"/run/$name.lock"
+	flock -n 9 || refuse "another install.sh is at work on this machine"
+fi
+
+# --- install and uninstall --------------------------------------------------------------------------------------------
+
+# commit replaces the configuration by what was planned, and has containerd read it.
+commit() {
+	if $configure && settled; then
+		say "$config: nothing to change"
+		[ -e "$unfinished" ] || return 0
+		say "an earlier run was cut short before containerd was restarted"
+	elif $configure; then
+		changed=true
+		: >"$unfinished" || refuse "cannot write $unfinished"
+		if [ -e "$work/new-dropin" ]; then
+			if [ ! -d "$conf_d" ]; then
+				mkdir "$conf_d" || refuse "cannot make $conf_d"
+				made_conf_d=true
+			fi
+			replace "$dropin" "$work/new-dropin" || refuse "cannot write $dropin"
+		else
+			rm -f "$dropin"
+		fi
+		if [ ! -e "$work/new" ]; then
+			rm -f "$config"
+		elif ! cmp -s "$work/new" "$config"; then
+			if [ "$action" = install ] && [ -e "$config" ] && [ ! -e "$backup" ]; then
+				cp -p "$config" "$backup" || refuse "cannot write $backup"
+			fi
+			replace "$config" "$work/new" || refuse "cannot write $config"
+		fi
+		verify
+		say "$config: changed, and containerd $version can read it"
+	fi
+	$configure || return 0
+	restarted=true
+	do_restart || refuse "containerd could not be restarted with the new configuration"
+	answers || refuse "containerd did not come back as it should with the new configuration"
+	say "containerd $version answers on $socket"
+	rm -f "$unfinished"
+}
+
+# settled: the files are as planned.
+settled() {
+	if [ -e "$work/new" ]; then cmp -s "$work/new" "$config"; else [ ! -e "$config" ]; fi &&
+		if [ -e "$work/new-dropin" ]; then cmp -s "$work/new-dropin" "$dropin"; else [ ! -e "$dropin" ]; fi
+}
+
+# verify has containerd read the real files. What is compared with is the candidate's baseline.
+verify() {
+	if [ ! -e "$config" ]; then return 0; fi
+	dump "$config" final || refuse "containerd $version cannot read the new files: $(tail -n 1 "$work/error")"
+	same_otherwise before final || {
+		cat "$work/difference" >&2
+		refuse "the new files change more than this runtime's handlers"
+	}
+	have=$(handlers final)
+	if [ "$action" = install ]; then
+		has_all "$have" || refuse "handlers are \"$have\" with the new files, want \"$wanted\""
+	elif [ -n "$have" ]; then
+		complain "$config or a file it imports still has what somebody else wrote: handlers $have"
+	fi
+}
+
+check_binary() {
+	if [ -z "$binary" ]; then
+		binary=$here/$name
+		[ -e "$binary" ] || binary=$here/../bin/$name
+	fi
+	[ -f "$binary" ] || refuse "--binary \"$binary\": no such file (make build, or make static)"
+	printed=$("$binary" -v 2>&1) || refuse "$binary does not run on this node: $printed"
+	release=$(say "$printed" | awk '$1 == "Version:" { print $2 }')
+}
+
+do_install() {
+	check_binary
+	wanted=''
+	if $configure; then
+		find_containerd
+		find_daemon
+		read_baseline
+		if [ ! -e "$dropin" ] && [ -n "$(handlers before)" ]; then
+			wanted=$(handlers before)
+			say "$config has handlers that somebody else wrote, which stay: $wanted"
+			configure=false
+		else
+			plan_install
+		fi
+	fi
+	if $dry; then
+		say "would install $release as $shim${wanted:+, and in $config the handlers $wanted}: nothing was changed"
+		return 0
+	fi
+	remember
+	if cmp -s "$binary" "$shim"; then
+		say "$shim: is $release already"
+	else
+		changed=true
+		replace_shim "$binary" || refuse "cannot write $shim"
+		say "$shim: $release"
+	fi
+	commit
+	changed=false
+	if [ -n "$wanted" ]; then say "handlers: $wanted"; fi
+}
+
+# users prints what of this runtime exists, and fails if containerd does not tell.
+users() {
+	namespaces=$(client namespaces ls -q) || return 1
+	for namespace in $namespaces; do
+		client --namespace "$namespace" containers ls >"$work/list" || return 1
+		awk -v namespace="$namespace" -v runtime="$runtime" -v name="/$name" '
+			NR > 1 && ($NF == runtime || substr($NF, length($NF) - length(name) + 1) == name) {
+				print "container " $1 " in namespace " namespace
+			}' "$work/list"
+	done
+	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
+		args=$(tr '\0' ' ' 2>/dev/null <"$file") || continue
+		pid=${file#/proc/}
+		case "/$args" in # it calls itself so; other programs may have such a folder
+		*/"$name -"*"-address $socket "*) say "shim, pid ${pid%/cmdline}" ;;
+		esac
+	done
+}
+
+do_uninstall() {
+	if $configure || ! $force; then
+		find_containerd
+		if $configure; then find_daemon; fi
+		read_baseline
+		exist=$(users) || $force || refuse "containerd does not tell which containers exist; nothing was changed"
+		if [ -n "$exist" ]; then
+			say "$exist" >&2
+			$force || refuse "these use the runtime: remove them first; nothing was changed"
+		fi
+	fi
+	if $configure; then
+		plan_uninstall
+		if [ -e "$work/new" ]; then
+			check_candidate || refuse "containerd $version does not read the former configuration: $(tail -n 1 "$work/error")"
+		fi
+	fi
+	if $dry; then
+		say "would remove $shim and what install.sh wrote to $config: nothing was changed"
+		return 0
+	fi
+	remember
+	commit
+	changed=false
+	if $configure; then
+		rm -f "$backup"
+		rmdir "$conf_d" 2>/dev/null || : # others may use it; empty it is as good as absent
+	fi
+	if [ -e "$shim" ]; then
+		rm -f "$shim" || refuse "cannot remove $shim"
+		say "$shim: removed"
+	else
+		say "$shim: is not there"
+	fi
+}
+
+remember() {
+	keep "$shim" shim
+	keep "$config" config
+	keep "$dropin" dropin
+	keep "$backup" backup
+}
+
+do_"$action"

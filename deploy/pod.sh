@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+# SPDX-License-Identifier: Apache-2.0
+
+# What the pods of daemonset.yaml and uninstall.yaml run on each node: install.sh in the node's own mount namespace, with
+# the node's own tools, and the node's labels. The pod needs hostPID, privileges, and the node's folder HOST_DIR at the
+# same path; NODE_NAME is the node. Further arguments are for install.sh.
+#
+#   pod.sh install [option...]     then labels the node, so that pods of the RuntimeClasses may come
+#   pod.sh uninstall [option...]   takes the label away first, waits until no container is left, then takes the rest away
+set -eu
+trap 'exit 143' TERM # pid 1 would ignore it
+
+name='containerd-shim-sandbox-v1'
+installed=io.containerd.sandbox.v1/installed
+pauseless=io.containerd.sandbox.v1/pauseless
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+: "${NODE_NAME:?the name of this node}" "${HOST_DIR:?a folder of the node, mounted at the same path}"
+
+action=${1:-}
+case $action in
+install | uninstall) shift ;;
+*)
+	echo "usage: pod.sh install|uninstall [option of install.sh...]" >&2
+	exit 2
+	;;
+esac
+
+on_node() { nsenter -t "${HOST_PID:-1}" -m -- "$@"; } # busybox has short options only
+
+label() { kubectl label node "$NODE_NAME" --overwrite "$@"; }
+
+# The node runs these from its own file system, which a container's image is not part of.
+mkdir -p "$HOST_DIR"
+for file in install.sh install-config.sh install-containerd.sh containerd-1.toml containerd-2.toml "$name"; do
+	cp "$here/$file" "$HOST_DIR/$file.part"
+	mv -f "$HOST_DIR/$file.part" "$HOST_DIR/$file"
+done
+chmod 0755 "$HOST_DIR/install.sh" "$HOST_DIR/$name"
+
+case $action in
+install)
+	handlers=$(on_node "$HOST_DIR/install.sh" install "$@" | tee /dev/stderr | sed -n 's/^handlers: //p')
+	case " $handlers " in
+	*" sandbox-pauseless "*) label "$installed=true" "$pauseless=true" ;;
+	*" sandbox "*) label "$installed=true" "$pauseless-" ;;
+	*)
+		echo "pod.sh: install.sh gave no handler" >&2
+		exit 1
+		;;
+	esac
+	;;
+uninstall)
+	label "$installed=leaving" "$pauseless-" # a pod of the RuntimeClasses cannot come any more
+	until on_node "$HOST_DIR/install.sh" uninstall "$@"; do
+		echo "pod.sh: trying again in ${RETRY_SECONDS:-30} s"
+		sleep "${RETRY_SECONDS:-30}" &
+		wait $! # a signal ends this, and lets install.sh finish
+	done
+	rm -rf "${HOST_DIR:?}"/*
+	label "$installed-" # the DaemonSet then takes this pod away
+	;;
+esac

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// The installer's pod, as a container of the very containerd that it restarts: with the image's busybox, nsenter into the
+// node's mounts, and a kubectl that writes down what it is asked.
+func TestThePodInstallsAndUninstalls(t *testing.T) {
+	n := newNode(t, release(t, "2.4"), basic)
+	before, dump := n.files(), n.dump()
+
+	if status, out := n.pod("install"); status != 0 || !strings.Contains(out, "handlers: sandbox sandbox-pauseless") {
+		t.Fatalf("pod.sh install: exit status %d:\n%s", status, out)
+	}
+	n.wantHandlers(dump)
+	n.wantRestarts(1)
+	n.wantLabels("label node n1 --overwrite io.containerd.sandbox.v1/installed=true io.containerd.sandbox.v1/pauseless=true\n")
+
+	if status, out := n.pod("install"); status != 0 || !strings.Contains(out, "nothing to change") {
+		t.Errorf("pod.sh install again: exit status %d:\n%s", status, out)
+	}
+	n.wantRestarts(0)
+	n.wantLabels("label node n1 --overwrite io.containerd.sandbox.v1/installed=true io.containerd.sandbox.v1/pauseless=true\n")
+
+	if status, out := n.pod("uninstall"); status != 0 {
+		t.Errorf("pod.sh uninstall: exit status %d:\n%s", status, out)
+	}
+	n.wantRestarts(1)
+	n.wantLabels("label node n1 --overwrite io.containerd.sandbox.v1/installed=leaving io.containerd.sandbox.v1/pauseless-\n" +
+		"label node n1 --overwrite io.containerd.sandbox.v1/installed-\n")
+	_ = os.Remove(n.bindir)
+	n.wantFiles(before)
+	if left, err := filepath.Glob(filepath.Join(n.c.Dir, "host", "*")); len(left) > 0 || err != nil {
+		t.Errorf("left on the node: %q, %v", left, err)
+	}
+}
+
+// What fails on the node is not told to Kubernetes as done.
+func TestThePodThatFailsLabelsNothing(t *testing.T) {
+	n := newNode(t, release(t, "2.4"), basic)
+	before := n.files()
+	n.restart = "exit 7"
+	status, out := n.pod("install", "--timeout", "2")
+	if status == 0 || !strings.Contains(out, "fails with status 7") || !strings.Contains(out, "gave no handler") {
+		t.Errorf("pod.sh install: exit status %d:\n%s", status, out)
+	}
+	n.wantLabels("")
+	_ = os.Remove(n.bindir)
+	n.wantFiles(before)
+}
+
+// pod runs pod.sh on the runc shim, as nodes do that have no other yet, and returns its exit status and its output.
+func (n *node) pod(args ...string) (int, string) {
+	n.Helper()
+	namespace := fmt.Sprintf("%spod-%d", harness.NamespacePrefix, os.Getpid())
+	payload, host := filepath.Join(n.c.Dir, "payload"), filepath.Join(n.c.Dir, "host")
+	for _, name := range []string{"pod.sh", "install.sh", "install-config.sh", "install-containerd.sh", "containerd-1.toml", "containerd-2.toml"} {
+		n.copy(filepath.Join(folder, name), filepath.Join(payload, name))
+	}
+	n.copy(n.binary, filepath.Join(payload, shimName))
+	n.script(filepath.Join(payload, "kubectl"), "echo \"$@\" >>"+host+".labels\n")
+	n.write(host+".labels", "")
+	n.write(host+".log", "")
+	if err := os.MkdirAll(host, 0o755); err != nil {
+		n.Fatal(err)
+	}
+	bind := func(src, dst, mode string) string {
+		return "type=bind,src=" + src + ",dst=" + dst + ",options=rbind:" + mode
+	}
+	bundles := filepath.Join(n.c.State, "io.containerd.runtime.v2.task", namespace)
+	defer harness.Scope{Namespace: namespace, Folders: []string{bundles}, MountsIn: bundles}.Check(n)
+	ctr := n.ctr(namespace)
+	run := []string{
+		"run", "--detach", "--privileged", "--with-ns", "pid:/proc/self/ns/pid", "--runtime", "io.containerd.runc.v2",
+		"--cgroup", "/" + namespace + "/pod", "--log-uri", "file://" + host + ".log",
+		"--mount", bind(payload, "/installer", "ro"), "--mount", bind(host, host, "rw"), "--mount", bind(host+".labels", host+".labels", "rw"),
+		"--env", "HOST_DIR=" + host, "--env", "NODE_NAME=n1", "--env", fmt.Sprintf("HOST_PID=%d", os.Getpid()), "--env", "RETRY_SECONDS=1",
+		"--env", "PATH=/installer:/bin:/usr/bin:/sbin:/usr/sbin", // the container's, and then the node's
+		harness.Image, "pod", "/installer/pod.sh",
+	}
+	run = append(run, args[0], "--bindir", n.bindir, "--config", n.config, "--containerd", n.daemon,
+		"--ctr", filepath.Join(n.c.Env.Tools, "ctr"), "--restart", n.restart)
+	if out, err := ctr(append(run, args[1:]...)...); err != nil {
+		n.Fatalf("ctr run: %v\n%s", err, out)
+	}
+	harness.Eventually(n, "the pod ends", func() error {
+		out, err := ctr("tasks", "list")
+		if err == nil && !strings.Contains(out, "STOPPED") {
+			err = errors.New("it runs")
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s\n%s", err, out, n.read(host+".log"))
+		}
+		return nil
+	})
+	out, err := ctr("tasks", "delete", "pod")
+	if err != nil {
+		n.Fatalf("ctr tasks delete: %v\n%s", err, out)
+	}
+	status := 0 // ctr tells another in a warning
+	if _, code, found := strings.Cut(out, "exit code "); found {
+		if _, err := fmt.Sscan(code, &status); err != nil {
+			n.Fatalf("ctr tasks delete: %v\n%s", err, out)
+		}
+	}
+	if out, err := ctr("containers", "delete", "pod"); err != nil {
+		n.Fatalf("ctr containers delete: %v\n%s", err, out)
+	}
+	return status, n.read(host + ".log")
+}
+
+// wantLabels checks what kubectl was asked in the last pod.
+func (n *node) wantLabels(want string) {
+	n.Helper()
+	if got := n.read(filepath.Join(n.c.Dir, "host.labels")); got != want {
+		n.Errorf("kubectl was asked\n%swant\n%s", got, want)
+	}
+}
+
+func (n *node) copy(source, target string) {
+	n.Helper()
+	in, err := os.Open(source)
+	if err != nil {
+		n.Fatal(err)
+	}
+	defer func() { _ = in.Close() }() // it was only read
+	text, err := io.ReadAll(in)
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.write(target, string(text))
+	if err := os.Chmod(target, 0o755); err != nil {
+		n.Fatal(err)
+	}
+}
