@@ -31,6 +31,7 @@ RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
 REGEX    ?= .
 PKGS     ?= ./pkg/... ./integration/containerd ./integration/fakecontainerd
 RUN      ?=
+IMAGE    ?= $(NAME):latest
 SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/engine=Update|EveryField|TestExec'
 SMOKE_L3 := TestAContainerRuns|TestAnExecRunsInTheContainer|TestUpdateReachesTheCgroup|TestStatisticsCount
 
@@ -47,10 +48,10 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build static install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover generate fmt lint vuln tidy check clean
+.PHONY: help build static install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover generate fmt lint vuln tidy check clean install-node uninstall-node image
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: ## build bin/containerd-shim-sandbox-v1 (CGO, seccomp)
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
@@ -66,6 +67,19 @@ install: ## copy the built binary to $(DESTDIR)$(PREFIX)/bin (builds it if it is
 
 uninstall: ## remove the installed binary
 	rm -f "$(DESTDIR)$(PREFIX)/bin/$(NAME)"
+
+# The binary and containerd's configuration, with a restart that is undone if containerd does not come back.
+NODE_FLAGS ?=
+
+install-node: ## this machine as a Kubernetes node: the binary, and its handlers for containerd (root); NODE_FLAGS=
+	test -x bin/$(NAME) || $(MAKE) --no-print-directory build
+	deploy/install.sh install --binary bin/$(NAME) --bindir "$(PREFIX)/bin" $(NODE_FLAGS)
+
+uninstall-node: ## undo install-node; refused while containers of the runtime exist
+	deploy/install.sh uninstall --bindir "$(PREFIX)/bin" $(NODE_FLAGS)
+
+image: static ## the image of deploy/daemonset.yaml, by docker; IMAGE= names it
+	docker build --tag "$(IMAGE)" --file deploy/Dockerfile .
 
 deps: ## check for the Debian packages a build and test need; install them when root
 	@hack/deps.sh
