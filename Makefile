@@ -29,7 +29,7 @@ RUNTIME  ?= io.containerd.sandbox.v1
 BENCHFLAGS ?=
 RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
 REGEX    ?= .
-PKGS     ?= ./pkg/... ./integration/containerd ./integration/fakecontainerd
+PKGS     ?= ./pkg/... ./integration/containerd ./integration/fakecontainerd ./integration/deploy=Systemd
 RUN      ?=
 IMAGE    ?= $(NAME):latest
 SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/engine=Update|EveryField|TestExec'

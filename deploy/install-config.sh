@@ -30,6 +30,9 @@ stripped() {
 		{ print }' "$1"
 }
 
+# made_here: there was no configuration but for what this script wrote.
+made_here() { [ ! -e "$config" ] || { [ ! -s "$work/stripped" ] && [ ! -e "$backup" ] && grep -qF "$mark_begin" "$config"; }; }
+
 # file_version prints the top-level version of a configuration; one that does not say is of version 1.
 file_version() { awk '/^[ \t]*\[/ { exit } /^[ \t]*version[ \t]*=/ { sub(/#.*/, ""); sub(/.*=[ \t]*/, ""); print $1; exit }' "$1"; }
 
@@ -62,11 +65,14 @@ with_block() {
 	shift
 	cat "$file"
 	say "$mark_begin"
-	[ -e "$config" ] || say 'version = 2'
-	case $(file_version "$file") in
-	'' | 1) [ ! -e "$config" ] || short='s/"io\.containerd\.grpc\.v1\.cri"/cri/' ;;
-	esac
-	tables containerd-1.toml "$@" | sed "${short:-}"
+	if made_here; then
+		say 'version = 2'
+	else
+		case $(file_version "$file") in
+		'' | 1) short='s/"io\.containerd\.grpc\.v1\.cri"/cri/' ;;
+		esac
+	fi
+	tables containerd-1.toml "$@" | sed "$short"
 	say "$mark_end"
 }
 
@@ -90,7 +96,7 @@ same_otherwise() {
 read_baseline() {
 	[ ! -L "$config" ] || refuse "$config is a symbolic link: something else manages it. $here/containerd-$((major > 1 ? 2 : 1)).toml has what to add"
 	stripped "$config" >"$work/stripped"
-	if [ -e "$config" ]; then
+	if ! made_here; then
 		cp "$work/stripped" "$work/base"
 	elif [ "$major" -eq 1 ]; then
 		say 'version = 2' >"$work/base"
@@ -160,7 +166,7 @@ plan_install() {
 		} >"$work/new-dropin"
 		if imports_conf_d; then
 			cp "$work/stripped" "$work/new"
-		elif [ -e "$config" ]; then
+		elif ! made_here; then
 			with_import "$work/stripped" >"$work/new"
 		else
 			printf '%s\nversion = 3\n%s\n%s\n' "$mark_begin" "$mark_import" "$mark_end" >"$work/new"
@@ -187,14 +193,15 @@ check_candidate() {
 
 # plan_uninstall leaves the former configuration in $work/new, or nothing if there was none.
 plan_uninstall() {
-	if [ ! -e "$config" ] || ! grep -qF -e "$mark_begin" -e "\"$dropin\"" "$config"; then
-		if [ -e "$config" ]; then cp "$config" "$work/new"; fi
+	[ -e "$config" ] || return 0
+	if ! grep -qF -e "$mark_begin" -e "\"$dropin\"" "$config"; then
+		cp "$config" "$work/new"
 		return 0
 	fi
 	if [ -e "$backup" ]; then
 		# awk ends every line, also a last one that had no end.
 		if awk '{ print }' "$backup" | cmp -s - "$work/stripped"; then cp "$backup" "$work/stripped"; fi
-	elif ! [ -s "$work/stripped" ]; then
+	elif made_here; then
 		return 0
 	fi
 	cp "$work/stripped" "$work/new"

@@ -38,7 +38,8 @@ find_daemon() {
 		take { print; exit }
 		/^--?c(onfig)?$/ { take = 1 }
 		/^--?c(onfig)?=/ { sub(/^[^=]*=/, ""); print; exit }')
-	[ "${reads:-/etc/containerd/config.toml}" = "$config" ] ||
+	reads=${reads:-/etc/containerd/config.toml}
+	[ "$reads" = "$config" ] ||
 		refuse "containerd, pid $pid, reads $reads: say --config $reads"
 	finds=$(tr '\0' '\n' <"/proc/$pid/environ" | sed -n 's/^PATH=//p')
 	case ":$finds:$(dirname "$(readlink "/proc/$pid/exe")"):" in

@@ -9,8 +9,8 @@
 # files are replaced, each by a rename, and containerd is restarted if it has to. If it does not come back the former
 # files do, and it is restarted with them.
 set -eu
-LC_ALL=C
-export LC_ALL
+LC_ALL=C CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1 # ctr warns of cgroup v1 with every command
+export LC_ALL CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS
 umask 022
 
 name='containerd-shim-sandbox-v1'
@@ -142,13 +142,24 @@ keep() {
 	if [ -e "$1" ]; then cp -p "$1" "$work/$2"; fi
 }
 
-# put FILE NAME: makes FILE again what it was at keep.
+# put FILE NAME: makes FILE again what it was at keep, or adds it to $lost.
 put() {
 	if [ -e "$work/$2" ]; then
 		cmp -s "$1" "$work/$2" || replace "$1" "$work/$2"
 	else
 		rm -f "$1"
-	fi
+	fi || lost="$lost $1"
+}
+
+# put_all restores what is imported before what imports it, and takes it away after.
+put_all() {
+	lost=
+	if [ -e "$work/dropin" ]; then put "$dropin" dropin; fi
+	put "$config" config
+	put "$dropin" dropin
+	put "$backup" backup
+	put "$shim" shim
+	[ -z "$lost" ]
 }
 
 # replace FILE SOURCE: nobody sees half of it. It keeps its owner and mode, or has those of the source.
@@ -174,24 +185,21 @@ finish() {
 	set +e
 	if $changed && [ $status -ne 0 ]; then
 		complain "going back to the former files"
-		put "$shim" shim && put "$config" config && put "$dropin" dropin && put "$backup" backup
-		put_status=$?
 		status=3
-		if [ $put_status -ne 0 ]; then
-			complain "could not put back all of $shim, $config and $dropin: copies are in $work"
+		if ! put_all; then
+			complain "could not put back$lost: the former ones are in $work"
 			status=4
-		elif $restarted; then
+		fi
+		if $restarted; then
 			do_restart || : # one that fails may leave the former containerd running
 			if answers; then
 				complain "containerd answers with its former configuration"
-				rm -f "$unfinished"
 			else
 				complain "containerd does not answer with its former configuration either: see its log"
 				status=4
 			fi
-		else
-			rm -f "$unfinished"
 		fi
+		[ $status -eq 4 ] || rm -f "$unfinished"
 		if $made_conf_d; then rmdir "$conf_d"; fi
 	fi
 	rm -f "$candidate" "$baseline" "$config.sandbox-part" "$shim.sandbox-part" "$dropin.sandbox-part"
@@ -221,22 +229,23 @@ commit() {
 	elif $configure; then
 		changed=true
 		: >"$unfinished" || refuse "cannot write $unfinished"
-		if [ -e "$work/new-dropin" ]; then
+		if [ -e "$work/new-dropin" ]; then # before it is imported
 			if [ ! -d "$conf_d" ]; then
 				mkdir "$conf_d" || refuse "cannot make $conf_d"
 				made_conf_d=true
 			fi
 			replace "$dropin" "$work/new-dropin" || refuse "cannot write $dropin"
-		else
-			rm -f "$dropin"
 		fi
 		if [ ! -e "$work/new" ]; then
-			rm -f "$config"
+			rm -f "$config" || refuse "cannot remove $config"
 		elif ! cmp -s "$work/new" "$config"; then
 			if [ "$action" = install ] && [ -e "$config" ] && [ ! -e "$backup" ]; then
 				cp -p "$config" "$backup" || refuse "cannot write $backup"
 			fi
 			replace "$config" "$work/new" || refuse "cannot write $config"
+		fi
+		if [ ! -e "$work/new-dropin" ]; then # after it was imported
+			rm -f "$dropin" || refuse "cannot remove $dropin"
 		fi
 		verify
 		say "$config: changed, and containerd $version can read it"
@@ -355,16 +364,17 @@ do_uninstall() {
 	fi
 	remember
 	commit
-	changed=false
-	if $configure; then
-		rm -f "$backup"
-		rmdir "$conf_d" 2>/dev/null || : # others may use it; empty it is as good as absent
-	fi
 	if [ -e "$shim" ]; then
+		changed=true
 		rm -f "$shim" || refuse "cannot remove $shim"
 		say "$shim: removed"
 	else
 		say "$shim: is not there"
+	fi
+	changed=false
+	if $configure; then
+		rm -f "$backup"
+		rmdir "$conf_d" 2>/dev/null || : # others may use it; empty it is as good as absent
 	fi
 }
 

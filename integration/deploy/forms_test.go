@@ -72,7 +72,7 @@ func forms2() []form {
 
 // Each form gets the handlers and keeps everything else it says, and is the same to the byte afterwards.
 func TestConfigurationsKeepWhatTheySay(t *testing.T) {
-	t.Run("containerd 1.6", func(t *testing.T) { testForms(t, release(t, "1.6"), forms1()[:3]) })
+	t.Run("containerd 1.6", func(t *testing.T) { testForms(t, release(t, "1.6"), forms1()[2:3]) })
 	t.Run("containerd 1.7", func(t *testing.T) { testForms(t, release(t, "1.7"), forms1()) })
 	t.Run("containerd 2.4", func(t *testing.T) { testForms(t, release(t, "2.4"), forms2()) })
 }
@@ -83,20 +83,72 @@ func testForms(t *testing.T, daemon string, forms []form) {
 	for _, f := range forms {
 		t.Run(f.name, func(t *testing.T) {
 			n := running.sibling(t, f)
-			before, dump, config := n.files(), n.dump(), n.read(n.config)
-			n.want(0, []string{"handlers: sandbox"}, "install")
-			n.wantHandlers(dump)
-			if changed := n.read(n.config) != config; changed == f.dropin {
-				t.Errorf("config.toml changed: %v, want %v\n%s", changed, !f.dropin, n.read(n.config))
+			n.testForm(f.dropin)
+		})
+	}
+}
+
+// testForm installs and uninstalls.
+func (n *node) testForm(dropin bool) {
+	n.Helper()
+	before, dump, config := n.files(), n.dump(), n.read(n.config)
+	n.want(0, []string{"handlers: sandbox"}, "install")
+	n.wantHandlers(dump)
+	if changed := n.read(n.config) != config; changed == dropin {
+		n.Errorf("config.toml changed: %v, want %v\n%s", changed, !dropin, n.read(n.config))
+	}
+	installed := n.files()
+	n.want(0, []string{"nothing to change"}, "install")
+	n.wantFiles(installed)
+	n.want(0, nil, "uninstall")
+	if err := os.Remove(n.bindir); err != nil {
+		n.Error(err)
+	}
+	n.wantFiles(before)
+}
+
+// Where there is no config.toml one is made, and goes again.
+func TestNoConfigurationAtAll(t *testing.T) {
+	for _, series := range []string{"1.7", "2.4"} {
+		t.Run("containerd "+series, func(t *testing.T) {
+			n := newNode(t, release(t, series), basic).sibling(t, form{})
+			if err := os.Remove(n.config); err != nil {
+				t.Fatal(err)
 			}
-			installed := n.files()
-			n.want(0, []string{"nothing to change"}, "install")
-			n.wantFiles(installed)
-			n.want(0, nil, "uninstall")
-			if err := os.Remove(n.bindir); err != nil {
-				t.Error(err)
+			before := n.files()
+			// Without a configuration containerd's socket is the machine's own. This ctr knows the test's.
+			ctr := filepath.Join(filepath.Dir(n.config), "ctr")
+			n.script(ctr, "shift 2\nexec "+filepath.Join(n.c.Env.Tools, "ctr")+" --address "+n.c.Address+" \"$@\"\n")
+			n.want(0, []string{"handlers: sandbox"}, "install", "--ctr", ctr)
+			if got := settings(n.dump())[runtimesTable(n.c.Version)+"runc runtime_type"]; got != "io.containerd.runc.v2" {
+				t.Errorf("handler runc is runtime %q", got)
 			}
+			n.want(0, []string{"nothing to change"}, "install", "--ctr", ctr)
+			n.want(0, nil, "uninstall", "--ctr", ctr)
+			_ = os.Remove(n.bindir)
 			n.wantFiles(before)
+		})
+	}
+}
+
+// Nodes with busybox in place of the GNU tools have all that install.sh needs.
+func TestBusyboxIsEnough(t *testing.T) {
+	running := newNode(t, release(t, "2.4"), basic)
+	applets := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), running.c.Env.Busybox, "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for applet := range strings.FieldsSeq(string(out)) {
+		if err := os.Symlink(running.c.Env.Busybox, filepath.Join(applets, applet)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []form{forms2()[0], forms2()[6]} {
+		t.Run(f.name, func(t *testing.T) {
+			n := running.sibling(t, f)
+			n.applets = applets
+			n.testForm(false)
 		})
 	}
 }
@@ -106,9 +158,10 @@ func (n *node) sibling(t *testing.T, f form) *node {
 	t.Helper()
 	dir := t.TempDir()
 	s := &node{
-		T: t, c: n.c, binary: n.binary, daemon: n.daemon, restart: "true",
+		T: t, c: n.c, binary: filepath.Join(dir, shimName), daemon: n.daemon, restart: "true",
 		config: filepath.Join(dir, "config.toml"), conf: filepath.Join(dir, "conf.d"), bindir: filepath.Join(dir, "bin"),
 	}
+	s.script(s.binary, "echo Version: 1\n") // no container runs on it
 	text := f.config
 	if text == "DEFAULT" {
 		out, err := exec.CommandContext(t.Context(), n.daemon, "config", "default").Output()

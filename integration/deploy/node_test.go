@@ -38,6 +38,7 @@ type node struct {
 	binary   string // the shim to install
 	daemon   string // what --containerd names
 	restart  string // what --restart names
+	applets  string // folder with the only programs that there are, if not all
 	mu       sync.Mutex
 	c        *harness.Containerd
 	restarts int
@@ -131,14 +132,22 @@ func (n *node) wantRestarts(want int) {
 // command is install.sh for this node. A later option counts, so args can say otherwise.
 func (n *node) command(args ...string) *exec.Cmd {
 	n.Helper()
-	args = append([]string{
+	all := []string{
 		args[0], "--binary", n.binary, "--bindir", n.bindir, "--config", n.config, "--containerd", n.daemon,
-		"--ctr", filepath.Join(n.c.Env.Tools, "ctr"), "--restart", n.restart, "--timeout", "30",
-	}, args[1:]...)
+		"--ctr", filepath.Join(n.c.Env.Tools, "ctr"), "--timeout", "30",
+	}
+	if n.restart != "" {
+		all = append(all, "--restart", n.restart)
+	}
+	args = append(all, args[1:]...)
 	ctx, cancel := context.WithTimeout(n.Context(), harness.Slow(2*time.Minute))
 	n.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, installer, args...)
-	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1", "TMPDIR="+n.TempDir())
+	cmd.Env = append(os.Environ(), "TMPDIR="+n.TempDir())
+	if n.applets != "" {
+		cmd = exec.CommandContext(ctx, filepath.Join(n.applets, "sh"), append([]string{installer}, args...)...)
+		cmd.Env = []string{"PATH=" + n.applets}
+	}
 	return cmd
 }
 
