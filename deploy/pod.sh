@@ -38,21 +38,35 @@ for file in install.sh install-config.sh install-containerd.sh containerd-1.toml
 done
 chmod 0755 "$HOST_DIR/install.sh" "$HOST_DIR/$name"
 
+# attempt runs install.sh and leaves what it printed in the node's folder. A containerd that did not take its new
+# configuration has been restarted twice. A pod that ended would be started again, and so would containerd; this one waits.
+attempt() {
+	status=0
+	on_node "$HOST_DIR/install.sh" "$@" >"$HOST_DIR/log" 2>&1 || status=$?
+	cat "$HOST_DIR/log"
+	[ $status -ge 3 ] || return $status
+	echo "pod.sh: containerd is not asked again: delete this pod to try once more"
+	while :; do
+		sleep 86400 &
+		wait $!
+	done
+}
+
 case $action in
 install)
-	handlers=$(on_node "$HOST_DIR/install.sh" install "$@" | tee /dev/stderr | sed -n 's/^handlers: //p')
-	case " $handlers " in
+	attempt install "$@"
+	case " $(sed -n 's/^handlers: //p' "$HOST_DIR/log") " in
 	*" sandbox-pauseless "*) label "$installed=true" "$pauseless=true" ;;
 	*" sandbox "*) label "$installed=true" "$pauseless-" ;;
 	*)
-		echo "pod.sh: install.sh gave no handler" >&2
+		echo "pod.sh: no handler has the name of a RuntimeClass" >&2
 		exit 1
 		;;
 	esac
 	;;
 uninstall)
 	label "$installed=leaving" "$pauseless-" # a pod of the RuntimeClasses cannot come any more
-	until on_node "$HOST_DIR/install.sh" uninstall "$@"; do
+	until attempt uninstall "$@"; do
 		echo "pod.sh: trying again in ${RETRY_SECONDS:-30} s"
 		sleep "${RETRY_SECONDS:-30}" &
 		wait $! # a signal ends this, and lets install.sh finish
