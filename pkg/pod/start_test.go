@@ -231,6 +231,25 @@ func TestStartThatFailsLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 	}
 }
 
+// The last step fails on the main thread, which is in three namespaces by then.
+func TestTheMainThreadReturnsWhenItCannotBecomeThePod(t *testing.T) {
+	path := pinned(t, 0)
+	p := create(t, request(t, func(r *Request) { r.NetNS = path }))
+	p.config.Hostname = strings.Repeat("a", 65)
+	if err := p.Start(t.Context()); !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), `set host name "aaa`) {
+		t.Errorf("Start() = %v, want %v of the host name", err, unix.EINVAL)
+	}
+	for _, name := range []string{"net", "ipc", "uts"} {
+		if got, want := namespace(t, "self", name), namespace(t, "thread-self", name); got != want {
+			t.Errorf("%s namespace of the main thread = %s, want the host's, %s", name, got, want)
+		}
+	}
+	p.config.Hostname = "a"
+	if err := p.Start(t.Context()); err != nil {
+		t.Errorf("Start() again = %v", err)
+	}
+}
+
 func TestStartTwiceAndCancelled(t *testing.T) {
 	p := create(t, request(t))
 	ended, cancel := context.WithCancel(t.Context())
