@@ -203,7 +203,7 @@ func TestCreateRefuses(t *testing.T) {
 			if !strings.Contains(err.Error(), test.want) || !errors.Is(err, test.class) {
 				t.Errorf("Create() = %v, want %q of class %v", err, test.want, test.class)
 			}
-			if after := descriptors(t); after != before {
+			if after := descriptors(t); after > before {
 				t.Errorf("descriptors before and after: %d and %d", before, after)
 			}
 			if strings.HasPrefix(r.Bundle, os.TempDir()) {

@@ -220,7 +220,7 @@ func TestStartThatFailsLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 					t.Errorf("Start() = %v, want %q of class %v", err, test.want, errdefs.ErrInvalidArgument)
 				}
 			}
-			if after := descriptors(t); after != before {
+			if after := descriptors(t); after > before {
 				t.Errorf("descriptors before and after: %d and %d", before, after)
 			}
 			if err := p.Close(); err != nil {

@@ -127,6 +127,7 @@ func (a *attempt) run(request []byte) error {
 	// Both must have come before it may go on: the child that is ready may be faster than its parent, which tells of it,
 	// and one that went on could not be ended by who does not know it.
 	ready, known, left := false, !a.config.PID, false
+	var failed error // of a child of which its parent has not told
 	for {
 		if ready && known && !left {
 			if err := a.leave(); err != nil {
@@ -138,6 +139,8 @@ func (a *attempt) run(request []byte) error {
 		switch {
 		case errors.Is(err, io.EOF) && left:
 			return nil // it has closed all that it had
+		case errors.Is(err, io.EOF) && failed != nil:
+			return failed
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("it was killed: %w", errdefs.ErrAborted)
 		case err != nil:
@@ -155,7 +158,9 @@ func (a *attempt) run(request []byte) error {
 		case C.MESSAGE_READY:
 			ready = true
 		default:
-			err = m.failure()
+			if err = m.failure(); !known {
+				failed, err = err, nil // its parent is still to tell of it
+			}
 		}
 		if err != nil {
 			return err

@@ -186,7 +186,7 @@ func TestHolderReapsWhatThePodLeavesBehind(t *testing.T) {
 	h := start(t, full())
 	// Each shell ends before its child, which is the holder's then and ends later.
 	for range 20 {
-		in(t, h.Pid(), []string{"-p"}, "sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.01 & exit 0); (true & exit 0); done")
+		in(t, h.Pid(), []string{"-p"}, "sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.01 >/dev/null 2>&1 & exit 0); (true >/dev/null 2>&1 & exit 0); done")
 	}
 	eventually(t, "only the holder is in its PID namespace", func() bool {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.Pid(), h.Pid()))
