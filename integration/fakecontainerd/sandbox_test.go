@@ -131,11 +131,10 @@ func TestEveryWrongOrderOfASandbox(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"start": start("pod"), "stop": box.Stop(f.Ctx, "pod", 0), "ping": box.Ping(f.Ctx, "pod"), "update": box.Update(f.Ctx, "pod"),
-		"shut down": box.Shutdown(f.Ctx, "pod"),
-		"wait":      func() error { _, err := box.Wait(f.Ctx, "pod"); return err }(),
-		"status":    func() error { _, err := box.Status(f.Ctx, "pod", false); return err }(),
-		"metrics":   func() error { _, err := box.Metrics(f.Ctx, "pod"); return err }(),
-		"platform":  func() error { _, err := box.Platform(f.Ctx, "pod"); return err }(),
+		"wait":     func() error { _, err := box.Wait(f.Ctx, "pod"); return err }(),
+		"status":   func() error { _, err := box.Status(f.Ctx, "pod", false); return err }(),
+		"metrics":  func() error { _, err := box.Metrics(f.Ctx, "pod"); return err }(),
+		"platform": func() error { _, err := box.Platform(f.Ctx, "pod"); return err }(),
 	} {
 		t.Run(what+" before create", func(t *testing.T) { f.WantError(err, errdefs.ErrNotFound, `"pod"`) })
 	}
@@ -150,7 +149,16 @@ func TestEveryWrongOrderOfASandbox(t *testing.T) {
 	f.Must(box.Stop(f.Ctx, "pod", 0), "stop again")
 	f.WantError(start("pod"), errdefs.ErrFailedPrecondition, `"pod"`)
 	f.WantError(member(), errdefs.ErrFailedPrecondition, `"app"`, `"pod"`)
+	f.WantError(box.Shutdown(f.Ctx, "other"), errdefs.ErrNotFound, `"other"`)
 	f.Must(box.Shutdown(f.Ctx, "pod"), "shut down")
+}
+
+// As containerd does after a CreateSandbox that failed.
+func TestAShimWithoutASandboxIsShutDown(t *testing.T) {
+	podOnly(t)
+	f := newFake(t)
+	b := f.SandboxBundle("pod")
+	f.Must(f.Shim(b).Sandbox().Shutdown(f.Ctx, "pod"), "shut down")
 }
 
 func TestASandboxOfGarbageIsRefusedAndNothingIsLeft(t *testing.T) {

@@ -174,7 +174,8 @@ func TestOrderOfCallsToAPod(t *testing.T) {
 		{"shutdown", func(s *Sandbox, r PodRequest) error { return s.ShutdownPod(context.Background(), r.ID) }},
 	}
 	stages := []struct{ name, steps, want string }{
-		{"no pod", "", "create:ok create another:ok start:not found member:ok stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:not found"},
+		{"no pod", "", "create:ok create another:ok start:not found member:ok stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:ok"},
+		{"a container in no pod", "member", "create:precondition create another:precondition start:not found member:exists stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:not found"},
 		{"created", "create", "create:exists create another:exists start:ok member:precondition stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
 		{"started", "create,start", "create:exists create another:exists start:precondition member:ok stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
 		{"stopped before start", "create,stop", "create:exists create another:exists start:precondition member:precondition stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},

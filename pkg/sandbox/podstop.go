@@ -173,7 +173,14 @@ func (s *Sandbox) WaitPod(ctx context.Context, sandboxID string) (process.Exit, 
 
 // ShutdownPod stops the pod at once if it runs, deletes the containers that
 // nobody deleted, and ends the shim. It can be called again when it fails.
+//
+// Without a pod, and without a container, it ends the shim as well: containerd asks
+// for it when CreateSandbox failed (plugins/sandbox, controllerLocal.cleanupShim).
 func (s *Sandbox) ShutdownPod(ctx context.Context, sandboxID string) error {
+	if s.unused() {
+		s.Shutdown()
+		return nil
+	}
 	if err := s.StopPod(ctx, sandboxID, 0); err != nil {
 		return err
 	}
@@ -205,6 +212,13 @@ func (s *Sandbox) ShutdownPod(ctx context.Context, sandboxID string) error {
 	}
 	s.Shutdown()
 	return nil
+}
+
+// unused tells whether nothing was made yet, or all that was made has failed.
+func (s *Sandbox) unused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pod == nil && len(s.containers) == 0 && !s.closed
 }
 
 // Unattended ends the shim if it has no duty any more. It is for a shim to which

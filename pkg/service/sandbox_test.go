@@ -244,6 +244,7 @@ func TestSandboxOfAConfigurationInTheBundle(t *testing.T) {
 
 func TestUnknownSandboxes(t *testing.T) {
 	w, _ := newPodWorld(t)
+	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
 	for method, call := range map[string][2]proto.Message{
 		"StartSandbox":    {&api.StartSandboxRequest{SandboxID: "x"}, &api.StartSandboxResponse{}},
 		"Platform":        {&api.PlatformRequest{SandboxID: "x"}, &api.PlatformResponse{}},
