@@ -265,7 +265,8 @@ func TestAStoppedSandboxGivesItsContainersTime(t *testing.T) {
 	}
 }
 
-// traps tells whether init handles or ignores SIGTERM, by /proc/PID/status (proc_pid_status(5)).
+// traps tells whether the shell that is init handles or ignores SIGTERM, by /proc/PID/status (proc_pid_status(5)). What was
+// init before it executed the shell handles all signals.
 func traps(f *fakecontainerd.Fake, s *fakecontainerd.Shim, id string) error {
 	state, err := s.State(f.Ctx, &task.StateRequest{ID: id})
 	if err != nil {
@@ -275,13 +276,15 @@ func traps(f *fakecontainerd.Fake, s *fakecontainerd.Shim, id string) error {
 	if err != nil {
 		return err
 	}
+	var name string
 	var ignored, caught uint64
 	for line := range strings.Lines(string(data)) {
+		_, _ = fmt.Sscanf(line, "Name: %s", &name) // other lines do not match, here and below
 		_, _ = fmt.Sscanf(line, "SigIgn: %x", &ignored)
 		_, _ = fmt.Sscanf(line, "SigCgt: %x", &caught)
 	}
-	if (ignored|caught)&(1<<(uint(unix.SIGTERM)-1)) == 0 {
-		return fmt.Errorf("%s has the default for SIGTERM", id)
+	if name != "sh" || (ignored|caught)&(1<<(uint(unix.SIGTERM)-1)) == 0 {
+		return fmt.Errorf("%s is %s, and catches %#x, ignores %#x", id, name, caught, ignored)
 	}
 	return nil
 }

@@ -10,7 +10,8 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/pod"
 )
 
 // Annotations of the specification by which one container is given what the
@@ -22,10 +23,11 @@ const (
 )
 
 // checkAnnotations refuses those that nobody reads, since a misspelt one must
-// not be silently without effect.
-func checkAnnotations(spec *specs.Spec) error {
-	known := []string{annotationSource, annotationMems}
-	for _, key := range slices.Sorted(maps.Keys(spec.Annotations)) {
+// not be silently without effect. What is read of a pod and of a container is
+// allowed at both: CRI hands annotations of a pod on to its containers.
+func checkAnnotations(annotations map[string]string) error {
+	known := []string{annotationSource, annotationMems, pod.ShmSizeAnnotation}
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(known, key) {
 			return fmt.Errorf("annotations: %q: unknown; known with this prefix are %s: %w", key, strings.Join(known, ", "), errdefs.ErrInvalidArgument)
 		}

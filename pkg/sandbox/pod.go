@@ -143,6 +143,9 @@ func (s *Sandbox) podConfig(r *PodRequest) (pod.Config, error) {
 	}
 	maps.Copy(annotations, config.Annotations)
 	config.Annotations = annotations
+	if err := checkAnnotations(annotations); err != nil {
+		return fail(err)
+	}
 	if r.NetNS == "" {
 		r.NetNS = config.NetNS
 	}

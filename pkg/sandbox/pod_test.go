@@ -237,6 +237,9 @@ func TestCreatePodRefuses(t *testing.T) {
 			r.Config = nil
 			must(t, os.WriteFile(filepath.Join(r.Bundle, specFile), []byte("{half"), 0o600))
 		}, []string{specFile}},
+		{"an annotation of ours that there is not", func(_ *testing.T, r *PodRequest) {
+			r.Config = &pod.Config{Annotations: map[string]string{annotationPrefix + "shm-sice": "1Gi"}}
+		}, []string{"annotations", "shm-sice", pod.ShmSizeAnnotation}},
 		{"what pkg/pod refuses", func(*testing.T, *PodRequest) {}, []string{"netns_path"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -67,7 +67,7 @@ func checkSpec(spec *specs.Spec) error {
 	if err := CheckProcess(spec.Process); err != nil {
 		return fmt.Errorf("process.%w", err)
 	}
-	if err := checkAnnotations(spec); err != nil {
+	if err := checkAnnotations(spec.Annotations); err != nil {
 		return err
 	}
 	return resources.Check(spec.Linux.Resources, resources.ReadHost())
