@@ -88,7 +88,7 @@ func startIn(ctx context.Context, f flags, r request, bundle string) (path strin
 			answered, err := spawn(ctx, l, launch{
 				bundle:      bundle,
 				args:        daemonArgs(f, r),
-				env:         daemonEnv(os.Environ(), f, r),
+				env:         append(daemonEnv(os.Environ(), f, r), driverEnv(opts)...),
 				cgroup:      opts.ShimCgroup,
 				coreSched:   os.Getenv("SCHED_CORE") != "",
 				oomScoreAdj: true,

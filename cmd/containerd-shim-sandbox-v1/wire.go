@@ -48,8 +48,12 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	box.KeepMembers(d.Bundle, d.SocketPath)
+	systemd, err := takeDriver()
+	if err != nil {
+		return err
+	}
 	box.ServePods(func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
-		r.Reaper = reaper
+		r.Reaper, r.SystemdCgroup = reaper, r.SystemdCgroup || systemd
 		p, err := pod.Create(ctx, r, d.Thread)
 		if err != nil {
 			return nil, err // not p: a nil *pod.Pod in an interface is not nil

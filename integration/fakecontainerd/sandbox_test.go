@@ -16,7 +16,9 @@ import (
 
 	sandbox "github.com/containerd/containerd/api/runtime/sandbox/v1"
 	task "github.com/containerd/containerd/api/runtime/task/v3"
+	runc "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -203,6 +205,23 @@ func TestASandboxOfGarbageIsRefusedAndNothingIsLeft(t *testing.T) {
 		})
 	}
 	f.Must(s.Sandbox().Create(f.Ctx, &sandbox.CreateSandboxRequest{SandboxID: "pod", BundlePath: b.Path, Options: f.PodConfig(nil)}), "create after that")
+	f.Must(s.Sandbox().Shutdown(f.Ctx, "pod"), "shut down")
+}
+
+// The cgroup driver is told when the shim is started, and never again.
+func TestACgroupParentOfTheOtherDriverIsRefused(t *testing.T) {
+	podOnly(t)
+	f := newFake(t)
+	b := f.SandboxBundle("pod")
+	options, err := typeurl.MarshalAnyToProto(&runc.Options{SystemdCgroup: true})
+	f.Must(err, "options")
+	a, err := f.Start(b, fakecontainerd.Params, options)
+	f.Must(err, "start")
+	s := f.Connect(b, a)
+	err = s.Sandbox().Create(f.Ctx, &sandbox.CreateSandboxRequest{
+		SandboxID: "pod", BundlePath: b.Path, Options: f.PodConfig(func(c *cri.PodSandboxConfig) { c.Linux.CgroupParent = "/" }),
+	})
+	f.WantError(err, errdefs.ErrInvalidArgument, `cgroup_parent "/"`, "slice")
 	f.Must(s.Sandbox().Shutdown(f.Ctx, "pod"), "shut down")
 }
 

@@ -62,8 +62,12 @@ func checkParent(parent, cgroupPath string) error {
 	if err != nil {
 		return err
 	}
-	if !group.Exists() {
-		return fmt.Errorf("cgroup_parent %q: no cgroup %q in any hierarchy: %w", parent, cgroupPath, errdefs.ErrNotFound)
+	if group.Exists() {
+		return nil
 	}
-	return nil
+	hint := ""
+	if strings.HasSuffix(parent, sliceSuffix) && !systemd.IsRunningSystemd() {
+		hint = ", and systemd, whose slices are, does not run this machine"
+	}
+	return fmt.Errorf("cgroup_parent %q: no cgroup %q in any hierarchy%s: %w", parent, cgroupPath, hint, errdefs.ErrNotFound)
 }
