@@ -5,13 +5,30 @@
 // removes what lies around each (bundle, root file system, record on disk), and
 // decides when the shim has nothing left to do.
 //
-// It owns one goroutine, that of the cpuset.Reconciler, while a container
-// follows the CPUs of another cgroup; Close ends it. mu guards the registry and
-// is never held over anything that blocks; the id of a container that is being
-// created is reserved by an entry without a container. Delete of such a one
-// ends its Create.
+// With the Sandbox API the pod has a life of its own (podstage.go): it is made
+// before its containers (pod.go), and its end is theirs (podstop.go). Without it
+// the shim ends with the last container.
 //
-// Each container has a record in its bundle (record.go), so that the shim
-// binary's delete command can clean up after a shim that was killed, with
-// nothing but what is on disk (remove.go).
+// # Goroutines
+//
+// That of the cpuset.Reconciler, while a container follows the CPUs of another
+// cgroup; Close ends it. That of a stop of the pod, which ends with the
+// containers and within the grace that they are given. And one that waits for
+// the process that holds the pod's namespaces, if that is not the shim; it ends
+// with that process.
+//
+// # Locks
+//
+// mu guards the registry and the pod's stage, and is never held over anything
+// that blocks; the id of a container that is being created is reserved by an
+// entry without a container. Delete of such a one ends its Create. The pod's
+// turn is taken before mu, by start and by the goroutine of a stop. members.mu is
+// held while small files are written, and takes no other.
+//
+// # Death
+//
+// Each container has a record in its bundle (record.go), and the pod's bundle
+// has a list of all of them (roster.go), so that the shim binary's delete command
+// can clean up after a shim that was killed, with nothing but what is on disk
+// (remove.go, removepod.go).
 package sandbox
