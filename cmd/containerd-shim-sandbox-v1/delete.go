@@ -89,8 +89,31 @@ func deleteSocket(ctx context.Context, f flags, bundle string) error {
 	if path == "" {
 		return nil
 	}
-	return removeDeadSocket(ctx, path)
+	ctx, cancel := context.WithTimeout(ctx, dyingTimeout)
+	defer cancel()
+	for {
+		if err := removeDeadSocket(ctx, path); err != nil {
+			return err
+		}
+		if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSocket == 0 {
+			return nil // gone, or not ours
+		}
+		if alive, err := serves(ctx, path, f.id); err != nil || alive {
+			return err
+		}
+		select { // it is dying: a thread in the kernel keeps the sockets of a killed process open
+		case <-time.After(dyingPoll):
+		case <-ctx.Done():
+			return fmt.Errorf("socket %s: nobody answers, and it takes connections: %w", path, ctx.Err())
+		}
+	}
 }
+
+// How long a shim that was killed may take to die, and how often it is looked at.
+const (
+	dyingTimeout = time.Second
+	dyingPoll    = 2 * time.Millisecond
+)
 
 // hangTimeout is for the answer of a shim that is alive. One that hangs is: its containers are not to be taken from it.
 const hangTimeout = time.Second
