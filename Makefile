@@ -48,18 +48,17 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build static install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover generate fmt lint vuln tidy check clean install-node uninstall-node image
+.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover generate fmt lint vuln tidy check clean install-node uninstall-node image
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-build: ## build bin/containerd-shim-sandbox-v1 (CGO, seccomp)
-	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
-
-static: ## the same, linked statically; fails if a shared library is left
+build: ## build bin/containerd-shim-sandbox-v1 (CGO, seccomp, no shared libraries)
 	$(GO) build -trimpath -tags "$(TAGS) netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o bin/$(NAME) ./cmd/$(NAME)
 	@if ldd bin/$(NAME) >/dev/null 2>&1; then echo "bin/$(NAME) is not static:" >&2; ldd bin/$(NAME) >&2; exit 1; fi
-	@echo "bin/$(NAME): statically linked"
+
+dynamic: ## the same with shared libraries, for systems without libc.a or libseccomp.a: slower to start
+	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
 
 install: ## copy the built binary to $(DESTDIR)$(PREFIX)/bin (builds it if it is absent)
 	test -x bin/$(NAME) || $(MAKE) --no-print-directory build
@@ -78,7 +77,7 @@ install-node: ## this machine as a Kubernetes node: the binary, and its handlers
 uninstall-node: ## undo install-node; refused while containers of the runtime exist
 	deploy/install.sh uninstall --bindir "$(PREFIX)/bin" $(NODE_FLAGS)
 
-image: static ## the image of deploy/daemonset.yaml, by docker; IMAGE= names it
+image: build ## the image of deploy/daemonset.yaml, by docker; IMAGE= names it
 	docker build --tag "$(IMAGE)" --file deploy/Dockerfile .
 
 deps: ## check for the Debian packages a build and test need; install them when root

@@ -285,7 +285,7 @@ check_binary() {
 		binary=$here/$name
 		[ -e "$binary" ] || binary=$here/../bin/$name
 	fi
-	[ -f "$binary" ] || refuse "--binary \"$binary\": no such file (make build, or make static)"
+	[ -f "$binary" ] || refuse "--binary \"$binary\": no such file (make build)"
 	printed=$("$binary" -v 2>&1) || refuse "$binary does not run on this node: $printed"
 	release=$(say "$printed" | awk '$1 == "Version:" { print $2 }')
 }

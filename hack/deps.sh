@@ -38,7 +38,7 @@ install="apt-get update && apt-get install -y --no-install-recommends ${missing[
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
 	echo "These packages are absent: ${missing[*]}" >&2
 	echo "On Debian and Ubuntu: sudo sh -c '$install'" >&2
-	echo "On Fedora: sudo dnf install gcc glibc-devel pkgconf libseccomp-devel busybox" >&2
+	echo "On Fedora: sudo dnf install gcc glibc-static pkgconf libseccomp-static busybox" >&2
 	exit 1
 fi
 echo "Installing: ${missing[*]}"
