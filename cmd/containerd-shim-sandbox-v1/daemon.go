@@ -126,12 +126,6 @@ func tuneProcess() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(40) // containerd's shims use the same: the heap is small and there are many shims
-	}
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(2)
-	}
 	return restoreGodebug()
 }
 

@@ -1,6 +1,10 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Every role of this program is told its GOMAXPROCS, so nothing has to read the cgroup's limits at each start.
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 package main
 
 import (
@@ -42,19 +46,27 @@ func daemonArgs(f flags, r request) []string {
 // PR_SET_THP_DISABLE would do the same, but fork and exec hand it on: every container would lose its huge pages.
 const noHugePages = "disablethp=1"
 
+// containerdProcs is the GOMAXPROCS that containerd gives to every shim. One is enough for what is mostly system calls,
+// which do not count, and takes less memory and CPU time (docs/decisions/0006).
+const containerdProcs, ownProcs = "2", "1"
+
 // daemonEnv is the caller's environment with what the daemon needs; of two settings of a name the last one counts.
 func daemonEnv(environ []string, f flags, r request) []string {
 	env := slices.Clone(environ)
-	if !slices.ContainsFunc(env, func(s string) bool { return strings.HasPrefix(s, "GOMAXPROCS=") }) {
-		env = append(env, "GOMAXPROCS=2")
-	}
-	godebug := noHugePages
+	godebug, procs := noHugePages, containerdProcs
 	for _, s := range env {
 		if v, ok := strings.CutPrefix(s, "GODEBUG="); ok && v != "" {
 			godebug = v + "," + noHugePages
 		}
+		if v, ok := strings.CutPrefix(s, "GOMAXPROCS="); ok {
+			procs = v
+		}
+	}
+	if procs == containerdProcs {
+		procs = ownProcs // anything else is an operator's wish
 	}
 	return append(env,
+		"GOMAXPROCS="+procs,
 		"GODEBUG="+godebug,
 		"TTRPC_ADDRESS="+r.ttrpcAddress,
 		"GRPC_ADDRESS="+r.grpcAddress,

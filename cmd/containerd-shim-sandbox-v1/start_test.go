@@ -50,7 +50,7 @@ func TestStartGivesOneDaemonThatIsSetUp(t *testing.T) {
 		{"stdio", d.Stdio, [3]string{"/dev/null", "/dev/null", "/dev/null"}},
 		{"descriptors for children", strings.Join(d.Descriptors, " "), ""},
 		{"process group", d.Pgid, d.Pid},
-		{"GOMAXPROCS", d.Gomaxprocs, "2"},
+		{"GOMAXPROCS", d.Gomaxprocs, "1"},
 		{"GODEBUG", d.Godebug, os.Getenv("GODEBUG")},
 	} {
 		if c.got != c.want {

@@ -63,9 +63,11 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 
 	clients := newAttendance(idleTimeout, box.Unattended)
 	defer clients.stop()
+	idle := newRester(ownMemory().giveBack)
+	defer idle.stop()
 	server, err := ttrpc.NewServer(
 		ttrpc.WithServerHandshaker(clients),
-		ttrpc.WithUnaryServerInterceptor(clients.counting(service.Intercept)),
+		ttrpc.WithUnaryServerInterceptor(idle.intercept(clients.counting(service.Intercept))),
 	)
 	if err != nil {
 		return fmt.Errorf("make ttrpc server: %w", err)
