@@ -33,9 +33,8 @@ type daemon struct {
 	Debug        bool
 	Thread       *mainthread.Thread // holds the namespaces of a pod
 
-	// Ready is called once, when requests are answered from now on: `start` returns then, and not before. It is never
-	// nil. After it serve's error reaches the log only. unanswered is called, once at most, when start died before it
-	// gave containerd our address.
+	// Ready is called once, when requests are answered from now on. It is never nil. unanswered is called, once at most,
+	// when start died before it gave containerd our address.
 	Ready func(unanswered func())
 }
 
@@ -46,10 +45,10 @@ type exit struct {
 	At     time.Time
 }
 
-// runDaemon sets this process up as the shim and lets serve run until there is nothing left to do. Its error reaches
-// start, as long as that waits, and the log.
+// runDaemon sets this process up as the shim and lets serve run until there is nothing left to do. Its error reaches the
+// log: start does not wait for it (docs/decisions/0007).
 func runDaemon(f flags, thread *mainthread.Thread, serve func(context.Context, daemon, *net.UnixListener) error) (err error) {
-	first, err := openAnnouncer()
+	answered, err := openAnswered()
 	if err != nil {
 		return err
 	}
@@ -66,28 +65,26 @@ func runDaemon(f flags, thread *mainthread.Thread, serve func(context.Context, d
 		}
 		if err != nil {
 			log.L.WithError(err).Error("shim ended")
-			_ = first.say(err.Error()) // nobody to tell: the log has it
 		}
 	}()
 	if listenErr != nil {
 		return listenErr
-	}
-	if err := tuneProcess(); err != nil {
-		return errors.Join(err, l.Close())
 	}
 	path := l.Addr().String()
 	id, err := identify(path)
 	if err != nil {
 		return errors.Join(fmt.Errorf("find own socket: %w", err), l.Close())
 	}
+	defer func() { err = errors.Join(err, retire(l, path, id)) }()
+	if err := tuneProcess(); err != nil {
+		return err
+	}
 	// The bundle goes with its container, but the daemon may serve others of the group after that.
 	if err := os.Chdir("/"); err != nil {
-		return errors.Join(err, l.Close())
+		return err
 	}
 	ctx, stop := watchSignals(context.Background())
 	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	err = serve(ctx, daemon{
 		Namespace:    f.namespace,
 		ID:           f.id,
@@ -98,12 +95,7 @@ func runDaemon(f flags, thread *mainthread.Thread, serve func(context.Context, d
 		Debug:        f.debug,
 		Thread:       thread,
 		Ready: func(unanswered func()) {
-			if err := first.say(readyWord); err != nil {
-				log.L.WithError(err).Error("nobody waits for this shim")
-				cancel()
-				return
-			}
-			go first.awaitAnswer(unanswered) // ends with start, which the daemon outlives
+			go awaitAnswer(answered, unanswered) // ends with start, which the daemon outlives
 		},
 	}, l)
 	if err != nil && ctx.Err() != nil {
@@ -111,13 +103,18 @@ func runDaemon(f flags, thread *mainthread.Thread, serve func(context.Context, d
 		log.L.WithError(err).Info("shim ended on request")
 		err = nil
 	}
-	closeErr := l.Close() // serve's server has usually closed it
-	if errors.Is(closeErr, net.ErrClosed) {
-		closeErr = nil
+	return err
+}
+
+// retire closes the listener and removes its socket.
+func retire(l *net.UnixListener, path string, id fileID) error {
+	err := l.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil // serve's server has usually closed it
 	}
-	rmCtx, done := context.WithTimeout(context.Background(), time.Second)
-	defer done()
-	return errors.Join(err, closeErr, removeSocket(rmCtx, path, id))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return errors.Join(err, removeSocket(ctx, path, id))
 }
 
 // tuneProcess sets what holds for the daemon's whole life. Nothing here is periodic: an idle shim is not woken.

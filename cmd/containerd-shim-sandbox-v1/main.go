@@ -13,7 +13,8 @@
 // Locks: the socket folder's flock is held over a few system calls only, never over a fork or an RPC.
 //
 // Promises: start writes its answer to stdout and nothing else anywhere, since containerd reads stdout and stderr as
-// one stream; when start fails it leaves no daemon and no socket. Two starts at once give one daemon.
+// one stream; when start fails it leaves no daemon and no socket, and a daemon that fails leaves no socket either. Two
+// starts at once give one daemon.
 package main
 
 import "os"

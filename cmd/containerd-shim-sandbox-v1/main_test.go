@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asShimEnv) == "" {
 		os.Exit(m.Run())
 	}
-	if _, daemon := os.LookupEnv(readyEnv); !daemon {
+	if _, daemon := os.LookupEnv(answeredEnv); !daemon {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	f, err := parseFlags(os.Args[1:])
@@ -86,7 +87,9 @@ func playServe(ctx context.Context, d daemon, l *net.UnixListener) error {
 		return err
 	}
 	task.RegisterTTRPCTaskService(s, connectOnly{})
-	d.Ready(func() {})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.Ready(cancel)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, l) }() // ends with Close, joined below
 	<-ctx.Done()
@@ -145,7 +148,12 @@ func writeReport(d daemon) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, strconv.Itoa(r.Pid)), data, 0o600)
+	// As a whole: the test reads it as soon as it is there.
+	tmp := fmt.Sprintf("%s.%d", dir, r.Pid)
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, strconv.Itoa(r.Pid)))
 }
 
 // inheritable lists the descriptors above stdio that a child of this process would get.

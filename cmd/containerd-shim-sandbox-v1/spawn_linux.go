@@ -77,62 +77,44 @@ func daemonEnv(environ []string, f flags, r request) []string {
 
 // The daemon's inherited descriptors.
 const (
-	listenFD = 3 // fixed by the shim protocol
-	readyFD  = 4 // the pipe that takes its first word; named in readyEnv, since containerd may one day pass a 4 of its own
-	// The next one is the pipe that tells it that containerd has its address.
+	listenFD   = 3 // fixed by the shim protocol
+	answeredFD = 4 // named in answeredEnv, since containerd may one day pass a 4 of its own
 )
 
-// spawn forks the daemon that serves l and returns when it says that it is ready. After an error there is neither
-// daemon nor socket. It closes l's descriptor in any case. The caller writes a byte to answered once containerd has the
-// address; when this process ends without that, the daemon ends too.
+// spawn forks the daemon that serves l, and does not wait until it does: whoever connects is heard as soon as it runs
+// (docs/decisions/0007). After an error there is neither daemon nor socket. It closes l's descriptor in any case. The
+// caller writes a byte to answered once containerd has the address; when this process ends without that, the daemon ends
+// too.
 //
 // What the daemon must inherit (cgroup, OOM score, core scheduling) is set on this process before the fork: the
 // daemon is right from its first instruction, and nothing is left to fail once it runs.
 func spawn(ctx context.Context, l *listener, to launch) (answered *os.File, err error) {
-	closed := false
 	defer func() {
-		if !closed {
-			err = errors.Join(err, l.file.Close())
-		}
 		if err != nil {
 			// Another context: this must also happen when ctx is what ended.
 			err = errors.Join(err, removeSocket(context.WithoutCancel(ctx), l.path, l.id))
 		}
 	}()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("start daemon: %w", err)
-	}
-	defer func() { _ = r.Close() }() // read to its end, or given up
 	answerable, answered, err := os.Pipe()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start daemon: %w", err), w.Close())
+		return nil, errors.Join(fmt.Errorf("start daemon: %w", err), l.file.Close())
 	}
-	defer func() {
-		if err != nil {
-			_ = answered.Close() // nothing was written
-		}
-	}()
-	cmd, err := daemonCommand(to, l.file, w, answerable)
+	cmd, err := daemonCommand(to, l.file, answerable)
 	if err == nil {
 		err = forkDaemon(cmd, to)
 	}
-	// Closed at once: the daemon must hold the only copies, so that its death ends the pipe and resets whoever connects.
-	closed = true
-	if err := errors.Join(err, w.Close(), answerable.Close(), l.file.Close()); err != nil {
+	// Closed at once: the daemon must hold the only copies, so that its death resets whoever connects.
+	if err := errors.Join(err, answerable.Close(), l.file.Close()); err != nil {
 		if cmd != nil && cmd.Process != nil {
 			err = errors.Join(err, end(cmd))
 		}
-		return nil, err
-	}
-	if err := awaitReady(ctx, r); err != nil {
-		return nil, fmt.Errorf("start daemon: %w", errors.Join(err, end(cmd)))
+		return nil, errors.Join(err, answered.Close())
 	}
 	return answered, cmd.Process.Release()
 }
 
 // daemonCommand prepares our own binary as the daemon.
-func daemonCommand(to launch, listen, ready, answered *os.File) (*exec.Cmd, error) {
+func daemonCommand(to launch, listen, answered *os.File) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("start daemon: %w", err)
@@ -143,8 +125,8 @@ func daemonCommand(to launch, listen, ready, answered *os.File) (*exec.Cmd, erro
 	cmd := exec.Command(self, to.args...)
 	cmd.Args[0] = binaryName
 	cmd.Dir = to.bundle
-	cmd.Env = append(to.env, readyEnv+"="+strconv.Itoa(readyFD))
-	cmd.ExtraFiles = []*os.File{listen, ready, answered}
+	cmd.Env = append(to.env, answeredEnv+"="+strconv.Itoa(answeredFD))
+	cmd.ExtraFiles = []*os.File{listen, answered}
 	// Stdin, Stdout and Stderr stay nil, which is /dev/null: containerd waits until nobody holds our stdout.
 	//
 	// A group of its own keeps a terminal's signals and kills of containerd's group away. Not a session of its own: the

@@ -60,8 +60,8 @@ func start(f flags, stdin *os.File, stdout io.Writer) error {
 	return err
 }
 
-// startIn does the work of start in bundle and returns the socket's path. A daemon that it forked waits for a byte on
-// answered.
+// startIn does the work of start in bundle and returns the socket's path. A daemon that it forked ends unless a byte
+// comes on answered.
 func startIn(ctx context.Context, f flags, r request, bundle string) (path string, answered *os.File, err error) {
 	opts, err := parseOptions(r.options)
 	if err != nil {

@@ -126,28 +126,58 @@ func TestStartsAtOnceShareOneDaemon(t *testing.T) {
 	}
 }
 
-func TestStartThatFailsLeavesNothing(t *testing.T) {
-	for _, tt := range []struct{ how, want string }{
-		{"fail", "no engine today"},
-		{"die", "ended before it was ready"},
-		{"panic", "panic: in serve"},
+func TestADaemonThatFailsSaysWhyInTheLogAndLeavesNothing(t *testing.T) {
+	for _, tt := range []struct {
+		how, want string
+		sockets   int
+	}{
+		{"fail", "no engine today", 0},
+		{"die", "", 1}, // the next start replaces it
+		{"panic", "panic: in serve", 0},
 	} {
 		t.Run(tt.how, func(t *testing.T) {
 			w := newWorld(t)
 			w.env = []string{daemonEnvar + "=" + tt.how}
-			got := w.shim(w.bundle("c1", ""), w.params("c1"), "start")
-			if got.code != 1 || got.stdout != "" || !strings.Contains(got.stderr, tt.want) {
-				t.Errorf("start = %+v, want exit code 1, no answer, %q on stderr", got, tt.want)
+			b := w.bundle("c1", "")
+			reader, err := unix.Open(filepath.Join(b, "log"), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
 			}
-			if left := w.sockets(); len(left) != 0 {
-				t.Errorf("the socket folder holds %q, want nothing", left)
+			defer func() { _ = unix.Close(reader) }() // the test's own end
+			if got := w.shim(b, w.params("c1"), "start"); got.code != 0 {
+				t.Fatalf("start = %+v", got)
 			}
-			for _, r := range w.daemons() {
-				if err := unix.Kill(r.Pid, 0); err != unix.ESRCH {
-					t.Errorf("daemon %d: signal 0 = %v, want no such process", r.Pid, err)
-				}
+			w.wait(w.daemons()[0])
+			if got := drain(t, reader); !strings.Contains(got, tt.want) {
+				t.Errorf("log = %q, want %q in it", got, tt.want)
+			}
+			if left := w.sockets(); len(left) != tt.sockets {
+				t.Errorf("the socket folder holds %q, want %d", left, tt.sockets)
+			}
+			w.env = nil
+			if got := w.shim(b, w.params("c1"), "start"); got.code != 0 {
+				t.Errorf("the next start = %+v", got)
 			}
 		})
+	}
+}
+
+func TestStartThatFailsLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
+	stdout, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stdout.Close() }() // nothing can be written to it
+	cmd.Stdout = stdout
+	if err := cmd.Run(); err == nil {
+		t.Error("start that cannot answer succeeds")
+	}
+	w.settle()
+	w.wait(w.daemons()[0])
+	if left := w.sockets(); len(left) != 0 {
+		t.Errorf("the socket folder holds %q, want nothing", left)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,22 +99,59 @@ type result struct {
 	stdout, stderr string
 }
 
-// shim runs the binary in bundle as containerd does.
-func (w *world) shim(bundle string, stdin []byte, args ...string) result {
-	w.t.Helper()
+// command is the binary in bundle as containerd calls it, without outputs.
+func (w *world) command(bundle string, stdin []byte, args ...string) *exec.Cmd {
 	all := append([]string{"-namespace", "ns1", "-address", "/c.sock", "-publish-binary", "/c", "-id", filepath.Base(bundle)}, args...)
 	cmd := exec.CommandContext(w.t.Context(), os.Args[0], all...)
-	var stdout, stderr bytes.Buffer
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = bundle, bytes.NewReader(stdin), &stdout, &stderr
+	cmd.Dir, cmd.Stdin = bundle, bytes.NewReader(stdin)
 	// A program with the race detector sleeps a second before it exits, unless told not to.
 	cmd.Env = append(os.Environ(), asShimEnv+"=1", reportEnv+"="+w.reports, "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, w.env...)
 	cmd.WaitDelay = 20 * time.Second // a daemon that kept our pipes would show as an error, not as a hang
+	return cmd
+}
+
+// shim runs the binary and returns when it has ended, and the daemon that it left, if any, serves.
+func (w *world) shim(bundle string, stdin []byte, args ...string) result {
+	w.t.Helper()
+	cmd := w.command(bundle, stdin, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
-		w.t.Errorf("run %q: %v", all, err)
+		w.t.Errorf("run %q: %v", cmd.Args, err)
 		return result{code: -1}
 	}
+	w.settle()
 	return result{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+}
+
+// settle waits until each daemon that we adopted has written its report. start does not wait for that.
+func (w *world) settle() {
+	w.t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
+		children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var without []string
+		for _, name := range children {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				continue // a thread that ended
+			}
+			for pid := range strings.FieldsSeq(string(text)) {
+				if _, err := os.Stat(filepath.Join(w.reports, pid)); err != nil {
+					without = append(without, pid)
+				}
+			}
+		}
+		if len(without) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			w.t.Fatalf("daemons without a report: %q", without)
+		}
+	}
 }
 
 // daemons are the reports of all daemons that came to serve.
