@@ -42,6 +42,30 @@ func TestAnIdleShimGivesItsMemoryBack(t *testing.T) {
 	c.kill()
 }
 
+func TestAProcessThatRunsTakesNoThreadOfTheShim(t *testing.T) {
+	harness.OursOnly(t, "threads that do not grow with the processes")
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	before, err := harness.ReadUsage(e.shim("c1"))
+	e.must(err, "look")
+	const n = 30
+	execs := make([]*process, n)
+	for i := range execs {
+		execs[i] = c.exec(fmt.Sprintf("e%d", i), config{}, nil, "sleep", "1000")
+		e.must(execs[i].Start(e.ctx), "start exec")
+	}
+	after, err := harness.ReadUsage(e.shim("c1"))
+	e.must(err, "look")
+	if after.Threads > before.Threads+n/3 {
+		t.Errorf("%d threads with %d execs, %d without, want no thread for each", after.Threads, n, before.Threads)
+	}
+	t.Logf("%d threads with %d execs, %d without", after.Threads, n, before.Threads)
+	for _, x := range execs {
+		x.kill()
+	}
+	c.kill()
+}
+
 // resident is how much memory a process has, with what it shares, in KiB.
 func resident(pid int) (kib int, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

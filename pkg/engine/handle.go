@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/process"
@@ -24,6 +25,7 @@ type handle struct {
 	reaper *orphan.Reaper
 	child  child
 	pid    int
+	death  *os.File // a pidfd that Go's poller watches; nil where the kernel has none that does not block
 }
 
 // child is a process that libcontainer or the launcher started.
@@ -44,13 +46,18 @@ func newHandle(r *orphan.Reaper, lp *libcontainer.Process) (*handle, error) {
 // ownHandle is called while the reaper is held.
 func ownHandle(r *orphan.Reaper, c child, pid int) *handle {
 	r.Own(pid)
-	return &handle{reaper: r, child: c, pid: pid}
+	h := &handle{reaper: r, child: c, pid: pid}
+	if fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK); err == nil { // since Linux 5.10
+		h.death = os.NewFile(uintptr(fd), "pidfd")
+	}
+	return h
 }
 
 func (h *handle) Pid() int { return h.pid }
 
 func (h *handle) Wait() process.Exit {
-	state, err := h.child.Wait()
+	h.awaitDeath()
+	state, err := h.child.Wait() // at once, or with a thread of its own
 	at := time.Now()
 	h.reaper.Disown(h.pid)
 	if state == nil {
@@ -64,6 +71,24 @@ func (h *handle) Wait() process.Exit {
 		return process.Exit{Status: signalBase + int(status.Signal()), At: at}
 	}
 	return process.Exit{Status: status.ExitStatus(), At: at}
+}
+
+// awaitDeath returns when the process is dead, or when that cannot be watched. Meanwhile it takes a goroutine and no
+// thread: a shim may have hundreds of processes that run for years.
+func (h *handle) awaitDeath() {
+	if h.death == nil {
+		return
+	}
+	defer func() { _ = h.death.Close() }() // only watched
+	conn, err := h.death.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Read(func(fd uintptr) (dead bool) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		return n > 0 || (err != nil && err != unix.EINTR)
+	}) // where it cannot be watched, child.Wait waits
 }
 
 const (
