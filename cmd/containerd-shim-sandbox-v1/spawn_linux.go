@@ -1,10 +1,6 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Every role of this program is told its GOMAXPROCS, so nothing has to read the cgroup's limits at each start.
-//go:debug containermaxprocs=0
-//go:debug updatemaxprocs=0
-
 package main
 
 import (

@@ -31,15 +31,19 @@ import (
 type Engine struct {
 	reaper   *orphan.Reaper
 	launcher func() (*launch.Launcher, error) // made by the first exec
+	moves    anticipation
 }
 
 // New makes an Engine whose children reaper leaves alone.
 func New(reaper *orphan.Reaper) *Engine {
-	return &Engine{reaper: reaper, launcher: sync.OnceValues(launch.New)}
+	e := &Engine{reaper: reaper, launcher: sync.OnceValues(launch.New)}
+	e.moves.begin() // of its first container, which comes soon
+	return e
 }
 
 // Create implements process.Engine.
 func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
+	e.moves.begin()
 	if err := checkScopeForm(c); err != nil {
 		return nil, err
 	}
