@@ -25,6 +25,11 @@ import (
 // whose shim died in the middle of Create, before there was a state. Remove may
 // be called again, and for a container that never was.
 func Remove(ctx context.Context, c process.Config) error {
+	// Create makes this directory before a cgroup or a process, so there is neither: what most calls find, for containerd calls
+	// also for a shim that ended as it was told to.
+	if _, err := os.Lstat(stateDir(c.Root, c.ID)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	lc, err := libcontainer.Load(c.Root, c.ID)
 	if err != nil {
 		if !errors.Is(err, libcontainer.ErrNotExist) {
