@@ -118,7 +118,8 @@ func TestDeleteCommandsOfThirtyContainersAtOnce(t *testing.T) {
 			if _, err := f.DeleteCommand(b); err != nil {
 				t.Errorf("delete of %s: %v", b.ID, err)
 			}
-			if took := time.Since(began); took > deleteLimit {
+			// 31 programs start at once, which an emulated machine takes its time for.
+			if took := time.Since(began); took > harness.Slow(deleteLimit) {
 				t.Errorf("delete of %s took %v, containerd allows %v", b.ID, took, deleteLimit)
 			}
 		})

@@ -65,9 +65,17 @@ func removeLocked(ctx context.Context, root, containerID, bundle string, removeC
 	return rec.Pid, exit, err
 }
 
+// errHeld says that another delete has a lock.
+var errHeld = errors.New("another delete holds it")
+
 // lock takes the bundle for this process until unlock, or waits until ctx ends.
 // A bundle that is gone needs no lock.
 func lock(ctx context.Context, bundle string) (unlock func(), err error) {
+	return lockPod(ctx, bundle, true)
+}
+
+// lockPod is lock, which answers errHeld instead of waiting if wait is not set.
+func lockPod(ctx context.Context, bundle string, wait bool) (unlock func(), err error) {
 	dir, err := os.Open(bundle)
 	if errors.Is(err, os.ErrNotExist) {
 		return func() {}, nil
@@ -85,11 +93,19 @@ func lock(ctx context.Context, bundle string) (unlock func(), err error) {
 			_ = dir.Close() // the error that matters is the other
 			return nil, fmt.Errorf("lock bundle %q: %w", bundle, err)
 		}
-		select {
-		case <-time.After(again):
-		case <-ctx.Done():
+		var gaveUp error
+		if wait {
+			select {
+			case <-time.After(again):
+			case <-ctx.Done():
+				gaveUp = fmt.Errorf("%w: %w", errHeld, ctx.Err())
+			}
+		} else if errors.Is(err, unix.EWOULDBLOCK) {
+			gaveUp = errHeld
+		}
+		if gaveUp != nil {
 			_ = dir.Close() // the error that matters is the other
-			return nil, fmt.Errorf("lock bundle %q, which another delete holds: %w", bundle, ctx.Err())
+			return nil, fmt.Errorf("lock bundle %q: %w", bundle, gaveUp)
 		}
 	}
 }

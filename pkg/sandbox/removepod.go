@@ -63,9 +63,14 @@ func (r Removal) Run(ctx context.Context) (int, process.Exit, error) {
 	return Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
 }
 
-// all removes all that the dead shim had.
+// all removes all that the dead shim had. One call does it for the others: those
+// come to their own container only, but that for home waits for the end, since
+// with home containerd removes the list.
 func (r Removal) all(ctx context.Context, home string) (int, process.Exit, error) {
-	unlock, err := lock(ctx, home)
+	unlock, err := lockPod(ctx, home, home == r.Bundle)
+	if errors.Is(err, errHeld) {
+		return Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
+	}
 	if err != nil {
 		return 0, process.Exit{}, err
 	}

@@ -164,6 +164,29 @@ func TestRemovalsOfAllAtOnce(t *testing.T) {
 	all.Wait()
 }
 
+// A delete that finds another at work on the whole pod does not wait for all of it: containerd gives each 5 s.
+func TestRemovalsDoNotWaitForTheWholePod(t *testing.T) {
+	h := newHousehold(t, "s", true, "a", "b")
+	unlock, err := lock(t.Context(), h.bundles["s"])
+	must(t, err)
+	if got, err := h.delete("a"); err != nil || got != "a" {
+		t.Errorf("delete of a while another removes the pod removed %q, %v, want a alone", got, err)
+	}
+	// With its bundle the list would go.
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		if got, err := h.delete("s"); err != nil || got != "a b pod s" {
+			t.Errorf("delete of s removed %q, %v, want all", got, err)
+		}
+	}()
+	if isClosed(waited) {
+		t.Error("delete of s did not wait")
+	}
+	unlock()
+	within(t, "delete of s", waited)
+}
+
 func TestRemovalLeavesWhatOnlyHasTheSameName(t *testing.T) {
 	h := newHousehold(t, "s", true, "a", "b")
 	other := newHousehold(t, "s2", true)
