@@ -40,14 +40,9 @@ func joining(pid int) func(*specs.Spec) {
 	return func(s *specs.Spec) {
 		s.Annotations = map[string]string{sandboxAnnotation: "pod"}
 		for i, ns := range s.Linux.Namespaces {
-			switch ns.Type {
-			case specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace:
-				name := map[specs.LinuxNamespaceType]string{specs.NetworkNamespace: "net"}[ns.Type]
-				if name == "" {
-					name = string(ns.Type)
-				}
-				s.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", pid, name)
-			default:
+			file := map[specs.LinuxNamespaceType]string{specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts"}[ns.Type]
+			if file != "" {
+				s.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", pid, file)
 			}
 		}
 	}
@@ -138,7 +133,7 @@ func TestEveryWrongOrderOfASandbox(t *testing.T) {
 		"metrics":  func() error { _, err := box.Metrics(f.Ctx, "pod"); return err }(),
 		"platform": func() error { _, err := box.Platform(f.Ctx, "pod"); return err }(),
 	} {
-		t.Run(what+" before create", func(t *testing.T) { f.WantError(err, errdefs.ErrNotFound, `"pod"`) })
+		t.Run(what+" before create", func(*testing.T) { f.WantError(err, errdefs.ErrNotFound, `"pod"`) })
 	}
 	f.Must(create("pod"), "create")
 	f.WantError(create("pod"), errdefs.ErrAlreadyExists, `"pod"`)

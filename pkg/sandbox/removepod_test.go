@@ -33,7 +33,7 @@ func newHousehold(t *testing.T, home string, pod bool, ids ...string) *household
 	t.Helper()
 	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
 	s := newSandbox(t, &fakeEngine{})
-	var spec = goodSpec()
+	spec := goodSpec()
 	if pod {
 		spec = nil
 	}

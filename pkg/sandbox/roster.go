@@ -133,13 +133,6 @@ func (m *members) save() error {
 	return err
 }
 
-// list names the containers but that of home, in order.
-func (m *members) list() []string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Sorted(maps.Keys(m.roster.Members))
-}
-
 func (r roster) write(home string) error {
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -86,23 +86,19 @@ func fill(t *testing.T, m protoreflect.Message, path string) {
 
 func value(t *testing.T, f protoreflect.FieldDescriptor, path string) protoreflect.Value {
 	t.Helper()
-	switch f.Kind() {
-	case protoreflect.StringKind:
-		return protoreflect.ValueOfString(path)
-	case protoreflect.BytesKind:
-		return protoreflect.ValueOfBytes([]byte(path))
-	case protoreflect.BoolKind:
-		return protoreflect.ValueOfBool(true)
-	case protoreflect.Uint32Kind:
-		return protoreflect.ValueOfUint32(uint32(len(path)))
-	case protoreflect.Int32Kind:
-		return protoreflect.ValueOfInt32(int32(len(path)))
-	case protoreflect.Int64Kind:
-		return protoreflect.ValueOfInt64(int64(len(path)))
-	default:
-		t.Fatalf("%s: no value for kind %v", path, f.Kind())
-		return protoreflect.Value{}
+	values := map[protoreflect.Kind]protoreflect.Value{
+		protoreflect.StringKind: protoreflect.ValueOfString(path),
+		protoreflect.BytesKind:  protoreflect.ValueOfBytes([]byte(path)),
+		protoreflect.BoolKind:   protoreflect.ValueOfBool(true),
+		protoreflect.Uint32Kind: protoreflect.ValueOfUint32(uint32(len(path))),
+		protoreflect.Int32Kind:  protoreflect.ValueOfInt32(int32(len(path))),
+		protoreflect.Int64Kind:  protoreflect.ValueOfInt64(int64(len(path))),
 	}
+	v, ok := values[f.Kind()]
+	if !ok {
+		t.Fatalf("%s: no value for kind %v", path, f.Kind())
+	}
+	return v
 }
 
 func encode(t *testing.T, m proto.Message) []byte {
