@@ -10,6 +10,7 @@ import (
 	"io"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/containerd/containerd/api/types/transfer"
 	"github.com/containerd/errdefs"
@@ -86,9 +87,25 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.Exchange) error 
 		return err
 	}
 	p := newStreamPeer(s)
-	go p.receive() // ends with the client's side, or when ttrpc ends the context of this call, which it does on return
-	return x.Serve(ctx, id, p)
+	received := make(chan struct{})
+	// Ends with the client's side, or when ttrpc ends the context of this call, which it does on return.
+	go func() { defer close(received); p.receive() }()
+	serve, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() {
+		<-received
+		if p.pending() {
+			// What the client sent before it hung up is still the process's. Then Recv says that there is no more.
+			time.AfterFunc(inputTimeout, func() { end(context.Cause(ctx)) })
+			return
+		}
+		end(context.Cause(ctx))
+	})()
+	return x.Serve(serve, id, p)
 }
+
+// inputTimeout is for a process to take the rest of what a client sent that has hung up.
+const inputTimeout = 10 * time.Second
 
 // streamID decodes a StreamInit: one string, field 1. Its Go package would link
 // all of gRPC into the shim.
@@ -136,6 +153,7 @@ type streamPeer struct {
 	granted int    // by the client: what may be sent
 	open    int    // by us: what the client may still send
 	input   []byte // received, not asked for yet
+	taken   bool   // Recv returned input, and was not called again, so it may not be delivered yet
 	err     error  // what ended the receiving; io.EOF when the client has no more
 }
 
@@ -185,7 +203,7 @@ func (p *streamPeer) Recv(ctx context.Context) ([]byte, error) {
 	for {
 		p.mu.Lock()
 		b, err := p.input, p.err
-		p.input = nil
+		p.input, p.taken = nil, len(p.input) > 0
 		grant := 0
 		if len(b) == 0 && err == nil && p.open <= window/2 { // not for each key that is typed
 			grant = window - p.open
@@ -226,12 +244,31 @@ func (p *streamPeer) send(m proto.Message) error {
 	return p.stream.SendMsg(a)
 }
 
+// pending tells whether there is input that was not delivered.
+func (p *streamPeer) pending() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.input) > 0 || p.taken
+}
+
+// next is the next message. When a client hangs up, ttrpc draws lots between what
+// it has sent and the end of the call (services.go, RecvMsg): 64 times is for
+// ever.
+func (p *streamPeer) next(a *anypb.Any) (err error) {
+	for range 64 {
+		if err = p.stream.RecvMsg(a); !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return err
+}
+
 // receive takes what the client sends, until it has no more, breaks the rules,
 // or the call ends.
 func (p *streamPeer) receive() {
 	for {
 		var a anypb.Any
-		err := p.stream.RecvMsg(&a)
+		err := p.next(&a)
 		p.mu.Lock()
 		if err == nil {
 			err = p.takeLocked(&a)

@@ -289,3 +289,27 @@ func TestStreamRefusals(t *testing.T) {
 		})
 	}
 }
+
+// CRI hangs up once it has sent the last of an exec's stdin.
+func TestInputOfAClientThatHangsUpReachesTheProcess(t *testing.T) {
+	for range 20 {
+		w := newStreamWorld(t)
+		w.open()
+		s := w.mustCall("c-stdin")
+		var granted anypb.Any
+		if err := s.RecvMsg(&granted); err != nil {
+			t.Fatal(err)
+		}
+		w.send(s, &transfer.Data{Data: []byte("some ")})
+		w.send(s, &transfer.Data{Data: []byte("words")})
+		if err := w.client.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.streams.CloseStdin(); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(w.stdin); err != nil || string(b) != "some words" {
+			t.Fatalf("process read %q, %v, want what was sent", b, err)
+		}
+	}
+}
