@@ -80,7 +80,8 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	select {
 	case <-box.Done():
 	case <-ctx.Done():
-		err = ctx.Err()
+		// Those who asked for the end may have given up waiting; what their signal began goes on.
+		err = errors.Join(ctx.Err(), box.StopContainers(context.WithoutCancel(ctx)))
 	case err = <-served:
 		served <- nil // so that the end below does not wait for a second answer
 		err = fmt.Errorf("accept calls on %s: %w", d.SocketPath, err)

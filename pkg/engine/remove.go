@@ -20,8 +20,8 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// Remove ends and removes a container whose shim is dead, from its state
-// directory alone. c.Spec may be nil; it is asked for the cgroup of a container
+// Remove ends a container whose shim is dead, as c.Stop says, and removes it,
+// from its state directory alone. c.Spec may be nil; it is asked for the cgroup of a container
 // whose shim died in the middle of Create, before there was a state. Remove may
 // be called again, and for a container that never was.
 func Remove(ctx context.Context, c process.Config) error {
@@ -41,6 +41,7 @@ func Remove(ctx context.Context, c process.Config) error {
 	if err != nil {
 		return err
 	}
+	stop(ctx, lc, c.Stop)
 	// Init first: it may have been moved out of the container's cgroup.
 	if err := lc.Signal(unix.SIGKILL); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) && !errors.Is(err, os.ErrProcessDone) {
 		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")

@@ -92,7 +92,17 @@ type Config struct {
 	// Checkpoint is the directory of the image that init is restored from at
 	// Start; empty for a fresh container.
 	Checkpoint string
+	// Stop is how a container that lives is ended before it is removed from
+	// disk; the zero value kills it.
+	Stop Stop
 	Options
+}
+
+// Stop is how a container is ended: Signal asks init to, and what lives when
+// Grace is over is killed.
+type Stop struct {
+	Signal syscall.Signal
+	Grace  time.Duration
 }
 
 // Options are the runtime options of a container that reach the engine.

@@ -60,7 +60,14 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	stop, stopAsked, err := stopOf(config.Spec, r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
 	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup}
+	if stopAsked {
+		rec.Stop = stop
+	}
 	undo.add("entry in the list of containers", func() error { return s.members.remove(r.ID, r.Bundle) })
 	if err := s.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {
 		return nil, fmt.Errorf("container %q: list it for whoever cleans up: %w", r.ID, err)
@@ -81,7 +88,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, err
 	}
-	return &Container{Container: container, undo: undo.run, cpusets: s.cpusets}, nil
+	return &Container{Container: container, undo: undo.run, cpusets: s.cpusets, stop: stop, stopAsked: stopAsked}, nil
 }
 
 // config gathers and checks all that is asked for.

@@ -53,6 +53,7 @@ func removeLocked(ctx context.Context, root, containerID, bundle string, removeC
 	config := process.Config{
 		ID: containerID, Bundle: bundle,
 		Options: process.Options{Root: rec.Root, SystemdCgroup: rec.SystemdCgroup},
+		Stop:    rec.Stop,
 	}
 	if spec, err := readSpec(bundle); err == nil && checkSpec(spec) == nil {
 		config.Spec, config.Rootfs = spec, rootfsPath(bundle, spec)

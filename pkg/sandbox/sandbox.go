@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -51,8 +52,12 @@ type Container struct {
 	undo    func() error // removes what Create made around the container
 	cpusets *cpuset.Reconciler
 
-	mu    sync.Mutex
-	stats *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
+	stop      process.Stop // stop.go
+	stopAsked bool         // somebody said how it is to be stopped
+
+	mu     sync.Mutex
+	stats  *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
+	stopBy time.Time     // end of the grace of the Stop under way; zero before it
 }
 
 // New makes an empty sandbox. hold is orphan.Reaper's.

@@ -46,10 +46,11 @@ type fakeEngine struct {
 	gate    chan struct{}              // waits for this
 	deaf    func(syscall.Signal) bool  // what no init dies of; nil: it does of all
 
-	mu      sync.Mutex
-	made    []process.Config
-	kept    []string // cpusets
-	signals []syscall.Signal
+	mu       sync.Mutex
+	made     []process.Config
+	runtimes []*fakeRuntime
+	kept     []string // cpusets
+	signals  []syscall.Signal
 }
 
 func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Streams) (process.Runtime, error) {
@@ -66,10 +67,11 @@ func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Stre
 			return nil, err
 		}
 	}
+	r := &fakeRuntime{engine: e, init: &fakeHandle{engine: e, died: make(chan int, 1)}, live: c.Checkpoint == ""}
 	e.mu.Lock()
-	e.made = append(e.made, c)
+	e.made, e.runtimes = append(e.made, c), append(e.runtimes, r)
 	e.mu.Unlock()
-	return &fakeRuntime{engine: e, init: &fakeHandle{engine: e, died: make(chan int, 1)}, live: c.Checkpoint == ""}, nil
+	return r, nil
 }
 
 // fakeRuntime has what the tests here call; anything else is a nil call.
@@ -77,14 +79,23 @@ type fakeRuntime struct {
 	process.Runtime
 	engine *fakeEngine
 	init   *fakeHandle
-	live   bool // init is there
+	live   bool           // init is there
+	thawed syscall.Signal // the last that was sent before the first Resume
 }
 
 func (r *fakeRuntime) Init() process.Handle        { return r.init }
 func (r *fakeRuntime) Start(context.Context) error { return nil }
 func (r *fakeRuntime) Pause() error                { return nil }
-func (r *fakeRuntime) Resume() error               { return nil }
 func (r *fakeRuntime) OwnsPIDs() bool              { return true }
+
+func (r *fakeRuntime) Resume() error {
+	r.engine.mu.Lock()
+	defer r.engine.mu.Unlock()
+	if n := len(r.engine.signals); n > 0 && r.thawed == 0 {
+		r.thawed = r.engine.signals[n-1]
+	}
+	return nil
+}
 
 func (r *fakeRuntime) Cgroup() *cgroup.Cgroup {
 	if r.engine.cgroup == "" {

@@ -6,47 +6,62 @@ package containerd_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"testing"
 
 	"github.com/containerd/containerd/v2/core/images"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // block is a block of code, of a language, in Markdown.
 var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
-// The examples of docs/cpuset.md run as they are printed there, and print what is printed there.
-func TestCPUSetDocumentationRuns(t *testing.T) {
-	needGuest(t) // they make cgroups that a machine may have
-	e := newCPUSetEnv(t)
+// runExamples runs the examples of a document as they are printed there, in a folder of their own, and compares what they
+// print with what is printed there.
+func (e *env) runExamples(name string) {
+	e.Helper()
 	_, err := e.client.ImageService().Create(e.ctx, images.Image{Name: "docker.io/library/busybox:latest", Target: e.image.Target()})
 	e.must(err, "name the image as in the document")
-	text, err := os.ReadFile("../../docs/cpuset.md")
+	text, err := os.ReadFile(filepath.Join("../../docs", name))
 	e.must(err, "read the document")
+	dir := e.TempDir()
 	var ran, compared int
 	var printed string
 	for _, b := range block.FindAllStringSubmatch(string(text), -1) {
 		switch language, code := b[1], b[2]; language {
 		case "sh":
 			cmd := exec.CommandContext(e.ctx, "sh", "-e", "-c", code)
+			cmd.Dir = dir
 			cmd.Env = append(os.Environ(),
 				"PATH="+e.containerd.Env.Path(),
 				"CONTAINERD_ADDRESS="+e.containerd.Address, "CONTAINERD_NAMESPACE="+e.namespace, "CONTAINERD_SNAPSHOTTER="+e.snapshotter)
-			cmd.Stderr = t.Output()
+			cmd.Stderr = e.Output()
 			out, err := cmd.Output()
 			if err != nil {
-				t.Fatalf("%s\n%v", code, err)
+				e.Fatalf("%s\n%v", code, err)
 			}
 			printed = string(out)
 			ran++
 		case "text":
 			if printed != code {
-				t.Errorf("the example prints %q, the document says %q", printed, code)
+				e.Errorf("the example prints %q, the document says %q", printed, code)
 			}
 			compared++
 		}
 	}
 	if ran == 0 || compared == 0 {
-		t.Errorf("%d examples ran, %d were compared", ran, compared)
+		e.Errorf("%d examples ran, %d were compared", ran, compared)
 	}
+}
+
+func TestCPUSetDocumentationRuns(t *testing.T) {
+	needGuest(t) // its examples make cgroups that a machine may have
+	newCPUSetEnv(t).runExamples("cpuset.md")
+}
+
+func TestExecutorsDocumentationRuns(t *testing.T) {
+	harness.OursOnly(t, "the settings for executors")
+	newEnv(t).runExamples("executors.md")
 }

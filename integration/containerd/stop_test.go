@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+const (
+	annotationStopSignal  = "io.containerd.sandbox.v1/stop-signal"
+	annotationStopTimeout = "io.containerd.sandbox.v1/stop-timeout"
+)
+
+func annotations(pairs ...string) oci.SpecOpts {
+	all := map[string]string{}
+	for pair := range slices.Chunk(pairs, 2) {
+		all[pair[0]] = pair[1]
+	}
+	return oci.WithAnnotations(all)
+}
+
+// hearing is a program that says when it hears a signal, in a file too, and then does more.
+func hearing(signal, then string) []string {
+	return []string{"sh", "-c", fmt.Sprintf("trap 'echo heard; echo >/said/heard; %s' %s; echo ready; while :; do sleep 0.01; done", then, signal)}
+}
+
+// wantForgotten waits until containerd knows nothing of a task any more, since its shim is dead.
+func wantForgotten(t *testing.T, e *env, c *task) {
+	t.Helper()
+	harness.Eventually(t, "end of the task", func() error {
+		if _, err := c.container.Task(e.ctx, nil); !errdefs.IsNotFound(err) {
+			return fmt.Errorf("Task = %v, want not found", err)
+		}
+		return nil
+	})
+	c.closeIO()
+}
+
+func wantHeard(t *testing.T, dir string, want bool) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(dir, "heard")); (err == nil) != want {
+		t.Errorf("the container heard the signal: %t, want %t", err == nil, want)
+	}
+}
+
+func TestAShimThatIsToldToEndStopsItsContainers(t *testing.T) {
+	harness.OursOnly(t, "stop-signal and stop-timeout")
+	for name, tt := range map[string]struct {
+		signal, grace, then string
+		status              uint32
+		heard               bool
+		least               time.Duration
+	}{
+		"that end by themselves": {signal: "USR1", grace: "1m", then: "exit 9", status: 9, heard: true},
+		"that do not end":        {signal: "USR1", grace: "1s", then: "", status: 137, heard: true, least: time.Second},
+		"that have no grace":     {signal: "USR1", grace: "0", then: "exit 9", status: 137},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			dir := folder(t)
+			c := e.run("c1", config{opts: with(bind(dir, "/said", "rw"), annotations(annotationStopSignal, tt.signal, annotationStopTimeout, tt.grace))}, hearing(tt.signal, tt.then)...)
+			c.out.WaitFor(t, "ready")
+			began := time.Now()
+			e.must(unix.Kill(e.shim("c1"), unix.SIGTERM), "SIGTERM to the shim")
+			if got := c.exit(); got != tt.status {
+				t.Errorf("exit status = %d, want %d", got, tt.status)
+			}
+			if took := time.Since(began); took < tt.least {
+				t.Errorf("it was dead after %v, want %v of grace", took, tt.least)
+			}
+			wantForgotten(t, e, c)
+			wantHeard(t, dir, tt.heard)
+			if got := strings.Contains(c.out.String(), "heard"); got != tt.heard {
+				t.Errorf("output = %q, want what it said after the signal: %t", c.out, tt.heard)
+			}
+			e.waitEvents("c1", fmt.Sprintf("create c1 | start c1 | exit c1 %d", tt.status))
+		})
+	}
+}
+
+// All containers of a shim have their grace at the same time.
+func TestAShimThatIsToldToEndStopsAllItsContainersAtOnce(t *testing.T) {
+	harness.OursOnly(t, "stop-signal and stop-timeout")
+	e := newEnv(t)
+	options := withOptions(e, "StopSignal = 'SIGRTMIN+3'\nStopTimeout = '3s'\n")
+	var tasks []*task
+	for i := range 3 {
+		opts := with(grouped(e.namespace))
+		status := "exit 0"
+		if i == 2 {
+			status = "" // it is killed
+		}
+		c := e.run(fmt.Sprintf("c%d", i), config{new: options, opts: opts}, "sh", "-c", "trap 'echo heard; "+status+"' 37; echo ready; while :; do sleep 0.01; done")
+		c.out.WaitFor(t, "ready")
+		tasks = append(tasks, c)
+	}
+	e.must(tasks[1].Pause(e.ctx), "pause one: it is thawed to hear")
+	began := time.Now()
+	shim := e.shim("c0")
+	e.must(unix.Kill(shim, unix.SIGTERM), "SIGTERM to the shim")
+	e.must(unix.Kill(shim, unix.SIGTERM), "a second one")
+	for i, want := range []uint32{0, 0, 137} {
+		if got := tasks[i].exit(); got != want {
+			t.Errorf("exit status of c%d = %d, want %d", i, got, want)
+		}
+	}
+	if took := time.Since(began); took < 3*time.Second || took > harness.Slow(6*time.Second) {
+		t.Errorf("all were dead after %v, want one grace of 3s", took)
+	}
+	for i, c := range tasks {
+		wantForgotten(t, e, c)
+		if got, want := c.out.String(), "ready\nheard\n"; got != want {
+			t.Errorf("c%d wrote %q, want %q", i, got, want)
+		}
+	}
+}
+
+// The shim died, so containerd has the container deleted, which is told nothing but the bundle.
+func TestADeadShimsContainerIsStoppedAsItWasTold(t *testing.T) {
+	harness.OursOnly(t, "stop-signal and stop-timeout")
+	for name, tt := range map[string]struct {
+		opts  []oci.SpecOpts
+		then  string
+		heard bool
+	}{
+		"gracefully":                {with(annotations(annotationStopSignal, "QUIT")), "exit 0", true},
+		"within the time of delete": {with(annotations(annotationStopSignal, "QUIT", annotationStopTimeout, "1h")), "", true},
+		"at once":                   {with(annotations(annotationStopSignal, "QUIT", annotationStopTimeout, "0")), "exit 0", false},
+		"at once, by default":       {nil, "exit 0", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnv(t)
+			dir := folder(t)
+			c := e.run("c1", config{opts: append(with(bind(dir, "/said", "rw")), tt.opts...)}, hearing("QUIT", tt.then)...)
+			c.out.WaitFor(t, "ready")
+			began := time.Now()
+			e.must(unix.Kill(e.shim("c1"), unix.SIGKILL), "SIGKILL to the shim")
+			wantForgotten(t, e, c)
+			e.waitEvents("c1", "exit c1 137 | delete c1")
+			if took := time.Since(began); took > harness.Slow(6*time.Second) {
+				t.Errorf("it was removed after %v, want within the 5s of delete", took)
+			}
+			wantHeard(t, dir, tt.heard)
+		})
+	}
+}
+
+func TestStopSettingsThatAreRefused(t *testing.T) {
+	harness.OursOnly(t, "stop-signal and stop-timeout")
+	e := newEnv(t)
+	for id, tt := range map[string]struct {
+		opts  []oci.SpecOpts
+		new   []client.NewContainerOpts
+		words []string
+	}{
+		"signal":  {opts: with(annotations(annotationStopSignal, "SIGNONE")), words: []string{annotationStopSignal, `"SIGNONE"`, "SIGTERM", "1 to 64"}},
+		"timeout": {opts: with(annotations(annotationStopTimeout, "-3s")), words: []string{annotationStopTimeout, `"-3s"`, "not negative"}},
+		"option":  {new: withOptions(e, "StopTimeout = 'soon'"), words: []string{"StopTimeout", `"soon"`, "10s"}},
+	} {
+		_, err := e.tryCreate(id, config{opts: tt.opts, new: tt.new}, "true")
+		wantError(t, err, errdefs.ErrInvalidArgument, tt.words...)
+	}
+}
