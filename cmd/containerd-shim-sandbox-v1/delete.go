@@ -4,33 +4,39 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so
-// that it gets an answer and not a signal.
+// that it gets an answer and not a signal. It counts from when containerd started this process: on a machine that is
+// short of CPU or memory, where shims die, the way to the first line of Go can take a good part of it.
 const deleteTimeout = 4500 * time.Millisecond
 
 // removeFunc is the form of remove.
 type removeFunc func(ctx context.Context, namespace, id, bundle string) (exit, error)
 
-// deleteBundle answers `delete`: it removes everything of the container and writes a DeleteResponse to stdout. The
+// deleteBundle answers `delete`: it removes everything of the container, within a bound, and writes a DeleteResponse to
+// stdout. The
 // daemon is usually dead; where it serves other containers of the group it and its socket stay.
 //
 // containerd calls it twice and for all containers of a pod at once, and removes the bundle when it succeeds.
-func deleteBundle(f flags, stdout io.Writer, remove removeFunc) error {
+func deleteBundle(f flags, stdout io.Writer, within time.Duration, remove removeFunc) error {
 	log.L.Logger.SetOutput(os.Stderr) // containerd logs it as a warning
 	if err := log.SetLevel(log.WarnLevel.String()); err != nil {
 		return err
@@ -39,7 +45,7 @@ func deleteBundle(f flags, stdout io.Writer, remove removeFunc) error {
 	if err != nil {
 		return fmt.Errorf("delete %q: %w", f.id, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), deleteTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	e, err := remove(ctx, f.namespace, f.id, bundle)
 	if err != nil {
@@ -59,6 +65,27 @@ func deleteBundle(f flags, stdout io.Writer, remove removeFunc) error {
 	}
 	_, err = stdout.Write(data)
 	return err
+}
+
+// age is how long this process has existed, to a hundredth of a second; 0 where the kernel does not say it.
+func age() time.Duration {
+	stat, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		return 0
+	}
+	// The name, in parentheses, may hold anything; proc_pid_stat(5) counts the fields from 1 and it is the second.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	const startTime = 22 - 3
+	if len(fields) <= startTime {
+		return 0
+	}
+	ticks, err := strconv.ParseInt(fields[startTime], 10, 64)
+	var now unix.Timespec
+	if err != nil || unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
+		return 0
+	}
+	const tick = time.Second / 100 // USER_HZ, the same on every architecture that Go has
+	return time.Duration(now.Nano()) - time.Duration(ticks)*tick
 }
 
 // bundleOf is -bundle, or the working folder when that is the container's.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func TestDeleteBundle(t *testing.T) {
 		left bool
 	}{{"the shim lives", true}, {"the shim is dead", false}, {"the second time", false}} {
 		var stdout bytes.Buffer
-		if err := deleteBundle(f, &stdout, remove); err != nil {
+		if err := deleteBundle(f, &stdout, deleteTimeout, remove); err != nil {
 			t.Fatalf("%s: deleteBundle = %v", step.name, err)
 		}
 		var got task.DeleteResponse
@@ -77,11 +78,25 @@ func TestDeleteBundle(t *testing.T) {
 func TestDeleteBundleReportsWhatRemoveSays(t *testing.T) {
 	f := flags{namespace: "ns", id: "c1", bundle: "/nowhere/c1"}
 	var stdout bytes.Buffer
-	err := deleteBundle(f, &stdout, func(context.Context, string, string, string) (exit, error) {
+	err := deleteBundle(f, &stdout, deleteTimeout, func(context.Context, string, string, string) (exit, error) {
 		return exit{}, errdefs.ErrUnavailable
 	})
 	if !errors.Is(err, errdefs.ErrUnavailable) || !strings.Contains(err.Error(), `"c1"`) || stdout.Len() > 0 {
 		t.Errorf("deleteBundle = %v with answer %q, want remove's error, the id and no answer", err, stdout.String())
+	}
+}
+
+func TestAge(t *testing.T) {
+	if first := age(); first <= 0 || first > time.Hour {
+		t.Errorf("age = %v, want that of this process", first)
+	}
+	before := age()
+	at := time.Now()
+	for time.Since(at) < 20*time.Millisecond {
+		runtime.Gosched()
+	}
+	if grown := age() - before; grown < 20*time.Millisecond || grown > 10*time.Second {
+		t.Errorf("age grew by %v in 20ms", grown)
 	}
 }
 

@@ -78,7 +78,7 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer) error {
 	case "start":
 		return start(f, stdin, stdout)
 	case "delete":
-		return deleteBundle(f, stdout, remove)
+		return deleteBundle(f, stdout, deleteTimeout-age(), remove)
 	case "":
 		return onMainThread(f, serve)
 	default:

@@ -41,6 +41,7 @@ type config struct {
 	new      []client.NewContainerOpts
 	stdin    io.Reader
 	terminal bool
+	rootfs   string // directory in place of the test image
 }
 
 // create makes a container and its task, and does not start it. When the test ends, both are removed by force.
@@ -54,14 +55,18 @@ func (e *env) create(id string, cfg config, args ...string) *task {
 // tryCreate is create for tests that want an error.
 func (e *env) tryCreate(id string, cfg config, args ...string) (*task, error) {
 	e.Helper()
-	opts := append([]oci.SpecOpts{oci.WithImageConfig(e.image), oci.WithProcessArgs(args...)}, cfg.opts...)
+	root := oci.WithImageConfig(e.image)
+	image := []client.NewContainerOpts{client.WithImage(e.image), client.WithSnapshotter(e.snapshotter), client.WithNewSnapshot(id, e.image)}
+	if cfg.rootfs != "" {
+		root, image = oci.WithRootFSPath(cfg.rootfs), nil
+	}
+	opts := append([]oci.SpecOpts{root, oci.WithProcessArgs(args...)}, cfg.opts...)
 	if cfg.terminal {
 		opts = append(opts, oci.WithTTY)
 	}
-	container, err := e.client.NewContainer(e.ctx, id, append([]client.NewContainerOpts{
-		client.WithImage(e.image), client.WithSnapshotter(e.snapshotter), client.WithNewSnapshot(id, e.image),
+	container, err := e.client.NewContainer(e.ctx, id, append(append(image,
 		client.WithNewSpec(opts...), client.WithRuntime(e.containerd.Env.Runtime, nil),
-	}, cfg.new...)...)
+	), cfg.new...)...)
 	if err != nil {
 		return nil, err
 	}

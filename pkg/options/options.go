@@ -31,21 +31,23 @@ import (
 // Options are what can be set for a container, under the names and with the
 // meaning of containerd.runc.v1.Options, but for those from CpusetSource on.
 type Options struct {
-	NoPivotRoot   bool   // MS_MOVE instead of pivot_root, for a root file system on a ramdisk
-	NoNewKeyring  bool   // share the shim's session keyring
-	ShimCgroup    string // cgroup for the shim itself
-	IoUid         uint32 //nolint:revive // the field's name on the wire
-	IoGid         uint32 //nolint:revive // the field's name on the wire
-	BinaryName    string // accepted for drop-in use; has no effect, since no runtime binary is run
-	Root          string // state directories; DefaultRoot when empty
-	CriuImagePath string // containerd's client reads it, and passes it on as the checkpoint
-	CriuWorkPath  string // for the log of a restore; a directory in the bundle when empty
-	CriuPath      string // the criu that is wanted; it must be the one in PATH, which is the one that is run
-	SystemdCgroup bool   // cgroupsPath must be slice:prefix:name
-	CpusetSource  string // cgroup whose CPUs every container gets that asks for none (pkg/cpuset, Container.Source)
-	CpusetMems    bool   // and its memory nodes
-	StopSignal    string // that asks a container to end; SIGTERM when empty
-	StopTimeout   string // until it is killed (pkg/sandbox, Container.Stop)
+	NoPivotRoot    bool   // MS_MOVE instead of pivot_root, for a root file system on a ramdisk
+	NoNewKeyring   bool   // share the shim's session keyring
+	ShimCgroup     string // cgroup for the shim itself
+	IoUid          uint32 //nolint:revive // the field's name on the wire
+	IoGid          uint32 //nolint:revive // the field's name on the wire
+	BinaryName     string // accepted for drop-in use; has no effect, since no runtime binary is run
+	Root           string // state directories; DefaultRoot when empty
+	CriuImagePath  string // containerd's client reads it, and passes it on as the checkpoint
+	CriuWorkPath   string // for the log of a restore; a directory in the bundle when empty
+	CriuPath       string // the criu that is wanted; it must be the one in PATH, which is the one that is run
+	SystemdCgroup  bool   // cgroupsPath must be slice:prefix:name
+	CpusetSource   string // cgroup whose CPUs every container gets that asks for none (pkg/cpuset, Container.Source)
+	CpusetMems     bool   // and its memory nodes
+	StopSignal     string // that asks a container to end; SIGTERM when empty
+	HostRootfs     string // directories of the host that every container has (pkg/sandbox/hostrootfs.go)
+	HostRootfsMask string // what in them is not shown
+	StopTimeout    string // until it is killed (pkg/sandbox, Container.Stop)
 }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that

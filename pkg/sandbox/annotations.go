@@ -23,13 +23,16 @@ const (
 
 	annotationStopSignal  = annotationPrefix + "stop-signal"  // options.StopSignal
 	annotationStopTimeout = annotationPrefix + "stop-timeout" // options.StopTimeout
+
+	annotationHostRootfs     = annotationPrefix + "host-rootfs"      // options.HostRootfs
+	annotationHostRootfsMask = annotationPrefix + "host-rootfs.mask" // options.HostRootfsMask
 )
 
 // checkAnnotations refuses those that nobody reads, since a misspelt one must
 // not be silently without effect. What is read of a pod and of a container is
 // allowed at both: CRI hands annotations of a pod on to its containers.
 func checkAnnotations(annotations map[string]string) error {
-	known := []string{annotationSource, annotationMems, annotationStopSignal, annotationStopTimeout, pod.ShmSizeAnnotation}
+	known := []string{annotationSource, annotationMems, annotationStopSignal, annotationStopTimeout, annotationHostRootfs, annotationHostRootfsMask, pod.ShmSizeAnnotation}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(known, key) {
 			return fmt.Errorf("annotations: %q: unknown; known with this prefix are %s: %w", key, strings.Join(known, ", "), errdefs.ErrInvalidArgument)

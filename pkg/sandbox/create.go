@@ -64,6 +64,10 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	host, err := hostRootfsOf(config.Spec, r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
 	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup}
 	if stopAsked {
 		rec.Stop = stop
@@ -76,7 +80,14 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err := rec.write(r.Bundle); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	if err := s.mountRootfs(r.Bundle, r.Rootfs, &undo); err != nil {
+	rootfs, err := host.root(&config, r.Rootfs)
+	if err == nil {
+		err = s.mountRootfs(r.Bundle, rootfs, &undo)
+	}
+	if err == nil {
+		err = host.fill(&config, len(r.Rootfs) == 0, &undo)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	container, err := process.New(ctx, engine, s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {

@@ -1,0 +1,313 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+const (
+	annotationHostRootfs     = "io.containerd.sandbox.v1/host-rootfs"
+	annotationHostRootfsMask = "io.containerd.sandbox.v1/host-rootfs.mask"
+)
+
+// newHostEnv is newEnv with an empty directory, which the test must leave empty.
+func newHostEnv(t *testing.T) (e *env, empty string) {
+	t.Helper()
+	harness.OursOnly(t, "host-rootfs")
+	e = newEnv(t)
+	empty = folder(t)
+	t.Cleanup(func() {
+		if left, err := os.ReadDir(empty); err != nil || len(left) > 0 {
+			t.Errorf("the directory that was empty has %v, %v", left, err)
+		}
+	})
+	return e, empty
+}
+
+// hostRun runs a script by the host's shell in a container of the host's directories, to its end.
+func (e *env) hostRun(id, empty, list, script string, opts ...oci.SpecOpts) string {
+	e.Helper()
+	c := e.run(id, config{rootfs: empty, opts: append(with(annotations(annotationHostRootfs, list)), opts...)}, "/bin/sh", "-c", script)
+	c.wantExit(0)
+	if got := c.err.String(); got != "" {
+		e.Errorf("stderr of %s = %q", id, got)
+	}
+	return c.out.String()
+}
+
+func TestAProgramOfTheHostRunsWithoutAnImage(t *testing.T) {
+	e, empty := newHostEnv(t)
+	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c",
+		`cat /etc/passwd; echo x >/new && echo x >/tmp/new && mkdir /var && echo made; sleep 1000`)
+	c.out.WaitFor(t, "made")
+	passwd, err := os.ReadFile("/etc/passwd")
+	e.must(err, "passwd")
+	if got, want := c.out.String(), string(passwd)+"made\n"; got != want {
+		t.Errorf("the container printed %q, want %q", got, want)
+	}
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	e.must(err, "mounts of the host")
+	var mine []string
+	for line := range strings.Lines(string(text)) {
+		if at := strings.Fields(line)[4]; strings.Contains(at, e.namespace) {
+			mine = append(mine, at)
+		}
+	}
+	if len(mine) != 1 || filepath.Base(mine[0]) != "rootfs" {
+		t.Errorf("mounts on the host: %v, want that of the root alone", mine)
+	}
+	c.kill()
+}
+
+func TestWhatIsOfTheHostIsReadOnlyAndWithoutRights(t *testing.T) {
+	e, empty := newHostEnv(t)
+	dir := folder(t)
+	e.must(os.MkdirAll(dir+"/sub/below", 0o755), "make a folder")
+	e.must(unix.Mount("tmpfs", dir+"/sub", "tmpfs", 0, ""), "mount in it")
+	t.Cleanup(func() { _ = unix.Unmount(dir+"/sub", unix.MNT_DETACH) })
+	e.must(os.WriteFile(dir+"/sub/file", nil, 0o666), "write in the mount")
+	got := e.hostRun("c1", empty, "default,"+dir+":/data,"+dir+":/own:rw", `
+		for file in /usr/x /etc/x /data/x /data/sub/x /data/sub/file; do (echo >$file) 2>/dev/null && echo "wrote $file"; done
+		echo >/own/ours
+		cat /proc/self/mountinfo
+	`)
+	want := map[string]string{"/data": "ro", "/data/sub": "ro", "/own": "rw", "/own/sub": "rw", "/usr": "ro", "/etc": "ro"}
+	for line := range strings.Lines(got) {
+		fields := strings.Fields(line)
+		if len(fields) < 7 {
+			t.Errorf("the container says %q", line)
+			continue
+		}
+		at, options := fields[4], strings.Split(fields[5], ",")
+		access, ok := want[at]
+		if !ok {
+			continue // the runtime's own, or what is mounted in one of these
+		}
+		for _, option := range []string{access, "nosuid", "nodev"} {
+			if !slices.Contains(options, option) {
+				t.Errorf("%s is mounted %s, want %s in it", at, fields[5], option)
+			}
+		}
+		if fields[6] != "-" {
+			t.Errorf("%s is %s, want it private", at, fields[6])
+		}
+		delete(want, at)
+	}
+	if len(want) > 0 {
+		t.Errorf("no mounts on %v in %s", want, got)
+	}
+	if _, err := os.Stat(dir + "/ours"); err != nil {
+		t.Errorf("what the container wrote where it may: %v", err)
+	}
+}
+
+func TestLinksOfTheHostAreLinks(t *testing.T) {
+	if _, err := os.Readlink("/bin"); err != nil {
+		t.Skip("/usr of this machine is not merged")
+	}
+	e, empty := newHostEnv(t)
+	link, err := os.Readlink("/bin")
+	e.must(err, "read link")
+	if got := e.hostRun("c1", empty, "default", "readlink /bin; echo /*"); got != link+"\n"+rootListing(t) {
+		t.Errorf("the container says %q, want link %s and %s", got, link, rootListing(t))
+	}
+	// Without /usr there is nothing that the link could lead to.
+	lib, err := filepath.Glob("/lib*")
+	e.must(err, "glob")
+	if got := e.hostRun("c2", empty, strings.Join(append(lib, "/bin"), ","), "readlink /bin || echo no link; ls -d /usr 2>/dev/null || echo no usr"); got != "no link\nno usr\n" {
+		t.Errorf("without /usr the container says %q", got)
+	}
+}
+
+// rootListing is what there is in a root with the default list.
+func rootListing(t *testing.T) string {
+	t.Helper()
+	names := []string{"/dev", "/proc", "/run", "/sys", "/tmp"}
+	for _, dir := range []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/sbin", "/usr"} {
+		if _, err := os.Stat(dir); err == nil {
+			names = append(names, dir)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ") + "\n"
+}
+
+func TestSecretsOfTheHostAreMasked(t *testing.T) {
+	e, empty := newHostEnv(t)
+	if _, err := os.Stat("/etc/shadow"); err != nil {
+		t.Fatalf("this machine has no /etc/shadow: %v", err)
+	}
+	const script = `for file in /etc/shadow /etc/gshadow /etc/shadow- /etc/ssl/private /etc/ssh/ssh_host_*_key; do cat $file 2>/dev/null && echo $file; [ -e $file ] && echo "$file is there"; done; cat /etc/hostname >/dev/null; stat -c %a:%u /etc /etc/ssl`
+	if got := e.hostRun("c1", empty, "default", script); got != statOf(t, "/etc")+statOf(t, "/etc/ssl") {
+		t.Errorf("the container says %q", got)
+	}
+	if got := e.hostRun("c2", empty, "default", "head -c 5 /etc/shadow", annotations(annotationHostRootfsMask, "none")); got != "root:" {
+		t.Errorf("without masks the container reads %q, want root:", got)
+	}
+	if got := e.hostRun("c3", empty, "default", "cat /etc/passwd 2>/dev/null; [ -e /etc/group ] && echo group", annotations(annotationHostRootfsMask, "/etc/passw?")); got != "group\n" {
+		t.Errorf("with a mask of its own the container says %q", got)
+	}
+}
+
+func statOf(t *testing.T, name string) string {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Stat(name, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%o:%d\n", stat.Mode&0o7777, stat.Uid)
+}
+
+// passwd(1) and others rename a new file over the old one, which takes away what is mounted on it.
+func TestAMaskOutlastsANewFileOnTheHost(t *testing.T) {
+	e, empty := newHostEnv(t)
+	dir := folder(t)
+	e.must(os.WriteFile(dir+"/secret", []byte("old"), 0o644), "write")
+	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default,"+dir+":/data", annotationHostRootfsMask, "default,"+dir+"/secret"))}, "/bin/sh", "-c",
+		"trap 'cat /data/secret 2>&1; ls /data; exit' USR1; echo ready; while :; do sleep 0.05; done")
+	c.out.WaitFor(t, "ready")
+	e.must(os.WriteFile(dir+"/new", []byte("new"), 0o644), "write")
+	e.must(os.Rename(dir+"/new", dir+"/secret"), "rename")
+	e.must(c.process.Kill(e.ctx, unix.SIGUSR1), "USR1")
+	c.wantExit(0)
+	if got, want := c.out.String(), "ready\ncat: /data/secret: No such file or directory\n"; got != want {
+		t.Errorf("the container printed %q, want %q", got, want)
+	}
+}
+
+// What is mounted in a directory with something masked is there as well.
+func TestAMountNextToAMaskIsSeen(t *testing.T) {
+	e, empty := newHostEnv(t)
+	dir := folder(t)
+	e.must(os.MkdirAll(dir+"/sub", 0o755), "make a folder")
+	e.must(os.WriteFile(dir+"/secret", nil, 0o644), "write")
+	e.must(unix.Mount("tmpfs", dir+"/sub", "tmpfs", 0, ""), "mount")
+	t.Cleanup(func() { _ = unix.Unmount(dir+"/sub", unix.MNT_DETACH) })
+	e.must(os.WriteFile(dir+"/sub/file", []byte("seen\n"), 0o644), "write")
+	got := e.hostRun("c1", empty, "default,"+dir+":/data", "ls /data; cat /data/sub/file; (echo >/data/sub/x) 2>/dev/null || echo read-only", annotations(annotationHostRootfsMask, dir+"/secret"))
+	if want := "sub\nseen\nread-only\n"; got != want {
+		t.Errorf("the container says %q, want %q", got, want)
+	}
+}
+
+// inSnapshot changes the root file system of a container of an image.
+func (e *env) inSnapshot(change func(root string) error) client.NewContainerOpts {
+	return func(ctx context.Context, c *client.Client, info *containers.Container) error {
+		mounts, err := c.SnapshotService(info.Snapshotter).Mounts(ctx, info.SnapshotKey)
+		if err != nil {
+			return err
+		}
+		return mount.WithTempMount(ctx, mounts, change)
+	}
+}
+
+// An image's links must not lead the host's directories, nor what is made for them, out of its root file system.
+func TestTheHostsDirectoriesStayInsideOfAnImage(t *testing.T) {
+	e, _ := newHostEnv(t)
+	target := folder(t)
+	dir := folder(t)
+	e.must(os.WriteFile(dir+"/file", []byte("of the host\n"), 0o644), "write")
+	opts := with(annotations(annotationHostRootfs, dir+":/evil/deep/data,"+dir+":/up/data", annotationHostRootfsMask, dir+"/none"))
+	c, err := e.tryCreate("c1", config{opts: opts, new: []client.NewContainerOpts{e.inSnapshot(func(root string) error {
+		return errors.Join(os.Symlink(target, filepath.Join(root, "evil")), os.Symlink("../../../../../../../.."+target, filepath.Join(root, "up")))
+	})}}, "cat", target+"/deep/data/file", target+"/data/file")
+	if err == nil {
+		e.must(c.process.Start(e.ctx), "start")
+		c.wantExit(0)
+		if got, want := c.out.String(), "of the host\nof the host\n"; got != want {
+			t.Errorf("the container printed %q, want %q", got, want)
+		}
+	} else {
+		t.Logf("refused: %v", err)
+	}
+	if left, err := os.ReadDir(target); err != nil || len(left) > 0 {
+		t.Errorf("outside of the image there is %v, %v", left, err)
+	}
+}
+
+func TestTheHostsDirectoriesByOptionAndInAnImage(t *testing.T) {
+	e, empty := newHostEnv(t)
+	dir := folder(t)
+	e.must(os.WriteFile(dir+"/file", []byte("of the host\n"), 0o644), "write")
+	all := withOptions(e, "HostRootfs = '"+dir+":/data'")
+	image := e.run("c1", config{new: all}, "cat", "/data/file", "/etc/passwd")
+	image.wantExit(0)
+	if got := image.out.String(); !strings.HasPrefix(got, "of the host\nroot:x:0:0:root:/root:/bin/sh\n") {
+		t.Errorf("in an image the container printed %q", got)
+	}
+	none := e.run("c2", config{new: all, opts: with(annotations(annotationHostRootfs, "off"))}, "ls", "/data")
+	none.exit()
+	none.delete()
+	if !strings.Contains(none.err.String(), "No such file") {
+		t.Errorf("with off the container said %q", none.err)
+	}
+	own := e.run("c3", config{rootfs: empty, new: all, opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c", "ls -d /data /usr 2>/dev/null")
+	own.exit()
+	own.delete()
+	if got := own.out.String(); got != "/usr\n" {
+		t.Errorf("the annotation's list gives %q, want /usr alone", got)
+	}
+}
+
+func TestTheHostsDirectoriesGoWithADeadShim(t *testing.T) {
+	e, empty := newHostEnv(t)
+	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c", "echo ready; sleep 1000")
+	c.out.WaitFor(t, "ready")
+	e.must(unix.Kill(e.shim("c1"), unix.SIGKILL), "SIGKILL to the shim")
+	wantForgotten(t, e, c)
+}
+
+func TestHostRootfsInAUserNamespace(t *testing.T) {
+	letOthersIn(t)
+	e, empty := newHostEnv(t)
+	got := e.hostRun("c1", empty, "default", "id -u; echo x >/x && echo wrote; cat /etc/shadow 2>&1 | sed 's/.*: //'; head -c 5 /etc/passwd", oci.WithUserNamespace(idMap, idMap))
+	if want := "0\nwrote\nNo such file or directory\nroot:"; got != want {
+		t.Errorf("the container says %q, want %q", got, want)
+	}
+}
+
+func TestHostRootfsThatIsRefused(t *testing.T) {
+	e, empty := newHostEnv(t)
+	full := folder(t)
+	e.must(os.WriteFile(full+"/file", nil, 0o644), "write")
+	for id, tt := range map[string]struct {
+		rootfs, list, mask string
+		words              []string
+	}{
+		"relative": {empty, "usr", "", []string{annotationHostRootfs, `"usr"`, "host[:container][:rw]"}},
+		"twice":    {empty, "/usr,/bin:/usr", "", []string{annotationHostRootfs, "one entry", `"/usr"`}},
+		"missing":  {empty, full + "/none", "", []string{annotationHostRootfs, full + "/none", "no such file"}},
+		"writable": {empty, "/etc:rw", "", []string{annotationHostRootfs, `"/etc"`, annotationHostRootfsMask}},
+		"mask":     {empty, "default", "shadow", []string{annotationHostRootfsMask, `"shadow"`, "absolute"}},
+		"full":     {full, "default", "", []string{"root.path", full, "empty directory"}},
+	} {
+		opts := with(annotations(annotationHostRootfs, tt.list))
+		if tt.mask != "" {
+			opts = append(opts, annotations(annotationHostRootfsMask, tt.mask))
+		}
+		_, err := e.tryCreate(id, config{rootfs: tt.rootfs, opts: opts}, "/bin/true")
+		wantError(t, err, errdefs.ErrInvalidArgument, tt.words...)
+	}
+	_, err := e.tryCreate("program", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default"))}, "/no/such/program")
+	if err == nil || errors.Is(err, errdefs.ErrInternal) || !strings.Contains(err.Error(), "/no/such/program") {
+		t.Errorf("error = %v, want one that names the program", err)
+	}
+}

@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+)
+
+// Words that stand for lists.
+const (
+	hostRootfsOff     = "off"
+	hostRootfsDefault = "default"
+	maskNone          = "none"
+)
+
+// defaultHostDirs are those that Nomad gives a task in a chroot, where there
+// are such.
+var defaultHostDirs = []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/sbin", "/usr"}
+
+// defaultMasks are what in these only root of the host may know. They are
+// patterns of path/filepath.
+var defaultMasks = []string{
+	"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd",
+	"/etc/ssh/ssh_host_*_key", "/etc/ssl/private", "/etc/pki/tls/private", "/etc/letsencrypt/archive", "/etc/letsencrypt/live",
+	"/etc/krb5.keytab", "/etc/wireguard", "/etc/kubernetes",
+}
+
+// askedEntry is one element of the list.
+type askedEntry struct {
+	host, container string
+	write           bool
+	optional        bool // left out where the host has no such thing
+}
+
+// parseHostList reads the value of host-rootfs: elements host[:container][:rw],
+// or default, with commas between them.
+func parseHostList(s setting) ([]askedEntry, error) {
+	var list []askedEntry
+	for element := range strings.SplitSeq(s.value, ",") {
+		if element == hostRootfsDefault {
+			for _, dir := range defaultHostDirs {
+				list = append(list, askedEntry{host: dir, container: dir, optional: true})
+			}
+			continue
+		}
+		e, ok := parseHostEntry(element)
+		if !ok {
+			return nil, s.refuse("be %s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with absolute paths other than / and without . and .., not %[3]q", hostRootfsOff, hostRootfsDefault, element)
+		}
+		list = append(list, e)
+	}
+	seen := map[string]bool{}
+	for _, e := range list {
+		if seen[e.container] {
+			return nil, s.refuse("have one entry for %q, not two", e.container)
+		}
+		seen[e.container] = true
+	}
+	return list, nil
+}
+
+func parseHostEntry(element string) (askedEntry, bool) {
+	parts := strings.Split(element, ":")
+	e := askedEntry{host: parts[0], container: parts[0]}
+	parts = parts[1:]
+	if n := len(parts); n > 0 && (parts[n-1] == "rw" || parts[n-1] == "ro") {
+		e.write, parts = parts[n-1] == "rw", parts[:n-1]
+	}
+	if len(parts) > 0 {
+		e.container, parts = parts[0], parts[1:]
+	}
+	return e, len(parts) == 0 && validPath(e.host) && validPath(e.container)
+}
+
+func validPath(path string) bool {
+	return filepath.IsAbs(path) && path != "/" && filepath.Clean(path) == path && !hasNUL(path)
+}
+
+// findHostEntries looks for each on the host. Where it is a link there, as /bin
+// is where /usr is merged, it is one in the container if that has what it leads
+// to.
+func findHostEntries(s setting, asked []askedEntry) ([]hostEntry, error) {
+	var entries []hostEntry
+	for _, a := range asked {
+		real, err := filepath.EvalSymlinks(a.host)
+		if a.optional && errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: %w: %w", s.key, s.value, err, errdefs.ErrInvalidArgument)
+		}
+		e := hostEntry{host: real, container: a.container, write: a.write}
+		if link, err := os.Readlink(a.host); err == nil && a.container == a.host && covered(asked, real) {
+			e.link = link
+		}
+		entries = append(entries, e)
+	}
+	slices.SortStableFunc(entries, func(a, b hostEntry) int {
+		return strings.Count(a.container, "/") - strings.Count(b.container, "/")
+	})
+	return entries, nil
+}
+
+// covered tells whether path, which is no link, has its own place in the
+// container.
+func covered(asked []askedEntry, path string) bool {
+	return slices.ContainsFunc(asked, func(a askedEntry) bool {
+		return a.host == a.container && (path == a.host || below(path, a.host))
+	})
+}
+
+// parseMasks reads the value of host-rootfs.mask.
+func parseMasks(s setting) ([]string, error) {
+	switch {
+	case !s.asked():
+		return defaultMasks, nil
+	case s.value == maskNone:
+		return nil, nil
+	}
+	var masks []string
+	for element := range strings.SplitSeq(s.value, ",") {
+		if element == hostRootfsDefault {
+			masks = append(masks, defaultMasks...)
+			continue
+		}
+		if _, err := filepath.Match(element, ""); err != nil || !validPath(element) {
+			return nil, s.refuse("be %s, or a list, with commas, of %s and absolute paths of the host, in which * ? and [] match as in a shell, not %q", maskNone, hostRootfsDefault, element)
+		}
+		masks = append(masks, element)
+	}
+	return masks, nil
+}
+
+// findMasked is what the host has of the patterns: each by its own path, without
+// links, and what it leads to if it is one.
+func findMasked(patterns []string) []string {
+	var found []string
+	for _, pattern := range patterns {
+		matches, _ := filepath.Glob(pattern) // parseMasks has checked the pattern
+		for _, match := range matches {
+			if dir, err := filepath.EvalSymlinks(filepath.Dir(match)); err == nil {
+				found = append(found, filepath.Join(dir, filepath.Base(match)))
+			}
+			if real, err := filepath.EvalSymlinks(match); err == nil {
+				found = append(found, real)
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}

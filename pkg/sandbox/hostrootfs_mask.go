@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// hiddenDir lies in the bundle, and has for each entry with something to mask
+// the directory that is laid over the host's.
+const hiddenDir = "host-rootfs"
+
+func removeHidden(bundle string) error { return os.RemoveAll(filepath.Join(bundle, hiddenDir)) }
+
+// hide is e without what is masked: a read-only overlay of dir, which has a
+// whiteout for each, and the host's directory.
+//
+// A mount on a file, which is how OCI runtimes mask (linux.maskedPaths), would
+// not last: the kernel takes it away when the host renames another file over
+// it, as passwd does with /etc/shadow, and the container would see the new one.
+// The overlay shows the directory's own file system only, so what is mounted in
+// it is mounted again.
+func (e hostEntry) hide(masked []string, dir string) ([]specs.Mount, error) {
+	for _, path := range masked {
+		if err := whiteOut(e.host, strings.TrimPrefix(path, e.host), dir); err != nil {
+			return nil, err
+		}
+	}
+	mounts := []specs.Mount{{
+		Destination: e.container, Type: "overlay", Source: "host-rootfs",
+		Options: []string{"ro", "nosuid", "nodev", "lowerdir=" + escapeLower(dir) + ":" + escapeLower(e.host)},
+	}}
+	inside, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !below(m.Mountpoint, e.host) || hidden(m.Mountpoint, masked), false
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range inside {
+		// Its own mounts are in mountinfo too, after it.
+		b := hostEntry{host: m.Mountpoint, container: e.container + strings.TrimPrefix(m.Mountpoint, e.host)}.bind()
+		b.Options[0] = "bind"
+		mounts = append(mounts, b)
+	}
+	return mounts, nil
+}
+
+func hidden(path string, masked []string) bool {
+	for _, m := range masked {
+		if path == m || below(path, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// whiteOut makes a whiteout for name in dir, which is laid over host, and the
+// directories above it as they are there: the uppermost one's owner and mode
+// are those that an overlay shows.
+func whiteOut(host, name, dir string) error {
+	for at := range parents(name) {
+		if err := likeDir(filepath.Join(host, at), filepath.Join(dir, at)); err != nil {
+			return err
+		}
+	}
+	path := filepath.Join(dir, name)
+	err := unix.Mknod(path, unix.S_IFCHR, 0)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make whiteout %q: %w", path, err)
+	}
+	return nil
+}
+
+// parents yields the directories above name, "" first.
+func parents(name string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for i, r := range name {
+			if r == '/' && !yield(name[:i]) {
+				return
+			}
+		}
+	}
+}
+
+// likeDir makes a directory with the mode and the owner of another.
+func likeDir(like, dir string) error {
+	var stat unix.Stat_t
+	if err := unix.Stat(like, &stat); err != nil {
+		return &os.PathError{Op: "stat", Path: like, Err: err}
+	}
+	err := os.MkdirAll(filepath.Dir(dir), 0o711) //nolint:gosec // a user of the container's own passes through
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if errors.Is(err, os.ErrExist) {
+		return nil // for the one before
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Lchown(dir, int(stat.Uid), int(stat.Gid)); err != nil {
+		return err
+	}
+	return unix.Chmod(dir, stat.Mode&0o7777)
+}
+
+// escapeLower keeps what has a meaning in mount options from having one
+// (fs/overlayfs/params.c).
+func escapeLower(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`).Replace(path)
+}
