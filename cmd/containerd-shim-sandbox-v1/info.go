@@ -31,6 +31,8 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 	r := &types.RuntimeInfo{
 		Name:    runtimeName,
 		Version: &types.RuntimeVersion{Version: b.version, Revision: b.revision},
+
+		Annotations: hostAnnotations(),
 	}
 	if len(input) > 0 {
 		var opts anypb.Any

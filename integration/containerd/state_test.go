@@ -5,7 +5,11 @@ package containerd_test
 
 import (
 	"errors"
+	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -150,5 +154,45 @@ func TestRuntimeInfoNamesTheRuntimeAndItsFeatures(t *testing.T) {
 	features, ok := info.Features.(*features.Features)
 	if !ok || !slices.Contains(features.Linux.Namespaces, "user") || len(features.MountOptions) == 0 {
 		t.Errorf("features = %T %+v, want the OCI features with user namespaces and mount options", info.Features, info.Features)
+	}
+}
+
+func TestRuntimeInfoTellsANodeFromAnother(t *testing.T) {
+	harness.OursOnly(t, "annotations of the runtime info")
+	e := newEnv(t)
+	info, err := e.client.RuntimeInfo(e.ctx, e.containerd.Env.Runtime, nil)
+	e.must(err, "runtime info")
+	const prefix = "io.containerd.sandbox.v1/"
+	modes := []string{"v1", "hybrid"}
+	if unified() {
+		modes = []string{"v2"}
+	}
+	drivers := "cgroupfs"
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
+		drivers = "cgroupfs,systemd"
+	}
+	criu, _ := exec.LookPath("criu") // none is an answer too
+	for key, want := range map[string][]string{
+		"cgroup.mode": modes, "cgroup.drivers": {drivers}, "criu": {criu},
+		"exec-launcher": {strconv.FormatBool(runtime.GOARCH == "amd64")},
+	} {
+		if got, ok := info.Annotations[prefix+key]; !ok || !slices.Contains(want, got) {
+			t.Errorf("%s = %q, want one of %q", key, got, want)
+		}
+	}
+	if got := info.Annotations[prefix+"seccomp"]; !strings.HasPrefix(got, "2.") {
+		t.Errorf("seccomp = %q, want the version of libseccomp", got)
+	}
+	for _, controller := range []string{"cpu", "memory", "pids"} {
+		if got := strings.Split(info.Annotations[prefix+"cgroup.controllers"], ","); !slices.Contains(got, controller) {
+			t.Errorf("cgroup.controllers = %q, want %s in it", got, controller)
+		}
+	}
+	// Every setting that it names is one that a container can be given, if with another value than this.
+	for setting := range strings.SplitSeq(info.Annotations[prefix+"settings"], ",") {
+		_, err := e.tryCreate(setting, config{opts: with(annotations(prefix+setting, ""))}, "true")
+		if err == nil || strings.Contains(err.Error(), "unknown") || !strings.Contains(err.Error(), prefix+setting) {
+			t.Errorf("setting %s = %v, want that its value is refused", setting, err)
+		}
 	}
 }

@@ -5,7 +5,9 @@ package engine
 
 import (
 	"fmt"
+	"os/exec"
 
+	"github.com/opencontainers/cgroups/systemd"
 	"github.com/opencontainers/runc/libcontainer/capabilities"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/seccomp"
@@ -13,6 +15,8 @@ import (
 	runcfeatures "github.com/opencontainers/runc/types/features"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
+
+	"sandbox.internal/shim/pkg/engine/launch"
 )
 
 // Features tells what of the OCI runtime specification is there, in the form of
@@ -57,6 +61,27 @@ func Features() *features.Features {
 		f.Annotations[runcfeatures.AnnotationLibseccompVersion] = SeccompVersion()
 	}
 	return f
+}
+
+// HasLauncher tells whether execs are started without libcontainer here
+// (docs/decisions/0004-exec-launcher.md).
+func HasLauncher() bool {
+	_, err := launch.New()
+	return err == nil
+}
+
+// CriuPath is the criu that checkpoint and restore would run, or empty.
+func CriuPath() string {
+	path, _ := exec.LookPath(criu) // not found is the answer
+	return path
+}
+
+// Drivers are those that can make cgroups on this machine.
+func Drivers() []string {
+	if systemd.IsRunningSystemd() {
+		return []string{"cgroupfs", "systemd"}
+	}
+	return []string{"cgroupfs"}
 }
 
 // SeccompVersion is that of the linked libseccomp, or empty in a build without.

@@ -28,14 +28,30 @@ const (
 	annotationHostRootfsMask = annotationPrefix + "host-rootfs.mask" // options.HostRootfsMask
 )
 
+// known are all that are read of a container.
+func known() []string {
+	return []string{annotationSource, annotationMems, annotationStopSignal, annotationStopTimeout, annotationHostRootfs, annotationHostRootfsMask}
+}
+
+// Settings are the names of what annotations can set, without their prefix, in
+// alphabetical order.
+func Settings() []string {
+	var names []string
+	for _, key := range known() {
+		names = append(names, strings.TrimPrefix(key, annotationPrefix))
+	}
+	slices.Sort(names)
+	return names
+}
+
 // checkAnnotations refuses those that nobody reads, since a misspelt one must
 // not be silently without effect. What is read of a pod and of a container is
 // allowed at both: CRI hands annotations of a pod on to its containers.
 func checkAnnotations(annotations map[string]string) error {
-	known := []string{annotationSource, annotationMems, annotationStopSignal, annotationStopTimeout, annotationHostRootfs, annotationHostRootfsMask, pod.ShmSizeAnnotation}
+	all := append(known(), pod.ShmSizeAnnotation)
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(known, key) {
-			return fmt.Errorf("annotations: %q: unknown; known with this prefix are %s: %w", key, strings.Join(known, ", "), errdefs.ErrInvalidArgument)
+		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(all, key) {
+			return fmt.Errorf("annotations: %q: unknown; known with this prefix are %s: %w", key, strings.Join(all, ", "), errdefs.ErrInvalidArgument)
 		}
 	}
 	return nil

@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/engine"
+	"sandbox.internal/shim/pkg/sandbox"
+)
+
+// hostAnnotations say, for who places tasks on nodes, what this shim has and finds on this machine. The features
+// document beside them describes the runtime alone. docs/executors.md has the table.
+func hostAnnotations() map[string]string {
+	mode := cgroup.Detect()
+	const prefix = runtimeName + "/"
+	return map[string]string{
+		prefix + "cgroup.mode":        cgroupModes[mode],
+		prefix + "cgroup.controllers": strings.Join(controllers(mode), ","),
+		prefix + "cgroup.drivers":     strings.Join(engine.Drivers(), ","),
+		prefix + "seccomp":            engine.SeccompVersion(),
+		prefix + "exec-launcher":      strconv.FormatBool(engine.HasLauncher()),
+		prefix + "criu":               engine.CriuPath(),
+		prefix + "settings":           strings.Join(sandbox.Settings(), ","),
+	}
+}
+
+var cgroupModes = map[cgroup.Mode]string{cgroup.Legacy: "v1", cgroup.Hybrid: "hybrid", cgroup.Unified: "v2"}
+
+// controllers are those of the kernel that a cgroup of a container can have, in alphabetical order.
+func controllers(mode cgroup.Mode) []string {
+	var list []string
+	if mode == cgroup.Unified {
+		text, _ := os.ReadFile("/sys/fs/cgroup/cgroup.controllers") // none is what is said then
+		list = strings.Fields(string(text))
+	} else {
+		// name, hierarchy, number of cgroups, enabled: cgroups(7)
+		text, _ := os.ReadFile("/proc/cgroups") // as above
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) == 4 && f[1] != "0" && f[3] == "1" {
+				list = append(list, f[0])
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
