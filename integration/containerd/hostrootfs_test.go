@@ -295,7 +295,7 @@ func TestHostRootfsThatIsRefused(t *testing.T) {
 		"relative": {empty, "usr", "", []string{annotationHostRootfs, `"usr"`, "host[:container][:rw]"}},
 		"twice":    {empty, "/usr,/bin:/usr", "", []string{annotationHostRootfs, "one entry", `"/usr"`}},
 		"missing":  {empty, full + "/none", "", []string{annotationHostRootfs, full + "/none", "no such file"}},
-		"writable": {empty, "/etc:rw", "", []string{annotationHostRootfs, `"/etc"`, annotationHostRootfsMask}},
+		"writable": {empty, "/etc:rw", "", []string{annotationHostRootfs, `"/etc"`, "read-only", annotationHostRootfsMask}},
 		"mask":     {empty, "default", "shadow", []string{annotationHostRootfsMask, `"shadow"`, "absolute"}},
 		"full":     {full, "default", "", []string{"root.path", full, "empty directory"}},
 	} {

@@ -21,7 +21,10 @@ var (
 	rootfs string
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	becomeOther()
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	var err error

@@ -47,6 +47,7 @@ type Options struct {
 	StopSignal     string // that asks a container to end; SIGTERM when empty
 	HostRootfs     string // directories of the host that every container has (pkg/sandbox/hostrootfs.go)
 	HostRootfsMask string // what in them is not shown
+	PidFile        string // of init; {id} and {namespace} stand for the container's
 	StopTimeout    string // until it is killed (pkg/sandbox, Container.Stop)
 }
 

@@ -41,8 +41,8 @@ func TestDecode(t *testing.T) {
 	wantOurs := wantAll
 	wantOurs.CpusetSource, wantOurs.CpusetMems = "parent", true
 	wantOurs.StopSignal, wantOurs.StopTimeout = "QUIT", "5s"
-	wantOurs.HostRootfs, wantOurs.HostRootfsMask = "default", "none"
-	body := "NoPivotRoot=true\nNoNewKeyring=true\nShimCgroup='/c'\nIoUid=1\nIoGid=2\nBinaryName='runc'\nRoot='/r'\nCriuImagePath='/i'\nCriuWorkPath='/w'\nCriuPath=''\nSystemdCgroup=true\nCpusetSource='parent'\nCpusetMems=true\nStopSignal='QUIT'\nStopTimeout='5s'\nHostRootfs='default'\nHostRootfsMask='none'\n"
+	wantOurs.HostRootfs, wantOurs.HostRootfsMask, wantOurs.PidFile = "default", "none", "/run/{id}.pid"
+	body := "NoPivotRoot=true\nNoNewKeyring=true\nShimCgroup='/c'\nIoUid=1\nIoGid=2\nBinaryName='runc'\nRoot='/r'\nCriuImagePath='/i'\nCriuWorkPath='/w'\nCriuPath=''\nSystemdCgroup=true\nCpusetSource='parent'\nCpusetMems=true\nStopSignal='QUIT'\nStopTimeout='5s'\nHostRootfs='default'\nHostRootfsMask='none'\nPidFile='/run/{id}.pid'\n"
 	for _, tc := range []struct {
 		name string
 		in   *anypb.Any

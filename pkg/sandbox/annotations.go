@@ -26,11 +26,15 @@ const (
 
 	annotationHostRootfs     = annotationPrefix + "host-rootfs"      // options.HostRootfs
 	annotationHostRootfsMask = annotationPrefix + "host-rootfs.mask" // options.HostRootfsMask
+	annotationPidFile        = annotationPrefix + "pid-file"         // options.PidFile
 )
 
 // known are all that are read of a container.
 func known() []string {
-	return []string{annotationSource, annotationMems, annotationStopSignal, annotationStopTimeout, annotationHostRootfs, annotationHostRootfsMask}
+	return []string{
+		annotationSource, annotationMems, annotationStopSignal, annotationStopTimeout,
+		annotationHostRootfs, annotationHostRootfsMask, annotationPidFile,
+	}
 }
 
 // Settings are the names of what annotations can set, without their prefix, in

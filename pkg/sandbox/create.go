@@ -60,18 +60,11 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	stop, stopAsked, err := stopOf(config.Spec, r.Options)
+	asked, err := s.settingsOf(config.Spec, r.Options, r.ID)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	host, err := hostRootfsOf(config.Spec, r.Options)
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", r.ID, err)
-	}
-	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup}
-	if stopAsked {
-		rec.Stop = stop
-	}
+	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup, Stop: asked.recordedStop(), PidFile: asked.pidFile}
 	undo.add("entry in the list of containers", func() error { return s.members.remove(r.ID, r.Bundle) })
 	if err := s.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {
 		return nil, fmt.Errorf("container %q: list it for whoever cleans up: %w", r.ID, err)
@@ -80,17 +73,10 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err := rec.write(r.Bundle); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	rootfs, err := host.root(&config, r.Rootfs)
-	if err == nil {
-		err = s.mountRootfs(r.Bundle, rootfs, &undo)
-	}
-	if err == nil {
-		err = host.fill(&config, len(r.Rootfs) == 0, &undo)
-	}
-	if err != nil {
+	if err := s.layRootfs(&config, r.Rootfs, asked.host, &undo); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	container, err := process.New(ctx, engine, s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
+	container, err := process.New(ctx, asked.engine(engine), s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
 		rec.Pid, rec.Exit = pid, exit
 		if err := rec.write(r.Bundle); err != nil {
 			log.L.WithError(err).WithField("container", r.ID).Warn("record pid and exit status")
@@ -99,7 +85,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, err
 	}
-	return &Container{Container: container, undo: undo.run, cpusets: s.cpusets, stop: stop, stopAsked: stopAsked}, nil
+	return &Container{Container: container, undo: undo.run, cpusets: s.cpusets, stop: asked.stop, stopAsked: asked.stopAsked}, nil
 }
 
 // config gathers and checks all that is asked for.
@@ -145,6 +131,18 @@ func processOptions(o options.Options, namespace string, systemd bool) process.O
 		CriuPath:      o.CriuPath,
 		CriuWorkPath:  o.CriuWorkPath,
 	}
+}
+
+// layRootfs mounts what containerd asks for, and what of the host is asked for.
+func (s *Sandbox) layRootfs(c *process.Config, image []mount.Mount, host hostRootfs, undo *undoList) error {
+	mounts, err := host.root(c, image)
+	if err != nil {
+		return err
+	}
+	if err := s.mountRootfs(c.Bundle, mounts, undo); err != nil {
+		return err
+	}
+	return host.fill(c, len(image) == 0, undo)
 }
 
 // mountRootfs mounts what containerd asks for, and adds to undo what it did.

@@ -41,16 +41,9 @@ type hostEntry struct {
 
 // hostRootfsOf reads what is asked for, and looks for it on the host.
 func hostRootfsOf(spec *specs.Spec, o options.Options) (hostRootfs, error) {
-	list, err := settingOf(spec, annotationHostRootfs, "HostRootfs", o.HostRootfs)
-	if err != nil {
-		return hostRootfs{}, err
-	}
-	mask, err := settingOf(spec, annotationHostRootfsMask, "HostRootfsMask", o.HostRootfsMask)
-	if err != nil {
-		return hostRootfs{}, err
-	}
-	masks, err := parseMasks(mask)
-	if err != nil || !list.asked() || list.value == hostRootfsOff {
+	list := settingOf(spec, annotationHostRootfs, "HostRootfs", o.HostRootfs)
+	masks, err := parseMasks(settingOf(spec, annotationHostRootfsMask, "HostRootfsMask", o.HostRootfsMask))
+	if err != nil || !list.asked() || list.text == hostRootfsOff {
 		return hostRootfs{}, err
 	}
 	asked, err := parseHostList(list)
@@ -64,7 +57,7 @@ func hostRootfsOf(spec *specs.Spec, o options.Options) (hostRootfs, error) {
 	h := hostRootfs{entries: entries, masks: findMasked(masks)}
 	for _, e := range entries {
 		if masked := h.masked(e); e.write && len(masked) > 0 {
-			return hostRootfs{}, list.refuse("not make %q writable, which has %q: what is masked (%s) is masked in what is read-only only", e.host, masked[0], annotationHostRootfsMask)
+			return hostRootfs{}, list.refuse(fmt.Sprintf("a list in which %q is read-only, since it has %q, which %s masks", e.host, masked[0], annotationHostRootfsMask))
 		}
 	}
 	return h, nil

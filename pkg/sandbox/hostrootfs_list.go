@@ -44,7 +44,7 @@ type askedEntry struct {
 // or default, with commas between them.
 func parseHostList(s setting) ([]askedEntry, error) {
 	var list []askedEntry
-	for element := range strings.SplitSeq(s.value, ",") {
+	for element := range strings.SplitSeq(s.text, ",") {
 		if element == hostRootfsDefault {
 			for _, dir := range defaultHostDirs {
 				list = append(list, askedEntry{host: dir, container: dir, optional: true})
@@ -53,14 +53,14 @@ func parseHostList(s setting) ([]askedEntry, error) {
 		}
 		e, ok := parseHostEntry(element)
 		if !ok {
-			return nil, s.refuse("be %s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with absolute paths other than / and without . and .., not %[3]q", hostRootfsOff, hostRootfsDefault, element)
+			return nil, s.refuse(fmt.Sprintf("%s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with absolute paths other than / and without . and .., which %[3]q is not", hostRootfsOff, hostRootfsDefault, element))
 		}
 		list = append(list, e)
 	}
 	seen := map[string]bool{}
 	for _, e := range list {
 		if seen[e.container] {
-			return nil, s.refuse("have one entry for %q, not two", e.container)
+			return nil, s.refuse(fmt.Sprintf("a list with one entry for %q, not two", e.container))
 		}
 		seen[e.container] = true
 	}
@@ -95,7 +95,7 @@ func findHostEntries(s setting, asked []askedEntry) ([]hostEntry, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s %q: %w: %w", s.key, s.value, err, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("%s %q: %w: %w", s.key, s.text, err, errdefs.ErrInvalidArgument)
 		}
 		e := hostEntry{host: real, container: a.container, write: a.write}
 		if link, err := os.Readlink(a.host); err == nil && a.container == a.host && covered(asked, real) {
@@ -122,17 +122,17 @@ func parseMasks(s setting) ([]string, error) {
 	switch {
 	case !s.asked():
 		return defaultMasks, nil
-	case s.value == maskNone:
+	case s.text == maskNone:
 		return nil, nil
 	}
 	var masks []string
-	for element := range strings.SplitSeq(s.value, ",") {
+	for element := range strings.SplitSeq(s.text, ",") {
 		if element == hostRootfsDefault {
 			masks = append(masks, defaultMasks...)
 			continue
 		}
 		if _, err := filepath.Match(element, ""); err != nil || !validPath(element) {
-			return nil, s.refuse("be %s, or a list, with commas, of %s and absolute paths of the host, in which * ? and [] match as in a shell, not %q", maskNone, hostRootfsDefault, element)
+			return nil, s.refuse(fmt.Sprintf("%s, or a list, with commas, of %s and absolute paths of the host, in which * ? and [] match as in a shell; %q is none", maskNone, hostRootfsDefault, element))
 		}
 		masks = append(masks, element)
 	}

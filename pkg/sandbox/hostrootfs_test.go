@@ -31,12 +31,12 @@ func TestHostListsThatAreRead(t *testing.T) {
 		{"/usr:rw", []askedEntry{{host: "/usr", container: "/usr", write: true}}},
 		{"/usr:/u:ro,/a:/b:rw", []askedEntry{{host: "/usr", container: "/u"}, {host: "/a", container: "/b", write: true}}},
 	} {
-		got, err := parseHostList(setting{"key", tc.text})
+		got, err := parseHostList(setting{key: "key", text: tc.text})
 		if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(askedEntry{})); err != nil || diff != "" {
 			t.Errorf("parseHostList(%q) = %v, %s", tc.text, err, diff)
 		}
 	}
-	got, err := parseHostList(setting{"key", "default,/opt"})
+	got, err := parseHostList(setting{key: "key", text: "default,/opt"})
 	if err != nil || len(got) != len(defaultHostDirs)+1 || !got[0].optional || got[len(got)-1].optional {
 		t.Errorf("parseHostList(default,/opt) = %v, %v", got, err)
 	}
@@ -44,15 +44,15 @@ func TestHostListsThatAreRead(t *testing.T) {
 
 func TestHostListsThatAreRefused(t *testing.T) {
 	for _, text := range []string{"usr", "/", "/usr:/", "/usr/", "/usr/../etc", "/usr:u", "/usr:/u:x", "/usr:/u:rw:rw", "/a:/b:/c", "default:rw", "/usr,", ",", "/usr:", "/a\x00b", "off,/usr", "Default"} {
-		_, err := parseHostList(setting{"the key", text})
+		_, err := parseHostList(setting{key: "the key", text: text})
 		wantInvalid(t, err, "the key", "host[:container][:rw]", "default", "off")
 	}
 	for _, text := range []string{"/a,/a", "/a:/b,/b", "/usr,default"} {
-		_, err := parseHostList(setting{"the key", text})
+		_, err := parseHostList(setting{key: "the key", text: text})
 		wantInvalid(t, err, "the key", "one entry")
 	}
 	for _, text := range []string{"etc", "/", "/etc/[", "none,/etc", "/etc/"} {
-		_, err := parseMasks(setting{"the key", text})
+		_, err := parseMasks(setting{key: "the key", text: text})
 		wantInvalid(t, err, "the key", "none", "default", "absolute")
 	}
 }
@@ -62,7 +62,7 @@ func FuzzHostList(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		list, err := parseHostList(setting{"key", text})
+		list, err := parseHostList(setting{key: "key", text: text})
 		if err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("%q: %v", text, err)
 		}

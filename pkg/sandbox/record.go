@@ -23,7 +23,8 @@ type record struct {
 	SystemdCgroup bool          `json:",omitempty"`
 	Pid           int           `json:",omitempty"` // of init; 0 while it is being created
 	Exit          *process.Exit `json:",omitempty"` // of init; nil before it
-	Stop          process.Stop  `json:",omitzero"`  // how it is ended while it lives; zero: killed
+	PidFile       string        `json:",omitempty"`
+	Stop          process.Stop  `json:",omitzero"` // how it is ended while it lives; zero: killed
 }
 
 func readRecord(bundle string) (record, error) {

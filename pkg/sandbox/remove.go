@@ -58,7 +58,7 @@ func removeLocked(ctx context.Context, root, containerID, bundle string, removeC
 	if spec, err := readSpec(bundle); err == nil && checkSpec(spec) == nil {
 		config.Spec, config.Rootfs = spec, rootfsPath(bundle, spec)
 	}
-	err = errors.Join(removeContainer(ctx, config), unmountRootfs(bundle), removeHidden(bundle))
+	err = errors.Join(removeContainer(ctx, config), unmountRootfs(bundle), removeHidden(bundle), removePidFile(rec.PidFile, rec.Pid))
 	exit := process.Exit{Status: killed, At: time.Now()}
 	if rec.Exit != nil {
 		exit = *rec.Exit

@@ -4,56 +4,65 @@
 package sandbox
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
 )
 
-// setting is what is asked for by an annotation or by a runtime option. The
-// zero value is not asked for.
-type setting struct {
-	key   string // as an error names it
-	value string
+// settings are what a container is given beside its OCI configuration.
+type settings struct {
+	stop      process.Stop
+	stopAsked bool
+	host      hostRootfs
+	pidFile   string
 }
 
-// settingOf reads a setting: the annotation goes before the option, whose value
-// is empty when it is not given. An annotation without a value asks for nothing
-// that could be done.
-func settingOf(spec *specs.Spec, annotation, option, value string) (setting, error) {
-	if text, ok := spec.Annotations[annotation]; ok {
-		s := setting{key: specFile + ": annotations: " + annotation, value: text}
-		if text == "" {
-			return s, s.refuse("not be empty")
-		}
-		return s, nil
+// settingsOf reads and checks them all, and changes nothing.
+func (s *Sandbox) settingsOf(spec *specs.Spec, o options.Options, containerID string) (a settings, err error) {
+	if a.stop, a.stopAsked, err = stopOf(spec, o); err != nil {
+		return a, err
 	}
-	if value == "" {
-		return setting{}, nil
+	if a.host, err = hostRootfsOf(spec, o); err != nil {
+		return a, err
 	}
-	return setting{key: "runtime options: " + option, value: value}, nil
+	a.pidFile, err = s.pidFileOf(spec, o, containerID)
+	return a, err
 }
 
-func (s setting) asked() bool { return s.key != "" }
-
-// refuse is the error of a value that is not allowed; must says what is.
-func (s setting) refuse(must string, args ...any) error {
-	return fmt.Errorf("%s %q: must %s: %w", s.key, s.value, fmt.Sprintf(must, args...), errdefs.ErrInvalidArgument)
+// engine is e, with what is to be done when the container is made.
+func (a settings) engine(e process.Engine) process.Engine {
+	if a.pidFile != "" {
+		e = pidFiler{Engine: e, path: a.pidFile}
+	}
+	return e
 }
 
-// duration reads a time that is not negative: Go's form, or a number of seconds
-// as `ctr` and Kubernetes have it.
-func (s setting) duration() (time.Duration, error) {
-	d, err := time.ParseDuration(s.value)
+// recordedStop is what the delete command does with a container that lives.
+func (a settings) recordedStop() process.Stop {
+	if !a.stopAsked {
+		return process.Stop{}
+	}
+	return a.stop
+}
+
+// asked is false where neither an annotation nor an option is given.
+func (s setting) asked() bool { return s.here || s.text != "" }
+
+// grace reads a time that may be 0: Go's form, or a number of seconds as `ctr`
+// and Kubernetes have it.
+func (s setting) grace() (time.Duration, error) {
+	d, err := time.ParseDuration(s.text)
 	if err != nil {
 		var seconds uint64
-		seconds, err = strconv.ParseUint(s.value, 10, 32)
+		seconds, err = strconv.ParseUint(s.text, 10, 32)
 		d = time.Duration(seconds) * time.Second
 	}
 	if err != nil || d < 0 {
-		return 0, s.refuse("be a time such as 10s or 1m30s, or a number of seconds, and not negative")
+		return 0, s.refuse("a time such as 10s or 1m30s, or a number of seconds, and not negative")
 	}
 	return d, nil
 }

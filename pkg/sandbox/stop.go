@@ -36,21 +36,16 @@ const (
 // a delete kills it at once.
 func stopOf(spec *specs.Spec, o options.Options) (process.Stop, bool, error) {
 	stop := process.Stop{Signal: unix.SIGTERM, Grace: defaultGrace}
-	signal, err := settingOf(spec, annotationStopSignal, "StopSignal", o.StopSignal)
-	if err != nil {
-		return stop, false, err
-	}
+	signal := settingOf(spec, annotationStopSignal, "StopSignal", o.StopSignal)
 	if signal.asked() {
-		if stop.Signal = parseSignal(signal.value); stop.Signal == 0 {
-			return stop, false, signal.refuse("be the name of a signal, such as SIGTERM, QUIT or SIGRTMIN+3, or a number from 1 to %d", lastSignal)
+		if stop.Signal = parseSignal(signal.text); stop.Signal == 0 {
+			return stop, false, signal.refuse("the name of a signal, such as SIGTERM, QUIT or SIGRTMIN+3, or a number from 1 to 64")
 		}
 	}
-	timeout, err := settingOf(spec, annotationStopTimeout, "StopTimeout", o.StopTimeout)
-	if err != nil {
-		return stop, false, err
-	}
+	timeout := settingOf(spec, annotationStopTimeout, "StopTimeout", o.StopTimeout)
 	if timeout.asked() {
-		if stop.Grace, err = timeout.duration(); err != nil {
+		var err error
+		if stop.Grace, err = timeout.grace(); err != nil {
 			return stop, false, err
 		}
 	}

@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+const annotationPidFile = "io.containerd.sandbox.v1/pid-file"
+
+func TestThePidFileNamesInitForAsLongAsTheContainerIs(t *testing.T) {
+	harness.OursOnly(t, "pid-file")
+	e := newEnv(t)
+	dir := folder(t)
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		e.must(err, "read the pid file")
+		return string(text)
+	}
+	one := e.create("c1", config{opts: with(annotations(annotationPidFile, dir+"/one"))}, "true")
+	if got, want := read("one"), strconv.Itoa(int(one.Task.Pid())); got != want {
+		t.Errorf("pid file = %q, want %s", got, want)
+	}
+	e.must(one.process.Start(e.ctx), "start")
+	one.exit()
+	read("one") // it is there until the container is deleted
+	one.delete()
+	two := e.run("c2", config{new: withOptions(e, "PidFile = '"+dir+"/{namespace}-{id}'")}, "sleep", "1000")
+	if got, want := read(e.namespace+"-c2"), strconv.Itoa(int(two.Task.Pid())); got != want {
+		t.Errorf("pid file = %q, want %s", got, want)
+	}
+	e.must(unix.Kill(e.shim("c2"), unix.SIGKILL), "SIGKILL to the shim")
+	wantForgotten(t, e, two)
+	harness.Eventually(t, "end of the pid files", func() error {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			return fmt.Errorf("the folder has %v (%w)", left, err)
+		}
+		return nil
+	})
+}
+
+func TestPidFilesThatAreRefused(t *testing.T) {
+	harness.OursOnly(t, "pid-file")
+	e := newEnv(t)
+	precious := filepath.Join(folder(t), "precious")
+	e.must(os.WriteFile(precious, []byte("data"), 0o600), "write")
+	for id, path := range map[string]string{"relative": "run/pid", "nowhere": precious + ".d/pid", "precious": precious} {
+		_, err := e.tryCreate(id, config{opts: with(annotations(annotationPidFile, path))}, "true")
+		wantError(t, err, errdefs.ErrInvalidArgument, annotationPidFile, `"`+path+`"`)
+	}
+	_, err := e.tryCreate("all", config{new: withOptions(e, "PidFile = '"+precious+".pid'")}, "true")
+	wantError(t, err, errdefs.ErrInvalidArgument, "PidFile", "{id}")
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "data" {
+		t.Errorf("the file that was there = %q, %v", text, err)
+	}
+}
+
+// A container that was created is ready to run, and costs nothing until then.
+func TestACreatedContainerUsesNoCPU(t *testing.T) {
+	e := newEnv(t)
+	c := e.create("c1", config{}, "true")
+	// Go looks around once a minute, for about a second after it was busy more often: the first quiet window counts.
+	const windows, allowed = 5, 2
+	var woken []int
+	for i := range windows {
+		before, err := switches(int(c.Task.Pid()))
+		e.must(err, "look")
+		e.run(fmt.Sprintf("clock%d", i), config{}, "sleep", "3").wantExit(0)
+		after, err := switches(int(c.Task.Pid()))
+		e.must(err, "look")
+		if woken = append(woken, after-before); after-before <= allowed {
+			break
+		}
+	}
+	t.Logf("threads of init went to sleep so often in 3s: %v", woken)
+	if woken[len(woken)-1] > allowed {
+		t.Errorf("threads of init went to sleep so often in 3s: %v, want %d at most at last", woken, allowed)
+	}
+	e.must(c.process.Start(e.ctx), "start")
+	c.wantExit(0)
+}
+
+func TestACreatedContainerStartsAfterRestartsOfContainerd(t *testing.T) {
+	e := newEnvOn(t, startContainerd(t, shared.Env))
+	dir := folder(t)
+	c := e.create("c1", config{opts: with(bind(dir, "/out", "rw"))}, "sh", "-c", "echo ran >/out/file; exit 3")
+	pid := c.Task.Pid()
+	for _, stop := range []func(*harness.Containerd) error{(*harness.Containerd).Stop, (*harness.Containerd).Kill} {
+		e.must(stop(e.containerd), "stop containerd")
+		e.must(e.containerd.Start(e.ctx), "start containerd")
+	}
+	again := e.reload("c1")
+	if got := again.status("c1").Status; got != client.Created || again.Task.Pid() != pid {
+		t.Errorf("status %s of pid %d, want created of %d", got, again.Task.Pid(), pid)
+	}
+	e.must(again.process.Start(e.ctx), "start")
+	again.wantExit(3)
+	c.closeIO()
+	if text, err := os.ReadFile(dir + "/file"); err != nil || string(text) != "ran\n" {
+		t.Errorf("what it wrote = %q, %v", text, err)
+	}
+}
+
+// SHIM_TEST_CREATED says how many; half of them have shims of their own, the other half share one.
+func TestManyCreatedContainersAllStart(t *testing.T) {
+	count := 20
+	if text := os.Getenv("SHIM_TEST_CREATED"); text != "" {
+		var err error
+		if count, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("SHIM_TEST_CREATED %q: %v", text, err)
+		}
+	}
+	e := newEnv(t)
+	tasks := make([]client.Task, count)
+	began := time.Now()
+	for i := range tasks {
+		opts := e.plain(fmt.Sprintf("c%d", i))
+		if i%2 == 1 {
+			opts = append(opts, clientSpec(e, oci.WithProcessArgs("true"), inOneShim))
+		}
+		container, err := e.client.NewContainer(e.ctx, fmt.Sprintf("c%d", i), opts...)
+		e.must(err, "container")
+		e.Cleanup(func() { e.remove(container) })
+		tasks[i], err = container.NewTask(e.ctx, cio.NullIO)
+		e.must(err, "create")
+	}
+	t.Logf("%d containers were created in %v; %s", count, time.Since(began).Round(time.Millisecond), e.memory(tasks))
+	began = time.Now()
+	for i, task := range tasks {
+		exited, err := task.Wait(e.ctx)
+		e.must(err, "wait")
+		e.must(task.Start(e.ctx), fmt.Sprintf("start c%d", i))
+		status := <-exited
+		if code, _, err := status.Result(); err != nil || code != 0 {
+			t.Errorf("c%d exited with %d, %v", i, code, err)
+		}
+	}
+	t.Logf("all ran in %v", time.Since(began).Round(time.Millisecond))
+	for _, task := range tasks {
+		_, err := task.Delete(e.ctx)
+		e.must(err, "delete")
+	}
+}
+
+// memory says what created containers and their shims take, each page shared by how many have it.
+func (e *env) memory(tasks []client.Task) string {
+	e.Helper()
+	inits, shims := 0, 0
+	for _, task := range tasks {
+		inits += pss(e, int(task.Pid()))
+	}
+	all := harness.Shims(e.namespace, "")
+	for _, shim := range all {
+		shims += pss(e, shim.Pid)
+	}
+	return fmt.Sprintf("PSS %d KiB for each init, %d KiB for each of %d shims", inits/len(tasks), shims/max(len(all), 1), len(all))
+}
+
+// pss is the proportional set size of a process, in KiB.
+func pss(e *env, pid int) int {
+	e.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	e.must(err, "memory")
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "Pss:"); ok {
+			kib, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")))
+			e.must(err, "memory")
+			return kib
+		}
+	}
+	e.must(errors.New("no Pss"), "memory")
+	return 0
+}

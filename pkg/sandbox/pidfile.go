@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// pidFileOf is where the pid of init is to be written; empty for nowhere. An
+// option is for many containers, so it has to say {id}.
+func (s *Sandbox) pidFileOf(spec *specs.Spec, o options.Options, containerID string) (string, error) {
+	set := settingOf(spec, annotationPidFile, "PidFile", o.PidFile)
+	if !set.asked() {
+		return "", nil
+	}
+	if !set.here && !strings.Contains(set.text, "{id}") {
+		return "", set.refuse("a path with {id} in it, since it is for all containers")
+	}
+	path := strings.NewReplacer("{id}", containerID, "{namespace}", s.namespace).Replace(set.text)
+	if !validPath(path) {
+		return "", set.refuse("the absolute path of a file, without . and ..")
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return "", set.refuse("in a directory that is there")
+	}
+	switch _, err := readPidFile(path); {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return "", set.refuse("a path at which there is nothing yet, or a pid file that was left")
+	}
+	return path, nil
+}
+
+var pidForm = regexp.MustCompile(`^[0-9]{1,10}\n?$`)
+
+// readPidFile refuses what is no pid file, so that nothing else is ever
+// replaced or removed.
+func readPidFile(path string) (int, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, err
+	}
+	const most = 16
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return 0, fmt.Errorf("%q: no pid file: %w", path, errdefs.ErrInvalidArgument)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	if !pidForm.Match(data) {
+		return 0, fmt.Errorf("%q: no pid file: %w", path, errdefs.ErrInvalidArgument)
+	}
+	return strconv.Atoi(strings.TrimSpace(string(data)))
+}
+
+// writePidFile replaces the file at once, so that nobody reads half of it. It
+// has no line end, like those of runc and of containerd.
+func writePidFile(path string, pid int) error {
+	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
+	if err != nil {
+		return fmt.Errorf("pid file: %w", err)
+	}
+	_, err = temporary.WriteString(strconv.Itoa(pid))
+	const readable = 0o644
+	if err = errors.Join(err, temporary.Chmod(readable), temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(temporary.Name()) // the error that matters is the other
+		return fmt.Errorf("pid file: %w", err)
+	}
+	return nil
+}
+
+// removePidFile leaves a file that is another container's by now.
+func removePidFile(path string, pid int) error {
+	if path == "" {
+		return nil
+	}
+	if there, err := readPidFile(path); err != nil || there != pid {
+		return nil //nolint:nilerr // it is gone, or not ours
+	}
+	return remove(path)
+}
+
+// pidFiler is an engine that writes init's pid before anybody is told of it.
+type pidFiler struct {
+	process.Engine
+	path string
+}
+
+// Create implements process.Engine.
+func (e pidFiler) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
+	runtime, err := e.Engine.Create(ctx, c, s)
+	if err != nil {
+		return nil, err
+	}
+	r := &pidFiled{Runtime: runtime, path: e.path}
+	if c.Checkpoint != "" {
+		return r, nil // it has no init yet
+	}
+	if err := r.write(runtime.Init()); err != nil {
+		kill(runtime.Init())
+		return nil, errors.Join(err, runtime.Discard())
+	}
+	return r, nil
+}
+
+// pidFiled is a container with a pid file.
+type pidFiled struct {
+	process.Runtime
+	path string
+	pid  int // guarded by the turn of init
+}
+
+func (r *pidFiled) write(init process.Handle) error {
+	r.pid = init.Pid()
+	return writePidFile(r.path, r.pid)
+}
+
+// Restore implements process.Runtime.
+func (r *pidFiled) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
+	init, err := r.Runtime.Restore(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.write(init); err != nil {
+		kill(init)
+		return nil, err
+	}
+	return init, nil
+}
+
+// Destroy implements process.Runtime.
+func (r *pidFiled) Destroy() error {
+	return errors.Join(removePidFile(r.path, r.pid), r.Runtime.Destroy())
+}
+
+// Discard implements process.Runtime.
+func (r *pidFiled) Discard() error {
+	return errors.Join(removePidFile(r.path, r.pid), r.Runtime.Discard())
+}

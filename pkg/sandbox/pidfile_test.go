@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+)
+
+func wantFile(t *testing.T, path, want string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if want == "" {
+		if !os.IsNotExist(err) {
+			t.Errorf("%s = %q, %v, want that it is gone", path, data, err)
+		}
+		return
+	}
+	if err != nil || string(data) != want {
+		t.Errorf("%s = %q, %v, want %q", path, data, err, want)
+	}
+}
+
+func TestThePidFileLivesAsLongAsTheContainer(t *testing.T) {
+	dir := t.TempDir()
+	for _, tc := range []struct {
+		name  string
+		spec  *specs.Spec
+		o     options.Options
+		path  string
+		there string // before
+	}{
+		{name: "by annotation", spec: annotated(annotationPidFile, dir+"/a.pid"), path: dir + "/a.pid"},
+		{name: "by option", spec: goodSpec(), o: options.Options{PidFile: dir + "/{namespace}-{id}.pid"}, path: dir + "/ns-c1.pid"},
+		{name: "in place of one that was left", spec: annotated(annotationPidFile, dir+"/b.pid"), path: dir + "/b.pid", there: "77\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.there != "" {
+				must(t, os.WriteFile(tc.path, []byte(tc.there), 0o600))
+			}
+			s := newSandbox(t, &fakeEngine{})
+			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, tc.spec), Options: tc.o})
+			must(t, err)
+			wantFile(t, tc.path, "4321")
+			if got := files(t, dir); got != filepath.Base(tc.path) {
+				t.Errorf("the directory has %s", got)
+			}
+			_, err = s.Delete(t.Context(), "c1", "")
+			must(t, err)
+			wantFile(t, tc.path, "")
+		})
+	}
+}
+
+func TestThePidFileOfARestoredContainerComesWithItsInit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	s := newSandbox(t, &fakeEngine{})
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated(annotationPidFile, path)), Checkpoint: "/image"})
+	must(t, err)
+	wantFile(t, path, "")
+	must(t, c.Init().Start(t.Context()))
+	wantFile(t, path, "4321")
+}
+
+func TestAPidFileThatIsAnothersStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	s := newSandbox(t, &fakeEngine{})
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated(annotationPidFile, path))})
+	must(t, err)
+	must(t, os.WriteFile(path, []byte("99"), 0o600))
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+	wantFile(t, path, "99")
+}
+
+func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	bundle := newBundle(t, annotated(annotationPidFile, path))
+	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+	must(t, err)
+	_, _, err = Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return nil })
+	must(t, err)
+	wantFile(t, path, "")
+}
+
+func TestPidFilesThatAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/passwd", []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o600))
+	must(t, os.WriteFile(dir+"/long", []byte("12345678901\n"), 0o600))
+	must(t, os.WriteFile(dir+"/empty", nil, 0o600))
+	must(t, os.WriteFile(dir+"/pid", []byte("1"), 0o600))
+	must(t, os.Symlink("pid", dir+"/link"))
+	for path, why := range map[string]string{
+		"": "absolute", "pid": "absolute", "/": "absolute", dir + "/../x": "absolute", dir + "/": "absolute",
+		dir + "/none/pid": "directory that is there", dir + "/passwd/pid": "directory that is there",
+		dir: "a pid file that was left", dir + "/passwd": "a pid file that was left", dir + "/long": "a pid file that was left", dir + "/empty": "a pid file that was left", dir + "/link": "a pid file that was left",
+	} {
+		bundle := newBundle(t, annotated(annotationPidFile, path))
+		_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+		wantInvalid(t, err, annotationPidFile, `"`+path+`"`, why)
+		if got := files(t, bundle); got != "config.json rootfs" {
+			t.Errorf("the bundle has %s", got)
+		}
+	}
+	if got := files(t, dir); got != "empty link long passwd pid" {
+		t.Errorf("the directory has %s", got)
+	}
+	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec()), Options: options.Options{PidFile: dir + "/one"}})
+	wantInvalid(t, err, "runtime options: PidFile", "{id}")
+}
+
+// The directory goes between the check and the write.
+func TestAPidFileThatCannotBeWrittenFailsTheCreate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	must(t, os.Mkdir(dir, 0o700))
+	engine := &fakeEngine{create: func(process.Config) error { return os.Remove(dir) }}
+	bundle := newBundle(t, annotated(annotationPidFile, dir+"/pid"))
+	s := newSandbox(t, engine)
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+	wantText(t, err, "pid file", dir)
+	if !engine.runtimes[0].init.waited.Load() {
+		t.Error("init was not collected")
+	}
+	if got := files(t, bundle); got != "config.json rootfs" {
+		t.Errorf("the bundle has %s", got)
+	}
+}
