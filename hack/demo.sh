@@ -306,6 +306,31 @@ else
 	ok "the OOM kill was told; order: $order"
 fi
 
+# What executors need beside an OCI runtime: docs/executors.md. The runc shim has none of it.
+if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
+	say "A program of the host in a sandbox without an image: its directories, read-only and without its secrets"
+	mkdir "$work/empty"
+	run 0 ctr run --rm --rootfs --runtime "$RUNTIME" --annotation "$RUNTIME/host-rootfs=default" "$work/empty" host \
+		/bin/sh -c 'grep ^root: /etc/passwd; [ -e /etc/shadow ] || echo no shadow; touch /usr/file 2>/dev/null || echo read-only; touch /mine && echo written'
+	for line in '^root:x:0:' '^no shadow$' '^read-only$' '^written$'; do answer "$line"; done
+	[ -z "$(ls -A "$work/empty")" ] || fail "the directory is not empty any more"
+	ok "the host was not written, and the directory is as empty as before"
+
+	say "Graceful stop: a shim that gets SIGTERM gives its container the signal and the time that it asked for"
+	run 0 ctr run --detach --runtime "$RUNTIME" --annotation "$RUNTIME/stop-signal=QUIT" --annotation "$RUNTIME/stop-timeout=10s" \
+		--annotation "$RUNTIME/pid-file=$work/web.pid" --mount "type=bind,src=$work,dst=/host,options=rbind:rw" "$image" web \
+		sh -c 'trap "echo saved >/host/saved; exit" QUIT; echo >/host/ready; while :; do sleep 0.1; done'
+	eventually "the container is ready" test -e "$work/ready"
+	run 0 bash -c "kill -TERM \$(awk '/^PPid/ { print \$2 }' /proc/$(cat "$work/web.pid")/status)"
+	forgotten() { ! timeout 5 ctr tasks list -q </dev/null | grep -qx web; }
+	eventually "the shim is gone" forgotten
+	run 0 cat "$work/saved"
+	answer '^saved$'
+	[ ! -e "$work/web.pid" ] || fail "the pid file is left"
+	run 0 ctr containers delete web
+	ok "it could save what it had, and its pid file went with it"
+fi
+
 say "What the runtime left behind: shims, cgroups, mounts, sockets, bundles, state"
 for _ in $(seq 200); do # a shim ends after it has answered
 	left=$(leftovers)
