@@ -120,4 +120,8 @@ func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
 }
 
 // runtimeFeatures is what -info answers about the OCI runtime specification.
-func runtimeFeatures() *features.Features { return engine.Features() }
+func runtimeFeatures() *features.Features {
+	f := engine.Features()
+	f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, sandbox.UnsafeAnnotations()...)
+	return f
+}

@@ -155,6 +155,9 @@ func TestRuntimeInfoNamesTheRuntimeAndItsFeatures(t *testing.T) {
 	if !ok || !slices.Contains(features.Linux.Namespaces, "user") || len(features.MountOptions) == 0 {
 		t.Errorf("features = %T %+v, want the OCI features with user namespaces and mount options", info.Features, info.Features)
 	}
+	if harness.Runtime() == harness.Ours && !slices.Contains(features.PotentiallyUnsafeConfigAnnotations, annotationHostRootfs) {
+		t.Errorf("annotations that are called unsafe: %v, want %s in it", features.PotentiallyUnsafeConfigAnnotations, annotationHostRootfs)
+	}
 }
 
 func TestRuntimeInfoTellsANodeFromAnother(t *testing.T) {

@@ -43,7 +43,7 @@ func wantForgotten(t *testing.T, e *env, c *task) {
 	t.Helper()
 	harness.Eventually(t, "end of the task", func() error {
 		if _, err := c.container.Task(e.ctx, nil); !errdefs.IsNotFound(err) {
-			return fmt.Errorf("Task = %v, want not found", err)
+			return fmt.Errorf("containerd knows it still (%w)", err)
 		}
 		return nil
 	})

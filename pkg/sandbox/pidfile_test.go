@@ -5,6 +5,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,7 +20,7 @@ func wantFile(t *testing.T, path, want string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if want == "" {
-		if !os.IsNotExist(err) {
+		if !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s = %q, %v, want that it is gone", path, data, err)
 		}
 		return

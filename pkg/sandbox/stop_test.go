@@ -50,7 +50,9 @@ func TestStopSettings(t *testing.T) {
 		{"both by option", goodSpec(), options.Options{StopSignal: "HUP", StopTimeout: "7"}, process.Stop{Signal: unix.SIGHUP, Grace: 7 * time.Second}, true},
 		{
 			"the annotations go before the options", annotated(annotationStopSignal, "INT", annotationStopTimeout, "5ms"),
-			options.Options{StopSignal: "HUP", StopTimeout: "7"}, process.Stop{Signal: unix.SIGINT, Grace: 5 * time.Millisecond}, true,
+			options.Options{StopSignal: "HUP", StopTimeout: "7"},
+			process.Stop{Signal: unix.SIGINT, Grace: 5 * time.Millisecond},
+			true,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
