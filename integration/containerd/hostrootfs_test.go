@@ -82,6 +82,7 @@ func TestWhatIsOfTheHostIsReadOnlyAndWithoutRights(t *testing.T) {
 	dir := folder(t)
 	e.must(os.MkdirAll(dir+"/sub/below", 0o755), "make a folder")
 	e.must(unix.Mount("tmpfs", dir+"/sub", "tmpfs", 0, ""), "mount in it")
+	e.must(unix.Mount("", dir+"/sub", "", unix.MS_SHARED, ""), "let it be shared, as systemd has all mounts")
 	t.Cleanup(func() { _ = unix.Unmount(dir+"/sub", unix.MNT_DETACH) })
 	e.must(os.WriteFile(dir+"/sub/file", nil, 0o666), "write in the mount")
 	got := e.hostRun("c1", empty, "default,"+dir+":/data,"+dir+":/own:rw", `

@@ -67,8 +67,9 @@ func TestACreatedContainerStartsAboutAsFastAsTheKernelCanExec(t *testing.T) {
 	slices.Sort(created)
 	t.Logf("until the program ran, the shortest and the median of %d: by exec %v and %v, by Start %v and %v",
 		pairs, plain[0], plain[pairs/2], created[0], created[pairs/2])
-	if over := created[0] - plain[0]; over > harness.Slow(startOverhead) {
-		t.Errorf("a created container needs %v more than an exec, want %v at most", over, startOverhead)
+	// On a machine where an exec takes longer than that, as in the test guest, as much again is allowed.
+	if over, most := created[0]-plain[0], max(startOverhead, plain[0]); over > most {
+		t.Errorf("a created container needs %v more than an exec, want %v at most", over, most)
 	}
 	s.KillAndDelete(pod)
 	s.End()

@@ -116,7 +116,11 @@ func (s stopped) wantHeard(want ...syscall.Signal) {
 	s.Helper()
 	s.r.engine.mu.Lock()
 	defer s.r.engine.mu.Unlock()
-	if got := slices.Compact(slices.Clone(s.r.engine.signals)); !slices.Equal(got, want) { // each who waited kills
+	got := slices.Clone(s.r.engine.signals)
+	for len(got) > 1 && got[len(got)-1] == unix.SIGKILL && got[len(got)-2] == unix.SIGKILL {
+		got = got[:len(got)-1] // each who waited kills
+	}
+	if !slices.Equal(got, want) {
 		s.Errorf("init was sent %v, want %v", s.r.engine.signals, want)
 	}
 }
@@ -237,6 +241,7 @@ func TestStopContainers(t *testing.T) {
 	if got := other.Init().Status().State; got != process.Created {
 		t.Errorf("the container without is %v, want created: it is for containerd", got)
 	}
+	engine.entered = nil
 	if _, err := box.Create(t.Context(), CreateRequest{ID: "late", Bundle: bundle}); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "late") {
 		t.Errorf("Create afterwards = %v, want unavailable", err)
 	}
