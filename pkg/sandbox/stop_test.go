@@ -216,6 +216,21 @@ func TestAStopGoesOnWhereTheLastWasCalledOff(t *testing.T) {
 	})
 }
 
+func TestAPodIsStoppedByTheSignalsOfItsContainers(t *testing.T) {
+	bundle := newBundle(t, annotated(annotationStopSignal, "QUIT"))
+	synctest.Test(t, func(t *testing.T) {
+		engine := &fakeEngine{}
+		s, _ := runPod(t, engine)
+		c, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: bundle})
+		must(t, err)
+		must(t, c.Init().Start(t.Context()))
+		must(t, s.StopPod(t.Context(), "s", time.Minute))
+		if want := []syscall.Signal{unix.SIGQUIT}; !slices.Equal(engine.signals, want) {
+			t.Errorf("init was sent %v, want %v", engine.signals, want)
+		}
+	})
+}
+
 func TestStopContainers(t *testing.T) {
 	engine := &fakeEngine{}
 	box := newSandbox(t, engine)
