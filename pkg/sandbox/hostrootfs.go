@@ -125,20 +125,9 @@ func (h hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
 	spec := *c.Spec
 	spec.Mounts = slices.Clone(spec.Mounts)
 	for i, e := range h.entries {
-		if e.link != "" {
-			linked, err := linkIn(root, e)
-			if err != nil {
-				return fmt.Errorf("link %q to %q in the root file system: %w", e.container, e.link, err)
-			}
-			if linked {
-				continue
-			}
-		}
-		mounts := []specs.Mount{e.bind()}
-		if masked := h.masked(e); len(masked) > 0 {
-			if mounts, err = e.hide(masked, filepath.Join(c.Bundle, hiddenDir, fmt.Sprint(i))); err != nil {
-				return fmt.Errorf("mask in %q: %w", e.host, err)
-			}
+		mounts, err := h.place(e, root, filepath.Join(c.Bundle, hiddenDir, fmt.Sprint(i)))
+		if err != nil {
+			return err
 		}
 		for _, m := range mounts {
 			spec.Mounts = insertMount(spec.Mounts, m)
@@ -146,6 +135,29 @@ func (h hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
 	}
 	c.Spec = &spec
 	return nil
+}
+
+// place makes e a link in root, or tells the mounts that it is. What hides
+// something of it is made in dir.
+func (h hostRootfs) place(e hostEntry, root int, dir string) ([]specs.Mount, error) {
+	if e.link != "" {
+		linked, err := linkIn(root, e)
+		if err != nil {
+			return nil, fmt.Errorf("link %q to %q in the root file system: %w", e.container, e.link, err)
+		}
+		if linked {
+			return nil, nil
+		}
+	}
+	masked := h.masked(e)
+	if len(masked) == 0 {
+		return []specs.Mount{e.bind()}, nil
+	}
+	mounts, err := e.hide(masked, dir)
+	if err != nil {
+		return nil, fmt.Errorf("mask in %q: %w", e.host, err)
+	}
+	return mounts, nil
 }
 
 // makeTemporary makes what programs of a host take for granted.
