@@ -29,7 +29,7 @@ import (
 )
 
 // Options are what can be set for a container, under the names and with the
-// meaning of containerd.runc.v1.Options, but for the last two.
+// meaning of containerd.runc.v1.Options, but for CpusetSource and those after it.
 type Options struct {
 	NoPivotRoot   bool   // MS_MOVE instead of pivot_root, for a root file system on a ramdisk
 	NoNewKeyring  bool   // share the shim's session keyring
@@ -44,6 +44,8 @@ type Options struct {
 	SystemdCgroup bool   // cgroupsPath must be slice:prefix:name
 	CpusetSource  string // cgroup whose CPUs every container gets that asks for none (pkg/cpuset, Container.Source)
 	CpusetMems    bool   // and its memory nodes
+	Notify        bool   // Start waits until init tells that it is ready
+	NotifyTimeout string // for how long
 }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that

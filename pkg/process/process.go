@@ -77,6 +77,9 @@ func (p *Process) Pid() int { return p.Status().Pid }
 // ExecID is empty for init.
 func (p *Process) ExecID() string { return p.execID }
 
+// Exited is closed once the exit was told.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
 // Start runs the program of init, or the exec.
 func (p *Process) Start(ctx context.Context) error {
 	if err := p.take(ctx, OpStart); err != nil {

@@ -20,13 +20,19 @@ const (
 	annotationPrefix = "io.containerd.sandbox.v1/"
 	annotationSource = annotationPrefix + "cpuset.source" // options.CpusetSource
 	annotationMems   = annotationPrefix + "cpuset.mems"   // options.CpusetMems
+
+	annotationNotify        = annotationPrefix + "notify"         // options.Notify
+	annotationNotifyTimeout = annotationPrefix + "notify-timeout" // options.NotifyTimeout
 )
 
 // checkAnnotations refuses those that nobody reads, since a misspelt one must
 // not be silently without effect. What is read of a pod and of a container is
 // allowed at both: CRI hands annotations of a pod on to its containers.
 func checkAnnotations(annotations map[string]string) error {
-	known := []string{annotationSource, annotationMems, pod.ShmSizeAnnotation}
+	known := []string{
+		annotationSource, annotationMems, pod.ShmSizeAnnotation,
+		annotationNotify, annotationNotifyTimeout,
+	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(known, key) {
 			return fmt.Errorf("annotations: %q: unknown; known with this prefix are %s: %w", key, strings.Join(known, ", "), errdefs.ErrInvalidArgument)

@@ -72,6 +72,10 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err := s.mountRootfs(r.Bundle, r.Rootfs, &undo); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	readiness, err := prepareNotify(config, r.Options, &undo)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
 	container, err := process.New(ctx, engine, s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
 		rec.Pid, rec.Exit = pid, exit
 		if err := rec.write(r.Bundle); err != nil {
@@ -81,7 +85,10 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, err
 	}
-	return &Container{Container: container, undo: undo.run, cpusets: s.cpusets}, nil
+	if readiness != nil {
+		readiness.receive(container)
+	}
+	return &Container{Container: container, undo: undo.run, cpusets: s.cpusets, readiness: readiness}, nil
 }
 
 // config gathers and checks all that is asked for.

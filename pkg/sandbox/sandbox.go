@@ -51,6 +51,8 @@ type Container struct {
 	undo    func() error // removes what Create made around the container
 	cpusets *cpuset.Reconciler
 
+	readiness *readiness // nil: Start does not wait for it
+
 	mu    sync.Mutex
 	stats *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
 }
