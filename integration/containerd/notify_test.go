@@ -22,9 +22,10 @@ import (
 )
 
 // tell makes a shell able to send messages with busybox alone, whose logger sends what it is given to /dev/log. What it
-// puts before the message is a line of its own.
+// puts before and after the message is on other lines. It lives on for a moment, since older kernels do not tell of a
+// sender that is dead where it was.
 const tell = `ln -s $NOTIFY_SOCKET /dev/log
-tell() { logger "$(printf '\n%s' "$1")"; }
+tell() { (echo .; sleep 0.5) | logger -t "$(printf 'x\n%s\nx' "$1")"; }
 `
 
 func notified(timeout string) oci.SpecOpts {
@@ -91,7 +92,7 @@ func TestStartReturnsWhenTheContainerIsReady(t *testing.T) {
 func TestAContainerThatIsNotReadyInTimeIsStopped(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified("300ms"))}, "sh", "-c", tell+`tell "STATUS=no database"; tell ERRNO=111; sleep 1000`)
+	c := e.create("c1", config{opts: with(notified("300ms"))}, "sh", "-c", tell+`tell "$(printf 'STATUS=no database\nERRNO=111')"; sleep 1000`)
 	err := c.process.Start(e.ctx)
 	wantError(t, err, context.DeadlineExceeded, "no READY=1 came in time, which is 300ms by notify-timeout", `last STATUS "no database", ERRNO 111 (connection refused)`)
 	c.wantExit(137) // at once: Start has waited for it
@@ -182,8 +183,9 @@ func TestEveryUserOfAUserNamespaceCanSayThatItIsReady(t *testing.T) {
 	c := e.create("c1", config{
 		opts: with(oci.WithUserNamespace(idMap, idMap), notified("60s")),
 		new:  []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c1-root", e.image, idMap, idMap)},
-	}, "sh", "-c", tell+`stat -c %u:%g $NOTIFY_SOCKET; su tester -c "logger '
-READY=1'"; exec sleep 1000`)
+	}, "sh", "-c", tell+`stat -c %u:%g $NOTIFY_SOCKET; (echo .; sleep 0.5) | su tester -c "logger -t 'x
+READY=1
+x'"; exec sleep 1000`)
 	e.must(c.process.Start(e.ctx), "start")
 	if got := c.out.String(); got != "0:0\n" {
 		t.Errorf("owner of the socket = %q, want 0:0", got)

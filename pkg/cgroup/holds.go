@@ -14,8 +14,8 @@ import (
 )
 
 // Holds is nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1: then it is that of the
-// process that has the id now. One that is dead is told by its last cgroup where the kernel keeps that (Linux 6.15 and
-// cgroup v2). Where nothing is known of it, it is errdefs.ErrNotFound; if it is elsewhere, errdefs.ErrPermissionDenied.
+// process that has the id now. One that is dead is told by its last cgroup where the kernel keeps that (Linux 6.17, and
+// cgroup v2 or hybrid). Where nothing is known of it, it is errdefs.ErrNotFound; if it is elsewhere, errdefs.ErrPermissionDenied.
 func (c *Cgroup) Holds(pid, pidfd int) error {
 	if pidfd < 0 {
 		fd, err := unix.PidfdOpen(pid, 0)

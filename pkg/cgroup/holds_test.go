@@ -30,7 +30,7 @@ func TestHoldsTellsMembersFromOthers(t *testing.T) {
 				}
 				kill(t, in)
 				<-p.ended
-				// A pidfd made before the end tells where that was (Linux 6.15).
+				// A pidfd made before the end tells where that was (Linux 6.15 and later).
 				_, kept := lastCgroup(pidfd)
 				err = c.Holds(p.Process.Pid, pidfd)
 				if told := kept && c.paths[""] != "" && in != other; told && err != nil || !told && !errdefs.IsNotFound(err) {

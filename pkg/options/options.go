@@ -46,6 +46,8 @@ type Options struct {
 	CpusetMems    bool   // and its memory nodes
 	Notify        bool   // Start waits until init tells that it is ready
 	NotifyTimeout string // for how long
+	ExecCgroup    bool   // each exec gets a cgroup of its own
+	ExecTimeout   string // after which it is killed
 }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -35,6 +36,7 @@ type Process struct {
 	cut         context.CancelFunc // ends the wait for who reads the output; set before the exit is told
 	size        *size              // terminal size asked for before there was a terminal
 	stdinClosed bool               // CloseIO came before there was a stdin
+	deadline    *time.Timer        // kills an exec; nil without one
 	killed      bool               // init was sent SIGKILL; a freeze that comes after must be undone
 }
 

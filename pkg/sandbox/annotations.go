@@ -23,6 +23,8 @@ const (
 
 	annotationNotify        = annotationPrefix + "notify"         // options.Notify
 	annotationNotifyTimeout = annotationPrefix + "notify-timeout" // options.NotifyTimeout
+	annotationExecCgroup    = annotationPrefix + "exec-cgroup"    // options.ExecCgroup
+	annotationExecTimeout   = annotationPrefix + "exec-timeout"   // options.ExecTimeout
 )
 
 // checkAnnotations refuses those that nobody reads, since a misspelt one must
@@ -31,7 +33,7 @@ const (
 func checkAnnotations(annotations map[string]string) error {
 	known := []string{
 		annotationSource, annotationMems, pod.ShmSizeAnnotation,
-		annotationNotify, annotationNotifyTimeout,
+		annotationNotify, annotationNotifyTimeout, annotationExecCgroup, annotationExecTimeout,
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(known, key) {

@@ -56,6 +56,9 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	if config.ExecCgroup, config.ExecTimeout, err = execCgroupOf(config.Spec, r.Options); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
 	engine, err := s.engineFor(config.Spec, r.Options)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
