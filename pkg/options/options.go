@@ -48,6 +48,7 @@ type Options struct {
 	NotifyTimeout string // for how long
 	ExecCgroup    bool   // each exec gets a cgroup of its own
 	ExecTimeout   string // after which it is killed
+	Listen        string // sockets that init finds open
 }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that

@@ -5,6 +5,7 @@ package process
 
 import (
 	"context"
+	"os"
 	"syscall"
 	"time"
 
@@ -113,6 +114,7 @@ type Config struct {
 	// Checkpoint is the directory of the image that init is restored from at
 	// Start; empty for a fresh container.
 	Checkpoint string
+	Files      []*os.File // init's, from descriptor 3 on
 	Options
 }
 

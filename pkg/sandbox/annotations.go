@@ -25,6 +25,7 @@ const (
 	annotationNotifyTimeout = annotationPrefix + "notify-timeout" // options.NotifyTimeout
 	annotationExecCgroup    = annotationPrefix + "exec-cgroup"    // options.ExecCgroup
 	annotationExecTimeout   = annotationPrefix + "exec-timeout"   // options.ExecTimeout
+	annotationListen        = annotationPrefix + "listen"         // options.Listen
 )
 
 // checkAnnotations refuses those that nobody reads, since a misspelt one must
@@ -34,6 +35,7 @@ func checkAnnotations(annotations map[string]string) error {
 	known := []string{
 		annotationSource, annotationMems, pod.ShmSizeAnnotation,
 		annotationNotify, annotationNotifyTimeout, annotationExecCgroup, annotationExecTimeout,
+		annotationListen,
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(known, key) {

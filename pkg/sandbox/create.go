@@ -63,6 +63,9 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	if engine, err = listeningEngine(engine, config, r.Options); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
 	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup}
 	undo.add("entry in the list of containers", func() error { return s.members.remove(r.ID, r.Bundle) })
 	if err := s.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {

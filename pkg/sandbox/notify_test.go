@@ -19,35 +19,6 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// asked is what one container asks for, by annotations without their prefix and by options.
-type asked struct {
-	annotations map[string]string
-	options     options.Options
-}
-
-func (a asked) spec() *specs.Spec {
-	spec := goodSpec()
-	spec.Annotations = map[string]string{}
-	for key, value := range a.annotations {
-		spec.Annotations[annotationPrefix+key] = value
-	}
-	return spec
-}
-
-// wantRefused wants Create to refuse each value by its key, and to leave nothing.
-func wantRefused(t *testing.T, rows map[string]asked) {
-	t.Helper()
-	for want, a := range rows {
-		bundle := newBundle(t, a.spec())
-		before := files(t, bundle)
-		_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: a.options})
-		wantInvalid(t, err, want)
-		if got := files(t, bundle); got != before {
-			t.Errorf("files = %q after %v, want %q", got, err, before)
-		}
-	}
-}
-
 func TestCreateRefusesNotifySettings(t *testing.T) {
 	const key = "config.json: annotations: io.containerd.sandbox.v1/"
 	const form = "must be a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h"
@@ -63,41 +34,6 @@ func TestCreateRefusesNotifySettings(t *testing.T) {
 		`runtime options: NotifyTimeout "x": ` + form:                     {options: options.Options{Notify: true, NotifyTimeout: "x"}},
 		`runtime options: NotifyTimeout "5s": needs Notify`:               {options: options.Options{NotifyTimeout: "5s"}},
 	})
-}
-
-func TestCreateRefusesExecSettings(t *testing.T) {
-	const key = "config.json: annotations: io.containerd.sandbox.v1/"
-	wantRefused(t, map[string]asked{
-		key + `exec-cgroup "1": must be true or false`:           {annotations: map[string]string{"exec-cgroup": "1"}},
-		key + `exec-timeout "x": must be a time such as`:         {annotations: map[string]string{"exec-cgroup": "true", "exec-timeout": "x"}},
-		key + `exec-timeout "5s": needs ` + annotationExecCgroup: {annotations: map[string]string{"exec-timeout": "5s"}},
-		`runtime options: ExecTimeout "5s": needs ExecCgroup`:    {options: options.Options{ExecTimeout: "5s"}},
-	})
-}
-
-func TestExecSettings(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		asked
-		on      bool
-		timeout time.Duration
-	}{
-		{"nothing", asked{}, false, 0},
-		{"an annotation", asked{annotations: map[string]string{"exec-cgroup": "true"}}, true, 0},
-		{"options", asked{options: options.Options{ExecCgroup: true, ExecTimeout: "5s"}}, true, 5 * time.Second},
-		{"annotations against the options", asked{map[string]string{"exec-cgroup": "false"}, options.Options{ExecCgroup: true, ExecTimeout: "5s"}}, false, 0},
-		{"each key for itself", asked{map[string]string{"exec-timeout": "1s"}, options.Options{ExecCgroup: true}}, true, time.Second},
-	} {
-		engine := &fakeEngine{}
-		s := newSandbox(t, engine)
-		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, tc.spec()), Options: tc.options})
-		must(t, err)
-		if got := engine.made[0].Options; got.ExecCgroup != tc.on || got.ExecTimeout != tc.timeout {
-			t.Errorf("%s: the engine is asked for %t, %v, want %t, %v", tc.name, got.ExecCgroup, got.ExecTimeout, tc.on, tc.timeout)
-		}
-		_, err = s.Delete(t.Context(), "c1", "")
-		must(t, err)
-	}
 }
 
 func TestNotifySettings(t *testing.T) {
