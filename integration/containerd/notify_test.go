@@ -5,13 +5,13 @@ package containerd_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -22,11 +22,14 @@ import (
 )
 
 // tell makes a shell able to send messages with busybox alone, whose logger sends what it is given to /dev/log. What it
-// puts before and after the message is on other lines. It lives on for a moment, since older kernels do not tell of a
-// sender that is dead where it was.
+// puts before and after the message is on other lines. It lives on, since older kernels do not tell of a sender that is dead
+// where it was; so must the shell, until the message was read.
 const tell = `ln -s $NOTIFY_SOCKET /dev/log
-tell() { (echo .; sleep 0.5) | logger -t "$(printf 'x\n%s\nx' "$1")"; }
+tell() { (echo .; sleep 1000) | logger -t "$(printf 'x\n%b\nx' "$1")" & }
 `
+
+// while is a command that takes a while, as long as it takes on a slow machine to read a message.
+func while(d time.Duration) string { return fmt.Sprintf("sleep %v; ", harness.Slow(d).Seconds()) }
 
 func notified(timeout string) oci.SpecOpts {
 	return oci.WithAnnotations(map[string]string{
@@ -65,7 +68,7 @@ func TestStartReturnsWhenTheContainerIsReady(t *testing.T) {
 	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`
 		touch /tmp/runs
 		while ! test -e /tmp/go; do sleep 0.01; done
-		tell "STATUS=almost there"; tell READY=1; exec sleep 1000`)
+		tell "STATUS=almost there\nREADY=1"; exec sleep 1000`)
 	started := c.starting()
 	c.file("/tmp/runs")
 	c.notStarted(started)
@@ -82,9 +85,7 @@ func TestStartReturnsWhenTheContainerIsReady(t *testing.T) {
 	if got := x.out.String(); got != "" {
 		t.Errorf("an exec has NOTIFY_SOCKET=%q, want none", got)
 	}
-	if log := e.containerd.LogFrom(e.logStart); !strings.Contains(log, "almost there") {
-		t.Error("STATUS is not in the log")
-	}
+	e.wantLog("almost there")
 	c.kill()
 	e.wantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 | exit c1 137 | delete c1")
 }
@@ -92,9 +93,10 @@ func TestStartReturnsWhenTheContainerIsReady(t *testing.T) {
 func TestAContainerThatIsNotReadyInTimeIsStopped(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified("300ms"))}, "sh", "-c", tell+`tell "$(printf 'STATUS=no database\nERRNO=111')"; sleep 1000`)
+	timeout := harness.Slow(time.Second).String()
+	c := e.create("c1", config{opts: with(notified(timeout))}, "sh", "-c", tell+`tell "STATUS=no database\nERRNO=111"; sleep 1000`)
 	err := c.process.Start(e.ctx)
-	wantError(t, err, context.DeadlineExceeded, "no READY=1 came in time, which is 300ms by notify-timeout", `last STATUS "no database", ERRNO 111 (connection refused)`)
+	wantError(t, err, context.DeadlineExceeded, "no READY=1 came in time, which is "+timeout+" by notify-timeout", `last STATUS "no database", ERRNO 111 (connection refused)`)
 	c.wantExit(137) // at once: Start has waited for it
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
 }
@@ -102,7 +104,7 @@ func TestAContainerThatIsNotReadyInTimeIsStopped(t *testing.T) {
 func TestAContainerThatExitsBeforeItIsReadyFailsItsStart(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell "STATUS=bad configuration"; exit 3`)
+	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell "STATUS=bad configuration"; `+while(time.Second)+`exit 3`)
 	wantError(t, c.process.Start(e.ctx), errdefs.ErrAborted, "init exited before READY=1 came, with status 3", `last STATUS "bad configuration"`)
 	c.wantExit(3)
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 3 | delete c1")
@@ -111,7 +113,7 @@ func TestAContainerThatExitsBeforeItIsReadyFailsItsStart(t *testing.T) {
 func TestAContainerThatIsReadyAndExitsHasStarted(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell READY=1`)
+	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell READY=1; `+while(time.Second))
 	e.must(c.process.Start(e.ctx), "start")
 	c.wantExit(0)
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 | delete c1")
@@ -120,8 +122,8 @@ func TestAContainerThatIsReadyAndExitsHasStarted(t *testing.T) {
 func TestAContainerCanAskForMoreTimeToBeReady(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified("1s"))}, "sh", "-c", tell+`
-		tell EXTEND_TIMEOUT_USEC=60000000; sleep 2; tell READY=1; exec sleep 1000`)
+	c := e.create("c1", config{opts: with(notified(harness.Slow(time.Second).String()))}, "sh", "-c", tell+`
+		tell EXTEND_TIMEOUT_USEC=600000000; `+while(2*time.Second)+`tell READY=1; exec sleep 1000`)
 	e.must(c.process.Start(e.ctx), "start")
 	c.kill()
 }
@@ -162,12 +164,7 @@ func TestOnlyTheContainerItselfCanSayThatItIsReady(t *testing.T) {
 	}
 	touch(other)
 	other.file("/tmp/told")
-	harness.Eventually(e, "a refusal is in the log", func() error {
-		if !strings.Contains(e.containerd.LogFrom(e.logStart), "message refused") {
-			return errors.New("it is not")
-		}
-		return nil
-	})
+	e.wantLog("message refused")
 	c.notStarted(started)
 	touch(c)
 	e.must(<-started, "start c1")
@@ -183,9 +180,9 @@ func TestEveryUserOfAUserNamespaceCanSayThatItIsReady(t *testing.T) {
 	c := e.create("c1", config{
 		opts: with(oci.WithUserNamespace(idMap, idMap), notified("60s")),
 		new:  []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c1-root", e.image, idMap, idMap)},
-	}, "sh", "-c", tell+`stat -c %u:%g $NOTIFY_SOCKET; (echo .; sleep 0.5) | su tester -c "logger -t 'x
+	}, "sh", "-c", tell+`stat -c %u:%g $NOTIFY_SOCKET; (echo .; sleep 1000) | su tester -c "logger -t 'x
 READY=1
-x'"; exec sleep 1000`)
+x'" & exec sleep 1000`)
 	e.must(c.process.Start(e.ctx), "start")
 	if got := c.out.String(); got != "0:0\n" {
 		t.Errorf("owner of the socket = %q, want 0:0", got)

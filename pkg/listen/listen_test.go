@@ -125,7 +125,7 @@ func TestAPortThatIsTakenOrAnAddressThatIsNotThereIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close() //nolint:errcheck // nothing was sent
+	defer taken.Close()
 	busy := "busy=tcp://" + taken.Addr().String()
 	if _, _, err := opened(t, busy, Network{}, "/"); !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), fmt.Sprintf("%q", busy)) {
 		t.Errorf("bind of a port that is taken = %v", err)
@@ -155,7 +155,7 @@ func TestANamespaceOfItsOwnHasALoopbackAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close() //nolint:errcheck // nothing was sent
+	defer taken.Close()
 	host := inode(t, "/proc/self/ns/net")
 	text := "tcp://" + taken.Addr().String()
 	s, _, err := opened(t, text+" udp://[::1]:53", Network{Own: true}, "/")
