@@ -13,7 +13,6 @@ import (
 
 	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -45,17 +44,16 @@ func (t *task) family(id string) *process {
 	return x
 }
 
-// wantProcesses waits until a container has so many, and looks whether Pids lists them.
-func (t *task) wantProcesses(n int) []client.ProcessInfo {
+// wantProcesses waits until Pids lists so many processes.
+func (t *task) wantProcesses(n int) {
 	t.e.Helper()
-	var infos []client.ProcessInfo
-	harness.Eventually(t.e, fmt.Sprintf("there are %d processes", n), func() (err error) {
-		if infos, err = t.Pids(t.e.ctx); err == nil && len(infos) != n {
+	harness.Eventually(t.e, fmt.Sprintf("there are %d processes", n), func() error {
+		infos, err := t.Pids(t.e.ctx)
+		if err == nil && len(infos) != n {
 			err = fmt.Errorf("there are %d", len(infos))
 		}
 		return err
 	})
-	return infos
 }
 
 // execCgroups are the directories that the execs of a container have.

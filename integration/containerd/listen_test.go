@@ -63,7 +63,7 @@ func (t *task) dial(network, address, text string) {
 			if err != nil {
 				return err
 			}
-			defer ns.Close() //nolint:errcheck // nothing was written
+			defer ns.Close()
 			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
 				return err
 			}
@@ -85,7 +85,7 @@ func freePort(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // nothing was sent
+	defer l.Close()
 	return l.Addr().String()
 }
 
