@@ -29,10 +29,10 @@ const (
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
 	{
-		"pkg/cgroup", "pkg/engine/reentry", "pkg/event", "pkg/mainthread", "pkg/memprog", "pkg/memprog/memprogtest", "pkg/options",
-		"pkg/orphan", "pkg/pod/podconfig", "pkg/service/sandboxapi", "pkg/stdio",
+		"pkg/cgroup", "pkg/engine/reentry", "pkg/event", "pkg/listen", "pkg/mainthread", "pkg/memprog", "pkg/memprog/memprogtest",
+		"pkg/options", "pkg/orphan", "pkg/pod/podconfig", "pkg/service/sandboxapi", "pkg/stdio",
 	},
-	{"pkg/cpuset", "pkg/engine/launch", "pkg/pod/holder", "pkg/stats"},
+	{"pkg/cpuset", "pkg/engine/launch", "pkg/notify", "pkg/pod/holder", "pkg/stats"},
 	{"pkg/pod"},
 	{"pkg/process", "pkg/resources"},
 	{"pkg/engine", "pkg/sandbox"},

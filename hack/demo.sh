@@ -291,6 +291,27 @@ run 0 ctr tasks delete demo
 answer 'exit code 137'
 run 0 ctr containers delete demo
 
+# What executors need of a service: docs/executors.md. The runc shim has none of it.
+if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
+	say "A service: start returns when it is ready, its socket is open before it runs, and an exec that takes too long ends whole"
+	cat >"$work/service.sh" <<-'SCRIPT'
+		echo "sockets: $LISTEN_FDNAMES" >/told
+		rm /dev/log && ln -s "$NOTIFY_SOCKET" /dev/log # logger sends to it
+		(echo .; sleep 1000) | logger -t "$(printf 'x\nSTATUS=serving\nREADY=1\nx')"
+	SCRIPT
+	run 0 ctr run --detach --runtime "$RUNTIME" --annotation "$RUNTIME/notify=true" \
+		--annotation "$RUNTIME/listen=log=unix:///dev/log?type=dgram web=tcp://0.0.0.0:80" \
+		--annotation "$RUNTIME/exec-cgroup=true" --annotation "$RUNTIME/exec-timeout=1s" \
+		--mount "type=bind,src=$work/service.sh,dst=/service.sh,options=bind:ro" "$image" service sh /service.sh
+	run 0 ctr tasks exec --exec-id told service cat /told
+	answer '^sockets: log:web$'
+	run 137 ctr tasks exec --exec-id probe service sh -c 'setsid sleep 999 & sleep 998; true'
+	run 1 ctr tasks exec --exec-id look service sh -c 'ps -o args | grep "^sleep 99"'
+	ok "it said that it is ready, had its sockets, and the probe that hung left nothing behind"
+	run 0 ctr tasks delete --force service
+	run 0 ctr containers delete service
+fi
+
 say "A memory limit of 16 MiB and a program that wants 64: the kernel kills it"
 run 137 ctr run --rm --memory-limit 16777216 --runtime "$RUNTIME" "$image" hungry dd if=/dev/zero of=/dev/null bs=64M count=1
 told() { grep -q '/tasks/delete.*hungry' "$work/events"; }

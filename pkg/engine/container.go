@@ -35,6 +35,7 @@ type container struct {
 	asked    *specs.LinuxResources // by config.json and each Update since; nil before the first. Guarded by the turn of init.
 	ownsPIDs bool
 	execs    execs
+	nests    nests
 }
 
 func (c *container) Init() process.Handle   { return c.init }

@@ -69,7 +69,7 @@ func byLauncher(c *container, ctx context.Context, p *specs.Process, s *stdio.St
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.launch(ctx, lp, s)
+	h, err := c.launch(ctx, lp, s, nil)
 	if err != nil {
 		return nil, err
 	}

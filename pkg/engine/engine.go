@@ -65,7 +65,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 	if err != nil {
 		return nil, err
 	}
-	init.Init = true
+	init.Init, init.ExtraFiles = true, c.Files
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {
 		return nil, createError(err, c.Spec.Linux.CgroupsPath)

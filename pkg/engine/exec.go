@@ -51,18 +51,43 @@ func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.launch(ctx, lp, s)
+	if !c.config.ExecCgroup {
+		return handleOf(c.startExec(ctx, lp, s, nil))
+	}
+	n, err := c.nest()
+	if err != nil {
+		return nil, err
+	}
+	h, err := c.startExec(ctx, lp, s, n)
+	if err != nil {
+		c.leave(n.Cgroup, true)
+		return nil, err
+	}
+	return &grouped{handle: h, container: c, nest: n}, nil
+}
+
+// handleOf makes a nil *handle a nil interface.
+func handleOf(h *handle, err error) (process.Handle, error) {
+	if err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// startExec starts lp in the container's cgroup, or in n.
+func (c *container) startExec(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *nest) (*handle, error) {
+	h, err := c.launch(ctx, lp, s, n)
 	if reason := (uncovered{}); errors.As(err, &reason) {
 		if splitStderr(s) != nil {
 			return nil, fmt.Errorf("exec: stderr beside a terminal: only the shim's own launcher can do that, which does not start this one: %w: %w", reason, errdefs.ErrNotImplemented)
 		}
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
+		if n != nil {
+			lp.SubCgroupPaths = n.below
+		}
 		h, err = c.engine.spawn(ctx, c.lc, lp, s)
 	}
-	if err != nil {
-		return nil, err // not h: a nil *handle in an interface is not nil
-	}
-	return h, nil
+	return h, err
 }
 
 // splitStderr is the stderr that a process with a terminal has beside it; nil
@@ -80,7 +105,7 @@ type uncovered struct{ error }
 
 // launch starts lp with the launcher. It is an uncovered error, and nothing was
 // started, where the launcher cannot do it.
-func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *nest) (*handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -98,6 +123,7 @@ func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *std
 	if command.Terminal != nil {
 		command.Stdio[2] = splitStderr(s)
 	}
+	c.place(command, n)
 	defer c.engine.reaper.Hold()()
 	p, err := launcher.Start(ctx, command)
 	switch {

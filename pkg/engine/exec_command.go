@@ -82,7 +82,6 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	if cmd.Env, cmd.FindHome, err = environment(p.Env); err != nil {
 		return nil, fmt.Errorf("unable to start container process: %w", err)
 	}
-	c.place(cmd)
 	stream := func(s any) *os.File { f, _ := s.(*os.File); return f }
 	if p.ConsoleSocket != nil {
 		cmd.Terminal = &launch.Terminal{Socket: p.ConsoleSocket, Width: p.ConsoleWidth, Height: p.ConsoleHeight}
@@ -117,9 +116,13 @@ func namespaces(config *configs.Config) (flags uintptr) {
 	return flags
 }
 
-// place says which cgroups the process joins.
-func (c *container) place(cmd *launch.Command) {
+// place says which cgroups the process joins: the container's, but where n has some.
+func (c *container) place(cmd *launch.Command, n *nest) {
 	paths := c.manager.GetPaths()
+	freezer := paths["freezer"] // to leave which is to leave those nested in it
+	if n != nil {
+		paths = n.paths
+	}
 	cmd.Unified = paths[""]
 	if cgroups.IsCgroup2UnifiedMode() {
 		return
@@ -130,7 +133,7 @@ func (c *container) place(cmd *launch.Command) {
 		}
 	}
 	slices.Sort(cmd.Tasks)
-	cmd.Freezer = paths["freezer"]
+	cmd.Freezer = freezer
 }
 
 // environment is env with the last setting of each name, and whether HOME is

@@ -229,7 +229,7 @@ func TestExecByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
 	}
 	must(t, unix.Setxattr(spoiled[0], "system.posix_acl_access", acl, 0))
 	lp := &libcontainer.Process{Args: []string{"true"}}
-	if _, err := c.launch(t.Context(), lp, nil); !errors.As(err, &uncovered{}) {
+	if _, err := c.launch(t.Context(), lp, nil, nil); !errors.As(err, &uncovered{}) {
 		t.Errorf("launch = %v, want not covered", err)
 	}
 	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {

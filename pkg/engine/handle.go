@@ -26,6 +26,7 @@ type handle struct {
 	child  child
 	pid    int
 	death  *os.File // a pidfd that Go's poller watches; nil where the kernel has none that does not block
+	maxRSS uint64   // after Wait: that of its largest process, in bytes, of those that it waited for
 }
 
 // child is a process that libcontainer or the launcher started.
@@ -65,6 +66,9 @@ func (h *handle) Wait() process.Exit {
 		// ours. The process is gone all the same, and somebody waits to be told.
 		log.L.WithError(err).WithField("pid", h.pid).Error("exit status was lost")
 		return process.Exit{Status: lostStatus, At: at}
+	}
+	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
+		h.maxRSS = uint64(usage.Maxrss) << 10 // getrusage(2) counts in kilobytes
 	}
 	status := state.Sys().(syscall.WaitStatus) // what os.ProcessState holds on Linux
 	if status.Signaled() {

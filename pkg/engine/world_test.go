@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -67,6 +68,10 @@ func warmUp() {
 	if r, w, err := os.Pipe(); err == nil {
 		_, _ = r.Close(), w.Close() // only the poller matters
 	}
+	// The reaper, which is on its way, would begin it during the first test.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGCHLD)
+	signal.Stop(signals)
 }
 
 // parent is the cgroup above those of all containers of this test process.

@@ -49,6 +49,11 @@ type Options struct {
 	HostRootfsMask string // what in them is not shown
 	PidFile        string // of init; {id} and {namespace} stand for the container's
 	StopTimeout    string // until it is killed (pkg/sandbox, Container.Stop)
+	Notify         bool   // Start waits until init tells that it is ready
+	NotifyTimeout  string // for how long
+	ExecCgroup     bool   // each exec gets a cgroup of its own
+	ExecTimeout    string // after which it is killed
+	Listen         string // sockets that init finds open
 }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that

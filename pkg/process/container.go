@@ -118,6 +118,9 @@ func (c *Container) ID() string { return c.config.ID }
 // Init is the container's first process.
 func (c *Container) Init() *Process { return c.init }
 
+// Restored tells whether init comes from a checkpoint.
+func (c *Container) Restored() bool { return c.config.Checkpoint != "" }
+
 // Cgroup is where the container's processes live.
 func (c *Container) Cgroup() *cgroup.Cgroup { return c.runtime.Cgroup() }
 

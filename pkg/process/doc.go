@@ -11,7 +11,8 @@
 //
 // Each Process that came to life has one waiter (exit.go). It starts when the
 // kernel process exists, is the only one that waits on it, and ends after the
-// exit is told and the output is drained. [Process.Delete] joins it.
+// exit is told and the output is drained. [Process.Delete] joins it. The timer of
+// an exec's deadline runs Kill in a goroutine of its own; the waiter stops it.
 //
 // # Locks
 //

@@ -5,6 +5,7 @@ package process
 
 import (
 	"context"
+	"os"
 	"syscall"
 	"time"
 
@@ -76,6 +77,27 @@ type Handle interface {
 	Signal(sig syscall.Signal) error
 }
 
+// Grouped is a Handle of an exec in a cgroup of its own. SIGKILL ends all that
+// is in there, and Wait then returns when it is dead. What an exec that ends by
+// itself leaves behind lives on.
+type Grouped interface {
+	Handle
+	// Usage is that of now, or of the end.
+	Usage() Usage
+	// Release removes the cgroup as soon as it is empty. The waiter calls it,
+	// after the exit was told.
+	Release()
+}
+
+// Usage is what an exec used, with all that it started.
+type Usage struct {
+	CPU time.Duration
+	// Memory is the most at a time, in bytes: of all its processes together, or
+	// if it is not Whole, of the largest of them that has ended.
+	Memory uint64
+	Whole  bool
+}
+
 // Exit is how a process ended.
 type Exit struct {
 	Status int       // exit code, or 128 + number of the signal that killed it
@@ -94,7 +116,8 @@ type Config struct {
 	Checkpoint string
 	// Stop is how a container that lives is ended before it is removed from
 	// disk; the zero value kills it.
-	Stop Stop
+	Stop  Stop
+	Files []*os.File // init's, from descriptor 3 on
 	Options
 }
 
@@ -107,11 +130,13 @@ type Stop struct {
 
 // Options are the runtime options of a container that reach the engine.
 type Options struct {
-	Root          string      // directory of all containers' state directories
-	SystemdCgroup bool        // cgroupsPath must be slice:prefix:name
-	NoPivotRoot   bool        // MS_MOVE instead of pivot_root, for a rootfs on a ramdisk
-	NoNewKeyring  bool        // keep the session keyring of the shim
-	IOOwner       stdio.Owner // owner of the pipes given to processes
-	CriuPath      string      // the criu program that is wanted; empty for the one in PATH
-	CriuWorkPath  string      // for logs of a restore; empty for a directory in the bundle
+	Root          string        // directory of all containers' state directories
+	SystemdCgroup bool          // cgroupsPath must be slice:prefix:name
+	NoPivotRoot   bool          // MS_MOVE instead of pivot_root, for a rootfs on a ramdisk
+	NoNewKeyring  bool          // keep the session keyring of the shim
+	IOOwner       stdio.Owner   // owner of the pipes given to processes
+	CriuPath      string        // the criu program that is wanted; empty for the one in PATH
+	CriuWorkPath  string        // for logs of a restore; empty for a directory in the bundle
+	ExecCgroup    bool          // each exec gets a cgroup of its own: handles are Grouped
+	ExecTimeout   time.Duration // after which an exec is killed; 0 for never
 }

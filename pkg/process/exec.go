@@ -35,6 +35,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 	}
 	p.commit(OpStart)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.handle.Pid()})
+	p.limit()
 	go p.await() // ends at the exec's exit; Delete joins it through drained
 	c.mu.Lock()
 	late := c.initExited

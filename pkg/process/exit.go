@@ -41,6 +41,7 @@ func (p *Process) await() {
 	p.finish(exit)
 	<-p.turn
 	if p.execID != "" {
+		p.release()
 		p.container.countOut()
 	}
 	p.drain(draining)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -35,6 +36,7 @@ type Process struct {
 	cut         context.CancelFunc // ends the wait for who reads the output; set before the exit is told
 	size        *size              // terminal size asked for before there was a terminal
 	stdinClosed bool               // CloseIO came before there was a stdin
+	deadline    *time.Timer        // kills an exec; nil without one
 	killed      bool               // init was sent SIGKILL; a freeze that comes after must be undone
 }
 
@@ -76,6 +78,9 @@ func (p *Process) Pid() int { return p.Status().Pid }
 
 // ExecID is empty for init.
 func (p *Process) ExecID() string { return p.execID }
+
+// Exited is closed once the exit was told.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Start runs the program of init, or the exec.
 func (p *Process) Start(ctx context.Context) error {

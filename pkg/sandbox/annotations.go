@@ -27,6 +27,12 @@ const (
 	annotationHostRootfs     = annotationPrefix + "host-rootfs"      // options.HostRootfs
 	annotationHostRootfsMask = annotationPrefix + "host-rootfs.mask" // options.HostRootfsMask
 	annotationPidFile        = annotationPrefix + "pid-file"         // options.PidFile
+
+	annotationNotify        = annotationPrefix + "notify"         // options.Notify
+	annotationNotifyTimeout = annotationPrefix + "notify-timeout" // options.NotifyTimeout
+	annotationExecCgroup    = annotationPrefix + "exec-cgroup"    // options.ExecCgroup
+	annotationExecTimeout   = annotationPrefix + "exec-timeout"   // options.ExecTimeout
+	annotationListen        = annotationPrefix + "listen"         // options.Listen
 )
 
 // known are all that are read of a container.
@@ -34,6 +40,7 @@ func known() []string {
 	return []string{
 		annotationSource, annotationMems, annotationStopSignal, annotationStopTimeout,
 		annotationHostRootfs, annotationHostRootfsMask, annotationPidFile,
+		annotationNotify, annotationNotifyTimeout, annotationExecCgroup, annotationExecTimeout, annotationListen,
 	}
 }
 

@@ -56,8 +56,14 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	if config.ExecCgroup, config.ExecTimeout, err = execCgroupOf(config.Spec, r.Options); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
 	engine, err := s.engineFor(config.Spec, r.Options)
 	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	if engine, err = listeningEngine(engine, config, r.Options); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	asked, err := s.settingsOf(config.Spec, r.Options, r.ID)
@@ -76,6 +82,10 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err := s.layRootfs(&config, r.Rootfs, asked.host, &undo); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	readiness, err := prepareNotify(config, r.Options, &undo)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
 	container, err := process.New(ctx, asked.engine(engine), s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
 		rec.Pid, rec.Exit = pid, exit
 		if err := rec.write(r.Bundle); err != nil {
@@ -85,7 +95,13 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, err
 	}
-	return &Container{Container: container, undo: undo.run, cpusets: s.cpusets, stop: asked.stop, stopAsked: asked.stopAsked}, nil
+	if readiness != nil {
+		readiness.receive(container)
+	}
+	return &Container{
+		Container: container, undo: undo.run, cpusets: s.cpusets,
+		readiness: readiness, stop: asked.stop, stopAsked: asked.stopAsked,
+	}, nil
 }
 
 // config gathers and checks all that is asked for.

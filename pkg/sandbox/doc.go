@@ -17,6 +17,10 @@
 // the process that holds the pod's namespaces, if that is not the shim; it ends
 // with that process.
 //
+// A container that tells when it is ready has that of its notify.Receiver, which
+// its removal joins, and during its Start one that waits for it, which ends with
+// the time-out or the container's exit at the latest.
+//
 // # Locks
 //
 // mu guards the registry and the pod's stage, and is never held over anything

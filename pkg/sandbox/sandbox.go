@@ -52,6 +52,7 @@ type Container struct {
 	undo    func() error // removes what Create made around the container
 	cpusets *cpuset.Reconciler
 
+	readiness *readiness   // nil: Start does not wait for it
 	stop      process.Stop // stop.go
 	stopAsked bool         // somebody said how it is to be stopped
 

@@ -42,6 +42,7 @@ type fakeEngine struct {
 	update  func() error               // as above
 	destroy func() error               // as above
 	cgroup  string                     // of every container, on cgroup v2
+	pid     int                        // of every init; 0 for one that is nobody's
 	entered chan string                // not nil: Create says that it begins, and
 	gate    chan struct{}              // waits for this
 	deaf    func(syscall.Signal) bool  // what no init dies of; nil: it does of all
@@ -146,7 +147,12 @@ type fakeHandle struct {
 	waited atomic.Bool
 }
 
-func (h *fakeHandle) Pid() int { return 4321 }
+func (h *fakeHandle) Pid() int {
+	if h.engine.pid != 0 {
+		return h.engine.pid
+	}
+	return 4321
+}
 
 func (h *fakeHandle) Wait() process.Exit {
 	defer h.waited.Store(true)

@@ -51,11 +51,8 @@ func (t *task) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Creat
 }
 
 func (t *task) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
-	p, err := t.sandbox.Process(r.ID, r.ExecID)
+	p, err := t.sandbox.Start(ctx, r.ID, r.ExecID)
 	if err != nil {
-		return nil, err
-	}
-	if err := p.Start(ctx); err != nil {
 		return nil, err
 	}
 	return &api.StartResponse{Pid: uint32(p.Pid())}, nil

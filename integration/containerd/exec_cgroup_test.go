@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// nested gives each exec a cgroup, and a deadline unless timeout is empty.
+func nested(timeout string) oci.SpecOpts {
+	annotations := map[string]string{"io.containerd.sandbox.v1/exec-cgroup": "true"}
+	if timeout != "" {
+		annotations["io.containerd.sandbox.v1/exec-timeout"] = timeout
+	}
+	return oci.WithAnnotations(annotations)
+}
+
+// daemon starts a process in a session of its own, which is not its parent's to wait for any more. It makes a file.
+func daemon(file string) string {
+	return "(setsid sh -c 'touch " + file + "; sleep 1000' >/dev/null 2>&1 </dev/null &); "
+}
+
+// family is an exec of three processes: a shell, its child, and a daemon that makes a file.
+func (t *task) family(id string) *process {
+	t.e.Helper()
+	file := "/tmp/" + id
+	x := t.exec(id, config{}, nil, "sh", "-c", daemon(file)+"sleep 1000 >/dev/null 2>&1 & echo started; wait")
+	t.e.must(x.Start(t.e.ctx), "start "+id)
+	x.out.WaitFor(t.e, "started")
+	t.file(file)
+	return x
+}
+
+// wantProcesses waits until Pids lists so many processes.
+func (t *task) wantProcesses(n int) {
+	t.e.Helper()
+	harness.Eventually(t.e, fmt.Sprintf("there are %d processes", n), func() error {
+		infos, err := t.Pids(t.e.ctx)
+		if err == nil && len(infos) != n {
+			err = fmt.Errorf("there are %d", len(infos))
+		}
+		return err
+	})
+}
+
+// execCgroups are the directories that the execs of a container have.
+func (t *task) execCgroups() []string {
+	t.e.Helper()
+	var found []string
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		dirs, err := filepath.Glob(filepath.Join(pattern, t.e.namespace, t.container.ID(), "exec-*"))
+		t.e.must(err, "look for cgroups")
+		found = append(found, dirs...)
+	}
+	return found
+}
+
+func TestAKillOfAnExecEndsAllThatItStarted(t *testing.T) {
+	harness.OursOnly(t, "exec-cgroup")
+	e := newEnv(t)
+	for id, opts := range map[string][]oci.SpecOpts{
+		"launcher": nil,
+		"fallback": {spec(func(s *oci.Spec) { s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} })},
+		"hostpids": {oci.WithHostNamespace(specs.PIDNamespace)},
+		"cgroupns": {oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace})},
+	} {
+		c := e.run(id, config{opts: append(opts, nested(""))}, "sleep", "1000")
+		x := c.family("e1")
+		c.wantProcesses(4) // init, the shell, its sleep and its daemon
+		if len(c.execCgroups()) == 0 {
+			t.Errorf("%s: no cgroup of the exec", id)
+		}
+		e.must(x.Kill(e.ctx, syscall.SIGTERM), "SIGTERM") // for the leader alone
+		if got := x.exit(); got != 143 {
+			t.Errorf("%s: status of e1 = %d, want 143", id, got)
+		}
+		x.delete()
+		c.wantProcesses(3) // what e1 left lives on, as without a cgroup
+		x2 := c.family("e2")
+		c.wantProcesses(6)
+		x2.kill()
+		infos, err := c.Pids(e.ctx)
+		e.must(err, "pids")
+		if len(infos) != 3 {
+			t.Errorf("%s: %d processes once e2 is deleted, want 3", id, len(infos))
+		}
+		c.kill()
+		if left := c.execCgroups(); len(left) > 0 {
+			t.Errorf("%s: cgroups left: %v", id, left)
+		}
+	}
+}
+
+func TestAnExecEndsAtItsDeadline(t *testing.T) {
+	harness.OursOnly(t, "exec-timeout")
+	e := newEnv(t)
+	c := e.run("c1", config{opts: with(nested("1s"))}, "sleep", "1000")
+	short := c.exec("short", config{}, nil, "sh", "-c", "exit 3")
+	e.must(short.Start(e.ctx), "start short")
+	short.wantExit(3)
+	long := c.exec("long", config{}, nil, "sh", "-c", daemon("/tmp/daemon")+"trap '' TERM; while :; do sleep 1000; done")
+	e.must(long.Start(e.ctx), "start long")
+	c.file("/tmp/daemon")
+	long.wantExit(137)
+	c.wantProcesses(1)
+	log := e.containerd.LogFrom(e.logStart)
+	for _, want := range []string{
+		`msg="exec killed: it ran for longer than exec-timeout, which is 1s" container=c1 exec=long`,
+		"exec=long", "exec=short", `msg="exec ended"`, "cpu=", "memory",
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("log has no %q", want)
+		}
+	}
+	if strings.Count(log, "exec killed") != 1 {
+		t.Error("the log tells of more than one deadline")
+	}
+	if left := c.execCgroups(); len(left) > 0 {
+		t.Errorf("cgroups left: %v", left)
+	}
+	c.kill()
+	e.wantEvents("c1", "create c1 | start c1 | exec-added short | exec-start short | exit short 3 | exec-added long | exec-start long | exit long 137 | exit c1 137 | delete c1")
+}
+
+// What CRI does with a probe that takes too long: it kills the exec, and waits for the end of its output.
+func TestOutputEndsWithAnExecThatIsKilled(t *testing.T) {
+	harness.OursOnly(t, "exec-cgroup")
+	e := newEnv(t)
+	c := e.run("c1", config{opts: with(nested(""))}, "sleep", "1000")
+	x := c.exec("e1", config{}, nil, "sh", "-c", "(setsid sleep 1000 &); echo probing; sleep 1000; true") // the daemon holds the output
+	e.must(x.Start(e.ctx), "start e1")
+	x.out.WaitFor(t, "probing")
+	c.wantProcesses(4)
+	began := time.Now()
+	x.kill()
+	if took := time.Since(began); took > harness.Slow(2*time.Second) {
+		t.Errorf("kill and delete took %v although nobody holds the output", took)
+	}
+	c.wantProcesses(1)
+	c.kill()
+}
+
+// figures are some of a container's statistics.
+type figures struct {
+	cpu  time.Duration
+	pids uint64
+}
+
+func (t *task) figures() (f figures) {
+	t.e.Helper()
+	switch m := t.metrics().(type) {
+	case *cgroup1.Metrics:
+		f.cpu, f.pids = time.Duration(m.GetCPU().GetUsage().GetTotal()), m.GetPids().GetCurrent()
+	case *cgroup2.Metrics:
+		f.cpu, f.pids = time.Duration(m.GetCPU().GetUsageUsec())*time.Microsecond, m.GetPids().GetCurrent()
+	}
+	return f
+}
+
+// The container's own figures count its execs.
+func TestStatisticsCountExecsInCgroupsOfTheirOwn(t *testing.T) {
+	harness.OursOnly(t, "exec-cgroup")
+	e := newEnv(t)
+	c := e.run("c1", config{opts: with(nested(""))}, "sleep", "1000")
+	before := c.figures()
+	x := c.exec("e1", config{}, nil, "sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo worked; exec sleep 1000")
+	e.must(x.Start(e.ctx), "start e1")
+	x.out.WaitFor(t, "worked")
+	after := c.figures()
+	if used := after.cpu - before.cpu; used < 20*time.Millisecond {
+		t.Errorf("CPU time grew by %v while an exec worked", used)
+	}
+	if after.pids != 2 {
+		t.Errorf("pids = %d, want 2", after.pids)
+	}
+	x.kill()
+	if end := c.figures(); end.cpu < after.cpu || end.pids != 1 {
+		t.Errorf("after the exec: %+v, before its end %+v", end, after)
+	}
+	c.kill()
+}
+
+// An exec that is killed for want of memory is told as such, though its cgroup has no limit itself.
+func TestAnOOMKillInTheCgroupOfAnExecIsTold(t *testing.T) {
+	harness.OursOnly(t, "exec-cgroup")
+	e := newEnv(t)
+	c := e.run("c1", config{opts: with(nested(""), little[0])}, "sleep", "1000")
+	x := c.exec("e1", config{}, nil, strings.Fields(glutton)...)
+	e.must(x.Start(e.ctx), "start e1")
+	x.wantExit(137)
+	c.kill()
+	e.wantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | oom c1 | exit e1 137 | exit c1 137 | delete c1")
+}

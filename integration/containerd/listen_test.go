@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+func sockets(addresses string) oci.SpecOpts {
+	return oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/listen": addresses})
+}
+
+// inspect prints what init was told of its sockets, and what they are, and then what comes by the first.
+const inspect = `echo $LISTEN_PID $$ $LISTEN_FDS $LISTEN_FDNAMES
+for fd in 3 4 5 6; do readlink /proc/self/fd/$fd | cut -d: -f1; done
+exec head -c 6 <&3`
+
+func TestInitFindsSocketsOpenInANetworkOfItsOwn(t *testing.T) {
+	harness.OursOnly(t, "listen")
+	e := newEnv(t)
+	c := e.create("c1", config{opts: with(sockets("udp://127.0.0.1:5353 web=tcp://0.0.0.0:80 log=unix:///run/log.sock?type=dgram&mode=0600"))}, "sh", "-c", inspect)
+	x := c.exec("e1", config{}, nil, "sh", "-c", "stat -c '%F %a %u' /run/log.sock; ip -o link | grep -c .")
+	e.must(x.Start(e.ctx), "start an exec before the program runs")
+	x.wantExit(0)
+	if got, want := x.out.String(), "socket 600 0\n1\n"; got != want {
+		t.Errorf("from inside, before init runs: %q, want %q; stderr %q", got, want, x.err)
+	}
+	c.dial("tcp", "127.0.0.1:80", "")
+	c.dial("udp", "127.0.0.1:5353", "hello!")
+	e.must(c.process.Start(e.ctx), "start")
+	c.wantExit(0)
+	if got, want := c.out.String(), "1 1 3 unknown:web:log\nsocket\nsocket\nsocket\nhello!"; got != want {
+		t.Errorf("init prints %q, want %q; stderr %q", got, want, c.err)
+	}
+}
+
+// dial connects to an address in the network of a container, and sends text.
+func (t *task) dial(network, address, text string) {
+	t.e.Helper()
+	done := make(chan error, 1)
+	go func() { // ends with its thread, since that is not unlocked
+		runtime.LockOSThread()
+		done <- func() error {
+			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", t.Pid()))
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			conn, err := net.Dial(network, address)
+			if err != nil {
+				return err
+			}
+			_, err = conn.Write([]byte(text))
+			return errors.Join(err, conn.Close())
+		}()
+	}()
+	t.e.must(<-done, "connect to "+address)
+}
+
+// freePort is one that nobody has at the moment.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestSocketsInTheHostsNetworkAreOpenFromCreateUntilTheEnd(t *testing.T) {
+	harness.OursOnly(t, "listen")
+	e := newEnv(t)
+	address := freePort(t)
+	host := with(oci.WithHostNamespace(specs.NetworkNamespace), sockets("tcp://"+address))
+	c := e.create("c1", config{opts: host}, "sleep", "1000")
+	for range 2 { // before the program runs, and after
+		conn, err := net.Dial("tcp", address)
+		e.must(err, "connect")
+		e.must(conn.Close(), "close")
+		if err := c.process.Start(e.ctx); err != nil && !errdefs.IsFailedPrecondition(err) {
+			t.Fatal(err)
+		}
+	}
+	_, err := e.tryCreate("c2", config{opts: host}, "sleep", "1000")
+	wantError(t, err, errdefs.ErrFailedPrecondition, "annotations: io.containerd.sandbox.v1/listen", "tcp://"+address, "address already in use")
+	e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
+	c.wantExit(137)
+	if conn, err := net.Dial("tcp", address); err == nil {
+		_ = conn.Close() // reported below
+		t.Error("the port is open after the end of the container")
+	}
+	again := e.run("c3", config{opts: host}, "sleep", "1000")
+	again.kill()
+}
+
+// withoutSys is for a user namespace to which the network does not belong, which may not mount it.
+var withoutSys = spec(func(s *oci.Spec) {
+	s.Mounts = slices.DeleteFunc(s.Mounts, func(m specs.Mount) bool { return m.Type == "sysfs" })
+})
+
+func TestSocketsAreInTheNetworkThatAContainerJoins(t *testing.T) {
+	harness.OursOnly(t, "listen")
+	letOthersIn(t)
+	e := newEnv(t)
+	first := e.run("c1", config{}, "sleep", "1000")
+	join := oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: fmt.Sprintf("/proc/%d/ns/net", first.Pid())})
+	plain := e.run("c2", config{opts: with(join, sockets("tcp://127.0.0.1:80"))}, "sleep", "1000")
+	mapped := e.run("c3", config{
+		opts: with(oci.WithUserNamespace(idMap, idMap), join, withoutSys, sockets("tcp://127.0.0.1:81 unix:///tmp/s")),
+		new:  []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c3-root", e.image, idMap, idMap)},
+	}, "sh", "-c", "stat -c %u /tmp/s; sleep 1000")
+	first.dial("tcp", "127.0.0.1:80", "")
+	first.dial("tcp", "127.0.0.1:81", "")
+	mapped.out.WaitFor(t, "0\n")
+	for _, c := range []*task{mapped, plain, first} {
+		c.kill()
+	}
+}
+
+// sharedFolder mounts a folder of the host at /shared.
+func sharedFolder(dir string) oci.SpecOpts {
+	return oci.WithMounts([]specs.Mount{{Destination: "/shared", Type: "bind", Source: dir, Options: []string{"bind"}}})
+}
+
+func TestTheFileOfAUnixSocketEndsWithTheContainer(t *testing.T) {
+	harness.OursOnly(t, "listen")
+	e := newEnv(t)
+	dir := t.TempDir()
+	opts := with(sharedFolder(dir), sockets("unix:///shared/s"))
+	dial := func() {
+		t.Helper()
+		conn, err := net.Dial("unix", filepath.Join(dir, "s"))
+		e.must(err, "connect")
+		e.must(conn.Close(), "close")
+	}
+	c := e.run("c1", config{opts: opts}, "sleep", "1000")
+	dial()
+	c.kill()
+	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
+		t.Errorf("left: %v", entries)
+	}
+	// One that was left by a container whose shim was killed is in nobody's way.
+	c = e.run("c2", config{opts: opts}, "sleep", "1000")
+	e.must(unix.Kill(e.shim("c2"), unix.SIGKILL), "kill the shim")
+	e.waitEvents("c2", "exit c2 137 | delete c2")
+	c.closeIO()
+	c = e.run("c3", config{opts: opts}, "sleep", "1000")
+	dial()
+	c.kill()
+	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
+		t.Errorf("left: %v", entries)
+	}
+}
+
+func TestSocketsThatCannotBeHadAreRefusedAtCreate(t *testing.T) {
+	harness.OursOnly(t, "listen")
+	dir := t.TempDir()
+	if err := os.Symlink(dir, filepath.Join(dir, "out")); err != nil {
+		t.Fatal(err)
+	}
+	const key = "annotations: io.containerd.sandbox.v1/listen"
+	for i, tt := range []refusal{
+		{name: "no address", opts: with(sockets("web")), words: []string{key, `"web": must be [NAME=]tcp://IP:PORT`}, class: errdefs.ErrInvalidArgument},
+		{name: "an address of nobody", opts: with(sockets("tcp://192.0.2.1:80")), words: []string{key, "tcp://192.0.2.1:80", "cannot assign requested address"}, class: errdefs.ErrFailedPrecondition},
+		{name: "a folder that is not there", opts: with(sockets("unix:///no/s")), words: []string{key, "unix:///no/s", "no such file"}, class: errdefs.ErrFailedPrecondition},
+		{name: "a link out of the container", opts: with(sharedFolder(dir), sockets("unix:///shared/out/s")), words: []string{key, "no such file"}, class: errdefs.ErrFailedPrecondition},
+		{name: "a read-only root", opts: with(oci.WithRootFSReadonly(), sockets("unix:///s")), words: []string{key, "read-only"}, class: errdefs.ErrFailedPrecondition},
+		{name: "the host's processes", opts: with(oci.WithHostNamespace(specs.PIDNamespace), sockets("unix:///s")), words: []string{key, "PID namespace"}, class: errdefs.ErrInvalidArgument},
+		{name: "user and network namespace", opts: with(oci.WithUserNamespace(idMap, idMap), sockets("tcp://0.0.0.0:80")), words: []string{key, "user namespace"}, class: errdefs.ErrInvalidArgument},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := newEnv(t)
+			_, err := e.tryCreate("r"+strconv.Itoa(i), config{opts: tt.opts}, "true")
+			wantError(t, err, tt.class, tt.words...)
+		})
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("left: %v", entries)
+	}
+}

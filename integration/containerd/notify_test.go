@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// tell makes a shell able to send messages with busybox alone, whose logger sends what it is given to /dev/log. What it
+// puts before and after the message is on other lines. It lives on, since older kernels do not tell of a sender that is dead
+// where it was; so must the shell, until the message was read.
+const tell = `ln -s $NOTIFY_SOCKET /dev/log
+tell() { (echo .; sleep 1000) | logger -t "$(printf 'x\n%b\nx' "$1")" & }
+`
+
+// while is a command that takes a while, as long as it takes on a slow machine to read a message.
+func while(d time.Duration) string { return fmt.Sprintf("sleep %v; ", harness.Slow(d).Seconds()) }
+
+func notified(timeout string) oci.SpecOpts {
+	return oci.WithAnnotations(map[string]string{
+		"io.containerd.sandbox.v1/notify": "true", "io.containerd.sandbox.v1/notify-timeout": timeout,
+	})
+}
+
+// starting starts a container, and gives the outcome when there is one.
+func (t *task) starting() <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- t.process.Start(t.e.ctx) }() // ends with the test's context at the latest
+	return done
+}
+
+func (t *task) notStarted(started <-chan error) {
+	t.e.Helper()
+	select {
+	case err := <-started:
+		t.e.Fatalf("Start = %v before the container was ready", err)
+	default:
+	}
+}
+
+// file waits until a program has made a file in the container's root file system.
+func (t *task) file(name string) {
+	t.e.Helper()
+	harness.Eventually(t.e, "the container makes "+name, func() error {
+		_, err := os.Stat(filepath.Join("/proc", strconv.Itoa(int(t.Pid())), "root", name))
+		return err
+	})
+}
+
+func TestStartReturnsWhenTheContainerIsReady(t *testing.T) {
+	harness.OursOnly(t, "notify")
+	e := newEnv(t)
+	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`
+		touch /tmp/runs
+		while ! test -e /tmp/go; do sleep 0.01; done
+		tell "STATUS=almost there\nREADY=1"; exec sleep 1000`)
+	started := c.starting()
+	c.file("/tmp/runs")
+	c.notStarted(started)
+	// It answers meanwhile, and execs run.
+	status, err := c.process.Status(e.ctx)
+	e.must(err, "state while it is not ready")
+	if status.Status != "running" {
+		t.Errorf("state = %s while the container is not ready, want running", status.Status)
+	}
+	x := c.exec("e1", config{}, nil, "sh", "-c", "echo -n $NOTIFY_SOCKET; touch /tmp/go")
+	e.must(x.Start(e.ctx), "start e1")
+	x.wantExit(0)
+	e.must(<-started, "start c1")
+	if got := x.out.String(); got != "" {
+		t.Errorf("an exec has NOTIFY_SOCKET=%q, want none", got)
+	}
+	e.wantLog("almost there")
+	c.kill()
+	e.wantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 | exit c1 137 | delete c1")
+}
+
+func TestAContainerThatIsNotReadyInTimeIsStopped(t *testing.T) {
+	harness.OursOnly(t, "notify")
+	e := newEnv(t)
+	timeout := harness.Slow(time.Second).String()
+	c := e.create("c1", config{opts: with(notified(timeout))}, "sh", "-c", tell+`tell "STATUS=no database\nERRNO=111"; sleep 1000`)
+	err := c.process.Start(e.ctx)
+	wantError(t, err, context.DeadlineExceeded, "no READY=1 came in time, which is "+timeout+" by notify-timeout", `last STATUS "no database", ERRNO 111 (connection refused)`)
+	c.wantExit(137) // at once: Start has waited for it
+	e.wantEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
+}
+
+func TestAContainerThatExitsBeforeItIsReadyFailsItsStart(t *testing.T) {
+	harness.OursOnly(t, "notify")
+	e := newEnv(t)
+	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell "STATUS=bad configuration"; `+while(time.Second)+`exit 3`)
+	wantError(t, c.process.Start(e.ctx), errdefs.ErrAborted, "init exited before READY=1 came, with status 3", `last STATUS "bad configuration"`)
+	c.wantExit(3)
+	e.wantEvents("c1", "create c1 | start c1 | exit c1 3 | delete c1")
+}
+
+func TestAContainerThatIsReadyAndExitsHasStarted(t *testing.T) {
+	harness.OursOnly(t, "notify")
+	e := newEnv(t)
+	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell READY=1; `+while(time.Second))
+	e.must(c.process.Start(e.ctx), "start")
+	c.wantExit(0)
+	e.wantEvents("c1", "create c1 | start c1 | exit c1 | delete c1")
+}
+
+func TestAContainerCanAskForMoreTimeToBeReady(t *testing.T) {
+	harness.OursOnly(t, "notify")
+	e := newEnv(t)
+	c := e.create("c1", config{opts: with(notified(harness.Slow(time.Second).String()))}, "sh", "-c", tell+`
+		tell EXTEND_TIMEOUT_USEC=600000000; `+while(2*time.Second)+`tell READY=1; exec sleep 1000`)
+	e.must(c.process.Start(e.ctx), "start")
+	c.kill()
+}
+
+func TestAKillEndsAStartThatWaitsForReadiness(t *testing.T) {
+	harness.OursOnly(t, "notify")
+	e := newEnv(t)
+	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", "touch /tmp/runs; sleep 1000")
+	started := c.starting()
+	c.file("/tmp/runs")
+	if _, err := c.process.Delete(e.ctx); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("Delete while it is not ready = %v, want failed precondition, as for any that runs", err)
+	}
+	c.notStarted(started)
+	e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
+	wantError(t, <-started, errdefs.ErrAborted, "init exited before READY=1 came, with status 137")
+	c.wantExit(137)
+	e.wantEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
+}
+
+// The socket is the container's alone, wherever else it can be reached.
+func TestOnlyTheContainerItselfCanSayThatItIsReady(t *testing.T) {
+	harness.OursOnly(t, "notify")
+	e := newEnv(t)
+	const wait = "while ! test -e /tmp/go; do sleep 0.01; done; "
+	c := e.create("c1", config{opts: with(notified("60s"), grouped("pod"))}, "sh", "-c", tell+"touch /tmp/runs; "+wait+"tell READY=1; exec sleep 1000")
+	socket := filepath.Join(e.containerd.State, "io.containerd.runtime.v2.task", e.namespace, "c1", "notify")
+	// A member of the same pod that has the socket mounted, as if it had found a way to it.
+	other := e.run("c2", config{opts: with(grouped("pod"), oci.WithMounts([]specs.Mount{
+		{Destination: "/run/notify", Type: "bind", Source: socket, Options: []string{"bind"}},
+	}))}, "sh", "-c", "export NOTIFY_SOCKET=/run/notify/notify.sock\n"+tell+"while ! test -e /tmp/go; do sleep 0.01; done; tell READY=1; touch /tmp/told; exec sleep 1000")
+	started := c.starting()
+	c.file("/tmp/runs")
+	touch := func(t *task) {
+		x := t.exec("go", config{}, nil, "touch", "/tmp/go")
+		e.must(x.Start(e.ctx), "start go")
+		x.wantExit(0)
+	}
+	touch(other)
+	other.file("/tmp/told")
+	e.wantLog("message refused")
+	c.notStarted(started)
+	touch(c)
+	e.must(<-started, "start c1")
+	c.kill()
+	other.kill()
+}
+
+// Permissions are those of the container: its root owns the socket, and each of its users may send.
+func TestEveryUserOfAUserNamespaceCanSayThatItIsReady(t *testing.T) {
+	harness.OursOnly(t, "notify")
+	letOthersIn(t)
+	e := newEnv(t)
+	c := e.create("c1", config{
+		opts: with(oci.WithUserNamespace(idMap, idMap), notified("60s")),
+		new:  []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c1-root", e.image, idMap, idMap)},
+	}, "sh", "-c", tell+`stat -c %u:%g $NOTIFY_SOCKET; (echo .; sleep 1000) | su tester -c "logger -t 'x
+READY=1
+x'" & exec sleep 1000`)
+	e.must(c.process.Start(e.ctx), "start")
+	if got := c.out.String(); got != "0:0\n" {
+		t.Errorf("owner of the socket = %q, want 0:0", got)
+	}
+	c.kill()
+}

@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+func TestHoldsTellsMembersFromOthers(t *testing.T) {
+	for name, makeCgroup := range layouts() {
+		t.Run(name, func(t *testing.T) {
+			c, other := makeCgroup(t), makeCgroup(t)
+			nested := nest(t, c, "nested")
+			for _, in := range []*Cgroup{c, nested, other} {
+				p := start(t, in, "read x")
+				pidfd, err := unix.PidfdOpen(p.Process.Pid, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer unix.Close(pidfd)
+				for _, fd := range []int{pidfd, -1} {
+					err := c.Holds(p.Process.Pid, fd)
+					if in == other && !errdefs.IsPermissionDenied(err) || in != other && err != nil {
+						t.Errorf("Holds of a process in %s by pidfd %d = %v", in, fd, err)
+					}
+				}
+				kill(t, in)
+				<-p.ended
+				// A pidfd made before the end tells where that was (Linux 6.15 and later).
+				_, kept := lastCgroup(pidfd)
+				err = c.Holds(p.Process.Pid, pidfd)
+				if told := kept && c.paths[""] != "" && in != other; told && err != nil || !told && !errdefs.IsNotFound(err) {
+					t.Errorf("Holds of a process that was in %s = %v; the kernel kept its cgroup: %t", in, err, kept)
+				}
+				if err := c.Holds(p.Process.Pid, -1); !errdefs.IsNotFound(err) {
+					t.Errorf("Holds of a pid that is free = %v, want not found", err)
+				}
+			}
+		})
+	}
+}

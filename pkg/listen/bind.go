@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package listen
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// backlog is of connections that nobody has accepted; the kernel takes net.core.somaxconn if that is less.
+const backlog = 4096
+
+// Owner is that of the files of unix sockets.
+type Owner struct{ UID, GID int }
+
+// Bound are the files of the unix sockets that Bind bound.
+type Bound struct{ files []file }
+
+// file is one in a directory that is kept open: nobody can find it again once the container's mounts are gone. It is kept
+// open itself, so that another one does not get its inode.
+type file struct {
+	dir, made int // made is -1 until it is known
+	name      string
+}
+
+// Bind gives the sockets their addresses and begins to listen. root is the root directory of the container as its
+// processes see it.
+func Bind(list []Address, s *Sockets, root string, owner Owner) (_ *Bound, err error) {
+	b := &Bound{}
+	defer func() {
+		if err != nil {
+			b.Remove()
+		}
+	}()
+	for i, a := range list {
+		if err := b.bind(a, int(s.Files[i].Fd()), root, owner); err != nil {
+			return nil, fmt.Errorf("%q: %w", a, err)
+		}
+	}
+	return b, nil
+}
+
+func (b *Bound) bind(a Address, fd int, root string, owner Owner) error {
+	var err error
+	if a.Path != "" {
+		err = b.bindPath(a, fd, root, owner)
+	} else {
+		err = os.NewSyscallError("bind", unix.Bind(fd, sockaddr(a.Inet)))
+	}
+	if err != nil || a.Type == unix.SOCK_DGRAM {
+		return err
+	}
+	return os.NewSyscallError("listen", unix.Listen(fd, backlog))
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+}
+
+func (b *Bound) bindPath(a Address, fd int, root string, owner Owner) (err error) {
+	dir, err := directory(root, path.Dir(a.Path))
+	if err != nil {
+		return err
+	}
+	f := file{dir: dir, made: -1, name: path.Base(a.Path)}
+	name := &unix.SockaddrUnix{Name: f.path()}
+	err = unix.Bind(fd, name)
+	if errors.Is(err, unix.EADDRINUSE) && f.deserted(a.Type) {
+		_ = unix.Unlinkat(dir, f.name, 0) // gone is as good, and another error comes again
+		err = unix.Bind(fd, name)
+	}
+	if err != nil {
+		_ = unix.Close(dir) // nothing was written
+		return os.NewSyscallError("bind", err)
+	}
+	// By a descriptor, since somebody who shares the directory may put something else in its place.
+	f.made, err = unix.Openat(dir, f.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	b.files = append(b.files, f)
+	if err != nil {
+		return fmt.Errorf("open the socket: %w", err)
+	}
+	if _, ok := socket(f.made, "", unix.AT_EMPTY_PATH); !ok {
+		return errors.New("something else came into the place of the socket")
+	}
+	if err := unix.Fchownat(f.made, "", owner.UID, owner.GID, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("change owner: %w", err)
+	}
+	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", f.made), a.Mode)
+}
+
+// socket looks at a file, and tells whether it is a socket.
+func socket(dir int, name string, flags int) (s unix.Stat_t, ok bool) {
+	err := unix.Fstatat(dir, name, &s, unix.AT_SYMLINK_NOFOLLOW|flags)
+	return s, err == nil && s.Mode&unix.S_IFMT == unix.S_IFSOCK
+}
+
+// directory opens a directory of the container, whatever links there are.
+func directory(root, name string) (int, error) {
+	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(top) //nolint:errcheck // nothing was written
+	for {
+		fd, err := unix.Openat2(top, name, &unix.OpenHow{
+			Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		switch err {
+		case nil:
+			return fd, nil
+		case unix.EAGAIN, unix.EINTR: // something was renamed meanwhile (openat2(2))
+		default:
+			return -1, &os.PathError{Op: "open in the container", Path: name, Err: err}
+		}
+	}
+}
+
+// deserted tells whether f is a socket that nobody has open any more, as a container leaves it that was killed together
+// with its shim.
+func (f file) deserted(kind int) bool {
+	if _, ok := socket(f.dir, f.name, 0); !ok {
+		return false
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: f.path()}), unix.ECONNREFUSED)
+}
+
+func (f file) path() string { return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir, f.name) }
+
+// Remove removes the files, if they are those that Bind made. It can be called again.
+func (b *Bound) Remove() {
+	for _, f := range b.files {
+		ours, made := socket(f.made, "", unix.AT_EMPTY_PATH)
+		now, there := socket(f.dir, f.name, 0)
+		if made && there && ours.Ino == now.Ino && ours.Dev == now.Dev {
+			_ = unix.Unlinkat(f.dir, f.name, 0) // somebody else may have done it
+		}
+		_ = unix.Close(f.made) // nothing was written; -1 is no harm
+		_ = unix.Close(f.dir)
+	}
+	b.files = nil
+}

@@ -1,0 +1,196 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package listen
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func addresses(t *testing.T, text string) []Address {
+	t.Helper()
+	list, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// opened opens and binds; the test closes.
+func opened(t *testing.T, text string, network Network, root string) (*Sockets, *Bound, error) {
+	t.Helper()
+	list := addresses(t, text)
+	s, err := Open(list, network)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.Cleanup(s.Close)
+	b, err := Bind(list, s, root, Owner{UID: os.Getuid(), GID: os.Getgid()})
+	if err == nil {
+		t.Cleanup(b.Remove)
+	}
+	return s, b, err
+}
+
+func TestUnixSocketsOfEachTypeAreMadeInTheRootAndRemoved(t *testing.T) {
+	for kind, network := range map[string]string{"stream": "unix", "dgram": "unixgram", "seqpacket": "unixpacket"} {
+		root := t.TempDir()
+		s, b, err := opened(t, "unix:///x.sock?mode=0640&type="+kind, Network{}, root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(root, "x.sock")
+		if info, err := os.Stat(path); err != nil || info.Mode() != os.ModeSocket|0o640 {
+			t.Errorf("%s: %v, %v, want a socket with mode 0640", kind, info, err)
+		}
+		conn, err := net.Dial(network, path)
+		if err != nil {
+			t.Errorf("connect to %s: %v", kind, err)
+		} else {
+			_ = conn.Close()
+		}
+		// One that is open is not taken.
+		if _, _, err := opened(t, "unix:///x.sock?type="+kind, Network{}, root); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("a second one = %v, want %v", err, unix.EADDRINUSE)
+		}
+		s.Close()
+		// One that nobody has open is.
+		_, again, err := opened(t, "unix:///x.sock?type="+kind, Network{}, root)
+		if err != nil {
+			t.Errorf("after the first one is closed: %v", err)
+			continue
+		}
+		b.Remove() // not its own any more
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("Remove of the first one removed the second: %v", err)
+		}
+		again.Remove()
+		again.Remove()
+		if entries, _ := os.ReadDir(root); len(entries) > 0 {
+			t.Errorf("left: %v", entries)
+		}
+	}
+}
+
+func TestAPathDoesNotLeadOutOfTheContainer(t *testing.T) {
+	outside, root := t.TempDir(), t.TempDir()
+	for name, target := range map[string]string{"absolute": outside, "relative": "../" + filepath.Base(outside), "proc": "/proc/self/root/tmp"} {
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := opened(t, "unix:///"+name+"/x", Network{}, root); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ELOOP) || !strings.Contains(err.Error(), "/"+name) {
+			t.Errorf("a path through the link %s = %v, want that there is none in the container", name, err)
+		}
+	}
+	// A link within is followed, from the container's root.
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "run"), 0o700), os.Symlink("/run", filepath.Join(root, "var"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := opened(t, "unix:///var/x", Network{}, root); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(filepath.Join(root, "run/x")); err != nil {
+		t.Error(err)
+	}
+	if entries, _ := os.ReadDir(outside); len(entries) > 0 {
+		t.Errorf("made outside: %v", entries)
+	}
+	// A file in the place of the socket stays.
+	if err := os.WriteFile(filepath.Join(root, "file"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := opened(t, "unix:///ok unix:///file", Network{}, root); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("a socket in the place of a file = %v, want %v", err, unix.EADDRINUSE)
+	}
+	if text, _ := os.ReadFile(filepath.Join(root, "file")); string(text) != "x" {
+		t.Errorf("the file has %q", text)
+	}
+	if _, err := os.Lstat(filepath.Join(root, "ok")); err == nil {
+		t.Error("the socket before the one that failed is left")
+	}
+}
+
+func TestAPortThatIsTakenOrAnAddressThatIsNotThereIsNamed(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	busy := "busy=tcp://" + taken.Addr().String()
+	if _, _, err := opened(t, busy, Network{}, "/"); !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), fmt.Sprintf("%q", busy)) {
+		t.Errorf("bind of a port that is taken = %v", err)
+	}
+	if _, _, err := opened(t, "tcp://192.0.2.1:80", Network{}, "/"); !errors.Is(err, unix.EADDRNOTAVAIL) {
+		t.Errorf("bind of an address of no interface = %v", err)
+	}
+	if _, _, err := opened(t, "tcp://127.0.0.1:80", Network{Path: "/no/such/namespace"}, "/"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("open in a namespace that is not there = %v", err)
+	}
+}
+
+func inode(t *testing.T, path string) uint64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Ino
+}
+
+func TestANamespaceOfItsOwnHasALoopbackAndNothingElse(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root to make a network namespace")
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	host := inode(t, "/proc/self/ns/net")
+	text := "tcp://" + taken.Addr().String()
+	s, _, err := opened(t, text+" udp://[::1]:53", Network{Own: true}, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", s.Namespace.Fd())
+	if inode(t, path) == host {
+		t.Error("the namespace is the host's")
+	}
+	// The same one again, by its path: there the port is taken as well.
+	if _, _, err := opened(t, text, Network{Path: path}, "/"); !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("bind in that namespace = %v, want %v", err, unix.EADDRINUSE)
+	}
+	// The threads that were there are gone; all others are where they were.
+	tasks, err := filepath.Glob("/proc/self/task/*/ns/net")
+	if err != nil || len(tasks) == 0 {
+		t.Fatal(tasks, err)
+	}
+	for _, task := range tasks {
+		if info, err := os.Stat(task); err == nil && info.Sys().(*syscall.Stat_t).Ino != host {
+			link, _ := os.Readlink(task)
+			waitGone(t, task, link)
+		}
+	}
+}
+
+// waitGone waits until a thread that is in another namespace has ended.
+func waitGone(t *testing.T, task, namespace string) {
+	t.Helper()
+	for range 1000 {
+		if link, err := os.Readlink(task); err != nil || link != namespace {
+			return
+		}
+		<-time.After(time.Millisecond)
+	}
+	t.Errorf("thread %s is in %s still", task, namespace)
+}

@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package listen
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Network is the network namespace of a container.
+type Network struct {
+	Path string // that of the namespace; "" for the host's
+	Own  bool   // to be made, and brought to life by Open
+}
+
+// Sockets are those of a container, in the order in which they were asked for.
+type Sockets struct {
+	Files []*os.File
+	// Namespace is the namespace that was made, or nil.
+	Namespace *os.File
+}
+
+// Close lets go of all.
+func (s *Sockets) Close() {
+	for _, f := range append(slices.Clone(s.Files), s.Namespace) {
+		_ = f.Close() // nothing was written; nil is no harm
+	}
+}
+
+// Inet tells whether it matters in which network namespace a socket is: paths are of the mount namespace.
+func Inet(list []Address) bool {
+	return slices.ContainsFunc(list, func(a Address) bool { return a.Path == "" })
+}
+
+// Open makes the sockets of a list, which have no address yet.
+func Open(list []Address, network Network) (*Sockets, error) {
+	if !Inet(list) {
+		network = Network{}
+	}
+	if network == (Network{}) {
+		return open(list)
+	}
+	type answer struct {
+		sockets *Sockets
+		err     error
+	}
+	done := make(chan answer, 1)
+	elsewhere(func() {
+		s, err := openIn(list, network)
+		done <- answer{s, err}
+	})
+	a := <-done
+	return a.sockets, a.err
+}
+
+// elsewhere runs f in a goroutine with a thread of its own, which ends after it. The first thread of the process cannot
+// end, and others look at its namespaces, so another one is found in its place.
+func elsewhere(f func()) {
+	go func() { // ends after f
+		runtime.LockOSThread() // and is not unlocked: the thread is of no use to others
+		if unix.Gettid() != os.Getpid() {
+			f()
+			return
+		}
+		again := make(chan struct{})
+		go func() { // cannot be on the first thread, which this goroutine holds
+			defer close(again)
+			runtime.LockOSThread()
+			f()
+		}()
+		<-again
+		runtime.UnlockOSThread()
+	}()
+}
+
+// openIn is called on a thread that ends after it.
+func openIn(list []Address, network Network) (s *Sockets, err error) {
+	if !network.Own {
+		ns, err := os.Open(network.Path)
+		if err != nil {
+			return nil, fmt.Errorf("network namespace: %w", err)
+		}
+		defer ns.Close() //nolint:errcheck // nothing was written
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return nil, fmt.Errorf("network namespace: setns %s: %w", network.Path, err)
+		}
+		return open(list)
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return nil, os.NewSyscallError("unshare(CLONE_NEWNET)", err)
+	}
+	if err := raiseLoopback(); err != nil {
+		return nil, err
+	}
+	ns, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	if s, err = open(list); err != nil {
+		_ = ns.Close() // nothing was written
+		return nil, err
+	}
+	s.Namespace = ns
+	return s, nil
+}
+
+// raiseLoopback does what libcontainer does in a namespace that it makes.
+func raiseLoopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("bring the interface lo up: %w", err)
+	}
+	return nil
+}
+
+func open(list []Address) (*Sockets, error) {
+	s := &Sockets{}
+	for _, a := range list {
+		family := unix.AF_UNIX
+		switch {
+		case a.Path != "":
+		case a.Inet.Addr().Is4():
+			family = unix.AF_INET
+		default:
+			family = unix.AF_INET6
+		}
+		fd, err := unix.Socket(family, a.Type|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("%q: %w", a, os.NewSyscallError("socket", err))
+		}
+		s.Files = append(s.Files, os.NewFile(uintptr(fd), a.source))
+		if a.Path == "" && a.Type == unix.SOCK_STREAM {
+			// As all servers: connections of one that has just ended do not keep the port.
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+				s.Close()
+				return nil, fmt.Errorf("%q: %w", a, os.NewSyscallError("setsockopt SO_REUSEADDR", err))
+			}
+		}
+	}
+	return s, nil
+}

@@ -1,0 +1,227 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Name is the socket's in its directory.
+const Name = "notify.sock"
+
+// Owner is that of the socket and its directory.
+type Owner struct{ UID, GID int }
+
+// Sender is a process that sent a datagram.
+type Sender struct {
+	PID   int // as this process sees it
+	PIDFD int // -1 where the kernel gives none (before Linux 6.5)
+}
+
+// State is what was told so far.
+type State struct {
+	Ready  bool
+	Status string // the last STATUS
+	Errno  int    // the last ERRNO; 0 for none
+}
+
+// Receiver is a socket and what came by it.
+type Receiver struct {
+	dir  string
+	conn *net.UnixConn
+	log  func(text string, fields map[string]any)
+
+	receiving bool          // Receive was called; nobody calls it beside Close
+	closed    chan struct{} // closed by Close, once
+	once      sync.Once
+	done      chan struct{} // closed when the goroutine has ended
+	ready     chan struct{} // closed at the first READY=1
+	extended  chan struct{} // has one slot, filled after extension grew
+
+	mu        sync.Mutex
+	state     State
+	extension time.Time // until when EXTEND_TIMEOUT_USEC asks to be waited for
+}
+
+// Listen makes the directory dir, which must not exist, and the socket in it, to which every user may send who can
+// reach it. log takes what is worth a line, at a bounded rate.
+func Listen(dir string, owner Owner, log func(text string, fields map[string]any)) (_ *Receiver, retErr error) {
+	const everyUserEnters, everyUserSends = 0o755, 0o666
+	if err := os.Mkdir(dir, everyUserEnters); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if retErr != nil {
+			retErr = errors.Join(retErr, os.RemoveAll(dir))
+		}
+	}()
+	conn, err := bind(dir)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", filepath.Join(dir, Name), err)
+	}
+	r := &Receiver{
+		dir: dir, conn: conn, log: log,
+		closed: make(chan struct{}), done: make(chan struct{}), ready: make(chan struct{}), extended: make(chan struct{}, 1),
+	}
+	for path, mode := range map[string]os.FileMode{dir: everyUserEnters, filepath.Join(dir, Name): everyUserSends} {
+		if err := errors.Join(os.Chmod(path, mode), os.Lchown(path, owner.UID, owner.GID)); err != nil {
+			_ = conn.Close() // nothing came
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// bind binds a socket in dir, whose path may be longer than an address (unix(7)), and makes the kernel tell who sends.
+func bind(dir string) (*net.UnixConn, error) {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: address(fd)})
+	if err != nil {
+		return nil, err
+	}
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		outer := raw.Control(func(fd uintptr) {
+			err = os.NewSyscallError("setsockopt SO_PASSCRED", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSPIDFD, 1) // before Linux 6.5 the pid has to do
+		})
+		err = errors.Join(outer, err)
+	}
+	if err != nil {
+		_ = conn.Close() // the error that matters is the other
+		return nil, err
+	}
+	return conn, nil
+}
+
+func address(dirFD int) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dirFD, Name) }
+
+// Receive begins to read the socket. check refuses senders who are not of the container. It is called once.
+func (r *Receiver) Receive(check func(Sender) error) {
+	r.receiving = true
+	go r.receive(check) // ends with the socket, which Close closes; Close joins it
+}
+
+// Close ends the receiving and removes socket and directory. It can be called again.
+func (r *Receiver) Close() error {
+	r.once.Do(func() {
+		close(r.closed)
+		_ = r.conn.Close() // what was not read by now is of no interest
+		if r.receiving {
+			<-r.done
+		}
+	})
+	return os.RemoveAll(r.dir)
+}
+
+// State is what was told so far.
+func (r *Receiver) State() State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state
+}
+
+// ErrTimeout and ErrExited are why Await gives up.
+var (
+	ErrTimeout = errors.New("no READY=1 came in time")
+	ErrExited  = errors.New("init exited before READY=1 came")
+)
+
+// Await returns once READY=1 came. It gives up after timeout, or when the time is over for which the program asked by
+// EXTEND_TIMEOUT_USEC, whichever is later; and when exited is closed, after what was sent before that has been read.
+func (r *Receiver) Await(timeout time.Duration, exited <-chan struct{}) error {
+	deadline := time.Now().Add(timeout)
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	for {
+		select {
+		case <-r.ready:
+			return nil
+		case <-exited:
+			r.settle()
+			if r.State().Ready {
+				return nil
+			}
+			return ErrExited
+		case <-r.extended:
+			timer.Reset(time.Until(r.deadline(deadline)))
+		case <-timer.C:
+			if left := time.Until(r.deadline(deadline)); left > 0 {
+				timer.Reset(left)
+				continue
+			}
+			return ErrTimeout
+		}
+	}
+}
+
+func (r *Receiver) deadline(original time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.extension.After(original) {
+		return r.extension
+	}
+	return original
+}
+
+// settleTimeout bounds the wait for what is in the socket's queue (unix(7), max_dgram_qlen; receive's pace).
+const settleTimeout = 5 * time.Second
+
+// settle waits until everything has taken effect that was sent before, in the way in which any sender can.
+func (r *Receiver) settle() {
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		return // what is not read is lost, as it is when the queue is full
+	}
+	defer ours.Close() //nolint:errcheck // nothing was written
+	err = send(r.dir, "BARRIER=1", int(theirs.Fd()))
+	_ = theirs.Close() // the other one counts
+	if err != nil {
+		return
+	}
+	_ = ours.SetReadDeadline(time.Now().Add(settleTimeout)) // a pipe has deadlines
+	var b [1]byte
+	_, _ = ours.Read(b[:]) // the end of the pipe is what it waits for
+}
+
+// send sends to the socket in a directory, with descriptors. While the queue is full it waits, as any sender does.
+func send(dir, text string, fds ...int) error {
+	parent, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent) //nolint:errcheck // nothing was written
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket) //nolint:errcheck // what was sent is sent
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	wait := unix.NsecToTimeval(settleTimeout.Nanoseconds())
+	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err != nil {
+		return err
+	}
+	for {
+		err = unix.Sendmsg(socket, []byte(text), rights, &unix.SockaddrUnix{Name: address(parent)}, unix.MSG_NOSIGNAL)
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,272 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fixture is a receiver with its log, whose senders are all accepted, but for those that refuse says.
+type fixture struct {
+	*Receiver
+	refuse error
+
+	mu      sync.Mutex
+	lines   []string
+	senders []Sender
+}
+
+func listen(t *testing.T, refuse error) *fixture {
+	t.Helper()
+	f := &fixture{refuse: refuse}
+	if _, err := Listen(filepath.Join(t.TempDir(), "gone", "notify"), Owner{}, nil); err == nil {
+		t.Fatal("Listen in a directory that is not there worked")
+	}
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40)) // an address has room for 108 bytes
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Listen(filepath.Join(dir, "notify"), Owner{UID: os.Getuid(), GID: os.Getgid()}, func(text string, fields map[string]any) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.lines = append(f.lines, fmt.Sprint(text, fields))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Receiver = r
+	r.Receive(func(s Sender) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.senders = append(f.senders, s)
+		return f.refuse
+	})
+	t.Cleanup(func() {
+		for range 2 {
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if left, _ := filepath.Glob(dir + "/*"); len(left) > 0 {
+			t.Errorf("Close left %v", left)
+		}
+	})
+	return f
+}
+
+func (f *fixture) log() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.lines, "\n")
+}
+
+// send sends from this process, along with files.
+func (f *fixture) send(t *testing.T, text string, files ...*os.File) {
+	t.Helper()
+	var fds []int
+	for _, file := range files {
+		fds = append(fds, int(file.Fd()))
+	}
+	if err := send(f.dir, text, fds...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var never = make(chan struct{})
+
+func closed() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func TestReadyEndsTheWait(t *testing.T) {
+	f := listen(t, nil)
+	f.send(t, "STATUS=soon\nERRNO=2")
+	f.send(t, "READY=1")
+	f.send(t, "READY=1\nSTATUS=up")
+	if err := f.Await(time.Minute, never); err != nil {
+		t.Errorf("Await = %v", err)
+	}
+	f.settle()
+	if got, want := f.State(), (State{Ready: true, Status: "up", Errno: 2}); got != want {
+		t.Errorf("State = %+v, want %+v", got, want)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.senders) != 3 || f.senders[0].PID != os.Getpid() || f.senders[0].PIDFD < 0 {
+		t.Errorf("senders = %v, want this process three times, with a pidfd (Linux 6.5)", f.senders)
+	}
+}
+
+func TestAnExitEndsTheWaitAfterWhatWasSentBefore(t *testing.T) {
+	f := listen(t, nil)
+	f.send(t, "STATUS=broken")
+	if err := f.Await(time.Minute, closed()); !errors.Is(err, ErrExited) {
+		t.Errorf("Await = %v, want %v", err, ErrExited)
+	}
+	if got := f.State().Status; got != "broken" {
+		t.Errorf("Status = %q, want broken", got)
+	}
+	f.send(t, "READY=1")
+	if err := f.Await(time.Minute, closed()); err != nil {
+		t.Errorf("Await after READY=1 = %v", err)
+	}
+}
+
+func TestTheWaitEndsInTimeUnlessMoreIsAskedFor(t *testing.T) {
+	f := listen(t, nil)
+	if err := f.Await(10*time.Millisecond, never); !errors.Is(err, ErrTimeout) {
+		t.Errorf("Await = %v, want %v", err, ErrTimeout)
+	}
+	// Less than the time there is anyway changes nothing.
+	f.send(t, "EXTEND_TIMEOUT_USEC=1")
+	f.settle()
+	began := time.Now()
+	if err := f.Await(50*time.Millisecond, never); !errors.Is(err, ErrTimeout) || time.Since(began) < 50*time.Millisecond {
+		t.Errorf("Await = %v after %v, want %v after 50ms", err, time.Since(began), ErrTimeout)
+	}
+	f.send(t, "EXTEND_TIMEOUT_USEC=200000")
+	f.settle()
+	began = time.Now()
+	if err := f.Await(time.Millisecond, never); !errors.Is(err, ErrTimeout) || time.Since(began) < 100*time.Millisecond {
+		t.Errorf("Await = %v after %v, want %v after about 200ms", err, time.Since(began), ErrTimeout)
+	}
+}
+
+func TestNothingIsTakenFromOthers(t *testing.T) {
+	f := listen(t, errors.New("a stranger"))
+	f.send(t, "READY=1\nSTATUS=x\nERRNO=1\nEXTEND_TIMEOUT_USEC=60000000")
+	f.settle()
+	if got := f.State(); got != (State{}) {
+		t.Errorf("State = %+v, want nothing", got)
+	}
+	if err := f.Await(time.Millisecond, never); !errors.Is(err, ErrTimeout) {
+		t.Errorf("Await = %v, want %v", err, ErrTimeout)
+	}
+	if got, want := f.log(), fmt.Sprintf("notify: message refusedmap[pid:%d reason:a stranger]", os.Getpid()); got != want {
+		t.Errorf("log = %q, want %q", got, want)
+	}
+}
+
+func TestGarbageIsHarmless(t *testing.T) {
+	f := listen(t, nil)
+	for _, text := range []string{"", "\x00\x00", "READY=1\x00x", "READY=1\n" + strings.Repeat("x", longest), strings.Repeat("READY\n", 600)} {
+		f.send(t, text)
+	}
+	f.settle()
+	if got := f.State(); got != (State{}) {
+		t.Errorf("State = %+v, want nothing", got)
+	}
+	for _, want := range []string{"longer than 4096 bytes", "zero byte in it"} {
+		if !strings.Contains(f.log(), want) {
+			t.Errorf("log = %q, want %q in it", f.log(), want)
+		}
+	}
+}
+
+// descriptors counts those of this process.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestDescriptorsThatAreSentAlongAreClosed(t *testing.T) {
+	for _, refuse := range []error{nil, errors.New("a stranger")} {
+		f := listen(t, refuse)
+		f.settle()
+		before := descriptors(t)
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most := make([]*os.File, mostRights)
+		for i := range most {
+			most[i] = null
+		}
+		f.send(t, "READY=1", most...)
+		f.send(t, "FDSTORE=1", null, null)
+		f.settle()
+		if err := null.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := descriptors(t); got != before {
+			t.Errorf("%d descriptors, want %d", got, before)
+		}
+		if got := f.State().Ready; got != (refuse == nil) {
+			t.Errorf("ready = %t with %d descriptors from one who is refused with %v", got, mostRights, refuse)
+		}
+	}
+}
+
+func TestAFloodIsReadAtABoundedPaceAndFillsNoLog(t *testing.T) {
+	f := listen(t, nil)
+	flood := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFlooder$")
+	flood.Env = append(os.Environ(), "FLOOD="+f.dir)
+	if err := flood.Start(); err != nil {
+		t.Fatal(err)
+	}
+	count := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.senders)
+	}
+	began := time.Now()
+	for count() < 2*rate { // the second hundred is read a second later
+		<-time.After(time.Millisecond)
+	}
+	took := time.Since(began)
+	if err := flood.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = flood.Wait() // killed, as it says
+	if took < 800*time.Millisecond {
+		t.Errorf("%d messages were read in %v, want about a second", 2*rate, took)
+	}
+	if n := strings.Count(f.log(), "\n") + 1; n > 2*logRate {
+		t.Errorf("%d lines of log, want at most %d", n, 2*logRate)
+	}
+}
+
+// TestFlooder is the program of the test above.
+func TestFlooder(t *testing.T) {
+	dir := os.Getenv("FLOOD")
+	if dir == "" {
+		t.Skip("run by another test")
+	}
+	f := &fixture{Receiver: &Receiver{dir: dir}}
+	for i := 0; ; i++ {
+		f.send(t, fmt.Sprintf("STATUS=%d", i))
+	}
+}
+
+func TestPace(t *testing.T) {
+	p := pace{most: 2, span: time.Second}
+	start := time.Now()
+	for _, tc := range []struct{ at, want time.Duration }{
+		{0, 0},
+		{400 * time.Millisecond, 0},
+		{500 * time.Millisecond, 500 * time.Millisecond},
+		{time.Second, 0},
+		{1500 * time.Millisecond, 0},
+		{1999 * time.Millisecond, time.Millisecond},
+		{time.Minute, 0},
+	} {
+		if got := p.wait(start.Add(tc.at)); got != tc.want {
+			t.Errorf("wait at %v = %v, want %v", tc.at, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	longest     = 4096 // bytes of a message, as with systemd
+	mostRights  = 253  // descriptors with one message (unix(7), SCM_MAX_FD)
+	rate        = 100  // messages in a second
+	logRate     = 5    // lines of the log in logSpan
+	logSpan     = 10 * time.Second
+	bytesOfAnFD = 4
+)
+
+// receive is the goroutine of r.
+func (r *Receiver) receive(check func(Sender) error) {
+	defer close(r.done)
+	data := make([]byte, longest)
+	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred)+unix.CmsgSpace(bytesOfAnFD)+unix.CmsgSpace(mostRights*bytesOfAnFD))
+	messages, lines := pace{most: rate, span: time.Second}, pace{most: logRate, span: logSpan}
+	hidden := 0
+	say := func(text string, fields map[string]any) {
+		if lines.wait(time.Now()) > 0 {
+			hidden++
+			return
+		}
+		if hidden > 0 {
+			fields["hidden"] = hidden // lines like it, since the last one
+		}
+		hidden = 0
+		r.log(text, fields)
+	}
+	for {
+		n, oob, flags, _, err := r.conn.ReadMsgUnix(data, control)
+		if err != nil {
+			return // Close closed it; nothing else makes a datagram socket fail
+		}
+		r.take(data[:n], control[:oob], flags, check, say)
+		if wait := messages.wait(time.Now()); wait > 0 {
+			select {
+			case <-time.After(wait):
+			case <-r.closed:
+				return
+			}
+		}
+	}
+}
+
+// take lets one datagram take effect, and then closes the descriptors that came with it.
+func (r *Receiver) take(data, control []byte, flags int, check func(Sender) error, say func(string, map[string]any)) {
+	sender, rights := open(control)
+	defer func() {
+		if sender.PIDFD >= 0 {
+			_ = unix.Close(sender.PIDFD) // nothing was written
+		}
+		for _, fd := range rights { // last: somebody may wait for this
+			_ = unix.Close(fd) // it is not ours, and was not used
+		}
+	}()
+	refuse := func(why any) { say("notify: message refused", map[string]any{"pid": sender.PID, "reason": why}) }
+	switch {
+	case len(data) == len("BARRIER=1") && string(data) == "BARRIER=1":
+		return // it is for its descriptor, whoever sent it
+	case flags&unix.MSG_TRUNC != 0:
+		refuse(fmt.Sprintf("longer than %d bytes", longest))
+		return
+	case flags&unix.MSG_CTRUNC != 0 || sender.PID <= 0: // 0: of a PID namespace that is not below ours
+		refuse("sender unknown")
+		return
+	}
+	if err := check(sender); err != nil {
+		refuse(err)
+		return
+	}
+	m, ok := Parse(data)
+	if !ok {
+		refuse("zero byte in it")
+		return
+	}
+	r.apply(m, say)
+}
+
+// open reads what the kernel tells beside a message, and what the sender gave along.
+func open(control []byte) (sender Sender, rights []int) {
+	sender.PIDFD = -1
+	parts, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return sender, nil // only one that was cut off cannot be read, whose descriptors the kernel closed
+	}
+	for _, part := range parts {
+		if part.Header.Level != unix.SOL_SOCKET {
+			continue
+		}
+		switch part.Header.Type {
+		case unix.SCM_CREDENTIALS:
+			if cred, err := unix.ParseUnixCredentials(&part); err == nil {
+				sender.PID = int(cred.Pid)
+			}
+		case unix.SCM_RIGHTS:
+			fds, _ := unix.ParseUnixRights(&part) // it is of that type
+			rights = append(rights, fds...)
+		case unix.SCM_PIDFD:
+			part.Header.Type = unix.SCM_RIGHTS // the same form; a negative number is an error
+			if fds, err := unix.ParseUnixRights(&part); err == nil && len(fds) == 1 {
+				sender.PIDFD = fds[0]
+			}
+		}
+	}
+	return sender, rights
+}
+
+func (r *Receiver) apply(m Message, say func(string, map[string]any)) {
+	r.mu.Lock()
+	before := r.state
+	r.state.Ready = before.Ready || m.Ready
+	if m.Status != nil {
+		r.state.Status = *m.Status
+	}
+	if m.Errno != 0 {
+		r.state.Errno = m.Errno
+	}
+	if m.Extend > 0 {
+		r.extension = time.Now().Add(m.Extend)
+	}
+	now := r.state
+	r.mu.Unlock()
+	if m.Extend > 0 {
+		select {
+		case r.extended <- struct{}{}:
+		default: // Await has not seen the one before yet
+		}
+	}
+	if now.Ready && !before.Ready {
+		close(r.ready)
+	}
+	if now == before {
+		return
+	}
+	fields := map[string]any{"ready": now.Ready, "status": now.Status}
+	if now.Errno != 0 {
+		fields["errno"] = fmt.Sprintf("%d (%v)", now.Errno, unix.Errno(now.Errno))
+	}
+	say("notify", fields)
+}
+
+// pace lets most of something happen in a span of time, beginning with the first.
+type pace struct {
+	most  int
+	span  time.Duration
+	began time.Time
+	n     int
+}
+
+// wait counts one more and tells how long it is too early for it.
+func (p *pace) wait(now time.Time) time.Duration {
+	if now.Sub(p.began) >= p.span {
+		p.began, p.n = now, 0
+	}
+	p.n++
+	if p.n <= p.most {
+		return 0
+	}
+	return p.began.Add(p.span).Sub(now)
+}

@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/listen"
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// listeningEngine is an engine whose containers find sockets open, if that is
+// asked for.
+func listeningEngine(engine process.Engine, config process.Config, o options.Options) (process.Engine, error) {
+	asked := settingOf(config.Spec, annotationListen, "Listen", o.Listen)
+	if asked.text == "" && !asked.here || asked.text == "none" {
+		return engine, nil
+	}
+	list, err := listen.Parse(asked.text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", asked.key, err, errdefs.ErrInvalidArgument)
+	}
+	e := listener{Engine: engine, key: asked.key, list: list}
+	if config.Checkpoint != "" {
+		return nil, fmt.Errorf("%s %q: a container that is restored has its sockets already: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
+	}
+	namespaces := map[specs.LinuxNamespaceType]*specs.LinuxNamespace{}
+	for i, n := range config.Spec.Linux.Namespaces {
+		namespaces[n.Type] = &config.Spec.Linux.Namespaces[i]
+	}
+	if pids := namespaces[specs.PIDNamespace]; pids == nil || pids.Path != "" {
+		return nil, fmt.Errorf("%s %q: needs a PID namespace of the container's own, as LISTEN_PID is 1: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
+	}
+	switch network := namespaces[specs.NetworkNamespace]; {
+	case network == nil:
+	case network.Path != "":
+		e.network.Path = network.Path
+	case !listen.Inet(list):
+	case namespaces[specs.UserNamespace] != nil:
+		// The network namespace must be there before the user namespace is, and would belong to the host's.
+		return nil, fmt.Errorf("%s %q: TCP and UDP cannot be had with a user namespace and a network namespace that are both the container's own: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
+	default:
+		e.network.Own, e.own = true, network
+	}
+	return e, nil
+}
+
+// listener is an engine whose containers find sockets open.
+type listener struct {
+	process.Engine
+	key     string
+	list    []listen.Address
+	network listen.Network
+	own     *specs.LinuxNamespace // in the configuration, if the namespace has to be made
+}
+
+// Create implements process.Engine.
+func (e listener) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
+	sockets, err := listen.Open(e.list, e.network)
+	if err != nil {
+		return nil, e.wrap(err)
+	}
+	defer sockets.Close() // init has its own
+	if sockets.Namespace != nil {
+		// Not by /proc/self: it is opened by the container's first stage.
+		e.own.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), sockets.Namespace.Fd())
+	}
+	env := listen.Env(e.list)
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		setEnv(c.Spec.Process, name, env[name])
+	}
+	c.Files = sockets.Files
+	runtime, err := e.Engine.Create(ctx, c, s)
+	if err != nil {
+		return nil, err
+	}
+	owner := rootOf(c.Spec)
+	root := fmt.Sprintf("/proc/%d/root", runtime.Init().Pid())
+	bound, err := listen.Bind(e.list, sockets, root, listen.Owner{UID: owner.UID, GID: owner.GID})
+	if err != nil {
+		kill(runtime.Init())
+		return nil, errors.Join(e.wrap(err), runtime.Discard())
+	}
+	return &listening{Runtime: runtime, bound: bound}, nil
+}
+
+func (e listener) wrap(err error) error {
+	return fmt.Errorf("%s: %w: %w", e.key, err, errdefs.ErrFailedPrecondition)
+}
+
+// listening is a container that found sockets open.
+type listening struct {
+	process.Runtime
+	bound *listen.Bound
+}
+
+// Destroy implements process.Runtime.
+func (l *listening) Destroy() error {
+	l.bound.Remove()
+	return l.Runtime.Destroy()
+}
+
+// Discard implements process.Runtime.
+func (l *listening) Discard() error {
+	l.bound.Remove()
+	return l.Runtime.Discard()
+}
