@@ -29,7 +29,7 @@ RUNTIME  ?= io.containerd.sandbox.v1
 BENCHFLAGS ?=
 RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
 REGEX    ?= .
-PKGS     ?= ./pkg/... ./integration/containerd ./integration/fakecontainerd ./integration/deploy=Systemd
+PKGS     ?= ./pkg/... ./integration/containerd ./integration/cri ./integration/fakecontainerd ./integration/deploy=Systemd
 RUN      ?=
 IMAGE    ?= $(NAME):latest
 SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/engine=Update|EveryField|TestExec'
@@ -94,6 +94,7 @@ test-unit: ## unit tests of the shim, with the race detector
 
 integration: ## the built binary against a fake and a real containerd (root)
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
+	@integration/cri/deps.sh
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m ./...
@@ -103,10 +104,12 @@ VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest;
 
 test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh cgroup2
+	@integration/cri/deps.sh
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PKGS)
 
 test-systemd: deps build ## the same with systemd as pid 1
 	@integration/vm/deps.sh systemd
+	@integration/cri/deps.sh
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PKGS)
 
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri_test
+
+import (
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+func TestAPodRunsAndLeavesNothing(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		p.wantState(runtimeapi.PodSandboxState_SANDBOX_READY)
+		c := p.run("c", []string{"sh", "-c", "echo out; echo err >&2; exit 3"})
+		c.wantExit(3)
+		c.wantLog("out\n")
+		c.wantLog("err\n")
+		p.remove()
+	})
+}
+
+func TestAPodLivesWithoutContainers(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		for range 2 { // the second has no container beside it to hold anything
+			c := p.run("c", forever)
+			c.wantExec("hello", "echo", "hello")
+			c.stop(10)
+			c.wantExit(0)
+			c.remove()
+			p.wantState(runtimeapi.PodSandboxState_SANDBOX_READY)
+		}
+		p.remove()
+	})
+}
+
+func TestOneShimForAllContainersOfAPod(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		p.run("a", forever)
+		p.run("b", forever)
+		if shims := harness.ShimsOf(e.daemon.Address, ""); len(shims) != 1 {
+			e.Errorf("shims = %v, want one", shims)
+		}
+	})
+}
