@@ -16,8 +16,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// forever is a program that ends on SIGTERM only.
-var forever = []string{"sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"}
+// forever is a program that ends on SIGTERM only, once it has said that it is ready.
+var forever = []string{"sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 1000 & wait $!; done"}
 
 // container is a container of a test.
 type container struct {
@@ -77,6 +77,14 @@ func (c *container) stop(seconds int64) {
 	c.pod.e.Helper()
 	_, err := c.pod.e.daemon.Runtime.StopContainer(c.pod.e.ctx, &runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: seconds})
 	c.pod.e.must(err, "stop "+c.config.GetMetadata().GetName())
+}
+
+// end stops a container that runs forever.
+func (c *container) end() {
+	c.pod.e.Helper()
+	c.wantLog("ready\n") // before that, SIGTERM would find no handler
+	c.stop(10)
+	c.wantExit(0)
 }
 
 func (c *container) remove() {

@@ -252,3 +252,13 @@ func (p *pod) wantState(want runtimeapi.PodSandboxState) {
 		return nil
 	})
 }
+
+// shim returns the pid of the shim of a pod.
+func (e *env) shim(p *pod) int {
+	e.Helper()
+	shims := harness.ShimsOf(e.daemon.Address, p.ID)
+	if len(shims) != 1 {
+		e.Fatalf("shims of the pod: %v, want one", shims)
+	}
+	return shims[0].Pid
+}

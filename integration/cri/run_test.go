@@ -29,8 +29,7 @@ func TestAPodLivesWithoutContainers(t *testing.T) {
 		for range 2 { // the second has no container beside it to hold anything
 			c := p.run("c", forever)
 			c.wantExec("hello", "echo", "hello")
-			c.stop(10)
-			c.wantExit(0)
+			c.end()
 			c.remove()
 			p.wantState(runtimeapi.PodSandboxState_SANDBOX_READY)
 		}
