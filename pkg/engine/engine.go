@@ -43,7 +43,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 	if err := checkScopeForm(c); err != nil {
 		return nil, err
 	}
-	config, err := libcontainerConfig(c)
+	config, err := e.translate(c)
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
