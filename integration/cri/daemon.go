@@ -43,7 +43,8 @@ func NewDaemon(env harness.Env, w *World) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{Containerd: c, world: w}
-	if err := writeCNI(c.Dir); err != nil {
+	// The users of a pod's own come by here on the way to their root file system.
+	if err := errors.Join(os.Chmod(c.Dir, 0o711), writeCNI(c.Dir)); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	// The connection dials when it is used, and anew after a restart.
