@@ -64,7 +64,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 	init.Init = true
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {
-		return nil, createError(err, c.Spec.Linux.CgroupsPath)
+		return nil, createError(sysctlError(err, c.Spec.Linux.Sysctl), c.Spec.Linux.CgroupsPath)
 	}
 	handle, err := e.spawn(ctx, lc, init, s)
 	if err == nil {
@@ -75,7 +75,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 		_ = handle.Signal(unix.SIGKILL) // dead already is as good
 		handle.Wait()
 	}
-	err = cgroupError(err, c.Spec.Linux)
+	err = sysctlError(cgroupError(err, c.Spec.Linux), c.Spec.Linux.Sysctl)
 	if undo := e.discard(lc, stateDir(c.Root, c.ID)); undo != nil {
 		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 	}
