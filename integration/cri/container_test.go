@@ -133,6 +133,16 @@ func (c *container) tryExec(seconds int64, argv ...string) (*runtimeapi.ExecSync
 	return c.pod.e.daemon.Runtime.ExecSync(c.pod.e.ctx, &runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: argv, Timeout: seconds})
 }
 
+// usage tells what the pod's shim holds, once it has made what it keeps: the launcher of execs and the files of stats.
+func (c *container) usage() harness.Usage {
+	c.pod.e.Helper()
+	c.exec("true")
+	c.pod.e.stats(c.pod)
+	u, err := harness.ReadUsage(c.pod.e.shim(c.pod))
+	c.pod.e.must(err, "what the shim holds")
+	return u
+}
+
 // wantExec runs a command in the container and compares its output, without white space at the ends.
 func (c *container) wantExec(want string, argv ...string) {
 	c.pod.e.Helper()

@@ -144,20 +144,20 @@ func (e *env) wantNothingLeft() {
 	e.must(harness.Poll(func() error {
 		list, err := cl.Containers(namespaces.WithNamespace(e.ctx, "k8s.io"))
 		if err != nil || len(list) > 0 {
-			return fmt.Errorf("containers that containerd knows: %v: %w", containerIDs(list), err)
+			return fmt.Errorf("containers that containerd knows: %v, %v", containerIDs(list), err)
 		}
 		sandboxes, err := cl.SandboxStore().List(namespaces.WithNamespace(e.ctx, "k8s.io"))
 		if err != nil || len(sandboxes) > 0 {
-			return fmt.Errorf("sandboxes that containerd knows: %v: %w", sandboxes, err)
+			return fmt.Errorf("sandboxes that containerd knows: %v, %v", sandboxes, err)
 		}
 		addresses, err := e.daemon.Addresses()
 		if err != nil || len(addresses) > 0 {
-			return fmt.Errorf("addresses of pods: %v: %w", addresses, err)
+			return fmt.Errorf("addresses of pods: %v, %v", addresses, err)
 		}
 		links, err := net.Interfaces()
 		links = slices.DeleteFunc(links, func(i net.Interface) bool { return i.Name == "lo" || i.Name == cri.Bridge })
 		if err != nil || len(links) > 0 {
-			return fmt.Errorf("interfaces: %v: %w", links, err)
+			return fmt.Errorf("interfaces: %v, %v", links, err)
 		}
 		return nil
 	}), "wait until all is gone")

@@ -8,6 +8,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"sandbox.internal/shim/integration/cri"
 	"sandbox.internal/shim/integration/harness"
 )
 
@@ -45,5 +46,35 @@ func TestOneShimForAllContainersOfAPod(t *testing.T) {
 		if shims := harness.ShimsOf(e.daemon.Address, ""); len(shims) != 1 {
 			e.Errorf("shims = %v, want one", shims)
 		}
+	})
+}
+
+func TestTheHandlerSaysWhatItCan(t *testing.T) {
+	eachWay(t, func(e *env) {
+		r, err := e.daemon.Runtime.Status(e.ctx, &runtimeapi.StatusRequest{})
+		e.must(err, "status")
+		for _, h := range r.GetRuntimeHandlers() {
+			if h.GetName() != e.handler {
+				continue
+			}
+			if f := h.GetFeatures(); !f.GetUserNamespaces() || !f.GetRecursiveReadOnlyMounts() {
+				e.Errorf("features of %s = %v, want user namespaces and recursive read-only mounts", h.GetName(), f)
+			}
+			return
+		}
+		e.Errorf("no handler %s in %v", e.handler, r.GetRuntimeHandlers())
+	})
+}
+
+func TestOptionsOfAHandlerReachTheShim(t *testing.T) {
+	eachWay(t, func(e *env) {
+		if e.way == cri.PodSandbox {
+			e.handler = cri.Options
+		} else {
+			e.Skip("the handler with options is of the other way")
+		}
+		p := e.pod("p")
+		p.run("c", forever).wantExec("works", "echo", "works")
+		p.remove()
 	})
 }

@@ -12,8 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"sandbox.internal/shim/integration/cri"
 )
 
 // Users of a pod are these of the machine.
@@ -98,36 +96,6 @@ func TestVolumesOfAPodWithUsersOfItsOwnAreMapped(t *testing.T) {
 		if st.Uid != 0 || st.Gid != 0 {
 			e.Errorf("a file of the container's root belongs to %d:%d, want 0:0", st.Uid, st.Gid)
 		}
-		p.remove()
-	})
-}
-
-func TestTheHandlerSaysWhatItCan(t *testing.T) {
-	eachWay(t, func(e *env) {
-		r, err := e.daemon.Runtime.Status(e.ctx, &runtimeapi.StatusRequest{})
-		e.must(err, "status")
-		for _, h := range r.GetRuntimeHandlers() {
-			if h.GetName() != e.handler {
-				continue
-			}
-			if f := h.GetFeatures(); !f.GetUserNamespaces() || !f.GetRecursiveReadOnlyMounts() {
-				e.Errorf("features of %s = %v, want user namespaces and recursive read-only mounts", h.GetName(), f)
-			}
-			return
-		}
-		e.Errorf("no handler %s in %v", e.handler, r.GetRuntimeHandlers())
-	})
-}
-
-func TestOptionsOfAHandlerReachTheShim(t *testing.T) {
-	eachWay(t, func(e *env) {
-		if e.way == cri.PodSandbox {
-			e.handler = cri.Options
-		} else {
-			e.Skip("the handler with options is of the other way")
-		}
-		p := e.pod("p")
-		p.run("c", forever).wantExec("works", "echo", "works")
 		p.remove()
 	})
 }
