@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -139,6 +140,21 @@ func TestExecHasATerminalOfTheSizeThatIsAsked(t *testing.T) {
 			e.Errorf("exec wrote %q and ended with %v, want got word and 3", out.String(), code)
 		}
 		p.remove()
+	})
+}
+
+func TestAnExecWhoseOutputNobodyReadsAnyMoreEndsAtOnce(t *testing.T) {
+	eachWay(t, func(e *env) {
+		c := e.pod("p").run("c", forever)
+		// With a terminal, containerd closes the output as soon as the input has come to its end.
+		address := c.openExec(true, "sh", "-c", "usleep 200000; echo unread")
+		began := time.Now()
+		if err := e.stream(address, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard, Tty: true}); err != nil {
+			e.Errorf("exec = %v, want nil", err)
+		}
+		if took := time.Since(began); took > harness.Slow(3*time.Second) { // a reader that is there has 4 s
+			e.Errorf("it took %v", took)
+		}
 	})
 }
 
