@@ -16,7 +16,7 @@ export GOWORK      := off
 export LC_ALL      := C
 unexport CDPATH CONTAINERD_ADDRESS CONTAINERD_NAMESPACE CONTAINERD_SNAPSHOTTER CONTAINER_RUNTIME \
 	CGO_CFLAGS CGO_LDFLAGS GOARCH GODEBUG GOMAXPROCS GOOS GOTRACEBACK GRPC_ADDRESS LISTEN_FDS LISTEN_PID \
-	MAX_SHIM_VERSION NAMESPACE NOTIFY_SOCKET SCHED_CORE SHIM_TEST_RUNTIME TMPDIR TTRPC_ADDRESS
+	MAX_SHIM_VERSION NAMESPACE NOTIFY_SOCKET SCHED_CORE SHIM_TEST_RUNTIME SHIM_TEST_WORLD TMPDIR TTRPC_ADDRESS
 # The two that a shell without a login may lack: sudo and CI drop them.
 export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 export HOME := $(or $(HOME),/root)
@@ -114,11 +114,14 @@ test-systemd: deps build ## the same with systemd as pid 1
 
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
 	@integration/vm/deps.sh
+	@integration/cri/deps.sh
 	cd integration; SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE) ./pkg/cpuset \
-		'./integration/containerd=$(SMOKE_L3)|TestCPUSetHolds|TestCPUSetFollowsItsSource|TestCgroup2'
+		'./integration/containerd=$(SMOKE_L3)|TestCPUSetHolds|TestCPUSetFollowsItsSource|TestCgroup2' \
+		'./integration/cri=TestAPodRuns|Checkpointed'
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE) \
-		'./integration/containerd=$(SMOKE_L3)|TestSystemdAContainer|TestSystemdLimits|TestSystemdCPUSet|TestSystemdWhatAKilled'
+		'./integration/containerd=$(SMOKE_L3)|TestSystemdAContainer|TestSystemdLimits|TestSystemdCPUSet|TestSystemdWhatAKilled' \
+		./integration/cri=TestAPodInASlice
 
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh

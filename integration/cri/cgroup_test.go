@@ -4,7 +4,9 @@
 package cri_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,7 +43,7 @@ func TestACgroupParentThatIsAbsentIsMadeAndLeft(t *testing.T) {
 			roots, err := harness.CgroupRoots()
 			e.must(err, "hierarchies")
 			for _, root := range roots { // a kubelet does this
-				if err := os.Remove(filepath.Join(root, parent)); err != nil && !os.IsNotExist(err) {
+				if err := os.Remove(filepath.Join(root, parent)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					e.Errorf("remove the parent: %v", err)
 				}
 			}

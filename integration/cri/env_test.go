@@ -142,22 +142,26 @@ func (e *env) wantNothingLeft() {
 	e.must(err, "connect to containerd")
 	defer func() { _ = cl.Close() }() // it was only asked
 	e.must(harness.Poll(func() error {
-		list, err := cl.Containers(namespaces.WithNamespace(e.ctx, "k8s.io"))
-		if err != nil || len(list) > 0 {
-			return fmt.Errorf("containers that containerd knows: %v, %v", containerIDs(list), err)
+		ctx := namespaces.WithNamespace(e.ctx, "k8s.io")
+		list, err := cl.Containers(ctx)
+		if err != nil {
+			return err
 		}
-		sandboxes, err := cl.SandboxStore().List(namespaces.WithNamespace(e.ctx, "k8s.io"))
-		if err != nil || len(sandboxes) > 0 {
-			return fmt.Errorf("sandboxes that containerd knows: %v, %v", sandboxes, err)
+		sandboxes, err := cl.SandboxStore().List(ctx)
+		if err != nil {
+			return err
 		}
 		addresses, err := e.daemon.Addresses()
-		if err != nil || len(addresses) > 0 {
-			return fmt.Errorf("addresses of pods: %v, %v", addresses, err)
+		if err != nil {
+			return err
 		}
 		links, err := net.Interfaces()
+		if err != nil {
+			return err
+		}
 		links = slices.DeleteFunc(links, func(i net.Interface) bool { return i.Name == "lo" || i.Name == cri.Bridge })
-		if err != nil || len(links) > 0 {
-			return fmt.Errorf("interfaces: %v, %v", links, err)
+		if len(list)+len(sandboxes)+len(addresses)+len(links) > 0 {
+			return fmt.Errorf("containers %q and sandboxes %v that containerd knows, addresses %q, interfaces %v", containerIDs(list), sandboxes, addresses, links)
 		}
 		return nil
 	}), "wait until all is gone")
@@ -187,11 +191,11 @@ func (e *env) file(name, text string) string {
 	return path
 }
 
-// folder makes a folder below the test's and returns its path.
-func (e *env) folder(name string) string {
+// volume makes a folder for a volume below the test's and returns its path.
+func (e *env) volume() string {
 	e.Helper()
-	path := filepath.Join(e.dir, name)
-	e.must(os.MkdirAll(path, 0o755), "make "+name)
+	path := filepath.Join(e.dir, "volume")
+	e.must(os.Mkdir(path, 0o755), "make a volume")
 	return path
 }
 

@@ -85,7 +85,7 @@ func TestDNSIsThePodsOrTheMachines(t *testing.T) {
 func TestVolumesOfTheMachine(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
-		dir := e.folder("volume")
+		dir := e.volume()
 		c := p.run("c", forever, mounted(dir, "/rw"), mounted(dir, "/ro", func(m *runtimeapi.Mount) { m.Readonly = true }))
 		c.exec("sh", "-c", "echo text >/rw/file")
 		c.wantExec("text", "cat", "/ro/file")

@@ -15,7 +15,7 @@ import (
 
 func TestInitContainersRunBeforeTheOthers(t *testing.T) {
 	eachWay(t, func(e *env) {
-		volume := mounted(e.folder("volume"), "/volume")
+		volume := mounted(e.volume(), "/volume")
 		p := e.pod("p")
 		for i := range 3 {
 			p.run(fmt.Sprintf("init%d", i), []string{"sh", "-c", fmt.Sprintf("echo %d >>/volume/order", i)}, volume).wantExit(0)

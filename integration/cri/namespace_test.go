@@ -141,26 +141,17 @@ func TestContainersMeetOnLocalhostAndOutsidersAtThePodsAddress(t *testing.T) {
 		p, other := e.pod("p"), e.pod("other")
 		web := p.run("web", []string{"sh", "-c", "mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www"})
 		client, stranger := p.run("client", forever), other.run("stranger", forever)
-		harness.Eventually(e, "a listener", func() error {
-			_, err := web.tryExec(10, "sh", "-c", "grep -qi :1F90 /proc/net/tcp*")
-			return err
-		})
+		harness.Eventually(e, "a listener", func() error { return web.succeeds("sh", "-c", "cat /proc/net/tcp* | grep -qi :1F90") })
 		address := p.status().GetNetwork().GetIp()
 		if net.ParseIP(address) == nil || address == other.status().GetNetwork().GetIp() {
 			e.Errorf("address of the pod = %q, want one that the other pod has not", address)
 		}
-		harness.Eventually(e, "an answer", func() error {
-			r, err := client.tryExec(10, "wget", "-qO-", "http://localhost:8080/")
-			if err == nil && string(r.GetStdout()) != "hello\n" {
-				err = fmt.Errorf("%q %q", r.GetStdout(), r.GetStderr())
-			}
-			return err
-		})
+		client.wantExec("hello", "wget", "-qO-", "http://localhost:8080/")
 		stranger.wantExec("hello", "wget", "-qO-", "http://"+address+":8080/")
 		if got := e.get("http://" + address + ":8080/"); got != "hello\n" {
 			e.Errorf("from the machine = %q, want hello", got)
 		}
-		if r, err := stranger.tryExec(10, "wget", "-qO-", "-T1", "http://localhost:8080/"); err == nil && r.GetExitCode() == 0 {
+		if stranger.succeeds("wget", "-qO-", "-T1", "http://localhost:8080/") == nil {
 			e.Error("another pod reaches it on localhost")
 		}
 	})

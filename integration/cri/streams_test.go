@@ -185,7 +185,9 @@ func TestAttachReachesTheContainersOwnStreams(t *testing.T) {
 			out.WaitFor(e, say.want)
 			cancel()
 			_ = stdin.Close() // for the goroutine that reads it
-			<-done            // canceled
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				e.Logf("attach ended with %v", err) // or with the container
+			}
 		}
 		c.wantExit(4)
 		c.wantLog("before\ngot one\nthen two\n")
@@ -197,10 +199,7 @@ func TestAPortIsForwarded(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", []string{"sh", "-c", "mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 127.0.0.1:8080 -h /tmp/www"})
-		harness.Eventually(e, "a listener", func() error {
-			_, err := c.tryExec(10, "wget", "-qO-", "http://127.0.0.1:8080/")
-			return err
-		})
+		harness.Eventually(e, "an answer", func() error { return c.succeeds("wget", "-qO-", "http://127.0.0.1:8080/") })
 		r, err := e.daemon.Runtime.PortForward(e.ctx, &runtimeapi.PortForwardRequest{PodSandboxId: p.ID})
 		e.must(err, "port forward")
 		where, err := url.Parse(r.GetUrl())
@@ -213,7 +212,10 @@ func TestAPortIsForwarded(t *testing.T) {
 		forward, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready, io.Discard, &complaints)
 		e.must(err, "port forward")
 		go func() { done <- forward.ForwardPorts() }()
-		defer func() { close(stop); <-done }()
+		defer func() {
+			close(stop)
+			e.must(<-done, "end of the port forward")
+		}()
 		select {
 		case <-ready:
 		case err := <-done:

@@ -76,7 +76,7 @@ func TestAPodWithUsersOfItsOwnMayShareItsPids(t *testing.T) {
 
 func TestVolumesOfAPodWithUsersOfItsOwnAreMapped(t *testing.T) {
 	eachWay(t, func(e *env) {
-		dir := e.folder("volume")
+		dir := e.volume()
 		for name, owner := range map[string]int{"roots": 0, "testers": 1000} {
 			path := filepath.Join(dir, name)
 			e.must(os.WriteFile(path, []byte(name), 0o600), "write")

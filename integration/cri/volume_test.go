@@ -56,7 +56,7 @@ func TestAnImageIsAVolumeForUsersOfAPod(t *testing.T) {
 // volumeWithMount is a folder with a tmpfs mounted below it, at sub.
 func (e *env) volumeWithMount() string {
 	e.Helper()
-	dir := e.folder("volume")
+	dir := e.volume()
 	sub := filepath.Join(dir, "sub")
 	e.must(os.Mkdir(sub, 0o755), "make a folder")
 	e.must(unix.Mount("tmpfs", sub, "tmpfs", 0, ""), "mount a tmpfs")
@@ -80,7 +80,7 @@ func TestAReadOnlyVolumeIsReadOnlyBelowToo(t *testing.T) {
 
 func TestMountsTravelAsTheVolumeSays(t *testing.T) {
 	eachWay(t, func(e *env) {
-		dir := e.folder("volume")
+		dir := e.volume()
 		e.must(os.Mkdir(filepath.Join(dir, "sub"), 0o755), "make a folder")
 		e.must(unix.Mount(dir, dir, "", unix.MS_BIND, ""), "mount the volume on itself")
 		e.Cleanup(func() { e.must(unix.Unmount(dir, unix.MNT_DETACH), "unmount the volume") })
