@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"sandbox.internal/shim/integration/cri"
 	"sandbox.internal/shim/integration/harness"
 )
 
@@ -34,30 +35,34 @@ func TestAPodThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 		change func(*runtimeapi.PodSandboxConfig)
 		want   string     // in the error
 		code   codes.Code // by this shim, where it is the shim that refuses
+		paused bool       // of the pause container only
 	}{
-		{"sysctl of the machine", sysctl("kernel.panic", "1"), "kernel.panic", codes.InvalidArgument},
-		{"sysctl that is none", sysctl("net.ipv4.no_such_thing", "1"), "no_such_thing", codes.InvalidArgument},
-		{"sysctl with a value it does not take", sysctl("net.ipv4.ip_local_port_range", "many"), "ip_local_port_range", codes.InvalidArgument},
-		{"sysctl that leads out", sysctl("net../../kernel.panic", "1"), "net", codes.InvalidArgument},
+		{"sysctl of the machine", sysctl("kernel.panic", "1"), "kernel.panic", codes.InvalidArgument, false},
+		{"sysctl that is none", sysctl("net.ipv4.no_such_thing", "1"), "no_such_thing", codes.InvalidArgument, false},
+		{"sysctl with a value it does not take", sysctl("net.ipv4.ip_local_port_range", "many"), "ip_local_port_range", codes.InvalidArgument, false},
+		{"sysctl that leads out", sysctl("net../../kernel.panic", "1"), "net", codes.InvalidArgument, false},
 		{"network sysctl on the machine's network", func(c *runtimeapi.PodSandboxConfig) {
 			in(func(o *runtimeapi.NamespaceOption) { o.Network = runtimeapi.NamespaceMode_NODE })(c)
 			c.Hostname = ""
 			sysctl("net.ipv4.ip_local_port_range", "32000 32100")(c)
-		}, "net.ipv4.ip_local_port_range", codes.InvalidArgument},
-		{"name too long for the kernel", func(c *runtimeapi.PodSandboxConfig) { c.Hostname = strings.Repeat("h", 65) }, "hostname", codes.OK},
-		{"cgroup parent with a file in its place", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent += "/cgroup.procs" }), "cgroup", codes.OK},
-		{"users without a mapping", users(&runtimeapi.UserNamespace{}), "", codes.OK},
-		{"users of two mappings", users(&runtimeapi.UserNamespace{Uids: two, Gids: two}), "", codes.OK},
+		}, "net.ipv4.ip_local_port_range", codes.InvalidArgument, false},
+		{"name too long for the kernel", func(c *runtimeapi.PodSandboxConfig) { c.Hostname = strings.Repeat("h", 65) }, "hostname", codes.OK, false},
+		{"cgroup parent with a file in its place", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent += "/cgroup.procs" }), "cgroup", codes.OK, false},
+		{"users without a mapping", users(&runtimeapi.UserNamespace{}), "", codes.OK, false},
+		{"users of two mappings", users(&runtimeapi.UserNamespace{Uids: two, Gids: two}), "", codes.OK, false},
 		{"users that are not there", users(&runtimeapi.UserNamespace{
 			Uids: []*runtimeapi.IDMapping{{HostId: 1<<32 - 10, Length: 100}}, Gids: []*runtimeapi.IDMapping{{HostId: 1<<32 - 10, Length: 100}},
-		}), "", codes.OK},
+		}), "", codes.OK, false},
 		{"seccomp profile that is absent", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) {
 			l.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/absent.json"}
-		}), "/absent.json", codes.OK},
-		{"no name", func(c *runtimeapi.PodSandboxConfig) { c.Metadata = nil }, "metadata", codes.OK},
+		}), "/absent.json", codes.OK, true},
+		{"no name", func(c *runtimeapi.PodSandboxConfig) { c.Metadata = nil }, "metadata", codes.OK, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachWay(t, func(e *env) {
+				if e.way != cri.PodSandbox && tt.paused {
+					e.Skip("there is no pause container that it is for")
+				}
 				_, err := e.tryPod("bad", tt.change)
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					e.Errorf("pod = %v, want an error with %q", err, tt.want)

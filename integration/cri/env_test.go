@@ -24,7 +24,7 @@ import (
 )
 
 // sandboxers are the ways to run pods for which the tests run when SHIM_TEST_SANDBOXER does not name one.
-var sandboxers = []string{cri.PodSandbox}
+var sandboxers = []string{cri.PodSandbox, cri.Shim}
 
 // testLimit ends every call of a test that hangs.
 var testLimit = harness.Slow(2 * time.Minute)
@@ -250,10 +250,12 @@ func (p *pod) status() *runtimeapi.PodSandboxStatus {
 func (p *pod) wantState(want runtimeapi.PodSandboxState) {
 	p.e.Helper()
 	harness.Eventually(p.e, "pod is "+want.String(), func() error {
-		if got := p.status().GetState(); got != want {
-			return fmt.Errorf("it is %v", got)
+		// There may be no answer while containerd sees that a shim has died.
+		r, err := p.e.daemon.Runtime.PodSandboxStatus(p.e.ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.ID})
+		if err == nil && r.GetStatus().GetState() != want {
+			err = fmt.Errorf("it is %v", r.GetStatus().GetState())
 		}
-		return nil
+		return err
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,13 +32,14 @@ import (
 // eachIO runs a test for each way to run pods, and for each way in which output travels there.
 func eachIO(t *testing.T, test func(e *env)) {
 	t.Helper()
-	eachWay(t, func(e *env) {
-		test(e)
-		if e.way == cri.Shim {
+	eachWay(t, test)
+	if slices.Contains(ways(), cri.Shim) {
+		t.Run(cri.Streaming, func(t *testing.T) {
+			e := newEnvOn(t, shared, cri.Shim)
 			e.handler = cri.Streaming
 			test(e)
-		}
-	})
+		})
+	}
 }
 
 // stream connects the streams to what answered with address, until the remote side ends.
