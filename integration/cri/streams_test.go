@@ -168,9 +168,8 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
 func TestAttachReachesTheContainersOwnStreams(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
-		c := p.run("c", []string{"sh", "-c", "echo before; read -r word; echo got $word; read -r word; echo then $word; exit 4"},
+		c := p.run("c", []string{"sh", "-c", "while :; do echo tick; usleep 50000; done & read -r word; echo got $word; read -r word; echo then $word; exit 4"},
 			func(config *runtimeapi.ContainerConfig) { config.Stdin = true })
-		c.wantLog("before\n")
 		for _, say := range []struct{ word, want string }{{"one", "got one\n"}, {"two", "then two\n"}} { // attached twice
 			r, err := e.daemon.Runtime.Attach(e.ctx, &runtimeapi.AttachRequest{ContainerId: c.id, Stdin: true, Stdout: true, Stderr: true})
 			e.must(err, "attach")
@@ -183,6 +182,7 @@ func TestAttachReachesTheContainersOwnStreams(t *testing.T) {
 			go func() {
 				done <- attached.stream(r.GetUrl(), remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Stderr: io.Discard})
 			}()
+			out.WaitFor(e, "tick") // containerd connects stdin first, and the answer could come before the rest
 			fmt.Fprintln(stdin, say.word)
 			out.WaitFor(e, say.want)
 			cancel()
@@ -192,7 +192,8 @@ func TestAttachReachesTheContainersOwnStreams(t *testing.T) {
 			}
 		}
 		c.wantExit(4)
-		c.wantLog("before\ngot one\nthen two\n")
+		c.wantLog("got one\n")
+		c.wantLog("then two\n")
 		p.remove()
 	})
 }

@@ -38,6 +38,11 @@ const (
 	// windowSize). A client that writes stops at the window.
 	maxData = 32 << 10
 	window  = 2 * maxData
+	// lastLooks is how often a call whose connection is gone is asked for what had
+	// come before that: of a message and the end, ttrpc takes either, by chance
+	// (services.go, RecvMsg). CRI closes the connection right behind the last byte
+	// of stdin.
+	lastLooks = 64
 )
 
 // registerStreaming adds the streaming service.
@@ -86,7 +91,7 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.Exchange) error 
 		return err
 	}
 	p := newStreamPeer(s)
-	go p.receive() // ends with the client's side, or when ttrpc ends the context of this call, which it does on return
+	go p.receive(ctx) // ends with the client's side, or when ttrpc ends the context of this call, which it does on return
 	return x.Serve(ctx, id, p)
 }
 
@@ -228,10 +233,13 @@ func (p *streamPeer) send(m proto.Message) error {
 
 // receive takes what the client sends, until it has no more, breaks the rules,
 // or the call ends.
-func (p *streamPeer) receive() {
+func (p *streamPeer) receive(ctx context.Context) {
 	for {
 		var a anypb.Any
 		err := p.stream.RecvMsg(&a)
+		for i := 0; i < lastLooks && err != nil && ctx.Err() != nil && !errors.Is(err, io.EOF); i++ {
+			err = p.stream.RecvMsg(&a)
+		}
 		p.mu.Lock()
 		if err == nil {
 			err = p.takeLocked(&a)
