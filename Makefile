@@ -16,7 +16,7 @@ export GOWORK      := off
 export LC_ALL      := C
 unexport CDPATH CONTAINERD_ADDRESS CONTAINERD_NAMESPACE CONTAINERD_SNAPSHOTTER CONTAINER_RUNTIME \
 	CGO_CFLAGS CGO_LDFLAGS GOARCH GODEBUG GOMAXPROCS GOOS GOTRACEBACK GRPC_ADDRESS LISTEN_FDS LISTEN_PID \
-	MAX_SHIM_VERSION NAMESPACE NOTIFY_SOCKET SCHED_CORE SHIM_TEST_RUNTIME TMPDIR TTRPC_ADDRESS
+	MAX_SHIM_VERSION NAMESPACE NOTIFY_SOCKET SCHED_CORE SHIM_TEST_RUNTIME SHIM_TEST_WORLD TMPDIR TTRPC_ADDRESS
 # The two that a shell without a login may lack: sudo and CI drop them.
 export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 export HOME := $(or $(HOME),/root)
@@ -29,7 +29,7 @@ RUNTIME  ?= io.containerd.sandbox.v1
 BENCHFLAGS ?=
 RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
 REGEX    ?= .
-PKGS     ?= ./pkg/... ./integration/containerd ./integration/fakecontainerd ./integration/deploy=Systemd
+PKGS     ?= ./pkg/... ./integration/containerd ./integration/cri ./integration/fakecontainerd ./integration/deploy=Systemd
 RUN      ?=
 IMAGE    ?= $(NAME):latest
 SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/engine=Update|EveryField|TestExec'
@@ -93,6 +93,7 @@ test-unit: ## unit tests of the shim, with the race detector
 
 integration: ## the built binary against a fake and a real containerd (root)
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
+	@integration/cri/deps.sh
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m ./...
@@ -102,19 +103,24 @@ VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest;
 
 test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh cgroup2
+	@integration/cri/deps.sh
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PKGS)
 
 test-systemd: deps build ## the same with systemd as pid 1
 	@integration/vm/deps.sh systemd
+	@integration/cri/deps.sh
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PKGS)
 
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
 	@integration/vm/deps.sh
+	@integration/cri/deps.sh
 	cd integration; SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE) ./pkg/cpuset \
-		'./integration/containerd=$(SMOKE_L3)|TestCPUSetHolds|TestCPUSetFollowsItsSource|TestCgroup2'
+		'./integration/containerd=$(SMOKE_L3)|TestCPUSetHolds|TestCPUSetFollowsItsSource|TestCgroup2' \
+		'./integration/cri=TestAPodRuns|Checkpointed'
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE) \
-		'./integration/containerd=$(SMOKE_L3)|TestSystemdAContainer|TestSystemdLimits|TestSystemdCPUSet|TestSystemdWhatAKilled'
+		'./integration/containerd=$(SMOKE_L3)|TestSystemdAContainer|TestSystemdLimits|TestSystemdCPUSet|TestSystemdWhatAKilled' \
+		./integration/cri=TestAPodInASlice
 
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh

@@ -5,11 +5,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
 
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 )
 
 // idleTimeout is how long a shim without a container waits for somebody to
@@ -154,6 +156,17 @@ func (a *attendance) stop() { a.timer.Stop() }
 type counted struct {
 	net.Conn
 	gone func()
+}
+
+// Write does not tell that the peer has gone. ttrpc would drop what the peer had
+// sent before and is not read yet, the end of a stdin say; reading tells it after
+// that.
+func (c *counted) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if errors.Is(err, unix.EPIPE) {
+		return len(b), nil
+	}
+	return n, err
 }
 
 func (c *counted) Close() error {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,10 +26,7 @@ import (
 // lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
 func lacking(tb testing.TB, name, what string) {
 	tb.Helper()
-	if slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), name) {
-		tb.Fatalf("needs %s, which SHIM_TEST_REQUIRE=%s promises", what, os.Getenv("SHIM_TEST_REQUIRE"))
-	}
-	tb.Skipf("SKIPPED: needs %s (add %q to SHIM_TEST_REQUIRE to make this a failure)", what, name)
+	harness.Lacking(tb, name, what)
 }
 
 // frozenFS mounts a file system of its own and returns where. From freeze to thaw, who writes to it is in uninterruptible

@@ -35,7 +35,10 @@ type Containerd struct {
 }
 
 // NewContainerd makes the folder and the configuration, and starts nothing.
-func NewContainerd(env Env) (*Containerd, error) {
+func NewContainerd(env Env) (*Containerd, error) { return NewConfigured(env, (*Containerd).config) }
+
+// NewConfigured is NewContainerd with another configuration than the tests of tasks need.
+func NewConfigured(env Env, config func(*Containerd) []byte) (*Containerd, error) {
 	version, err := daemonVersion(env.Daemon)
 	if err != nil {
 		return nil, err
@@ -55,7 +58,7 @@ func NewContainerd(env Env) (*Containerd, error) {
 		Sockets: filepath.Join(dir, "s"),
 		Fifos:   filepath.Join(dir, "fifo"),
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.toml"), c.config(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.toml"), config(c), 0o600); err != nil {
 		return nil, err
 	}
 	if err := os.Mkdir(c.Fifos, 0o700); err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +43,16 @@ func OursOnly(tb testing.TB, promise string) {
 	if Runtime() != Ours {
 		tb.Skipf("%s does not promise: %s", Runtime(), promise)
 	}
+}
+
+// Lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
+func Lacking(tb testing.TB, name, what string) {
+	tb.Helper()
+	promised := os.Getenv("SHIM_TEST_REQUIRE")
+	if slices.Contains(strings.Split(promised, ","), name) {
+		tb.Fatalf("needs %s, which SHIM_TEST_REQUIRE=%s promises", what, promised)
+	}
+	tb.Skipf("SKIPPED: needs %s (add %q to SHIM_TEST_REQUIRE to make this a failure)", what, name)
 }
 
 // Require returns the environment, or an error that says which command to run. What is missing is never skipped over.

@@ -37,6 +37,9 @@ func Eventually(tb testing.TB, what string, cond func() error) {
 	}
 }
 
+// Poll is Eventually for what is not a test: it returns cond's last error.
+func Poll(cond func() error) error { return poll(patience, cond) }
+
 // poll calls cond until it returns nil or limit has passed, and returns its last error.
 func poll(limit time.Duration, cond func() error) error {
 	deadline := time.After(limit)

@@ -8,11 +8,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"io/fs"
+	"os"
 	"runtime"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"sandbox.internal/shim/integration/tools"
 )
 
 // Image is the name under which a Containerd knows the test image.
@@ -24,6 +28,38 @@ func ImageTar(env Env) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	return imageTar(Image, files, ocispec.ImageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"sh"}})
+}
+
+// PauseImage is the name of the image of a pod's pause container.
+const PauseImage = "shim.test/pause:latest"
+
+// PauseTar returns the pause image as ImageTar returns the test image.
+func PauseTar(env Env) (io.Reader, error) {
+	binary, err := os.ReadFile(tools.Pause(env.Tools))
+	if err != nil {
+		return nil, err
+	}
+	return imageTar(PauseImage, []entry{{name: "pause", mode: 0o755, data: binary}}, ocispec.ImageConfig{Entrypoint: []string{"/pause"}})
+}
+
+// VolumeImage is the name of an image with no program in it: a file named Greeting that says hello, and a folder.
+const (
+	VolumeImage = "shim.test/volume:latest"
+	Greeting    = "greeting"
+)
+
+// VolumeTar returns the volume image as ImageTar returns the test image.
+func VolumeTar() (io.Reader, error) {
+	return imageTar(VolumeImage, []entry{
+		{name: Greeting, mode: 0o644, data: []byte("hello\n")},
+		{name: "sub", mode: fs.ModeDir | 0o755},
+		{name: "sub/file", mode: 0o644, data: []byte("below\n")},
+	}, ocispec.ImageConfig{})
+}
+
+// imageTar packs an image of one layer.
+func imageTar(name string, files []entry, runs ocispec.ImageConfig) (io.Reader, error) {
 	rootLayer, err := layer(files)
 	if err != nil {
 		return nil, err
@@ -32,7 +68,7 @@ func ImageTar(env Env) (io.Reader, error) {
 	rootDesc := a.blob(ocispec.MediaTypeImageLayer, rootLayer)
 	config := a.json(ocispec.MediaTypeImageConfig, ocispec.Image{
 		Platform: ocispec.Platform{Architecture: runtime.GOARCH, OS: "linux"},
-		Config:   ocispec.ImageConfig{Env: []string{"PATH=/bin"}, Cmd: []string{"sh"}},
+		Config:   runs,
 		RootFS:   ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{rootDesc.Digest}},
 	})
 	manifest := a.json(ocispec.MediaTypeImageManifest, ocispec.Manifest{
@@ -41,7 +77,7 @@ func ImageTar(env Env) (io.Reader, error) {
 		Config:    config,
 		Layers:    []ocispec.Descriptor{rootDesc},
 	})
-	manifest.Annotations = map[string]string{"io.containerd.image.name": Image}
+	manifest.Annotations = map[string]string{"io.containerd.image.name": name}
 	return a.finish(manifest)
 }
 

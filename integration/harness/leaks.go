@@ -22,6 +22,7 @@ var leakPatience = patience / 4
 // Scope says where everything can be found that belongs to one test. Only one test may run in it at a time.
 type Scope struct {
 	Namespace string   // names the shims of the test, the folder of their states, and "/"+Namespace its cgroups
+	Address   string   // containerd's: names the shims instead, where tests cannot choose the namespace
 	Folders   []string // must be empty or absent at the end
 	MountsIn  string   // nothing may be mounted below
 }
@@ -37,7 +38,11 @@ func (s Scope) check() error {
 	if !strings.HasPrefix(s.Namespace, NamespacePrefix) || len(s.Namespace) == len(NamespacePrefix) || strings.Contains(s.Namespace, "/") {
 		return fmt.Errorf("namespace %q of a test: want %s and a name", s.Namespace, NamespacePrefix)
 	}
-	for _, dir := range append([]string{s.MountsIn}, s.Folders...) {
+	folders := append([]string{s.MountsIn}, s.Folders...)
+	if s.Address != "" {
+		folders = append(folders, s.Address)
+	}
+	for _, dir := range folders {
 		if !strings.Contains(dir, NamespacePrefix) {
 			return fmt.Errorf("folder %q of a test: no part begins with %s", dir, NamespacePrefix)
 		}
@@ -72,11 +77,18 @@ func (s Scope) Leaks() []string {
 }
 
 func (s Scope) procs() []Proc {
-	list := append(Shims(s.Namespace, ""), inCgroup("/"+s.Namespace)...)
+	list := append(s.shims(), inCgroup("/"+s.Namespace)...)
 	for _, dir := range s.Folders {
 		list = append(list, below(dir)...)
 	}
 	return list
+}
+
+func (s Scope) shims() []Proc {
+	if s.Address != "" {
+		return ShimsOf(s.Address, "")
+	}
+	return Shims(s.Namespace, "")
 }
 
 func appendLeaks(leaks []string, kind string, names []string, err error) []string {

@@ -54,6 +54,14 @@ func Shims(namespace, containerID string) []Proc {
 	})
 }
 
+// ShimsOf lists the shim processes that the containerd at address has started; with a container id, only those that were
+// started for it.
+func ShimsOf(address, containerID string) []Proc {
+	return procs(func(p Proc) bool {
+		return flag(p.Argv, "namespace") != "" && flag(p.Argv, "address") == address && (containerID == "" || flag(p.Argv, "id") == containerID)
+	})
+}
+
 // flag returns the value of -name in argv.
 func flag(argv []string, name string) string {
 	i := slices.IndexFunc(argv, func(arg string) bool { return strings.TrimLeft(arg, "-") == name && strings.HasPrefix(arg, "-") })

@@ -58,7 +58,7 @@ func Build(ctx context.Context) (string, error) {
 				return err
 			}
 		}
-		return nil
+		return buildPause(ctx, dir)
 	})
 }
 

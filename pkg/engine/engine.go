@@ -47,7 +47,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 	if err := checkScopeForm(c); err != nil {
 		return nil, err
 	}
-	config, err := libcontainerConfig(c)
+	config, err := e.translate(c)
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
@@ -68,7 +68,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 	init.Init, init.ExtraFiles = true, c.Files
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {
-		return nil, createError(err, c.Spec.Linux.CgroupsPath)
+		return nil, createError(sysctlError(err, c.Spec.Linux.Sysctl), c.Spec.Linux.CgroupsPath)
 	}
 	handle, err := e.spawn(ctx, lc, init, s)
 	if err == nil {
@@ -79,7 +79,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 		_ = handle.Signal(unix.SIGKILL) // dead already is as good
 		handle.Wait()
 	}
-	err = cgroupError(err, c.Spec.Linux)
+	err = sysctlError(cgroupError(err, c.Spec.Linux), c.Spec.Linux.Sysctl)
 	if undo := e.discard(lc, stateDir(c.Root, c.ID)); undo != nil {
 		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 	}

@@ -24,6 +24,13 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
+// translate is libcontainerConfig where a reaper runs. To read the mappings of
+// a user namespace that is joined, libcontainer starts a child and waits for it.
+func (e *Engine) translate(c process.Config) (*configs.Config, error) {
+	defer e.reaper.Hold()()
+	return libcontainerConfig(c)
+}
+
 // libcontainerConfig translates the OCI configuration.
 func libcontainerConfig(c process.Config) (*configs.Config, error) {
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{

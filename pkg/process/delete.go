@@ -82,8 +82,15 @@ func (c *Container) processes() []*Process {
 // Delete 10 s in all (internal/cri/server, its handling of exit events).
 const outputTimeout = 4 * time.Second
 
+// lookInterval is how often Delete looks whether the readers are still there.
+// Who asks for Delete has stopped reading what it has closed, so the rest of the
+// time would be waited out for nobody. The first look gives one who comes back,
+// as containerd does after a restart, the time to open what it reads.
+const lookInterval = 100 * time.Millisecond
+
 // awaitDrained waits until the output of those processes that have exited is
-// handed on, or the readers had their time, which is one for all.
+// handed on, nobody is there to read it, or the readers had their time, which is
+// one for all.
 func awaitDrained(ctx context.Context, processes []*Process) error {
 	exited := slices.DeleteFunc(processes, func(p *Process) bool { return p.Status().State != Stopped })
 	overdue := time.AfterFunc(outputTimeout, func() {
@@ -92,11 +99,20 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 		}
 	})
 	defer overdue.Stop()
-	for _, p := range exited {
+	look := time.NewTicker(lookInterval)
+	defer look.Stop()
+	for i := 0; i < len(exited); {
 		select {
-		case <-p.drained:
+		case <-exited[i].drained:
+			i++
+		case <-look.C:
+			for _, p := range exited[i:] {
+				if p.streams != nil && p.streams.Abandoned() {
+					p.stopDraining()
+				}
+			}
 		case <-ctx.Done():
-			return p.wrap(fmt.Errorf("wait for the output to be read: %w", ctx.Err()))
+			return exited[i].wrap(fmt.Errorf("wait for the output to be read: %w", ctx.Err()))
 		}
 	}
 	return nil

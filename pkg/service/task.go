@@ -75,6 +75,12 @@ func (t *task) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, e
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	if init := c.Init(); len(pids) == 0 && init.Status().State == process.Stopped {
+		// Of a container that has exited, its init, as State tells it. containerd,
+		// when it starts, deletes a container that has no pid
+		// (core/runtime/v2/shim_load.go), and nobody would hear how it ended.
+		pids = []int{init.Pid()}
+	}
 	infos, err := processInfos(pids, c.Execs())
 	if err != nil {
 		return nil, err

@@ -61,6 +61,28 @@ func (s *Streams) Drain(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Abandoned tells whether all that Drain still waits for are last bytes in fifos
+// that nobody has open to read.
+func (s *Streams) Abandoned() bool {
+	s.mu.Lock()
+	copiers := s.copiers
+	s.mu.Unlock()
+	pending := false
+	for _, c := range copiers {
+		select {
+		case <-c.ended:
+			continue
+		default:
+		}
+		fifo, ok := c.to.(*fifoOutput)
+		if !ok || !c.atEnd() || fifo.left() == 0 {
+			return false
+		}
+		pending = true
+	}
+	return pending
+}
+
 type drain struct {
 	start time.Time
 }

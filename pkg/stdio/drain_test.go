@@ -113,6 +113,33 @@ func TestDrainSaysWhenTheLastBytesHaveNoReader(t *testing.T) {
 	wantDrainError(t, r.Streams, "drain stdout: the last bytes have no reader after T: context deadline exceeded")
 }
 
+func TestLastBytesWithoutAReaderAreAbandoned(t *testing.T) {
+	r := newRig(t, false, "stdout", "stderr")
+	out, process := r.client("stdout"), r.process()
+	r.started()
+	write(t, process, "hello")
+	if r.Abandoned() {
+		t.Error("Abandoned while the process writes")
+	}
+	wantRead(t, out, "hello")
+	write(t, process, "world")
+	process.Close()
+	if r.Abandoned() {
+		t.Error("Abandoned while there is a reader")
+	}
+	out.Close()
+	eventually(t, "the last bytes are abandoned", r.Abandoned)
+	again := r.client("stdout")
+	if r.Abandoned() {
+		t.Error("Abandoned although a reader has come back")
+	}
+	wantRest(t, again, "world")
+	eventually(t, "the end", func() bool { return r.Drain(t.Context()) == nil })
+	if r.Abandoned() {
+		t.Error("Abandoned when all was read")
+	}
+}
+
 func TestDrainIsPatientWithASlowReader(t *testing.T) {
 	r := newRig(t, false, "stdout")
 	out, process := r.client("stdout"), r.process()

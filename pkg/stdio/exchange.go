@@ -34,7 +34,8 @@ func NewExchange() *Exchange {
 	return &Exchange{streams: map[string]*stream{}, clients: map[string]*client{}, arrived: make(chan struct{})}
 }
 
-// Peer is the connection of a client. Its methods return when ctx ends.
+// Peer is the connection of a client. Its methods return when ctx ends. Recv also
+// does once the client is gone, after all that it had sent.
 type Peer interface {
 	// Send hands on output, all of it unless there is an error. n is what the
 	// client was sent.
@@ -45,11 +46,14 @@ type Peer interface {
 }
 
 // Serve carries the stream of that id to or from peer until the stream or the
-// client has come to its end, which is nil, or ctx ends. It waits for the stream
-// to be opened. The error is errdefs.ErrAborted when another client came.
-func (x *Exchange) Serve(ctx context.Context, id string, peer Peer) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+// client has come to its end, which is nil, or ctx ends; what a client wrote to
+// stdin before that is handed on all the same. It waits for the stream to be
+// opened. The error is errdefs.ErrAborted when another client came.
+func (x *Exchange) Serve(call context.Context, id string, peer Peer) error {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(call))
 	defer cancel(nil)
+	part := context.AfterFunc(call, func() { cancel(context.Cause(call)) })
+	defer part()
 	defer x.enter(id, &client{cancel})()
 	s, err := x.await(ctx, id)
 	if err != nil {
@@ -60,6 +64,9 @@ func (x *Exchange) Serve(ctx context.Context, id string, peer Peer) error {
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return fmt.Errorf("stream %q: wait for the client before to let go: %w", id, context.Cause(ctx))
+	}
+	if s.reader == nil {
+		part() // Recv tells when there is no more
 	}
 	defer context.AfterFunc(s.removed, func() { cancel(errRemoved) })()
 	if err := s.serve(ctx, peer); err != nil && s.removed.Err() == nil {

@@ -199,14 +199,36 @@ func TestFurtherClientTakesThePlaceOfTheFormer(t *testing.T) {
 				return x.clients[tt.id] != nil
 			})
 			ctx, cancel := context.WithCancel(t.Context())
-			_, latter := serve(ctx, x, tt.id)
+			peer, latter := serve(ctx, x, tt.id)
 			wantServed(t, former, errdefs.ErrAborted)
 			cancel()
+			close(peer.input) // Recv sees that the client is gone
 			within(t, "Serve", func() {
 				<-latter //nolint:errcheck // that its client is gone
 			})
 		})
 	}
+}
+
+// CRI closes the connection right behind the last byte of stdin.
+func TestWhatAClientWroteBeforeItLeftReachesStdin(t *testing.T) {
+	r, x := newStreamed(t, "stdin", "stdout")
+	out, outServed := serve(t.Context(), x, "c1-stdout")
+	r.run("cat")
+	ctx, cancel := context.WithCancel(t.Context())
+	in, served := serve(ctx, x, "c1-stdin")
+	in.input <- []byte("one ")
+	cancel()
+	within(t, "the client's last words", func() {
+		in.input <- []byte("two")
+		close(in.input)
+	})
+	wantServed(t, served, nil)
+	if err := r.CloseStdin(); err != nil {
+		t.Fatal(err)
+	}
+	out.read(t, "one two")
+	wantServed(t, outServed, nil)
 }
 
 func TestCloseEndsTheServiceOfClients(t *testing.T) {

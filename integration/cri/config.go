@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// Handlers of a Daemon, which a pod names as its runtime class does.
+const (
+	PodSandbox = "podsandbox" // containerd's default: a pause container is the sandbox
+	Shim       = "shim"       // the shim is the sandbox, there is no pause container
+	Streaming  = "streaming"  // as Shim, and containers' output goes over the shim's socket
+	Options    = "options"    // as PodSandbox, with a table of options
+)
+
+// Bridge is the interface at which all pods of a Daemon are.
+const Bridge = "shim-test0"
+
+// pluginDirs is where Debian has CNI's plugins, and where most others have them.
+var pluginDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
+
+// cniConf is the network of the pods: a bridge without a way out, and ports of the machine.
+const cniConf = `{
+  "cniVersion": "1.0.0",
+  "name": "shim-test",
+  "plugins": [
+    {
+      "type": "bridge", "bridge": %q, "isGateway": true, "hairpinMode": true,
+      "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.88.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}
+    },
+    {"type": "portmap", "capabilities": {"portMappings": true}}
+  ]
+}
+`
+
+// writeCNI writes the network's configuration below dir.
+func writeCNI(dir string) error {
+	conf := filepath.Join(dir, "net.d")
+	if err := os.Mkdir(conf, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(conf, "10-shim.conflist"), fmt.Appendf(nil, cniConf, Bridge, filepath.Join(dir, "ipam")), 0o644)
+}
+
+// config is containerd's, with CRI and NRI and nothing that writes outside of the folder of c. Pause containers want an OOM
+// score below containerd's, which not every root may give.
+func config(c *harness.Containerd) []byte {
+	snapshotter := "overlayfs"
+	probe := filepath.Join(c.Dir, "probe")
+	if err := overlayutils.Supported(probe); err != nil {
+		snapshotter = "native"
+	}
+	_ = os.RemoveAll(probe) // it goes with the folder at the latest
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `version = 3
+root = %q
+state = %q
+imports = []
+disabled_plugins = [
+  "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.zfs", "io.containerd.differ.v1.erofs",
+  "io.containerd.image-verifier.v1.bindir", "io.containerd.mount-handler.v1.erofs", "io.containerd.monitor.container.v1.restart",
+]
+[grpc]
+  address = %q
+[plugins."io.containerd.shim.v1.manager"]
+  socket_dir = %q
+[plugins."io.containerd.metadata.v1.bolt"]
+  no_sync = true
+[plugins."io.containerd.nri.v1.nri"]
+  socket_path = %q
+  plugin_path = %q
+  plugin_config_path = %q
+[plugins."io.containerd.grpc.v1.cri"]
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = %q
+  pinned_images = {sandbox = %q}
+[plugins."io.containerd.cri.v1.runtime"]
+  netns_mounts_under_state_dir = true
+  cdi_spec_dirs = []
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = [%q, %q]
+    conf_dir = %q
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = %q
+`, filepath.Join(c.Dir, "root"), c.State, c.Address, c.Sockets, NRISocket(c), filepath.Join(c.Dir, "nri"), filepath.Join(c.Dir, "nri"),
+		snapshotter, harness.PauseImage, pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir, "net.d"), PodSandbox)
+	for _, h := range []struct{ name, text string }{
+		{PodSandbox, "sandboxer = \"podsandbox\"\n"},
+		{Shim, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n"},
+		{Streaming, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\nio_type = \"streaming\"\n"},
+		{Options, "sandboxer = \"podsandbox\"\noptions = {NoNewKeyring = true}\n"},
+	} {
+		const annotations = "pod_annotations = [\"io.containerd.sandbox.v1/*\"]\ncontainer_annotations = [\"io.containerd.sandbox.v1/*\"]\n"
+		fmt.Fprintf(&b, "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s]\nruntime_type = %q\n%s%s", h.name, c.Env.Runtime, annotations, h.text)
+	}
+	return b.Bytes()
+}
+
+// NRISocket is where plugins of NRI reach a containerd.
+func NRISocket(c *harness.Containerd) string { return filepath.Join(c.Dir, "nri.sock") }

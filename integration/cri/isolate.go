@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// isolated names the environment variable that tells the second run of a program where its World is.
+const isolated = "SHIM_TEST_WORLD"
+
+// World is what a program has to itself: a network with nothing in it but lo, and the folders whose places CRI, CNI and
+// libcontainer do not let one choose. Nothing of it is seen from outside.
+type World struct {
+	dir string // an empty folder to all others
+}
+
+// private lists the folders that the World covers with its own. It makes them on the machine if they are absent.
+var private = []struct{ name, path string }{
+	{"run", "/run/containerd"}, // states of libcontainer
+	{"netns", "/run/netns"},    // named network namespaces
+	{"cni", "/var/lib/cni"},    // CNI's cache of results
+}
+
+// Isolate runs the program once more, in namespaces of its own, and furnishes them. It returns in the second run only. It
+// must come before anything that another thread or a file keeps.
+func Isolate() (*World, error) {
+	if dir, ok := os.LookupEnv(isolated); ok {
+		if err := os.Unsetenv(isolated); err != nil {
+			return nil, err
+		}
+		w := &World{dir: dir}
+		if err := w.furnish(); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+		return w, nil
+	}
+	dir, err := os.MkdirTemp("", harness.NamespacePrefix)
+	if err != nil {
+		return nil, err
+	}
+	err = again(dir)
+	return nil, errors.Join(err, os.Remove(dir))
+}
+
+// again replaces the process by the same program in new namespaces. It returns only if that fails.
+func again(dir string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	// Exec keeps the namespaces of the thread that calls it, so this thread has to be the one that made them.
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("unshare mount and network namespaces (run as root): %w", err)
+	}
+	path := "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin" // CNI's plugins call iptables
+	return fmt.Errorf("exec %s: %w", self, unix.Exec(self, os.Args, append(os.Environ(), path, isolated+"="+dir)))
+}
+
+func (w *World) furnish() error {
+	steps := []func() error{
+		func() error { return mount("", "/", "", unix.MS_SLAVE|unix.MS_REC) },
+		// As on most machines. It ends here: the mounts are slaves of the machine's.
+		func() error { return mount("", "/", "", unix.MS_SHARED|unix.MS_REC) },
+		func() error { return mount("tmpfs", w.dir, "tmpfs", 0) },
+		loopbackUp,
+	}
+	for _, p := range private {
+		own := filepath.Join(w.dir, p.name)
+		steps = append(steps,
+			func() error { return os.Mkdir(own, 0o755) },
+			func() error { return os.MkdirAll(p.path, 0o755) },
+			func() error { return mount(own, p.path, "", unix.MS_BIND) })
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// States is where libcontainer keeps the states of CRI's containers.
+func (w *World) States() string { return filepath.Join(w.dir, "run", "runc", "k8s.io") }
+
+// Netns is where network namespaces have names.
+func (w *World) Netns() string { return filepath.Join(w.dir, "netns") }
+
+// Close removes the folder of the world. The namespaces end with the last process in them.
+func (w *World) Close() error {
+	for _, p := range private {
+		_ = unix.Unmount(p.path, unix.MNT_DETACH) // it may not have come that far
+	}
+	_ = unix.Unmount(w.dir, unix.MNT_DETACH) // likewise
+	return os.Remove(w.dir)
+}
+
+func mount(source, target, kind string, flags uintptr) error {
+	if err := unix.Mount(source, target, kind, flags, ""); err != nil {
+		return fmt.Errorf("mount %q on %s: %w", source, target, err)
+	}
+	return nil
+}
+
+// loopbackUp switches on the only interface of a new network namespace.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket for lo: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }() // it was only asked
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return fmt.Errorf("switch lo on: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri_test
+
+import (
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"sandbox.internal/shim/integration/cri"
+	"sandbox.internal/shim/integration/harness"
+)
+
+func TestAPodRunsAndLeavesNothing(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		p.wantState(runtimeapi.PodSandboxState_SANDBOX_READY)
+		c := p.run("c", []string{"sh", "-c", "echo out; echo err >&2; exit 3"})
+		c.wantExit(3)
+		c.wantLog("out\n")
+		c.wantLog("err\n")
+		p.remove()
+	})
+}
+
+func TestAPodLivesWithoutContainers(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		for range 2 { // the second has no container beside it to hold anything
+			c := p.run("c", forever)
+			c.wantExec("hello", "echo", "hello")
+			c.end()
+			c.remove()
+			p.wantState(runtimeapi.PodSandboxState_SANDBOX_READY)
+		}
+		p.remove()
+	})
+}
+
+func TestOneShimForAllContainersOfAPod(t *testing.T) {
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		p.run("a", forever)
+		p.run("b", forever)
+		if shims := harness.ShimsOf(e.daemon.Address, ""); len(shims) != 1 {
+			e.Errorf("shims = %v, want one", shims)
+		}
+	})
+}
+
+func TestTheHandlerSaysWhatItCan(t *testing.T) {
+	eachWay(t, func(e *env) {
+		r, err := e.daemon.Runtime.Status(e.ctx, &runtimeapi.StatusRequest{})
+		e.must(err, "status")
+		for _, h := range r.GetRuntimeHandlers() {
+			if h.GetName() != e.handler {
+				continue
+			}
+			if f := h.GetFeatures(); !f.GetUserNamespaces() || !f.GetRecursiveReadOnlyMounts() {
+				e.Errorf("features of %s = %v, want user namespaces and recursive read-only mounts", h.GetName(), f)
+			}
+			return
+		}
+		e.Errorf("no handler %s in %v", e.handler, r.GetRuntimeHandlers())
+	})
+}
+
+func TestOptionsOfAHandlerReachTheShim(t *testing.T) {
+	eachWay(t, func(e *env) {
+		if e.way == cri.PodSandbox {
+			e.handler = cri.Options
+		} else {
+			e.Skip("the handler with options is of the other way")
+		}
+		p := e.pod("p")
+		p.run("c", forever).wantExec("works", "echo", "works")
+		p.remove()
+	})
+}
