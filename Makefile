@@ -121,7 +121,8 @@ demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
 
 bench: deps build ## this shim beside the runc shim, interleaved in one run (root)
-	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) $(GO) run ./bench $(BENCHFLAGS)
+	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) \
+		$(GO) run ./bench -json $(CURDIR)/bin/bench.json $(BENCHFLAGS)
 
 conformance: deps build ## containerd's own client tests, this shim beside the runc shim (root); RUNTIMES= and REGEX= choose
 	@integration/conformance/deps.sh
