@@ -27,6 +27,7 @@ DESTDIR  ?=
 FUZZTIME ?= 30s
 RUNTIME  ?= io.containerd.sandbox.v1
 BENCHFLAGS ?=
+WRITE    ?=
 RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
 REGEX    ?= .
 PKGS     ?= ./pkg/... ./integration/containerd ./integration/fakecontainerd ./integration/deploy=Systemd
@@ -48,7 +49,7 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build static install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover generate fmt lint vuln tidy check clean install-node uninstall-node image
+.PHONY: help build static install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench bench-v2 conformance fuzz cover generate fmt lint vuln tidy check clean install-node uninstall-node image
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -120,9 +121,20 @@ smoke-vm: deps build ## the virtual machine itself, and a few tests with and wit
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
 
-bench: deps build ## this shim beside the runc shim, interleaved in one run (root)
+bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1: twice, into docs/performance.md
 	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) \
-		$(GO) run ./bench -json $(CURDIR)/bin/bench.json $(BENCHFLAGS)
+		$(GO) run ./bench -json $(CURDIR)/bin/bench.json $(if $(WRITE),-runs 2 -write ../docs/performance.md) $(BENCHFLAGS)
+
+# Emulated, a process takes many times as long to start: fewer of everything. What the guest may write is in VMBENCH.
+VMBENCH  := $(CURDIR)/bin/vm/bench
+bench-v2: deps build ## the same in short on cgroup v2, in a virtual machine (root); WRITE=1: into docs/performance.md
+	@integration/vm/deps.sh
+	install -D $(BINARY) $(VMBENCH)/$(NAME)
+	cd integration; $(GO) build -o $(VMBENCH)/bench ./bench
+	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -rw $(VMBENCH) -env SHIM_TEST_SLOWNESS=5 \
+		-env SHIM_BINARY=$(VMBENCH)/$(NAME) -env SHIM_TOOLS=$$($(GO) run ./cmd/tools) \
+		-- $(VMBENCH)/bench -n 10 -containers 10 -probes 2 -storm 30s -json $(VMBENCH)/bench.json $(BENCHFLAGS)
+	$(if $(WRITE),cd integration; $(GO) run ./bench -from $(VMBENCH)/bench.json -section v2 -write ../docs/performance.md)
 
 conformance: deps build ## containerd's own client tests, this shim beside the runc shim (root); RUNTIMES= and REGEX= choose
 	@integration/conformance/deps.sh
@@ -165,4 +177,4 @@ tidy: ## fail if go.mod or go.sum is not tidy, in both modules
 check: lint vuln tidy test ## what a change must pass: lint, vuln, tidy, test
 
 clean: ## remove what was built here (the tool cache stays)
-	rm -rf bin cover.out cover.html bench.json
+	rm -rf bin cover.out cover.html
