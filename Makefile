@@ -125,15 +125,19 @@ bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1
 	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) \
 		$(GO) run ./bench -json $(CURDIR)/bin/bench.json $(if $(WRITE),-runs 2 -write ../docs/performance.md) $(BENCHFLAGS)
 
-# Emulated, a process takes many times as long to start: fewer of everything. What the guest may write is in VMBENCH.
+# Emulated, a process takes many times as long to start: fewer of everything. The guest may write to VMBENCH. It copies all
+# programs to a tmpfs first: it reads the host's files anew at each start, which would be measured.
 VMBENCH  := $(CURDIR)/bin/vm/bench
 bench-v2: deps build ## the same in short on cgroup v2, in a virtual machine (root); WRITE=1: into docs/performance.md
 	@integration/vm/deps.sh
-	install -D $(BINARY) $(VMBENCH)/$(NAME)
-	cd integration; $(GO) build -o $(VMBENCH)/bench ./bench
-	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -rw $(VMBENCH) -env SHIM_TEST_SLOWNESS=5 \
-		-env SHIM_BINARY=$(VMBENCH)/$(NAME) -env SHIM_TOOLS=$$($(GO) run ./cmd/tools) \
-		-- $(VMBENCH)/bench -n 10 -containers 10 -probes 2 -storm 30s -json $(VMBENCH)/bench.json $(BENCHFLAGS)
+	rm -rf $(VMBENCH); mkdir -p $(VMBENCH)/bin
+	cd integration; cp $(BINARY) "$$($(GO) run ./cmd/tools)"/{containerd,containerd-shim-runc-v2,runc} $(VMBENCH)/bin
+	! command -v crun >/dev/null || cp "$$(command -v crun)" $(VMBENCH)/bin
+	cd integration; $(GO) build -o $(VMBENCH)/bin/bench ./bench
+	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
+		-env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
+		-- sh -c 'cp "$$0"/bin/* /mnt && exec bench -json "$$0/bench.json" "$$@"' $(VMBENCH) \
+		-n 10 -containers 10 -probes 2 -storm 30s $(BENCHFLAGS)
 	$(if $(WRITE),cd integration; $(GO) run ./bench -from $(VMBENCH)/bench.json -section v2 -write ../docs/performance.md)
 
 conformance: deps build ## containerd's own client tests, this shim beside the runc shim (root); RUNTIMES= and REGEX= choose

@@ -59,11 +59,9 @@ func (b *bench) turns(ctx context.Context, rounds int, f func(ctx context.Contex
 		for turn := range b.subjects {
 			column := (round + turn) % len(b.subjects)
 			s := b.subjects[column]
-			err := context.Cause(ctx)
-			if err == nil {
-				err = f(namespaces.WithNamespace(ctx, s.host.namespace), column, s)
-			}
-			if err != nil {
+			if err := f(namespaces.WithNamespace(ctx, s.host.namespace), column, s); ctx.Err() != nil {
+				return context.Cause(ctx) // no fault of the runtime's
+			} else if err != nil {
 				return fmt.Errorf("%s, round %d: %w\n%s", s.name, round, err, s.host.logTail())
 			}
 		}

@@ -72,16 +72,26 @@ func start(ctx context.Context, tools, shimDir string, v1Only bool) (_ *host, er
 		return nil, fmt.Errorf("start containerd: %w", err)
 	}
 	h.daemon = daemon
+	return h, h.serving(ctx)
+}
+
+// serving connects to containerd and returns when it answers.
+func (h *host) serving(ctx context.Context) (err error) {
 	h.client, err = containerd.New(h.address(), containerd.WithTimeout(bootTimeout), containerd.WithDefaultNamespace(h.namespace))
 	if err != nil {
-		return nil, fmt.Errorf("connect to containerd: %w\n%s", err, h.logTail())
+		return fmt.Errorf("connect to containerd: %w\n%s", err, h.logTail())
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	if _, err = h.client.Version(ctx); err != nil {
-		return nil, fmt.Errorf("ask containerd for its version: %w\n%s", err, h.logTail())
+	for { // its socket is there a little before it listens
+		_, err := h.client.Version(ctx)
+		if err == nil {
+			return nil
+		}
+		if !pause(ctx, 10*time.Millisecond) {
+			return fmt.Errorf("ask containerd for its version: %w\n%s", errors.Join(err, context.Cause(ctx)), h.logTail())
+		}
 	}
-	return h, nil
 }
 
 // config keeps the disk out of what is measured: it is the same for all.
