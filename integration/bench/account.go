@@ -5,9 +5,7 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,22 +24,18 @@ type account struct {
 // shims is the cgroup of a namespace's shims.
 const shims = "shims"
 
-// openAccount opens the account of a namespace and puts the containers' shims into a cgroup beside those of the
-// containers. Whatever a shim starts begins there or in a container's cgroup. closeAccount removes it.
-func openAccount(namespace string, containers ...*container) (*account, error) {
+// openAccount opens the account of a namespace and puts processes, the shims, into a cgroup beside those of the containers.
+// Whatever a shim starts begins there or in a container's cgroup. closeAccount removes it.
+func openAccount(namespace string, pids ...int) (*account, error) {
 	a := &account{dir: filepath.Join("/sys/fs/cgroup", namespace), file: "cpu.stat", unit: time.Microsecond}
-	if _, err := os.Stat(filepath.Join(a.dir, a.file)); errors.Is(err, fs.ErrNotExist) {
+	if cgroupMode() != "v2" {
 		*a = account{dir: filepath.Join("/sys/fs/cgroup/cpuacct", namespace), file: "cpuacct.usage", unit: time.Nanosecond}
 	}
 	group := filepath.Join(a.dir, shims)
-	if err := os.Mkdir(group, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.MkdirAll(group, 0o755); err != nil {
 		return nil, err
 	}
-	for _, c := range containers {
-		pid, err := c.shim()
-		if err != nil {
-			return nil, err
-		}
+	for _, pid := range pids {
 		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
 			return nil, err
 		}

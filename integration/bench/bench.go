@@ -38,16 +38,22 @@ type bench struct {
 	made     int // containers so far, for their ids; only bench's own goroutine makes ids
 }
 
-// measure runs the groups. What is wrong with one of them ends the run.
-func (b *bench) measure(ctx context.Context, groups []group) error {
+// measure runs the groups. One that fails does not keep the others from being measured.
+func (b *bench) measure(ctx context.Context, groups []group) (err error) {
 	for _, g := range groups {
 		begin := time.Now()
-		if err := g.measure(b, ctx); err != nil {
-			return fmt.Errorf("%s: %w", g.name, err)
+		e := g.measure(b, ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
-		fmt.Fprintf(b.progress, "bench: run %d of %d: %s: %.0f s\n", b.run+1, b.settings.Runs, g.name, time.Since(begin).Seconds())
+		outcome := ""
+		if e != nil {
+			err = errors.Join(err, fmt.Errorf("run %d, %s: %w", b.run+1, g.name, e))
+			outcome = ", FAILED"
+		}
+		fmt.Fprintf(b.progress, "bench: run %d of %d: %s: %.0f s%s\n", b.run+1, b.settings.Runs, g.name, time.Since(begin).Seconds(), outcome)
 	}
-	return nil
+	return err
 }
 
 // add takes a sample.
@@ -67,6 +73,11 @@ func (b *bench) turns(ctx context.Context, rounds int, f func(ctx context.Contex
 		}
 	}
 	return nil
+}
+
+// borrowed tells whether a subject is run by the reference's shim, which then is measured already.
+func (b *bench) borrowed(column int) bool {
+	return column != reference && b.subjects[column].shim == b.subjects[reference].shim
 }
 
 // id is a new container id.

@@ -39,6 +39,9 @@ func binaryGroup() group {
 
 func (b *bench) packageInits(ctx context.Context, column int, s *subject) error {
 	for _, row := range []struct{ name, binary string }{{rowInitShim, s.shim}, {rowInitContainer, s.inner}} {
+		if row.name == rowInitShim && b.borrowed(column) {
+			continue
+		}
 		ms, ok, err := packageInit(ctx, row.binary)
 		if err != nil {
 			return err

@@ -48,7 +48,11 @@ func (b *bench) execs(ctx context.Context, idle []*container, took, cost string)
 	accounts := make([]*account, len(idle))
 	probes := make([]*specs.Process, len(idle))
 	for i, c := range idle {
-		if accounts[i], err = openAccount(b.subjects[i].host.namespace, c); err != nil {
+		shim, err := c.shim()
+		if err != nil {
+			return err
+		}
+		if accounts[i], err = openAccount(b.subjects[i].host.namespace, shim); err != nil {
 			return err
 		}
 		if probes[i], err = probe(ctx, c); err != nil {

@@ -35,7 +35,7 @@ type host struct {
 // end, which nobody waits for when a container is deleted.
 var (
 	bootTimeout = harness.Slow(20 * time.Second)
-	goneTimeout = harness.Slow(10 * time.Second)
+	goneTimeout = harness.Slow(20 * time.Second)
 )
 
 // start starts containerd from the folder tools. Shims are looked up in tools and in shimDir.
@@ -136,7 +136,7 @@ func (h *host) logTail() string {
 		return err.Error()
 	}
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
 // scope is where anything may be that the host or a shim made.
@@ -159,18 +159,7 @@ func (h *host) stop() error {
 		_ = h.client.Close() // containerd ends next
 	}
 	scope := h.scope()
-	var leaks []string
-	for deadline := time.Now().Add(goneTimeout); ; {
-		closeAccount(h.namespace)
-		leaks = scope.Leaks()
-		if len(leaks) == 0 || time.Now().After(deadline) {
-			break
-		}
-		pause(context.Background(), 20*time.Millisecond)
-	}
-	if len(leaks) > 0 {
-		err = errors.Join(err, fmt.Errorf("left behind:\n\t%s", strings.Join(leaks, "\n\t")))
-	}
+	err = errors.Join(err, gone(scope))
 	if h.daemon != nil {
 		_ = h.daemon.Process.Signal(syscall.SIGTERM) // Wait tells whether it is gone
 		_ = h.daemon.Wait()                          // its exit status is of no interest
@@ -179,6 +168,21 @@ func (h *host) stop() error {
 		_ = h.log.Close() // removed next
 	}
 	return errors.Join(err, scope.Remove(), os.RemoveAll(h.dir))
+}
+
+// gone waits until nothing of a scope is there. Its error names what still is after a while.
+func gone(scope harness.Scope) error {
+	for deadline := time.Now().Add(goneTimeout); ; {
+		closeAccount(scope.Namespace)
+		leaks := scope.Leaks()
+		if len(leaks) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("left behind:\n\t%s", strings.Join(leaks, "\n\t"))
+		}
+		pause(context.Background(), 20*time.Millisecond)
+	}
 }
 
 // deleteAll is for a run that ended early.

@@ -14,7 +14,7 @@ const (
 	rowWakeups = "idle shim with one container, wake-ups"
 )
 
-// idleRounds times three subjects times -idle is what the group takes. One chance wake-up must not be the median.
+// idleRounds times two shims times -idle is what the group takes. One chance wake-up must not be the median.
 const idleRounds = 3
 
 func idleGroup() group {
@@ -32,6 +32,9 @@ func idleGroup() group {
 // idle looks at a shim that has nothing to do. There is no other at the time: two shims that run the same file share its
 // pages, and each has only half of them in its PSS.
 func (b *bench) idle(ctx context.Context, column int, s *subject) (err error) {
+	if b.borrowed(column) {
+		return nil
+	}
 	c, err := s.run(ctx, b.id("idle"), sleeping())
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func parse() (c config, err error) {
 	flag.IntVar(&c.Containers, "containers", 100, "containers at once")
 	flag.IntVar(&c.Probed, "probes", 50, "containers of the exec storm")
 	flag.DurationVar(&c.Storm, "storm", time.Minute, "how long the exec storm takes for each runtime, in six turns")
-	flag.DurationVar(&c.Idle, "idle", 10*time.Second, "how long an idle shim is watched, twice for each runtime")
+	flag.DurationVar(&c.Idle, "idle", 10*time.Second, "how long an idle shim is watched, three times for each")
 	flag.StringVar(&c.json, "json", "", "write all samples to this `file`")
 	flag.StringVar(&c.from, "from", "", "measure nothing; read what -json wrote to this `file`")
 	flag.StringVar(&c.page, "write", "", "put the table into this `page`, docs/performance.md")
@@ -96,7 +96,8 @@ func run() error {
 	return err
 }
 
-// measure starts what is needed, measures and ends it. There may be a report and an error: of what was left behind.
+// measure starts what is needed, measures and ends it. There may be a report and an error: what failed has no
+// samples, or few, and what was left behind is gone.
 func measure(ctx context.Context, c config) (r *report, err error) {
 	chosen, err := choose(groups(), c.rows)
 	if err != nil {
@@ -122,11 +123,12 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 	}
 	b := &bench{settings: c.settings, subjects: all, report: r, progress: c.progress}
 	for b.run = range c.Runs {
-		if err := b.measure(ctx, chosen); err != nil {
-			return nil, err
+		err = errors.Join(err, b.measure(ctx, chosen))
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
 	}
 	r.Minutes = time.Since(r.Begun).Minutes()
 	r.conclude()
-	return r, nil
+	return r, err
 }

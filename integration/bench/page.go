@@ -53,7 +53,7 @@ func (r *report) write(name, section string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(name, []byte(changed), info.Mode())
+	return os.WriteFile(name, []byte(changed), info.Mode()) //nolint:gosec // whoever runs the bench names the page
 }
 
 // replace puts content between the marks of a section.

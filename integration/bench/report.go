@@ -167,7 +167,7 @@ func (r *report) save(name string) error {
 	if err != nil {
 		return fmt.Errorf("encode figures: %w", err)
 	}
-	return os.WriteFile(name, append(data, '\n'), 0o644)
+	return os.WriteFile(name, append(data, '\n'), 0o644) //nolint:gosec // figures are for everyone
 }
 
 // load reads what save wrote.

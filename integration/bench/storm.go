@@ -58,15 +58,21 @@ func (b *bench) storms(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w\n%s", s.name, err, s.host.logTail())
 		}
 		defer func() { err = errors.Join(err, removeAll(ctx, all)) }()
-		if accounts[i], err = openAccount(s.host.namespace, all...); err != nil {
-			return err
-		}
+		var shims []int
 		for _, c := range all {
+			shim, err := c.shim()
+			if err != nil {
+				return err
+			}
+			shims = append(shims, shim)
 			p, err := probe(ctx, c)
 			if err != nil {
 				return err
 			}
 			victims[i] = append(victims[i], victim{c, p})
+		}
+		if accounts[i], err = openAccount(s.host.namespace, shims...); err != nil {
+			return err
 		}
 	}
 	length := max(b.settings.Storm/stormTurns, probeEvery)

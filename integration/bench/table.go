@@ -22,7 +22,7 @@ func (r *report) cells() [][]string {
 	}
 	lines := [][]string{append(head, "target", "met", "samples")}
 	for _, f := range r.Rows {
-		if f.Summary[reference].N+f.Summary[ours].N == 0 {
+		if f.Summary[ours].N == 0 {
 			continue
 		}
 		line := []string{f.Name + ", " + f.Unit}
@@ -37,12 +37,12 @@ func (r *report) cells() [][]string {
 	return lines
 }
 
-// String leaves the spread out where there is one sample.
+// String leaves the spread out where there is none.
 func (s summary) String() string {
-	switch s.N {
-	case 0:
+	switch {
+	case s.N == 0:
 		return "-"
-	case 1:
+	case s.P10 == s.P90:
 		return number(s.Median)
 	}
 	return fmt.Sprintf("%s (%s–%s)", number(s.Median), number(s.P10), number(s.P90))
