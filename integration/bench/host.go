@@ -185,10 +185,11 @@ func gone(scope harness.Scope) error {
 	}
 }
 
-// deleteAll is for a run that ended early.
+// deleteAll deletes the containers that a group has left, which is an error in itself.
 func (h *host) deleteAll(ctx context.Context) error {
 	containers, err := h.client.Containers(ctx)
 	for _, c := range containers {
+		err = errors.Join(err, fmt.Errorf("left behind: container %s", c.ID()))
 		if task, e := c.Task(ctx, nil); e == nil {
 			_, e = task.Delete(ctx, containerd.WithProcessKill)
 			err = errors.Join(err, e)
