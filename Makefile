@@ -131,7 +131,7 @@ VMBENCH  := $(CURDIR)/bin/vm/bench
 bench-v2: deps build ## the same in short on cgroup v2, in a virtual machine (root); WRITE=1: into docs/performance.md
 	@integration/vm/deps.sh
 	rm -rf $(VMBENCH); mkdir -p $(VMBENCH)/bin
-	cd integration; cp $(BINARY) "$$($(GO) run ./cmd/tools)"/{containerd,containerd-shim-runc-v2,runc} $(VMBENCH)/bin
+	cd integration; cp $(BINARY) "$$($(GO) run ./cmd/tools)"/* $(VMBENCH)/bin
 	! command -v crun >/dev/null || cp "$$(command -v crun)" $(VMBENCH)/bin
 	cd integration; $(GO) build -o $(VMBENCH)/bin/bench ./bench
 	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
