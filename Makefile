@@ -122,6 +122,7 @@ demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
 
 bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1: twice, into docs/performance.md
+	@integration/cri/deps.sh
 	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) \
 		$(GO) run ./bench -json $(CURDIR)/bin/bench.json $(if $(WRITE),-runs 2 -write ../docs/performance.md) $(BENCHFLAGS)
 
@@ -130,6 +131,7 @@ bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1
 VMBENCH  := $(CURDIR)/bin/vm/bench
 bench-v2: deps build ## the same in short on cgroup v2, in a virtual machine (root); WRITE=1: into docs/performance.md
 	@integration/vm/deps.sh
+	@integration/cri/deps.sh
 	rm -rf $(VMBENCH); mkdir -p $(VMBENCH)/bin
 	cd integration; cp $(BINARY) "$$($(GO) run ./cmd/tools)"/* $(VMBENCH)/bin
 	! command -v crun >/dev/null || cp "$$(command -v crun)" $(VMBENCH)/bin

@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"sandbox.internal/shim/integration/cri"
 )
 
 // settings say how much is measured. They are in the JSON file, so that figures can be compared.
@@ -32,6 +34,8 @@ type settings struct {
 type bench struct {
 	settings settings
 	subjects []*subject
+	tools    string     // folder of the programs beside our shim
+	world    *cri.World // in which all runs, for pods
 	run      int
 	report   *report
 	progress io.Writer

@@ -58,7 +58,7 @@ func TestEveryGroupMeasuresAndLeavesNothing(t *testing.T) {
 	}
 	var said strings.Builder
 	r, err := measure(t.Context(), config{
-		tools: env.Tools, shim: env.Shim, progress: &said,
+		tools: env.Tools, shim: env.Shim, progress: &said, world: world,
 		settings: settings{Runs: 1, Rounds: 1, Containers: 2, Probed: 2, Storm: stormTurns * probeEvery, Idle: time.Second},
 	})
 	if err != nil {

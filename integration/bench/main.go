@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"sandbox.internal/shim/integration/cri"
 )
 
 func main() {
@@ -35,6 +37,7 @@ type config struct {
 	section string
 
 	progress io.Writer
+	world    *cri.World
 }
 
 func parse() (c config, err error) {
@@ -79,9 +82,7 @@ func run() error {
 	if c.from != "" {
 		r, err = load(c.from)
 	} else {
-		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		r, err = measure(ctx, c)
+		r, err = isolated(c)
 	}
 	if r == nil {
 		return err
@@ -94,6 +95,17 @@ func run() error {
 		err = r.write(c.page, c.section)
 	}
 	return err
+}
+
+// isolated measures in namespaces of the program's own, as pods need them: it begins by running the program once more.
+func isolated(c config) (r *report, err error) {
+	if c.world, err = cri.Isolate(); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.world.Close()) }()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return measure(ctx, c)
 }
 
 // measure starts what is needed, measures and ends it. There may be a report and an error: what failed has no
@@ -121,7 +133,7 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 			}
 		}()
 	}
-	b := &bench{settings: c.settings, subjects: all, report: r, progress: c.progress}
+	b := &bench{settings: c.settings, subjects: all, tools: c.tools, world: c.world, report: r, progress: c.progress}
 	for b.run = range c.Runs {
 		err = errors.Join(err, b.measure(ctx, chosen))
 		if ctx.Err() != nil {
