@@ -27,6 +27,7 @@ DESTDIR  ?=
 FUZZTIME ?= 30s
 RUNTIME  ?= io.containerd.sandbox.v1
 BENCHFLAGS ?=
+WRITE    ?=
 RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
 REGEX    ?= .
 PKGS     ?= ./pkg/... ./integration/containerd ./integration/cri ./integration/fakecontainerd ./integration/deploy=Systemd
@@ -48,7 +49,7 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover generate fmt lint vuln tidy check clean install-node uninstall-node image
+.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover generate fmt lint vuln tidy check clean install-node uninstall-node image bench-v2
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -125,8 +126,26 @@ smoke-vm: deps build ## the virtual machine itself, and a few tests with and wit
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
 
-bench: deps build ## this shim beside the runc shim, interleaved in one run (root)
-	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) $(GO) run ./bench $(BENCHFLAGS)
+bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1: twice, into docs/performance.md
+	@integration/cri/deps.sh
+	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) \
+		$(GO) run ./bench -json $(CURDIR)/bin/bench.json $(if $(WRITE),-runs 2 -write ../docs/performance.md) $(BENCHFLAGS)
+
+# Emulated, a process takes many times as long to start: fewer of everything. The guest may write to VMBENCH. It copies all
+# programs to a tmpfs first: it reads the host's files anew at each start, which would be measured.
+VMBENCH  := $(CURDIR)/bin/vm/bench
+bench-v2: deps build ## the same in short on cgroup v2, in a virtual machine (root); WRITE=1: into docs/performance.md
+	@integration/vm/deps.sh
+	@integration/cri/deps.sh
+	rm -rf $(VMBENCH); mkdir -p $(VMBENCH)/bin
+	cd integration; cp $(BINARY) "$$($(GO) run ./cmd/tools)"/* $(VMBENCH)/bin
+	! command -v crun >/dev/null || cp "$$(command -v crun)" $(VMBENCH)/bin
+	cd integration; $(GO) build -o $(VMBENCH)/bin/bench ./bench
+	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
+		-env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
+		-- sh -c 'cp "$$0"/bin/* /mnt && exec bench -json "$$0/bench.json" "$$@"' $(VMBENCH) \
+		-n 10 -containers 10 -probes 2 -storm 30s $(BENCHFLAGS)
+	$(if $(WRITE),cd integration; $(GO) run ./bench -from $(VMBENCH)/bench.json -section v2 -write ../docs/performance.md)
 
 conformance: deps build ## containerd's own client tests, this shim beside the runc shim (root); RUNTIMES= and REGEX= choose
 	@integration/conformance/deps.sh
@@ -169,4 +188,4 @@ tidy: ## fail if go.mod or go.sum is not tidy, in both modules
 check: lint vuln tidy test ## what a change must pass: lint, vuln, tidy, test
 
 clean: ## remove what was built here (the tool cache stays)
-	rm -rf bin cover.out cover.html bench.json
+	rm -rf bin cover.out cover.html

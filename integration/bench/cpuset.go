@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"golang.org/x/sys/unix"
 )
@@ -27,47 +27,56 @@ const (
 	rowKeeping  = "cpuset, CPU time while nothing changes"
 )
 
+func cpusetGroup() group {
+	return group{
+		name: "cpuset", about: "a container's CPUs kept those of another cgroup; on cgroup v2 only",
+		rows:    []row{{Name: rowReaction, Unit: "ms"}, {Name: rowKeeping, Unit: "ms/s"}},
+		measure: (*bench).cpusets,
+	}
+}
+
 // cpusets measures how the cpuset of a container is kept that of another cgroup: by our shim, and for the runc shim by
 // a thread that looks every copyEvery, as schedulers do that have no such shim.
-func (h *host) cpusets(ctx context.Context, t *table, subjects []subject) error {
-	const root = "/sys/fs/cgroup"
-	if _, err := os.Stat(filepath.Join(root, "cpuset.cpus.effective")); err != nil || runtime.NumCPU() < 2 {
-		fmt.Fprintln(os.Stderr, "bench: LEFT OUT: cpuset: needs cgroup v2 alone and two CPUs (docs/testing-in-a-vm.md)")
+func (b *bench) cpusets(ctx context.Context) error {
+	if _, err := os.Stat("/sys/fs/cgroup/cpuset.cpus.effective"); err != nil || runtime.NumCPU() < 2 {
+		fmt.Fprintln(b.progress, "bench: LEFT OUT: cpuset: needs cgroup v2 alone and two CPUs (docs/testing-in-a-vm.md)")
 		return nil
 	}
-	source := filepath.Join(root, h.namespace, "source") // beside the containers, which exist: there are controllers
-	if err := os.Mkdir(source, 0o755); err != nil {
+	return b.turns(ctx, 1, func(ctx context.Context, column int, s *subject) error {
+		if column != reference && column != ours {
+			return nil
+		}
+		return b.cpusetOf(ctx, column, s)
+	})
+}
+
+func (b *bench) cpusetOf(ctx context.Context, column int, s *subject) (err error) {
+	id := b.id("cpuset")
+	namespace := filepath.Join("/sys/fs/cgroup", s.host.namespace)
+	source, destination := filepath.Join(namespace, "source"), filepath.Join(namespace, id)
+	if err := os.MkdirAll(source, 0o755); err != nil { // beside the containers
 		return err
 	}
-	defer func() { _ = os.Remove(source) }() // host.stop reports what is left
+	defer func() { err = errors.Join(err, os.Remove(source)) }()
+	var opts []oci.SpecOpts
+	if column == ours {
+		opts = append(opts, oci.WithAnnotations(map[string]string{
+			"io.containerd.sandbox.v1/cpuset.source": filepath.Join(s.host.namespace, filepath.Base(source)),
+		}))
+	}
+	if err := controllers(ctx, b, s, namespace); err != nil {
+		return err
+	}
 	if err := writeCPUs(source, "0-1"); err != nil {
 		return err
 	}
-	for i, s := range subjects[:2] {
-		if err := h.cpusetOf(ctx, t, i, s, source); err != nil {
-			return fmt.Errorf("cpuset: %s: %w", s.name, err)
-		}
-	}
-	return nil
-}
-
-func (h *host) cpusetOf(ctx context.Context, t *table, column int, s subject, source string) error {
-	id := fmt.Sprintf("cpuset-%d", column)
-	ours := column == 0
-	var opts []oci.SpecOpts
-	if ours {
-		opts = append(opts, oci.WithAnnotations(map[string]string{
-			"io.containerd.sandbox.v1/cpuset.source": filepath.Join(h.namespace, filepath.Base(source)),
-		}))
-	}
-	task, remove, err := h.idle(ctx, s, id, opts...)
+	c, err := s.run(ctx, id, sleeping(opts...))
 	if err != nil {
 		return err
 	}
-	defer remove()
-	destination := filepath.Join(filepath.Dir(source), id)
-	cost := func() (time.Duration, error) { return shimTime(task) }
-	if !ours {
+	defer func() { err = errors.Join(err, c.remove(ctx)) }()
+	cost := func() (time.Duration, error) { return shimTime(c) }
+	if column != ours {
 		copier := startCopier(source, destination)
 		defer copier.stop()
 		cost = copier.cost
@@ -81,7 +90,7 @@ func (h *host) cpusetOf(ctx context.Context, t *table, column int, s subject, so
 		if err != nil {
 			return err
 		}
-		t.add(rowReaction, "ms", column, took)
+		b.add(rowReaction, column, took)
 	}
 	before, err := cost()
 	if err != nil {
@@ -94,13 +103,26 @@ func (h *host) cpusetOf(ctx context.Context, t *table, column int, s subject, so
 	if err != nil {
 		return err
 	}
-	t.add(rowKeeping, "ms/s", column, float64(after-before)/float64(time.Millisecond)/cpusetIdle.Seconds())
+	b.add(rowKeeping, column, milliseconds(after-before)/cpusetIdle.Seconds())
 	return nil
 }
 
+// controllers makes the shim's runtime enable the controllers below the namespace's cgroup: they are there when a
+// container is.
+func controllers(ctx context.Context, b *bench, s *subject, namespace string) error {
+	if _, err := os.Stat(filepath.Join(namespace, "source/cpuset.cpus")); err == nil {
+		return nil
+	}
+	c, err := s.run(ctx, b.id("first"), sleeping())
+	if err != nil {
+		return err
+	}
+	return c.remove(ctx)
+}
+
 // shimTime is how long the shim of a container has run.
-func shimTime(task containerd.Task) (time.Duration, error) {
-	pid, err := parent(int(task.Pid()))
+func shimTime(c *container) (time.Duration, error) {
+	pid, err := c.shim()
 	if err != nil {
 		return 0, err
 	}
@@ -130,16 +152,6 @@ func reach(ctx context.Context, source, destination, list string) error {
 		if !pause(ctx, again) {
 			return ctx.Err()
 		}
-	}
-}
-
-// pause waits, and returns false when ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

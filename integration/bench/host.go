@@ -5,8 +5,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,38 +16,87 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // host is a containerd of our own, with a rootfs for its containers.
 type host struct {
 	dir       string // short: a unix socket's path has 107 bytes
-	namespace string
+	namespace string // also the name of the cgroup that holds all containers
 	rootfs    string
 	client    *containerd.Client
 	daemon    *exec.Cmd
 	log       *os.File
 }
 
-// bootTimeout bounds containerd's start; it takes well under a second.
-const bootTimeout = 20 * time.Second
+// bootTimeout bounds containerd's start; it takes well under a second. goneTimeout bounds how long the last shims take to
+// end, which nobody waits for when a container is deleted.
+var (
+	bootTimeout = harness.Slow(20 * time.Second)
+	goneTimeout = harness.Slow(20 * time.Second)
+)
 
 // start starts containerd from the folder tools. Shims are looked up in tools and in shimDir.
-func start(ctx context.Context, tools, shimDir string) (_ *host, err error) {
-	h := &host{namespace: fmt.Sprintf("shim-bench-%d", os.Getpid())}
-	h.dir = filepath.Join("/run", h.namespace)
-	h.rootfs = filepath.Join(h.dir, "rootfs")
-	if err := os.Mkdir(h.dir, 0o700); err != nil {
+func start(ctx context.Context, tools, shimDir string, v1Only bool) (_ *host, err error) {
+	// Not below /run, which may be mounted noexec.
+	dir, err := os.MkdirTemp("", harness.NamespacePrefix)
+	if err != nil {
 		return nil, err
 	}
+	h := &host{dir: dir, namespace: filepath.Base(dir), rootfs: filepath.Join(dir, "rootfs")}
 	defer func() {
 		if err != nil {
-			h.stop()
+			err = errors.Join(err, h.stop())
 		}
 	}()
-	if err := makeRootfs(h.rootfs); err != nil {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return nil, err
+	}
+	if err := harness.WriteRootfs(harness.Env{Busybox: busybox}, h.rootfs); err != nil {
 		return nil, fmt.Errorf("make rootfs: %w", err)
 	}
-	config := fmt.Sprintf(`version = 3
+	configFile := filepath.Join(h.dir, "config.toml")
+	if err := os.WriteFile(configFile, h.config(), 0o600); err != nil {
+		return nil, err
+	}
+	if h.log, err = os.OpenFile(filepath.Join(h.dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return nil, err
+	}
+	daemon := command(v1Only, filepath.Join(tools, "containerd"), "--config", configFile)
+	daemon.Env = append(os.Environ(), fmt.Sprintf("PATH=%s:%s:%s", shimDir, tools, os.Getenv("PATH")))
+	daemon.Stdout, daemon.Stderr = h.log, h.log
+	if err := daemon.Start(); err != nil {
+		return nil, fmt.Errorf("start containerd: %w", err)
+	}
+	h.daemon = daemon
+	return h, h.serving(ctx)
+}
+
+// serving connects to containerd and returns when it answers.
+func (h *host) serving(ctx context.Context) (err error) {
+	h.client, err = containerd.New(h.address(), containerd.WithTimeout(bootTimeout), containerd.WithDefaultNamespace(h.namespace))
+	if err != nil {
+		return fmt.Errorf("connect to containerd: %w\n%s", err, h.logTail())
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	for { // its socket is there a little before it listens
+		_, err := h.client.Version(ctx)
+		if err == nil {
+			return nil
+		}
+		if !pause(ctx, 10*time.Millisecond) {
+			return fmt.Errorf("ask containerd for its version: %w\n%s", errors.Join(err, context.Cause(ctx)), h.logTail())
+		}
+	}
+}
+
+// config keeps the disk out of what is measured: it is the same for all.
+func (h *host) config() []byte {
+	return fmt.Appendf(nil, `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"
 disabled_plugins = ["io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri"]
@@ -57,32 +106,25 @@ disabled_plugins = ["io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime
   address = "%[1]s/containerd.sock"
 [plugins."io.containerd.shim.v1.manager"]
   socket_dir = "%[1]s/s"
+[plugins."io.containerd.metadata.v1.bolt"]
+  no_sync = true
 `, h.dir)
-	configFile := filepath.Join(h.dir, "config.toml")
-	if err := os.WriteFile(configFile, []byte(config), 0o600); err != nil {
-		return nil, err
+}
+
+// command is containerd's. With v1Only, it and what it starts have a mount namespace of their own in which no cgroup v2 is
+// mounted beside v1: crun up to 1.8 refuses to run where one has controllers. A tmpfs takes its place, since crun makes
+// files where the hierarchy used to be.
+func command(v1Only bool, name string, args ...string) *exec.Cmd {
+	const hybrid = "/sys/fs/cgroup/unified"
+	cmd := exec.Command(name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for us; stop needs containerd
+	var fs unix.Statfs_t
+	if err := unix.Statfs(hybrid, &fs); !v1Only || err != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+		return cmd
 	}
-	if h.log, err = os.OpenFile(filepath.Join(h.dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
-		return nil, err
-	}
-	h.daemon = exec.Command(filepath.Join(tools, "containerd"), "--config", configFile)
-	h.daemon.Env = append(os.Environ(), fmt.Sprintf("PATH=%s:%s:%s", shimDir, tools, os.Getenv("PATH")))
-	h.daemon.Stdout, h.daemon.Stderr = h.log, h.log
-	h.daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for us; stop needs containerd
-	if err := h.daemon.Start(); err != nil {
-		h.daemon = nil
-		return nil, fmt.Errorf("start containerd: %w", err)
-	}
-	h.client, err = containerd.New(h.address(), containerd.WithTimeout(bootTimeout), containerd.WithDefaultNamespace(h.namespace))
-	if err != nil {
-		return nil, fmt.Errorf("connect to containerd: %w\n%s", err, h.logTail())
-	}
-	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
-	defer cancel()
-	if _, err = h.client.Version(ctx); err != nil {
-		return nil, fmt.Errorf("ask containerd for its version: %w\n%s", err, h.logTail())
-	}
-	return h, nil
+	cmd = exec.Command("/bin/sh", append([]string{"-c", `mount -t tmpfs none "$0" && exec "$@"`, hybrid, name}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Unshareflags: unix.CLONE_NEWNS} // Go makes its mounts private
+	return cmd
 }
 
 func (h *host) address() string { return filepath.Join(h.dir, "containerd.sock") }
@@ -94,18 +136,30 @@ func (h *host) logTail() string {
 		return err.Error()
 	}
 	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
-// stop deletes every container that is left, ends containerd and removes all that was made. It reports what it could
-// not remove.
-func (h *host) stop() {
+// scope is where anything may be that the host or a shim made.
+func (h *host) scope() harness.Scope {
+	return harness.Scope{
+		Namespace: h.namespace,
+		Folders:   []string{filepath.Join(h.dir, "s"), filepath.Join(h.dir, "state/io.containerd.runtime.v2.task", h.namespace)},
+		MountsIn:  h.dir,
+	}
+}
+
+// stop deletes every container that is left, ends containerd and removes all that was made. Its error names what should
+// have been gone by then.
+func (h *host) stop() error {
+	var err error
 	if h.client != nil {
 		ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), h.namespace), bootTimeout)
 		defer cancel()
-		h.deleteAll(ctx)
+		err = h.deleteAll(ctx)
 		_ = h.client.Close() // containerd ends next
 	}
+	scope := h.scope()
+	err = errors.Join(err, gone(scope))
 	if h.daemon != nil {
 		_ = h.daemon.Process.Signal(syscall.SIGTERM) // Wait tells whether it is gone
 		_ = h.daemon.Wait()                          // its exit status is of no interest
@@ -113,63 +167,34 @@ func (h *host) stop() {
 	if h.log != nil {
 		_ = h.log.Close() // removed next
 	}
-	// Cgroups below the namespace's are the containers', and gone; the parent that containerd asked for is ours.
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && d.Name() == h.namespace {
-			if err := os.Remove(path); err != nil {
-				fmt.Fprintln(os.Stderr, "bench: left behind:", err)
-			}
-			return fs.SkipDir
+	return errors.Join(err, scope.Remove(), os.RemoveAll(h.dir))
+}
+
+// gone waits until nothing of a scope is there. Its error names what still is after a while.
+func gone(scope harness.Scope) error {
+	for deadline := time.Now().Add(goneTimeout); ; {
+		closeAccount(scope.Namespace)
+		leaks := scope.Leaks()
+		if len(leaks) == 0 {
+			return nil
 		}
-		return nil
-	})
-	for _, dir := range []string{h.dir, filepath.Join("/run/containerd/runc", h.namespace)} {
-		if err := os.RemoveAll(dir); err != nil {
-			fmt.Fprintln(os.Stderr, "bench: left behind:", err)
+		if time.Now().After(deadline) {
+			return fmt.Errorf("left behind:\n\t%s", strings.Join(leaks, "\n\t"))
 		}
+		pause(context.Background(), 20*time.Millisecond)
 	}
 }
 
-// deleteAll is for a run that ended early.
-func (h *host) deleteAll(ctx context.Context) {
+// deleteAll deletes the containers that a group has left, which is an error in itself.
+func (h *host) deleteAll(ctx context.Context) error {
 	containers, err := h.client.Containers(ctx)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench: list containers:", err)
-	}
 	for _, c := range containers {
-		if task, err := c.Task(ctx, nil); err == nil {
-			if _, err := task.Delete(ctx, containerd.WithProcessKill); err != nil {
-				fmt.Fprintln(os.Stderr, "bench: left behind:", err)
-			}
+		err = errors.Join(err, fmt.Errorf("left behind: container %s", c.ID()))
+		if task, e := c.Task(ctx, nil); e == nil {
+			_, e = task.Delete(ctx, containerd.WithProcessKill)
+			err = errors.Join(err, e)
 		}
-		if err := c.Delete(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, "bench: left behind:", err)
-		}
+		err = errors.Join(err, c.Delete(ctx))
 	}
-}
-
-// makeRootfs makes a rootfs of Debian's static busybox.
-func makeRootfs(dir string) error {
-	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		return err
-	}
-	data, err := os.ReadFile(busybox)
-	if err != nil {
-		return err
-	}
-	for _, d := range []string{"bin", "proc", "dev", "sys", "run"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			return err
-		}
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bin/busybox"), data, 0o755); err != nil {
-		return err
-	}
-	for _, applet := range []string{"true", "sleep", "sh"} {
-		if err := os.Symlink("busybox", filepath.Join(dir, "bin", applet)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }

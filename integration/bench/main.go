@@ -5,27 +5,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
-	"github.com/containerd/containerd/api/types/runc/options"
+	"sandbox.internal/shim/integration/cri"
 )
-
-// subject is a runtime under measurement.
-type subject struct {
-	name    string // heading of its column
-	runtime string // as containerd knows it
-	shim    string // path of the shim's binary
-	inner   string // binary that runs as a container's init before the container's program does
-	options any    // runtime options, nil for none
-}
 
 func main() {
 	if err := run(); err != nil {
@@ -34,56 +25,122 @@ func main() {
 	}
 }
 
-func run() error {
-	var (
-		rounds = flag.Int("n", 30, "rounds of run-to-delete and of the start command; execs and stats calls are multiples")
-		file   = flag.String("json", "", "write the figures to this file as well")
-		tools  = flag.String("tools", os.Getenv("SHIM_TOOLS"), "folder with containerd, containerd-shim-runc-v2 and runc")
-		shim   = flag.String("shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
-	)
-	flag.Parse()
-	if *tools == "" || *shim == "" || *rounds < 1 {
-		return errors.New("SHIM_TOOLS and SHIM_BINARY must be set and -n be positive: make bench does that")
-	}
-	if os.Geteuid() != 0 {
-		return errors.New("containers need root: sudo make bench")
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
+// config is what the flags say.
+type config struct {
+	settings
+	rows    string
+	tools   string
+	shim    string
+	json    string
+	from    string
+	page    string
+	section string
 
-	h, err := start(ctx, *tools, filepath.Dir(*shim))
-	if err != nil {
-		return err
-	}
-	defer h.stop()
-	table, err := measure(ctx, h, subjects(*tools, *shim), *rounds)
-	if err != nil {
-		return err
-	}
-	table.print(os.Stdout)
-	if *file == "" {
-		return nil
-	}
-	data, err := json.MarshalIndent(table, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode figures: %w", err)
-	}
-	return os.WriteFile(*file, append(data, '\n'), 0o644)
+	progress io.Writer
+	world    *cri.World
 }
 
-// subjects lists the columns: ours first, as the others are divided by it.
-func subjects(tools, shim string) []subject {
-	runc := filepath.Join(tools, "runc")
-	stock := filepath.Join(tools, "containerd-shim-runc-v2")
-	list := []subject{
-		{name: "sandbox.v1", runtime: "io.containerd.sandbox.v1", shim: shim, inner: shim},
-		{name: "runc.v2", runtime: "io.containerd.runc.v2", shim: stock, inner: runc, options: &options.Options{BinaryName: runc}},
+func parse() (c config, err error) {
+	c.progress = os.Stderr
+	flag.IntVar(&c.Runs, "runs", 1, "how often to measure everything")
+	flag.IntVar(&c.Rounds, "n", 30, "rounds of what takes milliseconds; execs and stats calls are multiples")
+	flag.StringVar(&c.rows, "rows", "", "groups of rows to measure, separated by commas; all of these by default:"+describe(groups()))
+	flag.IntVar(&c.Containers, "containers", 100, "containers at once")
+	flag.IntVar(&c.Probed, "probes", 50, "containers of the exec storm")
+	flag.DurationVar(&c.Storm, "storm", time.Minute, "how long the exec storm takes for each runtime, in six turns")
+	flag.DurationVar(&c.Idle, "idle", 10*time.Second, "how long an idle shim is watched, three times for each")
+	flag.StringVar(&c.json, "json", "", "write all samples to this `file`")
+	flag.StringVar(&c.from, "from", "", "measure nothing; read what -json wrote to this `file`")
+	flag.StringVar(&c.page, "write", "", "put the table into this `page`, docs/performance.md")
+	flag.StringVar(&c.section, "section", "native", "`name` of the part of the page")
+	flag.StringVar(&c.tools, "tools", os.Getenv("SHIM_TOOLS"), "folder with containerd, containerd-shim-runc-v2 and runc")
+	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
+	flag.Parse()
+	switch {
+	case flag.NArg() > 0:
+		return c, fmt.Errorf("%q: only flags are taken", flag.Args())
+	case c.from != "":
+		return c, nil
+	case c.tools == "" || c.shim == "":
+		return c, errors.New("SHIM_TOOLS and SHIM_BINARY must be set: make bench does that")
+	case c.Runs < 1 || c.Rounds < 1 || c.Containers < 1 || c.Probed < 1:
+		return c, errors.New("-runs, -n, -containers and -probes must be at least 1")
+	case c.Storm < stormTurns*probeEvery || c.Idle < time.Second:
+		return c, fmt.Errorf("-storm must be at least %v, and -idle 1s", stormTurns*probeEvery)
+	case os.Geteuid() != 0:
+		return c, errors.New("containers need root: sudo make bench")
 	}
-	if crun, err := exec.LookPath("crun"); err == nil {
-		list = append(list, subject{
-			name: "runc.v2 + crun", runtime: "io.containerd.runc.v2", shim: stock, inner: crun,
-			options: &options.Options{BinaryName: crun},
-		})
+	return c, nil
+}
+
+func run() error {
+	c, err := parse()
+	if err != nil {
+		return err
 	}
-	return list
+	var r *report
+	if c.from != "" {
+		r, err = load(c.from)
+	} else {
+		r, err = isolated(c)
+	}
+	if r == nil {
+		return err
+	}
+	r.print(os.Stdout)
+	if c.json != "" {
+		err = errors.Join(err, r.save(c.json))
+	}
+	if c.page != "" && err == nil {
+		err = r.write(c.page, c.section)
+	}
+	return err
+}
+
+// isolated measures in namespaces of the program's own, as pods need them: it begins by running the program once more.
+func isolated(c config) (r *report, err error) {
+	if c.world, err = cri.Isolate(); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.world.Close()) }()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return measure(ctx, c)
+}
+
+// measure starts what is needed, measures and ends it. There may be a report and an error: what failed has no
+// samples, or few, and what was left behind is gone.
+func measure(ctx context.Context, c config) (r *report, err error) {
+	chosen, err := choose(groups(), c.rows)
+	if err != nil {
+		return nil, err
+	}
+	all := subjects(c.tools, c.shim)
+	if len(all) <= withCrun {
+		fmt.Fprintln(c.progress, "bench: LEFT OUT: crun: not installed (apt-get install crun)")
+	}
+	r = newReport(c.settings, all, chosen)
+	if r.Machine, err = readMachine(ctx, c.tools, all); err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		if s.host, err = start(ctx, c.tools, filepath.Dir(c.shim), s.v1Only); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		defer func() {
+			if e := s.host.stop(); e != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", s.name, e))
+			}
+		}()
+	}
+	b := &bench{settings: c.settings, subjects: all, tools: c.tools, world: c.world, report: r, progress: c.progress}
+	for b.run = range c.Runs {
+		err = errors.Join(err, b.measure(ctx, chosen))
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	r.Minutes = time.Since(r.Begun).Minutes()
+	r.conclude()
+	return r, err
 }

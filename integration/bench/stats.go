@@ -6,43 +6,70 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
-	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/ttrpc"
-	"golang.org/x/sys/unix"
 )
 
+const (
+	rowStats       = "stats"
+	rowStatsDirect = "stats, at the shim's socket"
+	rowStatsCost   = "stats, the shim's CPU time"
+)
+
+// The CPU time of direct calls is taken for all of a turn: so many that little of it is other work of the shim.
+const (
+	statsPerTurn  = 10
+	directPerTurn = 100
+)
+
+func statsGroup() group {
+	return group{
+		name: "stats", about: "the metrics of a container",
+		rows: []row{
+			{Name: rowStats, Unit: "ms", Target: target{Ratio: 0.50}},
+			{Name: rowStatsDirect, Unit: "ms"},
+			{Name: rowStatsCost, Unit: "ms"},
+		},
+		measure: func(b *bench, ctx context.Context) error {
+			return b.withIdle(ctx, "stats", func(idle []*container) error {
+				return b.turns(ctx, b.settings.Rounds, func(ctx context.Context, column int, s *subject) error {
+					if err := b.stats(ctx, column, idle[column]); err != nil {
+						return err
+					}
+					return b.directStats(ctx, column, s, idle[column])
+				})
+			})
+		},
+	}
+}
+
 // stats times a container's metrics through containerd, whose part is the same for all shims.
-func (*host) stats(ctx context.Context, t *table, column int, idle containerd.Task) error {
-	for range statsPerRound {
-		took, err := timed(func() error { _, err := idle.Metrics(ctx); return err })
+func (b *bench) stats(ctx context.Context, column int, idle *container) error {
+	for range statsPerTurn {
+		took, err := timed(func() error { _, err := idle.task.Metrics(ctx); return err })
 		if err != nil {
 			return err
 		}
-		t.add("stats", "ms", column, took)
+		b.add(rowStats, column, took)
 	}
 	return nil
 }
 
 // directStats times them at the shim's own socket, and how long the shim ran on a CPU for each.
-func (h *host) directStats(ctx context.Context, t *table, column int, idle containerd.Task) error {
-	conn, err := h.dial(ctx, idle.ID())
+func (b *bench) directStats(ctx context.Context, column int, s *subject, idle *container) error {
+	conn, err := s.host.dial(ctx, idle.ID())
 	if err != nil {
 		return err
 	}
 	client := ttrpc.NewClient(conn)
 	defer func() { _ = client.Close() }() // nothing is under way
-	shim, err := parent(int(idle.Pid()))
+	shim, err := idle.shim()
 	if err != nil {
 		return err
 	}
@@ -51,7 +78,7 @@ func (h *host) directStats(ctx context.Context, t *table, column int, idle conta
 	if err != nil {
 		return err
 	}
-	for range directPerRound {
+	for range directPerTurn {
 		took, err := timed(func() error {
 			_, err := service.Stats(ctx, &taskapi.StatsRequest{ID: idle.ID()})
 			return err
@@ -59,13 +86,13 @@ func (h *host) directStats(ctx context.Context, t *table, column int, idle conta
 		if err != nil {
 			return err
 		}
-		t.add("stats, at the shim's socket", "ms", column, took)
+		b.add(rowStatsDirect, column, took)
 	}
 	end, err := cpuTime(shim)
 	if err != nil {
 		return err
 	}
-	t.add("stats, the shim's CPU time", "ms", column, float64(end-begin)/float64(directPerRound)/float64(time.Millisecond))
+	b.add(rowStatsCost, column, milliseconds(end-begin)/directPerTurn)
 	return nil
 }
 
@@ -83,32 +110,4 @@ func (h *host) dial(ctx context.Context, id string) (net.Conn, error) {
 		return nil, fmt.Errorf("decode %s: %w", file, err)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(bootstrap.Address, "unix://"))
-}
-
-// cpuTime is how long the threads of a process have run (scheduler/sched-stats.rst, "/proc/<pid>/schedstat").
-func cpuTime(pid int) (time.Duration, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil {
-		return 0, err
-	}
-	if len(files) == 0 {
-		return 0, fmt.Errorf("process %d: %w", pid, fs.ErrNotExist)
-	}
-	var sum time.Duration
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // a thread that ended
-		}
-		if err != nil {
-			return 0, err
-		}
-		first, _, _ := strings.Cut(string(text), " ")
-		n, err := strconv.ParseInt(first, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("parse %s: %w", file, err)
-		}
-		sum += time.Duration(n)
-	}
-	return sum, nil
 }

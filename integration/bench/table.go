@@ -6,98 +6,111 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
+	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
-// table holds samples by row and column.
-type table struct {
-	Columns []string `json:"columns"`
-	Rows    []*row   `json:"rows"`
-}
-
-// row is one figure of all subjects.
-type row struct {
-	Name    string      `json:"name"`
-	Unit    string      `json:"unit"`
-	Samples [][]float64 `json:"samples"` // by column, in the order they were taken
-	Medians []float64   `json:"medians"` // by column
-}
-
-func newTable(subjects []subject) *table {
-	t := &table{}
-	for _, s := range subjects {
-		t.Columns = append(t.Columns, s.name)
-	}
-	return t
-}
-
-// row finds the row of that name, or makes it the last one.
-func (t *table) row(name, unit string) *row {
-	if i := slices.IndexFunc(t.Rows, func(r *row) bool { return r.Name == name }); i >= 0 {
-		return t.Rows[i]
-	}
-	r := &row{
-		Name: name, Unit: unit, Samples: make([][]float64, len(t.Columns)), Medians: make([]float64, len(t.Columns)),
-	}
-	t.Rows = append(t.Rows, r)
-	return r
-}
-
-// add takes a sample.
-func (t *table) add(name, unit string, column int, value float64) {
-	r := t.row(name, unit)
-	r.Samples[column] = append(r.Samples[column], value)
-	r.Medians[column] = median(r.Samples[column])
-}
-
-// print writes medians, and how many times as much the others take as the first column does.
-func (t *table) print(w io.Writer) {
-	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
-	fmt.Fprint(tw, "median")
-	for i, c := range t.Columns {
-		fmt.Fprintf(tw, "\t%14s", c)
-		if i > 0 {
-			fmt.Fprintf(tw, "\t%8s", "ratio")
+// cells is the table: its heading, and a line for each row that was measured.
+func (r *report) cells() [][]string {
+	head := []string{"median (10th–90th percentile)"}
+	for i, name := range r.Columns {
+		head = append(head, name)
+		if i != reference {
+			head = append(head, "ratio")
 		}
 	}
-	fmt.Fprintf(tw, "\t%8s\n", "samples")
-	for _, r := range t.Rows {
-		fmt.Fprintf(tw, "%s, %s", r.Name, r.Unit)
-		for i := range t.Columns {
-			fmt.Fprintf(tw, "\t%14s", figure(r.Samples[i], r.Medians[i]))
-			if i > 0 {
-				fmt.Fprintf(tw, "\t%8s", ratio(r.Medians[i], r.Medians[0]))
+	lines := [][]string{append(head, "target", "met", "samples")}
+	for _, f := range r.Rows {
+		if f.Summary[ours].N == 0 {
+			continue
+		}
+		line := []string{f.Name + ", " + f.Unit}
+		for i, s := range f.Summary {
+			line = append(line, s.String())
+			if i != reference {
+				line = append(line, ratios(f.Ratios, i))
 			}
 		}
-		fmt.Fprintf(tw, "\t%8d\n", len(r.Samples[0]))
+		lines = append(lines, append(line, f.Target.String(), verdict(f.Met), fmt.Sprint(f.Summary[ours].N)))
+	}
+	return lines
+}
+
+// String leaves the spread out where there is none.
+func (s summary) String() string {
+	switch {
+	case s.N == 0:
+		return "-"
+	case s.P10 == s.P90:
+		return number(s.Median)
+	}
+	return fmt.Sprintf("%s (%s–%s)", number(s.Median), number(s.P10), number(s.P90))
+}
+
+// number has three digits that count, and at most two after the point.
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// ratios lists those of a column, one for each run.
+func ratios(runs [][]float64, column int) string {
+	var list []string
+	for _, run := range runs {
+		if run[column] != 0 {
+			list = append(list, fmt.Sprintf("%.2f", run[column]))
+		}
+	}
+	if len(list) == 0 {
+		return "-"
+	}
+	return strings.Join(list, ", ")
+}
+
+func verdict(met *bool) string {
+	switch {
+	case met == nil:
+		return ""
+	case *met:
+		return "yes"
+	}
+	return "NO"
+}
+
+// print writes the table for a terminal.
+func (r *report) print(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, line := range r.cells() {
+		fmt.Fprintln(tw, strings.Join(line, "\t"))
 	}
 	_ = tw.Flush() // a table that nobody reads is no error
 }
 
-func figure(samples []float64, median float64) string {
-	if len(samples) == 0 {
-		return "-"
+// markdown writes the table for a page, in columns that can be read there too.
+func (r *report) markdown(w io.Writer) {
+	lines := r.cells()
+	width := make([]int, len(lines[0]))
+	for _, line := range lines {
+		for i, cell := range line {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
 	}
-	return fmt.Sprintf("%.2f", median)
-}
-
-func ratio(theirs, ours float64) string {
-	if ours == 0 || theirs == 0 {
-		return "-"
+	for n, line := range lines {
+		for i, cell := range line {
+			fmt.Fprintf(w, "| %-*s ", width[i], cell)
+		}
+		fmt.Fprintln(w, "|")
+		if n == 0 {
+			for _, n := range width {
+				fmt.Fprintf(w, "|%s", strings.Repeat("-", n+2))
+			}
+			fmt.Fprintln(w, "|")
+		}
 	}
-	return fmt.Sprintf("%.2fx", theirs/ours)
-}
-
-// median of no samples is 0.
-func median(samples []float64) float64 {
-	if len(samples) == 0 {
-		return 0
-	}
-	s := slices.Sorted(slices.Values(samples))
-	n := len(s)
-	if n%2 == 1 {
-		return s[n/2]
-	}
-	return (s[n/2-1] + s[n/2]) / 2
 }

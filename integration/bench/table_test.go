@@ -4,64 +4,80 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
-func TestMedian(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		samples []float64
-		want    float64
-	}{
-		{"none", nil, 0},
-		{"one", []float64{3}, 3},
-		{"an odd number gives the middle one", []float64{9, 1, 5}, 5},
-		{"an even number gives the mean of the middle two", []float64{9, 1, 5, 7}, 6},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := median(tt.samples); got != tt.want {
-				t.Errorf("median(%v) = %v, want %v", tt.samples, got, tt.want)
-			}
-		})
-	}
-}
-
-func TestSumInitAddsTheClockColumn(t *testing.T) {
-	const trace = `init internal/bytealg @0.008 ms, 0 ms clock, 0 bytes, 0 allocs
-init runtime @0.059 ms, 0.026 ms clock, 0 bytes, 0 allocs
-runc: some other line
-init errors @0.3 ms, 0.5 ms clock, 8 bytes, 1 allocs
-`
-	if got, ok := sumInit(trace); got != 0.526 || !ok {
-		t.Errorf("sumInit = %v, %v, want 0.526, true", got, ok)
-	}
-	if got, ok := sumInit("crun version 1.8\n"); got != 0 || ok {
-		t.Errorf("sumInit of another program = %v, %v, want 0, false", got, ok)
-	}
-}
-
-func TestTablePrintsMediansAndRatios(t *testing.T) {
-	table := newTable([]subject{{name: "ours"}, {name: "theirs"}})
-	for _, v := range []float64{1, 2, 30} {
-		table.add("exec", "ms", 0, v)
-		table.add("exec", "ms", 1, 2*v)
-	}
-	table.add("init", "ms", 0, 4)
-	var out strings.Builder
-	table.print(&out)
+func TestTheTableHasMediansRatiosAndTargets(t *testing.T) {
 	want := [][]string{
-		{"median", "ours", "theirs", "ratio", "samples"},
-		{"exec,", "ms", "2.00", "4.00", "2.00x", "3"},
-		{"init,", "ms", "4.00", "-", "-", "1"},
+		{"median (10th–90th percentile)", "runc", "sandbox", "ratio", "crun", "ratio", "target", "met", "samples"},
+		{"exec, ms", "30.0 (15.0–450)", "7.50 (3.75–112)", "0.25, 0.25", "15.0 (7.50–225)", "0.50, 0.50", "≤ 0.30, < crun", "yes", "6"},
+		{"pss, MiB", "10.0", "7.50 (5.50–9.50)", "0.50, 1.00", "-", "-", "≤ 0.60", "NO", "2"},
+		{"init, ms", "-", "123", "-", "-", "-", "", "", "1"},
 	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != len(want) {
-		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), out.String())
+	if diff := cmp.Diff(want, sample().cells()); diff != "" {
+		t.Errorf("cells (-want +got):\n%s", diff)
 	}
-	for i, line := range lines {
-		if got := strings.Fields(line); strings.Join(got, " ") != strings.Join(want[i], " ") {
-			t.Errorf("line %d = %q, want %q", i, got, want[i])
+}
+
+func TestMarkdownHasAsManyCellsInEachLine(t *testing.T) {
+	var text strings.Builder
+	r := sample()
+	r.markdown(&text)
+	lines := strings.Split(strings.TrimSpace(text.String()), "\n")
+	if want := len(r.cells()) + 1; len(lines) != want {
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), want, text.String())
+	}
+	for _, line := range lines {
+		if got, want := strings.Count(line, "|"), strings.Count(lines[0], "|"); got != want {
+			t.Errorf("%d bars, want %d: %s", got, want, line)
+		}
+	}
+	if !strings.HasPrefix(lines[1], "|--") {
+		t.Errorf("no line below the heading:\n%s", text.String())
+	}
+}
+
+func TestThePageNamesWhatIsMissed(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "page.md")
+	const frame = "# Title\n<!-- bench:native:begin -->\n%<!-- bench:native:end -->\nThe rest.\n"
+	if err := os.WriteFile(name, []byte(strings.Replace(frame, "%", "former\n", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := sample()
+	for range 2 { // a page that is written again has the section once
+		if err := r.write(name, "native"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Replace(frame, "%", r.page(), 1); string(got) != want {
+		t.Errorf("page %q, want %q", got, want)
+	}
+	if !strings.Contains(r.page(), "\nMissed: pss.\n") {
+		t.Errorf("no line of what is missed:\n%s", r.page())
+	}
+	for _, section := range []string{"v2", "nativ"} {
+		if err := r.write(name, section); err == nil || !strings.Contains(err.Error(), section) {
+			t.Errorf("section %q: error %v, want one that names it", section, err)
+		}
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for _, tt := range []struct {
+		v    float64
+		want string
+	}{{0, "0.00"}, {0.123, "0.12"}, {9.87, "9.87"}, {12.34, "12.3"}, {123.4, "123"}, {5365, "5365"}} {
+		if got := number(tt.v); got != tt.want {
+			t.Errorf("number(%v) = %q, want %q", tt.v, got, tt.want)
 		}
 	}
 }

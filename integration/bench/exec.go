@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// execsPerTurn is so many that what a shim does after the last one, and is not counted, is little of the CPU time.
+const execsPerTurn = 5
+
+func execGroup() group {
+	return execRows("exec", "", "exec of /bin/true", "CPU time of an exec")
+}
+
+func podExecGroup() group {
+	return execRows("podexec", " as in a pod (default seccomp profile, user 1000, no capabilities)",
+		"exec in a pod's container", "CPU time of an exec in a pod's container", podLike()...)
+}
+
+// execRows are the time of an exec and the CPU time of all that takes part but containerd.
+func execRows(name, how, took, cost string, opts ...oci.SpecOpts) group {
+	return group{
+		name: name, about: "exec of /bin/true" + how,
+		rows: []row{
+			{Name: took, Unit: "ms", Target: target{Ratio: 0.30, BelowCrun: true}},
+			{Name: cost, Unit: "ms", Target: target{Ratio: 0.20}},
+		},
+		measure: func(b *bench, ctx context.Context) error {
+			return b.withIdle(ctx, name, func(idle []*container) error { return b.execs(ctx, idle, took, cost) }, opts...)
+		},
+	}
+}
+
+// podLike is what Kubernetes gives to the containers of a restricted pod.
+func podLike() []oci.SpecOpts {
+	return []oci.SpecOpts{oci.WithUIDGID(1000, 1000), oci.WithCapabilities(nil), oci.WithNoNewPrivileges, seccomp.WithDefaultProfile()}
+}
+
+// execs times execs in containers that exist.
+func (b *bench) execs(ctx context.Context, idle []*container, took, cost string) (err error) {
+	accounts := make([]*account, len(idle))
+	probes := make([]*specs.Process, len(idle))
+	for i, c := range idle {
+		shim, err := c.shim()
+		if err != nil {
+			return err
+		}
+		if accounts[i], err = openAccount(b.subjects[i].host.namespace, shim); err != nil {
+			return err
+		}
+		if probes[i], err = probe(ctx, c); err != nil {
+			return err
+		}
+	}
+	return b.turns(ctx, b.settings.Rounds, func(ctx context.Context, column int, _ *subject) error {
+		before, err := accounts[column].used()
+		if err != nil {
+			return err
+		}
+		for range execsPerTurn {
+			ms, err := timed(func() error { return execProbe(ctx, idle[column], b.id("exec"), probes[column]) })
+			if err != nil {
+				return err
+			}
+			b.add(took, column, ms)
+		}
+		after, err := accounts[column].used()
+		if err != nil {
+			return err
+		}
+		b.add(cost, column, milliseconds(after-before)/execsPerTurn)
+		return nil
+	})
+}
+
+// probe is an exec of /bin/true that has all else of the container's own process.
+func probe(ctx context.Context, c *container) (*specs.Process, error) {
+	s, err := c.Spec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	process := *s.Process
+	process.Args = []string{"/bin/true"}
+	return &process, nil
+}
+
+// execProbe runs a process in a container and deletes it.
+func execProbe(ctx context.Context, c *container, id string, process *specs.Process) error {
+	p, err := c.task.Exec(ctx, id, process, cio.NullIO)
+	if err != nil {
+		return err
+	}
+	exited, err := p.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	if err := p.Start(ctx); err != nil {
+		return err
+	}
+	if err := succeeded(<-exited); err != nil {
+		return err
+	}
+	_, err = p.Delete(ctx)
+	return err
+}

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+func TestChoose(t *testing.T) {
+	all := groups()
+	for _, tt := range []struct{ names, want string }{
+		{"exec", "exec"},
+		{"stats,exec", "exec,stats"}, // in the order of all
+		{"", strings.Join(names(all), ",")},
+	} {
+		got, err := choose(all, tt.names)
+		if err != nil || strings.Join(names(got), ",") != tt.want {
+			t.Errorf("choose(%q) = %v, %v, want %s", tt.names, names(got), err, tt.want)
+		}
+	}
+	if _, err := choose(all, "exec,pigs"); err == nil || !strings.Contains(err.Error(), `"pigs"`) || !strings.Contains(err.Error(), "stats") {
+		t.Errorf("choose of what is not there: %v, want an error that names it and what is", err)
+	}
+}
+
+func names(groups []group) (list []string) {
+	for _, g := range groups {
+		list = append(list, g.name)
+	}
+	return list
+}
+
+func TestNoTwoRowsHaveOneName(t *testing.T) {
+	seen := map[string]bool{}
+	for _, g := range groups() {
+		for _, r := range g.rows {
+			if seen[r.Name] {
+				t.Errorf("group %s: row %q is there already", g.name, r.Name)
+			}
+			seen[r.Name] = true
+		}
+	}
+}
+
+// A run is as short as it can be; what stop finds left behind is an error of it.
+func TestEveryGroupMeasuresAndLeavesNothing(t *testing.T) {
+	env, err := harness.Require(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env.Runtime != harness.Ours {
+		t.Skipf("%s: the bench measures the runc shim itself", env.Runtime)
+	}
+	var said strings.Builder
+	r, err := measure(t.Context(), config{
+		tools: env.Tools, shim: env.Shim, progress: &said, world: world,
+		settings: settings{Runs: 1, Rounds: 1, Containers: 2, Probed: 2, Storm: stormTurns * probeEvery, Idle: time.Second},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leftOut := func(name string) bool {
+		what, _, _ := strings.Cut(name, ",")
+		return strings.Contains(said.String(), "LEFT OUT: "+what+":")
+	}
+	for _, f := range r.Rows {
+		for _, column := range []int{reference, ours} {
+			if f.Summary[column].N == 0 && !leftOut(f.Name) {
+				t.Errorf("row %q of %s: no sample; bench said\n%s", f.Name, r.Columns[column], said.String())
+			}
+		}
+		if zero := f.Name == rowWakeups || f.Name == rowStormLate || f.Name == rowKeeping; !zero && f.Summary[ours].N > 0 && f.Summary[ours].Median <= 0 {
+			t.Errorf("row %q: median %v of ours", f.Name, f.Summary[ours].Median)
+		}
+	}
+}

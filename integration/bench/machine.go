@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine is what the figures depend on beside the subjects.
+type machine struct {
+	CPU      string   `json:"cpu"`
+	CPUs     int      `json:"cpus"`
+	GiB      uint64   `json:"gib"`
+	Kernel   string   `json:"kernel"`
+	Cgroup   string   `json:"cgroup"`
+	Emulated bool     `json:"emulated"`
+	Load     string   `json:"load"` // average of one minute, before the first run
+	Versions []string `json:"versions"`
+}
+
+func (m machine) String() string {
+	kind := ""
+	if m.Emulated {
+		kind = "EMULATED by qemu, so that only the ratios say something: "
+	}
+	return fmt.Sprintf("%s%d × %s, %d GiB, Linux %s, cgroup %s", kind, m.CPUs, m.CPU, m.GiB, m.Kernel, m.Cgroup)
+}
+
+// readMachine asks the kernel, and the programs for their versions.
+func readMachine(ctx context.Context, tools string, subjects []*subject) (machine, error) {
+	m := machine{CPUs: runtime.NumCPU(), Cgroup: cgroupMode()}
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		return m, err
+	}
+	m.Kernel = unix.ByteSliceToString(uts.Release[:])
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return m, err
+	}
+	m.GiB = (info.Totalram*uint64(info.Unit) + 1<<29) >> 30
+	cpu, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return m, err
+	}
+	m.CPU = cpuModel(string(cpu))
+	m.Emulated = strings.Contains(m.CPU, "QEMU")
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return m, err
+	}
+	m.Load, _, _ = strings.Cut(string(load), " ")
+
+	programs := []string{filepath.Join(tools, "containerd"), subjects[ours].shim}
+	for i, s := range subjects {
+		if i != ours {
+			programs = append(programs, s.inner)
+		}
+	}
+	for _, program := range programs {
+		version, err := versionOf(ctx, program)
+		if err != nil {
+			return m, err
+		}
+		m.Versions = append(m.Versions, version)
+	}
+	return m, nil
+}
+
+// cpuModel finds the name in /proc/cpuinfo.
+func cpuModel(text string) string {
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+// cgroupMode says which cgroups there are (cgroup-v2.rst, "Mounting").
+func cgroupMode() string {
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/sys/fs/cgroup", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		return "v2"
+	}
+	if err := unix.Statfs("/sys/fs/cgroup/unified", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		return "v1, with v2 beside it (hybrid)"
+	}
+	return "v1"
+}
+
+// versionOf returns the name and version of a program.
+func versionOf(ctx context.Context, program string) (string, error) {
+	out, err := exec.CommandContext(ctx, program, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w", program, err)
+	}
+	return filepath.Base(program) + " " + parseVersion(string(out)), nil
+}
+
+// parseVersion finds what follows the word "version", or else the first word that begins with a digit.
+func parseVersion(text string) string {
+	words := strings.Fields(text)
+	for i, word := range words[:max(0, len(words)-1)] {
+		if strings.EqualFold(strings.TrimSuffix(word, ":"), "version") {
+			return words[i+1]
+		}
+	}
+	for _, word := range words {
+		if word[0] >= '0' && word[0] <= '9' {
+			return word
+		}
+	}
+	return "of an unknown version"
+}

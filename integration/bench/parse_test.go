@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import "testing"
+
+func TestSumInitAddsTheClockColumn(t *testing.T) {
+	const trace = `init internal/bytealg @0.008 ms, 0 ms clock, 0 bytes, 0 allocs
+init runtime @0.059 ms, 0.026 ms clock, 0 bytes, 0 allocs
+runc: some other line
+init errors @0.3 ms, 0.5 ms clock, 8 bytes, 1 allocs
+`
+	if got, ok := sumInit(trace); got != 0.526 || !ok {
+		t.Errorf("sumInit = %v, %v, want 0.526, true", got, ok)
+	}
+	if got, ok := sumInit("crun version 1.8\n"); got != 0 || ok {
+		t.Errorf("sumInit of another program = %v, %v, want 0, false", got, ok)
+	}
+}
+
+func TestParseUsage(t *testing.T) {
+	for _, tt := range []struct {
+		name, text string
+		want       int64
+		ok         bool
+	}{
+		{"v1 has a number", "123456789\n", 123456789, true},
+		{"v2 has it first", "usage_usec 42\nuser_usec 40\nsystem_usec 2\n", 42, true},
+		{"v2 may have it later", "nr_periods 7\nusage_usec 42\n", 42, true},
+		{"v2 without it", "user_usec 40\n", 0, false},
+		{"nothing", "", 0, false},
+		{"no number", "much\n", 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseUsage([]byte(tt.text))
+			if got != tt.want || (err == nil) != tt.ok {
+				t.Errorf("parseUsage(%q) = %v, %v, want %v, error %v", tt.text, got, err, tt.want, !tt.ok)
+			}
+		})
+	}
+}
+
+func TestParseVersion(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"containerd github.com/containerd/containerd/v2 2.4.2+unknown \n", "2.4.2+unknown"},
+		{"runc version 1.5.2\nspec: 1.3.0\n", "1.5.2"},
+		{"crun version 1.8.1\ncommit: f8a096be\n", "1.8.1"},
+		{"containerd-shim-sandbox-v1:\n  Version:  v0.1.0-3-gabcdef\n  Revision: abcdef\n", "v0.1.0-3-gabcdef"},
+		{"something else\n", "of an unknown version"},
+		{"", "of an unknown version"},
+	} {
+		if got := parseVersion(tt.text); got != tt.want {
+			t.Errorf("parseVersion(%q) = %q, want %q", tt.text, got, tt.want)
+		}
+	}
+}
+
+func TestCPUModel(t *testing.T) {
+	const text = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 106\nmodel name\t: Some: CPU @ 3 GHz\n"
+	if got, want := cpuModel(text), "Some: CPU @ 3 GHz"; got != want {
+		t.Errorf("cpuModel = %q, want %q", got, want)
+	}
+}

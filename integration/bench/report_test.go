@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSummarize(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		samples []float64
+		want    summary
+	}{
+		{"none", nil, summary{}},
+		{"one is all", []float64{3}, summary{3, 3, 3, 1}},
+		{"an odd number has a middle one", []float64{9, 1, 5}, summary{5, 1.8, 8.2, 3}},
+		{"an even number has the mean of the middle two", []float64{9, 1, 5, 7}, summary{6, 2.2, 8.4, 4}},
+		{"eleven have each tenth", []float64{10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}, summary{5, 1, 9, 11}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := summarize(tt.samples)
+			for _, pair := range [][2]float64{{got.Median, tt.want.Median}, {got.P10, tt.want.P10}, {got.P90, tt.want.P90}} {
+				if d := pair[0] - pair[1]; d > 1e-9 || d < -1e-9 {
+					t.Errorf("summarize(%v) = %v, want %v", tt.samples, got, tt.want)
+				}
+			}
+			if got.N != tt.want.N {
+				t.Errorf("summarize(%v).N = %d, want %d", tt.samples, got.N, tt.want.N)
+			}
+		})
+	}
+}
+
+func TestTargets(t *testing.T) {
+	const none = "none"
+	for _, tt := range []struct {
+		name   string
+		target target
+		runs   [][][]float64 // run, column, samples
+		want   string
+	}{
+		{"no target", target{}, [][][]float64{{{10}, {3}}}, none},
+		{"reached exactly", target{Ratio: 0.3}, [][][]float64{{{10}, {3}}}, "yes"},
+		{"missed", target{Ratio: 0.3}, [][][]float64{{{10}, {3.1}}}, "no"},
+		{"missed in the second run", target{Ratio: 0.3}, [][][]float64{{{10}, {3}}, {{10}, {4}}}, "no"},
+		{"one lucky sample is not the median", target{Ratio: 0.3}, [][][]float64{{{10, 10, 10}, {1, 5, 5}}}, "no"},
+		{"below crun", target{Ratio: 0.3, BelowCrun: true}, [][][]float64{{{10}, {2}, {2.5}}}, "yes"},
+		{"above crun", target{Ratio: 0.3, BelowCrun: true}, [][][]float64{{{10}, {2}, {1.5}}}, "no"},
+		{"without crun", target{Ratio: 0.3, BelowCrun: true}, [][][]float64{{{10}, {2}}}, "yes"},
+		{"crun was not measured", target{Ratio: 0.3, BelowCrun: true}, [][][]float64{{{10}, {2}, nil}}, "yes"},
+		{"zero", target{Zero: true}, [][][]float64{{{4}, {0}}}, "yes"},
+		{"not zero", target{Zero: true}, [][][]float64{{{4}, {0.1}}}, "no"},
+		{"zero, and so is the reference", target{Zero: true}, [][][]float64{{{0}, {0}}}, "yes"},
+		{"not measured", target{Ratio: 0.3}, [][][]float64{{nil, nil}}, none},
+		{"zero is not what was not measured", target{Zero: true}, [][][]float64{{{4}, nil}}, none},
+		{"no reference", target{Ratio: 0.3}, [][][]float64{{nil, {3}}}, none},
+		{"not measured in the second run", target{Ratio: 0.3}, [][][]float64{{{10}, {3}}, {nil, nil}}, none},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := &report{
+				Columns: []string{"runc", "sandbox", "crun"}[:len(tt.runs[0])],
+				Rows:    []*figure{{row: row{Target: tt.target}, Samples: tt.runs}},
+			}
+			r.conclude()
+			got := none
+			if met := r.Rows[0].Met; met != nil {
+				got = map[bool]string{true: "yes", false: "no"}[*met]
+			}
+			if got != tt.want {
+				t.Errorf("target %q met: %s, want %s (ratios %v)", tt.target, got, tt.want, r.Rows[0].Ratios)
+			}
+		})
+	}
+}
+
+// sample is a report of two runs.
+func sample() *report {
+	subjects := []*subject{{name: "runc"}, {name: "sandbox"}, {name: "crun"}}
+	groups := []group{{rows: []row{
+		{Name: "exec", Unit: "ms", Target: target{Ratio: 0.3, BelowCrun: true}},
+		{Name: "pss", Unit: "MiB", Target: target{Ratio: 0.6}},
+		{Name: "init", Unit: "ms"},
+		{Name: "left out", Unit: "ms"},
+	}}}
+	r := newReport(settings{Runs: 2}, subjects, groups)
+	for run, times := range []float64{1, 2} {
+		for _, v := range []float64{10, 20, 300} {
+			r.add("exec", run, reference, v*times)
+			r.add("exec", run, ours, v*times/4)
+			r.add("exec", run, withCrun, v*times/2)
+		}
+		r.add("pss", run, reference, 10)
+		r.add("pss", run, ours, 5*times)
+	}
+	r.add("init", 0, ours, 123.4)
+	r.conclude()
+	return r
+}
+
+func TestWhatIsSavedCanBeLoaded(t *testing.T) {
+	want := sample()
+	name := filepath.Join(t.TempDir(), "bench.json")
+	if err := want.save(name); err != nil {
+		t.Fatal(err)
+	}
+	got, err := load(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(figure{})); diff != "" {
+		t.Errorf("saved and loaded (-want +got):\n%s", diff)
+	}
+}
+
+func TestAFileOfOtherFiguresIsRefused(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "bench.json")
+	for _, text := range []string{
+		"", `{"columns": ["one"], "rows": [{"name": "exec", "samples": [[[1]]]}]}`,
+		`{"columns": ["one", "two", "three"], "rows": [{"name": "exec", "samples": [[[1], [2]]]}]}`,
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := load(name); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("load of %q: %v, want an error that names the file", text, err)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// subject is a runtime under measurement.
+type subject struct {
+	name    string // heading of its column
+	runtime string // as containerd knows it
+	shim    string // path of the shim's binary
+	inner   string // binary that runs as a container's init before the container's program does
+	options any    // runtime options, nil for none
+	v1Only  bool   // cannot run where cgroup v2 is mounted beside v1
+	host    *host
+}
+
+// The first columns. A third is there when crun is.
+const (
+	reference = 0
+	ours      = 1
+	withCrun  = 2
+)
+
+// subjects lists the columns: the reference first, as the others are divided by it.
+func subjects(tools, shim string) []*subject {
+	runc := filepath.Join(tools, "runc")
+	stock := filepath.Join(tools, "containerd-shim-runc-v2")
+	list := []*subject{
+		{name: "runc", runtime: "io.containerd.runc.v2", shim: stock, inner: runc, options: &options.Options{BinaryName: runc}},
+		{name: "sandbox", runtime: harness.Ours, shim: shim, inner: shim},
+	}
+	if crun, err := exec.LookPath("crun"); err == nil {
+		list = append(list, &subject{
+			name: "crun", runtime: "io.containerd.runc.v2", shim: stock, inner: crun,
+			options: &options.Options{BinaryName: crun}, v1Only: true,
+		})
+	}
+	return list
+}
