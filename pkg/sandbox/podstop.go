@@ -182,9 +182,6 @@ func (s *Sandbox) ShutdownPod(ctx context.Context, sandboxID string) error {
 		return nil
 	}
 	if err := s.StopPod(ctx, sandboxID, 0); err != nil {
-		if errdefs.IsNotFound(err) {
-			s.Shutdown() // containerd asks for this, and for nothing after it, when CreateSandbox was refused
-		}
 		return err
 	}
 	ids := s.containerIDs()

@@ -339,13 +339,3 @@ func TestUnattended(t *testing.T) {
 		})
 	}
 }
-
-func TestShutdownOfAPodThatWasRefusedEndsTheShim(t *testing.T) {
-	s, _, r := newPodSandbox(t, &fakeEngine{})
-	if err := s.ShutdownPod(t.Context(), r.ID); !errdefs.IsNotFound(err) {
-		t.Errorf("ShutdownPod = %v, want not found", err)
-	}
-	if !isClosed(s.Done()) {
-		t.Error("the shim does not end")
-	}
-}
