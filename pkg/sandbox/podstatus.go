@@ -14,6 +14,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stats"
@@ -36,37 +37,62 @@ type PodStatus struct {
 // PodMember is a container of the pod.
 type PodMember struct {
 	process.Status
-	CPUSet *cpuset.State // nil if it follows no other cgroup
+	CPUSet   *cpuset.State            // nil if it follows no other cgroup
+	Notified *notify.State            // nil if it has no notify socket
+	Execs    map[string]process.Usage // of execs with a cgroup of their own that were not deleted, by their ids
 }
 
 // PodStatus never blocks for long.
 func (s *Sandbox) PodStatus(sandboxID string, verbose bool) (PodStatus, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	status, err := s.podStatusLocked(sandboxID)
+	members := s.containersLocked()
+	s.mu.Unlock()
+	if err != nil || !verbose {
+		status.Config, status.Spec = pod.Config{}, nil
+		return status, err
+	}
+	for _, c := range members {
+		status.Members = append(status.Members, c.member())
+	}
+	return status, nil
+}
+
+func (s *Sandbox) podStatusLocked(sandboxID string) (PodStatus, error) {
 	p, err := s.podLocked(sandboxID)
 	if err != nil {
 		return PodStatus{}, err
 	}
-	status := PodStatus{ID: p.id, Stage: p.stage, CreatedAt: p.createdAt, Exit: p.exit}
+	status := PodStatus{
+		ID: p.id, Stage: p.stage, CreatedAt: p.createdAt, Exit: p.exit,
+		Config: p.config, Spec: p.started.Spec,
+	}
 	if (p.stage == PodStarted || p.stage == PodStopping) && p.died == nil {
 		status.Pid = p.started.Pid
 	}
-	if !verbose {
-		return status, nil
-	}
-	status.Config, status.Spec = p.config, p.started.Spec
-	for _, id := range slices.Sorted(maps.Keys(s.containers)) {
-		c := s.containers[id].container
-		if c == nil {
-			continue // it is being created
-		}
-		m := PodMember{Status: c.Init().Status()}
-		if cpus, ok := c.CPUSet(); ok {
-			m.CPUSet = &cpus
-		}
-		status.Members = append(status.Members, m)
-	}
 	return status, nil
+}
+
+// containersLocked are those that were created, in the order of their ids.
+func (s *Sandbox) containersLocked() []*Container {
+	var all []*Container
+	for _, id := range slices.Sorted(maps.Keys(s.containers)) {
+		if c := s.containers[id].container; c != nil { // else it is being created
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+func (c *Container) member() PodMember {
+	m := PodMember{Status: c.Init().Status(), Execs: c.ExecUsage()}
+	if cpus, ok := c.CPUSet(); ok {
+		m.CPUSet = &cpus
+	}
+	if told, ok := c.Notified(); ok {
+		m.Notified = &told
+	}
+	return m
 }
 
 // PingPod tells whether there is such a pod: the error is errdefs.ErrNotFound if

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/pod/podconfig"
 	"sandbox.internal/shim/pkg/process"
@@ -205,6 +206,20 @@ func TestVerboseStatusTellsOfCPUSets(t *testing.T) {
 	must(t, err)
 	if got, want := info["cpusets"], `{"c1":{"source":"/a","cpus":"0-2","writes":3,"pinned":false,"error":"no room"}}`; got != want {
 		t.Errorf("cpusets = %s, want %s", got, want)
+	}
+}
+
+func TestVerboseStatusTellsOfReadinessAndExecs(t *testing.T) {
+	info, err := podInfo(sandbox.PodStatus{ID: "s", Members: []sandbox.PodMember{{
+		Status:   process.Status{ID: "c1", Pid: 7, State: process.Running},
+		Notified: &notify.State{Ready: true, Status: "serves", Errno: 2},
+		Execs:    map[string]process.Usage{"e1": {CPU: 1500 * time.Millisecond, Memory: 4096, Whole: true}},
+	}}})
+	must(t, err)
+	const want = `[{"id":"c1","pid":7,"state":"running","notify":{"ready":true,"status":"serves","errno":2},` +
+		`"execs":{"e1":{"cpuSeconds":1.5,"memoryBytes":4096,"memoryIsOfAll":true}}}]`
+	if got := info["members"]; got != want {
+		t.Errorf("members = %s, want %s", got, want)
 	}
 }
 

@@ -53,15 +53,41 @@ type sandboxInfo struct {
 }
 
 type memberInfo struct {
-	ID    string `json:"id"`
-	Pid   int    `json:"pid"`
-	State string `json:"state"`
+	ID     string              `json:"id"`
+	Pid    int                 `json:"pid"`
+	State  string              `json:"state"`
+	Notify *notifyInfo         `json:"notify,omitempty"`
+	Execs  map[string]execInfo `json:"execs,omitempty"`
+}
+
+// notifyInfo is what a container told by its notify socket (docs/executors.md).
+type notifyInfo struct {
+	Ready  bool   `json:"ready"`
+	Status string `json:"status,omitempty"`
+	Errno  int    `json:"errno,omitempty"`
+}
+
+// execInfo is what an exec with a cgroup of its own has used.
+type execInfo struct {
+	CPUSeconds  float64 `json:"cpuSeconds"`
+	MemoryBytes uint64  `json:"memoryBytes"`
+	Whole       bool    `json:"memoryIsOfAll"` // and not of its largest process alone
 }
 
 func members(list []sandbox.PodMember) []memberInfo {
 	all := []memberInfo{}
 	for _, m := range list {
-		all = append(all, memberInfo{ID: m.ID, Pid: m.Pid, State: m.State.String()})
+		info := memberInfo{ID: m.ID, Pid: m.Pid, State: m.State.String()}
+		if n := m.Notified; n != nil {
+			info.Notify = &notifyInfo{Ready: n.Ready, Status: n.Status, Errno: n.Errno}
+		}
+		for id, used := range m.Execs {
+			if info.Execs == nil {
+				info.Execs = map[string]execInfo{}
+			}
+			info.Execs[id] = execInfo{CPUSeconds: used.CPU.Seconds(), MemoryBytes: used.Memory, Whole: used.Whole}
+		}
+		all = append(all, info)
 	}
 	return all
 }
