@@ -13,7 +13,7 @@ import (
 )
 
 // settle is how long what has begun has before it counts as idle.
-const settle = 2 * time.Second
+const settle = 5 * time.Second
 
 const (
 	rowCrowdStart  = "containers at once, until all run"
