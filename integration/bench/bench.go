@@ -107,14 +107,17 @@ type container struct {
 
 // create makes a container and its task. The rootfs is a bind mount, which the shim makes, as it does with a snapshot.
 func (s *subject) create(ctx context.Context, id string, opts ...containerd.NewContainerOpts) (*container, error) {
+	return s.createOn(ctx, id, []mount.Mount{{Type: "bind", Source: s.host.rootfs, Options: []string{"rbind", "rw"}}}, opts...)
+}
+
+// createOn is create on other mounts; without any, the spec names the root.
+func (s *subject) createOn(ctx context.Context, id string, rootfs []mount.Mount, opts ...containerd.NewContainerOpts) (*container, error) {
 	opts = append([]containerd.NewContainerOpts{containerd.WithRuntime(s.runtime, s.options)}, opts...)
 	c, err := s.host.client.NewContainer(ctx, id, opts...)
 	if err != nil {
 		return nil, err
 	}
-	task, err := c.NewTask(ctx, cio.NullIO, containerd.WithRootFS([]mount.Mount{
-		{Type: "bind", Source: s.host.rootfs, Options: []string{"rbind", "rw"}},
-	}))
+	task, err := c.NewTask(ctx, cio.NullIO, containerd.WithRootFS(rootfs))
 	if err != nil {
 		return nil, errors.Join(err, c.Delete(ctx))
 	}

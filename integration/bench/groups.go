@@ -24,7 +24,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		idleGroup(), runGroup(), podGroup(), execGroup(), podExecGroup(), statsGroup(), startGroup(), crowdGroup(), stormGroup(),
-		criGroup(), cpusetGroup(), binaryGroup(),
+		prewarmGroup(), hostGroup(), criGroup(), cpusetGroup(), binaryGroup(),
 	}
 }
 
