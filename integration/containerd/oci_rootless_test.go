@@ -112,6 +112,18 @@ func rootlessShim(f *fakecontainerd.Fake, b *fakecontainerd.Bundle) *fakecontain
 	return f.Connect(b, a)
 }
 
+// endRootless lets the shim end by itself: one that the test kills leaves its socket.
+func endRootless(f *fakecontainerd.Fake, s *fakecontainerd.Shim, id string) {
+	f.Helper()
+	_, _ = s.Shutdown(f.Ctx, &task3.ShutdownRequest{ID: id}) // it may end before it answers
+	harness.Eventually(f, "the shim ends", func() error {
+		if harness.Alive(s.Pid) {
+			return fmt.Errorf("process %d lives", s.Pid)
+		}
+		return nil
+	})
+}
+
 func TestAShimThatIsRootInAUserNamespaceOnlyRunsContainers(t *testing.T) {
 	f := rootless(t)
 	b := rootlessBundle(f, "c1", nil, "sleep", "1000")
@@ -127,7 +139,7 @@ func TestAShimThatIsRootInAUserNamespaceOnlyRunsContainers(t *testing.T) {
 	f.Must(err, "delete e1")
 	s.KillAndDelete(b)
 	f.WantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 | exit c1 137 | delete c1")
-	_, _ = s.Shutdown(f.Ctx, &task3.ShutdownRequest{ID: "c1"}) // it may end before it answers
+	endRootless(f, s, "c1")
 }
 
 func TestAShimThatIsRootInAUserNamespaceOnlySaysThatItCannotLimit(t *testing.T) {
@@ -147,7 +159,7 @@ func TestAShimThatIsRootInAUserNamespaceOnlySaysThatItCannotLimit(t *testing.T) 
 		_, err := s.Create(f.Ctx, b.CreateRequest())
 		f.WantError(err, nil, tt.name, "cgroup")
 		t.Logf("%s: %v", tt.name, err)
-		_, _ = s.Shutdown(f.Ctx, &task3.ShutdownRequest{ID: tt.name}) // it may end before it answers
+		endRootless(f, s, tt.name)
 		f.Remove(b)
 	}
 }

@@ -144,7 +144,7 @@ func TestAPodWhoseShimIsKilledEndsWholly(t *testing.T) {
 			eachWay(t, func(e *env) {
 				p := e.pod("p", tt.change...)
 				a := p.run("a", []string{"sh", "-c", "sleep 1000 & sleep 1000 & wait"})
-				p.run("b", forever)
+				b := p.run("b", forever)
 				created := p.create("created", forever)
 				e.must(unix.Kill(e.shim(p), unix.SIGKILL), "kill the shim")
 				p.wantState(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
@@ -154,9 +154,11 @@ func TestAPodWhoseShimIsKilledEndsWholly(t *testing.T) {
 					}
 					return nil
 				})
-				harness.Eventually(e, "a has exited", func() error {
-					if s := a.status(); s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
-						return fmt.Errorf("it is %v", s.GetState())
+				harness.Eventually(e, "a and b have exited", func() error {
+					for _, c := range []*container{a, b} {
+						if s := c.status(); s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+							return fmt.Errorf("%s is %v", c.id, s.GetState())
+						}
 					}
 					return nil
 				})
