@@ -39,6 +39,7 @@ func (r Removal) Run(ctx context.Context) (int, process.Exit, error) {
 	if err := validID("id", r.ID); err != nil {
 		return 0, process.Exit{}, err
 	}
+	r.Bundle = physical(r.Bundle)
 	home := homeOf(r.Bundle)
 	list, err := readRoster(home)
 	if errors.Is(err, os.ErrNotExist) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sandbox.internal/shim/pkg/process"
 )
@@ -62,10 +63,15 @@ func (h *household) create(s *Sandbox, id string) {
 // delete is one delete command. It answers what it removed.
 func (h *household) delete(id string) (string, error) {
 	h.t.Helper()
+	return h.deleteWithin(h.t.Context(), id)
+}
+
+func (h *household) deleteWithin(ctx context.Context, id string) (string, error) {
+	h.t.Helper()
 	_, exit, err := Removal{
 		Namespace: "ns", ID: id, Bundle: h.bundles[id],
 		Container: func(_ context.Context, c process.Config) error {
-			if c.Bundle != "" && c.Bundle != h.bundles[c.ID] {
+			if c.Bundle != "" && c.Bundle != physical(h.bundles[c.ID]) {
 				return fmt.Errorf("container %q has bundle %q, want %q", c.ID, c.Bundle, h.bundles[c.ID])
 			}
 			return h.note(c.ID, c.ID)
@@ -77,7 +83,7 @@ func (h *household) delete(id string) (string, error) {
 			}
 			return h.lives, nil
 		},
-	}.Run(h.t.Context())
+	}.Run(ctx)
 	if err == nil && (exit.Status != 137 || exit.At.IsZero()) {
 		h.t.Errorf("delete %s = exit %+v, want 137, and a time", id, exit)
 	}
@@ -280,5 +286,35 @@ func TestCreateThatCannotBeListedFails(t *testing.T) {
 	}
 	if got, want := files(t, bundle), specFile+" "+rootfsDir; got != want {
 		t.Errorf("files = %q, want %q", got, want)
+	}
+}
+
+// containerd may be told of its state folder by a link, /var/run say, and names bundles by it. The shim finds its
+// own as its working folder, which has no links.
+func TestRemovalOfBundlesBehindALink(t *testing.T) {
+	for _, pod := range []bool{false, true} {
+		t.Run(fmt.Sprintf("pod=%t", pod), func(t *testing.T) {
+			link := filepath.Join(t.TempDir(), "run")
+			must(t, os.Symlink("/", link))
+			plain := newBundle(t, goodSpec())
+			h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{
+				"s": link + plain, "a": link + newBundle(t, goodSpec()),
+			}}
+			s := newSandbox(t, &fakeEngine{})
+			s.KeepMembers(plain, "/the/socket")
+			want := "a s"
+			if pod {
+				must(t, s.members.setPod("s", h.bundles["s"], true))
+				want = "a pod s"
+			} else {
+				h.create(s, "s")
+			}
+			h.create(s, "a")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if got, err := h.deleteWithin(ctx, "s"); err != nil || got != want {
+				t.Errorf("delete removed %q (%v), want %q", got, err, want)
+			}
+		})
 	}
 }

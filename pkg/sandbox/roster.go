@@ -50,11 +50,12 @@ type members struct {
 // KeepMembers says in which bundle the shim was started and where it listens. It
 // is called before anything is created.
 func (s *Sandbox) KeepMembers(bundle, socket string) {
-	s.members.home, s.members.roster.Socket = bundle, socket
+	s.members.home, s.members.roster.Socket = physical(bundle), socket
 }
 
 // add has a container of bundle known to whoever cleans up after this shim.
 func (m *members) add(containerID string, of member) error {
+	of.Bundle = physical(of.Bundle)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// Home is gone when containerd gave up on what the shim was started for.
@@ -79,6 +80,7 @@ func (m *members) add(containerID string, of member) error {
 // remove is the undo of add, and may come without it. When home itself goes,
 // another bundle becomes home.
 func (m *members) remove(containerID, bundle string) error {
+	bundle = physical(bundle)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if bundle == m.home && !m.roster.Pod {
@@ -116,7 +118,7 @@ func (m *members) move(containerID, bundle string) error {
 func (m *members) setPod(sandboxID, bundle string, pod bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.home, m.roster.ID, m.roster.Pod = bundle, sandboxID, pod
+	m.home, m.roster.ID, m.roster.Pod = physical(bundle), sandboxID, pod
 	return m.save()
 }
 
@@ -163,6 +165,16 @@ func link(bundle, home string) error {
 func homeOf(bundle string) string {
 	if home, err := os.Readlink(filepath.Join(bundle, homeLink)); err == nil && filepath.IsAbs(home) {
 		return home
+	}
+	return bundle
+}
+
+// physical is the path of a bundle, which may be gone, with no link in it: bundles
+// are told apart by their paths. containerd names them by its configuration, of
+// /var/run say; the shim that it starts in one is told another name by the kernel.
+func physical(bundle string) string {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(bundle)); err == nil {
+		return filepath.Join(dir, filepath.Base(bundle))
 	}
 	return bundle
 }
