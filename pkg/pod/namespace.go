@@ -173,7 +173,7 @@ func (h namespaces) close() {
 }
 
 // become makes the calling thread, the main one, the pod: it joins network, if that is not nil, and makes the other
-// namespaces, which are CLONE_NEW… bits.
+// namespaces, which are CLONE_NEW… bits. A host name that is empty stays the host's.
 func become(network *os.File, makes int, hostname string) error {
 	if network != nil {
 		if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -185,7 +185,7 @@ func become(network *os.File, makes int, hostname string) error {
 			return fmt.Errorf("make namespaces %s: %w", describe(makes), os.NewSyscallError("unshare", err))
 		}
 	}
-	if makes&unix.CLONE_NEWUTS != 0 {
+	if makes&unix.CLONE_NEWUTS != 0 && hostname != "" {
 		if err := unix.Sethostname([]byte(hostname)); err != nil {
 			return fmt.Errorf("set host name %q: %w", hostname, os.NewSyscallError("sethostname", err))
 		}

@@ -52,6 +52,22 @@ func TestTheMainThreadIsThePod(t *testing.T) {
 	}
 }
 
+func TestAPodWithoutAHostNameHasTheHosts(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range []Mode{ModeContainer, ModePod} { // on the main thread, and in a process
+		t.Run(pid.String(), func(t *testing.T) {
+			p := start(t, request(t, func(r *Request) { r.Config.Hostname, r.Config.PID = "", pid }))
+			var name string
+			if err := inside(p.Pid(), []string{"uts"}, func() (err error) { name, err = os.Hostname(); return err }); err != nil || name != host {
+				t.Errorf("host name in the pod = %q (%v), want the host's, %q", name, err, host)
+			}
+		})
+	}
+}
+
 // 200 threads at once, and children of theirs.
 func TestOtherThreadsStayInTheHostsNamespaces(t *testing.T) {
 	names := []string{"net", "ipc", "uts"}
