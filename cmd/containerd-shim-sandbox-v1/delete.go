@@ -153,5 +153,10 @@ func serves(ctx context.Context, socket, id string) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
-	return ping(ctx, socket, id) == nil || ctx.Err() != nil, nil
+	err := ping(ctx, socket, id)
+	for errors.Is(err, unix.EAGAIN) && ctx.Err() == nil { // as many wait to be accepted as can: it hangs, or is dying
+		time.Sleep(dyingPoll)
+		err = ping(ctx, socket, id)
+	}
+	return err == nil || ctx.Err() != nil, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -308,6 +309,13 @@ func TestServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(true, "a shim that hangs")
+	if err := unix.Listen(int(l.file.Fd()), 0); err != nil {
+		t.Fatal(err)
+	}
+	is(true, "a shim that hangs, with no place for another connection")
+	if err := unix.Listen(int(l.file.Fd()), backlog); err != nil {
+		t.Fatal(err)
+	}
 	u, err := unixListener(l.file)
 	if err != nil {
 		t.Fatal(err)
