@@ -200,9 +200,6 @@ func (s *Sandbox) ShutdownPod(ctx context.Context, sandboxID string) error {
 	}
 	s.mu.Lock()
 	p, err := s.podLocked(sandboxID)
-	if err == nil {
-		s.pod = nil
-	}
 	s.mu.Unlock()
 	if err != nil {
 		return err // another one was faster
@@ -210,7 +207,11 @@ func (s *Sandbox) ShutdownPod(ctx context.Context, sandboxID string) error {
 	if err := errors.Join(s.members.setPod(sandboxID, p.bundle, false), removeRecord(p.bundle)); err != nil {
 		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("remove what the delete command would have read")
 	}
-	s.Shutdown()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// At once: without the pod a container would be admitted, and find the host's namespaces at the pod's pid.
+	s.pod = nil
+	s.shutdownLocked()
 	return nil
 }
 

@@ -4,10 +4,12 @@
 package sandbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -282,6 +284,26 @@ func TestShutdownPodEndsAll(t *testing.T) {
 	}
 	if got, want := files(t, bundle), rootfsDir; got != want {
 		t.Errorf("files = %q, want %q", got, want)
+	}
+}
+
+// Between the two a container would come into the namespaces of the host, to which the main thread has returned.
+func TestShutdownPodAdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
+	s, _ := runPod(t, &fakeEngine{})
+	s.members.mu.Lock() // ShutdownPod cannot take what is on disk away
+	done := make(chan error, 1)
+	go func() { done <- s.ShutdownPod(t.Context(), "s") }()
+	for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*members).setPod")); {
+		runtime.Gosched() // until it waits for that
+	}
+	if err := s.reserve("m", func() {}); err == nil {
+		t.Error("a container was admitted although its pod has gone")
+		s.settle("m", nil)
+	}
+	s.members.mu.Unlock()
+	must(t, <-done)
+	if !isClosed(s.Done()) {
+		t.Error("the shim does not end")
 	}
 }
 

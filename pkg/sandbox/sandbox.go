@@ -154,6 +154,10 @@ func (s *Sandbox) Process(containerID, execID string) (*process.Process, error) 
 func (s *Sandbox) Shutdown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.shutdownLocked()
+}
+
+func (s *Sandbox) shutdownLocked() {
 	if len(s.containers) > 0 || s.pod != nil || s.closed {
 		return
 	}
