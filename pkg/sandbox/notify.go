@@ -132,6 +132,11 @@ func (s *Sandbox) Start(ctx context.Context, containerID, execID string) (*proce
 	if err != nil {
 		return nil, err
 	}
+	if execID == "" && c.Restored() {
+		if err := s.admits(containerID); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.Start(ctx); err != nil {
 		return nil, err
 	}

@@ -158,6 +158,20 @@ func TestStopPodKillsWhatIsNotStarted(t *testing.T) {
 	})
 }
 
+// Until it starts it has no process that a stop could end, and the namespaces at the pod's pid are the host's after that.
+func TestNoContainerIsRestoredInAPodThatIsStopped(t *testing.T) {
+	s, _ := runPod(t, &fakeEngine{})
+	_, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
+	must(t, err)
+	must(t, s.StopPod(t.Context(), "s", 0))
+	_, err = s.Start(t.Context(), "m", "")
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("Start = %v, want failed precondition", err)
+	}
+	wantText(t, err, `"m"`, "stopped")
+	must(t, s.ShutdownPod(t.Context(), "s"))
+}
+
 func TestStopPodEndsACreateUnderWay(t *testing.T) {
 	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
 	s, _ := runPod(t, engine)

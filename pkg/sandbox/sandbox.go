@@ -179,12 +179,28 @@ func (s *Sandbox) reserve(containerID string, cancel context.CancelFunc) error {
 	if _, ok := s.containers[containerID]; ok {
 		return fmt.Errorf("container %q: %w", containerID, errdefs.ErrAlreadyExists)
 	}
-	if s.pod != nil {
-		if err := s.pod.checkLocked(podAdmit); err != nil {
-			return fmt.Errorf("container %q: %w", containerID, err)
-		}
+	if err := s.admitsLocked(containerID); err != nil {
+		return err
 	}
 	s.containers[containerID] = &entry{cancel: cancel, settled: make(chan struct{})}
+	return nil
+}
+
+// admits refuses a container whose pod, if there is one, does not run: what is at
+// the pod's pid may be the host's namespaces.
+func (s *Sandbox) admits(containerID string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.admitsLocked(containerID)
+}
+
+func (s *Sandbox) admitsLocked(containerID string) error {
+	if s.pod == nil {
+		return nil
+	}
+	if err := s.pod.checkLocked(podAdmit); err != nil {
+		return fmt.Errorf("container %q: %w", containerID, err)
+	}
 	return nil
 }
 
