@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
@@ -25,6 +26,9 @@ import (
 // whose shim died in the middle of Create, before there was a state. Remove may
 // be called again, and for a container that never was.
 func Remove(ctx context.Context, c process.Config) error {
+	if c.ID == "" { // whose state directory would be that of all containers
+		return fmt.Errorf("remove container %q: id must not be empty: %w", c.ID, errdefs.ErrInvalidArgument)
+	}
 	// Create makes this directory before a cgroup or a process, so there is neither: what most calls find, for containerd calls
 	// also for a shim that ended as it was told to.
 	if _, err := os.Lstat(stateDir(c.Root, c.ID)); errors.Is(err, os.ErrNotExist) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -102,6 +103,22 @@ func TestRemoveOfWhatNeverWas(t *testing.T) {
 		if err := Remove(bounded(t), call); err != nil {
 			t.Errorf("Remove: %v", err)
 		}
+	}
+}
+
+// The state directory of no id is that of all containers.
+func TestRemoveRefusesAnEmptyID(t *testing.T) {
+	c := newConfig(t, "true")
+	other := filepath.Join(c.Root, "other")
+	if err := os.MkdirAll(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.ID = ""
+	if err := Remove(bounded(t), c); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("Remove = %v, want an invalid argument", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Errorf("the state of another container is gone: %v", err)
 	}
 }
 

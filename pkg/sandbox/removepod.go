@@ -123,7 +123,7 @@ func (r Removal) others(ctx context.Context, home string, list *roster) error {
 	for id, m := range list.Members {
 		remove(id, func() error { return r.member(ctx, home, id, m) }, func() { delete(list.Members, id) })
 	}
-	if home != r.Bundle {
+	if home != r.Bundle && list.ID != "" { // home's container may never have been made
 		remove(list.ID, func() error {
 			_, _, err := removeLocked(ctx, defaultRoot(r.Namespace), list.ID, home, r.Container)
 			if list.Pod {

@@ -27,6 +27,7 @@ type household struct {
 	mu      sync.Mutex
 	removed []string         // ids, in any order; a sandbox's with "pod " before it
 	failing map[string]error // by id
+	asked   []string         // ids of containers, whatever became of it
 }
 
 // newHousehold makes the sandbox home, with its containers.
@@ -71,6 +72,9 @@ func (h *household) deleteWithin(ctx context.Context, id string) (string, error)
 	_, exit, err := Removal{
 		Namespace: "ns", ID: id, Bundle: h.bundles[id],
 		Container: func(_ context.Context, c process.Config) error {
+			h.mu.Lock()
+			h.asked = append(h.asked, c.ID)
+			h.mu.Unlock()
 			if c.Bundle != "" && c.Bundle != physical(h.bundles[c.ID]) {
 				return fmt.Errorf("container %q has bundle %q, want %q", c.ID, c.Bundle, h.bundles[c.ID])
 			}
@@ -316,5 +320,19 @@ func TestRemovalOfBundlesBehindALink(t *testing.T) {
 				t.Errorf("delete removed %q (%v), want %q", got, err, want)
 			}
 		})
+	}
+}
+
+// The shim was started for a container that never came to be listed, since its Create was refused, say.
+func TestRemovalWithoutAContainerOfHome(t *testing.T) {
+	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"a": newBundle(t, goodSpec())}}
+	s := newSandbox(t, &fakeEngine{})
+	s.KeepMembers(newBundle(t, nil), "/the/socket")
+	h.create(s, "a")
+	if got, err := h.delete("a"); err != nil || got != "a" {
+		t.Errorf("delete removed %q, %v, want a and nothing else", got, err)
+	}
+	if slices.Contains(h.asked, "") {
+		t.Error("a container without an id was to be removed, whose state directory is that of all")
 	}
 }
