@@ -336,3 +336,14 @@ func TestRemovalWithoutAContainerOfHome(t *testing.T) {
 		t.Error("a container without an id was to be removed, whose state directory is that of all")
 	}
 }
+
+func TestRemovalOfAContainerOfHomeThatWasNotTheFirst(t *testing.T) {
+	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"s": newBundle(t, goodSpec())}}
+	s := newSandbox(t, &fakeEngine{})
+	s.KeepMembers(h.bundles["s"], "/the/socket")
+	h.create(s, "a")
+	h.create(s, "s")
+	if got, err := h.delete("a"); err != nil || got != "a s" {
+		t.Errorf("delete removed %q, %v, want a s", got, err)
+	}
+}

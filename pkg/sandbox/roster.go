@@ -64,7 +64,10 @@ func (m *members) add(containerID string, of member) error {
 	}
 	if of.Bundle == m.home {
 		m.roster.ID = containerID
-		return nil
+		if len(m.roster.Members) == 0 {
+			return nil // the bundle says it
+		}
+		return m.save()
 	}
 	if m.roster.Members == nil {
 		m.roster.Members = map[string]member{}
