@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -154,7 +155,8 @@ func serves(ctx context.Context, socket, id string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
 	defer cancel()
 	err := ping(ctx, socket, id)
-	for errors.Is(err, unix.EAGAIN) && ctx.Err() == nil { // as many wait to be accepted as can: it hangs, or is dying
+	// As many wait to be accepted as can, which connect(2) tells by EAGAIN: it hangs, or is dying.
+	for late, ok := errors.AsType[net.Error](err); ok && late.Timeout() && ctx.Err() == nil; late, ok = errors.AsType[net.Error](err) {
 		time.Sleep(dyingPoll)
 		err = ping(ctx, socket, id)
 	}
