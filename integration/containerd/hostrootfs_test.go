@@ -194,7 +194,7 @@ func TestAMaskOutlastsANewFileOnTheHost(t *testing.T) {
 	}
 }
 
-// What is mounted in a directory with something masked is there as well.
+// What is mounted in a directory with something masked is there as well, without what is masked in it.
 func TestAMountNextToAMaskIsSeen(t *testing.T) {
 	e, empty := newHostEnv(t)
 	dir := folder(t)
@@ -203,9 +203,15 @@ func TestAMountNextToAMaskIsSeen(t *testing.T) {
 	e.must(unix.Mount("tmpfs", dir+"/sub", "tmpfs", 0, ""), "mount")
 	t.Cleanup(func() { _ = unix.Unmount(dir+"/sub", unix.MNT_DETACH) })
 	e.must(os.WriteFile(dir+"/sub/file", []byte("seen\n"), 0o644), "write")
-	got := e.hostRun("c1", empty, "default,"+dir+":/data", "ls /data; cat /data/sub/file; (echo >/data/sub/x) 2>/dev/null || echo read-only", annotations(annotationHostRootfsMask, dir+"/secret"))
-	if want := "sub\nseen\nread-only\n"; got != want {
-		t.Errorf("the container says %q, want %q", got, want)
+	e.must(os.WriteFile(dir+"/sub/key", nil, 0o644), "write")
+	script := "ls /data /data/sub; cat /data/sub/file; (echo >/data/sub/x) 2>/dev/null || echo read-only"
+	for id, tt := range map[string]struct{ mask, want string }{
+		"above":  {dir + "/secret", "/data:\nsub\n\n/data/sub:\nfile\nkey\nseen\nread-only\n"},
+		"within": {dir + "/sub/key", "/data:\nsecret\nsub\n\n/data/sub:\nfile\nseen\nread-only\n"},
+	} {
+		if got := e.hostRun(id, empty, "default,"+dir+":/data", script, annotations(annotationHostRootfsMask, tt.mask)); got != tt.want {
+			t.Errorf("with %s masked the container says %q, want %q", tt.mask, got, tt.want)
+		}
 	}
 }
 

@@ -28,30 +28,50 @@ func removeHidden(bundle string) error { return os.RemoveAll(filepath.Join(bundl
 // not last: the kernel takes it away when the host renames another file over
 // it, as passwd does with /etc/shadow, and the container would see the new one.
 // The overlay shows the directory's own file system only, so what is mounted in
-// it is mounted again.
+// it is mounted again: as an overlay too where there is something to mask in it.
 func (e hostEntry) hide(masked []string, dir string) ([]specs.Mount, error) {
-	for _, path := range masked {
-		if err := whiteOut(e.host, strings.TrimPrefix(path, e.host), dir); err != nil {
-			return nil, err
-		}
+	top, err := e.overlay(masked, dir)
+	if err != nil {
+		return nil, err
 	}
-	mounts := []specs.Mount{{
-		Destination: e.container, Type: "overlay", Source: "host-rootfs",
-		Options: []string{"ro", "nosuid", "nodev", "lowerdir=" + escapeLower(dir) + ":" + escapeLower(e.host)},
-	}}
 	inside, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		return !below(m.Mountpoint, e.host) || hidden(m.Mountpoint, masked), false
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range inside {
-		// Its own mounts are in mountinfo too, after it.
-		b := hostEntry{host: m.Mountpoint, container: e.container + strings.TrimPrefix(m.Mountpoint, e.host)}.bind()
-		b.Options[0] = "bind"
+	mounts := []specs.Mount{top}
+	done := map[string]bool{}
+	for i, m := range inside {
+		// Of two on one another the upper is seen, and nothing of what lies in the lower.
+		if _, err := os.Lstat(m.Mountpoint); done[m.Mountpoint] || errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		done[m.Mountpoint] = true
+		sub := hostEntry{host: m.Mountpoint, container: e.container + strings.TrimPrefix(m.Mountpoint, e.host)}
+		b := sub.bind()
+		b.Options[0] = "bind" // its own mounts are in mountinfo too, after it
+		if within := (hostRootfs{masks: masked}).masked(sub); len(within) > 0 {
+			if b, err = sub.overlay(within, fmt.Sprintf("%s.%d", dir, i)); err != nil {
+				return nil, err
+			}
+		}
 		mounts = append(mounts, b)
 	}
 	return mounts, nil
+}
+
+// overlay is e's own file system without what is masked.
+func (e hostEntry) overlay(masked []string, dir string) (specs.Mount, error) {
+	for _, path := range masked {
+		if err := whiteOut(e.host, strings.TrimPrefix(path, e.host), dir); err != nil {
+			return specs.Mount{}, err
+		}
+	}
+	return specs.Mount{
+		Destination: e.container, Type: "overlay", Source: "host-rootfs",
+		Options: []string{"ro", "nosuid", "nodev", "lowerdir=" + escapeLower(dir) + ":" + escapeLower(e.host)},
+	}, nil
 }
 
 func hidden(path string, masked []string) bool {

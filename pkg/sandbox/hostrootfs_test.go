@@ -221,6 +221,39 @@ func TestWhiteouts(t *testing.T) {
 	}
 }
 
+func TestASecretInAMountIsMaskedToo(t *testing.T) {
+	h := host(t)
+	for _, dir := range []string{"/etc/ssh", "/etc/ssh/sub", "/etc/gone"} {
+		must(t, os.MkdirAll(h+dir, 0o755))
+		must(t, unix.Mount("tmpfs", h+dir, "tmpfs", 0, ""))
+		t.Cleanup(func() { _ = unix.Unmount(h+dir, unix.MNT_DETACH) })
+	}
+	// One that is covered by another cannot be mounted again.
+	must(t, os.Mkdir(h+"/etc/gone/in", 0o755))
+	must(t, unix.Mount("tmpfs", h+"/etc/gone/in", "tmpfs", 0, ""))
+	must(t, unix.Mount("tmpfs", h+"/etc/gone", "tmpfs", 0, ""))
+	t.Cleanup(func() { _ = unix.Unmount(h+"/etc/gone", unix.MNT_DETACH) })
+	must(t, os.WriteFile(h+"/etc/ssh/key", nil, 0o600))
+	dir := filepath.Join(t.TempDir(), "over")
+	mounts, err := hostEntry{host: h + "/etc", container: "/c"}.hide([]string{h + "/etc/shadow", h + "/etc/ssh/key"}, dir)
+	must(t, err)
+	var got []string
+	for _, m := range mounts {
+		got = append(got, m.Type+" "+m.Destination)
+		if m.Destination != "/c/ssh" {
+			continue
+		}
+		lower, _, _ := strings.Cut(strings.TrimPrefix(m.Options[len(m.Options)-1], "lowerdir="), ":")
+		var stat unix.Stat_t
+		if err := unix.Lstat(lower+"/key", &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFCHR {
+			t.Errorf("%s/key = %o, %v, want a whiteout", lower, stat.Mode, err)
+		}
+	}
+	if want := "overlay /c, overlay /c/ssh, bind /c/ssh/sub, bind /c/gone"; strings.Join(got, ", ") != want {
+		t.Errorf("mounts = %v, want %s", got, want)
+	}
+}
+
 // A link of the image must not lead out of it.
 func TestALinkIsMadeInsideOfTheRoot(t *testing.T) {
 	outside, root := t.TempDir(), t.TempDir()
