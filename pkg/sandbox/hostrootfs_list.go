@@ -97,6 +97,9 @@ func findHostEntries(s setting, asked []askedEntry) ([]hostEntry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s %q: %w: %w", s.key, s.text, err, errdefs.ErrInvalidArgument)
 		}
+		if real == "/" {
+			return nil, s.refuse(fmt.Sprintf("a list without links to /, which %q is", a.host))
+		}
 		e := hostEntry{host: real, container: a.container, write: a.write}
 		if link, err := os.Readlink(a.host); err == nil && a.container == a.host && covered(asked, real) {
 			e.link = link

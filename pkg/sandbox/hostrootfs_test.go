@@ -115,6 +115,9 @@ func TestWhatIsALinkOnTheHostIsOneInTheContainer(t *testing.T) {
 	}
 	_, err := hostRootfsOf(annotated(annotationHostRootfs, h+"/none"), options.Options{})
 	wantInvalid(t, err, annotationHostRootfs, h+"/none", "no such file")
+	must(t, os.Symlink("/", h+"/all"))
+	_, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/all:rw", annotationHostRootfsMask, "none"), options.Options{})
+	wantInvalid(t, err, annotationHostRootfs, h+"/all", "links to /")
 	_, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/etc:rw", annotationHostRootfsMask, h+"/etc/shadow"), options.Options{})
 	wantInvalid(t, err, annotationHostRootfs, h+"/etc/shadow", annotationHostRootfsMask)
 	off, err := hostRootfsOf(annotated(annotationHostRootfs, "off"), options.Options{HostRootfs: "default"})
