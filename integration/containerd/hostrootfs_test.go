@@ -182,14 +182,16 @@ func TestAMaskOutlastsANewFileOnTheHost(t *testing.T) {
 	e, empty := newHostEnv(t)
 	dir := folder(t)
 	e.must(os.WriteFile(dir+"/secret", []byte("old"), 0o644), "write")
-	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default,"+dir+":/data", annotationHostRootfsMask, "default,"+dir+"/secret"))}, "/bin/sh", "-c",
-		"trap 'cat /data/secret 2>&1; ls /data; exit' USR1; echo ready; while :; do sleep 0.05; done")
+	mask := "default," + dir + "/secret," + dir + "/later"
+	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default,"+dir+":/data", annotationHostRootfsMask, mask))}, "/bin/sh", "-c",
+		"trap 'cat /data/secret 2>&1; cat /data/later 2>&1; ls /data; exit' USR1; echo ready; while :; do sleep 0.05; done")
 	c.out.WaitFor(t, "ready")
 	e.must(os.WriteFile(dir+"/new", []byte("new"), 0o644), "write")
 	e.must(os.Rename(dir+"/new", dir+"/secret"), "rename")
+	e.must(os.WriteFile(dir+"/later", []byte("new"), 0o644), "write")
 	e.must(c.process.Kill(e.ctx, unix.SIGUSR1), "USR1")
 	c.wantExit(0)
-	if got, want := c.out.String(), "ready\ncat: /data/secret: No such file or directory\n"; got != want {
+	if got, want := c.out.String(), "ready\ncat: /data/secret: No such file or directory\ncat: /data/later: No such file or directory\n"; got != want {
 		t.Errorf("the container printed %q, want %q", got, want)
 	}
 }

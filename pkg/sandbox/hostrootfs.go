@@ -29,6 +29,7 @@ import (
 type hostRootfs struct {
 	entries []hostEntry // a parent before what lies in it
 	masks   []string    // paths of the host that are not shown, though what they lie in is
+	absent  []string    // the same, of what the host does not have yet
 }
 
 // hostEntry is a directory or a file of the host, in a container.
@@ -54,7 +55,7 @@ func hostRootfsOf(spec *specs.Spec, o options.Options) (hostRootfs, error) {
 	if err != nil {
 		return hostRootfs{}, err
 	}
-	h := hostRootfs{entries: entries, masks: findMasked(masks)}
+	h := hostRootfs{entries: entries, masks: findMasked(masks), absent: findAbsent(masks)}
 	for _, e := range entries {
 		if masked := h.masked(e); e.write && len(masked) > 0 {
 			return hostRootfs{}, list.refuse(fmt.Sprintf("a list in which %q is read-only, since it has %q, which %s masks", e.host, masked[0], annotationHostRootfsMask))
@@ -65,7 +66,7 @@ func hostRootfsOf(spec *specs.Spec, o options.Options) (hostRootfs, error) {
 
 // masked is what of e is not to be seen.
 func (h hostRootfs) masked(e hostEntry) []string {
-	return slices.DeleteFunc(slices.Clone(h.masks), func(path string) bool { return !below(path, e.host) })
+	return outermost(slices.DeleteFunc(slices.Clone(h.masks), func(path string) bool { return !below(path, e.host) }))
 }
 
 // below tells whether path lies in dir. Both are clean.
@@ -150,6 +151,9 @@ func (h hostRootfs) place(e hostEntry, root int, dir string) ([]specs.Mount, err
 		}
 	}
 	masked := h.masked(e)
+	if !e.write {
+		masked = outermost(append(masked, hostRootfs{masks: h.absent}.masked(e)...))
+	}
 	if len(masked) == 0 {
 		return []specs.Mount{e.bind()}, nil
 	}

@@ -160,3 +160,41 @@ func findMasked(patterns []string) []string {
 	slices.Sort(found)
 	return slices.Compact(found)
 }
+
+// outermost leaves out what lies in another path of the list, and is hidden with
+// that.
+func outermost(paths []string) []string {
+	slices.Sort(paths)
+	paths = slices.Compact(paths)
+	all := slices.Clone(paths)
+	return slices.DeleteFunc(paths, func(path string) bool {
+		return slices.ContainsFunc(all, func(other string) bool { return below(path, other) })
+	})
+}
+
+// findAbsent is where the host will have those of patterns that stand for one
+// path and are not there yet: the first element of the path that is missing. A
+// host gets its secrets at any time, as /etc/shadow- with the first passwd.
+func findAbsent(patterns []string) []string {
+	var absent []string
+	for _, path := range patterns {
+		if strings.ContainsAny(path, `*?[\`) {
+			continue
+		}
+		for {
+			dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+			if err == nil {
+				path = filepath.Join(dir, filepath.Base(path))
+				if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+					absent = append(absent, path)
+				}
+				break
+			}
+			if path = filepath.Dir(path); path == "/" {
+				break
+			}
+		}
+	}
+	slices.Sort(absent)
+	return slices.Compact(absent)
+}

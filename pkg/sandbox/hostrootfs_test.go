@@ -257,6 +257,49 @@ func TestASecretInAMountIsMaskedToo(t *testing.T) {
 	}
 }
 
+func TestASecretInASecretIsMaskedWithIt(t *testing.T) {
+	h := host(t)
+	for _, inner := range []string{"k", "later"} {
+		masks := h + "/etc/ssl/private," + h + "/etc/ssl/private/" + inner
+		got, err := hostRootfsOf(annotated(annotationHostRootfs, h+"/etc", annotationHostRootfsMask, masks), options.Options{})
+		must(t, err)
+		dir := filepath.Join(t.TempDir(), "over")
+		if _, err := got.place(got.entries[0], -1, dir); err != nil || files(t, dir+"/ssl") != "private" {
+			t.Errorf("with %s: %v, whiteouts %s", masks, err, files(t, dir+"/ssl"))
+		}
+		// Asked for by itself it is seen, without the inner one.
+		got, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/etc/ssl/private", annotationHostRootfsMask, masks), options.Options{})
+		must(t, err)
+		dir = filepath.Join(t.TempDir(), "over")
+		if _, err := got.place(got.entries[0], -1, dir); err != nil || files(t, dir) != inner {
+			t.Errorf("by itself with %s: %v, whiteouts %s", masks, err, files(t, dir))
+		}
+	}
+}
+
+func TestASecretThatIsNotThereYetIsMasked(t *testing.T) {
+	h := host(t)
+	must(t, os.Symlink("etc", h+"/link"))
+	masks := h + "/etc/shadow-," + h + "/link/a/b/c," + h + "/etc/none_*," + h + "/etc/shadow"
+	got, err := hostRootfsOf(annotated(annotationHostRootfs, h+"/etc", annotationHostRootfsMask, masks), options.Options{})
+	must(t, err)
+	if diff := cmp.Diff([]string{h + "/etc/a", h + "/etc/shadow-"}, got.absent); diff != "" {
+		t.Error(diff)
+	}
+	dir := filepath.Join(t.TempDir(), "over")
+	mounts, err := got.place(got.entries[0], -1, dir)
+	must(t, err)
+	if names := files(t, dir); len(mounts) != 1 || names != "a shadow shadow-" {
+		t.Errorf("mounts %v, whiteouts %s", mounts, names)
+	}
+	// Who may write there makes it himself.
+	got, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/etc:rw", annotationHostRootfsMask, h+"/etc/shadow-"), options.Options{})
+	must(t, err)
+	if mounts, err := got.place(got.entries[0], -1, dir); err != nil || len(mounts) != 1 || mounts[0].Type != "bind" {
+		t.Errorf("to write: %v, %v, want a bind mount", mounts, err)
+	}
+}
+
 // A link of the image must not lead out of it.
 func TestALinkIsMadeInsideOfTheRoot(t *testing.T) {
 	outside, root := t.TempDir(), t.TempDir()
