@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -51,15 +53,22 @@ var pidForm = regexp.MustCompile(`^[0-9]{1,10}\n?$`)
 // readPidFile refuses what is no pid file, so that nothing else is ever
 // replaced or removed.
 func readPidFile(path string) (int, error) {
-	info, err := os.Lstat(path)
+	if info, err := os.Lstat(path); err != nil {
+		return 0, err
+	} else if !info.Mode().IsRegular() { // to open a device can have effects
+		return 0, fmt.Errorf("%q: no pid file: %w", path, errdefs.ErrInvalidArgument)
+	}
+	// Who owns the directory may put a link or a pipe there at any moment.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
 	}
+	defer func() { _ = f.Close() }() // opened for reading only
 	const most = 16
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return 0, fmt.Errorf("%q: no pid file: %w", path, errdefs.ErrInvalidArgument)
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return 0, errors.Join(err, fmt.Errorf("%q: no pid file: %w", path, errdefs.ErrInvalidArgument))
 	}
-	data, err := os.ReadFile(path)
+	data, err := io.ReadAll(io.LimitReader(f, most))
 	if err != nil {
 		return 0, err
 	}
@@ -97,6 +106,31 @@ func removePidFile(path string, pid int) error {
 		return nil //nolint:nilerr // it is gone, or not ours
 	}
 	return remove(path)
+}
+
+// removeForsaken is removePidFile for a container whose shim died before it
+// recorded a pid: the file is its own, or was left by another, when there is no
+// such process any more.
+func removeForsaken(path string) error {
+	if path == "" {
+		return nil
+	}
+	pid, err := readPidFile(path)
+	if err != nil || !dead(pid) {
+		return nil //nolint:nilerr // it is gone, or not ours
+	}
+	return removePidFile(path, pid)
+}
+
+// dead tells whether there is no process pid, or one that is not waited for yet.
+func dead(pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer func() { _ = unix.Close(fd) }() // only watched
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
 }
 
 // pidFiler is an engine that writes init's pid before anybody is told of it.

@@ -7,10 +7,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -90,6 +94,66 @@ func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
 	_, _, err = Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return nil })
 	must(t, err)
 	wantFile(t, path, "")
+}
+
+// The shim died after it wrote the file and before it recorded the pid.
+func TestRemoveTakesThePidFileOfAHalfMadeContainer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	bundle := newBundle(t, annotated(annotationPidFile, path))
+	must(t, record{Root: "/run/r", PidFile: path}.write(bundle))
+	init := exec.Command("sleep", "1000")
+	must(t, init.Start())
+	t.Cleanup(func() { _, _ = init.Process.Kill(), init.Wait() })
+	must(t, os.WriteFile(path, []byte(strconv.Itoa(init.Process.Pid)), 0o600))
+	_, _, err := Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return nil })
+	must(t, err)
+	wantFile(t, path, strconv.Itoa(init.Process.Pid)) // it lives, so it is another's
+	_, _, err = Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error {
+		return errors.Join(init.Process.Kill(), awaitZombie(init.Process.Pid))
+	})
+	must(t, err)
+	wantFile(t, path, "")
+}
+
+// awaitZombie waits for the end of a child and leaves it to be waited for.
+func awaitZombie(pid int) error {
+	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+}
+
+// Whoever owns the directory changes what is there all the time.
+func TestAPipeInPlaceOfAPidFileHoldsNobodyUp(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/file", []byte("1"), 0o600))
+	must(t, unix.Mkfifo(dir+"/pipe", 0o600))
+	must(t, os.Link(dir+"/file", dir+"/pid"))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = os.Link(dir+"/"+[]string{"file", "pipe"}[n%2], dir+"/next")
+				_ = os.Rename(dir+"/next", dir+"/pid")
+				_ = os.Remove(dir + "/next")
+			}
+		}
+	}()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for range 20000 {
+			_, _ = readPidFile(dir + "/pid")
+		}
+	}()
+	select {
+	case <-read:
+	case <-time.After(20 * time.Second):
+		t.Error("still reading a pipe")
+	}
+	close(stop)
+	<-stopped
 }
 
 func TestPidFilesThatAreRefused(t *testing.T) {

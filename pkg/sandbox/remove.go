@@ -59,6 +59,9 @@ func removeLocked(ctx context.Context, root, containerID, bundle string, removeC
 		config.Spec, config.Rootfs = spec, rootfsPath(bundle, spec)
 	}
 	err = errors.Join(removeContainer(ctx, config), unmountRootfs(bundle), removeHidden(bundle), removePidFile(rec.PidFile, rec.Pid))
+	if rec.Pid == 0 {
+		err = errors.Join(err, removeForsaken(rec.PidFile))
+	}
 	exit := process.Exit{Status: killed, At: time.Now()}
 	if rec.Exit != nil {
 		exit = *rec.Exit
