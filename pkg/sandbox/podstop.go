@@ -135,7 +135,7 @@ func (s *Sandbox) stopContainer(grace context.Context, containerID string) error
 	case status.Pid == 0 || status.State == process.Stopped || status.State == process.Deleted:
 		return nil // not restored yet, or dead
 	case status.State != process.Created && grace.Err() == nil: // what was not started has no program that could end it
-		if err := c.askToEnd(grace, status.State); err != nil {
+		if err := c.askToEnd(grace); err != nil {
 			log.L.WithError(err).WithField("container", containerID).Warn("stop: signal")
 		}
 		if _, err := init.Wait(grace); err == nil {

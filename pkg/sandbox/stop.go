@@ -114,7 +114,7 @@ func (c *Container) Stop(ctx context.Context, grace time.Duration) error {
 	}
 	by, first := c.joinStop(time.Now().Add(grace))
 	if first && grace > 0 {
-		if err := c.askToEnd(ctx, status.State); err != nil {
+		if err := c.askToEnd(ctx); err != nil {
 			return err
 		}
 	}
@@ -141,15 +141,16 @@ func (c *Container) joinStop(by time.Time) (_ time.Time, first bool) {
 }
 
 // askToEnd sends the signal first, so that a container that is thawed does
-// nothing but handle it.
-func (c *Container) askToEnd(ctx context.Context, state process.State) error {
+// nothing but handle it. A pause may be under way meanwhile, so the state is
+// looked at after the signal.
+func (c *Container) askToEnd(ctx context.Context) error {
 	if err := c.Init().Kill(c.stop.Signal); err != nil {
 		if errdefs.IsNotFound(err) {
 			return nil // it ended by itself
 		}
 		return err
 	}
-	if state == process.Paused || state == process.Pausing {
+	if state := c.Init().Status().State; state == process.Paused || state == process.Pausing {
 		if err := c.Resume(ctx); err != nil {
 			// It ended, or somebody else resumed it. Else the kill thaws it.
 			log.L.WithError(err).WithField("container", c.ID()).Info("stop: thaw")

@@ -145,6 +145,22 @@ func TestStopAsksFirst(t *testing.T) {
 	})
 }
 
+// One that is paused between the look at its state and the signal is as frozen.
+func TestStopThawsWhatIsPausedMeanwhile(t *testing.T) {
+	inBubble(t, false, func(s stopped) {
+		s.r.engine.deaf = func(sig syscall.Signal) bool {
+			if sig == unix.SIGTERM {
+				must(t, s.c.Pause(s.Context()))
+			}
+			return sig != unix.SIGKILL
+		}
+		s.took(time.Minute, func() error { return s.c.Stop(s.Context(), time.Minute) })
+		if s.r.thawed != unix.SIGTERM {
+			s.Errorf("thawed after signal %d, want %d", s.r.thawed, unix.SIGTERM)
+		}
+	})
+}
+
 func TestStopKillsWhatDoesNotEnd(t *testing.T) {
 	inBubble(t, false, func(s stopped) {
 		s.took(time.Minute, func() error { return s.c.Stop(s.Context(), time.Minute) })
