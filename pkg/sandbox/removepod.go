@@ -83,17 +83,21 @@ func (r Removal) all(ctx context.Context, home string) (int, process.Exit, error
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, process.Exit{}, err
 	}
-	othersErr := r.others(ctx, home, &list)
 	var pid int
 	var exit process.Exit
 	if home == r.Bundle {
+		var othersErr error
+		var others sync.WaitGroup
+		others.Go(func() { othersErr = r.others(ctx, home, &list) }) // each has its time to end, and home's own as well
 		pid, exit, err = removeLocked(ctx, defaultRoot(r.Namespace), r.ID, r.Bundle, r.Container)
+		others.Wait()
 		if list.Pod {
 			err = errors.Join(err, r.Pod(home))
 		}
 		// containerd removes home next, and with it the list of what is left.
 		return pid, exit, errors.Join(err, othersErr)
 	}
+	othersErr := r.others(ctx, home, &list)
 	pid, exit, err = Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
 	if othersErr != nil {
 		log.L.WithError(othersErr).Warn("others of the pod are not removed yet")

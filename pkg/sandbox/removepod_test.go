@@ -138,6 +138,35 @@ func TestRemovalTakesThePodAlongOnlyWithoutItsShim(t *testing.T) {
 	}
 }
 
+// Else one that takes its time to end would take it from the first, whose delete has a bound for all.
+func TestRemovalStopsAllAtTheSameTime(t *testing.T) {
+	for _, of := range []string{"s", "a"} {
+		h := newHousehold(t, "s", false, "a")
+		begun := map[string]chan struct{}{"s": make(chan struct{}), "a": make(chan struct{})}
+		first := map[string]*sync.Once{"s": {}, "a": {}}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, _, err := Removal{
+			Namespace: "ns", ID: of, Bundle: h.bundles[of],
+			Container: func(ctx context.Context, c process.Config) error {
+				first[c.ID].Do(func() { close(begun[c.ID]) })
+				for _, other := range begun {
+					select {
+					case <-other:
+					case <-ctx.Done():
+						return fmt.Errorf("%s: the other has not begun: %w", c.ID, ctx.Err())
+					}
+				}
+				return nil
+			},
+			Serves: func(string) (bool, error) { return false, nil },
+		}.Run(ctx)
+		if err != nil {
+			t.Errorf("delete of %s: %v", of, err)
+		}
+	}
+}
+
 func TestRemovalGoesOnWhereOneFails(t *testing.T) {
 	h := newHousehold(t, "s", true, "a", "b", "c")
 	h.failing["b"] = errors.New("it does not die")
