@@ -193,7 +193,10 @@ func (s *Sandbox) StopContainers(ctx context.Context) error {
 }
 
 func (s *Sandbox) stopAsAsked(ctx context.Context, containerID string) error {
-	if err := s.interrupt(ctx, containerID); err != nil {
+	settled, cancel := context.WithTimeout(ctx, deathTimeout) // a mount or a hook can outlast any bound
+	err := s.interrupt(settled, containerID)
+	cancel()
+	if err != nil {
 		return err
 	}
 	c, err := s.Container(containerID)

@@ -161,6 +161,31 @@ func TestStopThawsWhatIsPausedMeanwhile(t *testing.T) {
 	})
 }
 
+// A mount that hangs, for instance.
+func TestACreateThatDoesNotEndKeepsNoShim(t *testing.T) {
+	bundle := newBundle(t, goodSpec())
+	synctest.Test(t, func(t *testing.T) {
+		hang, created := make(chan struct{}), make(chan struct{})
+		box := newSandbox(t, &fakeEngine{create: func(process.Config) error { <-hang; return errors.New("at last") }})
+		go func() {
+			defer close(created)
+			_, err := box.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+			wantText(t, err, "at last")
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		err := box.StopContainers(ctx)
+		wantText(t, err, "being created", "c1")
+		if took := time.Since(start); took != deathTimeout {
+			t.Errorf("StopContainers took %v, want %v", took, deathTimeout)
+		}
+		close(hang)
+		<-created
+	})
+}
+
 func TestStopKillsWhatDoesNotEnd(t *testing.T) {
 	inBubble(t, false, func(s stopped) {
 		s.took(time.Minute, func() error { return s.c.Stop(s.Context(), time.Minute) })
