@@ -194,3 +194,42 @@ func waitGone(t *testing.T, task, namespace string) {
 	}
 	t.Errorf("thread %s is in %s still", task, namespace)
 }
+
+// A socket of the host's namespace would give the container its interfaces, and with CAP_NET_ADMIN the namespace.
+func TestASocketWithAPathIsNotOfTheHostsNetwork(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root to make a network namespace")
+	}
+	host := inode(t, "/proc/self/ns/net")
+	// of is the namespace of the only socket.
+	of := func(network Network) uint64 {
+		t.Helper()
+		s, _, err := opened(t, "unix:///x.sock", network, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Namespace != nil {
+			t.Errorf("%+v: a namespace was made for the container", network)
+		}
+		fd, err := unix.IoctlRetInt(int(s.Files[0].Fd()), unix.SIOCGSKNS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		return inode(t, fmt.Sprintf("/proc/self/fd/%d", fd))
+	}
+	if of(Network{}) != host {
+		t.Error("without a namespace of the container's it is not the host's")
+	}
+	if of(Network{Own: true}) == host {
+		t.Error("with a namespace of the container's own it is the host's")
+	}
+	s, _, err := opened(t, "tcp://127.0.0.1:80", Network{Own: true}, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", s.Namespace.Fd())
+	if of(Network{Path: path}) != inode(t, path) {
+		t.Error("with a namespace that is joined it is another")
+	}
+}

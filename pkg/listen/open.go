@@ -15,13 +15,13 @@ import (
 // Network is the network namespace of a container.
 type Network struct {
 	Path string // that of the namespace; "" for the host's
-	Own  bool   // to be made, and brought to life by Open
+	Own  bool   // to be made by Open
 }
 
 // Sockets are those of a container, in the order in which they were asked for.
 type Sockets struct {
 	Files []*os.File
-	// Namespace is the namespace that was made, or nil.
+	// Namespace is the namespace that was made for the container, or nil.
 	Namespace *os.File
 }
 
@@ -32,16 +32,17 @@ func (s *Sockets) Close() {
 	}
 }
 
-// Inet tells whether it matters in which network namespace a socket is: paths are of the mount namespace.
+// Inet tells whether there are sockets that are found by the network namespace. Paths are of the mount namespace.
 func Inet(list []Address) bool {
 	return slices.ContainsFunc(list, func(a Address) bool { return a.Path == "" })
 }
 
 // Open makes the sockets of a list, which have no address yet.
+//
+// Those with a path are never of the host's namespace either where the container is not: ioctl(2) on any socket reaches
+// the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace itself (SIOCGSKNS). If they are
+// all that is asked for, the namespace that is made is theirs alone, and need not be the container's.
 func Open(list []Address, network Network) (*Sockets, error) {
-	if !Inet(list) {
-		network = Network{}
-	}
 	if network == (Network{}) {
 		return open(list)
 	}
@@ -93,6 +94,9 @@ func openIn(list []Address, network Network) (s *Sockets, err error) {
 	}
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, os.NewSyscallError("unshare(CLONE_NEWNET)", err)
+	}
+	if !Inet(list) {
+		return open(list)
 	}
 	if err := raiseLoopback(); err != nil {
 		return nil, err

@@ -47,6 +47,7 @@ func listeningEngine(engine process.Engine, config process.Config, o options.Opt
 	case network.Path != "":
 		e.network.Path = network.Path
 	case !listen.Inet(list):
+		e.network.Own = true
 	case namespaces[specs.UserNamespace] != nil:
 		// The network namespace must be there before the user namespace is, and would belong to the host's.
 		return nil, fmt.Errorf("%s %q: TCP and UDP cannot be had with a user namespace and a network namespace that are both the container's own: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
@@ -62,7 +63,7 @@ type listener struct {
 	key     string
 	list    []listen.Address
 	network listen.Network
-	own     *specs.LinuxNamespace // in the configuration, if the namespace has to be made
+	own     *specs.LinuxNamespace // in the configuration, if it has to be the one that is made
 }
 
 // Create implements process.Engine.

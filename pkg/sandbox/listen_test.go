@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -75,6 +76,44 @@ func TestInitIsGivenSocketsThatEndWithTheContainer(t *testing.T) {
 	engine.create = func(process.Config) error { return io.ErrUnexpectedEOF }
 	if err := create("c3"); err == nil {
 		t.Error("Create with an engine that fails worked")
+	}
+}
+
+func TestASocketWithAPathIsOfTheHostsNetworkOnlyInAContainerThatIs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root to make a network namespace")
+	}
+	host, err := os.Stat("/proc/self/ns/net")
+	must(t, err)
+	own := []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}}
+	for name, namespaces := range map[string][]specs.LinuxNamespace{
+		"none": own[:1], "own": own, "own with users": append(own[:2:2], specs.LinuxNamespace{Type: specs.UserNamespace}),
+	} {
+		spec := listenSpec("unix://" + t.TempDir() + "/s")
+		spec.Linux.Namespaces = namespaces
+		engine := &fakeEngine{pid: os.Getpid()}
+		engine.create = func(c process.Config) error {
+			fd, err := unix.IoctlRetInt(int(c.Files[0].Fd()), unix.SIOCGSKNS)
+			must(t, err)
+			ns := os.NewFile(uintptr(fd), "namespace")
+			defer ns.Close()
+			info, err := ns.Stat()
+			must(t, err)
+			if got, want := os.SameFile(info, host), name == "none"; got != want {
+				t.Errorf("%s: of the host's network = %t, want %t", name, got, want)
+			}
+			for _, n := range c.Spec.Linux.Namespaces {
+				if n.Path != "" {
+					t.Errorf("%s: the container is told to join %s", name, n.Path)
+				}
+			}
+			return nil
+		}
+		s := newSandbox(t, engine)
+		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec)})
+		must(t, err)
+		_, err = s.Delete(t.Context(), "c1", "")
+		must(t, err)
 	}
 }
 
