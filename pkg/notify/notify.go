@@ -19,6 +19,10 @@ import (
 // Name is the socket's in its directory.
 const Name = "notify.sock"
 
+// closeTimeout bounds the wait for the goroutine, which reads and closes what the container sent. Some descriptors take as
+// long to close as the sender likes: of a connection with SO_LINGER, or of a FUSE file.
+const closeTimeout = time.Second
+
 // Owner is that of the socket and its directory.
 type Owner struct{ UID, GID int }
 
@@ -116,13 +120,23 @@ func (r *Receiver) Receive(check func(Sender) error) {
 	go r.receive(check) // ends with the socket, which Close closes; Close joins it
 }
 
-// Close ends the receiving and removes socket and directory. It can be called again.
+// Close ends the receiving and removes socket and directory. It can be called again. After closeTimeout it leaves a
+// goroutine behind that closes what the container sent.
 func (r *Receiver) Close() error {
 	r.once.Do(func() {
 		close(r.closed)
-		_ = r.conn.Close() // what was not read by now is of no interest
-		if r.receiving {
-			<-r.done
+		ended := make(chan struct{})
+		go func() { // ends when the kernel has closed all that was sent
+			defer close(ended)
+			_ = r.conn.Close() // what was not read by now is of no interest
+			if r.receiving {
+				<-r.done
+			}
+		}()
+		select {
+		case <-ended:
+		case <-time.After(closeTimeout):
+			r.log("notify: descriptors that were sent are not closed yet", map[string]any{"waited": closeTimeout})
 		}
 	})
 	return os.RemoveAll(r.dir)

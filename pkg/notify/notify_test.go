@@ -6,6 +6,7 @@ package notify
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -269,4 +270,92 @@ func TestPace(t *testing.T) {
 			t.Errorf("wait at %v = %v, want %v", tc.at, got, tc.want)
 		}
 	}
+}
+
+// A descriptor whose closing takes for ever keeps nobody from removing the container: here that of a connection with data
+// that are never read (SO_LINGER in socket(7)).
+func TestCloseDoesNotWaitForWhatCannotBeClosed(t *testing.T) {
+	for name, block := range map[string]bool{"one that was read": false, "one that was not": true} {
+		gate := make(chan struct{})
+		dir := filepath.Join(t.TempDir(), "notify")
+		r, err := Listen(dir, Owner{UID: os.Getuid(), GID: os.Getgid()}, func(string, map[string]any) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reached := make(chan struct{}, 2)
+		r.Receive(func(Sender) error {
+			reached <- struct{}{}
+			if block {
+				<-gate
+			}
+			return nil
+		})
+		if block {
+			if err := send(dir, "STATUS=the next one is not read"); err != nil {
+				t.Fatal(err)
+			}
+			<-reached
+		}
+		peer := lingering(t, func(fd int) {
+			if err := send(dir, "STATUS=x", fd); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if !block {
+			<-reached
+		}
+		done := make(chan error, 1)
+		go func() { done <- r.Close() }()
+		if block {
+			<-r.closed
+			close(gate)
+		}
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("%s: Close = %v", name, err)
+			}
+		case <-time.After(10 * closeTimeout):
+			t.Errorf("%s: Close waits", name)
+		}
+		if _, err := os.Lstat(dir); err == nil {
+			t.Errorf("%s: Close left the directory", name)
+		}
+		_ = peer.Close() // which ends the waiting
+		<-r.done
+	}
+}
+
+// lingering hands a connection's descriptor to send, which has the last one then, and returns the other end.
+func lingering(t *testing.T, send func(fd int)) net.Conn {
+	t.Helper()
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := server.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp := conn.(*net.TCPConn)
+	if err := errors.Join(tcp.SetLinger(1000), tcp.SetWriteDeadline(time.Now().Add(100*time.Millisecond))); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil { // until no more fits
+		_, err = tcp.Write(make([]byte, 1<<16))
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { send(int(fd)) }); err != nil {
+		t.Fatal(err)
+	}
+	_ = tcp.Close() // the one that was sent is the last
+	return peer
 }
