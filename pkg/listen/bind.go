@@ -74,7 +74,7 @@ func (b *Bound) bindPath(a Address, fd int, root string, owner Owner) (err error
 	f := file{dir: dir, made: -1, name: path.Base(a.Path)}
 	name := &unix.SockaddrUnix{Name: f.path()}
 	err = unix.Bind(fd, name)
-	if errors.Is(err, unix.EADDRINUSE) && f.deserted(a.Type) {
+	if errors.Is(err, unix.EADDRINUSE) && f.deserted() {
 		_ = unix.Unlinkat(dir, f.name, 0) // gone is as good, and another error comes again
 		err = unix.Bind(fd, name)
 	}
@@ -126,12 +126,13 @@ func directory(root, name string) (int, error) {
 }
 
 // deserted tells whether f is a socket that nobody has open any more, as a container leaves it that was killed together
-// with its shim.
-func (f file) deserted(kind int) bool {
+// with its shim. It asks by a datagram socket, to which one of another type answers that it is there, also before it
+// listens, and does not see a connection.
+func (f file) deserted() bool {
 	if _, ok := socket(f.dir, f.name, 0); !ok {
 		return false
 	}
-	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return false
 	}

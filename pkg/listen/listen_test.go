@@ -82,6 +82,28 @@ func TestUnixSocketsOfEachTypeAreMadeInTheRootAndRemoved(t *testing.T) {
 	}
 }
 
+func TestASocketThatDoesNotListenYetIsNotTaken(t *testing.T) {
+	root := t.TempDir()
+	for name, kind := range map[string]int{"stream": unix.SOCK_STREAM, "seqpacket": unix.SOCK_SEQPACKET} {
+		fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(root, name)
+		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+			t.Fatal(err)
+		}
+		want := inode(t, path)
+		if _, _, err := opened(t, "unix:///"+name+"?type="+name, Network{}, root); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("%s: a second one = %v, want %v", name, err, unix.EADDRINUSE)
+		}
+		if got := inode(t, path); got != want {
+			t.Errorf("%s: the file is another one", name)
+		}
+		_ = unix.Close(fd)
+	}
+}
+
 func TestAPathDoesNotLeadOutOfTheContainer(t *testing.T) {
 	outside, root := t.TempDir(), t.TempDir()
 	for name, target := range map[string]string{"absolute": outside, "relative": "../" + filepath.Base(outside), "proc": "/proc/self/root/tmp"} {
