@@ -92,7 +92,7 @@ type grouped struct {
 	*handle
 	container *container
 	nest      *nest
-	killed    atomic.Bool // by Signal
+	killed    atomic.Bool // by Signal, or by somebody else once Wait saw it
 
 	mu    sync.Mutex
 	final *process.Usage // after Wait
@@ -118,6 +118,9 @@ func (g *grouped) Signal(sig syscall.Signal) error {
 // Wait waits for the leader, and if it was killed for the end of the others.
 func (g *grouped) Wait() process.Exit {
 	exit := g.handle.Wait()
+	if g.handle.sigkilled { // from within the container or from the host, or when memory ran out
+		g.killed.Store(true)
+	}
 	if g.killed.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()

@@ -103,6 +103,16 @@ func TestAnExecWithACgroupOfItsOwn(t *testing.T) {
 			}
 			wantNests(0)
 
+			elsewhere := b.execIn(command("sh", "-c", daemon+"sleep 1000"))
+			count(3)
+			must(t, unix.Kill(elsewhere.Pid(), unix.SIGKILL)) // by who does not ask the shim
+			elsewhere.Wait()
+			if left := procs(); len(left) != 1 {
+				t.Errorf("%v live on when the exit of an exec is told that somebody else killed, want init alone", left)
+			}
+			elsewhere.Release()
+			wantNests(0)
+
 			leaves := b.execIn(command("sh", "-c", daemon+"exit 3"))
 			if exit := leaves.Wait(); exit.Status != 3 {
 				t.Errorf("status = %d, want 3", exit.Status)

@@ -22,11 +22,12 @@ import (
 // handle is one process of a container. os.Process, which libcontainer keeps
 // too, holds a pidfd, so a reused pid is never signalled or waited for.
 type handle struct {
-	reaper *orphan.Reaper
-	child  child
-	pid    int
-	death  *os.File // a pidfd that Go's poller watches; nil where the kernel has none that does not block
-	maxRSS uint64   // after Wait: that of its largest process, in bytes, of those that it waited for
+	reaper    *orphan.Reaper
+	child     child
+	pid       int
+	death     *os.File // a pidfd that Go's poller watches; nil where the kernel has none that does not block
+	maxRSS    uint64   // after Wait: that of its largest process, in bytes, of those that it waited for
+	sigkilled bool     // after Wait: by SIGKILL
 }
 
 // child is a process that libcontainer or the launcher started.
@@ -72,6 +73,7 @@ func (h *handle) Wait() process.Exit {
 	}
 	status := state.Sys().(syscall.WaitStatus) // what os.ProcessState holds on Linux
 	if status.Signaled() {
+		h.sigkilled = status.Signal() == unix.SIGKILL
 		return process.Exit{Status: signalBase + int(status.Signal()), At: at}
 	}
 	return process.Exit{Status: status.ExitStatus(), At: at}
