@@ -128,12 +128,12 @@ func TestSocketsAreInTheNetworkThatAContainerJoins(t *testing.T) {
 	join := oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: fmt.Sprintf("/proc/%d/ns/net", first.Pid())})
 	plain := e.run("c2", config{opts: with(join, sockets("tcp://127.0.0.1:80"))}, "sleep", "1000")
 	mapped := e.run("c3", config{
-		opts: with(oci.WithUserNamespace(idMap, idMap), join, withoutSys, sockets("tcp://127.0.0.1:81 unix:///tmp/s")),
+		opts: with(oci.WithUserNamespace(idMap, idMap), join, withoutSys, sockets("tcp://127.0.0.1:81 unix:///tmp/s unix:///run/s")),
 		new:  []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c3-root", e.image, idMap, idMap)},
-	}, "sh", "-c", "stat -c %u /tmp/s; sleep 1000")
+	}, "sh", "-c", "stat -c %u /tmp/s /run/s; sleep 1000")
 	first.dial("tcp", "127.0.0.1:80", "")
 	first.dial("tcp", "127.0.0.1:81", "")
-	mapped.out.WaitFor(t, "0\n")
+	mapped.out.WaitFor(t, "0\n0\n")
 	for _, c := range []*task{mapped, plain, first} {
 		c.kill()
 	}

@@ -73,10 +73,18 @@ func (b *Bound) bindPath(a Address, fd int, root string, owner Owner) (err error
 	}
 	f := file{dir: dir, made: -1, name: path.Base(a.Path)}
 	name := &unix.SockaddrUnix{Name: f.path()}
-	err = unix.Bind(fd, name)
+	bind := func() error { return unix.Bind(fd, name) }
+	try := func() error {
+		err := bind()
+		if errors.Is(err, unix.EOVERFLOW) { // the file system is of a user namespace in which we are nobody
+			err = as(owner, bind)
+		}
+		return err
+	}
+	err = try()
 	if errors.Is(err, unix.EADDRINUSE) && f.deserted() {
 		_ = unix.Unlinkat(dir, f.name, 0) // gone is as good, and another error comes again
-		err = unix.Bind(fd, name)
+		err = try()
 	}
 	if err != nil {
 		_ = unix.Close(dir) // nothing was written

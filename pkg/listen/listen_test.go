@@ -4,10 +4,12 @@
 package listen
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -253,5 +255,61 @@ func TestASocketWithAPathIsNotOfTheHostsNetwork(t *testing.T) {
 	path := fmt.Sprintf("/proc/self/fd/%d", s.Namespace.Fd())
 	if of(Network{Path: path}) != inode(t, path) {
 		t.Error("with a namespace that is joined it is another")
+	}
+}
+
+// The file systems that a container with users of its own mounts know no user of the host.
+func TestASocketIsMadeOnAFileSystemOfTheContainersUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root to map users")
+	}
+	const root = 100000
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: root, Size: 1000}}
+	container := exec.CommandContext(t.Context(), "sh", "-c", "mount -t tmpfs -o mode=0755 tmpfs /mnt && mkdir -m 0700 /mnt/dir && chown 7:7 /mnt/dir && echo mounted && exec cat")
+	container.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, UidMappings: ids, GidMappings: ids, Credential: &syscall.Credential{NoSetGroups: true}}
+	stdin, err := container.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := container.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	container.Stderr = os.Stderr
+	if err := container.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = stdin.Close()
+		_ = container.Wait()
+	}()
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+		t.Fatal(line, err)
+	}
+	list := addresses(t, "unix:///mnt/dir/x.sock?mode=0640")
+	s, err := Open(list, Network{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	dir := fmt.Sprintf("/proc/%d/root", container.Process.Pid)
+	b, err := Bind(list, s, dir, Owner{UID: root, GID: root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Remove()
+	info, err := os.Stat(dir + "/mnt/dir/x.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat := info.Sys().(*syscall.Stat_t); stat.Uid != root || stat.Gid != root || info.Mode().Perm() != 0o640 {
+		t.Errorf("owner %d:%d, mode %v", stat.Uid, stat.Gid, info.Mode())
+	}
+	if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); dumpable != 1 || err != nil {
+		t.Errorf("dumpable = %d, %v, want 1 as before", dumpable, err)
+	}
+	b.Remove()
+	if _, err := os.Stat(dir + "/mnt/dir/x.sock"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after Remove: %v", err)
 	}
 }
