@@ -53,7 +53,8 @@ func parentPath(parent string, systemdDriver bool) (string, error) {
 	return path.Clean(parent), nil
 }
 
-// checkParent refuses a cgroup that is in no hierarchy. It is its owner's, who makes it before the pod.
+// checkParent refuses a cgroup that is in no hierarchy. It is its owner's, who makes it before the pod; a slice that is
+// not there systemd makes with the first scope in it.
 func checkParent(parent, cgroupPath string) error {
 	if cgroupPath == "" {
 		return nil
@@ -66,7 +67,10 @@ func checkParent(parent, cgroupPath string) error {
 		return nil
 	}
 	hint := ""
-	if strings.HasSuffix(parent, sliceSuffix) && !systemd.IsRunningSystemd() {
+	if strings.HasSuffix(parent, sliceSuffix) {
+		if systemd.IsRunningSystemd() {
+			return nil
+		}
 		hint = ", and systemd, whose slices are, does not run this machine"
 	}
 	return fmt.Errorf("cgroup_parent %q: no cgroup %q in any hierarchy%s: %w", parent, cgroupPath, hint, errdefs.ErrNotFound)

@@ -193,6 +193,9 @@ func TestCreateRefuses(t *testing.T) {
 		"users with a mapping beyond 32 bit": {user([]specs.LinuxIDMapping{{HostID: 1, ContainerID: 1 << 31, Size: 1 << 31}, {HostID: 1 << 31, ContainerID: 2, Size: 1<<31 + 1}}, mapping), `userns_options.uids[1]`, errdefs.ErrInvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if _, err := os.Stat("/run/systemd/system"); err == nil && name == "a slice that is not there" {
+				t.Skip("systemd runs here and would make it")
+			}
 			r := request(t, test.change)
 			before := descriptors(t)
 			p, err := Create(t.Context(), r, thread)
