@@ -122,7 +122,7 @@ func TestWhatIsOfTheHostIsReadOnlyAndWithoutRights(t *testing.T) {
 
 func TestLinksOfTheHostAreLinks(t *testing.T) {
 	if _, err := os.Readlink("/bin"); err != nil {
-		t.Skip("/usr of this machine is not merged")
+		t.Skip("CANNOT RUN HERE: /usr of this machine is not merged")
 	}
 	e, empty := newHostEnv(t)
 	link, err := os.Readlink("/bin")
