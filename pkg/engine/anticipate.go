@@ -12,10 +12,10 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// anticipation has the kernel do beforehand what the first process waits for that is moved into a cgroup: a grace period
-// of RCU, several milliseconds, before it may lock out forks (kernel/cgroup/cgroup.c, cgroup_attach_lock;
-// kernel/rcu/sync.c). Moves that follow within the next grace period do not wait. So this process moves itself to where
-// it is: nothing changes, and the wait passes beside other work.
+// anticipation has the kernel do beforehand what the first process waits for that is moved into a cgroup, as systemd does
+// with the first of a scope: a grace period of RCU, several milliseconds, before it may lock out forks
+// (kernel/cgroup/cgroup.c, cgroup_attach_lock; kernel/rcu/sync.c). Moves that follow within the next grace period do not
+// wait. So this process moves itself to where it is: nothing changes, and the wait passes beside other work.
 type anticipation struct{ underWay atomic.Bool }
 
 // begin starts a goroutine that ends with the kernel's wait, which nothing can cut short; so nobody joins it.

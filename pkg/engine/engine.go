@@ -37,19 +37,20 @@ type Engine struct {
 // New makes an Engine whose children reaper leaves alone.
 func New(reaper *orphan.Reaper) *Engine {
 	e := &Engine{reaper: reaper, launcher: sync.OnceValues(launch.New)}
-	e.moves.begin() // of its first container, which comes soon
 	return e
 }
 
 // Create implements process.Engine.
 func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
-	e.moves.begin()
 	if err := checkScopeForm(c); err != nil {
 		return nil, err
 	}
 	config, err := e.translate(c)
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if config.Cgroups.Systemd {
+		e.moves.begin()
 	}
 	if err := prepareScope(ctx, c.Spec.Linux.CgroupsPath, config.Cgroups); err != nil {
 		return nil, err
@@ -103,6 +104,11 @@ func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libco
 	defer e.reaper.Hold()()
 	stop := func() {}
 	if p.Init {
+		born, err := beBorn(lc, p)
+		if err != nil {
+			return nil, err
+		}
+		defer born()
 		stop = interrupt(ctx, lc)
 	}
 	err := lc.Start(p)

@@ -7,12 +7,18 @@
 // why it is the one package with an init function.
 package reentry
 
+// #include "join.h"
+import "C"
+
 import (
 	"os"
 
 	"github.com/opencontainers/runc/libcontainer"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins the namespaces before the Go runtime starts
 )
+
+// RequestMax is how many bytes the first stage takes (join.h).
+const RequestMax = C.REQUEST_MAX
 
 func init() {
 	if len(os.Args) > 1 && os.Args[1] == "init" {

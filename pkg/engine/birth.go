@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"unsafe"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/engine/reentry"
+)
+
+// birth is the cgroup manager of a container while libcontainer starts its init. libcontainer makes the cgroup and moves
+// init there; with this, init enters by itself (reentry/join.c), which spares a wait of several milliseconds. Where it
+// fails, libcontainer's way says why.
+type birth struct {
+	cgroups.Manager
+	ours, theirs *os.File // the ends of a socket; init has theirs
+}
+
+// beBorn gives lc, which is about to start init, a birth as its manager. end closes what is open, and gives lc back its
+// own. Scopes are not for it: systemd makes them, with a process in them.
+func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(), err error) {
+	manager := managerOf(lc)
+	if manager == nil || lc.Config().Cgroups.Systemd {
+		return func() {}, nil
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	own := *manager
+	b := &birth{Manager: own, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
+	*manager, init.PidfdSocket = b, b.theirs
+	return func() {
+		*manager, init.PidfdSocket = own, nil
+		b.close() // init was not started
+	}, nil
+}
+
+// close may be called again.
+func (b *birth) close() {
+	_ = b.ours.Close()
+	_ = b.theirs.Close()
+}
+
+// managerOf is where lc has its cgroup manager, which libcontainer lets nobody choose; nil if it is elsewhere in another
+// version of libcontainer.
+func managerOf(lc *libcontainer.Container) *cgroups.Manager {
+	field := reflect.ValueOf(lc).Elem().FieldByName("cgroupManager")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[cgroups.Manager]() {
+		return nil
+	}
+	return (*cgroups.Manager)(unsafe.Pointer(field.UnsafeAddr()))
+}
+
+// Apply implements cgroups.Manager for the process that libcontainer has just started.
+func (b *birth) Apply(pid int) error {
+	defer b.close()      // init goes on
+	_ = b.theirs.Close() // init has its own: when that dies there is an end to read
+	const nobody = -1    // makes the cgroup (cgroups/utils.go, WriteCgroupProc)
+	if err := b.Manager.Apply(nobody); err != nil {
+		return err
+	}
+	if err := b.ask(); err != nil {
+		log.L.WithError(err).WithField("pid", pid).Debug("init does not enter its cgroup by itself: it is moved")
+		return b.Manager.Apply(pid)
+	}
+	return nil
+}
+
+// ask returns when init is in the cgroup.
+func (b *birth) ask() error {
+	const unified = ""                // among the names of version 1's controllers, in hybrid mode
+	paths := maps.Clone(b.GetPaths()) // theirs may be the manager's own
+	request := append([]byte(paths[unified]), 0)
+	delete(paths, unified)
+	for _, dir := range slices.Compact(slices.Sorted(maps.Values(paths))) {
+		request = append(append(request, filepath.Join(dir, "tasks")...), 0)
+	}
+	if len(request) > reentry.RequestMax {
+		return fmt.Errorf("%d bytes of paths: %w", len(request), unix.E2BIG)
+	}
+	if _, err := b.ours.Write(request); err != nil {
+		return err
+	}
+	var answer [4]byte
+	if _, err := io.ReadFull(b.ours, answer[:]); err != nil {
+		return fmt.Errorf("init does not answer: %w", err)
+	}
+	if errno := unix.Errno(binary.NativeEndian.Uint32(answer[:])); errno != 0 {
+		return errno
+	}
+	return nil
+}

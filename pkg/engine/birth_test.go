@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+)
+
+const moved = "does not enter its cgroup by itself"
+
+func TestInitEntersItsCgroupByItself(t *testing.T) {
+	logged := captureLog(t)
+	config := newConfig(t, "true")
+	b := create(t, config)
+	if text := logged.String(); strings.Contains(text, moved) {
+		t.Error(text)
+	}
+	for _, dir := range cgroupDirs(t, config) {
+		procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		must(t, err)
+		if got, want := strings.Fields(string(procs)), strconv.Itoa(b.Init().Pid()); !slices.Equal(got, []string{want}) {
+			t.Errorf("processes of %s = %v, want init alone, %s", dir, got, want)
+		}
+	}
+}
+
+// The next version of libcontainer may have its manager elsewhere.
+func TestLibcontainersManagerIsFound(t *testing.T) {
+	if managerOf(&libcontainer.Container{}) == nil {
+		t.Error("no field cgroupManager of type cgroups.Manager in libcontainer.Container")
+	}
+}
+
+func TestInitThatCannotEnterIsMoved(t *testing.T) {
+	absent := filepath.Join(t.TempDir(), "absent")
+	for name, paths := range map[string]map[string]string{
+		"version 1":      {"memory": absent},
+		"version 2":      {"": absent},
+		"paths too long": {"memory": strings.Repeat("/x", 40000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logged := captureLog(t)
+			group := &movedTo{paths: paths}
+			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+			must(t, err)
+			b := &birth{Manager: group, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
+			init := exec.CommandContext(t.Context(), "/proc/self/exe", "init")
+			init.Env, init.ExtraFiles = []string{"_LIBCONTAINER_PIDFD_SOCK=3"}, []*os.File{b.theirs}
+			must(t, init.Start())
+			defer func() { _ = init.Wait() }() // libcontainer finds no pipe of its own
+			must(t, b.Apply(init.Process.Pid))
+			if want := []int{-1, init.Process.Pid}; !slices.Equal(group.applied, want) {
+				t.Errorf("Apply of the manager with %v, want %v", group.applied, want)
+			}
+			if text := logged.String(); !strings.Contains(text, moved) {
+				t.Errorf("log = %q, want %q in it", text, moved)
+			}
+		})
+	}
+}
+
+// movedTo is a cgroup that nobody enters.
+type movedTo struct {
+	cgroups.Manager
+	paths   map[string]string
+	applied []int
+}
+
+func (m *movedTo) GetPaths() map[string]string { return m.paths }
+func (m *movedTo) Apply(pid int) error         { m.applied = append(m.applied, pid); return nil }
+
+// lines is a buffer that is written to and read at the same time.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// captureLog has what is logged during the test.
+func captureLog(t *testing.T) *lines {
+	var text lines
+	logger := log.L.Logger
+	out, level := logger.Out, logger.GetLevel()
+	logger.SetOutput(&text)
+	logger.SetLevel(log.DebugLevel)
+	t.Cleanup(func() { logger.SetOutput(out); logger.SetLevel(level) })
+	return &text
+}
