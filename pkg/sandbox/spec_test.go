@@ -6,6 +6,7 @@ package sandbox
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -155,4 +156,21 @@ func TestExecIDIsChecked(t *testing.T) {
 	}
 	_, err = s.Delete(t.Context(), "c1", "")
 	must(t, err)
+}
+
+// The specification may get another platform.
+func TestADocumentLeavesOutWhatIsForOtherPlatforms(t *testing.T) {
+	document, spec := reflect.TypeFor[document](), reflect.TypeFor[specs.Spec]()
+	for field := range spec.Fields() {
+		platforms := field.Tag.Get("platform")
+		elsewhere := platforms != "" && !strings.Contains(platforms, "linux")
+		own, _ := document.FieldByName(field.Name)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch hidden := len(own.Index) == 1; {
+		case hidden != elsewhere:
+			t.Errorf("%s (platforms %q): left out is %v", field.Name, platforms, hidden)
+		case hidden && own.Tag.Get("json") != name:
+			t.Errorf("%s: json %q, want %q", field.Name, own.Tag.Get("json"), name)
+		}
+	}
 }
