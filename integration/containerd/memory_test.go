@@ -19,16 +19,12 @@ func TestAnIdleShimGivesItsMemoryBack(t *testing.T) {
 	shim := e.shim("c1")
 	rest := func() {
 		t.Helper()
-		busy, err := resident(shim)
-		e.must(err, "look")
+		busy := memory(e, shim, "Rss")
 		harness.Eventually(t, "memory given back", func() error {
 			// KiB. It is 3 to 10 MiB: where the page cache has the program in large folios, as the linker leaves it, the
 			// kernel maps a folio as a whole.
 			const least = 1 << 10
-			switch kib, err := resident(shim); {
-			case err != nil:
-				return err
-			case kib > busy-least:
+			if kib := memory(e, shim, "Rss"); kib > busy-least {
 				return fmt.Errorf("%d KiB are resident of %d, want %d less at least", kib, busy, least)
 			}
 			return nil
@@ -68,17 +64,44 @@ func TestAProcessThatRunsTakesNoThreadOfTheShim(t *testing.T) {
 	c.kill()
 }
 
-// resident is how much memory a process has, with what it shares, in KiB.
-func resident(pid int) (kib int, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "Rss:"); ok {
-			_, err := fmt.Sscan(value, &kib)
-			return kib, err
+// A heap may grow up to where garbage is collected, 4 MiB and its garbage. What each exec left would show in a long run, which
+// SHIM_TEST_EXECS asks for.
+func TestExecsLeaveNoMemoryBehind(t *testing.T) {
+	harness.OursOnly(t, "memory that does not grow with the execs")
+	const most = 8 << 10 // KiB
+	e := newEnv(t)
+	n := setting(t, "SHIM_TEST_EXECS", 300/harness.Slowness())
+	c := e.run("c1", config{}, "sleep", "1000")
+	shim := e.shim("c1")
+	seen := []int{memory(e, shim, "Anonymous")}
+	for i := range n {
+		x := c.exec("e1", config{}, nil, "true")
+		e.must(x.Start(e.ctx), "start e1")
+		x.wantExit(0)
+		if (i+1)%max(n/10, 1) == 0 {
+			seen = append(seen, memory(e, shim, "Anonymous"))
 		}
 	}
-	return 0, fmt.Errorf("no Rss of process %d", pid)
+	t.Logf("KiB of memory that the shim wrote, from before %d execs to after them: %d", n, seen)
+	half, last := seen[len(seen)/2], seen[len(seen)-1]
+	if last > seen[0]+most || n >= 10_000 && last > half+half/10 {
+		t.Errorf("the shim has %d KiB after %d execs, %d after half of them, and %d before", last, n, half, seen[0])
+	}
+	c.kill()
+}
+
+// memory is a line of smaps_rollup (proc_pid_smaps(5)), in KiB.
+func memory(e *env, pid int, name string) (kib int) {
+	e.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	e.must(err, "memory")
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			_, err := fmt.Sscan(value, &kib)
+			e.must(err, "memory")
+			return kib
+		}
+	}
+	e.Fatalf("no %s in the memory of process %d", name, pid)
+	return 0
 }

@@ -4,12 +4,10 @@
 package containerd_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -163,27 +161,11 @@ func (e *env) memory(tasks []client.Task) string {
 	e.Helper()
 	inits, shims := 0, 0
 	for _, task := range tasks {
-		inits += pss(e, int(task.Pid()))
+		inits += memory(e, int(task.Pid()), "Pss")
 	}
 	all := harness.Shims(e.namespace, "")
 	for _, shim := range all {
-		shims += pss(e, shim.Pid)
+		shims += memory(e, shim.Pid, "Pss")
 	}
 	return fmt.Sprintf("PSS %d KiB for each init, %d KiB for each of %d shims", inits/len(tasks), shims/max(len(all), 1), len(all))
-}
-
-// pss is the proportional set size of a process, in KiB.
-func pss(e *env, pid int) int {
-	e.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	e.must(err, "memory")
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "Pss:"); ok {
-			kib, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")))
-			e.must(err, "memory")
-			return kib
-		}
-	}
-	e.must(errors.New("no Pss"), "memory")
-	return 0
 }

@@ -31,10 +31,10 @@ type birth struct {
 }
 
 // beBorn gives lc, which is about to start init, a birth as its manager. end closes what is open, and gives lc back its
-// own. Scopes are not for it: systemd makes them, with a process in them.
+// own. Not for it are scopes, which systemd makes with a process in them, and who may make no cgroup.
 func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(), err error) {
-	manager := managerOf(lc)
-	if manager == nil || lc.Config().Cgroups.Systemd {
+	manager, config := managerOf(lc), lc.Config()
+	if manager == nil || config.Cgroups.Systemd || config.RootlessCgroups {
 		return func() {}, nil
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
