@@ -86,7 +86,7 @@ func (b *bench) cri(ctx context.Context) (err error) {
 		nodes = append(nodes, n)
 	}
 	leftOut := ""
-	for round := range max(1, b.settings.Rounds/2) { // a round takes a second
+	for round := range idleRounds + max(1, b.settings.Rounds/2) { // a round takes a second, and settle where pods stay empty
 		for turn := range 1 + len(ways) {
 			column, handler, names := reference, cri.PodSandbox, []string{ways[0].name, ways[1].name}
 			if i := (round + turn) % (1 + len(ways)); i < len(ways) {
@@ -100,7 +100,11 @@ func (b *bench) cri(ctx context.Context) (err error) {
 					b.add(way+", "+name, column, value)
 				}
 			}
-			err := nodes[column].pod(ctx, handler, b.id("pod"), add)
+			figures := (*node).busy
+			if round < idleRounds {
+				figures = (*node).empty
+			}
+			err := nodes[column].pod(ctx, handler, b.id("pod"), add, figures)
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
@@ -143,8 +147,11 @@ func (n *node) end() error {
 	return errors.Join(n.RemovePods(context.Background()), gone(n.scope), n.scope.Remove(), n.Close())
 }
 
-// pod runs a pod and a container in it, and removes both.
-func (n *node) pod(ctx context.Context, handler, name string, add func(name string, value float64)) error {
+// figures of a pod that has just been run, in took ms, when there were mounts. They may remove it.
+type figures func(n *node, ctx context.Context, p *cri.Pod, took float64, mounts int, add func(name string, value float64)) error
+
+// pod runs a pod, has the figures taken, and removes it.
+func (n *node) pod(ctx context.Context, handler, name string, add func(name string, value float64), take figures) error {
 	// The shim of the pod before may still be ending: nobody waits for that.
 	if err := harness.Poll(func() error {
 		if left := harness.ShimsOf(n.Address, ""); len(left) > 0 {
@@ -163,19 +170,12 @@ func (n *node) pod(ctx context.Context, handler, name string, add func(name stri
 	if err != nil {
 		return err
 	}
-	err = n.inPod(ctx, p, took, mounts, add)
-	if err != nil {
-		return errors.Join(err, p.Remove(context.WithoutCancel(ctx)))
-	}
-	return nil
+	return errors.Join(take(n, ctx, p, took, mounts, add), p.Remove(context.WithoutCancel(ctx)))
 }
 
-// inPod takes the figures of a pod that runs, and removes it.
-func (n *node) inPod(ctx context.Context, p *cri.Pod, run float64, mounts int, add func(name string, value float64)) error {
+// busy times what is done with a pod.
+func (n *node) busy(ctx context.Context, p *cri.Pod, run float64, _ int, add func(name string, value float64)) error {
 	add(rowPodRun, run)
-	if err := n.empty(mounts, add); err != nil {
-		return err
-	}
 	var container string
 	for _, step := range []struct {
 		row string
@@ -207,8 +207,11 @@ func (n *node) inPod(ctx context.Context, p *cri.Pod, run float64, mounts int, a
 	return nil
 }
 
-// empty takes what a pod needs that has no container. It is the only one of its node.
-func (n *node) empty(mountsBefore int, add func(name string, value float64)) error {
+// empty takes what a pod needs that has no container and has settled. It is the only one of its node.
+func (n *node) empty(ctx context.Context, _ *cri.Pod, _ float64, mountsBefore int, add func(name string, value float64)) error {
+	if !pause(ctx, settle) {
+		return ctx.Err()
+	}
 	pids := map[int]bool{}
 	for _, p := range append(harness.ShimsOf(n.Address, ""), harness.InCgroup(n.parent)...) {
 		pids[p.Pid] = true
