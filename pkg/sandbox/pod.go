@@ -246,7 +246,7 @@ func (s *Sandbox) awaitPod(p *podLife) {
 	s.mu.Lock()
 	p.died = &process.Exit{Status: status, At: at}
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*podDeathTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*deathTimeout)
 	defer cancel()
 	if err := s.StopPod(ctx, p.id, 0); err != nil && !errdefs.IsNotFound(err) {
 		log.L.WithError(err).WithField("sandbox", p.id).Error("stop after the death of the process that holds its namespaces")

@@ -13,19 +13,14 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
 )
 
-// podDeathTimeout bounds how long a stop waits for what was killed. A process in
-// uninterruptible sleep can outlast any bound.
-const podDeathTimeout = 10 * time.Second
-
 // podStopping is a stop that is under way. Its goroutine ends with it, within the
-// grace that callers give and podDeathTimeout.
+// grace that callers give and deathTimeout.
 type podStopping struct {
-	grace context.Context //nolint:containedctx // ends when containers had their time; it is no caller's
+	grace context.Context //nolint:containedctx // ends when containers had their time, at its deadline the latest; it is no caller's
 	kill  context.CancelFunc
 	done  chan struct{} // closed when err is set
 	err   error
@@ -52,7 +47,7 @@ func (s *Sandbox) StopPod(ctx context.Context, sandboxID string, timeout time.Du
 	first := stop == nil
 	if first {
 		stop = &podStopping{done: make(chan struct{})}
-		stop.grace, stop.kill = context.WithCancel(context.Background())
+		stop.grace, stop.kill = context.WithTimeout(context.Background(), timeout)
 		p.stopping, p.stage = stop, PodStopping
 	}
 	if timeout <= 0 {
@@ -121,7 +116,7 @@ func (s *Sandbox) containerIDs() []string {
 }
 
 func (s *Sandbox) stopContainer(grace context.Context, containerID string) error {
-	death, cancel := context.WithTimeout(context.Background(), podDeathTimeout)
+	death, cancel := context.WithTimeout(context.Background(), deathTimeout)
 	defer cancel()
 	if err := s.interrupt(death, containerID); err != nil {
 		return err
@@ -134,23 +129,30 @@ func (s *Sandbox) stopContainer(grace context.Context, containerID string) error
 	switch status := init.Status(); {
 	case status.Pid == 0 || status.State == process.Stopped || status.State == process.Deleted:
 		return nil // not restored yet, or dead
-	case status.State != process.Created && grace.Err() == nil: // what was not started has no program that could end it
+	case status.State == process.Created: // which has no program that could end it
+	case c.endByItself(grace):
+		return nil
+	}
+	return c.killAndWait(context.Background())
+}
+
+// endByItself tells whether the container ended before grace did. A Stop of its own
+// that is under way is joined.
+func (c *Container) endByItself(grace context.Context) bool {
+	if grace.Err() != nil {
+		return false
+	}
+	by, _ := grace.Deadline()
+	by, first := c.joinStop(by)
+	if first {
 		if err := c.askToEnd(grace); err != nil {
-			log.L.WithError(err).WithField("container", containerID).Warn("stop: signal")
-		}
-		if _, err := init.Wait(grace); err == nil {
-			return nil
+			log.L.WithError(err).WithField("container", c.ID()).Warn("stop: signal")
 		}
 	}
-	death, cancel = context.WithTimeoutCause(context.Background(), podDeathTimeout, fmt.Errorf("not dead %v after SIGKILL", podDeathTimeout))
+	grace, cancel := context.WithDeadline(grace, by)
 	defer cancel()
-	if err := c.KillAll(death, unix.SIGKILL); err != nil && !errdefs.IsNotFound(err) {
-		return err
-	}
-	if _, err := init.Wait(death); err != nil {
-		return fmt.Errorf("%w: %w", err, context.Cause(death))
-	}
-	return nil
+	_, err := c.Init().Wait(grace)
+	return err == nil
 }
 
 // WaitPod blocks until the pod is stopped, or ctx ends.
@@ -247,7 +249,7 @@ func (s *Sandbox) Unattended() {
 		return
 	}
 	log.L.WithField("sandbox", p.id).Info("nobody is there for this sandbox any more")
-	ctx, cancel := context.WithTimeout(context.Background(), 2*podDeathTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*deathTimeout)
 	defer cancel()
 	if err := s.ShutdownPod(ctx, p.id); err != nil {
 		log.L.WithError(err).WithField("sandbox", p.id).Error("end a sandbox that is nobody's")

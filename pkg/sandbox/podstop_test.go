@@ -127,8 +127,8 @@ func TestStopPodThatFailsCanBeTriedAgain(t *testing.T) {
 		began := time.Now()
 		err := s.StopPod(t.Context(), "s", 0)
 		wantText(t, err, `"s"`, `"m"`, "not dead 10s after SIGKILL")
-		if took := time.Since(began); took != podDeathTimeout {
-			t.Errorf("took %v, want %v", took, podDeathTimeout)
+		if took := time.Since(began); took != deathTimeout {
+			t.Errorf("took %v, want %v", took, deathTimeout)
 		}
 		if got, _ := s.PodStatus("s", false); got.Stage != PodStopping {
 			t.Errorf("stage = %v, want stopping", got.Stage)
