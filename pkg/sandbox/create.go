@@ -100,7 +100,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	}
 	return &Container{
 		Container: container, undo: undo.run, cpusets: s.cpusets,
-		readiness: readiness, stop: asked.stop, stopAsked: asked.stopAsked,
+		readiness: readiness, stop: asked.stop, stopAsked: asked.stopAsked, joinsPIDs: joinsPIDs(config.Spec),
 	}, nil
 }
 

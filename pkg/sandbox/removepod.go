@@ -86,18 +86,28 @@ func (r Removal) all(ctx context.Context, home string) (int, process.Exit, error
 	var pid int
 	var exit process.Exit
 	if home == r.Bundle {
-		var othersErr error
-		var others sync.WaitGroup
-		others.Go(func() { othersErr = r.others(ctx, home, &list) }) // each has its time to end, and home's own as well
-		pid, exit, err = removeLocked(ctx, defaultRoot(r.Namespace), r.ID, r.Bundle, r.Container)
-		others.Wait()
+		var homeErr error
+		othersErr := r.eachOf(ctx, home, &list, func() error {
+			pid, exit, homeErr = removeLocked(ctx, defaultRoot(r.Namespace), r.ID, r.Bundle, r.Container)
+			return nil
+		})
+		if list.Pod {
+			homeErr = errors.Join(homeErr, r.Pod(home))
+		}
+		// containerd removes home next, and with it the list of what is left.
+		return pid, exit, errors.Join(homeErr, othersErr)
+	}
+	removeHome := func() error { // left to its own call, but ends now
+		_, _, err := removeLocked(ctx, defaultRoot(r.Namespace), list.ID, home, r.Container)
 		if list.Pod {
 			err = errors.Join(err, r.Pod(home))
 		}
-		// containerd removes home next, and with it the list of what is left.
-		return pid, exit, errors.Join(err, othersErr)
+		return err
 	}
-	othersErr := r.others(ctx, home, &list)
+	if list.ID == "" { // it may never have been made
+		removeHome = nil
+	}
+	othersErr := r.eachOf(ctx, home, &list, removeHome)
 	pid, exit, err = Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
 	if othersErr != nil {
 		log.L.WithError(othersErr).Warn("others of the pod are not removed yet")
@@ -105,39 +115,43 @@ func (r Removal) all(ctx context.Context, home string) (int, process.Exit, error
 	return pid, exit, err
 }
 
-// others removes the containers of list, and takes those off it that are gone.
-// That of home is left to its own call, but ends now.
-func (r Removal) others(ctx context.Context, home string, list *roster) error {
-	var mu sync.Mutex
+// eachOf removes the containers of list, and takes those off it that are gone, and
+// calls removeHome for that of home. All of them have their time to end at once, but
+// those in the PID namespace of another before that one.
+func (r Removal) eachOf(ctx context.Context, home string, list *roster, removeHome func() error) error {
+	var mu sync.Mutex // guards errs and list.Members
 	var errs []error
-	var all sync.WaitGroup
-	remove := func(containerID string, run func() error, done func()) {
-		all.Go(func() {
-			err := run()
+	var first, then []func()
+	add := func(containerID, bundle string, remove func() error) {
+		run := func() {
+			err := remove()
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				errs = append(errs, fmt.Errorf("container %q of the same pod: %w", containerID, err))
 			} else {
-				done()
+				delete(list.Members, containerID)
 			}
-		})
+		}
+		if spec, err := readSpec(bundle); err == nil && joinsPIDs(spec) {
+			first = append(first, run)
+		} else {
+			then = append(then, run)
+		}
 	}
-	mu.Lock() // list does not change before all have been started
 	for id, m := range list.Members {
-		remove(id, func() error { return r.member(ctx, home, id, m) }, func() { delete(list.Members, id) })
+		add(id, m.Bundle, func() error { return r.member(ctx, home, id, m) })
 	}
-	if home != r.Bundle && list.ID != "" { // home's container may never have been made
-		remove(list.ID, func() error {
-			_, _, err := removeLocked(ctx, defaultRoot(r.Namespace), list.ID, home, r.Container)
-			if list.Pod {
-				err = errors.Join(err, r.Pod(home))
-			}
-			return err
-		}, func() {})
+	if removeHome != nil {
+		add(list.ID, home, removeHome)
 	}
-	mu.Unlock()
-	all.Wait()
+	for _, runs := range [][]func(){first, then} {
+		var all sync.WaitGroup
+		for _, run := range runs {
+			all.Go(run)
+		}
+		all.Wait()
+	}
 	if err := list.write(home); err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}

@@ -55,6 +55,7 @@ type Container struct {
 	readiness *readiness   // nil: Start does not wait for it
 	stop      process.Stop // stop.go
 	stopAsked bool         // somebody said how it is to be stopped
+	joinsPIDs bool         // as above
 
 	mu     sync.Mutex
 	stats  *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet

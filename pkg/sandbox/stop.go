@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -173,16 +174,33 @@ func (c *Container) killAndWait(ctx context.Context) error {
 
 // StopContainers is for a shim that was told to end: no container is created
 // any more, and those for which somebody said how they are stopped are stopped,
-// each with its own grace. It returns when their exits are told. The others are
-// left to containerd, which removes what a dead shim left (Remove).
+// each with its own grace; those in the PID namespace of another before that one. It
+// returns when their exits are told. The others are left to containerd, which removes
+// what a dead shim left (Remove).
 func (s *Sandbox) StopContainers(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
-	var ids []string
-	for id := range s.containers {
-		ids = append(ids, id)
+	var first, then []string
+	for id, e := range s.containers {
+		if e.container == nil || e.container.joinsPIDs { // the former is being created, which ends now
+			first = append(first, id)
+		} else {
+			then = append(then, id)
+		}
 	}
 	s.mu.Unlock()
+	return errors.Join(s.stopAllAsAsked(ctx, first), s.stopAllAsAsked(ctx, then))
+}
+
+// joinsPIDs tells whether a container comes into the PID namespace of another, whose end
+// kills it (pid_namespaces(7)).
+func joinsPIDs(spec *specs.Spec) bool {
+	return spec.Linux != nil && slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
+		return n.Type == specs.PIDNamespace && n.Path != ""
+	})
+}
+
+func (s *Sandbox) stopAllAsAsked(ctx context.Context, ids []string) error {
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
 	for i, id := range ids {
