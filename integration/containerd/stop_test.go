@@ -201,7 +201,7 @@ func TestStopSettingsThatAreRefused(t *testing.T) {
 		words []string
 	}{
 		"signal":  {opts: with(annotations(annotationStopSignal, "SIGNONE")), words: []string{annotationStopSignal, `"SIGNONE"`, "SIGTERM", "1 to 64"}},
-		"timeout": {opts: with(annotations(annotationStopTimeout, "-3s")), words: []string{annotationStopTimeout, `"-3s"`, "not negative"}},
+		"timeout": {opts: with(annotations(annotationStopTimeout, "-3s")), words: []string{annotationStopTimeout, `"-3s"`, "from 0 to 24h"}},
 		"option":  {new: withOptions(e, "StopTimeout = 'soon'"), words: []string{"StopTimeout", `"soon"`, "10s"}},
 	} {
 		_, err := e.tryCreate(id, config{opts: tt.opts, new: tt.new}, "true")

@@ -61,8 +61,8 @@ func (s setting) grace() (time.Duration, error) {
 		seconds, err = strconv.ParseUint(s.text, 10, 32)
 		d = time.Duration(seconds) * time.Second
 	}
-	if err != nil || d < 0 {
-		return 0, s.refuse("a time such as 10s or 1m30s, or a number of seconds, and not negative")
+	if err != nil || d < 0 || d > longestTimeout {
+		return 0, s.refuse("a time such as 10s or 1m30s, or a number of seconds, from 0 to 24h")
 	}
 	return d, nil
 }

@@ -46,6 +46,7 @@ func TestStopSettings(t *testing.T) {
 		{"systemd's signal", annotated(annotationStopSignal, "SIGRTMIN+3"), options.Options{}, process.Stop{Signal: 37, Grace: defaultGrace}, true},
 		{"the last signal", annotated(annotationStopSignal, "RTMAX"), options.Options{}, process.Stop{Signal: 64, Grace: defaultGrace}, true},
 		{"a timeout by annotation", annotated(annotationStopTimeout, "1m30s"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 90 * time.Second}, true},
+		{"the longest timeout", annotated(annotationStopTimeout, "86400"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 24 * time.Hour}, true},
 		{"a timeout of none", annotated(annotationStopTimeout, "0"), options.Options{}, process.Stop{Signal: unix.SIGTERM}, true},
 		{"both by option", goodSpec(), options.Options{StopSignal: "HUP", StopTimeout: "7"}, process.Stop{Signal: unix.SIGHUP, Grace: 7 * time.Second}, true},
 		{
@@ -74,9 +75,9 @@ func TestStopSettingsThatAreRefused(t *testing.T) {
 			t.Errorf("the bundle has %s", got)
 		}
 	}
-	for _, timeout := range []string{"", "-1s", "-1", "soon", "10 s", "99999999999"} {
+	for _, timeout := range []string{"", "-1s", "-1", "soon", "10 s", "99999999999", "86401", "24h0m1s", "4294967295"} {
 		_, _, err := stopOf(annotated(annotationStopTimeout, timeout), options.Options{})
-		wantInvalid(t, err, specFile+": annotations: "+annotationStopTimeout, `"`+timeout+`"`)
+		wantInvalid(t, err, specFile+": annotations: "+annotationStopTimeout, `"`+timeout+`"`, "from 0 to 24h")
 	}
 	_, _, err := stopOf(goodSpec(), options.Options{StopSignal: "x"})
 	wantInvalid(t, err, "runtime options: StopSignal", `"x"`, "SIGTERM", "1 to 64")
