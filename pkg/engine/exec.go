@@ -58,12 +58,7 @@ func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.startExec(ctx, lp, s, n)
-	if err != nil {
-		c.leave(n.Cgroup, true)
-		return nil, err
-	}
-	return &grouped{handle: h, container: c, nest: n}, nil
+	return c.execIn(ctx, lp, s, n)
 }
 
 // handleOf makes a nil *handle a nil interface.

@@ -15,10 +15,12 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
 )
 
 // Bounds on the end of an exec's processes. One that sleeps uninterruptibly outlasts any.
@@ -68,6 +70,20 @@ func (c *container) nest() (*nest, error) {
 		}
 		return &nest{group, paths, below}, nil
 	}
+}
+
+// execIn starts lp in n. When it fails nothing is left of either: a program whose terminal did not come, say, ran already, and
+// may have started others.
+func (c *container) execIn(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *nest) (process.Handle, error) {
+	h, err := c.startExec(ctx, lp, s, n)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
+		defer cancel()
+		err = errors.Join(err, n.Kill(ctx, unix.SIGKILL))
+		c.leave(n.Cgroup, true)
+		return nil, err
+	}
+	return &grouped{handle: h, container: c, nest: n}, nil
 }
 
 // leave removes a cgroup whose exec has ended, and those of earlier ones whose last process has ended since. One that is

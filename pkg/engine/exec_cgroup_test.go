@@ -6,8 +6,11 @@ package engine
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,5 +148,62 @@ func TestAnExecThatDoesNotStartLeavesNoCgroup(t *testing.T) {
 	}
 	if left := nestDirs(t, config); len(left) > 0 {
 		t.Errorf("cgroups left: %v", left)
+	}
+}
+
+// It is alive when its terminal is refused, and so is what it has started.
+func TestAnExecThatFailsAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
+	for name, change := range map[string]func(*process.Config){
+		"by the launcher": func(*process.Config) {},
+		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantNoLeaks(t)
+			config := newConfig(t, "sleep", "1000")
+			config.ExecCgroup = true
+			change(&config)
+			b := create(t, config).start()
+			c := b.Runtime.(*container)
+			n, err := c.nest()
+			must(t, err)
+			// One that it has started: to start one itself it would have to win a race.
+			child := exec.Command("sleep", "1000")
+			must(t, child.Start())
+			for _, dir := range n.paths {
+				must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(child.Process.Pid)), 0))
+			}
+			dead := make(chan struct{})
+			go func() { _ = child.Wait(); close(dead) }() // that it was killed is looked up below
+			streams, err := stdio.Open(t.Context(), stdio.Config{Terminal: true, Stdout: "file:///dev/null"}, stdio.Owner{})
+			must(t, err)
+			defer streams.Close()
+			null, err := os.Open(os.DevNull)
+			must(t, err)
+			defer null.Close()
+			// Before the terminal comes something else.
+			must(t, unix.Sendmsg(int(streams.ConsoleSocket().Fd()), []byte("x"), unix.UnixRights(int(null.Fd())), nil, 0))
+			p := command("sleep", "1000")
+			p.Terminal = true
+			lp, err := libcontainerProcess(p, streams)
+			must(t, err)
+			h, err := c.execIn(t.Context(), lp, streams, n)
+			if err == nil {
+				must(t, h.Signal(unix.SIGKILL))
+				h.Wait()
+			}
+			if err == nil || !strings.Contains(err.Error(), "terminal") {
+				t.Errorf("exec = %v, want an error about its terminal", err)
+			}
+			pids, err := b.Cgroup().Procs()
+			must(t, err)
+			if !slices.Equal(pids, []int{b.Init().Pid()}) {
+				t.Errorf("%v live on, want init alone", pids)
+				must(t, child.Process.Kill())
+			}
+			within(t, "its death", dead)
+			if left := nestDirs(t, config); len(left) > 0 {
+				t.Errorf("cgroups left: %v", left)
+			}
+		})
 	}
 }
