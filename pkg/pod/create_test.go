@@ -216,19 +216,37 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-func TestCreateThatFailsHalfwayUndoesTheRest(t *testing.T) {
+func TestCreateWithAContextThatHasEnded(t *testing.T) {
 	r := request(t)
-	if err := os.WriteFile(filepath.Join(r.Bundle, "shm"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if p, err := Create(t.Context(), r, thread); !errors.Is(err, os.ErrExist) {
-		t.Errorf("Create() = %v, %v, want %v", p, err, os.ErrExist)
-	}
-	nothingLeft(t, r.Bundle)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if p, err := Create(ended, r, thread); !errors.Is(err, context.Canceled) {
-		t.Errorf("Create with a context that has ended = %v, %v", p, err)
+		t.Errorf("Create = %v, %v, want that it was cancelled", p, err)
+	}
+	nothingLeft(t, r.Bundle)
+}
+
+// What it made before it fails goes. What was there is somebody else's.
+func TestCreateThatFailsLeavesWhatWasThere(t *testing.T) {
+	for _, name := range []string{hostnameFile, hostsFile, resolvFile, shmDir} {
+		t.Run(name, func(t *testing.T) {
+			r := request(t)
+			mine := filepath.Join(r.Bundle, name)
+			if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Create(t.Context(), r, thread)
+			if !errors.Is(err, os.ErrExist) || !strings.Contains(err.Error(), mine) {
+				t.Errorf("Create where %s exists = %v, want that it does", name, err)
+			}
+			if text, err := os.ReadFile(mine); err != nil || string(text) != "mine" {
+				t.Errorf("%s = %q, %v, want it as it was", name, text, err)
+			}
+			entries, err := os.ReadDir(r.Bundle)
+			if err != nil || len(entries) != 1 {
+				t.Errorf("in the bundle: %v, %v, want %s alone", entries, err, name)
+			}
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -78,17 +79,25 @@ func (d *DNSConfig) text() string {
 	return b.String()
 }
 
-// makeFiles writes the files and mounts /dev/shm. They belong to the pod's root, whose containers may change them.
-func makeFiles(bundle string, c Config) error {
+// makeFiles writes the files and mounts /dev/shm. They belong to the pod's root, whose containers may change them. When it
+// fails, what it made is removed, and what was there before is as it was.
+func makeFiles(bundle string, c Config) (err error) {
 	texts, err := c.texts()
 	if err != nil {
 		return err
 	}
+	var made []string
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, removeNamed(bundle, made))
+		}
+	}()
 	uid, gid := c.User.root()
 	for _, name := range etcFiles {
 		if err := makeFile(filepath.Join(bundle, name), texts[name], uid, gid); err != nil {
 			return err
 		}
+		made = append(made, name)
 	}
 	if c.IPC == ModeNode {
 		if _, err := os.Stat(devShm); err != nil {
@@ -104,6 +113,7 @@ func makeFiles(bundle string, c Config) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
+	made = append(made, shmDir)
 	data := fmt.Sprintf("mode=1777,size=%d,uid=%d,gid=%d", size, uid, gid)
 	if err := unix.Mount("shm", dir, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return fmt.Errorf("mount tmpfs (%s) at %q: %w", data, dir, err)
@@ -118,14 +128,22 @@ func makeFile(path, text string, uid, gid int) error {
 		return err
 	}
 	_, err = f.WriteString(text)
-	return errors.Join(err, f.Chmod(mode), f.Chown(uid, gid), f.Close())
+	if err = errors.Join(err, f.Chmod(mode), f.Chown(uid, gid), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
 }
 
-// removeFiles undoes makeFiles, whichever part was done.
+// removeFiles undoes makeFiles.
 func removeFiles(bundle string) error {
+	return removeNamed(bundle, append([]string{shmDir}, etcFiles...))
+}
+
+// removeNamed removes those of what makeFiles makes, which may be gone.
+func removeNamed(bundle string, names []string) error {
 	dir := filepath.Join(bundle, shmDir)
 	var errs []error
-	for {
+	for slices.Contains(names, shmDir) {
 		// Detached: a container that has not gone yet keeps its own mount. Until there is none left.
 		err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if err == nil {
@@ -136,7 +154,7 @@ func removeFiles(bundle string) error {
 		}
 		break
 	}
-	for _, name := range append([]string{shmDir}, etcFiles...) {
+	for _, name := range names {
 		if err := os.Remove(filepath.Join(bundle, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}

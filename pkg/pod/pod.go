@@ -67,7 +67,8 @@ func Create(ctx context.Context, r Request, t *mainthread.Thread) (p *Pod, err e
 		}
 	}
 	if err := makeFiles(r.Bundle, r.Config); err != nil {
-		return nil, errors.Join(fmt.Errorf("files of the pod: %w", err), p.Close())
+		p.closeNetwork()
+		return nil, fmt.Errorf("files of the pod: %w", err)
 	}
 	return p, nil
 }
@@ -244,10 +245,14 @@ func (p *Pod) CgroupPath() string { return p.cgroupPath }
 // Close undoes Start and Create. Namespaces that containers still use live as long as those. It can be called again.
 func (p *Pod) Close() error {
 	err := errors.Join(p.leave(), removeFiles(p.bundle))
+	p.closeNetwork()
+	return err
+}
+
+func (p *Pod) closeNetwork() {
 	if p.network != nil {
 		_ = p.network.Close() // only its namespace counts; closed already is as good
 	}
-	return err
 }
 
 // Remove is Close for a pod whose shim is dead, and its namespaces with it, from what is on disk.
