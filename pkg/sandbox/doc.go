@@ -15,7 +15,8 @@
 // cgroup; Close ends it. That of a stop of the pod, which ends with the
 // containers and within the grace that they are given. And one that waits for
 // the process that holds the pod's namespaces, if that is not the shim; it ends
-// with that process.
+// with that process. And a timer, once the end of a pod that is nobody's has
+// failed (unattended.go); it ends with the shim.
 //
 // A container that tells when it is ready has that of its notify.Receiver, which
 // its removal joins, and during its Start one that waits for it, which ends with

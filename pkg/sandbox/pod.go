@@ -54,6 +54,8 @@ type podLife struct {
 	stopping *podStopping  // under way, or nil
 	died     *process.Exit // the process that holds the namespaces did; nil if it lives, or there is none
 	exit     process.Exit
+	again    *time.Timer   // calls Unattended, which failed; nil if it did not
+	retry    time.Duration // of again
 	stats    *stats.Reader // nil until it is asked for
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -222,36 +221,4 @@ func (s *Sandbox) unused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pod == nil && len(s.containers) == 0 && !s.closed
-}
-
-// Unattended ends the shim if it has no duty any more. It is for a shim to which
-// nobody has been connected for a while. A pod that runs goes on, for a containerd
-// that comes back; but not one that was never started, since its start would have
-// followed at once; and not one whose bundle is gone, since containerd removes
-// that when it has given the pod up.
-func (s *Sandbox) Unattended() {
-	s.mu.Lock()
-	p := s.pod
-	busy := s.closed || len(s.containers) > 0 || p != nil && p.stage == PodCreating
-	forsaken := p != nil && p.stage == PodCreated
-	s.mu.Unlock()
-	if busy {
-		return
-	}
-	if p == nil {
-		s.Shutdown()
-		return
-	}
-	if _, err := os.Stat(p.bundle); errors.Is(err, os.ErrNotExist) {
-		forsaken = true
-	}
-	if !forsaken {
-		return
-	}
-	log.L.WithField("sandbox", p.id).Info("nobody is there for this sandbox any more")
-	ctx, cancel := context.WithTimeout(context.Background(), 2*deathTimeout)
-	defer cancel()
-	if err := s.ShutdownPod(ctx, p.id); err != nil {
-		log.L.WithError(err).WithField("sandbox", p.id).Error("end a sandbox that is nobody's")
-	}
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -318,60 +317,5 @@ func TestShutdownPodAdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
 	must(t, <-done)
 	if !isClosed(s.Done()) {
 		t.Error("the shim does not end")
-	}
-}
-
-func TestUnattended(t *testing.T) {
-	for _, tc := range []struct {
-		name    string
-		prepare func(t *testing.T, s *Sandbox, r PodRequest)
-		ends    bool
-	}{
-		{"nothing", func(*testing.T, *Sandbox, PodRequest) {}, true},
-		{"a container", func(t *testing.T, s *Sandbox, _ PodRequest) {
-			t.Helper()
-			_, err := s.Create(t.Context(), CreateRequest{ID: "c", Bundle: newBundle(t, goodSpec())})
-			must(t, err)
-		}, false},
-		{"a pod that nobody started", func(t *testing.T, s *Sandbox, r PodRequest) {
-			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
-		}, true},
-		{"a pod that runs", func(t *testing.T, s *Sandbox, r PodRequest) {
-			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
-			_, err := s.StartPod(t.Context(), "s")
-			must(t, err)
-		}, false},
-		{"a pod that was stopped", func(t *testing.T, s *Sandbox, r PodRequest) {
-			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
-			must(t, s.StopPod(t.Context(), "s", 0))
-		}, false},
-		{"a pod that runs, and whose bundle is gone", func(t *testing.T, s *Sandbox, r PodRequest) {
-			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
-			_, err := s.StartPod(t.Context(), "s")
-			must(t, err)
-			must(t, os.RemoveAll(r.Bundle))
-		}, true},
-		{"a container in a pod whose bundle is gone", func(t *testing.T, s *Sandbox, r PodRequest) {
-			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
-			_, err := s.StartPod(t.Context(), "s")
-			must(t, err)
-			_, err = s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
-			must(t, err)
-			must(t, os.RemoveAll(r.Bundle))
-		}, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s, _, r := newPodSandbox(t, &fakeEngine{})
-			tc.prepare(t, s, r)
-			s.Unattended()
-			if got := isClosed(s.Done()); got != tc.ends {
-				t.Errorf("the shim ends: %t, want %t", got, tc.ends)
-			}
-		})
 	}
 }
