@@ -306,6 +306,25 @@ func TestMembersOutliveTheirBundles(t *testing.T) {
 	}
 }
 
+// containerd gave the sandbox up and removed its bundle; what is in the one that is home now is no sandbox's.
+func TestTheListOfASandboxWhoseBundleIsGone(t *testing.T) {
+	h := &household{t: t, bundles: map[string]string{"s": newBundle(t, nil)}, failing: map[string]error{}}
+	s := newSandbox(t, &fakeEngine{})
+	s.KeepMembers(h.bundles["s"], "/the/socket")
+	must(t, s.members.setPod("s", h.bundles["s"], true))
+	h.create(s, "a")
+	must(t, os.RemoveAll(h.bundles["s"]))
+	h.create(s, "b")
+	h.lives = true
+	if got, err := h.delete("b"); err != nil || got != "b" {
+		t.Errorf("delete of b while the shim lives removed %q, %v, want b", got, err)
+	}
+	h.lives = false
+	if got, err := h.delete("a"); err != nil || got != "a b" {
+		t.Errorf("delete removed %q, %v, want a b", got, err)
+	}
+}
+
 func TestCreateThatCannotBeListedFails(t *testing.T) {
 	engine := &fakeEngine{}
 	s := newSandbox(t, engine)

@@ -102,10 +102,10 @@ func (m *members) remove(containerID, bundle string) error {
 	return errors.Join(remove(filepath.Join(bundle, homeLink)), m.save())
 }
 
-// move makes the bundle of a container home.
+// move makes the bundle of a container home. A sandbox that had it is gone, or its bundle is.
 func (m *members) move(containerID, bundle string) error {
 	delete(m.roster.Members, containerID)
-	m.home, m.roster.ID = bundle, containerID
+	m.home, m.roster.ID, m.roster.Pod = bundle, containerID, false
 	if err := m.save(); err != nil {
 		return err
 	}
