@@ -53,6 +53,7 @@ type podLife struct {
 	started  StartedPod    // from PodStarted on
 	stopping *podStopping  // under way, or nil
 	died     *process.Exit // the process that holds the namespaces did; nil if it lives, or there is none
+	ended    *process.Exit // what exit will be, once all containers are dead
 	exit     process.Exit
 	again    *time.Timer   // calls Unattended, which failed; nil if it did not
 	retry    time.Duration // of again

@@ -71,19 +71,21 @@ func (s *Sandbox) runStop(p *podLife, stop *podStopping) {
 	defer func() { <-p.turn }()
 	defer stop.kill() // releases the context
 	err := s.stopContainers(stop.grace)
-	s.mu.Lock()
-	exit := process.Exit{At: time.Now()}
-	if p.died != nil {
-		exit = *p.died
-	}
-	s.mu.Unlock()
 	if err == nil {
+		s.mu.Lock()
+		if p.ended == nil { // else Close, which failed, may have killed the process that holds the namespaces
+			p.ended = &process.Exit{At: time.Now()}
+			if p.died != nil {
+				p.ended = p.died
+			}
+		}
+		s.mu.Unlock()
 		err = p.pod.Close()
 	}
 	s.mu.Lock()
 	p.stopping = nil
 	if err == nil {
-		p.stage, p.exit = PodStopped, exit
+		p.stage, p.exit = PodStopped, *p.ended
 		close(p.exited)
 	} else {
 		stop.err = fmt.Errorf("sandbox %q: stop: %w", p.id, err)

@@ -142,6 +142,28 @@ func TestStopPodThatFailsCanBeTriedAgain(t *testing.T) {
 	})
 }
 
+// The first try ended the process that holds the namespaces, and then failed.
+func TestAStopThatIsTriedAgainTellsTheFirstExit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p, r := newPodSandbox(t, &fakeEngine{})
+		p.pid = 4321
+		must(t, s.CreatePod(t.Context(), r))
+		_, err := s.StartPod(t.Context(), "s")
+		must(t, err)
+		began := time.Now()
+		p.fail("close", errors.New("busy"))
+		wantText(t, s.StopPod(t.Context(), "s", 0), "busy")
+		p.die()
+		synctest.Wait()
+		p.fail("close", nil)
+		time.Sleep(time.Second)
+		must(t, s.StopPod(t.Context(), "s", 0))
+		if exit, err := s.WaitPod(t.Context(), "s"); err != nil || exit.Status != 0 || !exit.At.Equal(began) {
+			t.Errorf("exit = %+v, %v, want status 0 at the first try, %v", exit, err, began)
+		}
+	})
+}
+
 // What was never started has no program that could end it.
 func TestStopPodKillsWhatIsNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
