@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -195,6 +196,55 @@ func TestStartReplacesTheSocketOfADeadShim(t *testing.T) {
 	}
 	if second := w.shim(b, w.params("c1"), "start"); second != first || len(w.daemons()) != 1 {
 		t.Errorf("second start = %+v with %d daemons, want %+v with 1", second, len(w.daemons()), first)
+	}
+}
+
+// It has made the socket, and no daemon: what it leaves on disk is a name on which nobody listens.
+func TestAStartThatWasKilledIsInNobodysWay(t *testing.T) {
+	for name, make := range map[string]func(path string) error{
+		"before it listened": func(path string) error {
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			return errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Close(fd))
+		},
+		"before it forked": func(path string) error {
+			l, err := listen(t.Context(), path)
+			if err != nil {
+				return err
+			}
+			return l.file.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			b := w.bundle("c1", "")
+			path, err := socketPath(w.mkdir("s"), "/p.sock", "ns1", "c1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, action := range []string{"delete", "start"} {
+				if err := errors.Join(recordSocket(b, path), make(path)); err != nil {
+					t.Fatal(err)
+				}
+				if action == "delete" {
+					if got := w.shim(b, nil, "-bundle", b, "delete"); got.code != 0 || got.stderr != "" {
+						t.Errorf("delete = %+v", got)
+					}
+					if left := w.sockets(); len(left) != 0 {
+						t.Errorf("delete left %q", left)
+					}
+					continue
+				}
+				if got := w.shim(b, w.params("c1"), "start"); got.code != 0 || !strings.Contains(got.stdout, path) {
+					t.Errorf("start = %+v, want the address of %s", got, path)
+				}
+				if got := len(w.daemons()); got != 1 {
+					t.Errorf("%d daemons, want 1", got)
+				}
+			}
+		})
 	}
 }
 
