@@ -13,6 +13,7 @@ import (
 
 	cgroup1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	cgroup2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -133,6 +134,38 @@ func TestAnExecEndsAtItsDeadline(t *testing.T) {
 	}
 	c.kill()
 	e.wantEvents("c1", "create c1 | start c1 | exec-added short | exec-start short | exit short 3 | exec-added long | exec-start long | exit long 137 | exit c1 137 | delete c1")
+}
+
+// cgroup v1 lets nothing die that is frozen: there it ends with the pause.
+func TestAnExecWhoseDeadlineComesDuringAPause(t *testing.T) {
+	harness.OursOnly(t, "exec-timeout")
+	e := newEnv(t)
+	for _, end := range []string{"resumed", "killed"} {
+		c := e.run(end, config{opts: with(nested("1s"))}, "sleep", "1000")
+		x := c.exec("x", config{}, nil, "sh", "-c", daemon("/tmp/daemon")+"echo started; while :; do sleep 1000; done")
+		e.must(x.Start(e.ctx), "start exec")
+		x.out.WaitFor(t, "started")
+		c.file("/tmp/daemon")
+		e.must(c.Pause(e.ctx), "pause")
+		harness.Eventually(t, "the log tells of the deadline", func() error {
+			want := `container is paused, so it may end when that is resumed" container=` + end + " exec=x"
+			if log := e.containerd.LogFrom(e.logStart); !strings.Contains(log, want) {
+				return fmt.Errorf("log has no %q", want)
+			}
+			return nil
+		})
+		wantStatus(c, client.Paused)
+		if end == "resumed" {
+			e.must(c.Resume(e.ctx), "resume")
+			x.wantExit(137)
+			c.wantProcesses(1)
+			c.kill()
+			continue
+		}
+		e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill the container")
+		x.wantExit(137)
+		c.wantExit(137)
+	}
 }
 
 // What CRI does with a probe that takes too long: it kills the exec, and waits for the end of its output.

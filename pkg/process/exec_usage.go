@@ -21,12 +21,16 @@ func (p *Process) limit() {
 	defer p.mu.Unlock()
 	p.deadline = time.AfterFunc(timeout, func() { // release stops it; Kill does not block for long
 		entry := logger(p.container.ID()).WithField("exec", p.execID)
+		until := ""
+		if p.container.display() != Running { // cgroup v1 keeps what is frozen from dying, too
+			until = "; the container is paused, so it may end when that is resumed"
+		}
 		switch err := p.Kill(syscall.SIGKILL); {
 		case errdefs.IsNotFound(err): // it ended just now
 		case err != nil:
 			entry.WithError(err).Errorf("kill an exec that ran for longer than exec-timeout, which is %v", timeout)
 		default:
-			entry.Warnf("exec killed: it ran for longer than exec-timeout, which is %v", timeout)
+			entry.Warnf("exec killed: it ran for longer than exec-timeout, which is %v%s", timeout, until)
 		}
 	})
 }
