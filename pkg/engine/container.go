@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
@@ -34,11 +35,13 @@ type container struct {
 	stateDir string
 	asked    *specs.LinuxResources // by config.json and each Update since; nil before the first. Guarded by the turn of init.
 	ownsPIDs bool
-	execs    execs
-	nests    nests
+
+	beginning atomic.Bool // init was let go, and nobody saw its program yet (begin.go)
+
+	execs execs
+	nests nests
 }
 
-func (c *container) Init() process.Handle   { return c.init }
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
 func (c *container) OwnsPIDs() bool         { return c.ownsPIDs }
 func (c *container) Pause() error           { return c.manager.Freeze(cgroups.Frozen) }
@@ -55,6 +58,7 @@ func (c *container) Start(ctx context.Context) error {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fifo) }() // nothing was written
+	c.beginning.Store(true)
 	if err := awaitByte(ctx, fifo, int(c.initFD.Fd())); err != nil {
 		return err
 	}

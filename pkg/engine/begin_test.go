@@ -1,0 +1,40 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// The first process of a PID namespace is not ended by a signal that it does not handle (pid_namespaces(7)).
+func TestASignalRightAfterStartIsForTheProgram(t *testing.T) {
+	for range 5 {
+		b := create(t, newConfig(t, "sleep", "1000")).start()
+		must(t, b.Init().Signal(unix.SIGTERM))
+		c := b.Runtime.(*container)
+		eventually(t, "the time when its program runs, or it is dead", func() bool { c.awaitProgram(); return !c.beginning.Load() })
+		must(t, b.Init().Signal(unix.SIGKILL))
+		if exit := b.wait(); exit.Status != 137 {
+			t.Errorf("exit status = %d, want 137: SIGTERM was for sleep, and ignored", exit.Status)
+		}
+	}
+}
+
+// Its hook keeps it from becoming its program.
+func TestASignalDoesNotWaitForHooks(t *testing.T) {
+	config := newConfig(t, "sleep", "1000")
+	config.Spec.Hooks = &specs.Hooks{StartContainer: []specs.Hook{{Path: "/bin/sleep", Args: []string{"sleep", "1000"}}}}
+	b := create(t, config).start()
+	began := time.Now()
+	must(t, b.Init().Signal(unix.SIGCONT))
+	if took := time.Since(began); took < beginTimeout || took > 20*beginTimeout {
+		t.Errorf("took %v, want %v", took, beginTimeout)
+	}
+	must(t, b.Init().Signal(unix.SIGKILL))
+	b.wait()
+}
