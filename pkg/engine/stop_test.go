@@ -41,7 +41,8 @@ func TestRemoveStopsAsItIsTold(t *testing.T) {
 			case "created":
 				killedShim(t, life{Config: c, Stage: "created"}, "")
 			default:
-				killedShim(t, life{Config: c, Stage: "running"}, filepath.Join(c.Rootfs, "ready"))
+				killedShim(t, life{Config: c, Stage: "running"}, "") // not before Start has removed the fifo, by which libcontainer tells
+				eventually(t, "its trap", func() bool { _, err := os.Stat(filepath.Join(c.Rootfs, "ready")); return err == nil })
 			}
 			if tc.stage == "paused" {
 				lc, err := libcontainer.Load(c.Root, c.ID)
