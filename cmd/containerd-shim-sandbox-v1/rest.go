@@ -8,7 +8,9 @@ import (
 	"debug/elf"
 	"fmt"
 	"os"
+	"path"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +28,16 @@ const (
 	laterRest = 15 * time.Second
 )
 
-// rester calls rest when nothing has been asked of the daemon for a while: once, and not again before the next call.
+// polls are the methods by which somebody looks at intervals, as containerd's CRI plugin does each second (containerd
+// internal/cri/server/stats_collector.go). Who waited for their end would never rest; they need little of the program.
+var polls = []string{"Stats", "State", "Pids", "SandboxMetrics", "SandboxStatus", "PingSandbox"}
+
+// restGC is how much garbage there may be once the daemon has rested, in percent of what is in use; the least heap at which
+// Go collects is that share of 4 MiB.
+const restGC = 50
+
+// rester calls rest when nothing has been asked of the daemon for a while, polls apart: once, and not again before the next
+// call.
 type rester struct {
 	timer *time.Timer
 	delay atomic.Int64 // time.Duration
@@ -46,11 +57,13 @@ func newRester(rest func()) *rester {
 	return r
 }
 
-// intercept is next with the waiting begun anew by each call and by its end.
+// intercept is next with the waiting begun anew by each call that is no poll, and by its end.
 func (r *rester) intercept(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServerInterceptor {
 	return func(ctx context.Context, u ttrpc.Unmarshaler, i *ttrpc.UnaryServerInfo, m ttrpc.Method) (any, error) {
-		r.wait()
-		defer r.wait()
+		if !slices.Contains(polls, path.Base(i.FullMethod)) {
+			r.wait()
+			defer r.wait()
+		}
 		return next(ctx, u, i, m)
 	}
 }
@@ -72,15 +85,23 @@ func ownMemory() *memory {
 	if err != nil {
 		log.L.WithError(err).Warn("the shim keeps its code in memory")
 	}
+	for _, s := range code {
+		s.mapSmall()
+	}
 	return &memory{code: code}
 }
 
 // giveBack returns garbage and what is mapped of the program's file to the system. It is called by one goroutine at a
 // time.
 //
+// From then on garbage is collected earlier: what polls leave is not to grow to what a busy shim may have.
+//
 // A heap that was never collected is left alone: it is small, and a collection takes more than it frees, a page for each
 // size of object that is in use.
 func (m *memory) giveBack() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(restGC)
+	}
 	if collections() > m.seen {
 		debug.FreeOSMemory()
 		m.seen = collections()
@@ -100,6 +121,13 @@ func collections() int64 {
 
 // segment is a part of the program in memory that nothing writes to.
 type segment struct{ start, size uintptr }
+
+// mapSmall has the kernel map no huge page of the page cache. Where the file lies in such, as the linker or a copy left it, one
+// touch would map 2 MiB.
+func (s segment) mapSmall() {
+	// Without it more is mapped, which harms nobody.
+	_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.size, unix.MADV_NOHUGEPAGE)
+}
 
 // drop unmaps the pages. They stay in the page cache, and come back when they are used.
 func (s segment) drop() {

@@ -119,6 +119,9 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 	if len(all) <= withCrun {
 		fmt.Fprintln(c.progress, "bench: LEFT OUT: crun: not installed (apt-get install crun)")
 	}
+	if err := readAnew(all); err != nil {
+		return nil, err
+	}
 	r = newReport(c.settings, all, chosen)
 	if r.Machine, err = readMachine(ctx, c.tools, all); err != nil {
 		return nil, err
