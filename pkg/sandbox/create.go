@@ -79,7 +79,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err := rec.write(r.Bundle); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	if err := s.layRootfs(&config, r.Rootfs, asked.host, &undo); err != nil {
+	if err := s.layRootfs(&config, r.Rootfs, &asked.host, &undo); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	readiness, err := prepareNotify(config, r.Options, &undo)
@@ -150,7 +150,7 @@ func processOptions(o options.Options, namespace string, systemd bool) process.O
 }
 
 // layRootfs mounts what containerd asks for, and what of the host is asked for.
-func (s *Sandbox) layRootfs(c *process.Config, image []mount.Mount, host hostRootfs, undo *undoList) error {
+func (s *Sandbox) layRootfs(c *process.Config, image []mount.Mount, host *hostRootfs, undo *undoList) error {
 	mounts, err := host.root(c, image)
 	if err != nil {
 		return err

@@ -27,9 +27,10 @@ import (
 // own mount namespace and end with it, so neither Delete nor the delete command
 // has to know of them.
 type hostRootfs struct {
-	entries []hostEntry // a parent before what lies in it
-	masks   []string    // paths of the host that are not shown, though what they lie in is
-	absent  []string    // the same, of what the host does not have yet
+	entries []hostEntry   // a parent before what lies in it
+	masks   []string      // paths of the host that are not shown, though what they lie in is
+	absent  []string      // the same, of what the host does not have yet
+	binds   []specs.Mount // what fill mounts and the container then sees
 }
 
 // hostEntry is a directory or a file of the host, in a container.
@@ -108,7 +109,7 @@ func rootIDs(l *specs.Linux) (uid, gid uint32, ok bool) {
 
 // fill puts h into the root file system, which is mounted, and into the
 // configuration. made tells whether the root is one that h.root made.
-func (h hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
+func (h *hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
 	if len(h.entries) == 0 {
 		return nil
 	}
@@ -133,6 +134,7 @@ func (h hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
 		for _, m := range mounts {
 			spec.Mounts = insertMount(spec.Mounts, m)
 		}
+		h.binds = append(h.binds, seenBinds(c.Spec, mounts)...)
 	}
 	c.Spec = &spec
 	return nil

@@ -63,6 +63,9 @@ func (e hostEntry) hide(masked []string, dir string) ([]specs.Mount, error) {
 
 // overlay is e's own file system without what is masked.
 func (e hostEntry) overlay(masked []string, dir string) (specs.Mount, error) {
+	if err := checkAbove(e.host); err != nil {
+		return specs.Mount{}, err
+	}
 	for _, path := range masked {
 		if err := whiteOut(e.host, strings.TrimPrefix(path, e.host), dir); err != nil {
 			return specs.Mount{}, err

@@ -155,7 +155,7 @@ func TestInsertMount(t *testing.T) {
 // What Create made of a bundle for the engine, and what it left of it.
 func createWithHost(t *testing.T, spec *specs.Spec, rootfs []mount.Mount) (c process.Config, s *Sandbox, bundle string) {
 	t.Helper()
-	engine := &fakeEngine{}
+	engine := &fakeEngine{pid: nobody}
 	s = newSandbox(t, engine)
 	bundle = newBundle(t, spec)
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: rootfs})
@@ -268,6 +268,7 @@ func TestASecretInASecretIsMaskedWithIt(t *testing.T) {
 			t.Errorf("with %s: %v, whiteouts %s", masks, err, files(t, dir+"/ssl"))
 		}
 		// Asked for by itself it is seen, without the inner one.
+		must(t, os.Chown(h+"/etc/ssl", 0, 0))
 		got, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/etc/ssl/private", annotationHostRootfsMask, masks), options.Options{})
 		must(t, err)
 		dir = filepath.Join(t.TempDir(), "over")
