@@ -82,16 +82,21 @@ func (b *Bound) bindPath(a Address, fd int, root string, owner Owner) (err error
 		return err
 	}
 	err = try()
-	if errors.Is(err, unix.EADDRINUSE) && f.deserted() {
-		_ = unix.Unlinkat(dir, f.name, 0) // gone is as good, and another error comes again
-		err = try()
+	if errors.Is(err, unix.EADDRINUSE) {
+		if old, openErr := f.there(); openErr == nil {
+			if old.deserted() {
+				old.unlink()
+				err = try()
+			}
+			_ = unix.Close(old.made) // nothing was written
+		}
 	}
 	if err != nil {
 		_ = unix.Close(dir) // nothing was written
 		return os.NewSyscallError("bind", err)
 	}
 	// By a descriptor, since somebody who shares the directory may put something else in its place.
-	f.made, err = unix.Openat(dir, f.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	f, err = f.there()
 	b.files = append(b.files, f)
 	if err != nil {
 		return fmt.Errorf("open the socket: %w", err)
@@ -133,11 +138,18 @@ func directory(root, name string) (int, error) {
 	}
 }
 
+// there is f as what is in its place now.
+func (f file) there() (file, error) {
+	var err error
+	f.made, err = unix.Openat(f.dir, f.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	return f, err
+}
+
 // deserted tells whether f is a socket that nobody has open any more, as a container leaves it that was killed together
 // with its shim. It asks by a datagram socket, to which one of another type answers that it is there, also before it
 // listens, and does not see a connection.
 func (f file) deserted() bool {
-	if _, ok := socket(f.dir, f.name, 0); !ok {
+	if _, ok := socket(f.made, "", unix.AT_EMPTY_PATH); !ok {
 		return false
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -145,7 +157,17 @@ func (f file) deserted() bool {
 		return false
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
-	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: f.path()}), unix.ECONNREFUSED)
+	name := fmt.Sprintf("/proc/self/fd/%d", f.made)
+	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: name}), unix.ECONNREFUSED)
+}
+
+// unlink removes f, unless something else came into its place.
+func (f file) unlink() {
+	ours, made := socket(f.made, "", unix.AT_EMPTY_PATH)
+	now, there := socket(f.dir, f.name, 0)
+	if made && there && ours.Ino == now.Ino && ours.Dev == now.Dev {
+		_ = unix.Unlinkat(f.dir, f.name, 0) // somebody else may have done it
+	}
 }
 
 func (f file) path() string { return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir, f.name) }
@@ -153,11 +175,7 @@ func (f file) path() string { return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir, f
 // Remove removes the files, if they are those that Bind made. It can be called again.
 func (b *Bound) Remove() {
 	for _, f := range b.files {
-		ours, made := socket(f.made, "", unix.AT_EMPTY_PATH)
-		now, there := socket(f.dir, f.name, 0)
-		if made && there && ours.Ino == now.Ino && ours.Dev == now.Dev {
-			_ = unix.Unlinkat(f.dir, f.name, 0) // somebody else may have done it
-		}
+		f.unlink()
 		_ = unix.Close(f.made) // nothing was written; -1 is no harm
 		_ = unix.Close(f.dir)
 	}

@@ -5,6 +5,7 @@ package listen
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -32,7 +33,7 @@ func addresses(t *testing.T, text string) []Address {
 func opened(t *testing.T, text string, network Network, root string) (*Sockets, *Bound, error) {
 	t.Helper()
 	list := addresses(t, text)
-	s, err := Open(list, network)
+	s, err := Open(t.Context(), list, network)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -103,6 +104,75 @@ func TestASocketThatDoesNotListenYetIsNotTaken(t *testing.T) {
 			t.Errorf("%s: the file is another one", name)
 		}
 		_ = unix.Close(fd)
+	}
+}
+
+func TestASocketThatCameInThePlaceOfADesertedOneStays(t *testing.T) {
+	root := t.TempDir()
+	path := filepath.Join(root, "x")
+	bind := func() *net.UnixListener {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	_ = bind().Close()
+	dir, err := directory(root, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dir)
+	old, err := file{dir: dir, name: "x"}.there()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(old.made)
+	if !old.deserted() {
+		t.Error("the socket that was left is not deserted")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	bind()
+	old.unlink()
+	if conn, err := net.Dial("unix", path); err != nil {
+		t.Errorf("the socket of somebody else: %v", err)
+	} else {
+		_ = conn.Close()
+	}
+}
+
+func TestANamespaceThatIsAPipeIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A descriptor for both ends lets an open go on that waits; the test then fails and does not hang.
+	awake := time.AfterFunc(5*time.Second, func() {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err == nil {
+			time.AfterFunc(time.Second, func() { _ = f.Close() })
+		}
+	})
+	_, err := Open(t.Context(), addresses(t, "tcp://127.0.0.1:80"), Network{Path: path})
+	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), path) || !awake.Stop() {
+		t.Errorf("Open in a pipe = %v, want at once that it is no namespace", err)
+	}
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 { // either may come first
+		s, err := Open(ctx, addresses(t, "tcp://127.0.0.1:80"), Network{Own: true})
+		if err == nil {
+			s.Close()
+		} else if !errors.Is(err, context.Canceled) {
+			t.Errorf("Open = %v, want that it was canceled", err)
+		}
 	}
 }
 
@@ -287,7 +357,7 @@ func TestASocketIsMadeOnAFileSystemOfTheContainersUsers(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	list := addresses(t, "unix:///mnt/dir/x.sock?mode=0640")
-	s, err := Open(list, Network{})
+	s, err := Open(t.Context(), list, Network{})
 	if err != nil {
 		t.Fatal(err)
 	}

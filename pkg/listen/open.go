@@ -4,6 +4,7 @@
 package listen
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
@@ -42,7 +43,10 @@ func Inet(list []Address) bool {
 // Those with a path are never of the host's namespace either where the container is not: ioctl(2) on any socket reaches
 // the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace itself (SIOCGSKNS). If they are
 // all that is asked for, the namespace that is made is theirs alone, and need not be the container's.
-func Open(list []Address, network Network) (*Sockets, error) {
+//
+// When ctx ends first, what is made is closed: to open the path of a namespace may take as long as whoever serves the file
+// system likes.
+func Open(ctx context.Context, list []Address, network Network) (*Sockets, error) {
 	if network == (Network{}) {
 		return open(list)
 	}
@@ -50,13 +54,23 @@ func Open(list []Address, network Network) (*Sockets, error) {
 		sockets *Sockets
 		err     error
 	}
-	done := make(chan answer, 1)
+	done := make(chan answer)
 	elsewhere(func() {
 		s, err := openIn(list, network)
-		done <- answer{s, err}
+		select {
+		case done <- answer{s, err}:
+		case <-ctx.Done():
+			if err == nil {
+				s.Close()
+			}
+		}
 	})
-	a := <-done
-	return a.sockets, a.err
+	select {
+	case a := <-done:
+		return a.sockets, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("network namespace %q: %w", network.Path, ctx.Err())
+	}
 }
 
 // elsewhere runs f in a goroutine with a thread of its own, which ends after it. The first thread of the process cannot
@@ -82,7 +96,7 @@ func elsewhere(f func()) {
 // openIn is called on a thread that ends after it.
 func openIn(list []Address, network Network) (s *Sockets, err error) {
 	if !network.Own {
-		ns, err := os.Open(network.Path)
+		ns, err := os.OpenFile(network.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not wait for a writer
 		if err != nil {
 			return nil, fmt.Errorf("network namespace: %w", err)
 		}

@@ -68,7 +68,7 @@ type listener struct {
 
 // Create implements process.Engine.
 func (e listener) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
-	sockets, err := listen.Open(e.list, e.network)
+	sockets, err := listen.Open(ctx, e.list, e.network)
 	if err != nil {
 		return nil, e.wrap(err)
 	}
