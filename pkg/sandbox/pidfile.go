@@ -78,12 +78,55 @@ func readPidFile(path string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(data)))
 }
 
-// writePidFile replaces the file at once, so that nobody reads half of it. It
-// has no line end, like those of runc and of containerd.
+// writePidFile makes the file whole, so that nobody reads half of it. It has no
+// line end, like those of runc and of containerd.
 func writePidFile(path string, pid int) error {
+	if err := makePidFile(path, pid); err != nil {
+		return fmt.Errorf("pid file: %w", err)
+	}
+	return nil
+}
+
+// makePidFile gives the file its name last: a shim that is killed before leaves
+// nothing.
+func makePidFile(path string, pid int) (err error) {
+	const readable = 0o644
+	f, err := os.OpenFile(filepath.Dir(path), os.O_WRONLY|unix.O_TMPFILE, readable)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		return renamePidFile(path, pid)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.WriteString(strconv.Itoa(pid)); err != nil {
+		return err
+	}
+	if err := f.Chmod(readable); err != nil { // whatever the umask is
+		return err
+	}
+	link := func() error {
+		err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+		return os.NewSyscallError("linkat "+path, err)
+	}
+	err = link()
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	if _, err := readPidFile(path); err != nil {
+		return err
+	}
+	if err := remove(path); err != nil {
+		return err
+	}
+	return link()
+}
+
+// renamePidFile is for file systems that have no files without a name, as NFS.
+func renamePidFile(path string, pid int) error {
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err != nil {
-		return fmt.Errorf("pid file: %w", err)
+		return err
 	}
 	_, err = temporary.WriteString(strconv.Itoa(pid))
 	const readable = 0o644
@@ -92,9 +135,8 @@ func writePidFile(path string, pid int) error {
 	}
 	if err != nil {
 		_ = os.Remove(temporary.Name()) // the error that matters is the other
-		return fmt.Errorf("pid file: %w", err)
 	}
-	return nil
+	return err
 }
 
 // removePidFile leaves a file that is another container's by now.

@@ -5,11 +5,14 @@ package sandbox
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +76,42 @@ func TestThePidFileOfARestoredContainerComesWithItsInit(t *testing.T) {
 	wantFile(t, path, "")
 	must(t, c.Init().Start(t.Context()))
 	wantFile(t, path, "4321")
+}
+
+// A shim may be killed at any moment, so there is no other file at any.
+func TestAPidFileHasNoOtherNameBefore(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "pid")
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	must(t, err)
+	t.Cleanup(func() { must(t, unix.Close(watch)) })
+	_, err = unix.InotifyAddWatch(watch, dir, unix.IN_CREATE|unix.IN_MOVED_TO)
+	must(t, err)
+	must(t, writePidFile(path, 7))
+	must(t, writePidFile(path, 8))
+	wantFile(t, path, "8")
+	events := make([]byte, 4096)
+	n, err := unix.Read(watch, events)
+	must(t, err)
+	var names []string
+	for at := 0; at < n; {
+		length := int(binary.NativeEndian.Uint32(events[at+12:])) // inotify(7)
+		at += unix.SizeofInotifyEvent
+		names = append(names, strings.TrimRight(string(events[at:at+length]), "\x00"))
+		at += length
+	}
+	if slices.Sort(names); !slices.Equal(slices.Compact(names), []string{"pid"}) {
+		t.Errorf("names in the directory: %q, want pid alone", names)
+	}
+}
+
+func TestAPidFileReplacesNothingElse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	must(t, os.WriteFile(path, []byte("a letter"), 0o600))
+	if err := writePidFile(path, 7); err == nil {
+		t.Error("no error where there is something else")
+	}
+	wantFile(t, path, "a letter")
 }
 
 func TestAPidFileThatIsAnothersStays(t *testing.T) {
