@@ -26,9 +26,20 @@ func (a *anticipation) begin() {
 	go func() {
 		defer a.underWay.Store(false)
 		if procs := ownProcs(); procs != "" {
-			_ = os.WriteFile(procs, []byte("0"), 0) // if it may not, the wait comes later
+			move(procs)
 		}
 	}()
+}
+
+// move moves this process into the cgroup of a file cgroup.procs. If it may not, the wait comes later. Where no cgroup file
+// system is mounted none is made in its place.
+func move(procs string) {
+	f, err := os.OpenFile(procs, os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	_, _ = f.WriteString("0")
+	_ = f.Close() // a write to it is done when it returns
 }
 
 // ownProcs is the file cgroup.procs of the cgroup in which this process is, in any hierarchy; "" where it is not known.

@@ -4,7 +4,9 @@
 package engine
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,5 +37,13 @@ func TestAnticipationLeavesTheProcessWhereItIs(t *testing.T) {
 	}
 	if string(after) != string(before) {
 		t.Errorf("cgroups after = %q, want %q", after, before)
+	}
+}
+
+func TestAnticipationMakesNoFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cgroup.procs")
+	move(path)
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s where there was none: %v", path, err)
 	}
 }
