@@ -157,7 +157,10 @@ func serves(ctx context.Context, socket, id string) (bool, error) {
 	err := ping(ctx, socket, id)
 	// As many wait to be accepted as can, which connect(2) tells by EAGAIN: it hangs, or is dying.
 	for late, ok := errors.AsType[net.Error](err); ok && late.Timeout() && ctx.Err() == nil; late, ok = errors.AsType[net.Error](err) {
-		time.Sleep(dyingPoll)
+		select {
+		case <-time.After(dyingPoll):
+		case <-ctx.Done():
+		}
 		err = ping(ctx, socket, id)
 	}
 	return err == nil || ctx.Err() != nil, nil

@@ -103,6 +103,7 @@ func (l *lines) String() string {
 
 // captureLog has what is logged during the test.
 func captureLog(t *testing.T) *lines {
+	t.Helper()
 	var text lines
 	logger := log.L.Logger
 	out, level := logger.Out, logger.GetLevel()

@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 	}
 	for range n {
 		if err := capture(); err != nil {
-			fmt.Println(err)
+			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	}

@@ -100,7 +100,7 @@ func TestInterruptWhileAProcessIsToEnd(t *testing.T) {
 	first, second := child(t, "sleep", "1000"), child(t, "sleep", "1000")
 	a := &attempt{command: &Command{}, current: first, socket: pair[0]}
 	defer a.close()
-	defer unix.Close(pair[1]) //nolint:errcheck // nothing was sent
+	defer unix.Close(pair[1])
 	followed := make(chan error, 1)
 	go func() { followed <- a.follow(r, second.Pid, uint32(fork)) }() // ends with first
 	for following := false; !following; {
