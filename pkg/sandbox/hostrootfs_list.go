@@ -25,12 +25,18 @@ const (
 // are such.
 var defaultHostDirs = []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/sbin", "/usr"}
 
-// defaultMasks are what in these only root of the host may know. They are
-// patterns of path/filepath.
+// defaultMasks are what in these only root of the host may know: passwords and
+// keys of its users, its network and its place in a cluster. They are patterns
+// of path/filepath. Where the image of the host has its /etc in /usr, a pattern
+// that stands for more than one path keeps /usr from being an overlay on others.
 var defaultMasks = []string{
-	"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/security/opasswd",
+	"/etc/shadow", "/etc/shadow-", "/etc/shadow+", "/etc/gshadow", "/etc/gshadow-", "/etc/gshadow+", "/etc/nshadow",
+	"/etc/security/opasswd", "/usr/etc/*shadow",
 	"/etc/ssh/ssh_host_*_key", "/etc/ssl/private", "/etc/pki/tls/private", "/etc/letsencrypt/archive", "/etc/letsencrypt/live",
-	"/etc/krb5.keytab", "/etc/wireguard", "/etc/kubernetes",
+	"/etc/krb5.keytab", "/etc/credstore", "/etc/credstore.encrypted", "/etc/cryptsetup-keys.d",
+	"/etc/NetworkManager/system-connections", "/etc/netplan", "/etc/wpa_supplicant", "/etc/ppp/pap-secrets", "/etc/ppp/chap-secrets",
+	"/etc/ipsec.secrets", "/etc/ipsec.d/private", "/etc/swanctl", "/etc/openvpn", "/etc/wireguard",
+	"/etc/kubernetes", "/etc/rancher", "/etc/cni/net.d",
 }
 
 // askedEntry is one element of the list.

@@ -57,6 +57,29 @@ func TestHostListsThatAreRefused(t *testing.T) {
 	}
 }
 
+func TestTheDefaultsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/executors.md")
+	must(t, err)
+	between := func(from, to string) string {
+		_, rest, found := strings.Cut(string(text), from)
+		part, _, ends := strings.Cut(rest, to)
+		if !found || !ends {
+			t.Fatalf("docs/executors.md has no %q with %q after it", from, to)
+		}
+		return part
+	}
+	paths := func(part string) []string {
+		return strings.FieldsFunc(part, func(r rune) bool { return strings.ContainsRune("`, \n", r) })
+	}
+	masks := strings.ReplaceAll(between("By default these are", ".\n  A list of one's own"), " and ", " ")
+	if diff := cmp.Diff(defaultMasks, paths(masks)); diff != "" {
+		t.Errorf("masks in docs/executors.md (+) are not those of the code (-):\n%s", diff)
+	}
+	if diff := cmp.Diff(defaultHostDirs, paths(between("in a chroot: `", "`"))); diff != "" {
+		t.Errorf("directories in docs/executors.md (+) are not those of the code (-):\n%s", diff)
+	}
+}
+
 func FuzzHostList(f *testing.F) {
 	for _, seed := range []string{"default", "/usr:/u:rw,/etc", "/a:/b:/c", ":::", "/usr/../x"} {
 		f.Add(seed)
