@@ -6,8 +6,10 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
@@ -27,6 +29,13 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	if err != nil {
 		return err
 	}
+	state, err := c.lc.State()
+	if err != nil {
+		return err
+	}
+	if err := sameNamespaces(state.Config.Namespaces, state.InitProcessPid); err != nil {
+		return err
+	}
 	existed := isDir(r.Path)
 	defer c.engine.reaper.Hold()() // criu and the helpers that it runs
 	return c.withLog(r.WorkPath, "dump.log", func(dir string) error {
@@ -37,6 +46,29 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 		}
 		return err
 	})
+}
+
+// sameNamespaces refuses paths that no longer name the namespace of pid that they named when it was made: libcontainer
+// reads them again and tells CRIU that this is the one it need not write down. Of a process that has ended, as of a
+// descriptor that was closed, nothing is there or something else is.
+func sameNamespaces(list configs.Namespaces, pid int) error {
+	for _, ns := range list {
+		if ns.Path == "" || ns.Type != configs.NEWNET && ns.Type != configs.NEWPID {
+			continue
+		}
+		own, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, configs.NsName(ns.Type)))
+		if err != nil {
+			return err
+		}
+		named, err := os.Stat(ns.Path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err != nil || !os.SameFile(own, named) {
+			return fmt.Errorf("config.json: linux.namespaces: path %q of type %s no longer names the namespace that the container is in: %w", ns.Path, ns.Type, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
 }
 
 // prepare makes a container without a process, for Restore.

@@ -8,9 +8,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -26,6 +32,53 @@ func needCriu(t *testing.T) {
 	if _, err := exec.LookPath("iptables-restore"); err != nil {
 		lacking(t, "criu", "iptables-restore, which criu calls: "+err.Error())
 	}
+}
+
+func TestACheckpointNeedsTheNamespacesThatWereJoined(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	must(t, os.WriteFile(other, nil, 0o600))
+	for _, tc := range []struct {
+		name string
+		list configs.Namespaces
+		want string // in the error; empty for none
+	}{
+		{"none by path", configs.Namespaces{{Type: configs.NEWNET}, {Type: configs.NEWPID}}, ""},
+		{"as they were", configs.Namespaces{{Type: configs.NEWNET, Path: "/proc/self/ns/net"}, {Type: configs.NEWPID, Path: "/proc/self/ns/pid"}}, ""},
+		{"a file", configs.Namespaces{{Type: configs.NEWNET, Path: other}}, other},
+		{"another namespace", configs.Namespaces{{Type: configs.NEWPID, Path: "/proc/self/ns/net"}}, "/proc/self/ns/net"},
+		{"nothing", configs.Namespaces{{Type: configs.NEWNET, Path: dir + "/gone"}}, dir + "/gone"},
+		{"one that is not asked for again", configs.Namespaces{{Type: configs.NEWIPC, Path: dir + "/gone"}}, ""},
+	} {
+		err := sameNamespaces(tc.list, os.Getpid())
+		if tc.want == "" {
+			must(t, err)
+		} else if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want a failed precondition that names %s", tc.name, err, tc.want)
+		}
+	}
+}
+
+func TestACheckpointIsRefusedWhenItsNetworkCannotBeNamed(t *testing.T) {
+	if _, err := exec.LookPath(criu); err != nil {
+		lacking(t, "criu", err.Error())
+	}
+	holder := exec.Command("/bin/busybox", "sleep", "1000")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	must(t, holder.Start())
+	end := sync.OnceFunc(func() { _, _ = holder.Process.Kill(), holder.Wait() })
+	t.Cleanup(end)
+	config := newConfig(t, "sleep", "1000")
+	config.Spec.Linux.Namespaces = append(slices.DeleteFunc(config.Spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
+		return ns.Type == specs.NetworkNamespace
+	}), specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid)})
+	b := create(t, config).start()
+	end()
+	err := b.Checkpoint(process.CheckpointRequest{Path: filepath.Join(t.TempDir(), "image")})
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("Checkpoint = %v, want a failed precondition", err)
+	}
+	wantText(t, err, "linux.namespaces", "ns/net")
 }
 
 // counter says a number whenever it is sent SIGUSR1, and ends with it at SIGTERM.

@@ -72,6 +72,9 @@ func checkSpec(spec *specs.Spec) error {
 		if !slices.Contains(namespaces, ns.Type) {
 			return fmt.Errorf("linux.namespaces[%d].type %q: want one of %v: %w", i, ns.Type, namespaces, errdefs.ErrInvalidArgument)
 		}
+		if path := filepath.Clean(ns.Path); strings.HasPrefix(path, "/proc/self/fd/") || strings.HasPrefix(path, "/proc/thread-self/fd/") {
+			return fmt.Errorf("linux.namespaces[%d].path %q: must not be a descriptor of whoever opens it; /proc/PID/fd is that of a process: %w", i, ns.Path, errdefs.ErrInvalidArgument)
+		}
 	}
 	if err := pod.CheckMappings("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
 		return err

@@ -32,6 +32,9 @@ func TestCheckSpec(t *testing.T) {
 			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: "pid"}, {Type: "bogus"}}
 		}, []string{"linux.namespaces[1].type", `"bogus"`, "pid"}},
 		{"an empty namespace", func(s *specs.Spec) { s.Linux.Namespaces = []specs.LinuxNamespace{{}} }, []string{"linux.namespaces[0].type", `""`}},
+		{"a descriptor of nobody", func(s *specs.Spec) {
+			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: "network", Path: "/proc/./self/fd/3"}}
+		}, []string{"linux.namespaces[0].path", `"/proc/./self/fd/3"`, "/proc/PID/fd"}},
 		{"no args", func(s *specs.Spec) { s.Process.Args = nil }, []string{"process.args"}},
 		{"empty args", func(s *specs.Spec) { s.Process.Args = []string{} }, []string{"process.args"}},
 		{"an empty program", func(s *specs.Spec) { s.Process.Args = []string{"", "x"} }, []string{"process.args[0]", `""`}},
