@@ -43,6 +43,32 @@ func TestAFeatureThatTheKernelLacksIsNamed(t *testing.T) {
 	})
 }
 
+// The fast way to start execs knows neither; both must come to libcontainer.
+func TestAnExecWithALabelThatTheKernelLacksIsRefused(t *testing.T) {
+	e := newEnv(t)
+	c := e.run("c1", config{}, "sleep", "1000")
+	for _, tt := range []struct {
+		word, file string
+		change     func(*specs.Process)
+	}{
+		{"selinux", "/sys/fs/selinux/enforce", func(p *specs.Process) { p.SelinuxLabel = "system_u:system_r:container_t:s0" }},
+		{"apparmor", "", func(p *specs.Process) { p.ApparmorProfile = "shim-test-no-such-profile" }},
+	} {
+		t.Run(tt.word, func(t *testing.T) {
+			if tt.file != "" {
+				lacks(t, tt.file, tt.word)
+			}
+			x, err := c.tryExec(tt.word, config{}, tt.change, "true")
+			if err == nil {
+				err = x.Start(e.ctx)
+				_, _ = x.Delete(e.ctx) // it is the error that is looked at
+			}
+			wantError(t, err, nil, tt.word)
+		})
+	}
+	c.kill()
+}
+
 func TestAConfigurationThatNoKernelCanTakeIsRefusedByTheNameOfItsField(t *testing.T) {
 	harness.OursOnly(t, "that such a configuration is an invalid argument before anything is made")
 	arguments := func(args ...string) []oci.SpecOpts { return with(oci.WithProcessArgs(args...)) }
