@@ -30,18 +30,7 @@ if [ -n "${CI:-}" ] && ! command -v shellcheck >/dev/null; then
 	missing+=(shellcheck)
 fi
 
-if [ ${#missing[@]} -eq 0 ]; then
-	exit 0
-fi
-
-install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-	echo "These packages are absent: ${missing[*]}" >&2
-	echo "On Debian and Ubuntu: sudo sh -c '$install'" >&2
+"$(dirname "$0")/packages.sh" "${missing[@]}" || {
 	echo "On Fedora: sudo dnf install gcc glibc-static pkgconf libseccomp-static busybox" >&2
 	exit 1
-fi
-echo "Installing: ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-apt-get update
-apt-get install -y --no-install-recommends "${missing[@]}"
+}

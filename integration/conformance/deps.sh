@@ -10,17 +10,4 @@ command -v lsof >/dev/null || missing+=(lsof)         # counts a shim's pipes
 command -v ps >/dev/null || missing+=(procps)         # run by a hook
 command -v mkfs.xfs >/dev/null || missing+=(xfsprogs) # mounted at runtime
 
-if [ ${#missing[@]} -eq 0 ]; then
-	exit 0
-fi
-
-install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-	echo "These packages are absent: ${missing[*]}" >&2
-	echo "On Debian and Ubuntu: sudo sh -c '$install'" >&2
-	exit 1
-fi
-echo "Installing: ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-apt-get update
-apt-get install -y --no-install-recommends "${missing[@]}"
+exec "$(dirname "$0")/../../hack/packages.sh" "${missing[@]}"

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/conformance/registry"
+	"sandbox.internal/shim/integration/harness"
 )
 
 const (
@@ -55,7 +56,7 @@ func inside(argument string) error {
 	if err := w.furnish(images.Hosts()); err != nil {
 		return err
 	}
-	if err := loopbackUp(); err != nil {
+	if err := harness.LoopbackUp(); err != nil {
 		return err
 	}
 	if err := serve(images); err != nil {
@@ -88,9 +89,11 @@ func (w world) furnish(hosts []string) error {
 	run := filepath.Join(w.Scratch, "run")
 	below := func(name string) string { return filepath.Join(run, strings.TrimPrefix(place, "/run"), name) }
 	steps := []func() error{
-		func() error { return mount("", "/", "", unix.MS_SLAVE|unix.MS_REC) },
-		func() error { return mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC) },
-		func() error { return mount("tmpfs", run, "tmpfs", 0) },
+		func() error { return harness.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC) },
+		func() error {
+			return harness.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC)
+		},
+		func() error { return harness.Mount("tmpfs", run, "tmpfs", 0) },
 	}
 	for name, source := range map[string]string{
 		"bin": filepath.Join(w.Scratch, "bin"), "lib": filepath.Join(w.Scratch, "lib"),
@@ -98,49 +101,24 @@ func (w world) furnish(hosts []string) error {
 	} {
 		steps = append(steps,
 			func() error { return os.MkdirAll(below(name), 0o755) },
-			func() error { return mount(source, below(name), "", unix.MS_BIND) })
+			func() error { return harness.Mount(source, below(name), "", unix.MS_BIND) })
 	}
 	table := "127.0.0.1 localhost " + strings.Join(hosts, " ") + "\n"
 	steps = append(steps,
 		func() error { return os.WriteFile(below("hosts"), []byte(table), 0o644) },
-		func() error { return mount(run, "/run", "", unix.MS_MOVE) },
-		func() error { return mount(place+"/hosts", "/etc/hosts", "", unix.MS_BIND) },
-		func() error { return mount(place+"/lib", "/var/lib", "", unix.MS_BIND) },
-		func() error { return mount(place+"/tmp", "/tmp", "", unix.MS_BIND) },
+		func() error { return harness.Mount(run, "/run", "", unix.MS_MOVE) },
+		func() error { return harness.Mount(place+"/hosts", "/etc/hosts", "", unix.MS_BIND) },
+		func() error { return harness.Mount(place+"/lib", "/var/lib", "", unix.MS_BIND) },
+		func() error { return harness.Mount(place+"/tmp", "/tmp", "", unix.MS_BIND) },
 		func() error { return os.Chmod("/run", 0o755) },
 		func() error { return os.Chmod("/tmp", 0o1777|os.ModeSticky) },
 		// As on most machines. It ends here: the mounts are slaves of the machine's.
-		func() error { return mount("", "/", "", unix.MS_SHARED|unix.MS_REC) },
+		func() error { return harness.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC) },
 	)
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func mount(source, target, kind string, flags uintptr) error {
-	if err := unix.Mount(source, target, kind, flags, ""); err != nil {
-		return fmt.Errorf("mount %q on %s: %w", source, target, err)
-	}
-	return nil
-}
-
-// loopbackUp switches on the only interface of a new network namespace.
-func loopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("socket for lo: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }() // it was only asked
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	lo.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
-		return fmt.Errorf("switch lo on: %w", err)
 	}
 	return nil
 }

@@ -69,18 +69,18 @@ func again(dir string) error {
 
 func (w *World) furnish() error {
 	steps := []func() error{
-		func() error { return mount("", "/", "", unix.MS_SLAVE|unix.MS_REC) },
+		func() error { return harness.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC) },
 		// As on most machines. It ends here: the mounts are slaves of the machine's.
-		func() error { return mount("", "/", "", unix.MS_SHARED|unix.MS_REC) },
-		func() error { return mount("tmpfs", w.dir, "tmpfs", 0) },
-		loopbackUp,
+		func() error { return harness.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC) },
+		func() error { return harness.Mount("tmpfs", w.dir, "tmpfs", 0) },
+		harness.LoopbackUp,
 	}
 	for _, p := range private {
 		own := filepath.Join(w.dir, p.name)
 		steps = append(steps,
 			func() error { return os.Mkdir(own, 0o755) },
 			func() error { return os.MkdirAll(p.path, 0o755) },
-			func() error { return mount(own, p.path, "", unix.MS_BIND) })
+			func() error { return harness.Mount(own, p.path, "", unix.MS_BIND) })
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -103,29 +103,4 @@ func (w *World) Close() error {
 	}
 	_ = unix.Unmount(w.dir, unix.MNT_DETACH) // likewise
 	return os.Remove(w.dir)
-}
-
-func mount(source, target, kind string, flags uintptr) error {
-	if err := unix.Mount(source, target, kind, flags, ""); err != nil {
-		return fmt.Errorf("mount %q on %s: %w", source, target, err)
-	}
-	return nil
-}
-
-// loopbackUp switches on the only interface of a new network namespace.
-func loopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("socket for lo: %w", err)
-	}
-	defer func() { _ = unix.Close(fd) }() // it was only asked
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	lo.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
-		return fmt.Errorf("switch lo on: %w", err)
-	}
-	return nil
 }

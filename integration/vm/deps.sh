@@ -27,17 +27,4 @@ command -v criu >/dev/null || missing+=(criu)
 command -v iptables-restore >/dev/null || missing+=(iptables) # called by criu
 [ -x /lib/systemd/systemd ] || missing+=(systemd)
 
-if [ ${#missing[@]} -eq 0 ]; then
-	exit 0
-fi
-
-install="apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-	echo "These packages are absent: ${missing[*]}" >&2
-	echo "On Debian and Ubuntu: sudo sh -c '$install'" >&2
-	exit 1
-fi
-echo "Installing: ${missing[*]}"
-export DEBIAN_FRONTEND=noninteractive
-apt-get update
-apt-get install -y --no-install-recommends "${missing[@]}"
+exec "$(dirname "$0")/../../hack/packages.sh" "${missing[@]}"
