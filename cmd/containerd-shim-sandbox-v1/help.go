@@ -8,11 +8,11 @@ const help = `containerd-shim-sandbox-v1 is a containerd runtime (shim v2), type
 containerd runs it; there is nothing to start by hand. Put it beside containerd or into a
 folder of containerd's PATH, then tell containerd's clients to use it:
 
-  ctr       ctr run --runtime io.containerd.sandbox.v1 docker.io/library/busybox:latest demo
-  nerdctl   nerdctl run --runtime io.containerd.sandbox.v1 busybox
+  ctr       ctr run --rm --runtime io.containerd.sandbox.v1 docker.io/library/busybox:latest demo echo hello
+  nerdctl   nerdctl run --rm --runtime io.containerd.sandbox.v1 busybox echo hello
   Docker    /etc/docker/daemon.json:
               {"runtimes": {"sandbox": {"runtimeType": "io.containerd.sandbox.v1"}}}
-            docker run --runtime sandbox busybox
+            docker run --rm --runtime sandbox busybox echo hello
 
   Kubernetes, in /etc/containerd/config.toml
     containerd 1.x (version = 2), which then wants the default runtime named as well:

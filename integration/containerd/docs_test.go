@@ -59,6 +59,11 @@ func (e *env) runExamples(name string) {
 	}
 }
 
+func TestReadmeRuns(t *testing.T) {
+	harness.OursOnly(t, "pods that it holds itself")
+	newEnv(t).runExamples("../README.md")
+}
+
 func TestCPUSetDocumentationRuns(t *testing.T) {
 	needGuest(t) // its examples make cgroups that a machine may have
 	newCPUSetEnv(t).runExamples("cpuset.md")
