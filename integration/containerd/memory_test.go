@@ -75,7 +75,7 @@ func TestExecsLeaveNoMemoryBehind(t *testing.T) {
 	if n > 10_000 {
 		e.ctx = context.WithoutCancel(e.ctx) // go test's own bound is the one
 	}
-	c := e.run("c1", config{}, "sleep", "1000")
+	c := e.run("c1", config{}, "sleep", "86400")
 	shim := e.shim("c1")
 	seen := []int{memory(e, shim, "Anonymous")}
 	for i := range n {
