@@ -102,10 +102,15 @@ integration: ## the built binary against a fake and a real containerd (root)
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that.
 VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) $(CURDIR)/bin/vm/vmtest
 
+# A whole run also boots a kernel that lacks a controller, for the test that needs one.
+NOMEMORY  = integration/vm/deps.sh; $(VMTEST) -o $(CURDIR)/bin/vm/nomemory -append cgroup_disable=memory -require nomemory \
+	./integration/containerd=TestCgroup2WithoutAController
+
 test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh cgroup2
 	@integration/cri/deps.sh
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PKGS)
+	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(NOMEMORY)))
 
 test-systemd: deps build ## the same with systemd as pid 1
 	@integration/vm/deps.sh systemd

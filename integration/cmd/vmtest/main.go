@@ -9,6 +9,8 @@
 // PACKAGES are patterns as `go test` knows them, such as ./pkg/... or ./integration/containerd, relative to the repository.
 // PACKAGE=REGEX runs those of its tests that match, and fails when none does.
 //
+// With -append, for tests of a kernel that lacks something, it is always a virtual machine.
+//
 // The tests are compiled here and run one package after the other. They have no race detector: emulated, it takes many
 // times as long, and these tests are here for the kernel. SHIM_BINARY is the shim to test.
 package main
@@ -33,7 +35,9 @@ func main() {
 	var (
 		systemd = flag.Bool("systemd", false, "run where systemd is pid 1")
 		pattern = flag.String("run", "", "run the tests that match `regex`, as `go test -run` does")
-		out     = flag.String("o", "", "`folder` for the compiled tests and their logs")
+		out     = flag.String("o", "", "`folder` for the compiled tests, and for their logs in log below it")
+		extra   = flag.String("append", "", "more kernel `parameters`, such as cgroup_disable=memory; the tests then run in a virtual machine")
+		require = flag.String("require", "", "more `names` for SHIM_TEST_REQUIRE, with commas between them")
 		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
 		plan    = flag.String("plan", "", "run what the `file` lists: how vmtest calls itself in the guest")
 	)
@@ -45,7 +49,8 @@ func main() {
 	if *plan != "" {
 		status, err = runPlan(ctx, *plan)
 	} else {
-		status, err = run(ctx, suite{systemd: *systemd, run: *pattern, out: *out, limit: *limit}, flag.Args())
+		s := suite{systemd: *systemd, run: *pattern, out: *out, extra: *extra, require: *require, limit: *limit}
+		status, err = run(ctx, s, flag.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vmtest:", err)
@@ -59,6 +64,8 @@ type suite struct {
 	systemd bool
 	run     string
 	out     string
+	extra   string // parameters of the kernel
+	require string // names for SHIM_TEST_REQUIRE
 	limit   time.Duration
 }
 
@@ -74,7 +81,9 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	// The guest may write to the logs alone: a program in a folder that it may write to is read anew whenever it is started.
+	logs := filepath.Join(out, "log")
+	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return 1, err
 	}
 	tests, err := compile(ctx, s, out, patterns)
@@ -85,11 +94,12 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	env, err := environment(ctx, s.systemd, native, out)
+	native = native && s.extra == ""
+	env, err := environment(ctx, s, native, out)
 	if err != nil {
 		return 1, err
 	}
-	text, err := json.Marshal(plan{Tests: tests, Env: env, Out: out, Limit: s.limit})
+	text, err := json.Marshal(plan{Tests: tests, Env: env, Logs: logs, Limit: s.limit})
 	if err != nil {
 		return 1, err
 	}
@@ -110,9 +120,9 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	c := vm.Default()
 	c.Systemd = s.systemd
 	c.Command = []string{self, "-plan", name}
-	c.Share = []string{out}
+	c.Share = []string{logs}
 	c.Disk = "4G"
-	c.Append = "hugepages=16"
+	c.Append = "hugepages=16 " + s.extra
 	c.Timeout = hanging * s.limit
 	return vm.Run(ctx, c)
 }

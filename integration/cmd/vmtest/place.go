@@ -34,7 +34,7 @@ func isNative(systemd bool) (bool, error) {
 }
 
 // environment is what the tests need to know beside what each environment has.
-func environment(ctx context.Context, systemd, native bool, out string) ([]string, error) {
+func environment(ctx context.Context, s suite, native bool, out string) ([]string, error) {
 	programs, err := tools.Build(ctx)
 	if err != nil {
 		return nil, err
@@ -57,13 +57,16 @@ func environment(ctx context.Context, systemd, native bool, out string) ([]strin
 		}
 	}
 	require := []string{"root", "cgroup2"}
-	if systemd {
+	if s.systemd {
 		require = append(require, "systemd")
 	}
 	if !native {
 		require = append(require, "cpus", "cpuset2", "criu", "disk", "guest", "hotplug", "loop")
 		// A tmpfs of the guest's kernel cannot be mounted with a mapping of users, and what is on its disk can.
 		env = append(env, "TMPDIR=/disk/tmp", "SHIM_TEST_SLOWNESS=5")
+	}
+	if s.require != "" {
+		require = append(require, s.require)
 	}
 	return append(env, "SHIM_TEST_REQUIRE="+strings.Join(require, ",")), nil
 }

@@ -19,7 +19,7 @@ import (
 type plan struct {
 	Tests []test
 	Env   []string
-	Out   string        // for the logs
+	Logs  string        // folder for them
 	Limit time.Duration // of each package
 }
 
@@ -48,7 +48,7 @@ func runPlan(ctx context.Context, name string) (int, error) {
 
 // run runs the tests of a package, says how they went and returns whether they passed.
 func (p plan) run(ctx context.Context, t test) (bool, error) {
-	log, err := os.OpenFile(filepath.Join(p.Out, strings.ReplaceAll(t.Package, "/", "_")+".log"), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o644)
+	log, err := os.OpenFile(filepath.Join(p.Logs, strings.ReplaceAll(t.Package, "/", "_")+".log"), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o644)
 	if err != nil {
 		return false, err
 	}
