@@ -186,6 +186,9 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 		return nil, err
 	}
 	group := cgroup.New(state.CgroupPaths)
+	if config.RootlessCgroups && !group.Exists() {
+		group = cgroup.New(nil) // on v2 libcontainer tells the path even of one that it was not allowed to make
+	}
 	if err := writeRest(group, c.Spec.Linux.Resources); err != nil {
 		return nil, fmt.Errorf("linux.resources: %w", err)
 	}
