@@ -70,6 +70,11 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
+	if config.Checkpoint != "" {
+		if err := asked.host.refuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
+			return nil, fmt.Errorf("container %q: %w", r.ID, err)
+		}
+	}
 	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup, Stop: asked.recordedStop(), PidFile: asked.pidFile}
 	undo.add("entry in the list of containers", func() error { return s.members.remove(r.ID, r.Bundle) })
 	if err := s.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {
@@ -101,6 +106,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	return &Container{
 		Container: container, undo: undo.run, cpusets: s.cpusets,
 		readiness: readiness, stop: asked.stop, stopAsked: asked.stopAsked, joinsPIDs: joinsPIDs(config.Spec),
+		host: asked.host,
 	}, nil
 }
 

@@ -31,6 +31,7 @@ type hostRootfs struct {
 	masks   []string      // paths of the host that are not shown, though what they lie in is
 	absent  []string      // the same, of what the host does not have yet
 	binds   []specs.Mount // what fill mounts and the container then sees
+	from    setting       // which asks for them
 }
 
 // hostEntry is a directory or a file of the host, in a container.
@@ -56,7 +57,7 @@ func hostRootfsOf(spec *specs.Spec, o options.Options) (hostRootfs, error) {
 	if err != nil {
 		return hostRootfs{}, err
 	}
-	h := hostRootfs{entries: entries, masks: findMasked(masks), absent: findAbsent(masks)}
+	h := hostRootfs{entries: entries, masks: findMasked(masks), absent: findAbsent(masks), from: list}
 	for _, e := range entries {
 		if masked := h.masked(e); e.write && len(masked) > 0 {
 			return hostRootfs{}, list.refuse(fmt.Sprintf("a list in which %q is read-only, since it has %q, which %s masks", e.host, masked[0], annotationHostRootfsMask))

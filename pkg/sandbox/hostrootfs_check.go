@@ -36,33 +36,11 @@ func (e hostChecker) Create(ctx context.Context, c process.Config, s *stdio.Stre
 	if err != nil {
 		return nil, err
 	}
-	if c.Checkpoint != "" {
-		return hostChecked{Runtime: runtime, binds: e.binds}, nil // it has no mounts yet
-	}
 	if err := checkBinds(runtime.Init(), e.binds); err != nil {
 		kill(runtime.Init())
 		return nil, errors.Join(err, runtime.Discard())
 	}
 	return runtime, nil
-}
-
-// hostChecked is a container that is restored with directories of the host.
-type hostChecked struct {
-	process.Runtime
-	binds []specs.Mount
-}
-
-// Restore implements process.Runtime.
-func (r hostChecked) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
-	init, err := r.Runtime.Restore(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkBinds(init, r.binds); err != nil {
-		kill(init)
-		return nil, err
-	}
-	return init, nil
 }
 
 // checkBinds tells whether a container sees what is at each source without a

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -63,61 +62,62 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 		}},
 		{name: "it is gone", want: "no such file", after: os.Rename},
 	} {
-		for _, checkpoint := range []string{"", "/image"} {
-			t.Run(strings.TrimSpace(tc.name+" "+checkpoint), func(t *testing.T) {
-				top, err := filepath.EvalSymlinks(t.TempDir())
+		t.Run(tc.name, func(t *testing.T) {
+			top, err := filepath.EvalSymlinks(t.TempDir())
+			must(t, err)
+			dir, secret := top+"/user/data", top+"/root/data"
+			must(t, os.MkdirAll(dir, 0o755))
+			must(t, os.MkdirAll(secret, 0o700))
+			spec := annotated(annotationHostRootfs, dir+":/data:rw")
+			spec.Root.Path = t.TempDir()
+			engine := &fakeEngine{}
+			engine.create = func(c process.Config) error { // mounts by name, as libcontainer
+				if tc.before != nil {
+					must(t, tc.before(dir, secret))
+				}
+				at := filepath.Join(c.Rootfs, "data")
+				must(t, os.Mkdir(at, 0o755))
+				must(t, unix.Mount(dir, at, "", unix.MS_BIND, ""))
+				t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+				if tc.after != nil {
+					must(t, tc.after(dir, top+"/away"))
+				}
+				engine.pid = rootedAt(t, c.Rootfs)
+				return nil
+			}
+			s := newSandbox(t, engine)
+			c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec)})
+			if c != nil {
+				t.Cleanup(func() {
+					must(t, engine.runtimes[0].init.Signal(unix.SIGKILL))
+					exit, err := c.Init().Wait(context.WithoutCancel(t.Context()))
+					if err != nil {
+						t.Errorf("wait = %v, %v", exit, err)
+					}
+					_, err = s.Delete(context.WithoutCancel(t.Context()), "c1", "")
+					must(t, err)
+				})
+			}
+			if tc.want == "" {
 				must(t, err)
-				dir, secret := top+"/user/data", top+"/root/data"
-				must(t, os.MkdirAll(dir, 0o755))
-				must(t, os.MkdirAll(secret, 0o700))
-				spec := annotated(annotationHostRootfs, dir+":/data:rw")
-				spec.Root.Path = t.TempDir()
-				engine := &fakeEngine{}
-				engine.create = func(c process.Config) error { // mounts by name, as libcontainer
-					if tc.before != nil {
-						must(t, tc.before(dir, secret))
-					}
-					at := filepath.Join(c.Rootfs, "data")
-					must(t, os.Mkdir(at, 0o755))
-					must(t, unix.Mount(dir, at, "", unix.MS_BIND, ""))
-					t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
-					if tc.after != nil {
-						must(t, tc.after(dir, top+"/away"))
-					}
-					engine.pid = rootedAt(t, c.Rootfs)
-					return nil
-				}
-				s := newSandbox(t, engine)
-				c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: checkpoint})
-				if checkpoint != "" {
-					must(t, err)
-					err = c.Init().Start(t.Context())
-				}
-				if c != nil {
-					t.Cleanup(func() {
-						must(t, engine.runtimes[0].init.Signal(unix.SIGKILL))
-						exit, err := c.Init().Wait(context.WithoutCancel(t.Context()))
-						if err != nil {
-							t.Errorf("wait = %v, %v", exit, err)
-						}
-						_, err = s.Delete(context.WithoutCancel(t.Context()), "c1", "")
-						must(t, err)
-					})
-				}
-				if tc.want == "" {
-					must(t, err)
-					return
-				}
-				if !errdefs.IsFailedPrecondition(err) {
-					t.Errorf("error %v, want a failed precondition", err)
-				}
-				wantText(t, err, "host-rootfs", dir, tc.want)
-				if n := len(engine.signals); n == 0 || engine.signals[n-1] != unix.SIGKILL {
-					t.Errorf("signals to init: %v, want SIGKILL", engine.signals)
-				}
-			})
-		}
+				return
+			}
+			if !errdefs.IsFailedPrecondition(err) {
+				t.Errorf("error %v, want a failed precondition", err)
+			}
+			wantText(t, err, "host-rootfs", dir, tc.want)
+			if n := len(engine.signals); n == 0 || engine.signals[n-1] != unix.SIGKILL {
+				t.Errorf("signals to init: %v, want SIGKILL", engine.signals)
+			}
+		})
 	}
+}
+
+func TestDirectoriesOfTheHostAreNotRestored(t *testing.T) {
+	spec := annotated(annotationHostRootfs, "/usr")
+	spec.Root.Path = t.TempDir()
+	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: "/image"})
+	wantInvalid(t, err, annotationHostRootfs, "/usr", "cannot be restored")
 }
 
 // swap moves dir away and has another made in its place.

@@ -56,6 +56,7 @@ type Container struct {
 	stop      process.Stop // stop.go
 	stopAsked bool         // somebody said how it is to be stopped
 	joinsPIDs bool         // as above
+	host      hostRootfs   // checkpoint.go
 
 	mu     sync.Mutex
 	stats  *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
