@@ -44,7 +44,7 @@ func TestAGigabyteThroughStandardInputAndOutputArrivesIntact(t *testing.T) {
 	e := newEnv(t)
 	// A prime length, so that no two turns fall on pages and buffers in the same way.
 	const length = 16777213
-	turns := 64 / harness.Slowness()
+	turns := harness.Fewer(64)
 	block := make([]byte, length)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(block) // never fails, by its documentation
 	var in []io.Reader

@@ -117,7 +117,7 @@ func TestACreatedContainerStartsAfterRestartsOfContainerd(t *testing.T) {
 
 // SHIM_TEST_CREATED says how many; half of them have shims of their own, the other half share one.
 func TestManyCreatedContainersAllStart(t *testing.T) {
-	count := 20
+	count := harness.Fewer(20)
 	if text := os.Getenv("SHIM_TEST_CREATED"); text != "" {
 		var err error
 		if count, err = strconv.Atoi(text); err != nil {

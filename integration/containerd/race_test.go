@@ -23,7 +23,7 @@ import (
 )
 
 // shortLived is how many containers that exit at once are run. Many of them are gone before Start returns.
-var shortLived = 500 / harness.Slowness()
+var shortLived = harness.Fewer(500)
 
 func TestNoExitOfAContainerThatEndsAtOnceIsLost(t *testing.T) {
 	e := newEnv(t)
@@ -84,7 +84,7 @@ func (e *env) runTrue(id string) error {
 func TestAnExecThatStartsWhileTheContainerDiesEitherRunsAndReportsOrIsRefused(t *testing.T) {
 	e := newEnv(t)
 	ran, refused := 0, 0
-	for round := range 25 {
+	for round := range harness.Fewer(25) {
 		id := fmt.Sprintf("c%d", round)
 		c := e.run(id, config{}, "sleep", "1000")
 		x := c.exec("e"+id, config{}, nil, "sleep", "1000")
@@ -93,7 +93,7 @@ func TestAnExecThatStartsWhileTheContainerDiesEitherRunsAndReportsOrIsRefused(t 
 		both.Go(func() { startErr = x.Start(e.ctx) })
 		both.Go(func() {
 			// Each round kills a little later, from before the exec's start until after it.
-			<-time.After(time.Duration(round) * time.Millisecond)
+			<-time.After(harness.Slow(time.Duration(round) * time.Millisecond))
 			e.must(c.process.Kill(e.ctx, 9), "kill "+id)
 		})
 		both.Wait()
@@ -160,7 +160,7 @@ func TestACreateThatTheClientGivesUpLeavesNothing(t *testing.T) {
 		container, err := e.client.NewContainer(e.ctx, id, e.plain(id)...)
 		e.must(err, "container")
 		e.Cleanup(func() { e.remove(container) })
-		ctx, cancel := context.WithTimeout(e.ctx, time.Duration(5+10*round)*time.Millisecond)
+		ctx, cancel := context.WithTimeout(e.ctx, harness.Slow(time.Duration(5+10*round)*time.Millisecond))
 		c, err := container.NewTask(ctx, e.streams(config{}, nil, nil))
 		cancel()
 		if err == nil {

@@ -90,7 +90,7 @@ func (e *env) streams(cfg config, out, errOut io.Writer) cio.Creator {
 
 // remove takes away what is left of a container, whatever the test did with it.
 func (e *env) remove(container client.Container) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), harness.Slow(20*time.Second))
 	defer cancel()
 	t, err := container.Task(ctx, nil)
 	if err == nil {
@@ -147,7 +147,7 @@ func (p *process) exit() uint32 {
 		code, _, err := status.Result()
 		p.e.must(err, "exit of "+p.ID())
 		return code
-	case <-time.After(20 * time.Second):
+	case <-time.After(harness.Slow(20 * time.Second)):
 		p.e.Fatalf("%s does not exit", p.ID())
 		return 0
 	}

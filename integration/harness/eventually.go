@@ -28,6 +28,9 @@ func Slowness() int {
 // Slow is how long this machine may take for what another does within d.
 func Slow(d time.Duration) time.Duration { return d * time.Duration(Slowness()) }
 
+// Fewer is how often this machine does what another does n times.
+func Fewer(n int) int { return max(n/Slowness(), 1) }
+
 // Eventually polls until cond returns nil. When it does not within the patience of the tests, the test ends with what was
 // waited for and cond's last error.
 func Eventually(tb testing.TB, what string, cond func() error) {
