@@ -115,7 +115,7 @@ func (e *env) createBox(id string) *box {
 	e.must(err, "create sandbox")
 	b := &box{Sandbox: s, e: e, controller: e.client.SandboxController("shim")}
 	e.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), harness.Slow(20*time.Second))
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil && !errdefs.IsNotFound(err) {
 			e.Errorf("shut down sandbox: %v", err)

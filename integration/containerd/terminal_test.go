@@ -139,7 +139,7 @@ func TestAnExecWithATerminalHasAStderrOfItsOwnIfItNamesOne(t *testing.T) {
 		if got != "oops\n" {
 			t.Errorf("stderr = %q, want oops", got)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(harness.Slow(20 * time.Second)):
 		t.Error("stderr does not end")
 	}
 
