@@ -63,13 +63,12 @@ func (e *env) restore(id, image string, cfg config) *task {
 	return c
 }
 
-// end checkpoints a container, which ends with it.
+// end checkpoints a container, which ends with it and is still to be deleted.
 func (t *task) end() (image string) {
 	t.e.Helper()
 	image = filepath.Join(t.e.TempDir(), "image")
 	_, err := t.Checkpoint(t.e.ctx, client.WithCheckpointImagePath(image), withExit)
 	t.e.must(err, "checkpoint")
-	t.wantExit(137)
 	return image
 }
 
@@ -83,6 +82,7 @@ func TestACheckpointOfAContainerWhoseExecsHaveCgroups(t *testing.T) {
 	x := c.family("e1")
 	image := c.end()
 	x.wantExit(137)
+	c.wantExit(137)
 	r := e.restore("c2", image, cfg)
 	r.wantProcesses(2) // the shell and its sleep
 	y := r.family("e1")
@@ -100,7 +100,9 @@ func TestSystemdACheckpointIsRestoredInAScope(t *testing.T) {
 	needCriu(t)
 	e := newSystemdEnv(t)
 	limit := oci.WithMemoryLimit(64 * mib)
-	image := e.count("c1", config{opts: with(e.scoped("c1"), limit)}).end()
+	c := e.count("c1", config{opts: with(e.scoped("c1"), limit)})
+	image := c.end()
+	c.wantExit(137)
 	wantNoUnit(t, e.scopeOf("c1"), filepath.Join("/sys/fs/cgroup", e.slice(), e.scopeOf("c1")))
 	r := e.restore("c2", image, config{opts: with(e.scoped("c2"), limit)})
 	unit := e.scopeOf("c2")

@@ -84,7 +84,8 @@ func (e *env) runTrue(id string) error {
 func TestAnExecThatStartsWhileTheContainerDiesEitherRunsAndReportsOrIsRefused(t *testing.T) {
 	e := newEnv(t)
 	ran, refused := 0, 0
-	for round := range harness.Fewer(25) {
+	rounds, longest := harness.Fewer(25), harness.Slow(25*time.Millisecond)
+	for round := range rounds {
 		id := fmt.Sprintf("c%d", round)
 		c := e.run(id, config{}, "sleep", "1000")
 		x := c.exec("e"+id, config{}, nil, "sleep", "1000")
@@ -93,7 +94,7 @@ func TestAnExecThatStartsWhileTheContainerDiesEitherRunsAndReportsOrIsRefused(t 
 		both.Go(func() { startErr = x.Start(e.ctx) })
 		both.Go(func() {
 			// Each round kills a little later, from before the exec's start until after it.
-			<-time.After(harness.Slow(time.Duration(round) * time.Millisecond))
+			<-time.After(longest * time.Duration(round) / time.Duration(rounds))
 			e.must(c.process.Kill(e.ctx, 9), "kill "+id)
 		})
 		both.Wait()
