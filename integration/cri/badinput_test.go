@@ -30,7 +30,7 @@ func TestAPodThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 		return in(func(o *runtimeapi.NamespaceOption) { u.Mode = runtimeapi.NamespaceMode_POD; o.UsernsOptions = u })
 	}
 	two := []*runtimeapi.IDMapping{{HostId: firstUser, Length: 10}, {HostId: firstUser + 10, ContainerId: 10, Length: 10}}
-	for _, tt := range []struct {
+	refused := []struct {
 		name   string
 		change func(*runtimeapi.PodSandboxConfig)
 		want   string     // in the error
@@ -57,30 +57,29 @@ func TestAPodThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 			l.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/absent.json"}
 		}), "/absent.json", codes.OK, true},
 		{"no name", func(c *runtimeapi.PodSandboxConfig) { c.Metadata = nil }, "metadata", codes.OK, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			eachWay(t, func(e *env) {
-				if e.way != cri.PodSandbox && tt.paused {
-					e.Skip("there is no pause container that it is for")
-				}
-				_, err := e.tryPod("bad", tt.change)
-				if err == nil || !strings.Contains(err.Error(), tt.want) {
-					e.Errorf("pod = %v, want an error with %q", err, tt.want)
-				}
-				if code := status.Code(errors.Unwrap(err)); harness.Runtime() == harness.Ours && tt.code != codes.OK && code != tt.code {
-					e.Errorf("class of %v = %v, want %v", err, code, tt.code)
-				}
-				e.wantNothingLeft()
-				harness.Eventually(e, "no shim", func() error {
-					if shims := harness.ShimsOf(e.daemon.Address, ""); len(shims) > 0 {
-						return fmt.Errorf("there are %v", shims)
-					}
-					return nil
-				})
-				e.wantPodWorks()
-			})
-		})
 	}
+	eachWay(t, func(e *env) {
+		for _, tt := range refused {
+			if e.way != cri.PodSandbox && tt.paused {
+				continue // there is no pause container that it is for
+			}
+			_, err := e.tryPod("bad", tt.change)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				e.Errorf("%s: pod = %v, want an error with %q", tt.name, err, tt.want)
+			}
+			if code := status.Code(errors.Unwrap(err)); harness.Runtime() == harness.Ours && tt.code != codes.OK && code != tt.code {
+				e.Errorf("%s: class of %v = %v, want %v", tt.name, err, code, tt.code)
+			}
+			e.wantNothingLeft()
+			harness.Eventually(e, tt.name+": no shim", func() error {
+				if shims := harness.ShimsOf(e.daemon.Address, ""); len(shims) > 0 {
+					return fmt.Errorf("there are %v", shims)
+				}
+				return nil
+			})
+		}
+		e.wantPodWorks()
+	})
 }
 
 func TestAPodOfAnUnknownHandlerIsRefused(t *testing.T) {
@@ -96,7 +95,7 @@ func TestAPodOfAnUnknownHandlerIsRefused(t *testing.T) {
 }
 
 func TestAContainerThatCannotBeIsRefusedAndThePodLives(t *testing.T) {
-	for _, tt := range []struct {
+	refused := []struct {
 		name   string
 		argv   []string
 		change change
@@ -127,29 +126,28 @@ func TestAContainerThatCannotBeIsRefusedAndThePodLives(t *testing.T) {
 		{"seccomp profile that is none", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/bin/busybox"}
 		}), ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			eachWay(t, func(e *env) {
-				p := e.pod("p")
-				good := p.run("good", forever)
-				var changes []change
-				if tt.change != nil {
-					changes = append(changes, tt.change)
-				}
-				c, err := p.tryCreate("bad", tt.argv, changes...)
-				if err == nil {
-					_, err = e.daemon.Runtime.StartContainer(e.ctx, &runtimeapi.StartContainerRequest{ContainerId: c.id})
-					if status := c.status(); err != nil && status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
-						e.Errorf("state after a failed start = %v, want exited", status)
-					}
-				}
-				if err == nil || !strings.Contains(err.Error(), tt.want) {
-					e.Errorf("container = %v, want an error with %q", err, tt.want)
-				}
-				good.wantExec("well", "echo", "well")
-				p.run("next", forever).wantExec("well", "echo", "well")
-				p.remove()
-			})
-		})
 	}
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		good := p.run("good", forever)
+		for i, tt := range refused {
+			var changes []change
+			if tt.change != nil {
+				changes = append(changes, tt.change)
+			}
+			c, err := p.tryCreate(fmt.Sprintf("bad%d", i), tt.argv, changes...)
+			if err == nil {
+				_, err = e.daemon.Runtime.StartContainer(e.ctx, &runtimeapi.StartContainerRequest{ContainerId: c.id})
+				if status := c.status(); err != nil && status.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+					e.Errorf("%s: state after a failed start = %v, want exited", tt.name, status)
+				}
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				e.Errorf("%s: container = %v, want an error with %q", tt.name, err, tt.want)
+			}
+			good.wantExec("well", "echo", "well")
+		}
+		p.run("next", forever).wantExec("well", "echo", "well")
+		p.remove()
+	})
 }
