@@ -38,7 +38,8 @@ func TestALogHasWholeLinesAndPartsOfLongOnes(t *testing.T) {
 func TestALogIsReopenedAndNoLineIsLost(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
-		c := p.run("c", []string{"sh", "-c", `i=0; while [ $i -lt 400 ]; do echo "line $i"; i=$((i+1)); usleep 2000; done`})
+		lines := harness.Fewer(400)
+		c := p.run("c", []string{"sh", "-c", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "line $i"; i=$((i+1)); usleep 2000; done`, lines)})
 		c.wantLog("line 20\n")
 		path := filepath.Join(p.Config.GetLogDirectory(), c.config.GetLogPath())
 		var rotated []string
@@ -50,7 +51,7 @@ func TestALogIsReopenedAndNoLineIsLost(t *testing.T) {
 			rotated = append(rotated, name)
 		}
 		c.wantExit(0)
-		c.wantLog("line 399\n")
+		c.wantLog(fmt.Sprintf("line %d\n", lines-1))
 		var all strings.Builder
 		for _, name := range append(rotated, path) {
 			text, err := os.ReadFile(name)
@@ -58,11 +59,11 @@ func TestALogIsReopenedAndNoLineIsLost(t *testing.T) {
 			all.WriteString(plain(string(text)))
 		}
 		var want strings.Builder
-		for i := range 400 {
+		for i := range lines {
 			fmt.Fprintf(&want, "line %d\n", i)
 		}
 		if all.String() != want.String() {
-			e.Errorf("the logs have %d lines, want 400 in order", strings.Count(all.String(), "\n"))
+			e.Errorf("the logs have %d lines, want %d in order", strings.Count(all.String(), "\n"), lines)
 		}
 		p.remove()
 	})
