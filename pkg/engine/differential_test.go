@@ -337,10 +337,13 @@ func worlds(tb testing.TB) []world {
 }
 
 func TestTheLauncherIsLikeLibcontainer(t *testing.T) {
-	for _, w := range worlds(t) {
+	for i, w := range worlds(t) {
 		t.Run(w.name, func(t *testing.T) {
 			b := withProbe(t, w.change)
-			for _, v := range variants {
+			for j, v := range variants {
+				if (i+j)%slowness() != 0 {
+					continue // each in some of the worlds is enough where an exec takes a second
+				}
 				t.Run(v.name, func(t *testing.T) {
 					on := *b
 					on.t = t

@@ -32,6 +32,13 @@ func promised(name string) bool {
 	return slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), name)
 }
 
+// slowness is how many times slower than usual the machine is, which
+// SHIM_TEST_SLOWNESS says of an emulated one.
+func slowness() int {
+	n, _ := strconv.Atoi(os.Getenv("SHIM_TEST_SLOWNESS")) // 0 where it says nothing
+	return max(n, 1)
+}
+
 func unified() bool { return cgroup.Detect() == cgroup.Unified }
 
 // onSystemd reports whether containers are in scopes here, as containerd makes
