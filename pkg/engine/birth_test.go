@@ -18,6 +18,8 @@ import (
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
 const moved = "does not enter its cgroup by itself"
@@ -35,6 +37,27 @@ func TestInitEntersItsCgroupByItself(t *testing.T) {
 		if got, want := strings.Fields(string(procs)), strconv.Itoa(b.Init().Pid()); !slices.Equal(got, []string{want}) {
 			t.Errorf("processes of %s = %v, want init alone, %s", dir, got, want)
 		}
+	}
+}
+
+// Linux 6.18 kills what is cloned into it at birth (reentry/join.c).
+func TestInitEntersACgroupInWhichAllWereKilled(t *testing.T) {
+	config := newConfig(t, "true")
+	root := "/sys/fs/cgroup"
+	switch cgroup.Detect() {
+	case cgroup.Hybrid:
+		root = "/sys/fs/cgroup/unified"
+	case cgroup.Legacy:
+		lacking(t, "cgroup-v2", "cgroup v2")
+	}
+	dir := filepath.Join(root, config.Spec.Linux.CgroupsPath)
+	must(t, os.MkdirAll(dir, 0o755))
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0); err != nil {
+		must(t, os.Remove(dir))
+		lacking(t, "cgroup.kill", "Linux 5.14: "+err.Error())
+	}
+	if exit := create(t, config).start().wait(); exit.Status != 0 {
+		t.Errorf("exit status = %d, want 0", exit.Status)
 	}
 }
 

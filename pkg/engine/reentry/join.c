@@ -29,20 +29,36 @@ static char buffer[REQUEST_MAX];
 
 // be_born_in goes on as a new process in the cgroup dir of version 2, a sibling of this one, which ends with status 0.
 // libcontainer waits for the one that it started, and asks no more of it.
+//
+// The new one says that it lives. Linux since 6.14 kills it at birth where cgroup.kill was not written as often in dir as in
+// the cgroup of this process (kernel/cgroup/cgroup.c, kill_seq); then this one goes on.
 static int be_born_in(const char *dir)
 {
 	struct {
 		uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
 	} how = { .flags = CLONE_PARENT | CLONE_INTO_CGROUP };
-	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
+	int life[2];
+	if (pipe2(life, O_CLOEXEC) < 0)
 		return errno;
+	int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	how.cgroup = fd;
-	long pid = syscall(SYS_clone3, &how, sizeof how);
+	long pid = fd < 0 ? -1 : syscall(SYS_clone3, &how, sizeof how);
 	int error = pid < 0 ? errno : 0;
-	if (pid > 0)
-		_exit(0);
+	if (pid == 0 && write(life[1], "", 1) < 0)
+		_exit(1);
 	close(fd);
+	close(life[1]);
+	if (pid > 0) {
+		char byte;
+		ssize_t n;
+		do
+			n = read(life[0], &byte, 1);
+		while (n < 0 && errno == EINTR);
+		if (n > 0)
+			_exit(0);
+		error = ECANCELED;
+	}
+	close(life[0]);
 	if (error)
 		return error;
 	// libcontainer does this to the process that it started (process_linux.go, tryResetCPUAffinity).
