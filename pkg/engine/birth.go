@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/engine/reentry"
@@ -30,11 +31,11 @@ type birth struct {
 	ours, theirs *os.File // the ends of a socket; init has theirs
 }
 
-// beBorn gives lc, which is about to start init, a birth as its manager. end closes what is open, and gives lc back its
-// own. Not for it are scopes, which systemd makes with a process in them, and who may make no cgroup.
+// beBorn gives lc, which is about to start init, a birth as its manager where it can have one. end closes what is open, and
+// gives lc back its own.
 func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(), err error) {
-	manager, config := managerOf(lc), lc.Config()
-	if manager == nil || config.Cgroups.Systemd || config.RootlessCgroups {
+	manager := managerOf(lc)
+	if manager == nil || !entersByItself(lc.Config()) {
 		return func() {}, nil
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -48,6 +49,12 @@ func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(),
 		*manager, init.PidfdSocket = own, nil
 		b.close() // init was not started
 	}, nil
+}
+
+// entersByItself is false for scopes, which systemd makes with a process in them; for who may make no cgroup; and for the
+// classes of Intel RDT, into which libcontainer puts the process that it started, which may have ended by then.
+func entersByItself(config configs.Config) bool {
+	return !config.Cgroups.Systemd && !config.RootlessCgroups && config.IntelRdt == nil
 }
 
 // close may be called again.

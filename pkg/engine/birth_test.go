@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -58,6 +59,23 @@ func TestInitEntersACgroupInWhichAllWereKilled(t *testing.T) {
 	}
 	if exit := create(t, config).start().wait(); exit.Status != 0 {
 		t.Errorf("exit status = %d, want 0", exit.Status)
+	}
+}
+
+func TestWhoEntersByItself(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		config configs.Config
+		want   bool
+	}{
+		{"cgroupfs", configs.Config{Cgroups: &cgroups.Cgroup{}}, true},
+		{"systemd", configs.Config{Cgroups: &cgroups.Cgroup{Systemd: true}}, false},
+		{"rootless", configs.Config{Cgroups: &cgroups.Cgroup{}, RootlessCgroups: true}, false},
+		{"Intel RDT", configs.Config{Cgroups: &cgroups.Cgroup{}, IntelRdt: &configs.IntelRdt{ClosID: "guaranteed"}}, false},
+	} {
+		if got := entersByItself(tc.config); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }
 
