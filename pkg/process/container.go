@@ -175,6 +175,9 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
 		return err
 	}
 	if group := c.runtime.Cgroup(); group.Exists() {
+		if sig != syscall.SIGKILL {
+			_ = c.init.Kill(0) // when it returns init runs its program; the others may live when it is dead
+		}
 		if err := group.Kill(ctx, sig); err != nil {
 			return c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, err))
 		}

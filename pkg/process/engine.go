@@ -73,7 +73,8 @@ type Handle interface {
 	Pid() int
 	// Wait blocks until the process is dead and reaps it. The waiter alone calls it.
 	Wait() Exit
-	// Signal returns errdefs.ErrNotFound for a process that is dead.
+	// Signal returns errdefs.ErrNotFound for a process that is dead. Right after Start a signal other than SIGKILL, and 0
+	// too, waits a little for the program that it is for.
 	Signal(sig syscall.Signal) error
 }
 

@@ -125,6 +125,9 @@ type fakeProcess struct {
 	died   chan int
 	reaped chan struct{}
 	once   sync.Once
+
+	mu    sync.Mutex
+	heard []syscall.Signal // guarded by mu
 }
 
 func (p *fakeProcess) Pid() int       { return p.pid }
@@ -147,6 +150,9 @@ func (p *fakeProcess) Signal(sig syscall.Signal) error {
 	if p.dead() {
 		return errdefs.ErrNotFound
 	}
+	p.mu.Lock()
+	p.heard = append(p.heard, sig)
+	p.mu.Unlock()
 	if sig == syscall.SIGKILL {
 		p.die(128 + int(sig))
 	}

@@ -6,12 +6,15 @@ package process
 import (
 	"context"
 	"errors"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
 var ctx = context.Background()
@@ -244,6 +247,21 @@ func TestKillAllWithoutCgroupKillsInit(t *testing.T) {
 		must(t, w.Init().Start(ctx))
 		must(t, w.KillAll(ctx, syscall.SIGKILL))
 		w.wantLog(t, "create c1 | start c1 | exit c1 137")
+	})
+}
+
+// Signal 0 to init returns when that runs its program.
+func TestASignalToAllIsForThePrograms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.group = cgroup.New(map[string]string{"": t.TempDir()})
+		w := newWorld(t, f)
+		must(t, w.Init().Start(ctx))
+		must(t, w.KillAll(ctx, syscall.SIGTERM))
+		if want := []syscall.Signal{0}; !slices.Equal(f.init.heard, want) {
+			t.Errorf("signals to init itself = %v, want %v", f.init.heard, want)
+		}
+		f.init.die(0)
 	})
 }
 
