@@ -28,8 +28,8 @@ const batch = 128
 // Any other signal is sent once, with the cgroup frozen meanwhile, so that no fork is missed. A cgroup that was frozen
 // stays so, and the signal arrives when it is thawed: thawing is for those to say who paused it.
 //
-// A cgroup in which Kill used cgroup.kill must not be joined with CLONE_INTO_CGROUP later: Linux 6.18 kills what is cloned
-// into it. Joining through cgroup.procs is safe.
+// Who joins a cgroup in which Kill used cgroup.kill with CLONE_INTO_CGROUP later has to see whether the process lives:
+// Linux 6.18 kills it at birth. Joining through cgroup.procs is safe.
 //
 // A cgroup that is gone is success. The root of a hierarchy, a cgroup that holds the calling process, and one without any
 // known path are errdefs.ErrFailedPrecondition.

@@ -42,8 +42,8 @@ func TestInitEntersItsCgroupByItself(t *testing.T) {
 }
 
 // Linux 6.18 kills what is cloned into it at birth (reentry/join.c).
-func TestInitEntersACgroupInWhichAllWereKilled(t *testing.T) {
-	config := newConfig(t, "true")
+func TestACgroupInWhichAllWereKilled(t *testing.T) {
+	config := newConfig(t, "sleep", "1000")
 	root := "/sys/fs/cgroup"
 	switch cgroup.Detect() {
 	case cgroup.Hybrid:
@@ -57,9 +57,13 @@ func TestInitEntersACgroupInWhichAllWereKilled(t *testing.T) {
 		must(t, os.Remove(dir))
 		lacking(t, "cgroup.kill", "Linux 5.14: "+err.Error())
 	}
-	if exit := create(t, config).start().wait(); exit.Status != 0 {
-		t.Errorf("exit status = %d, want 0", exit.Status)
+	b := create(t, config).start()
+	got := b.exec(t.Context(), command("cat", "/proc/self/cgroup"))
+	if in := "::" + config.Spec.Linux.CgroupsPath + "\n"; got.err != nil || !strings.Contains(got.out, in) {
+		t.Errorf("exec = %+v, want %q in its output", got, in)
 	}
+	must(t, b.Init().Signal(unix.SIGKILL))
+	b.wait()
 }
 
 func TestWhoEntersByItself(t *testing.T) {

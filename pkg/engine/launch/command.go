@@ -26,6 +26,8 @@ type Command struct {
 	Namespaces int      // those to join (CLONE_NEW… of clone(2)); the mount namespace is among them
 	// Unified is the container's cgroup in the v2 hierarchy, "" for none.
 	Unified string
+	// moves has the process move into Unified, for which it waits a grace period of RCU, instead of being born there.
+	moves bool
 	// Tasks are its cgroups in the v1 hierarchies.
 	Tasks []string
 	// Freezer is that of Tasks whose processes may be frozen, "" for none.

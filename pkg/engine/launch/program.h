@@ -60,6 +60,7 @@ struct message {
 
 enum {
 	MESSAGE_PID = 1, // of the process that goes on
+	MESSAGE_BORN,    // it runs in the cgroup of OP_FORK
 	MESSAGE_READY,   // it waits for a byte
 	MESSAGE_FAILED,
 	MESSAGE_NOT_RUN, // execve failed; the program waits for the words to print, since all is given up that could tell

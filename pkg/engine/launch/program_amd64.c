@@ -177,6 +177,8 @@ LAUNCHER static long fork_sibling(uint64_t cgroup, uint32_t step)
 		args[10] = cgroup - 1;
 		pid = SYS(SYS_clone3, args, sizeof args, 0);
 	}
+	if (pid == 0 && cgroup != 0)
+		tell(MESSAGE_BORN, 0, step, 0);
 	if (pid <= 0)
 		return pid;
 	tell(MESSAGE_PID, pid, step, 0);

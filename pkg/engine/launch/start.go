@@ -25,6 +25,16 @@ import (
 // Start runs c and returns when its program has begun, or when ctx ends. After an error no process of it lives, and all
 // have been waited for, but for what the package's promises say. The process is a child of the caller.
 func (l *Launcher) Start(ctx context.Context, c *Command) (*os.Process, error) {
+	p, err := l.start(ctx, c)
+	if !errors.Is(err, errStillborn) {
+		return p, err
+	}
+	moving := *c
+	moving.moves = true
+	return l.start(ctx, &moving)
+}
+
+func (l *Launcher) start(ctx context.Context, c *Command) (*os.Process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
@@ -80,6 +90,7 @@ type attempt struct {
 
 	told []uint32 // steps that are forks, of which the program told
 	step uint32   // that made current
+	born bool     // the process in Command.Unified told that it runs
 
 	// mu guards what follows. The goroutine of Start alone changes current, and so reads it without.
 	mu      sync.Mutex
@@ -139,6 +150,8 @@ func (a *attempt) run() error {
 		switch {
 		case errors.Is(err, io.EOF) && allowed:
 			return nil // execve closed the socket
+		case errors.Is(err, io.EOF) && len(a.told) == 1 && a.command.Unified != "" && !a.command.moves && !a.born:
+			return errStillborn
 		case errors.Is(err, io.EOF):
 			return errDied
 		case err != nil:
@@ -147,6 +160,8 @@ func (a *attempt) run() error {
 		switch m.kind {
 		case C.MESSAGE_PID:
 			err = a.follow(r, int(m.value), m.step)
+		case C.MESSAGE_BORN:
+			a.born = true
 		case C.MESSAGE_READY:
 			ready = true
 		case C.MESSAGE_NOT_RUN:
@@ -161,7 +176,12 @@ func (a *attempt) run() error {
 	}
 }
 
-var errDied = errors.New("the launcher was killed")
+var (
+	errDied = errors.New("the launcher was killed")
+	// Linux since 6.14 does it where cgroup.kill was not written as often in the cgroup as in the launcher's own
+	// (kernel/cgroup/cgroup.c, kill_seq).
+	errStillborn = errors.New("the launcher was killed when it was born in the cgroup")
+)
 
 func (a *attempt) failure(r *request, m message) error {
 	if int(m.step) >= len(r.steps) {

@@ -57,7 +57,9 @@ func (c *Command) enterCgroups(r *request) {
 	if c.InitialAffinity != nil {
 		c.affinity(r, c.InitialAffinity).or(named("error setting initial CPU affinity"))
 	}
-	if c.Unified != "" {
+	if c.Unified != "" && c.moves {
+		c.write(r, filepath.Join(c.Unified, "cgroup.procs"), "0")
+	} else if c.Unified != "" {
 		r.call(unix.SYS_OPENAT, here, r.text(c.Unified), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).
 			gives(free).or(notJoined(c.Unified))
 		r.do(C.OP_FORK, number(free+1)).or(notJoined(c.Unified))
