@@ -132,6 +132,7 @@ func (h *hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
 		if err != nil {
 			return err
 		}
+		mounts = h.giveWay(e, mounts, c.Spec.Mounts)
 		for _, m := range mounts {
 			spec.Mounts = insertMount(spec.Mounts, m)
 		}
@@ -165,6 +166,35 @@ func (h hostRootfs) place(e hostEntry, root int, dir string) ([]specs.Mount, err
 		return nil, fmt.Errorf("mask in %q: %w", e.host, err)
 	}
 	return mounts, nil
+}
+
+// giveWay leaves out those of the mounts of e, but for the first, which is of e
+// itself, in whose place or above which the configuration or another entry has
+// something: these are on top.
+func (h hostRootfs) giveWay(e hostEntry, mounts, configured []specs.Mount) []specs.Mount {
+	places := h.placesIn(e, configured)
+	return slices.DeleteFunc(mounts, func(m specs.Mount) bool {
+		return m.Destination != e.container && slices.ContainsFunc(places, func(place string) bool {
+			return m.Destination == place || below(m.Destination, place)
+		})
+	})
+}
+
+// placesIn is where the configuration or another entry has something in e, or
+// in its place.
+func (h hostRootfs) placesIn(e hostEntry, configured []specs.Mount) []string {
+	var places []string
+	for _, m := range configured {
+		if at := filepath.Clean(m.Destination); at == e.container || below(at, e.container) {
+			places = append(places, at)
+		}
+	}
+	for _, other := range h.entries {
+		if below(other.container, e.container) {
+			places = append(places, other.container)
+		}
+	}
+	return places
 }
 
 // makeTemporary makes what programs of a host take for granted.

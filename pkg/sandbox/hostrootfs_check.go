@@ -94,9 +94,14 @@ func identify(dir int, path string, resolve uint64) (inode, error) {
 // seenBinds are those of mounts that spec puts nothing else upon.
 func seenBinds(spec *specs.Spec, mounts []specs.Mount) []specs.Mount {
 	return slices.DeleteFunc(mounts, func(m specs.Mount) bool {
-		return m.Type != "bind" || slices.ContainsFunc(spec.Mounts, func(other specs.Mount) bool {
+		covered := slices.ContainsFunc(spec.Mounts, func(other specs.Mount) bool {
 			return filepath.Clean(other.Destination) == m.Destination
 		})
+		masked := slices.ContainsFunc(spec.Linux.MaskedPaths, func(path string) bool {
+			path = filepath.Clean(path)
+			return path == m.Destination || below(m.Destination, path)
+		})
+		return m.Type != "bind" || covered || masked
 	})
 }
 

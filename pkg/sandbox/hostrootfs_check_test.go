@@ -8,10 +8,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"runtime"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
@@ -118,6 +120,23 @@ func TestDirectoriesOfTheHostAreNotRestored(t *testing.T) {
 	spec.Root.Path = t.TempDir()
 	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: "/image"})
 	wantInvalid(t, err, annotationHostRootfs, "/usr", "cannot be restored")
+}
+
+func TestWhatIsCoveredIsNotLookedFor(t *testing.T) {
+	spec := goodSpec()
+	spec.Mounts = []specs.Mount{{Destination: "/mount/"}}
+	spec.Linux.MaskedPaths = []string{"/masked/"}
+	var mounts []specs.Mount
+	for _, at := range []string{"/mount", "/mount/in", "/masked", "/masked/in", "/maskednot"} {
+		mounts = append(mounts, specs.Mount{Destination: at, Type: "bind"}, specs.Mount{Destination: at + "/overlay", Type: "overlay"})
+	}
+	var got []string
+	for _, m := range seenBinds(spec, mounts) {
+		got = append(got, m.Destination)
+	}
+	if want := "/mount/in /maskednot"; strings.Join(got, " ") != want {
+		t.Errorf("looked for: %v, want %s", got, want)
+	}
 }
 
 // swap moves dir away and has another made in its place.
