@@ -250,6 +250,35 @@ func TestAMountOfTheHostGivesWay(t *testing.T) {
 	}
 }
 
+// What is asked for in the place of a secret, or in one, is there, and nothing else of it.
+func TestWhatIsAskedForIsInThePlaceOfASecret(t *testing.T) {
+	letOthersIn(t)
+	e, empty := newHostEnv(t)
+	dir, other := folder(t), folder(t)
+	for _, file := range []string{"private/key", "private/own/a", "token", "sub/private/key"} {
+		e.must(os.MkdirAll(filepath.Dir(dir+"/"+file), 0o755), "make a folder")
+		e.must(os.WriteFile(dir+"/"+file, []byte("of the host\n"), 0o644), "write")
+	}
+	e.must(os.WriteFile(other+"/mine", []byte("mine\n"), 0o644), "write")
+	for id, tt := range map[string]struct {
+		list, want string
+		opts       []oci.SpecOpts
+	}{
+		"itself": {dir + "/private:/data/private", "/data /data/private /data/private/key /data/private/own /data/private/own/a /data/sub of the host", nil},
+		"within": {dir + "/private/own:/data/private/own", "/data /data/private /data/private/own /data/private/own/a /data/sub", nil},
+		"absent": {other + ":/data/later/deep", "/data /data/later /data/later/deep /data/later/deep/mine /data/sub", nil},
+		"file":   {other + "/mine:/data/token", "/data /data/sub /data/token mine", nil},
+		"mount":  {other + ":/other", "/data /data/sub /data/sub/private /data/sub/private/mine", []oci.SpecOpts{bind(other, "/data/sub/private")}},
+		"users":  {dir + "/private/own:/data/private/own", "/data /data/private /data/private/own /data/private/own/a /data/sub", []oci.SpecOpts{oci.WithUserNamespace(idMap, idMap)}},
+	} {
+		opts := append(tt.opts, annotations(annotationHostRootfsMask, "default,"+dir+"/private,"+dir+"/token,"+dir+"/later,"+dir+"/sub/private"))
+		got := e.hostRun(id, empty, "default,"+dir+":/data,"+tt.list, "(find /data | sort; cat /data/private/key /data/token 2>/dev/null) | xargs", opts...)
+		if got != tt.want+"\n" {
+			t.Errorf("with %s there is %q, want %q", id, got, tt.want)
+		}
+	}
+}
+
 // inSnapshot changes the root file system of a container of an image.
 func (e *env) inSnapshot(change func(root string) error) client.NewContainerOpts {
 	return func(ctx context.Context, c *client.Client, info *containers.Container) error {

@@ -128,11 +128,12 @@ func (h *hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
 	spec := *c.Spec
 	spec.Mounts = slices.Clone(spec.Mounts)
 	for i, e := range h.entries {
-		mounts, err := h.place(e, root, filepath.Join(c.Bundle, hiddenDir, fmt.Sprint(i)))
+		places := h.placesIn(e, c)
+		mounts, err := h.place(e, places, root, filepath.Join(c.Bundle, hiddenDir, fmt.Sprint(i)))
 		if err != nil {
 			return err
 		}
-		mounts = h.giveWay(e, mounts, c.Spec.Mounts)
+		mounts = e.giveWay(mounts, places)
 		for _, m := range mounts {
 			spec.Mounts = insertMount(spec.Mounts, m)
 		}
@@ -143,8 +144,9 @@ func (h *hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
 }
 
 // place makes e a link in root, or tells the mounts that it is. What hides
-// something of it is made in dir.
-func (h hostRootfs) place(e hostEntry, root int, dir string) ([]specs.Mount, error) {
+// something of it is made in dir. places are those in it that have something
+// else.
+func (h hostRootfs) place(e hostEntry, places []place, root int, dir string) ([]specs.Mount, error) {
 	if e.link != "" {
 		linked, err := linkIn(root, e)
 		if err != nil {
@@ -161,40 +163,11 @@ func (h hostRootfs) place(e hostEntry, root int, dir string) ([]specs.Mount, err
 	if len(masked) == 0 {
 		return []specs.Mount{e.bind()}, nil
 	}
-	mounts, err := e.hide(masked, dir)
+	mounts, err := e.hide(masked, places, dir)
 	if err != nil {
 		return nil, fmt.Errorf("mask in %q: %w", e.host, err)
 	}
 	return mounts, nil
-}
-
-// giveWay leaves out those of the mounts of e, but for the first, which is of e
-// itself, in whose place or above which the configuration or another entry has
-// something: these are on top.
-func (h hostRootfs) giveWay(e hostEntry, mounts, configured []specs.Mount) []specs.Mount {
-	places := h.placesIn(e, configured)
-	return slices.DeleteFunc(mounts, func(m specs.Mount) bool {
-		return m.Destination != e.container && slices.ContainsFunc(places, func(place string) bool {
-			return m.Destination == place || below(m.Destination, place)
-		})
-	})
-}
-
-// placesIn is where the configuration or another entry has something in e, or
-// in its place.
-func (h hostRootfs) placesIn(e hostEntry, configured []specs.Mount) []string {
-	var places []string
-	for _, m := range configured {
-		if at := filepath.Clean(m.Destination); at == e.container || below(at, e.container) {
-			places = append(places, at)
-		}
-	}
-	for _, other := range h.entries {
-		if below(other.container, e.container) {
-			places = append(places, other.container)
-		}
-	}
-	return places
 }
 
 // makeTemporary makes what programs of a host take for granted.

@@ -172,7 +172,7 @@ func TestOnlyRootMayWriteAboveWhatIsMaskedIn(t *testing.T) {
 			must(t, os.Chmod(above, tc.mode))
 			must(t, os.Chown(above, tc.uid, 0))
 			must(t, os.Chown(dir, tc.owner, 0))
-			_, err := hostEntry{host: dir, container: "/d"}.hide([]string{dir + "/secret"}, filepath.Join(t.TempDir(), "over"))
+			_, err := hostEntry{host: dir, container: "/d"}.hide([]string{dir + "/secret"}, nil, filepath.Join(t.TempDir(), "over"))
 			if tc.accepted {
 				must(t, err)
 				return

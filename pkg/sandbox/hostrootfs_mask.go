@@ -29,8 +29,8 @@ func removeHidden(bundle string) error { return os.RemoveAll(filepath.Join(bundl
 // it, as passwd does with /etc/shadow, and the container would see the new one.
 // The overlay shows the directory's own file system only, so what is mounted in
 // it is mounted again: as an overlay too where there is something to mask in it.
-func (e hostEntry) hide(masked []string, dir string) ([]specs.Mount, error) {
-	top, err := e.overlay(masked, dir)
+func (e hostEntry) hide(masked []string, places []place, dir string) ([]specs.Mount, error) {
+	top, err := e.overlay(masked, places, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (e hostEntry) hide(masked []string, dir string) ([]specs.Mount, error) {
 		b := sub.bind()
 		b.Options[0] = "bind" // its own mounts are in mountinfo too, after it
 		if within := (hostRootfs{masks: masked}).masked(sub); len(within) > 0 {
-			if b, err = sub.overlay(within, fmt.Sprintf("%s.%d", dir, i)); err != nil {
+			if b, err = sub.overlay(within, places, fmt.Sprintf("%s.%d", dir, i)); err != nil {
 				return nil, err
 			}
 		}
@@ -61,8 +61,9 @@ func (e hostEntry) hide(masked []string, dir string) ([]specs.Mount, error) {
 	return mounts, nil
 }
 
-// overlay is e's own file system without what is masked.
-func (e hostEntry) overlay(masked []string, dir string) (specs.Mount, error) {
+// overlay is e's own file system without what is masked. It has a mount point
+// for each of places that lies there: as it is read-only nobody can make it later.
+func (e hostEntry) overlay(masked []string, places []place, dir string) (specs.Mount, error) {
 	if err := checkAbove(e.host); err != nil {
 		return specs.Mount{}, err
 	}
@@ -71,9 +72,25 @@ func (e hostEntry) overlay(masked []string, dir string) (specs.Mount, error) {
 			return specs.Mount{}, err
 		}
 	}
+	layers := escapeLower(dir) + ":" + escapeLower(e.host)
+	// In a layer of their own: what lies under a whiteout is not looked at.
+	points, made := dir+".points", false
+	for _, p := range places {
+		name, inside := strings.CutPrefix(p.path, e.container)
+		if !inside || !hidden(e.host+name, masked) {
+			continue
+		}
+		if err := makePoint(e.host, name, points, p.file); err != nil {
+			return specs.Mount{}, err
+		}
+		made = true
+	}
+	if made {
+		layers = escapeLower(points) + ":" + layers
+	}
 	return specs.Mount{
 		Destination: e.container, Type: "overlay", Source: "host-rootfs",
-		Options: []string{"ro", "nosuid", "nodev", "lowerdir=" + escapeLower(dir) + ":" + escapeLower(e.host)},
+		Options: []string{"ro", "nosuid", "nodev", "lowerdir=" + layers},
 	}, nil
 }
 

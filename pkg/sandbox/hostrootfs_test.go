@@ -231,7 +231,7 @@ func TestWhiteouts(t *testing.T) {
 	h := host(t)
 	dir := filepath.Join(t.TempDir(), "over")
 	e := hostEntry{host: h + "/etc", container: "/etc"}
-	_, err := e.hide([]string{h + "/etc/shadow", h + "/etc/ssl/private", h + "/etc/key_a"}, dir)
+	_, err := e.hide([]string{h + "/etc/shadow", h + "/etc/ssl/private", h + "/etc/key_a"}, nil, dir)
 	must(t, err)
 	for _, name := range []string{"shadow", "ssl/private", "key_a"} {
 		var stat unix.Stat_t
@@ -261,7 +261,7 @@ func TestASecretInAMountIsMaskedToo(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(h+"/etc/gone", unix.MNT_DETACH) })
 	must(t, os.WriteFile(h+"/etc/ssh/key", nil, 0o600))
 	dir := filepath.Join(t.TempDir(), "over")
-	mounts, err := hostEntry{host: h + "/etc", container: "/c"}.hide([]string{h + "/etc/shadow", h + "/etc/ssh/key"}, dir)
+	mounts, err := hostEntry{host: h + "/etc", container: "/c"}.hide([]string{h + "/etc/shadow", h + "/etc/ssh/key"}, nil, dir)
 	must(t, err)
 	var got []string
 	for _, m := range mounts {
@@ -287,7 +287,7 @@ func TestASecretInASecretIsMaskedWithIt(t *testing.T) {
 		got, err := hostRootfsOf(annotated(annotationHostRootfs, h+"/etc", annotationHostRootfsMask, masks), options.Options{})
 		must(t, err)
 		dir := filepath.Join(t.TempDir(), "over")
-		if _, err := got.place(got.entries[0], -1, dir); err != nil || files(t, dir+"/ssl") != "private" {
+		if _, err := got.place(got.entries[0], nil, -1, dir); err != nil || files(t, dir+"/ssl") != "private" {
 			t.Errorf("with %s: %v, whiteouts %s", masks, err, files(t, dir+"/ssl"))
 		}
 		// Asked for by itself it is seen, without the inner one.
@@ -295,7 +295,7 @@ func TestASecretInASecretIsMaskedWithIt(t *testing.T) {
 		got, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/etc/ssl/private", annotationHostRootfsMask, masks), options.Options{})
 		must(t, err)
 		dir = filepath.Join(t.TempDir(), "over")
-		if _, err := got.place(got.entries[0], -1, dir); err != nil || files(t, dir) != inner {
+		if _, err := got.place(got.entries[0], nil, -1, dir); err != nil || files(t, dir) != inner {
 			t.Errorf("by itself with %s: %v, whiteouts %s", masks, err, files(t, dir))
 		}
 	}
@@ -311,7 +311,7 @@ func TestASecretThatIsNotThereYetIsMasked(t *testing.T) {
 		t.Error(diff)
 	}
 	dir := filepath.Join(t.TempDir(), "over")
-	mounts, err := got.place(got.entries[0], -1, dir)
+	mounts, err := got.place(got.entries[0], nil, -1, dir)
 	must(t, err)
 	if names := files(t, dir); len(mounts) != 1 || names != "a shadow shadow-" {
 		t.Errorf("mounts %v, whiteouts %s", mounts, names)
@@ -319,7 +319,7 @@ func TestASecretThatIsNotThereYetIsMasked(t *testing.T) {
 	// Who may write there makes it himself.
 	got, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/etc:rw", annotationHostRootfsMask, h+"/etc/shadow-"), options.Options{})
 	must(t, err)
-	if mounts, err := got.place(got.entries[0], -1, dir); err != nil || len(mounts) != 1 || mounts[0].Type != "bind" {
+	if mounts, err := got.place(got.entries[0], nil, -1, dir); err != nil || len(mounts) != 1 || mounts[0].Type != "bind" {
 		t.Errorf("to write: %v, %v, want a bind mount", mounts, err)
 	}
 }
