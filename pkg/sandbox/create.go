@@ -63,9 +63,6 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	if engine, err = listeningEngine(engine, config, r.Options); err != nil {
-		return nil, fmt.Errorf("container %q: %w", r.ID, err)
-	}
 	asked, err := s.settingsOf(config.Spec, r.Options, r.ID)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
@@ -74,6 +71,10 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 		if err := asked.host.refuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
 			return nil, fmt.Errorf("container %q: %w", r.ID, err)
 		}
+	}
+	// The sockets are made after the check, and the pid file after them.
+	if engine, err = listeningEngine(asked.host.engine(engine), config, r.Options); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup, Stop: asked.recordedStop(), PidFile: asked.pidFile}
 	undo.add("entry in the list of containers", func() error { return s.members.remove(r.ID, r.Bundle) })

@@ -27,7 +27,15 @@ import (
 // container's program runs it is looked at what was mounted.
 type hostChecker struct {
 	process.Engine
-	binds []specs.Mount // that host-rootfs made
+	host *hostRootfs // fill comes before Create
+}
+
+// engine is e, with a look at what of h it mounted.
+func (h *hostRootfs) engine(e process.Engine) process.Engine {
+	if len(h.entries) == 0 {
+		return e
+	}
+	return hostChecker{Engine: e, host: h}
 }
 
 // Create implements process.Engine.
@@ -36,7 +44,7 @@ func (e hostChecker) Create(ctx context.Context, c process.Config, s *stdio.Stre
 	if err != nil {
 		return nil, err
 	}
-	if err := checkBinds(runtime.Init(), e.binds); err != nil {
+	if err := checkBinds(runtime.Init(), e.host.binds); err != nil {
 		kill(runtime.Init())
 		return nil, errors.Join(err, runtime.Discard())
 	}

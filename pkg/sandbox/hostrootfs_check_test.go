@@ -8,9 +8,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -70,7 +71,10 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 			dir, secret := top+"/user/data", top+"/root/data"
 			must(t, os.MkdirAll(dir, 0o755))
 			must(t, os.MkdirAll(secret, 0o700))
-			spec := annotated(annotationHostRootfs, dir+":/data:rw")
+			long := time.Unix(1, 0)
+			must(t, os.Chtimes(secret, long, long))
+			spec := annotated(annotationHostRootfs, dir+":/data:rw", annotationListen, "unix:///data/socket")
+			spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace}}
 			spec.Root.Path = t.TempDir()
 			engine := &fakeEngine{}
 			engine.create = func(c process.Config) error { // mounts by name, as libcontainer
@@ -99,6 +103,9 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 					_, err = s.Delete(context.WithoutCancel(t.Context()), "c1", "")
 					must(t, err)
 				})
+			}
+			if info, err := os.Stat(secret); err != nil || !info.ModTime().Equal(long) {
+				t.Errorf("something was made in %s, or %v", secret, err)
 			}
 			if tc.want == "" {
 				must(t, err)

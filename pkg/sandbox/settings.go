@@ -35,9 +35,6 @@ func (s *Sandbox) settingsOf(spec *specs.Spec, o options.Options, containerID st
 
 // engine is e, with what is to be done when the container is made.
 func (a settings) engine(e process.Engine) process.Engine {
-	if len(a.host.binds) > 0 {
-		e = hostChecker{Engine: e, binds: a.host.binds}
-	}
 	if a.pidFile != "" {
 		e = pidFiler{Engine: e, path: a.pidFile}
 	}
