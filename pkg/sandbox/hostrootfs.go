@@ -189,7 +189,7 @@ func makeTemporary(root int, l *specs.Linux) error {
 // directory is mounted then. No link of an image leads out of root.
 func linkIn(root int, e hostEntry) (bool, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	dir, err := unix.Openat2(root, filepath.Dir(e.container), &how)
+	dir, err := openat2(root, filepath.Dir(e.container), how)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil // libcontainer makes its parents too
 	}

@@ -82,20 +82,26 @@ func checkBinds(init process.Handle, binds []specs.Mount) error {
 type inode struct{ dev, ino uint64 }
 
 func identify(dir int, path string, resolve uint64) (inode, error) {
+	fd, err := openat2(dir, path, unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
+	if err != nil {
+		return inode{}, err
+	}
+	defer func() { _ = unix.Close(fd) }() // opened for its name only
+	var s unix.Stat_t
+	if err := unix.Fstat(fd, &s); err != nil {
+		return inode{}, err
+	}
+	return inode{dev: s.Dev, ino: s.Ino}, nil
+}
+
+// openat2 is openat2(2), again while something on the machine is renamed or
+// mounted in the middle of a path with dots.
+func openat2(dir int, path string, how unix.OpenHow) (int, error) {
 	for {
-		fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
-		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) { // something was renamed meanwhile (openat2(2))
-			continue
+		fd, err := unix.Openat2(dir, path, &how)
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			return fd, err
 		}
-		if err != nil {
-			return inode{}, err
-		}
-		defer func() { _ = unix.Close(fd) }() // opened for its name only
-		var s unix.Stat_t
-		if err := unix.Fstat(fd, &s); err != nil {
-			return inode{}, err
-		}
-		return inode{dev: s.Dev, ino: s.Ino}, nil
 	}
 }
 

@@ -328,7 +328,7 @@ func TestASecretThatIsNotThereYetIsMasked(t *testing.T) {
 func TestALinkIsMadeInsideOfTheRoot(t *testing.T) {
 	outside, root := t.TempDir(), t.TempDir()
 	must(t, os.Symlink(outside, filepath.Join(root, "absolute")))
-	must(t, os.Symlink("../../../../../../"+outside, filepath.Join(root, "relative")))
+	must(t, os.Symlink(strings.Repeat("../", 500)+outside[1:], filepath.Join(root, "relative")))
 	must(t, os.MkdirAll(filepath.Join(root, outside), 0o700))
 	must(t, os.Mkdir(filepath.Join(root, "dir"), 0o700))
 	must(t, os.Mkdir(filepath.Join(root, "dir/bin"), 0o700))
@@ -342,6 +342,23 @@ func TestALinkIsMadeInsideOfTheRoot(t *testing.T) {
 			t.Errorf("linkIn(%s) = %t, %v, want %t", path, got, err, want)
 		}
 	}
+	// The kernel gives up on a path with .. when something is renamed meanwhile.
+	other, stop, stopped := t.TempDir(), make(chan struct{}), make(chan struct{})
+	go func() { // ends when stop is closed
+		defer close(stopped)
+		for !isClosed(stop) {
+			_ = os.Rename(other, other+"x") // there is always one of them
+			_ = os.Rename(other+"x", other) // as above
+		}
+	}()
+	for range 5000 {
+		if got, err := linkIn(fd, hostEntry{container: "/relative/b", link: "usr/bin"}); err != nil || !got {
+			t.Errorf("linkIn(/relative/b) while others rename = %t, %v, want true", got, err)
+			break
+		}
+	}
+	close(stop)
+	<-stopped
 	if got := files(t, outside); got != "" {
 		t.Errorf("outside of the root there is %s", got)
 	}
