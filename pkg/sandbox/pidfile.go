@@ -131,7 +131,9 @@ func renamePidFile(path string, pid int) error {
 	_, err = temporary.WriteString(strconv.Itoa(pid))
 	const readable = 0o644
 	if err = errors.Join(err, temporary.Chmod(readable), temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), path)
+		if _, err = readPidFile(path); err == nil || errors.Is(err, os.ErrNotExist) {
+			err = os.Rename(temporary.Name(), path)
+		}
 	}
 	if err != nil {
 		_ = os.Remove(temporary.Name()) // the error that matters is the other

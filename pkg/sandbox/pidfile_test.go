@@ -106,12 +106,23 @@ func TestAPidFileHasNoOtherNameBefore(t *testing.T) {
 }
 
 func TestAPidFileReplacesNothingElse(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "pid")
-	must(t, os.WriteFile(path, []byte("a letter"), 0o600))
-	if err := writePidFile(path, 7); err == nil {
-		t.Error("no error where there is something else")
+	for name, write := range map[string]func(string, int) error{"usual": writePidFile, "without O_TMPFILE": renamePidFile} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "pid")
+			must(t, write(path, 6))
+			must(t, write(path, 7))
+			wantFile(t, path, "7")
+			must(t, os.WriteFile(path, []byte("a letter"), 0o600))
+			if err := write(path, 8); err == nil {
+				t.Error("no error where there is something else")
+			}
+			wantFile(t, path, "a letter")
+			if got := files(t, dir); got != "pid" {
+				t.Errorf("in the directory there is %s", got)
+			}
+		})
 	}
-	wantFile(t, path, "a letter")
 }
 
 func TestAPidFileThatIsAnothersStays(t *testing.T) {
