@@ -180,16 +180,24 @@ func (c *Container) killAndWait(ctx context.Context) error {
 func (s *Sandbox) StopContainers(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
-	var first, then []string
+	var creating, first, then []string
 	for id, e := range s.containers {
-		if e.container == nil || e.container.joinsPIDs { // the former is being created, which ends now
+		switch {
+		case e.container == nil:
+			creating = append(creating, id)
+		case e.container.joinsPIDs:
 			first = append(first, id)
-		} else {
+		default:
 			then = append(then, id)
 		}
 	}
 	s.mu.Unlock()
-	return errors.Join(s.stopAllAsAsked(ctx, first), s.stopAllAsAsked(ctx, then))
+	var others sync.WaitGroup
+	var err error
+	others.Go(func() { err = s.stopAllAsAsked(ctx, creating) }) // which end now, and may be slow to
+	errs := []error{s.stopAllAsAsked(ctx, first), s.stopAllAsAsked(ctx, then)}
+	others.Wait()
+	return errors.Join(append(errs, err)...)
 }
 
 // joinsPIDs tells whether a container comes into the PID namespace of another, whose end

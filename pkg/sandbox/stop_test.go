@@ -162,12 +162,17 @@ func TestStopThawsWhatIsPausedMeanwhile(t *testing.T) {
 	})
 }
 
-// A mount that hangs, for instance.
+// A mount that hangs, for instance. Nor does it keep the others from being asked at once.
 func TestACreateThatDoesNotEndKeepsNoShim(t *testing.T) {
-	bundle := newBundle(t, goodSpec())
+	bundle, other := newBundle(t, goodSpec()), newBundle(t, annotated(annotationStopTimeout, "20s"))
 	synctest.Test(t, func(t *testing.T) {
 		hang, created := make(chan struct{}), make(chan struct{})
-		box := newSandbox(t, &fakeEngine{create: func(process.Config) error { <-hang; return errors.New("at last") }})
+		engine := &fakeEngine{}
+		box := newSandbox(t, engine)
+		runs, err := box.Create(t.Context(), CreateRequest{ID: "c2", Bundle: other})
+		must(t, err)
+		must(t, runs.Init().Start(t.Context()))
+		engine.create = func(process.Config) error { <-hang; return errors.New("at last") }
 		go func() {
 			defer close(created)
 			_, err := box.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
@@ -177,8 +182,11 @@ func TestACreateThatDoesNotEndKeepsNoShim(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		start := time.Now()
-		err := box.StopContainers(ctx)
+		err = box.StopContainers(ctx)
 		wantText(t, err, "being created", "c1")
+		if after := runs.Init().Status().Exit.At.Sub(start); after != 0 {
+			t.Errorf("the container that runs ended after %v, want at once", after)
+		}
 		if took := time.Since(start); took != deathTimeout {
 			t.Errorf("StopContainers took %v, want %v", took, deathTimeout)
 		}
