@@ -79,3 +79,35 @@ func TestRemovalEndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 		}
 	}
 }
+
+// A process in uninterruptible sleep, say.
+func TestRemovalDoesNotWaitForOneThatCannotDie(t *testing.T) {
+	h := &household{t: t, bundles: map[string]string{}}
+	s := newSandbox(t, &fakeEngine{})
+	spec := goodSpec()
+	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/4321/ns/pid"}}
+	h.bundles["s"], h.bundles["a"] = newBundle(t, goodSpec()), newBundle(t, spec)
+	s.KeepMembers(h.bundles["s"], "/the/socket")
+	for _, id := range []string{"s", "a"} {
+		h.create(s, id)
+	}
+	var inTime atomic.Bool
+	ctx, cancel := context.WithTimeout(t.Context(), removalTime+100*time.Millisecond)
+	defer cancel()
+	_, _, err := Removal{
+		Namespace: "ns", ID: "s", Bundle: h.bundles["s"],
+		Container: func(ctx context.Context, c process.Config) error {
+			if c.ID == "a" {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			inTime.Store(ctx.Err() == nil)
+			return nil
+		},
+		Serves: func(string) (bool, error) { return false, nil },
+	}.Run(ctx)
+	wantText(t, err, `"a"`)
+	if !inTime.Load() {
+		t.Error("the other one was removed when the time was over")
+	}
+}

@@ -30,6 +30,10 @@ type Removal struct {
 	Serves func(socket string) (bool, error)
 }
 
+// removalTime is what is left of the time of a delete when nobody is waited for
+// any more: as much as engine.Remove has for the kill.
+const removalTime = 1500 * time.Millisecond
+
 // Run removes. As long as the shim lives it is only what was asked for that goes:
 // containerd calls the delete command after each container of a pod. When the
 // shim is dead nobody can tend the others any more, nor end them; so the first
@@ -117,7 +121,8 @@ func (r Removal) all(ctx context.Context, home string) (int, process.Exit, error
 
 // eachOf removes the containers of list, and takes those off it that are gone, and
 // calls removeHome for that of home. All of them have their time to end at once, but
-// those in the PID namespace of another before that one.
+// those in the PID namespace of another before that one. One that cannot die does not
+// keep the others.
 func (r Removal) eachOf(ctx context.Context, home string, list *roster, removeHome func() error) error {
 	var mu sync.Mutex // guards errs and list.Members
 	var errs []error
@@ -145,17 +150,40 @@ func (r Removal) eachOf(ctx context.Context, home string, list *roster, removeHo
 	if removeHome != nil {
 		add(list.ID, home, removeHome)
 	}
-	for _, runs := range [][]func(){first, then} {
-		var all sync.WaitGroup
-		for _, run := range runs {
-			all.Go(run)
-		}
-		all.Wait()
+	ended := together(first)
+	select {
+	case <-ended:
+	case <-late(ctx):
 	}
+	<-together(then)
+	<-ended
 	if err := list.write(home); err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// together runs all at the same time; it is closed when they have ended.
+func together(all []func()) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() { // ends with them
+		defer close(ended)
+		var group sync.WaitGroup
+		for _, f := range all {
+			group.Go(f)
+		}
+		group.Wait()
+	}()
+	return ended
+}
+
+// late comes when the time that is left is needed to kill and remove.
+func late(ctx context.Context) <-chan time.Time {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return nil
+	}
+	return time.After(time.Until(end) - removalTime)
 }
 
 // member removes a container of the pod, unless its bundle is one of another pod
