@@ -25,15 +25,30 @@ func TestASignalRightAfterStartIsForTheProgram(t *testing.T) {
 	}
 }
 
+// A postStart hook may look at process 1, or signal it.
+func TestAnExecRightAfterStartSeesTheProgram(t *testing.T) {
+	for range 5 {
+		b := create(t, newConfig(t, "sleep", "1000")).start()
+		if got, want := b.exec(t.Context(), command("cat", "/proc/1/cmdline")), "sleep\x001000\x00"; got.out != want {
+			t.Errorf("exec = %+v, want that it sees %q", got, want)
+		}
+	}
+}
+
 // Its hook keeps it from becoming its program.
-func TestASignalDoesNotWaitForHooks(t *testing.T) {
+func TestSignalsAndExecsDoNotWaitForHooks(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	config.Spec.Hooks = &specs.Hooks{StartContainer: []specs.Hook{{Path: "/bin/sleep", Args: []string{"sleep", "1000"}}}}
 	b := create(t, config).start()
-	began := time.Now()
-	must(t, b.Init().Signal(unix.SIGCONT))
-	if took := time.Since(began); took < beginTimeout || took > 20*beginTimeout {
-		t.Errorf("took %v, want %v", took, beginTimeout)
+	for what, do := range map[string]func() error{
+		"a signal": func() error { return b.Init().Signal(unix.SIGCONT) },
+		"an exec":  func() error { return b.exec(t.Context(), command("true")).err },
+	} {
+		began := time.Now()
+		must(t, do())
+		if took := time.Since(began); took < beginTimeout || took > 20*beginTimeout {
+			t.Errorf("%s took %v, want %v", what, took, beginTimeout)
+		}
 	}
 	must(t, b.Init().Signal(unix.SIGKILL))
 	b.wait()

@@ -45,8 +45,10 @@ func newExecs(config *configs.Config, initPID int) execs {
 }
 
 // Exec starts p with the launcher where that covers what p and the container
-// ask for, and else with libcontainer.
+// ask for, and else with libcontainer. What p may do to process 1 is for the
+// container's program.
 func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
+	c.awaitProgram()
 	lp, err := libcontainerProcess(p, s)
 	if err != nil {
 		return nil, err
