@@ -30,7 +30,7 @@ func logger(t *testing.T, mode os.FileMode, script string) string {
 }
 
 // readyBound is well above the 10 s that a logging binary has to get ready.
-const readyBound = 15 * time.Second
+var readyBound = harness.Slow(15 * time.Second)
 
 func TestStreamsThatCannotBeOpenedAreRefusedByNameAndLeaveNothing(t *testing.T) {
 	harness.OursOnly(t, "errors of a class that name the stream")
