@@ -168,7 +168,7 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
 func TestAttachReachesTheContainersOwnStreams(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
-		c := p.run("c", []string{"sh", "-c", "while :; do echo tick; usleep 50000; done & read -r word; echo got $word; read -r word; echo then $word; exit 4"},
+		c := p.run("c", []string{"sh", "-c", "while :; do echo tick; usleep 50000; done & read -r word; echo got $word; read -r word; echo then $word; wait"},
 			func(config *runtimeapi.ContainerConfig) { config.Stdin = true })
 		for _, say := range []struct{ word, want string }{{"one", "got one\n"}, {"two", "then two\n"}} { // attached twice
 			r, err := e.daemon.Runtime.Attach(e.ctx, &runtimeapi.AttachRequest{ContainerId: c.id, Stdin: true, Stdout: true, Stderr: true})
@@ -191,7 +191,8 @@ func TestAttachReachesTheContainersOwnStreams(t *testing.T) {
 				e.Logf("attach ended with %v", err) // or with the container
 			}
 		}
-		c.wantExit(4)
+		c.stop(0) // not before: containerd ends an attach with its container, whatever of the output is on its way
+		c.wantExit(137)
 		c.wantLog("got one\n")
 		c.wantLog("then two\n")
 		p.remove()
