@@ -178,7 +178,7 @@ func (a *attempt) run() error {
 
 var (
 	errDied = errors.New("the launcher was killed")
-	// Linux since 6.14 does it where cgroup.kill was not written as often in the cgroup as in the launcher's own
+	// newer kernels (6.18 does) do it where cgroup.kill was not written as often in the cgroup as in the launcher's own
 	// (kernel/cgroup/cgroup.c, kill_seq).
 	errStillborn = errors.New("the launcher was killed when it was born in the cgroup")
 )

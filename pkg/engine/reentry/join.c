@@ -30,7 +30,7 @@ static char buffer[REQUEST_MAX];
 // be_born_in goes on as a new process in the cgroup dir of version 2, a sibling of this one, which ends with status 0.
 // libcontainer waits for the one that it started, and asks no more of it.
 //
-// The new one says that it lives. Linux since 6.14 kills it at birth where cgroup.kill was not written as often in dir as in
+// The new one says that it lives. Newer kernels (6.18 does) kill it at birth where cgroup.kill was not written as often in dir as in
 // the cgroup of this process (kernel/cgroup/cgroup.c, kill_seq); then this one goes on.
 static int be_born_in(const char *dir)
 {
