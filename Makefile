@@ -41,7 +41,9 @@ BINARY   := $(CURDIR)/bin/$(NAME)
 TAGS     := seccomp
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 REVISION := $(shell git rev-parse --verify -q HEAD 2>/dev/null || echo unknown)
-LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
+# What GODEBUG is without the variable: no transparent huge pages for the heap (docs/decisions/0006-memory-of-a-shim.md).
+GODEBUGS := disablethp=1
+LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X runtime.godebugDefault=$(GODEBUGS)
 
 # Linters run with `go run module@version`: pinned, but their own dependencies stay out of go.mod.
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0

@@ -16,9 +16,7 @@ import (
 )
 
 // joinCgroup moves this process into the existing cgroup p, relative to the mount points of every v1 hierarchy, or of
-// the unified one where that is all there is. start calls it before it forks: the daemon is then born there, and no
-// failure can leave it elsewhere. It joins through cgroup.procs, since a clone into a cgroup that was killed once may
-// be killed as well.
+// the unified one where that is all there is. start calls it before it answers, so that containerd hears of a failure.
 func joinCgroup(p string) error {
 	mounts, err := cgroupMounts("/proc/self/mountinfo")
 	if err != nil {

@@ -33,9 +33,11 @@ type daemon struct {
 	Debug        bool
 	Thread       *mainthread.Thread // holds the namespaces of a pod
 
-	// Ready is called once, when requests are answered from now on. It is never nil. unanswered is called, once at most,
-	// when start died before it gave containerd our address.
-	Ready func(unanswered func())
+	// SystemdCgroup is the cgroup driver by the options that containerd gives start alone: CreateSandbox has none. The
+	// options of containers come with them.
+	SystemdCgroup bool
+	// Unanswered tells that containerd may not have our address: start was killed.
+	Unanswered bool
 }
 
 // exit is how a container's init ended, as `delete` reports it.
@@ -45,20 +47,31 @@ type exit struct {
 	At     time.Time
 }
 
-// runDaemon sets this process up as the shim and lets serve run until there is nothing left to do. Its error reaches the
-// log: start does not wait for it (docs/decisions/0007).
-func runDaemon(f flags, thread *mainthread.Thread, serve func(context.Context, daemon, *net.UnixListener) error) (err error) {
-	answered, err := openAnswered()
+// serveByHand makes this process the shim on the socket that f names, without containerd.
+func serveByHand(f flags, thread *mainthread.Thread, serve serveFunc) error {
+	if f.socket == "" {
+		return fmt.Errorf("no action given, and no -socket to serve on: %w: %w", errUsage, errdefs.ErrInvalidArgument)
+	}
+	bundle, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	// Before anything is opened: started by hand there is no descriptor 3 yet, and the next open would become it.
-	l, listenErr := inheritedListener(f.socket)
-	bundle, err := os.Getwd()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	l, err := listen(ctx, f.socket)
 	if err != nil {
-		return errors.Join(err, listenErr)
+		return err
 	}
-	defer logToFifo(bundle, f.debug)()
+	return runDaemon(daemon{
+		Namespace: f.namespace, ID: f.id, Bundle: bundle, Address: f.address, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"),
+		SocketPath: f.socket, Debug: f.debug, Thread: thread,
+	}, l, serve)
+}
+
+// runDaemon sets this process up as the shim and lets serve run until there is nothing left to do. It owns l. Its error
+// reaches the log: containerd has been answered (docs/decisions/0009).
+func runDaemon(d daemon, l *listener, serve serveFunc) (err error) {
+	defer logToFifo(d.Bundle, d.Debug)()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s: %w", p, debug.Stack(), errdefs.ErrInternal)
@@ -67,17 +80,14 @@ func runDaemon(f flags, thread *mainthread.Thread, serve func(context.Context, d
 			log.L.WithError(err).Error("shim ended")
 		}
 	}()
-	if listenErr != nil {
-		return listenErr
-	}
-	path := l.Addr().String()
-	id, err := identify(path)
+	served, err := l.serve()
 	if err != nil {
-		return errors.Join(fmt.Errorf("find own socket: %w", err), l.Close())
-	}
-	defer func() { err = errors.Join(err, retire(l, path, id)) }()
-	if err := tuneProcess(); err != nil {
 		return err
+	}
+	defer func() { err = errors.Join(err, retire(served, l)) }()
+	// Orphans of a container without a pid namespace come to us, where Delete finds them. Not inherited by children.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
 	}
 	// The bundle goes with its container, but the daemon may serve others of the group after that.
 	if err := os.Chdir("/"); err != nil {
@@ -85,19 +95,7 @@ func runDaemon(f flags, thread *mainthread.Thread, serve func(context.Context, d
 	}
 	ctx, stop := watchSignals(context.Background())
 	defer stop()
-	err = serve(ctx, daemon{
-		Namespace:    f.namespace,
-		ID:           f.id,
-		Bundle:       bundle,
-		Address:      f.address,
-		TTRPCAddress: os.Getenv("TTRPC_ADDRESS"),
-		SocketPath:   path,
-		Debug:        f.debug,
-		Thread:       thread,
-		Ready: func(unanswered func()) {
-			go awaitAnswer(answered, unanswered) // ends with start, which the daemon outlives
-		},
-	}, l)
+	err = serve(ctx, d, served)
 	if err != nil && ctx.Err() != nil {
 		// A signal asked for the end, so what was cut short is no failure of the shim.
 		log.L.WithError(err).Info("shim ended on request")
@@ -107,65 +105,28 @@ func runDaemon(f flags, thread *mainthread.Thread, serve func(context.Context, d
 }
 
 // retire closes the listener and removes its socket.
-func retire(l *net.UnixListener, path string, id fileID) error {
-	err := l.Close()
+func retire(served *net.UnixListener, l *listener) error {
+	err := served.Close()
 	if errors.Is(err, net.ErrClosed) {
 		err = nil // serve's server has usually closed it
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	return errors.Join(err, removeSocket(ctx, path, id))
+	return errors.Join(err, removeSocket(ctx, l.path, l.id))
 }
 
-// tuneProcess sets what holds for the daemon's whole life. Nothing here is periodic: an idle shim is not woken.
-func tuneProcess() error {
-	// Orphans of a container without a pid namespace come to us, where Delete finds them. Not inherited by children.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become subreaper: %w", err)
+// serve makes a Go listener of the socket. After an error there is no socket.
+func (l *listener) serve() (*net.UnixListener, error) {
+	served, err := net.FileListener(l.file) // a duplicate, close-on-exec
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("serve on %s: %w", l.path, err), l.abandon(context.Background()))
 	}
-	return restoreGodebug()
-}
-
-// restoreGodebug takes our own setting out of the environment again: loggers and hooks inherit it.
-func restoreGodebug() error {
-	v := os.Getenv("GODEBUG")
-	if v == noHugePages {
-		return os.Unsetenv("GODEBUG")
-	}
-	if rest, ok := strings.CutSuffix(v, ","+noHugePages); ok {
-		return os.Setenv("GODEBUG", rest)
-	}
-	return nil
-}
-
-// inheritedListener returns the socket that start bound, or binds path when one is given.
-func inheritedListener(path string) (*net.UnixListener, error) {
-	if path != "" {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		bound, err := listen(ctx, path)
-		if err != nil {
-			return nil, err
-		}
-		return unixListener(bound.file)
-	}
-	// Asked before it is touched: a descriptor 3 that is not ours may be the runtime's.
-	if on, err := unix.GetsockoptInt(listenFD, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
-		return nil, fmt.Errorf("no action given, and descriptor %d is no listening socket: %w: %w", listenFD, errUsage, errdefs.ErrInvalidArgument)
-	}
-	return unixListener(os.NewFile(listenFD, "socket"))
-}
-
-// unixListener makes a listener of file and closes file.
-func unixListener(file *os.File) (*net.UnixListener, error) {
-	l, err := net.FileListener(file) // a duplicate, close-on-exec
-	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, fmt.Errorf("serve on %s: %w", file.Name(), err)
-	}
-	u, ok := l.(*net.UnixListener)
+	u, ok := served.(*net.UnixListener)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("serve on %s: it is of network %q: %w", file.Name(), l.Addr().Network(), errdefs.ErrInvalidArgument), l.Close())
+		return nil, errors.Join(fmt.Errorf("serve on %s: it is of network %q: %w", l.path, served.Addr().Network(), errdefs.ErrInternal),
+			served.Close(), l.abandon(context.Background()))
 	}
+	_ = l.file.Close() // the other one listens on
 	return u, nil
 }
 
@@ -175,8 +136,6 @@ func watchSignals(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1)
-	// Caught and dropped, not ignored: an ignored signal stays ignored in every program we execute.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

@@ -316,7 +316,7 @@ func TestServes(t *testing.T) {
 	if err := unix.Listen(int(l.file.Fd()), backlog); err != nil {
 		t.Fatal(err)
 	}
-	u, err := unixListener(l.file)
+	u, err := l.serve()
 	if err != nil {
 		t.Fatal(err)
 	}

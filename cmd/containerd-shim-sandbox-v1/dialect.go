@@ -6,7 +6,6 @@ package main
 import (
 	"debug/buildinfo"
 	"fmt"
-	"os"
 	"runtime/debug"
 	"strings"
 )
@@ -53,8 +52,8 @@ func legacyDialect(lookup func(string) (string, bool), caller func() (*debug.Bui
 	return dialectJSON2
 }
 
-// callerBuild reads the build information of the parent's running image. The path in -publish-binary would not do:
+// callerBuild reads the build information of the caller's running image. The path in -publish-binary would not do:
 // after an upgrade it may hold the next generation while the old one still runs.
 func callerBuild() (*debug.BuildInfo, error) {
-	return buildinfo.ReadFile(fmt.Sprintf("/proc/%d/exe", os.Getppid()))
+	return buildinfo.ReadFile(fmt.Sprintf("/proc/%d/exe", caller()))
 }

@@ -122,6 +122,7 @@ func TestRunByHand(t *testing.T) {
 		{"no arguments is wrong use", nil, 2, "", string(golden)},
 		{"an unknown flag is wrong use", []string{"-nope"}, 2, "", string(golden)},
 		{"an unknown action is wrong use", []string{"-namespace", "n", "-id", "i", "stop"}, 2, "", string(golden)},
+		{"a daemon by hand without a socket is wrong use", []string{"-namespace", "n", "-id", "i"}, 2, "", string(golden)},
 		{"flags without ids are wrong use", []string{"start"}, 2, "", string(golden)},
 		{
 			"a bad id is one line, since containerd quotes it",
@@ -133,7 +134,7 @@ func TestRunByHand(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			code := run(tt.args, nil, &stdout, &stderr)
+			code := run(tt.args, nil, &stdout, &stderr, playServe)
 			if code != tt.code {
 				t.Errorf("run(%q) = %d, want %d", tt.args, code, tt.code)
 			}

@@ -19,7 +19,12 @@ import (
 type listener struct {
 	path string
 	id   fileID
-	file *os.File // the listening descriptor; handed to the daemon as fd 3
+	file *os.File // the listening descriptor
+}
+
+// abandon closes the socket that nobody will serve, and removes its file, also when ctx has ended.
+func (l *listener) abandon(ctx context.Context) error {
+	return errors.Join(removeSocket(context.WithoutCancel(ctx), l.path, l.id), l.file.Close())
 }
 
 // fileID tells a socket file from another one that later has the same name. Inode numbers are reused on some file

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command containerd-shim-sandbox-v1 is a containerd shim v2 runtime (io.containerd.sandbox.v1). It is one binary in
-// four roles, told apart by its arguments: `start` forks the daemon or joins the pod's, `delete` cleans up after a
-// dead daemon, -info and -v describe the runtime, and without an action it is the daemon.
+// four roles, told apart by its arguments: `start` becomes the daemon or joins the pod's, `delete` cleans up after a
+// dead daemon, -info and -v describe the runtime, and without an action it is a daemon on a socket that is named.
 //
 // This package holds the outer shell: argv, the bootstrap protocol of every containerd in use, sockets, the daemon's
 // set-up. wire.go joins the packages that do the work; reexec_linux.go is libcontainer's way back in.
@@ -20,5 +20,5 @@ package main
 import "os"
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, serve))
 }

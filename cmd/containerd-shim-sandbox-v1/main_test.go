@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
@@ -20,8 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary plays the shim's binary: run as `start` by a test, and again as the daemon by that start. So tests
-// see whole processes, with what they inherit and what they leave.
+// The test binary plays the shim's binary, run by a test. So tests see whole processes, with what they inherit and what
+// they leave.
 const (
 	asShimEnv   = "TEST_AS_SHIM"    // set: be the shim
 	daemonEnvar = "TEST_DAEMON"     // how the daemon behaves: serve, fail, die, hang, panic, crash
@@ -32,17 +33,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asShimEnv) == "" {
 		os.Exit(m.Run())
 	}
-	if _, daemon := os.LookupEnv(answeredEnv); !daemon {
-		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
-	f, err := parseFlags(os.Args[1:])
-	if err == nil {
-		err = onMainThread(f, playServe)
-	}
-	if err != nil {
-		os.Exit(exitFailed)
-	}
-	os.Exit(exitOK)
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, playServe))
 }
 
 // report is what a daemon says of itself.
@@ -52,9 +43,10 @@ type report struct {
 	Args                                                     []string
 	Cwd                                                      string
 	Stdio                                                    [3]string
-	Descriptors                                              []string // of this process, above stdio, that survive an exec
+	Open                                                     []string // what the descriptors above stdio are of
+	Inheritable                                              []string // those that survive an exec
 	Pgid, Pid                                                int
-	Sid                                                      int
+	Sid, Caller                                              int
 	OOMScoreAdj                                              string
 	Cgroup                                                   string
 	Godebug                                                  string
@@ -77,7 +69,6 @@ func playServe(ctx context.Context, d daemon, l *net.UnixListener) error {
 	case "panic":
 		panic("in serve")
 	case "crash":
-		d.Ready(func() {})
 		go func() { panic("in a goroutine") }()
 		<-ctx.Done()
 		return ctx.Err()
@@ -89,7 +80,9 @@ func playServe(ctx context.Context, d daemon, l *net.UnixListener) error {
 	task.RegisterTTRPCTaskService(s, connectOnly{})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	d.Ready(cancel)
+	if d.Unanswered {
+		cancel()
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, l) }() // ends with Close, joined below
 	<-ctx.Done()
@@ -117,13 +110,18 @@ func writeReport(d daemon) error {
 	}
 	r := report{
 		Namespace: d.Namespace, ID: d.ID, Bundle: d.Bundle, Address: d.Address, TTRPCAddress: d.TTRPCAddress,
-		SocketPath: d.SocketPath, Debug: d.Debug, Args: os.Args, Pid: os.Getpid(), Pgid: unix.Getpgrp(),
+		SocketPath: d.SocketPath, Debug: d.Debug, Pid: os.Getpid(), Pgid: unix.Getpgrp(), Caller: caller(),
 		Godebug: os.Getenv("GODEBUG"), Gomaxprocs: os.Getenv("GOMAXPROCS"),
 	}
 	var err error
 	if r.Cwd, err = os.Getwd(); err != nil {
 		return err
 	}
+	args, err := os.ReadFile("/proc/self/cmdline")
+	if err != nil {
+		return err
+	}
+	r.Args = strings.Split(strings.TrimRight(string(args), "\x00"), "\x00")
 	if r.Sid, err = unix.Getsid(0); err != nil {
 		return err
 	}
@@ -132,7 +130,7 @@ func writeReport(d daemon) error {
 			return err
 		}
 	}
-	if r.Descriptors, err = inheritable(); err != nil {
+	if r.Open, r.Inheritable, err = descriptors(); err != nil {
 		return err
 	}
 	score, err := os.ReadFile("/proc/self/oom_score_adj")
@@ -156,26 +154,29 @@ func writeReport(d daemon) error {
 	return os.Rename(tmp, filepath.Join(dir, strconv.Itoa(r.Pid)))
 }
 
-// inheritable lists the descriptors above stdio that a child of this process would get.
-func inheritable() ([]string, error) {
+// descriptors lists what the descriptors of this process above stdio are of, and which of them a child would get.
+func descriptors() (all, inheritable []string, err error) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var left []string
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
 		if err != nil || fd <= 2 {
 			continue
 		}
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
-			continue
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err != nil {
+			continue // that of ReadDir
 		}
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		left = append(left, target)
+		all = append(all, target)
+		if flags&unix.FD_CLOEXEC == 0 {
+			inheritable = append(inheritable, target)
+		}
 	}
-	return left, nil
+	return all, inheritable, nil
 }

@@ -14,7 +14,7 @@ import (
 // maxOOMScoreAdj is OOM_SCORE_ADJ_MAX of include/uapi/linux/oom.h.
 const maxOOMScoreAdj = 1000
 
-// raiseOOMScore makes this process, and so the daemon, one point likelier to be killed for memory than parent: losing
+// raiseOOMScore makes this process one point likelier to be killed for memory than parent: losing
 // containerd would cost every container, losing a shim one pod. Raising needs no privilege; where the parent's score
 // is below ours (proc_pid_oom_score_adj(5): lowering needs CAP_SYS_RESOURCE) the caller carries on without.
 func raiseOOMScore(proc string, parent int) error {

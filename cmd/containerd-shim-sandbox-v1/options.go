@@ -4,8 +4,6 @@
 package main
 
 import (
-	"os"
-
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/options"
@@ -20,21 +18,4 @@ func parseOptions(list []*anypb.Any) (options.Options, error) {
 		}
 	}
 	return options.Options{}, nil
-}
-
-// systemdEnv tells the daemon what CreateSandbox does not: the cgroup driver is systemd's, by the options that containerd
-// gives start alone. The options of containers come with them.
-const systemdEnv = "CONTAINERD_SHIM_SANDBOX_SYSTEMD_CGROUP"
-
-func driverEnv(o options.Options) []string {
-	if !o.SystemdCgroup {
-		return nil
-	}
-	return []string{systemdEnv + "=1"}
-}
-
-// takeDriver reads what driverEnv told. Nothing that the daemon executes inherits it.
-func takeDriver() (systemd bool, err error) {
-	systemd = os.Getenv(systemdEnv) != ""
-	return systemd, os.Unsetenv(systemdEnv)
 }

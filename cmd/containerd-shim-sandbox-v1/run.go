@@ -10,9 +10,11 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"runtime"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/mainthread"
 )
@@ -33,16 +35,19 @@ const (
 // errUsage marks arguments that containerd never passes, so a person is there to read the help.
 var errUsage = errors.New("wrong use")
 
+// serveFunc answers on a listener until there is nothing left to do.
+type serveFunc func(context.Context, daemon, *net.UnixListener) error
+
 // run does what the arguments ask and returns the exit code. Errors go to stderr as one line; containerd puts that
 // line into its own error.
-func run(args []string, stdin *os.File, stdout, stderr io.Writer) int {
+func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve serveFunc) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, help)
 		return exitUsage
 	}
 	f, err := parseFlags(args)
 	if err == nil {
-		err = dispatch(f, stdin, stdout)
+		err = dispatch(f, stdin, stdout, serve)
 	}
 	switch {
 	case err == nil:
@@ -57,8 +62,8 @@ func run(args []string, stdin *os.File, stdout, stderr io.Writer) int {
 }
 
 // dispatch runs the role that f names. It is called on the main goroutine.
-func dispatch(f flags, stdin *os.File, stdout io.Writer) error {
-	if f.help || f.version || f.info || f.action != "" {
+func dispatch(f flags, stdin *os.File, stdout io.Writer, serve serveFunc) error {
+	if f.help || f.version || f.info || f.action == "delete" {
 		runtime.UnlockOSThread() // that of pkg/mainthread, which the daemon alone needs
 	}
 	switch {
@@ -76,21 +81,24 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer) error {
 	}
 	switch f.action {
 	case "start":
-		return start(f, stdin, stdout)
+		return onMainThread(func(t *mainthread.Thread) error { return start(f, stdin, stdout, t, serve) })
 	case "delete":
 		return deleteBundle(f, stdout, deleteTimeout-age(), remove)
 	case "":
-		return onMainThread(f, serve)
+		return onMainThread(func(t *mainthread.Thread) error { return serveByHand(f, t, serve) })
 	default:
 		return fmt.Errorf("action %q: not one of start, delete: %w: %w", f.action, errUsage, errdefs.ErrInvalidArgument)
 	}
 }
 
-// onMainThread runs the daemon on another goroutine than this, which keeps the main thread for it.
-func onMainThread(f flags, serve func(context.Context, daemon, *net.UnixListener) error) error {
+// onMainThread runs f on another goroutine than this, which keeps the main thread for it.
+func onMainThread(f func(*mainthread.Thread) error) error {
+	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an ignored
+	// signal stays ignored in every program we execute.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	var err error
 	mainthread.Run(func(t *mainthread.Thread) int {
-		err = runDaemon(f, t, serve)
+		err = f(t)
 		return exitOK
 	})
 	return err

@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/grpc/status"
+
+	"sandbox.internal/shim/pkg/mainthread"
 )
 
 // startTimeout bounds start as a whole. containerd sets none: it waits for the end of our output.
@@ -25,91 +27,110 @@ const startTimeout = 10 * time.Second
 // joinAttempts bounds how often start meets a socket whose daemon dies before it answers.
 const joinAttempts = 3
 
-// start answers `start`: it forks a daemon for the container's group, or finds the group's daemon alive, and writes
-// the socket's address to stdout in the form the caller reads. Until then nothing is written anywhere but to the log.
-func start(f flags, stdin *os.File, stdout io.Writer) error {
+// start answers `start`: it becomes the daemon of the container's group, or finds that alive, and writes the socket's address
+// to stdout in the form the caller reads. Until then nothing is written anywhere but to the log.
+//
+// It runs in a process that detach.c split off. The one that containerd waits for ends once containerd has its answer; after an
+// error it ends as this one does. Then there is neither daemon nor socket.
+func start(f flags, stdin *os.File, stdout io.Writer, thread *mainthread.Thread, serve serveFunc) error {
+	d, l, err := begin(f, stdin, stdout)
+	if err != nil {
+		return fmt.Errorf("start %q: %w", f.id, err)
+	}
+	if l == nil {
+		return nil // containerd has the address of another daemon
+	}
+	d.Thread = thread
+	return runDaemon(d, l, serve)
+}
+
+// begin does what is to be done until containerd is answered. The listener is nil where another daemon's address is the answer.
+func begin(f flags, stdin *os.File, stdout io.Writer) (daemon, *listener, error) {
+	if err := checkDetached(); err != nil {
+		return daemon{}, nil, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	bundle, err := os.Getwd()
 	if err != nil {
-		return fmt.Errorf("start %q: %w", f.id, err)
+		return daemon{}, nil, err
 	}
 	defer logToFifo(bundle, f.debug)()
 	input, err := readInput(stdin)
 	if err != nil {
-		return fmt.Errorf("start %q: %w", f.id, err)
+		return daemon{}, nil, err
 	}
 	r, err := parseRequest(input, f, func() dialect { return legacyDialect(os.LookupEnv, callerBuild) })
 	if err != nil {
-		return fmt.Errorf("start %q: %w", f.id, err)
+		return daemon{}, nil, err
 	}
-	path, answered, err := startIn(ctx, f, r, bundle)
-	if err != nil {
-		return fmt.Errorf("start %q: %w", f.id, err)
-	}
-	defer func() { _ = answered.Close() }() // nil when another start's daemon is joined
-	data, err := encodeAnswer(r.dialect, socketAddress(path))
-	if err != nil {
-		return fmt.Errorf("start %q: %w", f.id, err)
-	}
-	// If this write fails the caller is gone, and so is the daemon as soon as it sees us end.
-	if _, err := stdout.Write(data); err != nil || answered == nil {
-		return err
-	}
-	_, err = answered.Write([]byte{1})
-	return err
-}
-
-// startIn does the work of start in bundle and returns the socket's path. A daemon that it forked ends unless a byte
-// comes on answered.
-func startIn(ctx context.Context, f flags, r request, bundle string) (path string, answered *os.File, err error) {
 	opts, err := parseOptions(r.options)
 	if err != nil {
-		return "", nil, err
+		return daemon{}, nil, err
 	}
-	g, err := group(bundle, f.id)
+	path, g, err := groupSocket(f, r, bundle)
 	if err != nil {
-		return "", nil, err
+		return daemon{}, nil, err
+	}
+	answer, err := encodeAnswer(r.dialect, socketAddress(path))
+	if err != nil {
+		return daemon{}, nil, err
+	}
+	l, err := listenOrJoin(ctx, path, g, f.id)
+	if err != nil {
+		return daemon{}, nil, err
+	}
+	if l == nil {
+		_, err := stdout.Write(answer)
+		return daemon{}, nil, err
+	}
+	d := daemon{
+		Namespace: f.namespace, ID: f.id, Bundle: bundle, SocketPath: path, Debug: r.debug,
+		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, SystemdCgroup: opts.SystemdCgroup,
+	}
+	d.Unanswered, err = detach(d, opts.ShimCgroup, stdout, answer)
+	if err != nil {
+		return daemon{}, nil, errors.Join(err, l.abandon(ctx))
+	}
+	return d, l, nil
+}
+
+// groupSocket names the group of the container and the group's socket, and records that in bundle.
+func groupSocket(f flags, r request, bundle string) (path, g string, err error) {
+	g, err = group(bundle, f.id)
+	if err != nil {
+		return "", "", err
 	}
 	dir, err := socketDir(r.socketDir, os.Geteuid(), os.Getenv)
 	if err != nil {
-		return "", nil, err
+		return "", "", err
 	}
 	path, err = socketPath(dir, r.grpcAddress, f.namespace, g)
 	if err != nil {
-		return "", nil, err
+		return "", "", err
 	}
-	if err := recordSocket(bundle, path); err != nil {
-		return "", nil, err
-	}
+	return path, g, recordSocket(bundle, path)
+}
+
+// listenOrJoin listens on path, or returns nil where group g has a living daemon there.
+func listenOrJoin(ctx context.Context, path, g, id string) (*listener, error) {
 	for range joinAttempts {
 		l, err := listen(ctx, path)
-		if err == nil {
-			answered, err := spawn(ctx, l, launch{
-				bundle:      bundle,
-				args:        daemonArgs(f, r),
-				env:         append(daemonEnv(os.Environ(), f, r), driverEnv(opts)...),
-				cgroup:      opts.ShimCgroup,
-				coreSched:   os.Getenv("SCHED_CORE") != "",
-				oomScoreAdj: true,
-			})
-			return path, answered, err
-		}
 		if !errors.Is(err, errdefs.ErrAlreadyExists) {
-			return "", nil, err
+			return l, err
 		}
-		err = ping(ctx, path, f.id)
+		err = ping(ctx, path, id)
 		if err == nil {
 			log.L.WithField("group", g).Debug("joined the group's shim")
-			return path, nil, nil
+			return nil, nil
 		}
 		if ctx.Err() != nil {
-			return "", nil, fmt.Errorf("join the shim of group %q: %w", g, err)
+			return nil, fmt.Errorf("join the shim of group %q: %w", g, err)
 		}
 		// It died between listening and answering: another start failed, or the last container of the pod went. The
 		// socket is dead now, and the next attempt replaces it.
 	}
-	return "", nil, fmt.Errorf("join the shim of group %q: it ended %d times: %w", g, joinAttempts, errdefs.ErrUnavailable)
+	return nil, fmt.Errorf("join the shim of group %q: it ended %d times: %w", g, joinAttempts, errdefs.ErrUnavailable)
 }
 
 // ping returns nil once the daemon behind path answers a request, whatever the answer. A socket that accepts is not

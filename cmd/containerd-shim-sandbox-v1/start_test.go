@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
@@ -49,8 +52,10 @@ func TestStartGivesOneDaemonThatIsSetUp(t *testing.T) {
 		{"debug", d.Debug, true},
 		{"arguments", strings.Join(d.Args, " "), "containerd-shim-sandbox-v1 -namespace ns1 -id c1 -address /p.sock -debug"},
 		{"stdio", d.Stdio, [3]string{"/dev/null", "/dev/null", "/dev/null"}},
-		{"descriptors for children", strings.Join(d.Descriptors, " "), ""},
+		{"descriptors for children", strings.Join(d.Inheritable, " "), ""},
+		{"a descriptor of the parent's", slices.Contains(d.Open, "/dev/zero"), false},
 		{"process group", d.Pgid, d.Pid},
+		{"who called start, which tells the generation of containerd", d.Caller, os.Getpid()},
 		{"GOMAXPROCS", d.Gomaxprocs, "1"},
 		{"GODEBUG", d.Godebug, os.Getenv("GODEBUG")},
 	} {
@@ -163,23 +168,85 @@ func TestADaemonThatFailsSaysWhyInTheLogAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestStartThatFailsLeavesNothing(t *testing.T) {
-	w := newWorld(t)
-	cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
-	stdout, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
+func TestStartThatCannotAnswerLeavesNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		stdout     func() (*os.File, error)
+	}{
+		{"full", "no space left on device", func() (*os.File, error) { return os.OpenFile("/dev/full", os.O_WRONLY, 0) }},
+		{"containerd hung up", "broken pipe", func() (*os.File, error) {
+			r, w, err := os.Pipe()
+			return w, errors.Join(err, r.Close())
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
+			stdout, err := tt.stdout()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = stdout.Close() }() // nothing can be written to it
+			var stderr strings.Builder
+			cmd.Stdout, cmd.Stderr = stdout, &stderr
+			if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), tt.want) {
+				t.Errorf("start = %v, %q, want exit code 1, and %q in what it says", err, stderr.String(), tt.want)
+			}
+			if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
+				t.Errorf("%d daemons and sockets %q, want nothing", got, left)
+			}
+		})
 	}
-	defer func() { _ = stdout.Close() }() // nothing can be written to it
-	cmd.Stdout = stdout
-	if err := cmd.Run(); err == nil {
-		t.Error("start that cannot answer succeeds")
+}
+
+// containerd waits for one process, and the daemon begins in its child. A lock on the socket folder holds both up.
+func TestStartThatIsKilled(t *testing.T) {
+	begun := func(t *testing.T) (w *world, cmd *exec.Cmd, child int, unlock func()) {
+		w = newWorld(t)
+		unlock, err := lockDir(t.Context(), w.mkdir("s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(unlock)
+		cmd = w.command(w.bundle("c1", ""), w.params("c1"), "start")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		children := fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid)
+		for end := time.Now().Add(20 * time.Second); child == 0; <-time.After(time.Millisecond) {
+			text, err := os.ReadFile(children)
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("no child of start: %v", err)
+			}
+			_, _ = fmt.Sscan(string(text), &child) // none yet
+		}
+		return w, cmd, child, unlock
 	}
-	w.settle()
-	w.wait(w.daemons()[0])
-	if left := w.sockets(); len(left) != 0 {
-		t.Errorf("the socket folder holds %q, want nothing", left)
-	}
+	t.Run("the process that containerd waits for", func(t *testing.T) {
+		w, cmd, _, unlock := begun(t)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // killed
+		unlock()
+		w.settle()
+		w.wait(w.daemons()[0]) // it ends by itself
+		if left := w.sockets(); len(left) != 0 {
+			t.Errorf("the socket folder holds %q, want nothing", left)
+		}
+	})
+	t.Run("its child", func(t *testing.T) {
+		w, cmd, child, _ := begun(t)
+		if err := unix.Kill(child, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(unix.SIGKILL) {
+			t.Errorf("start = %v, want exit status %d", err, 128+int(unix.SIGKILL))
+		}
+		if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
+			t.Errorf("%d daemons and sockets %q, want nothing", got, left)
+		}
+	})
 }
 
 func TestStartReplacesTheSocketOfADeadShim(t *testing.T) {
@@ -209,7 +276,7 @@ func TestAStartThatWasKilledIsInNobodysWay(t *testing.T) {
 			}
 			return errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: path}), unix.Close(fd))
 		},
-		"before it forked": func(path string) error {
+		"before it served": func(path string) error {
 			l, err := listen(t.Context(), path)
 			if err != nil {
 				return err

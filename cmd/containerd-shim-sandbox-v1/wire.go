@@ -48,12 +48,8 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	box.KeepMembers(d.Bundle, d.SocketPath)
-	systemd, err := takeDriver()
-	if err != nil {
-		return err
-	}
 	box.ServePods(func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
-		r.Reaper, r.SystemdCgroup = reaper, r.SystemdCgroup || systemd
+		r.Reaper, r.SystemdCgroup = reaper, r.SystemdCgroup || d.SystemdCgroup
 		p, err := pod.Create(ctx, r, d.Thread)
 		if err != nil {
 			return nil, err // not p: a nil *pod.Pod in an interface is not nil
@@ -75,7 +71,9 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	service.Register(server, box)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.Background(), l) }() // ends with the listener or Shutdown
-	d.Ready(clients.hurry)
+	if d.Unanswered {
+		clients.hurry()
+	}
 
 	select {
 	case <-box.Done():

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
@@ -17,7 +18,7 @@ import (
 
 // unitForm and unitLimit are those of systemd.unit(5), for a unit that is no
 // template: with @ in the name it would be an instance of one.
-var unitForm = regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+$`)
+var unitForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+$`) })
 
 const unitLimit = 255
 
@@ -37,7 +38,7 @@ func checkScopeName(cgroupsPath string, c *cgroups.Cgroup) error {
 		return fmt.Errorf("config.json: linux.cgroupsPath %q: %s %q %s: %w", cgroupsPath, what, name, want, errdefs.ErrInvalidArgument)
 	}
 	if slice := c.Parent; slice != "" { // else it is system.slice
-		if _, err := systemd.ExpandSlice(slice); err != nil || !unitForm.MatchString(slice) || len(slice) > unitLimit {
+		if _, err := systemd.ExpandSlice(slice); err != nil || !unitForm().MatchString(slice) || len(slice) > unitLimit {
 			return refuse("slice", slice, "must be the name of a slice, such as a-b.slice")
 		}
 	}
@@ -46,7 +47,7 @@ func checkScopeName(cgroupsPath string, c *cgroups.Cgroup) error {
 		return refuse("name", c.Name, "must not be empty")
 	case strings.HasSuffix(c.Name, ".slice"):
 		return refuse("name", c.Name, "must not be that of a slice")
-	case !unitForm.MatchString(unit) || len(unit) > unitLimit:
+	case !unitForm().MatchString(unit) || len(unit) > unitLimit:
 		return refuse("unit", unit, fmt.Sprintf(`must be at most %d letters, digits and :_.\-`, unitLimit))
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -104,12 +105,12 @@ func checkDevices(r *specs.LinuxResources, _ Host) error {
 	return nil
 }
 
-var pageSizeForm = regexp.MustCompile("^[1-9][0-9]*[KMG]B$")
+var pageSizeForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[1-9][0-9]*[KMG]B$") })
 
 func checkHugePages(r *specs.LinuxResources, h Host) error {
 	for i, l := range r.HugepageLimits {
 		field := fmt.Sprintf("hugepageLimits[%d].pageSize", i)
-		if !pageSizeForm.MatchString(l.Pagesize) {
+		if !pageSizeForm().MatchString(l.Pagesize) {
 			return refuse(field, l.Pagesize, "must be a number and KB, MB or GB, such as 2MB")
 		}
 		if len(h.PageSizes) > 0 && !slices.Contains(h.PageSizes, l.Pagesize) {

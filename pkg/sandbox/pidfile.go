@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -48,7 +49,7 @@ func (s *Sandbox) pidFileOf(spec *specs.Spec, o options.Options, containerID str
 	return path, nil
 }
 
-var pidForm = regexp.MustCompile(`^[0-9]{1,10}\n?$`)
+var pidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{1,10}\n?$`) })
 
 // readPidFile refuses what is no pid file, so that nothing else is ever
 // replaced or removed.
@@ -72,7 +73,7 @@ func readPidFile(path string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !pidForm.Match(data) {
+	if !pidForm().Match(data) {
 		return 0, fmt.Errorf("%q: no pid file: %w", path, errdefs.ErrInvalidArgument)
 	}
 	return strconv.Atoi(strings.TrimSpace(string(data)))

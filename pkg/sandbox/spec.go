@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -136,7 +137,8 @@ func systemdCgroup(spec *specs.Spec) bool {
 	return !strings.Contains(path, "/") && strings.Count(path, ":") == 2
 }
 
-var idForm = regexp.MustCompile("^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$")
+// idForm is compiled at its first use: package init is a part of each container's start.
+var idForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$") })
 
 // idLimit is containerd's (pkg/identifiers).
 const idLimit = 76
@@ -144,7 +146,7 @@ const idLimit = 76
 // validID keeps ids from being anything but one path element. The rule is that
 // of containerd (pkg/identifiers), which other callers need not have applied.
 func validID(field, id string) error {
-	if len(id) > idLimit || !idForm.MatchString(id) {
+	if len(id) > idLimit || !idForm().MatchString(id) {
 		return fmt.Errorf("%s %q: must be 1 to %d letters, digits, and ._- between them: %w", field, id, idLimit, errdefs.ErrInvalidArgument)
 	}
 	return nil

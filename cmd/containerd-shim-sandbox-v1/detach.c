@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// containerd waits for the end of the process that it runs as `start`, and the shim has to outlive it. So this process splits
+// before the Go runtime begins, while it has one thread: a child goes on, as `start` and then as the daemon, and the original
+// waits until the child says that containerd has its answer. So one Go program begins for a shim, and not two
+// (docs/decisions/0009-start-becomes-the-daemon.md).
+
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "detach.h"
+
+enum { ORIGINAL = 3 }; // the first descriptor after stdio
+
+struct detached detached = { .original = -1 };
+
+// follow is the original process: it ends with the byte that the child sends, or as the child did that ended without.
+static _Noreturn void follow(pid_t child, int from)
+{
+	unsigned char code;
+	int status;
+	ssize_t n;
+	do
+		n = read(from, &code, 1);
+	while (n < 0 && errno == EINTR);
+	if (n == 1)
+		_exit(code);
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR)
+			_exit(1);
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
+
+// close_above closes what a careless parent left open without close-on-exec: it is not the daemon's. Kernels before 5.9 have no
+// close_range.
+static void close_above(int last)
+{
+	if (syscall(SYS_close_range, last + 1, ~0U, 0) == 0)
+		return;
+	DIR *open_fds = opendir("/proc/self/fd");
+	if (!open_fds)
+		return;
+	for (struct dirent *e; (e = readdir(open_fds));)
+		if (atoi(e->d_name) > last && atoi(e->d_name) != dirfd(open_fds))
+			close(atoi(e->d_name));
+	closedir(open_fds);
+}
+
+// free_arguments moves the arguments away from where ps reads them. The Go runtime keeps pointers to the strings, not copies.
+static int free_arguments(int argc, char **argv)
+{
+	detached.args = argv[0];
+	detached.size = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) + 1 - argv[0]);
+	for (int i = 0; i < argc; i++) {
+		char *copy = strdup(argv[i]);
+		if (!copy)
+			return errno;
+		argv[i] = copy;
+	}
+	return 0;
+}
+
+// use_one_cpu replaces the GOMAXPROCS that containerd gives to every shim. One is enough for what is mostly system calls, which
+// do not count, and takes less memory and CPU time (docs/decisions/0006-memory-of-a-shim.md). Another number is an operator's wish.
+static void use_one_cpu(char **env)
+{
+	static char ours[] = "GOMAXPROCS=1";
+	for (; *env; env++)
+		if (strcmp(*env, "GOMAXPROCS=2") == 0)
+			*env = ours;
+}
+
+__attribute__((constructor)) static void split(int argc, char **argv, char **env)
+{
+	if (argc < 2 || strcmp(argv[argc - 1], "start") != 0) // no argument may follow the action
+		return;
+	detached.caller = getppid();
+	int ends[2];
+	if (pipe2(ends, O_CLOEXEC) < 0) {
+		detached.error = errno;
+		return;
+	}
+	pid_t child = fork();
+	if (child > 0) {
+		close(ends[1]);
+		follow(child, ends[0]);
+	}
+	close(ends[0]);
+	if (child < 0) {
+		detached.error = errno;
+		close(ends[1]);
+		return;
+	}
+	if (ends[1] != ORIGINAL) {
+		if (dup3(ends[1], ORIGINAL, O_CLOEXEC) < 0)
+			detached.error = errno;
+		close(ends[1]);
+	}
+	detached.original = ORIGINAL;
+	close_above(ORIGINAL);
+	use_one_cpu(env);
+	if (!detached.error)
+		detached.error = free_arguments(argc, argv);
+}
