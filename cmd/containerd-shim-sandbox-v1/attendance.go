@@ -137,19 +137,6 @@ func (a *attendance) await(ctx context.Context, done func() bool) bool {
 	}
 }
 
-// unansweredTimeout is idleTimeout for a daemon whose start was killed before it
-// answered. It is not nothing, for the sake of another start that joined it.
-const unansweredTimeout = time.Second
-
-// hurry shortens the waiting, if nobody is connected.
-func (a *attendance) hurry() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.open == 0 {
-		a.timer.Reset(unansweredTimeout)
-	}
-}
-
 // stop ends the waiting.
 func (a *attendance) stop() { a.timer.Stop() }
 

@@ -36,8 +36,6 @@ type daemon struct {
 	// SystemdCgroup is the cgroup driver by the options that containerd gives start alone: CreateSandbox has none. The
 	// options of containers come with them.
 	SystemdCgroup bool
-	// Unanswered tells that containerd may not have our address: start was killed.
-	Unanswered bool
 }
 
 // exit is how a container's init ended, as `delete` reports it.
@@ -110,24 +108,17 @@ func retire(served *net.UnixListener, l *listener) error {
 	if errors.Is(err, net.ErrClosed) {
 		err = nil // serve's server has usually closed it
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return errors.Join(err, removeSocket(ctx, l.path, l.id))
+	return errors.Join(err, l.remove())
 }
 
 // serve makes a Go listener of the socket. After an error there is no socket.
 func (l *listener) serve() (*net.UnixListener, error) {
 	served, err := net.FileListener(l.file) // a duplicate, close-on-exec
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("serve on %s: %w", l.path, err), l.abandon(context.Background()))
-	}
-	u, ok := served.(*net.UnixListener)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("serve on %s: it is of network %q: %w", l.path, served.Addr().Network(), errdefs.ErrInternal),
-			served.Close(), l.abandon(context.Background()))
+		return nil, errors.Join(fmt.Errorf("serve on %s: %w", l.path, err), l.abandon())
 	}
 	_ = l.file.Close() // the other one listens on
-	return u, nil
+	return served.(*net.UnixListener), nil
 }
 
 // watchSignals returns a context that ends at SIGTERM or SIGINT. SIGUSR1 dumps all goroutines to the log. stop ends

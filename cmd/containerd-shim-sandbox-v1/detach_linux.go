@@ -7,6 +7,7 @@ package main
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,7 @@ func checkDetached() error {
 		return fmt.Errorf("fork the daemon: %w", syscall.Errno(C.detached.error))
 	}
 	if C.detached.original < 0 {
-		return errors.New("fork the daemon: not the last argument is the action")
+		return errors.New("fork the daemon: start has to be the last argument of the process")
 	}
 	return nil
 }
@@ -35,30 +36,34 @@ func caller() int { return int(C.detached.caller) }
 
 // detach makes this process the daemon that d describes, in the existing cgroup of that name if it is not empty, and answers
 // containerd. After an error it has not, or the answer does not count, since the original process ends with failure too.
-//
-// unanswered tells that the original process was killed: nobody may ever ask this daemon for anything.
-func detach(d daemon, cgroup string, stdout io.Writer, answer []byte) (unanswered bool, err error) {
+func detach(ctx context.Context, d daemon, cgroup string, stdout io.Writer, answer []byte) error {
 	if err := settle(d, cgroup); err != nil {
-		return false, err
+		return err
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return false, fmt.Errorf("start daemon: %w", err)
+		return fmt.Errorf("start daemon: %w", err)
 	}
 	defer func() { _ = null.Close() }() // nothing is written to it
 	if _, err := stdout.Write(answer); err != nil {
-		return false, err
+		return err
 	}
 	// containerd waits until nobody holds its end of our stdout.
 	for fd := range firstFD {
 		if err := unix.Dup3(int(null.Fd()), fd, 0); err != nil {
-			return false, fmt.Errorf("start daemon: let go of descriptor %d: %w", fd, err)
+			return fmt.Errorf("start daemon: let go of descriptor %d: %w", fd, err)
 		}
 	}
-	original := os.NewFile(uintptr(C.detached.original), "original")
+	// It is the first thread that the kernel is to kill with the original process.
+	if err := d.Thread.Do(ctx, func() error { return unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0) }); err != nil {
+		return fmt.Errorf("start daemon: outlive start: %w", err)
+	}
+	original := os.NewFile(uintptr(C.detached.original), "start")
 	defer func() { _ = original.Close() }() // all is written
-	_, err = original.Write([]byte{exitOK})
-	return err != nil, nil
+	if _, err := original.Write([]byte{exitOK}); err != nil {
+		return fmt.Errorf("start daemon: start was killed: %w", err)
+	}
+	return nil
 }
 
 // firstFD is the first descriptor after stdio.
@@ -105,7 +110,8 @@ func settle(d daemon, cgroup string) error {
 // pidTypePgid is PIDTYPE_PGID of include/linux/pid.h: the domain is for the whole process group, each thread included.
 const pidTypePgid = 2
 
-// showArgs has ps show other arguments than those of start. What does not fit is cut off; those of the daemon do.
+// showArgs has ps show other arguments than those of start, cut off where there is no more room. Those of the daemon fit, if
+// containerd says the same address twice.
 func showArgs(args []string) {
 	shown := unsafe.Slice((*byte)(unsafe.Pointer(C.detached.args)), int(C.detached.size))
 	clear(shown[copy(shown[:len(shown)-1], strings.Join(args, "\x00")):])

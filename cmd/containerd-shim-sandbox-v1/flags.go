@@ -21,7 +21,7 @@ type flags struct {
 	publishBinary string // containerd's executable; taken for compatibility, events go over ttrpc
 	id            string
 	bundle        string // given with delete only
-	socket        string // serve here instead of on the inherited descriptor
+	socket        string // for a daemon that is run by hand: serve here
 	debugSocket   string // taken for compatibility: the profiler it is for is not linked
 	debug         bool
 	version       bool

@@ -22,9 +22,14 @@ type listener struct {
 	file *os.File // the listening descriptor
 }
 
-// abandon closes the socket that nobody will serve, and removes its file, also when ctx has ended.
-func (l *listener) abandon(ctx context.Context) error {
-	return errors.Join(removeSocket(context.WithoutCancel(ctx), l.path, l.id), l.file.Close())
+// abandon closes the socket that nobody will serve, and removes its file.
+func (l *listener) abandon() error { return errors.Join(l.remove(), l.file.Close()) }
+
+// remove removes the socket's file.
+func (l *listener) remove() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return removeSocket(ctx, l.path, l.id)
 }
 
 // fileID tells a socket file from another one that later has the same name. Inode numbers are reused on some file

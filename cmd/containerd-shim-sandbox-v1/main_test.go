@@ -80,9 +80,6 @@ func playServe(ctx context.Context, d daemon, l *net.UnixListener) error {
 	task.RegisterTTRPCTaskService(s, connectOnly{})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if d.Unanswered {
-		cancel()
-	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx, l) }() // ends with Close, joined below
 	<-ctx.Done()

@@ -31,21 +31,21 @@ const joinAttempts = 3
 // to stdout in the form the caller reads. Until then nothing is written anywhere but to the log.
 //
 // It runs in a process that detach.c split off. The one that containerd waits for ends once containerd has its answer; after an
-// error it ends as this one does. Then there is neither daemon nor socket.
+// error it ends as this one does, and there is neither daemon nor socket. Who kills that one kills this one too: what may be left
+// is a socket on which nobody listens.
 func start(f flags, stdin *os.File, stdout io.Writer, thread *mainthread.Thread, serve serveFunc) error {
-	d, l, err := begin(f, stdin, stdout)
+	d, l, err := begin(f, stdin, stdout, thread)
 	if err != nil {
 		return fmt.Errorf("start %q: %w", f.id, err)
 	}
 	if l == nil {
 		return nil // containerd has the address of another daemon
 	}
-	d.Thread = thread
 	return runDaemon(d, l, serve)
 }
 
 // begin does what is to be done until containerd is answered. The listener is nil where another daemon's address is the answer.
-func begin(f flags, stdin *os.File, stdout io.Writer) (daemon, *listener, error) {
+func begin(f flags, stdin *os.File, stdout io.Writer, thread *mainthread.Thread) (daemon, *listener, error) {
 	if err := checkDetached(); err != nil {
 		return daemon{}, nil, err
 	}
@@ -86,11 +86,10 @@ func begin(f flags, stdin *os.File, stdout io.Writer) (daemon, *listener, error)
 	}
 	d := daemon{
 		Namespace: f.namespace, ID: f.id, Bundle: bundle, SocketPath: path, Debug: r.debug,
-		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, SystemdCgroup: opts.SystemdCgroup,
+		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, Thread: thread, SystemdCgroup: opts.SystemdCgroup,
 	}
-	d.Unanswered, err = detach(d, opts.ShimCgroup, stdout, answer)
-	if err != nil {
-		return daemon{}, nil, errors.Join(err, l.abandon(ctx))
+	if err := detach(ctx, d, opts.ShimCgroup, stdout, answer); err != nil {
+		return daemon{}, nil, errors.Join(err, l.abandon())
 	}
 	return d, l, nil
 }

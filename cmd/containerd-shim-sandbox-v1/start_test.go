@@ -132,6 +132,22 @@ func TestStartsAtOnceShareOneDaemon(t *testing.T) {
 	}
 }
 
+// Its exit code is that of a child, which the kernel does not keep where SIGCHLD is ignored.
+func TestStartByWhoIgnoresSIGCHLD(t *testing.T) {
+	w := newWorld(t)
+	b := w.bundle("c1", "")
+	first := w.shim(b, w.params("c1"), "start")
+	cmd := w.command(b, w.params("c1"), "start")
+	cmd.Args = append([]string{"env", "--ignore-signal=CHLD", cmd.Path}, cmd.Args[1:]...)
+	var err error
+	if cmd.Path, err = exec.LookPath("env"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != first.stdout {
+		t.Errorf("start that joins = %q, %v, want the answer %q", out, err, first.stdout)
+	}
+}
+
 func TestADaemonThatFailsSaysWhyInTheLogAndLeavesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		how, want string
@@ -201,7 +217,7 @@ func TestStartThatCannotAnswerLeavesNothing(t *testing.T) {
 
 // containerd waits for one process, and the daemon begins in its child. A lock on the socket folder holds both up.
 func TestStartThatIsKilled(t *testing.T) {
-	begun := func(t *testing.T) (w *world, cmd *exec.Cmd, child int, unlock func()) {
+	begun := func(t *testing.T) (w *world, cmd *exec.Cmd, child int) {
 		w = newWorld(t)
 		unlock, err := lockDir(t.Context(), w.mkdir("s"))
 		if err != nil {
@@ -220,23 +236,25 @@ func TestStartThatIsKilled(t *testing.T) {
 			}
 			_, _ = fmt.Sscan(string(text), &child) // none yet
 		}
-		return w, cmd, child, unlock
+		return w, cmd, child
 	}
 	t.Run("the process that containerd waits for", func(t *testing.T) {
-		w, cmd, _, unlock := begun(t)
+		w, cmd, child := begun(t)
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait() // killed
-		unlock()
-		w.settle()
-		w.wait(w.daemons()[0]) // it ends by itself
-		if left := w.sockets(); len(left) != 0 {
-			t.Errorf("the socket folder holds %q, want nothing", left)
+		// Adopted; the lock would hold it for much longer than this test may take.
+		var status unix.WaitStatus
+		if _, err := unix.Wait4(child, &status, 0, nil); err != nil || !status.Signaled() {
+			t.Errorf("the child ended with status %#x, %v, want it killed", status, err)
+		}
+		if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
+			t.Errorf("%d daemons and sockets %q, want nothing", got, left)
 		}
 	})
 	t.Run("its child", func(t *testing.T) {
-		w, cmd, child, _ := begun(t)
+		w, cmd, child := begun(t)
 		if err := unix.Kill(child, unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func statsGroup() group {
 		name: "stats", about: "the metrics of a container",
 		rows: []row{
 			{Name: rowStats, Unit: "ms", Target: target{Ratio: 0.50}},
-			{Name: rowStatsDirect, Unit: "ms"},
+			{Name: rowStatsDirect, Unit: "ms", Target: target{Ratio: 0.50}},
 			{Name: rowStatsCost, Unit: "ms"},
 		},
 		measure: func(b *bench, ctx context.Context) error {

@@ -181,8 +181,8 @@ func TestACreateThatTheClientGivesUpLeavesNothing(t *testing.T) {
 
 // awaitUnknownShims waits for the end of shims of which containerd does not know, because it gave up just after start
 // had answered: nobody talks to them, so they end by themselves. Then it removes what is left in the folder of their
-// sockets. containerd may kill start between the making of its socket and of its daemon; nobody is left then to remove
-// the name, until the same id is used again.
+// sockets. containerd may kill start between the making of its socket and its answer; nobody is left then to remove the name,
+// until the same id is used again.
 func awaitUnknownShims(t *testing.T, dir string) {
 	t.Helper()
 	harness.Eventually(t, "shims that nobody talks to end", func() error {
@@ -200,6 +200,6 @@ func awaitUnknownShims(t *testing.T, dir string) {
 		t.Error(err)
 	}
 	for _, name := range names {
-		t.Logf("start was killed before its daemon: removing %s: %v", name, os.Remove(name))
+		t.Logf("start was killed before it answered: removing %s: %v", name, os.Remove(name))
 	}
 }
