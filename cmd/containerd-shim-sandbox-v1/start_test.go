@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
@@ -132,22 +130,6 @@ func TestStartsAtOnceShareOneDaemon(t *testing.T) {
 	}
 }
 
-// Its exit code is that of a child, which the kernel does not keep where SIGCHLD is ignored.
-func TestStartByWhoIgnoresSIGCHLD(t *testing.T) {
-	w := newWorld(t)
-	b := w.bundle("c1", "")
-	first := w.shim(b, w.params("c1"), "start")
-	cmd := w.command(b, w.params("c1"), "start")
-	cmd.Args = append([]string{"env", "--ignore-signal=CHLD", cmd.Path}, cmd.Args[1:]...)
-	var err error
-	if cmd.Path, err = exec.LookPath("env"); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := cmd.CombinedOutput(); err != nil || string(out) != first.stdout {
-		t.Errorf("start that joins = %q, %v, want the answer %q", out, err, first.stdout)
-	}
-}
-
 func TestADaemonThatFailsSaysWhyInTheLogAndLeavesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		how, want string
@@ -182,89 +164,6 @@ func TestADaemonThatFailsSaysWhyInTheLogAndLeavesNothing(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestStartThatCannotAnswerLeavesNothing(t *testing.T) {
-	for _, tt := range []struct {
-		name, want string
-		stdout     func() (*os.File, error)
-	}{
-		{"full", "no space left on device", func() (*os.File, error) { return os.OpenFile("/dev/full", os.O_WRONLY, 0) }},
-		{"containerd hung up", "broken pipe", func() (*os.File, error) {
-			r, w, err := os.Pipe()
-			return w, errors.Join(err, r.Close())
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
-			cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
-			stdout, err := tt.stdout()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = stdout.Close() }() // nothing can be written to it
-			var stderr strings.Builder
-			cmd.Stdout, cmd.Stderr = stdout, &stderr
-			if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), tt.want) {
-				t.Errorf("start = %v, %q, want exit code 1, and %q in what it says", err, stderr.String(), tt.want)
-			}
-			if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
-				t.Errorf("%d daemons and sockets %q, want nothing", got, left)
-			}
-		})
-	}
-}
-
-// containerd waits for one process, and the daemon begins in its child. A lock on the socket folder holds both up.
-func TestStartThatIsKilled(t *testing.T) {
-	begun := func(t *testing.T) (w *world, cmd *exec.Cmd, child int) {
-		w = newWorld(t)
-		unlock, err := lockDir(t.Context(), w.mkdir("s"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(unlock)
-		cmd = w.command(w.bundle("c1", ""), w.params("c1"), "start")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		children := fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid)
-		for end := time.Now().Add(20 * time.Second); child == 0; <-time.After(time.Millisecond) {
-			text, err := os.ReadFile(children)
-			if err != nil || time.Now().After(end) {
-				t.Fatalf("no child of start: %v", err)
-			}
-			_, _ = fmt.Sscan(string(text), &child) // none yet
-		}
-		return w, cmd, child
-	}
-	t.Run("the process that containerd waits for", func(t *testing.T) {
-		w, cmd, child := begun(t)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // killed
-		// Adopted; the lock would hold it for much longer than this test may take.
-		var status unix.WaitStatus
-		if _, err := unix.Wait4(child, &status, 0, nil); err != nil || !status.Signaled() {
-			t.Errorf("the child ended with status %#x, %v, want it killed", status, err)
-		}
-		if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
-			t.Errorf("%d daemons and sockets %q, want nothing", got, left)
-		}
-	})
-	t.Run("its child", func(t *testing.T) {
-		w, cmd, child := begun(t)
-		if err := unix.Kill(child, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 128+int(unix.SIGKILL) {
-			t.Errorf("start = %v, want exit status %d", err, 128+int(unix.SIGKILL))
-		}
-		if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
-			t.Errorf("%d daemons and sockets %q, want nothing", got, left)
-		}
-	})
 }
 
 func TestStartReplacesTheSocketOfADeadShim(t *testing.T) {

@@ -113,6 +113,7 @@ func TestReadyEndsTheWait(t *testing.T) {
 
 // givesPidfds tells whether the kernel tells of senders by pidfd.
 func givesPidfds(t *testing.T) bool {
+	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
