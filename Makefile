@@ -30,7 +30,7 @@ BENCHFLAGS ?=
 WRITE    ?=
 RUNTIMES ?= io.containerd.runc.v2 io.containerd.sandbox.v1
 REGEX    ?= .
-PKGS     ?= ./pkg/... ./integration/containerd ./integration/cri ./integration/fakecontainerd ./integration/deploy=Systemd
+PKGS     ?= ./pkg/... ./integration/containerd ./integration/cri ./integration/fakecontainerd
 RUN      ?=
 IMAGE    ?= $(NAME):latest
 SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/engine=Update|EveryField|TestExec'
@@ -117,7 +117,7 @@ test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root
 test-systemd: deps build ## the same with systemd as pid 1
 	@integration/vm/deps.sh systemd
 	@integration/cri/deps.sh
-	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PKGS)
+	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PKGS) $(if $(filter file,$(origin PKGS)),./integration/deploy=Systemd)
 
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
 	@integration/vm/deps.sh
