@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,8 +67,14 @@ func TestSandboxesByCtr(t *testing.T) {
 		return string(out)
 	}
 	out := ctr(run)
-	if lines := strings.Fields(out); len(lines) == 0 || lines[0] != "web" || !strings.Contains(out, harness.Ours) {
-		t.Errorf("%s\nprinted %q, want the id, and it in the list", run, out)
+	if want := "web\n" + harness.Ours + "\n"; out != want {
+		t.Errorf("%s\nprinted %q, want %q, as README.md says", run, out, want)
+	}
+	if list := ctr("ctr sandbox ls"); !slices.ContainsFunc(strings.Split(list, "\n"), func(line string) bool {
+		f := strings.Fields(line)
+		return len(f) > 1 && f[0] == "web" && slices.Contains(f, harness.Ours)
+	}) {
+		t.Errorf("ctr sandbox ls printed %q, want web with its runtime in it", list)
 	}
 	shim := e.shim("web")
 	if got := namespaceOf(t, shim, "uts"); got == namespaceOf(t, os.Getpid(), "uts") {
