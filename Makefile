@@ -51,7 +51,7 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover generate fmt lint vuln tidy check clean install-node uninstall-node image bench-v2
+.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd smoke-vm demo bench conformance fuzz cover fmt lint vuln tidy check clean install-node uninstall-node image bench-v2
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -172,9 +172,6 @@ cover: ## coverage of the unit tests: total on stdout, cover.html
 	$(GO) test -tags "$(TAGS)" -coverpkg=./... -coverprofile=cover.out ./...
 	$(GO) tool cover -html=cover.out -o cover.html
 	$(GO) tool cover -func=cover.out | tail -1
-
-generate: ## make the Go code of the .proto files again (protoc)
-	hack/generate.sh
 
 fmt: ## format (gofumpt, goimports)
 	$(GOLANGCI) fmt

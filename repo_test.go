@@ -28,9 +28,10 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
+	{"pkg/wire"},
 	{
 		"pkg/cgroup", "pkg/engine/reentry", "pkg/event", "pkg/listen", "pkg/mainthread", "pkg/memprog", "pkg/memprog/memprogtest",
-		"pkg/options", "pkg/orphan", "pkg/pod/podconfig", "pkg/service/sandboxapi", "pkg/stdio",
+		"pkg/options", "pkg/orphan", "pkg/pod/podconfig", "pkg/stdio",
 	},
 	{"pkg/cpuset", "pkg/engine/launch", "pkg/notify", "pkg/pod/holder", "pkg/stats"},
 	{"pkg/pod"},

@@ -12,8 +12,9 @@ import (
 	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // protocol is what our socket speaks, in every answer.
@@ -68,7 +69,7 @@ func parseRequest(input []byte, f flags, legacy func() dialect) (request, error)
 		return r, nil
 	}
 	var p bootstrap.BootstrapParams
-	err := proto.Unmarshal(input, &p)
+	err := wire.Unmarshal(input, &p)
 	if err == nil && p.GetInstanceID() == f.id && p.GetNamespace() == f.namespace {
 		return r.fill(&p), nil
 	}
@@ -78,7 +79,7 @@ func parseRequest(input []byte, f flags, legacy func() dialect) (request, error)
 			p.GetInstanceID(), p.GetNamespace(), f.id, f.namespace, errdefs.ErrInvalidArgument)
 	}
 	var opts anypb.Any
-	if err := proto.Unmarshal(input, &opts); err != nil {
+	if err := wire.Unmarshal(input, &opts); err != nil {
 		return r, fmt.Errorf("decode stdin, %d bytes, as bootstrap parameters or options: %w: %w", len(input), err, errdefs.ErrInvalidArgument)
 	}
 	r.dialect = legacy()
@@ -124,7 +125,7 @@ func encodeAnswer(d dialect, address string) ([]byte, error) {
 	case dialectJSON3:
 		return json.Marshal(answer{Version: versionTask3, Address: address, Protocol: protocol})
 	case dialectProto:
-		return proto.Marshal(&bootstrap.BootstrapResult{Version: versionTask3, Address: address, Protocol: protocol})
+		return wire.Marshal(&bootstrap.BootstrapResult{Version: versionTask3, Address: address, Protocol: protocol})
 	}
 	return nil, fmt.Errorf("encode answer in dialect %d: %w", d, errdefs.ErrInvalidArgument)
 }

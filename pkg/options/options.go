@@ -24,8 +24,9 @@ import (
 	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"github.com/pelletier/go-toml/v2"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // Options are what can be set for a container, under the names and with the
@@ -98,7 +99,7 @@ func decode(a *anypb.Any) (Options, error) {
 		return Options{}, nil
 	case runcOptions:
 		var m runc.Options
-		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
+		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
 			return Options{}, fmt.Errorf("decode %s: %w", name, err)
 		}
 		return Options{
@@ -108,7 +109,7 @@ func decode(a *anypb.Any) (Options, error) {
 		}, nil
 	case genericOptions, oldGenericOptions:
 		var m runtimeoptions.Options
-		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
+		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
 			return Options{}, fmt.Errorf("decode %s: %w", name, err)
 		}
 		return decodeGeneric(&m)

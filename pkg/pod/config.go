@@ -11,9 +11,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/pkg/pod/podconfig"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // Mode says whose namespace of a kind the containers of a pod use: CRI's NamespaceMode, with its numbers.
@@ -29,8 +29,8 @@ const (
 
 // String returns the mode in CRI's words.
 func (m Mode) String() string {
-	if name, ok := podconfig.NamespaceMode_name[int32(m)]; ok {
-		return name
+	if names := [...]string{"POD", "CONTAINER", "NODE", "TARGET"}; int(m) >= 0 && int(m) < len(names) {
+		return names[m]
 	}
 	return fmt.Sprintf("NamespaceMode(%d)", int(m))
 }
@@ -82,36 +82,33 @@ type Resources struct {
 // DecodeConfig reads a PodSandboxConfig in its wire form. Fields that are not known are skipped.
 func DecodeConfig(value []byte) (Config, error) {
 	var m podconfig.PodSandboxConfig
-	if err := proto.Unmarshal(value, &m); err != nil {
+	if err := wire.Unmarshal(value, &m); err != nil {
 		return Config{}, fmt.Errorf("PodSandboxConfig of %d bytes: %w: %w", len(value), err, errdefs.ErrInvalidArgument)
 	}
-	linux := m.GetLinux()
-	ns := linux.GetSecurityContext().GetNamespaceOptions()
+	ns := m.Linux.SecurityContext.NamespaceOptions
 	c := Config{
-		Name:         m.GetMetadata().GetName(),
-		UID:          m.GetMetadata().GetUid(),
-		Namespace:    m.GetMetadata().GetNamespace(),
-		Attempt:      m.GetMetadata().GetAttempt(),
-		Hostname:     m.GetHostname(),
-		LogDirectory: m.GetLogDirectory(),
-		Labels:       m.GetLabels(),
-		Annotations:  m.GetAnnotations(),
-		CgroupParent: linux.GetCgroupParent(),
-		Sysctls:      linux.GetSysctls(),
-		Overhead:     decodeResources(linux.GetOverhead()),
-		Resources:    decodeResources(linux.GetResources()),
-		Network:      Mode(ns.GetNetwork()),
-		PID:          Mode(ns.GetPid()),
-		IPC:          Mode(ns.GetIpc()),
-		Privileged:   linux.GetSecurityContext().GetPrivileged(),
+		Name:         m.Metadata.Name,
+		UID:          m.Metadata.UID,
+		Namespace:    m.Metadata.Namespace,
+		Attempt:      m.Metadata.Attempt,
+		Hostname:     m.Hostname,
+		DNS:          (*DNSConfig)(m.DNS),
+		LogDirectory: m.LogDirectory,
+		Labels:       m.Labels,
+		Annotations:  m.Annotations,
+		CgroupParent: m.Linux.CgroupParent,
+		Sysctls:      m.Linux.Sysctls,
+		Overhead:     (*Resources)(m.Linux.Overhead),
+		Resources:    (*Resources)(m.Linux.Resources),
+		Network:      Mode(ns.Network),
+		PID:          Mode(ns.PID),
+		IPC:          Mode(ns.IPC),
+		Privileged:   m.Linux.SecurityContext.Privileged,
 	}
-	if dns := m.GetDnsConfig(); dns != nil {
-		c.DNS = &DNSConfig{Servers: dns.GetServers(), Searches: dns.GetSearches(), Options: dns.GetOptions()}
-	}
-	if user := ns.GetUsernsOptions(); user != nil {
-		switch mode := Mode(user.GetMode()); {
+	if user := ns.User; user != nil {
+		switch mode := Mode(user.Mode); {
 		case mode == ModePod:
-			c.User = &UserNamespace{UIDs: decodeMappings(user.GetUids()), GIDs: decodeMappings(user.GetGids())}
+			c.User = &UserNamespace{UIDs: decodeMappings(user.UIDs), GIDs: decodeMappings(user.GIDs)}
 		case mode != ModeNode:
 			return Config{}, fmt.Errorf("userns_options.mode %s: must be %s or %s: %w", mode, ModePod, ModeNode, errdefs.ErrInvalidArgument)
 		}
@@ -142,20 +139,10 @@ func (c *Config) addDefaultSysctls() {
 	c.Sysctls = all
 }
 
-func decodeResources(r *podconfig.LinuxContainerResources) *Resources {
-	if r == nil {
-		return nil
-	}
-	return &Resources{
-		CPUPeriod: r.GetCpuPeriod(), CPUQuota: r.GetCpuQuota(), CPUShares: r.GetCpuShares(),
-		MemoryLimit: r.GetMemoryLimitInBytes(),
-	}
-}
-
 func decodeMappings(list []*podconfig.IDMapping) []specs.LinuxIDMapping {
 	var all []specs.LinuxIDMapping
 	for _, m := range list {
-		all = append(all, specs.LinuxIDMapping{ContainerID: m.GetContainerId(), HostID: m.GetHostId(), Size: m.GetLength()})
+		all = append(all, specs.LinuxIDMapping{ContainerID: m.ContainerID, HostID: m.HostID, Size: m.Length})
 	}
 	return all
 }

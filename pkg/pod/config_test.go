@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/pkg/pod/podconfig"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // captured is a configuration with most fields of CRI's message, also those that a shim does not act on, encoded by
@@ -57,25 +57,25 @@ func TestDecodeConfigReadsWhatCRIEncodes(t *testing.T) {
 }
 
 func TestDecodeConfigAddsTheDefaultsOfCRI(t *testing.T) {
-	user := &podconfig.UserNamespace{Uids: []*podconfig.IDMapping{{Length: 1}}, Gids: []*podconfig.IDMapping{{Length: 1}}}
+	user := &podconfig.UserNamespace{UIDs: []*podconfig.IDMapping{{Length: 1}}, GIDs: []*podconfig.IDMapping{{Length: 1}}}
 	for name, test := range map[string]struct {
-		linux *podconfig.LinuxPodSandboxConfig
+		linux podconfig.LinuxPodSandboxConfig
 		want  map[string]string
 	}{
-		"a network of the pod's": {nil, map[string]string{
+		"a network of the pod's": {podconfig.LinuxPodSandboxConfig{}, map[string]string{
 			"net.ipv4.ip_unprivileged_port_start": "0", "net.ipv4.ping_group_range": "0 2147483647",
 		}},
-		"what the pod says": {&podconfig.LinuxPodSandboxConfig{Sysctls: map[string]string{"net/ipv4/ping_group_range": "1 0"}}, map[string]string{
+		"what the pod says": {podconfig.LinuxPodSandboxConfig{Sysctls: map[string]string{"net/ipv4/ping_group_range": "1 0"}}, map[string]string{
 			"net.ipv4.ip_unprivileged_port_start": "0", "net/ipv4/ping_group_range": "1 0",
 		}},
-		"users of the pod's": {withNamespaces(&podconfig.NamespaceOption{UsernsOptions: user}), map[string]string{
+		"users of the pod's": {withNamespaces(podconfig.NamespaceOption{User: user}), map[string]string{
 			"net.ipv4.ip_unprivileged_port_start": "0",
 		}},
-		"users of the host": {withNamespaces(&podconfig.NamespaceOption{
-			Network: podconfig.NamespaceMode_NODE, UsernsOptions: &podconfig.UserNamespace{Mode: podconfig.NamespaceMode_NODE},
+		"users of the host": {withNamespaces(podconfig.NamespaceOption{
+			Network: podconfig.NamespaceMode(ModeNode), User: &podconfig.UserNamespace{Mode: podconfig.NamespaceMode(ModeNode)},
 		}), nil},
 	} {
-		data, err := proto.Marshal(&podconfig.PodSandboxConfig{Linux: test.linux})
+		data, err := wire.Marshal(&podconfig.PodSandboxConfig{Linux: test.linux})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,8 +86,8 @@ func TestDecodeConfigAddsTheDefaultsOfCRI(t *testing.T) {
 	}
 }
 
-func withNamespaces(o *podconfig.NamespaceOption) *podconfig.LinuxPodSandboxConfig {
-	return &podconfig.LinuxPodSandboxConfig{SecurityContext: &podconfig.LinuxSandboxSecurityContext{NamespaceOptions: o}}
+func withNamespaces(o podconfig.NamespaceOption) podconfig.LinuxPodSandboxConfig {
+	return podconfig.LinuxPodSandboxConfig{SecurityContext: podconfig.LinuxSandboxSecurityContext{NamespaceOptions: o}}
 }
 
 func TestDecodeConfigSkipsUnknownFields(t *testing.T) {
@@ -108,8 +108,8 @@ func TestDecodeConfigSkipsUnknownFields(t *testing.T) {
 
 func TestDecodeConfigRefusesGarbage(t *testing.T) {
 	data := captured(t)
-	mode, err := proto.Marshal(&podconfig.PodSandboxConfig{Linux: withNamespaces(&podconfig.NamespaceOption{
-		UsernsOptions: &podconfig.UserNamespace{Mode: podconfig.NamespaceMode_TARGET},
+	mode, err := wire.Marshal(&podconfig.PodSandboxConfig{Linux: withNamespaces(podconfig.NamespaceOption{
+		User: &podconfig.UserNamespace{Mode: podconfig.NamespaceMode(ModeTarget)},
 	})})
 	if err != nil {
 		t.Fatal(err)

@@ -23,6 +23,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 var statuses = map[process.State]tasktypes.Status{
@@ -83,11 +84,16 @@ func processInfos(pids []int, execs map[int]string) ([]*tasktypes.ProcessInfo, e
 // pack makes an Any as containerd's typeurl does: the type URL is the message's
 // name, with nothing before it.
 func pack(m proto.Message) (*anypb.Any, error) {
-	value, err := proto.Marshal(m)
+	return packAs(string(m.ProtoReflect().Descriptor().FullName()), m)
+}
+
+// packAs makes an Any of what is m by name, and may be a struct with tags.
+func packAs(name string, m any) (*anypb.Any, error) {
+	value, err := wire.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
+		return nil, fmt.Errorf("encode %s: %w", name, err)
 	}
-	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: value}, nil
+	return &anypb.Any{TypeUrl: name, Value: value}, nil
 }
 
 // checkpointRequest reads the options of a checkpoint; without any, which is
@@ -100,7 +106,7 @@ func checkpointRequest(r *api.CheckpointTaskRequest) (process.CheckpointRequest,
 		if r.Options.MessageName() != want {
 			return process.CheckpointRequest{}, fmt.Errorf("options: type %q: want %s: %w", url, want, errdefs.ErrInvalidArgument)
 		}
-		if err := proto.Unmarshal(r.Options.Value, &o); err != nil {
+		if err := wire.Unmarshal(r.Options.Value, &o); err != nil {
 			return process.CheckpointRequest{}, fmt.Errorf("options: decode %s: %w: %w", want, err, errdefs.ErrInvalidArgument)
 		}
 	}

@@ -10,13 +10,14 @@ import (
 	"net"
 	"time"
 
-	eventsapi "github.com/containerd/containerd/api/services/ttrpc/events/v1"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // publishTimeout bounds one attempt, so that a containerd that hangs is left
@@ -42,8 +43,8 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 	if p.address == "" {
 		return fmt.Errorf("containerd gave no TTRPC_ADDRESS: %w", event.ErrRejected)
 	}
-	topic, m := message(e)
-	packed, err := pack(m)
+	topic, name, m := message(e)
+	packed, err := packAs(name, m)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, event.ErrRejected)
 	}
@@ -52,9 +53,9 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 	if err := p.dial(ctx); err != nil {
 		return err
 	}
-	_, err = eventsapi.NewTTRPCEventsClient(p.client).Forward(ctx, &eventsapi.ForwardRequest{
+	err = p.client.Call(ctx, "containerd.services.events.ttrpc.v1.Events", "Forward", wire.Message(&forwardRequest{
 		Envelope: &types.Envelope{Timestamp: timestamp(at), Namespace: p.namespace, Topic: topic, Event: packed},
-	})
+	}), &emptypb.Empty{})
 	if err == nil {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/ttrpc"
 
 	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // Register adds the services of s to server.
@@ -46,9 +47,13 @@ func Register(server *ttrpc.Server, s *sandbox.Sandbox) {
 func method[Request, Response any](f func(context.Context, *Request) (*Response, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
 		var r Request
-		if err := unmarshal(&r); err != nil {
+		if err := unmarshal(wire.Message(&r)); err != nil {
 			return nil, err
 		}
-		return f(ctx, &r)
+		answer, err := f(ctx, &r)
+		if err != nil {
+			return nil, err
+		}
+		return wire.Message(answer), nil
 	}
 }

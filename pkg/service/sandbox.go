@@ -20,7 +20,6 @@ import (
 
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/sandbox"
-	api "sandbox.internal/shim/pkg/service/sandboxapi"
 )
 
 // pods is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto.
@@ -44,22 +43,22 @@ func registerPods(server *ttrpc.Server, s *sandbox.Sandbox) {
 	}})
 }
 
-func (p *pods) Create(ctx context.Context, r *api.CreateSandboxRequest) (*api.CreateSandboxResponse, error) {
+func (p *pods) Create(ctx context.Context, r *createSandboxRequest) (*createSandboxResponse, error) {
 	config, err := podConfig(r.Options)
 	if err != nil {
-		return nil, fmt.Errorf("sandbox %q: %w", r.SandboxId, err)
+		return nil, fmt.Errorf("sandbox %q: %w", r.SandboxID, err)
 	}
 	if len(r.Rootfs) > 0 {
 		return nil, fmt.Errorf("sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
-			r.SandboxId, r.Rootfs[0].GetSource(), errdefs.ErrInvalidArgument)
+			r.SandboxID, r.Rootfs[0].GetSource(), errdefs.ErrInvalidArgument)
 	}
-	return &api.CreateSandboxResponse{}, p.sandbox.CreatePod(ctx, sandbox.PodRequest{
-		ID: r.SandboxId, Bundle: r.BundlePath, NetNS: r.NetnsPath, Config: config, Annotations: r.Annotations,
+	return &createSandboxResponse{}, p.sandbox.CreatePod(ctx, sandbox.PodRequest{
+		ID: r.SandboxID, Bundle: r.BundlePath, NetNS: r.NetnsPath, Config: config, Annotations: r.Annotations,
 	})
 }
 
-func (p *pods) Start(ctx context.Context, r *api.StartSandboxRequest) (*api.StartSandboxResponse, error) {
-	started, err := p.sandbox.StartPod(ctx, r.SandboxId)
+func (p *pods) Start(ctx context.Context, r *startSandboxRequest) (*startSandboxResponse, error) {
+	started, err := p.sandbox.StartPod(ctx, r.SandboxID)
 	if err != nil {
 		return nil, err
 	}
@@ -67,36 +66,36 @@ func (p *pods) Start(ctx context.Context, r *api.StartSandboxRequest) (*api.Star
 	if err != nil {
 		return nil, err
 	}
-	return &api.StartSandboxResponse{Pid: uint32(started.Pid), CreatedAt: timestamp(started.CreatedAt), Spec: spec}, nil
+	return &startSandboxResponse{Pid: uint32(started.Pid), CreatedAt: timestamp(started.CreatedAt), Spec: spec}, nil
 }
 
 // Platform is what containers are made for: that of this program.
-func (p *pods) Platform(_ context.Context, r *api.PlatformRequest) (*api.PlatformResponse, error) {
-	if err := p.sandbox.PingPod(r.SandboxId); err != nil {
+func (p *pods) Platform(_ context.Context, r *platformRequest) (*platformResponse, error) {
+	if err := p.sandbox.PingPod(r.SandboxID); err != nil {
 		return nil, err
 	}
-	return &api.PlatformResponse{Platform: &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}, nil
+	return &platformResponse{Platform: &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}, nil
 }
 
-func (p *pods) Stop(ctx context.Context, r *api.StopSandboxRequest) (*api.StopSandboxResponse, error) {
-	return &api.StopSandboxResponse{}, p.sandbox.StopPod(ctx, r.SandboxId, time.Duration(r.TimeoutSecs)*time.Second)
+func (p *pods) Stop(ctx context.Context, r *stopSandboxRequest) (*stopSandboxResponse, error) {
+	return &stopSandboxResponse{}, p.sandbox.StopPod(ctx, r.SandboxID, time.Duration(r.TimeoutSecs)*time.Second)
 }
 
-func (p *pods) Wait(ctx context.Context, r *api.WaitSandboxRequest) (*api.WaitSandboxResponse, error) {
-	exit, err := p.sandbox.WaitPod(ctx, r.SandboxId)
+func (p *pods) Wait(ctx context.Context, r *waitSandboxRequest) (*waitSandboxResponse, error) {
+	exit, err := p.sandbox.WaitPod(ctx, r.SandboxID)
 	if err != nil {
 		return nil, err
 	}
-	return &api.WaitSandboxResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, nil
+	return &waitSandboxResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, nil
 }
 
-func (p *pods) Status(_ context.Context, r *api.SandboxStatusRequest) (*api.SandboxStatusResponse, error) {
-	status, err := p.sandbox.PodStatus(r.SandboxId, r.Verbose)
+func (p *pods) Status(_ context.Context, r *sandboxStatusRequest) (*sandboxStatusResponse, error) {
+	status, err := p.sandbox.PodStatus(r.SandboxID, r.Verbose)
 	if err != nil {
 		return nil, err
 	}
-	answer := &api.SandboxStatusResponse{
-		SandboxId: status.ID, Pid: uint32(status.Pid), State: podState(status.Stage),
+	answer := &sandboxStatusResponse{
+		SandboxID: status.ID, Pid: uint32(status.Pid), State: podState(status.Stage),
 		CreatedAt: timestamp(status.CreatedAt), ExitedAt: timestamp(status.Exit.At),
 	}
 	if r.Verbose {
@@ -105,16 +104,16 @@ func (p *pods) Status(_ context.Context, r *api.SandboxStatusRequest) (*api.Sand
 	return answer, err
 }
 
-func (p *pods) Ping(_ context.Context, r *api.PingRequest) (*api.PingResponse, error) {
-	return &api.PingResponse{}, p.sandbox.PingPod(r.SandboxId)
+func (p *pods) Ping(_ context.Context, r *pingRequest) (*pingResponse, error) {
+	return &pingResponse{}, p.sandbox.PingPod(r.SandboxID)
 }
 
-func (p *pods) Shutdown(ctx context.Context, r *api.ShutdownSandboxRequest) (*api.ShutdownSandboxResponse, error) {
-	return &api.ShutdownSandboxResponse{}, p.sandbox.ShutdownPod(ctx, r.SandboxId)
+func (p *pods) Shutdown(ctx context.Context, r *shutdownSandboxRequest) (*shutdownSandboxResponse, error) {
+	return &shutdownSandboxResponse{}, p.sandbox.ShutdownPod(ctx, r.SandboxID)
 }
 
-func (p *pods) Metrics(_ context.Context, r *api.SandboxMetricsRequest) (*api.SandboxMetricsResponse, error) {
-	metrics, err := p.sandbox.PodMetrics(r.SandboxId)
+func (p *pods) Metrics(_ context.Context, r *sandboxMetricsRequest) (*sandboxMetricsResponse, error) {
+	metrics, err := p.sandbox.PodMetrics(r.SandboxID)
 	if err != nil {
 		return nil, err
 	}
@@ -122,13 +121,13 @@ func (p *pods) Metrics(_ context.Context, r *api.SandboxMetricsRequest) (*api.Sa
 	if err != nil {
 		return nil, err
 	}
-	return &api.SandboxMetricsResponse{Metrics: &types.Metric{Timestamp: timestamppb.Now(), ID: r.SandboxId, Data: packed}}, nil
+	return &sandboxMetricsResponse{Metrics: &types.Metric{Timestamp: timestamppb.Now(), ID: r.SandboxID, Data: packed}}, nil
 }
 
 // Update has no effect: CRI tells of it that the sums of the pod's resources changed (internal/cri/server,
 // UpdatePodSandboxResources), after which the kubelet, whose the pod's cgroup is, writes to that itself.
-func (p *pods) Update(_ context.Context, r *api.UpdateSandboxRequest) (*api.UpdateSandboxResponse, error) {
-	return &api.UpdateSandboxResponse{}, p.sandbox.PingPod(r.SandboxId)
+func (p *pods) Update(_ context.Context, r *updateSandboxRequest) (*updateSandboxResponse, error) {
+	return &updateSandboxResponse{}, p.sandbox.PingPod(r.SandboxID)
 }
 
 // podConfigName is that of CRI's message.

@@ -30,6 +30,7 @@ import (
 	"sandbox.internal/shim/pkg/pod/podconfig"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // The requests and answers here are containerd's own messages.
@@ -64,24 +65,24 @@ func newPodWorld(t *testing.T) (*world, *fakePod) {
 // podOptions is CRI's message as CRI's client of containerd packs it.
 func podOptions(t *testing.T) *anypb.Any {
 	t.Helper()
-	value, err := proto.Marshal(&podconfig.PodSandboxConfig{
-		Metadata: &podconfig.PodSandboxMetadata{Name: "n", Uid: "u", Namespace: "ns", Attempt: 2},
+	value, err := wire.Marshal(&podconfig.PodSandboxConfig{
+		Metadata: podconfig.PodSandboxMetadata{Name: "n", UID: "u", Namespace: "ns", Attempt: 2},
 		Hostname: "h", LogDirectory: "/l", Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},
-		DnsConfig: &podconfig.DNSConfig{Servers: []string{"1.1.1.1"}, Searches: []string{"x"}, Options: []string{"y"}},
-		Linux: &podconfig.LinuxPodSandboxConfig{
+		DNS: &podconfig.DNSConfig{Servers: []string{"1.1.1.1"}, Searches: []string{"x"}, Options: []string{"y"}},
+		Linux: podconfig.LinuxPodSandboxConfig{
 			CgroupParent: "/p", Sysctls: map[string]string{"net.x": "3"},
-			SecurityContext: &podconfig.LinuxSandboxSecurityContext{
+			SecurityContext: podconfig.LinuxSandboxSecurityContext{
 				Privileged: true,
-				NamespaceOptions: &podconfig.NamespaceOption{
-					Network: podconfig.NamespaceMode_NODE, Pid: podconfig.NamespaceMode_CONTAINER, Ipc: podconfig.NamespaceMode_NODE,
-					UsernsOptions: &podconfig.UserNamespace{
-						Uids: []*podconfig.IDMapping{{HostId: 7, ContainerId: 8, Length: 9}},
-						Gids: []*podconfig.IDMapping{{HostId: 4, ContainerId: 5, Length: 6}},
+				NamespaceOptions: podconfig.NamespaceOption{
+					Network: podconfig.NamespaceMode(pod.ModeNode), PID: podconfig.NamespaceMode(pod.ModeContainer), IPC: podconfig.NamespaceMode(pod.ModeNode),
+					User: &podconfig.UserNamespace{
+						UIDs: []*podconfig.IDMapping{{HostID: 7, ContainerID: 8, Length: 9}},
+						GIDs: []*podconfig.IDMapping{{HostID: 4, ContainerID: 5, Length: 6}},
 					},
 				},
 			},
-			Overhead:  &podconfig.LinuxContainerResources{CpuPeriod: 1, CpuQuota: 2, CpuShares: 3, MemoryLimitInBytes: 4},
-			Resources: &podconfig.LinuxContainerResources{CpuPeriod: 5},
+			Overhead:  &podconfig.LinuxContainerResources{CPUPeriod: 1, CPUQuota: 2, CPUShares: 3, MemoryLimit: 4},
+			Resources: &podconfig.LinuxContainerResources{CPUPeriod: 5},
 		},
 	})
 	must(t, err)

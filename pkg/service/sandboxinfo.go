@@ -122,42 +122,30 @@ func cpusets(list []sandbox.PodMember) map[string]cpusetInfo {
 
 // encodeConfig is the undo of pod.DecodeConfig. The message's JSON is CRI's.
 func encodeConfig(c pod.Config) *podconfig.PodSandboxConfig {
-	namespaces := &podconfig.NamespaceOption{
-		Network: podconfig.NamespaceMode(c.Network), Pid: podconfig.NamespaceMode(c.PID), Ipc: podconfig.NamespaceMode(c.IPC),
+	namespaces := podconfig.NamespaceOption{
+		Network: podconfig.NamespaceMode(c.Network), PID: podconfig.NamespaceMode(c.PID), IPC: podconfig.NamespaceMode(c.IPC),
 	}
 	if c.User != nil {
-		namespaces.UsernsOptions = &podconfig.UserNamespace{
-			Mode: podconfig.NamespaceMode_POD, Uids: encodeMappings(c.User.UIDs), Gids: encodeMappings(c.User.GIDs),
+		namespaces.User = &podconfig.UserNamespace{
+			Mode: podconfig.NamespaceMode(pod.ModePod), UIDs: encodeMappings(c.User.UIDs), GIDs: encodeMappings(c.User.GIDs),
 		}
 	}
-	m := &podconfig.PodSandboxConfig{
-		Metadata: &podconfig.PodSandboxMetadata{Name: c.Name, Uid: c.UID, Namespace: c.Namespace, Attempt: c.Attempt},
-		Hostname: c.Hostname, LogDirectory: c.LogDirectory, Labels: c.Labels, Annotations: c.Annotations,
-		Linux: &podconfig.LinuxPodSandboxConfig{
+	return &podconfig.PodSandboxConfig{
+		Metadata: podconfig.PodSandboxMetadata{Name: c.Name, UID: c.UID, Namespace: c.Namespace, Attempt: c.Attempt},
+		Hostname: c.Hostname, DNS: (*podconfig.DNSConfig)(c.DNS), LogDirectory: c.LogDirectory, Labels: c.Labels, Annotations: c.Annotations,
+		Linux: podconfig.LinuxPodSandboxConfig{
 			CgroupParent: c.CgroupParent, Sysctls: c.Sysctls,
-			SecurityContext: &podconfig.LinuxSandboxSecurityContext{NamespaceOptions: namespaces, Privileged: c.Privileged},
-			Overhead:        encodeResources(c.Overhead), Resources: encodeResources(c.Resources),
+			SecurityContext: podconfig.LinuxSandboxSecurityContext{NamespaceOptions: namespaces, Privileged: c.Privileged},
+			Overhead:        (*podconfig.LinuxContainerResources)(c.Overhead),
+			Resources:       (*podconfig.LinuxContainerResources)(c.Resources),
 		},
 	}
-	if c.DNS != nil {
-		m.DnsConfig = &podconfig.DNSConfig{Servers: c.DNS.Servers, Searches: c.DNS.Searches, Options: c.DNS.Options}
-	}
-	return m
 }
 
 func encodeMappings(list []specs.LinuxIDMapping) []*podconfig.IDMapping {
 	var all []*podconfig.IDMapping
 	for _, m := range list {
-		all = append(all, &podconfig.IDMapping{HostId: m.HostID, ContainerId: m.ContainerID, Length: m.Size})
+		all = append(all, &podconfig.IDMapping{HostID: m.HostID, ContainerID: m.ContainerID, Length: m.Size})
 	}
 	return all
-}
-
-func encodeResources(r *pod.Resources) *podconfig.LinuxContainerResources {
-	if r == nil {
-		return nil
-	}
-	return &podconfig.LinuxContainerResources{
-		CpuPeriod: r.CPUPeriod, CpuQuota: r.CPUQuota, CpuShares: r.CPUShares, MemoryLimitInBytes: r.MemoryLimit,
-	}
 }

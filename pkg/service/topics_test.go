@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/typeurl/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -64,11 +65,19 @@ func allEvents() []struct {
 
 func TestTopics(t *testing.T) {
 	for _, tc := range allEvents() {
-		topic, got := message(tc.event)
+		topic, name, m := message(tc.event)
 		if topic != tc.topic {
 			t.Errorf("topic of %T = %q, want %q", tc.event, topic, tc.topic)
 		}
-		wantEqual(t, topic, got, tc.want)
+		packed, err := packAs(name, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := typeurl.UnmarshalAny(packed)
+		if err != nil {
+			t.Fatalf("%s: containerd reads: %v", topic, err)
+		}
+		wantEqual(t, topic, got.(proto.Message), tc.want)
 		// The table sets each field, so that a new one is noticed.
 		fields := tc.want.ProtoReflect().Descriptor().Fields()
 		for i := range fields.Len() {

@@ -1,0 +1,254 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	_ "github.com/containerd/cgroups/v3/cgroup1/stats"
+	_ "github.com/containerd/cgroups/v3/cgroup2/stats"
+	_ "github.com/containerd/containerd/api/events"
+	_ "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	_ "github.com/containerd/containerd/api/runtime/task/v2"
+	_ "github.com/containerd/containerd/api/services/ttrpc/events/v1"
+	_ "github.com/containerd/containerd/api/types/runc/options"
+	_ "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"sandbox.internal/shim/pkg/wire"
+)
+
+// linked are all types of messages in containerd's packages that the shim uses, in a fixed order.
+var linked = func() []protoreflect.MessageType {
+	var all []protoreflect.MessageType
+	protoregistry.GlobalTypes.RangeMessages(func(t protoreflect.MessageType) bool {
+		name := string(t.Descriptor().FullName())
+		if strings.HasPrefix(name, "google.") && name != "google.protobuf.Any" && name != "google.protobuf.Timestamp" {
+			return true
+		}
+		all = append(all, t)
+		return true
+	})
+	slices.SortFunc(all, func(a, b protoreflect.MessageType) int {
+		return strings.Compare(string(a.Descriptor().FullName()), string(b.Descriptor().FullName()))
+	})
+	return all
+}()
+
+// fill sets fields of m at random, all kinds of values among them.
+func fill(r *rand.Rand, m protoreflect.Message) {
+	for i := range m.Descriptor().Fields().Len() {
+		f := m.Descriptor().Fields().Get(i)
+		switch {
+		case r.IntN(4) == 0:
+		case f.IsMap():
+			for range r.IntN(3) {
+				m.Mutable(f).Map().Set(scalar(r, f.MapKey()).MapKey(), value(r, f.MapValue(), m.Mutable(f).Map().NewValue))
+			}
+		case f.IsList():
+			for range r.IntN(3) {
+				list := m.Mutable(f).List()
+				list.Append(value(r, f, list.NewElement))
+			}
+		default:
+			m.Set(f, value(r, f, func() protoreflect.Value { return m.NewField(f) }))
+		}
+	}
+}
+
+func value(r *rand.Rand, f protoreflect.FieldDescriptor, fresh func() protoreflect.Value) protoreflect.Value {
+	if f.Kind() != protoreflect.MessageKind {
+		return scalar(r, f)
+	}
+	v := fresh()
+	fill(r, v.Message())
+	return v
+}
+
+func scalar(r *rand.Rand, f protoreflect.FieldDescriptor) protoreflect.Value {
+	n := []uint64{0, 1, 127, 128, math.MaxInt32, math.MaxUint32, math.MaxInt64, math.MaxUint64}[r.IntN(8)]
+	switch f.Kind() {
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(n&1 == 1)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n))
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(n))
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(int64(n))
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(uint32(n))
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(n)
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64([]float64{0, math.Copysign(0, -1), 1.5, math.Inf(-1)}[r.IntN(4)])
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString([]string{"", "a", "žluťoučký kůň", strings.Repeat("x", 300)}[r.IntN(4)])
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([][]byte{{}, {0}, []byte("\xff\xfe"), make([]byte, 300)}[r.IntN(4)])
+	case protoreflect.Sint32Kind, protoreflect.Sint64Kind, protoreflect.Sfixed32Kind, protoreflect.Fixed32Kind, protoreflect.FloatKind,
+		protoreflect.Sfixed64Kind, protoreflect.Fixed64Kind, protoreflect.MessageKind, protoreflect.GroupKind:
+	}
+	panic("no value for kind " + f.Kind().String())
+}
+
+// left are the messages that this package leaves to the library. None of them comes or goes often.
+var left = []string{"containerd.types.Sandbox"} // a map of messages
+
+func TestWhatIsLeftToTheLibrary(t *testing.T) {
+	var got []string
+	for _, typ := range linked {
+		if !wire.Known(typ.New().Interface()) {
+			got = append(got, string(typ.Descriptor().FullName()))
+		}
+	}
+	if diff := cmp.Diff(left, got); diff != "" {
+		t.Errorf("left to the library (-want +got):\n%s", diff)
+	}
+}
+
+// The messages are encoded as the library reads them, and what the library encodes is decoded.
+func TestMessagesAreThoseOfTheLibrary(t *testing.T) {
+	for _, typ := range linked {
+		t.Run(string(typ.Descriptor().FullName()), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			for range 50 {
+				m := typ.New()
+				fill(r, m)
+				want := m.Interface()
+				b, err := wire.Marshal(want)
+				if err != nil {
+					t.Fatal(err)
+				}
+				back := typ.New().Interface()
+				if err := proto.Unmarshal(b, back); err != nil || !proto.Equal(back, want) {
+					t.Fatalf("encoded %v, the library reads %v, %v", want, back, err)
+				}
+				if b, err = proto.Marshal(want); err != nil {
+					t.Fatal(err)
+				}
+				if err := wire.Unmarshal(b, back); err != nil || !proto.Equal(back, want) {
+					t.Fatalf("the library encoded %v, decoded %v, %v", want, back, err)
+				}
+			}
+		})
+	}
+}
+
+// FuzzUnmarshal holds that any bytes are taken or refused as the library does.
+func FuzzUnmarshal(f *testing.F) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for i, typ := range linked {
+		for range 3 {
+			m := typ.New()
+			fill(r, m)
+			b, err := proto.Marshal(m.Interface())
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(uint16(i), b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, i uint16, b []byte) {
+		typ := linked[int(i)%len(linked)]
+		if !wire.Known(typ.New().Interface()) {
+			t.Skip("the library's own") // not a capability: it would be compared with itself
+		}
+		want, got := typ.New().Interface(), typ.New().Interface()
+		wantErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, want)
+		err := wire.Unmarshal(b, got)
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("%s: %v, the library: %v", typ.Descriptor().FullName(), err, wantErr)
+		}
+		if err == nil && !proto.Equal(got, want) {
+			t.Fatalf("got  %v\nwant %v", got, want)
+		}
+	})
+}
+
+// plain is what is not generated: a struct with tags alone.
+type plain struct {
+	Name    string   `protobuf:"bytes,1,opt,name=name,proto3"`
+	Inner   inner    `protobuf:"bytes,2,opt,name=inner,proto3"`
+	Pointer *inner   `protobuf:"bytes,3,opt,name=pointer,proto3"`
+	List    []*inner `protobuf:"bytes,4,rep,name=list,proto3"`
+	Maybe   *string  `protobuf:"bytes,5,opt,name=maybe,proto3,oneof"`
+}
+
+type inner struct {
+	Number int64             `protobuf:"varint,1,opt,name=number,proto3"`
+	Pairs  map[string]string `protobuf:"bytes,2,rep,name=pairs,proto3"`
+}
+
+func TestPlainStructs(t *testing.T) {
+	for name, want := range map[string]plain{
+		"nothing":    {},
+		"all":        {Name: "n", Inner: inner{Number: -1, Pairs: map[string]string{"k": "v", "": ""}}, Pointer: &inner{Number: 1}, List: []*inner{{Number: 2}, {}}},
+		"empty ones": {Pointer: &inner{}, Maybe: new(string)},
+	} {
+		b, err := wire.Marshal(&want)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		got := plain{Name: "from before", Pointer: &inner{Number: 7}}
+		if err := wire.Unmarshal(b, &got); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A library that has but a proto.Message goes the same way.
+func TestMessage(t *testing.T) {
+	want := plain{Name: "n", Inner: inner{Number: 5}}
+	b, err := proto.Marshal(wire.Message(&want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := plain{Name: "from before", Pointer: &inner{}}
+	if err := proto.Unmarshal(b, wire.Message(&got)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if b, err := proto.Marshal(wire.Message(&plain{})); err != nil || len(b) != 0 {
+		t.Errorf("an empty message = %x, %v", b, err)
+	}
+}
+
+func TestErrorsSayWhere(t *testing.T) {
+	for name, test := range map[string]struct {
+		do   func() error
+		want string
+	}{
+		"text to encode": {func() error { _, err := wire.Marshal(&plain{Name: "\xff"}); return err }, "wire_test.plain.Name: not valid UTF-8"},
+		"key to encode": {func() error {
+			_, err := wire.Marshal(&plain{Pointer: &inner{Pairs: map[string]string{"\xff": ""}}})
+			return err
+		}, "wire_test.plain.Pointer: wire_test.inner.Pairs: not valid UTF-8"},
+		"text to decode":   {func() error { return wire.Unmarshal([]byte{1<<3 | 2, 1, 0xff}, &plain{}) }, "wire_test.plain.Name: not valid UTF-8"},
+		"a short text":     {func() error { return wire.Unmarshal([]byte{1<<3 | 2, 3, 'a'}, &plain{}) }, "wire_test.plain.Name: unexpected EOF"},
+		"a short unknown":  {func() error { return wire.Unmarshal([]byte{9 << 3}, &plain{}) }, "wire_test.plain: field 9: unexpected EOF"},
+		"no struct":        {func() error { _, err := wire.Marshal(plain{}); return err }, "wire_test.plain: has no form on the wire"},
+		"not to decode to": {func() error { return wire.Unmarshal(nil, plain{}) }, "wire_test.plain: has no form on the wire"},
+		"a field without a tag": {func() error {
+			_, err := wire.Marshal(&struct{ Name string }{})
+			return err
+		}, "*struct { Name string }: has no form on the wire"},
+	} {
+		if err := test.do(); err == nil || err.Error() != test.want {
+			t.Errorf("%s: %v, want %s", name, err, test.want)
+		}
+	}
+}
