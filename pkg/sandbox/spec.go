@@ -38,25 +38,13 @@ func readSpec(bundle string) (*specs.Spec, error) {
 	}
 	var d document
 	if err := json.Unmarshal(data, &d); err != nil {
+		if plain := json.Unmarshal(data, new(specs.Spec)); plain != nil {
+			err = plain // it has the whole path of a field
+		}
 		return nil, fmt.Errorf("%s: %w: %w", specFile, err, errdefs.ErrInvalidArgument)
 	}
-	return &d.Spec, nil
+	return d.spec(), nil
 }
-
-// document is a configuration without what is for other platforms. The names that it has itself hide those of
-// [specs.Spec], so that encoding/json does not make itself ready for all the types below them: that took 80 kB in each
-// shim, and as much time as the rest of the document.
-type document struct {
-	specs.Spec
-	FreeBSD skipped `json:"freebsd"`
-	Solaris skipped `json:"solaris"`
-	VM      skipped `json:"vm"`
-	Windows skipped `json:"windows"`
-	ZOS     skipped `json:"zos"`
-}
-
-// skipped is an object that nobody reads.
-type skipped struct{}
 
 // checkSpec refuses what libcontainer would refuse late, or not say clearly.
 func checkSpec(spec *specs.Spec) error {
