@@ -157,9 +157,10 @@ func (s *stream) send(ctx context.Context, peer Peer) error {
 			<-interrupted // or it would interrupt the next client
 		}
 	}()
+	var p pace
 	for {
 		if len(s.unsent) == 0 {
-			b, err := s.read()
+			b, err := s.read(nil)
 			switch {
 			case errors.Is(err, io.EOF):
 				s.taken.Do(func() { close(s.ended) })
@@ -171,6 +172,9 @@ func (s *stream) send(ctx context.Context, peer Peer) error {
 			}
 			s.unsent = b
 		}
+		if err := s.gather(ctx, &p); err != nil {
+			return err
+		}
 		n, err := peer.Send(ctx, s.unsent)
 		s.unsent = s.unsent[n:]
 		if err != nil {
@@ -179,8 +183,9 @@ func (s *stream) send(ctx context.Context, peer Peer) error {
 	}
 }
 
-// read waits for output and reads it. While it waits there is no buffer.
-func (s *stream) read() (b []byte, err error) {
+// read waits for output and appends it to b. While it waits there is no further
+// buffer.
+func (s *stream) read(b []byte) (_ []byte, err error) {
 	werr := s.reader.conn.Read(func(fd uintptr) bool {
 		buf := buffers.Get().(*[bufferSize]byte)
 		defer buffers.Put(buf)
