@@ -123,11 +123,11 @@ func TestLastBytesWithoutAReaderAreAbandoned(t *testing.T) {
 	}
 	wantRead(t, out, "hello")
 	write(t, process, "world")
-	process.Close()
 	if r.Abandoned() {
 		t.Error("Abandoned while there is a reader")
 	}
-	out.Close()
+	out.Close() // before the end, or they are its
+	process.Close()
 	eventually(t, "the last bytes are abandoned", r.Abandoned)
 	again := r.client("stdout")
 	if r.Abandoned() {
