@@ -12,17 +12,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/api/types/transfer"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // The streaming service carries standard streams over ttrpc, for CRI's
@@ -35,10 +33,26 @@ import (
 const (
 	streamingService = "containerd.services.streaming.v1.Streaming"
 	streamInit       = "containerd.services.streaming.v1.StreamInit"
+	streamData       = "containerd.types.transfer.Data"
+	windowUpdate     = "containerd.types.transfer.WindowUpdate"
 	// maxData and window are containerd's (core/transfer/streaming, maxRead and
 	// windowSize). A client that writes stops at the window.
 	maxData = 32 << 10
 	window  = 2 * maxData
+)
+
+// The messages are those of containerd's api/types/transfer/streaming.proto, and of api/services/streaming/v1, whose Go package would link
+// all of gRPC into the shim.
+type (
+	initMessage struct {
+		ID string `protobuf:"bytes,1,opt,name=id,proto3"`
+	}
+	dataMessage struct {
+		Data []byte `protobuf:"bytes,1,opt,name=data,proto3"`
+	}
+	windowMessage struct {
+		Update int32 `protobuf:"varint,1,opt,name=update,proto3"`
+	}
 )
 
 // registerStreaming adds the streaming service.
@@ -107,36 +121,19 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.Exchange) error 
 // inputTimeout is for a process to take the rest of what a client sent that has hung up.
 const inputTimeout = 10 * time.Second
 
-// streamID decodes a StreamInit: one string, field 1. Its Go package would link
-// all of gRPC into the shim.
+// streamID decodes a StreamInit.
 func streamID(a *anypb.Any) (string, error) {
 	if a.GetTypeUrl() != streamInit {
 		return "", fmt.Errorf("first message %q: want %s: %w", a.GetTypeUrl(), streamInit, errdefs.ErrInvalidArgument)
 	}
-	id := ""
-	for b := a.GetValue(); len(b) > 0; {
-		number, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return "", fmt.Errorf("decode %s: %w: %w", streamInit, protowire.ParseError(n), errdefs.ErrInvalidArgument)
-		}
-		b = b[n:]
-		if number == 1 && kind == protowire.BytesType {
-			v, n := protowire.ConsumeString(b)
-			if n < 0 {
-				return "", fmt.Errorf("decode %s: %w: %w", streamInit, protowire.ParseError(n), errdefs.ErrInvalidArgument)
-			}
-			id, b = v, b[n:]
-			continue
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
-			return "", fmt.Errorf("decode %s: %w: %w", streamInit, protowire.ParseError(n), errdefs.ErrInvalidArgument)
-		}
-		b = b[n:]
+	var m initMessage
+	if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
+		return "", fmt.Errorf("decode %s: %w: %w", streamInit, err, errdefs.ErrInvalidArgument)
 	}
-	if id == "" {
+	if m.ID == "" {
 		return "", fmt.Errorf("%s: no id: %w", streamInit, errdefs.ErrInvalidArgument)
 	}
-	return id, nil
+	return m.ID, nil
 }
 
 // streamPeer is the client of one call as stdio.Peer.
@@ -168,7 +165,7 @@ func (p *streamPeer) Send(ctx context.Context, b []byte) (sent int, err error) {
 		if err != nil {
 			return sent, err
 		}
-		if err := p.send(&transfer.Data{Data: b[:n]}); err != nil {
+		if err := p.send(streamData, &dataMessage{Data: b[:n]}); err != nil {
 			return sent, err
 		}
 		b, sent = b[n:], sent+n
@@ -217,7 +214,7 @@ func (p *streamPeer) Recv(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 		if grant > 0 {
-			if err := p.send(&transfer.WindowUpdate{Update: int32(grant)}); err != nil {
+			if err := p.send(windowUpdate, &windowMessage{Update: int32(grant)}); err != nil {
 				return nil, err
 			}
 		}
@@ -236,8 +233,8 @@ func (p *streamPeer) wait(ctx context.Context) error {
 	}
 }
 
-func (p *streamPeer) send(m proto.Message) error {
-	a, err := pack(m)
+func (p *streamPeer) send(name string, m any) error {
+	a, err := packAs(name, m)
 	if err != nil {
 		return err
 	}
@@ -287,18 +284,18 @@ func (p *streamPeer) receive() {
 
 func (p *streamPeer) takeLocked(a *anypb.Any) error {
 	switch a.GetTypeUrl() {
-	case "containerd.types.transfer.WindowUpdate":
-		var m transfer.WindowUpdate
-		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
+	case windowUpdate:
+		var m windowMessage
+		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
 			return fmt.Errorf("window update: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
 		if m.Update < 0 {
 			return fmt.Errorf("window update of %d bytes: %w", m.Update, errdefs.ErrInvalidArgument)
 		}
 		p.granted += int(m.Update)
-	case "containerd.types.transfer.Data":
-		var m transfer.Data
-		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
+	case streamData:
+		var m dataMessage
+		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
 			return fmt.Errorf("data: %w: %w", err, errdefs.ErrInvalidArgument)
 		}
 		if len(m.Data) > p.open {

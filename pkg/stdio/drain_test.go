@@ -126,7 +126,7 @@ func TestLastBytesWithoutAReaderAreAbandoned(t *testing.T) {
 	if r.Abandoned() {
 		t.Error("Abandoned while there is a reader")
 	}
-	out.Close() // before the end, or they are its
+	out.Close() // before the output ends: what is in the fifo then is for who has it open
 	process.Close()
 	eventually(t, "the last bytes are abandoned", r.Abandoned)
 	again := r.client("stdout")
