@@ -7,10 +7,8 @@ package main
 import "C"
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -35,8 +33,9 @@ func checkDetached() error {
 func caller() int { return int(C.detached.caller) }
 
 // detach makes this process the daemon that d describes, in the existing cgroup of that name if it is not empty, and answers
-// containerd. After an error it has not, or the answer does not count, since the original process ends with failure too.
-func detach(ctx context.Context, d daemon, cgroup string, stdout io.Writer, answer []byte) error {
+// containerd. After an error it has not, or the answer does not count, since the original process ends with failure too. It is called on the
+// main thread.
+func detach(d daemon, cgroup string, answer []byte) error {
 	if err := settle(d, cgroup); err != nil {
 		return err
 	}
@@ -45,7 +44,7 @@ func detach(ctx context.Context, d daemon, cgroup string, stdout io.Writer, answ
 		return fmt.Errorf("start daemon: %w", err)
 	}
 	defer func() { _ = null.Close() }() // nothing is written to it
-	if _, err := stdout.Write(answer); err != nil {
+	if err := reply(answer); err != nil {
 		return err
 	}
 	// containerd waits until nobody holds its end of our stdout.
@@ -54,8 +53,8 @@ func detach(ctx context.Context, d daemon, cgroup string, stdout io.Writer, answ
 			return fmt.Errorf("start daemon: let go of descriptor %d: %w", fd, err)
 		}
 	}
-	// It is the first thread that the kernel is to kill with the original process.
-	if err := d.Thread.Do(ctx, func() error { return unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0) }); err != nil {
+	// It is the main thread that the kernel is to kill with the original process.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("start daemon: outlive start: %w", err)
 	}
 	original := os.NewFile(uintptr(C.detached.original), "start")

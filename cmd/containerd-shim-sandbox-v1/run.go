@@ -81,18 +81,18 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve serveFunc) error 
 	}
 	switch f.action {
 	case "start":
-		return onMainThread(func(t *mainthread.Thread) error { return start(f, stdin, stdout, t, serve) })
+		return start(f, stdin, serve)
 	case "delete":
 		return deleteBundle(f, stdout, deleteTimeout-age(), remove)
 	case "":
-		return onMainThread(func(t *mainthread.Thread) error { return serveByHand(f, t, serve) })
+		return besideMainThread(func(t *mainthread.Thread) error { return serveByHand(f, t, serve) })
 	default:
 		return fmt.Errorf("action %q: not one of start, delete: %w: %w", f.action, errUsage, errdefs.ErrInvalidArgument)
 	}
 }
 
-// onMainThread runs f on another goroutine than this, which keeps the main thread for it.
-func onMainThread(f func(*mainthread.Thread) error) error {
+// besideMainThread runs f on another goroutine than this, which keeps the main thread for it.
+func besideMainThread(f func(*mainthread.Thread) error) error {
 	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an ignored
 	// signal stays ignored in every program we execute.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)

@@ -5,6 +5,7 @@ package main
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -95,9 +96,11 @@ func recordSocket(bundle, path string) error {
 	if filepath.Dir(path) == defaultSocketDir {
 		return nil
 	}
-	err = replace(filepath.Join(bundle, socketDirLink), func(tmp string) error {
-		return os.Symlink(filepath.Dir(path), tmp)
-	})
+	link := filepath.Join(bundle, socketDirLink)
+	err = os.Symlink(filepath.Dir(path), link)
+	if errors.Is(err, os.ErrExist) { // this is not the first start of the bundle
+		err = replace(link, func(tmp string) error { return os.Symlink(filepath.Dir(path), tmp) })
+	}
 	if err != nil {
 		return fmt.Errorf("record socket folder of bundle %s: %w", bundle, err)
 	}

@@ -7,15 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/status"
 
 	"sandbox.internal/shim/pkg/mainthread"
@@ -33,19 +34,24 @@ const joinAttempts = 3
 // It runs in a process that detach.c split off. The one that containerd waits for ends once containerd has its answer; after an
 // error it ends as this one does, and there is neither daemon nor socket. Who kills that one kills this one too: what may be left
 // is a socket on which nobody listens.
-func start(f flags, stdin *os.File, stdout io.Writer, thread *mainthread.Thread, serve serveFunc) error {
-	d, l, err := begin(f, stdin, stdout, thread)
+func start(f flags, stdin *os.File, serve serveFunc) error {
+	d, l, err := begin(f, stdin)
 	if err != nil {
 		return fmt.Errorf("start %q: %w", f.id, err)
 	}
 	if l == nil {
 		return nil // containerd has the address of another daemon
 	}
-	return runDaemon(d, l, serve)
+	return besideMainThread(func(t *mainthread.Thread) error {
+		d.Thread = t
+		return runDaemon(d, l, serve)
+	})
 }
 
-// begin does what is to be done until containerd is answered. The listener is nil where another daemon's address is the answer.
-func begin(f flags, stdin *os.File, stdout io.Writer, thread *mainthread.Thread) (daemon, *listener, error) {
+// begin does what is to be done until containerd is answered. The listener is nil where another daemon's address is the answer. It is
+// called on the main goroutine, and so on the main thread, while there is hardly another: a second goroutine, be it that of os/signal, would have
+// the runtime start a thread, and containerd wait for it.
+func begin(f flags, stdin *os.File) (daemon, *listener, error) {
 	if err := checkDetached(); err != nil {
 		return daemon{}, nil, err
 	}
@@ -81,17 +87,31 @@ func begin(f flags, stdin *os.File, stdout io.Writer, thread *mainthread.Thread)
 		return daemon{}, nil, err
 	}
 	if l == nil {
-		_, err := stdout.Write(answer)
-		return daemon{}, nil, err
+		return daemon{}, nil, reply(answer)
 	}
 	d := daemon{
 		Namespace: f.namespace, ID: f.id, Bundle: bundle, SocketPath: path, Debug: r.debug,
-		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, Thread: thread, SystemdCgroup: opts.SystemdCgroup,
+		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, SystemdCgroup: opts.SystemdCgroup,
 	}
-	if err := detach(ctx, d, opts.ShimCgroup, stdout, answer); err != nil {
+	if err := detach(d, opts.ShimCgroup, answer); err != nil {
 		return daemon{}, nil, errors.Join(err, l.abandon())
 	}
 	return d, l, nil
+}
+
+// reply writes the answer to stdout. An [os.File] that is stdout would end the program where containerd has hung up.
+func reply(answer []byte) error {
+	for len(answer) > 0 {
+		n, err := unix.Write(syscall.Stdout, answer)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return &os.PathError{Op: "write", Path: os.Stdout.Name(), Err: err}
+		default:
+			answer = answer[n:]
+		}
+	}
+	return nil
 }
 
 // groupSocket names the group of the container and the group's socket, and records that in bundle.
