@@ -133,12 +133,12 @@ smoke-vm: deps build ## the virtual machine itself, and a few tests with and wit
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
 
-# /run is in memory, as systemd has it, and the bench's folders are below it: the disk is the same for all, and not what is measured.
+# What containerd and its shims write lies in memory, as /run does where systemd is: the disk is the same for all, and not what is measured.
 bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1: twice, into docs/performance.md
 	@integration/cri/deps.sh
 	cd integration; $(GO) build -o $(CURDIR)/bin/bench ./bench
-	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) TMPDIR=/run \
-		unshare -m sh -c 'mount -t tmpfs -o mode=755 tmpfs /run && exec "$$@"' sh \
+	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) TMPDIR=/run/containerd \
+		unshare -m sh -c 'mkdir -p "$$TMPDIR" && mount -t tmpfs -o mode=711 tmpfs "$$TMPDIR" && exec "$$@"' sh \
 		$(CURDIR)/bin/bench -json $(CURDIR)/bin/bench.json $(if $(WRITE),-runs 2 -write ../docs/performance.md) $(BENCHFLAGS)
 
 # Emulated, a process takes many times as long to start: fewer of everything. The guest may write to VMBENCH. It copies all

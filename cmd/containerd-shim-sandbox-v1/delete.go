@@ -20,8 +20,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so
@@ -60,7 +61,7 @@ func deleteBundle(f flags, stdout io.Writer, within time.Duration, remove remove
 	if !e.At.IsZero() {
 		r.ExitedAt = timestamppb.New(e.At)
 	}
-	data, err := proto.Marshal(r)
+	data, err := wire.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("delete %q: encode answer: %w", f.id, err)
 	}

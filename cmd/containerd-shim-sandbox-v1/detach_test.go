@@ -6,6 +6,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -46,6 +47,74 @@ func TestStartThatCannotAnswerLeavesNothing(t *testing.T) {
 	}
 }
 
+// Whoever else has containerd's end of stdout may have made it non-blocking, and filled it.
+func TestStartWaitsForRoomForItsAnswer(t *testing.T) {
+	w := newWorld(t)
+	unlock, err := lockDir(t.Context(), w.mkdir("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	r, stdout := os.NewFile(uintptr(ends[0]), "r"), os.NewFile(uintptr(ends[1]), "w")
+	defer func() { _ = errors.Join(r.Close(), stdout.Close()) }() // all is read
+	cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
+	var stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = stdout, &stderr
+	if err := cmd.Start(); err != nil { // which makes stdout blocking; start waits for the lock
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(ends[1], true); err != nil {
+		t.Fatal(err)
+	}
+	filled := 0
+	for {
+		n, err := unix.Write(ends[1], make([]byte, 4096))
+		if err != nil {
+			break // it is full
+		}
+		filled += n
+	}
+	child := childOf(t, cmd.Process.Pid)
+	unlock()
+	for end := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
+		at, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", child))
+		if strings.Contains(string(at), "poll") {
+			break
+		}
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("start does not wait for room: it is in %q, %v, and says %q", at, err, stderr.String())
+		}
+	}
+	if _, err := io.ReadFull(r, make([]byte, filled)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("start = %v, %q", err, stderr.String())
+	}
+	w.settle()
+	if got := len(w.daemons()); got != 1 {
+		t.Errorf("%d daemons, want one", got)
+	}
+}
+
+// childOf waits for the only child of process pid.
+func childOf(t *testing.T, pid int) (child int) {
+	t.Helper()
+	children := fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)
+	for end := time.Now().Add(20 * time.Second); child == 0; <-time.After(time.Millisecond) {
+		text, err := os.ReadFile(children)
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("no child of start: %v", err)
+		}
+		_, _ = fmt.Sscan(string(text), &child) // none yet
+	}
+	return child
+}
+
 // containerd waits for one process, and the daemon begins in its child. A lock on the socket folder holds both up.
 func TestStartThatIsKilled(t *testing.T) {
 	begun := func(t *testing.T) (w *world, cmd *exec.Cmd, child int) {
@@ -60,15 +129,7 @@ func TestStartThatIsKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		children := fmt.Sprintf("/proc/%d/task/%d/children", cmd.Process.Pid, cmd.Process.Pid)
-		for end := time.Now().Add(20 * time.Second); child == 0; <-time.After(time.Millisecond) {
-			text, err := os.ReadFile(children)
-			if err != nil || time.Now().After(end) {
-				t.Fatalf("no child of start: %v", err)
-			}
-			_, _ = fmt.Sscan(string(text), &child) // none yet
-		}
-		return w, cmd, child
+		return w, cmd, childOf(t, cmd.Process.Pid)
 	}
 	t.Run("the process that containerd waits for", func(t *testing.T) {
 		w, cmd, child := begun(t)

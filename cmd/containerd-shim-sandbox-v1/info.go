@@ -12,8 +12,9 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // featuresURL is the name containerd registers for the OCI features document (core/runtime/typeurl.go); its body is
@@ -36,7 +37,7 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 	}
 	if len(input) > 0 {
 		var opts anypb.Any
-		if err := proto.Unmarshal(input, &opts); err != nil {
+		if err := wire.Unmarshal(input, &opts); err != nil {
 			return fmt.Errorf("decode options on stdin, %d bytes: %w: %w", len(input), err, errdefs.ErrInvalidArgument)
 		}
 		r.Options = &opts
@@ -48,7 +49,7 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 		}
 		r.Features = &anypb.Any{TypeUrl: featuresURL, Value: body}
 	}
-	data, err := proto.Marshal(r)
+	data, err := wire.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode runtime info: %w", err)
 	}

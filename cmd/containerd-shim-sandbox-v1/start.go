@@ -99,12 +99,18 @@ func begin(f flags, stdin *os.File) (daemon, *listener, error) {
 	return d, l, nil
 }
 
-// reply writes the answer to stdout. An [os.File] that is stdout would end the program where containerd has hung up.
+// reply writes the answer to stdout. An [os.File] that is stdout would end the program at once where containerd has hung up; that on stderr
+// may, when all is undone.
 func reply(answer []byte) error {
 	for len(answer) > 0 {
 		n, err := unix.Write(syscall.Stdout, answer)
 		switch {
 		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN): // somebody else's flag, on a pipe that is full
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(syscall.Stdout), Events: unix.POLLOUT}}, int(startTimeout.Milliseconds()))
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return os.NewSyscallError("poll", err)
+			}
 		case err != nil:
 			return &os.PathError{Op: "write", Path: os.Stdout.Name(), Err: err}
 		default:

@@ -40,7 +40,7 @@ var (
 
 // start starts containerd from the folder tools. Shims are looked up in tools and in shimDir.
 func start(ctx context.Context, tools, shimDir string, v1Only bool) (_ *host, err error) {
-	// Not below /run, which may be mounted noexec.
+	// Not below /run, which may be mounted noexec, unless TMPDIR says so.
 	dir, err := os.MkdirTemp("", harness.NamespacePrefix)
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ func readSpec(bundle string) (*specs.Spec, error) {
 	var d document
 	if err := json.Unmarshal(data, &d); err != nil {
 		if plain := json.Unmarshal(data, new(specs.Spec)); plain != nil {
-			err = plain // it has the whole path of a field
+			err = plain // it has the whole path of a field, though it may be of one that we skip
 		}
 		return nil, fmt.Errorf("%s: %w: %w", specFile, err, errdefs.ErrInvalidArgument)
 	}

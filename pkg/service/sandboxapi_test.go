@@ -11,6 +11,8 @@ import (
 
 	containerd "github.com/containerd/containerd/api/runtime/sandbox/v1"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // sandboxMessages has each of them, by containerd's names.
@@ -53,6 +55,9 @@ func TestSandboxMessagesAreThoseOfContainerd(t *testing.T) {
 			own, ok := sandboxMessages[string(name)]
 			if !ok {
 				t.Fatal("there is no such message")
+			}
+			if _, err := wire.Marshal(reflect.New(reflect.TypeOf(own)).Interface()); err != nil {
+				t.Error(err)
 			}
 			message, err := protoregistry.GlobalTypes.FindMessageByName(theirs.Get(i).FullName())
 			if err != nil {

@@ -28,9 +28,9 @@ import (
 // less than that in a pause is less safe: there the client may stop for three
 // seconds.
 const (
-	enough = 4 << 10 // bytes for which a message may always go
-	atOnce = 16      // messages of less that need not wait
-	pause  = 50 * time.Millisecond
+	gatherEnough = 4 << 10 // bytes for which a message may always go
+	gatherAtOnce = 16      // messages of less that need not wait
+	gatherPause  = 50 * time.Millisecond
 )
 
 // pace says when the next small message may go.
@@ -38,23 +38,23 @@ type pace struct {
 	paid time.Time // a pause for each message that went; those before now do not count
 }
 
-func (p *pace) next() time.Time { return p.paid.Add(-(atOnce - 1) * pause) }
+func (p *pace) next() time.Time { return p.paid.Add(-(gatherAtOnce - 1) * gatherPause) }
 
 func (p *pace) spend(now time.Time) {
 	if p.paid.Before(now) {
 		p.paid = now
 	}
-	p.paid = p.paid.Add(pause)
+	p.paid = p.paid.Add(gatherPause)
 }
 
 // gather reads on until there is enough to send, or a small message may go.
 func (s *stream) gather(ctx context.Context, p *pace) error {
-	if until := p.next(); len(s.unsent) < enough && time.Now().Before(until) {
+	if until := p.next(); len(s.unsent) < gatherEnough && time.Now().Before(until) {
 		if err := s.readUntil(ctx, until); err != nil {
 			return err
 		}
 	}
-	if len(s.unsent) < enough {
+	if len(s.unsent) < gatherEnough {
 		p.spend(time.Now())
 	}
 	return nil
@@ -65,7 +65,7 @@ func (s *stream) readUntil(ctx context.Context, t time.Time) error {
 	if err := s.bound(ctx, t); err != nil {
 		return err
 	}
-	for len(s.unsent) < enough {
+	for len(s.unsent) < gatherEnough {
 		b, err := s.read(s.unsent)
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) { // send will see the end itself
 			break

@@ -25,7 +25,7 @@ func TestPace(t *testing.T) {
 	for _, step := range []struct {
 		after time.Duration
 		want  int
-	}{{0, atOnce}, {pause - 1, 0}, {1, 1}, {3 * pause, 3}, {time.Hour, atOnce}} {
+	}{{0, gatherAtOnce}, {gatherPause - 1, 0}, {1, 1}, {3 * gatherPause, 3}, {time.Hour, gatherAtOnce}} {
 		now = now.Add(step.after)
 		if got := burst(); got != step.want {
 			t.Errorf("%v later %d small messages may go, want %d", step.after, got, step.want)
@@ -63,7 +63,7 @@ func TestSmallPartsAreGathered(t *testing.T) {
 		write(t, process, text[i:i+1])
 	}
 	eventually(t, "all has come, and the process writes no more", func() bool { return c.len() == len(text) })
-	most := atOnce + int(time.Since(begin)/pause) + len(text)/enough + 1
+	most := gatherAtOnce + int(time.Since(begin)/gatherPause) + len(text)/gatherEnough + 1
 	if c.sends > most || string(c.got) != text {
 		t.Errorf("%d bytes came in %d parts, want all %d in no more than %d", len(c.got), c.sends, len(text), most)
 	}
@@ -78,7 +78,7 @@ func TestWhatWasGatheredWaitsForTheNextClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	first, served := serve(ctx, x, "c1-stdout")
-	for range atOnce {
+	for range gatherAtOnce {
 		write(t, process, "x")
 		first.read(t, "x")
 	}

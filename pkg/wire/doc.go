@@ -12,5 +12,6 @@
 // It knows what proto3 and the messages of containerd have: numbers without zigzag or fixed 32 bits, texts, bytes, messages, lists,
 // optional fields, and maps from text to text. A generated message with anything else, or that contains itself, is left to the library.
 //
-// The tables of the types are guarded by a lock, which is held while a type is looked at for the first time, and by nothing else.
+// The tables of the types are guarded by a lock. It is held while a type is looked at for the first time, and while the table of a message is
+// looked up.
 package wire

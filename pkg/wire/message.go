@@ -10,7 +10,7 @@ import (
 )
 
 // Message is m, which is as for [Marshal], as a message that encodes and decodes itself by this package: for a library, as ttrpc, that
-// calls [proto.Marshal] and [proto.Unmarshal]. It is good for nothing else: of reflection it has what those two ask for.
+// calls [proto.Marshal] and [proto.Unmarshal]. It is good for nothing else: of reflection it has what those two ask for, and the rest panics. m must not be nil.
 func Message(m any) proto.Message { return wrapped{m: m} }
 
 type wrapped struct {

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 )
 
 // kind is how one value of a field is encoded.
@@ -29,7 +30,7 @@ const (
 	pairs   // map<string, string>
 )
 
-// field is a field of a struct that protoc-gen-go wrote.
+// field is a field with a tag as protoc-gen-go writes it.
 type field struct {
 	number protowire.Number
 	index  int // in the struct
@@ -101,6 +102,9 @@ func makeTable(t reflect.Type) *table {
 		made.fields = append(made.fields, f)
 	}
 	slices.SortFunc(made.fields, func(a, b field) int { return cmp.Compare(a.number, b.number) })
+	if len(made.fields) == 0 && t.NumField() > 0 && !reflect.PointerTo(t).Implements(reflect.TypeFor[proto.Message]()) {
+		return nil // no message, as time.Time
+	}
 	tables.known[t] = &made
 	return &made
 }
@@ -158,7 +162,7 @@ func kindOf(t reflect.Type, wire string) kind {
 		return text
 	case is(t, reflect.Slice) && is(t.Elem(), reflect.Uint8):
 		return data
-	case is(t, reflect.Map) && is(t.Key(), reflect.String) && is(t.Elem(), reflect.String):
+	case t == reflect.TypeFor[map[string]string]():
 		return pairs
 	case is(t, reflect.Pointer) && is(t.Elem(), reflect.Struct):
 		return message

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	_ "github.com/containerd/cgroups/v3/cgroup1/stats"
 	_ "github.com/containerd/cgroups/v3/cgroup2/stats"
@@ -168,8 +169,19 @@ func FuzzUnmarshal(f *testing.F) {
 		if (err == nil) != (wantErr == nil) {
 			t.Fatalf("%s: %v, the library: %v", typ.Descriptor().FullName(), err, wantErr)
 		}
-		if err == nil && !proto.Equal(got, want) {
+		if err != nil {
+			return
+		}
+		if !proto.Equal(got, want) {
 			t.Fatalf("got  %v\nwant %v", got, want)
+		}
+		b, err = wire.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := typ.New().Interface()
+		if err := proto.Unmarshal(b, back); err != nil || !proto.Equal(back, want) {
+			t.Fatalf("encoded %v, the library reads %v, %v", want, back, err)
 		}
 	})
 }
@@ -242,6 +254,12 @@ func TestErrorsSayWhere(t *testing.T) {
 		"a short unknown":  {func() error { return wire.Unmarshal([]byte{9 << 3}, &plain{}) }, "wire_test.plain: field 9: unexpected EOF"},
 		"no struct":        {func() error { _, err := wire.Marshal(plain{}); return err }, "wire_test.plain: has no form on the wire"},
 		"not to decode to": {func() error { return wire.Unmarshal(nil, plain{}) }, "wire_test.plain: has no form on the wire"},
+		"a time": {func() error {
+			_, err := wire.Marshal(&struct {
+				At time.Time `protobuf:"bytes,1,opt,name=at,proto3"`
+			}{})
+			return err
+		}, "*struct { At time.Time \"protobuf:\\\"bytes,1,opt,name=at,proto3\\\"\" }: has no form on the wire"},
 		"a field without a tag": {func() error {
 			_, err := wire.Marshal(&struct{ Name string }{})
 			return err

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podconfig is the part of CRI's PodSandboxConfig that a shim acts on, for [wire.Marshal] and [wire.Unmarshal]. Names,
+// Package podconfig is the part of CRI's PodSandboxConfig that a shim acts on, for package wire. Names,
 // numbers and types are those of k8s.io/cri-api (pkg/apis/runtime/v1), which would link gRPC and all of CRI into the shim; a field that
 // is not here is skipped.
 package podconfig
