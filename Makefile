@@ -137,8 +137,10 @@ demo: deps build ## containers through a private containerd, step by step (root)
 bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1: twice, into docs/performance.md
 	@integration/cri/deps.sh
 	cd integration; $(GO) build -o $(CURDIR)/bin/bench ./bench
-	cd integration; SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) TMPDIR=/run/containerd \
-		unshare -m sh -c 'mkdir -p "$$TMPDIR" && mount -t tmpfs -o mode=711 tmpfs "$$TMPDIR" && exec "$$@"' sh \
+	cd integration; dir=$$(mktemp -d /tmp/b.XXXXXX); trap 'rmdir "$$dir"' EXIT; \
+		SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) TMPDIR=$$dir \
+		unshare -m sh -c 'mkdir -p /run/containerd && mount -t tmpfs -o mode=711 tmpfs /run/containerd && \
+			mount -t tmpfs -o mode=711 tmpfs "$$TMPDIR" && exec "$$@"' sh \
 		$(CURDIR)/bin/bench -json $(CURDIR)/bin/bench.json $(if $(WRITE),-runs 2 -write ../docs/performance.md) $(BENCHFLAGS)
 
 # Emulated, a process takes many times as long to start: fewer of everything. The guest may write to VMBENCH. It copies all
