@@ -7,6 +7,7 @@ package main
 import "C"
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -35,7 +36,7 @@ func caller() int { return int(C.detached.caller) }
 // detach makes this process the daemon that d describes, in the existing cgroup of that name if it is not empty, and answers
 // containerd. After an error it has not, or the answer does not count, since the original process ends with failure too. It is called on the
 // main thread.
-func detach(d daemon, cgroup string, answer []byte) error {
+func detach(ctx context.Context, d daemon, cgroup string, answer []byte) error {
 	if err := settle(d, cgroup); err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func detach(d daemon, cgroup string, answer []byte) error {
 		return fmt.Errorf("start daemon: %w", err)
 	}
 	defer func() { _ = null.Close() }() // nothing is written to it
-	if err := reply(answer); err != nil {
+	if err := reply(ctx, syscall.Stdout, answer); err != nil {
 		return err
 	}
 	// containerd waits until nobody holds its end of our stdout.

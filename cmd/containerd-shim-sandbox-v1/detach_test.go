@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -98,6 +99,25 @@ func TestStartWaitsForRoomForItsAnswer(t *testing.T) {
 	w.settle()
 	if got := len(w.daemons()); got != 1 {
 		t.Errorf("%d daemons, want one", got)
+	}
+}
+
+// start as a whole has a bound; containerd has none.
+func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = errors.Join(unix.Close(ends[0]), unix.Close(ends[1])) }() // nothing is read
+	for {
+		if _, err := unix.Write(ends[1], make([]byte, 4096)); err != nil {
+			break // it is full
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := reply(ctx, ends[1], []byte("unix:///x")); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "stdout") {
+		t.Errorf("reply into a full pipe = %v, want that stdout is full until the deadline", err)
 	}
 }
 

@@ -87,27 +87,32 @@ func begin(f flags, stdin *os.File) (daemon, *listener, error) {
 		return daemon{}, nil, err
 	}
 	if l == nil {
-		return daemon{}, nil, reply(answer)
+		return daemon{}, nil, reply(ctx, syscall.Stdout, answer)
 	}
 	d := daemon{
 		Namespace: f.namespace, ID: f.id, Bundle: bundle, SocketPath: path, Debug: r.debug,
 		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, SystemdCgroup: opts.SystemdCgroup,
 	}
-	if err := detach(d, opts.ShimCgroup, answer); err != nil {
+	if err := detach(ctx, d, opts.ShimCgroup, answer); err != nil {
 		return daemon{}, nil, errors.Join(err, l.abandon())
 	}
 	return d, l, nil
 }
 
 // reply writes the answer to stdout. An [os.File] that is stdout would end the program at once where containerd has hung up; that on stderr
-// may, when all is undone.
-func reply(answer []byte) error {
+// may, when all is undone. ctx has a deadline, which bounds the wait for room in a pipe that is non-blocking, whoever made it so.
+func reply(ctx context.Context, stdout int, answer []byte) error {
+	deadline, _ := ctx.Deadline()
 	for len(answer) > 0 {
-		n, err := unix.Write(syscall.Stdout, answer)
+		n, err := unix.Write(stdout, answer)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN): // somebody else's flag, on a pipe that is full
-			_, err := unix.Poll([]unix.PollFd{{Fd: int32(syscall.Stdout), Events: unix.POLLOUT}}, int(startTimeout.Milliseconds()))
+		case errors.Is(err, unix.EAGAIN):
+			if ctx.Err() != nil {
+				return fmt.Errorf("write stdout: it is full, and nobody reads: %w", ctx.Err())
+			}
+			wait := max(1, int(time.Until(deadline).Milliseconds())) // in ms; not for ever, as a negative one
+			_, err := unix.Poll([]unix.PollFd{{Fd: int32(stdout), Events: unix.POLLOUT}}, wait)
 			if err != nil && !errors.Is(err, unix.EINTR) {
 				return os.NewSyscallError("poll", err)
 			}
