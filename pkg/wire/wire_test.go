@@ -147,7 +147,10 @@ func TestMessagesAreThoseOfTheLibrary(t *testing.T) {
 // FuzzUnmarshal holds that any bytes are taken or refused as the library does.
 func FuzzUnmarshal(f *testing.F) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for i, typ := range linked {
+	known := slices.DeleteFunc(slices.Clone(linked), func(typ protoreflect.MessageType) bool {
+		return !wire.Known(typ.New().Interface()) // the library would be compared with itself
+	})
+	for i, typ := range known {
 		for range 3 {
 			m := typ.New()
 			fill(r, m)
@@ -159,10 +162,7 @@ func FuzzUnmarshal(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, i uint16, b []byte) {
-		typ := linked[int(i)%len(linked)]
-		if !wire.Known(typ.New().Interface()) {
-			t.Skip("the library's own") // not a capability: it would be compared with itself
-		}
+		typ := known[int(i)%len(known)]
 		want, got := typ.New().Interface(), typ.New().Interface()
 		wantErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, want)
 		err := wire.Unmarshal(b, got)
