@@ -56,11 +56,11 @@ LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-build: ## build bin/containerd-shim-sandbox-v1 (CGO, seccomp, no shared libraries)
-	$(GO) build -trimpath -tags "$(TAGS) netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o bin/$(NAME) ./cmd/$(NAME)
+build: ## build bin/containerd-shim-sandbox-v1 (musl, seccomp, no shared libraries)
+	@hack/musl.sh $(GO) build -trimpath -tags "$(TAGS) netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o bin/$(NAME) ./cmd/$(NAME)
 	@if ldd bin/$(NAME) >/dev/null 2>&1; then echo "bin/$(NAME) is not static:" >&2; ldd bin/$(NAME) >&2; exit 1; fi
 
-dynamic: ## the same with shared libraries, for systems without libc.a or libseccomp.a: slower to start
+dynamic: ## the same with the system's libc and libseccomp, as shared libraries: slower to start
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
 
 install: ## copy the built binary to $(DESTDIR)$(PREFIX)/bin (builds it if it is absent)

@@ -2,8 +2,9 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Checks that a build and the tests find what they need beside Go: a C compiler (libcontainer's first stage is C),
-# libseccomp and a static busybox (the only program in the test image). Installs what is absent when it can.
+# Checks that a build and the tests find what they need beside Go: a C compiler (libcontainer's first stage is C), musl and
+# what builds libseccomp for it (hack/musl.sh), the system's libseccomp (tests are linked with that), and a static busybox (the
+# only program in the test image). Installs what is absent when it can.
 set -euo pipefail
 
 missing=()
@@ -21,6 +22,11 @@ fi
 if ! [ -e /usr/include/seccomp.h ]; then
 	missing+=(libseccomp-dev)
 fi
+for tool in musl-gcc:musl-tools gperf:gperf autoreconf:autoconf automake:automake libtoolize:libtool; do
+	if ! command -v "${tool%:*}" >/dev/null; then
+		missing+=("${tool#*:}")
+	fi
+done
 # Debian's `busybox` is dynamic; a container has no shared libraries.
 if ! busybox=$(command -v busybox) || ldd "$busybox" >/dev/null 2>&1; then
 	missing+=(busybox-static)
@@ -31,6 +37,6 @@ if [ -n "${CI:-}" ] && ! command -v shellcheck >/dev/null; then
 fi
 
 "$(dirname "$0")/packages.sh" "${missing[@]}" || {
-	echo "On Fedora: sudo dnf install gcc glibc-static pkgconf libseccomp-static busybox" >&2
+	echo "On Fedora: sudo dnf install gcc musl-gcc musl-libc-static pkgconf libseccomp-devel gperf autoconf automake libtool busybox" >&2
 	exit 1
 }

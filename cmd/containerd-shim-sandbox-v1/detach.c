@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -19,10 +20,6 @@
 #include <unistd.h>
 
 #include "detach.h"
-
-#ifndef __GLIBC__
-#error "a constructor gets the program's arguments from glibc alone"
-#endif
 
 enum { ORIGINAL = 3 }; // the first descriptor after stdio
 
@@ -84,8 +81,20 @@ static void use_one_cpu(char **env)
 			*env = ours;
 }
 
-__attribute__((constructor)) static void split(int argc, char **argv, char **env)
+// arguments finds the program's. They and their number lie before the environment (System V ABI, "Process Initialization"); musl
+// does not give them to a constructor.
+static char **arguments(int *argc)
 {
+	char **argv = environ - 1;
+	for (*argc = 0; (intptr_t)argv[-1] != *argc; ++*argc)
+		argv--;
+	return argv;
+}
+
+__attribute__((constructor)) static void split(void)
+{
+	int argc;
+	char **argv = arguments(&argc);
 	if (argc < 2 || strcmp(argv[argc - 1], "start") != 0) // no argument may follow the action
 		return;
 	int ends[2];
@@ -120,7 +129,7 @@ __attribute__((constructor)) static void split(int argc, char **argv, char **env
 	}
 	detached.original = ORIGINAL;
 	close_above(ORIGINAL);
-	use_one_cpu(env);
+	use_one_cpu(environ);
 	if (!detached.error)
 		detached.error = free_arguments(argc, argv);
 }

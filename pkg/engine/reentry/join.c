@@ -94,17 +94,17 @@ static void forget(char **env, const char *variable)
 }
 
 __attribute__((constructor(101))) // before those without a number, of which libcontainer's is one
-static void join_cgroup(int argc, char **argv, char **env)
+static void join_cgroup(void) // musl gives a constructor no arguments
 {
 	static const char name[] = "_LIBCONTAINER_PIDFD_SOCK=";
 	const char *variable = NULL;
-	for (char **e = env; *e; e++)
+	for (char **e = environ; *e; e++)
 		if (strncmp(*e, name, sizeof name - 1) == 0)
 			variable = *e;
-	if (argc != 2 || strcmp(argv[1], "init") != 0 || !variable)
+	if (!variable)
 		return;
 	int sock = atoi(variable + sizeof name - 1);
-	forget(env, variable); // libcontainer would send a pidfd there
+	forget(environ, variable); // libcontainer would send a pidfd there
 
 	ssize_t n;
 	do
