@@ -91,7 +91,7 @@ func TestEveryFieldReachesTheKernel(t *testing.T) {
 // that they do not say in plain.
 func tell(t *testing.T, plain *box, field string, r *specs.LinuxResources) string {
 	t.Helper()
-	if err := resources.Check(r, resources.ReadHost()); err != nil && field == "unified" {
+	if err := resources.Check(r, resources.ReadHost(r)); err != nil && field == "unified" {
 		return "refused"
 	}
 	var files []string

@@ -27,7 +27,7 @@ func (c *container) Update(r *specs.LinuxResources) error {
 		before = c.config.Spec.Linux.Resources
 	}
 	next, write := resources.Merge(before, r)
-	if err := resources.Check(next, resources.ReadHost()); err != nil {
+	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
 		return err
 	}
 	if err := checkUsage(c.cgroup, write.Memory); err != nil {

@@ -179,7 +179,9 @@ func TestCheckAccepts(t *testing.T) {
 }
 
 func TestReadHost(t *testing.T) {
-	h := resources.ReadHost()
+	h := resources.ReadHost(&specs.LinuxResources{
+		CPU: &specs.LinuxCPU{Cpus: "0", Mems: "0"}, HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB"}},
+	})
 	zero, err := cpuset.Parse("0")
 	if err != nil {
 		t.Fatal(err)

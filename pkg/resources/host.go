@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
 )
@@ -21,15 +23,23 @@ type Host struct {
 	PageSizes []string   // of huge pages, as the hugetlb controller's files name them: 2MB
 }
 
-// ReadHost asks the kernel of this machine (Documentation/ABI: sysfs-devices-system-cpu, sysfs-devices-node,
-// sysfs-kernel-mm-hugepages). What it does not tell stays empty.
-func ReadHost() Host {
-	return Host{
-		Unified:   cgroup.Detect() == cgroup.Unified,
-		CPUs:      readList("/sys/devices/system/cpu/possible"),
-		Nodes:     readList("/sys/devices/system/node/possible"),
-		PageSizes: pageSizes("/sys/kernel/mm/hugepages"),
+// ReadHost asks the kernel of this machine for what the allowed values of r depend on (Documentation/ABI: sysfs-devices-system-cpu,
+// sysfs-devices-node, sysfs-kernel-mm-hugepages). What r does not need, or the kernel does not tell, stays empty.
+func ReadHost(r *specs.LinuxResources) Host {
+	h := Host{Unified: cgroup.Detect() == cgroup.Unified}
+	if r == nil {
+		return h
 	}
+	if r.CPU != nil && r.CPU.Cpus != "" {
+		h.CPUs = readList("/sys/devices/system/cpu/possible")
+	}
+	if r.CPU != nil && r.CPU.Mems != "" {
+		h.Nodes = readList("/sys/devices/system/node/possible")
+	}
+	if len(r.HugepageLimits) > 0 {
+		h.PageSizes = pageSizes("/sys/kernel/mm/hugepages")
+	}
+	return h
 }
 
 func readList(path string) cpuset.Set {

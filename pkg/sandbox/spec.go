@@ -77,7 +77,7 @@ func checkSpec(spec *specs.Spec) error {
 	if err := checkAnnotations(spec.Annotations); err != nil {
 		return err
 	}
-	return resources.Check(spec.Linux.Resources, resources.ReadHost())
+	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
 }
 
 // namespaces are those of the OCI runtime specification, config-linux.md.
