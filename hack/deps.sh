@@ -22,11 +22,16 @@ fi
 if ! [ -e /usr/include/seccomp.h ]; then
 	missing+=(libseccomp-dev)
 fi
-for tool in musl-gcc:musl-tools gperf:gperf autoreconf:autoconf automake:automake libtoolize:libtool; do
-	if ! command -v "${tool%:*}" >/dev/null; then
-		missing+=("${tool#*:}")
-	fi
-done
+case "$(gcc -dumpmachine 2>/dev/null)" in
+*-musl*) ;; # the system's libc, with a libseccomp for it
+*)
+	for tool in musl-gcc:musl-tools gperf:gperf autoreconf:autoconf automake:automake libtoolize:libtool; do
+		if ! command -v "${tool%:*}" >/dev/null; then
+			missing+=("${tool#*:}")
+		fi
+	done
+	;;
+esac
 # Debian's `busybox` is dynamic; a container has no shared libraries.
 if ! busybox=$(command -v busybox) || ldd "$busybox" >/dev/null 2>&1; then
 	missing+=(busybox-static)
@@ -37,6 +42,6 @@ if [ -n "${CI:-}" ] && ! command -v shellcheck >/dev/null; then
 fi
 
 "$(dirname "$0")/packages.sh" "${missing[@]}" || {
-	echo "On Fedora: sudo dnf install gcc musl-gcc musl-libc-static pkgconf libseccomp-devel gperf autoconf automake libtool busybox" >&2
+	echo "On Fedora: sudo dnf install gcc glibc-static musl-gcc musl-libc-static pkgconf libseccomp-devel gperf autoconf automake libtool busybox" >&2
 	exit 1
 }

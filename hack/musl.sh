@@ -3,59 +3,67 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Runs a command, `go build`, with what a static program of Go and C is linked with: musl, and libseccomp for it
-# (docs/decisions/0011-musl.md). No distribution but Alpine has that libseccomp, so it is built here, once, by its own
-# build system, into the cache.
+# (docs/decisions/0011-musl.md). Debian, Fedora and others that are built with glibc have no libseccomp for musl, so it is
+# built here, once, by its own build system, into the cache. Where musl is the system's libc, the system's libseccomp is taken.
 #
 #   hack/musl.sh go build -ldflags -extldflags=-static ./cmd/containerd-shim-sandbox-v1
+#
+# GO names another go command, SHIM_CACHE another cache.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+GO="${GO:-go}"
 
-native=$(gcc -dumpmachine)
-case "$native" in
-*-musl) CC=gcc ;;
-*) CC=musl-gcc ;;
-esac
-for tool in "$CC" autoreconf automake libtoolize gperf make; do
-	if ! command -v "$tool" >/dev/null; then
-		echo "$tool is absent. hack/deps.sh says what a build needs, and installs it for root." >&2
-		exit 1
-	fi
-done
-
-# go.sum beside go.mod says what is downloaded.
-source=$(cd "$here/libseccomp" && GOFLAGS=-mod=mod go mod download -json github.com/seccomp/libseccomp | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
-cache="${SHIM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/containerd-shim-sandbox-v1}"
-prefix="$cache/$(basename "$source" | tr @ -)-musl-${native%%-*}-$(sha256sum "$here/musl.sh" | head -c 8)"
-
-# build compiles the copy of the source in $1 into $prefix. Files of Go's module cache cannot be executed, nor written.
-build() {
-	cp -r --no-preserve=mode "$source/." "$1/source"
-	mkdir -p "$1/to/include"
-	# musl-gcc sees none of the system's headers. The kernel's are the same for every libc.
-	if [ "$CC" = musl-gcc ]; then
-		for headers in linux asm-generic "$(gcc -print-multiarch)/asm" asm; do
-			if [ -d "/usr/include/$headers" ]; then
-				ln -sfn "/usr/include/$headers" "$1/to/include/$(basename "$headers")"
-			fi
-		done
-	fi
-	cd "$1/source"
-	chmod u+x src/arch-gperf-generate
-	autoreconf --force --install
-	sh ./configure --quiet CC="$CC -idirafter $1/to/include" --disable-shared --prefix="$prefix"
-	make -C include install prefix="$1/to"
-	make -C src -j "$(nproc)"
-	make -C src install-libLTLIBRARIES prefix="$1/to"
-	make install-pkgconfDATA prefix="$1/to"
+need() {
+	for tool; do
+		if ! command -v "$tool" >/dev/null; then
+			echo "$tool is absent. hack/deps.sh says what a build needs, and installs it for root." >&2
+			exit 1
+		fi
+	done
 }
 
+need gcc pkg-config "$GO"
+machine=$(gcc -dumpmachine)
+unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
+case "$machine" in
+*-musl*) CC=gcc exec "$@" ;;
+esac
+need musl-gcc
+
+# go.sum says what is downloaded. The go command would add a line that is not there.
+module=github.com/seccomp/libseccomp
+version=$(sed -n "s|^require $module ||p" "$here/libseccomp/go.mod")
+if ! grep -qF "$module $version h1:" "$here/libseccomp/go.sum"; then
+	echo "hack/libseccomp/go.sum does not say what $module $version has to be" >&2
+	exit 1
+fi
+answer=$(cd "$here/libseccomp" && GOFLAGS=-mod=mod "$GO" mod download -json "$module") || {
+	echo "$answer" >&2
+	exit 1
+}
+source=$(sed -n 's/^\t"Dir": "\(.*\)",$/\1/p' <<<"$answer")
+if ! [ -e "$source/configure.ac" ]; then
+	echo "no source of libseccomp in the answer of go mod download: $answer" >&2
+	exit 1
+fi
+
+cache=$(realpath -m "${SHIM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/containerd-shim-sandbox-v1}")
+case "$cache" in
+*[[:space:]]*)
+	echo "cache folder \"$cache\": libseccomp's build takes no path with white space; SHIM_CACHE names another" >&2
+	exit 1
+	;;
+esac
+prefix="$cache/libseccomp-$version-musl-${machine%%-*}-$(sha256sum "$here/libseccomp/build.sh" | head -c 8)"
+
 if ! [ -d "$prefix" ]; then
+	need autoreconf automake libtoolize gperf make
 	echo "building libseccomp for musl (once; it stays in the cache)" >&2
 	mkdir -p "$cache"
 	temp=$(mktemp -d "$cache/libseccomp.XXXXXX")
 	trap 'rm -rf "$temp"' EXIT
-	build "$temp" >"$temp/log" 2>&1 & # what is tested by `if` itself would go on after an error
-	if ! wait $!; then
+	# Nothing of the caller's may be in it, such as DESTDIR, CFLAGS or MAKEFLAGS.
+	if ! env -i PATH="$PATH" HOME="$HOME" LC_ALL=C "$here/libseccomp/build.sh" "$source" "$temp" "$prefix" >"$temp/log" 2>&1; then
 		tail -n 30 "$temp/log" >&2
 		exit 1
 	fi
@@ -65,5 +73,5 @@ if ! [ -d "$prefix" ]; then
 	trap - EXIT
 fi
 
-export CC PKG_CONFIG_LIBDIR="$prefix/lib/pkgconfig" CGO_CFLAGS="-O2 -idirafter $prefix/include"
+export CC=musl-gcc PKG_CONFIG_LIBDIR="$prefix/lib/pkgconfig" CGO_CFLAGS="-O2 -idirafter $prefix/include"
 exec "$@"

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -19,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../pkg/engine/reentry/constructor.h"
 #include "detach.h"
 
 enum { ORIGINAL = 3 }; // the first descriptor after stdio
@@ -81,20 +81,8 @@ static void use_one_cpu(char **env)
 			*env = ours;
 }
 
-// arguments finds the program's. They and their number lie before the environment (System V ABI, "Process Initialization"); musl
-// does not give them to a constructor.
-static char **arguments(int *argc)
+static void split(int argc, char **argv, char **env)
 {
-	char **argv = environ - 1;
-	for (*argc = 0; (intptr_t)argv[-1] != *argc; ++*argc)
-		argv--;
-	return argv;
-}
-
-__attribute__((constructor)) static void split(void)
-{
-	int argc;
-	char **argv = arguments(&argc);
 	if (argc < 2 || strcmp(argv[argc - 1], "start") != 0) // no argument may follow the action
 		return;
 	int ends[2];
@@ -129,7 +117,9 @@ __attribute__((constructor)) static void split(void)
 	}
 	detached.original = ORIGINAL;
 	close_above(ORIGINAL);
-	use_one_cpu(environ);
+	use_one_cpu(env);
 	if (!detached.error)
 		detached.error = free_arguments(argc, argv);
 }
+
+CONSTRUCTOR(102, split) // after that of a container's first stage, which is another process

@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "constructor.h"
 #include "join.h"
 
 #ifndef CLONE_INTO_CGROUP
@@ -93,18 +94,17 @@ static void forget(char **env, const char *variable)
 	while (*env++);
 }
 
-__attribute__((constructor(101))) // before those without a number, of which libcontainer's is one
-static void join_cgroup(void) // musl gives a constructor no arguments
+static void join_cgroup(int argc, char **argv, char **env)
 {
 	static const char name[] = "_LIBCONTAINER_PIDFD_SOCK=";
 	const char *variable = NULL;
-	for (char **e = environ; *e; e++)
+	for (char **e = env; *e; e++)
 		if (strncmp(*e, name, sizeof name - 1) == 0)
 			variable = *e;
-	if (!variable)
+	if (argc != 2 || strcmp(argv[1], "init") != 0 || !variable)
 		return;
 	int sock = atoi(variable + sizeof name - 1);
-	forget(environ, variable); // libcontainer would send a pidfd there
+	forget(env, variable); // libcontainer would send a pidfd there
 
 	ssize_t n;
 	do
@@ -118,3 +118,5 @@ static void join_cgroup(void) // musl gives a constructor no arguments
 	}
 	close(sock);
 }
+
+CONSTRUCTOR(101, join_cgroup) // before those without a number, of which libcontainer's is one
