@@ -186,7 +186,9 @@ func TestACreateThatTheClientGivesUpLeavesNothing(t *testing.T) {
 func awaitUnknownShims(t *testing.T, dir string) {
 	t.Helper()
 	harness.Eventually(t, "shims that nobody talks to end", func() error {
-		bound, err := os.ReadFile("/proc/net/unix") // looked up, since a connection would keep them alive
+		// Looked up, since a connection would keep them alive; and not of the main thread, which a test may have left in the network of a
+		// container: the other threads that do so end.
+		bound, err := os.ReadFile("/proc/thread-self/net/unix")
 		if err != nil {
 			return err
 		}

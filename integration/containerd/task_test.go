@@ -165,8 +165,28 @@ func (p *process) wantExit(want uint32) {
 // delete removes a process that has exited. Its output is complete then.
 func (p *process) delete() {
 	p.e.Helper()
+	p.awaitOutput()
 	_, err := p.Delete(p.e.ctx)
 	p.e.must(err, "delete "+p.ID())
+}
+
+// awaitOutput waits until the client has read the output to its end. Its Delete waits too, but first drops what it did not get to
+// open yet, although the shim has opened it: a process that ends at once is quicker than the client's goroutine now and then. Where
+// others hold the output, or it was never opened, there is no end to wait for.
+func (p *process) awaitOutput() {
+	streams := p.IO()
+	if streams == nil {
+		return
+	}
+	ended := make(chan struct{})
+	go func() { // ends with the output, at the latest by Delete
+		streams.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(harness.Slow(2 * time.Second)):
+	}
 }
 
 // closeIO removes the fifos of a process that containerd does not know any more, which Delete does otherwise.
