@@ -145,7 +145,7 @@ func FuzzPlan(f *testing.F) {
 			}
 		}
 		if len(k.requested) == 0 || k.lends.Empty() {
-			t.Skip()
+			return // nothing to assign
 		}
 		from := node{requested: one(requested), effective: one(source)}
 		wanted, err := assign(cpus, from, node{effective: k.lends}, k.node(0))

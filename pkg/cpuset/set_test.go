@@ -124,7 +124,7 @@ func FuzzAlgebra(f *testing.F) {
 		s, errS := cpuset.Parse(a)
 		u, errU := cpuset.Parse(b)
 		if errS != nil || errU != nil {
-			t.Skip()
+			return // no lists
 		}
 		both, only, rest := s.Intersect(u), s.Difference(u), u.Difference(s)
 		if got, want := only.Union(both).Union(rest), s.Union(u); got != want {

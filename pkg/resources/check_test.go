@@ -5,6 +5,8 @@ package resources_test
 
 import (
 	"math"
+	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -193,6 +195,30 @@ func TestReadHost(t *testing.T) {
 		if strings.TrimRight(size, "KMGB") == "" || !strings.HasSuffix(size, "B") {
 			t.Errorf("ReadHost().PageSizes has %q, want a number and a unit", size)
 		}
+	}
+}
+
+// A request alone makes ReadHost ask for what the request is checked by: what no machine has is refused, if the kernel tells.
+func TestReadHostAsksForWhatARequestNeeds(t *testing.T) {
+	for _, tc := range []struct {
+		field, sysfs string
+		r            specs.LinuxResources
+	}{
+		{"cpu.cpus", "/sys/devices/system/cpu/possible", ofCPU(specs.LinuxCPU{Cpus: "0,8191"})},
+		{"cpu.mems", "/sys/devices/system/node/possible", ofCPU(specs.LinuxCPU{Mems: "0,8191"})},
+		{"hugepageLimits", "/sys/kernel/mm/hugepages", specs.LinuxResources{HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "3MB"}}}},
+	} {
+		t.Run(tc.field, func(t *testing.T) {
+			_, err := os.Stat(tc.sysfs)
+			told := err == nil
+			err = resources.Check(&tc.r, resources.ReadHost(&tc.r))
+			if refused := err != nil && strings.Contains(err.Error(), tc.field); refused != told {
+				t.Errorf("Check = %v; %s is there: %t", err, tc.sysfs, told)
+			}
+		})
+	}
+	if h := resources.ReadHost(nil); !reflect.DeepEqual(h, resources.Host{Unified: h.Unified}) {
+		t.Errorf("ReadHost(nil) = %+v, want nothing asked but the version of cgroups", h)
 	}
 }
 
