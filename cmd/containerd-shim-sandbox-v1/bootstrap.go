@@ -9,11 +9,11 @@ import (
 	"io"
 	"os"
 
-	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -68,15 +68,15 @@ func parseRequest(input []byte, f flags, legacy func() dialect) (request, error)
 		r.dialect = legacy()
 		return r, nil
 	}
-	var p bootstrap.BootstrapParams
+	var p api.BootstrapParams
 	err := wire.Unmarshal(input, &p)
-	if err == nil && p.GetInstanceID() == f.id && p.GetNamespace() == f.namespace {
+	if err == nil && p.InstanceID == f.id && p.Namespace == f.namespace {
 		return r.fill(&p), nil
 	}
 	// Fields above 2 do not exist in an Any, so these are BootstrapParams for somebody else.
-	if err == nil && (p.GetContainerdVersion() != "" || p.GetContainerdGrpcAddress() != "") {
+	if err == nil && (p.ContainerdVersion != "" || p.ContainerdGrpcAddress != "") {
 		return r, fmt.Errorf("bootstrap parameters on stdin are for id %q in namespace %q, arguments for id %q in namespace %q: %w",
-			p.GetInstanceID(), p.GetNamespace(), f.id, f.namespace, errdefs.ErrInvalidArgument)
+			p.InstanceID, p.Namespace, f.id, f.namespace, errdefs.ErrInvalidArgument)
 	}
 	var opts anypb.Any
 	if err := wire.Unmarshal(input, &opts); err != nil {
@@ -88,20 +88,22 @@ func parseRequest(input []byte, f flags, legacy func() dialect) (request, error)
 }
 
 // fill takes over what BootstrapParams say; what they leave empty keeps the value from flags and environment.
-func (r request) fill(p *bootstrap.BootstrapParams) request {
+func (r request) fill(p *api.BootstrapParams) request {
 	r.dialect = dialectProto
 	// Levels are ordered and open: what is below DEBUG (TRACE and unknown ones) is at least as verbose.
-	r.debug = r.debug || p.GetLogLevel() <= bootstrap.LogLevel_LOG_LEVEL_DEBUG
-	if a := p.GetContainerdGrpcAddress(); a != "" {
+	r.debug = r.debug || p.LogLevel <= api.LogLevelDebug
+	if a := p.ContainerdGrpcAddress; a != "" {
 		r.grpcAddress = a
 	}
-	if a := p.GetContainerdTtrpcAddress(); a != "" {
+	if a := p.ContainerdTtrpcAddress; a != "" {
 		r.ttrpcAddress = a
 	}
-	r.socketDir = p.GetSocketDir()
-	for _, e := range p.GetExtensions() {
-		if e.GetValue() != nil {
-			r.options = append(r.options, e.GetValue())
+	if p.SocketDir != nil {
+		r.socketDir = *p.SocketDir
+	}
+	for _, e := range p.Extensions {
+		if e.Value != nil {
+			r.options = append(r.options, e.Value)
 		}
 	}
 	return r
@@ -125,7 +127,7 @@ func encodeAnswer(d dialect, address string) ([]byte, error) {
 	case dialectJSON3:
 		return json.Marshal(answer{Version: versionTask3, Address: address, Protocol: protocol})
 	case dialectProto:
-		return wire.Marshal(&bootstrap.BootstrapResult{Version: versionTask3, Address: address, Protocol: protocol})
+		return wire.Marshal(&api.BootstrapResult{Version: versionTask3, Address: address, Protocol: protocol})
 	}
 	return nil, fmt.Errorf("encode answer in dialect %d: %w", d, errdefs.ErrInvalidArgument)
 }

@@ -16,12 +16,12 @@ import (
 	"strings"
 	"time"
 
-	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -57,7 +57,7 @@ func deleteBundle(f flags, stdout io.Writer, within time.Duration, remove remove
 	if err := deleteSocket(ctx, f, bundle); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
 	}
-	r := &task.DeleteResponse{Pid: uint32(e.Pid), ExitStatus: uint32(e.Status)}
+	r := &api.DeleteResponse{Pid: uint32(e.Pid), ExitStatus: uint32(e.Status)}
 	if !e.At.IsZero() {
 		r.ExitedAt = timestamppb.New(e.At)
 	}

@@ -9,11 +9,11 @@ import (
 	"io"
 	"os"
 
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -29,9 +29,9 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 		return err
 	}
 	b := buildOf()
-	r := &types.RuntimeInfo{
+	r := &api.RuntimeInfo{
 		Name:    runtimeName,
-		Version: &types.RuntimeVersion{Version: b.version, Revision: b.revision},
+		Version: &api.RuntimeVersion{Version: b.version, Revision: b.revision},
 
 		Annotations: hostAnnotations(),
 	}

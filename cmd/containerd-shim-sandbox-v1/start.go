@@ -12,14 +12,15 @@ import (
 	"syscall"
 	"time"
 
-	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/status"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/mainthread"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // startTimeout bounds start as a whole. containerd sets none: it waits for the end of our output.
@@ -173,7 +174,7 @@ func ping(ctx context.Context, path, id string) error {
 	}
 	client := ttrpc.NewClient(conn)
 	defer func() { _ = client.Close() }() // the answer is in, or there is none
-	_, err = task.NewTTRPCTaskClient(client).Connect(ctx, &task.ConnectRequest{ID: id})
+	err = client.Call(ctx, "containerd.task.v2.Task", "Connect", wire.Message(&api.ConnectRequest{ID: id}), wire.Message(&api.ConnectResponse{}))
 	if ctx.Err() != nil {
 		return fmt.Errorf("ping %s: %w", path, ctx.Err())
 	}

@@ -20,12 +20,11 @@ import (
 	"os"
 	"strings"
 
-	runc "github.com/containerd/containerd/api/types/runc/options"
-	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"github.com/pelletier/go-toml/v2"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -98,17 +97,17 @@ func decode(a *anypb.Any) (Options, error) {
 	case "":
 		return Options{}, nil
 	case runcOptions:
-		var m runc.Options
+		var m api.RuncOptions
 		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
 			return Options{}, fmt.Errorf("decode %s: %w", name, err)
 		}
 		return Options{
 			NoPivotRoot: m.NoPivotRoot, NoNewKeyring: m.NoNewKeyring, ShimCgroup: m.ShimCgroup,
-			IoUid: m.IoUid, IoGid: m.IoGid, BinaryName: m.BinaryName, Root: m.Root,
+			IoUid: m.IOUid, IoGid: m.IOGid, BinaryName: m.BinaryName, Root: m.Root,
 			CriuImagePath: m.CriuImagePath, CriuWorkPath: m.CriuWorkPath, SystemdCgroup: m.SystemdCgroup,
 		}, nil
 	case genericOptions, oldGenericOptions:
-		var m runtimeoptions.Options
+		var m api.RuntimeOptions
 		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
 			return Options{}, fmt.Errorf("decode %s: %w", name, err)
 		}
@@ -120,9 +119,9 @@ func decode(a *anypb.Any) (Options, error) {
 
 // decodeGeneric prefers the file, as containerd does: it fills the body only
 // where no path is configured (internal/cri/config, GenerateRuntimeOptions).
-func decodeGeneric(m *runtimeoptions.Options) (Options, error) {
-	source, body := "config_body", m.GetConfigBody()
-	if path := m.GetConfigPath(); path != "" {
+func decodeGeneric(m *api.RuntimeOptions) (Options, error) {
+	source, body := "config_body", m.ConfigBody
+	if path := m.ConfigPath; path != "" {
 		var err error
 		source = path
 		if body, err = os.ReadFile(path); err != nil {

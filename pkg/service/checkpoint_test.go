@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	api "github.com/containerd/containerd/api/runtime/task/v2"
 	runc "github.com/containerd/containerd/api/types/runc/options"
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/process"
 )
 

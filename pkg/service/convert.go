@@ -9,30 +9,26 @@ import (
 	"strings"
 	"time"
 
-	api "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/containerd/api/types"
-	runc "github.com/containerd/containerd/api/types/runc/options"
-	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/wire"
 )
 
-var statuses = map[process.State]tasktypes.Status{
-	process.Created: tasktypes.Status_CREATED,
-	process.Running: tasktypes.Status_RUNNING,
-	process.Pausing: tasktypes.Status_PAUSING,
-	process.Paused:  tasktypes.Status_PAUSED,
-	process.Stopped: tasktypes.Status_STOPPED,
-	process.Deleted: tasktypes.Status_STOPPED, // seen only by a caller that found the process just before it went
+var statuses = map[process.State]api.Status{
+	process.Created: api.StatusCreated,
+	process.Running: api.StatusRunning,
+	process.Pausing: api.StatusPausing,
+	process.Paused:  api.StatusPaused,
+	process.Stopped: api.StatusStopped,
+	process.Deleted: api.StatusStopped, // seen only by a caller that found the process just before it went
 }
 
 func stateResponse(s process.Status) *api.StateResponse {
@@ -55,7 +51,7 @@ func streams(stdin, stdout, stderr string, terminal bool) stdio.Config {
 	return stdio.Config{Stdin: stdin, Stdout: stdout, Stderr: stderr, Terminal: terminal}
 }
 
-func mounts(list []*types.Mount) []mount.Mount {
+func mounts(list []*api.Mount) []mount.Mount {
 	var all []mount.Mount
 	for _, m := range list {
 		all = append(all, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
@@ -65,12 +61,12 @@ func mounts(list []*types.Mount) []mount.Mount {
 
 // processInfos adds to each pid that is an exec the exec's id, as
 // containerd.runc.v1.ProcessDetails.
-func processInfos(pids []int, execs map[int]string) ([]*tasktypes.ProcessInfo, error) {
-	infos := make([]*tasktypes.ProcessInfo, 0, len(pids))
+func processInfos(pids []int, execs map[int]string) ([]*api.ProcessInfo, error) {
+	infos := make([]*api.ProcessInfo, 0, len(pids))
 	for _, pid := range pids {
-		info := &tasktypes.ProcessInfo{Pid: uint32(pid)}
+		info := &api.ProcessInfo{Pid: uint32(pid)}
 		if execID, ok := execs[pid]; ok {
-			details, err := pack(&runc.ProcessDetails{ExecID: execID})
+			details, err := pack("containerd.runc.v1.ProcessDetails", &api.ProcessDetails{ExecID: execID})
 			if err != nil {
 				return nil, err
 			}
@@ -81,14 +77,9 @@ func processInfos(pids []int, execs map[int]string) ([]*tasktypes.ProcessInfo, e
 	return infos, nil
 }
 
-// pack makes an Any as containerd's typeurl does: the type URL is the message's
+// pack makes an Any of m as containerd's typeurl does: the type URL is the message's
 // name, with nothing before it.
-func pack(m proto.Message) (*anypb.Any, error) {
-	return packAs(string(m.ProtoReflect().Descriptor().FullName()), m)
-}
-
-// packAs makes an Any of what is m by name, and may be a struct with tags.
-func packAs(name string, m any) (*anypb.Any, error) {
+func pack(name string, m any) (*anypb.Any, error) {
 	value, err := wire.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", name, err)
@@ -100,9 +91,9 @@ func packAs(name string, m any) (*anypb.Any, error) {
 // what containerd's client sends to runtimes that it does not know, the
 // container goes on running.
 func checkpointRequest(r *api.CheckpointTaskRequest) (process.CheckpointRequest, error) {
-	var o runc.CheckpointOptions
+	const want = "containerd.runc.v1.CheckpointOptions"
+	var o api.CheckpointOptions
 	if url := r.Options.GetTypeUrl(); url != "" {
-		want := o.ProtoReflect().Descriptor().FullName()
 		if r.Options.MessageName() != want {
 			return process.CheckpointRequest{}, fmt.Errorf("options: type %q: want %s: %w", url, want, errdefs.ErrInvalidArgument)
 		}
@@ -112,7 +103,7 @@ func checkpointRequest(r *api.CheckpointTaskRequest) (process.CheckpointRequest,
 	}
 	return process.CheckpointRequest{
 		Path: r.Path, WorkPath: o.WorkPath, ParentPath: o.ParentPath, CgroupsMode: o.CgroupsMode,
-		EmptyNamespaces: o.EmptyNamespaces, Exit: o.Exit, OpenTCP: o.OpenTcp,
+		EmptyNamespaces: o.EmptyNamespaces, Exit: o.Exit, OpenTCP: o.OpenTCP,
 		ExternalUnixSockets: o.ExternalUnixSockets, Terminal: o.Terminal, FileLocks: o.FileLocks,
 	}, nil
 }

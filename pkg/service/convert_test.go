@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	api "github.com/containerd/containerd/api/runtime/task/v2"
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -31,7 +32,7 @@ func TestStateResponse(t *testing.T) {
 			ID: "id", Pid: 7, State: state, Exit: process.Exit{Status: 137, At: at}, Bundle: "/b",
 			IO: stdio.Config{Stdin: "in", Stdout: "out", Stderr: "err", Terminal: true},
 		})
-		wantEqual(t, state.String(), got, &api.StateResponse{
+		wantEqual(t, state.String(), reencode[*taskapi.StateResponse](t, got), &taskapi.StateResponse{
 			ID: "id", Pid: 7, Status: want, Bundle: "/b", Stdin: "in", Stdout: "out", Stderr: "err", Terminal: true,
 			ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6},
 		})
@@ -92,9 +93,9 @@ func TestTypeURLsAreContainerds(t *testing.T) {
 	if _, err := execProcess(packed); err != nil {
 		t.Errorf("execProcess: %v", err)
 	}
-	want, err := typeurl.MarshalAnyToProto(&api.StateRequest{ID: "x"})
+	want, err := typeurl.MarshalAnyToProto(&taskapi.StateRequest{ID: "x"})
 	must(t, err)
-	got, err := pack(&api.StateRequest{ID: "x"})
+	got, err := pack("containerd.task.v2.StateRequest", &api.StateRequest{ID: "x"})
 	must(t, err)
 	wantEqual(t, "pack", got, want)
 }

@@ -6,13 +6,15 @@ package service
 import (
 	"testing"
 
-	api "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/containerd/api/types"
 	gogo "github.com/gogo/protobuf/proto"
 	gogotypes "github.com/gogo/protobuf/types"
-	"google.golang.org/protobuf/proto"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/api"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // gogoMount and gogoCreate are messages as containerd up to 1.6 has them, for
@@ -69,19 +71,22 @@ func TestClientsThatEncodeWithGogo(t *testing.T) {
 	})
 	must(t, err)
 	got := &api.CreateTaskRequest{}
-	must(t, proto.Unmarshal(data, got))
-	wantEqual(t, "request", got, &api.CreateTaskRequest{
+	must(t, wire.Unmarshal(data, got))
+	want := &api.CreateTaskRequest{
 		ID: "c", Bundle: "/b", Terminal: true, Stdin: "i", Stdout: "o", Stderr: "e", Checkpoint: "x", ParentCheckpoint: "y",
-		Rootfs:  []*types.Mount{{Type: "t", Source: "s", Target: "g", Options: []string{"o1", "o2"}}, {Type: "u"}},
+		Rootfs:  []*api.Mount{{Type: "t", Source: "s", Target: "g", Options: []string{"o1", "o2"}}, {Type: "u"}},
 		Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{8, 1}},
-	})
+	}
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("request (-want +got):\n%s", diff)
+	}
 
-	answer, err := proto.Marshal(&api.StateResponse{ID: "c", Bundle: "/b", Pid: 7, Status: 3, Stdin: "i", Terminal: true, ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6}})
+	answer, err := wire.Marshal(&api.StateResponse{ID: "c", Bundle: "/b", Pid: 7, Status: 3, Stdin: "i", Terminal: true, ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6}})
 	must(t, err)
 	var back gogoState
 	must(t, gogo.Unmarshal(answer, &back))
-	want := gogoState{ID: "c", Bundle: "/b", Pid: 7, Status: 3, Stdin: "i", Terminal: true, ExitStatus: 137, ExitedAt: &gogotypes.Timestamp{Seconds: 5, Nanos: 6}}
-	if !gogo.Equal(&back, &want) {
-		t.Errorf("answer = %v, want %v", &back, &want)
+	state := gogoState{ID: "c", Bundle: "/b", Pid: 7, Status: 3, Stdin: "i", Terminal: true, ExitStatus: 137, ExitedAt: &gogotypes.Timestamp{Seconds: 5, Nanos: 6}}
+	if !gogo.Equal(&back, &state) {
+		t.Errorf("answer = %v, want %v", &back, &state)
 	}
 }

@@ -10,12 +10,11 @@ import (
 	"net"
 	"time"
 
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/types/known/emptypb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/wire"
 )
@@ -44,7 +43,7 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 		return fmt.Errorf("containerd gave no TTRPC_ADDRESS: %w", event.ErrRejected)
 	}
 	topic, name, m := message(e)
-	packed, err := packAs(name, m)
+	packed, err := pack(name, m)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, event.ErrRejected)
 	}
@@ -53,9 +52,9 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 	if err := p.dial(ctx); err != nil {
 		return err
 	}
-	err = p.client.Call(ctx, "containerd.services.events.ttrpc.v1.Events", "Forward", wire.Message(&forwardRequest{
-		Envelope: &types.Envelope{Timestamp: timestamp(at), Namespace: p.namespace, Topic: topic, Event: packed},
-	}), &emptypb.Empty{})
+	err = p.client.Call(ctx, "containerd.services.events.ttrpc.v1.Events", "Forward", wire.Message(&api.ForwardRequest{
+		Envelope: &api.Envelope{Timestamp: timestamp(at), Namespace: p.namespace, Topic: topic, Event: packed},
+	}), wire.Message(&api.Empty{}))
 	if err == nil {
 		return nil
 	}

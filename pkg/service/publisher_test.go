@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -51,7 +52,7 @@ func TestPublish(t *testing.T) {
 	p := newPublisher(t, path)
 	for _, tc := range allEvents() {
 		must(t, p.Publish(t.Context(), tc.event, time.Unix(8, 9)))
-		packed, err := pack(tc.want)
+		packed, err := typeurl.MarshalAnyToProto(tc.want)
 		must(t, err)
 		wantEqual(t, tc.topic, <-envelopes, &types.Envelope{
 			Timestamp: &timestamppb.Timestamp{Seconds: 8, Nanos: 9}, Namespace: "ns", Topic: tc.topic, Event: packed,

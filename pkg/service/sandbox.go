@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/sandbox"
 )
@@ -43,21 +43,21 @@ func registerPods(server *ttrpc.Server, s *sandbox.Sandbox) {
 	}})
 }
 
-func (p *pods) Create(ctx context.Context, r *createSandboxRequest) (*createSandboxResponse, error) {
+func (p *pods) Create(ctx context.Context, r *api.CreateSandboxRequest) (*api.CreateSandboxResponse, error) {
 	config, err := podConfig(r.Options)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", r.SandboxID, err)
 	}
 	if len(r.Rootfs) > 0 {
 		return nil, fmt.Errorf("sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
-			r.SandboxID, r.Rootfs[0].GetSource(), errdefs.ErrInvalidArgument)
+			r.SandboxID, r.Rootfs[0].Source, errdefs.ErrInvalidArgument)
 	}
-	return &createSandboxResponse{}, p.sandbox.CreatePod(ctx, sandbox.PodRequest{
+	return &api.CreateSandboxResponse{}, p.sandbox.CreatePod(ctx, sandbox.PodRequest{
 		ID: r.SandboxID, Bundle: r.BundlePath, NetNS: r.NetnsPath, Config: config, Annotations: r.Annotations,
 	})
 }
 
-func (p *pods) Start(ctx context.Context, r *startSandboxRequest) (*startSandboxResponse, error) {
+func (p *pods) Start(ctx context.Context, r *api.StartSandboxRequest) (*api.StartSandboxResponse, error) {
 	started, err := p.sandbox.StartPod(ctx, r.SandboxID)
 	if err != nil {
 		return nil, err
@@ -66,35 +66,35 @@ func (p *pods) Start(ctx context.Context, r *startSandboxRequest) (*startSandbox
 	if err != nil {
 		return nil, err
 	}
-	return &startSandboxResponse{Pid: uint32(started.Pid), CreatedAt: timestamp(started.CreatedAt), Spec: spec}, nil
+	return &api.StartSandboxResponse{Pid: uint32(started.Pid), CreatedAt: timestamp(started.CreatedAt), Spec: spec}, nil
 }
 
 // Platform is what containers are made for: that of this program.
-func (p *pods) Platform(_ context.Context, r *platformRequest) (*platformResponse, error) {
+func (p *pods) Platform(_ context.Context, r *api.PlatformRequest) (*api.PlatformResponse, error) {
 	if err := p.sandbox.PingPod(r.SandboxID); err != nil {
 		return nil, err
 	}
-	return &platformResponse{Platform: &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}, nil
+	return &api.PlatformResponse{Platform: &api.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}, nil
 }
 
-func (p *pods) Stop(ctx context.Context, r *stopSandboxRequest) (*stopSandboxResponse, error) {
-	return &stopSandboxResponse{}, p.sandbox.StopPod(ctx, r.SandboxID, time.Duration(r.TimeoutSecs)*time.Second)
+func (p *pods) Stop(ctx context.Context, r *api.StopSandboxRequest) (*api.StopSandboxResponse, error) {
+	return &api.StopSandboxResponse{}, p.sandbox.StopPod(ctx, r.SandboxID, time.Duration(r.TimeoutSecs)*time.Second)
 }
 
-func (p *pods) Wait(ctx context.Context, r *waitSandboxRequest) (*waitSandboxResponse, error) {
+func (p *pods) Wait(ctx context.Context, r *api.WaitSandboxRequest) (*api.WaitSandboxResponse, error) {
 	exit, err := p.sandbox.WaitPod(ctx, r.SandboxID)
 	if err != nil {
 		return nil, err
 	}
-	return &waitSandboxResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, nil
+	return &api.WaitSandboxResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, nil
 }
 
-func (p *pods) Status(_ context.Context, r *sandboxStatusRequest) (*sandboxStatusResponse, error) {
+func (p *pods) Status(_ context.Context, r *api.SandboxStatusRequest) (*api.SandboxStatusResponse, error) {
 	status, err := p.sandbox.PodStatus(r.SandboxID, r.Verbose)
 	if err != nil {
 		return nil, err
 	}
-	answer := &sandboxStatusResponse{
+	answer := &api.SandboxStatusResponse{
 		SandboxID: status.ID, Pid: uint32(status.Pid), State: podState(status.Stage),
 		CreatedAt: timestamp(status.CreatedAt), ExitedAt: timestamp(status.Exit.At),
 	}
@@ -104,30 +104,30 @@ func (p *pods) Status(_ context.Context, r *sandboxStatusRequest) (*sandboxStatu
 	return answer, err
 }
 
-func (p *pods) Ping(_ context.Context, r *pingRequest) (*pingResponse, error) {
-	return &pingResponse{}, p.sandbox.PingPod(r.SandboxID)
+func (p *pods) Ping(_ context.Context, r *api.PingRequest) (*api.PingResponse, error) {
+	return &api.PingResponse{}, p.sandbox.PingPod(r.SandboxID)
 }
 
-func (p *pods) Shutdown(ctx context.Context, r *shutdownSandboxRequest) (*shutdownSandboxResponse, error) {
-	return &shutdownSandboxResponse{}, p.sandbox.ShutdownPod(ctx, r.SandboxID)
+func (p *pods) Shutdown(ctx context.Context, r *api.ShutdownSandboxRequest) (*api.ShutdownSandboxResponse, error) {
+	return &api.ShutdownSandboxResponse{}, p.sandbox.ShutdownPod(ctx, r.SandboxID)
 }
 
-func (p *pods) Metrics(_ context.Context, r *sandboxMetricsRequest) (*sandboxMetricsResponse, error) {
+func (p *pods) Metrics(_ context.Context, r *api.SandboxMetricsRequest) (*api.SandboxMetricsResponse, error) {
 	metrics, err := p.sandbox.PodMetrics(r.SandboxID)
 	if err != nil {
 		return nil, err
 	}
-	packed, err := pack(metrics)
+	packed, err := pack(metrics.MessageName(), metrics)
 	if err != nil {
 		return nil, err
 	}
-	return &sandboxMetricsResponse{Metrics: &types.Metric{Timestamp: timestamppb.Now(), ID: r.SandboxID, Data: packed}}, nil
+	return &api.SandboxMetricsResponse{Metrics: &api.Metric{Timestamp: timestamppb.Now(), ID: r.SandboxID, Data: packed}}, nil
 }
 
 // Update has no effect: CRI tells of it that the sums of the pod's resources changed (internal/cri/server,
 // UpdatePodSandboxResources), after which the kubelet, whose the pod's cgroup is, writes to that itself.
-func (p *pods) Update(_ context.Context, r *updateSandboxRequest) (*updateSandboxResponse, error) {
-	return &updateSandboxResponse{}, p.sandbox.PingPod(r.SandboxID)
+func (p *pods) Update(_ context.Context, r *api.UpdateSandboxRequest) (*api.UpdateSandboxResponse, error) {
+	return &api.UpdateSandboxResponse{}, p.sandbox.PingPod(r.SandboxID)
 }
 
 // podConfigName is that of CRI's message.

@@ -17,8 +17,8 @@ import (
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/emptypb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/wire"
 )
@@ -93,7 +93,7 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.Exchange) error 
 	if err != nil {
 		return err
 	}
-	ack, err := pack(&emptypb.Empty{})
+	ack, err := pack("google.protobuf.Empty", &api.Empty{})
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (p *streamPeer) wait(ctx context.Context) error {
 }
 
 func (p *streamPeer) send(name string, m any) error {
-	a, err := packAs(name, m)
+	a, err := pack(name, m)
 	if err != nil {
 		return err
 	}

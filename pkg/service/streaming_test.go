@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -137,7 +138,7 @@ func (w *streamWorld) mustCall(id string) ttrpc.ClientStream {
 
 func (w *streamWorld) send(s ttrpc.ClientStream, m proto.Message) {
 	w.t.Helper()
-	a, err := pack(m)
+	a, err := typeurl.MarshalAnyToProto(m)
 	if err != nil {
 		w.t.Fatal(err)
 	}

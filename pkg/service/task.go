@@ -10,22 +10,21 @@ import (
 	"os"
 	"syscall"
 
-	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
-	"google.golang.org/protobuf/types/known/emptypb"
 
+	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/sandbox"
 )
 
 // task is containerd.task.v2.Task and, being the same on the wire,
-// containerd.task.v3.Task (whose Go package would link gRPC). Its methods are in the order of the proto.
+// containerd.task.v3.Task. Its methods are in the order of the proto.
 type task struct {
 	sandbox *sandbox.Sandbox
 }
 
-var empty = &emptypb.Empty{}
+var empty = &api.Empty{}
 
 func (t *task) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
 	p, err := t.sandbox.Process(r.ID, r.ExecID)
@@ -88,7 +87,7 @@ func (t *task) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, e
 	return &api.PidsResponse{Processes: infos}, nil
 }
 
-func (t *task) Pause(ctx context.Context, r *api.PauseRequest) (*emptypb.Empty, error) {
+func (t *task) Pause(ctx context.Context, r *api.PauseRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -96,7 +95,7 @@ func (t *task) Pause(ctx context.Context, r *api.PauseRequest) (*emptypb.Empty, 
 	return empty, c.Pause(ctx)
 }
 
-func (t *task) Resume(ctx context.Context, r *api.ResumeRequest) (*emptypb.Empty, error) {
+func (t *task) Resume(ctx context.Context, r *api.ResumeRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -104,7 +103,7 @@ func (t *task) Resume(ctx context.Context, r *api.ResumeRequest) (*emptypb.Empty
 	return empty, c.Resume(ctx)
 }
 
-func (t *task) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*emptypb.Empty, error) {
+func (t *task) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -116,7 +115,7 @@ func (t *task) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*e
 	return empty, c.Checkpoint(ctx, request)
 }
 
-func (t *task) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, error) {
+func (t *task) Kill(ctx context.Context, r *api.KillRequest) (*api.Empty, error) {
 	const lastSignal = 64 // SIGRTMAX, signal(7)
 	if r.Signal > lastSignal {
 		return nil, fmt.Errorf("signal %d: must be at most %d: %w", r.Signal, lastSignal, errdefs.ErrInvalidArgument)
@@ -135,7 +134,7 @@ func (t *task) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, er
 	return empty, p.Kill(syscall.Signal(r.Signal))
 }
 
-func (t *task) Exec(_ context.Context, r *api.ExecProcessRequest) (*emptypb.Empty, error) {
+func (t *task) Exec(_ context.Context, r *api.ExecProcessRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -148,7 +147,7 @@ func (t *task) Exec(_ context.Context, r *api.ExecProcessRequest) (*emptypb.Empt
 	return empty, t.sandbox.Exec(c, r.ExecID, spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
 }
 
-func (t *task) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*emptypb.Empty, error) {
+func (t *task) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*api.Empty, error) {
 	if r.Width > math.MaxUint16 || r.Height > math.MaxUint16 {
 		return nil, fmt.Errorf("terminal size %dx%d: must be at most %d each: %w", r.Width, r.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
 	}
@@ -159,7 +158,7 @@ func (t *task) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*emptypb.E
 	return empty, p.Resize(uint16(r.Width), uint16(r.Height))
 }
 
-func (t *task) CloseIO(_ context.Context, r *api.CloseIORequest) (*emptypb.Empty, error) {
+func (t *task) CloseIO(_ context.Context, r *api.CloseIORequest) (*api.Empty, error) {
 	p, err := t.sandbox.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -170,7 +169,7 @@ func (t *task) CloseIO(_ context.Context, r *api.CloseIORequest) (*emptypb.Empty
 	return empty, p.CloseStdin()
 }
 
-func (t *task) Update(ctx context.Context, r *api.UpdateTaskRequest) (*emptypb.Empty, error) {
+func (t *task) Update(ctx context.Context, r *api.UpdateTaskRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -203,7 +202,7 @@ func (t *task) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse
 	if err != nil {
 		return nil, err
 	}
-	packed, err := pack(metrics)
+	packed, err := pack(metrics.MessageName(), metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +219,7 @@ func (t *task) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectRe
 	return &api.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: uint32(init.Pid)}, nil
 }
 
-func (t *task) Shutdown(context.Context, *api.ShutdownRequest) (*emptypb.Empty, error) {
+func (t *task) Shutdown(context.Context, *api.ShutdownRequest) (*api.Empty, error) {
 	t.sandbox.Shutdown()
 	return empty, nil
 }

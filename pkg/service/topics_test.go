@@ -69,7 +69,7 @@ func TestTopics(t *testing.T) {
 		if topic != tc.topic {
 			t.Errorf("topic of %T = %q, want %q", tc.event, topic, tc.topic)
 		}
-		packed, err := packAs(name, m)
+		packed, err := pack(name, m)
 		if err != nil {
 			t.Fatal(err)
 		}

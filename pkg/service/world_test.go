@@ -30,6 +30,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 const (
@@ -272,4 +273,15 @@ func wantEqual(t *testing.T, what string, got, want proto.Message) {
 	if !proto.Equal(got, want) {
 		t.Errorf("%s = %s\nwant %s", what, fmt.Sprint(got), fmt.Sprint(want))
 	}
+}
+
+// reencode is what containerd reads of a message of ours.
+func reencode[M proto.Message](t *testing.T, ours any) M {
+	t.Helper()
+	encoded, err := wire.Marshal(ours)
+	must(t, err)
+	var none M
+	theirs := none.ProtoReflect().New().Interface()
+	must(t, proto.Unmarshal(encoded, theirs))
+	return theirs.(M)
 }

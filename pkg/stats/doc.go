@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stats reads the metrics of a cgroup as the messages that containerd knows: io.containerd.cgroups.v1.Metrics on
-// v1 and hybrid, io.containerd.cgroups.v2.Metrics on v2. Their Go types are part of what is answered: containerd's
-// collectors and CRI branch on them. Each controller has a file of its own here; a number of the message is found by its
+// v1 and hybrid, io.containerd.cgroups.v2.Metrics on v2. The name is part of the answer: containerd's
+// collectors and CRI branch on it. Each controller has a file of its own here; a number of the message is found by its
 // name there. The figures are those of containerd/cgroups, with which the tests compare them on live cgroups; where that is
 // wrong the tests say so.
 //

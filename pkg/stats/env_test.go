@@ -24,6 +24,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/stats"
+	"sandbox.internal/shim/pkg/wire"
 )
 
 // lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
@@ -188,17 +189,26 @@ func open(tb testing.TB, c *cgroup.Cgroup) *stats.Reader {
 	return r
 }
 
+// read is what r reads, as containerd decodes it. It must be an M.
 func read[M proto.Message](tb testing.TB, r *stats.Reader) M {
 	tb.Helper()
 	m, err := r.Read()
 	if err != nil {
 		tb.Fatalf("Read: %v", err)
 	}
-	got, ok := m.(M)
-	if !ok {
-		tb.Fatalf("Read returns %T, want %T", m, got)
+	var none M
+	if got, want := m.MessageName(), string(none.ProtoReflect().Descriptor().FullName()); got != want {
+		tb.Fatalf("Read returns a %s, want a %s", got, want)
 	}
-	return got
+	encoded, err := wire.Marshal(m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	decoded := none.ProtoReflect().New().Interface()
+	if err := proto.Unmarshal(encoded, decoded); err != nil {
+		tb.Fatal(err)
+	}
+	return decoded.(M)
 }
 
 // steady returns what ours and theirs say about one moment: theirs is the same before and after ours. The kernel settles

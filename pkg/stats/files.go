@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 )
 
 // source is a control file and what its text says about a message.
@@ -39,7 +38,7 @@ type folder[M any] struct {
 
 // files reads a message from the files of a cgroup and keeps them open: to open and close a control file costs the kernel
 // six times as much as to read it.
-type files[M proto.Message] struct {
+type files[M Metrics] struct {
 	make    func() M
 	folders func() []folder[M]
 

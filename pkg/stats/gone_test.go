@@ -10,10 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
-	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
 
+	v1 "sandbox.internal/shim/pkg/api/cgroup1"
+	v2 "sandbox.internal/shim/pkg/api/cgroup2"
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/stats"
 )
@@ -49,9 +49,9 @@ func TestACgroupThatIsGoneIsNotFound(t *testing.T) {
 func whole(m stats.Metrics) bool {
 	switch m := m.(type) {
 	case *v1.Metrics:
-		return m.GetPids() != nil && m.GetCPU() != nil && m.GetMemory() != nil && m.GetMemoryOomControl() != nil
+		return m.Pids != nil && m.CPU != nil && m.Memory != nil && m.MemoryOomControl != nil
 	case *v2.Metrics:
-		return m.GetCPU() != nil && (cgroup.Detect() != cgroup.Unified || m.GetPids() != nil && m.GetMemory() != nil)
+		return m.CPU != nil && (cgroup.Detect() != cgroup.Unified || m.Pids != nil && m.Memory != nil)
 	}
 	return false
 }

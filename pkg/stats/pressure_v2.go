@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"strconv"
 
-	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
+
+	v2 "sandbox.internal/shim/pkg/api/cgroup2"
 )
 
 // parsePressure reads cpu.pressure, memory.pressure or io.pressure (accounting/psi.rst):

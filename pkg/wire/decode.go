@@ -10,23 +10,15 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
 
 // Unmarshal decodes b into m, which is as for [Marshal], and forgets what m held. After an error it holds what came before that.
 func Unmarshal(b []byte, m any) error {
 	v, t := lookUp(m)
-	message, generated := m.(proto.Message)
-	switch {
-	case t == nil && generated:
-		return proto.Unmarshal(b, message)
-	case t == nil:
+	if t == nil {
 		return unknown(m)
-	case generated:
-		proto.Reset(message)
-	default:
-		v.SetZero()
 	}
+	v.SetZero()
 	return t.merge(v, b)
 }
 

@@ -11,21 +11,17 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
 
 var errText = errors.New("not valid UTF-8")
 
-// Marshal encodes m: a pointer to a struct with tags, or a message that is the library's.
+// Marshal encodes m, a pointer to a struct with tags.
 func Marshal(m any) ([]byte, error) {
 	v, t := lookUp(m)
-	if t != nil {
-		return t.append(nil, v)
+	if t == nil {
+		return nil, unknown(m)
 	}
-	if m, ok := m.(proto.Message); ok {
-		return proto.Marshal(m)
-	}
-	return nil, unknown(m)
+	return t.append(nil, v)
 }
 
 // lookUp is the struct that m points to, and its table; nil without one.

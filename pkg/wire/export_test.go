@@ -3,7 +3,7 @@
 
 package wire
 
-// Known tells whether m has a table, and is not left to the library.
+// Known tells whether m has a table.
 func Known(m any) bool {
 	_, t := lookUp(m)
 	return t != nil

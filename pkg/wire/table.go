@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
 
 // kind is how one value of a field is encoded.
@@ -67,10 +66,10 @@ func (t *table) field(n protowire.Number) *field {
 
 var tables = struct {
 	sync.Mutex
-	known map[reflect.Type]*table // nil for a type that is the library's, or is being looked at
+	known map[reflect.Type]*table // nil for a type that is no message, or is being looked at
 }{known: map[reflect.Type]*table{}}
 
-// tableOf is the table of the struct t, or nil where the library has to do.
+// tableOf is the table of the struct t, or nil where it has fields that are not known here.
 func tableOf(t reflect.Type) *table {
 	tables.Lock()
 	defer tables.Unlock()
@@ -102,7 +101,7 @@ func makeTable(t reflect.Type) *table {
 		made.fields = append(made.fields, f)
 	}
 	slices.SortFunc(made.fields, func(a, b field) int { return cmp.Compare(a.number, b.number) })
-	if len(made.fields) == 0 && t.NumField() > 0 && !reflect.PointerTo(t).Implements(reflect.TypeFor[proto.Message]()) {
+	if len(made.fields) == 0 && t.NumField() > 0 {
 		return nil // no message, as time.Time
 	}
 	tables.known[t] = &made
