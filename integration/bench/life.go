@@ -100,6 +100,9 @@ func podGroup() group {
 	}
 }
 
+// secondsPerRound is how many second containers there are for each round: with 30 the ratio of two runs differs by 0.02.
+const secondsPerRound = 3
+
 // pods makes the first container of a pod for each subject, and times others that come and go beside it.
 func (b *bench) pods(ctx context.Context) (err error) {
 	pods := make([]string, len(b.subjects))
@@ -117,7 +120,7 @@ func (b *bench) pods(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, first.remove(ctx)) }()
 		pods[i] = pod
 	}
-	return b.turns(ctx, b.settings.Rounds, func(ctx context.Context, column int, s *subject) error {
+	return b.turns(ctx, secondsPerRound*b.settings.Rounds, func(ctx context.Context, column int, s *subject) error {
 		begin := time.Now()
 		second, err := s.run(ctx, b.id("second"), sleeping(inPod(pods[column], "container")), containerd.WithSandbox(pods[column]))
 		if err != nil {

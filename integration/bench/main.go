@@ -43,7 +43,7 @@ type config struct {
 func parse() (c config, err error) {
 	c.progress = os.Stderr
 	flag.IntVar(&c.Runs, "runs", 1, "how often to measure everything")
-	flag.IntVar(&c.Rounds, "n", 30, "rounds of what takes milliseconds; execs and stats calls are multiples")
+	flag.IntVar(&c.Rounds, "n", 30, "rounds of what takes milliseconds; execs, stats calls and second containers are multiples")
 	flag.StringVar(&c.rows, "rows", "", "groups of rows to measure, separated by commas; all of these by default:"+describe(groups()))
 	flag.IntVar(&c.Containers, "containers", 100, "containers at once")
 	flag.IntVar(&c.Probed, "probes", 50, "containers of the exec storm")
