@@ -9,9 +9,9 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/containerd/log"
@@ -44,6 +44,7 @@ func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(),
 	}
 	own := *manager
 	b := &birth{Manager: own, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
+	b.announce()
 	*manager, init.PidfdSocket = b, b.theirs
 	return func() {
 		*manager, init.PidfdSocket = own, nil
@@ -88,19 +89,46 @@ func (b *birth) Apply(pid int) error {
 	return nil
 }
 
-// ask returns when init is in the cgroup.
-func (b *birth) ask() error {
-	const unified = ""                // among the names of version 1's controllers, in hybrid mode
-	paths := maps.Clone(b.GetPaths()) // theirs may be the manager's own
-	request := append([]byte(paths[unified]), 0)
-	delete(paths, unified)
-	for _, dir := range slices.Compact(slices.Sorted(maps.Values(paths))) {
-		request = append(append(request, filepath.Join(dir, "tasks")...), 0)
+// announce has init make and enter cgroups of version 1 as soon as it runs, while this process does what has to be done before ask. What
+// fails is tried again then.
+func (b *birth) announce() {
+	if _, early, _ := b.places(); len(early) > 0 {
+		_ = b.send(reentry.Make, early)
 	}
+}
+
+// places are the directories of the cgroup: that of version 2, or "", and those of version 1. Nobody can be in a cpuset that has no CPUs,
+// which the manager gives to it, so that one comes late.
+func (b *birth) places() (unified string, early, late []string) {
+	const unifiedName = ""            // among the names of version 1's controllers, in hybrid mode
+	paths := maps.Clone(b.GetPaths()) // theirs may be the manager's own
+	unified = paths[unifiedName]
+	delete(paths, unifiedName)
+	for _, dir := range slices.Compact(slices.Sorted(maps.Values(paths))) {
+		if dir == paths["cpuset"] {
+			late = append(late, dir)
+		} else {
+			early = append(early, dir)
+		}
+	}
+	return unified, early, late
+}
+
+// send sends a request to init, which may not run yet.
+func (b *birth) send(letter byte, dirs []string) error {
+	request := append([]byte{letter}, strings.Join(dirs, "\x00")...)
+	request = append(request, 0)
 	if len(request) > reentry.RequestMax {
 		return fmt.Errorf("%d bytes of paths: %w", len(request), unix.E2BIG)
 	}
-	if _, err := b.ours.Write(request); err != nil {
+	_, err := b.ours.Write(request)
+	return err
+}
+
+// ask returns when init is in the cgroup.
+func (b *birth) ask() error {
+	unified, early, late := b.places()
+	if err := b.send(reentry.Enter, slices.Concat([]string{unified}, early, late)); err != nil {
 		return err
 	}
 	var answer [4]byte

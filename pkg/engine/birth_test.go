@@ -5,6 +5,8 @@ package engine
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,13 +103,9 @@ func TestInitThatCannotEnterIsMoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			logged := captureLog(t)
 			group := &movedTo{paths: paths}
-			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-			must(t, err)
-			b := &birth{Manager: group, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
-			init := exec.CommandContext(t.Context(), "/proc/self/exe", "init")
-			init.Env, init.ExtraFiles = []string{"_LIBCONTAINER_PIDFD_SOCK=3"}, []*os.File{b.theirs}
-			must(t, init.Start())
-			defer func() { _ = init.Wait() }() // libcontainer finds no pipe of its own
+			b := newBirth(t, group)
+			b.announce()
+			init := beginInit(t, b)
 			must(t, b.Apply(init.Process.Pid))
 			if want := []int{-1, init.Process.Pid}; !slices.Equal(group.applied, want) {
 				t.Errorf("Apply of the manager with %v, want %v", group.applied, want)
@@ -119,15 +117,112 @@ func TestInitThatCannotEnterIsMoved(t *testing.T) {
 	}
 }
 
-// movedTo is a cgroup that nobody enters.
+func newBirth(t *testing.T, m cgroups.Manager) *birth {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	return &birth{Manager: m, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
+}
+
+// beginInit starts a first stage that ends when it is in its cgroup: libcontainer finds no pipe of its own.
+func beginInit(t *testing.T, b *birth) *exec.Cmd {
+	t.Helper()
+	init := exec.CommandContext(t.Context(), "/proc/self/exe", "init")
+	init.Env, init.ExtraFiles = []string{"_LIBCONTAINER_PIDFD_SOCK=3"}, []*os.File{b.theirs}
+	must(t, init.Start())
+	t.Cleanup(func() { _ = init.Wait() })
+	return init
+}
+
+// movedTo is a cgroup into which its manager moves nobody.
 type movedTo struct {
 	cgroups.Manager
 	paths   map[string]string
+	parents []string // what the manager makes
 	applied []int
 }
 
 func (m *movedTo) GetPaths() map[string]string { return m.paths }
-func (m *movedTo) Apply(pid int) error         { m.applied = append(m.applied, pid); return nil }
+
+func (m *movedTo) Apply(pid int) error {
+	m.applied = append(m.applied, pid)
+	for _, dir := range m.parents {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// twoOfVersion1 are directories of cgroups of version 1 that do not exist.
+func twoOfVersion1(t *testing.T) map[string]string {
+	t.Helper()
+	if cgroup.Detect() == cgroup.Unified {
+		lacking(t, "cgroup-v1", "cgroup v1")
+	}
+	paths := map[string]string{}
+	for _, name := range []string{"memory", "pids"} {
+		dir, err := os.MkdirTemp(filepath.Join("/sys/fs/cgroup", name), "shim-test-")
+		must(t, err)
+		must(t, os.Remove(dir))
+		t.Cleanup(func() { _ = os.Remove(dir) })
+		paths[name] = dir
+	}
+	return paths
+}
+
+func TestInitMakesItsCgroupsOfVersion1(t *testing.T) {
+	logged := captureLog(t)
+	group := &movedTo{paths: twoOfVersion1(t)}
+	b := newBirth(t, group)
+	b.announce()
+	must(t, b.Apply(beginInit(t, b).Process.Pid))
+	if want := []int{-1}; !slices.Equal(group.applied, want) || strings.Contains(logged.String(), moved) {
+		t.Errorf("Apply of the manager with %v, want %v; log %q", group.applied, want, logged)
+	}
+	for name, dir := range group.paths {
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The first can be made at once, the second only when the manager has made what is above it.
+func TestInitEntersWhatItCouldNotMake(t *testing.T) {
+	logged := captureLog(t)
+	group := &movedTo{paths: twoOfVersion1(t)}
+	above := group.paths["pids"]
+	group.paths["pids"] = filepath.Join(above, "below")
+	group.parents = []string{group.paths["pids"]}
+	t.Cleanup(func() { _ = os.Remove(filepath.Join(above, "below")) })
+	b := newBirth(t, group)
+	b.announce()
+	must(t, b.Apply(beginInit(t, b).Process.Pid))
+	if want := []int{-1}; !slices.Equal(group.applied, want) || strings.Contains(logged.String(), moved) {
+		t.Errorf("Apply of the manager with %v, want %v; log %q", group.applied, want, logged)
+	}
+}
+
+// Who cleans up after a shim that was killed may have done so before init made anything.
+func TestInitWhoseParentIsGoneLeavesNothing(t *testing.T) {
+	group := &movedTo{paths: twoOfVersion1(t)}
+	b := newBirth(t, group)
+	b.announce()
+	init := beginInit(t, b)
+	for name, dir := range group.paths {
+		eventually(t, "init makes and enters its cgroup of "+name, func() bool {
+			procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			return err == nil && strings.TrimSpace(string(procs)) == strconv.Itoa(init.Process.Pid)
+		})
+	}
+	must(t, b.ours.Close())
+	_ = init.Wait() // with libcontainer's error
+	for name, dir := range group.paths {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %s is left: %v", name, dir, err)
+		}
+	}
+}
 
 // lines is a buffer that is written to and read at the same time.
 type lines struct {

@@ -6,16 +6,20 @@
 // which holds up every fork of the machine as well (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
 //
 // pkg/engine/birth.go says over a socket where to go, and waits for the answer, an errno. After an error this process is
-// where it was or on its way, and is moved as libcontainer does it.
+// where it was or on its way, and is moved as libcontainer does it. On version 1 it also makes cgroups, while its parent does what goes
+// before the answer.
 
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -68,20 +72,59 @@ static int be_born_in(const char *dir)
 	return 0;
 }
 
-// move_to moves this process by the files tasks of hierarchies of version 1, each of which ends with a zero byte. A process
-// that moves itself by that file waits for nothing.
-static int move_to(const char *files, const char *end)
+// enter moves this process to a cgroup of version 1, by its file tasks. A process that moves itself by that waits for nothing.
+static int enter(const char *dir)
 {
-	for (const char *file = files; file < end; file += strlen(file) + 1) {
-		int fd = open(file, O_WRONLY | O_CLOEXEC);
-		if (fd < 0)
-			return errno;
-		int error = write(fd, "0", 1) < 0 ? errno : 0;
-		close(fd);
-		if (error)
-			return error;
+	char file[PATH_MAX];
+	if ((size_t)snprintf(file, sizeof file, "%s/tasks", dir) >= sizeof file)
+		return ENAMETOOLONG;
+	int fd = open(file, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno;
+	int error = write(fd, "0", 1) < 0 ? errno : 0;
+	close(fd);
+	return error;
+}
+
+// make makes cgroups and enters them, and returns how many. What it cannot do is for the parent, who can say why.
+static int make(const char *dirs, const char *end)
+{
+	int made = 0;
+	for (const char *dir = dirs; dir < end; dir += strlen(dir) + 1, made++)
+		if ((mkdir(dir, 0755) < 0 && errno != EEXIST) || enter(dir) != 0)
+			break;
+	return made;
+}
+
+// unmake takes that back, where the parent was killed meanwhile. Who cleans up after it may have come before make.
+static void unmake(const char *dirs, int made)
+{
+	char above[PATH_MAX];
+	for (const char *dir = dirs; made-- > 0; dir += strlen(dir) + 1) {
+		if ((size_t)snprintf(above, sizeof above, "%s/..", dir) < sizeof above)
+			enter(above);
+		rmdir(dir);
 	}
-	return 0;
+}
+
+// enter_all enters cgroups, but for the first, in which this process is.
+static int enter_all(const char *dirs, const char *end, int first)
+{
+	int error = 0;
+	for (const char *dir = dirs; dir < end && !error; dir += strlen(dir) + 1)
+		if (first-- <= 0)
+			error = enter(dir);
+	return error;
+}
+
+// receive returns how many bytes of a request are in the buffer; 0 without one.
+static ssize_t receive(int sock)
+{
+	ssize_t n;
+	do
+		n = recv(sock, buffer, sizeof buffer, 0);
+	while (n < 0 && errno == EINTR);
+	return n > 1 && buffer[n - 1] == 0 ? n : 0;
 }
 
 // forget takes a variable from the environment that the Go runtime is about to read.
@@ -106,14 +149,19 @@ static void join_cgroup(int argc, char **argv, char **env)
 	int sock = atoi(variable + sizeof name - 1);
 	forget(env, variable); // libcontainer would send a pidfd there
 
-	ssize_t n;
-	do
-		n = recv(sock, buffer, sizeof buffer, 0);
-	while (n < 0 && errno == EINTR);
-	if (n > 0 && buffer[n - 1] == 0) {
-		int32_t error = move_to(buffer + strlen(buffer) + 1, buffer + n);
-		if (!error && *buffer)
-			error = be_born_in(buffer);
+	int made = 0;
+	ssize_t n = receive(sock);
+	if (n > 0 && *buffer == MAKE) {
+		made = make(buffer + 1, buffer + n);
+		n = receive(sock);
+		if (n == 0)
+			unmake(buffer + 1, made);
+	}
+	if (n > 0 && *buffer == ENTER) {
+		const char *unified = buffer + 1;
+		int32_t error = enter_all(unified + strlen(unified) + 1, buffer + n, made);
+		if (!error && *unified)
+			error = be_born_in(unified);
 		send(sock, &error, sizeof error, MSG_NOSIGNAL); // who does not listen any more has given up
 	}
 	close(sock);

@@ -17,8 +17,12 @@ import (
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins the namespaces before the Go runtime starts
 )
 
-// RequestMax is how many bytes the first stage takes (join.h).
-const RequestMax = C.REQUEST_MAX
+// What the first stage takes (join.h): a request of RequestMax bytes at most, which begins with one of the letters.
+const (
+	RequestMax = C.REQUEST_MAX
+	Make       = C.MAKE
+	Enter      = C.ENTER
+)
 
 func init() {
 	if len(os.Args) > 1 && os.Args[1] == "init" {
