@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/engine/reentry"
 )
 
 const moved = "does not enter its cgroup by itself"
@@ -124,10 +126,11 @@ func newBirth(t *testing.T, m cgroups.Manager) *birth {
 	return &birth{Manager: m, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
 }
 
-// beginInit starts a first stage that ends when it is in its cgroup: libcontainer finds no pipe of its own.
+// beginInit starts a first stage that ends when it is in its cgroup: libcontainer finds no pipe of its own. It has no context: the reaper
+// may collect it first, and of two calls of Wait that hear so the second would never end with one.
 func beginInit(t *testing.T, b *birth) *exec.Cmd {
 	t.Helper()
-	init := exec.CommandContext(t.Context(), "/proc/self/exe", "init")
+	init := exec.Command("/proc/self/exe", "init")
 	init.Env, init.ExtraFiles = []string{"_LIBCONTAINER_PIDFD_SOCK=3"}, []*os.File{b.theirs}
 	must(t, init.Start())
 	t.Cleanup(func() { _ = init.Wait() })
@@ -220,6 +223,24 @@ func TestInitWhoseParentIsGoneLeavesNothing(t *testing.T) {
 	for name, dir := range group.paths {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %s is left: %v", name, dir, err)
+		}
+	}
+}
+
+// delete may also have done so when init was told to enter, and heard nothing of it yet.
+func TestInitThatIsLateLeavesNothing(t *testing.T) {
+	group := &movedTo{paths: twoOfVersion1(t)}
+	made := slices.Collect(maps.Values(group.paths))
+	group.paths["cpuset"] = filepath.Join(t.TempDir(), "absent")
+	b := newBirth(t, group)
+	b.announce()
+	unified, early, late := b.places()
+	must(t, b.send(reentry.Enter, slices.Concat([]string{unified}, early, late)))
+	must(t, b.ours.Close())
+	_ = beginInit(t, b).Wait() // with libcontainer's error
+	for _, dir := range made {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left: %v", dir, err)
 		}
 	}
 }

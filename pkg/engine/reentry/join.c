@@ -67,8 +67,9 @@ static int be_born_in(const char *dir)
 	if (error)
 		return error;
 	// libcontainer does this to the process that it started (process_linux.go, tryResetCPUAffinity).
-	memset(buffer, 0xff, CPUS_MAX / 8);
-	syscall(SYS_sched_setaffinity, 0, CPUS_MAX / 8, buffer);
+	static unsigned char all[CPUS_MAX / 8];
+	memset(all, 0xff, sizeof all);
+	syscall(SYS_sched_setaffinity, 0, sizeof all, all);
 	return 0;
 }
 
@@ -97,10 +98,10 @@ static int make(const char *dirs, const char *end)
 }
 
 // unmake takes that back, where the parent was killed meanwhile. Who cleans up after it may have come before make.
-static void unmake(const char *dirs, int made)
+static void unmake(const char *dirs, const char *end)
 {
 	char above[PATH_MAX];
-	for (const char *dir = dirs; made-- > 0; dir += strlen(dir) + 1) {
+	for (const char *dir = dirs; dir < end; dir += strlen(dir) + 1) {
 		if ((size_t)snprintf(above, sizeof above, "%s/..", dir) < sizeof above)
 			enter(above);
 		rmdir(dir);
@@ -152,17 +153,19 @@ static void join_cgroup(int argc, char **argv, char **env)
 	int made = 0;
 	ssize_t n = receive(sock);
 	if (n > 0 && *buffer == MAKE) {
-		made = make(buffer + 1, buffer + n);
+		const char *end = buffer + n;
+		made = make(buffer + 1, end);
 		n = receive(sock);
 		if (n == 0)
-			unmake(buffer + 1, made);
+			unmake(buffer + 1, end);
 	}
 	if (n > 0 && *buffer == ENTER) {
-		const char *unified = buffer + 1;
-		int32_t error = enter_all(unified + strlen(unified) + 1, buffer + n, made);
+		const char *unified = buffer + 1, *dirs = unified + strlen(unified) + 1, *end = buffer + n;
+		int32_t error = enter_all(dirs, end, made);
 		if (!error && *unified)
 			error = be_born_in(unified);
-		send(sock, &error, sizeof error, MSG_NOSIGNAL); // who does not listen any more has given up
+		if (send(sock, &error, sizeof error, MSG_NOSIGNAL) < 0)
+			unmake(dirs, end);
 	}
 	close(sock);
 }
