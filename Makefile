@@ -145,14 +145,16 @@ demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
 
 # What containerd and its shims write lies in memory, as /run does where systemd is: the disk is the same for all, and not what is measured.
-bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1: twice, into docs/performance.md
+# With UNIFIED=1, on a machine with cgroup v2 beside v1, v2 takes the place of v1: v2's code on a processor that is not emulated.
+bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1: twice, into docs/performance.md; UNIFIED=1: on cgroup v2 alone
 	@integration/cri/deps.sh
 	cd integration; $(GO) build -o $(CURDIR)/bin/bench ./bench
 	cd integration; dir=$$(mktemp -d /tmp/b.XXXXXX); trap 'rmdir "$$dir"' EXIT; \
 		SHIM_TOOLS=$$($(GO) run ./cmd/tools) SHIM_BINARY=$(BINARY) TMPDIR=$$dir \
 		unshare -m sh -c 'mkdir -p /run/containerd && mount -t tmpfs -o mode=711 tmpfs /run/containerd && \
-			mount -t tmpfs -o mode=711 tmpfs "$$TMPDIR" && exec "$$@"' sh \
-		$(CURDIR)/bin/bench -json $(CURDIR)/bin/bench.json $(if $(WRITE),-runs 2 -write ../docs/performance.md) $(BENCHFLAGS)
+			mount -t tmpfs -o mode=711 tmpfs "$$TMPDIR" && $(if $(UNIFIED),mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup &&) exec "$$@"' sh \
+		$(CURDIR)/bin/bench -json $(CURDIR)/bin/bench.json $(if $(WRITE),-runs 2 -write ../docs/performance.md $(if $(UNIFIED),-section unified)) \
+		$(BENCHFLAGS)
 
 # Emulated, a process takes many times as long to start: fewer of everything. The guest may write to VMBENCH. It copies all
 # programs to a tmpfs first: it reads the host's files anew at each start, which would be measured.

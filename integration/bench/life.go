@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/core/sandbox"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // Rows of a container's life: the whole and its parts.
@@ -105,24 +106,28 @@ const secondsPerRound = 3
 
 // pods makes the first container of a pod for each subject, and times others that come and go beside it.
 func (b *bench) pods(ctx context.Context) (err error) {
-	pods := make([]string, len(b.subjects))
+	type pod struct {
+		id     string
+		member []oci.SpecOpts // of each further container
+	}
+	pods := make([]pod, len(b.subjects))
 	for i, s := range b.subjects {
 		ctx := namespaces.WithNamespace(ctx, s.host.namespace)
-		pod := b.id("pod")
-		if _, err := s.host.client.SandboxStore().Create(ctx, sandbox.Sandbox{ID: pod}); err != nil {
+		id := b.id("pod")
+		if _, err = s.host.client.SandboxStore().Create(ctx, sandbox.Sandbox{ID: id}); err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, s.host.client.SandboxStore().Delete(context.WithoutCancel(ctx), pod)) }()
-		first, err := s.run(ctx, pod, sleeping(inPod(pod, "sandbox")))
-		if err != nil {
+		defer func() { err = errors.Join(err, s.host.client.SandboxStore().Delete(context.WithoutCancel(ctx), id)) }()
+		var first *container
+		if first, err = s.run(ctx, id, sleeping(inPod(id, "sandbox"))); err != nil {
 			return fmt.Errorf("%s: %w\n%s", s.name, err, s.host.logTail())
 		}
 		defer func() { err = errors.Join(err, first.remove(ctx)) }()
-		pods[i] = pod
+		pods[i] = pod{id: id, member: append(sharing(first.task.Pid()), inPod(id, "container"))}
 	}
 	return b.turns(ctx, secondsPerRound*b.settings.Rounds, func(ctx context.Context, column int, s *subject) error {
 		begin := time.Now()
-		second, err := s.run(ctx, b.id("second"), sleeping(inPod(pods[column], "container")), containerd.WithSandbox(pods[column]))
+		second, err := s.run(ctx, b.id("second"), sleeping(pods[column].member...), containerd.WithSandbox(pods[column].id))
 		if err != nil {
 			return err
 		}
@@ -133,6 +138,15 @@ func (b *bench) pods(ctx context.Context) (err error) {
 		b.add(rowAlso, column, milliseconds(time.Since(begin)))
 		return nil
 	})
+}
+
+// sharing has the namespaces of process pid that the containers of a pod share when the kubelet asks for nothing else (containerd,
+// internal/cri/opts, WithPodNamespaces).
+func sharing(pid uint32) (opts []oci.SpecOpts) {
+	for kind, name := range map[specs.LinuxNamespaceType]string{specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts"} {
+		opts = append(opts, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", pid, name)}))
+	}
+	return opts
 }
 
 // inPod has the annotations that CRI gives to a container.

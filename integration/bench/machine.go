@@ -90,7 +90,8 @@ func cpuModel(text string) string {
 func cgroupMode() string {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
-		return "v2"
+		controllers, _ := os.ReadFile("/sys/fs/cgroup/cgroup.controllers") // nothing to say without
+		return fmt.Sprintf("v2 (%s)", strings.TrimSpace(string(controllers)))
 	}
 	if err := unix.Statfs("/sys/fs/cgroup/unified", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
 		return "v1, with v2 beside it (hybrid)"

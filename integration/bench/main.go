@@ -31,6 +31,7 @@ type config struct {
 	rows    string
 	tools   string
 	shim    string
+	crun    bool
 	json    string
 	from    string
 	page    string
@@ -55,6 +56,7 @@ func parse() (c config, err error) {
 	flag.StringVar(&c.section, "section", "native", "`name` of the part of the page")
 	flag.StringVar(&c.tools, "tools", os.Getenv("SHIM_TOOLS"), "folder with containerd, containerd-shim-runc-v2 and runc")
 	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
+	flag.BoolVar(&c.crun, "crun", true, "measure crun too, where it is installed")
 	flag.Parse()
 	switch {
 	case flag.NArg() > 0:
@@ -115,8 +117,8 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	all := subjects(c.tools, c.shim)
-	if len(all) <= withCrun {
+	all := subjects(c)
+	if c.crun && len(all) <= withCrun {
 		fmt.Fprintln(c.progress, "bench: LEFT OUT: crun: not installed (apt-get install crun)")
 	}
 	if err := readAnew(all); err != nil {

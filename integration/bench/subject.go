@@ -35,14 +35,14 @@ const (
 )
 
 // subjects lists the columns: the reference first, as the others are divided by it.
-func subjects(tools, shim string) []*subject {
-	runc := filepath.Join(tools, "runc")
-	stock := filepath.Join(tools, "containerd-shim-runc-v2")
+func subjects(c config) []*subject {
+	runc := filepath.Join(c.tools, "runc")
+	stock := filepath.Join(c.tools, "containerd-shim-runc-v2")
 	list := []*subject{
 		{name: "runc", runtime: "io.containerd.runc.v2", shim: stock, inner: runc, options: &options.Options{BinaryName: runc}},
-		{name: "sandbox", runtime: harness.Ours, shim: shim, inner: shim},
+		{name: "sandbox", runtime: harness.Ours, shim: c.shim, inner: c.shim},
 	}
-	if crun, err := exec.LookPath("crun"); err == nil {
+	if crun, err := exec.LookPath("crun"); c.crun && err == nil {
 		list = append(list, &subject{
 			name: "crun", runtime: "io.containerd.runc.v2", shim: stock, inner: crun,
 			options: &options.Options{BinaryName: crun}, v1Only: true,
