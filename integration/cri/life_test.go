@@ -74,8 +74,9 @@ func TestPodsDoNotNoticeThatContainerdStopsAndStarts(t *testing.T) {
 			eachWayAlone(t, func(e *env) {
 				p, empty := e.pod("p"), e.pod("empty")
 				stays := p.run("stays", []string{"sh", "-c", "i=0; while :; do echo line $i; i=$((i+1)); usleep 10000; done"})
-				victim, leaver := p.run("victim", forever), p.run("leaver", []string{"sh", "-c", "read -r x </dev/null; until [ -e /tmp/go ]; do usleep 10000; done; exit 9"})
+				victim, leaver := p.run("victim", forever), p.run("leaver", []string{"sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do usleep 10000; done"})
 				stays.wantLog("line 5\n")
+				leaver.wantLog("ready\n")
 				victimPid := victim.pid()
 				e.must(tt.stop(e.daemon.Containerd), "stop containerd")
 				e.must(unix.Kill(victimPid, unix.SIGKILL), "kill a container's process")
@@ -93,7 +94,7 @@ func TestPodsDoNotNoticeThatContainerdStopsAndStarts(t *testing.T) {
 				}
 				victim.wantExit(code)
 				stays.wantExec("hello", "echo", "hello")
-				leaver.exec("touch", "/tmp/go")
+				e.must(unix.Kill(leaver.pid(), unix.SIGTERM), "tell a container's process to exit")
 				leaver.wantExit(9)
 				harness.Eventually(e, "the exit is told", func() error {
 					if n := told.stopped(leaver.id); n != 1 {
