@@ -28,14 +28,16 @@ import (
 // fails, libcontainer's way says why.
 type birth struct {
 	cgroups.Manager
+	config       *configs.Config
 	ours, theirs *os.File // the ends of a socket; init has theirs
+	rules        earlyRules
 }
 
 // beBorn gives lc, which is about to start init, a birth as its manager where it can have one. end closes what is open, and
 // gives lc back its own.
 func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(), err error) {
-	manager := managerOf(lc)
-	if manager == nil || !entersByItself(lc.Config()) {
+	manager, config := managerOf(lc), lc.Config()
+	if manager == nil || !entersByItself(config) {
 		return func() {}, nil
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -43,12 +45,13 @@ func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(),
 		return nil, os.NewSyscallError("socketpair", err)
 	}
 	own := *manager
-	b := &birth{Manager: own, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
+	b := &birth{Manager: own, config: &config, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
 	b.announce()
 	*manager, init.PidfdSocket = b, b.theirs
 	return func() {
 		*manager, init.PidfdSocket = own, nil
 		b.close() // init was not started
+		b.rules.wait()
 	}, nil
 }
 
@@ -86,15 +89,40 @@ func (b *birth) Apply(pid int) error {
 		log.L.WithError(err).WithField("pid", pid).Debug("init does not enter its cgroup by itself: it is moved")
 		return b.Manager.Apply(pid)
 	}
+	b.setRules()
 	return nil
+}
+
+// setRules begins to set device rules where that may be done before Set.
+func (b *birth) setRules() {
+	if unified, early, late := b.places(); len(early) == 0 && len(late) == 0 && mayComeEarly(b.config) {
+		b.rules.begin(unified, b.config.Cgroups.Resources)
+	}
+}
+
+// Set implements cgroups.Manager, but for device rules that are set.
+func (b *birth) Set(r *cgroups.Resources) error {
+	if b.rules.take() {
+		defer func(skip bool) { r.SkipDevices = skip }(r.SkipDevices) // r is kept for later
+		r.SkipDevices = true
+	}
+	return b.Manager.Set(r)
+}
+
+// Destroy implements cgroups.Manager.
+func (b *birth) Destroy() error {
+	b.rules.wait() // they are for this cgroup, and not for a later one of that name
+	return b.Manager.Destroy()
 }
 
 // announce has init make and enter cgroups of version 1 as soon as it runs, while this process does what has to be done before ask. What
 // fails is tried again then.
 func (b *birth) announce() {
-	if _, early, _ := b.places(); len(early) > 0 {
-		_ = b.send(reentry.Make, early)
+	unified, early, late := b.places()
+	if _, err := request(reentry.Enter, entering(unified, early, late)); err != nil || len(early) == 0 {
+		return // who was told to make cgroups and not to enter takes them back
 	}
+	_ = b.send(reentry.Make, early)
 }
 
 // places are the directories of the cgroup: that of version 2, or "", and those of version 1. Nobody can be in a cpuset that has no CPUs,
@@ -116,19 +144,30 @@ func (b *birth) places() (unified string, early, late []string) {
 
 // send sends a request to init, which may not run yet.
 func (b *birth) send(letter byte, dirs []string) error {
-	request := append([]byte{letter}, strings.Join(dirs, "\x00")...)
-	request = append(request, 0)
-	if len(request) > reentry.RequestMax {
-		return fmt.Errorf("%d bytes of paths: %w", len(request), unix.E2BIG)
+	message, err := request(letter, dirs)
+	if err == nil {
+		_, err = b.ours.Write(message)
 	}
-	_, err := b.ours.Write(request)
 	return err
+}
+
+// request is what join.h says.
+func request(letter byte, dirs []string) ([]byte, error) {
+	message := append([]byte{letter}, strings.Join(dirs, "\x00")...)
+	message = append(message, 0)
+	if len(message) > reentry.RequestMax {
+		return nil, fmt.Errorf("%d bytes of paths: %w", len(message), unix.E2BIG)
+	}
+	return message, nil
+}
+
+func entering(unified string, early, late []string) []string {
+	return slices.Concat([]string{unified}, early, late)
 }
 
 // ask returns when init is in the cgroup.
 func (b *birth) ask() error {
-	unified, early, late := b.places()
-	if err := b.send(reentry.Enter, slices.Concat([]string{unified}, early, late)); err != nil {
+	if err := b.send(reentry.Enter, entering(b.places())); err != nil {
 		return err
 	}
 	var answer [4]byte

@@ -53,7 +53,7 @@ func TestACgroupInWhichAllWereKilled(t *testing.T) {
 	case cgroup.Hybrid:
 		root = "/sys/fs/cgroup/unified"
 	case cgroup.Legacy:
-		lacking(t, "cgroup-v2", "cgroup v2")
+		lacking(t, "cgroup2", "cgroup v2")
 	case cgroup.Unified:
 	}
 	dir := filepath.Join(root, config.Spec.Linux.CgroupsPath)
@@ -127,7 +127,7 @@ func newBirth(t *testing.T, m cgroups.Manager) *birth {
 }
 
 // beginInit starts a first stage that ends when it is in its cgroup: libcontainer finds no pipe of its own. It has no context: the reaper
-// may collect it first, and of two calls of Wait that hear so the second would never end with one.
+// may collect it first, and where two calls of Wait hear so the second would never end with one.
 func beginInit(t *testing.T, b *birth) *exec.Cmd {
 	t.Helper()
 	init := exec.Command("/proc/self/exe", "init")
@@ -161,7 +161,7 @@ func (m *movedTo) Apply(pid int) error {
 func twoOfVersion1(t *testing.T) map[string]string {
 	t.Helper()
 	if cgroup.Detect() == cgroup.Unified {
-		lacking(t, "cgroup-v1", "cgroup v1")
+		lacking(t, "cgroup1", "cgroup v1")
 	}
 	paths := map[string]string{}
 	for _, name := range []string{"memory", "pids"} {
@@ -234,8 +234,7 @@ func TestInitThatIsLateLeavesNothing(t *testing.T) {
 	group.paths["cpuset"] = filepath.Join(t.TempDir(), "absent")
 	b := newBirth(t, group)
 	b.announce()
-	unified, early, late := b.places()
-	must(t, b.send(reentry.Enter, slices.Concat([]string{unified}, early, late)))
+	must(t, b.send(reentry.Enter, entering(b.places())))
 	must(t, b.ours.Close())
 	_ = beginInit(t, b).Wait() // with libcontainer's error
 	for _, dir := range made {

@@ -159,7 +159,9 @@ func TestUpdateThatFailsChangesNothing(t *testing.T) {
 			}
 			if onSystemd() {
 				// What it reverts was left in a property of the unit.
+				release := reaper.Hold() // the command is a child that only we wait for
 				must(t, exec.CommandContext(t.Context(), "systemctl", "daemon-reload").Run())
+				release()
 				if diff := cmp.Diff(before, settings(t, b.Cgroup())); diff != "" {
 					t.Errorf("control files after daemon-reload (-want +got):\n%s", diff)
 				}

@@ -164,7 +164,7 @@ static void join_cgroup(int argc, char **argv, char **env)
 		int32_t error = enter_all(dirs, end, made);
 		if (!error && *unified)
 			error = be_born_in(unified);
-		if (send(sock, &error, sizeof error, MSG_NOSIGNAL) < 0)
+		if (send(sock, &error, sizeof error, MSG_NOSIGNAL) < 0 && (errno == EPIPE || errno == ECONNRESET))
 			unmake(dirs, end);
 	}
 	close(sock);
