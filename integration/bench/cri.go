@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -144,7 +145,9 @@ func (b *bench) startNode(ctx context.Context, s *subject) (_ *node, err error) 
 
 // end ends containerd. Its error names what pods have left behind, which goes, too.
 func (n *node) end() error {
-	return errors.Join(n.RemovePods(context.Background()), gone(n.scope), n.scope.Remove(), n.Close())
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // containerd may not answer, where it could not be started
+	defer cancel()
+	return errors.Join(n.RemovePods(ctx), gone(n.scope), n.scope.Remove(), n.Close())
 }
 
 // figures of a pod that has just been run, in took ms, when there were mounts. They may remove it.

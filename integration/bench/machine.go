@@ -25,6 +25,8 @@ type machine struct {
 	Emulated bool     `json:"emulated"`
 	Load     string   `json:"load"` // average of one minute, before the first run
 	Versions []string `json:"versions"`
+
+	Controllers string `json:"controllers,omitempty"` // of cgroup v2 alone
 }
 
 func (m machine) String() string {
@@ -32,7 +34,11 @@ func (m machine) String() string {
 	if m.Emulated {
 		kind = "EMULATED by qemu, so that only the ratios say something: "
 	}
-	return fmt.Sprintf("%s%d × %s, %d GiB, Linux %s, cgroup %s", kind, m.CPUs, m.CPU, m.GiB, m.Kernel, m.Cgroup)
+	group := m.Cgroup
+	if m.Controllers != "" {
+		group += " with " + m.Controllers
+	}
+	return fmt.Sprintf("%s%d × %s, %d GiB, Linux %s, cgroup %s", kind, m.CPUs, m.CPU, m.GiB, m.Kernel, group)
 }
 
 // readMachine asks the kernel, and the programs for their versions.
@@ -54,6 +60,13 @@ func readMachine(ctx context.Context, tools string, subjects []*subject) (machin
 	}
 	m.CPU = cpuModel(string(cpu))
 	m.Emulated = strings.Contains(m.CPU, "QEMU")
+	if m.Cgroup == "v2" {
+		controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+		if err != nil {
+			return m, err
+		}
+		m.Controllers = strings.TrimSpace(string(controllers))
+	}
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return m, err
@@ -90,8 +103,7 @@ func cpuModel(text string) string {
 func cgroupMode() string {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
-		controllers, _ := os.ReadFile("/sys/fs/cgroup/cgroup.controllers") // nothing to say without
-		return fmt.Sprintf("v2 (%s)", strings.TrimSpace(string(controllers)))
+		return "v2"
 	}
 	if err := unix.Statfs("/sys/fs/cgroup/unified", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
 		return "v1, with v2 beside it (hybrid)"
