@@ -33,10 +33,15 @@ func crowdGroup() group {
 	}
 }
 
+// crowdRounds is few, as a round of many containers takes seconds and is a sum. Of few containers there are more rounds.
+func crowdRounds(s settings) int {
+	const least, containers = 2, 60
+	return max(least, min(s.Rounds, containers/s.Containers))
+}
+
 // crowd starts all containers of a subject at once, sums up the memory of the shims and deletes all at once.
 func (b *bench) crowd(ctx context.Context) error {
-	const rounds = 2 // few, as each takes seconds and is a sum of many
-	return b.turns(ctx, rounds, func(ctx context.Context, column int, s *subject) (err error) {
+	return b.turns(ctx, crowdRounds(b.settings), func(ctx context.Context, column int, s *subject) (err error) {
 		var all []*container
 		took, err := timed(func() (err error) { all, err = b.many(ctx, s, b.settings.Containers); return err })
 		if err != nil {
