@@ -81,3 +81,13 @@ func TestEveryGroupMeasuresAndLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestRoundsOfACrowd(t *testing.T) {
+	for _, tc := range []struct{ rounds, containers, want int }{
+		{30, 100, 2}, {10, 10, 6}, {30, 1, 30}, {1, 2, 2},
+	} {
+		if got := crowdRounds(settings{Rounds: tc.rounds, Containers: tc.containers}); got != tc.want {
+			t.Errorf("with -n %d -containers %d: %d rounds, want %d", tc.rounds, tc.containers, got, tc.want)
+		}
+	}
+}
