@@ -18,28 +18,49 @@ func At(path string) (*Cgroup, error) {
 
 // at has for At the root below which hierarchies are mounted, and the file that names them (cgroups(7)).
 func at(root, hierarchies string, mode Mode, path string) (*Cgroup, error) {
-	if mode == Unified {
-		return New(map[string]string{"": filepath.Join(root, path)}), nil
-	}
-	data, err := os.ReadFile(hierarchies)
+	tops, err := mounts(root, hierarchies, mode)
 	if err != nil {
 		return nil, fmt.Errorf("find cgroup %q: %w", path, err)
 	}
 	paths := map[string]string{}
+	for controller, top := range tops {
+		if strings.HasPrefix(controller, named) {
+			continue // systemd's, which controls nothing
+		}
+		if dir := filepath.Join(top, path); mode == Unified || isDir(dir) {
+			paths[controller] = dir
+		}
+	}
+	return New(paths), nil
+}
+
+// named begins what stands for controllers of a hierarchy of v1 that has none, but a name.
+const named = "name="
+
+// mounts are where the hierarchies of controllers are mounted; that of v2 is "".
+func mounts(root, hierarchies string, mode Mode) (map[string]string, error) {
+	if mode == Unified {
+		return map[string]string{"": root}, nil
+	}
+	data, err := os.ReadFile(hierarchies)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
 	for line := range strings.Lines(string(data)) {
 		_, line, _ = strings.Cut(line, ":") // without the hierarchy's number
 		controllers, _, _ := strings.Cut(line, ":")
 		for controller := range strings.SplitSeq(controllers, ",") {
-			mounts := []string{controllers, controller} // of several controllers together, with links to it, or without
+			names := []string{controllers, strings.TrimPrefix(controller, named)} // of several controllers together, with links to it, or without
 			if controller == "" {
-				mounts = []string{"unified"}
+				names = []string{"unified"}
 			}
-			for _, mount := range mounts {
-				if dir := filepath.Join(root, mount, path); isDir(dir) {
-					paths[controller] = dir
+			for _, name := range names {
+				if dir := filepath.Join(root, name); found[controller] == "" && isDir(dir) {
+					found[controller] = dir
 				}
 			}
 		}
 	}
-	return New(paths), nil
+	return found, nil
 }

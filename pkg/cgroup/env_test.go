@@ -5,10 +5,8 @@ package cgroup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,14 +109,7 @@ func make1(tb testing.TB, paths map[string]string) *Cgroup {
 func remove(tb testing.TB, c *Cgroup) {
 	tb.Helper()
 	for _, dir := range c.dirs {
-		var dirs []string
-		_ = walk(dir, func(dir string) error { dirs = append(dirs, dir); return nil })
-		for _, dir := range slices.Backward(dirs) {
-			eventually(tb, "remove "+dir, func() bool {
-				err := os.Remove(dir)
-				return err == nil || errors.Is(err, fs.ErrNotExist)
-			})
-		}
+		eventually(tb, "remove "+dir, func() bool { return removeTree(dir) == nil })
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -92,13 +94,17 @@ func (f freezer) thawTree() error {
 	if f.dir == "" {
 		return nil
 	}
-	err := walk(f.dir, func(dir string) error {
-		return write(filepath.Join(dir, f.file), f.thawed)
-	})
-	if gone(err) {
-		return nil
+	err := walk(f.dir, func(n node) error {
+		file, err := n.open(f.file, unix.O_WRONLY)
+		if err != nil {
+			return err
+		}
+		return writeTo(file, f.thawed)
+	}, stay)
+	if err != nil && !gone(err) {
+		return fmt.Errorf("thaw cgroup %s: %w", f.dir, err)
 	}
-	return err
+	return nil
 }
 
 // write writes value to a control file, which must exist.
@@ -107,6 +113,11 @@ func write(path, value string) error {
 	if err != nil {
 		return err
 	}
+	return writeTo(f, value)
+}
+
+// writeTo writes value to a control file and closes that.
+func writeTo(f *os.File, value string) error {
 	if _, err := f.WriteString(value); err != nil {
 		_ = f.Close() // the write has failed already, and closing a control file does nothing
 		return fmt.Errorf("%w (value %q)", err, value)

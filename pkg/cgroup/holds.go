@@ -61,11 +61,11 @@ func (c *Cgroup) contains(id uint64) bool {
 		return false
 	}
 	found := false
-	_ = walk(c.paths[""], func(dir string) error { // one that is gone is not the one
-		var s unix.Stat_t
-		found = found || unix.Stat(dir, &s) == nil && s.Ino == id
+	_ = walk(c.paths[""], func(n node) error { // one that is gone is not the one
+		s, err := n.stat()
+		found = found || err == nil && s.Ino == id
 		return nil
-	})
+	}, stay)
 	return found
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -22,7 +23,8 @@ const batch = 128
 // Kill sends sig to every process of the cgroup and of the cgroups nested in it.
 //
 // For SIGKILL it repeats until none is left or ctx ends; the error then says which are, and is ctx's cause. It uses
-// cgroup.kill where there is one (Linux 5.14), which no fork can outrun, and else freezes the cgroup, signals each process,
+// cgroup.kill where there is one (Linux 5.14), which no fork can outrun, before it looks at anything: a container may make more
+// cgroups as fast as they are looked at. Else it freezes the cgroup, signals each process,
 // and thaws it. A cgroup that is frozen is thawed on v1, where its processes could not die; on v2 they can.
 //
 // Any other signal is sent once, with the cgroup frozen meanwhile, so that no fork is missed. A cgroup that was frozen
@@ -34,21 +36,15 @@ const batch = 128
 // A cgroup that is gone is success. The root of a hierarchy, a cgroup that holds the calling process, and one without any
 // known path are errdefs.ErrFailedPrecondition.
 func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
-	if len(c.dirs) == 0 {
-		return fmt.Errorf("kill cgroup: no path known: %w", errdefs.ErrFailedPrecondition)
+	if err := c.refuseKill(); err != nil {
+		return err
 	}
-	if i := slices.IndexFunc(c.dirs, isRoot); i >= 0 {
-		return fmt.Errorf("kill cgroup %s: it is the root of a hierarchy: %w", c.dirs[i], errdefs.ErrFailedPrecondition)
+	if sig == syscall.SIGKILL && !c.mayHoldThisProcess() {
+		c.killAtOnce()
 	}
 	for round, wait := 0, firstPoll; ; round, wait = round+1, min(2*wait, lastPoll) {
-		pids, err := c.Procs()
-		switch {
-		case errdefs.IsNotFound(err) || err == nil && len(pids) == 0:
-			return nil
-		case err != nil:
+		if found, err := c.killable(); !found {
 			return err
-		case slices.Contains(pids, os.Getpid()):
-			return fmt.Errorf("kill cgroup %s: it holds this process: %w", c, errdefs.ErrFailedPrecondition)
 		}
 		if sig != syscall.SIGKILL {
 			return c.signal(ctx, sig)
@@ -60,6 +56,43 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 			return c.left(context.Cause(ctx))
 		}
 	}
+}
+
+// Signal is Kill with a signal other than SIGKILL while somebody else may be freezing the cgroup, whose freeze Kill would end:
+// it does not freeze, and may miss a process that is being forked.
+func (c *Cgroup) Signal(sig syscall.Signal) error {
+	if err := c.refuseKill(); err != nil {
+		return err
+	}
+	if found, err := c.killable(); !found {
+		return err
+	}
+	return c.signalEach(sig)
+}
+
+// refuseKill returns an error for a cgroup in which nothing may ever be signalled.
+func (c *Cgroup) refuseKill() error {
+	if len(c.dirs) == 0 {
+		return fmt.Errorf("kill cgroup: no path known: %w", errdefs.ErrFailedPrecondition)
+	}
+	if i := slices.IndexFunc(c.dirs, isRoot); i >= 0 {
+		return fmt.Errorf("kill cgroup %s: it is the root of a hierarchy: %w", c.dirs[i], errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// killable reports whether there is a process in the cgroup. One that holds the calling process is an error.
+func (c *Cgroup) killable() (bool, error) {
+	pids, err := c.Procs()
+	switch {
+	case errdefs.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	case slices.Contains(pids, os.Getpid()):
+		return false, fmt.Errorf("kill cgroup %s: it holds this process: %w", c, errdefs.ErrFailedPrecondition)
+	}
+	return len(pids) > 0, nil
 }
 
 // left returns nil when the cgroup is empty, and else what is in it and why Kill gave up.
@@ -86,17 +119,35 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// mayHoldThisProcess reports whether the calling process may be in the cgroup, or one nested in it. It asks no hierarchy: if the
+// cgroup's name is nowhere in the paths of this process, it is not. Those are seen from the root of a cgroup namespace, and
+// the cgroup's from a mount, but both have what is below the two.
+func (c *Cgroup) mayHoldThisProcess() bool {
+	own, err := os.ReadFile("/proc/self/cgroup")
+	return err != nil || slices.ContainsFunc(c.dirs, func(dir string) bool {
+		return strings.Contains(string(own), filepath.Base(dir))
+	})
+}
+
+// killAtOnce sends SIGKILL to all by cgroup.kill, and reports whether it could.
+func (c *Cgroup) killAtOnce() bool {
+	dir := c.paths[""]
+	if dir == "" {
+		return false
+	}
+	if err := write(filepath.Join(dir, "cgroup.kill"), "1"); err != nil {
+		// The kernel has no such file, or the cgroup is threaded, which makes it refuse, or gone.
+		log.L.WithError(err).WithField("cgroup", c.String()).Debug("no cgroup.kill")
+		return false
+	}
+	return true
+}
+
 // killRound sends SIGKILL once to all, in the best way the machine has.
 func (c *Cgroup) killRound(ctx context.Context, round int) error {
 	// On hybrid the v2 hierarchy holds the same processes, unless some were moved in one hierarchy alone: these are for
 	// the second round.
-	dir := c.paths[""]
-	if dir == "" || !c.unified && round > 0 {
-		return c.signal(ctx, syscall.SIGKILL)
-	}
-	if err := write(filepath.Join(dir, "cgroup.kill"), "1"); err != nil {
-		// Either the kernel has no such file or the cgroup is threaded, which makes it refuse.
-		log.L.WithError(err).WithField("cgroup", c.String()).Debug("no cgroup.kill: signalling each process")
+	if !c.unified && round > 0 || !c.killAtOnce() {
 		return c.signal(ctx, syscall.SIGKILL)
 	}
 	if c.unified {

@@ -55,6 +55,21 @@ func kill(tb testing.TB, c *Cgroup) {
 	}
 }
 
+// A container may make cgroups as fast as they are looked at, or whatever else keeps the look from ending.
+func TestKill_KillsBeforeItLooks(t *testing.T) {
+	c := makeV2(t)
+	p := start(t, c, "read x")
+	broken := t.TempDir()
+	put(t, filepath.Join(broken, "cgroup.procs"), "no number")
+	err := New(map[string]string{"": c.Path(""), "pids": broken}).Kill(deadline(t), syscall.SIGKILL)
+	if err == nil || !strings.Contains(err.Error(), broken) {
+		t.Errorf("Kill = %v, want an error of the list in %s", err, broken)
+	}
+	if got := p.signalled(t); got != syscall.SIGKILL {
+		t.Errorf("the process ended by signal %d, want SIGKILL", got)
+	}
+}
+
 // offspring is a script whose processes never live long: each starts the next and ends. Signalling one process after
 // the other does not catch it. It ends by itself after a while, should the test fail to end it.
 const offspring = "#!/bin/sh\n[ $1 -lt 30000 ] && sh $0 $(($1 + 1)) &\n"
@@ -226,6 +241,9 @@ func TestKillRefusesWhatIsNotAContainers(t *testing.T) {
 		if err := New(paths).Kill(deadline(t), syscall.Signal(0)); !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("%s: Kill: %v, want failed precondition", name, err)
 		}
+		if err := New(paths).Signal(syscall.Signal(0)); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("%s: Signal: %v, want failed precondition", name, err)
+		}
 	}
 }
 
@@ -238,5 +256,23 @@ func TestKillWithoutFreezerSignalsRunningProcesses(t *testing.T) {
 	}
 	if got := p.signalled(t); got != syscall.SIGKILL {
 		t.Errorf("ended by signal %d, want SIGKILL", got)
+	}
+}
+
+func TestSignal_LeavesTheFreezerToOthers(t *testing.T) {
+	c := makeV1(t)
+	p := start(t, c, "read x")
+	freezer := t.TempDir() // not the kernel's, which would not show that it was frozen and thawed
+	put(t, filepath.Join(freezer, "cgroup.procs"), "")
+	state := filepath.Join(freezer, "freezer.state")
+	put(t, state, "untouched")
+	if err := New(map[string]string{"pids": c.Path("pids"), "freezer": freezer}).Signal(syscall.SIGTERM); err != nil {
+		t.Fatalf("Signal: %v", err)
+	}
+	if got := p.signalled(t); got != syscall.SIGTERM {
+		t.Errorf("ended by signal %d, want SIGTERM", got)
+	}
+	if got, err := os.ReadFile(state); err != nil || string(got) != "untouched" {
+		t.Errorf("freezer.state = %q, %v, want it as it was", got, err)
 	}
 }

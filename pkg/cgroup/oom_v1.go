@@ -29,8 +29,8 @@ type control struct {
 	event *os.File
 
 	// The counter is that of one cgroup alone, so nested ones are read as well. They come and go: seen has the last count
-	// of each, and total never falls.
-	seen  map[string]uint64
+	// of each by the number of its directory's inode, and total never falls.
+	seen  map[uint64]uint64
 	total uint64
 }
 
@@ -57,27 +57,31 @@ func openControl(dir string) (_ source, retErr error) {
 }
 
 func (c *control) kills() (uint64, error) {
-	now := make(map[string]uint64)
-	err := walk(c.dir, func(dir string) error {
+	now := make(map[uint64]uint64)
+	err := walk(c.dir, func(n node) error {
+		s, err := n.stat()
+		if err != nil {
+			return err
+		}
 		file := c.file
-		if dir != c.dir {
-			nested, err := openCounter(dir, "memory.oom_control")
+		if len(now) > 0 { // c.dir is the first
+			nested, err := n.open("memory.oom_control", unix.O_RDONLY)
 			if err != nil {
 				return err
 			}
 			defer nested.Close() //nolint:errcheck // closing a control file cannot fail
-			file = nested
+			file = counter{nested}
 		}
-		n, err := file.value("oom_kill")
+		kills, err := file.value("oom_kill")
 		if err != nil {
 			return err
 		}
-		if before := c.seen[dir]; n > before {
-			c.total += n - before
+		if before := c.seen[s.Ino]; kills > before {
+			c.total += kills - before
 		}
-		now[dir] = n
+		now[s.Ino] = kills
 		return nil
-	})
+	}, stay)
 	if len(now) == 0 {
 		return 0, err
 	}

@@ -24,10 +24,10 @@ func (c *Cgroup) Procs() ([]int, error) {
 	var pids []int
 	found := false
 	for _, dir := range c.dirs {
-		err := walk(dir, func(dir string) (err error) {
-			pids, err = appendProcs(pids, dir)
+		err := walk(dir, func(n node) (err error) {
+			pids, err = appendProcs(pids, n)
 			return err
-		})
+		}, stay)
 		switch {
 		case err == nil:
 			found = true
@@ -42,9 +42,10 @@ func (c *Cgroup) Procs() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// appendProcs appends the processes of dir itself to pids.
-func appendProcs(pids []int, dir string) ([]int, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+// appendProcs appends the processes of n itself to pids.
+func appendProcs(pids []int, n node) ([]int, error) {
+	const file = "cgroup.procs"
+	b, err := n.read(file)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return pids, nil // a threaded cgroup of v2: its processes are listed by the domain above
 	}
@@ -54,40 +55,13 @@ func appendProcs(pids []int, dir string) ([]int, error) {
 	for line := range bytes.Lines(b) {
 		pid, err := strconv.Atoi(string(bytes.TrimSpace(line)))
 		if err != nil {
-			return pids, fmt.Errorf("parse %s: %w", filepath.Join(dir, "cgroup.procs"), err)
+			return pids, fmt.Errorf("parse %s: %w", filepath.Join(n.Name(), file), err)
 		}
 		if pid > 0 { // 0 is a process of a pid namespace that is not below ours
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
-}
-
-// walk calls visit for dir and then for each directory below it, parents first. Nested cgroups come and go: one that
-// goes while it is visited is passed over, and only dir itself being gone is an error.
-func walk(dir string, visit func(dir string) error) error {
-	if err := visit(dir); err != nil {
-		return err
-	}
-	// The kernel counts subdirectories in the link count, as most file systems do. Most containers have none, and this
-	// saves reading a directory of forty files.
-	var s unix.Stat_t
-	if err := unix.Stat(dir, &s); err == nil && s.Nlink == 2 {
-		return nil
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		if err := walk(filepath.Join(dir, e.Name()), visit); err != nil && !gone(err) {
-			return err
-		}
-	}
-	return nil
 }
 
 // describe names processes for a message: how many there are, and of the first few the program and the state, in the

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,29 +36,28 @@ func (c *Cgroup) Remove(ctx context.Context) error {
 	}
 }
 
-// removeTree removes dir after the directories in it. The files in a cgroup need no removing.
-func removeTree(dir string) error {
-	err := unix.Rmdir(dir)
+// removeTree removes the directory at path after those in it. The files in a cgroup need no removing.
+func removeTree(path string) error {
+	err := unix.Rmdir(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	entries, readErr := os.ReadDir(dir)
-	if errors.Is(readErr, fs.ErrNotExist) {
-		return nil // on a read-only mount the kernel says EROFS before it looks
+	err = walk(path, func(node) error { return nil }, func(above node, name string) error {
+		return rmdir(name, unix.Unlinkat(above.fd(), name, unix.AT_REMOVEDIR))
+	})
+	if err == nil {
+		err = rmdir(path, unix.Rmdir(path))
 	}
-	if readErr != nil {
-		return readErr
+	if gone(err) { // on a read-only mount the kernel says EROFS before it looks
+		return nil
 	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
-			return err
-		}
-	}
-	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &os.PathError{Op: "rmdir", Path: dir, Err: err}
+	return err
+}
+
+// rmdir is the error of a removal.
+func rmdir(name string, err error) error {
+	if err != nil {
+		return &os.PathError{Op: "rmdir", Path: name, Err: err}
 	}
 	return nil
 }

@@ -1,0 +1,269 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// chains are cgroups nested in one another whose path is longer than the kernel takes (PATH_MAX, 4096 bytes).
+var chains = map[string][]string{
+	"many":       slices.Repeat([]string{"directory"}, 420),
+	"long names": slices.Repeat([]string{strings.Repeat("n", unix.NAME_MAX)}, 20),
+}
+
+// deepen nests cgroups in each hierarchy of c, as a container does: from one directory to the next. It returns the
+// innermost directories. The end of the test takes down what is left, by itself: it is not to depend on what is tested.
+func deepen(tb testing.TB, c *Cgroup, names []string) []*os.File {
+	tb.Helper()
+	var innermost []*os.File
+	for _, top := range c.dirs {
+		here, err := os.Open(top)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		for i, name := range names {
+			if err := unix.Mkdirat(int(here.Fd()), name, 0o755); err != nil {
+				tb.Fatalf("make a cgroup at depth %d of %s: %v", i+1, top, err)
+			}
+			below := openDir(tb, here, name)
+			_ = here.Close() // opened for reading only, as all below
+			here = below
+		}
+		innermost = append(innermost, here)
+	}
+	tb.Cleanup(func() {
+		for _, here := range innermost {
+			for _, name := range slices.Backward(names) {
+				above := openDir(tb, here, "..")
+				_ = here.Close()
+				here = above
+				eventually(tb, "remove a nested cgroup", func() bool {
+					err := unix.Unlinkat(int(here.Fd()), name, unix.AT_REMOVEDIR)
+					return err == nil || errors.Is(err, unix.ENOENT)
+				})
+			}
+			_ = here.Close()
+		}
+	})
+	return innermost
+}
+
+func openDir(tb testing.TB, in *os.File, name string) *os.File {
+	tb.Helper()
+	fd, err := unix.Openat(int(in.Fd()), name, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		tb.Fatalf("open %q in a cgroup: %v", name, err)
+	}
+	return os.NewFile(uintptr(fd), name)
+}
+
+// startIn runs a process that is in the directories alone, and ends only when it is killed. The test's end kills it.
+func startIn(tb testing.TB, c *Cgroup, dirs []*os.File) *process {
+	tb.Helper()
+	p := start(tb, c, "read x")
+	for _, dir := range dirs {
+		fd, err := unix.Openat(int(dir.Fd()), "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		procs := os.NewFile(uintptr(fd), "cgroup.procs")
+		_, err = io.WriteString(procs, strconv.Itoa(p.Process.Pid))
+		if err := errors.Join(err, procs.Close()); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return p
+}
+
+// eachChain runs test with each layout and each chain, whose innermost cgroup holds a process.
+func eachChain(t *testing.T, test func(t *testing.T, c *Cgroup, p *process)) {
+	t.Helper()
+	for layout, makeCgroup := range layouts() {
+		for kind, names := range chains {
+			t.Run(layout+" "+kind, func(t *testing.T) {
+				c := makeCgroup(t)
+				test(t, c, startIn(t, c, deepen(t, c, names)))
+			})
+		}
+	}
+}
+
+func TestProcs_AreFoundDeeperThanAPathCanName(t *testing.T) {
+	eachChain(t, func(t *testing.T, c *Cgroup, p *process) {
+		t.Helper()
+		if pids, err := c.Procs(); err != nil || !slices.Equal(pids, []int{p.Process.Pid}) {
+			t.Errorf("Procs = %v, %v, want %d", pids, err, p.Process.Pid)
+		}
+		if err := c.Holds(p.Process.Pid, -1); err != nil {
+			t.Errorf("Holds of a process in the innermost = %v, want nil", err)
+		}
+	})
+}
+
+func TestKillAndRemove_ReachDeeperThanAPathCanName(t *testing.T) {
+	eachChain(t, func(t *testing.T, c *Cgroup, p *process) {
+		t.Helper()
+		kill(t, c)
+		if got := p.signalled(t); got != syscall.SIGKILL {
+			t.Errorf("the process ended by signal %d, want SIGKILL", got)
+		}
+		if err := c.Remove(deadline(t)); err != nil {
+			t.Fatalf("Remove: %v", err)
+		}
+		for _, dir := range c.dirs {
+			if exists(dir) {
+				t.Errorf("%s is there after Remove", dir)
+			}
+		}
+	})
+}
+
+func TestSignal_ReachesDeeperThanAPathCanName(t *testing.T) {
+	eachChain(t, func(t *testing.T, c *Cgroup, p *process) {
+		t.Helper()
+		if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
+			t.Fatalf("Kill with SIGTERM: %v", err)
+		}
+		if got := p.signalled(t); got != syscall.SIGTERM {
+			t.Errorf("the process ended by signal %d, want SIGTERM", got)
+		}
+	})
+}
+
+// A process in a frozen cgroup cannot die on v1, however deep it is and whoever froze it.
+func TestKill_ThawsDeeperThanAPathCanName(t *testing.T) {
+	c := makeV1(t)
+	innermost := deepen(t, c, chains["long names"])
+	p := startIn(t, c, innermost)
+	frozen := innermost[slices.Index(c.dirs, c.Path("freezer"))]
+	fd, err := unix.Openat(int(frozen.Fd()), "freezer.state", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := os.NewFile(uintptr(fd), "freezer.state")
+	t.Cleanup(func() {
+		_, _ = state.WriteString("THAWED") // gone, as it should be, or left for the other clean-ups
+		_ = state.Close()
+	})
+	if _, err := state.WriteString("FROZEN"); err != nil {
+		t.Fatal(err)
+	}
+	kill(t, c)
+	if got := p.signalled(t); got != syscall.SIGKILL {
+		t.Errorf("the process ended by signal %d, want SIGKILL", got)
+	}
+}
+
+func TestOOMWatch_CountsInCgroupsDeeperThanAPathCanName(t *testing.T) {
+	c := makeV1(t)
+	deepen(t, c, chains["long names"])
+	w, err := c.WatchOOM(func() { t.Error("notified, and nothing was killed") })
+	if err != nil {
+		t.Fatalf("WatchOOM: %v", err)
+	}
+	defer w.Stop()
+	n, err := w.source.kills()
+	if seen := len(w.source.(*control).seen); err != nil || n != 0 || seen != 1+len(chains["long names"]) {
+		t.Errorf("kills = %d, %v in %d cgroups, want 0 in %d", n, err, seen, 1+len(chains["long names"]))
+	}
+}
+
+// However deep and wide a container nests cgroups, a walk through them is not to take the descriptors of its shim.
+func TestWalk_HasFewDescriptorsOpenAtATime(t *testing.T) {
+	c := makeV1(t)
+	deepen(t, c, chains["many"])
+	for i := range 50 {
+		nest(t, c, "wide"+strconv.Itoa(i))
+	}
+	const few = 3 // the directory it is in, the next one, and a file there
+	before := openFiles(t)
+	visited, most := 0, 0
+	err := walk(c.Path("pids"), func(node) error {
+		visited++
+		most = max(most, openFiles(t))
+		return nil
+	}, stay)
+	if want := 1 + len(chains["many"]) + 50; err != nil || visited != want {
+		t.Errorf("walk visited %d cgroups, %v, want %d", visited, err, want)
+	}
+	if most > before+few {
+		t.Errorf("%d descriptors open during the walk, %d before, want %d more at most", most, before, few)
+	}
+	if after := openFiles(t); after != before {
+		t.Errorf("%d descriptors open after the walk, %d before", after, before)
+	}
+}
+
+// The kernel refuses a line break in the name of a cgroup, and nothing else that a file's name may have.
+func TestNestedCgroup_MayHaveAnyName(t *testing.T) {
+	names := []string{"...", " ", "-rf", "%s%n", "\x1b[2J", "\xff\xfe", "a:b", "*", "0", "..a", strings.Repeat("…", 85)}
+	for layout, makeCgroup := range layouts() {
+		t.Run(layout, func(t *testing.T) {
+			c := makeCgroup(t)
+			var want []int
+			for _, name := range names {
+				want = append(want, start(t, nest(t, nest(t, c, name), name), "read x").Process.Pid)
+			}
+			slices.Sort(want)
+			if pids, err := c.Procs(); err != nil || !slices.Equal(pids, want) {
+				t.Errorf("Procs = %v, %v, want %v", pids, err, want)
+			}
+			kill(t, c)
+			if err := c.Remove(deadline(t)); err != nil {
+				t.Errorf("Remove: %v", err)
+			}
+		})
+	}
+}
+
+// What a container nests comes and goes while it is walked: neither the cgroup that a walk is in nor those above it are
+// there still when it goes on.
+func TestWalk_GoesOnWhereItsWayIsRemoved(t *testing.T) {
+	c := makeV1(t)
+	dir := c.Path("pids")
+	names := []string{"a", "b", "c", "d"}
+	deep := filepath.Join(append([]string{dir}, names...)...)
+	if err := os.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{"0", "z"} { // before and after, whichever the order
+		if err := os.Mkdir(filepath.Join(dir, other), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var visited []string
+	err := walk(dir, func(n node) error {
+		visited = append(visited, filepath.Base(n.Name()))
+		if n.Name() == "c" {
+			for at := deep; at != dir; at = filepath.Dir(at) {
+				if err := os.Remove(at); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return nil
+	}, stay)
+	slices.Sort(visited)
+	if want := []string{"0", "a", "b", "c", filepath.Base(dir), "z"}; err != nil || !slices.Equal(visited, want) {
+		t.Errorf("walk visited %q, %v, want %q", visited, err, want)
+	}
+	if err := walk(filepath.Join(dir, "gone"), func(node) error { return unix.ENOENT }, stay); !gone(err) {
+		t.Errorf("walk of a cgroup that is gone = %v, want that", err)
+	}
+	if _, err := New(map[string]string{"pids": filepath.Join(dir, "gone")}).Procs(); !errdefs.IsNotFound(err) {
+		t.Errorf("Procs of a cgroup that is gone = %v, want ErrNotFound", err)
+	}
+}
