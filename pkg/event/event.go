@@ -7,7 +7,7 @@ import "time"
 
 // Event is one thing that happened to a container. It is one of the Task types of this package, by value: a type switch
 // over them is complete. The fields are those of containerd's api/events/task.proto.
-type Event interface{ event() }
+type Event interface{ container() string }
 
 // Mount is one mount that the Create request asked for, as it was asked.
 type Mount struct {
@@ -90,13 +90,13 @@ type TaskCheckpointed struct {
 	Checkpoint  string
 }
 
-func (TaskCreate) event()       {}
-func (TaskStart) event()        {}
-func (TaskOOM) event()          {}
-func (TaskExit) event()         {}
-func (TaskDelete) event()       {}
-func (TaskExecAdded) event()    {}
-func (TaskExecStarted) event()  {}
-func (TaskPaused) event()       {}
-func (TaskResumed) event()      {}
-func (TaskCheckpointed) event() {}
+func (e TaskCreate) container() string       { return e.ContainerID }
+func (e TaskStart) container() string        { return e.ContainerID }
+func (e TaskOOM) container() string          { return e.ContainerID }
+func (e TaskExit) container() string         { return e.ContainerID }
+func (e TaskDelete) container() string       { return e.ContainerID }
+func (e TaskExecAdded) container() string    { return e.ContainerID }
+func (e TaskExecStarted) container() string  { return e.ContainerID }
+func (e TaskPaused) container() string       { return e.ContainerID }
+func (e TaskResumed) container() string      { return e.ContainerID }
+func (e TaskCheckpointed) container() string { return e.ContainerID }

@@ -58,11 +58,12 @@ func NewQueue(p Publisher) *Queue {
 	return q
 }
 
-// Put appends e with the time of the call. It never blocks. After Close the event is dropped and logged.
+// Put appends e with the time of the call. It never blocks. After Close the event is dropped and logged. An OOM kill is a
+// part of one that waits, if nothing else of its container was put since.
 func (q *Queue) Put(e Event) {
 	q.mu.Lock()
 	closed := q.closed
-	if !closed {
+	if !closed && !q.partLocked(e) {
 		// The stamp is taken under the lock, so that the times of the events never run against their order.
 		q.list = append(q.list, stamped{e, time.Now()})
 	}
@@ -72,6 +73,20 @@ func (q *Queue) Put(e Event) {
 		return
 	}
 	q.signal()
+}
+
+// partLocked tells whether e is an OOM kill, and the last event of its container that waits is one too.
+func (q *Queue) partLocked(e Event) bool {
+	kill, ok := e.(TaskOOM)
+	if !ok {
+		return false
+	}
+	for i := len(q.list) - 1; i > 0; i-- { // the first may be on its way, and have arrived before this kill
+		if q.list[i].event.container() == kill.container() {
+			return q.list[i].event == e
+		}
+	}
+	return false
 }
 
 // Close refuses further events, publishes those that are left until ctx ends, and ends the publisher. The error says how

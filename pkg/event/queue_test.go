@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -169,6 +170,80 @@ func TestQueueGoesOnAfterARejectedEvent(t *testing.T) {
 		}
 		if r.tries != 3 {
 			t.Errorf("%d tries for three events, want 3: a rejected event is not tried again", r.tries)
+		}
+	})
+}
+
+// Put says what OOM kills become of: an event, or a part of one that waits.
+func TestOOM_KillsOfAContainerThatWaitToBeToldAreOneEvent(t *testing.T) {
+	kill := func(containerID string) event.Event { return event.TaskOOM{ContainerID: containerID} }
+	exit := func(containerID, execID string) event.Event {
+		return event.TaskExit{ContainerID: containerID, ID: execID}
+	}
+	many := slices.Repeat([]event.Event{kill("c1")}, 1000)
+	for _, tt := range []struct {
+		name string
+		put  []event.Event
+		want string
+	}{
+		{"kills in a row", many, "oom c1"},
+		{"of each container one", slices.Repeat([]event.Event{kill("c1"), kill("c2")}, 100), "oom c1 | oom c2"},
+		{
+			"each exit has its own before it (P5)",
+			[]event.Event{kill("c1"), kill("c1"), exit("c1", "e1"), kill("c1"), kill("c1"), exit("c1", "c1")},
+			"oom c1 | exit e1 | oom c1 | exit c1",
+		},
+		{
+			"an exit of another container does not matter",
+			[]event.Event{kill("c1"), exit("c2", "c2"), kill("c1"), exit("c1", "c1")},
+			"oom c1 | exit c2 | exit c1",
+		},
+		{"a container of the same id that comes later has its own", []event.Event{
+			kill("c1"), exit("c1", "c1"), event.TaskDelete{ContainerID: "c1", ID: "c1"}, event.TaskStart{ContainerID: "c1"}, kill("c1"), exit("c1", "c1"),
+		}, "oom c1 | exit c1 | event.TaskDelete | start c1 | oom c1 | exit c1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := receiver{answer: away}
+				q := event.NewQueue(r.publish)
+				q.Put(event.TaskStart{ContainerID: "first"}) // it is on its way all the time
+				synctest.Wait()
+				for _, e := range tt.put {
+					q.Put(e)
+				}
+				r.answerWith(nil)
+				if err := q.Close(t.Context()); err != nil {
+					t.Fatalf("Close: %v", err)
+				}
+				if got, want := r.taken(), "start first | "+tt.want; got != want {
+					t.Errorf("published %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
+// The receiver may have taken the one that is on its way already, before this kill.
+func TestOOM_AKillWhileAnotherIsOnItsWayIsToldToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := receiver{answer: away}
+		q := event.NewQueue(r.publish)
+		for range 1000 {
+			q.Put(event.TaskOOM{ContainerID: "c1"})
+			synctest.Wait() // the first is being tried
+		}
+		r.answerWith(nil)
+		time.Sleep(time.Second) // the bubble's clock
+		synctest.Wait()
+		if got, want := r.taken(), "oom c1 | oom c1"; got != want {
+			t.Errorf("published %q, want %q", got, want)
+		}
+		q.Put(event.TaskOOM{ContainerID: "c1"}) // those were told
+		if err := q.Close(t.Context()); err != nil {
+			t.Fatalf("Close: %v", err)
+		}
+		if got, want := r.taken(), "oom c1 | oom c1 | oom c1"; got != want {
+			t.Errorf("published %q, want %q", got, want)
 		}
 	})
 }

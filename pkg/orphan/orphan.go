@@ -71,7 +71,29 @@ func (r *Reaper) Own(pid int) {
 	r.mu.Unlock()
 }
 
-// Disown says that pid has been waited for.
+// Claim is Own for a child that another process made for the caller, and named.
+// It reports whether nobody owned pid before. The reaper may have collected a
+// child that died before it was claimed.
+func (r *Reaper) Claim(pid int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.owned[pid]; ok {
+		return false
+	}
+	r.owned[pid] = struct{}{}
+	return true
+}
+
+// Owns reports whether somebody waits for pid.
+func (r *Reaper) Owns(pid int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.owned[pid]
+	return ok
+}
+
+// Disown says that pid has been waited for, or that nobody waits for it any
+// more, which leaves it to the reaper.
 func (r *Reaper) Disown(pid int) {
 	r.mu.Lock()
 	delete(r.owned, pid)
