@@ -50,6 +50,7 @@ type UpdateSandboxRequest struct {
 	SandboxID   string            `protobuf:"bytes,1,opt,name=sandbox_id,proto3"`
 	Resources   *anypb.Any        `protobuf:"bytes,2,opt,name=resources,proto3"`
 	Annotations map[string]string `protobuf:"bytes,3,rep,name=annotations,proto3"`
+	Sandbox     *Sandbox          `protobuf:"bytes,4,opt,name=sandbox,proto3"`
 	Fields      []string          `protobuf:"bytes,5,rep,name=fields,proto3"`
 }
 

@@ -50,3 +50,8 @@ type RuntimeVersion struct {
 	Version  string `protobuf:"bytes,1,opt,name=version,proto3"`
 	Revision string `protobuf:"bytes,2,opt,name=revision,proto3"`
 }
+
+// Sandbox is containerd's record of one, of which a shim needs what CRI keeps there.
+type Sandbox struct {
+	Extensions map[string]*anypb.Any `protobuf:"bytes,7,rep,name=extensions,proto3"`
+}

@@ -54,6 +54,9 @@ type Options struct {
 	ExecCgroup     bool   // each exec gets a cgroup of its own
 	ExecTimeout    string // after which it is killed
 	Listen         string // sockets that init finds open
+
+	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/shm.go)
+	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/sandbox, UnsafeAnnotations)
 }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that

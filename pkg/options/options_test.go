@@ -12,6 +12,7 @@ import (
 	runc "github.com/containerd/containerd/api/types/runc/options"
 	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -42,7 +43,9 @@ func TestDecode(t *testing.T) {
 	wantOurs.CpusetSource, wantOurs.CpusetMems = "parent", true
 	wantOurs.StopSignal, wantOurs.StopTimeout = "QUIT", "5s"
 	wantOurs.HostRootfs, wantOurs.HostRootfsMask, wantOurs.PidFile = "default", "none", "/run/{id}.pid"
-	body := "NoPivotRoot=true\nNoNewKeyring=true\nShimCgroup='/c'\nIoUid=1\nIoGid=2\nBinaryName='runc'\nRoot='/r'\nCriuImagePath='/i'\nCriuWorkPath='/w'\nCriuPath=''\nSystemdCgroup=true\nCpusetSource='parent'\nCpusetMems=true\nStopSignal='QUIT'\nStopTimeout='5s'\nHostRootfs='default'\nHostRootfsMask='none'\nPidFile='/run/{id}.pid'\n"
+	wantOurs.MaxShmSize = "1Gi"
+	wantOurs.AllowUnsafeAnnotations = []string{"listen", "pid-file"}
+	body := "NoPivotRoot=true\nNoNewKeyring=true\nShimCgroup='/c'\nIoUid=1\nIoGid=2\nBinaryName='runc'\nRoot='/r'\nCriuImagePath='/i'\nCriuWorkPath='/w'\nCriuPath=''\nSystemdCgroup=true\nCpusetSource='parent'\nCpusetMems=true\nStopSignal='QUIT'\nStopTimeout='5s'\nHostRootfs='default'\nHostRootfsMask='none'\nPidFile='/run/{id}.pid'\nMaxShmSize='1Gi'\nAllowUnsafeAnnotations=['listen', 'pid-file']\n"
 	for _, tc := range []struct {
 		name string
 		in   *anypb.Any
@@ -59,8 +62,11 @@ func TestDecode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := Decode(tc.in)
-			if err != nil || got != tc.want {
-				t.Errorf("Decode = %+v, %v, want %+v", got, err, tc.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("Decode (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -84,7 +84,7 @@ func (f *field) merge(v reflect.Value, w protowire.Type, b []byte) (int, error) 
 	case f.isNumber():
 		return n, f.mergePacked(v, value)
 	case f.kind == pairs:
-		return n, mergePair(v, value)
+		return n, f.mergePair(v, value)
 	case f.list:
 		v.Grow(1)
 		v.SetLen(v.Len() + 1)
@@ -158,8 +158,11 @@ func (f *field) mergeNumber(v reflect.Value, b []byte) (n int, err error) {
 }
 
 // mergePair adds to map v the key and the value that are the fields 1 and 2 of b; one that is not there is empty.
-func mergePair(v reflect.Value, b []byte) error {
-	var pair [2]string
+func (f *field) mergePair(v reflect.Value, b []byte) error {
+	key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+	if f.value.kind == message {
+		value.Set(reflect.New(value.Type().Elem()))
+	}
 	for len(b) > 0 {
 		number, w, n, err := consumeTag(b)
 		if err != nil {
@@ -173,19 +176,23 @@ func mergePair(v reflect.Value, b []byte) error {
 			b = b[n:]
 			continue
 		}
-		value, n := protowire.ConsumeBytes(b)
+		part, n := protowire.ConsumeBytes(b)
 		if n < 0 {
 			return protowire.ParseError(n)
 		}
-		if !utf8.Valid(value) {
-			return errText
+		if number == f.value.number {
+			err = f.value.setBytes(value, part)
+		} else {
+			err = (&field{kind: text}).setBytes(key, part)
 		}
-		pair[number-1] = string(value)
+		if err != nil {
+			return err
+		}
 		b = b[n:]
 	}
 	if v.IsNil() {
 		v.Set(reflect.MakeMap(v.Type()))
 	}
-	v.SetMapIndex(reflect.ValueOf(pair[0]), reflect.ValueOf(pair[1]))
+	v.SetMapIndex(key, value)
 	return nil
 }

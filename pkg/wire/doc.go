@@ -10,7 +10,7 @@
 // merged, numbers come packed or not. Fields that the struct does not have are dropped.
 //
 // It knows what proto3 and the messages of containerd have: numbers without zigzag or fixed 32 bits, texts, bytes, messages, lists,
-// optional fields, and maps from text to text. A message with anything else, or that contains itself, is an error.
+// optional fields, and maps from text to text or to messages. A message with anything else, or that contains itself, is an error.
 //
 // The tables of the types are guarded by a lock. It is held while a type is looked at for the first time, and while the table of a message is
 // looked up.

@@ -96,7 +96,7 @@ func (f *field) appendValue(b []byte, v reflect.Value) ([]byte, error) {
 		return protowire.AppendBytes(b, v.Bytes()), nil
 	case message:
 		if v.IsNil() {
-			return protowire.AppendBytes(b, nil), nil // in a list
+			return protowire.AppendBytes(b, nil), nil // in a list or a map
 		}
 		return f.appendMessage(b, v.Elem())
 	case inner:
@@ -121,7 +121,7 @@ func (f *field) appendPairs(b []byte, v reflect.Value) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		pair, err = appendText(protowire.AppendTag(pair, 2, protowire.BytesType), i.Value().String())
+		pair, err = f.value.appendValue(protowire.AppendTag(pair, f.value.number, protowire.BytesType), i.Value())
 		if err != nil {
 			return nil, err
 		}

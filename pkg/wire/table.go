@@ -26,7 +26,7 @@ const (
 	data
 	message // a pointer to a struct
 	inner   // a message that is a struct in the other
-	pairs   // map<string, string>
+	pairs   // map<string, string>, or to a message
 )
 
 // field is a field with a tag as protoc-gen-go writes it.
@@ -39,6 +39,7 @@ type field struct {
 	list, pointer bool
 	packed        bool   // a list of numbers, encoded as one value
 	below         *table // of a message
+	value         *field // of a map
 }
 
 // wireType is that of one value.
@@ -138,7 +139,14 @@ func parse(t reflect.Type, tag string) (field, bool) {
 	case inner:
 		f.below = makeTable(t)
 		return f, f.below != nil && !f.list
-	case boolean, double, text, data, pairs:
+	case pairs:
+		f.value = &field{number: 2, kind: kindOf(t.Elem(), "bytes")}
+		if f.value.kind == message {
+			f.value.below = makeTable(t.Elem().Elem())
+			return f, f.value.below != nil
+		}
+		return f, f.value.kind == text
+	case boolean, double, text, data:
 	}
 	return f, true
 }
@@ -161,7 +169,7 @@ func kindOf(t reflect.Type, wire string) kind {
 		return text
 	case is(t, reflect.Slice) && is(t.Elem(), reflect.Uint8):
 		return data
-	case t == reflect.TypeFor[map[string]string]():
+	case is(t, reflect.Map) && is(t.Key(), reflect.String):
 		return pairs
 	case is(t, reflect.Pointer) && is(t.Elem(), reflect.Struct):
 		return message

@@ -44,7 +44,16 @@ type LinuxPodSandboxConfig struct {
 // LinuxSandboxSecurityContext is the part of a pod's security that is not each container's.
 type LinuxSandboxSecurityContext struct {
 	NamespaceOptions NamespaceOption `protobuf:"bytes,1,opt,name=namespace_options,proto3" json:"namespace_options"`
+	SELinuxOptions   *SELinuxOption  `protobuf:"bytes,2,opt,name=selinux_options,proto3" json:"selinux_options,omitempty"`
 	Privileged       bool            `protobuf:"varint,6,opt,name=privileged,proto3" json:"privileged,omitempty"`
+}
+
+// SELinuxOption has the parts of an SELinux context that are not the machine's default.
+type SELinuxOption struct {
+	User  string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Role  string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Type  string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Level string `protobuf:"bytes,4,opt,name=level,proto3" json:"level,omitempty"`
 }
 
 // NamespaceMode says whose namespace of a kind the containers of a pod use.
