@@ -67,7 +67,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 }
 
 func (b *Bound) bindPath(a Address, fd int, root string, owner Owner) (err error) {
-	dir, err := directory(root, path.Dir(a.Path))
+	dir, err := directory(root, path.Dir(a.Path), unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {
 		return err
 	}
@@ -116,8 +116,8 @@ func socket(dir int, name string, flags int) (s unix.Stat_t, ok bool) {
 	return s, err == nil && s.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
-// directory opens a directory of the container, whatever links there are.
-func directory(root, name string) (int, error) {
+// directory opens a directory below another one, whatever links there are.
+func directory(root, name string, resolve uint64) (int, error) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, &os.PathError{Op: "open", Path: root, Err: err}
@@ -126,7 +126,7 @@ func directory(root, name string) (int, error) {
 	for {
 		fd, err := unix.Openat2(top, name, &unix.OpenHow{
 			Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+			Resolve: resolve,
 		})
 		switch err {
 		case nil:

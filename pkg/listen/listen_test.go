@@ -120,7 +120,7 @@ func TestASocketThatCameInThePlaceOfADesertedOneStays(t *testing.T) {
 		return l
 	}
 	_ = bind().Close()
-	dir, err := directory(root, "/")
+	dir, err := directory(root, "/", unix.RESOLVE_IN_ROOT)
 	if err != nil {
 		t.Fatal(err)
 	}
