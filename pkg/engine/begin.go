@@ -14,14 +14,13 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// What libcontainer calls its own program until it becomes that of the container (libcontainer/nsenter/nsexec.c).
-const stageName = "runc:[2:INIT]\n"
-
-// How long a signal or an exec waits for the container's program, and how often it looks. StartContainer hooks, which run
-// before it, can take longer; the signal is libcontainer's then.
+// How long a signal or an exec waits for the container's program, and how often it looks. It is there at once, but on a machine
+// that is short of CPU time. StartContainer hooks, which run before it, can take as long as they like, so with these it is less;
+// the signal is libcontainer's then.
 const (
-	beginTimeout = 50 * time.Millisecond
-	beginPoll    = 200 * time.Microsecond
+	beginTimeout     = time.Second
+	beginHookTimeout = 50 * time.Millisecond
+	beginPoll        = 200 * time.Microsecond
 )
 
 // initProcess is init as others see it. Start answers when init is about to become its program, which takes the kernel a
@@ -42,16 +41,23 @@ func (i initProcess) Signal(sig syscall.Signal) error {
 	return i.handle.Signal(sig)
 }
 
-// awaitProgram returns when init runs its program, or is dead, or beginTimeout is over.
+// awaitProgram returns when init runs its program, or is dead, or its time is over.
 func (c *container) awaitProgram() {
 	if !c.beginning.Load() {
 		return
 	}
-	path := fmt.Sprintf("/proc/%d/comm", c.init.pid)
-	for end := time.Now().Add(beginTimeout); time.Now().Before(end); <-time.After(beginPoll) {
-		if name, err := os.ReadFile(path); err != nil || string(name) != stageName {
+	timeout := beginTimeout
+	if h := c.config.Spec.Hooks; h != nil && len(h.StartContainer) > 0 {
+		timeout = beginHookTimeout
+	}
+	for end := time.Now().Add(timeout); time.Now().Before(end); <-time.After(beginPoll) {
+		if program, err := executable(c.init.pid); err != nil || !os.SameFile(program, c.stage) {
 			c.beginning.Store(false)
 			return
 		}
 	}
 }
+
+// executable is the file that a process runs. A container can give its program any name, but not make it run the sealed
+// copy of our binary that is the first stage of its init.
+func executable(pid int) (os.FileInfo, error) { return os.Stat(fmt.Sprintf("/proc/%d/exe", pid)) }

@@ -4,6 +4,9 @@
 package engine
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -35,6 +38,24 @@ func TestAnExecRightAfterStartSeesTheProgram(t *testing.T) {
 	}
 }
 
+// Nothing waits for ever for a program of libcontainer's name, which a container can give to its own.
+func TestASignal_DoesNotWaitForAProgramThatRunsWhateverItsName(t *testing.T) {
+	const name = "runc:[2:INIT]"
+	config := newConfig(t, "/bin/"+name)
+	must(t, os.WriteFile(filepath.Join(config.Rootfs, "bin", name), []byte("#!/bin/sh\nsleep 1000\n"), 0o755)) //nolint:gosec // a program is executable
+	b := create(t, config).start()
+	c := b.Runtime.(*container)
+	eventually(t, "that the program is seen", func() bool {
+		must(t, b.Init().Signal(unix.SIGCONT))
+		return !c.beginning.Load()
+	})
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.Init().Pid()))
+	must(t, err)
+	if got := string(comm); got != name+"\n" {
+		t.Errorf("init is called %q, want %q", got, name)
+	}
+}
+
 // Its hook keeps it from becoming its program.
 func TestSignalsAndExecsDoNotWaitForHooks(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
@@ -46,8 +67,8 @@ func TestSignalsAndExecsDoNotWaitForHooks(t *testing.T) {
 	} {
 		began := time.Now()
 		must(t, do())
-		if took := time.Since(began); took < beginTimeout || took > 20*beginTimeout {
-			t.Errorf("%s took %v, want %v", what, took, beginTimeout)
+		if took := time.Since(began); took < beginHookTimeout || took > 20*beginHookTimeout {
+			t.Errorf("%s took %v, want %v", what, took, beginHookTimeout)
 		}
 	}
 	must(t, b.Init().Signal(unix.SIGKILL))

@@ -90,6 +90,7 @@ func (e *Engine) prepare(c process.Config, config *configs.Config) (*container, 
 	return &container{
 		engine: e, config: c, lc: lc, manager: m, cgroup: cgroup.New(m.GetPaths()),
 		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
+		spawning: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -105,20 +106,26 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 		return nil, err
 	}
 	defer c.engine.reaper.Hold()()
-	defer context.AfterFunc(ctx, func() { killMembers(c.lc) })() // criu is a member while it restores
+	group := c.lc.Config().Cgroups // now: a restore writes to the rest of the configuration
+	kill := func() { killMembers(c.config.ID, group, nil) }
+	stop := interrupt(ctx, kill) // criu is a member while it restores
 	err = c.withLog(c.config.CriuWorkPath, "restore.log", func(dir string) error {
 		// What the checkpoint was allowed to contain it may contain.
 		opts := criuOpts(c.config.Checkpoint, dir)
 		opts.TcpEstablished, opts.ExternalUnixConnections, opts.FileLocks = true, true, true
 		return c.lc.Restore(init, opts)
 	})
+	stop()
+	if err != nil && ctx.Err() != nil { // criu was killed
+		err = fmt.Errorf("interrupted: %w: %w", context.Cause(ctx), err)
+	}
 	if err == nil {
 		var h *handle
 		if h, err = c.restored(ctx, init, s); err == nil {
 			return h, nil
 		}
 	}
-	killMembers(c.lc)
+	kill()
 	if _, none := init.Pid(); none == nil {
 		_ = init.Signal(unix.SIGKILL) // dead already is as good
 		_, _ = init.Wait()            // as above; the error that matters is the other
@@ -135,6 +142,7 @@ func (c *container) restored(ctx context.Context, init *libcontainer.Process, s 
 		return nil, err
 	}
 	c.lc = lc
+	boundDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
 	if err := s.Started(ctx); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,10 @@ type container struct {
 	asked    *specs.LinuxResources // by config.json and each Update since; nil before the first. Guarded by the turn of init.
 	ownsPIDs bool
 
+	stage     os.FileInfo // what init runs until it becomes the container's program; nil when init is restored
 	beginning atomic.Bool // init was let go, and nobody saw its program yet (begin.go)
+
+	spawning chan struct{} // holds one while libcontainer starts an exec, as its own lock does, which knows no context
 
 	execs execs
 	nests nests

@@ -112,7 +112,7 @@ func (c *container) withLog(dir, log string, f func(dir string) error) error {
 	if err := f(dir); err != nil {
 		path := filepath.Join(dir, log)
 		if cause := criuCause(path); cause != "" {
-			return fmt.Errorf("%w: %s (see %s)", classify(err), cause, path)
+			return classify(fmt.Errorf("%w: %s (see %s)", err, cause, path))
 		}
 		if temporary {
 			err = errors.Join(err, os.RemoveAll(dir)) // criu did not come as far as to log

@@ -4,6 +4,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -104,11 +105,7 @@ func TestCreateRefusesWhatIsNoCheckpoint(t *testing.T) {
 // A criu that fails stands for one that the kernel is too new for.
 func TestFailedRestoreLeavesNothing(t *testing.T) {
 	fakeCriu(t)
-	c := newConfig(t, "true")
-	c.Checkpoint = t.TempDir()
-	for name, content := range map[string]string{"inventory.img": "", "descriptors.json": `["","",""]`} {
-		must(t, os.WriteFile(filepath.Join(c.Checkpoint, name), []byte(content), 0o600))
-	}
+	c := image(t)
 	r, err := New(reaper).Create(t.Context(), c, nil)
 	must(t, err)
 	streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
@@ -123,6 +120,39 @@ func TestFailedRestoreLeavesNothing(t *testing.T) {
 		t.Errorf("left in the bundle: %v", left)
 	}
 	wantNothingLeft(t, c)
+}
+
+// The context ends when the restore is as good as done, and nothing is left that
+// would make libcontainer give up. The race detector sees in every other round
+// what is shared with who kills the members meanwhile.
+func TestRestore_IsUndoneWhenItsContextEndedMeanwhile(t *testing.T) {
+	wantNoLeaks(t)
+	for range 3 {
+		restored, let := restoringCriu(t)
+		c := image(t)
+		r, err := engine.Create(t.Context(), c, nil)
+		must(t, err)
+		streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
+		must(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := r.Restore(ctx, streams)
+			done <- err
+		}()
+		eventually(t, "what is restored", func() bool {
+			_, err := os.Stat(restored)
+			return err == nil || len(done) > 0 // it failed early
+		})
+		cancel()
+		let()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Restore = %v, want %v", err, context.Canceled)
+		}
+		must(t, r.Destroy())
+		must(t, streams.Close())
+		wantNothingLeft(t, c)
+	}
 }
 
 func TestCauseIsTheFirstErrorOfTheLog(t *testing.T) {

@@ -24,15 +24,18 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// probe is testdata/probe.c as a program that needs no library.
-var probe = sync.OnceValues(func() ([]byte, error) {
+// probe is testdata/probe.c.
+var probe = sync.OnceValues(func() ([]byte, error) { return compiled("probe.c") })
+
+// compiled is a file of testdata as a program that needs no library.
+func compiled(name string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "probe")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // a few files of the system's temporary folder
-	file := filepath.Join(dir, "probe")
-	cmd := exec.Command("gcc", "-static", "-O1", "-o", file, "testdata/probe.c")
+	file := filepath.Join(dir, "program")
+	cmd := exec.Command("gcc", "-static", "-O1", "-o", file, filepath.Join("testdata", name))
 	var words bytes.Buffer
 	cmd.Stderr = &words
 	defer reaper.Hold()() // gcc is a child that only we wait for
@@ -40,7 +43,7 @@ var probe = sync.OnceValues(func() ([]byte, error) {
 		return nil, errors.Join(err, errors.New(words.String()))
 	}
 	return os.ReadFile(file)
-})
+}
 
 // outcome is all that can be seen of an exec.
 type outcome struct {
@@ -57,7 +60,7 @@ func byLibcontainer(c *container, ctx context.Context, p *specs.Process, s *stdi
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.engine.spawn(ctx, c.lc, lp, s)
+	h, err := c.spawn(ctx, lp, s)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +237,7 @@ var refusedVariants = []variant{
 		p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1 << 40, Hard: 1 << 41}}
 	}},
 	{"a scheduler that cannot be", func(p *specs.Process) {
-		p.Scheduler = &specs.Scheduler{Policy: specs.SchedDeadline, Runtime: 5, Deadline: 1}
+		p.Scheduler = &specs.Scheduler{Policy: specs.SchedFIFO, Priority: 100}
 	}},
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,12 +33,21 @@ type Engine struct {
 	reaper   *orphan.Reaper
 	launcher func() (*launch.Launcher, error) // made by the first exec
 	moves    anticipation
+
+	execTimeout time.Duration
 }
+
+// execTimeout is what setting up an exec may take. A container decides how long parts of it do: its cgroup may be frozen,
+// or a file system of its own may not answer. In a container that hardly gets a CPU it is done in seconds.
+const execTimeout = 30 * time.Second
 
 // New makes an Engine whose children reaper leaves alone.
 func New(reaper *orphan.Reaper) *Engine {
-	e := &Engine{reaper: reaper, launcher: sync.OnceValues(launch.New)}
-	return e
+	return &Engine{
+		reaper:      reaper,
+		launcher:    sync.OnceValues(func() (*launch.Launcher, error) { return launch.New(reaper) }),
+		execTimeout: execTimeout,
+	}
 }
 
 // Create implements process.Engine.
@@ -88,8 +98,8 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 }
 
 // spawn starts p in lc and hands it its streams. When ctx ends before p is set
-// up, everything in the container's cgroup is killed, which makes libcontainer
-// give up. When spawn fails p is dead and collected.
+// up, it is killed, with everything in the container's cgroup if it is init,
+// which makes libcontainer give up. When spawn fails p is dead and collected.
 func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams) (*handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -102,20 +112,22 @@ func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libco
 		}
 	}
 	defer e.reaper.Hold()()
-	stop := func() {}
+	doomed := e.isStage
 	if p.Init {
+		doomed = nil
 		born, err := beBorn(lc, p)
 		if err != nil {
 			return nil, err
 		}
 		defer born()
-		stop = interrupt(ctx, lc)
 	}
+	group := lc.Config().Cgroups
+	stop := interrupt(ctx, func() { killMembers(lc.ID(), group, doomed) })
 	err := lc.Start(p)
 	stop()
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("interrupted: %w: %w", ctx.Err(), err)
+			return nil, fmt.Errorf("interrupted: %w: %w", context.Cause(ctx), err)
 		}
 		return nil, startError(err, p.Args)
 	}
@@ -123,8 +135,8 @@ func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libco
 	if err != nil {
 		return nil, err
 	}
-	if err = s.Started(ctx); err == nil && p.Init {
-		err = ctx.Err()
+	if err = s.Started(ctx); err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", context.Cause(ctx)) // what was killed is no failure to libcontainer
 	}
 	if err != nil {
 		_ = h.Signal(unix.SIGKILL) // dead already is as good
@@ -134,12 +146,12 @@ func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libco
 	return h, nil
 }
 
-// interrupt makes libcontainer give up on setting lc up once ctx ends: it kills
-// what is in the container's cgroup, again and again, until stop is called,
-// because a process may join only later. A hook that runs in the runtime's
+// interrupt makes libcontainer give up on setting a process up once ctx ends: it
+// calls kill again and again, until stop is called, because a process may join
+// the container's cgroup only later. A hook that runs in the runtime's
 // namespaces is not in the cgroup; its own timeout bounds it (OCI runtime
 // specification, config.md, POSIX-platform Hooks).
-func interrupt(ctx context.Context, lc *libcontainer.Container) (stop func()) {
+func interrupt(ctx context.Context, kill func()) (stop func()) {
 	const again = 5 * time.Millisecond
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() { // ends when stop is called, which joins it
@@ -150,7 +162,7 @@ func interrupt(ctx context.Context, lc *libcontainer.Container) (stop func()) {
 			return
 		}
 		for {
-			killMembers(lc)
+			kill()
 			select {
 			case <-time.After(again):
 			case <-over:
@@ -161,19 +173,36 @@ func interrupt(ctx context.Context, lc *libcontainer.Container) (stop func()) {
 	return func() { close(over); <-done }
 }
 
-// killMembers kills what is in the container's cgroup. It asks the cgroup, not
-// libcontainer, whose lock the call that is to be interrupted holds.
-func killMembers(lc *libcontainer.Container) {
-	config := lc.Config()
-	m, err := manager.New(config.Cgroups)
+// killMembers kills what is in a container's cgroup, or, where doomed is not nil,
+// what of it is doomed. It asks the cgroup, not libcontainer, whose lock the call
+// that is to be interrupted holds.
+func killMembers(containerID string, group *cgroups.Cgroup, doomed func(pid int) bool) {
+	m, err := manager.New(group)
 	if err != nil {
-		log.L.WithError(err).WithField("container", lc.ID()).Warn("interrupt create")
+		log.L.WithError(err).WithField("container", containerID).Warn("interrupt start")
 		return
 	}
 	pids, _ := m.GetAllPids() // no cgroup yet: nothing to kill
 	for _, pid := range pids {
-		_ = unix.Kill(pid, unix.SIGKILL) // gone already is as good
+		if doomed == nil || doomed(pid) {
+			_ = unix.Kill(pid, unix.SIGKILL) // gone already is as good
+		}
 	}
+}
+
+// isStage reports whether a process is a stage of libcontainer that is to become an exec's program: a child of ours which
+// nobody waits for yet, by the name that nsenter/nsexec.c gives it. A child that we adopted has another, unless it asks
+// for it.
+func (e *Engine) isStage(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	name, rest, _ := strings.Cut(string(stat), ") ")
+	var state string
+	var ppid int
+	_, err = fmt.Sscan(rest, &state, &ppid)
+	return err == nil && strings.Contains(name, "(runc:[") && ppid == os.Getpid() && !e.reaper.Owns(pid)
 }
 
 func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, config *configs.Config, init *handle) (*container, error) {
@@ -192,15 +221,20 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 	if err := writeRest(group, c.Spec.Linux.Resources); err != nil {
 		return nil, fmt.Errorf("linux.resources: %w", err)
 	}
+	boundDepth(c.ID, group, c.Spec.Linux.Resources)
 	// Init's waiter does not run yet, so the pid is init's.
+	stage, err := executable(init.pid)
+	if err != nil {
+		return nil, err
+	}
 	fd, err := unix.PidfdOpen(init.pid, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
 	return &container{
 		engine: e, config: c, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: group,
-		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
-		execs: newExecs(config, init.pid),
+		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), stage: stage,
+		spawning: make(chan struct{}, 1), execs: newExecs(config, init.pid),
 	}, nil
 }
 

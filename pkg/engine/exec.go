@@ -10,7 +10,6 @@ import (
 	"os"
 	"sync"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -73,18 +72,32 @@ func handleOf(h *handle, err error) (process.Handle, error) {
 
 // startExec starts lp in the container's cgroup, or in n.
 func (c *container) startExec(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *nest) (*handle, error) {
+	late := fmt.Errorf("the process was not set up within %v: %w", c.engine.execTimeout, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.engine.execTimeout, late)
+	defer cancel()
 	h, err := c.launch(ctx, lp, s, n)
 	if reason := (uncovered{}); errors.As(err, &reason) {
-		if splitStderr(s) != nil {
-			return nil, fmt.Errorf("exec: stderr beside a terminal: only the shim's own launcher can do that, which does not start this one: %w: %w", reason, errdefs.ErrNotImplemented)
-		}
+		// libcontainer gives the terminal a stderr beside it too. What it was to
+		// lead to then comes to its end at once.
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
 		if n != nil {
 			lp.SubCgroupPaths = n.below
 		}
-		h, err = c.engine.spawn(ctx, c.lc, lp, s)
+		h, err = c.spawn(ctx, lp, s)
 	}
 	return h, err
+}
+
+// spawn starts lp with libcontainer, one at a time: what it kills when ctx ends
+// is to be of this exec.
+func (c *container) spawn(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+	select {
+	case c.spawning <- struct{}{}:
+		defer func() { <-c.spawning }()
+		return c.engine.spawn(ctx, c.lc, lp, s)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("interrupted while libcontainer starts another exec: %w", context.Cause(ctx))
+	}
 }
 
 // splitStderr is the stderr that a process with a terminal has beside it; nil
@@ -121,7 +134,6 @@ func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *std
 		command.Stdio[2] = splitStderr(s)
 	}
 	c.place(command, n)
-	defer c.engine.reaper.Hold()()
 	p, err := launcher.Start(ctx, command)
 	switch {
 	case err != nil && ctx.Err() != nil:

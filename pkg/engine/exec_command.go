@@ -5,6 +5,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -43,12 +44,19 @@ func covers(config *configs.Config, p *libcontainer.Process) (reason string) {
 		return "seccomp agent"
 	case !config.Namespaces.Contains(configs.NEWNS):
 		return "no mount namespace"
+	case forkChanges(cmp.Or(p.Scheduler, config.Scheduler)):
+		return "scheduler that a fork changes"
 	case len(p.SubCgroupPaths) > 0:
 		return "cgroup below the container's"
 	case slices.ContainsFunc(p.Args, zero) || slices.ContainsFunc(p.Env, zero) || zero(p.Cwd):
 		return "zero byte in a string"
 	}
 	return ""
+}
+
+// forkChanges reports whether a process with that scheduler has children with another, or none (sched(7)).
+func forkChanges(s *configs.Scheduler) bool {
+	return s != nil && (s.Policy == specs.SchedDeadline || slices.Contains(s.Flags, specs.SchedFlagResetOnFork))
 }
 
 func notifies(s *configs.Seccomp) bool {
@@ -98,6 +106,9 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	if config.Seccomp != nil {
 		if cmd.Filter, err = c.execs.filter(); err != nil {
 			return nil, uncovered{err}
+		}
+		if !cmd.NoNewPrivileges && cmd.FilterLast() {
+			return nil, uncovered{errors.New("seccomp filter that lets no process begin, without no-new-privileges")}
 		}
 	}
 	capability(cmd, &config, p)

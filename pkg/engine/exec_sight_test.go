@@ -4,7 +4,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,47 +13,31 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"sandbox.internal/shim/pkg/process"
 )
 
-// held is an exec whose launcher waits in the container, since /etc/passwd is a fifo there, until goOn is called.
-func held(t *testing.T, b *box) (pid int, goOn func() outcome) {
-	t.Helper()
-	ended := make(chan outcome, 1)
-	p := command("true")
-	p.Cwd = "/tmp" // entered right before
-	go func() { ended <- b.outcome(byLauncher, p) }()
-	eventually(t, "the launcher in the container", func() bool {
-		for _, member := range members(t, b.config) {
-			exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", member))
-			cwd, cwdErr := os.Readlink(fmt.Sprintf("/proc/%d/cwd", member))
-			stat, statErr := os.ReadFile(fmt.Sprintf("/proc/%d/stat", member))
-			if errors.Join(err, cwdErr, statErr) == nil && exe == "/memfd:launcher (deleted)" && strings.HasSuffix(cwd, "/tmp") && strings.Contains(string(stat), ") S ") {
-				pid = member
-			}
-		}
-		return pid != 0
-	})
-	return pid, func() outcome {
-		passwd, err := os.OpenFile(filepath.Join(b.config.Rootfs, "etc/passwd"), os.O_WRONLY, 0)
-		must(t, err)
-		must(t, passwd.Close())
-		return <-ended
-	}
+// own is a program that no other process of the container runs.
+func (b *box) own(name string) (inside, outside string) {
+	b.t.Helper()
+	inside = "/opt/" + name
+	outside = filepath.Join(b.config.Rootfs, inside)
+	busybox, err := os.ReadFile(filepath.Join(b.config.Rootfs, "bin/busybox"))
+	must(b.t, err)
+	must(b.t, os.MkdirAll(filepath.Dir(outside), 0o755))
+	must(b.t, os.WriteFile(outside, busybox, 0o755)) //nolint:gosec // a program is executable
+	return inside, outside
 }
 
 func TestWhatTheContainerSeesOfTheLauncher(t *testing.T) {
 	b := withProbe(t, func(c *process.Config) {
 		inUserNamespace(c)
-		c.Spec.Process.Env = append(c.Spec.Process.Env, "HOME=/") // init does not look for it
-		passwd := filepath.Join(c.Rootfs, "etc/passwd")
-		must(t, os.Remove(passwd))
-		must(t, unix.Mkfifo(passwd, 0o644))
 		must(t, os.Symlink("busybox", filepath.Join(c.Rootfs, "bin/readlink")))
 	})
-	pid, goOn := held(t, b)
+	program, file := b.own("true")
+	run := holdAt(t, file, running)
+	ended := make(chan outcome, 1)
+	go func() { ended <- b.outcome(byLauncher, command(program)) }()
+	pid := run.wait()
 
 	var open []string
 	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -70,20 +53,16 @@ func TestWhatTheContainerSeesOfTheLauncher(t *testing.T) {
 		t.Errorf("the launcher has %q open in the container, want %q", open, want)
 	}
 
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must(t, err)
-	_, ids, _ := strings.Cut(string(status), "NSpid:\t")
-	ids, _, _ = strings.Cut(ids, "\n")
-	inside := ids[strings.LastIndex(ids, "\t")+1:]
+	ids := status(t, pid, "NSpid")
+	inside := ids[len(ids)-1]
 	for _, link := range []string{"exe", "cwd", "root", "fd/3", "ns/mnt"} {
-		p := command("readlink", "/proc/"+inside+"/"+link)
-		p.Env = append(p.Env, "HOME=/")
-		got := b.outcome(byLibcontainer, p)
+		got := b.outcome(byLibcontainer, command("readlink", "/proc/"+inside+"/"+link))
 		if got.Err != "" || got.Status != 1 || got.Stdout[0] != "" {
 			t.Errorf("the container's root reads %s of the launcher: %+v, want a refusal", link, got)
 		}
 	}
-	if got := goOn(); got.Status != 0 || got.Err != "" {
+	run.letGo()
+	if got := <-ended; got.Status != 0 || got.Err != "" {
 		t.Errorf("exec = %+v, want success", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
 	"sandbox.internal/shim/pkg/engine/launch"
+	"sandbox.internal/shim/pkg/orphan"
 )
 
 // Features tells what of the OCI runtime specification is there, in the form of
@@ -66,7 +67,7 @@ func Features() *features.Features {
 // HasLauncher tells whether execs are started without libcontainer here
 // (docs/decisions/0004-exec-launcher.md).
 func HasLauncher() bool {
-	_, err := launch.New()
+	_, err := launch.New(orphan.New())
 	return err == nil
 }
 

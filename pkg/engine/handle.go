@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/engine/launch"
 	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -25,9 +26,9 @@ type handle struct {
 	reaper    *orphan.Reaper
 	child     child
 	pid       int
-	death     *os.File // a pidfd that Go's poller watches; nil where the kernel has none that does not block
-	maxRSS    uint64   // after Wait: that of its largest process, in bytes, of those that it waited for
-	sigkilled bool     // after Wait: by SIGKILL
+	death     *launch.Death // nil where the kernel has no pidfd that does not block
+	maxRSS    uint64        // after Wait: that of its largest process, in bytes, of those that it waited for
+	sigkilled bool          // after Wait: by SIGKILL
 }
 
 // child is a process that libcontainer or the launcher started.
@@ -49,16 +50,16 @@ func newHandle(r *orphan.Reaper, lp *libcontainer.Process) (*handle, error) {
 func ownHandle(r *orphan.Reaper, c child, pid int) *handle {
 	r.Own(pid)
 	h := &handle{reaper: r, child: c, pid: pid}
-	if fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK); err == nil { // since Linux 5.10
-		h.death = os.NewFile(uintptr(fd), "pidfd")
-	}
+	h.death, _ = launch.WatchDeath(pid)
 	return h
 }
 
 func (h *handle) Pid() int { return h.pid }
 
 func (h *handle) Wait() process.Exit {
-	h.awaitDeath()
+	if h.death != nil {
+		_ = h.death.Await(time.Time{}) // where it cannot be watched, child.Wait waits
+	}
 	state, err := h.child.Wait() // at once, or with a thread of its own
 	at := time.Now()
 	h.reaper.Disown(h.pid)
@@ -77,24 +78,6 @@ func (h *handle) Wait() process.Exit {
 		return process.Exit{Status: signalBase + int(status.Signal()), At: at}
 	}
 	return process.Exit{Status: status.ExitStatus(), At: at}
-}
-
-// awaitDeath returns when the process is dead, or when that cannot be watched. Meanwhile it takes a goroutine and no
-// thread: a shim may have hundreds of processes that run for years.
-func (h *handle) awaitDeath() {
-	if h.death == nil {
-		return
-	}
-	defer func() { _ = h.death.Close() }() // only watched
-	conn, err := h.death.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = conn.Read(func(fd uintptr) (dead bool) {
-		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		n, err := unix.Poll(p, 0)
-		return n > 0 || (err != nil && err != unix.EINTR)
-	}) // where it cannot be watched, child.Wait waits
 }
 
 const (

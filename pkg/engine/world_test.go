@@ -50,6 +50,13 @@ func run(m *testing.M) int {
 	if file := os.Getenv(shimEnv); file != "" {
 		return shim(file)
 	}
+	if dir := os.Getenv(criuEnv); dir != "" {
+		if err := serveCriu(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		fmt.Fprintln(os.Stderr, "prctl(PR_SET_CHILD_SUBREAPER):", err)
 		return 1

@@ -5,6 +5,7 @@ package launch
 
 import (
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,6 +68,8 @@ type Rlimit struct {
 type Filter struct {
 	Flags   uint
 	Program []unix.SockFilter
+
+	lets sync.Map // of call to bool: what it was asked for already
 }
 
 // Capabilities are sets of bits, see capabilities(7).

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -19,12 +20,9 @@ func (a *attempt) follow(r *request, pid int, step uint32) error {
 	if int(step) >= len(r.steps) || !r.steps[step].fork() || slices.Contains(a.told, step) {
 		return fmt.Errorf("launcher: step %d told of process %d: must be a fork that was not told of: %w", step, pid, errdefs.ErrInternal)
 	}
-	next, err := os.FindProcess(pid)
+	next, err := a.claim(pid)
 	if err != nil {
-		return fmt.Errorf("find process %d: %w", pid, err)
-	}
-	if err := exited(next, unix.WNOHANG); err != nil {
-		return fmt.Errorf("launcher: step %d told of process %d: must be a child of ours: %w: %w", step, pid, err, errdefs.ErrInternal)
+		return fmt.Errorf("launcher: step %d told of process %d: %w", step, pid, err)
 	}
 	a.told = append(a.told, step)
 
@@ -39,23 +37,36 @@ func (a *attempt) follow(r *request, pid int, step uint32) error {
 	}
 	a.mu.Unlock()
 
-	if err := exited(ends, 0); err != nil {
+	if err := awaitDeath(ends, time.Time{}); err != nil {
 		return fmt.Errorf("wait for process %d: %w", ends.Pid, err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ends = nil
-	if _, err := ends.Wait(); err != nil { // at once, since it ended
-		return fmt.Errorf("wait for process %d: %w", ends.Pid, err)
-	}
-	return nil
+	return a.collect(ends)
 }
 
-// exited waits for the end of p and leaves it to be waited for; with WNOHANG it only tells whether p can be.
-func exited(p *os.Process, options int) (err error) {
+// claim makes a process one that only we wait for.
+func (a *attempt) claim(pid int) (*os.Process, error) {
+	if !a.reaper.Claim(pid) {
+		return nil, fmt.Errorf("must be a child without an owner: %w", errdefs.ErrInternal)
+	}
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		err = isChild(p)
+	}
+	if err != nil {
+		a.reaper.Disown(pid)
+		return nil, fmt.Errorf("must be a child of ours: %w: %w", err, errDied) // the reaper has what died already
+	}
+	return p, nil
+}
+
+// isChild is an error if p cannot be waited for.
+func isChild(p *os.Process) (err error) {
 	noHandle := p.WithHandle(func(pidfd uintptr) {
 		for {
-			err = unix.Waitid(unix.P_PIDFD, int(pidfd), nil, unix.WEXITED|unix.WNOWAIT|options, nil)
+			err = unix.Waitid(unix.P_PIDFD, int(pidfd), nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
 			if err != unix.EINTR {
 				return
 			}
@@ -65,4 +76,22 @@ func exited(p *os.Process, options int) (err error) {
 		return noHandle
 	}
 	return os.NewSyscallError("waitid", err)
+}
+
+// awaitDeath returns when p, which was not waited for, is dead, or with os.ErrDeadlineExceeded.
+func awaitDeath(p *os.Process, deadline time.Time) error {
+	death, err := WatchDeath(p.Pid)
+	if err != nil {
+		return err
+	}
+	return death.Await(deadline)
+}
+
+// collect waits for p, which is dead.
+func (a *attempt) collect(p *os.Process) error {
+	defer a.reaper.Disown(p.Pid)
+	if _, err := p.Wait(); err != nil {
+		return fmt.Errorf("wait for process %d: %w", p.Pid, err)
+	}
+	return nil
 }

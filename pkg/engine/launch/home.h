@@ -63,20 +63,37 @@ LAUNCHER static void set_home(char *home, const char *directory)
 		__asm__ volatile("" ::: "memory"); // no strcpy
 }
 
+// Opens a file of the container, which may have made anything of it: it is an error if reading could wait for somebody.
+LAUNCHER static long open_regular(const char *file)
+{
+	long fd = SYS(SYS_openat, AT_FDCWD, file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0)
+		return fd;
+	struct stat st;
+	long error = SYS(SYS_fstat, fd, &st, 0);
+	if (error == 0 && !S_ISREG(st.st_mode))
+		error = -EINVAL;
+	if (error < 0)
+		SYS(SYS_close, fd, 0, 0);
+	return error < 0 ? error : fd;
+}
+
 // Looks for uid's first line in the file and stores "HOME=" and its directory in home; "HOME=/" if there is none, or
-// if the file cannot be read to its end, or has a line that is too long.
+// if the file cannot be read to its end, is too large, or has a line that is too long.
 LAUNCHER static void find_home(uint64_t uid, const char *file, char *line, char *home)
 {
 	const char root[] = {'/', 0};
 	set_home(home, root);
-	long fd = SYS(SYS_openat, AT_FDCWD, file, O_RDONLY | O_CLOEXEC);
+	long fd = open_regular(file);
 	if (fd < 0)
 		return;
 	bool found = false;
+	uint64_t total = 0;
 	for (uint64_t have = 0;;) {
-		long n = have < LINE_MAX_SIZE ? SYS(SYS_read, fd, line + have, LINE_MAX_SIZE - have) : -E2BIG;
+		long n = have < LINE_MAX_SIZE && total < PASSWD_MAX_SIZE ? SYS(SYS_read, fd, line + have, LINE_MAX_SIZE - have) : -E2BIG;
 		if (n == -EINTR)
 			continue;
+		total += n;
 		if (n < 0)
 			set_home(home, root);
 		if (n < 0 || (n == 0 && have == 0))

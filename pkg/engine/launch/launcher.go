@@ -5,7 +5,6 @@ package launch
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 
@@ -13,27 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/memprog"
+	"sandbox.internal/shim/pkg/orphan"
 )
 
 // Launcher holds the launcher program. Its methods may be called concurrently.
 type Launcher struct {
-	file *os.File
+	file   *os.File
+	reaper *orphan.Reaper
 }
 
-// New makes a Launcher. Where the kernel has no executable memory files or is older than Linux 5.9, or the launcher is
-// not written for the machine, it is errdefs.ErrNotImplemented.
-func New() (*Launcher, error) {
+// New makes a Launcher whose children reaper leaves alone. Where the kernel has no executable memory files or is older
+// than Linux 5.10, or the launcher is not written for the machine, it is errdefs.ErrNotImplemented.
+func New(reaper *orphan.Reaper) (*Launcher, error) {
 	program, entry := code()
 	file, err := memprog.New("launcher", program, entry)
 	if err != nil {
 		return nil, err
 	}
-	// The newest call that is needed, here with no descriptor to close.
-	if err := unix.CloseRange(math.MaxUint32, math.MaxUint32, 0); err != nil {
+	// The newest that is needed.
+	fd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
+	if err != nil {
 		_ = file.Close() // nothing more is to be written
-		return nil, fmt.Errorf("launcher: close_range: %w: %w", err, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("launcher: pidfd_open: %w: %w", err, errdefs.ErrNotImplemented)
 	}
-	return &Launcher{file: file}, nil
+	_ = unix.Close(fd) // nothing is done with it
+	return &Launcher{file: file, reaper: reaper}, nil
 }
 
 // path is the program's in this process and in a child before it runs the program.

@@ -77,6 +77,9 @@ enum {
 #define LINE_MAX_SIZE 65536
 #define LINE_ROOM (LINE_MAX_SIZE + 64)
 
+// The largest passwd file that is read: half a million users.
+#define PASSWD_MAX_SIZE (32 << 20)
+
 // The code of the program in the binary of the shim, which the linker finds the ends of, and where it begins to run.
 extern char __start_launcher[], __stop_launcher[], launcher_entry[];
 

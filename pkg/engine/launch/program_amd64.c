@@ -55,8 +55,8 @@ LAUNCHER static inline long sys(long call, long a, long b, long c, long d, long 
 
 LAUNCHER __attribute__((noreturn)) static void end(int status)
 {
-	for (;;)
-		SYS(SYS_exit_group, status, 0, 0);
+	SYS(SYS_exit_group, status, 0, 0);
+	__builtin_trap(); // a seccomp filter did not let it
 }
 
 LAUNCHER static void tell(uint32_t kind, uint32_t value, uint32_t step, uint32_t detail)

@@ -32,6 +32,7 @@ type step struct {
 	after    uint64
 	result   uint64
 	explain  func(errno unix.Errno, detail uint32) error
+	grant    func(pid int) error // what only the shim may do, before a process may go on that waits; nil for nothing
 }
 
 // request collects steps and their data.
@@ -136,17 +137,17 @@ func (r *request) call(number uint64, args ...word) *step {
 // last is what the field after of a later step calls the step that was added last.
 func (r *request) last() uint64 { return uint64(len(r.steps)) }
 
-// forks counts the processes that end on the way.
-func (r *request) forks() (n int) {
-	for _, s := range r.steps {
-		if s.fork() {
-			n++
+// waits are the indexes of the steps at which a process waits for leave.
+func (r *request) waits() (waits []int) {
+	for i, s := range r.steps {
+		if s.op == C.OP_READY {
+			waits = append(waits, i)
 		}
 	}
-	return n
+	return waits
 }
 
-// fork says whether a process ends with the step and another goes on.
+// fork reports whether a process ends with the step and another goes on.
 func (s *step) fork() bool { return s.op == C.OP_FORK }
 
 // unless lets the step fail with these errors.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/orphan"
 )
 
 func TestStartWithoutPermissionToRunTheProgram(t *testing.T) {
@@ -24,7 +26,7 @@ func TestStartWithoutPermissionToRunTheProgram(t *testing.T) {
 	if err := file.Chmod(0); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := (&Launcher{file: file}).Start(t.Context(), &Command{Args: []string{"true"}, Init: file}); !errors.Is(err, ErrNotStarted) {
+	if p, err := (&Launcher{file: file, reaper: orphan.New()}).Start(t.Context(), &Command{Args: []string{"true"}, Init: file}); !errors.Is(err, ErrNotStarted) {
 		t.Errorf("Start = %v, %v, want %v", p, err, ErrNotStarted)
 	}
 }
@@ -54,7 +56,9 @@ func TestFollow(t *testing.T) {
 		t.Fatalf("forks at %v, want two", forks)
 	}
 	first, second, third := child(t, "true"), child(t, "true"), child(t, "sleep", "1000")
-	a := &attempt{command: &Command{}, current: first}
+	reaper := orphan.New()
+	defer reaper.Hold()() // the test waits for the children
+	a := &attempt{command: &Command{}, reaper: reaper, current: first}
 	refused := func(pid int, step uint32, want string) {
 		t.Helper()
 		before := a.current
@@ -68,6 +72,9 @@ func TestFollow(t *testing.T) {
 	refused(1, forks[0], "must be a child of ours")
 	refused(os.Getpid(), forks[0], "must be a child of ours")
 	refused(1<<30, forks[0], "must be a child of ours")
+	reaper.Own(second.Pid)
+	refused(second.Pid, forks[0], "without an owner")
+	reaper.Disown(second.Pid)
 	refused(second.Pid, forks[0]+1, "must be a fork")
 	refused(second.Pid, uint32(len(r.steps)), "must be a fork")
 
@@ -79,7 +86,7 @@ func TestFollow(t *testing.T) {
 		t.Errorf("follow = %v and process %d is the current one, want still %d", err, a.current.Pid, third.Pid)
 	}
 	for name, p := range map[string]*os.Process{"first": first, "second": second} {
-		if err := exited(p, unix.WNOHANG); err == nil {
+		if err := isChild(p); err == nil {
 			t.Errorf("the %s process can be waited for, want that follow did", name)
 		}
 	}
@@ -98,7 +105,7 @@ func TestInterruptWhileAProcessIsToEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := child(t, "sleep", "1000"), child(t, "sleep", "1000")
-	a := &attempt{command: &Command{}, current: first, socket: pair[0]}
+	a := &attempt{command: &Command{}, reaper: orphan.New(), current: first, socket: os.NewFile(uintptr(pair[0]), "socket")}
 	defer a.close()
 	defer unix.Close(pair[1])
 	followed := make(chan error, 1)
@@ -123,7 +130,7 @@ func TestInterruptWhileAProcessIsToEnd(t *testing.T) {
 		_ = first.Kill() // lets follow end
 		t.Fatalf("follow did not end within 20 s: %v", <-followed)
 	}
-	if err := exited(second, 0); err != nil {
+	if err := awaitDeath(second, time.Now().Add(20*time.Second)); err != nil {
 		t.Errorf("wait for the second process = %v, want its end", err)
 	}
 }

@@ -11,6 +11,7 @@ import "C"
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -23,8 +24,10 @@ var here = number(int64ToWord(unix.AT_FDCWD))
 
 func int64ToWord(n int64) uint64 { return uint64(n) }
 
-// steps is the whole way from the shim to the program of the container, in the order of libcontainer, of which each
-// part names the source. What happens before the namespaces are joined may open files of the host, and closes them.
+// steps is the whole way from the shim to the program of the container. Each part names its source in libcontainer, and
+// has the order from there, but for one thing: the fork into the PID namespace comes last. Whatever can be seen there,
+// and traced with CAP_SYS_PTRACE, has no more rights than the program. What happens before the namespaces are joined may
+// open files of the host, and closes them.
 func (c *Command) steps() *request {
 	r := &request{}
 	c.enterCgroups(r)
@@ -96,8 +99,8 @@ func (c *Command) write(r *request, path, text string) {
 	r.call(unix.SYS_CLOSE, number(free))
 }
 
-// enterNamespaces: nsenter/nsexec.c, join_namespaces and stages 1 and 2. The terminal is made before there is a
-// process in the container's PID namespace, while a descriptor of the host is still open.
+// enterNamespaces: nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children get into the PID namespace that
+// is joined. The terminal is made while a descriptor of the host is still open.
 func (c *Command) enterNamespaces(r *request) {
 	if c.Terminal != nil {
 		r.call(unix.SYS_OPENAT, here, r.text("/proc/self/fd"), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).
@@ -115,8 +118,6 @@ func (c *Command) enterNamespaces(r *request) {
 	}
 	// From here on it has its standard streams and FD_SOCKET.
 	r.call(unix.SYS_CLOSE_RANGE, number(C.FD_INIT), number(uint32(math.MaxUint32)), number(0)).or(named("close_range"))
-	r.do(C.OP_FORK).or(named("unable to spawn stage-2: clone"))
-	r.call(unix.SYS_SETSID).or(named("setsid failed"))
 	r.call(unix.SYS_SETUID, number(0)).or(named("setuid failed"))
 	r.call(unix.SYS_SETGID, number(0)).or(named("setgid failed"))
 }
@@ -159,9 +160,6 @@ func (c *Command) setUp(r *request) {
 		r.call(unix.SYS_KEYCTL, number(unix.KEYCTL_JOIN_SESSION_KEYRING), r.text(c.Keyring)).unless(unix.ENOSYS).
 			or(named("unable to join session keyring: unable to create session key"))
 	}
-	if c.Terminal != nil {
-		r.call(unix.SYS_IOCTL, number(0), number(unix.TIOCSCTTY), number(0))
-	}
 	if c.NoNewPrivileges {
 		r.call(unix.SYS_PRCTL, number(unix.PR_SET_NO_NEW_PRIVS), number(1))
 	}
@@ -177,7 +175,17 @@ func (c *Command) setUp(r *request) {
 		const process = 1 // IOPRIO_WHO_PROCESS
 		r.call(unix.SYS_IOPRIO_SET, number(process), number(0), number(*c.IOPriority)).or(named("failed to set io priority"))
 	}
-	r.do(C.OP_READY)
+	r.do(C.OP_READY).grant = c.limit
+}
+
+// limit sets the resource limits of the process.
+func (c *Command) limit(pid int) error {
+	for _, l := range c.Rlimits {
+		if err := unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
+			return fmt.Errorf("error setting rlimits for ready process: error setting rlimit type %d: %w", l.Resource, err)
+		}
+	}
+	return nil
 }
 
 // finalize: setns_init_linux.go, Init, from there on, with init_linux.go, finalizeNamespace. Without no-new-privileges
@@ -212,13 +220,34 @@ func (c *Command) finalize(r *request) {
 	if c.Capabilities != nil {
 		c.capabilities(r)
 	}
-	args := r.list(c.Args, 0)
 	paths, search := c.paths()
 	r.do(C.OP_LOOKUP, r.list(paths, 0), number(search)).or(notFound(c.Args[0]))
+	late := c.FilterLast()
+	if !late {
+		c.filterLate(r)
+	}
+	c.enterPIDNamespace(r)
+	if late {
+		c.filterLate(r)
+	}
+	r.do(C.OP_EXEC, r.list(c.Args, 0), env)
+}
+
+// filterLate loads the filter as late as possible, where that needs no privilege.
+func (c *Command) filterLate(r *request) {
 	if c.Filter != nil && c.NoNewPrivileges {
 		c.filter(r).or(named("unable to init seccomp: error loading seccomp filter into kernel: error loading seccomp filter"))
 	}
-	r.do(C.OP_EXEC, args, env)
+}
+
+// enterPIDNamespace: nsenter/nsexec.c, stage 2, and setns_init_linux.go, Init, for what only the process itself can do.
+func (c *Command) enterPIDNamespace(r *request) {
+	r.do(C.OP_FORK).or(named("unable to spawn stage-2: clone"))
+	r.call(unix.SYS_SETSID).or(named("setsid failed"))
+	if c.Terminal != nil {
+		r.call(unix.SYS_IOCTL, number(0), number(unix.TIOCSCTTY), number(0))
+	}
+	r.do(C.OP_READY)
 }
 
 func (c *Command) filter(r *request) *step {
