@@ -29,15 +29,17 @@ type CheckpointRequest struct {
 }
 
 // Checkpoint writes the state of every process of the container to disk. It
-// waits for execs that are being started, which takes milliseconds, and keeps
-// others from being started meanwhile.
+// waits for execs that are being started, which takes milliseconds, gives up on
+// one that hangs, and keeps others from being started meanwhile.
 func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 	if err := c.init.take(ctx, OpCheckpoint); err != nil {
 		return err
 	}
 	defer c.init.yield() // after which a TaskExit caused by r.Exit is told
-	c.freezing.Lock()
-	defer c.freezing.Unlock()
+	if err := c.takeFreezingWholly(ctx, OpCheckpoint); err != nil {
+		return err
+	}
+	defer c.freezing.Release(wholly)
 	if err := c.init.check(OpCheckpoint); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sync/semaphore"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
@@ -26,17 +27,22 @@ type Container struct {
 	record  func(pid int, exit *Exit)
 	init    *Process
 
-	// freezing is held shared while an exec is being started and exclusively
-	// while the container is being frozen: an exec that joined a frozen cgroup
-	// would hang in the middle of its set-up.
-	freezing sync.RWMutex
+	// freezing keeps execs from being started while the container is being
+	// frozen: one that joined a frozen cgroup would hang in the middle of its
+	// set-up. Each exec takes 1 of it, as does a signal to all, and a freeze
+	// takes it wholly; who asks first is served first.
+	freezing *semaphore.Weighted
 
-	mu         sync.Mutex
-	execs      map[string]*Process
-	initExited bool          // init is dead: no exec starts any more (P4)
-	live       int           // execs that started, or are about to, and whose exit is not told yet
-	idle       chan struct{} // not nil while init's waiter waits for live to become 0; closed then
-	pausing    bool          // a freeze is under way
+	// initLives ends when init is dead: no exec starts any more (P4), and nobody
+	// waits for freezing.
+	initLives context.Context //nolint:containedctx // that of a process, not of a request
+	initDied  context.CancelFunc
+
+	mu      sync.Mutex
+	execs   map[string]*Process
+	live    int           // execs that started, or are about to, and whose exit is not told yet
+	idle    chan struct{} // not nil while init's waiter waits for live to become 0; closed then
+	pausing bool          // a freeze is under way
 }
 
 // New makes a container by engine and tells so. record is called with init's
@@ -44,7 +50,11 @@ type Container struct {
 // exit is told; it must not block for long. rootfs is what the sandbox mounted,
 // for the event. When New fails nothing is left of the container.
 func New(ctx context.Context, engine Engine, events *event.Queue, config Config, rootfs []event.Mount, record func(pid int, exit *Exit)) (*Container, error) {
-	c := &Container{config: config, events: events, record: record, execs: map[string]*Process{}}
+	c := &Container{
+		config: config, events: events, record: record,
+		freezing: semaphore.NewWeighted(wholly), execs: map[string]*Process{},
+	}
+	c.initLives, c.initDied = context.WithCancel(context.Background())
 	c.init = newProcess(c, "", nil, config.IO)
 	var err error
 	if config.Checkpoint == "" {
@@ -147,6 +157,7 @@ func (c *Container) AddExec(execID string, spec *specs.Process, io stdio.Config)
 	if _, ok := c.execs[execID]; ok {
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, errdefs.ErrAlreadyExists)
 	}
+	io.KeepUnread = unreadTimeout
 	c.execs[execID] = newProcess(c, execID, spec, io)
 	c.events.Put(event.TaskExecAdded{ContainerID: c.ID(), ExecID: execID})
 	return nil
@@ -178,7 +189,7 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
 		if sig != syscall.SIGKILL {
 			_ = c.init.Kill(0) // when it returns init runs its program; the others may live when it is dead
 		}
-		if err := group.Kill(ctx, sig); err != nil {
+		if err := c.killGroup(ctx, group, sig); err != nil {
 			return c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, err))
 		}
 		if sig != syscall.SIGKILL {
@@ -190,4 +201,18 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
 		return err
 	}
 	return nil
+}
+
+// killGroup signals all that is in the container's cgroup. For a signal other
+// than SIGKILL that freezes and thaws it, which must not be while a Pause or a
+// Checkpoint does so: they wait for this one, which does not wait for them.
+func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup, sig syscall.Signal) error {
+	if sig == syscall.SIGKILL {
+		return group.Kill(ctx, sig)
+	}
+	if !c.freezing.TryAcquire(1) {
+		return group.Signal(sig)
+	}
+	defer c.freezing.Release(1)
+	return group.Kill(ctx, sig)
 }

@@ -82,6 +82,12 @@ func (c *Container) processes() []*Process {
 // Delete 10 s in all (internal/cri/server, its handling of exit events).
 const outputTimeout = 4 * time.Second
 
+// leftoverTimeout is for other processes that hold the output of one that has
+// exited, such as children that end with it, to have their last word: from the
+// exit on, so that a client that has waited for it, each as long as it likes, does
+// not wait again. After Delete they have nowhere to write to.
+const leftoverTimeout = 2 * time.Second
+
 // lookInterval is how often Delete looks whether the readers are still there.
 // Who asks for Delete has stopped reading what it has closed, so the rest of the
 // time would be waited out for nobody. The first look gives one who comes back,
@@ -89,8 +95,8 @@ const outputTimeout = 4 * time.Second
 const lookInterval = 100 * time.Millisecond
 
 // awaitDrained waits until the output of those processes that have exited is
-// handed on, nobody is there to read it, or the readers had their time, which is
-// one for all.
+// handed on, nobody is there to read it, or those who read or hold it had their
+// time, which for readers is one for all.
 func awaitDrained(ctx context.Context, processes []*Process) error {
 	exited := slices.DeleteFunc(processes, func(p *Process) bool { return p.Status().State != Stopped })
 	overdue := time.AfterFunc(outputTimeout, func() {
@@ -101,13 +107,18 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 	defer overdue.Stop()
 	look := time.NewTicker(lookInterval)
 	defer look.Stop()
+	for _, p := range exited {
+		if p.streams != nil {
+			p.streams.Mark()
+		}
+	}
 	for i := 0; i < len(exited); {
 		select {
 		case <-exited[i].drained:
 			i++
 		case <-look.C:
 			for _, p := range exited[i:] {
-				if p.streams != nil && p.streams.Abandoned() {
+				if p.streams != nil && p.streams.Settled(time.Since(p.Status().Exit.At) > leftoverTimeout) {
 					p.stopDraining()
 				}
 			}

@@ -18,11 +18,19 @@
 //
 // turn, a channel with one slot, makes the lifecycle operations of one process
 // and its exit take turns. It may be held over slow kernel work, and a caller
-// whose context ends gives up waiting for it. mu guards fields and is never
-// held across anything that blocks. Order: turn, then Container.freezing, then
-// Container.mu or Process.mu; the two are never held together. State, Pid, Wait
-// and Kill take only mu, so they answer while Create, Start or Delete hangs
-// (containerd gives State 2 s: core/runtime/v2, io.containerd.timeout.task.state).
+// whose context ends gives up waiting for it. Container.freezing is held by each
+// exec that is being started, or by the one Pause, Resume or Checkpoint that keeps
+// them out. Waiting for it ends with the caller's context and with init's death, so
+// that the exit gets the turn, and that of those three after 10 s, so
+// that an exec that hangs does not keep out those behind it for ever. A signal to
+// all processes holds it where it is free: it freezes and thaws them meanwhile.
+//
+// mu guards fields and is never held across anything that blocks. Order: turn,
+// then freezing, then Container.mu or Process.mu; the two are never held
+// together. State, Pid, Wait and Kill take only mu, so they answer while Create,
+// Start, Pause, Update or Delete hangs (containerd gives State 2 s:
+// core/runtime/v2, io.containerd.timeout.task.state). Kill thaws by itself: the
+// runtime's Resume is for those who hold the turn.
 //
 // # Promises
 //

@@ -24,8 +24,9 @@ type Engine interface {
 	Create(ctx context.Context, c Config, s *stdio.Streams) (Runtime, error)
 }
 
-// Runtime is one container that an Engine made. Its methods may be called
-// concurrently, but for Destroy.
+// Runtime is one container that an Engine made. Restore, Start, Pause, Resume,
+// Update, Checkpoint and Destroy are called one at a time, with the turn of init
+// held, and nothing is called beside Destroy. The others are called at any time.
 type Runtime interface {
 	// Init is the container's first process, as Create started it.
 	Init() Handle

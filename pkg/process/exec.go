@@ -15,8 +15,10 @@ import (
 
 // startExec runs p, which is one of c's execs. Called with p's turn held.
 func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
-	c.freezing.RLock()
-	defer c.freezing.RUnlock()
+	if err := c.takeFreezing(ctx, 1); err != nil {
+		return p.wrap(fmt.Errorf("start: the container is being frozen: %w", err))
+	}
+	defer c.freezing.Release(1)
 	if err := c.init.check(OpExec); err != nil {
 		return err
 	}
@@ -37,11 +39,8 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.handle.Pid()})
 	p.limit()
 	go p.await() // ends at the exec's exit; Delete joins it through drained
-	c.mu.Lock()
-	late := c.initExited
-	c.mu.Unlock()
-	if late { // it came to life after settle had killed the others
-		c.killStrays()
+	if c.initLives.Err() != nil {
+		c.killStrays() // p came to life after settle had killed the others
 	}
 	return nil
 }
@@ -73,12 +72,14 @@ func (p *Process) run(ctx context.Context, start func(*stdio.Streams) (Handle, e
 	return nil
 }
 
+var errInitExited = fmt.Errorf("the container's init has exited: %w", errdefs.ErrFailedPrecondition)
+
 // countIn makes init's exit wait for p's, unless init is dead (P3, P4).
 func (c *Container) countIn(p *Process) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.initExited {
-		return p.wrap(fmt.Errorf("start: the container's init has exited: %w", errdefs.ErrFailedPrecondition))
+	if c.initLives.Err() != nil {
+		return p.wrap(fmt.Errorf("start: %w", errInitExited))
 	}
 	c.live++
 	return nil
@@ -102,10 +103,7 @@ const noProcess = 255
 // fail ends a process whose start failed: it cannot be started again, nobody is
 // told of an exit, and those who wait for one are released.
 func (p *Process) fail() {
-	p.commit(OpExit)
-	p.mu.Lock()
-	p.exit.Status = noProcess
-	p.mu.Unlock()
+	p.commitExit(Exit{Status: noProcess})
 	close(p.exited)
 	close(p.drained)
 }

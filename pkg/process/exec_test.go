@@ -101,3 +101,19 @@ func TestExecThatCannotStart(t *testing.T) {
 		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exit c1 0")
 	})
 }
+
+// Nobody deletes the execs of a containerd that died. What init wrote is for the one that comes next.
+func TestExec_UnreadOutputIsLetGoAndThatOfInitIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		w := newWorld(t, f)
+		must(t, w.Init().Start(ctx))
+		if got := w.addExec(t, "e1").Status().IO.KeepUnread; got != unreadTimeout {
+			t.Errorf("unread output of an exec is kept %v, want %v", got, unreadTimeout)
+		}
+		if got := w.Init().Status().IO.KeepUnread; got != 0 {
+			t.Errorf("unread output of init is kept %v, want until Delete", got)
+		}
+		f.init.die(0)
+	})
+}

@@ -23,6 +23,10 @@ const (
 	// of them are being killed by then, so only a process in uninterruptible
 	// sleep takes this long.
 	execTimeout = 30 * time.Second
+	// unreadTimeout bounds how long after its exit the output of an exec is kept
+	// for a reader that is away. When containerd dies, or a client, nobody deletes
+	// its execs. What init wrote is kept until Delete, however long that takes.
+	unreadTimeout = 5 * time.Minute
 )
 
 // await is p's waiter. It ends when p is dead, its exit is told and its output
@@ -51,7 +55,7 @@ func (p *Process) await() {
 // on, strays are killed, and every exec has told its exit.
 func (c *Container) settle() {
 	c.mu.Lock()
-	c.initExited = true
+	c.initDied()
 	var idle chan struct{}
 	if c.live > 0 {
 		idle = make(chan struct{})
@@ -88,10 +92,7 @@ func (c *Container) killStrays() {
 // turn held.
 func (p *Process) finish(exit Exit) {
 	c := p.container
-	p.commit(OpExit)
-	p.mu.Lock()
-	p.exit = exit
-	p.mu.Unlock()
+	p.commitExit(exit)
 	if p.execID == "" {
 		c.oom.Stop()
 		c.record(p.handle.Pid(), &exit)
@@ -102,9 +103,9 @@ func (p *Process) finish(exit Exit) {
 	close(p.exited)
 }
 
-// drain hands on what p wrote before it died and closes its streams, so that
-// who reads them sees the end. A reader that is slow, or away because containerd
-// is being restarted, has until Delete.
+// drain hands on what is written to p's streams and closes them when the last who
+// could write is gone. A process that p left behind, and a reader that is slow, or
+// away because containerd is being restarted, have until Delete.
 func (p *Process) drain(ctx context.Context) {
 	defer close(p.drained)
 	if err := p.streams.Drain(ctx); err != nil {

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -117,8 +119,14 @@ func (f *fake) freeze(call string, frozen bool) error {
 	f.mu.Lock()
 	f.frozen = frozen
 	f.mu.Unlock()
+	if dir := f.group.Path("freezer"); dir != "" {
+		return os.WriteFile(filepath.Join(dir, freezerState), []byte(map[bool]string{true: "FROZEN", false: "THAWED"}[frozen]), 0o600)
+	}
 	return nil
 }
+
+// freezerState is the file of a cgroup that a kill thaws.
+const freezerState = "freezer.state"
 
 type fakeProcess struct {
 	pid    int

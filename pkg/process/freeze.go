@@ -6,21 +6,54 @@ package process
 import (
 	"context"
 	"fmt"
+	"math"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/event"
 )
 
+// wholly is how much of freezing a freeze takes.
+const wholly = math.MaxInt64
+
+// startTimeout bounds how long a freeze waits for execs that are being started.
+// Those that are asked for meanwhile wait behind it, also for one that hangs.
+const startTimeout = 10 * time.Second
+
+// takeFreezing takes n of freezing. It gives up when ctx ends and when init dies:
+// a freeze that waits has init's turn, which the exit takes.
+func (c *Container) takeFreezing(ctx context.Context, n int64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.initLives, func() { cancel(errInitExited) })()
+	if c.freezing.Acquire(ctx, n) != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// takeFreezingWholly is takeFreezing for op, which freezes or thaws.
+func (c *Container) takeFreezingWholly(ctx context.Context, op Op) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := c.takeFreezing(ctx, wholly); err != nil {
+		return c.init.wrap(fmt.Errorf("%v: an exec is being started, or a signal sent to all: %w", op, err))
+	}
+	return nil
+}
+
 // Pause freezes every process of the container. It waits for execs that are
-// being started, which takes milliseconds.
+// being started, which takes milliseconds, and gives up on one that hangs.
 func (c *Container) Pause(ctx context.Context) error {
 	if err := c.init.take(ctx, OpPause); err != nil {
 		return err
 	}
 	defer c.init.yield()
-	c.freezing.Lock()
-	defer c.freezing.Unlock()
+	if err := c.takeFreezingWholly(ctx, OpPause); err != nil {
+		return err
+	}
+	defer c.freezing.Release(wholly)
 	if err := c.init.check(OpPause); err != nil {
 		return err
 	}
@@ -41,12 +74,17 @@ func (c *Container) Pause(ctx context.Context) error {
 	return nil
 }
 
-// Resume thaws the container.
+// Resume thaws the container. It waits for a signal that is being sent to all of
+// it, which freezes as well.
 func (c *Container) Resume(ctx context.Context) error {
 	if err := c.init.take(ctx, OpResume); err != nil {
 		return err
 	}
 	defer c.init.yield()
+	if err := c.takeFreezingWholly(ctx, OpResume); err != nil {
+		return err
+	}
+	defer c.freezing.Release(wholly)
 	if err := c.init.check(OpResume); err != nil {
 		return err
 	}

@@ -6,7 +6,10 @@ package process
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -230,12 +233,17 @@ func TestDeleteOfRunningContainerIsRefused(t *testing.T) {
 
 func TestKillOfPausedContainerThawsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, newFake())
+		dir := t.TempDir()
+		f := newFake()
+		f.group = cgroup.New(map[string]string{"freezer": dir})
+		w := newWorld(t, f)
 		must(t, w.Init().Start(ctx))
 		must(t, w.Pause(ctx))
 		must(t, w.Init().Kill(syscall.SIGKILL))
-		if w.fake.frozen {
-			t.Error("still frozen")
+		state, err := os.ReadFile(filepath.Join(dir, freezerState))
+		must(t, err)
+		if !strings.HasPrefix(string(state), "THAWED") {
+			t.Errorf("%s = %q, want THAWED", freezerState, state)
 		}
 		w.wantLog(t, "create c1 | start c1 | paused | exit c1 137")
 	})

@@ -106,7 +106,8 @@ func (p *Process) Start(ctx context.Context) error {
 }
 
 // Kill sends sig. SIGKILL to init thaws the container, because a frozen process
-// does not die on cgroup v1.
+// does not die on cgroup v1, whoever froze it, or a part of it. That writes to
+// the cgroup alone: the runtime may be busy with a Pause or an Update.
 func (p *Process) Kill(sig syscall.Signal) error {
 	p.mu.Lock()
 	_, err := p.next(OpKill)
@@ -117,17 +118,12 @@ func (p *Process) Kill(sig syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	paused := p.container.display() != Running // asked before it can die and be Stopped
 	if err := handle.Signal(sig); err != nil {
 		return p.wrap(fmt.Errorf("kill with signal %d: %w", sig, err))
 	}
-	switch {
-	case !last:
+	if !last {
 		return nil
-	case paused:
-		return p.container.thaw()
 	}
-	// Somebody else may have frozen it, or a part of it.
 	if err := p.container.Cgroup().Thaw(); err != nil {
 		return p.wrap(fmt.Errorf("thaw: %w", err))
 	}
@@ -232,6 +228,18 @@ func (p *Process) check(op Op) error {
 func (p *Process) commit(op Op) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.commitLocked(op)
+}
+
+// commitExit is commit of the exit, which is known as soon as the state is.
+func (p *Process) commitExit(exit Exit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.commitLocked(OpExit)
+	p.exit = exit
+}
+
+func (p *Process) commitLocked(op Op) {
 	to, err := p.next(op)
 	if err != nil {
 		panic("process: commit without check: " + err.Error())

@@ -180,7 +180,6 @@ func TestStartedTwiceIsRefused(t *testing.T) {
 func TestAllAtOnce(t *testing.T) {
 	for range 50 {
 		r := newRig(t, true, "stdin", "stdout")
-		r.grace = 1
 		in, out := r.client("stdin"), r.client("stdout")
 		slave := openSlave(t, r.attach())
 		var all sync.WaitGroup

@@ -4,6 +4,7 @@
 package stdio
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -21,8 +22,8 @@ type sink interface {
 	// os.ErrClosed.
 	write(b []byte, given func(n int)) error
 	// end is told that nothing more comes. It closes the sink, and returns
-	// early when stop is closed.
-	end(stop <-chan struct{})
+	// early when ctx ends. The error is what became of bytes that nobody took.
+	end(ctx context.Context) error
 	Close() error
 }
 
@@ -30,7 +31,7 @@ type sink interface {
 type discard struct{}
 
 func (discard) write(b []byte, given func(int)) error { given(len(b)); return nil }
-func (discard) end(<-chan struct{})                   {}
+func (discard) end(context.Context) error             { return nil }
 func (discard) Close() error                          { return nil }
 
 // bufferSize is the default capacity of a pipe: one read can empty it.
@@ -48,7 +49,7 @@ type copier struct {
 	terminal   bool     // from is a terminal's master
 	persistent bool     // go on after an error of the sink, so that the process does not block
 	logger     *log.Entry
-	stop       <-chan struct{} // closed by Streams.Close
+	kept       context.Context //nolint:containedctx // of the Streams, which bounds the end of the sink
 	source     io.Closer       // from and what belongs to it
 	ended      chan struct{}   // closed once, when run returns
 
@@ -59,19 +60,13 @@ type copier struct {
 	exited bool  // the process is gone
 	eof    bool  // the source came to its end
 	cut    bool  // Close came before the end
-	marks  []mark
-}
-
-// mark is a point in the stream that Drain waits for.
-type mark struct {
-	at      int64         // in bytes given
-	reached chan struct{} // closed once
+	mark   int64 // what Mark found was there is handed on when so many bytes are given
+	unread error // of the sink's end
 }
 
 // run copies until the source ends, a sink that is not persistent fails, or Close.
 func (c *copier) run() {
 	defer close(c.ended)
-	defer func() { _ = c.source.Close() }() // nothing is lost by closing what is read from
 	for {
 		buf, n, err := c.take()
 		if err != nil {
@@ -85,7 +80,11 @@ func (c *copier) run() {
 			break
 		}
 	}
-	c.to.end(c.stop)
+	_ = c.source.Close() // nothing is lost by closing what was read from
+	err := c.to.end(c.kept)
+	c.mu.Lock()
+	c.unread = err
+	c.mu.Unlock()
 }
 
 // take waits for bytes and reads them, but for those that it could splice. The
@@ -105,7 +104,7 @@ func (c *copier) take() (*[bufferSize]byte, int, error) {
 		})
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			// processExited asks for another look. Deadlines that come after
+			// look asks for another one. Deadlines that come after
 			// this line interrupt the next read, so none is missed.
 			if err := c.from.file.SetReadDeadline(time.Time{}); err != nil {
 				return nil, 0, err
@@ -137,13 +136,15 @@ func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	switch {
 	case err == nil:
 		return nil, 0, io.EOF
-	case errors.Is(err, unix.EIO) && c.terminal && c.exited:
+	case c.terminal && c.exited && (errors.Is(err, unix.EIO) || errors.Is(err, unix.EAGAIN)):
+		// A terminal ends with its process, whoever else has it open, as with the
+		// runc shim (process/exec.go, setExited). The kernel hands on all that was
+		// written before it says that there is nothing (drivers/tty/n_tty.c, n_tty_read).
 		return nil, 0, io.EOF
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EIO) && c.terminal:
 		// A master answers EIO while nobody has the terminal open. A living
 		// process may close it and open it again, as systemd does, so that is
 		// not the end; the poller tells when there is something to read again.
-		c.passLocked(true)
 		return nil, 0, nil
 	}
 	return nil, 0, os.NewSyscallError("read", err)
@@ -154,7 +155,6 @@ func (c *copier) give(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.given += int64(n)
-	c.passLocked(false)
 }
 
 // bear tells whether to go on after an error of the sink: a full disk must not
@@ -167,7 +167,6 @@ func (c *copier) bear(err error) bool {
 	first := c.lost == 0
 	c.lost += c.taken - c.given
 	c.given = c.taken
-	c.passLocked(false)
 	c.mu.Unlock()
 	if first {
 		c.logger.WithError(err).WithField("stream", c.name).Error("output of the process is lost")
@@ -181,25 +180,10 @@ func (c *copier) finish(err error) {
 	defer c.mu.Unlock()
 	if errors.Is(err, io.EOF) {
 		c.eof = true
-		c.passLocked(true)
 		return
 	}
 	c.cut = true
 	if !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) { // EPIPE: the process closed its stdin
 		c.logger.WithError(err).WithField("stream", c.name).Error("copying ended early")
 	}
-}
-
-// passLocked reports the marks that were reached: those up to given, or all
-// when the source was found empty, since all that was taken was given before.
-func (c *copier) passLocked(empty bool) {
-	rest := c.marks[:0]
-	for _, m := range c.marks {
-		if empty || m.at <= c.given {
-			close(m.reached)
-		} else {
-			rest = append(rest, m)
-		}
-	}
-	c.marks = rest
 }

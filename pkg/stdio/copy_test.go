@@ -106,7 +106,6 @@ func TestOutputOfAProcessThatEndedWaitsForItsFirstReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	drained := make(chan error, 1)
-	r.grace = patience
 	go func() { drained <- r.Drain(t.Context()) }()
 	wantRest(t, r.client("stdout"), "hello\n")
 	if err := <-drained; err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,18 +38,66 @@ func wantDrainError(t *testing.T, s *Streams, want string) {
 	}
 }
 
-func TestDrainDoesNotWaitForAGrandchild(t *testing.T) {
+// drainAsDelete drains until there is nothing to wait for but who holds an output.
+func (r *rig) drainAsDelete() {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	defer cancel()
+	drained := make(chan error, 1)
+	go func() { drained <- r.Drain(ctx) }()
+	eventually(r.t, "Drain has looked", func() bool {
+		return !slices.ContainsFunc(r.copied(), func(c *copier) bool { return !c.is(func() bool { return c.exited }) })
+	})
+	r.Mark()
+	eventually(r.t, "all that was written is handed on", func() bool { return r.Settled(true) })
+	cancel()
+	if err := <-drained; err != nil {
+		r.t.Errorf("Drain() = %v, want nil", err)
+	}
+}
+
+// is asks c with its lock held.
+func (c *copier) is(what func() bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return what()
+}
+
+func TestDrain_WaitsForTheLastWriter(t *testing.T) {
+	r := newRig(t, false, "stdout")
+	out, process, grandchild := r.client("stdout"), r.process(), r.process()
+	r.started()
+	process.Close()
+	drained := make(chan error, 1)
+	go func() { drained <- r.Drain(t.Context()) }()
+	for range 3 {
+		write(t, grandchild, "later")
+		wantRead(t, out, "later")
+		if r.Settled(false) {
+			t.Error("Settled, although another process holds the output")
+		}
+	}
+	select {
+	case err := <-drained:
+		t.Errorf("Drain() = %v, although another process holds the output", err)
+	default:
+	}
+	write(t, grandchild, "last")
+	grandchild.Close()
+	wantRest(t, out, "last")
+	if err := <-drained; err != nil {
+		t.Errorf("Drain() = %v, want nil", err)
+	}
+}
+
+func TestDrain_EndsByItsContextWhereAGrandchildLives(t *testing.T) {
 	r := newRig(t, false, "stdout", "stderr")
 	out := r.client("stdout")
 	cmd := r.run("sh", "-c", "sleep 1000 & echo $!")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "Drain", func() {
-		if err := r.Drain(t.Context()); err != nil {
-			t.Errorf("Drain() = %v, want nil", err)
-		}
-	})
+	r.drainAsDelete()
 	within(t, "Close", func() { _ = r.Close() })
 	got, err := io.ReadAll(out)
 	if err != nil {
@@ -78,12 +127,7 @@ func TestDrainEndsAlthoughAGrandchildWritesOn(t *testing.T) {
 		defer close(reads)
 		_, _ = io.Copy(io.Discard, out) // ends at Close
 	}()
-	r.grace = time.Millisecond
-	within(t, "Drain", func() {
-		if err := r.Drain(t.Context()); err != nil {
-			t.Errorf("Drain() = %v, want nil", err)
-		}
-	})
+	r.drainAsDelete()
 	within(t, "Close", func() { _ = r.Close() })
 	<-writes
 	<-reads
@@ -109,34 +153,30 @@ func TestDrainSaysWhenTheLastBytesHaveNoReader(t *testing.T) {
 	if err := r.run("echo", "hello").Wait(); err != nil {
 		t.Fatal(err)
 	}
-	r.grace = time.Millisecond
+	eventually(t, "only a reader is missing", func() bool { return r.Settled(false) })
 	wantDrainError(t, r.Streams, "drain stdout: the last bytes have no reader after T: context deadline exceeded")
 }
 
-func TestLastBytesWithoutAReaderAreAbandoned(t *testing.T) {
+func TestSettled_LastBytesWithoutAReader(t *testing.T) {
 	r := newRig(t, false, "stdout", "stderr")
 	out, process := r.client("stdout"), r.process()
 	r.started()
 	write(t, process, "hello")
-	if r.Abandoned() {
-		t.Error("Abandoned while the process writes")
+	if r.Settled(false) {
+		t.Error("Settled while the process writes")
 	}
 	wantRead(t, out, "hello")
 	write(t, process, "world")
-	if r.Abandoned() {
-		t.Error("Abandoned while there is a reader")
+	if r.Settled(false) {
+		t.Error("Settled while there is a reader")
 	}
 	out.Close() // before the output ends: what is in the fifo then is for who has it open
 	process.Close()
-	eventually(t, "the last bytes are abandoned", r.Abandoned)
+	eventually(t, "the last bytes are abandoned", func() bool { return r.Settled(false) })
 	again := r.client("stdout")
-	if r.Abandoned() {
-		t.Error("Abandoned although a reader has come back")
-	}
-	wantRest(t, again, "world")
-	eventually(t, "the end", func() bool { return r.Drain(t.Context()) == nil })
-	if r.Abandoned() {
-		t.Error("Abandoned when all was read")
+	wantRest(t, again, "world") // and the end, since somebody has come to read
+	if err := r.Drain(t.Context()); err != nil || !r.Settled(false) {
+		t.Errorf("when all was read: Drain() = %v, Settled = %t", err, r.Settled(false))
 	}
 }
 
@@ -197,12 +237,9 @@ func TestDrainLosesNothing(t *testing.T) {
 		out, process := r.client("stdout"), r.process()
 		grandchild := r.process()
 		r.started()
-		r.grace = time.Nanosecond
 		write(t, process, text)
 		process.Close()
-		if err := r.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		r.drainAsDelete()
 		within(t, "Close", func() { _ = r.Close() })
 		grandchild.Close()
 		wantRest(t, out, text)

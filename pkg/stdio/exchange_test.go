@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 )
@@ -79,8 +80,14 @@ func wantServed(t *testing.T, served <-chan error, want error) {
 // newStreamed is a rig whose streams lead to clients.
 func newStreamed(t *testing.T, names ...string) (*rig, *Exchange) {
 	t.Helper()
+	return newStreamedKept(t, 0, names...)
+}
+
+// newStreamedKept is newStreamed where unread output is not kept for ever.
+func newStreamedKept(t *testing.T, unread time.Duration, names ...string) (*rig, *Exchange) {
+	t.Helper()
 	checkLeaks(t)
-	c := Config{Host: NewHost("ns", newFakeChildren(t))}
+	c := Config{Host: NewHost("ns", newFakeChildren(t)), KeepUnread: unread}
 	for _, n := range names {
 		uri := "ttrpc+unix:///run/s.sock?streaming_id=c1-" + n
 		switch n {
@@ -253,7 +260,10 @@ func TestStreamsWithoutClientsAreGivenUp(t *testing.T) {
 	if err := r.run("echo", "hello").Wait(); err != nil {
 		t.Fatal(err)
 	}
-	r.grace = 1
+	eventually(t, "the end of the output", func() bool {
+		c := r.copied()[0]
+		return c.is(func() bool { return c.eof })
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Drain(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
@@ -292,7 +302,9 @@ func TestClientsThatReplaceEachOther(t *testing.T) {
 	process := r.process()
 	r.started()
 	text := pattern(1 << 20)
-	go func() { defer process.Close(); _, _ = io.WriteString(process, text) }() // ends when all is read
+	// The end comes when every client has had its turn: one that comes later would wait for another process.
+	last := text[len(text)-1:]
+	go func() { _, _ = io.WriteString(process, text[:len(text)-1]) }() // ends when all is read
 
 	var c collector
 	const clients = 20
@@ -301,13 +313,17 @@ func TestClientsThatReplaceEachOther(t *testing.T) {
 		go func() { served <- x.Serve(t.Context(), "c1-stdout", &c) }() // the test waits for served
 		eventually(t, "more has come", func() bool { return c.len() > i*30_000 })
 	}
-	for range clients {
-		within(t, "Serve", func() {
-			if err := <-served; err != nil && !errors.Is(err, errdefs.ErrAborted) {
-				t.Errorf("Serve() = %v, want nil or ErrAborted", err)
+	for range clients - 1 {
+		within(t, "Serve of a client that another one replaced", func() {
+			if err := <-served; !errors.Is(err, errdefs.ErrAborted) {
+				t.Errorf("Serve() = %v, want ErrAborted", err)
 			}
 		})
 	}
+	eventually(t, "all but the end has come", func() bool { return c.len() == len(text)-1 })
+	write(t, process, last)
+	_ = process.Close()
+	wantServed(t, served, nil)
 	if string(c.got) != text {
 		t.Errorf("clients got %d bytes, want the %d that were written", len(c.got), len(text))
 	}

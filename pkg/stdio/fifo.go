@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/fifo"
 	"golang.org/x/sys/unix"
 )
 
@@ -86,30 +87,45 @@ func (c Config) openFifoOutput(ctx context.Context, path string) (sink, error) {
 
 func (o *fifoOutput) Close() error { return closeAll(o.pipeEnd, o.hold) }
 
-// handOverInterval is how often a fifo without reader is looked at. The kernel
-// tells no writer that a reader came, so it has to be asked; that happens only
-// between the end of a stream and Close.
-const handOverInterval = 50 * time.Millisecond
-
 // end leaves what is in the fifo to its reader and closes it. A fifo that
 // nobody has open loses its content, so without a reader it stays open until
-// one comes or stop is closed.
-func (o *fifoOutput) end(stop <-chan struct{}) {
+// one comes or ctx ends.
+func (o *fifoOutput) end(ctx context.Context) error {
 	defer func() { _ = o.Close() }() // closing a fifo reports nothing of use
 	_ = o.hold.Close()               // now every reader is somebody else
-	if o.left() == 0 {
-		return
-	}
-	tick := time.NewTicker(handOverInterval)
-	defer tick.Stop()
-	for o.left() > 0 {
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
+	for n := o.left(); n > 0; n = o.left() {
+		if err := o.awaitReader(ctx); err != nil {
+			return fmt.Errorf("the last %d bytes are not read: %w", n, err)
 		}
 	}
+	return nil
 }
+
+// awaitReader returns when somebody has come to read. There is one way only in
+// which the kernel tells a writer so: an open that waits for the first reader,
+// in a thread of its own until then (package fifo). No poll shows it.
+func (o *fifoOutput) awaitReader(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	// A descriptor of our own, which Close does not take away. Through /proc its
+	// path is that of this fifo whatever happens to the other.
+	fd, err := -1, error(nil)
+	closed := o.conn.Control(func(end uintptr) { fd, err = unix.FcntlInt(end, unix.F_DUPFD_CLOEXEC, 0) })
+	if closed == nil && err == nil {
+		defer func() { _ = unix.Close(fd) }() // nothing was written to it
+		var w io.Closer
+		if w, err = fifo.OpenFifo(ctx, fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY, 0); err == nil {
+			return w.Close()
+		}
+	}
+	<-ctx.Done() // if that was not why, descriptors are scarce: a reader can still come, though nobody is told
+	return context.Cause(ctx)
+}
+
+// letGo leaves the fifo to its reader. Where there is none, what is written from
+// now on is refused, and end does not wait.
+func (o *fifoOutput) letGo() { _ = o.hold.Close() } // it may be closed already
 
 // left is how many bytes are in the fifo without anybody there to read them.
 // It is asked once hold is closed.

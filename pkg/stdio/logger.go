@@ -30,8 +30,8 @@ type bounds struct {
 // process/io.go, binaryIO). It waits for the ready sign without a bound. It
 // sends SIGTERM as soon as it closes the pipes, which cuts off who still reads;
 // here the end of the input is the sign to end. It sends SIGKILL 12 s later, more
-// than the 10 s that CRI gives a whole Delete. With these, and with the grace
-// that Drain may have taken, a binary is gone 5 s after the process.
+// than the 10 s that CRI gives a whole Delete. With these a binary is gone 3 s
+// after the end of its input.
 func loggerBounds() bounds {
 	return bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: time.Second}
 }
@@ -177,17 +177,18 @@ func (i *loggerInput) Close() error {
 }
 
 // end closes. The last of the two waits for the binary, which still reads.
-func (i *loggerInput) end(stop <-chan struct{}) {
+func (i *loggerInput) end(ctx context.Context) error {
 	_ = i.Close() // a pipe has no late errors
 	select {
 	case <-i.logger.ending:
 	default:
-		return
+		return nil
 	}
 	select {
 	case <-i.logger.exited:
-	case <-stop:
+	case <-ctx.Done():
 	}
+	return nil
 }
 
 // release is called once for each input.

@@ -281,12 +281,11 @@ func (l *logged) wantGone() {
 // with Close, and what stdout brought is not lost.
 func TestDrainDoesNotWaitForALoggerThatAGrandchildKeeps(t *testing.T) {
 	l := newLogged(t, "binary-v2", "copy", nil)
-	l.grace = time.Millisecond
 	cmd := l.run("sh", "-c", "sleep 1000 >/dev/null & echo $! >"+l.to+".pid; echo hello")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "Drain", l.drain)
+	l.drainAsDelete()
 	within(t, "Close", func() { _ = l.Close() })
 	l.want("out", "hello\n")
 	l.want("done", "")

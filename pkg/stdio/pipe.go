@@ -4,6 +4,7 @@
 package stdio
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -80,7 +81,10 @@ func interrupted(err error) error {
 }
 
 // end closes: what a pipe holds is still read by the other side.
-func (p *pipeEnd) end(<-chan struct{}) { _ = p.file.Close() } // a late write error of a log file has no one to go to
+func (p *pipeEnd) end(context.Context) error {
+	_ = p.file.Close() // a late write error of a log file has no one to go to
+	return nil
+}
 
 // newHeld takes over fd, an end of a fifo that is held and neither read nor
 // written. It is made blocking, because such files stay out of the poller, which

@@ -90,7 +90,7 @@ func (s *Streams) copyTerminal(fd int) error {
 func (s *Streams) copyInput(to sink) {
 	c := &copier{
 		name: "stdin", from: s.input.pipeEnd, source: s.input, to: to, pipe: pipeOf(to),
-		logger: s.logger, stop: s.closing, ended: make(chan struct{}),
+		logger: s.logger, kept: s.kept, ended: make(chan struct{}),
 	}
 	s.copying.Go(c.run) // ends with its source or the process's stdin, or in Close, which joins it
 }
@@ -99,7 +99,7 @@ func (s *Streams) copyInput(to sink) {
 func (s *Streams) copyOutput(name string, from *pipeEnd, to sink, isTerminal bool) {
 	c := &copier{
 		name: name, from: from, source: from, to: to, terminal: isTerminal, persistent: true,
-		logger: s.logger, stop: s.closing, ended: make(chan struct{}),
+		logger: s.logger, kept: s.kept, ended: make(chan struct{}),
 	}
 	if !isTerminal {
 		c.pipe = pipeOf(to)

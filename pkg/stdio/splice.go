@@ -61,6 +61,5 @@ func (c *copier) splice(in int) bool {
 	}
 	c.taken += moved
 	c.given += moved
-	c.passLocked(false)
 	return true
 }

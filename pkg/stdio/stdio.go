@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +30,9 @@ type Config struct {
 	// containerd's client names a stderr for every terminal, and makes no fifo
 	// for it (pkg/cio, openFifos).
 	SplitStderr bool
+	// KeepUnread is how long after Drain was called output still waits for a
+	// reader that is away. 0: until Close.
+	KeepUnread time.Duration
 
 	// ID is what a logging binary finds as CONTAINER_ID: the id of the
 	// container or of the exec, as with the runc shim.
@@ -49,8 +53,8 @@ type Owner struct{ UID, GID int }
 // concurrently.
 type Streams struct {
 	logger  *log.Entry
-	grace   time.Duration
-	closing chan struct{} // closed once, by the first Close
+	kept    context.Context //nolint:containedctx // unread output waits so long: until Close or letGo, which call release
+	release context.CancelCauseFunc
 	copying sync.WaitGroup
 
 	// Set by Open and not changed afterwards. What is nil does not exist.
@@ -61,6 +65,8 @@ type Streams struct {
 	outputs  [2]sink     // what containerd calls stdout and stderr
 	binary   *logger     // what both outputs lead to
 	outPipes [2]*pipeEnd // our ends of the process's stdout and stderr
+
+	keepUnread time.Duration
 
 	mu      sync.Mutex
 	started bool
@@ -81,7 +87,8 @@ func Open(ctx context.Context, c Config, o Owner) (_ *Streams, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &Streams{logger: log.G(ctx), grace: grace, closing: make(chan struct{})}
+	s := &Streams{logger: log.G(ctx), keepUnread: c.KeepUnread}
+	s.kept, s.release = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
 			_ = s.Close() // the reason for the failure is what counts
@@ -201,7 +208,7 @@ func (s *Streams) Close() error {
 	var err error
 	if !s.closed {
 		s.closed = true
-		close(s.closing)
+		s.release(fmt.Errorf("the streams are closed: %w", errdefs.ErrAborted))
 		err = s.closeFiles()
 	}
 	s.mu.Unlock()

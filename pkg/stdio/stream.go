@@ -78,13 +78,27 @@ func (c Config) openStreamOutput(l location) (sink, error) {
 }
 
 // end leaves what is in the pipe to the client.
-func (o *streamOutput) end(stop <-chan struct{}) {
-	_ = o.pipeEnd.Close() // a pipe has no late errors
+func (o *streamOutput) end(ctx context.Context) error {
+	defer func() { _ = o.Close() }() // a pipe has no late errors
+	_ = o.pipeEnd.Close()            // as above
 	select {
 	case <-o.stream.ended:
-	case <-stop:
+		return nil
+	case <-o.stream.removed.Done(): // by Close or letGo; a client that is slow has until then
+		return fmt.Errorf("the last bytes are not read: %w", context.Cause(ctx))
 	}
-	_ = o.Close() // as above
+}
+
+// letGo ends the stream if no client is there: what is written from now on is
+// refused, and end does not wait.
+func (o *streamOutput) letGo() {
+	select {
+	case o.stream.turn <- struct{}{}:
+		o.stream.remove()
+		_ = o.stream.reader.Close() // a pipe has no late errors
+		<-o.stream.turn
+	default:
+	}
 }
 
 func (o *streamOutput) Close() error {

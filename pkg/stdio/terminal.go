@@ -179,7 +179,7 @@ func (t *terminalInput) write(b []byte, given func(int)) error {
 // end types the end-of-file character if the terminal reads by line: a
 // terminal has no other end of input. A line that was begun takes one more to
 // be sent off first (termios(3), VEOF). The master stays open for output.
-func (t *terminalInput) end(<-chan struct{}) {
+func (t *terminalInput) end(context.Context) error {
 	var typed []byte
 	// Fails only when the master is closed, and then nobody reads.
 	_ = t.conn.Control(func(fd uintptr) {
@@ -192,6 +192,7 @@ func (t *terminalInput) end(<-chan struct{}) {
 		}
 	})
 	_ = t.pipeEnd.write(typed, func(int) {}) // as above
+	return nil
 }
 
 // Close leaves the master to the output's copier.

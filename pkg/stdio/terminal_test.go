@@ -247,7 +247,6 @@ func TestDrainOfATerminalDoesNotWaitForAGrandchild(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	r.grace = 1
 	within(t, "Drain", func() {
 		if err := r.Drain(t.Context()); err != nil {
 			t.Error(err)
@@ -268,7 +267,6 @@ func TestDrainOfATerminalLosesNothing(t *testing.T) {
 		tty := r.attach()
 		process, grandchild := openSlave(t, tty), openSlave(t, tty)
 		r.started()
-		r.grace = 1
 		write(t, process, text)
 		process.Close()
 		if err := r.Drain(t.Context()); err != nil {
