@@ -76,7 +76,7 @@ func (p *Pod) etcMount(name string, readonly bool) specs.Mount {
 		access = "ro"
 	}
 	return specs.Mount{
-		Destination: path.Join("/etc", name), Type: "bind", Source: filepath.Join(p.bundle, name),
+		Destination: path.Join("/etc", name), Type: "bind", Source: filepath.Join(p.bundle, etcDir, name),
 		Options: []string{"rbind", "rprivate", access, "nosuid", "nodev", "noexec"},
 	}
 }

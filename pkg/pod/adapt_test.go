@@ -30,7 +30,7 @@ func TestAdaptAddsWhatIsMissing(t *testing.T) {
 	const rw, ro = "rbind,rprivate,rw,nosuid,nodev,noexec", "rbind,rprivate,ro,nosuid,nodev,noexec"
 	all := func(access string) []string {
 		return []string{
-			"/etc/hostname bind B/hostname " + access, "/etc/hosts bind B/hosts " + access, "/etc/resolv.conf bind B/resolv.conf " + access,
+			"/etc/hostname bind B/etc/hostname " + access, "/etc/hosts bind B/etc/hosts " + access, "/etc/resolv.conf bind B/etc/resolv.conf " + access,
 		}
 	}
 	shared := []specs.LinuxNamespace{{Type: "ipc", Path: "/proc/1/ns/ipc"}}
@@ -167,10 +167,23 @@ func TestSpecDescribesThePod(t *testing.T) {
 	}
 	const ro = "rbind,rprivate,ro,nosuid,nodev,noexec"
 	if diff := cmp.Diff([]string{
-		"/etc/hostname bind B/hostname " + ro, "/etc/hosts bind B/hosts " + ro, "/etc/resolv.conf bind B/resolv.conf " + ro,
+		"/etc/hostname bind B/etc/hostname " + ro, "/etc/hosts bind B/etc/hosts " + ro, "/etc/resolv.conf bind B/etc/resolv.conf " + ro,
 		"/dev/shm bind B/shm rbind,rprivate,rw,nosuid,nodev,noexec",
 	}, mounts(got, p.bundle)); diff != "" {
 		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+}
+
+// Whoever is told of the pod after its end finds the network there still.
+func TestSpec_NamesTheNetworkWhereItsOwnerHasIt(t *testing.T) {
+	for name, pid := range map[string]Mode{"main thread": ModeContainer, "process": ModePod} {
+		t.Run(name, func(t *testing.T) {
+			path := pinned(t, 0)
+			p := start(t, request(t, func(r *Request) { r.NetNS, r.Config.PID = path, pid }))
+			if got, want := p.Spec().Linux.Namespaces[0], (specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: path}); got != want {
+				t.Errorf("network = %v, want %v", got, want)
+			}
+		})
 	}
 }
 

@@ -4,8 +4,14 @@
 package pod
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -53,25 +59,84 @@ func parentPath(parent string, systemdDriver bool) (string, error) {
 	return path.Clean(parent), nil
 }
 
-// checkParent refuses a cgroup that is in no hierarchy. It is its owner's, who makes it before the pod; a slice that is
-// not there systemd makes with the first scope in it.
-func checkParent(parent, cgroupPath string) error {
+// madeFile lies in the pod's bundle and lists the cgroups that were made for it, for whoever removes the pod of a dead
+// shim. It is there before they are.
+const madeFile = "shim.cgroups.json"
+
+// makeParent makes the cgroup of a pod whose owner has not made it, as a pause container's start would, and returns what
+// was made. A slice systemd makes with the first scope in it.
+func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
+	refuse := func(err error) ([]string, error) { return nil, fmt.Errorf("cgroup_parent %q: %w", parent, err) }
 	if cgroupPath == "" {
-		return nil
+		return nil, nil
 	}
 	group, err := cgroup.At(cgroupPath)
 	if err != nil {
-		return err
+		return refuse(err)
 	}
-	if group.Exists() {
-		return nil
+	if group.Exists() { // in whichever hierarchies its owner has
+		return nil, nil
 	}
-	hint := ""
 	if strings.HasSuffix(parent, sliceSuffix) {
 		if systemd.IsRunningSystemd() {
-			return nil
+			return nil, nil
 		}
-		hint = ", and systemd, whose slices are, does not run this machine"
+		return refuse(fmt.Errorf("no cgroup %q in any hierarchy, and systemd, whose slices are, does not run this machine: %w", cgroupPath, errdefs.ErrNotFound))
 	}
-	return fmt.Errorf("cgroup_parent %q: no cgroup %q in any hierarchy%s: %w", parent, cgroupPath, hint, errdefs.ErrNotFound)
+	missing, err := cgroup.Missing(cgroupPath)
+	if err != nil {
+		return refuse(err)
+	}
+	if err := writeMade(bundle, missing); err != nil {
+		return refuse(err)
+	}
+	made, err := cgroup.Make(missing)
+	if err == nil && !slices.Equal(made, missing) { // somebody else made some meanwhile
+		if err = writeMade(bundle, made); err != nil {
+			cgroup.RemoveEmpty(made)
+		}
+	}
+	if err != nil {
+		return refuse(errors.Join(err, writeMade(bundle, nil)))
+	}
+	return made, nil
+}
+
+// writeMade lists the directories of cgroups that are there by this pod.
+func writeMade(bundle string, dirs []string) error {
+	path := filepath.Join(bundle, madeFile)
+	if len(dirs) == 0 {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	data, err := json.Marshal(dirs)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o600)
+}
+
+// readMade reads the list.
+func readMade(bundle string) (dirs []string, err error) {
+	data, err := os.ReadFile(filepath.Join(bundle, madeFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &dirs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cgroups that were made for the pod: %w", err)
+	}
+	return dirs, nil
+}
+
+// removeMade removes cgroups that were made for the pod and returns those that are in use, which stay on the list.
+func removeMade(bundle string, made []string) ([]string, error) {
+	if left := cgroup.RemoveEmpty(made); len(left) > 0 {
+		return left, nil
+	}
+	return nil, writeMade(bundle, nil)
 }

@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/pod/holder"
 )
@@ -47,13 +48,20 @@ func (r Request) check() error {
 		return fmt.Errorf("hostname %q: must have at most %d bytes, and neither blanks nor control characters: %w",
 			c.Hostname, holder.MaxHostname, errdefs.ErrInvalidArgument)
 	}
+	if c.Hostname != "" && c.Network == ModeNode { // no UTS namespace is made then: the name would be the machine's
+		return fmt.Errorf("hostname %q: must be empty with the mode %s of the network, which is that of the host name too: %w",
+			c.Hostname, c.Network, errdefs.ErrInvalidArgument)
+	}
 	if err := c.User.check(); err != nil {
 		return err
 	}
 	if err := c.DNS.check(); err != nil {
 		return err
 	}
-	if _, err := shmSize(c.Annotations); err != nil {
+	if err := c.SELinux.check(); err != nil {
+		return err
+	}
+	if err := checkLabel(c.MountLabel); err != nil {
 		return err
 	}
 	return checkSysctls(c)
@@ -91,10 +99,19 @@ func (u *UserNamespace) check() error {
 	if len(u.UIDs) == 0 || len(u.GIDs) == 0 {
 		return fmt.Errorf("userns_options: must have mappings of users and of groups, has %d and %d: %w", len(u.UIDs), len(u.GIDs), errdefs.ErrInvalidArgument)
 	}
-	if err := CheckMappings("userns_options.uids", u.UIDs); err != nil {
-		return err
+	for _, m := range []struct {
+		field, id string
+		list      []specs.LinuxIDMapping
+	}{{"userns_options.uids", "uid 0", u.UIDs}, {"userns_options.gids", "gid 0", u.GIDs}} {
+		if err := CheckMappings(m.field, m.list); err != nil {
+			return err
+		}
+		// The root of the pod owns what is made for it, and no container could be made without one.
+		if !slices.ContainsFunc(m.list, func(l specs.LinuxIDMapping) bool { return l.ContainerID == 0 }) {
+			return fmt.Errorf("%s %v: must map %s: %w", m.field, m.list, m.id, errdefs.ErrInvalidArgument)
+		}
 	}
-	return CheckMappings("userns_options.gids", u.GIDs)
+	return nil
 }
 
 func (d *DNSConfig) check() error {

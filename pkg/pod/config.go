@@ -62,6 +62,9 @@ type Config struct {
 	NetNS string
 
 	Privileged bool // a container of the pod may be
+
+	SELinux    *SELinuxOptions // nil for the machine's defaults
+	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context
 }
 
 // DNSConfig is what becomes /etc/resolv.conf, see resolv.conf(5).
@@ -104,6 +107,7 @@ func DecodeConfig(value []byte) (Config, error) {
 		PID:          Mode(ns.PID),
 		IPC:          Mode(ns.IPC),
 		Privileged:   m.Linux.SecurityContext.Privileged,
+		SELinux:      (*SELinuxOptions)(m.Linux.SecurityContext.SELinuxOptions),
 	}
 	if user := ns.User; user != nil {
 		switch mode := Mode(user.Mode); {
@@ -157,7 +161,7 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 	if s.Linux == nil {
 		return c, nil
 	}
-	c.Sysctls = s.Linux.Sysctl
+	c.Sysctls, c.MountLabel = s.Linux.Sysctl, s.Linux.MountLabel
 	var seen []specs.LinuxNamespaceType
 	for i, ns := range s.Linux.Namespaces {
 		if slices.Contains(seen, ns.Type) {

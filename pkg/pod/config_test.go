@@ -50,6 +50,7 @@ func TestDecodeConfigReadsWhatCRIEncodes(t *testing.T) {
 		Network:      ModePod, PID: ModeContainer, IPC: ModeNode,
 		User:       &UserNamespace{UIDs: mapping, GIDs: mapping},
 		Privileged: true,
+		SELinux:    &SELinuxOptions{Type: "t"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("DecodeConfig (-want +got):\n%s", diff)

@@ -46,7 +46,7 @@ func TestCreateMakesTheFiles(t *testing.T) {
 			p := create(t, request(t, func(r *Request) { r.Config = test.config }))
 			unix.Umask(old)
 			for file, want := range map[string]string{"hostname": test.hostname, "hosts": test.hosts, "resolv.conf": test.resolv} {
-				path := filepath.Join(p.bundle, file)
+				path := filepath.Join(p.bundle, "etc", file)
 				got, err := os.ReadFile(path)
 				if err != nil || string(got) != want {
 					t.Errorf("%s = %q, %v, want %q", file, got, err, want)
@@ -63,6 +63,7 @@ func TestCreateMountsTheSharedMemory(t *testing.T) {
 	for value, want := range map[string]uint64{"": 64 << 20, "1Mi": 1 << 20, "1048576": 1 << 20, "2M": 2e6 / 4096 * 4096, "1Gi": 1 << 30} {
 		t.Run(value, func(t *testing.T) {
 			p := create(t, request(t, func(r *Request) {
+				r.MaxShmSize = "1Gi" // be the machine never so small
 				if value != "" {
 					r.Config.Annotations = map[string]string{ShmSizeAnnotation: value}
 				}
@@ -88,7 +89,7 @@ func TestCreateMountsTheSharedMemory(t *testing.T) {
 func TestTheFilesBelongToTheRootOfThePod(t *testing.T) {
 	ids := []specs.LinuxIDMapping{{ContainerID: 1, HostID: 5, Size: 1}, {ContainerID: 0, HostID: 200000, Size: 1}}
 	p := create(t, request(t, func(r *Request) { r.Config.User = &UserNamespace{UIDs: ids, GIDs: mapping} }))
-	for _, name := range []string{"hostname", "hosts", "resolv.conf", "shm"} {
+	for _, name := range []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", "shm"} {
 		var st unix.Stat_t
 		if err := unix.Stat(filepath.Join(p.bundle, name), &st); err != nil || st.Uid != 200000 || st.Gid != 200000 {
 			t.Errorf("%s belongs to %d:%d (%v), want 200000:200000", name, st.Uid, st.Gid, err)
@@ -139,23 +140,24 @@ func TestCreateRefuses(t *testing.T) {
 		"pids of another container":   {func(r *Request) { r.Config.PID = ModeTarget }, `namespace_options.pid TARGET: must be one of [POD CONTAINER NODE]`, errdefs.ErrInvalidArgument},
 		"a mode that there is not":    {func(r *Request) { r.Config.PID = 17 }, `namespace_options.pid NamespaceMode(17)`, errdefs.ErrInvalidArgument},
 
-		"a host name that is too long":    {func(r *Request) { r.Config.Hostname = long[:65] }, `must have at most 64 bytes`, errdefs.ErrInvalidArgument},
-		"a host name of two lines":        {func(r *Request) { r.Config.Hostname = "a\nb" }, `hostname "a\nb"`, errdefs.ErrInvalidArgument},
-		"a network that is not there":     {netns("/run/netns/no-such"), `network namespace "/run/netns/no-such": no such file`, errdefs.ErrNotFound},
-		"a network that is a file":        {netns("/etc/passwd"), `network namespace "/etc/passwd": it is no namespace`, errdefs.ErrInvalidArgument},
-		"a network that is a fifo":        {netns(fifo), `it is no namespace`, errdefs.ErrInvalidArgument},
-		"a network that is an ipc":        {netns("/proc/self/ns/ipc"), `it is a namespace of kind 0x8000000, not 0x40000000`, errdefs.ErrInvalidArgument},
-		"a network that is the host's":    {netns("/proc/thread-self/ns/net"), `it is the host's`, errdefs.ErrInvalidArgument},
-		"a network and the mode NODE":     {func(r *Request) { r.NetNS, r.Config.Network = "/proc/1/ns/net", ModeNode }, `must not be given with the mode NODE`, errdefs.ErrInvalidArgument},
-		"a network in the configuration":  {func(r *Request) { r.Config.NetNS = "/run/netns/no-such" }, `no such file`, errdefs.ErrNotFound},
-		"four servers":                    {dns(DNSConfig{Servers: []string{"1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4"}}), "dns_config.servers", errdefs.ErrInvalidArgument},
-		"a server without an address":     {dns(DNSConfig{Servers: []string{"1.1.1.1", "dns.example"}}), `dns_config.servers[1] "dns.example": must be an address`, errdefs.ErrInvalidArgument},
-		"a server with a line of its own": {dns(DNSConfig{Servers: []string{"fe80::1%a\nsearch x"}}), `must be an address`, errdefs.ErrInvalidArgument},
-		"33 searches":                     {dns(DNSConfig{Searches: strings.Fields(strings.Repeat("a ", 33))}), `are 33 of 65 characters, must be at most 32 of 2048`, errdefs.ErrInvalidArgument},
-		"searches of 2051 characters":     {dns(DNSConfig{Searches: []string{long, long}}), `are 2 of 2051 characters`, errdefs.ErrInvalidArgument},
-		"a search that is empty":          {dns(DNSConfig{Searches: []string{""}}), `dns_config.searches[0] ""`, errdefs.ErrInvalidArgument},
-		"a search of two words":           {dns(DNSConfig{Searches: []string{"a b"}}), `dns_config.searches[0] "a b"`, errdefs.ErrInvalidArgument},
-		"an option of two lines":          {dns(DNSConfig{Options: []string{"ndots:1", "a\nnameserver 6.6.6.6"}}), `dns_config.options[1]`, errdefs.ErrInvalidArgument},
+		"a host name that is too long":     {func(r *Request) { r.Config.Hostname = long[:65] }, `must have at most 64 bytes`, errdefs.ErrInvalidArgument},
+		"a host name, network of the host": {func(r *Request) { r.Config.Network = ModeNode }, `hostname "web-0": must be empty with the mode NODE`, errdefs.ErrInvalidArgument},
+		"a host name of two lines":         {func(r *Request) { r.Config.Hostname = "a\nb" }, `hostname "a\nb"`, errdefs.ErrInvalidArgument},
+		"a network that is not there":      {netns("/run/netns/no-such"), `network namespace "/run/netns/no-such": no such file`, errdefs.ErrNotFound},
+		"a network that is a file":         {netns("/etc/passwd"), `network namespace "/etc/passwd": it is no namespace`, errdefs.ErrInvalidArgument},
+		"a network that is a fifo":         {netns(fifo), `it is no namespace`, errdefs.ErrInvalidArgument},
+		"a network that is an ipc":         {netns("/proc/self/ns/ipc"), `it is a namespace of kind 0x8000000, not 0x40000000`, errdefs.ErrInvalidArgument},
+		"a network that is the host's":     {netns("/proc/thread-self/ns/net"), `it is the host's`, errdefs.ErrInvalidArgument},
+		"a network and the mode NODE":      {func(r *Request) { r.NetNS, r.Config.Network = "/proc/1/ns/net", ModeNode }, `must not be given with the mode NODE`, errdefs.ErrInvalidArgument},
+		"a network in the configuration":   {func(r *Request) { r.Config.NetNS = "/run/netns/no-such" }, `no such file`, errdefs.ErrNotFound},
+		"four servers":                     {dns(DNSConfig{Servers: []string{"1.1.1.1", "1.1.1.2", "1.1.1.3", "1.1.1.4"}}), "dns_config.servers", errdefs.ErrInvalidArgument},
+		"a server without an address":      {dns(DNSConfig{Servers: []string{"1.1.1.1", "dns.example"}}), `dns_config.servers[1] "dns.example": must be an address`, errdefs.ErrInvalidArgument},
+		"a server with a line of its own":  {dns(DNSConfig{Servers: []string{"fe80::1%a\nsearch x"}}), `must be an address`, errdefs.ErrInvalidArgument},
+		"33 searches":                      {dns(DNSConfig{Searches: strings.Fields(strings.Repeat("a ", 33))}), `are 33 of 65 characters, must be at most 32 of 2048`, errdefs.ErrInvalidArgument},
+		"searches of 2051 characters":      {dns(DNSConfig{Searches: []string{long, long}}), `are 2 of 2051 characters`, errdefs.ErrInvalidArgument},
+		"a search that is empty":           {dns(DNSConfig{Searches: []string{""}}), `dns_config.searches[0] ""`, errdefs.ErrInvalidArgument},
+		"a search of two words":            {dns(DNSConfig{Searches: []string{"a b"}}), `dns_config.searches[0] "a b"`, errdefs.ErrInvalidArgument},
+		"an option of two lines":           {dns(DNSConfig{Options: []string{"ndots:1", "a\nnameserver 6.6.6.6"}}), `dns_config.options[1]`, errdefs.ErrInvalidArgument},
 
 		"a sysctl of the host":          {sysctl("kernel.panic", "1"), `sysctl "kernel.panic" = "1": must belong to a network, IPC or UTS namespace`, errdefs.ErrInvalidArgument},
 		"a sysctl of users":             {sysctl("user.max_user_namespaces", "1"), `must belong to`, errdefs.ErrInvalidArgument},
@@ -167,16 +169,15 @@ func TestCreateRefuses(t *testing.T) {
 		"the host name as a sysctl":     {sysctl("kernel.hostname", "a"), `is set by the host name of the pod`, errdefs.ErrInvalidArgument},
 		"a value of two lines":          {sysctl("net.core.somaxconn", "1\n2"), `must not contain control characters`, errdefs.ErrInvalidArgument},
 		"net sysctl, network of the host": {func(r *Request) {
-			r.Config.Network, r.Config.Sysctls = ModeNode, map[string]string{"net.core.somaxconn": "1"}
+			r.Config.Hostname, r.Config.Network, r.Config.Sysctls = "", ModeNode, map[string]string{"net.core.somaxconn": "1"}
 		}, `must not be set in the network namespace of the host`, errdefs.ErrInvalidArgument},
 		"domain name, network of the host": {func(r *Request) {
-			r.Config.Network, r.Config.Sysctls = ModeNode, map[string]string{"kernel.domainname": "a"}
+			r.Config.Hostname, r.Config.Network, r.Config.Sysctls = "", ModeNode, map[string]string{"kernel.domainname": "a"}
 		}, `must not be set in the UTS namespace of the host`, errdefs.ErrInvalidArgument},
 		"ipc sysctl, ipc of the host": {func(r *Request) {
 			r.Config.IPC, r.Config.Sysctls = ModeNode, map[string]string{"fs.mqueue.msg_max": "1"}
 		}, `must not be set in the IPC namespace of the host`, errdefs.ErrInvalidArgument},
 
-		"a parent that is not there":         {parent("/no-such-cgroup", false), `cgroup_parent "/no-such-cgroup": no cgroup "/no-such-cgroup"`, errdefs.ErrNotFound},
 		"a slice that is not there":          {parent("/a.slice/no-such.slice", false), `no cgroup "/no.slice/no-such.slice"`, errdefs.ErrNotFound},
 		"a path for systemd":                 {parent("/kubepods", true), `cgroup_parent "/kubepods": must be a slice such as a-b.slice`, errdefs.ErrInvalidArgument},
 		"a slice with an empty part":         {parent("a--b.slice", true), `must be a slice`, errdefs.ErrInvalidArgument},
@@ -187,6 +188,8 @@ func TestCreateRefuses(t *testing.T) {
 		"an empty size":                      {shm(""), `must be a size`, errdefs.ErrInvalidArgument},
 		"a size below nothing":               {shm("-1Mi"), `must be a size`, errdefs.ErrInvalidArgument},
 		"a size beyond all bounds":           {shm("9999999999Ti"), `must be a size`, errdefs.ErrInvalidArgument},
+		"users without uid 0":                {user([]specs.LinuxIDMapping{{ContainerID: 1, HostID: 200000, Size: 10}}, []specs.LinuxIDMapping{{HostID: 200000, Size: 10}}), `userns_options.uids [{1 200000 10}]: must map uid 0`, errdefs.ErrInvalidArgument},
+		"users without gid 0":                {user([]specs.LinuxIDMapping{{HostID: 200000, Size: 10}}, []specs.LinuxIDMapping{{ContainerID: 1, HostID: 200000, Size: 10}}), `userns_options.gids [{1 200000 10}]: must map gid 0`, errdefs.ErrInvalidArgument},
 		"users without mappings":             {user(nil, nil), `must have mappings of users and of groups, has 0 and 0`, errdefs.ErrInvalidArgument},
 		"users with a mapping of no user":    {user([]specs.LinuxIDMapping{{}}, mapping), `userns_options.uids[0].size 0`, errdefs.ErrInvalidArgument},
 		"users with mappings that overlap":   {user(mapping, append(mapping, mapping...)), `userns_options.gids[1]`, errdefs.ErrInvalidArgument},
@@ -228,7 +231,7 @@ func TestCreateWithAContextThatHasEnded(t *testing.T) {
 
 // What it made before it fails goes. What was there is somebody else's.
 func TestCreateThatFailsLeavesWhatWasThere(t *testing.T) {
-	for _, name := range []string{hostnameFile, hostsFile, resolvFile, shmDir} {
+	for _, name := range []string{etcDir, shmDir} {
 		t.Run(name, func(t *testing.T) {
 			r := request(t)
 			mine := filepath.Join(r.Bundle, name)

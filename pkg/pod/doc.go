@@ -9,8 +9,9 @@
 // for the pod is the main thread's own. A pod whose containers share a PID namespace, or have a user namespace, has a
 // process for that, which pkg/pod/holder starts; its pid is the pod's then. docs/decisions/0005 has the reasons.
 //
-// The files are in the bundle, and [Pod.Adapt] mounts them into containers that do not bring their own. The cgroup and
-// the network namespace are their owners'; they are looked at and joined, and left as they were.
+// The files are in file systems of their own in the bundle, and [Pod.Adapt] mounts them into containers that do not bring
+// their own. The cgroup and the network namespace are their owners'; they are looked at and joined, and left as they
+// were. A cgroup that is not there is made, and removed when it is empty after the pod.
 //
 // # Goroutines and locks
 //

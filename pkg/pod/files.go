@@ -8,24 +8,35 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/selinux/go-selinux/label"
 	"golang.org/x/sys/unix"
 )
 
-// What a pod has in its bundle.
+// What a pod has in its bundle: two file systems in memory. Containers write to both, and the bundle is in one with room for the
+// whole node: /run.
+const (
+	etcDir = "etc"
+	shmDir = "shm"
+)
+
+// etcFiles are those for /etc of the containers, in etcDir.
+var etcFiles = []string{hostnameFile, hostsFile, resolvFile}
+
 const (
 	hostnameFile = "hostname"
 	hostsFile    = "hosts"
 	resolvFile   = "resolv.conf"
-	shmDir       = "shm"
 )
 
-// etcFiles are those for /etc of the containers.
-var etcFiles = []string{hostnameFile, hostsFile, resolvFile}
+// Room for what containers write to these files, beside what they begin with.
+const (
+	etcRoom   = 1 << 20
+	etcInodes = 16 // the directory, the files, and what extended attributes count as
+)
 
 // Where /dev/shm is, in a container and on the host.
 const devShm = "/dev/shm"
@@ -79,9 +90,10 @@ func (d *DNSConfig) text() string {
 	return b.String()
 }
 
-// makeFiles writes the files and mounts /dev/shm. They belong to the pod's root, whose containers may change them. When it
-// fails, what it made is removed, and what was there before is as it was.
-func makeFiles(bundle string, c Config) (err error) {
+// makeFiles writes the files and mounts /dev/shm, of that size. They belong to the pod's root, whose containers may change
+// them, and have the SELinux context mountLabel if it is not empty. When it fails, what it made is removed, and what was there
+// before is as it was.
+func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err error) {
 	texts, err := c.texts()
 	if err != nil {
 		return err
@@ -89,36 +101,58 @@ func makeFiles(bundle string, c Config) (err error) {
 	var made []string
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, removeNamed(bundle, made))
+			err = errors.Join(err, removeMounts(bundle, made))
 		}
 	}()
 	uid, gid := c.User.root()
-	for _, name := range etcFiles {
-		if err := makeFile(filepath.Join(bundle, name), texts[name], uid, gid); err != nil {
+	for _, fs := range c.fileSystems(etcSize(texts), shmSize, mountLabel) {
+		dir := filepath.Join(bundle, fs.name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
 		}
-		made = append(made, name)
-	}
-	if c.IPC == ModeNode {
-		if _, err := os.Stat(devShm); err != nil {
-			return fmt.Errorf("%s of the host: %w: %w", devShm, err, errdefs.ErrFailedPrecondition)
+		made = append(made, fs.name)
+		const flags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
+		if err := unix.Mount(fs.name, dir, "tmpfs", flags, fs.options); err != nil {
+			return fmt.Errorf("mount tmpfs (%s) at %q: %w", fs.options, dir, err)
 		}
+	}
+	for _, name := range etcFiles {
+		if err := makeFile(filepath.Join(bundle, etcDir, name), texts[name], uid, gid); err != nil {
+			return err
+		}
+	}
+	if c.IPC != ModeNode {
 		return nil
 	}
-	size, err := shmSize(c.Annotations)
-	if err != nil {
-		return err
-	}
-	dir := filepath.Join(bundle, shmDir)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	made = append(made, shmDir)
-	data := fmt.Sprintf("mode=1777,size=%d,uid=%d,gid=%d", size, uid, gid)
-	if err := unix.Mount("shm", dir, "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
-		return fmt.Errorf("mount tmpfs (%s) at %q: %w", data, dir, err)
+	if _, err := os.Stat(devShm); err != nil {
+		return fmt.Errorf("%s of the host: %w: %w", devShm, err, errdefs.ErrFailedPrecondition)
 	}
 	return nil
+}
+
+// fileSystem is one that is mounted in the bundle.
+type fileSystem struct{ name, options string }
+
+// fileSystems are those of a pod with so much room, each with one SELinux context for all that is in it.
+func (c Config) fileSystems(etcSize int, shmSize uint64, mountLabel string) []fileSystem {
+	all := []fileSystem{{etcDir, fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", etcSize, etcInodes)}}
+	if c.IPC != ModeNode {
+		uid, gid := c.User.root()
+		all = append(all, fileSystem{shmDir, fmt.Sprintf("mode=1777,size=%d,uid=%d,gid=%d", shmSize, uid, gid)})
+	}
+	for i := range all {
+		all[i].options = label.FormatMountLabel(all[i].options, mountLabel)
+	}
+	return all
+}
+
+// etcSize is that of the file system with these files: each takes whole pages.
+func etcSize(texts map[string]string) int {
+	size := etcRoom
+	for _, text := range texts {
+		size += len(text) + os.Getpagesize()
+	}
+	return size
 }
 
 func makeFile(path, text string, uid, gid int) error {
@@ -128,38 +162,39 @@ func makeFile(path, text string, uid, gid int) error {
 		return err
 	}
 	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Chown(uid, gid), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
-	}
-	return nil
+	return errors.Join(err, f.Chmod(mode), f.Chown(uid, gid), f.Close())
 }
 
 // removeFiles undoes makeFiles.
-func removeFiles(bundle string) error {
-	return removeNamed(bundle, append([]string{shmDir}, etcFiles...))
-}
+func removeFiles(bundle string) error { return removeMounts(bundle, []string{shmDir, etcDir}) }
 
-// removeNamed removes those of what makeFiles makes, which may be gone.
-func removeNamed(bundle string, names []string) error {
-	dir := filepath.Join(bundle, shmDir)
+// removeMounts removes those of what makeFiles mounts, which may be gone.
+func removeMounts(bundle string, names []string) error {
 	var errs []error
-	for slices.Contains(names, shmDir) {
-		// Detached: a container that has not gone yet keeps its own mount. Until there is none left.
-		err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		if err == nil {
+	for _, name := range names {
+		dir := filepath.Join(bundle, name)
+		if err := detach(dir); err != nil {
+			errs = append(errs, err)
 			continue
 		}
-		if err != unix.EINVAL && err != unix.ENOENT { // no mount, or no directory
-			errs = append(errs, fmt.Errorf("unmount %q: %w", dir, err))
-		}
-		break
-	}
-	for _, name := range names {
-		if err := os.Remove(filepath.Join(bundle, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// detach unmounts all that is mounted at dir. A container that has not gone yet keeps its own mount.
+func detach(dir string) error {
+	for {
+		switch err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err {
+		case nil:
+		case unix.EINVAL, unix.ENOENT: // no mount, or no directory
+			return nil
+		default:
+			return fmt.Errorf("unmount %q: %w", dir, err)
+		}
+	}
 }
 
 // root is the host's id of the user and group 0 of u; of the host's own where u is nil, or has none.

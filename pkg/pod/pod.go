@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/selinux/go-selinux/label"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/mainthread"
@@ -25,6 +26,7 @@ type Request struct {
 	NetNS         string // path of the network namespace; "" for the host's, or for one of the pod's own
 	Config        Config
 	SystemdCgroup bool           // the cgroup driver is systemd's
+	MaxShmSize    string         // what the annotation may ask for; "" for the default
 	Reaper        *orphan.Reaper // told of the pod's process, so that it leaves it to the pod
 }
 
@@ -34,9 +36,13 @@ type Pod struct {
 	bundle     string
 	config     Config
 	cgroupPath string
+	mountLabel string // the SELinux context of its files; "" for none
 	thread     *mainthread.Thread
 	reaper     *orphan.Reaper
-	network    *os.File // the network namespace that Start joins; nil for none
+	netns      string   // path of the network namespace; "" for the host's, or for one of the pod's own
+	network    *os.File // that, which Start joins; nil for none
+
+	madeCgroups []string // directories; not those that Close has removed
 
 	onThread bool           // the main thread is the pod
 	holder   *holder.Holder // or this is; nil otherwise, and before Start
@@ -54,21 +60,30 @@ func Create(ctx context.Context, r Request, t *mainthread.Thread) (p *Pod, err e
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	p = &Pod{id: r.ID, bundle: r.Bundle, config: r.Config, thread: t, reaper: r.Reaper}
+	p = &Pod{id: r.ID, bundle: r.Bundle, config: r.Config, netns: r.netns(), thread: t, reaper: r.Reaper}
 	if p.cgroupPath, err = parentPath(r.Config.CgroupParent, r.SystemdCgroup); err != nil {
 		return nil, err
 	}
-	if err := checkParent(r.Config.CgroupParent, p.cgroupPath); err != nil {
+	shm, err := r.shmSize(p.cgroupPath)
+	if err != nil {
 		return nil, err
 	}
-	if path := r.netns(); path != "" {
-		if p.network, err = openNetNS(path); err != nil {
+	if p.mountLabel, err = r.Config.mountLabel(label.InitLabels); err != nil {
+		return nil, err
+	}
+	if p.netns != "" {
+		if p.network, err = openNetNS(p.netns); err != nil {
 			return nil, err
 		}
 	}
-	if err := makeFiles(r.Bundle, r.Config); err != nil {
+	if p.madeCgroups, err = makeParent(r.Bundle, r.Config.CgroupParent, p.cgroupPath); err != nil {
 		p.closeNetwork()
-		return nil, fmt.Errorf("files of the pod: %w", err)
+		return nil, err
+	}
+	if err := makeFiles(r.Bundle, r.Config, shm, p.mountLabel); err != nil {
+		p.closeNetwork()
+		_, undone := removeMade(p.bundle, p.madeCgroups)
+		return nil, errors.Join(fmt.Errorf("files of the pod: %w", err), undone)
 	}
 	return p, nil
 }
@@ -239,12 +254,15 @@ func (p *Pod) Exit() (status int, at time.Time) {
 	return 0, time.Time{}
 }
 
-// CgroupPath is the cgroup of the pod, which its owner made: the path from the root of a hierarchy, or "".
+// CgroupPath is the cgroup of the pod: the path from the root of a hierarchy, or "".
 func (p *Pod) CgroupPath() string { return p.cgroupPath }
 
-// Close undoes Start and Create. Namespaces that containers still use live as long as those. It can be called again.
+// Close undoes Start and Create. Namespaces that containers still use live as long as those. It can be called again, and
+// has to be for cgroups that containers were still in.
 func (p *Pod) Close() error {
-	err := errors.Join(p.leave(), removeFiles(p.bundle))
+	left, err := removeMade(p.bundle, p.madeCgroups)
+	p.madeCgroups = left
+	err = errors.Join(p.leave(), removeFiles(p.bundle), err)
 	p.closeNetwork()
 	return err
 }
@@ -256,4 +274,10 @@ func (p *Pod) closeNetwork() {
 }
 
 // Remove is Close for a pod whose shim is dead, and its namespaces with it, from what is on disk.
-func Remove(bundle string) error { return removeFiles(bundle) }
+func Remove(bundle string) error {
+	made, err := readMade(bundle)
+	if err == nil {
+		_, err = removeMade(bundle, made)
+	}
+	return errors.Join(removeFiles(bundle), err)
+}

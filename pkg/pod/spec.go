@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -28,31 +29,32 @@ const (
 )
 
 // Spec describes the started pod as the OCI configuration that its pause container would have: CRI stores it, and hands
-// it to NRI plugins. A namespace that is not there is the host's.
+// it to NRI plugins. A namespace that is not there is the host's. The network is where its owner has it, which is there
+// until he removes it; what the pid leads to ends with the pod, of which plugins are told after its end.
 func (p *Pod) Spec() *specs.Spec {
 	c := p.config
 	spec := &specs.Spec{
 		Version:     specs.Version,
 		Hostname:    c.Hostname,
 		Annotations: p.annotations(),
-		Linux:       &specs.Linux{Sysctl: c.Sysctls, CgroupsPath: p.cgroupsPath()},
+		Linux:       &specs.Linux{Sysctl: c.Sysctls, CgroupsPath: p.cgroupsPath(), MountLabel: p.mountLabel},
 	}
-	add := func(kind specs.LinuxNamespaceType, name string) {
-		path := fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name)
+	add := func(kind specs.LinuxNamespaceType, path string) {
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind, Path: path})
 	}
+	own := func(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name) }
 	if c.Network == ModePod {
-		add(specs.NetworkNamespace, "net")
-		add(specs.UTSNamespace, "uts")
+		add(specs.NetworkNamespace, cmp.Or(p.netns, own("net")))
+		add(specs.UTSNamespace, own("uts"))
 	}
 	if c.IPC == ModePod {
-		add(specs.IPCNamespace, "ipc")
+		add(specs.IPCNamespace, own("ipc"))
 	}
 	if c.PID == ModePod {
-		add(specs.PIDNamespace, "pid")
+		add(specs.PIDNamespace, own("pid"))
 	}
 	if c.User != nil {
-		add(specs.UserNamespace, "user")
+		add(specs.UserNamespace, own("user"))
 		spec.Linux.UIDMappings, spec.Linux.GIDMappings = c.User.UIDs, c.User.GIDs
 	}
 	for _, name := range etcFiles {

@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/selinux/go-selinux"
+)
+
+// onSELinux is label.InitLabels of a machine with SELinux, on which the categories c5 and c9 are the next.
+func onSELinux(options []string) (process, mount string, err error) {
+	user, level := "system_u", "s0:c5,c9"
+	for _, option := range options {
+		switch name, value, _ := strings.Cut(option, ":"); name {
+		case "user":
+			user = value
+		case "level":
+			level = value
+		case "role", "type": // of processes alone
+		default:
+			return "", "", errors.New("bad label option " + option)
+		}
+	}
+	return user + ":system_r:container_t:" + level, user + ":object_r:container_file_t:" + level, nil
+}
+
+func offSELinux([]string) (process, mount string, err error) { return "", "", nil }
+
+func TestPodFiles_HaveTheContextOfThePod(t *testing.T) {
+	for name, test := range map[string]struct {
+		config Config
+		on     initLabels
+		want   string
+	}{
+		"a level":               {Config{SELinux: &SELinuxOptions{Level: "s0:c1,c2"}}, onSELinux, "system_u:object_r:container_file_t:s0:c1,c2"},
+		"all parts":             {Config{SELinux: &SELinuxOptions{"u", "r", "t", "s0:c1"}}, onSELinux, "u:object_r:container_file_t:s0:c1"},
+		"no level":              {Config{SELinux: &SELinuxOptions{Type: "t"}}, onSELinux, "system_u:object_r:container_file_t:s0"},
+		"nothing":               {Config{}, onSELinux, "system_u:object_r:container_file_t:s0"},
+		"a whole context":       {Config{MountLabel: "a:b:c:s0:c3"}, onSELinux, "a:b:c:s0:c3"},
+		"SELinux is off":        {Config{SELinux: &SELinuxOptions{Level: "s0:c1,c2"}}, offSELinux, ""},
+		"off, a whole context":  {Config{MountLabel: "a:b:c:s0:c3"}, offSELinux, ""},
+		"the host's /dev/shm":   {Config{IPC: ModeNode}, onSELinux, "system_u:object_r:container_file_t:s0"},
+		"a pod with users, off": {Config{User: &UserNamespace{UIDs: mapping, GIDs: mapping}}, offSELinux, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := test.config.mountLabel(test.on)
+			if err != nil || got != test.want {
+				t.Errorf("context = %q, %v, want %q", got, err, test.want)
+			}
+			var names []string
+			for _, fs := range test.config.fileSystems(1, 2, got) {
+				names = append(names, fs.name)
+				_, context, labelled := strings.Cut(fs.options, ",context=")
+				if labelled != (test.want != "") || labelled && context != `"`+test.want+`"` {
+					t.Errorf("options of %s = %s, want the context %q at the end", fs.name, fs.options, test.want)
+				}
+			}
+			want := []string{etcDir, shmDir}
+			if test.config.IPC == ModeNode { // CRI does not label the host's either
+				want = []string{etcDir}
+			}
+			if diff := cmp.Diff(want, names); diff != "" {
+				t.Errorf("file systems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a pod says becomes an option of a mount, behind others.
+func TestSELinuxOptions_AddNoOptionOfTheMount(t *testing.T) {
+	for want, config := range map[string]Config{
+		`selinux_options.level "s0\",size=8G,mode=\"7"`: {SELinux: &SELinuxOptions{Level: `s0",size=8G,mode="7`}},
+		`selinux_options.level "c1,c2"`:                 {SELinux: &SELinuxOptions{Level: "c1,c2"}},
+		`selinux_options.user "a\",size=8G"`:            {SELinux: &SELinuxOptions{User: `a",size=8G`}},
+		`selinux_options.role "a b"`:                    {SELinux: &SELinuxOptions{Role: "a b"}},
+		`selinux_options.type "a:b"`:                    {SELinux: &SELinuxOptions{Type: "a:b"}},
+		`linux.mountLabel "a\",size=8G"`:                {MountLabel: `a",size=8G`},
+	} {
+		wantRefused(t, request(t, func(r *Request) {
+			r.Config.SELinux, r.Config.MountLabel = config.SELinux, config.MountLabel
+		}), want)
+	}
+	if err := (&SELinuxOptions{"u", "r", "svirt_lxc_net_t", "s0-s0:c0.c1023"}).check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// On a machine that has SELinux.
+func TestPodFiles_AreLabelled(t *testing.T) {
+	if !selinux.GetEnabled() {
+		if slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), "selinux") {
+			t.Fatal("needs SELinux, which SHIM_TEST_REQUIRE promises")
+		}
+		t.Skip("SKIPPED: needs SELinux (add \"selinux\" to SHIM_TEST_REQUIRE to make this a failure)")
+	}
+	p := create(t, request(t, func(r *Request) { r.Config.SELinux = &SELinuxOptions{Level: "s0:c1,c2"} }))
+	if err := os.WriteFile(filepath.Join(p.bundle, "shm", "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", "shm", "shm/file"} {
+		got, err := selinux.FileLabel(filepath.Join(p.bundle, name))
+		if err != nil || !strings.HasSuffix(got, ":object_r:container_file_t:s0:c1,c2") {
+			t.Errorf("context of %s = %q, %v", name, got, err)
+		}
+	}
+}
+
+func TestConfigFromSpec_HasTheMountLabel(t *testing.T) {
+	const label = "system_u:object_r:container_file_t:s0:c1,c2"
+	if c, err := ConfigFromSpec(&specs.Spec{Linux: &specs.Linux{MountLabel: label}}); err != nil || c.MountLabel != label {
+		t.Errorf("ConfigFromSpec = %+v, %v, want the mount label %s", c, err, label)
+	}
+	r := request(t, func(r *Request) { r.Config.MountLabel = "a\nb" })
+	if _, err := Create(t.Context(), r, thread); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("Create with a label of two lines = %v", err)
+	}
+}

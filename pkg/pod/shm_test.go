@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+)
+
+func TestShmSize_IsAtMostTheOptionAndTheMemoryOfThePod(t *testing.T) {
+	var machine unix.Sysinfo_t
+	if err := unix.Sysinfo(&machine); err != nil {
+		t.Fatal(err)
+	}
+	half := machine.Totalram * uint64(machine.Unit) / 2
+	limited := func(bytes int64) *Resources { return &Resources{MemoryLimit: bytes} }
+	for name, test := range map[string]struct {
+		asked, max string
+		resources  *Resources
+		want       []string // in the error; nil for none
+	}{
+		"more than the machine has":           {asked: "8Ti", want: []string{`"8Ti"`, fmt.Sprint(half), "half of the machine's memory", "MaxShmSize"}},
+		"more than the option":                {asked: "129Mi", max: "128Mi", want: []string{`"129Mi"`, "134217728", "the runtime option MaxShmSize"}},
+		"as much as the option":               {asked: "128Mi", max: "128Mi"},
+		"more than half, by the option":       {asked: fmt.Sprint(half + 1), max: "1Ti"},
+		"more than the pod's limit":           {asked: "256Mi", resources: limited(128 << 20), want: []string{`"256Mi"`, "134217728", "the memory limit of the pod's containers"}},
+		"as much as the pod's limit":          {asked: "128Mi", resources: limited(128 << 20)},
+		"a pod without a limit":               {asked: "128Mi", resources: limited(0)},
+		"the default, more than the limit":    {resources: limited(16 << 20)},
+		"like the default, more than allowed": {asked: "64Mi", max: "1Mi", resources: limited(16 << 20)},
+		"an option that is none":              {max: "lots", want: []string{"runtime options: MaxShmSize", `"lots"`, "must be a size"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := request(t, func(r *Request) {
+				r.MaxShmSize, r.Config.Resources = test.max, test.resources
+				if test.asked != "" {
+					r.Config.Annotations = map[string]string{ShmSizeAnnotation: test.asked}
+				}
+			})
+			if test.want == nil {
+				create(t, r)
+				return
+			}
+			wantRefused(t, r, test.want...)
+		})
+	}
+}
+
+func TestShmSize_IsAtMostTheMemoryOfTheCgroupParent(t *testing.T) {
+	root, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+	if cgroup.Detect() == cgroup.Unified {
+		root, file = "/sys/fs/cgroup", "memory.max"
+	}
+	parent := fmt.Sprintf("/pod-test-shm-%d", os.Getpid())
+	dir := filepath.Join(root, parent)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, file), []byte("134217728"), 0); err != nil {
+		t.Fatal(err)
+	}
+	asking := func(size string) Request {
+		return request(t, func(r *Request) {
+			r.Config.CgroupParent, r.Config.Annotations = parent, map[string]string{ShmSizeAnnotation: size}
+		})
+	}
+	create(t, asking("128Mi"))
+	wantRefused(t, asking("129Mi"), `"129Mi"`, "134217728", "cgroup_parent", parent)
+}
+
+// wantRefused wants Create to refuse r, with these words, and to leave nothing.
+func wantRefused(t *testing.T, r Request, words ...string) {
+	t.Helper()
+	p, err := Create(t.Context(), r, thread)
+	if err == nil {
+		_ = p.Close() // the test fails anyway
+		t.Fatal("Create() did not fail")
+	}
+	if !errdefs.IsInvalidArgument(err) {
+		t.Errorf("Create() = %v, want an invalid argument", err)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("Create() = %v, which does not say %q", err, word)
+		}
+	}
+	nothingLeft(t, r.Bundle)
+}
