@@ -156,11 +156,13 @@ var (
 )
 
 // Await returns once READY=1 came. It gives up after timeout, or when the time is over for which the program asked by
-// EXTEND_TIMEOUT_USEC, whichever is later; and when exited is closed, after what was sent before that has been read.
-func (r *Receiver) Await(timeout time.Duration, exited <-chan struct{}) error {
-	deadline := time.Now().Add(timeout)
+// EXTEND_TIMEOUT_USEC, whichever is later, but after longest whatever it asks for; and when exited is closed, after what was
+// sent before that has been read.
+func (r *Receiver) Await(timeout, longest time.Duration, exited <-chan struct{}) error {
+	began := time.Now()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
+	said := false
 	for {
 		select {
 		case <-r.ready:
@@ -172,9 +174,13 @@ func (r *Receiver) Await(timeout time.Duration, exited <-chan struct{}) error {
 			}
 			return ErrExited
 		case <-r.extended:
-			timer.Reset(time.Until(r.deadline(deadline)))
+			if asked := r.asked().Sub(began); asked > longest && !said {
+				said = true
+				r.log("notify: EXTEND_TIMEOUT_USEC asks for more than a start may take", map[string]any{"asked": asked, "longest": longest})
+			}
+			timer.Reset(r.left(began, timeout, longest))
 		case <-timer.C:
-			if left := time.Until(r.deadline(deadline)); left > 0 {
+			if left := r.left(began, timeout, longest); left > 0 {
 				timer.Reset(left)
 				continue
 			}
@@ -183,13 +189,16 @@ func (r *Receiver) Await(timeout time.Duration, exited <-chan struct{}) error {
 	}
 }
 
-func (r *Receiver) deadline(original time.Time) time.Time {
+// asked is until when the program wants to be waited for.
+func (r *Receiver) asked() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.extension.After(original) {
-		return r.extension
-	}
-	return original
+	return r.extension
+}
+
+// left is how long a wait goes on that began then, unless more is asked for.
+func (r *Receiver) left(began time.Time, timeout, longest time.Duration) time.Duration {
+	return min(max(timeout, r.asked().Sub(began)), longest) - time.Since(began)
 }
 
 // settleTimeout bounds the wait for what is in the socket's queue (unix(7), max_dgram_qlen; receive's pace).

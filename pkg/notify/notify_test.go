@@ -97,7 +97,7 @@ func TestReadyEndsTheWait(t *testing.T) {
 	f.send(t, "STATUS=soon\nERRNO=2")
 	f.send(t, "READY=1")
 	f.send(t, "READY=1\nSTATUS=up")
-	if err := f.Await(time.Minute, never); err != nil {
+	if err := f.Await(time.Minute, time.Hour, never); err != nil {
 		t.Errorf("Await = %v", err)
 	}
 	f.settle()
@@ -125,34 +125,34 @@ func givesPidfds(t *testing.T) bool {
 func TestAnExitEndsTheWaitAfterWhatWasSentBefore(t *testing.T) {
 	f := listen(t, nil)
 	f.send(t, "STATUS=broken")
-	if err := f.Await(time.Minute, closed()); !errors.Is(err, ErrExited) {
+	if err := f.Await(time.Minute, time.Hour, closed()); !errors.Is(err, ErrExited) {
 		t.Errorf("Await = %v, want %v", err, ErrExited)
 	}
 	if got := f.State().Status; got != "broken" {
 		t.Errorf("Status = %q, want broken", got)
 	}
 	f.send(t, "READY=1")
-	if err := f.Await(time.Minute, closed()); err != nil {
+	if err := f.Await(time.Minute, time.Hour, closed()); err != nil {
 		t.Errorf("Await after READY=1 = %v", err)
 	}
 }
 
 func TestTheWaitEndsInTimeUnlessMoreIsAskedFor(t *testing.T) {
 	f := listen(t, nil)
-	if err := f.Await(10*time.Millisecond, never); !errors.Is(err, ErrTimeout) {
+	if err := f.Await(10*time.Millisecond, time.Hour, never); !errors.Is(err, ErrTimeout) {
 		t.Errorf("Await = %v, want %v", err, ErrTimeout)
 	}
 	// Less than the time there is anyway changes nothing.
 	f.send(t, "EXTEND_TIMEOUT_USEC=1")
 	f.settle()
 	began := time.Now()
-	if err := f.Await(50*time.Millisecond, never); !errors.Is(err, ErrTimeout) || time.Since(began) < 50*time.Millisecond {
+	if err := f.Await(50*time.Millisecond, time.Hour, never); !errors.Is(err, ErrTimeout) || time.Since(began) < 50*time.Millisecond {
 		t.Errorf("Await = %v after %v, want %v after 50ms", err, time.Since(began), ErrTimeout)
 	}
 	f.send(t, "EXTEND_TIMEOUT_USEC=200000")
 	f.settle()
 	began = time.Now()
-	if err := f.Await(time.Millisecond, never); !errors.Is(err, ErrTimeout) || time.Since(began) < 100*time.Millisecond {
+	if err := f.Await(time.Millisecond, time.Hour, never); !errors.Is(err, ErrTimeout) || time.Since(began) < 100*time.Millisecond {
 		t.Errorf("Await = %v after %v, want %v after about 200ms", err, time.Since(began), ErrTimeout)
 	}
 }
@@ -164,7 +164,7 @@ func TestNothingIsTakenFromOthers(t *testing.T) {
 	if got := f.State(); got != (State{}) {
 		t.Errorf("State = %+v, want nothing", got)
 	}
-	if err := f.Await(time.Millisecond, never); !errors.Is(err, ErrTimeout) {
+	if err := f.Await(time.Millisecond, time.Hour, never); !errors.Is(err, ErrTimeout) {
 		t.Errorf("Await = %v, want %v", err, ErrTimeout)
 	}
 	if got, want := f.log(), fmt.Sprintf("notify: message refusedmap[pid:%d reason:a stranger]", os.Getpid()); got != want {

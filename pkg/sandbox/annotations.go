@@ -55,12 +55,6 @@ func Settings() []string {
 	return names
 }
 
-// UnsafeAnnotations are those by which a container gets at the host, so that who
-// takes configurations from others may want to keep them out.
-func UnsafeAnnotations() []string {
-	return []string{annotationHostRootfs, annotationHostRootfsMask, annotationPidFile}
-}
-
 // checkAnnotations refuses those that nobody reads, since a misspelt one must
 // not be silently without effect. What is read of a pod and of a container is
 // allowed at both: CRI hands annotations of a pod on to its containers.

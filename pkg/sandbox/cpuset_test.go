@@ -138,7 +138,7 @@ func TestCreateRefusesCPUSetSources(t *testing.T) {
 			spec.Annotations = tc.annotations
 			bundle := newBundle(t, spec)
 			before := files(t, bundle)
-			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: tc.options})
+			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(tc.options)})
 			if !errors.Is(err, tc.class) {
 				t.Errorf("Create = %v, want one of class %v", err, tc.class)
 			}
@@ -181,7 +181,7 @@ func createFollowed(t *testing.T, s *Sandbox, checkpoint string) *Container {
 	t.Helper()
 	spec := goodSpec()
 	spec.Annotations = map[string]string{annotationSource: "shared", annotationMems: "true"}
-	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: checkpoint})
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: checkpoint, Options: allowing(options.Options{})})
 	must(t, err)
 	return c
 }

@@ -107,7 +107,7 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	return &Container{
 		Container: container, undo: undo.run, cpusets: s.cpusets,
 		readiness: readiness, stop: asked.stop, stopAsked: asked.stopAsked, joinsPIDs: joinsPIDs(config.Spec),
-		host: asked.host,
+		host: asked.host, ofCRI: config.Spec.Annotations[criTypeAnnotation] != "",
 	}, nil
 }
 
@@ -122,6 +122,9 @@ func (s *Sandbox) config(r CreateRequest) (process.Config, error) {
 	}
 	if err := checkSpec(spec); err != nil {
 		return process.Config{}, fmt.Errorf("%s: %w", specFile, err)
+	}
+	if err := checkUnsafe(spec.Annotations, r.Options.AllowUnsafeAnnotations); err != nil {
+		return process.Config{}, err
 	}
 	if spec.Process.Terminal != r.IO.Terminal {
 		return process.Config{}, fmt.Errorf("terminal: the request says %t, process.terminal in %s says %t: %w",

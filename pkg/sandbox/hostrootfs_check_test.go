@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -92,7 +93,7 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 				return nil
 			}
 			s := newSandbox(t, engine)
-			c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec)})
+			c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Options: allowing(options.Options{})})
 			if c != nil {
 				t.Cleanup(func() {
 					must(t, engine.runtimes[0].init.Signal(unix.SIGKILL))
@@ -125,7 +126,7 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 func TestDirectoriesOfTheHostAreNotRestored(t *testing.T) {
 	spec := annotated(annotationHostRootfs, "/usr")
 	spec.Root.Path = t.TempDir()
-	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: "/image"})
+	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: "/image", Options: allowing(options.Options{})})
 	wantInvalid(t, err, annotationHostRootfs, "/usr", "cannot be restored")
 }
 

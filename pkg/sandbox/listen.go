@@ -5,13 +5,17 @@ package sandbox
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/listen"
@@ -20,11 +24,14 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
+// listenNone is the word for no sockets.
+const listenNone = "none"
+
 // listeningEngine is an engine whose containers find sockets open, if that is
 // asked for.
 func listeningEngine(engine process.Engine, config process.Config, o options.Options) (process.Engine, error) {
 	asked := settingOf(config.Spec, annotationListen, "Listen", o.Listen)
-	if asked.text == "" && !asked.here || asked.text == "none" {
+	if asked.text == "" && !asked.here || asked.text == listenNone {
 		return engine, nil
 	}
 	list, err := listen.Parse(asked.text)
@@ -93,7 +100,10 @@ func (e listener) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		kill(runtime.Init())
 		return nil, errors.Join(e.wrap(err), runtime.Discard())
 	}
-	return &listening{Runtime: runtime, bound: bound}, nil
+	if err := listSockets(c, bound, root); err != nil {
+		log.L.WithError(err).WithField("container", c.ID).Warn("record sockets for whoever cleans up")
+	}
+	return &listening{Runtime: runtime, bound: bound, bundle: c.Bundle}, nil
 }
 
 func (e listener) wrap(err error) error {
@@ -103,17 +113,75 @@ func (e listener) wrap(err error) error {
 // listening is a container that found sockets open.
 type listening struct {
 	process.Runtime
-	bound *listen.Bound
+	bound  *listen.Bound
+	bundle string
 }
 
 // Destroy implements process.Runtime.
 func (l *listening) Destroy() error {
-	l.bound.Remove()
-	return l.Runtime.Destroy()
+	return errors.Join(l.remove(), l.Runtime.Destroy())
 }
 
 // Discard implements process.Runtime.
 func (l *listening) Discard() error {
+	return errors.Join(l.remove(), l.Runtime.Discard())
+}
+
+func (l *listening) remove() error {
 	l.bound.Remove()
-	return l.Runtime.Discard()
+	return remove(filepath.Join(l.bundle, socketsFile))
+}
+
+// socketsFile lies in the bundle of a container whose sockets have files on its
+// volumes or in its root file system: the delete command removes those if the
+// shim cannot any more.
+const socketsFile = "shim.sockets.json"
+
+// listSockets writes socketsFile. root is that of the container's files.
+func listSockets(c process.Config, bound *listen.Bound, root string) error {
+	volumes := []listen.Volume{{Source: c.Rootfs, Destination: "/"}}
+	for _, m := range c.Spec.Mounts { // of those that are no directories of the host none is found
+		if !filepath.IsAbs(m.Source) {
+			m.Source = filepath.Join(c.Bundle, m.Source)
+		}
+		volumes = append(volumes, listen.Volume{Source: m.Source, Destination: m.Destination})
+	}
+	list, err := bound.Left(root, volumes)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return replace(filepath.Join(c.Bundle, socketsFile), func(path string) error { return os.WriteFile(path, data, 0o600) })
+}
+
+// socketsTimeout bounds the removal of sockets from volumes, which may hang: it
+// is a part of the delete command's time.
+const socketsTimeout = time.Second
+
+// removeSockets removes what socketsFile lists. One that stays is no reason to
+// keep the bundle.
+func removeSockets(ctx context.Context, containerID, bundle string) {
+	path := filepath.Join(bundle, socketsFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	var list []listen.File
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, socketsTimeout)
+		defer cancel()
+		err = listen.RemoveLeft(ctx, list)
+	}
+	if err == nil { // or another delete has to try again
+		err = remove(path)
+	}
+	if err != nil {
+		log.L.WithError(err).WithField("container", containerID).Warn("remove sockets; one may be left")
+	}
 }

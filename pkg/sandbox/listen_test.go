@@ -4,8 +4,10 @@
 package sandbox
 
 import (
+	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -45,7 +48,7 @@ func TestInitIsGivenSocketsThatEndWithTheContainer(t *testing.T) {
 	engine := &fakeEngine{pid: os.Getpid()} // whose root is that of this process
 	s := newSandbox(t, engine)
 	create := func(id string) error {
-		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, listenSpec("a=unix://"+name+" unix://"+name+"2?type=dgram"))})
+		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, listenSpec("a=unix://"+name+" unix://"+name+"2?type=dgram")), Options: allowing(options.Options{})})
 		return err
 	}
 	files := 0
@@ -110,7 +113,7 @@ func TestASocketWithAPathIsOfTheHostsNetworkOnlyInAContainerThatIs(t *testing.T)
 			return nil
 		}
 		s := newSandbox(t, engine)
-		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec)})
+		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Options: allowing(options.Options{})})
 		must(t, err)
 		_, err = s.Delete(t.Context(), "c1", "")
 		must(t, err)
@@ -118,6 +121,37 @@ func TestASocketWithAPathIsOfTheHostsNetworkOnlyInAContainerThatIs(t *testing.T)
 }
 
 func TestARestoredContainerIsNotGivenSockets(t *testing.T) {
-	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Checkpoint: "/image", Bundle: newBundle(t, listenSpec("unix:///x"))})
+	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Checkpoint: "/image", Bundle: newBundle(t, listenSpec("unix:///x")), Options: allowing(options.Options{})})
 	wantInvalid(t, err, "restored")
+}
+
+// A process of the container that is hard to kill has its sockets still when the first delete comes.
+func TestDelete_ASocketThatIsOpenStillGoesWithTheNextOne(t *testing.T) {
+	t.Chdir(t.TempDir()) // an address has room for 108 bytes
+	bundle := newBundle(t, goodSpec())
+	root, err := os.Getwd()
+	must(t, err)
+	list, err := listen.Parse("unix:///s")
+	must(t, err)
+	sockets, err := listen.Open(t.Context(), list, listen.Network{})
+	must(t, err)
+	defer sockets.Close()
+	bound, err := listen.Bind(list, sockets, root, listen.Owner{UID: os.Getuid(), GID: os.Getgid()})
+	must(t, err)
+	defer bound.Remove()
+	must(t, listSockets(process.Config{Bundle: bundle, Rootfs: root, Spec: goodSpec()}, bound, root))
+	for _, open := range []bool{true, false} {
+		if !open {
+			sockets.Close()
+		}
+		var asked process.Config
+		_, _, err := Remove(t.Context(), "ns", "c1", bundle, removed(&asked))
+		must(t, err)
+		if _, err := os.Lstat("s"); (err == nil) != open {
+			t.Errorf("the socket, which is open: %t, after Remove: %v", open, err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(bundle, socketsFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the list of what is removed: %v, want that it is gone", err)
+	}
 }

@@ -164,7 +164,7 @@ func (s *Sandbox) Start(ctx context.Context, containerID, execID string) (*proce
 // awaitReady waits for READY=1, and stops a container that does not send it.
 func (c *Container) awaitReady() error {
 	r := c.readiness
-	err := r.receiver.Await(r.timeout, c.Init().Exited())
+	err := r.receiver.Await(r.timeout, longestTimeout, c.Init().Exited())
 	if err == nil {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (c *Container) awaitReady() error {
 	}
 	switch {
 	case errors.Is(err, notify.ErrTimeout):
-		err = fmt.Errorf("%w, which is %v by notify-timeout, or as long as EXTEND_TIMEOUT_USEC said; %s: %w", err, r.timeout, last, context.DeadlineExceeded)
+		err = fmt.Errorf("%w, which is %v by notify-timeout, or as long as EXTEND_TIMEOUT_USEC said, at most %v; %s: %w", err, r.timeout, longestTimeout, last, context.DeadlineExceeded)
 	case errors.Is(err, notify.ErrExited):
 		err = fmt.Errorf("%w, with status %d; %s: %w", err, exit.Status, last, errdefs.ErrAborted)
 	}

@@ -58,6 +58,7 @@ type podLife struct {
 	again    *time.Timer   // calls Unattended, which failed; nil if it did not
 	retry    time.Duration // of again
 	stats    *stats.Reader // nil until it is asked for
+	updated  PodResources
 }
 
 // ServePods lets sandboxes be created: by m.

@@ -4,6 +4,7 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,8 +31,9 @@ type PodStatus struct {
 
 	// When it is asked for more.
 	Config  pod.Config
-	Spec    *specs.Spec // nil before start
-	Members []PodMember // in the order of their ids
+	Updated PodResources // since it was created
+	Spec    *specs.Spec  // nil before start
+	Members []PodMember  // in the order of their ids
 }
 
 // PodMember is a container of the pod.
@@ -42,6 +44,23 @@ type PodMember struct {
 	Execs    map[string]process.Usage // of execs with a cgroup of their own that were not deleted, by their ids
 }
 
+// PodResources are sums over the containers of a pod as CRI has them, in JSON. They are told to who asks for the pod's
+// status, and limit nothing here: the pod's cgroup is its owner's.
+type PodResources struct {
+	Overhead, Resources json.RawMessage // nil when not told
+}
+
+// UpdatePod keeps the resources that are told, if there are any: after a restart containerd does not tell them by itself.
+func (s *Sandbox) UpdatePod(sandboxID string, told *PodResources) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, err := s.podLocked(sandboxID)
+	if err == nil && told != nil {
+		p.updated = *told
+	}
+	return err
+}
+
 // PodStatus never blocks for long.
 func (s *Sandbox) PodStatus(sandboxID string, verbose bool) (PodStatus, error) {
 	s.mu.Lock()
@@ -49,7 +68,7 @@ func (s *Sandbox) PodStatus(sandboxID string, verbose bool) (PodStatus, error) {
 	members := s.containersLocked()
 	s.mu.Unlock()
 	if err != nil || !verbose {
-		status.Config, status.Spec = pod.Config{}, nil
+		status.Config, status.Updated, status.Spec = pod.Config{}, PodResources{}, nil
 		return status, err
 	}
 	for _, c := range members {
@@ -65,7 +84,7 @@ func (s *Sandbox) podStatusLocked(sandboxID string) (PodStatus, error) {
 	}
 	status := PodStatus{
 		ID: p.id, Stage: p.stage, CreatedAt: p.createdAt, Exit: p.exit,
-		Config: p.config, Spec: p.started.Spec,
+		Config: p.config, Updated: p.updated, Spec: p.started.Spec,
 	}
 	if (p.stage == PodStarted || p.stage == PodStopping) && p.died == nil {
 		status.Pid = p.started.Pid

@@ -207,7 +207,10 @@ func (s *Sandbox) ShutdownPod(ctx context.Context, sandboxID string) error {
 	if err != nil {
 		return err // another one was faster
 	}
-	if err := errors.Join(s.members.setPod(sandboxID, p.bundle, false), removeRecord(p.bundle)); err != nil {
+	p.turn <- struct{}{} // nobody has it for long: the pod is stopped
+	err = p.pod.Close()  // once more: what it made for cgroups of containers is in use no more
+	<-p.turn
+	if err := errors.Join(err, s.members.setPod(sandboxID, p.bundle, false), removeRecord(p.bundle)); err != nil {
 		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("remove what the delete command would have read")
 	}
 	s.mu.Lock()

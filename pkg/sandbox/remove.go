@@ -58,7 +58,9 @@ func removeLocked(ctx context.Context, root, containerID, bundle string, removeC
 	if spec, err := readSpec(bundle); err == nil && checkSpec(spec) == nil {
 		config.Spec, config.Rootfs = spec, rootfsPath(bundle, spec)
 	}
-	err = errors.Join(removeContainer(ctx, config), unmountRootfs(bundle), removeHidden(bundle), removePidFile(rec.PidFile, rec.Pid))
+	err = removeContainer(ctx, config)
+	removeSockets(ctx, containerID, bundle) // before the root file system goes, on which they may be
+	err = errors.Join(err, unmountRootfs(bundle), removeHidden(bundle), removePidFile(rec.PidFile, rec.Pid))
 	if rec.Pid == 0 {
 		err = errors.Join(err, removeForsaken(rec.PidFile))
 	}

@@ -49,6 +49,10 @@ func (r Removal) Run(ctx context.Context) (int, process.Exit, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)
 	}
+	if _, unread := errors.AsType[*os.PathError](err); unread {
+		// For want of descriptors, say. With the bundles containerd would remove what leads to the others, which then run on.
+		return 0, process.Exit{}, fmt.Errorf("which containers the shim has: %w", err)
+	}
 	if err != nil {
 		log.L.WithError(err).WithField("bundle", home).Warn("read the list of the pod's containers; removing one only")
 		return Remove(ctx, r.Namespace, r.ID, r.Bundle, r.Container)

@@ -248,14 +248,6 @@ func TestRemovalWhereTheBundleIsGone(t *testing.T) {
 	}
 }
 
-func TestRemovalWithABrokenList(t *testing.T) {
-	h := newHousehold(t, "s", true, "a", "b")
-	must(t, os.WriteFile(filepath.Join(h.bundles["s"], rosterFile), []byte("{half"), 0o600))
-	if got, err := h.delete("a"); err != nil || got != "a" {
-		t.Errorf("delete removed %q, %v, want the one that was asked for", got, err)
-	}
-}
-
 // A group of containers has no sandbox that stays until all others are gone.
 func TestTheListMovesWhenItsBundleGoes(t *testing.T) {
 	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}

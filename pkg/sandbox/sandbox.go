@@ -46,6 +46,10 @@ type entry struct {
 	settled   chan struct{}      // closed once, when Create has ended, either way
 }
 
+// criTypeAnnotation is on every container of containerd's CRI plugin, and on no
+// other (containerd internal/cri/annotations).
+const criTypeAnnotation = "io.kubernetes.cri.container-type"
+
 // Container is a container and what the sandbox keeps beside it.
 type Container struct {
 	*process.Container
@@ -57,6 +61,7 @@ type Container struct {
 	stopAsked bool         // somebody said how it is to be stopped
 	joinsPIDs bool         // as above
 	host      hostRootfs   // checkpoint.go
+	ofCRI     bool         // containerd's CRI plugin made it
 
 	mu     sync.Mutex
 	stats  *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
@@ -137,7 +142,11 @@ func (s *Sandbox) Exec(c *Container, execID string, spec *specs.Process, io stdi
 		return err
 	}
 	io.ID, io.Host = execID, s.io
-	io.SplitStderr = true // the launcher can do that, libcontainer cannot
+	// CRI makes a fifo for the stderr of an exec with a terminal as well, and
+	// never reads it (containerd internal/cri/io/exec_io.go, Attach): with a
+	// stderr of its own `kubectl exec -it` would show none, and no shell would be
+	// interactive.
+	io.SplitStderr = !c.ofCRI
 	return c.AddExec(execID, spec, io)
 }
 

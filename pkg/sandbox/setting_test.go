@@ -26,13 +26,19 @@ func (a asked) spec() *specs.Spec {
 	return spec
 }
 
+// allowing are the options, and all annotations are allowed.
+func allowing(o options.Options) options.Options {
+	o.AllowUnsafeAnnotations = unsafeNames()
+	return o
+}
+
 // wantRefused wants Create to refuse each value by its key, and to leave nothing.
 func wantRefused(t *testing.T, rows map[string]asked) {
 	t.Helper()
 	for want, a := range rows {
 		bundle := newBundle(t, a.spec())
 		before := files(t, bundle)
-		_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: a.options})
+		_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(a.options)})
 		wantInvalid(t, err, want)
 		if got := files(t, bundle); got != before {
 			t.Errorf("files = %q after %v, want %q", got, err, before)

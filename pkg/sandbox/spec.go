@@ -65,6 +65,11 @@ func checkSpec(spec *specs.Spec) error {
 			return fmt.Errorf("linux.namespaces[%d].path %q: must not be a descriptor of whoever opens it; /proc/PID/fd is that of a process: %w", i, ns.Path, errdefs.ErrInvalidArgument)
 		}
 	}
+	for _, name := range []struct{ field, text string }{{"hostname", spec.Hostname}, {"domainname", spec.Domainname}} {
+		if name.text != "" && !slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.UTSNamespace }) {
+			return fmt.Errorf("%s %q: must be empty without a UTS namespace, since it would be the machine's: %w", name.field, name.text, errdefs.ErrInvalidArgument)
+		}
+	}
 	if err := pod.CheckMappings("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
 		return err
 	}

@@ -34,6 +34,12 @@ func TestCheckSpec(t *testing.T) {
 		{"a descriptor of nobody", func(s *specs.Spec) {
 			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: "network", Path: "/proc/./self/fd/3"}}
 		}, []string{"linux.namespaces[0].path", `"/proc/./self/fd/3"`, "/proc/PID/fd"}},
+		{"a host name without a namespace for it", func(s *specs.Spec) {
+			s.Hostname, s.Linux.Namespaces = "h", []specs.LinuxNamespace{{Type: "pid"}}
+		}, []string{"hostname", `"h"`, "UTS"}},
+		{"a domain name without a namespace for it", func(s *specs.Spec) {
+			s.Domainname, s.Linux.Namespaces = "d", []specs.LinuxNamespace{{Type: "pid"}}
+		}, []string{"domainname", `"d"`, "UTS"}},
 		{"no args", func(s *specs.Spec) { s.Process.Args = nil }, []string{"process.args"}},
 		{"empty args", func(s *specs.Spec) { s.Process.Args = []string{} }, []string{"process.args"}},
 		{"an empty program", func(s *specs.Spec) { s.Process.Args = []string{"", "x"} }, []string{"process.args[0]", `""`}},

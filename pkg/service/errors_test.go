@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -57,18 +58,29 @@ func intercept(err error) error {
 
 func TestInterceptMapsClasses(t *testing.T) {
 	for _, tc := range classes {
-		for name, err := range map[string]error{
-			"bare":                   tc.class,
-			"wrapped":                fmt.Errorf("a: %w", fmt.Errorf("b: %w", tc.class)),
-			"last of two":            fmt.Errorf("field: %w: %w", fs.ErrNotExist, tc.class),
-			"joined with an undoing": errors.Join(fmt.Errorf("a: %w", tc.class), errors.New("undo")),
+		text := tc.class.Error()
+		joined := "a\nundo: " + text // clients look for the class at the end
+		if tc.code == codes.Unknown {
+			joined = "a: " + text + "\nundo"
+		}
+		for name, tt := range map[string]struct {
+			err  error
+			want string
+		}{
+			"bare":                   {tc.class, text},
+			"wrapped":                {fmt.Errorf("a: %w", fmt.Errorf("b: %w", tc.class)), "a: b: " + text},
+			"last of two":            {fmt.Errorf("field: %w: %w", fs.ErrNotExist, tc.class), "field: file does not exist: " + text},
+			"joined with an undoing": {errors.Join(fmt.Errorf("a: %w", tc.class), errors.New("undo")), joined},
 		} {
-			got, ok := status.FromError(intercept(err))
+			got, ok := status.FromError(intercept(tt.err))
 			if !ok || got.Code() != tc.code {
 				t.Errorf("%v, %s: code %v, want %v", tc.class, name, got.Code(), tc.code)
 			}
-			if got.Message() != err.Error() {
-				t.Errorf("%v, %s: text %q, want %q", tc.class, name, got.Message(), err)
+			if got.Message() != tt.want {
+				t.Errorf("%v, %s: text %q, want %q", tc.class, name, got.Message(), tt.want)
+			}
+			if details := got.Details(); len(details) > 0 {
+				t.Errorf("%v, %s: details %v, want none", tc.class, name, details)
 			}
 		}
 	}
@@ -78,6 +90,61 @@ func TestInterceptMapsClasses(t *testing.T) {
 	already := status.Error(codes.DataLoss, "x")
 	if got := status.Code(intercept(already)); got != codes.DataLoss {
 		t.Errorf("a status became %v", got)
+	}
+}
+
+// What a person reads at last: containerd makes an error of the shim's status, adds words, and makes a status of its own,
+// of which its client makes an error. Releases before 2.0 do the same without details.
+func TestIntercept_ClassIsToldOnceToTheLastClient(t *testing.T) {
+	const program = `process.args[0] "/no/such"`
+	for _, tc := range []struct {
+		name  string
+		err   error
+		class error
+		want  string
+	}{
+		{
+			"its class beside its cause", fmt.Errorf("%s: %w: %w", program, fs.ErrNotExist, errdefs.ErrInvalidArgument), errdefs.ErrInvalidArgument,
+			program + ": file does not exist: invalid argument",
+		},
+		{
+			"words around", fmt.Errorf("container %q: %w", "c1", fmt.Errorf("%s: %w: %w", program, fs.ErrNotExist, errdefs.ErrInvalidArgument)), errdefs.ErrInvalidArgument,
+			`container "c1": ` + program + ": file does not exist: invalid argument",
+		},
+		{
+			"the kernel's words are those of the class", fmt.Errorf("write %q: %w: %w", "many", unix.EINVAL, errdefs.ErrInvalidArgument), errdefs.ErrInvalidArgument,
+			`write "many": invalid argument`,
+		},
+		{
+			"the kernel's words only", fmt.Errorf("write %q: %w", "many", unix.EINVAL), errdefs.ErrUnknown,
+			`write "many": invalid argument`,
+		},
+		{
+			"an undoing that fails", errors.Join(fmt.Errorf("a: %w: %w", fs.ErrExist, errdefs.ErrFailedPrecondition), errors.New("undo: busy")), errdefs.ErrFailedPrecondition,
+			"a: file already exists\nundo: busy: failed precondition",
+		},
+		{
+			"an undoing of another class", errors.Join(fmt.Errorf("a: %w", errdefs.ErrNotFound), fmt.Errorf("undo: %w", errdefs.ErrInternal)), errdefs.ErrNotFound,
+			"a\nundo: internal: not found",
+		},
+		{"the class alone", errdefs.ErrNotFound, errdefs.ErrNotFound, "not found"},
+		{
+			"a context beside its cause", fmt.Errorf("ready: %w: %w", errors.New("no answer"), context.DeadlineExceeded), context.DeadlineExceeded,
+			"ready: no answer: context deadline exceeded",
+		},
+	} {
+		containerd := errgrpc.ToNative(intercept(tc.err))
+		if got := containerd.Error(); got != tc.want {
+			t.Errorf("%s: containerd reads %q, want %q", tc.name, got, tc.want)
+		}
+		last := errgrpc.ToNative(errgrpc.ToGRPC(fmt.Errorf("failed to create shim task: %w", containerd)))
+		want := "failed to create shim task: " + tc.want
+		if got := last.Error(); got != want {
+			t.Errorf("%s: its client reads %q, want %q", tc.name, got, want)
+		}
+		if !errors.Is(last, tc.class) {
+			t.Errorf("%s: %v is of class %v, want %v", tc.name, last, errdefs.Resolve(last), tc.class)
+		}
 	}
 }
 

@@ -124,10 +124,30 @@ func (p *pods) Metrics(_ context.Context, r *api.SandboxMetricsRequest) (*api.Sa
 	return &api.SandboxMetricsResponse{Metrics: &api.Metric{Timestamp: timestamppb.Now(), ID: r.SandboxID, Data: packed}}, nil
 }
 
-// Update has no effect: CRI tells of it that the sums of the pod's resources changed (internal/cri/server,
-// UpdatePodSandboxResources), after which the kubelet, whose the pod's cgroup is, writes to that itself.
+// Update is told by CRI that the sums of the pod's resources changed (internal/cri/server, UpdatePodSandboxResources),
+// after which the kubelet, whose the pod's cgroup is, writes to that itself.
 func (p *pods) Update(_ context.Context, r *api.UpdateSandboxRequest) (*api.UpdateSandboxResponse, error) {
-	return &api.UpdateSandboxResponse{}, p.sandbox.PingPod(r.SandboxID)
+	told, err := podResources(r.Sandbox)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", r.SandboxID, err)
+	}
+	return &api.UpdateSandboxResponse{}, p.sandbox.UpdatePod(r.SandboxID, told)
+}
+
+// podResources reads what CRI's UpdatePodSandboxResources keeps in containerd's record of a sandbox. It is nil where that
+// is not the matter of the update.
+//
+// What it cannot read is not implemented, which CRI tolerates.
+func podResources(s *api.Sandbox) (*sandbox.PodResources, error) {
+	const key = "updated-resources" // internal/cri/server/podsandbox, UpdatedResourcesKey
+	if s == nil || s.Extensions[key] == nil {
+		return nil, nil
+	}
+	var r sandbox.PodResources
+	if err := json.Unmarshal(s.Extensions[key].GetValue(), &r); err != nil {
+		return nil, fmt.Errorf("update: extension %q: %w: %w", key, err, errdefs.ErrNotImplemented)
+	}
+	return &r, nil
 }
 
 // podConfigName is that of CRI's message.

@@ -72,7 +72,8 @@ func podOptions(t *testing.T) *anypb.Any {
 		Linux: podconfig.LinuxPodSandboxConfig{
 			CgroupParent: "/p", Sysctls: map[string]string{"net.x": "3"},
 			SecurityContext: podconfig.LinuxSandboxSecurityContext{
-				Privileged: true,
+				Privileged:     true,
+				SELinuxOptions: &podconfig.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s0"},
 				NamespaceOptions: podconfig.NamespaceOption{
 					Network: podconfig.NamespaceMode(pod.ModeNode), PID: podconfig.NamespaceMode(pod.ModeContainer), IPC: podconfig.NamespaceMode(pod.ModeNode),
 					User: &podconfig.UserNamespace{
@@ -180,7 +181,7 @@ func TestVerboseStatusIsWhatCRIReads(t *testing.T) {
 			"dns_config": {"servers": ["1.1.1.1"], "searches": ["x"], "options": ["y"]},
 			"linux": {
 				"cgroup_parent": "/p", "sysctls": {"net.x": "3"},
-				"security_context": {"privileged": true, "namespace_options": {"network": 2, "pid": 1, "ipc": 2, "userns_options": {
+				"security_context": {"privileged": true, "selinux_options": {"user": "u", "role": "r", "type": "t", "level": "s0"}, "namespace_options": {"network": 2, "pid": 1, "ipc": 2, "userns_options": {
 					"uids": [{"host_id": 7, "container_id": 8, "length": 9}], "gids": [{"host_id": 4, "container_id": 5, "length": 6}]}}},
 				"overhead": {"cpu_period": 1, "cpu_quota": 2, "cpu_shares": 3, "memory_limit_in_bytes": 4},
 				"resources": {"cpu_period": 5}
@@ -195,6 +196,39 @@ func TestVerboseStatusIsWhatCRIReads(t *testing.T) {
 	if got := status.Info["cpusets"]; got != "{}" {
 		t.Errorf("cpusets = %s, want none", got)
 	}
+}
+
+// As CRI keeps it (internal/cri/server/podsandbox, UpdatedResources) and reads it back.
+func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
+	w, _ := newPodWorld(t)
+	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
+	update := func(key, value string) error {
+		return w.call("UpdateSandbox", &api.UpdateSandboxRequest{
+			SandboxID: "s", Fields: []string{"extensions"},
+			Sandbox: &types.Sandbox{SandboxID: "s", Extensions: map[string]*anypb.Any{"metadata": {}, key: {Value: []byte(value)}}},
+		}, &api.UpdateSandboxResponse{})
+	}
+	check := func(overhead, resources string) {
+		t.Helper()
+		status := &api.SandboxStatusResponse{}
+		w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s", Verbose: true}, status)
+		var got struct{ Overhead, Resources json.RawMessage }
+		must(t, json.Unmarshal([]byte(status.Info["info"]), &got))
+		if string(got.Overhead) != overhead || string(got.Resources) != resources {
+			t.Errorf("overhead and resources = %s, %s, want %s, %s", got.Overhead, got.Resources, overhead, resources)
+		}
+	}
+	const key = "updated-resources"
+	check("", "")
+	must(t, update(key, `{"Overhead":{"cpu_shares":1},"Resources":{"new_field":[2]}}`))
+	check(`{"linux":{"cpu_shares":1}}`, `{"linux":{"new_field":[2]}}`)
+	must(t, update("another", "{}"))
+	if err := update(key, "\x0a"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), key) {
+		t.Errorf("update with what is no JSON = %v, want that it is not implemented", err)
+	}
+	check(`{"linux":{"cpu_shares":1}}`, `{"linux":{"new_field":[2]}}`)
+	must(t, update(key, `{"Overhead":null,"Resources":{"cpu_quota":3}}`))
+	check("", `{"linux":{"cpu_quota":3}}`)
 }
 
 func TestVerboseStatusTellsOfCPUSets(t *testing.T) {

@@ -30,6 +30,7 @@ func podInfo(s sandbox.PodStatus) (map[string]string, error) {
 		"info": sandboxInfo{
 			Pid: s.Pid, Status: s.Stage.String(), RuntimeType: "io.containerd.sandbox.v1",
 			Config: encodeConfig(s.Config), RuntimeSpec: s.Spec,
+			Overhead: updated(s.Updated.Overhead), Resources: updated(s.Updated.Resources),
 		},
 		"members": members(s.Members),
 		"cpusets": cpusets(s.Members),
@@ -50,6 +51,22 @@ type sandboxInfo struct {
 	RuntimeType string                      `json:"runtimeType"`
 	Config      *podconfig.PodSandboxConfig `json:"config"`
 	RuntimeSpec *specs.Spec                 `json:"runtimeSpec"`
+
+	Overhead  *criResources `json:"overhead,omitempty"`
+	Resources *criResources `json:"resources,omitempty"`
+}
+
+// criResources has the names of CRI's ContainerResources.
+type criResources struct {
+	Linux json.RawMessage `json:"linux"`
+}
+
+// updated are resources as they were told last; nil if they were not told.
+func updated(linux json.RawMessage) *criResources {
+	if len(linux) == 0 || string(linux) == "null" {
+		return nil
+	}
+	return &criResources{Linux: linux}
 }
 
 type memberInfo struct {
@@ -135,9 +152,11 @@ func encodeConfig(c pod.Config) *podconfig.PodSandboxConfig {
 		Hostname: c.Hostname, DNS: (*podconfig.DNSConfig)(c.DNS), LogDirectory: c.LogDirectory, Labels: c.Labels, Annotations: c.Annotations,
 		Linux: podconfig.LinuxPodSandboxConfig{
 			CgroupParent: c.CgroupParent, Sysctls: c.Sysctls,
-			SecurityContext: podconfig.LinuxSandboxSecurityContext{NamespaceOptions: namespaces, Privileged: c.Privileged},
-			Overhead:        (*podconfig.LinuxContainerResources)(c.Overhead),
-			Resources:       (*podconfig.LinuxContainerResources)(c.Resources),
+			SecurityContext: podconfig.LinuxSandboxSecurityContext{
+				NamespaceOptions: namespaces, SELinuxOptions: (*podconfig.SELinuxOption)(c.SELinux), Privileged: c.Privileged,
+			},
+			Overhead:  (*podconfig.LinuxContainerResources)(c.Overhead),
+			Resources: (*podconfig.LinuxContainerResources)(c.Resources),
 		},
 	}
 }

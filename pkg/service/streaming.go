@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -74,11 +73,11 @@ func interceptStream(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.L.WithField("call", name).Errorf("panic: %v\n%s", p, debug.Stack())
-			err = errgrpc.ToGRPC(fmt.Errorf("%s: panic, see the shim's log: %w", name, errdefs.ErrInternal))
+			err = toStatus(fmt.Errorf("%s: panic, see the shim's log: %w", name, errdefs.ErrInternal))
 		}
 	}()
 	if err := call(); err != nil {
-		return errgrpc.ToGRPC(err)
+		return toStatus(err)
 	}
 	return nil
 }

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package notify
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestExtend_NoStartWaitsLongerThanTheLongest(t *testing.T) {
+	const longest = 24 * time.Hour
+	for _, tt := range []struct {
+		name   string
+		every  time.Duration // how often it asks
+		extend string        // for how much
+		want   time.Duration
+		lines  int // of the log
+	}{
+		{"ten years, once", 100 * time.Hour, "315360000000000", longest, 1},
+		{"a little more each time", time.Minute, "120000000", longest, 1},
+		{"all that there is, to the microsecond", 100 * time.Hour, "86400000000", longest, 0},
+		{"less", 100 * time.Hour, "3600000000", time.Hour, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lines []string
+				r := &Receiver{ready: make(chan struct{}), extended: make(chan struct{}, 1), log: func(text string, fields map[string]any) {
+					lines = append(lines, fmt.Sprint(text, fields))
+				}}
+				m, ok := Parse([]byte("EXTEND_TIMEOUT_USEC=" + tt.extend))
+				if !ok {
+					t.Fatal("the message is refused")
+				}
+				began, over := time.Now(), make(chan struct{})
+				go func() {
+					for time.Since(began) < 2*longest {
+						r.apply(m, nil)
+						select {
+						case <-time.After(tt.every): // of the bubble's clock
+						case <-over:
+							return
+						}
+					}
+				}()
+				err := r.Await(90*time.Second, longest, nil)
+				close(over)
+				if took := time.Since(began); !errors.Is(err, ErrTimeout) || took != tt.want {
+					t.Errorf("Await = %v after %v, want %v after %v", err, took, ErrTimeout, tt.want)
+				}
+				if len(lines) != tt.lines {
+					t.Errorf("log = %q, want %d lines", lines, tt.lines)
+				}
+				for _, line := range lines {
+					for _, word := range []string{"EXTEND_TIMEOUT_USEC", "asked:", "longest:24h0m0s"} {
+						if !strings.Contains(line, word) {
+							t.Errorf("log = %q, want %q in it", line, word)
+						}
+					}
+				}
+			})
+		})
+	}
+}
