@@ -33,6 +33,7 @@ type attendance struct {
 	open    int
 	calls   int
 	changed chan struct{} // not nil while settle waits; closed when one of the two becomes 0
+	late    func()        // from the last answer on: told of a call that comes after it
 }
 
 // newAttendance begins with nobody connected.
@@ -72,12 +73,21 @@ func (a *attendance) leave() {
 	}
 }
 
-// counting is next with its calls counted.
+// counting is next with its calls counted. One that comes when the shim has given its last answer finds it gone: it is
+// never answered, and its client is told by the connection, which ends with the shim.
 func (a *attendance) counting(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServerInterceptor {
 	return func(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method) (any, error) {
 		a.mu.Lock()
-		a.calls++
+		late := a.late
+		if late == nil {
+			a.calls++
+		}
 		a.mu.Unlock()
+		if late != nil {
+			late()
+			<-ctx.Done() // with the connection
+			return nil, ctx.Err()
+		}
 		defer func() {
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -100,20 +110,22 @@ func (a *attendance) tellLocked() {
 // them within that: only the writing is left then.
 const hangUpTimeout = 100 * time.Millisecond
 
-// settle waits until the calls under way are answered, or ctx ends. A ttrpc server that shuts down does not: it hangs up
-// on a client whose only call under way is its first since the connection was idle (ttrpc, serverConn.run).
-func (a *attendance) settle(ctx context.Context) {
-	for a.await(ctx, func() bool { return a.calls == 0 }) {
-		short, cancel := context.WithTimeout(ctx, hangUpTimeout)
-		gone := a.await(short, func() bool { return a.open == 0 })
-		cancel()
-		a.mu.Lock()
-		quiet := a.calls == 0
-		a.mu.Unlock()
-		if gone || quiet {
-			return
+// settle waits until the calls under way are answered, or ctx ends; from then on none is, and late is told of one that
+// comes. A ttrpc server that shuts down does not wait: it hangs up on a client whose only call under way is its first
+// since the connection was idle (ttrpc, serverConn.run).
+func (a *attendance) settle(ctx context.Context, late func()) {
+	answered := a.await(ctx, func() bool {
+		if a.calls == 0 {
+			a.late = late
 		}
+		return a.calls == 0
+	})
+	if !answered {
+		return
 	}
+	short, cancel := context.WithTimeout(ctx, hangUpTimeout)
+	defer cancel()
+	a.await(short, func() bool { return a.open == 0 })
 }
 
 // await waits for done, which is asked with mu held, and tells whether it came before the end of ctx.

@@ -113,7 +113,7 @@ func TestTheCallThatEndsTheShimIsAnswered(t *testing.T) {
 		go func() {
 			defer close(ended)
 			<-ending
-			clients.settle(t.Context())
+			clients.settle(t.Context(), func() { t.Error("a call came too late") })
 			_ = server.Shutdown(t.Context()) // the test's context does not end first
 		}()
 		conn, err := net.Dial("unix", path)
@@ -147,11 +147,8 @@ func TestSettle(t *testing.T) {
 		})
 		settled := func(ctx context.Context) time.Duration {
 			began := time.Now()
-			a.settle(ctx)
+			a.settle(ctx, func() {})
 			return time.Since(began)
-		}
-		if took := settled(t.Context()); took != hangUpTimeout {
-			t.Errorf("with a connection and no call: %v, want %v", took, hangUpTimeout)
 		}
 		go func() { _, _ = slow(t.Context(), nil, nil, nil) }()
 		synctest.Wait()
@@ -167,6 +164,57 @@ func TestSettle(t *testing.T) {
 		}
 		if took := settled(t.Context()); took != 0 {
 			t.Errorf("with nobody: %v, want nothing", took)
+		}
+	})
+}
+
+// A client that stays connected neither keeps the shim nor is told that it lives.
+func TestSettle_NoCallIsAnsweredAfterTheLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAttendance(time.Hour, func() {})
+		a.handshake = pass{}
+		defer a.stop()
+		mine, theirs := net.Pipe()
+		defer func() { _ = theirs.Close() }() // one end is enough
+		conn, _, err := a.Handshake(t.Context(), mine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }() // as above
+		call := a.counting(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
+			return "answer", nil
+		})
+		if answer, err := call(t.Context(), nil, nil, nil); answer != "answer" || err != nil {
+			t.Errorf("call before the end = %v, %v, want an answer", answer, err)
+		}
+
+		late := make(chan struct{})
+		settled := make(chan time.Duration)
+		go func() {
+			began := time.Now()
+			a.settle(t.Context(), func() { close(late) })
+			settled <- time.Since(began)
+		}()
+		synctest.Wait()
+		connected, hangUp := context.WithCancel(t.Context())
+		answered := make(chan any)
+		go func() {
+			answer, _ := call(connected, nil, nil, nil) // its error is for nobody
+			answered <- answer
+		}()
+		<-late
+		if took := <-settled; took != hangUpTimeout {
+			t.Errorf("with a client that stays: %v, want %v", took, hangUpTimeout)
+		}
+		synctest.Wait()
+		select {
+		case answer := <-answered:
+			t.Errorf("a call that came too late was answered: %v", answer)
+		default:
+		}
+		hangUp()
+		if answer := <-answered; answer != nil {
+			t.Errorf("answer when the connection ended = %v, want none", answer)
 		}
 	})
 }

@@ -33,9 +33,10 @@ type daemon struct {
 	Debug        bool
 	Thread       *mainthread.Thread // holds the namespaces of a pod
 
-	// SystemdCgroup is the cgroup driver by the options that containerd gives start alone: CreateSandbox has none. The
-	// options of containers come with them.
-	SystemdCgroup bool
+	// These are by the options that containerd gives start alone: CreateSandbox has none. The options of containers come
+	// with them.
+	SystemdCgroup bool   // the cgroup driver
+	MaxShmSize    string // bounds what a pod may ask for
 }
 
 // exit is how a container's init ended, as `delete` reports it.
@@ -152,7 +153,8 @@ func watchSignals(parent context.Context) (ctx context.Context, stop func()) {
 	}
 }
 
-// dumpGoroutines logs the stack of each goroutine as an entry of its own, so that a full log loses single ones.
+// dumpGoroutines logs the stack of each goroutine as an entry of its own, so that a full log loses single ones, and
+// then how many there are.
 func dumpGoroutines() {
 	buf := make([]byte, 64<<10)
 	n := runtime.Stack(buf, true)
@@ -160,7 +162,9 @@ func dumpGoroutines() {
 		buf = make([]byte, 2*len(buf))
 		n = runtime.Stack(buf, true)
 	}
-	for stack := range strings.SplitSeq(string(buf[:n]), "\n\n") {
+	stacks := strings.Split(string(buf[:n]), "\n\n")
+	for _, stack := range stacks {
 		log.L.Info("goroutine dump: " + stack)
 	}
+	log.L.Infof("goroutine dump: %d in all", len(stacks))
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -118,51 +117,47 @@ func deleteSocket(ctx context.Context, f flags, bundle string) error {
 	if path == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, dyingTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*hangTimeout)
 	defer cancel()
-	for {
-		if err := removeDeadSocket(ctx, path); err != nil {
-			return err
-		}
-		if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSocket == 0 {
-			return nil // gone, or not ours
-		}
-		if alive, err := serves(ctx, path, f.id); err != nil || alive {
-			return err
-		}
-		select { // it is dying: a thread in the kernel keeps the sockets of a killed process open
-		case <-time.After(dyingPoll):
-		case <-ctx.Done():
-			return fmt.Errorf("socket %s: nobody answers, and it takes connections: %w", path, ctx.Err())
-		}
+	if alive, err := serves(ctx, path, f.id); err != nil || alive {
+		return err
 	}
+	return removeDeadSocket(ctx, path)
 }
-
-// How long a shim that was killed may take to die, and how often it is looked at.
-const (
-	dyingTimeout = time.Second
-	dyingPoll    = 2 * time.Millisecond
-)
 
 // hangTimeout is for the answer of a shim that is alive. One that hangs is: its containers are not to be taken from it.
 const hangTimeout = time.Second
 
-// serves tells whether a living shim listens on socket. That it takes a connection does not say so: while a process of
-// many threads dies, its sockets are open for some milliseconds more, and what connects then is reset.
+// How long serves waits before it tries again: a shim that was killed is dead within milliseconds, while want of memory or
+// descriptors may last.
+const (
+	firstAgain = 2 * time.Millisecond
+	lastAgain  = 100 * time.Millisecond
+)
+
+// serves reports whether a living shim listens on socket. It is dead if the kernel says that nobody listens there: connect(2) is
+// refused, or there is no socket. No other error proves that, so the rest is tried again until ctx ends, which is an error
+// then: this process or the machine may lack descriptors or memory, and so may the shim, and then hangs up on us. A shim that
+// dies does as well: while a process of many threads dies, its sockets are open for some milliseconds more, and what
+// connects then is reset; what connects after that is refused.
 func serves(ctx context.Context, socket, id string) (bool, error) {
-	if alive, err := connectable(socket); err != nil || !alive {
-		return false, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, hangTimeout)
-	defer cancel()
-	err := ping(ctx, socket, id)
-	// As many wait to be accepted as can, which connect(2) tells by EAGAIN: it hangs, or is dying.
-	for late, ok := errors.AsType[net.Error](err); ok && late.Timeout() && ctx.Err() == nil; late, ok = errors.AsType[net.Error](err) {
-		select {
-		case <-time.After(dyingPoll):
-		case <-ctx.Done():
+	began := time.Now()
+	for tries, wait := 1, firstAgain; ; tries, wait = tries+1, min(2*wait, lastAgain) {
+		try, cancel := context.WithTimeout(ctx, hangTimeout)
+		err := ping(try, socket, id)
+		hangs := try.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+			return false, nil
+		case err == nil, hangs:
+			return true, nil
 		}
-		err = ping(ctx, socket, id)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return false, fmt.Errorf("socket %s: it neither answers nor is it refused, %d tries in %v: %w: %w",
+				socket, tries, time.Since(began).Round(time.Millisecond), err, errdefs.ErrUnavailable)
+		}
 	}
-	return err == nil || ctx.Err() != nil, nil
 }

@@ -320,19 +320,54 @@ func TestServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reset := make(chan struct{})
+	dead := make(chan struct{})
 	go func() { // a shim that dies once it has been connected to
-		defer close(reset)
+		defer close(dead)
+		conn, err := u.Accept()
+		_ = u.Close()
+		if err == nil {
+			_ = conn.Close()
+		}
+	}()
+	is(false, "a shim that dies")
+	<-dead
+	is(false, "a dead socket")
+}
+
+// A shim that cannot take a connection into its poller, for want of memory say, hangs up: that is not death.
+func TestServes_AShimThatHangsUpIsNotDead(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	l, err := listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := l.serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const enough = 5
+	ctx, cancel := context.WithCancel(t.Context())
+	accepted, ended := 0, make(chan struct{})
+	go func() {
+		defer close(ended)
 		for {
 			conn, err := u.Accept()
 			if err != nil {
 				return // closed below
 			}
 			_ = conn.Close()
+			if accepted++; accepted == enough {
+				cancel() // the time of the command is over
+			}
 		}
 	}()
-	is(false, "a shim that dies")
+	alive, err := serves(ctx, path, "c1")
 	_ = u.Close()
-	<-reset
-	is(false, "a dead socket")
+	<-ended
+	if alive || !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), path) {
+		t.Errorf("serves = %t, %v, want ErrUnavailable that names %s", alive, err, path)
+	}
+	if accepted < enough {
+		t.Errorf("it was asked %d times, want %d", accepted, enough)
+	}
 }

@@ -92,7 +92,7 @@ func begin(f flags, stdin *os.File) (daemon, *listener, error) {
 	}
 	d := daemon{
 		Namespace: f.namespace, ID: f.id, Bundle: bundle, SocketPath: path, Debug: r.debug,
-		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, SystemdCgroup: opts.SystemdCgroup,
+		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, SystemdCgroup: opts.SystemdCgroup, MaxShmSize: opts.MaxShmSize,
 	}
 	if err := detach(ctx, d, opts.ShimCgroup, answer); err != nil {
 		return daemon{}, nil, errors.Join(err, l.abandon())
@@ -167,10 +167,9 @@ func listenOrJoin(ctx context.Context, path, g, id string) (*listener, error) {
 // ping returns nil once the daemon behind path answers a request, whatever the answer. A socket that accepts is not
 // enough: it listens before its daemon runs, and the daemon may still fail.
 func ping(ctx context.Context, path, id string) error {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", path)
+	conn, err := dial(ctx, path)
 	if err != nil {
-		return err
+		return fmt.Errorf("ping: %w", err)
 	}
 	client := ttrpc.NewClient(conn)
 	defer func() { _ = client.Close() }() // the answer is in, or there is none
@@ -182,4 +181,22 @@ func ping(ctx context.Context, path, id string) error {
 		return nil
 	}
 	return fmt.Errorf("ping %s: %w", path, err)
+}
+
+// dial connects to the socket at path. Where as many wait to be accepted as can, which connect(2) tells by EAGAIN, it waits
+// as well, until ctx ends.
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	const again = 2 * time.Millisecond
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if !errors.Is(err, unix.EAGAIN) {
+			return conn, err
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }

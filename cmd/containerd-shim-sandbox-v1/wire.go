@@ -51,6 +51,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	box.KeepMembers(d.Bundle, d.SocketPath)
 	box.ServePods(func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
 		r.Reaper, r.SystemdCgroup = reaper, r.SystemdCgroup || d.SystemdCgroup
+		r.MaxShmSize = d.MaxShmSize
 		p, err := pod.Create(ctx, r, d.Thread)
 		if err != nil {
 			return nil, err // not p: a nil *pod.Pod in an interface is not nil
@@ -71,7 +72,9 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	}
 	service.Register(server, box)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(context.Background(), l) }() // ends with the listener or Shutdown
+	go func() { //nolint:gosec // its context is no request's: it serves them all, and ends with the listener or Shutdown
+		served <- server.Serve(context.Background(), newSteadyListener(l))
+	}()
 	warmUp(reaper)
 
 	select {
@@ -99,9 +102,11 @@ func warmUp(reaper *orphan.Reaper) {
 func windUp(clients *attendance, server *ttrpc.Server, served <-chan error, events *event.Queue, publisher *service.Publisher) error {
 	answerCtx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	clients.settle(answerCtx)
-	if err := server.Shutdown(answerCtx); err != nil {
-		// A connection that is kept open is no call in flight.
+	closeCtx, closeNow := context.WithCancel(answerCtx)
+	defer closeNow()
+	clients.settle(answerCtx, closeNow)
+	if err := server.Shutdown(closeCtx); err != nil {
+		// A connection that is kept open is no call in flight, and a call that came too late is nobody's to wait for.
 		log.L.WithError(err).Debug("end calls")
 		_ = server.Close() // what it complains of ends with the process
 	}
