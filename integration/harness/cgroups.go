@@ -70,7 +70,7 @@ func removeCgroups(path string) error {
 	for _, dir := range groups {
 		// A killed process leaves its cgroup a little later.
 		if e := poll(patience, func() error { return rmdir(dir) }); e != nil {
-			err = errors.Join(err, fmt.Errorf("remove cgroup: %w", e))
+			return errors.Join(err, fmt.Errorf("remove cgroup: %w", e)) // those above it would be waited for in vain, too
 		}
 	}
 	return err

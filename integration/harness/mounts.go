@@ -40,12 +40,12 @@ func mounts() ([]mount, error) {
 	return list, lines.Err()
 }
 
-// mountsBelow lists the mount points at or below dir, the latest first.
+// mountsBelow lists the mount points below dir, the latest first. What is mounted at dir itself was there before.
 func mountsBelow(dir string) ([]string, error) {
 	all, err := mounts()
 	var points []string
 	for _, m := range all {
-		if m.point == dir || strings.HasPrefix(m.point, dir+"/") {
+		if strings.HasPrefix(m.point, dir+"/") {
 			points = append(points, m.point)
 		}
 	}
@@ -53,7 +53,7 @@ func mountsBelow(dir string) ([]string, error) {
 	return points, err
 }
 
-// unmountBelow detaches everything at or below dir.
+// unmountBelow detaches everything below dir.
 func unmountBelow(dir string) error {
 	points, err := mountsBelow(dir)
 	for _, point := range points {

@@ -4,6 +4,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -92,6 +93,9 @@ func added(before, after []string) []string {
 // goroutine is the first line of each goroutine in a dump of stacks.
 var goroutine = regexp.MustCompile(`goroutine \d+ (gp=\S+ )?(m=\S+ )?(mp=\S+ )?\[`)
 
+// dumped ends a dump of our shim, which comes in pieces.
+var dumped = regexp.MustCompile(`goroutine dump: (\d+) in all`)
+
 // Goroutines asks the shim for its stacks, which it writes to its log on SIGUSR1, and counts them. The log function
 // returns what the log got since the call.
 func Goroutines(tb testing.TB, pid int, log func() string) int {
@@ -102,13 +106,20 @@ func Goroutines(tb testing.TB, pid int, log func() string) int {
 	count := 0
 	Eventually(tb, "stacks in the shim's log", func() error {
 		text := log()
-		n := len(goroutine.FindAllString(text, -1))
-		// The dump comes in pieces through a fifo: it is whole when a second look finds no more.
-		if n == 0 || n != count {
-			count = n
-			return fmt.Errorf("%d goroutines so far", n)
+		count = len(goroutine.FindAllString(text, -1))
+		if Runtime() != Ours { // its dump is one entry
+			if count == 0 {
+				return errors.New("no goroutines so far")
+			}
+			return nil
 		}
-		return nil
+		end := dumped.FindStringSubmatch(text)
+		if end == nil {
+			return fmt.Errorf("%d goroutines so far", count)
+		}
+		var err error
+		count, err = strconv.Atoi(end[1])
+		return err
 	})
 	return count
 }

@@ -26,5 +26,6 @@ command -v dbus-daemon >/dev/null || missing+=(dbus)
 command -v criu >/dev/null || missing+=(criu)
 command -v iptables-restore >/dev/null || missing+=(iptables) # called by criu
 [ -x /lib/systemd/systemd ] || missing+=(systemd)
+[ -x /sbin/apparmor_parser ] || missing+=(apparmor) # where containerd looks; the guest's kernel has AppArmor
 
 exec "$(dirname "$0")/../../hack/packages.sh" "${missing[@]}"

@@ -10,6 +10,8 @@
 //	                empty tmpfs, as is Config.Tmpfs
 //	/disk           an empty ext4 file system on /dev/vda, with Config.Disk
 //	/sys/fs/cgroup  cgroup2 with all controllers; systemd enables only cpuset, cpu, io, memory and pids below the root
+//	/sys/kernel/security
+//	                securityfs, so that AppArmor is seen, unless it is switched off by Config.Append
 //	network         lo
 //
 // The host's kernel, its cgroups and its /boot stay as they are. The guest's kernel is Debian's.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -62,6 +63,11 @@ func environment(ctx context.Context, s suite, native bool, out string) ([]strin
 	}
 	if !native {
 		require = append(require, "cpus", "cpuset2", "criu", "disk", "guest", "hotplug", "loop")
+		if slices.Contains(strings.Fields(s.extra), "apparmor=0") {
+			require = append(require, "noapparmor")
+		} else {
+			require = append(require, "apparmor")
+		}
 		// A tmpfs of the guest's kernel cannot be mounted with a mapping of users, and what is on its disk can.
 		env = append(env, "TMPDIR=/disk/tmp", "SHIM_TEST_SLOWNESS=5")
 	}
