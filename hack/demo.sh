@@ -302,7 +302,8 @@ if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
 		rm /dev/log && ln -s "$NOTIFY_SOCKET" /dev/log # logger sends to it
 		(echo .; sleep 1000) | logger -t "$(printf 'x\nSTATUS=serving\nREADY=1\nx')"
 	SCRIPT
-	run 0 ctr run --detach --runtime "$RUNTIME" --annotation "$RUNTIME/notify=true" \
+	echo 'AllowUnsafeAnnotations = ["host-rootfs", "pid-file", "listen"]' >"$work/allow.toml"
+	run 0 ctr run --detach --runtime "$RUNTIME" --runtime-config-path "$work/allow.toml" --annotation "$RUNTIME/notify=true" \
 		--annotation "$RUNTIME/listen=log=unix:///dev/log?type=dgram web=tcp://0.0.0.0:80" \
 		--annotation "$RUNTIME/exec-cgroup=true" --annotation "$RUNTIME/exec-timeout=1s" \
 		--mount "type=bind,src=$work/service.sh,dst=/service.sh,options=bind:ro" "$image" service sh /service.sh
@@ -334,14 +335,16 @@ fi
 if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
 	say "A program of the host in a sandbox without an image: its directories, read-only and without its secrets"
 	mkdir "$work/empty"
-	run 0 ctr run --rm --rootfs --runtime "$RUNTIME" --annotation "$RUNTIME/host-rootfs=default" "$work/empty" host \
+	run 0 ctr run --rm --rootfs --runtime "$RUNTIME" --runtime-config-path "$work/allow.toml" \
+		--annotation "$RUNTIME/host-rootfs=default" "$work/empty" host \
 		/bin/sh -c 'grep ^root: /etc/passwd; [ -e /etc/shadow ] || echo no shadow; touch /usr/file 2>/dev/null || echo read-only; touch /mine && echo written'
 	for line in '^root:x:0:' '^no shadow$' '^read-only$' '^written$'; do answer "$line"; done
 	[ -z "$(ls -A "$work/empty")" ] || fail "the directory is not empty any more"
 	ok "the host was not written, and the directory is as empty as before"
 
 	say "Graceful stop: a shim that gets SIGTERM gives its container the signal and the time that it asked for"
-	run 0 ctr run --detach --runtime "$RUNTIME" --annotation "$RUNTIME/stop-signal=QUIT" --annotation "$RUNTIME/stop-timeout=10s" \
+	run 0 ctr run --detach --runtime "$RUNTIME" --runtime-config-path "$work/allow.toml" \
+		--annotation "$RUNTIME/stop-signal=QUIT" --annotation "$RUNTIME/stop-timeout=10s" \
 		--annotation "$RUNTIME/pid-file=$work/web.pid" --mount "type=bind,src=$work,dst=/host,options=rbind:rw" "$image" web \
 		sh -c 'trap "echo saved >/host/saved; exit" QUIT; echo >/host/ready; while :; do sleep 0.1; done'
 	eventually "the container is ready" test -e "$work/ready"

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Checks that a build and the tests find what they need beside Go: a C compiler (libcontainer's first stage is C), musl and
-# what builds libseccomp for it (hack/musl.sh), the system's libseccomp (tests are linked with that), and a static busybox (the
-# only program in the test image). Installs what is absent when it can.
+# what builds libseccomp for it (hack/musl.sh), the system's libseccomp (tests are linked with that), a static busybox (the
+# only program in the test image), and strace. Installs what is absent when it can.
 set -euo pipefail
 
 missing=()
@@ -36,12 +36,16 @@ esac
 if ! busybox=$(command -v busybox) || ldd "$busybox" >/dev/null 2>&1; then
 	missing+=(busybox-static)
 fi
+# Makes system calls of the shim fail in tests.
+if ! command -v strace >/dev/null; then
+	missing+=(strace)
+fi
 # The scripts in deploy run on other people's machines. In CI their check may not be left out.
 if [ -n "${CI:-}" ] && ! command -v shellcheck >/dev/null; then
 	missing+=(shellcheck)
 fi
 
 "$(dirname "$0")/packages.sh" "${missing[@]}" || {
-	echo "On Fedora: sudo dnf install gcc glibc-static musl-gcc musl-libc-static pkgconf libseccomp-devel gperf autoconf automake libtool busybox" >&2
+	echo "On Fedora: sudo dnf install gcc glibc-static musl-gcc musl-libc-static pkgconf libseccomp-devel gperf autoconf automake libtool busybox strace" >&2
 	exit 1
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/mount"
@@ -136,6 +137,11 @@ func spec(command []string, opts ...oci.SpecOpts) containerd.NewContainerOpts {
 // sleeping is the spec of a container that does nothing.
 func sleeping(opts ...oci.SpecOpts) containerd.NewContainerOpts {
 	return spec([]string{"/bin/sleep", "86400"}, opts...)
+}
+
+// withOptions gives a container options that only our shim has.
+func (s *subject) withOptions(toml string) containerd.NewContainerOpts {
+	return containerd.WithRuntime(s.runtime, &runtimeoptions.Options{TypeUrl: "sandbox", ConfigBody: []byte(toml)})
 }
 
 // run starts a container that stays.

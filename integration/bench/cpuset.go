@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/containerd/v2/pkg/oci"
+	containerd "github.com/containerd/containerd/v2/client"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,11 +58,9 @@ func (b *bench) cpusetOf(ctx context.Context, column int, s *subject) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(source)) }()
-	var opts []oci.SpecOpts
+	opts := []containerd.NewContainerOpts{sleeping()}
 	if column == ours {
-		opts = append(opts, oci.WithAnnotations(map[string]string{
-			"io.containerd.sandbox.v1/cpuset.source": filepath.Join(s.host.namespace, filepath.Base(source)),
-		}))
+		opts = append(opts, s.withOptions("CpusetSource = '"+filepath.Join(s.host.namespace, filepath.Base(source))+"'"))
 	}
 	if err := controllers(ctx, b, s, namespace); err != nil {
 		return err
@@ -70,7 +68,7 @@ func (b *bench) cpusetOf(ctx context.Context, column int, s *subject) (err error
 	if err := writeCPUs(source, "0-1"); err != nil {
 		return err
 	}
-	c, err := s.run(ctx, id, sleeping(opts...))
+	c, err := s.run(ctx, id, opts...)
 	if err != nil {
 		return err
 	}

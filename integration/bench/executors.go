@@ -89,8 +89,7 @@ func (b *bench) hostRoot(ctx context.Context, column int, s *subject) error {
 		return err
 	}
 	err = b.toExit(ctx, rowHostRoot, column, func() (*container, error) {
-		return s.createOn(ctx, b.id("host"), nil, spec([]string{"/bin/true"}, oci.WithRootFSPath(empty),
-			oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/host-rootfs": "default"})))
+		return s.createOn(ctx, b.id("host"), nil, spec([]string{"/bin/true"}, oci.WithRootFSPath(empty)), s.withOptions("HostRootfs = 'default'"))
 	})
 	return errors.Join(err, os.Remove(empty))
 }

@@ -38,6 +38,7 @@ func newCPUSetEnv(t *testing.T) *env {
 	t.Helper()
 	needCPUSet2(t)
 	e := newEnv(t)
+	e.allow("cpuset.source")
 	top := filepath.Join("/sys/fs/cgroup", e.namespace)
 	e.must(os.Mkdir(top, 0o755), "make a cgroup") // env.finish removes it
 	for _, dir := range []string{"/sys/fs/cgroup", top} {

@@ -17,6 +17,7 @@ import (
 func TestSystemdCPUSetSurvivesAReload(t *testing.T) {
 	needCPUSet2(t)
 	e := newSystemdEnv(t)
+	e.allow("cpuset.source")
 	source := e.namespace + "-source.slice"
 	setCPUs := func(list string) {
 		t.Helper()

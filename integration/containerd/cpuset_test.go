@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -88,13 +87,6 @@ func TestCPUSetOfThePod(t *testing.T) {
 		return nil
 	})
 	c.kill()
-}
-
-// withOptions gives a container runtime options in the form of TOML.
-func withOptions(e *env, text string) []client.NewContainerOpts {
-	return []client.NewContainerOpts{client.WithRuntime(e.containerd.Env.Runtime, &runtimeoptions.Options{
-		TypeUrl: "sandbox", ConfigBody: []byte(text),
-	})}
 }
 
 func TestCPUSetByOption(t *testing.T) {

@@ -34,6 +34,7 @@ type env struct {
 	namespace   string
 	image       client.Image
 	snapshotter string
+	allowed     []string // unsafe annotations that the test's containers may have
 	events      *eventlog.Log
 	logStart    int64
 }

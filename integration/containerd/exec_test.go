@@ -195,8 +195,10 @@ func TestOutputThatAGrandchildHoldsOpenDelaysADeleteOnlyForAMoment(t *testing.T)
 	if got := x.exit(); got != 0 {
 		t.Errorf("exit status of e1 = %d, want 0", got)
 	}
+	x.out.WaitFor(t, "done")
 	began := time.Now()
-	x.delete()
+	_, err := x.Delete(e.ctx) // without the client's own wait for the end of the output
+	e.must(err, "delete e1")
 	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("Delete took %v, want less than 8s", took)
 	}

@@ -33,6 +33,7 @@ func newHostEnv(t *testing.T) (e *env, empty string) {
 	t.Helper()
 	harness.OursOnly(t, "host-rootfs")
 	e = newEnv(t)
+	e.allow("host-rootfs", "host-rootfs.mask")
 	empty = folder(t)
 	t.Cleanup(func() {
 		if left, err := os.ReadDir(empty); err != nil || len(left) > 0 {

@@ -6,6 +6,7 @@ package containerd_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -36,6 +37,7 @@ exec head -c 6 <&3`
 func TestInitFindsSocketsOpenInANetworkOfItsOwn(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	e := newEnv(t)
+	e.allow("listen")
 	c := e.create("c1", config{opts: with(sockets("udp://127.0.0.1:5353 web=tcp://0.0.0.0:80 log=unix:///run/log.sock?type=dgram&mode=0600"))}, "sh", "-c", inspect)
 	x := c.exec("e1", config{}, nil, "sh", "-c", "stat -c '%F %a %u' /run/log.sock; ip -o link | grep -c .")
 	e.must(x.Start(e.ctx), "start an exec before the program runs")
@@ -92,6 +94,7 @@ func freePort(t *testing.T) string {
 func TestSocketsInTheHostsNetworkAreOpenFromCreateUntilTheEnd(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	e := newEnv(t)
+	e.allow("listen")
 	address := freePort(t)
 	host := with(oci.WithHostNamespace(specs.NetworkNamespace), sockets("tcp://"+address))
 	c := e.create("c1", config{opts: host}, "sleep", "1000")
@@ -124,6 +127,7 @@ func TestSocketsAreInTheNetworkThatAContainerJoins(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	letOthersIn(t)
 	e := newEnv(t)
+	e.allow("listen")
 	first := e.run("c1", config{}, "sleep", "1000")
 	join := oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: fmt.Sprintf("/proc/%d/ns/net", first.Pid())})
 	plain := e.run("c2", config{opts: with(join, sockets("tcp://127.0.0.1:80"))}, "sleep", "1000")
@@ -147,6 +151,7 @@ func sharedFolder(dir string) oci.SpecOpts {
 func TestTheFileOfAUnixSocketEndsWithTheContainer(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	e := newEnv(t)
+	e.allow("listen")
 	dir := t.TempDir()
 	opts := with(sharedFolder(dir), sockets("unix:///shared/s"))
 	dial := func() {
@@ -161,17 +166,75 @@ func TestTheFileOfAUnixSocketEndsWithTheContainer(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
 		t.Errorf("left: %v", entries)
 	}
-	// One that was left by a container whose shim was killed is in nobody's way.
+	// One that was left, as by a machine that lost power, is in nobody's way.
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "s")})
+	e.must(err, "leave a socket")
+	left.SetUnlinkOnClose(false)
+	e.must(left.Close(), "leave a socket")
 	c = e.run("c2", config{opts: opts}, "sleep", "1000")
-	e.must(unix.Kill(e.shim("c2"), unix.SIGKILL), "kill the shim")
-	e.waitEvents("c2", "exit c2 137 | delete c2")
-	c.closeIO()
-	c = e.run("c3", config{opts: opts}, "sleep", "1000")
 	dial()
 	c.kill()
 	if entries, _ := os.ReadDir(dir); len(entries) > 0 {
 		t.Errorf("left: %v", entries)
 	}
+}
+
+func TestDelete_TheFilesOfUnixSocketsOfAKilledShimGo(t *testing.T) {
+	harness.OursOnly(t, "listen")
+	parent := newEnv(t)
+	const inside = "cd /shared && "
+	for i, tt := range []struct {
+		name, script string
+		want         []string // on the volume, and beside it
+	}{
+		{"the program leaves them alone", "", []string{"beside/s"}},
+		{"one is the program's own by now", inside + "rm s && echo mine >s", []string{"beside/s", "volume/s"}},
+		{"a link to a file of the host is in the place of one", inside + "rm s && ln -s ../beside/s s", []string{"beside/s", "volume/s"}},
+		{"a link to a directory of the host is in the place of that of one", inside + "mv sub moved && ln -s ../beside sub", []string{"beside/s", "volume/moved/s", "volume/sub"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := parent.sub(t)
+			e.allow("listen")
+			dir := t.TempDir()
+			e.must(errors.Join(os.MkdirAll(filepath.Join(dir, "volume/sub"), 0o755), os.Mkdir(filepath.Join(dir, "beside"), 0o755),
+				os.WriteFile(filepath.Join(dir, "beside/s"), nil, 0o600)), "files of the host")
+			root := filepath.Join(dir, "root")
+			e.must(harness.WriteRootfs(e.containerd.Env, root), "a root file system that stays")
+			id := "c" + strconv.Itoa(i)
+			c := e.run(id, config{rootfs: root, opts: with(oci.WithEnv([]string{"PATH=/bin"}), sharedFolder(filepath.Join(dir, "volume")),
+				sockets("unix:///shared/s unix:///shared/sub/s?type=dgram unix:///tmp/s unix:///run/s unix:///dev/shm/s"))},
+				"/bin/sh", "-c", tt.script+"\necho done; exec sleep 1000")
+			c.out.WaitFor(t, "done")
+			for _, file := range []string{"/run/s", "/tmp/s", "/dev/shm/s"} {
+				c.file(file)
+			}
+			e.must(unix.Kill(e.shim(id), unix.SIGKILL), "kill the shim")
+			e.waitEvents(id, "exit "+id+" 137 | delete "+id)
+			c.closeIO()
+			if _, err := os.Lstat(filepath.Join(root, "tmp/s")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the socket in the root file system: %v, want that it is gone", err)
+			}
+			e.must(os.RemoveAll(root), "remove the root file system")
+			if got := filesBelow(t, dir); !slices.Equal(got, tt.want) {
+				t.Errorf("files = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// filesBelow lists all but directories.
+func filesBelow(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			list = append(list, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 func TestSocketsThatCannotBeHadAreRefusedAtCreate(t *testing.T) {
@@ -192,6 +255,7 @@ func TestSocketsThatCannotBeHadAreRefusedAtCreate(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnv(t)
+			e.allow("listen")
 			_, err := e.tryCreate("r"+strconv.Itoa(i), config{opts: tt.opts}, "true")
 			wantError(t, err, tt.class, tt.words...)
 		})

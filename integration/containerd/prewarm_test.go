@@ -25,6 +25,7 @@ const annotationPidFile = "io.containerd.sandbox.v1/pid-file"
 func TestThePidFileNamesInitForAsLongAsTheContainerIs(t *testing.T) {
 	harness.OursOnly(t, "pid-file")
 	e := newEnv(t)
+	e.allow("pid-file")
 	dir := folder(t)
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(dir, name))
@@ -56,6 +57,7 @@ func TestThePidFileNamesInitForAsLongAsTheContainerIs(t *testing.T) {
 func TestPidFilesThatAreRefused(t *testing.T) {
 	harness.OursOnly(t, "pid-file")
 	e := newEnv(t)
+	e.allow("pid-file")
 	precious := filepath.Join(folder(t), "precious")
 	e.must(os.WriteFile(precious, []byte("data"), 0o600), "write")
 	for id, path := range map[string]string{"relative": "run/pid", "nowhere": precious + ".d/pid", "precious": precious} {
@@ -73,23 +75,7 @@ func TestPidFilesThatAreRefused(t *testing.T) {
 func TestACreatedContainerUsesNoCPU(t *testing.T) {
 	e := newEnv(t)
 	c := e.create("c1", config{}, "true")
-	// Go looks around once a minute, for about a second after it was busy more often: the first quiet window counts.
-	const windows, allowed = 5, 2
-	var woken []int
-	for i := range windows {
-		before, err := switches(int(c.Task.Pid()))
-		e.must(err, "look")
-		e.run(fmt.Sprintf("clock%d", i), config{}, "sleep", "3").wantExit(0)
-		after, err := switches(int(c.Task.Pid()))
-		e.must(err, "look")
-		if woken = append(woken, after-before); after-before <= allowed {
-			break
-		}
-	}
-	t.Logf("threads of init went to sleep so often in 3s: %v", woken)
-	if woken[len(woken)-1] > allowed {
-		t.Errorf("threads of init went to sleep so often in 3s: %v, want %d at most at last", woken, allowed)
-	}
+	harness.CheckAsleep(t, int(c.Task.Pid()))
 	e.must(c.process.Start(e.ctx), "start")
 	c.wantExit(0)
 }

@@ -64,8 +64,11 @@ func (e *env) tryCreate(id string, cfg config, args ...string) (*task, error) {
 	if cfg.terminal {
 		opts = append(opts, oci.WithTTY)
 	}
+	if harness.AllExecsByLibcontainer() {
+		opts = append(opts, harness.ExecByLibcontainer)
+	}
 	container, err := e.client.NewContainer(e.ctx, id, append(append(image,
-		client.WithNewSpec(opts...), client.WithRuntime(e.containerd.Env.Runtime, nil),
+		client.WithNewSpec(opts...), e.defaultOptions(),
 	), cfg.new...)...)
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@
 package containerd_test
 
 import (
-	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,10 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/errdefs"
 	"github.com/containerd/fifo"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -93,7 +90,7 @@ func (s split) Config() cio.Config {
 }
 
 // execSplit runs an exec that has a terminal, and whose stderr is a fifo at path.
-func (e *env) execSplit(c *task, id, path, script string, change func(*specs.Process)) (*process, error) {
+func (e *env) execSplit(c *task, id, path string, stdin io.Reader, script string, change func(*specs.Process)) (*process, error) {
 	e.Helper()
 	spec, err := c.container.Spec(e.ctx)
 	e.must(err, "spec")
@@ -102,7 +99,7 @@ func (e *env) execSplit(c *task, id, path, script string, change func(*specs.Pro
 		change(spec.Process)
 	}
 	p := &process{e: e, out: &harness.Buffer{}, err: &harness.Buffer{}}
-	create := e.streams(config{terminal: true}, p.out, nil)
+	create := e.streams(config{terminal: true, stdin: stdin}, p.out, nil)
 	p.Process, err = c.Task.Exec(e.ctx, id, spec.Process, func(id string) (cio.IO, error) {
 		io, err := create(id)
 		return split{io, path}, err
@@ -117,6 +114,9 @@ func TestAnExecWithATerminalHasAStderrOfItsOwnIfItNamesOne(t *testing.T) {
 	if os.Getenv("SHIM_TEST_RUNTIME") == "io.containerd.runc.v2" {
 		t.Skip("SKIPPED: the runc shim gives stderr to the terminal")
 	}
+	if harness.AllExecsByLibcontainer() {
+		t.Skip("SKIPPED: libcontainer gives stderr to the terminal")
+	}
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	path := filepath.Join(t.TempDir(), "stderr")
@@ -127,7 +127,7 @@ func TestAnExecWithATerminalHasAStderrOfItsOwnIfItNamesOne(t *testing.T) {
 	text := make(chan string, 1)
 	go func() { b, _ := io.ReadAll(reader); text <- string(b) }()
 	const script = `tty; tty <&2 || true; echo oops >&2; for fd in 0 1 2; do test -t $fd && echo fd $fd is a terminal; done; stat -L -c %u:%a /proc/self/fd/2; exit 3`
-	x, err := e.execSplit(c, "e1", path, script, func(p *specs.Process) { p.User = specs.User{UID: 1000, GID: 1000} })
+	x, err := e.execSplit(c, "e1", path, nil, script, func(p *specs.Process) { p.User = specs.User{UID: 1000, GID: 1000} })
 	e.must(err, "start e1")
 	x.wantExit(3)
 	want := "/dev/pts/0\r\nnot a tty\r\nfd 0 is a terminal\r\nfd 1 is a terminal\r\n1000:600\r\n"
@@ -144,7 +144,7 @@ func TestAnExecWithATerminalHasAStderrOfItsOwnIfItNamesOne(t *testing.T) {
 	}
 
 	// A fifo that nobody made is one that containerd's client named in vain.
-	y, err := e.execSplit(c, "e2", path+"-not", "echo oops >&2", nil)
+	y, err := e.execSplit(c, "e2", path+"-not", nil, "echo oops >&2", nil)
 	e.must(err, "start e2")
 	y.wantExit(0)
 	if got, want := y.out.String(), "oops\r\n"; got != want {
@@ -153,22 +153,34 @@ func TestAnExecWithATerminalHasAStderrOfItsOwnIfItNamesOne(t *testing.T) {
 	c.kill()
 }
 
-func TestAStderrBesideATerminalIsRefusedWhereTheLauncherDoesNotStartTheExec(t *testing.T) {
-	if os.Getenv("SHIM_TEST_RUNTIME") == "io.containerd.runc.v2" {
-		t.Skip("SKIPPED: the runc shim gives stderr to the terminal")
-	}
+func TestStderrBesideATerminal_GoesToTheTerminalWhereLibcontainerStartsTheExec(t *testing.T) {
 	e := newEnv(t)
-	personality := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
-		s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
-		return nil
-	}
-	c := e.run("c1", config{opts: []oci.SpecOpts{personality}}, "sleep", "1000")
+	c := e.run("c1", config{opts: []oci.SpecOpts{harness.ExecByLibcontainer}}, "sleep", "1000")
 	path := filepath.Join(t.TempDir(), "stderr")
 	e.must(unix.Mkfifo(path, 0o600), "make fifo")
-	x, err := e.execSplit(c, "e1", path, "true", nil)
-	if !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "stderr beside a terminal") || !strings.Contains(err.Error(), "personality") {
-		t.Errorf("start = %v, want NotImplemented that names the stderr and the personality", err)
+	reader, err := fifo.OpenFifo(e.ctx, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	e.must(err, "open fifo")
+	t.Cleanup(func() { reader.Close() })
+	ended := make(chan string, 1)
+	go func() { b, _ := io.ReadAll(reader); ended <- string(b) }()
+	keyboard, stdin := typed(e)
+	x, err := e.execSplit(c, "e1", path, stdin, `test -t 2 && echo a terminal; echo oops >&2; read -r line; exit 3`, nil)
+	e.must(err, "start e1")
+	x.out.WaitFor(t, "oops")
+	if harness.Runtime() == harness.Ours { // the runc shim does not open it
+		select { // while the process runs: nobody will write to it
+		case got := <-ended:
+			if got != "" {
+				t.Errorf("stderr = %q, want nothing but its end", got)
+			}
+		case <-time.After(harness.Slow(20 * time.Second)):
+			t.Error("stderr does not end")
+		}
 	}
-	x.delete()
+	e.typeLine(keyboard, "")
+	x.wantExit(3)
+	if got, want := x.out.String(), "a terminal\r\noops\r\n"; !strings.HasPrefix(got, want) {
+		t.Errorf("stdout = %q, want %q", got, want)
+	}
 	c.kill()
 }

@@ -159,7 +159,9 @@ func TestAnExecDoesNotHangOnOutputThatItsChildrenHold(t *testing.T) {
 			began := time.Now()
 			e.must(x.Start(e.ctx), "start")
 			x.exit()
-			x.delete()
+			x.out.WaitFor(t, "done")
+			_, err := x.Delete(e.ctx) // without the client's own wait for the end of the output
+			e.must(err, "delete")
 			if took := time.Since(began); took > 3*time.Second {
 				t.Errorf("exec took %v, want less than 3s", took)
 			}

@@ -30,6 +30,7 @@ func TestAPodThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 		return in(func(o *runtimeapi.NamespaceOption) { u.Mode = runtimeapi.NamespaceMode_POD; o.UsernsOptions = u })
 	}
 	two := []*runtimeapi.IDMapping{{HostId: firstUser, Length: 10}, {HostId: firstUser + 10, ContainerId: 10, Length: 10}}
+	rootless := []*runtimeapi.IDMapping{{HostId: firstUser, ContainerId: 1, Length: 10}}
 	refused := []struct {
 		name   string
 		change func(*runtimeapi.PodSandboxConfig)
@@ -46,16 +47,27 @@ func TestAPodThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 			c.Hostname = ""
 			sysctl("net.ipv4.ip_local_port_range", "32000 32100")(c)
 		}, "net.ipv4.ip_local_port_range", codes.InvalidArgument, false},
+		{"name of its own on the machine's network", in(func(o *runtimeapi.NamespaceOption) { o.Network = runtimeapi.NamespaceMode_NODE }), "hostname", codes.InvalidArgument, false},
 		{"name too long for the kernel", func(c *runtimeapi.PodSandboxConfig) { c.Hostname = strings.Repeat("h", 65) }, "hostname", codes.OK, false},
 		{"cgroup parent with a file in its place", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent += "/cgroup.procs" }), "cgroup", codes.OK, false},
 		{"users without a mapping", users(&runtimeapi.UserNamespace{}), "", codes.OK, false},
 		{"users of two mappings", users(&runtimeapi.UserNamespace{Uids: two, Gids: two}), "", codes.OK, false},
+		{"users without root", users(&runtimeapi.UserNamespace{Uids: rootless, Gids: mapping()}), "uid 0", codes.InvalidArgument, false},
+		{"groups without root", users(&runtimeapi.UserNamespace{Uids: mapping(), Gids: rootless}), "gid 0", codes.InvalidArgument, false},
+		{"users without root on the machine's network", func(c *runtimeapi.PodSandboxConfig) {
+			users(&runtimeapi.UserNamespace{Uids: rootless, Gids: rootless})(c)
+			in(func(o *runtimeapi.NamespaceOption) { o.Network = runtimeapi.NamespaceMode_NODE })(c)
+			c.Hostname = ""
+		}, "uid 0", codes.InvalidArgument, false},
 		{"users that are not there", users(&runtimeapi.UserNamespace{
 			Uids: []*runtimeapi.IDMapping{{HostId: 1<<32 - 10, Length: 100}}, Gids: []*runtimeapi.IDMapping{{HostId: 1<<32 - 10, Length: 100}},
 		}), "", codes.OK, false},
 		{"seccomp profile that is absent", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) {
 			l.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/absent.json"}
 		}), "/absent.json", codes.OK, true},
+		{"SELinux level that is none", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) {
+			l.SecurityContext.SelinuxOptions = &runtimeapi.SELinuxOption{Level: `s0",size=8G`}
+		}), `level`, codes.OK, false},
 		{"no name", func(c *runtimeapi.PodSandboxConfig) { c.Metadata = nil }, "metadata", codes.OK, false},
 	}
 	eachWay(t, func(e *env) {

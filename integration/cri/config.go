@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/containerd/containerd/v2/plugins/snapshots/overlay/overlayutils"
 
@@ -20,10 +21,14 @@ const (
 	Shim       = "shim"       // the shim is the sandbox, there is no pause container
 	Streaming  = "streaming"  // as Shim, and containers' output goes over the shim's socket
 	Options    = "options"    // as PodSandbox, with a table of options
+	ShimLimits = "shimlimits" // as Shim, with a table of options that bounds what pods ask for
 )
 
 // Bridge is the interface at which all pods of a Daemon are.
 const Bridge = "shim-test0"
+
+// DrainTimeout is how long containerd waits for output of an ExecSync that other processes hold. Docker waits 2 s.
+const DrainTimeout = 3 * time.Second
 
 // pluginDirs is where Debian has CNI's plugins, and where most others have them.
 var pluginDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
@@ -91,19 +96,25 @@ disabled_plugins = [
   netns_mounts_under_state_dir = true
   cdi_spec_dirs = []
   restrict_oom_score_adj = true
+  drain_exec_sync_io_timeout = "%v"
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = [%q, %q]
     conf_dir = %q
   [plugins."io.containerd.cri.v1.runtime".containerd]
     default_runtime_name = %q
 `, filepath.Join(c.Dir, "root"), c.State, c.Address, c.Sockets, NRISocket(c), filepath.Join(c.Dir, "nri"), filepath.Join(c.Dir, "nri"),
-		snapshotter, harness.PauseImage, pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir, "net.d"), PodSandbox)
-	for _, h := range []struct{ name, text string }{
+		snapshotter, harness.PauseImage, harness.Slow(DrainTimeout), pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir, "net.d"), PodSandbox)
+	handlers := []struct{ name, text string }{
 		{PodSandbox, "sandboxer = \"podsandbox\"\n"},
 		{Shim, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n"},
 		{Streaming, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\nio_type = \"streaming\"\n"},
 		{Options, "sandboxer = \"podsandbox\"\noptions = {NoNewKeyring = true}\n"},
-	} {
+		{ShimLimits, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\noptions = {MaxShmSize = \"128Mi\"}\n"},
+	}
+	if c.Env.Runtime != harness.Ours { // whose options other shims do not know
+		handlers = handlers[:len(handlers)-1]
+	}
+	for _, h := range handlers {
 		const annotations = "pod_annotations = [\"io.containerd.sandbox.v1/*\"]\ncontainer_annotations = [\"io.containerd.sandbox.v1/*\"]\n"
 		fmt.Fprintf(&b, "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s]\nruntime_type = %q\n%s%s", h.name, c.Env.Runtime, annotations, h.text)
 	}

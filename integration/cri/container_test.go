@@ -36,10 +36,21 @@ func (p *pod) config(name string, argv []string, changes []change) *runtimeapi.C
 	c.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
 		Network: options.GetNetwork(), Pid: options.GetPid(), Ipc: options.GetIpc(), UsernsOptions: options.GetUsernsOptions(),
 	}
+	if harness.AllExecsByLibcontainer() {
+		p.e.execByLibcontainer(c)
+	}
 	for _, f := range changes {
 		f(c)
 	}
 	return c
+}
+
+// execByLibcontainer makes libcontainer start the execs of a container.
+func (e *env) execByLibcontainer(c *runtimeapi.ContainerConfig) {
+	e.Helper()
+	c.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{
+		ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: e.file("libcontainer.json", harness.ExecByLibcontainerProfile),
+	}
 }
 
 // tryCreate creates a container.
@@ -115,6 +126,19 @@ func (c *container) wantExit(code int32) *runtimeapi.ContainerStatus {
 		c.pod.e.Errorf("%s: exit code %d (%s: %s), want %d\n%s", c.config.GetMetadata().GetName(), status.GetExitCode(), status.GetReason(), status.GetMessage(), code, c.log())
 	}
 	return status
+}
+
+// wantExited waits until containers have exited, with whatever code.
+func (e *env) wantExited(containers ...*container) {
+	e.Helper()
+	harness.Eventually(e, "all have exited", func() error {
+		for _, c := range containers {
+			if s := c.status(); s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+				return fmt.Errorf("%s is %v", c.id, s.GetState())
+			}
+		}
+		return nil
+	})
 }
 
 // exec runs a command in the container and returns its output, or ends the test when that fails.

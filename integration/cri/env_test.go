@@ -51,13 +51,19 @@ func eachWay(t *testing.T, test func(e *env)) {
 // eachWayAlone is eachWay with a containerd for each, which the test may end.
 func eachWayAlone(t *testing.T, test func(e *env)) {
 	t.Helper()
+	eachWayPrepared(t, func(*testing.T, *cri.Daemon) {}, test)
+}
+
+// eachWayPrepared is eachWayAlone with something done to each containerd before it starts.
+func eachWayPrepared(t *testing.T, prepare func(*testing.T, *cri.Daemon), test func(e *env)) {
+	t.Helper()
 	for _, way := range ways() {
-		t.Run(way, func(t *testing.T) { test(newEnvOn(t, ownDaemon(t), way)) })
+		t.Run(way, func(t *testing.T) { test(newEnvOn(t, ownDaemon(t, prepare), way)) })
 	}
 }
 
 // ownDaemon starts a containerd that ends with the test.
-func ownDaemon(t *testing.T) *cri.Daemon {
+func ownDaemon(t *testing.T, prepare func(*testing.T, *cri.Daemon)) *cri.Daemon {
 	t.Helper()
 	d, err := cri.NewDaemon(shared.Env, world)
 	if err != nil {
@@ -68,6 +74,7 @@ func ownDaemon(t *testing.T) *cri.Daemon {
 			t.Error(err)
 		}
 	})
+	prepare(t, d)
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatalf("%v\n%s", err, d.LogFrom(0))
 	}

@@ -155,14 +155,7 @@ func TestAPodWhoseShimIsKilledEndsWholly(t *testing.T) {
 					}
 					return nil
 				})
-				harness.Eventually(e, "a and b have exited", func() error {
-					for _, c := range []*container{a, b} {
-						if s := c.status(); s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
-							return fmt.Errorf("%s is %v", c.id, s.GetState())
-						}
-					}
-					return nil
-				})
+				e.wantExited(a, b)
 				if _, err := p.tryCreate("late", forever); err == nil {
 					e.Error("a container was created in a pod whose shim is dead")
 				}

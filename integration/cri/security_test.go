@@ -4,10 +4,13 @@
 package cri_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // security changes a container's security context.
@@ -109,5 +112,25 @@ func TestSysctlsOfThePod(t *testing.T) {
 		other := e.pod("other").run("c", forever)
 		other.wantExec("0", "cat", "/proc/sys/net/ipv4/ip_unprivileged_port_start")
 		other.wantExec("10", "cat", "/proc/sys/fs/mqueue/msg_max")
+	})
+}
+
+// The handler lets all annotations through; whoever may create pods is not root of the node by that.
+func TestUnsafeAnnotations_AreRefused(t *testing.T) {
+	harness.OursOnly(t, "annotations by which a container reaches the host")
+	eachWay(t, func(e *env) {
+		p := e.pod("p")
+		for name, value := range map[string]string{"host-rootfs": "/root:/r:rw", "pid-file": e.dir + "/pid", "listen": "tcp://127.0.0.1:1"} {
+			c, err := p.tryCreate(name, forever, func(c *runtimeapi.ContainerConfig) {
+				c.Annotations = map[string]string{"io.containerd.sandbox.v1/" + name: value}
+			})
+			if err == nil { // CRI makes the task when it starts the container
+				_, err = e.daemon.Runtime.StartContainer(e.ctx, &runtimeapi.StartContainerRequest{ContainerId: c.id})
+			}
+			if want := fmt.Sprintf("AllowUnsafeAnnotations = [%q]", name); err == nil || !strings.Contains(err.Error(), want) {
+				e.Errorf("%s: %v, want %q in it", name, err, want)
+			}
+		}
+		p.remove()
 	})
 }

@@ -103,6 +103,24 @@ func TestAnExecThatTakesTooLongIsEndedAndLeavesNothing(t *testing.T) {
 	})
 }
 
+// containerd waits for that output as long as its operator says, not as long as the shim likes to.
+func TestExecSync_OutputThatAnotherProcessHoldsIsNotAtItsEnd(t *testing.T) {
+	eachIO(t, func(e *env) {
+		p := e.pod("p")
+		c := p.run("c", forever)
+		before := c.usage()
+		r, err := c.tryExec(0, "sh", "-c", "sleep 4711 & echo begun")
+		if err == nil || !strings.Contains(err.Error(), "failed to drain exec process") {
+			e.Errorf("exec = %v, %v, want failed to drain exec process", r, err)
+		}
+		if !slices.ContainsFunc(harness.InCgroup(e.cgroup), func(proc harness.Proc) bool { return strings.Contains(proc.String(), "4711") }) {
+			e.Error("what held it is gone")
+		}
+		harness.CheckUsage(e, e.shim(p), before, 8)
+		p.remove()
+	})
+}
+
 func TestExecCarriesItsStreams(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
@@ -140,6 +158,23 @@ func TestExecHasATerminalOfTheSizeThatIsAsked(t *testing.T) {
 		code, ok := errors.AsType[exec.CodeExitError](<-done)
 		if !ok || code.Code != 3 || !strings.Contains(out.String(), "got word\r\n") {
 			e.Errorf("exec wrote %q and ended with %v, want got word and 3", out.String(), code)
+		}
+		p.remove()
+	})
+}
+
+func TestExecWithATerminal_StderrIsTheTerminal(t *testing.T) {
+	eachIO(t, func(e *env) {
+		p := e.pod("p")
+		c := p.run("c", forever)
+		keyboard, stdin := io.Pipe() // stays open: at the end of the input containerd closes the output
+		defer func() { _ = stdin.Close() }()
+		var out harness.Buffer
+		address := c.openExec(true, "sh", "-c", `test -t 2 && echo a terminal; echo oops >&2; exit 3`)
+		failure := e.stream(address, remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true})
+		code, ok := errors.AsType[exec.CodeExitError](failure)
+		if want := "a terminal\r\noops\r\n"; !ok || code.Code != 3 || out.String() != want {
+			e.Errorf("exec wrote %q and ended with %v, want %q and exit code 3", out.String(), failure, want)
 		}
 		p.remove()
 	})

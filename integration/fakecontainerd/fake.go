@@ -39,6 +39,7 @@ type Fake struct {
 	Sockets   string // where shims are asked to make their sockets
 	Rootfs    string // of all containers, mounted into each bundle
 	Events    *eventlog.Log
+	Faults    *harness.Injection // in the shim's commands from when it is set; nil for none
 
 	sink   *sink
 	lastMu sync.Mutex

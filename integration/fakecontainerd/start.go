@@ -111,9 +111,13 @@ func (f *Fake) command(b *Bundle, env []string, stdin []byte, arg ...string) (ou
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Ctx, startLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, f.Env.Shim, append([]string{
-		"-namespace", f.Namespace, "-address", f.Address, "-publish-binary", "/bin/false",
-	}, arg...)...)
+	argv := append([]string{
+		f.Env.Shim, "-namespace", f.Namespace, "-address", f.Address, "-publish-binary", "/bin/false",
+	}, arg...)
+	if f.Faults != nil {
+		argv = f.Faults.Command(argv...)
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = b.Path
 	cmd.Env = append(env, "PATH="+f.Env.Path(), "GOMAXPROCS=2", "TTRPC_ADDRESS="+f.TTRPCAddress(), "GRPC_ADDRESS="+f.Address, "NAMESPACE="+f.Namespace)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecontainerd_test
+
+import (
+	"slices"
+	"testing"
+
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+
+	"sandbox.internal/shim/integration/fakecontainerd"
+	"sandbox.internal/shim/integration/harness"
+)
+
+// wantAlive checks that the shim answers and that the first processes of bundles live.
+func wantAlive(f *fakecontainerd.Fake, s *fakecontainerd.Shim, bundles ...*fakecontainerd.Bundle) {
+	f.Helper()
+	for _, b := range bundles {
+		state, err := s.State(f.Ctx, &task.StateRequest{ID: b.ID})
+		if err != nil {
+			f.Errorf("state of %s: %v", b.ID, err)
+		} else if !harness.Alive(int(state.GetPid())) {
+			f.Errorf("init of %s does not live any more", b.ID)
+		}
+	}
+}
+
+// endAll ends the containers of bundles, those that live still, and then the shim. The first, which is the pod's, goes last.
+func endAll(f *fakecontainerd.Fake, s *fakecontainerd.Shim, bundles ...*fakecontainerd.Bundle) {
+	f.Helper()
+	for _, b := range slices.Backward(bundles) {
+		_, _ = s.Kill(f.Ctx, &task.KillRequest{ID: b.ID, Signal: 9}) // dead already is as good
+		_, err := s.Wait(f.Ctx, &task.WaitRequest{ID: b.ID})
+		f.Must(err, "wait for "+b.ID)
+		_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: b.ID})
+		f.Must(err, "delete "+b.ID)
+		f.Remove(b)
+	}
+	s.End()
+}
+
+// The delete command asks the shim whether it lives. That it cannot ask says nothing of the shim: neither its own want of
+// descriptors or memory, nor the machine's.
+func TestDelete_AnyErrorOfPingIsNotDeath(t *testing.T) {
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
+	for _, passing := range []harness.Fault{
+		{Call: "socket", Err: "EMFILE", When: "1..2"},
+		{Call: "socket", Err: "ENFILE", When: "1..2"},
+		{Call: "socket", Err: "ENOBUFS", When: "1..2"},
+		{Call: "connect", Err: "ENOMEM", When: "1..2"},
+		{Call: "connect", Err: "EAGAIN", When: "1..2"},
+		{Call: "connect", Err: "EPERM", When: "1..2"},
+	} {
+		t.Run(passing.String(), func(t *testing.T) {
+			f := newFake(t)
+			s, bundles := group(f, 3)
+			f.Faults = harness.Inject(t, passing)
+			if _, err := f.DeleteCommand(bundles[1]); err != nil {
+				t.Errorf("delete command = %v, want it to try again", err)
+			}
+			if f.Faults.Hits() == 0 {
+				t.Error("no system call failed")
+			}
+			f.Faults = nil
+			wantAlive(f, s, bundles[0], bundles[2], bundles[3]) // the one that was asked for ends, as ever
+			endAll(f, s, bundles...)
+		})
+	}
+	t.Run("for ever", func(t *testing.T) {
+		f := newFake(t)
+		s, bundles := group(f, 2)
+		f.Faults = harness.Inject(t, harness.Fault{Call: "socket", Err: "ENFILE"})
+		_, err := f.DeleteCommand(bundles[1])
+		f.WantError(err, nil, "whether the shim lives", "tries", "too many open files in system")
+		if f.Faults.Hits() < 2 {
+			t.Errorf("%d system calls failed, want more than one try", f.Faults.Hits())
+		}
+		f.Faults = nil
+		wantAlive(f, s, bundles...)
+		endAll(f, s, bundles...)
+	})
+}
+
+// The same of a shim that is dead: once the command can ask, it learns that, and ends all.
+func TestDelete_TriesAgainUntilItKnowsThatTheShimIsDead(t *testing.T) {
+	harness.OursOnly(t, "who cleans up knows all that a shim had")
+	f := newFake(t)
+	s, bundles := group(f, 2)
+	kill(f, s)
+	f.Faults = harness.Inject(t, harness.Fault{Call: "socket", Err: "ENFILE", When: "1..3"})
+	_, err := f.DeleteCommand(bundles[1])
+	f.Must(err, "delete command")
+	if f.Faults.Hits() == 0 {
+		t.Error("no system call failed")
+	}
+	f.Faults = nil
+	scope := f.Scope()
+	scope.Folders = nil // the socket goes with the delete of the pause container
+	scope.Check(t)
+	for _, b := range bundles {
+		_, err := f.DeleteCommand(b)
+		f.Must(err, "delete of "+b.ID)
+		f.Remove(b)
+	}
+}
+
+// A connection that cannot be accepted waits: neither the shim nor its containers end because the machine has no memory for
+// it, whether the kernel says so of the connection or when it is to be watched.
+func TestShim_OutlivesErrorsOfItsListener(t *testing.T) {
+	harness.OursOnly(t, "an error of accept4 is no end")
+	for _, fault := range []harness.Fault{
+		{Call: "accept4", Err: "ENOMEM"},
+		{Call: "accept4", Err: "ENOBUFS"},
+		{Call: "accept4", Err: "EMFILE"},
+		{Call: "accept4", Err: "EPERM"},
+		{Call: "epoll_ctl", Err: "ENOSPC"},
+	} {
+		t.Run(fault.String(), func(t *testing.T) {
+			f := newFake(t)
+			b := f.Bundle("c", nil, "sleep", "1000")
+			s := f.Shim(b)
+			s.Run(b)
+			faults := harness.Inject(t, fault)
+			detach := faults.Into(s.Pid)
+			c := f.Dial(s.Answer.Address, "v3") // the kernel takes it, whatever the shim can do
+			waiting := make(chan error, 1)
+			go func() { // ends with the answer, or when the shim has hung up
+				_, err := c.State(f.Ctx, &task.StateRequest{ID: b.ID})
+				waiting <- err
+			}()
+			if fault.Call == "accept4" {
+				faults.WaitHits(3) // it tries again
+			} else {
+				faults.WaitHits(1) // that of the connection, which is lost
+			}
+			detach()
+			if err := <-waiting; err != nil && fault.Call == "accept4" {
+				t.Errorf("state by a connection that waited = %v", err)
+			}
+			_, err := f.Dial(s.Answer.Address, "v3").State(f.Ctx, &task.StateRequest{ID: b.ID})
+			f.Must(err, "state by another connection")
+			wantAlive(f, s, b)
+			endAll(f, s, b)
+		})
+	}
+}
