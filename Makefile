@@ -113,6 +113,8 @@ integration: ## the built binary against a fake and a real containerd (root)
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m ./...
+	@echo "execs once more, by libcontainer, as where AppArmor or SELinux confines containers"
+	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m -run 'Exec|Terminal' ./containerd ./cri
 
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that.
 VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) $(CURDIR)/bin/vm/vmtest
@@ -121,16 +123,22 @@ VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest;
 NOMEMORY  = integration/vm/deps.sh; $(VMTEST) -o $(CURDIR)/bin/vm/nomemory -append cgroup_disable=memory -require nomemory \
 	./integration/containerd=TestCgroup2WithoutAController
 
+# Where AppArmor confines the containers of pods, as in the guests, libcontainer starts their execs. So a part of the tests
+# also runs on a kernel without it: $(call NOAPPARMOR,REGEX of the tests of pods,flags).
+NOAPPARMOR = integration/vm/deps.sh; $(VMTEST) $(2) -o $(CURDIR)/bin/vm/noapparmor -append apparmor=0 './integration/cri=$(1)'
+
 test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh cgroup2
 	@integration/cri/deps.sh
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PACKAGES)
 	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(NOMEMORY)))
+	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(call NOAPPARMOR,AppArmor|Exec|Attach)))
 
 test-systemd: deps build ## the same with systemd as pid 1
 	@integration/vm/deps.sh systemd
 	@integration/cri/deps.sh
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PACKAGES) $(if $(filter file,$(origin PKGS)),./integration/deploy=Systemd)
+	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(call NOAPPARMOR,AppArmor|Exec|Attach,-systemd)))
 
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
 	@integration/vm/deps.sh
@@ -138,10 +146,11 @@ smoke-vm: deps build ## the virtual machine itself, and a few tests with and wit
 	cd integration; SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE) ./pkg/cpuset \
 		'./integration/containerd=$(SMOKE_L3)|TestCPUSetHolds|TestCPUSetFollowsItsSource|TestCgroup2' \
-		'./integration/cri=TestAPodRuns|Checkpointed'
+		'./integration/cri=TestAPodRuns|Checkpointed|AppArmor|TestExecHasATerminal'
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE) \
 		'./integration/containerd=$(SMOKE_L3)|TestSystemdAContainer|TestSystemdLimits|TestSystemdCPUSet|TestSystemdWhatAKilled' \
-		./integration/cri=TestAPodInASlice
+		'./integration/cri=TestAPodInASlice|AppArmor'
+	$(call NOAPPARMOR,AppArmor|TestExecHasATerminal)
 
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
@@ -170,7 +179,7 @@ bench-v2: deps build ## the same in short on cgroup v2, in a virtual machine (ro
 	cd integration; cp $(BINARY) "$$($(GO) run ./cmd/tools)"/* $(VMBENCH)/bin
 	! command -v crun >/dev/null || cp "$$(command -v crun)" $(VMBENCH)/bin
 	cd integration; $(GO) build -o $(VMBENCH)/bin/bench ./bench
-	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
+	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -append apparmor=0 -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
 		-env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
 		-- sh -c 'cp "$$0"/bin/* /mnt && exec bench -json "$$0/bench.json" "$$@"' $(VMBENCH) \
 		-n 10 -containers 10 -probes 2 -storm 30s $(BENCHFLAGS)
