@@ -34,7 +34,7 @@ var layers = [][]string{
 	{"pkg/wire", "pkg/wire/wiretest", "pkg/api", "pkg/api/cgroup1", "pkg/api/cgroup2"},
 	{
 		"pkg/cgroup", "pkg/engine/reentry", "pkg/event", "pkg/listen", "pkg/mainthread", "pkg/memprog", "pkg/memprog/memprogtest",
-		"pkg/options", "pkg/orphan", "pkg/pod/podconfig", "pkg/stdio",
+		"pkg/options", "pkg/reaper", "pkg/pod/podconfig", "pkg/stdio",
 	},
 	{"pkg/cpuset", "pkg/engine/launch", "pkg/notify", "pkg/pod/holder", "pkg/stats"},
 	{"pkg/pod"},

@@ -17,8 +17,8 @@ import (
 
 	"sandbox.internal/shim/pkg/engine"
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/service"
 	"sandbox.internal/shim/pkg/stdio"
@@ -37,7 +37,7 @@ const (
 // serve joins the packages and answers on l until the sandbox has nothing left
 // to do, or ctx ends. It owns every goroutine that they run, and ends them.
 func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
-	reaper := orphan.New()
+	reaper := reaper.New()
 	reaperCtx, stopReaper := context.WithCancel(context.Background())
 	reaped := make(chan struct{})
 	go func() { reaper.Run(reaperCtx); close(reaped) }()
@@ -91,7 +91,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 
 // warmUp does what the first program that is started would else wait for, while containerd prepares its first call: package os
 // tries pidfds out with a child of its own, 0.3 ms.
-func warmUp(reaper *orphan.Reaper) {
+func warmUp(reaper *reaper.Reaper) {
 	defer reaper.Hold()()
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Release() // there is nothing that could fail

@@ -24,13 +24,13 @@ import (
 func stranger(t *testing.T, dirs []string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/busybox", "sleep", "1000")
-	defer reaper.Hold()() // until it is known whose child it is
+	defer testReaper.Hold()() // until it is known whose child it is
 	must(t, cmd.Start())
-	reaper.Own(cmd.Process.Pid)
+	testReaper.Own(cmd.Process.Pid)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // dead already is as good
 		_ = cmd.Wait()         // that it was killed is what is wanted
-		reaper.Disown(cmd.Process.Pid)
+		testReaper.Disown(cmd.Process.Pid)
 	})
 	if len(dirs) == 0 {
 		t.Fatal("the container has no cgroup")
@@ -118,7 +118,7 @@ func TestCreateRefusesACgroupInUse(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	dirs := madeBefore(t, config)
 	other := stranger(t, dirs)
-	_, err := New(reaper).Create(t.Context(), config, noStreams(t))
+	_, err := New(testReaper).Create(t.Context(), config, noStreams(t))
 	if !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Create in a cgroup in use: %v, want failed precondition", err)
 	}
@@ -142,7 +142,7 @@ func TestCreateRefusesAFrozenCgroup(t *testing.T) {
 	}
 	must(t, os.WriteFile(file, []byte(frozen), 0))
 	t.Cleanup(func() { must(t, os.WriteFile(file, []byte(thawed), 0)) })
-	_, err := New(reaper).Create(t.Context(), config, noStreams(t))
+	_, err := New(testReaper).Create(t.Context(), config, noStreams(t))
 	if !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Create in a frozen cgroup: %v, want failed precondition", err)
 	}

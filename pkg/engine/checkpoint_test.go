@@ -90,7 +90,7 @@ func restore(t *testing.T, image string, args ...string) (*box, process.Handle) 
 	config := newConfig(t, args...)
 	config.Checkpoint = image
 	t.Cleanup(func() { wantNothingLeft(t, config) })
-	runtime, err := New(reaper).Create(t.Context(), config, nil)
+	runtime, err := New(testReaper).Create(t.Context(), config, nil)
 	must(t, err)
 	t.Cleanup(func() { must(t, runtime.Destroy()) })
 	streams, err := stdio.Open(t.Context(), config.IO, config.IOOwner)

@@ -97,7 +97,7 @@ func TestCreateRefusesWhatIsNoCheckpoint(t *testing.T) {
 	fakeCriu(t)
 	c := newConfig(t, "true")
 	c.Checkpoint = t.TempDir()
-	_, err := New(reaper).Create(t.Context(), c, nil)
+	_, err := New(testReaper).Create(t.Context(), c, nil)
 	wantError(t, err, errdefs.ErrInvalidArgument, c.Checkpoint, "inventory.img")
 	wantNothingLeft(t, c)
 }
@@ -106,7 +106,7 @@ func TestCreateRefusesWhatIsNoCheckpoint(t *testing.T) {
 func TestFailedRestoreLeavesNothing(t *testing.T) {
 	fakeCriu(t)
 	c := image(t)
-	r, err := New(reaper).Create(t.Context(), c, nil)
+	r, err := New(testReaper).Create(t.Context(), c, nil)
 	must(t, err)
 	streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
 	must(t, err)

@@ -16,6 +16,6 @@
 // (docs/decisions/0004).
 //
 // Processes that either starts are children of the shim. Around every call that
-// starts some the reaper is held off (pkg/orphan), because only the callee
+// starts some the reaper is held off (pkg/reaper), because only the callee
 // knows, and waits for, the short-lived ones.
 package engine

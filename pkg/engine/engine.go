@@ -23,14 +23,14 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/engine/launch"
-	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
 // Engine makes containers. It holds no state of theirs.
 type Engine struct {
-	reaper   *orphan.Reaper
+	reaper   *reaper.Reaper
 	launcher func() (*launch.Launcher, error) // made by the first exec
 	moves    anticipation
 
@@ -42,7 +42,7 @@ type Engine struct {
 const execTimeout = 30 * time.Second
 
 // New makes an Engine whose children reaper leaves alone.
-func New(reaper *orphan.Reaper) *Engine {
+func New(reaper *reaper.Reaper) *Engine {
 	return &Engine{
 		reaper:      reaper,
 		launcher:    sync.OnceValues(func() (*launch.Launcher, error) { return launch.New(reaper) }),

@@ -108,7 +108,7 @@ func TestExec_APasswdThatIsTooLargeIsNone(t *testing.T) {
 
 // impatient is an engine whose execs have to be set up within a moment.
 func impatient() *Engine {
-	return &Engine{reaper: reaper, launcher: engine.launcher, execTimeout: 200 * time.Millisecond}
+	return &Engine{reaper: testReaper, launcher: engine.launcher, execTimeout: 200 * time.Millisecond}
 }
 
 // Whatever the container keeps the launcher from, and however long its caller would wait.

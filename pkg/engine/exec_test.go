@@ -222,7 +222,7 @@ func TestExecByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	before := launchers(t)
 	c := b.Runtime.(*container)
-	c.engine = New(reaper) // with a launcher that no other test uses
+	c.engine = New(testReaper) // with a launcher that no other test uses
 	if got := b.exec(t.Context(), command("true")); got != (result{}) {
 		t.Fatalf("exec = %+v, want success", got)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
 	"sandbox.internal/shim/pkg/engine/launch"
-	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 // Features tells what of the OCI runtime specification is there, in the form of
@@ -67,7 +67,7 @@ func Features() *features.Features {
 // HasLauncher tells whether execs are started without libcontainer here
 // (docs/decisions/0004-exec-launcher.md).
 func HasLauncher() bool {
-	_, err := launch.New(orphan.New())
+	_, err := launch.New(reaper.New())
 	return err == nil
 }
 

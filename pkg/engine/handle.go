@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/engine/launch"
-	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 // handle is one process of a container. os.Process, which libcontainer keeps
 // too, holds a pidfd, so a reused pid is never signalled or waited for.
 type handle struct {
-	reaper    *orphan.Reaper
+	reaper    *reaper.Reaper
 	child     child
 	pid       int
 	death     *launch.Death // nil where the kernel has no pidfd that does not block
@@ -38,7 +38,7 @@ type child interface {
 }
 
 // newHandle is called while the reaper is held.
-func newHandle(r *orphan.Reaper, lp *libcontainer.Process) (*handle, error) {
+func newHandle(r *reaper.Reaper, lp *libcontainer.Process) (*handle, error) {
 	pid, err := lp.Pid()
 	if err != nil {
 		return nil, fmt.Errorf("pid of the started process: %w", err)
@@ -47,7 +47,7 @@ func newHandle(r *orphan.Reaper, lp *libcontainer.Process) (*handle, error) {
 }
 
 // ownHandle is called while the reaper is held.
-func ownHandle(r *orphan.Reaper, c child, pid int) *handle {
+func ownHandle(r *reaper.Reaper, c child, pid int) *handle {
 	r.Own(pid)
 	h := &handle{reaper: r, child: c, pid: pid}
 	h.death, _ = launch.WatchDeath(pid)

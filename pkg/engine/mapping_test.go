@@ -14,17 +14,17 @@ import (
 
 // libcontainer reads the mappings by a child, which only it may collect.
 func TestTheReaperLeavesTheReaderOfAJoinedUserNamespaceAlone(t *testing.T) {
-	release := reaper.Hold()
+	release := testReaper.Hold()
 	holder := exec.Command("sleep", "1000")
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 100000, Size: 65536}}
 	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
 	must(t, holder.Start())
-	reaper.Own(holder.Process.Pid)
+	testReaper.Own(holder.Process.Pid)
 	release()
 	t.Cleanup(func() {
 		_ = holder.Process.Kill() // dead already is as good
 		_ = holder.Wait()         // it was killed
-		reaper.Disown(holder.Process.Pid)
+		testReaper.Disown(holder.Process.Pid)
 	})
 
 	c := newConfig(t, "true")
@@ -32,7 +32,7 @@ func TestTheReaperLeavesTheReaderOfAJoinedUserNamespaceAlone(t *testing.T) {
 	path := fmt.Sprintf("/proc/./%d/ns/user", holder.Process.Pid)
 	c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace, Path: path})
 	for i := range 50 { // without the hold about every second fails
-		config, err := New(reaper).translate(c)
+		config, err := New(testReaper).translate(c)
 		if err != nil {
 			t.Fatalf("time %d: %v", i, err)
 		}

@@ -26,7 +26,7 @@ func startPod(t *testing.T, c pod.Config) *pod.Pod {
 	bundle, err := os.MkdirTemp("", "pod") // short: it is named in mounts
 	must(t, err)
 	t.Cleanup(func() { must(t, os.Remove(bundle)) })
-	p, err := pod.Create(t.Context(), pod.Request{ID: "p1", Bundle: bundle, Config: c, Reaper: reaper}, thread)
+	p, err := pod.Create(t.Context(), pod.Request{ID: "p1", Bundle: bundle, Config: c, Reaper: testReaper}, thread)
 	must(t, err)
 	t.Cleanup(func() { must(t, p.Close()) })
 	must(t, p.Start(t.Context()))

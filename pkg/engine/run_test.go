@@ -255,7 +255,7 @@ func wantRefused(t *testing.T, refusals []refusal) {
 func TestCreateTwice(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	b := create(t, c).start()
-	if _, err := New(reaper).Create(t.Context(), c, b.streams); !errdefs.IsAlreadyExists(err) {
+	if _, err := New(testReaper).Create(t.Context(), c, b.streams); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("Create = %v, want already exists", err)
 	}
 	if got := b.exec(t.Context(), command("true")); got != (result{}) {

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -56,7 +56,7 @@ func live(file string) error {
 	if err != nil {
 		return err
 	}
-	c, err := New(orphan.New()).Create(ctx, l.Config, streams)
+	c, err := New(reaper.New()).Create(ctx, l.Config, streams)
 	if err != nil || l.Stage == "created" {
 		return err
 	}
@@ -74,7 +74,7 @@ func killedShim(t *testing.T, l life, entered string) {
 	must(t, err)
 	file := filepath.Join(filepath.Dir(l.Config.Bundle), "life.json")
 	must(t, os.WriteFile(file, data, 0o600))
-	defer reaper.Hold()() // the shim is a child that only we wait for
+	defer testReaper.Hold()() // the shim is a child that only we wait for
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), shimEnv+"="+file)
 	cmd.Stderr = os.Stderr

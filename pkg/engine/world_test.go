@@ -21,16 +21,16 @@ import (
 
 	_ "sandbox.internal/shim/pkg/engine/reentry" // this binary is run again as the first stage of a container
 	"sandbox.internal/shim/pkg/mainthread"
-	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
 // reaper runs beside every test, as it does in the shim.
-var reaper = orphan.New()
+var testReaper = reaper.New()
 
 // engine is that of all tests: it keeps the launcher.
-var engine = New(reaper)
+var engine = New(testReaper)
 
 // thread holds the namespaces of pods.
 var thread *mainthread.Thread
@@ -63,7 +63,7 @@ func run(m *testing.M) int {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { defer close(ended); reaper.Run(ctx) }()
+	go func() { defer close(ended); testReaper.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
 	defer removeParents()
 	warmUp()

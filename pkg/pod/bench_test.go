@@ -26,7 +26,7 @@ func BenchmarkPod(b *testing.B) {
 				if err := os.Mkdir(bundle, 0o700); err != nil {
 					b.Fatal(err)
 				}
-				p, err := Create(b.Context(), Request{ID: "p1", Bundle: bundle, Config: config, Reaper: reaper}, thread)
+				p, err := Create(b.Context(), Request{ID: "p1", Bundle: bundle, Config: config, Reaper: testReaper}, thread)
 				if err != nil {
 					b.Fatal(err)
 				}

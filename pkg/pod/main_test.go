@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/mainthread"
-	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 // The test binary is a shim: its tests run beside its main thread, which becomes one pod after the other.
 var (
-	thread *mainthread.Thread
-	reaper = orphan.New()
+	thread     *mainthread.Thread
+	testReaper = reaper.New()
 )
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 		thread = t
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
-		go func() { reaper.Run(ctx); close(done) }()
+		go func() { testReaper.Run(ctx); close(done) }()
 		defer func() { cancel(); <-done }()
 		return m.Run()
 	}))
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 func request(t *testing.T, change ...func(*Request)) Request {
 	t.Helper()
 	r := Request{
-		ID: "p1", Bundle: t.TempDir(), Reaper: reaper,
+		ID: "p1", Bundle: t.TempDir(), Reaper: testReaper,
 		Config: Config{Name: "web", UID: "u-1", Namespace: "default", Hostname: "web-0", PID: ModeContainer},
 	}
 	for _, c := range change {

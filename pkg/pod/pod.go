@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/mainthread"
-	"sandbox.internal/shim/pkg/orphan"
 	"sandbox.internal/shim/pkg/pod/holder"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 // Request asks for a pod.
@@ -27,7 +27,7 @@ type Request struct {
 	Config        Config
 	SystemdCgroup bool           // the cgroup driver is systemd's
 	MaxShmSize    string         // what the annotation may ask for; "" for the default
-	Reaper        *orphan.Reaper // told of the pod's process, so that it leaves it to the pod
+	Reaper        *reaper.Reaper // told of the pod's process, so that it leaves it to the pod
 }
 
 // Pod is what the containers of a pod share.
@@ -38,7 +38,7 @@ type Pod struct {
 	cgroupPath string
 	mountLabel string // the SELinux context of its files; "" for none
 	thread     *mainthread.Thread
-	reaper     *orphan.Reaper
+	reaper     *reaper.Reaper
 	netns      string   // path of the network namespace; "" for the host's, or for one of the pod's own
 	network    *os.File // that, which Start joins; nil for none
 

@@ -79,7 +79,7 @@ func TestOtherThreadsStayInTheHostsNamespaces(t *testing.T) {
 	if p.Pid() != os.Getpid() {
 		t.Fatal("the main thread is not the pod")
 	}
-	defer reaper.Hold()()
+	defer testReaper.Hold()()
 	var together, done sync.WaitGroup
 	const threads = 200
 	together.Add(threads)
@@ -155,7 +155,7 @@ var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 6553
 // inUserNamespace is a network namespace that CRI made inside the user namespace of the pod.
 func inUserNamespace(t *testing.T, ids []specs.LinuxIDMapping) string {
 	t.Helper()
-	h, err := holder.Start(t.Context(), holder.Config{Make: unix.CLONE_NEWNET, Map: &holder.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, reaper)
+	h, err := holder.Start(t.Context(), holder.Config{Make: unix.CLONE_NEWNET, Map: &holder.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, testReaper)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/memprog"
-	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 // Launcher holds the launcher program. Its methods may be called concurrently.
 type Launcher struct {
 	file   *os.File
-	reaper *orphan.Reaper
+	reaper *reaper.Reaper
 }
 
 // New makes a Launcher whose children reaper leaves alone. Where the kernel has no executable memory files or is older
 // than Linux 5.10, or the launcher is not written for the machine, it is errdefs.ErrNotImplemented.
-func New(reaper *orphan.Reaper) (*Launcher, error) {
+func New(reaper *reaper.Reaper) (*Launcher, error) {
 	program, entry := code()
 	file, err := memprog.New("launcher", program, entry)
 	if err != nil {

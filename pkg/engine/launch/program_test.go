@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/memprog/memprogtest"
-	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 func TestTheProgramStandsAlone(t *testing.T) {
@@ -23,7 +23,7 @@ func TestTheProgramStandsAlone(t *testing.T) {
 }
 
 func TestTheProgramCannotBeChanged(t *testing.T) {
-	l, err := New(orphan.New())
+	l, err := New(reaper.New())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func modesAreSealed(t *testing.T) bool {
 
 // A program that is run by somebody else finds no request and ends.
 func TestTheProgramWithoutARequest(t *testing.T) {
-	l, err := New(orphan.New())
+	l, err := New(reaper.New())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 // Start runs c and returns when its program has begun, or when ctx ends. After an error no process of it lives, and all
@@ -111,7 +111,7 @@ func (l *Launcher) begin(c *Command, socket *os.File) (*os.Process, error) {
 type attempt struct {
 	command *Command
 	request *request
-	reaper  *orphan.Reaper
+	reaper  *reaper.Reaper
 	socket  *os.File // watched by Go's poller
 
 	told    []uint32 // steps that are forks, of which the program told

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 func TestStartWithoutPermissionToRunTheProgram(t *testing.T) {
@@ -26,7 +26,7 @@ func TestStartWithoutPermissionToRunTheProgram(t *testing.T) {
 	if err := file.Chmod(0); err != nil {
 		t.Fatal(err)
 	}
-	if p, err := (&Launcher{file: file, reaper: orphan.New()}).Start(t.Context(), &Command{Args: []string{"true"}, Init: file}); !errors.Is(err, ErrNotStarted) {
+	if p, err := (&Launcher{file: file, reaper: reaper.New()}).Start(t.Context(), &Command{Args: []string{"true"}, Init: file}); !errors.Is(err, ErrNotStarted) {
 		t.Errorf("Start = %v, %v, want %v", p, err, ErrNotStarted)
 	}
 }
@@ -56,7 +56,7 @@ func TestFollow(t *testing.T) {
 		t.Fatalf("forks at %v, want two", forks)
 	}
 	first, second, third := child(t, "true"), child(t, "true"), child(t, "sleep", "1000")
-	reaper := orphan.New()
+	reaper := reaper.New()
 	defer reaper.Hold()() // the test waits for the children
 	a := &attempt{command: &Command{}, reaper: reaper, current: first}
 	refused := func(pid int, step uint32, want string) {
@@ -105,7 +105,7 @@ func TestInterruptWhileAProcessIsToEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := child(t, "sleep", "1000"), child(t, "sleep", "1000")
-	a := &attempt{command: &Command{}, reaper: orphan.New(), current: first, socket: os.NewFile(uintptr(pair[0]), "socket")}
+	a := &attempt{command: &Command{}, reaper: reaper.New(), current: first, socket: os.NewFile(uintptr(pair[0]), "socket")}
 	defer a.close()
 	defer unix.Close(pair[1])
 	followed := make(chan error, 1)

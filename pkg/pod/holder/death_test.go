@@ -22,7 +22,7 @@ import (
 )
 
 func TestHolderDiesWithTheShim(t *testing.T) {
-	release := reaper.Hold() // the orphan is for us to see
+	release := testReaper.Hold() // the orphan is for us to see
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), asShimEnv+"=1")
 	cmd.Stderr = t.Output()
@@ -106,7 +106,7 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 	for name, test := range failures(t) {
 		t.Run(name, func(t *testing.T) {
 			before := descriptors(t)
-			h, err := Start(t.Context(), test.config, thread, reaper)
+			h, err := Start(t.Context(), test.config, thread, testReaper)
 			if err == nil {
 				t.Fatalf("Start(%+v) = %d, want an error", test.config, h.Pid())
 			}
@@ -140,7 +140,7 @@ func TestStartThatIsInterruptedLeavesNothing(t *testing.T) {
 	failed := 0
 	for i := range 150 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*30*time.Microsecond)
-		h, err := Start(ctx, c, thread, reaper)
+		h, err := Start(ctx, c, thread, testReaper)
 		switch {
 		case err == nil:
 			err = h.Kill(t.Context())
@@ -178,7 +178,7 @@ func TestStartOfAProgramThatIsKilled(t *testing.T) {
 	}()
 	failed := 0
 	for range 20 {
-		h, err := Start(ctx, c, thread, reaper)
+		h, err := Start(ctx, c, thread, testReaper)
 		if err != nil {
 			failed++
 			continue

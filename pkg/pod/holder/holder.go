@@ -24,7 +24,7 @@ import (
 
 	"sandbox.internal/shim/pkg/mainthread"
 	"sandbox.internal/shim/pkg/memprog"
-	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 // Config says which namespaces a Holder has. Those that it does not name are the shim's.
@@ -55,7 +55,7 @@ type Holder struct {
 }
 
 // Start starts the process and returns when it holds the namespaces, or when ctx ends.
-func Start(ctx context.Context, c Config, t *mainthread.Thread, reaper *orphan.Reaper) (*Holder, error) {
+func Start(ctx context.Context, c Config, t *mainthread.Thread, reaper *reaper.Reaper) (*Holder, error) {
 	request, err := c.request()
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (h *Holder) Kill(ctx context.Context) error {
 }
 
 // await is the waiter.
-func (h *Holder) await(reaper *orphan.Reaper) {
+func (h *Holder) await(reaper *reaper.Reaper) {
 	pid := h.process.Pid
 	state, err := h.process.Wait()
 	h.at = time.Now()

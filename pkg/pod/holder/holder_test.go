@@ -204,7 +204,7 @@ func TestHolderTakesItsPIDNamespaceAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	release := reaper.Hold()
+	release := testReaper.Hold()
 	cmd := exec.CommandContext(t.Context(), "nsenter", "-t", strconv.Itoa(h.Pid()), "-p", "cat")
 	cmd.Stdin = read // never ends by itself
 	if err := cmd.Start(); err != nil {
@@ -242,7 +242,7 @@ func members(t *testing.T, pid int) (all []string) {
 
 func TestExitOfAHolderThatSomebodyKilled(t *testing.T) {
 	h := start(t, full())
-	for range 50 { // the reaper would take the status of some
+	for range 50 { // the testReaper would take the status of some
 		if err := unix.Kill(h.Pid(), unix.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/mainthread"
-	"sandbox.internal/shim/pkg/orphan"
+	"sandbox.internal/shim/pkg/reaper"
 )
 
 // The test binary is a shim: its tests run beside its main thread, and its reaper would steal what it may.
 var (
-	thread *mainthread.Thread
-	reaper = orphan.New()
+	thread     *mainthread.Thread
+	testReaper = reaper.New()
 )
 
 // asShimEnv makes the test binary a shim that starts a holder, tells its pid, and waits to be killed.
@@ -43,14 +43,14 @@ func TestMain(m *testing.M) {
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
-		go func() { reaper.Run(ctx); close(done) }()
+		go func() { testReaper.Run(ctx); close(done) }()
 		defer func() { cancel(); <-done }()
 		return m.Run()
 	}))
 }
 
 func playShim() int {
-	h, err := Start(context.Background(), full(), thread, reaper)
+	h, err := Start(context.Background(), full(), thread, testReaper)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -68,7 +68,7 @@ func full() Config {
 // start starts a holder that the test ends, and looks for what is left.
 func start(t *testing.T, c Config) *Holder {
 	t.Helper()
-	h, err := Start(t.Context(), c, thread, reaper)
+	h, err := Start(t.Context(), c, thread, testReaper)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func in(t *testing.T, pid int, flags []string, args ...string) string {
 
 func tryIn(t *testing.T, pid int, flags []string, args ...string) (string, error) {
 	t.Helper()
-	defer reaper.Hold()()
+	defer testReaper.Hold()()
 	cmd := exec.CommandContext(t.Context(), "nsenter", slices.Concat([]string{"-t", strconv.Itoa(pid)}, flags, args)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

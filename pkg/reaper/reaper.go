@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package orphan reaps the processes that the shim adopts, and no others.
+// Package reaper reaps the processes that the shim adopts, and no others.
 //
 // The shim is a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): what a
 // container without a PID namespace of its own leaves behind becomes a child of
@@ -12,7 +12,7 @@
 //
 // [Reaper.Run] is the one goroutine; it has no timer, and sleeps while no child
 // dies. The lock is never held across a call that blocks.
-package orphan
+package reaper
 
 import (
 	"context"
