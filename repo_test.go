@@ -39,7 +39,7 @@ var layers = [][]string{
 	{"pkg/cpuset", "pkg/engine/launch", "pkg/notify", "pkg/pod/holder", "pkg/stats"},
 	{"pkg/pod"},
 	{"pkg/process", "pkg/resources"},
-	{"pkg/engine", "pkg/sandbox"},
+	{"pkg/engine", "pkg/task"},
 	{"pkg/service"},
 	{"cmd/containerd-shim-sandbox-v1"},
 }

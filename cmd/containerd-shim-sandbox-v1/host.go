@@ -11,7 +11,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/engine"
-	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/task"
 )
 
 // hostAnnotations say, for who places tasks on nodes, what this shim has and finds on this machine. The features
@@ -26,7 +26,7 @@ func hostAnnotations() map[string]string {
 		prefix + "seccomp":            engine.SeccompVersion(),
 		prefix + "exec-launcher":      strconv.FormatBool(engine.HasLauncher()),
 		prefix + "criu":               engine.CriuPath(),
-		prefix + "settings":           strings.Join(sandbox.Settings(), ","),
+		prefix + "settings":           strings.Join(task.Settings(), ","),
 	}
 }
 

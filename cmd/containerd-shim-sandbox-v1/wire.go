@@ -19,9 +19,9 @@ import (
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/reaper"
-	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/service"
 	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/task"
 )
 
 // Bounds on the end of the shim, when there is no container any more.
@@ -45,11 +45,11 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 
 	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	events := event.NewQueue(publisher.Publish)
-	box := sandbox.New(d.Namespace, engine.New(reaper), events, reaper.Hold)
+	box := task.New(d.Namespace, engine.New(reaper), events, reaper.Hold)
 	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	box.KeepMembers(d.Bundle, d.SocketPath)
-	box.ServePods(func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
+	box.ServePods(func(ctx context.Context, r pod.Request) (task.Pod, error) {
 		r.Reaper, r.SystemdCgroup = reaper, r.SystemdCgroup || d.SystemdCgroup
 		r.MaxShmSize = d.MaxShmSize
 		p, err := pod.Create(ctx, r, d.Thread)
@@ -121,7 +121,7 @@ func windUp(clients *attendance, server *ttrpc.Server, served <-chan error, even
 
 // remove removes what a dead shim left of a container, of a sandbox, or of all that were with it in a pod.
 func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
-	pid, e, err := sandbox.Removal{
+	pid, e, err := task.Removal{
 		Namespace: namespace, ID: id, Bundle: bundle,
 		Container: engine.Remove,
 		Pod:       pod.Remove,
@@ -133,6 +133,6 @@ func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
 // runtimeFeatures is what -info answers about the OCI runtime specification.
 func runtimeFeatures() *features.Features {
 	f := engine.Features()
-	f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, sandbox.UnsafeAnnotations()...)
+	f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, task.UnsafeAnnotations()...)
 	return f
 }

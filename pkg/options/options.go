@@ -45,10 +45,10 @@ type Options struct {
 	CpusetSource   string // cgroup whose CPUs every container gets that asks for none (pkg/cpuset, Container.Source)
 	CpusetMems     bool   // and its memory nodes
 	StopSignal     string // that asks a container to end; SIGTERM when empty
-	HostRootfs     string // directories of the host that every container has (pkg/sandbox/hostrootfs.go)
+	HostRootfs     string // directories of the host that every container has (pkg/task/hostrootfs.go)
 	HostRootfsMask string // what in them is not shown
 	PidFile        string // of init; {id} and {namespace} stand for the container's
-	StopTimeout    string // until it is killed (pkg/sandbox, Container.Stop)
+	StopTimeout    string // until it is killed (pkg/task, Container.Stop)
 	Notify         bool   // Start waits until init tells that it is ready
 	NotifyTimeout  string // for how long
 	ExecCgroup     bool   // each exec gets a cgroup of its own
@@ -56,7 +56,7 @@ type Options struct {
 	Listen         string // sockets that init finds open
 
 	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/shm.go)
-	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/sandbox, UnsafeAnnotations)
+	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/task, UnsafeAnnotations)
 }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that

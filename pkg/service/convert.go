@@ -17,8 +17,8 @@ import (
 
 	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/task"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -117,7 +117,7 @@ func execProcess(a *anypb.Any) (*specs.Process, error) {
 	if err := unpackSpec(a, "spec", "Process", &p); err != nil {
 		return nil, err
 	}
-	if err := sandbox.CheckProcess(&p); err != nil {
+	if err := task.CheckProcess(&p); err != nil {
 		return nil, fmt.Errorf("spec.%w", err)
 	}
 	return &p, nil

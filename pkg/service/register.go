@@ -8,13 +8,13 @@ import (
 
 	"github.com/containerd/ttrpc"
 
-	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/task"
 	"sandbox.internal/shim/pkg/wire"
 )
 
 // Register adds the services of s to server.
-func Register(server *ttrpc.Server, s *sandbox.Sandbox) {
-	t := &task{sandbox: s}
+func Register(server *ttrpc.Server, s *task.Sandbox) {
+	t := &taskService{sandbox: s}
 	methods := map[string]ttrpc.Method{
 		"State":      method(t.State),
 		"Create":     method(t.Create),

@@ -19,15 +19,15 @@ import (
 
 	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/task"
 )
 
 // pods is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto.
 type pods struct {
-	sandbox *sandbox.Sandbox
+	sandbox *task.Sandbox
 }
 
-func registerPods(server *ttrpc.Server, s *sandbox.Sandbox) {
+func registerPods(server *ttrpc.Server, s *task.Sandbox) {
 	p := &pods{sandbox: s}
 	server.RegisterService("containerd.runtime.sandbox.v1.Sandbox", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		"CreateSandbox":   method(p.Create),
@@ -52,7 +52,7 @@ func (p *pods) Create(ctx context.Context, r *api.CreateSandboxRequest) (*api.Cr
 		return nil, fmt.Errorf("sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
 			r.SandboxID, r.Rootfs[0].Source, errdefs.ErrInvalidArgument)
 	}
-	return &api.CreateSandboxResponse{}, p.sandbox.CreatePod(ctx, sandbox.PodRequest{
+	return &api.CreateSandboxResponse{}, p.sandbox.CreatePod(ctx, task.PodRequest{
 		ID: r.SandboxID, Bundle: r.BundlePath, NetNS: r.NetnsPath, Config: config, Annotations: r.Annotations,
 	})
 }
@@ -138,12 +138,12 @@ func (p *pods) Update(_ context.Context, r *api.UpdateSandboxRequest) (*api.Upda
 // is not the matter of the update.
 //
 // What it cannot read is not implemented, which CRI tolerates.
-func podResources(s *api.Sandbox) (*sandbox.PodResources, error) {
+func podResources(s *api.Sandbox) (*task.PodResources, error) {
 	const key = "updated-resources" // internal/cri/server/podsandbox, UpdatedResourcesKey
 	if s == nil || s.Extensions[key] == nil {
 		return nil, nil
 	}
-	var r sandbox.PodResources
+	var r task.PodResources
 	if err := json.Unmarshal(s.Extensions[key].GetValue(), &r); err != nil {
 		return nil, fmt.Errorf("update: extension %q: %w: %w", key, err, errdefs.ErrNotImplemented)
 	}

@@ -29,7 +29,7 @@ import (
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/pod/podconfig"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/task"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -55,7 +55,7 @@ func newPodWorld(t *testing.T) (*world, *fakePod) {
 	t.Helper()
 	w, p := newWorld(t, sandboxService), &fakePod{}
 	p.cgroup = "/" + filepath.Base(w.fake.cgroup.String())
-	w.box.ServePods(func(_ context.Context, r pod.Request) (sandbox.Pod, error) {
+	w.box.ServePods(func(_ context.Context, r pod.Request) (task.Pod, error) {
 		p.request = r
 		return p, nil
 	})
@@ -234,7 +234,7 @@ func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
 func TestVerboseStatusTellsOfCPUSets(t *testing.T) {
 	cpus, err := cpuset.Parse("0-2")
 	must(t, err)
-	info, err := podInfo(sandbox.PodStatus{ID: "s", Members: []sandbox.PodMember{
+	info, err := podInfo(task.PodStatus{ID: "s", Members: []task.PodMember{
 		{Status: process.Status{ID: "c1"}, CPUSet: &cpuset.State{Source: "/a", CPUs: cpus, Writes: 3, Err: fmt.Errorf("no room")}},
 		{Status: process.Status{ID: "c2"}},
 	}})
@@ -245,7 +245,7 @@ func TestVerboseStatusTellsOfCPUSets(t *testing.T) {
 }
 
 func TestVerboseStatusTellsOfReadinessAndExecs(t *testing.T) {
-	info, err := podInfo(sandbox.PodStatus{ID: "s", Members: []sandbox.PodMember{{
+	info, err := podInfo(task.PodStatus{ID: "s", Members: []task.PodMember{{
 		Status:   process.Status{ID: "c1", Pid: 7, State: process.Running},
 		Notified: &notify.State{Ready: true, Status: "serves", Errno: 2},
 		Execs:    map[string]process.Usage{"e1": {CPU: 1500 * time.Millisecond, Memory: 4096, Whole: true}},

@@ -11,12 +11,12 @@ import (
 
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/pod/podconfig"
-	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/task"
 )
 
 // podState is the stage in CRI's words (PodSandboxState).
-func podState(s sandbox.PodStage) string {
-	if s == sandbox.PodStarted {
+func podState(s task.PodStage) string {
+	if s == task.PodStarted {
 		return "SANDBOX_READY"
 	}
 	return "SANDBOX_NOTREADY"
@@ -24,7 +24,7 @@ func podState(s sandbox.PodStage) string {
 
 // podInfo is what SandboxStatus tells beyond the state. The value of "info" is for CRI, which reads it and writes it
 // anew; so what it does not know stands under keys of its own.
-func podInfo(s sandbox.PodStatus) (map[string]string, error) {
+func podInfo(s task.PodStatus) (map[string]string, error) {
 	info := map[string]string{}
 	for key, value := range map[string]any{
 		"info": sandboxInfo{
@@ -91,7 +91,7 @@ type execInfo struct {
 	Whole       bool    `json:"memoryIsOfAll"` // and not of its largest process alone
 }
 
-func members(list []sandbox.PodMember) []memberInfo {
+func members(list []task.PodMember) []memberInfo {
 	all := []memberInfo{}
 	for _, m := range list {
 		info := memberInfo{ID: m.ID, Pid: m.Pid, State: m.State.String()}
@@ -119,7 +119,7 @@ type cpusetInfo struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func cpusets(list []sandbox.PodMember) map[string]cpusetInfo {
+func cpusets(list []task.PodMember) map[string]cpusetInfo {
 	all := map[string]cpusetInfo{}
 	for _, m := range list {
 		if m.CPUSet == nil {

@@ -15,18 +15,18 @@ import (
 	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/sandbox"
+	"sandbox.internal/shim/pkg/task"
 )
 
-// task is containerd.task.v2.Task and, being the same on the wire,
+// taskService is containerd.task.v2.Task and, being the same on the wire,
 // containerd.task.v3.Task. Its methods are in the order of the proto.
-type task struct {
-	sandbox *sandbox.Sandbox
+type taskService struct {
+	sandbox *task.Sandbox
 }
 
 var empty = &api.Empty{}
 
-func (t *task) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
+func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
 	p, err := t.sandbox.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -34,12 +34,12 @@ func (t *task) State(_ context.Context, r *api.StateRequest) (*api.StateResponse
 	return stateResponse(p.Status()), nil
 }
 
-func (t *task) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
+func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
 	o, err := options.Decode(r.Options)
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.sandbox.Create(ctx, sandbox.CreateRequest{
+	c, err := t.sandbox.Create(ctx, task.CreateRequest{
 		ID: r.ID, Bundle: r.Bundle, Rootfs: mounts(r.Rootfs),
 		IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Checkpoint: r.Checkpoint, Options: o,
 	})
@@ -49,7 +49,7 @@ func (t *task) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.Creat
 	return &api.CreateTaskResponse{Pid: uint32(c.Init().Pid())}, nil
 }
 
-func (t *task) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
+func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
 	p, err := t.sandbox.Start(ctx, r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (t *task) Start(ctx context.Context, r *api.StartRequest) (*api.StartRespon
 	return &api.StartResponse{Pid: uint32(p.Pid())}, nil
 }
 
-func (t *task) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
+func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
 	s, err := t.sandbox.Delete(ctx, r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (t *task) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteRes
 	return &api.DeleteResponse{Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At)}, nil
 }
 
-func (t *task) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
+func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (t *task) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, e
 	return &api.PidsResponse{Processes: infos}, nil
 }
 
-func (t *task) Pause(ctx context.Context, r *api.PauseRequest) (*api.Empty, error) {
+func (t *taskService) Pause(ctx context.Context, r *api.PauseRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (t *task) Pause(ctx context.Context, r *api.PauseRequest) (*api.Empty, erro
 	return empty, c.Pause(ctx)
 }
 
-func (t *task) Resume(ctx context.Context, r *api.ResumeRequest) (*api.Empty, error) {
+func (t *taskService) Resume(ctx context.Context, r *api.ResumeRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (t *task) Resume(ctx context.Context, r *api.ResumeRequest) (*api.Empty, er
 	return empty, c.Resume(ctx)
 }
 
-func (t *task) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*api.Empty, error) {
+func (t *taskService) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (t *task) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*a
 	return empty, c.Checkpoint(ctx, request)
 }
 
-func (t *task) Kill(ctx context.Context, r *api.KillRequest) (*api.Empty, error) {
+func (t *taskService) Kill(ctx context.Context, r *api.KillRequest) (*api.Empty, error) {
 	const lastSignal = 64 // SIGRTMAX, signal(7)
 	if r.Signal > lastSignal {
 		return nil, fmt.Errorf("signal %d: must be at most %d: %w", r.Signal, lastSignal, errdefs.ErrInvalidArgument)
@@ -134,7 +134,7 @@ func (t *task) Kill(ctx context.Context, r *api.KillRequest) (*api.Empty, error)
 	return empty, p.Kill(syscall.Signal(r.Signal))
 }
 
-func (t *task) Exec(_ context.Context, r *api.ExecProcessRequest) (*api.Empty, error) {
+func (t *taskService) Exec(_ context.Context, r *api.ExecProcessRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (t *task) Exec(_ context.Context, r *api.ExecProcessRequest) (*api.Empty, e
 	return empty, t.sandbox.Exec(c, r.ExecID, spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
 }
 
-func (t *task) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*api.Empty, error) {
+func (t *taskService) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*api.Empty, error) {
 	if r.Width > math.MaxUint16 || r.Height > math.MaxUint16 {
 		return nil, fmt.Errorf("terminal size %dx%d: must be at most %d each: %w", r.Width, r.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
 	}
@@ -158,7 +158,7 @@ func (t *task) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*api.Empty
 	return empty, p.Resize(uint16(r.Width), uint16(r.Height))
 }
 
-func (t *task) CloseIO(_ context.Context, r *api.CloseIORequest) (*api.Empty, error) {
+func (t *taskService) CloseIO(_ context.Context, r *api.CloseIORequest) (*api.Empty, error) {
 	p, err := t.sandbox.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (t *task) CloseIO(_ context.Context, r *api.CloseIORequest) (*api.Empty, er
 	return empty, p.CloseStdin()
 }
 
-func (t *task) Update(ctx context.Context, r *api.UpdateTaskRequest) (*api.Empty, error) {
+func (t *taskService) Update(ctx context.Context, r *api.UpdateTaskRequest) (*api.Empty, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (t *task) Update(ctx context.Context, r *api.UpdateTaskRequest) (*api.Empty
 	return empty, c.Update(ctx, resources)
 }
 
-func (t *task) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse, error) {
+func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse, error) {
 	p, err := t.sandbox.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (t *task) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse,
 	return &api.WaitResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, nil
 }
 
-func (t *task) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse, error) {
+func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse, error) {
 	c, err := t.sandbox.Container(r.ID)
 	if err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func (t *task) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse
 
 // Connect answers for ids that are not known too: containerd asks for the
 // shim's pid before there is a task, and by the id of a sandbox.
-func (t *task) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectResponse, error) {
+func (t *taskService) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectResponse, error) {
 	var init process.Status
 	if c, err := t.sandbox.Container(r.ID); err == nil {
 		init = c.Init().Status()
@@ -219,7 +219,7 @@ func (t *task) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectRe
 	return &api.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: uint32(init.Pid)}, nil
 }
 
-func (t *task) Shutdown(context.Context, *api.ShutdownRequest) (*api.Empty, error) {
+func (t *taskService) Shutdown(context.Context, *api.ShutdownRequest) (*api.Empty, error) {
 	t.sandbox.Shutdown()
 	return empty, nil
 }

@@ -28,8 +28,8 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/task"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -135,7 +135,7 @@ func (h *fakeHandle) Signal(sig syscall.Signal) error {
 type world struct {
 	t      *testing.T
 	fake   *fake
-	box    *sandbox.Sandbox
+	box    *task.Sandbox
 	client *ttrpc.Client
 	name   string // of the service that is called
 }
@@ -178,7 +178,7 @@ func newWorld(t *testing.T, name string) *world {
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
 	w := &world{t: t, fake: f, name: name}
-	w.box = sandbox.New("ns", f, queue, func() func() { return func() {} })
+	w.box = task.New("ns", f, queue, func() func() { return func() {} })
 	path, l := listen(t)
 	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box) }, ttrpc.WithUnaryServerInterceptor(Intercept))
 	conn, err := net.Dial("unix", path)

@@ -1,0 +1,283 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/options"
+)
+
+func TestCPUSetSource(t *testing.T) {
+	const source, mems = "io.containerd.sandbox.v1/cpuset.source", "io.containerd.sandbox.v1/cpuset.mems"
+	cpu := func(c specs.LinuxCPU) *specs.LinuxResources { return &specs.LinuxResources{CPU: &c} }
+	unified := func(file, list string) *specs.LinuxResources {
+		return &specs.LinuxResources{Unified: map[string]string{file: list}}
+	}
+	all := options.Options{CpusetSource: "/all", CpusetMems: true}
+	for _, tc := range []struct {
+		name        string
+		annotations map[string]string
+		options     options.Options
+		resources   *specs.LinuxResources
+		want        cpusetSource // without the key
+	}{
+		{"nothing", nil, options.Options{}, nil, cpusetSource{}},
+		{"the option for memory nodes alone", nil, options.Options{CpusetMems: true}, nil, cpusetSource{}},
+		{"the options", nil, all, nil, cpusetSource{path: "/all", mems: true}},
+		{"an annotation", map[string]string{source: "parent"}, options.Options{}, nil, cpusetSource{path: "parent"}},
+		{"annotations and options", map[string]string{source: "/a", mems: "false"}, all, nil, cpusetSource{path: "/a"}},
+		{"each key for itself", map[string]string{mems: "false"}, all, nil, cpusetSource{path: "/all"}},
+		{"memory nodes by annotation", map[string]string{source: "/a", mems: "true"}, options.Options{}, nil, cpusetSource{path: "/a", mems: true}},
+		{"no memory nodes of no source", map[string]string{mems: "false"}, options.Options{}, nil, cpusetSource{}},
+		{"other resources", nil, all, cpu(specs.LinuxCPU{Shares: new(uint64(2))}), cpusetSource{path: "/all", mems: true}},
+		{"CPUs of its own", map[string]string{source: "/a"}, all, cpu(specs.LinuxCPU{Cpus: "1"}), cpusetSource{}},
+		{"CPUs of its own, unified", nil, all, unified("cpuset.cpus", "1"), cpusetSource{}},
+		{"memory nodes of its own", nil, all, cpu(specs.LinuxCPU{Mems: "0"}), cpusetSource{}},
+		{"memory nodes of its own, unified", nil, all, unified("cpuset.mems", "0"), cpusetSource{}},
+		{"memory nodes of its own, which are not copied", map[string]string{mems: "false"}, all, cpu(specs.LinuxCPU{Mems: "0"}), cpusetSource{path: "/all"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			spec := goodSpec()
+			spec.Annotations, spec.Linux.Resources = tc.annotations, tc.resources
+			got, err := cpusetSourceOf(spec, tc.options, cgroup.Unified)
+			must(t, err)
+			if got.key = ""; got != tc.want {
+				t.Errorf("cpusetSourceOf(%v, %+v) = %+v, want %+v", tc.annotations, tc.options, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestCreateRefusesCPUSetSources(t *testing.T) {
+	const source, mems = "io.containerd.sandbox.v1/cpuset.source", "io.containerd.sandbox.v1/cpuset.mems"
+	v1 := func(s *Sandbox) { s.cgroups = cgroup.Hybrid }
+	for _, tc := range []struct {
+		name        string
+		annotations map[string]string
+		options     options.Options
+		machine     func(*Sandbox)
+		class       error
+		want        string
+	}{
+		{
+			"an unknown annotation",
+			map[string]string{"io.containerd.sandbox.v1/cpuset.sauce": "x", "other/key": "x"},
+			options.Options{},
+			nil,
+			errdefs.ErrInvalidArgument,
+			`config.json: annotations: "io.containerd.sandbox.v1/cpuset.sauce": unknown; known with this prefix are ` + source + ", " + mems,
+		},
+		{
+			"an empty source",
+			map[string]string{source: ""},
+			options.Options{CpusetSource: "/all"},
+			nil, errdefs.ErrInvalidArgument,
+			`config.json: annotations: ` + source + ` "": must be parent or the path of a cgroup`,
+		},
+		{
+			"a value that is no bool",
+			map[string]string{source: "/shared", mems: "yes"},
+			options.Options{},
+			nil, errdefs.ErrInvalidArgument,
+			`config.json: annotations: ` + mems + ` "yes": must be true or false`,
+		},
+		{
+			"memory nodes of no source",
+			map[string]string{mems: "true"},
+			options.Options{},
+			nil, errdefs.ErrInvalidArgument,
+			`config.json: annotations: ` + mems + ` "true": needs ` + source,
+		},
+		{
+			"cgroup v1",
+			map[string]string{source: "/shared"},
+			options.Options{},
+			v1, errdefs.ErrFailedPrecondition,
+			`config.json: annotations: ` + source + ` "/shared": needs cgroup v2 alone, which is the unified layout; that of this machine is hybrid`,
+		},
+		{
+			"cgroup v1 and the option", nil,
+			options.Options{CpusetSource: "/shared"},
+			v1, errdefs.ErrFailedPrecondition,
+			`runtime options: CpusetSource "/shared": needs cgroup v2 alone, which is the unified layout; that of this machine is hybrid`,
+		},
+		{
+			"a source that is not there",
+			map[string]string{source: "/gone"},
+			options.Options{},
+			nil, errdefs.ErrNotFound,
+			`config.json: annotations: ` + source + `: cpuset source "/gone": cgroup `,
+		},
+		{
+			"a source elsewhere", nil,
+			options.Options{CpusetSource: "../x"},
+			nil, errdefs.ErrInvalidArgument,
+			`runtime options: CpusetSource: cpuset source "../x": must not have an element ..`,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, engine := newFollowed(t)
+			if tc.machine != nil {
+				tc.machine(s)
+			}
+			destroyed := 0
+			engine.destroy = func() error { destroyed++; return nil }
+			spec := goodSpec()
+			spec.Annotations = tc.annotations
+			bundle := newBundle(t, spec)
+			before := files(t, bundle)
+			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(tc.options)})
+			if !errors.Is(err, tc.class) {
+				t.Errorf("Create = %v, want one of class %v", err, tc.class)
+			}
+			wantText(t, err, `container "c1": `+tc.want)
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("Create = %q, of which the second line is not the cause", err)
+			}
+			if got := files(t, bundle); got != before {
+				t.Errorf("files = %q, want %q", got, before)
+			}
+			if destroyed != len(engine.made) {
+				t.Errorf("%d containers made, %d destroyed", len(engine.made), destroyed)
+			}
+		})
+	}
+}
+
+// newFollowed is a sandbox on a tree of folders in place of cgroups, where /shared has the CPUs 0-1 and the container is
+// /pod/c1. Nothing tells it of changes.
+func newFollowed(t *testing.T) (*Sandbox, *fakeEngine) {
+	t.Helper()
+	root := t.TempDir()
+	for dir, cpus := range map[string]string{"": "0-3", "shared": "0-1", "pod": "0-3", "pod/c1": "0-3"} {
+		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
+		for file, text := range map[string]string{
+			"cpuset.cpus": "", "cpuset.cpus.effective": cpus, "cpuset.mems": "", "cpuset.mems.effective": "0",
+		} {
+			must(t, os.WriteFile(filepath.Join(root, dir, file), []byte(text+"\n"), 0o600))
+		}
+	}
+	engine := &fakeEngine{cgroup: filepath.Join(root, "pod/c1")}
+	s := newSandbox(t, engine)
+	s.cgroups, s.cpusets = cgroup.Unified, cpuset.New(root, cpuset.Inotify)
+	t.Cleanup(s.Close)
+	return s, engine
+}
+
+// createFollowed makes c1, which follows /shared.
+func createFollowed(t *testing.T, s *Sandbox, checkpoint string) *Container {
+	t.Helper()
+	spec := goodSpec()
+	spec.Annotations = map[string]string{annotationSource: "shared", annotationMems: "true"}
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: checkpoint, Options: allowing(options.Options{})})
+	must(t, err)
+	return c
+}
+
+func wantCPUSet(t *testing.T, when string, e *fakeEngine, want string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(e.cgroup, "cpuset.cpus"))
+	if err != nil || string(text) != want+"\n" {
+		t.Errorf("%s: cpuset.cpus = %q, %v, want %q", when, text, err, want)
+	}
+}
+
+func TestAContainerHasTheCPUsOfItsSourceFromCreateToDelete(t *testing.T) {
+	s, engine := newFollowed(t)
+	c := createFollowed(t, s, "")
+	wantCPUSet(t, "after Create", engine, "0-1")
+	if want := []string{"0-1/0"}; !slices.Equal(engine.kept, want) {
+		t.Errorf("kept %q, want %q", engine.kept, want)
+	}
+	state, ok := c.CPUSet()
+	if !ok || filepath.Base(state.Source) != "shared" || state.CPUs.String() != "0-1" || state.Mems.String() != "0" || state.Writes != 2 || state.Err != nil {
+		t.Errorf("CPUSet = %+v, %v", state, ok)
+	}
+	engine.destroy = func() error {
+		if _, ok := c.CPUSet(); ok {
+			t.Error("the container follows while its cgroup is removed")
+		}
+		return nil
+	}
+	_, err := s.Delete(t.Context(), "c1", "")
+	must(t, err)
+}
+
+func TestUpdateOfTheCPUSetPins(t *testing.T) {
+	s, engine := newFollowed(t)
+	c := createFollowed(t, s, "")
+	must(t, c.Init().Start(t.Context()))
+	pinned := func() bool {
+		state, ok := c.CPUSet()
+		return ok && state.Pinned
+	}
+	during := false
+	engine.update = func() error { during = pinned(); return nil }
+	for _, tc := range []struct {
+		name    string
+		r       specs.LinuxResources
+		refused error
+		during  bool // pinned
+		after   bool
+	}{
+		{"other resources", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(7)), Cpus: "", Mems: ""}}, nil, false, false},
+		{"CPUs that are refused", specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "9"}}, errdefs.ErrInvalidArgument, true, false},
+		{"CPUs", specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "2"}}, nil, true, true},
+		{"other resources again", specs.LinuxResources{}, nil, true, true},
+		{"other CPUs, which are refused", specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "9"}}, errdefs.ErrInvalidArgument, true, true},
+	} {
+		engine.update = func() error { during = pinned(); return tc.refused }
+		if err := c.Update(t.Context(), &tc.r); !errors.Is(err, tc.refused) {
+			t.Errorf("%s: Update = %v, want %v", tc.name, err, tc.refused)
+		}
+		if during != tc.during || pinned() != tc.after {
+			t.Errorf("%s: pinned %v during, %v after, want %v, %v", tc.name, during, pinned(), tc.during, tc.after)
+		}
+	}
+	_, err := s.Delete(t.Context(), "c1", "")
+	wantText(t, err, "running")
+	must(t, c.Init().Kill(9))
+	_, err = c.Init().Wait(t.Context())
+	must(t, err)
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+}
+
+// There is no cgroup before the processes are there.
+func TestARestoredContainerFollowsFromStart(t *testing.T) {
+	s, engine := newFollowed(t)
+	c := createFollowed(t, s, "/image")
+	wantCPUSet(t, "after Create", engine, "")
+	must(t, c.Init().Start(t.Context()))
+	wantCPUSet(t, "after Start", engine, "0-1")
+	must(t, c.Init().Kill(9))
+	_, err := c.Init().Wait(t.Context())
+	must(t, err)
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+}
+
+func TestARestoreThatCannotFollowFails(t *testing.T) {
+	s, engine := newFollowed(t)
+	c := createFollowed(t, s, "/image")
+	must(t, os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(engine.cgroup)), "shared")))
+	err := c.Init().Start(t.Context())
+	if !errdefs.IsNotFound(err) {
+		t.Errorf("Start = %v, want not found", err)
+	}
+	wantText(t, err, annotationSource, "shared")
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+}

@@ -1,0 +1,231 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// CreateRequest is Task.Create.
+type CreateRequest struct {
+	ID     string
+	Bundle string // absolute path
+	Rootfs []mount.Mount
+	IO     stdio.Config
+	// Checkpoint is the directory of an image to restore from; empty for a
+	// fresh container.
+	Checkpoint string
+	Options    options.Options
+}
+
+// Create makes a container whose init waits to be started or restored. When it fails, or
+// ctx ends first, nothing is left of it.
+func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, err error) {
+	if err := validID("id", r.ID); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := s.reserve(r.ID, cancel); err != nil {
+		return nil, err
+	}
+	var undo undoList
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, undo.run())
+		}
+		s.settle(r.ID, c)
+	}()
+	config, err := s.config(r)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	if config.ExecCgroup, config.ExecTimeout, err = execCgroupOf(config.Spec, r.Options); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	engine, err := s.engineFor(config.Spec, r.Options)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	asked, err := s.settingsOf(config.Spec, r.Options, r.ID)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	if config.Checkpoint != "" {
+		if err := asked.host.refuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
+			return nil, fmt.Errorf("container %q: %w", r.ID, err)
+		}
+	}
+	// The sockets are made after the check, and the pid file after them.
+	if engine, err = listeningEngine(asked.host.engine(engine), config, r.Options); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup, Stop: asked.recordedStop(), PidFile: asked.pidFile}
+	undo.add("entry in the list of containers", func() error { return s.members.remove(r.ID, r.Bundle) })
+	if err := s.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {
+		return nil, fmt.Errorf("container %q: list it for whoever cleans up: %w", r.ID, err)
+	}
+	undo.add("record", func() error { return removeRecord(r.Bundle) })
+	if err := rec.write(r.Bundle); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	if err := s.layRootfs(&config, r.Rootfs, &asked.host, &undo); err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	readiness, err := prepareNotify(config, r.Options, &undo)
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	container, err := process.New(ctx, asked.engine(engine), s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
+		rec.Pid, rec.Exit = pid, exit
+		if err := rec.write(r.Bundle); err != nil {
+			log.L.WithError(err).WithField("container", r.ID).Warn("record pid and exit status")
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if readiness != nil {
+		readiness.receive(container)
+	}
+	return &Container{
+		Container: container, undo: undo.run, cpusets: s.cpusets,
+		readiness: readiness, stop: asked.stop, stopAsked: asked.stopAsked, joinsPIDs: joinsPIDs(config.Spec),
+		host: asked.host, ofCRI: config.Spec.Annotations[criTypeAnnotation] != "",
+	}, nil
+}
+
+// config gathers and checks all that is asked for.
+func (s *Sandbox) config(r CreateRequest) (process.Config, error) {
+	if !filepath.IsAbs(r.Bundle) {
+		return process.Config{}, fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
+	}
+	spec, err := readSpec(r.Bundle)
+	if err != nil {
+		return process.Config{}, err
+	}
+	if err := checkSpec(spec); err != nil {
+		return process.Config{}, fmt.Errorf("%s: %w", specFile, err)
+	}
+	if err := checkUnsafe(spec.Annotations, r.Options.AllowUnsafeAnnotations); err != nil {
+		return process.Config{}, err
+	}
+	if spec.Process.Terminal != r.IO.Terminal {
+		return process.Config{}, fmt.Errorf("terminal: the request says %t, process.terminal in %s says %t: %w",
+			r.IO.Terminal, specFile, spec.Process.Terminal, errdefs.ErrInvalidArgument)
+	}
+	if err := s.adapt(spec); err != nil {
+		return process.Config{}, err
+	}
+	r.IO.ID, r.IO.Host = r.ID, s.io
+	return process.Config{
+		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfsPath(r.Bundle, spec), Spec: spec, IO: r.IO, Checkpoint: r.Checkpoint,
+		Options: processOptions(r.Options, s.namespace, systemdCgroup(spec)),
+	}, nil
+}
+
+// processOptions are the options that the engine needs. containerd's clients
+// cannot always say that the cgroup driver is systemd's, but the form of
+// cgroupsPath does.
+func processOptions(o options.Options, namespace string, systemd bool) process.Options {
+	root := o.Root
+	if root == "" {
+		root = options.DefaultRoot
+	}
+	return process.Options{
+		Root:          filepath.Join(root, namespace),
+		SystemdCgroup: o.SystemdCgroup || systemd,
+		NoPivotRoot:   o.NoPivotRoot,
+		NoNewKeyring:  o.NoNewKeyring,
+		IOOwner:       stdio.Owner{UID: int(o.IoUid), GID: int(o.IoGid)},
+		CriuPath:      o.CriuPath,
+		CriuWorkPath:  o.CriuWorkPath,
+	}
+}
+
+// layRootfs mounts what containerd asks for, and what of the host is asked for.
+func (s *Sandbox) layRootfs(c *process.Config, image []mount.Mount, host *hostRootfs, undo *undoList) error {
+	mounts, err := host.root(c, image)
+	if err != nil {
+		return err
+	}
+	if err := s.mountRootfs(c.Bundle, mounts, undo); err != nil {
+		return err
+	}
+	return host.fill(c, len(image) == 0, undo)
+}
+
+// mountRootfs mounts what containerd asks for, and adds to undo what it did.
+func (s *Sandbox) mountRootfs(bundle string, mounts []mount.Mount, undo *undoList) error {
+	if len(mounts) == 0 {
+		return nil
+	}
+	defer s.hold()()
+	target := filepath.Join(bundle, rootfsDir)
+	err := os.Mkdir(target, 0o711)
+	if err == nil {
+		undo.add("root file system's directory", func() error { return remove(target) })
+	} else if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	undo.add("root file system", func() error { return unmountRootfs(bundle) })
+	if err := mount.All(mounts, target); err != nil {
+		return fmt.Errorf("mount root file system %s: %w", describe(mounts), err)
+	}
+	return nil
+}
+
+// describe names mounts in an error.
+func describe(mounts []mount.Mount) string {
+	var all []string
+	for _, m := range mounts {
+		all = append(all, fmt.Sprintf("%s %q (%s)", m.Type, m.Source, strings.Join(m.Options, ",")))
+	}
+	return strings.Join(all, " + ")
+}
+
+func eventMounts(mounts []mount.Mount) []event.Mount {
+	var all []event.Mount
+	for _, m := range mounts {
+		all = append(all, event.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return all
+}
+
+// undoList is what has to be undone, in the order in which it was done.
+type undoList []undoStep
+
+type undoStep struct {
+	name string
+	undo func() error
+}
+
+func (l *undoList) add(name string, undo func() error) { *l = append(*l, undoStep{name, undo}) }
+
+// run undoes the last step first. A step that fails does not keep the others
+// from being undone; all steps bear being run again.
+func (l undoList) run() error {
+	var errs []error
+	for _, step := range slices.Backward(l) {
+		if err := step.undo(); err != nil {
+			errs = append(errs, fmt.Errorf("undo %s: %w", step.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

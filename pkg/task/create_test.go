@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+func TestCreateThatFailsLeavesNothing(t *testing.T) {
+	broken := errors.New("broken")
+	invalid := errdefs.ErrInvalidArgument
+	for _, tc := range []struct {
+		name   string
+		spec   func(*specs.Spec)
+		bundle func(t *testing.T, bundle string) string // the bundle that is asked for
+		change func(*CreateRequest)
+		engine func(process.Config) error
+		ended  bool // the context
+		class  error
+		want   []string
+	}{
+		{name: "a bundle that is not there", bundle: func(_ *testing.T, b string) string { return b + "-not" }, class: invalid, want: []string{"config.json", "-not"}},
+		{name: "a relative bundle", bundle: func(*testing.T, string) string { return "bundle" }, class: invalid, want: []string{"bundle", `"bundle"`, "absolute"}},
+		{name: "a configuration that is refused", spec: func(s *specs.Spec) { s.Process.Cwd = "x" }, class: invalid, want: []string{"config.json", "process.cwd", `"x"`}},
+		{name: "a terminal in the request alone", change: func(r *CreateRequest) { r.IO.Terminal = true }, class: invalid, want: []string{"terminal", "true", "process.terminal", "false"}},
+		{name: "a terminal in the configuration alone", spec: func(s *specs.Spec) { s.Process.Terminal = true }, class: invalid, want: []string{"terminal"}},
+		{name: "a record that cannot be written", bundle: func(t *testing.T, b string) string {
+			t.Helper()
+			must(t, os.MkdirAll(filepath.Join(b, recordFile+".new", "in the way"), 0o700))
+			return b
+		}, want: []string{recordFile}},
+		{name: "a mount of an unknown type", change: func(r *CreateRequest) {
+			r.Rootfs = []mount.Mount{{Type: "nosuchfs", Source: "src", Options: []string{"ro", "x=1"}}}
+		}, want: []string{"root file system", "nosuchfs", `"src"`, "ro,x=1"}},
+		{name: "the second of two mounts", change: func(r *CreateRequest) {
+			r.Rootfs = append(tmpfs(), mount.Mount{Type: "bind", Source: "/nowhere", Options: []string{"bind"}})
+		}, want: []string{"/nowhere"}},
+		{name: "a stdout that is not there", change: func(r *CreateRequest) { r.Rootfs, r.IO.Stdout = tmpfs(), "/nowhere/fifo" }, want: []string{"stdout", "/nowhere/fifo"}},
+		{name: "a stdout of an unknown scheme", change: func(r *CreateRequest) { r.IO.Stdout = "http://x/y" }, class: invalid, want: []string{"stdout", "http"}},
+		{name: "an engine that fails", change: func(r *CreateRequest) { r.Rootfs = tmpfs() }, engine: func(process.Config) error { return broken }, class: broken, want: []string{"c1"}},
+		{name: "a context that has ended", change: func(r *CreateRequest) { r.Rootfs = tmpfs() }, ended: true, class: context.Canceled},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			spec := goodSpec()
+			if tc.spec != nil {
+				tc.spec(spec)
+			}
+			bundle := newBundle(t, spec)
+			r := CreateRequest{ID: "c1", Bundle: bundle}
+			if tc.bundle != nil {
+				r.Bundle = tc.bundle(t, bundle)
+			}
+			if tc.change != nil {
+				tc.change(&r)
+			}
+			before := files(t, bundle)
+			engine := &fakeEngine{create: tc.engine}
+			s := newSandbox(t, engine)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tc.ended {
+				cancel()
+			}
+			_, err := s.Create(ctx, r)
+			if err == nil {
+				t.Fatal("Create succeeded")
+			}
+			if tc.class != nil && !errors.Is(err, tc.class) {
+				t.Errorf("Create = %v, want one of class %v", err, tc.class)
+			}
+			wantText(t, err, tc.want...)
+			if got := files(t, bundle); got != before {
+				t.Errorf("files = %q, want %q", got, before)
+			}
+			if left := mountsBelow(t, bundle); len(left) > 0 {
+				t.Errorf("mounts left: %v", left)
+			}
+			if _, err := s.Container("c1"); !errdefs.IsNotFound(err) {
+				t.Errorf("Container = %v, want not found", err)
+			}
+			engine.create = nil
+			if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())}); err != nil {
+				t.Errorf("Create with the id again: %v", err)
+			}
+			_, err = s.Delete(t.Context(), "c1", "")
+			must(t, err)
+		})
+	}
+}
+
+func TestCreateRefusesIDs(t *testing.T) {
+	s := newSandbox(t, &fakeEngine{})
+	for _, id := range []string{"", "..", "a/b", "../../etc"} {
+		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
+		wantInvalid(t, err, "id", id)
+	}
+}
+
+// containerd makes the directory, but another client need not.
+func TestCreateThatFailsRemovesTheRootfsItMade(t *testing.T) {
+	bundle := newBundle(t, goodSpec())
+	must(t, os.Remove(filepath.Join(bundle, rootfsDir)))
+	s := newSandbox(t, &fakeEngine{create: func(process.Config) error { return errors.New("broken") }})
+	if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()}); err == nil {
+		t.Error("Create succeeded")
+	}
+	if got := files(t, bundle); got != specFile {
+		t.Errorf("files = %q, want %q", got, specFile)
+	}
+}
+
+func TestWhatTheEngineIsAsked(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		spec    func(*specs.Spec)
+		options options.Options
+		want    process.Options
+		rootfs  string // empty: in the bundle
+	}{
+		{"defaults", func(*specs.Spec) {}, options.Options{}, process.Options{Root: options.DefaultRoot + "/ns"}, ""},
+		{
+			"all options", func(s *specs.Spec) { s.Root.Path = "/abs" },
+			options.Options{Root: "/r", NoPivotRoot: true, NoNewKeyring: true, IoUid: 3, IoGid: 4, SystemdCgroup: true},
+			process.Options{Root: "/r/ns", NoPivotRoot: true, NoNewKeyring: true, SystemdCgroup: true, IOOwner: stdio.Owner{UID: 3, GID: 4}},
+			"/abs",
+		},
+		{"a cgroup of systemd's", func(s *specs.Spec) { s.Linux.CgroupsPath = "a.slice:b:c" }, options.Options{}, process.Options{Root: options.DefaultRoot + "/ns", SystemdCgroup: true}, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			spec := goodSpec()
+			tc.spec(spec)
+			bundle := newBundle(t, spec)
+			engine := &fakeEngine{}
+			s := newSandbox(t, engine)
+			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: tc.options})
+			must(t, err)
+			got := engine.made[0]
+			if got.Options != tc.want {
+				t.Errorf("options = %+v, want %+v", got.Options, tc.want)
+			}
+			if tc.rootfs == "" {
+				tc.rootfs = filepath.Join(bundle, rootfsDir)
+			}
+			if got.Rootfs != tc.rootfs || got.Bundle != bundle || got.ID != "c1" {
+				t.Errorf("id, bundle, rootfs = %q, %q, %q, want c1, %q, %q", got.ID, got.Bundle, got.Rootfs, bundle, tc.rootfs)
+			}
+			rec, err := readRecord(bundle)
+			if err != nil || rec.Root != tc.want.Root || rec.SystemdCgroup != tc.want.SystemdCgroup || rec.Pid != 4321 || rec.Exit != nil {
+				t.Errorf("record = %+v, %v", rec, err)
+			}
+			_, err = s.Delete(t.Context(), "c1", "")
+			must(t, err)
+			if got := files(t, bundle); got != "config.json rootfs" {
+				t.Errorf("files after Delete = %q", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,257 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+// containerd deletes a task whose client no longer waits for its Create, and
+// ends the shim only when it is told that there is none.
+func TestDeleteEndsACreateUnderWay(t *testing.T) {
+	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
+	s := newSandbox(t, engine)
+	created := make(chan error, 1)
+	go func() {
+		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
+		created <- err
+	}()
+	<-engine.entered
+	if _, err := s.Delete(t.Context(), "c1", ""); !errdefs.IsNotFound(err) {
+		t.Errorf("Delete of a container being created = %v, want not found", err)
+	}
+	if err := <-created; !errors.Is(err, context.Canceled) {
+		t.Errorf("Create = %v, want that it was cancelled", err)
+	}
+	s.Shutdown()
+	if !isClosed(s.Done()) {
+		t.Error("Shutdown had no effect although no container is left")
+	}
+}
+
+func TestShutdownWaitsForTheLastContainer(t *testing.T) {
+	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
+	s := newSandbox(t, engine)
+	bundle := newBundle(t, goodSpec())
+	created := make(chan struct{})
+	go func() {
+		defer close(created)
+		if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle}); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-engine.entered
+	// All of this answers while Create hangs.
+	for what, err := range map[string]error{
+		"Container": func() error { _, err := s.Container("c1"); return err }(),
+		"Process":   func() error { _, err := s.Process("c1", ""); return err }(),
+	} {
+		if !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("%s while the container is being created = %v, want failed precondition", what, err)
+		}
+	}
+	if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())}); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("Create of an id that is being created = %v, want already exists", err)
+	}
+	s.Shutdown()
+	if isClosed(s.Done()) {
+		t.Error("Shutdown took effect while a container is being created")
+	}
+	close(engine.gate)
+	within(t, "Create", created)
+
+	s.Shutdown()
+	if isClosed(s.Done()) {
+		t.Error("Shutdown took effect while a container exists")
+	}
+	status, err := s.Delete(t.Context(), "c1", "")
+	must(t, err)
+	if status.Exit.Status != 128+int(syscall.SIGKILL) {
+		t.Errorf("exit status of an init that was never started = %d, want 137", status.Exit.Status)
+	}
+	if _, err := s.Delete(t.Context(), "c1", ""); !errdefs.IsNotFound(err) {
+		t.Errorf("second Delete = %v, want not found", err)
+	}
+	s.Shutdown()
+	s.Shutdown() // again does nothing
+	within(t, "Shutdown", s.Done())
+	if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle}); !errdefs.IsUnavailable(err) {
+		t.Errorf("Create after Shutdown = %v, want unavailable", err)
+	}
+}
+
+func TestCreateAgainstShutdown(t *testing.T) {
+	for range 100 {
+		s := newSandbox(t, &fakeEngine{create: func(process.Config) error { return errors.New("only the order matters") }})
+		var both sync.WaitGroup
+		var refused atomic.Bool
+		both.Go(func() {
+			_, err := s.Create(context.Background(), CreateRequest{ID: "c1", Bundle: "/nowhere"})
+			refused.Store(errdefs.IsUnavailable(err))
+		})
+		both.Go(s.Shutdown)
+		both.Wait()
+		if refused.Load() && !isClosed(s.Done()) {
+			t.Fatal("Create was refused, and Shutdown did not take effect")
+		}
+	}
+}
+
+func TestOneOfManyWins(t *testing.T) {
+	s := newSandbox(t, &fakeEngine{})
+	bundle := newBundle(t, goodSpec())
+	count := func(call func() error, others func(error) bool) (won int) {
+		errs := make([]error, 20)
+		var all sync.WaitGroup
+		for i := range errs {
+			all.Go(func() { errs[i] = call() })
+		}
+		all.Wait()
+		for _, err := range errs {
+			switch {
+			case err == nil:
+				won++
+			case !others(err):
+				t.Errorf("error of one that lost: %v", err)
+			}
+		}
+		return won
+	}
+	if got := count(func() error {
+		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
+		return err
+	}, errdefs.IsAlreadyExists); got != 1 {
+		t.Errorf("%d Creates succeeded, want 1", got)
+	}
+	if got := mountsBelow(t, bundle); len(got) != 1 {
+		t.Errorf("mounts = %v, want one", got)
+	}
+	if got := count(func() error { _, err := s.Delete(t.Context(), "c1", ""); return err }, errdefs.IsNotFound); got != 1 {
+		t.Errorf("%d Deletes succeeded, want 1", got)
+	}
+}
+
+func TestManyContainersAtOnce(t *testing.T) {
+	s := newSandbox(t, &fakeEngine{})
+	_, err := s.Create(t.Context(), CreateRequest{ID: "keep", Bundle: newBundle(t, goodSpec())})
+	must(t, err)
+	var all sync.WaitGroup
+	for i := range 20 {
+		id, bundle := fmt.Sprintf("c%d", i), newBundle(t, goodSpec())
+		all.Go(func() {
+			for range 5 {
+				if _, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle}); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Container(id); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Delete(t.Context(), id, ""); err != nil {
+					t.Error(err)
+				}
+				s.Shutdown() // one is left, so it has no effect
+			}
+		})
+	}
+	all.Wait()
+	if isClosed(s.Done()) {
+		t.Error("Shutdown took effect while a container exists")
+	}
+	_, err = s.Delete(t.Context(), "keep", "")
+	must(t, err)
+}
+
+func TestDeleteCanBeTriedAgain(t *testing.T) {
+	broken := errors.New("broken")
+	engine := &fakeEngine{destroy: func() error { return broken }}
+	s := newSandbox(t, engine)
+	bundle := newBundle(t, goodSpec())
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
+	must(t, err)
+	if _, err := s.Delete(t.Context(), "c1", ""); !errors.Is(err, broken) {
+		t.Errorf("Delete = %v, want %v", err, broken)
+	}
+	s.Shutdown()
+	if isClosed(s.Done()) {
+		t.Error("Shutdown took effect though Delete had failed")
+	}
+	engine.destroy = nil
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+	if left := mountsBelow(t, bundle); len(left) > 0 {
+		t.Errorf("mounts left: %v", left)
+	}
+}
+
+func TestRootfsMounts(t *testing.T) {
+	source := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(source, "marker"), nil, 0o600))
+	for _, tc := range []struct {
+		name   string
+		mounts []mount.Mount
+		want   int
+	}{
+		{"none", nil, 0},
+		{"a bind mount", []mount.Mount{{Type: "bind", Source: source, Options: []string{"rbind", "ro"}}}, 1},
+		{"one on the other", append(tmpfs(), mount.Mount{Type: "bind", Source: source, Options: []string{"bind"}}), 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bundle := newBundle(t, goodSpec())
+			marker := filepath.Join(bundle, rootfsDir, "marker")
+			engine := &fakeEngine{create: func(process.Config) error {
+				if _, err := os.Stat(marker); tc.want > 0 && err != nil {
+					t.Errorf("at the engine's Create: %v", err)
+				}
+				return nil
+			}}
+			s := newSandbox(t, engine)
+			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tc.mounts})
+			must(t, err)
+			if got := mountsBelow(t, bundle); len(got) != tc.want {
+				t.Errorf("mounts = %v, want %d", got, tc.want)
+			}
+			_, err = s.Delete(t.Context(), "c1", "")
+			must(t, err)
+			if left := mountsBelow(t, bundle); len(left) > 0 {
+				t.Errorf("mounts left: %v", left)
+			}
+			if _, err := os.Stat(filepath.Join(source, "marker")); err != nil {
+				t.Errorf("the source was touched: %v", err)
+			}
+		})
+	}
+}
+
+// Somebody else's shell stands in the root file system.
+func TestABusyRootfsIsDetached(t *testing.T) {
+	s := newSandbox(t, &fakeEngine{})
+	bundle := newBundle(t, goodSpec())
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
+	must(t, err)
+	cmd := exec.Command("/bin/cat")
+	cmd.Dir = filepath.Join(bundle, rootfsDir)
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer func() { _ = stdin.Close(); must(t, cmd.Wait()) }()
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+	if left := mountsBelow(t, bundle); len(left) > 0 {
+		t.Errorf("mounts left: %v", left)
+	}
+}

@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/notify"
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+)
+
+const (
+	// notifyDir is the socket's place in the bundle, and notifyMount in the
+	// container; it is that of runc.
+	notifyDir   = "notify"
+	notifyMount = "/run/notify"
+
+	// notifyTimeout is systemd's default (systemd-system.conf(5),
+	// DefaultTimeoutStartSec).
+	notifyTimeout = 90 * time.Second
+
+	// stopTimeout bounds how long a Start that failed waits for init to be dead.
+	stopTimeout = 10 * time.Second
+)
+
+// notifyTimeoutOf is for how long Start waits for READY=1; 0: it does not.
+func notifyTimeoutOf(spec *specs.Spec, o options.Options) (time.Duration, error) {
+	on, asked, err := switchOf(spec, annotationNotify, "Notify", o.Notify)
+	if err != nil {
+		return 0, err
+	}
+	timeout, s, err := timeoutOf(spec, annotationNotifyTimeout, "NotifyTimeout", o.NotifyTimeout)
+	switch {
+	case err != nil:
+		return 0, err
+	case !on && timeout > 0 && (s.here || !asked.here):
+		return 0, s.needs(annotationNotify, "Notify")
+	case !on:
+		return 0, nil
+	case timeout == 0:
+		return notifyTimeout, nil
+	}
+	return timeout, nil
+}
+
+// readiness is how a container tells that it is ready.
+type readiness struct {
+	receiver *notify.Receiver
+	timeout  time.Duration
+	started  chan struct{} // closed when err is known: what Start answers
+	err      error
+}
+
+// prepareNotify gives init a socket to tell its state by, if config.Spec asks
+// for it, and changes config.Spec. The socket is removed by undo.
+func prepareNotify(config process.Config, o options.Options, undo *undoList) (*readiness, error) {
+	timeout, err := notifyTimeoutOf(config.Spec, o)
+	if err != nil || timeout == 0 {
+		return nil, err
+	}
+	dir := filepath.Join(config.Bundle, notifyDir)
+	logger := log.L.WithField("container", config.ID)
+	owner := rootOf(config.Spec)
+	receiver, err := notify.Listen(dir, notify.Owner{UID: owner.UID, GID: owner.GID}, func(text string, fields map[string]any) {
+		logger.WithFields(fields).Info(text)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("notify: %w", err)
+	}
+	undo.add("notify socket", receiver.Close)
+	config.Spec.Mounts = append(config.Spec.Mounts, specs.Mount{
+		Destination: notifyMount, Type: "bind", Source: dir, Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"},
+	})
+	setEnv(config.Spec.Process, "NOTIFY_SOCKET", path.Join(notifyMount, notify.Name))
+	return &readiness{receiver: receiver, timeout: timeout, started: make(chan struct{})}, nil
+}
+
+// setEnv sets a variable, whatever the configuration made of it.
+func setEnv(p *specs.Process, name, value string) {
+	env := make([]string, 0, len(p.Env)+1)
+	for _, e := range p.Env {
+		if !strings.HasPrefix(e, name+"=") {
+			env = append(env, e)
+		}
+	}
+	p.Env = append(env, name+"="+value)
+}
+
+// hostID is a user and a group, as the host knows them.
+type hostID struct{ UID, GID int }
+
+// rootOf is the container's root.
+func rootOf(spec *specs.Spec) hostID {
+	of := func(mappings []specs.LinuxIDMapping) int {
+		for _, m := range mappings {
+			if m.ContainerID == 0 {
+				return int(m.HostID)
+			}
+		}
+		return 0
+	}
+	return hostID{UID: of(spec.Linux.UIDMappings), GID: of(spec.Linux.GIDMappings)}
+}
+
+// receive begins to listen to what c tells.
+func (r *readiness) receive(c *process.Container) {
+	r.receiver.Receive(func(s notify.Sender) error { return c.Cgroup().Holds(s.PID, s.PIDFD) })
+}
+
+// Start runs the program of init, or an exec. If init tells when it is ready,
+// Start returns then. One that is not ready in time, or exits before, makes it
+// fail; init is dead then and its exit is told.
+func (s *Sandbox) Start(ctx context.Context, containerID, execID string) (*process.Process, error) {
+	c, err := s.Container(containerID)
+	if err != nil {
+		return nil, err
+	}
+	p, err := c.Process(execID)
+	if err != nil {
+		return nil, err
+	}
+	if execID == "" && c.Restored() {
+		if err := s.admits(containerID); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.Start(ctx); err != nil {
+		return nil, err
+	}
+	if execID != "" || c.readiness == nil || c.Restored() { // it was ready before it was checkpointed
+		return p, nil
+	}
+	// Start succeeds once, so this is the only one. It ends with the time-out at
+	// the latest. It is not ended with ctx: the container is to be ready in time
+	// also if containerd is restarted meanwhile, and it runs already.
+	go func() {
+		defer close(c.readiness.started)
+		c.readiness.err = c.awaitReady()
+		if err := c.readiness.err; err != nil && ctx.Err() != nil {
+			log.L.WithError(err).Error("a start for which nobody waits any more")
+		}
+	}()
+	select {
+	case <-c.readiness.started:
+		return p, c.readiness.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("container %q: start: not ready yet: %w", c.ID(), ctx.Err())
+	}
+}
+
+// awaitReady waits for READY=1, and stops a container that does not send it.
+func (c *Container) awaitReady() error {
+	r := c.readiness
+	err := r.receiver.Await(r.timeout, longestTimeout, c.Init().Exited())
+	if err == nil {
+		return nil
+	}
+	if kill := c.Init().Kill(syscall.SIGKILL); kill != nil && !errdefs.IsNotFound(kill) {
+		err = errors.Join(err, kill)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	exit, waited := c.Init().Wait(ctx)
+	told := r.receiver.State()
+	last := fmt.Sprintf("last STATUS %q", told.Status)
+	if told.Errno != 0 {
+		last += fmt.Sprintf(", ERRNO %d (%v)", told.Errno, syscall.Errno(told.Errno))
+	}
+	switch {
+	case errors.Is(err, notify.ErrTimeout):
+		err = fmt.Errorf("%w, which is %v by notify-timeout, or as long as EXTEND_TIMEOUT_USEC said, at most %v; %s: %w", err, r.timeout, longestTimeout, last, context.DeadlineExceeded)
+	case errors.Is(err, notify.ErrExited):
+		err = fmt.Errorf("%w, with status %d; %s: %w", err, exit.Status, last, errdefs.ErrAborted)
+	}
+	if waited != nil {
+		err = errors.Join(err, waited)
+	}
+	return fmt.Errorf("container %q: start: %w", c.ID(), err)
+}
+
+// Notified is what init told by its notify socket, and false if it has none.
+func (c *Container) Notified() (notify.State, bool) {
+	if c.readiness == nil {
+		return notify.State{}, false
+	}
+	return c.readiness.receiver.State(), true
+}

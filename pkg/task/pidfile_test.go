@@ -1,0 +1,250 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+)
+
+func wantFile(t *testing.T, path, want string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if want == "" {
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s = %q, %v, want that it is gone", path, data, err)
+		}
+		return
+	}
+	if err != nil || string(data) != want {
+		t.Errorf("%s = %q, %v, want %q", path, data, err, want)
+	}
+}
+
+func TestThePidFileLivesAsLongAsTheContainer(t *testing.T) {
+	dir := t.TempDir()
+	for _, tc := range []struct {
+		name  string
+		spec  *specs.Spec
+		o     options.Options
+		path  string
+		there string // before
+	}{
+		{name: "by annotation", spec: annotated(annotationPidFile, dir+"/a.pid"), path: dir + "/a.pid"},
+		{name: "by option", spec: goodSpec(), o: options.Options{PidFile: dir + "/{namespace}-{id}.pid"}, path: dir + "/ns-c1.pid"},
+		{name: "in place of one that was left", spec: annotated(annotationPidFile, dir+"/b.pid"), path: dir + "/b.pid", there: "77\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.there != "" {
+				must(t, os.WriteFile(tc.path, []byte(tc.there), 0o600))
+			}
+			s := newSandbox(t, &fakeEngine{})
+			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, tc.spec), Options: allowing(tc.o)})
+			must(t, err)
+			wantFile(t, tc.path, "4321")
+			if got := files(t, dir); got != filepath.Base(tc.path) {
+				t.Errorf("the directory has %s", got)
+			}
+			_, err = s.Delete(t.Context(), "c1", "")
+			must(t, err)
+			wantFile(t, tc.path, "")
+		})
+	}
+}
+
+func TestThePidFileOfARestoredContainerComesWithItsInit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	s := newSandbox(t, &fakeEngine{})
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated(annotationPidFile, path)), Checkpoint: "/image", Options: allowing(options.Options{})})
+	must(t, err)
+	wantFile(t, path, "")
+	must(t, c.Init().Start(t.Context()))
+	wantFile(t, path, "4321")
+}
+
+// A shim may be killed at any moment, so there is no other file at any.
+func TestAPidFileHasNoOtherNameBefore(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "pid")
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	must(t, err)
+	t.Cleanup(func() { must(t, unix.Close(watch)) })
+	_, err = unix.InotifyAddWatch(watch, dir, unix.IN_CREATE|unix.IN_MOVED_TO)
+	must(t, err)
+	must(t, writePidFile(path, 7))
+	must(t, writePidFile(path, 8))
+	wantFile(t, path, "8")
+	events := make([]byte, 4096)
+	n, err := unix.Read(watch, events)
+	must(t, err)
+	var names []string
+	for at := 0; at < n; {
+		length := int(binary.NativeEndian.Uint32(events[at+12:])) // inotify(7)
+		at += unix.SizeofInotifyEvent
+		names = append(names, strings.TrimRight(string(events[at:at+length]), "\x00"))
+		at += length
+	}
+	if slices.Sort(names); !slices.Equal(slices.Compact(names), []string{"pid"}) {
+		t.Errorf("names in the directory: %q, want pid alone", names)
+	}
+}
+
+func TestAPidFileReplacesNothingElse(t *testing.T) {
+	for name, write := range map[string]func(string, int) error{"usual": writePidFile, "without O_TMPFILE": renamePidFile} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "pid")
+			must(t, write(path, 6))
+			must(t, write(path, 7))
+			wantFile(t, path, "7")
+			must(t, os.WriteFile(path, []byte("a letter"), 0o600))
+			if err := write(path, 8); err == nil {
+				t.Error("no error where there is something else")
+			}
+			wantFile(t, path, "a letter")
+			if got := files(t, dir); got != "pid" {
+				t.Errorf("in the directory there is %s", got)
+			}
+		})
+	}
+}
+
+func TestAPidFileThatIsAnothersStays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	s := newSandbox(t, &fakeEngine{})
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated(annotationPidFile, path)), Options: allowing(options.Options{})})
+	must(t, err)
+	must(t, os.WriteFile(path, []byte("99"), 0o600))
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+	wantFile(t, path, "99")
+}
+
+func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	bundle := newBundle(t, annotated(annotationPidFile, path))
+	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
+	must(t, err)
+	_, _, err = Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return nil })
+	must(t, err)
+	wantFile(t, path, "")
+}
+
+// The shim died after it wrote the file and before it recorded the pid.
+func TestRemoveTakesThePidFileOfAHalfMadeContainer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	bundle := newBundle(t, annotated(annotationPidFile, path))
+	must(t, record{Root: "/run/r", PidFile: path}.write(bundle))
+	init := exec.Command("sleep", "1000")
+	must(t, init.Start())
+	t.Cleanup(func() { _, _ = init.Process.Kill(), init.Wait() })
+	must(t, os.WriteFile(path, []byte(strconv.Itoa(init.Process.Pid)), 0o600))
+	_, _, err := Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return nil })
+	must(t, err)
+	wantFile(t, path, strconv.Itoa(init.Process.Pid)) // it lives, so it is another's
+	_, _, err = Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error {
+		return errors.Join(init.Process.Kill(), awaitZombie(init.Process.Pid))
+	})
+	must(t, err)
+	wantFile(t, path, "")
+}
+
+// awaitZombie waits for the end of a child and leaves it to be waited for.
+func awaitZombie(pid int) error {
+	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+}
+
+// Whoever owns the directory changes what is there all the time.
+func TestAPipeInPlaceOfAPidFileHoldsNobodyUp(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/file", []byte("1"), 0o600))
+	must(t, unix.Mkfifo(dir+"/pipe", 0o600))
+	must(t, os.Link(dir+"/file", dir+"/pid"))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = os.Link(dir+"/"+[]string{"file", "pipe"}[n%2], dir+"/next")
+				_ = os.Rename(dir+"/next", dir+"/pid")
+				_ = os.Remove(dir + "/next")
+			}
+		}
+	}()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for range 20000 {
+			_, _ = readPidFile(dir + "/pid")
+		}
+	}()
+	select {
+	case <-read:
+	case <-time.After(20 * time.Second):
+		t.Error("still reading a pipe")
+	}
+	close(stop)
+	<-stopped
+}
+
+func TestPidFilesThatAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/passwd", []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o600))
+	must(t, os.WriteFile(dir+"/long", []byte("12345678901\n"), 0o600))
+	must(t, os.WriteFile(dir+"/empty", nil, 0o600))
+	must(t, os.WriteFile(dir+"/pid", []byte("1"), 0o600))
+	must(t, os.Symlink("pid", dir+"/link"))
+	for path, why := range map[string]string{
+		"": "absolute", "pid": "absolute", "/": "absolute", dir + "/../x": "absolute", dir + "/": "absolute",
+		dir + "/none/pid": "directory that is there", dir + "/passwd/pid": "directory that is there",
+		dir: "a pid file that was left", dir + "/passwd": "a pid file that was left", dir + "/long": "a pid file that was left", dir + "/empty": "a pid file that was left", dir + "/link": "a pid file that was left",
+	} {
+		bundle := newBundle(t, annotated(annotationPidFile, path))
+		_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
+		wantInvalid(t, err, annotationPidFile, `"`+path+`"`, why)
+		if got := files(t, bundle); got != "config.json rootfs" {
+			t.Errorf("the bundle has %s", got)
+		}
+	}
+	if got := files(t, dir); got != "empty link long passwd pid" {
+		t.Errorf("the directory has %s", got)
+	}
+	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec()), Options: options.Options{PidFile: dir + "/one"}})
+	wantInvalid(t, err, "runtime options: PidFile", "{id}")
+}
+
+// The directory goes between the check and the write.
+func TestAPidFileThatCannotBeWrittenFailsTheCreate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	must(t, os.Mkdir(dir, 0o700))
+	engine := &fakeEngine{create: func(process.Config) error { return os.Remove(dir) }}
+	bundle := newBundle(t, annotated(annotationPidFile, dir+"/pid"))
+	s := newSandbox(t, engine)
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
+	wantText(t, err, "pid file", dir)
+	if !engine.runtimes[0].init.waited.Load() {
+		t.Error("init was not collected")
+	}
+	if got := files(t, bundle); got != "config.json rootfs" {
+		t.Errorf("the bundle has %s", got)
+	}
+}

@@ -1,0 +1,344 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/process"
+)
+
+func deafTo(signals ...syscall.Signal) func(syscall.Signal) bool {
+	return func(sig syscall.Signal) bool { return slices.Contains(signals, sig) }
+}
+
+func TestStopPodGivesContainersTheirTime(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		deaf    func(syscall.Signal) bool
+		timeout time.Duration
+		signals string
+		took    time.Duration
+	}{
+		{"that obey", nil, 30 * time.Second, "[terminated]", 0},
+		{"that do not", deafTo(unix.SIGTERM), 30 * time.Second, "[terminated killed]", 30 * time.Second},
+		{"none", deafTo(unix.SIGTERM), 0, "[killed]", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				engine := &fakeEngine{deaf: tc.deaf}
+				s, p := runPod(t, engine, "m")
+				began := time.Now()
+				must(t, s.StopPod(t.Context(), "s", tc.timeout))
+				if took := time.Since(began); took != tc.took {
+					t.Errorf("took %v, want %v", took, tc.took)
+				}
+				if got := fmt.Sprint(engine.signals); got != tc.signals {
+					t.Errorf("signals = %s, want %s", got, tc.signals)
+				}
+				if got, want := p.log(), "create start adapt close"; got != want {
+					t.Errorf("calls of the pod = %q, want %q", got, want)
+				}
+				// Once more, and nothing happens.
+				must(t, s.StopPod(t.Context(), "s", tc.timeout))
+				if got, want := p.log(), "create start adapt close"; got != want {
+					t.Errorf("calls of the pod after a second stop = %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
+func TestStopPodJoinsTheOneUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &fakeEngine{deaf: deafTo(unix.SIGTERM)}
+		s, _ := runPod(t, engine, "m")
+		began := time.Now()
+		var all sync.WaitGroup
+		stop := func(after, timeout time.Duration) {
+			all.Go(func() {
+				time.Sleep(after)
+				if err := s.StopPod(t.Context(), "s", timeout); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(began); took != 12*time.Second {
+					t.Errorf("stop within %v after %v returned at %v, want 12 s, the earliest end of grace", timeout, after, took)
+				}
+			})
+		}
+		stop(0, 30*time.Second)
+		stop(2*time.Second, 10*time.Second)
+		stop(4*time.Second, 20*time.Second)
+		time.Sleep(time.Second)
+		if got, err := s.PodStatus("s", false); err != nil || got.Stage != PodStopping {
+			t.Errorf("stage = %v, %v, want stopping", got.Stage, err)
+		}
+		if _, err := s.Create(t.Context(), CreateRequest{ID: "m2", Bundle: newBundle(t, goodSpec())}); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("Create in a pod that is stopping = %v, want failed precondition", err)
+		}
+		all.Wait()
+		if got, want := fmt.Sprint(engine.signals), "[terminated killed]"; got != want {
+			t.Errorf("signals = %s, want %s", got, want)
+		}
+	})
+}
+
+// A containerd that goes away does not stop a stop.
+func TestStopPodGoesOnWithoutItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := runPod(t, &fakeEngine{deaf: deafTo(unix.SIGTERM)}, "m")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := s.StopPod(ctx, "s", 10*time.Second)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("StopPod whose caller gives up = %v, want deadline exceeded", err)
+		}
+		began := time.Now()
+		exit, err := s.WaitPod(t.Context(), "s")
+		must(t, err)
+		if took := time.Since(began); took != 9*time.Second || exit.At.IsZero() {
+			t.Errorf("stopped %v after the caller left, at %v, want 9 s", took, exit.At)
+		}
+	})
+}
+
+func TestStopPodThatFailsCanBeTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &fakeEngine{deaf: deafTo(unix.SIGTERM, unix.SIGKILL)}
+		s, p := runPod(t, engine, "m")
+		began := time.Now()
+		err := s.StopPod(t.Context(), "s", 0)
+		wantText(t, err, `"s"`, `"m"`, "not dead 10s after SIGKILL")
+		if took := time.Since(began); took != deathTimeout {
+			t.Errorf("took %v, want %v", took, deathTimeout)
+		}
+		if got, _ := s.PodStatus("s", false); got.Stage != PodStopping {
+			t.Errorf("stage = %v, want stopping", got.Stage)
+		}
+		engine.mu.Lock()
+		engine.deaf = nil
+		engine.mu.Unlock()
+		p.fail("close", errors.New("busy"))
+		wantText(t, s.StopPod(t.Context(), "s", 0), "busy")
+		p.fail("close", nil)
+		must(t, s.StopPod(t.Context(), "s", 0))
+	})
+}
+
+// The first try ended the process that holds the namespaces, and then failed.
+func TestAStopThatIsTriedAgainTellsTheFirstExit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p, r := newPodSandbox(t, &fakeEngine{})
+		p.pid = 4321
+		must(t, s.CreatePod(t.Context(), r))
+		_, err := s.StartPod(t.Context(), "s")
+		must(t, err)
+		began := time.Now()
+		p.fail("close", errors.New("busy"))
+		wantText(t, s.StopPod(t.Context(), "s", 0), "busy")
+		p.die()
+		synctest.Wait()
+		p.fail("close", nil)
+		time.Sleep(time.Second)
+		must(t, s.StopPod(t.Context(), "s", 0))
+		if exit, err := s.WaitPod(t.Context(), "s"); err != nil || exit.Status != 0 || !exit.At.Equal(began) {
+			t.Errorf("exit = %+v, %v, want status 0 at the first try, %v", exit, err, began)
+		}
+	})
+}
+
+// What was never started has no program that could end it.
+func TestStopPodKillsWhatIsNotStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &fakeEngine{deaf: deafTo(unix.SIGTERM)}
+		s, _ := runPod(t, engine)
+		_, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
+		must(t, err)
+		began := time.Now()
+		must(t, s.StopPod(t.Context(), "s", time.Minute))
+		if took := time.Since(began); took != 0 {
+			t.Errorf("took %v, want nothing", took)
+		}
+	})
+}
+
+// Until it starts it has no process that a stop could end, and the namespaces at the pod's pid are the host's after that.
+func TestNoContainerIsRestoredInAPodThatIsStopped(t *testing.T) {
+	s, _ := runPod(t, &fakeEngine{})
+	_, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
+	must(t, err)
+	must(t, s.StopPod(t.Context(), "s", 0))
+	_, err = s.Start(t.Context(), "m", "")
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("Start = %v, want failed precondition", err)
+	}
+	wantText(t, err, `"m"`, "stopped")
+	must(t, s.ShutdownPod(t.Context(), "s"))
+}
+
+func TestStopPodEndsACreateUnderWay(t *testing.T) {
+	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
+	s, _ := runPod(t, engine)
+	created := make(chan error, 1)
+	bundle := newBundle(t, goodSpec())
+	go func() {
+		_, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: bundle})
+		created <- err
+	}()
+	<-engine.entered
+	must(t, s.StopPod(t.Context(), "s", time.Minute))
+	if err := <-created; !errors.Is(err, context.Canceled) {
+		t.Errorf("Create = %v, want that it was cancelled", err)
+	}
+}
+
+// Who waits for the pod takes its containers for dead.
+func TestWaitPodReturnsAfterTheExitsOfContainers(t *testing.T) {
+	var told atomic.Int32
+	exits := make(chan struct{}, 2)
+	s := newSandboxTelling(t, &fakeEngine{}, func(e event.Event) {
+		if _, ok := e.(event.TaskExit); ok {
+			told.Add(1)
+			exits <- struct{}{}
+		}
+	})
+	p := newFakePod()
+	s.ServePods(p.make)
+	must(t, s.CreatePod(t.Context(), PodRequest{ID: "s", Bundle: newBundle(t, goodSpec())}))
+	_, err := s.StartPod(t.Context(), "s")
+	must(t, err)
+	var inits []*process.Process
+	for _, id := range []string{"a", "b"} {
+		c, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
+		must(t, err)
+		must(t, c.Init().Start(t.Context()))
+		inits = append(inits, c.Init())
+	}
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		if _, err := s.WaitPod(t.Context(), "s"); err != nil {
+			t.Error(err)
+		}
+		for _, init := range inits {
+			if init.Status().State != process.Stopped {
+				t.Errorf("the pod's end was told before that of container %s", init.Status().ID)
+			}
+		}
+	}()
+	if isClosed(waited) {
+		t.Error("WaitPod returned while the pod runs")
+	}
+	must(t, s.StopPod(t.Context(), "s", 0))
+	within(t, "WaitPod", waited)
+	<-exits
+	<-exits
+	if told.Load() != 2 {
+		t.Errorf("%d exits told, want 2", told.Load())
+	}
+}
+
+func TestThePodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
+	engine := &fakeEngine{}
+	s, p, r := newPodSandbox(t, engine)
+	p.pid = 4321
+	must(t, s.CreatePod(t.Context(), r))
+	_, err := s.StartPod(t.Context(), "s")
+	must(t, err)
+	c, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
+	must(t, err)
+	must(t, c.Init().Start(t.Context()))
+	p.die()
+	exit, err := s.WaitPod(t.Context(), "s")
+	must(t, err)
+	if exit.Status != 137 || !exit.At.Equal(time.Unix(5, 0)) {
+		t.Errorf("exit = %+v, want that of the process", exit)
+	}
+	if got := c.Init().Status().State; got != process.Stopped {
+		t.Errorf("the container is %v, want stopped", got)
+	}
+	// One that is stopped in order is not said to have died, although its process was killed for it.
+	s, p, r = newPodSandbox(t, engine)
+	p.pid = 4321
+	must(t, s.CreatePod(t.Context(), r))
+	_, err = s.StartPod(t.Context(), "s")
+	must(t, err)
+	must(t, s.StopPod(t.Context(), "s", 0))
+	if exit, err := s.WaitPod(t.Context(), "s"); err != nil || exit.Status != 0 {
+		t.Errorf("exit = %+v, %v, want status 0", exit, err)
+	}
+}
+
+func TestShutdownPodEndsAll(t *testing.T) {
+	var destroy atomic.Pointer[error]
+	engine := &fakeEngine{destroy: func() error {
+		if err := destroy.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}}
+	s, p := runPod(t, engine, "a", "b")
+	bundle := s.pod.bundle
+	if got := files(t, bundle); !strings.Contains(got, rosterFile) || !strings.Contains(got, recordFile) {
+		t.Errorf("files of a pod that runs = %q, want %s and %s", got, rosterFile, recordFile)
+	}
+	s.Shutdown()
+	if isClosed(s.Done()) {
+		t.Error("Shutdown of a task ended the shim, although its sandbox lives")
+	}
+	busy := errors.New("busy")
+	destroy.Store(&busy)
+	wantText(t, s.ShutdownPod(t.Context(), "s"), `"s"`, "busy")
+	if isClosed(s.Done()) {
+		t.Error("the shim ends although containers are left")
+	}
+	destroy.Store(nil)
+	must(t, s.ShutdownPod(t.Context(), "s"))
+	if !isClosed(s.Done()) {
+		t.Error("the shim does not end")
+	}
+	// Once when it is stopped, once when its containers are gone too.
+	if got, want := p.log(), "create start adapt adapt close close"; got != want {
+		t.Errorf("calls of the pod = %q, want %q", got, want)
+	}
+	if got, want := files(t, bundle), rootfsDir; got != want {
+		t.Errorf("files = %q, want %q", got, want)
+	}
+}
+
+// Between the two a container would come into the namespaces of the host, to which the main thread has returned.
+func TestShutdownPodAdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
+	s, _ := runPod(t, &fakeEngine{})
+	s.members.mu.Lock() // ShutdownPod cannot take what is on disk away
+	done := make(chan error, 1)
+	go func() { done <- s.ShutdownPod(t.Context(), "s") }()
+	for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*members).setPod")); {
+		runtime.Gosched() // until it waits for that
+	}
+	if err := s.reserve("m", func() {}); err == nil {
+		t.Error("a container was admitted although its pod has gone")
+		s.settle("m", nil)
+	}
+	s.members.mu.Unlock()
+	must(t, <-done)
+	if !isClosed(s.Done()) {
+		t.Error("the shim does not end")
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/core/mount"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+)
+
+// removed is a remove for Remove that keeps what it was asked.
+func removed(asked *process.Config) func(context.Context, process.Config) error {
+	return func(_ context.Context, c process.Config) error {
+		*asked = c
+		return nil
+	}
+}
+
+func TestRemove(t *testing.T) {
+	exit := process.Exit{Status: 3, At: time.Unix(5, 6).UTC()}
+	defaultRoot := options.DefaultRoot + "/ns"
+	for _, tc := range []struct {
+		name    string
+		prepare func(t *testing.T, bundle string)
+		pid     int
+		exit    process.Exit // without time: killed now
+		root    string
+		systemd bool
+		spec    bool
+	}{
+		{name: "a bundle without a record", pid: 0, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
+		{name: "a record of an init that lived", prepare: func(t *testing.T, b string) {
+			t.Helper()
+			must(t, record{Root: "/r/ns", SystemdCgroup: true, Pid: 7}.write(b))
+		}, pid: 7, exit: process.Exit{Status: 137}, root: "/r/ns", systemd: true, spec: true},
+		{name: "a record of an init that exited", prepare: func(t *testing.T, b string) {
+			t.Helper()
+			must(t, record{Root: "/r/ns", Pid: 7, Exit: &exit}.write(b))
+		}, pid: 7, exit: exit, root: "/r/ns", spec: true},
+		{name: "a broken record", prepare: func(t *testing.T, b string) {
+			t.Helper()
+			must(t, os.WriteFile(filepath.Join(b, recordFile), []byte("{half"), 0o600))
+		}, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
+		{name: "a broken configuration", prepare: func(t *testing.T, b string) {
+			t.Helper()
+			must(t, os.WriteFile(filepath.Join(b, specFile), []byte("{half"), 0o600))
+		}, exit: process.Exit{Status: 137}, root: defaultRoot},
+		{name: "a configuration that Create would refuse", prepare: func(t *testing.T, b string) {
+			t.Helper()
+			must(t, os.WriteFile(filepath.Join(b, specFile), []byte("{}"), 0o600))
+		}, exit: process.Exit{Status: 137}, root: defaultRoot},
+		{name: "a bundle that is gone", prepare: func(t *testing.T, b string) {
+			t.Helper()
+			must(t, os.RemoveAll(b))
+		}, exit: process.Exit{Status: 137}, root: defaultRoot},
+		{name: "a root file system that is mounted", prepare: func(t *testing.T, b string) {
+			t.Helper()
+			must(t, mount.All(tmpfs(), filepath.Join(b, rootfsDir)))
+			must(t, mount.All(tmpfs(), filepath.Join(b, rootfsDir)))
+		}, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bundle := newBundle(t, goodSpec())
+			if tc.prepare != nil {
+				tc.prepare(t, bundle)
+			}
+			for range 2 {
+				start := time.Now()
+				var asked process.Config
+				pid, got, err := Remove(t.Context(), "ns", "c1", bundle, removed(&asked))
+				must(t, err)
+				if pid != tc.pid || got.Status != tc.exit.Status {
+					t.Errorf("pid, status = %d, %d, want %d, %d", pid, got.Status, tc.pid, tc.exit.Status)
+				}
+				if tc.exit.At.IsZero() {
+					if got.At.Before(start) {
+						t.Errorf("exit at %v, want a time after %v", got.At, start)
+					}
+				} else if !got.At.Equal(tc.exit.At) {
+					t.Errorf("exit at %v, want %v", got.At, tc.exit.At)
+				}
+				if asked.ID != "c1" || asked.Root != tc.root || asked.SystemdCgroup != tc.systemd || (asked.Spec != nil) != tc.spec {
+					t.Errorf("asked to remove %+v, want root %q, systemd %t, spec %t", asked, tc.root, tc.systemd, tc.spec)
+				}
+				if left := mountsBelow(t, bundle); len(left) > 0 {
+					t.Errorf("mounts left: %v", left)
+				}
+			}
+		})
+	}
+}
+
+func TestRemoveRefusesIDs(t *testing.T) {
+	for _, id := range []string{"", "..", "a/b"} {
+		_, _, err := Remove(t.Context(), "ns", id, t.TempDir(), func(context.Context, process.Config) error {
+			t.Errorf("id %q reached the engine", id)
+			return nil
+		})
+		wantInvalid(t, err, "id", id)
+	}
+}
+
+func TestRemoveThatFailsUnmountsAllTheSame(t *testing.T) {
+	bundle := newBundle(t, goodSpec())
+	must(t, mount.All(tmpfs(), filepath.Join(bundle, rootfsDir)))
+	must(t, record{Root: "/r", Pid: 7}.write(bundle))
+	broken := errors.New("broken")
+	pid, _, err := Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return broken })
+	if !errors.Is(err, broken) || pid != 7 {
+		t.Errorf("Remove = %d, %v, want 7, %v", pid, err, broken)
+	}
+	if left := mountsBelow(t, bundle); len(left) > 0 {
+		t.Errorf("mounts left: %v", left)
+	}
+}
+
+func TestRemovesTakeTurns(t *testing.T) {
+	bundle := newBundle(t, goodSpec())
+	var inside, calls atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			_, _, err := Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error {
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d removals at once", n)
+				}
+				calls.Add(1)
+				inside.Add(-1)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got := calls.Load(); got != 8 {
+		t.Errorf("%d removals, want 8", got)
+	}
+}
+
+func TestRemoveGivesUpItsTurnWithItsContext(t *testing.T) {
+	bundle := newBundle(t, goodSpec())
+	unlock, err := lock(t.Context(), bundle)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	var asked process.Config
+	if _, _, err = Remove(ctx, "ns", "c1", bundle, removed(&asked)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Remove while another holds the bundle = %v, want deadline exceeded", err)
+	}
+	wantText(t, err, bundle)
+	if asked.ID != "" {
+		t.Error("Remove went on without its turn")
+	}
+	unlock()
+	if _, _, err := Remove(t.Context(), "ns", "c1", bundle, removed(&asked)); err != nil {
+		t.Errorf("Remove after that: %v", err)
+	}
+}
+
+// The shim writes init's exit before it tells it, so that a delete command that
+// comes after its death answers with it.
+func TestTheExitIsOnDisk(t *testing.T) {
+	s := newSandbox(t, &fakeEngine{destroy: func() error { return errors.New("the shim dies here") }})
+	bundle := newBundle(t, goodSpec())
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+	must(t, err)
+	must(t, c.Init().Start(t.Context()))
+	must(t, c.Init().Kill(15))
+	want, err := c.Init().Wait(t.Context())
+	must(t, err)
+	var asked process.Config
+	pid, got, err := Remove(t.Context(), "ns", "c1", bundle, removed(&asked))
+	if err != nil || pid != 4321 || got.Status != 128+15 || !got.At.Equal(want.At) {
+		t.Errorf("Remove = %d, %+v, %v, want 4321, %+v", pid, got, err, want)
+	}
+}

@@ -1,0 +1,389 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+// household is a pod on disk, and what a delete command did with it.
+type household struct {
+	t       *testing.T
+	bundles map[string]string // by id
+	lives   bool              // the shim
+
+	mu      sync.Mutex
+	removed []string         // ids, in any order; a sandbox's with "pod " before it
+	failing map[string]error // by id
+	asked   []string         // ids of containers, whatever became of it
+}
+
+// newHousehold makes the sandbox home, with its containers.
+func newHousehold(t *testing.T, home string, pod bool, ids ...string) *household {
+	t.Helper()
+	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
+	s := newSandbox(t, &fakeEngine{})
+	spec := goodSpec()
+	if pod {
+		spec = nil
+	}
+	h.bundles[home] = newBundle(t, spec)
+	s.KeepMembers(h.bundles[home], "/the/socket")
+	if pod {
+		must(t, s.members.setPod(home, h.bundles[home], true))
+	} else {
+		h.create(s, home)
+	}
+	for _, id := range ids {
+		h.create(s, id)
+	}
+	return h
+}
+
+func (h *household) create(s *Sandbox, id string) {
+	h.t.Helper()
+	if h.bundles[id] == "" {
+		h.bundles[id] = newBundle(h.t, goodSpec())
+	}
+	_, err := s.Create(h.t.Context(), CreateRequest{ID: id, Bundle: h.bundles[id]})
+	must(h.t, err)
+}
+
+// delete is one delete command. It answers what it removed.
+func (h *household) delete(id string) (string, error) {
+	h.t.Helper()
+	return h.deleteWithin(h.t.Context(), id)
+}
+
+func (h *household) deleteWithin(ctx context.Context, id string) (string, error) {
+	h.t.Helper()
+	_, exit, err := Removal{
+		Namespace: "ns", ID: id, Bundle: h.bundles[id],
+		Container: func(_ context.Context, c process.Config) error {
+			h.mu.Lock()
+			h.asked = append(h.asked, c.ID)
+			h.mu.Unlock()
+			if c.Bundle != "" && c.Bundle != physical(h.bundles[c.ID]) {
+				return fmt.Errorf("container %q has bundle %q, want %q", c.ID, c.Bundle, h.bundles[c.ID])
+			}
+			return h.note(c.ID, c.ID)
+		},
+		Pod: func(bundle string) error { return h.note(id, "pod "+filepath.Base(filepath.Dir(filepath.Dir(bundle)))) },
+		Serves: func(socket string) (bool, error) {
+			if socket != "/the/socket" {
+				return false, fmt.Errorf("asked of socket %q", socket)
+			}
+			return h.lives, nil
+		},
+	}.Run(ctx)
+	if err == nil && (exit.Status != 137 || exit.At.IsZero()) {
+		h.t.Errorf("delete %s = exit %+v, want 137, and a time", id, exit)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := slices.Sorted(slices.Values(h.removed))
+	h.removed = nil
+	return strings.Join(slices.Compact(all), " "), err
+}
+
+func (h *household) note(id, what string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if strings.HasPrefix(what, "pod ") {
+		what = "pod"
+	}
+	h.removed = append(h.removed, what)
+	return h.failing[id]
+}
+
+func TestRemovalTakesThePodAlongOnlyWithoutItsShim(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		pod   bool // of the Sandbox API, not of a pause container
+		lives bool
+		of    string
+		first string // what the first delete removes
+		again string // and the second
+	}{
+		{name: "a sandbox", pod: true, of: "s", first: "a b pod s", again: "pod s"},
+		{name: "a member of a sandbox", pod: true, of: "a", first: "a b pod s", again: "a pod s"},
+		{name: "a sandbox whose shim lives", pod: true, lives: true, of: "s", first: "pod", again: "pod"},
+		{name: "a member of a sandbox whose shim lives", pod: true, lives: true, of: "a", first: "a", again: "a"},
+		{name: "a pause container", of: "s", first: "a b s", again: "s"},
+		{name: "a member beside a pause container", of: "b", first: "a b s", again: "b s"},
+		{name: "a pause container whose shim lives", lives: true, of: "s", first: "s", again: "s"},
+		{name: "a member beside a pause container whose shim lives", lives: true, of: "b", first: "b", again: "b"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHousehold(t, "s", tc.pod, "a", "b")
+			h.lives = tc.lives
+			for i, want := range []string{tc.first, tc.again} {
+				if got, err := h.delete(tc.of); err != nil || got != want {
+					t.Errorf("delete %d of %s removed %q, %v, want %q", i+1, tc.of, got, err, want)
+				}
+			}
+		})
+	}
+}
+
+// Else one that takes its time to end would take it from the first, whose delete has a bound for all.
+func TestRemovalStopsAllAtTheSameTime(t *testing.T) {
+	for _, of := range []string{"s", "a"} {
+		h := newHousehold(t, "s", false, "a")
+		begun := map[string]chan struct{}{"s": make(chan struct{}), "a": make(chan struct{})}
+		first := map[string]*sync.Once{"s": {}, "a": {}}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, _, err := Removal{
+			Namespace: "ns", ID: of, Bundle: h.bundles[of],
+			Container: func(ctx context.Context, c process.Config) error {
+				first[c.ID].Do(func() { close(begun[c.ID]) })
+				for _, other := range begun {
+					select {
+					case <-other:
+					case <-ctx.Done():
+						return fmt.Errorf("%s: the other has not begun: %w", c.ID, ctx.Err())
+					}
+				}
+				return nil
+			},
+			Serves: func(string) (bool, error) { return false, nil },
+		}.Run(ctx)
+		if err != nil {
+			t.Errorf("delete of %s: %v", of, err)
+		}
+	}
+}
+
+func TestRemovalGoesOnWhereOneFails(t *testing.T) {
+	h := newHousehold(t, "s", true, "a", "b", "c")
+	h.failing["b"] = errors.New("it does not die")
+	// The one that was asked for is gone.
+	if got, err := h.delete("a"); err != nil || got != "a b c pod s" {
+		t.Errorf("delete of a removed %q, %v, want all", got, err)
+	}
+	// containerd keeps home as long as it cannot be removed, and with it the list.
+	got, err := h.delete("s")
+	if got != "b pod s" {
+		t.Errorf("delete of s removed %q, want b again", got)
+	}
+	wantText(t, err, `"b"`, "it does not die")
+	h.failing = nil
+	if got, err := h.delete("s"); err != nil || got != "b pod s" {
+		t.Errorf("third delete removed %q, %v", got, err)
+	}
+}
+
+func TestRemovalsOfAllAtOnce(t *testing.T) {
+	ids := []string{"s"}
+	for i := range 30 {
+		ids = append(ids, fmt.Sprintf("m%d", i))
+	}
+	h := newHousehold(t, "s", true, ids[1:]...)
+	var all sync.WaitGroup
+	for _, id := range append(ids, ids...) {
+		all.Go(func() {
+			if _, err := h.delete(id); err != nil {
+				t.Errorf("delete of %s: %v", id, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A delete that finds another at work on the whole pod does not wait for all of it: containerd gives each 5 s.
+func TestRemovalsDoNotWaitForTheWholePod(t *testing.T) {
+	h := newHousehold(t, "s", true, "a", "b")
+	unlock, err := lock(t.Context(), h.bundles["s"])
+	must(t, err)
+	if got, err := h.delete("a"); err != nil || got != "a" {
+		t.Errorf("delete of a while another removes the pod removed %q, %v, want a alone", got, err)
+	}
+	// With its bundle the list would go.
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		if got, err := h.delete("s"); err != nil || got != "a b pod s" {
+			t.Errorf("delete of s removed %q, %v, want all", got, err)
+		}
+	}()
+	if isClosed(waited) {
+		t.Error("delete of s did not wait")
+	}
+	unlock()
+	within(t, "delete of s", waited)
+}
+
+func TestRemovalLeavesWhatOnlyHasTheSameName(t *testing.T) {
+	h := newHousehold(t, "s", true, "a", "b")
+	other := newHousehold(t, "s2", true)
+	// The shim died; somebody removed a's bundle, and made a container of that id in another pod.
+	must(t, os.Remove(filepath.Join(h.bundles["a"], homeLink)))
+	must(t, link(h.bundles["a"], other.bundles["s2"]))
+	if got, err := h.delete("s"); err != nil || got != "b pod s" {
+		t.Errorf("delete removed %q, %v, want all but a", got, err)
+	}
+}
+
+func TestRemovalWhereTheBundleIsGone(t *testing.T) {
+	for _, gone := range []string{"s", "a"} {
+		h := newHousehold(t, "s", true, "a", "b")
+		must(t, os.RemoveAll(h.bundles[gone]))
+		want := map[string]string{"s": "b", "a": "a b pod s"}[gone]
+		if got, err := h.delete("b"); err != nil || got != want {
+			t.Errorf("delete without the bundle of %s removed %q, %v, want %q", gone, got, err, want)
+		}
+	}
+}
+
+// A group of containers has no sandbox that stays until all others are gone.
+func TestTheListMovesWhenItsBundleGoes(t *testing.T) {
+	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
+	s := newSandbox(t, &fakeEngine{})
+	h.bundles["a"] = newBundle(t, goodSpec())
+	s.KeepMembers(h.bundles["a"], "/the/socket")
+	for _, id := range []string{"a", "b", "c", "d"} {
+		h.create(s, id)
+	}
+	leave := func(id string) {
+		t.Helper()
+		must(t, s.containers[id].container.Init().Kill(9))
+		if _, err := s.Delete(t.Context(), id, ""); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := files(t, h.bundles[id]), specFile+" "+rootfsDir; got != want {
+			t.Errorf("files in the bundle of %s = %q, want %q", id, got, want)
+		}
+		must(t, os.RemoveAll(h.bundles[id])) // as containerd does
+	}
+	leave("a")
+	if got, err := h.delete("d"); err != nil || got != "b c d" {
+		t.Errorf("delete removed %q, %v, want b c d", got, err)
+	}
+	leave("b")
+	leave("c")
+	h.create(s, "e")
+	if got, err := h.delete("e"); err != nil || got != "d e" {
+		t.Errorf("delete removed %q, %v, want d e", got, err)
+	}
+	leave("d")
+	leave("e")
+	h.create(s, "f") // the first of a shim that was about to end
+	if got, err := h.delete("f"); err != nil || got != "f" {
+		t.Errorf("delete removed %q, %v, want f", got, err)
+	}
+	leave("f")
+}
+
+func TestMembersOutliveTheirBundles(t *testing.T) {
+	h := newHousehold(t, "s", false)
+	s := newSandbox(t, &fakeEngine{})
+	s.KeepMembers(filepath.Join(t.TempDir(), "gone"), "/the/socket")
+	h.create(s, "a") // becomes home
+	h.create(s, "b")
+	if got, err := h.delete("b"); err != nil || got != "a b" {
+		t.Errorf("delete removed %q, %v, want a b", got, err)
+	}
+}
+
+// containerd gave the sandbox up and removed its bundle; what is in the one that is home now is no sandbox's.
+func TestTheListOfASandboxWhoseBundleIsGone(t *testing.T) {
+	h := &household{t: t, bundles: map[string]string{"s": newBundle(t, nil)}, failing: map[string]error{}}
+	s := newSandbox(t, &fakeEngine{})
+	s.KeepMembers(h.bundles["s"], "/the/socket")
+	must(t, s.members.setPod("s", h.bundles["s"], true))
+	h.create(s, "a")
+	must(t, os.RemoveAll(h.bundles["s"]))
+	h.create(s, "b")
+	h.lives = true
+	if got, err := h.delete("b"); err != nil || got != "b" {
+		t.Errorf("delete of b while the shim lives removed %q, %v, want b", got, err)
+	}
+	h.lives = false
+	if got, err := h.delete("a"); err != nil || got != "a b" {
+		t.Errorf("delete removed %q, %v, want a b", got, err)
+	}
+}
+
+func TestCreateThatCannotBeListedFails(t *testing.T) {
+	engine := &fakeEngine{}
+	s := newSandbox(t, engine)
+	home, bundle := newBundle(t, nil), newBundle(t, goodSpec())
+	s.KeepMembers(home, "/the/socket")
+	must(t, os.Mkdir(filepath.Join(home, rosterFile), 0o700)) // the name is taken
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+	wantText(t, err, `"c1"`, rosterFile)
+	if len(engine.made) > 0 {
+		t.Error("the container was made all the same")
+	}
+	if got, want := files(t, bundle), specFile+" "+rootfsDir; got != want {
+		t.Errorf("files = %q, want %q", got, want)
+	}
+}
+
+// containerd may be told of its state folder by a link, /var/run say, and names bundles by it. The shim finds its
+// own as its working folder, which has no links.
+func TestRemovalOfBundlesBehindALink(t *testing.T) {
+	for _, pod := range []bool{false, true} {
+		t.Run(fmt.Sprintf("pod=%t", pod), func(t *testing.T) {
+			link := filepath.Join(t.TempDir(), "run")
+			must(t, os.Symlink("/", link))
+			plain := newBundle(t, goodSpec())
+			h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{
+				"s": link + plain, "a": link + newBundle(t, goodSpec()),
+			}}
+			s := newSandbox(t, &fakeEngine{})
+			s.KeepMembers(plain, "/the/socket")
+			want := "a s"
+			if pod {
+				must(t, s.members.setPod("s", h.bundles["s"], true))
+				want = "a pod s"
+			} else {
+				h.create(s, "s")
+			}
+			h.create(s, "a")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if got, err := h.deleteWithin(ctx, "s"); err != nil || got != want {
+				t.Errorf("delete removed %q (%v), want %q", got, err, want)
+			}
+		})
+	}
+}
+
+// The shim was started for a container that never came to be listed, since its Create was refused, say.
+func TestRemovalWithoutAContainerOfHome(t *testing.T) {
+	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"a": newBundle(t, goodSpec())}}
+	s := newSandbox(t, &fakeEngine{})
+	s.KeepMembers(newBundle(t, nil), "/the/socket")
+	h.create(s, "a")
+	if got, err := h.delete("a"); err != nil || got != "a" {
+		t.Errorf("delete removed %q, %v, want a and nothing else", got, err)
+	}
+	if slices.Contains(h.asked, "") {
+		t.Error("a container without an id was to be removed, whose state directory is that of all")
+	}
+}
+
+func TestRemovalOfAContainerOfHomeThatWasNotTheFirst(t *testing.T) {
+	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"s": newBundle(t, goodSpec())}}
+	s := newSandbox(t, &fakeEngine{})
+	s.KeepMembers(h.bundles["s"], "/the/socket")
+	h.create(s, "a")
+	h.create(s, "s")
+	if got, err := h.delete("a"); err != nil || got != "a s" {
+		t.Errorf("delete removed %q, %v, want a s", got, err)
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/resources"
+)
+
+// The bundle's fixed names: OCI runtime specification, bundle.md, and
+// containerd, which mounts a snapshot at rootfs.
+const (
+	specFile  = "config.json"
+	rootfsDir = "rootfs"
+)
+
+func readSpec(bundle string) (*specs.Spec, error) {
+	data, err := os.ReadFile(filepath.Join(bundle, specFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%s: not in bundle %q: %w", specFile, bundle, errdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var d document
+	if err := json.Unmarshal(data, &d); err != nil {
+		if plain := json.Unmarshal(data, new(specs.Spec)); plain != nil {
+			err = plain // it has the whole path of a field, though it may be of one that we skip
+		}
+		return nil, fmt.Errorf("%s: %w: %w", specFile, err, errdefs.ErrInvalidArgument)
+	}
+	return d.spec(), nil
+}
+
+// checkSpec refuses what libcontainer would refuse late, or not say clearly.
+func checkSpec(spec *specs.Spec) error {
+	if spec.Root == nil || spec.Root.Path == "" {
+		return fmt.Errorf("root.path: must be set: %w", errdefs.ErrInvalidArgument)
+	}
+	if spec.Process == nil {
+		return fmt.Errorf("process: must be set: %w", errdefs.ErrInvalidArgument)
+	}
+	if spec.Linux == nil {
+		return fmt.Errorf("linux: must be set: %w", errdefs.ErrInvalidArgument)
+	}
+	for i, ns := range spec.Linux.Namespaces {
+		if !slices.Contains(namespaces, ns.Type) {
+			return fmt.Errorf("linux.namespaces[%d].type %q: want one of %v: %w", i, ns.Type, namespaces, errdefs.ErrInvalidArgument)
+		}
+		if path := filepath.Clean(ns.Path); strings.HasPrefix(path, "/proc/self/fd/") || strings.HasPrefix(path, "/proc/thread-self/fd/") {
+			return fmt.Errorf("linux.namespaces[%d].path %q: must not be a descriptor of whoever opens it; /proc/PID/fd is that of a process: %w", i, ns.Path, errdefs.ErrInvalidArgument)
+		}
+	}
+	for _, name := range []struct{ field, text string }{{"hostname", spec.Hostname}, {"domainname", spec.Domainname}} {
+		if name.text != "" && !slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.UTSNamespace }) {
+			return fmt.Errorf("%s %q: must be empty without a UTS namespace, since it would be the machine's: %w", name.field, name.text, errdefs.ErrInvalidArgument)
+		}
+	}
+	if err := pod.CheckMappings("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
+		return err
+	}
+	if err := pod.CheckMappings("linux.gidMappings", spec.Linux.GIDMappings); err != nil {
+		return err
+	}
+	if err := CheckProcess(spec.Process); err != nil {
+		return fmt.Errorf("process.%w", err)
+	}
+	if err := checkAnnotations(spec.Annotations); err != nil {
+		return err
+	}
+	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
+}
+
+// namespaces are those of the OCI runtime specification, config-linux.md.
+var namespaces = []specs.LinuxNamespaceType{
+	specs.PIDNamespace, specs.NetworkNamespace, specs.MountNamespace, specs.IPCNamespace,
+	specs.UTSNamespace, specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace,
+}
+
+// CheckProcess refuses a process that no kernel can run.
+func CheckProcess(p *specs.Process) error {
+	switch {
+	case len(p.Args) == 0:
+		return fmt.Errorf("args: must not be empty: %w", errdefs.ErrInvalidArgument)
+	case p.Args[0] == "":
+		return fmt.Errorf("args[0] %q: must name a program: %w", p.Args[0], errdefs.ErrInvalidArgument)
+	case !filepath.IsAbs(p.Cwd):
+		return fmt.Errorf("cwd %q: must be an absolute path: %w", p.Cwd, errdefs.ErrInvalidArgument)
+	case hasNUL(p.Cwd):
+		return fmt.Errorf("cwd %q: must not contain NUL: %w", p.Cwd, errdefs.ErrInvalidArgument)
+	}
+	// Execve takes strings that end with NUL. Of an argument init would find out
+	// only after the container was said to run.
+	if i := slices.IndexFunc(p.Args, hasNUL); i >= 0 {
+		return fmt.Errorf("args[%d] %q: must not contain NUL: %w", i, p.Args[i], errdefs.ErrInvalidArgument)
+	}
+	if i := slices.IndexFunc(p.Env, hasNUL); i >= 0 {
+		return fmt.Errorf("env[%d] %q: must not contain NUL: %w", i, p.Env[i], errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
+
+func rootfsPath(bundle string, spec *specs.Spec) string {
+	if filepath.IsAbs(spec.Root.Path) {
+		return spec.Root.Path
+	}
+	return filepath.Join(bundle, spec.Root.Path)
+}
+
+// systemdCgroup tells the systemd driver by its form of cgroupsPath,
+// slice:prefix:name; that of cgroupfs is a path.
+func systemdCgroup(spec *specs.Spec) bool {
+	path := spec.Linux.CgroupsPath
+	return !strings.Contains(path, "/") && strings.Count(path, ":") == 2
+}
+
+// idForm is compiled at its first use: package init is a part of each container's start.
+var idForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$") })
+
+// idLimit is containerd's (pkg/identifiers).
+const idLimit = 76
+
+// validID keeps ids from being anything but one path element. The rule is that
+// of containerd (pkg/identifiers), which other callers need not have applied.
+func validID(field, id string) error {
+	if len(id) > idLimit || !idForm().MatchString(id) {
+		return fmt.Errorf("%s %q: must be 1 to %d letters, digits, and ._- between them: %w", field, id, idLimit, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/v2/pkg/identifiers"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func TestCheckSpec(t *testing.T) {
+	if err := checkSpec(goodSpec()); err != nil {
+		t.Fatalf("checkSpec of a good configuration = %v", err)
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*specs.Spec)
+		want   []string
+	}{
+		{"no root", func(s *specs.Spec) { s.Root = nil }, []string{"root.path"}},
+		{"an empty root path", func(s *specs.Spec) { s.Root.Path = "" }, []string{"root.path"}},
+		{"no process", func(s *specs.Spec) { s.Process = nil }, []string{"process:"}},
+		{"no linux", func(s *specs.Spec) { s.Linux = nil }, []string{"linux:"}},
+		{"an unknown namespace", func(s *specs.Spec) {
+			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: "pid"}, {Type: "bogus"}}
+		}, []string{"linux.namespaces[1].type", `"bogus"`, "pid"}},
+		{"an empty namespace", func(s *specs.Spec) { s.Linux.Namespaces = []specs.LinuxNamespace{{}} }, []string{"linux.namespaces[0].type", `""`}},
+		{"a descriptor of nobody", func(s *specs.Spec) {
+			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: "network", Path: "/proc/./self/fd/3"}}
+		}, []string{"linux.namespaces[0].path", `"/proc/./self/fd/3"`, "/proc/PID/fd"}},
+		{"a host name without a namespace for it", func(s *specs.Spec) {
+			s.Hostname, s.Linux.Namespaces = "h", []specs.LinuxNamespace{{Type: "pid"}}
+		}, []string{"hostname", `"h"`, "UTS"}},
+		{"a domain name without a namespace for it", func(s *specs.Spec) {
+			s.Domainname, s.Linux.Namespaces = "d", []specs.LinuxNamespace{{Type: "pid"}}
+		}, []string{"domainname", `"d"`, "UTS"}},
+		{"no args", func(s *specs.Spec) { s.Process.Args = nil }, []string{"process.args"}},
+		{"empty args", func(s *specs.Spec) { s.Process.Args = []string{} }, []string{"process.args"}},
+		{"an empty program", func(s *specs.Spec) { s.Process.Args = []string{"", "x"} }, []string{"process.args[0]", `""`}},
+		{"a relative cwd", func(s *specs.Spec) { s.Process.Cwd = "tmp" }, []string{"process.cwd", `"tmp"`, "absolute"}},
+		{"a resource out of range", func(s *specs.Spec) {
+			s.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(1))}}
+		}, []string{"linux.resources.cpu.shares 1: must be 0 (unset) or from 2 to 262144: invalid argument"}},
+		{"an empty cwd", func(s *specs.Spec) { s.Process.Cwd = "" }, []string{"process.cwd", `""`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := goodSpec()
+			tc.change(s)
+			wantInvalid(t, checkSpec(s), tc.want...)
+		})
+	}
+}
+
+func TestReadSpecRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"text that is no JSON", "{half", []string{"config.json"}},
+		{"an empty file", "", []string{"config.json"}},
+		{"a field of another kind", `{"process": {"args": "true"}}`, []string{"config.json", "process.args"}},
+		{"a number out of range far below", `{"linux": {"resources": {"memory": {"limit": 1.5}}}}`, []string{"config.json", "linux.resources.memory.limit", "1.5"}},
+		{"a number out of range", `{"process": {"user": {"uid": -1}}}`, []string{"config.json", "uid", "-1"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bundle := t.TempDir()
+			must(t, os.WriteFile(filepath.Join(bundle, specFile), []byte(tc.text), 0o600))
+			_, err := readSpec(bundle)
+			wantInvalid(t, err, tc.want...)
+		})
+	}
+	bundle := t.TempDir()
+	_, err := readSpec(bundle)
+	wantInvalid(t, err, "config.json", bundle)
+}
+
+func TestValidID(t *testing.T) {
+	for _, tc := range []struct {
+		name, id string
+		want     bool
+	}{
+		{"letters", "abcXYZ", true},
+		{"one digit", "7", true},
+		{"all separators", "a.b_c-d", true},
+		{"the longest", strings.Repeat("a", 76), true},
+		{"one too long", strings.Repeat("a", 77), false},
+		{"nothing", "", false},
+		{"a dot", ".", false},
+		{"two dots", "..", false},
+		{"a slash", "a/b", false},
+		{"a way up", "../a", false},
+		{"a separator first", "-a", false},
+		{"a separator last", "a-", false},
+		{"two separators", "a..b", false},
+		{"a letter that is not ASCII", "ä", false},
+		{"a digit that is not ASCII", "a٣", false},
+		{"a space", "a b", false},
+		{"a line end", "a\n", false},
+		{"a zero byte", "a\x00b", false},
+		{"bytes that are no text", "a\xff", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := validID("field", tc.id)
+			if got := err == nil; got != tc.want {
+				t.Errorf("validID(%q) = %v, want valid: %t", tc.id, err, tc.want)
+			}
+			if !tc.want {
+				wantInvalid(t, err, "field")
+			}
+			if got := identifiers.Validate(tc.id) == nil; got != tc.want {
+				t.Errorf("containerd takes %q: %t, and we: %t", tc.id, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestSystemdCgroup(t *testing.T) {
+	for _, tc := range []struct {
+		path string
+		want bool
+	}{
+		{"system.slice:docker:abc", true},
+		{"kubepods-besteffort-pod1.slice:cri-containerd:abc", true},
+		{":cri:abc", true},
+		{"-.slice:a:b", true},
+		{"", false},
+		{"/default/abc", false},
+		{"default/abc", false},
+		{"/kubepods/pod1:a:b", false},
+		{"a:b", false},
+		{"a:b:c:d", false},
+	} {
+		s := goodSpec()
+		s.Linux.CgroupsPath = tc.path
+		if got := systemdCgroup(s); got != tc.want {
+			t.Errorf("systemdCgroup(%q) = %t, want %t", tc.path, got, tc.want)
+		}
+	}
+}
+
+func TestExecIDIsChecked(t *testing.T) {
+	s := newSandbox(t, &fakeEngine{})
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
+	must(t, err)
+	for _, id := range []string{"", "../e", strings.Repeat("e", 77)} {
+		wantInvalid(t, s.Exec(c, id, &specs.Process{}, c.Init().Status().IO), "exec id", id)
+	}
+	must(t, s.Exec(c, "e1", &specs.Process{}, c.Init().Status().IO))
+	if err := s.Exec(c, "e1", &specs.Process{}, c.Init().Status().IO); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("Exec again = %v, want already exists", err)
+	}
+	if _, err := s.Process("c1", "e2"); !errdefs.IsNotFound(err) {
+		t.Errorf("Process of an unknown exec = %v, want not found", err)
+	}
+	_, err = s.Delete(t.Context(), "c1", "e1")
+	must(t, err)
+	if _, err := s.Delete(t.Context(), "c1", "e1"); !errdefs.IsNotFound(err) {
+		t.Errorf("Delete of a deleted exec = %v, want not found", err)
+	}
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+}

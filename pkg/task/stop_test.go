@@ -1,0 +1,352 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+)
+
+func annotated(pairs ...string) *specs.Spec {
+	spec := goodSpec()
+	spec.Annotations = map[string]string{}
+	for pair := range slices.Chunk(pairs, 2) {
+		spec.Annotations[pair[0]] = pair[1]
+	}
+	return spec
+}
+
+func TestStopSettings(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spec  *specs.Spec
+		o     options.Options
+		want  process.Stop
+		asked bool
+	}{
+		{"nothing is asked", goodSpec(), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: defaultGrace}, false},
+		{"a signal by annotation", annotated(annotationStopSignal, "SIGQUIT"), options.Options{}, process.Stop{Signal: unix.SIGQUIT, Grace: defaultGrace}, true},
+		{"a signal without SIG", annotated(annotationStopSignal, "usr1"), options.Options{}, process.Stop{Signal: unix.SIGUSR1, Grace: defaultGrace}, true},
+		{"a signal by number", annotated(annotationStopSignal, "37"), options.Options{}, process.Stop{Signal: 37, Grace: defaultGrace}, true},
+		{"systemd's signal", annotated(annotationStopSignal, "SIGRTMIN+3"), options.Options{}, process.Stop{Signal: 37, Grace: defaultGrace}, true},
+		{"the last signal", annotated(annotationStopSignal, "RTMAX"), options.Options{}, process.Stop{Signal: 64, Grace: defaultGrace}, true},
+		{"a timeout by annotation", annotated(annotationStopTimeout, "1m30s"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 90 * time.Second}, true},
+		{"the longest timeout", annotated(annotationStopTimeout, "86400"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 24 * time.Hour}, true},
+		{"a timeout of none", annotated(annotationStopTimeout, "0"), options.Options{}, process.Stop{Signal: unix.SIGTERM}, true},
+		{"both by option", goodSpec(), options.Options{StopSignal: "HUP", StopTimeout: "7"}, process.Stop{Signal: unix.SIGHUP, Grace: 7 * time.Second}, true},
+		{
+			"the annotations go before the options", annotated(annotationStopSignal, "INT", annotationStopTimeout, "5ms"),
+			options.Options{StopSignal: "HUP", StopTimeout: "7"},
+			process.Stop{Signal: unix.SIGINT, Grace: 5 * time.Millisecond},
+			true,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, asked, err := stopOf(tc.spec, tc.o)
+			if err != nil || got != tc.want || asked != tc.asked {
+				t.Errorf("stopOf = %v, %t, %v, want %v, %t", got, asked, err, tc.want, tc.asked)
+			}
+		})
+	}
+}
+
+func TestStopSettingsThatAreRefused(t *testing.T) {
+	for _, signal := range []string{"", "SIGNONE", "SIGSIGTERM", "0", "-1", "65", "RTMIN-1", "RTMAX+1", "RTMIN3", "RTMIN+x", "1.5"} {
+		s := newSandbox(t, &fakeEngine{})
+		bundle := newBundle(t, annotated(annotationStopSignal, signal))
+		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+		wantInvalid(t, err, specFile+": annotations: "+annotationStopSignal, `"`+signal+`"`)
+		if got := files(t, bundle); got != "config.json rootfs" {
+			t.Errorf("the bundle has %s", got)
+		}
+	}
+	for _, timeout := range []string{"", "-1s", "-1", "soon", "10 s", "99999999999", "86401", "24h0m1s", "4294967295"} {
+		_, _, err := stopOf(annotated(annotationStopTimeout, timeout), options.Options{})
+		wantInvalid(t, err, specFile+": annotations: "+annotationStopTimeout, `"`+timeout+`"`, "from 0 to 24h")
+	}
+	_, _, err := stopOf(goodSpec(), options.Options{StopSignal: "x"})
+	wantInvalid(t, err, "runtime options: StopSignal", `"x"`, "SIGTERM", "1 to 64")
+	_, _, err = stopOf(goodSpec(), options.Options{StopTimeout: "x"})
+	wantInvalid(t, err, "runtime options: StopTimeout", `"x"`, "10s")
+}
+
+// stopped is a container in a bubble of time.
+type stopped struct {
+	*testing.T
+	box *Sandbox
+	c   *Container
+	r   *fakeRuntime
+}
+
+// inBubble runs a container that ends by SIGKILL only, unless it hears.
+func inBubble(t *testing.T, hears bool, test func(stopped)) {
+	t.Helper()
+	bundle := newBundle(t, annotated(annotationStopTimeout, "20s"))
+	synctest.Test(t, func(t *testing.T) {
+		engine := &fakeEngine{}
+		if !hears {
+			engine.deaf = func(sig syscall.Signal) bool { return sig != unix.SIGKILL }
+		}
+		box := newSandbox(t, engine)
+		c, err := box.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+		must(t, err)
+		must(t, c.Init().Start(t.Context()))
+		test(stopped{T: t, box: box, c: c, r: engine.runtimes[0]})
+		if _, err := box.Delete(t.Context(), "c1", ""); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (s stopped) wantHeard(want ...syscall.Signal) {
+	s.Helper()
+	s.r.engine.mu.Lock()
+	defer s.r.engine.mu.Unlock()
+	got := slices.Clone(s.r.engine.signals)
+	for len(got) > 1 && got[len(got)-1] == unix.SIGKILL && got[len(got)-2] == unix.SIGKILL {
+		got = got[:len(got)-1] // each who waited kills
+	}
+	if !slices.Equal(got, want) {
+		s.Errorf("init was sent %v, want %v", s.r.engine.signals, want)
+	}
+}
+
+// took runs f and checks how long that took.
+func (s stopped) took(want time.Duration, f func() error) {
+	s.Helper()
+	start := time.Now()
+	if err := f(); err != nil {
+		s.Errorf("Stop = %v", err)
+	}
+	if got := time.Since(start); got != want {
+		s.Errorf("Stop took %v, want %v", got, want)
+	}
+}
+
+func TestStopAsksFirst(t *testing.T) {
+	inBubble(t, true, func(s stopped) {
+		s.took(0, func() error { return s.c.Stop(s.Context(), time.Minute) })
+		s.wantHeard(unix.SIGTERM)
+		s.took(0, func() error { return s.c.Stop(s.Context(), time.Minute) })
+	})
+}
+
+// One that is paused between the look at its state and the signal is as frozen.
+func TestStopThawsWhatIsPausedMeanwhile(t *testing.T) {
+	inBubble(t, false, func(s stopped) {
+		s.r.engine.deaf = func(sig syscall.Signal) bool {
+			if sig == unix.SIGTERM {
+				must(t, s.c.Pause(s.Context()))
+			}
+			return sig != unix.SIGKILL
+		}
+		s.took(time.Minute, func() error { return s.c.Stop(s.Context(), time.Minute) })
+		if s.r.thawed != unix.SIGTERM {
+			s.Errorf("thawed after signal %d, want %d", s.r.thawed, unix.SIGTERM)
+		}
+	})
+}
+
+// A mount that hangs, for instance. Nor does it keep the others from being asked at once.
+func TestACreateThatDoesNotEndKeepsNoShim(t *testing.T) {
+	bundle, other := newBundle(t, goodSpec()), newBundle(t, annotated(annotationStopTimeout, "20s"))
+	synctest.Test(t, func(t *testing.T) {
+		hang, created := make(chan struct{}), make(chan struct{})
+		engine := &fakeEngine{}
+		box := newSandbox(t, engine)
+		runs, err := box.Create(t.Context(), CreateRequest{ID: "c2", Bundle: other})
+		must(t, err)
+		must(t, runs.Init().Start(t.Context()))
+		engine.create = func(process.Config) error { <-hang; return errors.New("at last") }
+		go func() {
+			defer close(created)
+			_, err := box.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+			wantText(t, err, "at last")
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		start := time.Now()
+		err = box.StopContainers(ctx)
+		wantText(t, err, "being created", "c1")
+		if after := runs.Init().Status().Exit.At.Sub(start); after != 0 {
+			t.Errorf("the container that runs ended after %v, want at once", after)
+		}
+		if took := time.Since(start); took != deathTimeout {
+			t.Errorf("StopContainers took %v, want %v", took, deathTimeout)
+		}
+		close(hang)
+		<-created
+	})
+}
+
+func TestStopKillsWhatDoesNotEnd(t *testing.T) {
+	inBubble(t, false, func(s stopped) {
+		s.took(time.Minute, func() error { return s.c.Stop(s.Context(), time.Minute) })
+		s.wantHeard(unix.SIGTERM, unix.SIGKILL)
+	})
+}
+
+func TestStopWithoutGraceKillsAtOnce(t *testing.T) {
+	inBubble(t, true, func(s stopped) {
+		s.took(0, func() error { return s.c.Stop(s.Context(), 0) })
+		s.wantHeard(unix.SIGKILL)
+	})
+}
+
+func TestStopOfAContainerThatWasNeverStartedKillsAtOnce(t *testing.T) {
+	s := newSandbox(t, &fakeEngine{})
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
+	must(t, err)
+	must(t, c.Stop(t.Context(), time.Hour))
+	if got := c.Init().Status(); got.Exit.Status != 137 {
+		t.Errorf("exit status = %d, want 137", got.Exit.Status)
+	}
+}
+
+func TestStopThawsAfterItsSignal(t *testing.T) {
+	inBubble(t, false, func(s stopped) {
+		must(s.T, s.c.Pause(s.Context()))
+		s.took(time.Minute, func() error { return s.c.Stop(s.Context(), time.Minute) })
+		s.wantHeard(unix.SIGTERM, unix.SIGKILL)
+		if got := s.r.thawed; got != unix.SIGTERM {
+			s.Errorf("it was thawed after signal %d, want after SIGTERM", got)
+		}
+	})
+}
+
+func TestASecondStopJoinsTheFirst(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		first, second time.Duration
+		end           time.Duration // of both
+	}{
+		{"a longer grace does not put the end off", time.Minute, time.Hour, time.Minute},
+		{"a shorter one brings it forward", time.Minute, 10 * time.Second, 11 * time.Second},
+		{"none kills at once", time.Minute, 0, time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			inBubble(t, false, func(s stopped) {
+				var first sync.WaitGroup
+				first.Go(func() { s.took(tc.end, func() error { return s.c.Stop(s.Context(), tc.first) }) })
+				time.Sleep(time.Second)
+				s.took(tc.end-time.Second, func() error { return s.c.Stop(s.Context(), tc.second) })
+				first.Wait()
+				s.wantHeard(unix.SIGTERM, unix.SIGKILL)
+			})
+		})
+	}
+}
+
+func TestAStopGoesOnWhereTheLastWasCalledOff(t *testing.T) {
+	inBubble(t, false, func(s stopped) {
+		ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
+		defer cancel()
+		if err := s.c.Stop(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
+			s.Errorf("Stop = %v, want that its context ended", err)
+		}
+		s.wantHeard(unix.SIGTERM)
+		s.took(40*time.Second, func() error { return s.c.Stop(s.Context(), time.Minute) })
+		s.wantHeard(unix.SIGTERM, unix.SIGKILL)
+	})
+}
+
+func TestAPodIsStoppedByTheSignalsOfItsContainers(t *testing.T) {
+	bundle := newBundle(t, annotated(annotationStopSignal, "QUIT"))
+	synctest.Test(t, func(t *testing.T) {
+		engine := &fakeEngine{}
+		s, _ := runPod(t, engine)
+		c, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: bundle})
+		must(t, err)
+		must(t, c.Init().Start(t.Context()))
+		must(t, s.StopPod(t.Context(), "s", time.Minute))
+		if want := []syscall.Signal{unix.SIGQUIT}; !slices.Equal(engine.signals, want) {
+			t.Errorf("init was sent %v, want %v", engine.signals, want)
+		}
+	})
+}
+
+// A SIGTERM to the shim and a StopPodSandbox, in either order.
+func TestAStopOfThePodJoinsThatOfAContainer(t *testing.T) {
+	const grace = 20 * time.Second // the container's own
+	for _, tc := range []struct {
+		name     string
+		podFirst bool
+		pod, end time.Duration
+	}{
+		{"the pod's grace is longer", false, time.Minute, grace},
+		{"the pod's grace is shorter", false, 10 * time.Second, 11 * time.Second},
+		{"the pod is killed at once", false, 0, time.Second},
+		{"the pod is first, with a longer grace", true, time.Minute, grace + time.Second},
+		{"the pod is first, with a shorter grace", true, 10 * time.Second, 10 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bundle := newBundle(t, annotated(annotationStopTimeout, grace.String()))
+			synctest.Test(t, func(t *testing.T) {
+				engine := &fakeEngine{deaf: func(sig syscall.Signal) bool { return sig != unix.SIGKILL }}
+				box, _ := runPod(t, engine)
+				c, err := box.Create(t.Context(), CreateRequest{ID: "m", Bundle: bundle})
+				must(t, err)
+				must(t, c.Init().Start(t.Context()))
+				s := stopped{T: t, box: box, c: c, r: engine.runtimes[0]}
+				first := func() error { return box.StopContainers(t.Context()) }
+				second := func() error { return box.StopPod(t.Context(), "s", tc.pod) }
+				if tc.podFirst {
+					first, second = second, first
+				}
+				var all sync.WaitGroup
+				all.Go(func() { s.took(tc.end, first) })
+				time.Sleep(time.Second)
+				s.took(tc.end-time.Second, second)
+				all.Wait()
+				s.wantHeard(unix.SIGTERM, unix.SIGKILL)
+			})
+		})
+	}
+}
+
+func TestStopContainers(t *testing.T) {
+	engine := &fakeEngine{}
+	box := newSandbox(t, engine)
+	asked, err := box.Create(t.Context(), CreateRequest{ID: "asked", Bundle: newBundle(t, annotated(annotationStopTimeout, "0"))})
+	must(t, err)
+	other, err := box.Create(t.Context(), CreateRequest{ID: "other", Bundle: newBundle(t, goodSpec())})
+	must(t, err)
+	engine.entered, engine.gate = make(chan string, 1), make(chan struct{})
+	bundle := newBundle(t, goodSpec())
+	created := make(chan error, 1)
+	go func() {
+		_, err := box.Create(t.Context(), CreateRequest{ID: "new", Bundle: bundle})
+		created <- err
+	}()
+	<-engine.entered
+	must(t, box.StopContainers(t.Context()))
+	if err := <-created; !errors.Is(err, context.Canceled) {
+		t.Errorf("Create under way = %v, want that it was cancelled", err)
+	}
+	if got := asked.Init().Status().State; got != process.Stopped {
+		t.Errorf("the container with a timeout is %v, want stopped", got)
+	}
+	if got := other.Init().Status().State; got != process.Created {
+		t.Errorf("the container without is %v, want created: it is for containerd", got)
+	}
+	engine.entered = nil
+	if _, err := box.Create(t.Context(), CreateRequest{ID: "late", Bundle: bundle}); !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "late") {
+		t.Errorf("Create afterwards = %v, want unavailable", err)
+	}
+}

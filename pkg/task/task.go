@@ -1,0 +1,256 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stats"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// Sandbox is one pod, or one container that is in none.
+type Sandbox struct {
+	namespace string // containerd's
+	engine    process.Engine
+	events    *event.Queue
+	hold      func() (release func()) // keeps the reaper off while mount helpers may run
+	io        *stdio.Host             // nil: neither logging binaries nor streaming
+	makePod   PodMaker                // nil: no sandbox can be created
+	cgroups   cgroup.Mode
+	cpusets   *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
+	members   members            // on disk, for the delete command
+
+	mu         sync.Mutex
+	containers map[string]*entry
+	pod        *podLife      // of the Sandbox API; nil if there is none
+	done       chan struct{} // closed once, by Shutdown
+	closed     bool
+}
+
+// entry reserves an id. Its container is nil while it is being created.
+type entry struct {
+	container *Container
+	cancel    context.CancelFunc // ends the Create
+	settled   chan struct{}      // closed once, when Create has ended, either way
+}
+
+// criTypeAnnotation is on every container of containerd's CRI plugin, and on no
+// other (containerd internal/cri/annotations).
+const criTypeAnnotation = "io.kubernetes.cri.container-type"
+
+// Container is a container and what the sandbox keeps beside it.
+type Container struct {
+	*process.Container
+	undo    func() error // removes what Create made around the container
+	cpusets *cpuset.Reconciler
+
+	readiness *readiness   // nil: Start does not wait for it
+	stop      process.Stop // stop.go
+	stopAsked bool         // somebody said how it is to be stopped
+	joinsPIDs bool         // as above
+	host      hostRootfs   // checkpoint.go
+	ofCRI     bool         // containerd's CRI plugin made it
+
+	mu     sync.Mutex
+	stats  *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
+	stopBy time.Time     // end of the grace of the Stop under way; zero before it
+}
+
+// New makes an empty sandbox. hold is orphan.Reaper's.
+func New(namespace string, engine process.Engine, events *event.Queue, hold func() (release func())) *Sandbox {
+	return &Sandbox{
+		namespace: namespace, engine: engine, events: events, hold: hold,
+		cgroups: cgroup.Detect(), cpusets: cpuset.New(cpusetRoot, cpuset.Inotify),
+		containers: map[string]*entry{}, done: make(chan struct{}),
+	}
+}
+
+// ServeIO lets containers that are created from now on have what h serves:
+// logging binaries and streaming.
+func (s *Sandbox) ServeIO(h *stdio.Host) { s.io = h }
+
+// Exchange is where streaming clients meet their streams; nil without ServeIO.
+func (s *Sandbox) Exchange() *stdio.Exchange {
+	if s.io == nil {
+		return nil
+	}
+	return s.io.Exchange
+}
+
+// Container finds a container. The error is errdefs.ErrNotFound for an unknown
+// id and errdefs.ErrFailedPrecondition while it is being created.
+func (s *Sandbox) Container(containerID string) (*Container, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.containers[containerID]
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("container %q: not created: %w", containerID, errdefs.ErrNotFound)
+	case e.container == nil:
+		return nil, fmt.Errorf("container %q: still being created: %w", containerID, errdefs.ErrFailedPrecondition)
+	}
+	return e.container, nil
+}
+
+// Metrics are those of the container's cgroup, as containerd's message for the
+// version of cgroups. The error is errdefs.ErrNotFound when the cgroup is gone.
+func (c *Container) Metrics() (stats.Metrics, error) {
+	reader, err := c.reader()
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
+	}
+	m, err := reader.Read()
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
+	}
+	return m, nil
+}
+
+func (c *Container) reader() (_ *stats.Reader, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stats == nil {
+		c.stats, err = stats.New(c.Cgroup())
+	}
+	return c.stats, err
+}
+
+// closeStats lets go of what Metrics opened. The cgroup is gone, so a Metrics under way opens nothing again.
+func (c *Container) closeStats() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stats != nil {
+		c.stats.Close()
+	}
+}
+
+// Exec registers an exec of c.
+func (s *Sandbox) Exec(c *Container, execID string, spec *specs.Process, io stdio.Config) error {
+	if err := validID("exec id", execID); err != nil {
+		return err
+	}
+	io.ID, io.Host = execID, s.io
+	// CRI makes a fifo for the stderr of an exec with a terminal as well, and
+	// never reads it (containerd internal/cri/io/exec_io.go, Attach): with a
+	// stderr of its own `kubectl exec -it` would show none, and no shell would be
+	// interactive.
+	io.SplitStderr = !c.ofCRI
+	return c.AddExec(execID, spec, io)
+}
+
+// Process finds the init of a container, by an empty execID, or an exec.
+func (s *Sandbox) Process(containerID, execID string) (*process.Process, error) {
+	c, err := s.Container(containerID)
+	if err != nil {
+		return nil, err
+	}
+	return c.Process(execID)
+}
+
+// Shutdown ends the shim, unless a container exists, or a sandbox, which
+// ShutdownPod ends: containerd asks after every task that it deleted
+// (core/runtime/v2/shim.go, shimTask.delete).
+func (s *Sandbox) Shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shutdownLocked()
+}
+
+func (s *Sandbox) shutdownLocked() {
+	if len(s.containers) > 0 || s.pod != nil || s.closed {
+		return
+	}
+	s.closed = true
+	close(s.done)
+}
+
+// Done is closed once Shutdown took effect; no container is created after.
+func (s *Sandbox) Done() <-chan struct{} { return s.done }
+
+// reserve takes an id, so that nobody else creates it meanwhile. cancel ends
+// the caller's Create, which calls settle at its end.
+func (s *Sandbox) reserve(containerID string, cancel context.CancelFunc) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("container %q: the shim is shutting down: %w", containerID, errdefs.ErrUnavailable)
+	}
+	if _, ok := s.containers[containerID]; ok {
+		return fmt.Errorf("container %q: %w", containerID, errdefs.ErrAlreadyExists)
+	}
+	if err := s.admitsLocked(containerID); err != nil {
+		return err
+	}
+	s.containers[containerID] = &entry{cancel: cancel, settled: make(chan struct{})}
+	return nil
+}
+
+// admits refuses a container whose pod, if there is one, does not run: what is at
+// the pod's pid may be the host's namespaces.
+func (s *Sandbox) admits(containerID string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.admitsLocked(containerID)
+}
+
+func (s *Sandbox) admitsLocked(containerID string) error {
+	if s.pod == nil {
+		return nil
+	}
+	if err := s.pod.checkLocked(podAdmit); err != nil {
+		return fmt.Errorf("container %q: %w", containerID, err)
+	}
+	return nil
+}
+
+// settle ends a Create: c is nil when it failed, and the id is free again.
+func (s *Sandbox) settle(containerID string, c *Container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.containers[containerID]
+	if e.container = c; c == nil {
+		delete(s.containers, containerID)
+	}
+	close(e.settled)
+}
+
+// interrupt ends the Create of containerID, if one is under way, and waits for
+// its end.
+func (s *Sandbox) interrupt(ctx context.Context, containerID string) error {
+	s.mu.Lock()
+	e := s.containers[containerID]
+	s.mu.Unlock()
+	if e == nil {
+		return nil
+	}
+	select {
+	case <-e.settled:
+		return nil
+	default:
+	}
+	e.cancel()
+	select {
+	case <-e.settled:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("container %q: being created, and does not end: %w", containerID, ctx.Err())
+	}
+}
+
+func (s *Sandbox) release(containerID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.containers, containerID)
+}
