@@ -35,7 +35,7 @@ RUN      ?=
 IMAGE    ?= $(NAME):latest
 # Quoted, since an expression may have what means something to the shell.
 PACKAGES = $(PKGS:%='%')
-SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/engine=Update|EveryField|TestExec|Device'
+SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/ociruntime=Update|EveryField|TestExec|Device'
 SMOKE_L3 := TestAContainerRuns|TestAnExecRunsInTheContainer|TestUpdateReachesTheCgroup|TestStatisticsCount
 
 NAME     := containerd-shim-sandbox-v1

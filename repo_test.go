@@ -33,13 +33,13 @@ const (
 var layers = [][]string{
 	{"pkg/wire", "pkg/wire/wiretest", "pkg/api", "pkg/api/cgroup1", "pkg/api/cgroup2"},
 	{
-		"pkg/cgroup", "pkg/engine/reentry", "pkg/event", "pkg/listen", "pkg/mainthread", "pkg/memprog", "pkg/memprog/memprogtest",
+		"pkg/cgroup", "pkg/ociruntime/reentry", "pkg/event", "pkg/listen", "pkg/mainthread", "pkg/memprog", "pkg/memprog/memprogtest",
 		"pkg/options", "pkg/reaper", "pkg/pod/podconfig", "pkg/stdio",
 	},
-	{"pkg/cpuset", "pkg/engine/launch", "pkg/notify", "pkg/pod/holder", "pkg/stats"},
+	{"pkg/cpuset", "pkg/ociruntime/launch", "pkg/notify", "pkg/pod/holder", "pkg/stats"},
 	{"pkg/pod"},
 	{"pkg/process", "pkg/resources"},
-	{"pkg/engine", "pkg/task"},
+	{"pkg/ociruntime", "pkg/task"},
 	{"pkg/service"},
 	{"cmd/containerd-shim-sandbox-v1"},
 }
@@ -210,7 +210,7 @@ func TestDependenciesPointDown(t *testing.T) {
 // docs/decisions/0001-libcontainer-in-process.md says why.
 func TestOnlyTheEngineImportsLibcontainer(t *testing.T) {
 	for _, p := range goList(t, "./...") {
-		if strings.HasPrefix(p.name(), "pkg/engine") || strings.HasPrefix(p.name(), "cmd/") {
+		if strings.HasPrefix(p.name(), "pkg/ociruntime") || strings.HasPrefix(p.name(), "cmd/") {
 			continue
 		}
 		for _, path := range p.Imports {
@@ -250,7 +250,7 @@ func TestTheProgramLinksNoMessagesOfOthers(t *testing.T) {
 
 // ARCHITECTURE.md says why there are these.
 func TestOnlyTheseInitialize(t *testing.T) {
-	allowed := []string{"pkg/engine/reentry", "pkg/mainthread"}
+	allowed := []string{"pkg/ociruntime/reentry", "pkg/mainthread"}
 	for _, f := range goFiles(t) {
 		if f.test() || slices.Contains(allowed, filepath.ToSlash(filepath.Dir(f.path))) {
 			continue

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/engine"
+	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/task"
 )
 
@@ -22,10 +22,10 @@ func hostAnnotations() map[string]string {
 	return map[string]string{
 		prefix + "cgroup.mode":        cgroupModes[mode],
 		prefix + "cgroup.controllers": strings.Join(controllers(mode), ","),
-		prefix + "cgroup.drivers":     strings.Join(engine.Drivers(), ","),
-		prefix + "seccomp":            engine.SeccompVersion(),
-		prefix + "exec-launcher":      strconv.FormatBool(engine.HasLauncher()),
-		prefix + "criu":               engine.CriuPath(),
+		prefix + "cgroup.drivers":     strings.Join(ociruntime.Drivers(), ","),
+		prefix + "seccomp":            ociruntime.SeccompVersion(),
+		prefix + "exec-launcher":      strconv.FormatBool(ociruntime.HasLauncher()),
+		prefix + "criu":               ociruntime.CriuPath(),
 		prefix + "settings":           strings.Join(task.Settings(), ","),
 	}
 }

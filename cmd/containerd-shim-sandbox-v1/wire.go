@@ -15,8 +15,8 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
-	"sandbox.internal/shim/pkg/engine"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/service"
@@ -45,7 +45,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 
 	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	events := event.NewQueue(publisher.Publish)
-	box := task.New(d.Namespace, engine.New(reaper), events, reaper.Hold)
+	box := task.New(d.Namespace, ociruntime.New(reaper), events, reaper.Hold)
 	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	box.KeepMembers(d.Bundle, d.SocketPath)
@@ -123,7 +123,7 @@ func windUp(clients *attendance, server *ttrpc.Server, served <-chan error, even
 func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
 	pid, e, err := task.Removal{
 		Namespace: namespace, ID: id, Bundle: bundle,
-		Container: engine.Remove,
+		Container: ociruntime.Remove,
 		Pod:       pod.Remove,
 		Serves:    func(socket string) (bool, error) { return serves(ctx, socket, id) },
 	}.Run(ctx)
@@ -132,7 +132,7 @@ func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
 
 // runtimeFeatures is what -info answers about the OCI runtime specification.
 func runtimeFeatures() *features.Features {
-	f := engine.Features()
+	f := ociruntime.Features()
 	f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, task.UnsafeAnnotations()...)
 	return f
 }

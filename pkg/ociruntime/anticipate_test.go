@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+func TestAnticipationLeavesTheProcessWhereItIs(t *testing.T) {
+	before, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	members, err := os.ReadFile(ownProcs())
+	if err != nil {
+		t.Fatalf("processes of the own cgroup: %v", err)
+	}
+	if pids := strings.Fields(string(members)); !slices.Contains(pids, strconv.Itoa(os.Getpid())) {
+		t.Errorf("%s lists %q, want %d among them", ownProcs(), pids, os.Getpid())
+	}
+	synctest.Test(t, func(*testing.T) { // ends when the goroutines have
+		var a anticipation
+		a.begin()
+		a.begin()
+	})
+	after, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(after) != string(before) {
+		t.Errorf("cgroups after = %q, want %q", after, before)
+	}
+}
+
+func TestAnticipationMakesNoFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cgroup.procs")
+	move(path)
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s where there was none: %v", path, err)
+	}
+}

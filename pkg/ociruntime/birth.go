@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/ociruntime/reentry"
+)
+
+// birth is the cgroup manager of a container while libcontainer starts its init. libcontainer makes the cgroup and moves
+// init there; with this, init enters by itself (reentry/join.c), which spares a wait of several milliseconds. Where it
+// fails, libcontainer's way says why.
+type birth struct {
+	cgroups.Manager
+	config       *configs.Config
+	ours, theirs *os.File // the ends of a socket; init has theirs
+	rules        earlyRules
+}
+
+// beBorn gives lc, which is about to start init, a birth as its manager where it can have one. end closes what is open, and
+// gives lc back its own.
+func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(), err error) {
+	manager, config := managerOf(lc), lc.Config()
+	if manager == nil || !entersByItself(config) {
+		return func() {}, nil
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	own := *manager
+	b := &birth{Manager: own, config: &config, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
+	b.announce()
+	*manager, init.PidfdSocket = b, b.theirs
+	return func() {
+		*manager, init.PidfdSocket = own, nil
+		b.close() // init was not started
+		b.rules.wait()
+	}, nil
+}
+
+// entersByItself is false for scopes, which systemd makes with a process in them; for who may make no cgroup; and for the
+// classes of Intel RDT, into which libcontainer puts the process that it started, which may have ended by then.
+func entersByItself(config configs.Config) bool {
+	return !config.Cgroups.Systemd && !config.RootlessCgroups && config.IntelRdt == nil
+}
+
+// close may be called again.
+func (b *birth) close() {
+	_ = b.ours.Close()
+	_ = b.theirs.Close()
+}
+
+// managerOf is where lc has its cgroup manager, which libcontainer lets nobody choose; nil if it is elsewhere in another
+// version of libcontainer.
+func managerOf(lc *libcontainer.Container) *cgroups.Manager {
+	field := reflect.ValueOf(lc).Elem().FieldByName("cgroupManager")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[cgroups.Manager]() {
+		return nil
+	}
+	return (*cgroups.Manager)(unsafe.Pointer(field.UnsafeAddr()))
+}
+
+// Apply implements cgroups.Manager for the process that libcontainer has just started.
+func (b *birth) Apply(pid int) error {
+	defer b.close()      // init goes on
+	_ = b.theirs.Close() // init has its own: when that dies there is an end to read
+	const nobody = -1    // makes the cgroup (cgroups/utils.go, WriteCgroupProc)
+	if err := b.Manager.Apply(nobody); err != nil {
+		return err
+	}
+	if err := b.ask(); err != nil {
+		log.L.WithError(err).WithField("pid", pid).Debug("init does not enter its cgroup by itself: it is moved")
+		return b.Manager.Apply(pid)
+	}
+	b.setRules()
+	return nil
+}
+
+// setRules begins to set device rules where that may be done before Set.
+func (b *birth) setRules() {
+	if unified, early, late := b.places(); len(early) == 0 && len(late) == 0 && mayComeEarly(b.config) {
+		b.rules.begin(unified, b.config.Cgroups.Resources)
+	}
+}
+
+// Set implements cgroups.Manager, but for device rules that are set.
+func (b *birth) Set(r *cgroups.Resources) error {
+	if b.rules.take() {
+		defer func(skip bool) { r.SkipDevices = skip }(r.SkipDevices) // r is kept for later
+		r.SkipDevices = true
+	}
+	return b.Manager.Set(r)
+}
+
+// Destroy implements cgroups.Manager.
+func (b *birth) Destroy() error {
+	b.rules.wait() // they are for this cgroup, and not for a later one of that name
+	return b.Manager.Destroy()
+}
+
+// announce has init make and enter cgroups of version 1 as soon as it runs, while this process does what has to be done before ask. What
+// fails is tried again then.
+func (b *birth) announce() {
+	unified, early, late := b.places()
+	if _, err := request(reentry.Enter, entering(unified, early, late)); err != nil || len(early) == 0 {
+		return // who was told to make cgroups and not to enter takes them back
+	}
+	_ = b.send(reentry.Make, early)
+}
+
+// places are the directories of the cgroup: that of version 2, or "", and those of version 1. Nobody can be in a cpuset that has no CPUs,
+// which the manager gives to it, so that one comes late.
+func (b *birth) places() (unified string, early, late []string) {
+	const unifiedName = ""            // among the names of version 1's controllers, in hybrid mode
+	paths := maps.Clone(b.GetPaths()) // theirs may be the manager's own
+	unified = paths[unifiedName]
+	delete(paths, unifiedName)
+	for _, dir := range slices.Compact(slices.Sorted(maps.Values(paths))) {
+		if dir == paths["cpuset"] {
+			late = append(late, dir)
+		} else {
+			early = append(early, dir)
+		}
+	}
+	return unified, early, late
+}
+
+// send sends a request to init, which may not run yet.
+func (b *birth) send(letter byte, dirs []string) error {
+	message, err := request(letter, dirs)
+	if err == nil {
+		_, err = b.ours.Write(message)
+	}
+	return err
+}
+
+// request is what join.h says.
+func request(letter byte, dirs []string) ([]byte, error) {
+	message := append([]byte{letter}, strings.Join(dirs, "\x00")...)
+	message = append(message, 0)
+	if len(message) > reentry.RequestMax {
+		return nil, fmt.Errorf("%d bytes of paths: %w", len(message), unix.E2BIG)
+	}
+	return message, nil
+}
+
+func entering(unified string, early, late []string) []string {
+	return slices.Concat([]string{unified}, early, late)
+}
+
+// ask returns when init is in the cgroup.
+func (b *birth) ask() error {
+	if err := b.send(reentry.Enter, entering(b.places())); err != nil {
+		return err
+	}
+	var answer [4]byte
+	if _, err := io.ReadFull(b.ours, answer[:]); err != nil {
+		return fmt.Errorf("init does not answer: %w", err)
+	}
+	if errno := unix.Errno(binary.NativeEndian.Uint32(answer[:])); errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// A shim in a mount namespace of its own sees the cgroup file systems as the
+// script leaves them; those of the machine are not touched.
+func TestCreateWithCgroupMountsThatCannotBeUsed(t *testing.T) {
+	const each = "awk '$3 ~ /^cgroup2?$/ { print $2 }' /proc/mounts | while read -r dir; do "
+	for _, tc := range []struct {
+		name, script string
+		want         []string
+	}{
+		{"read-only", each + "mount -o remount,bind,ro $dir; done", []string{"/sys/fs/cgroup", "read-only file system"}},
+		{"absent", each + "umount -l $dir; done", []string{"cgroup"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newConfig(t, "sleep", "1000")
+			limit := int64(100)
+			c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}
+			t.Cleanup(func() { wantNothingLeft(t, c) })
+			data, err := json.Marshal(life{Config: c, Stage: "running"})
+			must(t, err)
+			file := filepath.Join(filepath.Dir(c.Bundle), "life.json")
+			must(t, os.WriteFile(file, data, 0o600))
+			defer testReaper.Hold()() // the shim is a child that only we wait for
+			cmd := exec.Command("unshare", "--mount", "sh", "-c", tc.script+"; exec "+os.Args[0])
+			cmd.Env = append(os.Environ(), shimEnv+"="+file)
+			_, err = cmd.Output() // its stdin is empty: it ends also when it could create
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) {
+				t.Fatalf("Create: %v, want it refused", err)
+			}
+			wantText(t, errors.New(string(exit.Stderr)), tc.want...)
+		})
+	}
+}

@@ -1,0 +1,270 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/capabilities"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/ociruntime/launch"
+)
+
+// covers says why the launcher cannot start p in a container of config, or "".
+func covers(config *configs.Config, p *libcontainer.Process) (reason string) {
+	zero := func(s string) bool { return strings.ContainsRune(s, 0) }
+	switch {
+	case config.RootlessEUID || config.RootlessCgroups:
+		return "the shim is not root"
+	case p.Label != "" || config.ProcessLabel != "":
+		return "SELinux label"
+	case p.AppArmorProfile != "" || config.AppArmorProfile != "":
+		return "AppArmor profile"
+	case config.Personality != nil:
+		return "personality"
+	case config.MemoryPolicy != nil:
+		return "memory policy"
+	case config.IntelRdt != nil:
+		return "Intel RDT"
+	case config.Seccomp != nil && (config.Seccomp.ListenerPath != "" || notifies(config.Seccomp)):
+		return "seccomp agent"
+	case !config.Namespaces.Contains(configs.NEWNS):
+		return "no mount namespace"
+	case forkChanges(cmp.Or(p.Scheduler, config.Scheduler)):
+		return "scheduler that a fork changes"
+	case len(p.SubCgroupPaths) > 0:
+		return "cgroup below the container's"
+	case slices.ContainsFunc(p.Args, zero) || slices.ContainsFunc(p.Env, zero) || zero(p.Cwd):
+		return "zero byte in a string"
+	}
+	return ""
+}
+
+// forkChanges reports whether a process with that scheduler has children with another, or none (sched(7)).
+func forkChanges(s *configs.Scheduler) bool {
+	return s != nil && (s.Policy == specs.SchedDeadline || slices.Contains(s.Flags, specs.SchedFlagResetOnFork))
+}
+
+func notifies(s *configs.Seccomp) bool {
+	return slices.ContainsFunc(s.Syscalls, func(call *configs.Syscall) bool { return call.Action == configs.Notify })
+}
+
+// command is p for the launcher. What p does not say the container's
+// configuration does, as in libcontainer (container_linux.go, newInitConfig).
+func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
+	config := c.lc.Config()
+	if reason := covers(&config, p); reason != "" {
+		return nil, uncovered{errors.New(reason)}
+	}
+	setGroups, err := c.execs.setGroups()
+	if err != nil {
+		return nil, uncovered{err}
+	}
+	cmd := &launch.Command{
+		Args: p.Args, Cwd: p.Cwd,
+		Init: c.initFD, Namespaces: int(namespaces(&config)),
+		OOMScoreAdj: config.OomScoreAdj, Umask: config.Umask,
+		NoNewPrivileges: config.NoNewPrivileges,
+		UID:             p.UID, GID: p.GID, Groups: p.AdditionalGroups, SetGroups: setGroups,
+	}
+	if p.NoNewPrivileges != nil {
+		cmd.NoNewPrivileges = *p.NoNewPrivileges
+	}
+	if !config.NoNewKeyring {
+		cmd.Keyring = "_ses." + c.config.ID
+	}
+	if cmd.Env, cmd.FindHome, err = environment(p.Env); err != nil {
+		return nil, fmt.Errorf("unable to start container process: %w", err)
+	}
+	stream := func(s any) *os.File { f, _ := s.(*os.File); return f }
+	if p.ConsoleSocket != nil {
+		cmd.Terminal = &launch.Terminal{Socket: p.ConsoleSocket, Width: p.ConsoleWidth, Height: p.ConsoleHeight}
+	} else {
+		cmd.Stdio = [3]*os.File{stream(p.Stdin), stream(p.Stdout), stream(p.Stderr)}
+	}
+	limits := config.Rlimits
+	if len(p.Rlimits) > 0 {
+		limits = p.Rlimits
+	}
+	for _, l := range limits {
+		cmd.Rlimits = append(cmd.Rlimits, launch.Rlimit{Resource: l.Type, Soft: l.Soft, Hard: l.Hard})
+	}
+	if config.Seccomp != nil {
+		if cmd.Filter, err = c.execs.filter(); err != nil {
+			return nil, uncovered{err}
+		}
+		if !cmd.NoNewPrivileges && cmd.FilterLast() {
+			return nil, uncovered{errors.New("seccomp filter that lets no process begin, without no-new-privileges")}
+		}
+	}
+	capability(cmd, &config, p)
+	if err := schedule(cmd, &config, p); err != nil {
+		return nil, fmt.Errorf("unable to start container process: %w", err)
+	}
+	return cmd, nil
+}
+
+// namespaces are those that an exec joins: all that the configuration names.
+func namespaces(config *configs.Config) (flags uintptr) {
+	for _, n := range config.Namespaces {
+		one := configs.Namespaces{{Type: n.Type}} // without the path, which makes CloneFlags leave it out
+		flags |= one.CloneFlags()
+	}
+	return flags
+}
+
+// place says which cgroups the process joins: the container's, but where n has some.
+func (c *container) place(cmd *launch.Command, n *nest) {
+	paths := c.manager.GetPaths()
+	freezer := paths["freezer"] // to leave which is to leave those nested in it
+	if n != nil {
+		paths = n.paths
+	}
+	cmd.Unified = paths[""]
+	if cgroups.IsCgroup2UnifiedMode() {
+		return
+	}
+	for name, dir := range paths {
+		if name != "" && !slices.Contains(cmd.Tasks, dir) {
+			cmd.Tasks = append(cmd.Tasks, dir)
+		}
+	}
+	slices.Sort(cmd.Tasks)
+	cmd.Freezer = freezer
+}
+
+// environment is env with the last setting of each name, and whether HOME is
+// missing, which also one without a value is (libcontainer env.go, prepareEnv).
+func environment(env []string) (out []string, noHome bool, err error) {
+	noHome = true
+	seen := map[string]bool{}
+	for _, setting := range slices.Backward(env) {
+		name, value, ok := strings.Cut(setting, "=")
+		switch {
+		case !ok:
+			return nil, false, errors.New("invalid environment variable: missing '='")
+		case name == "":
+			return nil, false, errors.New("invalid environment variable: name cannot be empty")
+		case seen[name]:
+			continue
+		}
+		seen[name] = true
+		if name == "HOME" {
+			if value == "" {
+				continue
+			}
+			noHome = false
+		}
+		out = append(out, setting)
+	}
+	slices.Reverse(out)
+	return out, noHome, nil
+}
+
+// schedule adds the scheduler, the priorities and the CPUs.
+func schedule(cmd *launch.Command, config *configs.Config, p *libcontainer.Process) error {
+	scheduler, priority, affinity := config.Scheduler, config.IOPriority, config.ExecCPUAffinity
+	if p.Scheduler != nil {
+		scheduler = p.Scheduler
+	}
+	if p.IOPriority != nil {
+		priority = p.IOPriority
+	}
+	if p.CPUAffinity != nil {
+		affinity = p.CPUAffinity
+	}
+	if scheduler != nil {
+		attr, err := configs.ToSchedAttr(scheduler)
+		if err != nil {
+			return err
+		}
+		cmd.Scheduler = attr
+	}
+	if priority != nil {
+		class, ok := ioClasses[priority.Class]
+		if !ok {
+			return fmt.Errorf("invalid io priority class: %s", priority.Class)
+		}
+		const classShift = 13 // IOPRIO_CLASS_SHIFT
+		value := class<<classShift | priority.Priority
+		cmd.IOPriority = &value
+	}
+	if affinity != nil {
+		cmd.InitialAffinity, cmd.FinalAffinity = cpus(affinity.Initial), cpus(affinity.Final)
+	}
+	return nil
+}
+
+// ioClasses are the classes of ioprio_set(2).
+var ioClasses = map[specs.IOPriorityClass]int{specs.IOPRIO_CLASS_RT: 1, specs.IOPRIO_CLASS_BE: 2, specs.IOPRIO_CLASS_IDLE: 3}
+
+func cpus(set *unix.CPUSet) []byte {
+	if set == nil {
+		return nil
+	}
+	var b bytes.Buffer
+	_ = binary.Write(&b, binary.NativeEndian, uint64s(set)) // a buffer takes all, and the type has a fixed size
+	return b.Bytes()
+}
+
+func uint64s(set *unix.CPUSet) []uint64 {
+	words := make([]uint64, len(set))
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			words[cpu/64] |= 1 << (cpu % 64)
+		}
+	}
+	return words
+}
+
+// capability adds the capability sets. A name that the kernel does not know is
+// left out, as in libcontainer.
+func capability(cmd *launch.Command, config *configs.Config, p *libcontainer.Process) {
+	caps := config.Capabilities
+	if p.Capabilities != nil {
+		caps = p.Capabilities
+	}
+	if caps == nil {
+		return
+	}
+	known := capabilities.KnownCapabilities() // in the order of their numbers
+	last := lastCapability()
+	bits := func(names []string) (set uint64) {
+		for _, name := range names {
+			if i := slices.Index(known, name); i >= 0 && i <= last {
+				set |= 1 << i
+			}
+		}
+		return set
+	}
+	cmd.Capabilities = &launch.Capabilities{
+		Bounding: bits(caps.Bounding), Effective: bits(caps.Effective), Permitted: bits(caps.Permitted),
+		Inheritable: bits(caps.Inheritable), Ambient: bits(caps.Ambient), Last: last,
+	}
+}
+
+// lastCapability is the highest that the kernel knows (prctl(2), PR_CAPBSET_READ).
+var lastCapability = sync.OnceValue(func() int {
+	last := 0
+	for last < 63 { // as many as fit into a set
+		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(last+1), 0, 0, 0); err != nil {
+			break
+		}
+		last++
+	}
+	return last
+})

@@ -1,0 +1,247 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+func TestCovers(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*configs.Config, *libcontainer.Process)
+		want   string
+	}{
+		{"an ordinary process", func(*configs.Config, *libcontainer.Process) {}, ""},
+		{"a rootless shim", func(c *configs.Config, _ *libcontainer.Process) { c.RootlessEUID = true }, "the shim is not root"},
+		{"a label of the process", func(_ *configs.Config, p *libcontainer.Process) { p.Label = "x" }, "SELinux label"},
+		{"a label of the container", func(c *configs.Config, _ *libcontainer.Process) { c.ProcessLabel = "x" }, "SELinux label"},
+		{"a profile of the process", func(_ *configs.Config, p *libcontainer.Process) { p.AppArmorProfile = "x" }, "AppArmor profile"},
+		{"a profile of the container", func(c *configs.Config, _ *libcontainer.Process) { c.AppArmorProfile = "x" }, "AppArmor profile"},
+		{"a personality", func(c *configs.Config, _ *libcontainer.Process) { c.Personality = &configs.LinuxPersonality{} }, "personality"},
+		{"a memory policy", func(c *configs.Config, _ *libcontainer.Process) { c.MemoryPolicy = &configs.LinuxMemoryPolicy{} }, "memory policy"},
+		{"RDT", func(c *configs.Config, _ *libcontainer.Process) { c.IntelRdt = &configs.IntelRdt{} }, "Intel RDT"},
+		{"an agent", func(c *configs.Config, _ *libcontainer.Process) {
+			c.Seccomp = &configs.Seccomp{Syscalls: []*configs.Syscall{{Action: configs.Notify}}}
+		}, "seccomp agent"},
+		{"the host's mounts", func(c *configs.Config, _ *libcontainer.Process) { c.Namespaces = nil }, "no mount namespace"},
+		{"a scheduler that a fork resets", func(c *configs.Config, p *libcontainer.Process) {
+			c.Scheduler = &configs.Scheduler{Policy: specs.SchedBatch}
+			p.Scheduler = &configs.Scheduler{Policy: specs.SchedBatch, Flags: []specs.LinuxSchedulerFlag{specs.SchedFlagResetOnFork}}
+		}, "scheduler that a fork changes"},
+		{"a scheduler that cannot fork", func(c *configs.Config, _ *libcontainer.Process) {
+			c.Scheduler = &configs.Scheduler{Policy: specs.SchedDeadline}
+		}, "scheduler that a fork changes"},
+		{"a zero byte", func(_ *configs.Config, p *libcontainer.Process) { p.Args = []string{"a\x00b"} }, "zero byte in a string"},
+	} {
+		config, p := &configs.Config{Namespaces: configs.Namespaces{{Type: configs.NEWNS}}}, &libcontainer.Process{Args: []string{"true"}}
+		tc.change(config, p)
+		if got := covers(config, p); got != tc.want {
+			t.Errorf("%s: covers = %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestExecOfWhatTheLauncherDoesNotCover(t *testing.T) {
+	wantNoLeaks(t)
+	c := newConfig(t, "sleep", "1000")
+	c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
+	b := create(t, c).start()
+	lp := &libcontainer.Process{Args: []string{"true"}}
+	if _, err := b.Runtime.(*container).command(lp); !errors.As(err, &uncovered{}) {
+		t.Errorf("command with a personality = %v, want not covered", err)
+	}
+	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {
+		t.Errorf("exec = %+v, want %+v", got, want)
+	}
+}
+
+// wantOnlyInit fails when a failed exec left a process in the container.
+func wantOnlyInit(t *testing.T, b *box) {
+	t.Helper()
+	eventually(t, "the end of all but init", func() bool {
+		return !slices.ContainsFunc(members(t, b.config), func(pid int) bool { return pid != b.Init().Pid() })
+	})
+}
+
+func TestExecInAFrozenContainerEndsWithItsContext(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		t.Run(fmt.Sprintf("terminal %v", terminal), func(t *testing.T) {
+			wantNoLeaks(t)
+			b := create(t, newConfig(t, "sleep", "1000")).start()
+			must(t, b.Pause())
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			p := command("true")
+			p.Terminal = terminal
+			if got := b.exec(ctx, p); !errdefs.IsDeadlineExceeded(got.err) {
+				t.Errorf("exec = %v, want deadline exceeded", got.err)
+			}
+			wantOnlyInit(t, b)
+			must(t, b.Resume())
+			if got := b.exec(t.Context(), command("true")); got != (result{}) {
+				t.Errorf("exec after the thaw = %+v, want success", got)
+			}
+		})
+	}
+}
+
+func TestExecInADeadContainer(t *testing.T) {
+	wantNoLeaks(t)
+	b := create(t, newConfig(t, "sleep", "1000")).start()
+	must(t, b.Init().Signal(syscall.SIGKILL))
+	b.wait()
+	if got := b.exec(t.Context(), command("true")); got.err == nil {
+		t.Errorf("exec = %+v, want an error", got)
+	}
+}
+
+// Init dies at any moment of an exec. Whatever comes of the exec, it does not
+// hang, and leaves nothing.
+func TestExecWhileInitDies(t *testing.T) {
+	wantNoLeaks(t)
+	for range 20 {
+		b := create(t, newConfig(t, "sleep", "1000")).start()
+		begun := make(chan struct{})
+		go func() { close(begun); _ = b.Init().Signal(syscall.SIGKILL) }() // wait collects it
+		<-begun
+		got := b.exec(t.Context(), command("true"))
+		if got.err == nil && got.status != 0 && got.status != 128+9 {
+			t.Errorf("exec = %+v, want an error, success or SIGKILL", got)
+		}
+		b.wait()
+	}
+}
+
+func TestExecThatIsInterrupted(t *testing.T) {
+	wantNoLeaks(t)
+	b := create(t, newConfig(t, "sleep", "1000")).start()
+	for i := range 30 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*50*time.Microsecond)
+		got := b.exec(ctx, command("true"))
+		cancel()
+		if got.err != nil && !errdefs.IsDeadlineExceeded(got.err) {
+			t.Errorf("exec within %d µs = %v, want deadline exceeded or success", i*50, got.err)
+		}
+	}
+	wantOnlyInit(t, b)
+}
+
+func TestExecAtTheLimitOfProcesses(t *testing.T) {
+	wantNoLeaks(t)
+	c := newConfig(t, "sleep", "1000")
+	limit := int64(1)
+	c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}
+	b := create(t, c).start()
+	got := b.exec(t.Context(), command("true"))
+	if got.err == nil {
+		t.Fatalf("exec = %+v, want an error", got)
+	}
+	wantText(t, got.err, "resource temporarily unavailable")
+	wantOnlyInit(t, b)
+}
+
+// haproxy and others change their root, which is not that of the container.
+func TestExecBesideAnInitThatChangedItsRoot(t *testing.T) {
+	b := withProbe(t, func(c *process.Config) {
+		must(t, os.Symlink("busybox", filepath.Join(c.Rootfs, "bin/chroot")))
+		must(t, os.MkdirAll(filepath.Join(c.Rootfs, "tmp/bin"), 0o755))
+		must(t, os.Link(filepath.Join(c.Rootfs, "bin/busybox"), filepath.Join(c.Rootfs, "tmp/bin/sleep")))
+		c.Spec.Process.Args = []string{"chroot", "/tmp", "/bin/sleep", "1000"}
+	})
+	eventually(t, "the change of the root", func() bool {
+		root, err := os.Readlink(fmt.Sprintf("/proc/%d/root", b.Init().Pid()))
+		return err == nil && strings.HasSuffix(root, "/tmp")
+	})
+	for _, terminal := range []bool{false, true} {
+		p := probed(user(1000))
+		p.Terminal = terminal
+		if got := b.wantSame(p); got.Status != 7 {
+			t.Errorf("libcontainer: %+v, want the probe's status 7", got)
+		}
+	}
+}
+
+// Whatever the container makes the launcher run instead of a program of its
+// own, it is not the shim's executable (CVE-2019-5736).
+func TestExecOfOurOwnExecutable(t *testing.T) {
+	before := ownHash(t)
+	b := withProbe(t, func(c *process.Config) {
+		must(t, os.Symlink("/proc/self/exe", filepath.Join(c.Rootfs, "bin/self")))
+		must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin/script"), []byte("#!/proc/self/exe\n"), 0o755)) //nolint:gosec // executable
+	})
+	if got := b.outcome(byLauncher, command("script", "-v")); got.Status != 255 || strings.Join(got.Stdout, "") != "" {
+		t.Errorf("exec of a script of it = %+v, want status 255 of the launcher, which finds no request", got)
+	}
+	for _, name := range []string{"self", "/proc/self/exe"} { // in no /proc of the container while it is looked for
+		if got := b.outcome(byLauncher, command(name, "-v")); !strings.Contains(got.Err, "not found") && !strings.Contains(got.Err, "no such file") {
+			t.Errorf("exec of %s = %+v, want that it is not found", name, got)
+		}
+	}
+	if after := ownHash(t); after != before {
+		t.Errorf("our executable changed from %s to %s", before, after)
+	}
+}
+
+// launchers are the descriptors of launchers that this process has.
+func launchers(t *testing.T) (files []string) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/self/fd/*")
+	must(t, err)
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && target == "/memfd:launcher (deleted)" {
+			files = append(files, link)
+		}
+	}
+	return files
+}
+
+// Root of a container that is root outside owns the launcher's file too, and by
+// an ACL it can take the permission to run it, whatever is sealed.
+func TestExecByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
+	b := create(t, newConfig(t, "sleep", "1000")).start()
+	before := launchers(t)
+	c := b.Runtime.(*container)
+	c.engine = New(testReaper) // with a launcher that no other test uses
+	if got := b.exec(t.Context(), command("true")); got != (result{}) {
+		t.Fatalf("exec = %+v, want success", got)
+	}
+	acl := binary.LittleEndian.AppendUint32(nil, 2)  // POSIX_ACL_XATTR_VERSION
+	for _, tag := range []uint16{0x01, 0x04, 0x20} { // ACL_USER_OBJ, ACL_GROUP_OBJ, ACL_OTHER
+		acl = binary.LittleEndian.AppendUint16(acl, tag)
+		acl = binary.LittleEndian.AppendUint16(acl, 4) // ACL_READ
+		acl = binary.LittleEndian.AppendUint32(acl, math.MaxUint32)
+	}
+	spoiled := slices.DeleteFunc(launchers(t), func(file string) bool { return slices.Contains(before, file) })
+	if len(spoiled) != 1 {
+		t.Fatalf("launchers %q, want one more than %q", spoiled, before)
+	}
+	must(t, unix.Setxattr(spoiled[0], "system.posix_acl_access", acl, 0))
+	lp := &libcontainer.Process{Args: []string{"true"}}
+	if _, err := c.launch(t.Context(), lp, nil, nil); !errors.As(err, &uncovered{}) {
+		t.Errorf("launch = %v, want not covered", err)
+	}
+	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {
+		t.Errorf("exec = %+v, want %+v", got, want)
+	}
+}

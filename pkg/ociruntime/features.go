@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"fmt"
+	"os/exec"
+
+	"github.com/opencontainers/cgroups/systemd"
+	"github.com/opencontainers/runc/libcontainer/capabilities"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/seccomp"
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	runcfeatures "github.com/opencontainers/runc/types/features"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/runtime-spec/specs-go/features"
+
+	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/reaper"
+)
+
+// Features tells what of the OCI runtime specification is there, in the form of
+// its features.md. CRI decides by it about user namespaces and recursively
+// read-only mounts, so nothing is claimed that this build does not have.
+//
+// By features-linux.md it is the runtime that is described and not the host:
+// AppArmor, SELinux, Intel RDT and both versions of cgroups are compiled in, and
+// a kernel without them refuses a container that asks for them. What the kernel
+// has is told where the document has room for it, in the flags of seccomp.
+func Features() *features.Features {
+	yes, no := true, false
+	f := &features.Features{
+		OCIVersionMin: "1.0.0",
+		OCIVersionMax: specs.Version,
+		Hooks:         configs.KnownHookNames(),
+		MountOptions:  specconv.KnownMountOptions(),
+		// Like all here it does not say whether the host has criu.
+		Annotations: map[string]string{runcfeatures.AnnotationRuncCheckpointEnabled: "true"},
+		Linux: &features.Linux{
+			Namespaces:   specconv.KnownNamespaces(),
+			Capabilities: capabilities.KnownCapabilities(),
+			// No user's systemd: libcontainerConfig never asks for rootless cgroups.
+			Cgroup:          &features.Cgroup{V1: &yes, V2: &yes, Systemd: &yes, SystemdUser: &no, Rdma: &yes},
+			Seccomp:         &features.Seccomp{Enabled: &no},
+			Apparmor:        &features.Apparmor{Enabled: &yes},
+			Selinux:         &features.Selinux{Enabled: &yes},
+			IntelRdt:        &features.IntelRdt{Enabled: &yes, Schemata: &yes, Monitoring: &yes},
+			MountExtensions: &features.MountExtensions{IDMap: &features.IDMap{Enabled: &yes}},
+			NetDevices:      &features.NetDevices{Enabled: &yes},
+			MemoryPolicy: &features.MemoryPolicy{
+				Modes: specconv.KnownMemoryPolicyModes(), Flags: specconv.KnownMemoryPolicyFlags(),
+			},
+		},
+		PotentiallyUnsafeConfigAnnotations: []string{"bundle", "org.systemd.property.", "org.criu.config"},
+	}
+	if seccomp.Enabled {
+		f.Linux.Seccomp = &features.Seccomp{
+			Enabled: &yes, Actions: seccomp.KnownActions(), Operators: seccomp.KnownOperators(), Archs: seccomp.KnownArchs(),
+			KnownFlags: seccomp.KnownFlags(), SupportedFlags: seccomp.SupportedFlags(),
+		}
+		f.Annotations[runcfeatures.AnnotationLibseccompVersion] = SeccompVersion()
+	}
+	return f
+}
+
+// HasLauncher tells whether execs are started without libcontainer here
+// (docs/decisions/0004-exec-launcher.md).
+func HasLauncher() bool {
+	_, err := launch.New(reaper.New())
+	return err == nil
+}
+
+// CriuPath is the criu that checkpoint and restore would run, or empty.
+func CriuPath() string {
+	path, _ := exec.LookPath(criu) // not found is the answer
+	return path
+}
+
+// Drivers are those that can make cgroups on this machine.
+func Drivers() []string {
+	if systemd.IsRunningSystemd() {
+		return []string{"cgroupfs", "systemd"}
+	}
+	return []string{"cgroupfs"}
+}
+
+// SeccompVersion is that of the linked libseccomp, or empty in a build without.
+func SeccompVersion() string {
+	if !seccomp.Enabled {
+		return ""
+	}
+	major, minor, patch := seccomp.Version()
+	return fmt.Sprintf("%d.%d.%d", major, minor, patch)
+}

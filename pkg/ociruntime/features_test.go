@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/opencontainers/runc/libcontainer/seccomp"
+)
+
+func TestFeaturesThatClientsDecideBy(t *testing.T) {
+	f := Features()
+	// containerd internal/cri/server, service.go: the two things CRI looks at.
+	if !*f.Linux.MountExtensions.IDMap.Enabled {
+		t.Error("no idmapped mounts: CRI would refuse user namespaces")
+	}
+	for _, option := range []string{"rro", "rbind", "ro"} {
+		if !slices.Contains(f.MountOptions, option) {
+			t.Errorf("mount options lack %q", option)
+		}
+	}
+	for _, ns := range []string{"user", "pid", "mount", "network", "ipc", "uts", "cgroup", "time"} {
+		if !slices.Contains(f.Linux.Namespaces, ns) {
+			t.Errorf("namespaces lack %q", ns)
+		}
+	}
+	if *f.Linux.Cgroup.SystemdUser {
+		t.Error("a user's systemd is claimed, which is never asked for cgroups")
+	}
+	if got := f.Annotations["org.opencontainers.runc.checkpoint.enabled"]; got != "true" {
+		t.Errorf("annotation for checkpoints = %q, want true", got)
+	}
+}
+
+func TestFeaturesOfSeccompAreThoseOfTheBuild(t *testing.T) {
+	s := Features().Linux.Seccomp
+	if *s.Enabled != seccomp.Enabled {
+		t.Errorf("seccomp = %t, want %t", *s.Enabled, seccomp.Enabled)
+	}
+	if (len(s.Actions) > 0) != seccomp.Enabled || (SeccompVersion() != "") != seccomp.Enabled {
+		t.Errorf("seccomp %t has %d actions and version %q", seccomp.Enabled, len(s.Actions), SeccompVersion())
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launch_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/ociruntime/launch"
+)
+
+const (
+	capturesEnv = "LAUNCH_TEST_CAPTURES" // makes the test binary a program that captures as many filters
+	busyEnv     = "LAUNCH_TEST_BUSY"     // makes that collect garbage all the time
+)
+
+// A process of its own is used, because no timer runs in one whose runtime waits to stop the world.
+func TestCapture(t *testing.T) {
+	for name, env := range map[string][]string{
+		"in a busy process":        {capturesEnv + "=200", busyEnv + "=1", "GOMAXPROCS=2"},
+		"with one processor":       {capturesEnv + "=20", "GOMAXPROCS=1"}, // begins on the first thread
+		"with one, which is taken": {capturesEnv + "=20", busyEnv + "=1", "GOMAXPROCS=1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, os.Args[0])
+			cmd.Env = append(os.Environ(), env...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("captures = %v\n%s", errors.Join(err, ctx.Err()), out)
+			}
+		})
+	}
+}
+
+func TestMain(m *testing.M) {
+	n, err := strconv.Atoi(os.Getenv(capturesEnv))
+	if err != nil {
+		os.Exit(m.Run())
+	}
+	if os.Getenv(busyEnv) != "" {
+		go func() { // ends with the process, as the next does
+			for {
+				runtime.GC()
+			}
+		}()
+		go func() {
+			for { //nolint:staticcheck // it is to take a processor
+			}
+		}()
+	}
+	for range n {
+		if err := capture(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(0)
+}
+
+// capture loads a filter as libcontainer loads one with flags (patchbpf/enosys_linux.go), and compares.
+func capture() error {
+	want := &launch.Filter{
+		Flags:   unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+		Program: []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, {Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW}},
+	}
+	got, err := launch.Capture(func() error {
+		prog := unix.SockFprog{Len: uint16(len(want.Program)), Filter: &want.Program[0]}
+		_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(want.Flags), uintptr(unsafe.Pointer(&prog)))
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if got.Flags != want.Flags || !slices.Equal(got.Program, want.Program) {
+		return fmt.Errorf("Capture = %#x, %v, want %#x, %v", got.Flags, got.Program, want.Flags, want.Program)
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/process"
+)
+
+// startPod starts a pod that the test closes.
+func startPod(t *testing.T, c pod.Config) *pod.Pod {
+	t.Helper()
+	c.Name = "web"
+	if c.Network != pod.ModeNode { // which has the machine's
+		c.Hostname = "web-0"
+	}
+	bundle, err := os.MkdirTemp("", "pod") // short: it is named in mounts
+	must(t, err)
+	t.Cleanup(func() { must(t, os.Remove(bundle)) })
+	p, err := pod.Create(t.Context(), pod.Request{ID: "p1", Bundle: bundle, Config: c, Reaper: testReaper}, thread)
+	must(t, err)
+	t.Cleanup(func() { must(t, p.Close()) })
+	must(t, p.Start(t.Context()))
+	return p
+}
+
+// member is a container of the pod, as containerd's CRI plugin makes one (internal/cri/opts, WithPodNamespaces).
+func member(t *testing.T, p *pod.Pod, c pod.Config, script string) process.Config {
+	t.Helper()
+	config := newConfig(t, "sh", "-c", script)
+	must(t, os.MkdirAll(filepath.Join(config.Rootfs, "etc"), 0o755))
+	for _, name := range []string{"hostname", "hosts", "resolv.conf"} {
+		must(t, os.WriteFile(filepath.Join(config.Rootfs, "etc", name), nil, 0o600))
+	}
+	path := func(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name) }
+	config.Spec.Linux.Namespaces = []specs.LinuxNamespace{
+		{Type: specs.MountNamespace},
+		{Type: specs.NetworkNamespace, Path: path("net")},
+		{Type: specs.IPCNamespace, Path: path("ipc")},
+		{Type: specs.UTSNamespace, Path: path("uts")},
+	}
+	pids := specs.LinuxNamespace{Type: specs.PIDNamespace}
+	if c.PID != pod.ModeContainer {
+		pids.Path = path("pid")
+	}
+	config.Spec.Linux.Namespaces = append(config.Spec.Linux.Namespaces, pids)
+	if c.User != nil {
+		config.Spec.Linux.Namespaces = append(config.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace, Path: path("user")})
+		config.Spec.Linux.UIDMappings, config.Spec.Linux.GIDMappings = c.User.UIDs, c.User.GIDs
+		for dir := config.Rootfs; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
+			must(t, os.Chmod(dir, 0o755)) //nolint:gosec // the user of the namespace has to come through
+		}
+	}
+	config.Spec.Mounts = append(config.Spec.Mounts, specs.Mount{
+		Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"},
+	})
+	must(t, p.Adapt(config.Spec))
+	return config
+}
+
+var podUsers = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 65536}}
+
+func TestContainersShareThePod(t *testing.T) {
+	user := &pod.UserNamespace{UIDs: podUsers, GIDs: podUsers}
+	for name, config := range map[string]pod.Config{
+		"main thread":                      {PID: pod.ModeContainer},
+		"shared pids":                      {PID: pod.ModePod},
+		"pids of the host":                 {PID: pod.ModeNode},
+		"network of the host":              {PID: pod.ModeContainer, Network: pod.ModeNode},
+		"ipc of the host":                  {PID: pod.ModeContainer, IPC: pod.ModeNode},
+		"a user namespace":                 {PID: pod.ModeContainer, User: user},
+		"a user namespace, shared pids":    {PID: pod.ModePod, User: user},
+		"shared pids, network of the host": {PID: pod.ModePod, Network: pod.ModeNode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startPod(t, config)
+			mark := fmt.Sprintf("pod-test-%d", os.Getpid())
+			t.Cleanup(func() { _ = os.Remove("/dev/shm/" + mark) }) // of the host's ipc
+			const look = `for n in net ipc uts pid user; do busybox readlink /proc/self/ns/$n; done`
+			first := create(t, member(t, p, config, `echo 10.0.0.7 db >/etc/hosts; echo shared >/dev/shm/`+mark+`; `+look)).start()
+			if exit := first.wait(); exit.Status != 0 {
+				t.Fatalf("the first container ended with %d: %s", exit.Status, first.output())
+			}
+			second := create(t, member(t, p, config, `busybox hostname; cat /etc/hostname /etc/hosts /dev/shm/`+mark+`; `+look)).start()
+			if exit := second.wait(); exit.Status != 0 {
+				t.Fatalf("the second container ended with %d: %s", exit.Status, second.output())
+			}
+			a, b := strings.Fields(first.output()), strings.Fields(second.output())
+			hostname := "web-0"
+			if config.Network == pod.ModeNode {
+				name, err := os.Hostname()
+				must(t, err)
+				hostname = name
+			}
+			if want := []string{hostname, hostname, "10.0.0.7", "db", "shared"}; len(b) < 5 || strings.Join(b[:5], " ") != strings.Join(want, " ") {
+				t.Fatalf("the second container saw %q, want %q first", b, want)
+			}
+			b = b[5:]
+			shared := map[string]bool{"net": true, "ipc": true, "uts": true, "user": true, "pid": config.PID != pod.ModeContainer}
+			for i, name := range []string{"net", "ipc", "uts", "pid", "user"} {
+				if (a[i] == b[i]) != shared[name] {
+					t.Errorf("%s namespaces of the containers = %s and %s, want them shared: %t", name, a[i], b[i], shared[name])
+				}
+				if link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name)); shared[name] && (err != nil || link != a[i]) {
+					t.Errorf("%s namespace of the containers = %s, of the pod's pid %s (%v)", name, a[i], link, err)
+				}
+			}
+		})
+	}
+}
+
+// libcontainer takes the network of the main thread for the host's.
+func TestAContainerOfAPodHasNetworkSysctls(t *testing.T) {
+	for _, mode := range []pod.Mode{pod.ModeContainer, pod.ModePod} {
+		c := pod.Config{PID: mode}
+		p := startPod(t, c)
+		config := member(t, p, c, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shmmni")
+		config.Spec.Linux.Sysctl = map[string]string{"net.ipv4.ip_unprivileged_port_start": "80", "kernel.shmmni": "77"}
+		must(t, p.Adapt(config.Spec))
+		b := create(t, config).start()
+		if exit := b.wait(); exit.Status != 0 || b.output() != "80\n77\n" {
+			t.Errorf("PID mode %s: status %d, sysctls %q, want 80 and 77", mode, exit.Status, b.output())
+		}
+	}
+}
+
+// The first process of a shared PID namespace reaps, and shows nothing of the host.
+func TestThePodsInit(t *testing.T) {
+	c := pod.Config{PID: pod.ModePod}
+	p := startPod(t, c)
+	const look = `for f in root cwd exe; do busybox readlink /proc/1/$f || echo no $f; done; busybox ls -a /proc/1/root/.. 2>&1; `
+	const kill = `cat /proc/1/comm; kill -9 1; kill -TERM 1; (sleep 0.01 &); sleep 0.1; echo alive; busybox ps -o stat | busybox grep -c Z`
+	few := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_KILL", "CAP_SETUID", "CAP_SYS_CHROOT"} // of Docker's
+	for name, test := range map[string]struct {
+		capabilities *specs.LinuxCapabilities
+		want         string
+	}{
+		"as most containers are": {
+			&specs.LinuxCapabilities{Bounding: few, Effective: few, Permitted: few},
+			"no root\nno cwd\nno exe\nls: /proc/1/root/..: Permission denied\n",
+		},
+		"privileged": {nil, "/\n/\n/memfd:sandbox-init (deleted)\n.\n..\n"},
+	} {
+		config := member(t, p, c, look+kill)
+		config.Spec.Process.Capabilities = test.capabilities
+		b := create(t, config).start()
+		b.wait()
+		if got, want := b.output(), test.want+"sandbox-init\nalive\n0\n"; got != want {
+			t.Errorf("%s: the container saw %q, want %q", name, got, want)
+		}
+	}
+	select {
+	case <-p.Exited():
+		t.Error("a container ended the pod's init")
+	default:
+	}
+}

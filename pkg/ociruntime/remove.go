@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/process"
+)
+
+// Remove ends a container whose shim is dead, as c.Stop says, and removes it,
+// from its state directory alone. c.Spec may be nil; it is asked for the cgroup of a container
+// whose shim died in the middle of Create, before there was a state. Remove may
+// be called again, and for a container that never was.
+func Remove(ctx context.Context, c process.Config) error {
+	if c.ID == "" { // whose state directory would be that of all containers
+		return fmt.Errorf("remove container %q: id must not be empty: %w", c.ID, errdefs.ErrInvalidArgument)
+	}
+	// Create makes this directory before a cgroup or a process, so there is neither: what most calls find, for containerd calls
+	// also for a shim that ended as it was told to.
+	if _, err := os.Lstat(stateDir(c.Root, c.ID)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	lc, err := libcontainer.Load(c.Root, c.ID)
+	if err != nil {
+		if !errors.Is(err, libcontainer.ErrNotExist) {
+			log.L.WithError(err).WithField("container", c.ID).Warn("read container state; removing what it would have named")
+		}
+		return removeHalfMade(ctx, c)
+	}
+	state, err := lc.State()
+	if err != nil {
+		return err
+	}
+	stop(ctx, lc, c.Stop)
+	// Init first: it may have been moved out of the container's cgroup.
+	if err := lc.Signal(unix.SIGKILL); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) && !errors.Is(err, os.ErrProcessDone) {
+		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
+	}
+	if err := cgroup.New(state.CgroupPaths).Kill(ctx, unix.SIGKILL); err != nil {
+		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
+	}
+	// On cgroup v2 frozen processes die without being thawed, and libcontainer
+	// takes what is frozen for paused even when all are dead.
+	if err := lc.Resume(); err != nil && !errors.Is(err, libcontainer.ErrNotPaused) {
+		return fmt.Errorf("thaw container %q: %w", c.ID, err)
+	}
+	if err := awaitDeath(ctx, lc); err != nil {
+		return fmt.Errorf("container %q: %w", c.ID, err)
+	}
+	return destroy(lc)
+}
+
+// awaitDeath waits until init, which is not our child, is dead.
+func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
+	const again = 5 * time.Millisecond
+	for {
+		status, err := lc.Status()
+		if err != nil {
+			return err
+		}
+		if status == libcontainer.Stopped {
+			return nil
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return fmt.Errorf("init still lives after SIGKILL: %w", ctx.Err())
+		}
+	}
+}
+
+func removeHalfMade(ctx context.Context, c process.Config) error {
+	var errs []error
+	if c.Spec != nil && c.Spec.Root != nil {
+		if config, err := libcontainerConfig(c); err != nil {
+			log.L.WithError(err).WithField("container", c.ID).Warn("find cgroup of half-made container")
+		} else if m, err := manager.New(config.Cgroups); err != nil {
+			errs = append(errs, err)
+		} else if m.Exists() && owns(m.GetPaths(), c) {
+			if err := endCgroup(ctx, cgroup.New(m.GetPaths()), c.SystemdCgroup); err != nil {
+				return err
+			}
+			errs = append(errs, m.Destroy())
+		}
+	}
+	errs = append(errs, os.RemoveAll(stateDir(c.Root, c.ID)))
+	return errors.Join(errs...)
+}
+
+// owns guards against removing a cgroup that Create never took: without a
+// state there is only the configuration's word that it is the container's.
+func owns(paths map[string]string, c process.Config) bool {
+	if _, err := os.Stat(stateDir(c.Root, c.ID)); err != nil {
+		return false // Create makes the directory before the cgroup
+	}
+	for controller, p := range paths {
+		// A v1 controller's hierarchy is mounted below the root, v2 at the root
+		// or, on a hybrid machine, at unified.
+		if p == cgroupRoot || p == cgroupRoot+"/unified" || controller != "" && filepath.Dir(p) == cgroupRoot {
+			return false // the root of a whole hierarchy
+		}
+	}
+	return true
+}
+
+const cgroupRoot = "/sys/fs/cgroup" // where every distribution mounts it; see cgroups(7)

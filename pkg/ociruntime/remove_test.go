@@ -1,0 +1,201 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+func bounded(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// withoutSpec is the configuration as it is when the bundle is gone.
+func withoutSpec(c process.Config) process.Config {
+	c.Spec, c.Rootfs = nil, ""
+	return c
+}
+
+func TestRemoveAfterTheShimDied(t *testing.T) {
+	const tree = "sleep 1000 & sleep 1000"
+	for _, tc := range []struct {
+		name, stage string
+		change      func(*process.Config)
+		call        func(process.Config) process.Config
+	}{
+		{name: "a container that was created", stage: "created"},
+		{name: "a container that runs", stage: "running"},
+		{name: "a container that is paused", stage: "paused"},
+		{name: "a container without a PID namespace of its own", stage: "running", change: hostPIDs},
+		{name: "a paused container without a PID namespace of its own", stage: "paused", change: hostPIDs},
+		{name: "a container whose bundle is gone", stage: "running", call: withoutSpec},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newConfig(t, "sh", "-c", tree)
+			if tc.change != nil {
+				tc.change(&c)
+			}
+			killedShim(t, life{Config: c, Stage: tc.stage}, "")
+			pids := members(t, c)
+			if len(pids) == 0 {
+				t.Error("no process survived the shim, so the test proves nothing")
+			}
+			call := c
+			if tc.call != nil {
+				call = tc.call(c)
+			}
+			for i := range 2 {
+				if err := Remove(bounded(t), call); err != nil {
+					t.Errorf("Remove, call %d: %v", i+1, err)
+				}
+			}
+			wantDead(t, pids)
+			wantNothingLeft(t, c)
+		})
+	}
+}
+
+func hostPIDs(c *process.Config) {
+	c.Spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.MountNamespace}}
+	c.Spec.Mounts = c.Spec.Mounts[1:] // /proc needs the namespace
+}
+
+func TestRemoveWhileAnotherDoes(t *testing.T) {
+	c := newConfig(t, "sleep", "1000")
+	killedShim(t, life{Config: c, Stage: "running"}, "")
+	pids := members(t, c)
+	ctx := bounded(t)
+	var calls sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		calls.Go(func() { errs[i] = Remove(ctx, c) })
+	}
+	calls.Wait()
+	// They take turns in the sandbox, by its lock; here it is enough that a
+	// further call mends what they did to each other.
+	if err := Remove(ctx, c); err != nil {
+		t.Errorf("Remove after %v: %v", errs, err)
+	}
+	wantDead(t, pids)
+	wantNothingLeft(t, c)
+}
+
+func TestRemoveOfWhatNeverWas(t *testing.T) {
+	c := newConfig(t, "true")
+	for _, call := range []process.Config{c, withoutSpec(c)} {
+		if err := Remove(bounded(t), call); err != nil {
+			t.Errorf("Remove: %v", err)
+		}
+	}
+}
+
+// The state directory of no id is that of all containers.
+func TestRemoveRefusesAnEmptyID(t *testing.T) {
+	c := newConfig(t, "true")
+	other := filepath.Join(c.Root, "other")
+	if err := os.MkdirAll(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.ID = ""
+	if err := Remove(bounded(t), c); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("Remove = %v, want an invalid argument", err)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Errorf("the state of another container is gone: %v", err)
+	}
+}
+
+// The shim dies while a hook of Create runs: the first stage of init lives in
+// the cgroup, and there is no state yet.
+func TestRemoveOfAHalfMadeContainer(t *testing.T) {
+	c := newConfig(t, "sleep", "1000")
+	entered := filepath.Join(filepath.Dir(c.Bundle), "entered")
+	c.Spec.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo $$ > " + entered + ".new; mv " + entered + ".new " + entered + "; exec sleep 1000"}}}}
+	killedShim(t, life{Config: c, Stage: "created"}, entered)
+	hook, err := os.ReadFile(entered)
+	must(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(hook)))
+	must(t, err)
+	defer func() { _ = unix.Kill(pid, unix.SIGKILL) }() // the hook is the test's own
+	if _, err := os.Stat(filepath.Join(c.Root, c.ID, "state.json")); err == nil {
+		t.Fatal("there is a state already, so the test proves nothing")
+	}
+	pids := members(t, c)
+	if len(cgroupDirs(t, c)) == 0 {
+		t.Error("there is no cgroup yet, so the test proves nothing")
+	}
+	for i := range 2 {
+		if err := Remove(bounded(t), c); err != nil {
+			t.Errorf("Remove, call %d: %v", i+1, err)
+		}
+	}
+	wantDead(t, pids)
+}
+
+func TestRemoveWithABrokenState(t *testing.T) {
+	c := newConfig(t, "sleep", "1000")
+	killedShim(t, life{Config: c, Stage: "running"}, "")
+	must(t, os.WriteFile(filepath.Join(c.Root, c.ID, "state.json"), []byte("{half"), 0o600))
+	pids := members(t, c)
+	if err := Remove(bounded(t), c); err != nil {
+		t.Errorf("Remove: %v", err)
+	}
+	wantDead(t, pids)
+}
+
+// What is removed without a state is only the configuration's word: a cgroup
+// that another container took is left alone.
+func TestRemoveLeavesTheCgroupOfAnother(t *testing.T) {
+	other := create(t, newConfig(t, "sleep", "1000")).start()
+	c := newConfig(t, "true")
+	c.Spec.Linux.CgroupsPath = other.config.Spec.Linux.CgroupsPath
+	if err := Remove(bounded(t), c); err != nil {
+		t.Errorf("Remove: %v", err)
+	}
+	if err := other.Init().Signal(0); err != nil {
+		t.Errorf("the other container's init: %v", err)
+	}
+}
+
+func TestOwns(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(root, "made"), 0o700))
+	for _, tc := range []struct {
+		name  string
+		id    string
+		paths map[string]string
+		want  bool
+	}{
+		{"a cgroup on v1", "made", map[string]string{"memory": "/sys/fs/cgroup/memory/a/b"}, true},
+		{"a cgroup of the first level on v1", "made", map[string]string{"memory": "/sys/fs/cgroup/memory/a"}, true},
+		{"the root of a hierarchy on v1", "made", map[string]string{"memory": "/sys/fs/cgroup/memory/a", "pids": "/sys/fs/cgroup/pids"}, false},
+		{"a cgroup on v2", "made", map[string]string{"": "/sys/fs/cgroup/a/b"}, true},
+		{"a cgroup of the first level on v2", "made", map[string]string{"": "/sys/fs/cgroup/a"}, true},
+		{"the root of the hierarchy on v2", "made", map[string]string{"": "/sys/fs/cgroup"}, false},
+		{"a container that Create never began", "never", map[string]string{"memory": "/sys/fs/cgroup/memory/a/b"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := process.Config{ID: tc.id, Options: process.Options{Root: root}}
+			if got := owns(tc.paths, c); got != tc.want {
+				t.Errorf("owns(%v) = %t, want %t", tc.paths, got, tc.want)
+			}
+		})
+	}
+}

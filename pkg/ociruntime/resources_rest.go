@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+)
+
+// writeRest writes what libcontainer leaves out although the kernel has it: on
+// cgroup v1 the limit on memory of TCP buffers, and that the OOM killer is on
+// again; on v2 the weights of devices where the scheduler is not BFQ.
+func writeRest(c *cgroup.Cgroup, r *specs.LinuxResources) error {
+	if r == nil {
+		return nil
+	}
+	if !c.Unified() {
+		return writeMemoryRest(c, r.Memory)
+	}
+	if r.BlockIO == nil {
+		return nil
+	}
+	return writeDeviceWeights(c, r.BlockIO.WeightDevice)
+}
+
+func writeMemoryRest(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
+	if m == nil {
+		return nil
+	}
+	if m.KernelTCP != nil && *m.KernelTCP != 0 {
+		if err := writeFile(c, "memory.kmem.tcp.limit_in_bytes", strconv.FormatInt(*m.KernelTCP, 10)); err != nil {
+			return err
+		}
+	}
+	if m.DisableOOMKiller != nil && !*m.DisableOOMKiller && c.File("memory.oom_control") != "" {
+		return writeFile(c, "memory.oom_control", "0")
+	}
+	return nil
+}
+
+// writeDeviceWeights leaves out devices without a scheduler that knows weights,
+// and all of them on a kernel without, as runc does.
+func writeDeviceWeights(c *cgroup.Cgroup, devices []specs.LinuxWeightDevice) error {
+	if _, err := os.Stat(c.File("io.bfq.weight")); err == nil {
+		return nil // libcontainer wrote to this one
+	}
+	for _, d := range devices {
+		if d.Weight == nil || *d.Weight == 0 {
+			continue
+		}
+		line := fmt.Sprintf("%d:%d %d", d.Major, d.Minor, cgroups.ConvertBlkIOToIOWeightValue(*d.Weight))
+		err := writeFile(c, "io.weight", line)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeFile(c *cgroup.Cgroup, name, text string) error {
+	f, err := os.OpenFile(c.File(name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString(text); err != nil {
+		return errors.Join(fmt.Errorf("write %q: %w", text, err), f.Close())
+	}
+	return f.Close()
+}
+
+// checkUsage refuses a limit that is not above the present usage, if that is
+// asked for: the kernel would kill processes on cgroup v2 to get below it.
+func checkUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
+	if m == nil || m.CheckBeforeUpdate == nil || !*m.CheckBeforeUpdate {
+		return nil
+	}
+	file := c.File("memory.usage_in_bytes")
+	if c.Unified() {
+		file = c.File("memory.current")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("linux.resources.memory.checkBeforeUpdate: %w", err)
+	}
+	usage, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return fmt.Errorf("linux.resources.memory.checkBeforeUpdate: %s: %w", file, err)
+	}
+	for _, f := range []struct {
+		name  string
+		limit *int64
+	}{{"limit", m.Limit}, {"swap", m.Swap}} {
+		if f.limit != nil && *f.limit > 0 && *f.limit <= usage {
+			return fmt.Errorf("linux.resources.memory.%s %d: must be above the present usage of %d, as memory.checkBeforeUpdate asks: %w",
+				f.name, *f.limit, usage, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/sys/userns"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// translate is libcontainerConfig where a reaper runs. To read the mappings of
+// a user namespace that is joined, libcontainer starts a child and waits for it.
+func (e *Engine) translate(c process.Config) (*configs.Config, error) {
+	defer e.reaper.Hold()()
+	return libcontainerConfig(c)
+}
+
+// libcontainerConfig translates the OCI configuration.
+func libcontainerConfig(c process.Config) (*configs.Config, error) {
+	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
+		CgroupName:       c.ID,
+		UseSystemdCgroup: c.SystemdCgroup,
+		NoPivotRoot:      c.NoPivotRoot,
+		NoNewKeyring:     c.NoNewKeyring,
+		Spec:             inBundle(c),
+		RootlessEUID:     os.Geteuid() != 0,
+		// As runc decides it (rootless_linux.go, shouldUseRootlessCgroupManager):
+		// then a container that asks for no cgroup may go without.
+		RootlessCgroups: os.Geteuid() != 0 || userns.RunningInUserNS(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	// specconv takes the working directory for the bundle; a shim that serves
+	// several containers has one of theirs.
+	for i, label := range config.Labels {
+		if strings.HasPrefix(label, "bundle=") {
+			config.Labels[i] = "bundle=" + c.Bundle
+		}
+	}
+	return config, nil
+}
+
+// inBundle is the configuration with paths made absolute that are relative to
+// the bundle, for the same reason.
+func inBundle(c process.Config) *specs.Spec {
+	spec := *c.Spec
+	root := *spec.Root
+	root.Path = c.Rootfs
+	spec.Root = &root
+	spec.Mounts = append([]specs.Mount(nil), spec.Mounts...)
+	for i, m := range spec.Mounts {
+		if isBind(m) && m.Source != "" && !filepath.IsAbs(m.Source) {
+			spec.Mounts[i].Source = filepath.Join(c.Bundle, m.Source)
+		}
+	}
+	return &spec
+}
+
+func isBind(m specs.Mount) bool {
+	if m.Type == "bind" {
+		return true
+	}
+	for _, option := range m.Options {
+		if option == "bind" || option == "rbind" {
+			return true
+		}
+	}
+	return false
+}
+
+// libcontainerProcess translates an OCI process. p has been checked by the
+// sandbox as far as its fields go.
+func libcontainerProcess(p *specs.Process, s *stdio.Streams) (*libcontainer.Process, error) {
+	lp := &libcontainer.Process{
+		Args:            p.Args,
+		Env:             p.Env,
+		UID:             int(p.User.UID),
+		GID:             int(p.User.GID),
+		Cwd:             p.Cwd,
+		Label:           p.SelinuxLabel,
+		NoNewPrivileges: &p.NoNewPrivileges,
+		AppArmorProfile: p.ApparmorProfile,
+		Scheduler:       p.Scheduler,
+		IOPriority:      p.IOPriority,
+		LogLevel:        strconv.Itoa(int(logrus.GetLevel())),
+	}
+	for _, gid := range p.User.AdditionalGids {
+		lp.AdditionalGroups = append(lp.AdditionalGroups, int(gid))
+	}
+	if c := p.Capabilities; c != nil {
+		lp.Capabilities = &configs.Capabilities{
+			Bounding: c.Bounding, Effective: c.Effective, Inheritable: c.Inheritable,
+			Permitted: c.Permitted, Ambient: c.Ambient,
+		}
+	}
+	if size := p.ConsoleSize; size != nil {
+		if size.Width > math.MaxUint16 || size.Height > math.MaxUint16 {
+			return nil, fmt.Errorf("process.consoleSize %dx%d: at most %d each: %w", size.Width, size.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
+		}
+		lp.ConsoleWidth, lp.ConsoleHeight = uint16(size.Width), uint16(size.Height)
+	}
+	for i, r := range p.Rlimits {
+		kind, ok := rlimits[r.Type]
+		if !ok {
+			return nil, fmt.Errorf("process.rlimits[%d].type %q: not a resource limit of Linux: %w", i, r.Type, errdefs.ErrInvalidArgument)
+		}
+		lp.Rlimits = append(lp.Rlimits, configs.Rlimit{Type: kind, Hard: r.Hard, Soft: r.Soft})
+	}
+	var err error
+	if lp.CPUAffinity, err = configs.ConvertCPUAffinity(p.ExecCPUAffinity); err != nil {
+		return nil, fmt.Errorf("process.execCPUAffinity: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	if lp.ConsoleSocket = s.ConsoleSocket(); lp.ConsoleSocket == nil {
+		stdin, stdout, stderr := s.Child()
+		lp.Stdin, lp.Stdout, lp.Stderr = stdin, stdout, stderr
+	}
+	return lp, nil
+}
+
+// rlimits are the names of the OCI runtime specification (config.md, POSIX
+// process) and their numbers.
+var rlimits = map[string]int{
+	"RLIMIT_AS": unix.RLIMIT_AS, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_CPU": unix.RLIMIT_CPU,
+	"RLIMIT_DATA": unix.RLIMIT_DATA, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_LOCKS": unix.RLIMIT_LOCKS,
+	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_MSGQUEUE": unix.RLIMIT_MSGQUEUE, "RLIMIT_NICE": unix.RLIMIT_NICE,
+	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_NPROC": unix.RLIMIT_NPROC, "RLIMIT_RSS": unix.RLIMIT_RSS,
+	"RLIMIT_RTPRIO": unix.RLIMIT_RTPRIO, "RLIMIT_RTTIME": unix.RLIMIT_RTTIME,
+	"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING, "RLIMIT_STACK": unix.RLIMIT_STACK,
+}
+
+// stateDir is where libcontainer keeps its state of a container. id has been
+// checked to be one path element.
+func stateDir(root, id string) string { return filepath.Join(root, id) }

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/cgroups"
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/resources"
+)
+
+// Update implements process.Runtime. What pkg/resources says has to be written
+// is written; when the kernel refuses any of it, the control files say again
+// what they said before.
+func (c *container) Update(r *specs.LinuxResources) error {
+	before := c.asked
+	if before == nil {
+		before = c.config.Spec.Linux.Resources
+	}
+	next, write := resources.Merge(before, r)
+	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
+		return err
+	}
+	if err := checkUsage(c.cgroup, write.Memory); err != nil {
+		return err
+	}
+	fields := resources.Fields(write)
+	files, err := controlFiles(c.cgroup, fields)
+	if err != nil {
+		return err
+	}
+	snapshot, err := c.cgroup.Snapshot(files)
+	if err != nil {
+		return fmt.Errorf("linux.resources: %w", err)
+	}
+	if err := c.write(write); err != nil {
+		err = updateError(err, fields, c.cgroup)
+		if errors.Is(err, errSystemdSilent) {
+			return err // it is asked first, so that nothing was written
+		}
+		if undo := c.restore(before, write, snapshot); undo != nil {
+			err = errors.Join(err, fmt.Errorf("put the former values back: %w", undo))
+		}
+		return err
+	}
+	c.asked = next
+	return nil
+}
+
+// controlFiles are the names of the files of fields. A controller that the
+// container is not in cannot limit anything.
+func controlFiles(c *cgroup.Cgroup, fields []resources.Field) ([]string, error) {
+	var all []string
+	for _, f := range fields {
+		files := f.Files(c.Unified())
+		for _, file := range files {
+			if c.File(file) == "" {
+				return nil, fmt.Errorf("linux.resources.%s: the container is in no cgroup that could have %s: %w", f.Name, file, errdefs.ErrFailedPrecondition)
+			}
+		}
+		all = append(all, files...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// write writes r, with the device rules that every container has, if r has any.
+func (c *container) write(r *specs.LinuxResources) error {
+	converted, err := c.convert(r)
+	if err != nil {
+		return err
+	}
+	if err := c.manager.Set(converted); err != nil {
+		return err
+	}
+	return writeRest(c.cgroup, r)
+}
+
+// convert translates OCI resources as specconv does those of a container.
+func (c *container) convert(r *specs.LinuxResources) (*cgroups.Resources, error) {
+	spec := &specs.Spec{Linux: &specs.Linux{Resources: r}}
+	config, err := specconv.CreateCgroupConfig(&specconv.CreateOpts{Spec: spec}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("linux.resources: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	converted := config.Resources
+	if converted.Memory == -1 && converted.MemorySwap == -1 {
+		// Implied by the first: libcontainer then leaves swap out where the kernel
+		// does not account it (cgroups v0.1.0 fs/memory.go, setMemoryAndSwap).
+		converted.MemorySwap = 0
+	}
+	converted.SkipDevices = len(r.Devices) == 0
+	if !converted.SkipDevices {
+		converted.Devices = append(converted.Devices, c.defaultDevices()...)
+	}
+	return converted, nil
+}
+
+// defaultDevices are the rules that specconv appended to those of config.json.
+func (c *container) defaultDevices() []*devices.Rule {
+	rules := c.lc.Config().Cgroups.Devices
+	if r := c.config.Spec.Linux.Resources; r != nil {
+		rules = rules[len(r.Devices):]
+	}
+	return rules
+}
+
+// restore undoes what of write was done. systemd writes to the files again what
+// its unit's properties say, when it is reloaded, so these go back as well.
+func (c *container) restore(before, write *specs.LinuxResources, snapshot *cgroup.Snapshot) error {
+	var errs []error
+	if len(write.Devices) > 0 {
+		errs = append(errs, c.restoreDevices(before))
+	}
+	if s, ok := c.manager.(*scope); ok && s.unified {
+		errs = append(errs, s.restoreProperties(snapshot))
+	}
+	return errors.Join(append(errs, snapshot.Restore())...)
+}
+
+func (c *container) restoreDevices(before *specs.LinuxResources) error {
+	var former specs.LinuxResources
+	if before != nil {
+		former.Devices = before.Devices
+	}
+	converted, err := c.convert(&former)
+	if err != nil {
+		return err
+	}
+	if len(former.Devices) == 0 {
+		converted.Devices, converted.SkipDevices = c.defaultDevices(), false
+	}
+	if err := c.manager.Set(converted); err != nil {
+		return fmt.Errorf("linux.resources.devices: %w", err)
+	}
+	return nil
+}
