@@ -19,7 +19,7 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/mainthread"
+	"sandbox.internal/shim/pkg/osthread"
 )
 
 // daemon says what the shim's services need to know about the process they run in.
@@ -31,7 +31,7 @@ type daemon struct {
 	TTRPCAddress string // containerd's ttrpc socket, for events; "" when started by hand
 	SocketPath   string // our own socket
 	Debug        bool
-	Thread       *mainthread.Thread // holds the namespaces of a pod
+	Thread       *osthread.Thread // holds the namespaces of a pod
 
 	// These are by the options that containerd gives start alone: CreateSandbox has none. The options of containers come
 	// with them.
@@ -47,7 +47,7 @@ type exit struct {
 }
 
 // serveByHand makes this process the shim on the socket that f names, without containerd.
-func serveByHand(f flags, thread *mainthread.Thread, serve serveFunc) error {
+func serveByHand(f flags, thread *osthread.Thread, serve serveFunc) error {
 	if f.socket == "" {
 		return fmt.Errorf("no action given, and no -socket to serve on: %w: %w", errUsage, errdefs.ErrInvalidArgument)
 	}

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../pkg/ociruntime/reentry/constructor.h"
+#include "../../pkg/ociruntime/initreexec/constructor.h"
 #include "detach.h"
 
 enum { ORIGINAL = 3 }; // the first descriptor after stdio

@@ -5,4 +5,4 @@ package main
 
 // libcontainer runs this program again with the argument "init" as the first
 // stage of every container process.
-import _ "sandbox.internal/shim/pkg/ociruntime/reentry"
+import _ "sandbox.internal/shim/pkg/ociruntime/initreexec"

@@ -16,7 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/mainthread"
+	"sandbox.internal/shim/pkg/osthread"
 )
 
 // runtimeName is the runtime type that containerd maps to this binary's name.
@@ -64,7 +64,7 @@ func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve serveFun
 // dispatch runs the role that f names. It is called on the main goroutine.
 func dispatch(f flags, stdin *os.File, stdout io.Writer, serve serveFunc) error {
 	if f.help || f.version || f.info || f.action == "delete" {
-		runtime.UnlockOSThread() // that of pkg/mainthread, which the daemon alone needs
+		runtime.UnlockOSThread() // that of pkg/osthread, which the daemon alone needs
 	}
 	switch {
 	case f.help:
@@ -85,19 +85,19 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve serveFunc) error 
 	case "delete":
 		return deleteBundle(f, stdout, deleteTimeout-age(), remove)
 	case "":
-		return besideMainThread(func(t *mainthread.Thread) error { return serveByHand(f, t, serve) })
+		return besideMainThread(func(t *osthread.Thread) error { return serveByHand(f, t, serve) })
 	default:
 		return fmt.Errorf("action %q: not one of start, delete: %w: %w", f.action, errUsage, errdefs.ErrInvalidArgument)
 	}
 }
 
 // besideMainThread runs f on another goroutine than this, which keeps the main thread for it.
-func besideMainThread(f func(*mainthread.Thread) error) error {
+func besideMainThread(f func(*osthread.Thread) error) error {
 	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an ignored
 	// signal stays ignored in every program we execute.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	var err error
-	mainthread.Run(func(t *mainthread.Thread) int {
+	osthread.Run(func(t *osthread.Thread) int {
 		err = f(t)
 		return exitOK
 	})

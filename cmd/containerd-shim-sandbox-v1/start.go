@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"sandbox.internal/shim/pkg/api"
-	"sandbox.internal/shim/pkg/mainthread"
+	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -43,7 +43,7 @@ func start(f flags, stdin *os.File, serve serveFunc) error {
 	if l == nil {
 		return nil // containerd has the address of another daemon
 	}
-	return besideMainThread(func(t *mainthread.Thread) error {
+	return besideMainThread(func(t *osthread.Thread) error {
 		d.Thread = t
 		return runDaemon(d, l, serve)
 	})

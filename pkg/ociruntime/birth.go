@@ -20,7 +20,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/ociruntime/reentry"
+	"sandbox.internal/shim/pkg/ociruntime/initreexec"
 )
 
 // birth is the cgroup manager of a container while libcontainer starts its init. libcontainer makes the cgroup and moves
@@ -119,10 +119,10 @@ func (b *birth) Destroy() error {
 // fails is tried again then.
 func (b *birth) announce() {
 	unified, early, late := b.places()
-	if _, err := request(reentry.Enter, entering(unified, early, late)); err != nil || len(early) == 0 {
+	if _, err := request(initreexec.Enter, entering(unified, early, late)); err != nil || len(early) == 0 {
 		return // who was told to make cgroups and not to enter takes them back
 	}
-	_ = b.send(reentry.Make, early)
+	_ = b.send(initreexec.Make, early)
 }
 
 // places are the directories of the cgroup: that of version 2, or "", and those of version 1. Nobody can be in a cpuset that has no CPUs,
@@ -155,7 +155,7 @@ func (b *birth) send(letter byte, dirs []string) error {
 func request(letter byte, dirs []string) ([]byte, error) {
 	message := append([]byte{letter}, strings.Join(dirs, "\x00")...)
 	message = append(message, 0)
-	if len(message) > reentry.RequestMax {
+	if len(message) > initreexec.RequestMax {
 		return nil, fmt.Errorf("%d bytes of paths: %w", len(message), unix.E2BIG)
 	}
 	return message, nil
@@ -167,7 +167,7 @@ func entering(unified string, early, late []string) []string {
 
 // ask returns when init is in the cgroup.
 func (b *birth) ask() error {
-	if err := b.send(reentry.Enter, entering(b.places())); err != nil {
+	if err := b.send(initreexec.Enter, entering(b.places())); err != nil {
 		return err
 	}
 	var answer [4]byte

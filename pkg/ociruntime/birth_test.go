@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/ociruntime/reentry"
+	"sandbox.internal/shim/pkg/ociruntime/initreexec"
 )
 
 const moved = "does not enter its cgroup by itself"
@@ -234,7 +234,7 @@ func TestInitThatIsLateLeavesNothing(t *testing.T) {
 	group.paths["cpuset"] = filepath.Join(t.TempDir(), "absent")
 	b := newBirth(t, group)
 	b.announce()
-	must(t, b.send(reentry.Enter, entering(b.places())))
+	must(t, b.send(initreexec.Enter, entering(b.places())))
 	must(t, b.ours.Close())
 	_ = beginInit(t, b).Wait() // with libcontainer's error
 	for _, dir := range made {

@@ -10,7 +10,7 @@
 //
 // libcontainer starts the first stage of a container process by running this
 // program again with the argument "init": the program must import
-// [sandbox.internal/shim/pkg/ociruntime/reentry]. It runs it from a sealed copy, so
+// [sandbox.internal/shim/pkg/ociruntime/initreexec]. It runs it from a sealed copy, so
 // that a container cannot write to the shim's executable (CVE-2019-5736). Execs
 // are started by pkg/ociruntime/launch where it covers what they ask for
 // (docs/decisions/0004).

@@ -19,8 +19,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/mainthread"
-	_ "sandbox.internal/shim/pkg/ociruntime/reentry" // this binary is run again as the first stage of a container
+	_ "sandbox.internal/shim/pkg/ociruntime/initreexec" // this binary is run again as the first stage of a container
+	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"
@@ -33,10 +33,10 @@ var testReaper = reaper.New()
 var engine = New(testReaper)
 
 // thread holds the namespaces of pods.
-var thread *mainthread.Thread
+var thread *osthread.Thread
 
 func TestMain(m *testing.M) {
-	os.Exit(mainthread.Run(func(t *mainthread.Thread) int {
+	os.Exit(osthread.Run(func(t *osthread.Thread) int {
 		thread = t
 		return run(m)
 	}))

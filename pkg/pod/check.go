@@ -15,7 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/pod/holder"
+	"sandbox.internal/shim/pkg/pod/nsholder"
 )
 
 // Limits of resolv.conf(5), which are Kubernetes' (pkg/apis/core/validation).
@@ -44,9 +44,9 @@ func (r Request) check() error {
 	if path := r.netns(); path != "" && c.Network == ModeNode {
 		return fmt.Errorf("network namespace %q: must not be given with the mode %s: %w", path, c.Network, errdefs.ErrInvalidArgument)
 	}
-	if len(c.Hostname) > holder.MaxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
+	if len(c.Hostname) > nsholder.MaxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
 		return fmt.Errorf("hostname %q: must have at most %d bytes, and neither blanks nor control characters: %w",
-			c.Hostname, holder.MaxHostname, errdefs.ErrInvalidArgument)
+			c.Hostname, nsholder.MaxHostname, errdefs.ErrInvalidArgument)
 	}
 	if c.Hostname != "" && c.Network == ModeNode { // no UTS namespace is made then: the name would be the machine's
 		return fmt.Errorf("hostname %q: must be empty with the mode %s of the network, which is that of the host name too: %w",

@@ -7,7 +7,7 @@
 // The namespaces are held by the shim's main thread, so the shim's pid is the pod's: containerd's CRI plugin gives each
 // container /proc/PID/ns/net, ipc and uts of that pid (internal/cri/opts, WithPodNamespaces), and what is the host's
 // for the pod is the main thread's own. A pod whose containers share a PID namespace, or have a user namespace, has a
-// process for that, which pkg/pod/holder starts; its pid is the pod's then. docs/decisions/0005 has the reasons.
+// process for that, which pkg/pod/nsholder starts; its pid is the pod's then. docs/decisions/0005 has the reasons.
 //
 // The files are in file systems of their own in the bundle, and [Pod.Adapt] mounts them into containers that do not bring
 // their own. The cgroup and the network namespace are their owners'; they are looked at and joined, and left as they

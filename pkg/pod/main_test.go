@@ -13,13 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/mainthread"
+	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/reaper"
 )
 
 // The test binary is a shim: its tests run beside its main thread, which becomes one pod after the other.
 var (
-	thread     *mainthread.Thread
+	thread     *osthread.Thread
 	testReaper = reaper.New()
 )
 
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "become subreaper:", err)
 		os.Exit(1)
 	}
-	os.Exit(mainthread.Run(func(t *mainthread.Thread) int {
+	os.Exit(osthread.Run(func(t *osthread.Thread) int {
 		thread = t
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})

@@ -14,8 +14,8 @@ import (
 	"github.com/opencontainers/selinux/go-selinux/label"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/mainthread"
-	"sandbox.internal/shim/pkg/pod/holder"
+	"sandbox.internal/shim/pkg/osthread"
+	"sandbox.internal/shim/pkg/pod/nsholder"
 	"sandbox.internal/shim/pkg/reaper"
 )
 
@@ -37,15 +37,15 @@ type Pod struct {
 	config     Config
 	cgroupPath string
 	mountLabel string // the SELinux context of its files; "" for none
-	thread     *mainthread.Thread
+	thread     *osthread.Thread
 	reaper     *reaper.Reaper
 	netns      string   // path of the network namespace; "" for the host's, or for one of the pod's own
 	network    *os.File // that, which Start joins; nil for none
 
 	madeCgroups []string // directories; not those that Close has removed
 
-	onThread bool           // the main thread is the pod
-	holder   *holder.Holder // or this is; nil otherwise, and before Start
+	onThread bool             // the main thread is the pod
+	holder   *nsholder.Holder // or this is; nil otherwise, and before Start
 }
 
 // closeTimeout bounds the wait for the pod's process, and for what is left in its PID namespace, to die of SIGKILL.
@@ -53,7 +53,7 @@ type Pod struct {
 const closeTimeout = 4 * time.Second
 
 // Create checks r and makes the pod's files. When it fails, nothing is left of it.
-func Create(ctx context.Context, r Request, t *mainthread.Thread) (p *Pod, err error) {
+func Create(ctx context.Context, r Request, t *osthread.Thread) (p *Pod, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (p *Pod) joinThread(ctx context.Context) error {
 
 // startHolder starts a process that is the pod.
 func (p *Pod) startHolder(ctx context.Context) error {
-	c := holder.Config{
+	c := nsholder.Config{
 		Net: p.network, Make: p.makes(), PID: p.config.PID == ModePod,
 		// Of no account in the pod, as that of the pause container.
 		UID: lastID, GID: lastID,
@@ -167,11 +167,11 @@ func (p *Pod) startHolder(ctx context.Context) error {
 			}
 		}
 		if c.User == nil {
-			c.Map = &holder.Mappings{UIDs: user.UIDs, GIDs: user.GIDs}
+			c.Map = &nsholder.Mappings{UIDs: user.UIDs, GIDs: user.GIDs}
 		}
 	}
 	var err error
-	if p.holder, err = holder.Start(ctx, c, p.thread, p.reaper); err != nil {
+	if p.holder, err = nsholder.Start(ctx, c, p.thread, p.reaper); err != nil {
 		return err
 	}
 	if c.User == nil {

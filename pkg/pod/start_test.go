@@ -19,7 +19,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/pod/holder"
+	"sandbox.internal/shim/pkg/pod/nsholder"
 )
 
 func TestTheMainThreadIsThePod(t *testing.T) {
@@ -155,7 +155,7 @@ var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 6553
 // inUserNamespace is a network namespace that CRI made inside the user namespace of the pod.
 func inUserNamespace(t *testing.T, ids []specs.LinuxIDMapping) string {
 	t.Helper()
-	h, err := holder.Start(t.Context(), holder.Config{Make: unix.CLONE_NEWNET, Map: &holder.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, testReaper)
+	h, err := nsholder.Start(t.Context(), nsholder.Config{Make: unix.CLONE_NEWNET, Map: &nsholder.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, testReaper)
 	if err != nil {
 		t.Fatal(err)
 	}

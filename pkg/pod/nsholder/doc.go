@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package holder starts the process that holds the namespaces of a pod where the shim's main thread cannot: a PID
+// Package nsholder starts the process that holds the namespaces of a pod where the shim's main thread cannot: a PID
 // namespace needs a first process, and a process with threads cannot join a user namespace.
 //
 // The process runs the holder program, a few hundred bytes of code without a library, in a sealed memory file
@@ -25,4 +25,4 @@
 //     killed before it told of it: that one ends by itself and is collected as an orphan.
 //   - A process in the pod can neither trace the holder nor find anything of the host through it: it is not dumpable,
 //     its root is empty, its mount namespace has nothing else, and its program cannot be changed.
-package holder
+package nsholder

@@ -3,7 +3,7 @@
 
 //go:build !amd64
 
-package holder
+package nsholder
 
 // code is nothing where the program is not written for the processor: Start is errdefs.ErrNotImplemented there.
 func code() (program []byte, entry uintptr) { return nil, 0 }

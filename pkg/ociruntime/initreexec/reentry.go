@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reentry lets libcontainer run this program again as the first stage
+// Package initreexec lets libcontainer run this program again as the first stage
 // of a container process. A program that uses pkg/ociruntime imports it for its
 // effect; it has to come before anything that the program itself does, which is
 // why it is the one package with an init function.
-package reentry
+package initreexec
 
 // #include "join.h"
 import "C"

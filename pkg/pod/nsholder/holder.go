@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package nsholder
 
 /*
 #include "program.h"
@@ -22,8 +22,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/mainthread"
 	"sandbox.internal/shim/pkg/memprog"
+	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/reaper"
 )
 
@@ -55,7 +55,7 @@ type Holder struct {
 }
 
 // Start starts the process and returns when it holds the namespaces, or when ctx ends.
-func Start(ctx context.Context, c Config, t *mainthread.Thread, reaper *reaper.Reaper) (*Holder, error) {
+func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Reaper) (*Holder, error) {
 	request, err := c.request()
 	if err != nil {
 		return nil, err

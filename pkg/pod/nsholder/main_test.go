@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package holder
+package nsholder
 
 import (
 	"bytes"
@@ -18,13 +18,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/mainthread"
+	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/reaper"
 )
 
 // The test binary is a shim: its tests run beside its main thread, and its reaper would steal what it may.
 var (
-	thread     *mainthread.Thread
+	thread     *osthread.Thread
 	testReaper = reaper.New()
 )
 
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "become subreaper:", err)
 		os.Exit(1)
 	}
-	os.Exit(mainthread.Run(func(t *mainthread.Thread) int {
+	os.Exit(osthread.Run(func(t *osthread.Thread) int {
 		thread = t
 		if os.Getenv(asShimEnv) != "" {
 			return playShim()

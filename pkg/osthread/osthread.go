@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mainthread runs functions on the process's first thread, the one whose thread id is the process id.
+// Package osthread runs functions on the process's first thread, the one whose thread id is the process id.
 //
 // What the kernel shows under /proc/PID/ns are the namespaces of that thread. So it can hold namespaces for whoever
 // looks for them there, while every other thread stays where the process began
@@ -14,7 +14,7 @@
 // Run's caller, the main goroutine, serves the calls of [Thread.Do], one at a time, and sleeps between them. Nothing
 // else runs on the thread, but for the Go runtime's handler of signals; new threads are not made from it
 // (runtime.LockOSThread). There is no lock.
-package mainthread
+package osthread
 
 import (
 	"context"
