@@ -13,7 +13,7 @@ import (
 )
 
 // Register adds the services of s to server.
-func Register(server *ttrpc.Server, s *task.Sandbox) {
+func Register(server *ttrpc.Server, s *task.Manager) {
 	t := &taskService{sandbox: s}
 	methods := map[string]ttrpc.Method{
 		"State":      method(t.State),

@@ -24,10 +24,10 @@ import (
 
 // pods is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto.
 type pods struct {
-	sandbox *task.Sandbox
+	sandbox *task.Manager
 }
 
-func registerPods(server *ttrpc.Server, s *task.Sandbox) {
+func registerPods(server *ttrpc.Server, s *task.Manager) {
 	p := &pods{sandbox: s}
 	server.RegisterService("containerd.runtime.sandbox.v1.Sandbox", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		"CreateSandbox":   method(p.Create),

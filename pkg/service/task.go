@@ -21,7 +21,7 @@ import (
 // taskService is containerd.task.v2.Task and, being the same on the wire,
 // containerd.task.v3.Task. Its methods are in the order of the proto.
 type taskService struct {
-	sandbox *task.Sandbox
+	sandbox *task.Manager
 }
 
 var empty = &api.Empty{}

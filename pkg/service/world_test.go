@@ -135,7 +135,7 @@ func (h *fakeHandle) Signal(sig syscall.Signal) error {
 type world struct {
 	t      *testing.T
 	fake   *fake
-	box    *task.Sandbox
+	box    *task.Manager
 	client *ttrpc.Client
 	name   string // of the service that is called
 }

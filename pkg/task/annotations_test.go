@@ -58,7 +58,7 @@ func TestUnsafeAnnotations_NeedAnOptionThatAllowsThem(t *testing.T) {
 		}}
 		bundle := newBundle(t, a.spec())
 		before := files(t, bundle)
-		s := newSandbox(t, &fakeEngine{})
+		s := newManager(t, &fakeEngine{})
 		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: a.options})
 		if !errdefs.IsPermissionDenied(err) {
 			t.Errorf("Create with %s = %v, want that permission is denied", name, err)

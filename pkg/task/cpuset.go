@@ -71,12 +71,12 @@ func (w cpusetSource) overruled(r *specs.LinuxResources) bool {
 }
 
 // engineFor is the engine that makes the cpuset of a container what is wished.
-func (s *Sandbox) engineFor(spec *specs.Spec, o options.Options) (process.Engine, error) {
-	source, err := cpusetSourceOf(spec, o, s.cgroups)
+func (m *Manager) engineFor(spec *specs.Spec, o options.Options) (process.Engine, error) {
+	source, err := cpusetSourceOf(spec, o, m.cgroups)
 	if err != nil || source.path == "" {
-		return s.engine, err
+		return m.engine, err
 	}
-	return follower{Engine: s.engine, cpusets: s.cpusets, source: source}, nil
+	return follower{Engine: m.engine, cpusets: m.cpusets, source: source}, nil
 }
 
 // follower is an engine whose containers have the cpuset of a source, from
@@ -174,7 +174,7 @@ func (r *following) Discard() error {
 
 // Close ends the goroutine that the sandbox may have. It is for the end of the
 // shim, which containers may outlive. They keep the cpusets that they have.
-func (s *Sandbox) Close() { s.cpusets.Stop() }
+func (m *Manager) Close() { m.cpusets.Stop() }
 
 // CPUSet tells how the container follows the CPUs of another cgroup, and false
 // if it does not.

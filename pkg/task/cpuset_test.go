@@ -62,12 +62,12 @@ func TestCPUSetSource(t *testing.T) {
 
 func TestCreateRefusesCPUSetSources(t *testing.T) {
 	const source, mems = "io.containerd.sandbox.v1/cpuset.source", "io.containerd.sandbox.v1/cpuset.mems"
-	v1 := func(s *Sandbox) { s.cgroups = cgroup.Hybrid }
+	v1 := func(s *Manager) { s.cgroups = cgroup.Hybrid }
 	for _, tc := range []struct {
 		name        string
 		annotations map[string]string
 		options     options.Options
-		machine     func(*Sandbox)
+		machine     func(*Manager)
 		class       error
 		want        string
 	}{
@@ -158,7 +158,7 @@ func TestCreateRefusesCPUSetSources(t *testing.T) {
 
 // newFollowed is a sandbox on a tree of folders in place of cgroups, where /shared has the CPUs 0-1 and the container is
 // /pod/c1. Nothing tells it of changes.
-func newFollowed(t *testing.T) (*Sandbox, *fakeEngine) {
+func newFollowed(t *testing.T) (*Manager, *fakeEngine) {
 	t.Helper()
 	root := t.TempDir()
 	for dir, cpus := range map[string]string{"": "0-3", "shared": "0-1", "pod": "0-3", "pod/c1": "0-3"} {
@@ -170,14 +170,14 @@ func newFollowed(t *testing.T) (*Sandbox, *fakeEngine) {
 		}
 	}
 	engine := &fakeEngine{cgroup: filepath.Join(root, "pod/c1")}
-	s := newSandbox(t, engine)
+	s := newManager(t, engine)
 	s.cgroups, s.cpusets = cgroup.Unified, cpuset.New(root, cpuset.Inotify)
 	t.Cleanup(s.Close)
 	return s, engine
 }
 
 // createFollowed makes c1, which follows /shared.
-func createFollowed(t *testing.T, s *Sandbox, checkpoint string) *Container {
+func createFollowed(t *testing.T, s *Manager, checkpoint string) *Container {
 	t.Helper()
 	spec := goodSpec()
 	spec.Annotations = map[string]string{annotationSource: "shared", annotationMems: "true"}

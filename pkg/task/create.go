@@ -36,13 +36,13 @@ type CreateRequest struct {
 
 // Create makes a container whose init waits to be started or restored. When it fails, or
 // ctx ends first, nothing is left of it.
-func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, err error) {
+func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, err error) {
 	if err := validID("id", r.ID); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := s.reserve(r.ID, cancel); err != nil {
+	if err := m.reserve(r.ID, cancel); err != nil {
 		return nil, err
 	}
 	var undo undoList
@@ -50,20 +50,20 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 		if err != nil {
 			err = errors.Join(err, undo.run())
 		}
-		s.settle(r.ID, c)
+		m.settle(r.ID, c)
 	}()
-	config, err := s.config(r)
+	config, err := m.config(r)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	if config.ExecCgroup, config.ExecTimeout, err = execCgroupOf(config.Spec, r.Options); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	engine, err := s.engineFor(config.Spec, r.Options)
+	engine, err := m.engineFor(config.Spec, r.Options)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	asked, err := s.settingsOf(config.Spec, r.Options, r.ID)
+	asked, err := m.settingsOf(config.Spec, r.Options, r.ID)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
@@ -77,22 +77,22 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup, Stop: asked.recordedStop(), PidFile: asked.pidFile}
-	undo.add("entry in the list of containers", func() error { return s.members.remove(r.ID, r.Bundle) })
-	if err := s.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {
+	undo.add("entry in the list of containers", func() error { return m.members.remove(r.ID, r.Bundle) })
+	if err := m.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {
 		return nil, fmt.Errorf("container %q: list it for whoever cleans up: %w", r.ID, err)
 	}
 	undo.add("record", func() error { return removeRecord(r.Bundle) })
 	if err := rec.write(r.Bundle); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	if err := s.layRootfs(&config, r.Rootfs, &asked.host, &undo); err != nil {
+	if err := m.layRootfs(&config, r.Rootfs, &asked.host, &undo); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	readiness, err := prepareNotify(config, r.Options, &undo)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	container, err := process.New(ctx, asked.engine(engine), s.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
+	container, err := process.New(ctx, asked.engine(engine), m.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
 		rec.Pid, rec.Exit = pid, exit
 		if err := rec.write(r.Bundle); err != nil {
 			log.L.WithError(err).WithField("container", r.ID).Warn("record pid and exit status")
@@ -105,14 +105,14 @@ func (s *Sandbox) Create(ctx context.Context, r CreateRequest) (c *Container, er
 		readiness.receive(container)
 	}
 	return &Container{
-		Container: container, undo: undo.run, cpusets: s.cpusets,
+		Container: container, undo: undo.run, cpusets: m.cpusets,
 		readiness: readiness, stop: asked.stop, stopAsked: asked.stopAsked, joinsPIDs: joinsPIDs(config.Spec),
 		host: asked.host, ofCRI: config.Spec.Annotations[criTypeAnnotation] != "",
 	}, nil
 }
 
 // config gathers and checks all that is asked for.
-func (s *Sandbox) config(r CreateRequest) (process.Config, error) {
+func (m *Manager) config(r CreateRequest) (process.Config, error) {
 	if !filepath.IsAbs(r.Bundle) {
 		return process.Config{}, fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
 	}
@@ -130,13 +130,13 @@ func (s *Sandbox) config(r CreateRequest) (process.Config, error) {
 		return process.Config{}, fmt.Errorf("terminal: the request says %t, process.terminal in %s says %t: %w",
 			r.IO.Terminal, specFile, spec.Process.Terminal, errdefs.ErrInvalidArgument)
 	}
-	if err := s.adapt(spec); err != nil {
+	if err := m.adapt(spec); err != nil {
 		return process.Config{}, err
 	}
-	r.IO.ID, r.IO.Host = r.ID, s.io
+	r.IO.ID, r.IO.Host = r.ID, m.io
 	return process.Config{
 		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfsPath(r.Bundle, spec), Spec: spec, IO: r.IO, Checkpoint: r.Checkpoint,
-		Options: processOptions(r.Options, s.namespace, systemdCgroup(spec)),
+		Options: processOptions(r.Options, m.namespace, systemdCgroup(spec)),
 	}, nil
 }
 
@@ -160,23 +160,23 @@ func processOptions(o options.Options, namespace string, systemd bool) process.O
 }
 
 // layRootfs mounts what containerd asks for, and what of the host is asked for.
-func (s *Sandbox) layRootfs(c *process.Config, image []mount.Mount, host *hostRootfs, undo *undoList) error {
+func (m *Manager) layRootfs(c *process.Config, image []mount.Mount, host *hostRootfs, undo *undoList) error {
 	mounts, err := host.root(c, image)
 	if err != nil {
 		return err
 	}
-	if err := s.mountRootfs(c.Bundle, mounts, undo); err != nil {
+	if err := m.mountRootfs(c.Bundle, mounts, undo); err != nil {
 		return err
 	}
 	return host.fill(c, len(image) == 0, undo)
 }
 
 // mountRootfs mounts what containerd asks for, and adds to undo what it did.
-func (s *Sandbox) mountRootfs(bundle string, mounts []mount.Mount, undo *undoList) error {
+func (m *Manager) mountRootfs(bundle string, mounts []mount.Mount, undo *undoList) error {
 	if len(mounts) == 0 {
 		return nil
 	}
-	defer s.hold()()
+	defer m.hold()()
 	target := filepath.Join(bundle, rootfsDir)
 	err := os.Mkdir(target, 0o711)
 	if err == nil {

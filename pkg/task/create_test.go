@@ -68,7 +68,7 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 			}
 			before := files(t, bundle)
 			engine := &fakeEngine{create: tc.engine}
-			s := newSandbox(t, engine)
+			s := newManager(t, engine)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if tc.ended {
@@ -102,7 +102,7 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 }
 
 func TestCreateRefusesIDs(t *testing.T) {
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	for _, id := range []string{"", "..", "a/b", "../../etc"} {
 		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
 		wantInvalid(t, err, "id", id)
@@ -113,7 +113,7 @@ func TestCreateRefusesIDs(t *testing.T) {
 func TestCreateThatFailsRemovesTheRootfsItMade(t *testing.T) {
 	bundle := newBundle(t, goodSpec())
 	must(t, os.Remove(filepath.Join(bundle, rootfsDir)))
-	s := newSandbox(t, &fakeEngine{create: func(process.Config) error { return errors.New("broken") }})
+	s := newManager(t, &fakeEngine{create: func(process.Config) error { return errors.New("broken") }})
 	if _, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()}); err == nil {
 		t.Error("Create succeeded")
 	}
@@ -144,7 +144,7 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 			tc.spec(spec)
 			bundle := newBundle(t, spec)
 			engine := &fakeEngine{}
-			s := newSandbox(t, engine)
+			s := newManager(t, engine)
 			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: tc.options})
 			must(t, err)
 			got := engine.made[0]

@@ -19,15 +19,15 @@ import (
 // Delete removes a container whose init has exited or was never started, or an
 // exec of it. A Delete that failed can be tried again. A Create under way is
 // ended; the container is not found then, unless it had come to be.
-func (s *Sandbox) Delete(ctx context.Context, containerID, execID string) (process.Status, error) {
+func (m *Manager) Delete(ctx context.Context, containerID, execID string) (process.Status, error) {
 	if execID == "" {
 		// containerd deletes what its client no longer waits for, and ends the
 		// shim only when that worked (core/runtime/v2, TaskManager.Create).
-		if err := s.interrupt(ctx, containerID); err != nil {
+		if err := m.interrupt(ctx, containerID); err != nil {
 			return process.Status{}, err
 		}
 	}
-	c, err := s.Container(containerID)
+	c, err := m.Container(containerID)
 	if err != nil {
 		return process.Status{}, err
 	}
@@ -41,7 +41,7 @@ func (s *Sandbox) Delete(ctx context.Context, containerID, execID string) (proce
 	status, err := c.Delete(ctx, c.undo)
 	if err == nil {
 		c.closeStats()
-		s.release(containerID) // after TaskDelete was told, or Shutdown could come before it
+		m.release(containerID) // after TaskDelete was told, or Shutdown could come before it
 	}
 	return status, err
 }

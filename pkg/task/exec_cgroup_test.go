@@ -34,7 +34,7 @@ func TestExecSettings(t *testing.T) {
 		{"each key for itself", asked{map[string]string{"exec-timeout": "1s"}, options.Options{ExecCgroup: true}}, true, time.Second},
 	} {
 		engine := &fakeEngine{}
-		s := newSandbox(t, engine)
+		s := newManager(t, engine)
 		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, tc.spec()), Options: tc.options})
 		must(t, err)
 		if got := engine.made[0].Options; got.ExecCgroup != tc.on || got.ExecTimeout != tc.timeout {

@@ -92,7 +92,7 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 				engine.pid = rootedAt(t, c.Rootfs)
 				return nil
 			}
-			s := newSandbox(t, engine)
+			s := newManager(t, engine)
 			c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Options: allowing(options.Options{})})
 			if c != nil {
 				t.Cleanup(func() {
@@ -126,7 +126,7 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 func TestDirectoriesOfTheHostAreNotRestored(t *testing.T) {
 	spec := annotated(annotationHostRootfs, "/usr")
 	spec.Root.Path = t.TempDir()
-	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: "/image", Options: allowing(options.Options{})})
+	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: "/image", Options: allowing(options.Options{})})
 	wantInvalid(t, err, annotationHostRootfs, "/usr", "cannot be restored")
 }
 

@@ -176,10 +176,10 @@ func TestInsertMount(t *testing.T) {
 }
 
 // What Create made of a bundle for the engine, and what it left of it.
-func createWithHost(t *testing.T, spec *specs.Spec, rootfs []mount.Mount) (c process.Config, s *Sandbox, bundle string) {
+func createWithHost(t *testing.T, spec *specs.Spec, rootfs []mount.Mount) (c process.Config, s *Manager, bundle string) {
 	t.Helper()
 	engine := &fakeEngine{pid: nobody}
-	s = newSandbox(t, engine)
+	s = newManager(t, engine)
 	bundle = newBundle(t, spec)
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: rootfs, Options: allowing(options.Options{})})
 	must(t, err)
@@ -374,7 +374,7 @@ func TestAHostRootfsThatFailsLeavesNothing(t *testing.T) {
 		spec := annotated(annotationHostRootfs, "default")
 		spec.Root.Path = path
 		bundle := newBundle(t, spec)
-		_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
+		_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
 		wantInvalid(t, err, "root.path", path, what)
 		if got := files(t, bundle); got != "config.json rootfs" {
 			t.Errorf("the bundle has %s", got)
@@ -384,7 +384,7 @@ func TestAHostRootfsThatFailsLeavesNothing(t *testing.T) {
 	spec.Root.Path = t.TempDir()
 	bundle := newBundle(t, spec)
 	engine := &fakeEngine{create: func(process.Config) error { return errors.New("broken") }}
-	_, err := newSandbox(t, engine).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
+	_, err := newManager(t, engine).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
 	wantText(t, err, "broken")
 	if got := files(t, bundle); got != "config.json rootfs" {
 		t.Errorf("after a Create that failed the bundle has %s", got)

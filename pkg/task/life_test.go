@@ -25,7 +25,7 @@ import (
 // ends the shim only when it is told that there is none.
 func TestDeleteEndsACreateUnderWay(t *testing.T) {
 	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
-	s := newSandbox(t, engine)
+	s := newManager(t, engine)
 	created := make(chan error, 1)
 	go func() {
 		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
@@ -46,7 +46,7 @@ func TestDeleteEndsACreateUnderWay(t *testing.T) {
 
 func TestShutdownWaitsForTheLastContainer(t *testing.T) {
 	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
-	s := newSandbox(t, engine)
+	s := newManager(t, engine)
 	bundle := newBundle(t, goodSpec())
 	created := make(chan struct{})
 	go func() {
@@ -97,7 +97,7 @@ func TestShutdownWaitsForTheLastContainer(t *testing.T) {
 
 func TestCreateAgainstShutdown(t *testing.T) {
 	for range 100 {
-		s := newSandbox(t, &fakeEngine{create: func(process.Config) error { return errors.New("only the order matters") }})
+		s := newManager(t, &fakeEngine{create: func(process.Config) error { return errors.New("only the order matters") }})
 		var both sync.WaitGroup
 		var refused atomic.Bool
 		both.Go(func() {
@@ -113,7 +113,7 @@ func TestCreateAgainstShutdown(t *testing.T) {
 }
 
 func TestOneOfManyWins(t *testing.T) {
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	bundle := newBundle(t, goodSpec())
 	count := func(call func() error, others func(error) bool) (won int) {
 		errs := make([]error, 20)
@@ -147,7 +147,7 @@ func TestOneOfManyWins(t *testing.T) {
 }
 
 func TestManyContainersAtOnce(t *testing.T) {
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	_, err := s.Create(t.Context(), CreateRequest{ID: "keep", Bundle: newBundle(t, goodSpec())})
 	must(t, err)
 	var all sync.WaitGroup
@@ -179,7 +179,7 @@ func TestManyContainersAtOnce(t *testing.T) {
 func TestDeleteCanBeTriedAgain(t *testing.T) {
 	broken := errors.New("broken")
 	engine := &fakeEngine{destroy: func() error { return broken }}
-	s := newSandbox(t, engine)
+	s := newManager(t, engine)
 	bundle := newBundle(t, goodSpec())
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
 	must(t, err)
@@ -219,7 +219,7 @@ func TestRootfsMounts(t *testing.T) {
 				}
 				return nil
 			}}
-			s := newSandbox(t, engine)
+			s := newManager(t, engine)
 			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tc.mounts})
 			must(t, err)
 			if got := mountsBelow(t, bundle); len(got) != tc.want {
@@ -239,7 +239,7 @@ func TestRootfsMounts(t *testing.T) {
 
 // Somebody else's shell stands in the root file system.
 func TestABusyRootfsIsDetached(t *testing.T) {
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	bundle := newBundle(t, goodSpec())
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
 	must(t, err)

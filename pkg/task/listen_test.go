@@ -46,7 +46,7 @@ func TestInitIsGivenSocketsThatEndWithTheContainer(t *testing.T) {
 		t.Skipf("SKIPPED: needs a temporary directory with a shorter name than %q", name)
 	}
 	engine := &fakeEngine{pid: os.Getpid()} // whose root is that of this process
-	s := newSandbox(t, engine)
+	s := newManager(t, engine)
 	create := func(id string) error {
 		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, listenSpec("a=unix://"+name+" unix://"+name+"2?type=dgram")), Options: allowing(options.Options{})})
 		return err
@@ -112,7 +112,7 @@ func TestASocketWithAPathIsOfTheHostsNetworkOnlyInAContainerThatIs(t *testing.T)
 			}
 			return nil
 		}
-		s := newSandbox(t, engine)
+		s := newManager(t, engine)
 		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Options: allowing(options.Options{})})
 		must(t, err)
 		_, err = s.Delete(t.Context(), "c1", "")
@@ -121,7 +121,7 @@ func TestASocketWithAPathIsOfTheHostsNetworkOnlyInAContainerThatIs(t *testing.T)
 }
 
 func TestARestoredContainerIsNotGivenSockets(t *testing.T) {
-	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Checkpoint: "/image", Bundle: newBundle(t, listenSpec("unix:///x")), Options: allowing(options.Options{})})
+	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Checkpoint: "/image", Bundle: newBundle(t, listenSpec("unix:///x")), Options: allowing(options.Options{})})
 	wantInvalid(t, err, "restored")
 }
 

@@ -123,8 +123,8 @@ func (r *readiness) receive(c *process.Container) {
 // Start runs the program of init, or an exec. If init tells when it is ready,
 // Start returns then. One that is not ready in time, or exits before, makes it
 // fail; init is dead then and its exit is told.
-func (s *Sandbox) Start(ctx context.Context, containerID, execID string) (*process.Process, error) {
-	c, err := s.Container(containerID)
+func (m *Manager) Start(ctx context.Context, containerID, execID string) (*process.Process, error) {
+	c, err := m.Container(containerID)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (s *Sandbox) Start(ctx context.Context, containerID, execID string) (*proce
 		return nil, err
 	}
 	if execID == "" && c.Restored() {
-		if err := s.admits(containerID); err != nil {
+		if err := m.admits(containerID); err != nil {
 			return nil, err
 		}
 	}

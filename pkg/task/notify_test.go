@@ -58,7 +58,7 @@ func TestNotifySettings(t *testing.T) {
 
 func TestInitIsGivenANotifySocketThatEndsWithTheContainer(t *testing.T) {
 	engine := &fakeEngine{}
-	s := newSandbox(t, engine)
+	s := newManager(t, engine)
 	spec := asked{annotations: map[string]string{"notify": "true"}}.spec()
 	spec.Process.Env = []string{"A=1", "NOTIFY_SOCKET=/other", "B=2"}
 	spec.Linux.UIDMappings = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 1000, Size: 10}}
@@ -89,7 +89,7 @@ func TestInitIsGivenANotifySocketThatEndsWithTheContainer(t *testing.T) {
 }
 
 func TestAStartThatWaitsForReadinessEndsWithItsCallerOrInit(t *testing.T) {
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	for id, end := range map[string]func(*Container){
 		"c1": func(c *Container) { must(t, c.Init().Kill(syscall.SIGKILL)) },
 		"c2": nil,

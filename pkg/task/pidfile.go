@@ -26,7 +26,7 @@ import (
 
 // pidFileOf is where the pid of init is to be written; empty for nowhere. An
 // option is for many containers, so it has to say {id}.
-func (s *Sandbox) pidFileOf(spec *specs.Spec, o options.Options, containerID string) (string, error) {
+func (m *Manager) pidFileOf(spec *specs.Spec, o options.Options, containerID string) (string, error) {
 	set := settingOf(spec, annotationPidFile, "PidFile", o.PidFile)
 	if !set.asked() {
 		return "", nil
@@ -34,7 +34,7 @@ func (s *Sandbox) pidFileOf(spec *specs.Spec, o options.Options, containerID str
 	if !set.here && !strings.Contains(set.text, "{id}") {
 		return "", set.refuse("a path with {id} in it, since it is for all containers")
 	}
-	path := strings.NewReplacer("{id}", containerID, "{namespace}", s.namespace).Replace(set.text)
+	path := strings.NewReplacer("{id}", containerID, "{namespace}", m.namespace).Replace(set.text)
 	if !validPath(path) {
 		return "", set.refuse("the absolute path of a file, without . and ..")
 	}

@@ -54,7 +54,7 @@ func TestThePidFileLivesAsLongAsTheContainer(t *testing.T) {
 			if tc.there != "" {
 				must(t, os.WriteFile(tc.path, []byte(tc.there), 0o600))
 			}
-			s := newSandbox(t, &fakeEngine{})
+			s := newManager(t, &fakeEngine{})
 			_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, tc.spec), Options: allowing(tc.o)})
 			must(t, err)
 			wantFile(t, tc.path, "4321")
@@ -70,7 +70,7 @@ func TestThePidFileLivesAsLongAsTheContainer(t *testing.T) {
 
 func TestThePidFileOfARestoredContainerComesWithItsInit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated(annotationPidFile, path)), Checkpoint: "/image", Options: allowing(options.Options{})})
 	must(t, err)
 	wantFile(t, path, "")
@@ -127,7 +127,7 @@ func TestAPidFileReplacesNothingElse(t *testing.T) {
 
 func TestAPidFileThatIsAnothersStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated(annotationPidFile, path)), Options: allowing(options.Options{})})
 	must(t, err)
 	must(t, os.WriteFile(path, []byte("99"), 0o600))
@@ -139,7 +139,7 @@ func TestAPidFileThatIsAnothersStays(t *testing.T) {
 func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	bundle := newBundle(t, annotated(annotationPidFile, path))
-	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
+	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
 	must(t, err)
 	_, _, err = Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return nil })
 	must(t, err)
@@ -219,7 +219,7 @@ func TestPidFilesThatAreRefused(t *testing.T) {
 		dir: "a pid file that was left", dir + "/passwd": "a pid file that was left", dir + "/long": "a pid file that was left", dir + "/empty": "a pid file that was left", dir + "/link": "a pid file that was left",
 	} {
 		bundle := newBundle(t, annotated(annotationPidFile, path))
-		_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
+		_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
 		wantInvalid(t, err, annotationPidFile, `"`+path+`"`, why)
 		if got := files(t, bundle); got != "config.json rootfs" {
 			t.Errorf("the bundle has %s", got)
@@ -228,7 +228,7 @@ func TestPidFilesThatAreRefused(t *testing.T) {
 	if got := files(t, dir); got != "empty link long passwd pid" {
 		t.Errorf("the directory has %s", got)
 	}
-	_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec()), Options: options.Options{PidFile: dir + "/one"}})
+	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec()), Options: options.Options{PidFile: dir + "/one"}})
 	wantInvalid(t, err, "runtime options: PidFile", "{id}")
 }
 
@@ -238,7 +238,7 @@ func TestAPidFileThatCannotBeWrittenFailsTheCreate(t *testing.T) {
 	must(t, os.Mkdir(dir, 0o700))
 	engine := &fakeEngine{create: func(process.Config) error { return os.Remove(dir) }}
 	bundle := newBundle(t, annotated(annotationPidFile, dir+"/pid"))
-	s := newSandbox(t, engine)
+	s := newManager(t, engine)
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
 	wantText(t, err, "pid file", dir)
 	if !engine.runtimes[0].init.waited.Load() {

@@ -28,7 +28,7 @@ func TestStopContainersEndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 	pause := newBundle(t, in("", annotationStopSignal, "QUIT"))
 	member := newBundle(t, in("/proc/4321/ns/pid", annotationStopTimeout, "5s"))
 	synctest.Test(t, func(t *testing.T) {
-		s := newSandbox(t, &fakeEngine{deaf: deafTo(unix.SIGTERM)})
+		s := newManager(t, &fakeEngine{deaf: deafTo(unix.SIGTERM)})
 		began := time.Now()
 		var inits []*process.Process
 		for id, bundle := range map[string]string{"pause": pause, "member": member} {
@@ -50,7 +50,7 @@ func TestStopContainersEndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 func TestRemovalEndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 	for _, of := range []string{"s", "a"} {
 		h := &household{t: t, bundles: map[string]string{}}
-		s := newSandbox(t, &fakeEngine{})
+		s := newManager(t, &fakeEngine{})
 		spec := goodSpec()
 		spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/4321/ns/pid"}}
 		h.bundles["s"], h.bundles["a"], h.bundles["b"] = newBundle(t, goodSpec()), newBundle(t, spec), newBundle(t, goodSpec())
@@ -83,7 +83,7 @@ func TestRemovalEndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 // A process in uninterruptible sleep, say.
 func TestRemovalDoesNotWaitForOneThatCannotDie(t *testing.T) {
 	h := &household{t: t, bundles: map[string]string{}}
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	spec := goodSpec()
 	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/4321/ns/pid"}}
 	h.bundles["s"], h.bundles["a"] = newBundle(t, goodSpec()), newBundle(t, spec)

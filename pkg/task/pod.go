@@ -38,7 +38,7 @@ type Pod interface {
 type PodMaker func(ctx context.Context, r pod.Request) (Pod, error)
 
 // podLife is the pod of a sandbox that CreatePod made. A shim has one at most.
-// Where it says mu, that is Sandbox.mu.
+// Where it says mu, that is Manager.mu.
 type podLife struct {
 	id, bundle string
 	config     pod.Config
@@ -61,8 +61,8 @@ type podLife struct {
 	updated  PodResources
 }
 
-// ServePods lets sandboxes be created: by m.
-func (s *Sandbox) ServePods(m PodMaker) { s.makePod = m }
+// ServePods lets sandboxes be created: by make.
+func (m *Manager) ServePods(make PodMaker) { m.makePod = make }
 
 // PodRequest is CreateSandbox.
 type PodRequest struct {
@@ -76,8 +76,8 @@ type PodRequest struct {
 
 // CreatePod makes what the containers of a sandbox share, but for namespaces.
 // When it fails, nothing is left of it.
-func (s *Sandbox) CreatePod(ctx context.Context, r PodRequest) (err error) {
-	config, err := s.podConfig(&r)
+func (m *Manager) CreatePod(ctx context.Context, r PodRequest) (err error) {
+	config, err := m.podConfig(&r)
 	if err != nil {
 		return err
 	}
@@ -85,41 +85,41 @@ func (s *Sandbox) CreatePod(ctx context.Context, r PodRequest) (err error) {
 		id: r.ID, bundle: r.Bundle, config: config, createdAt: time.Now(),
 		turn: make(chan struct{}, 1), exited: make(chan struct{}),
 	}
-	if err := s.reservePod(p); err != nil {
+	if err := m.reservePod(p); err != nil {
 		return err
 	}
-	undo := undoList{{"sandbox's id", func() error { s.setPod(nil); return nil }}}
+	undo := undoList{{"sandbox's id", func() error { m.setPod(nil); return nil }}}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("sandbox %q: %w", r.ID, errors.Join(err, undo.run()))
 		}
 	}()
-	undo.add("list of containers", func() error { return s.members.setPod(r.ID, r.Bundle, false) })
-	if err := s.members.setPod(r.ID, r.Bundle, true); err != nil {
+	undo.add("list of containers", func() error { return m.members.setPod(r.ID, r.Bundle, false) })
+	if err := m.members.setPod(r.ID, r.Bundle, true); err != nil {
 		return err
 	}
-	made, err := s.makePod(ctx, pod.Request{
+	made, err := m.makePod(ctx, pod.Request{
 		ID: r.ID, Bundle: r.Bundle, NetNS: r.NetNS, Config: config,
 		SystemdCgroup: strings.HasSuffix(config.CgroupParent, ".slice"),
 	})
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
+	m.mu.Lock()
 	p.pod, p.stage = made, PodCreated
-	s.mu.Unlock()
+	m.mu.Unlock()
 	return nil
 }
 
 // podConfig gathers and checks what is asked for, but for what pkg/pod checks.
-func (s *Sandbox) podConfig(r *PodRequest) (pod.Config, error) {
+func (m *Manager) podConfig(r *PodRequest) (pod.Config, error) {
 	if err := validID("sandbox id", r.ID); err != nil {
 		return pod.Config{}, err
 	}
 	fail := func(err error) (pod.Config, error) {
 		return pod.Config{}, fmt.Errorf("sandbox %q: %w", r.ID, err)
 	}
-	if s.makePod == nil {
+	if m.makePod == nil {
 		return fail(fmt.Errorf("create: %w", errdefs.ErrNotImplemented))
 	}
 	if !filepath.IsAbs(r.Bundle) {
@@ -157,33 +157,33 @@ func (s *Sandbox) podConfig(r *PodRequest) (pod.Config, error) {
 }
 
 // reservePod makes p the sandbox's pod, if it has none.
-func (s *Sandbox) reservePod(p *podLife) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (m *Manager) reservePod(p *podLife) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	switch {
-	case s.closed:
+	case m.closed:
 		return fmt.Errorf("sandbox %q: the shim is shutting down: %w", p.id, errdefs.ErrUnavailable)
-	case s.pod != nil:
-		return fmt.Errorf("sandbox %q: this shim has sandbox %q: %w", p.id, s.pod.id, errdefs.ErrAlreadyExists)
-	case len(s.containers) > 0:
+	case m.pod != nil:
+		return fmt.Errorf("sandbox %q: this shim has sandbox %q: %w", p.id, m.pod.id, errdefs.ErrAlreadyExists)
+	case len(m.containers) > 0:
 		return fmt.Errorf("sandbox %q: this shim has containers that are in no sandbox: %w", p.id, errdefs.ErrFailedPrecondition)
 	}
-	s.pod = p
+	m.pod = p
 	return nil
 }
 
-func (s *Sandbox) setPod(p *podLife) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pod = p
+func (m *Manager) setPod(p *podLife) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pod = p
 }
 
 // podLocked finds the pod. mu is held.
-func (s *Sandbox) podLocked(sandboxID string) (*podLife, error) {
-	if s.pod == nil || s.pod.id != sandboxID {
+func (m *Manager) podLocked(sandboxID string) (*podLife, error) {
+	if m.pod == nil || m.pod.id != sandboxID {
 		return nil, fmt.Errorf("sandbox %q: not created: %w", sandboxID, errdefs.ErrNotFound)
 	}
-	return s.pod, nil
+	return m.pod, nil
 }
 
 // checkLocked refuses op before its side effect. mu is held.
@@ -203,10 +203,10 @@ type StartedPod struct {
 
 // StartPod makes the pod's namespaces, after which containers can be created. It
 // can be tried again when it fails.
-func (s *Sandbox) StartPod(ctx context.Context, sandboxID string) (StartedPod, error) {
-	s.mu.Lock()
-	p, err := s.podLocked(sandboxID)
-	s.mu.Unlock()
+func (m *Manager) StartPod(ctx context.Context, sandboxID string) (StartedPod, error) {
+	m.mu.Lock()
+	p, err := m.podLocked(sandboxID)
+	m.mu.Unlock()
 	if err != nil {
 		return StartedPod{}, err
 	}
@@ -216,9 +216,9 @@ func (s *Sandbox) StartPod(ctx context.Context, sandboxID string) (StartedPod, e
 	case <-ctx.Done():
 		return StartedPod{}, fmt.Errorf("sandbox %q: start: another operation is still under way: %w", p.id, ctx.Err())
 	}
-	s.mu.Lock()
+	m.mu.Lock()
 	err = p.checkLocked(podStart)
-	s.mu.Unlock()
+	m.mu.Unlock()
 	if err != nil {
 		return StartedPod{}, err
 	}
@@ -226,42 +226,42 @@ func (s *Sandbox) StartPod(ctx context.Context, sandboxID string) (StartedPod, e
 		return StartedPod{}, fmt.Errorf("sandbox %q: %w", p.id, err)
 	}
 	started := StartedPod{Pid: p.pod.Pid(), CreatedAt: p.createdAt, Spec: p.pod.Spec()}
-	rec := record{Root: defaultRoot(s.namespace), Pid: started.Pid}
+	rec := record{Root: defaultRoot(m.namespace), Pid: started.Pid}
 	if err := rec.write(p.bundle); err != nil {
 		log.L.WithError(err).WithField("sandbox", p.id).Warn("record pid")
 	}
-	s.mu.Lock()
+	m.mu.Lock()
 	p.started = started
 	if p.stage == PodCreated { // else a stop waits for its turn
 		p.stage = PodStarted
 	}
-	s.mu.Unlock()
+	m.mu.Unlock()
 	if started.Pid != os.Getpid() {
-		go s.awaitPod(p) // ends with that process, which the stop ends at the latest
+		go m.awaitPod(p) // ends with that process, which the stop ends at the latest
 	}
 	return started, nil
 }
 
 // awaitPod waits for the end of a process that holds the pod's namespaces. Without
 // it no container can be created, nor the pod be said to run.
-func (s *Sandbox) awaitPod(p *podLife) {
+func (m *Manager) awaitPod(p *podLife) {
 	<-p.pod.Exited()
 	status, at := p.pod.Exit()
-	s.mu.Lock()
+	m.mu.Lock()
 	p.died = &process.Exit{Status: status, At: at}
-	s.mu.Unlock()
+	m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*deathTimeout)
 	defer cancel()
-	if err := s.StopPod(ctx, p.id, 0); err != nil && !errdefs.IsNotFound(err) {
+	if err := m.StopPod(ctx, p.id, 0); err != nil && !errdefs.IsNotFound(err) {
 		log.L.WithError(err).WithField("sandbox", p.id).Error("stop after the death of the process that holds its namespaces")
 	}
 }
 
 // adapt gives a container what the pod has for it, if there is a pod.
-func (s *Sandbox) adapt(spec *specs.Spec) error {
-	s.mu.Lock()
-	p := s.pod
-	s.mu.Unlock()
+func (m *Manager) adapt(spec *specs.Spec) error {
+	m.mu.Lock()
+	p := m.pod
+	m.mu.Unlock()
 	if p == nil {
 		return nil
 	}

@@ -93,19 +93,19 @@ func (p *fakePod) die() {
 	}
 }
 
-// newPodSandbox has a pod "s" that is not created yet.
-func newPodSandbox(t *testing.T, e *fakeEngine) (*Sandbox, *fakePod, PodRequest) {
+// newPodManager has a pod "s" that is not created yet.
+func newPodManager(t *testing.T, e *fakeEngine) (*Manager, *fakePod, PodRequest) {
 	t.Helper()
-	s, p := newSandbox(t, e), newFakePod()
+	s, p := newManager(t, e), newFakePod()
 	s.ServePods(p.make)
 	s.KeepMembers("/nowhere", "/the/socket")
 	return s, p, PodRequest{ID: "s", Bundle: newBundle(t, nil), Config: &pod.Config{}}
 }
 
 // runPod creates and starts the pod "s", with containers.
-func runPod(t *testing.T, e *fakeEngine, ids ...string) (*Sandbox, *fakePod) {
+func runPod(t *testing.T, e *fakeEngine, ids ...string) (*Manager, *fakePod) {
 	t.Helper()
-	s, p, r := newPodSandbox(t, e)
+	s, p, r := newPodManager(t, e)
 	must(t, s.CreatePod(t.Context(), r))
 	_, err := s.StartPod(t.Context(), "s")
 	must(t, err)
@@ -140,15 +140,15 @@ func class(err error) string {
 func TestOrderOfCallsToAPod(t *testing.T) {
 	ops := []struct {
 		name string
-		call func(s *Sandbox, r PodRequest) error
+		call func(s *Manager, r PodRequest) error
 	}{
-		{"create", func(s *Sandbox, r PodRequest) error { return s.CreatePod(context.Background(), r) }},
-		{"create another", func(s *Sandbox, r PodRequest) error {
+		{"create", func(s *Manager, r PodRequest) error { return s.CreatePod(context.Background(), r) }},
+		{"create another", func(s *Manager, r PodRequest) error {
 			r.ID = "s2"
 			return s.CreatePod(context.Background(), r)
 		}},
-		{"start", func(s *Sandbox, r PodRequest) error { _, err := s.StartPod(context.Background(), r.ID); return err }},
-		{"member", func(s *Sandbox, r PodRequest) error {
+		{"start", func(s *Manager, r PodRequest) error { _, err := s.StartPod(context.Background(), r.ID); return err }},
+		{"member", func(s *Manager, r PodRequest) error {
 			bundle := filepath.Join(r.Bundle, "member")
 			if err := os.MkdirAll(bundle, 0o700); err != nil {
 				return err
@@ -159,8 +159,8 @@ func TestOrderOfCallsToAPod(t *testing.T) {
 			_, err := s.Create(context.Background(), CreateRequest{ID: "m", Bundle: bundle})
 			return err
 		}},
-		{"stop", func(s *Sandbox, r PodRequest) error { return s.StopPod(context.Background(), r.ID, 0) }},
-		{"wait", func(s *Sandbox, r PodRequest) error {
+		{"stop", func(s *Manager, r PodRequest) error { return s.StopPod(context.Background(), r.ID, 0) }},
+		{"wait", func(s *Manager, r PodRequest) error {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			if _, err := s.WaitPod(ctx, r.ID); !errors.Is(err, context.Canceled) {
@@ -168,10 +168,10 @@ func TestOrderOfCallsToAPod(t *testing.T) {
 			}
 			return nil
 		}},
-		{"status", func(s *Sandbox, r PodRequest) error { _, err := s.PodStatus(r.ID, true); return err }},
-		{"ping", func(s *Sandbox, r PodRequest) error { return s.PingPod(r.ID) }},
-		{"metrics", func(s *Sandbox, r PodRequest) error { _, err := s.PodMetrics(r.ID); return err }},
-		{"shutdown", func(s *Sandbox, r PodRequest) error { return s.ShutdownPod(context.Background(), r.ID) }},
+		{"status", func(s *Manager, r PodRequest) error { _, err := s.PodStatus(r.ID, true); return err }},
+		{"ping", func(s *Manager, r PodRequest) error { return s.PingPod(r.ID) }},
+		{"metrics", func(s *Manager, r PodRequest) error { _, err := s.PodMetrics(r.ID); return err }},
+		{"shutdown", func(s *Manager, r PodRequest) error { return s.ShutdownPod(context.Background(), r.ID) }},
 	}
 	stages := []struct{ name, steps, want string }{
 		{"no pod", "", "create:ok create another:ok start:not found member:ok stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:ok"},
@@ -186,7 +186,7 @@ func TestOrderOfCallsToAPod(t *testing.T) {
 		t.Run(stage.name, func(t *testing.T) {
 			var got []string
 			for _, op := range ops {
-				s, p, r := newPodSandbox(t, &fakeEngine{})
+				s, p, r := newPodManager(t, &fakeEngine{})
 				p.cgroup = "/"
 				for step := range strings.SplitSeq(stage.steps, ",") {
 					for _, o := range ops {
@@ -205,7 +205,7 @@ func TestOrderOfCallsToAPod(t *testing.T) {
 }
 
 func TestErrorsOfAWrongOrderNameIt(t *testing.T) {
-	s, _, r := newPodSandbox(t, &fakeEngine{})
+	s, _, r := newPodManager(t, &fakeEngine{})
 	must(t, s.CreatePod(t.Context(), r))
 	_, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
 	wantText(t, err, `"m"`, `"s"`, "create a container while created")
@@ -243,7 +243,7 @@ func TestCreatePodRefuses(t *testing.T) {
 		{"what pkg/pod refuses", func(*testing.T, *PodRequest) {}, []string{"netns_path"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, p, r := newPodSandbox(t, &fakeEngine{})
+			s, p, r := newPodManager(t, &fakeEngine{})
 			p.fail("create", fmt.Errorf("netns_path: %w", errdefs.ErrInvalidArgument))
 			good := r
 			tc.change(t, &r)
@@ -265,7 +265,7 @@ func TestCreatePodPassesOnWhatIsAsked(t *testing.T) {
 	spec.Annotations = map[string]string{"a": "of the file"}
 	spec.Linux.CgroupsPath = "pods.slice:x:s"
 	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/netns"}}
-	s, p, r := newPodSandbox(t, &fakeEngine{})
+	s, p, r := newPodManager(t, &fakeEngine{})
 	r.Config, r.Bundle = nil, newBundle(t, spec)
 	r.Annotations = map[string]string{"a": "of the request", "b": "too"}
 	must(t, s.CreatePod(t.Context(), r))
@@ -279,7 +279,7 @@ func TestCreatePodPassesOnWhatIsAsked(t *testing.T) {
 }
 
 func TestStartPodAnswersAndCanBeTriedAgain(t *testing.T) {
-	s, p, r := newPodSandbox(t, &fakeEngine{})
+	s, p, r := newPodManager(t, &fakeEngine{})
 	before := time.Now()
 	must(t, s.CreatePod(t.Context(), r))
 	p.fail("start", errors.New("no namespaces left"))
@@ -309,7 +309,7 @@ func TestMembersGetWhatThePodHas(t *testing.T) {
 }
 
 func TestPodStatus(t *testing.T) {
-	s, p, r := newPodSandbox(t, &fakeEngine{})
+	s, p, r := newPodManager(t, &fakeEngine{})
 	r.Config.Name = "name"
 	stages := []struct {
 		step func() error

@@ -51,10 +51,10 @@ type PodResources struct {
 }
 
 // UpdatePod keeps the resources that are told, if there are any: after a restart containerd does not tell them by itself.
-func (s *Sandbox) UpdatePod(sandboxID string, told *PodResources) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, err := s.podLocked(sandboxID)
+func (m *Manager) UpdatePod(sandboxID string, told *PodResources) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, err := m.podLocked(sandboxID)
 	if err == nil && told != nil {
 		p.updated = *told
 	}
@@ -62,11 +62,11 @@ func (s *Sandbox) UpdatePod(sandboxID string, told *PodResources) error {
 }
 
 // PodStatus never blocks for long.
-func (s *Sandbox) PodStatus(sandboxID string, verbose bool) (PodStatus, error) {
-	s.mu.Lock()
-	status, err := s.podStatusLocked(sandboxID)
-	members := s.containersLocked()
-	s.mu.Unlock()
+func (m *Manager) PodStatus(sandboxID string, verbose bool) (PodStatus, error) {
+	m.mu.Lock()
+	status, err := m.podStatusLocked(sandboxID)
+	members := m.containersLocked()
+	m.mu.Unlock()
 	if err != nil || !verbose {
 		status.Config, status.Updated, status.Spec = pod.Config{}, PodResources{}, nil
 		return status, err
@@ -77,8 +77,8 @@ func (s *Sandbox) PodStatus(sandboxID string, verbose bool) (PodStatus, error) {
 	return status, nil
 }
 
-func (s *Sandbox) podStatusLocked(sandboxID string) (PodStatus, error) {
-	p, err := s.podLocked(sandboxID)
+func (m *Manager) podStatusLocked(sandboxID string) (PodStatus, error) {
+	p, err := m.podLocked(sandboxID)
 	if err != nil {
 		return PodStatus{}, err
 	}
@@ -93,10 +93,10 @@ func (s *Sandbox) podStatusLocked(sandboxID string) (PodStatus, error) {
 }
 
 // containersLocked are those that were created, in the order of their ids.
-func (s *Sandbox) containersLocked() []*Container {
+func (m *Manager) containersLocked() []*Container {
 	var all []*Container
-	for _, id := range slices.Sorted(maps.Keys(s.containers)) {
-		if c := s.containers[id].container; c != nil { // else it is being created
+	for _, id := range slices.Sorted(maps.Keys(m.containers)) {
+		if c := m.containers[id].container; c != nil { // else it is being created
 			all = append(all, c)
 		}
 	}
@@ -116,31 +116,31 @@ func (c *Container) member() PodMember {
 
 // PingPod tells whether there is such a pod: the error is errdefs.ErrNotFound if
 // not.
-func (s *Sandbox) PingPod(sandboxID string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, err := s.podLocked(sandboxID)
+func (m *Manager) PingPod(sandboxID string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.podLocked(sandboxID)
 	return err
 }
 
 // PodMetrics are those of the pod's cgroup, which whoever asked for the pod made.
 // The error is errdefs.ErrNotFound when there is none.
-func (s *Sandbox) PodMetrics(sandboxID string) (stats.Metrics, error) {
-	reader, err := s.podReader(sandboxID)
+func (m *Manager) PodMetrics(sandboxID string) (stats.Metrics, error) {
+	reader, err := m.podReader(sandboxID)
 	if err != nil {
 		return nil, err
 	}
-	m, err := reader.Read()
+	metrics, err := reader.Read()
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", sandboxID, err)
 	}
-	return m, nil
+	return metrics, nil
 }
 
-func (s *Sandbox) podReader(sandboxID string) (*stats.Reader, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, err := s.podLocked(sandboxID)
+func (m *Manager) podReader(sandboxID string) (*stats.Reader, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, err := m.podLocked(sandboxID)
 	if err != nil {
 		return nil, err
 	}

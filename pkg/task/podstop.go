@@ -32,14 +32,14 @@ type podStopping struct {
 // A pod that is stopped is stopped again without effect. A StopPod while another
 // waits joins it, and the earlier of the ends of their grace counts. It goes on
 // when ctx ends. After a failure it can be called again.
-func (s *Sandbox) StopPod(ctx context.Context, sandboxID string, timeout time.Duration) error {
-	s.mu.Lock()
-	p, err := s.podLocked(sandboxID)
+func (m *Manager) StopPod(ctx context.Context, sandboxID string, timeout time.Duration) error {
+	m.mu.Lock()
+	p, err := m.podLocked(sandboxID)
 	if err == nil {
 		err = p.checkLocked(podStop)
 	}
 	if err != nil || p.stage == PodStopped {
-		s.mu.Unlock()
+		m.mu.Unlock()
 		return err
 	}
 	stop := p.stopping
@@ -53,9 +53,9 @@ func (s *Sandbox) StopPod(ctx context.Context, sandboxID string, timeout time.Du
 		stop.kill() // before anybody is asked to end by himself
 	}
 	if first {
-		go s.runStop(p, stop)
+		go m.runStop(p, stop)
 	}
-	s.mu.Unlock()
+	m.mu.Unlock()
 	timer := time.AfterFunc(timeout, stop.kill)
 	select {
 	case <-stop.done:
@@ -66,23 +66,23 @@ func (s *Sandbox) StopPod(ctx context.Context, sandboxID string, timeout time.Du
 	}
 }
 
-func (s *Sandbox) runStop(p *podLife, stop *podStopping) {
+func (m *Manager) runStop(p *podLife, stop *podStopping) {
 	p.turn <- struct{}{} // a start under way ends soon
 	defer func() { <-p.turn }()
 	defer stop.kill() // releases the context
-	err := s.stopContainers(stop.grace)
+	err := m.stopContainers(stop.grace)
 	if err == nil {
-		s.mu.Lock()
+		m.mu.Lock()
 		if p.ended == nil { // else Close, which failed, may have killed the process that holds the namespaces
 			p.ended = &process.Exit{At: time.Now()}
 			if p.died != nil {
 				p.ended = p.died
 			}
 		}
-		s.mu.Unlock()
+		m.mu.Unlock()
 		err = p.pod.Close()
 	}
-	s.mu.Lock()
+	m.mu.Lock()
 	p.stopping = nil
 	if err == nil {
 		p.stage, p.exit = PodStopped, *p.ended
@@ -90,39 +90,39 @@ func (s *Sandbox) runStop(p *podLife, stop *podStopping) {
 	} else {
 		stop.err = fmt.Errorf("sandbox %q: stop: %w", p.id, err)
 	}
-	s.mu.Unlock()
+	m.mu.Unlock()
 	close(stop.done)
 }
 
 // stopContainers ends those that exist. No other comes to be: the pod is stopping.
-func (s *Sandbox) stopContainers(grace context.Context) error {
-	ids := s.containerIDs()
+func (m *Manager) stopContainers(grace context.Context) error {
+	ids := m.containerIDs()
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
 	for i, id := range ids {
-		all.Go(func() { errs[i] = s.stopContainer(grace, id) })
+		all.Go(func() { errs[i] = m.stopContainer(grace, id) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
 }
 
-func (s *Sandbox) containerIDs() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (m *Manager) containerIDs() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var ids []string
-	for id := range s.containers {
+	for id := range m.containers {
 		ids = append(ids, id)
 	}
 	return ids
 }
 
-func (s *Sandbox) stopContainer(grace context.Context, containerID string) error {
+func (m *Manager) stopContainer(grace context.Context, containerID string) error {
 	death, cancel := context.WithTimeout(context.Background(), deathTimeout)
 	defer cancel()
-	if err := s.interrupt(death, containerID); err != nil {
+	if err := m.interrupt(death, containerID); err != nil {
 		return err
 	}
-	c, err := s.Container(containerID)
+	c, err := m.Container(containerID)
 	if err != nil {
 		return nil //nolint:nilerr // its Create was ended, or somebody deleted it: there is nothing to stop
 	}
@@ -157,10 +157,10 @@ func (c *Container) endByItself(grace context.Context) bool {
 }
 
 // WaitPod blocks until the pod is stopped, or ctx ends.
-func (s *Sandbox) WaitPod(ctx context.Context, sandboxID string) (process.Exit, error) {
-	s.mu.Lock()
-	p, err := s.podLocked(sandboxID)
-	s.mu.Unlock()
+func (m *Manager) WaitPod(ctx context.Context, sandboxID string) (process.Exit, error) {
+	m.mu.Lock()
+	p, err := m.podLocked(sandboxID)
+	m.mu.Unlock()
 	if err != nil {
 		return process.Exit{}, err
 	}
@@ -169,8 +169,8 @@ func (s *Sandbox) WaitPod(ctx context.Context, sandboxID string) (process.Exit, 
 	case <-ctx.Done():
 		return process.Exit{}, fmt.Errorf("sandbox %q: wait: %w", sandboxID, ctx.Err())
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return p.exit, nil
 }
 
@@ -179,20 +179,20 @@ func (s *Sandbox) WaitPod(ctx context.Context, sandboxID string) (process.Exit, 
 //
 // Without a pod, and without a container, it ends the shim as well: containerd asks
 // for it when CreateSandbox failed (plugins/sandbox, controllerLocal.cleanupShim).
-func (s *Sandbox) ShutdownPod(ctx context.Context, sandboxID string) error {
-	if s.unused() {
-		s.Shutdown()
+func (m *Manager) ShutdownPod(ctx context.Context, sandboxID string) error {
+	if m.unused() {
+		m.Shutdown()
 		return nil
 	}
-	if err := s.StopPod(ctx, sandboxID, 0); err != nil {
+	if err := m.StopPod(ctx, sandboxID, 0); err != nil {
 		return err
 	}
-	ids := s.containerIDs()
+	ids := m.containerIDs()
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
 	for i, id := range ids {
 		all.Go(func() {
-			if _, err := s.Delete(ctx, id, ""); err != nil && !errdefs.IsNotFound(err) {
+			if _, err := m.Delete(ctx, id, ""); err != nil && !errdefs.IsNotFound(err) {
 				errs[i] = err
 			}
 		})
@@ -201,29 +201,29 @@ func (s *Sandbox) ShutdownPod(ctx context.Context, sandboxID string) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("sandbox %q: shut down: %w", sandboxID, err)
 	}
-	s.mu.Lock()
-	p, err := s.podLocked(sandboxID)
-	s.mu.Unlock()
+	m.mu.Lock()
+	p, err := m.podLocked(sandboxID)
+	m.mu.Unlock()
 	if err != nil {
 		return err // another one was faster
 	}
 	p.turn <- struct{}{} // nobody has it for long: the pod is stopped
 	err = p.pod.Close()  // once more: what it made for cgroups of containers is in use no more
 	<-p.turn
-	if err := errors.Join(err, s.members.setPod(sandboxID, p.bundle, false), removeRecord(p.bundle)); err != nil {
+	if err := errors.Join(err, m.members.setPod(sandboxID, p.bundle, false), removeRecord(p.bundle)); err != nil {
 		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("remove what the delete command would have read")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	// At once: without the pod a container would be admitted, and find the host's namespaces at the pod's pid.
-	s.pod = nil
-	s.shutdownLocked()
+	m.pod = nil
+	m.shutdownLocked()
 	return nil
 }
 
 // unused tells whether nothing was made yet, or all that was made has failed.
-func (s *Sandbox) unused() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pod == nil && len(s.containers) == 0 && !s.closed
+func (m *Manager) unused() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pod == nil && len(m.containers) == 0 && !m.closed
 }

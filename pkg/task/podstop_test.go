@@ -145,7 +145,7 @@ func TestStopPodThatFailsCanBeTriedAgain(t *testing.T) {
 // The first try ended the process that holds the namespaces, and then failed.
 func TestAStopThatIsTriedAgainTellsTheFirstExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, r := newPodSandbox(t, &fakeEngine{})
+		s, p, r := newPodManager(t, &fakeEngine{})
 		p.pid = 4321
 		must(t, s.CreatePod(t.Context(), r))
 		_, err := s.StartPod(t.Context(), "s")
@@ -213,7 +213,7 @@ func TestStopPodEndsACreateUnderWay(t *testing.T) {
 func TestWaitPodReturnsAfterTheExitsOfContainers(t *testing.T) {
 	var told atomic.Int32
 	exits := make(chan struct{}, 2)
-	s := newSandboxTelling(t, &fakeEngine{}, func(e event.Event) {
+	s := newManagerTelling(t, &fakeEngine{}, func(e event.Event) {
 		if _, ok := e.(event.TaskExit); ok {
 			told.Add(1)
 			exits <- struct{}{}
@@ -257,7 +257,7 @@ func TestWaitPodReturnsAfterTheExitsOfContainers(t *testing.T) {
 
 func TestThePodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
 	engine := &fakeEngine{}
-	s, p, r := newPodSandbox(t, engine)
+	s, p, r := newPodManager(t, engine)
 	p.pid = 4321
 	must(t, s.CreatePod(t.Context(), r))
 	_, err := s.StartPod(t.Context(), "s")
@@ -275,7 +275,7 @@ func TestThePodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
 		t.Errorf("the container is %v, want stopped", got)
 	}
 	// One that is stopped in order is not said to have died, although its process was killed for it.
-	s, p, r = newPodSandbox(t, engine)
+	s, p, r = newPodManager(t, engine)
 	p.pid = 4321
 	must(t, s.CreatePod(t.Context(), r))
 	_, err = s.StartPod(t.Context(), "s")

@@ -173,7 +173,7 @@ func TestRemoveGivesUpItsTurnWithItsContext(t *testing.T) {
 // The shim writes init's exit before it tells it, so that a delete command that
 // comes after its death answers with it.
 func TestTheExitIsOnDisk(t *testing.T) {
-	s := newSandbox(t, &fakeEngine{destroy: func() error { return errors.New("the shim dies here") }})
+	s := newManager(t, &fakeEngine{destroy: func() error { return errors.New("the shim dies here") }})
 	bundle := newBundle(t, goodSpec())
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
 	must(t, err)

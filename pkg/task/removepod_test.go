@@ -34,7 +34,7 @@ type household struct {
 func newHousehold(t *testing.T, home string, pod bool, ids ...string) *household {
 	t.Helper()
 	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	spec := goodSpec()
 	if pod {
 		spec = nil
@@ -52,7 +52,7 @@ func newHousehold(t *testing.T, home string, pod bool, ids ...string) *household
 	return h
 }
 
-func (h *household) create(s *Sandbox, id string) {
+func (h *household) create(s *Manager, id string) {
 	h.t.Helper()
 	if h.bundles[id] == "" {
 		h.bundles[id] = newBundle(h.t, goodSpec())
@@ -251,7 +251,7 @@ func TestRemovalWhereTheBundleIsGone(t *testing.T) {
 // A group of containers has no sandbox that stays until all others are gone.
 func TestTheListMovesWhenItsBundleGoes(t *testing.T) {
 	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	h.bundles["a"] = newBundle(t, goodSpec())
 	s.KeepMembers(h.bundles["a"], "/the/socket")
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -289,7 +289,7 @@ func TestTheListMovesWhenItsBundleGoes(t *testing.T) {
 
 func TestMembersOutliveTheirBundles(t *testing.T) {
 	h := newHousehold(t, "s", false)
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	s.KeepMembers(filepath.Join(t.TempDir(), "gone"), "/the/socket")
 	h.create(s, "a") // becomes home
 	h.create(s, "b")
@@ -301,7 +301,7 @@ func TestMembersOutliveTheirBundles(t *testing.T) {
 // containerd gave the sandbox up and removed its bundle; what is in the one that is home now is no sandbox's.
 func TestTheListOfASandboxWhoseBundleIsGone(t *testing.T) {
 	h := &household{t: t, bundles: map[string]string{"s": newBundle(t, nil)}, failing: map[string]error{}}
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	s.KeepMembers(h.bundles["s"], "/the/socket")
 	must(t, s.members.setPod("s", h.bundles["s"], true))
 	h.create(s, "a")
@@ -319,7 +319,7 @@ func TestTheListOfASandboxWhoseBundleIsGone(t *testing.T) {
 
 func TestCreateThatCannotBeListedFails(t *testing.T) {
 	engine := &fakeEngine{}
-	s := newSandbox(t, engine)
+	s := newManager(t, engine)
 	home, bundle := newBundle(t, nil), newBundle(t, goodSpec())
 	s.KeepMembers(home, "/the/socket")
 	must(t, os.Mkdir(filepath.Join(home, rosterFile), 0o700)) // the name is taken
@@ -344,7 +344,7 @@ func TestRemovalOfBundlesBehindALink(t *testing.T) {
 			h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{
 				"s": link + plain, "a": link + newBundle(t, goodSpec()),
 			}}
-			s := newSandbox(t, &fakeEngine{})
+			s := newManager(t, &fakeEngine{})
 			s.KeepMembers(plain, "/the/socket")
 			want := "a s"
 			if pod {
@@ -366,7 +366,7 @@ func TestRemovalOfBundlesBehindALink(t *testing.T) {
 // The shim was started for a container that never came to be listed, since its Create was refused, say.
 func TestRemovalWithoutAContainerOfHome(t *testing.T) {
 	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"a": newBundle(t, goodSpec())}}
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	s.KeepMembers(newBundle(t, nil), "/the/socket")
 	h.create(s, "a")
 	if got, err := h.delete("a"); err != nil || got != "a" {
@@ -379,7 +379,7 @@ func TestRemovalWithoutAContainerOfHome(t *testing.T) {
 
 func TestRemovalOfAContainerOfHomeThatWasNotTheFirst(t *testing.T) {
 	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"s": newBundle(t, goodSpec())}}
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	s.KeepMembers(h.bundles["s"], "/the/socket")
 	h.create(s, "a")
 	h.create(s, "s")

@@ -49,8 +49,8 @@ type members struct {
 
 // KeepMembers says in which bundle the shim was started and where it listens. It
 // is called before anything is created.
-func (s *Sandbox) KeepMembers(bundle, socket string) {
-	s.members.home, s.members.roster.Socket = physical(bundle), socket
+func (m *Manager) KeepMembers(bundle, socket string) {
+	m.members.home, m.members.roster.Socket = physical(bundle), socket
 }
 
 // add has a container of bundle known to whoever cleans up after this shim.

@@ -38,7 +38,7 @@ func wantRefused(t *testing.T, rows map[string]asked) {
 	for want, a := range rows {
 		bundle := newBundle(t, a.spec())
 		before := files(t, bundle)
-		_, err := newSandbox(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(a.options)})
+		_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(a.options)})
 		wantInvalid(t, err, want)
 		if got := files(t, bundle); got != before {
 			t.Errorf("files = %q after %v, want %q", got, err, before)

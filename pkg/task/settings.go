@@ -22,14 +22,14 @@ type settings struct {
 }
 
 // settingsOf reads and checks them all, and changes nothing.
-func (s *Sandbox) settingsOf(spec *specs.Spec, o options.Options, containerID string) (a settings, err error) {
+func (m *Manager) settingsOf(spec *specs.Spec, o options.Options, containerID string) (a settings, err error) {
 	if a.stop, a.stopAsked, err = stopOf(spec, o); err != nil {
 		return a, err
 	}
 	if a.host, err = hostRootfsOf(spec, o); err != nil {
 		return a, err
 	}
-	a.pidFile, err = s.pidFileOf(spec, o, containerID)
+	a.pidFile, err = m.pidFileOf(spec, o, containerID)
 	return a, err
 }
 

@@ -145,7 +145,7 @@ func TestSystemdCgroup(t *testing.T) {
 }
 
 func TestExecIDIsChecked(t *testing.T) {
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
 	must(t, err)
 	for _, id := range []string{"", "../e", strings.Repeat("e", 77)} {

@@ -177,11 +177,11 @@ func (c *Container) killAndWait(ctx context.Context) error {
 // each with its own grace; those in the PID namespace of another before that one. It
 // returns when their exits are told. The others are left to containerd, which removes
 // what a dead shim left (Remove).
-func (s *Sandbox) StopContainers(ctx context.Context) error {
-	s.mu.Lock()
-	s.closed = true
+func (m *Manager) StopContainers(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
 	var creating, first, then []string
-	for id, e := range s.containers {
+	for id, e := range m.containers {
 		switch {
 		case e.container == nil:
 			creating = append(creating, id)
@@ -191,11 +191,11 @@ func (s *Sandbox) StopContainers(ctx context.Context) error {
 			then = append(then, id)
 		}
 	}
-	s.mu.Unlock()
+	m.mu.Unlock()
 	var others sync.WaitGroup
 	var err error
-	others.Go(func() { err = s.stopAllAsAsked(ctx, creating) }) // which end now, and may be slow to
-	errs := []error{s.stopAllAsAsked(ctx, first), s.stopAllAsAsked(ctx, then)}
+	others.Go(func() { err = m.stopAllAsAsked(ctx, creating) }) // which end now, and may be slow to
+	errs := []error{m.stopAllAsAsked(ctx, first), m.stopAllAsAsked(ctx, then)}
 	others.Wait()
 	return errors.Join(append(errs, err)...)
 }
@@ -208,24 +208,24 @@ func joinsPIDs(spec *specs.Spec) bool {
 	})
 }
 
-func (s *Sandbox) stopAllAsAsked(ctx context.Context, ids []string) error {
+func (m *Manager) stopAllAsAsked(ctx context.Context, ids []string) error {
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
 	for i, id := range ids {
-		all.Go(func() { errs[i] = s.stopAsAsked(ctx, id) })
+		all.Go(func() { errs[i] = m.stopAsAsked(ctx, id) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
 }
 
-func (s *Sandbox) stopAsAsked(ctx context.Context, containerID string) error {
+func (m *Manager) stopAsAsked(ctx context.Context, containerID string) error {
 	settled, cancel := context.WithTimeout(ctx, deathTimeout) // a mount or a hook can outlast any bound
-	err := s.interrupt(settled, containerID)
+	err := m.interrupt(settled, containerID)
 	cancel()
 	if err != nil {
 		return err
 	}
-	c, err := s.Container(containerID)
+	c, err := m.Container(containerID)
 	if err != nil {
 		return nil //nolint:nilerr // its Create was ended, or somebody deleted it: there is nothing to stop
 	}

@@ -67,7 +67,7 @@ func TestStopSettings(t *testing.T) {
 
 func TestStopSettingsThatAreRefused(t *testing.T) {
 	for _, signal := range []string{"", "SIGNONE", "SIGSIGTERM", "0", "-1", "65", "RTMIN-1", "RTMAX+1", "RTMIN3", "RTMIN+x", "1.5"} {
-		s := newSandbox(t, &fakeEngine{})
+		s := newManager(t, &fakeEngine{})
 		bundle := newBundle(t, annotated(annotationStopSignal, signal))
 		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
 		wantInvalid(t, err, specFile+": annotations: "+annotationStopSignal, `"`+signal+`"`)
@@ -88,7 +88,7 @@ func TestStopSettingsThatAreRefused(t *testing.T) {
 // stopped is a container in a bubble of time.
 type stopped struct {
 	*testing.T
-	box *Sandbox
+	box *Manager
 	c   *Container
 	r   *fakeRuntime
 }
@@ -102,7 +102,7 @@ func inBubble(t *testing.T, hears bool, test func(stopped)) {
 		if !hears {
 			engine.deaf = func(sig syscall.Signal) bool { return sig != unix.SIGKILL }
 		}
-		box := newSandbox(t, engine)
+		box := newManager(t, engine)
 		c, err := box.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
 		must(t, err)
 		must(t, c.Init().Start(t.Context()))
@@ -168,7 +168,7 @@ func TestACreateThatDoesNotEndKeepsNoShim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, created := make(chan struct{}), make(chan struct{})
 		engine := &fakeEngine{}
-		box := newSandbox(t, engine)
+		box := newManager(t, engine)
 		runs, err := box.Create(t.Context(), CreateRequest{ID: "c2", Bundle: other})
 		must(t, err)
 		must(t, runs.Init().Start(t.Context()))
@@ -210,7 +210,7 @@ func TestStopWithoutGraceKillsAtOnce(t *testing.T) {
 }
 
 func TestStopOfAContainerThatWasNeverStartedKillsAtOnce(t *testing.T) {
-	s := newSandbox(t, &fakeEngine{})
+	s := newManager(t, &fakeEngine{})
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
 	must(t, err)
 	must(t, c.Stop(t.Context(), time.Hour))
@@ -322,7 +322,7 @@ func TestAStopOfThePodJoinsThatOfAContainer(t *testing.T) {
 
 func TestStopContainers(t *testing.T) {
 	engine := &fakeEngine{}
-	box := newSandbox(t, engine)
+	box := newManager(t, engine)
 	asked, err := box.Create(t.Context(), CreateRequest{ID: "asked", Bundle: newBundle(t, annotated(annotationStopTimeout, "0"))})
 	must(t, err)
 	other, err := box.Create(t.Context(), CreateRequest{ID: "other", Bundle: newBundle(t, goodSpec())})

@@ -20,8 +20,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Sandbox is one pod, or one container that is in none.
-type Sandbox struct {
+// Manager has the containers of one shim: those of a pod, or one that is in none.
+type Manager struct {
 	namespace string // containerd's
 	engine    process.Engine
 	events    *event.Queue
@@ -50,7 +50,7 @@ type entry struct {
 // other (containerd internal/cri/annotations).
 const criTypeAnnotation = "io.kubernetes.cri.container-type"
 
-// Container is a container and what the sandbox keeps beside it.
+// Container is a container and what the Manager keeps beside it.
 type Container struct {
 	*process.Container
 	undo    func() error // removes what Create made around the container
@@ -68,9 +68,9 @@ type Container struct {
 	stopBy time.Time     // end of the grace of the Stop under way; zero before it
 }
 
-// New makes an empty sandbox. hold is orphan.Reaper's.
-func New(namespace string, engine process.Engine, events *event.Queue, hold func() (release func())) *Sandbox {
-	return &Sandbox{
+// New makes a Manager without containers. hold is reaper.Reaper's.
+func New(namespace string, engine process.Engine, events *event.Queue, hold func() (release func())) *Manager {
+	return &Manager{
 		namespace: namespace, engine: engine, events: events, hold: hold,
 		cgroups: cgroup.Detect(), cpusets: cpuset.New(cpusetRoot, cpuset.Inotify),
 		containers: map[string]*entry{}, done: make(chan struct{}),
@@ -79,22 +79,22 @@ func New(namespace string, engine process.Engine, events *event.Queue, hold func
 
 // ServeIO lets containers that are created from now on have what h serves:
 // logging binaries and streaming.
-func (s *Sandbox) ServeIO(h *stdio.Host) { s.io = h }
+func (m *Manager) ServeIO(h *stdio.Host) { m.io = h }
 
 // Exchange is where streaming clients meet their streams; nil without ServeIO.
-func (s *Sandbox) Exchange() *stdio.Exchange {
-	if s.io == nil {
+func (m *Manager) Exchange() *stdio.Exchange {
+	if m.io == nil {
 		return nil
 	}
-	return s.io.Exchange
+	return m.io.Exchange
 }
 
 // Container finds a container. The error is errdefs.ErrNotFound for an unknown
 // id and errdefs.ErrFailedPrecondition while it is being created.
-func (s *Sandbox) Container(containerID string) (*Container, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e, ok := s.containers[containerID]
+func (m *Manager) Container(containerID string) (*Container, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e, ok := m.containers[containerID]
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("container %q: not created: %w", containerID, errdefs.ErrNotFound)
@@ -137,11 +137,11 @@ func (c *Container) closeStats() {
 }
 
 // Exec registers an exec of c.
-func (s *Sandbox) Exec(c *Container, execID string, spec *specs.Process, io stdio.Config) error {
+func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdio.Config) error {
 	if err := validID("exec id", execID); err != nil {
 		return err
 	}
-	io.ID, io.Host = execID, s.io
+	io.ID, io.Host = execID, m.io
 	// CRI makes a fifo for the stderr of an exec with a terminal as well, and
 	// never reads it (containerd internal/cri/io/exec_io.go, Attach): with a
 	// stderr of its own `kubectl exec -it` would show none, and no shell would be
@@ -151,8 +151,8 @@ func (s *Sandbox) Exec(c *Container, execID string, spec *specs.Process, io stdi
 }
 
 // Process finds the init of a container, by an empty execID, or an exec.
-func (s *Sandbox) Process(containerID, execID string) (*process.Process, error) {
-	c, err := s.Container(containerID)
+func (m *Manager) Process(containerID, execID string) (*process.Process, error) {
+	c, err := m.Container(containerID)
 	if err != nil {
 		return nil, err
 	}
@@ -162,76 +162,76 @@ func (s *Sandbox) Process(containerID, execID string) (*process.Process, error) 
 // Shutdown ends the shim, unless a container exists, or a sandbox, which
 // ShutdownPod ends: containerd asks after every task that it deleted
 // (core/runtime/v2/shim.go, shimTask.delete).
-func (s *Sandbox) Shutdown() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shutdownLocked()
+func (m *Manager) Shutdown() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shutdownLocked()
 }
 
-func (s *Sandbox) shutdownLocked() {
-	if len(s.containers) > 0 || s.pod != nil || s.closed {
+func (m *Manager) shutdownLocked() {
+	if len(m.containers) > 0 || m.pod != nil || m.closed {
 		return
 	}
-	s.closed = true
-	close(s.done)
+	m.closed = true
+	close(m.done)
 }
 
 // Done is closed once Shutdown took effect; no container is created after.
-func (s *Sandbox) Done() <-chan struct{} { return s.done }
+func (m *Manager) Done() <-chan struct{} { return m.done }
 
 // reserve takes an id, so that nobody else creates it meanwhile. cancel ends
 // the caller's Create, which calls settle at its end.
-func (s *Sandbox) reserve(containerID string, cancel context.CancelFunc) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return fmt.Errorf("container %q: the shim is shutting down: %w", containerID, errdefs.ErrUnavailable)
 	}
-	if _, ok := s.containers[containerID]; ok {
+	if _, ok := m.containers[containerID]; ok {
 		return fmt.Errorf("container %q: %w", containerID, errdefs.ErrAlreadyExists)
 	}
-	if err := s.admitsLocked(containerID); err != nil {
+	if err := m.admitsLocked(containerID); err != nil {
 		return err
 	}
-	s.containers[containerID] = &entry{cancel: cancel, settled: make(chan struct{})}
+	m.containers[containerID] = &entry{cancel: cancel, settled: make(chan struct{})}
 	return nil
 }
 
 // admits refuses a container whose pod, if there is one, does not run: what is at
 // the pod's pid may be the host's namespaces.
-func (s *Sandbox) admits(containerID string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.admitsLocked(containerID)
+func (m *Manager) admits(containerID string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.admitsLocked(containerID)
 }
 
-func (s *Sandbox) admitsLocked(containerID string) error {
-	if s.pod == nil {
+func (m *Manager) admitsLocked(containerID string) error {
+	if m.pod == nil {
 		return nil
 	}
-	if err := s.pod.checkLocked(podAdmit); err != nil {
+	if err := m.pod.checkLocked(podAdmit); err != nil {
 		return fmt.Errorf("container %q: %w", containerID, err)
 	}
 	return nil
 }
 
 // settle ends a Create: c is nil when it failed, and the id is free again.
-func (s *Sandbox) settle(containerID string, c *Container) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.containers[containerID]
+func (m *Manager) settle(containerID string, c *Container) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.containers[containerID]
 	if e.container = c; c == nil {
-		delete(s.containers, containerID)
+		delete(m.containers, containerID)
 	}
 	close(e.settled)
 }
 
 // interrupt ends the Create of containerID, if one is under way, and waits for
 // its end.
-func (s *Sandbox) interrupt(ctx context.Context, containerID string) error {
-	s.mu.Lock()
-	e := s.containers[containerID]
-	s.mu.Unlock()
+func (m *Manager) interrupt(ctx context.Context, containerID string) error {
+	m.mu.Lock()
+	e := m.containers[containerID]
+	m.mu.Unlock()
 	if e == nil {
 		return nil
 	}
@@ -249,8 +249,8 @@ func (s *Sandbox) interrupt(ctx context.Context, containerID string) error {
 	}
 }
 
-func (s *Sandbox) release(containerID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.containers, containerID)
+func (m *Manager) release(containerID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.containers, containerID)
 }

@@ -26,17 +26,17 @@ const (
 //
 // When the end fails it is tried again after a while, by a timer that ends with the
 // shim: nobody else would.
-func (s *Sandbox) Unattended() {
-	s.mu.Lock()
-	p := s.pod
-	busy := s.closed || len(s.containers) > 0 || p != nil && p.stage == PodCreating
+func (m *Manager) Unattended() {
+	m.mu.Lock()
+	p := m.pod
+	busy := m.closed || len(m.containers) > 0 || p != nil && p.stage == PodCreating
 	forsaken := p != nil && (p.stage == PodCreated || p.again != nil)
-	s.mu.Unlock()
+	m.mu.Unlock()
 	if busy {
 		return
 	}
 	if p == nil {
-		s.Shutdown()
+		m.Shutdown()
 		return
 	}
 	if _, err := os.Stat(p.bundle); errors.Is(err, os.ErrNotExist) {
@@ -48,18 +48,18 @@ func (s *Sandbox) Unattended() {
 	log.L.WithField("sandbox", p.id).Info("nobody is there for this sandbox any more")
 	ctx, cancel := context.WithTimeout(context.Background(), 2*deathTimeout)
 	defer cancel()
-	if err := s.ShutdownPod(ctx, p.id); err != nil {
-		again := s.retryUnattended(p)
+	if err := m.ShutdownPod(ctx, p.id); err != nil {
+		again := m.retryUnattended(p)
 		log.L.WithError(err).WithField("sandbox", p.id).Errorf("end a sandbox that is nobody's: tried again in %v", again)
 	}
 }
 
-func (s *Sandbox) retryUnattended(p *podLife) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (m *Manager) retryUnattended(p *podLife) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if p.again == nil {
 		p.retry = firstRetry
-		p.again = time.AfterFunc(p.retry, s.Unattended)
+		p.again = time.AfterFunc(p.retry, m.Unattended)
 	} else {
 		p.retry = min(2*p.retry, lastRetry)
 		p.again.Reset(p.retry)

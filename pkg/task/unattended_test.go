@@ -15,7 +15,7 @@ import (
 // A pod that was never started is not taken for one that somebody stops, after the first time.
 func TestUnattendedIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, r := newPodSandbox(t, &fakeEngine{})
+		s, p, r := newPodManager(t, &fakeEngine{})
 		must(t, s.CreatePod(t.Context(), r))
 		p.fail("close", errors.New("busy"))
 		began := time.Now()
@@ -52,38 +52,38 @@ func TestUnattendedIsTriedAgain(t *testing.T) {
 func TestUnattended(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		prepare func(t *testing.T, s *Sandbox, r PodRequest)
+		prepare func(t *testing.T, s *Manager, r PodRequest)
 		ends    bool
 	}{
-		{"nothing", func(*testing.T, *Sandbox, PodRequest) {}, true},
-		{"a container", func(t *testing.T, s *Sandbox, _ PodRequest) {
+		{"nothing", func(*testing.T, *Manager, PodRequest) {}, true},
+		{"a container", func(t *testing.T, s *Manager, _ PodRequest) {
 			t.Helper()
 			_, err := s.Create(t.Context(), CreateRequest{ID: "c", Bundle: newBundle(t, goodSpec())})
 			must(t, err)
 		}, false},
-		{"a pod that nobody started", func(t *testing.T, s *Sandbox, r PodRequest) {
+		{"a pod that nobody started", func(t *testing.T, s *Manager, r PodRequest) {
 			t.Helper()
 			must(t, s.CreatePod(t.Context(), r))
 		}, true},
-		{"a pod that runs", func(t *testing.T, s *Sandbox, r PodRequest) {
+		{"a pod that runs", func(t *testing.T, s *Manager, r PodRequest) {
 			t.Helper()
 			must(t, s.CreatePod(t.Context(), r))
 			_, err := s.StartPod(t.Context(), "s")
 			must(t, err)
 		}, false},
-		{"a pod that was stopped", func(t *testing.T, s *Sandbox, r PodRequest) {
+		{"a pod that was stopped", func(t *testing.T, s *Manager, r PodRequest) {
 			t.Helper()
 			must(t, s.CreatePod(t.Context(), r))
 			must(t, s.StopPod(t.Context(), "s", 0))
 		}, false},
-		{"a pod that runs, and whose bundle is gone", func(t *testing.T, s *Sandbox, r PodRequest) {
+		{"a pod that runs, and whose bundle is gone", func(t *testing.T, s *Manager, r PodRequest) {
 			t.Helper()
 			must(t, s.CreatePod(t.Context(), r))
 			_, err := s.StartPod(t.Context(), "s")
 			must(t, err)
 			must(t, os.RemoveAll(r.Bundle))
 		}, true},
-		{"a container in a pod whose bundle is gone", func(t *testing.T, s *Sandbox, r PodRequest) {
+		{"a container in a pod whose bundle is gone", func(t *testing.T, s *Manager, r PodRequest) {
 			t.Helper()
 			must(t, s.CreatePod(t.Context(), r))
 			_, err := s.StartPod(t.Context(), "s")
@@ -94,7 +94,7 @@ func TestUnattended(t *testing.T) {
 		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, _, r := newPodSandbox(t, &fakeEngine{})
+			s, _, r := newPodManager(t, &fakeEngine{})
 			tc.prepare(t, s, r)
 			s.Unattended()
 			if got := isClosed(s.Done()); got != tc.ends {

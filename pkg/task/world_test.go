@@ -169,13 +169,13 @@ func (h *fakeHandle) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-func newSandbox(t *testing.T, e *fakeEngine) *Sandbox {
+func newManager(t *testing.T, e *fakeEngine) *Manager {
 	t.Helper()
-	return newSandboxTelling(t, e, func(event.Event) {})
+	return newManagerTelling(t, e, func(event.Event) {})
 }
 
-// newSandboxTelling is a sandbox whose events go to told, in a goroutine of its own.
-func newSandboxTelling(t *testing.T, e *fakeEngine, told func(event.Event)) *Sandbox {
+// newManagerTelling is a sandbox whose events go to told, in a goroutine of its own.
+func newManagerTelling(t *testing.T, e *fakeEngine, told func(event.Event)) *Manager {
 	t.Helper()
 	queue := event.NewQueue(func(_ context.Context, ev event.Event, _ time.Time) error { told(ev); return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
