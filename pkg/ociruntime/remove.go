@@ -118,3 +118,32 @@ func owns(paths map[string]string, c process.Config) bool {
 }
 
 const cgroupRoot = "/sys/fs/cgroup" // where every distribution mounts it; see cgroups(7)
+
+// removalTime is what a graceful stop leaves of the time that Remove has, for
+// the kill and the removal after it.
+const removalTime = 1500 * time.Millisecond
+
+// stop asks init, which is not our child, to end, and waits for that as long as
+// s and ctx allow. Whatever lives then is for the caller to kill, so nothing
+// that goes wrong here is an error.
+func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
+	grace := s.Grace
+	if end, ok := ctx.Deadline(); ok {
+		grace = min(grace, time.Until(end)-removalTime)
+	}
+	status, err := lc.Status()
+	if err != nil || grace <= 0 || status != libcontainer.Running && status != libcontainer.Paused {
+		return // one that was never started has no program that could hear the signal
+	}
+	logger := log.L.WithField("container", lc.ID())
+	if err := lc.Signal(s.Signal); err != nil {
+		logger.WithError(err).Warn("stop")
+		return
+	}
+	if err := lc.Resume(); err != nil && !errors.Is(err, libcontainer.ErrNotPaused) {
+		logger.WithError(err).Warn("stop: thaw")
+	}
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	_ = awaitDeath(ctx, lc) // it is killed if this is why
+}

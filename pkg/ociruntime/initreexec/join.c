@@ -5,7 +5,7 @@
 // (runc libcontainer/nsenter/nsexec.c). What is moved by its parent waits for a grace period of RCU, some milliseconds,
 // which holds up every fork of the machine as well (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
 //
-// pkg/ociruntime/birth.go says over a socket where to go, and waits for the answer, an errno. After an error this process is
+// pkg/ociruntime/init_cgroup.go says over a socket where to go, and waits for the answer, an errno. After an error this process is
 // where it was or on its way, and is moved as libcontainer does it. On version 1 it also makes cgroups, while its parent does what goes
 // before the answer.
 
