@@ -38,10 +38,10 @@ func sandboxEnv(t *testing.T, c *harness.Containerd) *env {
 	return e
 }
 
-// The example of README.md, as it is printed there.
+// The example of docs/pods.md, as it is printed there.
 func TestSandboxesByCtr(t *testing.T) {
 	e := sandboxEnv(t, shared)
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/pods.md")
 	e.must(err, "read the document")
 	var code string
 	for _, b := range block.FindAllStringSubmatch(string(text), -1) {
@@ -51,7 +51,7 @@ func TestSandboxesByCtr(t *testing.T) {
 	}
 	run, remove, ok := strings.Cut(code, "ctr sandbox rm")
 	if !ok {
-		t.Fatalf("README.md has no example that removes a sandbox: %q", code)
+		t.Fatalf("docs/pods.md has no example that removes a sandbox: %q", code)
 	}
 	ctr := func(script string) string {
 		t.Helper()
@@ -68,7 +68,7 @@ func TestSandboxesByCtr(t *testing.T) {
 	}
 	out := ctr(run)
 	if want := "web\n" + harness.Ours + "\n"; out != want {
-		t.Errorf("%s\nprinted %q, want %q, as README.md says", run, out, want)
+		t.Errorf("%s\nprinted %q, want %q, as docs/pods.md says", run, out, want)
 	}
 	if list := ctr("ctr sandbox ls"); !slices.ContainsFunc(strings.Split(list, "\n"), func(line string) bool {
 		f := strings.Fields(line)

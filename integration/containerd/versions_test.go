@@ -19,11 +19,11 @@ import (
 	"sandbox.internal/shim/integration/tools"
 )
 
-// update makes TestEveryReleaseOfContainerdRunsTheShim write its table into the README.
-var update = flag.Bool("update", false, "write the table of releases into README.md")
+// update makes TestEveryReleaseOfContainerdRunsTheShim write its table into docs/compatibility.md.
+var update = flag.Bool("update", false, "write the table of releases into docs/compatibility.md")
 
 const (
-	readme        = "../../README.md"
+	versionsFile  = "../../docs/compatibility.md"
 	versionsBegin = "<!-- versions:begin -->\n"
 	versionsEnd   = "<!-- versions:end -->\n"
 )
@@ -59,7 +59,7 @@ func aspects() []aspect {
 	}
 }
 
-// The table in the README is what this test saw.
+// The table in docs/compatibility.md is what this test saw.
 func TestEveryReleaseOfContainerdRunsTheShim(t *testing.T) {
 	harness.OursOnly(t, "to run under containerd 1.6 and later")
 	var table strings.Builder
@@ -76,7 +76,7 @@ func TestEveryReleaseOfContainerdRunsTheShim(t *testing.T) {
 	if !complete || strings.Count(table.String(), "\n") != len(tools.Releases())+2 {
 		return // some were filtered out by -run, or could not be had
 	}
-	compareReadme(t, table.String())
+	compareVersions(t, table.String())
 }
 
 func tableRow(table *strings.Builder, cells []string) {
@@ -129,27 +129,27 @@ func unavailable(t *testing.T, what string, err error) {
 	t.Skipf("NOT TESTED: %s: %v", what, err)
 }
 
-// compareReadme checks that the README has the table.
-func compareReadme(t *testing.T, table string) {
+// compareVersions checks that docs/compatibility.md has the table.
+func compareVersions(t *testing.T, table string) {
 	t.Helper()
-	text, err := os.ReadFile(readme)
+	text, err := os.ReadFile(versionsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, rest, _ := strings.Cut(string(text), versionsBegin)
 	former, after, found := strings.Cut(rest, versionsEnd)
 	if !found {
-		t.Fatalf("%s has no %q and %q", readme, versionsBegin, versionsEnd)
+		t.Fatalf("%s has no %q and %q", versionsFile, versionsBegin, versionsEnd)
 	}
 	if former == table {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s has\n%s\nwant\n%s(go test -run %s ./containerd -args -update)", readme, former, table, t.Name())
+		t.Fatalf("%s has\n%s\nwant\n%s(go test -run %s ./containerd -args -update)", versionsFile, former, table, t.Name())
 	}
-	info, err := os.Stat(readme)
+	info, err := os.Stat(versionsFile)
 	if err == nil {
-		err = os.WriteFile(readme, []byte(before+versionsBegin+table+versionsEnd+after), info.Mode())
+		err = os.WriteFile(versionsFile, []byte(before+versionsBegin+table+versionsEnd+after), info.Mode())
 	}
 	if err != nil {
 		t.Fatal(err)
