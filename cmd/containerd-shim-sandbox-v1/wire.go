@@ -45,7 +45,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 
 	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	events := event.NewQueue(publisher.Publish)
-	box := task.New(d.Namespace, ociruntime.New(reaper), events, reaper.Hold)
+	box := task.New(d.Namespace, ociruntime.New(reaper), events, reaper.Suspend)
 	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	box.KeepMembers(d.Bundle, d.SocketPath)
@@ -92,7 +92,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 // warmUp does what the first program that is started would else wait for, while containerd prepares its first call: package os
 // tries pidfds out with a child of its own, 0.3 ms.
 func warmUp(reaper *reaper.Reaper) {
-	defer reaper.Hold()()
+	defer reaper.Suspend()()
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Release() // there is nothing that could fail
 	}

@@ -107,8 +107,8 @@ func TestProcs_AreFoundDeeperThanAPathCanName(t *testing.T) {
 		if pids, err := c.Procs(); err != nil || !slices.Equal(pids, []int{p.Process.Pid}) {
 			t.Errorf("Procs = %v, %v, want %d", pids, err, p.Process.Pid)
 		}
-		if err := c.Holds(p.Process.Pid, -1); err != nil {
-			t.Errorf("Holds of a process in the innermost = %v, want nil", err)
+		if err := c.Contains(p.Process.Pid, -1); err != nil {
+			t.Errorf("Contains of a process in the innermost = %v, want nil", err)
 		}
 	})
 }

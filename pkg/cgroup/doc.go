@@ -4,7 +4,7 @@
 // Package cgroup hides the differences between cgroup v1, hybrid and v2 for the cgroup of one container: its processes,
 // how all of them are killed, how it is removed, and when the kernel kills one for want of memory.
 //
-// It works on the paths that the container runtime made; it makes no cgroup, but with Nest and Make, and moves no process.
+// It works on the paths that the container runtime made; it makes no cgroup, but with MakeChild and Make, and moves no process.
 // A Cgroup is a value that does not change and may be used by any goroutine. Nothing is cached: each call asks the kernel.
 //
 // An OOMWatch owns one goroutine, which ends when Stop closes the descriptor that it waits on; Stop joins it. The watch's

@@ -12,7 +12,7 @@
 // # Promises
 //
 //   - Only what a process of the container sends is looked at: the kernel says who sent a datagram, and the sender's
-//     cgroup is asked (pkg/cgroup, Holds). From others nothing is taken but the descriptors, to be closed.
+//     cgroup is asked (pkg/cgroup, Contains). From others nothing is taken but the descriptors, to be closed.
 //   - A sender cannot make the shim busy: of more than a hundred messages in a second the rest waits, and the senders
 //     with them, since the kernel's queue is short. Nor can it fill the log.
 //   - Whatever a datagram holds, it is read as a whole or not at all, into memory of a fixed size.

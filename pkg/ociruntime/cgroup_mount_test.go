@@ -34,7 +34,7 @@ func TestCreateWithCgroupMountsThatCannotBeUsed(t *testing.T) {
 			must(t, err)
 			file := filepath.Join(filepath.Dir(c.Bundle), "life.json")
 			must(t, os.WriteFile(file, data, 0o600))
-			defer testReaper.Hold()() // the shim is a child that only we wait for
+			defer testReaper.Suspend()() // the shim is a child that only we wait for
 			cmd := exec.Command("unshare", "--mount", "sh", "-c", tc.script+"; exec "+os.Args[0])
 			cmd.Env = append(os.Environ(), shimEnv+"="+file)
 			_, err = cmd.Output() // its stdin is empty: it ends also when it could create

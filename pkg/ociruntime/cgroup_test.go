@@ -24,13 +24,13 @@ import (
 func stranger(t *testing.T, dirs []string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/busybox", "sleep", "1000")
-	defer testReaper.Hold()() // until it is known whose child it is
+	defer testReaper.Suspend()() // until it is known whose child it is
 	must(t, cmd.Start())
-	testReaper.Own(cmd.Process.Pid)
+	testReaper.Register(cmd.Process.Pid)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // dead already is as good
 		_ = cmd.Wait()         // that it was killed is what is wanted
-		testReaper.Disown(cmd.Process.Pid)
+		testReaper.Unregister(cmd.Process.Pid)
 	})
 	if len(dirs) == 0 {
 		t.Fatal("the container has no cgroup")

@@ -42,7 +42,7 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 		return err
 	}
 	existed := isDir(r.Path)
-	defer c.engine.reaper.Hold()() // criu and the helpers that it runs
+	defer c.engine.reaper.Suspend()() // criu and the helpers that it runs
 	return c.withLog(r.WorkPath, "dump.log", func(dir string) error {
 		opts.WorkDirectory = dir
 		err := c.lc.Checkpoint(opts)
@@ -110,7 +110,7 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	if err != nil {
 		return nil, err
 	}
-	defer c.engine.reaper.Hold()()
+	defer c.engine.reaper.Suspend()()
 	group := c.lc.Config().Cgroups // now: a restore writes to the rest of the configuration
 	kill := func() { killMembers(c.config.ID, group, nil) }
 	stop := interrupt(ctx, kill) // criu is a member while it restores

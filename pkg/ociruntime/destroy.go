@@ -23,7 +23,7 @@ import (
 // destroy is destroy while the reaper is held: poststop hooks are children that
 // libcontainer waits for.
 func (e *Engine) destroy(lc *libcontainer.Container) error {
-	defer e.reaper.Hold()()
+	defer e.reaper.Suspend()()
 	return destroy(lc)
 }
 
@@ -31,7 +31,7 @@ func (e *Engine) destroy(lc *libcontainer.Container) error {
 // gone and systemd alone is silent, it removes the state directory dir as well.
 // The unit ends with its cgroup.
 func (e *Engine) discard(lc *libcontainer.Container, dir string) error {
-	defer e.reaper.Hold()()
+	defer e.reaper.Suspend()()
 	err := removeCgroup(lc)
 	switch {
 	case err == nil:

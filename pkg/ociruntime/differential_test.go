@@ -38,7 +38,7 @@ func compiled(name string) ([]byte, error) {
 	cmd := exec.Command("gcc", "-static", "-O1", "-o", file, filepath.Join("testdata", name))
 	var words bytes.Buffer
 	cmd.Stderr = &words
-	defer testReaper.Hold()() // gcc is a child that only we wait for
+	defer testReaper.Suspend()() // gcc is a child that only we wait for
 	if err := cmd.Run(); err != nil {
 		return nil, errors.Join(err, errors.New(words.String()))
 	}

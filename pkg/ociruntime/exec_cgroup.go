@@ -54,14 +54,14 @@ func (c *container) nest() (*nest, error) {
 	for {
 		c.nests.last++
 		name := fmt.Sprintf("exec-%d", c.nests.last)
-		group, err := c.cgroup.Nest(name)
+		group, err := c.cgroup.MakeChild(name)
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("cgroup of the exec: %w", err)
 		}
-		paths, below := c.cgroup.Nested(group, name), map[string]string{}
+		paths, below := c.cgroup.ChildPaths(group, name), map[string]string{}
 		for controller, dir := range paths {
 			// "" means all hierarchies to libcontainer, so that of v2 is left out where there are others.
 			if dir != c.cgroup.Path(controller) && (controller != "" || group.Unified()) {
@@ -145,7 +145,7 @@ func (g *grouped) Wait() process.Exit {
 		}
 	}
 	u := g.read()
-	if !u.Whole {
+	if !u.CgroupTotal {
 		u.Memory = g.maxRSS
 	}
 	g.mu.Lock()
@@ -170,7 +170,7 @@ func (g *grouped) read() process.Usage {
 	if err != nil && !errdefs.IsNotFound(err) {
 		g.log().WithError(err).Warn("usage of an exec")
 	}
-	return process.Usage{CPU: u.CPU, Memory: u.Memory, Whole: u.Memory > 0}
+	return process.Usage{CPU: u.CPU, Memory: u.Memory, CgroupTotal: u.Memory > 0}
 }
 
 // Release implements process.Grouped.

@@ -94,7 +94,7 @@ func TestAnExecWithACgroupOfItsOwn(t *testing.T) {
 			if exit.Status != 137 {
 				t.Errorf("status = %d, want 137", exit.Status)
 			}
-			if u := killed.Usage(); u.CPU <= 0 || u.CPU > time.Minute || u.Memory < 100<<10 || u.Whole == b.Cgroup().Unified() {
+			if u := killed.Usage(); u.CPU <= 0 || u.CPU > time.Minute || u.Memory < 100<<10 || u.CgroupTotal == b.Cgroup().Unified() {
 				t.Errorf("Usage = %+v", u)
 			}
 			wantNests := func(n int) {

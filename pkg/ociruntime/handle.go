@@ -48,7 +48,7 @@ func newHandle(r *reaper.Reaper, lp *libcontainer.Process) (*handle, error) {
 
 // ownHandle is called while the reaper is held.
 func ownHandle(r *reaper.Reaper, c child, pid int) *handle {
-	r.Own(pid)
+	r.Register(pid)
 	h := &handle{reaper: r, child: c, pid: pid}
 	h.death, _ = launch.WatchDeath(pid)
 	return h
@@ -62,7 +62,7 @@ func (h *handle) Wait() process.Exit {
 	}
 	state, err := h.child.Wait() // at once, or with a thread of its own
 	at := time.Now()
-	h.reaper.Disown(h.pid)
+	h.reaper.Unregister(h.pid)
 	if state == nil {
 		// Nothing else waits for our children, so this is a broken invariant of
 		// ours. The process is gone all the same, and somebody waits to be told.

@@ -103,7 +103,7 @@ func unmountedDevice(t *testing.T) string {
 	must(t, os.WriteFile(image, nil, 0o600))
 	must(t, os.Truncate(image, 8<<20))
 	run := func(name string, args ...string) (string, error) {
-		defer testReaper.Hold()() // the command is a child that only we wait for
+		defer testReaper.Suspend()() // the command is a child that only we wait for
 		out, err := exec.Command(name, args...).CombinedOutput()
 		return strings.TrimSpace(string(out)), err
 	}

@@ -14,17 +14,17 @@ import (
 
 // libcontainer reads the mappings by a child, which only it may collect.
 func TestTheReaperLeavesTheReaderOfAJoinedUserNamespaceAlone(t *testing.T) {
-	release := testReaper.Hold()
+	release := testReaper.Suspend()
 	holder := exec.Command("sleep", "1000")
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 100000, Size: 65536}}
 	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
 	must(t, holder.Start())
-	testReaper.Own(holder.Process.Pid)
+	testReaper.Register(holder.Process.Pid)
 	release()
 	t.Cleanup(func() {
 		_ = holder.Process.Kill() // dead already is as good
 		_ = holder.Wait()         // it was killed
-		testReaper.Disown(holder.Process.Pid)
+		testReaper.Unregister(holder.Process.Pid)
 	})
 
 	c := newConfig(t, "true")

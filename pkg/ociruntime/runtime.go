@@ -111,7 +111,7 @@ func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libco
 			return nil, err
 		}
 	}
-	defer e.reaper.Hold()()
+	defer e.reaper.Suspend()()
 	doomed := e.isStage
 	if p.Init {
 		doomed = nil
@@ -202,7 +202,7 @@ func (e *Engine) isStage(pid int) bool {
 	var state string
 	var ppid int
 	_, err = fmt.Sscan(rest, &state, &ppid)
-	return err == nil && strings.Contains(name, "(runc:[") && ppid == os.Getpid() && !e.reaper.Owns(pid)
+	return err == nil && strings.Contains(name, "(runc:[") && ppid == os.Getpid() && !e.reaper.Registered(pid)
 }
 
 func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, config *configs.Config, init *handle) (*container, error) {

@@ -74,7 +74,7 @@ func killedShim(t *testing.T, l life, entered string) {
 	must(t, err)
 	file := filepath.Join(filepath.Dir(l.Config.Bundle), "life.json")
 	must(t, os.WriteFile(file, data, 0o600))
-	defer testReaper.Hold()() // the shim is a child that only we wait for
+	defer testReaper.Suspend()() // the shim is a child that only we wait for
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), shimEnv+"="+file)
 	cmd.Stderr = os.Stderr

@@ -27,7 +27,7 @@ import (
 // translate is libcontainerConfig where a reaper runs. To read the mappings of
 // a user namespace that is joined, libcontainer starts a child and waits for it.
 func (e *Engine) translate(c process.Config) (*configs.Config, error) {
-	defer e.reaper.Hold()()
+	defer e.reaper.Suspend()()
 	return libcontainerConfig(c)
 }
 

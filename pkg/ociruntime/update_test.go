@@ -159,7 +159,7 @@ func TestUpdateThatFailsChangesNothing(t *testing.T) {
 			}
 			if onSystemd() {
 				// What it reverts was left in a property of the unit.
-				release := testReaper.Hold() // the command is a child that only we wait for
+				release := testReaper.Suspend() // the command is a child that only we wait for
 				must(t, exec.CommandContext(t.Context(), "systemctl", "daemon-reload").Run())
 				release()
 				if diff := cmp.Diff(before, settings(t, b.Cgroup())); diff != "" {

@@ -79,7 +79,7 @@ func TestOtherThreadsStayInTheHostsNamespaces(t *testing.T) {
 	if p.Pid() != os.Getpid() {
 		t.Fatal("the main thread is not the pod")
 	}
-	defer testReaper.Hold()()
+	defer testReaper.Suspend()()
 	var together, done sync.WaitGroup
 	const threads = 200
 	together.Add(threads)

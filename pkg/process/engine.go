@@ -95,9 +95,9 @@ type Grouped interface {
 type Usage struct {
 	CPU time.Duration
 	// Memory is the most at a time, in bytes: of all its processes together, or
-	// if it is not Whole, of the largest of them that has ended.
-	Memory uint64
-	Whole  bool
+	// if it is not CgroupTotal, of the largest of them that has ended.
+	Memory      uint64
+	CgroupTotal bool
 }
 
 // Exit is how a process ended.

@@ -50,7 +50,7 @@ func (p *Process) release() {
 	}
 	u := g.Usage()
 	entry := logger(p.container.ID()).WithField("exec", p.execID).WithField("status", exit.Status).WithField("cpu", u.CPU)
-	if u.Whole {
+	if u.CgroupTotal {
 		entry = entry.WithField("memory", u.Memory)
 	} else {
 		entry = entry.WithField("memory of the largest process", u.Memory)

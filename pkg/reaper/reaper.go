@@ -3,15 +3,13 @@
 
 // Package reaper reaps the processes that the shim adopts, and no others.
 //
-// The shim is a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): what a
-// container without a PID namespace of its own leaves behind becomes a child of
-// the shim. Every process that the shim starts itself has exactly one waiter,
-// and a wait for "any child" would steal its exit status. So the reaper only
-// peeks for a dead child (waitid(2), WNOWAIT) and collects it by pid, after it
-// has made sure that nobody else will.
+// The shim is a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): processes that a container without a PID namespace of
+// its own leaves behind become children of the shim. Each process that the shim starts itself has exactly one waiter, and
+// a wait for "any child" would steal its exit status. So the reaper only peeks for a dead child (waitid(2), WNOWAIT) and
+// reaps it by pid once it knows that nobody else will.
 //
-// [Reaper.Run] is the one goroutine; it has no timer, and sleeps while no child
-// dies. The lock is never held across a call that blocks.
+// [Reaper.Run] is the one goroutine. It has no timer and sleeps until a child dies. The lock is never held across a call
+// that blocks.
 package reaper
 
 import (
@@ -19,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"unsafe"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -26,92 +25,79 @@ import (
 
 // Reaper tells the shim's own children from those it adopted.
 type Reaper struct {
-	mu    sync.Mutex
-	holds int              // calls under way that start and wait for children which only they know
-	owned map[int]struct{} // children with a waiter
+	mu         sync.Mutex
+	suspended  int              // callers of Suspend that have not resumed yet
+	registered map[int]struct{} // children with a waiter
 }
 
-// New makes a Reaper. Without Run it reaps nothing on its own.
-func New() *Reaper { return &Reaper{owned: map[int]struct{}{}} }
+// New returns a Reaper that reaps nothing on its own until Run.
+func New() *Reaper { return &Reaper{registered: map[int]struct{}{}} }
 
 // Run reaps orphans until ctx ends.
 func (r *Reaper) Run(ctx context.Context) {
-	dead := make(chan os.Signal, 1) // one pending wake-up is enough: each looks at all children
-	signal.Notify(dead, unix.SIGCHLD)
-	defer signal.Stop(dead)
+	sigchld := make(chan os.Signal, 1) // one pending signal is enough: reap looks at all children
+	signal.Notify(sigchld, unix.SIGCHLD)
+	defer signal.Stop(sigchld)
 	for {
 		r.reap()
 		select {
-		case <-dead:
+		case <-sigchld:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// Hold stops the reaping while the caller starts children, or has a library do
-// so, and waits for them. The caller names with Own, before it calls release,
-// those that live on. release is called once.
-func (r *Reaper) Hold() (release func()) {
+// Suspend stops the reaping while the caller, or a library that it calls, starts children and waits for them. The caller
+// registers those that live on before it calls resume, which it does once.
+func (r *Reaper) Suspend() (resume func()) {
 	r.mu.Lock()
-	r.holds++
+	r.suspended++
 	r.mu.Unlock()
 	return func() {
 		r.mu.Lock()
-		r.holds--
+		r.suspended--
 		r.mu.Unlock()
 		r.reap()
 	}
 }
 
-// Own says that the caller waits for pid and calls Disown after that.
-func (r *Reaper) Own(pid int) {
-	r.mu.Lock()
-	r.owned[pid] = struct{}{}
-	r.mu.Unlock()
-}
-
-// Claim is Own for a child that another process made for the caller, and named.
-// It reports whether nobody owned pid before. The reaper may have collected a
-// child that died before it was claimed.
-func (r *Reaper) Claim(pid int) bool {
+// Register says that the caller waits for pid and then calls Unregister. It reports whether pid was not registered before.
+// Outside of Suspend the reaper may have reaped the child already.
+func (r *Reaper) Register(pid int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.owned[pid]; ok {
-		return false
-	}
-	r.owned[pid] = struct{}{}
-	return true
+	_, known := r.registered[pid]
+	r.registered[pid] = struct{}{}
+	return !known
 }
 
-// Owns reports whether somebody waits for pid.
-func (r *Reaper) Owns(pid int) bool {
+// Registered reports whether somebody waits for pid.
+func (r *Reaper) Registered(pid int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, ok := r.owned[pid]
+	_, ok := r.registered[pid]
 	return ok
 }
 
-// Disown says that pid has been waited for, or that nobody waits for it any
-// more, which leaves it to the reaper.
-func (r *Reaper) Disown(pid int) {
+// Unregister says that pid was waited for, or that nobody waits for it any more, which leaves it to the reaper.
+func (r *Reaper) Unregister(pid int) {
 	r.mu.Lock()
-	delete(r.owned, pid)
+	delete(r.registered, pid)
 	r.mu.Unlock()
 	r.reap()
 }
 
-// reap collects dead orphans. It stops at a child that is somebody's, or may
-// be: Disown and release come back here.
+// reap reaps dead orphans. It stops at a child that has a waiter, or may have one: Unregister and resume call it again.
 func (r *Reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.holds == 0 {
+	for r.suspended == 0 {
 		pid, err := deadChild()
 		if err != nil || pid == 0 {
-			return // ECHILD: no child at all
+			return // ECHILD: there is no child
 		}
-		if _, ok := r.owned[pid]; ok {
+		if _, ok := r.registered[pid]; ok {
 			return
 		}
 		var status unix.WaitStatus
@@ -123,14 +109,20 @@ func (r *Reaper) reap() {
 	}
 }
 
-// deadChild is the pid of a child that is dead and not collected, or 0. It
-// collects nothing.
+// childInfo is siginfo_t as the kernel fills it for SIGCHLD (sigaction(2)). unix.Siginfo leaves the union opaque.
+type childInfo struct {
+	signo, errno, code int32
+	_                  [unsafe.Sizeof(uintptr(0)) - 4]byte // the union is aligned for a pointer
+	pid                int32
+}
+
+// deadChild returns the pid of a child that is dead and not reaped, or 0. It does not reap it.
 func deadChild() (int, error) {
 	for {
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 		if err != unix.EINTR {
-			return siginfoPid(&info), err
+			return int((*childInfo)(unsafe.Pointer(&info)).pid), err
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // parent, a shell, has gone before it.
 func orphan(t *testing.T, r *Reaper) int {
 	t.Helper()
-	release := r.Hold()
+	release := r.Suspend()
 	defer release()
 	// The grandchild waits on a pipe, so that it dies when the test says so.
 	read, write, err := os.Pipe()
@@ -74,26 +74,26 @@ func run(t *testing.T, r *Reaper) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-func TestOrphanIsReaped(t *testing.T) {
+func TestReaper_ReapsAnOrphan(t *testing.T) {
 	r := New()
 	run(t, r)
 	pid := orphan(t, r)
 	eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
 }
 
-func TestOwnedChildIsLeftToItsWaiter(t *testing.T) {
+func TestRegister_LeavesTheChildToItsWaiter(t *testing.T) {
 	r := New()
 	run(t, r)
 	for range 100 {
-		release := r.Hold()
+		release := r.Suspend()
 		cmd := exec.Command("/bin/sh", "-c", "exit 7")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		r.Own(cmd.Process.Pid)
+		r.Register(cmd.Process.Pid)
 		release()
 		err := cmd.Wait()
-		r.Disown(cmd.Process.Pid)
+		r.Unregister(cmd.Process.Pid)
 		if got := cmd.ProcessState.ExitCode(); got != 7 {
 			t.Fatalf("exit code = %d, want 7 (%v)", got, err)
 		}
@@ -102,15 +102,15 @@ func TestOwnedChildIsLeftToItsWaiter(t *testing.T) {
 
 // A dead orphan may hide behind a dead child that is owned: the kernel shows
 // one at a time.
-func TestOrphanBehindOwnedChildIsReapedAfterDisown(t *testing.T) {
+func TestUnregister_ReapsOrphansBehindTheChild(t *testing.T) {
 	r := New()
 	run(t, r)
-	release := r.Hold()
+	release := r.Suspend()
 	cmd := exec.Command("/bin/true")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	r.Own(cmd.Process.Pid)
+	r.Register(cmd.Process.Pid)
 	release()
 	eventually(t, "the owned child is dead", func() bool { return state(t, cmd.Process.Pid) == "Z" })
 	pid := orphan(t, r)
@@ -118,14 +118,14 @@ func TestOrphanBehindOwnedChildIsReapedAfterDisown(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("the owned child's status was stolen: %v", err)
 	}
-	r.Disown(cmd.Process.Pid)
+	r.Unregister(cmd.Process.Pid)
 	eventually(t, "the orphan is reaped", func() bool { return !exists(pid) })
 }
 
-func TestHoldKeepsUnknownChildrenFromBeingReaped(t *testing.T) {
+func TestSuspend_KeepsUnregisteredChildren(t *testing.T) {
 	r := New()
 	run(t, r)
-	release := r.Hold()
+	release := r.Suspend()
 	cmd := exec.Command("/bin/true")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func Register(server *ttrpc.Server, s *task.Manager) {
 		server.RegisterService(name, &ttrpc.ServiceDesc{Methods: methods})
 	}
 	registerPods(server, s)
-	if x := s.Exchange(); x != nil {
+	if x := s.StreamRegistry(); x != nil {
 		registerStreaming(server, x)
 	}
 }

@@ -248,7 +248,7 @@ func TestVerboseStatusTellsOfReadinessAndExecs(t *testing.T) {
 	info, err := podInfo(task.PodStatus{ID: "s", Members: []task.PodMember{{
 		Status:   process.Status{ID: "c1", Pid: 7, State: process.Running},
 		Notified: &notify.State{Ready: true, Status: "serves", Errno: 2},
-		Execs:    map[string]process.Usage{"e1": {CPU: 1500 * time.Millisecond, Memory: 4096, Whole: true}},
+		Execs:    map[string]process.Usage{"e1": {CPU: 1500 * time.Millisecond, Memory: 4096, CgroupTotal: true}},
 	}}})
 	must(t, err)
 	const want = `[{"id":"c1","pid":7,"state":"running","notify":{"ready":true,"status":"serves","errno":2},` +

@@ -88,7 +88,7 @@ type notifyInfo struct {
 type execInfo struct {
 	CPUSeconds  float64 `json:"cpuSeconds"`
 	MemoryBytes uint64  `json:"memoryBytes"`
-	Whole       bool    `json:"memoryIsOfAll"` // and not of its largest process alone
+	CgroupTotal bool    `json:"memoryIsOfAll"` // and not of its largest process alone
 }
 
 func members(list []task.PodMember) []memberInfo {
@@ -102,7 +102,7 @@ func members(list []task.PodMember) []memberInfo {
 			if info.Execs == nil {
 				info.Execs = map[string]execInfo{}
 			}
-			info.Execs[id] = execInfo{CPUSeconds: used.CPU.Seconds(), MemoryBytes: used.Memory, Whole: used.Whole}
+			info.Execs[id] = execInfo{CPUSeconds: used.CPU.Seconds(), MemoryBytes: used.Memory, CgroupTotal: used.CgroupTotal}
 		}
 		all = append(all, info)
 	}

@@ -55,7 +55,7 @@ type (
 )
 
 // registerStreaming adds the streaming service.
-func registerStreaming(server *ttrpc.Server, x *stdio.Exchange) {
+func registerStreaming(server *ttrpc.Server, x *stdio.StreamRegistry) {
 	server.RegisterService(streamingService, &ttrpc.ServiceDesc{Streams: map[string]ttrpc.Stream{
 		"Stream": {
 			Handler: func(ctx context.Context, s ttrpc.StreamServer) (any, error) {
@@ -83,7 +83,7 @@ func interceptStream(call func() error) (err error) {
 }
 
 // stream serves one call.
-func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.Exchange) error {
+func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) error {
 	var first anypb.Any
 	if err := s.RecvMsg(&first); err != nil {
 		return err

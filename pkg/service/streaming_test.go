@@ -57,7 +57,7 @@ func newStreamWorld(t *testing.T) *streamWorld {
 		t.Fatal(err)
 	}
 	w := &streamWorld{t: t, host: stdio.NewHost("ns", noChildren{})}
-	registerStreaming(server, w.host.Exchange)
+	registerStreaming(server, w.host.StreamRegistry)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.Background(), l) }() // ends with Close
 	t.Cleanup(func() {

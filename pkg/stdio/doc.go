@@ -3,7 +3,7 @@
 
 // Package stdio carries the standard streams of one process, a container's
 // init or an exec, between the process and what containerd named for it: fifos,
-// files, a logging binary, or the clients of an [Exchange]. The process gets
+// files, a logging binary, or the clients of an [StreamRegistry]. The process gets
 // pipes, or a terminal.
 //
 // # Goroutines
@@ -14,13 +14,13 @@
 // own stream and nothing else. An idle stream costs neither CPU nor a buffer:
 // the goroutine waits in the runtime's poller. One whose output has ended and has
 // bytes that nobody came to read waits with a thread, by package fifo. A logging
-// binary has two more, which end with it; Close waits for them. [Exchange.Serve]
+// binary has two more, which end with it; Close waits for them. [StreamRegistry.Serve]
 // starts none.
 //
 // # Locks
 //
 // Streams.mu guards the fields of a Streams and copier.mu the counters of one
-// copier; Exchange.mu its maps and stream.mu the hold on a stream's stdin. None
+// copier; StreamRegistry.mu its maps and stream.mu the hold on a stream's stdin. None
 // is held across anything that blocks, and no two are held together.
 //
 // # Promises

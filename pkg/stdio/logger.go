@@ -126,11 +126,11 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [
 // start forks. The reaper is held until it knows that the child has a waiter;
 // a child that finds no program to run is collected within Start.
 func (g *logger) start() error {
-	defer g.children.Hold()()
+	defer g.children.Suspend()()
 	if err := g.cmd.Start(); err != nil {
 		return fmt.Errorf("start logging binary: %w", unusable(err))
 	}
-	g.children.Own(g.cmd.Process.Pid)
+	g.children.Register(g.cmd.Process.Pid)
 	g.open.Store(2)
 	g.work.Go(g.wait) // ends with the binary
 	return nil
@@ -140,7 +140,7 @@ func (g *logger) start() error {
 func (g *logger) wait() {
 	defer close(g.exited)
 	_ = g.cmd.Wait() // what counts of it is in ProcessState
-	g.children.Disown(g.cmd.Process.Pid)
+	g.children.Unregister(g.cmd.Process.Pid)
 }
 
 // awaitReady waits for a byte, or for the end of the pipe, which is as good

@@ -117,54 +117,55 @@ func store(to, suffix, text string) {
 	}
 }
 
-// fakeChildren checks that every child is collected under a name, and that
-// forks happen while the reaper is held.
+// fakeChildren checks that every child is registered until it was waited for, and that forks happen while the reaper is
+// suspended.
 type fakeChildren struct {
 	t *testing.T
 
-	mu    sync.Mutex
-	holds int
-	owned map[int]bool
+	mu         sync.Mutex
+	suspended  int
+	registered map[int]bool
 }
 
 func newFakeChildren(t *testing.T) *fakeChildren {
 	t.Helper()
-	c := &fakeChildren{t: t, owned: map[int]bool{}}
+	c := &fakeChildren{t: t, registered: map[int]bool{}}
 	t.Cleanup(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.holds != 0 || len(c.owned) != 0 {
-			t.Errorf("%d holds and children %v are left", c.holds, c.owned)
+		if c.suspended != 0 || len(c.registered) != 0 {
+			t.Errorf("%d suspended and children %v are left", c.suspended, c.registered)
 		}
 	})
 	return c
 }
 
-func (c *fakeChildren) Hold() func() {
+func (c *fakeChildren) Suspend() func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.holds++
+	c.suspended++
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.holds--
+		c.suspended--
 	}
 }
 
-func (c *fakeChildren) Own(pid int) {
+func (c *fakeChildren) Register(pid int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.holds == 0 {
-		c.t.Errorf("child %d is named without a hold", pid)
+	if c.suspended == 0 {
+		c.t.Errorf("child %d is registered without Suspend", pid)
 	}
-	c.owned[pid] = true
+	c.registered[pid] = true
+	return true
 }
 
-func (c *fakeChildren) Disown(pid int) {
+func (c *fakeChildren) Unregister(pid int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := unix.Kill(pid, 0); err == nil {
-		c.t.Errorf("child %d is disowned before it is collected", pid)
+		c.t.Errorf("child %d is unregistered before it was waited for", pid)
 	}
-	delete(c.owned, pid)
+	delete(c.registered, pid)
 }

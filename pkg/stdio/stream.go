@@ -19,11 +19,11 @@ import (
 // errRemoved ends the service of a client whose stream was closed.
 var errRemoved = errors.New("the process's streams are closed")
 
-// stream is one stream that a client of the Exchange reads or writes. Between
+// stream is one stream that a client of the StreamRegistry reads or writes. Between
 // the client and the copier is a pipe, which does what a fifo does elsewhere.
 type stream struct {
 	id       string
-	exchange *Exchange
+	registry *StreamRegistry
 	removed  context.Context //nolint:containedctx // ends with remove: the life of the stream, and no caller's
 	cancel   context.CancelFunc
 
@@ -44,7 +44,7 @@ func (c Config) newStream(l location) (*stream, error) {
 	if c.Host == nil {
 		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
-	s := &stream{id: l.id, exchange: c.Host.Exchange, turn: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &stream{id: l.id, registry: c.Host.StreamRegistry, turn: make(chan struct{}, 1), ended: make(chan struct{})}
 	s.removed, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -71,7 +71,7 @@ func (c Config) openStreamOutput(l location) (sink, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.reader.Close())
 	}
-	if err := s.exchange.add(s); err != nil {
+	if err := s.registry.add(s); err != nil {
 		return nil, errors.Join(err, closeAll(end, s.reader))
 	}
 	return &streamOutput{end, s}, nil
@@ -122,7 +122,7 @@ func (c Config) openStreamInput(l location) (*input, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.writer.Close())
 	}
-	if err := s.exchange.add(s); err != nil {
+	if err := s.registry.add(s); err != nil {
 		return nil, errors.Join(err, closeAll(end, s.writer))
 	}
 	return &input{pipeEnd: end, hold: streamHold{s}, stream: s}, nil
@@ -143,7 +143,7 @@ func (h streamHold) Close() error {
 }
 
 func (s *stream) remove() {
-	s.exchange.remove(s)
+	s.registry.remove(s)
 	s.cancel()
 }
 

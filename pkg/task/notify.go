@@ -117,7 +117,7 @@ func rootOf(spec *specs.Spec) hostID {
 
 // receive begins to listen to what c tells.
 func (r *readiness) receive(c *process.Container) {
-	r.receiver.Receive(func(s notify.Sender) error { return c.Cgroup().Holds(s.PID, s.PIDFD) })
+	r.receiver.Receive(func(s notify.Sender) error { return c.Cgroup().Contains(s.PID, s.PIDFD) })
 }
 
 // Start runs the program of init, or an exec. If init tells when it is ready,

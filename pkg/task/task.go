@@ -81,12 +81,12 @@ func New(namespace string, engine process.Engine, events *event.Queue, hold func
 // logging binaries and streaming.
 func (m *Manager) ServeIO(h *stdio.Host) { m.io = h }
 
-// Exchange is where streaming clients meet their streams; nil without ServeIO.
-func (m *Manager) Exchange() *stdio.Exchange {
+// StreamRegistry is where streaming clients meet their streams; nil without ServeIO.
+func (m *Manager) StreamRegistry() *stdio.StreamRegistry {
 	if m.io == nil {
 		return nil
 	}
-	return m.io.Exchange
+	return m.io.StreamRegistry
 }
 
 // Container finds a container. The error is errdefs.ErrNotFound for an unknown

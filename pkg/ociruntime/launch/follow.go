@@ -48,7 +48,7 @@ func (a *attempt) follow(r *request, pid int, step uint32) error {
 
 // claim makes a process one that only we wait for.
 func (a *attempt) claim(pid int) (*os.Process, error) {
-	if !a.reaper.Claim(pid) {
+	if !a.reaper.Register(pid) {
 		return nil, fmt.Errorf("must be a child without an owner: %w", errdefs.ErrInternal)
 	}
 	p, err := os.FindProcess(pid)
@@ -56,7 +56,7 @@ func (a *attempt) claim(pid int) (*os.Process, error) {
 		err = isChild(p)
 	}
 	if err != nil {
-		a.reaper.Disown(pid)
+		a.reaper.Unregister(pid)
 		return nil, fmt.Errorf("must be a child of ours: %w: %w", err, errDied) // the reaper has what died already
 	}
 	return p, nil
@@ -89,7 +89,7 @@ func awaitDeath(p *os.Process, deadline time.Time) error {
 
 // collect waits for p, which is dead.
 func (a *attempt) collect(p *os.Process) error {
-	defer a.reaper.Disown(p.Pid)
+	defer a.reaper.Unregister(p.Pid)
 	if _, err := p.Wait(); err != nil {
 		return fmt.Errorf("wait for process %d: %w", p.Pid, err)
 	}

@@ -79,7 +79,7 @@ func (l *Launcher) start(ctx context.Context, c *Command) (*os.Process, error) {
 	a.close() // before the pid may become another process's
 	if werr := awaitDeath(a.current, time.Now().Add(deathTimeout)); werr != nil {
 		_ = a.current.Release() // only the reaper waits for it
-		a.reaper.Disown(a.current.Pid)
+		a.reaper.Unregister(a.current.Pid)
 		return nil, errors.Join(err, fmt.Errorf("process %d was killed: %w", a.current.Pid, werr))
 	}
 	return nil, errors.Join(err, a.collect(a.current))
@@ -99,10 +99,10 @@ func (l *Launcher) begin(c *Command, socket *os.File) (*os.Process, error) {
 			files[2] = c.Stdio[2]
 		}
 	}
-	defer l.reaper.Hold()()
+	defer l.reaper.Suspend()()
 	p, err := os.StartProcess(l.path(), []string{"launcher"}, &os.ProcAttr{Env: []string{}, Files: files})
 	if err == nil {
-		l.reaper.Own(p.Pid)
+		l.reaper.Register(p.Pid)
 	}
 	return p, err
 }

@@ -57,7 +57,7 @@ func TestFollow(t *testing.T) {
 	}
 	first, second, third := child(t, "true"), child(t, "true"), child(t, "sleep", "1000")
 	reaper := reaper.New()
-	defer reaper.Hold()() // the test waits for the children
+	defer reaper.Suspend()() // the test waits for the children
 	a := &attempt{command: &Command{}, reaper: reaper, current: first}
 	refused := func(pid int, step uint32, want string) {
 		t.Helper()
@@ -72,9 +72,9 @@ func TestFollow(t *testing.T) {
 	refused(1, forks[0], "must be a child of ours")
 	refused(os.Getpid(), forks[0], "must be a child of ours")
 	refused(1<<30, forks[0], "must be a child of ours")
-	reaper.Own(second.Pid)
+	reaper.Register(second.Pid)
 	refused(second.Pid, forks[0], "without an owner")
-	reaper.Disown(second.Pid)
+	reaper.Unregister(second.Pid)
 	refused(second.Pid, forks[0]+1, "must be a fork")
 	refused(second.Pid, uint32(len(r.steps)), "must be a fork")
 

@@ -22,7 +22,7 @@ import (
 )
 
 func TestHolderDiesWithTheShim(t *testing.T) {
-	release := testReaper.Hold() // the orphan is for us to see
+	release := testReaper.Suspend() // the orphan is for us to see
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), asShimEnv+"=1")
 	cmd.Stderr = t.Output()

@@ -71,7 +71,7 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 		return nil, err
 	}
 	defer socket.Close() //nolint:errcheck // all that counts was read and written
-	defer reaper.Hold()()
+	defer reaper.Suspend()()
 	a := attempt{config: c, socket: socket}
 	err = t.Do(ctx, func() (err error) {
 		// The main thread lives as long as the process, and so does its child.
@@ -93,7 +93,7 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 		return nil, errors.Join(fmt.Errorf("sandbox-init: %w", err), a.end())
 	}
 	h := &Holder{process: a.current, exited: make(chan struct{})}
-	reaper.Own(h.Pid())
+	reaper.Register(h.Pid())
 	go h.await(reaper)
 	return h, nil
 }
@@ -231,6 +231,6 @@ func (h *Holder) await(reaper *reaper.Reaper) {
 			h.status = 128 + int(status.Signal())
 		}
 	}
-	reaper.Disown(pid)
+	reaper.Unregister(pid)
 	close(h.exited)
 }

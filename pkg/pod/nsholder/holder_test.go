@@ -204,7 +204,7 @@ func TestHolderTakesItsPIDNamespaceAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	release := testReaper.Hold()
+	release := testReaper.Suspend()
 	cmd := exec.CommandContext(t.Context(), "nsenter", "-t", strconv.Itoa(h.Pid()), "-p", "cat")
 	cmd.Stdin = read // never ends by itself
 	if err := cmd.Start(); err != nil {

@@ -122,7 +122,7 @@ func in(t *testing.T, pid int, flags []string, args ...string) string {
 
 func tryIn(t *testing.T, pid int, flags []string, args ...string) (string, error) {
 	t.Helper()
-	defer testReaper.Hold()()
+	defer testReaper.Suspend()()
 	cmd := exec.CommandContext(t.Context(), "nsenter", slices.Concat([]string{"-t", strconv.Itoa(pid)}, flags, args)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

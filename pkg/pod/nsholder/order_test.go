@@ -30,7 +30,7 @@ func played(t *testing.T) (a *attempt, theirs *os.File, next *os.Process) {
 	if err := unix.SetsockoptTimeval(int(theirs.Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(testReaper.Hold())
+	t.Cleanup(testReaper.Suspend())
 	var processes []*os.Process
 	for range 2 {
 		p, err := os.StartProcess("/bin/true", []string{"true"}, &os.ProcAttr{})

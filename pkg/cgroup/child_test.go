@@ -16,13 +16,13 @@ func TestNestMakesACgroupThatCountsAndCanBeKilled(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
-			nested, err := c.Nest("n1")
+			nested, err := c.MakeChild("n1")
 			if err != nil {
 				t.Fatal(err)
 			}
-			paths := c.Nested(nested, "n1")
+			paths := c.ChildPaths(nested, "n1")
 			if len(paths) != len(c.paths) {
-				t.Errorf("Nested = %v, want a path for each of %v", paths, c.paths)
+				t.Errorf("ChildPaths = %v, want a path for each of %v", paths, c.paths)
 			}
 			for controller, dir := range paths {
 				want := c.paths[controller]
@@ -34,8 +34,8 @@ func TestNestMakesACgroupThatCountsAndCanBeKilled(t *testing.T) {
 				}
 			}
 
-			if _, err := c.Nest("n1"); !errdefs.IsAlreadyExists(err) {
-				t.Errorf("Nest of the same name = %v, want already exists", err)
+			if _, err := c.MakeChild("n1"); !errdefs.IsAlreadyExists(err) {
+				t.Errorf("MakeChild of the same name = %v, want already exists", err)
 			}
 
 			p := start(t, nested, "x=0; while [ $x -lt 50000 ]; do x=$((x+1)); done; read x")
@@ -65,14 +65,14 @@ func TestNestLeavesNothingWhenItFails(t *testing.T) {
 		}
 	}
 	c := New(map[string]string{"freezer": filepath.Join(root, "freezer"), "memory": filepath.Join(root, "memory"), "pids": filepath.Join(root, "gone")})
-	if _, err := c.Nest("n1"); err == nil {
-		t.Error("Nest of a name that is taken in one hierarchy worked")
+	if _, err := c.MakeChild("n1"); err == nil {
+		t.Error("MakeChild of a name that is taken in one hierarchy worked")
 	}
 	if exists(filepath.Join(root, "freezer/n1")) {
 		t.Error("a directory is left")
 	}
-	if _, err := New(nil).Nest("n1"); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("Nest without a hierarchy = %v, want failed precondition", err)
+	if _, err := New(nil).MakeChild("n1"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("MakeChild without a hierarchy = %v, want failed precondition", err)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestNestStaysInAMemoryCgroupThatDoesNotCountNestedOnes(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "memory/memory.use_hierarchy"), []byte(hierarchy), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Nest("n1"); err != nil {
+		if _, err := c.MakeChild("n1"); err != nil {
 			t.Fatal(err)
 		}
 		if got := exists(filepath.Join(root, "memory/n1")); got != want || !exists(filepath.Join(root, "pids/n1")) {

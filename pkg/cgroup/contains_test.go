@@ -23,21 +23,21 @@ func TestHoldsTellsMembersFromOthers(t *testing.T) {
 				}
 				defer unix.Close(pidfd)
 				for _, fd := range []int{pidfd, -1} {
-					err := c.Holds(p.Process.Pid, fd)
+					err := c.Contains(p.Process.Pid, fd)
 					if in == other && !errdefs.IsPermissionDenied(err) || in != other && err != nil {
-						t.Errorf("Holds of a process in %s by pidfd %d = %v", in, fd, err)
+						t.Errorf("Contains of a process in %s by pidfd %d = %v", in, fd, err)
 					}
 				}
 				kill(t, in)
 				<-p.ended
 				// A pidfd made before the end tells where that was (Linux 6.15 and later).
 				_, kept := lastCgroup(pidfd)
-				err = c.Holds(p.Process.Pid, pidfd)
+				err = c.Contains(p.Process.Pid, pidfd)
 				if told := kept && c.paths[""] != "" && in != other; told && err != nil || !told && !errdefs.IsNotFound(err) {
-					t.Errorf("Holds of a process that was in %s = %v; the kernel kept its cgroup: %t", in, err, kept)
+					t.Errorf("Contains of a process that was in %s = %v; the kernel kept its cgroup: %t", in, err, kept)
 				}
-				if err := c.Holds(p.Process.Pid, -1); !errdefs.IsNotFound(err) {
-					t.Errorf("Holds of a pid that is free = %v, want not found", err)
+				if err := c.Contains(p.Process.Pid, -1); !errdefs.IsNotFound(err) {
+					t.Errorf("Contains of a pid that is free = %v, want not found", err)
 				}
 			}
 		})

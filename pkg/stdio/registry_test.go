@@ -48,7 +48,7 @@ func (p *fakePeer) Recv(ctx context.Context) ([]byte, error) {
 }
 
 // serve runs Serve for a new client.
-func serve(ctx context.Context, x *Exchange, id string) (*fakePeer, <-chan error) {
+func serve(ctx context.Context, x *StreamRegistry, id string) (*fakePeer, <-chan error) {
 	p, served := newFakePeer(), make(chan error, 1)
 	go func() { served <- x.Serve(ctx, id, p) }() // ends with the stream or ctx; the caller waits for served
 	return p, served
@@ -78,13 +78,13 @@ func wantServed(t *testing.T, served <-chan error, want error) {
 }
 
 // newStreamed is a rig whose streams lead to clients.
-func newStreamed(t *testing.T, names ...string) (*rig, *Exchange) {
+func newStreamed(t *testing.T, names ...string) (*rig, *StreamRegistry) {
 	t.Helper()
 	return newStreamedKept(t, 0, names...)
 }
 
 // newStreamedKept is newStreamed where unread output is not kept for ever.
-func newStreamedKept(t *testing.T, unread time.Duration, names ...string) (*rig, *Exchange) {
+func newStreamedKept(t *testing.T, unread time.Duration, names ...string) (*rig, *StreamRegistry) {
 	t.Helper()
 	checkLeaks(t)
 	c := Config{Host: NewHost("ns", newFakeChildren(t)), KeepUnread: unread}
@@ -99,12 +99,12 @@ func newStreamedKept(t *testing.T, unread time.Duration, names ...string) (*rig,
 			c.Stderr = uri
 		}
 	}
-	return &rig{t, mustOpen(t, c), ""}, c.Host.Exchange
+	return &rig{t, mustOpen(t, c), ""}, c.Host.StreamRegistry
 }
 
 func TestStreamsOfClientsThatComeFirst(t *testing.T) {
 	host := NewHost("ns", newFakeChildren(t))
-	x := host.Exchange
+	x := host.StreamRegistry
 	checkLeaks(t)
 	in, inServed := serve(t.Context(), x, "c1-stdin")
 	out, outServed := serve(t.Context(), x, "c1-stdout")

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Holds is nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1: then it is that of the
+// Contains is nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1: then it is that of the
 // process that has the id now. One that is dead is told by its last cgroup where the kernel keeps that (Linux 6.17, and
 // cgroup v2 or hybrid). Where nothing is known of it, it is errdefs.ErrNotFound; if it is elsewhere, errdefs.ErrPermissionDenied.
-func (c *Cgroup) Holds(pid, pidfd int) error {
+func (c *Cgroup) Contains(pid, pidfd int) error {
 	if pidfd < 0 {
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err != nil {
@@ -25,7 +25,7 @@ func (c *Cgroup) Holds(pid, pidfd int) error {
 		defer unix.Close(fd) //nolint:errcheck // nothing was written
 		pidfd = fd
 	}
-	if id, ok := lastCgroup(pidfd); ok && c.contains(id) {
+	if id, ok := lastCgroup(pidfd); ok && c.containsID(id) {
 		return nil
 	}
 	pids, err := c.Procs()
@@ -54,9 +54,9 @@ func lastCgroup(pidfd int) (id uint64, ok bool) {
 	return binary.NativeEndian.Uint64(info[cgroupAt:]), true
 }
 
-// contains tells whether id is that of the cgroup in the v2 hierarchy, or of one nested in it. The id of a cgroup is the
+// containsID tells whether id is that of the cgroup in the v2 hierarchy, or of one nested in it. The id of a cgroup is the
 // number of its directory's inode.
-func (c *Cgroup) contains(id uint64) bool {
+func (c *Cgroup) containsID(id uint64) bool {
 	if c.paths[""] == "" {
 		return false
 	}

@@ -23,10 +23,10 @@ import (
 // their own, or, in cpuset, nothing at all.
 var nesting = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
-// Nest makes a cgroup in this one, and no limits. On v2 it has the controllers that the cgroup gives to those in it, which
+// MakeChild makes a cgroup in this one, and no limits. On v2 it has the controllers that the cgroup gives to those in it, which
 // are none while the cgroup holds processes (cgroup-v2.rst, "No Internal Process Constraint"). Remove removes it. A name
 // that is taken is errdefs.ErrAlreadyExists.
-func (c *Cgroup) Nest(name string) (*Cgroup, error) {
+func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
 	paths := make(map[string]string)
 	for _, controller := range nesting {
 		if dir := c.paths[controller]; dir != "" && counted(controller, dir) {
@@ -63,8 +63,8 @@ func counted(controller, dir string) bool {
 	return err != nil || string(text) != "0\n" // no such file: v2, or a kernel that always counts
 }
 
-// Nested returns what the paths of c become for a process in nested, which Nest made with this name.
-func (c *Cgroup) Nested(nested *Cgroup, name string) map[string]string {
+// ChildPaths returns what the paths of c become for a process in nested, which MakeChild made with this name.
+func (c *Cgroup) ChildPaths(nested *Cgroup, name string) map[string]string {
 	paths := maps.Clone(c.paths)
 	for controller, dir := range paths {
 		// By directory: cpu and cpuacct may be one hierarchy.
@@ -78,7 +78,7 @@ func (c *Cgroup) Nested(nested *Cgroup, name string) map[string]string {
 // Usage is what the processes of a cgroup have used since it was made, also those that have ended.
 type Usage struct {
 	CPU    time.Duration
-	Memory uint64 // the most at a time, in bytes; 0 where it is not counted, see Nest
+	Memory uint64 // the most at a time, in bytes; 0 where it is not counted, see MakeChild
 }
 
 // Usage reads it. A cgroup that is gone is errdefs.ErrNotFound.

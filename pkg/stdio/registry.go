@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Exchange is where streams that lead to a ttrpc socket, the shim's own, meet
+// StreamRegistry is where streams that lead to a ttrpc socket, the shim's own, meet
 // their clients, by the streaming id that both name.
 //
 // Either may come first: CRI opens its streams before it asks for Create
@@ -19,7 +19,7 @@ import (
 // away can come back: meanwhile output waits and stdin stays open. There is one
 // client for each id; a further one takes the place of the former, whose
 // connection may be dead without anybody having noticed.
-type Exchange struct {
+type StreamRegistry struct {
 	mu      sync.Mutex
 	streams map[string]*stream
 	clients map[string]*client
@@ -29,9 +29,9 @@ type Exchange struct {
 // client is one call of Serve.
 type client struct{ cancel context.CancelCauseFunc }
 
-// NewExchange makes an empty Exchange.
-func NewExchange() *Exchange {
-	return &Exchange{streams: map[string]*stream{}, clients: map[string]*client{}, arrived: make(chan struct{})}
+// NewStreamRegistry makes an empty StreamRegistry.
+func NewStreamRegistry() *StreamRegistry {
+	return &StreamRegistry{streams: map[string]*stream{}, clients: map[string]*client{}, arrived: make(chan struct{})}
 }
 
 // Peer is the connection of a client. Its methods return when ctx ends. Recv also
@@ -49,7 +49,7 @@ type Peer interface {
 // client has come to its end, which is nil, or ctx ends; what a client wrote to
 // stdin before that is handed on all the same. It waits for the stream to be
 // opened. The error is errdefs.ErrAborted when another client came.
-func (x *Exchange) Serve(call context.Context, id string, peer Peer) error {
+func (x *StreamRegistry) Serve(call context.Context, id string, peer Peer) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(call))
 	defer cancel(nil)
 	part := context.AfterFunc(call, func() { cancel(context.Cause(call)) })
@@ -76,7 +76,7 @@ func (x *Exchange) Serve(call context.Context, id string, peer Peer) error {
 }
 
 // enter makes c the client of id and sends the one before it away.
-func (x *Exchange) enter(id string, c *client) (leave func()) {
+func (x *StreamRegistry) enter(id string, c *client) (leave func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if former := x.clients[id]; former != nil {
@@ -93,7 +93,7 @@ func (x *Exchange) enter(id string, c *client) (leave func()) {
 }
 
 // await waits until the stream of that id is opened.
-func (x *Exchange) await(ctx context.Context, id string) (*stream, error) {
+func (x *StreamRegistry) await(ctx context.Context, id string) (*stream, error) {
 	for {
 		x.mu.Lock()
 		s, arrived := x.streams[id], x.arrived
@@ -110,7 +110,7 @@ func (x *Exchange) await(ctx context.Context, id string) (*stream, error) {
 }
 
 // add makes s known.
-func (x *Exchange) add(s *stream) error {
+func (x *StreamRegistry) add(s *stream) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if _, ok := x.streams[s.id]; ok {
@@ -122,7 +122,7 @@ func (x *Exchange) add(s *stream) error {
 	return nil
 }
 
-func (x *Exchange) remove(s *stream) {
+func (x *StreamRegistry) remove(s *stream) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.streams[s.id] == s {
