@@ -24,7 +24,7 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Checkpoint implements process.Runtime. What a failed one wrote to r.Path is
+// Checkpoint implements process.RuntimeContainer. What a failed one wrote to r.Path is
 // removed if the directory was not there before.
 func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	if err := findCriu(c.config.CriuPath); err != nil {
@@ -99,7 +99,7 @@ func (e *Engine) prepare(c process.Config, config *configs.Config) (*container, 
 	}, nil
 }
 
-// Restore implements process.Runtime. CRIU makes init a child of the shim and
+// Restore implements process.RuntimeContainer. CRIU makes init a child of the shim and
 // not its own (criu(8), --restore-sibling), so init is waited for like one that
 // libcontainer started.
 func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {

@@ -98,7 +98,7 @@ func restore(t *testing.T, image string, args ...string) (*box, process.Handle) 
 	t.Cleanup(func() { must(t, streams.Close()) })
 	init, err := runtime.Restore(t.Context(), streams)
 	must(t, err)
-	b := &box{Runtime: runtime, t: t, config: config, streams: streams, dead: make(chan struct{})}
+	b := &box{RuntimeContainer: runtime, t: t, config: config, streams: streams, dead: make(chan struct{})}
 	go func() { defer close(b.dead); b.exit = init.Wait() }()
 	t.Cleanup(func() {
 		_ = init.Signal(syscall.SIGKILL) // dead already is as good

@@ -23,7 +23,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// container implements process.Runtime. libcontainer's own lock is held while
+// container implements process.RuntimeContainer. libcontainer's own lock is held while
 // it starts a process, so what must answer at any time (signals, freezing,
 // thawing) does not go through lc.
 type container struct {
@@ -103,7 +103,7 @@ func awaitByte(ctx context.Context, fifo, pidfd int) error {
 	}
 }
 
-// Destroy implements process.Runtime.
+// Destroy implements process.RuntimeContainer.
 func (c *container) Destroy() error {
 	if err := c.thaw(); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (c *container) Destroy() error {
 	return nil
 }
 
-// Discard implements process.Runtime.
+// Discard implements process.RuntimeContainer.
 func (c *container) Discard() error {
 	defer func() { _ = c.initFD.Close() }() // nobody waits for it
 	if err := c.thaw(); err != nil {
@@ -150,7 +150,7 @@ type initProcess struct {
 	container *container
 }
 
-// Init implements process.Runtime.
+// Init implements process.RuntimeContainer.
 func (c *container) Init() process.Handle { return initProcess{c.init, c} }
 
 func (i initProcess) Signal(sig syscall.Signal) error {

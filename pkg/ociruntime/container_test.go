@@ -19,7 +19,7 @@ func TestASignalRightAfterStartIsForTheProgram(t *testing.T) {
 	for range 5 {
 		b := create(t, newConfig(t, "sleep", "1000")).start()
 		must(t, b.Init().Signal(unix.SIGTERM))
-		c := b.Runtime.(*container)
+		c := b.RuntimeContainer.(*container)
 		eventually(t, "the time when its program runs, or it is dead", func() bool { c.awaitProgram(); return !c.beginning.Load() })
 		must(t, b.Init().Signal(unix.SIGKILL))
 		if exit := b.wait(); exit.Status != 137 {
@@ -44,7 +44,7 @@ func TestASignal_DoesNotWaitForAProgramThatRunsWhateverItsName(t *testing.T) {
 	config := newConfig(t, "/bin/"+name)
 	must(t, os.WriteFile(filepath.Join(config.Rootfs, "bin", name), []byte("#!/bin/sh\nsleep 1000\n"), 0o755)) //nolint:gosec // a program is executable
 	b := create(t, config).start()
-	c := b.Runtime.(*container)
+	c := b.RuntimeContainer.(*container)
 	eventually(t, "that the program is seen", func() bool {
 		must(t, b.Init().Signal(unix.SIGCONT))
 		return !c.beginning.Load()

@@ -17,7 +17,7 @@ import (
 // since version 244, by the files of cgroup v2.
 var cpusetProperties = map[string]string{"cpuset.cpus": "AllowedCPUs", "cpuset.mems": "AllowedMemoryNodes"}
 
-// KeepCPUSet implements process.Runtime.
+// KeepCPUSet implements process.RuntimeContainer.
 func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
 	s, ok := c.manager.(*scope)
 	if !ok {

@@ -87,7 +87,7 @@ func (b *box) outcome(start way, p *specs.Process) (o outcome) {
 	streams, err := stdio.Open(b.t.Context(), io, stdio.Owner{})
 	must(b.t, err)
 	defer streams.Close()
-	h, err := start(b.Runtime.(*container), b.t.Context(), p, streams)
+	h, err := start(b.RuntimeContainer.(*container), b.t.Context(), p, streams)
 	if err != nil {
 		if reason := (uncovered{}); errors.As(err, &reason) {
 			b.t.Fatalf("the launcher does not cover it: %v", err)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ociruntime runs containers with libcontainer, the library of runc, in the
-// shim's own process. It implements process.Engine and is the only package that
+// shim's own process. It implements process.RuntimeContainer and is the only package that
 // imports libcontainer: its interface is not stable (docs/decisions/0001).
 //
 // The state directory of a container is libcontainer's own, so that

@@ -151,7 +151,7 @@ func newConfig(tb testing.TB, args ...string) process.Config {
 
 // box is a container with the waiter that each process has.
 type box struct {
-	process.Runtime
+	process.RuntimeContainer
 	t       testing.TB
 	config  process.Config
 	streams *stdio.Streams
@@ -178,7 +178,7 @@ func tryCreate(tb testing.TB, ctx context.Context, config process.Config) (*box,
 	if err != nil {
 		return nil, err
 	}
-	b := &box{Runtime: runtime, t: tb, config: config, streams: streams, dead: make(chan struct{})}
+	b := &box{RuntimeContainer: runtime, t: tb, config: config, streams: streams, dead: make(chan struct{})}
 	go func() { defer close(b.dead); b.exit = runtime.Init().Wait() }()
 	tb.Cleanup(func() {
 		_ = b.Init().Signal(syscall.SIGKILL) // dead already is as good

@@ -50,7 +50,7 @@ func benchmarkExec(b *testing.B, world func(*process.Config), change func(*specs
 	run := func() {
 		streams, err := stdio.Open(b.Context(), stdio.Config{}, stdio.Owner{})
 		must(b, err)
-		h, err := start(box.Runtime.(*container), b.Context(), p, streams)
+		h, err := start(box.RuntimeContainer.(*container), b.Context(), p, streams)
 		must(b, err)
 		if exit := h.Wait(); exit.Status != 0 {
 			b.Fatalf("status %d, want 0", exit.Status)

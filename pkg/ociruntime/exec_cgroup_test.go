@@ -163,7 +163,7 @@ func TestAnExecThatFailsAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 			config.ExecCgroup = true
 			change(&config)
 			b := create(t, config).start()
-			c := b.Runtime.(*container)
+			c := b.RuntimeContainer.(*container)
 			n, err := c.nest()
 			must(t, err)
 			// One that it has started: to start one itself it would have to win a race.

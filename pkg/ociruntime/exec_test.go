@@ -68,7 +68,7 @@ func TestExecOfWhatTheLauncherDoesNotCover(t *testing.T) {
 	c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
 	b := create(t, c).start()
 	lp := &libcontainer.Process{Args: []string{"true"}}
-	if _, err := b.Runtime.(*container).command(lp); !errors.As(err, &uncovered{}) {
+	if _, err := b.RuntimeContainer.(*container).command(lp); !errors.As(err, &uncovered{}) {
 		t.Errorf("command with a personality = %v, want not covered", err)
 	}
 	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {
@@ -221,7 +221,7 @@ func launchers(t *testing.T) (files []string) {
 func TestExecByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	before := launchers(t)
-	c := b.Runtime.(*container)
+	c := b.RuntimeContainer.(*container)
 	c.engine = New(testReaper) // with a launcher that no other test uses
 	if got := b.exec(t.Context(), command("true")); got != (result{}) {
 		t.Fatalf("exec = %+v, want success", got)

@@ -20,12 +20,12 @@ import (
 // begins. It forces an order: what the function waits for has happened before,
 // and what happens after it returned is concurrent.
 type hooked struct {
-	process.Engine
+	process.Runtime
 	before func(call string) // pause, resume, update, signal (to init)
 }
 
-func (e hooked) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
-	r, err := e.Engine.Create(ctx, c, s)
+func (e hooked) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
+	r, err := e.Runtime.Create(ctx, c, s)
 	if err != nil {
 		return nil, err
 	}
@@ -33,26 +33,28 @@ func (e hooked) Create(ctx context.Context, c process.Config, s *stdio.Streams) 
 }
 
 type hookedRuntime struct {
-	process.Runtime
+	process.RuntimeContainer
 	before func(call string)
 }
 
 func (r hookedRuntime) Pause() error {
 	r.before("pause")
-	return r.Runtime.Pause()
+	return r.RuntimeContainer.Pause()
 }
 
 func (r hookedRuntime) Resume() error {
 	r.before("resume")
-	return r.Runtime.Resume()
+	return r.RuntimeContainer.Resume()
 }
 
 func (r hookedRuntime) Update(resources *specs.LinuxResources) error {
 	r.before("update")
-	return r.Runtime.Update(resources)
+	return r.RuntimeContainer.Update(resources)
 }
 
-func (r hookedRuntime) Init() process.Handle { return hookedHandle{r.Runtime.Init(), r.before} }
+func (r hookedRuntime) Init() process.Handle {
+	return hookedHandle{r.RuntimeContainer.Init(), r.before}
+}
 
 type hookedHandle struct {
 	process.Handle
@@ -66,7 +68,7 @@ func (h hookedHandle) Signal(sig syscall.Signal) error {
 
 // started is a container of e as the sandbox has it, with its lifecycle. It is
 // gone at the end of the test.
-func started(t *testing.T, e process.Engine, config process.Config) *process.Container {
+func started(t *testing.T, e process.Runtime, config process.Config) *process.Container {
 	t.Helper()
 	t.Cleanup(func() { wantNothingLeft(t, config) })
 	ctx := context.Background() // outlives the test's

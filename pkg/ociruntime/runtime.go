@@ -50,8 +50,8 @@ func New(reaper *reaper.Reaper) *Engine {
 	}
 }
 
-// Create implements process.Engine.
-func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
+// Create implements process.RuntimeContainer.
+func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
 	if err := checkScopeForm(c); err != nil {
 		return nil, err
 	}

@@ -25,9 +25,9 @@ func TestSystemdThatIsSilentKeepsNoDiscardedContainer(t *testing.T) {
 	ran := filepath.Join(filepath.Dir(config.Bundle), "ran")
 	config.Spec.Hooks = &specs.Hooks{Poststop: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo >> " + ran}}}}
 	b := create(t, config)
-	c, ok := b.Runtime.(*container)
+	c, ok := b.RuntimeContainer.(*container)
 	if !ok {
-		t.Fatalf("Create = %T, want a container", b.Runtime)
+		t.Fatalf("Create = %T, want a container", b.RuntimeContainer)
 	}
 	must(t, b.Init().Signal(unix.SIGKILL))
 	b.wait()

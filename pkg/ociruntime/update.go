@@ -18,7 +18,7 @@ import (
 	"sandbox.internal/shim/pkg/resources"
 )
 
-// Update implements process.Runtime. What pkg/resources says has to be written
+// Update implements process.RuntimeContainer. What pkg/resources says has to be written
 // is written; when the kernel refuses any of it, the control files say again
 // what they said before.
 func (c *container) Update(r *specs.LinuxResources) error {

@@ -21,7 +21,7 @@ import (
 // Container is one container: its init and its execs.
 type Container struct {
 	config  Config
-	runtime Runtime
+	runtime RuntimeContainer
 	events  *event.Queue
 	oom     *cgroup.OOMWatch
 	record  func(pid int, exit *Exit)
@@ -45,11 +45,11 @@ type Container struct {
 	pausing bool          // a freeze is under way
 }
 
-// New makes a container by engine and tells so. record is called with init's
+// New makes a container by runtime and tells so. record is called with init's
 // pid once there is one, and by init's waiter with its exit as well before the
 // exit is told; it must not block for long. rootfs is what the sandbox mounted,
 // for the event. When New fails nothing is left of the container.
-func New(ctx context.Context, engine Engine, events *event.Queue, config Config, rootfs []event.Mount, record func(pid int, exit *Exit)) (*Container, error) {
+func New(ctx context.Context, runtime Runtime, events *event.Queue, config Config, rootfs []event.Mount, record func(pid int, exit *Exit)) (*Container, error) {
 	c := &Container{
 		config: config, events: events, record: record,
 		freezing: semaphore.NewWeighted(wholly), execs: map[string]*Process{},
@@ -58,9 +58,9 @@ func New(ctx context.Context, engine Engine, events *event.Queue, config Config,
 	c.init = newProcess(c, "", nil, config.IO)
 	var err error
 	if config.Checkpoint == "" {
-		err = c.create(ctx, engine)
+		err = c.create(ctx, runtime)
 	} else {
-		c.runtime, err = engine.Create(ctx, config, nil)
+		c.runtime, err = runtime.Create(ctx, config, nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", config.ID, err)
@@ -78,12 +78,12 @@ func New(ctx context.Context, engine Engine, events *event.Queue, config Config,
 }
 
 // create makes a container with a fresh init.
-func (c *Container) create(ctx context.Context, engine Engine) error {
+func (c *Container) create(ctx context.Context, runtime Runtime) error {
 	streams, err := stdio.Open(ctx, c.config.IO, c.config.IOOwner)
 	if err != nil {
 		return err
 	}
-	if c.runtime, err = engine.Create(ctx, c.config, streams); err != nil {
+	if c.runtime, err = runtime.Create(ctx, c.config, streams); err != nil {
 		_ = streams.Close() // nothing was written to them
 		return err
 	}

@@ -4,7 +4,7 @@
 // Package process runs one container: its init process and its execs.
 //
 // It knows no wire format and no OCI runtime. The runtime is reached through
-// [Engine], which pkg/ociruntime implements; what happens is told through
+// [Runtime], which pkg/ociruntime implements; what happens is told through
 // [event.Queue].
 //
 // # Goroutines

@@ -61,7 +61,7 @@ func (f *fake) process() *fakeProcess {
 	return &fakeProcess{pid: f.nextPid, died: make(chan int, 1), reaped: make(chan struct{})}
 }
 
-func (f *fake) Create(_ context.Context, c Config, _ *stdio.Streams) (Runtime, error) {
+func (f *fake) Create(_ context.Context, c Config, _ *stdio.Streams) (RuntimeContainer, error) {
 	if err := f.pass("create"); err != nil {
 		return nil, err
 	}

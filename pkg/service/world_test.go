@@ -67,7 +67,7 @@ func (f *fake) fail(name string, err error) {
 	f.failing = map[string]error{name: err}
 }
 
-func (f *fake) Create(context.Context, process.Config, *stdio.Streams) (process.Runtime, error) {
+func (f *fake) Create(context.Context, process.Config, *stdio.Streams) (process.RuntimeContainer, error) {
 	if err := f.call("Create"); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (f *fake) handle() *fakeHandle { return &fakeHandle{fake: f, died: make(cha
 
 // fakeRuntime has what the tests here call; anything else is a nil call.
 type fakeRuntime struct {
-	process.Runtime
+	process.RuntimeContainer
 	fake *fake
 	init *fakeHandle
 }

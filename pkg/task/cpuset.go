@@ -71,29 +71,29 @@ func (w cpusetSource) overruled(r *specs.LinuxResources) bool {
 }
 
 // engineFor is the engine that makes the cpuset of a container what is wished.
-func (m *Manager) engineFor(spec *specs.Spec, o options.Options) (process.Engine, error) {
+func (m *Manager) engineFor(spec *specs.Spec, o options.Options) (process.Runtime, error) {
 	source, err := cpusetSourceOf(spec, o, m.cgroups)
 	if err != nil || source.path == "" {
 		return m.engine, err
 	}
-	return follower{Engine: m.engine, cpusets: m.cpusets, source: source}, nil
+	return follower{Runtime: m.engine, cpusets: m.cpusets, source: source}, nil
 }
 
 // follower is an engine whose containers have the cpuset of a source, from
 // before their programs run.
 type follower struct {
-	process.Engine
+	process.Runtime
 	cpusets *cpuset.Reconciler
 	source  cpusetSource
 }
 
-// Create implements process.Engine.
-func (e follower) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
-	runtime, err := e.Engine.Create(ctx, c, s)
+// Create implements process.Runtime.
+func (e follower) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
+	runtime, err := e.Runtime.Create(ctx, c, s)
 	if err != nil {
 		return nil, err
 	}
-	r := &following{Runtime: runtime, id: c.ID, cpusets: e.cpusets, source: e.source}
+	r := &following{RuntimeContainer: runtime, id: c.ID, cpusets: e.cpusets, source: e.source}
 	if c.Checkpoint != "" {
 		return r, nil // it has no cgroup yet
 	}
@@ -112,7 +112,7 @@ func kill(h process.Handle) {
 
 // following is a container whose cpuset is that of a source.
 type following struct {
-	process.Runtime
+	process.RuntimeContainer
 	id      string
 	cpusets *cpuset.Reconciler
 	source  cpusetSource
@@ -132,9 +132,9 @@ func (r *following) follow(ctx context.Context) error {
 	return nil
 }
 
-// Restore implements process.Runtime. The processes run when it is known where.
+// Restore implements process.RuntimeContainer. The processes run when it is known where.
 func (r *following) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
-	init, err := r.Runtime.Restore(ctx, s)
+	init, err := r.RuntimeContainer.Restore(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -145,14 +145,14 @@ func (r *following) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	return init, nil
 }
 
-// Update implements process.Runtime. A cpuset that it sets is kept, as nobody
+// Update implements process.RuntimeContainer. A cpuset that it sets is kept, as nobody
 // but its sender knows when it should end.
 func (r *following) Update(resources *specs.LinuxResources) error {
 	if r.pinned || !r.source.overruled(resources) {
-		return r.Runtime.Update(resources)
+		return r.RuntimeContainer.Update(resources)
 	}
 	r.cpusets.Pin(r.id)
-	if err := r.Runtime.Update(resources); err != nil {
+	if err := r.RuntimeContainer.Update(resources); err != nil {
 		r.cpusets.Unpin(r.id)
 		return err
 	}
@@ -160,16 +160,16 @@ func (r *following) Update(resources *specs.LinuxResources) error {
 	return nil
 }
 
-// Destroy implements process.Runtime.
+// Destroy implements process.RuntimeContainer.
 func (r *following) Destroy() error {
 	r.cpusets.Remove(r.id)
-	return r.Runtime.Destroy()
+	return r.RuntimeContainer.Destroy()
 }
 
-// Discard implements process.Runtime.
+// Discard implements process.RuntimeContainer.
 func (r *following) Discard() error {
 	r.cpusets.Remove(r.id)
-	return r.Runtime.Discard()
+	return r.RuntimeContainer.Discard()
 }
 
 // Close ends the goroutine that the sandbox may have. It is for the end of the

@@ -26,21 +26,21 @@ import (
 // directory above can put a link there after hostRootfsOf looked. Before the
 // container's program runs it is looked at what was mounted.
 type hostChecker struct {
-	process.Engine
+	process.Runtime
 	host *hostRootfs // fill comes before Create
 }
 
 // engine is e, with a look at what of h it mounted.
-func (h *hostRootfs) engine(e process.Engine) process.Engine {
+func (h *hostRootfs) engine(e process.Runtime) process.Runtime {
 	if len(h.entries) == 0 {
 		return e
 	}
-	return hostChecker{Engine: e, host: h}
+	return hostChecker{Runtime: e, host: h}
 }
 
-// Create implements process.Engine.
-func (e hostChecker) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
-	runtime, err := e.Engine.Create(ctx, c, s)
+// Create implements process.Runtime.
+func (e hostChecker) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
+	runtime, err := e.Runtime.Create(ctx, c, s)
 	if err != nil {
 		return nil, err
 	}

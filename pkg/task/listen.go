@@ -29,7 +29,7 @@ const listenNone = "none"
 
 // listeningEngine is an engine whose containers find sockets open, if that is
 // asked for.
-func listeningEngine(engine process.Engine, config process.Config, o options.Options) (process.Engine, error) {
+func listeningEngine(engine process.Runtime, config process.Config, o options.Options) (process.Runtime, error) {
 	asked := settingOf(config.Spec, annotationListen, "Listen", o.Listen)
 	if asked.text == "" && !asked.here || asked.text == listenNone {
 		return engine, nil
@@ -38,7 +38,7 @@ func listeningEngine(engine process.Engine, config process.Config, o options.Opt
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", asked.key, err, errdefs.ErrInvalidArgument)
 	}
-	e := listener{Engine: engine, key: asked.key, list: list}
+	e := listener{Runtime: engine, key: asked.key, list: list}
 	if config.Checkpoint != "" {
 		return nil, fmt.Errorf("%s %q: a container that is restored has its sockets already: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
 	}
@@ -66,15 +66,15 @@ func listeningEngine(engine process.Engine, config process.Config, o options.Opt
 
 // listener is an engine whose containers find sockets open.
 type listener struct {
-	process.Engine
+	process.Runtime
 	key     string
 	list    []listen.Address
 	network listen.Network
 	own     *specs.LinuxNamespace // in the configuration, if it has to be the one that is made
 }
 
-// Create implements process.Engine.
-func (e listener) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
+// Create implements process.Runtime.
+func (e listener) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
 	sockets, err := listen.Open(ctx, e.list, e.network)
 	if err != nil {
 		return nil, e.wrap(err)
@@ -89,7 +89,7 @@ func (e listener) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		setEnv(c.Spec.Process, name, env[name])
 	}
 	c.Files = sockets.Files
-	runtime, err := e.Engine.Create(ctx, c, s)
+	runtime, err := e.Runtime.Create(ctx, c, s)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (e listener) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	if err := listSockets(c, bound, root); err != nil {
 		log.L.WithError(err).WithField("container", c.ID).Warn("record sockets for whoever cleans up")
 	}
-	return &listening{Runtime: runtime, bound: bound, bundle: c.Bundle}, nil
+	return &listening{RuntimeContainer: runtime, bound: bound, bundle: c.Bundle}, nil
 }
 
 func (e listener) wrap(err error) error {
@@ -112,19 +112,19 @@ func (e listener) wrap(err error) error {
 
 // listening is a container that found sockets open.
 type listening struct {
-	process.Runtime
+	process.RuntimeContainer
 	bound  *listen.Bound
 	bundle string
 }
 
-// Destroy implements process.Runtime.
+// Destroy implements process.RuntimeContainer.
 func (l *listening) Destroy() error {
-	return errors.Join(l.remove(), l.Runtime.Destroy())
+	return errors.Join(l.remove(), l.RuntimeContainer.Destroy())
 }
 
-// Discard implements process.Runtime.
+// Discard implements process.RuntimeContainer.
 func (l *listening) Discard() error {
-	return errors.Join(l.remove(), l.Runtime.Discard())
+	return errors.Join(l.remove(), l.RuntimeContainer.Discard())
 }
 
 func (l *listening) remove() error {

@@ -180,17 +180,17 @@ func dead(pid int) bool {
 
 // pidFiler is an engine that writes init's pid before anybody is told of it.
 type pidFiler struct {
-	process.Engine
+	process.Runtime
 	path string
 }
 
-// Create implements process.Engine.
-func (e pidFiler) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.Runtime, error) {
-	runtime, err := e.Engine.Create(ctx, c, s)
+// Create implements process.Runtime.
+func (e pidFiler) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
+	runtime, err := e.Runtime.Create(ctx, c, s)
 	if err != nil {
 		return nil, err
 	}
-	r := &pidFiled{Runtime: runtime, path: e.path}
+	r := &pidFiled{RuntimeContainer: runtime, path: e.path}
 	if c.Checkpoint != "" {
 		return r, nil // it has no init yet
 	}
@@ -203,7 +203,7 @@ func (e pidFiler) Create(ctx context.Context, c process.Config, s *stdio.Streams
 
 // pidFiled is a container with a pid file.
 type pidFiled struct {
-	process.Runtime
+	process.RuntimeContainer
 	path string
 	pid  int // guarded by the turn of init
 }
@@ -213,9 +213,9 @@ func (r *pidFiled) write(init process.Handle) error {
 	return writePidFile(r.path, r.pid)
 }
 
-// Restore implements process.Runtime.
+// Restore implements process.RuntimeContainer.
 func (r *pidFiled) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
-	init, err := r.Runtime.Restore(ctx, s)
+	init, err := r.RuntimeContainer.Restore(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -226,12 +226,12 @@ func (r *pidFiled) Restore(ctx context.Context, s *stdio.Streams) (process.Handl
 	return init, nil
 }
 
-// Destroy implements process.Runtime.
+// Destroy implements process.RuntimeContainer.
 func (r *pidFiled) Destroy() error {
-	return errors.Join(removePidFile(r.path, r.pid), r.Runtime.Destroy())
+	return errors.Join(removePidFile(r.path, r.pid), r.RuntimeContainer.Destroy())
 }
 
-// Discard implements process.Runtime.
+// Discard implements process.RuntimeContainer.
 func (r *pidFiled) Discard() error {
-	return errors.Join(removePidFile(r.path, r.pid), r.Runtime.Discard())
+	return errors.Join(removePidFile(r.path, r.pid), r.RuntimeContainer.Discard())
 }

@@ -34,9 +34,9 @@ func (m *Manager) settingsOf(spec *specs.Spec, o options.Options, containerID st
 }
 
 // engine is e, with what is to be done when the container is made.
-func (a settings) engine(e process.Engine) process.Engine {
+func (a settings) engine(e process.Runtime) process.Runtime {
 	if a.pidFile != "" {
-		e = pidFiler{Engine: e, path: a.pidFile}
+		e = pidFiler{Runtime: e, path: a.pidFile}
 	}
 	return e
 }

@@ -23,7 +23,7 @@ import (
 // Manager has the containers of one shim: those of a pod, or one that is in none.
 type Manager struct {
 	namespace string // containerd's
-	engine    process.Engine
+	engine    process.Runtime
 	events    *event.Queue
 	hold      func() (release func()) // keeps the reaper off while mount helpers may run
 	io        *stdio.Host             // nil: neither logging binaries nor streaming
@@ -69,7 +69,7 @@ type Container struct {
 }
 
 // New makes a Manager without containers. hold is reaper.Reaper's.
-func New(namespace string, engine process.Engine, events *event.Queue, hold func() (release func())) *Manager {
+func New(namespace string, engine process.Runtime, events *event.Queue, hold func() (release func())) *Manager {
 	return &Manager{
 		namespace: namespace, engine: engine, events: events, hold: hold,
 		cgroups: cgroup.Detect(), cpusets: cpuset.New(cpusetRoot, cpuset.Inotify),

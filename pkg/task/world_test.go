@@ -54,7 +54,7 @@ type fakeEngine struct {
 	signals  []syscall.Signal
 }
 
-func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Streams) (process.Runtime, error) {
+func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Streams) (process.RuntimeContainer, error) {
 	if e.entered != nil {
 		e.entered <- c.ID
 		select {
@@ -77,7 +77,7 @@ func (e *fakeEngine) Create(ctx context.Context, c process.Config, _ *stdio.Stre
 
 // fakeRuntime has what the tests here call; anything else is a nil call.
 type fakeRuntime struct {
-	process.Runtime
+	process.RuntimeContainer
 	engine *fakeEngine
 	init   *fakeHandle
 	live   bool           // init is there

@@ -15,19 +15,19 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Engine is what this package asks of an OCI runtime.
-type Engine interface {
+// Runtime is what this package asks of an OCI runtime.
+type Runtime interface {
 	// Create sets a container up to the point where init waits to be told to
 	// run its program, or, with c.Checkpoint, where init can be restored: then
 	// there is no process yet and s is nil. When it fails, or ctx ends first,
 	// nothing is left of it.
-	Create(ctx context.Context, c Config, s *stdio.Streams) (Runtime, error)
+	Create(ctx context.Context, c Config, s *stdio.Streams) (RuntimeContainer, error)
 }
 
-// Runtime is one container that an Engine made. Restore, Start, Pause, Resume,
+// RuntimeContainer is one container that a Runtime made. Restore, Start, Pause, Resume,
 // Update, Checkpoint and Destroy are called one at a time, with the turn of init
 // held, and nothing is called beside Destroy. The others are called at any time.
-type Runtime interface {
+type RuntimeContainer interface {
 	// Init is the container's first process, as Create started it.
 	Init() Handle
 	// Restore brings init and all other processes of the checkpoint back to
