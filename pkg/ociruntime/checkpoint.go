@@ -42,7 +42,7 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 		return err
 	}
 	existed := isDir(r.Path)
-	defer c.engine.reaper.Suspend()() // criu and the helpers that it runs
+	defer c.runtime.reaper.Suspend()() // criu and the helpers that it runs
 	return c.withLog(r.WorkPath, "dump.log", func(dir string) error {
 		opts.WorkDirectory = dir
 		err := c.lc.Checkpoint(opts)
@@ -77,7 +77,7 @@ func sameNamespaces(list configs.Namespaces, pid int) error {
 }
 
 // prepare makes a container without a process, for Restore.
-func (e *Engine) prepare(c process.Config, config *configs.Config) (*container, error) {
+func (r *Runtime) prepare(c process.Config, config *configs.Config) (*container, error) {
 	if err := findCriu(c.CriuPath); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (e *Engine) prepare(c process.Config, config *configs.Config) (*container, 
 		return nil, classify(err)
 	}
 	return &container{
-		engine: e, config: c, lc: lc, manager: m, cgroup: cgroup.New(m.GetPaths()),
+		runtime: r, config: c, lc: lc, manager: m, cgroup: cgroup.New(m.GetPaths()),
 		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
 		spawning: make(chan struct{}, 1),
 	}, nil
@@ -110,7 +110,7 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	if err != nil {
 		return nil, err
 	}
-	defer c.engine.reaper.Suspend()()
+	defer c.runtime.reaper.Suspend()()
 	group := c.lc.Config().Cgroups // now: a restore writes to the rest of the configuration
 	kill := func() { killMembers(c.config.ID, group, nil) }
 	stop := interrupt(ctx, kill) // criu is a member while it restores
@@ -147,14 +147,14 @@ func (c *container) restored(ctx context.Context, init *libcontainer.Process, s 
 		return nil, err
 	}
 	c.lc = lc
-	boundDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
+	limitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
 	if err := s.Started(ctx); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return newHandle(c.engine.reaper, init)
+	return newHandle(c.runtime.reaper, init)
 }
 
 // criu is the program that libcontainer runs to checkpoint and to restore. It

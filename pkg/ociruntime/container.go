@@ -27,7 +27,7 @@ import (
 // it starts a process, so what must answer at any time (signals, freezing,
 // thawing) does not go through lc.
 type container struct {
-	engine   *Engine
+	runtime  *Runtime
 	config   process.Config
 	lc       *libcontainer.Container
 	init     *handle  // nil when init is restored
@@ -43,8 +43,8 @@ type container struct {
 
 	spawning chan struct{} // holds one while libcontainer starts an exec, as its own lock does, which knows no context
 
-	execs execs
-	nests nests
+	execs       execs
+	execCgroups execCgroups
 }
 
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
@@ -108,7 +108,7 @@ func (c *container) Destroy() error {
 	if err := c.thaw(); err != nil {
 		return err
 	}
-	if err := c.engine.destroy(c.lc); err != nil {
+	if err := c.runtime.destroy(c.lc); err != nil {
 		return err
 	}
 	_ = c.initFD.Close() // closed already by a Destroy before this one, or nil
@@ -121,7 +121,7 @@ func (c *container) Discard() error {
 	if err := c.thaw(); err != nil {
 		return err
 	}
-	return c.engine.discard(c.lc, c.stateDir)
+	return c.runtime.discard(c.lc, c.stateDir)
 }
 
 // thaw is for an empty cgroup that is frozen: it counts as paused, and is not

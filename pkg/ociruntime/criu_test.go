@@ -130,7 +130,7 @@ func TestRestore_IsUndoneWhenItsContextEndedMeanwhile(t *testing.T) {
 	for range 3 {
 		restored, let := restoringCriu(t)
 		c := image(t)
-		r, err := engine.Create(t.Context(), c, nil)
+		r, err := testRuntime.Create(t.Context(), c, nil)
 		must(t, err)
 		streams, err := stdio.Open(t.Context(), c.IO, c.IOOwner)
 		must(t, err)

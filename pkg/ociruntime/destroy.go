@@ -22,16 +22,16 @@ import (
 
 // destroy is destroy while the reaper is held: poststop hooks are children that
 // libcontainer waits for.
-func (e *Engine) destroy(lc *libcontainer.Container) error {
-	defer e.reaper.Suspend()()
+func (r *Runtime) destroy(lc *libcontainer.Container) error {
+	defer r.reaper.Suspend()()
 	return destroy(lc)
 }
 
 // discard is destroy for what nobody will destroy again: where the cgroup is
 // gone and systemd alone is silent, it removes the state directory dir as well.
 // The unit ends with its cgroup.
-func (e *Engine) discard(lc *libcontainer.Container, dir string) error {
-	defer e.reaper.Suspend()()
+func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
+	defer r.reaper.Suspend()()
 	err := removeCgroup(lc)
 	switch {
 	case err == nil:

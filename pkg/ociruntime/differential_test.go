@@ -89,7 +89,7 @@ func (b *box) outcome(start way, p *specs.Process) (o outcome) {
 	defer streams.Close()
 	h, err := start(b.RuntimeContainer.(*container), b.t.Context(), p, streams)
 	if err != nil {
-		if reason := (uncovered{}); errors.As(err, &reason) {
+		if reason := (unsupported{}); errors.As(err, &reason) {
 			b.t.Fatalf("the launcher does not cover it: %v", err)
 		}
 		return outcome{Err: err.Error()}

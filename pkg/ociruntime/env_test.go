@@ -29,8 +29,8 @@ import (
 // reaper runs beside every test, as it does in the shim.
 var testReaper = reaper.New()
 
-// engine is that of all tests: it keeps the launcher.
-var engine = New(testReaper)
+// testRuntime is the Runtime of all tests: it keeps the launcher.
+var testRuntime = New(testReaper)
 
 // thread holds the namespaces of pods.
 var thread *osthread.Thread
@@ -174,7 +174,7 @@ func tryCreate(tb testing.TB, ctx context.Context, config process.Config) (*box,
 	streams, err := stdio.Open(context.Background(), config.IO, config.IOOwner)
 	must(tb, err)
 	tb.Cleanup(func() { must(tb, streams.Close()) })
-	runtime, err := engine.Create(ctx, config, streams)
+	runtime, err := testRuntime.Create(ctx, config, streams)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams
 	if !c.config.ExecCgroup {
 		return handleOf(c.startExec(ctx, lp, s, nil))
 	}
-	n, err := c.nest()
+	n, err := c.newExecCgroup()
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +71,12 @@ func handleOf(h *handle, err error) (process.Handle, error) {
 }
 
 // startExec starts lp in the container's cgroup, or in n.
-func (c *container) startExec(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *nest) (*handle, error) {
-	late := fmt.Errorf("the process was not set up within %v: %w", c.engine.execTimeout, context.DeadlineExceeded)
-	ctx, cancel := context.WithTimeoutCause(ctx, c.engine.execTimeout, late)
+func (c *container) startExec(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *execCgroup) (*handle, error) {
+	late := fmt.Errorf("the process was not set up within %v: %w", c.runtime.execTimeout, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.runtime.execTimeout, late)
 	defer cancel()
 	h, err := c.launch(ctx, lp, s, n)
-	if reason := (uncovered{}); errors.As(err, &reason) {
+	if reason := (unsupported{}); errors.As(err, &reason) {
 		// libcontainer gives the terminal a stderr beside it too. What it was to
 		// lead to then comes to its end at once.
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
@@ -94,7 +94,7 @@ func (c *container) spawn(ctx context.Context, lp *libcontainer.Process, s *stdi
 	select {
 	case c.spawning <- struct{}{}:
 		defer func() { <-c.spawning }()
-		return c.engine.spawn(ctx, c.lc, lp, s)
+		return c.runtime.spawn(ctx, c.lc, lp, s)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("interrupted while libcontainer starts another exec: %w", context.Cause(ctx))
 	}
@@ -110,21 +110,21 @@ func splitStderr(s *stdio.Streams) *os.File {
 	return stderr
 }
 
-// uncovered is why the launcher cannot start a process.
-type uncovered struct{ error }
+// unsupported is why the launcher cannot start a process.
+type unsupported struct{ error }
 
-// launch starts lp with the launcher. It is an uncovered error, and nothing was
+// launch starts lp with the launcher. It is an unsupported error, and nothing was
 // started, where the launcher cannot do it.
-func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *nest) (*handle, error) {
+func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *execCgroup) (*handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if c.init == nil {
-		return nil, uncovered{errors.New("the container was restored")}
+		return nil, unsupported{errors.New("the container was restored")}
 	}
-	launcher, err := c.engine.launcher() // first: its kernel is new enough to capture a filter
+	launcher, err := c.runtime.launcher() // first: its kernel is new enough to capture a filter
 	if err != nil {
-		return nil, uncovered{err}
+		return nil, unsupported{err}
 	}
 	command, err := c.command(lp)
 	if err != nil {
@@ -139,13 +139,13 @@ func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *std
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
 	case errors.Is(err, launch.ErrNotJoined): // libcontainer looks for init's cgroup then
-		return nil, uncovered{err}
+		return nil, unsupported{err}
 	case errors.Is(err, launch.ErrNotStarted):
-		return nil, uncovered{err}
+		return nil, unsupported{err}
 	case err != nil:
 		return nil, startError(fmt.Errorf("unable to start container process: %w", err), lp.Args)
 	}
-	h := ownHandle(c.engine.reaper, p, p.Pid)
+	h := ownHandle(c.runtime.reaper, p, p.Pid)
 	if err := s.Started(ctx); err != nil {
 		_ = h.Signal(unix.SIGKILL) // dead already is as good
 		h.Wait()

@@ -33,27 +33,27 @@ const (
 	emptyTimeout = time.Second
 )
 
-// nests are the cgroups of the execs of a container.
-type nests struct {
+// execCgroups are the cgroups of the execs of a container.
+type execCgroups struct {
 	mu       sync.Mutex // held over the removal of cgroups, which is done by those who end, and waits for nothing
 	last     int        // number in the name of the last one
 	occupied []*cgroup.Cgroup
 }
 
-// nest is the cgroup of one exec.
-type nest struct {
+// execCgroup is the cgroup of one exec.
+type execCgroup struct {
 	*cgroup.Cgroup
 	paths map[string]string // of a process in it, in all hierarchies
 	below map[string]string // its path below the container's, as libcontainer wants it
 }
 
-// nest makes a cgroup for an exec. The container may have made some that are called alike.
-func (c *container) nest() (*nest, error) {
-	c.nests.mu.Lock()
-	defer c.nests.mu.Unlock()
+// newExecCgroup makes a cgroup for an exec. The container may have made some that are called alike.
+func (c *container) newExecCgroup() (*execCgroup, error) {
+	c.execCgroups.mu.Lock()
+	defer c.execCgroups.mu.Unlock()
 	for {
-		c.nests.last++
-		name := fmt.Sprintf("exec-%d", c.nests.last)
+		c.execCgroups.last++
+		name := fmt.Sprintf("exec-%d", c.execCgroups.last)
 		group, err := c.cgroup.MakeChild(name)
 		switch {
 		case errdefs.IsAlreadyExists(err):
@@ -68,13 +68,13 @@ func (c *container) nest() (*nest, error) {
 				below[controller] = name
 			}
 		}
-		return &nest{group, paths, below}, nil
+		return &execCgroup{group, paths, below}, nil
 	}
 }
 
 // execIn starts lp in n. When it fails nothing is left of either: a program whose terminal did not come, say, ran already, and
 // may have started others.
-func (c *container) execIn(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *nest) (process.Handle, error) {
+func (c *container) execIn(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *execCgroup) (process.Handle, error) {
 	h, err := c.startExec(ctx, lp, s, n)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
@@ -83,7 +83,7 @@ func (c *container) execIn(ctx context.Context, lp *libcontainer.Process, s *std
 		c.leave(n.Cgroup, true)
 		return nil, err
 	}
-	return &grouped{handle: h, container: c, nest: n}, nil
+	return &cgroupHandle{handle: h, container: c, group: n}, nil
 }
 
 // leave removes a cgroup whose exec has ended, and those of earlier ones whose last process has ended since. One that is
@@ -96,18 +96,18 @@ func (c *container) leave(group *cgroup.Cgroup, killed bool) {
 		defer cancel()
 		_ = group.Remove(ctx) // tried again below
 	}
-	c.nests.mu.Lock()
-	defer c.nests.mu.Unlock()
+	c.execCgroups.mu.Lock()
+	defer c.execCgroups.mu.Unlock()
 	once, cancel := context.WithCancel(context.Background())
 	cancel()
-	c.nests.occupied = slices.DeleteFunc(append(c.nests.occupied, group), func(g *cgroup.Cgroup) bool { return g.Remove(once) == nil })
+	c.execCgroups.occupied = slices.DeleteFunc(append(c.execCgroups.occupied, group), func(g *cgroup.Cgroup) bool { return g.Remove(once) == nil })
 }
 
-// grouped is the leader of an exec in a cgroup of its own. It implements process.Grouped.
-type grouped struct {
+// cgroupHandle is the leader of an exec in a cgroup of its own. It implements process.Grouped.
+type cgroupHandle struct {
 	*handle
 	container *container
-	nest      *nest
+	group     *execCgroup
 	killed    atomic.Bool // by Signal, or by somebody else once Wait saw it
 
 	mu    sync.Mutex
@@ -115,7 +115,7 @@ type grouped struct {
 }
 
 // Signal ends the whole cgroup with SIGKILL. Other signals are for the leader.
-func (g *grouped) Signal(sig syscall.Signal) error {
+func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	if sig != unix.SIGKILL {
 		return g.handle.Signal(sig)
 	}
@@ -125,14 +125,14 @@ func (g *grouped) Signal(sig syscall.Signal) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	if err := g.nest.Kill(ctx, sig); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err := g.group.Kill(ctx, sig); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("kill the processes of the exec: %w", err)
 	}
 	return nil
 }
 
 // Wait waits for the leader, and if it was killed for the end of the others.
-func (g *grouped) Wait() process.Exit {
+func (g *cgroupHandle) Wait() process.Exit {
 	exit := g.handle.Wait()
 	if g.handle.sigkilled { // from within the container or from the host, or when memory ran out
 		g.killed.Store(true)
@@ -140,7 +140,7 @@ func (g *grouped) Wait() process.Exit {
 	if g.killed.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
-		if err := g.nest.Kill(ctx, unix.SIGKILL); err != nil {
+		if err := g.group.Kill(ctx, unix.SIGKILL); err != nil {
 			g.log().WithError(err).Error("kill the processes of an exec")
 		}
 	}
@@ -155,7 +155,7 @@ func (g *grouped) Wait() process.Exit {
 }
 
 // Usage implements process.Grouped.
-func (g *grouped) Usage() process.Usage {
+func (g *cgroupHandle) Usage() process.Usage {
 	g.mu.Lock()
 	final := g.final
 	g.mu.Unlock()
@@ -165,8 +165,8 @@ func (g *grouped) Usage() process.Usage {
 	return g.read()
 }
 
-func (g *grouped) read() process.Usage {
-	u, err := g.nest.Usage()
+func (g *cgroupHandle) read() process.Usage {
+	u, err := g.group.Usage()
 	if err != nil && !errdefs.IsNotFound(err) {
 		g.log().WithError(err).Warn("usage of an exec")
 	}
@@ -174,8 +174,8 @@ func (g *grouped) read() process.Usage {
 }
 
 // Release implements process.Grouped.
-func (g *grouped) Release() { g.container.leave(g.nest.Cgroup, g.killed.Load()) }
+func (g *cgroupHandle) Release() { g.container.leave(g.group.Cgroup, g.killed.Load()) }
 
-func (g *grouped) log() *log.Entry {
-	return log.L.WithField("container", g.container.config.ID).WithField("cgroup", g.nest.String())
+func (g *cgroupHandle) log() *log.Entry {
+	return log.L.WithField("container", g.container.config.ID).WithField("cgroup", g.group.String())
 }

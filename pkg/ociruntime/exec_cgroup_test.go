@@ -164,7 +164,7 @@ func TestAnExecThatFailsAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 			change(&config)
 			b := create(t, config).start()
 			c := b.RuntimeContainer.(*container)
-			n, err := c.nest()
+			n, err := c.newExecCgroup()
 			must(t, err)
 			// One that it has started: to start one itself it would have to win a race.
 			child := exec.Command("sleep", "1000")

@@ -24,8 +24,8 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 )
 
-// covers says why the launcher cannot start p in a container of config, or "".
-func covers(config *configs.Config, p *libcontainer.Process) (reason string) {
+// unsupportedReason says why the launcher cannot start p in a container of config; "" if it can.
+func unsupportedReason(config *configs.Config, p *libcontainer.Process) (reason string) {
 	zero := func(s string) bool { return strings.ContainsRune(s, 0) }
 	switch {
 	case config.RootlessEUID || config.RootlessCgroups:
@@ -67,12 +67,12 @@ func notifies(s *configs.Seccomp) bool {
 // configuration does, as in libcontainer (container_linux.go, newInitConfig).
 func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	config := c.lc.Config()
-	if reason := covers(&config, p); reason != "" {
-		return nil, uncovered{errors.New(reason)}
+	if reason := unsupportedReason(&config, p); reason != "" {
+		return nil, unsupported{errors.New(reason)}
 	}
 	setGroups, err := c.execs.setGroups()
 	if err != nil {
-		return nil, uncovered{err}
+		return nil, unsupported{err}
 	}
 	cmd := &launch.Command{
 		Args: p.Args, Cwd: p.Cwd,
@@ -105,10 +105,10 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	}
 	if config.Seccomp != nil {
 		if cmd.Filter, err = c.execs.filter(); err != nil {
-			return nil, uncovered{err}
+			return nil, unsupported{err}
 		}
 		if !cmd.NoNewPrivileges && cmd.FilterLast() {
-			return nil, uncovered{errors.New("seccomp filter that lets no process begin, without no-new-privileges")}
+			return nil, unsupported{errors.New("seccomp filter that lets no process begin, without no-new-privileges")}
 		}
 	}
 	capability(cmd, &config, p)
@@ -128,7 +128,7 @@ func namespaces(config *configs.Config) (flags uintptr) {
 }
 
 // place says which cgroups the process joins: the container's, but where n has some.
-func (c *container) place(cmd *launch.Command, n *nest) {
+func (c *container) place(cmd *launch.Command, n *execCgroup) {
 	paths := c.manager.GetPaths()
 	freezer := paths["freezer"] // to leave which is to leave those nested in it
 	if n != nil {

@@ -79,7 +79,7 @@ func TestCommand_AFilterThatLetsNoProcessBeginNeedsNoNewPrivileges(t *testing.T)
 				lp.ConsoleSocket = os.Stdin
 			}
 			_, err := b.RuntimeContainer.(*container).command(lp)
-			if got := errors.As(err, &uncovered{}); got != tc.wantUncovered {
+			if got := errors.As(err, &unsupported{}); got != tc.wantUncovered {
 				t.Errorf("command = %v, want that it is covered: %v", err, !tc.wantUncovered)
 			}
 		})

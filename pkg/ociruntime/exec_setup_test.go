@@ -106,9 +106,9 @@ func TestExec_APasswdThatIsTooLargeIsNone(t *testing.T) {
 	}
 }
 
-// impatient is an engine whose execs have to be set up within a moment.
-func impatient() *Engine {
-	return &Engine{reaper: testReaper, launcher: engine.launcher, execTimeout: 200 * time.Millisecond}
+// impatient is a Runtime whose execs have to be set up within a moment.
+func impatient() *Runtime {
+	return &Runtime{reaper: testReaper, launcher: testRuntime.launcher, execTimeout: 200 * time.Millisecond}
 }
 
 // Whatever the container keeps the launcher from, and however long its caller would wait.
@@ -136,7 +136,7 @@ func TestExec_SettingUpHasABound(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			wantNoLeaks(t)
 			b := withProbe(t, nil)
-			b.RuntimeContainer.(*container).engine = impatient()
+			b.RuntimeContainer.(*container).runtime = impatient()
 			args, release := tc.hold(t, b)
 			got := b.exec(t.Context(), command(args...))
 			if !errdefs.IsDeadlineExceeded(got.err) {
@@ -146,7 +146,7 @@ func TestExec_SettingUpHasABound(t *testing.T) {
 			wantOnlyInit(t, b)
 			eventually(t, "the end of all children that are dead", func() bool { return len(zombies(t)) == 0 })
 			release()
-			b.RuntimeContainer.(*container).engine = engine
+			b.RuntimeContainer.(*container).runtime = testRuntime
 			if got := b.exec(t.Context(), command(args...)); got != (result{}) {
 				t.Errorf("exec afterwards = %+v, want success", got)
 			}
@@ -164,7 +164,7 @@ func TestExec_SettingUpByLibcontainerHasABound(t *testing.T) {
 	// A child that is adopted, and no stage of an exec.
 	stray := command("sh", "-c", "sleep 1000 >/dev/null 2>&1 &")
 	stray.Env = append(stray.Env, "HOME=/")
-	b.RuntimeContainer.(*container).engine = engine
+	b.RuntimeContainer.(*container).runtime = testRuntime
 	if got := b.exec(t.Context(), stray); got != (result{}) {
 		t.Fatalf("exec = %+v, want success", got)
 	}
@@ -177,7 +177,7 @@ func TestExec_SettingUpByLibcontainerHasABound(t *testing.T) {
 	passwd := filepath.Join(b.config.Rootfs, "etc/passwd")
 	must(t, os.Remove(passwd))
 	must(t, unix.Mkfifo(passwd, 0o644))
-	b.RuntimeContainer.(*container).engine = impatient()
+	b.RuntimeContainer.(*container).runtime = impatient()
 	for _, got := range b.execAtOnce(3, "true") {
 		if !errdefs.IsDeadlineExceeded(got.err) {
 			t.Errorf("exec = %+v, want deadline exceeded", got)
@@ -186,7 +186,7 @@ func TestExec_SettingUpByLibcontainerHasABound(t *testing.T) {
 	}
 	eventually(t, "the end of all stages, and of nothing else", func() bool { return alive() == before && len(zombies(t)) == 0 })
 	must(t, os.Remove(passwd))
-	b.RuntimeContainer.(*container).engine = engine
+	b.RuntimeContainer.(*container).runtime = testRuntime
 	if got := b.exec(t.Context(), command("true")); got != (result{}) {
 		t.Errorf("exec afterwards = %+v, want success", got)
 	}

@@ -56,8 +56,8 @@ func TestCovers(t *testing.T) {
 	} {
 		config, p := &configs.Config{Namespaces: configs.Namespaces{{Type: configs.NEWNS}}}, &libcontainer.Process{Args: []string{"true"}}
 		tc.change(config, p)
-		if got := covers(config, p); got != tc.want {
-			t.Errorf("%s: covers = %q, want %q", tc.name, got, tc.want)
+		if got := unsupportedReason(config, p); got != tc.want {
+			t.Errorf("%s: unsupportedReason = %q, want %q", tc.name, got, tc.want)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestExecOfWhatTheLauncherDoesNotCover(t *testing.T) {
 	c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
 	b := create(t, c).start()
 	lp := &libcontainer.Process{Args: []string{"true"}}
-	if _, err := b.RuntimeContainer.(*container).command(lp); !errors.As(err, &uncovered{}) {
+	if _, err := b.RuntimeContainer.(*container).command(lp); !errors.As(err, &unsupported{}) {
 		t.Errorf("command with a personality = %v, want not covered", err)
 	}
 	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {
@@ -222,7 +222,7 @@ func TestExecByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	before := launchers(t)
 	c := b.RuntimeContainer.(*container)
-	c.engine = New(testReaper) // with a launcher that no other test uses
+	c.runtime = New(testReaper) // with a launcher that no other test uses
 	if got := b.exec(t.Context(), command("true")); got != (result{}) {
 		t.Fatalf("exec = %+v, want success", got)
 	}
@@ -238,7 +238,7 @@ func TestExecByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
 	}
 	must(t, unix.Setxattr(spoiled[0], "system.posix_acl_access", acl, 0))
 	lp := &libcontainer.Process{Args: []string{"true"}}
-	if _, err := c.launch(t.Context(), lp, nil, nil); !errors.As(err, &uncovered{}) {
+	if _, err := c.launch(t.Context(), lp, nil, nil); !errors.As(err, &unsupported{}) {
 		t.Errorf("launch = %v, want not covered", err)
 	}
 	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {

@@ -36,7 +36,7 @@ func TestKill_SharesNoMemoryWithWhatIsUnderWay(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			under, killing := make(chan struct{}), make(chan struct{})
 			var hook func(string) // nil until the call that is looked at
-			c := started(t, hooked{engine, func(call string) {
+			c := started(t, hooked{testRuntime, func(call string) {
 				if hook != nil {
 					hook(call)
 				}
@@ -67,7 +67,7 @@ func TestKill_SharesNoMemoryWithWhatIsUnderWay(t *testing.T) {
 
 // A signal to all freezes and thaws them meanwhile, unless somebody else does.
 func TestKillAll_LeavesFrozenWhatIsPausedMeanwhile(t *testing.T) {
-	c := started(t, engine, newConfig(t, "sleep", "1000"))
+	c := started(t, testRuntime, newConfig(t, "sleep", "1000"))
 	over := make(chan struct{})
 	var killing sync.WaitGroup
 	killing.Go(func() { // ends when over is closed

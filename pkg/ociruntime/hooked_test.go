@@ -16,7 +16,7 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// hooked is an engine with a function of a test that is called before a call
+// hooked is a Runtime with a function of a test that is called before a call
 // begins. It forces an order: what the function waits for has happened before,
 // and what happens after it returned is concurrent.
 type hooked struct {

@@ -32,14 +32,14 @@ type birth struct {
 	cgroups.Manager
 	config       *configs.Config
 	ours, theirs *os.File // the ends of a socket; init has theirs
-	rules        earlyRules
+	rules        earlyDevices
 }
 
 // beBorn gives lc, which is about to start init, a birth as its manager where it can have one. end closes what is open, and
 // gives lc back its own.
 func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(), err error) {
 	manager, config := managerOf(lc), lc.Config()
-	if manager == nil || !entersByItself(config) {
+	if manager == nil || !entersItself(config) {
 		return func() {}, nil
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -57,9 +57,9 @@ func beBorn(lc *libcontainer.Container, init *libcontainer.Process) (end func(),
 	}, nil
 }
 
-// entersByItself is false for scopes, which systemd makes with a process in them; for who may make no cgroup; and for the
+// entersItself is false for scopes, which systemd makes with a process in them; for who may make no cgroup; and for the
 // classes of Intel RDT, into which libcontainer puts the process that it started, which may have ended by then.
-func entersByItself(config configs.Config) bool {
+func entersItself(config configs.Config) bool {
 	return !config.Cgroups.Systemd && !config.RootlessCgroups && config.IntelRdt == nil
 }
 
@@ -97,7 +97,7 @@ func (b *birth) Apply(pid int) error {
 
 // setRules begins to set device rules where that may be done before Set.
 func (b *birth) setRules() {
-	if unified, early, late := b.places(); len(early) == 0 && len(late) == 0 && mayComeEarly(b.config) {
+	if unified, early, late := b.places(); len(early) == 0 && len(late) == 0 && canSetDevicesEarly(b.config) {
 		b.rules.begin(unified, b.config.Cgroups.Resources)
 	}
 }
@@ -182,32 +182,32 @@ func (b *birth) ask() error {
 	return nil
 }
 
-// earlyRules gives a cgroup of version 2 its device rules, which are a program that the kernel checks and compiles first, while init
+// earlyDevices gives a cgroup of version 2 its device rules, which are a program that the kernel checks and compiles first, while init
 // does something else. libcontainer has init wait for that.
-type earlyRules struct {
+type earlyDevices struct {
 	done sync.WaitGroup
 	set  bool // guarded by done
 }
 
 // begin begins in the background. take or wait must be called.
-func (e *earlyRules) begin(dir string, r *cgroups.Resources) {
+func (e *earlyDevices) begin(dir string, r *cgroups.Resources) {
 	e.done.Go(func() { e.set = cgroups.DevicesSetV2(dir, r) == nil })
 }
 
-func (e *earlyRules) wait() { e.done.Wait() }
+func (e *earlyDevices) wait() { e.done.Wait() }
 
 // take returns, once, whether the rules are set. Where they could not be, who sets them again hears why.
-func (e *earlyRules) take() bool {
+func (e *earlyDevices) take() bool {
 	e.wait()
 	set := e.set
 	e.set = false
 	return set
 }
 
-// mayComeEarly is false where init may make or open a device for the container that the container itself may not: it does so before there
+// canSetDevicesEarly is false where init may make or open a device for the container that the container itself may not: it does so before there
 // are rules. Mounts of some file systems open one, and so may what stands for a device in a user namespace. Making one is denied by rules that
 // deny some devices and not all (runc libcontainer/specconv, AllowedDevices; cgroups/devices, emulator).
-func mayComeEarly(config *configs.Config) bool {
+func canSetDevicesEarly(config *configs.Config) bool {
 	withoutDevice := []string{"bind", "cgroup", "cgroup2", "devpts", "mqueue", "proc", "sysfs", "tmpfs"}
 	r := config.Cgroups.Resources
 	return r != nil && cgroups.DevicesSetV2 != nil && !config.Namespaces.Contains(configs.NEWUSER) &&

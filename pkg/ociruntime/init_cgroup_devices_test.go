@@ -39,7 +39,7 @@ func TestWhoseDeviceRulesComeEarly(t *testing.T) {
 		{"a user namespace", configs.Config{Cgroups: group, Namespaces: configs.Namespaces{{Type: configs.NEWUSER}}}, false},
 		{"no resources", configs.Config{Cgroups: &cgroups.Cgroup{}}, false},
 	} {
-		if got := mayComeEarly(&tc.config); got != tc.want {
+		if got := canSetDevicesEarly(&tc.config); got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}

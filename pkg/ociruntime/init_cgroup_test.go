@@ -82,7 +82,7 @@ func TestWhoEntersByItself(t *testing.T) {
 		{"rootless", configs.Config{Cgroups: &cgroups.Cgroup{}, RootlessCgroups: true}, false},
 		{"Intel RDT", configs.Config{Cgroups: &cgroups.Cgroup{}, IntelRdt: &configs.IntelRdt{ClosID: "guaranteed"}}, false},
 	} {
-		if got := entersByItself(tc.config); got != tc.want {
+		if got := entersItself(tc.config); got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}

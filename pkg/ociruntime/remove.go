@@ -119,9 +119,9 @@ func owns(paths map[string]string, c process.Config) bool {
 
 const cgroupRoot = "/sys/fs/cgroup" // where every distribution mounts it; see cgroups(7)
 
-// removalTime is what a graceful stop leaves of the time that Remove has, for
+// removalReserve is what a graceful stop leaves of the time that Remove has, for
 // the kill and the removal after it.
-const removalTime = 1500 * time.Millisecond
+const removalReserve = 1500 * time.Millisecond
 
 // stop asks init, which is not our child, to end, and waits for that as long as
 // s and ctx allow. Whatever lives then is for the caller to kill, so nothing
@@ -129,7 +129,7 @@ const removalTime = 1500 * time.Millisecond
 func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
 	grace := s.Grace
 	if end, ok := ctx.Deadline(); ok {
-		grace = min(grace, time.Until(end)-removalTime)
+		grace = min(grace, time.Until(end)-removalReserve)
 	}
 	status, err := lc.Status()
 	if err != nil || grace <= 0 || status != libcontainer.Running && status != libcontainer.Paused {

@@ -31,7 +31,7 @@ func TestRemoveStopsAsItIsTold(t *testing.T) {
 		{"one that ends by itself", hears, "running", time.Minute, 15 * time.Second, true, 0, 5 * time.Second},
 		{"one that is paused", hears, "paused", time.Minute, 15 * time.Second, true, 0, 5 * time.Second},
 		{"one that does not end", deaf, "running", time.Second, 15 * time.Second, true, time.Second, 5 * time.Second},
-		{"one that would take all the time there is", deaf, "running", time.Minute, removalTime + 3*time.Second, true, time.Second, removalTime + 3*time.Second},
+		{"one that would take all the time there is", deaf, "running", time.Minute, removalReserve + 3*time.Second, true, time.Second, removalReserve + 3*time.Second},
 		{"one that is never started", hears, "created", time.Minute, 15 * time.Second, false, 0, 5 * time.Second},
 		{"no grace", hears, "running", 0, 15 * time.Second, false, 0, 5 * time.Second},
 	} {

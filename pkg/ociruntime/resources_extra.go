@@ -20,15 +20,15 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// writeRest writes what libcontainer leaves out although the kernel has it: on
+// writeExtra writes what libcontainer leaves out although the kernel has it: on
 // cgroup v1 the limit on memory of TCP buffers, and that the OOM killer is on
 // again; on v2 the weights of devices where the scheduler is not BFQ.
-func writeRest(c *cgroup.Cgroup, r *specs.LinuxResources) error {
+func writeExtra(c *cgroup.Cgroup, r *specs.LinuxResources) error {
 	if r == nil {
 		return nil
 	}
 	if !c.Unified() {
-		return writeMemoryRest(c, r.Memory)
+		return writeExtraMemory(c, r.Memory)
 	}
 	if r.BlockIO == nil {
 		return nil
@@ -36,7 +36,7 @@ func writeRest(c *cgroup.Cgroup, r *specs.LinuxResources) error {
 	return writeDeviceWeights(c, r.BlockIO.WeightDevice)
 }
 
-func writeMemoryRest(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
+func writeExtraMemory(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	if m == nil {
 		return nil
 	}
@@ -111,9 +111,9 @@ func checkUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	return nil
 }
 
-// boundDepth keeps a container from nesting cgroups without end, unless its configuration says how deep it may. It is written once,
+// limitDepth keeps a container from nesting cgroups without end, unless its configuration says how deep it may. It is written once,
 // and not with each update: libcontainer does not know of it. A container runs without it too: none of our own walks needs it.
-func boundDepth(containerID string, c *cgroup.Cgroup, r *specs.LinuxResources) {
+func limitDepth(containerID string, c *cgroup.Cgroup, r *specs.LinuxResources) {
 	if r != nil {
 		if _, asked := r.Unified[cgroup.DepthFile]; asked {
 			return

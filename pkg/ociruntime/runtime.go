@@ -28,8 +28,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Engine makes containers. It holds no state of theirs.
-type Engine struct {
+// Runtime makes containers. It holds no state of theirs.
+type Runtime struct {
 	reaper   *reaper.Reaper
 	launcher func() (*launch.Launcher, error) // made by the first exec
 	moves    anticipation
@@ -42,8 +42,8 @@ type Engine struct {
 const execTimeout = 30 * time.Second
 
 // New makes an Engine whose children reaper leaves alone.
-func New(reaper *reaper.Reaper) *Engine {
-	return &Engine{
+func New(reaper *reaper.Reaper) *Runtime {
+	return &Runtime{
 		reaper:      reaper,
 		launcher:    sync.OnceValues(func() (*launch.Launcher, error) { return launch.New(reaper) }),
 		execTimeout: execTimeout,
@@ -51,22 +51,22 @@ func New(reaper *reaper.Reaper) *Engine {
 }
 
 // Create implements process.RuntimeContainer.
-func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
+func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
 	if err := checkScopeForm(c); err != nil {
 		return nil, err
 	}
-	config, err := e.translate(c)
+	config, err := r.translate(c)
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	if config.Cgroups.Systemd {
-		e.moves.begin()
+		r.moves.begin()
 	}
 	if err := prepareScope(ctx, c.Spec.Linux.CgroupsPath, config.Cgroups); err != nil {
 		return nil, err
 	}
 	if c.Checkpoint != "" {
-		prepared, err := e.prepare(c, config)
+		prepared, err := r.prepare(c, config)
 		if err != nil {
 			return nil, err // not prepared: a nil *container in an interface is not nil
 		}
@@ -81,17 +81,17 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 	if err != nil {
 		return nil, createError(sysctlError(err, c.Spec.Linux.Sysctl), c.Spec.Linux.CgroupsPath)
 	}
-	handle, err := e.spawn(ctx, lc, init, s)
+	handle, err := r.spawn(ctx, lc, init, s)
 	if err == nil {
 		var created *container
-		if created, err = newContainer(e, c, lc, config, handle); err == nil {
+		if created, err = newContainer(r, c, lc, config, handle); err == nil {
 			return created, nil
 		}
 		_ = handle.Signal(unix.SIGKILL) // dead already is as good
 		handle.Wait()
 	}
 	err = sysctlError(cgroupError(err, c.Spec.Linux), c.Spec.Linux.Sysctl)
-	if undo := e.discard(lc, stateDir(c.Root, c.ID)); undo != nil {
+	if undo := r.discard(lc, stateDir(c.Root, c.ID)); undo != nil {
 		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 	}
 	return nil, err
@@ -100,7 +100,7 @@ func (e *Engine) Create(ctx context.Context, c process.Config, s *stdio.Streams)
 // spawn starts p in lc and hands it its streams. When ctx ends before p is set
 // up, it is killed, with everything in the container's cgroup if it is init,
 // which makes libcontainer give up. When spawn fails p is dead and collected.
-func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+func (r *Runtime) spawn(ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams) (*handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -111,8 +111,8 @@ func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libco
 			return nil, err
 		}
 	}
-	defer e.reaper.Suspend()()
-	doomed := e.isStage
+	defer r.reaper.Suspend()()
+	doomed := r.isStage
 	if p.Init {
 		doomed = nil
 		born, err := beBorn(lc, p)
@@ -131,7 +131,7 @@ func (e *Engine) spawn(ctx context.Context, lc *libcontainer.Container, p *libco
 		}
 		return nil, startError(err, p.Args)
 	}
-	h, err := newHandle(e.reaper, p)
+	h, err := newHandle(r.reaper, p)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func killMembers(containerID string, group *cgroups.Cgroup, doomed func(pid int)
 // isStage reports whether a process is a stage of libcontainer that is to become an exec's program: a child of ours which
 // nobody waits for yet, by the name that nsenter/nsexec.c gives it. A child that we adopted has another, unless it asks
 // for it.
-func (e *Engine) isStage(pid int) bool {
+func (r *Runtime) isStage(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
@@ -202,10 +202,10 @@ func (e *Engine) isStage(pid int) bool {
 	var state string
 	var ppid int
 	_, err = fmt.Sscan(rest, &state, &ppid)
-	return err == nil && strings.Contains(name, "(runc:[") && ppid == os.Getpid() && !e.reaper.Registered(pid)
+	return err == nil && strings.Contains(name, "(runc:[") && ppid == os.Getpid() && !r.reaper.Registered(pid)
 }
 
-func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, config *configs.Config, init *handle) (*container, error) {
+func newContainer(r *Runtime, c process.Config, lc *libcontainer.Container, config *configs.Config, init *handle) (*container, error) {
 	state, err := lc.State()
 	if err != nil {
 		return nil, err
@@ -218,10 +218,10 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 	if config.RootlessCgroups && !group.Exists() {
 		group = cgroup.New(nil) // on v2 libcontainer tells the path even of one that it was not allowed to make
 	}
-	if err := writeRest(group, c.Spec.Linux.Resources); err != nil {
+	if err := writeExtra(group, c.Spec.Linux.Resources); err != nil {
 		return nil, fmt.Errorf("linux.resources: %w", err)
 	}
-	boundDepth(c.ID, group, c.Spec.Linux.Resources)
+	limitDepth(c.ID, group, c.Spec.Linux.Resources)
 	// Init's waiter does not run yet, so the pid is init's.
 	stage, err := executable(init.pid)
 	if err != nil {
@@ -232,7 +232,7 @@ func newContainer(e *Engine, c process.Config, lc *libcontainer.Container, confi
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
 	return &container{
-		engine: e, config: c, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: group,
+		runtime: r, config: c, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: group,
 		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), stage: stage,
 		spawning: make(chan struct{}, 1), execs: newExecs(config, init.pid),
 	}, nil

@@ -26,8 +26,8 @@ import (
 
 // translate is libcontainerConfig where a reaper runs. To read the mappings of
 // a user namespace that is joined, libcontainer starts a child and waits for it.
-func (e *Engine) translate(c process.Config) (*configs.Config, error) {
-	defer e.reaper.Suspend()()
+func (r *Runtime) translate(c process.Config) (*configs.Config, error) {
+	defer r.reaper.Suspend()()
 	return libcontainerConfig(c)
 }
 

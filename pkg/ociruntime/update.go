@@ -82,7 +82,7 @@ func (c *container) write(r *specs.LinuxResources) error {
 	if err := c.manager.Set(converted); err != nil {
 		return err
 	}
-	return writeRest(c.cgroup, r)
+	return writeExtra(c.cgroup, r)
 }
 
 // convert translates OCI resources as specconv does those of a container.
