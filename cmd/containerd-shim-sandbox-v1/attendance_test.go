@@ -92,7 +92,7 @@ func TestTheCallThatEndsTheShimIsAnswered(t *testing.T) {
 			t.Fatal(err)
 		}
 		ending, ended := make(chan struct{}), make(chan struct{})
-		path := filepath.Join(shortDir(t), "s")
+		path := filepath.Join(t.TempDir(), "s")
 		server.RegisterService("s", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 			"End": func(_ context.Context, unmarshal func(any) error) (any, error) {
 				close(ending)

@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/pkg/api"
+	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -28,6 +28,13 @@ import (
 // that it gets an answer and not a signal. It counts from when containerd started this process: on a machine that is
 // short of CPU or memory, where shims die, the way to the first line of Go can take a good part of it.
 const deleteTimeout = 4500 * time.Millisecond
+
+// exit is how a container's init ended, as `delete` reports it.
+type exit struct {
+	Pid    int
+	Status int // exit code, or 128 and the signal
+	At     time.Time
+}
 
 // removeFunc is the form of remove.
 type removeFunc func(ctx context.Context, namespace, id, bundle string) (exit, error)
@@ -53,7 +60,7 @@ func deleteBundle(f flags, stdout io.Writer, within time.Duration, remove remove
 		return fmt.Errorf("delete %q: %w", f.id, err)
 	}
 	// After remove, which may itself end the daemon. A socket that stays is no reason to keep the bundle.
-	if err := deleteSocket(ctx, f, bundle); err != nil {
+	if err := bootstrap.RemoveSocket(ctx, f.args(), bundle); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
 	}
 	r := &api.DeleteResponse{Pid: uint32(e.Pid), ExitStatus: uint32(e.Status)}
@@ -102,62 +109,4 @@ func bundleOf(f flags) (string, error) {
 		return "", fmt.Errorf("-bundle is not given and the working folder %q is not that of id %q: %w", cwd, f.id, errdefs.ErrInvalidArgument)
 	}
 	return cwd, nil
-}
-
-// deleteSocket removes the socket of the container's group if no shim listens on it.
-func deleteSocket(ctx context.Context, f flags, bundle string) error {
-	g, err := group(bundle, f.id)
-	if err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
-		return err
-	}
-	if err != nil {
-		g = f.id // config.json is broken, so start cannot have read a group from it
-	}
-	path := recordedSocket(bundle, f.address, f.namespace, g)
-	if path == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*hangTimeout)
-	defer cancel()
-	if alive, err := serves(ctx, path, f.id); err != nil || alive {
-		return err
-	}
-	return removeDeadSocket(ctx, path)
-}
-
-// hangTimeout is for the answer of a shim that is alive. One that hangs is: its containers are not to be taken from it.
-const hangTimeout = time.Second
-
-// How long serves waits before it tries again: a shim that was killed is dead within milliseconds, while want of memory or
-// descriptors may last.
-const (
-	firstAgain = 2 * time.Millisecond
-	lastAgain  = 100 * time.Millisecond
-)
-
-// serves reports whether a living shim listens on socket. It is dead if the kernel says that nobody listens there: connect(2) is
-// refused, or there is no socket. No other error proves that, so the rest is tried again until ctx ends, which is an error
-// then: this process or the machine may lack descriptors or memory, and so may the shim, and then hangs up on us. A shim that
-// dies does as well: while a process of many threads dies, its sockets are open for some milliseconds more, and what
-// connects then is reset; what connects after that is refused.
-func serves(ctx context.Context, socket, id string) (bool, error) {
-	began := time.Now()
-	for tries, wait := 1, firstAgain; ; tries, wait = tries+1, min(2*wait, lastAgain) {
-		try, cancel := context.WithTimeout(ctx, hangTimeout)
-		err := ping(try, socket, id)
-		hangs := try.Err() != nil && ctx.Err() == nil
-		cancel()
-		switch {
-		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
-			return false, nil
-		case err == nil, hangs:
-			return true, nil
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return false, fmt.Errorf("socket %s: it neither answers nor is it refused, %d tries in %v: %w: %w",
-				socket, tries, time.Since(began).Round(time.Millisecond), err, errdefs.ErrUnavailable)
-		}
-	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/bootstrap"
 )
 
 // flags is the command line as containerd writes it (core/runtime/v2/command.go; runtime/v2/shim/util.go before 2.3).
@@ -79,11 +81,15 @@ func (f flags) validate() error {
 			return fmt.Errorf("%s %q: not an absolute path: %w", p.name, p.value, errdefs.ErrInvalidArgument)
 		}
 	}
-	if len(f.socket) > maxSocketPath {
-		return fmt.Errorf("-socket %q: %d bytes, limit %d: %w", f.socket, len(f.socket), maxSocketPath, errdefs.ErrInvalidArgument)
+	if len(f.socket) > bootstrap.MaxSocketPath {
+		return fmt.Errorf("-socket %q: %d bytes, limit %d: %w", f.socket, len(f.socket), bootstrap.MaxSocketPath, errdefs.ErrInvalidArgument)
 	}
 	if f.bundle != "" && filepath.Base(f.bundle) != f.id {
 		return fmt.Errorf("-bundle %q: its last element is not -id %q: %w", f.bundle, f.id, errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+func (f flags) args() bootstrap.Args {
+	return bootstrap.Args{Namespace: f.namespace, ID: f.id, Address: f.address, Debug: f.debug}
 }

@@ -134,7 +134,7 @@ func TestRunByHand(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			code := run(tt.args, nil, &stdout, &stderr, playServe)
+			code := run(tt.args, nil, &stdout, &stderr, nil)
 			if code != tt.code {
 				t.Errorf("run(%q) = %d, want %d", tt.args, code, tt.code)
 			}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/api"
+	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -24,7 +25,7 @@ const featuresURL = "types.containerd.io/opencontainers/runtime-spec/1/features/
 // info answers -info: a containerd.types.RuntimeInfo, with the options read from stdin given back and
 // the runtime's features f, nil for none.
 func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
-	input, err := readInput(stdin)
+	input, err := bootstrap.ReadInput(stdin)
 	if err != nil {
 		return err
 	}

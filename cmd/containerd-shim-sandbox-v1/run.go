@@ -4,25 +4,21 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"os/signal"
 	"runtime"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/osthread"
+	"sandbox.internal/shim/pkg/bootstrap"
 )
 
 // runtimeName is the runtime type that containerd maps to this binary's name.
 const (
 	runtimeName = "io.containerd.sandbox.v1"
-	binaryName  = "containerd-shim-sandbox-v1"
+	binaryName  = bootstrap.Program
 )
 
 // Exit codes. containerd only tells zero from the rest; 2 is what the flag package has taught people for wrong use.
@@ -35,12 +31,9 @@ const (
 // errUsage marks arguments that containerd never passes, so a person is there to read the help.
 var errUsage = errors.New("wrong use")
 
-// serveFunc answers on a listener until there is nothing left to do.
-type serveFunc func(context.Context, daemon, *net.UnixListener) error
-
 // run does what the arguments ask and returns the exit code. Errors go to stderr as one line; containerd puts that
 // line into its own error.
-func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve serveFunc) int {
+func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve bootstrap.ServeFunc) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, help)
 		return exitUsage
@@ -62,7 +55,7 @@ func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve serveFun
 }
 
 // dispatch runs the role that f names. It is called on the main goroutine.
-func dispatch(f flags, stdin *os.File, stdout io.Writer, serve serveFunc) error {
+func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFunc) error {
 	if f.help || f.version || f.info || f.action == "delete" {
 		runtime.UnlockOSThread() // that of pkg/osthread, which the daemon alone needs
 	}
@@ -81,25 +74,15 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve serveFunc) error 
 	}
 	switch f.action {
 	case "start":
-		return start(f, stdin, serve)
+		return bootstrap.Start(f.args(), stdin, serve)
 	case "delete":
 		return deleteBundle(f, stdout, deleteTimeout-age(), remove)
 	case "":
-		return besideMainThread(func(t *osthread.Thread) error { return serveByHand(f, t, serve) })
+		if f.socket == "" {
+			return fmt.Errorf("no action given, and no -socket to serve on: %w: %w", errUsage, errdefs.ErrInvalidArgument)
+		}
+		return bootstrap.ServeOn(f.args(), f.socket, serve)
 	default:
 		return fmt.Errorf("action %q: not one of start, delete: %w: %w", f.action, errUsage, errdefs.ErrInvalidArgument)
 	}
-}
-
-// besideMainThread runs f on another goroutine than this, which keeps the main thread for it.
-func besideMainThread(f func(*osthread.Thread) error) error {
-	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an ignored
-	// signal stays ignored in every program we execute.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-	var err error
-	osthread.Run(func(t *osthread.Thread) int {
-		err = f(t)
-		return exitOK
-	})
-	return err
 }

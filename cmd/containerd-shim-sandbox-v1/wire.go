@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
+	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/pod"
@@ -36,7 +37,7 @@ const (
 
 // serve joins the packages and answers on l until the sandbox has nothing left
 // to do, or ctx ends. It owns every goroutine that they run, and ends them.
-func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
+func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	reaper := reaper.New()
 	reaperCtx, stopReaper := context.WithCancel(context.Background())
 	reaped := make(chan struct{})
@@ -73,7 +74,7 @@ func serve(ctx context.Context, d daemon, l *net.UnixListener) error {
 	service.Register(server, box)
 	served := make(chan error, 1)
 	go func() { //nolint:gosec // its context is no request's: it serves them all, and ends with the listener or Shutdown
-		served <- server.Serve(context.Background(), newSteadyListener(l))
+		served <- server.Serve(context.Background(), l)
 	}()
 	warmUp(reaper)
 
@@ -125,7 +126,7 @@ func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
 		Namespace: namespace, ID: id, Bundle: bundle,
 		Container: ociruntime.Remove,
 		Pod:       pod.Remove,
-		Serves:    func(socket string) (bool, error) { return serves(ctx, socket, id) },
+		Serves:    func(socket string) (bool, error) { return bootstrap.Serves(ctx, socket, id) },
 	}.Run(ctx)
 	return exit{Pid: pid, Status: e.Status, At: e.At}, err
 }

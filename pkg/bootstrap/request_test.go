@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bootstrap
 
 import (
 	"errors"
@@ -56,7 +56,7 @@ func TestLegacyDialect(t *testing.T) {
 // The stdin-*.bin files were written by the named release's own encoder: gogo/protobuf in 1.6.
 func TestParseRequestOfEveryGeneration(t *testing.T) {
 	t.Setenv("TTRPC_ADDRESS", "/env.ttrpc")
-	f := flags{namespace: "ns1", id: "c1", address: "/flag.sock"}
+	a := Args{Namespace: "ns1", ID: "c1", Address: "/flag.sock"}
 	old := request{grpcAddress: "/flag.sock", ttrpcAddress: "/env.ttrpc"}
 	with := func(d dialect) request { r := old; r.dialect = d; return r }
 	tests := []struct {
@@ -90,7 +90,7 @@ func TestParseRequestOfEveryGeneration(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := parseRequest(input, f, func() dialect { return tt.legacy })
+			got, err := parseRequest(input, a, func() dialect { return tt.legacy })
 			if err != nil {
 				t.Fatalf("parseRequest(%x) = %v", input, err)
 			}
@@ -107,7 +107,7 @@ func TestParseRequestOfEveryGeneration(t *testing.T) {
 }
 
 func TestParseRequestRefuses(t *testing.T) {
-	f := flags{namespace: "ns1", id: "c1"}
+	a := Args{Namespace: "ns1", ID: "c1"}
 	other, err := proto.Marshal(&bootstrap.BootstrapParams{InstanceID: "c2", Namespace: "ns1", ContainerdVersion: "2.4.2"})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestParseRequestRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := parseRequest(tt.input, f, func() dialect { return dialectJSON2 })
+			_, err := parseRequest(tt.input, a, func() dialect { return dialectJSON2 })
 			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("parseRequest(%q) error = %v, want ErrInvalidArgument with %q", tt.input, err, tt.want)
 			}
@@ -137,7 +137,7 @@ func TestParseRequestTakesOptionsThatLookLikeParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := parseRequest(input, flags{namespace: "ns", id: name}, func() dialect { return dialectJSON2 })
+	got, err := parseRequest(input, Args{Namespace: "ns", ID: name}, func() dialect { return dialectJSON2 })
 	if err != nil || got.dialect != dialectJSON2 || len(got.options) != 1 {
 		t.Errorf("parseRequest(%x) = %+v, %v, want one option in dialect %d", input, got, err, dialectJSON2)
 	}
@@ -221,9 +221,9 @@ func TestReadInputIsBounded(t *testing.T) {
 		if _, err := file.Seek(0, 0); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readInput(file)
+		got, err := ReadInput(file)
 		if (err == nil) != tt.ok || (tt.ok && int64(len(got)) != tt.size) {
-			t.Errorf("readInput of %d bytes = %d bytes, %v, want success %t", tt.size, len(got), err, tt.ok)
+			t.Errorf("ReadInput of %d bytes = %d bytes, %v, want success %t", tt.size, len(got), err, tt.ok)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func FuzzParseRequest(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		r, err := parseRequest(input, flags{namespace: "ns1", id: "c1"}, func() dialect { return dialectJSON2 })
+		r, err := parseRequest(input, Args{Namespace: "ns1", ID: "c1"}, func() dialect { return dialectJSON2 })
 		if err != nil {
 			if !errdefs.IsInvalidArgument(err) {
 				t.Errorf("parseRequest(%x) error = %v, want ErrInvalidArgument", input, err)

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../pkg/ociruntime/initreexec/constructor.h"
+#include "../ociruntime/initreexec/constructor.h"
 #include "detach.h"
 
 enum { ORIGINAL = 3 }; // the first descriptor after stdio
@@ -105,7 +105,7 @@ static void split(int argc, char **argv, char **env)
 		close(ends[1]);
 		return;
 	}
-	// Who kills the original kills start. detach_linux.go ends this once containerd has its answer.
+	// Who kills the original kills start. detach.go ends this once containerd has its answer.
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		detached.error = errno;
 	if (getppid() != original)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bootstrap
 
 import (
 	"crypto/sha256"
@@ -18,17 +18,17 @@ import (
 // defaultSocketDir is where containerd's shims keep their sockets.
 const defaultSocketDir = "/run/containerd/s"
 
-// maxSocketPath is what sun_path holds besides its NUL (unix(7)). containerd lets socket_dir be 42 bytes long, which
+// MaxSocketPath is what sun_path holds besides its NUL (unix(7)). containerd lets socket_dir be 42 bytes long, which
 // with a slash and the hash is exactly this.
-const maxSocketPath = 107
+const MaxSocketPath = 107
 
 // socketPath names the socket of a group, as containerd's own shims do (pkg/shim/util_unix.go): containerd finds a
 // leaked one, and two containerds with one state folder stay apart by their address.
 func socketPath(dir, address, namespace, group string) (string, error) {
 	sum := sha256.Sum256([]byte(filepath.Join(address, namespace, group)))
 	p := filepath.Join(dir, fmt.Sprintf("%x", sum))
-	if len(p) > maxSocketPath {
-		return "", fmt.Errorf("socket folder %q: socket path would be %d bytes, limit %d: %w", dir, len(p), maxSocketPath, errdefs.ErrInvalidArgument)
+	if len(p) > MaxSocketPath {
+		return "", fmt.Errorf("socket folder %q: socket path would be %d bytes, limit %d: %w", dir, len(p), MaxSocketPath, errdefs.ErrInvalidArgument)
 	}
 	return p, nil
 }

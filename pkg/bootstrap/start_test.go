@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bootstrap
 
 import (
 	"errors"
@@ -213,7 +213,7 @@ func TestAStartThatWasKilledIsInNobodysWay(t *testing.T) {
 					t.Fatal(err)
 				}
 				if action == "delete" {
-					if got := w.shim(b, nil, "-bundle", b, "delete"); got.code != 0 || got.stderr != "" {
+					if got := w.shim(b, nil, "delete"); got.code != 0 || got.stderr != "" {
 						t.Errorf("delete = %+v", got)
 					}
 					if left := w.sockets(); len(left) != 0 {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bootstrap
 
 import (
 	"encoding/json"
@@ -39,9 +39,9 @@ type request struct {
 // maxInput bounds stdin. containerd's own shims use the same bound (pkg/shim/shim.go).
 const maxInput = 10 << 20
 
-// readInput reads stdin to its end. A terminal counts as empty: a person who tries the command by hand should get an
+// ReadInput reads stdin to its end. A terminal counts as empty: a person who tries the command by hand should get an
 // answer, not a prompt that waits for ever.
-func readInput(stdin *os.File) ([]byte, error) {
+func ReadInput(stdin *os.File) ([]byte, error) {
 	if stdin == nil {
 		return nil, nil
 	}
@@ -62,21 +62,21 @@ func readInput(stdin *os.File) ([]byte, error) {
 // BootstrapParams, all before it send an Any of options or nothing, and each message decodes as the other since both
 // begin with two length-delimited fields. Identity decides: only BootstrapParams repeat -id and -namespace.
 // legacy is asked for the dialect when the input is not BootstrapParams.
-func parseRequest(input []byte, f flags, legacy func() dialect) (request, error) {
-	r := request{debug: f.debug, grpcAddress: f.address, ttrpcAddress: os.Getenv("TTRPC_ADDRESS")}
+func parseRequest(input []byte, a Args, legacy func() dialect) (request, error) {
+	r := request{debug: a.Debug, grpcAddress: a.Address, ttrpcAddress: os.Getenv("TTRPC_ADDRESS")}
 	if len(input) == 0 {
 		r.dialect = legacy()
 		return r, nil
 	}
 	var p api.BootstrapParams
 	err := wire.Unmarshal(input, &p)
-	if err == nil && p.InstanceID == f.id && p.Namespace == f.namespace {
+	if err == nil && p.InstanceID == a.ID && p.Namespace == a.Namespace {
 		return r.fill(&p), nil
 	}
 	// Fields above 2 do not exist in an Any, so these are BootstrapParams for somebody else.
 	if err == nil && (p.ContainerdVersion != "" || p.ContainerdGrpcAddress != "") {
 		return r, fmt.Errorf("bootstrap parameters on stdin are for id %q in namespace %q, arguments for id %q in namespace %q: %w",
-			p.InstanceID, p.Namespace, f.id, f.namespace, errdefs.ErrInvalidArgument)
+			p.InstanceID, p.Namespace, a.ID, a.Namespace, errdefs.ErrInvalidArgument)
 	}
 	var opts anypb.Any
 	if err := wire.Unmarshal(input, &opts); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bootstrap
 
 // #include "detach.h"
 import "C"
@@ -36,7 +36,7 @@ func caller() int { return int(C.detached.caller) }
 // detach makes this process the daemon that d describes, in the existing cgroup of that name if it is not empty, and answers
 // containerd. After an error it has not, or the answer does not count, since the original process ends with failure too. It is called on the
 // main thread.
-func detach(ctx context.Context, d daemon, cgroup string, answer []byte) error {
+func detach(ctx context.Context, d Daemon, cgroup string, answer []byte) error {
 	if err := settle(d, cgroup); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func detach(ctx context.Context, d daemon, cgroup string, answer []byte) error {
 	}
 	original := os.NewFile(uintptr(C.detached.original), "start")
 	defer func() { _ = original.Close() }() // all is written
-	if _, err := original.Write([]byte{exitOK}); err != nil {
+	if _, err := original.Write([]byte{0}); err != nil {
 		return fmt.Errorf("start daemon: start was killed: %w", err)
 	}
 	return nil
@@ -70,7 +70,7 @@ func detach(ctx context.Context, d daemon, cgroup string, answer []byte) error {
 const firstFD = 3
 
 // settle gives this process what the daemon has of its own.
-func settle(d daemon, cgroup string) error {
+func settle(d Daemon, cgroup string) error {
 	// A group of its own keeps a terminal's signals and kills of containerd's group away. Not a session of its own: the
 	// leader of a session takes the first terminal it opens as its controlling one, and shims open terminals.
 	if err := unix.Setpgid(0, 0); err != nil {
@@ -99,7 +99,7 @@ func settle(d daemon, cgroup string) error {
 			return fmt.Errorf("start daemon: set %s: %w", name, err)
 		}
 	}
-	args := []string{binaryName, "-namespace", d.Namespace, "-id", d.ID, "-address", d.Address}
+	args := []string{Program, "-namespace", d.Namespace, "-id", d.ID, "-address", d.Address}
 	if d.Debug {
 		args = append(args, "-debug")
 	}

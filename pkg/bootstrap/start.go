@@ -1,26 +1,30 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package bootstrap makes a shim of the process that containerd starts: it reads what each version of containerd asks of
+// `start`, finds or makes the socket of the container's group, becomes a daemon, and answers.
+//
+// Goroutines: the daemon has one for signals; [Start] and [ServeOn] end and join it.
+// Locks: the flock of the socket directory is held over a few system calls only, never over a fork or an RPC.
+//
+// Promises: start writes its answer to stdout and nothing else anywhere, since containerd reads stdout and stderr as one
+// stream. A start that fails leaves neither daemon nor socket, and a daemon that fails leaves no socket. Two starts at
+// once give one daemon.
+package bootstrap
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/status"
 
-	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/osthread"
-	"sandbox.internal/shim/pkg/wire"
 )
 
 // startTimeout bounds start as a whole. containerd sets none: it waits for the end of our output.
@@ -29,16 +33,16 @@ const startTimeout = 10 * time.Second
 // joinAttempts bounds how often start meets a socket whose daemon dies before it answers.
 const joinAttempts = 3
 
-// start answers `start`: it becomes the daemon of the container's group, or finds that alive, and writes the socket's address
+// Start answers `start`: it becomes the daemon of the container's group, or finds that alive, and writes the socket's address
 // to stdout in the form the caller reads. Until then nothing is written anywhere but to the log.
 //
 // It runs in a process that detach.c split off. The one that containerd waits for ends once containerd has its answer; after an
 // error it ends as this one does, and there is neither daemon nor socket. Who kills that one kills this one too: what may be left
 // is a socket on which nobody listens.
-func start(f flags, stdin *os.File, serve serveFunc) error {
-	d, l, err := begin(f, stdin)
+func Start(a Args, stdin *os.File, serve ServeFunc) error {
+	d, l, err := begin(a, stdin)
 	if err != nil {
-		return fmt.Errorf("start %q: %w", f.id, err)
+		return fmt.Errorf("start %q: %w", a.ID, err)
 	}
 	if l == nil {
 		return nil // containerd has the address of another daemon
@@ -52,50 +56,50 @@ func start(f flags, stdin *os.File, serve serveFunc) error {
 // begin does what is to be done until containerd is answered. The listener is nil where another daemon's address is the answer. It is
 // called on the main goroutine, and so on the main thread, while there is hardly another: a second goroutine, be it that of os/signal, would have
 // the runtime start a thread, and containerd wait for it.
-func begin(f flags, stdin *os.File) (daemon, *listener, error) {
+func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	if err := checkDetached(); err != nil {
-		return daemon{}, nil, err
+		return Daemon{}, nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	bundle, err := os.Getwd()
 	if err != nil {
-		return daemon{}, nil, err
+		return Daemon{}, nil, err
 	}
-	defer logToFifo(bundle, f.debug)()
-	input, err := readInput(stdin)
+	defer logToFifo(bundle, a.Debug)()
+	input, err := ReadInput(stdin)
 	if err != nil {
-		return daemon{}, nil, err
+		return Daemon{}, nil, err
 	}
-	r, err := parseRequest(input, f, func() dialect { return legacyDialect(os.LookupEnv, callerBuild) })
+	r, err := parseRequest(input, a, func() dialect { return legacyDialect(os.LookupEnv, callerBuild) })
 	if err != nil {
-		return daemon{}, nil, err
+		return Daemon{}, nil, err
 	}
 	opts, err := parseOptions(r.options)
 	if err != nil {
-		return daemon{}, nil, err
+		return Daemon{}, nil, err
 	}
-	path, g, err := groupSocket(f, r, bundle)
+	path, g, err := groupSocket(a, r, bundle)
 	if err != nil {
-		return daemon{}, nil, err
+		return Daemon{}, nil, err
 	}
 	answer, err := encodeAnswer(r.dialect, socketAddress(path))
 	if err != nil {
-		return daemon{}, nil, err
+		return Daemon{}, nil, err
 	}
-	l, err := listenOrJoin(ctx, path, g, f.id)
+	l, err := listenOrJoin(ctx, path, g, a.ID)
 	if err != nil {
-		return daemon{}, nil, err
+		return Daemon{}, nil, err
 	}
 	if l == nil {
-		return daemon{}, nil, reply(ctx, syscall.Stdout, answer)
+		return Daemon{}, nil, reply(ctx, syscall.Stdout, answer)
 	}
-	d := daemon{
-		Namespace: f.namespace, ID: f.id, Bundle: bundle, SocketPath: path, Debug: r.debug,
+	d := Daemon{
+		Namespace: a.Namespace, ID: a.ID, Bundle: bundle, SocketPath: path, Debug: r.debug,
 		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, SystemdCgroup: opts.SystemdCgroup, MaxShmSize: opts.MaxShmSize,
 	}
 	if err := detach(ctx, d, opts.ShimCgroup, answer); err != nil {
-		return daemon{}, nil, errors.Join(err, l.abandon())
+		return Daemon{}, nil, errors.Join(err, l.abandon())
 	}
 	return d, l, nil
 }
@@ -127,8 +131,8 @@ func reply(ctx context.Context, stdout int, answer []byte) error {
 }
 
 // groupSocket names the group of the container and the group's socket, and records that in bundle.
-func groupSocket(f flags, r request, bundle string) (path, g string, err error) {
-	g, err = group(bundle, f.id)
+func groupSocket(a Args, r request, bundle string) (path, g string, err error) {
+	g, err = group(bundle, a.ID)
 	if err != nil {
 		return "", "", err
 	}
@@ -136,7 +140,7 @@ func groupSocket(f flags, r request, bundle string) (path, g string, err error) 
 	if err != nil {
 		return "", "", err
 	}
-	path, err = socketPath(dir, r.grpcAddress, f.namespace, g)
+	path, err = socketPath(dir, r.grpcAddress, a.Namespace, g)
 	if err != nil {
 		return "", "", err
 	}
@@ -162,41 +166,4 @@ func listenOrJoin(ctx context.Context, path, g, id string) (*listener, error) {
 		// socket is dead now, and the next attempt replaces it.
 	}
 	return nil, fmt.Errorf("join the shim of group %q: it ended %d times: %w", g, joinAttempts, errdefs.ErrUnavailable)
-}
-
-// ping returns nil once the daemon behind path answers a request, whatever the answer. A socket that accepts is not
-// enough: it listens before its daemon runs, and the daemon may still fail.
-func ping(ctx context.Context, path, id string) error {
-	conn, err := dial(ctx, path)
-	if err != nil {
-		return fmt.Errorf("ping: %w", err)
-	}
-	client := ttrpc.NewClient(conn)
-	defer func() { _ = client.Close() }() // the answer is in, or there is none
-	err = client.Call(ctx, "containerd.task.v2.Task", "Connect", wire.Message(&api.ConnectRequest{ID: id}), wire.Message(&api.ConnectResponse{}))
-	if ctx.Err() != nil {
-		return fmt.Errorf("ping %s: %w", path, ctx.Err())
-	}
-	if _, answered := status.FromError(err); answered {
-		return nil
-	}
-	return fmt.Errorf("ping %s: %w", path, err)
-}
-
-// dial connects to the socket at path. Where as many wait to be accepted as can, which connect(2) tells by EAGAIN, it waits
-// as well, until ctx ends.
-func dial(ctx context.Context, path string) (net.Conn, error) {
-	const again = 2 * time.Millisecond
-	var d net.Dialer
-	for {
-		conn, err := d.DialContext(ctx, "unix", path)
-		if !errors.Is(err, unix.EAGAIN) {
-			return conn, err
-		}
-		select {
-		case <-time.After(again):
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
 }

@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bootstrap
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net"
@@ -33,7 +34,33 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asShimEnv) == "" {
 		os.Exit(m.Run())
 	}
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, playServe))
+	if err := playShim(); err != nil {
+		fmt.Fprint(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// playShim does what containerd's arguments ask.
+func playShim() error {
+	var a Args
+	var ignored string
+	f := flag.NewFlagSet(Program, flag.ExitOnError)
+	f.StringVar(&a.Namespace, "namespace", "", "")
+	f.StringVar(&a.ID, "id", "", "")
+	f.StringVar(&a.Address, "address", "", "")
+	f.StringVar(&ignored, "publish-binary", "", "")
+	if err := f.Parse(os.Args[1:]); err != nil {
+		return err
+	}
+	if f.Arg(0) == "delete" {
+		bundle, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		return RemoveSocket(context.Background(), a, bundle)
+	}
+	return Start(a, os.Stdin, playServe)
 }
 
 // report is what a daemon says of itself.
@@ -54,7 +81,7 @@ type report struct {
 }
 
 // playServe is serve of a daemon in a test.
-func playServe(ctx context.Context, d daemon, l *net.UnixListener) error {
+func playServe(ctx context.Context, d Daemon, l net.Listener) error {
 	if err := writeReport(d); err != nil {
 		return err
 	}
@@ -100,7 +127,7 @@ func (connectOnly) Connect(context.Context, *task.ConnectRequest) (*task.Connect
 	return &task.ConnectResponse{ShimPid: uint32(os.Getpid())}, nil
 }
 
-func writeReport(d daemon) error {
+func writeReport(d Daemon) error {
 	dir := os.Getenv(reportEnv)
 	if dir == "" {
 		return nil

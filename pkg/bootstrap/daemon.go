@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bootstrap
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 	"sandbox.internal/shim/pkg/osthread"
 )
 
-// daemon says what the shim's services need to know about the process they run in.
-type daemon struct {
+// Daemon says what the shim's services need to know about the process they run in.
+type Daemon struct {
 	Namespace    string // containerd's namespace; one daemon serves one
 	ID           string // the container or sandbox it was started for
 	Bundle       string // that one's bundle; absolute
@@ -39,37 +39,43 @@ type daemon struct {
 	MaxShmSize    string // bounds what a pod may ask for
 }
 
-// exit is how a container's init ended, as `delete` reports it.
-type exit struct {
-	Pid    int
-	Status int // exit code, or 128 and the signal
-	At     time.Time
+// Program is the name of this program, which ps shows.
+const Program = "containerd-shim-sandbox-v1"
+
+// Args is what the command line says of the shim.
+type Args struct {
+	Namespace string
+	ID        string // of the container or sandbox
+	Address   string // containerd's gRPC socket; part of the name of our own socket
+	Debug     bool
 }
 
-// serveByHand makes this process the shim on the socket that f names, without containerd.
-func serveByHand(f flags, thread *osthread.Thread, serve serveFunc) error {
-	if f.socket == "" {
-		return fmt.Errorf("no action given, and no -socket to serve on: %w: %w", errUsage, errdefs.ErrInvalidArgument)
-	}
-	bundle, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	l, err := listen(ctx, f.socket)
-	if err != nil {
-		return err
-	}
-	return runDaemon(daemon{
-		Namespace: f.namespace, ID: f.id, Bundle: bundle, Address: f.address, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"),
-		SocketPath: f.socket, Debug: f.debug, Thread: thread,
-	}, l, serve)
+// ServeFunc answers on a listener until there is nothing left to do.
+type ServeFunc func(context.Context, Daemon, net.Listener) error
+
+// ServeOn makes this process the shim on socket, without containerd.
+func ServeOn(a Args, socket string, serve ServeFunc) error {
+	return besideMainThread(func(t *osthread.Thread) error {
+		bundle, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		l, err := listen(ctx, socket)
+		if err != nil {
+			return err
+		}
+		return runDaemon(Daemon{
+			Namespace: a.Namespace, ID: a.ID, Bundle: bundle, Address: a.Address, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"),
+			SocketPath: socket, Debug: a.Debug, Thread: t,
+		}, l, serve)
+	})
 }
 
 // runDaemon sets this process up as the shim and lets serve run until there is nothing left to do. It owns l. Its error
 // reaches the log: containerd has been answered (docs/decisions/0009).
-func runDaemon(d daemon, l *listener, serve serveFunc) (err error) {
+func runDaemon(d Daemon, l *listener, serve ServeFunc) (err error) {
 	defer logToFifo(d.Bundle, d.Debug)()
 	defer func() {
 		if p := recover(); p != nil {
@@ -94,7 +100,7 @@ func runDaemon(d daemon, l *listener, serve serveFunc) (err error) {
 	}
 	ctx, stop := watchSignals(context.Background())
 	defer stop()
-	err = serve(ctx, d, served)
+	err = serve(ctx, d, newSteadyListener(served))
 	if err != nil && ctx.Err() != nil {
 		// A signal asked for the end, so what was cut short is no failure of the shim.
 		log.L.WithError(err).Info("shim ended on request")
@@ -167,4 +173,17 @@ func dumpGoroutines() {
 		log.L.Info("goroutine dump: " + stack)
 	}
 	log.L.Infof("goroutine dump: %d in all", len(stacks))
+}
+
+// besideMainThread runs f on another goroutine than this, which keeps the main thread for it.
+func besideMainThread(f func(*osthread.Thread) error) error {
+	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an ignored
+	// signal stays ignored in every program we execute.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	var err error
+	osthread.Run(func(t *osthread.Thread) int {
+		err = f(t)
+		return 0
+	})
+	return err
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package bootstrap
 
 import (
 	"context"
@@ -43,8 +43,8 @@ func TestSocketPathIsContainerds(t *testing.T) {
 
 func TestSocketPathLimit(t *testing.T) {
 	long := "/" + strings.Repeat("d", 41) // the longest socket_dir that containerd allows
-	if got, err := socketPath(long, "a", "n", "g"); err != nil || len(got) != maxSocketPath {
-		t.Errorf("socketPath below %q = %q, %v, want %d bytes", long, got, err, maxSocketPath)
+	if got, err := socketPath(long, "a", "n", "g"); err != nil || len(got) != MaxSocketPath {
+		t.Errorf("socketPath below %q = %q, %v, want %d bytes", long, got, err, MaxSocketPath)
 	}
 	_, err := socketPath(long+"d", "a", "n", "g")
 	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), long) {
@@ -52,7 +52,7 @@ func TestSocketPathLimit(t *testing.T) {
 	}
 	// The limit is the kernel's, not only ours.
 	dir := shortDir(t)
-	p := filepath.Join(dir, strings.Repeat("s", maxSocketPath-len(dir)-1))
+	p := filepath.Join(dir, strings.Repeat("s", MaxSocketPath-len(dir)-1))
 	l, err := listen(t.Context(), p)
 	if err != nil {
 		t.Fatalf("listen on %d bytes: %v", len(p), err)

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/status"
+
+	"sandbox.internal/shim/pkg/api"
+	"sandbox.internal/shim/pkg/wire"
+)
+
+// ping returns nil once the daemon behind path answers a request, whatever the answer. A socket that accepts is not
+// enough: it listens before its daemon runs, and the daemon may still fail.
+func ping(ctx context.Context, path, id string) error {
+	conn, err := dial(ctx, path)
+	if err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
+	client := ttrpc.NewClient(conn)
+	defer func() { _ = client.Close() }() // the answer is in, or there is none
+	err = client.Call(ctx, "containerd.task.v2.Task", "Connect", wire.Message(&api.ConnectRequest{ID: id}), wire.Message(&api.ConnectResponse{}))
+	if ctx.Err() != nil {
+		return fmt.Errorf("ping %s: %w", path, ctx.Err())
+	}
+	if _, answered := status.FromError(err); answered {
+		return nil
+	}
+	return fmt.Errorf("ping %s: %w", path, err)
+}
+
+// dial connects to the socket at path. Where as many wait to be accepted as can, which connect(2) tells by EAGAIN, it waits
+// as well, until ctx ends.
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	const again = 2 * time.Millisecond
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if !errors.Is(err, unix.EAGAIN) {
+			return conn, err
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// RemoveSocket removes the socket of the container's group if no shim listens on it.
+func RemoveSocket(ctx context.Context, a Args, bundle string) error {
+	g, err := group(bundle, a.ID)
+	if err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
+		return err
+	}
+	if err != nil {
+		g = a.ID // config.json is broken, so start cannot have read a group from it
+	}
+	path := recordedSocket(bundle, a.Address, a.Namespace, g)
+	if path == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*hangTimeout)
+	defer cancel()
+	if alive, err := Serves(ctx, path, a.ID); err != nil || alive {
+		return err
+	}
+	return removeDeadSocket(ctx, path)
+}
+
+// hangTimeout is for the answer of a shim that is alive. One that hangs is: its containers are not to be taken from it.
+const hangTimeout = time.Second
+
+// How long Serves waits before it tries again: a shim that was killed is dead within milliseconds, while want of memory or
+// descriptors may last.
+const (
+	firstAgain = 2 * time.Millisecond
+	lastAgain  = 100 * time.Millisecond
+)
+
+// Serves reports whether a living shim listens on socket. It is dead if the kernel says that nobody listens there: connect(2) is
+// refused, or there is no socket. No other error proves that, so the rest is tried again until ctx ends, which is an error
+// then: this process or the machine may lack descriptors or memory, and so may the shim, and then hangs up on us. A shim that
+// dies does as well: while a process of many threads dies, its sockets are open for some milliseconds more, and what
+// connects then is reset; what connects after that is refused.
+func Serves(ctx context.Context, socket, id string) (bool, error) {
+	began := time.Now()
+	for tries, wait := 1, firstAgain; ; tries, wait = tries+1, min(2*wait, lastAgain) {
+		try, cancel := context.WithTimeout(ctx, hangTimeout)
+		err := ping(try, socket, id)
+		hangs := try.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+			return false, nil
+		case err == nil, hangs:
+			return true, nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return false, fmt.Errorf("socket %s: it neither answers nor is it refused, %d tries in %v: %w: %w",
+				socket, tries, time.Since(began).Round(time.Millisecond), err, errdefs.ErrUnavailable)
+		}
+	}
+}

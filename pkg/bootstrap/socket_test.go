@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+func TestGroup(t *testing.T) {
+	tests := []struct {
+		name, spec string // no spec: no file
+		want       string
+		bad        bool
+	}{
+		{name: "no config.json is a group of its own", want: "c1"},
+		{name: "no annotations", spec: `{"ociVersion":"1.2.0"}`, want: "c1"},
+		{name: "a pod", spec: `{"annotations":{"io.kubernetes.cri.sandbox-id":"pod"}}`, want: "pod"},
+		{name: "runc's label goes first", spec: `{"annotations":{"io.kubernetes.cri.sandbox-id":"pod","io.containerd.runc.v2.group":"g"}}`, want: "g"},
+		{name: "an empty label is none", spec: `{"annotations":{"io.containerd.runc.v2.group":""}}`, want: "c1"},
+		{name: "a label that leaves the namespace", spec: `{"annotations":{"io.containerd.runc.v2.group":"../other/c"}}`, bad: true},
+		{name: "a label with an empty element", spec: `{"annotations":{"io.containerd.runc.v2.group":"a//b"}}`, bad: true},
+		{name: "no JSON", spec: `{`, bad: true},
+		{name: "annotations of another type", spec: `{"annotations":["x"]}`, bad: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if tt.spec != "" {
+				if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(tt.spec), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := group(dir, "c1")
+			if got != tt.want || errdefs.IsInvalidArgument(err) != tt.bad {
+				t.Errorf("group with %q = %q, %v, want %q, invalid %t", tt.spec, got, err, tt.want, tt.bad)
+			}
+		})
+	}
+}
+
+func TestRecordedSocketIsFoundWithWhatIsLeft(t *testing.T) {
+	bundle := t.TempDir()
+	path, err := socketPath("/run/s", "/a", "ns", "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := recordSocket(bundle, path); err != nil {
+		t.Fatal(err)
+	}
+	inDefault, err := socketPath(defaultSocketDir, "/a", "ns", "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ name, remove, want string }{
+		{"all is there", "nothing", path},
+		{"the address file is gone", addressFile, path},
+		{"the link is gone too", socketDirLink, inDefault},
+	} {
+		if err := os.RemoveAll(filepath.Join(bundle, step.remove)); err != nil {
+			t.Fatal(err)
+		}
+		if got := recordedSocket(bundle, "/a", "ns", "c1"); got != step.want {
+			t.Errorf("%s: recordedSocket = %q, want %q", step.name, got, step.want)
+		}
+	}
+}
+
+func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
+	dir := shortDir(t)
+	bundle := filepath.Join(dir, "c1")
+	if err := os.Mkdir(bundle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a := Args{Namespace: "ns", ID: "c1", Address: "/a"}
+	path, err := socketPath(dir, a.Address, a.Namespace, a.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := recordSocket(bundle, path); err != nil {
+		t.Fatal(err)
+	}
+	l, err := listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		name string
+		left bool
+	}{{"the shim lives", true}, {"the shim is dead", false}, {"the second time", false}} {
+		if err := RemoveSocket(t.Context(), a, bundle); err != nil {
+			t.Fatalf("%s: RemoveSocket = %v", step.name, err)
+		}
+		if _, err := os.Lstat(path); (err == nil) != step.left {
+			t.Errorf("%s: socket left = %t, want %t", step.name, err == nil, step.left)
+		}
+		_ = l.file.Close() // the shim dies; the second time it is closed already
+	}
+}
+
+func TestServes(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	is := func(want bool, what string) {
+		t.Helper()
+		if got, err := Serves(t.Context(), path, "c1"); err != nil || got != want {
+			t.Errorf("%s: serves = %t, %v, want %t", what, got, err, want)
+		}
+	}
+	is(false, "no socket")
+	l, err := listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is(true, "a shim that hangs")
+	if err := unix.Listen(int(l.file.Fd()), 0); err != nil {
+		t.Fatal(err)
+	}
+	is(true, "a shim that hangs, with no place for another connection")
+	if err := unix.Listen(int(l.file.Fd()), backlog); err != nil {
+		t.Fatal(err)
+	}
+	u, err := l.serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := make(chan struct{})
+	go func() { // a shim that dies once it has been connected to
+		defer close(dead)
+		conn, err := u.Accept()
+		_ = u.Close()
+		if err == nil {
+			_ = conn.Close()
+		}
+	}()
+	is(false, "a shim that dies")
+	<-dead
+	is(false, "a dead socket")
+}
+
+// A shim that cannot take a connection into its poller, for want of memory say, hangs up: that is not death.
+func TestServes_AShimThatHangsUpIsNotDead(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	l, err := listen(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := l.serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const enough = 5
+	ctx, cancel := context.WithCancel(t.Context())
+	accepted, ended := 0, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := u.Accept()
+			if err != nil {
+				return // closed below
+			}
+			_ = conn.Close()
+			if accepted++; accepted == enough {
+				cancel() // the time of the command is over
+			}
+		}
+	}()
+	alive, err := Serves(ctx, path, "c1")
+	_ = u.Close()
+	<-ended
+	if alive || !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), path) {
+		t.Errorf("serves = %t, %v, want ErrUnavailable that names %s", alive, err, path)
+	}
+	if accepted < enough {
+		t.Errorf("it was asked %d times, want %d", accepted, enough)
+	}
+}
