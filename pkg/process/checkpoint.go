@@ -71,13 +71,8 @@ func (c *Container) restore(ctx context.Context) (err error) {
 		if err != nil {
 			return nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
 		}
-		// The processes run already: a kill from before this is not told, there
-		// being no moment at which the cgroup exists and nothing runs in it.
-		if err := c.watch(); err != nil {
-			kill(init, s)
-			return nil, err
-		}
-		return init, nil
+		// A kill before this is not told: the cgroup does not exist before its processes run.
+		return init, c.initCreated(ctx, init)
 	})
 	if err != nil {
 		return err

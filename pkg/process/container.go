@@ -5,6 +5,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"syscall"
@@ -56,14 +57,8 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	}
 	c.initLives, c.initDied = context.WithCancel(context.Background())
 	c.init = newProcess(c, "", nil, config.IO)
-	var err error
-	if config.Checkpoint == "" {
-		err = c.create(ctx, runtime)
-	} else {
-		c.runtime, err = runtime.Create(ctx, config, nil)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", config.ID, err)
+	if err := c.create(ctx, runtime); err != nil {
+		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, c.removeHooks()))
 	}
 	pid := c.init.Pid()
 	events.Put(event.TaskCreate{
@@ -77,8 +72,16 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	return c, nil
 }
 
-// create makes a container with a fresh init.
-func (c *Container) create(ctx context.Context, runtime Runtime) error {
+// create has the runtime create the container, with its init unless that is restored at Start. When it fails, only
+// hooks are left.
+func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	if c.Restored() {
+		c.runtime, err = runtime.Create(ctx, c.config, nil)
+		return err
+	}
 	streams, err := stdio.Open(ctx, c.config.IO, c.config.IOOwner)
 	if err != nil {
 		return err
@@ -88,20 +91,16 @@ func (c *Container) create(ctx context.Context, runtime Runtime) error {
 		return err
 	}
 	init := c.runtime.Init()
-	// Watched before init can run its program, so that no kill is missed.
-	if err := c.watch(); err != nil {
-		kill(init, streams)
-		if undo := c.runtime.Discard(); undo != nil {
-			logger(c.ID()).WithError(undo).Error("remove half-made container")
-		}
-		return err
+	if err := c.initCreated(ctx, init); err != nil {
+		_ = streams.Close() // nothing that was written matters any more
+		return errors.Join(err, c.destroy(c.runtime.Discard))
 	}
 	c.init.handle, c.init.streams = init, streams
 	return nil
 }
 
-// watch begins to tell the OOM kills of the container.
-func (c *Container) watch() (err error) {
+// watchOOM begins to tell the OOM kills of the container.
+func (c *Container) watchOOM() (err error) {
 	c.oom, err = c.runtime.Cgroup().WatchOOM(func() { c.events.Put(event.TaskOOM{ContainerID: c.ID()}) })
 	if err != nil {
 		return fmt.Errorf("watch for OOM kills: %w", err)
@@ -113,13 +112,6 @@ func (c *Container) watch() (err error) {
 func (c *Container) adopt() {
 	c.record(c.init.handle.Pid(), nil)
 	go c.init.await() // ends at init's exit; Delete joins it through drained
-}
-
-// kill ends a process of which nobody knows yet.
-func kill(h Handle, streams *stdio.Streams) {
-	_ = h.Signal(syscall.SIGKILL) // it may be dead already
-	h.Wait()
-	_ = streams.Close() // nothing that was written matters any more
 }
 
 // ID is the container id.

@@ -37,7 +37,10 @@ func (c *Container) Delete(ctx context.Context, undo func() error) (Status, erro
 		return Status{}, err
 	}
 	status, err := c.init.delete(ctx, c.processes, func() error {
-		if err := c.runtime.Destroy(); err != nil {
+		if err := c.destroy(c.runtime.Destroy); err != nil {
+			return err
+		}
+		if err := c.removeHooks(); err != nil {
 			return err
 		}
 		return undo()

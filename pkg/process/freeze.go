@@ -105,7 +105,14 @@ func (c *Container) Update(ctx context.Context, r *specs.LinuxResources) error {
 	if err := c.init.check(OpUpdate); err != nil {
 		return err
 	}
-	if err := c.runtime.Update(r); err != nil {
+	for _, h := range c.cgroupHooks() {
+		h.BeforeUpdate(r)
+	}
+	err := c.runtime.Update(r)
+	for _, h := range c.cgroupHooks() {
+		h.AfterUpdate(err)
+	}
+	if err != nil {
 		return c.init.wrap(fmt.Errorf("update resources: %w", err))
 	}
 	return nil

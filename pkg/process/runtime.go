@@ -120,6 +120,7 @@ type Config struct {
 	// disk; the zero value kills it.
 	Stop  Stop
 	Files []*os.File // init's, from descriptor 3 on
+	Hooks []CreateHook
 	Options
 }
 

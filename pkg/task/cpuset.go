@@ -5,9 +5,7 @@ package task
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -16,7 +14,6 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stdio"
 )
 
 // cpusetRoot is where the hierarchy of cgroup v2 is mounted (pkg/cgroup, Detect).
@@ -70,107 +67,56 @@ func (w cpusetSource) overruled(r *specs.LinuxResources) bool {
 	return cpus+r.Unified["cpuset.cpus"] != "" || w.mems && mems+r.Unified["cpuset.mems"] != ""
 }
 
-// engineFor is the engine that makes the cpuset of a container what is wished.
-func (m *Manager) engineFor(spec *specs.Spec, o options.Options) (process.Runtime, error) {
-	source, err := cpusetSourceOf(spec, o, m.cgroups)
-	if err != nil || source.path == "" {
-		return m.engine, err
-	}
-	return follower{Runtime: m.engine, cpusets: m.cpusets, source: source}, nil
-}
-
-// follower is an engine whose containers have the cpuset of a source, from
-// before their programs run.
-type follower struct {
-	process.Runtime
-	cpusets *cpuset.Reconciler
-	source  cpusetSource
-}
-
-// Create implements process.Runtime.
-func (e follower) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
-	runtime, err := e.Runtime.Create(ctx, c, s)
-	if err != nil {
-		return nil, err
-	}
-	r := &following{RuntimeContainer: runtime, id: c.ID, cpusets: e.cpusets, source: e.source}
-	if c.Checkpoint != "" {
-		return r, nil // it has no cgroup yet
-	}
-	if err := r.follow(ctx); err != nil {
-		kill(runtime.Init())
-		return nil, errors.Join(err, runtime.Discard())
-	}
-	return r, nil
-}
-
-// kill ends a process of which nobody knows yet.
-func kill(h process.Handle) {
-	_ = h.Signal(syscall.SIGKILL) // it may be dead already
-	h.Wait()
-}
-
-// following is a container whose cpuset is that of a source.
-type following struct {
-	process.RuntimeContainer
+// cpusetHook gives a container the cpuset of a source, from before its program runs.
+type cpusetHook struct {
 	id      string
 	cpusets *cpuset.Reconciler
 	source  cpusetSource
-	pinned  bool // it was given a cpuset of its own; guarded by the turn of init
+	// Of an update under way, and of one before: it gives the container a cpuset of its own. Guarded by the turn of init.
+	pinning, pinned bool
 }
 
-func (r *following) follow(ctx context.Context) error {
-	err := r.cpusets.Add(ctx, cpuset.Container{
-		ID: r.id, Source: r.source.path, Dir: r.Cgroup().Path("cpuset"), Mems: r.source.mems,
+// Prepare implements process.CreateHook.
+func (h *cpusetHook) Prepare(context.Context, *process.Config) error { return nil }
+
+// Created implements process.CreateHook.
+func (h *cpusetHook) Created(ctx context.Context, c process.RuntimeContainer, _ process.Handle) error {
+	err := h.cpusets.Add(ctx, cpuset.Container{
+		ID: h.id, Source: h.source.path, Dir: c.Cgroup().Path("cpuset"), Mems: h.source.mems,
 		Apply: func(ctx context.Context, cpus, mems cpuset.Set) error {
-			return r.KeepCPUSet(ctx, cpus.String(), mems.String())
+			return c.KeepCPUSet(ctx, cpus.String(), mems.String())
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w", r.source.key, err)
+		return fmt.Errorf("%s: %w", h.source.key, err)
 	}
 	return nil
 }
 
-// Restore implements process.RuntimeContainer. The processes run when it is known where.
-func (r *following) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
-	init, err := r.RuntimeContainer.Restore(ctx, s)
-	if err != nil {
-		return nil, err
+// BeforeUpdate implements process.CgroupHook. A cpuset that r sets is kept, as nobody but its sender knows when it should
+// end.
+func (h *cpusetHook) BeforeUpdate(r *specs.LinuxResources) {
+	if h.pinning = !h.pinned && h.source.overruled(r); h.pinning {
+		h.cpusets.Pin(h.id)
 	}
-	if err := r.follow(ctx); err != nil {
-		kill(init)
-		return nil, err
-	}
-	return init, nil
 }
 
-// Update implements process.RuntimeContainer. A cpuset that it sets is kept, as nobody
-// but its sender knows when it should end.
-func (r *following) Update(resources *specs.LinuxResources) error {
-	if r.pinned || !r.source.overruled(resources) {
-		return r.RuntimeContainer.Update(resources)
+// AfterUpdate implements process.CgroupHook.
+func (h *cpusetHook) AfterUpdate(err error) {
+	switch {
+	case !h.pinning:
+	case err != nil:
+		h.cpusets.Unpin(h.id)
+	default:
+		h.pinned = true
 	}
-	r.cpusets.Pin(r.id)
-	if err := r.RuntimeContainer.Update(resources); err != nil {
-		r.cpusets.Unpin(r.id)
-		return err
-	}
-	r.pinned = true
-	return nil
 }
 
-// Destroy implements process.RuntimeContainer.
-func (r *following) Destroy() error {
-	r.cpusets.Remove(r.id)
-	return r.RuntimeContainer.Destroy()
-}
+// BeforeDestroy implements process.CgroupHook.
+func (h *cpusetHook) BeforeDestroy() { h.cpusets.Remove(h.id) }
 
-// Discard implements process.RuntimeContainer.
-func (r *following) Discard() error {
-	r.cpusets.Remove(r.id)
-	return r.RuntimeContainer.Discard()
-}
+// Removed implements process.CreateHook.
+func (h *cpusetHook) Removed() error { return nil }
 
 // Close ends the goroutine that the sandbox may have. It is for the end of the
 // shim, which containers may outlive. They keep the cpusets that they have.

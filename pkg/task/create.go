@@ -59,10 +59,6 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if config.ExecCgroup, config.ExecTimeout, err = execCgroupOf(config.Spec, r.Options); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	engine, err := m.engineFor(config.Spec, r.Options)
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", r.ID, err)
-	}
 	asked, err := m.settingsOf(config.Spec, r.Options, r.ID)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
@@ -72,8 +68,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 			return nil, fmt.Errorf("container %q: %w", r.ID, err)
 		}
 	}
-	// The sockets are made after the check, and the pid file after them.
-	if engine, err = listeningEngine(asked.host.engine(engine), config, r.Options); err != nil {
+	if config.Hooks, err = m.hooks(config, r.Options, &asked); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup, Stop: asked.recordedStop(), PidFile: asked.pidFile}
@@ -92,7 +87,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	container, err := process.New(ctx, asked.engine(engine), m.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
+	container, err := process.New(ctx, m.engine, m.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
 		rec.Pid, rec.Exit = pid, exit
 		if err := rec.write(r.Bundle); err != nil {
 			log.L.WithError(err).WithField("container", r.ID).Warn("record pid and exit status")
@@ -109,6 +104,33 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 		readiness: readiness, stop: asked.stop, stopAsked: asked.stopAsked, joinsPIDs: joinsPIDs(config.Spec),
 		host: asked.host, ofCRI: config.Spec.Annotations[criTypeAnnotation] != "",
 	}, nil
+}
+
+// hooks are what the container has beside what the runtime makes.
+func (m *Manager) hooks(config process.Config, o options.Options, asked *settings) ([]process.CreateHook, error) {
+	var hooks []process.CreateHook
+	source, err := cpusetSourceOf(config.Spec, o, m.cgroups)
+	if err != nil {
+		return nil, err
+	}
+	if source.path != "" {
+		hooks = append(hooks, &cpusetHook{id: config.ID, cpusets: m.cpusets, source: source})
+	}
+	if len(asked.host.entries) > 0 {
+		hooks = append(hooks, hostCheck{host: &asked.host})
+	}
+	// The sockets are made after the check, and the pid file after them.
+	sockets, err := listenHookOf(config, o)
+	if err != nil {
+		return nil, err
+	}
+	if sockets != nil {
+		hooks = append(hooks, sockets)
+	}
+	if asked.pidFile != "" {
+		hooks = append(hooks, &pidFileHook{path: asked.pidFile})
+	}
+	return hooks, nil
 }
 
 // config gathers and checks all that is asked for.

@@ -17,39 +17,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stdio"
 )
 
-// hostChecker is an engine whose containers have those of the host's directories
-// that were asked for. libcontainer mounts by name, in the container's mount
-// namespace, where no descriptor of ours can be mounted; so who may write to a
-// directory above can put a link there after hostRootfsOf looked. Before the
-// container's program runs it is looked at what was mounted.
-type hostChecker struct {
-	process.Runtime
-	host *hostRootfs // fill comes before Create
+// hostCheck is a hook that looks at what was mounted of the host's directories. libcontainer mounts by name, in the
+// container's mount namespace, where no descriptor of ours can be mounted; so who may write to a directory above can put
+// a link there after hostRootfsOf looked. The look is before the container's program runs.
+type hostCheck struct{ host *hostRootfs }
+
+// Prepare implements process.CreateHook.
+func (hostCheck) Prepare(context.Context, *process.Config) error { return nil }
+
+// Created implements process.CreateHook.
+func (h hostCheck) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
+	return checkBinds(init, h.host.binds)
 }
 
-// engine is e, with a look at what of h it mounted.
-func (h *hostRootfs) engine(e process.Runtime) process.Runtime {
-	if len(h.entries) == 0 {
-		return e
-	}
-	return hostChecker{Runtime: e, host: h}
-}
-
-// Create implements process.Runtime.
-func (e hostChecker) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
-	runtime, err := e.Runtime.Create(ctx, c, s)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkBinds(runtime.Init(), e.host.binds); err != nil {
-		kill(runtime.Init())
-		return nil, errors.Join(err, runtime.Discard())
-	}
-	return runtime, nil
-}
+// Removed implements process.CreateHook.
+func (hostCheck) Removed() error { return nil }
 
 // checkBinds tells whether a container sees what is at each source without a
 // symbolic link on the way. An init that is dead sees nothing.

@@ -21,24 +21,22 @@ import (
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stdio"
 )
 
 // listenNone is the word for no sockets.
 const listenNone = "none"
 
-// listeningEngine is an engine whose containers find sockets open, if that is
-// asked for.
-func listeningEngine(engine process.Runtime, config process.Config, o options.Options) (process.Runtime, error) {
+// listenHookOf is the hook by which a container finds sockets open, or nil if none are asked for.
+func listenHookOf(config process.Config, o options.Options) (process.CreateHook, error) {
 	asked := settingOf(config.Spec, annotationListen, "Listen", o.Listen)
 	if asked.text == "" && !asked.here || asked.text == listenNone {
-		return engine, nil
+		return nil, nil //nolint:nilnil // no hook
 	}
 	list, err := listen.Parse(asked.text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", asked.key, err, errdefs.ErrInvalidArgument)
 	}
-	e := listener{Runtime: engine, key: asked.key, list: list}
+	h := &listenHook{key: asked.key, list: list}
 	if config.Checkpoint != "" {
 		return nil, fmt.Errorf("%s %q: a container that is restored has its sockets already: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
 	}
@@ -52,84 +50,80 @@ func listeningEngine(engine process.Runtime, config process.Config, o options.Op
 	switch network := namespaces[specs.NetworkNamespace]; {
 	case network == nil:
 	case network.Path != "":
-		e.network.Path = network.Path
+		h.network.Path = network.Path
 	case !listen.Inet(list):
-		e.network.Own = true
+		h.network.Own = true
 	case namespaces[specs.UserNamespace] != nil:
 		// The network namespace must be there before the user namespace is, and would belong to the host's.
 		return nil, fmt.Errorf("%s %q: TCP and UDP cannot be had with a user namespace and a network namespace that are both the container's own: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
 	default:
-		e.network.Own, e.own = true, network
+		h.network.Own, h.own = true, network
 	}
-	return e, nil
+	return h, nil
 }
 
-// listener is an engine whose containers find sockets open.
-type listener struct {
-	process.Runtime
+// listenHook lets a container find sockets open.
+type listenHook struct {
 	key     string
 	list    []listen.Address
 	network listen.Network
 	own     *specs.LinuxNamespace // in the configuration, if it has to be the one that is made
+	config  *process.Config
+	sockets *listen.Sockets // from Prepare until init has them
+	bound   *listen.Bound
 }
 
-// Create implements process.Runtime.
-func (e listener) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
-	sockets, err := listen.Open(ctx, e.list, e.network)
-	if err != nil {
-		return nil, e.wrap(err)
+// Prepare implements process.CreateHook.
+func (h *listenHook) Prepare(ctx context.Context, c *process.Config) (err error) {
+	if h.sockets, err = listen.Open(ctx, h.list, h.network); err != nil {
+		return h.wrap(err)
 	}
-	defer sockets.Close() // init has its own
-	if sockets.Namespace != nil {
+	if h.sockets.Namespace != nil {
 		// Not by /proc/self: it is opened by the container's first stage.
-		e.own.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), sockets.Namespace.Fd())
+		h.own.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.sockets.Namespace.Fd())
 	}
-	env := listen.Env(e.list)
+	env := listen.Env(h.list)
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		setEnv(c.Spec.Process, name, env[name])
 	}
-	c.Files = sockets.Files
-	runtime, err := e.Runtime.Create(ctx, c, s)
-	if err != nil {
-		return nil, err
+	h.config, c.Files = c, h.sockets.Files
+	return nil
+}
+
+// Created implements process.CreateHook.
+func (h *listenHook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) (err error) {
+	defer h.closeSockets() // init has its own
+	owner := rootOf(h.config.Spec)
+	root := fmt.Sprintf("/proc/%d/root", init.Pid())
+	if h.bound, err = listen.Bind(h.list, h.sockets, root, listen.Owner{UID: owner.UID, GID: owner.GID}); err != nil {
+		return h.wrap(err)
 	}
-	owner := rootOf(c.Spec)
-	root := fmt.Sprintf("/proc/%d/root", runtime.Init().Pid())
-	bound, err := listen.Bind(e.list, sockets, root, listen.Owner{UID: owner.UID, GID: owner.GID})
-	if err != nil {
-		kill(runtime.Init())
-		return nil, errors.Join(e.wrap(err), runtime.Discard())
+	if err := listSockets(*h.config, h.bound, root); err != nil {
+		log.L.WithError(err).WithField("container", h.config.ID).Warn("record sockets for whoever cleans up")
 	}
-	if err := listSockets(c, bound, root); err != nil {
-		log.L.WithError(err).WithField("container", c.ID).Warn("record sockets for whoever cleans up")
+	return nil
+}
+
+func (h *listenHook) wrap(err error) error {
+	return fmt.Errorf("%s: %w: %w", h.key, err, errdefs.ErrFailedPrecondition)
+}
+
+func (h *listenHook) closeSockets() {
+	if h.sockets != nil {
+		h.sockets.Close()
+		h.sockets = nil
+		h.config.Files = nil
 	}
-	return &listening{RuntimeContainer: runtime, bound: bound, bundle: c.Bundle}, nil
 }
 
-func (e listener) wrap(err error) error {
-	return fmt.Errorf("%s: %w: %w", e.key, err, errdefs.ErrFailedPrecondition)
-}
-
-// listening is a container that found sockets open.
-type listening struct {
-	process.RuntimeContainer
-	bound  *listen.Bound
-	bundle string
-}
-
-// Destroy implements process.RuntimeContainer.
-func (l *listening) Destroy() error {
-	return errors.Join(l.remove(), l.RuntimeContainer.Destroy())
-}
-
-// Discard implements process.RuntimeContainer.
-func (l *listening) Discard() error {
-	return errors.Join(l.remove(), l.RuntimeContainer.Discard())
-}
-
-func (l *listening) remove() error {
-	l.bound.Remove()
-	return remove(filepath.Join(l.bundle, socketsFile))
+// Removed implements process.CreateHook.
+func (h *listenHook) Removed() error {
+	h.closeSockets()
+	if h.bound == nil {
+		return nil
+	}
+	h.bound.Remove()
+	return remove(filepath.Join(h.config.Bundle, socketsFile))
 }
 
 // socketsFile lies in the bundle of a container whose sockets have files on its

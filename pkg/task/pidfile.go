@@ -21,7 +21,6 @@ import (
 
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stdio"
 )
 
 // pidFileOf is where the pid of init is to be written; empty for nowhere. An
@@ -178,60 +177,20 @@ func dead(pid int) bool {
 	return err == nil && n > 0
 }
 
-// pidFiler is an engine that writes init's pid before anybody is told of it.
-type pidFiler struct {
-	process.Runtime
-	path string
-}
-
-// Create implements process.Runtime.
-func (e pidFiler) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
-	runtime, err := e.Runtime.Create(ctx, c, s)
-	if err != nil {
-		return nil, err
-	}
-	r := &pidFiled{RuntimeContainer: runtime, path: e.path}
-	if c.Checkpoint != "" {
-		return r, nil // it has no init yet
-	}
-	if err := r.write(runtime.Init()); err != nil {
-		kill(runtime.Init())
-		return nil, errors.Join(err, runtime.Discard())
-	}
-	return r, nil
-}
-
-// pidFiled is a container with a pid file.
-type pidFiled struct {
-	process.RuntimeContainer
+// pidFileHook writes init's pid before anybody is told of it.
+type pidFileHook struct {
 	path string
 	pid  int // guarded by the turn of init
 }
 
-func (r *pidFiled) write(init process.Handle) error {
-	r.pid = init.Pid()
-	return writePidFile(r.path, r.pid)
+// Prepare implements process.CreateHook.
+func (h *pidFileHook) Prepare(context.Context, *process.Config) error { return nil }
+
+// Created implements process.CreateHook.
+func (h *pidFileHook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
+	h.pid = init.Pid()
+	return writePidFile(h.path, h.pid)
 }
 
-// Restore implements process.RuntimeContainer.
-func (r *pidFiled) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
-	init, err := r.RuntimeContainer.Restore(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	if err := r.write(init); err != nil {
-		kill(init)
-		return nil, err
-	}
-	return init, nil
-}
-
-// Destroy implements process.RuntimeContainer.
-func (r *pidFiled) Destroy() error {
-	return errors.Join(removePidFile(r.path, r.pid), r.RuntimeContainer.Destroy())
-}
-
-// Discard implements process.RuntimeContainer.
-func (r *pidFiled) Discard() error {
-	return errors.Join(removePidFile(r.path, r.pid), r.RuntimeContainer.Discard())
-}
+// Removed implements process.CreateHook.
+func (h *pidFileHook) Removed() error { return removePidFile(h.path, h.pid) }

@@ -33,14 +33,6 @@ func (m *Manager) settingsOf(spec *specs.Spec, o options.Options, containerID st
 	return a, err
 }
 
-// engine is e, with what is to be done when the container is made.
-func (a settings) engine(e process.Runtime) process.Runtime {
-	if a.pidFile != "" {
-		e = pidFiler{Runtime: e, path: a.pidFile}
-	}
-	return e
-}
-
 // recordedStop is what the delete command does with a container that lives.
 func (a settings) recordedStop() process.Stop {
 	if !a.stopAsked {
