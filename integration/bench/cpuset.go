@@ -59,7 +59,7 @@ func (b *bench) cpusetOf(ctx context.Context, column int, s *subject) (err error
 	}
 	defer func() { err = errors.Join(err, os.Remove(source)) }()
 	opts := []containerd.NewContainerOpts{sleeping()}
-	if column == ours {
+	if s.isShim() {
 		opts = append(opts, s.withOptions("CpusetSource = '"+filepath.Join(s.host.namespace, filepath.Base(source))+"'"))
 	}
 	if err := controllers(ctx, b, s, namespace); err != nil {
@@ -74,7 +74,7 @@ func (b *bench) cpusetOf(ctx context.Context, column int, s *subject) (err error
 	}
 	defer func() { err = errors.Join(err, c.remove(ctx)) }()
 	cost := func() (time.Duration, error) { return shimTime(c) }
-	if column != ours {
+	if !s.isShim() {
 		copier := startCopier(source, destination)
 		defer copier.stop()
 		cost = copier.cost

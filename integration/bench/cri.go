@@ -74,6 +74,31 @@ type node struct {
 	parent string // of the pods' cgroups
 }
 
+// podTurn is what a round runs a pod by: a subject, in one of its ways. What it takes stands in the rows of ways.
+type podTurn struct {
+	column  int
+	handler string
+	ways    []string
+}
+
+// podTurns has each way of this project's shim. The runc shim has one, which is compared with all of them.
+func podTurns(subjects []*subject) []podTurn {
+	var turns []podTurn
+	for column, s := range subjects {
+		var all []string
+		for _, way := range ways {
+			all = append(all, way.name)
+			if s.isShim() {
+				turns = append(turns, podTurn{column, way.handler, []string{way.name}})
+			}
+		}
+		if !s.isShim() {
+			turns = append(turns, podTurn{column, cri.PodSandbox, all})
+		}
+	}
+	return turns
+}
+
 // cri runs pods one at a time, so that none shares memory with another: the reference's, and ours in each way. What the
 // reference takes stands beside both.
 func (b *bench) cri(ctx context.Context) (err error) {
@@ -86,34 +111,31 @@ func (b *bench) cri(ctx context.Context) (err error) {
 		defer func() { err = errors.Join(err, n.end()) }()
 		nodes = append(nodes, n)
 	}
-	leftOut := ""
+	leftOut, turns := "", podTurns(b.subjects[:ours+1])
 	for round := range idleRounds + max(1, b.settings.Rounds/2) { // a round takes a second, and settle where pods stay empty
-		for turn := range 1 + len(ways) {
-			column, handler, names := reference, cri.PodSandbox, []string{ways[0].name, ways[1].name}
-			if i := (round + turn) % (1 + len(ways)); i < len(ways) {
-				column, handler, names = ours, ways[i].handler, []string{ways[i].name}
-			}
-			if handler == leftOut {
+		for i := range turns {
+			turn := turns[(round+i)%len(turns)]
+			if turn.handler == leftOut {
 				continue
 			}
 			add := func(name string, value float64) {
-				for _, way := range names {
-					b.add(way+", "+name, column, value)
+				for _, way := range turn.ways {
+					b.add(way+", "+name, turn.column, value)
 				}
 			}
 			figures := (*node).busy
 			if round < idleRounds {
 				figures = (*node).empty
 			}
-			err := nodes[column].pod(ctx, handler, b.id("pod"), add, figures)
+			err := nodes[turn.column].pod(ctx, turn.handler, b.id("pod"), add, figures)
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
-			case handler == cri.Shim && status.Code(err) == codes.Unimplemented:
-				fmt.Fprintf(b.progress, "bench: LEFT OUT: %s: the shim has no sandbox service\n", names[0])
-				leftOut = handler
+			case turn.handler == cri.Shim && status.Code(err) == codes.Unimplemented:
+				fmt.Fprintf(b.progress, "bench: LEFT OUT: %s: the shim has no sandbox service\n", turn.ways[0])
+				leftOut = turn.handler
 			case err != nil:
-				return fmt.Errorf("%s, %s, round %d: %w", b.subjects[column].name, handler, round, err)
+				return fmt.Errorf("%s, %s, round %d: %w", b.subjects[turn.column].name, turn.handler, round, err)
 			}
 		}
 	}

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,29 @@ func names(groups []group) (list []string) {
 		list = append(list, g.name)
 	}
 	return list
+}
+
+func TestSubjects_AnEarlierBuildTakesThePlaceOfTheRuncShim(t *testing.T) {
+	c := config{tools: "/tools", shim: "/new/shim", against: "/old/shim", crun: true}
+	all := subjects(c)
+	if len(all) != 2 || all[reference].shim != c.against || all[ours].shim != c.shim || !all[reference].isShim() {
+		t.Errorf("subjects(%+v) = %+v, want the earlier build and this one", c, all)
+	}
+	var got []string
+	for _, turn := range podTurns(all) {
+		got = append(got, fmt.Sprint(turn.column, " ", strings.Join(turn.ways, "+")))
+	}
+	want := "0 pod with a pause container, 0 pod without one, 1 pod with a pause container, 1 pod without one"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("pods are run as %q, want %q", got, want)
+	}
+	rows := []group{{rows: []row{{Target: target{Zero: true}}, {Target: target{Ratio: 0.3, BelowCrun: true}}, {}}}}
+	setTargets(rows, target{Ratio: noWorse})
+	for i, want := range []target{{Zero: true}, {Ratio: noWorse}, {Ratio: noWorse}} {
+		if got := rows[0].rows[i].Target; got != want {
+			t.Errorf("target of row %d = %+v, want %+v", i, got, want)
+		}
+	}
 }
 
 func TestNoTwoRowsHaveOneName(t *testing.T) {

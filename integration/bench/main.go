@@ -31,6 +31,7 @@ type config struct {
 	rows    string
 	tools   string
 	shim    string
+	against string
 	crun    bool
 	json    string
 	from    string
@@ -56,6 +57,7 @@ func parse() (c config, err error) {
 	flag.StringVar(&c.section, "section", "native", "`name` of the part of the page")
 	flag.StringVar(&c.tools, "tools", os.Getenv("SHIM_TOOLS"), "folder with containerd, containerd-shim-runc-v2 and runc")
 	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
+	flag.StringVar(&c.against, "against", "", "an earlier build of the shim, as `path`, which takes the place of the runc shim: no row may be worse by more than 3 %")
 	flag.BoolVar(&c.crun, "crun", true, "measure crun too, where it is installed")
 	flag.Parse()
 	switch {
@@ -67,6 +69,8 @@ func parse() (c config, err error) {
 		return c, errors.New("SHIM_TOOLS and SHIM_BINARY must be set: make bench does that")
 	case c.Runs < 1 || c.Rounds < 1 || c.Containers < 1 || c.Probed < 1:
 		return c, errors.New("-runs, -n, -containers and -probes must be at least 1")
+	case c.against != "" && (filepath.Base(c.against) != filepath.Base(c.shim) || c.page != ""):
+		return c, fmt.Errorf("-against %q: must be a file named %s, and goes without -write", c.against, filepath.Base(c.shim))
 	case c.Storm < stormTurns*probeEvery || c.Idle < time.Second:
 		return c, fmt.Errorf("-storm must be at least %v, and -idle 1s", stormTurns*probeEvery)
 	case os.Geteuid() != 0:
@@ -117,8 +121,11 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.against != "" {
+		setTargets(chosen, target{Ratio: noWorse})
+	}
 	all := subjects(c)
-	if c.crun && len(all) <= withCrun {
+	if c.crun && c.against == "" && len(all) <= withCrun {
 		fmt.Fprintln(c.progress, "bench: LEFT OUT: crun: not installed (apt-get install crun)")
 	}
 	if err := readAnew(all); err != nil {
@@ -129,7 +136,7 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 		return nil, err
 	}
 	for _, s := range all {
-		if s.host, err = start(ctx, c.tools, filepath.Dir(c.shim), s.v1Only); err != nil {
+		if s.host, err = start(ctx, c.tools, filepath.Dir(s.shim), s.v1Only); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 		defer func() {

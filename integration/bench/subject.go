@@ -38,9 +38,13 @@ const (
 func subjects(c config) []*subject {
 	runc := filepath.Join(c.tools, "runc")
 	stock := filepath.Join(c.tools, "containerd-shim-runc-v2")
+	mine := &subject{name: "sandbox", runtime: harness.Ours, shim: c.shim, inner: c.shim}
+	if c.against != "" {
+		return []*subject{{name: "before", runtime: harness.Ours, shim: c.against, inner: c.against}, mine}
+	}
 	list := []*subject{
 		{name: "runc", runtime: "io.containerd.runc.v2", shim: stock, inner: runc, options: &options.Options{BinaryName: runc}},
-		{name: "sandbox", runtime: harness.Ours, shim: c.shim, inner: c.shim},
+		mine,
 	}
 	if crun, err := exec.LookPath("crun"); c.crun && err == nil {
 		list = append(list, &subject{
@@ -50,6 +54,9 @@ func subjects(c config) []*subject {
 	}
 	return list
 }
+
+// isShim reports whether s runs this project's shim, which the reference does with -against.
+func (s *subject) isShim() bool { return s.runtime == harness.Ours }
 
 // readAnew has the binaries read from the disk when they are run next. One that has just been built or copied lies in the page
 // cache in large folios, which the kernel maps as a whole: its processes would have megabytes in their memory that they
