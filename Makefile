@@ -59,23 +59,13 @@ LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# go.mod with the stand-in for containerd's messages, of which the program has its own (docs/decisions/0012-own-structs-for-messages.md).
-# Without it the program is the same, and begins later.
-.PHONY: bin/build.mod
-bin/build.mod:
+build: ## build bin/containerd-shim-sandbox-v1 (musl, seccomp, no shared libraries)
 	@command -v $(GO) >/dev/null || { echo "$(GO) is absent. hack/deps.sh says what a build needs, and installs it for root." >&2; exit 1; }
-	@mkdir -p bin
-	@cp go.sum bin/build.sum
-	@$(GO) mod edit -print -replace github.com/containerd/containerd/api=./hack/containerd-api go.mod >bin/build.mod.part
-	@mv bin/build.mod.part bin/build.mod
-
-build: bin/build.mod ## build bin/containerd-shim-sandbox-v1 (musl, seccomp, no shared libraries)
-	@GO=$(GO) hack/musl.sh $(GO) build -modfile=bin/build.mod -trimpath -tags "$(TAGS) netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o bin/$(NAME) ./cmd/$(NAME)
+	@GO=$(GO) hack/musl.sh $(GO) build -trimpath -tags "$(TAGS) netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o bin/$(NAME) ./cmd/$(NAME)
 	@if ldd bin/$(NAME) >/dev/null 2>&1; then echo "bin/$(NAME) is not static:" >&2; ldd bin/$(NAME) >&2; exit 1; fi
-	@$(GO) version -m bin/$(NAME) | grep -q '=>.*hack/containerd-api' || { echo "bin/$(NAME) is linked with containerd's messages" >&2; exit 1; }
 
-dynamic: bin/build.mod ## the same with the system's libc and libseccomp, as shared libraries: slower to start
-	$(GO) build -modfile=bin/build.mod -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
+dynamic: ## the same with the system's libc and libseccomp, as shared libraries: slower to start
+	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
 
 install: ## copy the built binary to $(DESTDIR)$(PREFIX)/bin (builds it if it is absent)
 	test -x bin/$(NAME) || $(MAKE) --no-print-directory build

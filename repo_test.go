@@ -24,9 +24,6 @@ const (
 	module     = "sandbox.internal/shim"
 	maxLines   = 400 // a longer file has a second subject
 	maxMapSize = 150 // lines of ARCHITECTURE.md: a map is read in one sitting
-
-	containerdAPI = "github.com/containerd/containerd/api"
-	standIn       = "hack/containerd-api/" // in its place where the program is built
 )
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
@@ -154,9 +151,6 @@ func TestNoPackageIsNamedForNothing(t *testing.T) {
 	for _, f := range goFiles(t) {
 		switch name := strings.TrimSuffix(f.ast.Name.Name, "_test"); name {
 		case "util", "utils", "common", "helper", "helpers", "misc", "types":
-			if strings.HasPrefix(f.path, standIn) {
-				continue // containerd's name
-			}
 			t.Errorf("%s: package %s says nothing of what it does", f.path, name)
 		}
 	}
@@ -234,16 +228,12 @@ func TestProcessKnowsNeitherProtobufNorLibcontainer(t *testing.T) {
 	}
 }
 
-// Each would make protobuf ready for its messages when the program begins (docs/decisions/0012-own-structs-for-messages.md). What
-// containerd's mount package imports is not linked: the build has the stand-in in its place.
-func TestTheProgramLinksNoMessagesOfOthers(t *testing.T) {
-	const theirs, importer = containerdAPI + "/types", "github.com/containerd/containerd/v2/core/mount"
+// Packages of containerd's API that have a gRPC service link all of gRPC, which each start of the program would pay for
+// (docs/decisions/0013-messages-of-containerd.md). Codes and status of gRPC are all that ttrpc needs.
+func TestProgramDoesNotLinkGRPC(t *testing.T) {
 	for _, p := range goList(t, "-deps", "./cmd/containerd-shim-sandbox-v1") {
-		if p.ImportPath != theirs && (strings.HasPrefix(p.ImportPath, containerdAPI+"/") || strings.HasPrefix(p.ImportPath, "github.com/containerd/cgroups/")) {
-			t.Errorf("%s is linked", p.ImportPath)
-		}
-		if p.ImportPath != importer && slices.Contains(p.Imports, theirs) {
-			t.Errorf("%s imports %s, which only %s may", p.ImportPath, theirs, importer)
+		if slices.Contains(p.Imports, "google.golang.org/grpc") {
+			t.Errorf("%s imports google.golang.org/grpc", p.ImportPath)
 		}
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"strings"
 	"time"
 
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/bootstrap"
-	"sandbox.internal/shim/pkg/wire"
 )
 
 // deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so
@@ -63,11 +63,11 @@ func deleteBundle(f flags, stdout io.Writer, within time.Duration, remove remove
 	if err := bootstrap.RemoveSocket(ctx, f.args(), bundle); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
 	}
-	r := &api.DeleteResponse{Pid: uint32(e.Pid), ExitStatus: uint32(e.Status)}
+	r := &taskapi.DeleteResponse{Pid: uint32(e.Pid), ExitStatus: uint32(e.Status)}
 	if !e.At.IsZero() {
 		r.ExitedAt = timestamppb.New(e.At)
 	}
-	data, err := wire.Marshal(r)
+	data, err := proto.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("delete %q: encode answer: %w", f.id, err)
 	}

@@ -9,13 +9,13 @@ import (
 	"io"
 	"os"
 
+	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/bootstrap"
-	"sandbox.internal/shim/pkg/wire"
 )
 
 // featuresURL is the name containerd registers for the OCI features document (core/runtime/typeurl.go); its body is
@@ -30,15 +30,15 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 		return err
 	}
 	b := buildOf()
-	r := &api.RuntimeInfo{
+	r := &types.RuntimeInfo{
 		Name:    runtimeName,
-		Version: &api.RuntimeVersion{Version: b.version, Revision: b.revision},
+		Version: &types.RuntimeVersion{Version: b.version, Revision: b.revision},
 
 		Annotations: hostAnnotations(),
 	}
 	if len(input) > 0 {
 		var opts anypb.Any
-		if err := wire.Unmarshal(input, &opts); err != nil {
+		if err := proto.Unmarshal(input, &opts); err != nil {
 			return fmt.Errorf("decode options on stdin, %d bytes: %w: %w", len(input), err, errdefs.ErrInvalidArgument)
 		}
 		r.Options = &opts
@@ -50,7 +50,7 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 		}
 		r.Features = &anypb.Any{TypeUrl: featuresURL, Value: body}
 	}
-	data, err := wire.Marshal(r)
+	data, err := proto.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode runtime info: %w", err)
 	}

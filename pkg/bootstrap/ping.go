@@ -10,13 +10,11 @@ import (
 	"net"
 	"time"
 
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/status"
-
-	"sandbox.internal/shim/pkg/api"
-	"sandbox.internal/shim/pkg/wire"
 )
 
 // ping returns nil once the daemon behind path answers a request, whatever the answer. A socket that accepts is not
@@ -28,7 +26,7 @@ func ping(ctx context.Context, path, id string) error {
 	}
 	client := ttrpc.NewClient(conn)
 	defer func() { _ = client.Close() }() // the answer is in, or there is none
-	err = client.Call(ctx, "containerd.task.v2.Task", "Connect", wire.Message(&api.ConnectRequest{ID: id}), wire.Message(&api.ConnectResponse{}))
+	_, err = taskapi.NewTTRPCTaskClient(client).Connect(ctx, &taskapi.ConnectRequest{ID: id})
 	if ctx.Err() != nil {
 		return fmt.Errorf("ping %s: %w", path, ctx.Err())
 	}

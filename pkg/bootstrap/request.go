@@ -9,12 +9,11 @@ import (
 	"io"
 	"os"
 
+	bootstrapapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"sandbox.internal/shim/pkg/api"
-	"sandbox.internal/shim/pkg/wire"
 )
 
 // protocol is what our socket speaks, in every answer.
@@ -68,8 +67,8 @@ func parseRequest(input []byte, a Args, legacy func() dialect) (request, error) 
 		r.dialect = legacy()
 		return r, nil
 	}
-	var p api.BootstrapParams
-	err := wire.Unmarshal(input, &p)
+	var p bootstrapapi.BootstrapParams
+	err := proto.Unmarshal(input, &p)
 	if err == nil && p.InstanceID == a.ID && p.Namespace == a.Namespace {
 		return r.fill(&p), nil
 	}
@@ -79,7 +78,7 @@ func parseRequest(input []byte, a Args, legacy func() dialect) (request, error) 
 			p.InstanceID, p.Namespace, a.ID, a.Namespace, errdefs.ErrInvalidArgument)
 	}
 	var opts anypb.Any
-	if err := wire.Unmarshal(input, &opts); err != nil {
+	if err := proto.Unmarshal(input, &opts); err != nil {
 		return r, fmt.Errorf("decode stdin, %d bytes, as bootstrap parameters or options: %w: %w", len(input), err, errdefs.ErrInvalidArgument)
 	}
 	r.dialect = legacy()
@@ -88,10 +87,10 @@ func parseRequest(input []byte, a Args, legacy func() dialect) (request, error) 
 }
 
 // fill takes over what BootstrapParams say; what they leave empty keeps the value from flags and environment.
-func (r request) fill(p *api.BootstrapParams) request {
+func (r request) fill(p *bootstrapapi.BootstrapParams) request {
 	r.dialect = dialectProto
 	// Levels are ordered and open: what is below DEBUG (TRACE and unknown ones) is at least as verbose.
-	r.debug = r.debug || p.LogLevel <= api.LogLevelDebug
+	r.debug = r.debug || p.LogLevel <= bootstrapapi.LogLevel_LOG_LEVEL_DEBUG
 	if a := p.ContainerdGrpcAddress; a != "" {
 		r.grpcAddress = a
 	}
@@ -127,7 +126,7 @@ func encodeAnswer(d dialect, address string) ([]byte, error) {
 	case dialectJSON3:
 		return json.Marshal(answer{Version: versionTask3, Address: address, Protocol: protocol})
 	case dialectProto:
-		return wire.Marshal(&api.BootstrapResult{Version: versionTask3, Address: address, Protocol: protocol})
+		return proto.Marshal(&bootstrapapi.BootstrapResult{Version: versionTask3, Address: address, Protocol: protocol})
 	}
 	return nil, fmt.Errorf("encode answer in dialect %d: %w", d, errdefs.ErrInvalidArgument)
 }

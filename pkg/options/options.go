@@ -1,16 +1,13 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options decodes the runtime options of a container, in each form in
-// which containerd sends them: containerd.runc.v1.Options (ctr, Docker and
-// others who know the runtime by its options), runtimeoptions.v1.Options with a
-// TOML table or file (CRI, ctr --runtime-config-path), or none.
+// Package options decodes the runtime options of a container, in each form in which containerd sends them:
+// containerd.runc.v1.Options (ctr, Docker and others who know the runtime by its options), runtimeoptions.v1.Options
+// with a TOML table or file (CRI, ctr --runtime-config-path), or none.
 //
-// The keys of the TOML form are the field names of containerd.runc.v1.Options,
-// as CRI has them for the runc shim, so that a configuration moves over as it
-// is, and those of this shim alone, which that message has no room for. A key
-// that is not known is an error: a misspelt limit must not be silently without
-// effect.
+// The keys of the TOML form are the field names of containerd.runc.v1.Options, as CRI has them for the runc shim, so
+// that a configuration can be moved over unchanged, and keys that only this shim has. An unknown key is an error: a
+// misspelt limit must not be ignored.
 package options
 
 import (
@@ -18,18 +15,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 
+	runc "github.com/containerd/containerd/api/types/runc/options"
+	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"github.com/pelletier/go-toml/v2"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"sandbox.internal/shim/pkg/api"
-	"sandbox.internal/shim/pkg/wire"
 )
 
-// Options are what can be set for a container, under the names and with the
-// meaning of containerd.runc.v1.Options, but for those from CpusetSource on.
+// Options are what can be set for a container. Down to SystemdCgroup they have the names and the meaning of
+// containerd.runc.v1.Options.
 type Options struct {
 	NoPivotRoot    bool   // MS_MOVE instead of pivot_root, for a root file system on a ramdisk
 	NoNewKeyring   bool   // share the shim's session keyring
@@ -59,11 +57,10 @@ type Options struct {
 	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/task, UnsafeAnnotations)
 }
 
-// DefaultRoot is where the runc shim keeps its state directories too, so that
-// the tools that look there find our containers.
+// DefaultRoot is where the runc shim keeps its state directories too, so that tools that look there find our containers.
 const DefaultRoot = "/run/containerd/runc"
 
-// Known tells whether Decode takes messages of this type URL.
+// Known reports whether Decode accepts messages of this type URL.
 func Known(typeURL string) bool {
 	switch message(typeURL) {
 	case "", runcOptions, genericOptions, oldGenericOptions:
@@ -78,19 +75,19 @@ const (
 	oldGenericOptions = "cri.runtimeoptions.v1.Options" // CRI's name for it before containerd 1.3; the same fields
 )
 
-// message is the name of the message, which stands after the last slash
-// (google.protobuf.Any, type_url); containerd writes it without any.
+// message is the message's name: what follows the last slash of the type URL (google.protobuf.Any, type_url).
+// containerd writes a URL without a slash.
 func message(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
-// Decode reads options; nil and an empty message are none. Errors are of class
-// errdefs.ErrInvalidArgument and name the key.
+// Decode reads options; nil and an empty message are none. Errors are of class errdefs.ErrInvalidArgument and name the
+// key.
 func Decode(a *anypb.Any) (Options, error) {
 	o, err := decode(a)
+	if err == nil && o.Root != "" && !strings.HasPrefix(o.Root, "/") {
+		err = fmt.Errorf("Root %q: must be an absolute path", o.Root)
+	}
 	if err != nil {
 		return Options{}, fmt.Errorf("runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
-	}
-	if o.Root != "" && !strings.HasPrefix(o.Root, "/") {
-		return Options{}, fmt.Errorf("runtime options: Root %q: must be an absolute path: %w", o.Root, errdefs.ErrInvalidArgument)
 	}
 	return o, nil
 }
@@ -100,18 +97,18 @@ func decode(a *anypb.Any) (Options, error) {
 	case "":
 		return Options{}, nil
 	case runcOptions:
-		var m api.RuncOptions
-		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
+		var m runc.Options
+		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
 			return Options{}, fmt.Errorf("decode %s: %w", name, err)
 		}
 		return Options{
 			NoPivotRoot: m.NoPivotRoot, NoNewKeyring: m.NoNewKeyring, ShimCgroup: m.ShimCgroup,
-			IoUid: m.IOUid, IoGid: m.IOGid, BinaryName: m.BinaryName, Root: m.Root,
+			IoUid: m.IoUid, IoGid: m.IoGid, BinaryName: m.BinaryName, Root: m.Root,
 			CriuImagePath: m.CriuImagePath, CriuWorkPath: m.CriuWorkPath, SystemdCgroup: m.SystemdCgroup,
 		}, nil
 	case genericOptions, oldGenericOptions:
-		var m api.RuntimeOptions
-		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
+		var m runtimeoptions.Options
+		if err := proto.Unmarshal(a.GetValue(), &m); err != nil {
 			return Options{}, fmt.Errorf("decode %s: %w", name, err)
 		}
 		return decodeGeneric(&m)
@@ -120,9 +117,9 @@ func decode(a *anypb.Any) (Options, error) {
 	}
 }
 
-// decodeGeneric prefers the file, as containerd does: it fills the body only
-// where no path is configured (internal/cri/config, GenerateRuntimeOptions).
-func decodeGeneric(m *api.RuntimeOptions) (Options, error) {
+// decodeGeneric prefers the file, as containerd does: it fills the body only where no path is configured
+// (internal/cri/config, GenerateRuntimeOptions).
+func decodeGeneric(m *runtimeoptions.Options) (Options, error) {
 	source, body := "config_body", m.ConfigBody
 	if path := m.ConfigPath; path != "" {
 		var err error
@@ -140,10 +137,15 @@ func decodeGeneric(m *api.RuntimeOptions) (Options, error) {
 		for _, e := range unknown.Errors {
 			keys = append(keys, strings.Join(e.Key(), "."))
 		}
-		return Options{}, fmt.Errorf("%s: unknown key %s; known are %s", source, strings.Join(keys, ", "), strings.Join(keyNames(), ", "))
+		var known []string
+		for f := range reflect.TypeFor[Options]().Fields() {
+			known = append(known, f.Name)
+		}
+		return Options{}, fmt.Errorf("%s: unknown key %s; known are %s",
+			source, strings.Join(keys, ", "), strings.Join(known, ", "))
 	}
 	if err != nil {
-		return Options{}, fmt.Errorf("%s: not the TOML that is wanted: %w", source, err)
+		return Options{}, fmt.Errorf("%s: not valid TOML for these options: %w", source, err)
 	}
 	return o, nil
 }

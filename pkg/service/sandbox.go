@@ -117,7 +117,7 @@ func (p *pods) Metrics(_ context.Context, r *api.SandboxMetricsRequest) (*api.Sa
 	if err != nil {
 		return nil, err
 	}
-	packed, err := pack(metrics.MessageName(), metrics)
+	packed, err := pack(string(metrics.ProtoReflect().Descriptor().FullName()), metrics)
 	if err != nil {
 		return nil, err
 	}

@@ -202,7 +202,7 @@ func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsR
 	if err != nil {
 		return nil, err
 	}
-	packed, err := pack(metrics.MessageName(), metrics)
+	packed, err := pack(string(metrics.ProtoReflect().Descriptor().FullName()), metrics)
 	if err != nil {
 		return nil, err
 	}

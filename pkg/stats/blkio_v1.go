@@ -10,7 +10,7 @@ import (
 	"path"
 	"strings"
 
-	v1 "sandbox.internal/shim/pkg/api/cgroup1"
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 )
 
 // blkioV1 lists the files of the blkio controller. Who counts depends on the kernel: the I/O scheduler BFQ; the throttle

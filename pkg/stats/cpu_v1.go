@@ -3,7 +3,7 @@
 
 package stats
 
-import v1 "sandbox.internal/shim/pkg/api/cgroup1"
+import v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 
 // cpuOf returns the part of the message that the controllers cpu and cpuacct share. Consumers take it that there is all of
 // it or nothing (containerd core/metrics/cgroups/v1/cpu.go).

@@ -3,7 +3,7 @@
 
 package stats
 
-import v2 "sandbox.internal/shim/pkg/api/cgroup2"
+import v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 
 // cpuV2 lists the files about CPU time. Without the cpu controller cpu.stat has its first three keys.
 func cpuV2() []source[*v2.Metrics] {

@@ -7,7 +7,7 @@ import (
 	"bytes"
 	"time"
 
-	v1 "sandbox.internal/shim/pkg/api/cgroup1"
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 )
 
 // tick is the unit of cpuacct.stat (cgroup-v1/cpuacct.rst): USER_HZ is 100 wherever Go runs.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	v1 "sandbox.internal/shim/pkg/api/cgroup1"
-	v2 "sandbox.internal/shim/pkg/api/cgroup2"
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"sandbox.internal/shim/pkg/stats"
 )
 

@@ -3,7 +3,7 @@
 
 package stats
 
-import v1 "sandbox.internal/shim/pkg/api/cgroup1"
+import v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 
 // hugetlbV1 lists the files of each size of huge pages.
 func hugetlbV1(dir string) []source[*v1.Metrics] {

@@ -6,7 +6,7 @@ package stats
 import (
 	"math"
 
-	v2 "sandbox.internal/shim/pkg/api/cgroup2"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
 // hugetlbV2 lists the files of one size of huge pages.

@@ -7,7 +7,7 @@ import (
 	"bytes"
 	"fmt"
 
-	v2 "sandbox.internal/shim/pkg/api/cgroup2"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
 // ioV2 lists the files about block devices. io.pressure is there without the io controller.

@@ -3,7 +3,7 @@
 
 package stats
 
-import v1 "sandbox.internal/shim/pkg/api/cgroup1"
+import v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 
 // memoryV1 lists the files of the memory controller. The entries for swap and kernel memory are there, and zero, where the
 // kernel does not account them (CONFIG_SWAP, cgroup.memory=nokmem), as containerd's consumers know it.

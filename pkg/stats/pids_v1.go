@@ -3,7 +3,7 @@
 
 package stats
 
-import v1 "sandbox.internal/shim/pkg/api/cgroup1"
+import v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 
 // pidsV1 lists the files of the pids controller. No limit is 0 in the v1 message.
 func pidsV1(string) []source[*v1.Metrics] {

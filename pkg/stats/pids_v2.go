@@ -6,7 +6,7 @@ package stats
 import (
 	"math"
 
-	v2 "sandbox.internal/shim/pkg/api/cgroup2"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
 func pidsV2() []source[*v2.Metrics] {

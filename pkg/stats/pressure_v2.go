@@ -10,7 +10,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	v2 "sandbox.internal/shim/pkg/api/cgroup2"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
 // parsePressure reads cpu.pressure, memory.pressure or io.pressure (accounting/psi.rst):

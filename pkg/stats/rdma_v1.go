@@ -3,7 +3,7 @@
 
 package stats
 
-import v1 "sandbox.internal/shim/pkg/api/cgroup1"
+import v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 
 func rdmaV1(string) []source[*v1.Metrics] {
 	rdma := func(m *v1.Metrics) *v1.RdmaStat {

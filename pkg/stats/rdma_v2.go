@@ -3,7 +3,7 @@
 
 package stats
 
-import v2 "sandbox.internal/shim/pkg/api/cgroup2"
+import v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 
 func rdmaV2() []source[*v2.Metrics] {
 	rdma := func(m *v2.Metrics) *v2.RdmaStat {

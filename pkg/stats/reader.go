@@ -8,18 +8,16 @@ import (
 	"fmt"
 	"sync"
 
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
 
-	v1 "sandbox.internal/shim/pkg/api/cgroup1"
-	v2 "sandbox.internal/shim/pkg/api/cgroup2"
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// Metrics is a *cgroup1.Metrics or *cgroup2.Metrics. Several callers may have got the same one, so it must not be changed.
-type Metrics interface {
-	// MessageName is the name by which containerd knows which of them it is.
-	MessageName() string
-}
+// Metrics is a *Metrics of cgroup1/stats or of cgroup2/stats. Several callers may share it, so it must not be changed.
+type Metrics interface{ proto.Message }
 
 // Reader reads the metrics of one cgroup. It is made once for a container and may be used by several goroutines.
 type Reader struct {

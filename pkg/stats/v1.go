@@ -4,7 +4,7 @@
 package stats
 
 import (
-	v1 "sandbox.internal/shim/pkg/api/cgroup1"
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	"sandbox.internal/shim/pkg/cgroup"
 )
 

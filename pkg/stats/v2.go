@@ -7,7 +7,7 @@ import (
 	"bytes"
 	"slices"
 
-	v2 "sandbox.internal/shim/pkg/api/cgroup2"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
 // foldersV2 lists what is read of a cgroup at dir.
