@@ -36,7 +36,8 @@ var layers = [][]string{
 	{"pkg/bootstrap", "pkg/cpuset", "pkg/ociruntime/launch", "pkg/notify", "pkg/pod/nsholder", "pkg/stats"},
 	{"pkg/pod"},
 	{"pkg/process", "pkg/resources"},
-	{"pkg/ociruntime", "pkg/task"},
+	{"pkg/hostrootfs", "pkg/ociruntime"},
+	{"pkg/task"},
 	{"pkg/service"},
 	{"cmd/containerd-shim-sandbox-v1"},
 }

@@ -43,7 +43,7 @@ type Options struct {
 	CpusetSource   string // cgroup whose CPUs every container gets that asks for none (pkg/cpuset, Container.Source)
 	CpusetMems     bool   // and its memory nodes
 	StopSignal     string // that asks a container to end; SIGTERM when empty
-	HostRootfs     string // directories of the host that every container has (pkg/task/hostrootfs.go)
+	HostRootfs     string // directories of the host that every container has (pkg/hostrootfs)
 	HostRootfsMask string // what in them is not shown
 	PidFile        string // of init; {id} and {namespace} stand for the container's
 	StopTimeout    string // until it is killed (pkg/task, Container.Stop)

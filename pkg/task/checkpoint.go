@@ -17,16 +17,8 @@ import (
 // has the file system in memory that the root may be, and the overlays that mask
 // secrets lie in the bundle, which ends with the container.
 func (c *Container) Checkpoint(ctx context.Context, r process.CheckpointRequest) error {
-	if err := c.host.refuseCheckpoint("cannot be checkpointed", errdefs.ErrFailedPrecondition); err != nil {
+	if err := c.host.RefuseCheckpoint("cannot be checkpointed", errdefs.ErrFailedPrecondition); err != nil {
 		return fmt.Errorf("container %q: checkpoint: %w", c.ID(), err)
 	}
 	return c.Container.Checkpoint(ctx, r)
-}
-
-// refuseCheckpoint is an error where h has anything.
-func (h hostRootfs) refuseCheckpoint(what string, class error) error {
-	if len(h.entries) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s %q: a container with directories of the host %s: %w", h.from.key, h.from.text, what, class)
 }

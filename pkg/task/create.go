@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/log"
 
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -64,7 +65,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	if config.Checkpoint != "" {
-		if err := asked.host.refuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
+		if err := asked.host.RefuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
 			return nil, fmt.Errorf("container %q: %w", r.ID, err)
 		}
 	}
@@ -116,8 +117,8 @@ func (m *Manager) hooks(config process.Config, o options.Options, asked *setting
 	if source.path != "" {
 		hooks = append(hooks, &cpusetHook{id: config.ID, cpusets: m.cpusets, source: source})
 	}
-	if len(asked.host.entries) > 0 {
-		hooks = append(hooks, hostCheck{host: &asked.host})
+	if !asked.host.Empty() {
+		hooks = append(hooks, &asked.host)
 	}
 	// The sockets are made after the check, and the pid file after them.
 	sockets, err := listenHookOf(config, o)
@@ -182,15 +183,16 @@ func processOptions(o options.Options, namespace string, systemd bool) process.O
 }
 
 // layRootfs mounts what containerd asks for, and what of the host is asked for.
-func (m *Manager) layRootfs(c *process.Config, image []mount.Mount, host *hostRootfs, undo *undoList) error {
-	mounts, err := host.root(c, image)
+func (m *Manager) layRootfs(c *process.Config, image []mount.Mount, host *hostrootfs.Rootfs, undo *undoList) error {
+	mounts, err := host.Root(c, image)
 	if err != nil {
 		return err
 	}
 	if err := m.mountRootfs(c.Bundle, mounts, undo); err != nil {
 		return err
 	}
-	return host.fill(c, len(image) == 0, undo)
+	undo.add("masks of host-rootfs", func() error { return hostrootfs.Remove(c.Bundle) })
+	return host.Fill(c, len(image) == 0)
 }
 
 // mountRootfs mounts what containerd asks for, and adds to undo what it did.

@@ -4,12 +4,15 @@
 package task
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
@@ -20,84 +23,6 @@ import (
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
-
-func TestHostListsThatAreRead(t *testing.T) {
-	for _, tc := range []struct {
-		text string
-		want []askedEntry
-	}{
-		{"/usr", []askedEntry{{host: "/usr", container: "/usr"}}},
-		{"/usr:/u", []askedEntry{{host: "/usr", container: "/u"}}},
-		{"/usr:rw", []askedEntry{{host: "/usr", container: "/usr", write: true}}},
-		{"/usr:/u:ro,/a:/b:rw", []askedEntry{{host: "/usr", container: "/u"}, {host: "/a", container: "/b", write: true}}},
-	} {
-		got, err := parseHostList(setting{key: "key", text: tc.text})
-		if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(askedEntry{})); err != nil || diff != "" {
-			t.Errorf("parseHostList(%q) = %v, %s", tc.text, err, diff)
-		}
-	}
-	got, err := parseHostList(setting{key: "key", text: "default,/opt"})
-	if err != nil || len(got) != len(defaultHostDirs)+1 || !got[0].optional || got[len(got)-1].optional {
-		t.Errorf("parseHostList(default,/opt) = %v, %v", got, err)
-	}
-}
-
-func TestHostListsThatAreRefused(t *testing.T) {
-	for _, text := range []string{"usr", "/", "/usr:/", "/usr/", "/usr/../etc", "/usr:u", "/usr:/u:x", "/usr:/u:rw:rw", "/a:/b:/c", "default:rw", "/usr,", ",", "/usr:", "/a\x00b", "off,/usr", "Default"} {
-		_, err := parseHostList(setting{key: "the key", text: text})
-		wantInvalid(t, err, "the key", "host[:container][:rw]", "default", "off")
-	}
-	for _, text := range []string{"/a,/a", "/a:/b,/b", "/usr,default"} {
-		_, err := parseHostList(setting{key: "the key", text: text})
-		wantInvalid(t, err, "the key", "one entry")
-	}
-	for _, text := range []string{"etc", "/", "/etc/[", "none,/etc", "/etc/"} {
-		_, err := parseMasks(setting{key: "the key", text: text})
-		wantInvalid(t, err, "the key", "none", "default", "absolute")
-	}
-}
-
-func TestTheDefaultsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/executors.md")
-	must(t, err)
-	between := func(from, to string) string {
-		_, rest, found := strings.Cut(string(text), from)
-		part, _, ends := strings.Cut(rest, to)
-		if !found || !ends {
-			t.Fatalf("docs/executors.md has no %q with %q after it", from, to)
-		}
-		return part
-	}
-	paths := func(part string) []string {
-		return strings.FieldsFunc(part, func(r rune) bool { return strings.ContainsRune("`, \n", r) })
-	}
-	masks := strings.ReplaceAll(between("By default these are", ".\n  A list of one's own"), " and ", " ")
-	if diff := cmp.Diff(defaultMasks, paths(masks)); diff != "" {
-		t.Errorf("masks in docs/executors.md (+) are not those of the code (-):\n%s", diff)
-	}
-	if diff := cmp.Diff(defaultHostDirs, paths(between("in a chroot: `", "`"))); diff != "" {
-		t.Errorf("directories in docs/executors.md (+) are not those of the code (-):\n%s", diff)
-	}
-}
-
-func FuzzHostList(f *testing.F) {
-	for _, seed := range []string{"default", "/usr:/u:rw,/etc", "/a:/b:/c", ":::", "/usr/../x"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		list, err := parseHostList(setting{key: "key", text: text})
-		if err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
-			t.Errorf("%q: %v", text, err)
-		}
-		for _, e := range list {
-			for _, path := range []string{e.host, e.container} {
-				if !filepath.IsAbs(path) || strings.Contains(path, "/..") && filepath.Clean(path) != path {
-					t.Errorf("%q: entry %+v", text, e)
-				}
-			}
-		}
-	})
-}
 
 // host is a directory like that of a host whose /usr is merged.
 func host(t *testing.T) string {
@@ -114,65 +39,6 @@ func host(t *testing.T) string {
 	}
 	must(t, os.Symlink("usr/bin", filepath.Join(top, "bin")))
 	return top
-}
-
-func TestWhatIsALinkOnTheHostIsOneInTheContainer(t *testing.T) {
-	h := host(t)
-	bin, usr := h+"/bin", h+"/usr"
-	for _, tc := range []struct {
-		name, list string
-		want       []hostEntry
-	}{
-		{"where it leads is there too", bin + "," + usr, []hostEntry{{host: usr + "/bin", container: bin, link: "usr/bin"}, {host: usr, container: usr}}},
-		{"where it leads is not", bin, []hostEntry{{host: usr + "/bin", container: bin}}},
-		{"where it leads is elsewhere", bin + "," + usr + ":/usr", []hostEntry{{host: usr, container: "/usr"}, {host: usr + "/bin", container: bin}}},
-		{"it is wanted under another name", bin + ":/b," + usr, []hostEntry{{host: usr + "/bin", container: "/b"}, {host: usr, container: usr}}},
-		{"a parent comes first", usr + "/bin:/x/bin," + usr + ":/x", []hostEntry{{host: usr, container: "/x"}, {host: usr + "/bin", container: "/x/bin"}}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got, err := hostRootfsOf(annotated(annotationHostRootfs, tc.list), options.Options{})
-			if diff := cmp.Diff(tc.want, got.entries, cmp.AllowUnexported(hostEntry{})); err != nil || diff != "" {
-				t.Errorf("%v\n%s", err, diff)
-			}
-		})
-	}
-	_, err := hostRootfsOf(annotated(annotationHostRootfs, h+"/none"), options.Options{})
-	wantInvalid(t, err, annotationHostRootfs, h+"/none", "no such file")
-	must(t, os.Symlink("/", h+"/all"))
-	_, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/all:rw", annotationHostRootfsMask, "none"), options.Options{})
-	wantInvalid(t, err, annotationHostRootfs, h+"/all", "links to /")
-	_, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/etc:rw", annotationHostRootfsMask, h+"/etc/shadow"), options.Options{})
-	wantInvalid(t, err, annotationHostRootfs, h+"/etc/shadow", annotationHostRootfsMask)
-	off, err := hostRootfsOf(annotated(annotationHostRootfs, "off"), options.Options{HostRootfs: "default"})
-	if err != nil || len(off.entries) != 0 {
-		t.Errorf("off = %v, %v, want none", off, err)
-	}
-	all, err := hostRootfsOf(goodSpec(), options.Options{HostRootfs: "default"})
-	if err != nil || len(all.entries) == 0 {
-		t.Errorf("by option: %v, %v, want the default list", all, err)
-	}
-}
-
-func TestInsertMount(t *testing.T) {
-	for _, tc := range []struct{ name, there, add, want string }{
-		{"behind what it lies in", "/proc /run /dev", "/run/x", "/proc /run /run/x /dev"},
-		{"before what lies in it", "/proc /etc/hosts", "/etc", "/etc /proc /etc/hosts"},
-		{"before its like, which is seen", "/proc /etc", "/etc", "/etc /proc /etc"},
-		{"behind a parent with a slash", "/run/ /dev", "/run/x", "/run/ /run/x /dev"},
-		{"a name that begins alike is no parent", "/ru /dev", "/run", "/run /ru /dev"},
-	} {
-		var mounts []specs.Mount
-		for d := range strings.FieldsSeq(tc.there) {
-			mounts = append(mounts, specs.Mount{Destination: d})
-		}
-		var got []string
-		for _, m := range insertMount(mounts, specs.Mount{Destination: tc.add}) {
-			got = append(got, m.Destination)
-		}
-		if strings.Join(got, " ") != tc.want {
-			t.Errorf("%s: %v, want %s", tc.name, got, tc.want)
-		}
-	}
 }
 
 // What Create made of a bundle for the engine, and what it left of it.
@@ -227,146 +93,6 @@ func TestARootOfTheHostsDirectories(t *testing.T) {
 	}
 }
 
-func TestWhiteouts(t *testing.T) {
-	h := host(t)
-	dir := filepath.Join(t.TempDir(), "over")
-	e := hostEntry{host: h + "/etc", container: "/etc"}
-	_, err := e.hide([]string{h + "/etc/shadow", h + "/etc/ssl/private", h + "/etc/key_a"}, nil, dir)
-	must(t, err)
-	for _, name := range []string{"shadow", "ssl/private", "key_a"} {
-		var stat unix.Stat_t
-		must(t, unix.Lstat(filepath.Join(dir, name), &stat))
-		if stat.Mode&unix.S_IFMT != unix.S_IFCHR || stat.Rdev != 0 {
-			t.Errorf("%s is %o of device %d, want a whiteout", name, stat.Mode, stat.Rdev)
-		}
-	}
-	var stat unix.Stat_t
-	must(t, unix.Stat(dir+"/ssl", &stat))
-	if stat.Mode&0o7777 != 0o750 || stat.Uid != 7 || stat.Gid != 8 {
-		t.Errorf("ssl is %o of %d:%d, want as on the host, 750 of 7:8", stat.Mode&0o7777, stat.Uid, stat.Gid)
-	}
-}
-
-func TestASecretInAMountIsMaskedToo(t *testing.T) {
-	h := host(t)
-	for _, dir := range []string{"/etc/ssh", "/etc/ssh/sub", "/etc/gone"} {
-		must(t, os.MkdirAll(h+dir, 0o755))
-		must(t, unix.Mount("tmpfs", h+dir, "tmpfs", 0, ""))
-		t.Cleanup(func() { _ = unix.Unmount(h+dir, unix.MNT_DETACH) })
-	}
-	// One that is covered by another cannot be mounted again.
-	must(t, os.Mkdir(h+"/etc/gone/in", 0o755))
-	must(t, unix.Mount("tmpfs", h+"/etc/gone/in", "tmpfs", 0, ""))
-	must(t, unix.Mount("tmpfs", h+"/etc/gone", "tmpfs", 0, ""))
-	t.Cleanup(func() { _ = unix.Unmount(h+"/etc/gone", unix.MNT_DETACH) })
-	must(t, os.WriteFile(h+"/etc/ssh/key", nil, 0o600))
-	dir := filepath.Join(t.TempDir(), "over")
-	mounts, err := hostEntry{host: h + "/etc", container: "/c"}.hide([]string{h + "/etc/shadow", h + "/etc/ssh/key"}, nil, dir)
-	must(t, err)
-	var got []string
-	for _, m := range mounts {
-		got = append(got, m.Type+" "+m.Destination)
-		if m.Destination != "/c/ssh" {
-			continue
-		}
-		lower, _, _ := strings.Cut(strings.TrimPrefix(m.Options[len(m.Options)-1], "lowerdir="), ":")
-		var stat unix.Stat_t
-		if err := unix.Lstat(lower+"/key", &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFCHR {
-			t.Errorf("%s/key = %o, %v, want a whiteout", lower, stat.Mode, err)
-		}
-	}
-	if want := "overlay /c, overlay /c/ssh, bind /c/ssh/sub, bind /c/gone"; strings.Join(got, ", ") != want {
-		t.Errorf("mounts = %v, want %s", got, want)
-	}
-}
-
-func TestASecretInASecretIsMaskedWithIt(t *testing.T) {
-	h := host(t)
-	for _, inner := range []string{"k", "later"} {
-		masks := h + "/etc/ssl/private," + h + "/etc/ssl/private/" + inner
-		got, err := hostRootfsOf(annotated(annotationHostRootfs, h+"/etc", annotationHostRootfsMask, masks), options.Options{})
-		must(t, err)
-		dir := filepath.Join(t.TempDir(), "over")
-		if _, err := got.place(got.entries[0], nil, -1, dir); err != nil || files(t, dir+"/ssl") != "private" {
-			t.Errorf("with %s: %v, whiteouts %s", masks, err, files(t, dir+"/ssl"))
-		}
-		// Asked for by itself it is seen, without the inner one.
-		must(t, os.Chown(h+"/etc/ssl", 0, 0))
-		got, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/etc/ssl/private", annotationHostRootfsMask, masks), options.Options{})
-		must(t, err)
-		dir = filepath.Join(t.TempDir(), "over")
-		if _, err := got.place(got.entries[0], nil, -1, dir); err != nil || files(t, dir) != inner {
-			t.Errorf("by itself with %s: %v, whiteouts %s", masks, err, files(t, dir))
-		}
-	}
-}
-
-func TestASecretThatIsNotThereYetIsMasked(t *testing.T) {
-	h := host(t)
-	must(t, os.Symlink("etc", h+"/link"))
-	masks := h + "/etc/shadow-," + h + "/link/a/b/c," + h + "/etc/none_*," + h + "/etc/shadow"
-	got, err := hostRootfsOf(annotated(annotationHostRootfs, h+"/etc", annotationHostRootfsMask, masks), options.Options{})
-	must(t, err)
-	if diff := cmp.Diff([]string{h + "/etc/a", h + "/etc/shadow-"}, got.absent); diff != "" {
-		t.Error(diff)
-	}
-	dir := filepath.Join(t.TempDir(), "over")
-	mounts, err := got.place(got.entries[0], nil, -1, dir)
-	must(t, err)
-	if names := files(t, dir); len(mounts) != 1 || names != "a shadow shadow-" {
-		t.Errorf("mounts %v, whiteouts %s", mounts, names)
-	}
-	// Who may write there makes it himself.
-	got, err = hostRootfsOf(annotated(annotationHostRootfs, h+"/etc:rw", annotationHostRootfsMask, h+"/etc/shadow-"), options.Options{})
-	must(t, err)
-	if mounts, err := got.place(got.entries[0], nil, -1, dir); err != nil || len(mounts) != 1 || mounts[0].Type != "bind" {
-		t.Errorf("to write: %v, %v, want a bind mount", mounts, err)
-	}
-}
-
-// A link of the image must not lead out of it.
-func TestALinkIsMadeInsideOfTheRoot(t *testing.T) {
-	outside, root := t.TempDir(), t.TempDir()
-	must(t, os.Symlink(outside, filepath.Join(root, "absolute")))
-	must(t, os.Symlink(strings.Repeat("../", 500)+outside[1:], filepath.Join(root, "relative")))
-	must(t, os.MkdirAll(filepath.Join(root, outside), 0o700))
-	must(t, os.Mkdir(filepath.Join(root, "dir"), 0o700))
-	must(t, os.Mkdir(filepath.Join(root, "dir/bin"), 0o700))
-	must(t, os.Symlink("usr/bin", filepath.Join(root, "dir/same")))
-	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	must(t, err)
-	defer func() { _ = unix.Close(fd) }()
-	for path, want := range map[string]bool{"/absolute/a": true, "/relative/b": true, "/dir/bin": false, "/dir/same": true, "/none/bin": false, "/top": true} {
-		got, err := linkIn(fd, hostEntry{container: path, link: "usr/bin"})
-		if err != nil || got != want {
-			t.Errorf("linkIn(%s) = %t, %v, want %t", path, got, err, want)
-		}
-	}
-	// The kernel gives up on a path with .. when something is renamed meanwhile.
-	other, stop, stopped := t.TempDir(), make(chan struct{}), make(chan struct{})
-	go func() { // ends when stop is closed
-		defer close(stopped)
-		for !isClosed(stop) {
-			_ = os.Rename(other, other+"x") // there is always one of them
-			_ = os.Rename(other+"x", other) // as above
-		}
-	}()
-	for range 5000 {
-		if got, err := linkIn(fd, hostEntry{container: "/relative/b", link: "usr/bin"}); err != nil || !got {
-			t.Errorf("linkIn(/relative/b) while others rename = %t, %v, want true", got, err)
-			break
-		}
-	}
-	close(stop)
-	<-stopped
-	if got := files(t, outside); got != "" {
-		t.Errorf("outside of the root there is %s", got)
-	}
-	if got := files(t, filepath.Join(root, outside)); got != "a b" {
-		t.Errorf("inside there is %q, want a and b", got)
-	}
-}
-
 func TestAHostRootfsThatFailsLeavesNothing(t *testing.T) {
 	full := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(full, "file"), nil, 0o600))
@@ -389,4 +115,121 @@ func TestAHostRootfsThatFailsLeavesNothing(t *testing.T) {
 	if got := files(t, bundle); got != "config.json rootfs" {
 		t.Errorf("after a Create that failed the bundle has %s", got)
 	}
+}
+
+// nobody is a pid that the kernel never gives.
+const nobody = 1 << 30
+
+// rootedAt starts a thread that has another root directory, as init of a
+// container has, and answers its id. It ends with the test.
+func rootedAt(t *testing.T, root string) int {
+	t.Helper()
+	done, there := make(chan struct{}), make(chan error)
+	tid := 0
+	go func() { // ends with its thread, when done is closed
+		runtime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			err = unix.Chroot(root)
+		}
+		tid = unix.Gettid()
+		there <- err
+		<-done
+	}()
+	must(t, <-there)
+	t.Cleanup(func() { close(done) })
+	return tid
+}
+
+func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		before, after func(dir, secret string) error
+		want          string // in the error; empty for none
+	}{
+		{name: "nothing changes"},
+		{name: "by a link", want: "symbolic links", before: func(dir, secret string) error {
+			return swap(dir, func() error { return os.Symlink(secret, dir) })
+		}},
+		{name: "by a link and back", want: "replaced", before: func(dir, secret string) error {
+			return swap(dir, func() error { return os.Symlink(secret, dir) })
+		}, after: func(dir, _ string) error {
+			return errors.Join(os.Remove(dir), os.Rename(dir+".was", dir))
+		}},
+		{name: "a directory above by a link", want: "symbolic links", before: func(dir, secret string) error {
+			above := filepath.Dir(dir)
+			return swap(above, func() error { return os.Symlink(filepath.Dir(secret), above) })
+		}},
+		{name: "it is gone", want: "no such file", after: os.Rename},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			top, err := filepath.EvalSymlinks(t.TempDir())
+			must(t, err)
+			dir, secret := top+"/user/data", top+"/root/data"
+			must(t, os.MkdirAll(dir, 0o755))
+			must(t, os.MkdirAll(secret, 0o700))
+			long := time.Unix(1, 0)
+			must(t, os.Chtimes(secret, long, long))
+			spec := annotated(annotationHostRootfs, dir+":/data:rw", annotationListen, "unix:///data/socket")
+			spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace}}
+			spec.Root.Path = t.TempDir()
+			engine := &fakeEngine{}
+			engine.create = func(c process.Config) error { // mounts by name, as libcontainer
+				if tc.before != nil {
+					must(t, tc.before(dir, secret))
+				}
+				at := filepath.Join(c.Rootfs, "data")
+				must(t, os.Mkdir(at, 0o755))
+				must(t, unix.Mount(dir, at, "", unix.MS_BIND, ""))
+				t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+				if tc.after != nil {
+					must(t, tc.after(dir, top+"/away"))
+				}
+				engine.pid = rootedAt(t, c.Rootfs)
+				return nil
+			}
+			s := newManager(t, engine)
+			c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Options: allowing(options.Options{})})
+			if c != nil {
+				t.Cleanup(func() {
+					must(t, engine.runtimes[0].init.Signal(unix.SIGKILL))
+					exit, err := c.Init().Wait(context.WithoutCancel(t.Context()))
+					if err != nil {
+						t.Errorf("wait = %v, %v", exit, err)
+					}
+					_, err = s.Delete(context.WithoutCancel(t.Context()), "c1", "")
+					must(t, err)
+				})
+			}
+			if info, err := os.Stat(secret); err != nil || !info.ModTime().Equal(long) {
+				t.Errorf("something was made in %s, or %v", secret, err)
+			}
+			if tc.want == "" {
+				must(t, err)
+				return
+			}
+			if !errdefs.IsFailedPrecondition(err) {
+				t.Errorf("error %v, want a failed precondition", err)
+			}
+			wantText(t, err, "host-rootfs", dir, tc.want)
+			if n := len(engine.signals); n == 0 || engine.signals[n-1] != unix.SIGKILL {
+				t.Errorf("signals to init: %v, want SIGKILL", engine.signals)
+			}
+		})
+	}
+}
+
+func TestDirectoriesOfTheHostAreNotRestored(t *testing.T) {
+	spec := annotated(annotationHostRootfs, "/usr")
+	spec.Root.Path = t.TempDir()
+	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: "/image", Options: allowing(options.Options{})})
+	wantInvalid(t, err, annotationHostRootfs, "/usr", "cannot be restored")
+}
+
+// swap moves dir away and has another made in its place.
+func swap(dir string, instead func() error) error {
+	if err := os.Rename(dir, dir+".was"); err != nil {
+		return err
+	}
+	return instead()
 }

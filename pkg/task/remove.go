@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -60,7 +61,7 @@ func removeLocked(ctx context.Context, root, containerID, bundle string, removeC
 	}
 	err = removeContainer(ctx, config)
 	removeSockets(ctx, containerID, bundle) // before the root file system goes, on which they may be
-	err = errors.Join(err, unmountRootfs(bundle), removeHidden(bundle), removePidFile(rec.PidFile, rec.Pid))
+	err = errors.Join(err, unmountRootfs(bundle), hostrootfs.Remove(bundle), removePidFile(rec.PidFile, rec.Pid))
 	if rec.Pid == 0 {
 		err = errors.Join(err, removeForsaken(rec.PidFile))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -17,7 +18,7 @@ import (
 type settings struct {
 	stop      process.Stop
 	stopAsked bool
-	host      hostRootfs
+	host      hostrootfs.Rootfs
 	pidFile   string
 }
 
@@ -31,6 +32,16 @@ func (m *Manager) settingsOf(spec *specs.Spec, o options.Options, containerID st
 	}
 	a.pidFile, err = m.pidFileOf(spec, o, containerID)
 	return a, err
+}
+
+// hostRootfsOf reads which directories of the host are asked for.
+func hostRootfsOf(spec *specs.Spec, o options.Options) (hostrootfs.Rootfs, error) {
+	exported := func(s setting) hostrootfs.Setting {
+		return hostrootfs.Setting{Key: s.key, Text: s.text, Asked: s.asked()}
+	}
+	return hostrootfs.Parse(
+		exported(settingOf(spec, annotationHostRootfs, "HostRootfs", o.HostRootfs)),
+		exported(settingOf(spec, annotationHostRootfsMask, "HostRootfsMask", o.HostRootfsMask)))
 }
 
 // recordedStop is what the delete command does with a container that lives.

@@ -144,3 +144,7 @@ func validID(field, id string) error {
 	}
 	return nil
 }
+
+func validPath(path string) bool {
+	return filepath.IsAbs(path) && path != "/" && filepath.Clean(path) == path && !hasNUL(path)
+}

@@ -15,6 +15,7 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stats"
 	"sandbox.internal/shim/pkg/stdio"
@@ -56,12 +57,12 @@ type Container struct {
 	undo    func() error // removes what Create made around the container
 	cpusets *cpuset.Reconciler
 
-	readiness *readiness   // nil: Start does not wait for it
-	stop      process.Stop // stop.go
-	stopAsked bool         // somebody said how it is to be stopped
-	joinsPIDs bool         // as above
-	host      hostRootfs   // checkpoint.go
-	ofCRI     bool         // containerd's CRI plugin made it
+	readiness *readiness        // nil: Start does not wait for it
+	stop      process.Stop      // stop.go
+	stopAsked bool              // somebody said how it is to be stopped
+	joinsPIDs bool              // as above
+	host      hostrootfs.Rootfs // checkpoint.go
+	ofCRI     bool              // containerd's CRI plugin made it
 
 	mu     sync.Mutex
 	stats  *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet

@@ -12,13 +12,14 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/hostrootfs"
 )
 
 // unsafeAnnotations are those by which a container gets at the host or at other
 // containers, each with the value that does no harm; "" is none.
 func unsafeAnnotations() map[string]string {
 	return map[string]string{
-		annotationHostRootfs:     hostRootfsOff,
+		annotationHostRootfs:     hostrootfs.Off,
 		annotationHostRootfsMask: "",
 		annotationPidFile:        "",
 		annotationListen:         listenNone,    // root binds the sockets: ports in the host's network, paths on volumes

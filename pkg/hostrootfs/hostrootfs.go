@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+// Package hostrootfs shows a container directories of the host in its root file system.
+package hostrootfs
 
 import (
 	"errors"
@@ -16,22 +17,21 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
 
-// hostRootfs is which of the host's directories a container has in its root
+// Rootfs is which of the host's directories a container has in its root
 // file system. The zero value is none.
 //
 // All of them are mounts of the container's configuration: they are made in its
 // own mount namespace and end with it, so neither Delete nor the delete command
 // has to know of them.
-type hostRootfs struct {
+type Rootfs struct {
 	entries []hostEntry   // a parent before what lies in it
 	masks   []string      // paths of the host that are not shown, though what they lie in is
 	absent  []string      // the same, of what the host does not have yet
 	binds   []specs.Mount // what fill mounts and the container then sees
-	from    setting       // which asks for them
+	from    Setting       // which asks for them
 }
 
 // hostEntry is a directory or a file of the host, in a container.
@@ -42,42 +42,64 @@ type hostEntry struct {
 	link      string // not empty: what there is instead is a symbolic link to this
 }
 
-// hostRootfsOf reads what is asked for, and looks for it on the host.
-func hostRootfsOf(spec *specs.Spec, o options.Options) (hostRootfs, error) {
-	list := settingOf(spec, annotationHostRootfs, "HostRootfs", o.HostRootfs)
-	masks, err := parseMasks(settingOf(spec, annotationHostRootfsMask, "HostRootfsMask", o.HostRootfsMask))
-	if err != nil || !list.asked() || list.text == hostRootfsOff {
-		return hostRootfs{}, err
+// Setting is the text of an annotation or a runtime option.
+type Setting struct {
+	Key   string // of the annotation or the option, for messages
+	Text  string
+	Asked bool // neither is given where this is false
+}
+
+// refuse is the error that names key, value and what is allowed.
+func (s Setting) refuse(allowed string) error {
+	return fmt.Errorf("%s %q: must be %s: %w", s.Key, s.Text, allowed, errdefs.ErrInvalidArgument)
+}
+
+// Parse reads what is asked for, and looks for it on the host.
+func Parse(list, mask Setting) (Rootfs, error) {
+	masks, err := parseMasks(mask)
+	if err != nil || !list.Asked || list.Text == Off {
+		return Rootfs{}, err
 	}
 	asked, err := parseHostList(list)
 	if err != nil {
-		return hostRootfs{}, err
+		return Rootfs{}, err
 	}
 	entries, err := findHostEntries(list, asked)
 	if err != nil {
-		return hostRootfs{}, err
+		return Rootfs{}, err
 	}
-	h := hostRootfs{entries: entries, masks: findMasked(masks), absent: findAbsent(masks), from: list}
+	h := Rootfs{entries: entries, masks: findMasked(masks), absent: findAbsent(masks), from: list}
 	for _, e := range entries {
 		if masked := h.masked(e); e.write && len(masked) > 0 {
-			return hostRootfs{}, list.refuse(fmt.Sprintf("a list in which %q is read-only, since it has %q, which %s masks", e.host, masked[0], annotationHostRootfsMask))
+			return Rootfs{}, list.refuse(fmt.Sprintf("a list in which %q is read-only, since it has %q, which host-rootfs.mask masks", e.host, masked[0]))
 		}
 	}
 	return h, nil
 }
 
+// Empty reports whether nothing is asked for.
+func (h *Rootfs) Empty() bool { return len(h.entries) == 0 }
+
+// RefuseCheckpoint is an error where h has anything.
+func (h Rootfs) RefuseCheckpoint(what string, class error) error {
+	if len(h.entries) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s %q: a container with directories of the host %s: %w", h.from.Key, h.from.Text, what, class)
+}
+
 // masked is what of e is not to be seen.
-func (h hostRootfs) masked(e hostEntry) []string {
+func (h Rootfs) masked(e hostEntry) []string {
 	return outermost(slices.DeleteFunc(slices.Clone(h.masks), func(path string) bool { return !below(path, e.host) }))
 }
 
 // below tells whether path lies in dir. Both are clean.
 func below(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
 
-// root is what the host's directories are put into: the image, or where there
+// Root is what the host's directories are put into: the image, or where there
 // is none a file system in memory, so that nothing is written to the directory
 // that the configuration names. It is empty, as its content would not be seen.
-func (h hostRootfs) root(c *process.Config, image []mount.Mount) ([]mount.Mount, error) {
+func (h Rootfs) Root(c *process.Config, image []mount.Mount) ([]mount.Mount, error) {
 	if len(h.entries) == 0 || len(image) > 0 {
 		return image, nil
 	}
@@ -85,7 +107,7 @@ func (h hostRootfs) root(c *process.Config, image []mount.Mount) ([]mount.Mount,
 	if err != nil || len(content) > 0 {
 		return nil, errors.Join(fmt.Errorf("root.path %q: must be an empty directory where host-rootfs is asked for and there is no image: %w", c.Rootfs, errdefs.ErrInvalidArgument), err)
 	}
-	c.Rootfs = filepath.Join(c.Bundle, rootfsDir)
+	c.Rootfs = filepath.Join(c.Bundle, "rootfs")
 	options := []string{"mode=0755"}
 	if uid, gid, ok := rootIDs(c.Spec.Linux); ok {
 		options = append(options, fmt.Sprintf("uid=%d", uid), fmt.Sprintf("gid=%d", gid))
@@ -108,9 +130,9 @@ func rootIDs(l *specs.Linux) (uid, gid uint32, ok bool) {
 	return uid, gid, uid != 0 || gid != 0
 }
 
-// fill puts h into the root file system, which is mounted, and into the
-// configuration. made tells whether the root is one that h.root made.
-func (h *hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
+// Fill puts h into the root file system, which is mounted, and into the
+// configuration. made tells whether the root is one that h.Root made.
+func (h *Rootfs) Fill(c *process.Config, made bool) error {
 	if len(h.entries) == 0 {
 		return nil
 	}
@@ -124,7 +146,6 @@ func (h *hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
 			return fmt.Errorf("make /tmp in the root file system: %w", err)
 		}
 	}
-	undo.add("masks of host-rootfs", func() error { return removeHidden(c.Bundle) })
 	spec := *c.Spec
 	spec.Mounts = slices.Clone(spec.Mounts)
 	for i, e := range h.entries {
@@ -146,7 +167,7 @@ func (h *hostRootfs) fill(c *process.Config, made bool, undo *undoList) error {
 // place makes e a link in root, or tells the mounts that it is. What hides
 // something of it is made in dir. places are those in it that have something
 // else.
-func (h hostRootfs) place(e hostEntry, places []place, root int, dir string) ([]specs.Mount, error) {
+func (h Rootfs) place(e hostEntry, places []place, root int, dir string) ([]specs.Mount, error) {
 	if e.link != "" {
 		linked, err := linkIn(root, e)
 		if err != nil {
@@ -158,7 +179,7 @@ func (h hostRootfs) place(e hostEntry, places []place, root int, dir string) ([]
 	}
 	masked := h.masked(e)
 	if !e.write {
-		masked = outermost(append(masked, hostRootfs{masks: h.absent}.masked(e)...))
+		masked = outermost(append(masked, Rootfs{masks: h.absent}.masked(e)...))
 	}
 	if len(masked) == 0 {
 		return []specs.Mount{e.bind()}, nil

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package hostrootfs
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ type place struct {
 
 // placesIn is where the configuration or another entry has something in e, or
 // in its place.
-func (h hostRootfs) placesIn(e hostEntry, c *process.Config) []place {
+func (h Rootfs) placesIn(e hostEntry, c *process.Config) []place {
 	var places []place
 	for _, m := range c.Spec.Mounts {
 		at := filepath.Clean(m.Destination)

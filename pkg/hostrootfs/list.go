@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package hostrootfs
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 
 // Words that stand for lists.
 const (
-	hostRootfsOff     = "off"
+	Off               = "off" // asks for nothing
 	hostRootfsDefault = "default"
 	maskNone          = "none"
 )
@@ -48,9 +48,9 @@ type askedEntry struct {
 
 // parseHostList reads the value of host-rootfs: elements host[:container][:rw],
 // or default, with commas between them.
-func parseHostList(s setting) ([]askedEntry, error) {
+func parseHostList(s Setting) ([]askedEntry, error) {
 	var list []askedEntry
-	for element := range strings.SplitSeq(s.text, ",") {
+	for element := range strings.SplitSeq(s.Text, ",") {
 		if element == hostRootfsDefault {
 			for _, dir := range defaultHostDirs {
 				list = append(list, askedEntry{host: dir, container: dir, optional: true})
@@ -59,7 +59,7 @@ func parseHostList(s setting) ([]askedEntry, error) {
 		}
 		e, ok := parseHostEntry(element)
 		if !ok {
-			return nil, s.refuse(fmt.Sprintf("%s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with absolute paths other than / and without . and .., which %[3]q is not", hostRootfsOff, hostRootfsDefault, element))
+			return nil, s.refuse(fmt.Sprintf("%s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with absolute paths other than / and without . and .., which %[3]q is not", Off, hostRootfsDefault, element))
 		}
 		list = append(list, e)
 	}
@@ -87,13 +87,13 @@ func parseHostEntry(element string) (askedEntry, bool) {
 }
 
 func validPath(path string) bool {
-	return filepath.IsAbs(path) && path != "/" && filepath.Clean(path) == path && !hasNUL(path)
+	return filepath.IsAbs(path) && path != "/" && filepath.Clean(path) == path && !strings.ContainsRune(path, 0)
 }
 
 // findHostEntries looks for each on the host. Where it is a link there, as /bin
 // is where /usr is merged, it is one in the container if that has what it leads
 // to.
-func findHostEntries(s setting, asked []askedEntry) ([]hostEntry, error) {
+func findHostEntries(s Setting, asked []askedEntry) ([]hostEntry, error) {
 	var entries []hostEntry
 	for _, a := range asked {
 		real, err := filepath.EvalSymlinks(a.host)
@@ -101,7 +101,7 @@ func findHostEntries(s setting, asked []askedEntry) ([]hostEntry, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s %q: %w: %w", s.key, s.text, err, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("%s %q: %w: %w", s.Key, s.Text, err, errdefs.ErrInvalidArgument)
 		}
 		if real == "/" {
 			return nil, s.refuse(fmt.Sprintf("a list without links to /, which %q is", a.host))
@@ -127,15 +127,15 @@ func covered(asked []askedEntry, path string) bool {
 }
 
 // parseMasks reads the value of host-rootfs.mask.
-func parseMasks(s setting) ([]string, error) {
+func parseMasks(s Setting) ([]string, error) {
 	switch {
-	case !s.asked():
+	case !s.Asked:
 		return defaultMasks, nil
-	case s.text == maskNone:
+	case s.Text == maskNone:
 		return nil, nil
 	}
 	var masks []string
-	for element := range strings.SplitSeq(s.text, ",") {
+	for element := range strings.SplitSeq(s.Text, ",") {
 		if element == hostRootfsDefault {
 			masks = append(masks, defaultMasks...)
 			continue

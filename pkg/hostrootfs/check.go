@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package hostrootfs
 
 import (
 	"cmp"
@@ -19,21 +19,18 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// hostCheck is a hook that looks at what was mounted of the host's directories. libcontainer mounts by name, in the
-// container's mount namespace, where no descriptor of ours can be mounted; so who may write to a directory above can put
-// a link there after hostRootfsOf looked. The look is before the container's program runs.
-type hostCheck struct{ host *hostRootfs }
-
 // Prepare implements process.CreateHook.
-func (hostCheck) Prepare(context.Context, *process.Config) error { return nil }
+func (*Rootfs) Prepare(context.Context, *process.Config) error { return nil }
 
-// Created implements process.CreateHook.
-func (h hostCheck) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
-	return checkBinds(init, h.host.binds)
+// Created implements process.CreateHook: it looks at what was mounted of the host's directories. libcontainer mounts by
+// name, in the container's mount namespace, where no descriptor of ours can be mounted; so who may write to a directory
+// above can put a link there after Parse looked. The look is before the container's program runs.
+func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
+	return checkBinds(init, h.binds)
 }
 
 // Removed implements process.CreateHook.
-func (hostCheck) Removed() error { return nil }
+func (*Rootfs) Removed() error { return nil }
 
 // checkBinds tells whether a container sees what is at each source without a
 // symbolic link on the way. An init that is dead sees nothing.

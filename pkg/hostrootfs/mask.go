@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package hostrootfs
 
 import (
 	"errors"
@@ -19,7 +19,8 @@ import (
 // the directory that is laid over the host's.
 const hiddenDir = "host-rootfs"
 
-func removeHidden(bundle string) error { return os.RemoveAll(filepath.Join(bundle, hiddenDir)) }
+// Remove removes what Fill made in the bundle.
+func Remove(bundle string) error { return os.RemoveAll(filepath.Join(bundle, hiddenDir)) }
 
 // hide is e without what is masked: a read-only overlay of dir, which has a
 // whiteout for each, and the host's directory.
@@ -51,7 +52,7 @@ func (e hostEntry) hide(masked []string, places []place, dir string) ([]specs.Mo
 		sub := hostEntry{host: m.Mountpoint, container: e.container + strings.TrimPrefix(m.Mountpoint, e.host)}
 		b := sub.bind()
 		b.Options[0] = "bind" // its own mounts are in mountinfo too, after it
-		if within := (hostRootfs{masks: masked}).masked(sub); len(within) > 0 {
+		if within := (Rootfs{masks: masked}).masked(sub); len(within) > 0 {
 			if b, err = sub.overlay(within, places, fmt.Sprintf("%s.%d", dir, i)); err != nil {
 				return nil, err
 			}
