@@ -28,7 +28,7 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
-	{"pkg/wire", "pkg/wire/wiretest", "pkg/api", "pkg/api/cgroup1", "pkg/api/cgroup2"},
+	{"pkg/idmap", "pkg/wire", "pkg/wire/wiretest", "pkg/api", "pkg/api/cgroup1", "pkg/api/cgroup2"},
 	{
 		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event", "pkg/listen", "pkg/osthread", "pkg/memprog", "pkg/memprog/memprogtest",
 		"pkg/options", "pkg/reaper", "pkg/pod/podconfig", "pkg/stdio",
@@ -38,6 +38,7 @@ var layers = [][]string{
 	{"pkg/process", "pkg/resources"},
 	{"pkg/hostrootfs", "pkg/ociruntime"},
 	{"pkg/task"},
+	{"pkg/podsandbox"},
 	{"pkg/service"},
 	{"cmd/containerd-shim-sandbox-v1"},
 }

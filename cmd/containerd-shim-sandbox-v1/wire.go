@@ -19,6 +19,7 @@ import (
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/service"
 	"sandbox.internal/shim/pkg/stdio"
@@ -50,7 +51,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	box.KeepMembers(d.Bundle, d.SocketPath)
-	box.ServePods(func(ctx context.Context, r pod.Request) (task.Pod, error) {
+	pods := podsandbox.New(box, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
 		r.Reaper, r.SystemdCgroup = reaper, r.SystemdCgroup || d.SystemdCgroup
 		r.MaxShmSize = d.MaxShmSize
 		p, err := pod.Create(ctx, r, d.Thread)
@@ -60,7 +61,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 		return p, nil
 	})
 
-	clients := newAttendance(idleTimeout, box.Unattended)
+	clients := newAttendance(idleTimeout, pods.ShutdownIdle)
 	defer clients.stop()
 	idle := newRester(ownMemory().giveBack)
 	defer idle.stop()
@@ -71,7 +72,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("make ttrpc server: %w", err)
 	}
-	service.Register(server, box)
+	service.Register(server, box, pods)
 	served := make(chan error, 1)
 	go func() { //nolint:gosec // its context is no request's: it serves them all, and ends with the listener or Shutdown
 		served <- server.Serve(context.Background(), l)

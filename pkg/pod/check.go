@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/pod/nsholder"
 )
 
@@ -103,7 +104,7 @@ func (u *UserNamespace) check() error {
 		field, id string
 		list      []specs.LinuxIDMapping
 	}{{"userns_options.uids", "uid 0", u.UIDs}, {"userns_options.gids", "gid 0", u.GIDs}} {
-		if err := CheckMappings(m.field, m.list); err != nil {
+		if err := idmap.Check(m.field, m.list); err != nil {
 			return err
 		}
 		// The root of the pod owns what is made for it, and no container could be made without one.

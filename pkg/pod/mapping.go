@@ -14,31 +14,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// CheckMappings refuses mappings of a user namespace that share an id on either side, as the kernel would
-// (user_namespaces(7)), which names neither the file nor the lines.
-func CheckMappings(field string, list []specs.LinuxIDMapping) error {
-	for i, m := range list {
-		if m.Size == 0 {
-			return fmt.Errorf("%s[%d].size 0: must be at least 1: %w", field, i, errdefs.ErrInvalidArgument)
-		}
-		for j, other := range list[:i] {
-			if overlap(m.ContainerID, m.Size, other.ContainerID, other.Size) {
-				return fmt.Errorf("%s[%d] containerID %d size %d: overlaps %s[%d] containerID %d size %d: %w",
-					field, i, m.ContainerID, m.Size, field, j, other.ContainerID, other.Size, errdefs.ErrInvalidArgument)
-			}
-			if overlap(m.HostID, m.Size, other.HostID, other.Size) {
-				return fmt.Errorf("%s[%d] hostID %d size %d: overlaps %s[%d] hostID %d size %d: %w",
-					field, i, m.HostID, m.Size, field, j, other.HostID, other.Size, errdefs.ErrInvalidArgument)
-			}
-		}
-	}
-	return nil
-}
-
-func overlap(a, sizeA, b, sizeB uint32) bool {
-	return uint64(a) < uint64(b)+uint64(sizeB) && uint64(b) < uint64(a)+uint64(sizeA)
-}
-
 // lastID is the user and the group of a pod's process, without a user namespace: that of the pause image.
 const lastID = 65535
 

@@ -8,12 +8,13 @@ import (
 
 	"github.com/containerd/ttrpc"
 
+	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/task"
 	"sandbox.internal/shim/pkg/wire"
 )
 
-// Register adds the services of s to server.
-func Register(server *ttrpc.Server, s *task.Manager) {
+// Register adds the services to server: those of tasks, of sandboxes, and of streams.
+func Register(server *ttrpc.Server, s *task.Manager, c *podsandbox.Controller) {
 	t := &taskService{sandbox: s}
 	methods := map[string]ttrpc.Method{
 		"State":      method(t.State),
@@ -37,7 +38,7 @@ func Register(server *ttrpc.Server, s *task.Manager) {
 	for _, name := range []string{"containerd.task.v2.Task", "containerd.task.v3.Task"} {
 		server.RegisterService(name, &ttrpc.ServiceDesc{Methods: methods})
 	}
-	registerPods(server, s)
+	registerPods(server, c)
 	if x := s.StreamRegistry(); x != nil {
 		registerStreaming(server, x)
 	}

@@ -19,16 +19,16 @@ import (
 
 	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/task"
+	"sandbox.internal/shim/pkg/podsandbox"
 )
 
 // pods is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto.
 type pods struct {
-	sandbox *task.Manager
+	controller *podsandbox.Controller
 }
 
-func registerPods(server *ttrpc.Server, s *task.Manager) {
-	p := &pods{sandbox: s}
+func registerPods(server *ttrpc.Server, c *podsandbox.Controller) {
+	p := &pods{controller: c}
 	server.RegisterService("containerd.runtime.sandbox.v1.Sandbox", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
 		"CreateSandbox":   method(p.Create),
 		"StartSandbox":    method(p.Start),
@@ -52,13 +52,13 @@ func (p *pods) Create(ctx context.Context, r *api.CreateSandboxRequest) (*api.Cr
 		return nil, fmt.Errorf("sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
 			r.SandboxID, r.Rootfs[0].Source, errdefs.ErrInvalidArgument)
 	}
-	return &api.CreateSandboxResponse{}, p.sandbox.CreatePod(ctx, task.PodRequest{
+	return &api.CreateSandboxResponse{}, p.controller.Create(ctx, podsandbox.CreateRequest{
 		ID: r.SandboxID, Bundle: r.BundlePath, NetNS: r.NetnsPath, Config: config, Annotations: r.Annotations,
 	})
 }
 
 func (p *pods) Start(ctx context.Context, r *api.StartSandboxRequest) (*api.StartSandboxResponse, error) {
-	started, err := p.sandbox.StartPod(ctx, r.SandboxID)
+	started, err := p.controller.Start(ctx, r.SandboxID)
 	if err != nil {
 		return nil, err
 	}
@@ -71,18 +71,18 @@ func (p *pods) Start(ctx context.Context, r *api.StartSandboxRequest) (*api.Star
 
 // Platform is what containers are made for: that of this program.
 func (p *pods) Platform(_ context.Context, r *api.PlatformRequest) (*api.PlatformResponse, error) {
-	if err := p.sandbox.PingPod(r.SandboxID); err != nil {
+	if err := p.controller.Ping(r.SandboxID); err != nil {
 		return nil, err
 	}
 	return &api.PlatformResponse{Platform: &api.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}, nil
 }
 
 func (p *pods) Stop(ctx context.Context, r *api.StopSandboxRequest) (*api.StopSandboxResponse, error) {
-	return &api.StopSandboxResponse{}, p.sandbox.StopPod(ctx, r.SandboxID, time.Duration(r.TimeoutSecs)*time.Second)
+	return &api.StopSandboxResponse{}, p.controller.Stop(ctx, r.SandboxID, time.Duration(r.TimeoutSecs)*time.Second)
 }
 
 func (p *pods) Wait(ctx context.Context, r *api.WaitSandboxRequest) (*api.WaitSandboxResponse, error) {
-	exit, err := p.sandbox.WaitPod(ctx, r.SandboxID)
+	exit, err := p.controller.Wait(ctx, r.SandboxID)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (p *pods) Wait(ctx context.Context, r *api.WaitSandboxRequest) (*api.WaitSa
 }
 
 func (p *pods) Status(_ context.Context, r *api.SandboxStatusRequest) (*api.SandboxStatusResponse, error) {
-	status, err := p.sandbox.PodStatus(r.SandboxID, r.Verbose)
+	status, err := p.controller.Status(r.SandboxID, r.Verbose)
 	if err != nil {
 		return nil, err
 	}
@@ -105,15 +105,15 @@ func (p *pods) Status(_ context.Context, r *api.SandboxStatusRequest) (*api.Sand
 }
 
 func (p *pods) Ping(_ context.Context, r *api.PingRequest) (*api.PingResponse, error) {
-	return &api.PingResponse{}, p.sandbox.PingPod(r.SandboxID)
+	return &api.PingResponse{}, p.controller.Ping(r.SandboxID)
 }
 
 func (p *pods) Shutdown(ctx context.Context, r *api.ShutdownSandboxRequest) (*api.ShutdownSandboxResponse, error) {
-	return &api.ShutdownSandboxResponse{}, p.sandbox.ShutdownPod(ctx, r.SandboxID)
+	return &api.ShutdownSandboxResponse{}, p.controller.Shutdown(ctx, r.SandboxID)
 }
 
 func (p *pods) Metrics(_ context.Context, r *api.SandboxMetricsRequest) (*api.SandboxMetricsResponse, error) {
-	metrics, err := p.sandbox.PodMetrics(r.SandboxID)
+	metrics, err := p.controller.Metrics(r.SandboxID)
 	if err != nil {
 		return nil, err
 	}
@@ -131,19 +131,19 @@ func (p *pods) Update(_ context.Context, r *api.UpdateSandboxRequest) (*api.Upda
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", r.SandboxID, err)
 	}
-	return &api.UpdateSandboxResponse{}, p.sandbox.UpdatePod(r.SandboxID, told)
+	return &api.UpdateSandboxResponse{}, p.controller.Update(r.SandboxID, told)
 }
 
 // podResources reads what CRI's UpdatePodSandboxResources keeps in containerd's record of a sandbox. It is nil where that
 // is not the matter of the update.
 //
 // What it cannot read is not implemented, which CRI tolerates.
-func podResources(s *api.Sandbox) (*task.PodResources, error) {
+func podResources(s *api.Sandbox) (*podsandbox.Resources, error) {
 	const key = "updated-resources" // internal/cri/server/podsandbox, UpdatedResourcesKey
 	if s == nil || s.Extensions[key] == nil {
 		return nil, nil
 	}
-	var r task.PodResources
+	var r podsandbox.Resources
 	if err := json.Unmarshal(s.Extensions[key].GetValue(), &r); err != nil {
 		return nil, fmt.Errorf("update: extension %q: %w: %w", key, err, errdefs.ErrNotImplemented)
 	}

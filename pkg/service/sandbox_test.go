@@ -28,8 +28,8 @@ import (
 	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/pod/podconfig"
+	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/task"
 	"sandbox.internal/shim/pkg/wire"
 )
 
@@ -53,13 +53,8 @@ func (p *fakePod) Close() error                     { return nil }
 
 func newPodWorld(t *testing.T) (*world, *fakePod) {
 	t.Helper()
-	w, p := newWorld(t, sandboxService), &fakePod{}
-	p.cgroup = "/" + filepath.Base(w.fake.cgroup.String())
-	w.box.ServePods(func(_ context.Context, r pod.Request) (task.Pod, error) {
-		p.request = r
-		return p, nil
-	})
-	return w, p
+	w := newWorld(t, sandboxService)
+	return w, w.pod
 }
 
 // podOptions is CRI's message as CRI's client of containerd packs it.
@@ -234,7 +229,7 @@ func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
 func TestVerboseStatusTellsOfCPUSets(t *testing.T) {
 	cpus, err := cpuset.Parse("0-2")
 	must(t, err)
-	info, err := podInfo(task.PodStatus{ID: "s", Members: []task.PodMember{
+	info, err := podInfo(podsandbox.Status{ID: "s", Containers: []podsandbox.ContainerStatus{
 		{Status: process.Status{ID: "c1"}, CPUSet: &cpuset.State{Source: "/a", CPUs: cpus, Writes: 3, Err: fmt.Errorf("no room")}},
 		{Status: process.Status{ID: "c2"}},
 	}})
@@ -245,7 +240,7 @@ func TestVerboseStatusTellsOfCPUSets(t *testing.T) {
 }
 
 func TestVerboseStatusTellsOfReadinessAndExecs(t *testing.T) {
-	info, err := podInfo(task.PodStatus{ID: "s", Members: []task.PodMember{{
+	info, err := podInfo(podsandbox.Status{ID: "s", Containers: []podsandbox.ContainerStatus{{
 		Status:   process.Status{ID: "c1", Pid: 7, State: process.Running},
 		Notified: &notify.State{Ready: true, Status: "serves", Errno: 2},
 		Execs:    map[string]process.Usage{"e1": {CPU: 1500 * time.Millisecond, Memory: 4096, CgroupTotal: true}},

@@ -11,12 +11,12 @@ import (
 
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/pod/podconfig"
-	"sandbox.internal/shim/pkg/task"
+	"sandbox.internal/shim/pkg/podsandbox"
 )
 
 // podState is the stage in CRI's words (PodSandboxState).
-func podState(s task.PodStage) string {
-	if s == task.PodStarted {
+func podState(s podsandbox.Stage) string {
+	if s == podsandbox.Running {
 		return "SANDBOX_READY"
 	}
 	return "SANDBOX_NOTREADY"
@@ -24,7 +24,7 @@ func podState(s task.PodStage) string {
 
 // podInfo is what SandboxStatus tells beyond the state. The value of "info" is for CRI, which reads it and writes it
 // anew; so what it does not know stands under keys of its own.
-func podInfo(s task.PodStatus) (map[string]string, error) {
+func podInfo(s podsandbox.Status) (map[string]string, error) {
 	info := map[string]string{}
 	for key, value := range map[string]any{
 		"info": sandboxInfo{
@@ -32,8 +32,8 @@ func podInfo(s task.PodStatus) (map[string]string, error) {
 			Config: encodeConfig(s.Config), RuntimeSpec: s.Spec,
 			Overhead: updated(s.Updated.Overhead), Resources: updated(s.Updated.Resources),
 		},
-		"members": members(s.Members),
-		"cpusets": cpusets(s.Members),
+		"members": members(s.Containers),
+		"cpusets": cpusets(s.Containers),
 	} {
 		data, err := json.Marshal(value)
 		if err != nil {
@@ -91,7 +91,7 @@ type execInfo struct {
 	CgroupTotal bool    `json:"memoryIsOfAll"` // and not of its largest process alone
 }
 
-func members(list []task.PodMember) []memberInfo {
+func members(list []podsandbox.ContainerStatus) []memberInfo {
 	all := []memberInfo{}
 	for _, m := range list {
 		info := memberInfo{ID: m.ID, Pid: m.Pid, State: m.State.String()}
@@ -119,7 +119,7 @@ type cpusetInfo struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func cpusets(list []task.PodMember) map[string]cpusetInfo {
+func cpusets(list []podsandbox.ContainerStatus) map[string]cpusetInfo {
 	all := map[string]cpusetInfo{}
 	for _, m := range list {
 		if m.CPUSet == nil {

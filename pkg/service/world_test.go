@@ -27,6 +27,8 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
@@ -136,6 +138,8 @@ type world struct {
 	t      *testing.T
 	fake   *fake
 	box    *task.Manager
+	pod    *fakePod
+	pods   *podsandbox.Controller
 	client *ttrpc.Client
 	name   string // of the service that is called
 }
@@ -179,8 +183,13 @@ func newWorld(t *testing.T, name string) *world {
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
 	w := &world{t: t, fake: f, name: name}
 	w.box = task.New("ns", f, queue, func() func() { return func() {} })
+	w.pod = &fakePod{cgroup: "/" + filepath.Base(f.cgroup.String())}
+	w.pods = podsandbox.New(w.box, func(_ context.Context, r pod.Request) (podsandbox.Pod, error) {
+		w.pod.request = r
+		return w.pod, nil
+	})
 	path, l := listen(t)
-	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box) }, ttrpc.WithUnaryServerInterceptor(Intercept))
+	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box, w.pods) }, ttrpc.WithUnaryServerInterceptor(Intercept))
 	conn, err := net.Dial("unix", path)
 	must(t, err)
 	w.client = ttrpc.NewClient(conn)

@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-
-	"sandbox.internal/shim/pkg/pod"
 )
 
 // Annotations of the specification by which one container is given what the
@@ -33,6 +31,8 @@ const (
 	annotationExecCgroup    = annotationPrefix + "exec-cgroup"    // options.ExecCgroup
 	annotationExecTimeout   = annotationPrefix + "exec-timeout"   // options.ExecTimeout
 	annotationListen        = annotationPrefix + "listen"         // options.Listen
+
+	annotationShmSize = annotationPrefix + "shm-size" // of a pod: pod.ShmSizeAnnotation
 )
 
 // known are all that are read of a container.
@@ -55,11 +55,11 @@ func Settings() []string {
 	return names
 }
 
-// checkAnnotations refuses those that nobody reads, since a misspelt one must
+// CheckAnnotations refuses those that nobody reads, since a misspelt one must
 // not be silently without effect. What is read of a pod and of a container is
 // allowed at both: CRI hands annotations of a pod on to its containers.
-func checkAnnotations(annotations map[string]string) error {
-	all := append(known(), pod.ShmSizeAnnotation)
+func CheckAnnotations(annotations map[string]string) error {
+	all := append(known(), annotationShmSize)
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if strings.HasPrefix(key, annotationPrefix) && !slices.Contains(all, key) {
 			return fmt.Errorf("annotations: %q: unknown; known with this prefix are %s: %w", key, strings.Join(all, ", "), errdefs.ErrInvalidArgument)

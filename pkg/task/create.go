@@ -38,7 +38,7 @@ type CreateRequest struct {
 // Create makes a container whose init waits to be started or restored. When it fails, or
 // ctx ends first, nothing is left of it.
 func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, err error) {
-	if err := validID("id", r.ID); err != nil {
+	if err := CheckID("id", r.ID); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -139,7 +139,7 @@ func (m *Manager) config(r CreateRequest) (process.Config, error) {
 	if !filepath.IsAbs(r.Bundle) {
 		return process.Config{}, fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
 	}
-	spec, err := readSpec(r.Bundle)
+	spec, err := ReadSpec(r.Bundle)
 	if err != nil {
 		return process.Config{}, err
 	}

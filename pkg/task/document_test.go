@@ -32,7 +32,7 @@ func TestADocumentHasAllThatIsForLinux(t *testing.T) {
 	must(t, err)
 	bundle := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(bundle, specFile), data, 0o600))
-	got, err := readSpec(bundle)
+	got, err := ReadSpec(bundle)
 	must(t, err)
 	if diff := cmp.Diff(&want, got, cmp.AllowUnexported(specs.LinuxWeightDevice{}, specs.LinuxThrottleDevice{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

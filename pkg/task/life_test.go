@@ -104,7 +104,7 @@ func TestCreateAgainstShutdown(t *testing.T) {
 			_, err := s.Create(context.Background(), CreateRequest{ID: "c1", Bundle: "/nowhere"})
 			refused.Store(errdefs.IsUnavailable(err))
 		})
-		both.Go(s.Shutdown)
+		both.Go(func() { s.Shutdown() })
 		both.Wait()
 		if refused.Load() && !isClosed(s.Done()) {
 			t.Fatal("Create was refused, and Shutdown did not take effect")

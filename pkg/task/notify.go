@@ -133,7 +133,7 @@ func (m *Manager) Start(ctx context.Context, containerID, execID string) (*proce
 		return nil, err
 	}
 	if execID == "" && c.Restored() {
-		if err := m.admits(containerID); err != nil {
+		if err := m.checkAdmission(containerID); err != nil {
 			return nil, err
 		}
 	}

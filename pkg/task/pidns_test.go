@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,7 @@ func TestStopContainersEndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 	pause := newBundle(t, in("", annotationStopSignal, "QUIT"))
 	member := newBundle(t, in("/proc/4321/ns/pid", annotationStopTimeout, "5s"))
 	synctest.Test(t, func(t *testing.T) {
-		s := newManager(t, &fakeEngine{deaf: deafTo(unix.SIGTERM)})
+		s := newManager(t, &fakeEngine{deaf: func(sig syscall.Signal) bool { return sig == unix.SIGTERM }})
 		began := time.Now()
 		var inits []*process.Process
 		for id, bundle := range map[string]string{"pause": pause, "member": member} {

@@ -4,355 +4,98 @@
 package task
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
+	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
-
-	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/process"
 )
 
-// fakePod is a pod without namespaces.
-type fakePod struct {
-	pid    int // that of this process for a pod without a process of its own
-	cgroup string
-	exited chan struct{}
-	once   sync.Once
-
-	mu      sync.Mutex
-	request pod.Request
-	failing map[string]error // by the name of the call
-	calls   []string
-}
-
-func newFakePod() *fakePod {
-	return &fakePod{pid: os.Getpid(), exited: make(chan struct{}), failing: map[string]error{}}
-}
-
-func (p *fakePod) call(name string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.calls = append(p.calls, name)
-	return p.failing[name]
-}
-
-func (p *fakePod) fail(name string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.failing[name] = err
-}
-
-func (p *fakePod) log() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Join(p.calls, " ")
-}
-
-func (p *fakePod) make(_ context.Context, r pod.Request) (Pod, error) {
-	p.request = r
-	if err := p.call("create"); err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
-func (p *fakePod) Start(context.Context) error { return p.call("start") }
-func (p *fakePod) Pid() int                    { return p.pid }
-func (p *fakePod) Spec() *specs.Spec           { return &specs.Spec{Hostname: "of the pod"} }
-func (p *fakePod) Exited() <-chan struct{}     { return p.exited }
-func (p *fakePod) Exit() (int, time.Time)      { return 137, time.Unix(5, 0) }
-func (p *fakePod) CgroupPath() string          { return p.cgroup }
-
-func (p *fakePod) Adapt(spec *specs.Spec) error {
-	spec.Hostname = "of the pod"
-	return p.call("adapt")
-}
-
-// Close ends the process that the pod may have.
-func (p *fakePod) Close() error {
-	err := p.call("close")
-	if err == nil {
-		p.die()
-	}
-	return err
-}
-
-func (p *fakePod) die() {
-	if p.pid != os.Getpid() {
-		p.once.Do(func() { close(p.exited) })
-	}
-}
-
-// newPodManager has a pod "s" that is not created yet.
-func newPodManager(t *testing.T, e *fakeEngine) (*Manager, *fakePod, PodRequest) {
+// podOf adds a pod to m.
+func podOf(t *testing.T, m *Manager) (refusal error) {
 	t.Helper()
-	s, p := newManager(t, e), newFakePod()
-	s.ServePods(p.make)
-	s.KeepMembers("/nowhere", "/the/socket")
-	return s, p, PodRequest{ID: "s", Bundle: newBundle(t, nil), Config: &pod.Config{}}
+	refusal = fmt.Errorf("not now: %w", errdefs.ErrFailedPrecondition)
+	must(t, m.AddPod("s", newBundle(t, nil), refusal))
+	return refusal
 }
 
-// runPod creates and starts the pod "s", with containers.
-func runPod(t *testing.T, e *fakeEngine, ids ...string) (*Manager, *fakePod) {
-	t.Helper()
-	s, p, r := newPodManager(t, e)
-	must(t, s.CreatePod(t.Context(), r))
-	_, err := s.StartPod(t.Context(), "s")
-	must(t, err)
-	for _, id := range ids {
-		c, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
-		must(t, err)
-		must(t, c.Init().Start(t.Context()))
-	}
-	return s, p
-}
+func noAdaptation(*specs.Spec) error { return nil }
 
-// class is the class of an error, in a word.
-func class(err error) string {
-	switch {
-	case err == nil:
-		return "ok"
-	case errdefs.IsNotFound(err):
-		return "not found"
-	case errdefs.IsAlreadyExists(err):
-		return "exists"
-	case errdefs.IsFailedPrecondition(err):
-		return "precondition"
-	case errdefs.IsUnavailable(err):
-		return "unavailable"
-	case errdefs.IsInvalidArgument(err):
-		return "invalid"
+func TestAddPod_RefusesContainersUntilTheyAreAdmitted(t *testing.T) {
+	m := newManager(t, &fakeEngine{})
+	refusal := podOf(t, m)
+	create := func() error {
+		_, err := m.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
+		return err
 	}
-	return err.Error()
-}
-
-// Every call in every stage.
-func TestOrderOfCallsToAPod(t *testing.T) {
-	ops := []struct {
-		name string
-		call func(s *Manager, r PodRequest) error
-	}{
-		{"create", func(s *Manager, r PodRequest) error { return s.CreatePod(context.Background(), r) }},
-		{"create another", func(s *Manager, r PodRequest) error {
-			r.ID = "s2"
-			return s.CreatePod(context.Background(), r)
-		}},
-		{"start", func(s *Manager, r PodRequest) error { _, err := s.StartPod(context.Background(), r.ID); return err }},
-		{"member", func(s *Manager, r PodRequest) error {
-			bundle := filepath.Join(r.Bundle, "member")
-			if err := os.MkdirAll(bundle, 0o700); err != nil {
-				return err
-			}
-			if err := os.WriteFile(filepath.Join(bundle, specFile), []byte(`{"root":{"path":"/"},"process":{"args":["true"],"cwd":"/"},"linux":{}}`), 0o600); err != nil {
-				return err
-			}
-			_, err := s.Create(context.Background(), CreateRequest{ID: "m", Bundle: bundle})
-			return err
-		}},
-		{"stop", func(s *Manager, r PodRequest) error { return s.StopPod(context.Background(), r.ID, 0) }},
-		{"wait", func(s *Manager, r PodRequest) error {
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			if _, err := s.WaitPod(ctx, r.ID); !errors.Is(err, context.Canceled) {
-				return err
-			}
-			return nil
-		}},
-		{"status", func(s *Manager, r PodRequest) error { _, err := s.PodStatus(r.ID, true); return err }},
-		{"ping", func(s *Manager, r PodRequest) error { return s.PingPod(r.ID) }},
-		{"metrics", func(s *Manager, r PodRequest) error { _, err := s.PodMetrics(r.ID); return err }},
-		{"shutdown", func(s *Manager, r PodRequest) error { return s.ShutdownPod(context.Background(), r.ID) }},
+	if err := create(); !errors.Is(err, refusal) {
+		t.Errorf("Create = %v, want %v", err, refusal)
 	}
-	stages := []struct{ name, steps, want string }{
-		{"no pod", "", "create:ok create another:ok start:not found member:ok stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:ok"},
-		{"a container in no pod", "member", "create:precondition create another:precondition start:not found member:exists stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:not found"},
-		{"created", "create", "create:exists create another:exists start:ok member:precondition stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
-		{"started", "create,start", "create:exists create another:exists start:precondition member:ok stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
-		{"stopped before start", "create,stop", "create:exists create another:exists start:precondition member:precondition stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
-		{"stopped", "create,start,member,stop", "create:exists create another:exists start:precondition member:exists stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
-		{"shut down", "create,start,member,shutdown", "create:unavailable create another:unavailable start:not found member:unavailable stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:not found"},
+	m.AdmitContainers(func(spec *specs.Spec) error { spec.Hostname = "of the pod"; return nil })
+	must(t, create())
+	if got := m.Containers()[0].Init().Status().ID; got != "m" {
+		t.Errorf("Containers = %q, want m", got)
 	}
-	for _, stage := range stages {
-		t.Run(stage.name, func(t *testing.T) {
-			var got []string
-			for _, op := range ops {
-				s, p, r := newPodManager(t, &fakeEngine{})
-				p.cgroup = "/"
-				for step := range strings.SplitSeq(stage.steps, ",") {
-					for _, o := range ops {
-						if o.name == step {
-							must(t, o.call(s, r))
-						}
-					}
-				}
-				got = append(got, op.name+":"+class(op.call(s, r)))
-			}
-			if diff := cmp.Diff(stage.want, strings.Join(got, " ")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+	m.RefuseContainers(refusal)
+	_, err := m.Create(t.Context(), CreateRequest{ID: "m2", Bundle: newBundle(t, goodSpec())})
+	if !errors.Is(err, refusal) {
+		t.Errorf("Create = %v, want %v", err, refusal)
 	}
 }
 
-func TestErrorsOfAWrongOrderNameIt(t *testing.T) {
-	s, _, r := newPodManager(t, &fakeEngine{})
-	must(t, s.CreatePod(t.Context(), r))
-	_, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
-	wantText(t, err, `"m"`, `"s"`, "create a container while created")
-	must(t, s.StopPod(t.Context(), "s", 0))
-	_, err = s.StartPod(t.Context(), "s")
-	wantText(t, err, `"s"`, "start while stopped")
-	r.ID = "s2"
-	wantText(t, s.CreatePod(t.Context(), r), `"s2"`, `"s"`)
-}
-
-func TestCreatePodRefuses(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		change func(t *testing.T, r *PodRequest)
-		want   []string
-	}{
-		{"an id that is a path", func(_ *testing.T, r *PodRequest) { r.ID = "../x" }, []string{"sandbox id", "../x"}},
-		{"no id", func(_ *testing.T, r *PodRequest) { r.ID = "" }, []string{"sandbox id"}},
-		{"a relative bundle", func(_ *testing.T, r *PodRequest) { r.Bundle = "b" }, []string{"bundle", `"b"`}},
-		{"a bundle that is not there", func(_ *testing.T, r *PodRequest) { r.Bundle += "/x" }, []string{"bundle", "/x"}},
-		{"a bundle that is a file", func(t *testing.T, r *PodRequest) {
-			t.Helper()
-			r.Bundle += "/file"
-			must(t, os.WriteFile(r.Bundle, nil, 0o600))
-		}, []string{"bundle", "/file"}},
-		{"no configuration at all", func(_ *testing.T, r *PodRequest) { r.Config = nil }, []string{"no options", specFile}},
-		{"a broken configuration", func(t *testing.T, r *PodRequest) {
-			t.Helper()
-			r.Config = nil
-			must(t, os.WriteFile(filepath.Join(r.Bundle, specFile), []byte("{half"), 0o600))
-		}, []string{specFile}},
-		{"an annotation of ours that there is not", func(_ *testing.T, r *PodRequest) {
-			r.Config = &pod.Config{Annotations: map[string]string{annotationPrefix + "shm-sice": "1Gi"}}
-		}, []string{"annotations", "shm-sice", pod.ShmSizeAnnotation}},
-		{"what pkg/pod refuses", func(*testing.T, *PodRequest) {}, []string{"netns_path"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			s, p, r := newPodManager(t, &fakeEngine{})
-			p.fail("create", fmt.Errorf("netns_path: %w", errdefs.ErrInvalidArgument))
-			good := r
-			tc.change(t, &r)
-			before := files(t, good.Bundle)
-			wantInvalid(t, s.CreatePod(t.Context(), r), tc.want...)
-			if got := files(t, good.Bundle); got != before {
-				t.Errorf("files in the bundle = %q, want %q", got, before)
-			}
-			// Nothing is left that would be in the way.
-			p.fail("create", nil)
-			must(t, s.CreatePod(t.Context(), good))
-		})
-	}
-}
-
-func TestCreatePodPassesOnWhatIsAsked(t *testing.T) {
-	spec := goodSpec()
-	spec.Hostname = "h"
-	spec.Annotations = map[string]string{"a": "of the file"}
-	spec.Linux.CgroupsPath = "pods.slice:x:s"
-	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/netns"}}
-	s, p, r := newPodManager(t, &fakeEngine{})
-	r.Config, r.Bundle = nil, newBundle(t, spec)
-	r.Annotations = map[string]string{"a": "of the request", "b": "too"}
-	must(t, s.CreatePod(t.Context(), r))
-	got := p.request
-	if got.ID != "s" || got.Bundle != r.Bundle || got.NetNS != "/netns" || got.Config.Hostname != "h" || !got.SystemdCgroup {
-		t.Errorf("request = %+v", got)
-	}
-	if diff := cmp.Diff(map[string]string{"a": "of the file", "b": "too"}, got.Config.Annotations); diff != "" {
-		t.Errorf("annotations (-want +got):\n%s", diff)
-	}
-}
-
-func TestStartPodAnswersAndCanBeTriedAgain(t *testing.T) {
-	s, p, r := newPodManager(t, &fakeEngine{})
-	before := time.Now()
-	must(t, s.CreatePod(t.Context(), r))
-	p.fail("start", errors.New("no namespaces left"))
-	_, err := s.StartPod(t.Context(), "s")
-	wantText(t, err, `"s"`, "no namespaces left")
-	p.fail("start", nil)
-	got, err := s.StartPod(t.Context(), "s")
-	must(t, err)
-	if got.Pid != os.Getpid() || got.CreatedAt.Before(before) || got.Spec.Hostname != "of the pod" {
-		t.Errorf("StartPod = %+v", got)
-	}
-}
-
-func TestMembersGetWhatThePodHas(t *testing.T) {
-	engine := &fakeEngine{}
-	s, p := runPod(t, engine, "m")
-	if got := engine.made[0].Spec.Hostname; got != "of the pod" {
-		t.Errorf("hostname = %q, want that of the pod", got)
-	}
-	p.fail("adapt", fmt.Errorf("mounts[3]: %w", errdefs.ErrInvalidArgument))
+// Who refuses containers and then stops all has stopped all there will ever be.
+func TestRefuseContainers_AgainstCreate(t *testing.T) {
 	bundle := newBundle(t, goodSpec())
-	_, err := s.Create(t.Context(), CreateRequest{ID: "m2", Bundle: bundle})
-	wantInvalid(t, err, `"m2"`, "mounts[3]")
-	if got, want := files(t, bundle), specFile+" "+rootfsDir; got != want {
-		t.Errorf("files = %q, want %q", got, want)
+	for range 100 {
+		m := newManager(t, &fakeEngine{})
+		refusal := podOf(t, m)
+		m.AdmitContainers(noAdaptation)
+		var both sync.WaitGroup
+		both.Go(func() { _, _ = m.Create(t.Context(), CreateRequest{ID: "m", Bundle: bundle}) }) // either is well
+		m.RefuseContainers(refusal)
+		m.mu.Lock()
+		reserved := len(m.containers)
+		m.mu.Unlock()
+		both.Wait()
+		if got := len(m.Containers()); got > reserved {
+			t.Fatalf("%d containers, %d of which were reserved before they were refused", got, reserved)
+		}
+		must(t, m.StopAll(t.Context()))
+		for _, c := range m.Containers() {
+			_, err := m.Delete(t.Context(), c.ID(), "")
+			must(t, err)
+		}
 	}
 }
 
-func TestPodStatus(t *testing.T) {
-	s, p, r := newPodManager(t, &fakeEngine{})
-	r.Config.Name = "name"
-	stages := []struct {
-		step func() error
-		want PodStatus
-	}{
-		{func() error { return s.CreatePod(t.Context(), r) }, PodStatus{ID: "s", Stage: PodCreated}},
-		{func() error { _, err := s.StartPod(t.Context(), "s"); return err }, PodStatus{ID: "s", Stage: PodStarted, Pid: p.pid}},
-		{func() error { return s.StopPod(t.Context(), "s", 0) }, PodStatus{ID: "s", Stage: PodStopped}},
+// Between the two a container would come into the namespaces of the host, to which the main thread has returned.
+func TestShutdownPod_AdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
+	m := newManager(t, &fakeEngine{})
+	refusal := podOf(t, m)
+	m.AdmitContainers(noAdaptation)
+	m.RefuseContainers(refusal)
+	m.members.mu.Lock() // ShutdownPod cannot take what is on disk away
+	done := make(chan error, 1)
+	go func() { done <- m.ShutdownPod() }()
+	for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*members).setPod")); {
+		runtime.Gosched() // until it waits for that
 	}
-	for _, stage := range stages {
-		must(t, stage.step())
-		got, err := s.PodStatus("s", false)
-		must(t, err)
-		if got.CreatedAt.IsZero() || got.Exit.At.IsZero() != (got.Stage != PodStopped) {
-			t.Errorf("%v: created at %v, exited at %v", got.Stage, got.CreatedAt, got.Exit.At)
+	if err := m.reserve("m", func() {}); err == nil {
+		t.Error("a container was admitted although its pod has gone")
+		m.settle("m", nil)
+	}
+	m.members.mu.Unlock()
+	for err := error(nil); !errdefs.IsUnavailable(err); {
+		if err = m.reserve("m", func() {}); err == nil {
+			t.Fatal("a container was admitted between the end of the pod and that of the shim")
 		}
-		got.CreatedAt, got.Exit = time.Time{}, process.Exit{}
-		if diff := cmp.Diff(stage.want, got); diff != "" {
-			t.Errorf("%v (-want +got):\n%s", stage.want.Stage, diff)
-		}
 	}
-	got, err := s.PodStatus("s", true)
-	must(t, err)
-	if got.Config.Name != "name" || got.Spec == nil {
-		t.Errorf("verbose status = %+v, want configuration and specification", got)
-	}
-}
-
-func TestPodStatusNamesItsContainers(t *testing.T) {
-	s, _ := runPod(t, &fakeEngine{}, "b", "a")
-	got, err := s.PodStatus("s", true)
-	must(t, err)
-	if len(got.Members) != 2 || got.Members[0].ID != "a" || got.Members[1].ID != "b" || got.Members[0].State != process.Running {
-		t.Errorf("members = %+v, want a and b, which run", got.Members)
-	}
-}
-
-func TestPodMetricsOfAPodWithoutACgroup(t *testing.T) {
-	for _, path := range []string{"", "/there/is/none"} {
-		s, p := runPod(t, &fakeEngine{})
-		p.cgroup = path
-		if _, err := s.PodMetrics("s"); !errdefs.IsNotFound(err) {
-			t.Errorf("metrics of a pod in cgroup %q = %v, want not found", path, err)
-		}
+	must(t, <-done)
+	if !isClosed(m.Done()) {
+		t.Error("the shim does not end")
 	}
 }

@@ -27,7 +27,7 @@ const killed = 128 + int(unix.SIGKILL)
 // is on disk, and answers init's pid and exit. removeContainer is engine.Remove. It may
 // be called again, and by several processes at once: they take turns.
 func Remove(ctx context.Context, namespace, containerID, bundle string, removeContainer func(context.Context, process.Config) error) (int, process.Exit, error) {
-	if err := validID("id", containerID); err != nil {
+	if err := CheckID("id", containerID); err != nil {
 		return 0, process.Exit{}, err
 	}
 	unlock, err := lock(ctx, bundle)
@@ -56,7 +56,7 @@ func removeLocked(ctx context.Context, root, containerID, bundle string, removeC
 		Options: process.Options{Root: rec.Root, SystemdCgroup: rec.SystemdCgroup},
 		Stop:    rec.Stop,
 	}
-	if spec, err := readSpec(bundle); err == nil && checkSpec(spec) == nil {
+	if spec, err := ReadSpec(bundle); err == nil && checkSpec(spec) == nil {
 		config.Spec, config.Rootfs = spec, rootfsPath(bundle, spec)
 	}
 	err = removeContainer(ctx, config)

@@ -40,7 +40,7 @@ const removalTime = 1500 * time.Millisecond
 // call, for whichever of them, ends and removes all, and the pod with them. It
 // may be called again, and for all of them at once.
 func (r Removal) Run(ctx context.Context) (int, process.Exit, error) {
-	if err := validID("id", r.ID); err != nil {
+	if err := CheckID("id", r.ID); err != nil {
 		return 0, process.Exit{}, err
 	}
 	r.Bundle = physical(r.Bundle)
@@ -142,7 +142,7 @@ func (r Removal) eachOf(ctx context.Context, home string, list *roster, removeHo
 				delete(list.Members, containerID)
 			}
 		}
-		if spec, err := readSpec(bundle); err == nil && joinsPIDs(spec) {
+		if spec, err := ReadSpec(bundle); err == nil && joinsPIDs(spec) {
 			first = append(first, run)
 		} else {
 			then = append(then, run)

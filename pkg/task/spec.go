@@ -17,7 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/resources"
 )
 
@@ -28,7 +28,8 @@ const (
 	rootfsDir = "rootfs"
 )
 
-func readSpec(bundle string) (*specs.Spec, error) {
+// ReadSpec reads the config.json of a bundle.
+func ReadSpec(bundle string) (*specs.Spec, error) {
 	data, err := os.ReadFile(filepath.Join(bundle, specFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s: not in bundle %q: %w", specFile, bundle, errdefs.ErrInvalidArgument)
@@ -70,16 +71,16 @@ func checkSpec(spec *specs.Spec) error {
 			return fmt.Errorf("%s %q: must be empty without a UTS namespace, since it would be the machine's: %w", name.field, name.text, errdefs.ErrInvalidArgument)
 		}
 	}
-	if err := pod.CheckMappings("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
+	if err := idmap.Check("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
 		return err
 	}
-	if err := pod.CheckMappings("linux.gidMappings", spec.Linux.GIDMappings); err != nil {
+	if err := idmap.Check("linux.gidMappings", spec.Linux.GIDMappings); err != nil {
 		return err
 	}
 	if err := CheckProcess(spec.Process); err != nil {
 		return fmt.Errorf("process.%w", err)
 	}
-	if err := checkAnnotations(spec.Annotations); err != nil {
+	if err := CheckAnnotations(spec.Annotations); err != nil {
 		return err
 	}
 	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
@@ -136,9 +137,9 @@ var idForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^
 // idLimit is containerd's (pkg/identifiers).
 const idLimit = 76
 
-// validID keeps ids from being anything but one path element. The rule is that
+// CheckID keeps ids from being anything but one path element. The rule is that
 // of containerd (pkg/identifiers), which other callers need not have applied.
-func validID(field, id string) error {
+func CheckID(field, id string) error {
 	if len(id) > idLimit || !idForm().MatchString(id) {
 		return fmt.Errorf("%s %q: must be 1 to %d letters, digits, and ._- between them: %w", field, id, idLimit, errdefs.ErrInvalidArgument)
 	}

@@ -71,12 +71,12 @@ func TestReadSpecRefuses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bundle := t.TempDir()
 			must(t, os.WriteFile(filepath.Join(bundle, specFile), []byte(tc.text), 0o600))
-			_, err := readSpec(bundle)
+			_, err := ReadSpec(bundle)
 			wantInvalid(t, err, tc.want...)
 		})
 	}
 	bundle := t.TempDir()
-	_, err := readSpec(bundle)
+	_, err := ReadSpec(bundle)
 	wantInvalid(t, err, "config.json", bundle)
 }
 
@@ -106,9 +106,9 @@ func TestValidID(t *testing.T) {
 		{"bytes that are no text", "a\xff", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := validID("field", tc.id)
+			err := CheckID("field", tc.id)
 			if got := err == nil; got != tc.want {
-				t.Errorf("validID(%q) = %v, want valid: %t", tc.id, err, tc.want)
+				t.Errorf("CheckID(%q) = %v, want valid: %t", tc.id, err, tc.want)
 			}
 			if !tc.want {
 				wantInvalid(t, err, "field")

@@ -266,60 +266,6 @@ func TestAStopGoesOnWhereTheLastWasCalledOff(t *testing.T) {
 	})
 }
 
-func TestAPodIsStoppedByTheSignalsOfItsContainers(t *testing.T) {
-	bundle := newBundle(t, annotated(annotationStopSignal, "QUIT"))
-	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeEngine{}
-		s, _ := runPod(t, engine)
-		c, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: bundle})
-		must(t, err)
-		must(t, c.Init().Start(t.Context()))
-		must(t, s.StopPod(t.Context(), "s", time.Minute))
-		if want := []syscall.Signal{unix.SIGQUIT}; !slices.Equal(engine.signals, want) {
-			t.Errorf("init was sent %v, want %v", engine.signals, want)
-		}
-	})
-}
-
-// A SIGTERM to the shim and a StopPodSandbox, in either order.
-func TestAStopOfThePodJoinsThatOfAContainer(t *testing.T) {
-	const grace = 20 * time.Second // the container's own
-	for _, tc := range []struct {
-		name     string
-		podFirst bool
-		pod, end time.Duration
-	}{
-		{"the pod's grace is longer", false, time.Minute, grace},
-		{"the pod's grace is shorter", false, 10 * time.Second, 11 * time.Second},
-		{"the pod is killed at once", false, 0, time.Second},
-		{"the pod is first, with a longer grace", true, time.Minute, grace + time.Second},
-		{"the pod is first, with a shorter grace", true, 10 * time.Second, 10 * time.Second},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			bundle := newBundle(t, annotated(annotationStopTimeout, grace.String()))
-			synctest.Test(t, func(t *testing.T) {
-				engine := &fakeEngine{deaf: func(sig syscall.Signal) bool { return sig != unix.SIGKILL }}
-				box, _ := runPod(t, engine)
-				c, err := box.Create(t.Context(), CreateRequest{ID: "m", Bundle: bundle})
-				must(t, err)
-				must(t, c.Init().Start(t.Context()))
-				s := stopped{T: t, box: box, c: c, r: engine.runtimes[0]}
-				first := func() error { return box.StopContainers(t.Context()) }
-				second := func() error { return box.StopPod(t.Context(), "s", tc.pod) }
-				if tc.podFirst {
-					first, second = second, first
-				}
-				var all sync.WaitGroup
-				all.Go(func() { s.took(tc.end, first) })
-				time.Sleep(time.Second)
-				s.took(tc.end-time.Second, second)
-				all.Wait()
-				s.wantHeard(unix.SIGTERM, unix.SIGKILL)
-			})
-		})
-	}
-}
-
 func TestStopContainers(t *testing.T) {
 	engine := &fakeEngine{}
 	box := newManager(t, engine)

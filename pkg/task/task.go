@@ -28,14 +28,13 @@ type Manager struct {
 	events    *event.Queue
 	hold      func() (release func()) // keeps the reaper off while mount helpers may run
 	io        *stdio.Host             // nil: neither logging binaries nor streaming
-	makePod   PodMaker                // nil: no sandbox can be created
 	cgroups   cgroup.Mode
 	cpusets   *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
 	members   members            // on disk, for the delete command
 
 	mu         sync.Mutex
 	containers map[string]*entry
-	pod        *podLife      // of the Sandbox API; nil if there is none
+	pod        *pod          // of the Sandbox API; nil if there is none
 	done       chan struct{} // closed once, by Shutdown
 	closed     bool
 }
@@ -139,7 +138,7 @@ func (c *Container) closeStats() {
 
 // Exec registers an exec of c.
 func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdio.Config) error {
-	if err := validID("exec id", execID); err != nil {
+	if err := CheckID("exec id", execID); err != nil {
 		return err
 	}
 	io.ID, io.Host = execID, m.io
@@ -160,21 +159,30 @@ func (m *Manager) Process(containerID, execID string) (*process.Process, error) 
 	return c.Process(execID)
 }
 
-// Shutdown ends the shim, unless a container exists, or a sandbox, which
-// ShutdownPod ends: containerd asks after every task that it deleted
-// (core/runtime/v2/shim.go, shimTask.delete).
-func (m *Manager) Shutdown() {
+// Shutdown ends the shim, unless there is a container, or a pod, which
+// podsandbox.Controller.Shutdown ends: containerd asks after every task that it
+// deleted (core/runtime/v2/shim.go, shimTask.delete). It reports whether the
+// shim ends by this call.
+func (m *Manager) Shutdown() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.shutdownLocked()
+	return m.shutdownLocked()
 }
 
-func (m *Manager) shutdownLocked() {
+func (m *Manager) shutdownLocked() bool {
 	if len(m.containers) > 0 || m.pod != nil || m.closed {
-		return
+		return false
 	}
 	m.closed = true
 	close(m.done)
+	return true
+}
+
+// Idle reports whether there is no container, though one could be created.
+func (m *Manager) Idle() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.containers) == 0 && !m.closed
 }
 
 // Done is closed once Shutdown took effect; no container is created after.
@@ -191,28 +199,10 @@ func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
 	if _, ok := m.containers[containerID]; ok {
 		return fmt.Errorf("container %q: %w", containerID, errdefs.ErrAlreadyExists)
 	}
-	if err := m.admitsLocked(containerID); err != nil {
+	if err := m.checkAdmissionLocked(containerID); err != nil {
 		return err
 	}
 	m.containers[containerID] = &entry{cancel: cancel, settled: make(chan struct{})}
-	return nil
-}
-
-// admits refuses a container whose pod, if there is one, does not run: what is at
-// the pod's pid may be the host's namespaces.
-func (m *Manager) admits(containerID string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.admitsLocked(containerID)
-}
-
-func (m *Manager) admitsLocked(containerID string) error {
-	if m.pod == nil {
-		return nil
-	}
-	if err := m.pod.checkLocked(podAdmit); err != nil {
-		return fmt.Errorf("container %q: %w", containerID, err)
-	}
 	return nil
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package podsandbox
 
 import (
 	"errors"
@@ -10,16 +10,18 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"sandbox.internal/shim/pkg/task"
 )
 
 // A pod that was never started is not taken for one that somebody stops, after the first time.
 func TestUnattendedIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, r := newPodManager(t, &fakeEngine{})
-		must(t, s.CreatePod(t.Context(), r))
+		s, p, r := newController(t, &fakeRuntime{})
+		must(t, s.Create(t.Context(), r))
 		p.fail("close", errors.New("busy"))
 		began := time.Now()
-		s.Unattended()
+		s.ShutdownIdle()
 		tries := func() int { return strings.Count(p.log(), "close") }
 		for tried, after := range []time.Duration{0, 15 * time.Second, 45 * time.Second, 105 * time.Second} {
 			time.Sleep(time.Until(began.Add(after)))
@@ -32,13 +34,13 @@ func TestUnattendedIsTriedAgain(t *testing.T) {
 		if got := tries(); got < 90 || got > 110 {
 			t.Errorf("tried %d times within a day, want about every 15 minutes", got)
 		}
-		if isClosed(s.Done()) {
+		if isClosed(s.tasks.Done()) {
 			t.Error("the shim ends although it could not end the pod")
 		}
 		p.fail("close", nil)
 		time.Sleep(lastRetry)
 		synctest.Wait()
-		if !isClosed(s.Done()) {
+		if !isClosed(s.tasks.Done()) {
 			t.Error("the shim does not end")
 		}
 		last := tries()
@@ -52,52 +54,52 @@ func TestUnattendedIsTriedAgain(t *testing.T) {
 func TestUnattended(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		prepare func(t *testing.T, s *Manager, r PodRequest)
+		prepare func(t *testing.T, s *Controller, r CreateRequest)
 		ends    bool
 	}{
-		{"nothing", func(*testing.T, *Manager, PodRequest) {}, true},
-		{"a container", func(t *testing.T, s *Manager, _ PodRequest) {
+		{"nothing", func(*testing.T, *Controller, CreateRequest) {}, true},
+		{"a container", func(t *testing.T, s *Controller, _ CreateRequest) {
 			t.Helper()
-			_, err := s.Create(t.Context(), CreateRequest{ID: "c", Bundle: newBundle(t, goodSpec())})
+			_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "c", Bundle: newBundle(t, goodSpec())})
 			must(t, err)
 		}, false},
-		{"a pod that nobody started", func(t *testing.T, s *Manager, r PodRequest) {
+		{"a pod that nobody started", func(t *testing.T, s *Controller, r CreateRequest) {
 			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
+			must(t, s.Create(t.Context(), r))
 		}, true},
-		{"a pod that runs", func(t *testing.T, s *Manager, r PodRequest) {
+		{"a pod that runs", func(t *testing.T, s *Controller, r CreateRequest) {
 			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
-			_, err := s.StartPod(t.Context(), "s")
+			must(t, s.Create(t.Context(), r))
+			_, err := s.Start(t.Context(), "s")
 			must(t, err)
 		}, false},
-		{"a pod that was stopped", func(t *testing.T, s *Manager, r PodRequest) {
+		{"a pod that was stopped", func(t *testing.T, s *Controller, r CreateRequest) {
 			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
-			must(t, s.StopPod(t.Context(), "s", 0))
+			must(t, s.Create(t.Context(), r))
+			must(t, s.Stop(t.Context(), "s", 0))
 		}, false},
-		{"a pod that runs, and whose bundle is gone", func(t *testing.T, s *Manager, r PodRequest) {
+		{"a pod that runs, and whose bundle is gone", func(t *testing.T, s *Controller, r CreateRequest) {
 			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
-			_, err := s.StartPod(t.Context(), "s")
+			must(t, s.Create(t.Context(), r))
+			_, err := s.Start(t.Context(), "s")
 			must(t, err)
 			must(t, os.RemoveAll(r.Bundle))
 		}, true},
-		{"a container in a pod whose bundle is gone", func(t *testing.T, s *Manager, r PodRequest) {
+		{"a container in a pod whose bundle is gone", func(t *testing.T, s *Controller, r CreateRequest) {
 			t.Helper()
-			must(t, s.CreatePod(t.Context(), r))
-			_, err := s.StartPod(t.Context(), "s")
+			must(t, s.Create(t.Context(), r))
+			_, err := s.Start(t.Context(), "s")
 			must(t, err)
-			_, err = s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
+			_, err = s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
 			must(t, err)
 			must(t, os.RemoveAll(r.Bundle))
 		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s, _, r := newPodManager(t, &fakeEngine{})
+			s, _, r := newController(t, &fakeRuntime{})
 			tc.prepare(t, s, r)
-			s.Unattended()
-			if got := isClosed(s.Done()); got != tc.ends {
+			s.ShutdownIdle()
+			if got := isClosed(s.tasks.Done()); got != tc.ends {
 				t.Errorf("the shim ends: %t, want %t", got, tc.ends)
 			}
 		})

@@ -1,15 +1,12 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package podsandbox
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,11 +20,8 @@ import (
 
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/task"
 )
-
-func deafTo(signals ...syscall.Signal) func(syscall.Signal) bool {
-	return func(sig syscall.Signal) bool { return slices.Contains(signals, sig) }
-}
 
 func TestStopPodGivesContainersTheirTime(t *testing.T) {
 	for _, tc := range []struct {
@@ -43,10 +37,10 @@ func TestStopPodGivesContainersTheirTime(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				engine := &fakeEngine{deaf: tc.deaf}
+				engine := &fakeRuntime{deaf: tc.deaf}
 				s, p := runPod(t, engine, "m")
 				began := time.Now()
-				must(t, s.StopPod(t.Context(), "s", tc.timeout))
+				must(t, s.Stop(t.Context(), "s", tc.timeout))
 				if took := time.Since(began); took != tc.took {
 					t.Errorf("took %v, want %v", took, tc.took)
 				}
@@ -57,7 +51,7 @@ func TestStopPodGivesContainersTheirTime(t *testing.T) {
 					t.Errorf("calls of the pod = %q, want %q", got, want)
 				}
 				// Once more, and nothing happens.
-				must(t, s.StopPod(t.Context(), "s", tc.timeout))
+				must(t, s.Stop(t.Context(), "s", tc.timeout))
 				if got, want := p.log(), "create start adapt close"; got != want {
 					t.Errorf("calls of the pod after a second stop = %q, want %q", got, want)
 				}
@@ -68,14 +62,14 @@ func TestStopPodGivesContainersTheirTime(t *testing.T) {
 
 func TestStopPodJoinsTheOneUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeEngine{deaf: deafTo(unix.SIGTERM)}
+		engine := &fakeRuntime{deaf: deafTo(unix.SIGTERM)}
 		s, _ := runPod(t, engine, "m")
 		began := time.Now()
 		var all sync.WaitGroup
 		stop := func(after, timeout time.Duration) {
 			all.Go(func() {
 				time.Sleep(after)
-				if err := s.StopPod(t.Context(), "s", timeout); err != nil {
+				if err := s.Stop(t.Context(), "s", timeout); err != nil {
 					t.Error(err)
 				}
 				if took := time.Since(began); took != 12*time.Second {
@@ -87,10 +81,10 @@ func TestStopPodJoinsTheOneUnderWay(t *testing.T) {
 		stop(2*time.Second, 10*time.Second)
 		stop(4*time.Second, 20*time.Second)
 		time.Sleep(time.Second)
-		if got, err := s.PodStatus("s", false); err != nil || got.Stage != PodStopping {
+		if got, err := s.Status("s", false); err != nil || got.Stage != Stopping {
 			t.Errorf("stage = %v, %v, want stopping", got.Stage, err)
 		}
-		if _, err := s.Create(t.Context(), CreateRequest{ID: "m2", Bundle: newBundle(t, goodSpec())}); !errdefs.IsFailedPrecondition(err) {
+		if _, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m2", Bundle: newBundle(t, goodSpec())}); !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("Create in a pod that is stopping = %v, want failed precondition", err)
 		}
 		all.Wait()
@@ -103,15 +97,15 @@ func TestStopPodJoinsTheOneUnderWay(t *testing.T) {
 // A containerd that goes away does not stop a stop.
 func TestStopPodGoesOnWithoutItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := runPod(t, &fakeEngine{deaf: deafTo(unix.SIGTERM)}, "m")
+		s, _ := runPod(t, &fakeRuntime{deaf: deafTo(unix.SIGTERM)}, "m")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := s.StopPod(ctx, "s", 10*time.Second)
+		err := s.Stop(ctx, "s", 10*time.Second)
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("StopPod whose caller gives up = %v, want deadline exceeded", err)
 		}
 		began := time.Now()
-		exit, err := s.WaitPod(t.Context(), "s")
+		exit, err := s.Wait(t.Context(), "s")
 		must(t, err)
 		if took := time.Since(began); took != 9*time.Second || exit.At.IsZero() {
 			t.Errorf("stopped %v after the caller left, at %v, want 9 s", took, exit.At)
@@ -121,44 +115,44 @@ func TestStopPodGoesOnWithoutItsCaller(t *testing.T) {
 
 func TestStopPodThatFailsCanBeTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeEngine{deaf: deafTo(unix.SIGTERM, unix.SIGKILL)}
+		engine := &fakeRuntime{deaf: deafTo(unix.SIGTERM, unix.SIGKILL)}
 		s, p := runPod(t, engine, "m")
 		began := time.Now()
-		err := s.StopPod(t.Context(), "s", 0)
+		err := s.Stop(t.Context(), "s", 0)
 		wantText(t, err, `"s"`, `"m"`, "not dead 10s after SIGKILL")
-		if took := time.Since(began); took != deathTimeout {
-			t.Errorf("took %v, want %v", took, deathTimeout)
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("took %v, want 10 s", took)
 		}
-		if got, _ := s.PodStatus("s", false); got.Stage != PodStopping {
+		if got, _ := s.Status("s", false); got.Stage != Stopping {
 			t.Errorf("stage = %v, want stopping", got.Stage)
 		}
 		engine.mu.Lock()
 		engine.deaf = nil
 		engine.mu.Unlock()
 		p.fail("close", errors.New("busy"))
-		wantText(t, s.StopPod(t.Context(), "s", 0), "busy")
+		wantText(t, s.Stop(t.Context(), "s", 0), "busy")
 		p.fail("close", nil)
-		must(t, s.StopPod(t.Context(), "s", 0))
+		must(t, s.Stop(t.Context(), "s", 0))
 	})
 }
 
 // The first try ended the process that holds the namespaces, and then failed.
 func TestAStopThatIsTriedAgainTellsTheFirstExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, r := newPodManager(t, &fakeEngine{})
+		s, p, r := newController(t, &fakeRuntime{})
 		p.pid = 4321
-		must(t, s.CreatePod(t.Context(), r))
-		_, err := s.StartPod(t.Context(), "s")
+		must(t, s.Create(t.Context(), r))
+		_, err := s.Start(t.Context(), "s")
 		must(t, err)
 		began := time.Now()
 		p.fail("close", errors.New("busy"))
-		wantText(t, s.StopPod(t.Context(), "s", 0), "busy")
+		wantText(t, s.Stop(t.Context(), "s", 0), "busy")
 		p.die()
 		synctest.Wait()
 		p.fail("close", nil)
 		time.Sleep(time.Second)
-		must(t, s.StopPod(t.Context(), "s", 0))
-		if exit, err := s.WaitPod(t.Context(), "s"); err != nil || exit.Status != 0 || !exit.At.Equal(began) {
+		must(t, s.Stop(t.Context(), "s", 0))
+		if exit, err := s.Wait(t.Context(), "s"); err != nil || exit.Status != 0 || !exit.At.Equal(began) {
 			t.Errorf("exit = %+v, %v, want status 0 at the first try, %v", exit, err, began)
 		}
 	})
@@ -167,12 +161,12 @@ func TestAStopThatIsTriedAgainTellsTheFirstExit(t *testing.T) {
 // What was never started has no program that could end it.
 func TestStopPodKillsWhatIsNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeEngine{deaf: deafTo(unix.SIGTERM)}
+		engine := &fakeRuntime{deaf: deafTo(unix.SIGTERM)}
 		s, _ := runPod(t, engine)
-		_, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
+		_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
 		must(t, err)
 		began := time.Now()
-		must(t, s.StopPod(t.Context(), "s", time.Minute))
+		must(t, s.Stop(t.Context(), "s", time.Minute))
 		if took := time.Since(began); took != 0 {
 			t.Errorf("took %v, want nothing", took)
 		}
@@ -181,29 +175,29 @@ func TestStopPodKillsWhatIsNotStarted(t *testing.T) {
 
 // Until it starts it has no process that a stop could end, and the namespaces at the pod's pid are the host's after that.
 func TestNoContainerIsRestoredInAPodThatIsStopped(t *testing.T) {
-	s, _ := runPod(t, &fakeEngine{})
-	_, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
+	s, _ := runPod(t, &fakeRuntime{})
+	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
 	must(t, err)
-	must(t, s.StopPod(t.Context(), "s", 0))
-	_, err = s.Start(t.Context(), "m", "")
+	must(t, s.Stop(t.Context(), "s", 0))
+	_, err = s.tasks.Start(t.Context(), "m", "")
 	if !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("Start = %v, want failed precondition", err)
 	}
 	wantText(t, err, `"m"`, "stopped")
-	must(t, s.ShutdownPod(t.Context(), "s"))
+	must(t, s.Shutdown(t.Context(), "s"))
 }
 
 func TestStopPodEndsACreateUnderWay(t *testing.T) {
-	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
+	engine := &fakeRuntime{entered: make(chan string, 1), gate: make(chan struct{})}
 	s, _ := runPod(t, engine)
 	created := make(chan error, 1)
 	bundle := newBundle(t, goodSpec())
 	go func() {
-		_, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: bundle})
+		_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: bundle})
 		created <- err
 	}()
 	<-engine.entered
-	must(t, s.StopPod(t.Context(), "s", time.Minute))
+	must(t, s.Stop(t.Context(), "s", time.Minute))
 	if err := <-created; !errors.Is(err, context.Canceled) {
 		t.Errorf("Create = %v, want that it was cancelled", err)
 	}
@@ -213,20 +207,18 @@ func TestStopPodEndsACreateUnderWay(t *testing.T) {
 func TestWaitPodReturnsAfterTheExitsOfContainers(t *testing.T) {
 	var told atomic.Int32
 	exits := make(chan struct{}, 2)
-	s := newManagerTelling(t, &fakeEngine{}, func(e event.Event) {
+	s := New(newTasks(t, &fakeRuntime{}, func(e event.Event) {
 		if _, ok := e.(event.TaskExit); ok {
 			told.Add(1)
 			exits <- struct{}{}
 		}
-	})
-	p := newFakePod()
-	s.ServePods(p.make)
-	must(t, s.CreatePod(t.Context(), PodRequest{ID: "s", Bundle: newBundle(t, goodSpec())}))
-	_, err := s.StartPod(t.Context(), "s")
+	}), newFakePod().make)
+	must(t, s.Create(t.Context(), CreateRequest{ID: "s", Bundle: newBundle(t, goodSpec())}))
+	_, err := s.Start(t.Context(), "s")
 	must(t, err)
 	var inits []*process.Process
 	for _, id := range []string{"a", "b"} {
-		c, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
+		c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
 		must(t, err)
 		must(t, c.Init().Start(t.Context()))
 		inits = append(inits, c.Init())
@@ -234,7 +226,7 @@ func TestWaitPodReturnsAfterTheExitsOfContainers(t *testing.T) {
 	waited := make(chan struct{})
 	go func() {
 		defer close(waited)
-		if _, err := s.WaitPod(t.Context(), "s"); err != nil {
+		if _, err := s.Wait(t.Context(), "s"); err != nil {
 			t.Error(err)
 		}
 		for _, init := range inits {
@@ -246,7 +238,7 @@ func TestWaitPodReturnsAfterTheExitsOfContainers(t *testing.T) {
 	if isClosed(waited) {
 		t.Error("WaitPod returned while the pod runs")
 	}
-	must(t, s.StopPod(t.Context(), "s", 0))
+	must(t, s.Stop(t.Context(), "s", 0))
 	within(t, "WaitPod", waited)
 	<-exits
 	<-exits
@@ -256,17 +248,17 @@ func TestWaitPodReturnsAfterTheExitsOfContainers(t *testing.T) {
 }
 
 func TestThePodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
-	engine := &fakeEngine{}
-	s, p, r := newPodManager(t, engine)
+	engine := &fakeRuntime{}
+	s, p, r := newController(t, engine)
 	p.pid = 4321
-	must(t, s.CreatePod(t.Context(), r))
-	_, err := s.StartPod(t.Context(), "s")
+	must(t, s.Create(t.Context(), r))
+	_, err := s.Start(t.Context(), "s")
 	must(t, err)
-	c, err := s.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
+	c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
 	must(t, err)
 	must(t, c.Init().Start(t.Context()))
 	p.die()
-	exit, err := s.WaitPod(t.Context(), "s")
+	exit, err := s.Wait(t.Context(), "s")
 	must(t, err)
 	if exit.Status != 137 || !exit.At.Equal(time.Unix(5, 0)) {
 		t.Errorf("exit = %+v, want that of the process", exit)
@@ -275,43 +267,43 @@ func TestThePodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
 		t.Errorf("the container is %v, want stopped", got)
 	}
 	// One that is stopped in order is not said to have died, although its process was killed for it.
-	s, p, r = newPodManager(t, engine)
+	s, p, r = newController(t, engine)
 	p.pid = 4321
-	must(t, s.CreatePod(t.Context(), r))
-	_, err = s.StartPod(t.Context(), "s")
+	must(t, s.Create(t.Context(), r))
+	_, err = s.Start(t.Context(), "s")
 	must(t, err)
-	must(t, s.StopPod(t.Context(), "s", 0))
-	if exit, err := s.WaitPod(t.Context(), "s"); err != nil || exit.Status != 0 {
+	must(t, s.Stop(t.Context(), "s", 0))
+	if exit, err := s.Wait(t.Context(), "s"); err != nil || exit.Status != 0 {
 		t.Errorf("exit = %+v, %v, want status 0", exit, err)
 	}
 }
 
 func TestShutdownPodEndsAll(t *testing.T) {
 	var destroy atomic.Pointer[error]
-	engine := &fakeEngine{destroy: func() error {
+	engine := &fakeRuntime{destroy: func() error {
 		if err := destroy.Load(); err != nil {
 			return *err
 		}
 		return nil
 	}}
 	s, p := runPod(t, engine, "a", "b")
-	bundle := s.pod.bundle
-	if got := files(t, bundle); !strings.Contains(got, rosterFile) || !strings.Contains(got, recordFile) {
-		t.Errorf("files of a pod that runs = %q, want %s and %s", got, rosterFile, recordFile)
+	bundle := s.sandbox.bundle
+	if got := files(t, bundle); !strings.Contains(got, "shim.pod.json") || !strings.Contains(got, "shim.json") {
+		t.Errorf("files of a pod that runs = %q, want %s and %s", got, "shim.pod.json", "shim.json")
 	}
-	s.Shutdown()
-	if isClosed(s.Done()) {
+	s.tasks.Shutdown()
+	if isClosed(s.tasks.Done()) {
 		t.Error("Shutdown of a task ended the shim, although its sandbox lives")
 	}
 	busy := errors.New("busy")
 	destroy.Store(&busy)
-	wantText(t, s.ShutdownPod(t.Context(), "s"), `"s"`, "busy")
-	if isClosed(s.Done()) {
+	wantText(t, s.Shutdown(t.Context(), "s"), `"s"`, "busy")
+	if isClosed(s.tasks.Done()) {
 		t.Error("the shim ends although containers are left")
 	}
 	destroy.Store(nil)
-	must(t, s.ShutdownPod(t.Context(), "s"))
-	if !isClosed(s.Done()) {
+	must(t, s.Shutdown(t.Context(), "s"))
+	if !isClosed(s.tasks.Done()) {
 		t.Error("the shim does not end")
 	}
 	// Once when it is stopped, once when its containers are gone too.
@@ -320,25 +312,5 @@ func TestShutdownPodEndsAll(t *testing.T) {
 	}
 	if got, want := files(t, bundle), rootfsDir; got != want {
 		t.Errorf("files = %q, want %q", got, want)
-	}
-}
-
-// Between the two a container would come into the namespaces of the host, to which the main thread has returned.
-func TestShutdownPodAdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
-	s, _ := runPod(t, &fakeEngine{})
-	s.members.mu.Lock() // ShutdownPod cannot take what is on disk away
-	done := make(chan error, 1)
-	go func() { done <- s.ShutdownPod(t.Context(), "s") }()
-	for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*members).setPod")); {
-		runtime.Gosched() // until it waits for that
-	}
-	if err := s.reserve("m", func() {}); err == nil {
-		t.Error("a container was admitted although its pod has gone")
-		s.settle("m", nil)
-	}
-	s.members.mu.Unlock()
-	must(t, <-done)
-	if !isClosed(s.Done()) {
-		t.Error("the shim does not end")
 	}
 }

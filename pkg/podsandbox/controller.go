@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podsandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stats"
+	"sandbox.internal/shim/pkg/task"
+)
+
+// Pod is what a Controller needs of a *pod.Pod.
+type Pod interface {
+	Start(ctx context.Context) error
+	Pid() int
+	Spec() *specs.Spec
+	Adapt(spec *specs.Spec) error
+	Exited() <-chan struct{}
+	Exit() (status int, at time.Time)
+	CgroupPath() string
+	Close() error
+}
+
+// NewPod is pod.Create with what does not change from pod to pod.
+type NewPod func(ctx context.Context, r pod.Request) (Pod, error)
+
+// Controller controls the pod of a shim, which has one at most.
+type Controller struct {
+	tasks  *task.Manager
+	newPod NewPod
+
+	mu      sync.Mutex
+	sandbox *sandbox // nil: there is none
+}
+
+// sandbox is a pod and its stage.
+type sandbox struct {
+	id, bundle string
+	config     pod.Config
+	createdAt  time.Time
+
+	opLock chan struct{} // a lock of one slot: see the package's documentation
+	exited chan struct{} // closed once, when exit is set
+
+	// Guarded by Controller.mu.
+	pod     Pod // nil while it is being created
+	stage   Stage
+	started Started       // zero before start
+	stop    *stop         // under way, or nil
+	died    *process.Exit // of the process that holds the namespaces; nil while it lives, and without one
+	ended   *process.Exit // becomes exit; set when all containers are dead
+	exit    process.Exit
+	retry   *time.Timer   // nil before ShutdownIdle has failed
+	retryIn time.Duration // of retry
+	stats   *stats.Reader // nil before the first Metrics
+	updated Resources
+}
+
+// New makes a Controller without a pod.
+func New(tasks *task.Manager, newPod NewPod) *Controller {
+	return &Controller{tasks: tasks, newPod: newPod}
+}
+
+// CreateRequest is CreateSandbox.
+type CreateRequest struct {
+	ID          string
+	Bundle      string            // absolute path
+	NetNS       string            // path of the network namespace; empty for the host's, or if the configuration says it
+	Config      *pod.Config       // nil: it is the bundle's config.json
+	Annotations map[string]string // added to those of Config
+}
+
+// Create makes what the containers of a pod share, but for namespaces. When it fails, nothing is left of it.
+func (c *Controller) Create(ctx context.Context, r CreateRequest) error {
+	if err := task.CheckID("sandbox id", r.ID); err != nil {
+		return err
+	}
+	if err := c.create(ctx, r); err != nil {
+		return fmt.Errorf("sandbox %q: %w", r.ID, err)
+	}
+	return nil
+}
+
+func (c *Controller) create(ctx context.Context, r CreateRequest) error {
+	if err := r.complete(); err != nil {
+		return err
+	}
+	p := &sandbox{
+		id: r.ID, bundle: r.Bundle, config: *r.Config, createdAt: time.Now(),
+		opLock: make(chan struct{}, 1), exited: make(chan struct{}),
+	}
+	if err := c.tasks.AddPod(p.id, p.bundle, p.refuse("create a container")); err != nil {
+		return err
+	}
+	c.setSandbox(p)
+	made, err := c.newPod(ctx, pod.Request{
+		ID: r.ID, Bundle: r.Bundle, NetNS: r.NetNS, Config: p.config,
+		SystemdCgroup: strings.HasSuffix(p.config.CgroupParent, ".slice"),
+	})
+	if err != nil {
+		c.setSandbox(nil)
+		return errors.Join(err, c.tasks.RemovePod())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p.pod = made
+	c.setStageLocked(p, Created)
+	return nil
+}
+
+// complete checks the request, but for what pkg/pod checks, and reads what the bundle says.
+func (r *CreateRequest) complete() error {
+	if !filepath.IsAbs(r.Bundle) {
+		return fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
+	}
+	if info, err := os.Stat(r.Bundle); err != nil || !info.IsDir() {
+		return fmt.Errorf("bundle %q: must be a directory that exists: %w", r.Bundle, errdefs.ErrInvalidArgument)
+	}
+	r.Bundle = filepath.Clean(r.Bundle)
+	var config pod.Config
+	if r.Config != nil {
+		config = *r.Config
+	} else {
+		spec, err := task.ReadSpec(r.Bundle)
+		if err != nil {
+			return fmt.Errorf("no options are given: %w", err)
+		}
+		if config, err = pod.ConfigFromSpec(spec); err != nil {
+			return err
+		}
+	}
+	annotations := map[string]string{}
+	maps.Copy(annotations, r.Annotations)
+	maps.Copy(annotations, config.Annotations)
+	config.Annotations = annotations
+	r.Config = &config
+	if r.NetNS == "" {
+		r.NetNS = config.NetNS
+	}
+	return task.CheckAnnotations(annotations)
+}
+
+func (c *Controller) setSandbox(p *sandbox) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sandbox = p
+}
+
+func (c *Controller) get(sandboxID string) (*sandbox, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.getLocked(sandboxID)
+}
+
+func (c *Controller) getLocked(sandboxID string) (*sandbox, error) {
+	if c.sandbox == nil || c.sandbox.id != sandboxID {
+		return nil, fmt.Errorf("sandbox %q: not created: %w", sandboxID, errdefs.ErrNotFound)
+	}
+	return c.sandbox, nil
+}
+
+// Started is what StartSandbox answers.
+type Started struct {
+	Pid       int // of the process that holds the namespaces
+	CreatedAt time.Time
+	Spec      *specs.Spec
+}
+
+// Start makes the pod's namespaces, after which containers can be created. It can be tried again when it fails.
+func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, error) {
+	p, err := c.get(sandboxID)
+	if err != nil {
+		return Started{}, err
+	}
+	select {
+	case p.opLock <- struct{}{}:
+		defer func() { <-p.opLock }()
+	case <-ctx.Done():
+		return Started{}, fmt.Errorf("sandbox %q: start: another operation is still under way: %w", p.id, ctx.Err())
+	}
+	c.mu.Lock()
+	if p.stage != Created {
+		err = p.refuse("start")
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return Started{}, err
+	}
+	if err := p.pod.Start(ctx); err != nil {
+		return Started{}, fmt.Errorf("sandbox %q: %w", p.id, err)
+	}
+	started := Started{Pid: p.pod.Pid(), CreatedAt: p.createdAt, Spec: p.pod.Spec()}
+	if err := c.tasks.SetPodPid(started.Pid); err != nil {
+		log.L.WithError(err).WithField("sandbox", p.id).Warn("record pid")
+	}
+	c.mu.Lock()
+	p.started = started
+	if p.stage == Created { // else a stop waits for opLock
+		c.setStageLocked(p, Running)
+	}
+	c.mu.Unlock()
+	if started.Pid != os.Getpid() {
+		go c.awaitDeath(p) // ends with that process, which the stop ends at the latest
+	}
+	return started, nil
+}
+
+// awaitDeath stops the pod when the process that holds its namespaces dies: no container can be created without it.
+func (c *Controller) awaitDeath(p *sandbox) {
+	<-p.pod.Exited()
+	status, at := p.pod.Exit()
+	c.mu.Lock()
+	p.died = &process.Exit{Status: status, At: at}
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := c.Stop(ctx, p.id, 0); err != nil && !errdefs.IsNotFound(err) {
+		log.L.WithError(err).WithField("sandbox", p.id).Error("stop after the death of the process that holds its namespaces")
+	}
+}

@@ -1,0 +1,358 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podsandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/task"
+)
+
+// fakePod is a pod without namespaces.
+type fakePod struct {
+	pid    int // that of this process for a pod without a process of its own
+	cgroup string
+	exited chan struct{}
+	once   sync.Once
+
+	mu      sync.Mutex
+	request pod.Request
+	failing map[string]error // by the name of the call
+	calls   []string
+}
+
+func newFakePod() *fakePod {
+	return &fakePod{pid: os.Getpid(), exited: make(chan struct{}), failing: map[string]error{}}
+}
+
+func (p *fakePod) call(name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(p.calls, name)
+	return p.failing[name]
+}
+
+func (p *fakePod) fail(name string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failing[name] = err
+}
+
+func (p *fakePod) log() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.calls, " ")
+}
+
+func (p *fakePod) make(_ context.Context, r pod.Request) (Pod, error) {
+	p.request = r
+	if err := p.call("create"); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *fakePod) Start(context.Context) error { return p.call("start") }
+func (p *fakePod) Pid() int                    { return p.pid }
+func (p *fakePod) Spec() *specs.Spec           { return &specs.Spec{Hostname: "of the pod"} }
+func (p *fakePod) Exited() <-chan struct{}     { return p.exited }
+func (p *fakePod) Exit() (int, time.Time)      { return 137, time.Unix(5, 0) }
+func (p *fakePod) CgroupPath() string          { return p.cgroup }
+
+func (p *fakePod) Adapt(spec *specs.Spec) error {
+	spec.Hostname = "of the pod"
+	return p.call("adapt")
+}
+
+// Close ends the process that the pod may have.
+func (p *fakePod) Close() error {
+	err := p.call("close")
+	if err == nil {
+		p.die()
+	}
+	return err
+}
+
+func (p *fakePod) die() {
+	if p.pid != os.Getpid() {
+		p.once.Do(func() { close(p.exited) })
+	}
+}
+
+// newController controls a pod "s" that is not created yet.
+func newController(t *testing.T, e *fakeRuntime) (*Controller, *fakePod, CreateRequest) {
+	t.Helper()
+	p := newFakePod()
+	return New(newTasks(t, e, func(event.Event) {}), p.make), p, CreateRequest{ID: "s", Bundle: newBundle(t, nil), Config: &pod.Config{}}
+}
+
+// runPod creates and starts the pod "s", with containers.
+func runPod(t *testing.T, e *fakeRuntime, ids ...string) (*Controller, *fakePod) {
+	t.Helper()
+	s, p, r := newController(t, e)
+	must(t, s.Create(t.Context(), r))
+	_, err := s.Start(t.Context(), "s")
+	must(t, err)
+	for _, id := range ids {
+		c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
+		must(t, err)
+		must(t, c.Init().Start(t.Context()))
+	}
+	return s, p
+}
+
+// class is the class of an error, in a word.
+func class(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errdefs.IsNotFound(err):
+		return "not found"
+	case errdefs.IsAlreadyExists(err):
+		return "exists"
+	case errdefs.IsFailedPrecondition(err):
+		return "precondition"
+	case errdefs.IsUnavailable(err):
+		return "unavailable"
+	case errdefs.IsInvalidArgument(err):
+		return "invalid"
+	}
+	return err.Error()
+}
+
+// Every call in every stage.
+func TestOrderOfCallsToAPod(t *testing.T) {
+	ops := []struct {
+		name string
+		call func(s *Controller, r CreateRequest) error
+	}{
+		{"create", func(s *Controller, r CreateRequest) error { return s.Create(context.Background(), r) }},
+		{"create another", func(s *Controller, r CreateRequest) error {
+			r.ID = "s2"
+			return s.Create(context.Background(), r)
+		}},
+		{"start", func(s *Controller, r CreateRequest) error { _, err := s.Start(context.Background(), r.ID); return err }},
+		{"member", func(s *Controller, r CreateRequest) error {
+			bundle := filepath.Join(r.Bundle, "member")
+			if err := os.MkdirAll(bundle, 0o700); err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(bundle, specFile), []byte(`{"root":{"path":"/"},"process":{"args":["true"],"cwd":"/"},"linux":{}}`), 0o600); err != nil {
+				return err
+			}
+			_, err := s.tasks.Create(context.Background(), task.CreateRequest{ID: "m", Bundle: bundle})
+			return err
+		}},
+		{"stop", func(s *Controller, r CreateRequest) error { return s.Stop(context.Background(), r.ID, 0) }},
+		{"wait", func(s *Controller, r CreateRequest) error {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if _, err := s.Wait(ctx, r.ID); !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		}},
+		{"status", func(s *Controller, r CreateRequest) error { _, err := s.Status(r.ID, true); return err }},
+		{"ping", func(s *Controller, r CreateRequest) error { return s.Ping(r.ID) }},
+		{"metrics", func(s *Controller, r CreateRequest) error { _, err := s.Metrics(r.ID); return err }},
+		{"shutdown", func(s *Controller, r CreateRequest) error { return s.Shutdown(context.Background(), r.ID) }},
+	}
+	stages := []struct{ name, steps, want string }{
+		{"no pod", "", "create:ok create another:ok start:not found member:ok stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:ok"},
+		{"a container in no pod", "member", "create:precondition create another:precondition start:not found member:exists stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:not found"},
+		{"created", "create", "create:exists create another:exists start:ok member:precondition stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
+		{"started", "create,start", "create:exists create another:exists start:precondition member:ok stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
+		{"stopped before start", "create,stop", "create:exists create another:exists start:precondition member:precondition stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
+		{"stopped", "create,start,member,stop", "create:exists create another:exists start:precondition member:exists stop:ok wait:ok status:ok ping:ok metrics:ok shutdown:ok"},
+		{"shut down", "create,start,member,shutdown", "create:unavailable create another:unavailable start:not found member:unavailable stop:not found wait:not found status:not found ping:not found metrics:not found shutdown:not found"},
+	}
+	for _, stage := range stages {
+		t.Run(stage.name, func(t *testing.T) {
+			var got []string
+			for _, op := range ops {
+				s, p, r := newController(t, &fakeRuntime{})
+				p.cgroup = "/"
+				for step := range strings.SplitSeq(stage.steps, ",") {
+					for _, o := range ops {
+						if o.name == step {
+							must(t, o.call(s, r))
+						}
+					}
+				}
+				got = append(got, op.name+":"+class(op.call(s, r)))
+			}
+			if diff := cmp.Diff(stage.want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestErrorsOfAWrongOrderNameIt(t *testing.T) {
+	s, _, r := newController(t, &fakeRuntime{})
+	must(t, s.Create(t.Context(), r))
+	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
+	wantText(t, err, `"m"`, `"s"`, "create a container while created")
+	must(t, s.Stop(t.Context(), "s", 0))
+	_, err = s.Start(t.Context(), "s")
+	wantText(t, err, `"s"`, "start while stopped")
+	r.ID = "s2"
+	wantText(t, s.Create(t.Context(), r), `"s2"`, `"s"`)
+}
+
+func TestCreatePodRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(t *testing.T, r *CreateRequest)
+		want   []string
+	}{
+		{"an id that is a path", func(_ *testing.T, r *CreateRequest) { r.ID = "../x" }, []string{"sandbox id", "../x"}},
+		{"no id", func(_ *testing.T, r *CreateRequest) { r.ID = "" }, []string{"sandbox id"}},
+		{"a relative bundle", func(_ *testing.T, r *CreateRequest) { r.Bundle = "b" }, []string{"bundle", `"b"`}},
+		{"a bundle that is not there", func(_ *testing.T, r *CreateRequest) { r.Bundle += "/x" }, []string{"bundle", "/x"}},
+		{"a bundle that is a file", func(t *testing.T, r *CreateRequest) {
+			t.Helper()
+			r.Bundle += "/file"
+			must(t, os.WriteFile(r.Bundle, nil, 0o600))
+		}, []string{"bundle", "/file"}},
+		{"no configuration at all", func(_ *testing.T, r *CreateRequest) { r.Config = nil }, []string{"no options", specFile}},
+		{"a broken configuration", func(t *testing.T, r *CreateRequest) {
+			t.Helper()
+			r.Config = nil
+			must(t, os.WriteFile(filepath.Join(r.Bundle, specFile), []byte("{half"), 0o600))
+		}, []string{specFile}},
+		{"an annotation of ours that there is not", func(_ *testing.T, r *CreateRequest) {
+			r.Config = &pod.Config{Annotations: map[string]string{"io.containerd.sandbox.v1/shm-sice": "1Gi"}}
+		}, []string{"annotations", "shm-sice", pod.ShmSizeAnnotation}},
+		{"what pkg/pod refuses", func(*testing.T, *CreateRequest) {}, []string{"netns_path"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, p, r := newController(t, &fakeRuntime{})
+			p.fail("create", fmt.Errorf("netns_path: %w", errdefs.ErrInvalidArgument))
+			good := r
+			tc.change(t, &r)
+			before := files(t, good.Bundle)
+			wantInvalid(t, s.Create(t.Context(), r), tc.want...)
+			if got := files(t, good.Bundle); got != before {
+				t.Errorf("files in the bundle = %q, want %q", got, before)
+			}
+			// Nothing is left that would be in the way.
+			p.fail("create", nil)
+			must(t, s.Create(t.Context(), good))
+		})
+	}
+}
+
+func TestCreatePodPassesOnWhatIsAsked(t *testing.T) {
+	spec := goodSpec()
+	spec.Hostname = "h"
+	spec.Annotations = map[string]string{"a": "of the file"}
+	spec.Linux.CgroupsPath = "pods.slice:x:s"
+	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "/netns"}}
+	s, p, r := newController(t, &fakeRuntime{})
+	r.Config, r.Bundle = nil, newBundle(t, spec)
+	r.Annotations = map[string]string{"a": "of the request", "b": "too"}
+	must(t, s.Create(t.Context(), r))
+	got := p.request
+	if got.ID != "s" || got.Bundle != r.Bundle || got.NetNS != "/netns" || got.Config.Hostname != "h" || !got.SystemdCgroup {
+		t.Errorf("request = %+v", got)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "of the file", "b": "too"}, got.Config.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+}
+
+func TestStartPodAnswersAndCanBeTriedAgain(t *testing.T) {
+	s, p, r := newController(t, &fakeRuntime{})
+	before := time.Now()
+	must(t, s.Create(t.Context(), r))
+	p.fail("start", errors.New("no namespaces left"))
+	_, err := s.Start(t.Context(), "s")
+	wantText(t, err, `"s"`, "no namespaces left")
+	p.fail("start", nil)
+	got, err := s.Start(t.Context(), "s")
+	must(t, err)
+	if got.Pid != os.Getpid() || got.CreatedAt.Before(before) || got.Spec.Hostname != "of the pod" {
+		t.Errorf("StartPod = %+v", got)
+	}
+}
+
+func TestMembersGetWhatThePodHas(t *testing.T) {
+	engine := &fakeRuntime{}
+	s, p := runPod(t, engine, "m")
+	if got := engine.made[0].Spec.Hostname; got != "of the pod" {
+		t.Errorf("hostname = %q, want that of the pod", got)
+	}
+	p.fail("adapt", fmt.Errorf("mounts[3]: %w", errdefs.ErrInvalidArgument))
+	bundle := newBundle(t, goodSpec())
+	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m2", Bundle: bundle})
+	wantInvalid(t, err, `"m2"`, "mounts[3]")
+	if got, want := files(t, bundle), specFile+" "+rootfsDir; got != want {
+		t.Errorf("files = %q, want %q", got, want)
+	}
+}
+
+func TestPodStatus(t *testing.T) {
+	s, p, r := newController(t, &fakeRuntime{})
+	r.Config.Name = "name"
+	stages := []struct {
+		step func() error
+		want Status
+	}{
+		{func() error { return s.Create(t.Context(), r) }, Status{ID: "s", Stage: Created}},
+		{func() error { _, err := s.Start(t.Context(), "s"); return err }, Status{ID: "s", Stage: Running, Pid: p.pid}},
+		{func() error { return s.Stop(t.Context(), "s", 0) }, Status{ID: "s", Stage: Stopped}},
+	}
+	for _, stage := range stages {
+		must(t, stage.step())
+		got, err := s.Status("s", false)
+		must(t, err)
+		if got.CreatedAt.IsZero() || got.Exit.At.IsZero() != (got.Stage != Stopped) {
+			t.Errorf("%v: created at %v, exited at %v", got.Stage, got.CreatedAt, got.Exit.At)
+		}
+		got.CreatedAt, got.Exit = time.Time{}, process.Exit{}
+		if diff := cmp.Diff(stage.want, got); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", stage.want.Stage, diff)
+		}
+	}
+	got, err := s.Status("s", true)
+	must(t, err)
+	if got.Config.Name != "name" || got.Spec == nil {
+		t.Errorf("verbose status = %+v, want configuration and specification", got)
+	}
+}
+
+func TestPodStatusNamesItsContainers(t *testing.T) {
+	s, _ := runPod(t, &fakeRuntime{}, "b", "a")
+	got, err := s.Status("s", true)
+	must(t, err)
+	if len(got.Containers) != 2 || got.Containers[0].ID != "a" || got.Containers[1].ID != "b" || got.Containers[0].State != process.Running {
+		t.Errorf("members = %+v, want a and b, which run", got.Containers)
+	}
+}
+
+func TestPodMetricsOfAPodWithoutACgroup(t *testing.T) {
+	for _, path := range []string{"", "/there/is/none"} {
+		s, p := runPod(t, &fakeRuntime{})
+		p.cgroup = path
+		if _, err := s.Metrics("s"); !errdefs.IsNotFound(err) {
+			t.Errorf("metrics of a pod in cgroup %q = %v, want not found", path, err)
+		}
+	}
+}

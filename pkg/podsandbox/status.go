@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podsandbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/notify"
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stats"
+	"sandbox.internal/shim/pkg/task"
+)
+
+// Status is what SandboxStatus answers.
+type Status struct {
+	ID        string
+	Stage     Stage
+	Pid       int // 0 before start, and when it is stopped
+	CreatedAt time.Time
+	Exit      process.Exit // once it is stopped
+
+	// When it is asked for more.
+	Config     pod.Config
+	Updated    Resources         // since it was created
+	Spec       *specs.Spec       // nil before start
+	Containers []ContainerStatus // in the order of their ids
+}
+
+// ContainerStatus is that of a container of the pod.
+type ContainerStatus struct {
+	process.Status
+	CPUSet   *cpuset.State            // nil if it follows no other cgroup
+	Notified *notify.State            // nil if it has no notify socket
+	Execs    map[string]process.Usage // of execs with a cgroup of their own that were not deleted, by their ids
+}
+
+// Resources are sums over the containers of a pod as CRI has them, in JSON. They are told to who asks for the pod's
+// status, and limit nothing here: the pod's cgroup is its owner's.
+type Resources struct {
+	Overhead, Resources json.RawMessage // nil when not told
+}
+
+// Update keeps the resources, unless they are nil: after a restart containerd does not tell them by itself.
+func (c *Controller) Update(sandboxID string, resources *Resources) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, err := c.getLocked(sandboxID)
+	if err == nil && resources != nil {
+		p.updated = *resources
+	}
+	return err
+}
+
+// Status never blocks for long.
+func (c *Controller) Status(sandboxID string, verbose bool) (Status, error) {
+	c.mu.Lock()
+	status, err := c.statusLocked(sandboxID, verbose)
+	c.mu.Unlock()
+	if err != nil || !verbose {
+		return status, err
+	}
+	for _, one := range c.tasks.Containers() {
+		status.Containers = append(status.Containers, containerStatus(one))
+	}
+	return status, nil
+}
+
+func (c *Controller) statusLocked(sandboxID string, verbose bool) (Status, error) {
+	p, err := c.getLocked(sandboxID)
+	if err != nil {
+		return Status{}, err
+	}
+	status := Status{ID: p.id, Stage: p.stage, CreatedAt: p.createdAt, Exit: p.exit}
+	if (p.stage == Running || p.stage == Stopping) && p.died == nil {
+		status.Pid = p.started.Pid
+	}
+	if verbose {
+		status.Config, status.Updated, status.Spec = p.config, p.updated, p.started.Spec
+	}
+	return status, nil
+}
+
+func containerStatus(c *task.Container) ContainerStatus {
+	s := ContainerStatus{Status: c.Init().Status(), Execs: c.ExecUsage()}
+	if cpus, ok := c.CPUSet(); ok {
+		s.CPUSet = &cpus
+	}
+	if told, ok := c.Notified(); ok {
+		s.Notified = &told
+	}
+	return s
+}
+
+// Ping reports whether there is such a pod: the error is errdefs.ErrNotFound if not.
+func (c *Controller) Ping(sandboxID string) error {
+	_, err := c.get(sandboxID)
+	return err
+}
+
+// Metrics are those of the pod's cgroup, which whoever asked for the pod made. The error is errdefs.ErrNotFound when
+// there is none.
+func (c *Controller) Metrics(sandboxID string) (stats.Metrics, error) {
+	reader, err := c.statsReader(sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	m, err := reader.Read()
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", sandboxID, err)
+	}
+	return m, nil
+}
+
+func (c *Controller) statsReader(sandboxID string) (*stats.Reader, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, err := c.getLocked(sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	if p.stats != nil {
+		return p.stats, nil
+	}
+	if p.pod == nil || p.pod.CgroupPath() == "" {
+		return nil, fmt.Errorf("sandbox %q: metrics: it has no cgroup, since its configuration names no cgroup_parent: %w",
+			sandboxID, errdefs.ErrNotFound)
+	}
+	group, err := cgroup.At(p.pod.CgroupPath())
+	if err == nil {
+		p.stats, err = stats.New(group)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", sandboxID, err)
+	}
+	return p.stats, nil
+}

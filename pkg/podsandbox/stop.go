@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podsandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+// stopTimeout bounds a stop without grace for which no client waits. task.Manager waits 10 s for a Create that it
+// cancelled, and 10 s for a container that it killed.
+const stopTimeout = 20 * time.Second
+
+// stop is a Stop under way. Its goroutine ends with it, within the grace that callers give and the time that
+// task.Manager gives to what it has killed.
+type stop struct {
+	grace context.Context //nolint:containedctx // it is of no caller: it ends when containers had their time
+	kill  context.CancelFunc
+	done  chan struct{} // closed when err is set
+	err   error
+}
+
+// Stop ends all containers of the pod, and what the pod itself has: inits get the stop signal and until timeout to end,
+// then everything is killed. 0 kills at once. No container is created from then on. It returns when all exits were told.
+//
+// A pod that is stopped is stopped again without effect. A Stop while another waits joins it, and the earlier of the
+// ends of their grace counts. It goes on when ctx ends. After a failure it can be called again.
+func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Duration) error {
+	c.mu.Lock()
+	p, err := c.getLocked(sandboxID)
+	if err == nil && p.stage == Creating {
+		err = p.refuse("stop")
+	}
+	if err != nil || p.stage == Stopped {
+		c.mu.Unlock()
+		return err
+	}
+	s := p.stop
+	first := s == nil
+	if first {
+		s = &stop{done: make(chan struct{})}
+		s.grace, s.kill = context.WithTimeout(context.Background(), timeout)
+		p.stop = s
+		c.setStageLocked(p, Stopping)
+	}
+	if timeout <= 0 {
+		s.kill() // before any container is sent its stop signal
+	}
+	if first {
+		go c.runStop(p, s)
+	}
+	c.mu.Unlock()
+	timer := time.AfterFunc(timeout, s.kill)
+	select {
+	case <-s.done:
+		timer.Stop()
+		return s.err
+	case <-ctx.Done(): // the timer stays
+		return fmt.Errorf("sandbox %q: stop: not all is dead yet: %w", p.id, ctx.Err())
+	}
+}
+
+func (c *Controller) runStop(p *sandbox, s *stop) {
+	p.opLock <- struct{}{} // a start under way ends soon
+	defer func() { <-p.opLock }()
+	defer s.kill() // releases the context
+	err := c.tasks.StopAll(s.grace)
+	if err == nil {
+		c.mu.Lock()
+		if p.ended == nil { // else an earlier stop, whose Close failed, may have killed the process that holds the namespaces
+			p.ended = &process.Exit{At: time.Now()}
+			if p.died != nil {
+				p.ended = p.died
+			}
+		}
+		c.mu.Unlock()
+		err = p.pod.Close()
+	}
+	c.mu.Lock()
+	p.stop = nil
+	if err == nil {
+		p.exit = *p.ended
+		c.setStageLocked(p, Stopped)
+		close(p.exited)
+	} else {
+		s.err = fmt.Errorf("sandbox %q: stop: %w", p.id, err)
+	}
+	c.mu.Unlock()
+	close(s.done)
+}
+
+// Wait blocks until the pod is stopped, or ctx ends.
+func (c *Controller) Wait(ctx context.Context, sandboxID string) (process.Exit, error) {
+	p, err := c.get(sandboxID)
+	if err != nil {
+		return process.Exit{}, err
+	}
+	select {
+	case <-p.exited:
+	case <-ctx.Done():
+		return process.Exit{}, fmt.Errorf("sandbox %q: wait: %w", sandboxID, ctx.Err())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.exit, nil
+}
+
+// Shutdown stops the pod at once if it runs, deletes the containers that nobody deleted, and ends the shim. It can be
+// called again when it fails.
+//
+// Without a pod and a container it ends the shim as well: containerd asks for that when CreateSandbox failed
+// (plugins/sandbox, controllerLocal.cleanupShim).
+func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
+	if c.tasks.Shutdown() {
+		return nil
+	}
+	if err := c.Stop(ctx, sandboxID, 0); err != nil {
+		return err
+	}
+	if err := c.deleteContainers(ctx); err != nil {
+		return fmt.Errorf("sandbox %q: shut down: %w", sandboxID, err)
+	}
+	p, err := c.get(sandboxID)
+	if err != nil {
+		return err // another Shutdown was faster
+	}
+	p.opLock <- struct{}{} // nobody holds it for long: the pod is stopped
+	defer func() { <-p.opLock }()
+	// Close once more: what it made for cgroups of containers is in use no more.
+	if err := errors.Join(p.pod.Close(), c.tasks.ShutdownPod()); err != nil {
+		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("remove what the delete command would have read")
+	}
+	c.setSandbox(nil)
+	return nil
+}
+
+func (c *Controller) deleteContainers(ctx context.Context) error {
+	all := c.tasks.Containers()
+	errs := make([]error, len(all))
+	var deletes sync.WaitGroup
+	for i, one := range all {
+		deletes.Go(func() {
+			if _, err := c.tasks.Delete(ctx, one.ID(), ""); err != nil && !errdefs.IsNotFound(err) {
+				errs[i] = err
+			}
+		})
+	}
+	deletes.Wait()
+	return errors.Join(errs...)
+}
