@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 func TestStartThatCannotAnswerLeavesNothing(t *testing.T) {
@@ -51,7 +52,7 @@ func TestStartThatCannotAnswerLeavesNothing(t *testing.T) {
 // Whoever else has containerd's end of stdout may have made it non-blocking, and filled it.
 func TestStartWaitsForRoomForItsAnswer(t *testing.T) {
 	w := newWorld(t)
-	unlock, err := lockDir(t.Context(), w.mkdir("s"))
+	unlock, err := unixfile.TryLock(w.mkdir("s"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func TestStartThatIsKilled(t *testing.T) {
 	begun := func(t *testing.T) (w *world, cmd *exec.Cmd, child int) {
 		t.Helper()
 		w = newWorld(t)
-		unlock, err := lockDir(t.Context(), w.mkdir("s"))
+		unlock, err := unixfile.TryLock(w.mkdir("s"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // listener is a bound, listening socket and the identity of its file.
@@ -51,13 +52,16 @@ func identify(path string) (fileID, error) {
 // backlog is how many connections may wait while the daemon comes up; the kernel lowers it to net.core.somaxconn.
 const backlog = 128
 
+// lockPoll is how often a held lock is tried again. It is held for tens of microseconds.
+const lockPoll = 200 * time.Microsecond
+
 // listen binds path, unless a living shim serves it already: then it returns ErrAlreadyExists. A file nobody listens
 // on is replaced.
 //
 // Test and replacement are one step under the folder's lock, so of two starts one binds and the other finds it
 // listening: the socket listens before the lock is released.
 func listen(ctx context.Context, path string) (*listener, error) {
-	unlock, err := lockDir(ctx, filepath.Dir(path))
+	unlock, err := unixfile.Lock(ctx, filepath.Dir(path), lockPoll)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +126,7 @@ func connectable(path string) (bool, error) {
 // removeSocket removes the file at path if it still is the one with identity id; a start that found it dead may have
 // put its own there meanwhile.
 func removeSocket(ctx context.Context, path string, id fileID) error {
-	unlock, err := lockDir(ctx, filepath.Dir(path))
+	unlock, err := unixfile.Lock(ctx, filepath.Dir(path), lockPoll)
 	if err != nil {
 		return err
 	}
@@ -139,7 +143,7 @@ func removeSocket(ctx context.Context, path string, id fileID) error {
 
 // removeDeadSocket removes the socket at path if nobody listens on it.
 func removeDeadSocket(ctx context.Context, path string) error {
-	unlock, err := lockDir(ctx, filepath.Dir(path))
+	unlock, err := unixfile.Lock(ctx, filepath.Dir(path), lockPoll)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -159,35 +163,4 @@ func removeDeadSocket(ctx context.Context, path string) error {
 		return fmt.Errorf("remove dead socket: %w", err)
 	}
 	return nil
-}
-
-// lockPoll is how often a held lock is tried again. It is held for tens of microseconds.
-const lockPoll = 200 * time.Microsecond
-
-// lockDir takes the exclusive lock of dir. The lock is on the folder itself: a lock file beside the socket could never
-// be removed safely, and the kernel drops this one with its holder. flock(2) cannot be bounded, so it is tried until
-// ctx ends.
-func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, fmt.Errorf("lock socket folder: %w", err)
-	}
-	for {
-		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() {
-				// Explicitly: a child that is being forked may hold a copy of the descriptor until it executes.
-				_ = unix.Flock(int(d.Fd()), unix.LOCK_UN) // cannot fail on a lock that is held
-				_ = d.Close()                             // opened for the lock only
-			}, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return nil, errors.Join(fmt.Errorf("lock socket folder %s: %w", dir, err), d.Close())
-		}
-		select {
-		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("lock socket folder %s: %w", dir, ctx.Err()), d.Close())
-		case <-time.After(lockPoll):
-		}
-	}
 }

@@ -4,14 +4,12 @@
 package bootstrap
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -182,23 +180,4 @@ func TestAFullBacklogIsAlive(t *testing.T) {
 			t.Errorf("connectable, attempt %d = %t, %v, want true", i, got, err)
 		}
 	}
-}
-
-func TestLockDirGivesUp(t *testing.T) {
-	dir := t.TempDir()
-	unlock, err := lockDir(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-	defer cancel()
-	if _, err := lockDir(ctx, dir); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("lockDir of a locked folder = %v, want DeadlineExceeded", err)
-	}
-	unlock()
-	unlock, err = lockDir(t.Context(), dir)
-	if err != nil {
-		t.Fatalf("lockDir after unlock = %v", err)
-	}
-	unlock()
 }

@@ -5,7 +5,6 @@ package bootstrap
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/containerd/errdefs"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // defaultSocketDir is where containerd's shims keep their sockets.
@@ -87,35 +87,14 @@ const (
 // recordSocket writes the bundle's address file, and the link s when the socket is not in the default folder. Both
 // appear whole or not at all.
 func recordSocket(bundle, path string) error {
-	err := replace(filepath.Join(bundle, addressFile), func(tmp string) error {
-		return os.WriteFile(tmp, []byte(socketAddress(path)), 0o600)
-	})
-	if err != nil {
+	if err := unixfile.Write(filepath.Join(bundle, addressFile), []byte(socketAddress(path))); err != nil {
 		return fmt.Errorf("record socket of bundle %s: %w", bundle, err)
 	}
 	if filepath.Dir(path) == defaultSocketDir {
 		return nil
 	}
-	link := filepath.Join(bundle, socketDirLink)
-	err = os.Symlink(filepath.Dir(path), link)
-	if errors.Is(err, os.ErrExist) { // this is not the first start of the bundle
-		err = replace(link, func(tmp string) error { return os.Symlink(filepath.Dir(path), tmp) })
-	}
-	if err != nil {
-		return fmt.Errorf("record socket folder of bundle %s: %w", bundle, err)
-	}
-	return nil
-}
-
-// replace creates a file under a temporary name and renames it to name.
-func replace(name string, create func(tmp string) error) error {
-	tmp := fmt.Sprintf("%s.%d", name, os.Getpid())
-	if err := create(tmp); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, name); err != nil {
-		_ = os.Remove(tmp) // the rename's error is the one to report
-		return err
+	if err := unixfile.Symlink(filepath.Dir(path), filepath.Join(bundle, socketDirLink)); err != nil {
+		return fmt.Errorf("record socket directory of bundle %s: %w", bundle, err)
 	}
 	return nil
 }

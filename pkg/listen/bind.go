@@ -11,6 +11,7 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // backlog is of connections that nobody has accepted; the kernel takes net.core.somaxconn if that is less.
@@ -123,19 +124,13 @@ func directory(root, name string, resolve uint64) (int, error) {
 		return -1, &os.PathError{Op: "open", Path: root, Err: err}
 	}
 	defer unix.Close(top) //nolint:errcheck // nothing was written
-	for {
-		fd, err := unix.Openat2(top, name, &unix.OpenHow{
-			Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-			Resolve: resolve,
-		})
-		switch err {
-		case nil:
-			return fd, nil
-		case unix.EAGAIN, unix.EINTR: // something was renamed meanwhile (openat2(2))
-		default:
-			return -1, &os.PathError{Op: "open in the container", Path: name, Err: err}
-		}
+	fd, err := unixfile.Openat2(top, name, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolve,
+	})
+	if err != nil {
+		return -1, &os.PathError{Op: "open in the container", Path: name, Err: err}
 	}
+	return fd, nil
 }
 
 // there is f as what is in its place now.

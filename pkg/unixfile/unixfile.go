@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package unixfile does with files what package os leaves open: replacement and removal without a race, locks that end
+// with a context, openat2(2). It has no goroutines and no state.
+package unixfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Write replaces the file at path, or makes it, with mode 0600. A reader sees the old content or the new one, and so
+// does whoever comes after a crash of this process; a crash of the machine may lose both.
+func Write(path string, data []byte) error {
+	return replace(path, func(next string) error { return os.WriteFile(next, data, 0o600) })
+}
+
+// Symlink makes a link to target at path, in place of whatever file is there.
+func Symlink(target, path string) error {
+	return replace(path, func(next string) error { return os.Symlink(target, next) })
+}
+
+func replace(path string, create func(next string) error) error {
+	next := fmt.Sprintf("%s.%d", path, os.Getpid())
+	_ = os.Remove(next) // left by a process of the same id that was killed here, else it is not there
+	err := create(next)
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		_ = os.Remove(next) // it may not be there
+	}
+	return err
+}
+
+// Remove removes the file at path, if there is one.
+func Remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// ErrLocked is the error of a lock that somebody else holds.
+var ErrLocked = errors.New("another process holds the lock")
+
+// TryLock takes the exclusive lock of a directory (flock(2)), until unlock is called or the process ends. A lock file in
+// it could never be removed safely.
+func TryLock(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = ErrLocked
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", dir, err), d.Close())
+	}
+	return func() {
+		// Not by Close alone: a child that is being forked may hold a copy of the descriptor until it executes.
+		_ = unix.Flock(int(d.Fd()), unix.LOCK_UN) // cannot fail on a lock that is held
+		_ = d.Close()                             // opened for the lock only
+	}, nil
+}
+
+// Lock is TryLock that tries again every interval until ctx ends: flock(2) itself would wait without a bound.
+func Lock(ctx context.Context, dir string, interval time.Duration) (unlock func(), err error) {
+	for {
+		unlock, err := TryLock(dir)
+		if !errors.Is(err, ErrLocked) {
+			return unlock, err
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
+}
+
+// Openat2 is openat2(2). It tries again where a rename or a mount elsewhere on the machine got in the way of a path
+// with "..".
+func Openat2(dir int, path string, how *unix.OpenHow) (fd int, err error) {
+	for {
+		fd, err := unix.Openat2(dir, path, how)
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}

@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package unixfile
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestWrite_ReaderSeesOneOrTheOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	short, long := "s", strings.Repeat("l", 64)
+	if err := Write(path, []byte(short)); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		for i := range 500 {
+			err = errors.Join(err, Write(path, []byte([]string{short, long}[i%2])))
+		}
+		written <- err
+	}()
+	for {
+		if got, err := os.ReadFile(path); err != nil || string(got) != short && string(got) != long {
+			t.Fatalf("read %q, %v, want one of those written", got, err)
+		}
+		select {
+		case err := <-written:
+			if err != nil {
+				t.Error(err)
+			}
+			return
+		default:
+		}
+	}
+}
+
+func TestReplace_FailureLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	taken := filepath.Join(dir, "taken")
+	if err := os.Mkdir(taken, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if Write(taken, nil) == nil || Symlink("/", taken) == nil {
+		t.Error("a directory was replaced")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left %v, %v, want the directory alone", left, err)
+	}
+}
+
+func TestSymlink_ReplacesAnother(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "l")
+	for _, target := range []string{"/a", "/b"} {
+		if err := Symlink(target, path); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.Readlink(path); got != target || err != nil {
+			t.Errorf("link to %q, %v, want %q", got, err, target)
+		}
+	}
+}
+
+func TestRemove_OfNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if err := errors.Join(Write(path, nil), Remove(path), Remove(path)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("lstat = %v, want that it is gone", err)
+	}
+}
+
+func TestLock_GivesUpWithItsContext(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := Lock(t.Context(), dir, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	_, err = Lock(ctx, dir, time.Millisecond)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("Lock of a locked directory = %v, want DeadlineExceeded that names it", err)
+	}
+	if _, err := TryLock(dir); !errors.Is(err, ErrLocked) {
+		t.Errorf("TryLock of a locked directory = %v, want ErrLocked", err)
+	}
+	unlock()
+	if unlock, err = TryLock(dir); err != nil {
+		t.Fatalf("TryLock after unlock = %v", err)
+	}
+	unlock()
+}
+
+func TestLock_OfADirectoryThatIsGone(t *testing.T) {
+	if _, err := TryLock(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("TryLock = %v, want not exist", err)
+	}
+}
