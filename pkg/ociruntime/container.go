@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -51,6 +52,14 @@ func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
 func (c *container) OwnsPIDs() bool         { return c.ownsPIDs }
 func (c *container) Pause() error           { return c.manager.Freeze(cgroups.Frozen) }
 func (c *container) Resume() error          { return c.manager.Freeze(cgroups.Thawed) }
+
+// KeepCPUSet implements process.RuntimeContainer.
+func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
+	if s, ok := c.manager.(*systemd.Scope); ok {
+		return s.SetCPUSet(ctx, cpus, mems)
+	}
+	return nil
+}
 
 // Start opens the fifo at which init waits, in place of libcontainer's Exec,
 // which leaves a goroutine and its thread behind for ever when init is dead.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 )
 
 // destroy is destroy while the reaper is held: poststop hooks are children that
@@ -36,7 +37,7 @@ func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
 	switch {
 	case err == nil:
 		return removeState(lc, lc.Destroy)
-	case errors.Is(err, errSystemdSilent):
+	case errors.Is(err, systemd.ErrSilent):
 		return errors.Join(err, removeState(lc, func() error { return os.RemoveAll(dir) }))
 	}
 	return err
@@ -113,7 +114,7 @@ func removeCgroup(lc *libcontainer.Container) error {
 // A scope ends with its cgroup. That libcontainer stops it as well makes sure
 // that its name is free when it returns; where systemd does not answer, it would
 // not return.
-func endCgroup(ctx context.Context, cg *cgroup.Cgroup, systemd bool) error {
+func endCgroup(ctx context.Context, cg *cgroup.Cgroup, isScope bool) error {
 	if cg.Exists() {
 		if err := cg.Kill(ctx, unix.SIGKILL); err != nil {
 			return err
@@ -122,16 +123,16 @@ func endCgroup(ctx context.Context, cg *cgroup.Cgroup, systemd bool) error {
 			return err
 		}
 	}
-	if !systemd {
+	if !isScope {
 		return nil
 	}
 	left := destroyTimeout
 	if end, ok := ctx.Deadline(); ok {
 		left = min(left, max(time.Until(end), unitTimeout))
 	}
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), left, errSystemdSilent)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), left, systemd.ErrSilent)
 	defer cancel()
-	if err := awaitSystemd(ctx); err != nil {
+	if err := systemd.Await(ctx); err != nil {
 		return fmt.Errorf("end the unit of cgroup %s: %w", cg, err)
 	}
 	return nil

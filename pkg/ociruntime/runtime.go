@@ -23,6 +23,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"
@@ -32,7 +33,7 @@ import (
 type Runtime struct {
 	reaper   *reaper.Reaper
 	launcher func() (*launch.Launcher, error) // made by the first exec
-	moves    anticipation
+	rcu      systemd.RCUWarmup
 
 	execTimeout time.Duration
 }
@@ -52,18 +53,20 @@ func New(reaper *reaper.Reaper) *Runtime {
 
 // Create implements process.RuntimeContainer.
 func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams) (process.RuntimeContainer, error) {
-	if err := checkScopeForm(c); err != nil {
-		return nil, err
+	if c.SystemdCgroup {
+		if err := systemd.CheckPath(c.Spec.Linux.CgroupsPath); err != nil {
+			return nil, err
+		}
 	}
 	config, err := r.translate(c)
 	if err != nil {
 		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	if config.Cgroups.Systemd {
-		r.moves.begin()
-	}
-	if err := prepareScope(ctx, c.Spec.Linux.CgroupsPath, config.Cgroups); err != nil {
-		return nil, err
+		r.rcu.Start()
+		if err := systemd.Prepare(ctx, c.Spec.Linux.CgroupsPath, config.Cgroups); err != nil {
+			return nil, err
+		}
 	}
 	if c.Checkpoint != "" {
 		prepared, err := r.prepare(c, config)
@@ -107,7 +110,7 @@ func (r *Runtime) spawn(ctx context.Context, lc *libcontainer.Container, p *libc
 	if !p.Init && lc.Config().Cgroups.Systemd {
 		// It puts the process into the scope where the kernel does not let it be
 		// born there, because the container made cgroups of its own.
-		if err := awaitSystemd(ctx); err != nil {
+		if err := systemd.Await(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -246,7 +249,7 @@ func newManager(config *configs.Config, paths map[string]string) (cgroups.Manage
 	own.Resources = &asked
 	m, err := manager.NewWithPaths(&own, paths)
 	if err == nil && own.Systemd {
-		m = newScope(m, &own)
+		m = systemd.NewScope(m, &own)
 	}
 	return m, err
 }

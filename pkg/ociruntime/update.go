@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/resources"
 )
 
@@ -44,7 +45,7 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	}
 	if err := c.write(write); err != nil {
 		err = updateError(err, fields, c.cgroup)
-		if errors.Is(err, errSystemdSilent) {
+		if errors.Is(err, systemd.ErrSilent) {
 			return err // it is asked first, so that nothing was written
 		}
 		if undo := c.restore(before, write, snapshot); undo != nil {
@@ -121,8 +122,8 @@ func (c *container) restore(before, write *specs.LinuxResources, snapshot *cgrou
 	if len(write.Devices) > 0 {
 		errs = append(errs, c.restoreDevices(before))
 	}
-	if s, ok := c.manager.(*scope); ok && s.unified {
-		errs = append(errs, s.restoreProperties(snapshot))
+	if s, ok := c.manager.(*systemd.Scope); ok {
+		errs = append(errs, s.Restore(snapshot))
 	}
 	return errors.Join(append(errs, snapshot.Restore())...)
 }

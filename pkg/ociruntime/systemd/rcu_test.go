@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ociruntime
+package systemd
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 )
 
-func TestAnticipationLeavesTheProcessWhereItIs(t *testing.T) {
+func TestRCUWarmup_LeavesTheProcessWhereItIs(t *testing.T) {
 	before, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		t.Fatal(err)
@@ -27,9 +27,9 @@ func TestAnticipationLeavesTheProcessWhereItIs(t *testing.T) {
 		t.Errorf("%s lists %q, want %d among them", ownProcs(), pids, os.Getpid())
 	}
 	synctest.Test(t, func(*testing.T) { // ends when the goroutines have
-		var a anticipation
-		a.begin()
-		a.begin()
+		var w RCUWarmup
+		w.Start()
+		w.Start()
 	})
 	after, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -40,9 +40,9 @@ func TestAnticipationLeavesTheProcessWhereItIs(t *testing.T) {
 	}
 }
 
-func TestAnticipationMakesNoFile(t *testing.T) {
+func TestRCUWarmup_MakesNoFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cgroup.procs")
-	move(path)
+	moveSelf(path)
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s where there was none: %v", path, err)
 	}

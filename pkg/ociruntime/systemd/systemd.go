@@ -1,0 +1,130 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package systemd adds to libcontainer's scopes what it leaves out: names are checked before anything is made, each
+// question to systemd has a time limit, and values that systemd writes again by itself are told to it.
+//
+// libcontainer's calls over D-Bus have no time limit (cgroups v0.1.0 systemd/common.go), and hold a lock of the
+// container meanwhile. So [Await] goes before each of them.
+package systemd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/coreos/go-systemd/v22/dbus"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/systemd"
+)
+
+// timeout bounds one question to systemd. A refused Update asks twice, since it restores the former values.
+const timeout = 10 * time.Second
+
+var (
+	// errAbsent: nobody listens, so libcontainer's calls fail at once.
+	errAbsent = fmt.Errorf("cannot be reached over D-Bus; look at systemctl status dbus.service: %w", errdefs.ErrFailedPrecondition)
+	// ErrSilent is the error of each function here when somebody listens and does not answer.
+	ErrSilent = fmt.Errorf("does not answer over D-Bus; look at systemctl status dbus.service: %w", errdefs.ErrFailedPrecondition)
+)
+
+// ask calls question with a connection to systemd that ends with ctx, or after timeout.
+func ask(ctx context.Context, question func(context.Context, *dbus.Conn) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrSilent)
+	defer cancel()
+	conn, err := dbus.NewWithContext(ctx)
+	if err == nil {
+		defer conn.Close()
+		err = question(ctx, conn)
+	} else {
+		err = fmt.Errorf("%w: %w", errAbsent, err)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("systemd %w", err)
+	}
+	return nil
+}
+
+// Await returns nil once systemd answers, or if it cannot be reached: libcontainer does without it then.
+func Await(ctx context.Context) error {
+	err := ask(ctx, func(_ context.Context, conn *dbus.Conn) error {
+		_, err := conn.GetManagerProperty("Version") // takes no context: closing the connection ends it
+		return err
+	})
+	if errors.Is(err, errAbsent) {
+		return nil
+	}
+	return err
+}
+
+// Prepare refuses a scope that libcontainer would refuse only when the container is half made; libcontainer would then
+// stop the unit of that name, whoever owns it. It adds the properties that libcontainer leaves out to c.
+func Prepare(ctx context.Context, cgroupsPath string, c *cgroups.Cgroup) error {
+	if err := checkName(cgroupsPath, c); err != nil {
+		return err
+	}
+	if !systemd.IsRunningSystemd() {
+		return fmt.Errorf("linux.cgroupsPath %q: asks for a scope of systemd, which this machine was not booted with: %w",
+			cgroupsPath, errdefs.ErrFailedPrecondition)
+	}
+	c.SystemdProps = append(c.SystemdProps, properties(c.Resources, cgroups.IsCgroup2UnifiedMode())...)
+	return ask(ctx, func(ctx context.Context, conn *dbus.Conn) error {
+		units, err := conn.ListUnitsByNamesContext(ctx, []string{unitName(c)})
+		if err != nil {
+			return err
+		}
+		for _, u := range units {
+			if u.ActiveState != "inactive" && u.ActiveState != "failed" {
+				return fmt.Errorf("has unit %s already, %s, %q: linux.cgroupsPath %q: %w",
+					u.Name, u.ActiveState, u.Description, cgroupsPath, errdefs.ErrAlreadyExists)
+			}
+		}
+		return nil
+	})
+}
+
+// unitName is the name that libcontainer gives the scope (cgroups v0.1.0 systemd/common.go, getUnitName).
+func unitName(c *cgroups.Cgroup) string { return c.ScopePrefix + "-" + c.Name + ".scope" }
+
+// unitForm and unitLimit are those of systemd.unit(5). A unit with @ in its name would be an instance of a template.
+var unitForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9:_.\\-]+$`) })
+
+const unitLimit = 255
+
+// CheckPath refuses a cgroupsPath that is not slice:prefix:name. For an empty one libcontainer makes up a name.
+func CheckPath(cgroupsPath string) error {
+	if cgroupsPath != "" && strings.Count(cgroupsPath, ":") != 2 {
+		return fmt.Errorf("config.json: linux.cgroupsPath %q: must be slice:prefix:name for the systemd cgroup driver: %w",
+			cgroupsPath, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// checkName refuses names that systemd would refuse.
+func checkName(cgroupsPath string, c *cgroups.Cgroup) error {
+	refuse := func(what, name, want string) error {
+		return fmt.Errorf("config.json: linux.cgroupsPath %q: %s %q %s: %w", cgroupsPath, what, name, want, errdefs.ErrInvalidArgument)
+	}
+	if slice := c.Parent; slice != "" { // else it is system.slice
+		if _, err := systemd.ExpandSlice(slice); err != nil || !unitForm().MatchString(slice) || len(slice) > unitLimit {
+			return refuse("slice", slice, "must be the name of a slice, such as a-b.slice")
+		}
+	}
+	switch unit := unitName(c); {
+	case c.Name == "":
+		return refuse("name", c.Name, "must not be empty")
+	case strings.HasSuffix(c.Name, ".slice"):
+		return refuse("name", c.Name, "must not be that of a slice")
+	case !unitForm().MatchString(unit) || len(unit) > unitLimit:
+		return refuse("unit", unit, fmt.Sprintf(`must be at most %d letters, digits and :_.\-`, unitLimit))
+	}
+	return nil
+}
