@@ -28,9 +28,9 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
-	{"pkg/idmap", "pkg/unixfile", "pkg/wire", "pkg/wire/wiretest", "pkg/api", "pkg/api/cgroup1", "pkg/api/cgroup2"},
+	{"pkg/idmap", "pkg/osthread", "pkg/unixfile", "pkg/wire", "pkg/wire/wiretest", "pkg/api", "pkg/api/cgroup1", "pkg/api/cgroup2"},
 	{
-		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event", "pkg/listen", "pkg/osthread", "pkg/memprog", "pkg/memprog/memprogtest",
+		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event", "pkg/listen", "pkg/memprog", "pkg/memprog/memprogtest",
 		"pkg/options", "pkg/reaper", "pkg/pod/podconfig", "pkg/stdio",
 	},
 	{"pkg/bootstrap", "pkg/cpuset", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/notify", "pkg/pod/nsholder", "pkg/stats"},

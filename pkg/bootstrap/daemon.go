@@ -181,7 +181,7 @@ func besideMainThread(f func(*osthread.Thread) error) error {
 	// signal stays ignored in every program we execute.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	var err error
-	osthread.Run(func(t *osthread.Thread) int {
+	osthread.Main(func(t *osthread.Thread) int {
 		err = f(t)
 		return 0
 	})

@@ -8,13 +8,13 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/osthread"
 )
 
 // as calls f on a thread of its own, for which the files that it makes are another's. It keeps its privileges.
 func as(owner Owner, f func() error) error {
-	done := make(chan error, 1)
-	elsewhere(func() { done <- become(owner, f) })
-	return <-done
+	return osthread.Run(func() error { return become(owner, f) })
 }
 
 // become is called on a thread that ends after it.

@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/osthread"
 )
 
 // Network is the network namespace of a container.
@@ -55,42 +57,26 @@ func Open(ctx context.Context, list []Address, network Network) (*Sockets, error
 		err     error
 	}
 	done := make(chan answer)
-	elsewhere(func() {
-		s, err := openIn(list, network)
+	go func() { // ends after openIn
+		var a answer
+		a.err = osthread.Run(func() (err error) {
+			a.sockets, err = openIn(list, network)
+			return err
+		})
 		select {
-		case done <- answer{s, err}:
+		case done <- a:
 		case <-ctx.Done():
-			if err == nil {
-				s.Close()
+			if a.err == nil {
+				a.sockets.Close()
 			}
 		}
-	})
+	}()
 	select {
 	case a := <-done:
 		return a.sockets, a.err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("network namespace %q: %w", network.Path, ctx.Err())
 	}
-}
-
-// elsewhere runs f in a goroutine with a thread of its own, which ends after it. The first thread of the process cannot
-// end, and others look at its namespaces, so another one is found in its place.
-func elsewhere(f func()) {
-	go func() { // ends after f
-		runtime.LockOSThread() // and is not unlocked: the thread is of no use to others
-		if unix.Gettid() != os.Getpid() {
-			f()
-			return
-		}
-		again := make(chan struct{})
-		go func() { // cannot be on the first thread, which this goroutine holds
-			defer close(again)
-			runtime.LockOSThread()
-			f()
-		}()
-		<-again
-		runtime.UnlockOSThread()
-	}()
 }
 
 // openIn is called on a thread that ends after it.
@@ -112,8 +98,9 @@ func openIn(list []Address, network Network) (s *Sockets, err error) {
 	if !Inet(list) {
 		return open(list)
 	}
-	if err := raiseLoopback(); err != nil {
-		return nil, err
+	// As libcontainer does in a namespace that it makes.
+	if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo"}}); err != nil {
+		return nil, fmt.Errorf("set interface lo up: %w", err)
 	}
 	ns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -125,24 +112,6 @@ func openIn(list []Address, network Network) (s *Sockets, err error) {
 	}
 	s.Namespace = ns
 	return s, nil
-}
-
-// raiseLoopback does what libcontainer does in a namespace that it makes.
-func raiseLoopback() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	lo.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
-		return fmt.Errorf("bring the interface lo up: %w", err)
-	}
-	return nil
 }
 
 func open(list []Address) (*Sockets, error) {

@@ -36,7 +36,7 @@ var testRuntime = New(testReaper)
 var thread *osthread.Thread
 
 func TestMain(m *testing.M) {
-	os.Exit(osthread.Run(func(t *osthread.Thread) int {
+	os.Exit(osthread.Main(func(t *osthread.Thread) int {
 		thread = t
 		return run(m)
 	}))

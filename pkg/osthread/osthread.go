@@ -1,18 +1,20 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package osthread runs functions on the process's first thread, the one whose thread id is the process id.
+// Package osthread runs functions on a particular thread: [Run] on one of their own, [Thread.Do] on the process's first
+// thread, the one whose thread id is the process id.
 //
-// What the kernel shows under /proc/PID/ns are the namespaces of that thread. So it can hold namespaces for whoever
+// What the kernel shows under /proc/PID/ns are the namespaces of the first thread. So it can hold namespaces for whoever
 // looks for them there, while every other thread stays where the process began
-// (docs/decisions/0005-main-thread-is-the-pod.md). And a child that is to die with the process (PR_SET_PDEATHSIG,
-// which means the death of the thread that forked it) has to be forked by a thread that lives as long.
+// (docs/decisions/0005-main-thread-is-the-pod.md). And a child that is to die with the process (PR_SET_PDEATHSIG, which
+// means the death of the thread that forked it) has to be forked by a thread that lives as long.
 //
-// The main goroutine is locked to the thread by this package's init function, since only while the program initializes
-// itself is it certain to be there. A program that does not call [Run] unlocks it with runtime.UnlockOSThread.
+// This package's init function locks the main goroutine to the first thread: only while the program initializes itself
+// is it certain to be there. A program that does not call [Main] may unlock it with runtime.UnlockOSThread; [Run] is not
+// to be called then.
 //
-// Run's caller, the main goroutine, serves the calls of [Thread.Do], one at a time, and sleeps between them. Nothing
-// else runs on the thread, but for the Go runtime's handler of signals; new threads are not made from it
+// Main's caller, the main goroutine, serves the calls of [Thread.Do], one at a time, and sleeps between them. Nothing
+// else runs on the first thread, but for the Go runtime's handler of signals; new threads are not made from it
 // (runtime.LockOSThread). There is no lock.
 package osthread
 
@@ -27,10 +29,21 @@ import (
 
 func init() { runtime.LockOSThread() }
 
+// Run runs f on a thread that is not the first one and ends after it. So f may change what belongs to the thread alone,
+// such as its namespaces or its user. Threads that f makes without the Go runtime would inherit that.
+func Run(f func() error) error {
+	done := make(chan error, 1)
+	go func() { // ends with f
+		runtime.LockOSThread() // and does not unlock, so the thread ends with the goroutine
+		done <- f()
+	}()
+	return <-done
+}
+
 // Thread is the process's first thread.
 type Thread struct {
 	calls chan call
-	ended chan struct{} // closed when Run's function has returned
+	ended chan struct{} // closed when Main's function has returned
 }
 
 type call struct {
@@ -38,12 +51,12 @@ type call struct {
 	done chan error // has room for the answer
 }
 
-// Run is called by main on the main goroutine. It runs f on another, and serves the Thread until f returns, with f's
-// result.
-func Run(f func(*Thread) int) int {
+// Main is called by main on the main goroutine. It runs f on another one, serves the Thread until f returns, and returns
+// f's result.
+func Main(f func(*Thread) int) int {
 	t := &Thread{calls: make(chan call), ended: make(chan struct{})}
 	var code int
-	go func() { // ends with f, and Run with it
+	go func() { // ends with f, and Main with it
 		defer close(t.ended)
 		code = f(t)
 	}()
@@ -68,7 +81,7 @@ func (c call) run() (err error) {
 }
 
 // Do runs f on the thread and returns its error. ctx bounds the wait for its turn; an f that has begun is waited for.
-// After the end of Run's function it is errdefs.ErrUnavailable.
+// After the end of Main's function it is errdefs.ErrUnavailable.
 func (t *Thread) Do(ctx context.Context, f func() error) error {
 	c := call{f: f, done: make(chan error, 1)}
 	if ctx.Err() != nil { // select would choose at random

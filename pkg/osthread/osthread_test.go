@@ -27,7 +27,7 @@ var thread *Thread
 const playEnv = "TEST_PLAY"
 
 func TestMain(m *testing.M) {
-	os.Exit(Run(func(t *Thread) int {
+	os.Exit(Main(func(t *Thread) int {
 		thread = t
 		if how := os.Getenv(playEnv); how != "" {
 			return play(how)
@@ -57,9 +57,29 @@ func play(how string) int {
 	return 1
 }
 
-func TestDoRunsOnTheFirstThread(t *testing.T) {
+// Whether the runtime would choose the first thread is chance, so it is asked often.
+func TestRun_UsesAThreadThatEnds(t *testing.T) {
+	want := errors.New("of the function")
+	for range 100 {
+		var tid int
+		err := Run(func() error {
+			if tid = unix.Gettid(); tid == os.Getpid() {
+				t.Error("Run ran on the first thread")
+			}
+			return errors.Join(unix.Unshare(unix.CLONE_NEWUTS), want)
+		})
+		if !errors.Is(err, want) {
+			t.Fatalf("Run = %v, want %v", err, want)
+		}
+		for unix.Tgkill(os.Getpid(), tid, 0) == nil { // until it has ended
+			runtime.Gosched()
+		}
+	}
+}
+
+func TestDo_RunsOnTheFirstThread(t *testing.T) {
 	if unix.Gettid() == os.Getpid() {
-		t.Error("Run's function is on the main thread")
+		t.Error("Main's function is on the main thread")
 	}
 	var tids []int
 	for range 3 {
@@ -72,7 +92,7 @@ func TestDoRunsOnTheFirstThread(t *testing.T) {
 	}
 }
 
-func TestDoOneAtATime(t *testing.T) {
+func TestDo_RunsOneAtATime(t *testing.T) {
 	var all sync.WaitGroup
 	running, most := 0, 0
 	for range 50 {
@@ -95,7 +115,7 @@ func TestDoOneAtATime(t *testing.T) {
 	}
 }
 
-func TestDoReturnsTheError(t *testing.T) {
+func TestDo_ReturnsTheError(t *testing.T) {
 	want := errors.New("no namespace today")
 	if err := thread.Do(t.Context(), func() error { return want }); !errors.Is(err, want) {
 		t.Errorf("Do = %v, want %v", err, want)
@@ -108,7 +128,7 @@ func TestDoReturnsTheError(t *testing.T) {
 	}
 }
 
-func TestContextBoundsTheWaitForTheTurn(t *testing.T) {
+func TestDo_ContextBoundsTheWait(t *testing.T) {
 	began, leave := make(chan struct{}), make(chan struct{})
 	first := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -134,15 +154,15 @@ func TestContextBoundsTheWaitForTheTurn(t *testing.T) {
 	}
 }
 
-func TestDoAfterTheEnd(t *testing.T) {
+func TestDo_FailsAfterTheEnd(t *testing.T) {
 	var after *Thread
 	code := 0
-	err := thread.Do(t.Context(), func() error { // Run is for the main goroutine
-		code = Run(func(t *Thread) int { after = t; return 9 })
+	err := thread.Do(t.Context(), func() error { // Main is for the main goroutine
+		code = Main(func(t *Thread) int { after = t; return 9 })
 		return nil
 	})
 	if err != nil || code != 9 {
-		t.Errorf("Run = %d, %v, want 9", code, err)
+		t.Errorf("Main = %d, %v, want 9", code, err)
 	}
 	if err := after.Do(t.Context(), func() error { return nil }); !errdefs.IsUnavailable(err) {
 		t.Errorf("Do after the end = %v, want %v", err, errdefs.ErrUnavailable)
@@ -150,7 +170,7 @@ func TestDoAfterTheEnd(t *testing.T) {
 }
 
 // Whatever ends the program ends it, although its main goroutine waits.
-func TestTheProgramEnds(t *testing.T) {
+func TestMain_ProgramEnds(t *testing.T) {
 	for how, want := range map[string]string{
 		"return": "exit status 3", "exit": "exit status 4", "exit on the main thread": "exit status 5",
 		"panic": "exit status 2", "end of the goroutine": "<nil>", "killed while the main thread is busy": "signal: killed",
@@ -167,7 +187,7 @@ func TestTheProgramEnds(t *testing.T) {
 }
 
 // What is a namespace of the main thread is what /proc shows of the process, and no other thread has it.
-func TestANamespaceOfTheMainThreadIsThatOfTheProcess(t *testing.T) {
+func TestThread_NamespaceIsThatOfTheProcess(t *testing.T) {
 	read := func(task string) string {
 		link, err := os.Readlink("/proc/" + task + "/ns/uts")
 		if err != nil {
@@ -195,7 +215,7 @@ func TestANamespaceOfTheMainThreadIsThatOfTheProcess(t *testing.T) {
 }
 
 // The thread sleeps while others work, also through collections of garbage, which stop every goroutine.
-func TestTheThreadSleeps(t *testing.T) {
+func TestThread_SleepsBetweenCalls(t *testing.T) {
 	// switches is how often the thread gave up a CPU; -1 while it has one.
 	switches := func() (all int) {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/status", os.Getpid()))

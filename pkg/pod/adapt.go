@@ -125,7 +125,7 @@ func (p *Pod) adaptSysctls(spec *specs.Spec) error {
 	if err := checkSysctls(Config{Sysctls: ours}); err != nil {
 		return fmt.Errorf("config.json: linux.sysctl: %w", err)
 	}
-	if err := inside(p.Pid(), []string{"net"}, func() error { return writeSysctls(ours, 0) }); err != nil {
+	if err := inNamespaces(p.Pid(), []string{"net"}, func() error { return writeSysctls(ours, 0) }); err != nil {
 		return fmt.Errorf("config.json: linux.sysctl: %w", err)
 	}
 	rest := maps.Clone(spec.Linux.Sysctl)

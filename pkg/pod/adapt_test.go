@@ -99,7 +99,7 @@ func TestAdaptWritesNetworkSysctlsOfTheMainThread(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"kernel.shmmni": "5"}, spec.Linux.Sysctl); diff != "" {
 		t.Errorf("sysctls for libcontainer (-want +got):\n%s", diff)
 	}
-	err := inside(p.Pid(), []string{"net"}, func() error {
+	err := inNamespaces(p.Pid(), []string{"net"}, func() error {
 		if got := read(t, map[string]string{"net.ipv4.ip_unprivileged_port_start": ""}); got["net.ipv4.ip_unprivileged_port_start"] != "33" {
 			t.Errorf("sysctls in the pod = %v, want 33", got)
 		}

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "become subreaper:", err)
 		os.Exit(1)
 	}
-	os.Exit(osthread.Run(func(t *osthread.Thread) int {
+	os.Exit(osthread.Main(func(t *osthread.Thread) int {
 		thread = t
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -154,7 +154,7 @@ func pinned(t *testing.T, pid int) string {
 			return inner()
 		}
 	}
-	if err := inside(os.Getpid(), nil, f); err != nil {
+	if err := inNamespaces(os.Getpid(), nil, f); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/osthread"
 )
 
 // nsfs is the type of the file system of namespaces (include/uapi/linux/magic.h).
@@ -91,21 +92,16 @@ func ownerOf(ns *os.File) (*os.File, error) {
 	return owner, nil
 }
 
-// inside runs f on a thread of its own that has joined namespaces of process pid. The thread ends with f.
-func inside(pid int, names []string, f func() error) error {
-	done := make(chan error, 1)
-	go func() { // ends with f; never unlocked, so that its thread ends with it
-		runtime.LockOSThread()
-		done <- func() error {
-			for _, name := range names {
-				if err := join(fmt.Sprintf("/proc/%d/ns/%s", pid, name)); err != nil {
-					return err
-				}
+// inNamespaces runs f on a thread that has joined these namespaces of process pid and ends with f.
+func inNamespaces(pid int, names []string, f func() error) error {
+	return osthread.Run(func() error {
+		for _, name := range names {
+			if err := join(fmt.Sprintf("/proc/%d/ns/%s", pid, name)); err != nil {
+				return err
 			}
-			return f()
-		}()
-	}()
-	return <-done
+		}
+		return f()
+	})
 }
 
 // join moves the calling thread into the namespace at path.
@@ -117,24 +113,6 @@ func join(path string) error {
 	defer file.Close() //nolint:errcheck // only its namespace counts
 	if err := unix.Setns(int(file.Fd()), 0); err != nil {
 		return fmt.Errorf("join namespace %q: %w", path, os.NewSyscallError("setns", err))
-	}
-	return nil
-}
-
-// loopbackUp sets the loopback interface of the calling thread's network namespace up.
-func loopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was sent
-	request, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	request.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
-		return fmt.Errorf("set interface lo up: %w", os.NewSyscallError("ioctl SIOCSIFFLAGS", err))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/selinux/go-selinux/label"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/osthread"
@@ -193,10 +194,10 @@ func (p *Pod) furnish() error {
 	if len(p.config.Sysctls) == 0 && !loopback {
 		return nil
 	}
-	return inside(p.Pid(), names, func() error {
+	return inNamespaces(p.Pid(), names, func() error {
 		if loopback {
-			if err := loopbackUp(); err != nil {
-				return err
+			if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo"}}); err != nil {
+				return fmt.Errorf("set interface lo up: %w", err)
 			}
 		}
 		root, _ := p.config.User.root()

@@ -39,7 +39,7 @@ func TestTheMainThreadIsThePod(t *testing.T) {
 		t.Errorf("net namespace = %s, want the given one, %s", got, want)
 	}
 	var hostname string
-	if err := inside(p.Pid(), []string{"uts"}, func() (err error) { hostname, err = os.Hostname(); return err }); err != nil {
+	if err := inNamespaces(p.Pid(), []string{"uts"}, func() (err error) { hostname, err = os.Hostname(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if host, err := os.Hostname(); hostname != "web-0" || host == hostname || err != nil {
@@ -61,7 +61,7 @@ func TestAPodWithoutAHostNameHasTheHosts(t *testing.T) {
 		t.Run(pid.String(), func(t *testing.T) {
 			p := start(t, request(t, func(r *Request) { r.Config.Hostname, r.Config.PID = "", pid }))
 			var name string
-			if err := inside(p.Pid(), []string{"uts"}, func() (err error) { name, err = os.Hostname(); return err }); err != nil || name != host {
+			if err := inNamespaces(p.Pid(), []string{"uts"}, func() (err error) { name, err = os.Hostname(); return err }); err != nil || name != host {
 				t.Errorf("host name in the pod = %q (%v), want the host's, %q", name, err, host)
 			}
 		})
@@ -296,7 +296,7 @@ func TestAPodWhoseProcessDies(t *testing.T) {
 func TestANetworkOfItsOwnHasALoopback(t *testing.T) {
 	for _, mode := range []Mode{ModeContainer, ModePod} {
 		p := start(t, request(t, func(r *Request) { r.Config.PID = mode }))
-		err := inside(p.Pid(), []string{"net"}, func() error {
+		err := inNamespaces(p.Pid(), []string{"net"}, func() error {
 			data, err := os.ReadFile("/proc/thread-self/net/if_inet6")
 			if err != nil || !strings.Contains(string(data), "lo") {
 				return fmt.Errorf("addresses %q, %w", data, err)

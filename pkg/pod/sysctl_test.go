@@ -65,7 +65,7 @@ func TestSysctlsAreThePods(t *testing.T) {
 			before := read(t, sysctls)
 			config.Sysctls = sysctls
 			p := start(t, request(t, func(r *Request) { r.Config = config }))
-			err := inside(p.Pid(), []string{"net", "ipc", "uts"}, func() error {
+			err := inNamespaces(p.Pid(), []string{"net", "ipc", "uts"}, func() error {
 				for key, got := range read(t, sysctls) {
 					if got != sysctls[key] {
 						t.Errorf("%s in the pod = %q, want %q", key, got, sysctls[key])

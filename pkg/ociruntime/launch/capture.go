@@ -18,6 +18,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/osthread"
 )
 
 // Capture is the seccomp filter that load loads into the calling thread. It is not loaded: the kernel asks us before
@@ -37,17 +39,19 @@ func Capture(load func() error) (*Filter, error) {
 	}
 	defer func() { _ = unix.Close(ready) }() // the thread is gone, or does not use it
 	listening, loaded := make(chan listener, 1), make(chan error, 1)
-	onThread(func() {
-		fd, err := listen()
-		listening <- listener{fd, err}
-		if err != nil {
-			return
-		}
-		if err = await(ready); err == nil {
-			err = load()
-		}
-		loaded <- err
-	})
+	go func() { // ends with load
+		loaded <- osthread.Run(func() error {
+			fd, err := listen()
+			listening <- listener{fd, err}
+			if err != nil {
+				return err
+			}
+			if err := await(ready); err != nil {
+				return err
+			}
+			return load()
+		})
+	}()
 	l := <-listening
 	if l.err != nil {
 		return nil, fmt.Errorf("capture seccomp filter: %w: %w", l.err, errdefs.ErrNotImplemented)
@@ -80,21 +84,6 @@ func await(ready int) error {
 			return os.NewSyscallError("read", err)
 		}
 	}
-}
-
-// onThread runs f on a thread that ends after it. The first thread of the process cannot end, so it is not that one.
-func onThread(f func()) {
-	go func() { // ends after f
-		runtime.LockOSThread() // never unlocked, which is what ends the thread
-		if unix.Gettid() != os.Getpid() {
-			f()
-			return
-		}
-		begun := make(chan struct{})
-		onThread(func() { close(begun); f() })
-		<-begun // still locked, so that the first thread cannot run that one too
-		runtime.UnlockOSThread()
-	}()
 }
 
 // listen makes the kernel ask before the calling thread loads a seccomp filter by either of the two calls. libseccomp

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "become subreaper:", err)
 		os.Exit(1)
 	}
-	os.Exit(osthread.Run(func(t *osthread.Thread) int {
+	os.Exit(osthread.Main(func(t *osthread.Thread) int {
 		thread = t
 		if os.Getenv(asShimEnv) != "" {
 			return playShim()
