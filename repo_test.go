@@ -36,7 +36,7 @@ var layers = [][]string{
 	{"pkg/bootstrap", "pkg/cpuset", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/notify", "pkg/pod/nsholder", "pkg/stats"},
 	{"pkg/pod"},
 	{"pkg/process", "pkg/resources"},
-	{"pkg/hostrootfs", "pkg/ociruntime"},
+	{"pkg/hostrootfs", "pkg/ociruntime", "pkg/settings"},
 	{"pkg/task"},
 	{"pkg/podsandbox"},
 	{"pkg/service"},

@@ -11,7 +11,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/ociruntime"
-	"sandbox.internal/shim/pkg/task"
+	"sandbox.internal/shim/pkg/settings"
 )
 
 // hostAnnotations say, for who places tasks on nodes, what this shim has and finds on this machine. The features
@@ -26,7 +26,7 @@ func hostAnnotations() map[string]string {
 		prefix + "seccomp":            ociruntime.SeccompVersion(),
 		prefix + "exec-launcher":      strconv.FormatBool(ociruntime.HasLauncher()),
 		prefix + "criu":               ociruntime.CriuPath(),
-		prefix + "settings":           strings.Join(task.Settings(), ","),
+		prefix + "settings":           strings.Join(settings.Names(), ","),
 	}
 }
 

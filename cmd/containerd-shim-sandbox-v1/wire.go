@@ -22,6 +22,7 @@ import (
 	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/service"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -135,6 +136,6 @@ func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
 // runtimeFeatures is what -info answers about the OCI runtime specification.
 func runtimeFeatures() *features.Features {
 	f := ociruntime.Features()
-	f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, task.UnsafeAnnotations()...)
+	f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, settings.UnsafeAnnotations()...)
 	return f
 }

@@ -54,7 +54,7 @@ type Options struct {
 	Listen         string // sockets that init finds open
 
 	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/shm.go)
-	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/task, UnsafeAnnotations)
+	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/settings, UnsafeAnnotations)
 }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that tools that look there find our containers.

@@ -20,6 +20,7 @@ import (
 
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stats"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -152,7 +153,7 @@ func (r *CreateRequest) complete() error {
 	if r.NetNS == "" {
 		r.NetNS = config.NetNS
 	}
-	return task.CheckAnnotations(annotations)
+	return settings.CheckAnnotations(annotations)
 }
 
 func (c *Controller) setSandbox(p *sandbox) {

@@ -12,8 +12,8 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
-	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 )
 
 // cpusetRoot is where the hierarchy of cgroup v2 is mounted (pkg/cgroup, Detect).
@@ -27,25 +27,9 @@ type cpusetSource struct {
 	key  string // which asked for it
 }
 
-// cpusetSourceOf reads the wish: a cpuset of the container's own goes before
-// its annotations, and these before the runtime options.
-func cpusetSourceOf(spec *specs.Spec, o options.Options, mode cgroup.Mode) (cpusetSource, error) {
-	w := cpusetSource{path: o.CpusetSource, mems: o.CpusetMems, key: "runtime options: CpusetSource"}
-	if path, ok := spec.Annotations[annotationSource]; ok {
-		w.path, w.key = path, specFile+": annotations: "+annotationSource
-		if path == "" {
-			return w, fmt.Errorf("%s %q: must be %s or the path of a cgroup: %w", w.key, path, cpuset.Parent, errdefs.ErrInvalidArgument)
-		}
-	}
-	switch text, ok := spec.Annotations[annotationMems]; {
-	case !ok:
-	case text != "true" && text != "false":
-		return w, fmt.Errorf("%s: annotations: %s %q: must be true or false: %w", specFile, annotationMems, text, errdefs.ErrInvalidArgument)
-	case text == "true" && w.path == "":
-		return w, fmt.Errorf("%s: annotations: %s %q: needs %s: %w", specFile, annotationMems, text, annotationSource, errdefs.ErrInvalidArgument)
-	default:
-		w.mems = text == "true"
-	}
+// cpusetSourceOf is what s asks for, unless spec has a cpuset of the container's own.
+func cpusetSourceOf(spec *specs.Spec, s settings.Settings, mode cgroup.Mode) (cpusetSource, error) {
+	w := cpusetSource{path: s.CPUSetSource.Text, mems: s.CPUSetMems, key: s.CPUSetSource.Key}
 	switch {
 	case w.path == "" || w.overruled(spec.Linux.Resources):
 		return cpusetSource{}, nil

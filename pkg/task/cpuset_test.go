@@ -17,6 +17,7 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/settings"
 )
 
 func TestCPUSetSource(t *testing.T) {
@@ -51,7 +52,9 @@ func TestCPUSetSource(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			spec := goodSpec()
 			spec.Annotations, spec.Linux.Resources = tc.annotations, tc.resources
-			got, err := cpusetSourceOf(spec, tc.options, cgroup.Unified)
+			asked, err := settings.Parse(spec, allowing(tc.options), "ns", "c1")
+			must(t, err)
+			got, err := cpusetSourceOf(spec, asked, cgroup.Unified)
 			must(t, err)
 			if got.key = ""; got != tc.want {
 				t.Errorf("cpusetSourceOf(%v, %+v) = %+v, want %+v", tc.annotations, tc.options, got, tc.want)
@@ -180,7 +183,7 @@ func newFollowed(t *testing.T) (*Manager, *fakeEngine) {
 func createFollowed(t *testing.T, s *Manager, checkpoint string) *Container {
 	t.Helper()
 	spec := goodSpec()
-	spec.Annotations = map[string]string{annotationSource: "shared", annotationMems: "true"}
+	spec.Annotations = map[string]string{settings.Prefix + "cpuset.source": "shared", settings.Prefix + "cpuset.mems": "true"}
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: checkpoint, Options: allowing(options.Options{})})
 	must(t, err)
 	return c
@@ -277,7 +280,7 @@ func TestARestoreThatCannotFollowFails(t *testing.T) {
 	if !errdefs.IsNotFound(err) {
 		t.Errorf("Start = %v, want not found", err)
 	}
-	wantText(t, err, annotationSource, "shared")
+	wantText(t, err, "cpuset.source", "shared")
 	_, err = s.Delete(t.Context(), "c1", "")
 	must(t, err)
 }

@@ -20,6 +20,7 @@ import (
 	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -57,22 +58,27 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	if config.ExecCgroup, config.ExecTimeout, err = execCgroupOf(config.Spec, r.Options); err != nil {
+	asked, err := settings.Parse(config.Spec, r.Options, m.namespace, r.ID)
+	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	asked, err := m.settingsOf(config.Spec, r.Options, r.ID)
+	host, err := hostrootfs.Parse(hostSetting(asked.HostRootfs), hostSetting(asked.HostRootfsMask))
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	if config.Checkpoint != "" {
-		if err := asked.host.RefuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
+		if err := host.RefuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
 			return nil, fmt.Errorf("container %q: %w", r.ID, err)
 		}
 	}
-	if config.Hooks, err = m.hooks(config, r.Options, &asked); err != nil {
+	config.ExecCgroup, config.ExecTimeout = asked.ExecCgroup, asked.ExecTimeout
+	if config.Hooks, err = m.hooks(config, asked, &host); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup, Stop: asked.recordedStop(), PidFile: asked.pidFile}
+	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup, PidFile: asked.PidFile.Text}
+	if asked.StopIsSet { // else the delete command kills at once
+		rec.Stop = asked.Stop
+	}
 	undo.add("entry in the list of containers", func() error { return m.members.remove(r.ID, r.Bundle) })
 	if err := m.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {
 		return nil, fmt.Errorf("container %q: list it for whoever cleans up: %w", r.ID, err)
@@ -81,10 +87,10 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err := rec.write(r.Bundle); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	if err := m.layRootfs(&config, r.Rootfs, &asked.host, &undo); err != nil {
+	if err := m.layRootfs(&config, r.Rootfs, &host, &undo); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	readiness, err := prepareNotify(config, r.Options, &undo)
+	readiness, err := prepareNotify(config, asked.NotifyTimeout, &undo)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
@@ -102,34 +108,41 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	}
 	return &Container{
 		Container: container, undo: undo.run, cpusets: m.cpusets,
-		readiness: readiness, stop: asked.stop, stopAsked: asked.stopAsked, joinsPIDs: joinsPIDs(config.Spec),
-		host: asked.host, ofCRI: config.Spec.Annotations[criTypeAnnotation] != "",
+		readiness: readiness, stop: asked.Stop, stopAsked: asked.StopIsSet, joinsPIDs: joinsPIDs(config.Spec),
+		host: host, ofCRI: config.Spec.Annotations[criTypeAnnotation] != "",
 	}, nil
 }
 
+func hostSetting(v settings.Value) hostrootfs.Setting {
+	return hostrootfs.Setting{Key: v.Key, Text: v.Text, Asked: v.IsSet()}
+}
+
 // hooks are what the container has beside what the runtime makes.
-func (m *Manager) hooks(config process.Config, o options.Options, asked *settings) ([]process.CreateHook, error) {
+func (m *Manager) hooks(config process.Config, asked settings.Settings, host *hostrootfs.Rootfs) ([]process.CreateHook, error) {
 	var hooks []process.CreateHook
-	source, err := cpusetSourceOf(config.Spec, o, m.cgroups)
+	source, err := cpusetSourceOf(config.Spec, asked, m.cgroups)
 	if err != nil {
 		return nil, err
 	}
 	if source.path != "" {
 		hooks = append(hooks, &cpusetHook{id: config.ID, cpusets: m.cpusets, source: source})
 	}
-	if !asked.host.Empty() {
-		hooks = append(hooks, &asked.host)
+	if !host.Empty() {
+		hooks = append(hooks, host)
 	}
 	// The sockets are made after the check, and the pid file after them.
-	sockets, err := listenHookOf(config, o)
+	sockets, err := listenHookOf(config, asked.Listen)
 	if err != nil {
 		return nil, err
 	}
 	if sockets != nil {
 		hooks = append(hooks, sockets)
 	}
-	if asked.pidFile != "" {
-		hooks = append(hooks, &pidFileHook{path: asked.pidFile})
+	if err := checkPidFile(asked.PidFile); err != nil {
+		return nil, err
+	}
+	if asked.PidFile.IsSet() {
+		hooks = append(hooks, &pidFileHook{path: asked.PidFile.Text})
 	}
 	return hooks, nil
 }
@@ -145,9 +158,6 @@ func (m *Manager) config(r CreateRequest) (process.Config, error) {
 	}
 	if err := checkSpec(spec); err != nil {
 		return process.Config{}, fmt.Errorf("%s: %w", specFile, err)
-	}
-	if err := checkUnsafe(spec.Annotations, r.Options.AllowUnsafeAnnotations); err != nil {
-		return process.Config{}, err
 	}
 	if spec.Process.Terminal != r.IO.Terminal {
 		return process.Config{}, fmt.Errorf("terminal: the request says %t, process.terminal in %s says %t: %w",

@@ -55,7 +55,7 @@ func createWithHost(t *testing.T, spec *specs.Spec, rootfs []mount.Mount) (c pro
 func TestARootOfTheHostsDirectories(t *testing.T) {
 	h := host(t)
 	empty := t.TempDir()
-	spec := annotated(annotationHostRootfs, h+"/bin,"+h+"/usr,"+h+"/etc,"+h+"/opt:/o:rw", annotationHostRootfsMask, h+"/etc/shadow,"+h+"/etc/key_*,"+h+"/etc/ssl/private,/etc/none")
+	spec := annotated("host-rootfs", h+"/bin,"+h+"/usr,"+h+"/etc,"+h+"/opt:/o:rw", "host-rootfs.mask", h+"/etc/shadow,"+h+"/etc/key_*,"+h+"/etc/ssl/private,/etc/none")
 	spec.Root.Path = empty
 	spec.Linux.UIDMappings = []specs.LinuxIDMapping{{HostID: 1000, Size: 10}}
 	c, s, bundle := createWithHost(t, spec, nil)
@@ -97,7 +97,7 @@ func TestAHostRootfsThatFailsLeavesNothing(t *testing.T) {
 	full := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(full, "file"), nil, 0o600))
 	for what, path := range map[string]string{"must be an empty directory": full, "no such file": full + "/none"} {
-		spec := annotated(annotationHostRootfs, "default")
+		spec := annotated("host-rootfs", "default")
 		spec.Root.Path = path
 		bundle := newBundle(t, spec)
 		_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
@@ -106,7 +106,7 @@ func TestAHostRootfsThatFailsLeavesNothing(t *testing.T) {
 			t.Errorf("the bundle has %s", got)
 		}
 	}
-	spec := annotated(annotationHostRootfs, "default")
+	spec := annotated("host-rootfs", "default")
 	spec.Root.Path = t.TempDir()
 	bundle := newBundle(t, spec)
 	engine := &fakeEngine{create: func(process.Config) error { return errors.New("broken") }}
@@ -170,7 +170,7 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 			must(t, os.MkdirAll(secret, 0o700))
 			long := time.Unix(1, 0)
 			must(t, os.Chtimes(secret, long, long))
-			spec := annotated(annotationHostRootfs, dir+":/data:rw", annotationListen, "unix:///data/socket")
+			spec := annotated("host-rootfs", dir+":/data:rw", "listen", "unix:///data/socket")
 			spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace}}
 			spec.Root.Path = t.TempDir()
 			engine := &fakeEngine{}
@@ -220,10 +220,10 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 }
 
 func TestDirectoriesOfTheHostAreNotRestored(t *testing.T) {
-	spec := annotated(annotationHostRootfs, "/usr")
+	spec := annotated("host-rootfs", "/usr")
 	spec.Root.Path = t.TempDir()
 	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: "/image", Options: allowing(options.Options{})})
-	wantInvalid(t, err, annotationHostRootfs, "/usr", "cannot be restored")
+	wantInvalid(t, err, "host-rootfs", "/usr", "cannot be restored")
 }
 
 // swap moves dir away and has another made in its place.

@@ -19,33 +19,29 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/listen"
-	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 )
 
-// listenNone is the word for no sockets.
-const listenNone = "none"
-
 // listenHookOf is the hook by which a container finds sockets open, or nil if none are asked for.
-func listenHookOf(config process.Config, o options.Options) (process.CreateHook, error) {
-	asked := settingOf(config.Spec, annotationListen, "Listen", o.Listen)
-	if asked.text == "" && !asked.here || asked.text == listenNone {
+func listenHookOf(config process.Config, asked settings.Value) (process.CreateHook, error) {
+	if !asked.IsSet() {
 		return nil, nil //nolint:nilnil // no hook
 	}
-	list, err := listen.Parse(asked.text)
+	list, err := listen.Parse(asked.Text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", asked.key, err, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("%s: %w: %w", asked.Key, err, errdefs.ErrInvalidArgument)
 	}
-	h := &listenHook{key: asked.key, list: list}
+	h := &listenHook{key: asked.Key, list: list}
 	if config.Checkpoint != "" {
-		return nil, fmt.Errorf("%s %q: a container that is restored has its sockets already: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("%s %q: a container that is restored has its sockets already: %w", asked.Key, asked.Text, errdefs.ErrInvalidArgument)
 	}
 	namespaces := map[specs.LinuxNamespaceType]*specs.LinuxNamespace{}
 	for i, n := range config.Spec.Linux.Namespaces {
 		namespaces[n.Type] = &config.Spec.Linux.Namespaces[i]
 	}
 	if pids := namespaces[specs.PIDNamespace]; pids == nil || pids.Path != "" {
-		return nil, fmt.Errorf("%s %q: needs a PID namespace of the container's own, as LISTEN_PID is 1: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("%s %q: needs a PID namespace of the container's own, as LISTEN_PID is 1: %w", asked.Key, asked.Text, errdefs.ErrInvalidArgument)
 	}
 	switch network := namespaces[specs.NetworkNamespace]; {
 	case network == nil:
@@ -55,7 +51,7 @@ func listenHookOf(config process.Config, o options.Options) (process.CreateHook,
 		h.network.Own = true
 	case namespaces[specs.UserNamespace] != nil:
 		// The network namespace must be there before the user namespace is, and would belong to the host's.
-		return nil, fmt.Errorf("%s %q: TCP and UDP cannot be had with a user namespace and a network namespace that are both the container's own: %w", asked.key, asked.text, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("%s %q: TCP and UDP cannot be had with a user namespace and a network namespace that are both the container's own: %w", asked.Key, asked.Text, errdefs.ErrInvalidArgument)
 	default:
 		h.network.Own, h.own = true, network
 	}

@@ -19,22 +19,40 @@ import (
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 )
 
 func TestCreateRefusesListenSettings(t *testing.T) {
-	const key = "config.json: annotations: " + annotationListen
-	wantRefused(t, map[string]asked{
-		key + `: 0 sockets: must be 1 to 64`:                         {annotations: map[string]string{"listen": ""}},
-		key + `: "tcp://x": must be IP:PORT`:                         {annotations: map[string]string{"listen": "tcp://x"}},
-		key + ` "tcp://1.2.3.4:5": needs a PID namespace`:            {annotations: map[string]string{"listen": "tcp://1.2.3.4:5"}},
-		`runtime options: Listen: "udp://x": must be IP:PORT`:        {options: options.Options{Listen: "udp://x"}},
-		`runtime options: Listen "unix:///x": needs a PID namespace`: {options: options.Options{Listen: "unix:///x"}},
-	})
+	const key = "config.json: annotations: " + settings.Prefix + "listen"
+	for _, tc := range []struct {
+		annotation string // "-" is none
+		option     string
+		want       string
+	}{
+		{"", "", key + `: 0 sockets: must be 1 to 64`},
+		{"tcp://x", "", key + `: "tcp://x": must be IP:PORT`},
+		{"tcp://1.2.3.4:5", "", key + ` "tcp://1.2.3.4:5": needs a PID namespace`},
+		{"-", "udp://x", `runtime options: Listen: "udp://x": must be IP:PORT`},
+		{"-", "unix:///x", `runtime options: Listen "unix:///x": needs a PID namespace`},
+	} {
+		spec := annotated("listen", tc.annotation)
+		if tc.annotation == "-" {
+			spec = goodSpec()
+		}
+		bundle := newBundle(t, spec)
+		before := files(t, bundle)
+		r := CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{Listen: tc.option})}
+		_, err := newManager(t, &fakeEngine{}).Create(t.Context(), r)
+		wantInvalid(t, err, tc.want)
+		if got := files(t, bundle); got != before {
+			t.Errorf("files = %q after %v, want %q", got, err, before)
+		}
+	}
 }
 
 // listenSpec asks for a listening socket in the host's network.
 func listenSpec(value string) *specs.Spec {
-	spec := asked{annotations: map[string]string{"listen": value}}.spec()
+	spec := annotated("listen", value)
 	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace}}
 	spec.Process.Env = []string{"LISTEN_PID=7", "A=1"}
 	return spec

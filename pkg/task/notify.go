@@ -18,8 +18,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/notify"
-	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 )
 
 const (
@@ -28,33 +28,9 @@ const (
 	notifyDir   = "notify"
 	notifyMount = "/run/notify"
 
-	// notifyTimeout is systemd's default (systemd-system.conf(5),
-	// DefaultTimeoutStartSec).
-	notifyTimeout = 90 * time.Second
-
 	// stopTimeout bounds how long a Start that failed waits for init to be dead.
 	stopTimeout = 10 * time.Second
 )
-
-// notifyTimeoutOf is for how long Start waits for READY=1; 0: it does not.
-func notifyTimeoutOf(spec *specs.Spec, o options.Options) (time.Duration, error) {
-	on, asked, err := switchOf(spec, annotationNotify, "Notify", o.Notify)
-	if err != nil {
-		return 0, err
-	}
-	timeout, s, err := timeoutOf(spec, annotationNotifyTimeout, "NotifyTimeout", o.NotifyTimeout)
-	switch {
-	case err != nil:
-		return 0, err
-	case !on && timeout > 0 && (s.here || !asked.here):
-		return 0, s.needs(annotationNotify, "Notify")
-	case !on:
-		return 0, nil
-	case timeout == 0:
-		return notifyTimeout, nil
-	}
-	return timeout, nil
-}
 
 // readiness is how a container tells that it is ready.
 type readiness struct {
@@ -66,10 +42,9 @@ type readiness struct {
 
 // prepareNotify gives init a socket to tell its state by, if config.Spec asks
 // for it, and changes config.Spec. The socket is removed by undo.
-func prepareNotify(config process.Config, o options.Options, undo *undoList) (*readiness, error) {
-	timeout, err := notifyTimeoutOf(config.Spec, o)
-	if err != nil || timeout == 0 {
-		return nil, err
+func prepareNotify(config process.Config, timeout time.Duration, undo *undoList) (*readiness, error) {
+	if timeout == 0 {
+		return nil, nil //nolint:nilnil // nobody waits
 	}
 	dir := filepath.Join(config.Bundle, notifyDir)
 	logger := log.L.WithField("container", config.ID)
@@ -164,7 +139,7 @@ func (m *Manager) Start(ctx context.Context, containerID, execID string) (*proce
 // awaitReady waits for READY=1, and stops a container that does not send it.
 func (c *Container) awaitReady() error {
 	r := c.readiness
-	err := r.receiver.Await(r.timeout, longestTimeout, c.Init().Exited())
+	err := r.receiver.Await(r.timeout, settings.MaxTimeout, c.Init().Exited())
 	if err == nil {
 		return nil
 	}
@@ -181,7 +156,7 @@ func (c *Container) awaitReady() error {
 	}
 	switch {
 	case errors.Is(err, notify.ErrTimeout):
-		err = fmt.Errorf("%w, which is %v by notify-timeout, or as long as EXTEND_TIMEOUT_USEC said, at most %v; %s: %w", err, r.timeout, longestTimeout, last, context.DeadlineExceeded)
+		err = fmt.Errorf("%w, which is %v by notify-timeout, or as long as EXTEND_TIMEOUT_USEC said, at most %v; %s: %w", err, r.timeout, settings.MaxTimeout, last, context.DeadlineExceeded)
 	case errors.Is(err, notify.ErrExited):
 		err = fmt.Errorf("%w, with status %d; %s: %w", err, exit.Status, last, errdefs.ErrAborted)
 	}

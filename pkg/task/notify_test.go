@@ -15,51 +15,13 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
-
-func TestCreateRefusesNotifySettings(t *testing.T) {
-	const key = "config.json: annotations: io.containerd.sandbox.v1/"
-	const form = "must be a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h"
-	wantRefused(t, map[string]asked{
-		key + `notify "yes": must be true or false`:                       {annotations: map[string]string{"notify": "yes"}},
-		key + `notify "": must be true or false`:                          {annotations: map[string]string{"notify": ""}},
-		key + `notify-timeout "": ` + form:                                {annotations: map[string]string{"notify": "true", "notify-timeout": ""}},
-		key + `notify-timeout "0s": ` + form:                              {annotations: map[string]string{"notify": "true", "notify-timeout": "0s"}},
-		key + `notify-timeout "-1s": ` + form:                             {annotations: map[string]string{"notify": "true", "notify-timeout": "-1s"}},
-		key + `notify-timeout "90": ` + form:                              {annotations: map[string]string{"notify": "true", "notify-timeout": "90"}},
-		key + `notify-timeout "24h1s": ` + form:                           {annotations: map[string]string{"notify": "true", "notify-timeout": "24h1s"}},
-		key + `notify-timeout "5s": needs ` + annotationPrefix + "notify": {annotations: map[string]string{"notify-timeout": "5s"}},
-		`runtime options: NotifyTimeout "x": ` + form:                     {options: options.Options{Notify: true, NotifyTimeout: "x"}},
-		`runtime options: NotifyTimeout "5s": needs Notify`:               {options: options.Options{NotifyTimeout: "5s"}},
-	})
-}
-
-func TestNotifySettings(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		asked
-		want time.Duration
-	}{
-		{"nothing", asked{}, 0},
-		{"an annotation", asked{annotations: map[string]string{"notify": "true"}}, 90 * time.Second},
-		{"an annotation with a time", asked{annotations: map[string]string{"notify": "true", "notify-timeout": "1m30s"}}, 90 * time.Second},
-		{"options", asked{options: options.Options{Notify: true, NotifyTimeout: "5s"}}, 5 * time.Second},
-		{"each key for itself", asked{map[string]string{"notify-timeout": "7s"}, options.Options{Notify: true, NotifyTimeout: "5s"}}, 7 * time.Second},
-		{"an annotation against the options", asked{map[string]string{"notify": "false"}, options.Options{Notify: true, NotifyTimeout: "5s"}}, 0},
-	} {
-		got, err := notifyTimeoutOf(tc.spec(), tc.options)
-		if err != nil || got != tc.want {
-			t.Errorf("%s: notifyTimeoutOf = %v, %v, want %v", tc.name, got, err, tc.want)
-		}
-	}
-}
 
 func TestInitIsGivenANotifySocketThatEndsWithTheContainer(t *testing.T) {
 	engine := &fakeEngine{}
 	s := newManager(t, engine)
-	spec := asked{annotations: map[string]string{"notify": "true"}}.spec()
+	spec := annotated("notify", "true")
 	spec.Process.Env = []string{"A=1", "NOTIFY_SOCKET=/other", "B=2"}
 	spec.Linux.UIDMappings = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 1000, Size: 10}}
 	bundle := newBundle(t, spec)
@@ -94,7 +56,7 @@ func TestAStartThatWaitsForReadinessEndsWithItsCallerOrInit(t *testing.T) {
 		"c1": func(c *Container) { must(t, c.Init().Kill(syscall.SIGKILL)) },
 		"c2": nil,
 	} {
-		c, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, asked{annotations: map[string]string{"notify": "true"}}.spec())})
+		c, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, annotated("notify", "true"))})
 		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		started := make(chan error, 1)

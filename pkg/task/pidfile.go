@@ -16,36 +16,30 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 )
 
-// pidFileOf is where the pid of init is to be written; empty for nowhere. An
-// option is for many containers, so it has to say {id}.
-func (m *Manager) pidFileOf(spec *specs.Spec, o options.Options, containerID string) (string, error) {
-	set := settingOf(spec, annotationPidFile, "PidFile", o.PidFile)
-	if !set.asked() {
-		return "", nil
+// checkPidFile refuses what cannot be a pid file. An empty one is none.
+func checkPidFile(v settings.Value) error {
+	refuse := func(allowed string) error {
+		return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
 	}
-	if !set.here && !strings.Contains(set.text, "{id}") {
-		return "", set.refuse("a path with {id} in it, since it is for all containers")
+	if !v.IsSet() {
+		return nil
 	}
-	path := strings.NewReplacer("{id}", containerID, "{namespace}", m.namespace).Replace(set.text)
-	if !validPath(path) {
-		return "", set.refuse("the absolute path of a file, without . and ..")
+	if !filepath.IsAbs(v.Text) || v.Text == "/" || filepath.Clean(v.Text) != v.Text || hasNUL(v.Text) {
+		return refuse("the absolute path of a file, without . and ..")
 	}
-	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return "", set.refuse("in a directory that is there")
+	if info, err := os.Stat(filepath.Dir(v.Text)); err != nil || !info.IsDir() {
+		return refuse("in a directory that is there")
 	}
-	switch _, err := readPidFile(path); {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
-		return "", set.refuse("a path at which there is nothing yet, or a pid file that was left")
+	if _, err := readPidFile(v.Text); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return refuse("a path at which there is nothing yet, or a pid file that was left")
 	}
-	return path, nil
+	return nil
 }
 
 var pidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{1,10}\n?$`) })

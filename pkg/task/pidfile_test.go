@@ -46,9 +46,9 @@ func TestThePidFileLivesAsLongAsTheContainer(t *testing.T) {
 		path  string
 		there string // before
 	}{
-		{name: "by annotation", spec: annotated(annotationPidFile, dir+"/a.pid"), path: dir + "/a.pid"},
+		{name: "by annotation", spec: annotated("pid-file", dir+"/a.pid"), path: dir + "/a.pid"},
 		{name: "by option", spec: goodSpec(), o: options.Options{PidFile: dir + "/{namespace}-{id}.pid"}, path: dir + "/ns-c1.pid"},
-		{name: "in place of one that was left", spec: annotated(annotationPidFile, dir+"/b.pid"), path: dir + "/b.pid", there: "77\n"},
+		{name: "in place of one that was left", spec: annotated("pid-file", dir+"/b.pid"), path: dir + "/b.pid", there: "77\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.there != "" {
@@ -71,7 +71,7 @@ func TestThePidFileLivesAsLongAsTheContainer(t *testing.T) {
 func TestThePidFileOfARestoredContainerComesWithItsInit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	s := newManager(t, &fakeEngine{})
-	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated(annotationPidFile, path)), Checkpoint: "/image", Options: allowing(options.Options{})})
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated("pid-file", path)), Checkpoint: "/image", Options: allowing(options.Options{})})
 	must(t, err)
 	wantFile(t, path, "")
 	must(t, c.Init().Start(t.Context()))
@@ -128,7 +128,7 @@ func TestAPidFileReplacesNothingElse(t *testing.T) {
 func TestAPidFileThatIsAnothersStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	s := newManager(t, &fakeEngine{})
-	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated(annotationPidFile, path)), Options: allowing(options.Options{})})
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated("pid-file", path)), Options: allowing(options.Options{})})
 	must(t, err)
 	must(t, os.WriteFile(path, []byte("99"), 0o600))
 	_, err = s.Delete(t.Context(), "c1", "")
@@ -138,7 +138,7 @@ func TestAPidFileThatIsAnothersStays(t *testing.T) {
 
 func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
-	bundle := newBundle(t, annotated(annotationPidFile, path))
+	bundle := newBundle(t, annotated("pid-file", path))
 	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
 	must(t, err)
 	_, _, err = Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return nil })
@@ -149,7 +149,7 @@ func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
 // The shim died after it wrote the file and before it recorded the pid.
 func TestRemoveTakesThePidFileOfAHalfMadeContainer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
-	bundle := newBundle(t, annotated(annotationPidFile, path))
+	bundle := newBundle(t, annotated("pid-file", path))
 	must(t, record{Root: "/run/r", PidFile: path}.write(bundle))
 	init := exec.Command("sleep", "1000")
 	must(t, init.Start())
@@ -218,9 +218,9 @@ func TestPidFilesThatAreRefused(t *testing.T) {
 		dir + "/none/pid": "directory that is there", dir + "/passwd/pid": "directory that is there",
 		dir: "a pid file that was left", dir + "/passwd": "a pid file that was left", dir + "/long": "a pid file that was left", dir + "/empty": "a pid file that was left", dir + "/link": "a pid file that was left",
 	} {
-		bundle := newBundle(t, annotated(annotationPidFile, path))
+		bundle := newBundle(t, annotated("pid-file", path))
 		_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
-		wantInvalid(t, err, annotationPidFile, `"`+path+`"`, why)
+		wantInvalid(t, err, "pid-file", `"`+path+`"`, why)
 		if got := files(t, bundle); got != "config.json rootfs" {
 			t.Errorf("the bundle has %s", got)
 		}
@@ -237,7 +237,7 @@ func TestAPidFileThatCannotBeWrittenFailsTheCreate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	must(t, os.Mkdir(dir, 0o700))
 	engine := &fakeEngine{create: func(process.Config) error { return os.Remove(dir) }}
-	bundle := newBundle(t, annotated(annotationPidFile, dir+"/pid"))
+	bundle := newBundle(t, annotated("pid-file", dir+"/pid"))
 	s := newManager(t, engine)
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
 	wantText(t, err, "pid file", dir)

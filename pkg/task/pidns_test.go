@@ -26,8 +26,8 @@ func TestStopContainersEndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 		spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: path}}
 		return spec
 	}
-	pause := newBundle(t, in("", annotationStopSignal, "QUIT"))
-	member := newBundle(t, in("/proc/4321/ns/pid", annotationStopTimeout, "5s"))
+	pause := newBundle(t, in("", "stop-signal", "QUIT"))
+	member := newBundle(t, in("/proc/4321/ns/pid", "stop-timeout", "5s"))
 	synctest.Test(t, func(t *testing.T) {
 		s := newManager(t, &fakeEngine{deaf: func(sig syscall.Signal) bool { return sig == unix.SIGTERM }})
 		began := time.Now()

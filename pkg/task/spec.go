@@ -19,6 +19,7 @@ import (
 
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/resources"
+	"sandbox.internal/shim/pkg/settings"
 )
 
 // The bundle's fixed names: OCI runtime specification, bundle.md, and
@@ -80,7 +81,7 @@ func checkSpec(spec *specs.Spec) error {
 	if err := CheckProcess(spec.Process); err != nil {
 		return fmt.Errorf("process.%w", err)
 	}
-	if err := CheckAnnotations(spec.Annotations); err != nil {
+	if err := settings.CheckAnnotations(spec.Annotations); err != nil {
 		return err
 	}
 	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))

@@ -8,10 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -19,77 +16,14 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
 
 const (
-	// defaultGrace is for a container of which only the signal is said; Docker
-	// gives as much.
-	defaultGrace = 10 * time.Second
 	// deathTimeout bounds how long Stop waits for what was killed. A process in
 	// uninterruptible sleep can outlast any bound.
 	deathTimeout = 10 * time.Second
 )
-
-// stopOf reads how the container is to be stopped, and whether that was asked
-// for at all: where it was not, a SIGTERM to the shim leaves the container, and
-// a delete kills it at once.
-func stopOf(spec *specs.Spec, o options.Options) (process.Stop, bool, error) {
-	stop := process.Stop{Signal: unix.SIGTERM, Grace: defaultGrace}
-	signal := settingOf(spec, annotationStopSignal, "StopSignal", o.StopSignal)
-	if signal.asked() {
-		if stop.Signal = parseSignal(signal.text); stop.Signal == 0 {
-			return stop, false, signal.refuse("the name of a signal, such as SIGTERM, QUIT or SIGRTMIN+3, or a number from 1 to 64")
-		}
-	}
-	timeout := settingOf(spec, annotationStopTimeout, "StopTimeout", o.StopTimeout)
-	if timeout.asked() {
-		var err error
-		if stop.Grace, err = timeout.grace(); err != nil {
-			return stop, false, err
-		}
-	}
-	return stop, signal.asked() || timeout.asked(), nil
-}
-
-// Real-time signals as programs number them: glibc and musl keep the first two
-// of the kernel's for themselves (signal(7)).
-const (
-	firstRealTime = 34
-	lastSignal    = 64
-)
-
-// parseSignal reads the name of a signal, with or without SIG, or its number.
-// It is 0 for what is neither.
-func parseSignal(text string) syscall.Signal {
-	if n, err := strconv.ParseUint(text, 10, 8); err == nil {
-		return inRange(int(n), 1)
-	}
-	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
-	for prefix, base := range map[string]int{"RTMIN": firstRealTime, "RTMAX": lastSignal} {
-		offset, ok := strings.CutPrefix(name, prefix)
-		if !ok {
-			continue
-		}
-		if offset == "" {
-			return syscall.Signal(base)
-		}
-		n, err := strconv.ParseInt(offset, 10, 8)
-		if err != nil || offset[0] != '+' && offset[0] != '-' {
-			return 0
-		}
-		return inRange(base+int(n), firstRealTime)
-	}
-	return unix.SignalNum("SIG" + name)
-}
-
-func inRange(n, least int) syscall.Signal {
-	if n < least || n > lastSignal {
-		return 0
-	}
-	return syscall.Signal(n)
-}
 
 // StopGrace is how long a container has to end by itself when it is stopped,
 // and false when nobody said it.

@@ -15,75 +15,10 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
-
-func annotated(pairs ...string) *specs.Spec {
-	spec := goodSpec()
-	spec.Annotations = map[string]string{}
-	for pair := range slices.Chunk(pairs, 2) {
-		spec.Annotations[pair[0]] = pair[1]
-	}
-	return spec
-}
-
-func TestStopSettings(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		spec  *specs.Spec
-		o     options.Options
-		want  process.Stop
-		asked bool
-	}{
-		{"nothing is asked", goodSpec(), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: defaultGrace}, false},
-		{"a signal by annotation", annotated(annotationStopSignal, "SIGQUIT"), options.Options{}, process.Stop{Signal: unix.SIGQUIT, Grace: defaultGrace}, true},
-		{"a signal without SIG", annotated(annotationStopSignal, "usr1"), options.Options{}, process.Stop{Signal: unix.SIGUSR1, Grace: defaultGrace}, true},
-		{"a signal by number", annotated(annotationStopSignal, "37"), options.Options{}, process.Stop{Signal: 37, Grace: defaultGrace}, true},
-		{"systemd's signal", annotated(annotationStopSignal, "SIGRTMIN+3"), options.Options{}, process.Stop{Signal: 37, Grace: defaultGrace}, true},
-		{"the last signal", annotated(annotationStopSignal, "RTMAX"), options.Options{}, process.Stop{Signal: 64, Grace: defaultGrace}, true},
-		{"a timeout by annotation", annotated(annotationStopTimeout, "1m30s"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 90 * time.Second}, true},
-		{"the longest timeout", annotated(annotationStopTimeout, "86400"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 24 * time.Hour}, true},
-		{"a timeout of none", annotated(annotationStopTimeout, "0"), options.Options{}, process.Stop{Signal: unix.SIGTERM}, true},
-		{"both by option", goodSpec(), options.Options{StopSignal: "HUP", StopTimeout: "7"}, process.Stop{Signal: unix.SIGHUP, Grace: 7 * time.Second}, true},
-		{
-			"the annotations go before the options", annotated(annotationStopSignal, "INT", annotationStopTimeout, "5ms"),
-			options.Options{StopSignal: "HUP", StopTimeout: "7"},
-			process.Stop{Signal: unix.SIGINT, Grace: 5 * time.Millisecond},
-			true,
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got, asked, err := stopOf(tc.spec, tc.o)
-			if err != nil || got != tc.want || asked != tc.asked {
-				t.Errorf("stopOf = %v, %t, %v, want %v, %t", got, asked, err, tc.want, tc.asked)
-			}
-		})
-	}
-}
-
-func TestStopSettingsThatAreRefused(t *testing.T) {
-	for _, signal := range []string{"", "SIGNONE", "SIGSIGTERM", "0", "-1", "65", "RTMIN-1", "RTMAX+1", "RTMIN3", "RTMIN+x", "1.5"} {
-		s := newManager(t, &fakeEngine{})
-		bundle := newBundle(t, annotated(annotationStopSignal, signal))
-		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
-		wantInvalid(t, err, specFile+": annotations: "+annotationStopSignal, `"`+signal+`"`)
-		if got := files(t, bundle); got != "config.json rootfs" {
-			t.Errorf("the bundle has %s", got)
-		}
-	}
-	for _, timeout := range []string{"", "-1s", "-1", "soon", "10 s", "99999999999", "86401", "24h0m1s", "4294967295"} {
-		_, _, err := stopOf(annotated(annotationStopTimeout, timeout), options.Options{})
-		wantInvalid(t, err, specFile+": annotations: "+annotationStopTimeout, `"`+timeout+`"`, "from 0 to 24h")
-	}
-	_, _, err := stopOf(goodSpec(), options.Options{StopSignal: "x"})
-	wantInvalid(t, err, "runtime options: StopSignal", `"x"`, "SIGTERM", "1 to 64")
-	_, _, err = stopOf(goodSpec(), options.Options{StopTimeout: "x"})
-	wantInvalid(t, err, "runtime options: StopTimeout", `"x"`, "10s")
-}
 
 // stopped is a container in a bubble of time.
 type stopped struct {
@@ -96,7 +31,7 @@ type stopped struct {
 // inBubble runs a container that ends by SIGKILL only, unless it hears.
 func inBubble(t *testing.T, hears bool, test func(stopped)) {
 	t.Helper()
-	bundle := newBundle(t, annotated(annotationStopTimeout, "20s"))
+	bundle := newBundle(t, annotated("stop-timeout", "20s"))
 	synctest.Test(t, func(t *testing.T) {
 		engine := &fakeEngine{}
 		if !hears {
@@ -164,7 +99,7 @@ func TestStopThawsWhatIsPausedMeanwhile(t *testing.T) {
 
 // A mount that hangs, for instance. Nor does it keep the others from being asked at once.
 func TestACreateThatDoesNotEndKeepsNoShim(t *testing.T) {
-	bundle, other := newBundle(t, goodSpec()), newBundle(t, annotated(annotationStopTimeout, "20s"))
+	bundle, other := newBundle(t, goodSpec()), newBundle(t, annotated("stop-timeout", "20s"))
 	synctest.Test(t, func(t *testing.T) {
 		hang, created := make(chan struct{}), make(chan struct{})
 		engine := &fakeEngine{}
@@ -269,7 +204,7 @@ func TestAStopGoesOnWhereTheLastWasCalledOff(t *testing.T) {
 func TestStopContainers(t *testing.T) {
 	engine := &fakeEngine{}
 	box := newManager(t, engine)
-	asked, err := box.Create(t.Context(), CreateRequest{ID: "asked", Bundle: newBundle(t, annotated(annotationStopTimeout, "0"))})
+	asked, err := box.Create(t.Context(), CreateRequest{ID: "asked", Bundle: newBundle(t, annotated("stop-timeout", "0"))})
 	must(t, err)
 	other, err := box.Create(t.Context(), CreateRequest{ID: "other", Bundle: newBundle(t, goodSpec())})
 	must(t, err)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +25,9 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -188,6 +191,24 @@ func goodSpec() *specs.Spec {
 		Process: &specs.Process{Args: []string{"true"}, Cwd: "/"},
 		Linux:   &specs.Linux{CgroupsPath: "/c"},
 	}
+}
+
+// annotated is goodSpec with annotations: pairs of a name without the prefix and a value.
+func annotated(pairs ...string) *specs.Spec {
+	spec := goodSpec()
+	spec.Annotations = map[string]string{}
+	for pair := range slices.Chunk(pairs, 2) {
+		spec.Annotations[settings.Prefix+pair[0]] = pair[1]
+	}
+	return spec
+}
+
+// allowing are the options, and all annotations are allowed.
+func allowing(o options.Options) options.Options {
+	for _, key := range settings.UnsafeAnnotations() {
+		o.AllowUnsafeAnnotations = append(o.AllowUnsafeAnnotations, strings.TrimPrefix(key, settings.Prefix))
+	}
+	return o
 }
 
 // newBundle is a bundle as containerd makes it.

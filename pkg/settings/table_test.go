@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package settings
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -19,7 +20,7 @@ import (
 )
 
 // What people copy from the documentation must not make whoever may create pods root of the node.
-func TestTheDocumentationLetsNoUnsafeAnnotationThrough(t *testing.T) {
+func TestUnsafeAnnotations_AreNotInTheDocumentation(t *testing.T) {
 	docs, err := filepath.Glob("../../docs/*.md")
 	must(t, err)
 	deploy, err := filepath.Glob("../../deploy/*.toml")
@@ -48,26 +49,21 @@ func TestTheDocumentationLetsNoUnsafeAnnotationThrough(t *testing.T) {
 
 // Whoever may create pods is not to be root of the node by that, unless the node's configuration says so.
 func TestUnsafeAnnotations_NeedAnOptionThatAllowsThem(t *testing.T) {
-	dir := t.TempDir()
 	for name, value := range map[string]string{
-		"host-rootfs": "/root:/r:rw", "host-rootfs.mask": "none", "pid-file": dir + "/pid", "listen": "tcp://127.0.0.1:0", "cpuset.source": "/other",
+		"host-rootfs": "/root:/r:rw", "host-rootfs.mask": "none", "pid-file": "/run/pid", "listen": "tcp://127.0.0.1:0", "cpuset.source": "/other",
 	} {
 		others := slices.DeleteFunc(unsafeNames(), func(n string) bool { return n == name })
-		a := asked{annotations: map[string]string{name: value}, options: options.Options{
-			HostRootfs: "off", HostRootfsMask: "default", Listen: "none", AllowUnsafeAnnotations: others,
-		}}
-		bundle := newBundle(t, a.spec())
-		before := files(t, bundle)
-		s := newManager(t, &fakeEngine{})
-		_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: a.options})
+		o := options.Options{HostRootfs: "off", HostRootfsMask: "default", Listen: "none", AllowUnsafeAnnotations: others}
+		_, err := Parse(annotated(name, value), o, "ns", "c1")
 		if !errdefs.IsPermissionDenied(err) {
-			t.Errorf("Create with %s = %v, want that permission is denied", name, err)
+			t.Errorf("Parse with %s = %v, want that permission is denied", name, err)
 		}
-		wantText(t, err, annotationPrefix+name, strconv.Quote(value), fmt.Sprintf("AllowUnsafeAnnotations = [%q]", name))
-		if got := files(t, bundle); got != before {
-			t.Errorf("files = %q after %v, want %q", got, err, before)
+		for _, want := range []string{Prefix + name, strconv.Quote(value), fmt.Sprintf("AllowUnsafeAnnotations = [%q]", name)} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error = %v, which does not say %q", err, want)
+			}
 		}
-		if err := checkUnsafe(a.spec().Annotations, append(others, name)); err != nil {
+		if err := checkUnsafe(annotated(name, value).Annotations, append(others, name)); err != nil {
 			t.Errorf("with %s allowed: %v", name, err)
 		}
 	}
@@ -75,14 +71,14 @@ func TestUnsafeAnnotations_NeedAnOptionThatAllowsThem(t *testing.T) {
 
 // They take something away from a container, or give it what is its pod's.
 func TestUnsafeAnnotations_AreAllowedWhereTheyDoNoHarm(t *testing.T) {
-	a := asked{annotations: map[string]string{"host-rootfs": "off", "listen": "none", "cpuset.source": "parent", "cpuset.mems": "true"}}
-	if err := checkUnsafe(a.spec().Annotations, nil); err != nil {
+	spec := annotated("host-rootfs", "off", "listen", "none", "cpuset.source", "parent", "cpuset.mems", "true")
+	if err := checkUnsafe(spec.Annotations, nil); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestAllowUnsafeAnnotations_NamesWhatThereIs(t *testing.T) {
-	for _, name := range []string{"host-rootsf", "notify", annotationHostRootfs, ""} {
+	for _, name := range []string{"host-rootsf", "notify", Prefix + "host-rootfs", ""} {
 		err := checkUnsafe(nil, []string{"listen", name})
 		wantInvalid(t, err, "runtime options: AllowUnsafeAnnotations", strconv.Quote(name), "host-rootfs, host-rootfs.mask")
 	}

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package settings
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/process"
+)
+
+// annotated is a configuration with annotations: pairs of a name without the prefix and a value.
+func annotated(pairs ...string) *specs.Spec {
+	spec := &specs.Spec{Annotations: map[string]string{}}
+	for pair := range slices.Chunk(pairs, 2) {
+		spec.Annotations[Prefix+pair[0]] = pair[1]
+	}
+	return spec
+}
+
+// allowing are the options, and all annotations are allowed.
+func allowing(o options.Options) options.Options {
+	o.AllowUnsafeAnnotations = unsafeNames()
+	return o
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantInvalid(t *testing.T, err error, text ...string) {
+	t.Helper()
+	if !errdefs.IsInvalidArgument(err) {
+		t.Errorf("error = %v, want an invalid argument", err)
+	}
+	for _, w := range text {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			t.Errorf("error = %v, which does not say %q", err, w)
+		}
+	}
+}
+
+func TestParse_Stop(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spec  *specs.Spec
+		o     options.Options
+		want  process.Stop
+		asked bool
+	}{
+		{"nothing is asked", annotated(), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 10 * time.Second}, false},
+		{"a signal by annotation", annotated("stop-signal", "SIGQUIT"), options.Options{}, process.Stop{Signal: unix.SIGQUIT, Grace: 10 * time.Second}, true},
+		{"a signal without SIG", annotated("stop-signal", "usr1"), options.Options{}, process.Stop{Signal: unix.SIGUSR1, Grace: 10 * time.Second}, true},
+		{"a signal by number", annotated("stop-signal", "37"), options.Options{}, process.Stop{Signal: 37, Grace: 10 * time.Second}, true},
+		{"systemd's signal", annotated("stop-signal", "SIGRTMIN+3"), options.Options{}, process.Stop{Signal: 37, Grace: 10 * time.Second}, true},
+		{"the last signal", annotated("stop-signal", "RTMAX"), options.Options{}, process.Stop{Signal: 64, Grace: 10 * time.Second}, true},
+		{"a timeout by annotation", annotated("stop-timeout", "1m30s"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 90 * time.Second}, true},
+		{"the longest timeout", annotated("stop-timeout", "86400"), options.Options{}, process.Stop{Signal: unix.SIGTERM, Grace: 24 * time.Hour}, true},
+		{"a timeout of none", annotated("stop-timeout", "0"), options.Options{}, process.Stop{Signal: unix.SIGTERM}, true},
+		{"both by option", annotated(), options.Options{StopSignal: "HUP", StopTimeout: "7"}, process.Stop{Signal: unix.SIGHUP, Grace: 7 * time.Second}, true},
+		{
+			"the annotations go before the options", annotated("stop-signal", "INT", "stop-timeout", "5ms"),
+			options.Options{StopSignal: "HUP", StopTimeout: "7"},
+			process.Stop{Signal: unix.SIGINT, Grace: 5 * time.Millisecond},
+			true,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := Parse(tc.spec, tc.o, "ns", "c1")
+			if err != nil || got.Stop != tc.want || got.StopIsSet != tc.asked {
+				t.Errorf("Stop = %v, %t, %v, want %v, %t", got.Stop, got.StopIsSet, err, tc.want, tc.asked)
+			}
+		})
+	}
+}
+
+func TestParse_RefusesStop(t *testing.T) {
+	const key = "config.json: annotations: " + Prefix
+	for _, signal := range []string{"", "SIGNONE", "SIGSIGTERM", "0", "-1", "65", "RTMIN-1", "RTMAX+1", "RTMIN3", "RTMIN+x", "1.5"} {
+		_, err := Parse(annotated("stop-signal", signal), options.Options{}, "ns", "c1")
+		wantInvalid(t, err, key+"stop-signal", strconv.Quote(signal))
+	}
+	for _, timeout := range []string{"", "-1s", "-1", "soon", "10 s", "99999999999", "86401", "24h0m1s", "4294967295"} {
+		_, err := Parse(annotated("stop-timeout", timeout), options.Options{}, "ns", "c1")
+		wantInvalid(t, err, key+"stop-timeout", strconv.Quote(timeout), "from 0 to 24h")
+	}
+	_, err := Parse(annotated(), options.Options{StopSignal: "x"}, "ns", "c1")
+	wantInvalid(t, err, "runtime options: StopSignal", `"x"`, "SIGTERM", "1 to 64")
+	_, err = Parse(annotated(), options.Options{StopTimeout: "x"}, "ns", "c1")
+	wantInvalid(t, err, "runtime options: StopTimeout", `"x"`, "10s")
+}
+
+func TestParse_Notify(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		spec *specs.Spec
+		o    options.Options
+		want time.Duration
+	}{
+		{"nothing", annotated(), options.Options{}, 0},
+		{"an annotation", annotated("notify", "true"), options.Options{}, 90 * time.Second},
+		{"an annotation with a time", annotated("notify", "true", "notify-timeout", "1m30s"), options.Options{}, 90 * time.Second},
+		{"options", annotated(), options.Options{Notify: true, NotifyTimeout: "5s"}, 5 * time.Second},
+		{"each key for itself", annotated("notify-timeout", "7s"), options.Options{Notify: true, NotifyTimeout: "5s"}, 7 * time.Second},
+		{"an annotation against the options", annotated("notify", "false"), options.Options{Notify: true, NotifyTimeout: "5s"}, 0},
+	} {
+		got, err := Parse(tc.spec, tc.o, "ns", "c1")
+		if err != nil || got.NotifyTimeout != tc.want {
+			t.Errorf("%s: NotifyTimeout = %v, %v, want %v", tc.name, got.NotifyTimeout, err, tc.want)
+		}
+	}
+}
+
+func TestParse_ExecCgroup(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		spec    *specs.Spec
+		o       options.Options
+		on      bool
+		timeout time.Duration
+	}{
+		{"nothing", annotated(), options.Options{}, false, 0},
+		{"an annotation", annotated("exec-cgroup", "true"), options.Options{}, true, 0},
+		{"options", annotated(), options.Options{ExecCgroup: true, ExecTimeout: "5s"}, true, 5 * time.Second},
+		{"annotations against the options", annotated("exec-cgroup", "false"), options.Options{ExecCgroup: true, ExecTimeout: "5s"}, false, 0},
+		{"each key for itself", annotated("exec-timeout", "1s"), options.Options{ExecCgroup: true}, true, time.Second},
+	} {
+		got, err := Parse(tc.spec, tc.o, "ns", "c1")
+		if err != nil || got.ExecCgroup != tc.on || got.ExecTimeout != tc.timeout {
+			t.Errorf("%s: %t, %v, %v, want %t, %v", tc.name, got.ExecCgroup, got.ExecTimeout, err, tc.on, tc.timeout)
+		}
+	}
+}
+
+func TestParse_PidFile(t *testing.T) {
+	got, err := Parse(annotated(), options.Options{PidFile: "/run/{namespace}-{id}.pid"}, "ns", "c1")
+	if err != nil || got.PidFile.Text != "/run/ns-c1.pid" {
+		t.Errorf("PidFile = %+v, %v, want /run/ns-c1.pid", got.PidFile, err)
+	}
+	_, err = Parse(annotated(), options.Options{PidFile: "/run/one"}, "ns", "c1")
+	wantInvalid(t, err, "runtime options: PidFile", "{id}")
+}
+
+func TestParse_Refuses(t *testing.T) {
+	const key = "config.json: annotations: " + Prefix
+	const form = "must be a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h"
+	for want, tc := range map[string]struct {
+		spec *specs.Spec
+		o    options.Options
+	}{
+		key + `notify "yes": must be true or false`:                {spec: annotated("notify", "yes")},
+		key + `notify "": must be true or false`:                   {spec: annotated("notify", "")},
+		key + `notify-timeout "": ` + form:                         {spec: annotated("notify", "true", "notify-timeout", "")},
+		key + `notify-timeout "0s": ` + form:                       {spec: annotated("notify", "true", "notify-timeout", "0s")},
+		key + `notify-timeout "-1s": ` + form:                      {spec: annotated("notify", "true", "notify-timeout", "-1s")},
+		key + `notify-timeout "90": ` + form:                       {spec: annotated("notify", "true", "notify-timeout", "90")},
+		key + `notify-timeout "24h1s": ` + form:                    {spec: annotated("notify", "true", "notify-timeout", "24h1s")},
+		key + `notify-timeout "5s": needs ` + Prefix + "notify":    {spec: annotated("notify-timeout", "5s")},
+		`runtime options: NotifyTimeout "x": ` + form:              {o: options.Options{Notify: true, NotifyTimeout: "x"}},
+		`runtime options: NotifyTimeout "5s": needs Notify`:        {o: options.Options{NotifyTimeout: "5s"}},
+		key + `exec-cgroup "1": must be true or false`:             {spec: annotated("exec-cgroup", "1")},
+		key + `exec-timeout "x": must be a time such as`:           {spec: annotated("exec-cgroup", "true", "exec-timeout", "x")},
+		key + `exec-timeout "5s": needs ` + Prefix + "exec-cgroup": {spec: annotated("exec-timeout", "5s")},
+		`runtime options: ExecTimeout "5s": needs ExecCgroup`:      {o: options.Options{ExecTimeout: "5s"}},
+	} {
+		if tc.spec == nil {
+			tc.spec = annotated()
+		}
+		_, err := Parse(tc.spec, tc.o, "ns", "c1")
+		wantInvalid(t, err, want)
+	}
+}
