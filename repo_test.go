@@ -33,7 +33,7 @@ var layers = [][]string{
 		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event", "pkg/listen", "pkg/memprog", "pkg/memprog/memprogtest",
 		"pkg/options", "pkg/reaper", "pkg/pod/podconfig", "pkg/stdio",
 	},
-	{"pkg/bootstrap", "pkg/cpuset", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/notify", "pkg/pod/nsholder", "pkg/stats"},
+	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/cpuset", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/notify", "pkg/pod/nsholder", "pkg/stats"},
 	{"pkg/pod"},
 	{"pkg/process", "pkg/resources"},
 	{"pkg/hostrootfs", "pkg/ociruntime", "pkg/settings"},

@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sandbox.internal/shim/pkg/cgroup"
+	"github.com/containerd/cgroups/v3"
+
 	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/settings"
 )
@@ -17,7 +18,7 @@ import (
 // hostAnnotations say, for who places tasks on nodes, what this shim has and finds on this machine. The features
 // document beside them describes the runtime alone. docs/executors.md has the table.
 func hostAnnotations() map[string]string {
-	mode := cgroup.Detect()
+	mode := cgroups.Mode()
 	const prefix = runtimeName + "/"
 	return map[string]string{
 		prefix + "cgroup.mode":        cgroupModes[mode],
@@ -30,12 +31,12 @@ func hostAnnotations() map[string]string {
 	}
 }
 
-var cgroupModes = map[cgroup.Mode]string{cgroup.Legacy: "v1", cgroup.Hybrid: "hybrid", cgroup.Unified: "v2"}
+var cgroupModes = map[cgroups.CGMode]string{cgroups.Unavailable: "none", cgroups.Legacy: "v1", cgroups.Hybrid: "hybrid", cgroups.Unified: "v2"}
 
 // controllers are those of the kernel that a cgroup of a container can have, in alphabetical order.
-func controllers(mode cgroup.Mode) []string {
+func controllers(mode cgroups.CGMode) []string {
 	var list []string
-	if mode == cgroup.Unified {
+	if mode == cgroups.Unified {
 		text, _ := os.ReadFile("/sys/fs/cgroup/cgroup.controllers") // none is what is said then
 		list = strings.Fields(string(text))
 	} else {

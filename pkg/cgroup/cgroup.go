@@ -1,57 +1,27 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package cgroup hides the differences between cgroup v1, hybrid and v2 for one cgroup: its processes, how all of them are
+// killed, how it is removed, and when the kernel kills one for lack of memory.
+//
+// The managers of github.com/containerd/cgroups/v3 walk cgroups by paths and freeze without a bound. A container that may
+// make cgroups can nest them deeper than a path can name, and keep a freeze from completing. So processes, kill, freeze,
+// removal and OOM kills are done here. Package hierarchy uses cgroups/v3 to find and make cgroups.
+//
+// The package works on paths that the container runtime made. It makes a cgroup only in MakeChild, and moves no process. A
+// Cgroup is immutable and safe for concurrent use. Nothing is cached: each call asks the kernel.
+//
+// An OOMWatch owns one goroutine, which Stop ends and joins. The watch holds its mutex while it reads the counter and
+// while it calls notify, so notify must not call the watch.
+//
+// A cgroup that is gone is errdefs.ErrNotFound, or success where the aim was to leave nothing (Kill, Remove, Thaw).
 package cgroup
 
 import (
-	"errors"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
-
-// Mode says how the machine's cgroup hierarchies are mounted.
-type Mode int
-
-// The three layouts that systemd knows (systemd.io/CGROUP_DELEGATION, "Three Different Tree Setups").
-const (
-	Legacy  Mode = iota // v1: one hierarchy for each controller
-	Hybrid              // v1, and a v2 hierarchy with few controllers or none at /sys/fs/cgroup/unified
-	Unified             // v2: one hierarchy
-)
-
-// String returns the name of the layout in systemd's words.
-func (m Mode) String() string {
-	switch m {
-	case Legacy:
-		return "legacy"
-	case Hybrid:
-		return "hybrid"
-	case Unified:
-		return "unified"
-	}
-	return "unknown"
-}
-
-// Detect asks which file systems are mounted at the places that the kernel's and systemd's documents name. A machine
-// without any cgroup mount is Legacy.
-func Detect() Mode {
-	switch {
-	case isCgroup2("/sys/fs/cgroup"):
-		return Unified
-	case isCgroup2("/sys/fs/cgroup/unified"):
-		return Hybrid
-	}
-	return Legacy
-}
-
-func isCgroup2(path string) bool {
-	var s unix.Statfs_t
-	return unix.Statfs(path, &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
-}
 
 // Cgroup is the cgroup of one container: one directory on v2, one in each hierarchy on v1.
 type Cgroup struct {
@@ -61,10 +31,10 @@ type Cgroup struct {
 }
 
 // New returns the cgroup with the given paths, as libcontainer's State.CgroupPaths has them: on v1 each controller's name
-// with its absolute path, on hybrid also the key "" for the v2 hierarchy, on v2 the key "" alone. It does not look at them.
+// with its absolute path, on hybrid also the key "" for the v2 hierarchy, on v2 the key "" alone. It does not access them.
 func New(paths map[string]string) *Cgroup {
 	c := &Cgroup{paths: maps.Clone(paths), dirs: slices.Sorted(maps.Values(paths))}
-	c.dirs = slices.Compact(c.dirs) // cpu and cpuacct are often one hierarchy
+	c.dirs = slices.Compact(c.dirs) // cpu and cpuacct often share a hierarchy
 	c.dirs = slices.DeleteFunc(c.dirs, func(dir string) bool { return dir == "" })
 	c.unified = len(paths) == 1 && paths[""] != ""
 	return c
@@ -82,12 +52,10 @@ func (c *Cgroup) Path(controller string) string {
 	return c.paths[controller]
 }
 
-// Exists reports whether any directory of the cgroup is there.
-func (c *Cgroup) Exists() bool {
-	return slices.ContainsFunc(c.dirs, isDir)
-}
+// Exists reports whether any directory of the cgroup exists.
+func (c *Cgroup) Exists() bool { return slices.ContainsFunc(c.dirs, isDir) }
 
-// String returns the path of the cgroup for messages: on v1 that of the memory controller or else of any.
+// String returns the path of the cgroup for messages: on v1 that of the memory controller, or else any.
 func (c *Cgroup) String() string {
 	switch {
 	case c.Path("memory") != "":
@@ -101,10 +69,4 @@ func (c *Cgroup) String() string {
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
-}
-
-// gone reports whether err means that the cgroup was removed: its files cannot be opened any more, and those that are
-// open answer ENODEV.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }

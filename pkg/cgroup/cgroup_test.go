@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestPathsOfEachLayout(t *testing.T) {
+func TestNew_PathsOfEachLayout(t *testing.T) {
 	tests := []struct {
 		name    string
 		paths   map[string]string
@@ -57,7 +57,7 @@ func TestPathsOfEachLayout(t *testing.T) {
 	}
 }
 
-func TestNewKeepsItsOwnCopyOfThePaths(t *testing.T) {
+func TestNew_CopiesThePaths(t *testing.T) {
 	paths := map[string]string{"": "/cg/x"}
 	c := New(paths)
 	paths[""] = "/cg/y"
@@ -66,15 +66,7 @@ func TestNewKeepsItsOwnCopyOfThePaths(t *testing.T) {
 	}
 }
 
-func TestDetectAgreesWithTheMounts(t *testing.T) {
-	mode := Detect()
-	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
-	if unified := err == nil; unified != (mode == Unified) {
-		t.Errorf("Detect() = %v, but /sys/fs/cgroup/cgroup.controllers: %v", mode, err)
-	}
-}
-
-func TestProcsOfFiles(t *testing.T) {
+func TestProcs_OfFiles(t *testing.T) {
 	dir := t.TempDir()
 	for path, content := range map[string]string{
 		"cgroup.procs":          "30\n7\n0\n7\n", // unordered, twice, and one of another pid namespace
@@ -91,7 +83,7 @@ func TestProcsOfFiles(t *testing.T) {
 	}
 }
 
-func TestProcsOfV1IsTheUnionOfTheHierarchies(t *testing.T) {
+func TestProcs_AreTheUnionOfTheHierarchiesOfV1(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "pids/x/cgroup.procs"), "1\n2\n")
 	put(t, filepath.Join(dir, "devices/x/cgroup.procs"), "2\n3\n")
@@ -103,7 +95,7 @@ func TestProcsOfV1IsTheUnionOfTheHierarchies(t *testing.T) {
 	}
 }
 
-func TestProcsNamesTheFileThatIsNotAListOfNumbers(t *testing.T) {
+func TestProcs_NamesAFileThatIsNoListOfNumbers(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "cgroup.procs"), "1\nx\n")
 	if got, err := New(map[string]string{"": dir}).Procs(); err == nil {
@@ -111,7 +103,7 @@ func TestProcsNamesTheFileThatIsNotAListOfNumbers(t *testing.T) {
 	}
 }
 
-func TestProcsOfACgroupThatIsGone(t *testing.T) {
+func TestProcs_OfACgroupThatIsGone(t *testing.T) {
 	for name, c := range map[string]*Cgroup{
 		"removed": New(map[string]string{"": filepath.Join(t.TempDir(), "x")}),
 		"no path": New(nil),
@@ -125,7 +117,7 @@ func TestProcsOfACgroupThatIsGone(t *testing.T) {
 	}
 }
 
-func TestProcsOfTheKernel(t *testing.T) {
+func TestProcs_OfTheKernel(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)

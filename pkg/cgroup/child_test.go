@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func TestNestMakesACgroupThatCountsAndCanBeKilled(t *testing.T) {
+func TestMakeChild_CountsAndCanBeKilled(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -57,7 +57,7 @@ func TestNestMakesACgroupThatCountsAndCanBeKilled(t *testing.T) {
 	}
 }
 
-func TestNestLeavesNothingWhenItFails(t *testing.T) {
+func TestMakeChild_LeavesNothingWhenItFails(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"freezer", "memory/n1"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
@@ -76,7 +76,7 @@ func TestNestLeavesNothingWhenItFails(t *testing.T) {
 	}
 }
 
-func TestNestStaysInAMemoryCgroupThatDoesNotCountNestedOnes(t *testing.T) {
+func TestMakeChild_StaysInAMemoryCgroupThatDoesNotCountChildren(t *testing.T) {
 	for hierarchy, want := range map[string]bool{"0\n": false, "1\n": true} {
 		root := t.TempDir()
 		c := New(map[string]string{"memory": filepath.Join(root, "memory"), "pids": filepath.Join(root, "pids")})

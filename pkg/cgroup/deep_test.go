@@ -176,7 +176,7 @@ func TestOOMWatch_CountsInCgroupsDeeperThanAPathCanName(t *testing.T) {
 	}
 	defer w.Stop()
 	n, err := w.source.kills()
-	if seen := len(w.source.(*control).seen); err != nil || n != 0 || seen != 1+len(chains["long names"]) {
+	if seen := len(w.source.(*oomControl).seen); err != nil || n != 0 || seen != 1+len(chains["long names"]) {
 		t.Errorf("kills = %d, %v in %d cgroups, want 0 in %d", n, err, seen, 1+len(chains["long names"]))
 	}
 }
@@ -195,7 +195,7 @@ func TestWalk_HasFewDescriptorsOpenAtATime(t *testing.T) {
 		visited++
 		most = max(most, openFiles(t))
 		return nil
-	}, stay)
+	}, nil)
 	if want := 1 + len(chains["many"]) + 50; err != nil || visited != want {
 		t.Errorf("walk visited %d cgroups, %v, want %d", visited, err, want)
 	}
@@ -208,7 +208,7 @@ func TestWalk_HasFewDescriptorsOpenAtATime(t *testing.T) {
 }
 
 // The kernel refuses a line break in the name of a cgroup, and nothing else that a file's name may have.
-func TestNestedCgroup_MayHaveAnyName(t *testing.T) {
+func TestWalk_FindsCgroupsOfAnyName(t *testing.T) {
 	names := []string{"...", " ", "-rf", "%s%n", "\x1b[2J", "\xff\xfe", "a:b", "*", "0", "..a", strings.Repeat("…", 85)}
 	for layout, makeCgroup := range layouts() {
 		t.Run(layout, func(t *testing.T) {
@@ -255,12 +255,12 @@ func TestWalk_GoesOnWhereItsWayIsRemoved(t *testing.T) {
 			}
 		}
 		return nil
-	}, stay)
+	}, nil)
 	slices.Sort(visited)
 	if want := []string{"0", "a", "b", "c", filepath.Base(dir), "z"}; err != nil || !slices.Equal(visited, want) {
 		t.Errorf("walk visited %q, %v, want %q", visited, err, want)
 	}
-	if err := walk(filepath.Join(dir, "gone"), func(node) error { return unix.ENOENT }, stay); !gone(err) {
+	if err := walk(filepath.Join(dir, "gone"), func(node) error { return unix.ENOENT }, nil); !IsGone(err) {
 		t.Errorf("walk of a cgroup that is gone = %v, want that", err)
 	}
 	if _, err := New(map[string]string{"pids": filepath.Join(dir, "gone")}).Procs(); !errdefs.IsNotFound(err) {

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/containerd/cgroups/v3"
 )
 
 // serial makes the names of the cgroups of one test binary differ.
@@ -49,7 +51,7 @@ func needRoot(tb testing.TB) {
 func makeV1(tb testing.TB) *Cgroup {
 	tb.Helper()
 	needRoot(tb)
-	if Detect() == Unified {
+	if cgroups.Mode() == cgroups.Unified {
 		lacking(tb, "cgroup1", "cgroup v1 hierarchies at /sys/fs/cgroup")
 	}
 	paths := make(map[string]string)
@@ -64,7 +66,7 @@ func makeV1(tb testing.TB) *Cgroup {
 func makeHybrid(tb testing.TB) *Cgroup {
 	tb.Helper()
 	needRoot(tb)
-	if Detect() != Hybrid {
+	if cgroups.Mode() != cgroups.Hybrid {
 		lacking(tb, "hybrid", "a v2 hierarchy at /sys/fs/cgroup/unified")
 	}
 	name := fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1))
@@ -78,7 +80,7 @@ func makeHybrid(tb testing.TB) *Cgroup {
 func makeV2(tb testing.TB) *Cgroup {
 	tb.Helper()
 	needRoot(tb)
-	root := map[Mode]string{Unified: "/sys/fs/cgroup", Hybrid: "/sys/fs/cgroup/unified"}[Detect()]
+	root := map[cgroups.CGMode]string{cgroups.Unified: "/sys/fs/cgroup", cgroups.Hybrid: "/sys/fs/cgroup/unified"}[cgroups.Mode()]
 	if root == "" {
 		lacking(tb, "cgroup2", "a cgroup v2 hierarchy")
 	}
@@ -153,7 +155,7 @@ func start(tb testing.TB, c *Cgroup, script string) *process {
 		p.wait(tb)
 	})
 	for _, dir := range c.dirs {
-		if err := write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid)); err != nil {
+		if err := Write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(cmd.Process.Pid)); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -188,7 +190,7 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for !ok() {
-		if !pause(ctx, time.Millisecond) {
+		if !sleep(ctx, time.Millisecond) {
 			tb.Fatalf("%s: not within %v", what, patience)
 		}
 	}

@@ -17,54 +17,54 @@ import (
 	"github.com/containerd/log"
 )
 
-// batch bounds the descriptors that are open at a time while processes are signalled.
-const batch = 128
+// batchSize bounds the descriptors that are open at a time while processes are signalled.
+const batchSize = 128
 
 // Kill sends sig to every process of the cgroup and of the cgroups nested in it.
 //
-// For SIGKILL it repeats until none is left or ctx ends; the error then says which are, and is ctx's cause. It uses
-// cgroup.kill where there is one (Linux 5.14), which no fork can outrun, before it looks at anything: a container may make more
-// cgroups as fast as they are looked at. Else it freezes the cgroup, signals each process,
-// and thaws it. A cgroup that is frozen is thawed on v1, where its processes could not die; on v2 they can.
+// It repeats SIGKILL until no process is left or ctx ends; the error then names those left and wraps the cause of ctx.
+// Where there is cgroup.kill (Linux 5.14), which no fork can outrun, Kill writes it before it lists anything: a container
+// may make cgroups as fast as they are listed. Elsewhere it freezes the cgroup, signals each process, and thaws it. It
+// leaves the cgroup thawed, on v1 because frozen processes cannot die there.
 //
-// Any other signal is sent once, with the cgroup frozen meanwhile, so that no fork is missed. A cgroup that was frozen
-// stays so, and the signal arrives when it is thawed: thawing is for those to say who paused it.
+// It sends any other signal once, with the cgroup frozen meanwhile so that it misses no fork. A cgroup that was frozen
+// before stays frozen, and the signal arrives when whoever paused it thaws it.
 //
-// Who joins a cgroup in which Kill used cgroup.kill with CLONE_INTO_CGROUP later has to see whether the process lives:
-// Linux 6.18 kills it at birth. Joining through cgroup.procs is safe.
+// Linux 6.18 kills at birth what is later cloned with CLONE_INTO_CGROUP into a cgroup in which cgroup.kill was written, so
+// the caller has to check that it lives. Joining through cgroup.procs is safe.
 //
-// A cgroup that is gone is success. The root of a hierarchy, a cgroup that holds the calling process, and one without any
-// known path are errdefs.ErrFailedPrecondition.
+// A cgroup that is gone is success. The root of a hierarchy, a cgroup that contains the calling process, and one without
+// a path are errdefs.ErrFailedPrecondition.
 func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
 		return err
 	}
-	if sig == syscall.SIGKILL && !c.mayHoldThisProcess() {
-		c.killAtOnce()
+	if sig == syscall.SIGKILL && !c.mayContainSelf() {
+		c.writeKill()
 	}
 	for round, wait := 0, firstPoll; ; round, wait = round+1, min(2*wait, lastPoll) {
-		if found, err := c.killable(); !found {
+		if found, err := c.hasProcesses(); !found {
 			return err
 		}
 		if sig != syscall.SIGKILL {
-			return c.signal(ctx, sig)
+			return c.signalFrozen(ctx, sig)
 		}
 		if err := c.killRound(ctx, round); err != nil {
 			return err
 		}
-		if !pause(ctx, wait) {
-			return c.left(context.Cause(ctx))
+		if !sleep(ctx, wait) {
+			return c.leftError(context.Cause(ctx))
 		}
 	}
 }
 
-// Signal is Kill with a signal other than SIGKILL while somebody else may be freezing the cgroup, whose freeze Kill would end:
-// it does not freeze, and may miss a process that is being forked.
+// Signal sends a signal other than SIGKILL, like Kill but without a freeze, which would end a freeze of somebody else's. It
+// may miss a process that is being forked.
 func (c *Cgroup) Signal(sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
 		return err
 	}
-	if found, err := c.killable(); !found {
+	if found, err := c.hasProcesses(); !found {
 		return err
 	}
 	return c.signalEach(sig)
@@ -81,8 +81,8 @@ func (c *Cgroup) refuseKill() error {
 	return nil
 }
 
-// killable reports whether there is a process in the cgroup. One that holds the calling process is an error.
-func (c *Cgroup) killable() (bool, error) {
+// hasProcesses reports whether there is a process in the cgroup. The calling process being there is an error.
+func (c *Cgroup) hasProcesses() (bool, error) {
 	pids, err := c.Procs()
 	switch {
 	case errdefs.IsNotFound(err):
@@ -95,8 +95,8 @@ func (c *Cgroup) killable() (bool, error) {
 	return len(pids) > 0, nil
 }
 
-// left returns nil when the cgroup is empty, and else what is in it and why Kill gave up.
-func (c *Cgroup) left(why error) error {
+// leftError returns nil if the cgroup is empty, or else what is left in it and why Kill gave up.
+func (c *Cgroup) leftError(why error) error {
 	pids, err := c.Procs()
 	if errdefs.IsNotFound(err) || err == nil && len(pids) == 0 {
 		return nil
@@ -110,45 +110,40 @@ func isRoot(dir string) bool {
 	if exists(filepath.Join(dir, "release_agent")) {
 		return true
 	}
-	// In this order, since the cgroup may be removed between the two looks.
+	// In this order, since the cgroup may be removed in between.
 	return !exists(filepath.Join(dir, "cgroup.events")) && exists(filepath.Join(dir, "cgroup.subtree_control"))
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// mayHoldThisProcess reports whether the calling process may be in the cgroup, or one nested in it. It asks no hierarchy: if the
-// cgroup's name is nowhere in the paths of this process, it is not. Those are seen from the root of a cgroup namespace, and
-// the cgroup's from a mount, but both have what is below the two.
-func (c *Cgroup) mayHoldThisProcess() bool {
+// mayContainSelf reports whether the calling process may be in the cgroup, or one nested in it. It is not if the cgroup's
+// name is nowhere in the paths of this process. Those are relative to a cgroup namespace, and the cgroup's to a mount, but
+// both include the name.
+func (c *Cgroup) mayContainSelf() bool {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	return err != nil || slices.ContainsFunc(c.dirs, func(dir string) bool {
 		return strings.Contains(string(own), filepath.Base(dir))
 	})
 }
 
-// killAtOnce sends SIGKILL to all by cgroup.kill, and reports whether it could.
-func (c *Cgroup) killAtOnce() bool {
+// writeKill sends SIGKILL to all processes by cgroup.kill, and reports whether it could.
+func (c *Cgroup) writeKill() bool {
 	dir := c.paths[""]
 	if dir == "" {
 		return false
 	}
-	if err := write(filepath.Join(dir, "cgroup.kill"), "1"); err != nil {
-		// The kernel has no such file, or the cgroup is threaded, which makes it refuse, or gone.
+	if err := Write(filepath.Join(dir, "cgroup.kill"), "1"); err != nil {
+		// The kernel has no such file, or the cgroup is gone or threaded, in which case the kernel refuses.
 		log.L.WithError(err).WithField("cgroup", c.String()).Debug("no cgroup.kill")
 		return false
 	}
 	return true
 }
 
-// killRound sends SIGKILL once to all, in the best way the machine has.
+// killRound sends SIGKILL once to all processes, in the best way the machine has.
 func (c *Cgroup) killRound(ctx context.Context, round int) error {
-	// On hybrid the v2 hierarchy holds the same processes, unless some were moved in one hierarchy alone: these are for
-	// the second round.
-	if !c.unified && round > 0 || !c.killAtOnce() {
-		return c.signal(ctx, syscall.SIGKILL)
+	// On hybrid the v2 hierarchy has the same processes, unless somebody moved some in one hierarchy alone. The second
+	// round is for these.
+	if !c.unified && round > 0 || !c.writeKill() {
+		return c.signalFrozen(ctx, syscall.SIGKILL)
 	}
 	if c.unified {
 		return nil
@@ -156,10 +151,10 @@ func (c *Cgroup) killRound(ctx context.Context, round int) error {
 	return c.freezer().thawTree()
 }
 
-// signal sends sig to each process, with the cgroup frozen where that is possible.
-func (c *Cgroup) signal(ctx context.Context, sig syscall.Signal) error {
+// signalFrozen sends sig to each process, with the cgroup frozen where that is possible.
+func (c *Cgroup) signalFrozen(ctx context.Context, sig syscall.Signal) error {
 	f := c.freezer()
-	paused := f.asked()
+	paused := f.requested()
 	if !paused {
 		if err := f.freeze(ctx); err != nil {
 			log.L.WithError(err).WithField("cgroup", c.String()).Debug("signalling processes that are not frozen")
@@ -175,19 +170,19 @@ func (c *Cgroup) signal(ctx context.Context, sig syscall.Signal) error {
 	return err
 }
 
-// signalEach sends sig to each process that is in the cgroup now. Between reading a process id and using it the process
-// may end and another one, of somebody else, get its id. So each is pinned first (os.FindProcess opens a pidfd), and only
-// those are signalled that the cgroup lists still after that.
+// signalEach sends sig to each process that is in the cgroup now. After a process id was read, the process may end and
+// somebody else's get the id. So each process is pinned first (os.FindProcess opens a pidfd), and only those are signalled
+// that the cgroup still lists after that.
 func (c *Cgroup) signalEach(sig syscall.Signal) error {
 	pids, err := c.Procs()
-	var errs []error
-	for pids := range slices.Chunk(pids, batch) {
-		errs = append(errs, c.signalBatch(pids, sig))
-	}
 	if errdefs.IsNotFound(err) {
 		err = nil
 	}
-	return errors.Join(err, errors.Join(errs...))
+	errs := []error{err}
+	for batch := range slices.Chunk(pids, batchSize) {
+		errs = append(errs, c.signalBatch(batch, sig))
+	}
+	return errors.Join(errs...)
 }
 
 func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal) error {
@@ -200,7 +195,7 @@ func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal) error {
 		defer p.Release() //nolint:errcheck // it closes the pidfd and cannot fail
 		procs = append(procs, p)
 	}
-	still, err := c.Procs()
+	listed, err := c.Procs()
 	if err != nil {
 		if errdefs.IsNotFound(err) {
 			return nil
@@ -209,7 +204,7 @@ func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal) error {
 	}
 	var errs []error
 	for _, p := range procs {
-		if _, ok := slices.BinarySearch(still, p.Pid); !ok {
+		if _, ok := slices.BinarySearch(listed, p.Pid); !ok {
 			continue
 		}
 		if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {

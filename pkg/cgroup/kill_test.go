@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 )
 
@@ -25,7 +26,7 @@ func deadline(tb testing.TB) context.Context {
 	return ctx
 }
 
-func TestKillEndsAllProcessesAndNestedOnes(t *testing.T) {
+func TestKill_EndsAllProcessesAndNestedOnes(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -50,13 +51,13 @@ func kill(tb testing.TB, c *Cgroup) {
 	if pids, err := c.Procs(); len(pids) != 0 || err != nil {
 		tb.Errorf("processes after Kill: %v, %v, want none", pids, err)
 	}
-	if !c.Unified() && c.freezer().asked() {
+	if !c.Unified() && c.freezer().requested() {
 		tb.Error("the cgroup is frozen after Kill")
 	}
 }
 
 // A container may make cgroups as fast as they are looked at, or whatever else keeps the look from ending.
-func TestKill_KillsBeforeItLooks(t *testing.T) {
+func TestKill_KillsBeforeItListsProcesses(t *testing.T) {
 	c := makeV2(t)
 	p := start(t, c, "read x")
 	broken := t.TempDir()
@@ -74,8 +75,8 @@ func TestKill_KillsBeforeItLooks(t *testing.T) {
 // the other does not catch it. It ends by itself after a while, should the test fail to end it.
 const offspring = "#!/bin/sh\n[ $1 -lt 30000 ] && sh $0 $(($1 + 1)) &\n"
 
-func TestKillCatchesProcessesThatFork(t *testing.T) {
-	slow := func(c *Cgroup) error { return c.signal(t.Context(), syscall.SIGKILL) }
+func TestKill_CatchesProcessesThatFork(t *testing.T) {
+	slow := func(c *Cgroup) error { return c.signalFrozen(t.Context(), syscall.SIGKILL) }
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -104,7 +105,7 @@ func TestKillCatchesProcessesThatFork(t *testing.T) {
 	}
 }
 
-func TestKillThawsWhatIsFrozen(t *testing.T) {
+func TestKill_ThawsAFrozenCgroup(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -125,7 +126,7 @@ func TestKillThawsWhatIsFrozen(t *testing.T) {
 	}
 }
 
-func TestKillWithAnotherSignalSendsItOnceToAll(t *testing.T) {
+func TestKill_SendsAnotherSignalOnceToAll(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -138,14 +139,14 @@ func TestKillWithAnotherSignalSendsItOnceToAll(t *testing.T) {
 					t.Errorf("process %d ended by signal %d, want SIGTERM", p.Process.Pid, got)
 				}
 			}
-			if c.freezer().asked() {
+			if c.freezer().requested() {
 				t.Error("the cgroup is frozen after Kill")
 			}
 		})
 	}
 }
 
-func TestKillWithAnotherSignalLeavesAFrozenCgroupFrozen(t *testing.T) {
+func TestKill_LeavesAFrozenCgroupFrozenWithAnotherSignal(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -156,7 +157,7 @@ func TestKillWithAnotherSignalLeavesAFrozenCgroupFrozen(t *testing.T) {
 			if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
 				t.Fatalf("Kill: %v", err)
 			}
-			if !c.freezer().asked() {
+			if !c.freezer().requested() {
 				t.Error("the cgroup was thawed")
 			}
 			if err := c.freezer().thaw(); err != nil {
@@ -169,7 +170,7 @@ func TestKillWithAnotherSignalLeavesAFrozenCgroupFrozen(t *testing.T) {
 	}
 }
 
-func TestKillReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
+func TestKill_ReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -190,7 +191,7 @@ func TestKillReachesMoreProcessesThanItPinsAtATime(t *testing.T) {
 	}
 }
 
-func TestKillOfACgroupThatIsGoneIsSuccess(t *testing.T) {
+func TestKill_SucceedsForACgroupThatIsGone(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -204,7 +205,7 @@ func TestKillOfACgroupThatIsGoneIsSuccess(t *testing.T) {
 	}
 }
 
-func TestKillSaysWhatIsLeftWhenItsContextEnds(t *testing.T) {
+func TestKill_NamesWhatIsLeftWhenItsContextEnds(t *testing.T) {
 	c := makeV1(t)
 	start(t, c, "read x")
 	// A cgroup above that is frozen is not Kill's to thaw, so its processes cannot die.
@@ -223,12 +224,12 @@ func TestKillSaysWhatIsLeftWhenItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestKillRefusesWhatIsNotAContainers(t *testing.T) {
-	roots := map[Mode]map[string]string{
-		Legacy:  {"pids": "/sys/fs/cgroup/pids"},
-		Hybrid:  {"pids": "/sys/fs/cgroup/pids", "": "/sys/fs/cgroup/unified"},
-		Unified: {"": "/sys/fs/cgroup"},
-	}[Detect()]
+func TestKill_RefusesOtherCgroupsThanAContainers(t *testing.T) {
+	roots := map[cgroups.CGMode]map[string]string{
+		cgroups.Legacy:  {"pids": "/sys/fs/cgroup/pids"},
+		cgroups.Hybrid:  {"pids": "/sys/fs/cgroup/pids", "": "/sys/fs/cgroup/unified"},
+		cgroups.Unified: {"": "/sys/fs/cgroup"},
+	}[cgroups.Mode()]
 	own := t.TempDir() // not the kernel's, so that a broken guard signals nobody
 	put(t, filepath.Join(own, "cgroup.procs"), "")
 	put(t, filepath.Join(own, "nested/cgroup.procs"), strconv.Itoa(os.Getpid())+"\n")
@@ -247,7 +248,7 @@ func TestKillRefusesWhatIsNotAContainers(t *testing.T) {
 	}
 }
 
-func TestKillWithoutFreezerSignalsRunningProcesses(t *testing.T) {
+func TestKill_WithoutFreezerSignalsRunningProcesses(t *testing.T) {
 	c := makeV1(t)
 	p := start(t, c, "read x")
 	without := New(map[string]string{"pids": c.Path("pids")})

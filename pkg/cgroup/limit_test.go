@@ -11,18 +11,19 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/containerd/cgroups/v3"
 )
 
-func TestMemoryLimit_IsTheLeastOfTheCgroupAndThoseAboveIt(t *testing.T) {
+func TestMemoryLimit_IsTheLowestOfTheCgroupAndItsAncestors(t *testing.T) {
 	needRoot(t)
 	root, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
-	if Detect() == Unified {
+	if cgroups.Mode() == cgroups.Unified {
 		root, file = "/sys/fs/cgroup", "memory.max"
 	}
-	path := fmt.Sprintf("/shim-test-limit-%d", os.Getpid())
-	top := filepath.Join(root, path)
+	top := filepath.Join(root, fmt.Sprintf("shim-test-limit-%d", os.Getpid()))
 	dir := filepath.Join(top, "a")
-	if Detect() == Unified {
+	if cgroups.Mode() == cgroups.Unified {
 		for _, d := range []string{root, top} {
 			makeDir(t, d)
 			setControl(t, filepath.Join(d, "cgroup.subtree_control"), "+memory")
@@ -40,29 +41,31 @@ func TestMemoryLimit_IsTheLeastOfTheCgroupAndThoseAboveIt(t *testing.T) {
 		{dir, "268435456", 128 << 20},
 		{dir, "67108864", 64 << 20},
 	} {
-		if step.limit == "-1" && Detect() == Unified {
+		if step.limit == "-1" && cgroups.Mode() == cgroups.Unified {
 			step.limit = "max"
 		}
 		setControl(t, filepath.Join(step.dir, file), step.limit)
-		group, err := At(path + "/a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		group := memoryCgroup(dir)
 		if got, err := group.MemoryLimit(); err != nil || got != step.want {
 			t.Errorf("MemoryLimit() after %s in %s = %d, %v, want %d", step.limit, step.dir, got, err, step.want)
 		}
 	}
-	absent, err := At(path + "/none")
-	if err != nil {
-		t.Fatal(err)
+	for _, tc := range []struct {
+		c    *Cgroup
+		want uint64
+	}{{memoryCgroup(filepath.Join(top, "none")), 128 << 20}, {New(nil), math.MaxUint64}} {
+		if got, err := tc.c.MemoryLimit(); err != nil || got != tc.want {
+			t.Errorf("MemoryLimit() of %s, which does not exist = %d, %v, want %d", tc.c, got, err, tc.want)
+		}
 	}
-	want := uint64(math.MaxUint64)
-	if Detect() == Unified { // where its path does not depend on whether it is there
-		want = 128 << 20
+}
+
+// memoryCgroup returns the cgroup that has the memory controller in dir.
+func memoryCgroup(dir string) *Cgroup {
+	if cgroups.Mode() == cgroups.Unified {
+		return New(map[string]string{"": dir})
 	}
-	if got, err := absent.MemoryLimit(); err != nil || got != want {
-		t.Errorf("MemoryLimit() of a cgroup that is not there = %d, %v, want %d", got, err, want)
-	}
+	return New(map[string]string{"memory": dir})
 }
 
 func makeDir(t *testing.T, dir string) {
@@ -81,7 +84,7 @@ func makeDir(t *testing.T, dir string) {
 
 func setControl(t *testing.T, path, value string) {
 	t.Helper()
-	if err := write(path, value); err != nil {
+	if err := Write(path, value); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -4,45 +4,44 @@
 package cgroup
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 )
 
-// OOMWatch reports when the kernel kills a process of a cgroup for want of memory. The kernel's counter oom_kill is the
-// truth; what wakes the watch up only says when to read it.
+// OOMWatch reports when the kernel kills a process of a cgroup for lack of memory. It relies on the kernel's counter
+// oom_kill. A wake-up only says when to read it.
+//
+// The watches of cgroups/v3 cannot be stopped: EventChan of cgroup2 leaves its goroutine behind, and OOMEventFD of cgroup1
+// is a blocking descriptor.
 type OOMWatch struct {
 	cgroup string // for messages
 	notify func()
-	source source        // nil when there is nothing to watch
+	source oomSource     // nil when there is nothing to watch
 	ended  chan struct{} // closed when the goroutine has ended
 	stop   sync.Once
 
-	mu   sync.Mutex // held over read and notify, so that Check waits for a report that is under way
+	mu   sync.Mutex // held over read and notify, so that Check waits for a report in progress
 	last uint64     // the kills that were seen
 }
 
-// source is where one cgroup version counts OOM kills.
-type source interface {
-	// kills returns the number of kills in the cgroup and those nested in it. It may be called at any time, also by
-	// several goroutines if the caller serialises them, and does not wait for anything.
+// oomSource is where one cgroup version counts OOM kills.
+type oomSource interface {
+	// kills returns the number of kills in the cgroup and those nested in it, without blocking. The caller serialises calls.
 	kills() (uint64, error)
-	// await calls look each time the number may have risen, and returns after close.
-	await(look func())
-	// close ends await and lets go of all descriptors.
+	// await calls check each time the number may have risen, and returns after close.
+	await(check func())
+	// close ends await and closes all descriptors.
 	close()
 }
 
-// WatchOOM starts to watch the cgroup. notify is called once for each increase that is seen of the number of processes
-// killed, nested cgroups included; kills that come at once may be one increase. Kills from before the call do not count.
-// notify is called by the watch's goroutine or inside Check or Stop, never by two at a time; it must return soon and must
-// not call the watch.
+// WatchOOM starts to watch the cgroup. notify is called once for each increase in the number of killed processes, nested
+// cgroups included; kills at the same time may be one increase. Kills from before the call do not count. notify is called
+// by the watch's goroutine or inside Check or Stop, never concurrently. It must return soon and must not call the watch.
 //
 // A cgroup without memory controller gives a watch that does nothing. A cgroup that is gone is errdefs.ErrNotFound. The
 // caller must call Stop.
@@ -53,9 +52,9 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	switch {
 	case dir == "":
 	case c.unified:
-		w.source, err = openEvents(dir)
+		w.source, err = openMemoryEvents(dir)
 	default:
-		w.source, err = openControl(dir)
+		w.source, err = openOOMControl(dir)
 	}
 	switch {
 	case err == nil && w.source != nil:
@@ -63,25 +62,28 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 		if err != nil {
 			w.source.close()
 		}
-	case err == nil, gone(err) && isDir(dir):
+	case err == nil, IsGone(err) && isDir(dir):
 		log.L.WithField("cgroup", w.cgroup).Debug("no memory controller: OOM kills are not reported")
 		w.source = nil
 		close(w.ended)
 		return w, nil
 	}
 	if err != nil {
-		if gone(err) {
+		if IsGone(err) {
 			err = errdefs.ErrNotFound
 		}
 		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", w.cgroup, err)
 	}
-	go w.run() // ends when Stop closes the source; Stop joins it through ended
+	go func() { // ends when Stop closes the source; Stop joins it
+		defer close(w.ended)
+		w.source.await(w.Check)
+	}()
 	return w, nil
 }
 
-// Check reads the counter now and reports an increase that was not reported yet before it returns. The kernel counts a
-// kill before it sends the signal, so a Check after a process has ended knows whether it was one. When the cgroup is gone
-// or the watch stopped it does nothing.
+// Check reads the counter and reports an increase that was not reported yet before it returns. The kernel counts a kill
+// before it sends the signal, so a Check after a process has ended knows whether it was one. It does nothing when the
+// cgroup is gone or the watch stopped.
 func (w *OOMWatch) Check() {
 	if w.source == nil {
 		return
@@ -90,7 +92,7 @@ func (w *OOMWatch) Check() {
 	defer w.mu.Unlock()
 	n, err := w.source.kills()
 	if err != nil {
-		return // gone or stopped: the kernel cannot tell any more, also not through a descriptor that is open
+		return // gone or stopped: an open descriptor cannot read it any more either
 	}
 	if n > w.last {
 		log.L.WithField("cgroup", w.cgroup).WithField("kills", n-w.last).Info("out of memory: processes killed")
@@ -99,7 +101,7 @@ func (w *OOMWatch) Check() {
 	w.last = n
 }
 
-// Stop does a last Check, ends the goroutine and waits for it. It may be called again.
+// Stop checks a last time, ends the goroutine and waits for it. It may be called again.
 func (w *OOMWatch) Stop() {
 	w.stop.Do(func() {
 		w.Check()
@@ -110,31 +112,37 @@ func (w *OOMWatch) Stop() {
 	<-w.ended
 }
 
-func (w *OOMWatch) run() {
-	defer close(w.ended)
-	w.source.await(w.Check)
+// memoryEvents is memory.events of a v2 cgroup, which counts the whole subtree. memory.events.local would leave out the
+// cgroups that a container makes for itself (cgroup-v2.rst, "Memory Interface Files").
+//
+// The kernel wakes pollers of the file when a number changes. Polling, unlike inotify, needs no instance: a user has 128
+// for all programs by default (fs.inotify.max_user_instances), fewer than a node has containers.
+type memoryEvents struct {
+	file keyedFile
+	conn syscall.RawConn
 }
 
-// counter is an open control file with lines of a name and a number.
-type counter struct{ *os.File }
-
-func openCounter(dir, name string) (counter, error) {
-	f, err := os.Open(filepath.Join(dir, name)) // with O_CLOEXEC, as all that os opens
-	return counter{f}, err
-}
-
-// value reads the number of the line that begins with name. The read is positioned, so it disturbs no other reader.
-func (c counter) value(name string) (uint64, error) {
-	var buf [512]byte // memory.events has about 100 bytes
-	n, err := c.ReadAt(buf[:], 0)
-	if n == 0 {
-		return 0, err
+func openMemoryEvents(dir string) (oomSource, error) {
+	file, err := openKeyed(dir, "memory.events")
+	if err != nil {
+		return nil, err
 	}
-	for line := range bytes.Lines(buf[:n]) {
-		key, number, ok := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
-		if ok && string(key) == name {
-			return strconv.ParseUint(string(number), 10, 64)
-		}
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
-	return 0, fmt.Errorf("%s has no line %q: %w", c.Name(), name, errdefs.ErrNotImplemented)
+	return &memoryEvents{file, conn}, nil
 }
+
+func (e *memoryEvents) kills() (uint64, error) { return e.file.value("oom_kill") }
+
+// await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed. It would
+// return at once for a file that cannot be polled; those of cgroup2 can.
+func (e *memoryEvents) await(check func()) {
+	_ = e.conn.Read(func(uintptr) bool { // the error says that the file was closed
+		check()
+		return false
+	})
+}
+
+func (e *memoryEvents) close() { _ = e.file.Close() } // closing a control file cannot fail

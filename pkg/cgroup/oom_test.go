@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 )
 
@@ -24,7 +25,7 @@ const (
 // makeMemory returns a fresh cgroup, of v1 or v2, with a small memory limit and no swap.
 func makeMemory(tb testing.TB) *Cgroup {
 	tb.Helper()
-	if Detect() != Unified {
+	if cgroups.Mode() != cgroups.Unified {
 		c := makeV1(tb)
 		limitMemory(tb, c)
 		return c
@@ -43,11 +44,11 @@ func limitMemory(tb testing.TB, c *Cgroup) {
 	if c.Unified() {
 		limit, swap, none = "memory.max", "memory.swap.max", "0"
 	}
-	if err := write(filepath.Join(c.Path("memory"), limit), strconv.Itoa(memoryLimit)); err != nil {
+	if err := Write(filepath.Join(c.Path("memory"), limit), strconv.Itoa(memoryLimit)); err != nil {
 		tb.Fatal(err)
 	}
 	if path := filepath.Join(c.Path("memory"), swap); exists(path) {
-		if err := write(path, none); err != nil {
+		if err := Write(path, none); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -65,7 +66,7 @@ func watch(tb testing.TB, c *Cgroup) (*OOMWatch, *atomic.Int64) {
 	return w, &reports
 }
 
-func TestCheckReportsAKillAsSoonAsItsProcessEnded(t *testing.T) {
+func TestOOMWatch_CheckReportsAKillAsSoonAsItsProcessEnded(t *testing.T) {
 	for range 10 { // Check and the watch's goroutine race for the report
 		c := makeMemory(t)
 		w, reports := watch(t, c)
@@ -85,7 +86,7 @@ func TestCheckReportsAKillAsSoonAsItsProcessEnded(t *testing.T) {
 	}
 }
 
-func TestWatchReportsKillsOfOthersWhileTheContainerLives(t *testing.T) {
+func TestOOMWatch_ReportsKillsOfOthersWhileTheContainerLives(t *testing.T) {
 	c := makeMemory(t)
 	_, reports := watch(t, c)
 	start(t, c, "read x") // the init
@@ -95,7 +96,7 @@ func TestWatchReportsKillsOfOthersWhileTheContainerLives(t *testing.T) {
 	}
 }
 
-func TestStopReportsWhatWasNotReportedYet(t *testing.T) {
+func TestOOMWatch_StopReportsTheLastKill(t *testing.T) {
 	c := makeMemory(t)
 	w, reports := watch(t, c)
 	start(t, c, hog).wait(t)
@@ -105,10 +106,10 @@ func TestStopReportsWhatWasNotReportedYet(t *testing.T) {
 	}
 }
 
-func TestKillsInNestedCgroupsAreReported(t *testing.T) {
+func TestOOMWatch_ReportsKillsInNestedCgroups(t *testing.T) {
 	c := makeMemory(t)
 	if c.Unified() {
-		if err := write(filepath.Join(c.Path(""), "cgroup.subtree_control"), "+memory"); err != nil {
+		if err := Write(filepath.Join(c.Path(""), "cgroup.subtree_control"), "+memory"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,7 +135,7 @@ func TestKillsInNestedCgroupsAreReported(t *testing.T) {
 	}
 }
 
-func TestKillsBeforeTheWatchDoNotCount(t *testing.T) {
+func TestOOMWatch_IgnoresKillsBeforeIt(t *testing.T) {
 	c := makeMemory(t)
 	start(t, c, hog).wait(t)
 	w, reports := watch(t, c)
@@ -144,7 +145,7 @@ func TestKillsBeforeTheWatchDoNotCount(t *testing.T) {
 	}
 }
 
-func TestWatchOfACgroupThatIsRemoved(t *testing.T) {
+func TestOOMWatch_OfACgroupThatIsRemoved(t *testing.T) {
 	c := makeMemory(t)
 	w, reports := watch(t, c)
 	p := start(t, c, "read x")
@@ -161,7 +162,7 @@ func TestWatchOfACgroupThatIsRemoved(t *testing.T) {
 	}
 }
 
-func TestWatchesLeaveNothingBehind(t *testing.T) {
+func TestOOMWatch_LeavesNothingBehind(t *testing.T) {
 	c := makeMemory(t)
 	watch(t, c) // so that Go's poller has its own descriptors
 	files, goroutines := openFiles(t), runtime.NumGoroutine()
@@ -182,7 +183,7 @@ func TestWatchesLeaveNothingBehind(t *testing.T) {
 	eventually(t, "end of the goroutines", func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
-func TestWatchWithoutMemoryControllerDoesNothing(t *testing.T) {
+func TestOOMWatch_DoesNothingWithoutMemoryController(t *testing.T) {
 	dir := t.TempDir()
 	for name, paths := range map[string]map[string]string{
 		"v1 without memory hierarchy":     {"pids": dir},
@@ -201,7 +202,7 @@ func TestWatchWithoutMemoryControllerDoesNothing(t *testing.T) {
 	}
 }
 
-func TestCheckReportsEachIncreaseOnce(t *testing.T) {
+func TestOOMWatch_CheckReportsEachIncreaseOnce(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "memory.events")
 	events := func(kills string) string {
@@ -221,7 +222,7 @@ func TestCheckReportsEachIncreaseOnce(t *testing.T) {
 	}
 }
 
-func TestWatchSaysWhichLineIsMissing(t *testing.T) {
+func TestOOMWatch_NamesTheMissingLine(t *testing.T) {
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "memory.events"), "low 0\n")
 	_, err := New(map[string]string{"": dir}).WatchOOM(func() {})
@@ -231,9 +232,9 @@ func TestWatchSaysWhichLineIsMissing(t *testing.T) {
 }
 
 // The memory controller may not be on v2 here, but cgroup.events announces its changes in the same way.
-func TestEventsWakeUpWhenTheKernelChangesTheFile(t *testing.T) {
+func TestOOMWatch_WakesUpWhenTheKernelChangesTheFile(t *testing.T) {
 	c := makeV2(t)
-	file, err := openCounter(c.Path(""), "cgroup.events")
+	file, err := openKeyed(c.Path(""), "cgroup.events")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +242,7 @@ func TestEventsWakeUpWhenTheKernelChangesTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &events{file, conn}
+	e := &memoryEvents{file, conn}
 	var populated atomic.Uint64
 	ended := make(chan struct{})
 	go func() { // ends with close below
@@ -264,13 +265,13 @@ func TestEventsWakeUpWhenTheKernelChangesTheFile(t *testing.T) {
 	<-ended
 }
 
-func TestWatchOfTheKernelsMemoryEvents(t *testing.T) {
-	if Detect() != Unified {
+func TestOOMWatch_OfTheKernelsMemoryEvents(t *testing.T) {
+	if cgroups.Mode() != cgroups.Unified {
 		lacking(t, "cgroup2", "cgroup v2 at /sys/fs/cgroup with the memory controller; the v1 watch was tested instead")
 	}
 	c := makeMemory(t)
 	w, reports := watch(t, c)
-	if _, ok := w.source.(*events); !ok {
+	if _, ok := w.source.(*memoryEvents); !ok {
 		t.Fatalf("the watch reads %T, want memory.events", w.source)
 	}
 	start(t, c, hog).wait(t)

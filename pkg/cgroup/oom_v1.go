@@ -16,26 +16,26 @@ import (
 const (
 	// The kernel signals that a v1 cgroup is out of memory before it chooses a process to kill. So the counter is read
 	// after 1, 2, 4 … 512 ms, in all about a second.
-	firstLook = time.Millisecond
-	lastLook  = 512 * time.Millisecond
+	firstRead = time.Millisecond
+	lastRead  = 512 * time.Millisecond
 )
 
-// control is memory.oom_control of a v1 cgroup with an eventfd that the kernel signals when the cgroup or one above it is
-// out of memory, and when it is removed (cgroup-v1/memory.rst, "OOM Control"). A kill by the machine's OOM killer, or by
-// the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
-type control struct {
+// oomControl is memory.oom_control of a v1 cgroup with an eventfd. The kernel signals that when the cgroup or an ancestor
+// is out of memory, and when it is removed (cgroup-v1/memory.rst, "OOM Control"). A kill by the machine's OOM killer, or
+// by the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
+type oomControl struct {
 	dir   string
-	file  counter
+	file  keyedFile
 	event *os.File
 
 	// The counter is that of one cgroup alone, so nested ones are read as well. They come and go: seen has the last count
-	// of each by the number of its directory's inode, and total never falls.
+	// of each by its inode number, and total never falls.
 	seen  map[uint64]uint64
 	total uint64
 }
 
-func openControl(dir string) (_ source, retErr error) {
-	file, err := openCounter(dir, "memory.oom_control")
+func openOOMControl(dir string) (_ oomSource, retErr error) {
+	file, err := openKeyed(dir, "memory.oom_control")
 	if err != nil {
 		return nil, err
 	}
@@ -49,14 +49,14 @@ func openControl(dir string) (_ source, retErr error) {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
 	event := os.NewFile(uintptr(fd), "oom eventfd")
-	// file.Fd would take the file out of non-blocking mode; that is of no consequence, since it is never waited on.
-	if err := write(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, file.Fd())); err != nil {
+	// file.Fd makes the file blocking, which does not matter: nobody waits on it.
+	if err := Write(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, file.Fd())); err != nil {
 		return nil, errors.Join(err, event.Close())
 	}
-	return &control{dir: dir, file: file, event: event}, nil
+	return &oomControl{dir: dir, file: file, event: event}, nil
 }
 
-func (c *control) kills() (uint64, error) {
+func (c *oomControl) kills() (uint64, error) {
 	now := make(map[uint64]uint64)
 	err := walk(c.dir, func(n node) error {
 		s, err := n.stat()
@@ -70,7 +70,7 @@ func (c *control) kills() (uint64, error) {
 				return err
 			}
 			defer nested.Close() //nolint:errcheck // closing a control file cannot fail
-			file = counter{nested}
+			file = keyedFile{nested}
 		}
 		kills, err := file.value("oom_kill")
 		if err != nil {
@@ -81,7 +81,7 @@ func (c *control) kills() (uint64, error) {
 		}
 		now[s.Ino] = kills
 		return nil
-	}, stay)
+	}, nil)
 	if len(now) == 0 {
 		return 0, err
 	}
@@ -89,7 +89,7 @@ func (c *control) kills() (uint64, error) {
 	return c.total, nil
 }
 
-func (c *control) await(look func()) {
+func (c *oomControl) await(check func()) {
 	var buf [8]byte // an eventfd is read eight bytes at a time
 	for wait := time.Duration(0); ; {
 		var deadline time.Time
@@ -100,20 +100,20 @@ func (c *control) await(look func()) {
 		_, err := c.event.Read(buf[:])
 		switch {
 		case err == nil:
-			wait = firstLook
+			wait = firstRead
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return
-		case wait < lastLook:
+		case wait < lastRead:
 			wait *= 2
 		default:
 			wait = 0
 		}
-		look()
+		check()
 	}
 }
 
 // close also makes the kernel forget the eventfd.
-func (c *control) close() {
-	_ = c.event.Close() // an eventfd and a control file have nothing to flush, so closing cannot fail
+func (c *oomControl) close() {
+	_ = c.event.Close() // nothing to flush: closing an eventfd or a control file cannot fail
 	_ = c.file.Close()
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // Remove removes the cgroup in every hierarchy, and the cgroups nested in it. It kills nothing. The kernel refuses for a
-// moment after the last process has ended, so Remove tries again until ctx ends; the error then says which processes the
-// cgroup holds, and is ctx's cause. A cgroup that is gone is success.
+// moment after the last process has ended, so Remove tries again until ctx ends; its error then names the processes in
+// the cgroup and wraps the cause of ctx.
 func (c *Cgroup) Remove(ctx context.Context) error {
 	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
 		var errs []error
@@ -29,33 +29,32 @@ func (c *Cgroup) Remove(ctx context.Context) error {
 		if !errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("remove cgroup %s: %w", c, err)
 		}
-		if !pause(ctx, wait) {
+		if !sleep(ctx, wait) {
 			pids, _ := c.Procs() // for the message
 			return fmt.Errorf("remove cgroup %s: %w, it holds %s: %w", c, err, describe(pids), context.Cause(ctx))
 		}
 	}
 }
 
-// removeTree removes the directory at path after those in it. The files in a cgroup need no removing.
+// removeTree removes the directory at path after those in it. The files in a cgroup go with it.
 func removeTree(path string) error {
 	err := unix.Rmdir(path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	err = walk(path, func(node) error { return nil }, func(above node, name string) error {
-		return rmdir(name, unix.Unlinkat(above.fd(), name, unix.AT_REMOVEDIR))
+	err = walk(path, nil, func(parent node, name string) error {
+		return rmdirError(name, unix.Unlinkat(parent.fd(), name, unix.AT_REMOVEDIR))
 	})
 	if err == nil {
-		err = rmdir(path, unix.Rmdir(path))
+		err = rmdirError(path, unix.Rmdir(path))
 	}
-	if gone(err) { // on a read-only mount the kernel says EROFS before it looks
+	if IsGone(err) { // on a read-only mount the kernel answers EROFS before it looks the name up
 		return nil
 	}
 	return err
 }
 
-// rmdir is the error of a removal.
-func rmdir(name string, err error) error {
+func rmdirError(name string, err error) error {
 	if err != nil {
 		return &os.PathError{Op: "rmdir", Path: name, Err: err}
 	}

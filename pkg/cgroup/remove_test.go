@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-func TestRemoveTakesNestedCgroupsAlong(t *testing.T) {
+func TestRemove_RemovesNestedCgroups(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -36,7 +36,7 @@ func TestRemoveTakesNestedCgroupsAlong(t *testing.T) {
 	}
 }
 
-func TestRemoveWaitsForTheLastProcess(t *testing.T) {
+func TestRemove_WaitsForTheLastProcess(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -53,7 +53,7 @@ func TestRemoveWaitsForTheLastProcess(t *testing.T) {
 	}
 }
 
-func TestRemoveSaysWhoIsInTheWay(t *testing.T) {
+func TestRemove_NamesTheProcessesInTheWay(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
@@ -74,7 +74,7 @@ func TestRemoveSaysWhoIsInTheWay(t *testing.T) {
 }
 
 // A workload that splits its threads over cgroups (kernel, cgroup-v2.rst, Threads) is killed and removed like any other.
-func TestKillAndRemoveOfAThreadedCgroup(t *testing.T) {
+func TestKillAndRemove_OfAThreadedCgroup(t *testing.T) {
 	c := makeV2(t)
 	threads := nest(t, c, "threads")
 	put(t, filepath.Join(threads.Path(""), "cgroup.type"), "threaded")

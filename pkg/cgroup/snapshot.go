@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Snapshot is what some control files of a cgroup said at one time.
+// Snapshot is the contents of some control files of a cgroup at one time.
 type Snapshot struct {
 	texts map[string]string // by absolute path
 }
 
 // File returns the absolute path of the control file with the given name, or "" if the cgroup is not in the hierarchy of
-// its controller, which is the part before the first dot.
+// its controller, which is the part of the name before the first dot.
 func (c *Cgroup) File(name string) string {
 	controller, _, _ := strings.Cut(name, ".")
 	dir := c.Path(controller)
@@ -32,8 +32,8 @@ func (c *Cgroup) File(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// Snapshot reads the files with the given names, which may be patterns of path.Match. Files that do not exist and those
-// that cannot be read are left out.
+// Snapshot reads the files with the given names, which may be patterns of path.Match. It leaves out files that do not
+// exist and those that cannot be read.
 func (c *Cgroup) Snapshot(names []string) (*Snapshot, error) {
 	s := &Snapshot{texts: map[string]string{}}
 	for _, name := range names {
@@ -55,14 +55,14 @@ func (c *Cgroup) Snapshot(names []string) (*Snapshot, error) {
 	return s, nil
 }
 
-// Texts returns what each file said, by absolute path.
+// Texts returns the contents of the files, by absolute path.
 func (s *Snapshot) Texts() map[string]string { return maps.Clone(s.texts) }
 
-// Restore makes the files say again what they said. Only those that differ are written. The kernel judges some by others,
-// so it goes on as long as a round brings one of them back. A cpuset of v2 that was empty gets what its parent has, which is
-// the same until the parent's changes.
+// Restore writes the files that differ from the snapshot. The kernel checks some against others, so Restore repeats as
+// long as a round restores one more. A cpuset of v2 that was empty gets what its parent has; the two are the same until
+// the parent's changes.
 func (s *Snapshot) Restore() error {
-	left := len(s.texts) + 1
+	failed := len(s.texts) + 1
 	for {
 		var errs []error
 		for _, path := range slices.Sorted(maps.Keys(s.texts)) {
@@ -73,10 +73,10 @@ func (s *Snapshot) Restore() error {
 		if len(errs) == 0 {
 			return nil
 		}
-		if len(errs) >= left {
+		if len(errs) >= failed {
 			return errors.Join(errs...)
 		}
-		left = len(errs)
+		failed = len(errs)
 	}
 }
 
@@ -87,31 +87,31 @@ func restore(path, text string) error {
 	}
 	var errs []error
 	for _, line := range changes(filepath.Base(path), now, text) {
-		if err := writeLine(path, line); err != nil {
+		if err := Write(path, line); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	if now, err = readSettings(path); err != nil || now == text {
 		return err
 	}
-	err = errors.Join(append(errs, fmt.Errorf("%s: says %q, said %q", path, now, text))...)
+	err = errors.Join(append(errs, fmt.Errorf("%s: is %q, was %q", path, now, text))...)
 	if text == "" && errors.Is(err, unix.ENOSPC) {
-		return unconfine(path)
+		return copyParentCPUSet(path)
 	}
 	return err
 }
 
-// unconfine gives a cgroup all that its parent has. That is what an empty list stands for on v2, where the kernel takes
-// none while there are tasks (cpuset_write_resmask in kernel/cgroup/cpuset.c).
-func unconfine(path string) error {
+// copyParentCPUSet gives a cgroup all that its parent has. That is what an empty list means on v2, which the kernel does
+// not take while there are tasks (cpuset_write_resmask in kernel/cgroup/cpuset.c).
+func copyParentCPUSet(path string) error {
 	all, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(path)), filepath.Base(path)+".effective"))
 	if err != nil {
 		return err
 	}
-	return writeLine(path, strings.TrimSpace(string(all)))
+	return Write(path, strings.TrimSpace(string(all)))
 }
 
-// readSettings reads what can be written to a control file.
+// readSettings reads the part of a control file that can be written back.
 func readSettings(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -119,31 +119,18 @@ func readSettings(path string) (string, error) {
 	}
 	text := strings.TrimSuffix(string(data), "\n")
 	if rest, ok := strings.CutPrefix(text, "oom_kill_disable "); ok {
-		// memory.oom_control of v1 goes on with counters.
-		text, _, _ = strings.Cut(rest, "\n")
+		text, _, _ = strings.Cut(rest, "\n") // counters follow in memory.oom_control of v1
 	}
 	return text, nil
 }
 
-// writeLine writes line as one write, as control files want it. It does not make a file.
-func writeLine(path, line string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	if _, err = f.WriteString(line + "\n"); err != nil {
-		err = fmt.Errorf("write %q: %w", line, err)
-	}
-	return errors.Join(err, f.Close())
-}
-
-// changes are the lines that make a file with the given name that says now say text. A file with settings of several devices has a line for
-// each of those that are not at their default: the ones that are only in now go back to it.
+// changes returns the lines to write to the file with the given name so that its contents become text instead of now. A
+// file with settings per device lists those that are not at their default, so devices that only now lists are reset.
 func changes(name, now, text string) []string {
-	former := lines(text)
+	former := linesByDevice(text)
 	var changed []string
-	for key, line := range lines(now) {
-		if _, ok := former[key]; !ok && key != whole {
+	for key, line := range linesByDevice(now) {
+		if _, ok := former[key]; !ok && key != noDevice {
 			changed = append(changed, reset(name, key, line))
 		}
 	}
@@ -156,24 +143,25 @@ func changes(name, now, text string) []string {
 	return changed
 }
 
-// whole is the key of a line that does not begin with a device's number.
-const whole = ""
+// noDevice is the key of a line that does not begin with a device's number.
+const noDevice = ""
 
-// lines are those of text by the device's number with which they begin, such as 8:0.
-func lines(text string) map[string]string {
-	found := map[string]string{}
+// linesByDevice returns the lines of text by the device's number with which they begin, such as 8:0.
+func linesByDevice(text string) map[string]string {
+	lines := map[string]string{}
 	for line := range strings.SplitSeq(text, "\n") {
 		key, _, _ := strings.Cut(line, " ")
 		if !strings.Contains(key, ":") {
-			key = whole
+			key = noDevice
 		}
-		found[key] = line
+		lines[key] = line
 	}
-	return found
+	return lines
 }
 
-// reset is the line that takes a device's settings away: a weight goes to default (cgroup-v2.rst, io.weight; the BFQ
-// scheduler's files are the same on v1), limits of v2 to max (io.max), and one of v1 to 0 (cgroup-v1/blkio-controller.rst).
+// reset returns the line that removes a device's settings. A weight goes back to default (cgroup-v2.rst, io.weight; the
+// files of the BFQ scheduler are the same on v1), a limit of v2 to max (io.max), and a limit of v1 to 0
+// (cgroup-v1/blkio-controller.rst).
 func reset(name, device, line string) string {
 	if strings.Contains(name, "weight") {
 		return device + " default"

@@ -11,10 +11,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestSnapshotOfTheKernelsFiles(t *testing.T) {
+func TestSnapshot_OfTheKernelsFiles(t *testing.T) {
 	c, names, change := snapshotCgroup(t)
 	s, err := c.Snapshot(append(names, "memory.no_such_file", "nothing.max", "cgroup.kill"))
 	if err != nil {
@@ -54,7 +55,7 @@ type setting struct{ name, text string }
 // than that of the names.
 func snapshotCgroup(t *testing.T) (*Cgroup, []string, []setting) {
 	t.Helper()
-	if Detect() == Unified {
+	if cgroups.Mode() == cgroups.Unified {
 		c := makeV2(t)
 		if _, err := os.Stat(c.File("memory.max")); err != nil {
 			lacking(t, "memory", "the memory controller in the cgroup of the test")
@@ -67,7 +68,7 @@ func snapshotCgroup(t *testing.T) (*Cgroup, []string, []setting) {
 		append(limits, setting{"memory.oom_control", "1"}, setting{"pids.max", "7"})
 }
 
-func TestRestoreTellsWhatItCannot(t *testing.T) {
+func TestSnapshot_RestoreReportsWhatItCannot(t *testing.T) {
 	c := New(map[string]string{"": t.TempDir()})
 	for _, name := range []string{"a.max", "b.max"} {
 		if err := os.WriteFile(c.File(name), []byte("1\n"), 0o600); err != nil {
@@ -92,7 +93,7 @@ func TestRestoreTellsWhatItCannot(t *testing.T) {
 	}
 }
 
-func TestChanges(t *testing.T) {
+func TestSnapshot_Changes(t *testing.T) {
 	for _, tc := range []struct {
 		what, file, now, former string
 		want                    []string
@@ -115,7 +116,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-func TestFile(t *testing.T) {
+func TestCgroup_File(t *testing.T) {
 	v1 := New(map[string]string{"memory": "/m", "cpu": "/c"})
 	v2 := New(map[string]string{"": "/u"})
 	for _, tc := range []struct {
@@ -129,7 +130,7 @@ func TestFile(t *testing.T) {
 }
 
 // The kernel takes no empty list back while there are tasks.
-func TestRestoreOfACpusetThatWasEmpty(t *testing.T) {
+func TestSnapshot_RestoresAnEmptyCPUSet(t *testing.T) {
 	c := makeV2(t)
 	file := c.File("cpuset.cpus")
 	if _, err := os.Stat(file); err != nil {

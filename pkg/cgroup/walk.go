@@ -11,50 +11,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node is the open directory of a cgroup in one hierarchy. A container that may make cgroups nests them deeper than any path
-// can say (PATH_MAX), so what is nested is reached from one directory to the next.
+// node is the open directory of a cgroup in one hierarchy. A container that may make cgroups can nest them deeper than a
+// path can name (PATH_MAX), so nested ones are opened from one directory to the next.
 type node struct {
 	*os.File // its name is for messages only
 }
 
-// openNode opens the directory at path.
-func openNode(path string) (node, error) {
-	f, err := os.OpenFile(path, unix.O_DIRECTORY, 0)
-	return node{f}, err
-}
-
-// walk calls visit for the directory at path and then for each below it, parents first. When all in one below path were
-// visited, it calls leave with the directory above it and its name there. Nested cgroups come and go: one that goes while it
-// is visited is passed over, and only that at path being gone is an error.
+// walk calls visit for the directory at path and for each below it, parents first. After all directories in one below
+// path were visited, it calls leave with its parent and its name there. Both may be nil. Nested cgroups come and go: one
+// that goes during the visit is skipped. Only path itself being gone is an error.
 //
-// Three descriptors are open at a time, however deep it is: the way back is "..", since no cgroup ever gets another parent.
-func walk(path string, visit func(node) error, leave func(above node, name string) error) error {
-	here, err := openNode(path)
+// Three descriptors are open at a time, at any depth. The way back is "..", since a cgroup never gets another parent.
+func walk(path string, visit func(node) error, leave func(parent node, name string) error) error {
+	f, err := os.OpenFile(path, unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = here.Close() }() // the one of then; opened for reading, as all
-	nested, err := here.visit(visit)
+	here := node{f}
+	defer func() { _ = here.Close() }() // whichever is open by then; all are opened for reading
+	children, err := here.visit(visit)
 	if err != nil {
 		return err
 	}
 	type level struct {
-		name   string   // of a directory on the way from path to here
-		nested []string // those in it that are still to be visited
+		name     string   // of a directory on the way from path to here
+		children []string // those in it that are still to be visited
 	}
-	way := []level{{path, nested}}
+	way := []level{{path, children}}
 	for {
 		last := &way[len(way)-1]
-		if n := len(last.nested); n > 0 {
-			name := last.nested[n-1]
-			last.nested = last.nested[:n-1]
-			below, nested, err := here.enter(name, visit)
+		if n := len(last.children); n > 0 {
+			name := last.children[n-1]
+			last.children = last.children[:n-1]
+			child, children, err := here.enter(name, visit)
 			switch {
 			case err == nil:
 				_ = here.Close()
-				here = below
-				way = append(way, level{name, nested})
-			case !gone(err):
+				here = child
+				way = append(way, level{name, children})
+			case !IsGone(err):
 				return err
 			}
 			continue
@@ -63,42 +58,44 @@ func walk(path string, visit func(node) error, leave func(above node, name strin
 		if len(way) == 0 {
 			return nil
 		}
-		above, err := here.below("..")
+		parent, err := here.openDir("..")
 		if err != nil {
 			return err
 		}
 		_ = here.Close()
-		here = above
-		if err := leave(here, last.name); err != nil && !gone(err) {
+		here = parent
+		if leave == nil {
+			continue
+		}
+		if err := leave(here, last.name); err != nil && !IsGone(err) {
 			return err
 		}
 	}
 }
 
-// stay is what a walk does that has nothing to do when it leaves a directory.
-func stay(node, string) error { return nil }
-
 // enter opens a directory in n and visits it.
-func (n node) enter(name string, f func(node) error) (node, []string, error) {
-	below, err := n.below(name)
+func (n node) enter(name string, visit func(node) error) (node, []string, error) {
+	child, err := n.openDir(name)
 	if err != nil {
 		return node{}, nil, err
 	}
-	nested, err := below.visit(f)
+	children, err := child.visit(visit)
 	if err != nil {
-		_ = below.Close()
+		_ = child.Close()
 		return node{}, nil, err
 	}
-	return below, nested, nil
+	return child, children, nil
 }
 
 // visit calls f and returns the names of the directories in n.
 func (n node) visit(f func(node) error) ([]string, error) {
-	if err := f(n); err != nil {
-		return nil, err
+	if f != nil {
+		if err := f(n); err != nil {
+			return nil, err
+		}
 	}
-	// The kernel counts subdirectories in the link count, as most file systems do. Most containers have none, and this
-	// saves reading a directory of forty files.
+	// The link count includes subdirectories, as in most file systems. Most containers have none, and this saves reading
+	// a directory of forty files.
 	if s, err := n.stat(); err == nil && s.Nlink == 2 {
 		return nil, nil
 	}
@@ -122,8 +119,8 @@ func (n node) stat() (s unix.Stat_t, err error) {
 	return s, err
 }
 
-// below opens a directory in n.
-func (n node) below(name string) (node, error) {
+// openDir opens a directory in n.
+func (n node) openDir(name string) (node, error) {
 	f, err := n.openAt(name, unix.O_DIRECTORY, name)
 	return node{f}, err
 }

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
@@ -47,7 +47,7 @@ func lacking(tb testing.TB, name, what string) {
 func grow(tb testing.TB) tree {
 	tb.Helper()
 	controllers, _ := os.ReadFile(mount + "/cgroup.controllers") // v1 has none
-	if os.Geteuid() != 0 || cgroup.Detect() != cgroup.Unified || !slices.Contains(strings.Fields(string(controllers)), "cpuset") {
+	if os.Geteuid() != 0 || cgroups.Mode() != cgroups.Unified || !slices.Contains(strings.Fields(string(controllers)), "cpuset") {
 		lacking(tb, "cpuset2", "root and cgroup v2 with the cpuset controller")
 	}
 	online, err := os.ReadFile("/sys/devices/system/cpu/online")

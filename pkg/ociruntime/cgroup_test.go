@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -81,7 +81,7 @@ func madeBefore(t *testing.T, config process.Config) []string {
 	t.Helper()
 	var made []string
 	roots := []string{"/sys/fs/cgroup"}
-	if cgroup.Detect() != cgroup.Unified {
+	if cgroups.Mode() != cgroups.Unified {
 		// On v1 libcontainer looks for processes in the hierarchy of devices.
 		roots = []string{"/sys/fs/cgroup/devices", "/sys/fs/cgroup/freezer", "/sys/fs/cgroup/pids"}
 	}
@@ -137,7 +137,7 @@ func TestCreateRefusesAFrozenCgroup(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	made := madeBefore(t, config)
 	file, frozen, thawed := filepath.Join(made[0], "cgroup.freeze"), "1", "0"
-	if cgroup.Detect() != cgroup.Unified {
+	if cgroups.Mode() != cgroups.Unified {
 		file, frozen, thawed = filepath.Join(made[1], "freezer.state"), "FROZEN", "THAWED"
 	}
 	must(t, os.WriteFile(file, []byte(frozen), 0))

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -41,7 +42,7 @@ func depthOf(t *testing.T, b *box) string {
 
 func needUnified(t *testing.T) {
 	t.Helper()
-	if cgroup.Detect() == cgroup.Legacy {
+	if cgroups.Mode() == cgroups.Legacy {
 		lacking(t, "cgroup2", "a cgroup v2 hierarchy")
 	}
 }
@@ -66,7 +67,7 @@ func TestContainer_CannotNestCgroupsWithoutEnd(t *testing.T) {
 func TestDepthOfCgroups_IsWhatTheContainerOrACgroupAboveSays(t *testing.T) {
 	needUnified(t)
 	t.Run("above", func(t *testing.T) {
-		root := map[bool]string{true: "/sys/fs/cgroup", false: "/sys/fs/cgroup/unified"}[cgroup.Detect() == cgroup.Unified]
+		root := map[bool]string{true: "/sys/fs/cgroup", false: "/sys/fs/cgroup/unified"}[cgroups.Mode() == cgroups.Unified]
 		config := newConfig(t, "sleep", "1000")
 		above := filepath.Join(root, parent(), "above")
 		must(t, os.MkdirAll(above, 0o755))
@@ -87,7 +88,7 @@ func TestDepthOfCgroups_IsWhatTheContainerOrACgroupAboveSays(t *testing.T) {
 		}
 	})
 	t.Run("the container", func(t *testing.T) {
-		if cgroup.Detect() != cgroup.Unified {
+		if cgroups.Mode() != cgroups.Unified {
 			lacking(t, "unified", "cgroup v2 alone, for linux.resources.unified")
 		}
 		for _, asked := range []string{"max", "2"} {

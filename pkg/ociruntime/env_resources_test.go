@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -39,7 +40,7 @@ func slowness() int {
 	return max(n, 1)
 }
 
-func unified() bool { return cgroup.Detect() == cgroup.Unified }
+func unified() bool { return cgroups.Mode() == cgroups.Unified }
 
 // onSystemd reports whether containers are in scopes here, as containerd makes
 // them where systemd is pid 1.

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -104,7 +105,7 @@ func limitError(err error, r *specs.LinuxResources) error {
 		err = fmt.Errorf("the cgroup has no such file of the %s controller: %w", controller, err)
 	}
 	field := "linux.resources"
-	if names := refused(err, resources.Fields(r), cgroup.Detect() == cgroup.Unified); names != "" {
+	if names := refused(err, resources.Fields(r), cgroups.Mode() == cgroups.Unified); names != "" {
 		field += "." + names
 	}
 	return fmt.Errorf("%s: %w", field, err)

@@ -12,12 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	cgroupmode "github.com/containerd/cgroups/v3"
 	"github.com/opencontainers/cgroups"
 	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-
-	"sandbox.internal/shim/pkg/cgroup"
 )
 
 func TestWhoseDeviceRulesComeEarly(t *testing.T) {
@@ -57,7 +56,7 @@ func (s *setOn) Set(r *cgroups.Resources) error {
 }
 
 func TestDeviceRulesAreSetOnce(t *testing.T) {
-	if cgroup.Detect() != cgroup.Unified {
+	if cgroupmode.Mode() != cgroupmode.Unified {
 		lacking(t, "cgroup2", "cgroup v2 alone")
 	}
 	dir, err := os.MkdirTemp("/sys/fs/cgroup", "shim-test-")

@@ -17,13 +17,13 @@ import (
 	"sync"
 	"testing"
 
+	cgroupmode "github.com/containerd/cgroups/v3"
 	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/ociruntime/initreexec"
 )
 
@@ -49,12 +49,12 @@ func TestInitEntersItsCgroupByItself(t *testing.T) {
 func TestACgroupInWhichAllWereKilled(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	root := "/sys/fs/cgroup"
-	switch cgroup.Detect() {
-	case cgroup.Hybrid:
+	switch cgroupmode.Mode() {
+	case cgroupmode.Hybrid:
 		root = "/sys/fs/cgroup/unified"
-	case cgroup.Legacy:
+	case cgroupmode.Legacy, cgroupmode.Unavailable:
 		lacking(t, "cgroup2", "cgroup v2")
-	case cgroup.Unified:
+	case cgroupmode.Unified:
 	}
 	dir := filepath.Join(root, config.Spec.Linux.CgroupsPath)
 	must(t, os.MkdirAll(dir, 0o755))
@@ -160,7 +160,7 @@ func (m *movedTo) Apply(pid int) error {
 // twoOfVersion1 are directories of cgroups of version 1 that do not exist.
 func twoOfVersion1(t *testing.T) map[string]string {
 	t.Helper()
-	if cgroup.Detect() == cgroup.Unified {
+	if cgroupmode.Mode() == cgroupmode.Unified {
 		lacking(t, "cgroup1", "cgroup v1")
 	}
 	paths := map[string]string{}

@@ -119,7 +119,7 @@ func limitDepth(containerID string, c *cgroup.Cgroup, r *specs.LinuxResources) {
 			return
 		}
 	}
-	err := c.BoundDepth()
+	err := c.LimitDepth()
 	switch {
 	case err == nil:
 	case errdefs.IsNotFound(err), errors.Is(err, fs.ErrPermission): // an old kernel; a shim without root

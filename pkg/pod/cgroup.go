@@ -17,7 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups/systemd"
 
-	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 )
 
 const sliceSuffix = ".slice"
@@ -70,7 +70,7 @@ func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 	if cgroupPath == "" {
 		return nil, nil
 	}
-	group, err := cgroup.At(cgroupPath)
+	group, err := hierarchy.At(cgroupPath)
 	if err != nil {
 		return refuse(err)
 	}
@@ -83,17 +83,17 @@ func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 		}
 		return refuse(fmt.Errorf("no cgroup %q in any hierarchy, and systemd, whose slices are, does not run this machine: %w", cgroupPath, errdefs.ErrNotFound))
 	}
-	missing, err := cgroup.Missing(cgroupPath)
+	missing, err := hierarchy.Missing(cgroupPath)
 	if err != nil {
 		return refuse(err)
 	}
 	if err := writeMade(bundle, missing); err != nil {
 		return refuse(err)
 	}
-	made, err := cgroup.Make(missing)
+	made, err := hierarchy.Make(cgroupPath, missing)
 	if err == nil && !slices.Equal(made, missing) { // somebody else made some meanwhile
 		if err = writeMade(bundle, made); err != nil {
-			cgroup.RemoveEmpty(made)
+			hierarchy.RemoveEmpty(made)
 		}
 	}
 	if err != nil {
@@ -135,7 +135,7 @@ func readMade(bundle string) (dirs []string, err error) {
 
 // removeMade removes cgroups that were made for the pod and returns those that are in use, which stay on the list.
 func removeMade(bundle string, made []string) ([]string, error) {
-	if left := cgroup.RemoveEmpty(made); len(left) > 0 {
+	if left := hierarchy.RemoveEmpty(made); len(left) > 0 {
 		return left, nil
 	}
 	return nil, writeMade(bundle, nil)

@@ -12,23 +12,23 @@ import (
 
 	"github.com/containerd/errdefs"
 
-	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 )
 
 // parentOfTest is a cgroup that is there while the test runs, and a path below it that is not.
 func parentOfTest(t *testing.T) (there, absent string) {
 	t.Helper()
 	there = fmt.Sprintf("/shim-test-%d-pod", os.Getpid())
-	missing, err := cgroup.Missing(there)
+	missing, err := hierarchy.Missing(there)
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := cgroup.Make(missing)
+	made, err := hierarchy.Make(there, missing)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if left := cgroup.RemoveEmpty(made); len(left) > 0 {
+		if left := hierarchy.RemoveEmpty(made); len(left) > 0 {
 			t.Errorf("cgroups %q are in use", left)
 		}
 	})
@@ -38,7 +38,7 @@ func parentOfTest(t *testing.T) (there, absent string) {
 // missing are the directories of the cgroup at path that are not there.
 func missing(t *testing.T, path string) []string {
 	t.Helper()
-	list, err := cgroup.Missing(path)
+	list, err := hierarchy.Missing(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestCgroupParent_IsMadeAndGoesWithThePod(t *testing.T) {
 	}
 	// A container of the pod, whose cgroup goes after the pod was stopped.
 	container := missing(t, absent+"/c1")
-	if _, err := cgroup.Make(container); err != nil {
+	if _, err := hierarchy.Make(absent+"/c1", container); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Close(); err != nil {
@@ -63,7 +63,7 @@ func TestCgroupParent_IsMadeAndGoesWithThePod(t *testing.T) {
 	if left := missing(t, absent+"/c1"); len(left) > 0 {
 		t.Errorf("gone with a container in it: %q", left)
 	}
-	cgroup.RemoveEmpty(container)
+	hierarchy.RemoveEmpty(container)
 	if err := p.Close(); err != nil {
 		t.Errorf("second Close() = %v", err)
 	}
@@ -95,13 +95,13 @@ func TestCgroupParent_GoesWithThePodOfADeadShim(t *testing.T) {
 		t.Fatal(err)
 	}
 	container := missing(t, absent+"/c1")
-	if _, err := cgroup.Make(container); err != nil {
+	if _, err := hierarchy.Make(absent+"/c1", container); err != nil {
 		t.Fatal(err)
 	}
 	if err := Remove(r.Bundle); err != nil {
 		t.Errorf("Remove() = %v", err)
 	}
-	cgroup.RemoveEmpty(container)
+	hierarchy.RemoveEmpty(container)
 	if err := Remove(r.Bundle); err != nil {
 		t.Errorf("second Remove() = %v", err)
 	}

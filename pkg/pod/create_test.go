@@ -12,11 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/cgroup"
 )
 
 func TestCreateMakesTheFiles(t *testing.T) {
@@ -256,7 +255,7 @@ func TestCreateThatFailsLeavesWhatWasThere(t *testing.T) {
 func TestTheParentIsLookedFor(t *testing.T) {
 	name := fmt.Sprintf("pod-test-%d", os.Getpid())
 	root := "/sys/fs/cgroup"
-	if cgroup.Detect() != cgroup.Unified {
+	if cgroups.Mode() != cgroups.Unified {
 		root = filepath.Join(root, "pids") // one hierarchy is enough
 	}
 	slice := filepath.Join(root, "podtest.slice")

@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 )
 
 // ShmSizeAnnotation of a pod is the size of its /dev/shm, as a quantity of Kubernetes in whole numbers.
@@ -100,7 +100,7 @@ func (r Request) memoryLimits(cgroupPath string) ([]shmBound, error) {
 	if cgroupPath == "" {
 		return bounds, nil
 	}
-	group, err := cgroup.At(cgroupPath)
+	group, err := hierarchy.At(cgroupPath)
 	if err != nil {
 		return nil, err
 	}

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/cgroup"
 )
 
 func TestShmSize_IsAtMostTheOptionAndTheMemoryOfThePod(t *testing.T) {
@@ -57,7 +56,7 @@ func TestShmSize_IsAtMostTheOptionAndTheMemoryOfThePod(t *testing.T) {
 
 func TestShmSize_IsAtMostTheMemoryOfTheCgroupParent(t *testing.T) {
 	root, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
-	if cgroup.Detect() == cgroup.Unified {
+	if cgroups.Mode() == cgroups.Unified {
 		root, file = "/sys/fs/cgroup", "memory.max"
 	}
 	parent := fmt.Sprintf("/pod-test-shm-%d", os.Getpid())

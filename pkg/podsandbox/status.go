@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
@@ -134,7 +134,7 @@ func (c *Controller) statsReader(sandboxID string) (*stats.Reader, error) {
 		return nil, fmt.Errorf("sandbox %q: metrics: it has no cgroup, since its configuration names no cgroup_parent: %w",
 			sandboxID, errdefs.ErrNotFound)
 	}
-	group, err := cgroup.At(p.pod.CgroupPath())
+	group, err := hierarchy.At(p.pod.CgroupPath())
 	if err == nil {
 		p.stats, err = stats.New(group)
 	}

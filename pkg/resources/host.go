@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
@@ -26,7 +26,7 @@ type Host struct {
 // ReadHost asks the kernel of this machine for what the allowed values of r depend on (Documentation/ABI: sysfs-devices-system-cpu,
 // sysfs-devices-node, sysfs-kernel-mm-hugepages). What r does not need, or the kernel does not tell, stays empty.
 func ReadHost(r *specs.LinuxResources) Host {
-	h := Host{Unified: cgroup.Detect() == cgroup.Unified}
+	h := Host{Unified: cgroups.Mode() == cgroups.Unified}
 	if r == nil {
 		return h
 	}

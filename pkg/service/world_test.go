@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/cgroups/v3"
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
@@ -205,7 +206,7 @@ func newCgroup(t *testing.T) (*cgroup.Cgroup, int) {
 	must(t, err)
 	must(t, cmd.Start())
 	roots := map[string]string{"": "/sys/fs/cgroup"}
-	if cgroup.Detect() != cgroup.Unified {
+	if cgroups.Mode() != cgroups.Unified {
 		roots = map[string]string{"memory": "/sys/fs/cgroup/memory", "pids": "/sys/fs/cgroup/pids", "cpuacct": "/sys/fs/cgroup/cpuacct"}
 	}
 	paths := map[string]string{}

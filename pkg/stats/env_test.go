@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -49,7 +50,7 @@ func needRoot(tb testing.TB) {
 // hierarchiesV1 are the controllers of v1 and where they are mounted.
 func hierarchiesV1(tb testing.TB) map[string]string {
 	tb.Helper()
-	if cgroup.Detect() == cgroup.Unified {
+	if cgroups.Mode() == cgroups.Unified {
 		lacking(tb, "cgroup1", "cgroup v1 hierarchies at /sys/fs/cgroup")
 	}
 	roots := make(map[string]string)
@@ -62,12 +63,12 @@ func hierarchiesV1(tb testing.TB) map[string]string {
 // hierarchyV2 is where cgroup v2 is mounted: alone, or on hybrid with hardly a controller.
 func hierarchyV2(tb testing.TB) map[string]string {
 	tb.Helper()
-	switch cgroup.Detect() {
-	case cgroup.Unified:
+	switch cgroups.Mode() {
+	case cgroups.Unified:
 		return map[string]string{"": "/sys/fs/cgroup"}
-	case cgroup.Hybrid:
+	case cgroups.Hybrid:
 		return map[string]string{"": "/sys/fs/cgroup/unified"}
-	case cgroup.Legacy:
+	case cgroups.Legacy, cgroups.Unavailable:
 		lacking(tb, "cgroup2", "a cgroup v2 hierarchy")
 	}
 	return nil
@@ -76,7 +77,7 @@ func hierarchyV2(tb testing.TB) map[string]string {
 // unified is hierarchyV2 where it has the controllers.
 func unified(tb testing.TB) map[string]string {
 	tb.Helper()
-	if cgroup.Detect() != cgroup.Unified {
+	if cgroups.Mode() != cgroups.Unified {
 		lacking(tb, "cgroup2", "cgroup v2 with its controllers at /sys/fs/cgroup")
 	}
 	return hierarchyV2(tb)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
@@ -51,7 +52,7 @@ func whole(m stats.Metrics) bool {
 	case *v1.Metrics:
 		return m.Pids != nil && m.CPU != nil && m.Memory != nil && m.MemoryOomControl != nil
 	case *v2.Metrics:
-		return m.CPU != nil && (cgroup.Detect() != cgroup.Unified || m.Pids != nil && m.Memory != nil)
+		return m.CPU != nil && (cgroups.Mode() != cgroups.Unified || m.Pids != nil && m.Memory != nil)
 	}
 	return false
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/cgroups/v3/cgroup2"
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/google/go-cmp/cmp"
@@ -87,7 +88,7 @@ func TestV2MetricsAreThoseOfContainerdCgroups(t *testing.T) {
 	if got.GetCPU().GetUsageUsec() == 0 { // counted without any controller
 		t.Errorf("CPU usage 0, want some: %v", got)
 	}
-	if cgroup.Detect() != cgroup.Unified {
+	if cgroups.Mode() != cgroups.Unified {
 		lacking(t, "cgroup2", "the controllers on cgroup v2; CPU usage and pressure were tested")
 	}
 	if got.GetPids().GetCurrent() != 1 || got.GetMemory().GetUsage() == 0 {
@@ -128,7 +129,7 @@ func TestV2LimitsAreThoseOfContainerdCgroups(t *testing.T) {
 
 func TestV2MetricsOfACgroupHaveThoseOfTheCgroupsBelow(t *testing.T) {
 	parent := makeCgroup(t, hierarchyV2(t))
-	if cgroup.Detect() == cgroup.Unified {
+	if cgroups.Mode() == cgroups.Unified {
 		delegate(t, parent[""])
 	}
 	child := makeCgroup(t, parent)
@@ -144,7 +145,7 @@ func TestV2MetricsOfACgroupHaveThoseOfTheCgroupsBelow(t *testing.T) {
 		}
 	}
 	check("CPU usage", m.GetCPU().GetUsageUsec(), want.GetCPU().GetUsageUsec())
-	if cgroup.Detect() != cgroup.Unified {
+	if cgroups.Mode() != cgroups.Unified {
 		lacking(t, "cgroup2", "the controllers on cgroup v2; CPU usage was tested")
 	}
 	check("pids", m.GetPids().GetCurrent(), want.GetPids().GetCurrent())

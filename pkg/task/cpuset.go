@@ -7,16 +7,16 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// cpusetRoot is where the hierarchy of cgroup v2 is mounted (pkg/cgroup, Detect).
+// cpusetRoot is where the hierarchy of cgroup v2 is mounted (containerd/cgroups/v3, Mode).
 const cpusetRoot = "/sys/fs/cgroup"
 
 // cpusetSource is a container's wish for the CPUs of another cgroup. The zero
@@ -28,13 +28,14 @@ type cpusetSource struct {
 }
 
 // cpusetSourceOf is what s asks for, unless spec has a cpuset of the container's own.
-func cpusetSourceOf(spec *specs.Spec, s settings.Settings, mode cgroup.Mode) (cpusetSource, error) {
+func cpusetSourceOf(spec *specs.Spec, s settings.Settings, mode cgroups.CGMode) (cpusetSource, error) {
 	w := cpusetSource{path: s.CPUSetSource.Text, mems: s.CPUSetMems, key: s.CPUSetSource.Key}
 	switch {
 	case w.path == "" || w.overruled(spec.Linux.Resources):
 		return cpusetSource{}, nil
-	case mode != cgroup.Unified:
-		return w, fmt.Errorf("%s %q: needs cgroup v2 alone, which is the unified layout; that of this machine is %s: %w", w.key, w.path, mode, errdefs.ErrFailedPrecondition)
+	case mode != cgroups.Unified:
+		return w, fmt.Errorf("%s %q: needs a machine with cgroup v2 alone, the unified layout: %w",
+			w.key, w.path, errdefs.ErrFailedPrecondition)
 	}
 	return w, nil
 }

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/settings"
@@ -54,7 +54,7 @@ func TestCPUSetSource(t *testing.T) {
 			spec.Annotations, spec.Linux.Resources = tc.annotations, tc.resources
 			asked, err := settings.Parse(spec, allowing(tc.options), "ns", "c1")
 			must(t, err)
-			got, err := cpusetSourceOf(spec, asked, cgroup.Unified)
+			got, err := cpusetSourceOf(spec, asked, cgroups.Unified)
 			must(t, err)
 			if got.key = ""; got != tc.want {
 				t.Errorf("cpusetSourceOf(%v, %+v) = %+v, want %+v", tc.annotations, tc.options, got, tc.want)
@@ -65,7 +65,7 @@ func TestCPUSetSource(t *testing.T) {
 
 func TestCreateRefusesCPUSetSources(t *testing.T) {
 	const source, mems = "io.containerd.sandbox.v1/cpuset.source", "io.containerd.sandbox.v1/cpuset.mems"
-	v1 := func(s *Manager) { s.cgroups = cgroup.Hybrid }
+	v1 := func(s *Manager) { s.cgroups = cgroups.Hybrid }
 	for _, tc := range []struct {
 		name        string
 		annotations map[string]string
@@ -108,13 +108,13 @@ func TestCreateRefusesCPUSetSources(t *testing.T) {
 			map[string]string{source: "/shared"},
 			options.Options{},
 			v1, errdefs.ErrFailedPrecondition,
-			`config.json: annotations: ` + source + ` "/shared": needs cgroup v2 alone, which is the unified layout; that of this machine is hybrid`,
+			`config.json: annotations: ` + source + ` "/shared": needs a machine with cgroup v2 alone, the unified layout`,
 		},
 		{
 			"cgroup v1 and the option", nil,
 			options.Options{CpusetSource: "/shared"},
 			v1, errdefs.ErrFailedPrecondition,
-			`runtime options: CpusetSource "/shared": needs cgroup v2 alone, which is the unified layout; that of this machine is hybrid`,
+			`runtime options: CpusetSource "/shared": needs a machine with cgroup v2 alone, the unified layout`,
 		},
 		{
 			"a source that is not there",
@@ -174,7 +174,7 @@ func newFollowed(t *testing.T) (*Manager, *fakeEngine) {
 	}
 	engine := &fakeEngine{cgroup: filepath.Join(root, "pod/c1")}
 	s := newManager(t, engine)
-	s.cgroups, s.cpusets = cgroup.Unified, cpuset.New(root, cpuset.Inotify)
+	s.cgroups, s.cpusets = cgroups.Unified, cpuset.New(root, cpuset.Inotify)
 	t.Cleanup(s.Close)
 	return s, engine
 }

@@ -9,10 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/hostrootfs"
@@ -28,7 +28,7 @@ type Manager struct {
 	events    *event.Queue
 	hold      func() (release func()) // keeps the reaper off while mount helpers may run
 	io        *stdio.Host             // nil: neither logging binaries nor streaming
-	cgroups   cgroup.Mode
+	cgroups   cgroups.CGMode
 	cpusets   *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
 	members   members            // on disk, for the delete command
 
@@ -72,7 +72,7 @@ type Container struct {
 func New(namespace string, engine process.Runtime, events *event.Queue, hold func() (release func())) *Manager {
 	return &Manager{
 		namespace: namespace, engine: engine, events: events, hold: hold,
-		cgroups: cgroup.Detect(), cpusets: cpuset.New(cpusetRoot, cpuset.Inotify),
+		cgroups: cgroups.Mode(), cpusets: cpuset.New(cpusetRoot, cpuset.Inotify),
 		containers: map[string]*entry{}, done: make(chan struct{}),
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"sandbox.internal/shim/pkg/cgroup"
+	"github.com/containerd/cgroups/v3"
 )
 
 // RCUWarmup starts the RCU grace period early that systemd's first move of a process into a scope would wait for:
@@ -50,12 +50,12 @@ func ownProcs() string {
 		return ""
 	}
 	var mount, hierarchy string
-	switch cgroup.Detect() {
-	case cgroup.Unified:
+	switch cgroups.Mode() {
+	case cgroups.Unified:
 		mount, hierarchy = "/sys/fs/cgroup", "0::"
-	case cgroup.Hybrid:
+	case cgroups.Hybrid:
 		mount, hierarchy = "/sys/fs/cgroup/unified", "0::"
-	case cgroup.Legacy:
+	case cgroups.Legacy, cgroups.Unavailable:
 		mount, hierarchy = "/sys/fs/cgroup/pids", ":pids:"
 	}
 	for line := range strings.Lines(string(text)) {

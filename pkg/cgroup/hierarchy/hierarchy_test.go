@@ -1,39 +1,56 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package cgroup
+package hierarchy
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// absent is the path of a cgroup that is not there. What is at and below its first element goes with the test.
+// serial makes the names of the cgroups of one test binary differ.
+var serial atomic.Int64
+
+const patience = 20 * time.Second
+
+// absent returns the path of a cgroup that does not exist, and the roots of all hierarchies. What the test makes at and
+// below the first element is removed.
 func absent(t *testing.T) (path string, tops []string) {
 	t.Helper()
-	needRoot(t)
-	found, err := mounts("/sys/fs/cgroup", "/proc/self/cgroup", Detect())
+	if os.Geteuid() != 0 {
+		if os.Getenv("CI") == "true" {
+			t.Fatal("needs root")
+		}
+		t.Skip("SKIPPED: needs root")
+	}
+	found, err := roots()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, top := range found {
-		tops = append(tops, top)
-	}
-	slices.Sort(tops)
-	tops = slices.Compact(tops)
-	first := fmt.Sprintf("shim-test-%d-%d", os.Getpid(), serial.Add(1))
+	tops = slices.Compact(slices.Sorted(maps.Values(found)))
+	first := fmt.Sprintf("shim-test-hierarchy-%d-%d", os.Getpid(), serial.Add(1))
 	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
 		for _, top := range tops {
-			if exists(filepath.Join(top, first)) {
-				remove(t, New(map[string]string{"": filepath.Join(top, first)}))
+			if err := cgroup.New(map[string]string{"": filepath.Join(top, first)}).Remove(ctx); err != nil {
+				t.Error(err)
 			}
 		}
 	})
@@ -46,7 +63,7 @@ func makeAt(t *testing.T, path string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := Make(dirs)
+	made, err := Make(path, dirs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +83,17 @@ func TestMake_ContainersCanBeInWhatItMakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An empty cpuset takes no process.
-	p := start(t, group, "exec sleep 1000")
-	for _, top := range tops { // systemd's, which is no controller's, too
-		if err := write(filepath.Join(top, path, "cgroup.procs"), strconv.Itoa(p.Process.Pid)); err != nil {
+	p := exec.Command("sleep", "1000")
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Process.Kill() // it may have ended
+		_ = p.Wait()         // that it was killed is no error
+	})
+	// An empty cpuset takes no process. Of the hierarchies one, systemd's, has no controller.
+	for _, top := range tops {
+		if err := cgroup.Write(filepath.Join(top, path, "cgroup.procs"), strconv.Itoa(p.Process.Pid)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -82,16 +106,20 @@ func TestMake_ContainersCanBeInWhatItMakes(t *testing.T) {
 	if err := group.Kill(t.Context(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	p.wait(t)
-	eventually(t, "remove all", func() bool { return len(RemoveEmpty(made)) == 0 })
+	_ = p.Wait() // that it was killed is no error
+	for deadline := time.Now().Add(patience); len(RemoveEmpty(made)) > 0; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("RemoveEmpty leaves some after %v", patience)
+		}
+	}
 	if left, err := Missing(path); err != nil || !slices.Equal(left, made) {
 		t.Errorf("missing after the removal = %q, %v, want %q", left, err, made)
 	}
 }
 
 func TestMake_EnablesTheControllersOfVersion2(t *testing.T) {
-	if Detect() != Unified {
-		lacking(t, "cgroup2", "cgroup v2 alone")
+	if cgroups.Mode() != cgroups.Unified {
+		t.Skip("SKIPPED: needs cgroup v2 alone")
 	}
 	path, tops := absent(t)
 	makeAt(t, path)
@@ -126,8 +154,8 @@ func TestMake_LeavesWhatIsThere(t *testing.T) {
 			t.Errorf("%s was there before, and is gone", dir)
 		}
 	}
-	if again, err := Make(nil); len(again) > 0 || err != nil {
-		t.Errorf("Make(nil) = %q, %v", again, err)
+	if again, err := Make(path, nil); len(again) > 0 || err != nil {
+		t.Errorf("Make(path, nil) = %q, %v", again, err)
 	}
 }
 
@@ -142,12 +170,12 @@ func TestMake_FailureLeavesNothingOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(tops[len(tops)-1], filepath.Dir(path), "a\nb") // the kernel refuses such a name
-	made, err := Make(append(slices.Clone(dirs), bad))
+	made, err := Make(path, append(slices.Clone(dirs), bad))
 	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "make cgroup") || len(made) > 0 {
 		t.Errorf("Make = %q, %v, want an invalid argument", made, err)
 	}
 	for i, dir := range dirs {
-		if got, want := exists(dir), i == 0; got != want {
+		if got, want := isDir(dir), i == 0; got != want {
 			t.Errorf("%s is there: %t, want %t", dir, got, want)
 		}
 	}
@@ -164,8 +192,51 @@ func TestMissing_RefusesFiles(t *testing.T) {
 	if list, err := Missing("/"); err != nil || len(list) > 0 {
 		t.Errorf("Missing of the root = %q, %v, want nothing", list, err)
 	}
-	_, err := missing("/sys/fs/cgroup", filepath.Join(t.TempDir(), "none"), Legacy, path)
-	if err == nil {
-		t.Error("missing without a list of hierarchies succeeds")
+}
+
+func TestAt_HasTheHierarchiesInWhichTheCgroupIs(t *testing.T) {
+	path, tops := absent(t)
+	path = filepath.Dir(filepath.Dir(path))
+	var dirs []string
+	for i, top := range tops {
+		if i%2 == 0 { // on v2 the only one
+			dirs = append(dirs, filepath.Join(top, path))
+		}
+	}
+	for _, dir := range dirs {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := At(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := roots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for controller, top := range found {
+		want := filepath.Join(top, path)
+		if controller == "systemd" || !slices.Contains(dirs, want) {
+			want = ""
+		}
+		if dir := got.Path(controller); dir != want {
+			t.Errorf("Path(%q) = %q, want %q", controller, dir, want)
+		}
+	}
+}
+
+func TestAt_FindsTheRootOfThisMachine(t *testing.T) {
+	got, err := At("/")
+	if err != nil || !got.Exists() || got.Path("memory") == "" {
+		t.Errorf("At(/) = %v, %v, want a directory for memory", got, err)
+	}
+}
+
+func TestAt_HasNoDirectoryOfAnAbsentCgroup(t *testing.T) {
+	path, _ := absent(t)
+	if got, err := At(path); err != nil || got.Exists() {
+		t.Errorf("At(%q) = %v, %v, want a cgroup that does not exist", path, got, err)
 	}
 }

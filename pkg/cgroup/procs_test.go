@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestHoldsTellsMembersFromOthers(t *testing.T) {
+func TestContains_TellsMembersFromOthers(t *testing.T) {
 	for name, makeCgroup := range layouts() {
 		t.Run(name, func(t *testing.T) {
 			c, other := makeCgroup(t), makeCgroup(t)

@@ -1,0 +1,180 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hierarchy finds and makes cgroups by their path in the cgroup hierarchies of this machine. What is mounted where,
+// and what a new cgroup needs, is known to github.com/containerd/cgroups/v3. The package has no state and no goroutine.
+package hierarchy
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup1"
+	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
+)
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// roots returns the root directory of each controller's hierarchy. That of v2 has the name "".
+func roots() (map[string]string, error) {
+	found := map[string]string{}
+	switch cgroups.Mode() {
+	case cgroups.Unified:
+		return map[string]string{"": cgroupRoot}, nil
+	case cgroups.Hybrid:
+		found[""] = cgroupRoot + "/unified"
+	case cgroups.Legacy, cgroups.Unavailable:
+	}
+	subsystems, err := cgroup1.Default()
+	if err != nil && !errors.Is(err, cgroup1.ErrMountPointNotExist) {
+		return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
+	}
+	for _, s := range subsystems {
+		root := s.(interface{ Path(cgroup string) string }).Path("/") // every subsystem of Default has it
+		// Controllers that share a hierarchy are links to it.
+		if found[string(s.Name())], err = filepath.EvalSymlinks(root); err != nil {
+			return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
+		}
+	}
+	return found, nil
+}
+
+// At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may be
+// in all hierarchies, in some or in none; on v2 the directory, whether it exists or not.
+func At(path string) (*cgroup.Cgroup, error) {
+	tops, err := roots()
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]string{}
+	for controller, top := range tops {
+		if controller == string(cgroup1.SystemdDbus) { // systemd's own hierarchy controls nothing
+			continue
+		}
+		if dir := filepath.Join(top, path); cgroups.Mode() == cgroups.Unified || isDir(dir) {
+			paths[controller] = dir
+		}
+	}
+	return cgroup.New(paths), nil
+}
+
+// Missing lists the directories that the cgroup at path, which is absolute in a hierarchy, and its ancestors lack: in each
+// hierarchy of this machine, parents first.
+func Missing(path string) ([]string, error) {
+	tops, err := roots()
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, dir := range slices.Compact(slices.Sorted(maps.Values(tops))) {
+		for element := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+			dir = filepath.Join(dir, element)
+			info, err := os.Stat(dir)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				list = append(list, dir)
+			case errors.Is(err, unix.ENAMETOOLONG):
+				return nil, fmt.Errorf("cgroup %q: %w: %w", path, err, errdefs.ErrInvalidArgument)
+			case err != nil:
+				return nil, fmt.Errorf("cgroup %q: %w", path, err)
+			case !info.IsDir():
+				return nil, fmt.Errorf("cgroup %q: %s is a file: %w", path, dir, errdefs.ErrInvalidArgument)
+			}
+		}
+	}
+	return list, nil
+}
+
+// Make makes the directories that Missing listed for path and prepares them for containers: with all controllers on v2,
+// with the CPUs and memory nodes of the parent on v1. It returns those that it made; somebody else may have made some
+// since. When it fails, it leaves nothing behind.
+func Make(path string, dirs []string) (made []string, err error) {
+	defer func() {
+		if err != nil {
+			RemoveEmpty(made)
+			made, err = nil, fmt.Errorf("make cgroup: %w", err)
+		}
+	}()
+	for _, dir := range dirs {
+		err := os.Mkdir(dir, 0o755)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return made, classifyMkdir(err)
+		}
+		made = append(made, dir)
+	}
+	if len(made) == 0 {
+		return nil, nil
+	}
+	return made, prepare(path)
+}
+
+// prepare enables all controllers for the cgroup at path on v2. On v1 it fills the cpusets on the way to it, which take no
+// process while they are empty.
+func prepare(path string) error {
+	if cgroups.Mode() == cgroups.Unified {
+		m, err := cgroup2.Load(path)
+		if err != nil {
+			return err
+		}
+		controllers, err := m.RootControllers()
+		for _, c := range controllers {
+			// One by one, since each may fail by itself. Whoever sets a limit of one that is missing gets a better error.
+			_ = m.ToggleControllers([]string{c}, cgroup2.Enable)
+		}
+		return err
+	}
+	subsystems, err := cgroup1.Default()
+	for _, s := range subsystems {
+		if cpuset, ok := s.(interface {
+			Create(path string, r *specs.LinuxResources) error
+		}); ok && s.Name() == cgroup1.Cpuset {
+			return cpuset.Create(path, &specs.LinuxResources{})
+		}
+	}
+	return err
+}
+
+// classifyMkdir adds the errdefs class of an error of mkdir(2) where there is one.
+func classifyMkdir(err error) error {
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENAMETOOLONG): // a name that no cgroup can have
+		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return fmt.Errorf("%w: %w", err, errdefs.ErrPermissionDenied)
+	case errors.Is(err, unix.EAGAIN): // cgroup.max.depth or cgroup.max.descendants of an ancestor
+		return fmt.Errorf("%w: %w", err, errdefs.ErrResourceExhausted)
+	}
+	return err
+}
+
+// RemoveEmpty removes directories that Make made, and returns those that remain because they are in use or cannot be
+// removed.
+func RemoveEmpty(made []string) (remaining []string) {
+	for _, dir := range slices.Backward(made) {
+		if err := unix.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			remaining = append(remaining, dir)
+		}
+	}
+	slices.Reverse(remaining)
+	return remaining
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
