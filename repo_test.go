@@ -30,9 +30,10 @@ const (
 var layers = [][]string{
 	{"pkg/idmap", "pkg/osthread", "pkg/unixfile", "pkg/wire", "pkg/wire/wiretest", "pkg/api", "pkg/api/cgroup1", "pkg/api/cgroup2"},
 	{
-		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event", "pkg/listen", "pkg/memprog", "pkg/memprog/memprogtest",
+		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event", "pkg/listen",
 		"pkg/options", "pkg/reaper", "pkg/pod/podconfig", "pkg/stdio",
 	},
+	{"pkg/native"},
 	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/cpuset", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/notify", "pkg/pod/nsholder", "pkg/stats"},
 	{"pkg/pod"},
 	{"pkg/process", "pkg/resources"},

@@ -15,7 +15,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
 )
@@ -26,7 +26,7 @@ type handle struct {
 	reaper    *reaper.Reaper
 	child     child
 	pid       int
-	death     *launch.Death // nil where the kernel has no pidfd that does not block
+	death     *native.Death // nil where the kernel has no pidfd that does not block
 	maxRSS    uint64        // after Wait: that of its largest process, in bytes, of those that it waited for
 	sigkilled bool          // after Wait: by SIGKILL
 }
@@ -50,7 +50,7 @@ func newHandle(r *reaper.Reaper, lp *libcontainer.Process) (*handle, error) {
 func ownHandle(r *reaper.Reaper, c child, pid int) *handle {
 	r.Register(pid)
 	h := &handle{reaper: r, child: c, pid: pid}
-	h.death, _ = launch.WatchDeath(pid)
+	h.death, _ = native.WatchDeath(pid)
 	return h
 }
 

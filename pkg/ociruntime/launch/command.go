@@ -5,7 +5,6 @@ package launch
 
 import (
 	"os"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,14 +61,6 @@ type Terminal struct {
 type Rlimit struct {
 	Resource   int
 	Soft, Hard uint64
-}
-
-// Filter is a seccomp filter, see seccomp(2).
-type Filter struct {
-	Flags   uint
-	Program []unix.SockFilter
-
-	lets sync.Map // of call to bool: what it was asked for already
 }
 
 // Capabilities are sets of bits, see capabilities(7).

@@ -3,183 +3,199 @@
 
 package launch
 
-/*
-#include "program.h"
-*/
-import "C"
-
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/native"
 )
 
-// here is AT_FDCWD, for paths that are absolute.
-var here = number(int64ToWord(unix.AT_FDCWD))
+// Descriptors of the program besides the standard streams and its socket.
+const (
+	initFD    = native.Socket + 1 // pidfd of the container's init
+	consoleFD = native.Socket + 2 // takes the master of the terminal; absent without one
+)
 
-func int64ToWord(n int64) uint64 { return uint64(n) }
-
-// steps is the whole way from the shim to the program of the container. Each part names its source in libcontainer, and
-// has the order from there, but for one thing: the fork into the PID namespace comes last. Whatever can be seen there,
-// and traced with CAP_SYS_PTRACE, has no more rights than the program. What happens before the namespaces are joined may
-// open files of the host, and closes them.
-func (c *Command) steps() *request {
-	r := &request{}
+// request is the whole way from the shim to the program of the container. Each part names its source in libcontainer,
+// and has the order and the errors from there, on which Docker depends (see pkg/ociruntime/errors.go). One thing
+// differs: the fork into the PID namespace comes last, so that what can be traced there with CAP_SYS_PTRACE has no more
+// rights than the program. Steps before the namespaces are joined may open files of the host, and close them.
+func (c *Command) request() *native.Request {
+	r := &native.Request{}
+	if c.Freezer != "" {
+		r.Thaw = filepath.Join(filepath.Dir(c.Freezer), "cgroup.procs")
+	}
 	c.enterCgroups(r)
 	c.enterNamespaces(r)
-	c.setUp(r)
-	c.finalize(r)
+	c.configure(r)
+	env := r.Strings(c.Env, 1)
+	c.becomeUser(r, env)
+	c.enterPIDNamespace(r, env)
 	return r
 }
 
-// free is the lowest descriptor that is not in use.
-func (c *Command) free() int {
+// freeFD is the lowest descriptor that is not in use.
+func (c *Command) freeFD() int {
 	if c.Terminal != nil {
-		return C.FD_CONSOLE + 1
+		return consoleFD + 1
 	}
-	return C.FD_CONSOLE
+	return consoleFD
 }
 
 // enterCgroups: nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup and setFinalCPUAffinity.
-func (c *Command) enterCgroups(r *request) {
-	free := c.free()
-	r.call(unix.SYS_CLOSE_RANGE, number(free), number(uint32(math.MaxUint32)), number(0)).or(named("close_range"))
-	r.do(C.OP_SIGNALS)
-	for fd := C.FD_SOCKET; fd < free; fd++ {
-		r.call(unix.SYS_FCNTL, number(fd), number(unix.F_SETFD), number(unix.FD_CLOEXEC)).or(named("fcntl"))
+func (c *Command) enterCgroups(r *native.Request) {
+	free := c.freeFD()
+	r.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
+	r.ResetSignals()
+	for fd := native.Socket; fd < free; fd++ {
+		r.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
 	}
 	if c.OOMScoreAdj != nil {
-		c.write(r, "/proc/self/oom_score_adj", decimal(*c.OOMScoreAdj))
+		c.write(r, "/proc/self/oom_score_adj", strconv.Itoa(*c.OOMScoreAdj))
 	}
-	undumpable(r)
+	setUndumpable(r)
 	if c.InitialAffinity != nil {
-		c.affinity(r, c.InitialAffinity).or(named("error setting initial CPU affinity"))
+		setAffinity(r, c.InitialAffinity).OnError("error setting initial CPU affinity")
 	}
 	if c.Unified != "" && c.moves {
 		c.write(r, filepath.Join(c.Unified, "cgroup.procs"), "0")
 	} else if c.Unified != "" {
-		r.call(unix.SYS_OPENAT, here, r.text(c.Unified), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).
-			gives(free).or(notJoined(c.Unified))
-		r.do(C.OP_FORK, number(free+1)).or(notJoined(c.Unified))
-		r.call(unix.SYS_CLOSE, number(free))
+		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, c.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
+			ExpectFD(free).Explain(c.notJoined)
+		r.ForkInto(free).Explain(c.notJoined)
+		r.Call(unix.SYS_CLOSE, free)
 	}
 	for _, dir := range c.Tasks {
-		// A process with one thread that moves itself by this file waits for no grace period of RCU, which one that
-		// is moved by cgroup.procs does (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
+		// A process with one thread that moves itself by this file waits for no grace period of RCU, unlike one that is
+		// moved by cgroup.procs (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
 		c.write(r, filepath.Join(dir, "tasks"), "0")
 	}
 	if c.FinalAffinity != nil {
-		c.affinity(r, c.FinalAffinity).or(named("error setting final CPU affinity"))
+		setAffinity(r, c.FinalAffinity).OnError("error setting final CPU affinity")
 	} else if c.InitialAffinity == nil {
 		const mostCPUs = 64 << 10
-		c.affinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).anyway()
+		setAffinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).IgnoreErrors()
 	}
 }
 
-// undumpable keeps other processes from tracing the program. A change of credentials may undo it (fs.suid_dumpable in
-// proc_sys_fs(5)), so it comes again after each.
-func undumpable(r *request) *step {
-	return r.call(unix.SYS_PRCTL, number(unix.PR_SET_DUMPABLE), number(0)).or(named("set process as non-dumpable"))
+// setUndumpable keeps other processes from tracing the program. A change of credentials may undo it (fs.suid_dumpable
+// in proc_sys_fs(5)), so it comes again after each.
+func setUndumpable(r *native.Request) *native.Step {
+	return r.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0).OnError("set process as non-dumpable")
 }
 
-func (c *Command) affinity(r *request, cpus []byte) *step {
-	return r.call(unix.SYS_SCHED_SETAFFINITY, number(0), number(len(cpus)), r.bytes(cpus))
+func setAffinity(r *native.Request, cpus []byte) *native.Step {
+	return r.Call(unix.SYS_SCHED_SETAFFINITY, 0, len(cpus), cpus)
 }
 
-// write opens a file of the host, writes text and closes it.
-func (c *Command) write(r *request, path, text string) {
-	free := c.free()
-	r.call(unix.SYS_OPENAT, here, r.text(path), number(unix.O_WRONLY|unix.O_CLOEXEC)).gives(free).or(named("open " + path))
-	r.call(unix.SYS_WRITE, number(free), r.text(text), number(len(text))).or(named("write " + path))
-	r.call(unix.SYS_CLOSE, number(free))
+// write writes text to a file of the host.
+func (c *Command) write(r *native.Request, path, text string) {
+	fd := c.freeFD()
+	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, unix.O_WRONLY|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
+	r.Call(unix.SYS_WRITE, fd, text, len(text)).OnError("write " + path)
+	r.Call(unix.SYS_CLOSE, fd)
+}
+
+// notJoined: at the limit of processes (Documentation/admin-guide/cgroup-v2.rst, PID) no way leads in.
+func (c *Command) notJoined(errno unix.Errno, _ uint32) error {
+	if errno == unix.EAGAIN {
+		return fmt.Errorf("error adding process to cgroup %s: %w", c.Unified, errno)
+	}
+	return fmt.Errorf("%w %s: %w", ErrNotJoined, c.Unified, errno)
 }
 
 // enterNamespaces: nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children get into the PID namespace that
 // is joined. The terminal is made while a descriptor of the host is still open.
-func (c *Command) enterNamespaces(r *request) {
+func (c *Command) enterNamespaces(r *native.Request) {
 	if c.Terminal != nil {
-		r.call(unix.SYS_OPENAT, here, r.text("/proc/self/fd"), number(unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)).
-			gives(c.free()).or(named("open /proc/self/fd"))
+		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, "/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
+			ExpectFD(c.freeFD()).OnError("open /proc/self/fd")
 	}
-	r.call(unix.SYS_SETNS, number(C.FD_INIT), number(c.Namespaces)).or(named("failed to join namespaces: setns"))
+	r.Call(unix.SYS_SETNS, initFD, c.Namespaces).OnError("failed to join namespaces: setns")
 	if c.Namespaces&unix.CLONE_NEWUSER != 0 {
-		r.call(unix.SYS_SETRESUID, number(0), number(0), number(0)).or(named("failed to become root in user namespace"))
+		r.Call(unix.SYS_SETRESUID, 0, 0, 0).OnError("failed to become root in user namespace")
 		// libcontainer does it later, yet before the terminal is made, which gets the group.
-		r.call(unix.SYS_SETGID, number(0)).or(named("setgid failed"))
-		undumpable(r)
+		r.Call(unix.SYS_SETGID, 0).OnError("setgid failed")
+		setUndumpable(r)
 	}
 	if c.Terminal != nil {
-		c.terminal(r)
+		c.openTerminal(r)
 	}
-	// From here on it has its standard streams and FD_SOCKET.
-	r.call(unix.SYS_CLOSE_RANGE, number(C.FD_INIT), number(uint32(math.MaxUint32)), number(0)).or(named("close_range"))
-	r.call(unix.SYS_SETUID, number(0)).or(named("setuid failed"))
-	r.call(unix.SYS_SETGID, number(0)).or(named("setgid failed"))
+	// From here on it has its standard streams and its socket.
+	r.Call(unix.SYS_CLOSE_RANGE, initFD, uint32(math.MaxUint32), 0).OnError("close_range")
+	r.Call(unix.SYS_SETUID, 0).OnError("setuid failed")
+	r.Call(unix.SYS_SETGID, 0).OnError("setgid failed")
 }
 
-// terminal: console_linux.go, safeAllocPty, and init_linux.go, setupConsole.
-func (c *Command) terminal(r *request) {
+// openTerminal: console_linux.go, safeAllocPty, and init_linux.go, setupConsole.
+func (c *Command) openTerminal(r *native.Request) {
 	const ptmx = "/dev/pts/ptmx"
-	proc := c.free()
-	handle, master, peer := proc+1, proc+2, proc+3
-	r.call(unix.SYS_OPENAT, here, r.text(ptmx), number(unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC)).
-		gives(handle).or(named("open " + ptmx))
-	r.do(C.OP_PTMX, number(handle)).or(named("verify ptmx handle"))
-	r.call(unix.SYS_OPENAT, number(proc), r.text(decimal(handle)), number(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)).
-		gives(master).or(named("reopen ptmx to get new pty pair"))
-	r.call(unix.SYS_IOCTL, number(master), number(unix.TIOCSPTLCK), r.words(number(0))).or(plain)
-	r.call(unix.SYS_IOCTL, number(master), number(unix.TIOCGPTPEER), number(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)).
-		gives(peer).or(named("failed to get peer end of newly-allocated console: ioctl TIOCGPTPEER"))
+	procSelfFD := c.freeFD()
+	handle, master, peer := procSelfFD+1, procSelfFD+2, procSelfFD+3
+	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, ptmx, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC).
+		ExpectFD(handle).OnError("open " + ptmx)
+	r.CheckPtmx(handle).OnError("verify ptmx handle")
+	r.Call(unix.SYS_OPENAT, procSelfFD, strconv.Itoa(handle), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC).
+		ExpectFD(master).OnError("reopen ptmx to get new pty pair")
+	r.Call(unix.SYS_IOCTL, master, unix.TIOCSPTLCK, r.Table(0))
+	r.Call(unix.SYS_IOCTL, master, unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC).
+		ExpectFD(peer).OnError("failed to get peer end of newly-allocated console: ioctl TIOCGPTPEER")
 	if t := c.Terminal; t.Width != 0 && t.Height != 0 {
-		size := binary.LittleEndian.AppendUint16(nil, t.Height)
-		size = binary.LittleEndian.AppendUint16(size, t.Width)
-		r.call(unix.SYS_IOCTL, number(master), number(unix.TIOCSWINSZ), r.bytes(append(size, 0, 0, 0, 0)))
+		r.Call(unix.SYS_IOCTL, master, unix.TIOCSWINSZ, packed(unix.Winsize{Row: t.Height, Col: t.Width}))
 	}
 	rights := unix.UnixRights(master)
-	vector := r.words(r.text(ptmx), number(len(ptmx)))
 	// struct msghdr of sendmsg(2): no address, one vector, one control message.
-	message := r.words(number(0), number(0), vector, number(1), r.bytes(rights), number(len(rights)), number(0))
-	r.call(unix.SYS_SENDMSG, number(C.FD_CONSOLE), message, number(0)).or(named("sendmsg"))
+	message := r.Table(0, 0, r.Table(ptmx, len(ptmx)), 1, rights, len(rights), 0)
+	r.Call(unix.SYS_SENDMSG, consoleFD, message, 0).OnError("sendmsg")
 	streams := 3
 	if c.Stdio[2] != nil {
-		streams = 2 // it begins with that
+		streams = 2 // stderr is there already
 	}
 	for fd := range streams {
-		r.call(unix.SYS_DUP3, number(peer), number(fd), number(0)).or(named("dup3"))
+		r.Call(unix.SYS_DUP3, peer, fd, 0).OnError("dup3")
 	}
 }
 
-// setUp: setns_init_linux.go, Init, up to where the parent sets the resource limits.
-func (c *Command) setUp(r *request) {
+// packed is a structure of fixed size as the kernel takes it.
+func packed(structure any) []byte {
+	var b bytes.Buffer
+	_ = binary.Write(&b, binary.LittleEndian, structure) // a buffer takes all
+	return b.Bytes()
+}
+
+// configure: setns_init_linux.go, Init, up to where the parent sets the resource limits.
+func (c *Command) configure(r *native.Request) {
 	if c.Keyring != "" {
-		r.call(unix.SYS_KEYCTL, number(unix.KEYCTL_JOIN_SESSION_KEYRING), r.text(c.Keyring)).unless(unix.ENOSYS).
-			or(named("unable to join session keyring: unable to create session key"))
+		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
+			OnError("unable to join session keyring: unable to create session key")
 	}
 	if c.NoNewPrivileges {
-		r.call(unix.SYS_PRCTL, number(unix.PR_SET_NO_NEW_PRIVS), number(1))
+		r.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
 	}
 	if c.Umask != nil {
-		r.call(unix.SYS_UMASK, number(*c.Umask))
+		r.Call(unix.SYS_UMASK, *c.Umask)
 	}
 	if c.Scheduler != nil {
-		var attr bytes.Buffer
-		_ = binary.Write(&attr, binary.LittleEndian, c.Scheduler) // a buffer takes all, and the type has a fixed size
-		r.call(unix.SYS_SCHED_SETATTR, number(0), r.bytes(attr.Bytes()), number(0)).or(named("error setting scheduler"))
+		r.Call(unix.SYS_SCHED_SETATTR, 0, packed(c.Scheduler), 0).OnError("error setting scheduler")
 	}
 	if c.IOPriority != nil {
 		const process = 1 // IOPRIO_WHO_PROCESS
-		r.call(unix.SYS_IOPRIO_SET, number(process), number(0), number(*c.IOPriority)).or(named("failed to set io priority"))
+		r.Call(unix.SYS_IOPRIO_SET, process, 0, *c.IOPriority).OnError("failed to set io priority")
 	}
-	r.do(C.OP_READY).grant = c.limit
+	r.Wait(c.setRlimits)
 }
 
-// limit sets the resource limits of the process.
-func (c *Command) limit(pid int) error {
+func (c *Command) setRlimits(pid int) error {
 	for _, l := range c.Rlimits {
 		if err := unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
 			return fmt.Errorf("error setting rlimits for ready process: error setting rlimit type %d: %w", l.Resource, err)
@@ -188,127 +204,148 @@ func (c *Command) limit(pid int) error {
 	return nil
 }
 
-// finalize: setns_init_linux.go, Init, from there on, with init_linux.go, finalizeNamespace. Without no-new-privileges
-// a filter needs a privilege that is about to be dropped; otherwise it comes as late as possible.
-func (c *Command) finalize(r *request) {
-	if c.Filter != nil && !c.NoNewPrivileges {
-		c.filter(r).or(named("error loading seccomp filter into kernel: error loading seccomp filter"))
+// becomeUser: the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
+func (c *Command) becomeUser(r *native.Request, env native.Word) {
+	if c.Filter != nil && !c.NoNewPrivileges { // it needs a privilege that is about to be dropped
+		c.loadFilter(r).OnError("error loading seccomp filter into kernel: error loading seccomp filter")
 	}
-	var enter func()
+	chdirFailed := fmt.Sprintf("chdir to cwd (%q) set in config.json failed", c.Cwd)
+	var chdir *native.Step
 	if c.Cwd != "" {
-		cwd := r.text(c.Cwd)
-		r.call(unix.SYS_CHDIR, cwd).unless(unix.EPERM, unix.EACCES).or(chdirFailed(c.Cwd))
-		tried := r.last()
-		enter = func() { r.call(unix.SYS_CHDIR, cwd).or(chdirFailed(c.Cwd)).after = tried }
+		chdir = r.Call(unix.SYS_CHDIR, c.Cwd).Tolerate(unix.EPERM, unix.EACCES).OnError(chdirFailed)
 	}
-	env := r.list(c.Env, 1)
 	if c.FindHome {
-		slot := word{value: env.value + uint64(len(c.Env)*wordSize), place: true}
-		r.do(C.OP_HOME, number(c.UID), r.text("/etc/passwd"), slot)
+		r.FindHome(c.UID, env.Word(len(c.Env)))
 	}
 	if c.Capabilities != nil {
-		r.do(C.OP_BOUNDING, number(c.Capabilities.Bounding), number(c.Capabilities.Last)).or(named("unable to apply bounding set"))
+		c.dropBounding(r)
 	}
-	r.call(unix.SYS_PRCTL, number(unix.PR_SET_KEEPCAPS), number(1)).or(named("unable to set keep caps"))
-	c.user(r)
-	undumpable(r).anyway()
-	if enter != nil {
-		enter()
+	r.Call(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1).OnError("unable to set keep caps")
+	c.setIDs(r)
+	setUndumpable(r).IgnoreErrors()
+	if chdir != nil {
+		r.Call(unix.SYS_CHDIR, c.Cwd).OnError(chdirFailed).IfFailed(chdir)
 	}
-	r.do(C.OP_INSIDE).or(notInside)
-	r.call(unix.SYS_PRCTL, number(unix.PR_SET_KEEPCAPS), number(0)).or(named("unable to clear keep caps"))
+	r.CheckCwd().Explain(func(errno unix.Errno, _ uint32) error {
+		if errno == unix.ENOENT {
+			return errors.New("current working directory is outside of container mount namespace root -- " +
+				"possible container breakout detected")
+		}
+		return fmt.Errorf("failed to verify if current working directory is safe: getwd: %w", errno)
+	})
+	r.Call(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 0).OnError("unable to clear keep caps")
 	if c.Capabilities != nil {
-		c.capabilities(r)
-	}
-	paths, search := c.paths()
-	r.do(C.OP_LOOKUP, r.list(paths, 0), number(search)).or(notFound(c.Args[0]))
-	late := c.FilterLast()
-	if !late {
-		c.filterLate(r)
-	}
-	c.enterPIDNamespace(r)
-	if late {
-		c.filterLate(r)
-	}
-	r.do(C.OP_EXEC, r.list(c.Args, 0), env)
-}
-
-// filterLate loads the filter as late as possible, where that needs no privilege.
-func (c *Command) filterLate(r *request) {
-	if c.Filter != nil && c.NoNewPrivileges {
-		c.filter(r).or(named("unable to init seccomp: error loading seccomp filter into kernel: error loading seccomp filter"))
+		c.setCapabilities(r)
 	}
 }
 
-// enterPIDNamespace: nsenter/nsexec.c, stage 2, and setns_init_linux.go, Init, for what only the process itself can do.
-func (c *Command) enterPIDNamespace(r *request) {
-	r.do(C.OP_FORK).or(named("unable to spawn stage-2: clone"))
-	r.call(unix.SYS_SETSID).or(named("setsid failed"))
-	if c.Terminal != nil {
-		r.call(unix.SYS_IOCTL, number(0), number(unix.TIOCSCTTY), number(0))
-	}
-	r.do(C.OP_READY)
-}
-
-func (c *Command) filter(r *request) *step {
-	var program bytes.Buffer
-	_ = binary.Write(&program, binary.LittleEndian, c.Filter.Program) // a buffer takes all, and the type has a fixed size
-	prog := r.words(number(len(c.Filter.Program)), r.bytes(program.Bytes()))
-	if c.Filter.Flags == 0 {
-		return r.call(unix.SYS_PRCTL, number(unix.PR_SET_SECCOMP), number(unix.SECCOMP_MODE_FILTER), prog)
-	}
-	return r.call(unix.SYS_SECCOMP, number(unix.SECCOMP_SET_MODE_FILTER), number(uint64(c.Filter.Flags)), prog)
-}
-
-// user: init_linux.go, setupUser.
-func (c *Command) user(r *request) {
-	r.do(C.OP_STDIO, number(c.UID)).or(notGiven)
+// setIDs: init_linux.go, setupUser.
+func (c *Command) setIDs(r *native.Request) {
+	r.ChownStdio(c.UID).Explain(func(errno unix.Errno, stream uint32) error {
+		names := []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"}
+		return fmt.Errorf("unable to setup user: chown %s: %w", names[stream%3], errno)
+	})
 	if c.SetGroups {
 		groups := make([]byte, 0, 4*len(c.Groups))
 		for _, gid := range c.Groups {
 			groups = binary.LittleEndian.AppendUint32(groups, uint32(gid))
 		}
-		r.call(unix.SYS_SETGROUPS, number(len(c.Groups)), r.bytes(groups)).or(named("unable to setup user: setgroups"))
+		r.Call(unix.SYS_SETGROUPS, len(c.Groups), groups).OnError("unable to setup user: setgroups")
 	}
-	r.call(unix.SYS_SETGID, number(c.GID)).or(unmapped("gid", c.GID))
-	r.call(unix.SYS_SETUID, number(c.UID)).or(unmapped("uid", c.UID))
+	r.Call(unix.SYS_SETGID, c.GID).Explain(notMapped("gid", c.GID))
+	r.Call(unix.SYS_SETUID, c.UID).Explain(notMapped("uid", c.UID))
 }
 
-// capabilities: capabilities/capabilities.go, ApplyCaps. The bounding set is done already.
-func (c *Command) capabilities(r *request) {
-	const (
-		version     = 0x20080522 // _LINUX_CAPABILITY_VERSION_3
-		half        = 32
-		ambient     = 47 // PR_CAP_AMBIENT
-		raise       = 2  // PR_CAP_AMBIENT_RAISE
-		clearAll    = 4  // PR_CAP_AMBIENT_CLEAR_ALL
-		sizeOfSets  = 24
-		sizeOfFirst = 4
-	)
-	sets := make([]byte, 0, sizeOfSets)
-	for shift := 0; shift <= half; shift += half {
-		for _, set := range []uint64{c.Capabilities.Effective, c.Capabilities.Permitted, c.Capabilities.Inheritable} {
-			sets = binary.LittleEndian.AppendUint32(sets, uint32(set>>shift))
+func notMapped(kind string, id int) func(unix.Errno, uint32) error {
+	return func(errno unix.Errno, _ uint32) error {
+		if errno == unix.EINVAL {
+			return fmt.Errorf("unable to setup user: cannot set%s to unmapped %s %d in user namespace", kind, kind, id)
+		}
+		return fmt.Errorf("unable to setup user: %w", errno)
+	}
+}
+
+// dropBounding: capabilities/capabilities.go, ApplyBoundingSet.
+func (c *Command) dropBounding(r *native.Request) {
+	for i := 0; i <= c.Capabilities.Last; i++ {
+		if c.Capabilities.Bounding>>i&1 == 0 {
+			// EINVAL: the kernel does not know it.
+			r.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, i).Tolerate(unix.EINVAL).OnError("unable to apply bounding set")
 		}
 	}
-	header := binary.LittleEndian.AppendUint32(make([]byte, 0, 2*sizeOfFirst), version)
-	r.call(unix.SYS_CAPSET, r.bytes(append(header, 0, 0, 0, 0)), r.bytes(sets)).or(named("unable to apply caps: can't apply capabilities"))
-	r.call(unix.SYS_PRCTL, number(ambient), number(clearAll)).unless(unix.EINVAL).or(named("unable to apply caps"))
+}
+
+// setCapabilities: capabilities/capabilities.go, ApplyCaps, but for the bounding set.
+func (c *Command) setCapabilities(r *native.Request) {
+	const half = 32
+	header := packed(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
+	var sets []byte
+	for shift := 0; shift <= half; shift += half {
+		sets = append(sets, packed(unix.CapUserData{
+			Effective:   uint32(c.Capabilities.Effective >> shift),
+			Permitted:   uint32(c.Capabilities.Permitted >> shift),
+			Inheritable: uint32(c.Capabilities.Inheritable >> shift),
+		})...)
+	}
+	r.Call(unix.SYS_CAPSET, header, sets).OnError("unable to apply caps: can't apply capabilities")
+	r.Call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL).Tolerate(unix.EINVAL).
+		OnError("unable to apply caps")
 	for i := 0; i <= c.Capabilities.Last; i++ {
 		if c.Capabilities.Ambient>>i&1 == 1 {
-			r.call(unix.SYS_PRCTL, number(ambient), number(raise), number(i)).anyway()
+			r.Call(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, i).IgnoreErrors()
 		}
 	}
 }
 
-// paths are where the program is looked for, as os/exec.LookPath does it, and 1 if they come from PATH.
-func (c *Command) paths() (paths []string, search int) {
+// enterPIDNamespace: nsenter/nsexec.c, stage 2, and of setns_init_linux.go, Init, what only the process itself can do.
+func (c *Command) enterPIDNamespace(r *native.Request, env native.Word) {
+	paths, inPath := c.paths()
+	r.Lookup(paths, inPath).Explain(c.notFound)
+	late := c.FilterLast()
+	if !late {
+		c.loadLateFilter(r)
+	}
+	r.Fork().OnError("unable to spawn stage-2: clone")
+	r.Call(unix.SYS_SETSID).OnError("setsid failed")
+	if c.Terminal != nil {
+		r.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
+	}
+	r.Wait(nil)
+	if late {
+		c.loadLateFilter(r)
+	}
+	r.Exec(r.Strings(c.Args, 0), env).Explain(func(errno unix.Errno, path uint32) error {
+		if int(path) >= len(paths) {
+			return errno
+		}
+		return &fs.PathError{Op: "exec", Path: paths[path], Err: errno}
+	})
+}
+
+// loadLateFilter loads the filter as late as possible, if that needs no privilege.
+func (c *Command) loadLateFilter(r *native.Request) {
+	if c.Filter != nil && c.NoNewPrivileges {
+		c.loadFilter(r).
+			OnError("unable to init seccomp: error loading seccomp filter into kernel: error loading seccomp filter")
+	}
+}
+
+func (c *Command) loadFilter(r *native.Request) *native.Step {
+	program := r.Table(len(c.Filter.Program), packed(c.Filter.Program))
+	if c.Filter.Flags == 0 {
+		return r.Call(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, program)
+	}
+	return r.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uint64(c.Filter.Flags), program)
+}
+
+// paths are where the program is looked for, as os/exec.LookPath does it, and whether they come from PATH.
+func (c *Command) paths() (paths []string, inPath bool) {
 	name := c.Args[0]
 	if strings.Contains(name, "/") {
-		return []string{name}, 0
+		return []string{name}, false
 	}
 	if name == "" || name == "." || name == ".." {
-		return nil, 1
+		return nil, true
 	}
 	for _, e := range c.Env {
 		path, ok := strings.CutPrefix(e, "PATH=")
@@ -322,5 +359,18 @@ func (c *Command) paths() (paths []string, search int) {
 			paths = append(paths, filepath.Join(dir, name))
 		}
 	}
-	return paths, 1
+	return paths, true
+}
+
+func (c *Command) notFound(errno unix.Errno, detail uint32) error {
+	name := c.Args[0]
+	switch detail {
+	case native.LookupStat:
+		return &exec.Error{Name: name, Err: &fs.PathError{Op: "stat", Path: name, Err: errno}}
+	case native.LookupNone:
+		return &exec.Error{Name: name, Err: exec.ErrNotFound}
+	case native.LookupDot:
+		return &exec.Error{Name: name, Err: exec.ErrDot}
+	}
+	return &exec.Error{Name: name, Err: errno}
 }

@@ -15,13 +15,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/memprog/memprogtest"
 )
-
-func TestTheProgramStandsAlone(t *testing.T) {
-	memprogtest.StandsAlone(t, "program_amd64.c", "holder")
-}
 
 func TestHolderHasItsNamespaces(t *testing.T) {
 	h := start(t, full())

@@ -1,14 +1,17 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The home directory of a user, as libcontainer finds it (github.com/moby/sys/user, ParsePasswdFilter). It is a part of
-// program_amd64.c, and what is said there holds here.
+// A part of program.c: the home directory of a user, as libcontainer finds it (github.com/moby/sys/user,
+// ParsePasswdFilter).
 
-LAUNCHER static bool blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+// The largest passwd file that is read: half a million users.
+#define PASSWD_MAX_SIZE (32 << 20)
 
-// The number at s, as strconv.Atoi reads it with errors left out: 0 for what is no number, and one that is no user's
-// for what is too large.
-LAUNCHER static uint64_t number(const char *s, const char *end)
+CODE static bool blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+// The number at s, as strconv.Atoi reads it with errors ignored: 0 for what is no number, and for what is too large one
+// that no user has.
+CODE static uint64_t number(const char *s, const char *end)
 {
 	bool minus = s < end && *s == '-';
 	if (s < end && (*s == '-' || *s == '+'))
@@ -23,8 +26,8 @@ LAUNCHER static uint64_t number(const char *s, const char *end)
 	return minus ? -n : n;
 }
 
-// The home directory in a line of passwd(5), or NULL if the line is not of uid. A field that is missing is 0 or empty.
-LAUNCHER static char *home_in(char *line, char *end, uint64_t uid)
+// The home directory in a line of passwd(5), or NULL if the line is not uid's. A missing field is 0 or empty.
+CODE static char *home_in(char *line, char *end, uint64_t uid)
 {
 	while (line < end && blank(*line))
 		line++;
@@ -55,16 +58,16 @@ LAUNCHER static char *home_in(char *line, char *end, uint64_t uid)
 	return id == uid ? home : 0;
 }
 
-LAUNCHER static void set_home(char *home, const char *directory)
+CODE static void set_home(char *home, const char *directory)
 {
 	home[0] = 'H', home[1] = 'O', home[2] = 'M', home[3] = 'E', home[4] = '=';
 	char *to = home + 5;
 	while ((*to++ = *directory++))
-		__asm__ volatile("" ::: "memory"); // no strcpy
+		NO_LIBRARY_CALL;
 }
 
-// Opens a file of the container, which may have made anything of it: it is an error if reading could wait for somebody.
-LAUNCHER static long open_regular(const char *file)
+// Opens a file of the container if it is a regular one: reading from anything else could block.
+CODE static long open_regular(const char *file)
 {
 	long fd = SYS(SYS_openat, AT_FDCWD, file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
@@ -78,9 +81,9 @@ LAUNCHER static long open_regular(const char *file)
 	return error < 0 ? error : fd;
 }
 
-// Looks for uid's first line in the file and stores "HOME=" and its directory in home; "HOME=/" if there is none, or
-// if the file cannot be read to its end, is too large, or has a line that is too long.
-LAUNCHER static void find_home(uint64_t uid, const char *file, char *line, char *home)
+// Stores "HOME=" and the directory in uid's first line of the file in home; "HOME=/" if there is no such line, or if the
+// file cannot be read to its end, is too large, or has a line that is too long.
+CODE static void find_home(uint64_t uid, const char *file, char *line, char *home)
 {
 	const char root[] = {'/', 0};
 	set_home(home, root);
@@ -115,7 +118,7 @@ LAUNCHER static void find_home(uint64_t uid, const char *file, char *line, char 
 		have = line + have - start;
 		for (uint64_t i = 0; i < have; i++) {
 			line[i] = start[i];
-			__asm__ volatile("" ::: "memory"); // no memmove
+			NO_LIBRARY_CALL;
 		}
 	}
 	SYS(SYS_close, fd, 0, 0);

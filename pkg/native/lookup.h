@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Which file is the program of the process. It is a part of program_amd64.c, and what is said there holds here. groups
-// is GROUPS_ROOM of memory to use.
+// A part of program.c: which file is the program of the process. groups is GROUPS_ROOM of memory to use.
 
-// What the Go library does where faccessat2(2) is missing (syscall.Faccessat): 0 or -EACCES.
-LAUNCHER static long mode_allows(const struct stat *st, uint32_t *groups)
+// 0 or -EACCES, as Go decides where faccessat2(2) is missing (syscall.Faccessat).
+CODE static long mode_allows(const struct stat *st, uint32_t *groups)
 {
 	long uid = SYS(SYS_geteuid, 0, 0, 0);
 	struct __user_cap_header_struct header;
@@ -29,8 +28,8 @@ LAUNCHER static long mode_allows(const struct stat *st, uint32_t *groups)
 	return st->st_mode & bits ? 0 : -EACCES;
 }
 
-// As os/exec.LookPath decides (os/exec/lp_unix.go, findExecutable).
-LAUNCHER static long executable(const char *path, uint32_t *detail, uint32_t *groups)
+// Decides as os/exec.LookPath does (os/exec/lp_unix.go, findExecutable).
+CODE static long executable(const char *path, uint32_t *detail, uint32_t *groups)
 {
 	struct stat st;
 	*detail = LOOKUP_STAT;
@@ -41,13 +40,13 @@ LAUNCHER static long executable(const char *path, uint32_t *detail, uint32_t *gr
 	if (S_ISDIR(st.st_mode))
 		return -EISDIR;
 	error = sys(SYS_faccessat2, AT_FDCWD, (long)path, X_OK, AT_EACCESS, 0, 0);
-	if (error == -ENOSYS || error == -EPERM) // an old kernel, or a seccomp filter
+	if (error == -ENOSYS || error == -EPERM) // a seccomp filter
 		return mode_allows(&st, groups);
 	return error;
 }
 
 // The index of the path in the list.
-LAUNCHER static long lookup(char **list, bool search, long step, uint32_t *groups)
+CODE static long lookup(char **list, bool search, long step, uint32_t *groups)
 {
 	for (long i = 0; list[i]; i++) {
 		uint32_t detail;

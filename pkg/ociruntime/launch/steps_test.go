@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reader reads a request as the program does, from program.h.
+// reader reads a request as the program does (pkg/native/program.h).
 type reader struct {
 	t *testing.T
 	b []byte
@@ -49,17 +49,37 @@ func (r reader) list(at uint64) (list []string) {
 
 const (
 	headerSize = 24
-	stepSize   = 88
+	stepSize   = 96
+	opCall     = 0
+	opFork     = 2
 )
 
-// places are the words that the program turns into addresses.
-func (r reader) places() map[uint64]bool {
+type step struct {
+	op, call  uint64
+	args      [6]uint64
+	condition int64
+}
+
+func (r reader) steps() (steps []step) {
+	for i := range r.word(8) {
+		word := func(field uint64) uint64 { return r.word(headerSize + i*stepSize + 8*field) }
+		s := step{op: word(0), call: word(1), condition: int64(word(9))}
+		for j := range s.args {
+			s.args[j] = word(2 + uint64(j))
+		}
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// addresses are the words that the program turns into addresses.
+func (r reader) addresses() map[uint64]bool {
 	found := map[uint64]bool{}
 	steps, n := r.word(8), r.word(16)
 	for i := range n {
 		at := r.word(headerSize + steps*stepSize + 8*i)
 		if found[at] {
-			r.t.Errorf("the word at %d is a place twice", at)
+			r.t.Errorf("the word at %d is relocated twice", at)
 		}
 		found[at] = true
 		if r.word(at) >= uint64(len(r.b)) {
@@ -77,7 +97,10 @@ func FuzzRequest(f *testing.F) {
 		split := func(s string) []string { return strings.Split(s, "\x00") }
 		cwd, _, _ = strings.Cut(cwd, "\x00")
 		has := func(bit int) bool { return what>>bit&1 == 1 }
-		c := &Command{Args: split(args), Env: split(env), Cwd: cwd, FindHome: has(0), Namespaces: unix.CLONE_NEWNS, UID: uid, GID: uid, SetGroups: has(1), Groups: []int{uid}}
+		c := &Command{
+			Args: split(args), Env: split(env), Cwd: cwd, FindHome: has(0), Namespaces: unix.CLONE_NEWNS,
+			UID: uid, GID: uid, SetGroups: has(1), Groups: []int{uid},
+		}
 		if has(2) {
 			c.Terminal = &Terminal{Width: 1, Height: 2}
 		}
@@ -85,7 +108,7 @@ func FuzzRequest(f *testing.F) {
 			c.Capabilities = &Capabilities{Ambient: uint64(uid), Last: 40}
 		}
 		if has(4) {
-			c.Filter = &Filter{Program: make([]unix.SockFilter, 3)}
+			c.Filter = newFilter(0, make([]unix.SockFilter, 3))
 		}
 		if has(5) {
 			c.Unified, c.Tasks = "/a", []string{"/b", cwd}
@@ -94,18 +117,14 @@ func FuzzRequest(f *testing.F) {
 		if has(7) {
 			c.OOMScoreAdj, c.Scheduler, c.Keyring = &uid, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, cwd
 		}
-		request := c.steps()
-		r := reader{t, request.encode()}
+		r := reader{t, c.request().Encode()}
 		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {
 			t.Fatalf("a size of %d in %d bytes that end with %d", got, len(r.b), r.b[len(r.b)-1])
 		}
-		if got := r.word(8); got != uint64(len(request.steps)) {
-			t.Fatalf("%d steps, want %d", got, len(request.steps))
-		}
-		places := r.places()
+		addresses := r.addresses()
 		last := headerSize + (r.word(8)-1)*stepSize
-		if !places[last+16] || !places[last+24] {
-			t.Fatalf("arguments and environment at %d are no places", last)
+		if !addresses[last+16] || !addresses[last+24] {
+			t.Fatalf("arguments and environment at %d are no addresses", last)
 		}
 		if got := r.list(r.word(last + 16)); !slices.Equal(got, c.Args) {
 			t.Errorf("arguments %q, want %q", got, c.Args)
@@ -113,16 +132,42 @@ func FuzzRequest(f *testing.F) {
 		if got := r.list(r.word(last + 24)); !slices.Equal(got, c.Env) {
 			t.Errorf("environment %q, want %q", got, c.Env)
 		}
-		for i, s := range request.steps {
-			if s.after > uint64(i) {
-				t.Errorf("step %d comes after step %d", i, s.after-1)
-			}
-			for j, a := range s.args {
-				at := uint64(headerSize + i*stepSize + 16 + 8*j)
-				if a.place != places[at] {
-					t.Errorf("argument %d of step %d is a place: %v, want %v", j, i, places[at], a.place)
-				}
+		for i, s := range r.steps() {
+			if s.condition > int64(i) || s.condition < -int64(i) {
+				t.Errorf("step %d depends on step %d", i, s.condition)
 			}
 		}
 	})
+}
+
+// A change of credentials makes a process dumpable where fs.suid_dumpable is not 0.
+func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
+	for _, c := range []*Command{
+		{Args: []string{"true"}, Unified: "/x", Namespaces: unix.CLONE_NEWNS},
+		{Args: []string{"true"}, Unified: "/x", Namespaces: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
+		{Args: []string{"true"}, Terminal: &Terminal{}, Namespaces: unix.CLONE_NEWNS | unix.CLONE_NEWUSER},
+	} {
+		dumpable := true
+		forks := 0
+		for i, s := range (reader{t, c.request().Encode()}).steps() {
+			switch {
+			case s.op == opFork:
+				forks++
+				if dumpable {
+					t.Errorf("%+v: dumpable at the fork of step %d", c, i)
+				}
+			case s.op != opCall:
+			case s.call == unix.SYS_PRCTL && s.args[0] == unix.PR_SET_DUMPABLE:
+				dumpable = false
+			case s.call == unix.SYS_SETNS || s.call == unix.SYS_SETRESUID || s.call == unix.SYS_SETUID || s.call == unix.SYS_SETGID:
+				dumpable = dumpable || c.Namespaces&unix.CLONE_NEWUSER != 0 || s.call != unix.SYS_SETNS
+			}
+		}
+		if dumpable {
+			t.Errorf("%+v: dumpable at the end", c)
+		}
+		if want := strings.Count(c.Unified, "/") + 1; forks != want {
+			t.Errorf("%+v: %d forks, want %d", c, forks, want)
+		}
+	}
 }

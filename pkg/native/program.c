@@ -1,0 +1,301 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The program: see program.go. Its code is the section "native" of the shim's binary, of which program.go makes a file.
+// So nothing in that section may refer to anything outside of it: no library, no static data, no constants that the
+// compiler would keep in memory. TestProgram_StandsAlone checks that.
+
+#pragma GCC optimize("Os", "no-jump-tables", "no-tree-loop-distribute-patterns", "no-stack-protector", "no-exceptions")
+#ifdef __x86_64__
+#pragma GCC target("general-regs-only") // vector constants would lie in .rodata
+#endif
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/limits.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "program.h"
+
+#define CODE __attribute__((section("native")))
+// In a loop it keeps the compiler from calling memset, memmove or strcpy.
+#define NO_LIBRARY_CALL __asm__ volatile("" ::: "memory")
+
+#include "arch.h"
+
+#ifdef HAVE_PROGRAM
+
+extern char __start_native[], __stop_native[], native_entry[]; // the linker defines the first two
+
+struct code native_code(void)
+{
+	return (struct code){__start_native, __stop_native - __start_native, native_entry - __start_native};
+}
+
+#define GROUPS_ROOM (NGROUPS_MAX * sizeof(uint32_t))
+// The largest line of a passwd file, and so the longest name of a home directory.
+#define LINE_MAX_SIZE 65536
+#define LINE_ROOM (LINE_MAX_SIZE + 64)
+// What is mapped behind the request: the stack may not be able to grow under the limits of the process.
+#define EXTRA_ROOM (2 * LINE_ROOM + GROUPS_ROOM)
+
+#define SYS(call, a, b, c) sys(call, (long)(a), (long)(b), (long)(c), 0, 0, 0)
+
+CODE __attribute__((noreturn)) static void end(int status)
+{
+	SYS(SYS_exit_group, status, 0, 0);
+	__builtin_trap(); // a seccomp filter forbade it
+}
+
+CODE static void tell(uint32_t kind, uint32_t value, uint32_t step, uint32_t detail)
+{
+	struct message m;
+	m.kind = kind;
+	m.value = value;
+	m.step = step;
+	m.detail = detail;
+	// The empty buffer of a socket takes a whole message. An error could be told to nobody.
+	SYS(SYS_write, FD_SOCKET, &m, sizeof m);
+}
+
+CODE __attribute__((noreturn)) static void fail(long step, long error, uint32_t detail)
+{
+	tell(MESSAGE_FAILED, -error, step, detail);
+	end(255);
+}
+
+// Reads size bytes, or ends: the shim is gone.
+CODE static void receive(char *to, uint64_t size)
+{
+	while (size > 0) {
+		long n = SYS(SYS_read, FD_SOCKET, to, size);
+		if (n == -EINTR)
+			continue;
+		if (n <= 0)
+			end(255);
+		to += n;
+		size -= n;
+	}
+}
+
+// Ends the program if the request is malformed, which those of the shim are not.
+CODE static struct header *receive_request(void)
+{
+	uint64_t size;
+	receive((char *)&size, sizeof size);
+	if (size < sizeof(struct header) || size > (1UL << 30) || size % 8 != 0)
+		end(255);
+	char *base = (char *)sys(SYS_mmap, 0, size + EXTRA_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if ((unsigned long)base > -4096UL)
+		fail(0, (long)base, 0);
+	struct header *h = (struct header *)base;
+	h->size = size;
+	receive(base + sizeof size, size - sizeof size);
+
+	uint64_t room = size - sizeof *h;
+	if (h->steps > room / sizeof(struct step))
+		end(255);
+	room -= h->steps * sizeof(struct step);
+	if (h->relocations > room / 8 || base[size - 1] != 0)
+		end(255);
+	uint64_t *r = (uint64_t *)(base + sizeof *h + h->steps * sizeof(struct step));
+	for (uint64_t i = 0; i < h->relocations; i++) {
+		if (r[i] % 8 != 0 || r[i] >= size)
+			end(255);
+		uint64_t *word = (uint64_t *)(base + r[i]);
+		if (*word >= size)
+			end(255);
+		*word += (uint64_t)base;
+	}
+	return h;
+}
+
+CODE static bool tolerated(const struct step *s, long error)
+{
+	if (s->tolerated == TOLERATE_ALL)
+		return true;
+	for (int shift = 0; shift < 64; shift += 16)
+		if (((s->tolerated >> shift) & 0xffff) == (uint64_t)-error)
+			return true;
+	return false;
+}
+
+CODE static void reset_signals(void)
+{
+	struct { // the kernel's sigaction
+		void (*handler)(int);
+		unsigned long flags;
+		void (*restorer)(void);
+		uint64_t mask;
+	} action;
+	action.handler = SIG_DFL;
+	action.flags = 0;
+	action.restorer = 0;
+	action.mask = 0;
+	for (int sig = 1; sig <= 64; sig++) {
+		// What Go leaves ignored (runtime/sigtab_linux_generic.go) libcontainer does too.
+		if (sig == SIGHUP || sig == SIGINT || (sig >= 32 && sig <= 34))
+			continue;
+		sys(SYS_rt_sigaction, sig, (long)&action, 0, 8, 0, 0); // fails for SIGKILL and SIGSTOP
+	}
+}
+
+// Returns 0 in the child alone; in this process, an error.
+CODE static long fork_sibling(uint64_t cgroup, uint32_t step)
+{
+	long pid;
+	if (cgroup == 0) {
+		pid = SYS(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0);
+	} else {
+		uint64_t args[CLONE_ARGS_SIZE_VER2 / 8]; // struct clone_args
+		for (unsigned i = 0; i < sizeof args / sizeof args[0]; i++) {
+			args[i] = 0;
+			NO_LIBRARY_CALL;
+		}
+		struct clone_args *a = (struct clone_args *)args;
+		a->flags = CLONE_PARENT | CLONE_INTO_CGROUP;
+		a->cgroup = cgroup - 1;
+		pid = SYS(SYS_clone3, a, sizeof args, 0);
+	}
+	if (pid == 0 && cgroup != 0)
+		tell(MESSAGE_IN_CGROUP, 0, step, 0);
+	if (pid <= 0)
+		return pid;
+	tell(MESSAGE_PID, pid, step, 0);
+	end(0);
+}
+
+// The numbers are those of fs/devpts/inode.c, as in runc's libcontainer/console_linux.go (checkPtmxHandle).
+CODE static long check_ptmx(int fd)
+{
+	struct statfs fs;
+	struct stat st;
+	long error = SYS(SYS_fstatfs, fd, &fs, 0);
+	if (error == 0)
+		error = SYS(SYS_fstat, fd, &st, 0);
+	if (error < 0)
+		return error;
+	bool ptmx = fs.f_type == 0x1cd1 && st.st_ino == 2 && S_ISCHR(st.st_mode) && st.st_rdev == (5 << 8 | 2);
+	return ptmx ? 0 : -ENODEV;
+}
+
+// A stream that cannot be given away keeps its owner: its user is not mapped, or its file system is read-only.
+CODE static void chown_stdio(uint64_t uid, long step)
+{
+	for (int fd = 0; fd < 3; fd++) {
+		struct stat st;
+		long error = SYS(SYS_fstat, fd, &st, 0);
+		if (error < 0)
+			fail(step, error, fd);
+		bool null = S_ISCHR(st.st_mode) && st.st_rdev == (1 << 8 | 3);
+		if (st.st_uid == uid || null)
+			continue;
+		error = SYS(SYS_fchown, fd, uid, -1);
+		if (error < 0 && error != -EPERM && error != -EROFS)
+			fail(step, error, fd);
+	}
+}
+
+// The kernel puts "(unreachable)" in front of a directory that is not below the root. See getcwd(2), CVE-2024-21626.
+CODE __attribute__((noinline)) static long check_cwd(void)
+{
+	char path[4096];
+	path[0] = 0;
+	long n = SYS(SYS_getcwd, path, sizeof path, 0);
+	if (n < 0)
+		return n;
+	return path[0] == '/' ? 0 : -ENOENT;
+}
+
+#include "lookup.h"
+#include "passwd.h"
+
+CODE __attribute__((noinline, noreturn)) static void run(const char *path, const struct step *s, long step, long found)
+{
+	long error = SYS(SYS_execve, path, s->arg[0], s->arg[1]);
+	tell(MESSAGE_NOT_RUN, -error, step, found);
+	char text[8192];
+	for (;;) { // until the shim has closed its end
+		long n = SYS(SYS_read, FD_SOCKET, text, sizeof text);
+		if (n <= 0)
+			end(255);
+		SYS(SYS_write, 2, text, n);
+	}
+}
+
+CODE __attribute__((noreturn)) static void sleep_forever(struct header *h)
+{
+	SYS(SYS_close_range, 0, ~0U, 0); // the shim waits for that
+	SYS(SYS_munmap, h, h->size + EXTRA_ROOM, 0);
+	for (;;)
+		sys(SYS_ppoll, 0, 0, 0, 0, 0, 0);
+}
+
+CODE __attribute__((noreturn, used)) void native_main(void)
+{
+	struct header *h = receive_request();
+	struct step *steps = (struct step *)(h + 1);
+	char *line = (char *)h + h->size, *home = line + LINE_ROOM;
+	uint32_t *groups = (uint32_t *)(home + LINE_ROOM);
+	char **paths = 0;
+	long found = 0;
+	for (uint64_t i = 0; i < h->steps; i++) {
+		struct step *s = steps + i;
+		uint64_t earlier = s->condition < 0 ? -(uint64_t)s->condition : (uint64_t)s->condition;
+		if (earlier > i)
+			end(255);
+		if (earlier && steps[earlier - 1].error != (s->condition > 0))
+			continue;
+		long result = 0;
+		if (s->op == OP_CALL) {
+			result = sys(s->call, s->arg[0], s->arg[1], s->arg[2], s->arg[3], s->arg[4], s->arg[5]);
+		} else if (s->op == OP_SIGNALS) {
+			reset_signals();
+		} else if (s->op == OP_FORK) {
+			result = fork_sibling(s->arg[0], i);
+		} else if (s->op == OP_WAIT) {
+			char leave;
+			tell(MESSAGE_WAITING, 0, i, 0);
+			receive(&leave, 1);
+		} else if (s->op == OP_PTMX) {
+			result = check_ptmx(s->arg[0]);
+		} else if (s->op == OP_STDIO) {
+			chown_stdio(s->arg[0], i);
+		} else if (s->op == OP_HOME) {
+			find_home(s->arg[0], (char *)s->arg[1], line, home);
+			*(char **)s->arg[2] = home;
+		} else if (s->op == OP_CHECK_CWD) {
+			result = check_cwd();
+		} else if (s->op == OP_LOOKUP) {
+			paths = (char **)s->arg[0];
+			found = lookup(paths, s->arg[1], i, groups);
+		} else if (s->op == OP_EXEC && paths) {
+			run(paths[found], s, i, found);
+		} else if (s->op == OP_SLEEP) {
+			sleep_forever(h);
+		} else {
+			fail(i, -EINVAL, 0);
+		}
+		if (result < 0 && !tolerated(s, result))
+			fail(i, result, 0);
+		if (s->fd && result >= 0 && (uint64_t)result != s->fd)
+			fail(i, -EBADF, 0);
+		s->error = result < 0;
+	}
+	end(255); // a request that ends neither with OP_EXEC nor with OP_SLEEP
+}
+
+#else
+
+struct code native_code(void) { return (struct code){0}; }
+
+#endif

@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package native runs lists of system calls in processes that are not Go's: one that has a single thread, can fork, and
+// has nothing of the shim in its memory.
+//
+// The program (program.c) is three kilobytes of C without a library. It lies in a section of this binary, and [New]
+// makes an ELF file of it in sealed memory. It decides nothing: a [Request] says which system calls it makes in which
+// order (program.h), and what their failures are called. It ends as the program of a container, or sleeps.
+//
+//	p, err := native.New("name")
+//	run, err := p.Start(reaper, files...)
+//	process, err := run.Execute(ctx, request)
+//
+// A fork of the request makes a child of the shim (CLONE_PARENT). The process that forked ends, and Execute waits for
+// it. At a wait of the request ([Request.Wait]) the process stops until the shim knows all processes that were forked
+// before. So one of which the shim never heard does nothing after such a step.
+//
+// # Goroutines and locks
+//
+// Execute has no goroutine but that of its context's end (Run.interrupt), which does nothing once Execute returns.
+// Run.mu guards against it which process is the current one; nothing that blocks happens under it. Execute waits in
+// Go's poller, without a thread. The reaper is held over the start of the first process only. The others are owned once
+// their parent has reported them; the reaper may collect what died before.
+//
+// # Promises
+//
+//   - When Execute fails, no process of it is left, neither running nor to be waited for. The exceptions are one that
+//     does not die of SIGKILL within some seconds, and one whose parent was killed before it could report it, which
+//     ends by itself: the reaper collects both.
+//   - Execute ends when its context does, also where the process is frozen.
+package native
+
+/*
+#include "arch.h"
+#include "program.h"
+*/
+import "C"
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"unsafe"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/reaper"
+)
+
+// What callers have to know of the program to foresee its system calls.
+const (
+	Socket      = C.FD_SOCKET             // its descriptor of the socket to the shim; files of the caller follow it
+	MessageSize = C.sizeof_struct_message // what it writes there before it reads a byte at [Request.Wait]
+	AuditArch   = C.NATIVE_AUDIT_ARCH     // AUDIT_ARCH_… of the processor, see seccomp(2)
+)
+
+// Program is the program in a file of its own. Its methods may be called concurrently.
+type Program struct {
+	name string
+	file *os.File
+}
+
+// New makes a Program, which is called name in errors and in /proc. It is errdefs.ErrNotImplemented where the program is
+// not written for the processor, where the kernel has no executable memory files, and before Linux 5.10.
+func New(name string) (*Program, error) {
+	code, entry := code()
+	if len(code) == 0 {
+		return nil, fmt.Errorf("%s: not for this processor: %w", name, errdefs.ErrNotImplemented)
+	}
+	// The newest system call that is needed.
+	pidfd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("%s: pidfd_open: %w: %w", name, err, errdefs.ErrNotImplemented)
+	}
+	_ = unix.Close(pidfd) // it was only tried
+	file, err := memoryFile(name, image(code, entry))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return &Program{name, file}, nil
+}
+
+// Close closes the file. Processes that run it go on.
+func (p *Program) Close() error { return p.file.Close() }
+
+// Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil is
+// for none. It does nothing until Execute, which must be called.
+func (p *Program) Start(reaper *reaper.Reaper, stdio [3]*os.File, more ...*os.File) (*Run, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "socket")
+	defer theirs.Close()                  //nolint:errcheck // the program has its own
+	err = unix.SetNonblock(pair[0], true) // so that Go's poller watches it; theirs blocks
+	ours := os.NewFile(uintptr(pair[0]), "socket")
+	if err != nil {
+		return nil, errors.Join(os.NewSyscallError("fcntl", err), ours.Close())
+	}
+	files := append([]*os.File{stdio[0], stdio[1], stdio[2], theirs}, more...)
+	defer reaper.Suspend()()
+	first, err := os.StartProcess(p.path(), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", p.name, err), ours.Close())
+	}
+	reaper.Register(first.Pid)
+	return &Run{name: p.name, reaper: reaper, socket: ours, current: first}, nil
+}
+
+// path is the file's in this process, and in a child before execve.
+func (p *Program) path() string { return "/proc/self/fd/" + strconv.Itoa(int(p.file.Fd())) }
+
+// memoryFile makes an executable file that is closed on exec and that nobody can write to: a container may reach it as
+// /proc/PID/exe (CVE-2019-5736).
+func memoryFile(name string, content []byte) (*os.File, error) {
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	// Linux 6.3 has MFD_EXEC, and F_SEAL_EXEC with it. Before, the file's owner can change its mode.
+	flags, more := unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_EXEC, unix.F_SEAL_EXEC
+	fd, err := unix.MemfdCreate(name, flags)
+	if errors.Is(err, unix.EINVAL) {
+		more = 0
+		fd, err = unix.MemfdCreate(name, flags&^unix.MFD_EXEC)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w: %w", err, errdefs.ErrNotImplemented)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close() //nolint:errcheck // the other descriptor counts
+	if _, err := file.Write(content); err != nil {
+		return nil, err
+	}
+	if err := file.Chmod(0o555); err != nil {
+		return nil, err
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|more); err != nil {
+		return nil, fmt.Errorf("seal: %w: %w", err, errdefs.ErrNotImplemented)
+	}
+	// Above the descriptors of children, since Go puts those in place before it runs the file by the number of its
+	// own (golang.org/issue/61751).
+	const aboveThose = 64
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, aboveThose)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(high), name), nil
+}
+
+// code returns the program and the offset of its first instruction to run; none where it is not written for the processor.
+func code() (code []byte, entry uint64) {
+	c := C.native_code()
+	return C.GoBytes(c.start, C.int(c.size)), uint64(c.entry)
+}
+
+// image is an ELF file with one segment, which holds the code.
+func image(code []byte, entry uint64) []byte {
+	const (
+		page      = 4096
+		headers   = 2
+		alignment = 64 // of the code
+	)
+	fileHeader := elf.Header64{
+		Ident: [elf.EI_NIDENT]byte{
+			0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT),
+		},
+		Type: uint16(elf.ET_DYN), Machine: C.NATIVE_ELF_MACHINE, Version: uint32(elf.EV_CURRENT),
+		Ehsize: uint16(unsafe.Sizeof(elf.Header64{})), Phoff: uint64(unsafe.Sizeof(elf.Header64{})),
+		Phentsize: uint16(unsafe.Sizeof(elf.Prog64{})), Phnum: headers,
+	}
+	start := (fileHeader.Phoff + headers*uint64(fileHeader.Phentsize) + alignment - 1) &^ (alignment - 1)
+	fileHeader.Entry = start + entry
+	total := start + uint64(len(code))
+	segments := [headers]elf.Prog64{
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: total, Memsz: total, Align: page},
+		{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_R | elf.PF_W), Align: 16},
+	}
+	var b bytes.Buffer
+	for _, part := range []any{fileHeader, segments} {
+		_ = binary.Write(&b, binary.LittleEndian, part) // a buffer takes all, and the types have a fixed size
+	}
+	b.Write(make([]byte, int(start)-b.Len()))
+	b.Write(code)
+	return b.Bytes()
+}

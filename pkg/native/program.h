@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// What the program and the shim agree on. Both are parts of one binary, so there is no version.
+
+#ifndef NATIVE_PROGRAM_H
+#define NATIVE_PROGRAM_H
+
+#include <stdint.h>
+
+#define FD_SOCKET 3 // takes the request, gives messages
+
+// A request is a header, the steps, the relocations, and the data that these refer to, all in 64-bit words.
+struct header {
+	uint64_t size;        // of the whole request in bytes
+	uint64_t steps;       // their number
+	uint64_t relocations; // number of offsets: each is that of a word that holds an offset in the request, which the
+	                      // program turns into an address
+};
+
+// A step is one system call, or one of the operations below. The first that fails ends the program.
+struct step {
+	uint64_t op;
+	uint64_t call;      // number of the system call of OP_CALL
+	uint64_t arg[6];
+	uint64_t tolerated; // errnos that are no failure, 16 bits each; TOLERATE_ALL for any
+	int64_t condition;  // n: done only if step n - 1 met a tolerated error; -n: only if it did not; 0: always
+	uint64_t fd;        // descriptor that the call must return, so that later steps can name it; 0: any result
+	uint64_t error;     // 0; the program sets 1 after a tolerated error
+};
+
+#define TOLERATE_ALL UINT64_MAX
+
+enum {
+	OP_CALL,      // call arg[0] to arg[5]
+	OP_SIGNALS,   // default action for every signal; SIGHUP, SIGINT and 32 to 34 stay ignored if they were
+	OP_FORK,      // a child of the shim goes on with the next step, in the cgroup of descriptor arg[0] - 1 if arg[0] is
+	              // not 0; this process reports its pid and ends
+	OP_WAIT,      // report it, and wait until the shim lets the process go on
+	OP_PTMX,      // check that descriptor arg[0] is the multiplexer of a devpts
+	OP_STDIO,     // chown the standard streams to user arg[0]
+	OP_HOME,      // store at arg[2] the address of "HOME=" and the home directory of user arg[0] in the file arg[1]
+	OP_CHECK_CWD, // check that the working directory is below the root
+	OP_LOOKUP,    // find the first executable file in the list of paths arg[0], which come from PATH if arg[1] is 1
+	OP_EXEC,      // run it with the arguments arg[0] and the environment arg[1]
+	OP_SLEEP,     // close all descriptors, free the memory and sleep until killed
+};
+
+// What the program reports.
+struct message {
+	uint32_t kind;
+	uint32_t value;  // the pid or the errno
+	uint32_t step;   // index
+	uint32_t detail; // of OP_STDIO: the stream; of OP_LOOKUP: what failed; of OP_EXEC: index of the path
+};
+
+enum {
+	MESSAGE_PID = 1,    // of the process that goes on
+	MESSAGE_IN_CGROUP,  // it runs in the cgroup of OP_FORK
+	MESSAGE_WAITING,    // for a byte
+	MESSAGE_FAILED,
+	MESSAGE_NOT_RUN,    // execve failed; the program waits for the text to print on its standard error
+};
+
+enum {
+	LOOKUP_STAT = 1, // no such file, or no permission to look
+	LOOKUP_ACCESS,   // not executable
+	LOOKUP_NONE,     // none in PATH
+	LOOKUP_DOT,      // one in PATH, but relative to the working directory
+};
+
+// The code of the program in the binary of the shim.
+struct code {
+	void *start;         // NULL where the program is not written for the processor
+	unsigned long size;  // in bytes
+	unsigned long entry; // offset of the first instruction to run
+};
+
+struct code native_code(void);
+
+#endif

@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build amd64
+
+package native
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The code is taken out of the binary as it stands, so it must not refer to anything outside of its section.
+func TestProgram_StandsAlone(t *testing.T) {
+	for _, level := range []string{"-O0", "-O1", "-O2", "-O3"} {
+		object := filepath.Join(t.TempDir(), "program.o")
+		if out, err := gcc(t, level, object).CombinedOutput(); err != nil {
+			t.Fatalf("gcc %s: %v\n%s", level, err, out)
+		}
+		f, err := elf.Open(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close() //nolint:errcheck // only read from
+		for _, r := range relocations(t, f, "native") {
+			t.Errorf("%s: the code at %#x refers to %q", level, r.at, r.symbol)
+		}
+	}
+}
+
+func gcc(t *testing.T, level, object string) *exec.Cmd {
+	t.Helper()
+	return exec.CommandContext(t.Context(),
+		"gcc", level, "-g", "-Wall", "-Wextra", "-Werror", "-c", "program.c", "-o", object)
+}
+
+type relocation struct {
+	at     uint64
+	symbol string
+}
+
+// relocations are those of the section that lead out of it.
+func relocations(t *testing.T, f *elf.File, name string) []relocation {
+	t.Helper()
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	section := f.Section(name)
+	if section == nil || section.Size == 0 {
+		t.Fatalf("no section %s", name)
+	}
+	table := f.Section(".rela" + name) //nolint:misspell // the name of such sections
+	if table == nil {
+		return nil
+	}
+	data, err := table.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := make([]elf.Rela64, len(data)/binary.Size(elf.Rela64{}))
+	if err := binary.Read(bytes.NewReader(data), f.ByteOrder, entries); err != nil {
+		t.Fatal(err)
+	}
+	var all []relocation
+	for _, r := range entries {
+		s := symbols[elf.R_SYM64(r.Info)-1]
+		if int(s.Section) >= len(f.Sections) || f.Sections[s.Section] != section {
+			all = append(all, relocation{r.Off, s.Name})
+		}
+	}
+	return all
+}
+
+func TestProgram_CannotBeChanged(t *testing.T) {
+	p, err := New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []int{unix.O_WRONLY, unix.O_RDWR, unix.O_WRONLY | unix.O_TRUNC} {
+		f, err := os.OpenFile(p.path(), flag, 0)
+		if err != nil {
+			continue
+		}
+		if n, err := f.WriteString("x"); !errors.Is(err, unix.EPERM) {
+			t.Errorf("write to the program, opened with %#x = %d, %v, want %v", flag, n, err, unix.EPERM)
+		}
+		_ = f.Close() // only the write matters
+	}
+	if err := os.Chmod(p.path(), 0); !errors.Is(err, unix.EPERM) && modesAreSealed(t) {
+		t.Errorf("chmod of the program = %v, want %v", err, unix.EPERM)
+	}
+	got, err := os.ReadFile(p.path())
+	if code, _ := code(); err != nil || !bytes.HasSuffix(got, code) {
+		t.Errorf("the program has %d bytes, %v, want its %d at the end", len(got), err, len(code))
+	}
+}
+
+// modesAreSealed reports whether the kernel has F_SEAL_EXEC, which came with MFD_EXEC.
+func modesAreSealed(t *testing.T) bool {
+	t.Helper()
+	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC|unix.MFD_EXEC)
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd) // nothing was written
+	return true
+}
+
+// A program that is run by somebody else finds no request and ends.
+func TestProgram_WithoutARequest(t *testing.T) {
+	p, err := New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	word := func(values ...uint64) (b []byte) {
+		for _, v := range values {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+		return b
+	}
+	const stepWords = 12
+	for name, request := range map[string][]byte{
+		"nothing":                       nil,
+		"half a size":                   {1, 2, 3},
+		"a size and nothing":            word(64),
+		"a size below that of a header": word(8),
+		"a size that is no multiple":    word(65),
+		"a size beyond all bounds":      word(1 << 62),
+		"more steps than there is room": word(64, 1<<60, 0, 0, 0, 0, 0, 0),
+		"a step more than room":         word(64, 1, 0, 0, 0, 0, 0, 0),
+		"more places than room":         word(64, 0, 1<<61, 0, 0, 0, 0, 0),
+		"a place more than room":        word(32, 0, 2, 0),
+		"a place beyond the end":        word(40, 0, 1, 40, 0),
+		"a place between two words":     word(40, 0, 1, 9, 0),
+		"a word that leads out":         word(40, 0, 1, 16, 0),
+		"no zero at the end":            word(32, 0, 0, 1<<63),
+		"no steps":                      word(32, 0, 0, 0),
+		"an unknown step":               append(word(24+8*stepWords+8, 1, 0, 99), make([]byte, 8*stepWords)...),
+		"a step after itself":           append(word(24+8*stepWords+8, 1, 0), word(1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0)...),
+		"a step before itself":          append(word(24+8*stepWords+8, 1, 0), word(1, 0, 0, 0, 0, 0, 0, 0, 0, 1<<63, 0, 0, 0)...),
+		"execve without a path":         append(word(24+8*stepWords+8, 1, 0), word(9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			in, out, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := out.Write(request); err != nil {
+				t.Fatal(err)
+			}
+			_ = out.Close() // it was written
+			process, err := os.StartProcess(p.path(), []string{"test"}, &os.ProcAttr{Env: []string{}, Files: []*os.File{w, w, w, in}})
+			_ = in.Close() // the program has its own
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, err := process.Wait()
+			if err != nil || state.ExitCode() != 255 {
+				t.Errorf("the program ended with %v, %v, want status 255", state, err)
+			}
+		})
+	}
+}

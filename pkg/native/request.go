@@ -1,0 +1,260 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package native
+
+/*
+#include "program.h"
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"golang.org/x/sys/unix"
+)
+
+// Request is what the program does: steps, and the data that they refer to. The first step that fails ends it.
+//
+// An argument of a step is an int, a uint32, a uint64, or the address of data in the request: a string, which gets a
+// zero byte at its end, a []byte, or a Word.
+type Request struct {
+	// Thaw is a file cgroup.procs to which a process is moved that was killed, because it does not die where it is
+	// frozen (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst); "" for none.
+	Thaw string
+
+	steps     []*Step
+	data      []byte
+	addresses []int // offsets in data of words that hold an offset in data
+}
+
+// Step is one step of a request.
+type Step struct {
+	index     int
+	op        uint64
+	call      uint64
+	args      [6]Word
+	tolerated uint64
+	condition int64
+	fd        uint64
+	explain   func(errno unix.Errno, detail uint32) error
+	grant     func(pid int) error
+}
+
+// Word is the address of data, or a number.
+type Word struct {
+	value   uint64 // an offset in the data of the request, or the number
+	address bool
+}
+
+const wordSize = 8
+
+// Word is the address of word i of the table w.
+func (w Word) Word(i int) Word { return Word{value: w.value + uint64(i*wordSize), address: true} }
+
+// Call adds a system call.
+func (r *Request) Call(number int, args ...any) *Step {
+	s := r.add(C.OP_CALL, args...)
+	s.call = uint64(number)
+	return s
+}
+
+// ResetSignals adds the default action for each signal, except for those that Go leaves ignored.
+func (r *Request) ResetSignals() { r.add(C.OP_SIGNALS) }
+
+// Fork adds a fork, after which the child goes on.
+func (r *Request) Fork() *Step { return r.add(C.OP_FORK) }
+
+// ForkInto adds a fork into the cgroup of a descriptor.
+func (r *Request) ForkInto(cgroup int) *Step { return r.add(C.OP_FORK, cgroup+1) }
+
+// Wait adds a stop until the shim knows the process, and has called grant with its pid. grant may be nil.
+func (r *Request) Wait(grant func(pid int) error) { r.add(C.OP_WAIT).grant = grant }
+
+// CheckPtmx adds a check that the descriptor is the multiplexer of a devpts.
+func (r *Request) CheckPtmx(fd int) *Step { return r.add(C.OP_PTMX, fd) }
+
+// ChownStdio gives the standard streams to a user, as far as possible. The detail of an error is the stream.
+func (r *Request) ChownStdio(uid int) *Step { return r.add(C.OP_STDIO, uid) }
+
+// FindHome stores at slot the address of "HOME=" and the user's directory in /etc/passwd, else "/".
+func (r *Request) FindHome(uid int, slot Word) { r.add(C.OP_HOME, uid, "/etc/passwd", slot) }
+
+// CheckCwd adds a check that the working directory is below the root. It is ENOENT otherwise.
+func (r *Request) CheckCwd() *Step { return r.add(C.OP_CHECK_CWD) }
+
+// The detail of an error of Lookup.
+const (
+	LookupStat   = C.LOOKUP_STAT   // there is no such file, or no permission to look
+	LookupAccess = C.LOOKUP_ACCESS // it is not executable
+	LookupNone   = C.LOOKUP_NONE   // there is none in PATH
+	LookupDot    = C.LOOKUP_DOT    // the one in PATH is relative to the working directory
+)
+
+// Lookup chooses the first of the paths that is an executable file. inPath says that the paths come from PATH.
+func (r *Request) Lookup(paths []string, inPath bool) *Step {
+	search := 0
+	if inPath {
+		search = 1
+	}
+	return r.add(C.OP_LOOKUP, r.Strings(paths, 0), search)
+}
+
+// Exec runs the file that Lookup chose; it is the last step. If execve(2) fails, nobody else can be told any more: the
+// process prints the error on its standard error, and ends with status 255. The detail is the index of the path.
+func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
+
+// Sleep closes all descriptors and sleeps until the process is killed.
+func (r *Request) Sleep() { r.add(C.OP_SLEEP) }
+
+// OnError says what a failure is called.
+func (s *Step) OnError(what string) *Step {
+	return s.Explain(func(errno unix.Errno, _ uint32) error { return fmt.Errorf("%s: %w", what, errno) })
+}
+
+// Explain makes the error of a failure. What detail means the operation says.
+func (s *Step) Explain(explain func(errno unix.Errno, detail uint32) error) *Step {
+	s.explain = explain
+	return s
+}
+
+// Tolerate makes these errors no failure. There are at most four.
+func (s *Step) Tolerate(errnos ...unix.Errno) *Step {
+	for i, e := range errnos {
+		s.tolerated |= uint64(e) << (16 * i)
+	}
+	return s
+}
+
+// IgnoreErrors makes no error a failure.
+func (s *Step) IgnoreErrors() *Step {
+	s.tolerated = math.MaxUint64
+	return s
+}
+
+// ExpectFD says which descriptor the call must return.
+func (s *Step) ExpectFD(fd int) *Step {
+	s.fd = uint64(fd)
+	return s
+}
+
+// IfFailed has the step done only if the earlier one met an error that it tolerates.
+func (s *Step) IfFailed(earlier *Step) *Step {
+	s.condition = int64(earlier.index) + 1
+	return s
+}
+
+// UnlessFailed has the step done only if the earlier one met no error.
+func (s *Step) UnlessFailed(earlier *Step) *Step {
+	s.condition = -int64(earlier.index) - 1
+	return s
+}
+
+func (r *Request) add(op uint64, args ...any) *Step {
+	s := &Step{index: len(r.steps), op: op}
+	for i, a := range args {
+		s.args[i] = r.word(a)
+	}
+	r.steps = append(r.steps, s)
+	return s.Explain(func(errno unix.Errno, _ uint32) error { return errno })
+}
+
+func (r *Request) word(arg any) Word {
+	switch a := arg.(type) {
+	case Word:
+		return a
+	case int:
+		return Word{value: uint64(a)}
+	case uint32:
+		return Word{value: uint64(a)}
+	case uint64:
+		return Word{value: a}
+	case string:
+		return r.bytes([]byte(a))
+	case []byte:
+		return r.bytes(a)
+	}
+	panic(fmt.Sprintf("native: argument of type %T", arg))
+}
+
+// bytes adds data, which begins at a multiple of a word and ends with at least one zero byte.
+func (r *Request) bytes(b []byte) Word {
+	at := len(r.data)
+	r.data = append(r.data, b...)
+	r.data = append(r.data, make([]byte, wordSize-len(r.data)%wordSize)...)
+	return Word{value: uint64(at), address: true}
+}
+
+// Table adds a table of words, as the kernel's structures are.
+func (r *Request) Table(args ...any) Word {
+	words := make([]Word, 0, len(args))
+	for _, a := range args {
+		words = append(words, r.word(a))
+	}
+	at := len(r.data)
+	for i, w := range words {
+		r.data = binary.LittleEndian.AppendUint64(r.data, w.value)
+		if w.address {
+			r.addresses = append(r.addresses, at+i*wordSize)
+		}
+	}
+	return Word{value: uint64(at), address: true}
+}
+
+// Strings adds a list of strings as execve(2) takes it, with room for some more at its end.
+func (r *Request) Strings(list []string, room int) Word {
+	table := make([]any, 0, len(list)+room+1)
+	for _, s := range list {
+		table = append(table, s)
+	}
+	for range room + 1 {
+		table = append(table, 0)
+	}
+	return r.Table(table...)
+}
+
+// Encode returns the request as program.h describes it.
+func (r *Request) Encode() []byte {
+	var relocations []uint64 // of the steps
+	const fields = C.sizeof_struct_step / wordSize
+	for i, s := range r.steps {
+		for j, a := range s.args {
+			if a.address {
+				relocations = append(relocations, uint64(C.sizeof_struct_header+(i*fields+2+j)*wordSize))
+			}
+		}
+	}
+	steps := C.sizeof_struct_header + len(r.steps)*C.sizeof_struct_step
+	base := uint64(steps + (len(relocations)+len(r.addresses))*wordSize)
+	end := base + uint64(len(r.data)) + wordSize // the last byte is always zero
+
+	b := make([]byte, 0, end)
+	put := func(values ...uint64) {
+		for _, v := range values {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+	}
+	put(end, uint64(len(r.steps)), uint64(len(relocations)+len(r.addresses)))
+	for _, s := range r.steps {
+		put(s.op, s.call)
+		for _, a := range s.args {
+			if a.address {
+				a.value += base
+			}
+			put(a.value)
+		}
+		put(s.tolerated, uint64(s.condition), s.fd, 0)
+	}
+	put(relocations...)
+	for _, a := range r.addresses {
+		put(base + uint64(a))
+	}
+	data := append(b, r.data...)
+	for _, a := range r.addresses {
+		at := data[base+uint64(a):]
+		binary.LittleEndian.PutUint64(at, binary.LittleEndian.Uint64(at)+base)
+	}
+	return append(data, make([]byte, wordSize)...)
+}

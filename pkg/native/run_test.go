@@ -1,0 +1,246 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package native
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/reaper"
+)
+
+func TestStart_WithoutPermissionToRunTheProgram(t *testing.T) {
+	fd, err := unix.MemfdCreate("not executable", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "not executable")
+	defer file.Close()
+	if err := file.Chmod(0); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := (&Program{"test", file}).Start(reaper.New(), [3]*os.File{}); !errors.Is(err, unix.EACCES) {
+		t.Errorf("Start = %v, %v, want %v", r, err, unix.EACCES)
+	}
+}
+
+func child(t *testing.T, args ...string) *os.Process {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // dead already is as good
+		_ = cmd.Wait()         // so is waited for
+	})
+	return cmd.Process
+}
+
+func held(t *testing.T) *reaper.Reaper {
+	t.Helper()
+	r := reaper.New()
+	t.Cleanup(r.Suspend()) // the test waits for the children
+	return r
+}
+
+func TestFollowChild(t *testing.T) {
+	var request Request
+	request.ResetSignals()
+	forks := []*Step{request.Fork(), request.Fork()}
+	first, second, third := child(t, "true"), child(t, "true"), child(t, "sleep", "1000")
+	r := &Run{name: "test", request: &request, reaper: held(t), current: first}
+	refused := func(pid int, step *Step, want string) {
+		t.Helper()
+		before := r.current
+		if err := r.followChild(pid, step); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("followChild of process %d at step %d = %v, want that it %s", pid, step.index, err, want)
+		}
+		if r.current != before {
+			t.Errorf("the refused process %d is the current one", pid)
+		}
+	}
+	refused(1, forks[0], "must be a child of ours")
+	refused(os.Getpid(), forks[0], "must be a child of ours")
+	refused(1<<30, forks[0], "must be a child of ours")
+	r.reaper.Register(second.Pid)
+	refused(second.Pid, forks[0], "without an owner")
+	r.reaper.Unregister(second.Pid)
+	refused(second.Pid, request.steps[0], "must be a fork")
+
+	// What the later of two processes reports may come before.
+	if err := r.followChild(third.Pid, forks[1]); err != nil || r.current.Pid != third.Pid {
+		t.Errorf("followChild = %v and process %d is the current one, want %d", err, r.current.Pid, third.Pid)
+	}
+	if err := r.followChild(second.Pid, forks[0]); err != nil || r.current.Pid != third.Pid {
+		t.Errorf("followChild = %v and process %d is the current one, want still %d", err, r.current.Pid, third.Pid)
+	}
+	for name, p := range map[string]*os.Process{"first": first, "second": second} {
+		if err := isChild(p); err == nil {
+			t.Errorf("the %s process can be waited for, want that followChild did", name)
+		}
+	}
+	refused(first.Pid, forks[1], "not reported")
+}
+
+// The process that ends may be frozen right before it does.
+func TestInterrupt_WhileAProcessIsToEnd(t *testing.T) {
+	var request Request
+	fork := request.Fork()
+	first, second := child(t, "sleep", "1000"), child(t, "sleep", "1000")
+	ours, theirs := socketpair(t)
+	r := &Run{name: "test", request: &request, reaper: reaper.New(), current: first, socket: ours}
+	defer r.close()
+	defer theirs.Close()
+	followed := make(chan error, 1)
+	go func() { followed <- r.followChild(second.Pid, fork) }() // ends with first
+	for following := false; !following; {
+		select {
+		case err := <-followed:
+			t.Fatalf("followChild = %v, want that it waits", err)
+		default:
+		}
+		r.mu.Lock()
+		following = r.ending != nil
+		r.mu.Unlock()
+	}
+	r.interrupt()
+	select {
+	case err := <-followed:
+		if err != nil {
+			t.Errorf("followChild = %v, want success", err)
+		}
+	case <-time.After(20 * time.Second):
+		_ = first.Kill() // lets followChild end
+		t.Fatalf("followChild did not end within 20 s: %v", <-followed)
+	}
+	if err := awaitDeath(second.Pid, time.Now().Add(20*time.Second)); err != nil {
+		t.Errorf("wait for the second process = %v, want its end", err)
+	}
+}
+
+func socketpair(t *testing.T) (ours, theirs *os.File) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
+}
+
+// The kinds of messages, as in program.h.
+const (
+	messagePID     = 1
+	messageWaiting = 3
+	messageFailed  = 4
+)
+
+// played is a run of which the test plays the program: a fork, and a wait of the child.
+type played struct {
+	*testing.T
+	request    Request
+	fork, wait *Step
+	run        *Run
+	socket     *os.File
+	next       *os.Process
+	result     chan error
+}
+
+func play(t *testing.T) *played {
+	t.Helper()
+	p := &played{T: t, next: child(t, "sleep", "1000"), result: make(chan error, 1)}
+	p.fork = p.request.Fork()
+	p.request.Wait(nil)
+	p.wait = p.request.steps[1]
+	ours, theirs := socketpair(t)
+	t.Cleanup(func() { _ = theirs.Close() }) // closed already is as good
+	if err := theirs.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	p.socket = theirs
+	p.run = &Run{name: "test", reaper: held(t), socket: ours, current: child(t, "true")}
+	go func() { // ends with the socket
+		_, err := p.run.Execute(t.Context(), &p.request)
+		p.result <- err
+	}()
+	p.read(len(p.request.Encode()))
+	return p
+}
+
+func (p *played) read(size int) {
+	p.Helper()
+	b := make([]byte, size+1)
+	if n, err := p.socket.Read(b); n != size || err != nil {
+		p.Fatalf("the shim sent %d bytes, %v, want %d", n, err, size)
+	}
+}
+
+func (p *played) report(kind, value uint32, step *Step) {
+	p.Helper()
+	var b []byte
+	for _, word := range []uint32{kind, value, uint32(step.index), 0} {
+		b = binary.NativeEndian.AppendUint32(b, word)
+	}
+	if _, err := p.socket.Write(b); err != nil {
+		p.Fatal(err)
+	}
+	for unread := 1; unread != 0; { // until the shim has read it
+		conn, err := p.socket.SyscallConn()
+		if err == nil {
+			err = conn.Control(func(fd uintptr) { unread, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		}
+		if err != nil {
+			p.Fatal(err)
+		}
+	}
+}
+
+// A child can report that it waits, or that it failed, before its parent reports which process it is.
+func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
+	t.Run("waits", func(t *testing.T) {
+		p := play(t)
+		p.report(messageWaiting, 0, p.wait)
+		if err := p.socket.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := p.socket.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the shim let a process go on that it does not know: %d, %v", n, err)
+		}
+		if err := p.socket.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		p.report(messagePID, uint32(p.next.Pid), p.fork)
+		p.read(1)
+		_ = p.socket.Close() // as execve does
+		if err := <-p.result; err != nil || p.run.current.Pid != p.next.Pid {
+			t.Errorf("Execute = %v with process %d, want %d", err, p.run.current.Pid, p.next.Pid)
+		}
+	})
+	t.Run("failed", func(t *testing.T) {
+		p := play(t)
+		p.report(messageFailed, uint32(unix.EINVAL), p.wait)
+		p.report(messagePID, uint32(p.next.Pid), p.fork)
+		if err := <-p.result; !errors.Is(err, unix.EINVAL) || p.run.current.Pid != p.next.Pid {
+			t.Errorf("Execute = %v with process %d, want %v and %d", err, p.run.current.Pid, unix.EINVAL, p.next.Pid)
+		}
+		if err := isChild(p.next); err == nil {
+			t.Error("the child that failed can be waited for, want that Execute did")
+		}
+	})
+	t.Run("failed and was collected", func(t *testing.T) {
+		p := play(t)
+		p.report(messageFailed, uint32(unix.EINVAL), p.wait)
+		p.report(messagePID, 1<<30, p.fork)
+		if err := <-p.result; !errors.Is(err, unix.EINVAL) {
+			t.Errorf("Execute = %v, want %v", err, unix.EINVAL)
+		}
+	})
+}

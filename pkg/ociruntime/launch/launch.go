@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package launch starts a process in a running container without starting an OCI runtime again.
+//
+// [Launcher.Start] has the program of pkg/native make the system calls of libcontainer (steps.go), and explains what
+// fails in libcontainer's words. docs/decisions/0004 says why that is safe.
+//
+//	shim ──start──▶ program ──fork──▶ in the v2 cgroup ──fork──▶ in the PID namespace ──execve──▶ the process
+//	                signals           v1 cgroups, CPUs           session
+//	                not dumpable      namespaces, terminal
+//	                                  limits, filter,
+//	                                  user, capabilities
+//
+// The last process is born with the rights of its program: whoever traces it in the PID namespace gains none. A seccomp
+// filter may forbid what is left to do there ([Command.FilterLast]).
+//
+// # Promises
+//
+//   - Start ends when its context does, and leaves no process when it fails, as pkg/native says.
+//   - No descriptor of the shim but the standard streams gets into the container's PID namespace, and the program's
+//     socket, which execve closes.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/reaper"
+)
+
+// ErrNotJoined is that a process cannot be started in Command.Unified, though there may be another way into it.
+var ErrNotJoined = errors.New("cannot start a process in the cgroup")
+
+// ErrNotStarted is that the program may not be run any more: a container's root that is root outside too owns its file,
+// and may have taken the permission. Nothing was started.
+var ErrNotStarted = errors.New("the launcher may not be run")
+
+// Launcher starts processes. Its methods may be called concurrently.
+type Launcher struct {
+	program *native.Program
+	reaper  *reaper.Reaper
+}
+
+// New makes a Launcher whose children reaper leaves alone. It is errdefs.ErrNotImplemented where native.New is.
+func New(reaper *reaper.Reaper) (*Launcher, error) {
+	program, err := native.New("launcher")
+	if err != nil {
+		return nil, err
+	}
+	return &Launcher{program, reaper}, nil
+}
+
+// Start starts c and returns when its program has begun, or when ctx ends. The process is a child of the caller, who
+// owns it in the reaper.
+func (l *Launcher) Start(ctx context.Context, c *Command) (*os.Process, error) {
+	p, err := l.start(ctx, c)
+	if !errors.Is(err, native.ErrKilledInCgroup) {
+		return p, err
+	}
+	moving := *c
+	moving.moves = true
+	return l.start(ctx, &moving)
+}
+
+func (l *Launcher) start(ctx context.Context, c *Command) (*os.Process, error) {
+	stdio, more := c.Stdio, []*os.File{c.Init}
+	if c.Terminal != nil {
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer null.Close() //nolint:errcheck // nothing was written
+		stdio, more = [3]*os.File{null, null, null}, append(more, c.Terminal.Socket)
+		if c.Stdio[2] != nil {
+			stdio[2] = c.Stdio[2]
+		}
+	}
+	run, err := l.program.Start(l.reaper, stdio, more...)
+	if errors.Is(err, unix.EACCES) {
+		return nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return run.Execute(ctx, c.request())
+}

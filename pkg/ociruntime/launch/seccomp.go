@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+/*
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+// A filter that a thread tried to load.
+struct capture {
+	uint64_t flags;
+	uint32_t length; // in instructions
+	void *program;   // of malloc(3); NULL if there was none
+};
+
+// Tells the thread of the listener that its filters were loaded, and keeps the last, until the thread is gone. It adds 1
+// to the eventfd ready as soon as it does not need the Go runtime: a thread that waits for the answer may stop that until
+// it comes. Returns an errno, or 0.
+static int capture_filter(int listener, int ready, struct capture *c)
+{
+	const uint64_t one = 1;
+	if (write(ready, &one, sizeof one) < 0)
+		return errno;
+	for (;;) {
+		struct pollfd p = {.fd = listener, .events = POLLIN};
+		if (poll(&p, 1, -1) < 0) {
+			if (errno == EINTR)
+				continue;
+			return errno;
+		}
+		if (!(p.revents & POLLIN))
+			return 0; // the thread is gone
+		struct seccomp_notif call;
+		memset(&call, 0, sizeof call);
+		if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) < 0) {
+			if (errno == EINTR || errno == ENOENT)
+				continue;
+			return errno;
+		}
+		struct seccomp_notif_resp answer = {.id = call.id};
+		// The addresses are those of our own process.
+		const struct sock_fprog *program = (const struct sock_fprog *)call.data.args[2];
+		free(c->program);
+		c->flags = call.data.nr == SYS_seccomp ? call.data.args[1] : 0;
+		c->length = program->len;
+		c->program = malloc(program->len * sizeof *program->filter);
+		if (c->program)
+			memcpy(c->program, program->filter, program->len * sizeof *program->filter);
+		else
+			answer.error = -ENOMEM;
+		if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0 && errno != ENOENT)
+			return errno;
+	}
+}
+*/
+import "C"
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/osthread"
+)
+
+// Filter is a seccomp filter, see seccomp(2).
+type Filter struct {
+	Flags   uint
+	Program []unix.SockFilter
+
+	blocksStart    bool // it forbids a call that each process makes after the fork into the PID namespace
+	blocksTerminal bool // it forbids the one that a process with a terminal makes there
+}
+
+// Capture returns the seccomp filter that load loads into the calling thread. That way a filter is exactly what a
+// library makes of a profile, also where the library does not export it. The filter is not loaded: the kernel asks us
+// before (seccomp_unotify(2)), and we answer that it was.
+//
+// load runs on a thread of its own, which ends with it. Where the kernel does not let us listen, which takes
+// CAP_SYS_ADMIN and no other listener, the error is errdefs.ErrNotImplemented.
+func Capture(load func() error) (*Filter, error) {
+	ready, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("capture seccomp filter: %w", os.NewSyscallError("eventfd", err))
+	}
+	defer func() { _ = unix.Close(ready) }() // the thread is gone, or does not use it
+	listening, loaded := make(chan int, 1), make(chan error, 1)
+	go func() { // ends with load
+		loaded <- osthread.Run(func() error {
+			listener, err := listen()
+			if err != nil {
+				close(listening)
+				return err
+			}
+			listening <- listener
+			if err := awaitEvent(ready); err != nil {
+				return err
+			}
+			return load()
+		})
+	}()
+	listener, ok := <-listening
+	if !ok {
+		return nil, fmt.Errorf("capture seccomp filter: %w: %w", <-loaded, errdefs.ErrNotImplemented)
+	}
+	defer func() { _ = unix.Close(listener) }() // the thread is gone
+	var c C.struct_capture
+	errno := unix.Errno(C.capture_filter(C.int(listener), C.int(ready), &c))
+	defer C.free(c.program)
+	if errno != 0 {
+		return nil, fmt.Errorf("capture seccomp filter: %w", errno)
+	}
+	if err := <-loaded; err != nil {
+		return nil, err
+	}
+	if c.program == nil {
+		return nil, errors.New("capture seccomp filter: none was loaded")
+	}
+	return newFilter(uint(c.flags), slices.Clone(unsafe.Slice((*unix.SockFilter)(c.program), c.length))), nil
+}
+
+// awaitEvent returns when the other side of the eventfd can answer without the Go runtime. What loads a filter may keep
+// its processor meanwhile (unix.RawSyscall), so that the runtime could neither stop the world nor run the other side.
+func awaitEvent(eventfd int) error {
+	var count [8]byte
+	for {
+		_, err := unix.Read(eventfd, count[:])
+		if err != unix.EINTR {
+			return os.NewSyscallError("read", err)
+		}
+	}
+}
+
+// listen makes the kernel ask before the calling thread loads a seccomp filter by either of the two calls. It lets
+// through the calls without a filter by which libseccomp tries which flags the kernel knows.
+func listen() (int, error) {
+	const (
+		call  = 0  // offsets in struct seccomp_data
+		first = 16 // of the first argument
+		third = 32
+	)
+	load := func(offset uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+	}
+	equal := func(k uint32, yes, no uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jt: yes, Jf: no}
+	}
+	program := []unix.SockFilter{
+		load(call),
+		equal(unix.SYS_PRCTL, 0, 2),
+		load(first),
+		equal(unix.PR_SET_SECCOMP, 3, 7),
+		equal(unix.SYS_SECCOMP, 0, 6),
+		load(first),
+		equal(unix.SECCOMP_SET_MODE_FILTER, 0, 4),
+		load(third),
+		equal(0, 0, 3),
+		load(third + 4), // the upper half
+		equal(0, 0, 1),
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF},
+	}
+	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&fprog)))
+	runtime.KeepAlive(program)
+	if errno != 0 {
+		return -1, os.NewSyscallError("seccomp", errno)
+	}
+	return int(fd), nil
+}
+
+// FilterLast reports whether the filter forbids what the program does between the fork into the PID namespace and
+// execve. Then it has to be loaded after that, and the process is in the container for a moment without. If
+// NoNewPrivileges is not set either, the process would be there with all privileges too, since loading a filter takes
+// one: do not call Start then.
+func (c *Command) FilterLast() bool {
+	return c.Filter != nil && (c.Filter.blocksStart || c.Terminal != nil && c.Filter.blocksTerminal)
+}
+
+func newFilter(flags uint, program []unix.SockFilter) *Filter {
+	f := &Filter{Flags: flags, Program: program}
+	raw := make([]bpf.RawInstruction, 0, len(program))
+	for _, i := range program {
+		raw = append(raw, bpf.RawInstruction{Op: i.Code, Jt: i.Jt, Jf: i.Jf, K: i.K})
+	}
+	instructions, _ := bpf.Disassemble(raw) // what it does not know, NewVM refuses
+	vm, err := bpf.NewVM(instructions)
+	blocks := func(call int, args ...uint64) bool { return err != nil || !allows(vm, call, args...) }
+	f.blocksStart = blocks(unix.SYS_CLONE, unix.CLONE_PARENT|uint64(unix.SIGCHLD)) ||
+		blocks(unix.SYS_WRITE, native.Socket, 0, native.MessageSize) ||
+		blocks(unix.SYS_READ, native.Socket, 0, 1) ||
+		blocks(unix.SYS_SETSID)
+	f.blocksTerminal = blocks(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
+	return f
+}
+
+// allows reports whether a filter lets the system call be made, with 0 as an argument that is an address.
+func allows(filter *bpf.VM, call int, args ...uint64) bool {
+	// struct seccomp_data of seccomp(2). The virtual machine is one for packets, whose words are big-endian.
+	data := binary.BigEndian.AppendUint32(nil, uint32(call))
+	data = binary.BigEndian.AppendUint32(data, native.AuditArch)
+	data = append(data, make([]byte, 8)...) // the instruction pointer
+	for _, a := range append(args, make([]uint64, 6-len(args))...) {
+		data = binary.BigEndian.AppendUint32(data, uint32(a))
+		data = binary.BigEndian.AppendUint32(data, uint32(a>>32))
+	}
+	action, err := filter.Run(data)
+	if err != nil {
+		return false
+	}
+	switch uint32(action) & unix.SECCOMP_RET_ACTION_FULL {
+	case unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_LOG:
+		return true
+	}
+	return false
+}
