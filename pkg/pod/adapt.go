@@ -17,8 +17,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Adapt adds to a container's configuration what the pod has for it: its files in /etc and its /dev/shm, unless the
-// container brings its own. The file system that every OCI configuration begins with at /dev/shm is not its own.
+// Adapt adds to a container's configuration what the pod has for it: the files of /etc and /dev/shm, unless the container
+// brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own.
 func (p *Pod) Adapt(spec *specs.Spec) error {
 	if spec == nil {
 		return fmt.Errorf("config.json: must have a configuration: %w", errdefs.ErrInvalidArgument)
@@ -35,7 +35,7 @@ func (p *Pod) Adapt(spec *specs.Spec) error {
 
 func (p *Pod) adaptShm(spec *specs.Spec) {
 	if path, listed := namespacePath(spec, specs.IPCNamespace); listed && path == "" {
-		return // it shares no memory with the pod
+		return // the container has an IPC namespace of its own, so it shares no memory with the pod
 	}
 	i := mountAt(spec, devShm)
 	switch {
@@ -46,7 +46,7 @@ func (p *Pod) adaptShm(spec *specs.Spec) {
 	}
 }
 
-// mountAt is the index of the last mount at this place, or -1.
+// mountAt is the index of the last mount at destination, or -1.
 func mountAt(spec *specs.Spec, destination string) int {
 	for i, m := range slices.Backward(spec.Mounts) {
 		if path.Join("/", m.Destination) == destination {
@@ -56,7 +56,7 @@ func mountAt(spec *specs.Spec, destination string) int {
 	return -1
 }
 
-// namespacePath is the path of the namespace of this kind. One that is not listed is the shim's own.
+// namespacePath is the path of the namespace of this kind, which is "" for one to be made.
 func namespacePath(spec *specs.Spec, kind specs.LinuxNamespaceType) (path string, listed bool) {
 	if spec.Linux == nil {
 		return "", false
@@ -69,7 +69,8 @@ func namespacePath(spec *specs.Spec, kind specs.LinuxNamespaceType) (path string
 	return "", false
 }
 
-// etcMount mounts a file of the pod in /etc. The flags are those that a user namespace could not take away.
+// etcMount mounts a file of the pod in /etc. nosuid, nodev and noexec are those of the file system: a container in a user
+// namespace cannot take them away (mount_namespaces(7)).
 func (p *Pod) etcMount(name string, readonly bool) specs.Mount {
 	access := "rw"
 	if readonly {
@@ -92,75 +93,60 @@ func (p *Pod) shmMount() specs.Mount {
 	}
 }
 
-// adaptSysctls writes those of a container that are for the pod's network namespace, and takes them out of spec.
-// libcontainer takes the main thread's network namespace for the host's (configs/validate, isHostNetNS), which is the
-// pod's here: it would refuse them there, and let them pass in the host's.
+// adaptSysctls writes those of a container that belong to the pod's network namespace, and takes them out of spec.
+// libcontainer takes the main thread's network namespace for the host's (configs/validate, isHostNetNS). That is the
+// pod's here, so it would refuse them in the pod's, and allow them in the host's.
 func (p *Pod) adaptSysctls(spec *specs.Spec) error {
-	if spec.Linux == nil || !p.onThread || p.config.Network != ModePod {
+	if spec.Linux == nil || !p.onMainThread || p.config.Network != ModePod {
 		return nil
 	}
 	path, _ := namespacePath(spec, specs.NetworkNamespace)
 	if path == "" {
-		return nil // its own, or libcontainer refuses
+		return nil // the container's own, or libcontainer refuses
 	}
-	ours := map[string]string{}
+	network, rest := map[string]string{}, map[string]string{}
 	for key, value := range spec.Linux.Sysctl {
 		if strings.HasPrefix(sysctlName(key), "net.") {
-			ours[key] = value
+			network[key] = value
+		} else {
+			rest[key] = value
 		}
 	}
-	if len(ours) == 0 {
+	if len(network) == 0 {
 		return nil
 	}
-	kind, err := p.networkOf(path)
-	switch {
-	case err != nil:
-		return err
-	case kind == hostNetwork:
-		return fmt.Errorf("config.json: linux.sysctl %q: must not be set in the network namespace of the host: %w",
-			slices.Sorted(maps.Keys(ours)), errdefs.ErrInvalidArgument)
-	case kind == otherNetwork:
+	if ours, err := p.isNetNS(path); err != nil {
+		return fmt.Errorf("config.json: linux.sysctl %q: %w", slices.Sorted(maps.Keys(network)), err)
+	} else if !ours {
 		return nil
 	}
-	if err := checkSysctls(Config{Sysctls: ours}); err != nil {
+	err := checkSysctls(Config{Sysctls: network})
+	if err == nil {
+		err = inNamespaces(p.Pid(), []string{"net"}, func() error { return writeSysctls(network, 0) })
+	}
+	if err != nil {
 		return fmt.Errorf("config.json: linux.sysctl: %w", err)
 	}
-	if err := inNamespaces(p.Pid(), []string{"net"}, func() error { return writeSysctls(ours, 0) }); err != nil {
-		return fmt.Errorf("config.json: linux.sysctl: %w", err)
-	}
-	rest := maps.Clone(spec.Linux.Sysctl)
-	maps.DeleteFunc(rest, func(key, _ string) bool { _, written := ours[key]; return written })
 	spec.Linux.Sysctl = rest
 	return nil
 }
 
-type network int
-
-const (
-	otherNetwork network = iota
-	podNetwork
-	hostNetwork
-)
-
-// networkOf says whose the network namespace at path is.
-func (p *Pod) networkOf(path string) (network, error) {
+// isNetNS reports whether the network namespace at path is the pod's. It is an error if it is the host's.
+func (p *Pod) isNetNS(path string) (bool, error) {
 	file, err := os.Stat(path)
 	if err != nil {
-		return 0, fmt.Errorf("config.json: network namespace: %w: %w", err, errdefs.ErrInvalidArgument)
+		return false, invalid(fmt.Errorf("network namespace: %w", err))
 	}
-	host, err := os.Stat(ownNamespace("net"))
+	host, err := os.Stat(hostNamespace("net"))
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	pod, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", p.Pid()))
+	if os.SameFile(file, host) {
+		return false, invalid(errors.New("must not be set in the network namespace of the host"))
+	}
+	own, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", p.Pid()))
 	if err != nil {
-		return 0, errors.Join(err, errdefs.ErrInternal)
+		return false, err
 	}
-	switch {
-	case os.SameFile(file, host):
-		return hostNetwork, nil
-	case os.SameFile(file, pod):
-		return podNetwork, nil
-	}
-	return otherNetwork, nil
+	return os.SameFile(file, own), nil
 }

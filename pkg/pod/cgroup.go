@@ -18,11 +18,12 @@ import (
 	"github.com/opencontainers/cgroups/systemd"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 const sliceSuffix = ".slice"
 
-// parentOf is the parent in an OCI cgroupsPath: the slice of slice:prefix:name, or the directory of a path.
+// parentOf is the cgroup parent in an OCI cgroupsPath: the slice of slice:prefix:name, or the directory of a path.
 func parentOf(cgroupsPath string) string {
 	if cgroupsPath == "" {
 		return ""
@@ -34,8 +35,8 @@ func parentOf(cgroupsPath string) string {
 	return path.Dir(cgroupsPath)
 }
 
-// parentPath is the path of a pod's parent from the root of a hierarchy, "" for none. A slice says by its suffix that
-// the driver is systemd's, as CRI has it; of its path only the last element counts there.
+// parentPath is the path of a pod's cgroup parent from the root of a hierarchy, "" for none. The suffix .slice means that
+// the driver is systemd's, as in CRI; only the last element of its path counts then.
 func parentPath(parent string, systemdDriver bool) (string, error) {
 	refuse := func(want string) (string, error) {
 		return "", fmt.Errorf("cgroup_parent %q: must be %s: %w", parent, want, errdefs.ErrInvalidArgument)
@@ -59,12 +60,12 @@ func parentPath(parent string, systemdDriver bool) (string, error) {
 	return path.Clean(parent), nil
 }
 
-// madeFile lies in the pod's bundle and lists the cgroups that were made for it, for whoever removes the pod of a dead
-// shim. It is there before they are.
+// madeFile lies in the pod's bundle and lists the cgroups that were made for the pod. It is written before they are made,
+// for the delete command, should the shim die.
 const madeFile = "shim.cgroups.json"
 
-// makeParent makes the cgroup of a pod whose owner has not made it, as a pause container's start would, and returns what
-// was made. A slice systemd makes with the first scope in it.
+// makeParent makes the pod's cgroup if it does not exist, as the start of a pause container would, and returns the
+// directories that it made. systemd makes a slice with the first scope in it.
 func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 	refuse := func(err error) ([]string, error) { return nil, fmt.Errorf("cgroup_parent %q: %w", parent, err) }
 	if cgroupPath == "" {
@@ -81,7 +82,8 @@ func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 		if systemd.IsRunningSystemd() {
 			return nil, nil
 		}
-		return refuse(fmt.Errorf("no cgroup %q in any hierarchy, and systemd, whose slices are, does not run this machine: %w", cgroupPath, errdefs.ErrNotFound))
+		return refuse(fmt.Errorf("no cgroup %q in any hierarchy, and systemd, which makes slices, does not run this machine: %w",
+			cgroupPath, errdefs.ErrNotFound))
 	}
 	missing, err := hierarchy.Missing(cgroupPath)
 	if err != nil {
@@ -102,23 +104,18 @@ func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 	return made, nil
 }
 
-// writeMade lists the directories of cgroups that are there by this pod.
 func writeMade(bundle string, dirs []string) error {
 	path := filepath.Join(bundle, madeFile)
 	if len(dirs) == 0 {
-		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
+		return unixfile.Remove(path)
 	}
 	data, err := json.Marshal(dirs)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, data, 0o600)
+	return unixfile.Write(path, data)
 }
 
-// readMade reads the list.
 func readMade(bundle string) (dirs []string, err error) {
 	data, err := os.ReadFile(filepath.Join(bundle, madeFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -133,7 +130,7 @@ func readMade(bundle string) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// removeMade removes cgroups that were made for the pod and returns those that are in use, which stay on the list.
+// removeMade removes cgroups that were made for the pod. It returns those that are in use, which stay on the list.
 func removeMade(bundle string, made []string) ([]string, error) {
 	if left := hierarchy.RemoveEmpty(made); len(left) > 0 {
 		return left, nil

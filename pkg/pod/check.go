@@ -6,16 +6,12 @@ package pod
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/pod/nsholder"
 )
 
@@ -26,18 +22,8 @@ const (
 	maxSearchChars = 2048
 )
 
-// check refuses what no pod can be.
+// check refuses what no pod can be. The caller has checked ID and Bundle.
 func (r Request) check() error {
-	switch info, err := os.Stat(r.Bundle); {
-	case r.ID == "":
-		return fmt.Errorf("sandbox id: must not be empty: %w", errdefs.ErrInvalidArgument)
-	case !filepath.IsAbs(r.Bundle):
-		return fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
-	case err != nil:
-		return fmt.Errorf("bundle: %w: %w", err, errdefs.ErrInvalidArgument)
-	case !info.IsDir():
-		return fmt.Errorf("bundle %q: must be a directory: %w", r.Bundle, errdefs.ErrInvalidArgument)
-	}
 	c := r.Config
 	if err := c.checkModes(); err != nil {
 		return err
@@ -68,7 +54,7 @@ func (r Request) check() error {
 	return checkSysctls(c)
 }
 
-// netns is the path of the network namespace, whoever named it.
+// netns is the path of the network namespace, which the request or the configuration names.
 func (r Request) netns() string {
 	if r.NetNS != "" {
 		return r.NetNS
@@ -87,29 +73,8 @@ func (c Config) checkModes() error {
 		{"ipc", c.IPC, []Mode{ModePod, ModeNode}},
 	} {
 		if !slices.Contains(m.allowed, m.mode) {
-			return fmt.Errorf("namespace_options.%s %s: must be one of %v for a pod: %w", m.name, m.mode, m.allowed, errdefs.ErrInvalidArgument)
-		}
-	}
-	return nil
-}
-
-func (u *UserNamespace) check() error {
-	if u == nil {
-		return nil
-	}
-	if len(u.UIDs) == 0 || len(u.GIDs) == 0 {
-		return fmt.Errorf("userns_options: must have mappings of users and of groups, has %d and %d: %w", len(u.UIDs), len(u.GIDs), errdefs.ErrInvalidArgument)
-	}
-	for _, m := range []struct {
-		field, id string
-		list      []specs.LinuxIDMapping
-	}{{"userns_options.uids", "uid 0", u.UIDs}, {"userns_options.gids", "gid 0", u.GIDs}} {
-		if err := idmap.Check(m.field, m.list); err != nil {
-			return err
-		}
-		// The root of the pod owns what is made for it, and no container could be made without one.
-		if !slices.ContainsFunc(m.list, func(l specs.LinuxIDMapping) bool { return l.ContainerID == 0 }) {
-			return fmt.Errorf("%s %v: must map %s: %w", m.field, m.list, m.id, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("namespace_options.%s %s: must be one of %v for a pod: %w",
+				m.name, m.mode, m.allowed, errdefs.ErrInvalidArgument)
 		}
 	}
 	return nil
@@ -137,14 +102,15 @@ func (d *DNSConfig) check() error {
 	}{{"searches", d.Searches}, {"options", d.Options}} {
 		for i, word := range list.words {
 			if word == "" || strings.ContainsFunc(word, notInWord) {
-				return fmt.Errorf("dns_config.%s[%d] %q: must be a word without blanks and control characters: %w", list.name, i, word, errdefs.ErrInvalidArgument)
+				return fmt.Errorf("dns_config.%s[%d] %q: must be a word without blanks and control characters: %w",
+					list.name, i, word, errdefs.ErrInvalidArgument)
 			}
 		}
 	}
 	return nil
 }
 
-// notInWord is what would end a word or a line in one of the files.
+// notInWord reports whether r would end a word or a line in one of the files.
 func notInWord(r rune) bool {
 	return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 }

@@ -11,38 +11,33 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/selinux/go-selinux/label"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
-// What a pod has in its bundle: two file systems in memory. Containers write to both, and the bundle is in one with room for the
-// whole node: /run.
+// The pod's two directories in its bundle. Containers write to both, so each is a file system in memory with a size of its
+// own: the bundle lies in /run, which has room for the whole node.
 const (
 	etcDir = "etc"
 	shmDir = "shm"
 )
 
-// etcFiles are those for /etc of the containers, in etcDir.
-var etcFiles = []string{hostnameFile, hostsFile, resolvFile}
+// etcFiles are the files in etcDir for /etc of the containers.
+var etcFiles = []string{"hostname", "hosts", "resolv.conf"}
 
-const (
-	hostnameFile = "hostname"
-	hostsFile    = "hosts"
-	resolvFile   = "resolv.conf"
-)
-
-// Room for what containers write to these files, beside what they begin with.
+// Bounds on what containers write to etcDir, in addition to the first content of the files.
 const (
 	etcRoom   = 1 << 20
 	etcInodes = 16 // the directory, the files, and what extended attributes count as
 )
 
-// Where /dev/shm is, in a container and on the host.
+// devShm is the path in a container and on the host.
 const devShm = "/dev/shm"
 
-// text is what the files begin with.
-func (c Config) texts() (map[string]string, error) {
+// etcContent is the first content of the files, by their names.
+func (c Config) etcContent() (map[string]string, error) {
 	name := c.Hostname
 	if name == "" {
 		var err error
@@ -60,24 +55,24 @@ func (c Config) texts() (map[string]string, error) {
 			return nil, err
 		}
 	}
-	return map[string]string{hostnameFile: name + "\n", hostsFile: hosts, resolvFile: resolv}, nil
+	return map[string]string{"hostname": name + "\n", "hosts": hosts, "resolv.conf": resolv}, nil
 }
 
-// readHost reads a file of the host, which can go without.
-func readHost(path, without string) (string, error) {
+// readHost reads a file of the host. It is missing where the host has none.
+func readHost(path, missing string) (string, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return without, nil
+		return missing, nil
 	}
 	return string(data), err
 }
 
-// text is the resolv.conf(5), empty for nil.
+// text is d as a resolv.conf(5).
 func (d *DNSConfig) text() string {
-	var b strings.Builder
 	if d == nil {
 		return ""
 	}
+	var b strings.Builder
 	if len(d.Searches) > 0 {
 		fmt.Fprintf(&b, "search %s\n", strings.Join(d.Searches, " "))
 	}
@@ -90,11 +85,10 @@ func (d *DNSConfig) text() string {
 	return b.String()
 }
 
-// makeFiles writes the files and mounts /dev/shm, of that size. They belong to the pod's root, whose containers may change
-// them, and have the SELinux context mountLabel if it is not empty. When it fails, what it made is removed, and what was there
-// before is as it was.
+// makeFiles makes the files of /etc, and /dev/shm of shmSize bytes. They belong to the pod's root, since containers may
+// change them, and have the SELinux context mountLabel if it is not empty. When it fails, it removes what it made.
 func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err error) {
-	texts, err := c.texts()
+	content, err := c.etcContent()
 	if err != nil {
 		return err
 	}
@@ -104,8 +98,7 @@ func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err 
 			err = errors.Join(err, removeMounts(bundle, made))
 		}
 	}()
-	uid, gid := c.User.root()
-	for _, fs := range c.fileSystems(etcSize(texts), shmSize, mountLabel) {
+	for _, fs := range c.fileSystems(etcSize(content), shmSize, mountLabel) {
 		dir := filepath.Join(bundle, fs.name)
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			return err
@@ -117,7 +110,7 @@ func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err 
 		}
 	}
 	for _, name := range etcFiles {
-		if err := makeFile(filepath.Join(bundle, etcDir, name), texts[name], uid, gid); err != nil {
+		if err := makeFile(filepath.Join(bundle, etcDir, name), content[name], c.User.root()); err != nil {
 			return err
 		}
 	}
@@ -130,15 +123,15 @@ func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err 
 	return nil
 }
 
-// fileSystem is one that is mounted in the bundle.
+// fileSystem is a tmpfs that is mounted in the bundle.
 type fileSystem struct{ name, options string }
 
-// fileSystems are those of a pod with so much room, each with one SELinux context for all that is in it.
+// fileSystems are those of a pod. mountLabel is the SELinux context of everything in them.
 func (c Config) fileSystems(etcSize int, shmSize uint64, mountLabel string) []fileSystem {
 	all := []fileSystem{{etcDir, fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", etcSize, etcInodes)}}
 	if c.IPC != ModeNode {
-		uid, gid := c.User.root()
-		all = append(all, fileSystem{shmDir, fmt.Sprintf("mode=1777,size=%d,uid=%d,gid=%d", shmSize, uid, gid)})
+		root := c.User.root()
+		all = append(all, fileSystem{shmDir, fmt.Sprintf("mode=1777,size=%d,uid=%d,gid=%d", shmSize, root.UID, root.GID)})
 	}
 	for i := range all {
 		all[i].options = label.FormatMountLabel(all[i].options, mountLabel)
@@ -146,29 +139,29 @@ func (c Config) fileSystems(etcSize int, shmSize uint64, mountLabel string) []fi
 	return all
 }
 
-// etcSize is that of the file system with these files: each takes whole pages.
-func etcSize(texts map[string]string) int {
+// etcSize is the size of etcDir in bytes: each file takes whole pages.
+func etcSize(content map[string]string) int {
 	size := etcRoom
-	for _, text := range texts {
+	for _, text := range content {
 		size += len(text) + os.Getpagesize()
 	}
 	return size
 }
 
-func makeFile(path, text string, uid, gid int) error {
+func makeFile(path, text string, owner idmap.Owner) error {
 	const mode = 0o644 // whatever the umask
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	_, err = f.WriteString(text)
-	return errors.Join(err, f.Chmod(mode), f.Chown(uid, gid), f.Close())
+	return errors.Join(err, f.Chmod(mode), f.Chown(owner.UID, owner.GID), f.Close())
 }
 
 // removeFiles undoes makeFiles.
 func removeFiles(bundle string) error { return removeMounts(bundle, []string{shmDir, etcDir}) }
 
-// removeMounts removes those of what makeFiles mounts, which may be gone.
+// removeMounts unmounts and removes directories of the bundle, which may be gone.
 func removeMounts(bundle string, names []string) error {
 	var errs []error
 	for _, name := range names {
@@ -184,7 +177,7 @@ func removeMounts(bundle string, names []string) error {
 	return errors.Join(errs...)
 }
 
-// detach unmounts all that is mounted at dir. A container that has not gone yet keeps its own mount.
+// detach unmounts everything at dir. A container that still runs keeps its own mount.
 func detach(dir string) error {
 	for {
 		switch err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err {
@@ -195,22 +188,4 @@ func detach(dir string) error {
 			return fmt.Errorf("unmount %q: %w", dir, err)
 		}
 	}
-}
-
-// root is the host's id of the user and group 0 of u; of the host's own where u is nil, or has none.
-func (u *UserNamespace) root() (uid, gid int) {
-	if u == nil {
-		return 0, 0
-	}
-	return hostID(u.UIDs, 0), hostID(u.GIDs, 0)
-}
-
-// hostID is the host's id of one in the namespace; 0 if it has none.
-func hostID(list []specs.LinuxIDMapping, id uint32) int {
-	for _, m := range list {
-		if id >= m.ContainerID && id-m.ContainerID < m.Size {
-			return int(m.HostID) + int(id-m.ContainerID)
-		}
-	}
-	return 0
 }

@@ -65,9 +65,9 @@ func TestPodFiles_HaveRoomForWhatTheyBeginWith(t *testing.T) {
 		searches[i] = "a"
 	}
 	texts := map[string]string{
-		hostnameFile: strings.Repeat("n", 65), hostsFile: strings.Repeat("h", 3*etcRoom), resolvFile: (&DNSConfig{Searches: searches}).text(),
+		"hostname": strings.Repeat("n", 65), "hosts": strings.Repeat("h", 3*etcRoom), "resolv.conf": (&DNSConfig{Searches: searches}).text(),
 	}
-	if got, least := etcSize(texts), len(texts[hostsFile])+etcRoom+2*os.Getpagesize(); got < least {
+	if got, least := etcSize(texts), len(texts["hosts"])+etcRoom+2*os.Getpagesize(); got < least {
 		t.Errorf("etcSize() = %d, want %d at least", got, least)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -16,77 +15,87 @@ import (
 	"sandbox.internal/shim/pkg/osthread"
 )
 
-// nsfs is the type of the file system of namespaces (include/uapi/linux/magic.h).
-const nsfs = unix.NSFS_MAGIC
-
-// openNetNS opens the network namespace at path. One of the host's is refused: a pod that is to use that says so.
+// openNetNS opens the network namespace at path. The host's is refused: a pod that is to use that has ModeNode.
 func openNetNS(path string) (*os.File, error) {
-	refuse := func(err, class error) error {
-		return fmt.Errorf("network namespace %q: %w: %w", path, err, class)
-	}
-	// Not opened for good before it is known: a fifo would block, a device may do anything.
-	found, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, refuse(err, errdefs.ErrNotFound)
-	}
-	if err != nil {
-		return nil, refuse(err, errdefs.ErrInvalidArgument)
-	}
-	defer unix.Close(found) //nolint:errcheck // a place, not a file
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(found, &fs); err != nil {
-		return nil, refuse(err, errdefs.ErrInvalidArgument)
-	}
-	if fs.Type != nsfs {
-		return nil, refuse(errors.New("it is no namespace"), errdefs.ErrInvalidArgument)
-	}
-	file, err := os.Open("/proc/thread-self/fd/" + strconv.Itoa(found))
-	if err != nil {
-		return nil, refuse(err, errdefs.ErrInvalidArgument)
-	}
-	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
-	switch {
-	case err != nil:
-		err = refuse(os.NewSyscallError("ioctl NS_GET_NSTYPE", err), errdefs.ErrInvalidArgument)
-	case kind != unix.CLONE_NEWNET:
-		err = refuse(fmt.Errorf("it is a namespace of kind %#x, not %#x", kind, unix.CLONE_NEWNET), errdefs.ErrInvalidArgument)
-	default:
-		var same bool
-		if same, err = isOurs(file, "net"); err == nil && !same {
+	file, err := openNamespace(path)
+	if err == nil {
+		if err = checkNetNS(file); err == nil {
 			return file, nil
 		}
-		if same {
-			err = refuse(errors.New("it is the host's"), errdefs.ErrInvalidArgument)
-		}
+		err = errors.Join(err, file.Close())
 	}
-	return nil, errors.Join(err, file.Close())
+	return nil, fmt.Errorf("network namespace %q: %w", path, err)
 }
 
-// ownNamespace is the path of the calling thread's. That of any thread but the main one is the host's.
-func ownNamespace(name string) string { return "/proc/thread-self/ns/" + name }
+func openNamespace(path string) (*os.File, error) {
+	// With O_PATH until the type is known: the open of a fifo would block, that of a device can do anything.
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return nil, invalid(err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil {
+		return nil, invalid(err)
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return nil, invalid(errors.New("it is no namespace"))
+	}
+	file, err := os.Open("/proc/thread-self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return nil, invalid(err)
+	}
+	return file, nil
+}
 
-// isOurs says whether file is the calling thread's namespace of this name.
-func isOurs(file *os.File, name string) (bool, error) {
+func checkNetNS(file *os.File) error {
+	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
+	if err != nil {
+		return invalid(os.NewSyscallError("ioctl NS_GET_NSTYPE", err))
+	}
+	if kind != unix.CLONE_NEWNET {
+		return invalid(fmt.Errorf("it is a namespace of kind %#x, not %#x", kind, unix.CLONE_NEWNET))
+	}
+	host, err := isHosts(file, "net")
+	if host {
+		err = invalid(errors.New("it is the host's"))
+	}
+	return err
+}
+
+func invalid(err error) error { return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument) }
+
+// hostNamespace is the path of a namespace of the calling thread. It is the host's on any thread but the main one.
+func hostNamespace(name string) string { return "/proc/thread-self/ns/" + name }
+
+// isHosts reports whether file is the host's namespace of this name.
+func isHosts(file *os.File, name string) (bool, error) {
 	a, err := file.Stat()
 	if err != nil {
 		return false, err
 	}
-	b, err := os.Stat(ownNamespace(name))
+	b, err := os.Stat(hostNamespace(name))
 	if err != nil {
 		return false, err
 	}
 	return os.SameFile(a, b), nil
 }
 
-// ownerOf opens the user namespace that owns the namespace ns; nil if it is the shim's own.
-func ownerOf(ns *os.File) (*os.File, error) {
-	fd, err := unix.IoctlRetInt(int(ns.Fd()), unix.NS_GET_USERNS)
+// ownerOf opens the user namespace that owns the network namespace. It is nil for the host's, and for no network.
+func ownerOf(network *os.File) (*os.File, error) {
+	if network == nil {
+		return nil, nil
+	}
+	fd, err := unix.IoctlRetInt(int(network.Fd()), unix.NS_GET_USERNS)
 	if err != nil {
-		return nil, fmt.Errorf("user namespace of network namespace %q: %w", ns.Name(), os.NewSyscallError("ioctl NS_GET_USERNS", err))
+		return nil, fmt.Errorf("user namespace of network namespace %q: %w", network.Name(), os.NewSyscallError("ioctl NS_GET_USERNS", err))
 	}
 	unix.CloseOnExec(fd)
-	owner := os.NewFile(uintptr(fd), "user namespace of "+ns.Name())
-	if ours, err := isOurs(owner, "user"); err != nil || ours {
+	owner := os.NewFile(uintptr(fd), "user namespace of "+network.Name())
+	if host, err := isHosts(owner, "user"); err != nil || host {
 		return nil, errors.Join(err, owner.Close())
 	}
 	return owner, nil
@@ -96,7 +105,13 @@ func ownerOf(ns *os.File) (*os.File, error) {
 func inNamespaces(pid int, names []string, f func() error) error {
 	return osthread.Run(func() error {
 		for _, name := range names {
-			if err := join(fmt.Sprintf("/proc/%d/ns/%s", pid, name)); err != nil {
+			file, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
+			if err != nil {
+				return err
+			}
+			err = setns(file, 0)
+			_ = file.Close() // nothing was written
+			if err != nil {
 				return err
 			}
 		}
@@ -104,26 +119,40 @@ func inNamespaces(pid int, names []string, f func() error) error {
 	})
 }
 
-// join moves the calling thread into the namespace at path.
-func join(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close() //nolint:errcheck // only its namespace counts
-	if err := unix.Setns(int(file.Fd()), 0); err != nil {
-		return fmt.Errorf("join namespace %q: %w", path, os.NewSyscallError("setns", err))
+// setns moves the calling thread into a namespace, of the kind that a CLONE_NEW… bit says, or of any for 0.
+func setns(file *os.File, kind int) error {
+	if err := unix.Setns(int(file.Fd()), kind); err != nil {
+		return fmt.Errorf("join namespace %q: %w", file.Name(), os.NewSyscallError("setns", err))
 	}
 	return nil
 }
 
-// namespaces are the host's of those kinds that the main thread can change.
-type namespaces []*os.File
+// enterNamespaces moves the calling thread into network, if that is not nil, and into new namespaces, which are CLONE_NEW…
+// bits. A host name that is empty stays the host's.
+func enterNamespaces(network *os.File, cloneFlags int, hostname string) error {
+	if network != nil {
+		if err := setns(network, unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+	}
+	if err := unix.Unshare(cloneFlags); err != nil {
+		return fmt.Errorf("make namespaces %#x: %w", cloneFlags, os.NewSyscallError("unshare", err))
+	}
+	if cloneFlags&unix.CLONE_NEWUTS != 0 && hostname != "" {
+		if err := unix.Sethostname([]byte(hostname)); err != nil {
+			return fmt.Errorf("set host name %q: %w", hostname, os.NewSyscallError("sethostname", err))
+		}
+	}
+	return nil
+}
 
-// hostNamespaces opens those of the calling thread, which is not the main one.
-func hostNamespaces() (h namespaces, err error) {
+// hostNamespaces are the host's of those kinds that the main thread can change.
+type hostNamespaces []*os.File
+
+// openHostNamespaces is not called on the main thread.
+func openHostNamespaces() (h hostNamespaces, err error) {
 	for _, name := range []string{"net", "ipc", "uts"} {
-		file, err := os.Open(ownNamespace(name))
+		file, err := os.Open(hostNamespace(name))
 		if err != nil {
 			h.close()
 			return nil, err
@@ -133,54 +162,17 @@ func hostNamespaces() (h namespaces, err error) {
 	return h, nil
 }
 
-// rejoin moves the calling thread, the main one, back.
-func (h namespaces) rejoin() error {
+// enter moves the calling thread into all of them.
+func (h hostNamespaces) enter() error {
 	var errs []error
 	for _, file := range h {
-		if err := unix.Setns(int(file.Fd()), 0); err != nil {
-			errs = append(errs, fmt.Errorf("return to namespace %q: %w", file.Name(), os.NewSyscallError("setns", err)))
-		}
+		errs = append(errs, setns(file, 0))
 	}
 	return errors.Join(errs...)
 }
 
-func (h namespaces) close() {
+func (h hostNamespaces) close() {
 	for _, file := range h {
-		_ = file.Close() // only its namespace counts
+		_ = file.Close() // nothing was written
 	}
-}
-
-// become makes the calling thread, the main one, the pod: it joins network, if that is not nil, and makes the other
-// namespaces, which are CLONE_NEW… bits. A host name that is empty stays the host's.
-func become(network *os.File, makes int, hostname string) error {
-	if network != nil {
-		if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("join network namespace %q: %w", network.Name(), os.NewSyscallError("setns", err))
-		}
-	}
-	if makes != 0 {
-		if err := unix.Unshare(makes); err != nil {
-			return fmt.Errorf("make namespaces %s: %w", describe(makes), os.NewSyscallError("unshare", err))
-		}
-	}
-	if makes&unix.CLONE_NEWUTS != 0 && hostname != "" {
-		if err := unix.Sethostname([]byte(hostname)); err != nil {
-			return fmt.Errorf("set host name %q: %w", hostname, os.NewSyscallError("sethostname", err))
-		}
-	}
-	return nil
-}
-
-// describe names the namespaces of CLONE_NEW… bits.
-func describe(flags int) string {
-	var names []string
-	for _, n := range []struct {
-		flag int
-		name string
-	}{{unix.CLONE_NEWNET, "network"}, {unix.CLONE_NEWIPC, "ipc"}, {unix.CLONE_NEWUTS, "uts"}} {
-		if flags&n.flag != 0 {
-			names = append(names, n.name)
-		}
-	}
-	return strings.Join(names, ", ")
 }

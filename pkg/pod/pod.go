@@ -1,6 +1,28 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package pod makes what the containers of a pod share, without a container of its own: the network, IPC and UTS
+// namespaces, the files of /etc that Kubernetes manages, and /dev/shm.
+//
+// The shim's main thread holds the namespaces, so the shim's pid is the pod's: containerd's CRI plugin gives each
+// container /proc/PID/ns/net, ipc and uts of that pid (internal/cri/opts, WithPodNamespaces), and a namespace that is
+// the host's for the pod is the main thread's own. A pod whose containers share a PID namespace, or have a user
+// namespace, has a process for that, which pkg/pod/nsholder starts; its pid is the pod's then. docs/decisions/0005 has
+// the reasons.
+//
+// The files are in file systems of their own in the bundle. [Pod.Adapt] mounts them into containers that do not bring
+// their own. The cgroup and the network namespace belong to somebody else and are left as they are. A cgroup that does
+// not exist is made, and removed when it is empty after the pod.
+//
+// # Goroutines and locks
+//
+// A pod has no goroutine but the one that waits for its process. There is no lock: Create, Start and Close are not
+// called at the same time, and what the other methods read does not change after Start.
+//
+// # Promises
+//
+//   - What Create or Start did is undone when they fail, and by Close.
+//   - No thread but the main one is ever in a namespace of the pod and runs anything else after that.
 package pod
 
 import (
@@ -22,13 +44,13 @@ import (
 
 // Request asks for a pod.
 type Request struct {
-	ID            string
-	Bundle        string // absolute; the pod's files are made there
-	NetNS         string // path of the network namespace; "" for the host's, or for one of the pod's own
+	ID            string // one path element
+	Bundle        string // absolute path of a directory; the pod's files are made there
+	NetNS         string // path of the network namespace; "" for Config's
 	Config        Config
 	SystemdCgroup bool           // the cgroup driver is systemd's
-	MaxShmSize    string         // what the annotation may ask for; "" for the default
-	Reaper        *reaper.Reaper // told of the pod's process, so that it leaves it to the pod
+	MaxShmSize    string         // the most that ShmSizeAnnotation may ask for; "" for the default
+	Reaper        *reaper.Reaper // leaves the pod's process to the pod
 }
 
 // Pod is what the containers of a pod share.
@@ -40,16 +62,16 @@ type Pod struct {
 	mountLabel string // the SELinux context of its files; "" for none
 	thread     *osthread.Thread
 	reaper     *reaper.Reaper
-	netns      string   // path of the network namespace; "" for the host's, or for one of the pod's own
-	network    *os.File // that, which Start joins; nil for none
+	netns      string   // path of the network namespace; "" for the host's, or one of the pod's own
+	network    *os.File // the namespace at netns, which Start joins; nil for none
 
-	madeCgroups []string // directories; not those that Close has removed
+	madeCgroups []string // directories that Close has to remove
 
-	onThread bool             // the main thread is the pod
-	holder   *nsholder.Holder // or this is; nil otherwise, and before Start
+	onMainThread bool             // the main thread holds the namespaces
+	holder       *nsholder.Holder // or this process does; nil otherwise, and before Start
 }
 
-// closeTimeout bounds the wait for the pod's process, and for what is left in its PID namespace, to die of SIGKILL.
+// closeTimeout bounds the wait until the pod's process, and what is left in its PID namespace, has died of SIGKILL.
 // containerd gives its delete command 5 s in all.
 const closeTimeout = 4 * time.Second
 
@@ -65,7 +87,7 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (p *Pod, err err
 	if p.cgroupPath, err = parentPath(r.Config.CgroupParent, r.SystemdCgroup); err != nil {
 		return nil, err
 	}
-	shm, err := r.shmSize(p.cgroupPath)
+	shmSize, err := r.shmSize(p.cgroupPath)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +103,7 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (p *Pod, err err
 		p.closeNetwork()
 		return nil, err
 	}
-	if err := makeFiles(r.Bundle, r.Config, shm, p.mountLabel); err != nil {
+	if err := makeFiles(r.Bundle, r.Config, shmSize, p.mountLabel); err != nil {
 		p.closeNetwork()
 		_, undone := removeMade(p.bundle, p.madeCgroups)
 		return nil, errors.Join(fmt.Errorf("files of the pod: %w", err), undone)
@@ -91,12 +113,12 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (p *Pod, err err
 
 // Start makes the pod's namespaces. When it fails, nothing is left of them, and it can be tried again.
 func (p *Pod) Start(ctx context.Context) (err error) {
-	if p.onThread || p.holder != nil {
+	if p.onMainThread || p.holder != nil {
 		return fmt.Errorf("start pod %q: it was started: %w", p.id, errdefs.ErrFailedPrecondition)
 	}
 	defer func() {
 		if err != nil {
-			undone := p.leave()
+			undone := p.removeNamespaces()
 			if undone == nil {
 				p.holder = nil
 			}
@@ -106,16 +128,16 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 	if p.config.PID == ModePod || p.config.User != nil {
 		err = p.startHolder(ctx)
 	} else {
-		err = p.joinThread(ctx)
+		err = p.enterOnMainThread(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	return p.furnish()
+	return p.configureNamespaces()
 }
 
-// makes are the namespaces that are the pod's own, as CLONE_NEW… bits, but for those of users and pids.
-func (p *Pod) makes() (flags int) {
+// cloneFlags are the CLONE_NEW… bits of the namespaces to be made for the pod, but for those of users and PIDs.
+func (p *Pod) cloneFlags() (flags int) {
 	if p.config.Network == ModePod {
 		flags |= unix.CLONE_NEWUTS
 		if p.network == nil {
@@ -128,61 +150,58 @@ func (p *Pod) makes() (flags int) {
 	return flags
 }
 
-// joinThread makes the main thread the pod.
-func (p *Pod) joinThread(ctx context.Context) error {
-	host, err := hostNamespaces()
+// enterOnMainThread lets the main thread hold the namespaces.
+func (p *Pod) enterOnMainThread(ctx context.Context) error {
+	host, err := openHostNamespaces()
 	if err != nil {
 		return err
 	}
 	defer host.close()
 	err = p.thread.Do(ctx, func() error {
-		if err := become(p.network, p.makes(), p.config.Hostname); err != nil {
-			return errors.Join(err, host.rejoin())
+		if err := enterNamespaces(p.network, p.cloneFlags(), p.config.Hostname); err != nil {
+			return errors.Join(err, host.enter())
 		}
 		return nil
 	})
-	p.onThread = err == nil
+	p.onMainThread = err == nil
 	return err
 }
 
-// startHolder starts a process that is the pod.
+// startHolder lets a process of its own hold the namespaces.
 func (p *Pod) startHolder(ctx context.Context) error {
 	c := nsholder.Config{
-		Net: p.network, Make: p.makes(), PID: p.config.PID == ModePod,
-		// Of no account in the pod, as that of the pause container.
-		UID: lastID, GID: lastID,
+		Net: p.network, Make: p.cloneFlags(), PID: p.config.PID == ModePod,
+		UID: pauseID, GID: pauseID,
 	}
 	if c.Make&unix.CLONE_NEWUTS != 0 {
 		c.Hostname = p.config.Hostname
 	}
-	if user := p.config.User; user != nil {
-		c.UID, c.GID = last(user.UIDs), last(user.GIDs)
-		if p.network != nil {
-			owner, err := ownerOf(p.network)
-			if err != nil {
-				return err
-			}
-			if owner != nil {
-				defer owner.Close() //nolint:errcheck // the process has joined it by then
-				c.User = owner
-			}
+	user := p.config.User
+	if user != nil {
+		c.UID, c.GID = lastID(user.UIDs), lastID(user.GIDs)
+		var err error
+		if c.User, err = ownerOf(p.network); err != nil {
+			return err
 		}
-		if c.User == nil {
-			c.Map = &nsholder.Mappings{UIDs: user.UIDs, GIDs: user.GIDs}
+		if c.User != nil {
+			defer c.User.Close() //nolint:errcheck // the process has joined it by then
+		} else {
+			c.Map = (*nsholder.Mappings)(user)
 		}
 	}
 	var err error
-	if p.holder, err = nsholder.Start(ctx, c, p.thread, p.reaper); err != nil {
+	if p.holder, err = nsholder.Start(ctx, c, p.thread, p.reaper); err != nil || c.User == nil {
 		return err
 	}
-	if c.User == nil {
-		return nil
-	}
-	return p.config.User.checkProcess(p.holder.Pid())
+	return user.checkProcess(p.holder.Pid())
 }
 
-// furnish sets up what is in the namespaces.
-func (p *Pod) furnish() error {
+// configureNamespaces sets the loopback interface up and writes the sysctls.
+func (p *Pod) configureNamespaces() error {
+	loopback := p.cloneFlags()&unix.CLONE_NEWNET != 0
+	if len(p.config.Sysctls) == 0 && !loopback {
+		return nil
+	}
 	var names []string
 	if p.config.Network == ModePod {
 		names = append(names, "net", "uts")
@@ -190,23 +209,18 @@ func (p *Pod) furnish() error {
 	if p.config.IPC == ModePod {
 		names = append(names, "ipc")
 	}
-	loopback := p.makes()&unix.CLONE_NEWNET != 0
-	if len(p.config.Sysctls) == 0 && !loopback {
-		return nil
-	}
 	return inNamespaces(p.Pid(), names, func() error {
 		if loopback {
 			if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo"}}); err != nil {
 				return fmt.Errorf("set interface lo up: %w", err)
 			}
 		}
-		root, _ := p.config.User.root()
-		return writeSysctls(p.config.Sysctls, root)
+		return writeSysctls(p.config.Sysctls, p.config.User.root().UID)
 	})
 }
 
-// leave undoes Start, whichever part was done.
-func (p *Pod) leave() error {
+// removeNamespaces undoes Start, whichever part was done.
+func (p *Pod) removeNamespaces() error {
 	if p.holder != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
@@ -214,23 +228,23 @@ func (p *Pod) leave() error {
 			return err
 		}
 	}
-	if !p.onThread {
+	if !p.onMainThread {
 		return nil
 	}
-	host, err := hostNamespaces()
+	host, err := openHostNamespaces()
 	if err != nil {
 		return err
 	}
 	defer host.close()
-	err = p.thread.Do(context.Background(), host.rejoin)
+	err = p.thread.Do(context.Background(), host.enter)
 	if errdefs.IsUnavailable(err) {
 		err = nil // the process ends, and its namespaces with it
 	}
-	p.onThread = err != nil
+	p.onMainThread = err != nil
 	return err
 }
 
-// Pid is that of the process that holds the namespaces, once the pod is started: the shim's, or a child's.
+// Pid is that of the process that holds the namespaces, once the pod is started: the shim or a child of it.
 func (p *Pod) Pid() int {
 	if p.holder != nil {
 		return p.holder.Pid()
@@ -238,8 +252,8 @@ func (p *Pod) Pid() int {
 	return os.Getpid()
 }
 
-// Exited is closed when the process that holds the namespaces has died, which the shim has never. It is asked of a pod
-// that was started.
+// Exited is closed when the process that holds the namespaces has died. It is nil where that is the shim. The pod was
+// started.
 func (p *Pod) Exited() <-chan struct{} {
 	if p.holder != nil {
 		return p.holder.Exited()
@@ -247,7 +261,7 @@ func (p *Pod) Exited() <-chan struct{} {
 	return nil
 }
 
-// Exit is how that process ended: its exit code, or 128 and the signal. It is asked after Exited is closed.
+// Exit is how the process ended that holds the namespaces: its exit code, or 128 and the signal. Exited is closed.
 func (p *Pod) Exit() (status int, at time.Time) {
 	if p.holder != nil {
 		return p.holder.Exit()
@@ -259,22 +273,22 @@ func (p *Pod) Exit() (status int, at time.Time) {
 func (p *Pod) CgroupPath() string { return p.cgroupPath }
 
 // Close undoes Start and Create. Namespaces that containers still use live as long as those. It can be called again, and
-// has to be for cgroups that containers were still in.
+// has to be when cgroups stayed because containers were still in them.
 func (p *Pod) Close() error {
 	left, err := removeMade(p.bundle, p.madeCgroups)
 	p.madeCgroups = left
-	err = errors.Join(p.leave(), removeFiles(p.bundle), err)
+	err = errors.Join(p.removeNamespaces(), removeFiles(p.bundle), err)
 	p.closeNetwork()
 	return err
 }
 
 func (p *Pod) closeNetwork() {
 	if p.network != nil {
-		_ = p.network.Close() // only its namespace counts; closed already is as good
+		_ = p.network.Close() // nothing was written; it may be closed already
 	}
 }
 
-// Remove is Close for a pod whose shim is dead, and its namespaces with it, from what is on disk.
+// Remove is Close for a pod whose shim, and with it the namespaces, is gone. It knows only what is on disk.
 func Remove(bundle string) error {
 	made, err := readMade(bundle)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/selinux/go-selinux"
 )
 
-// SELinuxOptions are the parts of an SELinux context that are not the machine's default; "" where they are.
+// SELinuxOptions are the parts of an SELinux context. An empty one is the machine's default.
 type SELinuxOptions struct {
 	User, Role, Type, Level string
 }
@@ -23,7 +23,7 @@ var levelForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 })
 
-// check refuses what would end the context, which is one of the options of a mount. It does so where SELinux is off as well, as
+// check refuses what would end the context, which becomes an option of a mount. It does so also where SELinux is off, as
 // CRI does with the level.
 func (o *SELinuxOptions) check() error {
 	if o == nil {
@@ -50,12 +50,12 @@ func checkLabel(context string) error {
 	return nil
 }
 
-// options has the form of go-selinux.
+// options are o in the form of go-selinux.
 func (o *SELinuxOptions) options() []string {
-	var all []string
 	if o == nil {
 		return nil
 	}
+	var all []string
 	for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}} {
 		if part.value != "" {
 			all = append(all, part.name+":"+part.value)
@@ -64,21 +64,19 @@ func (o *SELinuxOptions) options() []string {
 	return all
 }
 
-// initLabels are the contexts of a process and of its files, which are both "" where SELinux is off.
-type initLabels func(options []string) (process, mount string, err error)
-
-// mountLabel is the SELinux context of all files of the pod, "" where SELinux is off.
+// mountLabel is the SELinux context of all files of the pod, "" where SELinux is off. initLabels is label.InitLabels, which
+// returns the contexts of a process and of its files.
 //
-// With a pause container CRI gives the containers of a pod that has no level the pause container's, and each its files. From a
+// A pod without a level gets none: with a pause container CRI would give all containers the pause container's level. From a
 // shim that is the sandbox it takes none (plugins/sandbox, controllerLocal.Start), so each container has categories of its
-// own. What they share must have none then, as files that Docker mounts with the option z.
-func (c Config) mountLabel(initial initLabels) (string, error) {
+// own, and what they share must have none, as files that Docker mounts with the option z.
+func (c Config) mountLabel(initLabels func(options []string) (process, mount string, err error)) (string, error) {
 	options := c.SELinux.options()
-	process, mount, err := initial(options)
+	process, mount, err := initLabels(options)
 	if err != nil {
 		return "", fmt.Errorf("selinux_options %q: %w", options, err)
 	}
-	selinux.ReleaseLabel(process) // reserved in this process, where nobody else looks for one
+	selinux.ReleaseLabel(process) // InitLabels reserves it in this process, which makes no other
 	switch {
 	case mount == "":
 		return "", nil

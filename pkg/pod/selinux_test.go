@@ -39,7 +39,7 @@ func offSELinux([]string) (process, mount string, err error) { return "", "", ni
 func TestPodFiles_HaveTheContextOfThePod(t *testing.T) {
 	for name, test := range map[string]struct {
 		config Config
-		on     initLabels
+		on     func([]string) (string, string, error)
 		want   string
 	}{
 		"a level":               {Config{SELinux: &SELinuxOptions{Level: "s0:c1,c2"}}, onSELinux, "system_u:object_r:container_file_t:s0:c1,c2"},

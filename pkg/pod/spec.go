@@ -14,23 +14,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// The annotations by which containerd's CRI plugin and its plugins know a pod (internal/cri/annotations).
-const (
-	containerTypeAnnotation = "io.kubernetes.cri.container-type"
-	sandboxIDAnnotation     = "io.kubernetes.cri.sandbox-id"
-	nameAnnotation          = "io.kubernetes.cri.sandbox-name"
-	namespaceAnnotation     = "io.kubernetes.cri.sandbox-namespace"
-	uidAnnotation           = "io.kubernetes.cri.sandbox-uid"
-	logDirAnnotation        = "io.kubernetes.cri.sandbox-log-directory"
-	cpuPeriodAnnotation     = "io.kubernetes.cri.sandbox-cpu-period"
-	cpuQuotaAnnotation      = "io.kubernetes.cri.sandbox-cpu-quota"
-	cpuSharesAnnotation     = "io.kubernetes.cri.sandbox-cpu-shares"
-	memoryAnnotation        = "io.kubernetes.cri.sandbox-memory"
-)
-
 // Spec describes the started pod as the OCI configuration that its pause container would have: CRI stores it, and hands
-// it to NRI plugins. A namespace that is not there is the host's. The network is where its owner has it, which is there
-// until he removes it; what the pid leads to ends with the pod, of which plugins are told after its end.
+// it to NRI plugins. A namespace that it does not list is the host's. The network namespace is named by the path that the
+// pod was given, if it was: plugins read it also after the end of the pod, when /proc/PID is gone.
 func (p *Pod) Spec() *specs.Spec {
 	c := p.config
 	spec := &specs.Spec{
@@ -64,21 +50,23 @@ func (p *Pod) Spec() *specs.Spec {
 	return spec
 }
 
+// annotations are those by which containerd's CRI plugin and its plugins know a pod (internal/cri/annotations).
 func (p *Pod) annotations() map[string]string {
+	const prefix = "io.kubernetes.cri."
 	c := p.config
 	all := map[string]string{
-		containerTypeAnnotation: "sandbox",
-		sandboxIDAnnotation:     p.id,
-		nameAnnotation:          c.Name,
-		namespaceAnnotation:     c.Namespace,
-		uidAnnotation:           c.UID,
-		logDirAnnotation:        c.LogDirectory,
+		prefix + "container-type":        "sandbox",
+		prefix + "sandbox-id":            p.id,
+		prefix + "sandbox-name":          c.Name,
+		prefix + "sandbox-namespace":     c.Namespace,
+		prefix + "sandbox-uid":           c.UID,
+		prefix + "sandbox-log-directory": c.LogDirectory,
 	}
 	if r := c.Resources; r != nil {
-		all[cpuPeriodAnnotation] = strconv.FormatInt(r.CPUPeriod, 10)
-		all[cpuQuotaAnnotation] = strconv.FormatInt(r.CPUQuota, 10)
-		all[cpuSharesAnnotation] = strconv.FormatInt(r.CPUShares, 10)
-		all[memoryAnnotation] = strconv.FormatInt(r.MemoryLimit, 10)
+		all[prefix+"sandbox-cpu-period"] = strconv.FormatInt(r.CPUPeriod, 10)
+		all[prefix+"sandbox-cpu-quota"] = strconv.FormatInt(r.CPUQuota, 10)
+		all[prefix+"sandbox-cpu-shares"] = strconv.FormatInt(r.CPUShares, 10)
+		all[prefix+"sandbox-memory"] = strconv.FormatInt(r.MemoryLimit, 10)
 	}
 	return all
 }

@@ -22,8 +22,8 @@ var ipcSysctls = []string{
 	"kernel.shm_rmid_forced", "kernel.shmall", "kernel.shmmax", "kernel.shmmni",
 }
 
-// sysctlName is a key with dots between its elements. A key whose first separator is a slash is one with slashes, of
-// which an element can contain dots (sysctl.d(5)).
+// sysctlName is a key with dots between its elements. In a key whose first separator is a slash, slashes separate, and an
+// element can contain dots (sysctl.d(5)).
 func sysctlName(key string) string {
 	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
 		return key
@@ -36,7 +36,7 @@ func sysctlPath(name string) string {
 	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
 
-// checkSysctls refuses what belongs to no namespace, or to one of the host. The rules are those of libcontainer
+// checkSysctls refuses sysctls that belong to no namespace, or to one of the host. The rules are those of libcontainer
 // (configs/validate) and Kubernetes.
 func checkSysctls(c Config) error {
 	for _, key := range slices.Sorted(maps.Keys(c.Sysctls)) {
@@ -72,9 +72,9 @@ func checkSysctls(c Config) error {
 	return nil
 }
 
-// writeSysctls writes those of the calling thread's namespaces. What the kernel leaves to the owner of the namespace,
-// as it does with fs.mqueue since Linux 6.9, is written as root, the host's id of the root of a user namespace; the
-// thread cannot be used for anything after that.
+// writeSysctls writes sysctls of the calling thread's namespaces. Some only the owner of the namespace may write, such as
+// fs.mqueue since Linux 6.9. They are written as root, the host's id of the root of a user namespace, after which the
+// thread cannot be used for anything else.
 func writeSysctls(sysctls map[string]string, root int) error {
 	var denied []string
 	for _, key := range slices.Sorted(maps.Keys(sysctls)) {
@@ -90,7 +90,7 @@ func writeSysctls(sysctls map[string]string, root int) error {
 	if len(denied) == 0 {
 		return nil
 	}
-	if err := becomeUser(root); err != nil {
+	if err := setThreadUID(root); err != nil {
 		return err
 	}
 	for _, key := range denied {
@@ -116,17 +116,17 @@ func writeSysctl(key, value string) error {
 	return nil
 }
 
-// becomeUser changes the effective user of the calling thread alone, for good.
-func becomeUser(uid int) error {
+// setThreadUID changes the effective user of the calling thread alone. It cannot change back.
+func setThreadUID(uid int) error {
 	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
 	if err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
 	const keep = ^uintptr(0)
-	// The system call as it is: package syscall would change all threads.
+	// The bare system call: package syscall would change all threads.
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
-		return fmt.Errorf("become user %d: %w", uid, os.NewSyscallError("setresuid", errno))
+		return fmt.Errorf("set user %d: %w", uid, os.NewSyscallError("setresuid", errno))
 	}
-	// That of the whole process, which the kernel has reset.
+	// The kernel has reset this for the whole process.
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0))
 }
