@@ -26,7 +26,7 @@ func mounts(spec *specs.Spec, bundle string) []string {
 // defaultShm is what containerd's OCI configuration begins with.
 var defaultShm = specs.Mount{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "size=65536k"}}
 
-func TestAdaptAddsWhatIsMissing(t *testing.T) {
+func TestAdapt_AddsWhatIsMissing(t *testing.T) {
 	const rw, ro = "rbind,rprivate,rw,nosuid,nodev,noexec", "rbind,rprivate,ro,nosuid,nodev,noexec"
 	all := func(access string) []string {
 		return []string{
@@ -86,7 +86,7 @@ func TestAdaptAddsWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestAdaptWritesNetworkSysctlsOfTheMainThread(t *testing.T) {
+func TestAdapt_WritesNetworkSysctls(t *testing.T) {
 	p := start(t, request(t))
 	own := fmt.Sprintf("/proc/%d/ns/net", p.Pid())
 	with := func(path string, sysctls map[string]string) *specs.Spec {
@@ -141,7 +141,7 @@ func TestAdaptWritesNetworkSysctlsOfTheMainThread(t *testing.T) {
 	}
 }
 
-func TestSpecDescribesThePod(t *testing.T) {
+func TestSpec_DescribesThePod(t *testing.T) {
 	config := Config{
 		Name: "web", UID: "u", Namespace: "shop", Hostname: "web-0", LogDirectory: "/log", CgroupParent: "/", PID: ModeContainer,
 		Resources: &Resources{CPUPeriod: 1, CPUQuota: 2, CPUShares: 3, MemoryLimit: 4}, Sysctls: map[string]string{"kernel.shmmni": "5"},
@@ -188,7 +188,7 @@ func TestSpec_NamesTheNetworkWhereItsOwnerHasIt(t *testing.T) {
 }
 
 // Every path in it can be joined, and is the pod's.
-func TestSpecOfAPodWithAProcess(t *testing.T) {
+func TestSpec_OfAPodWithAProcess(t *testing.T) {
 	p := start(t, request(t, func(r *Request) {
 		r.Config.PID, r.Config.User = ModePod, &UserNamespace{UIDs: mapping, GIDs: mapping}
 	}))

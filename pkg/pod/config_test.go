@@ -30,7 +30,7 @@ func captured(tb testing.TB) []byte {
 	return data
 }
 
-func TestDecodeConfigReadsWhatCRIEncodes(t *testing.T) {
+func TestDecodeConfig_ReadsWhatCRIEncodes(t *testing.T) {
 	got, err := DecodeConfig(captured(t))
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestDecodeConfigReadsWhatCRIEncodes(t *testing.T) {
 	}
 }
 
-func TestDecodeConfigAddsTheDefaultsOfCRI(t *testing.T) {
+func TestDecodeConfig_AddsTheDefaultsOfCRI(t *testing.T) {
 	user := &podconfig.UserNamespace{UIDs: []*podconfig.IDMapping{{Length: 1}}, GIDs: []*podconfig.IDMapping{{Length: 1}}}
 	for name, test := range map[string]struct {
 		linux podconfig.LinuxPodSandboxConfig
@@ -91,7 +91,7 @@ func withNamespaces(o podconfig.NamespaceOption) podconfig.LinuxPodSandboxConfig
 	return podconfig.LinuxPodSandboxConfig{SecurityContext: podconfig.LinuxSandboxSecurityContext{NamespaceOptions: o}}
 }
 
-func TestDecodeConfigSkipsUnknownFields(t *testing.T) {
+func TestDecodeConfig_SkipsUnknownFields(t *testing.T) {
 	data := captured(t)
 	want, err := DecodeConfig(data)
 	if err != nil {
@@ -107,7 +107,7 @@ func TestDecodeConfigSkipsUnknownFields(t *testing.T) {
 	}
 }
 
-func TestDecodeConfigRefusesGarbage(t *testing.T) {
+func TestDecodeConfig_RefusesGarbage(t *testing.T) {
 	data := captured(t)
 	mode, err := wire.Marshal(&podconfig.PodSandboxConfig{Linux: withNamespaces(podconfig.NamespaceOption{
 		User: &podconfig.UserNamespace{Mode: podconfig.NamespaceMode(ModeTarget)},
@@ -201,7 +201,7 @@ func TestConfigFromSpec(t *testing.T) {
 	}
 }
 
-func TestConfigFromSpecRefuses(t *testing.T) {
+func TestConfigFromSpec_Refuses(t *testing.T) {
 	with := func(all ...specs.LinuxNamespace) *specs.Spec {
 		return &specs.Spec{Linux: &specs.Linux{Namespaces: all}}
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestCreateMakesTheFiles(t *testing.T) {
+func TestCreate_MakesTheFiles(t *testing.T) {
 	hosts, err := readHost("/etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost\n")
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestCreateMakesTheFiles(t *testing.T) {
 	}
 }
 
-func TestCreateMountsTheSharedMemory(t *testing.T) {
+func TestCreate_MountsSharedMemory(t *testing.T) {
 	for value, want := range map[string]uint64{"": 64 << 20, "1Mi": 1 << 20, "1048576": 1 << 20, "2M": 2e6 / 4096 * 4096, "1Gi": 1 << 30} {
 		t.Run(value, func(t *testing.T) {
 			p := create(t, request(t, func(r *Request) {
@@ -85,7 +85,7 @@ func TestCreateMountsTheSharedMemory(t *testing.T) {
 	}
 }
 
-func TestTheFilesBelongToTheRootOfThePod(t *testing.T) {
+func TestCreate_FilesBelongToTheRootOfThePod(t *testing.T) {
 	ids := []specs.LinuxIDMapping{{ContainerID: 1, HostID: 5, Size: 1}, {ContainerID: 0, HostID: 200000, Size: 1}}
 	p := create(t, request(t, func(r *Request) { r.Config.User = &UserNamespace{UIDs: ids, GIDs: mapping} }))
 	for _, name := range []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", "shm"} {
@@ -96,7 +96,7 @@ func TestTheFilesBelongToTheRootOfThePod(t *testing.T) {
 	}
 }
 
-func TestAPodWithTheHostsIPCHasNoSharedMemoryOfItsOwn(t *testing.T) {
+func TestCreate_NoSharedMemoryWithTheHostsIPC(t *testing.T) {
 	p := create(t, request(t, func(r *Request) { r.Config.IPC = ModeNode }))
 	if _, err := os.Stat(filepath.Join(p.bundle, "shm")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("shm in the bundle = %v, want %v", err, os.ErrNotExist)
@@ -104,7 +104,7 @@ func TestAPodWithTheHostsIPCHasNoSharedMemoryOfItsOwn(t *testing.T) {
 }
 
 // Each of these is refused by name, and leaves nothing.
-func TestCreateRefuses(t *testing.T) {
+func TestCreate_Refuses(t *testing.T) {
 	sysctl := func(key, value string) func(*Request) {
 		return func(r *Request) { r.Config.Sysctls = map[string]string{key: value} }
 	}
@@ -211,7 +211,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-func TestCreateWithAContextThatHasEnded(t *testing.T) {
+func TestCreate_WithAContextThatHasEnded(t *testing.T) {
 	r := request(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -222,7 +222,7 @@ func TestCreateWithAContextThatHasEnded(t *testing.T) {
 }
 
 // What it made before it fails goes. What was there is somebody else's.
-func TestCreateThatFailsLeavesWhatWasThere(t *testing.T) {
+func TestCreate_FailureLeavesWhatWasThere(t *testing.T) {
 	for _, name := range []string{etcDir, shmDir} {
 		t.Run(name, func(t *testing.T) {
 			r := request(t)
@@ -245,7 +245,7 @@ func TestCreateThatFailsLeavesWhatWasThere(t *testing.T) {
 	}
 }
 
-func TestTheParentIsLookedFor(t *testing.T) {
+func TestCgroupParent_IsFound(t *testing.T) {
 	name := fmt.Sprintf("pod-test-%d", os.Getpid())
 	root := "/sys/fs/cgroup"
 	if cgroups.Mode() != cgroups.Unified {
@@ -284,7 +284,7 @@ func TestTheParentIsLookedFor(t *testing.T) {
 	}
 }
 
-func TestRemoveIsCloseForADeadShim(t *testing.T) {
+func TestRemove_IsCloseForADeadShim(t *testing.T) {
 	r := request(t)
 	p, err := Create(t.Context(), r, thread)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"sandbox.internal/shim/pkg/pod/nsholder"
 )
 
-func TestTheMainThreadIsThePod(t *testing.T) {
+func TestStart_MainThreadHoldsTheNamespaces(t *testing.T) {
 	path := pinned(t, 0)
 	p := start(t, request(t, func(r *Request) { r.NetNS = path }))
 	if p.Pid() != os.Getpid() {
@@ -52,7 +52,7 @@ func TestTheMainThreadIsThePod(t *testing.T) {
 	}
 }
 
-func TestAPodWithoutAHostNameHasTheHosts(t *testing.T) {
+func TestHostname_IsTheHostsByDefault(t *testing.T) {
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestAPodWithoutAHostNameHasTheHosts(t *testing.T) {
 }
 
 // 200 threads at once, and children of theirs.
-func TestOtherThreadsStayInTheHostsNamespaces(t *testing.T) {
+func TestStart_OtherThreadsStayInTheHostsNamespaces(t *testing.T) {
 	names := []string{"net", "ipc", "uts"}
 	want := map[string]string{}
 	for _, name := range names {
@@ -108,7 +108,7 @@ func TestOtherThreadsStayInTheHostsNamespaces(t *testing.T) {
 	done.Wait()
 }
 
-func TestModes(t *testing.T) {
+func TestStart_Modes(t *testing.T) {
 	user := &UserNamespace{UIDs: mapping, GIDs: mapping}
 	for name, test := range map[string]struct {
 		config Config
@@ -166,7 +166,7 @@ func inUserNamespace(t *testing.T, ids []specs.LinuxIDMapping) string {
 	return path
 }
 
-func TestAUserNamespaceIsTheOwnerOfTheNetwork(t *testing.T) {
+func TestUserNamespace_IsTheOwnerOfTheNetwork(t *testing.T) {
 	path := inUserNamespace(t, mapping)
 	p := start(t, request(t, func(r *Request) {
 		r.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
@@ -190,7 +190,7 @@ func TestAUserNamespaceIsTheOwnerOfTheNetwork(t *testing.T) {
 	}
 }
 
-func TestAUserNamespaceBesideANetworkOfTheHosts(t *testing.T) {
+func TestUserNamespace_BesideANetworkOfTheHosts(t *testing.T) {
 	path := pinned(t, 0)
 	p := start(t, request(t, func(r *Request) {
 		r.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
@@ -200,7 +200,7 @@ func TestAUserNamespaceBesideANetworkOfTheHosts(t *testing.T) {
 	}
 }
 
-func TestStartThatFailsLeavesNothingAndCanBeTriedAgain(t *testing.T) {
+func TestStart_FailureLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 	other := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 300000, Size: 65536}}
 	for name, test := range map[string]struct {
 		change func(*Request)
@@ -248,7 +248,7 @@ func TestStartThatFailsLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 }
 
 // The last step fails on the main thread, which is in three namespaces by then.
-func TestTheMainThreadReturnsWhenItCannotBecomeThePod(t *testing.T) {
+func TestStart_FailureReturnsTheMainThread(t *testing.T) {
 	path := pinned(t, 0)
 	p := create(t, request(t, func(r *Request) { r.NetNS = path }))
 	p.config.Hostname = strings.Repeat("a", 65)
@@ -266,7 +266,7 @@ func TestTheMainThreadReturnsWhenItCannotBecomeThePod(t *testing.T) {
 	}
 }
 
-func TestStartTwiceAndCancelled(t *testing.T) {
+func TestStart_TwiceAndCancelled(t *testing.T) {
 	p := create(t, request(t))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -281,7 +281,7 @@ func TestStartTwiceAndCancelled(t *testing.T) {
 	}
 }
 
-func TestAPodWhoseProcessDies(t *testing.T) {
+func TestExit_OfAPodWhoseProcessDies(t *testing.T) {
 	p := start(t, request(t, func(r *Request) { r.Config.PID = ModePod }))
 	if err := unix.Kill(p.Pid(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestAPodWhoseProcessDies(t *testing.T) {
 }
 
 // A pod of its own network has an interface lo that is up, as runc gives one.
-func TestANetworkOfItsOwnHasALoopback(t *testing.T) {
+func TestStart_OwnNetworkHasALoopback(t *testing.T) {
 	for _, mode := range []Mode{ModeContainer, ModePod} {
 		p := start(t, request(t, func(r *Request) { r.Config.PID = mode }))
 		err := inNamespaces(p.Pid(), []string{"net"}, func() error {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestSysctlNames(t *testing.T) {
+func TestSysctls_Names(t *testing.T) {
 	for key, want := range map[string]struct{ name, path string }{
 		"kernel.shmmax":                       {"kernel.shmmax", "/proc/sys/kernel/shmmax"},
 		"kernel/shmmax":                       {"kernel.shmmax", "/proc/sys/kernel/shmmax"},
@@ -51,7 +51,7 @@ func read(t *testing.T, keys map[string]string) map[string]string {
 	return got
 }
 
-func TestSysctlsAreThePods(t *testing.T) {
+func TestSysctls_AreThePods(t *testing.T) {
 	for name, config := range map[string]Config{
 		"main thread":             {PID: ModeContainer},
 		"a process":               {PID: ModePod},

@@ -1,6 +1,21 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package podsandbox is the life of a pod by containerd's Sandbox API: create, start, stop, wait, status, shutdown.
+//
+// A [Controller] makes what the pod has by pkg/pod, and tells pkg/task's registry whether containers may be created and
+// what they get of the pod. Without the Sandbox API there is no pod, and the shim ends with its last container.
+//
+// # Goroutines
+//
+//   - A stop has one. It ends with the containers, within the grace that they are given.
+//   - One waits for the process that holds the pod's namespaces, if that is not the shim. It ends with that process.
+//   - After a failed shutdown of an abandoned pod there is a timer. It ends with the shim.
+//
+// # Locks
+//
+// mu guards the pod's stage and is never held over anything that blocks. opLock is taken before it, by Start, by the
+// goroutine of a stop, and by the end of a shutdown. task.Manager's lock is taken after mu.
 package podsandbox
 
 import (
@@ -10,7 +25,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -72,6 +86,22 @@ type sandbox struct {
 	updated Resources
 }
 
+// Stage is where a pod is in its life. Each leads to the next; Created leads to Stopping as well.
+type Stage int
+
+// The stages. Containers can be created while the pod is Running.
+const (
+	Creating Stage = iota // until Create has succeeded
+	Created
+	Running
+	Stopping // also after a Stop that failed
+	Stopped
+)
+
+var stageNames = [...]string{"creating", "created", "running", "stopping", "stopped"}
+
+func (s Stage) String() string { return stageNames[s] }
+
 // New makes a Controller without a pod.
 func New(tasks *task.Manager, newPod NewPod) *Controller {
 	return &Controller{tasks: tasks, newPod: newPod}
@@ -111,7 +141,6 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) error {
 	c.setSandbox(p)
 	made, err := c.newPod(ctx, pod.Request{
 		ID: r.ID, Bundle: r.Bundle, NetNS: r.NetNS, Config: p.config,
-		SystemdCgroup: strings.HasSuffix(p.config.CgroupParent, ".slice"),
 	})
 	if err != nil {
 		c.setSandbox(nil)
@@ -173,6 +202,21 @@ func (c *Controller) getLocked(sandboxID string) (*sandbox, error) {
 		return nil, fmt.Errorf("sandbox %q: not created: %w", sandboxID, errdefs.ErrNotFound)
 	}
 	return c.sandbox, nil
+}
+
+// setStageLocked changes the stage, and whether containers can be created.
+func (c *Controller) setStageLocked(p *sandbox, stage Stage) {
+	p.stage = stage
+	if stage == Running {
+		c.tasks.AdmitContainers(p.pod.Adapt)
+	} else {
+		c.tasks.RefuseContainers(p.refuse("create a container"))
+	}
+}
+
+// refuse is the error of an operation that the stage does not allow.
+func (p *sandbox) refuse(op string) error {
+	return fmt.Errorf("sandbox %q: %s while %v: %w", p.id, op, p.stage, errdefs.ErrFailedPrecondition)
 }
 
 // Started is what StartSandbox answers.

@@ -137,7 +137,7 @@ func class(err error) string {
 }
 
 // Every call in every stage.
-func TestOrderOfCallsToAPod(t *testing.T) {
+func TestStages_AllowTheseCalls(t *testing.T) {
 	ops := []struct {
 		name string
 		call func(s *Controller, r CreateRequest) error
@@ -204,7 +204,7 @@ func TestOrderOfCallsToAPod(t *testing.T) {
 	}
 }
 
-func TestErrorsOfAWrongOrderNameIt(t *testing.T) {
+func TestStages_ErrorsNameTheStage(t *testing.T) {
 	s, _, r := newController(t, &fakeRuntime{})
 	must(t, s.Create(t.Context(), r))
 	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
@@ -216,7 +216,7 @@ func TestErrorsOfAWrongOrderNameIt(t *testing.T) {
 	wantText(t, s.Create(t.Context(), r), `"s2"`, `"s"`)
 }
 
-func TestCreatePodRefuses(t *testing.T) {
+func TestCreate_Refuses(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(t *testing.T, r *CreateRequest)
@@ -259,7 +259,7 @@ func TestCreatePodRefuses(t *testing.T) {
 	}
 }
 
-func TestCreatePodPassesOnWhatIsAsked(t *testing.T) {
+func TestCreate_PassesOnWhatIsAsked(t *testing.T) {
 	spec := goodSpec()
 	spec.Hostname = "h"
 	spec.Annotations = map[string]string{"a": "of the file"}
@@ -270,7 +270,7 @@ func TestCreatePodPassesOnWhatIsAsked(t *testing.T) {
 	r.Annotations = map[string]string{"a": "of the request", "b": "too"}
 	must(t, s.Create(t.Context(), r))
 	got := p.request
-	if got.ID != "s" || got.Bundle != r.Bundle || got.NetNS != "/netns" || got.Config.Hostname != "h" || !got.SystemdCgroup {
+	if got.ID != "s" || got.Bundle != r.Bundle || got.NetNS != "/netns" || got.Config.Hostname != "h" {
 		t.Errorf("request = %+v", got)
 	}
 	if diff := cmp.Diff(map[string]string{"a": "of the file", "b": "too"}, got.Config.Annotations); diff != "" {
@@ -278,7 +278,7 @@ func TestCreatePodPassesOnWhatIsAsked(t *testing.T) {
 	}
 }
 
-func TestStartPodAnswersAndCanBeTriedAgain(t *testing.T) {
+func TestStart_AnswersAndCanBeTriedAgain(t *testing.T) {
 	s, p, r := newController(t, &fakeRuntime{})
 	before := time.Now()
 	must(t, s.Create(t.Context(), r))
@@ -293,7 +293,7 @@ func TestStartPodAnswersAndCanBeTriedAgain(t *testing.T) {
 	}
 }
 
-func TestMembersGetWhatThePodHas(t *testing.T) {
+func TestContainers_GetWhatThePodHas(t *testing.T) {
 	engine := &fakeRuntime{}
 	s, p := runPod(t, engine, "m")
 	if got := engine.made[0].Spec.Hostname; got != "of the pod" {
@@ -308,7 +308,7 @@ func TestMembersGetWhatThePodHas(t *testing.T) {
 	}
 }
 
-func TestPodStatus(t *testing.T) {
+func TestStatus(t *testing.T) {
 	s, p, r := newController(t, &fakeRuntime{})
 	r.Config.Name = "name"
 	stages := []struct {
@@ -338,7 +338,7 @@ func TestPodStatus(t *testing.T) {
 	}
 }
 
-func TestPodStatusNamesItsContainers(t *testing.T) {
+func TestStatus_NamesTheContainers(t *testing.T) {
 	s, _ := runPod(t, &fakeRuntime{}, "b", "a")
 	got, err := s.Status("s", true)
 	must(t, err)
@@ -347,7 +347,7 @@ func TestPodStatusNamesItsContainers(t *testing.T) {
 	}
 }
 
-func TestPodMetricsOfAPodWithoutACgroup(t *testing.T) {
+func TestMetrics_OfAPodWithoutACgroup(t *testing.T) {
 	for _, path := range []string{"", "/there/is/none"} {
 		s, p := runPod(t, &fakeRuntime{})
 		p.cgroup = path

@@ -15,7 +15,7 @@ import (
 )
 
 // A pod that was never started is not taken for one that somebody stops, after the first time.
-func TestUnattendedIsTriedAgain(t *testing.T) {
+func TestShutdownIdle_IsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p, r := newController(t, &fakeRuntime{})
 		must(t, s.Create(t.Context(), r))
@@ -51,7 +51,7 @@ func TestUnattendedIsTriedAgain(t *testing.T) {
 	})
 }
 
-func TestUnattended(t *testing.T) {
+func TestShutdownIdle(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		prepare func(t *testing.T, s *Controller, r CreateRequest)

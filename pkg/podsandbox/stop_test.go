@@ -23,7 +23,7 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-func TestStopPodGivesContainersTheirTime(t *testing.T) {
+func TestStop_GivesContainersTheirTime(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		deaf    func(syscall.Signal) bool
@@ -60,7 +60,7 @@ func TestStopPodGivesContainersTheirTime(t *testing.T) {
 	}
 }
 
-func TestStopPodJoinsTheOneUnderWay(t *testing.T) {
+func TestStop_JoinsTheOneUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := &fakeRuntime{deaf: deafTo(unix.SIGTERM)}
 		s, _ := runPod(t, engine, "m")
@@ -95,7 +95,7 @@ func TestStopPodJoinsTheOneUnderWay(t *testing.T) {
 }
 
 // A containerd that goes away does not stop a stop.
-func TestStopPodGoesOnWithoutItsCaller(t *testing.T) {
+func TestStop_GoesOnWithoutItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := runPod(t, &fakeRuntime{deaf: deafTo(unix.SIGTERM)}, "m")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -113,7 +113,7 @@ func TestStopPodGoesOnWithoutItsCaller(t *testing.T) {
 	})
 }
 
-func TestStopPodThatFailsCanBeTriedAgain(t *testing.T) {
+func TestStop_CanBeTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := &fakeRuntime{deaf: deafTo(unix.SIGTERM, unix.SIGKILL)}
 		s, p := runPod(t, engine, "m")
@@ -137,7 +137,7 @@ func TestStopPodThatFailsCanBeTriedAgain(t *testing.T) {
 }
 
 // The first try ended the process that holds the namespaces, and then failed.
-func TestAStopThatIsTriedAgainTellsTheFirstExit(t *testing.T) {
+func TestStop_TriedAgainTellsTheFirstExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p, r := newController(t, &fakeRuntime{})
 		p.pid = 4321
@@ -159,7 +159,7 @@ func TestAStopThatIsTriedAgainTellsTheFirstExit(t *testing.T) {
 }
 
 // What was never started has no program that could end it.
-func TestStopPodKillsWhatIsNotStarted(t *testing.T) {
+func TestStop_KillsWhatIsNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := &fakeRuntime{deaf: deafTo(unix.SIGTERM)}
 		s, _ := runPod(t, engine)
@@ -174,7 +174,7 @@ func TestStopPodKillsWhatIsNotStarted(t *testing.T) {
 }
 
 // Until it starts it has no process that a stop could end, and the namespaces at the pod's pid are the host's after that.
-func TestNoContainerIsRestoredInAPodThatIsStopped(t *testing.T) {
+func TestStop_NoContainerIsRestoredAfter(t *testing.T) {
 	s, _ := runPod(t, &fakeRuntime{})
 	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
 	must(t, err)
@@ -187,7 +187,7 @@ func TestNoContainerIsRestoredInAPodThatIsStopped(t *testing.T) {
 	must(t, s.Shutdown(t.Context(), "s"))
 }
 
-func TestStopPodEndsACreateUnderWay(t *testing.T) {
+func TestStop_EndsACreateUnderWay(t *testing.T) {
 	engine := &fakeRuntime{entered: make(chan string, 1), gate: make(chan struct{})}
 	s, _ := runPod(t, engine)
 	created := make(chan error, 1)
@@ -204,7 +204,7 @@ func TestStopPodEndsACreateUnderWay(t *testing.T) {
 }
 
 // Who waits for the pod takes its containers for dead.
-func TestWaitPodReturnsAfterTheExitsOfContainers(t *testing.T) {
+func TestWait_ReturnsAfterTheExitsOfContainers(t *testing.T) {
 	var told atomic.Int32
 	exits := make(chan struct{}, 2)
 	s := New(newTasks(t, &fakeRuntime{}, func(e event.Event) {
@@ -247,7 +247,7 @@ func TestWaitPodReturnsAfterTheExitsOfContainers(t *testing.T) {
 	}
 }
 
-func TestThePodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
+func TestWait_PodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
 	engine := &fakeRuntime{}
 	s, p, r := newController(t, engine)
 	p.pid = 4321
@@ -278,7 +278,7 @@ func TestThePodEndsWithTheProcessThatHoldsItsNamespaces(t *testing.T) {
 	}
 }
 
-func TestShutdownPodEndsAll(t *testing.T) {
+func TestShutdown_EndsAll(t *testing.T) {
 	var destroy atomic.Pointer[error]
 	engine := &fakeRuntime{destroy: func() error {
 		if err := destroy.Load(); err != nil {
