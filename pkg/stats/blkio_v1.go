@@ -14,17 +14,14 @@ import (
 )
 
 // blkioV1 lists the files of the blkio controller. Who counts depends on the kernel: the I/O scheduler BFQ; the throttle
-// policy, in newer kernels also with the cgroups below, but since Linux 6.10 only devices for which a limit was set; until
-// Linux 5.0 the scheduler CFQ. The last of them in this order that has numbers is taken.
-func blkioV1(string) []source[*v1.Metrics] {
+// policy, in newer kernels including nested cgroups, but since Linux 6.10 only for devices with a limit; until Linux 5.0
+// the scheduler CFQ. The last in this order that has numbers counts.
+func blkioV1() []source[*v1.Metrics] {
 	entries := func(name, older string, of func(*v1.BlkIOStat) *[]*v1.BlkIOEntry) source[*v1.Metrics] {
 		return source[*v1.Metrics]{name: name, older: older, parse: func(text []byte, m *v1.Metrics) error {
-			if m.Blkio == nil {
-				m.Blkio = &v1.BlkIOStat{}
-			}
 			list, err := parseBlkio(text)
-			if len(list) > 0 {
-				*of(m.Blkio) = list
+			if blkio := ensure(&m.Blkio); len(list) > 0 {
+				*of(blkio) = list
 			}
 			return err
 		}}

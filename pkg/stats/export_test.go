@@ -3,31 +3,37 @@
 
 package stats
 
+import (
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
+	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+)
+
 // What the tests of the parsers see.
 var (
-	Number            = number
-	ParseBlkio        = parseBlkio
-	ParseCPUAcctStat  = parseCPUAcctStat
-	ParseCPUStatV1    = parseCPUStatV1
-	ParseCPUStatV2    = parseCPUStatV2
-	ParseHugetlbEvent = parseHugetlbEvents
-	ParseIOStat       = parseIOStat
-	ParseMemoryEvents = parseMemoryEvents
-	ParseMemoryStatV1 = parseMemoryStatV1
-	ParseMemoryStatV2 = parseMemoryStatV2
-	ParseOOMControl   = parseOOMControl
-	ParsePerCPU       = parsePerCPU
-	ParsePressure     = parsePressure
+	Number           = number
+	ParseBlkio       = parseBlkio
+	ParseCPUAcctStat = parseCPUAcctStat
+	ParseIOStat      = parseIOStat
+	ParsePerCPU      = parsePerCPU
+	ParsePressure    = parsePressure
 )
+
+func ParseCPUStatV1(text []byte, m *v1.Throttle) error { return parseKeyed(text, cpuStatV1, m) }
+func ParseCPUStatV2(text []byte, m *v2.CPUStat) error  { return parseKeyed(text, cpuStatV2, m) }
+func ParseHugetlbEvent(text []byte, m *v2.HugeTlbStat) error {
+	return parseKeyed(text, hugetlbEvents, m)
+}
+func ParseMemoryEvents(text []byte, m *v2.MemoryEvents) error {
+	return parseKeyed(text, memoryEvents, m)
+}
+func ParseMemoryStatV1(text []byte, m *v1.MemoryStat) error { return parseKeyed(text, memoryStatV1, m) }
+func ParseMemoryStatV2(text []byte, m *v2.MemoryStat) error { return parseKeyed(text, memoryStatV2, m) }
+func ParseOOMControl(text []byte, m *v1.MemoryOomControl) error {
+	return parseKeyed(text, oomControl, m)
+}
 
 // ParseRDMA is parseRDMA with the entries of v2.
 func ParseRDMA(text []byte) (int, error) {
 	entries, err := parseRDMA(text, rdmaEntryV2)
 	return len(entries), err
 }
-
-// Shared is what lets concurrent callers have one answer.
-type Shared = shared[string]
-
-// Do is do.
-func (s *shared[T]) Do(f func() (T, error)) (T, error) { return s.do(f) }

@@ -30,17 +30,30 @@ func single[M any](name string, unlimited uint64, of func(M) *uint64) source[M] 
 	}}
 }
 
-// folder is a directory of a cgroup with the files to be read in it, in this order.
-type folder[M any] struct {
+// keyed is a file of lines with a key and a number (cgroup-v2.rst, "flat keyed"), whose numbers go into the part of the
+// message that of returns.
+func keyed[M, P any](name string, fields []field[P], of func(M) P) source[M] {
+	return source[M]{name: name, parse: func(text []byte, m M) error { return parseKeyed(text, fields, of(m)) }}
+}
+
+// ensure returns *p, and allocates it if it is nil.
+func ensure[T any](p **T) *T {
+	if *p == nil {
+		*p = new(T)
+	}
+	return *p
+}
+
+// directory is a directory of a cgroup with the files to read in it, in this order.
+type directory[M any] struct {
 	dir     string
 	sources []source[M]
 }
 
-// files reads a message from the files of a cgroup and keeps them open: to open and close a control file costs the kernel
-// six times as much as to read it.
+// files reads a message from the files of a cgroup and keeps them open.
 type files[M Metrics] struct {
-	make    func() M
-	folders func() []folder[M]
+	make func() M
+	dirs func() []directory[M]
 
 	open []opened[M]
 	buf  []byte
@@ -54,8 +67,8 @@ type opened[M any] struct {
 // firstBuffer holds every file of a container that uses few block devices.
 const firstBuffer = 4096
 
-// read returns the message as the files that exist say it. errStale tells that the open files are not those of the cgroup
-// any more.
+// read returns the message from the files that exist. errStale means that the open files are no longer those of the
+// cgroup.
 func (f *files[M]) read() (Metrics, error) {
 	if f.open == nil {
 		if err := f.openAll(); err != nil {
@@ -67,7 +80,7 @@ func (f *files[M]) read() (Metrics, error) {
 	for _, file := range f.open {
 		text, err := f.text(file.File)
 		switch {
-		case errors.Is(err, unix.EOPNOTSUPP): // pressure on a kernel that was told to account none (psi=0)
+		case errors.Is(err, unix.EOPNOTSUPP): // pressure on a kernel that accounts none (psi=0)
 			continue
 		case errors.Is(err, unix.ENODEV):
 			return nil, errStale
@@ -81,17 +94,17 @@ func (f *files[M]) read() (Metrics, error) {
 	return m, nil
 }
 
-// errStale: a control file answers ENODEV once its cgroup is removed or its controller is taken away.
+// errStale: a control file answers ENODEV once its cgroup was removed or its controller disabled.
 var errStale = errors.New("control files are gone")
 
-// openAll opens the files that exist: kernels and cgroups lack some.
+// openAll opens the files that exist. Kernels and cgroups lack some.
 func (f *files[M]) openAll() error {
 	f.buf = make([]byte, firstBuffer)
-	for _, folder := range f.folders() {
-		for _, s := range folder.sources {
-			file, err := openControl(filepath.Join(folder.dir, s.name))
+	for _, d := range f.dirs() {
+		for _, s := range d.sources {
+			file, err := openControl(filepath.Join(d.dir, s.name))
 			if errors.Is(err, fs.ErrNotExist) && s.older != "" {
-				file, err = openControl(filepath.Join(folder.dir, s.older))
+				file, err = openControl(filepath.Join(d.dir, s.older))
 			}
 			switch {
 			case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
@@ -105,8 +118,8 @@ func (f *files[M]) openAll() error {
 	return nil
 }
 
-// openControl opens a control file without os.Open, which would have Go's poller watch it: the kernel wakes those who poll
-// memory.events and the pressure files.
+// openControl opens a control file. With os.Open Go's poller would watch it, and wake up for memory.events and the pressure
+// files.
 func openControl(path string) (*os.File, error) {
 	for {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -119,8 +132,8 @@ func openControl(path string) (*os.File, error) {
 	}
 }
 
-// text returns what a control file holds now, until the next call. The kernel makes the text of a file anew when it is
-// read from its beginning, and gives all of it at once.
+// text returns the contents of a control file; they are valid until the next call. A read from the start makes the kernel
+// write the text anew, and returns all of it at once.
 func (f *files[M]) text(file *os.File) ([]byte, error) {
 	defer runtime.KeepAlive(file)
 	for {
@@ -137,7 +150,7 @@ func (f *files[M]) text(file *os.File) ([]byte, error) {
 	}
 }
 
-// close lets go of the files. The next read opens them again.
+// close closes the files. The next read opens them again.
 func (f *files[M]) close() {
 	for _, file := range f.open {
 		_ = file.Close() // nothing was written
@@ -145,12 +158,12 @@ func (f *files[M]) close() {
 	f.open, f.buf = nil, nil
 }
 
-// hugePages lists the sizes of huge pages that the cgroup counts, in the kernel's words, such as 2MB: those for which there
+// hugePages lists the sizes of huge pages that the cgroup counts, as the kernel writes them, such as 2MB. For each there
 // is a file hugetlb.SIZE.LAST.
 func hugePages(dir, last string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // the cgroup is gone, which Reader finds out
+		return nil // the cgroup is gone, as Reader will see
 	}
 	var sizes []string
 	for _, e := range entries {

@@ -22,7 +22,7 @@ import (
 // versions are those of cgroups, and where each is mounted.
 var versions = map[string]func(testing.TB) map[string]string{"v1": hierarchiesV1, "v2": hierarchyV2}
 
-func TestACgroupThatIsGoneIsNotFound(t *testing.T) {
+func TestReader_CgroupThatIsGone(t *testing.T) {
 	for version, hierarchies := range versions {
 		t.Run(version, func(t *testing.T) {
 			paths := makeCgroup(t, hierarchies(t))
@@ -57,7 +57,7 @@ func whole(m stats.Metrics) bool {
 	return false
 }
 
-func TestACgroupThatIsRemovedMeanwhileIsWholeOrNotFound(t *testing.T) {
+func TestReader_CgroupRemovedMeanwhileIsCompleteOrNotFound(t *testing.T) {
 	for version, hierarchies := range versions {
 		t.Run(version, func(t *testing.T) {
 			parents := hierarchies(t)
@@ -96,7 +96,7 @@ func TestACgroupThatIsRemovedMeanwhileIsWholeOrNotFound(t *testing.T) {
 	}
 }
 
-func TestACgroupThatIsMadeAgainIsRead(t *testing.T) {
+func TestReader_CgroupThatIsMadeAgain(t *testing.T) {
 	for version, hierarchies := range versions {
 		t.Run(version, func(t *testing.T) {
 			paths := makeCgroup(t, hierarchies(t))
@@ -116,7 +116,7 @@ func TestACgroupThatIsMadeAgainIsRead(t *testing.T) {
 	}
 }
 
-func TestAFileThatCannotBeUnderstoodIsAnErrorThatNamesIt(t *testing.T) {
+func TestReader_NamesAFileThatItCannotParse(t *testing.T) {
 	for _, tt := range []struct {
 		controller, file, content, want string
 	}{
@@ -155,7 +155,7 @@ func descriptors(tb testing.TB, paths map[string]string) int {
 	return n
 }
 
-func TestFilesAreOpenedOnceAndClosed(t *testing.T) {
+func TestReader_OpensFilesOnceAndClosesThem(t *testing.T) {
 	for version, hierarchies := range versions {
 		t.Run(version, func(t *testing.T) {
 			paths := makeCgroup(t, hierarchies(t))
@@ -189,7 +189,7 @@ func TestFilesAreOpenedOnceAndClosed(t *testing.T) {
 	}
 }
 
-func TestReaderMayBeSharedByGoroutines(t *testing.T) {
+func TestReader_MayBeSharedByGoroutines(t *testing.T) {
 	for version, hierarchies := range versions {
 		t.Run(version, func(t *testing.T) {
 			r := open(t, busy(t, hierarchies(t)))

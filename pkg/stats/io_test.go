@@ -75,7 +75,7 @@ func (d disk) writes(tb testing.TB) string {
 
 const mebibyte = 1 << 20
 
-func TestV1BlockDevicesAreCountedWithTheCgroupsBelow(t *testing.T) {
+func TestV1_BlockDevicesIncludeNestedCgroups(t *testing.T) {
 	parent := makeCgroup(t, hierarchiesV1(t))
 	d := mountedDisk(t)
 	child := makeCgroup(t, parent)
@@ -106,7 +106,7 @@ func TestV1BlockDevicesAreCountedWithTheCgroupsBelow(t *testing.T) {
 	}
 }
 
-func TestV2BlockDevicesAreCountedWithTheCgroupsBelow(t *testing.T) {
+func TestV2_BlockDevicesIncludeNestedCgroups(t *testing.T) {
 	parent := makeCgroup(t, unified(t))
 	d := mountedDisk(t)
 	delegate(t, parent[""])

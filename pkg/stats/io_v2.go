@@ -10,21 +10,14 @@ import (
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
-// ioV2 lists the files about block devices. io.pressure is there without the io controller.
+// ioV2 lists the files about block devices. io.pressure exists without the io controller.
 func ioV2() []source[*v2.Metrics] {
 	return []source[*v2.Metrics]{
 		{name: "io.stat", parse: func(text []byte, m *v2.Metrics) (err error) {
-			m.Io = &v2.IOStat{}
-			m.Io.Usage, err = parseIOStat(text)
+			ensure(&m.Io).Usage, err = parseIOStat(text)
 			return err
 		}},
-		{name: "io.pressure", parse: func(text []byte, m *v2.Metrics) (err error) {
-			if m.Io == nil {
-				m.Io = &v2.IOStat{}
-			}
-			m.Io.PSI, err = parsePressure(text)
-			return err
-		}},
+		pressure("io.pressure", func(m *v2.Metrics) **v2.PSIStats { return &ensure(&m.Io).PSI }),
 	}
 }
 
@@ -49,7 +42,7 @@ func parseIOStat(text []byte) ([]*v2.IOEntry, error) {
 			if entry == nil {
 				break
 			}
-			if err := parseIONumber(key, value, entry); err != nil {
+			if _, err := add(ioStat, 0, key, value, entry); err != nil {
 				return nil, fmt.Errorf("%d:%d: %w", entry.Major, entry.Minor, err)
 			}
 		}
@@ -60,22 +53,9 @@ func parseIOStat(text []byte) ([]*v2.IOEntry, error) {
 	return entries, nil
 }
 
-func parseIONumber(key, value []byte, entry *v2.IOEntry) (err error) {
-	var to *uint64
-	switch string(key) {
-	case "rbytes":
-		to = &entry.Rbytes
-	case "wbytes":
-		to = &entry.Wbytes
-	case "rios":
-		to = &entry.Rios
-	case "wios":
-		to = &entry.Wios
-	default:
-		return nil
-	}
-	if *to, err = number(value, 0); err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	return nil
+var ioStat = []field[*v2.IOEntry]{
+	{"rbytes", func(m *v2.IOEntry) *uint64 { return &m.Rbytes }},
+	{"wbytes", func(m *v2.IOEntry) *uint64 { return &m.Wbytes }},
+	{"rios", func(m *v2.IOEntry) *uint64 { return &m.Rios }},
+	{"wios", func(m *v2.IOEntry) *uint64 { return &m.Wios }},
 }

@@ -5,9 +5,9 @@ package stats
 
 import v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 
-// memoryV1 lists the files of the memory controller. The entries for swap and kernel memory are there, and zero, where the
-// kernel does not account them (CONFIG_SWAP, cgroup.memory=nokmem), as containerd's consumers know it.
-func memoryV1(string) []source[*v1.Metrics] {
+// memoryV1 lists the files of the memory controller. Consumers in containerd expect the entries for swap and kernel memory
+// also where the kernel does not account them (CONFIG_SWAP, cgroup.memory=nokmem). They are zero then.
+func memoryV1() []source[*v1.Metrics] {
 	memory := func(m *v1.Metrics) *v1.MemoryStat {
 		if m.Memory == nil {
 			m.Memory = &v1.MemoryStat{
@@ -17,13 +17,8 @@ func memoryV1(string) []source[*v1.Metrics] {
 		return m.Memory
 	}
 	sources := []source[*v1.Metrics]{
-		{name: "memory.stat", parse: func(text []byte, m *v1.Metrics) error {
-			return parseMemoryStatV1(text, memory(m))
-		}},
-		{name: "memory.oom_control", parse: func(text []byte, m *v1.Metrics) error {
-			m.MemoryOomControl = &v1.MemoryOomControl{}
-			return parseOOMControl(text, m.MemoryOomControl)
-		}},
+		keyed("memory.stat", memoryStatV1, memory),
+		keyed("memory.oom_control", oomControl, func(m *v1.Metrics) *v1.MemoryOomControl { return ensure(&m.MemoryOomControl) }),
 	}
 	for _, kind := range []struct {
 		prefix string
@@ -43,12 +38,6 @@ func memoryV1(string) []source[*v1.Metrics] {
 		)
 	}
 	return sources
-}
-
-func parseMemoryStatV1(text []byte, m *v1.MemoryStat) error { return parseKeyed(text, memoryStatV1, m) }
-
-func parseOOMControl(text []byte, m *v1.MemoryOomControl) error {
-	return parseKeyed(text, oomControl, m)
 }
 
 var memoryStatV1 = []field[*v1.MemoryStat]{

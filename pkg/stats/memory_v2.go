@@ -9,47 +9,30 @@ import (
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
-// memoryV2 lists the files of the memory controller, the one first without which there are no others. The root has
+// memoryV2 lists the files of the memory controller. memory.stat comes first: without it there are no others. The root has
 // memory.stat alone.
 func memoryV2() []source[*v2.Metrics] {
-	memory := func(m *v2.Metrics) *v2.MemoryStat {
-		if m.Memory == nil {
-			m.Memory = &v2.MemoryStat{}
-		}
-		return m.Memory
-	}
+	memory := func(m *v2.Metrics) *v2.MemoryStat { return ensure(&m.Memory) }
 	return []source[*v2.Metrics]{
-		{name: "memory.stat", parse: func(text []byte, m *v2.Metrics) error {
-			return parseMemoryStatV2(text, memory(m))
-		}},
+		keyed("memory.stat", memoryStatV2, memory),
 		single("memory.current", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).Usage }),
 		single("memory.max", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).UsageLimit }),
 		single("memory.peak", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).MaxUsage }),
 		single("memory.swap.current", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).SwapUsage }),
 		single("memory.swap.max", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).SwapLimit }),
 		single("memory.swap.peak", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).SwapMaxUsage }),
-		{name: "memory.events", parse: func(text []byte, m *v2.Metrics) error {
-			m.MemoryEvents = &v2.MemoryEvents{}
-			return parseMemoryEvents(text, m.MemoryEvents)
-		}},
-		{name: "memory.pressure", parse: func(text []byte, m *v2.Metrics) (err error) {
+		keyed("memory.events", memoryEvents, func(m *v2.Metrics) *v2.MemoryEvents { return ensure(&m.MemoryEvents) }),
+		pressure("memory.pressure", func(m *v2.Metrics) **v2.PSIStats {
 			if m.Memory == nil {
-				return nil // the file is there without the controller; the message would say that no memory is used
+				return nil // the file exists without the controller; the message would say that no memory is used
 			}
-			m.Memory.PSI, err = parsePressure(text)
-			return err
-		}},
+			return &m.Memory.PSI
+		}),
 	}
 }
 
-func parseMemoryStatV2(text []byte, m *v2.MemoryStat) error { return parseKeyed(text, memoryStatV2, m) }
-
-func parseMemoryEvents(text []byte, m *v2.MemoryEvents) error {
-	return parseKeyed(text, memoryEvents, m)
-}
-
 // memoryStatV2 has what the message names. Since Linux 5.9 the kernel counts refaults of anonymous memory and of files
-// apart; the message has the sum, which older kernels write.
+// separately; the message has the sum, which older kernels write.
 var memoryStatV2 = []field[*v2.MemoryStat]{
 	{"anon", func(m *v2.MemoryStat) *uint64 { return &m.Anon }},
 	{"file", func(m *v2.MemoryStat) *uint64 { return &m.File }},

@@ -40,7 +40,7 @@ func theirsV1(tb testing.TB, load cgroup1.Cgroup) *v1.Metrics {
 	return m
 }
 
-func TestV1MetricsAreThoseOfContainerdCgroups(t *testing.T) {
+func TestV1_MetricsAreThoseOfContainerdCgroups(t *testing.T) {
 	c := busy(t, hierarchiesV1(t))
 	load, r := loader(t, c), open(t, c)
 	got, want := steady(t,
@@ -54,7 +54,7 @@ func TestV1MetricsAreThoseOfContainerdCgroups(t *testing.T) {
 	}
 }
 
-func TestV1LimitsAreThoseOfContainerdCgroups(t *testing.T) {
+func TestV1_LimitsAreThoseOfContainerdCgroups(t *testing.T) {
 	paths := makeCgroup(t, hierarchiesV1(t))
 	control(t, paths["memory"], "memory.limit_in_bytes", "16777216")
 	control(t, paths["memory"], "memory.memsw.limit_in_bytes", "33554432")
@@ -90,7 +90,7 @@ func TestV1LimitsAreThoseOfContainerdCgroups(t *testing.T) {
 	}
 }
 
-func TestV1MetricsOfACgroupHaveThoseOfTheCgroupsBelow(t *testing.T) {
+func TestV1_MetricsIncludeNestedCgroups(t *testing.T) {
 	parent := makeCgroup(t, hierarchiesV1(t))
 	child := makeCgroup(t, parent)
 	process(t, child, someWork)
@@ -122,7 +122,7 @@ func mountedV1() *cgroup.Cgroup {
 	return cgroup.New(paths)
 }
 
-func TestV1TextIsReadAsContainerdCgroupsReadsIt(t *testing.T) {
+func TestV1_TextIsParsedAsContainerdCgroupsDoes(t *testing.T) {
 	want := &v1.Metrics{CPU: &v1.CPUStat{Usage: &v1.CPUUsage{}, Throttling: &v1.Throttle{}}}
 	const root = "testdata/v1"
 	for _, controller := range []interface {
@@ -145,7 +145,7 @@ func TestV1TextIsReadAsContainerdCgroupsReadsIt(t *testing.T) {
 	}
 }
 
-func TestV1BlockDevicesAreCountedWhereTheKernelCountsThem(t *testing.T) {
+func TestV1_BlockDevicesAreCountedWhereTheKernelCountsThem(t *testing.T) {
 	entry := func(op string, value uint64) *v1.BlkIOEntry {
 		return &v1.BlkIOEntry{Op: op, Major: 4000, Minor: 1, Value: value}
 	}
@@ -193,7 +193,7 @@ func TestV1BlockDevicesAreCountedWhereTheKernelCountsThem(t *testing.T) {
 	}
 }
 
-func TestV1ReadsThroughAnyMountPointAndOnlyWhatIsThere(t *testing.T) {
+func TestV1_ReadsAnyMountPointAndOnlyExistingFiles(t *testing.T) {
 	dir := t.TempDir()
 	for file, content := range map[string]string{
 		"odd mount/pids.current": "7\n", "odd mount/pids.max": "max\n",

@@ -83,7 +83,7 @@ func wantSteadyV2(tb testing.TB, c *cgroup.Cgroup) *v2.Metrics {
 	return got
 }
 
-func TestV2MetricsAreThoseOfContainerdCgroups(t *testing.T) {
+func TestV2_MetricsAreThoseOfContainerdCgroups(t *testing.T) {
 	got := wantSteadyV2(t, busy(t, hierarchyV2(t)))
 	if got.GetCPU().GetUsageUsec() == 0 { // counted without any controller
 		t.Errorf("CPU usage 0, want some: %v", got)
@@ -100,7 +100,7 @@ func TestV2MetricsAreThoseOfContainerdCgroups(t *testing.T) {
 	}
 }
 
-func TestV2LimitsAreThoseOfContainerdCgroups(t *testing.T) {
+func TestV2_LimitsAreThoseOfContainerdCgroups(t *testing.T) {
 	paths := makeCgroup(t, unified(t))
 	dir := paths[""]
 	control(t, dir, "memory.max", "16777216")
@@ -127,7 +127,7 @@ func TestV2LimitsAreThoseOfContainerdCgroups(t *testing.T) {
 	}
 }
 
-func TestV2MetricsOfACgroupHaveThoseOfTheCgroupsBelow(t *testing.T) {
+func TestV2_MetricsIncludeNestedCgroups(t *testing.T) {
 	parent := makeCgroup(t, hierarchyV2(t))
 	if cgroups.Mode() == cgroups.Unified {
 		delegate(t, parent[""])
@@ -153,7 +153,7 @@ func TestV2MetricsOfACgroupHaveThoseOfTheCgroupsBelow(t *testing.T) {
 	check("anonymous memory", m.GetMemory().GetAnon(), want.GetMemory().GetAnon())
 }
 
-func TestV2ControllersComeAndGo(t *testing.T) {
+func TestV2_ControllersComeAndGo(t *testing.T) {
 	parent := makeCgroup(t, unified(t))
 	child := makeCgroup(t, parent)
 	r := open(t, cgroup.New(child))
@@ -182,7 +182,7 @@ func TestV2ControllersComeAndGo(t *testing.T) {
 // folderV2 is the cgroup of testdata/v2, which is text of Linux 6.1.
 func folderV2() *cgroup.Cgroup { return cgroup.New(map[string]string{"": "testdata/v2"}) }
 
-func TestV2TextIsReadAsContainerdCgroupsReadsIt(t *testing.T) {
+func TestV2_TextIsParsedAsContainerdCgroupsDoes(t *testing.T) {
 	got := read[*v2.Metrics](t, open(t, folderV2()))
 	want := theirsV2(t, managerV2(t, "testdata/v2"))
 	want.Hugetlb = got.GetHugetlb() // theirs looks for the sizes of this machine
@@ -213,7 +213,7 @@ func TestV2TextIsReadAsContainerdCgroupsReadsIt(t *testing.T) {
 	}
 }
 
-func TestV2OnlyWhatIsThereIsRead(t *testing.T) {
+func TestV2_ReadsOnlyExistingFiles(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files map[string]string
@@ -259,7 +259,7 @@ func TestV2OnlyWhatIsThereIsRead(t *testing.T) {
 	}
 }
 
-func TestAFileThatOutgrowsTheBufferIsReadWhole(t *testing.T) {
+func TestReader_ReadsAFileThatOutgrowsTheBuffer(t *testing.T) {
 	dir := t.TempDir()
 	const devices = 1000
 	var text []byte
