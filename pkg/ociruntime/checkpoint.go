@@ -112,7 +112,7 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	}
 	defer c.runtime.reaper.Suspend()()
 	group := c.lc.Config().Cgroups // now: a restore writes to the rest of the configuration
-	kill := func() { killMembers(c.config.ID, group, nil) }
+	kill := func() { killMembers(c.config.ID, group, func(int) bool { return true }) }
 	stop := interrupt(ctx, kill) // criu is a member while it restores
 	err = c.withLog(c.config.CriuWorkPath, "restore.log", func(dir string) error {
 		// What the checkpoint was allowed to contain it may contain.

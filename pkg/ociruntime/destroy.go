@@ -21,16 +21,14 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 )
 
-// destroy is destroy while the reaper is held: poststop hooks are children that
-// libcontainer waits for.
+// destroy suspends the reaper around destroy: libcontainer waits for the poststop hooks, which are children of the shim.
 func (r *Runtime) destroy(lc *libcontainer.Container) error {
 	defer r.reaper.Suspend()()
 	return destroy(lc)
 }
 
-// discard is destroy for what nobody will destroy again: where the cgroup is
-// gone and systemd alone is silent, it removes the state directory dir as well.
-// The unit ends with its cgroup.
+// discard is destroy for a container that nobody will destroy again. If the cgroup is gone and only systemd is silent, it
+// removes the state directory dir as well: the unit ends with its cgroup.
 func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
 	defer r.reaper.Suspend()()
 	err := removeCgroup(lc)
@@ -43,8 +41,7 @@ func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
 	return err
 }
 
-// destroy removes cgroup and state directory, then runs the poststop hooks.
-// What is gone already is no error.
+// destroy removes the cgroup and the state directory, if they are there, and then runs the poststop hooks.
 func destroy(lc *libcontainer.Container) error {
 	if err := removeCgroup(lc); err != nil {
 		return err
@@ -52,13 +49,10 @@ func destroy(lc *libcontainer.Container) error {
 	return removeState(lc, lc.Destroy)
 }
 
-// removeState lets remove remove the state directory, then runs the poststop
-// hooks.
+// removeState calls remove, which removes the state directory, and then runs the poststop hooks.
 //
-// libcontainer would run the hooks itself, but end at the first that fails and
-// report the container as not removed, although it is: for ever, since every
-// further try fails alike. The specification wants a failing poststop hook
-// logged, and the others run (runtime.md, Lifecycle).
+// If libcontainer ran the hooks, it would stop at the first that fails and report that the container was not removed; each
+// further try would fail alike. The specification wants the error logged and the other hooks run (runtime.md, Lifecycle).
 func removeState(lc *libcontainer.Container, remove func() error) error {
 	state, stateErr := lc.OCIState()
 	config := lc.Config()
@@ -84,17 +78,17 @@ func removeState(lc *libcontainer.Container, remove func() error) error {
 	return nil
 }
 
-// destroyTimeout bounds how long a cgroup that does not get empty keeps a
-// Delete. CRI gives one 10 s in all (containerd internal/cri/server, events.go),
-// of which the output may have had half.
-const destroyTimeout = 3 * time.Second
-
-// unitTimeout is what systemd has at least of that, when the cgroup took most.
-const unitTimeout = time.Second
+const (
+	// destroyTimeout bounds how long Delete waits for a cgroup to get empty. CRI gives Delete 10 s in all (containerd
+	// internal/cri/server, events.go), half of which the output may have taken.
+	destroyTimeout = 3 * time.Second
+	// unitTimeout is what systemd gets at least, even if the cgroup took most of destroyTimeout.
+	unitTimeout = time.Second
+)
 
 var errOccupied = fmt.Errorf("not empty after %v: %w", destroyTimeout, errdefs.ErrFailedPrecondition)
 
-// removeCgroup is endCgroup for what libcontainer knows of a container.
+// removeCgroup removes the cgroup that libcontainer's state names.
 func removeCgroup(lc *libcontainer.Container) error {
 	state, err := lc.State()
 	if err != nil {
@@ -105,15 +99,12 @@ func removeCgroup(lc *libcontainer.Container) error {
 	return endCgroup(ctx, cgroup.New(state.CgroupPaths), state.Config.Cgroups.Systemd)
 }
 
-// endCgroup ends what is left in a container's cgroup, as systemd does with a
-// scope that stops, and removes the cgroup with those nested in it. libcontainer
-// kills only where the container shares its PID namespace, so that a process
-// that was moved in from outside would keep the cgroup; and it says of no
-// process why it is still there.
+// endCgroup kills what is left in a container's cgroup, as systemd does when a scope stops, and removes the cgroup with
+// those below it. libcontainer kills only if the container shares a PID namespace, so a process that was moved in from
+// outside would keep the cgroup, and no error would name it.
 //
-// A scope ends with its cgroup. That libcontainer stops it as well makes sure
-// that its name is free when it returns; where systemd does not answer, it would
-// not return.
+// A scope ends with its cgroup. libcontainer then also stops the unit, so that its name is free; that call would never
+// return if systemd does not answer, so systemd is asked first.
 func endCgroup(ctx context.Context, cg *cgroup.Cgroup, isScope bool) error {
 	if cg.Exists() {
 		if err := cg.Kill(ctx, unix.SIGKILL); err != nil {

@@ -24,120 +24,102 @@ import (
 	"sandbox.internal/shim/pkg/resources"
 )
 
-// classify gives an error of libcontainer its class. It has sentinels for some
-// only; the others stay unknown.
+// Errors of libcontainer v1.5.2 get their classes here, and the names of the fields that they are about. It has sentinels
+// for some errors only. The others are told by their text; a test provokes each of them, so that another version of
+// libcontainer with other words fails a test.
+
+// sentinelClasses are libcontainer's sentinels by the class that they stand for.
+var sentinelClasses = []struct {
+	class     error
+	sentinels []error
+}{
+	{errdefs.ErrAlreadyExists, []error{libcontainer.ErrExist}},
+	{errdefs.ErrNotFound, []error{libcontainer.ErrNotExist, libcontainer.ErrCgroupNotExist}},
+	{errdefs.ErrInvalidArgument, []error{libcontainer.ErrInvalidID, os.ErrInvalid}},
+	{errdefs.ErrFailedPrecondition, []error{libcontainer.ErrNotRunning, libcontainer.ErrPaused}},
+}
+
+// classify adds the class of a sentinel to err.
 func classify(err error) error {
-	switch {
-	case errors.Is(err, libcontainer.ErrExist):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrAlreadyExists)
-	case errors.Is(err, libcontainer.ErrNotExist), errors.Is(err, libcontainer.ErrCgroupNotExist):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
-	case errors.Is(err, libcontainer.ErrInvalidID), errors.Is(err, os.ErrInvalid):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
-	case errors.Is(err, libcontainer.ErrNotRunning), errors.Is(err, libcontainer.ErrPaused):
-		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+	for _, c := range sentinelClasses {
+		if slices.ContainsFunc(c.sentinels, func(sentinel error) bool { return errors.Is(err, sentinel) }) {
+			return fmt.Errorf("%w: %w", err, c.class)
+		}
 	}
 	return err
 }
 
-// createError is classify for what libcontainer refuses before it makes
-// anything. A cgroup that another container uses it tells by its words alone.
-func createError(err error, cgroupsPath string) error {
-	// libcontainer v1.5.2 Create. TestCreateRefusesACgroupInUse and
-	// TestCreateRefusesAFrozenCgroup run into them.
-	for _, words := range []string{"cgroup is not empty", "cgroup unexpectedly frozen"} {
-		if strings.Contains(err.Error(), words) {
-			return fmt.Errorf("linux.cgroupsPath %q: %w: %w", cgroupsPath, err, errdefs.ErrFailedPrecondition)
-		}
-	}
-	return classify(err)
-}
-
-// startError is classify for an error from inside the container, which reaches
-// us as text: a program that cannot be run is the caller's to mend. Docker tells
-// its exit statuses 126 and 127 by libcontainer's words, so they are kept.
+// startError classifies an error from inside the container. A program that cannot be run is the caller's to fix; the text
+// is what os/exec.LookPath says. Docker derives the exit statuses 126 and 127 from libcontainer's words, so they are kept.
 func startError(err error, args []string) error {
-	// libcontainer v1.5.2 passes on what os/exec.LookPath says (exec.Error).
-	// TestStartError runs into it on purpose.
 	if strings.Contains(err.Error(), fmt.Sprintf("exec: %q: ", args[0])) {
 		return fmt.Errorf("process.args[0] %q: %w: %w", args[0], err, errdefs.ErrInvalidArgument)
 	}
 	return classify(err)
 }
 
-// sysctlError names the sysctl that libcontainer refuses, or that the kernel
-// does: each is the caller's to mend.
-func sysctlError(err error, sysctls map[string]string) error {
-	for name, value := range sysctls {
-		// libcontainer v1.5.2: configs/validate, and what init says of the file.
-		// TestASysctlThatCannotBeIsNamed runs into them.
-		for _, words := range []string{
-			fmt.Sprintf("sysctl %q ", name), "open sysctl " + name + " file: ", "write sysctl " + name + " = ",
-		} {
-			if strings.Contains(err.Error(), words) {
+// createError names the field of config.json because of which no container could be made, if the text of err tells.
+func createError(err error, linux *specs.Linux) error {
+	text := err.Error()
+	for _, words := range []string{"cgroup is not empty", "cgroup unexpectedly frozen", "unable to apply cgroup configuration"} {
+		if strings.Contains(text, words) {
+			return fmt.Errorf("linux.cgroupsPath %q: %w: %w", linux.CgroupsPath, err, errdefs.ErrFailedPrecondition)
+		}
+	}
+	for name, value := range linux.Sysctl {
+		for _, words := range []string{"sysctl %q ", "open sysctl %s file: ", "write sysctl %s = "} {
+			if strings.Contains(text, fmt.Sprintf(words, name)) {
 				return fmt.Errorf("linux.sysctl[%q] %q: %w: %w", name, value, err, errdefs.ErrInvalidArgument)
 			}
 		}
 	}
-	return err
-}
-
-// cgroupError names the field because of which init could not be put into its
-// cgroup, or the cgroup could not be given its limits. libcontainer v1.5.2
-// process_linux.go tells these from other errors by its words alone.
-func cgroupError(err error, linux *specs.Linux) error {
-	switch text := err.Error(); {
-	case strings.Contains(text, "unable to apply cgroup configuration"):
-		return fmt.Errorf("linux.cgroupsPath %q: %w: %w", linux.CgroupsPath, err, errdefs.ErrFailedPrecondition)
-	case strings.Contains(text, "error setting cgroup config") && linux.Resources != nil:
+	if linux.Resources != nil && strings.Contains(text, "error setting cgroup config") {
 		return limitError(err, linux.Resources)
 	}
 	return err
 }
 
+// limitError is for limits that a new cgroup does not take.
 func limitError(err error, r *specs.LinuxResources) error {
-	if class := errnoClass(err); class != nil {
-		err = fmt.Errorf("%w: %w", err, class)
-	}
-	var missing *fs.PathError
-	if errors.As(err, &missing) && errors.Is(missing, fs.ErrNotExist) {
+	class := errnoClass(err)
+	if missing, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(missing, fs.ErrNotExist) {
 		controller, _, _ := strings.Cut(filepath.Base(missing.Path), ".")
 		err = fmt.Errorf("the cgroup has no such file of the %s controller: %w", controller, err)
 	}
-	field := "linux.resources"
-	if names := refused(err, resources.Fields(r), cgroups.Mode() == cgroups.Unified); names != "" {
-		field += "." + names
-	}
-	return fmt.Errorf("%s: %w", field, err)
+	return resourcesError(err, class, resources.Fields(r), cgroups.Mode() == cgroups.Unified)
 }
 
-// updateError names the field of which the kernel refused the file, and gives
-// the error its class.
+// updateError is for limits that a container's cgroup c does not take.
 func updateError(err error, fields []resources.Field, c *cgroup.Cgroup) error {
 	class := errnoClass(err)
 	if !c.Exists() {
 		err = fmt.Errorf("cgroup %s is gone: %w", c, err)
-		class = errdefs.ErrNotFound // alone: containerd looks for the first class that it finds
+		class = errdefs.ErrNotFound // alone: containerd takes the first class that it finds
 	}
+	return resourcesError(err, class, fields, c.Unified())
+}
+
+// resourcesError adds class, which may be nil, and the names of the fields of which the kernel refused the file.
+func resourcesError(err, class error, fields []resources.Field, unified bool) error {
 	if class != nil {
 		err = fmt.Errorf("%w: %w", err, class)
 	}
-	if names := refused(err, fields, c.Unified()); names != "" {
+	if names := refusedFields(err, fields, unified); names != "" {
 		return fmt.Errorf("linux.resources.%s: %w", names, err)
 	}
 	return fmt.Errorf("linux.resources: %w", err)
 }
 
-// refused are the names of the fields that are written to the file of err. Some
-// share one, cpu.max for example.
-func refused(err error, fields []resources.Field, unified bool) string {
-	// libcontainer cgroups v0.1.0 fs/memory.go answers EBUSY by these words alone.
+// refusedFields are the names of the fields that are written to the file of err. Some share one, cpu.max for example.
+func refusedFields(err error, fields []resources.Field, unified bool) string {
+	// libcontainer cgroups v0.1.0 fs/memory.go says no more than this for EBUSY.
 	if strings.Contains(err.Error(), "unable to set memory limit") {
 		return "memory.limit"
 	}
 	// fs2/fs2.go and systemd/v2.go name a key of unified before the file.
 	for _, f := range fields {
-		if key, ok := strings.CutPrefix(f.Name, "unified["); ok && strings.Contains(err.Error(), "unified resource "+strings.TrimSuffix(key, "]")) {
+		if key, ok := strings.CutPrefix(f.Name, "unified["); ok &&
+			strings.Contains(err.Error(), "unified resource "+strings.TrimSuffix(key, "]")) {
 			return f.Name
 		}
 	}
@@ -145,37 +127,33 @@ func refused(err error, fields []resources.Field, unified bool) string {
 	if !ok {
 		return ""
 	}
-	file := filepath.Base(pathError.Path)
 	var names []string
 	for _, f := range fields {
-		for _, pattern := range f.Files(unified) {
-			if ok, err := path.Match(pattern, file); ok && err == nil {
-				names = append(names, f.Name)
-				break
-			}
+		if slices.ContainsFunc(f.Files(unified), func(pattern string) bool {
+			matched, err := path.Match(pattern, filepath.Base(pathError.Path))
+			return matched && err == nil
+		}) {
+			names = append(names, f.Name)
 		}
 	}
 	return strings.Join(names, ", ")
 }
 
-// errnoClass is the class of what the kernel answers to a write to a control
-// file, or nil: a value that it does not take, or that does not fit what is
-// there now. libcontainer reads some values itself for systemd.
+// errnoClass is the class of the kernel's answer to a write to a control file, or nil: a value that it does not take, or
+// that does not fit what is there now. For systemd libcontainer parses some values itself.
 func errnoClass(err error) error {
 	if _, ok := errors.AsType[*strconv.NumError](err); ok {
 		return errdefs.ErrInvalidArgument
 	}
-	errno, _ := errors.AsType[unix.Errno](err) // 0 is in no list
-	switch {
-	case slices.Contains(valueErrnos, errno):
+	errno, ok := errors.AsType[unix.Errno](err)
+	if !ok {
+		return nil
+	}
+	switch errno {
+	case unix.EINVAL, unix.ERANGE, unix.ENODEV, unix.ENXIO, unix.EOVERFLOW, unix.E2BIG:
 		return errdefs.ErrInvalidArgument
-	case slices.Contains(stateErrnos, errno):
+	case unix.EBUSY, unix.ENOSPC, unix.EACCES, unix.ENOENT, unix.EOPNOTSUPP:
 		return errdefs.ErrFailedPrecondition
 	}
 	return nil
 }
-
-var (
-	valueErrnos = []unix.Errno{unix.EINVAL, unix.ERANGE, unix.ENODEV, unix.ENXIO, unix.EOVERFLOW, unix.E2BIG}
-	stateErrnos = []unix.Errno{unix.EBUSY, unix.ENOSPC, unix.EACCES, unix.ENOENT, unix.EOPNOTSUPP}
-)

@@ -15,7 +15,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/process"
@@ -146,10 +145,5 @@ func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *std
 		return nil, startError(fmt.Errorf("unable to start container process: %w", err), lp.Args)
 	}
 	h := ownHandle(c.runtime.reaper, p, p.Pid)
-	if err := s.Started(ctx); err != nil {
-		_ = h.Signal(unix.SIGKILL) // dead already is as good
-		h.Wait()
-		return nil, err
-	}
-	return h, nil
+	return h, h.started(ctx, s)
 }

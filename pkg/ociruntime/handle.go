@@ -4,6 +4,7 @@
 package ociruntime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -18,17 +19,18 @@ import (
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
+	"sandbox.internal/shim/pkg/stdio"
 )
 
-// handle is one process of a container. os.Process, which libcontainer keeps
-// too, holds a pidfd, so a reused pid is never signalled or waited for.
+// handle is one process of a container. os.Process, which libcontainer uses too, holds a pidfd, so a reused pid is never
+// signalled or waited for.
 type handle struct {
 	reaper    *reaper.Reaper
 	child     child
 	pid       int
 	death     *native.Death // nil where the kernel has no pidfd that does not block
-	maxRSS    uint64        // after Wait: that of its largest process, in bytes, of those that it waited for
-	sigkilled bool          // after Wait: by SIGKILL
+	maxRSS    uint64        // in bytes, of the largest process among it and those that it waited for; set by Wait
+	sigkilled bool          // whether SIGKILL ended it; set by Wait
 }
 
 // child is a process that libcontainer or the launcher started.
@@ -37,7 +39,7 @@ type child interface {
 	Signal(sig os.Signal) error
 }
 
-// newHandle is called while the reaper is held.
+// newHandle is called while the reaper is suspended.
 func newHandle(r *reaper.Reaper, lp *libcontainer.Process) (*handle, error) {
 	pid, err := lp.Pid()
 	if err != nil {
@@ -46,7 +48,7 @@ func newHandle(r *reaper.Reaper, lp *libcontainer.Process) (*handle, error) {
 	return ownHandle(r, lp, pid), nil
 }
 
-// ownHandle is called while the reaper is held.
+// ownHandle is called while the reaper is suspended.
 func ownHandle(r *reaper.Reaper, c child, pid int) *handle {
 	r.Register(pid)
 	h := &handle{reaper: r, child: c, pid: pid}
@@ -64,8 +66,7 @@ func (h *handle) Wait() process.Exit {
 	at := time.Now()
 	h.reaper.Unregister(h.pid)
 	if state == nil {
-		// Nothing else waits for our children, so this is a broken invariant of
-		// ours. The process is gone all the same, and somebody waits to be told.
+		// A bug: nothing else may wait for our children. The process is gone all the same, and its exit must be told.
 		log.L.WithError(err).WithField("pid", h.pid).Error("exit status was lost")
 		return process.Exit{Status: lostStatus, At: at}
 	}
@@ -80,8 +81,26 @@ func (h *handle) Wait() process.Exit {
 	return process.Exit{Status: status.ExitStatus(), At: at}
 }
 
+// started hands the process its streams. If that fails, or ctx ended meanwhile, the process is killed and reaped.
+func (h *handle) started(ctx context.Context, s *stdio.Streams) error {
+	err := s.Started(ctx)
+	if err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("interrupted: %w", context.Cause(ctx)) // libcontainer may take a process that was killed for started
+	}
+	if err != nil {
+		h.kill()
+	}
+	return err
+}
+
+// kill kills the process and reaps it.
+func (h *handle) kill() {
+	_ = h.Signal(unix.SIGKILL) // it may be dead already
+	h.Wait()
+}
+
 const (
-	signalBase = 128 // a shell's convention, which containerd follows: 128 + signal number
+	signalBase = 128 // exit status 128 + signal number, as in a shell and containerd
 	lostStatus = 255
 )
 

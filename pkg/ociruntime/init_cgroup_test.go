@@ -6,8 +6,6 @@ package ociruntime
 import (
 	"bytes"
 	"errors"
-	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,7 +27,7 @@ import (
 
 const moved = "does not enter its cgroup by itself"
 
-func TestInitEntersItsCgroupByItself(t *testing.T) {
+func TestInitCgroup_InitEntersByItself(t *testing.T) {
 	logged := captureLog(t)
 	config := newConfig(t, "true")
 	b := create(t, config)
@@ -45,8 +43,8 @@ func TestInitEntersItsCgroupByItself(t *testing.T) {
 	}
 }
 
-// Linux 6.18 kills what is cloned into it at birth (reentry/join.c).
-func TestACgroupInWhichAllWereKilled(t *testing.T) {
+// Linux 6.18 kills what is cloned into it at birth (initreexec/join.c).
+func TestInitCgroup_InWhichAllWereKilled(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	root := "/sys/fs/cgroup"
 	switch cgroupmode.Mode() {
@@ -71,7 +69,7 @@ func TestACgroupInWhichAllWereKilled(t *testing.T) {
 	b.wait()
 }
 
-func TestWhoEntersByItself(t *testing.T) {
+func TestInitCgroup_WhoEntersByItself(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		config configs.Config
@@ -82,33 +80,32 @@ func TestWhoEntersByItself(t *testing.T) {
 		{"rootless", configs.Config{Cgroups: &cgroups.Cgroup{}, RootlessCgroups: true}, false},
 		{"Intel RDT", configs.Config{Cgroups: &cgroups.Cgroup{}, IntelRdt: &configs.IntelRdt{ClosID: "guaranteed"}}, false},
 	} {
-		if got := entersItself(tc.config); got != tc.want {
+		if got := canEnter(tc.config); got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
 }
 
 // The next version of libcontainer may have its manager elsewhere.
-func TestLibcontainersManagerIsFound(t *testing.T) {
+func TestInitCgroup_LibcontainersManagerIsFound(t *testing.T) {
 	if managerOf(&libcontainer.Container{}) == nil {
 		t.Error("no field cgroupManager of type cgroups.Manager in libcontainer.Container")
 	}
 }
 
-func TestInitThatCannotEnterIsMoved(t *testing.T) {
+func TestInitCgroup_InitThatCannotEnterIsMoved(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "absent")
 	for name, paths := range map[string]map[string]string{
-		"version 1":      {"memory": absent},
-		"version 2":      {"": absent},
-		"paths too long": {"memory": strings.Repeat("/x", 40000)},
+		"version 1":       {"memory": absent},
+		"version 2":       {"": absent},
+		"a path too long": {"memory": strings.Repeat("/x", unix.PathMax)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			logged := captureLog(t)
-			group := &movedTo{paths: paths}
-			b := newBirth(t, group)
-			b.announce()
-			init := beginInit(t, b)
-			must(t, b.Apply(init.Process.Pid))
+			group := &fakeManager{paths: paths}
+			i := requested(t, group)
+			init := beginInit(t, i)
+			must(t, i.Apply(init.Process.Pid))
 			if want := []int{-1, init.Process.Pid}; !slices.Equal(group.applied, want) {
 				t.Errorf("Apply of the manager with %v, want %v", group.applied, want)
 			}
@@ -119,37 +116,58 @@ func TestInitThatCannotEnterIsMoved(t *testing.T) {
 	}
 }
 
-func newBirth(t *testing.T, m cgroups.Manager) *birth {
+func TestInitCgroup_ARequestThatIsTooLongIsNotSent(t *testing.T) {
+	many := map[string]string{}
+	for n := range initreexec.V1Max + 1 {
+		many[strconv.Itoa(n)] = "/" + strconv.Itoa(n)
+	}
+	for name, paths := range map[string]map[string]string{
+		"bytes":       {"memory": strings.Repeat("/x", initreexec.RequestMax)},
+		"directories": many,
+	} {
+		i, err := newInitCgroup(&fakeManager{paths: paths})
+		must(t, err)
+		if err := i.sendRequest(); !errors.Is(err, unix.E2BIG) {
+			t.Errorf("%s: sendRequest = %v, want %v", name, err, unix.E2BIG)
+		}
+		i.close()
+	}
+}
+
+// requested is an initCgroup that has sent its request.
+func requested(t *testing.T, m cgroups.Manager) *initCgroup {
 	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	i, err := newInitCgroup(m)
 	must(t, err)
-	return &birth{Manager: m, ours: os.NewFile(uintptr(pair[0]), "socket"), theirs: os.NewFile(uintptr(pair[1]), "socket")}
+	t.Cleanup(i.close)
+	must(t, i.sendRequest())
+	return i
 }
 
 // beginInit starts a first stage that ends when it is in its cgroup: libcontainer finds no pipe of its own. It has no context: the reaper
 // may collect it first, and where two calls of Wait hear so the second would never end with one.
-func beginInit(t *testing.T, b *birth) *exec.Cmd {
+func beginInit(t *testing.T, i *initCgroup) *exec.Cmd {
 	t.Helper()
 	init := exec.Command("/proc/self/exe", "init")
-	init.Env, init.ExtraFiles = []string{"_LIBCONTAINER_PIDFD_SOCK=3"}, []*os.File{b.theirs}
+	init.Env, init.ExtraFiles = []string{"_LIBCONTAINER_PIDFD_SOCK=3"}, []*os.File{i.initSocket}
 	must(t, init.Start())
 	t.Cleanup(func() { _ = init.Wait() })
 	return init
 }
 
-// movedTo is a cgroup into which its manager moves nobody.
-type movedTo struct {
+// fakeManager makes cgroups, and moves nobody.
+type fakeManager struct {
 	cgroups.Manager
 	paths   map[string]string
-	parents []string // what the manager makes
+	made    []string // by Apply
 	applied []int
 }
 
-func (m *movedTo) GetPaths() map[string]string { return m.paths }
+func (m *fakeManager) GetPaths() map[string]string { return m.paths }
 
-func (m *movedTo) Apply(pid int) error {
+func (m *fakeManager) Apply(pid int) error {
 	m.applied = append(m.applied, pid)
-	for _, dir := range m.parents {
+	for _, dir := range m.made {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
@@ -157,8 +175,8 @@ func (m *movedTo) Apply(pid int) error {
 	return nil
 }
 
-// twoOfVersion1 are directories of cgroups of version 1 that do not exist.
-func twoOfVersion1(t *testing.T) map[string]string {
+// v1Cgroups are directories of cgroups of version 1 that do not exist.
+func v1Cgroups(t *testing.T) map[string]string {
 	t.Helper()
 	if cgroupmode.Mode() == cgroupmode.Unified {
 		lacking(t, "cgroup1", "cgroup v1")
@@ -174,73 +192,37 @@ func twoOfVersion1(t *testing.T) map[string]string {
 	return paths
 }
 
-func TestInitMakesItsCgroupsOfVersion1(t *testing.T) {
+// One exists before init runs, the other is made by the manager.
+func TestInitCgroup_InitEntersVersion1(t *testing.T) {
 	logged := captureLog(t)
-	group := &movedTo{paths: twoOfVersion1(t)}
-	b := newBirth(t, group)
-	b.announce()
-	must(t, b.Apply(beginInit(t, b).Process.Pid))
-	if want := []int{-1}; !slices.Equal(group.applied, want) || strings.Contains(logged.String(), moved) {
-		t.Errorf("Apply of the manager with %v, want %v; log %q", group.applied, want, logged)
-	}
-	for name, dir := range group.paths {
-		if _, err := os.Stat(dir); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// The first can be made at once, the second only when the manager has made what is above it.
-func TestInitEntersWhatItCouldNotMake(t *testing.T) {
-	logged := captureLog(t)
-	group := &movedTo{paths: twoOfVersion1(t)}
-	above := group.paths["pids"]
-	group.paths["pids"] = filepath.Join(above, "below")
-	group.parents = []string{group.paths["pids"]}
-	t.Cleanup(func() { _ = os.Remove(filepath.Join(above, "below")) })
-	b := newBirth(t, group)
-	b.announce()
-	must(t, b.Apply(beginInit(t, b).Process.Pid))
+	group := &fakeManager{paths: v1Cgroups(t)}
+	must(t, os.Mkdir(group.paths["memory"], 0o755))
+	group.made = []string{group.paths["pids"]}
+	i := requested(t, group)
+	must(t, i.Apply(beginInit(t, i).Process.Pid))
 	if want := []int{-1}; !slices.Equal(group.applied, want) || strings.Contains(logged.String(), moved) {
 		t.Errorf("Apply of the manager with %v, want %v; log %q", group.applied, want, logged)
 	}
 }
 
-// Who cleans up after a shim that was killed may have done so before init made anything.
-func TestInitWhoseParentIsGoneLeavesNothing(t *testing.T) {
-	group := &movedTo{paths: twoOfVersion1(t)}
-	b := newBirth(t, group)
-	b.announce()
-	init := beginInit(t, b)
+// A shim may be killed while its container's init enters what exists.
+func TestInitCgroup_InitEndsWithItsParent(t *testing.T) {
+	group := &fakeManager{paths: v1Cgroups(t)}
+	for _, dir := range group.paths {
+		must(t, os.Mkdir(dir, 0o755))
+	}
+	i := requested(t, group)
+	init := beginInit(t, i)
 	for name, dir := range group.paths {
-		eventually(t, "init makes and enters its cgroup of "+name, func() bool {
+		eventually(t, "init enters its cgroup of "+name, func() bool {
 			procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			return err == nil && strings.TrimSpace(string(procs)) == strconv.Itoa(init.Process.Pid)
 		})
 	}
-	must(t, b.ours.Close())
+	i.close()
 	_ = init.Wait() // with libcontainer's error
 	for name, dir := range group.paths {
-		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s: %s is left: %v", name, dir, err)
-		}
-	}
-}
-
-// delete may also have done so when init was told to enter, and heard nothing of it yet.
-func TestInitThatIsLateLeavesNothing(t *testing.T) {
-	group := &movedTo{paths: twoOfVersion1(t)}
-	made := slices.Collect(maps.Values(group.paths))
-	group.paths["cpuset"] = filepath.Join(t.TempDir(), "absent")
-	b := newBirth(t, group)
-	b.announce()
-	must(t, b.send(initreexec.Enter, entering(b.places())))
-	must(t, b.ours.Close())
-	_ = beginInit(t, b).Wait() // with libcontainer's error
-	for _, dir := range made {
-		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s is left: %v", dir, err)
-		}
+		eventually(t, "the cgroup of "+name+" is empty", func() bool { return os.Remove(dir) == nil })
 	}
 }
 

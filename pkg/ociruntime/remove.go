@@ -21,16 +21,15 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// Remove ends a container whose shim is dead, as c.Stop says, and removes it,
-// from its state directory alone. c.Spec may be nil; it is asked for the cgroup of a container
-// whose shim died in the middle of Create, before there was a state. Remove may
-// be called again, and for a container that never was.
+// Remove stops a container whose shim is dead, as c.Stop says, and removes it. It needs no more than the state directory.
+// Only if the shim died during Create, before there was a state, c.Spec names the cgroup; else it may be nil. Remove may be
+// called again, and for a container that never existed.
 func Remove(ctx context.Context, c process.Config) error {
 	if c.ID == "" { // whose state directory would be that of all containers
 		return fmt.Errorf("remove container %q: id must not be empty: %w", c.ID, errdefs.ErrInvalidArgument)
 	}
-	// Create makes this directory before a cgroup or a process, so there is neither: what most calls find, for containerd calls
-	// also for a shim that ended as it was told to.
+	// Create makes this directory before a cgroup or a process. containerd calls this after each shim, and most were told to
+	// end, so this is the usual case.
 	if _, err := os.Lstat(stateDir(c.Root, c.ID)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -46,15 +45,15 @@ func Remove(ctx context.Context, c process.Config) error {
 		return err
 	}
 	stop(ctx, lc, c.Stop)
-	// Init first: it may have been moved out of the container's cgroup.
+	// Init is killed by its pid too, since it may have been moved out of the container's cgroup.
 	if err := lc.Signal(unix.SIGKILL); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) && !errors.Is(err, os.ErrProcessDone) {
 		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
 	}
 	if err := cgroup.New(state.CgroupPaths).Kill(ctx, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 	}
-	// On cgroup v2 frozen processes die without being thawed, and libcontainer
-	// takes what is frozen for paused even when all are dead.
+	// On cgroup v2 frozen processes die without being thawed, and libcontainer takes a frozen cgroup for a paused container
+	// even if it is empty.
 	if err := lc.Resume(); err != nil && !errors.Is(err, libcontainer.ErrNotPaused) {
 		return fmt.Errorf("thaw container %q: %w", c.ID, err)
 	}
@@ -66,7 +65,7 @@ func Remove(ctx context.Context, c process.Config) error {
 
 // awaitDeath waits until init, which is not our child, is dead.
 func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
-	const again = 5 * time.Millisecond
+	const interval = 5 * time.Millisecond
 	for {
 		status, err := lc.Status()
 		if err != nil {
@@ -76,13 +75,14 @@ func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 			return nil
 		}
 		select {
-		case <-time.After(again):
+		case <-time.After(interval):
 		case <-ctx.Done():
 			return fmt.Errorf("init still lives after SIGKILL: %w", ctx.Err())
 		}
 	}
 }
 
+// removeHalfMade removes a container whose shim died during Create.
 func removeHalfMade(ctx context.Context, c process.Config) error {
 	var errs []error
 	if c.Spec != nil && c.Spec.Root != nil {
@@ -90,7 +90,7 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 			log.L.WithError(err).WithField("container", c.ID).Warn("find cgroup of half-made container")
 		} else if m, err := manager.New(config.Cgroups); err != nil {
 			errs = append(errs, err)
-		} else if m.Exists() && owns(m.GetPaths(), c) {
+		} else if m.Exists() && mayRemove(m.GetPaths(), c) {
 			if err := endCgroup(ctx, cgroup.New(m.GetPaths()), c.SystemdCgroup); err != nil {
 				return err
 			}
@@ -101,9 +101,8 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 	return errors.Join(errs...)
 }
 
-// owns guards against removing a cgroup that Create never took: without a
-// state there is only the configuration's word that it is the container's.
-func owns(paths map[string]string, c process.Config) bool {
+// mayRemove guards against removing a cgroup that is not the container's: without a state only the configuration says so.
+func mayRemove(paths map[string]string, c process.Config) bool {
 	if _, err := os.Stat(stateDir(c.Root, c.ID)); err != nil {
 		return false // Create makes the directory before the cgroup
 	}
@@ -119,13 +118,11 @@ func owns(paths map[string]string, c process.Config) bool {
 
 const cgroupRoot = "/sys/fs/cgroup" // where every distribution mounts it; see cgroups(7)
 
-// removalReserve is what a graceful stop leaves of the time that Remove has, for
-// the kill and the removal after it.
+// removalReserve is how much of Remove's time a graceful stop leaves for the kill and the removal after it.
 const removalReserve = 1500 * time.Millisecond
 
-// stop asks init, which is not our child, to end, and waits for that as long as
-// s and ctx allow. Whatever lives then is for the caller to kill, so nothing
-// that goes wrong here is an error.
+// stop sends init, which is not a child of this process, the stop signal, and waits for its death as long as s and ctx
+// allow. The caller kills what lives then, so that failures here are only logged.
 func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
 	grace := s.Grace
 	if end, ok := ctx.Deadline(); ok {
@@ -133,7 +130,7 @@ func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
 	}
 	status, err := lc.Status()
 	if err != nil || grace <= 0 || status != libcontainer.Running && status != libcontainer.Paused {
-		return // one that was never started has no program that could hear the signal
+		return // without a program nobody could handle the signal
 	}
 	logger := log.L.WithField("container", lc.ID())
 	if err := lc.Signal(s.Signal); err != nil {
@@ -145,5 +142,5 @@ func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	_ = awaitDeath(ctx, lc) // it is killed if this is why
+	_ = awaitDeath(ctx, lc) // the caller kills it
 }

@@ -174,7 +174,7 @@ func TestRemoveLeavesTheCgroupOfAnother(t *testing.T) {
 	}
 }
 
-func TestOwns(t *testing.T) {
+func TestRemove_MayRemoveOnlyWhatCreateMade(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(root, "made"), 0o700))
 	for _, tc := range []struct {
@@ -193,8 +193,8 @@ func TestOwns(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := process.Config{ID: tc.id, Options: process.Options{Root: root}}
-			if got := owns(tc.paths, c); got != tc.want {
-				t.Errorf("owns(%v) = %t, want %t", tc.paths, got, tc.want)
+			if got := mayRemove(tc.paths, c); got != tc.want {
+				t.Errorf("mayRemove(%v) = %t, want %t", tc.paths, got, tc.want)
 			}
 		})
 	}

@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package initreexec lets libcontainer run this program again as the first stage
-// of a container process. A program that uses pkg/ociruntime imports it for its
-// effect; it has to come before anything that the program itself does, which is
-// why it is the one package with an init function.
+// Package initreexec lets libcontainer run this program again as the first stage of a container's init. A program that uses
+// pkg/ociruntime imports it for its effect. That stage must run before anything else in the program, which is why this
+// package has an init function.
 package initreexec
 
 // #include "join.h"
@@ -17,11 +16,10 @@ import (
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins the namespaces before the Go runtime starts
 )
 
-// What the first stage takes (join.h): a request of RequestMax bytes at most, which begins with one of the letters.
+// Limits of a request to the first stage (join.h): its bytes, and its directories of cgroup v1.
 const (
 	RequestMax = C.REQUEST_MAX
-	Make       = C.MAKE
-	Enter      = C.ENTER
+	V1Max      = C.V1_MAX
 )
 
 func init() {

@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The first stage of a container's init enters the container's cgroup by itself, before libcontainer's part of it begins
-// (runc libcontainer/nsenter/nsexec.c). What is moved by its parent waits for a grace period of RCU, some milliseconds,
-// which holds up every fork of the machine as well (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
+// The first stage of a container's init enters the container's cgroup by itself, before libcontainer's part of it runs
+// (runc libcontainer/nsenter/nsexec.c). A process that its parent moves waits for an RCU grace period, several
+// milliseconds, which also blocks every fork of the machine (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
 //
-// pkg/ociruntime/init_cgroup.go says over a socket where to go, and waits for the answer, an errno. After an error this process is
-// where it was or on its way, and is moved as libcontainer does it. On version 1 it also makes cgroups, while its parent does what goes
-// before the answer.
+// pkg/ociruntime/init_cgroup.go sends a request (join.h) over a socket, later a byte when the cgroup exists, and waits for
+// an errno. After an error this process may be in some of the directories, and is moved as libcontainer does it.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,14 +28,12 @@
 #define CLONE_INTO_CGROUP 0x200000000ULL
 #endif
 
-static char buffer[REQUEST_MAX];
-
-// be_born_in goes on as a new process in the cgroup dir of version 2, a sibling of this one, which ends with status 0.
-// libcontainer waits for the one that it started, and asks no more of it.
+// clone_into continues as a new process in the cgroup dir of version 2: a sibling of this one, which ends with status 0.
+// libcontainer waits for the process that it started, and asks no more of it.
 //
-// The new one says that it lives. Newer kernels (6.18 does) kill it at birth where cgroup.kill was not written as often in dir as in
-// the cgroup of this process (kernel/cgroup/cgroup.c, kill_seq); then this one goes on.
-static int be_born_in(const char *dir)
+// The sibling reports that it lives. Linux 6.18 kills it at once if cgroup.kill was written more often in dir than in the
+// cgroup of this process (kernel/cgroup/cgroup.c, kill_seq); then this process continues.
+static int clone_into(const char *dir)
 {
 	struct {
 		uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
@@ -73,7 +69,7 @@ static int be_born_in(const char *dir)
 	return 0;
 }
 
-// enter moves this process to a cgroup of version 1, by its file tasks. A process that moves itself by that waits for nothing.
+// enter moves this process into a cgroup of version 1. A process that moves itself by the file tasks waits for nothing.
 static int enter(const char *dir)
 {
 	char file[PATH_MAX];
@@ -87,49 +83,34 @@ static int enter(const char *dir)
 	return error;
 }
 
-// make makes cgroups and enters them, and returns how many. What it cannot do is for the parent, who can say why.
-static int make(const char *dirs, const char *end)
-{
-	int made = 0;
-	for (const char *dir = dirs; dir < end; dir += strlen(dir) + 1, made++)
-		if ((mkdir(dir, 0755) < 0 && errno != EEXIST) || enter(dir) != 0)
-			break;
-	return made;
-}
-
-// unmake takes that back, where the parent was killed meanwhile. Who cleans up after it may have come before make.
-static void unmake(const char *dirs, const char *end)
-{
-	char above[PATH_MAX];
-	for (const char *dir = dirs; dir < end; dir += strlen(dir) + 1) {
-		if ((size_t)snprintf(above, sizeof above, "%s/..", dir) < sizeof above)
-			enter(above);
-		rmdir(dir);
-	}
-}
-
-// enter_all enters cgroups, but for the first, in which this process is.
-static int enter_all(const char *dirs, const char *end, int first)
-{
-	int error = 0;
-	for (const char *dir = dirs; dir < end && !error; dir += strlen(dir) + 1)
-		if (first-- <= 0)
-			error = enter(dir);
-	return error;
-}
-
-// receive returns how many bytes of a request are in the buffer; 0 without one.
-static ssize_t receive(int sock)
+static ssize_t receive(int sock, char *buffer, size_t size)
 {
 	ssize_t n;
 	do
-		n = recv(sock, buffer, sizeof buffer, 0);
+		n = recv(sock, buffer, size, 0);
 	while (n < 0 && errno == EINTR);
-	return n > 1 && buffer[n - 1] == 0 ? n : 0;
+	return n;
 }
 
-// forget takes a variable from the environment that the Go runtime is about to read.
-static void forget(char **env, const char *variable)
+// join enters the directories of a request and returns an errno; -1 if the parent is gone. It enters those that exist at
+// once, while the parent makes the others.
+static int32_t join(int sock, char *request, const char *end)
+{
+	const char *late[V1_MAX];
+	int count = 0, error = 0;
+	for (const char *dir = request + strlen(request) + 1; dir < end && count < V1_MAX; dir += strlen(dir) + 1)
+		if (enter(dir) != 0)
+			late[count++] = dir;
+	char ready;
+	if (receive(sock, &ready, sizeof ready) <= 0)
+		return -1;
+	for (int i = 0; i < count && !error; i++)
+		error = enter(late[i]);
+	return error || !*request ? error : clone_into(request);
+}
+
+// unset removes a variable from the environment that the Go runtime is about to read.
+static void unset(char **env, const char *variable)
 {
 	while (*env != variable)
 		env++;
@@ -148,24 +129,14 @@ static void join_cgroup(int argc, char **argv, char **env)
 	if (argc != 2 || strcmp(argv[1], "init") != 0 || !variable)
 		return;
 	int sock = atoi(variable + sizeof name - 1);
-	forget(env, variable); // libcontainer would send a pidfd there
+	unset(env, variable); // libcontainer would send a pidfd there
 
-	int made = 0;
-	ssize_t n = receive(sock);
-	if (n > 0 && *buffer == MAKE) {
-		const char *end = buffer + n;
-		made = make(buffer + 1, end);
-		n = receive(sock);
-		if (n == 0)
-			unmake(buffer + 1, end);
-	}
-	if (n > 0 && *buffer == ENTER) {
-		const char *unified = buffer + 1, *dirs = unified + strlen(unified) + 1, *end = buffer + n;
-		int32_t error = enter_all(dirs, end, made);
-		if (!error && *unified)
-			error = be_born_in(unified);
-		if (send(sock, &error, sizeof error, MSG_NOSIGNAL) < 0 && (errno == EPIPE || errno == ECONNRESET))
-			unmake(dirs, end);
+	static char request[REQUEST_MAX];
+	ssize_t n = receive(sock, request, sizeof request);
+	if (n > 0 && request[n - 1] == 0) {
+		int32_t error = join(sock, request, request + n);
+		if (error >= 0)
+			send(sock, &error, sizeof error, MSG_NOSIGNAL);
 	}
 	close(sock);
 }

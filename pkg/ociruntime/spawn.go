@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// spawn starts p in lc by libcontainer, and hands it its streams. If ctx ends before p is set up, spawn kills p, or with
+// init everything in the container's cgroup, so that libcontainer gives up. When spawn fails, p is dead and reaped.
+func (r *Runtime) spawn(ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	config := lc.Config()
+	if !p.Init && config.Cgroups.Systemd {
+		// If the container made cgroups of its own, libcontainer has systemd move p.
+		if err := systemd.Await(ctx); err != nil {
+			return nil, err
+		}
+	}
+	defer r.reaper.Suspend()()
+	match := r.isStage
+	if p.Init {
+		match = func(int) bool { return true }
+		uninstall, err := installInitCgroup(lc, p)
+		if err != nil {
+			return nil, err
+		}
+		defer uninstall()
+	}
+	stop := interrupt(ctx, func() { killMembers(lc.ID(), config.Cgroups, match) })
+	err := lc.Start(p)
+	stop()
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("interrupted: %w: %w", context.Cause(ctx), err)
+	case err != nil:
+		return nil, startError(err, p.Args)
+	}
+	h, err := newHandle(r.reaper, p)
+	if err != nil {
+		return nil, err
+	}
+	return h, h.started(ctx, s)
+}
+
+// interrupt calls kill every few milliseconds from the end of ctx until stop is called, so that libcontainer gives up on
+// setting a process up: a process may join the container's cgroup late. A hook in the runtime's namespaces is not in the
+// cgroup; its own timeout bounds it (OCI runtime specification, config.md, POSIX-platform Hooks).
+func interrupt(ctx context.Context, kill func()) (stop func()) {
+	const interval = 5 * time.Millisecond
+	stopped, done := make(chan struct{}), make(chan struct{})
+	go func() { // ends when stop is called, which joins it
+		defer close(done)
+		select {
+		case <-ctx.Done():
+		case <-stopped:
+			return
+		}
+		for {
+			kill()
+			select {
+			case <-time.After(interval):
+			case <-stopped:
+				return
+			}
+		}
+	}()
+	return func() { close(stopped); <-done }
+}
+
+// killMembers kills the processes of a container's cgroup that match. It asks the cgroup, since libcontainer's lock is
+// held by the call that is to be interrupted.
+func killMembers(containerID string, config *cgroups.Cgroup, match func(pid int) bool) {
+	m, err := manager.New(config)
+	if err != nil {
+		log.L.WithError(err).WithField("container", containerID).Warn("interrupt start")
+		return
+	}
+	pids, _ := m.GetAllPids() // no cgroup yet: nothing to kill
+	for _, pid := range pids {
+		if match(pid) {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may be dead already
+		}
+	}
+}
+
+// isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: a child of this
+// process that nobody waits for yet, with the name that nsenter/nsexec.c gives it. A child that was adopted has another
+// name, unless it chose that one.
+func (r *Runtime) isStage(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	name, rest, _ := strings.Cut(string(stat), ") ")
+	var state string
+	var ppid int
+	_, err = fmt.Sscan(rest, &state, &ppid)
+	return err == nil && strings.Contains(name, "(runc:[") && ppid == os.Getpid() && !r.reaper.Registered(pid)
+}
