@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
 	"sandbox.internal/shim/pkg/bootstrap"
+	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/pod"
@@ -51,7 +52,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	box := task.New(d.Namespace, ociruntime.New(reaper), events, reaper.Suspend)
 	defer box.Close()
 	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
-	box.KeepMembers(d.Bundle, d.SocketPath)
+	box.KeepIndex(d.Bundle, d.SocketPath)
 	pods := podsandbox.New(box, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
 		r.Reaper, r.SystemdCgroup = reaper, r.SystemdCgroup || d.SystemdCgroup
 		r.MaxShmSize = d.MaxShmSize
@@ -124,7 +125,7 @@ func windUp(clients *attendance, server *ttrpc.Server, served <-chan error, even
 
 // remove removes what a dead shim left of a container, of a sandbox, or of all that were with it in a pod.
 func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
-	pid, e, err := task.Removal{
+	pid, e, err := cleanup.Request{
 		Namespace: namespace, ID: id, Bundle: bundle,
 		Container: ociruntime.Remove,
 		Pod:       pod.Remove,

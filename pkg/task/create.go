@@ -16,12 +16,14 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
+	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // CreateRequest is Task.Create.
@@ -72,19 +74,19 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 		}
 	}
 	config.ExecCgroup, config.ExecTimeout = asked.ExecCgroup, asked.ExecTimeout
-	if config.Hooks, err = m.hooks(config, asked, &host); err != nil {
+	state := cleanup.State{Root: config.Root, SystemdCgroup: config.SystemdCgroup, PidFile: asked.PidFile.Text}
+	if asked.StopIsSet { // else the delete command kills at once
+		state.Stop = asked.Stop
+	}
+	if config.Hooks, err = m.hooks(config, asked, &host, &state); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	rec := record{Root: config.Root, SystemdCgroup: config.SystemdCgroup, PidFile: asked.PidFile.Text}
-	if asked.StopIsSet { // else the delete command kills at once
-		rec.Stop = asked.Stop
+	undo.add("entry in the list of containers", func() error { return m.index.Remove(r.ID, r.Bundle) })
+	if err := m.index.Add(r.ID, r.Bundle, config.Root); err != nil {
+		return nil, fmt.Errorf("container %q: list it for the delete command: %w", r.ID, err)
 	}
-	undo.add("entry in the list of containers", func() error { return m.members.remove(r.ID, r.Bundle) })
-	if err := m.members.add(r.ID, member{Bundle: r.Bundle, Root: config.Root}); err != nil {
-		return nil, fmt.Errorf("container %q: list it for whoever cleans up: %w", r.ID, err)
-	}
-	undo.add("record", func() error { return removeRecord(r.Bundle) })
-	if err := rec.write(r.Bundle); err != nil {
+	undo.add("state", func() error { return cleanup.RemoveState(r.Bundle) })
+	if err := state.Write(r.Bundle); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	if err := m.layRootfs(&config, r.Rootfs, &host, &undo); err != nil {
@@ -95,8 +97,8 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	container, err := process.New(ctx, m.engine, m.events, config, eventMounts(r.Rootfs), func(pid int, exit *process.Exit) {
-		rec.Pid, rec.Exit = pid, exit
-		if err := rec.write(r.Bundle); err != nil {
+		state.Pid, state.Exit = pid, exit
+		if err := state.Write(r.Bundle); err != nil {
 			log.L.WithError(err).WithField("container", r.ID).Warn("record pid and exit status")
 		}
 	})
@@ -108,7 +110,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	}
 	return &Container{
 		Container: container, undo: undo.run, cpusets: m.cpusets,
-		readiness: readiness, stop: asked.Stop, stopAsked: asked.StopIsSet, joinsPIDs: joinsPIDs(config.Spec),
+		readiness: readiness, stop: asked.Stop, stopAsked: asked.StopIsSet, joinsPIDs: cleanup.JoinsPIDs(config.Spec),
 		host: host, ofCRI: config.Spec.Annotations[criTypeAnnotation] != "",
 	}, nil
 }
@@ -118,7 +120,9 @@ func hostSetting(v settings.Value) hostrootfs.Setting {
 }
 
 // hooks are what the container has beside what the runtime makes.
-func (m *Manager) hooks(config process.Config, asked settings.Settings, host *hostrootfs.Rootfs) ([]process.CreateHook, error) {
+func (m *Manager) hooks(
+	config process.Config, asked settings.Settings, host *hostrootfs.Rootfs, state *cleanup.State,
+) ([]process.CreateHook, error) {
 	var hooks []process.CreateHook
 	source, err := cpusetSourceOf(config.Spec, asked, m.cgroups)
 	if err != nil {
@@ -131,7 +135,7 @@ func (m *Manager) hooks(config process.Config, asked settings.Settings, host *ho
 		hooks = append(hooks, host)
 	}
 	// The sockets are made after the check, and the pid file after them.
-	sockets, err := listenHookOf(config, asked.Listen)
+	sockets, err := listenHookOf(config, asked.Listen, state)
 	if err != nil {
 		return nil, err
 	}
@@ -214,11 +218,11 @@ func (m *Manager) mountRootfs(bundle string, mounts []mount.Mount, undo *undoLis
 	target := filepath.Join(bundle, rootfsDir)
 	err := os.Mkdir(target, 0o711)
 	if err == nil {
-		undo.add("root file system's directory", func() error { return remove(target) })
+		undo.add("root file system's directory", func() error { return unixfile.Remove(target) })
 	} else if !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	undo.add("root file system", func() error { return unmountRootfs(bundle) })
+	undo.add("root file system", func() error { return cleanup.UnmountRootfs(bundle) })
 	if err := mount.All(mounts, target); err != nil {
 		return fmt.Errorf("mount root file system %s: %w", describe(mounts), err)
 	}

@@ -6,6 +6,7 @@ package task
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -37,11 +39,11 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 		{name: "a configuration that is refused", spec: func(s *specs.Spec) { s.Process.Cwd = "x" }, class: invalid, want: []string{"config.json", "process.cwd", `"x"`}},
 		{name: "a terminal in the request alone", change: func(r *CreateRequest) { r.IO.Terminal = true }, class: invalid, want: []string{"terminal", "true", "process.terminal", "false"}},
 		{name: "a terminal in the configuration alone", spec: func(s *specs.Spec) { s.Process.Terminal = true }, class: invalid, want: []string{"terminal"}},
-		{name: "a record that cannot be written", bundle: func(t *testing.T, b string) string {
+		{name: "a state that cannot be written", bundle: func(t *testing.T, b string) string {
 			t.Helper()
-			must(t, os.MkdirAll(filepath.Join(b, recordFile+".new", "in the way"), 0o700))
+			must(t, os.MkdirAll(filepath.Join(b, fmt.Sprintf("shim.json.%d", os.Getpid()), "in the way"), 0o700))
 			return b
-		}, want: []string{recordFile}},
+		}, want: []string{"shim.json"}},
 		{name: "a mount of an unknown type", change: func(r *CreateRequest) {
 			r.Rootfs = []mount.Mount{{Type: "nosuchfs", Source: "src", Options: []string{"ro", "x=1"}}}
 		}, want: []string{"root file system", "nosuchfs", `"src"`, "ro,x=1"}},
@@ -157,9 +159,9 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 			if got.Rootfs != tc.rootfs || got.Bundle != bundle || got.ID != "c1" {
 				t.Errorf("id, bundle, rootfs = %q, %q, %q, want c1, %q, %q", got.ID, got.Bundle, got.Rootfs, bundle, tc.rootfs)
 			}
-			rec, err := readRecord(bundle)
+			rec, err := cleanup.ReadState(bundle)
 			if err != nil || rec.Root != tc.want.Root || rec.SystemdCgroup != tc.want.SystemdCgroup || rec.Pid != 4321 || rec.Exit != nil {
-				t.Errorf("record = %+v, %v", rec, err)
+				t.Errorf("state = %+v, %v", rec, err)
 			}
 			_, err = s.Delete(t.Context(), "c1", "")
 			must(t, err)
@@ -167,5 +169,47 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 				t.Errorf("files after Delete = %q", got)
 			}
 		})
+	}
+}
+
+// cleanUp is the delete command for container c1 of a dead shim. container may be nil.
+func cleanUp(t *testing.T, bundle string, container func(context.Context, process.Config) error) (int, process.Exit, error) {
+	t.Helper()
+	if container == nil {
+		container = func(context.Context, process.Config) error { return nil }
+	}
+	return cleanup.Request{Namespace: "ns", ID: "c1", Bundle: bundle, Container: container}.Run(t.Context())
+}
+
+// The shim writes init's exit before it tells it, so that a delete command that
+// comes after its death answers with it.
+func TestExit_IsOnDisk(t *testing.T) {
+	s := newManager(t, &fakeEngine{destroy: func() error { return errors.New("the shim dies here") }})
+	bundle := newBundle(t, goodSpec())
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+	must(t, err)
+	must(t, c.Init().Start(t.Context()))
+	must(t, c.Init().Kill(15))
+	want, err := c.Init().Wait(t.Context())
+	must(t, err)
+	pid, got, err := cleanUp(t, bundle, nil)
+	if err != nil || pid != 4321 || got.Status != 128+15 || !got.At.Equal(want.At) {
+		t.Errorf("Remove = %d, %+v, %v, want 4321, %+v", pid, got, err, want)
+	}
+}
+
+func TestCreate_FailsWhereItCannotBeListed(t *testing.T) {
+	engine := &fakeEngine{}
+	s := newManager(t, engine)
+	home, bundle := newBundle(t, nil), newBundle(t, goodSpec())
+	s.KeepIndex(home, "/the/socket")
+	must(t, os.Mkdir(filepath.Join(home, "shim.pod.json"), 0o700)) // the name is taken
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+	wantText(t, err, `"c1"`, "shim.pod.json")
+	if len(engine.made) > 0 {
+		t.Error("the container was made all the same")
+	}
+	if got, want := files(t, bundle), "config.json"+" "+"rootfs"; got != want {
+		t.Errorf("files = %q, want %q", got, want)
 	}
 }

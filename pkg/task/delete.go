@@ -5,13 +5,6 @@ package task
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-
-	"github.com/containerd/containerd/v2/core/mount"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
 )
@@ -44,16 +37,4 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 		m.release(containerID) // after TaskDelete was told, or Shutdown could come before it
 	}
 	return status, err
-}
-
-// unmountRootfs undoes mountRootfs. Whoever still uses a file there does not
-// keep the mount: it goes when the last of them does, and at once when there is
-// none.
-func unmountRootfs(bundle string) error {
-	target := filepath.Join(bundle, rootfsDir)
-	err := mount.UnmountRecursive(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("unmount %q: %w", target, err)
-	}
-	return nil
 }

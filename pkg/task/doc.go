@@ -27,13 +27,12 @@
 // mu guards the registry and the pod's stage, and is never held over anything
 // that blocks; the id of a container that is being created is reserved by an
 // entry without a container. Delete of such a one ends its Create. The pod's
-// turn is taken before mu, by start and by the goroutine of a stop. members.mu is
-// held while small files are written, and takes no other.
+// turn is taken before mu, by start and by the goroutine of a stop. that of
+// index is taken last: small files are written with it.
 //
 // # Death
 //
-// Each container has a record in its bundle (record.go), and the pod's bundle
-// has a list of all of them (roster.go), so that the shim binary's delete command
-// can clean up after a shim that was killed, with nothing but what is on disk
-// (remove.go, removepod.go).
+// Each container has a state file in its bundle, and the pod's bundle has an index
+// of all of them, so that the shim binary's delete command can clean up after a
+// shim that was killed, with nothing but what is on disk (pkg/cleanup).
 package task

@@ -126,8 +126,15 @@ func rootedAt(t *testing.T, root string) int {
 	t.Helper()
 	done, there := make(chan struct{}), make(chan error)
 	tid := 0
-	go func() { // ends with its thread, when done is closed
+	var run func()
+	run = func() { // ends with its thread, when done is closed
 		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() { // whose root is that of /proc/self
+			defer runtime.UnlockOSThread()
+			go run() // ends as above, and keeps this thread until then
+			<-done
+			return
+		}
 		err := unix.Unshare(unix.CLONE_FS)
 		if err == nil {
 			err = unix.Chroot(root)
@@ -135,7 +142,8 @@ func rootedAt(t *testing.T, root string) int {
 		tid = unix.Gettid()
 		there <- err
 		<-done
-	}()
+	}
+	go run()
 	must(t, <-there)
 	t.Cleanup(func() { close(done) })
 	return tid

@@ -5,26 +5,24 @@ package task
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 )
 
 // listenHookOf is the hook by which a container finds sockets open, or nil if none are asked for.
-func listenHookOf(config process.Config, asked settings.Value) (process.CreateHook, error) {
+func listenHookOf(config process.Config, asked settings.Value, state *cleanup.State) (process.CreateHook, error) {
 	if !asked.IsSet() {
 		return nil, nil //nolint:nilnil // no hook
 	}
@@ -32,7 +30,7 @@ func listenHookOf(config process.Config, asked settings.Value) (process.CreateHo
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", asked.Key, err, errdefs.ErrInvalidArgument)
 	}
-	h := &listenHook{key: asked.Key, list: list}
+	h := &listenHook{key: asked.Key, list: list, state: state}
 	if config.Checkpoint != "" {
 		return nil, fmt.Errorf("%s %q: a container that is restored has its sockets already: %w", asked.Key, asked.Text, errdefs.ErrInvalidArgument)
 	}
@@ -65,6 +63,7 @@ type listenHook struct {
 	network listen.Network
 	own     *specs.LinuxNamespace // in the configuration, if it has to be the one that is made
 	config  *process.Config
+	state   *cleanup.State
 	sockets *listen.Sockets // from Prepare until init has them
 	bound   *listen.Bound
 }
@@ -94,8 +93,9 @@ func (h *listenHook) Created(_ context.Context, _ process.RuntimeContainer, init
 	if h.bound, err = listen.Bind(h.list, h.sockets, root, listen.Owner{UID: owner.UID, GID: owner.GID}); err != nil {
 		return h.wrap(err)
 	}
-	if err := listSockets(*h.config, h.bound, root); err != nil {
-		log.L.WithError(err).WithField("container", h.config.ID).Warn("record sockets for whoever cleans up")
+	// The state is written when init is known, which comes next.
+	if h.state.Sockets, err = socketsOnVolumes(*h.config, h.bound, root); err != nil {
+		log.L.WithError(err).WithField("container", h.config.ID).Warn("find the sockets on volumes for the delete command")
 	}
 	return nil
 }
@@ -119,16 +119,12 @@ func (h *listenHook) Removed() error {
 		return nil
 	}
 	h.bound.Remove()
-	return remove(filepath.Join(h.config.Bundle, socketsFile))
+	return nil
 }
 
-// socketsFile lies in the bundle of a container whose sockets have files on its
-// volumes or in its root file system: the delete command removes those if the
-// shim cannot any more.
-const socketsFile = "shim.sockets.json"
-
-// listSockets writes socketsFile. root is that of the container's files.
-func listSockets(c process.Config, bound *listen.Bound, root string) error {
+// socketsOnVolumes are the sockets whose files lie on volumes of the container or in its rootfs: the delete command
+// removes those if the shim cannot. root is that of the container's files.
+func socketsOnVolumes(c process.Config, bound *listen.Bound, root string) ([]listen.File, error) {
 	volumes := []listen.Volume{{Source: c.Rootfs, Destination: "/"}}
 	for _, m := range c.Spec.Mounts { // of those that are no directories of the host none is found
 		if !filepath.IsAbs(m.Source) {
@@ -136,42 +132,5 @@ func listSockets(c process.Config, bound *listen.Bound, root string) error {
 		}
 		volumes = append(volumes, listen.Volume{Source: m.Source, Destination: m.Destination})
 	}
-	list, err := bound.Left(root, volumes)
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	data, err := json.Marshal(list)
-	if err != nil {
-		return err
-	}
-	return replace(filepath.Join(c.Bundle, socketsFile), func(path string) error { return os.WriteFile(path, data, 0o600) })
-}
-
-// socketsTimeout bounds the removal of sockets from volumes, which may hang: it
-// is a part of the delete command's time.
-const socketsTimeout = time.Second
-
-// removeSockets removes what socketsFile lists. One that stays is no reason to
-// keep the bundle.
-func removeSockets(ctx context.Context, containerID, bundle string) {
-	path := filepath.Join(bundle, socketsFile)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return
-	}
-	var list []listen.File
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, socketsTimeout)
-		defer cancel()
-		err = listen.RemoveLeft(ctx, list)
-	}
-	if err == nil { // or another delete has to try again
-		err = remove(path)
-	}
-	if err != nil {
-		log.L.WithError(err).WithField("container", containerID).Warn("remove sockets; one may be left")
-	}
+	return bound.Left(root, volumes)
 }

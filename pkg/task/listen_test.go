@@ -4,10 +4,8 @@
 package task
 
 import (
-	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -157,19 +156,17 @@ func TestDelete_ASocketThatIsOpenStillGoesWithTheNextOne(t *testing.T) {
 	bound, err := listen.Bind(list, sockets, root, listen.Owner{UID: os.Getuid(), GID: os.Getgid()})
 	must(t, err)
 	defer bound.Remove()
-	must(t, listSockets(process.Config{Bundle: bundle, Rootfs: root, Spec: goodSpec()}, bound, root))
+	onVolumes, err := socketsOnVolumes(process.Config{Bundle: bundle, Rootfs: root, Spec: goodSpec()}, bound, root)
+	must(t, err)
+	must(t, cleanup.State{Root: "/r", Sockets: onVolumes}.Write(bundle))
 	for _, open := range []bool{true, false} {
 		if !open {
 			sockets.Close()
 		}
-		var asked process.Config
-		_, _, err := Remove(t.Context(), "ns", "c1", bundle, removed(&asked))
+		_, _, err := cleanUp(t, bundle, nil)
 		must(t, err)
 		if _, err := os.Lstat("s"); (err == nil) != open {
 			t.Errorf("the socket, which is open: %t, after Remove: %v", open, err)
 		}
-	}
-	if _, err := os.Lstat(filepath.Join(bundle, socketsFile)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the list of what is removed: %v, want that it is gone", err)
 	}
 }

@@ -5,20 +5,17 @@ package task
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -78,53 +75,6 @@ func TestThePidFileOfARestoredContainerComesWithItsInit(t *testing.T) {
 	wantFile(t, path, "4321")
 }
 
-// A shim may be killed at any moment, so there is no other file at any.
-func TestAPidFileHasNoOtherNameBefore(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "pid")
-	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	must(t, err)
-	t.Cleanup(func() { must(t, unix.Close(watch)) })
-	_, err = unix.InotifyAddWatch(watch, dir, unix.IN_CREATE|unix.IN_MOVED_TO)
-	must(t, err)
-	must(t, writePidFile(path, 7))
-	must(t, writePidFile(path, 8))
-	wantFile(t, path, "8")
-	events := make([]byte, 4096)
-	n, err := unix.Read(watch, events)
-	must(t, err)
-	var names []string
-	for at := 0; at < n; {
-		length := int(binary.NativeEndian.Uint32(events[at+12:])) // inotify(7)
-		at += unix.SizeofInotifyEvent
-		names = append(names, strings.TrimRight(string(events[at:at+length]), "\x00"))
-		at += length
-	}
-	if slices.Sort(names); !slices.Equal(slices.Compact(names), []string{"pid"}) {
-		t.Errorf("names in the directory: %q, want pid alone", names)
-	}
-}
-
-func TestAPidFileReplacesNothingElse(t *testing.T) {
-	for name, write := range map[string]func(string, int) error{"usual": writePidFile, "without O_TMPFILE": renamePidFile} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			path := filepath.Join(dir, "pid")
-			must(t, write(path, 6))
-			must(t, write(path, 7))
-			wantFile(t, path, "7")
-			must(t, os.WriteFile(path, []byte("a letter"), 0o600))
-			if err := write(path, 8); err == nil {
-				t.Error("no error where there is something else")
-			}
-			wantFile(t, path, "a letter")
-			if got := files(t, dir); got != "pid" {
-				t.Errorf("in the directory there is %s", got)
-			}
-		})
-	}
-}
-
 func TestAPidFileThatIsAnothersStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	s := newManager(t, &fakeEngine{})
@@ -141,7 +91,7 @@ func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
 	bundle := newBundle(t, annotated("pid-file", path))
 	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
 	must(t, err)
-	_, _, err = Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return nil })
+	_, _, err = cleanUp(t, bundle, nil)
 	must(t, err)
 	wantFile(t, path, "")
 }
@@ -150,15 +100,15 @@ func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
 func TestRemoveTakesThePidFileOfAHalfMadeContainer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	bundle := newBundle(t, annotated("pid-file", path))
-	must(t, record{Root: "/run/r", PidFile: path}.write(bundle))
+	must(t, cleanup.State{Root: "/run/r", PidFile: path}.Write(bundle))
 	init := exec.Command("sleep", "1000")
 	must(t, init.Start())
 	t.Cleanup(func() { _, _ = init.Process.Kill(), init.Wait() })
 	must(t, os.WriteFile(path, []byte(strconv.Itoa(init.Process.Pid)), 0o600))
-	_, _, err := Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return nil })
+	_, _, err := cleanUp(t, bundle, nil)
 	must(t, err)
 	wantFile(t, path, strconv.Itoa(init.Process.Pid)) // it lives, so it is another's
-	_, _, err = Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error {
+	_, _, err = cleanUp(t, bundle, func(context.Context, process.Config) error {
 		return errors.Join(init.Process.Kill(), awaitZombie(init.Process.Pid))
 	})
 	must(t, err)
@@ -168,42 +118,6 @@ func TestRemoveTakesThePidFileOfAHalfMadeContainer(t *testing.T) {
 // awaitZombie waits for the end of a child and leaves it to be waited for.
 func awaitZombie(pid int) error {
 	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-}
-
-// Whoever owns the directory changes what is there all the time.
-func TestAPipeInPlaceOfAPidFileHoldsNobodyUp(t *testing.T) {
-	dir := t.TempDir()
-	must(t, os.WriteFile(dir+"/file", []byte("1"), 0o600))
-	must(t, unix.Mkfifo(dir+"/pipe", 0o600))
-	must(t, os.Link(dir+"/file", dir+"/pid"))
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for n := 0; ; n++ {
-			select {
-			case <-stop:
-				return
-			default:
-				_ = os.Link(dir+"/"+[]string{"file", "pipe"}[n%2], dir+"/next")
-				_ = os.Rename(dir+"/next", dir+"/pid")
-				_ = os.Remove(dir + "/next")
-			}
-		}
-	}()
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		for range 20000 {
-			_, _ = readPidFile(dir + "/pid")
-		}
-	}()
-	select {
-	case <-read:
-	case <-time.After(20 * time.Second):
-		t.Error("still reading a pipe")
-	}
-	close(stop)
-	<-stopped
 }
 
 func TestPidFilesThatAreRefused(t *testing.T) {

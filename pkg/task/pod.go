@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -25,13 +26,17 @@ type pod struct {
 	adapt      func(*specs.Spec) error // of the configuration of a container; nil before AdmitContainers
 }
 
+// KeepIndex says in which bundle the shim was started and where it listens, for the delete command. It is called before
+// anything is created.
+func (m *Manager) KeepIndex(bundle, socket string) { m.index.Init(bundle, socket) }
+
 // AddPod makes the shim that of a pod: until RemovePod or ShutdownPod it does not end. Containers are refused with
 // refusal until AdmitContainers. A shim with a container or a pod, and one that ends, can have none.
 func (m *Manager) AddPod(sandboxID, bundle string, refusal error) error {
 	if err := m.reservePod(&pod{id: sandboxID, bundle: bundle, refusal: refusal}); err != nil {
 		return err
 	}
-	if err := m.members.setPod(sandboxID, bundle, true); err != nil {
+	if err := m.index.SetPod(sandboxID, bundle, true); err != nil {
 		return errors.Join(err, m.RemovePod())
 	}
 	return nil
@@ -73,7 +78,7 @@ func (m *Manager) SetPodPid(pid int) error {
 	m.mu.Lock()
 	bundle := m.pod.bundle
 	m.mu.Unlock()
-	return record{Root: defaultRoot(m.namespace), Pid: pid}.write(bundle)
+	return cleanup.State{Root: cleanup.DefaultRoot(m.namespace), Pid: pid}.Write(bundle)
 }
 
 // RemovePod undoes AddPod.
@@ -104,7 +109,7 @@ func (m *Manager) removePodFiles() error {
 	if p == nil {
 		return nil
 	}
-	return errors.Join(m.members.setPod(p.id, p.bundle, false), removeRecord(p.bundle))
+	return errors.Join(m.index.SetPod(p.id, p.bundle, false), cleanup.RemoveState(p.bundle))
 }
 
 // checkAdmission refuses a container whose pod, if there is one, does not run: what is at the pod's pid may be the host's

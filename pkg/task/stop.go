@@ -7,13 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
@@ -132,14 +130,6 @@ func (m *Manager) StopContainers(ctx context.Context) error {
 	errs := []error{m.stopAllAsAsked(ctx, first), m.stopAllAsAsked(ctx, then)}
 	others.Wait()
 	return errors.Join(append(errs, err)...)
-}
-
-// joinsPIDs tells whether a container comes into the PID namespace of another, whose end
-// kills it (pid_namespaces(7)).
-func joinsPIDs(spec *specs.Spec) bool {
-	return spec.Linux != nil && slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
-		return n.Type == specs.PIDNamespace && n.Path != ""
-	})
 }
 
 func (m *Manager) stopAllAsAsked(ctx context.Context, ids []string) error {

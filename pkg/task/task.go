@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/hostrootfs"
@@ -30,7 +31,7 @@ type Manager struct {
 	io        *stdio.Host             // nil: neither logging binaries nor streaming
 	cgroups   cgroups.CGMode
 	cpusets   *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
-	members   members            // on disk, for the delete command
+	index     cleanup.Index      // on disk, for the delete command
 
 	mu         sync.Mutex
 	containers map[string]*entry

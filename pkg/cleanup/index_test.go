@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package cleanup
 
 import (
 	"os"
@@ -9,18 +9,18 @@ import (
 	"testing"
 )
 
-func TestRemovalWithABrokenList(t *testing.T) {
+func TestRun_WithABrokenIndex(t *testing.T) {
 	h := newHousehold(t, "s", true, "a", "b")
-	must(t, os.WriteFile(filepath.Join(h.bundles["s"], rosterFile), []byte("{half"), 0o600))
+	must(t, os.WriteFile(filepath.Join(h.bundles["s"], indexFile), []byte("{half"), 0o600))
 	if got, err := h.delete("a"); err != nil || got != "a" {
 		t.Errorf("delete removed %q, %v, want the one that was asked for", got, err)
 	}
 }
 
 // What cannot be read now may be read later, and says who else has to go.
-func TestRemoval_OfAListThatCannotBeReadNowLeavesAll(t *testing.T) {
+func TestRun_LeavesAllWhereTheIndexCannotBeReadNow(t *testing.T) {
 	h := newHousehold(t, "s", true, "a", "b")
-	list := filepath.Join(h.bundles["s"], rosterFile)
+	list := filepath.Join(h.bundles["s"], indexFile)
 	must(t, os.Rename(list, list+".away"))
 	must(t, os.Mkdir(list, 0o700))
 	for _, id := range []string{"a", "s"} {
@@ -28,7 +28,7 @@ func TestRemoval_OfAListThatCannotBeReadNowLeavesAll(t *testing.T) {
 		if got != "" {
 			t.Errorf("delete of %s removed %q, want nothing", id, got)
 		}
-		wantText(t, err, "which containers the shim has", rosterFile)
+		wantText(t, err, "which containers the shim has", indexFile)
 	}
 	must(t, os.Remove(list))
 	must(t, os.Rename(list+".away", list))

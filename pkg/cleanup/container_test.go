@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package cleanup
 
 import (
 	"context"
@@ -19,7 +19,12 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// removed is a remove for Remove that keeps what it was asked.
+// request is that for container c1.
+func request(bundle string, container func(context.Context, process.Config) error) Request {
+	return Request{Namespace: "ns", ID: "c1", Bundle: bundle, Container: container}
+}
+
+// removed is a remove for a Request that keeps what it was asked.
 func removed(asked *process.Config) func(context.Context, process.Config) error {
 	return func(_ context.Context, c process.Config) error {
 		*asked = c
@@ -27,7 +32,7 @@ func removed(asked *process.Config) func(context.Context, process.Config) error 
 	}
 }
 
-func TestRemove(t *testing.T) {
+func TestRun_OneContainer(t *testing.T) {
 	exit := process.Exit{Status: 3, At: time.Unix(5, 6).UTC()}
 	defaultRoot := options.DefaultRoot + "/ns"
 	for _, tc := range []struct {
@@ -42,23 +47,23 @@ func TestRemove(t *testing.T) {
 		{name: "a bundle without a record", pid: 0, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
 		{name: "a record of an init that lived", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, record{Root: "/r/ns", SystemdCgroup: true, Pid: 7}.write(b))
+			must(t, State{Root: "/r/ns", SystemdCgroup: true, Pid: 7}.Write(b))
 		}, pid: 7, exit: process.Exit{Status: 137}, root: "/r/ns", systemd: true, spec: true},
 		{name: "a record of an init that exited", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, record{Root: "/r/ns", Pid: 7, Exit: &exit}.write(b))
+			must(t, State{Root: "/r/ns", Pid: 7, Exit: &exit}.Write(b))
 		}, pid: 7, exit: exit, root: "/r/ns", spec: true},
 		{name: "a broken record", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, os.WriteFile(filepath.Join(b, recordFile), []byte("{half"), 0o600))
+			must(t, os.WriteFile(filepath.Join(b, stateFile), []byte("{half"), 0o600))
 		}, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
 		{name: "a broken configuration", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, os.WriteFile(filepath.Join(b, specFile), []byte("{half"), 0o600))
+			must(t, os.WriteFile(filepath.Join(b, "config.json"), []byte("{half"), 0o600))
 		}, exit: process.Exit{Status: 137}, root: defaultRoot},
 		{name: "a configuration that Create would refuse", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, os.WriteFile(filepath.Join(b, specFile), []byte("{}"), 0o600))
+			must(t, os.WriteFile(filepath.Join(b, "config.json"), []byte("{}"), 0o600))
 		}, exit: process.Exit{Status: 137}, root: defaultRoot},
 		{name: "a bundle that is gone", prepare: func(t *testing.T, b string) {
 			t.Helper()
@@ -66,8 +71,8 @@ func TestRemove(t *testing.T) {
 		}, exit: process.Exit{Status: 137}, root: defaultRoot},
 		{name: "a root file system that is mounted", prepare: func(t *testing.T, b string) {
 			t.Helper()
-			must(t, mount.All(tmpfs(), filepath.Join(b, rootfsDir)))
-			must(t, mount.All(tmpfs(), filepath.Join(b, rootfsDir)))
+			must(t, mount.All(tmpfs(), filepath.Join(b, "rootfs")))
+			must(t, mount.All(tmpfs(), filepath.Join(b, "rootfs")))
 		}, exit: process.Exit{Status: 137}, root: defaultRoot, spec: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -78,7 +83,7 @@ func TestRemove(t *testing.T) {
 			for range 2 {
 				start := time.Now()
 				var asked process.Config
-				pid, got, err := Remove(t.Context(), "ns", "c1", bundle, removed(&asked))
+				pid, got, err := request(bundle, removed(&asked)).Run(t.Context())
 				must(t, err)
 				if pid != tc.pid || got.Status != tc.exit.Status {
 					t.Errorf("pid, status = %d, %d, want %d, %d", pid, got.Status, tc.pid, tc.exit.Status)
@@ -101,22 +106,24 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-func TestRemoveRefusesIDs(t *testing.T) {
+func TestRun_RefusesIDs(t *testing.T) {
 	for _, id := range []string{"", "..", "a/b"} {
-		_, _, err := Remove(t.Context(), "ns", id, t.TempDir(), func(context.Context, process.Config) error {
-			t.Errorf("id %q reached the engine", id)
+		r := request(t.TempDir(), func(context.Context, process.Config) error {
+			t.Errorf("id %q reached the runtime", id)
 			return nil
 		})
+		r.ID = id
+		_, _, err := r.Run(t.Context())
 		wantInvalid(t, err, "id", id)
 	}
 }
 
-func TestRemoveThatFailsUnmountsAllTheSame(t *testing.T) {
+func TestRun_UnmountsAlsoWhereTheContainerStays(t *testing.T) {
 	bundle := newBundle(t, goodSpec())
-	must(t, mount.All(tmpfs(), filepath.Join(bundle, rootfsDir)))
-	must(t, record{Root: "/r", Pid: 7}.write(bundle))
+	must(t, mount.All(tmpfs(), filepath.Join(bundle, "rootfs")))
+	must(t, State{Root: "/r", Pid: 7}.Write(bundle))
 	broken := errors.New("broken")
-	pid, _, err := Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error { return broken })
+	pid, _, err := request(bundle, func(context.Context, process.Config) error { return broken }).Run(t.Context())
 	if !errors.Is(err, broken) || pid != 7 {
 		t.Errorf("Remove = %d, %v, want 7, %v", pid, err, broken)
 	}
@@ -125,20 +132,20 @@ func TestRemoveThatFailsUnmountsAllTheSame(t *testing.T) {
 	}
 }
 
-func TestRemovesTakeTurns(t *testing.T) {
+func TestRun_TakesTurns(t *testing.T) {
 	bundle := newBundle(t, goodSpec())
 	var inside, calls atomic.Int32
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			_, _, err := Remove(t.Context(), "ns", "c1", bundle, func(context.Context, process.Config) error {
+			_, _, err := request(bundle, func(context.Context, process.Config) error {
 				if n := inside.Add(1); n != 1 {
 					t.Errorf("%d removals at once", n)
 				}
 				calls.Add(1)
 				inside.Add(-1)
 				return nil
-			})
+			}).Run(t.Context())
 			if err != nil {
 				t.Error(err)
 			}
@@ -150,14 +157,14 @@ func TestRemovesTakeTurns(t *testing.T) {
 	}
 }
 
-func TestRemoveGivesUpItsTurnWithItsContext(t *testing.T) {
+func TestRun_GivesUpItsTurnWithItsContext(t *testing.T) {
 	bundle := newBundle(t, goodSpec())
-	unlock, err := lock(t.Context(), bundle)
+	unlock, err := lockBundle(t.Context(), bundle)
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
 	var asked process.Config
-	if _, _, err = Remove(ctx, "ns", "c1", bundle, removed(&asked)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, _, err = request(bundle, removed(&asked)).Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Remove while another holds the bundle = %v, want deadline exceeded", err)
 	}
 	wantText(t, err, bundle)
@@ -165,25 +172,7 @@ func TestRemoveGivesUpItsTurnWithItsContext(t *testing.T) {
 		t.Error("Remove went on without its turn")
 	}
 	unlock()
-	if _, _, err := Remove(t.Context(), "ns", "c1", bundle, removed(&asked)); err != nil {
+	if _, _, err := request(bundle, removed(&asked)).Run(t.Context()); err != nil {
 		t.Errorf("Remove after that: %v", err)
-	}
-}
-
-// The shim writes init's exit before it tells it, so that a delete command that
-// comes after its death answers with it.
-func TestTheExitIsOnDisk(t *testing.T) {
-	s := newManager(t, &fakeEngine{destroy: func() error { return errors.New("the shim dies here") }})
-	bundle := newBundle(t, goodSpec())
-	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
-	must(t, err)
-	must(t, c.Init().Start(t.Context()))
-	must(t, c.Init().Kill(15))
-	want, err := c.Init().Wait(t.Context())
-	must(t, err)
-	var asked process.Config
-	pid, got, err := Remove(t.Context(), "ns", "c1", bundle, removed(&asked))
-	if err != nil || pid != 4321 || got.Status != 128+15 || !got.At.Equal(want.At) {
-		t.Errorf("Remove = %d, %+v, %v, want 4321, %+v", pid, got, err, want)
 	}
 }

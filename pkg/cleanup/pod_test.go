@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package task
+package cleanup
 
 import (
 	"context"
@@ -34,31 +34,31 @@ type household struct {
 func newHousehold(t *testing.T, home string, pod bool, ids ...string) *household {
 	t.Helper()
 	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
-	s := newManager(t, &fakeEngine{})
+	var s Index
 	spec := goodSpec()
 	if pod {
 		spec = nil
 	}
 	h.bundles[home] = newBundle(t, spec)
-	s.KeepMembers(h.bundles[home], "/the/socket")
+	s.Init(h.bundles[home], "/the/socket")
 	if pod {
-		must(t, s.members.setPod(home, h.bundles[home], true))
+		must(t, s.SetPod(home, h.bundles[home], true))
 	} else {
-		h.create(s, home)
+		h.create(&s, home)
 	}
 	for _, id := range ids {
-		h.create(s, id)
+		h.create(&s, id)
 	}
 	return h
 }
 
-func (h *household) create(s *Manager, id string) {
+func (h *household) create(s *Index, id string) {
 	h.t.Helper()
 	if h.bundles[id] == "" {
 		h.bundles[id] = newBundle(h.t, goodSpec())
 	}
-	_, err := s.Create(h.t.Context(), CreateRequest{ID: id, Bundle: h.bundles[id]})
-	must(h.t, err)
+	must(h.t, s.Add(id, h.bundles[id], "/r"))
+	must(h.t, State{Root: "/r"}.Write(h.bundles[id]))
 }
 
 // delete is one delete command. It answers what it removed.
@@ -69,13 +69,13 @@ func (h *household) delete(id string) (string, error) {
 
 func (h *household) deleteWithin(ctx context.Context, id string) (string, error) {
 	h.t.Helper()
-	_, exit, err := Removal{
+	_, exit, err := Request{
 		Namespace: "ns", ID: id, Bundle: h.bundles[id],
 		Container: func(_ context.Context, c process.Config) error {
 			h.mu.Lock()
 			h.asked = append(h.asked, c.ID)
 			h.mu.Unlock()
-			if c.Bundle != "" && c.Bundle != physical(h.bundles[c.ID]) {
+			if c.Bundle != "" && c.Bundle != resolveBundle(h.bundles[c.ID]) {
 				return fmt.Errorf("container %q has bundle %q, want %q", c.ID, c.Bundle, h.bundles[c.ID])
 			}
 			return h.note(c.ID, c.ID)
@@ -108,7 +108,7 @@ func (h *household) note(id, what string) error {
 	return h.failing[id]
 }
 
-func TestRemovalTakesThePodAlongOnlyWithoutItsShim(t *testing.T) {
+func TestRun_TakesThePodAlongOnlyWithoutItsShim(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		pod   bool // of the Sandbox API, not of a pause container
@@ -139,14 +139,14 @@ func TestRemovalTakesThePodAlongOnlyWithoutItsShim(t *testing.T) {
 }
 
 // Else one that takes its time to end would take it from the first, whose delete has a bound for all.
-func TestRemovalStopsAllAtTheSameTime(t *testing.T) {
+func TestRun_StopsAllAtTheSameTime(t *testing.T) {
 	for _, of := range []string{"s", "a"} {
 		h := newHousehold(t, "s", false, "a")
 		begun := map[string]chan struct{}{"s": make(chan struct{}), "a": make(chan struct{})}
 		first := map[string]*sync.Once{"s": {}, "a": {}}
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		_, _, err := Removal{
+		_, _, err := Request{
 			Namespace: "ns", ID: of, Bundle: h.bundles[of],
 			Container: func(ctx context.Context, c process.Config) error {
 				first[c.ID].Do(func() { close(begun[c.ID]) })
@@ -167,7 +167,7 @@ func TestRemovalStopsAllAtTheSameTime(t *testing.T) {
 	}
 }
 
-func TestRemovalGoesOnWhereOneFails(t *testing.T) {
+func TestRun_GoesOnWhereOneFails(t *testing.T) {
 	h := newHousehold(t, "s", true, "a", "b", "c")
 	h.failing["b"] = errors.New("it does not die")
 	// The one that was asked for is gone.
@@ -186,7 +186,7 @@ func TestRemovalGoesOnWhereOneFails(t *testing.T) {
 	}
 }
 
-func TestRemovalsOfAllAtOnce(t *testing.T) {
+func TestRun_ForAllAtOnce(t *testing.T) {
 	ids := []string{"s"}
 	for i := range 30 {
 		ids = append(ids, fmt.Sprintf("m%d", i))
@@ -204,9 +204,9 @@ func TestRemovalsOfAllAtOnce(t *testing.T) {
 }
 
 // A delete that finds another at work on the whole pod does not wait for all of it: containerd gives each 5 s.
-func TestRemovalsDoNotWaitForTheWholePod(t *testing.T) {
+func TestRun_OfAMemberDoesNotWaitForTheWholePod(t *testing.T) {
 	h := newHousehold(t, "s", true, "a", "b")
-	unlock, err := lock(t.Context(), h.bundles["s"])
+	unlock, err := lockBundle(t.Context(), h.bundles["s"])
 	must(t, err)
 	if got, err := h.delete("a"); err != nil || got != "a" {
 		t.Errorf("delete of a while another removes the pod removed %q, %v, want a alone", got, err)
@@ -226,18 +226,18 @@ func TestRemovalsDoNotWaitForTheWholePod(t *testing.T) {
 	within(t, "delete of s", waited)
 }
 
-func TestRemovalLeavesWhatOnlyHasTheSameName(t *testing.T) {
+func TestRun_LeavesWhatOnlyHasTheSameName(t *testing.T) {
 	h := newHousehold(t, "s", true, "a", "b")
 	other := newHousehold(t, "s2", true)
 	// The shim died; somebody removed a's bundle, and made a container of that id in another pod.
-	must(t, os.Remove(filepath.Join(h.bundles["a"], homeLink)))
-	must(t, link(h.bundles["a"], other.bundles["s2"]))
+	must(t, os.Remove(filepath.Join(h.bundles["a"], indexLink)))
+	must(t, os.Symlink(other.bundles["s2"], filepath.Join(h.bundles["a"], indexLink)))
 	if got, err := h.delete("s"); err != nil || got != "b pod s" {
 		t.Errorf("delete removed %q, %v, want all but a", got, err)
 	}
 }
 
-func TestRemovalWhereTheBundleIsGone(t *testing.T) {
+func TestRun_WhereABundleIsGone(t *testing.T) {
 	for _, gone := range []string{"s", "a"} {
 		h := newHousehold(t, "s", true, "a", "b")
 		must(t, os.RemoveAll(h.bundles[gone]))
@@ -249,21 +249,19 @@ func TestRemovalWhereTheBundleIsGone(t *testing.T) {
 }
 
 // A group of containers has no sandbox that stays until all others are gone.
-func TestTheListMovesWhenItsBundleGoes(t *testing.T) {
+func TestIndex_MovesWhenItsBundleGoes(t *testing.T) {
 	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
-	s := newManager(t, &fakeEngine{})
+	var s Index
 	h.bundles["a"] = newBundle(t, goodSpec())
-	s.KeepMembers(h.bundles["a"], "/the/socket")
+	s.Init(h.bundles["a"], "/the/socket")
 	for _, id := range []string{"a", "b", "c", "d"} {
-		h.create(s, id)
+		h.create(&s, id)
 	}
 	leave := func(id string) {
 		t.Helper()
-		must(t, s.containers[id].container.Init().Kill(9))
-		if _, err := s.Delete(t.Context(), id, ""); err != nil {
-			t.Fatal(err)
-		}
-		if got, want := files(t, h.bundles[id]), specFile+" "+rootfsDir; got != want {
+		must(t, RemoveState(h.bundles[id]))
+		must(t, s.Remove(id, h.bundles[id]))
+		if got, want := files(t, h.bundles[id]), "config.json"+" "+"rootfs"; got != want {
 			t.Errorf("files in the bundle of %s = %q, want %q", id, got, want)
 		}
 		must(t, os.RemoveAll(h.bundles[id])) // as containerd does
@@ -274,39 +272,39 @@ func TestTheListMovesWhenItsBundleGoes(t *testing.T) {
 	}
 	leave("b")
 	leave("c")
-	h.create(s, "e")
+	h.create(&s, "e")
 	if got, err := h.delete("e"); err != nil || got != "d e" {
 		t.Errorf("delete removed %q, %v, want d e", got, err)
 	}
 	leave("d")
 	leave("e")
-	h.create(s, "f") // the first of a shim that was about to end
+	h.create(&s, "f") // the first of a shim that was about to end
 	if got, err := h.delete("f"); err != nil || got != "f" {
 		t.Errorf("delete removed %q, %v, want f", got, err)
 	}
 	leave("f")
 }
 
-func TestMembersOutliveTheirBundles(t *testing.T) {
+func TestIndex_OfAShimWhoseBundleIsGone(t *testing.T) {
 	h := newHousehold(t, "s", false)
-	s := newManager(t, &fakeEngine{})
-	s.KeepMembers(filepath.Join(t.TempDir(), "gone"), "/the/socket")
-	h.create(s, "a") // becomes home
-	h.create(s, "b")
+	var s Index
+	s.Init(filepath.Join(t.TempDir(), "gone"), "/the/socket")
+	h.create(&s, "a") // becomes home
+	h.create(&s, "b")
 	if got, err := h.delete("b"); err != nil || got != "a b" {
 		t.Errorf("delete removed %q, %v, want a b", got, err)
 	}
 }
 
 // containerd gave the sandbox up and removed its bundle; what is in the one that is home now is no sandbox's.
-func TestTheListOfASandboxWhoseBundleIsGone(t *testing.T) {
+func TestIndex_OfASandboxWhoseBundleIsGone(t *testing.T) {
 	h := &household{t: t, bundles: map[string]string{"s": newBundle(t, nil)}, failing: map[string]error{}}
-	s := newManager(t, &fakeEngine{})
-	s.KeepMembers(h.bundles["s"], "/the/socket")
-	must(t, s.members.setPod("s", h.bundles["s"], true))
-	h.create(s, "a")
+	var s Index
+	s.Init(h.bundles["s"], "/the/socket")
+	must(t, s.SetPod("s", h.bundles["s"], true))
+	h.create(&s, "a")
 	must(t, os.RemoveAll(h.bundles["s"]))
-	h.create(s, "b")
+	h.create(&s, "b")
 	h.lives = true
 	if got, err := h.delete("b"); err != nil || got != "b" {
 		t.Errorf("delete of b while the shim lives removed %q, %v, want b", got, err)
@@ -317,25 +315,9 @@ func TestTheListOfASandboxWhoseBundleIsGone(t *testing.T) {
 	}
 }
 
-func TestCreateThatCannotBeListedFails(t *testing.T) {
-	engine := &fakeEngine{}
-	s := newManager(t, engine)
-	home, bundle := newBundle(t, nil), newBundle(t, goodSpec())
-	s.KeepMembers(home, "/the/socket")
-	must(t, os.Mkdir(filepath.Join(home, rosterFile), 0o700)) // the name is taken
-	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
-	wantText(t, err, `"c1"`, rosterFile)
-	if len(engine.made) > 0 {
-		t.Error("the container was made all the same")
-	}
-	if got, want := files(t, bundle), specFile+" "+rootfsDir; got != want {
-		t.Errorf("files = %q, want %q", got, want)
-	}
-}
-
 // containerd may be told of its state folder by a link, /var/run say, and names bundles by it. The shim finds its
 // own as its working folder, which has no links.
-func TestRemovalOfBundlesBehindALink(t *testing.T) {
+func TestRun_BundlesBehindALink(t *testing.T) {
 	for _, pod := range []bool{false, true} {
 		t.Run(fmt.Sprintf("pod=%t", pod), func(t *testing.T) {
 			link := filepath.Join(t.TempDir(), "run")
@@ -344,16 +326,16 @@ func TestRemovalOfBundlesBehindALink(t *testing.T) {
 			h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{
 				"s": link + plain, "a": link + newBundle(t, goodSpec()),
 			}}
-			s := newManager(t, &fakeEngine{})
-			s.KeepMembers(plain, "/the/socket")
+			var s Index
+			s.Init(plain, "/the/socket")
 			want := "a s"
 			if pod {
-				must(t, s.members.setPod("s", h.bundles["s"], true))
+				must(t, s.SetPod("s", h.bundles["s"], true))
 				want = "a pod s"
 			} else {
-				h.create(s, "s")
+				h.create(&s, "s")
 			}
-			h.create(s, "a")
+			h.create(&s, "a")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if got, err := h.deleteWithin(ctx, "s"); err != nil || got != want {
@@ -364,11 +346,11 @@ func TestRemovalOfBundlesBehindALink(t *testing.T) {
 }
 
 // The shim was started for a container that never came to be listed, since its Create was refused, say.
-func TestRemovalWithoutAContainerOfHome(t *testing.T) {
+func TestRun_WithoutAContainerInTheIndexBundle(t *testing.T) {
 	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"a": newBundle(t, goodSpec())}}
-	s := newManager(t, &fakeEngine{})
-	s.KeepMembers(newBundle(t, nil), "/the/socket")
-	h.create(s, "a")
+	var s Index
+	s.Init(newBundle(t, nil), "/the/socket")
+	h.create(&s, "a")
 	if got, err := h.delete("a"); err != nil || got != "a" {
 		t.Errorf("delete removed %q, %v, want a and nothing else", got, err)
 	}
@@ -377,12 +359,12 @@ func TestRemovalWithoutAContainerOfHome(t *testing.T) {
 	}
 }
 
-func TestRemovalOfAContainerOfHomeThatWasNotTheFirst(t *testing.T) {
+func TestRun_WhereTheIndexBundlesContainerWasNotTheFirst(t *testing.T) {
 	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"s": newBundle(t, goodSpec())}}
-	s := newManager(t, &fakeEngine{})
-	s.KeepMembers(h.bundles["s"], "/the/socket")
-	h.create(s, "a")
-	h.create(s, "s")
+	var s Index
+	s.Init(h.bundles["s"], "/the/socket")
+	h.create(&s, "a")
+	h.create(&s, "s")
 	if got, err := h.delete("a"); err != nil || got != "a s" {
 		t.Errorf("delete removed %q, %v, want a s", got, err)
 	}

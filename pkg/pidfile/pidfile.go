@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pidfile writes and removes files that hold the process id of a container's init. It never replaces or removes
+// a file that is anything else, and has no goroutines and no state.
+package pidfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// mode lets everybody read a pid file, as runc and containerd do.
+const mode = 0o644
+
+var form = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{1,10}\n?$`) })
+
+// Read reads a pid file. It is errdefs.ErrInvalidArgument for what is none.
+func Read(path string) (int, error) {
+	if info, err := os.Lstat(path); err != nil {
+		return 0, err
+	} else if !info.Mode().IsRegular() { // to open a device can have effects
+		return 0, invalid(path)
+	}
+	// Who owns the directory may put a link or a pipe there at any moment.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = f.Close() }() // opened for reading only
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return 0, errors.Join(err, invalid(path))
+	}
+	const most = 16
+	data, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil {
+		return 0, err
+	}
+	if !form().Match(data) {
+		return 0, invalid(path)
+	}
+	return strconv.Atoi(strings.TrimSpace(string(data)))
+}
+
+func invalid(path string) error {
+	return fmt.Errorf("%q: no pid file: %w", path, errdefs.ErrInvalidArgument)
+}
+
+// Write makes a pid file, or replaces one. The file gets its name when it is complete: nobody reads half of it, and a
+// shim that is killed before leaves nothing. It has no newline, like those of runc and containerd.
+func Write(path string, pid int) error {
+	f, err := os.OpenFile(filepath.Dir(path), os.O_WRONLY|unix.O_TMPFILE, mode)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		err = writeAndRename(path, pid)
+	} else if err == nil {
+		err = errors.Join(writeAndLink(f, path, pid), f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("pid file: %w", err)
+	}
+	return nil
+}
+
+// writeAndLink gives f, which has no name, the name path.
+func writeAndLink(f *os.File, path string, pid int) error {
+	if _, err := f.WriteString(strconv.Itoa(pid)); err != nil {
+		return err
+	}
+	if err := f.Chmod(mode); err != nil { // whatever the umask is
+		return err
+	}
+	link := func() error {
+		self := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+		err := unix.Linkat(unix.AT_FDCWD, self, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+		return os.NewSyscallError("linkat "+path, err)
+	}
+	err := link()
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	if _, err := Read(path); err != nil {
+		return err
+	}
+	if err := unixfile.Remove(path); err != nil {
+		return err
+	}
+	return link()
+}
+
+// writeAndRename is for file systems that have no files without a name, such as NFS.
+func writeAndRename(path string, pid int) error {
+	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
+	if err != nil {
+		return err
+	}
+	_, err = temporary.WriteString(strconv.Itoa(pid))
+	if err = errors.Join(err, temporary.Chmod(mode), temporary.Close()); err == nil {
+		if _, err = Read(path); err == nil || errors.Is(err, os.ErrNotExist) {
+			err = os.Rename(temporary.Name(), path)
+		}
+	}
+	if err != nil {
+		_ = os.Remove(temporary.Name()) // the error that matters is the other
+	}
+	return err
+}
+
+// Remove removes the pid file at path if it holds pid; else it is another container's by now. An empty path is no file.
+func Remove(path string, pid int) error {
+	if path == "" {
+		return nil
+	}
+	if there, err := Read(path); err != nil || there != pid {
+		return nil //nolint:nilerr // it is gone, or not ours
+	}
+	return unixfile.Remove(path)
+}
+
+// RemoveStale removes the pid file at path if its process is dead. It is for a container whose shim died before it
+// recorded the pid.
+func RemoveStale(path string) error {
+	if path == "" {
+		return nil
+	}
+	pid, err := Read(path)
+	if err != nil || !dead(pid) {
+		return nil //nolint:nilerr // it is gone, or not ours
+	}
+	return Remove(path, pid)
+}
+
+// dead reports whether there is no process pid, or one that is not waited for yet.
+func dead(pid int) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer func() { _ = unix.Close(fd) }() // only watched
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
+}

@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pidfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A shim may be killed at any moment, so there is no other file at any.
+func TestWrite_HasNoOtherNameBefore(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "pid")
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	must(t, err)
+	t.Cleanup(func() { must(t, unix.Close(watch)) })
+	_, err = unix.InotifyAddWatch(watch, dir, unix.IN_CREATE|unix.IN_MOVED_TO)
+	must(t, err)
+	must(t, Write(path, 7))
+	must(t, Write(path, 8))
+	wantFile(t, path, "8")
+	events := make([]byte, 4096)
+	n, err := unix.Read(watch, events)
+	must(t, err)
+	var names []string
+	for at := 0; at < n; {
+		length := int(binary.NativeEndian.Uint32(events[at+12:])) // inotify(7)
+		at += unix.SizeofInotifyEvent
+		names = append(names, strings.TrimRight(string(events[at:at+length]), "\x00"))
+		at += length
+	}
+	if slices.Sort(names); !slices.Equal(slices.Compact(names), []string{"pid"}) {
+		t.Errorf("names in the directory: %q, want pid alone", names)
+	}
+}
+
+func TestWrite_ReplacesNothingElse(t *testing.T) {
+	for name, write := range map[string]func(string, int) error{"usual": Write, "without O_TMPFILE": writeAndRename} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "pid")
+			must(t, write(path, 6))
+			must(t, write(path, 7))
+			wantFile(t, path, "7")
+			must(t, os.WriteFile(path, []byte("a letter"), 0o600))
+			if err := write(path, 8); err == nil {
+				t.Error("no error where there is something else")
+			}
+			wantFile(t, path, "a letter")
+			if got := files(t, dir); got != "pid" {
+				t.Errorf("in the directory there is %s", got)
+			}
+		})
+	}
+}
+
+// Whoever owns the directory changes what is there all the time.
+func TestRead_OfAPipeDoesNotBlock(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(dir+"/file", []byte("1"), 0o600))
+	must(t, unix.Mkfifo(dir+"/pipe", 0o600))
+	must(t, os.Link(dir+"/file", dir+"/pid"))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = os.Link(dir+"/"+[]string{"file", "pipe"}[n%2], dir+"/next")
+				_ = os.Rename(dir+"/next", dir+"/pid")
+				_ = os.Remove(dir + "/next")
+			}
+		}
+	}()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for range 20000 {
+			_, _ = Read(dir + "/pid")
+		}
+	}()
+	select {
+	case <-read:
+	case <-time.After(20 * time.Second):
+		t.Error("still reading a pipe")
+	}
+	close(stop)
+	<-stopped
+}
+
+func wantFile(t *testing.T, path, want string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if want == "" {
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s = %q, %v, want that it is gone", path, data, err)
+		}
+		return
+	}
+	if err != nil || string(data) != want {
+		t.Errorf("%s = %q, %v, want %q", path, data, err, want)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// files lists what is in a bundle.
+func files(t *testing.T, bundle string) string {
+	t.Helper()
+	entries, err := os.ReadDir(bundle)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
