@@ -28,7 +28,7 @@ const (
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
 var layers = [][]string{
-	{"pkg/idmap", "pkg/osthread", "pkg/unixfile", "pkg/wire", "pkg/wire/wiretest", "pkg/api", "pkg/api/cgroup1", "pkg/api/cgroup2"},
+	{"pkg/idmap", "pkg/osthread", "pkg/protofield", "pkg/unixfile"},
 	{
 		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event", "pkg/listen",
 		"pkg/options", "pkg/pidfile", "pkg/reaper", "pkg/pod/podconfig", "pkg/stdio",

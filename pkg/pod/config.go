@@ -13,7 +13,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/pod/podconfig"
-	"sandbox.internal/shim/pkg/wire"
 )
 
 // Mode says whose namespace of a kind the containers of a pod use: CRI's NamespaceMode, with its numbers.
@@ -85,7 +84,7 @@ type Resources struct {
 // DecodeConfig reads a PodSandboxConfig in its wire form. Fields that are not known are skipped.
 func DecodeConfig(value []byte) (Config, error) {
 	var m podconfig.PodSandboxConfig
-	if err := wire.Unmarshal(value, &m); err != nil {
+	if err := m.Unmarshal(value); err != nil {
 		return Config{}, fmt.Errorf("PodSandboxConfig of %d bytes: %w: %w", len(value), err, errdefs.ErrInvalidArgument)
 	}
 	ns := m.Linux.SecurityContext.NamespaceOptions

@@ -14,9 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"sandbox.internal/shim/pkg/pod/podconfig"
-	"sandbox.internal/shim/pkg/wire"
+	"google.golang.org/protobuf/proto"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // captured is a configuration with most fields of CRI's message, also those that a shim does not act on, encoded by
@@ -58,25 +57,25 @@ func TestDecodeConfig_ReadsWhatCRIEncodes(t *testing.T) {
 }
 
 func TestDecodeConfig_AddsTheDefaultsOfCRI(t *testing.T) {
-	user := &podconfig.UserNamespace{UIDs: []*podconfig.IDMapping{{Length: 1}}, GIDs: []*podconfig.IDMapping{{Length: 1}}}
+	user := &cri.UserNamespace{Uids: []*cri.IDMapping{{Length: 1}}, Gids: []*cri.IDMapping{{Length: 1}}}
 	for name, test := range map[string]struct {
-		linux podconfig.LinuxPodSandboxConfig
+		linux *cri.LinuxPodSandboxConfig
 		want  map[string]string
 	}{
-		"a network of the pod's": {podconfig.LinuxPodSandboxConfig{}, map[string]string{
+		"a network of the pod's": {nil, map[string]string{
 			"net.ipv4.ip_unprivileged_port_start": "0", "net.ipv4.ping_group_range": "0 2147483647",
 		}},
-		"what the pod says": {podconfig.LinuxPodSandboxConfig{Sysctls: map[string]string{"net/ipv4/ping_group_range": "1 0"}}, map[string]string{
+		"what the pod says": {&cri.LinuxPodSandboxConfig{Sysctls: map[string]string{"net/ipv4/ping_group_range": "1 0"}}, map[string]string{
 			"net.ipv4.ip_unprivileged_port_start": "0", "net/ipv4/ping_group_range": "1 0",
 		}},
-		"users of the pod's": {withNamespaces(podconfig.NamespaceOption{User: user}), map[string]string{
+		"users of the pod's": {withNamespaces(&cri.NamespaceOption{UsernsOptions: user}), map[string]string{
 			"net.ipv4.ip_unprivileged_port_start": "0",
 		}},
-		"users of the host": {withNamespaces(podconfig.NamespaceOption{
-			Network: podconfig.NamespaceMode(ModeNode), User: &podconfig.UserNamespace{Mode: podconfig.NamespaceMode(ModeNode)},
+		"users of the host": {withNamespaces(&cri.NamespaceOption{
+			Network: cri.NamespaceMode_NODE, UsernsOptions: &cri.UserNamespace{Mode: cri.NamespaceMode_NODE},
 		}), nil},
 	} {
-		data, err := wire.Marshal(&podconfig.PodSandboxConfig{Linux: test.linux})
+		data, err := proto.Marshal(&cri.PodSandboxConfig{Linux: test.linux})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,8 +86,8 @@ func TestDecodeConfig_AddsTheDefaultsOfCRI(t *testing.T) {
 	}
 }
 
-func withNamespaces(o podconfig.NamespaceOption) podconfig.LinuxPodSandboxConfig {
-	return podconfig.LinuxPodSandboxConfig{SecurityContext: podconfig.LinuxSandboxSecurityContext{NamespaceOptions: o}}
+func withNamespaces(o *cri.NamespaceOption) *cri.LinuxPodSandboxConfig {
+	return &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: o}}
 }
 
 func TestDecodeConfig_SkipsUnknownFields(t *testing.T) {
@@ -109,8 +108,8 @@ func TestDecodeConfig_SkipsUnknownFields(t *testing.T) {
 
 func TestDecodeConfig_RefusesGarbage(t *testing.T) {
 	data := captured(t)
-	mode, err := wire.Marshal(&podconfig.PodSandboxConfig{Linux: withNamespaces(podconfig.NamespaceOption{
-		User: &podconfig.UserNamespace{Mode: podconfig.NamespaceMode(ModeTarget)},
+	mode, err := proto.Marshal(&cri.PodSandboxConfig{Linux: withNamespaces(&cri.NamespaceOption{
+		UsernsOptions: &cri.UserNamespace{Mode: cri.NamespaceMode_TARGET},
 	})})
 	if err != nil {
 		t.Fatal(err)

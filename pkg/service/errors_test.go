@@ -49,14 +49,14 @@ var classes = []struct {
 	{errors.New("of no class"), codes.Unknown},
 }
 
-func intercept(err error) error {
+func interceptError(err error) error {
 	_, got := Intercept(context.Background(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/M"}, func(context.Context, func(any) error) (any, error) {
 		return (*emptypb.Empty)(nil), err
 	})
 	return got
 }
 
-func TestInterceptMapsClasses(t *testing.T) {
+func TestIntercept_MapsClasses(t *testing.T) {
 	for _, tc := range classes {
 		text := tc.class.Error()
 		joined := "a\nundo: " + text // clients look for the class at the end
@@ -72,7 +72,7 @@ func TestInterceptMapsClasses(t *testing.T) {
 			"last of two":            {fmt.Errorf("field: %w: %w", fs.ErrNotExist, tc.class), "field: file does not exist: " + text},
 			"joined with an undoing": {errors.Join(fmt.Errorf("a: %w", tc.class), errors.New("undo")), joined},
 		} {
-			got, ok := status.FromError(intercept(tt.err))
+			got, ok := status.FromError(interceptError(tt.err))
 			if !ok || got.Code() != tc.code {
 				t.Errorf("%v, %s: code %v, want %v", tc.class, name, got.Code(), tc.code)
 			}
@@ -84,11 +84,11 @@ func TestInterceptMapsClasses(t *testing.T) {
 			}
 		}
 	}
-	if err := intercept(nil); err != nil {
+	if err := interceptError(nil); err != nil {
 		t.Errorf("no error became %v", err)
 	}
 	already := status.Error(codes.DataLoss, "x")
-	if got := status.Code(intercept(already)); got != codes.DataLoss {
+	if got := status.Code(interceptError(already)); got != codes.DataLoss {
 		t.Errorf("a status became %v", got)
 	}
 }
@@ -133,7 +133,7 @@ func TestIntercept_ClassIsToldOnceToTheLastClient(t *testing.T) {
 			"ready: no answer: context deadline exceeded",
 		},
 	} {
-		containerd := errgrpc.ToNative(intercept(tc.err))
+		containerd := errgrpc.ToNative(interceptError(tc.err))
 		if got := containerd.Error(); got != tc.want {
 			t.Errorf("%s: containerd reads %q, want %q", tc.name, got, tc.want)
 		}
@@ -149,8 +149,8 @@ func TestIntercept_ClassIsToldOnceToTheLastClient(t *testing.T) {
 }
 
 // Every call that reaches the engine, with every class.
-func TestErrorsOfTheEngineKeepTheirClass(t *testing.T) {
-	w := newWorld(t, taskV2)
+func TestIntercept_ErrorsOfTheRuntimeKeepTheirClass(t *testing.T) {
+	w := newEnv(t, taskV2)
 	w.create("c1")
 	w.must("Start", &api.StartRequest{ID: "c1"}, &api.StartResponse{})
 	w.create("c2") // stays created
@@ -201,8 +201,8 @@ func TestErrorsOfTheEngineKeepTheirClass(t *testing.T) {
 	}
 }
 
-func TestPanicIsOneCallOnly(t *testing.T) {
-	w := newWorld(t, taskV2)
+func TestIntercept_PanicEndsOneCallOnly(t *testing.T) {
+	w := newEnv(t, taskV2)
 	w.create("c1")
 	w.fake.panics = "Update"
 	request := &api.UpdateTaskRequest{ID: "c1", Resources: packJSON(t, "LinuxResources", struct{}{})}
@@ -220,8 +220,8 @@ func TestPanicIsOneCallOnly(t *testing.T) {
 	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
 }
 
-func TestUnknownIDs(t *testing.T) {
-	w := newWorld(t, taskV2)
+func TestTask_UnknownIDs(t *testing.T) {
+	w := newEnv(t, taskV2)
 	w.create("c1")
 	spec := packJSON(t, "Process", goodProcess())
 	for _, rpc := range []struct {
@@ -260,8 +260,8 @@ func TestUnknownIDs(t *testing.T) {
 	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
 }
 
-func TestRequestsThatAreRefused(t *testing.T) {
-	w := newWorld(t, taskV2)
+func TestTask_RefusesRequests(t *testing.T) {
+	w := newEnv(t, taskV2)
 	w.create("c1")
 	noArgs := goodProcess()
 	noArgs.Args = nil
@@ -297,8 +297,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
 }
 
-func TestBytesThatAreNoMessage(t *testing.T) {
-	w := newWorld(t, taskV2)
+func TestTask_RefusesBytesThatAreNoMessage(t *testing.T) {
+	w := newEnv(t, taskV2)
 	// An id that is no UTF-8; the class is ttrpc's choice.
 	err := w.call("State", &anypb.Any{TypeUrl: "c1\xff"}, &api.StateResponse{})
 	if err == nil || errdefs.IsNotFound(err) {

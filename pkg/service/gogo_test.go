@@ -6,15 +6,16 @@ package service
 import (
 	"testing"
 
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types"
+	tasktypes "github.com/containerd/containerd/api/types/task"
 	gogo "github.com/gogo/protobuf/proto"
 	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"sandbox.internal/shim/pkg/api"
-	"sandbox.internal/shim/pkg/wire"
 )
 
 // gogoMount and gogoCreate are messages as containerd up to 1.6 has them, for
@@ -63,7 +64,7 @@ func (m *gogoState) Reset()          { *m = gogoState{} }
 func (m *gogoState) String() string  { return gogo.CompactTextString(m) }
 func (*gogoState) ProtoMessage()     {}
 
-func TestClientsThatEncodeWithGogo(t *testing.T) {
+func TestTask_ClientsThatEncodeWithGogo(t *testing.T) {
 	data, err := gogo.Marshal(&gogoCreate{
 		ID: "c", Bundle: "/b", Terminal: true, Stdin: "i", Stdout: "o", Stderr: "e", Checkpoint: "x", ParentCheckpoint: "y",
 		Rootfs:  []*gogoMount{{Type: "t", Source: "s", Target: "g", Options: []string{"o1", "o2"}}, {Type: "u"}},
@@ -71,17 +72,17 @@ func TestClientsThatEncodeWithGogo(t *testing.T) {
 	})
 	must(t, err)
 	got := &api.CreateTaskRequest{}
-	must(t, wire.Unmarshal(data, got))
+	must(t, proto.Unmarshal(data, got))
 	want := &api.CreateTaskRequest{
 		ID: "c", Bundle: "/b", Terminal: true, Stdin: "i", Stdout: "o", Stderr: "e", Checkpoint: "x", ParentCheckpoint: "y",
-		Rootfs:  []*api.Mount{{Type: "t", Source: "s", Target: "g", Options: []string{"o1", "o2"}}, {Type: "u"}},
+		Rootfs:  []*types.Mount{{Type: "t", Source: "s", Target: "g", Options: []string{"o1", "o2"}}, {Type: "u"}},
 		Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{8, 1}},
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
 
-	answer, err := wire.Marshal(&api.StateResponse{ID: "c", Bundle: "/b", Pid: 7, Status: 3, Stdin: "i", Terminal: true, ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6}})
+	answer, err := proto.Marshal(&api.StateResponse{ID: "c", Bundle: "/b", Pid: 7, Status: tasktypes.Status_STOPPED, Stdin: "i", Terminal: true, ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6}})
 	must(t, err)
 	var back gogoState
 	must(t, gogo.Unmarshal(answer, &back))

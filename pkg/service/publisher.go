@@ -10,40 +10,41 @@ import (
 	"net"
 	"time"
 
+	eventtypes "github.com/containerd/containerd/api/events"
+	events "github.com/containerd/containerd/api/services/ttrpc/events/v1"
+	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/proto"
 
-	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/wire"
 )
 
-// publishTimeout bounds one attempt, so that a containerd that hangs is left
-// and dialled again. It is what containerd's own shims allow.
+// publishTimeout bounds one attempt, after which a containerd that hangs is dialled again. containerd's own shims allow
+// the same.
 const publishTimeout = 5 * time.Second
 
-// Publisher sends events to containerd. Its Publish is an event.Publisher, and
-// is called by one goroutine at a time, as is Close.
+// Publisher sends events to containerd. Its Publish is an event.Publisher. One goroutine at a time calls Publish or Close.
 type Publisher struct {
 	namespace string
-	address   string // containerd's ttrpc socket
+	address   string
 	client    *ttrpc.Client
 }
 
-// NewPublisher makes a Publisher, which dials when there is something to send.
+// NewPublisher returns a Publisher that dials when there is something to send. address is containerd's ttrpc socket.
 func NewPublisher(namespace, address string) *Publisher {
 	return &Publisher{namespace: namespace, address: address}
 }
 
-// Publish sends one event. containerd away, or too busy to answer, is an error
-// that may pass; what containerd refuses is event.ErrRejected.
+// Publish sends one event. An event that containerd refuses is event.ErrRejected; any other error may pass.
 func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) error {
 	if p.address == "" {
 		return fmt.Errorf("containerd gave no TTRPC_ADDRESS: %w", event.ErrRejected)
 	}
-	topic, name, m := message(e)
-	packed, err := pack(name, m)
+	topic, m := message(e)
+	packed, err := typeurl.MarshalAnyToProto(m)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, event.ErrRejected)
 	}
@@ -52,9 +53,9 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 	if err := p.dial(ctx); err != nil {
 		return err
 	}
-	err = p.client.Call(ctx, "containerd.services.events.ttrpc.v1.Events", "Forward", wire.Message(&api.ForwardRequest{
-		Envelope: &api.Envelope{Timestamp: timestamp(at), Namespace: p.namespace, Topic: topic, Event: packed},
-	}), wire.Message(&api.Empty{}))
+	_, err = events.NewTTRPCEventsClient(p.client).Forward(ctx, &events.ForwardRequest{
+		Envelope: &types.Envelope{Timestamp: timestamp(at), Namespace: p.namespace, Topic: topic, Event: packed},
+	})
 	if err == nil {
 		return nil
 	}
@@ -65,7 +66,7 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 	return fmt.Errorf("send %s: %w", topic, err)
 }
 
-// refused tells an answer of containerd that will be the same next time.
+// refused reports whether containerd would answer the same next time.
 func refused(err error) bool {
 	return errdefs.IsInvalidArgument(err) || errdefs.IsNotImplemented(err) || errdefs.IsNotFound(err) ||
 		errdefs.IsPermissionDenied(err) || errdefs.IsFailedPrecondition(err)
@@ -91,7 +92,7 @@ func (p *Publisher) hangUp() {
 	}
 }
 
-// Close hangs up.
+// Close closes the connection.
 func (p *Publisher) Close() error {
 	if p.client == nil {
 		return nil
@@ -100,4 +101,47 @@ func (p *Publisher) Close() error {
 		return err
 	}
 	return nil
+}
+
+// message returns the topic and the message by which containerd knows an event (containerd core/runtime/events.go and
+// api/events/task.proto).
+func message(e event.Event) (topic string, _ proto.Message) {
+	switch e := e.(type) {
+	case event.TaskCreate:
+		return "/tasks/create", &eventtypes.TaskCreate{
+			ContainerID: e.ContainerID, Bundle: e.Bundle, Rootfs: rootfs(e.Rootfs), Checkpoint: e.Checkpoint, Pid: uint32(e.Pid),
+			IO: &eventtypes.TaskIO{Stdin: e.IO.Stdin, Stdout: e.IO.Stdout, Stderr: e.IO.Stderr, Terminal: e.IO.Terminal},
+		}
+	case event.TaskStart:
+		return "/tasks/start", &eventtypes.TaskStart{ContainerID: e.ContainerID, Pid: uint32(e.Pid)}
+	case event.TaskOOM:
+		return "/tasks/oom", &eventtypes.TaskOOM{ContainerID: e.ContainerID}
+	case event.TaskExit:
+		return "/tasks/exit", &eventtypes.TaskExit{
+			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status), ExitedAt: timestamp(e.At),
+		}
+	case event.TaskDelete:
+		return "/tasks/delete", &eventtypes.TaskDelete{
+			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status), ExitedAt: timestamp(e.At),
+		}
+	case event.TaskExecAdded:
+		return "/tasks/exec-added", &eventtypes.TaskExecAdded{ContainerID: e.ContainerID, ExecID: e.ExecID}
+	case event.TaskExecStarted:
+		return "/tasks/exec-started", &eventtypes.TaskExecStarted{ContainerID: e.ContainerID, ExecID: e.ExecID, Pid: uint32(e.Pid)}
+	case event.TaskPaused:
+		return "/tasks/paused", &eventtypes.TaskPaused{ContainerID: e.ContainerID}
+	case event.TaskResumed:
+		return "/tasks/resumed", &eventtypes.TaskResumed{ContainerID: e.ContainerID}
+	case event.TaskCheckpointed:
+		return "/tasks/checkpointed", &eventtypes.TaskCheckpointed{ContainerID: e.ContainerID, Checkpoint: e.Checkpoint}
+	}
+	panic(fmt.Sprintf("service: event %T has no message", e))
+}
+
+func rootfs(list []event.Mount) []*types.Mount {
+	var all []*types.Mount
+	for _, m := range list {
+		all = append(all, &types.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return all
 }

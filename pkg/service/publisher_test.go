@@ -45,7 +45,7 @@ func newPublisher(t *testing.T, address string) *Publisher {
 	return p
 }
 
-func TestPublish(t *testing.T) {
+func TestPublish_EveryEvent(t *testing.T) {
 	path, l := listen(t)
 	envelopes := make(chan *types.Envelope, 16)
 	receive(t, l, func(_ context.Context, e *types.Envelope) error { envelopes <- e; return nil })
@@ -60,7 +60,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-func TestWhatIsTriedAgain(t *testing.T) {
+func TestPublish_WhatIsTriedAgain(t *testing.T) {
 	rejected := map[codes.Code]bool{
 		codes.InvalidArgument: true, codes.Unimplemented: true, codes.NotFound: true, codes.PermissionDenied: true, codes.FailedPrecondition: true,
 	}
@@ -82,7 +82,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestPublishWithoutAnAddress(t *testing.T) {
+func TestPublish_WithoutAnAddress(t *testing.T) {
 	err := newPublisher(t, "").Publish(t.Context(), event.TaskOOM{}, time.Now())
 	if !errors.Is(err, event.ErrRejected) {
 		t.Errorf("Publish = %v, want rejected", err)
@@ -90,7 +90,7 @@ func TestPublishWithoutAnAddress(t *testing.T) {
 	wantText(t, err, "TTRPC_ADDRESS")
 }
 
-func TestReceiverGoesAndComesBack(t *testing.T) {
+func TestPublish_ContainerdGoesAndComesBack(t *testing.T) {
 	path, l := listen(t)
 	take := func(context.Context, *types.Envelope) error { return nil }
 	stop := receive(t, l, take)
@@ -118,7 +118,7 @@ func TestReceiverGoesAndComesBack(t *testing.T) {
 	}
 }
 
-func TestPublishIsBounded(t *testing.T) {
+func TestPublish_IsBounded(t *testing.T) {
 	path, l := listen(t)
 	deadlines := make(chan time.Time, 1)
 	receive(t, l, func(ctx context.Context, _ *types.Envelope) error {

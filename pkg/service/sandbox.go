@@ -11,170 +11,214 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
-	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
+	"sandbox.internal/shim/pkg/protofield"
 )
 
-// pods is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto.
-type pods struct {
+const sandboxServiceName = "containerd.runtime.sandbox.v1.Sandbox"
+
+// sandboxService is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto, and their requests
+// and answers are encoded messages, whose fields are those of api/runtime/sandbox/v1/sandbox.proto by number.
+type sandboxService struct {
 	controller *podsandbox.Controller
 }
 
-func registerPods(server *ttrpc.Server, c *podsandbox.Controller) {
-	p := &pods{controller: c}
-	server.RegisterService("containerd.runtime.sandbox.v1.Sandbox", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
-		"CreateSandbox":   method(p.Create),
-		"StartSandbox":    method(p.Start),
-		"Platform":        method(p.Platform),
-		"StopSandbox":     method(p.Stop),
-		"WaitSandbox":     method(p.Wait),
-		"SandboxStatus":   method(p.Status),
-		"PingSandbox":     method(p.Ping),
-		"ShutdownSandbox": method(p.Shutdown),
-		"SandboxMetrics":  method(p.Metrics),
-		"UpdateSandbox":   method(p.Update),
-	}})
+func (s *sandboxService) methods() map[string]ttrpc.Method {
+	return map[string]ttrpc.Method{
+		"CreateSandbox":   encodedMethod(s.Create),
+		"StartSandbox":    encodedMethod(s.Start),
+		"Platform":        encodedMethod(s.Platform),
+		"StopSandbox":     encodedMethod(s.Stop),
+		"WaitSandbox":     encodedMethod(s.Wait),
+		"SandboxStatus":   encodedMethod(s.Status),
+		"PingSandbox":     encodedMethod(s.Ping),
+		"ShutdownSandbox": encodedMethod(s.Shutdown),
+		"SandboxMetrics":  encodedMethod(s.Metrics),
+		"UpdateSandbox":   encodedMethod(s.Update),
+	}
 }
 
-func (p *pods) Create(ctx context.Context, r *api.CreateSandboxRequest) (*api.CreateSandboxResponse, error) {
-	config, err := podConfig(r.Options)
-	if err != nil {
-		return nil, fmt.Errorf("sandbox %q: %w", r.SandboxID, err)
+// encodedMethod calls with the request's sandbox_id, which is field 1 in all of them, and the request. ttrpc decodes and
+// encodes each message as an Empty: the fields that an Empty does not know are the whole message.
+func encodedMethod(call func(ctx context.Context, id string, request []byte) (answer []byte, err error)) ttrpc.Method {
+	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
+		var m emptypb.Empty
+		if err := unmarshal(&m); err != nil {
+			return nil, err
+		}
+		request := m.ProtoReflect().GetUnknown()
+		var id string
+		if err := decode(request, &id); err != nil {
+			return nil, err
+		}
+		answer, err := call(ctx, id, request)
+		if err != nil {
+			return nil, err
+		}
+		m.ProtoReflect().SetUnknown(answer)
+		return &m, nil
 	}
-	if len(r.Rootfs) > 0 {
+}
+
+func decode(request []byte, fields ...any) error {
+	if err := protofield.Decode(request, fields...); err != nil {
+		return fmt.Errorf("decode request: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+func (s *sandboxService) Create(ctx context.Context, id string, request []byte) (answer []byte, err error) {
+	r := podsandbox.CreateRequest{ID: id}
+	var options anypb.Any
+	var rootfs []string // sources of the mounts
+	addMount := func(b []byte) error {
+		var m types.Mount
+		err := proto.Unmarshal(b, &m)
+		rootfs = append(rootfs, m.Source)
+		return err
+	}
+	if err := decode(request, nil, &r.Bundle, addMount, &options, &r.NetNS, &r.Annotations); err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", id, err)
+	}
+	if r.Config, err = podConfig(&options); err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", id, err)
+	}
+	if len(rootfs) > 0 {
 		return nil, fmt.Errorf("sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
-			r.SandboxID, r.Rootfs[0].Source, errdefs.ErrInvalidArgument)
+			id, rootfs[0], errdefs.ErrInvalidArgument)
 	}
-	return &api.CreateSandboxResponse{}, p.controller.Create(ctx, podsandbox.CreateRequest{
-		ID: r.SandboxID, Bundle: r.BundlePath, NetNS: r.NetnsPath, Config: config, Annotations: r.Annotations,
-	})
+	return nil, s.controller.Create(ctx, r)
 }
 
-func (p *pods) Start(ctx context.Context, r *api.StartSandboxRequest) (*api.StartSandboxResponse, error) {
-	started, err := p.controller.Start(ctx, r.SandboxID)
+func (s *sandboxService) Start(ctx context.Context, id string, _ []byte) (answer []byte, err error) {
+	started, err := s.controller.Start(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	spec, err := packSpec(started.Spec)
+	spec, err := json.Marshal(started.Spec)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("encode the pod's configuration: %w", err)
 	}
-	return &api.StartSandboxResponse{Pid: uint32(started.Pid), CreatedAt: timestamp(started.CreatedAt), Spec: spec}, nil
+	return protofield.Encode(uint32(started.Pid), timestamp(started.CreatedAt), &anypb.Any{TypeUrl: specURL + "1/Spec", Value: spec})
 }
 
 // Platform is what containers are made for: that of this program.
-func (p *pods) Platform(_ context.Context, r *api.PlatformRequest) (*api.PlatformResponse, error) {
-	if err := p.controller.Ping(r.SandboxID); err != nil {
+func (s *sandboxService) Platform(_ context.Context, id string, _ []byte) (answer []byte, err error) {
+	if err := s.controller.Ping(id); err != nil {
 		return nil, err
 	}
-	return &api.PlatformResponse{Platform: &api.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}, nil
+	return protofield.Encode(&types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH})
 }
 
-func (p *pods) Stop(ctx context.Context, r *api.StopSandboxRequest) (*api.StopSandboxResponse, error) {
-	return &api.StopSandboxResponse{}, p.controller.Stop(ctx, r.SandboxID, time.Duration(r.TimeoutSecs)*time.Second)
+func (s *sandboxService) Stop(ctx context.Context, id string, request []byte) (answer []byte, err error) {
+	var seconds uint32
+	if err := decode(request, nil, &seconds); err != nil {
+		return nil, err
+	}
+	return nil, s.controller.Stop(ctx, id, time.Duration(seconds)*time.Second)
 }
 
-func (p *pods) Wait(ctx context.Context, r *api.WaitSandboxRequest) (*api.WaitSandboxResponse, error) {
-	exit, err := p.controller.Wait(ctx, r.SandboxID)
+func (s *sandboxService) Wait(ctx context.Context, id string, _ []byte) (answer []byte, err error) {
+	exit, err := s.controller.Wait(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return &api.WaitSandboxResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, nil
+	return protofield.Encode(uint32(exit.Status), timestamp(exit.At))
 }
 
-func (p *pods) Status(_ context.Context, r *api.SandboxStatusRequest) (*api.SandboxStatusResponse, error) {
-	status, err := p.controller.Status(r.SandboxID, r.Verbose)
+func (s *sandboxService) Status(_ context.Context, id string, request []byte) (answer []byte, err error) {
+	var verbose bool
+	if err := decode(request, nil, &verbose); err != nil {
+		return nil, err
+	}
+	status, err := s.controller.Status(id, verbose)
 	if err != nil {
 		return nil, err
 	}
-	answer := &api.SandboxStatusResponse{
-		SandboxID: status.ID, Pid: uint32(status.Pid), State: podState(status.Stage),
-		CreatedAt: timestamp(status.CreatedAt), ExitedAt: timestamp(status.Exit.At),
+	var info map[string]string
+	if verbose {
+		if info, err = podInfo(status); err != nil {
+			return nil, err
+		}
 	}
-	if r.Verbose {
-		answer.Info, err = podInfo(status)
-	}
-	return answer, err
+	return protofield.Encode(status.ID, uint32(status.Pid), podState(status.Stage), info,
+		timestamp(status.CreatedAt), timestamp(status.Exit.At))
 }
 
-func (p *pods) Ping(_ context.Context, r *api.PingRequest) (*api.PingResponse, error) {
-	return &api.PingResponse{}, p.controller.Ping(r.SandboxID)
+func (s *sandboxService) Ping(_ context.Context, id string, _ []byte) (answer []byte, err error) {
+	return nil, s.controller.Ping(id)
 }
 
-func (p *pods) Shutdown(ctx context.Context, r *api.ShutdownSandboxRequest) (*api.ShutdownSandboxResponse, error) {
-	return &api.ShutdownSandboxResponse{}, p.controller.Shutdown(ctx, r.SandboxID)
+func (s *sandboxService) Shutdown(ctx context.Context, id string, _ []byte) (answer []byte, err error) {
+	return nil, s.controller.Shutdown(ctx, id)
 }
 
-func (p *pods) Metrics(_ context.Context, r *api.SandboxMetricsRequest) (*api.SandboxMetricsResponse, error) {
-	metrics, err := p.controller.Metrics(r.SandboxID)
+func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) (answer []byte, err error) {
+	metrics, err := s.controller.Metrics(id)
 	if err != nil {
 		return nil, err
 	}
-	packed, err := pack(string(metrics.ProtoReflect().Descriptor().FullName()), metrics)
+	data, err := typeurl.MarshalAnyToProto(metrics)
 	if err != nil {
 		return nil, err
 	}
-	return &api.SandboxMetricsResponse{Metrics: &api.Metric{Timestamp: timestamppb.Now(), ID: r.SandboxID, Data: packed}}, nil
+	return protofield.Encode(&types.Metric{Timestamp: timestamppb.Now(), ID: id, Data: data})
 }
 
-// Update is told by CRI that the sums of the pod's resources changed (internal/cri/server, UpdatePodSandboxResources),
-// after which the kubelet, whose the pod's cgroup is, writes to that itself.
-func (p *pods) Update(_ context.Context, r *api.UpdateSandboxRequest) (*api.UpdateSandboxResponse, error) {
-	told, err := podResources(r.Sandbox)
-	if err != nil {
-		return nil, fmt.Errorf("sandbox %q: %w", r.SandboxID, err)
+// Update is how CRI tells that the sums of the pod's resources changed (internal/cri/server, UpdatePodSandboxResources).
+// The kubelet owns the pod's cgroup, and writes to it afterwards.
+func (s *sandboxService) Update(_ context.Context, id string, request []byte) (answer []byte, err error) {
+	var record types.Sandbox
+	if err := decode(request, nil, nil, nil, &record); err != nil {
+		return nil, err
 	}
-	return &api.UpdateSandboxResponse{}, p.controller.Update(r.SandboxID, told)
+	resources, err := podResources(&record)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox %q: %w", id, err)
+	}
+	return nil, s.controller.Update(id, resources)
 }
 
-// podResources reads what CRI's UpdatePodSandboxResources keeps in containerd's record of a sandbox. It is nil where that
-// is not the matter of the update.
-//
-// What it cannot read is not implemented, which CRI tolerates.
-func podResources(s *api.Sandbox) (*podsandbox.Resources, error) {
+// podResources reads what CRI's UpdatePodSandboxResources keeps in containerd's record of a sandbox, nil for an update
+// of something else. What it cannot read is not implemented, which CRI tolerates.
+func podResources(record *types.Sandbox) (*podsandbox.Resources, error) {
 	const key = "updated-resources" // internal/cri/server/podsandbox, UpdatedResourcesKey
-	if s == nil || s.Extensions[key] == nil {
+	if record.Extensions[key] == nil {
 		return nil, nil
 	}
 	var r podsandbox.Resources
-	if err := json.Unmarshal(s.Extensions[key].GetValue(), &r); err != nil {
+	if err := json.Unmarshal(record.Extensions[key].GetValue(), &r); err != nil {
 		return nil, fmt.Errorf("update: extension %q: %w: %w", key, err, errdefs.ErrNotImplemented)
 	}
 	return &r, nil
 }
 
-// podConfigName is that of CRI's message.
+// podConfigName is the name of CRI's message.
 const podConfigName = "runtime.v1.PodSandboxConfig"
 
-// podConfig reads the options of a CreateSandbox. It is nil when there are none: the configuration is the bundle's
+// podConfig reads the options of a CreateSandbox. It returns nil where there are none: the configuration is in the bundle
 // then.
 func podConfig(options *anypb.Any) (*pod.Config, error) {
-	url := options.GetTypeUrl()
-	if url == "" && len(options.GetValue()) == 0 {
+	url := options.TypeUrl
+	if url == "" && len(options.Value) == 0 {
 		return nil, nil
 	}
 	if url[strings.LastIndexByte(url, '/')+1:] != podConfigName {
 		return nil, fmt.Errorf("options: type %q: want %s, or none and a config.json in the bundle: %w", url, podConfigName, errdefs.ErrInvalidArgument)
 	}
-	config, err := pod.DecodeConfig(options.GetValue())
+	config, err := pod.DecodeConfig(options.Value)
 	if err != nil {
 		return nil, fmt.Errorf("options: %w", err)
 	}
 	return &config, nil
-}
-
-// packSpec makes an Any as containerd's typeurl does of an OCI configuration.
-func packSpec(spec *specs.Spec) (*anypb.Any, error) {
-	data, err := json.Marshal(spec)
-	if err != nil {
-		return nil, fmt.Errorf("encode the pod's configuration: %w", err)
-	}
-	return &anypb.Any{TypeUrl: specURL + "1/Spec", Value: data}, nil
 }

@@ -23,18 +23,14 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/pod/podconfig"
 	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/wire"
 )
-
-// The requests and answers here are containerd's own messages.
-const sandboxService = "containerd.runtime.sandbox.v1.Sandbox"
 
 // fakePod is a pod without namespaces, in the cgroup of the test.
 type fakePod struct {
@@ -51,42 +47,42 @@ func (p *fakePod) Exit() (status int, at time.Time) { return 0, time.Time{} }
 func (p *fakePod) CgroupPath() string               { return p.cgroup }
 func (p *fakePod) Close() error                     { return nil }
 
-func newPodWorld(t *testing.T) (*world, *fakePod) {
+func newPodEnv(t *testing.T) (*env, *fakePod) {
 	t.Helper()
-	w := newWorld(t, sandboxService)
+	w := newEnv(t, sandboxServiceName)
 	return w, w.pod
 }
 
 // podOptions is CRI's message as CRI's client of containerd packs it.
 func podOptions(t *testing.T) *anypb.Any {
 	t.Helper()
-	value, err := wire.Marshal(&podconfig.PodSandboxConfig{
-		Metadata: podconfig.PodSandboxMetadata{Name: "n", UID: "u", Namespace: "ns", Attempt: 2},
+	value, err := proto.Marshal(&cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{Name: "n", Uid: "u", Namespace: "ns", Attempt: 2},
 		Hostname: "h", LogDirectory: "/l", Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},
-		DNS: &podconfig.DNSConfig{Servers: []string{"1.1.1.1"}, Searches: []string{"x"}, Options: []string{"y"}},
-		Linux: podconfig.LinuxPodSandboxConfig{
+		DnsConfig: &cri.DNSConfig{Servers: []string{"1.1.1.1"}, Searches: []string{"x"}, Options: []string{"y"}},
+		Linux: &cri.LinuxPodSandboxConfig{
 			CgroupParent: "/p", Sysctls: map[string]string{"net.x": "3"},
-			SecurityContext: podconfig.LinuxSandboxSecurityContext{
+			SecurityContext: &cri.LinuxSandboxSecurityContext{
 				Privileged:     true,
-				SELinuxOptions: &podconfig.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s0"},
-				NamespaceOptions: podconfig.NamespaceOption{
-					Network: podconfig.NamespaceMode(pod.ModeNode), PID: podconfig.NamespaceMode(pod.ModeContainer), IPC: podconfig.NamespaceMode(pod.ModeNode),
-					User: &podconfig.UserNamespace{
-						UIDs: []*podconfig.IDMapping{{HostID: 7, ContainerID: 8, Length: 9}},
-						GIDs: []*podconfig.IDMapping{{HostID: 4, ContainerID: 5, Length: 6}},
+				SelinuxOptions: &cri.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "s0"},
+				NamespaceOptions: &cri.NamespaceOption{
+					Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_NODE,
+					UsernsOptions: &cri.UserNamespace{
+						Uids: []*cri.IDMapping{{HostId: 7, ContainerId: 8, Length: 9}},
+						Gids: []*cri.IDMapping{{HostId: 4, ContainerId: 5, Length: 6}},
 					},
 				},
 			},
-			Overhead:  &podconfig.LinuxContainerResources{CPUPeriod: 1, CPUQuota: 2, CPUShares: 3, MemoryLimit: 4},
-			Resources: &podconfig.LinuxContainerResources{CPUPeriod: 5},
+			Overhead:  &cri.LinuxContainerResources{CpuPeriod: 1, CpuQuota: 2, CpuShares: 3, MemoryLimitInBytes: 4},
+			Resources: &cri.LinuxContainerResources{CpuPeriod: 5},
 		},
 	})
 	must(t, err)
 	return &anypb.Any{TypeUrl: podConfigName, Value: value}
 }
 
-func TestLifeOfASandbox(t *testing.T) {
-	w, p := newPodWorld(t)
+func TestSandbox_Life(t *testing.T) {
+	w, p := newPodEnv(t)
 	bundle := t.TempDir()
 	w.must("CreateSandbox", &api.CreateSandboxRequest{
 		SandboxID: "s", BundlePath: bundle, NetnsPath: "/netns", Options: podOptions(t), Annotations: map[string]string{"b": "3"},
@@ -156,13 +152,13 @@ func TestLifeOfASandbox(t *testing.T) {
 }
 
 // CRI unmarshals "info" and marshals it again, so a field that it reads otherwise is an error or lost.
-func TestVerboseStatusIsWhatCRIReads(t *testing.T) {
-	w, _ := newPodWorld(t)
+func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
+	w, _ := newPodEnv(t)
 	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
 	w.must("StartSandbox", &api.StartSandboxRequest{SandboxID: "s"}, &api.StartSandboxResponse{})
 	w.name = taskV3
 	w.create("c1")
-	w.name = sandboxService
+	w.name = sandboxServiceName
 	status := &api.SandboxStatusResponse{}
 	w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s", Verbose: true}, status)
 	var got, want any
@@ -195,7 +191,7 @@ func TestVerboseStatusIsWhatCRIReads(t *testing.T) {
 
 // As CRI keeps it (internal/cri/server/podsandbox, UpdatedResources) and reads it back.
 func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
-	w, _ := newPodWorld(t)
+	w, _ := newPodEnv(t)
 	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
 	update := func(key, value string) error {
 		return w.call("UpdateSandbox", &api.UpdateSandboxRequest{
@@ -226,7 +222,7 @@ func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
 	check("", `{"linux":{"cpu_quota":3}}`)
 }
 
-func TestVerboseStatusTellsOfCPUSets(t *testing.T) {
+func TestSandboxStatus_TellsOfCPUSets(t *testing.T) {
 	cpus, err := cpuset.Parse("0-2")
 	must(t, err)
 	info, err := podInfo(podsandbox.Status{ID: "s", Containers: []podsandbox.ContainerStatus{
@@ -239,7 +235,7 @@ func TestVerboseStatusTellsOfCPUSets(t *testing.T) {
 	}
 }
 
-func TestVerboseStatusTellsOfReadinessAndExecs(t *testing.T) {
+func TestSandboxStatus_TellsOfReadinessAndExecs(t *testing.T) {
 	info, err := podInfo(podsandbox.Status{ID: "s", Containers: []podsandbox.ContainerStatus{{
 		Status:   process.Status{ID: "c1", Pid: 7, State: process.Running},
 		Notified: &notify.State{Ready: true, Status: "serves", Errno: 2},
@@ -253,7 +249,7 @@ func TestVerboseStatusTellsOfReadinessAndExecs(t *testing.T) {
 	}
 }
 
-func TestCreateSandboxRefusesOptions(t *testing.T) {
+func TestCreateSandbox_RefusesOptions(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		request *api.CreateSandboxRequest
@@ -266,7 +262,7 @@ func TestCreateSandboxRefusesOptions(t *testing.T) {
 		{"with a root file system", &api.CreateSandboxRequest{Options: podOptions(t), Rootfs: []*types.Mount{{Source: "/image"}}}, []string{"rootfs", "/image"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w, _ := newPodWorld(t)
+			w, _ := newPodEnv(t)
 			tc.request.SandboxID, tc.request.BundlePath = "s", t.TempDir()
 			err := w.call("CreateSandbox", tc.request, &api.CreateSandboxResponse{})
 			if !errdefs.IsInvalidArgument(err) {
@@ -277,8 +273,8 @@ func TestCreateSandboxRefusesOptions(t *testing.T) {
 	}
 }
 
-func TestSandboxOfAConfigurationInTheBundle(t *testing.T) {
-	w, p := newPodWorld(t)
+func TestCreateSandbox_ConfigurationInTheBundle(t *testing.T) {
+	w, p := newPodEnv(t)
 	bundle := newBundle(t)
 	must(t, os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"hostname": "of the file"}`), 0o600))
 	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: bundle}, &api.CreateSandboxResponse{})
@@ -287,8 +283,8 @@ func TestSandboxOfAConfigurationInTheBundle(t *testing.T) {
 	}
 }
 
-func TestUnknownSandboxes(t *testing.T) {
-	w, _ := newPodWorld(t)
+func TestSandbox_UnknownIDs(t *testing.T) {
+	w, _ := newPodEnv(t)
 	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
 	for method, call := range map[string][2]proto.Message{
 		"StartSandbox":    {&api.StartSandboxRequest{SandboxID: "x"}, &api.StartSandboxResponse{}},
@@ -309,8 +305,8 @@ func TestUnknownSandboxes(t *testing.T) {
 }
 
 // containerd asks of a sandbox's id what it asks of a task's, when it finds its shim again (core/runtime/v2, loadShim).
-func TestTaskCallsWithTheIDOfASandbox(t *testing.T) {
-	w, _ := newPodWorld(t)
+func TestTask_WithTheIDOfASandbox(t *testing.T) {
+	w, _ := newPodEnv(t)
 	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
 	w.name = taskV3
 	connected := &taskapi.ConnectResponse{}

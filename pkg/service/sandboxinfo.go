@@ -14,7 +14,7 @@ import (
 	"sandbox.internal/shim/pkg/podsandbox"
 )
 
-// podState is the stage in CRI's words (PodSandboxState).
+// podState returns the name that CRI has for the stage (PodSandboxState).
 func podState(s podsandbox.Stage) string {
 	if s == podsandbox.Running {
 		return "SANDBOX_READY"
@@ -22,8 +22,8 @@ func podState(s podsandbox.Stage) string {
 	return "SANDBOX_NOTREADY"
 }
 
-// podInfo is what SandboxStatus tells beyond the state. The value of "info" is for CRI, which reads it and writes it
-// anew; so what it does not know stands under keys of its own.
+// podInfo returns what SandboxStatus tells if it is asked to be verbose. CRI decodes the value of "info" and encodes it
+// again, so what CRI does not know stands under other keys.
 func podInfo(s podsandbox.Status) (map[string]string, error) {
 	info := map[string]string{}
 	for key, value := range map[string]any{
@@ -61,7 +61,7 @@ type criResources struct {
 	Linux json.RawMessage `json:"linux"`
 }
 
-// updated are resources as they were told last; nil if they were not told.
+// updated returns the resources that CRI told last, nil for none.
 func updated(linux json.RawMessage) *criResources {
 	if len(linux) == 0 || string(linux) == "null" {
 		return nil
@@ -77,7 +77,7 @@ type memberInfo struct {
 	Execs  map[string]execInfo `json:"execs,omitempty"`
 }
 
-// notifyInfo is what a container told by its notify socket (docs/executors.md).
+// notifyInfo is what a container sent to its notify socket (docs/executors.md).
 type notifyInfo struct {
 	Ready  bool   `json:"ready"`
 	Status string `json:"status,omitempty"`
@@ -109,7 +109,7 @@ func members(list []podsandbox.ContainerStatus) []memberInfo {
 	return all
 }
 
-// cpusetInfo tells how a container follows the CPUs of another cgroup (docs/cpuset.md).
+// cpusetInfo says how a container follows the CPUs of another cgroup (docs/cpuset.md).
 type cpusetInfo struct {
 	Source string `json:"source"`
 	CPUs   string `json:"cpus"`
@@ -137,14 +137,12 @@ func cpusets(list []podsandbox.ContainerStatus) map[string]cpusetInfo {
 	return all
 }
 
-// encodeConfig is the undo of pod.DecodeConfig. The message's JSON is CRI's.
+// encodeConfig is the inverse of pod.DecodeConfig.
 func encodeConfig(c pod.Config) *podconfig.PodSandboxConfig {
-	namespaces := podconfig.NamespaceOption{
-		Network: podconfig.NamespaceMode(c.Network), PID: podconfig.NamespaceMode(c.PID), IPC: podconfig.NamespaceMode(c.IPC),
-	}
+	namespaces := podconfig.NamespaceOption{Network: int32(c.Network), PID: int32(c.PID), IPC: int32(c.IPC)}
 	if c.User != nil {
 		namespaces.User = &podconfig.UserNamespace{
-			Mode: podconfig.NamespaceMode(pod.ModePod), UIDs: encodeMappings(c.User.UIDs), GIDs: encodeMappings(c.User.GIDs),
+			Mode: int32(pod.ModePod), UIDs: encodeMappings(c.User.UIDs), GIDs: encodeMappings(c.User.GIDs),
 		}
 	}
 	return &podconfig.PodSandboxConfig{

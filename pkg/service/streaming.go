@@ -8,78 +8,44 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"sync"
 	"time"
 
+	"github.com/containerd/containerd/api/types/transfer"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"sandbox.internal/shim/pkg/api"
+	"sandbox.internal/shim/pkg/protofield"
 	"sandbox.internal/shim/pkg/stdio"
-	"sandbox.internal/shim/pkg/wire"
 )
 
-// The streaming service carries standard streams over ttrpc, for CRI's
-// io_type "streaming". A client calls Stream and sends a StreamInit with the id
-// of the stream, is answered with an Empty at once, and then both speak as
-// containerd's byte streams do (core/streaming/proxy, core/transfer/streaming):
-// who reads grants a window in WindowUpdate messages, who writes sends no more
-// than that in Data messages, and the end of the call is the end of the stream.
+// The streaming service carries standard streams over ttrpc, for CRI's io_type "streaming". A client calls Stream and
+// sends a StreamInit with the id of the stream. An Empty is sent back at once. Then both sides speak the protocol of
+// containerd's byte streams (core/streaming/proxy, core/transfer/streaming): the reader grants a window in WindowUpdate
+// messages, the writer sends no more than that in Data messages, and the end of the call is the end of the stream.
 
 const (
 	streamingService = "containerd.services.streaming.v1.Streaming"
-	streamInit       = "containerd.services.streaming.v1.StreamInit"
-	streamData       = "containerd.types.transfer.Data"
-	windowUpdate     = "containerd.types.transfer.WindowUpdate"
-	// maxData and window are containerd's (core/transfer/streaming, maxRead and
-	// windowSize). A client that writes stops at the window.
+	streamInit       = "containerd.services.streaming.v1.StreamInit" // api/services/streaming/v1
+	// maxData and window are containerd's (core/transfer/streaming, maxRead and windowSize). A client that writes stops
+	// at the window.
 	maxData = 32 << 10
 	window  = 2 * maxData
 )
 
-// The messages are those of containerd's api/types/transfer/streaming.proto, and of api/services/streaming/v1, whose Go package would link
-// all of gRPC into the shim.
-type (
-	initMessage struct {
-		ID string `protobuf:"bytes,1,opt,name=id,proto3"`
-	}
-	dataMessage struct {
-		Data []byte `protobuf:"bytes,1,opt,name=data,proto3"`
-	}
-	windowMessage struct {
-		Update int32 `protobuf:"varint,1,opt,name=update,proto3"`
-	}
-)
-
-// registerStreaming adds the streaming service.
 func registerStreaming(server *ttrpc.Server, x *stdio.StreamRegistry) {
 	server.RegisterService(streamingService, &ttrpc.ServiceDesc{Streams: map[string]ttrpc.Stream{
 		"Stream": {
 			Handler: func(ctx context.Context, s ttrpc.StreamServer) (any, error) {
-				return nil, interceptStream(func() error { return stream(ctx, s, x) })
+				return nil, intercept("/"+streamingService+"/Stream", func() error { return stream(ctx, s, x) })
 			},
 			StreamingClient: true,
 			StreamingServer: true,
 		},
 	}})
-}
-
-// interceptStream is Intercept for a call that streams.
-func interceptStream(call func() error) (err error) {
-	const name = "/" + streamingService + "/Stream"
-	defer func() {
-		if p := recover(); p != nil {
-			log.L.WithField("call", name).Errorf("panic: %v\n%s", p, debug.Stack())
-			err = toStatus(fmt.Errorf("%s: panic, see the shim's log: %w", name, errdefs.ErrInternal))
-		}
-	}()
-	if err := call(); err != nil {
-		return toStatus(err)
-	}
-	return nil
 }
 
 // stream serves one call.
@@ -92,7 +58,7 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) 
 	if err != nil {
 		return err
 	}
-	ack, err := pack("google.protobuf.Empty", &api.Empty{})
+	ack, err := typeurl.MarshalAnyToProto(empty)
 	if err != nil {
 		return err
 	}
@@ -108,7 +74,7 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) 
 	defer context.AfterFunc(ctx, func() {
 		<-received
 		if p.pending() {
-			// What the client sent before it hung up is still the process's. Then Recv says that there is no more.
+			// The process still gets what the client sent before it hung up. Then Recv says that there is no more.
 			time.AfterFunc(inputTimeout, func() { end(context.Cause(ctx)) })
 			return
 		}
@@ -117,7 +83,7 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) 
 	return x.Serve(serve, id, p)
 }
 
-// inputTimeout is for a process to take the rest of what a client sent that has hung up.
+// inputTimeout is how long a process may take to read the rest of what a client sent before it hung up.
 const inputTimeout = 10 * time.Second
 
 // streamID decodes a StreamInit.
@@ -125,25 +91,23 @@ func streamID(a *anypb.Any) (string, error) {
 	if a.GetTypeUrl() != streamInit {
 		return "", fmt.Errorf("first message %q: want %s: %w", a.GetTypeUrl(), streamInit, errdefs.ErrInvalidArgument)
 	}
-	var m initMessage
-	if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
+	var id string
+	if err := protofield.Decode(a.GetValue(), &id); err != nil {
 		return "", fmt.Errorf("decode %s: %w: %w", streamInit, err, errdefs.ErrInvalidArgument)
 	}
-	if m.ID == "" {
+	if id == "" {
 		return "", fmt.Errorf("%s: no id: %w", streamInit, errdefs.ErrInvalidArgument)
 	}
-	return m.ID, nil
+	return id, nil
 }
 
 // streamPeer is the client of one call as stdio.Peer.
 //
-// Its receiver takes every message as it comes: ttrpc drops a call whose
-// messages wait for a second, and they block all other calls of the connection
-// meanwhile (ttrpc services.go, streamHandler.data). The window bounds what is
-// kept.
+// Its receiver takes every message as it comes: ttrpc drops a call whose messages wait for a second, and until then they
+// block all other calls of the connection (ttrpc services.go, streamHandler.data). The window bounds what is kept.
 type streamPeer struct {
 	stream  ttrpc.StreamServer
-	changed chan struct{} // one pending wake-up: each looks at all below
+	changed chan struct{} // has one element when something below changed
 
 	mu      sync.Mutex
 	granted int    // by the client: what may be sent
@@ -164,7 +128,7 @@ func (p *streamPeer) Send(ctx context.Context, b []byte) (sent int, err error) {
 		if err != nil {
 			return sent, err
 		}
-		if err := p.send(streamData, &dataMessage{Data: b[:n]}); err != nil {
+		if err := p.send(&transfer.Data{Data: b[:n]}); err != nil {
 			return sent, err
 		}
 		b, sent = b[n:], sent+n
@@ -172,7 +136,7 @@ func (p *streamPeer) Send(ctx context.Context, b []byte) (sent int, err error) {
 	return sent, nil
 }
 
-// reserve waits until the client takes something, and returns how much of want.
+// reserve waits until the client has granted a window, and takes up to want bytes of it.
 func (p *streamPeer) reserve(ctx context.Context, want int) (int, error) {
 	for {
 		p.mu.Lock()
@@ -213,7 +177,7 @@ func (p *streamPeer) Recv(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 		if grant > 0 {
-			if err := p.send(windowUpdate, &windowMessage{Update: int32(grant)}); err != nil {
+			if err := p.send(&transfer.WindowUpdate{Update: int32(grant)}); err != nil {
 				return nil, err
 			}
 		}
@@ -232,24 +196,23 @@ func (p *streamPeer) wait(ctx context.Context) error {
 	}
 }
 
-func (p *streamPeer) send(name string, m any) error {
-	a, err := pack(name, m)
+func (p *streamPeer) send(m proto.Message) error {
+	a, err := typeurl.MarshalAnyToProto(m)
 	if err != nil {
 		return err
 	}
 	return p.stream.SendMsg(a)
 }
 
-// pending tells whether there is input that was not delivered.
+// pending reports whether there is input that was not delivered.
 func (p *streamPeer) pending() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.input) > 0 || p.taken
 }
 
-// next is the next message. When a client hangs up, ttrpc draws lots between what
-// it has sent and the end of the call (services.go, RecvMsg): 64 times is for
-// ever.
+// next receives the next message. When a client hangs up, ttrpc chooses at random between a message that is there and the
+// end of the call (services.go, RecvMsg). 64 attempts miss a message with a probability of 2^-64.
 func (p *streamPeer) next(a *anypb.Any) (err error) {
 	for range 64 {
 		if err = p.stream.RecvMsg(a); !errors.Is(err, context.Canceled) {
@@ -259,8 +222,7 @@ func (p *streamPeer) next(a *anypb.Any) (err error) {
 	return err
 }
 
-// receive takes what the client sends, until it has no more, breaks the rules,
-// or the call ends.
+// receive takes what the client sends, until the client has no more or breaks the protocol, or the call ends.
 func (p *streamPeer) receive() {
 	for {
 		var a anypb.Any
@@ -282,21 +244,17 @@ func (p *streamPeer) receive() {
 }
 
 func (p *streamPeer) takeLocked(a *anypb.Any) error {
-	switch a.GetTypeUrl() {
-	case windowUpdate:
-		var m windowMessage
-		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
-			return fmt.Errorf("window update: %w: %w", err, errdefs.ErrInvalidArgument)
-		}
+	m, err := a.UnmarshalNew()
+	if err != nil {
+		return fmt.Errorf("message %q: %w: %w", a.GetTypeUrl(), err, errdefs.ErrInvalidArgument)
+	}
+	switch m := m.(type) {
+	case *transfer.WindowUpdate:
 		if m.Update < 0 {
 			return fmt.Errorf("window update of %d bytes: %w", m.Update, errdefs.ErrInvalidArgument)
 		}
 		p.granted += int(m.Update)
-	case streamData:
-		var m dataMessage
-		if err := wire.Unmarshal(a.GetValue(), &m); err != nil {
-			return fmt.Errorf("data: %w: %w", err, errdefs.ErrInvalidArgument)
-		}
+	case *transfer.Data:
 		if len(m.Data) > p.open {
 			return fmt.Errorf("%d bytes of data, where the window is %d: %w", len(m.Data), p.open, errdefs.ErrResourceExhausted)
 		}

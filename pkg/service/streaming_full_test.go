@@ -16,7 +16,7 @@ import (
 
 // ttrpc's client gives up a stream of which 64 messages wait for a second, and
 // the window of 128 KiB that containerd's client grants is that of bytes.
-func TestManySmallPiecesOfOutputWaitForTheClient(t *testing.T) {
+func TestStream_ManySmallPiecesOfOutputWaitForTheClient(t *testing.T) {
 	tests := []struct {
 		name   string
 		piece  string
@@ -28,7 +28,7 @@ func TestManySmallPiecesOfOutputWaitForTheClient(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel() // it waits most of the time
-			w := newStreamWorld(t)
+			w := newStreamEnv(t)
 			s := w.mustCall("c-stdout")
 			w.open()
 			// Each write is a packet to the shim, which reads one at a time (pipe(2), O_DIRECT).

@@ -29,9 +29,9 @@ import (
 // noChildren is for hosts that start no logging binary.
 type noChildren struct{ stdio.Children }
 
-// streamWorld serves streaming on a real socket, for a process that is a pair
+// streamEnv serves streaming on a real socket, for a process that is a pair
 // of pipes.
-type streamWorld struct {
+type streamEnv struct {
 	t       *testing.T
 	host    *stdio.Host
 	client  *ttrpc.Client
@@ -40,7 +40,7 @@ type streamWorld struct {
 	stdout  *os.File // what the process writes
 }
 
-func newStreamWorld(t *testing.T) *streamWorld {
+func newStreamEnv(t *testing.T) *streamEnv {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
 	if err != nil {
@@ -56,7 +56,7 @@ func newStreamWorld(t *testing.T) *streamWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &streamWorld{t: t, host: stdio.NewHost("ns", noChildren{})}
+	w := &streamEnv{t: t, host: stdio.NewHost("ns", noChildren{})}
 	registerStreaming(server, w.host.StreamRegistry)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.Background(), l) }() // ends with Close
@@ -74,7 +74,7 @@ func newStreamWorld(t *testing.T) *streamWorld {
 }
 
 // open makes the process.
-func (w *streamWorld) open() {
+func (w *streamEnv) open() {
 	w.t.Helper()
 	const uri = "ttrpc+unix:///s?streaming_id=c-"
 	s, err := stdio.Open(w.t.Context(), stdio.Config{Stdin: uri + "stdin", Stdout: uri + "stdout", Host: w.host},
@@ -91,7 +91,7 @@ func (w *streamWorld) open() {
 }
 
 // dup keeps an end of a pipe for the test as its process would.
-func (w *streamWorld) dup(f *os.File) *os.File {
+func (w *streamEnv) dup(f *os.File) *os.File {
 	w.t.Helper()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -103,7 +103,7 @@ func (w *streamWorld) dup(f *os.File) *os.File {
 }
 
 // call opens a stream by id and waits for the answer.
-func (w *streamWorld) call(first *anypb.Any) (ttrpc.ClientStream, error) {
+func (w *streamEnv) call(first *anypb.Any) (ttrpc.ClientStream, error) {
 	w.t.Helper()
 	s, err := w.client.NewStream(w.t.Context(), &ttrpc.StreamDesc{StreamingClient: true, StreamingServer: true}, streamingService, "Stream", nil)
 	if err != nil {
@@ -127,7 +127,7 @@ func initOf(id string) *anypb.Any {
 	return &anypb.Any{TypeUrl: streamInit, Value: append([]byte{1<<3 | 2, byte(len(id))}, id...)}
 }
 
-func (w *streamWorld) mustCall(id string) ttrpc.ClientStream {
+func (w *streamEnv) mustCall(id string) ttrpc.ClientStream {
 	w.t.Helper()
 	s, err := w.call(initOf(id))
 	if err != nil {
@@ -136,7 +136,7 @@ func (w *streamWorld) mustCall(id string) ttrpc.ClientStream {
 	return s
 }
 
-func (w *streamWorld) send(s ttrpc.ClientStream, m proto.Message) {
+func (w *streamEnv) send(s ttrpc.ClientStream, m proto.Message) {
 	w.t.Helper()
 	a, err := typeurl.MarshalAnyToProto(m)
 	if err != nil {
@@ -147,8 +147,8 @@ func (w *streamWorld) send(s ttrpc.ClientStream, m proto.Message) {
 	}
 }
 
-func TestStreamOutputKeepsToTheWindow(t *testing.T) {
-	w := newStreamWorld(t)
+func TestStream_OutputKeepsToTheWindow(t *testing.T) {
+	w := newStreamEnv(t)
 	s := w.mustCall("c-stdout") // before there is a process, as CRI does
 	w.open()
 	text := strings.Repeat("0123456789abcdef", 1<<16)
@@ -181,8 +181,8 @@ func TestStreamOutputKeepsToTheWindow(t *testing.T) {
 	}
 }
 
-func TestStreamInputGrantsAWindow(t *testing.T) {
-	w := newStreamWorld(t)
+func TestStream_InputGrantsAWindow(t *testing.T) {
+	w := newStreamEnv(t)
 	w.open()
 	s := w.mustCall("c-stdin")
 	text := strings.Repeat("0123456789abcdef", 1<<16)
@@ -220,8 +220,8 @@ func TestStreamInputGrantsAWindow(t *testing.T) {
 }
 
 // ttrpc gives up a call of which 64 messages wait for a second.
-func TestManySmallMessagesWaitForTheProcess(t *testing.T) {
-	w := newStreamWorld(t)
+func TestStream_ManySmallMessagesWaitForTheProcess(t *testing.T) {
+	w := newStreamEnv(t)
 	w.open()
 	s := w.mustCall("c-stdin")
 	var a anypb.Any
@@ -250,14 +250,14 @@ func TestManySmallMessagesWaitForTheProcess(t *testing.T) {
 }
 
 // fill makes the process one that does not read: its pipe is full.
-func fill(t *testing.T, w *streamWorld) {
+func fill(t *testing.T, w *streamEnv) {
 	t.Helper()
 	if _, err := unix.FcntlInt(w.stdin.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestStreamRefusals(t *testing.T) {
+func TestStream_Refusals(t *testing.T) {
 	tests := []struct {
 		name  string
 		first *anypb.Any
@@ -275,7 +275,7 @@ func TestStreamRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newStreamWorld(t)
+			w := newStreamEnv(t)
 			w.open()
 			s, err := w.call(tt.first)
 			if tt.then != nil && err == nil {
@@ -292,9 +292,9 @@ func TestStreamRefusals(t *testing.T) {
 }
 
 // CRI hangs up once it has sent the last of an exec's stdin.
-func TestInputOfAClientThatHangsUpReachesTheProcess(t *testing.T) {
+func TestStream_InputOfAClientThatHangsUpReachesTheProcess(t *testing.T) {
 	for range 20 {
-		w := newStreamWorld(t)
+		w := newStreamEnv(t)
 		w.open()
 		s := w.mustCall("c-stdin")
 		var granted anypb.Any

@@ -5,29 +5,76 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
+	"strings"
 	"syscall"
 
+	api "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types"
+	runc "github.com/containerd/containerd/api/types/runc/options"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
 
-	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
 )
 
-// taskService is containerd.task.v2.Task and, being the same on the wire,
-// containerd.task.v3.Task. Its methods are in the order of the proto.
+// taskService is containerd.task.v2.Task and containerd.task.v3.Task. Its methods are in the order of the proto.
 type taskService struct {
-	sandbox *task.Manager
+	manager *task.Manager
 }
 
-var empty = &api.Empty{}
+var _ api.TTRPCTaskService = (*taskService)(nil)
+
+// methods are those that api.RegisterTTRPCTaskService would register. That registers version 2 only, and the package of
+// version 3 links gRPC.
+func (t *taskService) methods() map[string]ttrpc.Method {
+	return map[string]ttrpc.Method{
+		"State":      method(t.State),
+		"Create":     method(t.Create),
+		"Start":      method(t.Start),
+		"Delete":     method(t.Delete),
+		"Pids":       method(t.Pids),
+		"Pause":      method(t.Pause),
+		"Resume":     method(t.Resume),
+		"Checkpoint": method(t.Checkpoint),
+		"Kill":       method(t.Kill),
+		"Exec":       method(t.Exec),
+		"ResizePty":  method(t.ResizePty),
+		"CloseIO":    method(t.CloseIO),
+		"Update":     method(t.Update),
+		"Wait":       method(t.Wait),
+		"Stats":      method(t.Stats),
+		"Connect":    method(t.Connect),
+		"Shutdown":   method(t.Shutdown),
+	}
+}
+
+func method[Request, Response any](call func(context.Context, *Request) (*Response, error)) ttrpc.Method {
+	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
+		r := new(Request)
+		if err := unmarshal(r); err != nil {
+			return nil, err
+		}
+		return call(ctx, r)
+	}
+}
+
+var empty = &emptypb.Empty{}
 
 func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateResponse, error) {
-	p, err := t.sandbox.Process(r.ID, r.ExecID)
+	p, err := t.manager.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +86,7 @@ func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*ap
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.sandbox.Create(ctx, task.CreateRequest{
+	c, err := t.manager.Create(ctx, task.CreateRequest{
 		ID: r.ID, Bundle: r.Bundle, Rootfs: mounts(r.Rootfs),
 		IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Checkpoint: r.Checkpoint, Options: o,
 	})
@@ -50,7 +97,7 @@ func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*ap
 }
 
 func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
-	p, err := t.sandbox.Start(ctx, r.ID, r.ExecID)
+	p, err := t.manager.Start(ctx, r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +105,7 @@ func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.Star
 }
 
 func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
-	s, err := t.sandbox.Delete(ctx, r.ID, r.ExecID)
+	s, err := t.manager.Delete(ctx, r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +113,7 @@ func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.De
 }
 
 func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
-	c, err := t.sandbox.Container(r.ID)
+	c, err := t.manager.Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -87,24 +134,24 @@ func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResp
 	return &api.PidsResponse{Processes: infos}, nil
 }
 
-func (t *taskService) Pause(ctx context.Context, r *api.PauseRequest) (*api.Empty, error) {
-	c, err := t.sandbox.Container(r.ID)
+func (t *taskService) Pause(ctx context.Context, r *api.PauseRequest) (*emptypb.Empty, error) {
+	c, err := t.manager.Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	return empty, c.Pause(ctx)
 }
 
-func (t *taskService) Resume(ctx context.Context, r *api.ResumeRequest) (*api.Empty, error) {
-	c, err := t.sandbox.Container(r.ID)
+func (t *taskService) Resume(ctx context.Context, r *api.ResumeRequest) (*emptypb.Empty, error) {
+	c, err := t.manager.Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	return empty, c.Resume(ctx)
 }
 
-func (t *taskService) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*api.Empty, error) {
-	c, err := t.sandbox.Container(r.ID)
+func (t *taskService) Checkpoint(ctx context.Context, r *api.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	c, err := t.manager.Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +162,12 @@ func (t *taskService) Checkpoint(ctx context.Context, r *api.CheckpointTaskReque
 	return empty, c.Checkpoint(ctx, request)
 }
 
-func (t *taskService) Kill(ctx context.Context, r *api.KillRequest) (*api.Empty, error) {
+func (t *taskService) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Empty, error) {
 	const lastSignal = 64 // SIGRTMAX, signal(7)
 	if r.Signal > lastSignal {
 		return nil, fmt.Errorf("signal %d: must be at most %d: %w", r.Signal, lastSignal, errdefs.ErrInvalidArgument)
 	}
-	c, err := t.sandbox.Container(r.ID)
+	c, err := t.manager.Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -134,8 +181,8 @@ func (t *taskService) Kill(ctx context.Context, r *api.KillRequest) (*api.Empty,
 	return empty, p.Kill(syscall.Signal(r.Signal))
 }
 
-func (t *taskService) Exec(_ context.Context, r *api.ExecProcessRequest) (*api.Empty, error) {
-	c, err := t.sandbox.Container(r.ID)
+func (t *taskService) Exec(_ context.Context, r *api.ExecProcessRequest) (*emptypb.Empty, error) {
+	c, err := t.manager.Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -144,22 +191,22 @@ func (t *taskService) Exec(_ context.Context, r *api.ExecProcessRequest) (*api.E
 		return nil, fmt.Errorf("container %q: exec %q: %w", r.ID, r.ExecID, err)
 	}
 	spec.Terminal = r.Terminal
-	return empty, t.sandbox.Exec(c, r.ExecID, spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
+	return empty, t.manager.Exec(c, r.ExecID, spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
 }
 
-func (t *taskService) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*api.Empty, error) {
+func (t *taskService) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*emptypb.Empty, error) {
 	if r.Width > math.MaxUint16 || r.Height > math.MaxUint16 {
 		return nil, fmt.Errorf("terminal size %dx%d: must be at most %d each: %w", r.Width, r.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
 	}
-	p, err := t.sandbox.Process(r.ID, r.ExecID)
+	p, err := t.manager.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
 	return empty, p.Resize(uint16(r.Width), uint16(r.Height))
 }
 
-func (t *taskService) CloseIO(_ context.Context, r *api.CloseIORequest) (*api.Empty, error) {
-	p, err := t.sandbox.Process(r.ID, r.ExecID)
+func (t *taskService) CloseIO(_ context.Context, r *api.CloseIORequest) (*emptypb.Empty, error) {
+	p, err := t.manager.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -169,20 +216,20 @@ func (t *taskService) CloseIO(_ context.Context, r *api.CloseIORequest) (*api.Em
 	return empty, p.CloseStdin()
 }
 
-func (t *taskService) Update(ctx context.Context, r *api.UpdateTaskRequest) (*api.Empty, error) {
-	c, err := t.sandbox.Container(r.ID)
+func (t *taskService) Update(ctx context.Context, r *api.UpdateTaskRequest) (*emptypb.Empty, error) {
+	c, err := t.manager.Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
-	resources, err := linuxResources(r.Resources)
-	if err != nil {
+	var resources specs.LinuxResources
+	if err := unpackSpec(r.Resources, "resources", "LinuxResources", &resources); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	return empty, c.Update(ctx, resources)
+	return empty, c.Update(ctx, &resources)
 }
 
 func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitResponse, error) {
-	p, err := t.sandbox.Process(r.ID, r.ExecID)
+	p, err := t.manager.Process(r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +241,7 @@ func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitRe
 }
 
 func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse, error) {
-	c, err := t.sandbox.Container(r.ID)
+	c, err := t.manager.Container(r.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +249,7 @@ func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsR
 	if err != nil {
 		return nil, err
 	}
-	packed, err := pack(string(metrics.ProtoReflect().Descriptor().FullName()), metrics)
+	packed, err := typeurl.MarshalAnyToProto(metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -213,13 +260,100 @@ func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsR
 // shim's pid before there is a task, and by the id of a sandbox.
 func (t *taskService) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectResponse, error) {
 	var init process.Status
-	if c, err := t.sandbox.Container(r.ID); err == nil {
+	if c, err := t.manager.Container(r.ID); err == nil {
 		init = c.Init().Status()
 	}
 	return &api.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: uint32(init.Pid)}, nil
 }
 
-func (t *taskService) Shutdown(context.Context, *api.ShutdownRequest) (*api.Empty, error) {
-	t.sandbox.Shutdown()
+func (t *taskService) Shutdown(context.Context, *api.ShutdownRequest) (*emptypb.Empty, error) {
+	t.manager.Shutdown()
 	return empty, nil
+}
+
+var statuses = map[process.State]tasktypes.Status{
+	process.Created: tasktypes.Status_CREATED,
+	process.Running: tasktypes.Status_RUNNING,
+	process.Pausing: tasktypes.Status_PAUSING,
+	process.Paused:  tasktypes.Status_PAUSED,
+	process.Stopped: tasktypes.Status_STOPPED,
+	process.Deleted: tasktypes.Status_STOPPED, // seen only by a caller that found the process just before it went
+}
+
+func stateResponse(s process.Status) *api.StateResponse {
+	return &api.StateResponse{
+		ID: s.ID, Bundle: s.Bundle, Pid: uint32(s.Pid), Status: statuses[s.State],
+		Stdin: s.IO.Stdin, Stdout: s.IO.Stdout, Stderr: s.IO.Stderr, Terminal: s.IO.Terminal,
+		ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At),
+	}
+}
+
+func streams(stdin, stdout, stderr string, terminal bool) stdio.Config {
+	return stdio.Config{Stdin: stdin, Stdout: stdout, Stderr: stderr, Terminal: terminal}
+}
+
+func mounts(list []*types.Mount) []mount.Mount {
+	var all []mount.Mount
+	for _, m := range list {
+		all = append(all, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return all
+}
+
+// processInfos adds the exec's id to each pid that is an exec.
+func processInfos(pids []int, execs map[int]string) ([]*tasktypes.ProcessInfo, error) {
+	infos := make([]*tasktypes.ProcessInfo, 0, len(pids))
+	for _, pid := range pids {
+		info := &tasktypes.ProcessInfo{Pid: uint32(pid)}
+		if execID, ok := execs[pid]; ok {
+			var err error
+			if info.Info, err = typeurl.MarshalAnyToProto(&runc.ProcessDetails{ExecID: execID}); err != nil {
+				return nil, err
+			}
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// checkpointRequest reads the options of a checkpoint. Without any, which is what containerd's client sends to runtimes
+// that it does not know, the container goes on running.
+func checkpointRequest(r *api.CheckpointTaskRequest) (process.CheckpointRequest, error) {
+	var o runc.CheckpointOptions
+	if r.Options.GetTypeUrl() != "" {
+		if err := r.Options.UnmarshalTo(&o); err != nil {
+			return process.CheckpointRequest{}, fmt.Errorf("options: decode %s: %w: %w",
+				o.ProtoReflect().Descriptor().FullName(), err, errdefs.ErrInvalidArgument)
+		}
+	}
+	return process.CheckpointRequest{
+		Path: r.Path, WorkPath: o.WorkPath, ParentPath: o.ParentPath, CgroupsMode: o.CgroupsMode,
+		EmptyNamespaces: o.EmptyNamespaces, Exit: o.Exit, OpenTCP: o.OpenTcp,
+		ExternalUnixSockets: o.ExternalUnixSockets, Terminal: o.Terminal, FileLocks: o.FileLocks,
+	}, nil
+}
+
+// OCI types travel as JSON, under a type URL that ends with the version and the name (containerd core/runtime/typeurl.go).
+const specURL = "types.containerd.io/opencontainers/runtime-spec/"
+
+func execProcess(a *anypb.Any) (*specs.Process, error) {
+	var p specs.Process
+	if err := unpackSpec(a, "spec", "Process", &p); err != nil {
+		return nil, err
+	}
+	if err := task.CheckProcess(&p); err != nil {
+		return nil, fmt.Errorf("spec.%w", err)
+	}
+	return &p, nil
+}
+
+func unpackSpec(a *anypb.Any, field, name string, to any) error {
+	url := a.GetTypeUrl()
+	if !strings.HasPrefix(url, specURL) || !strings.HasSuffix(url, "/"+name) {
+		return fmt.Errorf("%s: type %q: want %s<version>/%s: %w", field, url, specURL, name, errdefs.ErrInvalidArgument)
+	}
+	if err := json.Unmarshal(a.GetValue(), to); err != nil {
+		return fmt.Errorf("%s: %w: %w", field, err, errdefs.ErrInvalidArgument)
+	}
+	return nil
 }

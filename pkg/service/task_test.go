@@ -20,11 +20,11 @@ import (
 
 var void = &emptypb.Empty{}
 
-// TestLife calls everything once, under both names of the service.
-func TestLife(t *testing.T) {
+// TestTask_Life calls everything once, under both names of the service.
+func TestTask_Life(t *testing.T) {
 	for _, name := range []string{taskV2, taskV3} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, name)
+			w := newEnv(t, name)
 			pid := uint32(w.fake.pid)
 			bundle := newBundle(t)
 			created := &api.CreateTaskResponse{}
@@ -91,14 +91,14 @@ func TestLife(t *testing.T) {
 	}
 }
 
-func (w *world) wantState(execID string, want *api.StateResponse) {
+func (w *env) wantState(execID string, want *api.StateResponse) {
 	w.t.Helper()
 	got := &api.StateResponse{}
 	w.must("State", &api.StateRequest{ID: "c1", ExecID: execID}, got)
 	wantEqual(w.t, "State", got, want)
 }
 
-func (w *world) exec(bundle string) {
+func (w *env) exec(bundle string) {
 	t, pid := w.t, uint32(w.fake.pid)
 	t.Helper()
 	p := goodProcess()
@@ -127,8 +127,8 @@ func (w *world) exec(bundle string) {
 	}
 }
 
-func TestWaitEndsWithItsContext(t *testing.T) {
-	w := newWorld(t, taskV2)
+func TestWait_EndsWithItsContext(t *testing.T) {
+	w := newEnv(t, taskV2)
 	w.create("c1")
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()

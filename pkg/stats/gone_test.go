@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"github.com/containerd/cgroups/v3"
-	"github.com/containerd/errdefs"
-
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
+	"github.com/containerd/errdefs"
+
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/stats"
 )

@@ -1,90 +1,155 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podconfig is the part of CRI's PodSandboxConfig that a shim acts on, for package wire. Names,
-// numbers and types are those of k8s.io/cri-api (pkg/apis/runtime/v1), which would link gRPC and all of CRI into the shim; a field that
-// is not here is skipped.
+// Package podconfig has the part of CRI's PodSandboxConfig that a shim acts on, with the JSON of CRI. CRI's own package,
+// k8s.io/cri-api/pkg/apis/runtime/v1, links gRPC (docs/decisions/0013-messages-of-containerd.md); tests compare with it.
 package podconfig
 
-// PodSandboxConfig says what a pod is. A member that is no pointer is always there, be it empty.
+import "sandbox.internal/shim/pkg/protofield"
+
+// PodSandboxConfig says what a pod is. A message that is no pointer is empty where it was not sent.
 type PodSandboxConfig struct {
-	Metadata     PodSandboxMetadata    `protobuf:"bytes,1,opt,name=metadata,proto3" json:"metadata"`
-	Hostname     string                `protobuf:"bytes,2,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	LogDirectory string                `protobuf:"bytes,3,opt,name=log_directory,proto3" json:"log_directory,omitempty"`
-	DNS          *DNSConfig            `protobuf:"bytes,4,opt,name=dns_config,proto3" json:"dns_config,omitempty"`
-	Labels       map[string]string     `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty"`
-	Annotations  map[string]string     `protobuf:"bytes,7,rep,name=annotations,proto3" json:"annotations,omitempty"`
-	Linux        LinuxPodSandboxConfig `protobuf:"bytes,8,opt,name=linux,proto3" json:"linux"`
+	Metadata     PodSandboxMetadata    `json:"metadata"`
+	Hostname     string                `json:"hostname,omitempty"`
+	LogDirectory string                `json:"log_directory,omitempty"`
+	DNS          *DNSConfig            `json:"dns_config,omitempty"`
+	Labels       map[string]string     `json:"labels,omitempty"`
+	Annotations  map[string]string     `json:"annotations,omitempty"`
+	Linux        LinuxPodSandboxConfig `json:"linux"`
 }
 
-// PodSandboxMetadata is the pod in Kubernetes' words.
+// Unmarshal decodes m from its protobuf encoding. It skips fields that m does not have.
+func (m *PodSandboxConfig) Unmarshal(b []byte) error {
+	return protofield.Decode(b,
+		m.Metadata.unmarshal, &m.Hostname, &m.LogDirectory, pointer(&m.DNS), nil, &m.Labels, &m.Annotations, m.Linux.unmarshal)
+}
+
+// PodSandboxMetadata names the pod as Kubernetes does.
 type PodSandboxMetadata struct {
-	Name      string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	UID       string `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
-	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Attempt   uint32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Name      string `json:"name,omitempty"`
+	UID       string `json:"uid,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Attempt   uint32 `json:"attempt,omitempty"`
 }
 
-// DNSConfig is what becomes /etc/resolv.conf.
+func (m *PodSandboxMetadata) unmarshal(b []byte) error {
+	return protofield.Decode(b, &m.Name, &m.UID, &m.Namespace, &m.Attempt)
+}
+
+// DNSConfig is for /etc/resolv.conf.
 type DNSConfig struct {
-	Servers  []string `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
-	Searches []string `protobuf:"bytes,2,rep,name=searches,proto3" json:"searches,omitempty"`
-	Options  []string `protobuf:"bytes,3,rep,name=options,proto3" json:"options,omitempty"`
+	Servers  []string `json:"servers,omitempty"`
+	Searches []string `json:"searches,omitempty"`
+	Options  []string `json:"options,omitempty"`
 }
 
-// LinuxPodSandboxConfig is what Linux alone has.
+func (m *DNSConfig) unmarshal(b []byte) error {
+	return protofield.Decode(b, &m.Servers, &m.Searches, &m.Options)
+}
+
+// LinuxPodSandboxConfig has what is particular to Linux.
 type LinuxPodSandboxConfig struct {
-	CgroupParent    string                      `protobuf:"bytes,1,opt,name=cgroup_parent,proto3" json:"cgroup_parent,omitempty"`
-	SecurityContext LinuxSandboxSecurityContext `protobuf:"bytes,2,opt,name=security_context,proto3" json:"security_context"`
-	Sysctls         map[string]string           `protobuf:"bytes,3,rep,name=sysctls,proto3" json:"sysctls,omitempty"`
-	Overhead        *LinuxContainerResources    `protobuf:"bytes,4,opt,name=overhead,proto3" json:"overhead,omitempty"`
-	Resources       *LinuxContainerResources    `protobuf:"bytes,5,opt,name=resources,proto3" json:"resources,omitempty"`
+	CgroupParent    string                      `json:"cgroup_parent,omitempty"`
+	SecurityContext LinuxSandboxSecurityContext `json:"security_context"`
+	Sysctls         map[string]string           `json:"sysctls,omitempty"`
+	Overhead        *LinuxContainerResources    `json:"overhead,omitempty"`
+	Resources       *LinuxContainerResources    `json:"resources,omitempty"`
 }
 
-// LinuxSandboxSecurityContext is the part of a pod's security that is not each container's.
+func (m *LinuxPodSandboxConfig) unmarshal(b []byte) error {
+	return protofield.Decode(b,
+		&m.CgroupParent, m.SecurityContext.unmarshal, &m.Sysctls, pointer(&m.Overhead), pointer(&m.Resources))
+}
+
+// LinuxSandboxSecurityContext has the security settings that all containers of the pod share.
 type LinuxSandboxSecurityContext struct {
-	NamespaceOptions NamespaceOption `protobuf:"bytes,1,opt,name=namespace_options,proto3" json:"namespace_options"`
-	SELinuxOptions   *SELinuxOption  `protobuf:"bytes,2,opt,name=selinux_options,proto3" json:"selinux_options,omitempty"`
-	Privileged       bool            `protobuf:"varint,6,opt,name=privileged,proto3" json:"privileged,omitempty"`
+	NamespaceOptions NamespaceOption `json:"namespace_options"`
+	SELinuxOptions   *SELinuxOption  `json:"selinux_options,omitempty"`
+	Privileged       bool            `json:"privileged,omitempty"`
 }
 
-// SELinuxOption has the parts of an SELinux context that are not the machine's default.
+func (m *LinuxSandboxSecurityContext) unmarshal(b []byte) error {
+	return protofield.Decode(b, m.NamespaceOptions.unmarshal, pointer(&m.SELinuxOptions), nil, nil, nil, &m.Privileged)
+}
+
+// SELinuxOption has the parts of an SELinux context that differ from the machine's default.
 type SELinuxOption struct {
-	User  string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
-	Role  string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	Type  string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	Level string `protobuf:"bytes,4,opt,name=level,proto3" json:"level,omitempty"`
+	User  string `json:"user,omitempty"`
+	Role  string `json:"role,omitempty"`
+	Type  string `json:"type,omitempty"`
+	Level string `json:"level,omitempty"`
 }
 
-// NamespaceMode says whose namespace of a kind the containers of a pod use.
-type NamespaceMode int32
+func (m *SELinuxOption) unmarshal(b []byte) error {
+	return protofield.Decode(b, &m.User, &m.Role, &m.Type, &m.Level)
+}
 
-// NamespaceOption says whose namespaces the containers use.
+// NamespaceOption has a NamespaceMode of CRI for each kind of namespace.
 type NamespaceOption struct {
-	Network NamespaceMode  `protobuf:"varint,1,opt,name=network,proto3" json:"network,omitempty"`
-	PID     NamespaceMode  `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`
-	IPC     NamespaceMode  `protobuf:"varint,3,opt,name=ipc,proto3" json:"ipc,omitempty"`
-	User    *UserNamespace `protobuf:"bytes,5,opt,name=userns_options,proto3" json:"userns_options,omitempty"`
+	Network int32          `json:"network,omitempty"`
+	PID     int32          `json:"pid,omitempty"`
+	IPC     int32          `json:"ipc,omitempty"`
+	User    *UserNamespace `json:"userns_options,omitempty"`
 }
 
-// UserNamespace has the mappings of users, where the mode is that of the pod.
+func (m *NamespaceOption) unmarshal(b []byte) error {
+	return protofield.Decode(b, &m.Network, &m.PID, &m.IPC, nil, pointer(&m.User))
+}
+
+// UserNamespace has a NamespaceMode, and for the pod's own namespace its mappings.
 type UserNamespace struct {
-	Mode NamespaceMode `protobuf:"varint,1,opt,name=mode,proto3" json:"mode,omitempty"`
-	UIDs []*IDMapping  `protobuf:"bytes,2,rep,name=uids,proto3" json:"uids,omitempty"`
-	GIDs []*IDMapping  `protobuf:"bytes,3,rep,name=gids,proto3" json:"gids,omitempty"`
+	Mode int32        `json:"mode,omitempty"`
+	UIDs []*IDMapping `json:"uids,omitempty"`
+	GIDs []*IDMapping `json:"gids,omitempty"`
 }
 
-// IDMapping maps ids of the host's to those of a user namespace.
+func (m *UserNamespace) unmarshal(b []byte) error {
+	return protofield.Decode(b, &m.Mode, list(&m.UIDs), list(&m.GIDs))
+}
+
+// IDMapping maps ids of a user namespace to those of the host.
 type IDMapping struct {
-	HostID      uint32 `protobuf:"varint,1,opt,name=host_id,proto3" json:"host_id,omitempty"`
-	ContainerID uint32 `protobuf:"varint,2,opt,name=container_id,proto3" json:"container_id,omitempty"`
-	Length      uint32 `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
+	HostID      uint32 `json:"host_id,omitempty"`
+	ContainerID uint32 `json:"container_id,omitempty"`
+	Length      uint32 `json:"length,omitempty"`
+}
+
+func (m *IDMapping) unmarshal(b []byte) error {
+	return protofield.Decode(b, &m.HostID, &m.ContainerID, &m.Length)
 }
 
 // LinuxContainerResources are sums over the containers. CPU times are in µs, memory in bytes.
 type LinuxContainerResources struct {
-	CPUPeriod   int64 `protobuf:"varint,1,opt,name=cpu_period,proto3" json:"cpu_period,omitempty"`
-	CPUQuota    int64 `protobuf:"varint,2,opt,name=cpu_quota,proto3" json:"cpu_quota,omitempty"`
-	CPUShares   int64 `protobuf:"varint,3,opt,name=cpu_shares,proto3" json:"cpu_shares,omitempty"`
-	MemoryLimit int64 `protobuf:"varint,4,opt,name=memory_limit_in_bytes,proto3" json:"memory_limit_in_bytes,omitempty"`
+	CPUPeriod   int64 `json:"cpu_period,omitempty"`
+	CPUQuota    int64 `json:"cpu_quota,omitempty"`
+	CPUShares   int64 `json:"cpu_shares,omitempty"`
+	MemoryLimit int64 `json:"memory_limit_in_bytes,omitempty"`
+}
+
+func (m *LinuxContainerResources) unmarshal(b []byte) error {
+	return protofield.Decode(b, &m.CPUPeriod, &m.CPUQuota, &m.CPUShares, &m.MemoryLimit)
+}
+
+type message[M any] interface {
+	*M
+	unmarshal(b []byte) error
+}
+
+// pointer decodes into *to, which stays nil where the message was not sent.
+func pointer[M any, P message[M]](to *P) func([]byte) error {
+	return func(b []byte) error {
+		if *to == nil {
+			*to = new(M)
+		}
+		return (*to).unmarshal(b)
+	}
+}
+
+// list appends to *to.
+func list[M any, P message[M]](to *[]P) func([]byte) error {
+	return func(b []byte) error {
+		m := P(new(M))
+		*to = append(*to, m)
+		return m.unmarshal(b)
+	}
 }

@@ -63,13 +63,13 @@ func allEvents() []struct {
 	}
 }
 
-func TestTopics(t *testing.T) {
+func TestPublish_TopicsAndMessages(t *testing.T) {
 	for _, tc := range allEvents() {
-		topic, name, m := message(tc.event)
+		topic, m := message(tc.event)
 		if topic != tc.topic {
 			t.Errorf("topic of %T = %q, want %q", tc.event, topic, tc.topic)
 		}
-		packed, err := pack(name, m)
+		packed, err := typeurl.MarshalAnyToProto(m)
 		if err != nil {
 			t.Fatal(err)
 		}

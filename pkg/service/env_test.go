@@ -33,7 +33,6 @@ import (
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
-	"sandbox.internal/shim/pkg/wire"
 )
 
 const (
@@ -134,8 +133,8 @@ func (h *fakeHandle) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// world is a server on a socket, and a client.
-type world struct {
+// env is a server on a socket, and a client.
+type env struct {
 	t      *testing.T
 	fake   *fake
 	box    *task.Manager
@@ -176,13 +175,13 @@ func serve(t *testing.T, l *net.UnixListener, register func(*ttrpc.Server), opts
 	return stop
 }
 
-func newWorld(t *testing.T, name string) *world {
+func newEnv(t *testing.T, name string) *env {
 	t.Helper()
 	f := &fake{}
 	f.cgroup, f.pid = newCgroup(t)
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
-	w := &world{t: t, fake: f, name: name}
+	w := &env{t: t, fake: f, name: name}
 	w.box = task.New("ns", f, queue, func() func() { return func() {} })
 	w.pod = &fakePod{cgroup: "/" + filepath.Base(f.cgroup.String())}
 	w.pods = podsandbox.New(w.box, func(_ context.Context, r pod.Request) (podsandbox.Pod, error) {
@@ -221,8 +220,8 @@ func newCgroup(t *testing.T) (*cgroup.Cgroup, int) {
 	return cgroup.New(paths), cmd.Process.Pid
 }
 
-// call makes a call; its error is as containerd sees it.
-func (w *world) call(method string, request, response proto.Message) error {
+// call makes a call and returns the error that containerd sees.
+func (w *env) call(method string, request, response proto.Message) error {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
 	defer cancel()
@@ -230,14 +229,14 @@ func (w *world) call(method string, request, response proto.Message) error {
 }
 
 // must makes a call that has to succeed.
-func (w *world) must(method string, request, response proto.Message) {
+func (w *env) must(method string, request, response proto.Message) {
 	w.t.Helper()
 	if err := w.call(method, request, response); err != nil {
 		w.t.Fatalf("%s: %v", method, err)
 	}
 }
 
-func (w *world) create(id string) {
+func (w *env) create(id string) {
 	w.t.Helper()
 	w.must("Create", &api.CreateTaskRequest{ID: id, Bundle: newBundle(w.t)}, &api.CreateTaskResponse{})
 }
@@ -283,15 +282,4 @@ func wantEqual(t *testing.T, what string, got, want proto.Message) {
 	if !proto.Equal(got, want) {
 		t.Errorf("%s = %s\nwant %s", what, fmt.Sprint(got), fmt.Sprint(want))
 	}
-}
-
-// reencode is what containerd reads of a message of ours.
-func reencode[M proto.Message](t *testing.T, ours any) M {
-	t.Helper()
-	encoded, err := wire.Marshal(ours)
-	must(t, err)
-	var none M
-	theirs := none.ProtoReflect().New().Interface()
-	must(t, proto.Unmarshal(encoded, theirs))
-	return theirs.(M)
 }

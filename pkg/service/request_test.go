@@ -5,23 +5,26 @@ package service
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	runc "github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/typeurl/v2"
+	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"sandbox.internal/shim/pkg/api"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-func TestStateResponse(t *testing.T) {
+func TestState_Response(t *testing.T) {
 	at := time.Unix(5, 6)
 	for state, want := range map[process.State]tasktypes.Status{
 		process.Created: tasktypes.Status_CREATED, process.Running: tasktypes.Status_RUNNING,
@@ -32,7 +35,7 @@ func TestStateResponse(t *testing.T) {
 			ID: "id", Pid: 7, State: state, Exit: process.Exit{Status: 137, At: at}, Bundle: "/b",
 			IO: stdio.Config{Stdin: "in", Stdout: "out", Stderr: "err", Terminal: true},
 		})
-		wantEqual(t, state.String(), reencode[*taskapi.StateResponse](t, got), &taskapi.StateResponse{
+		wantEqual(t, state.String(), got, &taskapi.StateResponse{
 			ID: "id", Pid: 7, Status: want, Bundle: "/b", Stdin: "in", Stdout: "out", Stderr: "err", Terminal: true,
 			ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6},
 		})
@@ -52,7 +55,7 @@ func TestTimestamp(t *testing.T) {
 	}
 }
 
-func TestUnpackSpecRefuses(t *testing.T) {
+func TestExec_RefusesSpec(t *testing.T) {
 	const url = "types.containerd.io/opencontainers/runtime-spec/1/"
 	for _, tc := range []struct {
 		name string
@@ -77,25 +80,73 @@ func TestUnpackSpecRefuses(t *testing.T) {
 			wantText(t, err, tc.want...)
 		})
 	}
-	_, err := linuxResources(&anypb.Any{TypeUrl: url + "LinuxResources", Value: []byte(`{"memory": {"limit": "x"}}`)})
+	err := unpackSpec(&anypb.Any{TypeUrl: url + "LinuxResources", Value: []byte(`{"memory": {"limit": "x"}}`)},
+		"resources", "LinuxResources", &specs.LinuxResources{})
 	if !errors.Is(err, errdefs.ErrInvalidArgument) {
-		t.Errorf("linuxResources = %v, want an invalid argument", err)
+		t.Errorf("unpackSpec = %v, want an invalid argument", err)
 	}
 	wantText(t, err, "resources", "memory.limit")
 }
 
-// What containerd packs with its typeurl package is understood, and the other
-// way round.
-func TestTypeURLsAreContainerds(t *testing.T) {
+func TestExec_SpecPackedByContainerd(t *testing.T) {
 	typeurl.Register(&specs.Process{}, "types.containerd.io", "opencontainers/runtime-spec", "1", "Process")
 	packed, err := typeurl.MarshalAnyToProto(goodProcess())
 	must(t, err)
 	if _, err := execProcess(packed); err != nil {
 		t.Errorf("execProcess: %v", err)
 	}
-	want, err := typeurl.MarshalAnyToProto(&taskapi.StateRequest{ID: "x"})
-	must(t, err)
-	got, err := pack("containerd.task.v2.StateRequest", &api.StateRequest{ID: "x"})
-	must(t, err)
-	wantEqual(t, "pack", got, want)
+}
+
+func TestCheckpoint_ReadsOptions(t *testing.T) {
+	const name = "containerd.runc.v1.CheckpointOptions"
+	all, err := proto.Marshal(&runc.CheckpointOptions{
+		Exit: true, OpenTcp: true, ExternalUnixSockets: true, Terminal: true, FileLocks: true,
+		EmptyNamespaces: []string{"network"}, CgroupsMode: "soft", ImagePath: "/elsewhere", WorkPath: "/w", ParentPath: "p",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// ImagePath is for containerd, which sends it as the path.
+	want := process.CheckpointRequest{
+		Path: "/i", WorkPath: "/w", ParentPath: "p", CgroupsMode: "soft", EmptyNamespaces: []string{"network"},
+		Exit: true, OpenTCP: true, ExternalUnixSockets: true, Terminal: true, FileLocks: true,
+	}
+	for _, tc := range []struct {
+		name    string
+		options *anypb.Any
+		want    process.CheckpointRequest
+	}{
+		{"no options leave all at its default", nil, process.CheckpointRequest{Path: "/i"}},
+		{"an empty message does too", &anypb.Any{}, process.CheckpointRequest{Path: "/i"}},
+		{"every option", &anypb.Any{TypeUrl: name, Value: all}, want},
+		{"every option with a URL in front", &anypb.Any{TypeUrl: "types.googleapis.com/" + name, Value: all}, want},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := checkpointRequest(&taskapi.CheckpointTaskRequest{ID: "c", Path: "/i", Options: tc.options})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("request (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCheckpoint_RefusesOptions(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		options *anypb.Any
+		want    string
+	}{
+		{"another message", &anypb.Any{TypeUrl: "containerd.runc.v1.Options"}, `"containerd.runc.v1.Options"`},
+		{"bytes that are no message", &anypb.Any{TypeUrl: "containerd.runc.v1.CheckpointOptions", Value: []byte{0xff}}, "decode containerd.runc.v1.CheckpointOptions"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := checkpointRequest(&taskapi.CheckpointTaskRequest{ID: "c", Options: tc.options})
+			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("checkpointRequest = %v, want an invalid argument that says %q", err, tc.want)
+			}
+		})
+	}
 }

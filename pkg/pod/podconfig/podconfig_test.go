@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podconfig
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// fromJSON returns what the JSON of m says. It is the JSON that CRI's own Go structs have.
+func fromJSON(t *testing.T, m *cri.PodSandboxConfig) (want PodSandboxConfig) {
+	t.Helper()
+	data, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	return want
+}
+
+func everyField() *cri.PodSandboxConfig {
+	mapping := []*cri.IDMapping{{HostId: 7, ContainerId: 8, Length: 9}, {}}
+	resources := &cri.LinuxContainerResources{CpuPeriod: 1, CpuQuota: -1, CpuShares: 3, MemoryLimitInBytes: 1 << 40}
+	return &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{Name: "n", Uid: "u", Namespace: "ns", Attempt: 1 << 31},
+		Hostname: "h", LogDirectory: "/l", DnsConfig: &cri.DNSConfig{Servers: []string{"s", ""}, Searches: []string{"x"}, Options: []string{"o"}},
+		PortMappings: []*cri.PortMapping{{HostPort: 1}},
+		Labels:       map[string]string{"l": "1", "": ""}, Annotations: map[string]string{"a": "2", "b": ""},
+		Linux: &cri.LinuxPodSandboxConfig{
+			CgroupParent: "/p", Sysctls: map[string]string{"k": "v"}, Overhead: resources, Resources: resources,
+			SecurityContext: &cri.LinuxSandboxSecurityContext{
+				NamespaceOptions: &cri.NamespaceOption{
+					Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: -1, TargetId: "t",
+					UsernsOptions: &cri.UserNamespace{Mode: cri.NamespaceMode_NODE, Uids: mapping, Gids: mapping},
+				},
+				SelinuxOptions: &cri.SELinuxOption{User: "u", Role: "r", Type: "t", Level: "l"},
+				RunAsUser:      &cri.Int64Value{Value: 1}, SupplementalGroups: []int64{1}, Privileged: true,
+			},
+		},
+		Windows: &cri.WindowsPodSandboxConfig{},
+	}
+}
+
+func TestUnmarshal_IsWhatCRISays(t *testing.T) {
+	for name, m := range map[string]*cri.PodSandboxConfig{
+		"nothing":        {},
+		"every field":    everyField(),
+		"empty messages": {Metadata: &cri.PodSandboxMetadata{}, DnsConfig: &cri.DNSConfig{}, Linux: &cri.LinuxPodSandboxConfig{Overhead: &cri.LinuxContainerResources{}}},
+	} {
+		data, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got PodSandboxConfig
+		if err := got.Unmarshal(data); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(fromJSON(t, m), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// FuzzUnmarshal holds that whatever the library accepts is decoded alike. The library checks more: the insides of messages
+// that are skipped here.
+func FuzzUnmarshal(f *testing.F) {
+	captured, err := os.ReadFile("../testdata/podsandboxconfig-1.37.bin")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(captured)
+	every, err := proto.Marshal(everyField())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(every)
+	f.Add(append(every, captured...)) // a message that is sent in pieces is merged
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var want cri.PodSandboxConfig
+		if proto.Unmarshal(data, &want) != nil {
+			return
+		}
+		var got PodSandboxConfig
+		if err := got.Unmarshal(data); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(fromJSON(t, &want), got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,146 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package protofield decodes and encodes protobuf messages field by field. It is for the few messages whose generated
+// Go packages link gRPC (docs/decisions/0013-messages-of-containerd.md): those of containerd's sandbox and streaming
+// services, and CRI's PodSandboxConfig.
+package protofield
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+var errUTF8 = errors.New("string is not valid UTF-8")
+
+// Decode reads the message b. fields[i] is for the field with number i+1; nil skips it. Each of the others is a pointer
+// to a variable of the field's type, a [proto.Message], or a func([]byte) error, which is called with the bytes of each
+// message in the field. Like the library, Decode skips fields that it does not know or that have another wire type.
+func Decode(b []byte, fields ...any) error {
+	for len(b) > 0 {
+		number, wireType, tag := protowire.ConsumeTag(b)
+		if tag < 0 {
+			return protowire.ParseError(tag)
+		}
+		length := protowire.ConsumeFieldValue(number, wireType, b[tag:])
+		if length < 0 {
+			return fmt.Errorf("field %d: %w", number, protowire.ParseError(length))
+		}
+		value := b[tag : tag+length]
+		b = b[tag+length:]
+		if int(number) > len(fields) {
+			continue
+		}
+		var err error
+		switch wireType {
+		case protowire.VarintType:
+			n, _ := protowire.ConsumeVarint(value)
+			setNumber(fields[number-1], n)
+		case protowire.BytesType:
+			content, _ := protowire.ConsumeBytes(value)
+			err = setBytes(fields[number-1], content)
+		case protowire.Fixed32Type, protowire.Fixed64Type, protowire.StartGroupType, protowire.EndGroupType:
+		}
+		if err != nil {
+			return fmt.Errorf("field %d: %w", number, err)
+		}
+	}
+	return nil
+}
+
+func setNumber(field any, n uint64) {
+	switch field := field.(type) {
+	case *bool:
+		*field = protowire.DecodeBool(n)
+	case *int32:
+		*field = int32(n)
+	case *int64:
+		*field = int64(n)
+	case *uint32:
+		*field = uint32(n)
+	}
+}
+
+func setBytes(field any, b []byte) error {
+	switch field := field.(type) {
+	case *string:
+		*field = string(b)
+		return checkUTF8(*field)
+	case *[]string:
+		*field = append(*field, string(b))
+		return checkUTF8(string(b))
+	case *map[string]string:
+		var key, value string
+		if err := Decode(b, &key, &value); err != nil {
+			return err
+		}
+		if *field == nil {
+			*field = map[string]string{}
+		}
+		(*field)[key] = value
+	case proto.Message:
+		return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, field)
+	case func([]byte) error:
+		return field(b)
+	}
+	return nil
+}
+
+func checkUTF8(s string) error {
+	if !utf8.ValidString(s) {
+		return errUTF8
+	}
+	return nil
+}
+
+// Encode returns a message whose field with number i+1 has the value fields[i], a string, uint32, map[string]string or
+// [proto.Message]. It leaves out zero values and nil.
+func Encode(fields ...any) ([]byte, error) {
+	var b []byte
+	for i, field := range fields {
+		var err error
+		if b, err = appendField(b, protowire.Number(i+1), field); err != nil {
+			return nil, fmt.Errorf("field %d: %w", i+1, err)
+		}
+	}
+	return b, nil
+}
+
+func appendField(b []byte, number protowire.Number, field any) ([]byte, error) {
+	switch field := field.(type) {
+	case nil:
+	case string:
+		if field == "" {
+			return b, nil
+		}
+		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), field), checkUTF8(field)
+	case uint32:
+		if field == 0 {
+			return b, nil
+		}
+		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), uint64(field)), nil
+	case map[string]string:
+		for _, key := range slices.Sorted(maps.Keys(field)) {
+			entry, err := Encode(key, field[key])
+			if err != nil {
+				return nil, err
+			}
+			b = protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), entry)
+		}
+	case proto.Message:
+		if !field.ProtoReflect().IsValid() { // a nil pointer
+			return b, nil
+		}
+		message, err := proto.Marshal(field)
+		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), message), err
+	default:
+		return nil, fmt.Errorf("cannot encode a %T", field)
+	}
+	return b, nil
+}

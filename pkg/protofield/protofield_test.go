@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package protofield_test
+
+import (
+	"strings"
+	"testing"
+
+	sandboxapi "github.com/containerd/containerd/api/runtime/sandbox/v1"
+	"github.com/containerd/containerd/api/types"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/protofield"
+)
+
+// decode decodes a message with each kind of field but numbers.
+func decode(data []byte) (*sandboxapi.CreateSandboxRequest, error) {
+	m := &sandboxapi.CreateSandboxRequest{}
+	var options anypb.Any
+	hasOptions := false
+	err := protofield.Decode(data, &m.SandboxID, &m.BundlePath,
+		func(b []byte) error {
+			mount := &types.Mount{}
+			m.Rootfs = append(m.Rootfs, mount)
+			return proto.Unmarshal(b, mount)
+		},
+		func(b []byte) error {
+			hasOptions = true
+			return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, &options)
+		},
+		&m.NetnsPath, &m.Annotations)
+	if hasOptions {
+		m.Options = &options
+	}
+	return m, err
+}
+
+// FuzzDecode holds that Decode accepts and refuses what the library does, and reads the same.
+func FuzzDecode(f *testing.F) {
+	data, err := proto.Marshal(&sandboxapi.CreateSandboxRequest{
+		SandboxID: "s", BundlePath: "/b", Rootfs: []*types.Mount{{Type: "t", Options: []string{"o"}}, {}}, Options: &anypb.Any{TypeUrl: "u", Value: []byte{1}},
+		NetnsPath: "/n", Annotations: map[string]string{"a": "1", "": ""},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add(append(data, data...))                 // a message in two pieces is merged
+	f.Add([]byte{1 << 3, 5})                     // a number in place of a string is skipped
+	f.Add([]byte{9<<3 | 3, 1 << 3, 5, 9<<3 | 4}) // an unknown group
+	f.Add([]byte{1<<3 | 2, 1, 0xff})             // no UTF-8
+	f.Add([]byte{1<<3 | 2, 5, 'a'})              // cut off
+	f.Fuzz(func(t *testing.T, data []byte) {
+		want := &sandboxapi.CreateSandboxRequest{}
+		wantErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, want)
+		got, err := decode(data)
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("Decode: %v, the library: %v", err, wantErr)
+		}
+		if err == nil && !proto.Equal(discardUnknown(t, got), want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+	})
+}
+
+// discardUnknown drops the unknown fields of messages in m.
+func discardUnknown(t *testing.T, m *sandboxapi.CreateSandboxRequest) proto.Message {
+	t.Helper()
+	data, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := &sandboxapi.CreateSandboxRequest{}
+	if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, known); err != nil {
+		t.Fatal(err)
+	}
+	return known
+}
+
+func TestDecode_Numbers(t *testing.T) {
+	data, err := proto.Marshal(&sandboxapi.SandboxStatusRequest{Verbose: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var verbose bool
+	if err := protofield.Decode(data, nil, &verbose); err != nil || !verbose {
+		t.Errorf("verbose = %t, %v, want true", verbose, err)
+	}
+	if data, err = proto.Marshal(&timestamppb.Timestamp{Seconds: -1, Nanos: -2}); err != nil {
+		t.Fatal(err)
+	}
+	var seconds int64
+	var nanos int32
+	if err := protofield.Decode(data, &seconds, &nanos); err != nil || seconds != -1 || nanos != -2 {
+		t.Errorf("seconds and nanos = %d, %d, %v, want -1 and -2", seconds, nanos, err)
+	}
+}
+
+func TestEncode_IsReadByTheLibrary(t *testing.T) {
+	var none *timestamppb.Timestamp
+	for _, want := range []*sandboxapi.SandboxStatusResponse{
+		{},
+		{
+			SandboxID: "s", Pid: 1 << 31, State: "READY", Info: map[string]string{"a": "1", "b": ""},
+			CreatedAt: &timestamppb.Timestamp{Seconds: 5}, ExitedAt: &timestamppb.Timestamp{},
+		},
+		{CreatedAt: none},
+	} {
+		data, err := protofield.Encode(want.SandboxID, want.Pid, want.State, want.Info, want.CreatedAt, want.ExitedAt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := &sandboxapi.SandboxStatusResponse{}
+		if err := proto.Unmarshal(data, got); err != nil || !proto.Equal(got, want) {
+			t.Errorf("the library reads %v, %v, want %v", got, err, want)
+		}
+	}
+}
+
+func TestEncode_Refuses(t *testing.T) {
+	for want, field := range map[string]any{
+		"field 2: string is not valid UTF-8": "\xff", "field 2: field 1: string": map[string]string{"\xff": ""},
+		"field 2: cannot encode a float64": 1.5, "field 2": &types.Mount{Type: "\xff"},
+	} {
+		if _, err := protofield.Encode("", field); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("Encode = %v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package service serves containerd's APIs over ttrpc: it decodes a request, makes one call, and encodes the answer. It
+// also sends events to containerd. Errors carry a class of errdefs from where they arose; Intercept alone turns them
+// into status codes.
+//
+// Messages are those of containerd/api. Its packages for the sandbox and the streaming service link gRPC, so their few
+// messages are decoded and encoded field by field (docs/decisions/0013-messages-of-containerd.md).
+package service
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/podsandbox"
+	"sandbox.internal/shim/pkg/task"
+)
+
+// Register adds the services of tasks, sandboxes and streams to server. The task service has two versions with the same
+// messages (containerd api/runtime/task).
+func Register(server *ttrpc.Server, m *task.Manager, c *podsandbox.Controller) {
+	tasks := (&taskService{m}).methods()
+	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})
+	server.RegisterService("containerd.task.v3.Task", &ttrpc.ServiceDesc{Methods: tasks})
+	server.RegisterService(sandboxServiceName, &ttrpc.ServiceDesc{Methods: (&sandboxService{c}).methods()})
+	if x := m.StreamRegistry(); x != nil {
+		registerStreaming(server, x)
+	}
+}
+
+// Intercept surrounds every call: it turns an error into a status. A panic is a bug; it is logged with its stack and
+// answered as errdefs.ErrInternal, so that the other containers of the pod live on.
+func Intercept(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method) (answer any, err error) {
+	start := time.Now()
+	err = intercept(info.FullMethod, func() error {
+		answer, err = call(ctx, unmarshal)
+		return err
+	})
+	if log.L.Logger.IsLevelEnabled(log.DebugLevel) {
+		log.L.WithField("call", info.FullMethod).WithField("took", time.Since(start)).WithError(err).Debug("answered")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// intercept returns the error of call as a status.
+func intercept(name string, call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			log.L.WithField("call", name).Errorf("panic: %v\n%s", p, debug.Stack())
+			err = toStatus(fmt.Errorf("%s: panic, see the shim's log: %w", name, errdefs.ErrInternal))
+		}
+	}()
+	if err := call(); err != nil {
+		return toStatus(err)
+	}
+	return nil
+}
+
+// toStatus returns a status with the code of err's class and err's text, without details: containerd and its client each
+// append the texts of details to the message.
+func toStatus(err error) error {
+	s := status.Convert(errgrpc.ToGRPC(err))
+	return status.Error(s.Code(), classAtEnd(s.Message(), errdefs.Resolve(err).Error()))
+}
+
+// classAtEnd returns text with the name of its class once and at the end, where clients look for it to take it off and
+// put it back. In text it may end several lines, when an undoing failed as well, or stand twice, when the kernel's words
+// are the same.
+func classAtEnd(text, class string) string {
+	suffix, found := ": "+class, false
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		for strings.HasSuffix(lines[i], suffix) {
+			lines[i], found = strings.TrimSuffix(lines[i], suffix), true
+		}
+	}
+	if !found {
+		return text
+	}
+	return strings.Join(lines, "\n") + suffix
+}
+
+// timestamp returns nil, which containerd takes for none, where t is not set.
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
