@@ -9,16 +9,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/osthread"
 )
 
 // as calls f on a thread of its own, for which the files that it makes are another's. It keeps its privileges.
-func as(owner Owner, f func() error) error {
+func as(owner idmap.Owner, f func() error) error {
 	return osthread.Run(func() error { return become(owner, f) })
 }
 
 // become is called on a thread that ends after it.
-func become(owner Owner, f func() error) (err error) {
+func become(owner idmap.Owner, f func() error) (err error) {
 	thread := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
 	if err := unix.Capget(&thread, &caps[0]); err != nil {

@@ -11,14 +11,13 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // backlog is of connections that nobody has accepted; the kernel takes net.core.somaxconn if that is less.
 const backlog = 4096
-
-// Owner is that of the files of unix sockets.
-type Owner struct{ UID, GID int }
 
 // Bound are the files of the unix sockets that Bind bound.
 type Bound struct{ files []file }
@@ -31,8 +30,8 @@ type file struct {
 }
 
 // Bind gives the sockets their addresses and begins to listen. root is the root directory of the container as its
-// processes see it.
-func Bind(list []Address, s *Sockets, root string, owner Owner) (_ *Bound, err error) {
+// processes see it. owner gets the files of unix sockets.
+func Bind(list []Address, s *Sockets, root string, owner idmap.Owner) (_ *Bound, err error) {
 	b := &Bound{}
 	defer func() {
 		if err != nil {
@@ -47,7 +46,7 @@ func Bind(list []Address, s *Sockets, root string, owner Owner) (_ *Bound, err e
 	return b, nil
 }
 
-func (b *Bound) bind(a Address, fd int, root string, owner Owner) error {
+func (b *Bound) bind(a Address, fd int, root string, owner idmap.Owner) error {
 	var err error
 	if a.Path != "" {
 		err = b.bindPath(a, fd, root, owner)
@@ -67,7 +66,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-func (b *Bound) bindPath(a Address, fd int, root string, owner Owner) (err error) {
+func (b *Bound) bindPath(a Address, fd int, root string, owner idmap.Owner) (err error) {
 	dir, err := directory(root, path.Dir(a.Path), unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {
 		return err

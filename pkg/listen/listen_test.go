@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 func addresses(t *testing.T, text string) []Address {
@@ -38,7 +40,7 @@ func opened(t *testing.T, text string, network Network, root string) (*Sockets, 
 		return nil, nil, err
 	}
 	t.Cleanup(s.Close)
-	b, err := Bind(list, s, root, Owner{UID: os.Getuid(), GID: os.Getgid()})
+	b, err := Bind(list, s, root, idmap.Owner{UID: os.Getuid(), GID: os.Getgid()})
 	if err == nil {
 		t.Cleanup(b.Remove)
 	}
@@ -363,7 +365,7 @@ func TestASocketIsMadeOnAFileSystemOfTheContainersUsers(t *testing.T) {
 	}
 	defer s.Close()
 	dir := fmt.Sprintf("/proc/%d/root", container.Process.Pid)
-	b, err := Bind(list, s, dir, Owner{UID: root, GID: root})
+	b, err := Bind(list, s, dir, idmap.Owner{UID: root, GID: root})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // Name is the socket's in its directory.
@@ -22,9 +24,6 @@ const Name = "notify.sock"
 // closeTimeout bounds the wait for the goroutine, which reads and closes what the container sent. Some descriptors take as
 // long to close as the sender likes: of a connection with SO_LINGER, or of a FUSE file.
 const closeTimeout = time.Second
-
-// Owner is that of the socket and its directory.
-type Owner struct{ UID, GID int }
 
 // Sender is a process that sent a datagram.
 type Sender struct {
@@ -59,7 +58,7 @@ type Receiver struct {
 
 // Listen makes the directory dir, which must not exist, and the socket in it, to which every user may send who can
 // reach it. log takes what is worth a line, at a bounded rate.
-func Listen(dir string, owner Owner, log func(text string, fields map[string]any)) (_ *Receiver, retErr error) {
+func Listen(dir string, owner idmap.Owner, log func(text string, fields map[string]any)) (_ *Receiver, retErr error) {
 	const everyUserEnters, everyUserSends = 0o755, 0o666
 	if err := os.Mkdir(dir, everyUserEnters); err != nil {
 		return nil, err

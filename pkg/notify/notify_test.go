@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // fixture is a receiver with its log, whose senders are all accepted, but for those that refuse says.
@@ -31,14 +33,14 @@ type fixture struct {
 func listen(t *testing.T, refuse error) *fixture {
 	t.Helper()
 	f := &fixture{refuse: refuse}
-	if _, err := Listen(filepath.Join(t.TempDir(), "gone", "notify"), Owner{}, nil); err == nil {
+	if _, err := Listen(filepath.Join(t.TempDir(), "gone", "notify"), idmap.Owner{}, nil); err == nil {
 		t.Fatal("Listen in a directory that is not there worked")
 	}
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40)) // an address has room for 108 bytes
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Listen(filepath.Join(dir, "notify"), Owner{UID: os.Getuid(), GID: os.Getgid()}, func(text string, fields map[string]any) {
+	r, err := Listen(filepath.Join(dir, "notify"), idmap.Owner{UID: os.Getuid(), GID: os.Getgid()}, func(text string, fields map[string]any) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.lines = append(f.lines, fmt.Sprint(text, fields))
@@ -291,7 +293,7 @@ func TestCloseDoesNotWaitForWhatCannotBeClosed(t *testing.T) {
 	for name, block := range map[string]bool{"one that was read": false, "one that was not": true} {
 		gate := make(chan struct{})
 		dir := filepath.Join(t.TempDir(), "notify")
-		r, err := Listen(dir, Owner{UID: os.Getuid(), GID: os.Getgid()}, func(string, map[string]any) {})
+		r, err := Listen(dir, idmap.Owner{UID: os.Getuid(), GID: os.Getgid()}, func(string, map[string]any) {})
 		if err != nil {
 			t.Fatal(err)
 		}

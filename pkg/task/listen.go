@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -88,9 +89,9 @@ func (h *listenHook) Prepare(ctx context.Context, c *process.Config) (err error)
 // Created implements process.CreateHook.
 func (h *listenHook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) (err error) {
 	defer h.closeSockets() // init has its own
-	owner := rootOf(h.config.Spec)
+	linux := h.config.Spec.Linux
 	root := fmt.Sprintf("/proc/%d/root", init.Pid())
-	if h.bound, err = listen.Bind(h.list, h.sockets, root, listen.Owner{UID: owner.UID, GID: owner.GID}); err != nil {
+	if h.bound, err = listen.Bind(h.list, h.sockets, root, idmap.Root(linux.UIDMappings, linux.GIDMappings)); err != nil {
 		return h.wrap(err)
 	}
 	// The state is written when init is known, which comes next.

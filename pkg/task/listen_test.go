@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -153,7 +154,7 @@ func TestDelete_ASocketThatIsOpenStillGoesWithTheNextOne(t *testing.T) {
 	sockets, err := listen.Open(t.Context(), list, listen.Network{})
 	must(t, err)
 	defer sockets.Close()
-	bound, err := listen.Bind(list, sockets, root, listen.Owner{UID: os.Getuid(), GID: os.Getgid()})
+	bound, err := listen.Bind(list, sockets, root, idmap.Owner{UID: os.Getuid(), GID: os.Getgid()})
 	must(t, err)
 	defer bound.Remove()
 	onVolumes, err := socketsOnVolumes(process.Config{Bundle: bundle, Rootfs: root, Spec: goodSpec()}, bound, root)

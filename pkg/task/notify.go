@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -48,8 +49,9 @@ func prepareNotify(config process.Config, timeout time.Duration, undo *undoList)
 	}
 	dir := filepath.Join(config.Bundle, notifyDir)
 	logger := log.L.WithField("container", config.ID)
-	owner := rootOf(config.Spec)
-	receiver, err := notify.Listen(dir, notify.Owner{UID: owner.UID, GID: owner.GID}, func(text string, fields map[string]any) {
+	linux := config.Spec.Linux
+	owner := idmap.Root(linux.UIDMappings, linux.GIDMappings)
+	receiver, err := notify.Listen(dir, owner, func(text string, fields map[string]any) {
 		logger.WithFields(fields).Info(text)
 	})
 	if err != nil {
@@ -72,22 +74,6 @@ func setEnv(p *specs.Process, name, value string) {
 		}
 	}
 	p.Env = append(env, name+"="+value)
-}
-
-// hostID is a user and a group, as the host knows them.
-type hostID struct{ UID, GID int }
-
-// rootOf is the container's root.
-func rootOf(spec *specs.Spec) hostID {
-	of := func(mappings []specs.LinuxIDMapping) int {
-		for _, m := range mappings {
-			if m.ContainerID == 0 {
-				return int(m.HostID)
-			}
-		}
-		return 0
-	}
-	return hostID{UID: of(spec.Linux.UIDMappings), GID: of(spec.Linux.GIDMappings)}
 }
 
 // receive begins to listen to what c tells.
