@@ -4,19 +4,15 @@
 package task
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cleanup"
-	"sandbox.internal/shim/pkg/process"
 )
 
 // pod is what a Manager knows of the pod of its containers. pkg/podsandbox sets it.
@@ -149,57 +145,4 @@ func (m *Manager) Containers() []*Container {
 		}
 	}
 	return all
-}
-
-// StopAll ends every container, and every Create under way. Inits get the stop signal and until the end of grace, then
-// everything is killed. The caller sees to it that no other container comes to be.
-func (m *Manager) StopAll(grace context.Context) error {
-	m.mu.Lock()
-	ids := slices.Collect(maps.Keys(m.containers))
-	m.mu.Unlock()
-	errs := make([]error, len(ids))
-	var all sync.WaitGroup
-	for i, id := range ids {
-		all.Go(func() { errs[i] = m.stopContainer(grace, id) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
-
-func (m *Manager) stopContainer(grace context.Context, containerID string) error {
-	death, cancel := context.WithTimeout(context.Background(), deathTimeout)
-	defer cancel()
-	if err := m.interrupt(death, containerID); err != nil {
-		return err
-	}
-	c, err := m.Container(containerID)
-	if err != nil {
-		return nil //nolint:nilerr // its Create was ended, or somebody deleted it: there is nothing to stop
-	}
-	switch status := c.Init().Status(); {
-	case status.Pid == 0 || status.State == process.Stopped || status.State == process.Deleted:
-		return nil // not restored yet, or dead
-	case status.State == process.Created: // which has no program that could end it
-	case c.endByItself(grace):
-		return nil
-	}
-	return c.killAndWait(context.Background())
-}
-
-// endByItself reports whether the container ended before grace did. A Stop of its own that is under way is joined.
-func (c *Container) endByItself(grace context.Context) bool {
-	if grace.Err() != nil {
-		return false
-	}
-	by, _ := grace.Deadline()
-	by, first := c.joinStop(by)
-	if first {
-		if err := c.askToEnd(grace); err != nil {
-			log.L.WithError(err).WithField("container", c.ID()).Warn("stop: signal")
-		}
-	}
-	grace, cancel := context.WithDeadline(grace, by)
-	defer cancel()
-	_, err := c.Init().Wait(grace)
-	return err == nil
 }

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,52 +19,112 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-const (
-	// deathTimeout bounds how long Stop waits for what was killed. A process in
-	// uninterruptible sleep can outlast any bound.
-	deathTimeout = 10 * time.Second
-)
+// deathTimeout bounds how long a stop waits for a container that it killed, and for a Create that it cancelled. A process
+// in uninterruptible sleep, a mount or a hook can outlast any bound.
+const deathTimeout = 10 * time.Second
 
-// StopGrace is how long a container has to end by itself when it is stopped,
-// and false when nobody said it.
-func (c *Container) StopGrace() (time.Duration, bool) { return c.stop.Grace, c.stopAsked }
-
-// Stop ends the container: it sends init the stop signal, and kills everything
-// in the container when that has not ended it after grace; 0 kills at once. It
-// returns when init's exit was told; that of a container that has none is no
-// error. A frozen container is thawed, so that it can hear the signal; one that
-// was never started has no program that could, and is killed at once.
-//
-// A Stop while another waits joins it: nothing is signalled again, and the
-// earlier of the two ends of grace counts. When ctx ends nothing more is done to
-// the container; the next Stop goes on with what is left of the grace.
-func (c *Container) Stop(ctx context.Context, grace time.Duration) error {
-	init := c.Init()
-	status := init.Status()
-	if status.Pid == 0 || status.State == process.Stopped || status.State == process.Deleted {
-		return nil // not restored yet, or dead
-	}
-	if status.State == process.Created {
-		grace = 0
-	}
-	by, first := c.joinStop(time.Now().Add(grace))
-	if first && grace > 0 {
-		if err := c.askToEnd(ctx); err != nil {
-			return err
+// StopContainers is for a shim that was told to end. No container is created any more. Containers that have a stop signal
+// or timeout are stopped, each with its own grace; those in the PID namespace of another one before that. It returns when
+// their exits are told. The others are left to containerd's delete command (pkg/cleanup).
+func (m *Manager) StopContainers(ctx context.Context) error {
+	m.mu.Lock()
+	m.closed = true
+	var creating, first, then []string
+	for id, e := range m.containers {
+		switch {
+		case e.container == nil:
+			creating = append(creating, id)
+		case e.container.joinsPIDs:
+			first = append(first, id)
+		default:
+			then = append(then, id)
 		}
 	}
-	graceful, cancel := context.WithDeadline(ctx, by)
-	_, err := init.Wait(graceful)
-	cancel()
+	m.mu.Unlock()
+	stop := func(c *Container) error {
+		if !c.stopAsked {
+			return nil
+		}
+		return c.Stop(ctx, c.stop.Grace)
+	}
+	var others sync.WaitGroup
+	var err error
+	others.Go(func() { err = m.stopEach(ctx, creating, stop) }) // at once: a Create may be slow to end
+	errs := []error{m.stopEach(ctx, first, stop), m.stopEach(ctx, then, stop)}
+	others.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+// StopAll ends every container, and every Create under way. Inits get their stop signal and until the end of grace, then
+// everything is killed. The caller sees to it that no other container is created.
+func (m *Manager) StopAll(grace context.Context) error {
+	m.mu.Lock()
+	ids := slices.Collect(maps.Keys(m.containers))
+	m.mu.Unlock()
+	ctx := context.WithoutCancel(grace)
+	return m.stopEach(ctx, ids, func(c *Container) error { return c.stopWithin(ctx, grace) })
+}
+
+// stopEach ends the Creates of these containers that are under way, and stops the containers, all at the same time.
+func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Container) error) error {
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for i, id := range ids {
+		all.Go(func() {
+			ended, cancel := context.WithTimeout(ctx, deathTimeout)
+			defer cancel()
+			if errs[i] = m.interrupt(ended, id); errs[i] != nil {
+				return
+			}
+			if c, err := m.Container(id); err == nil { // else its Create was ended, or somebody deleted it
+				errs[i] = stop(c)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Stop ends the container: it sends init the stop signal, and kills everything in the container when init has not ended
+// after grace; 0 kills at once. It returns when init's exit was told. It is no error if init does not run. A frozen
+// container is thawed, so that it can handle the signal. One that was never started is killed at once.
+//
+// A Stop while another waits joins it: nothing is signalled again, and the earlier of the two ends of grace counts. When
+// ctx ends nothing more is done to the container; the next Stop goes on with what is left of the grace.
+func (c *Container) Stop(ctx context.Context, grace time.Duration) error {
+	graceful, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	return c.stopWithin(ctx, graceful)
+}
+
+// stopWithin is Stop with a grace that is over when graceful ends.
+func (c *Container) stopWithin(ctx, graceful context.Context) error {
+	init := c.Init()
+	switch status := init.Status(); {
+	case status.Pid == 0 || status.State == process.Stopped || status.State == process.Deleted:
+		return nil // not restored yet, or dead
+	case status.State == process.Created:
+		return c.killAndWait(ctx) // it has no program that could handle a signal
+	}
+	by, _ := graceful.Deadline()
+	by, first := c.joinStop(by)
+	if first && graceful.Err() == nil {
+		if err := c.sendStopSignal(ctx); err != nil {
+			log.L.WithError(err).WithField("container", c.ID()).Warn("stop: signal")
+		}
+	}
+	wait, cancel := context.WithDeadline(ctx, by)
+	defer cancel()
+	defer context.AfterFunc(graceful, cancel)()
+	_, err := init.Wait(wait)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	log.L.WithFields(log.Fields{"container": c.ID(), "signal": int(c.stop.Signal), "grace": grace}).Info("stop: killed")
+	log.L.WithFields(log.Fields{"container": c.ID(), "signal": int(c.stop.Signal)}).Info("stop: killed")
 	return c.killAndWait(ctx)
 }
 
-// joinStop is until when the container may end by itself, and whether nobody
-// stopped it before.
+// joinStop returns until when the container may end by itself, and whether this is the first Stop.
 func (c *Container) joinStop(by time.Time) (_ time.Time, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,10 +135,9 @@ func (c *Container) joinStop(by time.Time) (_ time.Time, first bool) {
 	return c.stopBy, first
 }
 
-// askToEnd sends the signal first, so that a container that is thawed does
-// nothing but handle it. A pause may be under way meanwhile, so the state is
-// looked at after the signal.
-func (c *Container) askToEnd(ctx context.Context) error {
+// sendStopSignal signals before it thaws, so that the signal is the first thing that a frozen container handles. The state
+// is looked at after the signal, since a pause may be under way.
+func (c *Container) sendStopSignal(ctx context.Context) error {
 	if err := c.Init().Kill(c.stop.Signal); err != nil {
 		if errdefs.IsNotFound(err) {
 			return nil // it ended by itself
@@ -102,60 +163,4 @@ func (c *Container) killAndWait(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", err, context.Cause(ctx))
 	}
 	return nil
-}
-
-// StopContainers is for a shim that was told to end: no container is created
-// any more, and those for which somebody said how they are stopped are stopped,
-// each with its own grace; those in the PID namespace of another before that one. It
-// returns when their exits are told. The others are left to containerd, which removes
-// what a dead shim left (Remove).
-func (m *Manager) StopContainers(ctx context.Context) error {
-	m.mu.Lock()
-	m.closed = true
-	var creating, first, then []string
-	for id, e := range m.containers {
-		switch {
-		case e.container == nil:
-			creating = append(creating, id)
-		case e.container.joinsPIDs:
-			first = append(first, id)
-		default:
-			then = append(then, id)
-		}
-	}
-	m.mu.Unlock()
-	var others sync.WaitGroup
-	var err error
-	others.Go(func() { err = m.stopAllAsAsked(ctx, creating) }) // which end now, and may be slow to
-	errs := []error{m.stopAllAsAsked(ctx, first), m.stopAllAsAsked(ctx, then)}
-	others.Wait()
-	return errors.Join(append(errs, err)...)
-}
-
-func (m *Manager) stopAllAsAsked(ctx context.Context, ids []string) error {
-	errs := make([]error, len(ids))
-	var all sync.WaitGroup
-	for i, id := range ids {
-		all.Go(func() { errs[i] = m.stopAsAsked(ctx, id) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
-}
-
-func (m *Manager) stopAsAsked(ctx context.Context, containerID string) error {
-	settled, cancel := context.WithTimeout(ctx, deathTimeout) // a mount or a hook can outlast any bound
-	err := m.interrupt(settled, containerID)
-	cancel()
-	if err != nil {
-		return err
-	}
-	c, err := m.Container(containerID)
-	if err != nil {
-		return nil //nolint:nilerr // its Create was ended, or somebody deleted it: there is nothing to stop
-	}
-	grace, asked := c.StopGrace()
-	if !asked {
-		return nil
-	}
-	return c.Stop(ctx, grace)
 }
