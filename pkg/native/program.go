@@ -18,10 +18,9 @@
 //
 // # Goroutines and locks
 //
-// Execute has no goroutine but that of its context's end (Run.interrupt), which does nothing once Execute returns.
-// Run.mu guards against it which process is the current one; nothing that blocks happens under it. Execute waits in
-// Go's poller, without a thread. The reaper is held over the start of the first process only. The others are owned once
-// their parent has reported them; the reaper may collect what died before.
+// There is no lock. Execute has no goroutine but those of its context's end, which do nothing once it returns. It waits
+// in Go's poller, without a thread. The reaper is suspended while the first process starts; the others are registered
+// once their parent has reported them.
 //
 // # Promises
 //
@@ -96,13 +95,9 @@ func (p *Program) Start(reaper *reaper.Reaper, stdio [3]*os.File, more ...*os.Fi
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "socket")
-	defer theirs.Close()                  //nolint:errcheck // the program has its own
-	err = unix.SetNonblock(pair[0], true) // so that Go's poller watches it; theirs blocks
-	ours := os.NewFile(uintptr(pair[0]), "socket")
-	if err != nil {
-		return nil, errors.Join(os.NewSyscallError("fcntl", err), ours.Close())
-	}
+	_ = unix.SetNonblock(pair[0], true) // a valid one; so Go's poller watches it
+	ours, theirs := os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
+	defer theirs.Close() //nolint:errcheck // the program has its own
 	files := append([]*os.File{stdio[0], stdio[1], stdio[2], theirs}, more...)
 	defer reaper.Suspend()()
 	first, err := os.StartProcess(p.path(), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})

@@ -33,7 +33,6 @@ struct step {
 
 enum {
 	OP_CALL,      // call arg[0] to arg[5]
-	OP_SIGNALS,   // default action for every signal; SIGHUP, SIGINT and 32 to 34 stay ignored if they were
 	OP_FORK,      // a child of the shim goes on with the next step, in the cgroup of descriptor arg[0] - 1 if arg[0] is
 	              // not 0; this process reports its pid and ends
 	OP_WAIT,      // report it, and wait until the shim lets the process go on

@@ -150,9 +150,9 @@ func TestProgram_WithoutARequest(t *testing.T) {
 		"no zero at the end":            word(32, 0, 0, 1<<63),
 		"no steps":                      word(32, 0, 0, 0),
 		"an unknown step":               append(word(24+8*stepWords+8, 1, 0, 99), make([]byte, 8*stepWords)...),
-		"a step after itself":           append(word(24+8*stepWords+8, 1, 0), word(1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0)...),
-		"a step before itself":          append(word(24+8*stepWords+8, 1, 0), word(1, 0, 0, 0, 0, 0, 0, 0, 0, 1<<63, 0, 0, 0)...),
-		"execve without a path":         append(word(24+8*stepWords+8, 1, 0), word(9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)...),
+		"a step after itself":           append(word(24+8*stepWords+8, 1, 0), word(0, 39, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0)...),
+		"a step before itself":          append(word(24+8*stepWords+8, 1, 0), word(0, 39, 0, 0, 0, 0, 0, 0, 0, 1<<63, 0, 0, 0)...),
+		"execve without a path":         append(word(24+8*stepWords+8, 1, 0), word(8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			in, out, err := os.Pipe()

@@ -61,9 +61,6 @@ func (r *Request) Call(number int, args ...any) *Step {
 	return s
 }
 
-// ResetSignals adds the default action for each signal, except for those that Go leaves ignored.
-func (r *Request) ResetSignals() { r.add(C.OP_SIGNALS) }
-
 // Fork adds a fork, after which the child goes on.
 func (r *Request) Fork() *Step { return r.add(C.OP_FORK) }
 
@@ -193,6 +190,10 @@ func (r *Request) Table(args ...any) Word {
 	for _, a := range args {
 		words = append(words, r.word(a))
 	}
+	return r.table(words)
+}
+
+func (r *Request) table(words []Word) Word {
 	at := len(r.data)
 	for i, w := range words {
 		r.data = binary.LittleEndian.AppendUint64(r.data, w.value)
@@ -205,56 +206,44 @@ func (r *Request) Table(args ...any) Word {
 
 // Strings adds a list of strings as execve(2) takes it, with room for some more at its end.
 func (r *Request) Strings(list []string, room int) Word {
-	table := make([]any, 0, len(list)+room+1)
-	for _, s := range list {
-		table = append(table, s)
+	words := make([]Word, len(list)+room+1)
+	for i, s := range list {
+		words[i] = r.word(s)
 	}
-	for range room + 1 {
-		table = append(table, 0)
-	}
-	return r.Table(table...)
+	return r.table(words)
 }
 
 // Encode returns the request as program.h describes it.
 func (r *Request) Encode() []byte {
-	var relocations []uint64 // of the steps
-	const fields = C.sizeof_struct_step / wordSize
-	for i, s := range r.steps {
-		for j, a := range s.args {
-			if a.address {
-				relocations = append(relocations, uint64(C.sizeof_struct_header+(i*fields+2+j)*wordSize))
-			}
-		}
-	}
-	steps := C.sizeof_struct_header + len(r.steps)*C.sizeof_struct_step
-	base := uint64(steps + (len(relocations)+len(r.addresses))*wordSize)
-	end := base + uint64(len(r.data)) + wordSize // the last byte is always zero
-
-	b := make([]byte, 0, end)
-	put := func(values ...uint64) {
-		for _, v := range values {
-			b = binary.LittleEndian.AppendUint64(b, v)
-		}
-	}
-	put(end, uint64(len(r.steps)), uint64(len(relocations)+len(r.addresses)))
+	steps := Request{data: make([]byte, 0, len(r.steps)*C.sizeof_struct_step)} // its data are the steps
 	for _, s := range r.steps {
-		put(s.op, s.call)
-		for _, a := range s.args {
-			if a.address {
-				a.value += base
-			}
-			put(a.value)
-		}
-		put(s.tolerated, uint64(s.condition), s.fd, 0)
+		a := s.args
+		steps.table([]Word{
+			{value: s.op}, {value: s.call}, a[0], a[1], a[2], a[3], a[4], a[5],
+			{value: s.tolerated}, {value: uint64(s.condition)}, {value: s.fd}, {},
+		})
 	}
-	put(relocations...)
+	relocations := len(steps.addresses) + len(r.addresses)
+	base := C.sizeof_struct_header + len(steps.data) + relocations*wordSize // of the data
+	size := base + len(r.data) + wordSize                                   // the last byte is always zero
+
+	b := make([]byte, 0, size)
+	put := func(n int) { b = binary.LittleEndian.AppendUint64(b, uint64(n)) }
+	put(size)
+	put(len(r.steps))
+	put(relocations)
+	b = append(b, steps.data...)
+	for _, a := range steps.addresses {
+		put(C.sizeof_struct_header + a)
+	}
 	for _, a := range r.addresses {
-		put(base + uint64(a))
+		put(base + a)
 	}
-	data := append(b, r.data...)
-	for _, a := range r.addresses {
-		at := data[base+uint64(a):]
-		binary.LittleEndian.PutUint64(at, binary.LittleEndian.Uint64(at)+base)
+	list := b[C.sizeof_struct_header+len(steps.data):]
+	b = append(append(b, r.data...), make([]byte, wordSize)...)
+	for ; len(list) > 0; list = list[wordSize:] {
+		word := b[binary.LittleEndian.Uint64(list):][:wordSize]
+		binary.LittleEndian.PutUint64(word, binary.LittleEndian.Uint64(word)+uint64(base))
 	}
-	return append(data, make([]byte, wordSize)...)
+	return b
 }

@@ -4,11 +4,13 @@
 package native
 
 /*
+#include <sys/syscall.h>
 #include "program.h"
 */
 import "C"
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,7 +19,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -35,110 +36,87 @@ var ErrKilledInCgroup = errors.New("the process was killed when it was born in t
 // uninterruptibly in a file system of a container.
 const deathTimeout = 5 * time.Second
 
-// Run is one run of the program. Execute is called once.
+// Run is one run of the program. The goroutine of Execute, which is called once, owns it.
 type Run struct {
 	name    string
 	reaper  *reaper.Reaper
 	socket  *os.File // watched by Go's poller
 	request *Request
 
-	reported []*Step // forks whose child was reported
-	inCgroup bool    // the child of ForkInto reported that it runs
-	waiting  *Step   // at which a process waits; else nil
-	waits    []*Step // at which one will
-	failed   *Step   // which failed; else nil
-	failure  error   // its
-
-	// mu guards what follows. The goroutine of Execute alone writes current and fork, and reads them without.
-	mu          sync.Mutex
-	current     *os.Process // goes on with the steps; each one before it has been waited for
-	fork        *Step       // that made current
-	ending      *os.Process // one that is about to end and is waited for; else nil
-	interrupted bool
-	place       string // what current did when it was interrupted; does not change after that
-	closed      bool   // Execute returns, and interrupt does nothing any more
+	current  *os.Process // goes on with the steps
+	ending   *os.Process // is about to end; nil once it was waited for
+	fork     *Step       // that made current
+	inCgroup bool        // the child of ForkInto reported that it runs
+	reported []*Step     // the forks and waits that were
+	waiting  *Step       // at which a process waits; else nil
+	failed   *Step       // which failed; else nil
+	failure  error       // its
 }
 
 // Execute sends the request and returns the process that runs its program, or that sleeps. The caller owns it in the
 // reaper. An error is that of the first step that failed, or the cause of the context's end.
 func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error) {
 	r.request = request
-	for _, s := range request.steps {
-		if s.op == C.OP_WAIT {
-			r.waits = append(r.waits, s)
-		}
+	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // closed already is as good
+	err := r.follow(ctx)
+	stop()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, placeOf(r.current.Pid))
 	}
-	stop := context.AfterFunc(ctx, r.interrupt)
-	err := r.follow()
-	interrupted := !stop()
-	if err == nil && !interrupted {
-		r.close()
+	// All that counts has been read. A process that was not reported reads the end when it waits, and ends.
+	_ = r.socket.Close()
+	if err == nil {
 		return r.current, nil
 	}
-	r.interrupt()
-	if interrupted {
-		err = fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, r.place)
-	}
-	r.close() // before the pid may become another process's
-	if werr := awaitDeath(r.current.Pid, time.Now().Add(deathTimeout)); werr != nil {
-		_ = r.current.Release() // only the reaper waits for it
-		r.reaper.Unregister(r.current.Pid)
-		return nil, errors.Join(err, fmt.Errorf("process %d was killed: %w", r.current.Pid, werr))
-	}
-	return nil, errors.Join(err, r.collect(r.current))
+	return nil, errors.Join(err, r.kill(r.current), r.kill(r.ending))
 }
 
-func (r *Run) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	_ = r.socket.Close() // all that counts has been read
-}
-
-// interrupt makes follow end, whatever the program is doing. It can be called from any goroutine, and again.
-func (r *Run) interrupt() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed || r.interrupted {
-		return
+// kill ends p, also where it is frozen, and waits for that. p may be nil.
+func (r *Run) kill(p *os.Process) error {
+	if p == nil {
+		return nil
 	}
-	r.interrupted, r.place = true, placeOf(r.current.Pid)
-	if conn, err := r.socket.SyscallConn(); err == nil {
-		// A process that was not reported yet reads the end of the socket when it waits, and ends.
-		_ = conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // may be closed already
-	}
-	r.kill(r.current)
-	if r.ending != nil {
-		r.kill(r.ending)
-	}
-}
-
-// kill ends p, which was not waited for, also where it is frozen.
-func (r *Run) kill(p *os.Process) {
 	_ = p.Kill() // dead already is as good
 	if r.request.Thaw != "" {
 		_ = os.WriteFile(r.request.Thaw, []byte(strconv.Itoa(p.Pid)), 0) // so is gone
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), deathTimeout)
+	defer cancel()
+	if err := AwaitDeath(ctx, p.Pid); err != nil {
+		_ = p.Release() // only the reaper waits for it
+		r.reaper.Unregister(p.Pid)
+		return fmt.Errorf("process %d was killed: %w", p.Pid, err)
+	}
+	return r.collect(p)
+}
+
+// collect waits for p, which is dead.
+func (r *Run) collect(p *os.Process) error {
+	defer r.reaper.Unregister(p.Pid)
+	if _, err := p.Wait(); err != nil {
+		return fmt.Errorf("wait for process %d: %w", p.Pid, err)
+	}
+	return nil
 }
 
 // follow sends the request and follows the program through its messages until it runs another one, or sleeps.
-func (r *Run) follow() error {
+func (r *Run) follow(ctx context.Context) error {
 	if _, err := r.socket.Write(r.request.Encode()); err != nil {
 		return fmt.Errorf("send request to %s: %w", r.name, err)
 	}
 	for {
 		m, err := r.receive()
-		if errors.Is(err, io.EOF) && len(r.waits) == 0 && r.waiting == nil && r.failed == nil {
+		switch {
+		case errors.Is(err, io.EOF) && r.next(C.OP_WAIT) == nil && r.waiting == nil && r.failed == nil:
 			return nil // execve closed the socket, or OP_SLEEP did
-		}
-		if err == nil && m.kind == C.MESSAGE_NOT_RUN {
-			return r.printNotRun(m)
-		} else if err == nil {
-			err = r.handle(m)
-		} else if errors.Is(err, io.EOF) {
+		case errors.Is(err, io.EOF):
 			err = r.death()
+		case err == nil && m.kind == C.MESSAGE_NOT_RUN:
+			return r.printNotRun(m)
+		case err == nil:
+			err = r.handle(ctx, m)
 		}
-		// A child may be faster than its parent: its own is reported first where possible, so that it is waited for.
+		// A child may be faster than its parent, which reports it so that it can be waited for.
 		if r.failed != nil && (err != nil || r.knows(r.failed)) {
 			return r.failure
 		}
@@ -165,14 +143,14 @@ func (r *Run) printNotRun(m message) error {
 
 // handle refuses what the program would not report: a process of the container that got hold of the socket could send
 // anything.
-func (r *Run) handle(m message) error {
+func (r *Run) handle(ctx context.Context, m message) error {
 	if int(m.step) >= len(r.request.steps) {
 		return fmt.Errorf("%s: step %d of %d: %w", r.name, m.step, len(r.request.steps), unix.Errno(m.value))
 	}
 	s := r.request.steps[m.step]
 	switch m.kind {
 	case C.MESSAGE_PID:
-		if err := r.followChild(int(m.value), s); err != nil {
+		if err := r.followChild(ctx, int(m.value), s); err != nil {
 			return err
 		}
 		return r.letGo()
@@ -180,21 +158,30 @@ func (r *Run) handle(m message) error {
 		r.inCgroup = true
 		return nil
 	case C.MESSAGE_WAITING:
-		if r.waiting != nil || len(r.waits) == 0 || r.waits[0] != s {
+		if r.waiting != nil || s != r.next(C.OP_WAIT) {
 			return fmt.Errorf("%s: step %d waits: must be the next that does: %w", r.name, m.step, errdefs.ErrInternal)
 		}
-		r.waiting, r.waits = s, r.waits[1:]
+		r.waiting, r.reported = s, append(r.reported, s)
 		return r.letGo()
 	}
 	r.failed, r.failure = s, s.explain(unix.Errno(m.value), m.detail)
 	return nil
 }
 
+// next is the first step of this operation that was not reported.
+func (r *Run) next(op uint64) *Step {
+	for _, s := range r.request.steps {
+		if s.op == op && !slices.Contains(r.reported, s) {
+			return s
+		}
+	}
+	return nil
+}
+
 // knows reports whether the children of all forks before the step were reported.
 func (r *Run) knows(s *Step) bool {
-	return !slices.ContainsFunc(r.request.steps[:s.index], func(earlier *Step) bool {
-		return earlier.op == C.OP_FORK && !slices.Contains(r.reported, earlier)
-	})
+	fork := r.next(C.OP_FORK)
+	return fork == nil || fork.index > s.index
 }
 
 // letGo lets the process that waits go on, if one does and is known.
@@ -214,7 +201,7 @@ func (r *Run) letGo() error {
 
 // followChild waits for the process that ends at the fork and goes on with its child. The child of a later fork may
 // have been reported before.
-func (r *Run) followChild(pid int, fork *Step) error {
+func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
 	if fork.op != C.OP_FORK || slices.Contains(r.reported, fork) {
 		return fmt.Errorf("%s: step %d made process %d: must be a fork that was not reported: %w",
 			r.name, fork.index, pid, errdefs.ErrInternal)
@@ -224,25 +211,16 @@ func (r *Run) followChild(pid int, fork *Step) error {
 		return fmt.Errorf("%s: step %d made process %d: %w", r.name, fork.index, pid, err)
 	}
 	r.reported = append(r.reported, fork)
-
-	ending := child
-	r.mu.Lock()
+	r.ending = child
 	if r.fork == nil || fork.index > r.fork.index {
-		ending, r.current, r.fork = r.current, child, fork
+		r.ending, r.current, r.fork = r.current, child, fork
 	}
-	r.ending = ending
-	if r.interrupted {
-		r.kill(child)
+	if err := AwaitDeath(ctx, r.ending.Pid); err != nil {
+		return fmt.Errorf("wait for process %d: %w", r.ending.Pid, err)
 	}
-	r.mu.Unlock()
-
-	if err := awaitDeath(ending.Pid, time.Time{}); err != nil {
-		return fmt.Errorf("wait for process %d: %w", ending.Pid, err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	ended := r.ending
 	r.ending = nil
-	return r.collect(ending)
+	return r.collect(ended)
 }
 
 // claim makes a child one that only we wait for.
@@ -250,25 +228,17 @@ func (r *Run) claim(pid int) (*os.Process, error) {
 	if !r.reaper.Register(pid) {
 		return nil, fmt.Errorf("must be a child without an owner: %w", errdefs.ErrInternal)
 	}
-	p, err := os.FindProcess(pid)
-	if err == nil {
-		err = isChild(p)
-	}
-	if err != nil {
+	if err := isChild(pid); err != nil {
 		r.reaper.Unregister(pid)
-		// The reaper may have collected it.
-		return nil, fmt.Errorf("must be a child of ours, and live: %w: %w", err, errdefs.ErrAborted)
+		return nil, fmt.Errorf("must be a child of ours: %w: %w", err, errdefs.ErrAborted) // or the reaper collected it
 	}
-	return p, nil
+	return os.FindProcess(pid)
 }
 
-// collect waits for p, which is dead.
-func (r *Run) collect(p *os.Process) error {
-	defer r.reaper.Unregister(p.Pid)
-	if _, err := p.Wait(); err != nil {
-		return fmt.Errorf("wait for process %d: %w", p.Pid, err)
-	}
-	return nil
+// isChild returns an error if pid cannot be waited for.
+func isChild(pid int) error {
+	err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+	return os.NewSyscallError("waitid", err)
 }
 
 // message is the program's struct message.
@@ -286,4 +256,67 @@ func (r *Run) receive() (message, error) {
 	}
 	word := func(i int) uint32 { return binary.NativeEndian.Uint32(b[4*i:]) }
 	return message{word(0), word(1), word(2), word(3)}, err
+}
+
+// AwaitDeath returns when a process that nobody has waited for is dead, which leaves it to be waited for, or when ctx
+// ends. Unlike os.Process.Wait, it takes no thread: a shim may have hundreds of processes that run for years. It needs
+// Linux 5.10.
+func AwaitDeath(ctx context.Context, pid int) error {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
+	}
+	pidfd := os.NewFile(uintptr(fd), "pidfd")
+	defer pidfd.Close()                                                                   //nolint:errcheck // only watched
+	defer context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })() // so is closed
+	conn, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = conn.Read(func(fd uintptr) (dead bool) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		if err != nil && err != unix.EINTR {
+			failed = os.NewSyscallError("poll", err)
+		}
+		return n > 0 || failed != nil
+	})
+	return errors.Join(err, failed)
+}
+
+// pathCalls are the system calls of the program that a file system of the container can block, with the index of the
+// argument that is the path.
+var pathCalls = map[int]struct {
+	name string
+	path int
+}{
+	C.SYS_chdir:      {"chdir", 0},
+	C.SYS_openat:     {"openat", 1},
+	C.SYS_newfstatat: {"newfstatat", 1},
+	C.SYS_faccessat2: {"faccessat2", 1},
+	C.SYS_execve:     {"execve", 0},
+}
+
+// placeOf says which system call a living process is in, with its path if it has one.
+func placeOf(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
+	if err != nil {
+		return "an unknown step"
+	}
+	var number int
+	var args [2]uint64
+	if n, err := fmt.Sscanf(string(text), "%d 0x%x 0x%x", &number, &args[0], &args[1]); n != 1+len(args) {
+		return fmt.Sprintf("no system call (%s: %v)", bytes.TrimSpace(text), err)
+	}
+	call, ok := pathCalls[number]
+	if !ok {
+		return fmt.Sprintf("system call %d", number)
+	}
+	path := make([]byte, 256)
+	if memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid)); err == nil {
+		_, _ = memory.ReadAt(path, int64(args[call.path])) // what can be read
+		_ = memory.Close()                                 // only read
+	}
+	path, _, _ = bytes.Cut(path, []byte{0})
+	return fmt.Sprintf("%s %q", call.name, path)
 }

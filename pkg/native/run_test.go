@@ -4,6 +4,7 @@
 package native
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -54,14 +55,14 @@ func held(t *testing.T) *reaper.Reaper {
 
 func TestFollowChild(t *testing.T) {
 	var request Request
-	request.ResetSignals()
+	request.Call(unix.SYS_GETPID)
 	forks := []*Step{request.Fork(), request.Fork()}
 	first, second, third := child(t, "true"), child(t, "true"), child(t, "sleep", "1000")
 	r := &Run{name: "test", request: &request, reaper: held(t), current: first}
 	refused := func(pid int, step *Step, want string) {
 		t.Helper()
 		before := r.current
-		if err := r.followChild(pid, step); err == nil || !strings.Contains(err.Error(), want) {
+		if err := r.followChild(t.Context(), pid, step); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("followChild of process %d at step %d = %v, want that it %s", pid, step.index, err, want)
 		}
 		if r.current != before {
@@ -77,54 +78,18 @@ func TestFollowChild(t *testing.T) {
 	refused(second.Pid, request.steps[0], "must be a fork")
 
 	// What the later of two processes reports may come before.
-	if err := r.followChild(third.Pid, forks[1]); err != nil || r.current.Pid != third.Pid {
+	if err := r.followChild(t.Context(), third.Pid, forks[1]); err != nil || r.current.Pid != third.Pid {
 		t.Errorf("followChild = %v and process %d is the current one, want %d", err, r.current.Pid, third.Pid)
 	}
-	if err := r.followChild(second.Pid, forks[0]); err != nil || r.current.Pid != third.Pid {
+	if err := r.followChild(t.Context(), second.Pid, forks[0]); err != nil || r.current.Pid != third.Pid {
 		t.Errorf("followChild = %v and process %d is the current one, want still %d", err, r.current.Pid, third.Pid)
 	}
 	for name, p := range map[string]*os.Process{"first": first, "second": second} {
-		if err := isChild(p); err == nil {
+		if err := isChild(p.Pid); err == nil {
 			t.Errorf("the %s process can be waited for, want that followChild did", name)
 		}
 	}
 	refused(first.Pid, forks[1], "not reported")
-}
-
-// The process that ends may be frozen right before it does.
-func TestInterrupt_WhileAProcessIsToEnd(t *testing.T) {
-	var request Request
-	fork := request.Fork()
-	first, second := child(t, "sleep", "1000"), child(t, "sleep", "1000")
-	ours, theirs := socketpair(t)
-	r := &Run{name: "test", request: &request, reaper: reaper.New(), current: first, socket: ours}
-	defer r.close()
-	defer theirs.Close()
-	followed := make(chan error, 1)
-	go func() { followed <- r.followChild(second.Pid, fork) }() // ends with first
-	for following := false; !following; {
-		select {
-		case err := <-followed:
-			t.Fatalf("followChild = %v, want that it waits", err)
-		default:
-		}
-		r.mu.Lock()
-		following = r.ending != nil
-		r.mu.Unlock()
-	}
-	r.interrupt()
-	select {
-	case err := <-followed:
-		if err != nil {
-			t.Errorf("followChild = %v, want success", err)
-		}
-	case <-time.After(20 * time.Second):
-		_ = first.Kill() // lets followChild end
-		t.Fatalf("followChild did not end within 20 s: %v", <-followed)
-	}
-	if err := awaitDeath(second.Pid, time.Now().Add(20*time.Second)); err != nil {
-		t.Errorf("wait for the second process = %v, want its end", err)
-	}
 }
 
 func socketpair(t *testing.T) (ours, theirs *os.File) {
@@ -154,7 +119,7 @@ type played struct {
 	result     chan error
 }
 
-func play(t *testing.T) *played {
+func play(t *testing.T, ctx context.Context, first ...string) *played {
 	t.Helper()
 	p := &played{T: t, next: child(t, "sleep", "1000"), result: make(chan error, 1)}
 	p.fork = p.request.Fork()
@@ -166,9 +131,9 @@ func play(t *testing.T) *played {
 		t.Fatal(err)
 	}
 	p.socket = theirs
-	p.run = &Run{name: "test", reaper: held(t), socket: ours, current: child(t, "true")}
+	p.run = &Run{name: "test", reaper: held(t), socket: ours, current: child(t, first...)}
 	go func() { // ends with the socket
-		_, err := p.run.Execute(t.Context(), &p.request)
+		_, err := p.run.Execute(ctx, &p.request)
 		p.result <- err
 	}()
 	p.read(len(p.request.Encode()))
@@ -206,7 +171,7 @@ func (p *played) report(kind, value uint32, step *Step) {
 // A child can report that it waits, or that it failed, before its parent reports which process it is.
 func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
 	t.Run("waits", func(t *testing.T) {
-		p := play(t)
+		p := play(t, t.Context(), "true")
 		p.report(messageWaiting, 0, p.wait)
 		if err := p.socket.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			t.Fatal(err)
@@ -225,22 +190,40 @@ func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
 		}
 	})
 	t.Run("failed", func(t *testing.T) {
-		p := play(t)
+		p := play(t, t.Context(), "true")
 		p.report(messageFailed, uint32(unix.EINVAL), p.wait)
 		p.report(messagePID, uint32(p.next.Pid), p.fork)
 		if err := <-p.result; !errors.Is(err, unix.EINVAL) || p.run.current.Pid != p.next.Pid {
 			t.Errorf("Execute = %v with process %d, want %v and %d", err, p.run.current.Pid, unix.EINVAL, p.next.Pid)
 		}
-		if err := isChild(p.next); err == nil {
+		if err := isChild(p.next.Pid); err == nil {
 			t.Error("the child that failed can be waited for, want that Execute did")
 		}
 	})
 	t.Run("failed and was collected", func(t *testing.T) {
-		p := play(t)
+		p := play(t, t.Context(), "true")
 		p.report(messageFailed, uint32(unix.EINVAL), p.wait)
 		p.report(messagePID, 1<<30, p.fork)
 		if err := <-p.result; !errors.Is(err, unix.EINVAL) {
 			t.Errorf("Execute = %v, want %v", err, unix.EINVAL)
 		}
 	})
+}
+
+// The process that ends may be frozen right before it does.
+func TestExecute_InterruptedWhileAProcessIsToEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p := play(t, ctx, "sleep", "1000")
+	first := p.run.current.Pid
+	p.report(messagePID, uint32(p.next.Pid), p.fork)
+	cancel()
+	if err := <-p.result; !errors.Is(err, context.Canceled) {
+		t.Errorf("Execute = %v, want %v", err, context.Canceled)
+	}
+	for _, pid := range []int{first, p.next.Pid} {
+		if err := isChild(pid); err == nil {
+			t.Errorf("process %d can be waited for, want that Execute did", pid)
+		}
+	}
 }

@@ -28,9 +28,8 @@ type handle struct {
 	reaper    *reaper.Reaper
 	child     child
 	pid       int
-	death     *native.Death // nil where the kernel has no pidfd that does not block
-	maxRSS    uint64        // in bytes, of the largest process among it and those that it waited for; set by Wait
-	sigkilled bool          // whether SIGKILL ended it; set by Wait
+	maxRSS    uint64 // in bytes, of the largest process among it and those that it waited for; set by Wait
+	sigkilled bool   // whether SIGKILL ended it; set by Wait
 }
 
 // child is a process that libcontainer or the launcher started.
@@ -51,18 +50,14 @@ func newHandle(r *reaper.Reaper, lp *libcontainer.Process) (*handle, error) {
 // ownHandle is called while the reaper is suspended.
 func ownHandle(r *reaper.Reaper, c child, pid int) *handle {
 	r.Register(pid)
-	h := &handle{reaper: r, child: c, pid: pid}
-	h.death, _ = native.WatchDeath(pid)
-	return h
+	return &handle{reaper: r, child: c, pid: pid}
 }
 
 func (h *handle) Pid() int { return h.pid }
 
 func (h *handle) Wait() process.Exit {
-	if h.death != nil {
-		_ = h.death.Await(time.Time{}) // where it cannot be watched, child.Wait waits
-	}
-	state, err := h.child.Wait() // at once, or with a thread of its own
+	_ = native.AwaitDeath(context.Background(), h.pid) // before Linux 5.10, child.Wait waits with a thread of its own
+	state, err := h.child.Wait()
 	at := time.Now()
 	h.reaper.Unregister(h.pid)
 	if state == nil {

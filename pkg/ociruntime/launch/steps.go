@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"math"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -56,7 +57,7 @@ func (c *Command) freeFD() int {
 func (c *Command) enterCgroups(r *native.Request) {
 	free := c.freeFD()
 	r.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
-	r.ResetSignals()
+	resetSignals(r)
 	for fd := native.Socket; fd < free; fd++ {
 		r.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
 	}
@@ -85,6 +86,17 @@ func (c *Command) enterCgroups(r *native.Request) {
 	} else if c.InitialAffinity == nil {
 		const mostCPUs = 64 << 10
 		setAffinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).IgnoreErrors()
+	}
+}
+
+// resetSignals gives signals that the shim ignores their default action; execve resets the others. SIGHUP and SIGINT stay
+// ignored if the shim began so, as with libcontainer: Go does not handle them then.
+func resetSignals(r *native.Request) {
+	const sizeOfSigset = 8
+	for sig := unix.Signal(1); sig <= unix.SIGSYS; sig++ { // it ignores no real-time signal
+		if sig != unix.SIGHUP && sig != unix.SIGINT && signal.Ignored(sig) {
+			r.Call(unix.SYS_RT_SIGACTION, int(sig), r.Table(0, 0, 0, 0), 0, sizeOfSigset)
+		}
 	}
 }
 

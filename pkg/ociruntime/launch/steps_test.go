@@ -51,7 +51,7 @@ const (
 	headerSize = 24
 	stepSize   = 96
 	opCall     = 0
-	opFork     = 2
+	opFork     = 1
 )
 
 type step struct {
