@@ -24,8 +24,7 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Checkpoint implements process.RuntimeContainer. What a failed one wrote to r.Path is
-// removed if the directory was not there before.
+// Checkpoint implements process.RuntimeContainer. If it fails, it removes r.Path, unless that directory existed before.
 func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	if err := findCriu(c.config.CriuPath); err != nil {
 		return err
@@ -53,9 +52,8 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	})
 }
 
-// sameNamespaces refuses paths that no longer name the namespace of pid that they named when it was made: libcontainer
-// reads them again and tells CRIU that this is the one it need not write down. Of a process that has ended, as of a
-// descriptor that was closed, nothing is there or something else is.
+// sameNamespaces refuses paths that no longer lead to the namespaces of pid, as those of a process that has ended or of a
+// descriptor that was closed: libcontainer reads them again and tells CRIU not to save these namespaces.
 func sameNamespaces(list configs.Namespaces, pid int) error {
 	for _, ns := range list {
 		if ns.Path == "" || ns.Type != configs.NEWNET && ns.Type != configs.NEWPID {
@@ -99,9 +97,8 @@ func (r *Runtime) prepare(c process.Config, config *configs.Config) (*container,
 	}, nil
 }
 
-// Restore implements process.RuntimeContainer. CRIU makes init a child of the shim and
-// not its own (criu(8), --restore-sibling), so init is waited for like one that
-// libcontainer started.
+// Restore implements process.RuntimeContainer. CRIU makes init a child of the shim (criu(8), --restore-sibling), so init is
+// waited for like one that libcontainer started.
 func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -111,11 +108,11 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 		return nil, err
 	}
 	defer c.runtime.reaper.Suspend()()
-	group := c.lc.Config().Cgroups // now: a restore writes to the rest of the configuration
+	group := c.lc.Config().Cgroups // read now, since a restore writes to the configuration
 	kill := func() { killMembers(c.config.ID, group, func(int) bool { return true }) }
 	stop := interrupt(ctx, kill) // criu is a member while it restores
 	err = c.withLog(c.config.CriuWorkPath, "restore.log", func(dir string) error {
-		// What the checkpoint was allowed to contain it may contain.
+		// Whatever the checkpoint was allowed to contain may be restored.
 		opts := criuOpts(c.config.Checkpoint, dir)
 		opts.TcpEstablished, opts.ExternalUnixConnections, opts.FileLocks = true, true, true
 		return c.lc.Restore(init, opts)
@@ -132,16 +129,15 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	}
 	kill()
 	if _, none := init.Pid(); none == nil {
-		_ = init.Signal(unix.SIGKILL) // dead already is as good
-		_, _ = init.Wait()            // as above; the error that matters is the other
+		_ = init.Signal(unix.SIGKILL) // it may be dead already
+		_, _ = init.Wait()            // err says what went wrong
 	}
 	return nil, err
 }
 
-// restored takes over init, which runs.
+// restored is the handle of a restored init, which runs.
 func (c *container) restored(ctx context.Context, init *libcontainer.Process, s *stdio.Streams) (*handle, error) {
-	// libcontainer v1.5.2 does not note when a restored init began, which is how
-	// it recognises one, but in the state on disk.
+	// libcontainer v1.5.2 knows when a restored init began, by which it recognises it, only from the state on disk.
 	lc, err := libcontainer.Load(c.config.Root, c.config.ID)
 	if err != nil {
 		return nil, err
@@ -157,12 +153,10 @@ func (c *container) restored(ctx context.Context, init *libcontainer.Process, s 
 	return newHandle(c.runtime.reaper, init)
 }
 
-// criu is the program that libcontainer runs to checkpoint and to restore. It
-// takes the one in PATH and cannot be told another.
+// criu is the program that libcontainer runs for checkpoints. It takes the first in PATH and cannot be told another.
 const criu = "criu"
 
-// findCriu tells whether there is a criu, and whether it is the one that is
-// wanted: another one is not used in silence.
+// findCriu returns an error if there is no criu, or if want is set and another one would run.
 func findCriu(want string) error {
 	path, err := exec.LookPath(criu)
 	if err != nil {
@@ -174,8 +168,8 @@ func findCriu(want string) error {
 	return nil
 }
 
-// criuOpts are the options that are always the same. Devices of network
-// namespaces are made by others (CNI), before a restore as well.
+// criuOpts are the options that are always the same. Others (CNI) make the devices of network namespaces, also before a
+// restore.
 func criuOpts(image, work string) *libcontainer.CriuOpts {
 	return &libcontainer.CriuOpts{ImagesDirectory: image, WorkDirectory: work, EmptyNs: unix.CLONE_NEWNET, StatusFd: -1}
 }
@@ -218,10 +212,9 @@ func dumpOpts(r process.CheckpointRequest) (*libcontainer.CriuOpts, error) {
 // cgroupModes are those of criu(8), --manage-cgroups; empty is its default.
 var cgroupModes = []string{"", "soft", "full", "strict", "ignore"}
 
-// checkImage refuses a directory that is no checkpoint, before criu does so in
-// words that nobody understands.
+// checkImage refuses a directory that is no checkpoint: criu's own error is hard to understand.
 func checkImage(dir string) error {
-	// What CRIU and libcontainer read first.
+	// CRIU and libcontainer read these first.
 	for _, name := range []string{"inventory.img", "descriptors.json"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("checkpoint %q: not the image of a container, there is no %s: %w", dir, name, errdefs.ErrInvalidArgument)
@@ -232,9 +225,8 @@ func checkImage(dir string) error {
 	return nil
 }
 
-// withLog runs f with a directory for criu's log: dir, or when that is empty
-// one in the bundle, which is kept after a failure only. containerd removes it
-// with the bundle. The error of f is told with the cause from the log.
+// withLog calls f with a directory for criu's log, and adds the cause from the log to an error of f. The directory is dir,
+// or if that is empty, one in the bundle that is kept only if f fails.
 func (c *container) withLog(dir, log string, f func(dir string) error) error {
 	temporary := dir == ""
 	var err error
@@ -252,7 +244,7 @@ func (c *container) withLog(dir, log string, f func(dir string) error) error {
 			return classify(fmt.Errorf("%w: %s (see %s)", err, cause, path))
 		}
 		if temporary {
-			err = errors.Join(err, os.RemoveAll(dir)) // criu did not come as far as to log
+			err = errors.Join(err, os.RemoveAll(dir)) // there is no log
 		}
 		return classify(err)
 	}
@@ -262,8 +254,7 @@ func (c *container) withLog(dir, log string, f func(dir string) error) error {
 	return nil
 }
 
-// criuCause is the first error in a log of criu, which is what the others follow
-// from; empty when there is none.
+// criuCause is the first error in a log of criu, from which the others follow; "" for none.
 func criuCause(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

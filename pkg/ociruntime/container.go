@@ -5,7 +5,6 @@ package ociruntime
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,25 +23,25 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// container implements process.RuntimeContainer. libcontainer's own lock is held while
-// it starts a process, so what must answer at any time (signals, freezing,
-// thawing) does not go through lc.
+// container implements process.RuntimeContainer. libcontainer holds a lock of lc while it starts a process, so what must
+// answer at any time (signals, freezing, thawing) does not use lc.
 type container struct {
-	runtime  *Runtime
-	config   process.Config
-	lc       *libcontainer.Container
-	init     *handle  // nil when init is restored
-	initFD   *os.File // pidfd of init, which Start polls and Destroy closes; nil when init is restored
-	manager  cgroups.Manager
-	cgroup   *cgroup.Cgroup
-	stateDir string
-	asked    *specs.LinuxResources // by config.json and each Update since; nil before the first. Guarded by the turn of init.
-	ownsPIDs bool
+	runtime   *Runtime
+	config    process.Config
+	lc        *libcontainer.Container
+	manager   cgroups.Manager
+	cgroup    *cgroup.Cgroup
+	stateDir  string
+	ownsPIDs  bool
+	resources *specs.LinuxResources // after the last Update; nil before the first. Guarded by the operation lock of init.
 
-	stage     os.FileInfo // what init runs until it becomes the container's program; nil when init is restored
-	beginning atomic.Bool // init was let go, and nobody saw its program yet
+	// These are nil when init is restored.
+	init      *handle
+	initFD    *os.File    // pidfd of init, which Start polls and Destroy closes
+	initStage os.FileInfo // what init runs until it runs the container's program
 
-	spawning chan struct{} // holds one while libcontainer starts an exec, as its own lock does, which knows no context
+	awaitsProgram atomic.Bool   // Start let init run its program, and nobody has seen it yet
+	spawning      chan struct{} // holds one while libcontainer starts an exec: a lock that waits no longer than a context
 
 	execs       execs
 	execCgroups execCgroups
@@ -61,10 +60,8 @@ func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
 	return nil
 }
 
-// Start opens the fifo at which init waits, in place of libcontainer's Exec,
-// which leaves a goroutine and its thread behind for ever when init is dead.
-// Init writes one byte just before it becomes the program (runc
-// libcontainer/standard_init_linux.go).
+// Start opens the fifo at which init waits. libcontainer's Exec does the same, but never ends its goroutine and thread if
+// init is dead. Init writes one byte just before it runs the program (runc libcontainer/standard_init_linux.go).
 func (c *container) Start(ctx context.Context) error {
 	path := filepath.Join(c.stateDir, "exec.fifo")
 	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -72,31 +69,28 @@ func (c *container) Start(ctx context.Context) error {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fifo) }() // nothing was written
-	c.beginning.Store(true)
+	c.awaitsProgram.Store(true)
 	if err := awaitByte(ctx, fifo, int(c.initFD.Fd())); err != nil {
 		return err
 	}
-	// Its absence tells runc's commands that the container runs.
+	// To runc's commands a container without this file is running.
 	return os.Remove(path)
 }
 
 var errInitDead = fmt.Errorf("init is dead: %w", errdefs.ErrFailedPrecondition)
 
-// awaitByte waits until fifo has a byte to read, or the process of pidfd is
-// dead without having written one. Init writes as soon as the fifo has a
-// reader, unless something outside holds it up: only then does it matter that
-// ctx is looked at now and then.
+// awaitByte waits until fifo has a byte to read, or the process of pidfd has died without writing one. Init writes as soon
+// as the fifo has a reader, unless something outside holds it up, so ctx is checked only now and then.
 func awaitByte(ctx context.Context, fifo, pidfd int) error {
-	const lookAtContext = 250 // ms
+	const checkContext = 250 // ms
 	for {
 		fds := []unix.PollFd{{Fd: int32(fifo), Events: unix.POLLIN}, {Fd: int32(pidfd), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, lookAtContext); err != nil && err != unix.EINTR {
+		if _, err := unix.Poll(fds, checkContext); err != nil && err != unix.EINTR {
 			return os.NewSyscallError("poll", err)
 		}
 		dead := fds[1].Revents != 0
 		if dead {
-			// It may have written after poll looked at the fifo, and died before
-			// poll looked at the pidfd.
+			// It may have written and died after poll checked the fifo.
 			if _, err := unix.Poll(fds[:1], 0); err != nil {
 				return os.NewSyscallError("poll", err)
 			}
@@ -112,48 +106,18 @@ func awaitByte(ctx context.Context, fifo, pidfd int) error {
 	}
 }
 
-// Destroy implements process.RuntimeContainer.
-func (c *container) Destroy() error {
-	if err := c.thaw(); err != nil {
-		return err
-	}
-	if err := c.runtime.destroy(c.lc); err != nil {
-		return err
-	}
-	_ = c.initFD.Close() // closed already by a Destroy before this one, or nil
-	return nil
-}
-
-// Discard implements process.RuntimeContainer.
-func (c *container) Discard() error {
-	defer func() { _ = c.initFD.Close() }() // nobody waits for it
-	if err := c.thaw(); err != nil {
-		return err
-	}
-	return c.runtime.discard(c.lc, c.stateDir)
-}
-
-// thaw is for an empty cgroup that is frozen: it counts as paused, and is not
-// destroyed.
-func (c *container) thaw() error {
-	if err := c.Resume(); err != nil && !errors.Is(err, os.ErrNotExist) && c.manager.Exists() {
-		return fmt.Errorf("thaw: %w", err)
-	}
-	return nil
-}
-
-// How long a signal or an exec waits for the container's program, and how often it looks. It is there at once, but on a machine
-// that is short of CPU time. StartContainer hooks, which run before it, can take as long as they like, so with these it is less;
-// the signal is libcontainer's then.
+// How long a signal or an exec waits for init to run the container's program, and how often it looks. Usually it runs at
+// once. StartContainer hooks run before it and may take any time, so with these the wait is short, and the signal goes to
+// libcontainer's stage.
 const (
-	beginTimeout     = time.Second
-	beginHookTimeout = 50 * time.Millisecond
-	beginPoll        = 200 * time.Microsecond
+	programTimeout     = time.Second
+	programHookTimeout = 50 * time.Millisecond
+	programPoll        = 200 * time.Microsecond
 )
 
-// initProcess is init as others see it. Start answers when init is about to become its program, which takes the kernel a
-// while. A SIGTERM before that would end libcontainer's program, with status 2, and not be for the container's, which may handle
-// or ignore it. So a signal waits for that, as does an exec, which may send one; and not Start.
+// initProcess is init for callers. Start returns when init is about to run its program. A SIGTERM before that would end
+// libcontainer's stage, with status 2, and not reach the program, which may handle it. So a signal waits for the program,
+// as does an exec, which may send one.
 type initProcess struct {
 	*handle
 	container *container
@@ -169,23 +133,23 @@ func (i initProcess) Signal(sig syscall.Signal) error {
 	return i.handle.Signal(sig)
 }
 
-// awaitProgram returns when init runs its program, or is dead, or its time is over.
+// awaitProgram returns when init runs its program or is dead, or after the timeout.
 func (c *container) awaitProgram() {
-	if !c.beginning.Load() {
+	if !c.awaitsProgram.Load() {
 		return
 	}
-	timeout := beginTimeout
+	timeout := programTimeout
 	if h := c.config.Spec.Hooks; h != nil && len(h.StartContainer) > 0 {
-		timeout = beginHookTimeout
+		timeout = programHookTimeout
 	}
-	for end := time.Now().Add(timeout); time.Now().Before(end); <-time.After(beginPoll) {
-		if program, err := executable(c.init.pid); err != nil || !os.SameFile(program, c.stage) {
-			c.beginning.Store(false)
+	for end := time.Now().Add(timeout); time.Now().Before(end); <-time.After(programPoll) {
+		if exe, err := statExe(c.init.pid); err != nil || !os.SameFile(exe, c.initStage) {
+			c.awaitsProgram.Store(false)
 			return
 		}
 	}
 }
 
-// executable is the file that a process runs. A container can give its program any name, but not make it run the sealed
-// copy of our binary that is the first stage of its init.
-func executable(pid int) (os.FileInfo, error) { return os.Stat(fmt.Sprintf("/proc/%d/exe", pid)) }
+// statExe is the file that a process runs. A container can give its program any name, but cannot run the sealed copy of
+// this program that is the first stage of its init.
+func statExe(pid int) (os.FileInfo, error) { return os.Stat(fmt.Sprintf("/proc/%d/exe", pid)) }

@@ -20,7 +20,7 @@ func TestASignalRightAfterStartIsForTheProgram(t *testing.T) {
 		b := create(t, newConfig(t, "sleep", "1000")).start()
 		must(t, b.Init().Signal(unix.SIGTERM))
 		c := b.RuntimeContainer.(*container)
-		eventually(t, "the time when its program runs, or it is dead", func() bool { c.awaitProgram(); return !c.beginning.Load() })
+		eventually(t, "the time when its program runs, or it is dead", func() bool { c.awaitProgram(); return !c.awaitsProgram.Load() })
 		must(t, b.Init().Signal(unix.SIGKILL))
 		if exit := b.wait(); exit.Status != 137 {
 			t.Errorf("exit status = %d, want 137: SIGTERM was for sleep, and ignored", exit.Status)
@@ -49,7 +49,7 @@ func TestASignal_DoesNotWaitForAProgramThatRunsWhateverItsName(t *testing.T) {
 	c := b.RuntimeContainer.(*container)
 	eventually(t, "that the program is seen", func() bool {
 		must(t, b.Init().Signal(unix.SIGCONT))
-		return !c.beginning.Load()
+		return !c.awaitsProgram.Load()
 	})
 	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.Init().Pid()))
 	must(t, err)
@@ -69,8 +69,8 @@ func TestSignalsAndExecsDoNotWaitForHooks(t *testing.T) {
 	} {
 		began := time.Now()
 		must(t, do())
-		if took := time.Since(began); took < beginHookTimeout || took > 20*beginHookTimeout {
-			t.Errorf("%s took %v, want %v", what, took, beginHookTimeout)
+		if took := time.Since(began); took < programHookTimeout || took > 20*programHookTimeout {
+			t.Errorf("%s took %v, want %v", what, took, programHookTimeout)
 		}
 	}
 	must(t, b.Init().Signal(unix.SIGKILL))

@@ -21,22 +21,43 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 )
 
-// destroy suspends the reaper around destroy: libcontainer waits for the poststop hooks, which are children of the shim.
-func (r *Runtime) destroy(lc *libcontainer.Container) error {
-	defer r.reaper.Suspend()()
-	return destroy(lc)
+// Destroy implements process.RuntimeContainer.
+func (c *container) Destroy() error {
+	if err := c.thaw(); err != nil {
+		return err
+	}
+	defer c.runtime.reaper.Suspend()() // libcontainer waits for the poststop hooks, which are children of the shim
+	if err := destroy(c.lc); err != nil {
+		return err
+	}
+	_ = c.initFD.Close() // closed already by an earlier Destroy, or nil
+	return nil
+}
+
+// Discard implements process.RuntimeContainer.
+func (c *container) Discard() error {
+	defer func() { _ = c.initFD.Close() }() // as above
+	if err := c.thaw(); err != nil {
+		return err
+	}
+	return c.runtime.discard(c.lc, c.stateDir)
+}
+
+// thaw thaws an empty cgroup: libcontainer does not destroy a container whose cgroup is frozen.
+func (c *container) thaw() error {
+	if err := c.Resume(); err != nil && !errors.Is(err, os.ErrNotExist) && c.manager.Exists() {
+		return fmt.Errorf("thaw: %w", err)
+	}
+	return nil
 }
 
 // discard is destroy for a container that nobody will destroy again. If the cgroup is gone and only systemd is silent, it
 // removes the state directory dir as well: the unit ends with its cgroup.
 func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
 	defer r.reaper.Suspend()()
-	err := removeCgroup(lc)
-	switch {
-	case err == nil:
-		return removeState(lc, lc.Destroy)
-	case errors.Is(err, systemd.ErrSilent):
-		return errors.Join(err, removeState(lc, func() error { return os.RemoveAll(dir) }))
+	err := destroy(lc)
+	if errors.Is(err, systemd.ErrSilent) {
+		err = errors.Join(err, removeState(lc, func() error { return os.RemoveAll(dir) }))
 	}
 	return err
 }

@@ -21,10 +21,10 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// execs is what is kept between the execs of a container.
+// execs caches what all execs of a container need.
 type execs struct {
-	filter    func() (*launch.Filter, error) // made by the first exec that needs it
-	setGroups func() (bool, error)           // whether the user namespace lets setgroups(2); that never changes
+	filter    func() (*launch.Filter, error) // the seccomp filter
+	setGroups func() (bool, error)           // whether the user namespace allows setgroups(2), which never changes
 }
 
 func newExecs(config *configs.Config, initPID int) execs {
@@ -42,9 +42,8 @@ func newExecs(config *configs.Config, initPID int) execs {
 	}
 }
 
-// Exec starts p with the launcher where that covers what p and the container
-// ask for, and else with libcontainer. What p may do to process 1 is for the
-// container's program.
+// Exec starts p with the launcher if that supports what p and the container need, else with libcontainer. It waits for the
+// container's program, since p may signal process 1.
 func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
 	c.awaitProgram()
 	lp, err := libcontainerProcess(p, s)
@@ -52,43 +51,39 @@ func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams
 		return nil, err
 	}
 	if !c.config.ExecCgroup {
-		return handleOf(c.startExec(ctx, lp, s, nil))
+		h, err := c.startExec(ctx, lp, s, nil)
+		if err != nil {
+			return nil, err // a nil *handle in an interface would not be nil
+		}
+		return h, nil
 	}
-	n, err := c.newExecCgroup()
+	group, err := c.newExecCgroup()
 	if err != nil {
 		return nil, err
 	}
-	return c.execIn(ctx, lp, s, n)
+	return c.execIn(ctx, lp, s, group)
 }
 
-// handleOf makes a nil *handle a nil interface.
-func handleOf(h *handle, err error) (process.Handle, error) {
-	if err != nil {
-		return nil, err
-	}
-	return h, nil
-}
-
-// startExec starts lp in the container's cgroup, or in n.
-func (c *container) startExec(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *execCgroup) (*handle, error) {
+// startExec starts lp in group, or, if that is nil, in the container's cgroup.
+func (c *container) startExec(
+	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execCgroup,
+) (*handle, error) {
 	late := fmt.Errorf("the process was not set up within %v: %w", c.runtime.execTimeout, context.DeadlineExceeded)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.runtime.execTimeout, late)
 	defer cancel()
-	h, err := c.launch(ctx, lp, s, n)
+	h, err := c.launch(ctx, lp, s, group)
 	if reason := (unsupported{}); errors.As(err, &reason) {
-		// libcontainer gives the terminal a stderr beside it too. What it was to
-		// lead to then comes to its end at once.
+		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF at once.
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
-		if n != nil {
-			lp.SubCgroupPaths = n.below
+		if group != nil {
+			lp.SubCgroupPaths = group.subPaths
 		}
 		h, err = c.spawn(ctx, lp, s)
 	}
 	return h, err
 }
 
-// spawn starts lp with libcontainer, one at a time: what it kills when ctx ends
-// is to be of this exec.
+// spawn starts lp with libcontainer, one at a time: when ctx ends, the stages that it kills must be those of this exec.
 func (c *container) spawn(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams) (*handle, error) {
 	select {
 	case c.spawning <- struct{}{}:
@@ -99,8 +94,7 @@ func (c *container) spawn(ctx context.Context, lp *libcontainer.Process, s *stdi
 	}
 }
 
-// splitStderr is the stderr that a process with a terminal has beside it; nil
-// for none.
+// splitStderr is the separate stderr of a process with a terminal; nil for none.
 func splitStderr(s *stdio.Streams) *os.File {
 	if s.ConsoleSocket() == nil {
 		return nil
@@ -109,19 +103,20 @@ func splitStderr(s *stdio.Streams) *os.File {
 	return stderr
 }
 
-// unsupported is why the launcher cannot start a process.
+// unsupported is the reason why the launcher cannot start a process. Nothing was started then.
 type unsupported struct{ error }
 
-// launch starts lp with the launcher. It is an unsupported error, and nothing was
-// started, where the launcher cannot do it.
-func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *execCgroup) (*handle, error) {
+// launch starts lp with the launcher, or returns an unsupported error.
+func (c *container) launch(
+	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execCgroup,
+) (*handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if c.init == nil {
 		return nil, unsupported{errors.New("the container was restored")}
 	}
-	launcher, err := c.runtime.launcher() // first: its kernel is new enough to capture a filter
+	launcher, err := c.runtime.launcher() // fails on kernels that are too old to capture a filter, as command does
 	if err != nil {
 		return nil, unsupported{err}
 	}
@@ -132,15 +127,13 @@ func (c *container) launch(ctx context.Context, lp *libcontainer.Process, s *std
 	if command.Terminal != nil {
 		command.Stdio[2] = splitStderr(s)
 	}
-	c.place(command, n)
+	c.setCgroups(command, group)
 	p, err := launcher.Start(ctx, command)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, launch.ErrNotJoined): // libcontainer looks for init's cgroup then
-		return nil, unsupported{err}
-	case errors.Is(err, launch.ErrNotStarted):
-		return nil, unsupported{err}
+	case errors.Is(err, launch.ErrNotJoined), errors.Is(err, launch.ErrNotStarted):
+		return nil, unsupported{err} // where the cgroup could not be joined, libcontainer joins that of init
 	case err != nil:
 		return nil, startError(fmt.Errorf("unable to start container process: %w", err), lp.Args)
 	}

@@ -23,19 +23,16 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Bounds on the end of an exec's processes. One that sleeps uninterruptibly outlasts any.
+// Time limits for the end of an exec's processes. One that sleeps uninterruptibly may outlast them.
 const (
-	// killTimeout is what a Signal waits for all to be dead; after that the waiter goes on with it.
-	killTimeout = 50 * time.Millisecond
-	// treeTimeout is what the exit of an exec that was killed waits for the death of the others.
-	treeTimeout = 10 * time.Second
-	// emptyTimeout is what the kernel may need to notice that a cgroup got empty.
-	emptyTimeout = time.Second
+	killTimeout  = 50 * time.Millisecond // of Signal, until all are dead; Wait goes on with it
+	treeTimeout  = 10 * time.Second      // of Wait, until all are dead after the leader was killed
+	emptyTimeout = time.Second           // until the kernel notices that a cgroup is empty
 )
 
-// execCgroups are the cgroups of the execs of a container.
+// execCgroups are the cgroups of a container's execs.
 type execCgroups struct {
-	mu       sync.Mutex // held over the removal of cgroups, which is done by those who end, and waits for nothing
+	mu       sync.Mutex // held while cgroups are removed, which never blocks
 	last     int        // number in the name of the last one
 	occupied []*cgroup.Cgroup
 }
@@ -43,11 +40,11 @@ type execCgroups struct {
 // execCgroup is the cgroup of one exec.
 type execCgroup struct {
 	*cgroup.Cgroup
-	paths map[string]string // of a process in it, in all hierarchies
-	below map[string]string // its path below the container's, as libcontainer wants it
+	paths    map[string]string // of a process in it, by controller
+	subPaths map[string]string // below the container's, as libcontainer takes them
 }
 
-// newExecCgroup makes a cgroup for an exec. The container may have made some that are called alike.
+// newExecCgroup makes a cgroup for an exec. The container may have made cgroups of the same names.
 func (c *container) newExecCgroup() (*execCgroup, error) {
 	c.execCgroups.mu.Lock()
 	defer c.execCgroups.mu.Unlock()
@@ -61,36 +58,37 @@ func (c *container) newExecCgroup() (*execCgroup, error) {
 		case err != nil:
 			return nil, fmt.Errorf("cgroup of the exec: %w", err)
 		}
-		paths, below := c.cgroup.ChildPaths(group, name), map[string]string{}
+		paths, subPaths := c.cgroup.ChildPaths(group, name), map[string]string{}
 		for controller, dir := range paths {
-			// "" means all hierarchies to libcontainer, so that of v2 is left out where there are others.
+			// To libcontainer "" means all hierarchies, so in hybrid mode that of v2 is left out.
 			if dir != c.cgroup.Path(controller) && (controller != "" || group.Unified()) {
-				below[controller] = name
+				subPaths[controller] = name
 			}
 		}
-		return &execCgroup{group, paths, below}, nil
+		return &execCgroup{group, paths, subPaths}, nil
 	}
 }
 
-// execIn starts lp in n. When it fails nothing is left of either: a program whose terminal did not come, say, ran already, and
-// may have started others.
-func (c *container) execIn(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, n *execCgroup) (process.Handle, error) {
-	h, err := c.startExec(ctx, lp, s, n)
+// execIn starts lp in group. When it fails, nothing is left of either: a program whose terminal did not come, for example,
+// ran already and may have started others.
+func (c *container) execIn(
+	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execCgroup,
+) (process.Handle, error) {
+	h, err := c.startExec(ctx, lp, s, group)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
-		err = errors.Join(err, n.Kill(ctx, unix.SIGKILL))
-		c.leave(n.Cgroup, true)
+		err = errors.Join(err, group.Kill(ctx, unix.SIGKILL))
+		c.removeExecCgroup(group.Cgroup, true)
 		return nil, err
 	}
-	return &cgroupHandle{handle: h, container: c, group: n}, nil
+	return &cgroupHandle{handle: h, container: c, group: group}, nil
 }
 
-// leave removes a cgroup whose exec has ended, and those of earlier ones whose last process has ended since. One that is
-// occupied is removed with the container at the latest.
-//
-// One that has no process any more, since all were killed, has emptyTimeout to get empty.
-func (c *container) leave(group *cgroup.Cgroup, killed bool) {
+// removeExecCgroup removes the cgroup of an exec that has ended, and those of earlier execs that have got empty since. If
+// its processes were killed, the cgroup has emptyTimeout to get empty. An occupied one is removed with the container at the
+// latest.
+func (c *container) removeExecCgroup(group *cgroup.Cgroup, killed bool) {
 	if killed {
 		ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
 		defer cancel()
@@ -100,7 +98,8 @@ func (c *container) leave(group *cgroup.Cgroup, killed bool) {
 	defer c.execCgroups.mu.Unlock()
 	once, cancel := context.WithCancel(context.Background())
 	cancel()
-	c.execCgroups.occupied = slices.DeleteFunc(append(c.execCgroups.occupied, group), func(g *cgroup.Cgroup) bool { return g.Remove(once) == nil })
+	c.execCgroups.occupied = slices.DeleteFunc(append(c.execCgroups.occupied, group),
+		func(g *cgroup.Cgroup) bool { return g.Remove(once) == nil })
 }
 
 // cgroupHandle is the leader of an exec in a cgroup of its own. It implements process.Grouped.
@@ -108,13 +107,11 @@ type cgroupHandle struct {
 	*handle
 	container *container
 	group     *execCgroup
-	killed    atomic.Bool // by Signal, or by somebody else once Wait saw it
-
-	mu    sync.Mutex
-	final *process.Usage // after Wait
+	killed    atomic.Bool                   // by Signal, or by others, which Wait notices
+	final     atomic.Pointer[process.Usage] // set by Wait
 }
 
-// Signal ends the whole cgroup with SIGKILL. Other signals are for the leader.
+// Signal sends SIGKILL to the whole cgroup, and other signals to the leader.
 func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	if sig != unix.SIGKILL {
 		return g.handle.Signal(sig)
@@ -131,7 +128,7 @@ func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Wait waits for the leader, and if it was killed for the end of the others.
+// Wait waits for the leader, and, if that was killed, for the death of the others.
 func (g *cgroupHandle) Wait() process.Exit {
 	exit := g.handle.Wait()
 	if g.handle.sigkilled { // from within the container or from the host, or when memory ran out
@@ -144,28 +141,23 @@ func (g *cgroupHandle) Wait() process.Exit {
 			g.log().WithError(err).Error("kill the processes of an exec")
 		}
 	}
-	u := g.read()
+	u := g.readUsage()
 	if !u.CgroupTotal {
 		u.Memory = g.maxRSS
 	}
-	g.mu.Lock()
-	g.final = &u
-	g.mu.Unlock()
+	g.final.Store(&u)
 	return exit
 }
 
 // Usage implements process.Grouped.
 func (g *cgroupHandle) Usage() process.Usage {
-	g.mu.Lock()
-	final := g.final
-	g.mu.Unlock()
-	if final != nil {
+	if final := g.final.Load(); final != nil {
 		return *final
 	}
-	return g.read()
+	return g.readUsage()
 }
 
-func (g *cgroupHandle) read() process.Usage {
+func (g *cgroupHandle) readUsage() process.Usage {
 	u, err := g.group.Usage()
 	if err != nil && !errdefs.IsNotFound(err) {
 		g.log().WithError(err).Warn("usage of an exec")
@@ -174,7 +166,7 @@ func (g *cgroupHandle) read() process.Usage {
 }
 
 // Release implements process.Grouped.
-func (g *cgroupHandle) Release() { g.container.leave(g.group.Cgroup, g.killed.Load()) }
+func (g *cgroupHandle) Release() { g.container.removeExecCgroup(g.group.Cgroup, g.killed.Load()) }
 
 func (g *cgroupHandle) log() *log.Entry {
 	return log.L.WithField("container", g.container.config.ID).WithField("cgroup", g.group.String())

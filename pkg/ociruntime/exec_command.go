@@ -4,7 +4,6 @@
 package ociruntime
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -44,7 +43,7 @@ func unsupportedReason(config *configs.Config, p *libcontainer.Process) (reason 
 		return "seccomp agent"
 	case !config.Namespaces.Contains(configs.NEWNS):
 		return "no mount namespace"
-	case forkChanges(cmp.Or(p.Scheduler, config.Scheduler)):
+	case forkResets(cmp.Or(p.Scheduler, config.Scheduler)):
 		return "scheduler that a fork changes"
 	case len(p.SubCgroupPaths) > 0:
 		return "cgroup below the container's"
@@ -54,17 +53,17 @@ func unsupportedReason(config *configs.Config, p *libcontainer.Process) (reason 
 	return ""
 }
 
-// forkChanges reports whether a process with that scheduler has children with another, or none (sched(7)).
-func forkChanges(s *configs.Scheduler) bool {
+// forkResets reports whether a fork does not keep the scheduler s, or is not allowed (sched(7)).
+func forkResets(s *configs.Scheduler) bool {
 	return s != nil && (s.Policy == specs.SchedDeadline || slices.Contains(s.Flags, specs.SchedFlagResetOnFork))
 }
 
+// notifies reports whether a seccomp agent decides about calls.
 func notifies(s *configs.Seccomp) bool {
 	return slices.ContainsFunc(s.Syscalls, func(call *configs.Syscall) bool { return call.Action == configs.Notify })
 }
 
-// command is p for the launcher. What p does not say the container's
-// configuration does, as in libcontainer (container_linux.go, newInitConfig).
+// command is p for the launcher. Defaults are the container's, as in libcontainer (container_linux.go, newInitConfig).
 func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	config := c.lc.Config()
 	if reason := unsupportedReason(&config, p); reason != "" {
@@ -111,28 +110,28 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 			return nil, unsupported{errors.New("seccomp filter that lets no process begin, without no-new-privileges")}
 		}
 	}
-	capability(cmd, &config, p)
-	if err := schedule(cmd, &config, p); err != nil {
+	setCapabilities(cmd, &config, p)
+	if err := setScheduling(cmd, &config, p); err != nil {
 		return nil, fmt.Errorf("unable to start container process: %w", err)
 	}
 	return cmd, nil
 }
 
-// namespaces are those that an exec joins: all that the configuration names.
+// namespaces are the flags of all namespaces that the configuration lists: an exec joins them.
 func namespaces(config *configs.Config) (flags uintptr) {
 	for _, n := range config.Namespaces {
-		one := configs.Namespaces{{Type: n.Type}} // without the path, which makes CloneFlags leave it out
+		one := configs.Namespaces{{Type: n.Type}} // without its path, because of which CloneFlags would skip it
 		flags |= one.CloneFlags()
 	}
 	return flags
 }
 
-// place says which cgroups the process joins: the container's, but where n has some.
-func (c *container) place(cmd *launch.Command, n *execCgroup) {
+// setCgroups sets which cgroups the process joins: those of group, or if that is nil, the container's.
+func (c *container) setCgroups(cmd *launch.Command, group *execCgroup) {
 	paths := c.manager.GetPaths()
-	freezer := paths["freezer"] // to leave which is to leave those nested in it
-	if n != nil {
-		paths = n.paths
+	freezer := paths["freezer"] // the container's: thawing it thaws those below
+	if group != nil {
+		paths = group.paths
 	}
 	cmd.Unified = paths[""]
 	if cgroups.IsCgroup2UnifiedMode() {
@@ -147,8 +146,8 @@ func (c *container) place(cmd *launch.Command, n *execCgroup) {
 	cmd.Freezer = freezer
 }
 
-// environment is env with the last setting of each name, and whether HOME is
-// missing, which also one without a value is (libcontainer env.go, prepareEnv).
+// environment keeps the last setting of each name, and reports whether HOME is missing or empty (libcontainer env.go,
+// prepareEnv).
 func environment(env []string) (out []string, noHome bool, err error) {
 	noHome = true
 	seen := map[string]bool{}
@@ -175,18 +174,9 @@ func environment(env []string) (out []string, noHome bool, err error) {
 	return out, noHome, nil
 }
 
-// schedule adds the scheduler, the priorities and the CPUs.
-func schedule(cmd *launch.Command, config *configs.Config, p *libcontainer.Process) error {
-	scheduler, priority, affinity := config.Scheduler, config.IOPriority, config.ExecCPUAffinity
-	if p.Scheduler != nil {
-		scheduler = p.Scheduler
-	}
-	if p.IOPriority != nil {
-		priority = p.IOPriority
-	}
-	if p.CPUAffinity != nil {
-		affinity = p.CPUAffinity
-	}
+// setScheduling sets the scheduler, the IO priority and the CPUs.
+func setScheduling(cmd *launch.Command, config *configs.Config, p *libcontainer.Process) error {
+	scheduler, priority := cmp.Or(p.Scheduler, config.Scheduler), cmp.Or(p.IOPriority, config.IOPriority)
 	if scheduler != nil {
 		attr, err := configs.ToSchedAttr(scheduler)
 		if err != nil {
@@ -203,7 +193,7 @@ func schedule(cmd *launch.Command, config *configs.Config, p *libcontainer.Proce
 		value := class<<classShift | priority.Priority
 		cmd.IOPriority = &value
 	}
-	if affinity != nil {
+	if affinity := cmp.Or(p.CPUAffinity, config.ExecCPUAffinity); affinity != nil {
 		cmd.InitialAffinity, cmd.FinalAffinity = cpus(affinity.Initial), cpus(affinity.Final)
 	}
 	return nil
@@ -212,32 +202,28 @@ func schedule(cmd *launch.Command, config *configs.Config, p *libcontainer.Proce
 // ioClasses are the classes of ioprio_set(2).
 var ioClasses = map[specs.IOPriorityClass]int{specs.IOPRIO_CLASS_RT: 1, specs.IOPRIO_CLASS_BE: 2, specs.IOPRIO_CLASS_IDLE: 3}
 
+// cpus is set in the form of sched_setaffinity(2).
 func cpus(set *unix.CPUSet) []byte {
 	if set == nil {
 		return nil
 	}
-	var b bytes.Buffer
-	_ = binary.Write(&b, binary.NativeEndian, uint64s(set)) // a buffer takes all, and the type has a fixed size
-	return b.Bytes()
-}
-
-func uint64s(set *unix.CPUSet) []uint64 {
-	words := make([]uint64, len(set))
-	for cpu := range len(set) * 64 {
-		if set.IsSet(cpu) {
-			words[cpu/64] |= 1 << (cpu % 64)
+	var mask []byte
+	const bits = 64
+	for word := range len(set) {
+		var w uint64
+		for bit := range bits {
+			if set.IsSet(word*bits + bit) {
+				w |= 1 << bit
+			}
 		}
+		mask = binary.NativeEndian.AppendUint64(mask, w)
 	}
-	return words
+	return mask
 }
 
-// capability adds the capability sets. A name that the kernel does not know is
-// left out, as in libcontainer.
-func capability(cmd *launch.Command, config *configs.Config, p *libcontainer.Process) {
-	caps := config.Capabilities
-	if p.Capabilities != nil {
-		caps = p.Capabilities
-	}
+// setCapabilities sets the capability sets, without those that the kernel does not know, as in libcontainer.
+func setCapabilities(cmd *launch.Command, config *configs.Config, p *libcontainer.Process) {
+	caps := cmp.Or(p.Capabilities, config.Capabilities)
 	if caps == nil {
 		return
 	}

@@ -20,14 +20,12 @@ import (
 	"sandbox.internal/shim/pkg/reaper"
 )
 
-// Features tells what of the OCI runtime specification is there, in the form of
-// its features.md. CRI decides by it about user namespaces and recursively
-// read-only mounts, so nothing is claimed that this build does not have.
+// Features describes what this build supports of the OCI runtime specification (features.md). CRI decides by it about user
+// namespaces and recursively read-only mounts.
 //
-// By features-linux.md it is the runtime that is described and not the host:
-// AppArmor, SELinux, Intel RDT and both versions of cgroups are compiled in, and
-// a kernel without them refuses a container that asks for them. What the kernel
-// has is told where the document has room for it, in the flags of seccomp.
+// By features-linux.md it describes the runtime and not the host: AppArmor, SELinux, Intel RDT and both versions of cgroups
+// are compiled in, and a kernel without them refuses a container that asks for them. Only the flags of seccomp are those of
+// this kernel.
 func Features() *features.Features {
 	yes, no := true, false
 	f := &features.Features{
@@ -35,7 +33,7 @@ func Features() *features.Features {
 		OCIVersionMax: specs.Version,
 		Hooks:         configs.KnownHookNames(),
 		MountOptions:  specconv.KnownMountOptions(),
-		// Like all here it does not say whether the host has criu.
+		// As with the other features, the host may have no criu.
 		Annotations: map[string]string{runcfeatures.AnnotationRuncCheckpointEnabled: "true"},
 		Linux: &features.Linux{
 			Namespaces:   specconv.KnownNamespaces(),
@@ -64,8 +62,7 @@ func Features() *features.Features {
 	return f
 }
 
-// HasLauncher tells whether execs are started without libcontainer here
-// (docs/decisions/0004-exec-launcher.md).
+// HasLauncher reports whether execs are started without libcontainer (docs/decisions/0004-exec-launcher.md).
 func HasLauncher() bool {
 	_, err := launch.New(reaper.New())
 	return err == nil

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -20,20 +21,18 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// writeExtra writes what libcontainer leaves out although the kernel has it: on
-// cgroup v1 the limit on memory of TCP buffers, and that the OOM killer is on
-// again; on v2 the weights of devices where the scheduler is not BFQ.
+// writeExtra writes the limits that libcontainer leaves out although the kernel has them: on cgroup v1 the memory of TCP
+// buffers, and that the OOM killer is on again; on v2 the weights of devices, if the IO scheduler is not BFQ.
 func writeExtra(c *cgroup.Cgroup, r *specs.LinuxResources) error {
-	if r == nil {
+	switch {
+	case r == nil:
 		return nil
-	}
-	if !c.Unified() {
+	case !c.Unified():
 		return writeExtraMemory(c, r.Memory)
+	case r.BlockIO != nil:
+		return writeDeviceWeights(c, r.BlockIO.WeightDevice)
 	}
-	if r.BlockIO == nil {
-		return nil
-	}
-	return writeDeviceWeights(c, r.BlockIO.WeightDevice)
+	return nil
 }
 
 func writeExtraMemory(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
@@ -51,8 +50,7 @@ func writeExtraMemory(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	return nil
 }
 
-// writeDeviceWeights leaves out devices without a scheduler that knows weights,
-// and all of them on a kernel without, as runc does.
+// writeDeviceWeights skips devices whose scheduler has no weights, and, as runc does, all of them on a kernel without.
 func writeDeviceWeights(c *cgroup.Cgroup, devices []specs.LinuxWeightDevice) error {
 	if _, err := os.Stat(c.File("io.bfq.weight")); err == nil {
 		return nil // libcontainer wrote to this one
@@ -71,18 +69,11 @@ func writeDeviceWeights(c *cgroup.Cgroup, devices []specs.LinuxWeightDevice) err
 }
 
 func writeFile(c *cgroup.Cgroup, name, text string) error {
-	f, err := os.OpenFile(c.File(name), os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	if _, err := f.WriteString(text); err != nil {
-		return errors.Join(fmt.Errorf("write %q: %w", text, err), f.Close())
-	}
-	return f.Close()
+	return cgroups.WriteFile(filepath.Dir(c.File(name)), name, text)
 }
 
-// checkUsage refuses a limit that is not above the present usage, if that is
-// asked for: the kernel would kill processes on cgroup v2 to get below it.
+// checkUsage refuses a limit that is not above the current usage, if m asks for that check: on cgroup v2 the kernel would
+// kill processes to get below the limit.
 func checkUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	if m == nil || m.CheckBeforeUpdate == nil || !*m.CheckBeforeUpdate {
 		return nil
@@ -111,8 +102,8 @@ func checkUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	return nil
 }
 
-// limitDepth keeps a container from nesting cgroups without end, unless its configuration says how deep it may. It is written once,
-// and not with each update: libcontainer does not know of it. A container runs without it too: none of our own walks needs it.
+// limitDepth limits how deep a container may nest cgroups, unless its configuration does. libcontainer does not know this
+// file, so updates do not write it. Without it a container runs too: no walk of this program depends on it.
 func limitDepth(containerID string, c *cgroup.Cgroup, r *specs.LinuxResources) {
 	if r != nil {
 		if _, asked := r.Unified[cgroup.DepthFile]; asked {
@@ -123,8 +114,8 @@ func limitDepth(containerID string, c *cgroup.Cgroup, r *specs.LinuxResources) {
 	switch {
 	case err == nil:
 	case errdefs.IsNotFound(err), errors.Is(err, fs.ErrPermission): // an old kernel; a shim without root
-		log.L.WithError(err).WithField("container", containerID).Debug("cgroups may be nested without end")
+		log.L.WithError(err).WithField("container", containerID).Debug("cgroups may be nested without limit")
 	default:
-		log.L.WithError(err).WithField("container", containerID).Warn("cgroups may be nested without end")
+		log.L.WithError(err).WithField("container", containerID).Warn("cgroups may be nested without limit")
 	}
 }

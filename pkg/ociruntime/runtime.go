@@ -118,7 +118,7 @@ func (r *Runtime) newContainer(
 	}
 	limitDepth(c.ID, group, c.Spec.Linux.Resources)
 	// Init's waiter does not run yet, so the pid is init's.
-	stage, err := executable(init.pid)
+	stage, err := statExe(init.pid)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (r *Runtime) newContainer(
 	}
 	return &container{
 		runtime: r, config: c, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: group,
-		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), stage: stage,
+		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), initStage: stage,
 		spawning: make(chan struct{}, 1), execs: newExecs(config, init.pid),
 	}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,8 +25,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// translate is libcontainerConfig where a reaper runs. To read the mappings of
-// a user namespace that is joined, libcontainer starts a child and waits for it.
+// translate suspends the reaper around libcontainerConfig: to read the mappings of a user namespace that the container
+// joins, libcontainer starts a child and waits for it.
 func (r *Runtime) translate(c process.Config) (*configs.Config, error) {
 	defer r.reaper.Suspend()()
 	return libcontainerConfig(c)
@@ -40,15 +41,13 @@ func libcontainerConfig(c process.Config) (*configs.Config, error) {
 		NoNewKeyring:     c.NoNewKeyring,
 		Spec:             inBundle(c),
 		RootlessEUID:     os.Geteuid() != 0,
-		// As runc decides it (rootless_linux.go, shouldUseRootlessCgroupManager):
-		// then a container that asks for no cgroup may go without.
+		// As in runc (rootless_linux.go, shouldUseRootlessCgroupManager): a container without cgroupsPath may have none.
 		RootlessCgroups: os.Geteuid() != 0 || userns.RunningInUserNS(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	// specconv takes the working directory for the bundle; a shim that serves
-	// several containers has one of theirs.
+	// specconv takes the working directory as the bundle, but a shim serves several containers.
 	for i, label := range config.Labels {
 		if strings.HasPrefix(label, "bundle=") {
 			config.Labels[i] = "bundle=" + c.Bundle
@@ -57,14 +56,13 @@ func libcontainerConfig(c process.Config) (*configs.Config, error) {
 	return config, nil
 }
 
-// inBundle is the configuration with paths made absolute that are relative to
-// the bundle, for the same reason.
+// inBundle makes paths absolute that are relative to the bundle, for the same reason.
 func inBundle(c process.Config) *specs.Spec {
 	spec := *c.Spec
 	root := *spec.Root
 	root.Path = c.Rootfs
 	spec.Root = &root
-	spec.Mounts = append([]specs.Mount(nil), spec.Mounts...)
+	spec.Mounts = slices.Clone(spec.Mounts)
 	for i, m := range spec.Mounts {
 		if isBind(m) && m.Source != "" && !filepath.IsAbs(m.Source) {
 			spec.Mounts[i].Source = filepath.Join(c.Bundle, m.Source)
@@ -74,19 +72,10 @@ func inBundle(c process.Config) *specs.Spec {
 }
 
 func isBind(m specs.Mount) bool {
-	if m.Type == "bind" {
-		return true
-	}
-	for _, option := range m.Options {
-		if option == "bind" || option == "rbind" {
-			return true
-		}
-	}
-	return false
+	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
-// libcontainerProcess translates an OCI process. p has been checked by the
-// sandbox as far as its fields go.
+// libcontainerProcess translates an OCI process. The caller of this package has checked its fields.
 func libcontainerProcess(p *specs.Process, s *stdio.Streams) (*libcontainer.Process, error) {
 	lp := &libcontainer.Process{
 		Args:            p.Args,
@@ -134,8 +123,7 @@ func libcontainerProcess(p *specs.Process, s *stdio.Streams) (*libcontainer.Proc
 	return lp, nil
 }
 
-// rlimits are the names of the OCI runtime specification (config.md, POSIX
-// process) and their numbers.
+// rlimits are the names of the OCI runtime specification (config.md, POSIX process) and their numbers.
 var rlimits = map[string]int{
 	"RLIMIT_AS": unix.RLIMIT_AS, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_CPU": unix.RLIMIT_CPU,
 	"RLIMIT_DATA": unix.RLIMIT_DATA, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_LOCKS": unix.RLIMIT_LOCKS,
@@ -145,6 +133,5 @@ var rlimits = map[string]int{
 	"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING, "RLIMIT_STACK": unix.RLIMIT_STACK,
 }
 
-// stateDir is where libcontainer keeps its state of a container. id has been
-// checked to be one path element.
+// stateDir is where libcontainer keeps the state of a container. id was checked to be one path element.
 func stateDir(root, id string) string { return filepath.Join(root, id) }

@@ -19,11 +19,9 @@ import (
 	"sandbox.internal/shim/pkg/resources"
 )
 
-// Update implements process.RuntimeContainer. What pkg/resources says has to be written
-// is written; when the kernel refuses any of it, the control files say again
-// what they said before.
+// Update implements process.RuntimeContainer. When the kernel refuses a value, Update restores all former values.
 func (c *container) Update(r *specs.LinuxResources) error {
-	before := c.asked
+	before := c.resources
 	if before == nil {
 		before = c.config.Spec.Linux.Resources
 	}
@@ -46,19 +44,18 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	if err := c.write(write); err != nil {
 		err = updateError(err, fields, c.cgroup)
 		if errors.Is(err, systemd.ErrSilent) {
-			return err // it is asked first, so that nothing was written
+			return err // systemd is asked first, so nothing was written
 		}
 		if undo := c.restore(before, write, snapshot); undo != nil {
 			err = errors.Join(err, fmt.Errorf("put the former values back: %w", undo))
 		}
 		return err
 	}
-	c.asked = next
+	c.resources = next
 	return nil
 }
 
-// controlFiles are the names of the files of fields. A controller that the
-// container is not in cannot limit anything.
+// controlFiles are the names of the files of fields. Each must be of a controller that the container is in.
 func controlFiles(c *cgroup.Cgroup, fields []resources.Field) ([]string, error) {
 	var all []string
 	for _, f := range fields {
@@ -74,7 +71,7 @@ func controlFiles(c *cgroup.Cgroup, fields []resources.Field) ([]string, error) 
 	return slices.Compact(all), nil
 }
 
-// write writes r, with the device rules that every container has, if r has any.
+// write writes r. If r has device rules, those that every container has follow them.
 func (c *container) write(r *specs.LinuxResources) error {
 	converted, err := c.convert(r)
 	if err != nil {
@@ -86,7 +83,7 @@ func (c *container) write(r *specs.LinuxResources) error {
 	return writeExtra(c.cgroup, r)
 }
 
-// convert translates OCI resources as specconv does those of a container.
+// convert translates r as libcontainer translates config.json.
 func (c *container) convert(r *specs.LinuxResources) (*cgroups.Resources, error) {
 	spec := &specs.Spec{Linux: &specs.Linux{Resources: r}}
 	config, err := specconv.CreateCgroupConfig(&specconv.CreateOpts{Spec: spec}, nil)
@@ -95,8 +92,8 @@ func (c *container) convert(r *specs.LinuxResources) (*cgroups.Resources, error)
 	}
 	converted := config.Resources
 	if converted.Memory == -1 && converted.MemorySwap == -1 {
-		// Implied by the first: libcontainer then leaves swap out where the kernel
-		// does not account it (cgroups v0.1.0 fs/memory.go, setMemoryAndSwap).
+		// Implied by the first. With 0 libcontainer skips swap if the kernel does not count it (cgroups v0.1.0
+		// fs/memory.go, setMemoryAndSwap).
 		converted.MemorySwap = 0
 	}
 	converted.SkipDevices = len(r.Devices) == 0
@@ -115,8 +112,8 @@ func (c *container) defaultDevices() []*devices.Rule {
 	return rules
 }
 
-// restore undoes what of write was done. systemd writes to the files again what
-// its unit's properties say, when it is reloaded, so these go back as well.
+// restore undoes a write that was done in part. It restores the properties of a scope too, since systemd writes them to the
+// files again when it is reloaded.
 func (c *container) restore(before, write *specs.LinuxResources, snapshot *cgroup.Snapshot) error {
 	var errs []error
 	if len(write.Devices) > 0 {

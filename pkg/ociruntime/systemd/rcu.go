@@ -4,12 +4,10 @@
 package systemd
 
 import (
-	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 
-	"github.com/containerd/cgroups/v3"
+	"github.com/opencontainers/cgroups"
 )
 
 // RCUWarmup starts the RCU grace period early that systemd's first move of a process into a scope would wait for:
@@ -26,42 +24,21 @@ func (w *RCUWarmup) Start() {
 	}
 	go func() {
 		defer w.running.Store(false)
-		if procs := ownProcs(); procs != "" {
-			moveSelf(procs)
+		if dir, err := ownCgroup(); err == nil {
+			_ = cgroups.WriteFile(dir, cgroups.CgroupProcesses, "0") // if it fails, the wait comes later
 		}
 	}()
 }
 
-// moveSelf moves this process into the cgroup of the file procs. On failure nothing is warmed up, and the wait comes
-// later. It makes no file where no cgroup file system is mounted.
-func moveSelf(procs string) {
-	f, err := os.OpenFile(procs, os.O_WRONLY, 0)
-	if err != nil {
-		return
+// ownCgroup is the directory of this process's cgroup, in any hierarchy.
+func ownCgroup() (string, error) {
+	const root = "/sys/fs/cgroup"
+	paths, err := cgroups.ParseCgroupFile("/proc/self/cgroup") // by controller, "" for version 2
+	switch {
+	case cgroups.IsCgroup2UnifiedMode():
+		return filepath.Join(root, paths[""]), err
+	case cgroups.IsCgroup2HybridMode():
+		return filepath.Join(root, "unified", paths[""]), err
 	}
-	_, _ = f.WriteString("0")
-	_ = f.Close() // control files have nothing left to write then
-}
-
-// ownProcs is the file cgroup.procs of this process's cgroup, in any hierarchy; "" if unknown.
-func ownProcs() string {
-	text, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return ""
-	}
-	var mount, hierarchy string
-	switch cgroups.Mode() {
-	case cgroups.Unified:
-		mount, hierarchy = "/sys/fs/cgroup", "0::"
-	case cgroups.Hybrid:
-		mount, hierarchy = "/sys/fs/cgroup/unified", "0::"
-	case cgroups.Legacy, cgroups.Unavailable:
-		mount, hierarchy = "/sys/fs/cgroup/pids", ":pids:"
-	}
-	for line := range strings.Lines(string(text)) {
-		if _, path, ok := strings.Cut(line, hierarchy); ok {
-			return filepath.Join(mount, strings.TrimSpace(path), "cgroup.procs")
-		}
-	}
-	return ""
+	return filepath.Join(root, "pids", paths["pids"]), err
 }

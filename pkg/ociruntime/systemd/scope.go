@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -128,13 +127,12 @@ func (s *Scope) change(ctx context.Context, keepOOMGroup bool, set func(context.
 	if !keepOOMGroup || !s.unified {
 		return set(ctx)
 	}
-	path := filepath.Join(s.Path(""), oomGroup)
-	before, readErr := os.ReadFile(path)
+	before, readErr := cgroups.ReadFile(s.Path(""), oomGroup)
 	err := set(ctx)
 	if readErr != nil { // the cgroup has no such file
 		return err
 	}
-	if restoreErr := os.WriteFile(path, before, 0); restoreErr != nil && !errors.Is(restoreErr, fs.ErrNotExist) {
+	if restoreErr := cgroups.WriteFile(s.Path(""), oomGroup, before); !errors.Is(restoreErr, fs.ErrNotExist) {
 		err = errors.Join(err, restoreErr)
 	}
 	return err
