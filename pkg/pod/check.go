@@ -42,10 +42,10 @@ func (r Request) check() error {
 	if err := c.User.check(); err != nil {
 		return err
 	}
-	if err := c.DNS.check(); err != nil {
+	if err := checkDNS(c.DNS); err != nil {
 		return err
 	}
-	if err := c.SELinux.check(); err != nil {
+	if err := checkSELinux(c.SELinux); err != nil {
 		return err
 	}
 	if err := checkLabel(c.MountLabel); err != nil {
@@ -80,7 +80,7 @@ func (c Config) checkModes() error {
 	return nil
 }
 
-func (d *DNSConfig) check() error {
+func checkDNS(d *DNSConfig) error {
 	if d == nil {
 		return nil
 	}

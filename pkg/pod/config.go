@@ -34,51 +34,43 @@ func (m Mode) String() string {
 	return fmt.Sprintf("NamespaceMode(%d)", int(m))
 }
 
-// Config says what a pod is: the fields of CRI's runtime.v1.PodSandboxConfig that a shim acts on.
+// Config says what a pod is.
 type Config struct {
+	CRI *podconfig.PodSandboxConfig // from which the rest was read; nil for an OCI configuration
+
 	Name      string
 	UID       string
 	Namespace string // Kubernetes'
-	Attempt   uint32
 
 	Hostname     string     // "" for the host's
 	DNS          *DNSConfig // nil for the host's /etc/resolv.conf
 	LogDirectory string
-	Labels       map[string]string
 	Annotations  map[string]string
 
 	CgroupParent string // a path, or the name of a slice of systemd; "" for none
 	Sysctls      map[string]string
-	Overhead     *Resources // nil when not told
-	Resources    *Resources // of all containers; nil when not told
+	Resources    *Resources // sums over the containers, which limit nothing here; nil when not told
 
 	Network Mode           // ModePod or ModeNode
 	PID     Mode           // ModePod, ModeContainer or ModeNode
 	IPC     Mode           // ModePod or ModeNode
 	User    *UserNamespace // nil for the host's
-
-	// NetNS is the path of the network namespace in an OCI configuration. CRI's is in the request.
-	NetNS string
-
-	Privileged bool // a container of the pod may be
+	NetNS   string         // path of the network namespace in an OCI configuration; CRI's is in the request
 
 	SELinux    *SELinuxOptions // nil for the machine's defaults
 	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context
 }
 
-// DNSConfig is what becomes /etc/resolv.conf, see resolv.conf(5).
-type DNSConfig struct {
-	Servers, Searches, Options []string
-}
+// Parts of CRI's message.
+type (
+	DNSConfig      = podconfig.DNSConfig
+	Resources      = podconfig.LinuxContainerResources
+	SELinuxOptions = podconfig.SELinuxOption
+)
 
 // UserNamespace has the mappings of a user namespace, see user_namespaces(7).
 type UserNamespace struct {
 	UIDs, GIDs []specs.LinuxIDMapping
-}
-
-// Resources are sums over the containers of a pod. They limit nothing here: the pod's cgroup is its owner's.
-type Resources struct {
-	CPUPeriod, CPUQuota, CPUShares, MemoryLimit int64
 }
 
 // DecodeConfig reads a PodSandboxConfig in its wire form. Fields that are not known are skipped.
@@ -89,40 +81,38 @@ func DecodeConfig(value []byte) (Config, error) {
 	}
 	ns := m.Linux.SecurityContext.NamespaceOptions
 	c := Config{
+		CRI:          &m,
 		Name:         m.Metadata.Name,
 		UID:          m.Metadata.UID,
 		Namespace:    m.Metadata.Namespace,
-		Attempt:      m.Metadata.Attempt,
 		Hostname:     m.Hostname,
-		DNS:          (*DNSConfig)(m.DNS),
+		DNS:          m.DNS,
 		LogDirectory: m.LogDirectory,
-		Labels:       m.Labels,
 		Annotations:  m.Annotations,
 		CgroupParent: m.Linux.CgroupParent,
 		Sysctls:      m.Linux.Sysctls,
-		Overhead:     (*Resources)(m.Linux.Overhead),
-		Resources:    (*Resources)(m.Linux.Resources),
+		Resources:    m.Linux.Resources,
 		Network:      Mode(ns.Network),
 		PID:          Mode(ns.PID),
 		IPC:          Mode(ns.IPC),
-		Privileged:   m.Linux.SecurityContext.Privileged,
-		SELinux:      (*SELinuxOptions)(m.Linux.SecurityContext.SELinuxOptions),
+		SELinux:      m.Linux.SecurityContext.SELinuxOptions,
 	}
 	if user := ns.User; user != nil {
 		switch mode := Mode(user.Mode); {
 		case mode == ModePod:
 			c.User = &UserNamespace{UIDs: decodeMappings(user.UIDs), GIDs: decodeMappings(user.GIDs)}
 		case mode != ModeNode:
-			return Config{}, fmt.Errorf("userns_options.mode %s: must be %s or %s: %w", mode, ModePod, ModeNode, errdefs.ErrInvalidArgument)
+			return Config{}, fmt.Errorf("userns_options.mode %s: must be %s or %s: %w",
+				mode, ModePod, ModeNode, errdefs.ErrInvalidArgument)
 		}
 	}
 	c.addDefaultSysctls()
 	return c, nil
 }
 
-// addDefaultSysctls lets users other than root bind to every port and send pings, as containerd's CRI plugin does for
-// its pause containers unless it is configured otherwise, which it does not tell a shim (enable_unprivileged_ports and
-// enable_unprivileged_icmp). What the pod itself says goes before.
+// addDefaultSysctls lets all users bind to every port and send pings. containerd's CRI plugin does so for its pause
+// containers by default (enable_unprivileged_ports and enable_unprivileged_icmp; it does not tell a shim). Sysctls of the
+// pod itself take precedence.
 func (c *Config) addDefaultSysctls() {
 	if c.Network != ModePod {
 		return
@@ -134,12 +124,8 @@ func (c *Config) addDefaultSysctls() {
 	for key := range c.Sysctls {
 		delete(defaults, sysctlName(key))
 	}
-	all := maps.Clone(c.Sysctls)
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, defaults)
-	c.Sysctls = all
+	maps.Copy(defaults, c.Sysctls)
+	c.Sysctls = defaults
 }
 
 func decodeMappings(list []*podconfig.IDMapping) []specs.LinuxIDMapping {
@@ -164,7 +150,8 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 	var seen []specs.LinuxNamespaceType
 	for i, ns := range s.Linux.Namespaces {
 		if slices.Contains(seen, ns.Type) {
-			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].type %q: must not be there twice: %w", i, ns.Type, errdefs.ErrInvalidArgument)
+			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].type %q: must not be there twice: %w",
+				i, ns.Type, errdefs.ErrInvalidArgument)
 		}
 		seen = append(seen, ns.Type)
 		if ns.Path != "" && ns.Type != specs.NetworkNamespace {
@@ -183,7 +170,8 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 		case specs.UTSNamespace, specs.MountNamespace, specs.CgroupNamespace, specs.TimeNamespace:
 			// The host name is the pod's where the network is. The others are each container's own.
 		default:
-			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].type %q: not a namespace of Linux: %w", i, ns.Type, errdefs.ErrInvalidArgument)
+			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].type %q: not a namespace of Linux: %w",
+				i, ns.Type, errdefs.ErrInvalidArgument)
 		}
 	}
 	c.CgroupParent = parentOf(s.Linux.CgroupsPath)

@@ -34,22 +34,23 @@ func TestDecodeConfig_ReadsWhatCRIEncodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if m := got.CRI; m == nil || m.Metadata.Attempt != 3 || m.Labels["app"] != "web" || m.Linux.Overhead.MemoryLimit != 1<<20 {
+		t.Errorf("CRI = %+v, want the message", m)
+	}
+	got.CRI = nil
 	want := Config{
-		Name: "web", UID: "6f1c", Namespace: "shop", Attempt: 3,
+		Name: "web", UID: "6f1c", Namespace: "shop",
 		Hostname: "web-0", LogDirectory: "/var/log/pods/shop_web_6f1c",
 		DNS: &DNSConfig{
 			Servers: []string{"10.96.0.10"}, Searches: []string{"shop.svc.cluster.local", "svc.cluster.local"}, Options: []string{"ndots:5"},
 		},
-		Labels:       map[string]string{"app": "web"},
 		Annotations:  map[string]string{ShmSizeAnnotation: "1Gi"},
 		CgroupParent: "/kubepods/burstable/pod6f1c",
 		Sysctls:      map[string]string{"net.ipv4.ip_unprivileged_port_start": "1024"},
-		Overhead:     &Resources{MemoryLimit: 1 << 20},
 		Resources:    &Resources{CPUPeriod: 100000, CPUQuota: 50000, CPUShares: 512, MemoryLimit: 64 << 20},
 		Network:      ModePod, PID: ModeContainer, IPC: ModeNode,
-		User:       &UserNamespace{UIDs: mapping, GIDs: mapping},
-		Privileged: true,
-		SELinux:    &SELinuxOptions{Type: "t"},
+		User:    &UserNamespace{UIDs: mapping, GIDs: mapping},
+		SELinux: &SELinuxOptions{Type: "t"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("DecodeConfig (-want +got):\n%s", diff)
@@ -148,7 +149,7 @@ func FuzzDecodeConfig(f *testing.F) {
 		if err := r.check(); err != nil {
 			return
 		}
-		if text := c.DNS.text(); strings.Count(text, "\n") > maxServers+2 {
+		if text := resolvConf(c.DNS); strings.Count(text, "\n") > maxServers+2 {
 			t.Errorf("resolv.conf = %q", text)
 		}
 		for key := range maps.Keys(c.Sysctls) {

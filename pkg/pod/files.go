@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/selinux/go-selinux/label"
 	"golang.org/x/sys/unix"
@@ -49,7 +50,7 @@ func (c Config) etcContent() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	resolv := c.DNS.text()
+	resolv := resolvConf(c.DNS)
 	if c.DNS == nil {
 		if resolv, err = readHost("/etc/resolv.conf", ""); err != nil {
 			return nil, err
@@ -67,8 +68,8 @@ func readHost(path, missing string) (string, error) {
 	return string(data), err
 }
 
-// text is d as a resolv.conf(5).
-func (d *DNSConfig) text() string {
+// resolvConf is the content of a resolv.conf(5).
+func resolvConf(d *DNSConfig) string {
 	if d == nil {
 		return ""
 	}
@@ -166,8 +167,9 @@ func removeMounts(bundle string, names []string) error {
 	var errs []error
 	for _, name := range names {
 		dir := filepath.Join(bundle, name)
-		if err := detach(dir); err != nil {
-			errs = append(errs, err)
+		// A container that still runs keeps its own mount.
+		if err := mount.UnmountAll(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %q: %w", dir, err))
 			continue
 		}
 		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -175,17 +177,4 @@ func removeMounts(bundle string, names []string) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// detach unmounts everything at dir. A container that still runs keeps its own mount.
-func detach(dir string) error {
-	for {
-		switch err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err {
-		case nil:
-		case unix.EINVAL, unix.ENOENT: // no mount, or no directory
-			return nil
-		default:
-			return fmt.Errorf("unmount %q: %w", dir, err)
-		}
-	}
 }

@@ -65,7 +65,7 @@ func TestPodFiles_HaveRoomForWhatTheyBeginWith(t *testing.T) {
 		searches[i] = "a"
 	}
 	texts := map[string]string{
-		"hostname": strings.Repeat("n", 65), "hosts": strings.Repeat("h", 3*etcRoom), "resolv.conf": (&DNSConfig{Searches: searches}).text(),
+		"hostname": strings.Repeat("n", 65), "hosts": strings.Repeat("h", 3*etcRoom), "resolv.conf": resolvConf(&DNSConfig{Searches: searches}),
 	}
 	if got, least := etcSize(texts), len(texts["hosts"])+etcRoom+2*os.Getpagesize(); got < least {
 		t.Errorf("etcSize() = %d, want %d at least", got, least)

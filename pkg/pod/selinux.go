@@ -13,19 +13,14 @@ import (
 	"github.com/opencontainers/selinux/go-selinux"
 )
 
-// SELinuxOptions are the parts of an SELinux context. An empty one is the machine's default.
-type SELinuxOptions struct {
-	User, Role, Type, Level string
-}
-
 // levelForm is CRI's (internal/cri/server/podsandbox, checkSelinuxLevel), compiled at its first use.
 var levelForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 })
 
-// check refuses what would end the context, which becomes an option of a mount. It does so also where SELinux is off, as
+// checkSELinux refuses what would end the context, which becomes an option of a mount. It does so also where SELinux is off, as
 // CRI does with the level.
-func (o *SELinuxOptions) check() error {
+func checkSELinux(o *SELinuxOptions) error {
 	if o == nil {
 		return nil
 	}
@@ -42,26 +37,12 @@ func (o *SELinuxOptions) check() error {
 
 func notInLabel(r rune) bool { return notInWord(r) || r == '"' || r == '\\' }
 
-// checkLabel is check for a whole context.
+// checkLabel is checkSELinux for a whole context.
 func checkLabel(context string) error {
 	if strings.ContainsFunc(context, notInLabel) {
 		return fmt.Errorf("linux.mountLabel %q: must be an SELinux context: %w", context, errdefs.ErrInvalidArgument)
 	}
 	return nil
-}
-
-// options are o in the form of go-selinux.
-func (o *SELinuxOptions) options() []string {
-	if o == nil {
-		return nil
-	}
-	var all []string
-	for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}} {
-		if part.value != "" {
-			all = append(all, part.name+":"+part.value)
-		}
-	}
-	return all
 }
 
 // mountLabel is the SELinux context of all files of the pod, "" where SELinux is off. initLabels is label.InitLabels, which
@@ -71,7 +52,14 @@ func (o *SELinuxOptions) options() []string {
 // shim that is the sandbox it takes none (plugins/sandbox, controllerLocal.Start), so each container has categories of its
 // own, and what they share must have none, as files that Docker mounts with the option z.
 func (c Config) mountLabel(initLabels func(options []string) (process, mount string, err error)) (string, error) {
-	options := c.SELinux.options()
+	var options []string
+	if o := c.SELinux; o != nil {
+		for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}} {
+			if part.value != "" {
+				options = append(options, part.name+":"+part.value)
+			}
+		}
+	}
 	process, mount, err := initLabels(options)
 	if err != nil {
 		return "", fmt.Errorf("selinux_options %q: %w", options, err)

@@ -43,7 +43,7 @@ func TestPodFiles_HaveTheContextOfThePod(t *testing.T) {
 		want   string
 	}{
 		"a level":               {Config{SELinux: &SELinuxOptions{Level: "s0:c1,c2"}}, onSELinux, "system_u:object_r:container_file_t:s0:c1,c2"},
-		"all parts":             {Config{SELinux: &SELinuxOptions{"u", "r", "t", "s0:c1"}}, onSELinux, "u:object_r:container_file_t:s0:c1"},
+		"all parts":             {Config{SELinux: &SELinuxOptions{User: "u", Role: "r", Type: "t", Level: "s0:c1"}}, onSELinux, "u:object_r:container_file_t:s0:c1"},
 		"no level":              {Config{SELinux: &SELinuxOptions{Type: "t"}}, onSELinux, "system_u:object_r:container_file_t:s0"},
 		"nothing":               {Config{}, onSELinux, "system_u:object_r:container_file_t:s0"},
 		"a whole context":       {Config{MountLabel: "a:b:c:s0:c3"}, onSELinux, "a:b:c:s0:c3"},
@@ -90,7 +90,7 @@ func TestSELinuxOptions_AddNoOptionOfTheMount(t *testing.T) {
 			r.Config.SELinux, r.Config.MountLabel = config.SELinux, config.MountLabel
 		}), want)
 	}
-	if err := (&SELinuxOptions{"u", "r", "svirt_lxc_net_t", "s0-s0:c0.c1023"}).check(); err != nil {
+	if err := checkSELinux(&SELinuxOptions{User: "u", Role: "r", Type: "svirt_lxc_net_t", Level: "s0-s0:c0.c1023"}); err != nil {
 		t.Error(err)
 	}
 }

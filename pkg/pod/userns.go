@@ -6,11 +6,10 @@ package pod
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/sys/user"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/idmap"
@@ -60,9 +59,13 @@ func (u *UserNamespace) checkProcess(pid int) error {
 		name string
 		want []specs.LinuxIDMapping
 	}{{"uid_map", u.UIDs}, {"gid_map", u.GIDs}} {
-		got, err := readMappings(fmt.Sprintf("/proc/%d/%s", pid, m.name))
+		list, err := user.ParseIDMapFile(fmt.Sprintf("/proc/%d/%s", pid, m.name))
 		if err != nil {
 			return err
+		}
+		var got []specs.LinuxIDMapping
+		for _, l := range list {
+			got = append(got, specs.LinuxIDMapping{ContainerID: uint32(l.ID), HostID: uint32(l.ParentID), Size: uint32(l.Count)})
 		}
 		if !slices.Equal(byContainerID(got), byContainerID(m.want)) {
 			return fmt.Errorf("userns_options: the owner of the network namespace has the %s %v, not %v: %w",
@@ -70,22 +73,6 @@ func (u *UserNamespace) checkProcess(pid int) error {
 		}
 	}
 	return nil
-}
-
-func readMappings(path string) ([]specs.LinuxIDMapping, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var all []specs.LinuxIDMapping
-	for line := range strings.Lines(string(data)) {
-		var m specs.LinuxIDMapping
-		if _, err := fmt.Sscan(line, &m.ContainerID, &m.HostID, &m.Size); err != nil {
-			return nil, fmt.Errorf("%s: line %q: %w", path, line, err)
-		}
-		all = append(all, m)
-	}
-	return all, nil
 }
 
 func byContainerID(list []specs.LinuxIDMapping) []specs.LinuxIDMapping {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/pod/podconfig"
 	"sandbox.internal/shim/pkg/podsandbox"
 )
@@ -29,7 +28,7 @@ func podInfo(s podsandbox.Status) (map[string]string, error) {
 	for key, value := range map[string]any{
 		"info": sandboxInfo{
 			Pid: s.Pid, Status: s.Stage.String(), RuntimeType: "io.containerd.sandbox.v1",
-			Config: encodeConfig(s.Config), RuntimeSpec: s.Spec,
+			Config: s.Config.CRI, RuntimeSpec: s.Spec,
 			Overhead: updated(s.Updated.Overhead), Resources: updated(s.Updated.Resources),
 		},
 		"members": members(s.Containers),
@@ -133,36 +132,6 @@ func cpusets(list []podsandbox.ContainerStatus) map[string]cpusetInfo {
 			info.Error = m.CPUSet.Err.Error()
 		}
 		all[m.ID] = info
-	}
-	return all
-}
-
-// encodeConfig is the inverse of pod.DecodeConfig.
-func encodeConfig(c pod.Config) *podconfig.PodSandboxConfig {
-	namespaces := podconfig.NamespaceOption{Network: int32(c.Network), PID: int32(c.PID), IPC: int32(c.IPC)}
-	if c.User != nil {
-		namespaces.User = &podconfig.UserNamespace{
-			Mode: int32(pod.ModePod), UIDs: encodeMappings(c.User.UIDs), GIDs: encodeMappings(c.User.GIDs),
-		}
-	}
-	return &podconfig.PodSandboxConfig{
-		Metadata: podconfig.PodSandboxMetadata{Name: c.Name, UID: c.UID, Namespace: c.Namespace, Attempt: c.Attempt},
-		Hostname: c.Hostname, DNS: (*podconfig.DNSConfig)(c.DNS), LogDirectory: c.LogDirectory, Labels: c.Labels, Annotations: c.Annotations,
-		Linux: podconfig.LinuxPodSandboxConfig{
-			CgroupParent: c.CgroupParent, Sysctls: c.Sysctls,
-			SecurityContext: podconfig.LinuxSandboxSecurityContext{
-				NamespaceOptions: namespaces, SELinuxOptions: (*podconfig.SELinuxOption)(c.SELinux), Privileged: c.Privileged,
-			},
-			Overhead:  (*podconfig.LinuxContainerResources)(c.Overhead),
-			Resources: (*podconfig.LinuxContainerResources)(c.Resources),
-		},
-	}
-}
-
-func encodeMappings(list []specs.LinuxIDMapping) []*podconfig.IDMapping {
-	var all []*podconfig.IDMapping
-	for _, m := range list {
-		all = append(all, &podconfig.IDMapping{HostID: m.HostID, ContainerID: m.ContainerID, Length: m.Size})
 	}
 	return all
 }
