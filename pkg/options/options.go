@@ -57,7 +57,8 @@ type Options struct {
 	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/settings, UnsafeAnnotations)
 }
 
-// DefaultRoot is where the runc shim keeps its state directories too, so that tools that look there find our containers.
+// DefaultRoot is where the runc shim keeps its state directories too, so that tools that look there find our
+// containers.
 const DefaultRoot = "/run/containerd/runc"
 
 // Known reports whether Decode accepts messages of this type URL.
@@ -87,7 +88,9 @@ func Decode(a *anypb.Any) (Options, error) {
 		return Options{}, fmt.Errorf("runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	if o.Root != "" && !strings.HasPrefix(o.Root, "/") {
-		return Options{}, fmt.Errorf("runtime options: Root %q: must be an absolute path: %w", o.Root, errdefs.ErrInvalidArgument)
+		return Options{}, fmt.Errorf(
+			"runtime options: Root %q: must be an absolute path: %w", o.Root, errdefs.ErrInvalidArgument,
+		)
 	}
 	return o, nil
 }

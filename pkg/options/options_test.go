@@ -45,7 +45,28 @@ func TestDecode(t *testing.T) {
 	wantOurs.HostRootfs, wantOurs.HostRootfsMask, wantOurs.PidFile = "default", "none", "/run/{id}.pid"
 	wantOurs.MaxShmSize = "1Gi"
 	wantOurs.AllowUnsafeAnnotations = []string{"listen", "pid-file"}
-	body := "NoPivotRoot=true\nNoNewKeyring=true\nShimCgroup='/c'\nIoUid=1\nIoGid=2\nBinaryName='runc'\nRoot='/r'\nCriuImagePath='/i'\nCriuWorkPath='/w'\nCriuPath=''\nSystemdCgroup=true\nCpusetSource='parent'\nCpusetMems=true\nStopSignal='QUIT'\nStopTimeout='5s'\nHostRootfs='default'\nHostRootfsMask='none'\nPidFile='/run/{id}.pid'\nMaxShmSize='1Gi'\nAllowUnsafeAnnotations=['listen', 'pid-file']\n"
+	const body = `
+NoPivotRoot=true
+NoNewKeyring=true
+ShimCgroup='/c'
+IoUid=1
+IoGid=2
+BinaryName='runc'
+Root='/r'
+CriuImagePath='/i'
+CriuWorkPath='/w'
+CriuPath=''
+SystemdCgroup=true
+CpusetSource='parent'
+CpusetMems=true
+StopSignal='QUIT'
+StopTimeout='5s'
+HostRootfs='default'
+HostRootfsMask='none'
+PidFile='/run/{id}.pid'
+MaxShmSize='1Gi'
+AllowUnsafeAnnotations=['listen', 'pid-file']
+`
 	for _, tc := range []struct {
 		name string
 		in   *anypb.Any
@@ -56,8 +77,15 @@ func TestDecode(t *testing.T) {
 		{"runc options, all fields", pack(t, runcOptions, all), wantAll},
 		{"runc options with a URL in front", pack(t, "types.googleapis.com/"+runcOptions, all), wantAll},
 		{"a TOML body, all keys", pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantOurs},
-		{"a TOML body under the old name", pack(t, oldGenericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantOurs},
-		{"a file wins over a body", pack(t, genericOptions, &runtimeoptions.Options{ConfigPath: file, ConfigBody: []byte(body)}), Options{Root: "/from/file"}},
+		{
+			"a TOML body under the old name",
+			pack(t, oldGenericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)}), wantOurs,
+		},
+		{
+			"a file wins over a body",
+			pack(t, genericOptions, &runtimeoptions.Options{ConfigPath: file, ConfigBody: []byte(body)}),
+			Options{Root: "/from/file"},
+		},
 		{"an empty generic message", pack(t, genericOptions, &runtimeoptions.Options{}), Options{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -87,7 +115,10 @@ func TestDecodeRefuses(t *testing.T) {
 		{"an unknown table", generic("[a]\nb = 1"), []string{"a"}},
 		{"a value of another kind", generic("SystemdCgroup = 'yes'"), []string{"config_body", "SystemdCgroup"}},
 		{"text that is no TOML", generic("= ="), []string{"config_body"}},
-		{"a file that is not there", pack(t, genericOptions, &runtimeoptions.Options{ConfigPath: "/nowhere.toml"}), []string{"/nowhere.toml"}},
+		{
+			"a file that is not there", pack(t, genericOptions, &runtimeoptions.Options{ConfigPath: "/nowhere.toml"}),
+			[]string{"/nowhere.toml"},
+		},
 		{"a relative root", generic("Root = 'run'"), []string{"Root", "\"run\"", "absolute"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -41,7 +41,9 @@ func decode(data []byte) (*sandboxapi.CreateSandboxRequest, error) {
 // FuzzDecode holds that Decode accepts and refuses what the library does, and reads the same.
 func FuzzDecode(f *testing.F) {
 	data, err := proto.Marshal(&sandboxapi.CreateSandboxRequest{
-		SandboxID: "s", BundlePath: "/b", Rootfs: []*types.Mount{{Type: "t", Options: []string{"o"}}, {}}, Options: &anypb.Any{TypeUrl: "u", Value: []byte{1}},
+		SandboxID: "s", BundlePath: "/b", Rootfs: []*types.Mount{
+			{Type: "t", Options: []string{"o"}}, {},
+		}, Options: &anypb.Any{TypeUrl: "u", Value: []byte{1}},
 		NetnsPath: "/n", Annotations: map[string]string{"a": "1", "": ""},
 	})
 	if err != nil {

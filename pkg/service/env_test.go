@@ -206,7 +206,9 @@ func newCgroup(t *testing.T) (*cgroup.Cgroup, int) {
 	must(t, cmd.Start())
 	roots := map[string]string{"": "/sys/fs/cgroup"}
 	if cgroups.Mode() != cgroups.Unified {
-		roots = map[string]string{"memory": "/sys/fs/cgroup/memory", "pids": "/sys/fs/cgroup/pids", "cpuacct": "/sys/fs/cgroup/cpuacct"}
+		roots = map[string]string{
+			"memory": "/sys/fs/cgroup/memory", "pids": "/sys/fs/cgroup/pids", "cpuacct": "/sys/fs/cgroup/cpuacct",
+		}
 	}
 	paths := map[string]string{}
 	for controller, root := range roots {
@@ -245,7 +247,9 @@ func newBundle(t *testing.T) string {
 	t.Helper()
 	bundle := t.TempDir()
 	data, err := json.Marshal(&specs.Spec{
-		Root: &specs.Root{Path: "rootfs"}, Process: &specs.Process{Args: []string{"true"}, Cwd: "/"}, Linux: &specs.Linux{},
+		Root: &specs.Root{Path: "rootfs"}, Process: &specs.Process{
+			Args: []string{"true"}, Cwd: "/",
+		}, Linux: &specs.Linux{},
 	})
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(bundle, "config.json"), data, 0o600))

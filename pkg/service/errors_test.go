@@ -50,9 +50,8 @@ var classes = []struct {
 }
 
 func interceptError(err error) error {
-	_, got := Intercept(context.Background(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/M"}, func(context.Context, func(any) error) (any, error) {
-		return (*emptypb.Empty)(nil), err
-	})
+	call := func(context.Context, func(any) error) (any, error) { return (*emptypb.Empty)(nil), err }
+	_, got := Intercept(context.Background(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/M"}, call)
 	return got
 }
 
@@ -67,9 +66,11 @@ func TestIntercept_MapsClasses(t *testing.T) {
 			err  error
 			want string
 		}{
-			"bare":                   {tc.class, text},
-			"wrapped":                {fmt.Errorf("a: %w", fmt.Errorf("b: %w", tc.class)), "a: b: " + text},
-			"last of two":            {fmt.Errorf("field: %w: %w", fs.ErrNotExist, tc.class), "field: file does not exist: " + text},
+			"bare":    {tc.class, text},
+			"wrapped": {fmt.Errorf("a: %w", fmt.Errorf("b: %w", tc.class)), "a: b: " + text},
+			"last of two": {
+				fmt.Errorf("field: %w: %w", fs.ErrNotExist, tc.class), "field: file does not exist: " + text,
+			},
 			"joined with an undoing": {errors.Join(fmt.Errorf("a: %w", tc.class), errors.New("undo")), joined},
 		} {
 			got, ok := status.FromError(interceptError(tt.err))
@@ -93,8 +94,8 @@ func TestIntercept_MapsClasses(t *testing.T) {
 	}
 }
 
-// What a person reads at last: containerd makes an error of the shim's status, adds words, and makes a status of its own,
-// of which its client makes an error. Releases before 2.0 do the same without details.
+// What a person reads at last: containerd makes an error of the shim's status, adds words, and makes a status of its
+// own, of which its client makes an error. Releases before 2.0 do the same without details.
 func TestIntercept_ClassIsToldOnceToTheLastClient(t *testing.T) {
 	const program = `process.args[0] "/no/such"`
 	for _, tc := range []struct {
@@ -104,15 +105,21 @@ func TestIntercept_ClassIsToldOnceToTheLastClient(t *testing.T) {
 		want  string
 	}{
 		{
-			"its class beside its cause", fmt.Errorf("%s: %w: %w", program, fs.ErrNotExist, errdefs.ErrInvalidArgument), errdefs.ErrInvalidArgument,
+			"its class beside its cause", fmt.Errorf(
+				"%s: %w: %w", program, fs.ErrNotExist, errdefs.ErrInvalidArgument,
+			), errdefs.ErrInvalidArgument,
 			program + ": file does not exist: invalid argument",
 		},
 		{
-			"words around", fmt.Errorf("container %q: %w", "c1", fmt.Errorf("%s: %w: %w", program, fs.ErrNotExist, errdefs.ErrInvalidArgument)), errdefs.ErrInvalidArgument,
+			"words around", fmt.Errorf(
+				"container %q: %w", "c1", fmt.Errorf("%s: %w: %w", program, fs.ErrNotExist, errdefs.ErrInvalidArgument),
+			), errdefs.ErrInvalidArgument,
 			`container "c1": ` + program + ": file does not exist: invalid argument",
 		},
 		{
-			"the kernel's words are those of the class", fmt.Errorf("write %q: %w: %w", "many", unix.EINVAL, errdefs.ErrInvalidArgument), errdefs.ErrInvalidArgument,
+			"the kernel's words are those of the class", fmt.Errorf(
+				"write %q: %w: %w", "many", unix.EINVAL, errdefs.ErrInvalidArgument,
+			), errdefs.ErrInvalidArgument,
 			`write "many": invalid argument`,
 		},
 		{
@@ -120,16 +127,22 @@ func TestIntercept_ClassIsToldOnceToTheLastClient(t *testing.T) {
 			`write "many": invalid argument`,
 		},
 		{
-			"an undoing that fails", errors.Join(fmt.Errorf("a: %w: %w", fs.ErrExist, errdefs.ErrFailedPrecondition), errors.New("undo: busy")), errdefs.ErrFailedPrecondition,
+			"an undoing that fails", errors.Join(
+				fmt.Errorf("a: %w: %w", fs.ErrExist, errdefs.ErrFailedPrecondition), errors.New("undo: busy"),
+			), errdefs.ErrFailedPrecondition,
 			"a: file already exists\nundo: busy: failed precondition",
 		},
 		{
-			"an undoing of another class", errors.Join(fmt.Errorf("a: %w", errdefs.ErrNotFound), fmt.Errorf("undo: %w", errdefs.ErrInternal)), errdefs.ErrNotFound,
+			"an undoing of another class", errors.Join(
+				fmt.Errorf("a: %w", errdefs.ErrNotFound), fmt.Errorf("undo: %w", errdefs.ErrInternal),
+			), errdefs.ErrNotFound,
 			"a\nundo: internal: not found",
 		},
 		{"the class alone", errdefs.ErrNotFound, errdefs.ErrNotFound, "not found"},
 		{
-			"a context beside its cause", fmt.Errorf("ready: %w: %w", errors.New("no answer"), context.DeadlineExceeded), context.DeadlineExceeded,
+			"a context beside its cause", fmt.Errorf(
+				"ready: %w: %w", errors.New("no answer"), context.DeadlineExceeded,
+			), context.DeadlineExceeded,
 			"ready: no answer: context deadline exceeded",
 		},
 	} {
@@ -157,7 +170,10 @@ func TestIntercept_ErrorsOfTheRuntimeKeepTheirClass(t *testing.T) {
 	for i, tc := range classes {
 		execID := fmt.Sprintf("e%d", i)
 		w.fake.fail("", nil)
-		w.must("Exec", &api.ExecProcessRequest{ID: "c1", ExecID: execID, Spec: packJSON(t, "Process", goodProcess())}, void)
+		w.must(
+			"Exec", &api.ExecProcessRequest{ID: "c1", ExecID: execID, Spec: packJSON(t, "Process", goodProcess())},
+			void,
+		)
 		for _, rpc := range []struct {
 			method, engine string
 			request        proto.Message
@@ -167,7 +183,10 @@ func TestIntercept_ErrorsOfTheRuntimeKeepTheirClass(t *testing.T) {
 			{"Start", "Start", &api.StartRequest{ID: "c2"}, &api.StartResponse{}},
 			{"Start", "Exec", &api.StartRequest{ID: "c1", ExecID: execID}, &api.StartResponse{}},
 			{"Pause", "Pause", &api.PauseRequest{ID: "c1"}, void},
-			{"Update", "Update", &api.UpdateTaskRequest{ID: "c1", Resources: packJSON(t, "LinuxResources", struct{}{})}, void},
+			{
+				"Update", "Update",
+				&api.UpdateTaskRequest{ID: "c1", Resources: packJSON(t, "LinuxResources", struct{}{})}, void,
+			},
 			{"Kill", "Kill", &api.KillRequest{ID: "c1", Signal: 15}, void},
 		} {
 			w.fake.fail(rpc.engine, fmt.Errorf("said by the engine: %w", tc.class))
@@ -240,7 +259,10 @@ func TestTask_UnknownIDs(t *testing.T) {
 		{"Pause", func(id, _ string) proto.Message { return &api.PauseRequest{ID: id} }, false},
 		{"Resume", func(id, _ string) proto.Message { return &api.ResumeRequest{ID: id} }, false},
 		{"Checkpoint", func(id, _ string) proto.Message { return &api.CheckpointTaskRequest{ID: id} }, false},
-		{"Exec", func(id, _ string) proto.Message { return &api.ExecProcessRequest{ID: id, ExecID: "e", Spec: spec} }, false},
+		{
+			"Exec",
+			func(id, _ string) proto.Message { return &api.ExecProcessRequest{ID: id, ExecID: "e", Spec: spec} }, false,
+		},
 		{"Update", func(id, _ string) proto.Message { return &api.UpdateTaskRequest{ID: id} }, false},
 		{"Stats", func(id, _ string) proto.Message { return &api.StatsRequest{ID: id} }, false},
 	} {
@@ -263,28 +285,86 @@ func TestTask_UnknownIDs(t *testing.T) {
 func TestTask_RefusesRequests(t *testing.T) {
 	w := newEnv(t, taskV2)
 	w.create("c1")
-	noArgs := goodProcess()
-	noArgs.Args = nil
+	noArgs, noProgram, relative := goodProcess(), goodProcess(), goodProcess()
+	noArgs.Args, noProgram.Args[0], relative.Cwd = nil, "", "b"
 	for _, tc := range []struct {
 		name, method string
 		request      proto.Message
 		class        error
 		want         []string
 	}{
-		{"an id that exists", "Create", &api.CreateTaskRequest{ID: "c1", Bundle: newBundle(t)}, errdefs.ErrAlreadyExists, []string{`"c1"`}},
-		{"an id with a slash", "Create", &api.CreateTaskRequest{ID: "a/b", Bundle: newBundle(t)}, errdefs.ErrInvalidArgument, []string{"id", `"a/b"`}},
-		{"no id", "Create", &api.CreateTaskRequest{Bundle: newBundle(t)}, errdefs.ErrInvalidArgument, []string{"id", `""`}},
-		{"options of an unknown type", "Create", &api.CreateTaskRequest{ID: "c2", Bundle: newBundle(t), Options: &anypb.Any{TypeUrl: "x.Options"}}, errdefs.ErrInvalidArgument, []string{"options", "x.Options"}},
-		{"a mount that does not work", "Create", &api.CreateTaskRequest{ID: "c2", Bundle: newBundle(t), Rootfs: []*types.Mount{{Type: "nosuchfs", Source: "s"}}}, nil, []string{"nosuchfs", `"s"`}},
-		{"a signal that does not exist", "Kill", &api.KillRequest{ID: "c1", Signal: 65}, errdefs.ErrInvalidArgument, []string{"signal 65", "64"}},
-		{"the largest signal", "Kill", &api.KillRequest{ID: "c1", Signal: math.MaxUint32}, errdefs.ErrInvalidArgument, []string{"4294967295"}},
-		{"a terminal that is too wide", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 65536, Height: 2}, errdefs.ErrInvalidArgument, []string{"65536x2", "65535"}},
-		{"a size without a terminal", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 1, Height: 2}, errdefs.ErrFailedPrecondition, []string{"terminal"}},
-		{"an exec without a process", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e"}, errdefs.ErrInvalidArgument, []string{"spec", `""`, "Process"}},
-		{"an exec without args", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", noArgs)}, errdefs.ErrInvalidArgument, []string{"spec.args", `"e"`}},
-		{"an exec with a way up in its id", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "../e", Spec: packJSON(t, "Process", goodProcess())}, errdefs.ErrInvalidArgument, []string{"exec id", `"../e"`}},
-		{"an update without resources", "Update", &api.UpdateTaskRequest{ID: "c1"}, errdefs.ErrInvalidArgument, []string{"resources", "LinuxResources"}},
-		{"resume of what is not paused", "Resume", &api.ResumeRequest{ID: "c1"}, errdefs.ErrFailedPrecondition, []string{"resume while created"}},
+		{
+			"an id that exists", "Create", &api.CreateTaskRequest{ID: "c1", Bundle: newBundle(t)},
+			errdefs.ErrAlreadyExists, []string{`"c1"`},
+		},
+		{
+			"an id with a slash", "Create", &api.CreateTaskRequest{ID: "a/b", Bundle: newBundle(t)},
+			errdefs.ErrInvalidArgument, []string{"id", `"a/b"`},
+		},
+		{
+			"no id", "Create", &api.CreateTaskRequest{Bundle: newBundle(t)}, errdefs.ErrInvalidArgument,
+			[]string{"id", `""`},
+		},
+		{
+			"options of an unknown type", "Create",
+			&api.CreateTaskRequest{ID: "c2", Bundle: newBundle(t), Options: &anypb.Any{TypeUrl: "x.Options"}},
+			errdefs.ErrInvalidArgument, []string{"options", "x.Options"},
+		},
+		{
+			"a mount that does not work", "Create",
+			&api.CreateTaskRequest{
+				ID: "c2", Bundle: newBundle(t), Rootfs: []*types.Mount{{Type: "nosuchfs", Source: "s"}},
+			},
+			nil, []string{"nosuchfs", `"s"`},
+		},
+		{
+			"a signal that does not exist", "Kill", &api.KillRequest{ID: "c1", Signal: 65}, errdefs.ErrInvalidArgument,
+			[]string{"signal 65", "64"},
+		},
+		{
+			"the largest signal", "Kill", &api.KillRequest{ID: "c1", Signal: math.MaxUint32},
+			errdefs.ErrInvalidArgument, []string{"4294967295"},
+		},
+		{
+			"a terminal that is too wide", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 65536, Height: 2},
+			errdefs.ErrInvalidArgument, []string{"65536x2", "65535"},
+		},
+		{
+			"a size without a terminal", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 1, Height: 2},
+			errdefs.ErrFailedPrecondition, []string{"terminal"},
+		},
+		{
+			"an exec without a process", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e"},
+			errdefs.ErrInvalidArgument, []string{"spec", `""`, "Process"},
+		},
+		{
+			"an exec without args", "Exec",
+			&api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", noArgs)},
+			errdefs.ErrInvalidArgument, []string{"spec.args", `"e"`},
+		},
+		{
+			"an exec without a program", "Exec",
+			&api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", noProgram)},
+			errdefs.ErrInvalidArgument, []string{"spec.args[0]", `""`},
+		},
+		{
+			"an exec with a relative cwd", "Exec",
+			&api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", relative)},
+			errdefs.ErrInvalidArgument, []string{"spec.cwd", `"b"`},
+		},
+		{
+			"an exec with a way up in its id", "Exec",
+			&api.ExecProcessRequest{ID: "c1", ExecID: "../e", Spec: packJSON(t, "Process", goodProcess())},
+			errdefs.ErrInvalidArgument, []string{"exec id", `"../e"`},
+		},
+		{
+			"an update without resources", "Update", &api.UpdateTaskRequest{ID: "c1"}, errdefs.ErrInvalidArgument,
+			[]string{"resources", "LinuxResources"},
+		},
+		{
+			"resume of what is not paused", "Resume", &api.ResumeRequest{ID: "c1"}, errdefs.ErrFailedPrecondition,
+			[]string{"resume while created"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			err := w.call(tc.method, tc.request, void)

@@ -66,27 +66,41 @@ func (*gogoState) ProtoMessage()     {}
 
 func TestTask_ClientsThatEncodeWithGogo(t *testing.T) {
 	data, err := gogo.Marshal(&gogoCreate{
-		ID: "c", Bundle: "/b", Terminal: true, Stdin: "i", Stdout: "o", Stderr: "e", Checkpoint: "x", ParentCheckpoint: "y",
-		Rootfs:  []*gogoMount{{Type: "t", Source: "s", Target: "g", Options: []string{"o1", "o2"}}, {Type: "u"}},
+		ID: "c", Bundle: "/b", Terminal: true, Stdin: "i", Stdout: "o", Stderr: "e", Checkpoint: "x",
+		ParentCheckpoint: "y",
+		Rootfs: []*gogoMount{
+			{Type: "t", Source: "s", Target: "g", Options: []string{"o1", "o2"}}, {Type: "u"},
+		},
 		Options: &gogotypes.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{8, 1}},
 	})
 	must(t, err)
 	got := &api.CreateTaskRequest{}
 	must(t, proto.Unmarshal(data, got))
 	want := &api.CreateTaskRequest{
-		ID: "c", Bundle: "/b", Terminal: true, Stdin: "i", Stdout: "o", Stderr: "e", Checkpoint: "x", ParentCheckpoint: "y",
-		Rootfs:  []*types.Mount{{Type: "t", Source: "s", Target: "g", Options: []string{"o1", "o2"}}, {Type: "u"}},
+		ID: "c", Bundle: "/b", Terminal: true, Stdin: "i", Stdout: "o", Stderr: "e", Checkpoint: "x",
+		ParentCheckpoint: "y",
+		Rootfs: []*types.Mount{
+			{Type: "t", Source: "s", Target: "g", Options: []string{"o1", "o2"}}, {Type: "u"},
+		},
 		Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{8, 1}},
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
 
-	answer, err := proto.Marshal(&api.StateResponse{ID: "c", Bundle: "/b", Pid: 7, Status: tasktypes.Status_STOPPED, Stdin: "i", Terminal: true, ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6}})
+	answer, err := proto.Marshal(
+		&api.StateResponse{
+			ID: "c", Bundle: "/b", Pid: 7, Status: tasktypes.Status_STOPPED, Stdin: "i", Terminal: true,
+			ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6},
+		},
+	)
 	must(t, err)
 	var back gogoState
 	must(t, gogo.Unmarshal(answer, &back))
-	state := gogoState{ID: "c", Bundle: "/b", Pid: 7, Status: 3, Stdin: "i", Terminal: true, ExitStatus: 137, ExitedAt: &gogotypes.Timestamp{Seconds: 5, Nanos: 6}}
+	state := gogoState{
+		ID: "c", Bundle: "/b", Pid: 7, Status: 3, Stdin: "i", Terminal: true, ExitStatus: 137,
+		ExitedAt: &gogotypes.Timestamp{Seconds: 5, Nanos: 6},
+	}
 	if !gogo.Equal(&back, &state) {
 		t.Errorf("answer = %v, want %v", &back, &state)
 	}

@@ -26,7 +26,8 @@ import (
 // the same.
 const publishTimeout = 5 * time.Second
 
-// Publisher sends events to containerd. Its Publish is an event.Publisher. One goroutine at a time calls Publish or Close.
+// Publisher sends events to containerd. Its Publish is an event.Publisher. One goroutine at a time calls Publish or
+// Close.
 type Publisher struct {
 	namespace string
 	address   string
@@ -59,7 +60,7 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 	if err == nil {
 		return nil
 	}
-	p.hangUp()
+	_ = p.Close() // it may be broken
 	if native := errgrpc.ToNative(err); refused(native) {
 		return fmt.Errorf("containerd refuses %s: %w: %w", topic, native, event.ErrRejected)
 	}
@@ -85,22 +86,17 @@ func (p *Publisher) dial(ctx context.Context) error {
 	return nil
 }
 
-func (p *Publisher) hangUp() {
-	if p.client != nil {
-		_ = p.client.Close() // it is broken already
-		p.client = nil
-	}
-}
-
-// Close closes the connection.
+// Close closes the connection. The next Publish dials again.
 func (p *Publisher) Close() error {
 	if p.client == nil {
 		return nil
 	}
-	if err := p.client.Close(); err != nil && !errors.Is(err, ttrpc.ErrClosed) {
-		return err
+	err := p.client.Close()
+	p.client = nil
+	if errors.Is(err, ttrpc.ErrClosed) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // message returns the topic and the message by which containerd knows an event (containerd core/runtime/events.go and
@@ -109,8 +105,11 @@ func message(e event.Event) (topic string, _ proto.Message) {
 	switch e := e.(type) {
 	case event.TaskCreate:
 		return "/tasks/create", &eventtypes.TaskCreate{
-			ContainerID: e.ContainerID, Bundle: e.Bundle, Rootfs: rootfs(e.Rootfs), Checkpoint: e.Checkpoint, Pid: uint32(e.Pid),
-			IO: &eventtypes.TaskIO{Stdin: e.IO.Stdin, Stdout: e.IO.Stdout, Stderr: e.IO.Stderr, Terminal: e.IO.Terminal},
+			ContainerID: e.ContainerID, Bundle: e.Bundle, Rootfs: rootfs(e.Rootfs), Checkpoint: e.Checkpoint,
+			Pid: uint32(e.Pid),
+			IO: &eventtypes.TaskIO{
+				Stdin: e.IO.Stdin, Stdout: e.IO.Stdout, Stderr: e.IO.Stderr, Terminal: e.IO.Terminal,
+			},
 		}
 	case event.TaskStart:
 		return "/tasks/start", &eventtypes.TaskStart{ContainerID: e.ContainerID, Pid: uint32(e.Pid)}
@@ -118,16 +117,20 @@ func message(e event.Event) (topic string, _ proto.Message) {
 		return "/tasks/oom", &eventtypes.TaskOOM{ContainerID: e.ContainerID}
 	case event.TaskExit:
 		return "/tasks/exit", &eventtypes.TaskExit{
-			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status), ExitedAt: timestamp(e.At),
+			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status),
+			ExitedAt: timestamp(e.At),
 		}
 	case event.TaskDelete:
 		return "/tasks/delete", &eventtypes.TaskDelete{
-			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status), ExitedAt: timestamp(e.At),
+			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status),
+			ExitedAt: timestamp(e.At),
 		}
 	case event.TaskExecAdded:
 		return "/tasks/exec-added", &eventtypes.TaskExecAdded{ContainerID: e.ContainerID, ExecID: e.ExecID}
 	case event.TaskExecStarted:
-		return "/tasks/exec-started", &eventtypes.TaskExecStarted{ContainerID: e.ContainerID, ExecID: e.ExecID, Pid: uint32(e.Pid)}
+		return "/tasks/exec-started", &eventtypes.TaskExecStarted{
+			ContainerID: e.ContainerID, ExecID: e.ExecID, Pid: uint32(e.Pid),
+		}
 	case event.TaskPaused:
 		return "/tasks/paused", &eventtypes.TaskPaused{ContainerID: e.ContainerID}
 	case event.TaskResumed:

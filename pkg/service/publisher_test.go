@@ -62,7 +62,8 @@ func TestPublish_EveryEvent(t *testing.T) {
 
 func TestPublish_WhatIsTriedAgain(t *testing.T) {
 	rejected := map[codes.Code]bool{
-		codes.InvalidArgument: true, codes.Unimplemented: true, codes.NotFound: true, codes.PermissionDenied: true, codes.FailedPrecondition: true,
+		codes.InvalidArgument: true, codes.Unimplemented: true, codes.NotFound: true, codes.PermissionDenied: true,
+		codes.FailedPrecondition: true,
 	}
 	path, l := listen(t)
 	var answer error
@@ -113,7 +114,8 @@ func TestPublish_ContainerdGoesAndComesBack(t *testing.T) {
 		stop = receive(t, listenAt(t, path), take)
 	}
 	must(t, publish())
-	if err := newPublisher(t, filepath.Join(t.TempDir(), "nobody")).Publish(t.Context(), event.TaskOOM{}, time.Now()); err == nil || errors.Is(err, event.ErrRejected) {
+	p = newPublisher(t, filepath.Join(t.TempDir(), "nobody"))
+	if err := publish(); err == nil || errors.Is(err, event.ErrRejected) {
 		t.Errorf("Publish to where nobody was = %v, want an error that may pass", err)
 	}
 }

@@ -19,7 +19,8 @@ import (
 
 func TestRegister_ServesEveryMethod(t *testing.T) {
 	for _, file := range []protoreflect.FileDescriptor{
-		taskapi.File_runtime_task_v2_shim_proto, taskapi3.File_runtime_task_v3_shim_proto, sandboxapi.File_runtime_sandbox_v1_sandbox_proto,
+		taskapi.File_runtime_task_v2_shim_proto, taskapi3.File_runtime_task_v3_shim_proto,
+		sandboxapi.File_runtime_sandbox_v1_sandbox_proto,
 	} {
 		service := file.Services().Get(0)
 		t.Run(string(service.FullName()), func(t *testing.T) {
@@ -56,14 +57,16 @@ func TestTask_VersionsHaveTheSameMessages(t *testing.T) {
 // sandboxService decodes and encodes messages by the numbers of their fields, which count from 1.
 func TestSandbox_MessagesHaveTheseFields(t *testing.T) {
 	want := map[string]string{
-		"CreateSandboxRequest": "sandbox_id bundle_path rootfs options netns_path annotations", "CreateSandboxResponse": "",
-		"StartSandboxRequest": "sandbox_id", "StartSandboxResponse": "pid created_at spec",
+		"CreateSandboxRequest":  "sandbox_id bundle_path rootfs options netns_path annotations",
+		"CreateSandboxResponse": "",
+		"StartSandboxRequest":   "sandbox_id", "StartSandboxResponse": "pid created_at spec",
 		"PlatformRequest": "sandbox_id", "PlatformResponse": "platform",
 		"StopSandboxRequest": "sandbox_id timeout_secs", "StopSandboxResponse": "",
 		"UpdateSandboxRequest": "sandbox_id resources annotations sandbox fields", "UpdateSandboxResponse": "",
 		"WaitSandboxRequest": "sandbox_id", "WaitSandboxResponse": "exit_status exited_at",
-		"SandboxStatusRequest": "sandbox_id verbose", "SandboxStatusResponse": "sandbox_id pid state info created_at exited_at extra",
-		"PingRequest": "sandbox_id", "PingResponse": "",
+		"SandboxStatusRequest":  "sandbox_id verbose",
+		"SandboxStatusResponse": "sandbox_id pid state info created_at exited_at extra",
+		"PingRequest":           "sandbox_id", "PingResponse": "",
 		"ShutdownSandboxRequest": "sandbox_id", "ShutdownSandboxResponse": "",
 		"SandboxMetricsRequest": "sandbox_id", "SandboxMetricsResponse": "metrics",
 	}

@@ -63,19 +63,23 @@ func TestExec_RefusesSpec(t *testing.T) {
 		want []string
 	}{
 		{"nothing", nil, []string{"spec", `""`}},
-		{"another type of the specification", &anypb.Any{TypeUrl: url + "LinuxResources"}, []string{"spec", "1/LinuxResources", "/Process"}},
+		{
+			"another type of the specification", &anypb.Any{TypeUrl: url + "LinuxResources"},
+			[]string{"spec", "1/LinuxResources", "/Process"},
+		},
 		{"a name that only ends alike", &anypb.Any{TypeUrl: url + "LinuxProcess"}, []string{"spec", "LinuxProcess"}},
 		{"a message", &anypb.Any{TypeUrl: "type.googleapis.com/a.Process"}, []string{"spec", "a.Process"}},
 		{"text that is no JSON", &anypb.Any{TypeUrl: url + "Process", Value: []byte("{half")}, []string{"spec"}},
 		{"no text", &anypb.Any{TypeUrl: url + "Process"}, []string{"spec"}},
-		{"a field of another kind", &anypb.Any{TypeUrl: url + "Process", Value: []byte(`{"cwd": 3}`)}, []string{"spec", "cwd"}},
-		{"a relative cwd", &anypb.Any{TypeUrl: url + "Process", Value: []byte(`{"args": ["a"], "cwd": "b"}`)}, []string{"spec.cwd", `"b"`}},
-		{"an empty program", &anypb.Any{TypeUrl: url + "Process", Value: []byte(`{"args": [""], "cwd": "/"}`)}, []string{"spec.args[0]", `""`}},
+		{
+			"a field of another kind", &anypb.Any{TypeUrl: url + "Process", Value: []byte(`{"cwd": 3}`)},
+			[]string{"spec", "cwd"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := execProcess(tc.in)
+			err := unpackSpec(tc.in, "spec", "Process", &specs.Process{})
 			if !errors.Is(err, errdefs.ErrInvalidArgument) {
-				t.Errorf("execProcess = %v, want an invalid argument", err)
+				t.Errorf("unpackSpec = %v, want an invalid argument", err)
 			}
 			wantText(t, err, tc.want...)
 		})
@@ -92,8 +96,8 @@ func TestExec_SpecPackedByContainerd(t *testing.T) {
 	typeurl.Register(&specs.Process{}, "types.containerd.io", "opencontainers/runtime-spec", "1", "Process")
 	packed, err := typeurl.MarshalAnyToProto(goodProcess())
 	must(t, err)
-	if _, err := execProcess(packed); err != nil {
-		t.Errorf("execProcess: %v", err)
+	if err := unpackSpec(packed, "spec", "Process", &specs.Process{}); err != nil {
+		t.Errorf("unpackSpec: %v", err)
 	}
 }
 
@@ -101,7 +105,8 @@ func TestCheckpoint_ReadsOptions(t *testing.T) {
 	const name = "containerd.runc.v1.CheckpointOptions"
 	all, err := proto.Marshal(&runc.CheckpointOptions{
 		Exit: true, OpenTcp: true, ExternalUnixSockets: true, Terminal: true, FileLocks: true,
-		EmptyNamespaces: []string{"network"}, CgroupsMode: "soft", ImagePath: "/elsewhere", WorkPath: "/w", ParentPath: "p",
+		EmptyNamespaces: []string{"network"}, CgroupsMode: "soft", ImagePath: "/elsewhere", WorkPath: "/w",
+		ParentPath: "p",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +145,11 @@ func TestCheckpoint_RefusesOptions(t *testing.T) {
 		want    string
 	}{
 		{"another message", &anypb.Any{TypeUrl: "containerd.runc.v1.Options"}, `"containerd.runc.v1.Options"`},
-		{"bytes that are no message", &anypb.Any{TypeUrl: "containerd.runc.v1.CheckpointOptions", Value: []byte{0xff}}, "decode containerd.runc.v1.CheckpointOptions"},
+		{
+			"bytes that are no message",
+			&anypb.Any{TypeUrl: "containerd.runc.v1.CheckpointOptions", Value: []byte{0xff}},
+			"decode containerd.runc.v1.CheckpointOptions",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := checkpointRequest(&taskapi.CheckpointTaskRequest{ID: "c", Options: tc.options})

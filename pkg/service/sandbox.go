@@ -27,8 +27,8 @@ import (
 
 const sandboxServiceName = "containerd.runtime.sandbox.v1.Sandbox"
 
-// sandboxService is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto, and their requests
-// and answers are encoded messages, whose fields are those of api/runtime/sandbox/v1/sandbox.proto by number.
+// sandboxService is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto, and their
+// requests and answers are encoded messages, whose fields are those of api/runtime/sandbox/v1/sandbox.proto by number.
 type sandboxService struct {
 	controller *podsandbox.Controller
 }
@@ -48,8 +48,8 @@ func (s *sandboxService) methods() map[string]ttrpc.Method {
 	}
 }
 
-// encodedMethod calls with the request's sandbox_id, which is field 1 in all of them, and the request. ttrpc decodes and
-// encodes each message as an Empty: the fields that an Empty does not know are the whole message.
+// encodedMethod calls with the request's sandbox_id, which is field 1 in all of them, and the request. ttrpc decodes
+// and encodes each message as an Empty: the fields that an Empty does not know are the whole message.
 func encodedMethod(call func(ctx context.Context, id string, request []byte) (answer []byte, err error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
 		var m emptypb.Empty
@@ -94,8 +94,10 @@ func (s *sandboxService) Create(ctx context.Context, id string, request []byte) 
 		return nil, fmt.Errorf("sandbox %q: %w", id, err)
 	}
 	if len(rootfs) > 0 {
-		return nil, fmt.Errorf("sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
-			id, rootfs[0], errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf(
+			"sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
+			id, rootfs[0], errdefs.ErrInvalidArgument,
+		)
 	}
 	return nil, s.controller.Create(ctx, r)
 }
@@ -109,7 +111,9 @@ func (s *sandboxService) Start(ctx context.Context, id string, _ []byte) (answer
 	if err != nil {
 		return nil, fmt.Errorf("encode the pod's configuration: %w", err)
 	}
-	return protofield.Encode(uint32(started.Pid), timestamp(started.CreatedAt), &anypb.Any{TypeUrl: specURL + "1/Spec", Value: spec})
+	return protofield.Encode(
+		uint32(started.Pid), timestamp(started.CreatedAt), &anypb.Any{TypeUrl: specURL + "1/Spec", Value: spec},
+	)
 }
 
 // Platform is what containers are made for: that of this program.
@@ -175,8 +179,8 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) (answer
 	return protofield.Encode(&types.Metric{Timestamp: timestamppb.Now(), ID: id, Data: data})
 }
 
-// Update is how CRI tells that the sums of the pod's resources changed (internal/cri/server, UpdatePodSandboxResources).
-// The kubelet owns the pod's cgroup, and writes to it afterwards.
+// Update is how CRI tells that the sums of the pod's resources changed (internal/cri/server,
+// UpdatePodSandboxResources). The kubelet owns the pod's cgroup, and writes to it afterwards.
 func (s *sandboxService) Update(_ context.Context, id string, request []byte) (answer []byte, err error) {
 	var record types.Sandbox
 	if err := decode(request, nil, nil, nil, &record); err != nil {
@@ -206,15 +210,18 @@ func podResources(record *types.Sandbox) (*podsandbox.Resources, error) {
 // podConfigName is the name of CRI's message.
 const podConfigName = "runtime.v1.PodSandboxConfig"
 
-// podConfig reads the options of a CreateSandbox. It returns nil where there are none: the configuration is in the bundle
-// then.
+// podConfig reads the options of a CreateSandbox. It returns nil where there are none: the configuration is in the
+// bundle then.
 func podConfig(options *anypb.Any) (*pod.Config, error) {
 	url := options.TypeUrl
 	if url == "" && len(options.Value) == 0 {
 		return nil, nil
 	}
 	if url[strings.LastIndexByte(url, '/')+1:] != podConfigName {
-		return nil, fmt.Errorf("options: type %q: want %s, or none and a config.json in the bundle: %w", url, podConfigName, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf(
+			"options: type %q: want %s, or none and a config.json in the bundle: %w", url, podConfigName,
+			errdefs.ErrInvalidArgument,
+		)
 	}
 	config, err := pod.DecodeConfig(options.Value)
 	if err != nil {

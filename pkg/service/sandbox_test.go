@@ -58,8 +58,9 @@ func podOptions(t *testing.T) *anypb.Any {
 	t.Helper()
 	value, err := proto.Marshal(&cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: "n", Uid: "u", Namespace: "ns", Attempt: 2},
-		Hostname: "h", LogDirectory: "/l", Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"},
-		DnsConfig: &cri.DNSConfig{Servers: []string{"1.1.1.1"}, Searches: []string{"x"}, Options: []string{"y"}},
+		Hostname: "h", LogDirectory: "/l", Labels: map[string]string{"l": "1"},
+		Annotations: map[string]string{"a": "2"},
+		DnsConfig:   &cri.DNSConfig{Servers: []string{"1.1.1.1"}, Searches: []string{"x"}, Options: []string{"y"}},
 		Linux: &cri.LinuxPodSandboxConfig{
 			CgroupParent: "/p", Sysctls: map[string]string{"net.x": "3"},
 			SecurityContext: &cri.LinuxSandboxSecurityContext{
@@ -85,14 +86,17 @@ func TestSandbox_Life(t *testing.T) {
 	w, p := newPodEnv(t)
 	bundle := t.TempDir()
 	w.must("CreateSandbox", &api.CreateSandboxRequest{
-		SandboxID: "s", BundlePath: bundle, NetnsPath: "/netns", Options: podOptions(t), Annotations: map[string]string{"b": "3"},
+		SandboxID: "s", BundlePath: bundle, NetnsPath: "/netns", Options: podOptions(t),
+		Annotations: map[string]string{"b": "3"},
 	}, &api.CreateSandboxResponse{})
-	if p.request.ID != "s" || p.request.Bundle != bundle || p.request.NetNS != "/netns" || p.request.Config.Annotations["b"] != "3" {
-		t.Errorf("request = %+v", p.request)
+	r := p.request
+	if r.ID != "s" || r.Bundle != bundle || r.NetNS != "/netns" || r.Config.Annotations["b"] != "3" {
+		t.Errorf("request = %+v", r)
 	}
 	status := &api.SandboxStatusResponse{}
 	w.must("SandboxStatus", &api.SandboxStatusRequest{SandboxID: "s"}, status)
-	if status.State != "SANDBOX_NOTREADY" || status.Pid != 0 || status.CreatedAt == nil || status.ExitedAt != nil || status.Info != nil {
+	if status.State != "SANDBOX_NOTREADY" || status.Pid != 0 || status.CreatedAt == nil || status.ExitedAt != nil ||
+		status.Info != nil {
 		t.Errorf("status before start = %v", status)
 	}
 
@@ -113,12 +117,17 @@ func TestSandbox_Life(t *testing.T) {
 	}
 	platform := &api.PlatformResponse{}
 	w.must("Platform", &api.PlatformRequest{SandboxID: "s"}, platform)
-	wantEqual(t, "Platform", platform, &api.PlatformResponse{Platform: &types.Platform{OS: "linux", Architecture: runtime.GOARCH}})
+	wantEqual(
+		t, "Platform", platform,
+		&api.PlatformResponse{Platform: &types.Platform{OS: "linux", Architecture: runtime.GOARCH}},
+	)
 	w.must("PingSandbox", &api.PingRequest{SandboxID: "s"}, &api.PingResponse{})
 	// As CRI's UpdatePodSandboxResources has it.
 	w.must("UpdateSandbox", &api.UpdateSandboxRequest{
 		SandboxID: "s", Fields: []string{"extensions"},
-		Sandbox: &types.Sandbox{SandboxID: "s", Extensions: map[string]*anypb.Any{"updated-resources": {TypeUrl: "x", Value: []byte("{}")}}},
+		Sandbox: &types.Sandbox{
+			SandboxID: "s", Extensions: map[string]*anypb.Any{"updated-resources": {TypeUrl: "x", Value: []byte("{}")}},
+		},
 	}, &api.UpdateSandboxResponse{})
 
 	metrics := &api.SandboxMetricsResponse{}
@@ -127,7 +136,9 @@ func TestSandbox_Life(t *testing.T) {
 	if w.fake.cgroup.Unified() {
 		want = "io.containerd.cgroups.v2.Metrics"
 	}
-	if m := metrics.Metrics; m.GetID() != "s" || m.GetTimestamp() == nil || m.GetData().GetTypeUrl() != want || len(m.GetData().GetValue()) == 0 {
+	m := metrics.Metrics
+	if m.GetID() != "s" || m.GetTimestamp() == nil || m.GetData().GetTypeUrl() != want ||
+		len(m.GetData().GetValue()) == 0 {
 		t.Errorf("metrics = %v, want a %s of s", m, want)
 	}
 
@@ -154,7 +165,10 @@ func TestSandbox_Life(t *testing.T) {
 // CRI unmarshals "info" and marshals it again, so a field that it reads otherwise is an error or lost.
 func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
 	w, _ := newPodEnv(t)
-	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
+	w.must(
+		"CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)},
+		&api.CreateSandboxResponse{},
+	)
 	w.must("StartSandbox", &api.StartSandboxRequest{SandboxID: "s"}, &api.StartSandboxResponse{})
 	w.name = taskV3
 	w.create("c1")
@@ -172,8 +186,11 @@ func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
 			"dns_config": {"servers": ["1.1.1.1"], "searches": ["x"], "options": ["y"]},
 			"linux": {
 				"cgroup_parent": "/p", "sysctls": {"net.x": "3"},
-				"security_context": {"privileged": true, "selinux_options": {"user": "u", "role": "r", "type": "t", "level": "s0"}, "namespace_options": {"network": 2, "pid": 1, "ipc": 2, "userns_options": {
-					"uids": [{"host_id": 7, "container_id": 8, "length": 9}], "gids": [{"host_id": 4, "container_id": 5, "length": 6}]}}},
+				"security_context": {
+					"privileged": true, "selinux_options": {"user": "u", "role": "r", "type": "t", "level": "s0"},
+					"namespace_options": {"network": 2, "pid": 1, "ipc": 2, "userns_options": {
+					"uids": [{"host_id": 7, "container_id": 8, "length": 9}],
+					"gids": [{"host_id": 4, "container_id": 5, "length": 6}]}}},
 				"overhead": {"cpu_period": 1, "cpu_quota": 2, "cpu_shares": 3, "memory_limit_in_bytes": 4},
 				"resources": {"cpu_period": 5}
 			}
@@ -181,8 +198,9 @@ func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("info (-want +got):\n%s", diff)
 	}
-	if got, want := status.Info["members"], fmt.Sprintf(`[{"id":"c1","pid":%d,"state":"created"}]`, w.fake.pid); got != want {
-		t.Errorf("members = %s, want %s", got, want)
+	members := fmt.Sprintf(`[{"id":"c1","pid":%d,"state":"created"}]`, w.fake.pid)
+	if got := status.Info["members"]; got != members {
+		t.Errorf("members = %s, want %s", got, members)
 	}
 	if got := status.Info["cpusets"]; got != "{}" {
 		t.Errorf("cpusets = %s, want none", got)
@@ -192,11 +210,16 @@ func TestSandboxStatus_VerboseIsWhatCRIReads(t *testing.T) {
 // As CRI keeps it (internal/cri/server/podsandbox, UpdatedResources) and reads it back.
 func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
 	w, _ := newPodEnv(t)
-	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
+	w.must(
+		"CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)},
+		&api.CreateSandboxResponse{},
+	)
 	update := func(key, value string) error {
 		return w.call("UpdateSandbox", &api.UpdateSandboxRequest{
 			SandboxID: "s", Fields: []string{"extensions"},
-			Sandbox: &types.Sandbox{SandboxID: "s", Extensions: map[string]*anypb.Any{"metadata": {}, key: {Value: []byte(value)}}},
+			Sandbox: &types.Sandbox{
+				SandboxID: "s", Extensions: map[string]*anypb.Any{"metadata": {}, key: {Value: []byte(value)}},
+			},
 		}, &api.UpdateSandboxResponse{})
 	}
 	check := func(overhead, resources string) {
@@ -226,11 +249,15 @@ func TestSandboxStatus_TellsOfCPUSets(t *testing.T) {
 	cpus, err := cpuset.Parse("0-2")
 	must(t, err)
 	info, err := podInfo(podsandbox.Status{ID: "s", Containers: []podsandbox.ContainerStatus{
-		{Status: process.Status{ID: "c1"}, CPUSet: &cpuset.State{Source: "/a", CPUs: cpus, Writes: 3, Err: fmt.Errorf("no room")}},
+		{
+			Status: process.Status{ID: "c1"},
+			CPUSet: &cpuset.State{Source: "/a", CPUs: cpus, Writes: 3, Err: fmt.Errorf("no room")},
+		},
 		{Status: process.Status{ID: "c2"}},
 	}})
 	must(t, err)
-	if got, want := info["cpusets"], `{"c1":{"source":"/a","cpus":"0-2","writes":3,"pinned":false,"error":"no room"}}`; got != want {
+	const want = `{"c1":{"source":"/a","cpus":"0-2","writes":3,"pinned":false,"error":"no room"}}`
+	if got := info["cpusets"]; got != want {
 		t.Errorf("cpusets = %s, want %s", got, want)
 	}
 }
@@ -255,11 +282,28 @@ func TestCreateSandbox_RefusesOptions(t *testing.T) {
 		request *api.CreateSandboxRequest
 		want    []string
 	}{
-		{"of another type", &api.CreateSandboxRequest{Options: &anypb.Any{TypeUrl: "runtime.v1alpha2.PodSandboxConfig"}}, []string{"options", "v1alpha2", podConfigName}},
-		{"without a type", &api.CreateSandboxRequest{Options: &anypb.Any{Value: []byte("x")}}, []string{"options", podConfigName}},
-		{"that are garbage", &api.CreateSandboxRequest{Options: &anypb.Any{TypeUrl: "k8s.io/" + podConfigName, Value: []byte("\xff\xff")}}, []string{"options", "PodSandboxConfig"}},
+		{
+			"of another type",
+			&api.CreateSandboxRequest{Options: &anypb.Any{TypeUrl: "runtime.v1alpha2.PodSandboxConfig"}},
+			[]string{"options", "v1alpha2", podConfigName},
+		},
+		{
+			"without a type", &api.CreateSandboxRequest{Options: &anypb.Any{Value: []byte("x")}},
+			[]string{"options", podConfigName},
+		},
+		{
+			"that are garbage",
+			&api.CreateSandboxRequest{
+				Options: &anypb.Any{TypeUrl: "k8s.io/" + podConfigName, Value: []byte("\xff\xff")},
+			},
+			[]string{"options", "PodSandboxConfig"},
+		},
 		{"that are none, without config.json", &api.CreateSandboxRequest{}, []string{"options", "config.json"}},
-		{"with a root file system", &api.CreateSandboxRequest{Options: podOptions(t), Rootfs: []*types.Mount{{Source: "/image"}}}, []string{"rootfs", "/image"}},
+		{
+			"with a root file system",
+			&api.CreateSandboxRequest{Options: podOptions(t), Rootfs: []*types.Mount{{Source: "/image"}}},
+			[]string{"rootfs", "/image"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w, _ := newPodEnv(t)
@@ -285,7 +329,10 @@ func TestCreateSandbox_ConfigurationInTheBundle(t *testing.T) {
 
 func TestSandbox_UnknownIDs(t *testing.T) {
 	w, _ := newPodEnv(t)
-	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
+	w.must(
+		"CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)},
+		&api.CreateSandboxResponse{},
+	)
 	for method, call := range map[string][2]proto.Message{
 		"StartSandbox":    {&api.StartSandboxRequest{SandboxID: "x"}, &api.StartSandboxResponse{}},
 		"Platform":        {&api.PlatformRequest{SandboxID: "x"}, &api.PlatformResponse{}},
@@ -307,7 +354,10 @@ func TestSandbox_UnknownIDs(t *testing.T) {
 // containerd asks of a sandbox's id what it asks of a task's, when it finds its shim again (core/runtime/v2, loadShim).
 func TestTask_WithTheIDOfASandbox(t *testing.T) {
 	w, _ := newPodEnv(t)
-	w.must("CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)}, &api.CreateSandboxResponse{})
+	w.must(
+		"CreateSandbox", &api.CreateSandboxRequest{SandboxID: "s", BundlePath: t.TempDir(), Options: podOptions(t)},
+		&api.CreateSandboxResponse{},
+	)
 	w.name = taskV3
 	connected := &taskapi.ConnectResponse{}
 	w.must("Connect", &taskapi.ConnectRequest{ID: "s"}, connected)

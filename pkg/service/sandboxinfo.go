@@ -101,7 +101,9 @@ func members(list []podsandbox.ContainerStatus) []memberInfo {
 			if info.Execs == nil {
 				info.Execs = map[string]execInfo{}
 			}
-			info.Execs[id] = execInfo{CPUSeconds: used.CPU.Seconds(), MemoryBytes: used.Memory, CgroupTotal: used.CgroupTotal}
+			info.Execs[id] = execInfo{
+				CPUSeconds: used.CPU.Seconds(), MemoryBytes: used.Memory, CgroupTotal: used.CgroupTotal,
+			}
 		}
 		all = append(all, info)
 	}

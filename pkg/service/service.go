@@ -41,7 +41,9 @@ func Register(server *ttrpc.Server, m *task.Manager, c *podsandbox.Controller) {
 
 // Intercept surrounds every call: it turns an error into a status. A panic is a bug; it is logged with its stack and
 // answered as errdefs.ErrInternal, so that the other containers of the pod live on.
-func Intercept(ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method) (answer any, err error) {
+func Intercept(
+	ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method,
+) (answer any, err error) {
 	start := time.Now()
 	err = intercept(info.FullMethod, func() error {
 		answer, err = call(ctx, unmarshal)
@@ -70,16 +72,16 @@ func intercept(name string, call func() error) (err error) {
 	return nil
 }
 
-// toStatus returns a status with the code of err's class and err's text, without details: containerd and its client each
-// append the texts of details to the message.
+// toStatus returns a status with the code of err's class and err's text, without details: containerd and its client
+// each append the texts of details to the message.
 func toStatus(err error) error {
 	s := status.Convert(errgrpc.ToGRPC(err))
 	return status.Error(s.Code(), classAtEnd(s.Message(), errdefs.Resolve(err).Error()))
 }
 
 // classAtEnd returns text with the name of its class once and at the end, where clients look for it to take it off and
-// put it back. In text it may end several lines, when an undoing failed as well, or stand twice, when the kernel's words
-// are the same.
+// put it back. In text it may end several lines, when an undoing failed as well, or stand twice, when the kernel's
+// words are the same.
 func classAtEnd(text, class string) string {
 	suffix, found := ": "+class, false
 	lines := strings.Split(text, "\n")

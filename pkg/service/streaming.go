@@ -65,7 +65,7 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) 
 	if err := s.SendMsg(ack); err != nil {
 		return err
 	}
-	p := newStreamPeer(s)
+	p := &streamPeer{stream: s, changed: make(chan struct{}, 1)}
 	received := make(chan struct{})
 	// Ends with the client's side, or when ttrpc ends the context of this call, which it does on return.
 	go func() { defer close(received); p.receive() }()
@@ -103,8 +103,8 @@ func streamID(a *anypb.Any) (string, error) {
 
 // streamPeer is the client of one call as stdio.Peer.
 //
-// Its receiver takes every message as it comes: ttrpc drops a call whose messages wait for a second, and until then they
-// block all other calls of the connection (ttrpc services.go, streamHandler.data). The window bounds what is kept.
+// Its receiver takes every message as it comes: ttrpc drops a call whose messages wait for a second, and until then
+// they block all other calls of the connection (ttrpc services.go, streamHandler.data). The window bounds what is kept.
 type streamPeer struct {
 	stream  ttrpc.StreamServer
 	changed chan struct{} // has one element when something below changed
@@ -115,10 +115,6 @@ type streamPeer struct {
 	input   []byte // received, not asked for yet
 	taken   bool   // Recv returned input, and was not called again, so it may not be delivered yet
 	err     error  // what ended the receiving; io.EOF when the client has no more
-}
-
-func newStreamPeer(s ttrpc.StreamServer) *streamPeer {
-	return &streamPeer{stream: s, changed: make(chan struct{}, 1)}
 }
 
 // Send implements stdio.Peer.
@@ -211,8 +207,8 @@ func (p *streamPeer) pending() bool {
 	return len(p.input) > 0 || p.taken
 }
 
-// next receives the next message. When a client hangs up, ttrpc chooses at random between a message that is there and the
-// end of the call (services.go, RecvMsg). 64 attempts miss a message with a probability of 2^-64.
+// next receives the next message. When a client hangs up, ttrpc chooses at random between a message that is there and
+// the end of the call (services.go, RecvMsg). 64 attempts miss a message with a probability of 2^-64.
 func (p *streamPeer) next(a *anypb.Any) (err error) {
 	for range 64 {
 		if err = p.stream.RecvMsg(a); !errors.Is(err, context.Canceled) {
@@ -256,7 +252,9 @@ func (p *streamPeer) takeLocked(a *anypb.Any) error {
 		p.granted += int(m.Update)
 	case *transfer.Data:
 		if len(m.Data) > p.open {
-			return fmt.Errorf("%d bytes of data, where the window is %d: %w", len(m.Data), p.open, errdefs.ErrResourceExhausted)
+			return fmt.Errorf(
+				"%d bytes of data, where the window is %d: %w", len(m.Data), p.open, errdefs.ErrResourceExhausted,
+			)
 		}
 		p.open -= len(m.Data)
 		p.input = append(p.input, m.Data...)

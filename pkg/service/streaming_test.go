@@ -105,7 +105,9 @@ func (w *streamEnv) dup(f *os.File) *os.File {
 // call opens a stream by id and waits for the answer.
 func (w *streamEnv) call(first *anypb.Any) (ttrpc.ClientStream, error) {
 	w.t.Helper()
-	s, err := w.client.NewStream(w.t.Context(), &ttrpc.StreamDesc{StreamingClient: true, StreamingServer: true}, streamingService, "Stream", nil)
+	s, err := w.client.NewStream(
+		w.t.Context(), &ttrpc.StreamDesc{StreamingClient: true, StreamingServer: true}, streamingService, "Stream", nil,
+	)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -264,12 +266,24 @@ func TestStream_Refusals(t *testing.T) {
 		then  proto.Message
 		class error
 	}{
-		{"another message first", &anypb.Any{TypeUrl: "containerd.types.transfer.Data"}, nil, errdefs.ErrInvalidArgument},
+		{
+			"another message first", &anypb.Any{TypeUrl: "containerd.types.transfer.Data"}, nil,
+			errdefs.ErrInvalidArgument,
+		},
 		{"no id", &anypb.Any{TypeUrl: streamInit}, nil, errdefs.ErrInvalidArgument},
-		{"an id that is cut off", &anypb.Any{TypeUrl: streamInit, Value: []byte{1<<3 | 2, 5, 'a'}}, nil, errdefs.ErrInvalidArgument},
-		{"a field that is cut off", &anypb.Any{TypeUrl: streamInit, Value: []byte{2<<3 | 2, 5}}, nil, errdefs.ErrInvalidArgument},
+		{
+			"an id that is cut off", &anypb.Any{TypeUrl: streamInit, Value: []byte{1<<3 | 2, 5, 'a'}}, nil,
+			errdefs.ErrInvalidArgument,
+		},
+		{
+			"a field that is cut off", &anypb.Any{TypeUrl: streamInit, Value: []byte{2<<3 | 2, 5}}, nil,
+			errdefs.ErrInvalidArgument,
+		},
 		{"a tag that is none", &anypb.Any{TypeUrl: streamInit, Value: []byte{0xff}}, nil, errdefs.ErrInvalidArgument},
-		{"more data than the window", initOf("c-stdin"), &transfer.Data{Data: make([]byte, window+1)}, errdefs.ErrResourceExhausted},
+		{
+			"more data than the window", initOf("c-stdin"), &transfer.Data{Data: make([]byte, window+1)},
+			errdefs.ErrResourceExhausted,
+		},
 		{"another message later", initOf("c-stdin"), &emptypb.Empty{}, errdefs.ErrInvalidArgument},
 		{"a negative window", initOf("c-stdin"), &transfer.WindowUpdate{Update: -1}, errdefs.ErrInvalidArgument},
 	}

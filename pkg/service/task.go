@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
-	"github.com/containerd/containerd/api/types"
 	runc "github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/core/mount"
@@ -87,7 +86,7 @@ func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*ap
 		return nil, err
 	}
 	c, err := t.manager.Create(ctx, task.CreateRequest{
-		ID: r.ID, Bundle: r.Bundle, Rootfs: mounts(r.Rootfs),
+		ID: r.ID, Bundle: r.Bundle, Rootfs: mount.FromProto(r.Rootfs),
 		IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Checkpoint: r.Checkpoint, Options: o,
 	})
 	if err != nil {
@@ -109,7 +108,9 @@ func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.De
 	if err != nil {
 		return nil, err
 	}
-	return &api.DeleteResponse{Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At)}, nil
+	return &api.DeleteResponse{
+		Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At),
+	}, nil
 }
 
 func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
@@ -186,17 +187,20 @@ func (t *taskService) Exec(_ context.Context, r *api.ExecProcessRequest) (*empty
 	if err != nil {
 		return nil, err
 	}
-	spec, err := execProcess(r.Spec)
-	if err != nil {
+	var spec specs.Process
+	if err := unpackSpec(r.Spec, "spec", "Process", &spec); err != nil {
 		return nil, fmt.Errorf("container %q: exec %q: %w", r.ID, r.ExecID, err)
 	}
 	spec.Terminal = r.Terminal
-	return empty, t.manager.Exec(c, r.ExecID, spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
+	return empty, t.manager.Exec(c, r.ExecID, &spec, streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal))
 }
 
 func (t *taskService) ResizePty(_ context.Context, r *api.ResizePtyRequest) (*emptypb.Empty, error) {
 	if r.Width > math.MaxUint16 || r.Height > math.MaxUint16 {
-		return nil, fmt.Errorf("terminal size %dx%d: must be at most %d each: %w", r.Width, r.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf(
+			"terminal size %dx%d: must be at most %d each: %w", r.Width, r.Height, math.MaxUint16,
+			errdefs.ErrInvalidArgument,
+		)
 	}
 	p, err := t.manager.Process(r.ID, r.ExecID)
 	if err != nil {
@@ -292,14 +296,6 @@ func streams(stdin, stdout, stderr string, terminal bool) stdio.Config {
 	return stdio.Config{Stdin: stdin, Stdout: stdout, Stderr: stderr, Terminal: terminal}
 }
 
-func mounts(list []*types.Mount) []mount.Mount {
-	var all []mount.Mount
-	for _, m := range list {
-		all = append(all, mount.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
-	}
-	return all
-}
-
 // processInfos adds the exec's id to each pid that is an exec.
 func processInfos(pids []int, execs map[int]string) ([]*tasktypes.ProcessInfo, error) {
 	infos := make([]*tasktypes.ProcessInfo, 0, len(pids))
@@ -333,19 +329,9 @@ func checkpointRequest(r *api.CheckpointTaskRequest) (process.CheckpointRequest,
 	}, nil
 }
 
-// OCI types travel as JSON, under a type URL that ends with the version and the name (containerd core/runtime/typeurl.go).
+// OCI types travel as JSON, under a type URL that ends with the version and the name (containerd
+// core/runtime/typeurl.go).
 const specURL = "types.containerd.io/opencontainers/runtime-spec/"
-
-func execProcess(a *anypb.Any) (*specs.Process, error) {
-	var p specs.Process
-	if err := unpackSpec(a, "spec", "Process", &p); err != nil {
-		return nil, err
-	}
-	if err := task.CheckProcess(&p); err != nil {
-		return nil, fmt.Errorf("spec.%w", err)
-	}
-	return &p, nil
-}
 
 func unpackSpec(a *anypb.Any, field, name string, to any) error {
 	url := a.GetTypeUrl()

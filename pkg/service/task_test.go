@@ -49,7 +49,16 @@ func TestTask_Life(t *testing.T) {
 			w.must("Resume", &api.ResumeRequest{ID: "c1"}, void)
 
 			limit := int64(7)
-			w.must("Update", &api.UpdateTaskRequest{ID: "c1", Resources: packJSON(t, "LinuxResources", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}})}, void)
+			w.must(
+				"Update",
+				&api.UpdateTaskRequest{
+					ID: "c1",
+					Resources: packJSON(
+						t, "LinuxResources", specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}},
+					),
+				},
+				void,
+			)
 			if got := w.fake.updated; got == nil || got.Pids == nil || *got.Pids.Limit != limit || got.Memory != nil {
 				t.Errorf("Update asked for %+v", got)
 			}
@@ -75,7 +84,12 @@ func TestTask_Life(t *testing.T) {
 			if waited.ExitStatus != 137 || time.Since(at.AsTime()) > time.Minute {
 				t.Errorf("Wait = %v, want status 137 and the time", waited)
 			}
-			w.wantState("", &api.StateResponse{ID: "c1", Bundle: bundle, Pid: pid, Status: tasktypes.Status_STOPPED, ExitStatus: 137, ExitedAt: at})
+			w.wantState(
+				"",
+				&api.StateResponse{
+					ID: "c1", Bundle: bundle, Pid: pid, Status: tasktypes.Status_STOPPED, ExitStatus: 137, ExitedAt: at,
+				},
+			)
 			deleted := &api.DeleteResponse{}
 			w.must("Delete", &api.DeleteRequest{ID: "c1"}, deleted)
 			wantEqual(t, "Delete", deleted, &api.DeleteResponse{Pid: pid, ExitStatus: 137, ExitedAt: at})

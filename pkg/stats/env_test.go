@@ -203,8 +203,8 @@ func read[M proto.Message](tb testing.TB, r *stats.Reader) M {
 	return metrics
 }
 
-// steady returns what ours and theirs say about one moment: theirs is the same before and after ours. The kernel settles
-// its accounts for a while after the process began to wait.
+// steady returns what ours and theirs say about one moment: theirs is the same before and after ours. The kernel
+// settles its accounts for a while after the process began to wait.
 func steady[A, B any](tb testing.TB, ours func() A, theirs func() B) (A, B) {
 	tb.Helper()
 	for range 1000 {

@@ -78,7 +78,7 @@ func checkSpec(spec *specs.Spec) error {
 	if err := idmap.Check("linux.gidMappings", spec.Linux.GIDMappings); err != nil {
 		return err
 	}
-	if err := CheckProcess(spec.Process); err != nil {
+	if err := checkProcess(spec.Process); err != nil {
 		return fmt.Errorf("process.%w", err)
 	}
 	if err := settings.CheckAnnotations(spec.Annotations); err != nil {
@@ -93,8 +93,8 @@ var namespaces = []specs.LinuxNamespaceType{
 	specs.UTSNamespace, specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace,
 }
 
-// CheckProcess refuses a process that no kernel can run.
-func CheckProcess(p *specs.Process) error {
+// checkProcess refuses a process that no kernel can run.
+func checkProcess(p *specs.Process) error {
 	switch {
 	case len(p.Args) == 0:
 		return fmt.Errorf("args: must not be empty: %w", errdefs.ErrInvalidArgument)

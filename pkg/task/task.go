@@ -142,6 +142,9 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 	if err := CheckID("exec id", execID); err != nil {
 		return err
 	}
+	if err := checkProcess(spec); err != nil {
+		return fmt.Errorf("container %q: exec %q: spec.%w", c.ID(), execID, err)
+	}
 	io.ID, io.Host = execID, m.io
 	// CRI makes a fifo for the stderr of an exec with a terminal as well, and
 	// never reads it (containerd internal/cri/io/exec_io.go, Attach): with a

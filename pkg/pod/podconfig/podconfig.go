@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podconfig has the part of CRI's PodSandboxConfig that a shim acts on, with the JSON of CRI. CRI's own package,
-// k8s.io/cri-api/pkg/apis/runtime/v1, links gRPC (docs/decisions/0013-messages-of-containerd.md); tests compare with it.
+// Package podconfig has the part of CRI's PodSandboxConfig that a shim acts on, with the JSON of CRI. CRI's own
+// package, k8s.io/cri-api/pkg/apis/runtime/v1, links gRPC (docs/decisions/0013-messages-of-containerd.md); tests
+// compare with it.
 package podconfig
 
 import "sandbox.internal/shim/pkg/protofield"
@@ -21,7 +22,8 @@ type PodSandboxConfig struct {
 // Unmarshal decodes m from its protobuf encoding. It skips fields that m does not have.
 func (m *PodSandboxConfig) Unmarshal(b []byte) error {
 	return protofield.Decode(b,
-		m.Metadata.unmarshal, &m.Hostname, &m.LogDirectory, pointer(&m.DNS), nil, &m.Labels, &m.Annotations, m.Linux.unmarshal)
+		m.Metadata.unmarshal, &m.Hostname, &m.LogDirectory, pointer(&m.DNS), nil, &m.Labels, &m.Annotations,
+		m.Linux.unmarshal)
 }
 
 // PodSandboxMetadata names the pod as Kubernetes does.

@@ -31,7 +31,9 @@ func everyField() *cri.PodSandboxConfig {
 	resources := &cri.LinuxContainerResources{CpuPeriod: 1, CpuQuota: -1, CpuShares: 3, MemoryLimitInBytes: 1 << 40}
 	return &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: "n", Uid: "u", Namespace: "ns", Attempt: 1 << 31},
-		Hostname: "h", LogDirectory: "/l", DnsConfig: &cri.DNSConfig{Servers: []string{"s", ""}, Searches: []string{"x"}, Options: []string{"o"}},
+		Hostname: "h", LogDirectory: "/l", DnsConfig: &cri.DNSConfig{
+			Servers: []string{"s", ""}, Searches: []string{"x"}, Options: []string{"o"},
+		},
 		PortMappings: []*cri.PortMapping{{HostPort: 1}},
 		Labels:       map[string]string{"l": "1", "": ""}, Annotations: map[string]string{"a": "2", "b": ""},
 		Linux: &cri.LinuxPodSandboxConfig{
@@ -51,9 +53,12 @@ func everyField() *cri.PodSandboxConfig {
 
 func TestUnmarshal_IsWhatCRISays(t *testing.T) {
 	for name, m := range map[string]*cri.PodSandboxConfig{
-		"nothing":        {},
-		"every field":    everyField(),
-		"empty messages": {Metadata: &cri.PodSandboxMetadata{}, DnsConfig: &cri.DNSConfig{}, Linux: &cri.LinuxPodSandboxConfig{Overhead: &cri.LinuxContainerResources{}}},
+		"nothing":     {},
+		"every field": everyField(),
+		"empty messages": {
+			Metadata: &cri.PodSandboxMetadata{}, DnsConfig: &cri.DNSConfig{},
+			Linux: &cri.LinuxPodSandboxConfig{Overhead: &cri.LinuxContainerResources{}},
+		},
 	} {
 		data, err := proto.Marshal(m)
 		if err != nil {
@@ -69,8 +74,8 @@ func TestUnmarshal_IsWhatCRISays(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal holds that whatever the library accepts is decoded alike. The library checks more: the insides of messages
-// that are skipped here.
+// FuzzUnmarshal holds that whatever the library accepts is decoded alike. The library checks more: the insides of
+// messages that are skipped here.
 func FuzzUnmarshal(f *testing.F) {
 	captured, err := os.ReadFile("../testdata/podsandboxconfig-1.37.bin")
 	if err != nil {
