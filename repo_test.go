@@ -34,7 +34,7 @@ var layers = [][]string{
 		"pkg/options", "pkg/pidfile", "pkg/reaper", "pkg/pod/podconfig", "pkg/stdio",
 	},
 	{"pkg/native"},
-	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/cpuset", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/notify", "pkg/pod/nsholder", "pkg/stats"},
+	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/cpuset", "pkg/idle", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/notify", "pkg/pod/nsholder", "pkg/stats"},
 	{"pkg/pod"},
 	{"pkg/process", "pkg/resources"},
 	{"pkg/hostrootfs", "pkg/ociruntime", "pkg/settings"},

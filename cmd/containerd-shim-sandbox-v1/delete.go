@@ -22,6 +22,9 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/pkg/bootstrap"
+	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/ociruntime"
+	"sandbox.internal/shim/pkg/pod"
 )
 
 // deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so
@@ -29,50 +32,47 @@ import (
 // short of CPU or memory, where shims die, the way to the first line of Go can take a good part of it.
 const deleteTimeout = 4500 * time.Millisecond
 
-// exit is how a container's init ended, as `delete` reports it.
-type exit struct {
-	Pid    int
-	Status int // exit code, or 128 and the signal
-	At     time.Time
+// remover removes containers and pods of this program.
+func remover() cleanup.Request {
+	return cleanup.Request{Container: ociruntime.Remove, Pod: pod.Remove, Serves: bootstrap.Serves}
 }
 
-// removeFunc is the form of remove.
-type removeFunc func(ctx context.Context, namespace, id, bundle string) (exit, error)
-
-// deleteBundle answers `delete`: it removes everything of the container, within a bound, and writes a DeleteResponse to
-// stdout. The
-// daemon is usually dead; where it serves other containers of the group it and its socket stay.
+// deleteBundle answers `delete`: it removes everything of the container by r, within a bound, and writes a
+// DeleteResponse to stdout. The daemon is usually dead. One that serves other containers of the group stays, and its
+// socket too.
 //
 // containerd calls it twice and for all containers of a pod at once, and removes the bundle when it succeeds.
-func deleteBundle(f flags, stdout io.Writer, within time.Duration, remove removeFunc) error {
+func deleteBundle(f flags, stdout io.Writer, within time.Duration, r cleanup.Request) error {
 	log.L.Logger.SetOutput(os.Stderr) // containerd logs it as a warning
 	if err := log.SetLevel(log.WarnLevel.String()); err != nil {
 		return err
 	}
-	bundle, err := bundleOf(f)
+	answer, err := removeBundle(f, within, r)
 	if err != nil {
 		return fmt.Errorf("delete %q: %w", f.id, err)
+	}
+	_, err = stdout.Write(answer)
+	return err
+}
+
+func removeBundle(f flags, within time.Duration, r cleanup.Request) (answer []byte, err error) {
+	r.Namespace, r.ID = f.namespace, f.id
+	if r.Bundle, err = bundleOf(f); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	e, err := remove(ctx, f.namespace, f.id, bundle)
+	pid, exit, err := r.Run(ctx)
 	if err != nil {
-		return fmt.Errorf("delete %q: %w", f.id, err)
+		return nil, err
 	}
-	// After remove, which may itself end the daemon. A socket that stays is no reason to keep the bundle.
-	if err := bootstrap.RemoveSocket(ctx, f.args(), bundle); err != nil {
+	// After Run, which may itself end the daemon. A socket that stays is no reason to keep the bundle.
+	if err := bootstrap.RemoveSocket(ctx, f.args(), r.Bundle); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
 	}
-	r := &taskapi.DeleteResponse{Pid: uint32(e.Pid), ExitStatus: uint32(e.Status)}
-	if !e.At.IsZero() {
-		r.ExitedAt = timestamppb.New(e.At)
-	}
-	data, err := proto.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("delete %q: encode answer: %w", f.id, err)
-	}
-	_, err = stdout.Write(data)
-	return err
+	return proto.Marshal(&taskapi.DeleteResponse{
+		Pid: uint32(pid), ExitStatus: uint32(exit.Status), ExitedAt: timestamppb.New(exit.At),
+	})
 }
 
 // age is how long this process has existed, to a hundredth of a second; 0 where the kernel does not say it.
@@ -96,7 +96,7 @@ func age() time.Duration {
 	return time.Duration(now.Nano()) - time.Duration(ticks)*tick
 }
 
-// bundleOf is -bundle, or the working folder when that is the container's.
+// bundleOf is -bundle, or the working directory when that is the container's.
 func bundleOf(f flags) (string, error) {
 	if f.bundle != "" {
 		return filepath.Clean(f.bundle), nil
@@ -106,7 +106,8 @@ func bundleOf(f flags) (string, error) {
 		return "", err
 	}
 	if filepath.Base(cwd) != f.id {
-		return "", fmt.Errorf("-bundle is not given and the working folder %q is not that of id %q: %w", cwd, f.id, errdefs.ErrInvalidArgument)
+		return "", fmt.Errorf("-bundle is not given and the working directory %q is not that of id %q: %w",
+			cwd, f.id, errdefs.ErrInvalidArgument)
 	}
 	return cwd, nil
 }

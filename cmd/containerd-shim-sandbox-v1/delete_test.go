@@ -22,6 +22,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/process"
 )
 
 func TestDeleteBundle(t *testing.T) {
@@ -31,17 +34,21 @@ func TestDeleteBundle(t *testing.T) {
 	}
 	f := flags{namespace: "ns", id: "c1", address: "/a", bundle: bundle}
 	at := time.Unix(1700000000, 5).UTC()
-	remove := func(ctx context.Context, namespace, id, got string) (exit, error) {
-		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 5*time.Second {
-			t.Errorf("remove has until %v, want less than containerd's 5 s", deadline)
-		}
-		if namespace != "ns" || id != "c1" || got != bundle {
-			t.Errorf("remove(%q, %q, %q), want ns, c1, %q", namespace, id, got, bundle)
-		}
-		return exit{Pid: 42, Status: 137, At: at}, nil
+	state := cleanup.State{Root: "/r", Pid: 42, Exit: &process.Exit{Status: 137, At: at}}
+	if err := state.Write(bundle); err != nil {
+		t.Fatal(err)
 	}
+	r := cleanup.Request{Container: func(ctx context.Context, c process.Config) error {
+		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > 5*time.Second {
+			t.Errorf("the container has until %v, want less than containerd's 5 s", deadline)
+		}
+		if c.ID != "c1" || c.Bundle != bundle {
+			t.Errorf("removes %q in %q, want c1 in %q", c.ID, c.Bundle, bundle)
+		}
+		return nil
+	}}
 	var stdout bytes.Buffer
-	if err := deleteBundle(f, &stdout, deleteTimeout, remove); err != nil {
+	if err := deleteBundle(f, &stdout, deleteTimeout, r); err != nil {
 		t.Fatalf("deleteBundle = %v", err)
 	}
 	var got task.DeleteResponse
@@ -54,14 +61,14 @@ func TestDeleteBundle(t *testing.T) {
 	}
 }
 
-func TestDeleteBundleReportsWhatRemoveSays(t *testing.T) {
+func TestDeleteBundle_ReportsWhatCleanupSays(t *testing.T) {
 	f := flags{namespace: "ns", id: "c1", bundle: "/nowhere/c1"}
 	var stdout bytes.Buffer
-	err := deleteBundle(f, &stdout, deleteTimeout, func(context.Context, string, string, string) (exit, error) {
-		return exit{}, errdefs.ErrUnavailable
+	err := deleteBundle(f, &stdout, deleteTimeout, cleanup.Request{
+		Container: func(context.Context, process.Config) error { return errdefs.ErrUnavailable },
 	})
 	if !errors.Is(err, errdefs.ErrUnavailable) || !strings.Contains(err.Error(), `"c1"`) || stdout.Len() > 0 {
-		t.Errorf("deleteBundle = %v with answer %q, want remove's error, the id and no answer", err, stdout.String())
+		t.Errorf("deleteBundle = %v with answer %q, want cleanup's error, the id and no answer", err, stdout.String())
 	}
 }
 
@@ -79,7 +86,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-func TestBundleOfWorkingFolder(t *testing.T) {
+func TestBundleOf_WorkingDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "c1")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

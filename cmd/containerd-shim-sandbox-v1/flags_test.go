@@ -54,7 +54,7 @@ func TestParseFlags(t *testing.T) {
 	}
 }
 
-func TestParseFlagsRefusesWhatContainerdNeverPasses(t *testing.T) {
+func TestParseFlags_RefusesWhatContainerdNeverPasses(t *testing.T) {
 	for _, args := range [][]string{{"-nope"}, {"-id"}, {"start", "now"}, {"-debug=maybe"}} {
 		_, err := parseFlags(args)
 		if !errors.Is(err, errUsage) || !errdefs.IsInvalidArgument(err) {
@@ -63,7 +63,7 @@ func TestParseFlagsRefusesWhatContainerdNeverPasses(t *testing.T) {
 	}
 }
 
-func TestValidateNamesFlagAndValue(t *testing.T) {
+func TestValidate_NamesFlagAndValue(t *testing.T) {
 	good := flags{namespace: "ns", id: "c1"}
 	tests := []struct {
 		name string
@@ -107,8 +107,8 @@ func TestValidateNamesFlagAndValue(t *testing.T) {
 	}
 }
 
-func TestRunByHand(t *testing.T) {
-	golden, err := os.ReadFile("testdata/help.golden")
+func TestRun_ByHand(t *testing.T) {
+	golden, err := os.ReadFile("help.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

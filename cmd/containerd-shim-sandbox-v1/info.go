@@ -8,7 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
@@ -16,6 +22,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/bootstrap"
+	"sandbox.internal/shim/pkg/ociruntime"
+	"sandbox.internal/shim/pkg/settings"
 )
 
 // featuresURL is the name containerd registers for the OCI features document (core/runtime/typeurl.go); its body is
@@ -56,4 +64,100 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 	}
 	_, err = stdout.Write(data)
 	return err
+}
+
+// hostAnnotations say, for who places tasks on nodes, what this shim has and finds on this machine. The features
+// document beside them describes the runtime alone. docs/executors.md has the table.
+func hostAnnotations() map[string]string {
+	mode := cgroups.Mode()
+	const prefix = runtimeName + "/"
+	return map[string]string{
+		prefix + "cgroup.mode":        cgroupModes[mode],
+		prefix + "cgroup.controllers": strings.Join(controllers(mode), ","),
+		prefix + "cgroup.drivers":     strings.Join(ociruntime.Drivers(), ","),
+		prefix + "seccomp":            ociruntime.SeccompVersion(),
+		prefix + "exec-launcher":      strconv.FormatBool(ociruntime.HasLauncher()),
+		prefix + "criu":               ociruntime.CriuPath(),
+		prefix + "settings":           strings.Join(settings.Names(), ","),
+	}
+}
+
+var cgroupModes = map[cgroups.CGMode]string{cgroups.Unavailable: "none", cgroups.Legacy: "v1", cgroups.Hybrid: "hybrid", cgroups.Unified: "v2"}
+
+// controllers are those of the kernel that a cgroup of a container can have, in alphabetical order.
+func controllers(mode cgroups.CGMode) []string {
+	var list []string
+	if mode == cgroups.Unified {
+		text, _ := os.ReadFile("/sys/fs/cgroup/cgroup.controllers") // none is what is said then
+		list = strings.Fields(string(text))
+	} else {
+		// name, hierarchy, number of cgroups, enabled: cgroups(7)
+		text, _ := os.ReadFile("/proc/cgroups") // as above
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) == 4 && f[1] != "0" && f[3] == "1" {
+				list = append(list, f[0])
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// version and revision are set by the linker (-X main.version=... -X main.revision=...). They stay empty in a plain
+// `go build` or `go install`, where the build information answers instead.
+var (
+	version  string
+	revision string
+)
+
+// libcontainerModule is where the version of the linked container runtime is read from.
+const libcontainerModule = "github.com/opencontainers/runc"
+
+// seccompAnnotation is the key under which an OCI runtime's features name the libseccomp it runs with
+// (runc's `features` command sets it); absent means seccomp is not compiled in.
+const seccompAnnotation = "io.github.seccomp.libseccomp.version"
+
+// build says what this binary is made of.
+type build struct {
+	version, revision, libcontainer string
+}
+
+// buildOf reads the linker's values first and the build information for what they leave open.
+func buildOf() build {
+	b := build{version: version, revision: revision, libcontainer: "unknown"}
+	bi, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if b.version == "" {
+		b.version = bi.Main.Version
+	}
+	for _, s := range bi.Settings {
+		if s.Key == "vcs.revision" && b.revision == "" {
+			b.revision = s.Value
+		}
+	}
+	for _, d := range bi.Deps {
+		if d.Path == libcontainerModule {
+			b.libcontainer = d.Version
+		}
+	}
+	return b
+}
+
+// versionText is the answer to -v, in the form of containerd's own shims (pkg/shim/shim.go), with two lines of ours.
+func versionText(f *features.Features) string {
+	b := buildOf()
+	seccomp := "off"
+	if f != nil && f.Annotations[seccompAnnotation] != "" {
+		seccomp = f.Annotations[seccompAnnotation]
+	}
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s:\n", binaryName)
+	fmt.Fprintf(&s, "  Version:  %s\n", b.version)
+	fmt.Fprintf(&s, "  Revision: %s\n", b.revision)
+	fmt.Fprintf(&s, "  Go version: %s\n", runtime.Version())
+	fmt.Fprintf(&s, "  libcontainer: %s\n", b.libcontainer)
+	fmt.Fprintf(&s, "  seccomp: %s\n\n", seccomp)
+	return s.String()
 }

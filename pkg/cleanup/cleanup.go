@@ -36,8 +36,8 @@ type Request struct {
 	Container func(context.Context, process.Config) error
 	// Pod removes what CreateSandbox made in a bundle: pod.Remove.
 	Pod func(bundle string) error
-	// Serves reports whether a shim listens on a socket.
-	Serves func(socket string) (bool, error)
+	// Serves reports whether a shim listens on a socket, which is asked about a container: bootstrap.Serves.
+	Serves func(ctx context.Context, socket, id string) (bool, error)
 }
 
 // removalReserve is the end of the delete command's time, in which nobody is waited for any more: as much as
@@ -66,7 +66,7 @@ func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 		log.L.WithError(err).WithField("bundle", at).Warn("read the list of the pod's containers; removing one only")
 		return r.container(ctx)
 	}
-	serves, err := r.Serves(index.Socket)
+	serves, err := r.Serves(ctx, index.Socket, r.ID)
 	if err != nil {
 		return 0, process.Exit{}, fmt.Errorf("whether the shim lives: %w", err)
 	}

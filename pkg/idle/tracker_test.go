@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package idle
 
 import (
 	"context"
+	"io"
 	"net"
 	"path/filepath"
 	"sync/atomic"
@@ -13,23 +14,36 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
+
+// newTracker has no functions left out of c.
+func newTracker(c Config) *Tracker {
+	for _, f := range []*func(){&c.NoClient, &c.Quiet} {
+		if *f == nil {
+			*f = func() {}
+		}
+	}
+	return NewTracker(c)
+}
+
+var aCall = &ttrpc.UnaryServerInfo{FullMethod: "/containerd.task.v3.Task/Exec"}
 
 // pass lets every connection through; the peer's user is ttrpc's to check.
 type pass struct{}
 
 func (pass) Handshake(_ context.Context, c net.Conn) (net.Conn, any, error) { return c, nil, nil }
 
-func TestAttendance(t *testing.T) {
+func TestTracker_NoClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var absent atomic.Int32
-		a := newAttendance(time.Minute, func() { absent.Add(1) })
-		a.handshake = pass{}
+		tr := newTracker(Config{NoClient: func() { absent.Add(1) }})
+		tr.handshake = pass{}
 		connect := func() net.Conn {
 			mine, theirs := net.Pipe()
 			t.Cleanup(func() { _ = theirs.Close() })
-			c, _, err := a.Handshake(t.Context(), mine)
+			c, _, err := tr.Handshake(t.Context(), mine)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,7 +57,7 @@ func TestAttendance(t *testing.T) {
 			}
 		}
 
-		time.Sleep(59 * time.Second)
+		time.Sleep(noClientTimeout - time.Second)
 		first := connect()
 		time.Sleep(time.Hour)
 		check("while one is connected", 0)
@@ -53,41 +67,41 @@ func TestAttendance(t *testing.T) {
 		time.Sleep(time.Hour)
 		check("while another is connected", 0)
 		_ = second.Close()
-		time.Sleep(59 * time.Second)
+		time.Sleep(noClientTimeout - time.Second)
 		check("just before the time is over", 0)
 		time.Sleep(2 * time.Second)
 		check("when the time is over", 1)
 
 		third := connect()
 		_ = third.Close()
-		a.stop()
+		tr.Stop()
 		time.Sleep(time.Hour)
 		check("after stop", 1)
 	})
 }
 
-func TestAttendanceRefusesWhatIsNoUnixSocket(t *testing.T) {
-	a := newAttendance(time.Minute, func() {})
-	defer a.stop()
+func TestHandshake_RefusesWhatIsNoUnixSocket(t *testing.T) {
+	tr := newTracker(Config{})
+	defer tr.Stop()
 	mine, theirs := net.Pipe()
 	defer theirs.Close()
-	if _, _, err := a.Handshake(t.Context(), mine); err == nil {
+	if _, _, err := tr.Handshake(t.Context(), mine); err == nil {
 		t.Error("a pipe was let through")
 	}
-	if a.open != 0 {
-		t.Errorf("open = %d, want 0", a.open)
+	if tr.conns != 0 {
+		t.Errorf("conns = %d, want 0", tr.conns)
 	}
 }
 
 // The call that ends the shim is the first on its connection for a while, and its answer is awaited.
-func TestTheCallThatEndsTheShimIsAnswered(t *testing.T) {
+func TestDrain_TheCallThatEndsTheShimIsAnswered(t *testing.T) {
 	for range 5 {
-		clients := newAttendance(time.Minute, func() {})
-		defer clients.stop()
+		tr := newTracker(Config{})
+		defer tr.Stop()
 		intercept := func(ctx context.Context, u ttrpc.Unmarshaler, _ *ttrpc.UnaryServerInfo, call ttrpc.Method) (any, error) {
 			return call(ctx, u)
 		}
-		server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(clients), ttrpc.WithUnaryServerInterceptor(clients.counting(intercept)))
+		server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(tr), ttrpc.WithUnaryServerInterceptor(tr.Intercept(intercept)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +127,7 @@ func TestTheCallThatEndsTheShimIsAnswered(t *testing.T) {
 		go func() {
 			defer close(ended)
 			<-ending
-			clients.settle(t.Context(), func() { t.Error("a call came too late") })
+			tr.Drain(t.Context(), func() { t.Error("a call came too late") })
 			_ = server.Shutdown(t.Context()) // the test's context does not end first
 		}()
 		conn, err := net.Dial("unix", path)
@@ -129,28 +143,28 @@ func TestTheCallThatEndsTheShimIsAnswered(t *testing.T) {
 	}
 }
 
-func TestSettle(t *testing.T) {
+func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAttendance(time.Hour, func() {})
-		a.handshake = pass{}
-		defer a.stop()
+		tr := newTracker(Config{})
+		tr.handshake = pass{}
+		defer tr.Stop()
 		release := make(chan struct{})
 		mine, theirs := net.Pipe()
 		defer func() { _ = theirs.Close() }() // one end is enough
-		conn, _, err := a.Handshake(t.Context(), mine)
+		conn, _, err := tr.Handshake(t.Context(), mine)
 		if err != nil {
 			t.Fatal(err)
 		}
-		slow := a.counting(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
+		slow := tr.Intercept(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
 			<-release
 			return nil, nil
 		})
 		settled := func(ctx context.Context) time.Duration {
 			began := time.Now()
-			a.settle(ctx, func() {})
+			tr.Drain(ctx, func() {})
 			return time.Since(began)
 		}
-		go func() { _, _ = slow(t.Context(), nil, nil, nil) }()
+		go func() { _, _ = slow(t.Context(), nil, aCall, nil) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
@@ -169,22 +183,22 @@ func TestSettle(t *testing.T) {
 }
 
 // A client that stays connected neither keeps the shim nor is told that it lives.
-func TestSettle_NoCallIsAnsweredAfterTheLast(t *testing.T) {
+func TestDrain_NoCallIsAnsweredAfterTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAttendance(time.Hour, func() {})
-		a.handshake = pass{}
-		defer a.stop()
+		tr := newTracker(Config{})
+		tr.handshake = pass{}
+		defer tr.Stop()
 		mine, theirs := net.Pipe()
 		defer func() { _ = theirs.Close() }() // one end is enough
-		conn, _, err := a.Handshake(t.Context(), mine)
+		conn, _, err := tr.Handshake(t.Context(), mine)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = conn.Close() }() // as above
-		call := a.counting(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
+		call := tr.Intercept(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
 			return "answer", nil
 		})
-		if answer, err := call(t.Context(), nil, nil, nil); answer != "answer" || err != nil {
+		if answer, err := call(t.Context(), nil, aCall, nil); answer != "answer" || err != nil {
 			t.Errorf("call before the end = %v, %v, want an answer", answer, err)
 		}
 
@@ -192,14 +206,14 @@ func TestSettle_NoCallIsAnsweredAfterTheLast(t *testing.T) {
 		settled := make(chan time.Duration)
 		go func() {
 			began := time.Now()
-			a.settle(t.Context(), func() { close(late) })
+			tr.Drain(t.Context(), func() { close(late) })
 			settled <- time.Since(began)
 		}()
 		synctest.Wait()
 		connected, hangUp := context.WithCancel(t.Context())
 		answered := make(chan any)
 		go func() {
-			answer, _ := call(connected, nil, nil, nil) // its error is for nobody
+			answer, _ := call(connected, nil, aCall, nil) // its error is for nobody
 			answered <- answer
 		}()
 		<-late
@@ -215,6 +229,73 @@ func TestSettle_NoCallIsAnsweredAfterTheLast(t *testing.T) {
 		hangUp()
 		if answer := <-answered; answer != nil {
 			t.Errorf("answer when the connection ended = %v, want none", answer)
+		}
+	})
+}
+
+func TestConn_WhatThePeerSentLastIsReadAfterAWrite(t *testing.T) {
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	peer, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &trackedConn{Conn: conn, closed: func() {}}
+	defer c.Close()
+	if _, err := peer.Write([]byte("last words")); err != nil {
+		t.Fatal(err)
+	}
+	if err := peer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Write([]byte("answer")); n != len("answer") || err != nil {
+		t.Errorf("Write = %d, %v, want all of it and no error", n, err)
+	}
+	if text, err := io.ReadAll(c); string(text) != "last words" || err != nil {
+		t.Errorf("read %q, %v, want the last words", text, err)
+	}
+}
+
+func TestTracker_QuietOnceAfterTheLastCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		rested := make(chan time.Duration, 8)
+		tr := newTracker(Config{Quiet: func() { rested <- time.Since(begin) }})
+		defer tr.Stop()
+		call := tr.Intercept(func(context.Context, ttrpc.Unmarshaler, *ttrpc.UnaryServerInfo, ttrpc.Method) (any, error) {
+			time.Sleep(time.Second)
+			return "answer", nil
+		})
+		// Three calls with a gap that is shorter than the delay, and a long time after that; then the same again.
+		var want []time.Duration
+		for _, delay := range []time.Duration{firstQuiet, laterQuiet} {
+			for range 3 {
+				time.Sleep(delay / 2)
+				if got, err := call(t.Context(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/containerd.task.v3.Task/Exec"}, nil); got != "answer" || err != nil {
+					t.Errorf("call = %v, %v, want the answer", got, err)
+				}
+			}
+			want = append(want, time.Since(begin)+delay)
+			for range 1000 {
+				_, _ = call(t.Context(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/containerd.task.v3.Task/Stats"}, nil) // a poll
+			}
+			time.Sleep(time.Hour)
+		}
+		synctest.Wait()
+		close(rested)
+		var rests []time.Duration
+		for after := range rested {
+			rests = append(rests, after)
+		}
+		if diff := cmp.Diff(want, rests); diff != "" {
+			t.Errorf("rests after (-want +got):\n%s", diff)
 		}
 	})
 }

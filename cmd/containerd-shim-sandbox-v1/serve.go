@@ -16,8 +16,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
 	"sandbox.internal/shim/pkg/bootstrap"
-	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
@@ -30,16 +30,16 @@ import (
 
 // Bounds on the end of the shim, when there is no container any more.
 const (
-	// flushTimeout is for the last events, TaskDelete among them. containerd
-	// is there, since it asked for the end; longer than one attempt takes.
+	// flushTimeout is for the last events, TaskDelete among them. containerd is there, since it asked for the end. It is
+	// longer than one attempt takes.
 	flushTimeout = 10 * time.Second
-	// answerTimeout is for the answer to the Shutdown call itself, for which
-	// containerd waits 3 s (io.containerd.timeout.shim.shutdown).
+	// answerTimeout is for the answer to the Shutdown call itself, for which containerd waits 3 s
+	// (io.containerd.timeout.shim.shutdown).
 	answerTimeout = 3 * time.Second
 )
 
-// serve joins the packages and answers on l until the sandbox has nothing left
-// to do, or ctx ends. It owns every goroutine that they run, and ends them.
+// serve joins the packages and answers on l until the shim has nothing left to do, or ctx ends. It owns every goroutine
+// that they run, and ends them.
 func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	reaper := reaper.New()
 	reaperCtx, stopReaper := context.WithCancel(context.Background())
@@ -49,11 +49,11 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 
 	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	events := event.NewQueue(publisher.Publish)
-	box := task.New(d.Namespace, ociruntime.New(reaper), events, reaper.Suspend)
-	defer box.Close()
-	box.ServeIO(stdio.NewHost(d.Namespace, reaper))
-	box.KeepIndex(d.Bundle, d.SocketPath)
-	pods := podsandbox.New(box, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
+	tasks := task.New(d.Namespace, ociruntime.New(reaper), events, reaper.Suspend)
+	defer tasks.Close()
+	tasks.ServeIO(stdio.NewHost(d.Namespace, reaper))
+	tasks.KeepIndex(d.Bundle, d.SocketPath)
+	pods := podsandbox.New(tasks, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
 		r.Reaper, r.SystemdCgroup = reaper, r.SystemdCgroup || d.SystemdCgroup
 		r.MaxShmSize = d.MaxShmSize
 		p, err := pod.Create(ctx, r, d.Thread)
@@ -63,18 +63,16 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 		return p, nil
 	})
 
-	clients := newAttendance(idleTimeout, pods.ShutdownIdle)
-	defer clients.stop()
-	idle := newRester(ownMemory().giveBack)
-	defer idle.stop()
+	clients := idle.NewTracker(idle.Config{NoClient: pods.ShutdownIdle, Quiet: idle.OwnMemory().Trim})
+	defer clients.Stop()
 	server, err := ttrpc.NewServer(
 		ttrpc.WithServerHandshaker(clients),
-		ttrpc.WithUnaryServerInterceptor(idle.intercept(clients.counting(service.Intercept))),
+		ttrpc.WithUnaryServerInterceptor(clients.Intercept(service.Intercept)),
 	)
 	if err != nil {
 		return fmt.Errorf("make ttrpc server: %w", err)
 	}
-	service.Register(server, box, pods)
+	service.Register(server, tasks, pods)
 	served := make(chan error, 1)
 	go func() { //nolint:gosec // its context is no request's: it serves them all, and ends with the listener or Shutdown
 		served <- server.Serve(context.Background(), l)
@@ -82,19 +80,19 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	warmUp(reaper)
 
 	select {
-	case <-box.Done():
+	case <-tasks.Done():
 	case <-ctx.Done():
-		// Those who asked for the end may have given up waiting; what their signal began goes on.
-		err = errors.Join(ctx.Err(), box.StopContainers(context.WithoutCancel(ctx)))
+		// Callers may have timed out; finish the stop.
+		err = errors.Join(ctx.Err(), tasks.StopContainers(context.WithoutCancel(ctx)))
 	case err = <-served:
 		served <- nil // so that the end below does not wait for a second answer
 		err = fmt.Errorf("accept calls on %s: %w", d.SocketPath, err)
 	}
-	return errors.Join(err, windUp(clients, server, served, events, publisher))
+	return errors.Join(err, shutDown(clients, server, served, events, publisher))
 }
 
-// warmUp does what the first program that is started would else wait for, while containerd prepares its first call: package os
-// tries pidfds out with a child of its own, 0.3 ms.
+// warmUp runs the one-time probe of package os for pidfds early, while containerd prepares its first call: it starts a
+// child, 0.3 ms.
 func warmUp(reaper *reaper.Reaper) {
 	defer reaper.Suspend()()
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
@@ -102,15 +100,17 @@ func warmUp(reaper *reaper.Reaper) {
 	}
 }
 
-// windUp lets the calls in flight be answered and the last events be sent.
-func windUp(clients *attendance, server *ttrpc.Server, served <-chan error, events *event.Queue, publisher *service.Publisher) error {
+// shutDown lets the calls in flight be answered and the last events be sent.
+func shutDown(
+	clients *idle.Tracker, server *ttrpc.Server, served <-chan error, events *event.Queue, publisher *service.Publisher,
+) error {
 	answerCtx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	closeCtx, closeNow := context.WithCancel(answerCtx)
 	defer closeNow()
-	clients.settle(answerCtx, closeNow)
+	clients.Drain(answerCtx, closeNow)
 	if err := server.Shutdown(closeCtx); err != nil {
-		// A connection that is kept open is no call in flight, and a call that came too late is nobody's to wait for.
+		// A connection that is kept open is no call in flight, and nobody waits for a call that came too late.
 		log.L.WithError(err).Debug("end calls")
 		_ = server.Close() // what it complains of ends with the process
 	}
@@ -121,17 +121,6 @@ func windUp(clients *attendance, server *ttrpc.Server, served <-chan error, even
 	flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancelFlush()
 	return errors.Join(err, events.Close(flushCtx), publisher.Close())
-}
-
-// remove removes what a dead shim left of a container, of a sandbox, or of all that were with it in a pod.
-func remove(ctx context.Context, namespace, id, bundle string) (exit, error) {
-	pid, e, err := cleanup.Request{
-		Namespace: namespace, ID: id, Bundle: bundle,
-		Container: ociruntime.Remove,
-		Pod:       pod.Remove,
-		Serves:    func(socket string) (bool, error) { return bootstrap.Serves(ctx, socket, id) },
-	}.Run(ctx)
-	return exit{Pid: pid, Status: e.Status, At: e.At}, err
 }
 
 // runtimeFeatures is what -info answers about the OCI runtime specification.

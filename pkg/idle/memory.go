@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package idle
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// quietGC is the GOGC of a shim that has been quiet: the least heap at which Go collects is that share of 4 MiB.
+const quietGC = 50
+
+// Memory is what this process can give back to the system (docs/decisions/0006-memory-of-a-shim.md).
+type Memory struct {
+	mu        sync.Mutex
+	code      [][2]uintptr // start and size of the program's segments that nothing writes to
+	collected int64        // collections of garbage when it was last given back
+}
+
+// OwnMemory is the memory of this process.
+func OwnMemory() *Memory {
+	code, err := readOnlySegments("/proc/self/exe")
+	if err != nil {
+		log.L.WithError(err).Warn("the shim keeps its code in memory")
+	}
+	m := &Memory{code: code}
+	// Where the page cache has the file in huge pages, one touch would map 2 MiB.
+	m.advise(unix.MADV_NOHUGEPAGE)
+	return m
+}
+
+// Trim gives garbage and the mapped pages of the program's file back. From then on garbage is collected earlier: what
+// polls leave must not grow to what a busy shim may have.
+//
+// A heap that was never collected is left alone: it is small, and a collection takes more than it frees, a page for each
+// size of object that is in use.
+func (m *Memory) Trim() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(quietGC)
+	}
+	if collections() > m.collected {
+		debug.FreeOSMemory()
+		m.collected = collections()
+	}
+	m.advise(unix.MADV_DONTNEED) // the pages stay in the page cache, and come back when they are used
+}
+
+// advise is madvise(2) for the program. Where it fails more stays mapped, which harms nobody.
+func (m *Memory) advise(advice uintptr) {
+	for _, s := range m.code {
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s[0], s[1], advice)
+	}
+}
+
+// collections is how many the runtime has made. runtime.ReadMemStats has the number too, but takes memory as a
+// collection does.
+func collections() int64 {
+	var s debug.GCStats
+	debug.ReadGCStats(&s)
+	return s.NumGC
+}
+
+// readOnlySegments finds the segments of this program, whose file is at path, that are never written to. The memory map
+// would not do: what is protected after relocation looks the same there, and would be lost.
+func readOnlySegments(path string) (segments [][2]uintptr, err error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("segments of %s: %w", path, err)
+	}
+	defer func() { _ = f.Close() }() // opened for reading only
+	if f.Type != elf.ET_EXEC {
+		return nil, nil // it lies elsewhere than its file says
+	}
+	page := uint64(os.Getpagesize())
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_W != 0 {
+			continue
+		}
+		// Whole pages only: the next segment may share the last one.
+		start, end := (p.Vaddr+page-1)&^(page-1), (p.Vaddr+p.Filesz)&^(page-1)
+		if end > start {
+			segments = append(segments, [2]uintptr{uintptr(start), uintptr(end - start)})
+		}
+	}
+	return segments, nil
+}
