@@ -61,10 +61,12 @@ type Config struct {
 	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context
 }
 
-// Parts of CRI's message.
 type (
-	DNSConfig      = podconfig.DNSConfig
-	Resources      = podconfig.LinuxContainerResources
+	// DNSConfig is CRI's.
+	DNSConfig = podconfig.DNSConfig
+	// Resources are CRI's.
+	Resources = podconfig.LinuxContainerResources
+	// SELinuxOptions are CRI's.
 	SELinuxOptions = podconfig.SELinuxOption
 )
 

@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -146,33 +147,31 @@ func enterNamespaces(network *os.File, cloneFlags int, hostname string) error {
 	return nil
 }
 
-// hostNamespaces are the host's of those kinds that the main thread can change.
-type hostNamespaces []*os.File
-
-// openHostNamespaces is not called on the main thread.
-func openHostNamespaces() (h hostNamespaces, err error) {
+// enterHostNamespaces moves the main thread into the host's namespaces of those kinds that enterNamespaces changes. It is
+// not called on the main thread.
+func enterHostNamespaces(main *osthread.Thread) error {
+	var files []*os.File
+	defer func() {
+		for _, file := range files {
+			_ = file.Close() // nothing was written
+		}
+	}()
 	for _, name := range []string{"net", "ipc", "uts"} {
 		file, err := os.Open(hostNamespace(name))
 		if err != nil {
-			h.close()
-			return nil, err
+			return err
 		}
-		h = append(h, file)
+		files = append(files, file)
 	}
-	return h, nil
-}
-
-// enter moves the calling thread into all of them.
-func (h hostNamespaces) enter() error {
-	var errs []error
-	for _, file := range h {
-		errs = append(errs, setns(file, 0))
+	err := main.Do(context.Background(), func() error {
+		var errs []error
+		for _, file := range files {
+			errs = append(errs, setns(file, 0))
+		}
+		return errors.Join(errs...)
+	})
+	if errdefs.IsUnavailable(err) {
+		return nil // the process ends, and its namespaces with it
 	}
-	return errors.Join(errs...)
-}
-
-func (h hostNamespaces) close() {
-	for _, file := range h {
-		_ = file.Close() // nothing was written
-	}
+	return err
 }

@@ -128,7 +128,8 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 	if p.config.PID == ModePod || p.config.User != nil {
 		err = p.startHolder(ctx)
 	} else {
-		err = p.enterOnMainThread(ctx)
+		p.onMainThread = true // also if it fails half-way
+		err = p.thread.Do(ctx, func() error { return enterNamespaces(p.network, p.cloneFlags(), p.config.Hostname) })
 	}
 	if err != nil {
 		return err
@@ -148,23 +149,6 @@ func (p *Pod) cloneFlags() (flags int) {
 		flags |= unix.CLONE_NEWIPC
 	}
 	return flags
-}
-
-// enterOnMainThread lets the main thread hold the namespaces.
-func (p *Pod) enterOnMainThread(ctx context.Context) error {
-	host, err := openHostNamespaces()
-	if err != nil {
-		return err
-	}
-	defer host.close()
-	err = p.thread.Do(ctx, func() error {
-		if err := enterNamespaces(p.network, p.cloneFlags(), p.config.Hostname); err != nil {
-			return errors.Join(err, host.enter())
-		}
-		return nil
-	})
-	p.onMainThread = err == nil
-	return err
 }
 
 // startHolder lets a process of its own hold the namespaces.
@@ -231,15 +215,7 @@ func (p *Pod) removeNamespaces() error {
 	if !p.onMainThread {
 		return nil
 	}
-	host, err := openHostNamespaces()
-	if err != nil {
-		return err
-	}
-	defer host.close()
-	err = p.thread.Do(context.Background(), host.enter)
-	if errdefs.IsUnavailable(err) {
-		err = nil // the process ends, and its namespaces with it
-	}
+	err := enterHostNamespaces(p.thread)
 	p.onMainThread = err != nil
 	return err
 }

@@ -260,7 +260,7 @@ func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, erro
 	}
 	c.mu.Unlock()
 	if started.Pid != os.Getpid() {
-		go c.awaitDeath(p) // ends with that process, which the stop ends at the latest
+		go c.awaitDeath(p) //nolint:gosec // ends with that process, which the stop ends at the latest
 	}
 	return started, nil
 }
