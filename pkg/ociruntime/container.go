@@ -128,13 +128,13 @@ func (c *container) Init() process.Handle { return initProcess{c.init, c} }
 
 func (i initProcess) Signal(sig syscall.Signal) error {
 	if sig != unix.SIGKILL {
-		i.container.awaitProgram()
+		i.container.AwaitProgram()
 	}
 	return i.handle.Signal(sig)
 }
 
-// awaitProgram returns when init runs its program or is dead, or after the timeout.
-func (c *container) awaitProgram() {
+// AwaitProgram implements process.RuntimeContainer: it returns when init runs its program or is dead, or after the timeout.
+func (c *container) AwaitProgram() {
 	if !c.awaitsProgram.Load() {
 		return
 	}

@@ -20,7 +20,7 @@ func TestASignalRightAfterStartIsForTheProgram(t *testing.T) {
 		b := create(t, newConfig(t, "sleep", "1000")).start()
 		must(t, b.Init().Signal(unix.SIGTERM))
 		c := b.RuntimeContainer.(*container)
-		eventually(t, "the time when its program runs, or it is dead", func() bool { c.awaitProgram(); return !c.awaitsProgram.Load() })
+		eventually(t, "the time when its program runs, or it is dead", func() bool { c.AwaitProgram(); return !c.awaitsProgram.Load() })
 		must(t, b.Init().Signal(unix.SIGKILL))
 		if exit := b.wait(); exit.Status != 137 {
 			t.Errorf("exit status = %d, want 137: SIGTERM was for sleep, and ignored", exit.Status)

@@ -102,7 +102,7 @@ func (c *container) removeExecCgroup(group *cgroup.Cgroup, killed bool) {
 		func(g *cgroup.Cgroup) bool { return g.Remove(once) == nil })
 }
 
-// cgroupHandle is the leader of an exec in a cgroup of its own. It implements process.Grouped.
+// cgroupHandle is the leader of an exec in a cgroup of its own. It implements process.CgroupHandle.
 type cgroupHandle struct {
 	*handle
 	container *container
@@ -149,7 +149,7 @@ func (g *cgroupHandle) Wait() process.Exit {
 	return exit
 }
 
-// Usage implements process.Grouped.
+// Usage implements process.CgroupHandle.
 func (g *cgroupHandle) Usage() process.Usage {
 	if final := g.final.Load(); final != nil {
 		return *final
@@ -165,7 +165,7 @@ func (g *cgroupHandle) readUsage() process.Usage {
 	return process.Usage{CPU: u.CPU, Memory: u.Memory, CgroupTotal: u.Memory > 0}
 }
 
-// Release implements process.Grouped.
+// Release implements process.CgroupHandle.
 func (g *cgroupHandle) Release() { g.container.removeExecCgroup(g.group.Cgroup, g.killed.Load()) }
 
 func (g *cgroupHandle) log() *log.Entry {

@@ -33,14 +33,14 @@ func nestDirs(t *testing.T, c process.Config) (found []string) {
 }
 
 // execIn starts an exec in a cgroup of its own; its streams end with the test.
-func (b *box) execIn(p *specs.Process) process.Grouped {
+func (b *box) execIn(p *specs.Process) process.CgroupHandle {
 	b.t.Helper()
 	streams, err := stdio.Open(b.t.Context(), stdio.Config{Stdout: "file:///dev/null"}, stdio.Owner{})
 	must(b.t, err)
 	b.t.Cleanup(func() { must(b.t, streams.Close()) })
 	h, err := b.Exec(b.t.Context(), p, streams)
 	must(b.t, err)
-	g, ok := h.(process.Grouped)
+	g, ok := h.(process.CgroupHandle)
 	if !ok {
 		b.t.Fatalf("Exec = %T, want one with a cgroup", h)
 	}

@@ -74,12 +74,12 @@ func started(t *testing.T, e process.Runtime, config process.Config) *process.Co
 	ctx := context.Background() // outlives the test's
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	t.Cleanup(func() { must(t, queue.Close(ctx)) })
-	c, err := process.New(ctx, e, queue, config, nil, func(int, *process.Exit) {})
+	c, err := process.New(ctx, e, queue, config)
 	must(t, err)
 	t.Cleanup(func() {
 		_ = c.Init().Kill(syscall.SIGKILL) // dead already is as good
 		within(t, "init's exit", c.Init().Exited())
-		_, err := c.Delete(ctx, func() error { return nil })
+		_, err := c.Delete(ctx)
 		must(t, err)
 	})
 	must(t, c.Init().Start(ctx))

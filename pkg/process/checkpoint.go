@@ -12,9 +12,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// CheckpointRequest is how a container's state is written to disk. The fields
-// but Path are those of containerd.runc.v1.CheckpointOptions; the zero value of
-// each is the default.
+// CheckpointRequest is how a container's state is written to disk. The fields but Path are those of
+// containerd.runc.v1.CheckpointOptions; the zero value of each is the default.
 type CheckpointRequest struct {
 	Path                string   // directory for the image, absolute; made if its parent exists
 	WorkPath            string   // directory for the log; empty for one that is removed after success
@@ -28,57 +27,53 @@ type CheckpointRequest struct {
 	FileLocks           bool     // allow file locks
 }
 
-// Checkpoint writes the state of every process of the container to disk. It
-// waits for execs that are being started, which takes milliseconds, gives up on
-// one that hangs, and keeps others from being started meanwhile.
+// Checkpoint writes the state of every process of the container to disk. It waits for execs that are being started,
+// which takes milliseconds, gives up on one that hangs, and keeps others from being started meanwhile.
 func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
-	if err := c.init.take(ctx, OpCheckpoint); err != nil {
+	unlock, err := c.lockFreeze(ctx, OpCheckpoint)
+	if err != nil {
 		return err
 	}
-	defer c.init.yield() // after which a TaskExit caused by r.Exit is told
-	if err := c.takeFreezingWholly(ctx, OpCheckpoint); err != nil {
-		return err
-	}
-	defer c.freezing.Release(wholly)
-	if err := c.init.check(OpCheckpoint); err != nil {
-		return err
-	}
-	err := c.runtime.Checkpoint(r)
+	defer unlock() // after which a TaskExit caused by r.Exit is told
+	err = c.runtime.Checkpoint(r)
 	if err == nil {
 		c.events.Put(event.TaskCheckpointed{ContainerID: c.ID(), Checkpoint: r.Path})
 	} else {
 		err = c.init.wrap(fmt.Errorf("checkpoint: %w", err))
 	}
-	// What was frozen before is frozen again, and on cgroup v1 a frozen process
-	// does not die.
-	if c.display() == Paused && (c.init.wasKilled() || err == nil && r.Exit) {
+	// What was frozen before is frozen again, and on cgroup v1 a frozen process does not die.
+	if c.shownState() == Paused && (c.init.wasKilled() || err == nil && r.Exit) {
 		err = errors.Join(err, c.thaw())
 	}
 	return err
 }
 
-// restore brings init back to life from its checkpoint. As with an exec, there
-// is no process before that and none after a failure. Called with init's turn
-// held.
+// restore brings init back to life from its checkpoint. As with an exec, there is no process before that and none after
+// a failure. The caller holds init's opLock.
 func (c *Container) restore(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
-			c.init.fail()
+			c.init.failStart()
 		}
 	}()
-	err = c.init.run(ctx, func(s *stdio.Streams) (Handle, error) {
-		init, err := c.runtime.Restore(ctx, s)
-		if err != nil {
-			return nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
-		}
-		// A kill before this is not told: the cgroup does not exist before its processes run.
-		return init, c.initCreated(ctx, init)
-	})
+	streams, err := stdio.Open(ctx, c.init.io, c.config.IOOwner)
 	if err != nil {
-		return err
+		return c.init.wrap(err)
 	}
+	init, err := c.runtime.Restore(ctx, streams)
+	if err != nil {
+		err = fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
+	} else {
+		// An OOM kill before this is not told: the cgroup does not exist before its processes run.
+		err = c.initCreated(ctx, init)
+	}
+	if err != nil {
+		_ = streams.Close() // nothing that was written matters any more
+		return c.init.wrap(err)
+	}
+	c.init.setHandle(init, streams)
 	c.init.commit(OpStart)
-	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: c.init.Pid()})
-	c.adopt()
+	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: init.Pid()})
+	go c.init.await() // ends at init's exit; Delete joins it through drained
 	return nil
 }

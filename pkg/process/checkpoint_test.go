@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func TestCheckpointIsToldBeforeTheExitThatItCauses(t *testing.T) {
+func TestCheckpoint_IsToldBeforeTheExitThatItCauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		w := newWorld(t, f)
@@ -26,7 +26,7 @@ func TestCheckpointIsToldBeforeTheExitThatItCauses(t *testing.T) {
 	})
 }
 
-func TestPausedContainerStaysPausedOverACheckpoint(t *testing.T) {
+func TestCheckpoint_LeavesAPausedContainerPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		w := newWorld(t, f)
@@ -44,7 +44,7 @@ func TestPausedContainerStaysPausedOverACheckpoint(t *testing.T) {
 	})
 }
 
-func TestKillDuringACheckpointOfAPausedContainerThawsIt(t *testing.T) {
+func TestCheckpoint_OfAPausedContainerThawsAfterAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.gates["checkpoint"] = make(chan struct{})
@@ -66,7 +66,7 @@ func TestKillDuringACheckpointOfAPausedContainerThawsIt(t *testing.T) {
 	})
 }
 
-func TestFailedCheckpointTellsNothing(t *testing.T) {
+func TestCheckpoint_TellsNothingWhenItFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.failing["checkpoint"] = errors.New("no")
@@ -84,7 +84,7 @@ func restoring(t *testing.T, f *fake) *world {
 	return newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Checkpoint: "/i"})
 }
 
-func TestRestoredContainerLivesAsAnyOther(t *testing.T) {
+func TestRestore_LivesAsAnyOtherContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := restoring(t, newFake())
 		if got := w.Init().Pid(); got != 0 {
@@ -102,10 +102,10 @@ func TestRestoredContainerLivesAsAnyOther(t *testing.T) {
 		if exit.Status != 137 {
 			t.Errorf("status = %d, want 137", exit.Status)
 		}
-		if !slices.Equal(w.pids, []int{101}) || len(w.records) != 1 {
-			t.Errorf("recorded pids %v and exits %v, want 101 and one", w.pids, w.records)
+		if !slices.Equal(w.pids, []int{101}) || len(w.exits) != 1 {
+			t.Errorf("recorded pids %v and exits %v, want 101 and one", w.pids, w.exits)
 		}
-		_, err = w.Delete(ctx, noUndo)
+		_, err = w.Delete(ctx)
 		must(t, err)
 		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exec-started e1 | exit e1 0 | exit c1 137 | delete c1")
 	})
@@ -113,7 +113,7 @@ func TestRestoredContainerLivesAsAnyOther(t *testing.T) {
 
 // What needs a process is refused as long as there is none; a client that kills
 // before it deletes takes FailedPrecondition for nothing to kill.
-func TestBeforeTheRestoreThereIsNoProcess(t *testing.T) {
+func TestRestore_HasNoProcessBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := restoring(t, newFake())
 		wantClass(t, w.Init().Kill(syscall.SIGKILL), errdefs.ErrFailedPrecondition)
@@ -122,13 +122,13 @@ func TestBeforeTheRestoreThereIsNoProcess(t *testing.T) {
 		wantClass(t, w.Update(ctx, nil), errdefs.ErrFailedPrecondition)
 		wantClass(t, w.AddExec("e1", nil, w.Init().io), errdefs.ErrFailedPrecondition)
 		must(t, w.Init().CloseStdin())
-		_, err := w.Delete(ctx, noUndo)
+		_, err := w.Delete(ctx)
 		must(t, err)
 		w.wantLog(t, "create c1 | delete c1")
 	})
 }
 
-func TestFailedRestoreReleasesWhoWaits(t *testing.T) {
+func TestRestore_ReleasesWaitersWhenItFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.failing["restore"] = errors.New("no")
@@ -136,12 +136,12 @@ func TestFailedRestoreReleasesWhoWaits(t *testing.T) {
 		wantClass(t, w.Init().Start(ctx), f.failing["restore"])
 		exit, err := w.Init().Wait(ctx)
 		must(t, err)
-		if exit.Status != noProcess {
-			t.Errorf("status = %d, want %d", exit.Status, noProcess)
+		if exit.Status != unknownStatus {
+			t.Errorf("status = %d, want %d", exit.Status, unknownStatus)
 		}
 		wantClass(t, w.Init().Kill(syscall.SIGKILL), errdefs.ErrNotFound)
 		wantClass(t, w.Init().Start(ctx), errdefs.ErrFailedPrecondition)
-		_, err = w.Delete(ctx, noUndo)
+		_, err = w.Delete(ctx)
 		must(t, err)
 		w.wantLog(t, "create c1 | delete c1")
 	})

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sync/semaphore"
 
@@ -25,17 +26,14 @@ type Container struct {
 	runtime RuntimeContainer
 	events  *event.Queue
 	oom     *cgroup.OOMWatch
-	record  func(pid int, exit *Exit)
 	init    *Process
 
-	// freezing keeps execs from being started while the container is being
-	// frozen: one that joined a frozen cgroup would hang in the middle of its
-	// set-up. Each exec takes 1 of it, as does a signal to all, and a freeze
-	// takes it wholly; who asks first is served first.
+	// freezing keeps execs from being started while the container is being frozen: one that joined a frozen cgroup
+	// would hang in the middle of its set-up. Each exec takes one slot, as does a signal to all, and a freeze takes all.
+	// They are served in the order in which they ask.
 	freezing *semaphore.Weighted
 
-	// initLives ends when init is dead: no exec starts any more (P4), and nobody
-	// waits for freezing.
+	// initLives ends when init is dead: no exec starts any more (P4), and nobody waits for freezing.
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
 	initDied  context.CancelFunc
 
@@ -46,14 +44,11 @@ type Container struct {
 	pausing bool          // a freeze is under way
 }
 
-// New makes a container by runtime and tells so. record is called with init's
-// pid once there is one, and by init's waiter with its exit as well before the
-// exit is told; it must not block for long. rootfs is what the sandbox mounted,
-// for the event. When New fails nothing is left of the container.
-func New(ctx context.Context, runtime Runtime, events *event.Queue, config Config, rootfs []event.Mount, record func(pid int, exit *Exit)) (*Container, error) {
+// New has runtime create a container, and tells the event. When it fails nothing is left of the container.
+func New(ctx context.Context, runtime Runtime, events *event.Queue, config Config) (*Container, error) {
 	c := &Container{
-		config: config, events: events, record: record,
-		freezing: semaphore.NewWeighted(wholly), execs: map[string]*Process{},
+		config: config, events: events,
+		freezing: semaphore.NewWeighted(allSlots), execs: map[string]*Process{},
 	}
 	c.initLives, c.initDied = context.WithCancel(context.Background())
 	c.init = newProcess(c, "", nil, config.IO)
@@ -62,12 +57,14 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	}
 	pid := c.init.Pid()
 	events.Put(event.TaskCreate{
-		ContainerID: config.ID, Bundle: config.Bundle, Rootfs: rootfs,
-		IO:         event.IO{Stdin: config.IO.Stdin, Stdout: config.IO.Stdout, Stderr: config.IO.Stderr, Terminal: config.IO.Terminal},
+		ContainerID: config.ID, Bundle: config.Bundle, Rootfs: config.Mounts,
+		IO: event.IO{
+			Stdin: config.IO.Stdin, Stdout: config.IO.Stdout, Stderr: config.IO.Stderr, Terminal: config.IO.Terminal,
+		},
 		Checkpoint: config.Checkpoint, Pid: pid,
 	})
 	if pid != 0 {
-		c.adopt()
+		go c.init.await() // ends at init's exit; Delete joins it through drained
 	}
 	return c, nil
 }
@@ -93,7 +90,8 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	init := c.runtime.Init()
 	if err := c.initCreated(ctx, init); err != nil {
 		_ = streams.Close() // nothing that was written matters any more
-		return errors.Join(err, c.destroy(c.runtime.Discard))
+		c.beforeDestroy()
+		return errors.Join(err, c.runtime.Discard())
 	}
 	c.init.handle, c.init.streams = init, streams
 	return nil
@@ -108,19 +106,13 @@ func (c *Container) watchOOM() (err error) {
 	return nil
 }
 
-// adopt records init, which lives, and gives it its waiter.
-func (c *Container) adopt() {
-	c.record(c.init.handle.Pid(), nil)
-	go c.init.await() // ends at init's exit; Delete joins it through drained
-}
-
 // ID is the container id.
 func (c *Container) ID() string { return c.config.ID }
 
 // Init is the container's first process.
 func (c *Container) Init() *Process { return c.init }
 
-// Restored tells whether init comes from a checkpoint.
+// Restored reports whether init comes from a checkpoint.
 func (c *Container) Restored() bool { return c.config.Checkpoint != "" }
 
 // Cgroup is where the container's processes live.
@@ -157,15 +149,9 @@ func (c *Container) AddExec(execID string, spec *specs.Process, io stdio.Config)
 
 // Execs maps the pid of each live exec to its id.
 func (c *Container) Execs() map[int]string {
-	c.mu.Lock()
-	all := make([]*Process, 0, len(c.execs))
-	for _, p := range c.execs {
-		all = append(all, p)
-	}
-	c.mu.Unlock()
-	pids := make(map[int]string, len(all))
-	for _, p := range all {
-		if s := p.Status(); s.Pid != 0 && s.State != Stopped {
+	pids := map[int]string{}
+	for _, p := range c.processes() {
+		if s := p.Status(); p != c.init && s.Pid != 0 && s.State != Stopped {
 			pids[s.Pid] = s.ID
 		}
 	}
@@ -179,7 +165,7 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
 	}
 	if group := c.runtime.Cgroup(); group.Exists() {
 		if sig != syscall.SIGKILL {
-			_ = c.init.Kill(0) // when it returns init runs its program; the others may live when it is dead
+			c.runtime.AwaitProgram() // for which the signal is
 		}
 		if err := c.killGroup(ctx, group, sig); err != nil {
 			return c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, err))
@@ -195,9 +181,8 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
 	return nil
 }
 
-// killGroup signals all that is in the container's cgroup. For a signal other
-// than SIGKILL that freezes and thaws it, which must not be while a Pause or a
-// Checkpoint does so: they wait for this one, which does not wait for them.
+// killGroup signals all processes in the container's cgroup. For a signal other than SIGKILL it freezes and thaws the
+// cgroup, unless a Pause or a Checkpoint does so: they wait for this, and this does not wait for them.
 func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup, sig syscall.Signal) error {
 	if sig == syscall.SIGKILL {
 		return group.Kill(ctx, sig)
@@ -208,3 +193,5 @@ func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup, sig sys
 	defer c.freezing.Release(1)
 	return group.Kill(ctx, sig)
 }
+
+func logger(containerID string) *log.Entry { return log.L.WithField("container", containerID) }

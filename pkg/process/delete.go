@@ -16,56 +16,63 @@ import (
 
 // DeleteExec removes an exec that has exited or was never started.
 func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) {
-	itself := func() []*Process { return []*Process{p} }
-	status, err := p.delete(ctx, itself, func() error { return nil })
-	if err != nil {
-		return status, err
+	if err := p.lockOp(ctx, OpDelete); err != nil {
+		return Status{}, err
 	}
+	defer p.unlockOp()
+	status, err := p.prepareDelete(ctx, []*Process{p})
+	if err != nil {
+		return Status{}, err
+	}
+	p.commit(OpDelete)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.execs[p.execID] == p {
 		delete(c.execs, p.execID)
 	}
-	c.mu.Unlock()
 	return status, nil
 }
 
-// Delete removes a container whose init has exited, or was never started: then
-// init is killed first. undo removes what the caller made around the container.
-// A Delete that failed can be tried again.
-func (c *Container) Delete(ctx context.Context, undo func() error) (Status, error) {
+// Delete removes a container whose init has exited, or was never started: then init is killed first. A Delete that
+// failed can be tried again.
+func (c *Container) Delete(ctx context.Context) (Status, error) {
 	if err := c.killUnstarted(ctx); err != nil {
 		return Status{}, err
 	}
-	status, err := c.init.delete(ctx, c.processes, func() error {
-		if err := c.destroy(c.runtime.Destroy); err != nil {
-			return err
-		}
-		if err := c.removeHooks(); err != nil {
-			return err
-		}
-		return undo()
-	})
-	if err != nil {
-		return status, err
+	if err := c.init.lockOp(ctx, OpDelete); err != nil {
+		return Status{}, err
 	}
+	defer c.init.unlockOp()
+	status, err := c.init.prepareDelete(ctx, c.processes())
+	if err != nil {
+		return Status{}, err
+	}
+	c.beforeDestroy()
+	err = c.runtime.Destroy()
+	if err == nil {
+		err = c.removeHooks()
+	}
+	if err != nil {
+		return Status{}, c.init.wrap(fmt.Errorf("delete: %w", err))
+	}
+	c.init.commit(OpDelete)
 	c.events.Put(event.TaskDelete{
 		ContainerID: c.ID(), ID: c.ID(), Pid: status.Pid, Status: status.Exit.Status, At: status.Exit.At,
 	})
 	return status, nil
 }
 
-// killUnstarted ends an init that waits to be started, and returns once its
-// exit is told.
+// killUnstarted kills an init that waits to be started, and returns once its exit is told.
 func (c *Container) killUnstarted(ctx context.Context) error {
-	if err := c.init.take(ctx, OpDelete); err != nil {
+	if err := c.init.lockOp(ctx, OpDelete); err != nil {
 		return err
 	}
 	status := c.init.Status()
 	unstarted := status.State == Created && status.Pid != 0 // 0: nothing was restored yet
 	if unstarted {
-		_ = c.init.handle.Signal(syscall.SIGKILL) // dead already is as good
+		_ = c.init.handle.Signal(syscall.SIGKILL) // it may be dead already
 	}
-	c.init.yield()
+	c.init.unlockOp()
 	if !unstarted {
 		return nil
 	}
@@ -80,36 +87,40 @@ func (c *Container) processes() []*Process {
 	return append(slices.Collect(maps.Values(c.execs)), c.init)
 }
 
-// outputTimeout is for who reads the output, once Delete is asked for. A logging
-// binary that does not end has a second more (stdio.Streams.Close). CRI gives a
-// Delete 10 s in all (internal/cri/server, its handling of exit events).
-const outputTimeout = 4 * time.Second
+// prepareDelete checks that p can be deleted and waits for the output of processes. The caller holds p's opLock.
+func (p *Process) prepareDelete(ctx context.Context, processes []*Process) (Status, error) {
+	if err := p.check(OpDelete); err != nil {
+		return Status{}, err
+	}
+	return p.Status(), awaitDrained(ctx, processes)
+}
 
-// leftoverTimeout is for other processes that hold the output of one that has
-// exited, such as children that end with it, to have their last word: from the
-// exit on, so that a client that has waited for it, each as long as it likes, does
-// not wait again. After Delete they have nowhere to write to.
-const leftoverTimeout = 2 * time.Second
+const (
+	// outputTimeout bounds how long Delete waits for readers of the output. A logging binary that does not end has a
+	// second more (stdio.Streams.Close). CRI gives a Delete 10 s in all (internal/cri/server, its handling of exits).
+	outputTimeout = 4 * time.Second
+	// leftoverTimeout is for other processes that hold the output of one that has exited, such as children that end
+	// with it, to write their last: from the exit on, so that a client that waited for it does not wait again. After
+	// Delete they have nowhere to write to.
+	leftoverTimeout = 2 * time.Second
+	// readerPoll is how often Delete looks whether there are still readers. Whoever asks for Delete has stopped reading
+	// what it has closed, so nobody needs the rest of the time. The first look leaves a reader that comes back, as
+	// containerd does after a restart, the time to open what it reads.
+	readerPoll = 100 * time.Millisecond
+)
 
-// lookInterval is how often Delete looks whether the readers are still there.
-// Who asks for Delete has stopped reading what it has closed, so the rest of the
-// time would be waited out for nobody. The first look gives one who comes back,
-// as containerd does after a restart, the time to open what it reads.
-const lookInterval = 100 * time.Millisecond
-
-// awaitDrained waits until the output of those processes that have exited is
-// handed on, nobody is there to read it, or those who read or hold it had their
-// time, which for readers is one for all.
+// awaitDrained waits until the output of those processes that have exited is read, has no reader, or its readers and
+// writers had their time. The time of readers is one for all.
 func awaitDrained(ctx context.Context, processes []*Process) error {
 	exited := slices.DeleteFunc(processes, func(p *Process) bool { return p.Status().State != Stopped })
 	overdue := time.AfterFunc(outputTimeout, func() {
 		for _, p := range exited {
-			p.stopDraining()
+			p.giveUpOutput()
 		}
 	})
 	defer overdue.Stop()
-	look := time.NewTicker(lookInterval)
-	defer look.Stop()
+	poll := time.NewTicker(readerPoll)
+	defer poll.Stop()
 	for _, p := range exited {
 		if p.streams != nil {
 			p.streams.Mark()
@@ -119,10 +130,10 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 		select {
 		case <-exited[i].drained:
 			i++
-		case <-look.C:
+		case <-poll.C:
 			for _, p := range exited[i:] {
 				if p.streams != nil && p.streams.Settled(time.Since(p.Status().Exit.At) > leftoverTimeout) {
-					p.stopDraining()
+					p.giveUpOutput()
 				}
 			}
 		case <-ctx.Done():
@@ -132,33 +143,12 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 	return nil
 }
 
-// stopDraining ends the wait for who reads the output of p.
-func (p *Process) stopDraining() {
+// giveUpOutput ends the wait for those who read the output of p.
+func (p *Process) giveUpOutput() {
 	p.mu.Lock()
-	cut := p.cut
+	stop := p.stopDraining
 	p.mu.Unlock()
-	if cut != nil { // nil: it was never started, or that failed
-		cut()
+	if stop != nil { // nil: it was never started, or that failed
+		stop()
 	}
-}
-
-// delete moves p to Deleted after the output of processes is handed on and
-// remove, which must bear being called again, has succeeded.
-func (p *Process) delete(ctx context.Context, processes func() []*Process, remove func() error) (Status, error) {
-	if err := p.take(ctx, OpDelete); err != nil {
-		return Status{}, err
-	}
-	defer p.yield()
-	if err := p.check(OpDelete); err != nil {
-		return Status{}, err
-	}
-	status := p.Status()
-	if err := awaitDrained(ctx, processes()); err != nil {
-		return Status{}, err
-	}
-	if err := remove(); err != nil {
-		return Status{}, p.wrap(fmt.Errorf("delete: %w", err))
-	}
-	p.commit(OpDelete)
-	return status, nil
 }

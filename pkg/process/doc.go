@@ -3,34 +3,29 @@
 
 // Package process runs one container: its init process and its execs.
 //
-// It knows no wire format and no OCI runtime. The runtime is reached through
-// [Runtime], which pkg/ociruntime implements; what happens is told through
-// [event.Queue].
+// It knows no wire format and no OCI runtime. pkg/ociruntime implements [Runtime]; events go to [event.Queue]. What a
+// container has beside what the runtime makes is made and removed by [CreateHook].
 //
 // # Goroutines
 //
-// Each Process that came to life has one waiter (exit.go). It starts when the
-// kernel process exists, is the only one that waits on it, and ends after the
-// exit is told and the output is drained. [Process.Delete] joins it. The timer of
-// an exec's deadline runs Kill in a goroutine of its own; the waiter stops it.
+// Each Process has one waiter (exit.go). It starts when the kernel process exists, is the only one that waits for it,
+// and ends after the exit is published and the output is drained. [Container.Delete] joins it. The timer of an exec's
+// deadline calls Kill in a goroutine of its own; the waiter stops it.
 //
 // # Locks
 //
-// turn, a channel with one slot, makes the lifecycle operations of one process
-// and its exit take turns. It may be held over slow kernel work, and a caller
-// whose context ends gives up waiting for it. Container.freezing is held by each
-// exec that is being started, or by the one Pause, Resume or Checkpoint that keeps
-// them out. Waiting for it ends with the caller's context and with init's death, so
-// that the exit gets the turn, and that of those three after 10 s, so
-// that an exec that hangs does not keep out those behind it for ever. A signal to
-// all processes holds it where it is free: it freezes and thaws them meanwhile.
+// opLock, a channel with one slot, serializes the lifecycle operations of one process and its exit. It may be held over
+// slow kernel work. A caller whose context ends gives up waiting for it.
 //
-// mu guards fields and is never held across anything that blocks. Order: turn,
-// then freezing, then Container.mu or Process.mu; the two are never held
-// together. State, Pid, Wait and Kill take only mu, so they answer while Create,
-// Start, Pause, Update or Delete hangs (containerd gives State 2 s:
-// core/runtime/v2, io.containerd.timeout.task.state). Kill thaws by itself: the
-// runtime's Resume is for those who hold the turn.
+// Container.freezing keeps the start of an exec and a freeze apart: each exec that is being started holds one slot of
+// it, and Pause, Resume and Checkpoint hold all. Waiting for it ends with the caller's context, and with init's death,
+// so that the exit gets opLock. Those three also give up after 10 s, so that an exec that hangs does not block the
+// execs behind it forever. A signal to all processes takes a slot if one is free, since it freezes and thaws them.
+//
+// mu guards fields and is never held across anything that blocks. Order: opLock, freezing, then Container.mu or
+// Process.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while Create,
+// Start, Pause, Update or Delete hangs (containerd gives State 2 s: core/runtime/v2,
+// io.containerd.timeout.task.state). Kill thaws the cgroup itself: the runtime's Resume needs opLock.
 //
 // # Promises
 //
@@ -44,9 +39,7 @@
 //	P5  an OOM kill is told before the exit that it caused.
 //	P6  Wait returns after the exit was told.
 //
-// P1 and P2 hold because an exit takes the turn: a Start in flight finishes and
-// tells first. P3 and P4 hold because an exec's Start counts itself in under the
-// same lock under which init's waiter marks init as gone, and init's waiter
-// waits for that count to reach zero. P5 holds because the waiter reads the OOM
-// counter itself before it tells the exit.
+// P1 and P2 hold because an exit takes opLock: a Start in flight finishes and tells first. P3 and P4 hold because an
+// exec's Start counts the exec as live under the same mu under which init's waiter marks init as dead, and init's
+// waiter waits until none is live. P5 holds because the waiter reads the OOM counter itself before it tells the exit.
 package process

@@ -6,6 +6,8 @@ package process
 import (
 	"context"
 	"fmt"
+	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 
@@ -13,69 +15,64 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// startExec runs p, which is one of c's execs. Called with p's turn held.
+// startExec runs p, which is one of c's execs. The caller holds p's opLock.
 func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
-	if err := c.takeFreezing(ctx, 1); err != nil {
+	if err := c.acquireFreezing(ctx, 1); err != nil {
 		return p.wrap(fmt.Errorf("start: the container is being frozen: %w", err))
 	}
 	defer c.freezing.Release(1)
 	if err := c.init.check(OpExec); err != nil {
 		return err
 	}
-	if err := c.countIn(p); err != nil {
+	if err := c.addLiveExec(p); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			c.countOut()
-			p.fail()
+			c.removeLiveExec()
+			p.failStart()
 		}
 	}()
-	err = p.run(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, s) })
-	if err != nil {
-		return err
-	}
-	p.commit(OpStart)
-	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.handle.Pid()})
-	p.limit()
-	go p.await() // ends at the exec's exit; Delete joins it through drained
-	if c.initLives.Err() != nil {
-		c.killStrays() // p came to life after settle had killed the others
-	}
-	return nil
-}
-
-// run opens p's streams, has start bring p to life with them, and applies what
-// was asked of them before. Called with p's turn held.
-func (p *Process) run(ctx context.Context, start func(*stdio.Streams) (Handle, error)) error {
-	streams, err := stdio.Open(ctx, p.io, p.container.config.IOOwner)
+	streams, err := stdio.Open(ctx, p.io, c.config.IOOwner)
 	if err != nil {
 		return p.wrap(err)
 	}
-	handle, err := start(streams)
+	handle, err := c.runtime.Exec(ctx, p.spec, streams)
 	if err != nil {
 		_ = streams.Close() // nothing was written to them
 		return p.wrap(err)
 	}
-	p.mu.Lock()
-	p.handle, p.streams = handle, streams
-	size, stdinClosed := p.size, p.stdinClosed
-	p.mu.Unlock()
-	if size != nil {
-		if err := streams.Resize(size.width, size.height); err != nil {
-			logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warn("set terminal size")
-		}
-	}
-	if stdinClosed {
-		_ = streams.CloseStdin() // as the caller asked before the start; nothing to add if the process closed it first
+	p.setHandle(handle, streams)
+	p.commit(OpStart)
+	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: handle.Pid()})
+	p.startDeadline()
+	go p.await() // ends at the exec's exit; Delete joins it through drained
+	if c.initLives.Err() != nil {
+		c.killStrays() // p came to life after finishExecs had killed the others
 	}
 	return nil
 }
 
+// setHandle makes h and s those of p, which lives from now on, and applies what was asked of them before.
+func (p *Process) setHandle(h Handle, s *stdio.Streams) {
+	p.mu.Lock()
+	p.handle, p.streams = h, s
+	size, stdinClosed := p.size, p.stdinClosed
+	p.mu.Unlock()
+	if size != nil {
+		if err := s.Resize(size.width, size.height); err != nil {
+			logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warn("set terminal size")
+		}
+	}
+	if stdinClosed {
+		_ = s.CloseStdin() // the process may have closed it first
+	}
+}
+
 var errInitExited = fmt.Errorf("the container's init has exited: %w", errdefs.ErrFailedPrecondition)
 
-// countIn makes init's exit wait for p's, unless init is dead (P3, P4).
-func (c *Container) countIn(p *Process) error {
+// addLiveExec makes init's exit wait for p's, unless init is dead (P3, P4).
+func (c *Container) addLiveExec(p *Process) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.initLives.Err() != nil {
@@ -85,8 +82,8 @@ func (c *Container) countIn(p *Process) error {
 	return nil
 }
 
-// countOut is called once the exit of an exec is told, or its start failed.
-func (c *Container) countOut() {
+// removeLiveExec is called once the exit of an exec is told, or its start failed.
+func (c *Container) removeLiveExec() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live--
@@ -96,14 +93,88 @@ func (c *Container) countOut() {
 	}
 }
 
-// noProcess is the exit status of a process that never came to life, as of
-// containerd's client for a status it does not know (client.UnknownExitStatus).
-const noProcess = 255
+// unknownStatus is the exit status of a process that never came to life, as containerd's client has it
+// (client.UnknownExitStatus).
+const unknownStatus = 255
 
-// fail ends a process whose start failed: it cannot be started again, nobody is
-// told of an exit, and those who wait for one are released.
-func (p *Process) fail() {
-	p.commitExit(Exit{Status: noProcess})
+// failStart ends a process whose start failed: it cannot be started again, no exit is told, and those who wait for one
+// are released.
+func (p *Process) failStart() {
+	p.commitExit(Exit{Status: unknownStatus})
 	close(p.exited)
 	close(p.drained)
+}
+
+// startDeadline starts the timer that kills an exec which runs too long. It is called once, before the waiter starts.
+func (p *Process) startDeadline() {
+	timeout := p.container.config.ExecTimeout
+	if timeout == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deadline = time.AfterFunc(timeout, p.expire) // finishExec stops it; Kill does not block for long
+}
+
+// expire kills an exec that ran for longer than its timeout.
+func (p *Process) expire() {
+	timeout := p.container.config.ExecTimeout
+	entry := logger(p.container.ID()).WithField("exec", p.execID)
+	note := ""
+	if p.container.shownState() != Running { // cgroup v1 keeps a frozen process from dying
+		note = "; the container is paused, so it may end when that is resumed"
+	}
+	switch err := p.Kill(syscall.SIGKILL); {
+	case errdefs.IsNotFound(err): // it ended just now
+	case err != nil:
+		entry.WithError(err).Errorf("kill an exec that ran for longer than exec-timeout, which is %v", timeout)
+	default:
+		entry.Warnf("exec killed: it ran for longer than exec-timeout, which is %v%s", timeout, note)
+	}
+}
+
+// finishExec stops the timer of an exec, logs what it used, and releases its cgroup. The waiter calls it once, after
+// the exit was told.
+func (p *Process) finishExec() {
+	p.mu.Lock()
+	if p.deadline != nil {
+		p.deadline.Stop()
+	}
+	exit := p.exit
+	p.mu.Unlock()
+	h, ok := p.handle.(CgroupHandle)
+	if !ok {
+		return
+	}
+	u := h.Usage()
+	memory := "memory of the largest process"
+	if u.CgroupTotal {
+		memory = "memory"
+	}
+	logger(p.container.ID()).WithField("exec", p.execID).WithField("status", exit.Status).
+		WithField("cpu", u.CPU).WithField(memory, u.Memory).Info("exec ended")
+	h.Release()
+}
+
+// Usage is what an exec with a cgroup of its own has used, with all processes that it started; false for others, and
+// before it lives.
+func (p *Process) Usage() (Usage, bool) {
+	p.mu.Lock()
+	h, ok := p.handle.(CgroupHandle)
+	p.mu.Unlock()
+	if !ok {
+		return Usage{}, false
+	}
+	return h.Usage(), true
+}
+
+// ExecUsage maps the id of each exec that has a Usage and was not deleted to it.
+func (c *Container) ExecUsage() map[string]Usage {
+	used := map[string]Usage{}
+	for _, p := range c.processes() {
+		if u, ok := p.Usage(); ok {
+			used[p.execID] = u
+		}
+	}
+	return used
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // P4, and P3 for an exec whose start is under way when init dies.
-func TestExecStartedWhileInitDies(t *testing.T) {
+func TestExec_StartedWhileInitDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.gates["exec"] = make(chan struct{})
@@ -41,7 +41,7 @@ func TestExecStartedWhileInitDies(t *testing.T) {
 
 // containerd#10603. Init's waiter kills what shares the PID namespace once, and
 // this exec comes into the cgroup after that.
-func TestExecThatIsBornAfterTheStraysWereKilled(t *testing.T) {
+func TestExec_StartedAfterTheStraysWereKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		list := func(pids string) { must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pids), 0o600)) }
@@ -79,7 +79,7 @@ func TestExecThatIsBornAfterTheStraysWereKilled(t *testing.T) {
 	})
 }
 
-func TestExecThatCannotStart(t *testing.T) {
+func TestExec_ThatCannotStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.failing["exec"] = errors.New("no such program")
@@ -91,8 +91,8 @@ func TestExecThatCannotStart(t *testing.T) {
 		}
 		exit, err := e.Wait(ctx) // returns: who waits is not left hanging
 		must(t, err)
-		if exit.Status != noProcess {
-			t.Errorf("status = %d, want %d", exit.Status, noProcess)
+		if exit.Status != unknownStatus {
+			t.Errorf("status = %d, want %d", exit.Status, unknownStatus)
 		}
 		wantClass(t, e.Start(ctx), errdefs.ErrFailedPrecondition)
 		_, err = w.DeleteExec(ctx, e)
@@ -103,7 +103,7 @@ func TestExecThatCannotStart(t *testing.T) {
 }
 
 // Nobody deletes the execs of a containerd that died. What init wrote is for the one that comes next.
-func TestExec_UnreadOutputIsLetGoAndThatOfInitIsNot(t *testing.T) {
+func TestExec_UnreadOutputIsGivenUpAndThatOfInitIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		w := newWorld(t, f)

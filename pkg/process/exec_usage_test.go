@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestAnExecIsKilledAtItsDeadline(t *testing.T) {
+func TestExec_IsKilledAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{ExecTimeout: time.Minute}})

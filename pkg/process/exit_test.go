@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// slow is a process of which Status, which asks for the pid with the lock held,
-// takes longer than the 1 ms after which a sync.Mutex is handed to who waits for
-// it in turn. So everybody who waits comes in between two critical sections.
+// slow is a process whose Status, which asks for the pid with the lock held, takes longer than the 1 ms after which
+// sync.Mutex serves its waiters in order. So all of them come in between two critical sections.
 type slow struct{ *fakeProcess }
 
 func (s slow) Pid() int {
@@ -27,8 +26,8 @@ func TestStatus_StoppedIsNeverShownWithoutItsExit(t *testing.T) {
 		stop func(*Process)
 		want int
 	}{
-		"an exit":            {func(p *Process) { p.finish(Exit{Status: 7}) }, 7},
-		"a start that fails": {(*Process).fail, noProcess},
+		"an exit":            {func(p *Process) { p.publishExit(Exit{Status: 7}) }, 7},
+		"a start that fails": {(*Process).failStart, unknownStatus},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProcess(w.Container, "e1", nil, w.Init().io)

@@ -91,6 +91,7 @@ func (f *fake) Checkpoint(r CheckpointRequest) error {
 
 func (f *fake) Init() Handle                                     { return f.init }
 func (f *fake) Start(context.Context) error                      { return f.pass("start") }
+func (f *fake) AwaitProgram()                                    { _ = f.pass("await program") }
 func (f *fake) Update(*specs.LinuxResources) error               { return f.pass("update") }
 func (f *fake) Cgroup() *cgroup.Cgroup                           { return f.group }
 func (f *fake) KeepCPUSet(context.Context, string, string) error { return nil }
@@ -210,14 +211,30 @@ func describe(e event.Event) string {
 	return fmt.Sprintf("%T", e)
 }
 
-// world is a container over a fake engine, with its journal.
+// world is a container over a fake runtime, with its journal. It is its own hook.
 type world struct {
 	*Container
-	fake    *fake
-	journal *journal
-	queue   *event.Queue
-	pids    []int  // of init, as recorded before its exit
-	records []Exit // as recorded
+	fake      *fake
+	journal   *journal
+	queue     *event.Queue
+	pids      []int  // of init, as Created was told
+	exits     []Exit // of init, as Exited was told
+	removed   int    // how often Removed was called
+	removeErr error
+}
+
+func (w *world) Prepare(context.Context, *Config) error { return nil }
+
+func (w *world) Created(_ context.Context, _ RuntimeContainer, init Handle) error {
+	w.pids = append(w.pids, init.Pid())
+	return nil
+}
+
+func (w *world) Exited(exit Exit) { w.exits = append(w.exits, exit) }
+
+func (w *world) Removed() error {
+	w.removed++
+	return w.removeErr
 }
 
 // newWorld is called inside a synctest bubble.
@@ -237,13 +254,8 @@ func newWorldOf(t *testing.T, f *fake, config Config) *world {
 			t.Error(err)
 		}
 	})
-	c, err := New(t.Context(), f, w.queue, config, nil, func(pid int, exit *Exit) {
-		if exit == nil {
-			w.pids = append(w.pids, pid)
-			return
-		}
-		w.records = append(w.records, *exit)
-	})
+	config.Hooks = append(config.Hooks, w)
+	c, err := New(t.Context(), f, w.queue, config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,16 +14,16 @@ import (
 	"sandbox.internal/shim/pkg/event"
 )
 
-// wholly is how much of freezing a freeze takes.
-const wholly = math.MaxInt64
+// allSlots is how much of freezing a freeze takes.
+const allSlots = math.MaxInt64
 
-// startTimeout bounds how long a freeze waits for execs that are being started.
-// Those that are asked for meanwhile wait behind it, also for one that hangs.
+// startTimeout bounds how long a freeze waits for execs that are being started. Execs that are asked for meanwhile wait
+// behind it.
 const startTimeout = 10 * time.Second
 
-// takeFreezing takes n of freezing. It gives up when ctx ends and when init dies:
-// a freeze that waits has init's turn, which the exit takes.
-func (c *Container) takeFreezing(ctx context.Context, n int64) error {
+// acquireFreezing takes n slots of freezing. It gives up when ctx ends, and when init dies: a freeze that waits holds
+// init's opLock, which the exit needs.
+func (c *Container) acquireFreezing(ctx context.Context, n int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.initLives, func() { cancel(errInitExited) })()
@@ -33,32 +33,39 @@ func (c *Container) takeFreezing(ctx context.Context, n int64) error {
 	return nil
 }
 
-// takeFreezingWholly is takeFreezing for op, which freezes or thaws.
-func (c *Container) takeFreezingWholly(ctx context.Context, op Op) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := c.takeFreezing(ctx, wholly); err != nil {
-		return c.init.wrap(fmt.Errorf("%v: an exec is being started, or a signal sent to all: %w", op, err))
+// lockFreeze locks init's operations and keeps execs from being started, for op, which freezes or thaws and is legal
+// now.
+func (c *Container) lockFreeze(ctx context.Context, op Op) (unlock func(), err error) {
+	if err := c.init.lockOp(ctx, op); err != nil {
+		return nil, err
 	}
-	return nil
+	bounded, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := c.acquireFreezing(bounded, allSlots); err != nil {
+		c.init.unlockOp()
+		return nil, c.init.wrap(fmt.Errorf("%v: an exec is being started, or a signal sent to all: %w", op, err))
+	}
+	unlock = func() {
+		c.freezing.Release(allSlots)
+		c.init.unlockOp()
+	}
+	if err := c.init.check(op); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
 }
 
-// Pause freezes every process of the container. It waits for execs that are
-// being started, which takes milliseconds, and gives up on one that hangs.
+// Pause freezes every process of the container. It waits for execs that are being started, which takes milliseconds,
+// and gives up on one that hangs.
 func (c *Container) Pause(ctx context.Context) error {
-	if err := c.init.take(ctx, OpPause); err != nil {
+	unlock, err := c.lockFreeze(ctx, OpPause)
+	if err != nil {
 		return err
 	}
-	defer c.init.yield()
-	if err := c.takeFreezingWholly(ctx, OpPause); err != nil {
-		return err
-	}
-	defer c.freezing.Release(wholly)
-	if err := c.init.check(OpPause); err != nil {
-		return err
-	}
+	defer unlock()
 	c.setPausing(true)
-	err := c.runtime.Pause()
+	err = c.runtime.Pause()
 	if err == nil {
 		c.init.commit(OpPause)
 	}
@@ -74,20 +81,13 @@ func (c *Container) Pause(ctx context.Context) error {
 	return nil
 }
 
-// Resume thaws the container. It waits for a signal that is being sent to all of
-// it, which freezes as well.
+// Resume thaws the container. It waits for a signal that is being sent to all of it, which freezes as well.
 func (c *Container) Resume(ctx context.Context) error {
-	if err := c.init.take(ctx, OpResume); err != nil {
+	unlock, err := c.lockFreeze(ctx, OpResume)
+	if err != nil {
 		return err
 	}
-	defer c.init.yield()
-	if err := c.takeFreezingWholly(ctx, OpResume); err != nil {
-		return err
-	}
-	defer c.freezing.Release(wholly)
-	if err := c.init.check(OpResume); err != nil {
-		return err
-	}
+	defer unlock()
 	if err := c.thaw(); err != nil {
 		return err
 	}
@@ -98,21 +98,14 @@ func (c *Container) Resume(ctx context.Context) error {
 
 // Update changes the resources that r names.
 func (c *Container) Update(ctx context.Context, r *specs.LinuxResources) error {
-	if err := c.init.take(ctx, OpUpdate); err != nil {
+	if err := c.init.lockOp(ctx, OpUpdate); err != nil {
 		return err
 	}
-	defer c.init.yield()
+	defer c.init.unlockOp()
 	if err := c.init.check(OpUpdate); err != nil {
 		return err
 	}
-	for _, h := range c.cgroupHooks() {
-		h.BeforeUpdate(r)
-	}
-	err := c.runtime.Update(r)
-	for _, h := range c.cgroupHooks() {
-		h.AfterUpdate(err)
-	}
-	if err != nil {
+	if err := c.update(r); err != nil {
 		return c.init.wrap(fmt.Errorf("update resources: %w", err))
 	}
 	return nil
@@ -131,9 +124,8 @@ func (c *Container) setPausing(v bool) {
 	c.mu.Unlock()
 }
 
-// display is the state shown for a process that runs: the container's, while
-// that is frozen or being frozen.
-func (c *Container) display() State {
+// shownState is the state shown for a process that runs: Paused or Pausing if the container is.
+func (c *Container) shownState() State {
 	c.init.mu.Lock()
 	paused := c.init.state == Paused
 	c.init.mu.Unlock()

@@ -40,7 +40,7 @@ func hung(t *testing.T) (w *world, letGo func()) {
 	}
 }
 
-func TestFreeze_ThatWaitsForAHungExecGivesUpWithItsContext(t *testing.T) {
+func TestFreeze_GivesUpOnAHungExecWithItsContext(t *testing.T) {
 	for name, freeze := range freezers {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestFreeze_ThatWaitsForAHungExecGivesUpWithItsContext(t *testing.T) {
 }
 
 // Who asks without a deadline does not keep later execs out for ever.
-func TestFreeze_ThatWaitsForAHungExecGivesUpByItself(t *testing.T) {
+func TestFreeze_GivesUpOnAHungExecByItself(t *testing.T) {
 	for name, freeze := range freezers {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -36,6 +36,13 @@ type CgroupHook interface {
 	BeforeDestroy()
 }
 
+// ExitHook is a CreateHook that has to know of init's exit before others do.
+type ExitHook interface {
+	CreateHook
+	// Exited is called before the exit is told. It must not block for long.
+	Exited(exit Exit)
+}
+
 // prepare runs the hooks before the runtime creates the container.
 func (c *Container) prepare(ctx context.Context) error {
 	for _, h := range c.config.Hooks {
@@ -62,23 +69,34 @@ func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 	return c.watchOOM() // before init can run its program, so that no kill is missed
 }
 
-// cgroupHooks returns the hooks that are told of changes of the cgroup.
-func (c *Container) cgroupHooks() []CgroupHook {
-	var hooks []CgroupHook
+// hooksOf returns those hooks that are an H as well.
+func hooksOf[H CreateHook](c *Container) []H {
+	var all []H
 	for _, h := range c.config.Hooks {
-		if h, ok := h.(CgroupHook); ok {
-			hooks = append(hooks, h)
+		if h, ok := h.(H); ok {
+			all = append(all, h)
 		}
 	}
-	return hooks
+	return all
 }
 
-// destroy calls the runtime's Destroy or Discard.
-func (c *Container) destroy(runtimeDestroy func() error) error {
-	for _, h := range c.cgroupHooks() {
+func (c *Container) update(r *specs.LinuxResources) error {
+	hooks := hooksOf[CgroupHook](c)
+	for _, h := range hooks {
+		h.BeforeUpdate(r)
+	}
+	err := c.runtime.Update(r)
+	for _, h := range hooks {
+		h.AfterUpdate(err)
+	}
+	return err
+}
+
+// beforeDestroy tells the hooks that the runtime is about to remove the cgroup.
+func (c *Container) beforeDestroy() {
+	for _, h := range hooksOf[CgroupHook](c) {
 		h.BeforeDestroy()
 	}
-	return runtimeDestroy()
 }
 
 // removeHooks undoes the hooks. One that fails does not keep the others from being undone.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,9 +29,7 @@ func (w *world) wantLog(t *testing.T, want string) {
 	}
 }
 
-func noUndo() error { return nil }
-
-func TestWholeLife(t *testing.T) {
+func TestContainer_WholeLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, newFake())
 		must(t, w.Init().Start(ctx))
@@ -49,20 +46,20 @@ func TestWholeLife(t *testing.T) {
 		w.fake.init.die(0)
 		_, err = w.Init().Wait(ctx)
 		must(t, err)
-		status, err := w.Delete(ctx, noUndo)
+		status, err := w.Delete(ctx)
 		must(t, err)
 		if status.Pid != 101 || status.Exit.Status != 0 {
 			t.Errorf("Delete = %+v, want pid 101 and status 0", status)
 		}
-		if len(w.records) != 1 {
-			t.Errorf("exits recorded: %v, want one", w.records)
+		if len(w.exits) != 1 {
+			t.Errorf("exits recorded: %v, want one", w.exits)
 		}
 		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exec-started e1 | exit e1 3 | exit c1 0 | delete c1")
 	})
 }
 
 // P1: the process dies while Start is still under way.
-func TestExitBeforeStartReturnsIsToldAfterIt(t *testing.T) {
+func TestExit_BeforeStartReturnsIsToldAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.gates["start"] = make(chan struct{})
@@ -82,7 +79,7 @@ func TestExitBeforeStartReturnsIsToldAfterIt(t *testing.T) {
 }
 
 // P2: the same for an exec, whose waiter exists only after its start.
-func TestExecThatDiesAtOnceIsToldAfterItsStart(t *testing.T) {
+func TestExit_OfAnExecThatDiesAtOnceIsToldAfterItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, newFake())
 		must(t, w.Init().Start(ctx))
@@ -95,7 +92,7 @@ func TestExecThatDiesAtOnceIsToldAfterItsStart(t *testing.T) {
 }
 
 // P3: init is dead, an exec is not yet.
-func TestInitsExitWaitsForExecs(t *testing.T) {
+func TestExit_OfInitWaitsForExecs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, newFake())
 		must(t, w.Init().Start(ctx))
@@ -112,7 +109,7 @@ func TestInitsExitWaitsForExecs(t *testing.T) {
 }
 
 // P3 has a bound, because a process in uninterruptible sleep may never die.
-func TestInitsExitIsToldWhenAnExecDoesNotDie(t *testing.T) {
+func TestExit_OfInitIsToldWhenAnExecDoesNotDie(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, newFake())
 		must(t, w.Init().Start(ctx))
@@ -130,7 +127,7 @@ func TestInitsExitIsToldWhenAnExecDoesNotDie(t *testing.T) {
 }
 
 // P8: what hangs in the kernel does not keep State, Kill and Wait from answering.
-func TestStateKillAndWaitAnswerWhileOthersHang(t *testing.T) {
+func TestContainer_StateKillAndWaitAnswerWhileOthersHang(t *testing.T) {
 	for _, call := range []string{"start", "pause", "update", "destroy"} {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -154,7 +151,7 @@ func TestStateKillAndWaitAnswerWhileOthersHang(t *testing.T) {
 					case "update":
 						done <- w.Update(ctx, nil)
 					case "destroy":
-						_, err := w.Delete(ctx, noUndo)
+						_, err := w.Delete(ctx)
 						done <- err
 					}
 				}()
@@ -185,7 +182,7 @@ func TestStateKillAndWaitAnswerWhileOthersHang(t *testing.T) {
 	}
 }
 
-func TestDeleteCanBeTriedAgain(t *testing.T) {
+func TestDelete_CanBeTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		w := newWorld(t, f)
@@ -193,26 +190,33 @@ func TestDeleteCanBeTriedAgain(t *testing.T) {
 		f.init.die(0)
 		synctest.Wait()
 		f.failing["destroy"] = errors.New("busy")
-		if _, err := w.Delete(ctx, noUndo); !errors.Is(err, f.failing["destroy"]) {
+		if _, err := w.Delete(ctx); !errors.Is(err, f.failing["destroy"]) {
 			t.Errorf("Delete = %v, want %v", err, f.failing["destroy"])
 		}
 		delete(f.failing, "destroy")
-		unmounted := false
-		_, err := w.Delete(ctx, func() error { unmounted = true; return nil })
-		must(t, err)
-		if !unmounted {
-			t.Error("the caller's undo was not called")
+		if w.removed != 0 {
+			t.Error("the hooks were undone before the container was destroyed")
 		}
-		_, err = w.Delete(ctx, noUndo)
+		w.removeErr = errors.New("a busy mount")
+		if _, err := w.Delete(ctx); !errors.Is(err, w.removeErr) {
+			t.Errorf("Delete = %v, want %v", err, w.removeErr)
+		}
+		w.removeErr = nil
+		_, err := w.Delete(ctx)
+		must(t, err)
+		if w.removed != 2 {
+			t.Errorf("the hooks were undone %d times, want twice", w.removed)
+		}
+		_, err = w.Delete(ctx)
 		wantClass(t, err, errdefs.ErrNotFound)
 		w.wantLog(t, "create c1 | start c1 | exit c1 0 | delete c1")
 	})
 }
 
-func TestDeleteOfCreatedContainerKillsIt(t *testing.T) {
+func TestDelete_KillsAnInitThatWasNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, newFake())
-		status, err := w.Delete(ctx, noUndo)
+		status, err := w.Delete(ctx)
 		must(t, err)
 		if status.Exit.Status != 137 {
 			t.Errorf("status = %d, want 137", status.Exit.Status)
@@ -221,17 +225,17 @@ func TestDeleteOfCreatedContainerKillsIt(t *testing.T) {
 	})
 }
 
-func TestDeleteOfRunningContainerIsRefused(t *testing.T) {
+func TestDelete_RefusesARunningContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, newFake())
 		must(t, w.Init().Start(ctx))
-		_, err := w.Delete(ctx, noUndo)
+		_, err := w.Delete(ctx)
 		wantClass(t, err, errdefs.ErrFailedPrecondition)
 		w.fake.init.die(0)
 	})
 }
 
-func TestKillOfPausedContainerThawsIt(t *testing.T) {
+func TestKill_ThawsAPausedContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		f := newFake()
@@ -249,7 +253,7 @@ func TestKillOfPausedContainerThawsIt(t *testing.T) {
 	})
 }
 
-func TestKillAllWithoutCgroupKillsInit(t *testing.T) {
+func TestKillAll_WithoutCgroupKillsInit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, newFake())
 		must(t, w.Init().Start(ctx))
@@ -258,23 +262,27 @@ func TestKillAllWithoutCgroupKillsInit(t *testing.T) {
 	})
 }
 
-// Signal 0 to init returns when that runs its program.
-func TestASignalToAllIsForThePrograms(t *testing.T) {
+func TestKillAll_WaitsForTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.group = cgroup.New(map[string]string{"": t.TempDir()})
+		f.gates["await program"] = make(chan struct{})
 		w := newWorld(t, f)
 		must(t, w.Init().Start(ctx))
-		must(t, w.KillAll(ctx, syscall.SIGTERM))
-		if want := []syscall.Signal{0}; !slices.Equal(f.init.heard, want) {
-			t.Errorf("signals to init itself = %v, want %v", f.init.heard, want)
+		killed := make(chan error, 1)
+		go func() { killed <- w.KillAll(ctx, syscall.SIGTERM) }()
+		<-f.entered
+		close(f.gates["await program"])
+		must(t, <-killed)
+		if len(f.init.heard) > 0 {
+			t.Errorf("signals to init itself = %v, want none", f.init.heard)
 		}
 		f.init.die(0)
 	})
 }
 
 // A freeze that is under way when SIGKILL comes would keep init from dying.
-func TestKillDuringPauseThawsAfterIt(t *testing.T) {
+func TestPause_ThawsAfterAKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.gates["pause"] = make(chan struct{})
@@ -292,7 +300,7 @@ func TestKillDuringPauseThawsAfterIt(t *testing.T) {
 	})
 }
 
-func TestExecIsNotStartedWhilePaused(t *testing.T) {
+func TestExec_IsNotStartedWhilePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, newFake())
 		must(t, w.Init().Start(ctx))
@@ -313,7 +321,7 @@ func TestExecIsNotStartedWhilePaused(t *testing.T) {
 }
 
 // A caller that gives up does not keep its place in the queue.
-func TestOperationGivesUpWithItsContext(t *testing.T) {
+func TestContainer_OperationGivesUpWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		w := newWorld(t, f)
@@ -333,12 +341,12 @@ func TestOperationGivesUpWithItsContext(t *testing.T) {
 	})
 }
 
-func TestFailedCreateTellsNothing(t *testing.T) {
+func TestNew_TellsNothingWhenItFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, newFake())
 		f := newFake()
 		f.failing["create"] = errors.New("no root file system")
-		if _, err := New(ctx, f, w.queue, Config{ID: "c2"}, nil, nil); !errors.Is(err, f.failing["create"]) {
+		if _, err := New(ctx, f, w.queue, Config{ID: "c2"}); !errors.Is(err, f.failing["create"]) {
 			t.Errorf("New = %v, want %v", err, f.failing["create"])
 		}
 		w.fake.init.die(0)

@@ -24,20 +24,20 @@ type Process struct {
 	spec      *specs.Process // of an exec
 	io        stdio.Config
 
-	turn    chan struct{} // one slot; see the package documentation
+	opLock  chan struct{} // one slot; see the package documentation
 	exited  chan struct{} // closed once, after the exit is told
-	drained chan struct{} // closed once, after the output is handed on and the streams are closed
+	drained chan struct{} // closed once, after the output is drained and the streams are closed
 
-	mu          sync.Mutex
-	state       State
-	handle      Handle         // nil before the process lives: an exec, or an init to be restored, before Start
-	streams     *stdio.Streams // nil before the process lives
-	exit        Exit
-	cut         context.CancelFunc // ends the wait for who reads the output; set before the exit is told
-	size        *size              // terminal size asked for before there was a terminal
-	stdinClosed bool               // CloseIO came before there was a stdin
-	deadline    *time.Timer        // kills an exec; nil without one
-	killed      bool               // init was sent SIGKILL; a freeze that comes after must be undone
+	mu           sync.Mutex
+	state        State
+	handle       Handle         // nil before the process lives: an exec, or an init to be restored, before Start
+	streams      *stdio.Streams // nil before the process lives
+	exit         Exit
+	stopDraining context.CancelFunc // set before the exit is told
+	size         *size              // asked for before there was a terminal
+	stdinClosed  bool               // CloseIO came before there was a stdin
+	deadline     *time.Timer        // kills an exec; nil without one
+	killed       bool               // init was sent SIGKILL; a later freeze must be undone
 }
 
 type size struct{ width, height uint16 }
@@ -45,7 +45,7 @@ type size struct{ width, height uint16 }
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config) *Process {
 	return &Process{
 		container: c, execID: execID, spec: spec, io: io,
-		turn: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
+		opLock: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
 	}
 }
 
@@ -68,7 +68,7 @@ func (p *Process) Status() Status {
 	}
 	p.mu.Unlock()
 	if s.State == Running {
-		s.State = p.container.display()
+		s.State = p.container.shownState()
 	}
 	return s
 }
@@ -84,10 +84,10 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Start runs the program of init, or the exec.
 func (p *Process) Start(ctx context.Context) error {
-	if err := p.take(ctx, OpStart); err != nil {
+	if err := p.lockOp(ctx, OpStart); err != nil {
 		return err
 	}
-	defer p.yield()
+	defer p.unlockOp()
 	if err := p.check(OpStart); err != nil {
 		return err
 	}
@@ -105,12 +105,11 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
-// Kill sends sig. SIGKILL to init thaws the container, because a frozen process
-// does not die on cgroup v1, whoever froze it, or a part of it. That writes to
-// the cgroup alone: the runtime may be busy with a Pause or an Update.
+// Kill sends sig. SIGKILL to init thaws the container, since a frozen process does not die on cgroup v1, whoever froze
+// it, or a part of it. That only writes to the cgroup: the runtime may be busy with a Pause or an Update.
 func (p *Process) Kill(sig syscall.Signal) error {
 	p.mu.Lock()
-	_, err := p.next(OpKill)
+	_, err := p.nextLocked(OpKill)
 	handle := p.handle
 	last := sig == syscall.SIGKILL && p.execID == ""
 	p.killed = p.killed || (err == nil && last)
@@ -133,13 +132,13 @@ func (p *Process) Kill(sig syscall.Signal) error {
 // Resize sets the size of the terminal, in characters.
 func (p *Process) Resize(width, height uint16) error {
 	p.mu.Lock()
-	_, err := p.next(OpResize)
+	_, err := p.nextLocked(OpResize)
 	streams := p.streams
 	if err == nil && !p.io.Terminal {
 		err = p.wrap(fmt.Errorf("resize: the process has no terminal: %w", errdefs.ErrFailedPrecondition))
 	}
 	if err == nil && streams == nil {
-		p.size = &size{width, height} // run applies it
+		p.size = &size{width, height} // setHandle applies it
 	}
 	p.mu.Unlock()
 	if err != nil || streams == nil {
@@ -151,10 +150,10 @@ func (p *Process) Resize(width, height uint16) error {
 // CloseStdin ends the process's standard input after what was sent so far.
 func (p *Process) CloseStdin() error {
 	p.mu.Lock()
-	_, err := p.next(OpCloseIO)
+	_, err := p.nextLocked(OpCloseIO)
 	streams := p.streams
 	if err == nil && streams == nil {
-		p.stdinClosed = true // run applies it
+		p.stdinClosed = true // setHandle applies it
 	}
 	p.mu.Unlock()
 	if err != nil || streams == nil {
@@ -190,20 +189,20 @@ func (p *Process) wrap(err error) error {
 	return fmt.Errorf("container %q: %w", p.container.ID(), err)
 }
 
-// take waits for the turn, for op.
-func (p *Process) take(ctx context.Context, op Op) error {
+// lockOp waits until no other operation is under way, for op.
+func (p *Process) lockOp(ctx context.Context, op Op) error {
 	select {
-	case p.turn <- struct{}{}:
+	case p.opLock <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return p.wrap(fmt.Errorf("%v: another operation is still under way: %w", op, ctx.Err()))
 	}
 }
 
-func (p *Process) yield() { <-p.turn }
+func (p *Process) unlockOp() { <-p.opLock }
 
-// next is what op leads to from here. Called with mu held.
-func (p *Process) next(op Op) (State, error) {
+// nextLocked is the state that op leads to from here.
+func (p *Process) nextLocked(op Op) (State, error) {
 	table := initTable
 	if p.execID != "" || p.handle == nil {
 		table = execTable
@@ -215,23 +214,22 @@ func (p *Process) next(op Op) (State, error) {
 	return to, nil
 }
 
-// check refuses op before its side effect.
+// check refuses op before its side effect if the state table does.
 func (p *Process) check(op Op) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, err := p.next(op)
+	_, err := p.nextLocked(op)
 	return err
 }
 
-// commit moves the state after the side effect of op; the caller holds the
-// turn and has checked op.
+// commit moves the state after the side effect of op. The caller holds opLock and has checked op.
 func (p *Process) commit(op Op) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.commitLocked(op)
 }
 
-// commitExit is commit of the exit, which is known as soon as the state is.
+// commitExit is commit of OpExit.
 func (p *Process) commitExit(exit Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,7 +238,7 @@ func (p *Process) commitExit(exit Exit) {
 }
 
 func (p *Process) commitLocked(op Op) {
-	to, err := p.next(op)
+	to, err := p.nextLocked(op)
 	if err != nil {
 		panic("process: commit without check: " + err.Error())
 	}

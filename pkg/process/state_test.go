@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "write testdata/lifecycle.golden")
 
 // The matrix is for people too: docs/events.md shows it.
-func TestLifecycleMatrix(t *testing.T) {
+func TestState_LifecycleMatrix(t *testing.T) {
 	var b strings.Builder
 	for _, m := range []struct {
 		name  string

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// fakeHook writes down what is called, and fails one call.
+type fakeHook struct {
+	name  string
+	calls *[]string
+	fails string
+}
+
+func (h fakeHook) call(what string) error {
+	*h.calls = append(*h.calls, what+" "+h.name)
+	if h.fails == what {
+		return errors.New(what)
+	}
+	return nil
+}
+
+func (h fakeHook) Prepare(context.Context, *Config) error                  { return h.call("prepare") }
+func (h fakeHook) Created(context.Context, RuntimeContainer, Handle) error { return h.call("created") }
+func (h fakeHook) Removed() error                                          { return h.call("removed") }
+func (h fakeHook) BeforeUpdate(*specs.LinuxResources)                      { _ = h.call("update") }
+func (h fakeHook) AfterUpdate(err error)                                   { _ = h.call("updated") }
+func (h fakeHook) BeforeDestroy()                                          { _ = h.call("destroy") }
+
+func TestHooks_AreUndoneInReverse(t *testing.T) {
+	for _, tc := range []struct {
+		fails string
+		want  []string
+		died  bool // init
+	}{
+		{"prepare", []string{"prepare a", "prepare b", "removed b", "removed a"}, false},
+		{"created", []string{"prepare a", "prepare b", "created a", "created b", "destroy a", "destroy b", "removed b", "removed a"}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, newFake())
+			f := newFake()
+			var calls []string
+			hooks := []CreateHook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
+			if _, err := New(ctx, f, w.queue, Config{ID: "c2", Hooks: hooks}); err == nil || err.Error() != `container "c2": `+tc.fails {
+				t.Errorf("New = %v, want the error of %s", err, tc.fails)
+			}
+			if !slices.Equal(calls, tc.want) {
+				t.Errorf("calls = %q, want %q", calls, tc.want)
+			}
+			if died := f.init != nil && f.init.dead(); died != tc.died {
+				t.Errorf("init is dead: %t, want %t", died, tc.died)
+			}
+			w.fake.init.die(0)
+			w.wantLog(t, "create c1 | exit c1 0")
+		})
+	}
+}
+
+func TestHooks_OfTheCgroupAreToldOfUpdateAndDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []string
+		f := newFake()
+		w := newWorldOf(t, f, Config{ID: "c1", Hooks: []CreateHook{fakeHook{name: "a", calls: &calls}}})
+		must(t, w.Update(ctx, &specs.LinuxResources{}))
+		_, err := w.Delete(ctx)
+		must(t, err)
+		if want := []string{"prepare a", "created a", "update a", "updated a", "destroy a", "removed a"}; !slices.Equal(calls, want) {
+			t.Errorf("calls = %q, want %q", calls, want)
+		}
+	})
+}
