@@ -6,6 +6,8 @@ package process
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -133,4 +135,11 @@ type Options struct {
 	CriuWorkPath  string        // for logs of a restore; empty for a directory in the bundle
 	ExecCgroup    bool          // each exec gets a cgroup of its own: its Handle is a CgroupHandle
 	ExecTimeout   time.Duration // after which an exec is killed; 0 for never
+}
+
+// SetEnv sets a variable of init, whatever the configuration made of it.
+func (c *Config) SetEnv(name, value string) {
+	p := c.Spec.Process
+	env := slices.DeleteFunc(slices.Clone(p.Env), func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	p.Env = append(env, name+"="+value)
 }

@@ -144,6 +144,31 @@ func TestParse_ExecCgroup(t *testing.T) {
 	}
 }
 
+func TestParse_CPUSet(t *testing.T) {
+	all := options.Options{CpusetSource: "/all", CpusetMems: true}
+	for _, tc := range []struct {
+		name   string
+		spec   *specs.Spec
+		o      options.Options
+		source string
+		mems   bool
+	}{
+		{"nothing", annotated(), options.Options{}, "", false},
+		{"the option for memory nodes alone", annotated(), options.Options{CpusetMems: true}, "", true},
+		{"the options", annotated(), all, "/all", true},
+		{"an annotation", annotated("cpuset.source", "parent"), options.Options{}, "parent", false},
+		{"annotations and options", annotated("cpuset.source", "/a", "cpuset.mems", "false"), all, "/a", false},
+		{"each key for itself", annotated("cpuset.mems", "false"), all, "/all", false},
+		{"memory nodes by annotation", annotated("cpuset.source", "/a", "cpuset.mems", "true"), options.Options{}, "/a", true},
+		{"no memory nodes of no source", annotated("cpuset.mems", "false"), options.Options{}, "", false},
+	} {
+		got, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
+		if err != nil || got.CPUSetSource.Text != tc.source || got.CPUSetMems != tc.mems {
+			t.Errorf("%s: %q, %t, %v, want %q, %t", tc.name, got.CPUSetSource.Text, got.CPUSetMems, err, tc.source, tc.mems)
+		}
+	}
+}
+
 func TestParse_PidFile(t *testing.T) {
 	got, err := Parse(annotated(), options.Options{PidFile: "/run/{namespace}-{id}.pid"}, "ns", "c1")
 	if err != nil || got.PidFile.Text != "/run/ns-c1.pid" {

@@ -20,49 +20,6 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-func TestCPUSetSource(t *testing.T) {
-	const source, mems = "io.containerd.sandbox.v1/cpuset.source", "io.containerd.sandbox.v1/cpuset.mems"
-	cpu := func(c specs.LinuxCPU) *specs.LinuxResources { return &specs.LinuxResources{CPU: &c} }
-	unified := func(file, list string) *specs.LinuxResources {
-		return &specs.LinuxResources{Unified: map[string]string{file: list}}
-	}
-	all := options.Options{CpusetSource: "/all", CpusetMems: true}
-	for _, tc := range []struct {
-		name        string
-		annotations map[string]string
-		options     options.Options
-		resources   *specs.LinuxResources
-		want        cpusetSource // without the key
-	}{
-		{"nothing", nil, options.Options{}, nil, cpusetSource{}},
-		{"the option for memory nodes alone", nil, options.Options{CpusetMems: true}, nil, cpusetSource{}},
-		{"the options", nil, all, nil, cpusetSource{path: "/all", mems: true}},
-		{"an annotation", map[string]string{source: "parent"}, options.Options{}, nil, cpusetSource{path: "parent"}},
-		{"annotations and options", map[string]string{source: "/a", mems: "false"}, all, nil, cpusetSource{path: "/a"}},
-		{"each key for itself", map[string]string{mems: "false"}, all, nil, cpusetSource{path: "/all"}},
-		{"memory nodes by annotation", map[string]string{source: "/a", mems: "true"}, options.Options{}, nil, cpusetSource{path: "/a", mems: true}},
-		{"no memory nodes of no source", map[string]string{mems: "false"}, options.Options{}, nil, cpusetSource{}},
-		{"other resources", nil, all, cpu(specs.LinuxCPU{Shares: new(uint64(2))}), cpusetSource{path: "/all", mems: true}},
-		{"CPUs of its own", map[string]string{source: "/a"}, all, cpu(specs.LinuxCPU{Cpus: "1"}), cpusetSource{}},
-		{"CPUs of its own, unified", nil, all, unified("cpuset.cpus", "1"), cpusetSource{}},
-		{"memory nodes of its own", nil, all, cpu(specs.LinuxCPU{Mems: "0"}), cpusetSource{}},
-		{"memory nodes of its own, unified", nil, all, unified("cpuset.mems", "0"), cpusetSource{}},
-		{"memory nodes of its own, which are not copied", map[string]string{mems: "false"}, all, cpu(specs.LinuxCPU{Mems: "0"}), cpusetSource{path: "/all"}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			spec := goodSpec()
-			spec.Annotations, spec.Linux.Resources = tc.annotations, tc.resources
-			asked, err := settings.Parse(spec, allowing(tc.options), "ns", "c1")
-			must(t, err)
-			got, err := cpusetSourceOf(spec, asked, cgroups.Unified)
-			must(t, err)
-			if got.key = ""; got != tc.want {
-				t.Errorf("cpusetSourceOf(%v, %+v) = %+v, want %+v", tc.annotations, tc.options, got, tc.want)
-			}
-		})
-	}
-}
-
 func TestCreateRefusesCPUSetSources(t *testing.T) {
 	const source, mems = "io.containerd.sandbox.v1/cpuset.source", "io.containerd.sandbox.v1/cpuset.mems"
 	v1 := func(s *Manager) { s.cgroups = cgroups.Hybrid }

@@ -157,7 +157,7 @@ func TestDelete_ASocketThatIsOpenStillGoesWithTheNextOne(t *testing.T) {
 	bound, err := listen.Bind(list, sockets, root, idmap.Owner{UID: os.Getuid(), GID: os.Getgid()})
 	must(t, err)
 	defer bound.Remove()
-	onVolumes, err := socketsOnVolumes(process.Config{Bundle: bundle, Rootfs: root, Spec: goodSpec()}, bound, root)
+	onVolumes, err := bound.Left(root, []listen.Volume{{Source: root, Destination: "/"}})
 	must(t, err)
 	must(t, cleanup.State{Root: "/r", Sockets: onVolumes}.Write(bundle))
 	for _, open := range []bool{true, false} {

@@ -77,7 +77,6 @@ func TestAStartThatWaitsForReadinessEndsWithItsCallerOrInit(t *testing.T) {
 				t.Errorf("Start = %v, want that init exited", err)
 			}
 		}
-		<-c.readiness.started
 		_, err = c.Init().Wait(t.Context())
 		must(t, err)
 		_, err = s.Delete(t.Context(), id, "")

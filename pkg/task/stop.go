@@ -42,7 +42,7 @@ func (m *Manager) StopContainers(ctx context.Context) error {
 	}
 	m.mu.Unlock()
 	stop := func(c *Container) error {
-		if !c.stopAsked {
+		if !c.stopIsSet {
 			return nil
 		}
 		return c.Stop(ctx, c.stop.Grace)
@@ -73,7 +73,7 @@ func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Contain
 		all.Go(func() {
 			ended, cancel := context.WithTimeout(ctx, deathTimeout)
 			defer cancel()
-			if errs[i] = m.interrupt(ended, id); errs[i] != nil {
+			if errs[i] = m.cancelCreate(ended, id); errs[i] != nil {
 				return
 			}
 			if c, err := m.Container(id); err == nil { // else its Create was ended, or somebody deleted it

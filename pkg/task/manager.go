@@ -7,25 +7,21 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
-	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stats"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
 // Manager has the containers of one shim: those of a pod, or one that is in none.
 type Manager struct {
 	namespace string // containerd's
-	engine    process.Runtime
+	runtime   process.Runtime
 	events    *event.Queue
 	hold      func() (release func()) // keeps the reaper off while mount helpers may run
 	io        *stdio.Host             // nil: neither logging binaries nor streaming
@@ -44,36 +40,17 @@ type Manager struct {
 type entry struct {
 	container *Container
 	cancel    context.CancelFunc // ends the Create
-	settled   chan struct{}      // closed once, when Create has ended, either way
+	created   chan struct{}      // closed once, when Create has ended, either way
 }
 
-// criTypeAnnotation is on every container of containerd's CRI plugin, and on no
-// other (containerd internal/cri/annotations).
-const criTypeAnnotation = "io.kubernetes.cri.container-type"
-
-// Container is a container and what the Manager keeps beside it.
-type Container struct {
-	*process.Container
-	undo    func() error // removes what Create made around the container
-	cpusets *cpuset.Reconciler
-
-	readiness *readiness        // nil: Start does not wait for it
-	stop      process.Stop      // stop.go
-	stopAsked bool              // somebody said how it is to be stopped
-	joinsPIDs bool              // as above
-	host      hostrootfs.Rootfs // checkpoint.go
-	ofCRI     bool              // containerd's CRI plugin made it
-
-	mu     sync.Mutex
-	stats  *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
-	stopBy time.Time     // end of the grace of the Stop under way; zero before it
-}
+// cgroupRoot is where cgroup v2 is mounted (pkg/cgroup).
+const cgroupRoot = "/sys/fs/cgroup"
 
 // New makes a Manager without containers. hold is reaper.Reaper's.
-func New(namespace string, engine process.Runtime, events *event.Queue, hold func() (release func())) *Manager {
+func New(namespace string, runtime process.Runtime, events *event.Queue, hold func() (release func())) *Manager {
 	return &Manager{
-		namespace: namespace, engine: engine, events: events, hold: hold,
-		cgroups: cgroups.Mode(), cpusets: cpuset.New(cpusetRoot, cpuset.Inotify),
+		namespace: namespace, runtime: runtime, events: events, hold: hold,
+		cgroups: cgroups.Mode(), cpusets: cpuset.New(cgroupRoot, cpuset.Inotify),
 		containers: map[string]*entry{}, done: make(chan struct{}),
 	}
 }
@@ -103,55 +80,6 @@ func (m *Manager) Container(containerID string) (*Container, error) {
 		return nil, fmt.Errorf("container %q: still being created: %w", containerID, errdefs.ErrFailedPrecondition)
 	}
 	return e.container, nil
-}
-
-// Metrics are those of the container's cgroup, as containerd's message for the
-// version of cgroups. The error is errdefs.ErrNotFound when the cgroup is gone.
-func (c *Container) Metrics() (stats.Metrics, error) {
-	reader, err := c.reader()
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
-	}
-	m, err := reader.Read()
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
-	}
-	return m, nil
-}
-
-func (c *Container) reader() (_ *stats.Reader, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stats == nil {
-		c.stats, err = stats.New(c.Cgroup())
-	}
-	return c.stats, err
-}
-
-// closeStats lets go of what Metrics opened. The cgroup is gone, so a Metrics under way opens nothing again.
-func (c *Container) closeStats() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stats != nil {
-		c.stats.Close()
-	}
-}
-
-// Exec registers an exec of c.
-func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdio.Config) error {
-	if err := CheckID("exec id", execID); err != nil {
-		return err
-	}
-	if err := checkProcess(spec); err != nil {
-		return fmt.Errorf("container %q: exec %q: spec.%w", c.ID(), execID, err)
-	}
-	io.ID, io.Host = execID, m.io
-	// CRI makes a fifo for the stderr of an exec with a terminal as well, and
-	// never reads it (containerd internal/cri/io/exec_io.go, Attach): with a
-	// stderr of its own `kubectl exec -it` would show none, and no shell would be
-	// interactive.
-	io.SplitStderr = !c.ofCRI
-	return c.AddExec(execID, spec, io)
 }
 
 // Process finds the init of a container, by an empty execID, or an exec.
@@ -193,7 +121,7 @@ func (m *Manager) Idle() bool {
 func (m *Manager) Done() <-chan struct{} { return m.done }
 
 // reserve takes an id, so that nobody else creates it meanwhile. cancel ends
-// the caller's Create, which calls settle at its end.
+// the caller's Create, which calls finishCreate at its end.
 func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,24 +134,23 @@ func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
 	if err := m.checkAdmissionLocked(containerID); err != nil {
 		return err
 	}
-	m.containers[containerID] = &entry{cancel: cancel, settled: make(chan struct{})}
+	m.containers[containerID] = &entry{cancel: cancel, created: make(chan struct{})}
 	return nil
 }
 
-// settle ends a Create: c is nil when it failed, and the id is free again.
-func (m *Manager) settle(containerID string, c *Container) {
+// finishCreate ends a Create: c is nil when it failed, and the id is free again.
+func (m *Manager) finishCreate(containerID string, c *Container) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.containers[containerID]
 	if e.container = c; c == nil {
 		delete(m.containers, containerID)
 	}
-	close(e.settled)
+	close(e.created)
 }
 
-// interrupt ends the Create of containerID, if one is under way, and waits for
-// its end.
-func (m *Manager) interrupt(ctx context.Context, containerID string) error {
+// cancelCreate ends the Create of containerID, if one is under way, and waits for its end.
+func (m *Manager) cancelCreate(ctx context.Context, containerID string) error {
 	m.mu.Lock()
 	e := m.containers[containerID]
 	m.mu.Unlock()
@@ -231,13 +158,13 @@ func (m *Manager) interrupt(ctx context.Context, containerID string) error {
 		return nil
 	}
 	select {
-	case <-e.settled:
+	case <-e.created:
 		return nil
 	default:
 	}
 	e.cancel()
 	select {
-	case <-e.settled:
+	case <-e.created:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("container %q: being created, and does not end: %w", containerID, ctx.Err())
@@ -249,3 +176,7 @@ func (m *Manager) release(containerID string) {
 	defer m.mu.Unlock()
 	delete(m.containers, containerID)
 }
+
+// Close ends the goroutine of the Reconciler. It is for the end of the shim, which containers may outlive: they keep the
+// cpusets that they have.
+func (m *Manager) Close() { m.cpusets.Stop() }

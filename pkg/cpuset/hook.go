@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cpuset
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/settings"
+)
+
+// Hook is the [process.CgroupHook] of a container that follows a source, from before its program runs.
+type Hook struct {
+	reconciler *Reconciler
+	mode       cgroups.CGMode
+	source     settings.Value
+	mems       bool // its memory nodes as well
+	id         string
+	// The container has a cpuset of its own, or will have when the update under way succeeds. Calls are one at a time.
+	pinned, pinning bool
+}
+
+// NewHook returns the hook for a source that is set, on a machine with cgroups of mode.
+func NewHook(r *Reconciler, mode cgroups.CGMode, source settings.Value, mems bool) *Hook {
+	return &Hook{reconciler: r, mode: mode, source: source, mems: mems}
+}
+
+// Prepare implements [process.CreateHook]. A container whose configuration sets a cpuset does not follow.
+func (h *Hook) Prepare(_ context.Context, c *process.Config) error {
+	h.id, h.pinned = c.ID, h.overruled(c.Spec.Linux.Resources)
+	if !h.pinned && h.mode != cgroups.Unified {
+		return fmt.Errorf("%s %q: needs a machine with cgroup v2 alone, the unified layout: %w",
+			h.source.Key, h.source.Text, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// overruled reports whether r sets what would be copied.
+func (h *Hook) overruled(r *specs.LinuxResources) bool {
+	if r == nil {
+		return false
+	}
+	var cpus, mems string
+	if r.CPU != nil {
+		cpus, mems = r.CPU.Cpus, r.CPU.Mems
+	}
+	return cpus+r.Unified["cpuset.cpus"] != "" || h.mems && mems+r.Unified["cpuset.mems"] != ""
+}
+
+// Created implements [process.CreateHook].
+func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ process.Handle) error {
+	if h.pinned {
+		return nil
+	}
+	err := h.reconciler.Add(ctx, Container{
+		ID: h.id, Source: h.source.Text, Dir: c.Cgroup().Path("cpuset"), Mems: h.mems,
+		Apply: func(ctx context.Context, cpus, mems Set) error {
+			return c.KeepCPUSet(ctx, cpus.String(), mems.String())
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", h.source.Key, err)
+	}
+	return nil
+}
+
+// BeforeUpdate implements [process.CgroupHook]. A cpuset that r sets is kept: nobody but its sender knows when it should
+// end.
+func (h *Hook) BeforeUpdate(r *specs.LinuxResources) {
+	if h.pinning = !h.pinned && h.overruled(r); h.pinning {
+		h.reconciler.Pin(h.id)
+	}
+}
+
+// AfterUpdate implements [process.CgroupHook].
+func (h *Hook) AfterUpdate(err error) {
+	switch {
+	case !h.pinning:
+	case err != nil:
+		h.reconciler.Unpin(h.id)
+	default:
+		h.pinned = true
+	}
+}
+
+// BeforeDestroy implements [process.CgroupHook].
+func (h *Hook) BeforeDestroy() { h.reconciler.Remove(h.id) }
+
+// Removed implements [process.CreateHook].
+func (h *Hook) Removed() error { return nil }

@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/log"
+
+	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/hostrootfs"
+	"sandbox.internal/shim/pkg/listen"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// bundleHook writes what the delete command has to know (pkg/cleanup) before anything else is made.
+type bundleHook struct {
+	index      *cleanup.Index
+	id, bundle string
+	state      cleanup.State
+}
+
+// Prepare implements process.CreateHook.
+func (h *bundleHook) Prepare(context.Context, *process.Config) error {
+	if err := h.index.Add(h.id, h.bundle, h.state.Root); err != nil {
+		return fmt.Errorf("list it for the delete command: %w", err)
+	}
+	return h.state.Write(h.bundle)
+}
+
+// Created implements process.CreateHook.
+func (h *bundleHook) Created(context.Context, process.RuntimeContainer, process.Handle) error {
+	return nil
+}
+
+// Removed implements process.CreateHook.
+func (h *bundleHook) Removed() error {
+	return errors.Join(cleanup.RemoveState(h.bundle), h.index.Remove(h.id, h.bundle))
+}
+
+// stateHook adds to the state what is known when init exists and when it exits. It comes after the hook of sockets.
+type stateHook struct {
+	*bundleHook
+	sockets *listen.Hook // nil: none
+}
+
+// Prepare implements process.CreateHook.
+func (h stateHook) Prepare(context.Context, *process.Config) error { return nil }
+
+// Created implements process.CreateHook.
+func (h stateHook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
+	h.state.Pid = init.Pid()
+	if h.sockets != nil {
+		h.state.Sockets = h.sockets.Left()
+	}
+	h.write()
+	return nil
+}
+
+// Exited implements process.ExitHook.
+func (h stateHook) Exited(exit process.Exit) {
+	h.state.Exit = &exit
+	h.write()
+}
+
+// write does without the state rather than without the container.
+func (h stateHook) write() {
+	if err := h.state.Write(h.bundle); err != nil {
+		log.L.WithError(err).WithField("container", h.id).Warn("write the pid and the exit for the delete command")
+	}
+}
+
+// Removed implements process.CreateHook.
+func (h stateHook) Removed() error { return nil }
+
+// rootfsHook mounts the root file system: an image, and what of the host is asked for.
+type rootfsHook struct {
+	image  []mount.Mount
+	host   *hostrootfs.Rootfs
+	hold   func() (release func()) // keeps the reaper off while mount helpers may run
+	bundle string
+	made   string // directory that Prepare made, or ""
+}
+
+// Prepare implements process.CreateHook.
+func (h *rootfsHook) Prepare(_ context.Context, c *process.Config) error {
+	mounts, err := h.host.Root(c, h.image)
+	if err != nil {
+		return err
+	}
+	if err := h.mount(mounts); err != nil {
+		return err
+	}
+	return h.host.Fill(c, len(h.image) == 0)
+}
+
+func (h *rootfsHook) mount(mounts []mount.Mount) error {
+	if len(mounts) == 0 {
+		return nil
+	}
+	defer h.hold()()
+	target := filepath.Join(h.bundle, rootfsDir)
+	err := os.Mkdir(target, 0o711)
+	if err == nil {
+		h.made = target
+	} else if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := mount.All(mounts, target); err != nil {
+		return fmt.Errorf("mount root file system %s: %w", describe(mounts), err)
+	}
+	return nil
+}
+
+// describe names mounts in an error.
+func describe(mounts []mount.Mount) string {
+	var all []string
+	for _, m := range mounts {
+		all = append(all, fmt.Sprintf("%s %q (%s)", m.Type, m.Source, strings.Join(m.Options, ",")))
+	}
+	return strings.Join(all, " + ")
+}
+
+// Created implements process.CreateHook.
+func (h *rootfsHook) Created(context.Context, process.RuntimeContainer, process.Handle) error {
+	return nil
+}
+
+// Removed implements process.CreateHook.
+func (h *rootfsHook) Removed() error {
+	err := errors.Join(hostrootfs.Remove(h.bundle), cleanup.UnmountRootfs(h.bundle))
+	if err == nil && h.made != "" {
+		err = unixfile.Remove(h.made)
+	}
+	return err
+}
+
+func eventMounts(mounts []mount.Mount) []event.Mount {
+	var all []event.Mount
+	for _, m := range mounts {
+		all = append(all, event.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return all
+}
