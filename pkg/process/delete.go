@@ -132,7 +132,7 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 			i++
 		case <-poll.C:
 			for _, p := range exited[i:] {
-				if p.streams != nil && p.streams.Settled(time.Since(p.Status().Exit.At) > leftoverTimeout) {
+				if p.streams != nil && p.streams.DrainMayStop(time.Since(p.Status().Exit.At) > leftoverTimeout) {
 					p.giveUpOutput()
 				}
 			}

@@ -23,11 +23,15 @@ func ParseCPUStatV2(text []byte, m *v2.CPUStat) error  { return parseKeyed(text,
 func ParseHugetlbEvent(text []byte, m *v2.HugeTlbStat) error {
 	return parseKeyed(text, hugetlbEvents, m)
 }
+
 func ParseMemoryEvents(text []byte, m *v2.MemoryEvents) error {
 	return parseKeyed(text, memoryEvents, m)
 }
+
 func ParseMemoryStatV1(text []byte, m *v1.MemoryStat) error { return parseKeyed(text, memoryStatV1, m) }
+
 func ParseMemoryStatV2(text []byte, m *v2.MemoryStat) error { return parseKeyed(text, memoryStatV2, m) }
+
 func ParseOOMControl(text []byte, m *v1.MemoryOomControl) error {
 	return parseKeyed(text, oomControl, m)
 }

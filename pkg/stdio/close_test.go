@@ -35,25 +35,25 @@ func flood(f *os.File) {
 	go func() { _, _ = io.Copy(f, zeros{}) }() // ends with EPIPE at Close, or with f's deadline
 }
 
-func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
+func TestClose_ReturnsWhereverTheCopyingStands(t *testing.T) {
 	tests := []struct {
 		name  string
-		setUp func(t *testing.T) *rig
+		setUp func(t *testing.T) *env
 	}{
-		{"before Started", func(t *testing.T) *rig {
+		{"before Started", func(t *testing.T) *env {
 			t.Helper()
-			return newRig(t, false, "stdin", "stdout", "stderr")
+			return newEnv(t, false, "stdin", "stdout", "stderr")
 		}},
-		{"all streams idle", func(t *testing.T) *rig {
+		{"all streams idle", func(t *testing.T) *env {
 			t.Helper()
-			r := newRig(t, false, "stdin", "stdout", "stderr")
+			r := newEnv(t, false, "stdin", "stdout", "stderr")
 			r.run("sleep", "1000")
 			eventually(t, "the copiers sleep", asleep(3))
 			return r
 		}},
-		{"the reader of stdout does not read", func(t *testing.T) *rig {
+		{"the reader of stdout does not read", func(t *testing.T) *env {
 			t.Helper()
-			r := newRig(t, false, "stdout")
+			r := newEnv(t, false, "stdout")
 			r.client("stdout")
 			process := r.process()
 			r.started()
@@ -61,27 +61,27 @@ func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
 			eventually(t, "the copier is blocked", blocked)
 			return r
 		}},
-		{"nobody reads stdout", func(t *testing.T) *rig {
+		{"nobody reads stdout", func(t *testing.T) *env {
 			t.Helper()
-			r := newRig(t, false, "stdout")
+			r := newEnv(t, false, "stdout")
 			process := r.process()
 			r.started()
 			flood(process)
 			eventually(t, "the copier is blocked", blocked)
 			return r
 		}},
-		{"the process does not read stdin", func(t *testing.T) *rig {
+		{"the process does not read stdin", func(t *testing.T) *env {
 			t.Helper()
-			r := newRig(t, false, "stdin")
+			r := newEnv(t, false, "stdin")
 			in := r.client("stdin")
 			r.run("sleep", "1000")
 			flood(in)
 			eventually(t, "the copier is blocked", blocked)
 			return r
 		}},
-		{"the process of a terminal does not read", func(t *testing.T) *rig {
+		{"the process of a terminal does not read", func(t *testing.T) *env {
 			t.Helper()
-			r := newRig(t, true, "stdin", "stdout")
+			r := newEnv(t, true, "stdin", "stdout")
 			in := r.client("stdin")
 			slave := openSlave(t, r.attach())
 			tio, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
@@ -97,17 +97,17 @@ func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
 			eventually(t, "the copier is blocked", blocked)
 			return r
 		}},
-		{"a terminal that nobody has open", func(t *testing.T) *rig {
+		{"a terminal that nobody has open", func(t *testing.T) *env {
 			t.Helper()
-			r := newRig(t, true, "stdin", "stdout")
+			r := newEnv(t, true, "stdin", "stdout")
 			openSlave(t, r.attach()).Close()
 			r.started()
 			eventually(t, "the copiers sleep", asleep(2))
 			return r
 		}},
-		{"output waits for its first reader", func(t *testing.T) *rig {
+		{"output waits for its first reader", func(t *testing.T) *env {
 			t.Helper()
-			r := newRig(t, false, "stdout")
+			r := newEnv(t, false, "stdout")
 			if err := r.run("echo", "hello").Wait(); err != nil {
 				t.Fatal(err)
 			}
@@ -138,8 +138,8 @@ func TestCloseReturnsWhereverTheCopyingStands(t *testing.T) {
 	}
 }
 
-func TestCloseEndsAStartedThatWaits(t *testing.T) {
-	r := newRig(t, true, "stdout")
+func TestClose_EndsAStartedThatWaits(t *testing.T) {
+	r := newEnv(t, true, "stdout")
 	fd, err := unix.FcntlInt(r.ConsoleSocket().Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +155,8 @@ func TestCloseEndsAStartedThatWaits(t *testing.T) {
 	}
 }
 
-func TestAfterClose(t *testing.T) {
-	r := newRig(t, false, "stdin", "stdout")
+func TestClose_WhatFollowsIsRefused(t *testing.T) {
+	r := newEnv(t, false, "stdin", "stdout")
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +168,8 @@ func TestAfterClose(t *testing.T) {
 	}
 }
 
-func TestStartedTwiceIsRefused(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestStarted_TwiceIsRefused(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	r.started()
 	if err := r.Started(t.Context()); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("Started() = %v, want ErrFailedPrecondition", err)
@@ -177,21 +177,26 @@ func TestStartedTwiceIsRefused(t *testing.T) {
 }
 
 // Every method against every other, for the race detector and for deadlocks.
-func TestAllAtOnce(t *testing.T) {
+func TestStreams_MethodsAreSafeForConcurrentUse(t *testing.T) {
 	for range 50 {
-		r := newRig(t, true, "stdin", "stdout")
+		r := newEnv(t, true, "stdin", "stdout")
 		in, out := r.client("stdin"), r.client("stdout")
 		slave := openSlave(t, r.attach())
 		var all sync.WaitGroup
+		check := func(op string, err error) {
+			if err != nil && !errdefs.IsFailedPrecondition(err) && !errdefs.IsAborted(err) { // Close came first
+				t.Errorf("%s() = %v", op, err)
+			}
+		}
 		for _, f := range []func(){
-			func() { _ = r.Started(t.Context()) },
-			func() { _ = r.Resize(80, 25) },
-			func() { _ = r.CloseStdin() },
-			func() { _ = r.Drain(t.Context()) },
+			func() { check("Started", r.Started(t.Context())) },
+			func() { check("Resize", r.Resize(80, 25)) },
+			func() { check("CloseStdin", r.CloseStdin()) },
+			func() { check("Drain", r.Drain(t.Context())) },
 			func() { _, _ = slave.WriteString("hello\n") },
 			func() { _, _ = in.WriteString("hello\n") },
 			func() { _, _ = out.Read(make([]byte, 100)) },
-			func() { _ = r.Close() },
+			func() { check("Close", r.Close()) },
 		} {
 			all.Go(f)
 		}

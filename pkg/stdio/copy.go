@@ -15,14 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sink is where a copier puts what it read.
+// sink is where a copier writes what it read.
 type sink interface {
-	// write hands all of b on and reports each part that went. It waits for
-	// the reader as long as it takes, or until Close, which makes it return
-	// os.ErrClosed.
-	write(b []byte, given func(n int)) error
-	// end is told that nothing more comes. It closes the sink, and returns
-	// early when ctx ends. The error is what became of bytes that nobody took.
+	// write writes all of b and reports each part that was written. It blocks until the reader has room, or until
+	// Close, which makes it return os.ErrClosed.
+	write(b []byte, written func(n int)) error
+	// end closes the sink after its reader has all, or when ctx ends. The error says which bytes nobody read.
 	end(ctx context.Context) error
 	Close() error
 }
@@ -30,14 +28,14 @@ type sink interface {
 // discard is the sink of a terminal without stdout.
 type discard struct{}
 
-func (discard) write(b []byte, given func(int)) error { given(len(b)); return nil }
-func (discard) end(context.Context) error             { return nil }
-func (discard) Close() error                          { return nil }
+func (discard) write(b []byte, written func(int)) error { written(len(b)); return nil }
+func (discard) end(context.Context) error               { return nil }
+func (discard) Close() error                            { return nil }
 
 // bufferSize is the default capacity of a pipe: one read can empty it.
 const bufferSize = 64 << 10
 
-// buffers is a cache without state: which buffer comes makes no difference.
+// buffers is a cache of interchangeable buffers, not state.
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // copier copies one stream.
@@ -53,15 +51,15 @@ type copier struct {
 	source     io.Closer       // from and what belongs to it
 	ended      chan struct{}   // closed once, when run returns
 
-	mu     sync.Mutex
-	taken  int64 // bytes read
-	given  int64 // bytes written or lost
-	lost   int64 // bytes that the sink refused
-	exited bool  // the process is gone
-	eof    bool  // the source came to its end
-	cut    bool  // Close came before the end
-	mark   int64 // what Mark found was there is handed on when so many bytes are given
-	unread error // of the sink's end
+	mu      sync.Mutex
+	taken   int64 // bytes read
+	written int64 // bytes written or lost
+	lost    int64 // bytes that the sink refused
+	exited  bool  // the process is gone
+	eof     bool  // the source came to its end
+	cut     bool  // Close came before the end
+	mark    int64 // all that Mark found is delivered when so many bytes are written
+	unread  error // of the sink's end
 }
 
 // run copies until the source ends, a sink that is not persistent fails, or Close.
@@ -73,9 +71,9 @@ func (c *copier) run() {
 			c.finish(err)
 			break
 		}
-		err = c.to.write(buf[:n], c.give)
+		err = c.to.write(buf[:n], c.addWritten)
 		buffers.Put(buf)
-		if err != nil && !c.bear(err) {
+		if err != nil && !c.onWriteError(err) {
 			c.finish(err)
 			break
 		}
@@ -87,8 +85,7 @@ func (c *copier) run() {
 	c.mu.Unlock()
 }
 
-// take waits for bytes and reads them, but for those that it could splice. The
-// error is io.EOF at the end.
+// take waits for bytes and reads what it could not splice. The error is io.EOF at the end.
 func (c *copier) take() (*[bufferSize]byte, int, error) {
 	for {
 		var (
@@ -104,8 +101,8 @@ func (c *copier) take() (*[bufferSize]byte, int, error) {
 		})
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			// look asks for another one. Deadlines that come after
-			// this line interrupt the next read, so none is missed.
+			// setMark wants another read. A deadline that it sets after this line interrupts the next one, so none is
+			// missed.
 			if err := c.from.file.SetReadDeadline(time.Time{}); err != nil {
 				return nil, 0, err
 			}
@@ -117,17 +114,14 @@ func (c *copier) take() (*[bufferSize]byte, int, error) {
 	}
 }
 
-// tryRead reads once. With neither bytes nor an error there was nothing to
-// read. The lock makes the bytes in the pipe and those counted here one sum at
-// any time; the descriptor is non-blocking, so it is never held for long.
+// tryRead reads once. Neither bytes nor an error means that there was nothing to read. Under the lock the bytes in the
+// pipe and those counted here have the same sum at any time. The descriptor is non-blocking, so the lock is held
+// shortly.
 func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	buf := buffers.Get().(*[bufferSize]byte)
-	n, err := unix.Read(fd, buf[:])
-	for errors.Is(err, unix.EINTR) {
-		n, err = unix.Read(fd, buf[:])
-	}
+	n, err := readFD(fd, buf[:])
 	if n > 0 {
 		c.taken += int64(n)
 		return buf, n, nil
@@ -137,36 +131,34 @@ func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	case err == nil:
 		return nil, 0, io.EOF
 	case c.terminal && c.exited && (errors.Is(err, unix.EIO) || errors.Is(err, unix.EAGAIN)):
-		// A terminal ends with its process, whoever else has it open, as with the
-		// runc shim (process/exec.go, setExited). The kernel hands on all that was
-		// written before it says that there is nothing (drivers/tty/n_tty.c, n_tty_read).
+		// A terminal ends with its process, whoever else has it open, as with the runc shim (process/exec.go,
+		// setExited). The kernel returns all that was written before either error (drivers/tty/n_tty.c, n_tty_read).
 		return nil, 0, io.EOF
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EIO) && c.terminal:
-		// A master answers EIO while nobody has the terminal open. A living
-		// process may close it and open it again, as systemd does, so that is
-		// not the end; the poller tells when there is something to read again.
+		// A master answers EIO while nobody has the terminal open. This is not the end: a living process may open it
+		// again, as systemd does. The poller then tells when there is something to read.
 		return nil, 0, nil
 	}
 	return nil, 0, os.NewSyscallError("read", err)
 }
 
-// give counts what the sink took.
-func (c *copier) give(n int) {
+// addWritten counts what the sink took.
+func (c *copier) addWritten(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.given += int64(n)
+	c.written += int64(n)
 }
 
-// bear tells whether to go on after an error of the sink: a full disk must not
-// stop the process. What the sink did not take is lost, and said once.
-func (c *copier) bear(err error) bool {
+// onWriteError reports whether to go on after an error of the sink: a full disk must not stop the process. What the
+// sink did not take is lost, which is logged once.
+func (c *copier) onWriteError(err error) bool {
 	if !c.persistent || errors.Is(err, os.ErrClosed) {
 		return false
 	}
 	c.mu.Lock()
 	first := c.lost == 0
-	c.lost += c.taken - c.given
-	c.given = c.taken
+	c.lost += c.taken - c.written
+	c.written = c.taken
 	c.mu.Unlock()
 	if first {
 		c.logger.WithError(err).WithField("stream", c.name).Error("output of the process is lost")
@@ -186,4 +178,61 @@ func (c *copier) finish(err error) {
 	if !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) { // EPIPE: the process closed its stdin
 		c.logger.WithError(err).WithField("stream", c.name).Error("copying ended early")
 	}
+}
+
+// spliceMin is the size from which the kernel moves the pages from one pipe to the other (splice(2)) instead of copying
+// them twice. Less is copied: a moved page takes one of the 16 places of a pipe however little is in it, while small
+// writes that are copied share pages.
+const spliceMin = 16 << 10
+
+// pipeOf returns the pipe or fifo to which a sink leads, or nil.
+func pipeOf(s sink) *pipeEnd {
+	var end *pipeEnd
+	switch s := s.(type) {
+	case *pipeEnd:
+		end = s
+	case *fifoOutput:
+		end = s.pipeEnd
+	case *loggerInput:
+		end = s.pipeEnd
+	case *streamOutput:
+		end = s.pipeEnd
+	default:
+		return nil
+	}
+	var st unix.Stat_t
+	err := end.conn.Control(func(fd uintptr) {
+		if unix.Fstat(int(fd), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+			end = nil
+		}
+	})
+	if err != nil {
+		return nil // closed: run will see that
+	}
+	return end
+}
+
+// splice moves from the source as much as the sink has room for, and reports whether it moved anything. The rest is to
+// be copied: splicing page by page, as a slow reader makes room, would wake the writer for each page. Copying will find
+// errors.
+func (c *copier) splice(in int) bool {
+	if c.pipe == nil {
+		return false
+	}
+	c.mu.Lock() // as in tryRead
+	defer c.mu.Unlock()
+	size, err := unix.IoctlGetInt(in, fionread)
+	if err != nil || size < spliceMin {
+		return false
+	}
+	var moved int64
+	err = c.pipe.conn.Control(func(out uintptr) {
+		moved, err = unix.Splice(in, nil, int(out), nil, size, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+	})
+	if err != nil || moved <= 0 {
+		return false
+	}
+	c.taken += moved
+	c.written += moved
+	return true
 }

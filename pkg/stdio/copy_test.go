@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestEachStreamGoesWhereItBelongs(t *testing.T) {
-	r := newRig(t, false, "stdin", "stdout", "stderr")
+func TestCopy_EachStreamGoesWhereItBelongs(t *testing.T) {
+	r := newEnv(t, false, "stdin", "stdout", "stderr")
 	in, out, errs := r.client("stdin"), r.client("stdout"), r.client("stderr")
 	r.run("sh", "-c", "cat; echo to stderr >&2")
 	write(t, in, "to stdout")
@@ -29,9 +29,9 @@ func TestEachStreamGoesWhereItBelongs(t *testing.T) {
 	wantRest(t, errs, "to stderr\n")
 }
 
-func TestTenMegabytesArriveUnchanged(t *testing.T) {
+func TestCopy_TenMegabytesArriveUnchanged(t *testing.T) {
 	const size = 10 << 20
-	r := newRig(t, false, "stdin", "stdout", "stderr")
+	r := newEnv(t, false, "stdin", "stdout", "stderr")
 	in, out, errs := r.client("stdin"), r.client("stdout"), r.client("stderr")
 	cmd := r.run("tee", "/dev/stderr")
 
@@ -75,8 +75,8 @@ func TestTenMegabytesArriveUnchanged(t *testing.T) {
 	}
 }
 
-func TestOutputWaitsForAReaderThatGoesAwayAndComesBack(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestFifo_OutputWaitsForAReaderThatGoesAwayAndComesBack(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	process := r.process()
 	r.started()
 	text := pattern(200_000) // more than both pipes hold
@@ -99,8 +99,8 @@ func TestOutputWaitsForAReaderThatGoesAwayAndComesBack(t *testing.T) {
 	}
 }
 
-func TestOutputOfAProcessThatEndedWaitsForItsFirstReader(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestFifo_OutputOfAnEndedProcessWaitsForItsFirstReader(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	cmd := r.run("echo", "hello")
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
@@ -113,15 +113,15 @@ func TestOutputOfAProcessThatEndedWaitsForItsFirstReader(t *testing.T) {
 	}
 }
 
-func TestABlockedReaderBlocksOnlyItsOwnStream(t *testing.T) {
-	r := newRig(t, false, "stdout", "stderr")
+func TestCopy_BlockedReaderBlocksOnlyItsOwnStream(t *testing.T) {
+	r := newEnv(t, false, "stdout", "stderr")
 	errs := r.client("stderr")
 	r.run("sh", "-c", "head -c 60000 /dev/zero; head -c 60000 /dev/zero; echo ready >&2; cat /dev/zero")
 	wantRead(t, errs, "ready\n")
 }
 
-func TestClientSeesTheEndWithoutClose(t *testing.T) {
-	r := newRig(t, false, "stdout", "stderr")
+func TestCopy_ClientSeesTheEndWithoutClose(t *testing.T) {
+	r := newEnv(t, false, "stdout", "stderr")
 	out, errs := r.client("stdout"), r.client("stderr")
 	// The process closes one stream and lives on.
 	r.run("sh", "-c", "echo bye; exec >&-; exec sleep 1000")
@@ -134,9 +134,9 @@ func TestClientSeesTheEndWithoutClose(t *testing.T) {
 	}
 }
 
-func TestASinkThatRefusesDoesNotStopTheProcess(t *testing.T) {
+func TestCopy_SinkThatRefusesDoesNotStopTheProcess(t *testing.T) {
 	checkLeaks(t)
-	r := &rig{t, mustOpen(t, Config{Stdout: "/dev/full"}), ""}
+	r := &env{t, mustOpen(t, Config{Stdout: "/dev/full"}), ""}
 	cmd := r.run("head", "-c", "1000000", "/dev/zero")
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("process: %v, want success", err)
@@ -144,9 +144,9 @@ func TestASinkThatRefusesDoesNotStopTheProcess(t *testing.T) {
 	wantDrainError(t, r.Streams, "drain stdout: 1000000 bytes could not be written: data loss")
 }
 
-func TestChildEndsAreBlockingAndClosedOnExec(t *testing.T) {
+func TestChild_EndsAreBlockingAndClosedOnExec(t *testing.T) {
 	before := openFDs()
-	r := newRig(t, false, "stdin", "stdout")
+	r := newEnv(t, false, "stdin", "stdout")
 	stdin, stdout, stderr := r.Child()
 	for name, f := range map[string]*os.File{"stdin": stdin, "stdout": stdout, "stderr": stderr} {
 		conn, err := f.SyscallConn()

@@ -14,28 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Drain waits until every output has come to its end and what was written is
-// handed on. It is to be called when the process has exited.
+// Drain waits, after the process has exited, until every output has ended and what was written is delivered.
 //
-// Where other processes hold an output, such as a daemon that an exec left
-// behind, the end may never come: how long they may is the caller's to say, by
-// ctx, as it is how long a reader may be slow, or away and come back. Until then
-// what they write is copied.
+// Where other processes hold an output, such as a daemon that an exec left behind, the end may never come. What they
+// write is copied until ctx ends. ctx also bounds how long a reader may be slow or away.
 //
-// Drain returns nil as well if, when ctx ended, all that was there at the exit
-// or at the last Mark is handed on. Otherwise the error names the stream, what
-// is left and how long it waited, and so it does when Close came; Close then
-// throws the rest away, and ends a logging binary without waiting for it to
-// read. An output whose sink refused bytes, as on a full disk, is an error too,
-// and so is one that nobody came to read within Config.KeepUnread.
+// If ctx ends, Drain returns nil if all that was there at the exit or at the last Mark is delivered. Otherwise the
+// error names the stream, what is left and how long it waited; likewise after Close, which discards the rest and ends a
+// logging binary without waiting for it to read. It is an error too if a sink refused bytes, as on a full disk, or if
+// nobody came to read within Config.KeepUnread.
 func (s *Streams) Drain(ctx context.Context) error {
 	start := time.Now()
 	if s.keepUnread > 0 {
-		defer time.AfterFunc(s.keepUnread, s.letGo).Stop()
+		defer time.AfterFunc(s.keepUnread, s.giveUpUnread).Stop()
 	}
-	copiers := s.copied()
+	copiers := s.outputCopiers()
 	for _, c := range copiers {
-		c.look(true)
+		c.setMark(true)
 	}
 	errs := make([]error, len(copiers))
 	for i, c := range copiers {
@@ -43,72 +38,68 @@ func (s *Streams) Drain(ctx context.Context) error {
 		case <-c.ended:
 		case <-ctx.Done():
 		}
-		errs[i] = c.verdict(context.Cause(ctx), time.Since(start).Round(time.Millisecond))
+		errs[i] = c.drainError(context.Cause(ctx), time.Since(start).Round(time.Millisecond))
 	}
 	err := errors.Join(errs...)
 	if err != nil && ctx.Err() != nil && s.binary != nil {
-		s.binary.hurry()
+		s.binary.expire()
 	}
 	return err
 }
 
-// letGo gives up the outputs that have no reader. Processes that hold them can
-// write on, to nobody.
-func (s *Streams) letGo() {
+// giveUpUnread abandons the outputs that have no reader. Processes that hold them can write on, to nobody.
+func (s *Streams) giveUpUnread() {
 	s.release(fmt.Errorf("nobody came within %v: %w", s.keepUnread, errdefs.ErrDataLoss))
 	for _, o := range s.outputs {
-		if o, ok := o.(interface{ letGo() }); ok { // its reader may be away
-			o.letGo()
+		if o, ok := o.(interface{ abandon() }); ok { // its reader may be away
+			o.abandon()
 		}
 	}
 }
 
-// Mark takes note of all that is in the outputs now, for Settled and Drain.
+// Mark records how much is in the outputs now, for DrainMayStop and Drain.
 func (s *Streams) Mark() {
-	for _, c := range s.copied() {
-		c.look(false)
+	for _, c := range s.outputCopiers() {
+		c.setMark(false)
 	}
 }
 
-// Settled reports whether Drain may as well stop: whatever it still waits for
-// are last bytes in fifos that nobody has open to read, or, with held, outputs
-// that other processes hold and of which all that was there at the last Mark is
-// handed on.
-func (s *Streams) Settled(held bool) bool {
-	for _, c := range s.copied() {
-		if !c.settled(held) {
+// DrainMayStop reports whether Drain waits only for last bytes in fifos that nobody has open to read or, with held, for
+// outputs that other processes hold and of which all is delivered that was there at the last Mark.
+func (s *Streams) DrainMayStop(held bool) bool {
+	for _, c := range s.outputCopiers() {
+		if !c.mayStop(held) {
 			return false
 		}
 	}
 	return true
 }
 
-// copied are the copiers of the outputs.
-func (s *Streams) copied() []*copier {
+// outputCopiers returns the copiers of the outputs.
+func (s *Streams) outputCopiers() []*copier {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.copiers
 }
 
-func (c *copier) settled(held bool) bool {
+func (c *copier) mayStop(held bool) bool {
 	select {
 	case <-c.ended:
 		return true
 	default:
 	}
 	c.mu.Lock()
-	eof, marked := c.eof, c.given >= c.mark
+	eof, marked := c.eof, c.written >= c.mark
 	c.mu.Unlock()
 	if !eof {
 		return held && marked
 	}
 	fifo, ok := c.to.(*fifoOutput)
-	return ok && fifo.left() > 0
+	return ok && fifo.unread() > 0
 }
 
-// verdict tells what became of the output of c when nobody waits for it any
-// longer. cause is why, if it was not at its end.
-func (c *copier) verdict(cause error, waited time.Duration) error {
+// drainError says what became of the output of c. If it has not ended, cause is why nobody waits any longer.
+func (c *copier) drainError(cause error, waited time.Duration) error {
 	ended := false
 	select {
 	case <-c.ended:
@@ -128,16 +119,15 @@ func (c *copier) verdict(cause error, waited time.Duration) error {
 		return nil
 	case c.eof:
 		return fmt.Errorf("drain %s: the last bytes have no reader after %v: %w", c.name, waited, cause)
-	case c.given < c.mark:
-		return fmt.Errorf("drain %s: %d bytes and what is in the pipe are not handed on after %v: %w", c.name, c.taken-c.given, waited, cause)
+	case c.written < c.mark:
+		return fmt.Errorf("drain %s: %d bytes and what is in the pipe are not handed on after %v: %w", c.name, c.taken-c.written, waited, cause)
 	}
 	return nil // held by another process
 }
 
-// look sets the mark to all that is in the source now. With exited, c learns
-// that the process is gone and looks at its source with that knowledge: it is
-// the end of a terminal.
-func (c *copier) look(exited bool) {
+// setMark sets the mark to all that is in the source now. exited says that the process is gone, which is the end of a
+// terminal; then the terminal is read once more.
+func (c *copier) setMark(exited bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.exited = c.exited || exited

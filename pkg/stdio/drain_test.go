@@ -20,8 +20,7 @@ import (
 
 var unixPast = time.Unix(1, 0)
 
-// wantDrainError matches the whole text; T stands for any duration, and N for
-// how much happened to be in the copier.
+// wantDrainError matches the whole text; T stands for any duration, and N for how much happened to be in the copier.
 func wantDrainError(t *testing.T, s *Streams, want string) {
 	t.Helper()
 	var err error
@@ -39,17 +38,17 @@ func wantDrainError(t *testing.T, s *Streams, want string) {
 }
 
 // drainAsDelete drains until there is nothing to wait for but who holds an output.
-func (r *rig) drainAsDelete() {
+func (r *env) drainAsDelete() {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
 	drained := make(chan error, 1)
 	go func() { drained <- r.Drain(ctx) }()
 	eventually(r.t, "Drain has looked", func() bool {
-		return !slices.ContainsFunc(r.copied(), func(c *copier) bool { return !c.is(func() bool { return c.exited }) })
+		return !slices.ContainsFunc(r.outputCopiers(), func(c *copier) bool { return !c.is(func() bool { return c.exited }) })
 	})
 	r.Mark()
-	eventually(r.t, "all that was written is handed on", func() bool { return r.Settled(true) })
+	eventually(r.t, "all that was written is handed on", func() bool { return r.DrainMayStop(true) })
 	cancel()
 	if err := <-drained; err != nil {
 		r.t.Errorf("Drain() = %v, want nil", err)
@@ -64,7 +63,7 @@ func (c *copier) is(what func() bool) bool {
 }
 
 func TestDrain_WaitsForTheLastWriter(t *testing.T) {
-	r := newRig(t, false, "stdout")
+	r := newEnv(t, false, "stdout")
 	out, process, grandchild := r.client("stdout"), r.process(), r.process()
 	r.started()
 	process.Close()
@@ -73,8 +72,8 @@ func TestDrain_WaitsForTheLastWriter(t *testing.T) {
 	for range 3 {
 		write(t, grandchild, "later")
 		wantRead(t, out, "later")
-		if r.Settled(false) {
-			t.Error("Settled, although another process holds the output")
+		if r.DrainMayStop(false) {
+			t.Error("DrainMayStop, although another process holds the output")
 		}
 	}
 	select {
@@ -91,7 +90,7 @@ func TestDrain_WaitsForTheLastWriter(t *testing.T) {
 }
 
 func TestDrain_EndsByItsContextWhereAGrandchildLives(t *testing.T) {
-	r := newRig(t, false, "stdout", "stderr")
+	r := newEnv(t, false, "stdout", "stderr")
 	out := r.client("stdout")
 	cmd := r.run("sh", "-c", "sleep 1000 & echo $!")
 	if err := cmd.Wait(); err != nil {
@@ -112,8 +111,8 @@ func TestDrain_EndsByItsContextWhereAGrandchildLives(t *testing.T) {
 	}
 }
 
-func TestDrainEndsAlthoughAGrandchildWritesOn(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestDrain_EndsAlthoughAGrandchildWritesOn(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	out := r.client("stdout")
 	grandchild := r.process()
 	r.started()
@@ -137,8 +136,8 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
-func TestDrainGivesUpOnAnAbsentReader(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestDrain_GivesUpOnAnAbsentReader(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	process := r.process()
 	r.started()
 	write(t, process, pattern(2*bufferSize)) // the fifo and the pipe are full
@@ -148,40 +147,40 @@ func TestDrainGivesUpOnAnAbsentReader(t *testing.T) {
 	within(t, "Close", func() { _ = r.Close() })
 }
 
-func TestDrainSaysWhenTheLastBytesHaveNoReader(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestDrain_SaysThatTheLastBytesHaveNoReader(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	if err := r.run("echo", "hello").Wait(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "only a reader is missing", func() bool { return r.Settled(false) })
+	eventually(t, "only a reader is missing", func() bool { return r.DrainMayStop(false) })
 	wantDrainError(t, r.Streams, "drain stdout: the last bytes have no reader after T: context deadline exceeded")
 }
 
-func TestSettled_LastBytesWithoutAReader(t *testing.T) {
-	r := newRig(t, false, "stdout", "stderr")
+func TestDrainMayStop_LastBytesWithoutAReader(t *testing.T) {
+	r := newEnv(t, false, "stdout", "stderr")
 	out, process := r.client("stdout"), r.process()
 	r.started()
 	write(t, process, "hello")
-	if r.Settled(false) {
-		t.Error("Settled while the process writes")
+	if r.DrainMayStop(false) {
+		t.Error("DrainMayStop while the process writes")
 	}
 	wantRead(t, out, "hello")
 	write(t, process, "world")
-	if r.Settled(false) {
-		t.Error("Settled while there is a reader")
+	if r.DrainMayStop(false) {
+		t.Error("DrainMayStop while there is a reader")
 	}
 	out.Close() // before the output ends: what is in the fifo then is for who has it open
 	process.Close()
-	eventually(t, "the last bytes are abandoned", func() bool { return r.Settled(false) })
+	eventually(t, "the last bytes are abandoned", func() bool { return r.DrainMayStop(false) })
 	again := r.client("stdout")
 	wantRest(t, again, "world") // and the end, since somebody has come to read
-	if err := r.Drain(t.Context()); err != nil || !r.Settled(false) {
-		t.Errorf("when all was read: Drain() = %v, Settled = %t", err, r.Settled(false))
+	if err := r.Drain(t.Context()); err != nil || !r.DrainMayStop(false) {
+		t.Errorf("when all was read: Drain() = %v, DrainMayStop = %t", err, r.DrainMayStop(false))
 	}
 }
 
-func TestDrainIsPatientWithASlowReader(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestDrain_IsPatientWithASlowReader(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	out, process := r.client("stdout"), r.process()
 	r.started()
 	text := pattern(2 * bufferSize)
@@ -203,8 +202,8 @@ func TestDrainIsPatientWithASlowReader(t *testing.T) {
 	wantRest(t, out, "")
 }
 
-func TestDrainEndsWithItsContext(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestDrain_EndsWithItsContext(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	process := r.process()
 	r.started()
 	write(t, process, pattern(2*bufferSize))
@@ -215,8 +214,8 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestDrainSaysThatCloseCutTheOutput(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestDrain_SaysThatCloseCutTheOutput(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	process := r.process()
 	r.started()
 	write(t, process, pattern(2*bufferSize))
@@ -228,12 +227,12 @@ func TestDrainSaysThatCloseCutTheOutput(t *testing.T) {
 	}
 }
 
-// What the process wrote before its exit must be there when Drain returns,
-// however the copier and the exit fall together.
-func TestDrainLosesNothing(t *testing.T) {
+// What the process wrote before its exit must be there when Drain returns, however the copier and the exit fall
+// together.
+func TestDrain_LosesNothing(t *testing.T) {
 	text := pattern(bufferSize)
 	for range 50 {
-		r := newRig(t, false, "stdout")
+		r := newEnv(t, false, "stdout")
 		out, process := r.client("stdout"), r.process()
 		grandchild := r.process()
 		r.started()
@@ -246,8 +245,8 @@ func TestDrainLosesNothing(t *testing.T) {
 	}
 }
 
-func TestDrainWithoutProcessReturnsAtOnce(t *testing.T) {
-	r := newRig(t, false, "stdin", "stdout")
+func TestDrain_WithoutProcessReturnsAtOnce(t *testing.T) {
+	r := newEnv(t, false, "stdin", "stdout")
 	if err := r.Drain(t.Context()); err != nil {
 		t.Errorf("Drain() = %v, want nil", err)
 	}

@@ -19,33 +19,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bounds are how long a logging binary is waited for.
+// bounds limit how long a logging binary is waited for.
 type bounds struct {
 	ready time.Duration // until it says that it is ready
-	leave time.Duration // from the end of its input until it is asked to go
-	term  time.Duration // from then on until it is killed
+	leave time.Duration // from the end of its input until SIGTERM
+	term  time.Duration // from SIGTERM until SIGKILL
 }
 
-// loggerBounds differ from those of the runc shim (containerd-shim-runc-v2/
-// process/io.go, binaryIO). It waits for the ready sign without a bound. It
-// sends SIGTERM as soon as it closes the pipes, which cuts off who still reads;
-// here the end of the input is the sign to end. It sends SIGKILL 12 s later, more
-// than the 10 s that CRI gives a whole Delete. With these a binary is gone 3 s
-// after the end of its input.
+// loggerBounds differ from those of the runc shim (containerd-shim-runc-v2/process/io.go, binaryIO), which waits for
+// the ready sign without a bound, sends SIGTERM as soon as it closes the pipes, which cuts off a binary that still
+// reads, and SIGKILL 12 s later, more than the 10 s that CRI gives a whole Delete. With these bounds a binary is gone 3
+// s after the end of its input.
 func loggerBounds() bounds {
 	return bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: time.Second}
 }
 
-// logger is the logging binary of one process (containerd docs and
-// core/runtime/v2/logging): it reads stdout as descriptor 3 and stderr as 4,
-// and says on 5 that it is ready.
+// logger is the logging binary of one process (containerd docs and core/runtime/v2/logging). It reads stdout as
+// descriptor 3 and stderr as 4, and signals on 5 that it is ready.
 //
-// It does not get the process's own pipes but others, into which the output is
-// copied. So the process neither dies nor blocks when the binary is gone or has
-// closed one of the two, and a terminal works in the same way.
+// It does not get the process's own pipes, but others into which the output is copied. So the process neither dies nor
+// blocks when the binary is gone or has closed one of the two, and a terminal works in the same way.
 //
-// It owns two goroutines, which join waits for: one collects the binary, one
-// sees to it that it ends.
+// It owns two goroutines, which join waits for: one waits for the binary, one makes it end.
 type logger struct {
 	path     string
 	cmd      *exec.Cmd
@@ -54,9 +49,9 @@ type logger struct {
 	bounds   bounds
 	open     atomic.Int32  // inputs that are not closed yet
 	ending   chan struct{} // closed once, when the last input is
-	overdue  chan struct{} // closed by hurry
-	hurried  sync.Once
-	exited   chan struct{} // closed once, when the binary is collected
+	expired  chan struct{} // closed by expire
+	once     sync.Once
+	exited   chan struct{} // closed once, when the binary was waited for
 	work     sync.WaitGroup
 }
 
@@ -67,15 +62,14 @@ type loggerInput struct {
 	once   sync.Once
 }
 
-// startLogger runs the binary and waits until it is ready. After an error
-// nothing is left of it.
+// startLogger runs the binary and waits until it is ready. After an error nothing is left of it.
 func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [2]*loggerInput, err error) {
 	if c.Host == nil {
 		return nil, inputs, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
 	g := &logger{
 		path: l.path, children: c.Host.Children, log: log.G(ctx).WithField("logger", l.path), bounds: c.Host.bounds,
-		ending: make(chan struct{}), overdue: make(chan struct{}), exited: make(chan struct{}),
+		ending: make(chan struct{}), expired: make(chan struct{}), exited: make(chan struct{}),
 	}
 	g.cmd = exec.Command(l.path, l.args...)
 	// Nothing else, as with the runc shim (process/io_util.go, NewBinaryCmd).
@@ -119,12 +113,12 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [
 		g.work.Wait()
 		return nil, inputs, fmt.Errorf("logging binary %q: %w", l.path, err)
 	}
-	g.work.Go(g.attend) // ends with the binary
+	g.work.Go(g.supervise) // ends with the binary
 	return g, inputs, nil
 }
 
-// start forks. The reaper is held until it knows that the child has a waiter;
-// a child that finds no program to run is collected within Start.
+// start forks. The reaper is suspended until it knows that the child has a waiter. Start itself waits for a child that
+// finds no program to run.
 func (g *logger) start() error {
 	defer g.children.Suspend()()
 	if err := g.cmd.Start(); err != nil {
@@ -136,15 +130,14 @@ func (g *logger) start() error {
 	return nil
 }
 
-// wait collects the binary.
+// wait waits for the binary.
 func (g *logger) wait() {
 	defer close(g.exited)
 	_ = g.cmd.Wait() // what counts of it is in ProcessState
 	g.children.Unregister(g.cmd.Process.Pid)
 }
 
-// awaitReady waits for a byte, or for the end of the pipe, which is as good
-// unless confirm is set.
+// awaitReady waits for a byte or for the end of the pipe. With confirm the end does not count as ready.
 func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, g.bounds.ready)
@@ -159,8 +152,7 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 	case !errors.Is(err, io.EOF):
 		return fmt.Errorf("wait for its ready sign: %w", err)
 	}
-	// A process that ends has its status before its files are closed, so this
-	// does not change it.
+	// If the process has ended, its status was set before its files were closed, so this does not change it.
 	_ = g.cmd.Process.Kill()
 	<-g.exited
 	return fmt.Errorf("closed descriptor 5 without the byte that says it is ready (%v): %w", g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
@@ -198,9 +190,8 @@ func (g *logger) release() {
 	}
 }
 
-// attend waits until there is nothing more to read for the binary, and then
-// sees to it that it ends.
-func (g *logger) attend() {
+// supervise waits until the binary has no more input, and then makes it end.
+func (g *logger) supervise() {
 	select {
 	case <-g.ending:
 	case <-g.exited:
@@ -212,7 +203,7 @@ func (g *logger) attend() {
 	select {
 	case <-g.exited:
 		return
-	case <-g.overdue:
+	case <-g.expired:
 	case <-leave.C:
 	}
 	g.log.Warn("logging binary goes on after the end of its input: sending SIGTERM")
@@ -228,10 +219,8 @@ func (g *logger) attend() {
 	_ = g.cmd.Process.Kill() // as above
 }
 
-// hurry tells that the binary had all the time there is to read: it is asked to
-// go as soon as its input ends.
-func (g *logger) hurry() { g.hurried.Do(func() { close(g.overdue) }) }
+// expire says that the binary had all the time there is to read: it gets SIGTERM as soon as its input ends.
+func (g *logger) expire() { g.once.Do(func() { close(g.expired) }) }
 
-// join returns when the binary and both goroutines have ended. All inputs must
-// be closed.
+// join returns when the binary and both goroutines have ended. All inputs must be closed.
 func (g *logger) join() { g.work.Wait() }

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loggerArg is what makes this binary a logging binary. Its further arguments
-// are a mode, "to", and the file that it writes.
+// loggerArg is what makes this binary a logging binary. Its further arguments are a mode, "to", and the file that it
+// writes.
 const loggerArg = "run-as-logger"
 
 // loggerURI names this binary as a logging binary.

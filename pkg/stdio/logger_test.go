@@ -21,9 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logged is a rig whose output goes to a logging binary.
+// logged is an env whose output goes to a logging binary.
 type logged struct {
-	*rig
+	*env
 	to string
 }
 
@@ -36,7 +36,7 @@ func newLogged(t *testing.T, scheme, mode string, change func(*Config)) *logged 
 	if change != nil {
 		change(&c)
 	}
-	return &logged{&rig{t, mustOpen(t, c), ""}, to}
+	return &logged{&env{t, mustOpen(t, c), ""}, to}
 }
 
 // want compares a file that the binary wrote.
@@ -54,7 +54,7 @@ func (l *logged) drain() {
 	}
 }
 
-func TestLoggerGetsBothOutputsAndHasEndedAfterDrain(t *testing.T) {
+func TestLogger_GetsBothOutputsAndHasEndedAfterDrain(t *testing.T) {
 	tests := []struct{ name, scheme, mode string }{
 		{"binary that writes a byte", "binary", "copy"},
 		{"binary that only closes", "binary", "closes-only"},
@@ -79,7 +79,7 @@ func TestLoggerGetsBothOutputsAndHasEndedAfterDrain(t *testing.T) {
 	}
 }
 
-func TestLoggerGetsStderrWhateverStderrNames(t *testing.T) {
+func TestLogger_GetsStderrWhateverStderrNames(t *testing.T) {
 	for _, stderr := range []string{"", "/nonexistent"} {
 		t.Run(strconv.Quote(stderr), func(t *testing.T) {
 			l := newLogged(t, "binary", "copy", func(c *Config) { c.Stderr = stderr })
@@ -92,7 +92,7 @@ func TestLoggerGetsStderrWhateverStderrNames(t *testing.T) {
 	}
 }
 
-func TestLoggerGetsNothingElse(t *testing.T) {
+func TestLogger_GetsNothingElse(t *testing.T) {
 	t.Setenv("SECRET", "of the shim")
 	l := newLogged(t, "binary", "tells", func(c *Config) { c.Stdout += "&plain&z=1&a=%26%3D+x&z=2" })
 	eventually(t, "the binary is done", func() bool { _, err := os.Stat(l.to + ".done"); return err == nil })
@@ -102,8 +102,7 @@ func TestLoggerGetsNothingElse(t *testing.T) {
 		append([]string{"0", "1", "2", "3", "4"}, inherited(t)...)))
 }
 
-// inherited are the descriptors that this test was started with and that every
-// child of it gets.
+// inherited are the descriptors that this test was started with and that every child of it gets.
 func inherited(t *testing.T) (fds []string) {
 	t.Helper()
 	for _, line := range openFDs() {
@@ -119,7 +118,7 @@ func inherited(t *testing.T) (fds []string) {
 	return fds
 }
 
-func TestLoggerThatDoesNotGetReadyLeavesNothing(t *testing.T) {
+func TestLogger_ThatDoesNotGetReadyLeavesNothing(t *testing.T) {
 	tests := []struct {
 		name, scheme, mode string
 		class              error
@@ -162,7 +161,7 @@ func TestLoggerThatDoesNotGetReadyLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestWaitForTheLoggerEndsWithTheContext(t *testing.T) {
+func TestLogger_WaitForItEndsWithTheContext(t *testing.T) {
 	checkLeaks(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	uri := loggerURI(t, "binary", "never-ready", "")
@@ -178,7 +177,7 @@ func TestWaitForTheLoggerEndsWithTheContext(t *testing.T) {
 	}
 }
 
-func TestProcessOutlivesItsLogger(t *testing.T) {
+func TestLogger_ProcessOutlivesIt(t *testing.T) {
 	tests := []struct{ name, mode, script, out string }{
 		{"one that dies", "die", "echo first; until [ -e GO ]; do :; done; i=0; while [ $i -lt 20000 ]; do echo 0123456789; echo err >&2; i=$((i+1)); done; echo end", "first\n"},
 		{"one that closed stderr", "half-deaf", "i=0; while [ $i -lt 20000 ]; do echo err >&2; i=$((i+1)); done; echo end", "end\n"},
@@ -209,7 +208,7 @@ func TestProcessOutlivesItsLogger(t *testing.T) {
 	}
 }
 
-func TestLoggerThatGoesOnIsToldToEnd(t *testing.T) {
+func TestLogger_ThatGoesOnIsToldToEnd(t *testing.T) {
 	l := newLogged(t, "binary-v2", "waits-for-sigterm", func(c *Config) { c.Host.bounds.leave = 10 * time.Millisecond })
 	if err := l.run("echo", "hello").Wait(); err != nil {
 		t.Fatal(err)
@@ -220,7 +219,7 @@ func TestLoggerThatGoesOnIsToldToEnd(t *testing.T) {
 	l.want("done", "")
 }
 
-func TestLoggerThatDoesNotEndIsKilled(t *testing.T) {
+func TestLogger_ThatDoesNotEndIsKilled(t *testing.T) {
 	l := newLogged(t, "binary-v2", "stubborn", func(c *Config) {
 		c.Host.bounds = bounds{ready: patience, leave: time.Millisecond, term: 50 * time.Millisecond}
 	})
@@ -231,9 +230,8 @@ func TestLoggerThatDoesNotEndIsKilled(t *testing.T) {
 	l.wantGone()
 }
 
-// What the binary did not read while Drain waited it does not read later either,
-// so Close does not wait for it again.
-func TestLoggerThatReadsNothingHasNoTimeAfterDrain(t *testing.T) {
+// What the binary did not read while Drain waited it does not read later either, so Close does not wait for it again.
+func TestLogger_ThatReadsNothingHasNoTimeAfterDrain(t *testing.T) {
 	l := newLogged(t, "binary-v2", "stubborn", func(c *Config) {
 		c.Host.bounds = bounds{ready: patience, leave: time.Hour, term: 300 * time.Millisecond}
 	})
@@ -249,7 +247,7 @@ func TestLoggerThatReadsNothingHasNoTimeAfterDrain(t *testing.T) {
 	l.wantGone()
 }
 
-func TestSlowLoggerGetsAllThatTheProcessWrote(t *testing.T) {
+func TestLogger_ThatIsSlowGetsAllThatTheProcessWrote(t *testing.T) {
 	l := newLogged(t, "binary-v2", "slow", nil)
 	text := pattern(2 * bufferSize)
 	process := l.process()
@@ -277,9 +275,9 @@ func (l *logged) wantGone() {
 	}
 }
 
-// A process that a container leaves behind keeps stderr open. The binary ends
-// with Close, and what stdout brought is not lost.
-func TestDrainDoesNotWaitForALoggerThatAGrandchildKeeps(t *testing.T) {
+// A process that a container leaves behind keeps stderr open. The binary ends with Close, and what stdout brought is
+// not lost.
+func TestLogger_DrainDoesNotWaitForOneThatAGrandchildKeeps(t *testing.T) {
 	l := newLogged(t, "binary-v2", "copy", nil)
 	cmd := l.run("sh", "-c", "sleep 1000 >/dev/null & echo $! >"+l.to+".pid; echo hello")
 	if err := cmd.Wait(); err != nil {
@@ -302,7 +300,7 @@ func TestDrainDoesNotWaitForALoggerThatAGrandchildKeeps(t *testing.T) {
 	}
 }
 
-func TestTerminalOverALogger(t *testing.T) {
+func TestLogger_OfATerminal(t *testing.T) {
 	l := newLogged(t, "binary-v2", "copy", func(c *Config) { c.Terminal, c.Stderr = true, "" })
 	slave := openSlave(t, l.attach())
 	l.started()

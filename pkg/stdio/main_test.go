@@ -38,8 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// openFDs lists the descriptors of this process with what they are open on,
-// but for those of the runtime's poller.
+// openFDs lists the descriptors of this process with what they are open on, but for those of the runtime's poller.
 func openFDs() []string {
 	r, w, err := os.Pipe() // makes the poller open what it needs
 	if err != nil {
@@ -92,8 +91,7 @@ func goroutines() string {
 	return strings.Join(ours, "\n\n")
 }
 
-// checkLeaks fails t if it leaves something behind. Call it before all else
-// that cleans up.
+// checkLeaks fails t if it leaves something behind. Call it before all else that cleans up.
 func checkLeaks(t *testing.T) {
 	t.Helper()
 	before := openFDs()
@@ -104,8 +102,8 @@ func checkLeaks(t *testing.T) {
 	})
 }
 
-// rig is a Streams with the client's side of its fifos.
-type rig struct {
+// env is a Streams with the client's side of its fifos.
+type env struct {
 	t *testing.T
 	*Streams
 	dir string
@@ -123,9 +121,8 @@ func fifos(t *testing.T, names ...string) string {
 	return dir
 }
 
-// newRig opens Streams over the fifos of the names, which are stdin, stdout
-// and stderr.
-func newRig(t *testing.T, terminal bool, names ...string) *rig {
+// newEnv opens Streams over the fifos of the names, which are stdin, stdout and stderr.
+func newEnv(t *testing.T, terminal bool, names ...string) *env {
 	t.Helper()
 	checkLeaks(t)
 	dir := fifos(t, names...)
@@ -141,7 +138,7 @@ func newRig(t *testing.T, terminal bool, names ...string) *rig {
 			c.Stderr = p
 		}
 	}
-	return &rig{t, mustOpen(t, c), dir}
+	return &env{t, mustOpen(t, c), dir}
 }
 
 func mustOpen(t *testing.T, c Config) *Streams {
@@ -155,7 +152,7 @@ func mustOpen(t *testing.T, c Config) *Streams {
 	return s
 }
 
-func (r *rig) started() {
+func (r *env) started() {
 	r.t.Helper()
 	if err := r.Started(r.t.Context()); err != nil {
 		r.t.Fatal(err)
@@ -163,7 +160,7 @@ func (r *rig) started() {
 }
 
 // run starts a process with the streams, and has them copied.
-func (r *rig) run(args ...string) *exec.Cmd {
+func (r *env) run(args ...string) *exec.Cmd {
 	r.t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	stdin, stdout, stderr := r.Child()
@@ -180,7 +177,7 @@ func (r *rig) run(args ...string) *exec.Cmd {
 }
 
 // process returns the writing end that a process would have as its stdout.
-func (r *rig) process() *os.File {
+func (r *env) process() *os.File {
 	r.t.Helper()
 	_, stdout, _ := r.Child()
 	fd, err := unix.FcntlInt(stdout.Fd(), unix.F_DUPFD_CLOEXEC, 3)
@@ -193,7 +190,7 @@ func (r *rig) process() *os.File {
 }
 
 // client opens a fifo as containerd's client would.
-func (r *rig) client(name string) *os.File {
+func (r *env) client(name string) *os.File {
 	r.t.Helper()
 	flags := os.O_RDONLY
 	if name == "stdin" {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestOpenRefusesAndLeavesNothing(t *testing.T) {
+func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
 	dir := fifos(t, "in", "out")
 	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
 	file := filepath.Join(dir, "file")
@@ -154,7 +154,7 @@ func TestOpenRefusesAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestOpenAfterItsContextEnded(t *testing.T) {
+func TestOpen_AfterItsContextEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if s, err := Open(ctx, Config{}, Owner{}); s != nil || !errors.Is(err, context.Canceled) {
@@ -162,23 +162,23 @@ func TestOpenAfterItsContextEnded(t *testing.T) {
 	}
 }
 
-func TestFifoByItsScheme(t *testing.T) {
+func TestOpen_FifoByItsScheme(t *testing.T) {
 	checkLeaks(t)
 	dir := fifos(t, "stdout")
-	r := &rig{t, mustOpen(t, Config{Stdout: "fifo://" + filepath.Join(dir, "stdout")}), dir}
+	r := &env{t, mustOpen(t, Config{Stdout: "fifo://" + filepath.Join(dir, "stdout")}), dir}
 	out := r.client("stdout")
 	r.run("echo", "hello")
 	wantRest(t, out, "hello\n")
 }
 
-func TestFileIsMadeAndAppendedTo(t *testing.T) {
+func TestOpen_FileIsMadeAndAppendedTo(t *testing.T) {
 	checkLeaks(t)
 	old := unix.Umask(0o022)
 	defer unix.Umask(old)
 	dir := filepath.Join(t.TempDir(), "made")
 	path := filepath.Join(dir, "log")
 	for range 2 {
-		r := &rig{t, mustOpen(t, Config{Stdout: "file://" + path, Stderr: "file://" + path}), ""}
+		r := &env{t, mustOpen(t, Config{Stdout: "file://" + path, Stderr: "file://" + path}), ""}
 		if err := r.run("sh", "-c", "echo out; echo err >&2").Wait(); err != nil {
 			t.Fatal(err)
 		}
@@ -197,13 +197,13 @@ func TestFileIsMadeAndAppendedTo(t *testing.T) {
 	}
 }
 
-func TestPlainPathOfAFileIsAppendedTo(t *testing.T) {
+func TestOpen_PlainPathOfAFileIsAppendedTo(t *testing.T) {
 	checkLeaks(t)
 	path := filepath.Join(t.TempDir(), "100%?log")
 	if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t, mustOpen(t, Config{Stdout: path}), ""}
+	r := &env{t, mustOpen(t, Config{Stdout: path}), ""}
 	if err := r.run("echo", "after").Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -215,9 +215,9 @@ func TestPlainPathOfAFileIsAppendedTo(t *testing.T) {
 	}
 }
 
-func TestStreamsThatAreNotNamedAreNull(t *testing.T) {
+func TestOpen_UnnamedStreamsAreNull(t *testing.T) {
 	checkLeaks(t)
-	r := &rig{t, mustOpen(t, Config{}), ""}
+	r := &env{t, mustOpen(t, Config{}), ""}
 	stdin, stdout, stderr := r.Child()
 	for i, f := range []*os.File{stdin, stdout, stderr} {
 		if f == nil || f.Name() != os.DevNull {
@@ -235,7 +235,7 @@ func TestStreamsThatAreNotNamedAreNull(t *testing.T) {
 	}
 }
 
-func TestPipesBelongToTheOwner(t *testing.T) {
+func TestOpen_PipesBelongToTheOwner(t *testing.T) {
 	checkLeaks(t)
 	dir := fifos(t, "stdin", "stdout")
 	var before, after unix.Stat_t

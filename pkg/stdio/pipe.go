@@ -13,25 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fionread asks how many bytes a pipe holds. golang.org/x/sys knows the number
-// under its terminal name only.
+// fionread asks how many bytes a pipe holds (FIONREAD, which golang.org/x/sys has under its terminal name only).
 const fionread = unix.TIOCINQ
 
-// pipeEnd is a non-blocking file of ours: an end of a pipe or a fifo, a
-// terminal's master, or an output file, which the poller does not know and
-// which never has to wait.
+// pipeEnd is a non-blocking file: the shim's end of a pipe or a fifo, a terminal's master, or an output file, which is
+// not in the poller and never blocks.
 //
-// It is read and written by raw calls inside conn: the caller then sees each
-// single call and whether it found nothing, which Drain depends on, and a
-// waiting goroutine holds no buffer.
+// It is read and written by raw calls inside conn, so that the caller sees each call and whether there was nothing, as
+// Drain needs, and a waiting goroutine holds no buffer.
 type pipeEnd struct {
 	file *os.File
 	conn syscall.RawConn
 	name string // in errors
 }
 
-// newPipeEnd takes over fd, which must be non-blocking. It closes fd when it
-// fails.
+// newPipeEnd takes over fd, which must be non-blocking. It closes fd when it fails.
 func newPipeEnd(fd int, name string) (*pipeEnd, error) {
 	f := os.NewFile(uintptr(fd), name)
 	conn, err := f.SyscallConn()
@@ -44,9 +40,8 @@ func newPipeEnd(fd int, name string) (*pipeEnd, error) {
 // Close wakes whoever waits in a read or a write.
 func (p *pipeEnd) Close() error { return p.file.Close() }
 
-// write hands all of b on and reports each part that went. It waits as long as
-// nothing can be written, or until Close.
-func (p *pipeEnd) write(b []byte, given func(n int)) error {
+// write is sink.write.
+func (p *pipeEnd) write(b []byte, written func(n int)) error {
 	var werr error
 	err := p.conn.Write(func(fd uintptr) bool {
 		for len(b) > 0 {
@@ -54,7 +49,7 @@ func (p *pipeEnd) write(b []byte, given func(n int)) error {
 			switch {
 			case n > 0:
 				b = b[n:]
-				given(n)
+				written(n)
 			case err == nil, errors.Is(err, unix.EAGAIN): // nil: a terminal whose output is stopped
 				return false
 			case !errors.Is(err, unix.EINTR):
@@ -70,9 +65,8 @@ func (p *pipeEnd) write(b []byte, given func(n int)) error {
 	return werr
 }
 
-// interrupted makes os.ErrClosed of what a RawConn answers when its file was
-// closed, an error of the standard library's that has no public name. The only
-// other answer is that a deadline passed.
+// interrupted makes os.ErrClosed of the error of a RawConn whose file was closed, which has no public name. The only
+// other error is that a deadline passed.
 func interrupted(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -80,18 +74,16 @@ func interrupted(err error) error {
 	return fmt.Errorf("%w (%w)", os.ErrClosed, err)
 }
 
-// end closes: what a pipe holds is still read by the other side.
+// end closes. The other side still reads what a pipe holds.
 func (p *pipeEnd) end(context.Context) error {
 	_ = p.file.Close() // a late write error of a log file has no one to go to
 	return nil
 }
 
-// newHeld takes over fd, an end of a fifo that is held and neither read nor
-// written. It is made blocking, because such files stay out of the poller, which
-// would wake for every byte that passes.
+// newHeld takes over fd, an end of a fifo that is kept open and neither read nor written. It is made blocking, so that
+// it stays out of the poller, which would wake for every byte that passes.
 func newHeld(fd int, name string) *os.File {
-	// Fails only for a descriptor that is not open; a needless wake-up would be
-	// all that follows.
+	// Fails only for a descriptor that is not open, and would cost needless wake-ups only.
 	_ = unix.SetNonblock(fd, false)
 	return os.NewFile(uintptr(fd), name)
 }
@@ -114,9 +106,16 @@ func outputPipe(o Owner) (theirs *os.File, ours *pipeEnd, err error) {
 	return split(w, r)
 }
 
-// split makes files of the ends of a pipe or a socket pair. Only ours is
-// non-blocking: programs do not expect that of their standard streams. The two
-// ends do not share the flag.
+// readFD is read(2) that is repeated when a signal interrupts it.
+func readFD(fd int, b []byte) (n int, err error) {
+	for n, err = unix.Read(fd, b); errors.Is(err, unix.EINTR); {
+		n, err = unix.Read(fd, b)
+	}
+	return n, err
+}
+
+// split makes files of the ends of a pipe or a socket pair. Only ours is non-blocking, since programs do not expect
+// that of their standard streams. The two ends do not share the flag.
 func split(theirs, ours int) (*os.File, *pipeEnd, error) {
 	f := os.NewFile(uintptr(theirs), "child's end")
 	if err := unix.SetNonblock(ours, true); err != nil {
@@ -129,16 +128,7 @@ func split(theirs, ours int) (*os.File, *pipeEnd, error) {
 	return f, end, nil
 }
 
-// innerPipe is a pipe within the shim; both ends are non-blocking.
-func innerPipe() (r, w int, err error) {
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return -1, -1, os.NewSyscallError("pipe2", err)
-	}
-	return p[0], p[1], nil
-}
-
-// ownOwner leaves a pipe to the shim.
+// ownOwner is the shim, for pipes that do not go to the container.
 func ownOwner() Owner { return Owner{UID: os.Geteuid(), GID: os.Getegid()} }
 
 func newPipe(o Owner) (r, w int, err error) {
@@ -156,8 +146,7 @@ func newPipe(o Owner) (r, w int, err error) {
 	return p[0], p[1], nil
 }
 
-// openNull is what a process gets where containerd named no stream. It is the
-// host's device, so it keeps its owner.
+// openNull opens what a process gets for a stream that has no name. It is the host's device, so it keeps its owner.
 func openNull(flags int) (*os.File, error) {
 	fd, err := openFD(os.DevNull, flags, 0)
 	if err != nil {

@@ -11,14 +11,12 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// StreamRegistry is where streams that lead to a ttrpc socket, the shim's own, meet
-// their clients, by the streaming id that both name.
+// StreamRegistry connects the streams of processes that lead to the shim's own ttrpc socket with their clients, by
+// streaming id.
 //
-// Either may come first: CRI opens its streams before it asks for Create
-// (containerd internal/cri/io/helpers.go, newStdioStream). A client that goes
-// away can come back: meanwhile output waits and stdin stays open. There is one
-// client for each id; a further one takes the place of the former, whose
-// connection may be dead without anybody having noticed.
+// Either may come first: CRI opens its streams before it calls Create (containerd internal/cri/io/helpers.go,
+// newStdioStream). A client that goes away can come back: meanwhile output waits and stdin stays open. Each id has one
+// client; a new one replaces the former, whose connection may be dead unnoticed.
 type StreamRegistry struct {
 	mu      sync.Mutex
 	streams map[string]*stream
@@ -29,44 +27,42 @@ type StreamRegistry struct {
 // client is one call of Serve.
 type client struct{ cancel context.CancelCauseFunc }
 
-// NewStreamRegistry makes an empty StreamRegistry.
+// NewStreamRegistry returns an empty StreamRegistry.
 func NewStreamRegistry() *StreamRegistry {
 	return &StreamRegistry{streams: map[string]*stream{}, clients: map[string]*client{}, arrived: make(chan struct{})}
 }
 
-// Peer is the connection of a client. Its methods return when ctx ends. Recv also
-// does once the client is gone, after all that it had sent.
+// Peer is the connection of a client. Its methods return when ctx ends. Recv also returns once the client is gone,
+// after it has returned all that the client sent.
 type Peer interface {
-	// Send hands on output, all of it unless there is an error. n is what the
-	// client was sent.
+	// Send sends output, all of it unless there is an error. n is how much was sent.
 	Send(ctx context.Context, b []byte) (n int, err error)
-	// Recv returns the next part of stdin, which is valid until the next call.
-	// The error is io.EOF when the client has no more.
+	// Recv returns the next part of stdin, which is valid until the next call. The error is io.EOF when the client has
+	// no more.
 	Recv(ctx context.Context) ([]byte, error)
 }
 
-// Serve carries the stream of that id to or from peer until the stream or the
-// client has come to its end, which is nil, or ctx ends; what a client wrote to
-// stdin before that is handed on all the same. It waits for the stream to be
-// opened. The error is errdefs.ErrAborted when another client came.
+// Serve waits for the stream of that id to be opened and carries it to or from peer. It returns nil when the stream or
+// the client ends, and an error when ctx does; what the client wrote to stdin before that is delivered all the same.
+// The error is errdefs.ErrAborted when another client came.
 func (x *StreamRegistry) Serve(call context.Context, id string, peer Peer) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(call))
 	defer cancel(nil)
-	part := context.AfterFunc(call, func() { cancel(context.Cause(call)) })
-	defer part()
-	defer x.enter(id, &client{cancel})()
+	detach := context.AfterFunc(call, func() { cancel(context.Cause(call)) })
+	defer detach()
+	defer x.connect(id, &client{cancel})()
 	s, err := x.await(ctx, id)
 	if err != nil {
 		return err
 	}
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.serving <- struct{}{}:
+		defer func() { <-s.serving }()
 	case <-ctx.Done():
 		return fmt.Errorf("stream %q: wait for the client before to let go: %w", id, context.Cause(ctx))
 	}
 	if s.reader == nil {
-		part() // Recv tells when there is no more
+		detach() // Recv tells when there is no more
 	}
 	defer context.AfterFunc(s.removed, func() { cancel(errRemoved) })()
 	if err := s.serve(ctx, peer); err != nil && s.removed.Err() == nil {
@@ -75,8 +71,8 @@ func (x *StreamRegistry) Serve(call context.Context, id string, peer Peer) error
 	return nil
 }
 
-// enter makes c the client of id and sends the one before it away.
-func (x *StreamRegistry) enter(id string, c *client) (leave func()) {
+// connect makes c the client of id and ends the service of the one before it.
+func (x *StreamRegistry) connect(id string, c *client) (leave func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if former := x.clients[id]; former != nil {
@@ -92,7 +88,7 @@ func (x *StreamRegistry) enter(id string, c *client) (leave func()) {
 	}
 }
 
-// await waits until the stream of that id is opened.
+// await returns the stream of that id once it is opened.
 func (x *StreamRegistry) await(ctx context.Context, id string) (*stream, error) {
 	for {
 		x.mu.Lock()
@@ -109,7 +105,7 @@ func (x *StreamRegistry) await(ctx context.Context, id string) (*stream, error) 
 	}
 }
 
-// add makes s known.
+// add registers s.
 func (x *StreamRegistry) add(s *stream) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

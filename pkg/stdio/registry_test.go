@@ -77,14 +77,14 @@ func wantServed(t *testing.T, served <-chan error, want error) {
 	})
 }
 
-// newStreamed is a rig whose streams lead to clients.
-func newStreamed(t *testing.T, names ...string) (*rig, *StreamRegistry) {
+// newStreamed is an env whose streams lead to clients.
+func newStreamed(t *testing.T, names ...string) (*env, *StreamRegistry) {
 	t.Helper()
 	return newStreamedKept(t, 0, names...)
 }
 
 // newStreamedKept is newStreamed where unread output is not kept for ever.
-func newStreamedKept(t *testing.T, unread time.Duration, names ...string) (*rig, *StreamRegistry) {
+func newStreamedKept(t *testing.T, unread time.Duration, names ...string) (*env, *StreamRegistry) {
 	t.Helper()
 	checkLeaks(t)
 	c := Config{Host: NewHost("ns", newFakeChildren(t)), KeepUnread: unread}
@@ -99,10 +99,10 @@ func newStreamedKept(t *testing.T, unread time.Duration, names ...string) (*rig,
 			c.Stderr = uri
 		}
 	}
-	return &rig{t, mustOpen(t, c), ""}, c.Host.StreamRegistry
+	return &env{t, mustOpen(t, c), ""}, c.Host.StreamRegistry
 }
 
-func TestStreamsOfClientsThatComeFirst(t *testing.T) {
+func TestStreamRegistry_ClientsThatComeFirst(t *testing.T) {
 	host := NewHost("ns", newFakeChildren(t))
 	x := host.StreamRegistry
 	checkLeaks(t)
@@ -110,7 +110,7 @@ func TestStreamsOfClientsThatComeFirst(t *testing.T) {
 	out, outServed := serve(t.Context(), x, "c1-stdout")
 	errs, errServed := serve(t.Context(), x, "c1-stderr")
 	const uri = "ttrpc+unix:///run/s.sock?streaming_id=c1-"
-	r := &rig{t, mustOpen(t, Config{Stdin: uri + "stdin", Stdout: uri + "stdout", Stderr: uri + "stderr", Host: host}), ""}
+	r := &env{t, mustOpen(t, Config{Stdin: uri + "stdin", Stdout: uri + "stdout", Stderr: uri + "stderr", Host: host}), ""}
 	cmd := r.run("sh", "-c", "cat; echo to stderr >&2")
 	in.input <- []byte("to ")
 	in.input <- []byte("stdout")
@@ -133,7 +133,7 @@ func TestStreamsOfClientsThatComeFirst(t *testing.T) {
 	})
 }
 
-func TestStreamOutputWaitsForAClientThatComesBack(t *testing.T) {
+func TestStream_OutputWaitsForAClientThatComesBack(t *testing.T) {
 	r, x := newStreamed(t, "stdout")
 	process := r.process()
 	r.started()
@@ -166,7 +166,7 @@ func TestStreamOutputWaitsForAClientThatComesBack(t *testing.T) {
 	})
 }
 
-func TestStreamInputStaysOpenBetweenClients(t *testing.T) {
+func TestStream_InputStaysOpenBetweenClients(t *testing.T) {
 	r, x := newStreamed(t, "stdin", "stdout")
 	out, outServed := serve(t.Context(), x, "c1-stdout")
 	r.run("cat")
@@ -183,7 +183,7 @@ func TestStreamInputStaysOpenBetweenClients(t *testing.T) {
 	wantServed(t, outServed, nil)
 }
 
-func TestFurtherClientTakesThePlaceOfTheFormer(t *testing.T) {
+func TestStreamRegistry_NewClientReplacesTheFormer(t *testing.T) {
 	tests := []struct {
 		name, id string
 		streams  []string
@@ -218,7 +218,7 @@ func TestFurtherClientTakesThePlaceOfTheFormer(t *testing.T) {
 }
 
 // CRI closes the connection right behind the last byte of stdin.
-func TestWhatAClientWroteBeforeItLeftReachesStdin(t *testing.T) {
+func TestStream_WhatAClientWroteBeforeItLeftReachesStdin(t *testing.T) {
 	r, x := newStreamed(t, "stdin", "stdout")
 	out, outServed := serve(t.Context(), x, "c1-stdout")
 	r.run("cat")
@@ -238,7 +238,7 @@ func TestWhatAClientWroteBeforeItLeftReachesStdin(t *testing.T) {
 	wantServed(t, outServed, nil)
 }
 
-func TestCloseEndsTheServiceOfClients(t *testing.T) {
+func TestStreamRegistry_CloseEndsTheServiceOfClients(t *testing.T) {
 	r, x := newStreamed(t, "stdin", "stdout", "stderr")
 	process := r.process()
 	r.started()
@@ -255,13 +255,13 @@ func TestCloseEndsTheServiceOfClients(t *testing.T) {
 	}
 }
 
-func TestStreamsWithoutClientsAreGivenUp(t *testing.T) {
+func TestStream_WithoutClientsIsGivenUp(t *testing.T) {
 	r, _ := newStreamed(t, "stdin", "stdout")
 	if err := r.run("echo", "hello").Wait(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the end of the output", func() bool {
-		c := r.copied()[0]
+		c := r.outputCopiers()[0]
 		return c.is(func() bool { return c.eof })
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -295,9 +295,8 @@ func (c *collector) len() int {
 	return len(c.got)
 }
 
-// Clients that are replaced while the process writes: nothing is lost, and
-// nothing comes twice.
-func TestClientsThatReplaceEachOther(t *testing.T) {
+// Clients that are replaced while the process writes: nothing is lost, and nothing comes twice.
+func TestStreamRegistry_ClientsReplaceEachOther(t *testing.T) {
 	r, x := newStreamed(t, "stdout")
 	process := r.process()
 	r.started()

@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Started is called once, when the process has been created. It closes the
-// process's ends, receives the master of the terminal if there is one, and
-// starts the copying. It waits for the master no longer than ctx lasts and
-// consoleTimeout. After an error nothing is copied; Close is still due.
+// Started is called once, after the process was created. It closes the process's ends, receives the master of the
+// terminal if there is one, and starts the copying. It waits for the master until ctx ends or consoleTimeout. After an
+// error nothing is copied, and the caller must still call Close.
 func (s *Streams) Started(ctx context.Context) error {
 	s.mu.Lock()
 	if s.started || s.closed {
@@ -25,7 +24,7 @@ func (s *Streams) Started(ctx context.Context) error {
 	s.started = true
 	s.mu.Unlock()
 
-	// Our copies of the process's ends would keep its pipes from ever ending.
+	// Otherwise our copies would keep the pipes from ever ending.
 	for _, f := range s.child {
 		if f != nil {
 			_ = f.Close() // fails only when a Close was faster
@@ -85,8 +84,8 @@ func (s *Streams) copyTerminal(fd int) error {
 	return nil
 }
 
-// copyInput starts the copying of stdin. Called with mu held and closed not
-// set, so that Close finds every goroutine when it waits.
+// copyInput starts the copying of stdin. It is called with mu held and closed not set, so that Close waits for every
+// goroutine.
 func (s *Streams) copyInput(to sink) {
 	c := &copier{
 		name: "stdin", from: s.input.pipeEnd, source: s.input, to: to, pipe: pipeOf(to),
@@ -95,7 +94,7 @@ func (s *Streams) copyInput(to sink) {
 	s.copying.Go(c.run) // ends with its source or the process's stdin, or in Close, which joins it
 }
 
-// copyOutput starts the copying of what Drain waits for. Called as copyInput.
+// copyOutput starts the copying of an output. It is called like copyInput.
 func (s *Streams) copyOutput(name string, from *pipeEnd, to sink, isTerminal bool) {
 	c := &copier{
 		name: name, from: from, source: from, to: to, terminal: isTerminal, persistent: true,
@@ -108,12 +107,10 @@ func (s *Streams) copyOutput(name string, from *pipeEnd, to sink, isTerminal boo
 	s.copying.Go(c.run) // ends with its source, or in Close, which joins it
 }
 
-// CloseStdin lets the stdin of the process end. As with the runc shim, the
-// process reads to the last byte that a client sends, and sees the end when
-// every client has closed the fifo; until CloseStdin, clients may come and go
-// (containerd-shim-runc-v2/process/init.go, openStdin: the shim's own writer is
-// what CloseIO closes). A terminal that reads by line gets its end-of-file
-// character. A further call does nothing, nor does one without stdin.
+// CloseStdin lets the stdin of the process end. As with the runc shim, the process reads to the last byte that a client
+// sends, and sees the end when every client has closed the fifo. Until CloseStdin, clients may come and go
+// (containerd-shim-runc-v2/process/init.go, openStdin: CloseIO closes the shim's own writer). A terminal in line mode
+// gets its end-of-file character. Without stdin, and when called again, it does nothing.
 func (s *Streams) CloseStdin() error {
 	if s.input == nil {
 		return nil
@@ -121,9 +118,8 @@ func (s *Streams) CloseStdin() error {
 	return closeAll(s.input.hold)
 }
 
-// Resize sets the size of the terminal in characters. A size set before
-// Started is applied there. Without a terminal, and after Close, it is
-// errdefs.ErrFailedPrecondition.
+// Resize sets the size of the terminal in characters. A size set before Started is applied there. Without a terminal,
+// and after Close, it is errdefs.ErrFailedPrecondition.
 func (s *Streams) Resize(width, height uint16) error {
 	if s.terminal == nil {
 		return fmt.Errorf("resize to %dx%d: the process has no terminal: %w", width, height, errdefs.ErrFailedPrecondition)

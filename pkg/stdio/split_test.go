@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func TestWhetherATerminalHasAStderrBesideIt(t *testing.T) {
+func TestTerminal_WhetherItHasAStderrBesideIt(t *testing.T) {
 	dir := fifos(t, "stdout", "stderr")
 	stdout, stderr := filepath.Join(dir, "stdout"), filepath.Join(dir, "stderr")
 	for _, tc := range []struct {
@@ -43,10 +43,10 @@ func TestWhetherATerminalHasAStderrBesideIt(t *testing.T) {
 	}
 }
 
-func TestBothOutputsOfAProcessWithATerminal(t *testing.T) {
+func TestTerminal_BothOutputs(t *testing.T) {
 	checkLeaks(t)
 	dir := fifos(t, "stdout", "stderr")
-	r := &rig{t, mustOpen(t, Config{
+	r := &env{t, mustOpen(t, Config{
 		Terminal: true, SplitStderr: true, Stdout: filepath.Join(dir, "stdout"), Stderr: filepath.Join(dir, "stderr"),
 	}), dir}
 	out, errOut := r.client("stdout"), r.client("stderr")

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestStdinOutlivesAClientAndEndsAtCloseStdin(t *testing.T) {
-	r := newRig(t, false, "stdin", "stdout")
+func TestStdin_OutlivesAClientAndEndsAtCloseStdin(t *testing.T) {
+	r := newEnv(t, false, "stdin", "stdout")
 	out := r.client("stdout")
 	r.run("cat")
 	for _, word := range []string{"one ", "two ", "three"} {
@@ -29,18 +29,18 @@ func TestStdinOutlivesAClientAndEndsAtCloseStdin(t *testing.T) {
 	wantRest(t, out, "")
 }
 
-func TestCloseStdinDeliversWhatIsBuffered(t *testing.T) {
+func TestCloseStdin_DeliversWhatIsBuffered(t *testing.T) {
 	tests := []struct {
 		name  string
-		close func(t *testing.T, r *rig, closeClient func() error)
+		close func(t *testing.T, r *env, closeClient func() error)
 	}{
-		{"the client closes first", func(t *testing.T, r *rig, closeClient func() error) {
+		{"the client closes first", func(t *testing.T, r *env, closeClient func() error) {
 			t.Helper()
 			if err := errors.Join(closeClient(), r.CloseStdin()); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"the client closes last", func(t *testing.T, r *rig, closeClient func() error) {
+		{"the client closes last", func(t *testing.T, r *env, closeClient func() error) {
 			t.Helper()
 			if err := errors.Join(r.CloseStdin(), closeClient()); err != nil {
 				t.Fatal(err)
@@ -49,7 +49,7 @@ func TestCloseStdinDeliversWhatIsBuffered(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, false, "stdin", "stdout")
+			r := newEnv(t, false, "stdin", "stdout")
 			in, out := r.client("stdin"), r.client("stdout")
 			text := pattern(60_000)
 			write(t, in, text)
@@ -60,8 +60,8 @@ func TestCloseStdinDeliversWhatIsBuffered(t *testing.T) {
 	}
 }
 
-func TestStdinEndsWhenTheProcessClosesIt(t *testing.T) {
-	r := newRig(t, false, "stdin", "stdout")
+func TestStdin_EndsWhenTheProcessClosesIt(t *testing.T) {
+	r := newEnv(t, false, "stdin", "stdout")
 	in, out := r.client("stdin"), r.client("stdout")
 	r.run("sh", "-c", "exec <&-; echo closed; exec sleep 1000")
 	wantRead(t, out, "closed\n")
@@ -74,17 +74,17 @@ func TestStdinEndsWhenTheProcessClosesIt(t *testing.T) {
 	}
 }
 
-func TestCloseStdinWithoutStdinDoesNothing(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestCloseStdin_WithoutStdinDoesNothing(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	if err := r.CloseStdin(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Nothing in the kernel announces that a goroutine sleeps, so its state is read
-// from its stack: "IO wait" is the runtime's poller.
-func TestIdleStdinWaitsInThePoller(t *testing.T) {
-	r := newRig(t, false, "stdin")
+// Nothing in the kernel announces that a goroutine sleeps, so its state is read from its stack: "IO wait" is the
+// runtime's poller.
+func TestStdin_WaitsInThePollerWhileIdle(t *testing.T) {
+	r := newEnv(t, false, "stdin")
 	in := r.client("stdin")
 	r.run("sleep", "1000")
 	in.Close()

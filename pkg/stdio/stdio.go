@@ -1,6 +1,55 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package stdio carries the standard streams of one process, a container's init or an exec, between the process and
+// what containerd named for it: fifos, files, a logging binary, or the clients of a [StreamRegistry]. The process gets
+// pipes or a terminal. What is a fifo for containerd is waited for by github.com/containerd/fifo; bounded draining, and
+// waiting that costs no thread, are done here.
+//
+// # Goroutines
+//
+// A [Streams] owns one goroutine per stream that is copied. They start in [Streams.Started]. Each ends with its source,
+// or in [Streams.Close], which joins them all. A reader that does not read blocks the goroutine of its own stream and
+// nothing else. An idle stream costs neither CPU nor a buffer: its goroutine waits in the runtime's poller. An ended
+// output with bytes that nobody came to read blocks a thread, by package fifo. A logging binary has two more
+// goroutines, which end with it; Close waits for them. [StreamRegistry.Serve] starts none.
+//
+// # Locks
+//
+// Streams.mu guards the fields of a Streams and copier.mu the counters of one copier; StreamRegistry.mu guards its maps
+// and stream.mu the writing end of a stream's stdin. None is held across anything that blocks, and no two are held
+// together.
+//
+// # Promises
+//
+//   - Open opens all streams or none. It waits for the reader of a fifo, a second at most, and for no other peer but a
+//     logging binary.
+//
+//   - What the process wrote before it exited is delivered as long as somebody reads. A reader may go away and another
+//     come: both ends of an output fifo are held open here, so what is written meanwhile waits in the fifo.
+//
+//   - The reader of an output sees its end as soon as the last process that holds the other end of the pipe has closed
+//     it, not only at Close. containerd's client waits for that end before it calls Delete (containerd client/task.go,
+//     Delete). A terminal can be opened again as long as the process lives, so its end shows once Drain was called,
+//     whoever else has it open then.
+//
+//   - Drain waits for a reader, and for processes that were left behind with an output, until its context ends. Where
+//     Config.KeepUnread sets a bound, output without a reader is abandoned then; what processes that were left behind
+//     write from then on is dropped, and they neither block nor die of it. Close waits for no peer but a logging
+//     binary, which it makes end.
+//
+//   - A process neither dies nor blocks because its logging binary did. What it writes then is lost, which is logged
+//     once.
+//
+//   - No child inherits a descriptor made here, but for the files that the caller passes to it.
+//
+//   - With a terminal, stderr is not opened unless Config.SplitStderr is set and Stderr names something of its own.
+//
+// # Not here
+//
+// Who puts the terminal on the descriptors of the process. The launcher of execs can leave it a stderr beside the
+// terminal; libcontainer puts the terminal on all of 0, 1 and 2 (libcontainer/console_linux.go, dupStdio), and what
+// stderr was to lead to then ends in Started.
 package stdio
 
 import (
@@ -17,40 +66,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config names the streams as containerd's CreateTaskRequest and
-// ExecProcessRequest do. An empty name stands for no stream: the process reads
-// and writes /dev/null.
+// Config names the streams as containerd's CreateTaskRequest and ExecProcessRequest do. An empty name stands for no
+// stream: the process reads and writes /dev/null.
 type Config struct {
 	Stdin    string
 	Stdout   string
 	Stderr   string
 	Terminal bool // the process gets one terminal instead of three pipes
-	// SplitStderr lets a process with a terminal have a stderr of its own, if
-	// Stderr names one: a fifo that exists, or anything else than Stdout does.
-	// containerd's client names a stderr for every terminal, and makes no fifo
-	// for it (pkg/cio, openFifos).
+	// SplitStderr lets a process with a terminal have a stderr of its own, if Stderr names one: a fifo that exists, or
+	// anything else than Stdout does. containerd's client names a stderr for every terminal, and makes no fifo for it
+	// (pkg/cio, openFifos).
 	SplitStderr bool
-	// KeepUnread is how long after Drain was called output still waits for a
-	// reader that is away. 0: until Close.
+	// KeepUnread is how long after Drain was called output still waits for a reader that is away. 0: until Close.
 	KeepUnread time.Duration
 
-	// ID is what a logging binary finds as CONTAINER_ID: the id of the
-	// container or of the exec, as with the runc shim.
+	// ID is what a logging binary finds as CONTAINER_ID: the id of the container or of the exec, as with the runc shim.
 	ID string
-	// Host serves logging binaries and streaming. Without it these are
-	// errdefs.ErrNotImplemented.
+	// Host serves logging binaries and streaming. Without it these are errdefs.ErrNotImplemented.
 	Host *Host
 
 	readersLater bool // the tests' readers come after Open, which need not wait for them
 }
 
-// Owner owns the pipes that the process gets (containerd.runc.v1.Options,
-// io_uid and io_gid), so that it may open /proc/self/fd/1 again in a user
-// namespace.
+// Host is what the streams of all processes of a shim share. It does not change after NewHost.
+type Host struct {
+	Namespace      string   // containerd's
+	Children       Children // told of logging binaries
+	StreamRegistry *StreamRegistry
+	bounds         bounds // of logging binaries
+}
+
+// NewHost makes a Host with an empty StreamRegistry.
+func NewHost(namespace string, children Children) *Host {
+	return &Host{Namespace: namespace, Children: children, StreamRegistry: NewStreamRegistry(), bounds: loggerBounds()}
+}
+
+// Children keeps the reaper of orphans away from a child that has a waiter. reaper.Reaper is one, and documents it.
+type Children interface {
+	Suspend() (resume func())
+	Register(pid int) bool
+	Unregister(pid int)
+}
+
+// Owner owns the pipes that the process gets (containerd.runc.v1.Options, io_uid and io_gid), so that it may open
+// /proc/self/fd/1 again in a user namespace.
 type Owner struct{ UID, GID int }
 
-// Streams are the standard streams of one process. Its methods may be called
-// concurrently.
+// Streams are the standard streams of one process. Its methods may be called concurrently.
 type Streams struct {
 	logger  *log.Entry
 	kept    context.Context //nolint:containedctx // unread output waits so long: until Close or letGo, which call release
@@ -76,13 +138,11 @@ type Streams struct {
 
 var outputNames = [...]string{"stdout", "stderr"}
 
-// Open opens every stream of c, or none. It waits for the reader of an output
-// fifo no longer than ctx lasts and a second, and for a logging binary to be
-// ready no longer than ctx lasts and ten seconds.
+// Open opens every stream of c, or none. It waits for the reader of an output fifo no longer than ctx lasts and a
+// second, and for a logging binary to be ready no longer than ctx lasts and ten seconds.
 //
-// A name that is not understood is errdefs.ErrInvalidArgument, a fifo or a
-// program that does not exist or is of the wrong kind
-// errdefs.ErrFailedPrecondition.
+// A name that is not understood is errdefs.ErrInvalidArgument, a fifo or a program that does not exist or is of the
+// wrong kind errdefs.ErrFailedPrecondition.
 func Open(ctx context.Context, c Config, o Owner) (_ *Streams, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -143,8 +203,8 @@ func (c Config) split() bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// openBinary starts a logging binary, which takes both outputs whatever stderr
-// was named, as with the runc shim (process/io.go, createIO).
+// openBinary starts a logging binary, which takes both outputs whatever stderr was named, as with the runc shim
+// (process/io.go, createIO).
 func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
 	binary, inputs, err := startLogger(ctx, l, c)
 	if err != nil {
@@ -181,16 +241,15 @@ func (s *Streams) openChild(o Owner) (err error) {
 	return nil
 }
 
-// Child is what the process gets as descriptors 0, 1 and 2. Without a terminal
-// none is nil. With one all are, but for a stderr beside it. They are the
-// Streams' own, and open until Started or Close.
+// Child is what the process gets as descriptors 0, 1 and 2. Without a terminal none is nil. With one all are, but for a
+// stderr beside it. They are the Streams' own, and open until Started or Close.
 func (s *Streams) Child() (stdin, stdout, stderr *os.File) {
 	return s.child[0], s.child[1], s.child[2]
 }
 
-// ConsoleSocket is the socket over which the OCI runtime sends the master of
-// the terminal it made (runc docs/terminals.md, detached mode). It is nil
-// without a terminal. It is the Streams' own, and open until Started or Close.
+// ConsoleSocket is the socket over which the OCI runtime sends the master of the terminal it made (runc
+// docs/terminals.md, detached mode). It is nil without a terminal. It is the Streams' own, and open until Started or
+// Close.
 func (s *Streams) ConsoleSocket() *os.File {
 	if s.terminal == nil {
 		return nil
@@ -198,11 +257,9 @@ func (s *Streams) ConsoleSocket() *os.File {
 	return s.terminal.peer
 }
 
-// Close ends the copying, wherever it stands, and releases everything. Output
-// that was not handed on is lost: call Drain first. Every Close returns after
-// the goroutines have ended, and the logging binary if there is one: it gets
-// SIGTERM two seconds after the end of its input, at once where Drain ran out of
-// time, and SIGKILL a second after that.
+// Close ends the copying, wherever it stands, and releases everything. Output that was not handed on is lost: call
+// Drain first. Every Close returns after the goroutines have ended, and the logging binary if there is one: it gets
+// SIGTERM two seconds after the end of its input, at once where Drain ran out of time, and SIGKILL a second after that.
 func (s *Streams) Close() error {
 	s.mu.Lock()
 	var err error
@@ -219,11 +276,10 @@ func (s *Streams) Close() error {
 	return err
 }
 
-// closeFiles wakes every goroutine that waits on one of the files. Called with
-// mu held; a close waits for nobody, since no goroutine is ever inside a call
-// that blocks.
+// closeFiles wakes every goroutine that waits on one of the files. It is called with mu held. A close waits for nobody,
+// since no goroutine is ever inside a call that blocks.
 func (s *Streams) closeFiles() error {
-	closers := make([]io.Closer, 0, 12)
+	var closers []io.Closer
 	for _, f := range s.child {
 		if f != nil {
 			closers = append(closers, f)
@@ -243,10 +299,7 @@ func (s *Streams) closeFiles() error {
 		closers = append(closers, s.input)
 	}
 	if s.terminal != nil {
-		closers = append(closers, s.terminal.socket, s.terminal.peer)
-		if s.terminal.master != nil {
-			closers = append(closers, s.terminal.master)
-		}
+		closers = append(closers, s.terminal)
 	}
 	return closeAll(closers...)
 }

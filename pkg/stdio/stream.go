@@ -19,34 +19,42 @@ import (
 // errRemoved ends the service of a client whose stream was closed.
 var errRemoved = errors.New("the process's streams are closed")
 
-// stream is one stream that a client of the StreamRegistry reads or writes. Between
-// the client and the copier is a pipe, which does what a fifo does elsewhere.
+// stream is one stream that a client of the StreamRegistry reads or writes. Between the client and the copier is a
+// pipe, which takes the place of the fifo.
 type stream struct {
 	id       string
 	registry *StreamRegistry
 	removed  context.Context //nolint:containedctx // ends with remove: the life of the stream, and no caller's
 	cancel   context.CancelFunc
 
-	turn chan struct{} // one slot, held by the client that is being served
+	serving chan struct{} // one slot, held by the client that is being served
 
-	// Of an output. Used with the turn held.
+	// Of an output, guarded by serving.
 	reader *pipeEnd // nil: the stream is stdin
 	unsent []byte   // read, but not sent when its client went away
-	taken  sync.Once
-	ended  chan struct{} // closed once, when a client was sent all
+	once   sync.Once
+	ended  chan struct{} // closed by once, when a client was sent all
 
 	// Of stdin.
 	mu     sync.Mutex
 	writer *os.File // held until CloseStdin; nil then
 }
 
-func (c Config) newStream(l location) (*stream, error) {
+// newStream makes a stream and the ends of its pipe.
+func (c Config) newStream(l location) (s *stream, r *pipeEnd, w int, err error) {
 	if c.Host == nil {
-		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
+		return nil, nil, -1, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
-	s := &stream{id: l.id, registry: c.Host.StreamRegistry, turn: make(chan struct{}, 1), ended: make(chan struct{})}
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, nil, -1, os.NewSyscallError("pipe2", err)
+	}
+	if r, err = newPipeEnd(p[0], "stream "+l.id); err != nil {
+		return nil, nil, -1, errors.Join(err, unix.Close(p[1]))
+	}
+	s = &stream{id: l.id, registry: c.Host.StreamRegistry, serving: make(chan struct{}, 1), ended: make(chan struct{})}
 	s.removed, s.cancel = context.WithCancel(context.Background())
-	return s, nil
+	return s, r, p[1], nil
 }
 
 // streamOutput is the sink of an output that a client reads.
@@ -56,47 +64,40 @@ type streamOutput struct {
 }
 
 func (c Config) openStreamOutput(l location) (sink, error) {
-	s, err := c.newStream(l)
+	s, r, w, err := c.newStream(l)
 	if err != nil {
 		return nil, err
 	}
-	r, w, err := innerPipe()
-	if err != nil {
-		return nil, err
-	}
-	if s.reader, err = newPipeEnd(r, "stream "+l.id); err != nil {
-		return nil, errors.Join(err, unix.Close(w))
-	}
+	s.reader = r
 	end, err := newPipeEnd(w, "stream "+l.id)
 	if err != nil {
-		return nil, errors.Join(err, s.reader.Close())
+		return nil, errors.Join(err, r.Close())
 	}
 	if err := s.registry.add(s); err != nil {
-		return nil, errors.Join(err, closeAll(end, s.reader))
+		return nil, errors.Join(err, closeAll(end, r))
 	}
 	return &streamOutput{end, s}, nil
 }
 
-// end leaves what is in the pipe to the client.
+// end leaves what is in the pipe to the client, and waits until it was sent.
 func (o *streamOutput) end(ctx context.Context) error {
 	defer func() { _ = o.Close() }() // a pipe has no late errors
 	_ = o.pipeEnd.Close()            // as above
 	select {
 	case <-o.stream.ended:
 		return nil
-	case <-o.stream.removed.Done(): // by Close or letGo; a client that is slow has until then
+	case <-o.stream.removed.Done(): // by Close or abandon; a slow client has until then
 		return fmt.Errorf("the last bytes are not read: %w", context.Cause(ctx))
 	}
 }
 
-// letGo ends the stream if no client is there: what is written from now on is
-// refused, and end does not wait.
-func (o *streamOutput) letGo() {
+// abandon ends the stream if no client is there: what is written from now on is refused, and end does not wait.
+func (o *streamOutput) abandon() {
 	select {
-	case o.stream.turn <- struct{}{}:
+	case o.stream.serving <- struct{}{}:
 		o.stream.remove()
 		_ = o.stream.reader.Close() // a pipe has no late errors
-		<-o.stream.turn
+		<-o.stream.serving
 	default:
 	}
 }
@@ -106,26 +107,18 @@ func (o *streamOutput) Close() error {
 	return closeAll(o.pipeEnd, o.stream.reader)
 }
 
-// openStreamInput makes the stdin that a client writes. As with a fifo, it ends
-// when CloseStdin was called and the client has gone or said that it has no more.
+// openStreamInput makes the stdin that a client writes. As with a fifo, it ends when CloseStdin was called and the
+// client has gone or ended its side.
 func (c Config) openStreamInput(l location) (*input, error) {
-	s, err := c.newStream(l)
-	if err != nil {
-		return nil, err
-	}
-	r, w, err := innerPipe()
+	s, r, w, err := c.newStream(l)
 	if err != nil {
 		return nil, err
 	}
 	s.writer = newHeld(w, "stream "+l.id)
-	end, err := newPipeEnd(r, "stream "+l.id)
-	if err != nil {
-		return nil, errors.Join(err, s.writer.Close())
-	}
 	if err := s.registry.add(s); err != nil {
-		return nil, errors.Join(err, closeAll(end, s.writer))
+		return nil, errors.Join(err, closeAll(r, s.writer))
 	}
-	return &input{pipeEnd: end, hold: streamHold{s}, stream: s}, nil
+	return &input{pipeEnd: r, hold: streamHold{s}, stream: s}, nil
 }
 
 // streamHold is what CloseStdin closes.
@@ -147,7 +140,7 @@ func (s *stream) remove() {
 	s.cancel()
 }
 
-// serve carries the stream until it ends, the client does, or ctx.
+// serve carries the stream until it, the client or ctx ends.
 func (s *stream) serve(ctx context.Context, peer Peer) error {
 	if s.reader == nil {
 		return s.receive(ctx, peer)
@@ -155,8 +148,7 @@ func (s *stream) serve(ctx context.Context, peer Peer) error {
 	return s.send(ctx, peer)
 }
 
-// send hands the output to a client. What it reads and cannot send is kept for
-// the next one.
+// send sends the output to a client. What it has read and cannot send is kept for the next one.
 func (s *stream) send(ctx context.Context, peer Peer) error {
 	if err := s.reader.file.SetReadDeadline(time.Time{}); err != nil {
 		return err
@@ -171,13 +163,13 @@ func (s *stream) send(ctx context.Context, peer Peer) error {
 			<-interrupted // or it would interrupt the next client
 		}
 	}()
-	var p pace
+	var p limiter
 	for {
 		if len(s.unsent) == 0 {
 			b, err := s.read(nil)
 			switch {
 			case errors.Is(err, io.EOF):
-				s.taken.Do(func() { close(s.ended) })
+				s.once.Do(func() { close(s.ended) })
 				return nil
 			case errors.Is(err, os.ErrDeadlineExceeded):
 				return context.Cause(ctx)
@@ -186,7 +178,7 @@ func (s *stream) send(ctx context.Context, peer Peer) error {
 			}
 			s.unsent = b
 		}
-		if err := s.gather(ctx, &p); err != nil {
+		if err := s.coalesce(ctx, &p); err != nil {
 			return err
 		}
 		n, err := peer.Send(ctx, s.unsent)
@@ -197,16 +189,13 @@ func (s *stream) send(ctx context.Context, peer Peer) error {
 	}
 }
 
-// read waits for output and appends it to b. While it waits there is no further
-// buffer.
+// read waits for output and appends it to b. It holds no buffer while it waits.
 func (s *stream) read(b []byte) (_ []byte, err error) {
 	werr := s.reader.conn.Read(func(fd uintptr) bool {
 		buf := buffers.Get().(*[bufferSize]byte)
 		defer buffers.Put(buf)
 		var n int
-		for n, err = unix.Read(int(fd), buf[:]); errors.Is(err, unix.EINTR); {
-			n, err = unix.Read(int(fd), buf[:])
-		}
+		n, err = readFD(int(fd), buf[:])
 		switch {
 		case n > 0:
 			b, err = append(b, buf[:n]...), nil
@@ -223,7 +212,7 @@ func (s *stream) read(b []byte) (_ []byte, err error) {
 	return b, err
 }
 
-// receive hands what a client sends to stdin.
+// receive writes what a client sends to stdin.
 func (s *stream) receive(ctx context.Context, peer Peer) error {
 	w, err := s.openWriter()
 	if err != nil {
@@ -248,7 +237,7 @@ func (s *stream) receive(ctx context.Context, peer Peer) error {
 	}
 }
 
-// openWriter makes a writing end for one client.
+// openWriter opens a writing end for one client.
 func (s *stream) openWriter() (*pipeEnd, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

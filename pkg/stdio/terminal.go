@@ -14,20 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// consoleTimeout bounds the wait for the terminal's master. The runtime sends
-// it before it reports the process as created, so it is there already unless
-// the runtime is broken.
+// consoleTimeout bounds the wait for the terminal's master. The runtime sends it before it reports the process as
+// created, so it is there already unless the runtime is broken.
 const consoleTimeout = 10 * time.Second
 
 // terminal is the terminal of a process.
 //
-// The master is read through the runtime's poller and not through
-// containerd/console's Epoller, which exists for one reason: a master answers
-// EIO and stays ready while nobody has the terminal open, and a level-triggered
-// poll would spin. The runtime's poller is edge-triggered as well
-// (runtime/netpoll_epoll.go), so a reader that takes EIO for "nothing yet"
-// sleeps until the terminal is opened and written again, and no second poller
-// with a goroutine of its own is needed.
+// The master is read through the runtime's poller and not through containerd/console's Epoller, which exists for one
+// reason: a master answers EIO and stays ready while nobody has the terminal open, and a level-triggered poll would
+// spin. The runtime's poller is edge-triggered as well (runtime/netpoll_epoll.go), so a reader that takes EIO for
+// "nothing yet" sleeps until the terminal is opened and written again, and no second poller with a goroutine of its own
+// is needed.
 type terminal struct {
 	socket *pipeEnd // ours
 	peer   *os.File // the runtime's
@@ -52,8 +49,7 @@ func newTerminal() (*terminal, error) {
 // receive waits for the master. It closes the socket.
 func (t *terminal) receive(ctx context.Context) (int, error) {
 	defer func() { _ = t.socket.Close() }() // nothing more is expected from it
-	// Our copy of the runtime's end would keep the end of the stream from
-	// showing that the runtime is gone.
+	// Our copy of the runtime's end would keep the end of the stream from showing that the runtime is gone.
 	_ = t.peer.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, consoleTimeout,
 		fmt.Errorf("none came within %v: %w", consoleTimeout, context.DeadlineExceeded))
@@ -121,8 +117,7 @@ func receiveFDs(socket int) ([]int, error) {
 	return fds, nil
 }
 
-// checkMaster refuses what is not one master of a pseudo-terminal: the sender
-// runs inside the container.
+// checkMaster refuses what is not one master of a pseudo-terminal: the sender runs inside the container.
 func checkMaster(fds []int) error {
 	if len(fds) != 1 {
 		return fmt.Errorf("got %d descriptors, want 1: %w", len(fds), errdefs.ErrInvalidArgument)
@@ -134,6 +129,14 @@ func checkMaster(fds []int) error {
 		return os.NewSyscallError("fcntl", err)
 	}
 	return nil
+}
+
+// Close closes the sockets and the master. It is called with Streams.mu held.
+func (t *terminal) Close() error {
+	if t.master == nil {
+		return closeAll(t.socket, t.peer)
+	}
+	return closeAll(t.socket, t.peer, t.master)
 }
 
 // resize sets the size, or remembers it for adopt. Called with Streams.mu held.
@@ -168,17 +171,16 @@ type terminalInput struct {
 	last byte // last byte written
 }
 
-func (t *terminalInput) write(b []byte, given func(int)) error {
-	if err := t.pipeEnd.write(b, given); err != nil {
+func (t *terminalInput) write(b []byte, written func(int)) error {
+	if err := t.pipeEnd.write(b, written); err != nil {
 		return err
 	}
 	t.last = b[len(b)-1]
 	return nil
 }
 
-// end types the end-of-file character if the terminal reads by line: a
-// terminal has no other end of input. A line that was begun takes one more to
-// be sent off first (termios(3), VEOF). The master stays open for output.
+// end types the end-of-file character if the terminal reads by line: a terminal has no other end of input. A line that
+// was begun takes one more to be sent off first (termios(3), VEOF). The master stays open for output.
 func (t *terminalInput) end(context.Context) error {
 	var typed []byte
 	// Fails only when the master is closed, and then nobody reads.

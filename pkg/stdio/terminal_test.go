@@ -47,7 +47,7 @@ func openSlave(t *testing.T, path string) *os.File {
 }
 
 // send passes files over the console socket.
-func (r *rig) send(files ...*os.File) {
+func (r *env) send(files ...*os.File) {
 	r.t.Helper()
 	var fds []int
 	for _, f := range files {
@@ -58,9 +58,8 @@ func (r *rig) send(files ...*os.File) {
 	}
 }
 
-// attach hands a new terminal to the Streams, as a runtime would, and returns
-// the path of the process's side.
-func (r *rig) attach() string {
+// attach hands a new terminal to the Streams, as a runtime would, and returns the path of the process's side.
+func (r *env) attach() string {
 	r.t.Helper()
 	master, path := pty(r.t)
 	r.send(master)
@@ -69,7 +68,7 @@ func (r *rig) attach() string {
 }
 
 // runOn starts a process on the terminal.
-func (r *rig) runOn(tty string, args ...string) *exec.Cmd {
+func (r *env) runOn(tty string, args ...string) *exec.Cmd {
 	r.t.Helper()
 	slave := openSlave(r.t, tty)
 	cmd := exec.Command(args[0], args[1:]...)
@@ -86,8 +85,8 @@ func (r *rig) runOn(tty string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-func TestTerminalCarriesInputAndOutput(t *testing.T) {
-	r := newRig(t, true, "stdin", "stdout", "stderr") // stderr is ignored
+func TestTerminal_CarriesInputAndOutput(t *testing.T) {
+	r := newEnv(t, true, "stdin", "stdout", "stderr") // stderr is ignored
 	in, out := r.client("stdin"), r.client("stdout")
 	tty := r.attach()
 	cmd := r.runOn(tty, "sh", "-c", "stty -echo; echo ready; read x; echo got $x; tty; echo error >&2")
@@ -103,8 +102,8 @@ func TestTerminalCarriesInputAndOutput(t *testing.T) {
 	wantRest(t, out, "got a line\r\n"+tty+"\r\nerror\r\n")
 }
 
-func TestTerminalHasNoChildFiles(t *testing.T) {
-	r := newRig(t, true, "stdin", "stdout")
+func TestTerminal_HasNoChildFiles(t *testing.T) {
+	r := newEnv(t, true, "stdin", "stdout")
 	if stdin, stdout, stderr := r.Child(); stdin != nil || stdout != nil || stderr != nil {
 		t.Errorf("Child() = %v, %v, %v, want none", stdin, stdout, stderr)
 	}
@@ -113,9 +112,9 @@ func TestTerminalHasNoChildFiles(t *testing.T) {
 	}
 }
 
-func TestTenMegabytesThroughATerminal(t *testing.T) {
+func TestTerminal_CarriesTenMegabytes(t *testing.T) {
 	const size = 10 << 20
-	r := newRig(t, true, "stdout")
+	r := newEnv(t, true, "stdout")
 	out := r.client("stdout")
 	cmd := r.runOn(r.attach(), "sh", "-c", fmt.Sprintf("stty raw; head -c %d /dev/zero", size))
 	r.started()
@@ -141,7 +140,7 @@ func TestTenMegabytesThroughATerminal(t *testing.T) {
 }
 
 func TestResize(t *testing.T) {
-	r := newRig(t, true, "stdout")
+	r := newEnv(t, true, "stdout")
 	slave := openSlave(t, r.attach())
 	want := func(width, height uint16) {
 		t.Helper()
@@ -170,8 +169,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-func TestResizeWithoutTerminalIsRefused(t *testing.T) {
-	r := newRig(t, false, "stdout")
+func TestResize_WithoutTerminalIsRefused(t *testing.T) {
+	r := newEnv(t, false, "stdout")
 	err := r.Resize(80, 25)
 	if want := "resize to 80x25: the process has no terminal: failed precondition"; err == nil || err.Error() != want {
 		t.Errorf("Resize() = %v, want %s", err, want)
@@ -179,8 +178,8 @@ func TestResizeWithoutTerminalIsRefused(t *testing.T) {
 }
 
 // systemd as a container's init closes its console and opens it again.
-func TestTerminalSurvivesBeingClosedAndOpenedAgain(t *testing.T) {
-	r := newRig(t, true, "stdin", "stdout")
+func TestTerminal_SurvivesBeingClosedAndOpenedAgain(t *testing.T) {
+	r := newEnv(t, true, "stdin", "stdout")
 	in, out := r.client("stdin"), r.client("stdout")
 	tty := r.attach()
 	r.started()
@@ -197,7 +196,7 @@ func TestTerminalSurvivesBeingClosedAndOpenedAgain(t *testing.T) {
 	wantRead(t, slave, "answer\n")
 }
 
-func TestCloseStdinTypesTheEndOfFile(t *testing.T) {
+func TestTerminal_CloseStdinTypesTheEndOfFile(t *testing.T) {
 	tests := []struct{ name, input string }{
 		{"after a whole line", "a line\n"},
 		{"after a part of a line", "a line\npart"},
@@ -205,7 +204,7 @@ func TestCloseStdinTypesTheEndOfFile(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, true, "stdin", "stdout")
+			r := newEnv(t, true, "stdin", "stdout")
 			in, out := r.client("stdin"), r.client("stdout")
 			cmd := r.runOn(r.attach(), "sh", "-c", "stty -echo -onlcr; echo ready; cat; echo end")
 			r.started()
@@ -224,9 +223,9 @@ func TestCloseStdinTypesTheEndOfFile(t *testing.T) {
 	}
 }
 
-func TestTerminalWithoutStdoutIsReadAllTheSame(t *testing.T) {
+func TestTerminal_WithoutStdoutIsReadAllTheSame(t *testing.T) {
 	checkLeaks(t)
-	r := &rig{t, mustOpen(t, Config{Terminal: true}), ""}
+	r := &env{t, mustOpen(t, Config{Terminal: true}), ""}
 	cmd := r.runOn(r.attach(), "head", "-c", "1000000", "/dev/zero")
 	r.started()
 	if err := cmd.Wait(); err != nil {
@@ -237,8 +236,8 @@ func TestTerminalWithoutStdoutIsReadAllTheSame(t *testing.T) {
 	}
 }
 
-func TestDrainOfATerminalDoesNotWaitForAGrandchild(t *testing.T) {
-	r := newRig(t, true, "stdout")
+func TestTerminal_DrainDoesNotWaitForAGrandchild(t *testing.T) {
+	r := newEnv(t, true, "stdout")
 	out := r.client("stdout")
 	tty := r.attach()
 	grandchild := openSlave(t, tty)
@@ -257,12 +256,12 @@ func TestDrainOfATerminalDoesNotWaitForAGrandchild(t *testing.T) {
 	grandchild.Close()
 }
 
-// As TestDrainLosesNothing: the kernel hands what is written to a terminal
-// through buffers that FIONREAD does not count.
-func TestDrainOfATerminalLosesNothing(t *testing.T) {
+// As TestDrain_LosesNothing: the kernel hands what is written to a terminal through buffers that FIONREAD does not
+// count.
+func TestTerminal_DrainLosesNothing(t *testing.T) {
 	text := pattern(4000)
 	for range 50 {
-		r := newRig(t, true, "stdout")
+		r := newEnv(t, true, "stdout")
 		out := r.client("stdout")
 		tty := r.attach()
 		process, grandchild := openSlave(t, tty), openSlave(t, tty)
@@ -278,24 +277,24 @@ func TestDrainOfATerminalLosesNothing(t *testing.T) {
 	}
 }
 
-func TestStartedRefusesWhatIsNotOneMaster(t *testing.T) {
+func TestStarted_RefusesWhatIsNotOneMaster(t *testing.T) {
 	tests := []struct {
 		name  string
-		send  func(t *testing.T, r *rig)
+		send  func(t *testing.T, r *env)
 		class error
 		want  string
 	}{
 		{
-			"no descriptor", func(_ *testing.T, r *rig) { r.send() }, errdefs.ErrInvalidArgument,
+			"no descriptor", func(_ *testing.T, r *env) { r.send() }, errdefs.ErrInvalidArgument,
 			"got 0 descriptors, want 1: invalid argument",
 		},
-		{"two masters", func(t *testing.T, r *rig) {
+		{"two masters", func(t *testing.T, r *env) {
 			t.Helper()
 			a, _ := pty(t)
 			b, _ := pty(t)
 			r.send(a, b)
 		}, errdefs.ErrInvalidArgument, "got 2 descriptors, want 1: invalid argument"},
-		{"a file", func(t *testing.T, r *rig) {
+		{"a file", func(t *testing.T, r *env) {
 			t.Helper()
 			f, err := os.Open(os.DevNull)
 			if err != nil {
@@ -304,19 +303,19 @@ func TestStartedRefusesWhatIsNotOneMaster(t *testing.T) {
 			defer f.Close()
 			r.send(f)
 		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
-		{"the process's side of a terminal", func(t *testing.T, r *rig) {
+		{"the process's side of a terminal", func(t *testing.T, r *env) {
 			t.Helper()
 			_, path := pty(t)
 			r.send(openSlave(t, path))
 		}, errdefs.ErrInvalidArgument, "not a master of a pseudo-terminal: inappropriate ioctl for device: invalid argument"},
 		{
-			"nothing, and the runtime is gone", func(*testing.T, *rig) {}, errdefs.ErrFailedPrecondition,
+			"nothing, and the runtime is gone", func(*testing.T, *env) {}, errdefs.ErrFailedPrecondition,
 			"it closed the console socket without sending one: failed precondition",
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, true, "stdout")
+			r := newEnv(t, true, "stdout")
 			tt.send(t, r)
 			err := r.Started(t.Context())
 			want := "receive the terminal from the runtime: " + tt.want
@@ -327,8 +326,8 @@ func TestStartedRefusesWhatIsNotOneMaster(t *testing.T) {
 	}
 }
 
-func TestStartedWaitsNoLongerThanItsContext(t *testing.T) {
-	r := newRig(t, true, "stdout")
+func TestStarted_WaitsNoLongerThanItsContext(t *testing.T) {
+	r := newEnv(t, true, "stdout")
 	fd, err := unix.FcntlInt(r.ConsoleSocket().Fd(), unix.F_DUPFD_CLOEXEC, 3) // a runtime that hangs
 	if err != nil {
 		t.Fatal(err)

@@ -15,19 +15,19 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// waitForReader reports whether n copiers have bytes that nobody has come to read.
-func waitForReader(n int) func() bool {
+// awaitingReaders reports whether n copiers have bytes that nobody has come to read.
+func awaitingReaders(n int) func() bool {
 	return func() bool { return strings.Count(goroutines(), "(*fifoOutput).awaitReader(") == n }
 }
 
 func TestFifo_EachReaderThatComesLateIsNoticed(t *testing.T) {
-	r := newRig(t, false, "stdout")
+	r := newEnv(t, false, "stdout")
 	if err := r.run("echo", "hello").Wait(); err != nil {
 		t.Fatal(err)
 	}
 	drained := make(chan error, 1)
 	go func() { drained <- r.Drain(t.Context()) }()
-	eventually(t, "the copier waits for a reader", waitForReader(1))
+	eventually(t, "the copier waits for a reader", awaitingReaders(1))
 	wantRest(t, r.client("stdout"), "hello\n")
 	within(t, "Drain", func() {
 		if err := <-drained; err != nil {
@@ -36,17 +36,17 @@ func TestFifo_EachReaderThatComesLateIsNoticed(t *testing.T) {
 	})
 }
 
-// unreadRig is a rig whose output is not kept for long where nobody reads it.
-func unreadRig(t *testing.T) *rig {
+// unreadEnv is an env whose output is not kept for long where nobody reads it.
+func unreadEnv(t *testing.T) *env {
 	t.Helper()
 	checkLeaks(t)
 	dir := fifos(t, "stdout", "stderr")
 	c := Config{Stdout: filepath.Join(dir, "stdout"), Stderr: filepath.Join(dir, "stderr"), KeepUnread: time.Millisecond}
-	return &rig{t, mustOpen(t, c), dir}
+	return &env{t, mustOpen(t, c), dir}
 }
 
 // wantLetGo drains and checks that no descriptor of the fifos is left. An N in want stands for any number.
-func (r *rig) wantLetGo(want string) {
+func (r *env) wantLetGo(want string) {
 	r.t.Helper()
 	within(r.t, "Drain", func() {
 		err := r.Drain(r.t.Context())
@@ -61,17 +61,17 @@ func (r *rig) wantLetGo(want string) {
 }
 
 func TestFifo_LastBytesThatNobodyComesToReadAreLetGo(t *testing.T) {
-	r := unreadRig(t)
+	r := unreadEnv(t)
 	if err := r.run("sh", "-c", "echo hello; echo oops >&2").Wait(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the copiers wait for readers", waitForReader(2))
+	eventually(t, "the copiers wait for readers", awaitingReaders(2))
 	r.wantLetGo("drain stdout: the last 6 bytes are not read: nobody came within 1ms: data loss\n" +
 		"drain stderr: the last 5 bytes are not read: nobody came within 1ms: data loss")
 }
 
 func TestFifo_MoreThanItHoldsThatNobodyComesToReadIsLetGo(t *testing.T) {
-	r := unreadRig(t)
+	r := unreadEnv(t)
 	process := r.process()
 	r.started()
 	write(t, process, pattern(2*bufferSize)) // the fifo and the pipe are full
@@ -81,7 +81,7 @@ func TestFifo_MoreThanItHoldsThatNobodyComesToReadIsLetGo(t *testing.T) {
 }
 
 func TestFifo_WhoWritesToNobodyIsNeitherBlockedNorKilled(t *testing.T) {
-	r := unreadRig(t)
+	r := unreadEnv(t)
 	process, daemon := r.process(), r.process()
 	r.started()
 	process.Close()
@@ -95,7 +95,7 @@ func TestFifo_WhoWritesToNobodyIsNeitherBlockedNorKilled(t *testing.T) {
 }
 
 func TestFifo_AReaderThatIsThereIsNotLetGo(t *testing.T) {
-	r := unreadRig(t)
+	r := unreadEnv(t)
 	out, process := r.client("stdout"), r.process()
 	r.started()
 	text := pattern(2 * bufferSize)

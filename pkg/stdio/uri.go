@@ -7,10 +7,12 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // location is where a stream leads.
@@ -20,8 +22,8 @@ type location struct {
 	id           string   // of streaming
 }
 
-// parse takes a name apart. A name without a scheme is a path as it stands: it
-// may contain what would be special in a URI.
+// parse takes a name apart. A name without a scheme is a path as it stands: it may contain what would be special in a
+// URI.
 func parse(stream, uri string) (location, error) {
 	if !strings.Contains(uri, "://") {
 		return location{scheme: "fifo", path: uri}, checkPath(stream, uri, uri)
@@ -51,9 +53,8 @@ func parse(stream, uri string) (location, error) {
 // binary tells whether l is a logging binary.
 func (l location) binary() bool { return l.scheme == "binary" || l.scheme == "binary-v2" }
 
-// binaryArgs are the arguments of a logging binary: each key once, with its
-// first value after it, which may be empty. The runc shim passes the same in an
-// order that changes (process/io_util.go, NewBinaryCmd); here it is the query's.
+// binaryArgs are the arguments of a logging binary: each key once, with its first value after it, which may be empty.
+// The runc shim passes the same in an order that changes (process/io_util.go, NewBinaryCmd); here it is the query's.
 func binaryArgs(query string) ([]string, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -124,4 +125,27 @@ func (c Config) openInput() (*input, error) {
 		return nil, fmt.Errorf("%s %q: %w", stream, c.Stdin, err)
 	}
 	return in, nil
+}
+
+// openFileOutput opens a log file, and makes it and its directory where they are missing, with the modes of the runc
+// shim (containerd-shim-runc-v2/process/io.go, createIO). stdout and stderr may name the same file: each append is
+// written as a whole, after all before it.
+func openFileOutput(path string) (sink, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, unusable(err)
+	}
+	return openAppend(path, unix.O_CREAT)
+}
+
+// openAppend does not wait even if path turns out to be a fifo without reader.
+func openAppend(path string, flags int) (sink, error) {
+	fd, err := openFD(path, flags|unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK, 0o644)
+	if err != nil {
+		return nil, unusable(err)
+	}
+	end, err := newPipeEnd(fd, path)
+	if err != nil {
+		return nil, fmt.Errorf("append: %w", err)
+	}
+	return end, nil
 }

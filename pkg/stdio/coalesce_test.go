@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestPace(t *testing.T) {
-	var p pace
+func TestLimiter(t *testing.T) {
+	var p limiter
 	now := time.Unix(1000, 0)
 	burst := func() (n int) {
 		for ; !now.Before(p.next()); n++ {
@@ -25,7 +25,7 @@ func TestPace(t *testing.T) {
 	for _, step := range []struct {
 		after time.Duration
 		want  int
-	}{{0, gatherAtOnce}, {gatherPause - 1, 0}, {1, 1}, {3 * gatherPause, 3}, {time.Hour, gatherAtOnce}} {
+	}{{0, smallMessages}, {coalesceDelay - 1, 0}, {1, 1}, {3 * coalesceDelay, 3}, {time.Hour, smallMessages}} {
 		now = now.Add(step.after)
 		if got := burst(); got != step.want {
 			t.Errorf("%v later %d small messages may go, want %d", step.after, got, step.want)
@@ -46,7 +46,7 @@ func (c *counter) Send(ctx context.Context, b []byte) (int, error) {
 	return c.collector.Send(ctx, b)
 }
 
-func TestSmallPartsAreGathered(t *testing.T) {
+func TestStream_CoalescesSmallParts(t *testing.T) {
 	r, x := newStreamed(t, "stdout")
 	process := r.process()
 	r.started()
@@ -63,7 +63,7 @@ func TestSmallPartsAreGathered(t *testing.T) {
 		write(t, process, text[i:i+1])
 	}
 	eventually(t, "all has come, and the process writes no more", func() bool { return c.len() == len(text) })
-	most := gatherAtOnce + int(time.Since(begin)/gatherPause) + len(text)/gatherEnough + 1
+	most := smallMessages + int(time.Since(begin)/coalesceDelay) + len(text)/coalesceSize + 1
 	if c.sends > most || string(c.got) != text {
 		t.Errorf("%d bytes came in %d parts, want all %d in no more than %d", len(c.got), c.sends, len(text), most)
 	}
@@ -71,14 +71,14 @@ func TestSmallPartsAreGathered(t *testing.T) {
 	wantServed(t, served, nil)
 }
 
-func TestWhatWasGatheredWaitsForTheNextClient(t *testing.T) {
+func TestStream_KeepsCoalescedPartsForTheNextClient(t *testing.T) {
 	r, x := newStreamed(t, "stdout")
 	process := r.process()
 	r.started()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	first, served := serve(ctx, x, "c1-stdout")
-	for range gatherAtOnce {
+	for range smallMessages {
 		write(t, process, "x")
 		first.read(t, "x")
 	}
