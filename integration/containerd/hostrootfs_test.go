@@ -54,7 +54,7 @@ func (e *env) hostRun(id, empty, list, script string, opts ...oci.SpecOpts) stri
 	return c.out.String()
 }
 
-func TestAProgramOfTheHostRunsWithoutAnImage(t *testing.T) {
+func TestHostRootfs_RunsAProgramWithoutAnImage(t *testing.T) {
 	e, empty := newHostEnv(t)
 	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c",
 		`cat /etc/passwd; echo x >/new && echo x >/tmp/new && mkdir /var && echo made; sleep 1000`)
@@ -78,10 +78,10 @@ func TestAProgramOfTheHostRunsWithoutAnImage(t *testing.T) {
 	c.kill()
 }
 
-func TestWhatIsOfTheHostIsReadOnlyAndWithoutRights(t *testing.T) {
+func TestHostRootfs_IsReadOnlyNosuidNodevAndPrivate(t *testing.T) {
 	e, empty := newHostEnv(t)
 	dir := folder(t)
-	e.must(os.MkdirAll(dir+"/sub/below", 0o755), "make a folder")
+	e.must(os.MkdirAll(dir+"/sub/below", 0o755), "make a directory")
 	e.must(unix.Mount("tmpfs", dir+"/sub", "tmpfs", 0, ""), "mount in it")
 	e.must(unix.Mount("", dir+"/sub", "", unix.MS_SHARED, ""), "let it be shared, as systemd has all mounts")
 	t.Cleanup(func() { _ = unix.Unmount(dir+"/sub", unix.MNT_DETACH) })
@@ -121,7 +121,7 @@ func TestWhatIsOfTheHostIsReadOnlyAndWithoutRights(t *testing.T) {
 	}
 }
 
-func TestLinksOfTheHostAreLinks(t *testing.T) {
+func TestHostRootfs_LinksAreLinks(t *testing.T) {
 	if _, err := os.Readlink("/bin"); err != nil {
 		t.Skip("CANNOT RUN HERE: /usr of this machine is not merged")
 	}
@@ -152,12 +152,12 @@ func rootListing(t *testing.T) string {
 	return strings.Join(names, " ") + "\n"
 }
 
-func TestSecretsOfTheHostAreMasked(t *testing.T) {
+func TestHostRootfs_MaskHidesFiles(t *testing.T) {
 	e, empty := newHostEnv(t)
 	if _, err := os.Stat("/etc/shadow"); err != nil {
 		t.Fatalf("this machine has no /etc/shadow: %v", err)
 	}
-	const script = `for file in /etc/shadow /etc/gshadow /etc/shadow- /etc/ssl/private /etc/ssh/ssh_host_*_key; do cat $file 2>/dev/null && echo $file; [ -e $file ] && echo "$file is there"; done; cat /etc/hostname >/dev/null; stat -c %a:%u /etc /etc/ssl`
+	const script = `for file in /etc/shadow /etc/gshadow /etc/shadow- /etc/ssl/private /etc/ssh/ssh_host_*_key; do cat $file 2>/dev/null && echo $file; [ -e $file ] && echo "$file is there"; done; stat -c %a:%u /etc /etc/ssl`
 	if got := e.hostRun("c1", empty, "default", script); got != statOf(t, "/etc")+statOf(t, "/etc/ssl") {
 		t.Errorf("the container says %q", got)
 	}
@@ -179,7 +179,7 @@ func statOf(t *testing.T, name string) string {
 }
 
 // passwd(1) and others rename a new file over the old one, which takes away what is mounted on it.
-func TestAMaskOutlastsANewFileOnTheHost(t *testing.T) {
+func TestHostRootfs_MaskOutlastsANewFileOnTheHost(t *testing.T) {
 	e, empty := newHostEnv(t)
 	dir := folder(t)
 	e.must(os.WriteFile(dir+"/secret", []byte("old"), 0o644), "write")
@@ -198,10 +198,10 @@ func TestAMaskOutlastsANewFileOnTheHost(t *testing.T) {
 }
 
 // What is mounted in a directory with something masked is there as well, without what is masked in it.
-func TestAMountNextToAMaskIsSeen(t *testing.T) {
+func TestHostRootfs_MaskLeavesMountsNextToIt(t *testing.T) {
 	e, empty := newHostEnv(t)
 	dir := folder(t)
-	e.must(os.MkdirAll(dir+"/sub", 0o755), "make a folder")
+	e.must(os.MkdirAll(dir+"/sub", 0o755), "make a directory")
 	e.must(os.WriteFile(dir+"/secret", nil, 0o644), "write")
 	e.must(unix.Mount("tmpfs", dir+"/sub", "tmpfs", 0, ""), "mount")
 	t.Cleanup(func() { _ = unix.Unmount(dir+"/sub", unix.MNT_DETACH) })
@@ -219,17 +219,17 @@ func TestAMountNextToAMaskIsSeen(t *testing.T) {
 }
 
 // What is mounted in a directory of the host gives way to what is asked for in its place.
-func TestAMountOfTheHostGivesWay(t *testing.T) {
+func TestHostRootfs_MountOfTheHostGivesWay(t *testing.T) {
 	e, empty := newHostEnv(t)
 	dir, other := folder(t), folder(t)
 	e.must(os.WriteFile(dir+"/secret", nil, 0o644), "write")
 	for _, at := range []string{dir + "/sub", dir + "/sub/deep"} {
-		e.must(os.MkdirAll(at, 0o755), "make a folder")
+		e.must(os.MkdirAll(at, 0o755), "make a directory")
 		e.must(unix.Mount("tmpfs", at, "tmpfs", 0, ""), "mount")
 		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
 		e.must(os.WriteFile(at+"/hosts", nil, 0o644), "write")
 	}
-	e.must(os.MkdirAll(other+"/deep", 0o755), "make a folder")
+	e.must(os.MkdirAll(other+"/deep", 0o755), "make a directory")
 	e.must(os.WriteFile(other+"/deep/mine", nil, 0o644), "write")
 	for id, tt := range map[string]struct {
 		list, want string
@@ -252,12 +252,12 @@ func TestAMountOfTheHostGivesWay(t *testing.T) {
 }
 
 // What is asked for in the place of a secret, or in one, is there, and nothing else of it.
-func TestWhatIsAskedForIsInThePlaceOfASecret(t *testing.T) {
+func TestHostRootfs_EntryInThePlaceOfAMaskedFile(t *testing.T) {
 	letOthersIn(t)
 	e, empty := newHostEnv(t)
 	dir, other := folder(t), folder(t)
 	for _, file := range []string{"private/key", "private/own/a", "token", "sub/private/key"} {
-		e.must(os.MkdirAll(filepath.Dir(dir+"/"+file), 0o755), "make a folder")
+		e.must(os.MkdirAll(filepath.Dir(dir+"/"+file), 0o755), "make a directory")
 		e.must(os.WriteFile(dir+"/"+file, []byte("of the host\n"), 0o644), "write")
 	}
 	e.must(os.WriteFile(other+"/mine", []byte("mine\n"), 0o644), "write")
@@ -292,7 +292,7 @@ func (e *env) inSnapshot(change func(root string) error) client.NewContainerOpts
 }
 
 // An image's links must not lead the host's directories, nor what is made for them, out of its root file system.
-func TestTheHostsDirectoriesStayInsideOfAnImage(t *testing.T) {
+func TestHostRootfs_StaysInsideAnImage(t *testing.T) {
 	e, _ := newHostEnv(t)
 	target := folder(t)
 	dir := folder(t)
@@ -315,7 +315,7 @@ func TestTheHostsDirectoriesStayInsideOfAnImage(t *testing.T) {
 	}
 }
 
-func TestTheHostsDirectoriesByOptionAndInAnImage(t *testing.T) {
+func TestHostRootfs_ByOptionAndInAnImage(t *testing.T) {
 	e, empty := newHostEnv(t)
 	dir := folder(t)
 	e.must(os.WriteFile(dir+"/file", []byte("of the host\n"), 0o644), "write")
@@ -339,7 +339,7 @@ func TestTheHostsDirectoriesByOptionAndInAnImage(t *testing.T) {
 	}
 }
 
-func TestTheHostsDirectoriesGoWithADeadShim(t *testing.T) {
+func TestHostRootfs_GoesWithADeadShim(t *testing.T) {
 	e, empty := newHostEnv(t)
 	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c", "echo ready; sleep 1000")
 	c.out.WaitFor(t, "ready")
@@ -347,7 +347,7 @@ func TestTheHostsDirectoriesGoWithADeadShim(t *testing.T) {
 	wantForgotten(t, e, c)
 }
 
-func TestHostRootfsInAUserNamespace(t *testing.T) {
+func TestHostRootfs_UserNamespace(t *testing.T) {
 	letOthersIn(t)
 	e, empty := newHostEnv(t)
 	got := e.hostRun("c1", empty, "default", "id -u; echo x >/x && echo wrote; cat /etc/shadow 2>&1 | sed 's/.*: //'; head -c 5 /etc/passwd", oci.WithUserNamespace(idMap, idMap))
@@ -356,7 +356,7 @@ func TestHostRootfsInAUserNamespace(t *testing.T) {
 	}
 }
 
-func TestHostRootfsThatIsRefused(t *testing.T) {
+func TestHostRootfs_Refused(t *testing.T) {
 	e, empty := newHostEnv(t)
 	full := folder(t)
 	e.must(os.WriteFile(full+"/file", nil, 0o644), "write")
@@ -367,7 +367,7 @@ func TestHostRootfsThatIsRefused(t *testing.T) {
 		"relative": {empty, "usr", "", []string{annotationHostRootfs, `"usr"`, "host[:container][:rw]"}},
 		"twice":    {empty, "/usr,/bin:/usr", "", []string{annotationHostRootfs, "one entry", `"/usr"`}},
 		"missing":  {empty, full + "/none", "", []string{annotationHostRootfs, full + "/none", "no such file"}},
-		"writable": {empty, "/etc:rw", "", []string{annotationHostRootfs, `"/etc"`, "read-only", annotationHostRootfsMask}},
+		"writable": {empty, "/etc:rw", "", []string{annotationHostRootfs, `"/etc"`, "read-only", "host-rootfs.mask"}},
 		"mask":     {empty, "default", "shadow", []string{annotationHostRootfsMask, `"shadow"`, "absolute"}},
 		"full":     {full, "default", "", []string{"root.path", full, "empty directory"}},
 	} {

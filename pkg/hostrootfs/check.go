@@ -4,51 +4,51 @@
 package hostrootfs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Prepare implements process.CreateHook.
-func (*Rootfs) Prepare(context.Context, *process.Config) error { return nil }
-
-// Created implements process.CreateHook: it looks at what was mounted of the host's directories. libcontainer mounts by
-// name, in the container's mount namespace, where no descriptor of ours can be mounted; so who may write to a directory
-// above can put a link there after Parse looked. The look is before the container's program runs.
+// Created implements [process.CreateHook]. An init that is dead sees nothing.
 func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
-	return checkBinds(init, h.binds)
+	err := h.checkBinds(init.Pid())
+	if err == nil && len(h.late) > 0 {
+		err = mountLate(init.Pid(), h.late)
+	}
+	if errors.Is(err, errDead) {
+		return nil
+	}
+	return err
 }
 
-// Removed implements process.CreateHook.
-func (*Rootfs) Removed() error { return nil }
+var errDead = errors.New("init is dead")
 
-// checkBinds tells whether a container sees what is at each source without a
-// symbolic link on the way. An init that is dead sees nothing.
-func checkBinds(init process.Handle, binds []specs.Mount) error {
-	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", init.Pid()), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// checkBinds refuses a container in which something else was mounted than Parse found. libcontainer mounts by name, in
+// the container's mount namespace, where no descriptor of the shim can be mounted; so whoever may write to a directory
+// above can put a link there meanwhile.
+func (h *Rootfs) checkBinds(pid int) error {
+	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return nil
+		return errDead
 	}
 	if err != nil {
 		return fmt.Errorf("root directory of the container: %w", err)
 	}
 	defer func() { _ = unix.Close(root) }() // opened for its name only
-	for _, m := range binds {
-		want, err := identify(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS)
+	for _, m := range h.binds {
+		want, err := inodeOf(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS)
 		if err != nil {
 			return fmt.Errorf("host-rootfs: %q of the host changed while it was mounted: %w: %w", m.Source, err, errdefs.ErrFailedPrecondition)
 		}
-		got, err := identify(root, m.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+		got, err := inodeOf(root, m.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 		if err != nil {
 			return fmt.Errorf("host-rootfs: look at %q in the container: %w: %w", m.Destination, err, errdefs.ErrFailedPrecondition)
 		}
@@ -59,11 +59,63 @@ func checkBinds(init process.Handle, binds []specs.Mount) error {
 	return nil
 }
 
-// inode names a file, for as long as there is one.
+// mountLate mounts files and directories of /etc, whose mount points exist. They are many, and libcontainer would take
+// twenty times as long for each. In /etc only root can have put a link meanwhile.
+func mountLate(pid int, list []entry) error {
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if errors.Is(err, os.ErrNotExist) {
+		return errDead
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }() // opened for its name only
+	trees := make([]int, 0, len(list))
+	defer func() {
+		for _, fd := range trees {
+			_ = unix.Close(fd) // one that was not moved is unmounted
+		}
+	}()
+	for _, e := range list {
+		fd, err := cloneMount(e.host)
+		if err != nil {
+			return fmt.Errorf("host-rootfs: mount %q: %w", e.host, err)
+		}
+		trees = append(trees, fd)
+	}
+	err = osthread.Run(func() error { // the thread stays in the container's mount namespace
+		err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS))
+		for i := 0; err == nil && i < len(list); i++ {
+			err = unix.MoveMount(trees[i], "", unix.AT_FDCWD, list[i].container, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("host-rootfs: mount files of /etc in the container: %w", err)
+	}
+	return nil
+}
+
+// cloneMount returns a descriptor of a new mount that is nowhere yet.
+func cloneMount(path string) (int, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{
+		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE,
+	})
+	if err != nil {
+		return -1, errors.Join(err, unix.Close(fd))
+	}
+	return fd, nil
+}
+
+// inode names a file for as long as it exists.
 type inode struct{ dev, ino uint64 }
 
-func identify(dir int, path string, resolve uint64) (inode, error) {
-	fd, err := openat2(dir, path, unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
+func inodeOf(dir int, path string, resolve uint64) (inode, error) {
+	fd, err := unixfile.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {
 		return inode{}, err
 	}
@@ -73,56 +125,4 @@ func identify(dir int, path string, resolve uint64) (inode, error) {
 		return inode{}, err
 	}
 	return inode{dev: s.Dev, ino: s.Ino}, nil
-}
-
-// openat2 is openat2(2), again while something on the machine is renamed or
-// mounted in the middle of a path with dots.
-func openat2(dir int, path string, how unix.OpenHow) (int, error) {
-	for {
-		fd, err := unix.Openat2(dir, path, &how)
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
-			return fd, err
-		}
-	}
-}
-
-// seenBinds are those of mounts that spec puts nothing else upon.
-func seenBinds(spec *specs.Spec, mounts []specs.Mount) []specs.Mount {
-	return slices.DeleteFunc(mounts, func(m specs.Mount) bool {
-		covered := slices.ContainsFunc(spec.Mounts, func(other specs.Mount) bool {
-			return filepath.Clean(other.Destination) == m.Destination
-		})
-		masked := slices.ContainsFunc(spec.Linux.MaskedPaths, func(path string) bool {
-			path = filepath.Clean(path)
-			return path == m.Destination || below(m.Destination, path)
-		})
-		return m.Type != "bind" || covered || masked
-	})
-}
-
-// checkAbove refuses a path that somebody other than root can lead elsewhere:
-// the layers of an overlay are found by name, and what an overlay is of cannot
-// be seen afterwards.
-func checkAbove(path string) error {
-	var dir unix.Stat_t
-	for name := range parents(path + "/") {
-		name = cmp.Or(name, "/")
-		var at unix.Stat_t
-		if err := unix.Lstat(name, &at); err != nil {
-			return &os.PathError{Op: "stat", Path: name, Err: err}
-		}
-		if name != "/" && !rootsAlone(dir, at) {
-			return fmt.Errorf("must lie in directories that only root may write to, since something is masked in it; %q is not such: %w", filepath.Dir(name), errdefs.ErrInvalidArgument)
-		}
-		dir = at
-	}
-	return nil
-}
-
-// rootsAlone tells whether nobody but root can put something else in the place
-// of at, which is no link and lies in dir.
-func rootsAlone(dir, at unix.Stat_t) bool {
-	const others = 0o022
-	kept := dir.Mode&others == 0 || dir.Mode&unix.S_ISVTX != 0 && at.Uid == 0
-	return dir.Uid == 0 && kept && at.Mode&unix.S_IFMT != unix.S_IFLNK
 }

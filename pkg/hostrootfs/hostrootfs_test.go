@@ -14,50 +14,53 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/settings"
 )
 
 // parse is Parse of a list and, if there is a second text, of masks.
 func parse(list string, mask ...string) (Rootfs, error) {
-	return Parse(Setting{Key: "the key", Text: list, Asked: true}, Setting{Text: strings.Join(mask, ","), Asked: len(mask) > 0})
+	v := settings.Value{Text: strings.Join(mask, ","), ByAnnotation: len(mask) > 0}
+	return Parse(settings.Value{Key: "the key", Text: list}, v)
 }
 
-func TestHostListsThatAreRead(t *testing.T) {
+func TestParseList(t *testing.T) {
 	for _, tc := range []struct {
 		text string
-		want []askedEntry
+		want []entry
 	}{
-		{"/usr", []askedEntry{{host: "/usr", container: "/usr"}}},
-		{"/usr:/u", []askedEntry{{host: "/usr", container: "/u"}}},
-		{"/usr:rw", []askedEntry{{host: "/usr", container: "/usr", write: true}}},
-		{"/usr:/u:ro,/a:/b:rw", []askedEntry{{host: "/usr", container: "/u"}, {host: "/a", container: "/b", write: true}}},
+		{"/usr", []entry{{host: "/usr", container: "/usr"}}},
+		{"/usr:/u", []entry{{host: "/usr", container: "/u"}}},
+		{"/usr:rw", []entry{{host: "/usr", container: "/usr", writable: true}}},
+		{"/usr:/u:ro,/a:/b:rw", []entry{{host: "/usr", container: "/u"}, {host: "/a", container: "/b", writable: true}}},
 	} {
-		got, err := parseHostList(Setting{Key: "key", Text: tc.text, Asked: true})
-		if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(askedEntry{})); err != nil || diff != "" {
-			t.Errorf("parseHostList(%q) = %v, %s", tc.text, err, diff)
+		got, err := parseList(settings.Value{Key: "key", Text: tc.text})
+		if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(entry{})); err != nil || diff != "" {
+			t.Errorf("parseList(%q) = %v, %s", tc.text, err, diff)
 		}
 	}
-	got, err := parseHostList(Setting{Key: "key", Text: "default,/opt", Asked: true})
-	if err != nil || len(got) != len(defaultHostDirs)+1 || !got[0].optional || got[len(got)-1].optional {
-		t.Errorf("parseHostList(default,/opt) = %v, %v", got, err)
+	got, err := parseList(settings.Value{Key: "key", Text: "default,/opt"})
+	if err != nil || len(got) != len(defaultDirs)+1 || !got[0].optional || got[len(got)-1].optional {
+		t.Errorf("parseList(default,/opt) = %v, %v", got, err)
 	}
 }
 
-func TestHostListsThatAreRefused(t *testing.T) {
+func TestParse_Refuses(t *testing.T) {
 	for _, text := range []string{"usr", "/", "/usr:/", "/usr/", "/usr/../etc", "/usr:u", "/usr:/u:x", "/usr:/u:rw:rw", "/a:/b:/c", "default:rw", "/usr,", ",", "/usr:", "/a\x00b", "off,/usr", "Default"} {
-		_, err := parseHostList(Setting{Key: "the key", Text: text, Asked: true})
+		_, err := parseList(settings.Value{Key: "the key", Text: text})
 		wantInvalid(t, err, "the key", "host[:container][:rw]", "default", "off")
 	}
 	for _, text := range []string{"/a,/a", "/a:/b,/b", "/usr,default"} {
-		_, err := parseHostList(Setting{Key: "the key", Text: text, Asked: true})
+		_, err := parseList(settings.Value{Key: "the key", Text: text})
 		wantInvalid(t, err, "the key", "one entry")
 	}
 	for _, text := range []string{"etc", "/", "/etc/[", "none,/etc", "/etc/"} {
-		_, err := parseMasks(Setting{Key: "the key", Text: text, Asked: true})
+		_, err := parseMasks(settings.Value{Key: "the key", Text: text})
 		wantInvalid(t, err, "the key", "none", "default", "absolute")
 	}
 }
 
-func TestTheDefaultsAreDocumented(t *testing.T) {
+func TestDefaults_AreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/executors.md")
 	must(t, err)
 	between := func(from, to string) string {
@@ -71,21 +74,24 @@ func TestTheDefaultsAreDocumented(t *testing.T) {
 	paths := func(part string) []string {
 		return strings.FieldsFunc(part, func(r rune) bool { return strings.ContainsRune("`, \n", r) })
 	}
-	masks := strings.ReplaceAll(between("By default these are", ".\n  A list of one's own"), " and ", " ")
-	if diff := cmp.Diff(defaultMasks, paths(masks)); diff != "" {
-		t.Errorf("masks in docs/executors.md (+) are not those of the code (-):\n%s", diff)
+	for from, want := range map[string][]string{"of `/etc` only these:": etcFiles, "sees nothing of these directories that": privateDirs} {
+		part := between(from, ".\n")
+		got := paths(strings.ReplaceAll(part[strings.Index(part, "`"):], " and ", " "))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s docs/executors.md (+) differs from the code (-):\n%s", from, diff)
+		}
 	}
-	if diff := cmp.Diff(defaultHostDirs, paths(between("in a chroot: `", "`"))); diff != "" {
+	if diff := cmp.Diff(defaultDirs, paths(between("in a chroot: `", "`"))); diff != "" {
 		t.Errorf("directories in docs/executors.md (+) are not those of the code (-):\n%s", diff)
 	}
 }
 
-func FuzzHostList(f *testing.F) {
+func FuzzParseList(f *testing.F) {
 	for _, seed := range []string{"default", "/usr:/u:rw,/etc", "/a:/b:/c", ":::", "/usr/../x"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		list, err := parseHostList(Setting{Key: "key", Text: text, Asked: true})
+		list, err := parseList(settings.Value{Key: "key", Text: text})
 		if err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -116,22 +122,22 @@ func host(t *testing.T) string {
 	return top
 }
 
-func TestWhatIsALinkOnTheHostIsOneInTheContainer(t *testing.T) {
+func TestParse_LinksStayLinks(t *testing.T) {
 	h := host(t)
 	bin, usr := h+"/bin", h+"/usr"
 	for _, tc := range []struct {
 		name, list string
-		want       []hostEntry
+		want       []entry
 	}{
-		{"where it leads is there too", bin + "," + usr, []hostEntry{{host: usr + "/bin", container: bin, link: "usr/bin"}, {host: usr, container: usr}}},
-		{"where it leads is not", bin, []hostEntry{{host: usr + "/bin", container: bin}}},
-		{"where it leads is elsewhere", bin + "," + usr + ":/usr", []hostEntry{{host: usr, container: "/usr"}, {host: usr + "/bin", container: bin}}},
-		{"it is wanted under another name", bin + ":/b," + usr, []hostEntry{{host: usr + "/bin", container: "/b"}, {host: usr, container: usr}}},
-		{"a parent comes first", usr + "/bin:/x/bin," + usr + ":/x", []hostEntry{{host: usr, container: "/x"}, {host: usr + "/bin", container: "/x/bin"}}},
+		{"where it leads is there too", bin + "," + usr, []entry{{host: usr + "/bin", container: bin, link: "usr/bin"}, {host: usr, container: usr}}},
+		{"where it leads is not", bin, []entry{{host: usr + "/bin", container: bin}}},
+		{"where it leads is elsewhere", bin + "," + usr + ":/usr", []entry{{host: usr, container: "/usr"}, {host: usr + "/bin", container: bin}}},
+		{"it is wanted under another name", bin + ":/b," + usr, []entry{{host: usr + "/bin", container: "/b"}, {host: usr, container: usr}}},
+		{"a parent comes first", usr + "/bin:/x/bin," + usr + ":/x", []entry{{host: usr, container: "/x"}, {host: usr + "/bin", container: "/x/bin"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := parse(tc.list)
-			if diff := cmp.Diff(tc.want, got.entries, cmp.AllowUnexported(hostEntry{})); err != nil || diff != "" {
+			if diff := cmp.Diff(tc.want, got.entries, cmp.AllowUnexported(entry{})); err != nil || diff != "" {
 				t.Errorf("%v\n%s", err, diff)
 			}
 		})
@@ -142,13 +148,13 @@ func TestWhatIsALinkOnTheHostIsOneInTheContainer(t *testing.T) {
 	_, err = parse(h+"/all:rw", "none")
 	wantInvalid(t, err, "the key", h+"/all", "links to /")
 	_, err = parse(h+"/etc:rw", h+"/etc/shadow")
-	wantInvalid(t, err, "the key", h+"/etc/shadow", "host-rootfs.mask")
+	wantInvalid(t, err, "the key", h+"/etc", h+"/etc/shadow", "host-rootfs.mask")
 	off, err := parse("off")
-	if err != nil || len(off.entries) != 0 {
+	if err != nil || !off.IsEmpty() {
 		t.Errorf("off = %v, %v, want none", off, err)
 	}
 	all, err := parse("default")
-	if err != nil || len(all.entries) == 0 {
+	if err != nil || all.IsEmpty() {
 		t.Errorf("default: %v, %v, want the default list", all, err)
 	}
 }
@@ -175,105 +181,141 @@ func TestInsertMount(t *testing.T) {
 	}
 }
 
-func TestWhiteouts(t *testing.T) {
-	h := host(t)
-	dir := filepath.Join(t.TempDir(), "over")
-	e := hostEntry{host: h + "/etc", container: "/etc"}
-	_, err := e.hide([]string{h + "/etc/shadow", h + "/etc/ssl/private", h + "/etc/key_a"}, nil, dir)
-	must(t, err)
-	for _, name := range []string{"shadow", "ssl/private", "key_a"} {
-		var stat unix.Stat_t
-		must(t, unix.Lstat(filepath.Join(dir, name), &stat))
-		if stat.Mode&unix.S_IFMT != unix.S_IFCHR || stat.Rdev != 0 {
-			t.Errorf("%s is %o of device %d, want a whiteout", name, stat.Mode, stat.Rdev)
+// show is what a view makes of an entry: its mounts, by destination, and what the skeleton has.
+func show(t *testing.T, h Rootfs, taken ...mountPoint) (mounts, late []string, skeleton string) {
+	t.Helper()
+	skeleton = filepath.Join(t.TempDir(), "bundle", "0")
+	v := view{hidden: h.hidden, entries: h.entries, taken: taken}
+	must(t, v.add(h.entries[0], -1, skeleton))
+	for _, m := range v.mounts {
+		mounts = append(mounts, m.Destination)
+		if want := "rbind rprivate rro rnosuid rnodev"; m.Type != "bind" || strings.Join(m.Options, " ") != want {
+			t.Errorf("mount %+v, want a bind mount with %s", m, want)
 		}
 	}
+	for _, e := range v.late {
+		late = append(late, e.container)
+	}
+	return mounts, late, skeleton
+}
+
+func parsed(t *testing.T, list string, mask ...string) Rootfs {
+	t.Helper()
+	h, err := parse(list, mask...)
+	must(t, err)
+	return h
+}
+
+func TestView_ShowsAllButWhatIsMasked(t *testing.T) {
+	h := host(t)
+	must(t, os.Symlink("passwd", h+"/etc/link"))
+	got, late, skeleton := show(t, parsed(t, h+"/etc:/c", h+"/etc/shadow,"+h+"/etc/key_*,"+h+"/etc/ssl/private"))
+	if diff := cmp.Diff([]string{"/c", "/c/passwd"}, got); diff != "" || late != nil {
+		t.Errorf("late %v, mounts (-want +got):\n%s", late, diff)
+	}
+	if got := files(t, skeleton) + ", " + files(t, skeleton+"/ssl"); got != "link passwd ssl, " {
+		t.Errorf("the skeleton has %s", got)
+	}
+	if link, err := os.Readlink(skeleton + "/link"); err != nil || link != "passwd" {
+		t.Errorf("the link is %q, %v", link, err)
+	}
 	var stat unix.Stat_t
-	must(t, unix.Stat(dir+"/ssl", &stat))
+	must(t, unix.Stat(skeleton+"/ssl", &stat))
 	if stat.Mode&0o7777 != 0o750 || stat.Uid != 7 || stat.Gid != 8 {
 		t.Errorf("ssl is %o of %d:%d, want as on the host, 750 of 7:8", stat.Mode&0o7777, stat.Uid, stat.Gid)
 	}
 }
 
-func TestASecretInAMountIsMaskedToo(t *testing.T) {
+// What is not masked of an entry is one mount, with all that is mounted in it.
+func TestView_IsOneMountWithoutAMask(t *testing.T) {
 	h := host(t)
-	for _, dir := range []string{"/etc/ssh", "/etc/ssh/sub", "/etc/gone"} {
-		must(t, os.MkdirAll(h+dir, 0o755))
-		must(t, unix.Mount("tmpfs", h+dir, "tmpfs", 0, ""))
-		t.Cleanup(func() { _ = unix.Unmount(h+dir, unix.MNT_DETACH) })
-	}
-	// One that is covered by another cannot be mounted again.
-	must(t, os.Mkdir(h+"/etc/gone/in", 0o755))
-	must(t, unix.Mount("tmpfs", h+"/etc/gone/in", "tmpfs", 0, ""))
-	must(t, unix.Mount("tmpfs", h+"/etc/gone", "tmpfs", 0, ""))
-	t.Cleanup(func() { _ = unix.Unmount(h+"/etc/gone", unix.MNT_DETACH) })
-	must(t, os.WriteFile(h+"/etc/ssh/key", nil, 0o600))
-	dir := filepath.Join(t.TempDir(), "over")
-	mounts, err := hostEntry{host: h + "/etc", container: "/c"}.hide([]string{h + "/etc/shadow", h + "/etc/ssh/key"}, nil, dir)
-	must(t, err)
-	var got []string
-	for _, m := range mounts {
-		got = append(got, m.Type+" "+m.Destination)
-		if m.Destination != "/c/ssh" {
-			continue
-		}
-		lower, _, _ := strings.Cut(strings.TrimPrefix(m.Options[len(m.Options)-1], "lowerdir="), ":")
-		var stat unix.Stat_t
-		if err := unix.Lstat(lower+"/key", &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFCHR {
-			t.Errorf("%s/key = %o, %v, want a whiteout", lower, stat.Mode, err)
-		}
-	}
-	if want := "overlay /c, overlay /c/ssh, bind /c/ssh/sub, bind /c/gone"; strings.Join(got, ", ") != want {
-		t.Errorf("mounts = %v, want %s", got, want)
+	got, _, _ := show(t, parsed(t, h+"/opt,"+h+"/etc", h+"/etc/shadow"))
+	if diff := cmp.Diff([]string{h + "/opt"}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
-func TestASecretInASecretIsMaskedWithIt(t *testing.T) {
+func TestView_LeavesRoomForOtherMounts(t *testing.T) {
+	h := host(t)
+	must(t, os.Symlink("/elsewhere", h+"/etc/link"))
+	got, _, skeleton := show(t, parsed(t, h+"/etc:/c", h+"/etc/shadow,"+h+"/etc/key_*"),
+		mountPoint{"/c/passwd", true}, mountPoint{"/c/shadow/deep", false}, mountPoint{"/c/link/file", true}, mountPoint{"/c/ssl", false})
+	if diff := cmp.Diff([]string{"/c"}, got); diff != "" {
+		t.Error(diff)
+	}
+	for path, isDir := range map[string]bool{"passwd": false, "shadow/deep": true, "link": true, "link/file": false, "ssl": true} {
+		if info, err := os.Lstat(filepath.Join(skeleton, path)); err != nil || info.IsDir() != isDir {
+			t.Errorf("%s in the skeleton: %v, %v", path, info, err)
+		}
+	}
+}
+
+func TestHidden_MaskInAMask(t *testing.T) {
 	h := host(t)
 	for _, inner := range []string{"k", "later"} {
 		masks := h + "/etc/ssl/private," + h + "/etc/ssl/private/" + inner
-		got, err := parse(h+"/etc", masks)
-		must(t, err)
-		dir := filepath.Join(t.TempDir(), "over")
-		if _, err := got.place(got.entries[0], nil, -1, dir); err != nil || files(t, dir+"/ssl") != "private" {
-			t.Errorf("with %s: %v, whiteouts %s", masks, err, files(t, dir+"/ssl"))
+		if _, _, skeleton := show(t, parsed(t, h+"/etc/ssl", masks)); files(t, skeleton) != "" {
+			t.Errorf("with %s: the skeleton has %s", masks, files(t, skeleton))
 		}
-		// Asked for by itself it is seen, without the inner one.
-		must(t, os.Chown(h+"/etc/ssl", 0, 0))
-		got, err = parse(h+"/etc/ssl/private", masks)
-		must(t, err)
-		dir = filepath.Join(t.TempDir(), "over")
-		if _, err := got.place(got.entries[0], nil, -1, dir); err != nil || files(t, dir) != inner {
-			t.Errorf("by itself with %s: %v, whiteouts %s", masks, err, files(t, dir))
+		// An entry for it is shown, without the inner one.
+		mounts, _, skeleton := show(t, parsed(t, h+"/etc/ssl/private:/p", masks))
+		if want := map[string]string{"k": "/p", "later": "/p /p/k"}[inner]; strings.Join(mounts, " ") != want {
+			t.Errorf("by itself with %s: mounts %v, skeleton %s", masks, mounts, files(t, skeleton))
 		}
 	}
 }
 
-func TestASecretThatIsNotThereYetIsMasked(t *testing.T) {
+func TestHidden_MaskOfWhatIsMadeLater(t *testing.T) {
 	h := host(t)
 	must(t, os.Symlink("etc", h+"/link"))
-	masks := h + "/etc/shadow-," + h + "/link/a/b/c," + h + "/etc/none_*," + h + "/etc/shadow"
-	got, err := parse(h+"/etc", masks)
-	must(t, err)
-	if diff := cmp.Diff([]string{h + "/etc/a", h + "/etc/shadow-"}, got.absent); diff != "" {
-		t.Error(diff)
+	for _, mask := range []string{h + "/etc/shadow-", h + "/link/a/b/c"} {
+		if got := parsed(t, h+"/etc", mask).hidden.inParts(h + "/etc"); !got {
+			t.Errorf("with %s masked, new files of /etc would be seen", mask)
+		}
 	}
-	dir := filepath.Join(t.TempDir(), "over")
-	mounts, err := got.place(got.entries[0], nil, -1, dir)
-	must(t, err)
-	if names := files(t, dir); len(mounts) != 1 || names != "a shadow shadow-" {
-		t.Errorf("mounts %v, whiteouts %s", mounts, names)
+	if got := parsed(t, h+"/etc", h+"/etc/none_*").hidden.inParts(h + "/etc"); got {
+		t.Error("a pattern without a match has /etc shown in parts")
 	}
-	// Who may write there makes it himself.
-	got, err = parse(h+"/etc:rw", h+"/etc/shadow-")
-	must(t, err)
-	if mounts, err := got.place(got.entries[0], nil, -1, dir); err != nil || len(mounts) != 1 || mounts[0].Type != "bind" {
-		t.Errorf("to write: %v, %v, want a bind mount", mounts, err)
+}
+
+func TestHidden_OnlyWhatProgramsNeed(t *testing.T) {
+	h := host(t)
+	for path, mode := range map[string]os.FileMode{"hosts": 0o644, "group": 0o640, "ssl/certs/a": 0o644, "ssl/certs/key": 0o600, "java-1/x": 0o644, "myapp/token": 0o644, "outside": 0o644, "kubernetes/admin": 0o600} {
+		must(t, os.MkdirAll(filepath.Dir(h+"/etc/"+path), 0o755))
+		must(t, os.WriteFile(h+"/etc/"+path, nil, mode))
 	}
+	must(t, os.Symlink(h+"/opt/zone", h+"/etc/localtime"))
+	must(t, os.Symlink("outside", h+"/etc/nsswitch.conf"))
+	must(t, os.Symlink("/proc/mounts", h+"/etc/mtab"))
+	must(t, os.WriteFile(h+"/opt/zone", nil, 0o644))
+	rootfs := parsed(t, h+"/etc", "none")
+	rootfs.hidden.showOnly(h+"/etc", etcFiles)
+	mounts, late, skeleton := show(t, rootfs)
+	all := strings.ReplaceAll(strings.Join(append(mounts, late...), " "), h, "")
+	if want := "/etc /etc/ssl/certs/a /etc/hosts /etc/java-1 /etc/localtime /etc/nsswitch.conf"; all != want {
+		t.Errorf("mounts %s, want %s", all, want)
+	}
+	if got, want := files(t, skeleton), "hosts java-1 localtime mtab nsswitch.conf ssl"; got != want {
+		t.Errorf("/etc has %s, want %s", got, want)
+	}
+	rootfs.entries = append(rootfs.entries, entry{host: h + "/opt", container: h + "/opt"})
+	if _, _, skeleton = show(t, rootfs); readlink(skeleton+"/localtime") != h+"/opt/zone" {
+		t.Error("a link to what the container has is no link")
+	}
+	named := parsed(t, h+"/etc/myapp", "none")
+	named.hidden.showOnly(h+"/etc", etcFiles)
+	if got, _, _ := show(t, named); len(got) != 1 {
+		t.Errorf("an entry in /etc is mounted as %v, want it whole", got)
+	}
+}
+
+func readlink(path string) string {
+	target, _ := os.Readlink(path) // "" is no link
+	return target
 }
 
 // A link of the image must not lead out of it.
-func TestALinkIsMadeInsideOfTheRoot(t *testing.T) {
+func TestLinkIn_StaysInTheRoot(t *testing.T) {
 	outside, root := t.TempDir(), t.TempDir()
 	must(t, os.Symlink(outside, filepath.Join(root, "absolute")))
 	must(t, os.Symlink(strings.Repeat("../", 500)+outside[1:], filepath.Join(root, "relative")))
@@ -285,7 +327,7 @@ func TestALinkIsMadeInsideOfTheRoot(t *testing.T) {
 	must(t, err)
 	defer func() { _ = unix.Close(fd) }()
 	for path, want := range map[string]bool{"/absolute/a": true, "/relative/b": true, "/dir/bin": false, "/dir/same": true, "/none/bin": false, "/top": true} {
-		got, err := linkIn(fd, hostEntry{container: path, link: "usr/bin"})
+		got, err := linkIn(fd, entry{container: path, link: "usr/bin"})
 		if err != nil || got != want {
 			t.Errorf("linkIn(%s) = %t, %v, want %t", path, got, err, want)
 		}
@@ -305,7 +347,7 @@ func TestALinkIsMadeInsideOfTheRoot(t *testing.T) {
 		}
 	}()
 	for range 5000 {
-		if got, err := linkIn(fd, hostEntry{container: "/relative/b", link: "usr/bin"}); err != nil || !got {
+		if got, err := linkIn(fd, entry{container: "/relative/b", link: "usr/bin"}); err != nil || !got {
 			t.Errorf("linkIn(/relative/b) while others rename = %t, %v, want true", got, err)
 			break
 		}

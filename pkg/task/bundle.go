@@ -82,7 +82,7 @@ func (h stateHook) write() {
 // Removed implements process.CreateHook.
 func (h stateHook) Removed() error { return nil }
 
-// rootfsHook mounts the root file system: an image, and what of the host is asked for.
+// rootfsHook mounts the root file system: an image, or an empty one for directories of the host.
 type rootfsHook struct {
 	image  []mount.Mount
 	host   *hostrootfs.Rootfs
@@ -93,14 +93,11 @@ type rootfsHook struct {
 
 // Prepare implements process.CreateHook.
 func (h *rootfsHook) Prepare(_ context.Context, c *process.Config) error {
-	mounts, err := h.host.Root(c, h.image)
+	mounts, err := h.host.RootMounts(c, h.image)
 	if err != nil {
 		return err
 	}
-	if err := h.mount(mounts); err != nil {
-		return err
-	}
-	return h.host.Fill(c, len(h.image) == 0)
+	return h.mount(mounts)
 }
 
 func (h *rootfsHook) mount(mounts []mount.Mount) error {
@@ -137,7 +134,7 @@ func (h *rootfsHook) Created(context.Context, process.RuntimeContainer, process.
 
 // Removed implements process.CreateHook.
 func (h *rootfsHook) Removed() error {
-	err := errors.Join(hostrootfs.Remove(h.bundle), cleanup.UnmountRootfs(h.bundle))
+	err := cleanup.UnmountRootfs(h.bundle)
 	if err == nil && h.made != "" {
 		err = unixfile.Remove(h.made)
 	}

@@ -113,7 +113,7 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 // addHooks adds to config what c has beside what the runtime makes. The sockets are made after the check of the host's
 // directories, in which they may be, and init is told of last.
 func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.Mount, set settings.Settings) error {
-	host, err := hostrootfs.Parse(hostSetting(set.HostRootfs), hostSetting(set.HostRootfsMask))
+	host, err := hostrootfs.Parse(set.HostRootfs, set.HostRootfsMask)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 	if set.CPUSetSource.IsSet() {
 		hooks = append(hooks, cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetMems))
 	}
-	if !host.Empty() {
+	if !host.IsEmpty() {
 		hooks = append(hooks, &host)
 	}
 	if set.NotifyTimeout > 0 {
@@ -150,8 +150,4 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 	}
 	config.Hooks = append(hooks, state)
 	return nil
-}
-
-func hostSetting(v settings.Value) hostrootfs.Setting {
-	return hostrootfs.Setting{Key: v.Key, Text: v.Text, Asked: v.IsSet()}
 }

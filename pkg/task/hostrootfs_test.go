@@ -52,7 +52,7 @@ func createWithHost(t *testing.T, spec *specs.Spec, rootfs []mount.Mount) (c pro
 	return engine.made[0], s, bundle
 }
 
-func TestARootOfTheHostsDirectories(t *testing.T) {
+func TestHostRootfs_Mounts(t *testing.T) {
 	h := host(t)
 	empty := t.TempDir()
 	spec := annotated("host-rootfs", h+"/bin,"+h+"/usr,"+h+"/etc,"+h+"/opt:/o:rw", "host-rootfs.mask", h+"/etc/shadow,"+h+"/etc/key_*,"+h+"/etc/ssl/private,/etc/none")
@@ -65,7 +65,8 @@ func TestARootOfTheHostsDirectories(t *testing.T) {
 	want := []string{
 		h + "/bin bind " + h + "/usr/bin rbind rprivate rro rnosuid rnodev",
 		h + "/usr bind " + h + "/usr rbind rprivate rro rnosuid rnodev",
-		h + "/etc overlay host-rootfs ro nosuid nodev lowerdir=" + bundle + "/host-rootfs/3:" + h + "/etc",
+		h + "/etc bind " + bundle + "/host-rootfs/3 rbind rprivate rro rnosuid rnodev",
+		h + "/etc/passwd bind " + h + "/etc/passwd rbind rprivate rro rnosuid rnodev",
 		"/o bind " + h + "/opt rbind rprivate rw rnosuid rnodev",
 	}
 	var got []string
@@ -93,7 +94,7 @@ func TestARootOfTheHostsDirectories(t *testing.T) {
 	}
 }
 
-func TestAHostRootfsThatFailsLeavesNothing(t *testing.T) {
+func TestHostRootfs_FailureLeavesNothing(t *testing.T) {
 	full := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(full, "file"), nil, 0o600))
 	for what, path := range map[string]string{"must be an empty directory": full, "no such file": full + "/none"} {
@@ -149,7 +150,7 @@ func rootedAt(t *testing.T, root string) int {
 	return tid
 }
 
-func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
+func TestHostRootfs_RefusesWhatIsReplacedMeanwhile(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		before, after func(dir, secret string) error
@@ -227,7 +228,7 @@ func TestWhatIsReplacedWhileItIsMountedIsNotSeen(t *testing.T) {
 	}
 }
 
-func TestDirectoriesOfTheHostAreNotRestored(t *testing.T) {
+func TestHostRootfs_IsNotRestored(t *testing.T) {
 	spec := annotated("host-rootfs", "/usr")
 	spec.Root.Path = t.TempDir()
 	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Checkpoint: "/image", Options: allowing(options.Options{})})

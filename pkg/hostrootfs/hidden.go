@@ -1,0 +1,193 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hostrootfs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// etcFiles are the patterns of what programs need of /etc. Nothing else of it is shown by default: a list of its secrets
+// could not be complete.
+var etcFiles = []string{
+	"passwd", "group", // users
+	"hosts", "host.conf", "resolv.conf", "nsswitch.conf", "gai.conf", "services", "protocols", // names in networks
+	"ssl/certs", "ssl/cert.pem", "ssl/ca-bundle.pem", "ssl/openssl.cnf", "ca-certificates/extracted", // TLS
+	"pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/tls/openssl.d", "pki/ca-trust", "pki/java",
+	"crypto-policies", "gnutls",
+	"krb5.conf", "krb5.conf.d", "ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", // clients
+	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-*.path", // the dynamic linker
+	"locale.alias", "locale.conf", "localtime", "timezone", "terminfo", "inputrc", // locale and terminal
+	"profile", "bash.bashrc", "bashrc", // shells
+	"pam.d", "authselect", "security/limits.conf", "security/limits.d", // runuser
+	"alternatives", "java", "java-*", "perl", "python3*", "fonts", "mime.types", "magic", "mtab", // programs
+	"os-release", "*-release", "debian_version",
+}
+
+// early are those that libcontainer mounts, as it looks at them: for HOME, and where it looks for the program.
+var early = []string{"passwd", "alternatives"}
+
+// privateDirs may have secrets beside /etc: what is not for all users of the host is not shown of them. The last ones have
+// credentials of services (systemd-creds(1)).
+var privateDirs = []string{
+	"/usr/etc", "/usr/local/etc", "/usr/lib/credstore", "/usr/lib/credstore.encrypted",
+	"/usr/local/lib/credstore", "/usr/local/lib/credstore.encrypted",
+}
+
+// hidden is what is not shown of the directories of the host. All paths are without links.
+type hidden struct {
+	paths map[string]bool            // and all that lies in them
+	only  map[string]map[string]bool // of a directory, names of the only files to show
+	parts map[string]bool            // directories to show file by file, so that nothing that is made later is seen
+}
+
+// findHidden looks for what the masks hide on the host.
+func findHidden(masks []string) hidden {
+	h := hidden{paths: map[string]bool{}, only: map[string]map[string]bool{}, parts: map[string]bool{}}
+	for _, pattern := range masks {
+		if pattern != defaultWord {
+			h.hidePattern(pattern)
+			continue
+		}
+		if etc, err := filepath.EvalSymlinks("/etc"); err == nil {
+			h.showOnly(etc, etcFiles)
+		}
+		for _, dir := range privateDirs {
+			if dir, err := filepath.EvalSymlinks(dir); err == nil {
+				h.hidePrivate(dir)
+			}
+		}
+	}
+	return h
+}
+
+func (h hidden) hide(path string) {
+	h.paths[path] = true
+	h.parts[filepath.Dir(path)] = true
+}
+
+// hidePattern hides each match, and what it leads to if it is a link. A path without a match is hidden once it is made:
+// a host gets its secrets at any time, such as /etc/shadow- with the first call of passwd.
+func (h hidden) hidePattern(pattern string) {
+	matches, _ := filepath.Glob(pattern) // parseMasks has checked the pattern
+	for _, match := range matches {
+		if dir, err := filepath.EvalSymlinks(filepath.Dir(match)); err == nil {
+			h.hide(filepath.Join(dir, filepath.Base(match)))
+		}
+		if path, err := filepath.EvalSymlinks(match); err == nil {
+			h.hide(path)
+		}
+	}
+	if len(matches) > 0 || strings.ContainsAny(pattern, `*?[\`) {
+		return
+	}
+	for path := filepath.Dir(pattern); path != "/"; path = filepath.Dir(path) {
+		if dir, err := filepath.EvalSymlinks(path); err == nil {
+			h.parts[dir] = true
+			return
+		}
+	}
+}
+
+// showOnly hides all of dir but the matches of patterns, and of these what not all users of the host may read.
+func (h hidden) showOnly(dir string, patterns []string) {
+	h.only[dir] = map[string]bool{}
+	for _, pattern := range patterns {
+		matches, _ := filepath.Glob(filepath.Join(dir, pattern)) // they are constant and valid
+		for _, match := range matches {
+			for path := match; path != dir; path = filepath.Dir(path) {
+				parent := filepath.Dir(path)
+				if h.only[parent] == nil {
+					h.only[parent] = map[string]bool{}
+				}
+				h.only[parent][filepath.Base(path)] = true
+			}
+			h.hidePrivate(match)
+		}
+	}
+	for dir := range h.only {
+		h.parts[dir] = true
+	}
+}
+
+func (h hidden) hidePrivate(top string) {
+	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error { // the function returns no error
+		if err != nil || d.Type()&fs.ModeSymlink != 0 {
+			return nil
+		}
+		const read, enter = 0o004, 0o001
+		if info, err := d.Info(); err != nil || info.Mode()&read == 0 || d.IsDir() && info.Mode()&enter == 0 {
+			h.hide(path)
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+		}
+		return nil
+	})
+}
+
+// shows reports whether a file is shown where its directory is.
+func (h hidden) shows(path string) bool {
+	only, ok := h.only[filepath.Dir(path)]
+	return (!ok || only[filepath.Base(path)]) && !h.paths[path]
+}
+
+// firstIn returns something that is hidden in dir, or "".
+func (h hidden) firstIn(dir string) string {
+	var found []string
+	for path := range h.paths {
+		if below(path, dir) {
+			found = append(found, path)
+		}
+	}
+	for path := range h.only {
+		if within(path, dir) {
+			found = append(found, path+"/*")
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return slices.Min(found)
+}
+
+// inParts reports whether dir is to be shown file by file.
+func (h hidden) inParts(dir string) bool {
+	for part := range h.parts {
+		if within(part, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// leadsOut returns what a link that root made in /etc leads to, unless the container has that: /etc/resolv.conf often
+// leads to /run. What is in /proc is about the process that looks.
+func (h hidden) leadsOut(link string, entries []entry) (target string, ok bool) {
+	target, err := filepath.EvalSymlinks(link)
+	if h.only[filepath.Dir(link)] == nil || err != nil || within(target, "/proc") {
+		return "", false
+	}
+	for path := target; path != "/"; path = filepath.Dir(path) {
+		if !h.shows(path) {
+			return target, true
+		}
+	}
+	return target, !showsInPlace(entries, target)
+}
+
+// mountPoint is where something else is mounted in a directory.
+type mountPoint struct {
+	path string // in the container
+	file bool   // not a directory
+}
+
+// isFile is false for what does not exist, which mounting reports.
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}

@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hostrootfs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// skeletons lies in the bundle. It has a directory for each entry of which something is hidden: a copy of the entry's
+// directories with its links, and with an empty file or directory for all that is mounted there. What is hidden is not
+// mounted, so nothing the host does later can bring it back. A mount over a hidden file could not last: the kernel
+// removes it when the host renames another file over that one, as passwd(1) does with /etc/shadow.
+const skeletons = "host-rootfs"
+
+// view collects the mounts that show one entry.
+type view struct {
+	hidden  hidden
+	entries []entry
+	taken   []mountPoint // where something else is mounted in the entry, or in its place
+	mounts  []specs.Mount
+	late    []entry // that Created mounts
+}
+
+// taken returns where the configuration or another entry mounts something in e or in its place.
+func (h *Rootfs) taken(e entry, c *process.Config) []mountPoint {
+	var taken []mountPoint
+	for _, m := range c.Spec.Mounts {
+		at, source := filepath.Clean(m.Destination), m.Source
+		if !filepath.IsAbs(source) {
+			source = filepath.Join(c.Bundle, source)
+		}
+		bind := m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+		if within(at, e.container) {
+			taken = append(taken, mountPoint{at, bind && isFile(source)})
+		}
+	}
+	for _, other := range h.entries {
+		if below(other.container, e.container) {
+			taken = append(taken, mountPoint{other.container, isFile(other.host)})
+		}
+	}
+	return taken
+}
+
+// add shows e. root is the container's root directory.
+func (v *view) add(e entry, root int, skeleton string) error {
+	if e.link != "" {
+		if done, err := linkIn(root, e); done || err != nil {
+			return err
+		}
+	}
+	if e.writable || !v.hidden.inParts(e.host) {
+		v.mounts = append(v.mounts, e.bind())
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(skeleton), 0o711); err != nil { //nolint:gosec // root of a user namespace passes
+		return err
+	}
+	for _, t := range v.taken {
+		if err := makePoint(filepath.Join(skeleton, strings.TrimPrefix(t.path, e.container)), t.file); err != nil {
+			return err
+		}
+	}
+	v.mounts = append(v.mounts, entry{host: skeleton, container: e.container}.bind())
+	return v.addParts(e.host, e.container, skeleton)
+}
+
+// addParts shows what is not hidden in dir. copy is dir's in the skeleton.
+func (v *view) addParts(dir, container, copy string) error {
+	if err := makeLike(copy, dir); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		e := entry{host: filepath.Join(dir, f.Name()), container: filepath.Join(container, f.Name())}
+		point := filepath.Join(copy, f.Name())
+		if !v.hidden.shows(e.host) || slices.ContainsFunc(v.taken, func(t mountPoint) bool { return t.path == e.container }) {
+			continue
+		}
+		if f.Type()&fs.ModeSymlink != 0 {
+			target, ok := v.hidden.leadsOut(e.host, v.entries)
+			if !ok {
+				if err := copyLink(e.host, point); err != nil {
+					return err
+				}
+				continue
+			}
+			e.host = target
+		}
+		if f.IsDir() && v.hidden.inParts(e.host) {
+			if err := v.addParts(e.host, e.container, point); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := makePoint(point, isFile(e.host)); err != nil {
+			return err
+		}
+		covers := slices.ContainsFunc(v.taken, func(t mountPoint) bool { return below(t.path, e.container) })
+		if v.hidden.only[dir] != nil && !slices.Contains(early, f.Name()) && !covers {
+			v.late = append(v.late, e)
+		} else {
+			v.mounts = append(v.mounts, e.bind())
+		}
+	}
+	return nil
+}
+
+// makePoint makes a mount point, and the directories above it.
+func makePoint(path string, file bool) error {
+	if !file {
+		return os.MkdirAll(path, 0o755) //nolint:gosec // as all users may enter it
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as above
+		return err
+	}
+	return os.WriteFile(path, nil, 0o644) //nolint:gosec // as above
+}
+
+// makeLike makes a directory with the mode and the owner of another. It may exist.
+func makeLike(path, like string) error {
+	var stat unix.Stat_t
+	if err := unix.Stat(like, &stat); err != nil {
+		return &os.PathError{Op: "stat", Path: like, Err: err}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := os.Lchown(path, int(stat.Uid), int(stat.Gid)); err != nil {
+		return err
+	}
+	return unix.Chmod(path, stat.Mode&0o7777)
+}
+
+// copyLink makes a link as from is, unless there is a mount point in its place.
+func copyLink(from, to string) error {
+	target, err := os.Readlink(from)
+	if err == nil {
+		err = os.Symlink(target, to)
+	}
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// linkIn makes the symbolic link of e in the root file system. It returns false if an image has something else there, on
+// which the entry is mounted then. No link of an image leads out of root.
+func linkIn(root int, e entry) (bool, error) {
+	dir, err := unixfile.Openat2(root, filepath.Dir(e.container), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil // libcontainer makes its parents too
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = unix.Close(dir) }() // opened for its name only
+	name := filepath.Base(e.container)
+	if err := unix.Symlinkat(e.link, dir, name); !errors.Is(err, unix.EEXIST) {
+		return err == nil, err
+	}
+	existing := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, existing)
+	return err == nil && string(existing[:n]) == e.link, nil
+}
+
+// bind mounts e as it is. It is private, since what the host mounts there later would not be read-only.
+func (e entry) bind() specs.Mount {
+	access := "rro"
+	if e.writable {
+		access = "rw"
+	}
+	return specs.Mount{
+		Destination: e.container, Type: "bind", Source: e.host,
+		Options: []string{"rbind", "rprivate", access, "rnosuid", "rnodev"},
+	}
+}
