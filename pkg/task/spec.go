@@ -38,14 +38,11 @@ func ReadSpec(bundle string) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	var d document
-	if err := json.Unmarshal(data, &d); err != nil {
-		if plain := json.Unmarshal(data, new(specs.Spec)); plain != nil {
-			err = plain // it has the whole path of a field, though it may be of one that we skip
-		}
+	spec := new(specs.Spec)
+	if err := json.Unmarshal(data, spec); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", specFile, err, errdefs.ErrInvalidArgument)
 	}
-	return d.spec(), nil
+	return spec, nil
 }
 
 // checkSpec refuses what libcontainer would refuse late, or not say clearly.

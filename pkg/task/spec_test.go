@@ -144,15 +144,15 @@ func TestSystemdCgroup(t *testing.T) {
 	}
 }
 
-func TestExecIDIsChecked(t *testing.T) {
+func TestExec_ChecksTheID(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
 	must(t, err)
 	for _, id := range []string{"", "../e", strings.Repeat("e", 77)} {
-		wantInvalid(t, s.Exec(c, id, &specs.Process{}, c.Init().Status().IO), "exec id", id)
+		wantInvalid(t, s.Exec(c, id, goodSpec().Process, c.Init().Status().IO), "exec id", id)
 	}
-	must(t, s.Exec(c, "e1", &specs.Process{}, c.Init().Status().IO))
-	if err := s.Exec(c, "e1", &specs.Process{}, c.Init().Status().IO); !errdefs.IsAlreadyExists(err) {
+	must(t, s.Exec(c, "e1", goodSpec().Process, c.Init().Status().IO))
+	if err := s.Exec(c, "e1", goodSpec().Process, c.Init().Status().IO); !errdefs.IsAlreadyExists(err) {
 		t.Errorf("Exec again = %v, want already exists", err)
 	}
 	if _, err := s.Process("c1", "e2"); !errdefs.IsNotFound(err) {
