@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -107,7 +108,7 @@ func TestCreateAdoptsAnEmptyCgroup(t *testing.T) {
 
 func noStreams(t *testing.T) *stdio.Streams {
 	t.Helper()
-	streams, err := stdio.Open(t.Context(), stdio.Config{}, stdio.Owner{})
+	streams, err := stdio.Open(t.Context(), stdio.Config{}, idmap.Owner{})
 	must(t, err)
 	t.Cleanup(func() { must(t, streams.Close()) })
 	return streams

@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -84,7 +85,7 @@ func (b *box) outcome(start way, p *specs.Process) (o outcome) {
 	dir := b.t.TempDir()
 	file := func(name string) string { return "file://" + filepath.Join(dir, name) }
 	io := stdio.Config{Stdout: file("out"), Stderr: file("err"), Terminal: p.Terminal}
-	streams, err := stdio.Open(b.t.Context(), io, stdio.Owner{})
+	streams, err := stdio.Open(b.t.Context(), io, idmap.Owner{})
 	must(b.t, err)
 	defer streams.Close()
 	h, err := start(b.RuntimeContainer.(*container), b.t.Context(), p, streams)

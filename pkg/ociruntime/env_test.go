@@ -20,6 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	_ "sandbox.internal/shim/pkg/ociruntime/initreexec" // this binary is run again as the first stage of a container
+
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
@@ -218,7 +220,7 @@ func (b *box) exec(ctx context.Context, p *specs.Process) result {
 		return result{err: err}
 	}
 	defer out.Close()
-	streams, err := stdio.Open(ctx, stdio.Config{Stdout: "file://" + out.Name(), Terminal: p.Terminal}, stdio.Owner{})
+	streams, err := stdio.Open(ctx, stdio.Config{Stdout: "file://" + out.Name(), Terminal: p.Terminal}, idmap.Owner{})
 	if err != nil {
 		return result{err: err}
 	}

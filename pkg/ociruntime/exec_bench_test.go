@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -48,7 +49,7 @@ func benchmarkExec(b *testing.B, world func(*process.Config), change func(*specs
 		change(p)
 	}
 	run := func() {
-		streams, err := stdio.Open(b.Context(), stdio.Config{}, stdio.Owner{})
+		streams, err := stdio.Open(b.Context(), stdio.Config{}, idmap.Owner{})
 		must(b, err)
 		h, err := start(box.RuntimeContainer.(*container), b.Context(), p, streams)
 		must(b, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -35,7 +36,7 @@ func nestDirs(t *testing.T, c process.Config) (found []string) {
 // execIn starts an exec in a cgroup of its own; its streams end with the test.
 func (b *box) execIn(p *specs.Process) process.CgroupHandle {
 	b.t.Helper()
-	streams, err := stdio.Open(b.t.Context(), stdio.Config{Stdout: "file:///dev/null"}, stdio.Owner{})
+	streams, err := stdio.Open(b.t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
 	must(b.t, err)
 	b.t.Cleanup(func() { must(b.t, streams.Close()) })
 	h, err := b.Exec(b.t.Context(), p, streams)
@@ -174,7 +175,7 @@ func TestAnExecThatFailsAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 			}
 			dead := make(chan struct{})
 			go func() { _ = child.Wait(); close(dead) }() // that it was killed is looked up below
-			streams, err := stdio.Open(t.Context(), stdio.Config{Terminal: true, Stdout: "file:///dev/null"}, stdio.Owner{})
+			streams, err := stdio.Open(t.Context(), stdio.Config{Terminal: true, Stdout: "file:///dev/null"}, idmap.Owner{})
 			must(t, err)
 			defer streams.Close()
 			null, err := os.Open(os.DevNull)

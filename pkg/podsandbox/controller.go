@@ -111,7 +111,7 @@ func New(tasks *task.Manager, newPod NewPod) *Controller {
 type CreateRequest struct {
 	ID          string
 	Bundle      string            // absolute path
-	NetNS       string            // path of the network namespace; empty for the host's, or if the configuration says it
+	NetNS       string            // path of the network namespace; empty for that of Config
 	Config      *pod.Config       // nil: it is the bundle's config.json
 	Annotations map[string]string // added to those of Config
 }
@@ -179,9 +179,6 @@ func (r *CreateRequest) complete() error {
 	maps.Copy(annotations, config.Annotations)
 	config.Annotations = annotations
 	r.Config = &config
-	if r.NetNS == "" {
-		r.NetNS = config.NetNS
-	}
 	return settings.CheckAnnotations(annotations)
 }
 

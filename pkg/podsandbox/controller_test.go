@@ -270,7 +270,7 @@ func TestCreate_PassesOnWhatIsAsked(t *testing.T) {
 	r.Annotations = map[string]string{"a": "of the request", "b": "too"}
 	must(t, s.Create(t.Context(), r))
 	got := p.request
-	if got.ID != "s" || got.Bundle != r.Bundle || got.NetNS != "/netns" || got.Config.Hostname != "h" {
+	if got.ID != "s" || got.Bundle != r.Bundle || got.Config.NetNS != "/netns" || got.Config.Hostname != "h" {
 		t.Errorf("request = %+v", got)
 	}
 	if diff := cmp.Diff(map[string]string{"a": "of the file", "b": "too"}, got.Config.Annotations); diff != "" {

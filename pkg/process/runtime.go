@@ -15,6 +15,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -130,7 +131,7 @@ type Options struct {
 	SystemdCgroup bool          // cgroupsPath must be slice:prefix:name
 	NoPivotRoot   bool          // MS_MOVE instead of pivot_root, for a rootfs on a ramdisk
 	NoNewKeyring  bool          // keep the session keyring of the shim
-	IOOwner       stdio.Owner   // owner of the pipes given to processes
+	IOOwner       idmap.Owner   // owner of the pipes given to processes
 	CriuPath      string        // the criu program that is wanted; empty for the one in PATH
 	CriuWorkPath  string        // for logs of a restore; empty for a directory in the bundle
 	ExecCgroup    bool          // each exec gets a cgroup of its own: its Handle is a CgroupHandle

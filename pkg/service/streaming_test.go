@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -78,7 +79,7 @@ func (w *streamEnv) open() {
 	w.t.Helper()
 	const uri = "ttrpc+unix:///s?streaming_id=c-"
 	s, err := stdio.Open(w.t.Context(), stdio.Config{Stdin: uri + "stdin", Stdout: uri + "stdout", Host: w.host},
-		stdio.Owner{UID: os.Geteuid(), GID: os.Getegid()})
+		idmap.Owner{UID: os.Geteuid(), GID: os.Getegid()})
 	if err != nil {
 		w.t.Fatal(err)
 	}

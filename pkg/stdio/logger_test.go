@@ -19,6 +19,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // logged is an env whose output goes to a logging binary.
@@ -149,7 +151,7 @@ func TestLogger_ThatDoesNotGetReadyLeavesNothing(t *testing.T) {
 				host.bounds.ready = 50 * time.Millisecond
 			}
 			uri := loggerURI(t, tt.scheme, tt.mode, filepath.Join(t.TempDir(), "log"))
-			s, err := Open(t.Context(), Config{Stdout: uri, Stderr: uri, Host: host}, Owner{})
+			s, err := Open(t.Context(), Config{Stdout: uri, Stderr: uri, Host: host}, idmap.Owner{})
 			if s != nil || !errors.Is(err, tt.class) {
 				t.Fatalf("Open() = %v, %v, want class %v", s, err, tt.class)
 			}
@@ -167,7 +169,7 @@ func TestLogger_WaitForItEndsWithTheContext(t *testing.T) {
 	uri := loggerURI(t, "binary", "never-ready", "")
 	failed := make(chan error, 1)
 	go func() {
-		_, err := Open(ctx, Config{Stdout: uri, Host: NewHost("ns", newFakeChildren(t))}, Owner{})
+		_, err := Open(ctx, Config{Stdout: uri, Host: NewHost("ns", newFakeChildren(t))}, idmap.Owner{})
 		failed <- err
 	}()
 	eventually(t, "Open waits for the sign", asleepIn("awaitReady"))

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // patience bounds every wait of the tests; a test that runs into it fails.
@@ -144,7 +146,7 @@ func newEnv(t *testing.T, terminal bool, names ...string) *env {
 func mustOpen(t *testing.T, c Config) *Streams {
 	t.Helper()
 	c.readersLater = true
-	s, err := Open(t.Context(), c, Owner{})
+	s, err := Open(t.Context(), c, idmap.Owner{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
@@ -146,7 +148,7 @@ func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			checkLeaks(t)
-			s, err := Open(t.Context(), tt.config, Owner{})
+			s, err := Open(t.Context(), tt.config, idmap.Owner{})
 			if s != nil || !errors.Is(err, tt.class) || err.Error() != tt.want {
 				t.Errorf("Open(%+v)\n got %v, %v\nwant %v of class %v", tt.config, s, err, tt.want, tt.class)
 			}
@@ -157,7 +159,7 @@ func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
 func TestOpen_AfterItsContextEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if s, err := Open(ctx, Config{}, Owner{}); s != nil || !errors.Is(err, context.Canceled) {
+	if s, err := Open(ctx, Config{}, idmap.Owner{}); s != nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("Open() = %v, %v, want context.Canceled", s, err)
 	}
 }
@@ -242,7 +244,7 @@ func TestOpen_PipesBelongToTheOwner(t *testing.T) {
 	if err := unix.Stat(os.DevNull, &before); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(t.Context(), Config{Stdin: dir + "/stdin", Stdout: dir + "/stdout"}, Owner{UID: 1234, GID: 5678})
+	s, err := Open(t.Context(), Config{Stdin: dir + "/stdin", Stdout: dir + "/stdout"}, idmap.Owner{UID: 1234, GID: 5678})
 	if err != nil {
 		t.Fatal(err) // needs root
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // fionread asks how many bytes a pipe holds (FIONREAD, which golang.org/x/sys has under its terminal name only).
@@ -89,7 +91,7 @@ func newHeld(fd int, name string) *os.File {
 }
 
 // inputPipe is a pipe to the process: theirs is the process's stdin.
-func inputPipe(o Owner) (theirs *os.File, ours *pipeEnd, err error) {
+func inputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) {
 	r, w, err := newPipe(o)
 	if err != nil {
 		return nil, nil, err
@@ -98,7 +100,7 @@ func inputPipe(o Owner) (theirs *os.File, ours *pipeEnd, err error) {
 }
 
 // outputPipe is a pipe from the process: theirs is its stdout or stderr.
-func outputPipe(o Owner) (theirs *os.File, ours *pipeEnd, err error) {
+func outputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) {
 	r, w, err := newPipe(o)
 	if err != nil {
 		return nil, nil, err
@@ -129,9 +131,9 @@ func split(theirs, ours int) (*os.File, *pipeEnd, error) {
 }
 
 // ownOwner is the shim, for pipes that do not go to the container.
-func ownOwner() Owner { return Owner{UID: os.Geteuid(), GID: os.Getegid()} }
+func ownOwner() idmap.Owner { return idmap.Owner{UID: os.Geteuid(), GID: os.Getegid()} }
 
-func newPipe(o Owner) (r, w int, err error) {
+func newPipe(o idmap.Owner) (r, w int, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return -1, -1, os.NewSyscallError("pipe2", err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 func TestTerminal_WhetherItHasAStderrBesideIt(t *testing.T) {
@@ -37,7 +39,7 @@ func TestTerminal_WhetherItHasAStderrBesideIt(t *testing.T) {
 			}
 		})
 	}
-	_, err := Open(t.Context(), Config{Terminal: true, Stdout: stdout, Stderr: "ftp:///x", SplitStderr: true, readersLater: true}, Owner{})
+	_, err := Open(t.Context(), Config{Terminal: true, Stdout: stdout, Stderr: "ftp:///x", SplitStderr: true, readersLater: true}, idmap.Owner{})
 	if !errdefs.IsInvalidArgument(err) {
 		t.Errorf("Open with a stderr of scheme ftp = %v, want an invalid argument", err)
 	}

@@ -64,6 +64,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // Config names the streams as containerd's CreateTaskRequest and ExecProcessRequest do. An empty name stands for no
@@ -108,10 +110,6 @@ type Children interface {
 	Unregister(pid int)
 }
 
-// Owner owns the pipes that the process gets (containerd.runc.v1.Options, io_uid and io_gid), so that it may open
-// /proc/self/fd/1 again in a user namespace.
-type Owner struct{ UID, GID int }
-
 // Streams are the standard streams of one process. Its methods may be called concurrently.
 type Streams struct {
 	logger  *log.Entry
@@ -141,9 +139,12 @@ var outputNames = [...]string{"stdout", "stderr"}
 // Open opens every stream of c, or none. It waits for the reader of an output fifo no longer than ctx lasts and a
 // second, and for a logging binary to be ready no longer than ctx lasts and ten seconds.
 //
+// The pipes that the process gets belong to o (containerd.runc.v1.Options, io_uid and io_gid), so that it may open
+// /proc/self/fd/1 again in a user namespace.
+//
 // A name that is not understood is errdefs.ErrInvalidArgument, a fifo or a program that does not exist or is of the
 // wrong kind errdefs.ErrFailedPrecondition.
-func Open(ctx context.Context, c Config, o Owner) (_ *Streams, err error) {
+func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -219,7 +220,7 @@ func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
 }
 
 // openChild makes what the process gets as descriptors 0, 1 and 2.
-func (s *Streams) openChild(o Owner) (err error) {
+func (s *Streams) openChild(o idmap.Owner) (err error) {
 	if s.input == nil {
 		s.child[0], err = openNull(unix.O_RDONLY)
 	} else {

@@ -16,6 +16,7 @@ import (
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/hostrootfs"
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/options"
@@ -101,7 +102,7 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 			SystemdCgroup: r.Options.SystemdCgroup || systemdCgroup(spec),
 			NoPivotRoot:   r.Options.NoPivotRoot,
 			NoNewKeyring:  r.Options.NoNewKeyring,
-			IOOwner:       stdio.Owner{UID: int(r.Options.IoUid), GID: int(r.Options.IoGid)},
+			IOOwner:       idmap.Owner{UID: int(r.Options.IoUid), GID: int(r.Options.IoGid)},
 			CriuPath:      r.Options.CriuPath,
 			CriuWorkPath:  r.Options.CriuWorkPath,
 			ExecCgroup:    set.ExecCgroup,

@@ -16,9 +16,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/stdio"
 )
 
 func TestCreateThatFailsLeavesNothing(t *testing.T) {
@@ -136,7 +136,7 @@ func TestWhatTheEngineIsAsked(t *testing.T) {
 		{
 			"all options", func(s *specs.Spec) { s.Root.Path = "/abs" },
 			options.Options{Root: "/r", NoPivotRoot: true, NoNewKeyring: true, IoUid: 3, IoGid: 4, SystemdCgroup: true},
-			process.Options{Root: "/r/ns", NoPivotRoot: true, NoNewKeyring: true, SystemdCgroup: true, IOOwner: stdio.Owner{UID: 3, GID: 4}},
+			process.Options{Root: "/r/ns", NoPivotRoot: true, NoNewKeyring: true, SystemdCgroup: true, IOOwner: idmap.Owner{UID: 3, GID: 4}},
 			"/abs",
 		},
 		{"a cgroup of systemd's", func(s *specs.Spec) { s.Linux.CgroupsPath = "a.slice:b:c" }, options.Options{}, process.Options{Root: options.DefaultRoot + "/ns", SystemdCgroup: true}, ""},
