@@ -16,7 +16,7 @@ import (
 
 // A shim in a mount namespace of its own sees the cgroup file systems as the
 // script leaves them; those of the machine are not touched.
-func TestCreateWithCgroupMountsThatCannotBeUsed(t *testing.T) {
+func TestCreate_CgroupMountsThatCannotBeUsed(t *testing.T) {
 	const each = "awk '$3 ~ /^cgroup2?$/ { print $2 }' /proc/mounts | while read -r dir; do "
 	for _, tc := range []struct {
 		name, script string

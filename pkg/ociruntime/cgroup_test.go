@@ -44,7 +44,7 @@ func stranger(t *testing.T, dirs []string) *exec.Cmd {
 
 // Whoever is in the container's cgroup is the container's, as with a scope of
 // systemd: without this the cgroup could not be removed.
-func TestDestroyEndsAProcessThatWasMovedIn(t *testing.T) {
+func TestDestroy_KillsAProcessThatWasMovedIn(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	moved := stranger(t, cgroupDirs(t, b.config))
 	must(t, b.Init().Signal(syscall.SIGKILL))
@@ -63,7 +63,7 @@ func TestDestroyEndsAProcessThatWasMovedIn(t *testing.T) {
 }
 
 // Cgroups that the workload made go with the container.
-func TestDestroyRemovesNestedCgroups(t *testing.T) {
+func TestDestroy_RemovesNestedCgroups(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	for _, dir := range cgroupDirs(t, b.config) {
 		must(t, os.MkdirAll(filepath.Join(dir, "outer/inner"), 0o755))
@@ -95,7 +95,7 @@ func madeBefore(t *testing.T, config process.Config) []string {
 	return made
 }
 
-func TestCreateAdoptsAnEmptyCgroup(t *testing.T) {
+func TestCreate_AdoptsAnEmptyCgroup(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	made := madeBefore(t, config)
 	must(t, os.WriteFile(filepath.Join(made[len(made)-1], "pids.max"), []byte("77"), 0))
@@ -115,7 +115,7 @@ func noStreams(t *testing.T) *stdio.Streams {
 }
 
 // Two containers that share a cgroup would be killed and limited together.
-func TestCreateRefusesACgroupInUse(t *testing.T) {
+func TestCreate_RefusesACgroupInUse(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	dirs := madeBefore(t, config)
 	other := stranger(t, dirs)
@@ -134,7 +134,7 @@ func TestCreateRefusesACgroupInUse(t *testing.T) {
 	}
 }
 
-func TestCreateRefusesAFrozenCgroup(t *testing.T) {
+func TestCreate_RefusesAFrozenCgroup(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	made := madeBefore(t, config)
 	file, frozen, thawed := filepath.Join(made[0], "cgroup.freeze"), "1", "0"

@@ -52,8 +52,8 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	})
 }
 
-// sameNamespaces refuses paths that no longer lead to the namespaces of pid, as those of a process that has ended or of a
-// descriptor that was closed: libcontainer reads them again and tells CRIU not to save these namespaces.
+// sameNamespaces refuses paths that no longer lead to the namespaces of pid, as those of a process that has ended or of
+// a descriptor that was closed: libcontainer reads them again and tells CRIU not to save these namespaces.
 func sameNamespaces(list configs.Namespaces, pid int) error {
 	for _, ns := range list {
 		if ns.Path == "" || ns.Type != configs.NEWNET && ns.Type != configs.NEWPID {
@@ -68,7 +68,8 @@ func sameNamespaces(list configs.Namespaces, pid int) error {
 			return err
 		}
 		if err != nil || !os.SameFile(own, named) {
-			return fmt.Errorf("config.json: linux.namespaces: path %q of type %s no longer names the namespace that the container is in: %w", ns.Path, ns.Type, errdefs.ErrFailedPrecondition)
+			return fmt.Errorf("config.json: linux.namespaces: path %q of type %s no longer names the namespace "+
+				"that the container is in: %w", ns.Path, ns.Type, errdefs.ErrFailedPrecondition)
 		}
 	}
 	return nil
@@ -97,8 +98,8 @@ func (r *Runtime) prepare(c process.Config, config *configs.Config) (*container,
 	}, nil
 }
 
-// Restore implements process.RuntimeContainer. CRIU makes init a child of the shim (criu(8), --restore-sibling), so init is
-// waited for like one that libcontainer started.
+// Restore implements process.RuntimeContainer. CRIU makes init a child of the shim (criu(8), --restore-sibling), so
+// init is waited for like one that libcontainer started.
 func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -160,10 +161,12 @@ const criu = "criu"
 func findCriu(want string) error {
 	path, err := exec.LookPath(criu)
 	if err != nil {
-		return fmt.Errorf("program %q: not found in PATH of containerd; it is in the package %q: %w", criu, criu, errdefs.ErrNotImplemented)
+		return fmt.Errorf("program %q: not found in PATH of containerd; it is in the package %q: %w",
+			criu, criu, errdefs.ErrNotImplemented)
 	}
 	if want != "" && want != path {
-		return fmt.Errorf("CriuPath %q: PATH of containerd leads to %q, and only that can be used: %w", want, path, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("CriuPath %q: PATH of containerd leads to %q, and only that can be used: %w",
+			want, path, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
@@ -217,7 +220,8 @@ func checkImage(dir string) error {
 	// CRIU and libcontainer read these first.
 	for _, name := range []string{"inventory.img", "descriptors.json"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("checkpoint %q: not the image of a container, there is no %s: %w", dir, name, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("checkpoint %q: not the image of a container, there is no %s: %w",
+				dir, name, errdefs.ErrInvalidArgument)
 		} else if err != nil {
 			return fmt.Errorf("checkpoint %q: %w", dir, err)
 		}
@@ -225,8 +229,8 @@ func checkImage(dir string) error {
 	return nil
 }
 
-// withLog calls f with a directory for criu's log, and adds the cause from the log to an error of f. The directory is dir,
-// or if that is empty, one in the bundle that is kept only if f fails.
+// withLog calls f with a directory for criu's log, and adds the cause from the log to an error of f. The directory is
+// dir, or if that is empty, one in the bundle that is kept only if f fails.
 func (c *container) withLog(dir, log string, f func(dir string) error) error {
 	temporary := dir == ""
 	var err error

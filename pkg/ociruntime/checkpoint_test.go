@@ -34,7 +34,7 @@ func needCriu(t *testing.T) {
 	}
 }
 
-func TestACheckpointNeedsTheNamespacesThatWereJoined(t *testing.T) {
+func TestCheckpoint_NeedsTheJoinedNamespaces(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, "other")
 	must(t, os.WriteFile(other, nil, 0o600))
@@ -59,7 +59,7 @@ func TestACheckpointNeedsTheNamespacesThatWereJoined(t *testing.T) {
 	}
 }
 
-func TestACheckpointIsRefusedWhenItsNetworkCannotBeNamed(t *testing.T) {
+func TestCheckpoint_NeedsAPathToItsNetwork(t *testing.T) {
 	if _, err := exec.LookPath(criu); err != nil {
 		lacking(t, "criu", err.Error())
 	}
@@ -116,7 +116,7 @@ func (b *box) says(what string) {
 	})
 }
 
-func TestCheckpointAndRestore(t *testing.T) {
+func TestCheckpoint_AndRestore(t *testing.T) {
 	needCriu(t)
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, counter...)).start()
@@ -146,7 +146,7 @@ func TestCheckpointAndRestore(t *testing.T) {
 	}
 }
 
-func TestCheckpointThatFailsLeavesTheContainerRunning(t *testing.T) {
+func TestCheckpoint_FailureLeavesTheContainerRunning(t *testing.T) {
 	needCriu(t)
 	b := create(t, newConfig(t, counter...)).start()
 	b.says("up")

@@ -23,8 +23,8 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// container implements process.RuntimeContainer. libcontainer holds a lock of lc while it starts a process, so what must
-// answer at any time (signals, freezing, thawing) does not use lc.
+// container implements process.RuntimeContainer. libcontainer holds a lock of lc while it starts a process, so what
+// must answer at any time (signals, freezing, thawing) does not use lc.
 type container struct {
 	runtime   *Runtime
 	config    process.Config
@@ -60,8 +60,8 @@ func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
 	return nil
 }
 
-// Start opens the fifo at which init waits. libcontainer's Exec does the same, but never ends its goroutine and thread if
-// init is dead. Init writes one byte just before it runs the program (runc libcontainer/standard_init_linux.go).
+// Start opens the fifo at which init waits. libcontainer's Exec does the same, but never ends its goroutine and thread
+// if init is dead. Init writes one byte just before it runs the program (runc libcontainer/standard_init_linux.go).
 func (c *container) Start(ctx context.Context) error {
 	path := filepath.Join(c.stateDir, "exec.fifo")
 	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -79,8 +79,8 @@ func (c *container) Start(ctx context.Context) error {
 
 var errInitDead = fmt.Errorf("init is dead: %w", errdefs.ErrFailedPrecondition)
 
-// awaitByte waits until fifo has a byte to read, or the process of pidfd has died without writing one. Init writes as soon
-// as the fifo has a reader, unless something outside holds it up, so ctx is checked only now and then.
+// awaitByte waits until fifo has a byte to read, or the process of pidfd has died without writing one. Init writes as
+// soon as the fifo has a reader, unless something outside holds it up, so ctx is checked only now and then.
 func awaitByte(ctx context.Context, fifo, pidfd int) error {
 	const checkContext = 250 // ms
 	for {
@@ -106,9 +106,9 @@ func awaitByte(ctx context.Context, fifo, pidfd int) error {
 	}
 }
 
-// How long a signal or an exec waits for init to run the container's program, and how often it looks. Usually it runs at
-// once. StartContainer hooks run before it and may take any time, so with these the wait is short, and the signal goes to
-// libcontainer's stage.
+// How long a signal or an exec waits for init to run the container's program, and how often it looks. Usually it runs
+// at once. StartContainer hooks run before it and may take any time, so with these the wait is short, and the signal
+// goes to libcontainer's stage.
 const (
 	programTimeout     = time.Second
 	programHookTimeout = 50 * time.Millisecond
@@ -116,8 +116,8 @@ const (
 )
 
 // initProcess is init for callers. Start returns when init is about to run its program. A SIGTERM before that would end
-// libcontainer's stage, with status 2, and not reach the program, which may handle it. So a signal waits for the program,
-// as does an exec, which may send one.
+// libcontainer's stage, with status 2, and not reach the program, which may handle it. So a signal waits for the
+// program, as does an exec, which may send one.
 type initProcess struct {
 	*handle
 	container *container

@@ -15,7 +15,7 @@ import (
 )
 
 // The first process of a PID namespace is not ended by a signal that it does not handle (pid_namespaces(7)).
-func TestASignalRightAfterStartIsForTheProgram(t *testing.T) {
+func TestSignal_RightAfterStartIsForTheProgram(t *testing.T) {
 	for range 5 {
 		b := create(t, newConfig(t, "sleep", "1000")).start()
 		must(t, b.Init().Signal(unix.SIGTERM))
@@ -28,8 +28,8 @@ func TestASignalRightAfterStartIsForTheProgram(t *testing.T) {
 	}
 }
 
-// A postStart hook may look at process 1, or signal it. In the middle of execve the kernel shows the new program without
-// arguments for a moment.
+// A postStart hook may look at process 1, or signal it. In the middle of execve the kernel shows the new program
+// without arguments for a moment.
 func TestExec_RightAfterStartSeesTheProgram(t *testing.T) {
 	const script = `line=; while [ -z "$line" ]; do line=$(tr '\0' ' ' </proc/1/cmdline); done; echo "$line"`
 	for range 5 {
@@ -41,7 +41,7 @@ func TestExec_RightAfterStartSeesTheProgram(t *testing.T) {
 }
 
 // Nothing waits for ever for a program of libcontainer's name, which a container can give to its own.
-func TestASignal_DoesNotWaitForAProgramThatRunsWhateverItsName(t *testing.T) {
+func TestSignal_DoesNotWaitForAProgramWithTheNameOfTheStage(t *testing.T) {
 	const name = "runc:[2:INIT]"
 	config := newConfig(t, "/bin/"+name)
 	must(t, os.WriteFile(filepath.Join(config.Rootfs, "bin", name), []byte("#!/bin/sh\nsleep 1000\n"), 0o755)) //nolint:gosec // a program is executable
@@ -59,7 +59,7 @@ func TestASignal_DoesNotWaitForAProgramThatRunsWhateverItsName(t *testing.T) {
 }
 
 // Its hook keeps it from becoming its program.
-func TestSignalsAndExecsDoNotWaitForHooks(t *testing.T) {
+func TestSignal_AndExecDoNotWaitForHooks(t *testing.T) {
 	config := newConfig(t, "sleep", "1000")
 	config.Spec.Hooks = &specs.Hooks{StartContainer: []specs.Hook{{Path: "/bin/sleep", Args: []string{"sleep", "1000"}}}}
 	b := create(t, config).start()

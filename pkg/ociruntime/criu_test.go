@@ -30,7 +30,7 @@ func fakeCriu(t *testing.T) (path string) {
 	return path
 }
 
-func TestFindCriu(t *testing.T) {
+func TestCriu_Find(t *testing.T) {
 	path := fakeCriu(t)
 	for _, want := range []string{"", path} {
 		if err := findCriu(want); err != nil {
@@ -43,7 +43,7 @@ func TestFindCriu(t *testing.T) {
 	wantError(t, findCriu(""), errdefs.ErrNotImplemented, `"criu"`, "PATH", "package")
 }
 
-func TestDumpOpts(t *testing.T) {
+func TestCheckpoint_Options(t *testing.T) {
 	image := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(image, "parent"), 0o700))
 	for _, tc := range []struct {
@@ -72,7 +72,7 @@ func TestDumpOpts(t *testing.T) {
 	}
 }
 
-func TestDumpOptsRefuses(t *testing.T) {
+func TestCheckpoint_RefusesOptions(t *testing.T) {
 	image := t.TempDir()
 	for _, tc := range []struct {
 		name string
@@ -93,7 +93,7 @@ func TestDumpOptsRefuses(t *testing.T) {
 	}
 }
 
-func TestCreateRefusesWhatIsNoCheckpoint(t *testing.T) {
+func TestCreate_RefusesWhatIsNoCheckpoint(t *testing.T) {
 	fakeCriu(t)
 	c := newConfig(t, "true")
 	c.Checkpoint = t.TempDir()
@@ -103,7 +103,7 @@ func TestCreateRefusesWhatIsNoCheckpoint(t *testing.T) {
 }
 
 // A criu that fails stands for one that the kernel is too new for.
-func TestFailedRestoreLeavesNothing(t *testing.T) {
+func TestRestore_FailureLeavesNothing(t *testing.T) {
 	fakeCriu(t)
 	c := image(t)
 	r, err := New(testReaper).Create(t.Context(), c, nil)
@@ -155,7 +155,7 @@ func TestRestore_IsUndoneWhenItsContextEndedMeanwhile(t *testing.T) {
 	}
 }
 
-func TestCauseIsTheFirstErrorOfTheLog(t *testing.T) {
+func TestCriu_CauseIsTheFirstErrorOfTheLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dump.log")
 	if got := criuCause(path); got != "" {
 		t.Errorf("cause without a log = %q, want none", got)
@@ -167,7 +167,7 @@ func TestCauseIsTheFirstErrorOfTheLog(t *testing.T) {
 	}
 }
 
-func TestLogIsKeptOnlyWhenItTellsACause(t *testing.T) {
+func TestCriu_LogIsKeptOnlyWithACause(t *testing.T) {
 	failure := errors.New("criu failed")
 	for _, tc := range []struct {
 		name string

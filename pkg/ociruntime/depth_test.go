@@ -47,7 +47,7 @@ func needUnified(t *testing.T) {
 	}
 }
 
-func TestContainer_CannotNestCgroupsWithoutEnd(t *testing.T) {
+func TestDepth_OfNestedCgroupsIsLimited(t *testing.T) {
 	needUnified(t)
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	if got, want := depthOf(t, b), strconv.Itoa(cgroup.MaxDepth); got != want {
@@ -64,7 +64,7 @@ func TestContainer_CannotNestCgroupsWithoutEnd(t *testing.T) {
 	wantNothingLeft(t, b.config)
 }
 
-func TestDepthOfCgroups_IsWhatTheContainerOrACgroupAboveSays(t *testing.T) {
+func TestDepth_OfTheConfigurationOrACgroupAboveHolds(t *testing.T) {
 	needUnified(t)
 	t.Run("above", func(t *testing.T) {
 		root := map[bool]string{true: "/sys/fs/cgroup", false: "/sys/fs/cgroup/unified"}[cgroups.Mode() == cgroups.Unified]

@@ -51,8 +51,8 @@ func (c *container) thaw() error {
 	return nil
 }
 
-// discard is destroy for a container that nobody will destroy again. If the cgroup is gone and only systemd is silent, it
-// removes the state directory dir as well: the unit ends with its cgroup.
+// discard is destroy for a container that nobody will destroy again. If the cgroup is gone and only systemd is silent,
+// it removes the state directory dir as well: the unit ends with its cgroup.
 func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
 	defer r.reaper.Suspend()()
 	err := destroy(lc)
@@ -72,8 +72,9 @@ func destroy(lc *libcontainer.Container) error {
 
 // removeState calls remove, which removes the state directory, and then runs the poststop hooks.
 //
-// If libcontainer ran the hooks, it would stop at the first that fails and report that the container was not removed; each
-// further try would fail alike. The specification wants the error logged and the other hooks run (runtime.md, Lifecycle).
+// If libcontainer ran the hooks, it would stop at the first that fails and report that the container was not removed;
+// each further try would fail alike. The specification wants the error logged and the other hooks run (runtime.md,
+// Lifecycle).
 func removeState(lc *libcontainer.Container, remove func() error) error {
 	state, stateErr := lc.OCIState()
 	config := lc.Config()

@@ -340,7 +340,7 @@ func worlds(tb testing.TB) []world {
 	}
 }
 
-func TestTheLauncherIsLikeLibcontainer(t *testing.T) {
+func TestLauncher_DoesWhatLibcontainerDoes(t *testing.T) {
 	for i, w := range worlds(t) {
 		t.Run(w.name, func(t *testing.T) {
 			b := withProbe(t, w.change)
@@ -360,7 +360,7 @@ func TestTheLauncherIsLikeLibcontainer(t *testing.T) {
 	}
 }
 
-func TestTheLauncherRefusesLikeLibcontainer(t *testing.T) {
+func TestLauncher_RefusesWhatLibcontainerRefuses(t *testing.T) {
 	in := func(change func(*process.Config)) *box {
 		return withProbe(t, func(c *process.Config) {
 			for name, text := range map[string]string{"script": "#!/nope\n", "junk": "\x00\x01\x02junk"} {

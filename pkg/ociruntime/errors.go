@@ -24,9 +24,9 @@ import (
 	"sandbox.internal/shim/pkg/resources"
 )
 
-// Errors of libcontainer v1.5.2 get their classes here, and the names of the fields that they are about. It has sentinels
-// for some errors only. The others are told by their text; a test provokes each of them, so that another version of
-// libcontainer with other words fails a test.
+// Errors of libcontainer v1.5.2 get their classes here, and the names of the fields that they are about. It has
+// sentinels for some errors only. The others are told by their text; a test provokes each of them, so that another
+// version of libcontainer with other words fails a test.
 
 // sentinelClasses are libcontainer's sentinels by the class that they stand for.
 var sentinelClasses = []struct {
@@ -49,8 +49,9 @@ func classify(err error) error {
 	return err
 }
 
-// startError classifies an error from inside the container. A program that cannot be run is the caller's to fix; the text
-// is what os/exec.LookPath says. Docker derives the exit statuses 126 and 127 from libcontainer's words, so they are kept.
+// startError classifies an error from inside the container. A program that cannot be run is the caller's to fix; the
+// text is what os/exec.LookPath says. Docker derives the exit statuses 126 and 127 from libcontainer's words, so they
+// are kept.
 func startError(err error, args []string) error {
 	if strings.Contains(err.Error(), fmt.Sprintf("exec: %q: ", args[0])) {
 		return fmt.Errorf("process.args[0] %q: %w: %w", args[0], err, errdefs.ErrInvalidArgument)
@@ -61,7 +62,9 @@ func startError(err error, args []string) error {
 // createError names the field of config.json because of which no container could be made, if the text of err tells.
 func createError(err error, linux *specs.Linux) error {
 	text := err.Error()
-	for _, words := range []string{"cgroup is not empty", "cgroup unexpectedly frozen", "unable to apply cgroup configuration"} {
+	for _, words := range []string{
+		"cgroup is not empty", "cgroup unexpectedly frozen", "unable to apply cgroup configuration",
+	} {
 		if strings.Contains(text, words) {
 			return fmt.Errorf("linux.cgroupsPath %q: %w: %w", linux.CgroupsPath, err, errdefs.ErrFailedPrecondition)
 		}
@@ -139,8 +142,8 @@ func refusedFields(err error, fields []resources.Field, unified bool) string {
 	return strings.Join(names, ", ")
 }
 
-// errnoClass is the class of the kernel's answer to a write to a control file, or nil: a value that it does not take, or
-// that does not fit what is there now. For systemd libcontainer parses some values itself.
+// errnoClass is the class of the kernel's answer to a write to a control file, or nil: a value that it does not take,
+// or that does not fit what is there now. For systemd libcontainer parses some values itself.
 func errnoClass(err error) error {
 	if _, ok := errors.AsType[*strconv.NumError](err); ok {
 		return errdefs.ErrInvalidArgument

@@ -42,8 +42,8 @@ func newExecs(config *configs.Config, initPID int) execs {
 	}
 }
 
-// Exec starts p with the launcher if that supports what p and the container need, else with libcontainer. It waits for the
-// container's program, since p may signal process 1.
+// Exec starts p with the launcher if that supports what p and the container need, else with libcontainer. It waits for
+// the container's program, since p may signal process 1.
 func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
 	c.AwaitProgram()
 	lp, err := libcontainerProcess(p, s)

@@ -69,8 +69,8 @@ func (c *container) newExecCgroup() (*execCgroup, error) {
 	}
 }
 
-// execIn starts lp in group. When it fails, nothing is left of either: a program whose terminal did not come, for example,
-// ran already and may have started others.
+// execIn starts lp in group. When it fails, nothing is left of either: a program whose terminal did not come, for
+// example, ran already and may have started others.
 func (c *container) execIn(
 	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execCgroup,
 ) (process.Handle, error) {
@@ -85,9 +85,9 @@ func (c *container) execIn(
 	return &cgroupHandle{handle: h, container: c, group: group}, nil
 }
 
-// removeExecCgroup removes the cgroup of an exec that has ended, and those of earlier execs that have got empty since. If
-// its processes were killed, the cgroup has emptyTimeout to get empty. An occupied one is removed with the container at the
-// latest.
+// removeExecCgroup removes the cgroup of an exec that has ended, and those of earlier execs that have got empty since.
+// If its processes were killed, the cgroup has emptyTimeout to get empty. An occupied one is removed with the container
+// at the latest.
 func (c *container) removeExecCgroup(group *cgroup.Cgroup, killed bool) {
 	if killed {
 		ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)

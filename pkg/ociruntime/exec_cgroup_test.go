@@ -51,7 +51,7 @@ func (b *box) execIn(p *specs.Process) process.CgroupHandle {
 // daemon is a process that its parent left, in a session of its own.
 const daemon = "(setsid sleep 1000 &); "
 
-func TestAnExecWithACgroupOfItsOwn(t *testing.T) {
+func TestExec_WithACgroupOfItsOwn(t *testing.T) {
 	for name, change := range map[string]func(*process.Config){
 		"by the launcher": func(*process.Config) {},
 		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },
@@ -139,7 +139,7 @@ func TestAnExecWithACgroupOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAnExecThatDoesNotStartLeavesNoCgroup(t *testing.T) {
+func TestExec_ThatDoesNotStartLeavesNoCgroup(t *testing.T) {
 	wantNoLeaks(t)
 	config := newConfig(t, "sleep", "1000")
 	config.ExecCgroup = true
@@ -153,7 +153,7 @@ func TestAnExecThatDoesNotStartLeavesNoCgroup(t *testing.T) {
 }
 
 // It is alive when its terminal is refused, and so is what it has started.
-func TestAnExecThatFailsAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
+func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 	for name, change := range map[string]func(*process.Config){
 		"by the launcher": func(*process.Config) {},
 		"by libcontainer": func(c *process.Config) { c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux} },

@@ -200,7 +200,9 @@ func setScheduling(cmd *launch.Command, config *configs.Config, p *libcontainer.
 }
 
 // ioClasses are the classes of ioprio_set(2).
-var ioClasses = map[specs.IOPriorityClass]int{specs.IOPRIO_CLASS_RT: 1, specs.IOPRIO_CLASS_BE: 2, specs.IOPRIO_CLASS_IDLE: 3}
+var ioClasses = map[specs.IOPriorityClass]int{
+	specs.IOPRIO_CLASS_RT: 1, specs.IOPRIO_CLASS_BE: 2, specs.IOPRIO_CLASS_IDLE: 3,
+}
 
 // cpus is set in the form of sched_setaffinity(2).
 func cpus(set *unix.CPUSet) []byte {

@@ -15,7 +15,7 @@ import (
 )
 
 // Without faccessat2(2) the mode, the owner and the group of a file say whether it is the program.
-func TestTheLauncherLooksForProgramsLikeLibcontainer(t *testing.T) {
+func TestLauncher_LooksForProgramsLikeLibcontainer(t *testing.T) {
 	const uid, gid, further, other = 1000, 1001, 1002, 1003
 	owners := [][2]int{{uid, other}, {other, gid}, {other, further}, {other, other}}
 	modes := []os.FileMode{0o755, 0o655, 0o745, 0o754, 0o644}

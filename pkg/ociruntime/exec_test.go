@@ -26,7 +26,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-func TestCovers(t *testing.T) {
+func TestExec_UnsupportedByTheLauncher(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*configs.Config, *libcontainer.Process)
@@ -62,7 +62,7 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-func TestExecOfWhatTheLauncherDoesNotCover(t *testing.T) {
+func TestExec_WhatTheLauncherDoesNotSupport(t *testing.T) {
 	wantNoLeaks(t)
 	c := newConfig(t, "sleep", "1000")
 	c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
@@ -84,7 +84,7 @@ func wantOnlyInit(t *testing.T, b *box) {
 	})
 }
 
-func TestExecInAFrozenContainerEndsWithItsContext(t *testing.T) {
+func TestExec_InAFrozenContainerEndsWithItsContext(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
 		t.Run(fmt.Sprintf("terminal %v", terminal), func(t *testing.T) {
 			wantNoLeaks(t)
@@ -106,7 +106,7 @@ func TestExecInAFrozenContainerEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestExecInADeadContainer(t *testing.T) {
+func TestExec_InADeadContainer(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	must(t, b.Init().Signal(syscall.SIGKILL))
@@ -118,7 +118,7 @@ func TestExecInADeadContainer(t *testing.T) {
 
 // Init dies at any moment of an exec. Whatever comes of the exec, it does not
 // hang, and leaves nothing.
-func TestExecWhileInitDies(t *testing.T) {
+func TestExec_WhileInitDies(t *testing.T) {
 	wantNoLeaks(t)
 	for range 20 {
 		b := create(t, newConfig(t, "sleep", "1000")).start()
@@ -133,7 +133,7 @@ func TestExecWhileInitDies(t *testing.T) {
 	}
 }
 
-func TestExecThatIsInterrupted(t *testing.T) {
+func TestExec_Interrupted(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	for i := range 30 {
@@ -147,7 +147,7 @@ func TestExecThatIsInterrupted(t *testing.T) {
 	wantOnlyInit(t, b)
 }
 
-func TestExecAtTheLimitOfProcesses(t *testing.T) {
+func TestExec_AtTheLimitOfProcesses(t *testing.T) {
 	wantNoLeaks(t)
 	c := newConfig(t, "sleep", "1000")
 	limit := int64(1)
@@ -162,7 +162,7 @@ func TestExecAtTheLimitOfProcesses(t *testing.T) {
 }
 
 // haproxy and others change their root, which is not that of the container.
-func TestExecBesideAnInitThatChangedItsRoot(t *testing.T) {
+func TestExec_BesideAnInitThatChangedItsRoot(t *testing.T) {
 	b := withProbe(t, func(c *process.Config) {
 		must(t, os.Symlink("busybox", filepath.Join(c.Rootfs, "bin/chroot")))
 		must(t, os.MkdirAll(filepath.Join(c.Rootfs, "tmp/bin"), 0o755))
@@ -184,7 +184,7 @@ func TestExecBesideAnInitThatChangedItsRoot(t *testing.T) {
 
 // Whatever the container makes the launcher run instead of a program of its
 // own, it is not the shim's executable (CVE-2019-5736).
-func TestExecOfOurOwnExecutable(t *testing.T) {
+func TestExec_OfOurOwnExecutable(t *testing.T) {
 	before := ownHash(t)
 	b := withProbe(t, func(c *process.Config) {
 		must(t, os.Symlink("/proc/self/exe", filepath.Join(c.Rootfs, "bin/self")))
@@ -218,7 +218,7 @@ func launchers(t *testing.T) (files []string) {
 
 // Root of a container that is root outside owns the launcher's file too, and by
 // an ACL it can take the permission to run it, whatever is sealed.
-func TestExecByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
+func TestExec_ByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	before := launchers(t)
 	c := b.RuntimeContainer.(*container)

@@ -28,7 +28,7 @@ func (b *box) own(name string) (inside, outside string) {
 	return inside, outside
 }
 
-func TestWhatTheContainerSeesOfTheLauncher(t *testing.T) {
+func TestLauncher_WhatTheContainerSees(t *testing.T) {
 	b := withProbe(t, func(c *process.Config) {
 		inUserNamespace(c)
 		must(t, os.Symlink("busybox", filepath.Join(c.Rootfs, "bin/readlink")))
@@ -69,7 +69,7 @@ func TestWhatTheContainerSeesOfTheLauncher(t *testing.T) {
 
 // What the shim ignores a process of a container does not: the Go runtime of libcontainer's first stage sees to that.
 // It leaves SIGHUP and SIGINT as they are, which are not tried, since Go cannot end that it ignores them.
-func TestExecWithSignalsThatTheShimIgnores(t *testing.T) {
+func TestExec_WithSignalsThatTheShimIgnores(t *testing.T) {
 	ignored := []os.Signal{syscall.SIGUSR1, syscall.SIGPIPE}
 	signal.Ignore(ignored...)
 	t.Cleanup(func() {

@@ -20,12 +20,12 @@ import (
 	"sandbox.internal/shim/pkg/reaper"
 )
 
-// Features describes what this build supports of the OCI runtime specification (features.md). CRI decides by it about user
-// namespaces and recursively read-only mounts.
+// Features describes what this build supports of the OCI runtime specification (features.md). CRI decides by it about
+// user namespaces and recursively read-only mounts.
 //
-// By features-linux.md it describes the runtime and not the host: AppArmor, SELinux, Intel RDT and both versions of cgroups
-// are compiled in, and a kernel without them refuses a container that asks for them. Only the flags of seccomp are those of
-// this kernel.
+// By features-linux.md it describes the runtime and not the host: AppArmor, SELinux, Intel RDT and both versions of
+// cgroups are compiled in, and a kernel without them refuses a container that asks for them. Only the flags of seccomp
+// are those of this kernel.
 func Features() *features.Features {
 	yes, no := true, false
 	f := &features.Features{

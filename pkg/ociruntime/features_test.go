@@ -10,7 +10,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/seccomp"
 )
 
-func TestFeaturesThatClientsDecideBy(t *testing.T) {
+func TestFeatures_ThatClientsDecideBy(t *testing.T) {
 	f := Features()
 	// containerd internal/cri/server, service.go: the two things CRI looks at.
 	if !*f.Linux.MountExtensions.IDMap.Enabled {
@@ -34,7 +34,7 @@ func TestFeaturesThatClientsDecideBy(t *testing.T) {
 	}
 }
 
-func TestFeaturesOfSeccompAreThoseOfTheBuild(t *testing.T) {
+func TestFeatures_OfSeccompAreThoseOfTheBuild(t *testing.T) {
 	s := Features().Linux.Seccomp
 	if *s.Enabled != seccomp.Enabled {
 		t.Errorf("seccomp = %t, want %t", *s.Enabled, seccomp.Enabled)

@@ -38,7 +38,7 @@ func read(t *testing.T, path string) string {
 
 // A hook is a child that libcontainer waits for. The reaper, which runs beside
 // it and is woken by other children that die, must not collect it first.
-func TestHooksAreNotRobbedOfTheirStatus(t *testing.T) {
+func TestHooks_TheReaperLeavesThemAlone(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "sh", "-c", "while :; do true; sleep 0.001; done")).start()
 	for range 10 {
@@ -65,7 +65,7 @@ func TestHooksAreNotRobbedOfTheirStatus(t *testing.T) {
 	must(t, b.Init().Signal(syscall.SIGKILL))
 }
 
-func TestAFailingHookFailsCreate(t *testing.T) {
+func TestHooks_FailureFailsCreate(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		set  func(*specs.Hooks, []specs.Hook)
@@ -86,7 +86,7 @@ func TestAFailingHookFailsCreate(t *testing.T) {
 
 // The specification has the runtime log what a poststop hook does wrong, and go
 // on (runtime.md, Lifecycle): a container must be possible to delete.
-func TestAFailingPoststopHookDoesNotKeepTheContainer(t *testing.T) {
+func TestHooks_FailingPoststopDoesNotKeepTheContainer(t *testing.T) {
 	c := newConfig(t, "true")
 	c.Spec.Hooks = &specs.Hooks{Poststop: []specs.Hook{shell("exit 3"), shell("echo second >> " + note(c, "log"))}}
 	b := create(t, c).start()
@@ -137,7 +137,7 @@ func interrupted(t *testing.T, c process.Config, entered string) time.Duration {
 	return took
 }
 
-func TestCreateGivesUpWithItsContext(t *testing.T) {
+func TestCreate_EndsWithItsContext(t *testing.T) {
 	const sleep = "exec sleep 4"
 	for _, tc := range []struct {
 		name string

@@ -31,8 +31,8 @@ type initCgroup struct {
 	socket, initSocket *os.File // the ends of a pair; init inherits its own
 }
 
-// installInitCgroup makes an initCgroup the manager of lc, which is about to start init, until uninstall is called. Where
-// init cannot enter by itself it does nothing.
+// installInitCgroup makes an initCgroup the manager of lc, which is about to start init, until uninstall is called.
+// Where init cannot enter by itself it does nothing.
 func installInitCgroup(lc *libcontainer.Container, init *libcontainer.Process) (uninstall func(), err error) {
 	manager := managerOf(lc)
 	if manager == nil || !canEnter(lc.Config()) {
@@ -69,7 +69,8 @@ func canEnter(config configs.Config) bool {
 	return !config.Cgroups.Systemd && !config.RootlessCgroups && config.IntelRdt == nil
 }
 
-// managerOf is where lc has its cgroup manager, a private field; nil if another version of libcontainer has it elsewhere.
+// managerOf is where lc has its cgroup manager, a private field; nil if another version of libcontainer has it
+// elsewhere.
 func managerOf(lc *libcontainer.Container) *cgroups.Manager {
 	field := reflect.ValueOf(lc).Elem().FieldByName("cgroupManager")
 	if !field.IsValid() || field.Type() != reflect.TypeFor[cgroups.Manager]() {

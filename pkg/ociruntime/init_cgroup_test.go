@@ -144,8 +144,8 @@ func requested(t *testing.T, m cgroups.Manager) *initCgroup {
 	return i
 }
 
-// beginInit starts a first stage that ends when it is in its cgroup: libcontainer finds no pipe of its own. It has no context: the reaper
-// may collect it first, and where two calls of Wait hear so the second would never end with one.
+// beginInit starts a first stage that ends when it is in its cgroup: libcontainer finds no pipe of its own. It has no
+// context: the reaper may collect it first, and where two calls of Wait hear so the second would never end with one.
 func beginInit(t *testing.T, i *initCgroup) *exec.Cmd {
 	t.Helper()
 	init := exec.Command("/proc/self/exe", "init")

@@ -13,7 +13,7 @@ import (
 )
 
 // libcontainer reads the mappings by a child, which only it may collect.
-func TestTheReaperLeavesTheReaderOfAJoinedUserNamespaceAlone(t *testing.T) {
+func TestCreate_TheReaperLeavesTheReaderOfMappingsAlone(t *testing.T) {
 	release := testReaper.Suspend()
 	holder := exec.Command("sleep", "1000")
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 100000, Size: 65536}}

@@ -69,7 +69,7 @@ func member(t *testing.T, p *pod.Pod, c pod.Config, script string) process.Confi
 
 var podUsers = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 65536}}
 
-func TestContainersShareThePod(t *testing.T) {
+func TestPod_ContainersShareIt(t *testing.T) {
 	user := &pod.UserNamespace{UIDs: podUsers, GIDs: podUsers}
 	for name, config := range map[string]pod.Config{
 		"main thread":                      {PID: pod.ModeContainer},
@@ -119,7 +119,7 @@ func TestContainersShareThePod(t *testing.T) {
 }
 
 // libcontainer takes the network of the main thread for the host's.
-func TestAContainerOfAPodHasNetworkSysctls(t *testing.T) {
+func TestPod_ContainersHaveNetworkSysctls(t *testing.T) {
 	for _, mode := range []pod.Mode{pod.ModeContainer, pod.ModePod} {
 		c := pod.Config{PID: mode}
 		p := startPod(t, c)
@@ -134,7 +134,7 @@ func TestAContainerOfAPodHasNetworkSysctls(t *testing.T) {
 }
 
 // The first process of a shared PID namespace reaps, and shows nothing of the host.
-func TestThePodsInit(t *testing.T) {
+func TestPod_Init(t *testing.T) {
 	c := pod.Config{PID: pod.ModePod}
 	p := startPod(t, c)
 	const look = `for f in root cwd exe; do busybox readlink /proc/1/$f || echo no $f; done; busybox ls -a /proc/1/root/.. 2>&1; `

@@ -21,15 +21,15 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// Remove stops a container whose shim is dead, as c.Stop says, and removes it. It needs no more than the state directory.
-// Only if the shim died during Create, before there was a state, c.Spec names the cgroup; else it may be nil. Remove may be
-// called again, and for a container that never existed.
+// Remove stops a container whose shim is dead, as c.Stop says, and removes it. It needs no more than the state
+// directory. Only if the shim died during Create, before there was a state, c.Spec names the cgroup; else it may be
+// nil. Remove may be called again, and for a container that never existed.
 func Remove(ctx context.Context, c process.Config) error {
 	if c.ID == "" { // whose state directory would be that of all containers
 		return fmt.Errorf("remove container %q: id must not be empty: %w", c.ID, errdefs.ErrInvalidArgument)
 	}
-	// Create makes this directory before a cgroup or a process. containerd calls this after each shim, and most were told to
-	// end, so this is the usual case.
+	// Create makes this directory before a cgroup or a process. containerd calls this after each shim, and most were
+	// told to end, so this is the usual case.
 	if _, err := os.Lstat(stateDir(c.Root, c.ID)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -46,14 +46,15 @@ func Remove(ctx context.Context, c process.Config) error {
 	}
 	stop(ctx, lc, c.Stop)
 	// Init is killed by its pid too, since it may have been moved out of the container's cgroup.
-	if err := lc.Signal(unix.SIGKILL); err != nil && !errors.Is(err, libcontainer.ErrNotRunning) && !errors.Is(err, os.ErrProcessDone) {
+	err = lc.Signal(unix.SIGKILL)
+	if err != nil && !errors.Is(err, libcontainer.ErrNotRunning) && !errors.Is(err, os.ErrProcessDone) {
 		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
 	}
 	if err := cgroup.New(state.CgroupPaths).Kill(ctx, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 	}
-	// On cgroup v2 frozen processes die without being thawed, and libcontainer takes a frozen cgroup for a paused container
-	// even if it is empty.
+	// On cgroup v2 frozen processes die without being thawed, and libcontainer takes a frozen cgroup for a paused
+	// container even if it is empty.
 	if err := lc.Resume(); err != nil && !errors.Is(err, libcontainer.ErrNotPaused) {
 		return fmt.Errorf("thaw container %q: %w", c.ID, err)
 	}
@@ -101,7 +102,8 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 	return errors.Join(errs...)
 }
 
-// mayRemove guards against removing a cgroup that is not the container's: without a state only the configuration says so.
+// mayRemove guards against removing a cgroup that is not the container's: without a state only the configuration says
+// so.
 func mayRemove(paths map[string]string, c process.Config) bool {
 	if _, err := os.Stat(stateDir(c.Root, c.ID)); err != nil {
 		return false // Create makes the directory before the cgroup

@@ -17,7 +17,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-func TestRemoveStopsAsItIsTold(t *testing.T) {
+func TestRemove_StopsAsItIsTold(t *testing.T) {
 	// It tells that it hears, and what it heard, by files, as nobody reads its
 	// output any more.
 	const hears = "trap 'echo > /heard; exit' QUIT; echo > /ready; while :; do sleep 0.01; done"

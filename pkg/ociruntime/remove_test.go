@@ -33,7 +33,7 @@ func withoutSpec(c process.Config) process.Config {
 	return c
 }
 
-func TestRemoveAfterTheShimDied(t *testing.T) {
+func TestRemove_AfterTheShimDied(t *testing.T) {
 	const tree = "sleep 1000 & sleep 1000"
 	for _, tc := range []struct {
 		name, stage string
@@ -77,7 +77,7 @@ func hostPIDs(c *process.Config) {
 	c.Spec.Mounts = c.Spec.Mounts[1:] // /proc needs the namespace
 }
 
-func TestRemoveWhileAnotherDoes(t *testing.T) {
+func TestRemove_WhileAnotherDoes(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	killedShim(t, life{Config: c, Stage: "running"}, "")
 	pids := members(t, c)
@@ -97,7 +97,7 @@ func TestRemoveWhileAnotherDoes(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-func TestRemoveOfWhatNeverWas(t *testing.T) {
+func TestRemove_WhatNeverExisted(t *testing.T) {
 	c := newConfig(t, "true")
 	for _, call := range []process.Config{c, withoutSpec(c)} {
 		if err := Remove(bounded(t), call); err != nil {
@@ -107,7 +107,7 @@ func TestRemoveOfWhatNeverWas(t *testing.T) {
 }
 
 // The state directory of no id is that of all containers.
-func TestRemoveRefusesAnEmptyID(t *testing.T) {
+func TestRemove_RefusesAnEmptyID(t *testing.T) {
 	c := newConfig(t, "true")
 	other := filepath.Join(c.Root, "other")
 	if err := os.MkdirAll(other, 0o700); err != nil {
@@ -124,7 +124,7 @@ func TestRemoveRefusesAnEmptyID(t *testing.T) {
 
 // The shim dies while a hook of Create runs: the first stage of init lives in
 // the cgroup, and there is no state yet.
-func TestRemoveOfAHalfMadeContainer(t *testing.T) {
+func TestRemove_AHalfMadeContainer(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	entered := filepath.Join(filepath.Dir(c.Bundle), "entered")
 	c.Spec.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo $$ > " + entered + ".new; mv " + entered + ".new " + entered + "; exec sleep 1000"}}}}
@@ -149,7 +149,7 @@ func TestRemoveOfAHalfMadeContainer(t *testing.T) {
 	wantDead(t, pids)
 }
 
-func TestRemoveWithABrokenState(t *testing.T) {
+func TestRemove_WithABrokenState(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	killedShim(t, life{Config: c, Stage: "running"}, "")
 	must(t, os.WriteFile(filepath.Join(c.Root, c.ID, "state.json"), []byte("{half"), 0o600))
@@ -162,7 +162,7 @@ func TestRemoveWithABrokenState(t *testing.T) {
 
 // What is removed without a state is only the configuration's word: a cgroup
 // that another container took is left alone.
-func TestRemoveLeavesTheCgroupOfAnother(t *testing.T) {
+func TestRemove_LeavesTheCgroupOfAnother(t *testing.T) {
 	other := create(t, newConfig(t, "sleep", "1000")).start()
 	c := newConfig(t, "true")
 	c.Spec.Linux.CgroupsPath = other.config.Spec.Linux.CgroupsPath

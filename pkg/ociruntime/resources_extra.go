@@ -21,8 +21,8 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// writeExtra writes the limits that libcontainer leaves out although the kernel has them: on cgroup v1 the memory of TCP
-// buffers, and that the OOM killer is on again; on v2 the weights of devices, if the IO scheduler is not BFQ.
+// writeExtra writes the limits that libcontainer leaves out although the kernel has them: on cgroup v1 the memory of
+// TCP buffers, and that the OOM killer is on again; on v2 the weights of devices, if the IO scheduler is not BFQ.
 func writeExtra(c *cgroup.Cgroup, r *specs.LinuxResources) error {
 	switch {
 	case r == nil:
@@ -72,8 +72,8 @@ func writeFile(c *cgroup.Cgroup, name, text string) error {
 	return cgroups.WriteFile(filepath.Dir(c.File(name)), name, text)
 }
 
-// checkUsage refuses a limit that is not above the current usage, if m asks for that check: on cgroup v2 the kernel would
-// kill processes to get below the limit.
+// checkUsage refuses a limit that is not above the current usage, if m asks for that check: on cgroup v2 the kernel
+// would kill processes to get below the limit.
 func checkUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	if m == nil || m.CheckBeforeUpdate == nil || !*m.CheckBeforeUpdate {
 		return nil
@@ -95,15 +95,16 @@ func checkUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 		limit *int64
 	}{{"limit", m.Limit}, {"swap", m.Swap}} {
 		if f.limit != nil && *f.limit > 0 && *f.limit <= usage {
-			return fmt.Errorf("linux.resources.memory.%s %d: must be above the present usage of %d, as memory.checkBeforeUpdate asks: %w",
+			return fmt.Errorf("linux.resources.memory.%s %d: must be above the present usage of %d, "+
+				"as memory.checkBeforeUpdate asks: %w",
 				f.name, *f.limit, usage, errdefs.ErrFailedPrecondition)
 		}
 	}
 	return nil
 }
 
-// limitDepth limits how deep a container may nest cgroups, unless its configuration does. libcontainer does not know this
-// file, so updates do not write it. Without it a container runs too: no walk of this program depends on it.
+// limitDepth limits how deep a container may nest cgroups, unless its configuration does. libcontainer does not know
+// this file, so updates do not write it. Without it a container runs too: no walk of this program depends on it.
 func limitDepth(containerID string, c *cgroup.Cgroup, r *specs.LinuxResources) {
 	if r != nil {
 		if _, asked := r.Unified[cgroup.DepthFile]; asked {

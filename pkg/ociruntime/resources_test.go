@@ -61,10 +61,10 @@ var asked = []struct{ field, json string }{
 	{"unified", `{"unified": {"memory.high": "33554432"}}`},
 }
 
-// TestEveryFieldReachesTheKernel creates a container with each field, and
+// TestResources_EveryFieldReachesTheKernel creates a container with each field, and
 // updates another with it: the kernel says the same of both, which the table of
 // docs/cgroups.md shows.
-func TestEveryFieldReachesTheKernel(t *testing.T) {
+func TestResources_EveryFieldReachesTheKernel(t *testing.T) {
 	tab := readTable(t, "../../docs/cgroups.md")
 	d := aDisk(t)
 	plain := create(t, limited(t, nil))

@@ -19,7 +19,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-func TestExitStatusOfInit(t *testing.T) {
+func TestExit_StatusOfInit(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		script string
@@ -51,7 +51,7 @@ func TestExitStatusOfInit(t *testing.T) {
 	}
 }
 
-func TestExitBySignal(t *testing.T) {
+func TestExit_BySignal(t *testing.T) {
 	// None of them is ignored where the tests run in the background or under nohup, which the container would inherit.
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGUSR1} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestExitBySignal(t *testing.T) {
 	}
 }
 
-func TestExecStatuses(t *testing.T) {
+func TestExec_Statuses(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	for _, tc := range []struct {
@@ -94,7 +94,7 @@ func TestExecStatuses(t *testing.T) {
 	}
 }
 
-func TestExecWithATerminal(t *testing.T) {
+func TestExec_WithATerminal(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	p := command("sh", "-c", "test -t 0 && test -t 1 && test -t 2 && echo terminal")
@@ -104,7 +104,7 @@ func TestExecWithATerminal(t *testing.T) {
 	}
 }
 
-func TestExecAs(t *testing.T) {
+func TestExec_As(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	p := command("id")
 	p.User = specs.User{UID: 1000, GID: 1001, AdditionalGids: []uint32{5, 6}}
@@ -116,7 +116,7 @@ func TestExecAs(t *testing.T) {
 	}
 }
 
-func TestFiftyExecsAtOnce(t *testing.T) {
+func TestExec_FiftyAtOnce(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	var all sync.WaitGroup
@@ -131,14 +131,14 @@ func TestFiftyExecsAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-func TestExecInACreatedContainer(t *testing.T) {
+func TestExec_InACreatedContainer(t *testing.T) {
 	b := create(t, newConfig(t, "true"))
 	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {
 		t.Errorf("exec = %+v, want %+v", got, want)
 	}
 }
 
-func TestStartOfADeadInit(t *testing.T) {
+func TestStart_OfADeadInit(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "true"))
 	must(t, b.Init().Signal(syscall.SIGKILL))
@@ -152,7 +152,7 @@ func TestStartOfADeadInit(t *testing.T) {
 	}
 }
 
-func TestStartGivesUpWithItsContext(t *testing.T) {
+func TestStart_EndsWithItsContext(t *testing.T) {
 	wantNoLeaks(t)
 	b := create(t, newConfig(t, "true"))
 	must(t, b.Pause())
@@ -168,7 +168,7 @@ func TestStartGivesUpWithItsContext(t *testing.T) {
 	}
 }
 
-func TestPauseAndResume(t *testing.T) {
+func TestPause_AndResume(t *testing.T) {
 	b := create(t, newConfig(t, "sh", "-c", "while :; do echo; sleep 0.005; done")).start()
 	eventually(t, "output", func() bool { return fileSize(b) > 0 })
 	must(t, b.Pause())
@@ -183,7 +183,7 @@ func TestPauseAndResume(t *testing.T) {
 	eventually(t, "output after the thaw", func() bool { return fileSize(b) > frozen })
 }
 
-func TestDestroyOfAPausedContainer(t *testing.T) {
+func TestDestroy_APausedContainer(t *testing.T) {
 	b := create(t, newConfig(t, "sleep", "1000")).start()
 	must(t, b.Pause())
 	must(t, b.Init().Signal(syscall.SIGKILL))
@@ -205,7 +205,7 @@ type refusal struct {
 }
 
 // The texts are libcontainer's: notRunnable depends on them.
-func TestStartError(t *testing.T) {
+func TestCreate_NamesAProgramThatCannotBeRun(t *testing.T) {
 	wantRefused(t, []refusal{
 		{"a program that is not in PATH", func(p *specs.Process) { p.Args = []string{"nope"} }, []string{"args[0]", `"nope"`, "executable file not found in $PATH"}},
 		{"a program whose path is not there", func(p *specs.Process) { p.Args = []string{"/bin/nope"} }, []string{"args[0]", `"/bin/nope"`, "no such file or directory"}},
@@ -214,7 +214,7 @@ func TestStartError(t *testing.T) {
 	})
 }
 
-func TestProcessFieldsThatAreRefused(t *testing.T) {
+func TestCreate_RefusesProcessFields(t *testing.T) {
 	wantRefused(t, []refusal{
 		{"an unknown rlimit", func(p *specs.Process) { p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_CPU"}, {Type: "RLIMIT_X"}} }, []string{"rlimits[1].type", `"RLIMIT_X"`}},
 		{"a console that is too wide", func(p *specs.Process) { p.ConsoleSize = &specs.Box{Width: math.MaxUint16 + 1, Height: 2} }, []string{"consoleSize", "65536x2", "65535"}},
@@ -252,7 +252,7 @@ func wantRefused(t *testing.T, refusals []refusal) {
 	}
 }
 
-func TestCreateTwice(t *testing.T) {
+func TestCreate_Twice(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	b := create(t, c).start()
 	if _, err := New(testReaper).Create(t.Context(), c, b.streams); !errdefs.IsAlreadyExists(err) {
@@ -263,7 +263,7 @@ func TestCreateTwice(t *testing.T) {
 	}
 }
 
-func TestConfigurationThatIsRefused(t *testing.T) {
+func TestCreate_RefusesConfigurations(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*process.Config)

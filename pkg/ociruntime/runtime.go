@@ -133,8 +133,8 @@ func (r *Runtime) newContainer(
 	}, nil
 }
 
-// newManager makes a manager with a copy of the configuration: the manager writes the last values and the freezer's state
-// to it, while libcontainer reads its own when it starts an exec. paths may be nil.
+// newManager makes a manager with a copy of the configuration: the manager writes the last values and the freezer's
+// state to it, while libcontainer reads its own when it starts an exec. paths may be nil.
 func newManager(config *configs.Config, paths map[string]string) (cgroups.Manager, error) {
 	own, limits := *config.Cgroups, *config.Cgroups.Resources
 	own.Resources = &limits

@@ -27,7 +27,7 @@ func ownHash(t *testing.T) string {
 
 // CVE-2019-5736: while the first stage of a process runs our program, the
 // container can reach it by /proc/PID/exe, and keep it open until nobody runs it.
-func TestTheContainerCannotReachOurExecutable(t *testing.T) {
+func TestInit_CannotReachOurExecutable(t *testing.T) {
 	before := ownHash(t)
 	var own unix.Stat_t
 	must(t, unix.Stat("/proc/self/exe", &own))

@@ -20,9 +20,12 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// spawn starts p in lc by libcontainer, and hands it its streams. If ctx ends before p is set up, spawn kills p, or with
-// init everything in the container's cgroup, so that libcontainer gives up. When spawn fails, p is dead and reaped.
-func (r *Runtime) spawn(ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+// spawn starts p in lc by libcontainer, and hands it its streams. If ctx ends before p is set up, spawn kills p, or
+// with init everything in the container's cgroup, so that libcontainer gives up. When spawn fails, p is dead and
+// reaped.
+func (r *Runtime) spawn(
+	ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
+) (*handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -59,9 +62,9 @@ func (r *Runtime) spawn(ctx context.Context, lc *libcontainer.Container, p *libc
 	return h, h.started(ctx, s)
 }
 
-// interrupt calls kill every few milliseconds from the end of ctx until stop is called, so that libcontainer gives up on
-// setting a process up: a process may join the container's cgroup late. A hook in the runtime's namespaces is not in the
-// cgroup; its own timeout bounds it (OCI runtime specification, config.md, POSIX-platform Hooks).
+// interrupt calls kill every few milliseconds from the end of ctx until stop is called, so that libcontainer gives up
+// on setting a process up: a process may join the container's cgroup late. A hook in the runtime's namespaces is not in
+// the cgroup; its own timeout bounds it (OCI runtime specification, config.md, POSIX-platform Hooks).
 func interrupt(ctx context.Context, kill func()) (stop func()) {
 	const interval = 5 * time.Millisecond
 	stopped, done := make(chan struct{}), make(chan struct{})
@@ -100,9 +103,9 @@ func killMembers(containerID string, config *cgroups.Cgroup, match func(pid int)
 	}
 }
 
-// isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: a child of this
-// process that nobody waits for yet, with the name that nsenter/nsexec.c gives it. A child that was adopted has another
-// name, unless it chose that one.
+// isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: a child of
+// this process that nobody waits for yet, with the name that nsenter/nsexec.c gives it. A child that was adopted has
+// another name, unless it chose that one.
 func (r *Runtime) isStage(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -41,7 +41,8 @@ func libcontainerConfig(c process.Config) (*configs.Config, error) {
 		NoNewKeyring:     c.NoNewKeyring,
 		Spec:             inBundle(c),
 		RootlessEUID:     os.Geteuid() != 0,
-		// As in runc (rootless_linux.go, shouldUseRootlessCgroupManager): a container without cgroupsPath may have none.
+		// As in runc (rootless_linux.go, shouldUseRootlessCgroupManager): a container without cgroupsPath may have
+		// none.
 		RootlessCgroups: os.Geteuid() != 0 || userns.RunningInUserNS(),
 	})
 	if err != nil {
@@ -101,14 +102,16 @@ func libcontainerProcess(p *specs.Process, s *stdio.Streams) (*libcontainer.Proc
 	}
 	if size := p.ConsoleSize; size != nil {
 		if size.Width > math.MaxUint16 || size.Height > math.MaxUint16 {
-			return nil, fmt.Errorf("process.consoleSize %dx%d: at most %d each: %w", size.Width, size.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("process.consoleSize %dx%d: at most %d each: %w",
+				size.Width, size.Height, math.MaxUint16, errdefs.ErrInvalidArgument)
 		}
 		lp.ConsoleWidth, lp.ConsoleHeight = uint16(size.Width), uint16(size.Height)
 	}
 	for i, r := range p.Rlimits {
 		kind, ok := rlimits[r.Type]
 		if !ok {
-			return nil, fmt.Errorf("process.rlimits[%d].type %q: not a resource limit of Linux: %w", i, r.Type, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("process.rlimits[%d].type %q: not a resource limit of Linux: %w",
+				i, r.Type, errdefs.ErrInvalidArgument)
 		}
 		lp.Rlimits = append(lp.Rlimits, configs.Rlimit{Type: kind, Hard: r.Hard, Soft: r.Soft})
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-func TestASysctlThatCannotBeIsNamed(t *testing.T) {
+func TestCreate_NamesASysctlThatCannotBeSet(t *testing.T) {
 	for _, tc := range []struct {
 		name, sysctl, value string
 		want                string

@@ -62,7 +62,8 @@ func controlFiles(c *cgroup.Cgroup, fields []resources.Field) ([]string, error) 
 		files := f.Files(c.Unified())
 		for _, file := range files {
 			if c.File(file) == "" {
-				return nil, fmt.Errorf("linux.resources.%s: the container is in no cgroup that could have %s: %w", f.Name, file, errdefs.ErrFailedPrecondition)
+				return nil, fmt.Errorf("linux.resources.%s: the container is in no cgroup that could have %s: %w",
+					f.Name, file, errdefs.ErrFailedPrecondition)
 			}
 		}
 		all = append(all, files...)
@@ -112,8 +113,8 @@ func (c *container) defaultDevices() []*devices.Rule {
 	return rules
 }
 
-// restore undoes a write that was done in part. It restores the properties of a scope too, since systemd writes them to the
-// files again when it is reloaded.
+// restore undoes a write that was done in part. It restores the properties of a scope too, since systemd writes them to
+// the files again when it is reloaded.
 func (c *container) restore(before, write *specs.LinuxResources, snapshot *cgroup.Snapshot) error {
 	var errs []error
 	if len(write.Devices) > 0 {

@@ -32,7 +32,7 @@ var (
 	cpuShares   = layout{"cpu.shares", "cpu.weight"}
 )
 
-func TestUpdateWritesWhatIsNamed(t *testing.T) {
+func TestUpdate_WritesWhatIsNamed(t *testing.T) {
 	b := create(t, limited(t, &specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: new(int64(64 * mib)), Swap: new(int64(64 * mib))}, Pids: &specs.LinuxPids{Limit: new(int64(20))},
 		CPU: &specs.LinuxCPU{Quota: new(int64(20000)), Period: new(uint64(50000)), Cpus: "0"},
@@ -77,7 +77,7 @@ func TestUpdateWritesWhatIsNamed(t *testing.T) {
 	update("zeros", specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64), Swap: new(int64)}, CPU: &specs.LinuxCPU{Quota: new(int64), Shares: new(uint64)}}, nil)
 }
 
-func TestUpdateTakesLimitsAway(t *testing.T) {
+func TestUpdate_RemovesLimits(t *testing.T) {
 	b := create(t, limited(t, nil))
 	want := settings(t, b.Cgroup())
 	if onSystemd() {
@@ -102,7 +102,7 @@ func TestUpdateTakesLimitsAway(t *testing.T) {
 	}
 }
 
-func TestUpdateThatFailsChangesNothing(t *testing.T) {
+func TestUpdate_FailureChangesNothing(t *testing.T) {
 	missing := specs.LinuxBlockIODevice{Major: 240, Minor: 77} // a number for local use: Linux, admin-guide/devices.txt
 	d := aDisk(t)
 	present := specs.LinuxBlockIODevice{Major: d.major, Minor: d.minor}
@@ -187,7 +187,7 @@ func restoreParent(t *testing.T, b *box) {
 	must(t, os.WriteFile(filepath.Join(parent, "cpuset.cpus"), all, 0o600))
 }
 
-func TestUpdateRefusesBeforeItWrites(t *testing.T) {
+func TestUpdate_RefusesBeforeItWrites(t *testing.T) {
 	b := create(t, limited(t, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(64 * mib))}})).start()
 	before := settings(t, b.Cgroup())
 	for _, tc := range []struct {
@@ -210,7 +210,7 @@ func TestUpdateRefusesBeforeItWrites(t *testing.T) {
 	}
 }
 
-func TestUpdateOfDevices(t *testing.T) {
+func TestUpdate_Devices(t *testing.T) {
 	d := aDisk(t)
 	none := specs.LinuxDeviceCgroup{Access: "rwm"}
 	one := specs.LinuxDeviceCgroup{Allow: true, Type: "b", Major: &d.major, Minor: &d.minor, Access: "rw"}

@@ -1,11 +1,26 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package resources is about linux.resources of the OCI runtime specification (config-linux.md, Control groups): which
+// values are allowed, which control files each field is written to, and what an update adds to what was asked for
+// before.
+//
+// It writes nothing and has no goroutine and no lock. Its functions depend on their arguments alone, except ReadHost,
+// which reads what the machine has.
+//
+// Check refuses only what the kernel or libcontainer would refuse later on every machine like h, or would silently
+// change. What clients send for "not set" (no value, 0, an empty string) passes. Each error names the field as in
+// config.json, the value and what is allowed, and is an errdefs.ErrInvalidArgument.
 package resources
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -13,22 +28,22 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
-// Check refuses values that are not allowed on h. r is all that is asked of a container; nil asks for nothing.
+// Check refuses values that are not allowed on h. r is all that is asked for a container; nil asks for nothing.
 func Check(r *specs.LinuxResources, h Host) error {
 	if r == nil {
 		return nil
 	}
-	for _, check := range []func(*specs.LinuxResources, Host) error{
-		checkMemory, checkCPU, checkRealtime, checkCpuset, checkBlockIO, checkHugePages, checkRdma, checkNetwork, checkDevices, checkUnified,
-	} {
-		if err := check(r, h); err != nil {
-			return fmt.Errorf("linux.resources.%w", err)
-		}
+	err := cmp.Or(
+		checkMemory(value(r.Memory)), checkCPU(value(r.CPU)), checkCPUSet(value(r.CPU), h), checkBlockIO(value(r.BlockIO)),
+		checkHugePages(r.HugepageLimits, h), checkNames(r), checkDevices(r.Devices), checkUnified(r.Unified, h),
+	)
+	if err != nil {
+		return fmt.Errorf("linux.resources.%w", err)
 	}
 	return nil
 }
 
-// refuse says that the value of field is not allowed, and what is.
+// refuse is the error for a value of field that is not allowed.
 func refuse(field string, value any, allowed string) error {
 	if text, ok := value.(string); ok {
 		value = fmt.Sprintf("%q", text)
@@ -36,7 +51,7 @@ func refuse(field string, value any, allowed string) error {
 	return fmt.Errorf("%s %v: %s: %w", field, value, allowed, errdefs.ErrInvalidArgument)
 }
 
-// value is what p points to, or 0, which means the same as nothing.
+// value is what p points to, or 0, which most fields take as unset.
 func value[T any](p *T) T {
 	var v T
 	if p != nil {
@@ -45,11 +60,7 @@ func value[T any](p *T) T {
 	return v
 }
 
-func checkMemory(r *specs.LinuxResources, _ Host) error {
-	m := r.Memory
-	if m == nil {
-		return nil
-	}
+func checkMemory(m specs.LinuxMemory) error {
 	for _, f := range []struct {
 		name  string
 		value *int64
@@ -68,11 +79,12 @@ func checkMemory(r *specs.LinuxResources, _ Host) error {
 	case limit == 0:
 		return refuse("memory.swap", swap, "limits memory and swap together, so memory.limit must be set too")
 	case swap < limit:
-		return refuse("memory.swap", swap, fmt.Sprintf("limits memory and swap together, must be at least memory.limit %d, or -1 for no limit", limit))
+		return refuse("memory.swap", swap,
+			fmt.Sprintf("limits memory and swap together, must be at least memory.limit %d, or -1 for no limit", limit))
 	}
-	const most = 100             // kernel, cgroup-v1/memory.rst
-	const unset = math.MaxUint64 // -1 of clients that have it signed
-	if v := value(m.Swappiness); v > most && v != unset {
+	const maxSwappiness = 100    // kernel, cgroup-v1/memory.rst
+	const unset = math.MaxUint64 // -1 of clients with a signed field
+	if v := value(m.Swappiness); v > maxSwappiness && v != unset {
 		return refuse("memory.swappiness", v, "must be from 0 to 100")
 	}
 	return nil
@@ -87,11 +99,7 @@ const (
 	maxPeriod = 1000000
 )
 
-func checkCPU(r *specs.LinuxResources, _ Host) error {
-	c := r.CPU
-	if c == nil {
-		return nil
-	}
+func checkCPU(c specs.LinuxCPU) error {
 	if v := value(c.Shares); v != 0 && (v < minShares || v > maxShares) {
 		return refuse("cpu.shares", v, fmt.Sprintf("must be 0 (unset) or from %d to %d", minShares, maxShares))
 	}
@@ -108,38 +116,152 @@ func checkCPU(r *specs.LinuxResources, _ Host) error {
 	if v := value(c.Idle); v != 0 && v != 1 {
 		return refuse("cpu.idle", v, "must be 0 or 1")
 	}
-	return nil
-}
-
-// checkRealtime follows scheduler/sched-rt-group.rst: the time is part of the period.
-func checkRealtime(r *specs.LinuxResources, _ Host) error {
-	if r.CPU == nil {
-		return nil
-	}
-	runtime, period := value(r.CPU.RealtimeRuntime), value(r.CPU.RealtimePeriod)
+	// The runtime is part of the period (scheduler/sched-rt-group.rst).
+	runtime, period := value(c.RealtimeRuntime), value(c.RealtimePeriod)
 	if period != 0 && runtime > 0 && uint64(runtime) > period {
 		return refuse("cpu.realtimeRuntime", runtime, fmt.Sprintf("must be at most cpu.realtimePeriod %d", period))
 	}
 	return nil
 }
 
-func checkCpuset(r *specs.LinuxResources, h Host) error {
-	if r.CPU == nil {
-		return nil
-	}
+func checkCPUSet(c specs.LinuxCPU, h Host) error {
 	for _, f := range []struct {
 		name, list string
 		all        cpuset.Set
 	}{
-		{"cpu.cpus", r.CPU.Cpus, h.CPUs},
-		{"cpu.mems", r.CPU.Mems, h.Nodes},
+		{"cpu.cpus", c.Cpus, h.CPUs},
+		{"cpu.mems", c.Mems, h.Nodes},
 	} {
 		set, err := cpuset.Parse(f.list)
 		if err != nil {
-			return refuse(f.name, f.list, fmt.Sprintf("must be numbers and ranges of them from 0 to %d, such as 0-3,7", cpuset.Limit-1))
+			return refuse(f.name, f.list, fmt.Sprintf("must be numbers and ranges of them from 0 to %d, such as 0-3,7",
+				cpuset.Limit-1))
 		}
 		if missing := set.Difference(f.all); !f.all.Empty() && !missing.Empty() {
 			return refuse(f.name, f.list, fmt.Sprintf("%s does not exist here, must be among %s", missing, f.all))
+		}
+	}
+	return nil
+}
+
+// The weights of the OCI runtime specification (config-linux.md, Block IO), which are those of cgroup v1.
+const (
+	minWeight = 10
+	maxWeight = 1000
+)
+
+func checkBlockIO(b specs.LinuxBlockIO) error {
+	if err := checkWeights("blockIO", b.Weight, b.LeafWeight); err != nil {
+		return err
+	}
+	for i, d := range b.WeightDevice {
+		field := fmt.Sprintf("blockIO.weightDevice[%d]", i)
+		if err := cmp.Or(checkNumbers(field, d.LinuxBlockIODevice), checkWeights(field, d.Weight, d.LeafWeight)); err != nil {
+			return err
+		}
+	}
+	for _, f := range []struct {
+		name    string
+		devices []specs.LinuxThrottleDevice
+	}{
+		{"throttleReadBpsDevice", b.ThrottleReadBpsDevice},
+		{"throttleWriteBpsDevice", b.ThrottleWriteBpsDevice},
+		{"throttleReadIOPSDevice", b.ThrottleReadIOPSDevice},
+		{"throttleWriteIOPSDevice", b.ThrottleWriteIOPSDevice},
+	} {
+		for i, d := range f.devices {
+			if err := checkNumbers(fmt.Sprintf("blockIO.%s[%d]", f.name, i), d.LinuxBlockIODevice); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkWeights(field string, weight, leafWeight *uint16) error {
+	allowed := fmt.Sprintf("must be 0 (unset) or from %d to %d", minWeight, maxWeight)
+	bad := func(v uint16) bool { return v != 0 && (v < minWeight || v > maxWeight) }
+	switch {
+	case bad(value(weight)):
+		return refuse(field+".weight", *weight, allowed)
+	case bad(value(leafWeight)):
+		return refuse(field+".leafWeight", *leafWeight, allowed)
+	}
+	return nil
+}
+
+func checkNumbers(field string, d specs.LinuxBlockIODevice) error {
+	return cmp.Or(checkNumber(field+".major", d.Major, 0), checkNumber(field+".minor", d.Minor, 0))
+}
+
+func checkNumber(field string, n, least int64) error {
+	if n < least || n > math.MaxUint32 {
+		return refuse(field, n, fmt.Sprintf("must be from %d to %d", least, uint32(math.MaxUint32)))
+	}
+	return nil
+}
+
+func checkDevices(rules []specs.LinuxDeviceCgroup) error {
+	for i, d := range rules {
+		field := fmt.Sprintf("devices[%d].", i)
+		if !slices.Contains([]string{"", "a", "b", "c"}, d.Type) {
+			return refuse(field+"type", d.Type, "must be a, b, c, or empty for a")
+		}
+		if d.Access == "" || strings.Trim(d.Access, "rwm") != "" {
+			return refuse(field+"access", d.Access, "must be some of r, w and m")
+		}
+		const wildcard = -1
+		if err := cmp.Or(
+			checkNumber(field+"major", value(d.Major), wildcard), checkNumber(field+"minor", value(d.Minor), wildcard),
+		); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pageSizeForm is compiled by the first check that needs it.
+var pageSizeForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[1-9][0-9]*[KMG]B$") })
+
+func checkHugePages(limits []specs.LinuxHugepageLimit, h Host) error {
+	for i, l := range limits {
+		field := fmt.Sprintf("hugepageLimits[%d].pageSize", i)
+		if !pageSizeForm().MatchString(l.Pagesize) {
+			return refuse(field, l.Pagesize, "must be a number and KB, MB or GB, such as 2MB")
+		}
+		if len(h.PageSizes) > 0 && !slices.Contains(h.PageSizes, l.Pagesize) {
+			return refuse(field, l.Pagesize, fmt.Sprintf("must be one that this kernel has: %s",
+				strings.Join(h.PageSizes, ", ")))
+		}
+	}
+	return nil
+}
+
+// checkNames checks names that stand in a line of a control file.
+func checkNames(r *specs.LinuxResources) error {
+	isWord := func(name string) bool { return name != "" && !strings.ContainsAny(name, " \t\n\x00") }
+	for name := range r.Rdma {
+		if !isWord(name) {
+			return refuse(fmt.Sprintf("rdma[%q]", name), "", "must be the name of a device, without blanks")
+		}
+	}
+	for i, p := range value(r.Network).Priorities {
+		if !isWord(p.Name) {
+			return refuse(fmt.Sprintf("network.priorities[%d].name", i), p.Name,
+				"must be the name of an interface, without blanks")
+		}
+	}
+	return nil
+}
+
+func checkUnified(files map[string]string, h Host) error {
+	for key, text := range files {
+		field := fmt.Sprintf("unified[%q]", key)
+		if !h.Unified {
+			return refuse(field, text, "needs cgroup v2, and this machine has v1")
+		}
+		if controller, _, ok := strings.Cut(key, "."); !ok || controller == "" || strings.ContainsAny(key, "/\x00") {
+			return refuse(field, text, "the key must be the name of a control file, such as memory.high")
 		}
 	}
 	return nil

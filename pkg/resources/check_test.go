@@ -36,7 +36,7 @@ func ofBlockIO(b specs.LinuxBlockIO) specs.LinuxResources {
 	return specs.LinuxResources{BlockIO: &b}
 }
 
-func TestCheckRefuses(t *testing.T) {
+func TestCheck_Refuses(t *testing.T) {
 	device := func(major, minor int64) specs.LinuxBlockIODevice {
 		return specs.LinuxBlockIODevice{Major: major, Minor: minor}
 	}
@@ -132,7 +132,7 @@ func wantRefused(t *testing.T, err error, want string) {
 }
 
 // What clients send where nothing is asked for, or where they ask for the extremes.
-func TestCheckAccepts(t *testing.T) {
+func TestCheck_Accepts(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		r    specs.LinuxResources
@@ -198,8 +198,9 @@ func TestReadHost(t *testing.T) {
 	}
 }
 
-// A request alone makes ReadHost ask for what the request is checked by: what no machine has is refused, if the kernel tells.
-func TestReadHostAsksForWhatARequestNeeds(t *testing.T) {
+// A request alone makes ReadHost ask for what the request is checked by: what no machine has is refused, if the kernel
+// tells.
+func TestReadHost_ReadsWhatARequestNeeds(t *testing.T) {
 	for _, tc := range []struct {
 		field, sysfs string
 		r            specs.LinuxResources

@@ -4,9 +4,10 @@
 #include <stdint.h>
 #include <unistd.h>
 
-// CONSTRUCTOR has f(argc, argv, env) called before the Go runtime begins; a lower order is earlier. glibc gives a constructor
-// the program's arguments, and musl does not: there they are found before the environment, with their number (System V ABI,
-// "Process Initialization"). A program with musl is static, so nobody was earlier and moved the environment.
+// CONSTRUCTOR has f(argc, argv, env) called before the Go runtime begins; a lower order is earlier. glibc gives a
+// constructor the program's arguments, and musl does not: there they are found before the environment, with their
+// number (System V ABI, "Process Initialization"). A program with musl is static, so nobody was earlier and moved the
+// environment.
 //
 // pkg/bootstrap/detach.c includes this too, which the go command does not see: after a change, build with -a.
 #ifdef __GLIBC__

@@ -5,8 +5,8 @@
 // (runc libcontainer/nsenter/nsexec.c). A process that its parent moves waits for an RCU grace period, several
 // milliseconds, which also blocks every fork of the machine (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
 //
-// pkg/ociruntime/init_cgroup.go sends a request (join.h) over a socket, later a byte when the cgroup exists, and waits for
-// an errno. After an error this process may be in some of the directories, and is moved as libcontainer does it.
+// pkg/ociruntime/init_cgroup.go sends a request (join.h) over a socket, later a byte when the cgroup exists, and waits
+// for an errno. After an error this process may be in some of the directories, and is moved as libcontainer does it.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,11 +28,11 @@
 #define CLONE_INTO_CGROUP 0x200000000ULL
 #endif
 
-// clone_into continues as a new process in the cgroup dir of version 2: a sibling of this one, which ends with status 0.
-// libcontainer waits for the process that it started, and asks no more of it.
+// clone_into continues as a new process in the cgroup dir of version 2: a sibling of this one, which ends with status
+// 0. libcontainer waits for the process that it started, and asks no more of it.
 //
-// The sibling reports that it lives. Linux 6.18 kills it at once if cgroup.kill was written more often in dir than in the
-// cgroup of this process (kernel/cgroup/cgroup.c, kill_seq); then this process continues.
+// The sibling reports that it lives. Linux 6.18 kills it at once if cgroup.kill was written more often in dir than in
+// the cgroup of this process (kernel/cgroup/cgroup.c, kill_seq); then this process continues.
 static int clone_into(const char *dir)
 {
 	struct {
@@ -92,8 +92,8 @@ static ssize_t receive(int sock, char *buffer, size_t size)
 	return n;
 }
 
-// join enters the directories of a request and returns an errno; -1 if the parent is gone. It enters those that exist at
-// once, while the parent makes the others.
+// join enters the directories of a request and returns an errno; -1 if the parent is gone. It enters those that exist
+// at once, while the parent makes the others.
 static int32_t join(int sock, char *request, const char *end)
 {
 	const char *late[V1_MAX];

@@ -28,9 +28,11 @@ const timeout = 10 * time.Second
 
 var (
 	// errAbsent: nobody listens, so libcontainer's calls fail at once.
-	errAbsent = fmt.Errorf("cannot be reached over D-Bus; look at systemctl status dbus.service: %w", errdefs.ErrFailedPrecondition)
+	errAbsent = fmt.Errorf("cannot be reached over D-Bus; look at systemctl status dbus.service: %w",
+		errdefs.ErrFailedPrecondition)
 	// ErrSilent is the error of each function here when somebody listens and does not answer.
-	ErrSilent = fmt.Errorf("does not answer over D-Bus; look at systemctl status dbus.service: %w", errdefs.ErrFailedPrecondition)
+	ErrSilent = fmt.Errorf("does not answer over D-Bus; look at systemctl status dbus.service: %w",
+		errdefs.ErrFailedPrecondition)
 )
 
 // ask calls question with a connection to systemd that ends with ctx, or after timeout.
@@ -111,7 +113,8 @@ func CheckPath(cgroupsPath string) error {
 // checkName refuses names that systemd would refuse.
 func checkName(cgroupsPath string, c *cgroups.Cgroup) error {
 	refuse := func(what, name, want string) error {
-		return fmt.Errorf("config.json: linux.cgroupsPath %q: %s %q %s: %w", cgroupsPath, what, name, want, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("config.json: linux.cgroupsPath %q: %s %q %s: %w",
+			cgroupsPath, what, name, want, errdefs.ErrInvalidArgument)
 	}
 	if slice := c.Parent; slice != "" { // else it is system.slice
 		if _, err := systemd.ExpandSlice(slice); err != nil || !unitForm().MatchString(slice) || len(slice) > unitLimit {
