@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -24,9 +22,9 @@ type Container struct {
 	Dir    string // the absolute path of the container's own cgroup
 	Mems   bool   // follow the memory nodes as well
 
-	// Apply, unless nil, is told each new assignment after it was written, for whoever else writes the cgroup, such as
-	// systemd by the unit's AllowedCPUs and AllowedMemoryNodes. mems is empty unless Mems is set. What it fails is tried
-	// again. It must return when ctx is done and must not call the Reconciler.
+	// Apply, unless nil, is called with each new assignment after it was written, for whoever else writes the cgroup, such
+	// as systemd by the unit's AllowedCPUs and AllowedMemoryNodes. mems is empty unless Mems is set. It is called again
+	// after an error. It must return when ctx is done and must not call the Reconciler.
 	Apply func(ctx context.Context, cpus, mems Set) error
 }
 
@@ -40,19 +38,19 @@ type State struct {
 }
 
 const (
-	// grace is for the maker of a source that was made again to write its list, which is empty after mkdir.
+	// grace is how long a source that was made again may have an empty list, which its maker writes after mkdir.
 	grace = time.Second
-	// applyTimeout bounds the calls of Apply in one look. Whoever deletes a container may have to wait for them.
+	// applyTimeout bounds the calls of Apply in one reconciliation. Delete may have to wait for them.
 	applyTimeout = 2 * time.Second
 )
 
-// follower is a container with what is remembered of it. The Reconciler's turn guards it.
+// follower is a container and its state. The Reconciler's cgroupLock guards it.
 type follower struct {
 	Container
-	state State
-	inode uint64    // of the source, 0 when it was gone
-	since time.Time // when the source was found made again, zero if it is the one that was there at first
-	told  *State    // the assignment that Apply took last
+	state   State
+	inode   uint64    // of the source, 0 when it was gone
+	since   time.Time // when the source was found made again, zero if it is the first one
+	applied *State    // the last assignment that Apply took
 }
 
 func newFollower(root string, c Container) (*follower, error) {
@@ -63,7 +61,7 @@ func newFollower(root string, c Container) (*follower, error) {
 	return &follower{Container: c, state: State{Source: source}, inode: inode(source)}, nil
 }
 
-// reconcile makes the container's cgroup what it is to be, if it is not. It looks at everything anew.
+// reconcile reads everything anew and corrects the container's cgroup.
 func (f *follower) reconcile() error {
 	if id := inode(f.state.Source); id != f.inode {
 		f.inode, f.since = id, time.Now()
@@ -75,7 +73,7 @@ func (f *follower) reconcile() error {
 	return err
 }
 
-// follow does it for one resource; last becomes the assignment.
+// follow reconciles one resource; last becomes the assignment.
 func (f *follower) follow(r resource, last *Set) error {
 	source, err := observe(f.state.Source, r)
 	if err != nil {
@@ -120,21 +118,21 @@ func (f *follower) apply(writes []write) error {
 	return nil
 }
 
-// tell tells Apply the assignment, which reconcile wrote, unless it knows it.
-func (f *follower) tell(ctx context.Context) error {
-	if f.Apply == nil || f.told != nil && f.told.CPUs == f.state.CPUs && f.told.Mems == f.state.Mems {
+// notifyApplied calls Apply with the assignment that reconcile wrote, unless Apply took it already.
+func (f *follower) notifyApplied(ctx context.Context) error {
+	if f.Apply == nil || f.applied != nil && f.applied.CPUs == f.state.CPUs && f.applied.Mems == f.state.Mems {
 		return nil
 	}
 	if err := f.Apply(ctx, f.state.CPUs, f.state.Mems); err != nil {
 		return fmt.Errorf("apply cpus %q, mems %q: %w", f.state.CPUs, f.state.Mems, err)
 	}
-	told := f.state
-	f.told = &told
+	taken := f.state
+	f.applied = &taken
 	return nil
 }
 
-// conclude keeps the outcome of a reconcile and logs it if it is another than the last one.
-func (f *follower) conclude(err error) {
+// recordResult keeps the result of a reconciliation and logs it if it differs from the last one.
+func (f *follower) recordResult(err error) {
 	if errors.Is(err, errChanging) {
 		f.log().WithError(err).Debug("cpuset is kept for now")
 		return
@@ -156,10 +154,10 @@ func (f *follower) log() *log.Entry {
 	return log.L.WithFields(log.Fields{"container": f.ID, "source": f.state.Source, "writes": f.state.Writes})
 }
 
-// files returns the files of which a change may be one of the assignment, or undo it. Some may be named twice.
+// files returns the files whose changes may change or undo the assignment, with duplicates.
 func (f *follower) files(root string) []string {
 	var files []string
-	for _, dir := range append(lineage(root, f.state.Source), lineage(root, f.Dir)...) {
+	for _, dir := range append(ancestors(root, f.state.Source), ancestors(root, f.Dir)...) {
 		files = append(files, filepath.Join(dir, string(cpus)), filepath.Join(dir, string(cpus)+".partition"))
 		if f.Mems {
 			files = append(files, filepath.Join(dir, string(mems)))
@@ -168,8 +166,8 @@ func (f *follower) files(root string) []string {
 	return files
 }
 
-// home returns the directory in which the source is or, while that is gone, the nearest one above that is there.
-func (f *follower) home(root string) string {
+// watchedDir returns the parent directory of the source or, while that is gone, the nearest ancestor that exists.
+func (f *follower) watchedDir(root string) string {
 	dir := filepath.Dir(f.state.Source)
 	for below(root, dir) && !isDir(dir) {
 		dir = filepath.Dir(dir)
@@ -177,14 +175,10 @@ func (f *follower) home(root string) string {
 	return dir
 }
 
-// inode returns the inode number of a directory, which differs if it was removed and made again, or 0 if there is none.
+// inode returns the inode number of a directory, or 0 if there is none. It differs after the directory was made again.
 func inode(dir string) uint64 {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return 0
-	}
-	s, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
+	var s unix.Stat_t
+	if err := unix.Stat(dir, &s); err != nil {
 		return 0
 	}
 	return s.Ino

@@ -143,7 +143,7 @@ func affinity(tb testing.TB, pid int) cpuset.Set {
 
 // 10 ms are promised, on average and of a real machine. One that is emulated and shares its processors is allowed ten times
 // as much, which is still a tenth of what it takes when a change is not told.
-func TestKernelReactionTime(t *testing.T) {
+func TestKernel_ReactionTime(t *testing.T) {
 	const most = 100 * time.Millisecond
 	w, l := grow(t), listen(t)
 	r := w.reconciler()
@@ -178,7 +178,7 @@ func TestKernelReactionTime(t *testing.T) {
 	}
 }
 
-func TestKernelProcessesFollow(t *testing.T) {
+func TestKernel_ProcessesFollow(t *testing.T) {
 	w := grow(t)
 	w.cgroup("pod/c2")
 	w.control(w.path("pod/c2"), "cgroup.subtree_control", "+cpuset")
@@ -203,7 +203,7 @@ func TestKernelProcessesFollow(t *testing.T) {
 	}
 }
 
-func TestKernelDriftAndANewSource(t *testing.T) {
+func TestKernel_DriftAndANewSource(t *testing.T) {
 	w := grow(t)
 	r := w.reconciler()
 	add(t, r, w.follow(w.source("shared")))
@@ -228,7 +228,7 @@ func TestKernelDriftAndANewSource(t *testing.T) {
 	}
 }
 
-func TestKernelBurst(t *testing.T) {
+func TestKernel_Burst(t *testing.T) {
 	w := grow(t)
 	r := w.reconciler()
 	add(t, r, w.follow(w.source("shared")))
@@ -247,7 +247,7 @@ func TestKernelBurst(t *testing.T) {
 }
 
 // A partition root is not written, and one that is next to the container keeps its CPUs: it stays valid.
-func TestKernelPartitions(t *testing.T) {
+func TestKernel_Partitions(t *testing.T) {
 	w := grow(t)
 	w.cgroup("isolated")
 	w.cgroup("pod/c2")
@@ -289,7 +289,7 @@ func TestKernelPartitions(t *testing.T) {
 }
 
 // The kernel says nothing of hot-plug. A CPU of the machine is taken for a moment, so only where that is asked for.
-func TestKernelHotplug(t *testing.T) {
+func TestKernel_Hotplug(t *testing.T) {
 	const online = "/sys/devices/system/cpu/cpu3"
 	if !required("hotplug") {
 		lacking(t, "hotplug", "a machine whose CPU 3 may be taken offline")

@@ -18,7 +18,7 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
-func TestNothingIsWrittenAfterRemoveAndStop(t *testing.T) {
+func TestRemoveAndStop_NothingIsWrittenAfterThem(t *testing.T) {
 	for name, end := range map[string]func(r *cpuset.Reconciler){
 		"Remove": func(r *cpuset.Reconciler) { r.Remove("c1"); r.Remove("c1"); r.Remove("unknown") },
 		"Stop":   func(r *cpuset.Reconciler) { r.Stop(); r.Stop(); r.Remove("c1") },
@@ -48,7 +48,7 @@ func TestNothingIsWrittenAfterRemoveAndStop(t *testing.T) {
 }
 
 // A container that is removed does not end what the others need, and the next one after the last starts it again.
-func TestOneGoroutineServesThoseThatFollow(t *testing.T) {
+func TestReconciler_HasOneGoroutineWhileContainersFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := plant(t)
 		w.mkdir("pod/c2", "", "0-7")
@@ -77,7 +77,7 @@ func TestOneGoroutineServesThoseThatFollow(t *testing.T) {
 	})
 }
 
-func TestAPinnedContainerIsLeftAlone(t *testing.T) {
+func TestPin_TheContainerIsLeftAlone(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		w.mkdir("pod/c2", "", "0-7")
 		add(w, r, w.follow("shared"))
@@ -101,7 +101,7 @@ func TestAPinnedContainerIsLeftAlone(t *testing.T) {
 }
 
 // The container's cgroup goes before Remove is called: there is nothing to say about it.
-func TestAContainerThatGoesMakesNoNoise(t *testing.T) {
+func TestReconcile_ContainerThatGoesIsNotLoggedAsAnError(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		l := listen(w)
 		add(w, r, w.follow("shared"))
@@ -154,7 +154,7 @@ func (u *unit) wantCalls(tb testing.TB, when, want string) {
 	}
 }
 
-func TestApplyIsToldEachAssignmentOnce(t *testing.T) {
+func TestApply_IsCalledOnceForEachAssignment(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		l := listen(w)
 		u := &unit{fail: errdefs.ErrUnavailable}
@@ -189,7 +189,7 @@ func TestApplyIsToldEachAssignmentOnce(t *testing.T) {
 }
 
 // Apply waits for another program. The files are written before, also those of other containers, and nobody waits long.
-func TestAnApplyThatHangsIsBounded(t *testing.T) {
+func TestApply_ThatHangsIsBounded(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		w.mkdir("pod/c2", "", "0-7")
 		u := &unit{}
@@ -214,7 +214,7 @@ func TestAnApplyThatHangsIsBounded(t *testing.T) {
 	})
 }
 
-func TestWithoutNotifierAllIsFollowedLate(t *testing.T) {
+func TestReconcile_WithoutNotifierFollowsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, w := listen(t), plant(t)
 		r := cpuset.New(w.root, func() (cpuset.Notifier, error) { return nil, errdefs.ErrResourceExhausted })
@@ -229,7 +229,7 @@ func TestWithoutNotifierAllIsFollowedLate(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotWatchedIsLoggedOnce(t *testing.T) {
+func TestReconcile_LogsOnceWhatIsNotWatched(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		l := listen(w)
 		g.fail = errdefs.ErrResourceExhausted
@@ -244,7 +244,7 @@ func TestWhatIsNotWatchedIsLoggedOnce(t *testing.T) {
 }
 
 // The order is forced: Add has the turn, Stop waits for it, and the goroutine, told of a change, waits after Stop.
-func TestALookAfterStopDoesNothing(t *testing.T) {
+func TestStop_LaterReconciliationDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, g := plant(t), newGate()
 		opened := 0

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// resyncMin and resyncMax bound the time after which all is looked at without notice. It varies so that the shims of
+	// resyncMin and resyncMax bound the time after which everything is read without notice. It varies so that the shims of
 	// a node do not wake up together.
 	resyncMin = 1 * time.Second
 	resyncMax = 3 * time.Second
-	// gap is the least time between two looks. A burst of changes at a source makes one write of each gap, and a single
-	// change waits for at most that long.
+	// gap is the least time between two reconciliations. A burst of changes makes one write in each gap, and a single
+	// change waits at most that long.
 	gap = 5 * time.Millisecond
 )
 
-// loop is the goroutine of a Reconciler that looks again when the notifier says so.
+// loop is the goroutine of a Reconciler, which reconciles when the notifier says so.
 type loop struct {
 	notifier Notifier
 	cancel   context.CancelFunc
 	ended    chan struct{} // closed when the goroutine has ended
 }
 
-// end ends the goroutine and waits for it. The caller must not have the turn.
+// end ends the goroutine and waits for it. The caller must not hold cgroupLock.
 func (l *loop) end() {
 	l.cancel()
 	if err := l.notifier.Close(); err != nil {
@@ -39,8 +39,9 @@ func (l *loop) end() {
 	<-l.ended
 }
 
-// watch watches what the containers that follow depend on, and starts the goroutine if there is none. Called with the turn.
-func (r *Reconciler) watch() {
+// updateWatches watches what the containers that follow depend on, and starts the goroutine if there is none. It is called
+// with cgroupLock held.
+func (r *Reconciler) updateWatches() {
 	if r.loop == nil {
 		notifier, err := r.open()
 		if err != nil {
@@ -54,27 +55,24 @@ func (r *Reconciler) watch() {
 	var files, dirs []string
 	for _, f := range r.following() {
 		files = append(files, f.files(r.root)...)
-		dirs = append(dirs, f.home(r.root))
+		dirs = append(dirs, f.watchedDir(r.root))
 	}
-	unwatched := ""
+	problem := ""
 	if err := r.loop.notifier.Watch(unique(files), unique(dirs)); err != nil {
-		unwatched = err.Error()
+		problem = err.Error()
 	}
-	if unwatched != "" && unwatched != r.unwatched {
-		log.L.Warnf("cpuset: changes are seen after up to %v: %s", resyncMax, unwatched)
+	if problem != "" && problem != r.watchError {
+		log.L.Warnf("cpuset: changes are seen after up to %v: %s", resyncMax, problem)
 	}
-	r.unwatched = unwatched
+	r.watchError = problem
 }
 
-func unique(paths []string) []string {
-	slices.Sort(paths)
-	return slices.Compact(paths)
-}
+func unique(paths []string) []string { return slices.Compact(slices.Sorted(slices.Values(paths))) }
 
 func (r *Reconciler) run(ctx context.Context, l *loop) {
 	defer close(l.ended)
 	for l.notifier.Wait(resyncMin + rand.N(resyncMax-resyncMin)) { //nolint:gosec // nobody gains by a guess of it
-		r.look(ctx, l)
+		r.reconcileAll(ctx, l)
 		select {
 		case <-ctx.Done():
 			return
@@ -83,17 +81,18 @@ func (r *Reconciler) run(ctx context.Context, l *loop) {
 	}
 }
 
-// look reconciles all containers that follow, unless the loop was ended while it waited for the turn.
-func (r *Reconciler) look(ctx context.Context, l *loop) {
-	r.turn <- struct{}{}
-	defer func() { <-r.turn }()
+// reconcileAll reconciles all containers that follow, unless l was ended while it waited for cgroupLock.
+func (r *Reconciler) reconcileAll(ctx context.Context, l *loop) {
+	r.cgroupLock <- struct{}{}
+	defer func() { <-r.cgroupLock }()
 	if r.loop == l {
-		r.watch()
+		r.updateWatches()
 		r.reconcile(ctx, r.following()...)
 	}
 }
 
-// reconcile reconciles containers and keeps how it went. No cgroup waits for the Apply of another. Called with the turn.
+// reconcile reconciles containers and records the results. No cgroup waits for the Apply of another. It is called with
+// cgroupLock held.
 func (r *Reconciler) reconcile(ctx context.Context, fs ...*follower) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -103,12 +102,12 @@ func (r *Reconciler) reconcile(ctx context.Context, fs ...*follower) {
 	}
 	for i, f := range fs {
 		if errs[i] == nil {
-			errs[i] = f.tell(ctx)
+			errs[i] = f.notifyApplied(ctx)
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return // the goroutine is to end
 		}
-		f.conclude(errs[i])
-		r.show(f)
+		f.recordResult(errs[i])
+		r.publish(f)
 	}
 }

@@ -7,22 +7,22 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
 // observe reads what dir has of the resource. A directory that is gone is errdefs.ErrNotFound, one without the cpuset
 // controller errdefs.ErrFailedPrecondition. The root of the hierarchy, which has no list and is no partition, inherits.
 func observe(dir string, r resource) (node, error) {
-	l, err := settle(func() (lists, error) { return readLists(dir, r) })
+	l, err := readStable(func() (lists, error) { return readLists(dir, r) })
 	switch {
-	case gone(err) && !isDir(dir):
+	case cgroup.IsGone(err) && !isDir(dir):
 		return node{}, fmt.Errorf("cgroup %s: %w", dir, errdefs.ErrNotFound)
-	case gone(err):
+	case cgroup.IsGone(err):
 		return node{}, fmt.Errorf("cgroup %s has no cpuset controller: %w", dir, errdefs.ErrFailedPrecondition)
 	case errors.Is(err, errChanging):
 		return node{}, fmt.Errorf("%s of %s: %w", r, dir, err)
@@ -32,7 +32,7 @@ func observe(dir string, r resource) (node, error) {
 	n := node{dir: dir, requested: l.requested, effective: l.effective}
 	n.partition, err = readLine(dir, string(cpus)+".partition")
 	switch {
-	case gone(err): // the root, and kernels before 5.0
+	case cgroup.IsGone(err): // the root, and kernels before 5.0
 		n.partition = "member"
 	case err != nil:
 		return node{}, err
@@ -43,17 +43,17 @@ func observe(dir string, r resource) (node, error) {
 // lists are what a cgroup asks for, and what it has.
 type lists struct{ requested, effective Set }
 
-// contradict reports whether a cgroup has nothing of what it asks for: so it is while all of that is offline, and so it
-// looks if somebody writes between two reads.
+// contradict reports whether a cgroup has nothing of what it asks for. That is so while all of it is offline, and seems so
+// if somebody writes between two reads.
 func (l lists) contradict() bool {
 	return !l.requested.Empty() && l.requested.Intersect(l.effective).Empty()
 }
 
-// errChanging says that a cgroup was written while it was read, each time anew. Of the last write the next look is told.
+// errChanging says that a cgroup was written during each read. The last write triggers another reconciliation.
 var errChanging = fmt.Errorf("it changes all the time: %w", errdefs.ErrUnavailable)
 
-// settle reads until the lists go together. That they contradict each other is believed when they stay as they are.
-func settle(read func() (lists, error)) (lists, error) {
+// readStable reads until the lists are consistent. A contradiction counts when it stays the same.
+func readStable(read func() (lists, error)) (lists, error) {
 	const tries, enough = 12, 3
 	var before lists
 	same := 0
@@ -87,10 +87,10 @@ func readLists(dir string, r resource) (l lists, err error) {
 	return l, nil
 }
 
-// observeNested returns the cgroups in dir, of which requested is known. One that goes meanwhile is left out.
+// observeNested returns the cgroups in dir, with requested alone. It leaves out those that go meanwhile.
 func observeNested(dir string, r resource) ([]node, error) {
 	entries, err := os.ReadDir(dir)
-	if err != nil && !gone(err) {
+	if err != nil && !cgroup.IsGone(err) {
 		return nil, err
 	}
 	var nested []node
@@ -113,7 +113,7 @@ func observeNested(dir string, r resource) ([]node, error) {
 // readList reads what a cgroup asks for. No file, as in the root and where the controller is off, asks for nothing.
 func readList(dir string, r resource) (Set, error) {
 	list, err := readLine(dir, string(r))
-	if gone(err) {
+	if cgroup.IsGone(err) {
 		return Set{}, nil
 	}
 	if err != nil {
@@ -131,11 +131,6 @@ func readLine(dir, file string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	line, _, _ := bytes.Cut(b, []byte{'\n'})
 	return string(line), err
-}
-
-// gone reports whether err says that a control file is not there: not found, or open when its cgroup was removed.
-func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
 func isDir(path string) bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func TestListsThatAreReadWhileSomebodyWrites(t *testing.T) {
+func TestReadStable_WhileSomebodyWrites(t *testing.T) {
 	pair := func(requested, effective string) lists { return lists{must(t, requested), must(t, effective)} }
 	agreed, torn, other := pair("1", "1"), pair("2-3", "1"), pair("1", "2-3")
 	for _, c := range []struct {
@@ -29,15 +29,15 @@ func TestListsThatAreReadWhileSomebodyWrites(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := 0
-			got, err := settle(func() (lists, error) {
+			got, err := readStable(func() (lists, error) {
 				n++
 				return c.read[min(n, len(c.read))-1], nil
 			})
 			if changing := c.want == (lists{}); errors.Is(err, errChanging) != changing || errdefs.IsUnavailable(err) != changing {
-				t.Errorf("settle = %v", err)
+				t.Errorf("readStable = %v", err)
 			}
 			if got != c.want || n != c.n {
-				t.Errorf("settle = %v after %d reads, want %v after %d", got, n, c.want, c.n)
+				t.Errorf("readStable = %v after %d reads, want %v after %d", got, n, c.want, c.n)
 			}
 		})
 	}

@@ -5,11 +5,14 @@ package cpuset
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// resource is what a cpuset is made of, named as the file with the list.
+// resource is one part of a cpuset, named like the file with its list.
 type resource string
 
 const (
@@ -17,13 +20,13 @@ const (
 	mems resource = "cpuset.mems"
 )
 
-// node is what the kernel tells of one resource of one cgroup.
+// node is the state of one resource of one cgroup.
 type node struct {
 	dir       string
-	requested Set    // what the file of the resource holds; empty is to inherit
+	requested Set    // what the file of the resource says; empty inherits
 	effective Set    // what the tasks of the cgroup have
-	partition string // cpuset.cpus.partition: member, root, isolated, or one of the latter with why it is invalid
-	nested    []node // the cgroups in it; of these requested alone is known
+	partition string // cpuset.cpus.partition: member, root, isolated, or one of the latter two with the reason why it is invalid
+	nested    []node // the cgroups in it, with requested alone
 }
 
 // write is one write of one control file.
@@ -33,7 +36,20 @@ type write struct {
 	set      Set
 }
 
-// assign returns what the destination is to have: what the source has and the destination's parent has too. An error, always
+// apply does the write, in one call since the kernel takes each call as a whole list. A cgroup that is gone is
+// errdefs.ErrNotFound.
+func (w write) apply() error {
+	err := cgroup.Write(filepath.Join(w.dir, string(w.resource)), w.set.String())
+	if cgroup.IsGone(err) {
+		err = errdefs.ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("write %q to %s of %s: %w", w.set, w.resource, w.dir, err)
+	}
+	return nil
+}
+
+// assign returns what the destination is to have: what both the source and the destination's parent have. An error, always
 // errdefs.ErrFailedPrecondition, says why the destination must keep what it has.
 func assign(r resource, source, parent, destination node) (Set, error) {
 	wanted := source.effective.Intersect(parent.effective)
@@ -53,12 +69,11 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 	return wanted, nil
 }
 
-// plan returns the writes, in order, after which the destination has the wanted set; none if it has it. It assumes that the
-// parent has all of wanted, as assign sees to.
+// plan returns the writes, in order, that give the destination the wanted set, of which its parent has all.
 //
-// A nested cgroup that is not within wanted is narrowed, the deepest first, since kernels before 5.17 answer EBUSY when a
-// cgroup is written whose child asks for more (validate_change in kernel/cgroup/cpuset.c). Nothing has to grow beforehand: on
-// v2 a child may ask for more than its parent has, and runs on what both have. For kernels that mask, hand in no nested.
+// A nested cgroup that is not within wanted is narrowed, the deepest first: kernels before 5.17 answer EBUSY when a child
+// asks for more than what is written (validate_change in kernel/cgroup/cpuset.c). Nothing has to grow beforehand, since on
+// v2 a child may ask for more than its parent has. For newer kernels, which mask nested cgroups, leave nested empty.
 func plan(r resource, destination node, wanted Set) []write {
 	if destination.requested == wanted {
 		return nil
@@ -70,8 +85,8 @@ func plan(r resource, destination node, wanted Set) []write {
 	return append(writes, write{r, destination.dir, wanted})
 }
 
-// narrow returns the writes that bring a cgroup and those nested in it within bound. A cgroup that has nothing within it
-// gets all of it: the kernel lets no list with tasks become empty.
+// narrow returns the writes that bring a cgroup and those nested in it within bound. A cgroup that asks for nothing within
+// it gets all of it, since the kernel lets no list become empty while there are tasks.
 func narrow(r resource, n node, bound Set) []write {
 	if n.requested.Subset(bound) {
 		return nil

@@ -1,6 +1,42 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package cpuset keeps the CPUs, and if asked the memory nodes, of containers equal to those of a source cgroup, as long as
+// the container lives and also when the source changes. It is for cgroup v2 alone.
+//
+// # Precedence
+//
+// A cpuset that is set for one container wins over a copied one: first a cpuset in the specification or by Task.Update (the
+// caller does not Add the container, or Pins it), then the annotation that names a source, then the runtime option.
+//
+// # What is copied, and when not
+//
+// The source's cpuset.cpus.effective is what it has. Its cpuset.cpus is what somebody asked for, including CPUs that are
+// offline, denied by an ancestor, or taken by a partition. The destination gets those that its own parent has as well. It
+// could not use the rest, and asking for CPUs of a partition next to it invalidates that partition on kernels without
+// commit 2a3602030d80.
+//
+// The destination keeps what it has, and State says why, while the source is gone, its list is empty or unreadable, none of
+// its CPUs is usable (the kernel then lends it those of its parent, which are no assignment) or in the destination's
+// parent, and while the destination is a partition root. A source that was made again has a second to get a list, which
+// its maker writes after mkdir. In Add each of these is an error.
+//
+// Only the container's own cgroup is written. The kernel masks those nested in it, except before Linux 5.17: there it
+// refuses a list without the CPUs of nested cgroups, which are narrowed first. Parents are never written.
+//
+// # What the kernel tells
+//
+// inotify reports control files that a process writes. So cpuset.cpus and cpuset.cpus.partition of the source, the
+// destination and their ancestors are watched, and the directory of the source. It reports nothing when the kernel computes
+// a new value: hot-plug of a CPU, a partition made next to the source. For these everything is read again every 1 to 3
+// seconds. That is the whole cost of being idle: some ten small files for each container. It also serves where a user's
+// inotify instances are used up.
+//
+// # Goroutines and locks
+//
+// A Reconciler has one goroutine, from its first container to its last or to Stop; Remove and Stop join it. cgroupLock is
+// held over everything that reads or writes cgroups, so after Remove, Pin or Stop nothing is written any more. mu guards
+// what State shows and is held over nothing that blocks. Order: cgroupLock, then mu.
 package cpuset
 
 import (
@@ -13,34 +49,34 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Reconciler keeps the cpusets of containers those of their sources. Any goroutine may call it.
+// Reconciler keeps the cpusets of containers equal to those of their sources. Its methods are safe for concurrent use.
 type Reconciler struct {
 	root string
 	open func() (Notifier, error)
 
-	turn      chan struct{} // holds one element while somebody reads or writes cgroups, and guards the next four
-	stopped   bool
-	followers map[string]*follower // by the container's id
-	loop      *loop                // nil while no container follows
-	unwatched string               // why something is not watched, as last logged
+	cgroupLock chan struct{} // holds one element while somebody reads or writes cgroups, and guards the next four
+	stopped    bool
+	followers  map[string]*follower // by the container's id
+	loop       *loop                // nil while no container follows
+	watchError string               // why something is not watched, as last logged
 
 	mu     sync.Mutex
 	states map[string]State // by the container's id
 }
 
-// New returns a Reconciler for the cgroup v2 hierarchy at root, without symbolic links; open is Inotify but in tests. It
-// does nothing before Add.
+// New returns a Reconciler for the cgroup v2 hierarchy at root, a path without symbolic links. open is Inotify except in
+// tests. It does nothing before Add.
 func New(root string, open func() (Notifier, error)) *Reconciler {
 	return &Reconciler{
 		root: root, open: open,
-		turn: make(chan struct{}, 1), followers: make(map[string]*follower),
+		cgroupLock: make(chan struct{}, 1), followers: make(map[string]*follower),
 		states: make(map[string]State),
 	}
 }
 
-// Add lets a container follow its source, and has written the cgroup when it returns. An error means that the container does
-// not follow: errdefs.ErrNotFound if the source or the container's cgroup does not exist, ErrInvalidArgument if the source
-// cannot be one, ErrAlreadyExists if the id follows, ErrFailedPrecondition after Stop or if there is nothing to assign.
+// Add lets a container follow its source, and has written the cgroup when it returns. After an error the container does not
+// follow: errdefs.ErrNotFound if the source or the container's cgroup does not exist, ErrInvalidArgument if the source
+// cannot be one, ErrAlreadyExists if the id is registered, ErrFailedPrecondition after Stop or if there is nothing to assign.
 func (r *Reconciler) Add(ctx context.Context, c Container) error {
 	f, err := newFollower(r.root, c)
 	if err != nil {
@@ -56,23 +92,23 @@ func (r *Reconciler) Add(ctx context.Context, c Container) error {
 			return
 		}
 		r.followers[c.ID] = f
-		r.watch() // before the look, so that a change after it is told
+		r.updateWatches() // first, so that no later change goes unnoticed
 		if err = f.reconcile(); err == nil {
 			ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 			defer cancel()
-			err = f.tell(ctx)
+			err = f.notifyApplied(ctx)
 		}
 		if err != nil {
 			delete(r.followers, c.ID)
 			return
 		}
-		r.show(f)
+		r.publish(f)
 	})
 	return err
 }
 
-// Remove lets a container follow no longer. When it returns, its cgroup is not written any more. An id that does not
-// follow is none to remove.
+// Remove stops a container from following. After it returns, the container's cgroup is not written any more. It does nothing
+// for an unknown id.
 func (r *Reconciler) Remove(id string) {
 	r.change(func() {
 		delete(r.followers, id)
@@ -82,11 +118,11 @@ func (r *Reconciler) Remove(id string) {
 	})
 }
 
-// Pin lets a container keep what it has, since it gets a cpuset of its own. When it returns, its cgroup is not written any
-// more until Unpin. An id that does not follow has nothing to pin.
+// Pin makes a container keep what it has, since it gets a cpuset of its own. After it returns, the container's cgroup is not
+// written until Unpin. It does nothing for an unknown id.
 func (r *Reconciler) Pin(id string) { r.pin(id, true) }
 
-// Unpin undoes Pin, for a cpuset of the container's own that was refused.
+// Unpin undoes Pin, after the container's own cpuset was refused.
 func (r *Reconciler) Unpin(id string) { r.pin(id, false) }
 
 func (r *Reconciler) pin(id string, pinned bool) {
@@ -96,16 +132,16 @@ func (r *Reconciler) pin(id string, pinned bool) {
 			return
 		}
 		f.state.Pinned = pinned
-		f.told = nil // what Apply took may be undone by now
+		f.applied = nil // what Apply took may be undone by now
 		if !pinned {
-			r.watch()
+			r.updateWatches()
 			r.reconcile(context.Background(), f)
 		}
-		r.show(f)
+		r.publish(f)
 	})
 }
 
-// Stop lets all containers follow no longer, waits for the goroutine, and makes Add refuse.
+// Stop stops all containers from following, waits for the goroutine, and makes Add refuse.
 func (r *Reconciler) Stop() {
 	r.change(func() {
 		r.stopped = true
@@ -113,8 +149,8 @@ func (r *Reconciler) Stop() {
 	})
 }
 
-// State returns what is known of a container, and false if it does not follow. It does not wait for a look that is under
-// way. After Stop it returns what was known last.
+// State returns the state of a container, or false if it does not follow. It does not wait for a reconciliation in progress.
+// After Stop it returns the last state.
 func (r *Reconciler) State(id string) (State, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,15 +158,15 @@ func (r *Reconciler) State(id string) (State, bool) {
 	return s, ok
 }
 
-func (r *Reconciler) show(f *follower) {
+func (r *Reconciler) publish(f *follower) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.states[f.ID] = f.state
 }
 
-// change has the turn while do runs, then ends the goroutine if no container follows any more.
+// change runs do with cgroupLock held, and then ends the goroutine if no container follows any more.
 func (r *Reconciler) change(do func()) {
-	r.turn <- struct{}{}
+	r.cgroupLock <- struct{}{}
 	do()
 	ended := r.loop
 	if len(r.following()) > 0 {
@@ -138,7 +174,7 @@ func (r *Reconciler) change(do func()) {
 	} else {
 		r.loop = nil
 	}
-	<-r.turn // the goroutine may be waiting for it
+	<-r.cgroupLock // released first: the goroutine may be waiting for it
 	if ended != nil {
 		ended.end()
 	}

@@ -50,7 +50,7 @@ func state(tb testing.TB, r *cpuset.Reconciler, id string) cpuset.State {
 	return s
 }
 
-func TestAddHasWrittenWhenItReturns(t *testing.T) {
+func TestAdd_HasWrittenWhenItReturns(t *testing.T) {
 	bubble(t, func(w tree, _ *gate, r *cpuset.Reconciler) {
 		add(w, r, w.follow("/shared"))
 		w.wantCPUs("after Add", "pod/c1", "0-1")
@@ -65,7 +65,7 @@ func TestAddHasWrittenWhenItReturns(t *testing.T) {
 	})
 }
 
-func TestThePodIsASource(t *testing.T) {
+func TestAdd_ThePodIsASource(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		c := w.follow(cpuset.Parent)
 		c.Mems = true
@@ -86,7 +86,7 @@ func TestThePodIsASource(t *testing.T) {
 	})
 }
 
-func TestAddRefuses(t *testing.T) {
+func TestAdd_Refuses(t *testing.T) {
 	bubble(t, func(w tree, _ *gate, r *cpuset.Reconciler) {
 		w.mkdir("nothing", "", "")
 		w.mkdir("offline", "9", "0-7")
@@ -165,7 +165,7 @@ func TestAddRefuses(t *testing.T) {
 	})
 }
 
-func TestAChangeThatIsToldIsFollowedAtOnce(t *testing.T) {
+func TestReconcile_FollowsANotifiedChangeAtOnce(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		add(w, r, w.follow("shared"))
 		for _, path := range []string{
@@ -190,7 +190,7 @@ func TestAChangeThatIsToldIsFollowedAtOnce(t *testing.T) {
 	})
 }
 
-func TestAChangeThatIsNotToldIsFollowedLate(t *testing.T) {
+func TestReconcile_FollowsOtherChangesLate(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		add(w, r, w.follow("shared"))
 		for range 20 {
@@ -206,7 +206,7 @@ func TestAChangeThatIsNotToldIsFollowedLate(t *testing.T) {
 	})
 }
 
-func TestDriftIsCorrected(t *testing.T) {
+func TestReconcile_CorrectsDrift(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		add(w, r, w.follow("shared"))
 		for _, list := range []string{"0-7", "", "5"} {
@@ -218,7 +218,7 @@ func TestDriftIsCorrected(t *testing.T) {
 	})
 }
 
-func TestABurstIsOneWriteInAWhile(t *testing.T) {
+func TestReconcile_LimitsTheWritesOfABurst(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		add(w, r, w.follow("shared"))
 		begin := time.Now()
@@ -236,7 +236,7 @@ func TestABurstIsOneWriteInAWhile(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeFollowedIsKeptAndLoggedOnce(t *testing.T) {
+func TestReconcile_KeepsAndLogsOnceWhatItCannotFollow(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(w tree)
 		mend  func(w tree)
@@ -293,7 +293,7 @@ func TestWhatCannotBeFollowedIsKeptAndLoggedOnce(t *testing.T) {
 }
 
 // What makes a cgroup makes it without a list, with which it has all that its parent has, and then writes the list.
-func TestASourceThatIsMadeAgainIsGivenTime(t *testing.T) {
+func TestReconcile_GivesASourceThatIsMadeAgainTime(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		add(w, r, w.follow("shared"))
 		w.remove("shared")
@@ -320,7 +320,7 @@ func TestASourceThatIsMadeAgainIsGivenTime(t *testing.T) {
 	})
 }
 
-func TestWhereAMissingSourceWillBeIsWatched(t *testing.T) {
+func TestReconcile_WatchesWhereAMissingSourceWillBe(t *testing.T) {
 	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
 		w.mkdir("slice", "", "0-7")
 		w.mkdir("slice/shared", "2", "2")

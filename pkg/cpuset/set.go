@@ -11,8 +11,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Limit is the lowest number that no CPU and no memory node has. 8192 is the most CPUs that a kernel can be built for
-// (NR_CPUS_RANGE_END in arch/x86/Kconfig; others have fewer), and there are at most 1024 nodes. It bounds a Set to 1 KiB.
+// Limit is larger than the number of any CPU or memory node: a kernel can be built for at most 8192 CPUs
+// (NR_CPUS_RANGE_END in arch/x86/Kconfig; others have fewer) and 1024 nodes. It bounds a Set to 1 KiB.
 const Limit = 8192
 
 // Set is a set of CPUs or memory nodes. It does not change; the zero value is the empty set; == compares.
@@ -20,9 +20,9 @@ type Set struct {
 	bits string // number n is bit n%8 of byte n/8; the last byte is not 0
 }
 
-// Parse reads a list as the kernel does (bitmap_parselist): numbers and ranges, between commas or blanks, and ranges of
-// which the first so many numbers of each group are used: "0-2,8", "0-31:1/4". The kernel's words "all" and "N" depend on
-// the machine and are refused. A list of nothing is the empty set. An error is errdefs.ErrInvalidArgument.
+// Parse reads a list as the kernel does (bitmap_parselist): numbers and ranges separated by commas or blanks, such as
+// "0-2,8", and ranges of which only the first numbers in each group count, such as "0-31:1/4". The kernel's words "all" and
+// "N" depend on the machine and are refused. An empty list is the empty set. An error is errdefs.ErrInvalidArgument.
 func Parse(list string) (Set, error) {
 	var b [Limit / 8]byte
 	for region := range strings.FieldsFuncSeq(strings.TrimSpace(list), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }) {
@@ -40,7 +40,7 @@ func Parse(list string) (Set, error) {
 	return newSet(b[:]), nil
 }
 
-// region is first-last:used/group, the used first numbers of each group.
+// region is first-last:used/group, of each group the first used numbers.
 type region struct{ first, last, used, group uint64 }
 
 func parseRegion(text string) (region, bool) {
@@ -101,7 +101,7 @@ func (s Set) String() string {
 
 func (s Set) has(n int) bool { return s.at(n/8)>>(n%8)&1 == 1 }
 
-// at returns byte i, also behind the end.
+// at returns byte i, which is 0 past the end.
 func (s Set) at(i int) byte {
 	if i < len(s.bits) {
 		return s.bits[i]

@@ -23,7 +23,7 @@ func set(tb testing.TB, list string) cpuset.Set {
 	return s
 }
 
-func TestParseReadsWhatTheKernelReads(t *testing.T) {
+func TestParse_ReadsWhatTheKernelReads(t *testing.T) {
 	for list, want := range map[string]string{
 		"":                 "",
 		"\n":               "",
@@ -49,7 +49,7 @@ func TestParseReadsWhatTheKernelReads(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParse_Refuses(t *testing.T) {
 	for _, list := range []string{
 		"all", "N", "0-N", "x", "-1", "+1", "1-", "-", "3-1", "0--1", "0x1", "1.0", "0-1-2", "8192", "0-8192", "4294967296",
 		"0-3:", "0-3:1", "0-3:1/", "0-3:/2", "0-3:2/1", "0-3:0/0", "3:1/2", "0-3:1/2/3", "0\n1", "1;2", "0-99999999999999999999",
@@ -69,7 +69,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestSetAlgebra(t *testing.T) {
+func TestSet_Algebra(t *testing.T) {
 	for _, c := range []struct{ s, t, union, intersect, difference string }{
 		{"", "", "", "", ""},
 		{"0-3", "", "0-3", "", "0-3"},

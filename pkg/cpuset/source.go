@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Parent as a source is the cgroup in which the container's own is, the pod's.
+// Parent as a source is the parent of the container's cgroup, which is the pod's.
 const Parent = "parent"
 
-// locate returns the absolute path of a source below root, which has no symbolic link below root and exists, for the
-// destination dir. A source that does not exist is errdefs.ErrNotFound, one that cannot be errdefs.ErrInvalidArgument.
+// locate returns the absolute path of a source for the destination dir. It exists and is below root without symbolic links.
+// A source that does not exist is errdefs.ErrNotFound, one that is not allowed errdefs.ErrInvalidArgument.
 func locate(root, source, dir string) (string, error) {
 	refuse := func(why string) (string, error) {
 		return "", fmt.Errorf("cpuset source %q: %s: %w", source, why, errdefs.ErrInvalidArgument)
@@ -48,7 +48,7 @@ func locate(root, source, dir string) (string, error) {
 	return path, nil
 }
 
-// below reports whether path, which is clean, is somewhere in dir.
+// below reports whether the clean path is inside dir.
 func below(dir, path string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
 
 // beneath opens path, which is below root, without going through a symbolic link, and closes it.
@@ -68,8 +68,8 @@ func beneath(root, path string) error {
 	return errors.Join(err, unix.Close(rootFD))
 }
 
-// lineage returns dir and the directories above it, up to root but without it: the root of a hierarchy has no list.
-func lineage(root, dir string) []string {
+// ancestors returns dir and the directories above it up to root, which has no list and is left out.
+func ancestors(root, dir string) []string {
 	var dirs []string
 	for ; below(root, dir); dir = filepath.Dir(dir) {
 		dirs = append(dirs, dir)

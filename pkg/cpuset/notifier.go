@@ -13,18 +13,19 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// Notifier tells that something that is watched may have changed, but not what: whoever is told looks at all of it.
+// Notifier reports that something it watches may have changed, but not what.
 type Notifier interface {
-	// Watch replaces what is watched: files by writes to them, directories by what is made, removed or moved in them.
-	// What does not exist is left out; Watch is called again when it may be there. It may be called while another
-	// goroutine waits, and not after Close.
+	// Watch replaces what is watched: writes to files, and what is made, removed or moved in dirs. It ignores what does not
+	// exist. It may be called while another goroutine waits, but not after Close.
 	Watch(files, dirs []string) error
-	// Wait returns true when something was changed since the last call, or after timeout. After Close it returns false,
-	// also when it waited then.
+	// Wait returns true when something has changed since the last call, or after timeout. It returns false once Close was
+	// called.
 	Wait(timeout time.Duration) bool
-	// Close ends Wait and lets go of everything.
+	// Close ends Wait and releases everything.
 	Close() error
 }
 
@@ -36,10 +37,10 @@ type inotify struct {
 	events  [inotifyBuffer]byte // only Wait uses it
 }
 
-// inotifyBuffer holds some hundred events. inotify(7) asks for room for one with the longest name, 272 bytes.
+// inotifyBuffer holds some hundred events. inotify(7) requires room for one with the longest name, 272 bytes.
 const inotifyBuffer = 4096
 
-// Inotify returns a Notifier by an inotify instance of its own.
+// Inotify returns a Notifier with an inotify instance of its own.
 func Inotify() (Notifier, error) {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
@@ -52,8 +53,8 @@ func Inotify() (Notifier, error) {
 	return n, nil
 }
 
-// Watch adds every path again, which costs little and finds those that were removed and made again: the kernel answers with
-// another watch descriptor for another inode.
+// Watch adds every path again, which is cheap and finds those that were made again: another inode has another watch
+// descriptor.
 func (n *inotify) Watch(files, dirs []string) error {
 	watches := make(map[string]int, len(files)+len(dirs))
 	var errs []error
@@ -64,7 +65,7 @@ func (n *inotify) Watch(files, dirs []string) error {
 				switch {
 				case err == nil:
 					watches[path] = wd
-				case !gone(err):
+				case !cgroup.IsGone(err):
 					errs = append(errs, fmt.Errorf("watch %s: %w", path, err))
 				}
 			}
@@ -82,7 +83,7 @@ func (n *inotify) Watch(files, dirs []string) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// Wait takes the events that are there off the queue. What they say does not matter, also not that some were lost.
+// Wait drains the queue. What the events say, or that some were lost, does not matter.
 func (n *inotify) Wait(timeout time.Duration) bool {
 	err := n.file.SetReadDeadline(time.Now().Add(timeout))
 	if err == nil {
@@ -93,7 +94,7 @@ func (n *inotify) Wait(timeout time.Duration) bool {
 
 func (n *inotify) Close() error { return n.file.Close() }
 
-// clock is a Notifier that tells nothing before the timeout.
+// clock is a Notifier that reports nothing before the timeout.
 type clock struct{ closed chan struct{} }
 
 func (clock) Watch(_, _ []string) error { return nil }

@@ -64,7 +64,7 @@ func quiet(n cpuset.Notifier) bool {
 	return n.Wait(while) && time.Since(begin) >= while
 }
 
-func TestInotifyTellsOfWritesAndDirectories(t *testing.T) {
+func TestInotify_ReportsWritesAndDirectories(t *testing.T) {
 	w := plant(t)
 	n := inotify(t)
 	defer n.Close()
@@ -125,7 +125,7 @@ func TestInotifyTellsOfWritesAndDirectories(t *testing.T) {
 	}
 }
 
-func TestInotifyCloseEndsWaitAndLeavesNothing(t *testing.T) {
+func TestInotify_CloseEndsWaitAndLeavesNothing(t *testing.T) {
 	inotify(t).Close() // opens what Go's poller keeps
 	before := openFiles(t)
 	n := inotify(t)
@@ -146,7 +146,7 @@ func TestInotifyCloseEndsWaitAndLeavesNothing(t *testing.T) {
 }
 
 // All of it with the real notifier, in a folder.
-func TestFollowThroughInotify(t *testing.T) {
+func TestInotify_ReconcilerFollowsThroughIt(t *testing.T) {
 	inotify(t).Close()
 	before := openFiles(t)
 	w := plant(t)
@@ -179,7 +179,7 @@ func TestFollowThroughInotify(t *testing.T) {
 
 // The kernel's v1 hierarchy has the rule that v2 had before 5.17: no list without the CPUs of the cgroups in it. So the
 // files of the container are those of v1 cgroups here.
-func TestNestedCgroupsAreNarrowedWhereTheKernelAsksForIt(t *testing.T) {
+func TestReconcile_NarrowsNestedCgroupsWhereTheKernelRequiresIt(t *testing.T) {
 	const v1 = "/sys/fs/cgroup/cpuset"
 	online, err := os.ReadFile(filepath.Join(v1, "cpuset.cpus"))
 	if err != nil || os.Geteuid() != 0 {
