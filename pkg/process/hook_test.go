@@ -28,12 +28,14 @@ func (h fakeHook) call(what string) error {
 	return nil
 }
 
-func (h fakeHook) Prepare(context.Context, *Config) error                  { return h.call("prepare") }
+func (h fakeHook) Prepare(context.Context, *Config) error { return h.call("prepare") }
+
 func (h fakeHook) Created(context.Context, RuntimeContainer, Handle) error { return h.call("created") }
-func (h fakeHook) Removed() error                                          { return h.call("removed") }
-func (h fakeHook) BeforeUpdate(*specs.LinuxResources)                      { _ = h.call("update") }
-func (h fakeHook) AfterUpdate(err error)                                   { _ = h.call("updated") }
-func (h fakeHook) BeforeDestroy()                                          { _ = h.call("destroy") }
+
+func (h fakeHook) Removed() error                     { return h.call("removed") }
+func (h fakeHook) BeforeUpdate(*specs.LinuxResources) { _ = h.call("update") }
+func (h fakeHook) AfterUpdate(error)                  { _ = h.call("updated") }
+func (h fakeHook) BeforeDestroy()                     { _ = h.call("destroy") }
 
 func TestHooks_AreUndoneInReverse(t *testing.T) {
 	for _, tc := range []struct {

@@ -84,11 +84,11 @@ func (h stateHook) Removed() error { return nil }
 
 // rootfsHook mounts the root file system: an image, or an empty one for directories of the host.
 type rootfsHook struct {
-	image  []mount.Mount
-	host   *hostrootfs.Rootfs
-	hold   func() (release func()) // keeps the reaper off while mount helpers may run
-	bundle string
-	made   string // directory that Prepare made, or ""
+	image   []mount.Mount
+	host    *hostrootfs.Rootfs
+	suspend func() (resume func()) // the reaper, while mount helpers may run
+	bundle  string
+	made    string // directory that Prepare made, or ""
 }
 
 // Prepare implements process.CreateHook.
@@ -104,7 +104,7 @@ func (h *rootfsHook) mount(mounts []mount.Mount) error {
 	if len(mounts) == 0 {
 		return nil
 	}
-	defer h.hold()()
+	defer h.suspend()()
 	target := filepath.Join(h.bundle, rootfsDir)
 	err := os.Mkdir(target, 0o711)
 	if err == nil {

@@ -1,38 +1,23 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package task is the pod: it knows which containers exist, sets up and
-// removes what lies around each (bundle, root file system, record on disk), and
-// decides when the shim has nothing left to do.
+// Package task is the registry of a shim's containers: it creates them with all that surrounds them, starts, stops and
+// deletes them, and decides when the shim has nothing left to do. With the Sandbox API the pod has a life of its own,
+// which pkg/podsandbox controls from above (pod.go). Without it the shim ends with the last container.
 //
-// With the Sandbox API the pod has a life of its own (podstage.go): it is made
-// before its containers (pod.go), and its end is theirs (podstop.go). Without it
-// the shim ends with the last container.
+// Create reads as follows: reserve the id, read the configuration and the settings (pkg/settings), list the hooks that
+// make what surrounds the container (create.go), and have pkg/process run them around the runtime's Create.
 //
 // # Goroutines
 //
-// That of the cpuset.Reconciler, while a container follows the CPUs of another
-// cgroup; Close ends it. That of a stop of the pod, which ends with the
-// containers and within the grace that they are given. And one that waits for
-// the process that holds the pod's namespaces, if that is not the shim; it ends
-// with that process. And a timer, once the end of a pod that is nobody's has
-// failed (unattended.go); it ends with the shim.
-//
-// A container that tells when it is ready has that of its notify.Receiver, which
-// its removal joins, and during its Start one that waits for it, which ends with
-// the time-out or the container's exit at the latest.
+// Start has one for a container that tells when it is ready; it ends with the time-out or with init's exit. StopAll and
+// StopContainers have one for each container, and wait for them. Hooks own theirs: the cpuset.Reconciler's ends with the
+// last container that follows a source, or with Close; the notify.Receiver's with the container.
 //
 // # Locks
 //
-// mu guards the registry and the pod's stage, and is never held over anything
-// that blocks; the id of a container that is being created is reserved by an
-// entry without a container. Delete of such a one ends its Create. The pod's
-// turn is taken before mu, by start and by the goroutine of a stop. that of
-// index is taken last: small files are written with it.
-//
-// # Death
-//
-// Each container has a state file in its bundle, and the pod's bundle has an index
-// of all of them, so that the shim binary's delete command can clean up after a
-// shim that was killed, with nothing but what is on disk (pkg/cleanup).
+// Manager.mu guards the registry, and whether containers may be created. Container.mu guards what is learned of one
+// container while it runs. Neither is held over anything that blocks. An entry without a container reserves the id
+// while it is being created; Delete of that id cancels the Create. index has a lock of its own, held while small files
+// are written, and takes no other.
 package task

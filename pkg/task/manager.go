@@ -23,8 +23,8 @@ type Manager struct {
 	namespace string // containerd's
 	runtime   process.Runtime
 	events    *event.Queue
-	hold      func() (release func()) // keeps the reaper off while mount helpers may run
-	io        *stdio.Host             // nil: neither logging binaries nor streaming
+	suspend   func() (resume func()) // the reaper, while mount helpers may run
+	io        *stdio.Host            // nil: neither logging binaries nor streaming
 	cgroups   cgroups.CGMode
 	cpusets   *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
 	index     cleanup.Index      // on disk, for the delete command
@@ -46,17 +46,16 @@ type entry struct {
 // cgroupRoot is where cgroup v2 is mounted (pkg/cgroup).
 const cgroupRoot = "/sys/fs/cgroup"
 
-// New makes a Manager without containers. hold is reaper.Reaper's.
-func New(namespace string, runtime process.Runtime, events *event.Queue, hold func() (release func())) *Manager {
+// New makes a Manager without containers. suspend is that of a reaper.Reaper.
+func New(namespace string, runtime process.Runtime, events *event.Queue, suspend func() (resume func())) *Manager {
 	return &Manager{
-		namespace: namespace, runtime: runtime, events: events, hold: hold,
+		namespace: namespace, runtime: runtime, events: events, suspend: suspend,
 		cgroups: cgroups.Mode(), cpusets: cpuset.New(cgroupRoot, cpuset.Inotify),
 		containers: map[string]*entry{}, done: make(chan struct{}),
 	}
 }
 
-// ServeIO lets containers that are created from now on have what h serves:
-// logging binaries and streaming.
+// ServeIO lets containers that are created from now on have what h serves: logging binaries and streaming.
 func (m *Manager) ServeIO(h *stdio.Host) { m.io = h }
 
 // StreamRegistry is where streaming clients meet their streams; nil without ServeIO.
@@ -67,8 +66,8 @@ func (m *Manager) StreamRegistry() *stdio.StreamRegistry {
 	return m.io.StreamRegistry
 }
 
-// Container finds a container. The error is errdefs.ErrNotFound for an unknown
-// id and errdefs.ErrFailedPrecondition while it is being created.
+// Container finds a container. The error is errdefs.ErrNotFound for an unknown id, and errdefs.ErrFailedPrecondition
+// while it is being created.
 func (m *Manager) Container(containerID string) (*Container, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,10 +90,9 @@ func (m *Manager) Process(containerID, execID string) (*process.Process, error) 
 	return c.Process(execID)
 }
 
-// Shutdown ends the shim, unless there is a container, or a pod, which
-// podsandbox.Controller.Shutdown ends: containerd asks after every task that it
-// deleted (core/runtime/v2/shim.go, shimTask.delete). It reports whether the
-// shim ends by this call.
+// Shutdown ends the shim, unless there is a container, or a pod, which podsandbox.Controller.Shutdown ends: containerd
+// asks after every task that it deleted (core/runtime/v2/shim.go, shimTask.delete). It reports whether the shim ends by
+// this call.
 func (m *Manager) Shutdown() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,8 +118,8 @@ func (m *Manager) Idle() bool {
 // Done is closed once Shutdown took effect; no container is created after.
 func (m *Manager) Done() <-chan struct{} { return m.done }
 
-// reserve takes an id, so that nobody else creates it meanwhile. cancel ends
-// the caller's Create, which calls finishCreate at its end.
+// reserve takes an id, so that nobody else creates it meanwhile. cancel ends the caller's Create, which calls
+// finishCreate at its end.
 func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

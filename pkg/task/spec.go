@@ -9,11 +9,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
+	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -22,8 +21,7 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// The bundle's fixed names: OCI runtime specification, bundle.md, and
-// containerd, which mounts a snapshot at rootfs.
+// Names in a bundle: the OCI runtime specification's (bundle.md), and containerd's, which mounts a snapshot at rootfs.
 const (
 	specFile  = "config.json"
 	rootfsDir = "rootfs"
@@ -56,18 +54,8 @@ func checkSpec(spec *specs.Spec) error {
 	if spec.Linux == nil {
 		return fmt.Errorf("linux: must be set: %w", errdefs.ErrInvalidArgument)
 	}
-	for i, ns := range spec.Linux.Namespaces {
-		if !slices.Contains(namespaces, ns.Type) {
-			return fmt.Errorf("linux.namespaces[%d].type %q: want one of %v: %w", i, ns.Type, namespaces, errdefs.ErrInvalidArgument)
-		}
-		if path := filepath.Clean(ns.Path); strings.HasPrefix(path, "/proc/self/fd/") || strings.HasPrefix(path, "/proc/thread-self/fd/") {
-			return fmt.Errorf("linux.namespaces[%d].path %q: must not be a descriptor of whoever opens it; /proc/PID/fd is that of a process: %w", i, ns.Path, errdefs.ErrInvalidArgument)
-		}
-	}
-	for _, name := range []struct{ field, text string }{{"hostname", spec.Hostname}, {"domainname", spec.Domainname}} {
-		if name.text != "" && !slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool { return ns.Type == specs.UTSNamespace }) {
-			return fmt.Errorf("%s %q: must be empty without a UTS namespace, since it would be the machine's: %w", name.field, name.text, errdefs.ErrInvalidArgument)
-		}
+	if err := checkNamespaces(spec); err != nil {
+		return err
 	}
 	if err := idmap.Check("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
 		return err
@@ -90,6 +78,30 @@ var namespaces = []specs.LinuxNamespaceType{
 	specs.UTSNamespace, specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace,
 }
 
+func checkNamespaces(spec *specs.Spec) error {
+	ownUTS := false
+	for i, ns := range spec.Linux.Namespaces {
+		field := fmt.Sprintf("linux.namespaces[%d]", i)
+		if !slices.Contains(namespaces, ns.Type) {
+			return fmt.Errorf("%s.type %q: want one of %v: %w", field, ns.Type, namespaces, errdefs.ErrInvalidArgument)
+		}
+		for _, opener := range []string{"/proc/self/fd/", "/proc/thread-self/fd/"} {
+			if strings.HasPrefix(filepath.Clean(ns.Path), opener) {
+				return fmt.Errorf("%s.path %q: must not be a descriptor of the process that opens it; /proc/PID/fd names one: %w",
+					field, ns.Path, errdefs.ErrInvalidArgument)
+			}
+		}
+		ownUTS = ownUTS || ns.Type == specs.UTSNamespace
+	}
+	for _, name := range []struct{ field, text string }{{"hostname", spec.Hostname}, {"domainname", spec.Domainname}} {
+		if name.text != "" && !ownUTS {
+			return fmt.Errorf("%s %q: must be empty without a UTS namespace, since it would be the machine's: %w",
+				name.field, name.text, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
 // checkProcess refuses a process that no kernel can run.
 func checkProcess(p *specs.Process) error {
 	switch {
@@ -102,8 +114,7 @@ func checkProcess(p *specs.Process) error {
 	case hasNUL(p.Cwd):
 		return fmt.Errorf("cwd %q: must not contain NUL: %w", p.Cwd, errdefs.ErrInvalidArgument)
 	}
-	// Execve takes strings that end with NUL. Of an argument init would find out
-	// only after the container was said to run.
+	// Execve takes strings that end with NUL. For an argument init would find out only after Start had answered.
 	if i := slices.IndexFunc(p.Args, hasNUL); i >= 0 {
 		return fmt.Errorf("args[%d] %q: must not contain NUL: %w", i, p.Args[i], errdefs.ErrInvalidArgument)
 	}
@@ -122,28 +133,16 @@ func rootfsPath(bundle string, spec *specs.Spec) string {
 	return filepath.Join(bundle, spec.Root.Path)
 }
 
-// systemdCgroup tells the systemd driver by its form of cgroupsPath,
-// slice:prefix:name; that of cgroupfs is a path.
+// systemdCgroup reports whether cgroupsPath has the form of the systemd driver, slice:prefix:name, and not a path.
 func systemdCgroup(spec *specs.Spec) bool {
 	path := spec.Linux.CgroupsPath
 	return !strings.Contains(path, "/") && strings.Count(path, ":") == 2
 }
 
-// idForm is compiled at its first use: package init is a part of each container's start.
-var idForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*$") })
-
-// idLimit is containerd's (pkg/identifiers).
-const idLimit = 76
-
-// CheckID keeps ids from being anything but one path element. The rule is that
-// of containerd (pkg/identifiers), which other callers need not have applied.
+// CheckID keeps ids from being anything but one path element, as containerd does.
 func CheckID(field, id string) error {
-	if len(id) > idLimit || !idForm().MatchString(id) {
-		return fmt.Errorf("%s %q: must be 1 to %d letters, digits, and ._- between them: %w", field, id, idLimit, errdefs.ErrInvalidArgument)
+	if err := identifiers.Validate(id); err != nil {
+		return fmt.Errorf("%s %q: %w", field, id, err)
 	}
 	return nil
-}
-
-func validPath(path string) bool {
-	return filepath.IsAbs(path) && path != "/" && filepath.Clean(path) == path && !hasNUL(path)
 }
