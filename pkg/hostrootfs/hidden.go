@@ -54,11 +54,11 @@ func findHidden(masks []string) hidden {
 			continue
 		}
 		if etc, err := filepath.EvalSymlinks("/etc"); err == nil {
-			h.showOnly(etc, etcFiles)
+			h.showOnly(etc, etc, etcFiles)
 		}
 		for _, dir := range privateDirs {
-			if dir, err := filepath.EvalSymlinks(dir); err == nil {
-				h.hidePrivate(dir)
+			if info, err := os.Lstat(dir); err == nil {
+				h.hidePrivate(dir, fs.FileInfoToDirEntry(info))
 			}
 		}
 	}
@@ -93,41 +93,51 @@ func (h hidden) hidePattern(pattern string) {
 	}
 }
 
-// showOnly hides all of dir but the matches of patterns, and of these what not all users of the host may read.
-func (h hidden) showOnly(dir string, patterns []string) {
-	h.only[dir] = map[string]bool{}
-	for _, pattern := range patterns {
-		matches, _ := filepath.Glob(filepath.Join(dir, pattern)) // they are constant and valid
-		for _, match := range matches {
-			for path := match; path != dir; path = filepath.Dir(path) {
-				parent := filepath.Dir(path)
-				if h.only[parent] == nil {
-					h.only[parent] = map[string]bool{}
-				}
-				h.only[parent][filepath.Base(path)] = true
+// showOnly hides all of dir but what matches one of patterns, which are relative to top, and of that what not all users
+// of the host may read.
+func (h hidden) showOnly(top, dir string, patterns []string) {
+	files, _ := os.ReadDir(dir) // what cannot be read is not shown
+	h.only[dir], h.parts[dir] = map[string]bool{}, true
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name())
+		name := path[len(top)+1:]
+		if slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) }) {
+			h.only[dir][f.Name()] = true
+			if !slices.Contains(early, name) { // which have no secrets
+				h.hidePrivate(path, f)
 			}
-			h.hidePrivate(match)
+		} else if f.IsDir() && slices.ContainsFunc(patterns, func(p string) bool { return below(p, name) }) {
+			h.only[dir][f.Name()] = true
+			h.showOnly(top, path, patterns)
 		}
-	}
-	for dir := range h.only {
-		h.parts[dir] = true
 	}
 }
 
-func (h hidden) hidePrivate(top string) {
-	_ = filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error { // the function returns no error
-		if err != nil || d.Type()&fs.ModeSymlink != 0 {
-			return nil
-		}
-		const read, enter = 0o004, 0o001
-		if info, err := d.Info(); err != nil || info.Mode()&read == 0 || d.IsDir() && info.Mode()&enter == 0 {
-			h.hide(path)
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-		}
-		return nil
-	})
+func matches(pattern, name string) bool {
+	if !strings.Contains(pattern, "*") {
+		return pattern == name
+	}
+	ok, _ := filepath.Match(pattern, name) // the patterns are constant and valid
+	return ok
+}
+
+// hidePrivate hides f and what lies in it unless all users of the host may read it.
+func (h hidden) hidePrivate(path string, f fs.DirEntry) {
+	const read, enter = 0o004, 0o001
+	if f.Type()&fs.ModeSymlink != 0 {
+		return
+	}
+	if info, err := f.Info(); err != nil || info.Mode()&read == 0 || f.IsDir() && info.Mode()&enter == 0 {
+		h.hide(path)
+		return
+	}
+	if !f.IsDir() {
+		return
+	}
+	files, _ := os.ReadDir(path) // what cannot be read has nothing to hide
+	for _, f := range files {
+		h.hidePrivate(filepath.Join(path, f.Name()), f)
+	}
 }
 
 // shows reports whether a file is shown where its directory is.

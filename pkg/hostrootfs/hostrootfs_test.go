@@ -289,7 +289,7 @@ func TestHidden_OnlyWhatProgramsNeed(t *testing.T) {
 	must(t, os.Symlink("/proc/mounts", h+"/etc/mtab"))
 	must(t, os.WriteFile(h+"/opt/zone", nil, 0o644))
 	rootfs := parsed(t, h+"/etc", "none")
-	rootfs.hidden.showOnly(h+"/etc", etcFiles)
+	rootfs.hidden.showOnly(h+"/etc", h+"/etc", etcFiles)
 	mounts, late, skeleton := show(t, rootfs)
 	all := strings.ReplaceAll(strings.Join(append(mounts, late...), " "), h, "")
 	if want := "/etc /etc/ssl/certs/a /etc/hosts /etc/java-1 /etc/localtime /etc/nsswitch.conf"; all != want {
@@ -303,7 +303,7 @@ func TestHidden_OnlyWhatProgramsNeed(t *testing.T) {
 		t.Error("a link to what the container has is no link")
 	}
 	named := parsed(t, h+"/etc/myapp", "none")
-	named.hidden.showOnly(h+"/etc", etcFiles)
+	named.hidden.showOnly(h+"/etc", h+"/etc", etcFiles)
 	if got, _, _ := show(t, named); len(got) != 1 {
 		t.Errorf("an entry in /etc is mounted as %v, want it whole", got)
 	}
