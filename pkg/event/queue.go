@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound the wait between two tries of the head. A containerd that restarts is back within
-	// a second or so; one try each second is what a long absence may cost.
+	// firstRetry and lastRetry bound the wait between two attempts at the head. A containerd that restarts is back within
+	// a second or so. A long absence costs one attempt each second.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = time.Second
 
-	// tryTimeout bounds one try: a receiver that takes the connection and never answers must not hold the queue for ever.
+	// tryTimeout bounds one attempt: a receiver that accepts and never answers must not block the queue for ever.
 	tryTimeout = 5 * time.Second
 )
 
-// ErrRejected marks a publish error that trying again cannot mend: the receiver looked at the event and refused it.
+// ErrRejected marks a publish error for which a retry is no use: the receiver refused the event.
 var ErrRejected = errors.New("event rejected")
 
 // Publisher sends one event, which happened at the given time, and returns once the receiver has it. It must return soon
-// after ctx ends. An error that is not ErrRejected means that the receiver is away: the same event is tried again.
+// after ctx ends. After an error other than ErrRejected, the queue retries the same event.
 type Publisher func(ctx context.Context, e Event, at time.Time) error
 
-// Queue publishes events in the order in which they were put. Its methods may be called by any goroutine.
+// Queue publishes events in the order in which they were put. Its methods are safe for concurrent use.
 type Queue struct {
 	publish Publisher
 	ctx     context.Context //nolint:containedctx // the life of the publishing goroutine, which is the queue's
 	cancel  context.CancelFunc
-	wake    chan struct{} // holds one token while the publisher may have something to look at
+	wake    chan struct{} // holds one token while there may be something to publish
 	stopped chan struct{} // closed when the publisher has ended; list and lastErr are then final
 
 	mu     sync.Mutex
@@ -58,12 +58,12 @@ func NewQueue(p Publisher) *Queue {
 	return q
 }
 
-// Put appends e with the time of the call. It never blocks. After Close the event is dropped and logged. An OOM kill is a
-// part of one that waits, if nothing else of its container was put since.
+// Put appends e with the time of the call. It never blocks. After Close it drops and logs the event. It drops an OOM kill if
+// the last event of its container that waits is one too.
 func (q *Queue) Put(e Event) {
 	q.mu.Lock()
 	closed := q.closed
-	if !closed && !q.partLocked(e) {
+	if !closed && !q.coalescesLocked(e) {
 		// The stamp is taken under the lock, so that the times of the events never run against their order.
 		q.list = append(q.list, stamped{e, time.Now()})
 	}
@@ -75,13 +75,13 @@ func (q *Queue) Put(e Event) {
 	q.signal()
 }
 
-// partLocked tells whether e is an OOM kill, and the last event of its container that waits is one too.
-func (q *Queue) partLocked(e Event) bool {
+// coalescesLocked reports whether e is an OOM kill, and the last event of its container that waits is one too.
+func (q *Queue) coalescesLocked(e Event) bool {
 	kill, ok := e.(TaskOOM)
 	if !ok {
 		return false
 	}
-	for i := len(q.list) - 1; i > 0; i-- { // the first may be on its way, and have arrived before this kill
+	for i := len(q.list) - 1; i > 0; i-- { // the head may be on its way, and have arrived before this kill
 		if q.list[i].event.container() == kill.container() {
 			return q.list[i].event == e
 		}
@@ -90,7 +90,7 @@ func (q *Queue) partLocked(e Event) bool {
 }
 
 // Close refuses further events, publishes those that are left until ctx ends, and ends the publisher. The error says how
-// many events were not sent and why. Close may be called again, also at the same time, and returns the same.
+// many events were not sent and why. Close may be called again, also concurrently, and returns the same.
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
@@ -108,7 +108,7 @@ func (q *Queue) Close(ctx context.Context) error {
 	return nil
 }
 
-// signal makes the publisher look at the queue, now or as soon as it is done with its event.
+// signal wakes the publisher, or makes it check the queue again when it is done with its event.
 func (q *Queue) signal() {
 	select {
 	case q.wake <- struct{}{}:
@@ -121,9 +121,15 @@ func (q *Queue) run() {
 	defer close(q.stopped)
 	defer q.cancel()
 	for {
-		head, ok, closed := q.head()
+		q.mu.Lock()
+		closed, waiting := q.closed, len(q.list)
+		var head stamped
+		if waiting > 0 {
+			head = q.list[0]
+		}
+		q.mu.Unlock()
 		switch {
-		case ok:
+		case waiting > 0:
 			if !q.send(head) {
 				return
 			}
@@ -136,7 +142,7 @@ func (q *Queue) run() {
 	}
 }
 
-// send tries head until the receiver takes or rejects it. It returns false when the queue's context ends first.
+// send retries head until the receiver takes or rejects it. It returns false when the queue's context ends first.
 func (q *Queue) send(head stamped) bool {
 	wait := firstRetry
 	for tries := 1; ; tries++ {
@@ -146,7 +152,9 @@ func (q *Queue) send(head stamped) bool {
 			}
 			return false
 		}
-		err := q.try(head)
+		ctx, cancel := context.WithTimeout(q.ctx, tryTimeout)
+		err := q.publish(ctx, head.event, head.at)
+		cancel()
 		switch {
 		case err == nil:
 			if tries > 1 {
@@ -159,7 +167,7 @@ func (q *Queue) send(head stamped) bool {
 			q.lastErr = nil
 			return true
 		}
-		if tries == 1 { // once for each absence: it can last hours
+		if tries == 1 { // once for each absence, which can last hours
 			log.L.WithError(err).WithField("event", fmt.Sprintf("%T", head.event)).Warn("event receiver is away: kept, trying again")
 		}
 		q.lastErr = err
@@ -171,27 +179,11 @@ func (q *Queue) send(head stamped) bool {
 	}
 }
 
-func (q *Queue) try(head stamped) error {
-	ctx, cancel := context.WithTimeout(q.ctx, tryTimeout)
-	defer cancel()
-	return q.publish(ctx, head.event, head.at)
-}
-
-// head returns the first event, whether there is one, and whether none can follow the last.
-func (q *Queue) head() (head stamped, ok, closed bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.list) == 0 {
-		return stamped{}, false, q.closed
-	}
-	return q.list[0], true, q.closed
-}
-
 // drop removes the first event.
 func (q *Queue) drop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.list[0] = stamped{} // the array behind the slice lives on: let go of the event
+	q.list[0] = stamped{} // release the event, since the array behind the slice stays
 	q.list = q.list[1:]
 	if len(q.list) == 0 {
 		q.list = nil

@@ -69,7 +69,7 @@ func text(e event.Event) string {
 
 func away(event.Event) error { return errAway }
 
-func TestQueuePublishesInOrderWithTheTimeOfPut(t *testing.T) {
+func TestQueue_PublishesInOrderWithTheTimeOfPut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []time.Duration
 		begin := time.Now()
@@ -97,7 +97,7 @@ func TestQueuePublishesInOrderWithTheTimeOfPut(t *testing.T) {
 	})
 }
 
-func TestQueueKeepsEventsWhileTheReceiverIsAway(t *testing.T) {
+func TestQueue_KeepsEventsWhileTheReceiverIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := receiver{answer: away}
 		q := event.NewQueue(r.publish)
@@ -125,7 +125,7 @@ func TestQueueKeepsEventsWhileTheReceiverIsAway(t *testing.T) {
 	})
 }
 
-func TestQueueBackOffDoublesAndStartsAnewForTheNextEvent(t *testing.T) {
+func TestQueue_BackOffDoublesAndRestartsForTheNextEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
 		var at []time.Duration
@@ -150,7 +150,7 @@ func TestQueueBackOffDoublesAndStartsAnewForTheNextEvent(t *testing.T) {
 	})
 }
 
-func TestQueueGoesOnAfterARejectedEvent(t *testing.T) {
+func TestQueue_GoesOnAfterARejectedEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := receiver{answer: func(e event.Event) error {
 			if _, ok := e.(event.TaskOOM); ok {
@@ -175,7 +175,7 @@ func TestQueueGoesOnAfterARejectedEvent(t *testing.T) {
 }
 
 // Put says what OOM kills become of: an event, or a part of one that waits.
-func TestOOM_KillsOfAContainerThatWaitToBeToldAreOneEvent(t *testing.T) {
+func TestQueue_CoalescesWaitingOOMKills(t *testing.T) {
 	kill := func(containerID string) event.Event { return event.TaskOOM{ContainerID: containerID} }
 	exit := func(containerID, execID string) event.Event {
 		return event.TaskExit{ContainerID: containerID, ID: execID}
@@ -224,7 +224,7 @@ func TestOOM_KillsOfAContainerThatWaitToBeToldAreOneEvent(t *testing.T) {
 }
 
 // The receiver may have taken the one that is on its way already, before this kill.
-func TestOOM_AKillWhileAnotherIsOnItsWayIsToldToo(t *testing.T) {
+func TestQueue_KeepsAnOOMKillWhileAnotherIsOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := receiver{answer: away}
 		q := event.NewQueue(r.publish)
@@ -248,7 +248,7 @@ func TestOOM_AKillWhileAnotherIsOnItsWayIsToldToo(t *testing.T) {
 	})
 }
 
-func TestQueueCloseWithReceiverAway(t *testing.T) {
+func TestQueue_CloseWithReceiverAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := receiver{answer: away}
 		q := event.NewQueue(r.publish)
@@ -271,7 +271,7 @@ func TestQueueCloseWithReceiverAway(t *testing.T) {
 	})
 }
 
-func TestQueueCloseInterruptsAReceiverThatNeverAnswers(t *testing.T) {
+func TestQueue_CloseInterruptsAReceiverThatNeverAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := event.NewQueue(func(ctx context.Context, _ event.Event, _ time.Time) error {
 			<-ctx.Done()
@@ -286,7 +286,7 @@ func TestQueueCloseInterruptsAReceiverThatNeverAnswers(t *testing.T) {
 	})
 }
 
-func TestQueueTriesAgainWhenATryIsNotAnswered(t *testing.T) {
+func TestQueue_RetriesWhenThereIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
 		q := event.NewQueue(func(ctx context.Context, _ event.Event, _ time.Time) error {
@@ -303,7 +303,7 @@ func TestQueueTriesAgainWhenATryIsNotAnswered(t *testing.T) {
 	})
 }
 
-func TestQueueCloseEmptyAndTwiceAtOnce(t *testing.T) {
+func TestQueue_CloseEmptyAndTwiceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r receiver
 		q := event.NewQueue(r.publish)
@@ -325,7 +325,7 @@ func TestQueueCloseEmptyAndTwiceAtOnce(t *testing.T) {
 	}) // synctest fails the test if the publisher were still there
 }
 
-func TestQueueKeepsTheOrderOfEachOfManyCallers(t *testing.T) {
+func TestQueue_KeepsTheOrderOfEachOfManyCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const callers, each = 8, 200
 		next := make([]int, callers)
