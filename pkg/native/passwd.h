@@ -81,8 +81,8 @@ CODE static long open_regular(const char *file)
 	return error < 0 ? error : fd;
 }
 
-// Stores "HOME=" and the directory in uid's first line of the file in home; "HOME=/" if there is no such line, or if the
-// file cannot be read to its end, is too large, or has a line that is too long.
+// Stores "HOME=" and the directory in uid's first line of the file in home; "HOME=/" if there is none, or if the file
+// cannot be read to its end, is too large, or has a line that is too long.
 CODE static void find_home(uint64_t uid, const char *file, char *line, char *home)
 {
 	const char root[] = {'/', 0};
@@ -93,7 +93,9 @@ CODE static void find_home(uint64_t uid, const char *file, char *line, char *hom
 	bool found = false;
 	uint64_t total = 0;
 	for (uint64_t have = 0;;) {
-		long n = have < LINE_MAX_SIZE && total < PASSWD_MAX_SIZE ? SYS(SYS_read, fd, line + have, LINE_MAX_SIZE - have) : -E2BIG;
+		long n = -E2BIG;
+		if (have < LINE_MAX_SIZE && total < PASSWD_MAX_SIZE)
+			n = SYS(SYS_read, fd, line + have, LINE_MAX_SIZE - have);
 		if (n == -EINTR)
 			continue;
 		total += n;

@@ -17,7 +17,6 @@
 #include <linux/sched.h>
 #include <signal.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -27,7 +26,7 @@
 #include "program.h"
 
 #define CODE __attribute__((section("native")))
-// In a loop it keeps the compiler from calling memset, memmove or strcpy.
+// In a loop it keeps the compiler from calling memmove or strcpy.
 #define NO_LIBRARY_CALL __asm__ volatile("" ::: "memory")
 
 #include "arch.h"
@@ -58,11 +57,7 @@ CODE __attribute__((noreturn)) static void end(int status)
 
 CODE static void tell(uint32_t kind, uint32_t value, uint32_t step, uint32_t detail)
 {
-	struct message m;
-	m.kind = kind;
-	m.value = value;
-	m.step = step;
-	m.detail = detail;
+	struct message m = {kind, value, step, detail};
 	// The empty buffer of a socket takes a whole message. An error could be told to nobody.
 	SYS(SYS_write, FD_SOCKET, &m, sizeof m);
 }
@@ -108,13 +103,12 @@ CODE static struct header *receive_request(void)
 	if (h->relocations > room / 8 || base[size - 1] != 0)
 		end(255);
 	uint64_t *r = (uint64_t *)(base + sizeof *h + h->steps * sizeof(struct step));
+	char *data = (char *)(r + h->relocations);
 	for (uint64_t i = 0; i < h->relocations; i++) {
-		if (r[i] % 8 != 0 || r[i] >= size)
-			end(255);
 		uint64_t *word = (uint64_t *)(base + r[i]);
-		if (*word >= size)
+		if (r[i] % 8 != 0 || r[i] >= size || *word >= (uint64_t)(base + size - data))
 			end(255);
-		*word += (uint64_t)base;
+		*word += (uint64_t)data;
 	}
 	return h;
 }
@@ -132,20 +126,8 @@ CODE static bool tolerated(const struct step *s, long error)
 // Returns 0 in the child alone; in this process, an error.
 CODE static long fork_sibling(uint64_t cgroup, uint32_t step)
 {
-	long pid;
-	if (cgroup == 0) {
-		pid = SYS(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0);
-	} else {
-		uint64_t args[CLONE_ARGS_SIZE_VER2 / 8]; // struct clone_args
-		for (unsigned i = 0; i < sizeof args / sizeof args[0]; i++) {
-			args[i] = 0;
-			NO_LIBRARY_CALL;
-		}
-		struct clone_args *a = (struct clone_args *)args;
-		a->flags = CLONE_PARENT | CLONE_INTO_CGROUP;
-		a->cgroup = cgroup - 1;
-		pid = SYS(SYS_clone3, a, sizeof args, 0);
-	}
+	struct clone_args a = {.flags = CLONE_PARENT | CLONE_INTO_CGROUP, .cgroup = cgroup - 1};
+	long pid = cgroup ? SYS(SYS_clone3, &a, sizeof a, 0) : SYS(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0);
 	if (pid == 0 && cgroup != 0)
 		tell(MESSAGE_IN_CGROUP, 0, step, 0);
 	if (pid <= 0)
@@ -200,9 +182,7 @@ CODE __attribute__((noinline)) static long check_cwd(void)
 CODE static long mode_allows(const struct stat *st, uint32_t *groups)
 {
 	long uid = SYS(SYS_geteuid, 0, 0, 0);
-	struct __user_cap_header_struct header;
-	header.version = _LINUX_CAPABILITY_VERSION_3;
-	header.pid = 0;
+	struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
 	struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3];
 	bool overrides = SYS(SYS_capget, &header, caps, 0) == 0 && (caps[0].effective >> CAP_DAC_OVERRIDE & 1);
 	mode_t bits = S_IXOTH;
@@ -221,29 +201,20 @@ CODE static long mode_allows(const struct stat *st, uint32_t *groups)
 	return st->st_mode & bits ? 0 : -EACCES;
 }
 
-// Decides as os/exec.LookPath does (os/exec/lp_unix.go, findExecutable).
-CODE static long executable(const char *path, uint32_t *detail, uint32_t *groups)
-{
-	struct stat st;
-	*detail = LOOKUP_STAT;
-	long error = sys(SYS_newfstatat, AT_FDCWD, (long)path, (long)&st, 0, 0, 0);
-	if (error < 0)
-		return error;
-	*detail = LOOKUP_ACCESS;
-	if (S_ISDIR(st.st_mode))
-		return -EISDIR;
-	error = sys(SYS_faccessat2, AT_FDCWD, (long)path, X_OK, AT_EACCESS, 0, 0);
-	if (error == -ENOSYS || error == -EPERM) // a seccomp filter
-		return mode_allows(&st, groups);
-	return error;
-}
-
-// The index of the first path of the list that is an executable file. groups is GROUPS_ROOM of memory to use.
+// The index of the first path of the list that is an executable file, as os/exec.LookPath decides (os/exec/lp_unix.go,
+// findExecutable). groups is GROUPS_ROOM of memory to use.
 CODE static long lookup(char **list, bool search, long step, uint32_t *groups)
 {
 	for (long i = 0; list[i]; i++) {
-		uint32_t detail;
-		long error = executable(list[i], &detail, groups);
+		struct stat st;
+		uint32_t detail = LOOKUP_STAT;
+		long error = sys(SYS_newfstatat, AT_FDCWD, (long)list[i], (long)&st, 0, 0, 0);
+		if (error == 0) {
+			detail = LOOKUP_ACCESS;
+			error = S_ISDIR(st.st_mode) ? -EISDIR : sys(SYS_faccessat2, AT_FDCWD, (long)list[i], X_OK, AT_EACCESS, 0, 0);
+			if (error == -ENOSYS || error == -EPERM) // a seccomp filter
+				error = mode_allows(&st, groups);
+		}
 		if (error == 0 && search && list[i][0] != '/')
 			fail(step, -ENOENT, LOOKUP_DOT);
 		if (error == 0)

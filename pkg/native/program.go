@@ -1,20 +1,16 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package native runs lists of system calls in processes that are not Go's: one that has a single thread, can fork, and
-// has nothing of the shim in its memory.
+// Package native runs lists of system calls in a process that is not Go's: it has one thread, can fork, and has nothing
+// of the shim in its memory.
 //
 // The program (program.c) is three kilobytes of C without a library. It lies in a section of this binary, and [New]
-// makes an ELF file of it in sealed memory. It decides nothing: a [Request] says which system calls it makes in which
-// order (program.h), and what their failures are called. It ends as the program of a container, or sleeps.
-//
-//	p, err := native.New("name")
-//	run, err := p.Start(reaper, files...)
-//	process, err := run.Execute(ctx, request)
+// makes an ELF file of it in sealed memory. [Program.Start] runs that. [Run.Execute] sends it a [Request], which says
+// what system calls to make in which order. It ends as the program of a container, or sleeps.
 //
 // A fork of the request makes a child of the shim (CLONE_PARENT). The process that forked ends, and Execute waits for
-// it. At a wait of the request ([Request.Wait]) the process stops until the shim knows all processes that were forked
-// before. So one of which the shim never heard does nothing after such a step.
+// it. At [Request.Wait] a process stops until the shim knows all processes that were forked before. So one of which the
+// shim never heard does nothing after such a step.
 //
 // # Goroutines and locks
 //
@@ -65,8 +61,8 @@ type Program struct {
 	file *os.File
 }
 
-// New makes a Program, which is called name in errors and in /proc. It is errdefs.ErrNotImplemented where the program is
-// not written for the processor, where the kernel has no executable memory files, and before Linux 5.10.
+// New makes a Program, which is called name in errors and in /proc. The error is errdefs.ErrNotImplemented where the
+// program is not written for the processor, the kernel has no executable memory files, or is older than Linux 5.10.
 func New(name string) (*Program, error) {
 	code, entry := code()
 	if len(code) == 0 {
@@ -146,7 +142,7 @@ func memoryFile(name string, content []byte) (*os.File, error) {
 	return os.NewFile(uintptr(high), name), nil
 }
 
-// code returns the program and the offset of its first instruction to run; none where it is not written for the processor.
+// code returns the program and the offset at which it begins to run. It is empty on other processors.
 func code() (code []byte, entry uint64) {
 	c := C.native_code()
 	return C.GoBytes(c.start, C.int(c.size)), uint64(c.entry)
@@ -154,31 +150,26 @@ func code() (code []byte, entry uint64) {
 
 // image is an ELF file with one segment, which holds the code.
 func image(code []byte, entry uint64) []byte {
-	const (
-		page      = 4096
-		headers   = 2
-		alignment = 64 // of the code
-	)
-	fileHeader := elf.Header64{
-		Ident: [elf.EI_NIDENT]byte{
-			0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT),
-		},
-		Type: uint16(elf.ET_DYN), Machine: C.NATIVE_ELF_MACHINE, Version: uint32(elf.EV_CURRENT),
-		Ehsize: uint16(unsafe.Sizeof(elf.Header64{})), Phoff: uint64(unsafe.Sizeof(elf.Header64{})),
-		Phentsize: uint16(unsafe.Sizeof(elf.Prog64{})), Phnum: headers,
+	type headers struct {
+		File     elf.Header64
+		Segments [2]elf.Prog64
 	}
-	start := (fileHeader.Phoff + headers*uint64(fileHeader.Phentsize) + alignment - 1) &^ (alignment - 1)
-	fileHeader.Entry = start + entry
+	const start = uint64(unsafe.Sizeof(headers{})) // of the code
 	total := start + uint64(len(code))
-	segments := [headers]elf.Prog64{
-		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: total, Memsz: total, Align: page},
-		{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_R | elf.PF_W), Align: 16},
+	h := headers{
+		File: elf.Header64{
+			Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+			Type:  uint16(elf.ET_DYN), Machine: C.NATIVE_ELF_MACHINE, Version: uint32(elf.EV_CURRENT), Entry: start + entry,
+			Ehsize: uint16(unsafe.Sizeof(elf.Header64{})), Phoff: uint64(unsafe.Sizeof(elf.Header64{})),
+			Phentsize: uint16(unsafe.Sizeof(elf.Prog64{})), Phnum: uint16(len(headers{}.Segments)),
+		},
+		Segments: [...]elf.Prog64{
+			{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Filesz: total, Memsz: total, Align: 4096},
+			{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_R | elf.PF_W), Align: 16},
+		},
 	}
 	var b bytes.Buffer
-	for _, part := range []any{fileHeader, segments} {
-		_ = binary.Write(&b, binary.LittleEndian, part) // a buffer takes all, and the types have a fixed size
-	}
-	b.Write(make([]byte, int(start)-b.Len()))
+	_ = binary.Write(&b, binary.LittleEndian, h) // a buffer takes all, and the type has a fixed size
 	b.Write(code)
 	return b.Bytes()
 }

@@ -10,12 +10,12 @@
 
 #define FD_SOCKET 3 // takes the request, gives messages
 
-// A request is a header, the steps, the relocations, and the data that these refer to, all in 64-bit words.
+// A request is a header, the steps, the relocations, and the data that these refer to, all in 64-bit words. A relocation
+// is the offset in the request of a word that holds an offset in the data, which the program turns into an address.
 struct header {
 	uint64_t size;        // of the whole request in bytes
 	uint64_t steps;       // their number
-	uint64_t relocations; // number of offsets: each is that of a word that holds an offset in the request, which the
-	                      // program turns into an address
+	uint64_t relocations; // their number
 };
 
 // A step is one system call, or one of the operations below. The first that fails ends the program.

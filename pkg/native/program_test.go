@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,7 @@ func TestProgram_StandsAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Close() //nolint:errcheck // only read from
+		defer f.Close()
 		for _, r := range relocations(t, f, "native") {
 			t.Errorf("%s: the code at %#x refers to %q", level, r.at, r.symbol)
 		}
@@ -132,7 +133,9 @@ func TestProgram_WithoutARequest(t *testing.T) {
 		}
 		return b
 	}
-	const stepWords = 12
+	step := func(fields ...uint64) []byte {
+		return slices.Concat(word(24+8*uint64(len(fields))+8, 1, 0), word(fields...), word(0))
+	}
 	for name, request := range map[string][]byte{
 		"nothing":                       nil,
 		"half a size":                   {1, 2, 3},
@@ -146,13 +149,13 @@ func TestProgram_WithoutARequest(t *testing.T) {
 		"a place more than room":        word(32, 0, 2, 0),
 		"a place beyond the end":        word(40, 0, 1, 40, 0),
 		"a place between two words":     word(40, 0, 1, 9, 0),
-		"a word that leads out":         word(40, 0, 1, 16, 0),
+		"a word that leads out":         word(48, 0, 1, 40, 0, 99),
 		"no zero at the end":            word(32, 0, 0, 1<<63),
 		"no steps":                      word(32, 0, 0, 0),
-		"an unknown step":               append(word(24+8*stepWords+8, 1, 0, 99), make([]byte, 8*stepWords)...),
-		"a step after itself":           append(word(24+8*stepWords+8, 1, 0), word(0, 39, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0)...),
-		"a step before itself":          append(word(24+8*stepWords+8, 1, 0), word(0, 39, 0, 0, 0, 0, 0, 0, 0, 1<<63, 0, 0, 0)...),
-		"execve without a path":         append(word(24+8*stepWords+8, 1, 0), word(8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)...),
+		"an unknown step":               step(99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+		"a step after itself":           step(0, unix.SYS_GETPID, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0),
+		"a step before itself":          step(0, unix.SYS_GETPID, 0, 0, 0, 0, 0, 0, 0, 1<<63, 0, 0),
+		"execve without a path":         step(8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
 	} {
 		t.Run(name, func(t *testing.T) {
 			in, out, err := os.Pipe()
@@ -163,7 +166,9 @@ func TestProgram_WithoutARequest(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = out.Close() // it was written
-			process, err := os.StartProcess(p.path(), []string{"test"}, &os.ProcAttr{Env: []string{}, Files: []*os.File{w, w, w, in}})
+			process, err := os.StartProcess(p.path(), []string{"test"}, &os.ProcAttr{
+				Env: []string{}, Files: []*os.File{w, w, w, in},
+			})
 			_ = in.Close() // the program has its own
 			if err != nil {
 				t.Fatal(err)

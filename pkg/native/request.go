@@ -51,9 +51,6 @@ type Word struct {
 
 const wordSize = 8
 
-// Word is the address of word i of the table w.
-func (w Word) Word(i int) Word { return Word{value: w.value + uint64(i*wordSize), address: true} }
-
 // Call adds a system call.
 func (r *Request) Call(number int, args ...any) *Step {
 	s := r.add(C.OP_CALL, args...)
@@ -76,18 +73,20 @@ func (r *Request) CheckPtmx(fd int) *Step { return r.add(C.OP_PTMX, fd) }
 // ChownStdio gives the standard streams to a user, as far as possible. The detail of an error is the stream.
 func (r *Request) ChownStdio(uid int) *Step { return r.add(C.OP_STDIO, uid) }
 
-// FindHome stores at slot the address of "HOME=" and the user's directory in /etc/passwd, else "/".
-func (r *Request) FindHome(uid int, slot Word) { r.add(C.OP_HOME, uid, "/etc/passwd", slot) }
+// FindHome makes string i of the environment "HOME=" and the user's directory in /etc/passwd, else "/".
+func (r *Request) FindHome(uid int, env Word, i int) {
+	env.value += uint64(i * wordSize)
+	r.add(C.OP_HOME, uid, "/etc/passwd", env)
+}
 
 // CheckCwd adds a check that the working directory is below the root. It is ENOENT otherwise.
 func (r *Request) CheckCwd() *Step { return r.add(C.OP_CHECK_CWD) }
 
-// The detail of an error of Lookup.
+// The detail of an error of Lookup; another one if the only path is not executable.
 const (
-	LookupStat   = C.LOOKUP_STAT   // there is no such file, or no permission to look
-	LookupAccess = C.LOOKUP_ACCESS // it is not executable
-	LookupNone   = C.LOOKUP_NONE   // there is none in PATH
-	LookupDot    = C.LOOKUP_DOT    // the one in PATH is relative to the working directory
+	LookupStat = C.LOOKUP_STAT // there is no such file, or no permission to look
+	LookupNone = C.LOOKUP_NONE // there is none in PATH
+	LookupDot  = C.LOOKUP_DOT  // the one in PATH is relative to the working directory
 )
 
 // Lookup chooses the first of the paths that is an executable file. inPath says that the paths come from PATH.
@@ -217,16 +216,12 @@ func (r *Request) Strings(list []string, room int) Word {
 func (r *Request) Encode() []byte {
 	steps := Request{data: make([]byte, 0, len(r.steps)*C.sizeof_struct_step)} // its data are the steps
 	for _, s := range r.steps {
-		a := s.args
-		steps.table([]Word{
-			{value: s.op}, {value: s.call}, a[0], a[1], a[2], a[3], a[4], a[5],
-			{value: s.tolerated}, {value: uint64(s.condition)}, {value: s.fd}, {},
-		})
+		words := append([]Word{{value: s.op}, {value: s.call}}, s.args[:]...)
+		steps.table(append(words, Word{value: s.tolerated}, Word{value: uint64(s.condition)}, Word{value: s.fd}, Word{}))
 	}
 	relocations := len(steps.addresses) + len(r.addresses)
-	base := C.sizeof_struct_header + len(steps.data) + relocations*wordSize // of the data
-	size := base + len(r.data) + wordSize                                   // the last byte is always zero
-
+	data := C.sizeof_struct_header + len(steps.data) + relocations*wordSize // its offset
+	size := data + len(r.data) + wordSize                                   // the last byte is always zero
 	b := make([]byte, 0, size)
 	put := func(n int) { b = binary.LittleEndian.AppendUint64(b, uint64(n)) }
 	put(size)
@@ -237,13 +232,7 @@ func (r *Request) Encode() []byte {
 		put(C.sizeof_struct_header + a)
 	}
 	for _, a := range r.addresses {
-		put(base + a)
+		put(data + a)
 	}
-	list := b[C.sizeof_struct_header+len(steps.data):]
-	b = append(append(b, r.data...), make([]byte, wordSize)...)
-	for ; len(list) > 0; list = list[wordSize:] {
-		word := b[binary.LittleEndian.Uint64(list):][:wordSize]
-		binary.LittleEndian.PutUint64(word, binary.LittleEndian.Uint64(word)+uint64(base))
-	}
-	return b
+	return append(append(b, r.data...), make([]byte, wordSize)...)
 }

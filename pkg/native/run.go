@@ -111,8 +111,10 @@ func (r *Run) follow(ctx context.Context) error {
 			return nil // execve closed the socket, or OP_SLEEP did
 		case errors.Is(err, io.EOF):
 			err = r.death()
-		case err == nil && m.kind == C.MESSAGE_NOT_RUN:
-			return r.printNotRun(m)
+		case err == nil && m.Kind == C.MESSAGE_NOT_RUN: // the process prints why, and ends
+			last := r.request.steps[len(r.request.steps)-1]
+			_, err = fmt.Fprintln(r.socket, last.explain(unix.Errno(m.Value), m.Detail))
+			return err
 		case err == nil:
 			err = r.handle(ctx, m)
 		}
@@ -134,23 +136,16 @@ func (r *Run) death() error {
 	return fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrAborted)
 }
 
-// printNotRun has the process print why execve(2) failed, after which it ends.
-func (r *Run) printNotRun(m message) error {
-	last := r.request.steps[len(r.request.steps)-1]
-	_, err := r.socket.Write([]byte(last.explain(unix.Errno(m.value), m.detail).Error() + "\n"))
-	return err
-}
-
 // handle refuses what the program would not report: a process of the container that got hold of the socket could send
 // anything.
 func (r *Run) handle(ctx context.Context, m message) error {
-	if int(m.step) >= len(r.request.steps) {
-		return fmt.Errorf("%s: step %d of %d: %w", r.name, m.step, len(r.request.steps), unix.Errno(m.value))
+	if int(m.Step) >= len(r.request.steps) {
+		return fmt.Errorf("%s: step %d of %d: %w", r.name, m.Step, len(r.request.steps), unix.Errno(m.Value))
 	}
-	s := r.request.steps[m.step]
-	switch m.kind {
+	s := r.request.steps[m.Step]
+	switch m.Kind {
 	case C.MESSAGE_PID:
-		if err := r.followChild(ctx, int(m.value), s); err != nil {
+		if err := r.followChild(ctx, int(m.Value), s); err != nil {
 			return err
 		}
 		return r.letGo()
@@ -159,12 +154,12 @@ func (r *Run) handle(ctx context.Context, m message) error {
 		return nil
 	case C.MESSAGE_WAITING:
 		if r.waiting != nil || s != r.next(C.OP_WAIT) {
-			return fmt.Errorf("%s: step %d waits: must be the next that does: %w", r.name, m.step, errdefs.ErrInternal)
+			return fmt.Errorf("%s: step %d waits: must be the next that does: %w", r.name, m.Step, errdefs.ErrInternal)
 		}
 		r.waiting, r.reported = s, append(r.reported, s)
 		return r.letGo()
 	}
-	r.failed, r.failure = s, s.explain(unix.Errno(m.value), m.detail)
+	r.failed, r.failure = s, s.explain(unix.Errno(m.Value), m.Detail)
 	return nil
 }
 
@@ -242,20 +237,15 @@ func isChild(pid int) error {
 }
 
 // message is the program's struct message.
-type message struct{ kind, value, step, detail uint32 }
+type message struct{ Kind, Value, Step, Detail uint32 }
 
 // receive returns io.EOF at the end of the program's last process.
-func (r *Run) receive() (message, error) {
-	var b [C.sizeof_struct_message]byte
-	_, err := io.ReadFull(r.socket, b[:])
-	switch {
-	case errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.ErrUnexpectedEOF):
-		return message{}, io.EOF
-	case err != nil && !errors.Is(err, io.EOF):
-		return message{}, fmt.Errorf("read from %s: %w", r.name, err)
+func (r *Run) receive() (m message, err error) {
+	err = binary.Read(r.socket, binary.NativeEndian, &m)
+	if errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = io.EOF
 	}
-	word := func(i int) uint32 { return binary.NativeEndian.Uint32(b[4*i:]) }
-	return message{word(0), word(1), word(2), word(3)}, err
+	return m, err
 }
 
 // AwaitDeath returns when a process that nobody has waited for is dead, which leaves it to be waited for, or when ctx
@@ -273,15 +263,10 @@ func AwaitDeath(ctx context.Context, pid int) error {
 	if err != nil {
 		return err
 	}
-	var failed error
-	err = conn.Read(func(fd uintptr) (dead bool) {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		if err != nil && err != unix.EINTR {
-			failed = os.NewSyscallError("poll", err)
-		}
-		return n > 0 || failed != nil
+	return conn.Read(func(fd uintptr) (dead bool) {
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) // may be interrupted
+		return n > 0
 	})
-	return errors.Join(err, failed)
 }
 
 // pathCalls are the system calls of the program that a file system of the container can block, with the index of the

@@ -119,7 +119,7 @@ type played struct {
 	result     chan error
 }
 
-func play(t *testing.T, ctx context.Context, first ...string) *played {
+func play(ctx context.Context, t *testing.T, first ...string) *played {
 	t.Helper()
 	p := &played{T: t, next: child(t, "sleep", "1000"), result: make(chan error, 1)}
 	p.fork = p.request.Fork()
@@ -171,7 +171,7 @@ func (p *played) report(kind, value uint32, step *Step) {
 // A child can report that it waits, or that it failed, before its parent reports which process it is.
 func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
 	t.Run("waits", func(t *testing.T) {
-		p := play(t, t.Context(), "true")
+		p := play(t.Context(), t, "true")
 		p.report(messageWaiting, 0, p.wait)
 		if err := p.socket.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
 		}
 	})
 	t.Run("failed", func(t *testing.T) {
-		p := play(t, t.Context(), "true")
+		p := play(t.Context(), t, "true")
 		p.report(messageFailed, uint32(unix.EINVAL), p.wait)
 		p.report(messagePID, uint32(p.next.Pid), p.fork)
 		if err := <-p.result; !errors.Is(err, unix.EINVAL) || p.run.current.Pid != p.next.Pid {
@@ -201,7 +201,7 @@ func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
 		}
 	})
 	t.Run("failed and was collected", func(t *testing.T) {
-		p := play(t, t.Context(), "true")
+		p := play(t.Context(), t, "true")
 		p.report(messageFailed, uint32(unix.EINVAL), p.wait)
 		p.report(messagePID, 1<<30, p.fork)
 		if err := <-p.result; !errors.Is(err, unix.EINVAL) {
@@ -214,7 +214,7 @@ func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
 func TestExecute_InterruptedWhileAProcessIsToEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	p := play(t, ctx, "sleep", "1000")
+	p := play(ctx, t, "sleep", "1000")
 	first := p.run.current.Pid
 	p.report(messagePID, uint32(p.next.Pid), p.fork)
 	cancel()

@@ -132,7 +132,7 @@ func (c *container) launch(
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
-	case errors.Is(err, launch.ErrNotJoined), errors.Is(err, launch.ErrNotStarted):
+	case errors.Is(err, launch.ErrNotStarted):
 		return nil, unsupported{err} // where the cgroup could not be joined, libcontainer joins that of init
 	case err != nil:
 		return nil, startError(fmt.Errorf("unable to start container process: %w", err), lp.Args)

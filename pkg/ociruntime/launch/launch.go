@@ -34,12 +34,10 @@ import (
 	"sandbox.internal/shim/pkg/reaper"
 )
 
-// ErrNotJoined is that a process cannot be started in Command.Unified, though there may be another way into it.
-var ErrNotJoined = errors.New("cannot start a process in the cgroup")
-
-// ErrNotStarted is that the program may not be run any more: a container's root that is root outside too owns its file,
-// and may have taken the permission. Nothing was started.
-var ErrNotStarted = errors.New("the launcher may not be run")
+// ErrNotStarted is that nothing was started, though libcontainer may be able to: no process can be started in
+// Command.Unified, or the program may not be run any more. A container's root that is root outside too owns its file,
+// and may have taken the permission.
+var ErrNotStarted = errors.New("the launcher cannot start a process")
 
 // Launcher starts processes. Its methods may be called concurrently.
 type Launcher struct {
@@ -59,16 +57,14 @@ func New(reaper *reaper.Reaper) (*Launcher, error) {
 // Start starts c and returns when its program has begun, or when ctx ends. The process is a child of the caller, who
 // owns it in the reaper.
 func (l *Launcher) Start(ctx context.Context, c *Command) (*os.Process, error) {
-	p, err := l.start(ctx, c)
-	if !errors.Is(err, native.ErrKilledInCgroup) {
-		return p, err
+	p, err := l.start(ctx, c, c.request(false))
+	if errors.Is(err, native.ErrKilledInCgroup) {
+		p, err = l.start(ctx, c, c.request(true))
 	}
-	moving := *c
-	moving.moves = true
-	return l.start(ctx, &moving)
+	return p, err
 }
 
-func (l *Launcher) start(ctx context.Context, c *Command) (*os.Process, error) {
+func (l *Launcher) start(ctx context.Context, c *Command, request *native.Request) (*os.Process, error) {
 	stdio, more := c.Stdio, []*os.File{c.Init}
 	if c.Terminal != nil {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -88,7 +84,7 @@ func (l *Launcher) start(ctx context.Context, c *Command) (*os.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return run.Execute(ctx, c.request())
+	return run.Execute(ctx, request)
 }
 
 // Command is a process that is to run in a container. No string may contain a zero byte, and the environment has each
@@ -106,14 +102,9 @@ type Command struct {
 
 	Init       *os.File // pidfd of the container's init
 	Namespaces int      // those to join (CLONE_NEW… of clone(2)); the mount namespace is among them
-	// Unified is the container's cgroup in the v2 hierarchy, "" for none.
-	Unified string
-	// moves has the process move into Unified, for which it waits a grace period of RCU, instead of being born there.
-	moves bool
-	// Tasks are its cgroups in the v1 hierarchies.
-	Tasks []string
-	// Freezer is that of Tasks whose processes may be frozen, "" for none.
-	Freezer string
+	Unified    string   // the container's cgroup in the v2 hierarchy, "" for none
+	Tasks      []string // its cgroups in the v1 hierarchies
+	Freezer    string   // that of Tasks whose processes may be frozen, "" for none
 
 	OOMScoreAdj     *int
 	InitialAffinity []byte // CPUs to begin with, as sched_setaffinity(2) takes them; nil for no matter which

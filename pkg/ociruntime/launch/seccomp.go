@@ -8,10 +8,12 @@ package launch
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,9 +24,9 @@ struct capture {
 	void *program;   // of malloc(3); NULL if there was none
 };
 
-// Tells the thread of the listener that its filters were loaded, and keeps the last, until the thread is gone. It adds 1
-// to the eventfd ready as soon as it does not need the Go runtime: a thread that waits for the answer may stop that until
-// it comes. Returns an errno, or 0.
+// Tells the thread of the listener that its filters were loaded, and keeps the last, until the thread is gone. It writes
+// to the eventfd ready once it does not need the Go runtime, which a thread that waits for the answer may hold up.
+// Returns an errno, or 0.
 static int capture_filter(int listener, int ready, struct capture *c)
 {
 	const uint64_t one = 1;
@@ -47,16 +49,20 @@ static int capture_filter(int listener, int ready, struct capture *c)
 			return errno;
 		}
 		struct seccomp_notif_resp answer = {.id = call.id};
+		bool seccomp = call.data.nr == SYS_seccomp;
 		// The addresses are those of our own process.
 		const struct sock_fprog *program = (const struct sock_fprog *)call.data.args[2];
-		free(c->program);
-		c->flags = call.data.nr == SYS_seccomp ? call.data.args[1] : 0;
-		c->length = program->len;
-		c->program = malloc(program->len * sizeof *program->filter);
-		if (c->program)
-			memcpy(c->program, program->filter, program->len * sizeof *program->filter);
-		else
-			answer.error = -ENOMEM;
+		// libseccomp tries without a program which flags the kernel knows.
+		if (call.data.args[0] != (seccomp ? SECCOMP_SET_MODE_FILTER : PR_SET_SECCOMP) || !program) {
+			answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+		} else {
+			size_t size = program->len * sizeof *program->filter;
+			c->flags = seccomp ? call.data.args[1] : 0;
+			c->length = program->len;
+			if (!(c->program = realloc(c->program, size)))
+				return ENOMEM;
+			memcpy(c->program, program->filter, size);
+		}
 		if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0 && errno != ENOENT)
 			return errno;
 	}
@@ -137,8 +143,8 @@ func Capture(load func() error) (*Filter, error) {
 	return newFilter(uint(c.flags), slices.Clone(unsafe.Slice((*unix.SockFilter)(c.program), c.length))), nil
 }
 
-// awaitEvent returns when the other side of the eventfd can answer without the Go runtime. What loads a filter may keep
-// its processor meanwhile (unix.RawSyscall), so that the runtime could neither stop the world nor run the other side.
+// awaitEvent returns when the other side can answer without the Go runtime. What loads a filter may keep its processor
+// meanwhile (unix.RawSyscall), so that the runtime could neither stop the world nor run the other side.
 func awaitEvent(eventfd int) error {
 	var count [8]byte
 	for {
@@ -149,32 +155,12 @@ func awaitEvent(eventfd int) error {
 	}
 }
 
-// listen makes the kernel ask before the calling thread loads a seccomp filter by either of the two calls. It lets
-// through the calls without a filter by which libseccomp tries which flags the kernel knows.
+// listen makes the kernel ask us about the calls of this thread by which a filter may be loaded.
 func listen() (int, error) {
-	const (
-		call  = 0  // offsets in struct seccomp_data
-		first = 16 // of the first argument
-		third = 32
-	)
-	load := func(offset uint32) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
-	}
-	equal := func(k uint32, yes, no uint8) unix.SockFilter {
-		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jt: yes, Jf: no}
-	}
 	program := []unix.SockFilter{
-		load(call),
-		equal(unix.SYS_PRCTL, 0, 2),
-		load(first),
-		equal(unix.PR_SET_SECCOMP, 3, 7),
-		equal(unix.SYS_SECCOMP, 0, 6),
-		load(first),
-		equal(unix.SECCOMP_SET_MODE_FILTER, 0, 4),
-		load(third),
-		equal(0, 0, 3),
-		load(third + 4), // the upper half
-		equal(0, 0, 1),
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_PRCTL, Jt: 2},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_SECCOMP, Jt: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF},
 	}
@@ -223,13 +209,7 @@ func allows(filter *bpf.VM, call int, args ...uint64) bool {
 		data = binary.BigEndian.AppendUint32(data, uint32(a))
 		data = binary.BigEndian.AppendUint32(data, uint32(a>>32))
 	}
-	action, err := filter.Run(data)
-	if err != nil {
-		return false
-	}
-	switch uint32(action) & unix.SECCOMP_RET_ACTION_FULL {
-	case unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_LOG:
-		return true
-	}
-	return false
+	result, err := filter.Run(data)
+	action := uint32(result) & unix.SECCOMP_RET_ACTION_FULL
+	return err == nil && (action == unix.SECCOMP_RET_ALLOW || action == unix.SECCOMP_RET_LOG)
 }

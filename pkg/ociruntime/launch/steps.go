@@ -5,6 +5,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -31,12 +32,14 @@ const (
 // and has the order and the errors from there, on which Docker depends (see pkg/ociruntime/errors.go). One thing
 // differs: the fork into the PID namespace comes last, so that what can be traced there with CAP_SYS_PTRACE has no more
 // rights than the program. Steps before the namespaces are joined may open files of the host, and close them.
-func (c *Command) request() *native.Request {
+//
+// moves has the process move into Unified, where it waits for a grace period of RCU, instead of being born there.
+func (c *Command) request(moves bool) *native.Request {
 	r := &native.Request{}
 	if c.Freezer != "" {
 		r.Thaw = filepath.Join(filepath.Dir(c.Freezer), "cgroup.procs")
 	}
-	c.enterCgroups(r)
+	c.enterCgroups(r, moves)
 	c.enterNamespaces(r)
 	c.configure(r)
 	env := r.Strings(c.Env, 1)
@@ -54,7 +57,7 @@ func (c *Command) freeFD() int {
 }
 
 // enterCgroups: nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup and setFinalCPUAffinity.
-func (c *Command) enterCgroups(r *native.Request) {
+func (c *Command) enterCgroups(r *native.Request, moves bool) {
 	free := c.freeFD()
 	r.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
 	resetSignals(r)
@@ -68,7 +71,7 @@ func (c *Command) enterCgroups(r *native.Request) {
 	if c.InitialAffinity != nil {
 		setAffinity(r, c.InitialAffinity).OnError("error setting initial CPU affinity")
 	}
-	if c.Unified != "" && c.moves {
+	if c.Unified != "" && moves {
 		c.write(r, filepath.Join(c.Unified, "cgroup.procs"), "0")
 	} else if c.Unified != "" {
 		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, c.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
@@ -89,8 +92,8 @@ func (c *Command) enterCgroups(r *native.Request) {
 	}
 }
 
-// resetSignals gives signals that the shim ignores their default action; execve resets the others. SIGHUP and SIGINT stay
-// ignored if the shim began so, as with libcontainer: Go does not handle them then.
+// resetSignals gives signals that the shim ignores their default action; execve resets the others. SIGHUP and SIGINT
+// stay ignored if the shim began so, as with libcontainer: Go does not handle them then.
 func resetSignals(r *native.Request) {
 	const sizeOfSigset = 8
 	for sig := unix.Signal(1); sig <= unix.SIGSYS; sig++ { // it ignores no real-time signal
@@ -123,7 +126,7 @@ func (c *Command) notJoined(errno unix.Errno, _ uint32) error {
 	if errno == unix.EAGAIN {
 		return fmt.Errorf("error adding process to cgroup %s: %w", c.Unified, errno)
 	}
-	return fmt.Errorf("%w %s: %w", ErrNotJoined, c.Unified, errno)
+	return fmt.Errorf("%w in the cgroup %s: %w", ErrNotStarted, c.Unified, errno)
 }
 
 // enterNamespaces: nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children get into the PID namespace that
@@ -169,12 +172,10 @@ func (c *Command) openTerminal(r *native.Request) {
 	// struct msghdr of sendmsg(2): no address, one vector, one control message.
 	message := r.Table(0, 0, r.Table(ptmx, len(ptmx)), 1, rights, len(rights), 0)
 	r.Call(unix.SYS_SENDMSG, consoleFD, message, 0).OnError("sendmsg")
-	streams := 3
-	if c.Stdio[2] != nil {
-		streams = 2 // stderr is there already
-	}
-	for fd := range streams {
-		r.Call(unix.SYS_DUP3, peer, fd, 0).OnError("dup3")
+	for fd := range c.Stdio {
+		if c.Stdio[fd] == nil { // stderr may be there already
+			r.Call(unix.SYS_DUP3, peer, fd, 0).OnError("dup3")
+		}
 	}
 }
 
@@ -201,8 +202,8 @@ func (c *Command) configure(r *native.Request) {
 		r.Call(unix.SYS_SCHED_SETATTR, 0, packed(c.Scheduler), 0).OnError("error setting scheduler")
 	}
 	if c.IOPriority != nil {
-		const process = 1 // IOPRIO_WHO_PROCESS
-		r.Call(unix.SYS_IOPRIO_SET, process, 0, *c.IOPriority).OnError("failed to set io priority")
+		const whoProcess = 1
+		r.Call(unix.SYS_IOPRIO_SET, whoProcess, 0, *c.IOPriority).OnError("failed to set io priority")
 	}
 	r.Wait(c.setRlimits)
 }
@@ -227,7 +228,7 @@ func (c *Command) becomeUser(r *native.Request, env native.Word) {
 		chdir = r.Call(unix.SYS_CHDIR, c.Cwd).Tolerate(unix.EPERM, unix.EACCES).OnError(chdirFailed)
 	}
 	if c.FindHome {
-		r.FindHome(c.UID, env.Word(len(c.Env)))
+		r.FindHome(c.UID, env, len(c.Env))
 	}
 	if c.Capabilities != nil {
 		c.dropBounding(r)
@@ -360,15 +361,10 @@ func (c *Command) paths() (paths []string, inPath bool) {
 		return nil, true
 	}
 	for _, e := range c.Env {
-		path, ok := strings.CutPrefix(e, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, dir := range filepath.SplitList(path) {
-			if dir == "" {
-				dir = "."
+		if list, ok := strings.CutPrefix(e, "PATH="); ok {
+			for _, dir := range filepath.SplitList(list) {
+				paths = append(paths, filepath.Join(cmp.Or(dir, "."), name))
 			}
-			paths = append(paths, filepath.Join(dir, name))
 		}
 	}
 	return paths, true

@@ -40,9 +40,11 @@ func (r reader) text(at uint64) string {
 	return string(text)
 }
 
+// list is the list of strings at an offset in the data.
 func (r reader) list(at uint64) (list []string) {
-	for ; r.word(at) != 0; at += 8 {
-		list = append(list, r.text(r.word(at)))
+	data := headerSize + r.word(8)*stepSize + r.word(16)*8
+	for at += data; r.word(at) != 0; at += 8 {
+		list = append(list, r.text(data+r.word(at)))
 	}
 	return list
 }
@@ -117,7 +119,7 @@ func FuzzRequest(f *testing.F) {
 		if has(7) {
 			c.OOMScoreAdj, c.Scheduler, c.Keyring = &uid, &unix.SchedAttr{Size: unix.SizeofSchedAttr}, cwd
 		}
-		r := reader{t, c.request().Encode()}
+		r := reader{t, c.request(false).Encode()}
 		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {
 			t.Fatalf("a size of %d in %d bytes that end with %d", got, len(r.b), r.b[len(r.b)-1])
 		}
@@ -149,7 +151,7 @@ func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
 	} {
 		dumpable := true
 		forks := 0
-		for i, s := range (reader{t, c.request().Encode()}).steps() {
+		for i, s := range (reader{t, c.request(false).Encode()}).steps() {
 			switch {
 			case s.op == opFork:
 				forks++
@@ -159,8 +161,10 @@ func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
 			case s.op != opCall:
 			case s.call == unix.SYS_PRCTL && s.args[0] == unix.PR_SET_DUMPABLE:
 				dumpable = false
-			case s.call == unix.SYS_SETNS || s.call == unix.SYS_SETRESUID || s.call == unix.SYS_SETUID || s.call == unix.SYS_SETGID:
-				dumpable = dumpable || c.Namespaces&unix.CLONE_NEWUSER != 0 || s.call != unix.SYS_SETNS
+			case s.call == unix.SYS_SETNS:
+				dumpable = dumpable || c.Namespaces&unix.CLONE_NEWUSER != 0
+			case s.call == unix.SYS_SETRESUID || s.call == unix.SYS_SETUID || s.call == unix.SYS_SETGID:
+				dumpable = true
 			}
 		}
 		if dumpable {

@@ -4,10 +4,10 @@
 // Package nsholder starts the process that holds the namespaces of a pod where the shim's main thread cannot: a PID
 // namespace needs a first process, and a process with threads cannot join a user namespace.
 //
-// The process runs the program of pkg/native, in a few kilobytes of memory. It makes and joins the namespaces (steps.go),
-// gives up its user, its capabilities, its root and all descriptors, and sleeps until it is killed. It adopts what the
-// containers of the pod leave behind, and ignores SIGCHLD, so that the kernel reaps them; no signal wakes it. It dies
-// with the shim's main thread.
+// The process runs the program of pkg/native, in a few kilobytes of memory. It makes and joins the namespaces, gives up
+// its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it. It adopts
+// what the containers of the pod leave behind, and ignores SIGCHLD, so that the kernel reaps that. It dies with the
+// shim's main thread.
 //
 //	main thread ──start──▶ program ──fork──▶ in the PID namespace
 //	                       root, network,    user, capabilities, not dumpable, dies with its parent
@@ -46,7 +46,6 @@ import (
 // MaxHostname is the longest host name that the kernel takes.
 const MaxHostname = 64
 
-// programName is the name of the process.
 const programName = "sandbox-init"
 
 // Config says which namespaces a Holder has. Those that it does not name are the shim's.
@@ -70,10 +69,8 @@ type Mappings struct {
 type Holder struct {
 	process *os.Process
 	exited  chan struct{}
-
-	// Written before exited is closed.
-	status int
-	at     time.Time
+	status  int       // written before exited is closed
+	at      time.Time // so is this
 }
 
 // Start starts the process and returns when it holds the namespaces, or when ctx ends.
@@ -101,7 +98,7 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 		return nil, fmt.Errorf("%s: %w", programName, err)
 	}
 	h := &Holder{process: process, exited: make(chan struct{})}
-	go h.await(reaper)
+	go h.await(reaper) //nolint:gosec // it outlives ctx
 	return h, nil
 }
 
@@ -132,8 +129,7 @@ func (h *Holder) await(reaper *reaper.Reaper) {
 	pid := h.process.Pid
 	_ = native.AwaitDeath(context.Background(), pid) // without it, Wait takes a thread
 	state, err := h.process.Wait()
-	h.at = time.Now()
-	h.status = 255 // containerd's for an exit of which nothing is known
+	h.at, h.status = time.Now(), 255 // containerd's status for an exit of which nothing is known
 	if err == nil {
 		status, _ := state.Sys().(syscall.WaitStatus) // it is one on every unix
 		h.status = status.ExitStatus()
@@ -154,10 +150,11 @@ const (
 // request is all that the process does.
 func (c Config) request() (*native.Request, error) {
 	if len(c.Hostname) > MaxHostname {
-		return nil, fmt.Errorf("host name %q: must have at most %d bytes: %w", c.Hostname, MaxHostname, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("host name %q: must have at most %d bytes: %w",
+			c.Hostname, MaxHostname, errdefs.ErrInvalidArgument)
 	}
 	r := &native.Request{}
-	// The kernel reaps what the pod leaves behind, as SIGCHLD is ignored; all that can be blocked is.
+	const sigIgn, sizeOfSigset = 1, 8
 	r.Call(unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), r.Table(sigIgn, 0, 0, 0), 0, sizeOfSigset)
 	r.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, r.Table(uint64(math.MaxUint64)), 0, sizeOfSigset)
 	r.Call(unix.SYS_SETSID).IgnoreErrors() // where it leads a group, which nobody signals
@@ -172,11 +169,6 @@ func (c Config) request() (*native.Request, error) {
 	r.Sleep()
 	return r, nil
 }
-
-const (
-	sigIgn       = 1
-	sizeOfSigset = 8
-)
 
 // emptyRoot makes an empty, read-only file system the root in a mount namespace of its own: /proc/1/root in the pod
 // must not lead to the host.

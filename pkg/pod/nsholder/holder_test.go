@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestHolderHasItsNamespaces(t *testing.T) {
+func TestHolder_HasItsNamespaces(t *testing.T) {
 	h := start(t, full())
 	pid := strconv.Itoa(h.Pid())
 	for _, name := range []string{"net", "ipc", "uts", "pid", "mnt"} {
@@ -38,7 +38,7 @@ func TestHolderHasItsNamespaces(t *testing.T) {
 	}
 }
 
-func TestHolderWithoutAPIDNamespaceStaysInTheShims(t *testing.T) {
+func TestHolder_WithoutAPIDNamespaceStaysInTheShims(t *testing.T) {
 	h := start(t, Config{Make: unix.CLONE_NEWIPC, UID: 1, GID: 2})
 	for _, name := range []string{"pid", "net", "uts", "user"} {
 		if got, own := namespace(t, strconv.Itoa(h.Pid()), name), namespace(t, "thread-self", name); got != own {
@@ -54,7 +54,7 @@ func TestHolderWithoutAPIDNamespaceStaysInTheShims(t *testing.T) {
 	eventually(t, "it sleeps after the signals", func() bool { return status(t, h.Pid(), "State") == "S (sleeping)" })
 }
 
-func TestHolderCanDoNothing(t *testing.T) {
+func TestHolder_HasNoPrivileges(t *testing.T) {
 	root := full()
 	root.UID, root.GID = 0, 0 // whom the kernel takes nothing from by itself
 	for id, config := range map[string]Config{"65535": full(), "0": root} {
@@ -62,7 +62,8 @@ func TestHolderCanDoNothing(t *testing.T) {
 		ids := strings.Join([]string{id, id, id, id}, "\t")
 		for key, want := range map[string]string{
 			"Name": "sandbox-init", "Threads": "1", "NoNewPrivs": "1", "Groups": "", "Uid": ids, "Gid": ids,
-			"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000", "CapAmb": "0000000000000000",
+			"CapInh": "0000000000000000", "CapPrm": "0000000000000000",
+			"CapEff": "0000000000000000", "CapAmb": "0000000000000000",
 			"SigBlk": "fffffffffffbfeff", // all but SIGKILL and SIGSTOP
 		} {
 			if got := status(t, h.Pid(), key); got != want {
@@ -77,7 +78,7 @@ func TestHolderCanDoNothing(t *testing.T) {
 }
 
 // What is called /proc/1/root in the pod leads to nothing, nor does the mount namespace.
-func TestHolderHasAnEmptyRoot(t *testing.T) {
+func TestHolder_HasAnEmptyRoot(t *testing.T) {
 	h := start(t, full())
 	root := fmt.Sprintf("/proc/%d/root/", h.Pid())
 	for _, path := range []string{root, root + "..", root + "../..", fmt.Sprintf("/proc/%d/cwd/..", h.Pid())} {
@@ -97,7 +98,7 @@ func TestHolderHasAnEmptyRoot(t *testing.T) {
 
 // A process in the pod with the holder's user may not look into it, and one with all capabilities in the pod's user
 // namespace may not either.
-func TestHolderCannotBeTraced(t *testing.T) {
+func TestHolder_CannotBeTraced(t *testing.T) {
 	user := full()
 	user.Map = &Mappings{UIDs: mapping, GIDs: mapping}
 	root := full()
@@ -125,10 +126,12 @@ func TestHolderCannotBeTraced(t *testing.T) {
 
 var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 65536}}
 
-func TestHolderMakesAUserNamespace(t *testing.T) {
+func TestHolder_MakesAUserNamespace(t *testing.T) {
 	c := full()
 	c.Map = &Mappings{
-		UIDs: []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 1000}, {ContainerID: 2000, HostID: 300000, Size: 10}},
+		UIDs: []specs.LinuxIDMapping{
+			{ContainerID: 0, HostID: 200000, Size: 1000}, {ContainerID: 2000, HostID: 300000, Size: 10},
+		},
 		GIDs: []specs.LinuxIDMapping{{ContainerID: 0, HostID: 400000, Size: 1000}},
 	}
 	c.UID, c.GID = 2009, 999
@@ -155,7 +158,7 @@ func TestHolderMakesAUserNamespace(t *testing.T) {
 	}
 }
 
-func TestHolderJoinsNamespaces(t *testing.T) {
+func TestHolder_JoinsNamespaces(t *testing.T) {
 	first := full()
 	first.Map = &Mappings{UIDs: mapping, GIDs: mapping}
 	owner := start(t, first)
@@ -176,11 +179,12 @@ func TestHolderJoinsNamespaces(t *testing.T) {
 	}
 }
 
-func TestHolderReapsWhatThePodLeavesBehind(t *testing.T) {
+func TestHolder_ReapsWhatThePodLeavesBehind(t *testing.T) {
 	h := start(t, full())
 	// Each shell ends before its child, which is the holder's then and ends later.
 	for range 20 {
-		in(t, h.Pid(), []string{"-p"}, "sh", "-c", "for i in 1 2 3 4 5; do (sleep 0.01 >/dev/null 2>&1 & exit 0); (true >/dev/null 2>&1 & exit 0); done")
+		in(t, h.Pid(), []string{"-p"}, "sh", "-c",
+			"for i in 1 2 3 4 5; do (sleep 0.01 >/dev/null 2>&1 & exit 0); (true >/dev/null 2>&1 & exit 0); done")
 	}
 	eventually(t, "only the holder is in its PID namespace", func() bool {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.Pid(), h.Pid()))
@@ -191,7 +195,7 @@ func TestHolderReapsWhatThePodLeavesBehind(t *testing.T) {
 	})
 }
 
-func TestHolderTakesItsPIDNamespaceAlong(t *testing.T) {
+func TestKill_EndsThePIDNamespace(t *testing.T) {
 	h := start(t, full())
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -234,7 +238,7 @@ func members(t *testing.T, pid int) (all []string) {
 	return all
 }
 
-func TestExitOfAHolderThatSomebodyKilled(t *testing.T) {
+func TestExit_OfAHolderThatSomebodyKilled(t *testing.T) {
 	h := start(t, full())
 	for range 50 { // the testReaper would take the status of some
 		if err := unix.Kill(h.Pid(), unix.SIGKILL); err != nil {

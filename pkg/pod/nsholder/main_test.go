@@ -62,7 +62,9 @@ func playShim() int {
 
 // full is a holder with all that needs no other.
 func full() Config {
-	return Config{Make: unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, PID: true, Hostname: "pod", UID: 65535, GID: 65535}
+	return Config{
+		Make: unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, PID: true, Hostname: "pod", UID: 65535, GID: 65535,
+	}
 }
 
 // start starts a holder that the test ends, and looks for what is left.

@@ -73,12 +73,16 @@ func TestMain(m *testing.M) {
 // capture loads a filter as libcontainer loads one with flags (patchbpf/enosys_linux.go), and compares.
 func capture() error {
 	want := &launch.Filter{
-		Flags:   unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-		Program: []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, {Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW}},
+		Flags: unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+		Program: []unix.SockFilter{
+			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+			{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
+		},
 	}
 	got, err := launch.Capture(func() error {
 		prog := unix.SockFprog{Len: uint16(len(want.Program)), Filter: &want.Program[0]}
-		_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(want.Flags), uintptr(unsafe.Pointer(&prog)))
+		_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(want.Flags),
+			uintptr(unsafe.Pointer(&prog)))
 		if errno != 0 {
 			return errno
 		}

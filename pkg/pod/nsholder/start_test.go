@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestHolderDiesWithTheShim(t *testing.T) {
+func TestHolder_DiesWithTheShim(t *testing.T) {
 	release := testReaper.Suspend() // the orphan is for us to see
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), asShimEnv+"=1")
@@ -82,10 +82,19 @@ func failures(t *testing.T) map[string]struct {
 		want   string
 		class  error
 	}{
-		"a host name that is too long": {with(func(c *Config) { c.Hostname = strings.Repeat("a", 65) }), "must have at most 64 bytes", errdefs.ErrInvalidArgument},
-		"no network namespace":         {with(func(c *Config) { c.Net = file }), "join the network namespace: invalid argument", unix.EINVAL},
-		"no user namespace":            {with(func(c *Config) { c.User = file }), "join the user namespace: invalid argument", unix.EINVAL},
-		"its own user namespace":       {with(func(c *Config) { c.User = own }), "join the user namespace: invalid argument", unix.EINVAL},
+		"a host name that is too long": {
+			with(func(c *Config) { c.Hostname = strings.Repeat("a", 65) }), "must have at most 64 bytes",
+			errdefs.ErrInvalidArgument,
+		},
+		"no network namespace": {
+			with(func(c *Config) { c.Net = file }), "join the network namespace: invalid argument", unix.EINVAL,
+		},
+		"no user namespace": {
+			with(func(c *Config) { c.User = file }), "join the user namespace: invalid argument", unix.EINVAL,
+		},
+		"its own user namespace": {
+			with(func(c *Config) { c.User = own }), "join the user namespace: invalid argument", unix.EINVAL,
+		},
 		"mappings that overlap": {with(func(c *Config) {
 			c.Map = &Mappings{UIDs: append(mapping, mapping...), GIDs: mapping}
 		}), "uid_map", unix.EINVAL},
@@ -102,7 +111,7 @@ func failures(t *testing.T) map[string]struct {
 	}
 }
 
-func TestStartThatFailsLeavesNothing(t *testing.T) {
+func TestStart_LeavesNothingWhenItFails(t *testing.T) {
 	for name, test := range failures(t) {
 		t.Run(name, func(t *testing.T) {
 			before := descriptors(t)
@@ -133,7 +142,7 @@ func descriptors(t *testing.T) int {
 }
 
 // A Start takes some milliseconds, so these end it at all of its steps.
-func TestStartThatIsInterruptedLeavesNothing(t *testing.T) {
+func TestStart_LeavesNothingWhenInterrupted(t *testing.T) {
 	before := descriptors(t)
 	c := full()
 	c.Map = &Mappings{UIDs: mapping, GIDs: mapping}
@@ -161,7 +170,7 @@ func TestStartThatIsInterruptedLeavesNothing(t *testing.T) {
 }
 
 // A program that somebody kills before it is ready is an error, not a wait for ever.
-func TestStartOfAProgramThatIsKilled(t *testing.T) {
+func TestStart_OfAProgramThatIsKilled(t *testing.T) {
 	c := full()
 	c.Map = &Mappings{UIDs: mapping, GIDs: mapping}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,7 +200,7 @@ func TestStartOfAProgramThatIsKilled(t *testing.T) {
 	eventually(t, "no child is left", func() bool { return len(children(t)) == 0 })
 }
 
-func TestHolderCostsLittle(t *testing.T) {
+func TestHolder_CostsLittle(t *testing.T) {
 	h := start(t, full())
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", h.Pid()))
 	if err != nil {
