@@ -20,7 +20,7 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-func TestCreateRefusesCPUSetSources(t *testing.T) {
+func TestCPUSet_RefusesSources(t *testing.T) {
 	const source, mems = "io.containerd.sandbox.v1/cpuset.source", "io.containerd.sandbox.v1/cpuset.mems"
 	v1 := func(s *Manager) { s.cgroups = cgroups.Hybrid }
 	for _, tc := range []struct {
@@ -154,7 +154,7 @@ func wantCPUSet(t *testing.T, when string, e *fakeEngine, want string) {
 	}
 }
 
-func TestAContainerHasTheCPUsOfItsSourceFromCreateToDelete(t *testing.T) {
+func TestCPUSet_FollowsFromCreateToDelete(t *testing.T) {
 	s, engine := newFollowed(t)
 	c := createFollowed(t, s, "")
 	wantCPUSet(t, "after Create", engine, "0-1")
@@ -175,7 +175,7 @@ func TestAContainerHasTheCPUsOfItsSourceFromCreateToDelete(t *testing.T) {
 	must(t, err)
 }
 
-func TestUpdateOfTheCPUSetPins(t *testing.T) {
+func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 	s, engine := newFollowed(t)
 	c := createFollowed(t, s, "")
 	must(t, c.Init().Start(t.Context()))
@@ -216,7 +216,7 @@ func TestUpdateOfTheCPUSetPins(t *testing.T) {
 }
 
 // There is no cgroup before the processes are there.
-func TestARestoredContainerFollowsFromStart(t *testing.T) {
+func TestCPUSet_OfARestoredContainerFollowsFromStart(t *testing.T) {
 	s, engine := newFollowed(t)
 	c := createFollowed(t, s, "/image")
 	wantCPUSet(t, "after Create", engine, "")
@@ -229,7 +229,7 @@ func TestARestoredContainerFollowsFromStart(t *testing.T) {
 	must(t, err)
 }
 
-func TestARestoreThatCannotFollowFails(t *testing.T) {
+func TestCPUSet_RestoreFailsWithoutTheSource(t *testing.T) {
 	s, engine := newFollowed(t)
 	c := createFollowed(t, s, "/image")
 	must(t, os.RemoveAll(filepath.Join(filepath.Dir(filepath.Dir(engine.cgroup)), "shared")))

@@ -21,7 +21,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-func TestCreateThatFailsLeavesNothing(t *testing.T) {
+func TestCreate_FailureLeavesNothing(t *testing.T) {
 	broken := errors.New("broken")
 	invalid := errdefs.ErrInvalidArgument
 	for _, tc := range []struct {
@@ -103,7 +103,7 @@ func TestCreateThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestCreateRefusesIDs(t *testing.T) {
+func TestCreate_RefusesIDs(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
 	for _, id := range []string{"", "..", "a/b", "../../etc"} {
 		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: newBundle(t, goodSpec())})
@@ -112,7 +112,7 @@ func TestCreateRefusesIDs(t *testing.T) {
 }
 
 // containerd makes the directory, but another client need not.
-func TestCreateThatFailsRemovesTheRootfsItMade(t *testing.T) {
+func TestCreate_FailureRemovesTheRootfsItMade(t *testing.T) {
 	bundle := newBundle(t, goodSpec())
 	must(t, os.Remove(filepath.Join(bundle, rootfsDir)))
 	s := newManager(t, &fakeEngine{create: func(process.Config) error { return errors.New("broken") }})
@@ -124,7 +124,7 @@ func TestCreateThatFailsRemovesTheRootfsItMade(t *testing.T) {
 	}
 }
 
-func TestWhatTheEngineIsAsked(t *testing.T) {
+func TestCreate_AsksTheRuntime(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		spec    func(*specs.Spec)

@@ -22,7 +22,7 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-func TestCreateRefusesListenSettings(t *testing.T) {
+func TestListen_RefusesSettings(t *testing.T) {
 	const key = "config.json: annotations: " + settings.Prefix + "listen"
 	for _, tc := range []struct {
 		annotation string // "-" is none
@@ -58,7 +58,7 @@ func listenSpec(value string) *specs.Spec {
 	return spec
 }
 
-func TestInitIsGivenSocketsThatEndWithTheContainer(t *testing.T) {
+func TestListen_SocketsEndWithTheContainer(t *testing.T) {
 	name := t.TempDir() + "/s"
 	if len(name) > 100 {
 		t.Skipf("SKIPPED: needs a temporary directory with a shorter name than %q", name)
@@ -100,7 +100,7 @@ func TestInitIsGivenSocketsThatEndWithTheContainer(t *testing.T) {
 	}
 }
 
-func TestASocketWithAPathIsOfTheHostsNetworkOnlyInAContainerThatIs(t *testing.T) {
+func TestListen_SocketWithAPathIsOfTheContainersNetwork(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root to make a network namespace")
 	}
@@ -138,13 +138,13 @@ func TestASocketWithAPathIsOfTheHostsNetworkOnlyInAContainerThatIs(t *testing.T)
 	}
 }
 
-func TestARestoredContainerIsNotGivenSockets(t *testing.T) {
+func TestListen_RefusesARestoredContainer(t *testing.T) {
 	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Checkpoint: "/image", Bundle: newBundle(t, listenSpec("unix:///x")), Options: allowing(options.Options{})})
 	wantInvalid(t, err, "restored")
 }
 
 // A process of the container that is hard to kill has its sockets still when the first delete comes.
-func TestDelete_ASocketThatIsOpenStillGoesWithTheNextOne(t *testing.T) {
+func TestListen_AnOpenSocketIsRemovedByALaterCleanup(t *testing.T) {
 	t.Chdir(t.TempDir()) // an address has room for 108 bytes
 	bundle := newBundle(t, goodSpec())
 	root, err := os.Getwd()

@@ -18,7 +18,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-func TestInitIsGivenANotifySocketThatEndsWithTheContainer(t *testing.T) {
+func TestNotify_SocketEndsWithTheContainer(t *testing.T) {
 	engine := &fakeEngine{}
 	s := newManager(t, engine)
 	spec := annotated("notify", "true")
@@ -50,7 +50,7 @@ func TestInitIsGivenANotifySocketThatEndsWithTheContainer(t *testing.T) {
 	}
 }
 
-func TestAStartThatWaitsForReadinessEndsWithItsCallerOrInit(t *testing.T) {
+func TestNotify_StartEndsWithItsCallerOrInit(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
 	for id, end := range map[string]func(*Container){
 		"c1": func(c *Container) { must(t, c.Init().Kill(syscall.SIGKILL)) },

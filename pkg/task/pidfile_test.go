@@ -34,7 +34,7 @@ func wantFile(t *testing.T, path, want string) {
 	}
 }
 
-func TestThePidFileLivesAsLongAsTheContainer(t *testing.T) {
+func TestPidFile_LivesAsLongAsTheContainer(t *testing.T) {
 	dir := t.TempDir()
 	for _, tc := range []struct {
 		name  string
@@ -65,7 +65,7 @@ func TestThePidFileLivesAsLongAsTheContainer(t *testing.T) {
 	}
 }
 
-func TestThePidFileOfARestoredContainerComesWithItsInit(t *testing.T) {
+func TestPidFile_OfARestoredContainerComesWithInit(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	s := newManager(t, &fakeEngine{})
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated("pid-file", path)), Checkpoint: "/image", Options: allowing(options.Options{})})
@@ -75,7 +75,7 @@ func TestThePidFileOfARestoredContainerComesWithItsInit(t *testing.T) {
 	wantFile(t, path, "4321")
 }
 
-func TestAPidFileThatIsAnothersStays(t *testing.T) {
+func TestPidFile_OfAnotherStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	s := newManager(t, &fakeEngine{})
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, annotated("pid-file", path)), Options: allowing(options.Options{})})
@@ -86,7 +86,7 @@ func TestAPidFileThatIsAnothersStays(t *testing.T) {
 	wantFile(t, path, "99")
 }
 
-func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
+func TestPidFile_OfADeadShimIsRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	bundle := newBundle(t, annotated("pid-file", path))
 	_, err := newManager(t, &fakeEngine{}).Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Options: allowing(options.Options{})})
@@ -97,7 +97,7 @@ func TestRemoveTakesThePidFileOfADeadShim(t *testing.T) {
 }
 
 // The shim died after it wrote the file and before it recorded the pid.
-func TestRemoveTakesThePidFileOfAHalfMadeContainer(t *testing.T) {
+func TestPidFile_OfAHalfMadeContainerIsRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pid")
 	bundle := newBundle(t, annotated("pid-file", path))
 	must(t, cleanup.State{Root: "/run/r", PidFile: path}.Write(bundle))
@@ -120,7 +120,7 @@ func awaitZombie(pid int) error {
 	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 }
 
-func TestPidFilesThatAreRefused(t *testing.T) {
+func TestPidFile_RefusesPaths(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(dir+"/passwd", []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o600))
 	must(t, os.WriteFile(dir+"/long", []byte("12345678901\n"), 0o600))
@@ -147,7 +147,7 @@ func TestPidFilesThatAreRefused(t *testing.T) {
 }
 
 // The directory goes between the check and the write.
-func TestAPidFileThatCannotBeWrittenFailsTheCreate(t *testing.T) {
+func TestPidFile_ThatCannotBeWrittenFailsTheCreate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	must(t, os.Mkdir(dir, 0o700))
 	engine := &fakeEngine{create: func(process.Config) error { return os.Remove(dir) }}

@@ -16,7 +16,7 @@ import (
 )
 
 // It is killed with the process whose namespace it is in.
-func TestStopContainersEndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
+func TestStopContainers_StopsMembersOfAPIDNamespaceFirst(t *testing.T) {
 	in := func(path string, pairs ...string) *specs.Spec {
 		spec := annotated(pairs...)
 		spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: path}}

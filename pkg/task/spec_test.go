@@ -57,7 +57,7 @@ func TestCheckSpec(t *testing.T) {
 	}
 }
 
-func TestReadSpecRefuses(t *testing.T) {
+func TestReadSpec_Refuses(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
 		want       []string
@@ -80,7 +80,7 @@ func TestReadSpecRefuses(t *testing.T) {
 	wantInvalid(t, err, "config.json", bundle)
 }
 
-func TestValidID(t *testing.T) {
+func TestCheckID(t *testing.T) {
 	for _, tc := range []struct {
 		name, id string
 		want     bool

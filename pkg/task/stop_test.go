@@ -73,7 +73,7 @@ func (s stopped) took(want time.Duration, f func() error) {
 	}
 }
 
-func TestStopAsksFirst(t *testing.T) {
+func TestStop_SignalsFirst(t *testing.T) {
 	inBubble(t, true, func(s stopped) {
 		s.took(0, func() error { return s.c.Stop(s.Context(), time.Minute) })
 		s.wantHeard(unix.SIGTERM)
@@ -82,7 +82,7 @@ func TestStopAsksFirst(t *testing.T) {
 }
 
 // One that is paused between the look at its state and the signal is as frozen.
-func TestStopThawsWhatIsPausedMeanwhile(t *testing.T) {
+func TestStop_ThawsWhatIsPausedMeanwhile(t *testing.T) {
 	inBubble(t, false, func(s stopped) {
 		s.r.engine.deaf = func(sig syscall.Signal) bool {
 			if sig == unix.SIGTERM {
@@ -98,7 +98,7 @@ func TestStopThawsWhatIsPausedMeanwhile(t *testing.T) {
 }
 
 // A mount that hangs, for instance. Nor does it keep the others from being asked at once.
-func TestACreateThatDoesNotEndKeepsNoShim(t *testing.T) {
+func TestStopContainers_GivesUpOnACreateThatDoesNotEnd(t *testing.T) {
 	bundle, other := newBundle(t, goodSpec()), newBundle(t, annotated("stop-timeout", "20s"))
 	synctest.Test(t, func(t *testing.T) {
 		hang, created := make(chan struct{}), make(chan struct{})
@@ -130,21 +130,21 @@ func TestACreateThatDoesNotEndKeepsNoShim(t *testing.T) {
 	})
 }
 
-func TestStopKillsWhatDoesNotEnd(t *testing.T) {
+func TestStop_KillsWhatDoesNotEnd(t *testing.T) {
 	inBubble(t, false, func(s stopped) {
 		s.took(time.Minute, func() error { return s.c.Stop(s.Context(), time.Minute) })
 		s.wantHeard(unix.SIGTERM, unix.SIGKILL)
 	})
 }
 
-func TestStopWithoutGraceKillsAtOnce(t *testing.T) {
+func TestStop_WithoutGraceKillsAtOnce(t *testing.T) {
 	inBubble(t, true, func(s stopped) {
 		s.took(0, func() error { return s.c.Stop(s.Context(), 0) })
 		s.wantHeard(unix.SIGKILL)
 	})
 }
 
-func TestStopOfAContainerThatWasNeverStartedKillsAtOnce(t *testing.T) {
+func TestStop_KillsAnUnstartedContainerAtOnce(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
 	must(t, err)
@@ -154,7 +154,7 @@ func TestStopOfAContainerThatWasNeverStartedKillsAtOnce(t *testing.T) {
 	}
 }
 
-func TestStopThawsAfterItsSignal(t *testing.T) {
+func TestStop_ThawsAfterItsSignal(t *testing.T) {
 	inBubble(t, false, func(s stopped) {
 		must(s.T, s.c.Pause(s.Context()))
 		s.took(time.Minute, func() error { return s.c.Stop(s.Context(), time.Minute) })
@@ -165,7 +165,7 @@ func TestStopThawsAfterItsSignal(t *testing.T) {
 	})
 }
 
-func TestASecondStopJoinsTheFirst(t *testing.T) {
+func TestStop_SecondJoinsTheFirst(t *testing.T) {
 	for _, tc := range []struct {
 		name          string
 		first, second time.Duration
@@ -188,7 +188,7 @@ func TestASecondStopJoinsTheFirst(t *testing.T) {
 	}
 }
 
-func TestAStopGoesOnWhereTheLastWasCalledOff(t *testing.T) {
+func TestStop_GoesOnAfterOneThatWasCancelled(t *testing.T) {
 	inBubble(t, false, func(s stopped) {
 		ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
 		defer cancel()

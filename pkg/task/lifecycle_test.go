@@ -23,7 +23,7 @@ import (
 
 // containerd deletes a task whose client no longer waits for its Create, and
 // ends the shim only when it is told that there is none.
-func TestDeleteEndsACreateUnderWay(t *testing.T) {
+func TestDelete_CancelsACreate(t *testing.T) {
 	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
 	s := newManager(t, engine)
 	created := make(chan error, 1)
@@ -44,7 +44,7 @@ func TestDeleteEndsACreateUnderWay(t *testing.T) {
 	}
 }
 
-func TestShutdownWaitsForTheLastContainer(t *testing.T) {
+func TestShutdown_WaitsForTheLastContainer(t *testing.T) {
 	engine := &fakeEngine{entered: make(chan string, 1), gate: make(chan struct{})}
 	s := newManager(t, engine)
 	bundle := newBundle(t, goodSpec())
@@ -95,7 +95,7 @@ func TestShutdownWaitsForTheLastContainer(t *testing.T) {
 	}
 }
 
-func TestCreateAgainstShutdown(t *testing.T) {
+func TestShutdown_AgainstCreate(t *testing.T) {
 	for range 100 {
 		s := newManager(t, &fakeEngine{create: func(process.Config) error { return errors.New("only the order matters") }})
 		var both sync.WaitGroup
@@ -112,7 +112,7 @@ func TestCreateAgainstShutdown(t *testing.T) {
 	}
 }
 
-func TestOneOfManyWins(t *testing.T) {
+func TestCreate_OneOfManyWins(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
 	bundle := newBundle(t, goodSpec())
 	count := func(call func() error, others func(error) bool) (won int) {
@@ -146,7 +146,7 @@ func TestOneOfManyWins(t *testing.T) {
 	}
 }
 
-func TestManyContainersAtOnce(t *testing.T) {
+func TestCreate_ManyAtOnce(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
 	_, err := s.Create(t.Context(), CreateRequest{ID: "keep", Bundle: newBundle(t, goodSpec())})
 	must(t, err)
@@ -176,7 +176,7 @@ func TestManyContainersAtOnce(t *testing.T) {
 	must(t, err)
 }
 
-func TestDeleteCanBeTriedAgain(t *testing.T) {
+func TestDelete_CanBeTriedAgain(t *testing.T) {
 	broken := errors.New("broken")
 	engine := &fakeEngine{destroy: func() error { return broken }}
 	s := newManager(t, engine)
@@ -198,7 +198,7 @@ func TestDeleteCanBeTriedAgain(t *testing.T) {
 	}
 }
 
-func TestRootfsMounts(t *testing.T) {
+func TestRootfs_Mounts(t *testing.T) {
 	source := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(source, "marker"), nil, 0o600))
 	for _, tc := range []struct {
@@ -238,7 +238,7 @@ func TestRootfsMounts(t *testing.T) {
 }
 
 // Somebody else's shell stands in the root file system.
-func TestABusyRootfsIsDetached(t *testing.T) {
+func TestRootfs_IsDetachedWhileBusy(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
 	bundle := newBundle(t, goodSpec())
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle, Rootfs: tmpfs()})
