@@ -55,7 +55,8 @@ func parseFlags(args []string) (flags, error) {
 		return flags{}, fmt.Errorf("%w: %w: %w", err, errUsage, errdefs.ErrInvalidArgument)
 	}
 	if set.NArg() > 1 {
-		return flags{}, fmt.Errorf("argument %q after the action %q: %w: %w", set.Arg(1), set.Arg(0), errUsage, errdefs.ErrInvalidArgument)
+		return flags{}, fmt.Errorf("argument %q after the action %q: %w: %w",
+			set.Arg(1), set.Arg(0), errUsage, errdefs.ErrInvalidArgument)
 	}
 	f.action = set.Arg(0)
 	if f.action == "help" {
@@ -65,7 +66,7 @@ func parseFlags(args []string) (flags, error) {
 }
 
 // validate refuses what may not become part of a path. It runs before any path is built: namespace and id name
-// folders under the state root, so a separator or ".." in them would leave it.
+// directories under the state root, so a separator or ".." in them would leave it.
 func (f flags) validate() error {
 	if f.namespace == "" && f.id == "" {
 		return fmt.Errorf("-namespace and -id are not given: %w: %w", errUsage, errdefs.ErrInvalidArgument)
@@ -76,13 +77,16 @@ func (f flags) validate() error {
 	if err := identifiers.Validate(f.id); err != nil {
 		return fmt.Errorf("-id %q: %w", f.id, err)
 	}
-	for _, p := range []struct{ name, value string }{{"-bundle", f.bundle}, {"-socket", f.socket}, {"-debug-socket", f.debugSocket}} {
+	for _, p := range []struct{ name, value string }{
+		{"-bundle", f.bundle}, {"-socket", f.socket}, {"-debug-socket", f.debugSocket},
+	} {
 		if p.value != "" && !filepath.IsAbs(p.value) {
 			return fmt.Errorf("%s %q: not an absolute path: %w", p.name, p.value, errdefs.ErrInvalidArgument)
 		}
 	}
 	if len(f.socket) > bootstrap.MaxSocketPath {
-		return fmt.Errorf("-socket %q: %d bytes, limit %d: %w", f.socket, len(f.socket), bootstrap.MaxSocketPath, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("-socket %q: %d bytes, limit %d: %w",
+			f.socket, len(f.socket), bootstrap.MaxSocketPath, errdefs.ErrInvalidArgument)
 	}
 	if f.bundle != "" && filepath.Base(f.bundle) != f.id {
 		return fmt.Errorf("-bundle %q: its last element is not -id %q: %w", f.bundle, f.id, errdefs.ErrInvalidArgument)

@@ -82,7 +82,9 @@ func hostAnnotations() map[string]string {
 	}
 }
 
-var cgroupModes = map[cgroups.CGMode]string{cgroups.Unavailable: "none", cgroups.Legacy: "v1", cgroups.Hybrid: "hybrid", cgroups.Unified: "v2"}
+var cgroupModes = map[cgroups.CGMode]string{
+	cgroups.Unavailable: "none", cgroups.Legacy: "v1", cgroups.Hybrid: "hybrid", cgroups.Unified: "v2",
+}
 
 // controllers are those of the kernel that a cgroup of a container can have, in alphabetical order.
 func controllers(mode cgroups.CGMode) []string {

@@ -177,8 +177,8 @@ func dumpGoroutines() {
 
 // besideMainThread runs f on another goroutine than this, which keeps the main thread for it.
 func besideMainThread(f func(*osthread.Thread) error) error {
-	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an ignored
-	// signal stays ignored in every program we execute.
+	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an
+	// ignored signal stays ignored in every program we execute.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	var err error
 	osthread.Main(func(t *osthread.Thread) int {

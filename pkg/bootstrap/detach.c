@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// containerd waits for the end of the process that it runs as `start`, and the shim has to outlive it. So this process splits
-// before the Go runtime begins, while it has one thread: a child goes on, as `start` and then as the daemon, and the original
-// waits until the child says that containerd has its answer. So one Go program begins for a shim, and not two
-// (docs/decisions/0009-start-becomes-the-daemon.md).
+// containerd waits for the end of the process that it runs as `start`, and the shim has to outlive it. So this process
+// splits before the Go runtime begins, while it has one thread: a child goes on, as `start` and then as the daemon, and
+// the original waits until the child says that containerd has its answer. So one Go program begins for a shim, and not
+// two (docs/decisions/0009-start-becomes-the-daemon.md).
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -42,8 +42,8 @@ static _Noreturn void follow(pid_t child, int from)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
-// close_above closes what a careless parent left open without close-on-exec: it is not the daemon's. Kernels before 5.9 have no
-// close_range.
+// close_above closes what a careless parent left open without close-on-exec: it is not the daemon's. Kernels before 5.9
+// have no close_range.
 static void close_above(int last)
 {
 	if (syscall(SYS_close_range, last + 1, ~0U, 0) == 0)
@@ -57,7 +57,8 @@ static void close_above(int last)
 	closedir(open_fds);
 }
 
-// free_arguments moves the arguments away from where ps reads them. The Go runtime keeps pointers to the strings, not copies.
+// free_arguments moves the arguments away from where ps reads them. The Go runtime keeps pointers to the strings, not
+// copies.
 static int free_arguments(int argc, char **argv)
 {
 	detached.args = argv[0];
@@ -71,8 +72,9 @@ static int free_arguments(int argc, char **argv)
 	return 0;
 }
 
-// use_one_cpu replaces the GOMAXPROCS that containerd gives to every shim. One is enough for what is mostly system calls, which
-// do not count, and takes less memory and CPU time (docs/decisions/0006-memory-of-a-shim.md). Another number is an operator's wish.
+// use_one_cpu replaces the GOMAXPROCS that containerd gives to every shim. One is enough for what is mostly system
+// calls, which do not count, and takes less memory and CPU time (docs/decisions/0006-memory-of-a-shim.md). Another
+// number is an operator's wish.
 static void use_one_cpu(char **env)
 {
 	static char ours[] = "GOMAXPROCS=1";
@@ -105,7 +107,7 @@ static void split(int argc, char **argv, char **env)
 		close(ends[1]);
 		return;
 	}
-	// Who kills the original kills start. detach.go ends this once containerd has its answer.
+	// Killing the original also kills start. detach.go ends this once containerd has its answer.
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		detached.error = errno;
 	if (getppid() != original)

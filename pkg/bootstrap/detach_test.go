@@ -15,10 +15,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-func TestStartThatCannotAnswerLeavesNothing(t *testing.T) {
+func TestStart_ThatCannotAnswerLeavesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name, want string
 		stdout     func() (*os.File, error)
@@ -30,7 +31,7 @@ func TestStartThatCannotAnswerLeavesNothing(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnv(t)
 			cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
 			stdout, err := tt.stdout()
 			if err != nil {
@@ -50,8 +51,8 @@ func TestStartThatCannotAnswerLeavesNothing(t *testing.T) {
 }
 
 // Whoever else has containerd's end of stdout may have made it non-blocking, and filled it.
-func TestStartWaitsForRoomForItsAnswer(t *testing.T) {
-	w := newWorld(t)
+func TestStart_WaitsForRoomForItsAnswer(t *testing.T) {
+	w := newEnv(t)
 	unlock, err := unixfile.TryLock(w.mkdir("s"))
 	if err != nil {
 		t.Fatal(err)
@@ -97,14 +98,14 @@ func TestStartWaitsForRoomForItsAnswer(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("start = %v, %q", err, stderr.String())
 	}
-	w.settle()
+	w.awaitReports()
 	if got := len(w.daemons()); got != 1 {
 		t.Errorf("%d daemons, want one", got)
 	}
 }
 
 // start as a whole has a bound; containerd has none.
-func TestAnAnswerThatNobodyReadsIsGivenUp(t *testing.T) {
+func TestReply_IsGivenUpWhereNobodyReads(t *testing.T) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		t.Fatal(err)
@@ -150,11 +151,11 @@ func awaitThreads(t *testing.T, pid int) {
 	}
 }
 
-// containerd waits for one process, and the daemon begins in its child. A lock on the socket folder holds both up.
-func TestStartThatIsKilled(t *testing.T) {
-	begun := func(t *testing.T) (w *world, cmd *exec.Cmd, child int) {
+// containerd waits for one process, and the daemon begins in its child. A lock on the socket directory holds both up.
+func TestStart_ThatIsKilled(t *testing.T) {
+	begun := func(t *testing.T) (w *env, cmd *exec.Cmd, child int) {
 		t.Helper()
-		w = newWorld(t)
+		w = newEnv(t)
 		unlock, err := unixfile.TryLock(w.mkdir("s"))
 		if err != nil {
 			t.Fatal(err)
@@ -198,8 +199,8 @@ func TestStartThatIsKilled(t *testing.T) {
 }
 
 // Its exit code is that of a child, which the kernel does not keep where SIGCHLD is ignored.
-func TestStartByWhoIgnoresSIGCHLD(t *testing.T) {
-	w := newWorld(t)
+func TestStart_ByWhoIgnoresSIGCHLD(t *testing.T) {
+	w := newEnv(t)
 	b := w.bundle("c1", "")
 	first := w.shim(b, w.params("c1"), "start")
 	cmd := w.command(b, w.params("c1"), "start")

@@ -21,21 +21,21 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// world is a bundle tree and socket folder for one test, with the daemons that its starts leave.
-type world struct {
+// env is a bundle tree and socket directory for one test, with the daemons that its starts leave.
+type env struct {
 	t       *testing.T
 	dir     string // short: socket paths are limited
 	reports string
-	env     []string
+	vars    []string
 }
 
-func newWorld(t *testing.T) *world {
+func newEnv(t *testing.T) *env {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "sh")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, dir: dir, reports: filepath.Join(dir, "r")}
+	w := &env{t: t, dir: dir, reports: filepath.Join(dir, "r")}
 	t.Cleanup(func() {
 		w.endDaemons()
 		if err := os.RemoveAll(dir); err != nil {
@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) mkdir(name string) string {
+func (w *env) mkdir(name string) string {
 	w.t.Helper()
 	p := filepath.Join(w.dir, name)
 	if err := os.MkdirAll(p, 0o700); err != nil {
@@ -60,7 +60,7 @@ func (w *world) mkdir(name string) string {
 }
 
 // bundle makes a bundle with a log fifo, and a config.json when group is not "".
-func (w *world) bundle(id, group string) string {
+func (w *env) bundle(id, group string) string {
 	w.t.Helper()
 	b := w.mkdir(id)
 	if err := unix.Mkfifo(filepath.Join(b, "log"), 0o700); err != nil {
@@ -75,8 +75,8 @@ func (w *world) bundle(id, group string) string {
 	return b
 }
 
-// params is what containerd 2.3 and later send for id, with a socket folder of the test's own. change may be nil.
-func (w *world) params(id string, change ...func(*bootstrap.BootstrapParams)) []byte {
+// params is what containerd 2.3 and later send for id, with a socket directory of the test's own. change may be nil.
+func (w *env) params(id string, change ...func(*bootstrap.BootstrapParams)) []byte {
 	w.t.Helper()
 	dir := filepath.Join(w.dir, "s")
 	p := &bootstrap.BootstrapParams{
@@ -100,19 +100,19 @@ type result struct {
 }
 
 // command is the binary in bundle as containerd calls it, without outputs.
-func (w *world) command(bundle string, stdin []byte, args ...string) *exec.Cmd {
+func (w *env) command(bundle string, stdin []byte, args ...string) *exec.Cmd {
 	all := append([]string{"-namespace", "ns1", "-address", "/c.sock", "-publish-binary", "/c", "-id", filepath.Base(bundle)}, args...)
 	cmd := exec.CommandContext(w.t.Context(), os.Args[0], all...)
 	cmd.Dir, cmd.Stdin = bundle, bytes.NewReader(stdin)
 	// A program with the race detector sleeps a second before it exits, unless told not to.
 	cmd.Env = append(os.Environ(), asShimEnv+"=1", reportEnv+"="+w.reports, "GORACE=atexit_sleep_ms=0")
-	cmd.Env = append(cmd.Env, w.env...)
+	cmd.Env = append(cmd.Env, w.vars...)
 	cmd.WaitDelay = 20 * time.Second // a daemon that kept our pipes would show as an error, not as a hang
 	return cmd
 }
 
 // shim runs the binary and returns when it has ended, and the daemon that it left, if any, serves.
-func (w *world) shim(bundle string, stdin []byte, args ...string) result {
+func (w *env) shim(bundle string, stdin []byte, args ...string) result {
 	w.t.Helper()
 	cmd := w.command(bundle, stdin, args...)
 	var stdout, stderr bytes.Buffer
@@ -121,12 +121,12 @@ func (w *world) shim(bundle string, stdin []byte, args ...string) result {
 		w.t.Errorf("run %q: %v", cmd.Args, err)
 		return result{code: -1}
 	}
-	w.settle()
+	w.awaitReports()
 	return result{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
 }
 
-// settle waits until each daemon that we adopted has written its report. start does not wait for that.
-func (w *world) settle() {
+// awaitReports waits until each daemon that we adopted has written its report. start does not wait for that.
+func (w *env) awaitReports() {
 	w.t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
 		children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
@@ -155,7 +155,7 @@ func (w *world) settle() {
 }
 
 // daemons are the reports of all daemons that came to serve.
-func (w *world) daemons() []report {
+func (w *env) daemons() []report {
 	w.t.Helper()
 	entries, err := os.ReadDir(w.reports)
 	if err != nil {
@@ -177,7 +177,7 @@ func (w *world) daemons() []report {
 }
 
 // end asks the daemon to end and waits until it has.
-func (w *world) end(r report) {
+func (w *env) end(r report) {
 	w.t.Helper()
 	if err := unix.Kill(r.Pid, unix.SIGTERM); err != nil {
 		w.t.Errorf("end daemon: %v", err)
@@ -186,7 +186,7 @@ func (w *world) end(r report) {
 }
 
 // wait collects the daemon and forgets it. A daemon that does not end is the test's time-out.
-func (w *world) wait(r report) unix.WaitStatus {
+func (w *env) wait(r report) unix.WaitStatus {
 	w.t.Helper()
 	var status unix.WaitStatus
 	for {
@@ -205,7 +205,7 @@ func (w *world) wait(r report) unix.WaitStatus {
 	return status
 }
 
-func (w *world) endDaemons() {
+func (w *env) endDaemons() {
 	for _, r := range w.daemons() {
 		if err := unix.Kill(r.Pid, unix.SIGKILL); err == nil {
 			w.wait(r)
@@ -213,8 +213,8 @@ func (w *world) endDaemons() {
 	}
 }
 
-// sockets lists the socket folder.
-func (w *world) sockets() []string {
+// sockets lists the socket directory.
+func (w *env) sockets() []string {
 	w.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(w.dir, "s"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

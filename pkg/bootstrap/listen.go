@@ -7,12 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -58,7 +62,7 @@ const lockPoll = 200 * time.Microsecond
 // listen binds path, unless a living shim serves it already: then it returns ErrAlreadyExists. A file nobody listens
 // on is replaced.
 //
-// Test and replacement are one step under the folder's lock, so of two starts one binds and the other finds it
+// Test and replacement are one step under the directory's lock, so of two starts one binds and the other finds it
 // listening: the socket listens before the lock is released.
 func listen(ctx context.Context, path string) (*listener, error) {
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path), lockPoll)
@@ -163,4 +167,47 @@ func removeDeadSocket(ctx context.Context, path string) error {
 		return fmt.Errorf("remove dead socket: %w", err)
 	}
 	return nil
+}
+
+// Bounds on the wait after an error of accept, each twice as long as the one before. containerd waits 2 s for a State.
+const (
+	firstAccept = time.Millisecond
+	lastAccept  = 100 * time.Millisecond
+)
+
+// steadyListener accepts until it is closed. Any other error passes: a machine without memory or descriptors gets some
+// again, a client has gone before it was accepted. A ttrpc server would end with most of them, such as ENOMEM and
+// ENOBUFS, and with it the shim.
+type steadyListener struct {
+	net.Listener
+	closing sync.Once
+	closed  chan struct{} // ends the wait of Accept
+}
+
+func newSteadyListener(l net.Listener) *steadyListener {
+	return &steadyListener{Listener: l, closed: make(chan struct{})}
+}
+
+// Accept implements net.Listener. Of the errors until the next connection it logs the first.
+func (l *steadyListener) Accept() (net.Conn, error) {
+	for wait := firstAccept; ; wait = min(2*wait, lastAccept) {
+		conn, err := l.Listener.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+		if wait == firstAccept {
+			log.L.WithError(err).Error("connections wait, and are tried again")
+		}
+		select {
+		case <-time.After(wait):
+		case <-l.closed:
+			return nil, net.ErrClosed
+		}
+	}
+}
+
+// Close implements net.Listener.
+func (l *steadyListener) Close() error {
+	l.closing.Do(func() { close(l.closed) })
+	return l.Listener.Close()
 }

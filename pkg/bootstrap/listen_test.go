@@ -4,18 +4,23 @@
 package bootstrap
 
 import (
+	"bytes"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
-// shortDir is a folder whose name leaves room for a socket's.
+// shortDir is a directory whose name leaves room for a socket's.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "sh")
@@ -30,7 +35,7 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func TestSocketPathIsContainerds(t *testing.T) {
+func TestSocketPath_IsContainerds(t *testing.T) {
 	// sha256 of "/run/containerd/containerd.sock/k8s.io/c1", by sha256sum(1)
 	const want = "/run/containerd/s/ccd9e484aa63698a22b33f8964a2eb3d2a5c6e843ccac78fda28f084794782cd"
 	got, err := socketPath(defaultSocketDir, "/run/containerd/containerd.sock", "k8s.io", "c1")
@@ -39,7 +44,7 @@ func TestSocketPathIsContainerds(t *testing.T) {
 	}
 }
 
-func TestSocketPathLimit(t *testing.T) {
+func TestSocketPath_Limit(t *testing.T) {
 	long := "/" + strings.Repeat("d", 41) // the longest socket_dir that containerd allows
 	if got, err := socketPath(long, "a", "n", "g"); err != nil || len(got) != MaxSocketPath {
 		t.Errorf("socketPath below %q = %q, %v, want %d bytes", long, got, err, MaxSocketPath)
@@ -69,7 +74,7 @@ func TestSocketDir(t *testing.T) {
 		t.Errorf("socketDir(%q) error = %v, want ErrInvalidArgument", "rel", err)
 	}
 	if !ownDir(dir+"/mine", os.Getuid()) {
-		t.Error("ownDir of a new folder = false, want true")
+		t.Error("ownDir of a new directory = false, want true")
 	}
 	if err := os.Symlink(dir+"/mine", dir+"/link"); err != nil {
 		t.Fatal(err)
@@ -78,11 +83,11 @@ func TestSocketDir(t *testing.T) {
 		t.Error("ownDir of a link = true, want false")
 	}
 	if ownDir(dir+"/mine", os.Getuid()+1) {
-		t.Error("ownDir of another user's folder = true, want false")
+		t.Error("ownDir of another user's directory = true, want false")
 	}
 }
 
-func TestOnlyOneOfManyListens(t *testing.T) {
+func TestListen_OnlyOneOfMany(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
 	const n = 32
 	var wg sync.WaitGroup
@@ -107,7 +112,7 @@ func TestOnlyOneOfManyListens(t *testing.T) {
 	}
 }
 
-func TestRemoveSocketKeepsAnother(t *testing.T) {
+func TestListen_RemovesNoOtherSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
 	first, err := listen(t.Context(), path)
 	if err != nil {
@@ -165,7 +170,7 @@ func TestRemoveDeadSocket(t *testing.T) {
 	}
 }
 
-func TestAFullBacklogIsAlive(t *testing.T) {
+func TestListen_FullBacklogIsAlive(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
 	l, err := bind(path)
 	if err != nil {
@@ -180,4 +185,104 @@ func TestAFullBacklogIsAlive(t *testing.T) {
 			t.Errorf("connectable, attempt %d = %t, %v, want true", i, got, err)
 		}
 	}
+}
+
+// scriptedListener fails with each of its errors and then gives one end of a pipe.
+type scriptedListener struct {
+	net.Listener // nothing but Accept and Close is called
+	errs         []error
+	accepts      int
+}
+
+func (l *scriptedListener) Accept() (net.Conn, error) {
+	if l.accepts++; l.accepts <= len(l.errs) {
+		return nil, &net.OpError{Op: "accept", Net: "unix", Err: os.NewSyscallError("accept4", l.errs[l.accepts-1])}
+	}
+	conn, _ := net.Pipe()
+	return conn, nil
+}
+
+func (l *scriptedListener) Close() error { return nil }
+
+// logged returns what is logged while f runs.
+func logged(t *testing.T, f func()) string {
+	t.Helper()
+	var text bytes.Buffer
+	before := log.L.Logger.Out
+	log.L.Logger.SetOutput(&text)
+	defer log.L.Logger.SetOutput(before)
+	f()
+	return text.String()
+}
+
+func TestListener_AcceptsAfterAnyErrorAndLogsTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := []error{unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.ENOSPC, unix.EINVAL}
+		inner := &scriptedListener{errs: errs}
+		l := newSteadyListener(inner)
+		began := time.Now()
+		text := logged(t, func() {
+			conn, err := l.Accept()
+			if err != nil {
+				t.Fatalf("Accept = %v, want a connection", err)
+			}
+			_ = conn.Close()
+		})
+		if inner.accepts != len(errs)+1 {
+			t.Errorf("accepted %d times, want %d", inner.accepts, len(errs)+1)
+		}
+		// 1, 2, 4 … 64, 100, 100 ms: it neither spins nor makes a client wait for long.
+		if took, want := time.Since(began), (127+200)*time.Millisecond; took != want {
+			t.Errorf("waited %v in all, want %v", took, want)
+		}
+		if n := strings.Count(text, "level=error"); n != 1 || !strings.Contains(text, unix.ENOMEM.Error()) {
+			t.Errorf("logged %q, want the first error alone", text)
+		}
+	})
+}
+
+func TestListener_EndsWhenItIsClosed(t *testing.T) {
+	t.Run("while it waits", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l := newSteadyListener(&scriptedListener{errs: []error{unix.ENOMEM}})
+			accepted := make(chan error, 1)
+			began := time.Now()
+			logged(t, func() {
+				go func() {
+					_, err := l.Accept()
+					accepted <- err
+				}()
+				synctest.Wait()
+				for range 2 { // as a server and the daemon do
+					if err := l.Close(); err != nil {
+						t.Errorf("Close = %v", err)
+					}
+				}
+				if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+					t.Errorf("Accept = %v, want net.ErrClosed", err)
+				}
+			})
+			if waited := time.Since(began); waited != 0 {
+				t.Errorf("Accept went on for %v after Close", waited)
+			}
+		})
+	})
+	t.Run("while it accepts", func(t *testing.T) {
+		inner, err := net.Listen("unix", shortDir(t)+"/s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := newSteadyListener(inner)
+		accepted := make(chan error, 1)
+		go func() {
+			_, err := l.Accept()
+			accepted <- err
+		}()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept = %v, want net.ErrClosed", err)
+		}
+	})
 }

@@ -42,7 +42,7 @@ func drain(t *testing.T, fd int) string {
 	}
 }
 
-func TestLogFifoNeverBlocksAndCountsWhatItDrops(t *testing.T) {
+func TestLog_NeverBlocksAndCountsWhatItDrops(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o700); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestLogFifoNeverBlocksAndCountsWhatItDrops(t *testing.T) {
 	}
 }
 
-func TestLogFifoMarksALineThatWasCut(t *testing.T) {
+func TestLog_MarksALineThatWasCut(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o700); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestLogFifoMarksALineThatWasCut(t *testing.T) {
 	}
 }
 
-func TestOpenLogFifoTakesFifosOnly(t *testing.T) {
+func TestLog_TakesFifosOnly(t *testing.T) {
 	dir := t.TempDir()
 	if l, err := openLogFifo(dir); l != nil || err != nil {
 		t.Errorf("openLogFifo without a log = %v, %v, want nil, nil", l, err)

@@ -36,8 +36,8 @@ func ping(ctx context.Context, path, id string) error {
 	return fmt.Errorf("ping %s: %w", path, err)
 }
 
-// dial connects to the socket at path. Where as many wait to be accepted as can, which connect(2) tells by EAGAIN, it waits
-// as well, until ctx ends.
+// dial connects to the socket at path. Where as many wait to be accepted as can, which connect(2) tells by EAGAIN, it
+// waits as well, until ctx ends.
 func dial(ctx context.Context, path string) (net.Conn, error) {
 	const again = 2 * time.Millisecond
 	var d net.Dialer
@@ -56,14 +56,14 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 
 // RemoveSocket removes the socket of the container's group if no shim listens on it.
 func RemoveSocket(ctx context.Context, a Args, bundle string) error {
-	g, err := group(bundle, a.ID)
+	group, err := shimGroup(bundle, a.ID)
 	if err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
 		return err
 	}
 	if err != nil {
-		g = a.ID // config.json is broken, so start cannot have read a group from it
+		group = a.ID // config.json is broken, so start cannot have read a group from it
 	}
-	path := recordedSocket(bundle, a.Address, a.Namespace, g)
+	path := recordedSocket(bundle, a.Address, a.Namespace, group)
 	if path == "" {
 		return nil
 	}
@@ -78,18 +78,17 @@ func RemoveSocket(ctx context.Context, a Args, bundle string) error {
 // hangTimeout is for the answer of a shim that is alive. One that hangs is: its containers are not to be taken from it.
 const hangTimeout = time.Second
 
-// How long Serves waits before it tries again: a shim that was killed is dead within milliseconds, while want of memory or
-// descriptors may last.
+// How long Serves waits before it tries again: a shim that was killed is dead within milliseconds, while want of memory
+// or descriptors may last.
 const (
 	firstAgain = 2 * time.Millisecond
 	lastAgain  = 100 * time.Millisecond
 )
 
-// Serves reports whether a living shim listens on socket. It is dead if the kernel says that nobody listens there: connect(2) is
-// refused, or there is no socket. No other error proves that, so the rest is tried again until ctx ends, which is an error
-// then: this process or the machine may lack descriptors or memory, and so may the shim, and then hangs up on us. A shim that
-// dies does as well: while a process of many threads dies, its sockets are open for some milliseconds more, and what
-// connects then is reset; what connects after that is refused.
+// Serves reports whether a living shim listens on socket. It is dead if the kernel says that nobody listens there:
+// connect(2) is refused, or there is no socket. No other error proves that: this process, the machine or the shim may
+// lack descriptors or memory; and while a process of many threads dies, its sockets are open for some milliseconds
+// more, and connections to them are reset. So Serves tries again until ctx ends, which is an error.
 func Serves(ctx context.Context, socket, id string) (bool, error) {
 	began := time.Now()
 	for tries, wait := 1, firstAgain; ; tries, wait = tries+1, min(2*wait, lastAgain) {

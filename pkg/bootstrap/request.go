@@ -4,16 +4,21 @@
 package bootstrap
 
 import (
+	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
+	"strings"
 
 	bootstrapapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"sandbox.internal/shim/pkg/options"
 )
 
 // protocol is what our socket speaks, in every answer.
@@ -27,7 +32,7 @@ const (
 
 // request is what containerd asks of start, whichever generation asked.
 type request struct {
-	dialect      dialect
+	version      protocolVersion
 	debug        bool
 	grpcAddress  string
 	ttrpcAddress string
@@ -60,11 +65,11 @@ func ReadInput(stdin *os.File) ([]byte, error) {
 // parseRequest decodes stdin of start. The bytes do not say what they are: containerd 2.3 and later send
 // BootstrapParams, all before it send an Any of options or nothing, and each message decodes as the other since both
 // begin with two length-delimited fields. Identity decides: only BootstrapParams repeat -id and -namespace.
-// legacy is asked for the dialect when the input is not BootstrapParams.
-func parseRequest(input []byte, a Args, legacy func() dialect) (request, error) {
+// legacy finds the version when the input is not BootstrapParams.
+func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request, error) {
 	r := request{debug: a.Debug, grpcAddress: a.Address, ttrpcAddress: os.Getenv("TTRPC_ADDRESS")}
 	if len(input) == 0 {
-		r.dialect = legacy()
+		r.version = legacy()
 		return r, nil
 	}
 	var p bootstrapapi.BootstrapParams
@@ -74,21 +79,23 @@ func parseRequest(input []byte, a Args, legacy func() dialect) (request, error) 
 	}
 	// Fields above 2 do not exist in an Any, so these are BootstrapParams for somebody else.
 	if err == nil && (p.ContainerdVersion != "" || p.ContainerdGrpcAddress != "") {
-		return r, fmt.Errorf("bootstrap parameters on stdin are for id %q in namespace %q, arguments for id %q in namespace %q: %w",
+		return r, fmt.Errorf(
+			"bootstrap parameters on stdin are for id %q in namespace %q, arguments for id %q in namespace %q: %w",
 			p.InstanceID, p.Namespace, a.ID, a.Namespace, errdefs.ErrInvalidArgument)
 	}
 	var opts anypb.Any
 	if err := proto.Unmarshal(input, &opts); err != nil {
-		return r, fmt.Errorf("decode stdin, %d bytes, as bootstrap parameters or options: %w: %w", len(input), err, errdefs.ErrInvalidArgument)
+		return r, fmt.Errorf("decode stdin, %d bytes, as bootstrap parameters or options: %w: %w",
+			len(input), err, errdefs.ErrInvalidArgument)
 	}
-	r.dialect = legacy()
+	r.version = legacy()
 	r.options = []*anypb.Any{&opts}
 	return r, nil
 }
 
 // fill takes over what BootstrapParams say; what they leave empty keeps the value from flags and environment.
 func (r request) fill(p *bootstrapapi.BootstrapParams) request {
-	r.dialect = dialectProto
+	r.version = protobufVersion3
 	// Levels are ordered and open: what is below DEBUG (TRACE and unknown ones) is at least as verbose.
 	r.debug = r.debug || p.LogLevel <= bootstrapapi.LogLevel_LOG_LEVEL_DEBUG
 	if a := p.ContainerdGrpcAddress; a != "" {
@@ -115,18 +122,77 @@ type answer struct {
 	Protocol string `json:"protocol"`
 }
 
-// encodeAnswer renders the answer to start in dialect d. No form ends in a newline: 0x0a would be read as a field of
-// the protobuf form.
-func encodeAnswer(d dialect, address string) ([]byte, error) {
-	switch d {
-	case dialectPlain:
+// encodeAnswer encodes the answer to start. No form ends in a newline: 0x0a would be read as a field of the protobuf
+// form.
+func encodeAnswer(v protocolVersion, address string) ([]byte, error) {
+	switch v {
+	case plainAddress:
 		return []byte(address), nil
-	case dialectJSON2:
+	case jsonVersion2:
 		return json.Marshal(answer{Version: versionTask2, Address: address, Protocol: protocol})
-	case dialectJSON3:
+	case jsonVersion3:
 		return json.Marshal(answer{Version: versionTask3, Address: address, Protocol: protocol})
-	case dialectProto:
+	case protobufVersion3:
 		return proto.Marshal(&bootstrapapi.BootstrapResult{Version: versionTask3, Address: address, Protocol: protocol})
 	}
-	return nil, fmt.Errorf("encode answer in dialect %d: %w", d, errdefs.ErrInvalidArgument)
+	return nil, fmt.Errorf("encode answer of protocol version %d: %w", v, errdefs.ErrInvalidArgument)
+}
+
+// parseOptions reads the runtime options among what containerd sends at start. Messages of other types are left
+// alone: containerd 2.3 sends extensions that are not options.
+func parseOptions(list []*anypb.Any) (options.Options, error) {
+	for _, a := range list {
+		if options.Known(a.GetTypeUrl()) {
+			return options.Decode(a)
+		}
+	}
+	return options.Options{}, nil
+}
+
+// protocolVersion is the form of answer that a generation of containerd reads.
+//
+// The evidence, from the modules' sources:
+//
+//	containerd  stdin           MAX_SHIM_VERSION  reads                          highest version
+//	1.6.38      Any or nothing  absent            plain address only             -
+//	1.7.0-35    Any or nothing  "2"               JSON, else plain               2 (3 is refused)
+//	2.0-2.2     Any or nothing  "2"               JSON, else plain               3
+//	2.3-        BootstrapParams "2"               protobuf, else JSON or plain   3
+//
+// 1.6 passes the whole text to the dialler (runtime/v2/binary.go), so JSON would be taken for a socket path. 1.7 and
+// 2.0 send the same arguments, environment and stdin (their Command functions differ in import paths only), so what
+// tells them apart is the caller itself: the module path in the build information of the parent's executable. Where
+// that says nothing (stripped build information, a product that embeds containerd) version 2 is right for all.
+type protocolVersion int
+
+const (
+	plainAddress     protocolVersion = iota // 1.6
+	jsonVersion2                            // 1.7, and 2.0-2.2 that cannot be recognised
+	jsonVersion3                            // 2.0-2.2
+	protobufVersion3                        // 2.3 and later
+)
+
+// containerd2 is the module path of containerd 2.x. 1.x has the same without the suffix.
+const containerd2 = "github.com/containerd/containerd/v2"
+
+// legacyVersion finds the version of a containerd before 2.3. lookup is os.LookupEnv; caller reads the build
+// information of the program that started us.
+func legacyVersion(lookup func(string) (string, bool), caller func() (*debug.BuildInfo, error)) protocolVersion {
+	if _, ok := lookup("MAX_SHIM_VERSION"); !ok {
+		return plainAddress
+	}
+	bi, err := caller()
+	if err != nil {
+		return jsonVersion2 // hidepid, no Go program, the caller is gone: what all of them read
+	}
+	if bi.Main.Path == containerd2 || strings.HasPrefix(bi.Path, containerd2+"/") {
+		return jsonVersion3
+	}
+	return jsonVersion2
+}
+
+// callerBuild reads the build information of the caller's running image. The path in -publish-binary would not do:
+// after an upgrade it may hold the next generation while the old one still runs.
+func callerBuild() (*debug.BuildInfo, error) {
+	return buildinfo.ReadFile(fmt.Sprintf("/proc/%d/exe", caller()))
 }

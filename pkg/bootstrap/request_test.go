@@ -27,55 +27,55 @@ func callerOf(pkg, module string) func() (*debug.BuildInfo, error) {
 	}
 }
 
-func TestLegacyDialect(t *testing.T) {
+func TestLegacyVersion(t *testing.T) {
 	unreadable := func() (*debug.BuildInfo, error) { return nil, os.ErrPermission }
 	tests := []struct {
 		name   string
 		max    string // MAX_SHIM_VERSION; "" for unset
 		caller func() (*debug.BuildInfo, error)
-		want   dialect
+		want   protocolVersion
 	}{
-		{"1.6 sets no MAX_SHIM_VERSION", "", callerOf("github.com/containerd/containerd/cmd/containerd", "github.com/containerd/containerd"), dialectPlain},
-		{"1.7 from its module", "2", callerOf("github.com/containerd/containerd/cmd/containerd", "github.com/containerd/containerd"), dialectJSON2},
-		{"2.x from its module", "2", callerOf("github.com/containerd/containerd/v2/cmd/containerd", "github.com/containerd/containerd/v2"), dialectJSON3},
-		{"2.x built without module information", "2", callerOf("github.com/containerd/containerd/v2/cmd/containerd", ""), dialectJSON3},
-		{"a product that embeds containerd", "2", callerOf("github.com/k3s-io/k3s/cmd/server", "github.com/k3s-io/k3s"), dialectJSON2},
-		{"a module whose name only begins like it", "2", callerOf("github.com/containerd/containerd/v20/x", "github.com/containerd/containerd/v20"), dialectJSON2},
-		{"a parent we may not look at", "2", unreadable, dialectJSON2},
+		{"1.6 sets no MAX_SHIM_VERSION", "", callerOf("github.com/containerd/containerd/cmd/containerd", "github.com/containerd/containerd"), plainAddress},
+		{"1.7 from its module", "2", callerOf("github.com/containerd/containerd/cmd/containerd", "github.com/containerd/containerd"), jsonVersion2},
+		{"2.x from its module", "2", callerOf("github.com/containerd/containerd/v2/cmd/containerd", "github.com/containerd/containerd/v2"), jsonVersion3},
+		{"2.x built without module information", "2", callerOf("github.com/containerd/containerd/v2/cmd/containerd", ""), jsonVersion3},
+		{"a product that embeds containerd", "2", callerOf("github.com/k3s-io/k3s/cmd/server", "github.com/k3s-io/k3s"), jsonVersion2},
+		{"a module whose name only begins like it", "2", callerOf("github.com/containerd/containerd/v20/x", "github.com/containerd/containerd/v20"), jsonVersion2},
+		{"a parent we may not look at", "2", unreadable, jsonVersion2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			lookup := func(string) (string, bool) { return tt.max, tt.max != "" }
-			if got := legacyDialect(lookup, tt.caller); got != tt.want {
-				t.Errorf("legacyDialect = %d, want %d", got, tt.want)
+			if got := legacyVersion(lookup, tt.caller); got != tt.want {
+				t.Errorf("legacyVersion = %d, want %d", got, tt.want)
 			}
 		})
 	}
 }
 
 // The stdin-*.bin files were written by the named release's own encoder: gogo/protobuf in 1.6.
-func TestParseRequestOfEveryGeneration(t *testing.T) {
+func TestParseRequest_OfEveryGeneration(t *testing.T) {
 	t.Setenv("TTRPC_ADDRESS", "/env.ttrpc")
 	a := Args{Namespace: "ns1", ID: "c1", Address: "/flag.sock"}
 	old := request{grpcAddress: "/flag.sock", ttrpcAddress: "/env.ttrpc"}
-	with := func(d dialect) request { r := old; r.dialect = d; return r }
+	with := func(d protocolVersion) request { r := old; r.version = d; return r }
 	tests := []struct {
 		name   string
 		file   string // "" for empty stdin
-		legacy dialect
+		legacy protocolVersion
 		want   request
 		cgroup string
 	}{
-		{"1.6.38, runc options", "stdin-1.6.38.bin", dialectPlain, with(dialectPlain), "/shims"},
-		{"1.6.38, no options", "", dialectPlain, with(dialectPlain), ""},
-		{"1.7.35, runc options", "stdin-1.7.35.bin", dialectJSON2, with(dialectJSON2), "/shims"},
-		{"1.7.35, no options", "", dialectJSON2, with(dialectJSON2), ""},
-		{"2.0.5, TOML options", "stdin-2.0.5.bin", dialectJSON3, with(dialectJSON3), "/shims"},
-		{"2.0.5, no options", "", dialectJSON3, with(dialectJSON3), ""},
+		{"1.6.38, runc options", "stdin-1.6.38.bin", plainAddress, with(plainAddress), "/shims"},
+		{"1.6.38, no options", "", plainAddress, with(plainAddress), ""},
+		{"1.7.35, runc options", "stdin-1.7.35.bin", jsonVersion2, with(jsonVersion2), "/shims"},
+		{"1.7.35, no options", "", jsonVersion2, with(jsonVersion2), ""},
+		{"2.0.5, TOML options", "stdin-2.0.5.bin", jsonVersion3, with(jsonVersion3), "/shims"},
+		{"2.0.5, no options", "", jsonVersion3, with(jsonVersion3), ""},
 		{
-			"2.4.2, bootstrap parameters", "stdin-2.4.2.bin", dialectPlain,
+			"2.4.2, bootstrap parameters", "stdin-2.4.2.bin", plainAddress,
 			request{
-				dialect: dialectProto, debug: true, grpcAddress: "/run/containerd/containerd.sock",
+				version: protobufVersion3, debug: true, grpcAddress: "/run/containerd/containerd.sock",
 				ttrpcAddress: "/run/containerd/containerd.sock.ttrpc", socketDir: "/run/user/0/s",
 			},
 			"/shims",
@@ -90,7 +90,7 @@ func TestParseRequestOfEveryGeneration(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := parseRequest(input, a, func() dialect { return tt.legacy })
+			got, err := parseRequest(input, a, func() protocolVersion { return tt.legacy })
 			if err != nil {
 				t.Fatalf("parseRequest(%x) = %v", input, err)
 			}
@@ -106,7 +106,7 @@ func TestParseRequestOfEveryGeneration(t *testing.T) {
 	}
 }
 
-func TestParseRequestRefuses(t *testing.T) {
+func TestParseRequest_Refuses(t *testing.T) {
 	a := Args{Namespace: "ns1", ID: "c1"}
 	other, err := proto.Marshal(&bootstrap.BootstrapParams{InstanceID: "c2", Namespace: "ns1", ContainerdVersion: "2.4.2"})
 	if err != nil {
@@ -122,7 +122,7 @@ func TestParseRequestRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := parseRequest(tt.input, a, func() dialect { return dialectJSON2 })
+			_, err := parseRequest(tt.input, a, func() protocolVersion { return jsonVersion2 })
 			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("parseRequest(%q) error = %v, want ErrInvalidArgument with %q", tt.input, err, tt.want)
 			}
@@ -130,16 +130,16 @@ func TestParseRequestRefuses(t *testing.T) {
 	}
 }
 
-func TestParseRequestTakesOptionsThatLookLikeParameters(t *testing.T) {
+func TestParseRequest_OptionsThatLookLikeParameters(t *testing.T) {
 	// A container whose id is a type URL: only a value equal to the namespace could deceive.
 	name := "containerd.runc.v1.Options"
 	input, err := proto.Marshal(&anypb.Any{TypeUrl: name, Value: []byte{0x1a, 0x02, '/', 'x'}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := parseRequest(input, Args{Namespace: "ns", ID: name}, func() dialect { return dialectJSON2 })
-	if err != nil || got.dialect != dialectJSON2 || len(got.options) != 1 {
-		t.Errorf("parseRequest(%x) = %+v, %v, want one option in dialect %d", input, got, err, dialectJSON2)
+	got, err := parseRequest(input, Args{Namespace: "ns", ID: name}, func() protocolVersion { return jsonVersion2 })
+	if err != nil || got.version != jsonVersion2 || len(got.options) != 1 {
+		t.Errorf("parseRequest(%x) = %+v, %v, want one option of version %d", input, got, err, jsonVersion2)
 	}
 }
 
@@ -147,13 +147,13 @@ func TestEncodeAnswer(t *testing.T) {
 	const address = "unix:///run/containerd/s/ab"
 	tests := []struct {
 		name string
-		d    dialect
+		d    protocolVersion
 		want string
 	}{
-		{"1.6 dials the whole text", dialectPlain, address},
-		{"1.7 refuses version 3", dialectJSON2, `{"version":2,"address":"unix:///run/containerd/s/ab","protocol":"ttrpc"}`},
-		{"2.0 to 2.2", dialectJSON3, `{"version":3,"address":"unix:///run/containerd/s/ab","protocol":"ttrpc"}`},
-		{"2.3 and later", dialectProto, "\x08\x03\x12\x1bunix:///run/containerd/s/ab\x1a\x05ttrpc"},
+		{"1.6 dials the whole text", plainAddress, address},
+		{"1.7 refuses version 3", jsonVersion2, `{"version":2,"address":"unix:///run/containerd/s/ab","protocol":"ttrpc"}`},
+		{"2.0 to 2.2", jsonVersion3, `{"version":3,"address":"unix:///run/containerd/s/ab","protocol":"ttrpc"}`},
+		{"2.3 and later", protobufVersion3, "\x08\x03\x12\x1bunix:///run/containerd/s/ab\x1a\x05ttrpc"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -205,12 +205,12 @@ func TestParseOptions(t *testing.T) {
 	}
 }
 
-func TestReadInputIsBounded(t *testing.T) {
+func TestReadInput_IsBounded(t *testing.T) {
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "stdin"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = file.Close() }() // a sparse file in the test's folder
+	defer func() { _ = file.Close() }() // a sparse file in the test's directory
 	for _, tt := range []struct {
 		size int64
 		ok   bool
@@ -241,7 +241,7 @@ func FuzzParseRequest(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, input []byte) {
-		r, err := parseRequest(input, Args{Namespace: "ns1", ID: "c1"}, func() dialect { return dialectJSON2 })
+		r, err := parseRequest(input, Args{Namespace: "ns1", ID: "c1"}, func() protocolVersion { return jsonVersion2 })
 		if err != nil {
 			if !errdefs.IsInvalidArgument(err) {
 				t.Errorf("parseRequest(%x) error = %v, want ErrInvalidArgument", input, err)

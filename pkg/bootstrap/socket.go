@@ -5,13 +5,17 @@ package bootstrap
 
 import (
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/containerd/errdefs"
+
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -23,12 +27,13 @@ const defaultSocketDir = "/run/containerd/s"
 const MaxSocketPath = 107
 
 // socketPath names the socket of a group, as containerd's own shims do (pkg/shim/util_unix.go): containerd finds a
-// leaked one, and two containerds with one state folder stay apart by their address.
+// leaked one, and two containerds with one state directory stay apart by their address.
 func socketPath(dir, address, namespace, group string) (string, error) {
 	sum := sha256.Sum256([]byte(filepath.Join(address, namespace, group)))
 	p := filepath.Join(dir, fmt.Sprintf("%x", sum))
 	if len(p) > MaxSocketPath {
-		return "", fmt.Errorf("socket folder %q: socket path would be %d bytes, limit %d: %w", dir, len(p), MaxSocketPath, errdefs.ErrInvalidArgument)
+		return "", fmt.Errorf("socket directory %q: socket path would be %d bytes, limit %d: %w",
+			dir, len(p), MaxSocketPath, errdefs.ErrInvalidArgument)
 	}
 	return p, nil
 }
@@ -36,12 +41,12 @@ func socketPath(dir, address, namespace, group string) (string, error) {
 // socketAddress is the form of path that containerd dials.
 func socketAddress(path string) string { return "unix://" + path }
 
-// socketDir makes and returns the folder for sockets: wanted, or a default that this user owns. Without root the
-// default falls through to the user's own folders, in containerd's order (core/runtime/v2/shim_unix.go).
+// socketDir makes and returns the directory for sockets: wanted, or a default that this user owns. Without root the
+// default falls through to the user's own directorys, in containerd's order (core/runtime/v2/shim_unix.go).
 func socketDir(wanted string, uid int, getenv func(string) string) (string, error) {
 	if wanted != "" {
 		if !filepath.IsAbs(wanted) {
-			return "", fmt.Errorf("socket folder %q: not an absolute path: %w", wanted, errdefs.ErrInvalidArgument)
+			return "", fmt.Errorf("socket directory %q: not an absolute path: %w", wanted, errdefs.ErrInvalidArgument)
 		}
 		return wanted, os.MkdirAll(wanted, 0o700)
 	}
@@ -58,10 +63,11 @@ func socketDir(wanted string, uid int, getenv func(string) string) (string, erro
 			return d, nil
 		}
 	}
-	return "", fmt.Errorf("socket folder: none of %q can be made and is owned by uid %d: %w", candidates, uid, errdefs.ErrPermissionDenied)
+	return "", fmt.Errorf("socket directory: none of %q can be made and is owned by uid %d: %w",
+		candidates, uid, errdefs.ErrPermissionDenied)
 }
 
-// ownDir makes dir and reports whether it is a folder of uid's that nobody else can enter. Lstat, not Stat: in /tmp
+// ownDir makes dir and reports whether it is a directory of uid's that nobody else can enter. Lstat, not Stat: in /tmp
 // somebody else could have put a link there first.
 func ownDir(dir string, uid int) bool {
 	if os.MkdirAll(dir, 0o700) != nil {
@@ -84,7 +90,7 @@ const (
 	socketDirLink = "s"
 )
 
-// recordSocket writes the bundle's address file, and the link s when the socket is not in the default folder. Both
+// recordSocket writes the bundle's address file, and the link s when the socket is not in the default directory. Both
 // appear whole or not at all.
 func recordSocket(bundle, path string) error {
 	if err := unixfile.Write(filepath.Join(bundle, addressFile), []byte(socketAddress(path))); err != nil {
@@ -115,4 +121,44 @@ func recordedSocket(bundle, address, namespace, group string) string {
 		return ""
 	}
 	return p
+}
+
+// groupKeys are the annotations whose value joins containers in one shim, in order of precedence (the order of
+// containerd's runc shim, cmd/containerd-shim-runc-v2/manager).
+func groupKeys() []string {
+	return []string{"io.containerd.runc.v2.group", "io.kubernetes.cri.sandbox-id"}
+}
+
+// shimGroup names the shim that container id in bundle belongs to: a pod's id, or id itself. A bundle without
+// config.json is a sandbox's (containerd's shim sandbox controller writes none) and is its own group.
+func shimGroup(bundle, id string) (string, error) {
+	file := filepath.Join(bundle, "config.json")
+	f, err := os.Open(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return id, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("find group of %q: %w", id, err)
+	}
+	defer func() { _ = f.Close() }() // opened for reading only
+	var spec struct {
+		Annotations map[string]string `json:"annotations"`
+	}
+	if err := json.NewDecoder(f).Decode(&spec); err != nil {
+		return "", fmt.Errorf("decode %s: %w: %w", file, err, errdefs.ErrInvalidArgument)
+	}
+	for _, key := range groupKeys() {
+		g := spec.Annotations[key]
+		if g == "" {
+			continue
+		}
+		// The group becomes the tail of a path that is hashed. Were ".." allowed, a container could name the socket of
+		// a shim in another namespace.
+		if path.Clean("/"+g) != "/"+g {
+			return "", fmt.Errorf("annotation %s = %q: must not hold empty, \".\" or \"..\" elements: %w",
+				key, g, errdefs.ErrInvalidArgument)
+		}
+		return g, nil
+	}
+	return id, nil
 }

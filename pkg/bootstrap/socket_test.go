@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestGroup(t *testing.T) {
+func TestShimGroup(t *testing.T) {
 	tests := []struct {
 		name, spec string // no spec: no file
 		want       string
@@ -38,15 +38,15 @@ func TestGroup(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := group(dir, "c1")
+			got, err := shimGroup(dir, "c1")
 			if got != tt.want || errdefs.IsInvalidArgument(err) != tt.bad {
-				t.Errorf("group with %q = %q, %v, want %q, invalid %t", tt.spec, got, err, tt.want, tt.bad)
+				t.Errorf("shimGroup with %q = %q, %v, want %q, invalid %t", tt.spec, got, err, tt.want, tt.bad)
 			}
 		})
 	}
 }
 
-func TestRecordedSocketIsFoundWithWhatIsLeft(t *testing.T) {
+func TestRecordedSocket_IsFoundWithWhatIsLeft(t *testing.T) {
 	bundle := t.TempDir()
 	path, err := socketPath("/run/s", "/a", "ns", "c1")
 	if err != nil {

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap makes a shim of the process that containerd starts: it reads what each version of containerd asks of
-// `start`, finds or makes the socket of the container's group, becomes a daemon, and answers.
+// Package bootstrap makes a shim of the process that containerd starts: it reads what each version of containerd asks
+// of `start`, finds or makes the socket of the container's group, becomes a daemon, and answers.
 //
 // Goroutines: the daemon has one for signals; [Start] and [ServeOn] end and join it.
 // Locks: the flock of the socket directory is held over a few system calls only, never over a fork or an RPC.
 //
-// Promises: start writes its answer to stdout and nothing else anywhere, since containerd reads stdout and stderr as one
-// stream. A start that fails leaves neither daemon nor socket, and a daemon that fails leaves no socket. Two starts at
-// once give one daemon.
+// Promises: start writes its answer to stdout and nothing else anywhere, since containerd reads stdout and stderr as
+// one stream. A start that fails leaves neither daemon nor socket, and a daemon that fails leaves no socket. Two starts
+// at once give one daemon.
 package bootstrap
 
 import (
@@ -33,12 +33,13 @@ const startTimeout = 10 * time.Second
 // joinAttempts bounds how often start meets a socket whose daemon dies before it answers.
 const joinAttempts = 3
 
-// Start answers `start`: it becomes the daemon of the container's group, or finds that alive, and writes the socket's address
-// to stdout in the form the caller reads. Until then nothing is written anywhere but to the log.
+// Start answers `start`: it becomes the daemon of the container's group, or finds that alive, and writes the socket's
+// address to stdout in the form that the caller reads. Until then nothing is written anywhere but to the log. It
+// returns when the daemon ends. It is called on the main goroutine.
 //
-// It runs in a process that detach.c split off. The one that containerd waits for ends once containerd has its answer; after an
-// error it ends as this one does, and there is neither daemon nor socket. Who kills that one kills this one too: what may be left
-// is a socket on which nobody listens.
+// It runs in a process that detach.c split off. The one that containerd waits for ends once containerd has its answer;
+// after an error it ends as this one does, and there is neither daemon nor socket. Killing that one also kills this
+// process, which may leave a socket on which nobody listens.
 func Start(a Args, stdin *os.File, serve ServeFunc) error {
 	d, l, err := begin(a, stdin)
 	if err != nil {
@@ -53,9 +54,9 @@ func Start(a Args, stdin *os.File, serve ServeFunc) error {
 	})
 }
 
-// begin does what is to be done until containerd is answered. The listener is nil where another daemon's address is the answer. It is
-// called on the main goroutine, and so on the main thread, while there is hardly another: a second goroutine, be it that of os/signal, would have
-// the runtime start a thread, and containerd wait for it.
+// begin performs every step before the answer to containerd, and that. The listener is nil where another daemon's
+// address is the answer. It runs on the main thread while there is hardly another: a second goroutine, even that of
+// os/signal, would make the runtime start a thread, and containerd wait for it.
 func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	if err := checkDetached(); err != nil {
 		return Daemon{}, nil, err
@@ -71,7 +72,7 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	r, err := parseRequest(input, a, func() dialect { return legacyDialect(os.LookupEnv, callerBuild) })
+	r, err := parseRequest(input, a, func() protocolVersion { return legacyVersion(os.LookupEnv, callerBuild) })
 	if err != nil {
 		return Daemon{}, nil, err
 	}
@@ -79,15 +80,15 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	path, g, err := groupSocket(a, r, bundle)
+	path, group, err := groupSocket(a, r, bundle)
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	answer, err := encodeAnswer(r.dialect, socketAddress(path))
+	answer, err := encodeAnswer(r.version, socketAddress(path))
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	l, err := listenOrJoin(ctx, path, g, a.ID)
+	l, err := listenOrJoin(ctx, path, group, a.ID)
 	if err != nil {
 		return Daemon{}, nil, err
 	}
@@ -104,8 +105,8 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 	return d, l, nil
 }
 
-// reply writes the answer to stdout. An [os.File] that is stdout would end the program at once where containerd has hung up; that on stderr
-// may, when all is undone. ctx has a deadline, which bounds the wait for room in a pipe that is non-blocking, whoever made it so.
+// reply writes the answer to stdout. Not by an [os.File], which ends the program where containerd has hung up. ctx has
+// a deadline, which bounds the wait for room in a pipe that is non-blocking, whoever made it so.
 func reply(ctx context.Context, stdout int, answer []byte) error {
 	deadline, _ := ctx.Deadline()
 	for len(answer) > 0 {
@@ -130,9 +131,9 @@ func reply(ctx context.Context, stdout int, answer []byte) error {
 	return nil
 }
 
-// groupSocket names the group of the container and the group's socket, and records that in bundle.
-func groupSocket(a Args, r request, bundle string) (path, g string, err error) {
-	g, err = group(bundle, a.ID)
+// groupSocket finds the group of the container and the group's socket, and records the socket in bundle.
+func groupSocket(a Args, r request, bundle string) (path, group string, err error) {
+	group, err = shimGroup(bundle, a.ID)
 	if err != nil {
 		return "", "", err
 	}
@@ -140,15 +141,15 @@ func groupSocket(a Args, r request, bundle string) (path, g string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	path, err = socketPath(dir, r.grpcAddress, a.Namespace, g)
+	path, err = socketPath(dir, r.grpcAddress, a.Namespace, group)
 	if err != nil {
 		return "", "", err
 	}
-	return path, g, recordSocket(bundle, path)
+	return path, group, recordSocket(bundle, path)
 }
 
-// listenOrJoin listens on path, or returns nil where group g has a living daemon there.
-func listenOrJoin(ctx context.Context, path, g, id string) (*listener, error) {
+// listenOrJoin listens on path, or returns nil where the group has a living daemon there.
+func listenOrJoin(ctx context.Context, path, group, id string) (*listener, error) {
 	for range joinAttempts {
 		l, err := listen(ctx, path)
 		if !errors.Is(err, errdefs.ErrAlreadyExists) {
@@ -156,14 +157,14 @@ func listenOrJoin(ctx context.Context, path, g, id string) (*listener, error) {
 		}
 		err = ping(ctx, path, id)
 		if err == nil {
-			log.L.WithField("group", g).Debug("joined the group's shim")
+			log.L.WithField("group", group).Debug("joined the group's shim")
 			return nil, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("join the shim of group %q: %w", g, err)
+			return nil, fmt.Errorf("join the shim of group %q: %w", group, err)
 		}
 		// It died between listening and answering: another start failed, or the last container of the pod went. The
 		// socket is dead now, and the next attempt replaces it.
 	}
-	return nil, fmt.Errorf("join the shim of group %q: it ended %d times: %w", g, joinAttempts, errdefs.ErrUnavailable)
+	return nil, fmt.Errorf("join the shim of group %q: it ended %d times: %w", group, joinAttempts, errdefs.ErrUnavailable)
 }

@@ -14,20 +14,21 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/containerd/cgroups/v3"
 	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
 	runcoptions "github.com/containerd/containerd/api/types/runc/options"
 	"golang.org/x/sys/unix"
 )
 
-func TestStartGivesOneDaemonThatIsSetUp(t *testing.T) {
-	w := newWorld(t)
+func TestStart_OneDaemonThatIsSetUp(t *testing.T) {
+	w := newEnv(t)
 	b := w.bundle("c1", "")
 	leak, err := unix.Open("/dev/zero", unix.O_RDONLY, 0) // without close-on-exec, as a careless parent would
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = unix.Close(leak) }() // read by nobody
-	w.env = []string{"GOMAXPROCS=2", "TTRPC_ADDRESS=/env.ttrpc"}
+	w.vars = []string{"GOMAXPROCS=2", "TTRPC_ADDRESS=/env.ttrpc"}
 
 	got := w.shim(b, w.params("c1"), "start")
 	daemons := w.daemons()
@@ -45,7 +46,7 @@ func TestStartGivesOneDaemonThatIsSetUp(t *testing.T) {
 	}{
 		{"namespace, id", d.Namespace + " " + d.ID, "ns1 c1"},
 		{"bundle", d.Bundle, b},
-		{"working folder, which must not go with a container", d.Cwd, "/"},
+		{"working directory, which must not go with a container", d.Cwd, "/"},
 		{"containerd's addresses", d.Address + " " + d.TTRPCAddress, "/p.sock /p.ttrpc"},
 		{"debug", d.Debug, true},
 		{"arguments", strings.Join(d.Args, " "), "containerd-shim-sandbox-v1 -namespace ns1 -id c1 -address /p.sock -debug"},
@@ -68,7 +69,7 @@ func TestStartGivesOneDaemonThatIsSetUp(t *testing.T) {
 		t.Errorf("mode of the socket = %v, want %v", got.Perm(), want)
 	}
 	if got, want := mode(t, filepath.Dir(path)), os.FileMode(0o700); got.Perm() != want {
-		t.Errorf("mode of the socket folder = %v, want %v", got.Perm(), want)
+		t.Errorf("mode of the socket directory = %v, want %v", got.Perm(), want)
 	}
 	if got, err := os.ReadFile(filepath.Join(b, "address")); err != nil || string(got) != "unix://"+path {
 		t.Errorf("address file = %q, %v, want %q", got, err, "unix://"+path)
@@ -78,7 +79,7 @@ func TestStartGivesOneDaemonThatIsSetUp(t *testing.T) {
 	}
 	w.end(d)
 	if left := w.sockets(); len(left) != 0 {
-		t.Errorf("after the daemon's end the socket folder holds %q, want nothing", left)
+		t.Errorf("after the daemon's end the socket directory holds %q, want nothing", left)
 	}
 }
 
@@ -91,8 +92,8 @@ func mode(t *testing.T, path string) os.FileMode {
 	return st.Mode()
 }
 
-func TestStartRaisesTheOOMScore(t *testing.T) {
-	w := newWorld(t)
+func TestStart_RaisesTheOOMScore(t *testing.T) {
+	w := newEnv(t)
 	b := w.bundle("c1", "")
 	if got := w.shim(b, w.params("c1"), "start"); got.code != 0 {
 		t.Fatalf("start = %+v", got)
@@ -110,8 +111,8 @@ func TestStartRaisesTheOOMScore(t *testing.T) {
 	}
 }
 
-func TestStartsAtOnceShareOneDaemon(t *testing.T) {
-	w := newWorld(t)
+func TestStart_ManyAtOnceShareOneDaemon(t *testing.T) {
+	w := newEnv(t)
 	const n = 8
 	var wg sync.WaitGroup
 	answers := make([]result, n)
@@ -130,7 +131,7 @@ func TestStartsAtOnceShareOneDaemon(t *testing.T) {
 	}
 }
 
-func TestADaemonThatFailsSaysWhyInTheLogAndLeavesNothing(t *testing.T) {
+func TestDaemon_ThatFailsLogsWhyAndLeavesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		how, want string
 		sockets   int
@@ -140,8 +141,8 @@ func TestADaemonThatFailsSaysWhyInTheLogAndLeavesNothing(t *testing.T) {
 		{"panic", "panic: in serve", 0},
 	} {
 		t.Run(tt.how, func(t *testing.T) {
-			w := newWorld(t)
-			w.env = []string{daemonEnvar + "=" + tt.how}
+			w := newEnv(t)
+			w.vars = []string{daemonEnvar + "=" + tt.how}
 			b := w.bundle("c1", "")
 			reader, err := unix.Open(filepath.Join(b, "log"), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 			if err != nil {
@@ -156,9 +157,9 @@ func TestADaemonThatFailsSaysWhyInTheLogAndLeavesNothing(t *testing.T) {
 				t.Errorf("log = %q, want %q in it", got, tt.want)
 			}
 			if left := w.sockets(); len(left) != tt.sockets {
-				t.Errorf("the socket folder holds %q, want %d", left, tt.sockets)
+				t.Errorf("the socket directory holds %q, want %d", left, tt.sockets)
 			}
-			w.env = nil
+			w.vars = nil
 			if got := w.shim(b, w.params("c1"), "start"); got.code != 0 {
 				t.Errorf("the next start = %+v", got)
 			}
@@ -166,8 +167,8 @@ func TestADaemonThatFailsSaysWhyInTheLogAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestStartReplacesTheSocketOfADeadShim(t *testing.T) {
-	w := newWorld(t)
+func TestStart_ReplacesTheSocketOfADeadShim(t *testing.T) {
+	w := newEnv(t)
 	b := w.bundle("c1", "")
 	first := w.shim(b, w.params("c1"), "start")
 	d := w.daemons()[0]
@@ -184,7 +185,7 @@ func TestStartReplacesTheSocketOfADeadShim(t *testing.T) {
 }
 
 // It has made the socket, and no daemon: what it leaves on disk is a name on which nobody listens.
-func TestAStartThatWasKilledIsInNobodysWay(t *testing.T) {
+func TestStart_AfterOneThatWasKilled(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"before it listened": func(path string) error {
 			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -202,7 +203,7 @@ func TestAStartThatWasKilledIsInNobodysWay(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newEnv(t)
 			b := w.bundle("c1", "")
 			path, err := socketPath(w.mkdir("s"), "/p.sock", "ns1", "c1")
 			if err != nil {
@@ -232,10 +233,10 @@ func TestAStartThatWasKilledIsInNobodysWay(t *testing.T) {
 	}
 }
 
-func TestStartAnswersAnOlderContainerd(t *testing.T) {
-	w := newWorld(t)
+func TestStart_AnswersAnOlderContainerd(t *testing.T) {
+	w := newEnv(t)
 	b := w.bundle("c1", "")
-	// 1.6 and 1.7 know no socket folder, so this one is in the default place.
+	// 1.6 and 1.7 know no socket directory, so this one is in the default place.
 	path, err := socketPath(defaultSocketDir, "/c.sock", "ns1", "c1")
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +248,7 @@ func TestStartAnswersAnOlderContainerd(t *testing.T) {
 	if got := w.shim(b, nil, "start"); got != (result{stdout: "unix://" + path}) {
 		t.Errorf("start without MAX_SHIM_VERSION = %+v, want the plain address of %s", got, path)
 	}
-	w.env = []string{"MAX_SHIM_VERSION=2"}
+	w.vars = []string{"MAX_SHIM_VERSION=2"}
 	want := fmt.Sprintf(`{"version":2,"address":"unix://%s","protocol":"ttrpc"}`, path)
 	if got := w.shim(b, nil, "start"); got != (result{stdout: want}) {
 		t.Errorf("start from an unknown parent = %+v, want %s", got, want)
@@ -258,14 +259,14 @@ func TestStartAnswersAnOlderContainerd(t *testing.T) {
 	w.end(w.daemons()[0])
 }
 
-func TestStartPutsTheDaemonIntoTheShimCgroup(t *testing.T) {
-	w := newWorld(t)
+func TestStart_PutsTheDaemonIntoTheShimCgroup(t *testing.T) {
+	w := newEnv(t)
 	name := fmt.Sprintf("shim-test-%d", os.Getpid())
-	mounts, err := cgroupMounts("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
+	top := "/sys/fs/cgroup"
+	if cgroups.Mode() != cgroups.Unified {
+		top += "/pids" // it is enough that one hierarchy has it
 	}
-	made := filepath.Join(mounts[0], name)
+	made := filepath.Join(top, name)
 	if err := os.Mkdir(made, 0o700); err != nil {
 		t.Fatalf("this test needs root and a writable cgroup: %v", err)
 	}
@@ -296,11 +297,11 @@ func TestStartPutsTheDaemonIntoTheShimCgroup(t *testing.T) {
 	}
 }
 
-func TestACrashReachesTheLogAndNeverHangs(t *testing.T) {
+func TestDaemon_CrashReachesTheLogAndNeverHangs(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		t.Run(fmt.Sprintf("log full %t", full), func(t *testing.T) {
-			w := newWorld(t)
-			w.env = []string{daemonEnvar + "=crash"}
+			w := newEnv(t)
+			w.vars = []string{daemonEnvar + "=crash"}
 			b := w.bundle("c1", "")
 			reader, err := unix.Open(filepath.Join(b, "log"), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 			if err != nil {

@@ -16,7 +16,8 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// Such as a pause container whose PID namespace is the pod's: with it the kernel kills them, in the middle of their grace.
+// Such as a pause container whose PID namespace is the pod's: with it the kernel kills them, in the middle of their
+// grace.
 func TestRun_EndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 	for _, of := range []string{"s", "a"} {
 		h := &household{t: t, bundles: map[string]string{}}

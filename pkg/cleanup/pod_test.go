@@ -315,8 +315,8 @@ func TestIndex_OfASandboxWhoseBundleIsGone(t *testing.T) {
 	}
 }
 
-// containerd may be told of its state folder by a link, /var/run say, and names bundles by it. The shim finds its
-// own as its working folder, which has no links.
+// containerd may be told of its state directory by a link, /var/run say, and names bundles by it. The shim finds its
+// own as its working directory, which has no links.
 func TestRun_BundlesBehindALink(t *testing.T) {
 	for _, pod := range []bool{false, true} {
 		t.Run(fmt.Sprintf("pod=%t", pod), func(t *testing.T) {

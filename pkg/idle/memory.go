@@ -30,17 +30,14 @@ func OwnMemory() *Memory {
 	if err != nil {
 		log.L.WithError(err).Warn("the shim keeps its code in memory")
 	}
-	m := &Memory{code: code}
-	// Where the page cache has the file in huge pages, one touch would map 2 MiB.
-	m.advise(unix.MADV_NOHUGEPAGE)
-	return m
+	return &Memory{code: code}
 }
 
 // Trim gives garbage and the mapped pages of the program's file back. From then on garbage is collected earlier: what
 // polls leave must not grow to what a busy shim may have.
 //
-// A heap that was never collected is left alone: it is small, and a collection takes more than it frees, a page for each
-// size of object that is in use.
+// A heap that was never collected is left alone: it is small, and a collection takes more than it frees, a page for
+// each size of object that is in use.
 func (m *Memory) Trim() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,13 +48,10 @@ func (m *Memory) Trim() {
 		debug.FreeOSMemory()
 		m.collected = collections()
 	}
-	m.advise(unix.MADV_DONTNEED) // the pages stay in the page cache, and come back when they are used
-}
-
-// advise is madvise(2) for the program. Where it fails more stays mapped, which harms nobody.
-func (m *Memory) advise(advice uintptr) {
-	for _, s := range m.code {
-		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s[0], s[1], advice)
+	for _, c := range m.code {
+		// The pages stay in the page cache, and come back when they are used. Where madvise(2) fails more stays mapped,
+		// which harms nobody.
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, c[0], c[1], unix.MADV_DONTNEED)
 	}
 }
 

@@ -4,8 +4,8 @@
 // Package idle tracks what the clients of a shim do, and what the shim does when they do nothing: it ends when nobody
 // is connected, and gives memory back when nobody calls.
 //
-// Goroutines: two timers of a [Tracker], which run once after the last connection and the last call; [Tracker.Stop] ends
-// them. So an idle shim does not wake up.
+// Goroutines: two timers of a [Tracker], which run once after the last connection and the last call; [Tracker.Stop]
+// ends them. So an idle shim does not wake up.
 // Locks: mu of a Tracker is held over a few assignments. [Memory] has one for a single goroutine at a time.
 package idle
 
@@ -37,8 +37,8 @@ const (
 )
 
 // isPoll reports whether clients call a method at intervals, as containerd's CRI plugin does each second (containerd
-// internal/cri/server/stats_collector.go). If polls counted as activity, the shim would never be quiet. They need little
-// of the program.
+// internal/cri/server/stats_collector.go). If polls counted as activity, the shim would never be quiet. They need
+// little of the program.
 func isPoll(fullMethod string) bool {
 	switch path.Base(fullMethod) {
 	case "Stats", "State", "Pids", "SandboxMetrics", "SandboxStatus", "PingSandbox":
@@ -167,9 +167,9 @@ func (t *Tracker) signalLocked() {
 	}
 }
 
-// Drain waits until the calls under way are answered, or ctx ends. From then on none is answered, and late is called for
-// each that comes. A ttrpc server that shuts down does not wait: it hangs up on a client whose only call under way is
-// its first since the connection was idle (ttrpc, serverConn.run).
+// Drain waits until the calls under way are answered, or ctx ends. From then on none is answered, and late is called
+// for each that comes. A ttrpc server that shuts down does not wait: it hangs up on a client whose only call under way
+// is its first since the connection was idle (ttrpc, serverConn.run).
 func (t *Tracker) Drain(ctx context.Context, late func()) {
 	answered := t.await(ctx, func() bool {
 		if t.calls == 0 {

@@ -50,8 +50,8 @@ func Remove(path string) error {
 // ErrLocked is the error of a lock that somebody else holds.
 var ErrLocked = errors.New("another process holds the lock")
 
-// TryLock takes the exclusive lock of a directory (flock(2)), until unlock is called or the process ends. A lock file in
-// it could never be removed safely.
+// TryLock takes the exclusive lock of a directory (flock(2)), until unlock is called or the process ends. A lock file
+// in it could never be removed safely.
 func TryLock(dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {
