@@ -11,8 +11,8 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 
+	"github.com/moby/sys/capability"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/capabilities"
@@ -110,8 +110,7 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 			return nil, unsupported{errors.New("seccomp filter that lets no process begin, without no-new-privileges")}
 		}
 	}
-	setCapabilities(cmd, &config, p)
-	if err := setScheduling(cmd, &config, p); err != nil {
+	if err := cmp.Or(setCapabilities(cmd, &config, p), setScheduling(cmd, &config, p)); err != nil {
 		return nil, fmt.Errorf("unable to start container process: %w", err)
 	}
 	return cmd, nil
@@ -209,28 +208,22 @@ func cpus(set *unix.CPUSet) []byte {
 	if set == nil {
 		return nil
 	}
-	var mask []byte
-	const bits = 64
-	for word := range len(set) {
-		var w uint64
-		for bit := range bits {
-			if set.IsSet(word*bits + bit) {
-				w |= 1 << bit
-			}
-		}
-		mask = binary.NativeEndian.AppendUint64(mask, w)
-	}
+	mask, _ := binary.Append(nil, binary.NativeEndian, set) // its size is fixed
 	return mask
 }
 
 // setCapabilities sets the capability sets, without those that the kernel does not know, as in libcontainer.
-func setCapabilities(cmd *launch.Command, config *configs.Config, p *libcontainer.Process) {
+func setCapabilities(cmd *launch.Command, config *configs.Config, p *libcontainer.Process) error {
 	caps := cmp.Or(p.Capabilities, config.Capabilities)
 	if caps == nil {
-		return
+		return nil
 	}
 	known := capabilities.KnownCapabilities() // in the order of their numbers
-	last := lastCapability()
+	lastCap, err := capability.LastCap()
+	if err != nil {
+		return err
+	}
+	last := int(lastCap)
 	bits := func(names []string) (set uint64) {
 		for _, name := range names {
 			if i := slices.Index(known, name); i >= 0 && i <= last {
@@ -243,16 +236,5 @@ func setCapabilities(cmd *launch.Command, config *configs.Config, p *libcontaine
 		Bounding: bits(caps.Bounding), Effective: bits(caps.Effective), Permitted: bits(caps.Permitted),
 		Inheritable: bits(caps.Inheritable), Ambient: bits(caps.Ambient), Last: last,
 	}
+	return nil
 }
-
-// lastCapability is the highest that the kernel knows (prctl(2), PR_CAPBSET_READ).
-var lastCapability = sync.OnceValue(func() int {
-	last := 0
-	for last < 63 { // as many as fit into a set
-		if _, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(last+1), 0, 0, 0); err != nil {
-			break
-		}
-		last++
-	}
-	return last
-})

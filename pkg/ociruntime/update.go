@@ -74,7 +74,7 @@ func controlFiles(c *cgroup.Cgroup, fields []resources.Field) ([]string, error) 
 
 // write writes r. If r has device rules, those that every container has follow them.
 func (c *container) write(r *specs.LinuxResources) error {
-	converted, err := c.convert(r)
+	converted, err := c.convert(r, len(r.Devices) > 0)
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func (c *container) write(r *specs.LinuxResources) error {
 	return writeExtra(c.cgroup, r)
 }
 
-// convert translates r as libcontainer translates config.json.
-func (c *container) convert(r *specs.LinuxResources) (*cgroups.Resources, error) {
+// convert translates r as libcontainer translates config.json, with or without device rules.
+func (c *container) convert(r *specs.LinuxResources, setDevices bool) (*cgroups.Resources, error) {
 	spec := &specs.Spec{Linux: &specs.Linux{Resources: r}}
 	config, err := specconv.CreateCgroupConfig(&specconv.CreateOpts{Spec: spec}, nil)
 	if err != nil {
@@ -97,8 +97,8 @@ func (c *container) convert(r *specs.LinuxResources) (*cgroups.Resources, error)
 		// fs/memory.go, setMemoryAndSwap).
 		converted.MemorySwap = 0
 	}
-	converted.SkipDevices = len(r.Devices) == 0
-	if !converted.SkipDevices {
+	converted.SkipDevices = !setDevices
+	if setDevices {
 		converted.Devices = append(converted.Devices, c.defaultDevices()...)
 	}
 	return converted, nil
@@ -131,12 +131,9 @@ func (c *container) restoreDevices(before *specs.LinuxResources) error {
 	if before != nil {
 		former.Devices = before.Devices
 	}
-	converted, err := c.convert(&former)
+	converted, err := c.convert(&former, true)
 	if err != nil {
 		return err
-	}
-	if len(former.Devices) == 0 {
-		converted.Devices, converted.SkipDevices = c.defaultDevices(), false
 	}
 	if err := c.manager.Set(converted); err != nil {
 		return fmt.Errorf("linux.resources.devices: %w", err)
