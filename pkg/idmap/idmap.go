@@ -14,8 +14,8 @@ import (
 // Owner is a user and a group of the host.
 type Owner struct{ UID, GID int }
 
-// Root returns who the root of a user namespace is on the host. It is the host's root where an id is not mapped, so also
-// without mappings.
+// Root returns who the root of a user namespace is on the host. It is the host's root where an id is not mapped, so
+// also without mappings.
 func Root(uids, gids []specs.LinuxIDMapping) Owner {
 	return Owner{UID: hostID(uids, 0), GID: hostID(gids, 0)}
 }

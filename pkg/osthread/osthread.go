@@ -4,14 +4,14 @@
 // Package osthread runs functions on a particular thread: [Run] on one of their own, [Thread.Do] on the process's first
 // thread, the one whose thread id is the process id.
 //
-// What the kernel shows under /proc/PID/ns are the namespaces of the first thread. So it can hold namespaces for whoever
-// looks for them there, while every other thread stays where the process began
+// What the kernel shows under /proc/PID/ns are the namespaces of the first thread. So it can hold namespaces for
+// whoever looks for them there, while every other thread stays where the process began
 // (docs/decisions/0005-main-thread-is-the-pod.md). And a child that is to die with the process (PR_SET_PDEATHSIG, which
 // means the death of the thread that forked it) has to be forked by a thread that lives as long.
 //
 // This package's init function locks the main goroutine to the first thread: only while the program initializes itself
-// is it certain to be there. A program that does not call [Main] may unlock it with runtime.UnlockOSThread; [Run] is not
-// to be called then.
+// is it certain to be there. A program that does not call [Main] may unlock it with runtime.UnlockOSThread; [Run] is
+// not to be called then.
 //
 // Main's caller, the main goroutine, serves the calls of [Thread.Do], one at a time, and sleeps between them. Nothing
 // else runs on the first thread, but for the Go runtime's handler of signals; new threads are not made from it
@@ -51,8 +51,8 @@ type call struct {
 	done chan error // has room for the answer
 }
 
-// Main is called by main on the main goroutine. It runs f on another one, serves the Thread until f returns, and returns
-// f's result.
+// Main is called by main on the main goroutine. It runs f on another one, serves the Thread until f returns, and
+// returns f's result.
 func Main(f func(*Thread) int) int {
 	t := &Thread{calls: make(chan call), ended: make(chan struct{})}
 	var code int

@@ -17,8 +17,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Adapt adds to a container's configuration what the pod has for it: the files of /etc and /dev/shm, unless the container
-// brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own.
+// Adapt adds to a container's configuration what the pod has for it: the files of /etc and /dev/shm, unless the
+// container brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own.
 func (p *Pod) Adapt(spec *specs.Spec) error {
 	if spec == nil {
 		return fmt.Errorf("config.json: must have a configuration: %w", errdefs.ErrInvalidArgument)
@@ -69,8 +69,8 @@ func namespacePath(spec *specs.Spec, kind specs.LinuxNamespaceType) (path string
 	return "", false
 }
 
-// etcMount mounts a file of the pod in /etc. nosuid, nodev and noexec are those of the file system: a container in a user
-// namespace cannot take them away (mount_namespaces(7)).
+// etcMount mounts a file of the pod in /etc. nosuid, nodev and noexec are those of the file system: a container in a
+// user namespace cannot take them away (mount_namespaces(7)).
 func (p *Pod) etcMount(name string, readonly bool) specs.Mount {
 	access := "rw"
 	if readonly {

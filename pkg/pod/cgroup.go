@@ -35,8 +35,8 @@ func parentOf(cgroupsPath string) string {
 	return path.Dir(cgroupsPath)
 }
 
-// parentPath is the path of a pod's cgroup parent from the root of a hierarchy, "" for none. The suffix .slice means that
-// the driver is systemd's, as in CRI; only the last element of its path counts then.
+// parentPath is the path of a pod's cgroup parent from the root of a hierarchy, "" for none. The suffix .slice means
+// that the driver is systemd's, as in CRI; only the last element of its path counts then.
 func parentPath(parent string, systemdDriver bool) (string, error) {
 	refuse := func(want string) (string, error) {
 		return "", fmt.Errorf("cgroup_parent %q: must be %s: %w", parent, want, errdefs.ErrInvalidArgument)
@@ -60,8 +60,8 @@ func parentPath(parent string, systemdDriver bool) (string, error) {
 	return path.Clean(parent), nil
 }
 
-// madeFile lies in the pod's bundle and lists the cgroups that were made for the pod. It is written before they are made,
-// for the delete command, should the shim die.
+// madeFile lies in the pod's bundle and lists the cgroups that were made for the pod. It is written before they are
+// made, for the delete command, should the shim die.
 const madeFile = "shim.cgroups.json"
 
 // makeParent makes the pod's cgroup if it does not exist, as the start of a pause container would, and returns the
@@ -82,7 +82,7 @@ func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 		if systemd.IsRunningSystemd() {
 			return nil, nil
 		}
-		return refuse(fmt.Errorf("no cgroup %q in any hierarchy, and systemd, which makes slices, does not run this machine: %w",
+		return refuse(fmt.Errorf("no cgroup %q in any hierarchy, and no systemd that would make the slice: %w",
 			cgroupPath, errdefs.ErrNotFound))
 	}
 	missing, err := hierarchy.Missing(cgroupPath)

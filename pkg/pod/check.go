@@ -29,14 +29,15 @@ func (r Request) check() error {
 		return err
 	}
 	if path := r.netns(); path != "" && c.Network == ModeNode {
-		return fmt.Errorf("network namespace %q: must not be given with the mode %s: %w", path, c.Network, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("network namespace %q: must not be given with the mode %s: %w",
+			path, c.Network, errdefs.ErrInvalidArgument)
 	}
 	if len(c.Hostname) > nsholder.MaxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
 		return fmt.Errorf("hostname %q: must have at most %d bytes, and neither blanks nor control characters: %w",
 			c.Hostname, nsholder.MaxHostname, errdefs.ErrInvalidArgument)
 	}
-	if c.Hostname != "" && c.Network == ModeNode { // no UTS namespace is made then: the name would be the machine's
-		return fmt.Errorf("hostname %q: must be empty with the mode %s of the network, which is that of the host name too: %w",
+	if c.Hostname != "" && c.Network == ModeNode { // the name would be the machine's
+		return fmt.Errorf("hostname %q: must be empty with the mode %s of the network, when no UTS namespace is made: %w",
 			c.Hostname, c.Network, errdefs.ErrInvalidArgument)
 	}
 	if err := c.User.check(); err != nil {

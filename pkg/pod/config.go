@@ -113,8 +113,8 @@ func DecodeConfig(value []byte) (Config, error) {
 }
 
 // addDefaultSysctls lets all users bind to every port and send pings. containerd's CRI plugin does so for its pause
-// containers by default (enable_unprivileged_ports and enable_unprivileged_icmp; it does not tell a shim). Sysctls of the
-// pod itself take precedence.
+// containers by default (enable_unprivileged_ports and enable_unprivileged_icmp; it does not tell a shim). Sysctls of
+// the pod itself take precedence.
 func (c *Config) addDefaultSysctls() {
 	if c.Network != ModePod {
 		return
@@ -157,8 +157,8 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 		}
 		seen = append(seen, ns.Type)
 		if ns.Path != "" && ns.Type != specs.NetworkNamespace {
-			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].path %q of type %q: a pod can be given a network namespace only: %w",
-				i, ns.Path, ns.Type, errdefs.ErrInvalidArgument)
+			const text = "config.json: linux.namespaces[%d].path %q of type %q: a pod can be given a network namespace only: %w"
+			return Config{}, fmt.Errorf(text, i, ns.Path, ns.Type, errdefs.ErrInvalidArgument)
 		}
 		switch ns.Type {
 		case specs.NetworkNamespace:

@@ -18,8 +18,8 @@ import (
 	"sandbox.internal/shim/pkg/idmap"
 )
 
-// The pod's two directories in its bundle. Containers write to both, so each is a file system in memory with a size of its
-// own: the bundle lies in /run, which has room for the whole node.
+// The pod's two directories in its bundle. Containers write to both, so each is a file system in memory with a size of
+// its own: the bundle lies in /run, which has room for the whole node.
 const (
 	etcDir = "etc"
 	shmDir = "shm"

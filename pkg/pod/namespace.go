@@ -92,7 +92,8 @@ func ownerOf(network *os.File) (*os.File, error) {
 	}
 	fd, err := unix.IoctlRetInt(int(network.Fd()), unix.NS_GET_USERNS)
 	if err != nil {
-		return nil, fmt.Errorf("user namespace of network namespace %q: %w", network.Name(), os.NewSyscallError("ioctl NS_GET_USERNS", err))
+		return nil, fmt.Errorf("user namespace of network namespace %q: %w",
+			network.Name(), os.NewSyscallError("ioctl NS_GET_USERNS", err))
 	}
 	unix.CloseOnExec(fd)
 	owner := os.NewFile(uintptr(fd), "user namespace of "+network.Name())
@@ -128,8 +129,8 @@ func setns(file *os.File, kind int) error {
 	return nil
 }
 
-// enterNamespaces moves the calling thread into network, if that is not nil, and into new namespaces, which are CLONE_NEW…
-// bits. A host name that is empty stays the host's.
+// enterNamespaces moves the calling thread into network, if that is not nil, and into new namespaces, which are
+// CLONE_NEW… bits. A host name that is empty stays the host's.
 func enterNamespaces(network *os.File, cloneFlags int, hostname string) error {
 	if network != nil {
 		if err := setns(network, unix.CLONE_NEWNET); err != nil {
@@ -147,8 +148,8 @@ func enterNamespaces(network *os.File, cloneFlags int, hostname string) error {
 	return nil
 }
 
-// enterHostNamespaces moves the main thread into the host's namespaces of those kinds that enterNamespaces changes. It is
-// not called on the main thread.
+// enterHostNamespaces moves the main thread into the host's namespaces of those kinds that enterNamespaces changes. It
+// is not called on the main thread.
 func enterHostNamespaces(main *osthread.Thread) error {
 	var files []*os.File
 	defer func() {

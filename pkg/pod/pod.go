@@ -248,8 +248,8 @@ func (p *Pod) Exit() (status int, at time.Time) {
 // CgroupPath is the cgroup of the pod: the path from the root of a hierarchy, or "".
 func (p *Pod) CgroupPath() string { return p.cgroupPath }
 
-// Close undoes Start and Create. Namespaces that containers still use live as long as those. It can be called again, and
-// has to be when cgroups stayed because containers were still in them.
+// Close undoes Start and Create. Namespaces that containers still use live as long as those. It can be called again,
+// and has to be when cgroups stayed because containers were still in them.
 func (p *Pod) Close() error {
 	left, err := removeMade(p.bundle, p.madeCgroups)
 	p.madeCgroups = left

@@ -18,8 +18,8 @@ var levelForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 })
 
-// checkSELinux refuses what would end the context, which becomes an option of a mount. It does so also where SELinux is off, as
-// CRI does with the level.
+// checkSELinux refuses what would end the context, which becomes an option of a mount. It does so also where SELinux is
+// off, as CRI does with the level.
 func checkSELinux(o *SELinuxOptions) error {
 	if o == nil {
 		return nil
@@ -30,7 +30,8 @@ func checkSELinux(o *SELinuxOptions) error {
 		}
 	}
 	if o.Level != "" && !levelForm().MatchString(o.Level) {
-		return fmt.Errorf("selinux_options.level %q: must have a form such as s0:c1,c2: %w", o.Level, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("selinux_options.level %q: must have a form such as s0:c1,c2: %w",
+			o.Level, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
@@ -45,18 +46,19 @@ func checkLabel(context string) error {
 	return nil
 }
 
-// mountLabel is the SELinux context of all files of the pod, "" where SELinux is off. initLabels is label.InitLabels, which
-// returns the contexts of a process and of its files.
+// mountLabel is the SELinux context of all files of the pod, "" where SELinux is off. initLabels is label.InitLabels,
+// which returns the contexts of a process and of its files.
 //
-// A pod without a level gets none: with a pause container CRI would give all containers the pause container's level. From a
-// shim that is the sandbox it takes none (plugins/sandbox, controllerLocal.Start), so each container has categories of its
-// own, and what they share must have none, as files that Docker mounts with the option z.
+// A pod without a level gets none: with a pause container CRI would give all containers the pause container's level.
+// From a shim that is the sandbox it takes none (plugins/sandbox, controllerLocal.Start), so each container has
+// categories of its own, and what they share must have none, as files that Docker mounts with the option z.
 func (c Config) mountLabel(initLabels func(options []string) (process, mount string, err error)) (string, error) {
 	var options []string
 	if o := c.SELinux; o != nil {
-		for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}} {
-			if part.value != "" {
-				options = append(options, part.name+":"+part.value)
+		parts := [][2]string{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}}
+		for _, part := range parts {
+			if part[1] != "" {
+				options = append(options, part[0]+":"+part[1])
 			}
 		}
 	}

@@ -22,9 +22,9 @@ const ShmSizeAnnotation = "io.containerd.sandbox.v1/shm-size"
 // defaultShmSize is that of CRI and of Docker.
 const defaultShmSize = 64 << 20
 
-// shmSize is the size of the pod's /dev/shm. What a container writes there is charged to its cgroup, and so bounded. But
-// a size beyond the memory promises what is not there, and in a cgroup without a limit it is all of the machine's. Up to
-// defaultShmSize there is no bound, as for a pod that does not ask.
+// shmSize is the size of the pod's /dev/shm. What a container writes there is charged to its cgroup, and so bounded.
+// But a size beyond the memory promises what is not there, and in a cgroup without a limit it is all of the machine's.
+// Up to defaultShmSize there is no bound, as for a pod that does not ask.
 func (r Request) shmSize(cgroupPath string) (uint64, error) {
 	most, err := r.maxShmSize()
 	if err != nil {
@@ -36,7 +36,8 @@ func (r Request) shmSize(cgroupPath string) (uint64, error) {
 	}
 	size, ok := parseSize(value)
 	if !ok {
-		return 0, fmt.Errorf("annotation %s %q: must be %s: %w", ShmSizeAnnotation, value, sizeForm, errdefs.ErrInvalidArgument)
+		return 0, fmt.Errorf("annotation %s %q: must be %s: %w",
+			ShmSizeAnnotation, value, sizeForm, errdefs.ErrInvalidArgument)
 	}
 	if size <= defaultShmSize {
 		return size, nil
@@ -65,7 +66,8 @@ func (r Request) maxShmSize() (shmLimit, error) {
 	if r.MaxShmSize != "" {
 		size, ok := parseSize(r.MaxShmSize)
 		if !ok {
-			return shmLimit{}, fmt.Errorf("runtime options: MaxShmSize %q: must be %s: %w", r.MaxShmSize, sizeForm, errdefs.ErrInvalidArgument)
+			return shmLimit{}, fmt.Errorf("runtime options: MaxShmSize %q: must be %s: %w",
+				r.MaxShmSize, sizeForm, errdefs.ErrInvalidArgument)
 		}
 		return shmLimit{size, "the runtime option MaxShmSize"}, nil
 	}

@@ -15,8 +15,8 @@ import (
 )
 
 // Spec describes the started pod as the OCI configuration that its pause container would have: CRI stores it, and hands
-// it to NRI plugins. A namespace that it does not list is the host's. The network namespace is named by the path that the
-// pod was given, if it was: plugins read it also after the end of the pod, when /proc/PID is gone.
+// it to NRI plugins. A namespace that it does not list is the host's. The network namespace is named by the path that
+// the pod was given, if it was: plugins read it also after the end of the pod, when /proc/PID is gone.
 func (p *Pod) Spec() *specs.Spec {
 	c := p.config
 	spec := &specs.Spec{

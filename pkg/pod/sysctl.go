@@ -22,8 +22,8 @@ var ipcSysctls = []string{
 	"kernel.shm_rmid_forced", "kernel.shmall", "kernel.shmmax", "kernel.shmmni",
 }
 
-// sysctlName is a key with dots between its elements. In a key whose first separator is a slash, slashes separate, and an
-// element can contain dots (sysctl.d(5)).
+// sysctlName is a key with dots between its elements. In a key whose first separator is a slash, slashes separate, and
+// an element can contain dots (sysctl.d(5)).
 func sysctlName(key string) string {
 	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
 		return key
@@ -72,9 +72,9 @@ func checkSysctls(c Config) error {
 	return nil
 }
 
-// writeSysctls writes sysctls of the calling thread's namespaces. Some only the owner of the namespace may write, such as
-// fs.mqueue since Linux 6.9. They are written as root, the host's id of the root of a user namespace, after which the
-// thread cannot be used for anything else.
+// writeSysctls writes sysctls of the calling thread's namespaces. Some only the owner of the namespace may write, such
+// as fs.mqueue since Linux 6.9. They are written as root, the host's id of the root of a user namespace, after which
+// the thread cannot be used for anything else.
 func writeSysctls(sysctls map[string]string, root int) error {
 	var denied []string
 	for _, key := range slices.Sorted(maps.Keys(sysctls)) {

@@ -1,21 +1,23 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podsandbox is the life of a pod by containerd's Sandbox API: create, start, stop, wait, status, shutdown.
+// Package podsandbox controls the life of a pod, as containerd's Sandbox API asks for it: create, start, stop, wait,
+// status, shutdown.
 //
-// A [Controller] makes what the pod has by pkg/pod, and tells pkg/task's registry whether containers may be created and
-// what they get of the pod. Without the Sandbox API there is no pod, and the shim ends with its last container.
+// A [Controller] makes the pod by pkg/pod. It tells task.Manager, the registry of containers, whether containers may be
+// created now, and how the pod changes their configuration. Without the Sandbox API there is no pod, and the shim ends
+// with its last container.
 //
 // # Goroutines
 //
-//   - A stop has one. It ends with the containers, within the grace that they are given.
+//   - Each stop has one. It ends when the containers have ended, which the grace and the kill after it bound.
 //   - One waits for the process that holds the pod's namespaces, if that is not the shim. It ends with that process.
-//   - After a failed shutdown of an abandoned pod there is a timer. It ends with the shim.
+//   - A timer runs after a failed shutdown of an abandoned pod. It ends with the shim.
 //
 // # Locks
 //
-// mu guards the pod's stage and is never held over anything that blocks. opLock is taken before it, by Start, by the
-// goroutine of a stop, and by the end of a shutdown. task.Manager's lock is taken after mu.
+// Controller.mu guards the stage of the pod and is never held over anything that blocks. sandbox.opLock keeps Start,
+// the goroutine of a stop and the end of a shutdown apart. It is taken before mu, and task.Manager's lock after mu.
 package podsandbox
 
 import (
@@ -51,7 +53,7 @@ type Pod interface {
 	Close() error
 }
 
-// NewPod is pod.Create with what does not change from pod to pod.
+// NewPod is pod.Create with the arguments that are the same for every pod.
 type NewPod func(ctx context.Context, r pod.Request) (Pod, error)
 
 // Controller controls the pod of a shim, which has one at most.
@@ -69,7 +71,7 @@ type sandbox struct {
 	config     pod.Config
 	createdAt  time.Time
 
-	opLock chan struct{} // a lock of one slot: see the package's documentation
+	opLock chan struct{} // has one slot; a lock that a context can interrupt
 	exited chan struct{} // closed once, when exit is set
 
 	// Guarded by Controller.mu.
@@ -77,7 +79,7 @@ type sandbox struct {
 	stage   Stage
 	started Started       // zero before start
 	stop    *stop         // under way, or nil
-	died    *process.Exit // of the process that holds the namespaces; nil while it lives, and without one
+	died    *process.Exit // of the process that holds the namespaces; nil while it lives, or if it is the shim
 	ended   *process.Exit // becomes exit; set when all containers are dead
 	exit    process.Exit
 	retry   *time.Timer   // nil before ShutdownIdle has failed
@@ -86,7 +88,7 @@ type sandbox struct {
 	updated Resources
 }
 
-// Stage is where a pod is in its life. Each leads to the next; Created leads to Stopping as well.
+// Stage is a stage in the life of a pod. Each one leads to the next, and Created also to Stopping.
 type Stage int
 
 // The stages. Containers can be created while the pod is Running.
@@ -116,7 +118,7 @@ type CreateRequest struct {
 	Annotations map[string]string // added to those of Config
 }
 
-// Create makes what the containers of a pod share, but for namespaces. When it fails, nothing is left of it.
+// Create makes what the containers of a pod share, except namespaces. When it fails, nothing is left of it.
 func (c *Controller) Create(ctx context.Context, r CreateRequest) error {
 	if err := task.CheckID("sandbox id", r.ID); err != nil {
 		return err
@@ -139,9 +141,7 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) error {
 		return err
 	}
 	c.setSandbox(p)
-	made, err := c.newPod(ctx, pod.Request{
-		ID: r.ID, Bundle: r.Bundle, NetNS: r.NetNS, Config: p.config,
-	})
+	made, err := c.newPod(ctx, pod.Request{ID: r.ID, Bundle: r.Bundle, NetNS: r.NetNS, Config: p.config})
 	if err != nil {
 		c.setSandbox(nil)
 		return errors.Join(err, c.tasks.RemovePod())
@@ -153,7 +153,7 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) error {
 	return nil
 }
 
-// complete checks the request, but for what pkg/pod checks, and reads what the bundle says.
+// complete checks what pkg/pod does not check, and reads the configuration of the bundle if the request has none.
 func (r *CreateRequest) complete() error {
 	if !filepath.IsAbs(r.Bundle) {
 		return fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
@@ -201,7 +201,7 @@ func (c *Controller) getLocked(sandboxID string) (*sandbox, error) {
 	return c.sandbox, nil
 }
 
-// setStageLocked changes the stage, and whether containers can be created.
+// setStageLocked changes the stage, and with it whether containers can be created.
 func (c *Controller) setStageLocked(p *sandbox, stage Stage) {
 	p.stage = stage
 	if stage == Running {

@@ -12,18 +12,17 @@ import (
 	"github.com/containerd/log"
 )
 
-// How long after a failure ShutdownIdle is called again: twice as long each time.
+// The time from a failure of ShutdownIdle to the next try, which doubles each time.
 const (
 	firstRetry = 15 * time.Second
 	lastRetry  = 15 * time.Minute
 )
 
-// ShutdownIdle ends the shim if it has no container and its pod, if it has one, is abandoned. It is for a shim to which
-// nobody has been connected for a while. A pod that runs goes on, for a containerd that comes back; but not one that was
-// never started, since its start would have followed at once; and not one whose bundle is gone, since containerd removes
-// that when it has given the pod up.
+// ShutdownIdle ends a shim that has had no client for a while, if it has no container and no pod, or an abandoned one.
+// A pod that runs is kept for a containerd that comes back. It is abandoned if it was never started, since the start
+// follows at once, or if its bundle is gone, which containerd removes when it gives the pod up.
 //
-// After a failure a timer, which ends with the shim, tries again: nobody else would.
+// After a failure a timer tries again, since nobody else would. It ends with the shim.
 func (c *Controller) ShutdownIdle() {
 	if c.tasks.Shutdown() || !c.tasks.Idle() {
 		return

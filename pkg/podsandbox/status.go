@@ -28,28 +28,28 @@ type Status struct {
 	CreatedAt time.Time
 	Exit      process.Exit // once it is stopped
 
-	// When it is asked for more.
+	// These are set in a verbose status.
 	Config     pod.Config
 	Updated    Resources         // since it was created
 	Spec       *specs.Spec       // nil before start
 	Containers []ContainerStatus // in the order of their ids
 }
 
-// ContainerStatus is that of a container of the pod.
+// ContainerStatus is the status of a container of the pod.
 type ContainerStatus struct {
 	process.Status
 	CPUSet   *cpuset.State            // nil if it follows no other cgroup
 	Notified *notify.State            // nil if it has no notify socket
-	Execs    map[string]process.Usage // of execs with a cgroup of their own that were not deleted, by their ids
+	Execs    map[string]process.Usage // by the id of each exec that has a cgroup of its own and was not deleted
 }
 
-// Resources are sums over the containers of a pod as CRI has them, in JSON. They are told to who asks for the pod's
-// status, and limit nothing here: the pod's cgroup is its owner's.
+// Resources are sums over the containers of a pod in CRI's JSON. They limit nothing here, since the pod's cgroup
+// belongs to the client; Status returns them.
 type Resources struct {
-	Overhead, Resources json.RawMessage // nil when not told
+	Overhead, Resources json.RawMessage // nil before an update
 }
 
-// Update keeps the resources, unless they are nil: after a restart containerd does not tell them by itself.
+// Update keeps the resources, unless they are nil. A containerd that restarts reads them from the status.
 func (c *Controller) Update(sandboxID string, resources *Resources) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +106,7 @@ func (c *Controller) Ping(sandboxID string) error {
 	return err
 }
 
-// Metrics are those of the pod's cgroup, which whoever asked for the pod made. The error is errdefs.ErrNotFound when
-// there is none.
+// Metrics returns the metrics of the pod's cgroup. The error is errdefs.ErrNotFound if it has none.
 func (c *Controller) Metrics(sandboxID string) (stats.Metrics, error) {
 	reader, err := c.statsReader(sandboxID)
 	if err != nil {

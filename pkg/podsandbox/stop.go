@@ -20,20 +20,20 @@ import (
 // cancelled, and 10 s for a container that it killed.
 const stopTimeout = 20 * time.Second
 
-// stop is a Stop under way. Its goroutine ends with it, within the grace that callers give and the time that
-// task.Manager gives to what it has killed.
+// stop is a Stop under way, which has a goroutine of its own.
 type stop struct {
-	grace context.Context //nolint:containedctx // it is of no caller: it ends when containers had their time
+	grace context.Context //nolint:containedctx // no caller's: it ends when the containers are to be killed
 	kill  context.CancelFunc
 	done  chan struct{} // closed when err is set
 	err   error
 }
 
-// Stop ends all containers of the pod, and what the pod itself has: inits get the stop signal and until timeout to end,
-// then everything is killed. 0 kills at once. No container is created from then on. It returns when all exits were told.
+// Stop ends all containers of the pod, and then the pod. Inits get their stop signal and have timeout to end; then
+// everything is killed, with a timeout of 0 at once. No container is created from then on. Stop returns when clients
+// have been told of all exits.
 //
-// A pod that is stopped is stopped again without effect. A Stop while another waits joins it, and the earlier of the
-// ends of their grace counts. It goes on when ctx ends. After a failure it can be called again.
+// Stop of a stopped pod has no effect. A Stop while another one waits joins it, and the earlier end of their timeouts
+// counts. When ctx ends the stop goes on without its caller. After a failure it can be called again.
 func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Duration) error {
 	c.mu.Lock()
 	p, err := c.getLocked(sandboxID)
@@ -114,10 +114,9 @@ func (c *Controller) Wait(ctx context.Context, sandboxID string) (process.Exit, 
 	return p.exit, nil
 }
 
-// Shutdown stops the pod at once if it runs, deletes the containers that nobody deleted, and ends the shim. It can be
-// called again when it fails.
+// Shutdown kills the pod if it runs, deletes its containers, and ends the shim. It can be called again when it fails.
 //
-// Without a pod and a container it ends the shim as well: containerd asks for that when CreateSandbox failed
+// If there is neither a pod nor a container it ends the shim too: containerd calls it when CreateSandbox has failed
 // (plugins/sandbox, controllerLocal.cleanupShim).
 func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
 	if c.tasks.Shutdown() {
@@ -135,7 +134,7 @@ func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
 	}
 	p.opLock <- struct{}{} // nobody holds it for long: the pod is stopped
 	defer func() { <-p.opLock }()
-	// Close once more: what it made for cgroups of containers is in use no more.
+	// Close once more, since the cgroups of the containers are gone now.
 	if err := errors.Join(p.pod.Close(), c.tasks.ShutdownPod()); err != nil {
 		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("remove what the delete command would have read")
 	}

@@ -26,8 +26,8 @@ type pod struct {
 // anything is created.
 func (m *Manager) KeepIndex(bundle, socket string) { m.index.Init(bundle, socket) }
 
-// AddPod makes the shim that of a pod: until RemovePod or ShutdownPod it does not end. Containers are refused with
-// refusal until AdmitContainers. A shim with a container or a pod, and one that ends, can have none.
+// AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. Create fails with refusal
+// until AdmitContainers is called. AddPod fails if there is a container or a pod, and while the shim ends.
 func (m *Manager) AddPod(sandboxID, bundle string, refusal error) error {
 	if err := m.reservePod(&pod{id: sandboxID, bundle: bundle, refusal: refusal}); err != nil {
 		return err
@@ -53,16 +53,16 @@ func (m *Manager) reservePod(p *pod) error {
 	return nil
 }
 
-// AdmitContainers lets containers be created from now on. adapt adds to the configuration of each what the pod has for
-// it. There is a pod.
+// AdmitContainers allows Create from now on. adapt changes the configuration of each container for the pod. There is a
+// pod.
 func (m *Manager) AdmitContainers(adapt func(*specs.Spec) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pod.refusal, m.pod.adapt = nil, adapt
 }
 
-// RefuseContainers lets no container be created from now on, because of refusal. A Create under way goes on, and StopAll
-// ends it. There is a pod.
+// RefuseContainers makes Create fail with refusal from now on. It does not end a Create under way; StopAll does. There
+// is a pod.
 func (m *Manager) RefuseContainers(refusal error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,8 +86,8 @@ func (m *Manager) RemovePod() error {
 	return err
 }
 
-// ShutdownPod removes the pod and ends the shim, at once: a container that was created in between would find the host's
-// namespaces at the pod's pid. It ends the shim also when it fails. There are no containers.
+// ShutdownPod removes the pod and ends the shim in one step: a container that was created in between would find the
+// host's namespaces at the pod's pid. It ends the shim also when it returns an error. There are no containers.
 func (m *Manager) ShutdownPod() error {
 	err := m.removePodFiles()
 	m.mu.Lock()
@@ -108,8 +108,7 @@ func (m *Manager) removePodFiles() error {
 	return errors.Join(m.index.SetPod(p.id, p.bundle, false), cleanup.RemoveState(p.bundle))
 }
 
-// checkAdmission refuses a container whose pod, if there is one, does not run: what is at the pod's pid may be the host's
-// namespaces.
+// checkAdmission fails if the pod, if there is one, does not run: the namespaces at its pid may be the host's.
 func (m *Manager) checkAdmission(containerID string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +122,7 @@ func (m *Manager) checkAdmissionLocked(containerID string) error {
 	return nil
 }
 
-// adapt gives a container what the pod has for it, if there is a pod. The container was admitted.
+// adapt changes the configuration of an admitted container for the pod, if there is one.
 func (m *Manager) adapt(spec *specs.Spec) error {
 	m.mu.Lock()
 	p := m.pod
@@ -134,7 +133,7 @@ func (m *Manager) adapt(spec *specs.Spec) error {
 	return p.adapt(spec)
 }
 
-// Containers are those that were created, in the order of their ids.
+// Containers returns those whose Create has succeeded, in the order of their ids.
 func (m *Manager) Containers() []*Container {
 	m.mu.Lock()
 	defer m.mu.Unlock()

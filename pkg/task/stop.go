@@ -19,13 +19,13 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// deathTimeout bounds how long a stop waits for a container that it killed, and for a Create that it cancelled. A process
-// in uninterruptible sleep, a mount or a hook can outlast any bound.
+// deathTimeout bounds how long a stop waits for a container that it killed, and for a Create that it cancelled. A
+// process in uninterruptible sleep, a mount or a hook can outlast any bound.
 const deathTimeout = 10 * time.Second
 
-// StopContainers is for a shim that was told to end. No container is created any more. Containers that have a stop signal
-// or timeout are stopped, each with its own grace; those in the PID namespace of another one before that. It returns when
-// their exits are told. The others are left to containerd's delete command (pkg/cleanup).
+// StopContainers is for a shim that was told to end. No container is created any more. Containers that have a stop
+// signal or timeout are stopped, each with its own grace; those in the PID namespace of another one before that. It
+// returns when their exits are told. The others are left to containerd's delete command (pkg/cleanup).
 func (m *Manager) StopContainers(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
@@ -55,8 +55,8 @@ func (m *Manager) StopContainers(ctx context.Context) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// StopAll ends every container, and every Create under way. Inits get their stop signal and until the end of grace, then
-// everything is killed. The caller sees to it that no other container is created.
+// StopAll ends every container, and every Create under way. Inits get their stop signal and until the end of grace,
+// then everything is killed. The caller sees to it that no other container is created.
 func (m *Manager) StopAll(grace context.Context) error {
 	m.mu.Lock()
 	ids := slices.Collect(maps.Keys(m.containers))
@@ -89,8 +89,8 @@ func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Contain
 // after grace; 0 kills at once. It returns when init's exit was told. It is no error if init does not run. A frozen
 // container is thawed, so that it can handle the signal. One that was never started is killed at once.
 //
-// A Stop while another waits joins it: nothing is signalled again, and the earlier of the two ends of grace counts. When
-// ctx ends nothing more is done to the container; the next Stop goes on with what is left of the grace.
+// A Stop while another waits joins it: nothing is signalled again, and the earlier of the two ends of grace counts.
+// When ctx ends nothing more is done to the container; the next Stop goes on with what is left of the grace.
 func (c *Container) Stop(ctx context.Context, grace time.Duration) error {
 	graceful, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
@@ -135,8 +135,8 @@ func (c *Container) joinStop(by time.Time) (_ time.Time, first bool) {
 	return c.stopBy, first
 }
 
-// sendStopSignal signals before it thaws, so that the signal is the first thing that a frozen container handles. The state
-// is looked at after the signal, since a pause may be under way.
+// sendStopSignal signals before it thaws, so that the signal is the first thing that a frozen container handles. The
+// state is looked at after the signal, since a pause may be under way.
 func (c *Container) sendStopSignal(ctx context.Context) error {
 	if err := c.Init().Kill(c.stop.Signal); err != nil {
 		if errdefs.IsNotFound(err) {
