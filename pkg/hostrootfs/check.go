@@ -46,17 +46,22 @@ func (h *Rootfs) checkBinds(pid int) error {
 	for _, m := range h.binds {
 		want, err := inodeOf(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS)
 		if err != nil {
-			return fmt.Errorf("host-rootfs: %q of the host changed while it was mounted: %w: %w", m.Source, err, errdefs.ErrFailedPrecondition)
+			return replaced("%q of the host changed while it was mounted: %w", m.Source, err)
 		}
 		got, err := inodeOf(root, m.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 		if err != nil {
-			return fmt.Errorf("host-rootfs: look at %q in the container: %w: %w", m.Destination, err, errdefs.ErrFailedPrecondition)
+			return replaced("look at %q in the container: %w", m.Destination, err)
 		}
 		if got != want {
-			return fmt.Errorf("host-rootfs: what is at %q in the container is not %q of the host: that was replaced while it was mounted, or something else is mounted there: %w", m.Destination, m.Source, errdefs.ErrFailedPrecondition)
+			return replaced("what is at %q in the container is not %q of the host: that was replaced while it was mounted, "+
+				"or something else is mounted there", m.Destination, m.Source)
 		}
 	}
 	return nil
+}
+
+func replaced(format string, args ...any) error {
+	return fmt.Errorf("host-rootfs: %w: %w", fmt.Errorf(format, args...), errdefs.ErrFailedPrecondition)
 }
 
 // mountLate mounts files and directories of /etc, whose mount points exist. They are many, and libcontainer would take
@@ -98,7 +103,8 @@ func mountLate(pid int, list []entry) error {
 
 // cloneMount returns a descriptor of a new mount that is nowhere yet.
 func cloneMount(path string) (int, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path,
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
 		return -1, err
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// etcFiles are the patterns of what programs need of /etc. Nothing else of it is shown by default: a list of its secrets
-// could not be complete.
+// etcFiles are the patterns of what programs need of /etc. Nothing else of it is shown by default: a list of its
+// secrets could not be complete.
 var etcFiles = []string{
 	"passwd", "group", // users
 	"hosts", "host.conf", "resolv.conf", "nsswitch.conf", "gai.conf", "services", "protocols", // names in networks
@@ -31,7 +31,7 @@ var etcFiles = []string{
 // early are those that libcontainer mounts, as it looks at them: for HOME, and where it looks for the program.
 var early = []string{"passwd", "alternatives"}
 
-// privateDirs may have secrets beside /etc: what is not for all users of the host is not shown of them. The last ones have
+// privateDirs may have secrets too: what not all users of the host may read is not shown of them. The last ones have
 // credentials of services (systemd-creds(1)).
 var privateDirs = []string{
 	"/usr/etc", "/usr/local/etc", "/usr/lib/credstore", "/usr/lib/credstore.encrypted",
@@ -57,9 +57,7 @@ func findHidden(masks []string) hidden {
 			h.showOnly(etc, etc, etcFiles)
 		}
 		for _, dir := range privateDirs {
-			if info, err := os.Lstat(dir); err == nil {
-				h.hidePrivate(dir, fs.FileInfoToDirEntry(info))
-			}
+			h.hidePrivate(dir)
 		}
 	}
 	return h
@@ -103,9 +101,7 @@ func (h hidden) showOnly(top, dir string, patterns []string) {
 		name := path[len(top)+1:]
 		if slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) }) {
 			h.only[dir][f.Name()] = true
-			if !slices.Contains(early, name) { // which have no secrets
-				h.hidePrivate(path, f)
-			}
+			h.hidePrivate(path)
 		} else if f.IsDir() && slices.ContainsFunc(patterns, func(p string) bool { return below(p, name) }) {
 			h.only[dir][f.Name()] = true
 			h.showOnly(top, path, patterns)
@@ -121,23 +117,27 @@ func matches(pattern, name string) bool {
 	return ok
 }
 
-// hidePrivate hides f and what lies in it unless all users of the host may read it.
-func (h hidden) hidePrivate(path string, f fs.DirEntry) {
-	const read, enter = 0o004, 0o001
-	if f.Type()&fs.ModeSymlink != 0 {
+// hidePrivate hides a file, or what it leads to, and what lies in it, unless all users of the host may read it.
+func (h hidden) hidePrivate(path string) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
 		return
 	}
-	if info, err := f.Info(); err != nil || info.Mode()&read == 0 || f.IsDir() && info.Mode()&enter == 0 {
+	_ = filepath.WalkDir(path, func(path string, f fs.DirEntry, err error) error { // the function returns no other error
+		const read, enter = 0o004, 0o001
+		if err != nil || f.Type()&fs.ModeSymlink != 0 {
+			return nil
+		}
+		info, err := f.Info()
+		if err == nil && info.Mode()&read != 0 && (!f.IsDir() || info.Mode()&enter != 0) {
+			return nil
+		}
 		h.hide(path)
-		return
-	}
-	if !f.IsDir() {
-		return
-	}
-	files, _ := os.ReadDir(path) // what cannot be read has nothing to hide
-	for _, f := range files {
-		h.hidePrivate(filepath.Join(path, f.Name()), f)
-	}
+		if f.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
 }
 
 // shows reports whether a file is shown where its directory is.
@@ -179,7 +179,7 @@ func (h hidden) inParts(dir string) bool {
 // leads to /run. What is in /proc is about the process that looks.
 func (h hidden) leadsOut(link string, entries []entry) (target string, ok bool) {
 	target, err := filepath.EvalSymlinks(link)
-	if h.only[filepath.Dir(link)] == nil || err != nil || within(target, "/proc") {
+	if h.only[filepath.Dir(link)] == nil || err != nil || within(target, "/proc") || h.paths[target] {
 		return "", false
 	}
 	for path := target; path != "/"; path = filepath.Dir(path) {
@@ -188,16 +188,4 @@ func (h hidden) leadsOut(link string, entries []entry) (target string, ok bool) 
 		}
 	}
 	return target, !showsInPlace(entries, target)
-}
-
-// mountPoint is where something else is mounted in a directory.
-type mountPoint struct {
-	path string // in the container
-	file bool   // not a directory
-}
-
-// isFile is false for what does not exist, which mounting reports.
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir()
 }

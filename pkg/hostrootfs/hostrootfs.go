@@ -51,7 +51,8 @@ func Parse(list, mask settings.Value) (Rootfs, error) {
 	h := Rootfs{setting: list, entries: entries, hidden: findHidden(masks)}
 	for _, e := range entries {
 		if path := h.hidden.firstIn(e.host); e.writable && path != "" {
-			return Rootfs{}, refuse(list, fmt.Sprintf("a list in which %q is read-only, since host-rootfs.mask hides %q", e.host, path))
+			return Rootfs{}, refuse(list,
+				fmt.Sprintf("a list in which %q is read-only, since host-rootfs.mask hides %q", e.host, path))
 		}
 	}
 	return h, nil
@@ -60,8 +61,8 @@ func Parse(list, mask settings.Value) (Rootfs, error) {
 // IsEmpty reports whether the container shows nothing of the host.
 func (h *Rootfs) IsEmpty() bool { return len(h.entries) == 0 }
 
-// RefuseCheckpoint returns an error of the given class unless h is empty. criu takes no mounts that lie within others of
-// the host, and no checkpoint has the root file system in memory.
+// RefuseCheckpoint returns an error of the given class unless h is empty. criu takes no mounts that lie within others
+// of the host, and no checkpoint has the root file system in memory.
 func (h *Rootfs) RefuseCheckpoint(what string, class error) error {
 	if h.IsEmpty() {
 		return nil
@@ -77,7 +78,9 @@ func (h *Rootfs) RootMounts(c *process.Config, image []mount.Mount) ([]mount.Mou
 	}
 	content, err := os.ReadDir(c.Rootfs)
 	if err != nil || len(content) > 0 {
-		return nil, errors.Join(fmt.Errorf("root.path %q: must be an empty directory where host-rootfs is set and there is no image: %w", c.Rootfs, errdefs.ErrInvalidArgument), err)
+		return nil, errors.Join(err, fmt.Errorf(
+			"root.path %q: must be an empty directory where host-rootfs is set and there is no image: %w",
+			c.Rootfs, errdefs.ErrInvalidArgument))
 	}
 	h.ownRoot = true
 	c.Rootfs = filepath.Join(c.Bundle, "rootfs")

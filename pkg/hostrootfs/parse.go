@@ -51,7 +51,8 @@ func parseList(s settings.Value) ([]entry, error) {
 		}
 		e, ok := parseEntry(element)
 		if !ok {
-			return nil, refuse(s, fmt.Sprintf("%s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with absolute paths other than / and without . and .., which %[3]q is not", Off, defaultWord, element))
+			return nil, refuse(s, fmt.Sprintf("%s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with "+
+				"absolute paths other than / and without . and .., which %[3]q is not", Off, defaultWord, element))
 		}
 		list = append(list, e)
 	}
@@ -82,8 +83,8 @@ func validPath(path string) bool {
 	return filepath.IsAbs(path) && path != "/" && filepath.Clean(path) == path && !strings.ContainsRune(path, 0)
 }
 
-// findEntries looks for each entry on the host. One that is a link there, such as /bin where /usr is merged, is the same
-// link in the container if that shows what it leads to.
+// findEntries looks for each entry on the host. One that is a link there, such as /bin where /usr is merged, is the
+// same link in the container if that shows what it leads to.
 func findEntries(s settings.Value, list []entry) ([]entry, error) {
 	var entries []entry
 	for _, e := range list {
@@ -125,7 +126,8 @@ func parseMasks(s settings.Value) ([]string, error) {
 	masks := strings.Split(s.Text, ",")
 	for _, pattern := range masks {
 		if _, err := filepath.Match(pattern, ""); pattern != defaultWord && (err != nil || !validPath(pattern)) {
-			return nil, refuse(s, fmt.Sprintf("%s, or a list, with commas, of %s and absolute paths of the host, in which * ? and [] match as in a shell; %q is none", noMask, defaultWord, pattern))
+			return nil, refuse(s, fmt.Sprintf("%s, or a list, with commas, of %s and absolute paths of the host, in which "+
+				"* ? and [] match as in a shell; %q is none", noMask, defaultWord, pattern))
 		}
 	}
 	return masks, nil

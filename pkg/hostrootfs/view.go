@@ -33,6 +33,18 @@ type view struct {
 	late    []entry // that Created mounts
 }
 
+// mountPoint is where something else is mounted in a directory.
+type mountPoint struct {
+	path string // in the container
+	file bool   // not a directory
+}
+
+// isFile is false for what does not exist, which mounting reports.
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}
+
 // taken returns where the configuration or another entry mounts something in e or in its place.
 func (h *Rootfs) taken(e entry, c *process.Config) []mountPoint {
 	var taken []mountPoint
@@ -77,9 +89,9 @@ func (v *view) add(e entry, root int, skeleton string) error {
 	return v.addParts(e.host, e.container, skeleton)
 }
 
-// addParts shows what is not hidden in dir. copy is dir's in the skeleton.
-func (v *view) addParts(dir, container, copy string) error {
-	if err := makeLike(copy, dir); err != nil {
+// addParts shows what is not hidden in dir. point is dir's place in the skeleton.
+func (v *view) addParts(dir, container, point string) error {
+	if err := makeLike(point, dir); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(dir)
@@ -88,35 +100,37 @@ func (v *view) addParts(dir, container, copy string) error {
 	}
 	for _, f := range files {
 		e := entry{host: filepath.Join(dir, f.Name()), container: filepath.Join(container, f.Name())}
-		point := filepath.Join(copy, f.Name())
-		if !v.hidden.shows(e.host) || slices.ContainsFunc(v.taken, func(t mountPoint) bool { return t.path == e.container }) {
+		taken := slices.ContainsFunc(v.taken, func(t mountPoint) bool { return t.path == e.container })
+		if taken || !v.hidden.shows(e.host) {
 			continue
 		}
-		if f.Type()&fs.ModeSymlink != 0 {
-			target, ok := v.hidden.leadsOut(e.host, v.entries)
-			if !ok {
-				if err := copyLink(e.host, point); err != nil {
-					return err
-				}
-				continue
-			}
-			e.host = target
-		}
-		if f.IsDir() && v.hidden.inParts(e.host) {
-			if err := v.addParts(e.host, e.container, point); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := makePoint(point, isFile(e.host)); err != nil {
+		if err := v.addPart(e, f.Type(), filepath.Join(point, f.Name())); err != nil {
 			return err
 		}
-		covers := slices.ContainsFunc(v.taken, func(t mountPoint) bool { return below(t.path, e.container) })
-		if v.hidden.only[dir] != nil && !slices.Contains(early, f.Name()) && !covers {
-			v.late = append(v.late, e)
-		} else {
-			v.mounts = append(v.mounts, e.bind())
+	}
+	return nil
+}
+
+func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
+	late := v.hidden.only[filepath.Dir(e.host)] != nil && !slices.Contains(early, filepath.Base(e.host))
+	if mode&fs.ModeSymlink != 0 {
+		target, ok := v.hidden.leadsOut(e.host, v.entries)
+		if !ok {
+			return copyLink(e.host, point)
 		}
+		e.host = target
+	}
+	file := isFile(e.host)
+	if !file && v.hidden.inParts(e.host) {
+		return v.addParts(e.host, e.container, point)
+	}
+	if err := makePoint(point, file); err != nil {
+		return err
+	}
+	if late && !slices.ContainsFunc(v.taken, func(t mountPoint) bool { return below(t.path, e.container) }) {
+		v.late = append(v.late, e)
+	} else {
+		v.mounts = append(v.mounts, e.bind())
 	}
 	return nil
 }
@@ -159,8 +173,8 @@ func copyLink(from, to string) error {
 	return err
 }
 
-// linkIn makes the symbolic link of e in the root file system. It returns false if an image has something else there, on
-// which the entry is mounted then. No link of an image leads out of root.
+// linkIn makes the symbolic link of e in the root file system. It returns false if an image has something else there,
+// on which the entry is mounted then. No link of an image leads out of root.
 func linkIn(root int, e entry) (bool, error) {
 	dir, err := unixfile.Openat2(root, filepath.Dir(e.container), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
