@@ -148,15 +148,17 @@ func errnoClass(err error) error {
 	if _, ok := errors.AsType[*strconv.NumError](err); ok {
 		return errdefs.ErrInvalidArgument
 	}
-	errno, ok := errors.AsType[unix.Errno](err)
-	if !ok {
-		return nil
-	}
-	switch errno {
-	case unix.EINVAL, unix.ERANGE, unix.ENODEV, unix.ENXIO, unix.EOVERFLOW, unix.E2BIG:
+	errno, _ := errors.AsType[unix.Errno](err) // 0 is in no list
+	switch {
+	case slices.Contains(valueErrnos, errno):
 		return errdefs.ErrInvalidArgument
-	case unix.EBUSY, unix.ENOSPC, unix.EACCES, unix.ENOENT, unix.EOPNOTSUPP:
+	case slices.Contains(stateErrnos, errno):
 		return errdefs.ErrFailedPrecondition
 	}
 	return nil
 }
+
+var (
+	valueErrnos = []unix.Errno{unix.EINVAL, unix.ERANGE, unix.ENODEV, unix.ENXIO, unix.EOVERFLOW, unix.E2BIG}
+	stateErrnos = []unix.Errno{unix.EBUSY, unix.ENOSPC, unix.EACCES, unix.ENOENT, unix.EOPNOTSUPP}
+)

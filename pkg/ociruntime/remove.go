@@ -21,11 +21,11 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// Remove stops a container whose shim is dead, as c.Stop says, and removes it. It needs no more than the state
-// directory. Only if the shim died during Create, before there was a state, c.Spec names the cgroup; else it may be
-// nil. Remove may be called again, and for a container that never existed.
+// Remove stops a container whose shim is dead, as c.Stop says, and removes it. It finds all it needs in the state
+// directory, unless the shim died during Create, before there was a state: then c.Spec leads to the cgroup. c.Spec may be
+// nil otherwise. Remove may be called again, and for a container that never existed.
 func Remove(ctx context.Context, c process.Config) error {
-	if c.ID == "" { // whose state directory would be that of all containers
+	if c.ID == "" { // its state directory would be that of all containers
 		return fmt.Errorf("remove container %q: id must not be empty: %w", c.ID, errdefs.ErrInvalidArgument)
 	}
 	// Create makes this directory before a cgroup or a process. containerd calls this after each shim, and most were
@@ -64,7 +64,7 @@ func Remove(ctx context.Context, c process.Config) error {
 	return destroy(lc)
 }
 
-// awaitDeath waits until init, which is not our child, is dead.
+// awaitDeath waits until init, which is not a child of this process, is dead.
 func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 	const interval = 5 * time.Millisecond
 	for {
@@ -102,15 +102,13 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 	return errors.Join(errs...)
 }
 
-// mayRemove guards against removing a cgroup that is not the container's: without a state only the configuration says
-// so.
+// mayRemove guards against removing a cgroup of others: without a state only the configuration names it.
 func mayRemove(paths map[string]string, c process.Config) bool {
 	if _, err := os.Stat(stateDir(c.Root, c.ID)); err != nil {
 		return false // Create makes the directory before the cgroup
 	}
 	for controller, p := range paths {
-		// A v1 controller's hierarchy is mounted below the root, v2 at the root
-		// or, on a hybrid machine, at unified.
+		// v1's hierarchies are mounted below the root, v2 at the root or, on a hybrid machine, at unified.
 		if p == cgroupRoot || p == cgroupRoot+"/unified" || controller != "" && filepath.Dir(p) == cgroupRoot {
 			return false // the root of a whole hierarchy
 		}
