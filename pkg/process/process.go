@@ -94,7 +94,7 @@ func (p *Process) Start(ctx context.Context) error {
 	if p.execID != "" {
 		return p.container.startExec(ctx, p)
 	}
-	if p.container.config.Checkpoint != "" {
+	if p.container.Restored() {
 		return p.container.restore(ctx)
 	}
 	if err := p.container.runtime.Start(ctx); err != nil {

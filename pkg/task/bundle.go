@@ -89,6 +89,7 @@ type rootfsHook struct {
 	suspend func() (resume func()) // the reaper, while mount helpers may run
 	bundle  string
 	made    string // directory that Prepare made, or ""
+	mounted bool   // something, which may be the first of several mounts alone
 }
 
 // Prepare implements process.CreateHook.
@@ -112,6 +113,7 @@ func (h *rootfsHook) mount(mounts []mount.Mount) error {
 	} else if !errors.Is(err, os.ErrExist) {
 		return err
 	}
+	h.mounted = true
 	if err := mount.All(mounts, target); err != nil {
 		return fmt.Errorf("mount root file system %s: %w", describe(mounts), err)
 	}
@@ -132,13 +134,17 @@ func (h *rootfsHook) Created(context.Context, process.RuntimeContainer, process.
 	return nil
 }
 
-// Removed implements process.CreateHook.
+// Removed implements process.CreateHook. What the client mounted itself stays.
 func (h *rootfsHook) Removed() error {
-	err := cleanup.UnmountRootfs(h.bundle)
-	if err == nil && h.made != "" {
-		err = unixfile.Remove(h.made)
+	if h.mounted {
+		if err := cleanup.UnmountRootfs(h.bundle); err != nil {
+			return err
+		}
 	}
-	return err
+	if h.made == "" {
+		return nil
+	}
+	return unixfile.Remove(h.made)
 }
 
 func eventMounts(mounts []mount.Mount) []event.Mount {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
 )
@@ -234,6 +235,22 @@ func TestRootfs_Mounts(t *testing.T) {
 				t.Errorf("the source was touched: %v", err)
 			}
 		})
+	}
+}
+
+// A client need not leave the mounting to the shim.
+func TestRootfs_OfTheClientStays(t *testing.T) {
+	bundle := newBundle(t, goodSpec())
+	rootfs := filepath.Join(bundle, rootfsDir)
+	must(t, unix.Mount("tmpfs", rootfs, "tmpfs", 0, ""))
+	defer func() { must(t, unix.Unmount(rootfs, 0)) }()
+	s := newManager(t, &fakeEngine{})
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+	must(t, err)
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+	if mounts := mountsBelow(t, bundle); len(mounts) != 1 {
+		t.Errorf("mounts = %v, want that of the client", mounts)
 	}
 }
 
