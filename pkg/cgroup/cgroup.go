@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup hides the differences between cgroup v1, hybrid and v2 for one cgroup: its processes, how all of them are
-// killed, how it is removed, and when the kernel kills one for lack of memory.
+// Package cgroup hides the differences between cgroup v1, hybrid and v2 for one cgroup: its processes, how all of them
+// are killed, how it is removed, and when the kernel kills one for lack of memory.
 //
-// The managers of github.com/containerd/cgroups/v3 walk cgroups by paths and freeze without a bound. A container that may
-// make cgroups can nest them deeper than a path can name, and keep a freeze from completing. So processes, kill, freeze,
-// removal and OOM kills are done here. Package hierarchy uses cgroups/v3 to find and make cgroups.
+// The managers of github.com/containerd/cgroups/v3 walk cgroups by paths and freeze without a bound. A container that
+// may make cgroups can nest them deeper than a path can name, and keep a freeze from completing. So processes, kill,
+// freeze, removal and OOM kills are done here. Package hierarchy uses cgroups/v3 to find and make cgroups.
 //
-// The package works on paths that the container runtime made. It makes a cgroup only in MakeChild, and moves no process. A
-// Cgroup is immutable and safe for concurrent use. Nothing is cached: each call asks the kernel.
+// The package works on paths that the container runtime made. It makes a cgroup only in MakeChild, and moves no
+// process. A Cgroup is immutable and safe for concurrent use. Nothing is cached: each call asks the kernel.
 //
 // An OOMWatch owns one goroutine, which Stop ends and joins. The watch holds its mutex while it reads the counter and
 // while it calls notify, so notify must not call the watch.
@@ -30,8 +30,9 @@ type Cgroup struct {
 	unified bool
 }
 
-// New returns the cgroup with the given paths, as libcontainer's State.CgroupPaths has them: on v1 each controller's name
-// with its absolute path, on hybrid also the key "" for the v2 hierarchy, on v2 the key "" alone. It does not access them.
+// New returns the cgroup with the given paths, as libcontainer's State.CgroupPaths has them: on v1 each controller's
+// name with its absolute path, on hybrid also the key "" for the v2 hierarchy, on v2 the key "" alone. It does not
+// access them.
 func New(paths map[string]string) *Cgroup {
 	c := &Cgroup{paths: maps.Clone(paths), dirs: slices.Sorted(maps.Values(paths))}
 	c.dirs = slices.Compact(c.dirs) // cpu and cpuacct often share a hierarchy

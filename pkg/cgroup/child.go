@@ -16,9 +16,9 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// childHierarchies are the v1 hierarchies in which a child has a directory: those that count for it, and the freezer, by
-// which all of it can be killed. In the others its processes stay in the parent. There a child would get a share of its
-// own, or in cpuset no CPU at all.
+// childHierarchies are the v1 hierarchies in which a child has a directory: those that count for it, and the freezer,
+// by which all of it can be killed. In the others its processes stay in the parent. There a child would get a share of
+// its own, or in cpuset no CPU at all.
 var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
 // MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its

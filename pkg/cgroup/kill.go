@@ -23,18 +23,18 @@ const batchSize = 128
 // Kill sends sig to every process of the cgroup and of the cgroups nested in it.
 //
 // It repeats SIGKILL until no process is left or ctx ends; the error then names those left and wraps the cause of ctx.
-// Where there is cgroup.kill (Linux 5.14), which no fork can outrun, Kill writes it before it lists anything: a container
-// may make cgroups as fast as they are listed. Elsewhere it freezes the cgroup, signals each process, and thaws it. It
-// leaves the cgroup thawed, on v1 because frozen processes cannot die there.
+// Where there is cgroup.kill (Linux 5.14), which no fork can outrun, Kill writes it before it lists anything: a
+// container may make cgroups as fast as they are listed. Elsewhere it freezes the cgroup, signals each process, and
+// thaws it. It leaves the cgroup thawed, on v1 because frozen processes cannot die there.
 //
 // It sends any other signal once, with the cgroup frozen meanwhile so that it misses no fork. A cgroup that was frozen
 // before stays frozen, and the signal arrives when whoever paused it thaws it.
 //
-// Linux 6.18 kills at birth what is later cloned with CLONE_INTO_CGROUP into a cgroup in which cgroup.kill was written, so
-// the caller has to check that it lives. Joining through cgroup.procs is safe.
+// Linux 6.18 kills at birth what is later cloned with CLONE_INTO_CGROUP into a cgroup in which cgroup.kill was written,
+// so the caller has to check that it lives. Joining through cgroup.procs is safe.
 //
-// A cgroup that is gone is success. The root of a hierarchy, a cgroup that contains the calling process, and one without
-// a path are errdefs.ErrFailedPrecondition.
+// A cgroup that is gone is success. The root of a hierarchy, a cgroup that contains the calling process, and one
+// without a path are errdefs.ErrFailedPrecondition.
 func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
 		return err
@@ -58,8 +58,8 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 	}
 }
 
-// Signal sends a signal other than SIGKILL, like Kill but without a freeze, which would end a freeze of somebody else's. It
-// may miss a process that is being forked.
+// Signal sends a signal other than SIGKILL, like Kill but without a freeze, which would end a freeze of somebody
+// else's. It may miss a process that is being forked.
 func (c *Cgroup) Signal(sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
 		return err
@@ -104,8 +104,8 @@ func (c *Cgroup) leftError(why error) error {
 	return errors.Join(fmt.Errorf("kill cgroup %s: %s left: %w", c, describe(pids), why), err)
 }
 
-// isRoot reports whether dir is the root of a hierarchy, in which all processes of the machine may be. Only the root has
-// release_agent on v1, and only the root has no cgroup.events on v2.
+// isRoot reports whether dir is the root of a hierarchy, in which all processes of the machine may be. Only the root
+// has release_agent on v1, and only the root has no cgroup.events on v2.
 func isRoot(dir string) bool {
 	if exists(filepath.Join(dir, "release_agent")) {
 		return true
@@ -114,9 +114,9 @@ func isRoot(dir string) bool {
 	return !exists(filepath.Join(dir, "cgroup.events")) && exists(filepath.Join(dir, "cgroup.subtree_control"))
 }
 
-// mayContainSelf reports whether the calling process may be in the cgroup, or one nested in it. It is not if the cgroup's
-// name is nowhere in the paths of this process. Those are relative to a cgroup namespace, and the cgroup's to a mount, but
-// both include the name.
+// mayContainSelf reports whether the calling process may be in the cgroup, or one nested in it. It is not if the
+// cgroup's name is nowhere in the paths of this process. Those are relative to a cgroup namespace, and the cgroup's to
+// a mount, but both include the name.
 func (c *Cgroup) mayContainSelf() bool {
 	own, err := os.ReadFile("/proc/self/cgroup")
 	return err != nil || slices.ContainsFunc(c.dirs, func(dir string) bool {
@@ -171,8 +171,8 @@ func (c *Cgroup) signalFrozen(ctx context.Context, sig syscall.Signal) error {
 }
 
 // signalEach sends sig to each process that is in the cgroup now. After a process id was read, the process may end and
-// somebody else's get the id. So each process is pinned first (os.FindProcess opens a pidfd), and only those are signalled
-// that the cgroup still lists after that.
+// somebody else's get the id. So each process is pinned first (os.FindProcess opens a pidfd), and only those are
+// signalled that the cgroup still lists after that.
 func (c *Cgroup) signalEach(sig syscall.Signal) error {
 	pids, err := c.Procs()
 	if errdefs.IsNotFound(err) {

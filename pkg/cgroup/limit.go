@@ -18,7 +18,8 @@ import (
 // pages, in bytes.
 const noLimitV1 = math.MaxInt64 &^ (64<<10 - 1)
 
-// MemoryLimit returns the lowest memory limit of the cgroup and its ancestors in bytes, or math.MaxUint64 if there is none.
+// MemoryLimit returns the lowest memory limit of the cgroup and its ancestors in bytes, or math.MaxUint64 if there is
+// none.
 func (c *Cgroup) MemoryLimit() (uint64, error) {
 	file := "memory.limit_in_bytes"
 	if c.unified {
@@ -46,8 +47,8 @@ func (c *Cgroup) MemoryLimit() (uint64, error) {
 	return least, nil
 }
 
-// MaxDepth is how deep cgroups may be nested in a container's. systemd and a kubelet in a container, with containers that
-// run systemd themselves, need about eleven levels. This leaves room for two more such generations.
+// MaxDepth is how deep cgroups may be nested in a container's. systemd and a kubelet in a container, with containers
+// that run systemd themselves, need about eleven levels. This leaves room for two more such generations.
 const MaxDepth = 32
 
 // DepthFile limits how deep cgroups are nested in one (cgroup-v2.rst, "Core Interface Files").

@@ -16,8 +16,8 @@ import (
 // OOMWatch reports when the kernel kills a process of a cgroup for lack of memory. It relies on the kernel's counter
 // oom_kill. A wake-up only says when to read it.
 //
-// The watches of cgroups/v3 cannot be stopped: EventChan of cgroup2 leaves its goroutine behind, and OOMEventFD of cgroup1
-// is a blocking descriptor.
+// The watches of cgroups/v3 cannot be stopped: EventChan of cgroup2 leaves its goroutine behind, and OOMEventFD of
+// cgroup1 is a blocking descriptor.
 type OOMWatch struct {
 	cgroup string // for messages
 	notify func()
@@ -31,7 +31,8 @@ type OOMWatch struct {
 
 // oomSource is where one cgroup version counts OOM kills.
 type oomSource interface {
-	// kills returns the number of kills in the cgroup and those nested in it, without blocking. The caller serialises calls.
+	// kills returns the number of kills in the cgroup and those nested in it, without blocking. The caller serialises
+	// calls.
 	kills() (uint64, error)
 	// await calls check each time the number may have risen, and returns after close.
 	await(check func())
@@ -39,9 +40,10 @@ type oomSource interface {
 	close()
 }
 
-// WatchOOM starts to watch the cgroup. notify is called once for each increase in the number of killed processes, nested
-// cgroups included; kills at the same time may be one increase. Kills from before the call do not count. notify is called
-// by the watch's goroutine or inside Check or Stop, never concurrently. It must return soon and must not call the watch.
+// WatchOOM starts to watch the cgroup. notify is called once for each increase in the number of killed processes,
+// nested cgroups included; kills at the same time may be one increase. Kills from before the call do not count. notify
+// is called by the watch's goroutine or inside Check or Stop, never concurrently. It must return soon and must not call
+// the watch.
 //
 // A cgroup without memory controller gives a watch that does nothing. A cgroup that is gone is errdefs.ErrNotFound. The
 // caller must call Stop.
@@ -115,8 +117,8 @@ func (w *OOMWatch) Stop() {
 // memoryEvents is memory.events of a v2 cgroup, which counts the whole subtree. memory.events.local would leave out the
 // cgroups that a container makes for itself (cgroup-v2.rst, "Memory Interface Files").
 //
-// The kernel wakes pollers of the file when a number changes. Polling, unlike inotify, needs no instance: a user has 128
-// for all programs by default (fs.inotify.max_user_instances), fewer than a node has containers.
+// The kernel wakes pollers of the file when a number changes. Polling, unlike inotify, needs no instance: a user has
+// 128 for all programs by default (fs.inotify.max_user_instances), fewer than a node has containers.
 type memoryEvents struct {
 	file keyedFile
 	conn syscall.RawConn
@@ -136,8 +138,8 @@ func openMemoryEvents(dir string) (oomSource, error) {
 
 func (e *memoryEvents) kills() (uint64, error) { return e.file.value("oom_kill") }
 
-// await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed. It would
-// return at once for a file that cannot be polled; those of cgroup2 can.
+// await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed. It
+// would return at once for a file that cannot be polled; those of cgroup2 can.
 func (e *memoryEvents) await(check func()) {
 	_ = e.conn.Read(func(uintptr) bool { // the error says that the file was closed
 		check()

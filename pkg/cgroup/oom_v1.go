@@ -20,9 +20,9 @@ const (
 	lastRead  = 512 * time.Millisecond
 )
 
-// oomControl is memory.oom_control of a v1 cgroup with an eventfd. The kernel signals that when the cgroup or an ancestor
-// is out of memory, and when it is removed (cgroup-v1/memory.rst, "OOM Control"). A kill by the machine's OOM killer, or
-// by the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
+// oomControl is memory.oom_control of a v1 cgroup with an eventfd. The kernel signals that when the cgroup or an
+// ancestor is out of memory, and when it is removed (cgroup-v1/memory.rst, "OOM Control"). A kill by the machine's OOM
+// killer, or by the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
 type oomControl struct {
 	dir   string
 	file  keyedFile

@@ -19,9 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Procs returns the ids of all processes in the cgroup and the cgroups nested in it, each once, in rising order. On v1 it
-// is the union over all hierarchies, since a process on its way in is not in each of them yet. Processes outside of the
-// caller's pid namespace have no id and are left out. A cgroup of which no directory is left is errdefs.ErrNotFound.
+// Procs returns the ids of all processes in the cgroup and the cgroups nested in it, each once, in rising order. On v1
+// it is the union over all hierarchies, since a process on its way in is not in each of them yet. Processes outside of
+// the caller's pid namespace have no id and are left out. A cgroup of which no directory is left is
+// errdefs.ErrNotFound.
 func (c *Cgroup) Procs() ([]int, error) {
 	var pids []int
 	found := false
@@ -86,9 +87,9 @@ func describe(pids []int) string {
 	return fmt.Sprintf("%d processes [%s]", len(pids), strings.Join(names, ", "))
 }
 
-// Contains returns nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1, which stands for
-// the process that has the id now. A dead process counts in its last cgroup where the kernel keeps that (Linux 6.17 with
-// cgroup v2 or hybrid); else it is errdefs.ErrNotFound. A process elsewhere is errdefs.ErrPermissionDenied.
+// Contains returns nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1, which stands
+// for the process that has the id now. A dead process counts in its last cgroup where the kernel keeps that (Linux 6.17
+// with cgroup v2 or hybrid); else it is errdefs.ErrNotFound. A process elsewhere is errdefs.ErrPermissionDenied.
 func (c *Cgroup) Contains(pid, pidfd int) error {
 	ended := fmt.Errorf("process %d: ended before its cgroup was known: %w", pid, errdefs.ErrNotFound)
 	if pidfd < 0 {
@@ -128,8 +129,8 @@ func lastCgroup(pidfd int) (id uint64, ok bool) {
 	return binary.NativeEndian.Uint64(info[cgroupAt:]), true
 }
 
-// containsID reports whether id is that of the cgroup in the v2 hierarchy, or of one nested in it. The id of a cgroup is
-// the inode number of its directory.
+// containsID reports whether id is that of the cgroup in the v2 hierarchy, or of one nested in it. The id of a cgroup
+// is the inode number of its directory.
 func (c *Cgroup) containsID(id uint64) bool {
 	if c.paths[""] == "" {
 		return false

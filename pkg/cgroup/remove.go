@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes the cgroup in every hierarchy, and the cgroups nested in it. It kills nothing. The kernel refuses for a
-// moment after the last process has ended, so Remove tries again until ctx ends; its error then names the processes in
-// the cgroup and wraps the cause of ctx.
+// Remove removes the cgroup in every hierarchy, and the cgroups nested in it. It kills nothing. The kernel refuses for
+// a moment after the last process has ended, so Remove tries again until ctx ends; its error then names the processes
+// in the cgroup and wraps the cause of ctx.
 func (c *Cgroup) Remove(ctx context.Context) error {
 	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
 		var errs []error

@@ -73,7 +73,8 @@ func TestRemove_NamesTheProcessesInTheWay(t *testing.T) {
 	}
 }
 
-// A workload that splits its threads over cgroups (kernel, cgroup-v2.rst, Threads) is killed and removed like any other.
+// A workload that splits its threads over cgroups (kernel, cgroup-v2.rst, Threads) is killed and removed like any
+// other.
 func TestKillAndRemove_OfAThreadedCgroup(t *testing.T) {
 	c := makeV2(t)
 	threads := nest(t, c, "threads")

@@ -21,8 +21,8 @@ type Snapshot struct {
 	texts map[string]string // by absolute path
 }
 
-// File returns the absolute path of the control file with the given name, or "" if the cgroup is not in the hierarchy of
-// its controller, which is the part of the name before the first dot.
+// File returns the absolute path of the control file with the given name, or "" if the cgroup is not in the hierarchy
+// of its controller, which is the part of the name before the first dot.
 func (c *Cgroup) File(name string) string {
 	controller, _, _ := strings.Cut(name, ".")
 	dir := c.Path(controller)
@@ -101,8 +101,8 @@ func restore(path, text string) error {
 	return err
 }
 
-// copyParentCPUSet gives a cgroup all that its parent has. That is what an empty list means on v2, which the kernel does
-// not take while there are tasks (cpuset_write_resmask in kernel/cgroup/cpuset.c).
+// copyParentCPUSet gives a cgroup all that its parent has. That is what an empty list means on v2, which the kernel
+// does not take while there are tasks (cpuset_write_resmask in kernel/cgroup/cpuset.c).
 func copyParentCPUSet(path string) error {
 	all, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(path)), filepath.Base(path)+".effective"))
 	if err != nil {

@@ -51,8 +51,8 @@ func TestSnapshot_OfTheKernelsFiles(t *testing.T) {
 
 type setting struct{ name, text string }
 
-// snapshotCgroup is a cgroup, files of it that judge each other, and changes that have to be taken back in another order
-// than that of the names.
+// snapshotCgroup is a cgroup, files of it that judge each other, and changes that have to be taken back in another
+// order than that of the names.
 func snapshotCgroup(t *testing.T) (*Cgroup, []string, []setting) {
 	t.Helper()
 	if cgroups.Mode() == cgroups.Unified {

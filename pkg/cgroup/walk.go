@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// node is the open directory of a cgroup in one hierarchy. A container that may make cgroups can nest them deeper than a
-// path can name (PATH_MAX), so nested ones are opened from one directory to the next.
+// node is the open directory of a cgroup in one hierarchy. A container that may make cgroups can nest them deeper than
+// a path can name (PATH_MAX), so nested ones are opened from one directory to the next.
 type node struct {
 	*os.File // its name is for messages only
 }
 
 // walk calls visit for the directory at path and for each below it, parents first. After all directories in one below
-// path were visited, it calls leave with its parent and its name there. Both may be nil. Nested cgroups come and go: one
-// that goes during the visit is skipped. Only path itself being gone is an error.
+// path were visited, it calls leave with its parent and its name there. Both may be nil. Nested cgroups come and go:
+// one that goes during the visit is skipped. Only path itself being gone is an error.
 //
 // Three descriptors are open at a time, at any depth. The way back is "..", since a cgroup never gets another parent.
 func walk(path string, visit func(node) error, leave func(parent node, name string) error) error {

@@ -80,7 +80,8 @@ func (f *follower) follow(r resource, last *Set) error {
 		return err
 	}
 	if source.requested.Empty() && time.Since(f.since) < grace {
-		return fmt.Errorf("%s of %s, which was made again, is not written yet: %w", r, source.dir, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("%s of %s, which was made again, is not written yet: %w",
+			r, source.dir, errdefs.ErrFailedPrecondition)
 	}
 	parent, err := observe(filepath.Dir(f.Dir), r)
 	if err != nil {

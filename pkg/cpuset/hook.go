@@ -70,8 +70,8 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 	return nil
 }
 
-// BeforeUpdate implements [process.CgroupHook]. A cpuset that r sets is kept: nobody but its sender knows when it should
-// end.
+// BeforeUpdate implements [process.CgroupHook]. A cpuset that r sets is kept: nobody but its sender knows when it
+// should end.
 func (h *Hook) BeforeUpdate(r *specs.LinuxResources) {
 	if h.pinning = !h.pinned && h.overruled(r); h.pinning {
 		h.reconciler.Pin(h.id)

@@ -141,8 +141,8 @@ func affinity(tb testing.TB, pid int) cpuset.Set {
 	return set(tb, list)
 }
 
-// 10 ms are promised, on average and of a real machine. One that is emulated and shares its processors is allowed ten times
-// as much, which is still a tenth of what it takes when a change is not told.
+// 10 ms are promised, on average and of a real machine. One that is emulated and shares its processors is allowed ten
+// times as much, which is still a tenth of what it takes when a change is not told.
 func TestKernel_ReactionTime(t *testing.T) {
 	const most = 100 * time.Millisecond
 	w, l := grow(t), listen(t)

@@ -39,13 +39,14 @@ func (l *loop) end() {
 	<-l.ended
 }
 
-// updateWatches watches what the containers that follow depend on, and starts the goroutine if there is none. It is called
-// with cgroupLock held.
+// updateWatches watches what the containers that follow depend on, and starts the goroutine if there is none. It is
+// called with cgroupLock held.
 func (r *Reconciler) updateWatches() {
 	if r.loop == nil {
 		notifier, err := r.open()
 		if err != nil {
-			log.L.WithError(err).Warnf("cpuset: changes of sources are seen after up to %v (is fs.inotify.max_user_instances used up?)", resyncMax)
+			log.L.WithError(err).Warnf("cpuset: changes of sources are seen after up to %v "+
+				"(is fs.inotify.max_user_instances used up?)", resyncMax)
 			notifier = clock{make(chan struct{})}
 		}
 		ctx, cancel := context.WithCancel(context.Background())

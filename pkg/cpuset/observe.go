@@ -43,8 +43,8 @@ func observe(dir string, r resource) (node, error) {
 // lists are what a cgroup asks for, and what it has.
 type lists struct{ requested, effective Set }
 
-// contradict reports whether a cgroup has nothing of what it asks for. That is so while all of it is offline, and seems so
-// if somebody writes between two reads.
+// contradict reports whether a cgroup has nothing of what it asks for. That is so while all of it is offline, and seems
+// so if somebody writes between two reads.
 func (l lists) contradict() bool {
 	return !l.requested.Empty() && l.requested.Intersect(l.effective).Empty()
 }

@@ -25,7 +25,7 @@ type node struct {
 	dir       string
 	requested Set    // what the file of the resource says; empty inherits
 	effective Set    // what the tasks of the cgroup have
-	partition string // cpuset.cpus.partition: member, root, isolated, or one of the latter two with the reason why it is invalid
+	partition string // cpuset.cpus.partition: member, or root or isolated, if invalid with the reason
 	nested    []node // the cgroups in it, with requested alone
 }
 
@@ -49,8 +49,8 @@ func (w write) apply() error {
 	return nil
 }
 
-// assign returns what the destination is to have: what both the source and the destination's parent have. An error, always
-// errdefs.ErrFailedPrecondition, says why the destination must keep what it has.
+// assign returns what the destination is to have: what both the source and the destination's parent have. An error,
+// always errdefs.ErrFailedPrecondition, says why the destination must keep what it has.
 func assign(r resource, source, parent, destination node) (Set, error) {
 	wanted := source.effective.Intersect(parent.effective)
 	switch {
@@ -71,9 +71,10 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 
 // plan returns the writes, in order, that give the destination the wanted set, of which its parent has all.
 //
-// A nested cgroup that is not within wanted is narrowed, the deepest first: kernels before 5.17 answer EBUSY when a child
-// asks for more than what is written (validate_change in kernel/cgroup/cpuset.c). Nothing has to grow beforehand, since on
-// v2 a child may ask for more than its parent has. For newer kernels, which mask nested cgroups, leave nested empty.
+// A nested cgroup that is not within wanted is narrowed, the deepest first: kernels before 5.17 answer EBUSY when a
+// child asks for more than what is written (validate_change in kernel/cgroup/cpuset.c). Nothing has to grow beforehand,
+// since on v2 a child may ask for more than its parent has. For newer kernels, which mask nested cgroups, leave nested
+// empty.
 func plan(r resource, destination node, wanted Set) []write {
 	if destination.requested == wanted {
 		return nil
@@ -85,8 +86,8 @@ func plan(r resource, destination node, wanted Set) []write {
 	return append(writes, write{r, destination.dir, wanted})
 }
 
-// narrow returns the writes that bring a cgroup and those nested in it within bound. A cgroup that asks for nothing within
-// it gets all of it, since the kernel lets no list become empty while there are tasks.
+// narrow returns the writes that bring a cgroup and those nested in it within bound. A cgroup that asks for nothing
+// within it gets all of it, since the kernel lets no list become empty while there are tasks.
 func narrow(r resource, n node, bound Set) []write {
 	if n.requested.Subset(bound) {
 		return nil

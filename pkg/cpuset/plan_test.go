@@ -77,8 +77,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// kernel is a model of the kernel's rules for one resource on v2 (validate_change, update_cpumasks_hier). Number 0 is the
-// destination, whose parent has what lends says; each other cgroup is nested in one before it.
+// kernel is a model of the kernel's rules for one resource on v2 (validate_change, update_cpumasks_hier). Number 0 is
+// the destination, whose parent has what lends says; each other cgroup is nested in one before it.
 type kernel struct {
 	strict    bool // as before 5.17: a child must not ask for what its parent, when that is written, does not
 	lends     Set
@@ -129,8 +129,9 @@ func (k *kernel) node(i int) node {
 	return n
 }
 
-// Whatever the state, each write of a plan is accepted, no task runs on a CPU that was neither assigned before nor is now,
-// and in the end all run within what is assigned. Bytes of cgroups are pairs: the list of 8 CPUs, and which one it is in.
+// Whatever the state, each write of a plan is accepted, no task runs on a CPU that was neither assigned before nor is
+// now, and in the end all run within what is assigned. Bytes of cgroups are pairs: the list of 8 CPUs, and which one it
+// is in.
 func FuzzPlan(f *testing.F) {
 	f.Add(true, byte(0xff), byte(0), byte(0x3), byte(0), []byte{0x0f, 0, 0x0c, 0, 0x08, 1})
 	f.Add(false, byte(0xff), byte(0x30), byte(0xf0), byte(0xf0), []byte{0, 0, 0x0c, 0})

@@ -1,25 +1,26 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cpuset keeps the CPUs, and if asked the memory nodes, of containers equal to those of a source cgroup, as long as
-// the container lives and also when the source changes. It is for cgroup v2 alone.
+// Package cpuset keeps the CPUs, and if asked the memory nodes, of containers equal to those of a source cgroup, as
+// long as the container lives and also when the source changes. It is for cgroup v2 alone.
 //
 // # Precedence
 //
-// A cpuset that is set for one container wins over a copied one: first a cpuset in the specification or by Task.Update (the
-// caller does not Add the container, or Pins it), then the annotation that names a source, then the runtime option.
+// A cpuset that is set for one container wins over a copied one: first a cpuset in the specification or by Task.Update
+// (the caller does not Add the container, or Pins it), then the annotation that names a source, then the runtime
+// option.
 //
 // # What is copied, and when not
 //
-// The source's cpuset.cpus.effective is what it has. Its cpuset.cpus is what somebody asked for, including CPUs that are
-// offline, denied by an ancestor, or taken by a partition. The destination gets those that its own parent has as well. It
-// could not use the rest, and asking for CPUs of a partition next to it invalidates that partition on kernels without
-// commit 2a3602030d80.
+// The source's cpuset.cpus.effective is what it has. Its cpuset.cpus is what somebody asked for, including CPUs that
+// are offline, denied by an ancestor, or taken by a partition. The destination gets those that its own parent has as
+// well. It could not use the rest, and asking for CPUs of a partition next to it invalidates that partition on kernels
+// without commit 2a3602030d80.
 //
-// The destination keeps what it has, and State says why, while the source is gone, its list is empty or unreadable, none of
-// its CPUs is usable (the kernel then lends it those of its parent, which are no assignment) or in the destination's
-// parent, and while the destination is a partition root. A source that was made again has a second to get a list, which
-// its maker writes after mkdir. In Add each of these is an error.
+// The destination keeps what it has, and State says why, while the source is gone, its list is empty or unreadable,
+// none of its CPUs is usable (the kernel then lends it those of its parent, which are no assignment) or in the
+// destination's parent, and while the destination is a partition root. A source that was made again has a second to get
+// a list, which its maker writes after mkdir. In Add each of these is an error.
 //
 // Only the container's own cgroup is written. The kernel masks those nested in it, except before Linux 5.17: there it
 // refuses a list without the CPUs of nested cgroups, which are narrowed first. Parents are never written.
@@ -27,16 +28,16 @@
 // # What the kernel tells
 //
 // inotify reports control files that a process writes. So cpuset.cpus and cpuset.cpus.partition of the source, the
-// destination and their ancestors are watched, and the directory of the source. It reports nothing when the kernel computes
-// a new value: hot-plug of a CPU, a partition made next to the source. For these everything is read again every 1 to 3
-// seconds. That is the whole cost of being idle: some ten small files for each container. It also serves where a user's
-// inotify instances are used up.
+// destination and their ancestors are watched, and the directory of the source. It reports nothing when the kernel
+// computes a new value: hot-plug of a CPU, a partition made next to the source. For these everything is read again
+// every 1 to 3 seconds. That is the whole cost of being idle: some ten small files for each container. It also serves
+// where a user's inotify instances are used up.
 //
 // # Goroutines and locks
 //
-// A Reconciler has one goroutine, from its first container to its last or to Stop; Remove and Stop join it. cgroupLock is
-// held over everything that reads or writes cgroups, so after Remove, Pin or Stop nothing is written any more. mu guards
-// what State shows and is held over nothing that blocks. Order: cgroupLock, then mu.
+// A Reconciler has one goroutine, from its first container to its last or to Stop; Remove and Stop join it. cgroupLock
+// is held over everything that reads or writes cgroups, so after Remove, Pin or Stop nothing is written any more. mu
+// guards what State shows and is held over nothing that blocks. Order: cgroupLock, then mu.
 package cpuset
 
 import (
@@ -64,8 +65,8 @@ type Reconciler struct {
 	states map[string]State // by the container's id
 }
 
-// New returns a Reconciler for the cgroup v2 hierarchy at root, a path without symbolic links. open is Inotify except in
-// tests. It does nothing before Add.
+// New returns a Reconciler for the cgroup v2 hierarchy at root, a path without symbolic links. open is Inotify except
+// in tests. It does nothing before Add.
 func New(root string, open func() (Notifier, error)) *Reconciler {
 	return &Reconciler{
 		root: root, open: open,
@@ -74,9 +75,10 @@ func New(root string, open func() (Notifier, error)) *Reconciler {
 	}
 }
 
-// Add lets a container follow its source, and has written the cgroup when it returns. After an error the container does not
-// follow: errdefs.ErrNotFound if the source or the container's cgroup does not exist, ErrInvalidArgument if the source
-// cannot be one, ErrAlreadyExists if the id is registered, ErrFailedPrecondition after Stop or if there is nothing to assign.
+// Add lets a container follow its source, and has written the cgroup when it returns. After an error the container does
+// not follow: errdefs.ErrNotFound if the source or the container's cgroup does not exist, ErrInvalidArgument if the
+// source cannot be one, ErrAlreadyExists if the id is registered, ErrFailedPrecondition after Stop or if there is
+// nothing to assign.
 func (r *Reconciler) Add(ctx context.Context, c Container) error {
 	f, err := newFollower(r.root, c)
 	if err != nil {
@@ -107,8 +109,8 @@ func (r *Reconciler) Add(ctx context.Context, c Container) error {
 	return err
 }
 
-// Remove stops a container from following. After it returns, the container's cgroup is not written any more. It does nothing
-// for an unknown id.
+// Remove stops a container from following. After it returns, the container's cgroup is not written any more. It does
+// nothing for an unknown id.
 func (r *Reconciler) Remove(id string) {
 	r.change(func() {
 		delete(r.followers, id)
@@ -118,8 +120,8 @@ func (r *Reconciler) Remove(id string) {
 	})
 }
 
-// Pin makes a container keep what it has, since it gets a cpuset of its own. After it returns, the container's cgroup is not
-// written until Unpin. It does nothing for an unknown id.
+// Pin makes a container keep what it has, since it gets a cpuset of its own. After it returns, the container's cgroup
+// is not written until Unpin. It does nothing for an unknown id.
 func (r *Reconciler) Pin(id string) { r.pin(id, true) }
 
 // Unpin undoes Pin, after the container's own cpuset was refused.
@@ -149,8 +151,8 @@ func (r *Reconciler) Stop() {
 	})
 }
 
-// State returns the state of a container, or false if it does not follow. It does not wait for a reconciliation in progress.
-// After Stop it returns the last state.
+// State returns the state of a container, or false if it does not follow. It does not wait for a reconciliation in
+// progress. After Stop it returns the last state.
 func (r *Reconciler) State(id string) (State, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,15 +21,17 @@ type Set struct {
 }
 
 // Parse reads a list as the kernel does (bitmap_parselist): numbers and ranges separated by commas or blanks, such as
-// "0-2,8", and ranges of which only the first numbers in each group count, such as "0-31:1/4". The kernel's words "all" and
-// "N" depend on the machine and are refused. An empty list is the empty set. An error is errdefs.ErrInvalidArgument.
+// "0-2,8", and ranges of which only the first numbers in each group count, such as "0-31:1/4". The kernel's words "all"
+// and "N" depend on the machine and are refused. An empty list is the empty set. An error is
+// errdefs.ErrInvalidArgument.
 func Parse(list string) (Set, error) {
 	var b [Limit / 8]byte
-	for region := range strings.FieldsFuncSeq(strings.TrimSpace(list), func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }) {
+	separates := func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
+	for region := range strings.FieldsFuncSeq(strings.TrimSpace(list), separates) {
 		r, ok := parseRegion(region)
 		if !ok {
-			return Set{}, fmt.Errorf("cpuset %s: %s: must be numbers or ranges of them from 0 to %d, such as 0-3,8 or 0-31:1/4: %w",
-				quote(list), quote(region), Limit-1, errdefs.ErrInvalidArgument)
+			return Set{}, fmt.Errorf("cpuset %s: %s: must be numbers or ranges of them from 0 to %d, "+
+				"such as 0-3,8 or 0-31:1/4: %w", quote(list), quote(region), Limit-1, errdefs.ErrInvalidArgument)
 		}
 		for start := r.first; start <= r.last; start += r.group {
 			for n := start; n < start+r.used && n <= r.last; n++ {

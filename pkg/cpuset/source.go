@@ -17,8 +17,8 @@ import (
 // Parent as a source is the parent of the container's cgroup, which is the pod's.
 const Parent = "parent"
 
-// locate returns the absolute path of a source for the destination dir. It exists and is below root without symbolic links.
-// A source that does not exist is errdefs.ErrNotFound, one that is not allowed errdefs.ErrInvalidArgument.
+// locate returns the absolute path of a source for the destination dir. It exists and is below root without symbolic
+// links. A source that does not exist is errdefs.ErrNotFound, one that is not allowed errdefs.ErrInvalidArgument.
 func locate(root, source, dir string) (string, error) {
 	refuse := func(why string) (string, error) {
 		return "", fmt.Errorf("cpuset source %q: %s: %w", source, why, errdefs.ErrInvalidArgument)
@@ -40,7 +40,8 @@ func locate(root, source, dir string) (string, error) {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return "", fmt.Errorf("cpuset source %q: cgroup %s: %w", source, path, errdefs.ErrNotFound)
-	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENAMETOOLONG):
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL),
+		errors.Is(err, unix.ENAMETOOLONG):
 		return refuse("must be a directory, without symbolic links: " + err.Error())
 	case err != nil:
 		return "", fmt.Errorf("cpuset source %q: open %s: %w", source, path, err)

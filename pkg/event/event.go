@@ -3,17 +3,17 @@
 
 // Package event defines the events of a container that containerd is told, and the queue that publishes them in order.
 //
-// A Queue owns one goroutine, the publisher. NewQueue starts it; Close ends and joins it. One mutex guards the list. It is
-// never held while an event is published, so Put cannot block on a receiver that is slow or away.
+// A Queue owns one goroutine, the publisher. NewQueue starts it; Close ends and joins it. One mutex guards the list. It
+// is never held while an event is published, so Put cannot block on a receiver that is slow or away.
 //
 // Promises:
-//   - Events are published in the order of their Put calls, one at a time: an event is not tried before the one ahead of
-//     it was accepted or rejected. Promises P1 to P6 of the shim rest on this.
-//   - An event is dropped only when the receiver rejects it, when it is put after Close, or when Close runs out of time.
-//     Each of these is logged or returned.
+//   - Events are published in the order of their Put calls, one at a time: an event is not tried before the one ahead
+//     of it was accepted or rejected. Promises P1 to P6 of the shim rest on this.
+//   - An event is dropped only when the receiver rejects it, when it is put after Close, or when Close runs out of
+//     time. Each of these is logged or returned.
 //   - An event may be published twice, when the receiver's answer was lost.
-//   - Consecutive OOM kills of a container are one event while that one waits to be sent. Each exit still comes after the
-//     kills before it.
+//   - Consecutive OOM kills of a container are one event while that one waits to be sent. Each exit still comes after
+//     the kills before it.
 //
 // The queue has no bound, on purpose. Each exec and each container makes a fixed number of events, apart from its OOM
 // kills, and it is the receiver that starts them: while containerd is away nobody does, so the queue is limited by what

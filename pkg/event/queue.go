@@ -26,8 +26,8 @@ const (
 // ErrRejected marks a publish error for which a retry is no use: the receiver refused the event.
 var ErrRejected = errors.New("event rejected")
 
-// Publisher sends one event, which happened at the given time, and returns once the receiver has it. It must return soon
-// after ctx ends. After an error other than ErrRejected, the queue retries the same event.
+// Publisher sends one event, which happened at the given time, and returns once the receiver has it. It must return
+// soon after ctx ends. After an error other than ErrRejected, the queue retries the same event.
 type Publisher func(ctx context.Context, e Event, at time.Time) error
 
 // Queue publishes events in the order in which they were put. Its methods are safe for concurrent use.
@@ -58,8 +58,8 @@ func NewQueue(p Publisher) *Queue {
 	return q
 }
 
-// Put appends e with the time of the call. It never blocks. After Close it drops and logs the event. It drops an OOM kill if
-// the last event of its container that waits is one too.
+// Put appends e with the time of the call. It never blocks. After Close it drops and logs the event. It drops an OOM
+// kill if the last event of its container that waits is one too.
 func (q *Queue) Put(e Event) {
 	q.mu.Lock()
 	closed := q.closed
@@ -89,8 +89,8 @@ func (q *Queue) coalescesLocked(e Event) bool {
 	return false
 }
 
-// Close refuses further events, publishes those that are left until ctx ends, and ends the publisher. The error says how
-// many events were not sent and why. Close may be called again, also concurrently, and returns the same.
+// Close refuses further events, publishes those that are left until ctx ends, and ends the publisher. The error says
+// how many events were not sent and why. Close may be called again, also concurrently, and returns the same.
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
@@ -168,7 +168,8 @@ func (q *Queue) send(head stamped) bool {
 			return true
 		}
 		if tries == 1 { // once for each absence, which can last hours
-			log.L.WithError(err).WithField("event", fmt.Sprintf("%T", head.event)).Warn("event receiver is away: kept, trying again")
+			log.L.WithError(err).WithField("event", fmt.Sprintf("%T", head.event)).
+				Warn("event receiver is away: kept, trying again")
 		}
 		q.lastErr = err
 		select {

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address is a socket that is asked for.
+// Address is a requested socket.
 type Address struct {
-	Name   string         // told to the program
+	Name   string         // in LISTEN_FDNAMES
 	Type   int            // SOCK_STREAM, SOCK_DGRAM or SOCK_SEQPACKET
 	Inet   netip.AddrPort // of TCP and UDP; the zero value for a path
 	Path   string         // in the container, absolute; "" for TCP and UDP
@@ -26,22 +26,23 @@ type Address struct {
 	source string
 }
 
-// String is what the address was asked for with.
+// String returns the text that was parsed.
 func (a Address) String() string { return a.source }
 
 const (
 	most        = 64        // sockets of a container
 	defaultName = "unknown" // sd_listen_fds(3) has it for sockets without a name
 	longestName = 255       // as above
-	longestPath = 107       // an address holds (unix(7))
-	longestBase = 80        // Bind has to put it behind that of a descriptor
+	longestPath = 107       // of an address (unix(7))
+	longestBase = 80        // Bind appends it to the path of a descriptor
 	defaultMode = 0o666     // systemd.socket(5), SocketMode
 )
 
-// Form says what Parse wants.
-const Form = "[NAME=]tcp://IP:PORT, [NAME=]udp://IP:PORT or [NAME=]unix:///PATH[?type=stream|dgram|seqpacket][&mode=OCTAL], with spaces between them"
+// Form describes what Parse reads.
+const Form = "[NAME=]tcp://IP:PORT, [NAME=]udp://IP:PORT or " +
+	"[NAME=]unix:///PATH[?type=stream|dgram|seqpacket][&mode=OCTAL], with spaces between them"
 
-// Parse reads addresses that are separated by spaces.
+// Parse reads addresses separated by spaces.
 func Parse(text string) ([]Address, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > most {
@@ -89,7 +90,7 @@ func parse(word string) (Address, error) {
 	return a, fmt.Errorf("scheme %q: must be tcp, udp or unix", scheme)
 }
 
-// validName is systemd's rule, which keeps the list of names readable.
+// validName is systemd's rule, which keeps the list of names parsable.
 func validName(name string) bool {
 	return name != "" && len(name) <= longestName &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == ':' })
@@ -143,7 +144,7 @@ func (a *Address) parsePath(text string) error {
 	return nil
 }
 
-// Env is what tells the program of its sockets (sd_listen_fds(3)), by the names of the variables.
+// Env returns the environment variables that describe the sockets to the program (sd_listen_fds(3)).
 func Env(list []Address) map[string]string {
 	names := make([]string, 0, len(list))
 	for _, a := range list {

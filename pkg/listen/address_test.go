@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
+func TestParse_Refuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                    "0 sockets: must be 1 to 64",
 		strings.Repeat("unix:///x ", 65):      "65 sockets: must be 1 to 64",

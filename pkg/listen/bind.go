@@ -13,24 +13,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// backlog is of connections that nobody has accepted; the kernel takes net.core.somaxconn if that is less.
+// backlog limits connections that nobody has accepted yet. The kernel lowers it to net.core.somaxconn.
 const backlog = 4096
 
 // Bound are the files of the unix sockets that Bind bound.
 type Bound struct{ files []file }
 
-// file is one in a directory that is kept open: nobody can find it again once the container's mounts are gone. It is kept
-// open itself, so that another one does not get its inode.
+// file is a file in a directory that is kept open, since nobody can find it again once the container's mounts are gone.
+// The file is kept open too, so that no other gets its inode.
 type file struct {
-	dir, made int // made is -1 until it is known
+	dir, made int // descriptors; made is -1 until the file is open
 	name      string
 }
 
-// Bind gives the sockets their addresses and begins to listen. root is the root directory of the container as its
-// processes see it. owner gets the files of unix sockets.
+// Bind binds the sockets to their addresses and listens. root is the container's root directory as its processes see
+// it. owner gets the files of unix sockets.
 func Bind(list []Address, s *Sockets, root string, owner idmap.Owner) (_ *Bound, err error) {
 	b := &Bound{}
 	defer func() {
@@ -76,15 +77,15 @@ func (b *Bound) bindPath(a Address, fd int, root string, owner idmap.Owner) (err
 	bind := func() error { return unix.Bind(fd, name) }
 	try := func() error {
 		err := bind()
-		if errors.Is(err, unix.EOVERFLOW) { // the file system is of a user namespace in which we are nobody
-			err = as(owner, bind)
+		if errors.Is(err, unix.EOVERFLOW) { // the file system belongs to a user namespace without our user
+			err = asOwner(owner, bind)
 		}
 		return err
 	}
 	err = try()
 	if errors.Is(err, unix.EADDRINUSE) {
-		if old, openErr := f.there(); openErr == nil {
-			if old.deserted() {
+		if old, openErr := f.current(); openErr == nil {
+			if old.stale() {
 				old.unlink()
 				err = try()
 			}
@@ -95,14 +96,14 @@ func (b *Bound) bindPath(a Address, fd int, root string, owner idmap.Owner) (err
 		_ = unix.Close(dir) // nothing was written
 		return os.NewSyscallError("bind", err)
 	}
-	// By a descriptor, since somebody who shares the directory may put something else in its place.
-	f, err = f.there()
+	// By a descriptor, since somebody who shares the directory may replace the file.
+	f, err = f.current()
 	b.files = append(b.files, f)
 	if err != nil {
 		return fmt.Errorf("open the socket: %w", err)
 	}
 	if _, ok := socket(f.made, "", unix.AT_EMPTY_PATH); !ok {
-		return errors.New("something else came into the place of the socket")
+		return errors.New("something else replaced the socket")
 	}
 	if err := unix.Fchownat(f.made, "", owner.UID, owner.GID, unix.AT_EMPTY_PATH); err != nil {
 		return fmt.Errorf("change owner: %w", err)
@@ -110,13 +111,13 @@ func (b *Bound) bindPath(a Address, fd int, root string, owner idmap.Owner) (err
 	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", f.made), a.Mode)
 }
 
-// socket looks at a file, and tells whether it is a socket.
+// socket stats a file and reports whether it is a socket.
 func socket(dir int, name string, flags int) (s unix.Stat_t, ok bool) {
 	err := unix.Fstatat(dir, name, &s, unix.AT_SYMLINK_NOFOLLOW|flags)
 	return s, err == nil && s.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
-// directory opens a directory below another one, whatever links there are.
+// directory opens the directory name below root, by openat2(2) with resolve.
 func directory(root, name string, resolve uint64) (int, error) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -132,17 +133,17 @@ func directory(root, name string, resolve uint64) (int, error) {
 	return fd, nil
 }
 
-// there is f as what is in its place now.
-func (f file) there() (file, error) {
+// current returns f with the file that has its name now.
+func (f file) current() (file, error) {
 	var err error
 	f.made, err = unix.Openat(f.dir, f.name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	return f, err
 }
 
-// deserted tells whether f is a socket that nobody has open any more, as a container leaves it that was killed together
-// with its shim. It asks by a datagram socket, to which one of another type answers that it is there, also before it
-// listens, and does not see a connection.
-func (f file) deserted() bool {
+// stale reports whether f is a socket that nobody has open any more, as after a container was killed together with its
+// shim. It tries to connect a datagram socket: a live socket of another type refuses that in its own way, also before
+// it listens, and sees no connection.
+func (f file) stale() bool {
 	if _, ok := socket(f.made, "", unix.AT_EMPTY_PATH); !ok {
 		return false
 	}
@@ -155,18 +156,18 @@ func (f file) deserted() bool {
 	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: name}), unix.ECONNREFUSED)
 }
 
-// unlink removes f, unless something else came into its place.
+// unlink removes f, unless something else replaced it.
 func (f file) unlink() {
 	ours, made := socket(f.made, "", unix.AT_EMPTY_PATH)
-	now, there := socket(f.dir, f.name, 0)
-	if made && there && ours.Ino == now.Ino && ours.Dev == now.Dev {
+	now, exists := socket(f.dir, f.name, 0)
+	if made && exists && ours.Ino == now.Ino && ours.Dev == now.Dev {
 		_ = unix.Unlinkat(f.dir, f.name, 0) // somebody else may have done it
 	}
 }
 
 func (f file) path() string { return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir, f.name) }
 
-// Remove removes the files, if they are those that Bind made. It can be called again.
+// Remove removes the files that Bind made. It may be called again.
 func (b *Bound) Remove() {
 	for _, f := range b.files {
 		f.unlink()
@@ -174,4 +175,33 @@ func (b *Bound) Remove() {
 		_ = unix.Close(f.dir)
 	}
 	b.files = nil
+}
+
+// asOwner calls f on a thread of its own on which new files belong to owner. The thread keeps its privileges.
+func asOwner(owner idmap.Owner, f func() error) error {
+	return osthread.Run(func() error { return withFSIDs(owner, f) })
+}
+
+// withFSIDs calls f with the thread's file system ids set to owner's. The thread must end after it.
+func withFSIDs(owner idmap.Owner, f func() error) (err error) {
+	thread := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&thread, &caps[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil {
+		return os.NewSyscallError("prctl(PR_GET_DUMPABLE)", err)
+	}
+	if dumpable == 1 { // a change of the user clears this for the whole process (proc_pid(5)); no other value can be set
+		defer func() { err = errors.Join(err, unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0)) }()
+	}
+	if err := errors.Join(unix.Setfsgid(owner.GID), unix.Setfsuid(owner.UID)); err != nil {
+		return err
+	}
+	// The change drops the capabilities over files (capabilities(7)), which the directory may need.
+	if err := unix.Capset(&thread, &caps[0]); err != nil {
+		return os.NewSyscallError("capset", err)
+	}
+	return f()
 }

@@ -1,6 +1,20 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package listen opens the sockets that a container's first process finds open (socket activation, sd_listen_fds(3)).
+//
+// [Open] makes the sockets before the container, in its network namespace, since init can get descriptors only at its
+// start. [Bind] binds them when the container is set up but its program does not run yet: paths are resolved among its
+// mounts, and what its hooks did to its network counts.
+//
+// [Bound.Remove] removes the files of those with a path. A process that has nothing but the list of [Bound.Left] does
+// it by [RemoveLeft].
+//
+// Open runs a goroutine on a thread of its own, which changes namespace and ends with it; Open waits for its answer.
+// RemoveLeft runs one that ends when the volumes answer. There are no locks.
+//
+// Promises: whatever the container's file system holds, a path never leads out of it. When Open or Bind fails, what it
+// made is gone.
 package listen
 
 import (
@@ -33,8 +47,8 @@ type Hook struct {
 // NewHook returns the hook for a setting that is set.
 func NewHook(setting settings.Value) *Hook { return &Hook{setting: setting} }
 
-// Left are the files of sockets on the container's volumes and in its root file system. The delete command removes them
-// if the shim cannot.
+// Left returns the files of sockets on the container's volumes and in its root file system. The delete command removes
+// them if the shim cannot.
 func (h *Hook) Left() []File { return h.left }
 
 // Prepare implements [process.CreateHook].
@@ -62,7 +76,7 @@ func (h *Hook) Prepare(ctx context.Context, c *process.Config) (err error) {
 	return nil
 }
 
-// network is in which network namespace the sockets are. If Open makes it for the container, made is the namespace in
+// network returns the network namespace of the sockets. If Open makes it for the container, made is the namespace in
 // the configuration that has to become it.
 func (h *Hook) network() (n Network, made *specs.LinuxNamespace, err error) {
 	refuse := func(why string) (Network, *specs.LinuxNamespace, error) {
@@ -88,7 +102,8 @@ func (h *Hook) network() (n Network, made *specs.LinuxNamespace, err error) {
 		return Network{Own: true}, nil, nil
 	case namespaces[specs.UserNamespace] != nil:
 		// The network namespace is made before the user namespace, and would belong to the host's.
-		return refuse("TCP and UDP cannot be had with a user namespace and a network namespace that are both the container's own")
+		return refuse("TCP and UDP cannot be had with a user namespace and a network namespace that are " +
+			"both the container's own")
 	}
 	return Network{Own: true}, own, nil
 }
@@ -102,7 +117,7 @@ func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 		return h.failed(err)
 	}
 	volumes := []Volume{{Source: h.config.Rootfs, Destination: "/"}}
-	for _, m := range h.config.Spec.Mounts { // in those that are no directories of the host no socket is found
+	for _, m := range h.config.Spec.Mounts { // a mount that is no directory of the host has no socket
 		if !filepath.IsAbs(m.Source) {
 			m.Source = filepath.Join(h.config.Bundle, m.Source)
 		}

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Volume is a directory of the host, and where among its files the container sees it.
+// Volume is a directory of the host, and its path in the container.
 type Volume struct{ Source, Destination string }
 
-// File is the file of a unix socket, for whoever finds it later with neither the socket nor the container's mounts.
+// File identifies the file of a unix socket for a later process that has neither the socket nor the container's mounts.
 type File struct {
 	Volume string // a directory of the host
 	Dir    string // below Volume, without links; the container may have changed it since
@@ -24,8 +24,8 @@ type File struct {
 	In, ID Identity // of the directory and of the file
 }
 
-// Identity is what a file and no other has, also when its number is given to another one later, where the file system knows
-// when a file was made (to some milliseconds).
+// Identity identifies a file. Where the file system records when a file was made (to some milliseconds), it differs
+// from that of a later file with the same inode number.
 type Identity struct {
 	Dev, Ino uint64
 	Born     int64 `json:",omitempty"` // in nanoseconds; 0 where it is not known
@@ -44,7 +44,7 @@ func identity(fd int) (Identity, error) {
 	return id, nil
 }
 
-// Left lists the files that will be there when the container's mounts are not: those on its volumes. root is as in Bind.
+// Left lists the files that remain when the container's mounts are gone: those on its volumes. root is as in Bind.
 func (b *Bound) Left(root string, volumes []Volume) ([]File, error) {
 	top, err := os.Readlink(root)
 	if errors.Is(err, unix.EINVAL) { // no link of proc(5)
@@ -70,10 +70,11 @@ func (b *Bound) Left(root string, volumes []Volume) ([]File, error) {
 		if left.ID, err = identity(f.made); err != nil {
 			return nil, err
 		}
-		// Where several volumes are mounted over each other, it is the one in which the directory is found.
+		// Where volumes are mounted over each other, the one with the directory counts.
 		for _, v := range volumes {
 			left.Volume = v.Source
-			if left.Dir, err = filepath.Rel(v.Destination, filepath.Join("/", inside)); err != nil || !filepath.IsLocal(left.Dir) {
+			left.Dir, err = filepath.Rel(v.Destination, filepath.Join("/", inside))
+			if err != nil || !filepath.IsLocal(left.Dir) {
 				continue
 			}
 			if dir, err := left.open(); err == nil {
@@ -86,7 +87,7 @@ func (b *Bound) Left(root string, volumes []Volume) ([]File, error) {
 	return list, nil
 }
 
-// open opens the directory, unless another one is in its place. It follows no link that the container may have made.
+// open opens the directory, unless another replaced it. It follows no link that the container may have made.
 func (f File) open() (int, error) {
 	dir, err := directory(f.Volume, f.Dir, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
@@ -103,8 +104,9 @@ func (f File) open() (int, error) {
 	return dir, nil
 }
 
-// remove removes the file if it is still the one that was made, and nobody has it open: whoever listens there now, it is not
-// for the container. Somebody who shares the directory can still exchange it in the last moment, as for [Bound.Remove].
+// remove removes the file if it is still the one that Bind made and nobody has it open. Whoever listens there now does
+// not do so for the container. Somebody who shares the directory can still replace it at the last moment, as for
+// [Bound.Remove].
 func (f File) remove() error {
 	wrap := func(err error) error {
 		return fmt.Errorf("remove socket %q: %w", filepath.Join(f.Volume, f.Dir, f.Name), err)
@@ -117,7 +119,7 @@ func (f File) remove() error {
 		return wrap(err)
 	}
 	defer unix.Close(dir) //nolint:errcheck // nothing was written
-	now, err := file{dir: dir, name: f.Name}.there()
+	now, err := file{dir: dir, name: f.Name}.current()
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -130,15 +132,14 @@ func (f File) remove() error {
 		return wrap(err)
 	case id != f.ID:
 		return nil // the container, or another one, made something else
-	case !now.deserted():
+	case !now.stale():
 		return wrap(errors.New("a process has it open"))
 	}
 	now.unlink()
 	return nil
 }
 
-// RemoveLeft removes the files that are those that were listed, and that no process has open. It ends with ctx, since a
-// volume may hang.
+// RemoveLeft removes the listed files that no process has open. It returns when ctx ends, since a volume may hang.
 func RemoveLeft(ctx context.Context, list []File) error {
 	done := make(chan error, 1)
 	go func() { // ends when the volumes answer

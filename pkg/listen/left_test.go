@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leave binds a socket at /vol/sub/s of a root, whose /vol is a volume, and returns what is left to be removed by another
-// process, as it reads it.
+// leave binds a socket at /vol/sub/s of a root, whose /vol is a volume, and returns what is left to be removed by
+// another process, as it reads it.
 func leave(t *testing.T, root string, volumes ...Volume) (*Sockets, []File) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(root, "vol/sub"), 0o700); err != nil {
@@ -55,7 +55,7 @@ func bindAt(path string) error {
 	return l.Close()
 }
 
-func TestRemoveLeft_OnlyTheVerySocketThatNobodyHasOpenGoes(t *testing.T) {
+func TestRemoveLeft_RemovesOnlyTheSameSocketThatNobodyHasOpen(t *testing.T) {
 	const dir, file = "root/vol/sub", "root/vol/sub/s"
 	for _, tt := range []struct {
 		name   string
@@ -137,7 +137,7 @@ func filesBelow(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-func TestLeft_IsWhatIsFoundOnTheHost(t *testing.T) {
+func TestLeft_ListsWhatIsOnTheHost(t *testing.T) {
 	root, other := t.TempDir(), t.TempDir()
 	if err := os.MkdirAll(filepath.Join(other, "sub"), 0o700); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func hang(t *testing.T, dir string) {
 	})
 }
 
-func TestRemoveLeft_AVolumeThatHangsHoldsNobodyUp(t *testing.T) {
+func TestRemoveLeft_DoesNotWaitForAVolumeThatHangs(t *testing.T) {
 	root := t.TempDir()
 	s, list := leave(t, root, Volume{root + "/vol", "/vol"})
 	s.Close()
@@ -202,7 +202,7 @@ func TestRemoveLeft_AVolumeThatHangsHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-func TestIdentity_KnowsAFileFromALaterOneOfItsNumber(t *testing.T) {
+func TestIdentity_DiffersFromALaterFileWithTheSameInode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	of := func() Identity {
 		t.Helper()

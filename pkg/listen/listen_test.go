@@ -47,7 +47,7 @@ func opened(t *testing.T, text string, network Network, root string) (*Sockets, 
 	return s, b, err
 }
 
-func TestUnixSocketsOfEachTypeAreMadeInTheRootAndRemoved(t *testing.T) {
+func TestBind_MakesUnixSocketsOfEachTypeInTheRoot(t *testing.T) {
 	for kind, network := range map[string]string{"stream": "unix", "dgram": "unixgram", "seqpacket": "unixpacket"} {
 		root := t.TempDir()
 		s, b, err := opened(t, "unix:///x.sock?mode=0640&type="+kind, Network{}, root)
@@ -87,7 +87,7 @@ func TestUnixSocketsOfEachTypeAreMadeInTheRootAndRemoved(t *testing.T) {
 	}
 }
 
-func TestASocketThatDoesNotListenYetIsNotTaken(t *testing.T) {
+func TestBind_DoesNotReplaceASocketThatDoesNotListenYet(t *testing.T) {
 	root := t.TempDir()
 	for name, kind := range map[string]int{"stream": unix.SOCK_STREAM, "seqpacket": unix.SOCK_SEQPACKET} {
 		fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
@@ -109,7 +109,7 @@ func TestASocketThatDoesNotListenYetIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestASocketThatCameInThePlaceOfADesertedOneStays(t *testing.T) {
+func TestBind_KeepsASocketThatReplacedAStaleOne(t *testing.T) {
 	root := t.TempDir()
 	path := filepath.Join(root, "x")
 	bind := func() *net.UnixListener {
@@ -127,13 +127,13 @@ func TestASocketThatCameInThePlaceOfADesertedOneStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(dir)
-	old, err := file{dir: dir, name: "x"}.there()
+	old, err := file{dir: dir, name: "x"}.current()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unix.Close(old.made)
-	if !old.deserted() {
-		t.Error("the socket that was left is not deserted")
+	if !old.stale() {
+		t.Error("the socket that was left is not stale")
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestASocketThatCameInThePlaceOfADesertedOneStays(t *testing.T) {
 	}
 }
 
-func TestANamespaceThatIsAPipeIsAnError(t *testing.T) {
+func TestOpen_RefusesAPipeAsNamespace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestANamespaceThatIsAPipeIsAnError(t *testing.T) {
 	}
 }
 
-func TestOpenEndsWithItsContext(t *testing.T) {
+func TestOpen_EndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 20 { // either may come first
@@ -178,7 +178,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestAPathDoesNotLeadOutOfTheContainer(t *testing.T) {
+func TestBind_PathDoesNotLeadOutOfTheContainer(t *testing.T) {
 	outside, root := t.TempDir(), t.TempDir()
 	for name, target := range map[string]string{"absolute": outside, "relative": "../" + filepath.Base(outside), "proc": "/proc/self/root/tmp"} {
 		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
@@ -216,7 +216,7 @@ func TestAPathDoesNotLeadOutOfTheContainer(t *testing.T) {
 	}
 }
 
-func TestAPortThatIsTakenOrAnAddressThatIsNotThereIsNamed(t *testing.T) {
+func TestBind_NamesATakenPortAndAMissingAddress(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func inode(t *testing.T, path string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-func TestANamespaceOfItsOwnHasALoopbackAndNothingElse(t *testing.T) {
+func TestOpen_NamespaceOfItsOwnHasOnlyALoopback(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root to make a network namespace")
 	}
@@ -292,7 +292,7 @@ func waitGone(t *testing.T, task, namespace string) {
 }
 
 // A socket of the host's namespace would give the container its interfaces, and with CAP_NET_ADMIN the namespace.
-func TestASocketWithAPathIsNotOfTheHostsNetwork(t *testing.T) {
+func TestOpen_SocketWithAPathIsNotInTheHostsNetwork(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root to make a network namespace")
 	}
@@ -331,7 +331,7 @@ func TestASocketWithAPathIsNotOfTheHostsNetwork(t *testing.T) {
 }
 
 // The file systems that a container with users of its own mounts know no user of the host.
-func TestASocketIsMadeOnAFileSystemOfTheContainersUsers(t *testing.T) {
+func TestBind_OnAFileSystemOfTheContainersUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root to map users")
 	}

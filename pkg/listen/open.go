@@ -21,33 +21,33 @@ type Network struct {
 	Own  bool   // to be made by Open
 }
 
-// Sockets are those of a container, in the order in which they were asked for.
+// Sockets are the sockets of a container, in the order of its addresses.
 type Sockets struct {
 	Files []*os.File
-	// Namespace is the namespace that was made for the container, or nil.
+	// Namespace is the network namespace that was made for the container, or nil.
 	Namespace *os.File
 }
 
-// Close lets go of all.
+// Close closes all.
 func (s *Sockets) Close() {
 	for _, f := range append(slices.Clone(s.Files), s.Namespace) {
 		_ = f.Close() // nothing was written; nil is no harm
 	}
 }
 
-// Inet tells whether there are sockets that are found by the network namespace. Paths are of the mount namespace.
+// Inet reports whether there are TCP or UDP sockets, whose addresses belong to the network namespace.
 func Inet(list []Address) bool {
 	return slices.ContainsFunc(list, func(a Address) bool { return a.Path == "" })
 }
 
-// Open makes the sockets of a list, which have no address yet.
+// Open makes the sockets of a list, without addresses yet.
 //
-// Those with a path are never of the host's namespace either where the container is not: ioctl(2) on any socket reaches
-// the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace itself (SIOCGSKNS). If they are
-// all that is asked for, the namespace that is made is theirs alone, and need not be the container's.
+// Those with a path too are in the host's network namespace only if the container is: ioctl(2) on any socket reaches
+// the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace itself (SIOCGSKNS). If all have
+// paths, the namespace that is made is theirs alone, and need not be the container's.
 //
-// When ctx ends first, what is made is closed: to open the path of a namespace may take as long as whoever serves the file
-// system likes.
+// Opening the path of a namespace may block as long as its file system likes. If ctx ends first, what is made is
+// closed.
 func Open(ctx context.Context, list []Address, network Network) (*Sockets, error) {
 	if network == (Network{}) {
 		return open(list)
@@ -132,7 +132,7 @@ func open(list []Address) (*Sockets, error) {
 		}
 		s.Files = append(s.Files, os.NewFile(uintptr(fd), a.source))
 		if a.Path == "" && a.Type == unix.SOCK_STREAM {
-			// As all servers: connections of one that has just ended do not keep the port.
+			// As servers do, so that connections of one that has just ended do not keep the port.
 			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 				s.Close()
 				return nil, fmt.Errorf("%q: %w", a, os.NewSyscallError("setsockopt SO_REUSEADDR", err))

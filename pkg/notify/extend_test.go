@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestExtend_NoStartWaitsLongerThanTheLongest(t *testing.T) {
+func TestAwait_NoLongerThanTheLongest(t *testing.T) {
 	const longest = 24 * time.Hour
 	for _, tt := range []struct {
 		name   string

@@ -69,10 +69,11 @@ func (h *Hook) Removed() error {
 	return h.receiver.Close()
 }
 
-// State is what was told so far.
+// State returns what was received so far.
 func (h *Hook) State() State { return h.receiver.State() }
 
-// AwaitReady waits for READY=1 from a container whose init was started, and kills an init that does not send it in time.
+// AwaitReady waits for READY=1 from a container whose init was started, and kills an init that does not send it in
+// time.
 func (h *Hook) AwaitReady(init *process.Process) error {
 	err := h.receiver.Await(h.timeout, settings.MaxTimeout, init.Exited())
 	if err == nil {
@@ -84,10 +85,10 @@ func (h *Hook) AwaitReady(init *process.Process) error {
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
 	exit, waitErr := init.Wait(ctx)
-	told := h.State()
-	last := fmt.Sprintf("last STATUS %q", told.Status)
-	if told.Errno != 0 {
-		last += fmt.Sprintf(", ERRNO %d (%v)", told.Errno, syscall.Errno(told.Errno))
+	state := h.State()
+	last := fmt.Sprintf("last STATUS %q", state.Status)
+	if state.Errno != 0 {
+		last += fmt.Sprintf(", ERRNO %d (%v)", state.Errno, syscall.Errno(state.Errno))
 	}
 	switch {
 	case errors.Is(err, ErrTimeout):

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// Message is what one datagram tells, of what is understood here. Assignments of other names are left out.
+// Message is the content of one datagram, without assignments that have no effect here.
 type Message struct {
 	Ready  bool
-	Status *string       // nil: it does not tell
-	Errno  int           // 0: it does not tell
-	Extend time.Duration // how long from now on the sender wants at most until it is ready; 0: it does not tell
+	Status *string       // nil: not in it
+	Errno  int           // 0: not in it
+	Extend time.Duration // how long from now on the sender wants at most until it is ready; 0: not in it
 }
 
-// lastErrno is the highest number that a system call can fail with (include/linux/err.h, MAX_ERRNO).
+// lastErrno is the highest error number of a system call (include/linux/err.h, MAX_ERRNO).
 const lastErrno = 4095
 
-// Parse reads lines of NAME=VALUE, of which the last of a name counts. What is not understood has no effect. Like
-// systemd it refuses a zero byte but at the end, which some senders count in.
+// Parse reads lines of NAME=VALUE. The last of a name counts; unknown names and values have no effect. Like systemd it
+// refuses a zero byte except at the end, where some senders have one.
 func Parse(data []byte) (m Message, ok bool) {
 	data = bytes.TrimSuffix(data, []byte{0})
 	if bytes.IndexByte(data, 0) >= 0 {

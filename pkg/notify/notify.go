@@ -1,6 +1,23 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package notify is the receiving side of sd_notify(3): a program says by a datagram on a socket that it is ready, what
+// it is doing, and what went wrong.
+//
+// # Goroutines and locks
+//
+// A [Receiver] has one goroutine from Receive on, which reads the socket. Close ends and joins it. mu guards what was
+// received so far and is never held over anything that blocks.
+//
+// # Promises
+//
+//   - Only messages of the container's processes count. The kernel names the sender of a datagram, whose cgroup is
+//     checked (pkg/cgroup, Contains). From others nothing is used; descriptors are closed.
+//   - A sender cannot keep the shim busy. Beyond a hundred messages in a second the rest waits, and the senders with
+//     it, since the kernel's queue is short. Nor can it fill the log.
+//   - A datagram is read as a whole or not at all, into memory of a fixed size.
+//   - A descriptor that comes with a message is closed once that message and all before it have taken effect, which is
+//     what sd_notify_barrier(3) waits for.
 package notify
 
 import (
@@ -18,11 +35,11 @@ import (
 	"sandbox.internal/shim/pkg/idmap"
 )
 
-// Name is the socket's in its directory.
+// Name is the file name of the socket in its directory.
 const Name = "notify.sock"
 
-// closeTimeout bounds the wait for the goroutine, which reads and closes what the container sent. Some descriptors take as
-// long to close as the sender likes: of a connection with SO_LINGER, or of a FUSE file.
+// closeTimeout bounds the wait for the goroutine, which closes what the container sent. Closing some descriptors takes
+// as long as the sender likes: that of a connection with SO_LINGER, or of a FUSE file.
 const closeTimeout = time.Second
 
 // Sender is a process that sent a datagram.
@@ -31,20 +48,20 @@ type Sender struct {
 	PIDFD int // -1 where the kernel gives none (before Linux 6.5)
 }
 
-// State is what was told so far.
+// State is what was received so far.
 type State struct {
 	Ready  bool
 	Status string // the last STATUS
 	Errno  int    // the last ERRNO; 0 for none
 }
 
-// Receiver is a socket and what came by it.
+// Receiver is a socket and what it received.
 type Receiver struct {
 	dir  string
 	conn *net.UnixConn
 	log  func(text string, fields map[string]any)
 
-	receiving bool          // Receive was called; nobody calls it beside Close
+	receiving bool          // Receive was called; never concurrently with Close
 	closed    chan struct{} // closed by Close, once
 	once      sync.Once
 	done      chan struct{} // closed when the goroutine has ended
@@ -53,11 +70,11 @@ type Receiver struct {
 
 	mu        sync.Mutex
 	state     State
-	extension time.Time // until when EXTEND_TIMEOUT_USEC asks to be waited for
+	extension time.Time // the deadline that EXTEND_TIMEOUT_USEC asked for
 }
 
-// Listen makes the directory dir, which must not exist, and the socket in it, to which every user may send who can
-// reach it. log takes what is worth a line, at a bounded rate.
+// Listen makes the directory dir, which must not exist, and a socket in it, to which every user may send. log takes
+// lines for the log, at a bounded rate.
 func Listen(dir string, owner idmap.Owner, log func(text string, fields map[string]any)) (_ *Receiver, retErr error) {
 	const everyUserEnters, everyUserSends = 0o755, 0o666
 	if err := os.Mkdir(dir, everyUserEnters); err != nil {
@@ -85,7 +102,7 @@ func Listen(dir string, owner idmap.Owner, log func(text string, fields map[stri
 	return r, nil
 }
 
-// bind binds a socket in dir, whose path may be longer than an address (unix(7)), and makes the kernel tell who sends.
+// bind binds a socket in dir, whose path may be longer than an address (unix(7)), and makes the kernel name senders.
 func bind(dir string) (*net.UnixConn, error) {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -113,13 +130,13 @@ func bind(dir string) (*net.UnixConn, error) {
 
 func address(dirFD int) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dirFD, Name) }
 
-// Receive begins to read the socket. check refuses senders who are not of the container. It is called once.
+// Receive starts to read the socket. check refuses senders outside of the container. It is called once.
 func (r *Receiver) Receive(check func(Sender) error) {
 	r.receiving = true
 	go r.receive(check) // ends with the socket, which Close closes; Close joins it
 }
 
-// Close ends the receiving and removes socket and directory. It can be called again. After closeTimeout it leaves a
+// Close stops receiving and removes socket and directory. It may be called again. After closeTimeout it leaves a
 // goroutine behind that closes what the container sent.
 func (r *Receiver) Close() error {
 	r.once.Do(func() {
@@ -127,7 +144,7 @@ func (r *Receiver) Close() error {
 		ended := make(chan struct{})
 		go func() { // ends when the kernel has closed all that was sent
 			defer close(ended)
-			_ = r.conn.Close() // what was not read by now is of no interest
+			_ = r.conn.Close() // what was not read by now does not matter
 			if r.receiving {
 				<-r.done
 			}
@@ -141,7 +158,7 @@ func (r *Receiver) Close() error {
 	return os.RemoveAll(r.dir)
 }
 
-// State is what was told so far.
+// State returns what was received so far.
 func (r *Receiver) State() State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,28 +171,29 @@ var (
 	ErrExited  = errors.New("init exited before READY=1 came")
 )
 
-// Await returns once READY=1 came. It gives up after timeout, or when the time is over for which the program asked by
-// EXTEND_TIMEOUT_USEC, whichever is later, but after longest whatever it asks for; and when exited is closed, after what was
-// sent before that has been read.
+// Await returns once READY=1 came. It gives up after timeout or when the time is over for which the program asked by
+// EXTEND_TIMEOUT_USEC, whichever is later, but after longest in any case. When exited is closed, it gives up after all
+// that was sent before has been read.
 func (r *Receiver) Await(timeout, longest time.Duration, exited <-chan struct{}) error {
 	began := time.Now()
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	said := false
+	warned := false
 	for {
 		select {
 		case <-r.ready:
 			return nil
 		case <-exited:
-			r.settle()
+			r.drainQueue()
 			if r.State().Ready {
 				return nil
 			}
 			return ErrExited
 		case <-r.extended:
-			if asked := r.asked().Sub(began); asked > longest && !said {
-				said = true
-				r.log("notify: EXTEND_TIMEOUT_USEC asks for more than a start may take", map[string]any{"asked": asked, "longest": longest})
+			if asked := r.asked().Sub(began); asked > longest && !warned {
+				warned = true
+				r.log("notify: EXTEND_TIMEOUT_USEC asks for more than a start may take",
+					map[string]any{"asked": asked, "longest": longest})
 			}
 			timer.Reset(r.left(began, timeout, longest))
 		case <-timer.C:
@@ -188,23 +206,23 @@ func (r *Receiver) Await(timeout, longest time.Duration, exited <-chan struct{})
 	}
 }
 
-// asked is until when the program wants to be waited for.
+// asked returns the deadline that the program asked for.
 func (r *Receiver) asked() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.extension
 }
 
-// left is how long a wait goes on that began then, unless more is asked for.
+// left returns how long a wait that began at began may go on.
 func (r *Receiver) left(began time.Time, timeout, longest time.Duration) time.Duration {
 	return min(max(timeout, r.asked().Sub(began)), longest) - time.Since(began)
 }
 
-// settleTimeout bounds the wait for what is in the socket's queue (unix(7), max_dgram_qlen; receive's pace).
-const settleTimeout = 5 * time.Second
+// drainTimeout bounds the wait for what is in the socket's queue (unix(7), max_dgram_qlen; receive's limit).
+const drainTimeout = 5 * time.Second
 
-// settle waits until everything has taken effect that was sent before, in the way in which any sender can.
-func (r *Receiver) settle() {
+// drainQueue waits until everything that was sent before has taken effect, by a barrier as any sender can.
+func (r *Receiver) drainQueue() {
 	ours, theirs, err := os.Pipe()
 	if err != nil {
 		return // what is not read is lost, as it is when the queue is full
@@ -215,12 +233,12 @@ func (r *Receiver) settle() {
 	if err != nil {
 		return
 	}
-	_ = ours.SetReadDeadline(time.Now().Add(settleTimeout)) // a pipe has deadlines
+	_ = ours.SetReadDeadline(time.Now().Add(drainTimeout)) // a pipe has deadlines
 	var b [1]byte
-	_, _ = ours.Read(b[:]) // the end of the pipe is what it waits for
+	_, _ = ours.Read(b[:]) // it waits for the end of the pipe
 }
 
-// send sends to the socket in a directory, with descriptors. While the queue is full it waits, as any sender does.
+// send sends text and descriptors to the socket in dir. It waits while the queue is full, as any sender does.
 func send(dir, text string, fds ...int) error {
 	parent, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -236,7 +254,7 @@ func send(dir, text string, fds ...int) error {
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
-	wait := unix.NsecToTimeval(settleTimeout.Nanoseconds())
+	wait := unix.NsecToTimeval(drainTimeout.Nanoseconds())
 	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func closed() <-chan struct{} {
 	return c
 }
 
-func TestReadyEndsTheWait(t *testing.T) {
+func TestAwait_EndsWithReady(t *testing.T) {
 	f := listen(t, nil)
 	f.send(t, "STATUS=soon\nERRNO=2")
 	f.send(t, "READY=1")
@@ -102,7 +102,7 @@ func TestReadyEndsTheWait(t *testing.T) {
 	if err := f.Await(time.Minute, time.Hour, never); err != nil {
 		t.Errorf("Await = %v", err)
 	}
-	f.settle()
+	f.drainQueue()
 	if got, want := f.State(), (State{Ready: true, Status: "up", Errno: 2}); got != want {
 		t.Errorf("State = %+v, want %+v", got, want)
 	}
@@ -124,7 +124,7 @@ func givesPidfds(t *testing.T) bool {
 	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSPIDFD, 1) == nil
 }
 
-func TestAnExitEndsTheWaitAfterWhatWasSentBefore(t *testing.T) {
+func TestAwait_ReadsWhatWasSentBeforeAnExit(t *testing.T) {
 	f := listen(t, nil)
 	f.send(t, "STATUS=broken")
 	if err := f.Await(time.Minute, time.Hour, closed()); !errors.Is(err, ErrExited) {
@@ -139,30 +139,30 @@ func TestAnExitEndsTheWaitAfterWhatWasSentBefore(t *testing.T) {
 	}
 }
 
-func TestTheWaitEndsInTimeUnlessMoreIsAskedFor(t *testing.T) {
+func TestAwait_EndsInTimeUnlessExtended(t *testing.T) {
 	f := listen(t, nil)
 	if err := f.Await(10*time.Millisecond, time.Hour, never); !errors.Is(err, ErrTimeout) {
 		t.Errorf("Await = %v, want %v", err, ErrTimeout)
 	}
 	// Less than the time there is anyway changes nothing.
 	f.send(t, "EXTEND_TIMEOUT_USEC=1")
-	f.settle()
+	f.drainQueue()
 	began := time.Now()
 	if err := f.Await(50*time.Millisecond, time.Hour, never); !errors.Is(err, ErrTimeout) || time.Since(began) < 50*time.Millisecond {
 		t.Errorf("Await = %v after %v, want %v after 50ms", err, time.Since(began), ErrTimeout)
 	}
 	f.send(t, "EXTEND_TIMEOUT_USEC=200000")
-	f.settle()
+	f.drainQueue()
 	began = time.Now()
 	if err := f.Await(time.Millisecond, time.Hour, never); !errors.Is(err, ErrTimeout) || time.Since(began) < 100*time.Millisecond {
 		t.Errorf("Await = %v after %v, want %v after about 200ms", err, time.Since(began), ErrTimeout)
 	}
 }
 
-func TestNothingIsTakenFromOthers(t *testing.T) {
+func TestReceive_IgnoresOtherSenders(t *testing.T) {
 	f := listen(t, errors.New("a stranger"))
 	f.send(t, "READY=1\nSTATUS=x\nERRNO=1\nEXTEND_TIMEOUT_USEC=60000000")
-	f.settle()
+	f.drainQueue()
 	if got := f.State(); got != (State{}) {
 		t.Errorf("State = %+v, want nothing", got)
 	}
@@ -174,12 +174,12 @@ func TestNothingIsTakenFromOthers(t *testing.T) {
 	}
 }
 
-func TestGarbageIsHarmless(t *testing.T) {
+func TestReceive_GarbageIsHarmless(t *testing.T) {
 	f := listen(t, nil)
 	for _, text := range []string{"", "\x00\x00", "READY=1\x00x", "READY=1\n" + strings.Repeat("x", longest), strings.Repeat("READY\n", 600)} {
 		f.send(t, text)
 	}
-	f.settle()
+	f.drainQueue()
 	if got := f.State(); got != (State{}) {
 		t.Errorf("State = %+v, want nothing", got)
 	}
@@ -200,10 +200,10 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-func TestDescriptorsThatAreSentAlongAreClosed(t *testing.T) {
+func TestReceive_ClosesDescriptors(t *testing.T) {
 	for _, refuse := range []error{nil, errors.New("a stranger")} {
 		f := listen(t, refuse)
-		f.settle()
+		f.drainQueue()
 		before := descriptors(t)
 		null, err := os.Open(os.DevNull)
 		if err != nil {
@@ -215,7 +215,7 @@ func TestDescriptorsThatAreSentAlongAreClosed(t *testing.T) {
 		}
 		f.send(t, "READY=1", most...)
 		f.send(t, "FDSTORE=1", null, null)
-		f.settle()
+		f.drainQueue()
 		if err := null.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -228,9 +228,9 @@ func TestDescriptorsThatAreSentAlongAreClosed(t *testing.T) {
 	}
 }
 
-func TestAFloodIsReadAtABoundedPaceAndFillsNoLog(t *testing.T) {
+func TestReceive_LimitsAFloodAndItsLog(t *testing.T) {
 	f := listen(t, nil)
-	flood := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFlooder$")
+	flood := exec.CommandContext(t.Context(), os.Args[0])
 	flood.Env = append(os.Environ(), "FLOOD="+f.dir)
 	if err := flood.Start(); err != nil {
 		t.Fatal(err)
@@ -257,20 +257,19 @@ func TestAFloodIsReadAtABoundedPaceAndFillsNoLog(t *testing.T) {
 	}
 }
 
-// TestFlooder is the program of the test above.
-func TestFlooder(t *testing.T) {
-	dir := os.Getenv("FLOOD")
-	if dir == "" {
-		t.Skip("run by another test")
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("FLOOD"); dir != "" { // as the program of the test above
+		for i := 0; ; i++ {
+			if err := send(dir, fmt.Sprintf("STATUS=%d", i)); err != nil {
+				os.Exit(1)
+			}
+		}
 	}
-	f := &fixture{Receiver: &Receiver{dir: dir}}
-	for i := 0; ; i++ {
-		f.send(t, fmt.Sprintf("STATUS=%d", i))
-	}
+	os.Exit(m.Run())
 }
 
-func TestPace(t *testing.T) {
-	p := pace{most: 2, span: time.Second}
+func TestLimiter(t *testing.T) {
+	p := limiter{most: 2, span: time.Second}
 	start := time.Now()
 	for _, tc := range []struct{ at, want time.Duration }{
 		{0, 0},
@@ -287,9 +286,9 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// A descriptor whose closing takes for ever keeps nobody from removing the container: here that of a connection with data
-// that are never read (SO_LINGER in socket(7)).
-func TestCloseDoesNotWaitForWhatCannotBeClosed(t *testing.T) {
+// A descriptor whose closing takes for ever keeps nobody from removing the container: here that of a connection with
+// data that are never read (SO_LINGER in socket(7)).
+func TestClose_DoesNotWaitForDescriptorsThatHang(t *testing.T) {
 	for name, block := range map[string]bool{"one that was read": false, "one that was not": true} {
 		gate := make(chan struct{})
 		dir := filepath.Join(t.TempDir(), "notify")

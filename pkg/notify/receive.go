@@ -23,8 +23,9 @@ const (
 func (r *Receiver) receive(check func(Sender) error) {
 	defer close(r.done)
 	data := make([]byte, longest)
-	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred)+unix.CmsgSpace(bytesOfAnFD)+unix.CmsgSpace(mostRights*bytesOfAnFD))
-	messages, lines := pace{most: rate, span: time.Second}, pace{most: logRate, span: logSpan}
+	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred)+unix.CmsgSpace(bytesOfAnFD)+
+		unix.CmsgSpace(mostRights*bytesOfAnFD))
+	messages, lines := limiter{most: rate, span: time.Second}, limiter{most: logRate, span: logSpan}
 	hidden := 0
 	say := func(text string, fields map[string]any) {
 		if lines.wait(time.Now()) > 0 {
@@ -32,7 +33,7 @@ func (r *Receiver) receive(check func(Sender) error) {
 			return
 		}
 		if hidden > 0 {
-			fields["hidden"] = hidden // lines like it, since the last one
+			fields["hidden"] = hidden // lines since the last one
 		}
 		hidden = 0
 		r.log(text, fields)
@@ -53,21 +54,21 @@ func (r *Receiver) receive(check func(Sender) error) {
 	}
 }
 
-// take lets one datagram take effect, and then closes the descriptors that came with it.
+// take applies one datagram, and then closes the descriptors that came with it.
 func (r *Receiver) take(data, control []byte, flags int, check func(Sender) error, say func(string, map[string]any)) {
 	sender, rights := open(control)
 	defer func() {
 		if sender.PIDFD >= 0 {
 			_ = unix.Close(sender.PIDFD) // nothing was written
 		}
-		for _, fd := range rights { // last: somebody may wait for this
+		for _, fd := range rights { // last, since somebody may wait for this
 			_ = unix.Close(fd) // it is not ours, and was not used
 		}
 	}()
 	refuse := func(why any) { say("notify: message refused", map[string]any{"pid": sender.PID, "reason": why}) }
 	switch {
 	case len(data) == len("BARRIER=1") && string(data) == "BARRIER=1":
-		return // it is for its descriptor, whoever sent it
+		return // only its descriptor matters, whoever sent it
 	case flags&unix.MSG_TRUNC != 0:
 		refuse(fmt.Sprintf("longer than %d bytes", longest))
 		return
@@ -87,12 +88,12 @@ func (r *Receiver) take(data, control []byte, flags int, check func(Sender) erro
 	r.apply(m, say)
 }
 
-// open reads what the kernel tells beside a message, and what the sender gave along.
+// open reads the sender, which the kernel adds to a message, and the descriptors that came with it.
 func open(control []byte) (sender Sender, rights []int) {
 	sender.PIDFD = -1
 	parts, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
-		return sender, nil // only one that was cut off cannot be read, whose descriptors the kernel closed
+		return sender, nil // only a truncated one cannot be parsed, whose descriptors the kernel closed
 	}
 	for _, part := range parts {
 		if part.Header.Level != unix.SOL_SOCKET {
@@ -150,16 +151,16 @@ func (r *Receiver) apply(m Message, say func(string, map[string]any)) {
 	say("notify", fields)
 }
 
-// pace lets most of something happen in a span of time, beginning with the first.
-type pace struct {
+// limiter allows a number of events in a span of time that begins with the first.
+type limiter struct {
 	most  int
 	span  time.Duration
 	began time.Time
 	n     int
 }
 
-// wait counts one more and tells how long it is too early for it.
-func (p *pace) wait(now time.Time) time.Duration {
+// wait counts one more event and returns how long it has to wait.
+func (p *limiter) wait(now time.Time) time.Duration {
 	if now.Sub(p.began) >= p.span {
 		p.began, p.n = now, 0
 	}

@@ -3,13 +3,13 @@
 
 // Package reaper reaps the processes that the shim adopts, and no others.
 //
-// The shim is a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): processes that a container without a PID namespace of
-// its own leaves behind become children of the shim. Each process that the shim starts itself has exactly one waiter, and
-// a wait for "any child" would steal its exit status. So the reaper only peeks for a dead child (waitid(2), WNOWAIT) and
-// reaps it by pid once it knows that nobody else will.
+// The shim is a child subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): processes that a container without a PID namespace
+// of its own leaves behind become children of the shim. Each process that the shim starts itself has exactly one
+// waiter, and a wait for "any child" would steal its exit status. So the reaper only peeks for a dead child (waitid(2),
+// WNOWAIT) and reaps it by pid once it knows that nobody else will.
 //
-// [Reaper.Run] is the one goroutine. It has no timer and sleeps until a child dies. The lock is never held across a call
-// that blocks.
+// [Reaper.Run] is the one goroutine. It has no timer and sleeps until a child dies. The lock is never held across a
+// call that blocks.
 package reaper
 
 import (
@@ -48,8 +48,8 @@ func (r *Reaper) Run(ctx context.Context) {
 	}
 }
 
-// Suspend stops the reaping while the caller, or a library that it calls, starts children and waits for them. The caller
-// registers those that live on before it calls resume, which it does once.
+// Suspend stops the reaping while the caller, or a library that it calls, starts children and waits for them. The
+// caller registers those that live on before it calls resume, which it does once.
 func (r *Reaper) Suspend() (resume func()) {
 	r.mu.Lock()
 	r.suspended++
@@ -62,8 +62,8 @@ func (r *Reaper) Suspend() (resume func()) {
 	}
 }
 
-// Register says that the caller waits for pid and then calls Unregister. It reports whether pid was not registered before.
-// Outside of Suspend the reaper may have reaped the child already.
+// Register says that the caller waits for pid and then calls Unregister. It reports whether pid was not registered
+// before. Outside of Suspend the reaper may have reaped the child already.
 func (r *Reaper) Register(pid int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

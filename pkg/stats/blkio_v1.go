@@ -13,9 +13,9 @@ import (
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 )
 
-// blkioV1 lists the files of the blkio controller. Who counts depends on the kernel: the I/O scheduler BFQ; the throttle
-// policy, in newer kernels including nested cgroups, but since Linux 6.10 only for devices with a limit; until Linux 5.0
-// the scheduler CFQ. The last in this order that has numbers counts.
+// blkioV1 lists the files of the blkio controller. Who counts depends on the kernel: the I/O scheduler BFQ; the
+// throttle policy, in newer kernels including nested cgroups, but since Linux 6.10 only for devices with a limit; until
+// Linux 5.0 the scheduler CFQ. The last in this order that has numbers counts.
 func blkioV1() []source[*v1.Metrics] {
 	entries := func(name, older string, of func(*v1.BlkIOStat) *[]*v1.BlkIOEntry) source[*v1.Metrics] {
 		return source[*v1.Metrics]{name: name, older: older, parse: func(text []byte, m *v1.Metrics) error {
@@ -50,8 +50,8 @@ func blkioV1() []source[*v1.Metrics] {
 	}
 }
 
-// parseBlkio reads lines such as "8:0 Read 12" and, in the files for time and sectors, "8:0 12". The last line is a total
-// over the devices, which the message has no place for.
+// parseBlkio reads lines such as "8:0 Read 12" and, in the files for time and sectors, "8:0 12". The last line is a
+// total over the devices, which the message has no place for.
 func parseBlkio(text []byte) ([]*v1.BlkIOEntry, error) {
 	var entries []*v1.BlkIOEntry
 	var last []byte // the device of the line before

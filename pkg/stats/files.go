@@ -118,8 +118,8 @@ func (f *files[M]) openAll() error {
 	return nil
 }
 
-// openControl opens a control file. With os.Open Go's poller would watch it, and wake up for memory.events and the pressure
-// files.
+// openControl opens a control file. With os.Open Go's poller would watch it, and wake up for memory.events and the
+// pressure files.
 func openControl(path string) (*os.File, error) {
 	for {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -132,8 +132,8 @@ func openControl(path string) (*os.File, error) {
 	}
 }
 
-// text returns the contents of a control file; they are valid until the next call. A read from the start makes the kernel
-// write the text anew, and returns all of it at once.
+// text returns the contents of a control file; they are valid until the next call. A read from the start makes the
+// kernel write the text anew, and returns all of it at once.
 func (f *files[M]) text(file *os.File) ([]byte, error) {
 	defer runtime.KeepAlive(file)
 	for {
@@ -158,8 +158,8 @@ func (f *files[M]) close() {
 	f.open, f.buf = nil, nil
 }
 
-// hugePages lists the sizes of huge pages that the cgroup counts, as the kernel writes them, such as 2MB. For each there
-// is a file hugetlb.SIZE.LAST.
+// hugePages lists the sizes of huge pages that the cgroup counts, as the kernel writes them, such as 2MB. For each
+// there is a file hugetlb.SIZE.LAST.
 func hugePages(dir, last string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

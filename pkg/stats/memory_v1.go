@@ -5,8 +5,8 @@ package stats
 
 import v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 
-// memoryV1 lists the files of the memory controller. Consumers in containerd expect the entries for swap and kernel memory
-// also where the kernel does not account them (CONFIG_SWAP, cgroup.memory=nokmem). They are zero then.
+// memoryV1 lists the files of the memory controller. Consumers in containerd expect the entries for swap and kernel
+// memory also where the kernel does not account them (CONFIG_SWAP, cgroup.memory=nokmem). They are zero then.
 func memoryV1() []source[*v1.Metrics] {
 	memory := func(m *v1.Metrics) *v1.MemoryStat {
 		if m.Memory == nil {
@@ -18,7 +18,8 @@ func memoryV1() []source[*v1.Metrics] {
 	}
 	sources := []source[*v1.Metrics]{
 		keyed("memory.stat", memoryStatV1, memory),
-		keyed("memory.oom_control", oomControl, func(m *v1.Metrics) *v1.MemoryOomControl { return ensure(&m.MemoryOomControl) }),
+		keyed("memory.oom_control", oomControl,
+			func(m *v1.Metrics) *v1.MemoryOomControl { return ensure(&m.MemoryOomControl) }),
 	}
 	for _, kind := range []struct {
 		prefix string

@@ -9,8 +9,8 @@ import (
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 )
 
-// memoryV2 lists the files of the memory controller. memory.stat comes first: without it there are no others. The root has
-// memory.stat alone.
+// memoryV2 lists the files of the memory controller. memory.stat comes first: without it there are no others. The root
+// has memory.stat alone.
 func memoryV2() []source[*v2.Metrics] {
 	memory := func(m *v2.Metrics) *v2.MemoryStat { return ensure(&m.Memory) }
 	return []source[*v2.Metrics]{

@@ -14,8 +14,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// number parses a decimal number of the kernel's, or returns unlimited for the word max. A counter that the kernel sums over
-// CPUs can be below zero for a moment, and is 0 then.
+// number parses a decimal number of the kernel's, or returns unlimited for the word max. A counter that the kernel sums
+// over CPUs can be below zero for a moment, and is 0 then.
 func number(text []byte, unlimited uint64) (uint64, error) {
 	text = bytes.TrimSpace(text)
 	if string(text) == "max" {
@@ -32,15 +32,15 @@ func number(text []byte, unlimited uint64) (uint64, error) {
 	return n, nil
 }
 
-// field is a key of a file of "key value" lines, and the number of a message to which its value is added. Several keys may
-// be parts of one number.
+// field is a key of a file of "key value" lines, and the number of a message to which its value is added. Several keys
+// may be parts of one number.
 type field[M any] struct {
 	key string
 	of  func(M) *uint64
 }
 
-// add adds value to the number of key, if key is among fields from index next on or before that. It returns the index after
-// the key's.
+// add adds value to the number of key, if key is among fields from index next on or before that. It returns the index
+// after the key's.
 func add[M any](fields []field[M], next int, key, value []byte, m M) (int, error) {
 	for i := range fields {
 		at := (next + i) % len(fields)
@@ -57,8 +57,8 @@ func add[M any](fields []field[M], next int, key, value []byte, m M) (int, error
 	return next, nil
 }
 
-// parseKeyed adds the values of a flat keyed file (cgroup-v2.rst, "Format") to the numbers of m. It skips keys that are not
-// among fields: each kernel has some more.
+// parseKeyed adds the values of a flat keyed file (cgroup-v2.rst, "Format") to the numbers of m. It skips keys that are
+// not among fields: each kernel has some more.
 func parseKeyed[M any](text []byte, fields []field[M], m M) (err error) {
 	next := 0 // fields are in the kernel's order, so that the next key is mostly the one after the last
 	for line := range bytes.Lines(text) {

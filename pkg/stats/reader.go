@@ -1,38 +1,40 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stats reads the metrics of a cgroup as the messages of github.com/containerd/cgroups/v3: io.containerd.cgroups.
-// v1.Metrics on v1 and hybrid, io.containerd.cgroups.v2.Metrics on v2. containerd's collectors and CRI branch on the
-// name. The figures are those of containerd/cgroups, with which the tests compare them on live cgroups; where that is
-// wrong the tests say so. The package has readers of its own because containerd/cgroups opens every file for every call,
-// which takes seven times as much CPU time (1.28 against 0.19 ms).
+// Package stats reads the metrics of a cgroup as the messages of github.com/containerd/cgroups/v3:
+// io.containerd.cgroups. v1.Metrics on v1 and hybrid, io.containerd.cgroups.v2.Metrics on v2. containerd's collectors
+// and CRI branch on the name. The figures are those of containerd/cgroups, with which the tests compare them on live
+// cgroups; where that is wrong the tests say so. The package has readers of its own because containerd/cgroups opens
+// every file for every call, which takes seven times as much CPU time (1.28 against 0.19 ms).
 //
 // # Values
 //
-//   - No limit: on v2 the largest number of the field's type; on v1 0 for pids, and for memory what the kernel writes, the
-//     largest number of bytes in whole pages.
-//   - A controller that the cgroup does not have is left out of the message, and so is pressure that is not accounted. On
-//     v1 the CPU message has both parts when cpu or cpuacct is there, and memory all four entries: consumers rely on it.
-//   - A number that the kernel does not have is 0: memory.peak before Linux 5.19, memory.swap.* without swap accounting,
-//     usage and limits of the root.
+//   - No limit: on v2 the largest number of the field's type; on v1 0 for pids, and for memory what the kernel writes,
+//     the largest number of bytes in whole pages.
+//   - A controller that the cgroup does not have is left out of the message, and so is pressure that is not accounted.
+//     On v1 the CPU message has both parts when cpu or cpuacct is there, and memory all four entries: consumers rely on
+//     it.
+//   - A number that the kernel does not have is 0: memory.peak before Linux 5.19, memory.swap.* without swap
+//     accounting, usage and limits of the root.
 //   - Unknown keys and lines are skipped, since kernels add some. A known key whose value is not a number is
 //     errdefs.ErrInternal and names file and key: a wrong figure would be worse than none.
 //
-// The messages have no place for memory.events.local, the other keys of memory.stat, zswap, the events and peak of pids,
-// bytes and operations that were discarded, rsvd of hugetlb, bursts on v1, and misc. Their fields for networks and for
-// tasks by state (taskstats) do not come from files of a cgroup, and stay empty as with the runc shim.
+// The messages have no place for memory.events.local, the other keys of memory.stat, zswap, the events and peak of
+// pids, bytes and operations that were discarded, rsvd of hugetlb, bursts on v1, and misc. Their fields for networks
+// and for tasks by state (taskstats) do not come from files of a cgroup, and stay empty as with the runc shim.
 //
 // # Cost
 //
-// A reader keeps its files open between calls, some 30 on v1 and 25 on v2, from the first Read until Close, or until a Read
-// finds the cgroup gone. Opening takes six times as long as reading. An open file takes a page of the kernel's memory. The
-// kernel makes the text anew at each read from the start, and answers ENODEV when the cgroup or the controller is gone; the
-// files are then opened again, once. cgroup.controllers tells of controllers that are added to a v2 cgroup.
+// A reader keeps its files open between calls, some 30 on v1 and 25 on v2, from the first Read until Close, or until a
+// Read finds the cgroup gone. Opening takes six times as long as reading. An open file takes a page of the kernel's
+// memory. The kernel makes the text anew at each read from the start, and answers ENODEV when the cgroup or the
+// controller is gone; the files are then opened again, once. cgroup.controllers tells of controllers that are added to
+// a v2 cgroup.
 //
 // # Concurrency
 //
-// The package has no goroutine. Concurrent calls of Read share one read and its answer. Nothing is kept for later calls.
-// Reader.mu is held while files are read or closed.
+// The package has no goroutine. Concurrent calls of Read share one read and its answer. Nothing is kept for later
+// calls. Reader.mu is held while files are read or closed.
 package stats
 
 import (
@@ -64,8 +66,8 @@ type Reader struct {
 	}
 }
 
-// New returns a reader of c, a container's cgroup or any other. One that is gone is errdefs.ErrNotFound. Close closes the
-// files that Read opens.
+// New returns a reader of c, a container's cgroup or any other. One that is gone is errdefs.ErrNotFound. Close closes
+// the files that Read opens.
 func New(c *cgroup.Cgroup) (*Reader, error) {
 	r := &Reader{cgroup: c}
 	switch {
@@ -85,8 +87,8 @@ func New(c *cgroup.Cgroup) (*Reader, error) {
 	return r, nil
 }
 
-// Read returns the metrics as they are now, or as a Read in progress finds them. It leaves out controllers that the cgroup
-// does not have. A cgroup that is gone is errdefs.ErrNotFound.
+// Read returns the metrics as they are now, or as a Read in progress finds them. It leaves out controllers that the
+// cgroup does not have. A cgroup that is gone is errdefs.ErrNotFound.
 func (r *Reader) Read() (Metrics, error) {
 	m, err, _ := r.reads.Do("", func() (any, error) { return r.read() })
 	if err != nil {

@@ -120,7 +120,8 @@ func (c *copier) drainError(cause error, waited time.Duration) error {
 	case c.eof:
 		return fmt.Errorf("drain %s: the last bytes have no reader after %v: %w", c.name, waited, cause)
 	case c.written < c.mark:
-		return fmt.Errorf("drain %s: %d bytes and what is in the pipe are not handed on after %v: %w", c.name, c.taken-c.written, waited, cause)
+		return fmt.Errorf("drain %s: %d bytes and what is in the pipe are not handed on after %v: %w",
+			c.name, c.taken-c.written, waited, cause)
 	}
 	return nil // held by another process
 }

@@ -148,14 +148,16 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 	case err == nil, errors.Is(err, io.EOF) && !confirm:
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("not ready after %v: no sign on descriptor 5: %w", time.Since(start).Round(time.Millisecond), context.Cause(ctx))
+		return fmt.Errorf("not ready after %v: no sign on descriptor 5: %w",
+			time.Since(start).Round(time.Millisecond), context.Cause(ctx))
 	case !errors.Is(err, io.EOF):
 		return fmt.Errorf("wait for its ready sign: %w", err)
 	}
 	// If the process has ended, its status was set before its files were closed, so this does not change it.
 	_ = g.cmd.Process.Kill()
 	<-g.exited
-	return fmt.Errorf("closed descriptor 5 without the byte that says it is ready (%v): %w", g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
+	return fmt.Errorf("closed descriptor 5 without the byte that says it is ready (%v): %w",
+		g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
 }
 
 // Close ends this stream for the binary.
@@ -195,7 +197,8 @@ func (g *logger) supervise() {
 	select {
 	case <-g.ending:
 	case <-g.exited:
-		g.log.Errorf("logging binary ended before its input: %v; what the process writes from now on is lost", g.cmd.ProcessState)
+		g.log.Errorf("logging binary ended before its input: %v; what the process writes from now on is lost",
+			g.cmd.ProcessState)
 		return
 	}
 	leave := time.NewTimer(g.bounds.leave)

@@ -142,7 +142,8 @@ func newPipe(o idmap.Owner) (r, w int, err error) {
 	if o.UID != os.Geteuid() || o.GID != os.Getegid() {
 		// Both ends have one inode.
 		if err := unix.Fchown(p[0], o.UID, o.GID); err != nil {
-			return -1, -1, errors.Join(fmt.Errorf("give pipe to %d:%d: %w", o.UID, o.GID, err), unix.Close(p[0]), unix.Close(p[1]))
+			return -1, -1, errors.Join(fmt.Errorf("give pipe to %d:%d: %w", o.UID, o.GID, err),
+				unix.Close(p[0]), unix.Close(p[1]))
 		}
 	}
 	return p[0], p[1], nil

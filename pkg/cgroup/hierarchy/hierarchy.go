@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hierarchy finds and makes cgroups by their path in the cgroup hierarchies of this machine. What is mounted where,
-// and what a new cgroup needs, is known to github.com/containerd/cgroups/v3. The package has no state and no goroutine.
+// Package hierarchy finds and makes cgroups by their path in the cgroup hierarchies of this machine. What is mounted
+// where, and what a new cgroup needs, is known to github.com/containerd/cgroups/v3. The package has no state and no
+// goroutine.
 package hierarchy
 
 import (
@@ -51,8 +52,8 @@ func roots() (map[string]string, error) {
 	return found, nil
 }
 
-// At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may be
-// in all hierarchies, in some or in none; on v2 the directory, whether it exists or not.
+// At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may
+// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not.
 func At(path string) (*cgroup.Cgroup, error) {
 	tops, err := roots()
 	if err != nil {
@@ -70,8 +71,8 @@ func At(path string) (*cgroup.Cgroup, error) {
 	return cgroup.New(paths), nil
 }
 
-// Missing lists the directories that the cgroup at path, which is absolute in a hierarchy, and its ancestors lack: in each
-// hierarchy of this machine, parents first.
+// Missing lists the directories that the cgroup at path, which is absolute in a hierarchy, and its ancestors lack: in
+// each hierarchy of this machine, parents first.
 func Missing(path string) ([]string, error) {
 	tops, err := roots()
 	if err != nil {
@@ -123,8 +124,8 @@ func Make(path string, dirs []string) (made []string, err error) {
 	return made, prepare(path)
 }
 
-// prepare enables all controllers for the cgroup at path on v2. On v1 it fills the cpusets on the way to it, which take no
-// process while they are empty.
+// prepare enables all controllers for the cgroup at path on v2. On v1 it fills the cpusets on the way to it, which take
+// no process while they are empty.
 func prepare(path string) error {
 	if cgroups.Mode() == cgroups.Unified {
 		m, err := cgroup2.Load(path)
