@@ -19,7 +19,6 @@ import (
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/ociruntime"
-	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/service"
@@ -53,14 +52,8 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	defer tasks.Close()
 	tasks.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	tasks.KeepIndex(d.Bundle, d.SocketPath)
-	pods := podsandbox.New(tasks, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
-		r.Reaper, r.SystemdCgroup = reaper, r.SystemdCgroup || d.SystemdCgroup
-		r.MaxShmSize = d.MaxShmSize
-		p, err := pod.Create(ctx, r, d.Thread)
-		if err != nil {
-			return nil, err // not p: a nil *pod.Pod in an interface is not nil
-		}
-		return p, nil
+	pods := podsandbox.New(tasks, podsandbox.Config{
+		Thread: d.Thread, Reaper: reaper, SystemdCgroup: d.SystemdCgroup, MaxShmSize: d.MaxShmSize,
 	})
 
 	clients := idle.NewTracker(idle.Config{NoClient: pods.ShutdownIdle, Quiet: idle.OwnMemory().Trim})

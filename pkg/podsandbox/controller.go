@@ -34,8 +34,10 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stats"
 	"sandbox.internal/shim/pkg/task"
@@ -53,13 +55,20 @@ type Pod interface {
 	Close() error
 }
 
-// NewPod is pod.Create with the arguments that are the same for every pod.
-type NewPod func(ctx context.Context, r pod.Request) (Pod, error)
+// Config has what is the same for every pod of a shim.
+type Config struct {
+	Thread        *osthread.Thread // the main thread, which can hold namespaces
+	Reaper        *reaper.Reaper
+	SystemdCgroup bool   // the cgroup driver is systemd's
+	MaxShmSize    string // see pod.Request
+
+	NewPod func(ctx context.Context, r pod.Request) (Pod, error) // in place of pod.Create, for tests
+}
 
 // Controller controls the pod of a shim, which has one at most.
 type Controller struct {
 	tasks  *task.Manager
-	newPod NewPod
+	config Config
 
 	mu      sync.Mutex
 	sandbox *sandbox // nil: there is none
@@ -105,9 +114,7 @@ var stageNames = [...]string{"creating", "created", "running", "stopping", "stop
 func (s Stage) String() string { return stageNames[s] }
 
 // New makes a Controller without a pod.
-func New(tasks *task.Manager, newPod NewPod) *Controller {
-	return &Controller{tasks: tasks, newPod: newPod}
-}
+func New(tasks *task.Manager, c Config) *Controller { return &Controller{tasks: tasks, config: c} }
 
 // CreateRequest is CreateSandbox.
 type CreateRequest struct {
@@ -141,7 +148,10 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) error {
 		return err
 	}
 	c.setSandbox(p)
-	made, err := c.newPod(ctx, pod.Request{ID: r.ID, Bundle: r.Bundle, NetNS: r.NetNS, Config: p.config})
+	made, err := c.newPod(ctx, pod.Request{
+		ID: r.ID, Bundle: r.Bundle, NetNS: r.NetNS, Config: p.config,
+		SystemdCgroup: c.config.SystemdCgroup, MaxShmSize: c.config.MaxShmSize, Reaper: c.config.Reaper,
+	})
 	if err != nil {
 		c.setSandbox(nil)
 		return errors.Join(err, c.tasks.RemovePod())
@@ -151,6 +161,17 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) error {
 	p.pod = made
 	c.setStageLocked(p, Created)
 	return nil
+}
+
+func (c *Controller) newPod(ctx context.Context, r pod.Request) (Pod, error) {
+	if c.config.NewPod != nil {
+		return c.config.NewPod(ctx, r)
+	}
+	p, err := pod.Create(ctx, r, c.config.Thread)
+	if err != nil {
+		return nil, err // not p: an interface with a nil *pod.Pod is not nil
+	}
+	return p, nil
 }
 
 // complete checks what pkg/pod does not check, and reads the configuration of the bundle if the request has none.
