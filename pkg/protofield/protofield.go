@@ -28,6 +28,9 @@ func Decode(b []byte, fields ...any) error {
 		if tag < 0 {
 			return protowire.ParseError(tag)
 		}
+		if !number.IsValid() {
+			return fmt.Errorf("field %d: number is not valid", number)
+		}
 		length := protowire.ConsumeFieldValue(number, wireType, b[tag:])
 		if length < 0 {
 			return fmt.Errorf("field %d: %w", number, protowire.ParseError(length))

@@ -55,6 +55,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{9<<3 | 3, 1 << 3, 5, 9<<3 | 4}) // an unknown group
 	f.Add([]byte{1<<3 | 2, 1, 0xff})             // no UTF-8
 	f.Add([]byte{1<<3 | 2, 5, 'a'})              // cut off
+	f.Add([]byte("\xf8\xf8\xcb\xcb00"))          // a number that no field has
 	f.Fuzz(func(t *testing.T, data []byte) {
 		want := &sandboxapi.CreateSandboxRequest{}
 		wantErr := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, want)
