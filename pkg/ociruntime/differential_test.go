@@ -299,15 +299,15 @@ func without(kind specs.LinuxNamespaceType) func(*process.Config) {
 	}
 }
 
-// world is a container that differs from the ordinary one.
-type world struct {
+// configVariant is a container that differs from the ordinary one.
+type configVariant struct {
 	name   string
 	change func(*process.Config)
 }
 
-func worlds(tb testing.TB) []world {
+func configVariants(tb testing.TB) []configVariant {
 	tb.Helper()
-	return []world{
+	return []configVariant{
 		{"plain", nil},
 		{"settings of the container", func(c *process.Config) {
 			c.Spec.Root.Readonly = true
@@ -341,12 +341,12 @@ func worlds(tb testing.TB) []world {
 }
 
 func TestLauncher_DoesWhatLibcontainerDoes(t *testing.T) {
-	for i, w := range worlds(t) {
+	for i, w := range configVariants(t) {
 		t.Run(w.name, func(t *testing.T) {
 			b := withProbe(t, w.change)
 			for j, v := range variants {
 				if (i+j)%slowness() != 0 {
-					continue // each in some of the worlds is enough where an exec takes a second
+					continue // each in some of the configVariants is enough where an exec takes a second
 				}
 				t.Run(v.name, func(t *testing.T) {
 					on := *b

@@ -25,9 +25,9 @@ func podLike(p *specs.Process) {
 
 func BenchmarkExec(b *testing.B) {
 	for _, kind := range []struct {
-		name   string
-		world  func(*process.Config)
-		change func(*specs.Process)
+		name          string
+		configVariant func(*process.Config)
+		change        func(*specs.Process)
 	}{
 		{"plain", nil, nil},
 		{"pod", filtered(b, nil), podLike},
@@ -36,14 +36,14 @@ func BenchmarkExec(b *testing.B) {
 			name  string
 			start way
 		}{{"libcontainer", byLibcontainer}, {"launcher", byLauncher}} {
-			b.Run(kind.name+"/"+by.name, func(b *testing.B) { benchmarkExec(b, kind.world, kind.change, by.start) })
+			b.Run(kind.name+"/"+by.name, func(b *testing.B) { benchmarkExec(b, kind.configVariant, kind.change, by.start) })
 		}
 	}
 }
 
-func benchmarkExec(b *testing.B, world func(*process.Config), change func(*specs.Process), start way) {
+func benchmarkExec(b *testing.B, configVariant func(*process.Config), change func(*specs.Process), start way) {
 	b.Helper()
-	box := withProbe(b, world)
+	box := withProbe(b, configVariant)
 	p := command("true")
 	if change != nil {
 		change(p)

@@ -36,11 +36,11 @@ func (b *box) alike(args ...string) *specs.Process {
 	return p
 }
 
-// tracingWorlds are containers in which an exec gets its rights in different ways.
-func tracingWorlds(t *testing.T) []world {
+// tracingVariants are containers in which an exec gets its rights in different ways.
+func tracingVariants(t *testing.T) []configVariant {
 	t.Helper()
 	confined := func(c *process.Config) { c.Spec.Process.NoNewPrivileges = true }
-	return []world{
+	return []configVariant{
 		{"capabilities", func(*process.Config) {}},
 		{"seccomp", filtered(t, nil)},
 		{"seccomp and no new privileges", func(c *process.Config) { filtered(t, nil)(c); confined(c) }},
@@ -60,7 +60,7 @@ var traceable = []func(*specs.Process){
 
 // CAP_SYS_PTRACE is over whatever is in the PID namespace, dumpable or not.
 func TestExec_AProcessThatTracesTheLauncherGetsNoRights(t *testing.T) {
-	for _, w := range tracingWorlds(t) {
+	for _, w := range tracingVariants(t) {
 		t.Run(w.name, func(t *testing.T) {
 			b := tracing(t, w.change, "tracer")
 			told := func() string {
@@ -92,7 +92,7 @@ func TestExec_AProcessThatTracesTheLauncherGetsNoRights(t *testing.T) {
 
 // What waits for the container's files is not yet in its PID namespace, and what is there has only its rights.
 func TestExec_IsInThePIDNamespaceWithTheRightsOfItsProgram(t *testing.T) {
-	for _, w := range tracingWorlds(t) {
+	for _, w := range tracingVariants(t) {
 		t.Run(w.name, func(t *testing.T) {
 			b := tracing(t, w.change, "sleep", "1000")
 			program, file := b.own("true")

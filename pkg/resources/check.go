@@ -156,7 +156,7 @@ func checkBlockIO(b specs.LinuxBlockIO) error {
 	}
 	for i, d := range b.WeightDevice {
 		field := fmt.Sprintf("blockIO.weightDevice[%d]", i)
-		if err := cmp.Or(checkNumbers(field, d.LinuxBlockIODevice), checkWeights(field, d.Weight, d.LeafWeight)); err != nil {
+		if err := cmp.Or(checkNumbers(field, d.Major, d.Minor, 0), checkWeights(field, d.Weight, d.LeafWeight)); err != nil {
 			return err
 		}
 	}
@@ -170,7 +170,7 @@ func checkBlockIO(b specs.LinuxBlockIO) error {
 		{"throttleWriteIOPSDevice", b.ThrottleWriteIOPSDevice},
 	} {
 		for i, d := range f.devices {
-			if err := checkNumbers(fmt.Sprintf("blockIO.%s[%d]", f.name, i), d.LinuxBlockIODevice); err != nil {
+			if err := checkNumbers(fmt.Sprintf("blockIO.%s[%d]", f.name, i), d.Major, d.Minor, 0); err != nil {
 				return err
 			}
 		}
@@ -190,30 +190,30 @@ func checkWeights(field string, weight, leafWeight *uint16) error {
 	return nil
 }
 
-func checkNumbers(field string, d specs.LinuxBlockIODevice) error {
-	return cmp.Or(checkNumber(field+".major", d.Major, 0), checkNumber(field+".minor", d.Minor, 0))
-}
-
-func checkNumber(field string, n, least int64) error {
-	if n < least || n > math.MaxUint32 {
-		return refuse(field, n, fmt.Sprintf("must be from %d to %d", least, uint32(math.MaxUint32)))
+// checkNumbers checks the number of a device.
+func checkNumbers(field string, major, minor, least int64) error {
+	allowed := fmt.Sprintf("must be from %d to %d", least, uint32(math.MaxUint32))
+	bad := func(n int64) bool { return n < least || n > math.MaxUint32 }
+	switch {
+	case bad(major):
+		return refuse(field+".major", major, allowed)
+	case bad(minor):
+		return refuse(field+".minor", minor, allowed)
 	}
 	return nil
 }
 
 func checkDevices(rules []specs.LinuxDeviceCgroup) error {
 	for i, d := range rules {
-		field := fmt.Sprintf("devices[%d].", i)
+		field := fmt.Sprintf("devices[%d]", i)
 		if !slices.Contains([]string{"", "a", "b", "c"}, d.Type) {
-			return refuse(field+"type", d.Type, "must be a, b, c, or empty for a")
+			return refuse(field+".type", d.Type, "must be a, b, c, or empty for a")
 		}
 		if d.Access == "" || strings.Trim(d.Access, "rwm") != "" {
-			return refuse(field+"access", d.Access, "must be some of r, w and m")
+			return refuse(field+".access", d.Access, "must be some of r, w and m")
 		}
 		const wildcard = -1
-		if err := cmp.Or(
-			checkNumber(field+"major", value(d.Major), wildcard), checkNumber(field+"minor", value(d.Minor), wildcard),
-		); err != nil {
+		if err := checkNumbers(field, value(d.Major), value(d.Minor), wildcard); err != nil {
 			return err
 		}
 	}

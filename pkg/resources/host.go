@@ -43,10 +43,7 @@ func ReadHost(r *specs.LinuxResources) Host {
 
 // readSet is empty where a kernel has no such file, for example one without memory nodes, or a list that is too long.
 func readSet(path string) cpuset.Set {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return cpuset.Set{}
-	}
+	data, _ := os.ReadFile(path)
 	set, err := cpuset.Parse(string(data))
 	if err != nil {
 		return cpuset.Set{}
