@@ -170,4 +170,11 @@ func TestHostRootfs_EntryInEtc(t *testing.T) {
 	if got := e.hostRun("c2", empty, "/bin,/lib,/lib64,/usr,/etc/ssl", "ls -A /etc /etc/ssl"); strings.Contains(got, "private") || !strings.Contains(got, "certs") {
 		t.Errorf("with /etc/ssl the container says %q, want certs in it and no private", got)
 	}
+	image := e.run("c3", config{opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c", "ls -A /etc; cat /etc/hosts >&2")
+	image.wantExit(0)
+	hosts, err := os.ReadFile("/etc/hosts")
+	e.must(err, "hosts")
+	if got := image.out.String(); strings.Contains(got, "shadow") || !strings.Contains(got, "passwd") || image.err.String() != string(hosts) {
+		t.Errorf("in an image /etc has %q, and hosts %q", got, image.err.String())
+	}
 }

@@ -117,11 +117,15 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		if err := v.add(e, int(root.Fd()), filepath.Join(c.Bundle, skeletons, fmt.Sprint(i))); err != nil {
 			return fmt.Errorf("host-rootfs: show %q: %w", e.host, err)
 		}
-		h.late = append(h.late, v.late...)
 		for _, m := range v.mounts {
 			spec.Mounts = insertMount(spec.Mounts, m)
 			if !isMasked(m.Destination, spec.Linux.MaskedPaths) {
 				h.binds = append(h.binds, m)
+			}
+		}
+		for _, l := range v.late {
+			if !isMasked(l.container, spec.Linux.MaskedPaths) {
+				h.late = append(h.late, l)
 			}
 		}
 	}

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 )
 
@@ -176,6 +178,23 @@ func TestInsertMount(t *testing.T) {
 		if strings.Join(got, " ") != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, got, tc.want)
 		}
+	}
+}
+
+// What the runtime masks must not be mounted over its mask.
+func TestPrepare_LeavesMaskedPathsMasked(t *testing.T) {
+	h := parsed(t, "default")
+	spec := &specs.Spec{Linux: &specs.Linux{MaskedPaths: []string{"/etc/hosts/", "/usr"}}}
+	c := process.Config{Bundle: t.TempDir(), Rootfs: t.TempDir(), Spec: spec}
+	must(t, h.Prepare(t.Context(), &c))
+	late := slices.ContainsFunc(h.late, func(e entry) bool { return e.container == "/etc/hosts" })
+	checked := slices.ContainsFunc(h.binds, func(m specs.Mount) bool { return m.Destination == "/usr" })
+	if late || checked || len(h.late) == 0 || len(h.binds) == 0 {
+		t.Errorf("mounted late: %v; checked: %v", h.late, h.binds)
+	}
+	must(t, h.Removed())
+	if got := files(t, c.Bundle); got != "" {
+		t.Errorf("the bundle has %s", got)
 	}
 }
 
