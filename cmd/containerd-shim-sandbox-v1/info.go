@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -37,11 +38,10 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 	if err != nil {
 		return err
 	}
-	b := buildOf()
+	shim, commit, _ := buildOf()
 	r := &types.RuntimeInfo{
-		Name:    runtimeName,
-		Version: &types.RuntimeVersion{Version: b.version, Revision: b.revision},
-
+		Name:        runtimeName,
+		Version:     &types.RuntimeVersion{Version: shim, Revision: commit},
 		Annotations: hostAnnotations(),
 	}
 	if len(input) > 0 {
@@ -119,47 +119,40 @@ const libcontainerModule = "github.com/opencontainers/runc"
 // (runc's `features` command sets it); absent means seccomp is not compiled in.
 const seccompAnnotation = "io.github.seccomp.libseccomp.version"
 
-// build says what this binary is made of.
-type build struct {
-	version, revision, libcontainer string
-}
-
-// buildOf reads the linker's values first and the build information for what they leave open.
-func buildOf() build {
-	b := build{version: version, revision: revision, libcontainer: "unknown"}
+// buildOf returns what this binary is made of: the linker's values first, the build information for what they leave open.
+func buildOf() (shim, commit, libcontainer string) {
+	shim, commit, libcontainer = version, revision, "unknown"
 	bi, ok := debug.ReadBuildInfo()
 	if !ok {
-		return b
+		return shim, commit, libcontainer
 	}
-	if b.version == "" {
-		b.version = bi.Main.Version
-	}
+	shim = cmp.Or(shim, bi.Main.Version)
 	for _, s := range bi.Settings {
-		if s.Key == "vcs.revision" && b.revision == "" {
-			b.revision = s.Value
+		if s.Key == "vcs.revision" {
+			commit = cmp.Or(commit, s.Value)
 		}
 	}
 	for _, d := range bi.Deps {
 		if d.Path == libcontainerModule {
-			b.libcontainer = d.Version
+			libcontainer = d.Version
 		}
 	}
-	return b
+	return shim, commit, libcontainer
 }
 
 // versionText is the answer to -v, in the form of containerd's own shims (pkg/shim/shim.go), with two lines of ours.
 func versionText(f *features.Features) string {
-	b := buildOf()
+	shim, commit, libcontainer := buildOf()
 	seccomp := "off"
 	if f != nil && f.Annotations[seccompAnnotation] != "" {
 		seccomp = f.Annotations[seccompAnnotation]
 	}
-	var s strings.Builder
-	fmt.Fprintf(&s, "%s:\n", binaryName)
-	fmt.Fprintf(&s, "  Version:  %s\n", b.version)
-	fmt.Fprintf(&s, "  Revision: %s\n", b.revision)
-	fmt.Fprintf(&s, "  Go version: %s\n", runtime.Version())
-	fmt.Fprintf(&s, "  libcontainer: %s\n", b.libcontainer)
-	fmt.Fprintf(&s, "  seccomp: %s\n\n", seccomp)
-	return s.String()
+	return fmt.Sprintf(`%s:
+  Version:  %s
+  Revision: %s
+  Go version: %s
+  libcontainer: %s
+  seccomp: %s
+
+`, binaryName, shim, commit, runtime.Version(), libcontainer, seccomp)
 }

@@ -20,11 +20,11 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// listener is a bound, listening socket and the identity of its file.
+// listener is a bound, listening socket.
 type listener struct {
 	path string
-	id   fileID
-	file *os.File // the listening descriptor
+	info os.FileInfo // of the file at path
+	file *os.File    // the listening descriptor
 }
 
 // abandon closes the socket that nobody will serve, and removes its file.
@@ -34,23 +34,7 @@ func (l *listener) abandon() error { return errors.Join(l.remove(), l.file.Close
 func (l *listener) remove() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	return removeSocket(ctx, l.path, l.id)
-}
-
-// fileID tells a socket file from another one that later has the same name. Inode numbers are reused on some file
-// systems, hence the change time.
-type fileID struct {
-	dev, ino     uint64
-	sec, nanosec int64
-}
-
-// identify reads the identity of the file at path.
-func identify(path string) (fileID, error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		return fileID{}, &os.PathError{Op: "lstat", Path: path, Err: err}
-	}
-	return fileID{dev: st.Dev, ino: st.Ino, sec: st.Ctim.Sec, nanosec: st.Ctim.Nsec}, nil
+	return removeSocket(ctx, l.path, l.info)
 }
 
 // backlog is how many connections may wait while the daemon comes up; the kernel lowers it to net.core.somaxconn.
@@ -101,7 +85,7 @@ func bind(path string) (*listener, error) {
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("bind socket: %w", err), os.Remove(path), l.file.Close())
 	}
-	if l.id, err = identify(path); err != nil {
+	if l.info, err = os.Lstat(path); err != nil {
 		return nil, errors.Join(fmt.Errorf("bind socket: %w", err), os.Remove(path), l.file.Close())
 	}
 	if err := unix.Listen(fd, backlog); err != nil {
@@ -127,22 +111,22 @@ func connectable(path string) (bool, error) {
 	return false, fmt.Errorf("connect to socket %s: %w", path, err)
 }
 
-// removeSocket removes the file at path if it still is the one with identity id; a start that found it dead may have
-// put its own there meanwhile.
-func removeSocket(ctx context.Context, path string, id fileID) error {
+// removeSocket removes the file at path if it still is the one of info: a start that found it dead may have put its own
+// there. Inode numbers are reused on some file systems, hence the time.
+func removeSocket(ctx context.Context, path string, info os.FileInfo) error {
 	unlock, err := unixfile.Lock(ctx, filepath.Dir(path), lockPoll)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	now, err := identify(path)
-	if errors.Is(err, os.ErrNotExist) || (err == nil && now != id) {
+	now, err := os.Lstat(path)
+	if err == nil && os.SameFile(now, info) && now.ModTime().Equal(info.ModTime()) {
+		return os.Remove(path)
+	}
+	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	return os.Remove(path)
+	return err
 }
 
 // removeDeadSocket removes the socket at path if nobody listens on it.
@@ -155,15 +139,14 @@ func removeDeadSocket(ctx context.Context, path string) error {
 		return err
 	}
 	defer unlock()
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return nil // gone, or not ours to remove
+	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+		return nil //nolint:nilerr // gone, or not ours to remove
 	}
 	alive, err := connectable(path)
 	if err != nil || alive {
 		return err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := unixfile.Remove(path); err != nil {
 		return fmt.Errorf("remove dead socket: %w", err)
 	}
 	return nil

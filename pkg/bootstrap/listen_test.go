@@ -128,10 +128,10 @@ func TestListen_RemovesNoOtherSocket(t *testing.T) {
 	defer func() { _ = second.file.Close() }() // open for the test's length
 	for _, step := range []struct {
 		name string
-		id   fileID
+		info os.FileInfo
 		want error
-	}{{"first's", first.id, nil}, {"second's", second.id, os.ErrNotExist}, {"second's again", second.id, os.ErrNotExist}} {
-		if err := removeSocket(t.Context(), path, step.id); err != nil {
+	}{{"first's", first.info, nil}, {"second's", second.info, os.ErrNotExist}, {"second's again", second.info, os.ErrNotExist}} {
+		if err := removeSocket(t.Context(), path, step.info); err != nil {
 			t.Errorf("removeSocket with the %s identity = %v", step.name, err)
 		}
 		if _, err := os.Lstat(path); !errors.Is(err, step.want) {

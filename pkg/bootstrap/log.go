@@ -18,7 +18,7 @@ import (
 // logFifo writes log lines to the bundle's fifo `log`, which containerd copies to its own log. It never blocks: while
 // containerd is down nobody reads, and what does not fit is dropped and counted.
 //
-// It writes with write(2) itself. An os.File would hand a full fifo to the poller and wait.
+// It writes with write(2) itself: an os.File, and so containerd/fifo, would hand a full fifo to the poller and wait.
 type logFifo struct {
 	mu      sync.Mutex
 	fd      int

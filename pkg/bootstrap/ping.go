@@ -91,6 +91,7 @@ const (
 // more, and connections to them are reset. So Serves tries again until ctx ends, which is an error.
 func Serves(ctx context.Context, socket, id string) (bool, error) {
 	began := time.Now()
+	var last error
 	for tries, wait := 1, firstAgain; ; tries, wait = tries+1, min(2*wait, lastAgain) {
 		try, cancel := context.WithTimeout(ctx, hangTimeout)
 		err := ping(try, socket, id)
@@ -101,12 +102,14 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 			return false, nil
 		case err == nil, hangs:
 			return true, nil
+		case last == nil || ctx.Err() == nil: // the error of a try that was cut short says nothing
+			last = err
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			return false, fmt.Errorf("socket %s: it neither answers nor is it refused, %d tries in %v: %w: %w",
-				socket, tries, time.Since(began).Round(time.Millisecond), err, errdefs.ErrUnavailable)
+				socket, tries, time.Since(began).Round(time.Millisecond), last, errdefs.ErrUnavailable)
 		}
 	}
 }
