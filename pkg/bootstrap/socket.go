@@ -42,7 +42,7 @@ func socketPath(dir, address, namespace, group string) (string, error) {
 func socketAddress(path string) string { return "unix://" + path }
 
 // socketDir makes and returns the directory for sockets: wanted, or a default that this user owns. Without root the
-// default falls through to the user's own directorys, in containerd's order (core/runtime/v2/shim_unix.go).
+// default falls through to the user's own directories, in containerd's order (core/runtime/v2/shim_unix.go).
 func socketDir(wanted string, uid int, getenv func(string) string) (string, error) {
 	if wanted != "" {
 		if !filepath.IsAbs(wanted) {
