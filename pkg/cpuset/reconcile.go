@@ -7,7 +7,7 @@
 // # Precedence
 //
 // A cpuset that is set for one container wins over a copied one: first a cpuset in the specification or by Task.Update
-// (the caller does not Add the container, or Pins it), then the annotation that names a source, then the runtime
+// ([Hook] does not Add the container, or Pins it), then the annotation that names a source, then the runtime
 // option.
 //
 // # What is copied, and when not

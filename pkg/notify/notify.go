@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package notify is the receiving side of sd_notify(3): a program says by a datagram on a socket that it is ready, what
-// it is doing, and what went wrong.
+// it is doing, and what went wrong. [Hook] gives a container the socket.
 //
 // # Goroutines and locks
 //

@@ -51,4 +51,9 @@ func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 }
 
 // Removed implements [process.CreateHook].
-func (h *Hook) Removed() error { return Remove(h.setting.Text, h.pid) }
+func (h *Hook) Removed() error {
+	if h.pid == 0 {
+		return nil // nothing was written
+	}
+	return Remove(h.setting.Text, h.pid)
+}

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pidfile writes and removes files that hold the process id of a container's init. It never replaces or removes
-// a file that is anything else, and has no goroutines and no state.
+// Package pidfile writes and removes files that hold the process id of a container's init; [Hook] does so when one is
+// created and deleted. It never replaces or removes a file that is anything else, and has no goroutines.
 package pidfile
 
 import (
