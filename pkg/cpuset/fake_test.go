@@ -22,7 +22,7 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
-// tree is a folder that looks like a cgroup v2 hierarchy. Nothing computes: a test writes the effective lists itself.
+// tree is a directory that looks like a cgroup v2 hierarchy. Nothing computes: a test writes the effective lists itself.
 type tree struct {
 	testing.TB
 	root string

@@ -145,7 +145,7 @@ func TestInotify_CloseEndsWaitAndLeavesNothing(t *testing.T) {
 	}
 }
 
-// All of it with the real notifier, in a folder.
+// All of it with the real notifier, in a directory.
 func TestInotify_ReconcilerFollowsThroughIt(t *testing.T) {
 	inotify(t).Close()
 	before := openFiles(t)

@@ -113,7 +113,7 @@ func TestAwait_EndsWithReady(t *testing.T) {
 	}
 }
 
-// givesPidfds tells whether the kernel tells of senders by pidfd.
+// givesPidfds reports whether the kernel names senders by pidfd.
 func givesPidfds(t *testing.T) bool {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -44,6 +44,19 @@ func ensure[T any](p **T) *T {
 	return *p
 }
 
+// findOrAppend returns the entry of list that has the key, and appends one if there is none.
+func findOrAppend[T any](list *[]*T, keyOf func(*T) *string, key string) *T {
+	for _, entry := range *list {
+		if *keyOf(entry) == key {
+			return entry
+		}
+	}
+	entry := new(T)
+	*keyOf(entry) = key
+	*list = append(*list, entry)
+	return entry
+}
+
 // directory is a directory of a cgroup with the files to read in it, in this order.
 type directory[M any] struct {
 	dir     string

@@ -109,14 +109,7 @@ func hugetlbV1(dir string) []source[*v1.Metrics] {
 	var sources []source[*v1.Metrics]
 	for _, size := range hugePages(dir, "usage_in_bytes") {
 		entry := func(m *v1.Metrics) *v1.HugetlbStat {
-			for _, h := range m.Hugetlb {
-				if h.Pagesize == size {
-					return h
-				}
-			}
-			h := &v1.HugetlbStat{Pagesize: size}
-			m.Hugetlb = append(m.Hugetlb, h)
-			return h
+			return findOrAppend(&m.Hugetlb, func(h *v1.HugetlbStat) *string { return &h.Pagesize }, size)
 		}
 		prefix := "hugetlb." + size
 		sources = append(sources,

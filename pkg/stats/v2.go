@@ -94,14 +94,7 @@ func rdmaEntryV2(l rdmaLine) *v2.RdmaEntry {
 // hugetlbV2 lists the files of one size of huge pages.
 func hugetlbV2(size string) []source[*v2.Metrics] {
 	entry := func(m *v2.Metrics) *v2.HugeTlbStat {
-		for _, h := range m.Hugetlb {
-			if h.Pagesize == size {
-				return h
-			}
-		}
-		h := &v2.HugeTlbStat{Pagesize: size}
-		m.Hugetlb = append(m.Hugetlb, h)
-		return h
+		return findOrAppend(&m.Hugetlb, func(h *v2.HugeTlbStat) *string { return &h.Pagesize }, size)
 	}
 	prefix := "hugetlb." + size
 	return []source[*v2.Metrics]{

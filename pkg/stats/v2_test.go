@@ -179,11 +179,11 @@ func TestV2_ControllersComeAndGo(t *testing.T) {
 	}
 }
 
-// folderV2 is the cgroup of testdata/v2, which is text of Linux 6.1.
-func folderV2() *cgroup.Cgroup { return cgroup.New(map[string]string{"": "testdata/v2"}) }
+// testdataV2 is the cgroup of testdata/v2, which is text of Linux 6.1.
+func testdataV2() *cgroup.Cgroup { return cgroup.New(map[string]string{"": "testdata/v2"}) }
 
 func TestV2_TextIsParsedAsContainerdCgroupsDoes(t *testing.T) {
-	got := read[*v2.Metrics](t, open(t, folderV2()))
+	got := read[*v2.Metrics](t, open(t, testdataV2()))
 	want := theirsV2(t, managerV2(t, "testdata/v2"))
 	want.Hugetlb = got.GetHugetlb() // theirs looks for the sizes of this machine
 	wantTheirsV2(t, got, want)

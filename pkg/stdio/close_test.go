@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asleep tells whether n goroutines of this package wait in the poller.
+// asleep reports whether n goroutines of this package wait in the poller.
 func asleep(n int) func() bool {
 	return func() bool { return strings.Count(goroutines(), "[IO wait") == n }
 }
 
-// blocked tells whether a copier waits for its sink.
+// blocked reports whether a copier waits for its sink.
 func blocked() bool {
 	for stack := range strings.SplitSeq(goroutines(), "\n\n") {
 		if strings.Contains(stack, "[IO wait") && strings.Contains(stack, "(*pipeEnd).write(") {
@@ -204,7 +204,7 @@ func TestStreams_MethodsAreSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// asleepIn tells whether a goroutine waits in the poller below that method.
+// asleepIn reports whether a goroutine waits in the poller below that method.
 func asleepIn(method string) func() bool {
 	return func() bool {
 		for stack := range strings.SplitSeq(goroutines(), "\n\n") {

@@ -79,26 +79,26 @@ type Config struct {
 	// anything else than Stdout does. containerd's client names a stderr for every terminal, and makes no fifo for it
 	// (pkg/cio, openFifos).
 	SplitStderr bool
-	// KeepUnread is how long after Drain was called output still waits for a reader that is away. 0: until Close.
+	// KeepUnread is how long after the call of Drain output waits for a reader that is away. 0: until Close.
 	KeepUnread time.Duration
 
-	// ID is what a logging binary finds as CONTAINER_ID: the id of the container or of the exec, as with the runc shim.
+	// ID is CONTAINER_ID of a logging binary: the id of the container or of the exec, as with the runc shim.
 	ID string
 	// Host serves logging binaries and streaming. Without it these are errdefs.ErrNotImplemented.
 	Host *Host
 
-	readersLater bool // the tests' readers come after Open, which need not wait for them
+	readersLater bool // for tests whose readers come after Open, which does not wait for them
 }
 
 // Host is what the streams of all processes of a shim share. It does not change after NewHost.
 type Host struct {
 	Namespace      string   // containerd's
-	Children       Children // told of logging binaries
+	Children       Children // with which logging binaries are registered
 	StreamRegistry *StreamRegistry
 	bounds         bounds // of logging binaries
 }
 
-// NewHost makes a Host with an empty StreamRegistry.
+// NewHost returns a Host with an empty StreamRegistry.
 func NewHost(namespace string, children Children) *Host {
 	return &Host{Namespace: namespace, Children: children, StreamRegistry: NewStreamRegistry(), bounds: loggerBounds()}
 }
@@ -113,7 +113,7 @@ type Children interface {
 // Streams are the standard streams of one process. Its methods may be called concurrently.
 type Streams struct {
 	logger  *log.Entry
-	kept    context.Context //nolint:containedctx // unread output waits so long: until Close or letGo, which call release
+	kept    context.Context //nolint:containedctx // unread output is kept until then; Close and giveUpUnread end it
 	release context.CancelCauseFunc
 	copying sync.WaitGroup
 
@@ -136,8 +136,8 @@ type Streams struct {
 
 var outputNames = [...]string{"stdout", "stderr"}
 
-// Open opens every stream of c, or none. It waits for the reader of an output fifo no longer than ctx lasts and a
-// second, and for a logging binary to be ready no longer than ctx lasts and ten seconds.
+// Open opens every stream of c, or none. It waits for the reader of an output fifo for a second at most, for a logging
+// binary to be ready for ten seconds at most, and for neither after ctx ends.
 //
 // The pipes that the process gets belong to o (containerd.runc.v1.Options, io_uid and io_gid), so that it may open
 // /proc/self/fd/1 again in a user namespace.
@@ -152,7 +152,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	s.kept, s.release = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
-			_ = s.Close() // the reason for the failure is what counts
+			_ = s.Close() // the first error counts
 		}
 	}()
 	if c.Stdin != "" {
@@ -191,20 +191,20 @@ func (s *Streams) openOutputs(ctx context.Context, c Config) (err error) {
 	return nil
 }
 
-// split tells whether a process with a terminal has a stderr beside it.
+// split reports whether a process with a terminal has a stderr beside it.
 func (c Config) split() bool {
 	if !c.SplitStderr || c.Stderr == "" || c.Stderr == c.Stdout {
 		return false
 	}
 	l, err := parse(outputNames[1], c.Stderr)
 	if err != nil || l.scheme != "fifo" {
-		return true // openOutput says what is wrong
+		return true // openOutput reports the error
 	}
 	_, err = os.Stat(l.path)
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// openBinary starts a logging binary, which takes both outputs whatever stderr was named, as with the runc shim
+// openBinary starts a logging binary. It takes both outputs, whatever stderr names, as with the runc shim
 // (process/io.go, createIO).
 func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
 	binary, inputs, err := startLogger(ctx, l, c)
@@ -242,15 +242,14 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 	return nil
 }
 
-// Child is what the process gets as descriptors 0, 1 and 2. Without a terminal none is nil. With one all are, but for a
-// stderr beside it. They are the Streams' own, and open until Started or Close.
+// Child returns what the process gets as descriptors 0, 1 and 2. Without a terminal none is nil; with one all are but a
+// stderr beside it. They belong to the Streams, and are open until Started or Close.
 func (s *Streams) Child() (stdin, stdout, stderr *os.File) {
 	return s.child[0], s.child[1], s.child[2]
 }
 
-// ConsoleSocket is the socket over which the OCI runtime sends the master of the terminal it made (runc
-// docs/terminals.md, detached mode). It is nil without a terminal. It is the Streams' own, and open until Started or
-// Close.
+// ConsoleSocket returns the socket over which the OCI runtime sends the master of the terminal that it made (runc
+// docs/terminals.md, detached mode), or nil without a terminal. It is open until Started or Close.
 func (s *Streams) ConsoleSocket() *os.File {
 	if s.terminal == nil {
 		return nil
@@ -258,9 +257,9 @@ func (s *Streams) ConsoleSocket() *os.File {
 	return s.terminal.peer
 }
 
-// Close ends the copying, wherever it stands, and releases everything. Output that was not handed on is lost: call
-// Drain first. Every Close returns after the goroutines have ended, and the logging binary if there is one: it gets
-// SIGTERM two seconds after the end of its input, at once where Drain ran out of time, and SIGKILL a second after that.
+// Close stops the copying and releases everything. Output that was not delivered is lost: call Drain first. Each Close
+// returns after the goroutines and the logging binary have ended. The binary gets SIGTERM two seconds after the end of
+// its input, or at once if Drain ran out of time, and SIGKILL a second after that.
 func (s *Streams) Close() error {
 	s.mu.Lock()
 	var err error

@@ -14,17 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// consoleTimeout bounds the wait for the terminal's master. The runtime sends it before it reports the process as
-// created, so it is there already unless the runtime is broken.
+// consoleTimeout bounds the wait for the terminal's master. Unless the runtime is broken, it sent the master before it
+// reported the process as created.
 const consoleTimeout = 10 * time.Second
 
 // terminal is the terminal of a process.
 //
-// The master is read through the runtime's poller and not through containerd/console's Epoller, which exists for one
-// reason: a master answers EIO and stays ready while nobody has the terminal open, and a level-triggered poll would
-// spin. The runtime's poller is edge-triggered as well (runtime/netpoll_epoll.go), so a reader that takes EIO for
-// "nothing yet" sleeps until the terminal is opened and written again, and no second poller with a goroutine of its own
-// is needed.
+// The master is read through Go's poller. containerd/console has an Epoller because a master answers EIO and stays ready
+// while nobody has the terminal open, so that a level-triggered poll would spin. Go's poller is edge-triggered too
+// (runtime/netpoll_epoll.go): a reader that takes EIO for "nothing yet" sleeps until the terminal is opened and written
+// again, without a second poller and its goroutine.
 type terminal struct {
 	socket *pipeEnd // ours
 	peer   *os.File // the runtime's
@@ -49,7 +48,7 @@ func newTerminal() (*terminal, error) {
 // receive waits for the master. It closes the socket.
 func (t *terminal) receive(ctx context.Context) (int, error) {
 	defer func() { _ = t.socket.Close() }() // nothing more is expected from it
-	// Our copy of the runtime's end would keep the end of the stream from showing that the runtime is gone.
+	// With our copy of the runtime's end open, the stream would not end when the runtime does.
 	_ = t.peer.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, consoleTimeout,
 		fmt.Errorf("none came within %v: %w", consoleTimeout, context.DeadlineExceeded))
@@ -85,7 +84,7 @@ func (t *terminal) receive(ctx context.Context) (int, error) {
 	return fds[0], nil
 }
 
-// maxFDs is how many descriptors are looked at; the kernel closes any more.
+// maxFDs is how many descriptors are received. The kernel closes any more.
 const maxFDs = 8
 
 // receiveFDs reads one message. Its bytes, the terminal's name, do not matter.
@@ -117,7 +116,7 @@ func receiveFDs(socket int) ([]int, error) {
 	return fds, nil
 }
 
-// checkMaster refuses what is not one master of a pseudo-terminal: the sender runs inside the container.
+// checkMaster refuses anything but one master of a pseudo-terminal, since the sender runs inside the container.
 func checkMaster(fds []int) error {
 	if len(fds) != 1 {
 		return fmt.Errorf("got %d descriptors, want 1: %w", len(fds), errdefs.ErrInvalidArgument)
@@ -139,7 +138,7 @@ func (t *terminal) Close() error {
 	return closeAll(t.socket, t.peer, t.master)
 }
 
-// resize sets the size, or remembers it for adopt. Called with Streams.mu held.
+// resize sets the size, or keeps it for adopt. It is called with Streams.mu held.
 func (t *terminal) resize(size *unix.Winsize) error {
 	if t.master == nil {
 		t.size = size
@@ -156,7 +155,7 @@ func (t *terminal) resize(size *unix.Winsize) error {
 	return nil
 }
 
-// adopt takes over the master. Called with Streams.mu held.
+// adopt takes over the master. It is called with Streams.mu held.
 func (t *terminal) adopt(master *pipeEnd) error {
 	t.master = master
 	if t.size == nil {
@@ -179,8 +178,8 @@ func (t *terminalInput) write(b []byte, written func(int)) error {
 	return nil
 }
 
-// end types the end-of-file character if the terminal reads by line: a terminal has no other end of input. A line that
-// was begun takes one more to be sent off first (termios(3), VEOF). The master stays open for output.
+// end types the end-of-file character if the terminal is in line mode, since a terminal has no other end of input. An
+// unfinished line takes one more, which sends the line (termios(3), VEOF). The master stays open for output.
 func (t *terminalInput) end(context.Context) error {
 	var typed []byte
 	// Fails only when the master is closed, and then nobody reads.

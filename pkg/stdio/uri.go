@@ -22,8 +22,7 @@ type location struct {
 	id           string   // of streaming
 }
 
-// parse takes a name apart. A name without a scheme is a path as it stands: it may contain what would be special in a
-// URI.
+// parse parses a name. A name without a scheme is a path, whose characters have no special meaning.
 func parse(stream, uri string) (location, error) {
 	if !strings.Contains(uri, "://") {
 		return location{scheme: "fifo", path: uri}, checkPath(stream, uri, uri)
@@ -50,11 +49,11 @@ func parse(stream, uri string) (location, error) {
 	return l, checkPath(stream, uri, u.Host+u.Path)
 }
 
-// binary tells whether l is a logging binary.
+// binary reports whether l is a logging binary.
 func (l location) binary() bool { return l.scheme == "binary" || l.scheme == "binary-v2" }
 
-// binaryArgs are the arguments of a logging binary: each key once, with its first value after it, which may be empty.
-// The runc shim passes the same in an order that changes (process/io_util.go, NewBinaryCmd); here it is the query's.
+// binaryArgs returns the arguments of a logging binary: each key once, followed by its first value, which may be empty.
+// The runc shim passes them in random order (process/io_util.go, NewBinaryCmd); here it is that of the query.
 func binaryArgs(query string) ([]string, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -82,7 +81,7 @@ func checkPath(stream, uri, path string) error {
 	return nil
 }
 
-// openOutput opens what stdout or stderr leads to, if it is no logging binary.
+// openOutput opens what stdout or stderr leads to, except a logging binary.
 func (c Config) openOutput(ctx context.Context, stream, uri string) (sink, error) {
 	l, err := parse(stream, uri)
 	if err != nil {
@@ -127,9 +126,8 @@ func (c Config) openInput() (*input, error) {
 	return in, nil
 }
 
-// openFileOutput opens a log file, and makes it and its directory where they are missing, with the modes of the runc
-// shim (containerd-shim-runc-v2/process/io.go, createIO). stdout and stderr may name the same file: each append is
-// written as a whole, after all before it.
+// openFileOutput opens a log file, and creates it and its directory if needed, with the modes of the runc shim
+// (containerd-shim-runc-v2/process/io.go, createIO). stdout and stderr may name the same file, since appends are atomic.
 func openFileOutput(path string) (sink, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, unusable(err)
