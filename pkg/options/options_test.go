@@ -26,7 +26,7 @@ func pack(t *testing.T, url string, m proto.Message) *anypb.Any {
 	return &anypb.Any{TypeUrl: url, Value: value}
 }
 
-func TestDecode(t *testing.T) {
+func TestDecode_EveryForm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "options.toml")
 	if err := os.WriteFile(file, []byte("Root = '/from/file'\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ AllowUnsafeAnnotations=['listen', 'pid-file']
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecode_Refuses(t *testing.T) {
 	generic := func(body string) *anypb.Any {
 		return pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte(body)})
 	}

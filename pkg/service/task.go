@@ -118,15 +118,9 @@ func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResp
 	if err != nil {
 		return nil, err
 	}
-	pids, err := c.Cgroup().Procs()
+	pids, err := c.PIDs()
 	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", r.ID, err)
-	}
-	if init := c.Init(); len(pids) == 0 && init.Status().State == process.Stopped {
-		// Of a container that has exited, its init, as State tells it. containerd,
-		// when it starts, deletes a container that has no pid
-		// (core/runtime/v2/shim_load.go), and nobody would hear how it ended.
-		pids = []int{init.Pid()}
+		return nil, err
 	}
 	infos, err := processInfos(pids, c.Execs())
 	if err != nil {
@@ -260,8 +254,8 @@ func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsR
 	return &api.StatsResponse{Stats: packed}, nil
 }
 
-// Connect answers for ids that are not known too: containerd asks for the
-// shim's pid before there is a task, and by the id of a sandbox.
+// Connect answers for unknown ids too: containerd asks for the shim's pid before there is a task, and by the id of a
+// sandbox.
 func (t *taskService) Connect(_ context.Context, r *api.ConnectRequest) (*api.ConnectResponse, error) {
 	var init process.Status
 	if c, err := t.manager.Container(r.ID); err == nil {

@@ -38,6 +38,19 @@ type Container struct {
 	stopBy time.Time     // end of the grace of the Stop under way; zero before it
 }
 
+// PIDs returns the processes in the container's cgroup, and after its exit the pid that init had: containerd, when it
+// starts, deletes a container without a pid (core/runtime/v2/shim_load.go), and nobody would hear how it ended.
+func (c *Container) PIDs() ([]int, error) {
+	pids, err := c.Cgroup().Procs()
+	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
+	}
+	if init := c.Init(); len(pids) == 0 && init.Status().State == process.Stopped {
+		pids = []int{init.Pid()}
+	}
+	return pids, nil
+}
+
 // Metrics are those of the container's cgroup, as containerd's message for the version of cgroups. The error is
 // errdefs.ErrNotFound when the cgroup is gone.
 func (c *Container) Metrics() (stats.Metrics, error) {
