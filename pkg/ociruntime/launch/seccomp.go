@@ -76,7 +76,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"unsafe"
 
 	"github.com/containerd/errdefs"
@@ -90,7 +89,7 @@ import (
 // Filter is a seccomp filter, see seccomp(2).
 type Filter struct {
 	Flags   uint
-	Program []unix.SockFilter
+	Program []byte // instructions (struct sock_filter), as the kernel takes them
 
 	blocksStart    bool // it forbids a call that each process makes after the fork into the PID namespace
 	blocksTerminal bool // it forbids the one that a process with a terminal makes there
@@ -140,7 +139,7 @@ func Capture(load func() error) (*Filter, error) {
 	if c.program == nil {
 		return nil, errors.New("capture seccomp filter: none was loaded")
 	}
-	return newFilter(uint(c.flags), slices.Clone(unsafe.Slice((*unix.SockFilter)(c.program), c.length))), nil
+	return newFilter(uint(c.flags), unsafe.Slice((*unix.SockFilter)(c.program), c.length)), nil
 }
 
 // awaitEvent returns when the other side can answer without the Go runtime. What loads a filter may keep its processor
@@ -183,7 +182,7 @@ func (c *Command) FilterLast() bool {
 }
 
 func newFilter(flags uint, program []unix.SockFilter) *Filter {
-	f := &Filter{Flags: flags, Program: program}
+	f := &Filter{Flags: flags, Program: packed(program)}
 	raw := make([]bpf.RawInstruction, 0, len(program))
 	for _, i := range program {
 		raw = append(raw, bpf.RawInstruction{Op: i.Code, Jt: i.Jt, Jf: i.Jf, K: i.K})

@@ -5,6 +5,7 @@ package launch_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -72,16 +73,14 @@ func TestMain(m *testing.M) {
 
 // capture loads a filter as libcontainer loads one with flags (patchbpf/enosys_linux.go), and compares.
 func capture() error {
-	want := &launch.Filter{
-		Flags: unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW,
-		Program: []unix.SockFilter{
-			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
-			{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
-		},
+	const flags = unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
+	want := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+		{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
 	}
 	got, err := launch.Capture(func() error {
-		prog := unix.SockFprog{Len: uint16(len(want.Program)), Filter: &want.Program[0]}
-		_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uintptr(want.Flags),
+		prog := unix.SockFprog{Len: uint16(len(want)), Filter: &want[0]}
+		_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
 			uintptr(unsafe.Pointer(&prog)))
 		if errno != 0 {
 			return errno
@@ -91,8 +90,10 @@ func capture() error {
 	if err != nil {
 		return err
 	}
-	if got.Flags != want.Flags || !slices.Equal(got.Program, want.Program) {
-		return fmt.Errorf("Capture = %#x, %v, want %#x, %v", got.Flags, got.Program, want.Flags, want.Program)
+	program := make([]unix.SockFilter, len(want))
+	n, err := binary.Decode(got.Program, binary.NativeEndian, program)
+	if err != nil || got.Flags != flags || n != len(got.Program) || !slices.Equal(program, want) {
+		return fmt.Errorf("Capture = %#x, %v, want %#x, %v", got.Flags, got.Program, flags, want)
 	}
 	return nil
 }

@@ -344,7 +344,7 @@ func (c *Command) loadLateFilter(r *native.Request) {
 }
 
 func (c *Command) loadFilter(r *native.Request) *native.Step {
-	program := r.Table(len(c.Filter.Program), packed(c.Filter.Program))
+	program := r.Table(len(c.Filter.Program)/unix.SizeofSockFilter, c.Filter.Program)
 	if c.Filter.Flags == 0 {
 		return r.Call(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, program)
 	}
