@@ -74,6 +74,6 @@ func (c *Container) restore(ctx context.Context) (err error) {
 	c.init.setHandle(init, streams)
 	c.init.commit(OpStart)
 	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: init.Pid()})
-	go c.init.await() // ends at init's exit; Delete joins it through drained
+	c.init.startWaiter()
 	return nil
 }

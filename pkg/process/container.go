@@ -64,7 +64,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		Checkpoint: config.Checkpoint, Pid: pid,
 	})
 	if pid != 0 {
-		go c.init.await() // ends at init's exit; Delete joins it through drained
+		c.init.startWaiter()
 	}
 	return c, nil
 }
