@@ -30,43 +30,41 @@ func TestFifo_OutputWaitsForItsReader(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			checkLeaks(t)
 			path := filepath.Join(fifos(t, "stdout"), "stdout")
-			func() {
-				ctx, cancel := context.WithTimeout(t.Context(), tt.ctx)
-				defer cancel()
-				readers := make(chan *os.File, 1)
-				come := func() {
-					reader, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-					if err != nil {
-						t.Error(err)
-					}
-					readers <- reader
-				}
-				if tt.reader == 0 {
-					come()
-				} else if timer := time.AfterFunc(tt.reader, come); tt.reader == never {
-					defer timer.Stop()
-				}
-				start := time.Now()
-				out, err := Config{}.openFifoOutput(ctx, path)
+			start := time.Now() // before the timers below
+			ctx, cancel := context.WithTimeout(t.Context(), tt.ctx)
+			defer cancel()
+			readers := make(chan *os.File, 1)
+			come := func() {
+				reader, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 				if err != nil {
-					t.Fatal(err)
-				}
-				if took := time.Since(start); took < tt.want || took > tt.want+patience {
-					t.Errorf("openFifoOutput() took %v, want %v", took, tt.want)
-				}
-				if tt.reader == never {
-					come() // what was written before stays for it
-				}
-				reader := <-readers
-				defer reader.Close()
-				if err := out.write([]byte("hello"), func(int) {}); err != nil {
-					t.Errorf("write: %v", err)
-				}
-				if err := out.Close(); err != nil {
 					t.Error(err)
 				}
-				wantRest(t, reader, "hello")
-			}()
+				readers <- reader
+			}
+			if tt.reader == 0 {
+				come()
+			} else if timer := time.AfterFunc(tt.reader, come); tt.reader == never {
+				defer timer.Stop()
+			}
+			out, err := Config{}.openFifoOutput(ctx, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); took < tt.want || took > tt.want+patience {
+				t.Errorf("openFifoOutput() took %v, want %v", took, tt.want)
+			}
+			if tt.reader == never {
+				come() // what was written before stays for it
+			}
+			reader := <-readers
+			defer reader.Close()
+			if err := out.write([]byte("hello"), func(int) {}); err != nil {
+				t.Errorf("write: %v", err)
+			}
+			if err := out.Close(); err != nil {
+				t.Error(err)
+			}
+			wantRest(t, reader, "hello")
 		})
 	}
 }
