@@ -119,7 +119,7 @@ const libcontainerModule = "github.com/opencontainers/runc"
 // (runc's `features` command sets it); absent means seccomp is not compiled in.
 const seccompAnnotation = "io.github.seccomp.libseccomp.version"
 
-// buildOf returns what this binary is made of: the linker's values first, the build information for what they leave open.
+// buildOf returns what this binary is made of: the linker's values, and the build information for what they leave open.
 func buildOf() (shim, commit, libcontainer string) {
 	shim, commit, libcontainer = version, revision, "unknown"
 	bi, ok := debug.ReadBuildInfo()

@@ -130,10 +130,12 @@ func (r Request) all(ctx context.Context, at string) (pid int, exit process.Exit
 	return pid, exit, err
 }
 
-// members removes the members of index and takes those that are gone off it. owner and removeOwner are of the container
-// of the index bundle. All of them have their time to end at once, but those in the PID namespace of another before
-// that one. One that cannot die does not keep the others.
-func (r Request) members(ctx context.Context, at string, index *podIndex, owner string, removeOwner func() error) error {
+// members removes the members of index, and by removeOwner the container of the index bundle, whose id is owner. Those
+// that are gone are taken off the index. All have their time to end at once, but those in the PID namespace of another
+// before that one. One that cannot die does not hold up the others.
+func (r Request) members(
+	ctx context.Context, at string, index *podIndex, owner string, removeOwner func() error,
+) error {
 	var mu sync.Mutex // guards errs and index.Members
 	var errs []error
 	var first, then []func()
