@@ -7,7 +7,6 @@
 #include <linux/elf-em.h>
 
 #if defined(__x86_64__)
-
 #define HAVE_PROGRAM
 #define NATIVE_ELF_MACHINE EM_X86_64
 #define NATIVE_AUDIT_ARCH AUDIT_ARCH_X86_64
@@ -35,7 +34,6 @@ CODE static inline long sys(long call, long a, long b, long c, long d, long e, l
 	return result;
 }
 #endif
-
 #else
 #define NATIVE_ELF_MACHINE EM_NONE
 #define NATIVE_AUDIT_ARCH 0

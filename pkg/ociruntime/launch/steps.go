@@ -202,8 +202,7 @@ func (c *Command) configure(r *native.Request) {
 		r.Call(unix.SYS_SCHED_SETATTR, 0, packed(c.Scheduler), 0).OnError("error setting scheduler")
 	}
 	if c.IOPriority != nil {
-		const whoProcess = 1
-		r.Call(unix.SYS_IOPRIO_SET, whoProcess, 0, *c.IOPriority).OnError("failed to set io priority")
+		r.Call(unix.SYS_IOPRIO_SET, 1 /* IOPRIO_WHO_PROCESS */, 0, *c.IOPriority).OnError("failed to set io priority")
 	}
 	r.Wait(c.setRlimits)
 }
@@ -290,10 +289,9 @@ func (c *Command) dropBounding(r *native.Request) {
 
 // setCapabilities: capabilities/capabilities.go, ApplyCaps, but for the bounding set.
 func (c *Command) setCapabilities(r *native.Request) {
-	const half = 32
 	header := packed(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
 	var sets []byte
-	for shift := 0; shift <= half; shift += half {
+	for _, shift := range []int{0, 32} {
 		sets = append(sets, packed(unix.CapUserData{
 			Effective:   uint32(c.Capabilities.Effective >> shift),
 			Permitted:   uint32(c.Capabilities.Permitted >> shift),

@@ -126,8 +126,7 @@ func (h *Holder) Kill(ctx context.Context) error {
 
 // await is the waiter.
 func (h *Holder) await(reaper *reaper.Reaper) {
-	pid := h.process.Pid
-	_ = native.AwaitDeath(context.Background(), pid) // without it, Wait takes a thread
+	_ = native.AwaitDeath(context.Background(), h.Pid()) // without it, Wait takes a thread
 	state, err := h.process.Wait()
 	h.at, h.status = time.Now(), 255 // containerd's status for an exit of which nothing is known
 	if err == nil {
@@ -137,7 +136,7 @@ func (h *Holder) await(reaper *reaper.Reaper) {
 			h.status = 128 + int(status.Signal())
 		}
 	}
-	reaper.Unregister(pid)
+	reaper.Unregister(h.Pid())
 	close(h.exited)
 }
 
@@ -177,9 +176,8 @@ func emptyRoot(r *native.Request) {
 	r.Call(unix.SYS_UNSHARE, unix.CLONE_NEWNS).OnError(what)
 	// Nothing goes to the host, and what is unmounted there is unmounted here, where nobody could unmount it.
 	r.Call(unix.SYS_MOUNT, "", "/", 0, unix.MS_REC|unix.MS_SLAVE, 0).OnError(what)
-	// /proc is a directory that is there.
 	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	r.Call(unix.SYS_MOUNT, "tmpfs", "/proc", "tmpfs", flags, "size=4k").OnError(what)
+	r.Call(unix.SYS_MOUNT, "tmpfs", "/proc", "tmpfs", flags, "size=4k").OnError(what) // /proc is always there
 	r.Call(unix.SYS_CHDIR, "/proc").OnError(what)
 	// EINVAL: the root is the initial ramdisk, which cannot be moved.
 	pivot := r.Call(unix.SYS_PIVOT_ROOT, ".", ".").Tolerate(unix.EINVAL).OnError(what)
@@ -213,8 +211,7 @@ func (c Config) enterNamespaces(r *native.Request) {
 
 // dropPrivileges gives up all that a process without a user of its own in the pod can do.
 func (c Config) dropPrivileges(r *native.Request) {
-	// EPERM: the user namespace denies setgroups(2).
-	r.Call(unix.SYS_SETGROUPS, 0, 0).Tolerate(unix.EPERM).OnError("setgroups")
+	r.Call(unix.SYS_SETGROUPS, 0, 0).Tolerate(unix.EPERM).OnError("setgroups") // the user namespace may deny it
 	r.Call(unix.SYS_SETRESGID, c.GID, c.GID, c.GID).OnError("setresgid")
 	r.Call(unix.SYS_SETRESUID, c.UID, c.UID, c.UID).OnError("setresuid")
 	r.Call(unix.SYS_CAPSET, r.Table(unix.LINUX_CAPABILITY_VERSION_3), r.Table(0, 0, 0)).OnError("drop capabilities")
