@@ -63,7 +63,7 @@ func TestInitCgroup_InWhichAllWereKilled(t *testing.T) {
 	b := create(t, config).start()
 	got := b.exec(t.Context(), command("cat", "/proc/self/cgroup"))
 	if in := "::" + config.Spec.Linux.CgroupsPath + "\n"; got.err != nil || !strings.Contains(got.out, in) {
-		t.Errorf("exec = %+v, want %q in its output", got, in)
+		t.Errorf("exec = %d, %q, %v, want %q in its output", got.status, got.out, got.err, in)
 	}
 	must(t, b.Init().Signal(unix.SIGKILL))
 	b.wait()
