@@ -295,11 +295,13 @@ func TestTask_RefusesRequests(t *testing.T) {
 	}{
 		{
 			"an id that exists", "Create", &api.CreateTaskRequest{ID: "c1", Bundle: newBundle(t)},
-			errdefs.ErrAlreadyExists, []string{`"c1"`},
+			errdefs.ErrAlreadyExists,
+			[]string{`"c1"`},
 		},
 		{
 			"an id with a slash", "Create", &api.CreateTaskRequest{ID: "a/b", Bundle: newBundle(t)},
-			errdefs.ErrInvalidArgument, []string{"id", `"a/b"`},
+			errdefs.ErrInvalidArgument,
+			[]string{"id", `"a/b"`},
 		},
 		{
 			"no id", "Create", &api.CreateTaskRequest{Bundle: newBundle(t)}, errdefs.ErrInvalidArgument,
@@ -308,14 +310,16 @@ func TestTask_RefusesRequests(t *testing.T) {
 		{
 			"options of an unknown type", "Create",
 			&api.CreateTaskRequest{ID: "c2", Bundle: newBundle(t), Options: &anypb.Any{TypeUrl: "x.Options"}},
-			errdefs.ErrInvalidArgument, []string{"options", "x.Options"},
+			errdefs.ErrInvalidArgument,
+			[]string{"options", "x.Options"},
 		},
 		{
 			"a mount that does not work", "Create",
 			&api.CreateTaskRequest{
 				ID: "c2", Bundle: newBundle(t), Rootfs: []*types.Mount{{Type: "nosuchfs", Source: "s"}},
 			},
-			nil, []string{"nosuchfs", `"s"`},
+			nil,
+			[]string{"nosuchfs", `"s"`},
 		},
 		{
 			"a signal that does not exist", "Kill", &api.KillRequest{ID: "c1", Signal: 65}, errdefs.ErrInvalidArgument,
@@ -323,39 +327,47 @@ func TestTask_RefusesRequests(t *testing.T) {
 		},
 		{
 			"the largest signal", "Kill", &api.KillRequest{ID: "c1", Signal: math.MaxUint32},
-			errdefs.ErrInvalidArgument, []string{"4294967295"},
+			errdefs.ErrInvalidArgument,
+			[]string{"4294967295"},
 		},
 		{
 			"a terminal that is too wide", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 65536, Height: 2},
-			errdefs.ErrInvalidArgument, []string{"65536x2", "65535"},
+			errdefs.ErrInvalidArgument,
+			[]string{"65536x2", "65535"},
 		},
 		{
 			"a size without a terminal", "ResizePty", &api.ResizePtyRequest{ID: "c1", Width: 1, Height: 2},
-			errdefs.ErrFailedPrecondition, []string{"terminal"},
+			errdefs.ErrFailedPrecondition,
+			[]string{"terminal"},
 		},
 		{
 			"an exec without a process", "Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e"},
-			errdefs.ErrInvalidArgument, []string{"spec", `""`, "Process"},
+			errdefs.ErrInvalidArgument,
+			[]string{"spec", `""`, "Process"},
 		},
 		{
 			"an exec without args", "Exec",
 			&api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", noArgs)},
-			errdefs.ErrInvalidArgument, []string{"spec.args", `"e"`},
+			errdefs.ErrInvalidArgument,
+			[]string{"spec.args", `"e"`},
 		},
 		{
 			"an exec without a program", "Exec",
 			&api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", noProgram)},
-			errdefs.ErrInvalidArgument, []string{"spec.args[0]", `""`},
+			errdefs.ErrInvalidArgument,
+			[]string{"spec.args[0]", `""`},
 		},
 		{
 			"an exec with a relative cwd", "Exec",
 			&api.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: packJSON(t, "Process", relative)},
-			errdefs.ErrInvalidArgument, []string{"spec.cwd", `"b"`},
+			errdefs.ErrInvalidArgument,
+			[]string{"spec.cwd", `"b"`},
 		},
 		{
 			"an exec with a way up in its id", "Exec",
 			&api.ExecProcessRequest{ID: "c1", ExecID: "../e", Spec: packJSON(t, "Process", goodProcess())},
-			errdefs.ErrInvalidArgument, []string{"exec id", `"../e"`},
+			errdefs.ErrInvalidArgument,
+			[]string{"exec id", `"../e"`},
 		},
 		{
 			"an update without resources", "Update", &api.UpdateTaskRequest{ID: "c1"}, errdefs.ErrInvalidArgument,
@@ -375,16 +387,4 @@ func TestTask_RefusesRequests(t *testing.T) {
 		})
 	}
 	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
-}
-
-func TestTask_RefusesBytesThatAreNoMessage(t *testing.T) {
-	w := newEnv(t, taskV2)
-	// An id that is no UTF-8; the class is ttrpc's choice.
-	err := w.call("State", &anypb.Any{TypeUrl: "c1\xff"}, &api.StateResponse{})
-	if err == nil || errdefs.IsNotFound(err) {
-		t.Errorf("State = %v, want that it cannot be decoded", err)
-	}
-	if err := w.call("NoSuchMethod", void, void); !errdefs.IsNotImplemented(err) {
-		t.Errorf("an unknown method = %v, want not implemented", err)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	runc "github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -152,4 +153,16 @@ func TestWait_EndsWithItsContext(t *testing.T) {
 	}
 	w.must("State", &api.StateRequest{ID: "c1"}, &api.StateResponse{})
 	w.must("Delete", &api.DeleteRequest{ID: "c1"}, &api.DeleteResponse{})
+}
+
+func TestTask_RefusesBytesThatAreNoMessage(t *testing.T) {
+	w := newEnv(t, taskV2)
+	// An id that is no UTF-8; the class is ttrpc's choice.
+	err := w.call("State", &anypb.Any{TypeUrl: "c1\xff"}, &api.StateResponse{})
+	if err == nil || errdefs.IsNotFound(err) {
+		t.Errorf("State = %v, want that it cannot be decoded", err)
+	}
+	if err := w.call("NoSuchMethod", void, void); !errdefs.IsNotImplemented(err) {
+		t.Errorf("an unknown method = %v, want not implemented", err)
+	}
 }
