@@ -23,7 +23,7 @@ import (
 const (
 	module     = "sandbox.internal/shim"
 	maxLines   = 400 // a longer file has a second subject
-	maxMapSize = 150 // lines of ARCHITECTURE.md: a map is read in one sitting
+	maxMapSize = 280 // lines of ARCHITECTURE.md: a map is read in one sitting
 )
 
 // layers lists the packages from the ground up. A package imports only from layers below its own.
