@@ -231,8 +231,10 @@ func TestAnOOMKillInTheCgroupOfAnExecIsTold(t *testing.T) {
 	harness.OursOnly(t, "exec-cgroup")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(nested(""), little[0])}, "sleep", "1000")
-	x := c.exec("e1", config{}, nil, strings.Fields(glutton)...)
+	keyboard, stdin := typed(e)
+	x := c.exec("e1", config{stdin: stdin}, nil, "sh", "-c", "read -r line; exec "+glutton)
 	e.must(x.Start(e.ctx), "start e1")
+	e.typeLine(keyboard, "go") // not before: the kill may be reported before the start that it came after
 	x.wantExit(137)
 	c.kill()
 	e.wantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | oom c1 | exit e1 137 | exit c1 137 | delete c1")
