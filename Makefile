@@ -37,7 +37,7 @@ IMAGE    ?= $(NAME):latest
 # Quoted, since an expression may have what means something to the shell.
 PACKAGES = $(PKGS:%='%')
 SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/ociruntime=Update|EveryField|TestExec|Device'
-SMOKE_L3 := TestAContainerRuns|TestAnExecRunsInTheContainer|TestUpdateReachesTheCgroup|TestStatisticsCount
+SMOKE_L3 := TestRun_ReportsItsExit|TestExec_RunsInTheContainer|TestUpdate_ReachesTheCgroup|TestStats_Count
 
 NAME     := containerd-shim-sandbox-v1
 BINARY   := $(CURDIR)/bin/$(NAME)
@@ -112,7 +112,7 @@ VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest;
 
 # A whole run also boots a kernel that lacks a controller, for the test that needs one.
 NOMEMORY  = integration/vm/deps.sh; $(VMTEST) -o $(CURDIR)/bin/vm/nomemory -append cgroup_disable=memory -require nomemory \
-	./integration/containerd=TestCgroup2WithoutAController
+	./integration/containerd=TestCgroup2_WithoutAController
 
 # Where AppArmor confines the containers of pods, as in the guests, libcontainer starts their execs. So a part of the tests
 # also runs on a kernel without it: $(call NOAPPARMOR,REGEX of the tests of pods,flags).
@@ -136,12 +136,12 @@ smoke-vm: deps build ## the virtual machine itself, and a few tests with and wit
 	@integration/cri/deps.sh
 	cd integration; SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE) ./pkg/cpuset \
-		'./integration/containerd=$(SMOKE_L3)|TestCPUSetHolds|TestCPUSetFollowsItsSource|TestCgroup2' \
-		'./integration/cri=TestAPodRuns|Checkpointed|AppArmor|TestExecHasATerminal'
+		'./integration/containerd=$(SMOKE_L3)|TestCPUSet_Holds|TestCPUSet_FollowsItsSource|TestCgroup2' \
+		'./integration/cri=TestPod_Runs|TestCheckpoint|AppArmor|TestExec_HasATerminal'
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE) \
-		'./integration/containerd=$(SMOKE_L3)|TestSystemdAContainer|TestSystemdLimits|TestSystemdCPUSet|TestSystemdWhatAKilled' \
-		'./integration/cri=TestAPodInASlice|AppArmor'
-	$(call NOAPPARMOR,AppArmor|TestExecHasATerminal)
+		'./integration/containerd=$(SMOKE_L3)|TestSystemd_(Container|Limits|CPUSet|KilledShim)' \
+		'./integration/cri=TestCgroupParent_PodInASlice|AppArmor'
+	$(call NOAPPARMOR,AppArmor|TestExec_HasATerminal)
 
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh

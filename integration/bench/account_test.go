@@ -14,7 +14,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAnAccountCountsWhatTheKernelSaysOfAProcessAndItsChildren(t *testing.T) {
+func TestAccount_CountsAProcessAndItsChildren(t *testing.T) {
 	namespace := fmt.Sprintf("%saccount-%d", harness.NamespacePrefix, os.Getpid())
 	defer func() {
 		closeAccount(namespace)

@@ -36,7 +36,7 @@ func names(groups []group) (list []string) {
 	return list
 }
 
-func TestSubjects_AnEarlierBuildTakesThePlaceOfTheRuncShim(t *testing.T) {
+func TestSubjects_EarlierBuildReplacesTheRuncShim(t *testing.T) {
 	c := config{tools: "/tools", shim: "/new/shim", against: "/old/shim", crun: true}
 	all := subjects(c)
 	if len(all) != 2 || all[reference].shim != c.against || all[ours].shim != c.shim || !all[reference].isShim() {
@@ -59,7 +59,7 @@ func TestSubjects_AnEarlierBuildTakesThePlaceOfTheRuncShim(t *testing.T) {
 	}
 }
 
-func TestNoTwoRowsHaveOneName(t *testing.T) {
+func TestRows_HaveNamesOfTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for _, g := range groups() {
 		for _, r := range g.rows {
@@ -72,7 +72,7 @@ func TestNoTwoRowsHaveOneName(t *testing.T) {
 }
 
 // A run is as short as it can be; what stop finds left behind is an error of it.
-func TestEveryGroupMeasuresAndLeavesNothing(t *testing.T) {
+func TestGroups_EachMeasuresAndLeavesNothing(t *testing.T) {
 	env, err := harness.Require(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestEveryGroupMeasuresAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestRoundsOfACrowd(t *testing.T) {
+func TestCrowd_Rounds(t *testing.T) {
 	for _, tc := range []struct{ rounds, containers, want int }{
 		{30, 100, 2}, {10, 10, 6}, {30, 1, 30}, {1, 2, 2},
 	} {

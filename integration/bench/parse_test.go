@@ -5,7 +5,7 @@ package main
 
 import "testing"
 
-func TestSumInitAddsTheClockColumn(t *testing.T) {
+func TestSumInit_AddsTheClockColumn(t *testing.T) {
 	const trace = `init internal/bytealg @0.008 ms, 0 ms clock, 0 bytes, 0 allocs
 init runtime @0.059 ms, 0.026 ms clock, 0 bytes, 0 allocs
 runc: some other line

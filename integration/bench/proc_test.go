@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestCPUTimeIsThatOfAllThreads(t *testing.T) {
+func TestCPUTime_IsThatOfAllThreads(t *testing.T) {
 	const burn = 50 * time.Millisecond
 	cpu := func() time.Duration {
 		t.Helper()
@@ -41,7 +41,7 @@ func TestCPUTimeIsThatOfAllThreads(t *testing.T) {
 	}
 }
 
-func TestSwitchesCountEachTimeAThreadSleeps(t *testing.T) {
+func TestSwitches_CountEachTimeAThreadSleeps(t *testing.T) {
 	count := func() switchCount {
 		t.Helper()
 		c, err := switches(os.Getpid())
@@ -67,7 +67,7 @@ func TestSwitchesCountEachTimeAThreadSleeps(t *testing.T) {
 	}
 }
 
-func TestSwitchesOfANewThreadAreAllNew(t *testing.T) {
+func TestSwitches_OfANewThreadAreAllNew(t *testing.T) {
 	before := switchCount{"1": 10, "gone": 5}
 	if n := (switchCount{"1": 12, "new": 7}).since(before); n != 9 {
 		t.Errorf("since = %d, want 9", n)

@@ -104,7 +104,7 @@ func sample() *report {
 	return r
 }
 
-func TestWhatIsSavedCanBeLoaded(t *testing.T) {
+func TestReport_SavedCanBeLoaded(t *testing.T) {
 	want := sample()
 	name := filepath.Join(t.TempDir(), "bench.json")
 	if err := want.save(name); err != nil {
@@ -119,7 +119,7 @@ func TestWhatIsSavedCanBeLoaded(t *testing.T) {
 	}
 }
 
-func TestAFileOfOtherFiguresIsRefused(t *testing.T) {
+func TestReport_FileOfOtherFiguresIsRefused(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "bench.json")
 	for _, text := range []string{
 		"", `{"columns": ["one"], "rows": [{"name": "exec", "samples": [[[1]]]}]}`,

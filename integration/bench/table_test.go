@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestTheTableHasMediansRatiosAndTargets(t *testing.T) {
+func TestTable_HasMediansRatiosAndTargets(t *testing.T) {
 	want := [][]string{
 		{"median (10th–90th percentile)", "runc", "sandbox", "ratio", "crun", "ratio", "target", "met", "samples"},
 		{"exec, ms", "30.0 (15.0–450)", "7.50 (3.75–112)", "0.25, 0.25", "15.0 (7.50–225)", "0.50, 0.50", "≤ 0.30, < crun", "yes", "6"},
@@ -24,7 +24,7 @@ func TestTheTableHasMediansRatiosAndTargets(t *testing.T) {
 	}
 }
 
-func TestMarkdownHasAsManyCellsInEachLine(t *testing.T) {
+func TestMarkdown_HasAsManyCellsInEachLine(t *testing.T) {
 	var text strings.Builder
 	r := sample()
 	r.markdown(&text)
@@ -42,7 +42,7 @@ func TestMarkdownHasAsManyCellsInEachLine(t *testing.T) {
 	}
 }
 
-func TestThePageNamesWhatIsMissed(t *testing.T) {
+func TestPage_NamesWhatIsMissed(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "page.md")
 	const frame = "# Title\n<!-- bench:native:begin -->\n%<!-- bench:native:end -->\nThe rest.\n"
 	if err := os.WriteFile(name, []byte(strings.Replace(frame, "%", "former\n", 1)), 0o600); err != nil {

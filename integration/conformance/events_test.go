@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestParseTellsWhatBecameOfEachTest(t *testing.T) {
+func TestParse_ReturnsTheOutcomeOfEachTest(t *testing.T) {
 	const log = `{"Action":"start"}
 {"Action":"output","Output":"containerd starts\n"}
 {"Action":"run","Test":"TestPasses"}
@@ -49,7 +49,7 @@ func TestParseTellsWhatBecameOfEachTest(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatIsNoEvent(t *testing.T) {
+func TestParse_RefusesWhatIsNoEvent(t *testing.T) {
 	if got, err := parse(strings.NewReader("ok")); err == nil {
 		t.Errorf("parse(%q) = %v, want an error", "ok", got)
 	}

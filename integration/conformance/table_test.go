@@ -63,7 +63,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestJudgeSaysTheSameOnce(t *testing.T) {
+func TestJudge_SaysTheSameOnce(t *testing.T) {
 	ours := column{runtime: harness.Ours, results: map[string]result{
 		"TestA": {outcome: none, output: []string{"no"}},
 		"TestB": {outcome: none, output: []string{"no"}},
@@ -74,7 +74,7 @@ func TestJudgeSaysTheSameOnce(t *testing.T) {
 	}
 }
 
-func TestARunInWhichNothingPassesFails(t *testing.T) {
+func TestJudge_NothingPassedIsAFailure(t *testing.T) {
 	results := map[string]result{"TestA": {outcome: fail}}
 	columns := []column{{runtime: baseline, results: results}, {runtime: harness.Ours, results: results}}
 	if got := judge([]string{"TestA"}, columns, nil, false); len(got.failures) == 0 {
@@ -82,7 +82,7 @@ func TestARunInWhichNothingPassesFails(t *testing.T) {
 	}
 }
 
-func TestTableHasARowPerTestAndAColumnPerRuntime(t *testing.T) {
+func TestTable_HasARowPerTestAndAColumnPerRuntime(t *testing.T) {
 	var got strings.Builder
 	tests := []string{"TestCheckpointA", "TestB"}
 	printTable(&got, tests, []column{outcomes(baseline, fail), outcomes(harness.Ours, skip)})

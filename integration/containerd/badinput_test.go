@@ -32,7 +32,7 @@ func logger(t *testing.T, mode os.FileMode, script string) string {
 // readyBound is well above the 10 s that a logging binary has to get ready.
 var readyBound = harness.Slow(15 * time.Second)
 
-func TestStreamsThatCannotBeOpenedAreRefusedByNameAndLeaveNothing(t *testing.T) {
+func TestStreams_ThatCannotBeOpenedAreRefusedByName(t *testing.T) {
 	harness.OursOnly(t, "errors of a class that name the stream")
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -90,7 +90,7 @@ func TestStreamsThatCannotBeOpenedAreRefusedByNameAndLeaveNothing(t *testing.T) 
 	}
 }
 
-func TestAContainerOutlivesItsLoggingBinary(t *testing.T) {
+func TestLogger_ContainerOutlivesIt(t *testing.T) {
 	harness.OursOnly(t, "that output nobody takes any more does not end a container")
 	e := newEnv(t)
 	died := filepath.Join(t.TempDir(), "died")

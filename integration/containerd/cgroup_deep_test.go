@@ -29,7 +29,7 @@ done
 cd /
 `, strings.Repeat("n", unix.NAME_MAX))
 
-func TestAContainer_EndsHoweverDeepItNestsCgroups(t *testing.T) {
+func TestCgroup_ContainerEndsHoweverDeepItNests(t *testing.T) {
 	harness.OursOnly(t, "no path of a cgroup is too long")
 	strays := oci.WithHostNamespace(specs.PIDNamespace) // they do not end with the first process
 	for _, tt := range []struct {

@@ -46,7 +46,7 @@ func wantGone(tb testing.TB, dir string) {
 	}
 }
 
-func TestCgroup2ThatCannotTakeTheContainer(t *testing.T) {
+func TestCgroup2_ThatCannotTakeTheContainer(t *testing.T) {
 	needCgroup2(t)
 	e := newEnv(t)
 	memory := oci.WithMemoryLimit(64 * mib)
@@ -67,7 +67,7 @@ func TestCgroup2ThatCannotTakeTheContainer(t *testing.T) {
 	}
 }
 
-func TestCgroup2WithoutAController(t *testing.T) {
+func TestCgroup2_WithoutAController(t *testing.T) {
 	needCgroup2(t)
 	const all = "memory" // boot with cgroup_disable=memory
 	if slices.Contains(strings.Fields(control(t, "/sys/fs/cgroup", "cgroup.controllers")), all) {
@@ -88,7 +88,7 @@ func TestCgroup2WithoutAController(t *testing.T) {
 }
 
 // Somebody moves the processes of one container of a pod elsewhere and removes its cgroup.
-func TestCgroup2RemovedWhileTheContainerRuns(t *testing.T) {
+func TestCgroup2_RemovedWhileTheContainerRuns(t *testing.T) {
 	needCgroup2(t)
 	e := newEnv(t)
 	rest := e.run("rest", config{opts: with(inOneShim)}, "sleep", "1000")

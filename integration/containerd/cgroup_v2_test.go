@@ -26,7 +26,7 @@ var delegated = oci.Compose(
 // nest makes the container's first process move itself away, so that its cgroup may have controllers for those below.
 const nest = `cd /sys/fs/cgroup && mkdir -p init work && echo $$ >init/cgroup.procs && echo "+memory +pids" >cgroup.subtree_control && echo nested; `
 
-func TestCgroup2AContainerThatMakesCgroupsOfItsOwn(t *testing.T) {
+func TestCgroup2_ContainerMakesItsOwn(t *testing.T) {
 	needCgroup2(t)
 	limit := oci.WithMemoryLimit(64 * mib)
 	t.Run("cgroupfs", func(t *testing.T) {
@@ -75,7 +75,7 @@ func testDelegation(t *testing.T, e *env, opts []oci.SpecOpts) {
 }
 
 // Controllers are made available on the way down to the container.
-func TestCgroup2ControllersAreEnabledFromTheRootOn(t *testing.T) {
+func TestCgroup2_ControllersAreEnabledFromTheRootOn(t *testing.T) {
 	needCgroup2(t)
 	e := newEnv(t)
 	outer := e.makeCgroup("outer")

@@ -73,7 +73,7 @@ func (t *task) end() (image string) {
 }
 
 // The checkpoint is made while an exec runs, which is no part of it.
-func TestACheckpointOfAContainerWhoseExecsHaveCgroups(t *testing.T) {
+func TestCheckpoint_OfAContainerWhoseExecsHaveCgroups(t *testing.T) {
 	harness.OursOnly(t, "exec-cgroup")
 	needCriu(t)
 	e := newEnv(t)
@@ -96,7 +96,7 @@ func TestACheckpointOfAContainerWhoseExecsHaveCgroups(t *testing.T) {
 	}
 }
 
-func TestSystemdACheckpointIsRestoredInAScope(t *testing.T) {
+func TestSystemd_CheckpointIsRestoredInAScope(t *testing.T) {
 	needCriu(t)
 	e := newSystemdEnv(t)
 	limit := oci.WithMemoryLimit(64 * mib)
@@ -119,7 +119,7 @@ func TestSystemdACheckpointIsRestoredInAScope(t *testing.T) {
 	wantNoUnit(t, unit, dir)
 }
 
-func TestDirectoriesOfTheHostAreInNoCheckpoint(t *testing.T) {
+func TestCheckpoint_HasNoDirectoryOfTheHost(t *testing.T) {
 	e, empty := newHostEnv(t)
 	host := with(annotations(annotationHostRootfs, "default"))
 	image := filepath.Join(t.TempDir(), "image")

@@ -14,7 +14,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestWithoutCriuTheErrorNamesWhatIsMissing(t *testing.T) {
+func TestCheckpoint_WithoutCRIUTheErrorNamesIt(t *testing.T) {
 	harness.OursOnly(t, "an error that says what is missing")
 	t.Setenv("PATH", t.TempDir()) // containerd, and its shims, then find the tools and nothing else
 	e := newEnvOn(t, ownContainerd(t))

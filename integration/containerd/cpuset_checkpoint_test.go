@@ -12,7 +12,7 @@ import (
 )
 
 // What a checkpoint has is where the container could run when it was made.
-func TestCPUSetOfARestoredContainer(t *testing.T) {
+func TestCPUSet_OfARestoredContainer(t *testing.T) {
 	for _, program := range []string{"criu", "iptables-restore"} {
 		if _, err := exec.LookPath(program); err != nil {
 			lacking(t, "criu", program)

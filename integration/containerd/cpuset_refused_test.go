@@ -12,7 +12,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestCPUSetNeedsCgroup2(t *testing.T) {
+func TestCPUSet_NeedsCgroup2(t *testing.T) {
 	harness.OursOnly(t, "a cpuset that follows another")
 	if unified() {
 		lacking(t, "cgroup1", "cgroup v1")
@@ -28,7 +28,7 @@ func TestCPUSetNeedsCgroup2(t *testing.T) {
 	c.wantAffinity("0")
 }
 
-func TestCPUSetAnnotationsThatAreRefused(t *testing.T) {
+func TestCPUSet_AnnotationsThatAreRefused(t *testing.T) {
 	harness.OursOnly(t, "a cpuset that follows another")
 	e := newEnv(t)
 	for id, tt := range map[string]struct {
@@ -44,7 +44,7 @@ func TestCPUSetAnnotationsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestCPUSetSourcesThatAreRefused(t *testing.T) {
+func TestCPUSet_SourcesThatAreRefused(t *testing.T) {
 	e := newCPUSetEnv(t)
 	e.source("other", "3")
 	pod := e.source("pod", "0-1")

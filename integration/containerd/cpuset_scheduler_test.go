@@ -87,7 +87,7 @@ func setting(tb testing.TB, name string, otherwise int) int {
 
 // A scheduler keeps two reserved pools of CPUs and a shared one, and moves CPUs between them. Each container writes down
 // where it may run. SHIM_TEST_CPUSET_SECONDS and SHIM_TEST_CPUSET_CONTAINERS make it longer and larger.
-func TestCPUSetUnderAScheduler(t *testing.T) {
+func TestCPUSet_UnderAScheduler(t *testing.T) {
 	moveEvery, bound := harness.Slow(100*time.Millisecond), harness.Slow(500*time.Millisecond)
 	length := time.Duration(setting(t, "SHIM_TEST_CPUSET_SECONDS", 3)) * time.Second
 	count := setting(t, "SHIM_TEST_CPUSET_CONTAINERS", 4)

@@ -14,7 +14,7 @@ import (
 )
 
 // Systemd writes the CPUs of a unit again when it is reloaded, so the unit has to follow as well as its cgroup.
-func TestSystemdCPUSetSurvivesAReload(t *testing.T) {
+func TestSystemd_CPUSetSurvivesAReload(t *testing.T) {
 	needCPUSet2(t)
 	e := newSystemdEnv(t)
 	e.allow("cpuset.source")

@@ -23,7 +23,7 @@ import (
 )
 
 // The program's first act is to say where it may run.
-func TestCPUSetHoldsFromTheFirstInstructionOn(t *testing.T) {
+func TestCPUSet_HoldsFromTheFirstInstructionOn(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared := e.source("shared", "1-2")
 	for i, list := range []string{"1-2", "0,3", "3"} {
@@ -39,7 +39,7 @@ func TestCPUSetHoldsFromTheFirstInstructionOn(t *testing.T) {
 	e.wantQuiet()
 }
 
-func TestCPUSetFollowsItsSource(t *testing.T) {
+func TestCPUSet_FollowsItsSource(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared := e.source("shared", "0-1")
 	c := e.run("c1", config{opts: with(shared.annotation(), delegated)}, "sh", "-c",
@@ -73,7 +73,7 @@ func TestCPUSetFollowsItsSource(t *testing.T) {
 	c.kill()
 }
 
-func TestCPUSetOfThePod(t *testing.T) {
+func TestCPUSet_OfThePod(t *testing.T) {
 	e := newCPUSetEnv(t)
 	pod := e.source("pod", "0-1")
 	c := e.run("c1", config{opts: with(oci.WithCgroup("/"+e.namespace+"/pod/c1"), oci.WithAnnotations(map[string]string{annotationSource: "parent"}))}, "sleep", "1000")
@@ -89,7 +89,7 @@ func TestCPUSetOfThePod(t *testing.T) {
 	c.kill()
 }
 
-func TestCPUSetByOption(t *testing.T) {
+func TestCPUSet_ByOption(t *testing.T) {
 	e := newCPUSetEnv(t)
 	all, one := e.source("all", "1-2"), e.source("one", "3")
 	writeControl(t, all.dir, "cpuset.mems", "0")
@@ -116,7 +116,7 @@ func cpus(list string) client.UpdateTaskOpts {
 	return client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: list}})
 }
 
-func TestCPUSetIsPinnedByUpdate(t *testing.T) {
+func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared, witness := e.source("shared", "0-1"), e.source("witness", "0-1")
 	c := e.run("c1", config{opts: with(shared.annotation(), grouped("pod"))}, "sleep", "1000")
@@ -143,7 +143,7 @@ func TestCPUSetIsPinnedByUpdate(t *testing.T) {
 }
 
 // The kernel takes a partition root's CPUs from all others, so it is not written.
-func TestCPUSetOfAPartitionRoot(t *testing.T) {
+func TestCPUSet_OfAPartitionRoot(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared := e.source("shared", "0-1")
 	c := e.run("c1", config{opts: with(shared.annotation())}, "sleep", "1000")
@@ -156,7 +156,7 @@ func TestCPUSetOfAPartitionRoot(t *testing.T) {
 	c.kill()
 }
 
-func TestCPUSetWhileACPUIsUnplugged(t *testing.T) {
+func TestCPUSet_WhileACPUIsUnplugged(t *testing.T) {
 	const cpu3 = "/sys/devices/system/cpu/cpu3"
 	if !slices.Contains(strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","), "hotplug") {
 		lacking(t, "hotplug", "a machine whose CPU 3 may be taken offline")
@@ -174,7 +174,7 @@ func TestCPUSetWhileACPUIsUnplugged(t *testing.T) {
 	e.wantQuiet()
 }
 
-func TestCPUSetWhileContainersComeAndGo(t *testing.T) {
+func TestCPUSet_WhileContainersComeAndGo(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared := e.source("shared", "0")
 	ctx, cancel := context.WithCancel(e.ctx)
@@ -210,7 +210,7 @@ func TestCPUSetWhileContainersComeAndGo(t *testing.T) {
 	e.wantQuiet()
 }
 
-func TestCPUSetWatchesEndWithTheLastContainer(t *testing.T) {
+func TestCPUSet_WatchesEndWithTheLastContainer(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared := e.source("shared", "0-1")
 	plain := e.run("pod", config{opts: with(grouped("pod"))}, "sleep", "1000")
@@ -246,7 +246,7 @@ func inotifies(u harness.Usage) (n int) {
 	return n
 }
 
-func TestCPUSetOfAKilledShim(t *testing.T) {
+func TestCPUSet_OfAKilledShim(t *testing.T) {
 	e := newCPUSetEnv(t)
 	shared := e.source("shared", "0-1")
 	c := e.run("c1", config{opts: with(shared.annotation())}, "sleep", "1000")

@@ -59,17 +59,17 @@ func (e *env) runExamples(name string) {
 	}
 }
 
-func TestReadmeRuns(t *testing.T) {
+func TestDocs_ReadmeRuns(t *testing.T) {
 	harness.OursOnly(t, "pods that it holds itself")
 	newEnv(t).runExamples("../README.md")
 }
 
-func TestCPUSetDocumentationRuns(t *testing.T) {
+func TestDocs_CPUSetRuns(t *testing.T) {
 	needGuest(t) // its examples make cgroups that a machine may have
 	newCPUSetEnv(t).runExamples("cpuset.md")
 }
 
-func TestExecutorsDocumentationRuns(t *testing.T) {
+func TestDocs_ExecutorsRuns(t *testing.T) {
 	harness.OursOnly(t, "the settings for executors")
 	newEnv(t).runExamples("executors.md")
 }

@@ -20,7 +20,7 @@ import (
 // noProgram is one that no image has.
 const noProgram = "/no/such/program"
 
-func TestError_ClassReachesTheClientAndIsToldOnce(t *testing.T) { testErrors(newEnv(t)) }
+func TestError_ClassReachesTheClientOnce(t *testing.T) { testErrors(newEnv(t)) }
 
 // testErrors looks at what clients in Go get, as Docker is.
 func testErrors(e *env) {
@@ -60,7 +60,7 @@ func testErrors(e *env) {
 	c.kill()
 }
 
-func TestCtrRun_ClassOfAnErrorIsPrintedOnce(t *testing.T) {
+func TestError_CtrRunPrintsTheClassOnce(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	ctr := func(args ...string) string {

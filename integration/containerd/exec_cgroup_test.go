@@ -69,7 +69,7 @@ func (t *task) execCgroups() []string {
 	return found
 }
 
-func TestAKillOfAnExecEndsAllThatItStarted(t *testing.T) {
+func TestExec_KillEndsAllThatItStarted(t *testing.T) {
 	harness.OursOnly(t, "exec-cgroup")
 	e := newEnv(t)
 	for id, opts := range map[string][]oci.SpecOpts{
@@ -105,7 +105,7 @@ func TestAKillOfAnExecEndsAllThatItStarted(t *testing.T) {
 	}
 }
 
-func TestAnExecEndsAtItsDeadline(t *testing.T) {
+func TestExec_EndsAtItsDeadline(t *testing.T) {
 	harness.OursOnly(t, "exec-timeout")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(nested("1s"))}, "sleep", "1000")
@@ -137,7 +137,7 @@ func TestAnExecEndsAtItsDeadline(t *testing.T) {
 }
 
 // cgroup v1 lets nothing die that is frozen: there it ends with the pause.
-func TestAnExecWhoseDeadlineComesDuringAPause(t *testing.T) {
+func TestExec_DeadlineDuringAPause(t *testing.T) {
 	harness.OursOnly(t, "exec-timeout")
 	e := newEnv(t)
 	for _, end := range []string{"resumed", "killed"} {
@@ -169,7 +169,7 @@ func TestAnExecWhoseDeadlineComesDuringAPause(t *testing.T) {
 }
 
 // What CRI does with a probe that takes too long: it kills the exec, and waits for the end of its output.
-func TestOutputEndsWithAnExecThatIsKilled(t *testing.T) {
+func TestExec_OutputEndsWhenItIsKilled(t *testing.T) {
 	harness.OursOnly(t, "exec-cgroup")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(nested(""))}, "sleep", "1000")
@@ -204,7 +204,7 @@ func (t *task) figures() (f figures) {
 }
 
 // The container's own figures count its execs.
-func TestStatisticsCountExecsInCgroupsOfTheirOwn(t *testing.T) {
+func TestStats_CountExecsInCgroupsOfTheirOwn(t *testing.T) {
 	harness.OursOnly(t, "exec-cgroup")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(nested(""))}, "sleep", "1000")
@@ -227,7 +227,7 @@ func TestStatisticsCountExecsInCgroupsOfTheirOwn(t *testing.T) {
 }
 
 // An exec that is killed for want of memory is told as such, though its cgroup has no limit itself.
-func TestAnOOMKillInTheCgroupOfAnExecIsTold(t *testing.T) {
+func TestOOM_KillInTheCgroupOfAnExecIsReported(t *testing.T) {
 	harness.OursOnly(t, "exec-cgroup")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(nested(""), little[0])}, "sleep", "1000")

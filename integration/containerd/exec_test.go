@@ -19,7 +19,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAnExecRunsInTheContainerAndReportsItsOwnExit(t *testing.T) { testExec(newEnv(t)) }
+func TestExec_RunsInTheContainerAndReportsItsExit(t *testing.T) { testExec(newEnv(t)) }
 
 func testExec(e *env) {
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -36,7 +36,7 @@ func testExec(e *env) {
 	e.wantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 3 | exit c1 137 | delete c1")
 }
 
-func TestAnExecReadsItsInputUntilTheEnd(t *testing.T) {
+func TestExec_ReadsItsInputUntilTheEnd(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	// More than a pipe holds, so that reading and writing must go on side by side.
@@ -51,7 +51,7 @@ func TestAnExecReadsItsInputUntilTheEnd(t *testing.T) {
 	c.kill()
 }
 
-func TestAnExecHasTheUserFolderAndEnvironmentItAsksFor(t *testing.T) {
+func TestExec_HasItsUserDirectoryAndEnvironment(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	x := c.exec("e1", config{}, func(p *specs.Process) {
@@ -67,7 +67,7 @@ func TestAnExecHasTheUserFolderAndEnvironmentItAsksFor(t *testing.T) {
 	c.kill()
 }
 
-func TestAnExecThatCannotStartNamesTheReasonAndHarmsNothing(t *testing.T) {
+func TestExec_ThatCannotStartNamesTheReason(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	for _, tt := range []struct {
@@ -102,7 +102,7 @@ func TestAnExecThatCannotStartNamesTheReasonAndHarmsNothing(t *testing.T) {
 	}
 }
 
-func TestAnExecThatWasNeverStartedCanBeDeleted(t *testing.T) {
+func TestExec_NeverStartedCanBeDeleted(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	x := c.exec("e1", config{}, nil, "true")
@@ -118,7 +118,7 @@ func TestAnExecThatWasNeverStartedCanBeDeleted(t *testing.T) {
 	c.kill()
 }
 
-func TestAHundredExecsAtOnceAllReportTheirOwnStatus(t *testing.T) {
+func TestExec_HundredAtOnceReportTheirOwnStatus(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	var all sync.WaitGroup
@@ -157,7 +157,7 @@ func TestAHundredExecsAtOnceAllReportTheirOwnStatus(t *testing.T) {
 	}
 }
 
-func TestExecsDieWithTheContainerAndReportBeforeIt(t *testing.T) {
+func TestExec_DiesWithTheContainerAndReportsBeforeIt(t *testing.T) {
 	e := newEnv(t)
 	// In a pid namespace of its own the kernel lets the first process end last. In the host's it is for the shim to kill
 	// the others, and to tell their exits first.
@@ -186,7 +186,7 @@ func TestExecsDieWithTheContainerAndReportBeforeIt(t *testing.T) {
 }
 
 // containerd#13377: the shim waited for the output as long as CRI waits for the whole Delete.
-func TestOutputThatAGrandchildHoldsOpenDelaysADeleteOnlyForAMoment(t *testing.T) {
+func TestDelete_WaitsBrieflyForOutputThatAGrandchildHolds(t *testing.T) {
 	harness.OursOnly(t, "a Delete well below the 10 s that CRI waits")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")

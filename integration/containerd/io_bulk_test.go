@@ -40,7 +40,7 @@ func (c *compared) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestAGigabyteThroughStandardInputAndOutputArrivesIntact(t *testing.T) {
+func TestStreams_GigabyteArrivesIntact(t *testing.T) {
 	e := newEnv(t)
 	// A prime length, so that no two turns fall on pages and buffers in the same way.
 	const length = 16777213

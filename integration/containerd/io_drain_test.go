@@ -15,7 +15,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestDeleteDoesNotWaitWhereNobodyHoldsTheOutput(t *testing.T) {
+func TestDelete_DoesNotWaitWhereNobodyHoldsTheOutput(t *testing.T) {
 	e := newEnv(t)
 	parent := e.run("c1", config{}, "sleep", "1000")
 	var slowest time.Duration
@@ -107,7 +107,7 @@ func (t *task) wantSaid(name, want string) {
 }
 
 // The readers of all outputs share the time that Delete gives them, also those of execs that nobody deleted.
-func TestManyReadersThatReadNothingDelayDeleteNoMoreThanOne(t *testing.T) {
+func TestDelete_ManyStalledReadersDelayItNoMoreThanOne(t *testing.T) {
 	harness.OursOnly(t, "a Delete well below the 10 s that CRI waits")
 	e := newEnv(t)
 	c := e.logged("c1", e.deaf, nil, "yes")

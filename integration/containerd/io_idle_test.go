@@ -9,7 +9,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAShimWithIdleContainersDoesNotWakeUp(t *testing.T) {
+func TestShim_WithIdleContainersDoesNotWakeUp(t *testing.T) {
 	harness.OursOnly(t, "an idle shim that does not wake up")
 	e := newEnv(t)
 	_, pipe := typed(e)

@@ -52,7 +52,7 @@ func logURI(scheme, dir string) cio.Creator {
 	return cio.LogURI(&url.URL{Scheme: scheme, Path: filepath.Join(dir, "log")})
 }
 
-func TestALoggerThatDoesNotEndDoesNotHoldUpDelete(t *testing.T) {
+func TestLogger_ThatDoesNotEndDoesNotDelayDelete(t *testing.T) {
 	harness.OursOnly(t, "a Delete well below the 10 s that CRI waits") // the runc shim waits 12 s for such a logger
 	parent := newEnv(t)
 	const stubborn = "trap '' TERM\necho $$ >pid\nexec 6<>never\n"
@@ -118,7 +118,7 @@ func wantFile(t *testing.T, name, want string) {
 }
 
 // It begins to read when the process is long gone, and is not done with the last byte.
-func TestASlowLoggerGetsAllOutputAndTimeToEnd(t *testing.T) {
+func TestLogger_SlowOneGetsAllOutputAndTimeToEnd(t *testing.T) {
 	harness.OursOnly(t, "that a logger is not cut off while it reads") // the runc shim sends SIGTERM at the end of the output
 	e := newEnv(t)
 	dir := loggerScript(e, "sleep 1\ncat <&3 >out\nsleep 1\necho end >>out")
@@ -128,7 +128,7 @@ func TestASlowLoggerGetsAllOutputAndTimeToEnd(t *testing.T) {
 	wantFile(t, filepath.Join(dir, "out"), strings.Repeat("x", n)+"end\n")
 }
 
-func TestATerminalIsLoggedToAFileOrByALogger(t *testing.T) {
+func TestTerminal_IsLoggedToAFileOrByALogger(t *testing.T) {
 	parent := newEnv(t)
 	for i, scheme := range []string{"file", "binary"} {
 		t.Run(scheme, func(t *testing.T) {

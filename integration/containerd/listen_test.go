@@ -34,7 +34,7 @@ const inspect = `echo $LISTEN_PID $$ $LISTEN_FDS $LISTEN_FDNAMES
 for fd in 3 4 5 6; do readlink /proc/self/fd/$fd | cut -d: -f1; done
 exec head -c 6 <&3`
 
-func TestInitFindsSocketsOpenInANetworkOfItsOwn(t *testing.T) {
+func TestListen_InitFindsSocketsInItsOwnNetwork(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	e := newEnv(t)
 	e.allow("listen")
@@ -91,7 +91,7 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestSocketsInTheHostsNetworkAreOpenFromCreateUntilTheEnd(t *testing.T) {
+func TestListen_HostNetworkIsOpenFromCreateUntilTheEnd(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	e := newEnv(t)
 	e.allow("listen")
@@ -123,7 +123,7 @@ var withoutSys = spec(func(s *oci.Spec) {
 	s.Mounts = slices.DeleteFunc(s.Mounts, func(m specs.Mount) bool { return m.Type == "sysfs" })
 })
 
-func TestSocketsAreInTheNetworkThatAContainerJoins(t *testing.T) {
+func TestListen_SocketsAreInTheNetworkThatIsJoined(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	letOthersIn(t)
 	e := newEnv(t)
@@ -148,7 +148,7 @@ func sharedFolder(dir string) oci.SpecOpts {
 	return oci.WithMounts([]specs.Mount{{Destination: "/shared", Type: "bind", Source: dir, Options: []string{"bind"}}})
 }
 
-func TestTheFileOfAUnixSocketEndsWithTheContainer(t *testing.T) {
+func TestListen_UnixSocketFileEndsWithTheContainer(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	e := newEnv(t)
 	e.allow("listen")
@@ -179,7 +179,7 @@ func TestTheFileOfAUnixSocketEndsWithTheContainer(t *testing.T) {
 	}
 }
 
-func TestDelete_TheFilesOfUnixSocketsOfAKilledShimGo(t *testing.T) {
+func TestListen_UnixSocketFilesOfAKilledShimAreRemoved(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	parent := newEnv(t)
 	const inside = "cd /shared && "
@@ -237,7 +237,7 @@ func filesBelow(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-func TestSocketsThatCannotBeHadAreRefusedAtCreate(t *testing.T) {
+func TestListen_ImpossibleSocketsAreRefusedAtCreate(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	dir := t.TempDir()
 	if err := os.Symlink(dir, filepath.Join(dir, "out")); err != nil {

@@ -14,7 +14,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAnIdleShimGivesItsMemoryBack(t *testing.T) {
+func TestMemory_IdleShimGivesItBack(t *testing.T) {
 	harness.OursOnly(t, "an idle shim that gives memory back")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -43,7 +43,7 @@ func TestAnIdleShimGivesItsMemoryBack(t *testing.T) {
 }
 
 // One touch of a huge page takes 2 MiB. The heap is the first of the large mappings above the program, which lies below 4 GiB.
-func TestTheHeapOfAShimHasNoHugePages(t *testing.T) {
+func TestMemory_HeapHasNoHugePages(t *testing.T) {
 	harness.OursOnly(t, "a heap without huge pages")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -71,7 +71,7 @@ func TestTheHeapOfAShimHasNoHugePages(t *testing.T) {
 	c.kill()
 }
 
-func TestAProcessThatRunsTakesNoThreadOfTheShim(t *testing.T) {
+func TestShim_RunningProcessTakesNoThread(t *testing.T) {
 	harness.OursOnly(t, "threads that do not grow with the processes")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -97,7 +97,7 @@ func TestAProcessThatRunsTakesNoThreadOfTheShim(t *testing.T) {
 
 // A heap may grow up to where garbage is collected, 4 MiB and its garbage. What each exec left would show in a long run, which
 // SHIM_TEST_EXECS asks for.
-func TestExecsLeaveNoMemoryBehind(t *testing.T) {
+func TestMemory_ExecsLeaveNoneBehind(t *testing.T) {
 	harness.OursOnly(t, "memory that does not grow with the execs")
 	const most = 8 << 10 // KiB
 	e := newEnv(t)

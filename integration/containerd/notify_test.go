@@ -62,7 +62,7 @@ func (t *task) file(name string) {
 	})
 }
 
-func TestStartReturnsWhenTheContainerIsReady(t *testing.T) {
+func TestNotify_StartReturnsWhenTheContainerIsReady(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
 	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`
@@ -90,7 +90,7 @@ func TestStartReturnsWhenTheContainerIsReady(t *testing.T) {
 	e.wantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 | exit c1 137 | delete c1")
 }
 
-func TestAContainerThatIsNotReadyInTimeIsStopped(t *testing.T) {
+func TestNotify_NotReadyInTimeIsStopped(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
 	timeout := harness.Slow(time.Second).String()
@@ -101,7 +101,7 @@ func TestAContainerThatIsNotReadyInTimeIsStopped(t *testing.T) {
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
 }
 
-func TestAContainerThatExitsBeforeItIsReadyFailsItsStart(t *testing.T) {
+func TestNotify_ExitBeforeReadyFailsStart(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
 	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell "STATUS=bad configuration"; `+while(time.Second)+`exit 3`)
@@ -110,7 +110,7 @@ func TestAContainerThatExitsBeforeItIsReadyFailsItsStart(t *testing.T) {
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 3 | delete c1")
 }
 
-func TestAContainerThatIsReadyAndExitsHasStarted(t *testing.T) {
+func TestNotify_ReadyAndExitedHasStarted(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
 	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell READY=1; `+while(time.Second))
@@ -119,7 +119,7 @@ func TestAContainerThatIsReadyAndExitsHasStarted(t *testing.T) {
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 | delete c1")
 }
 
-func TestAContainerCanAskForMoreTimeToBeReady(t *testing.T) {
+func TestNotify_ContainerCanAskForMoreTime(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
 	c := e.create("c1", config{opts: with(notified(harness.Slow(time.Second).String()))}, "sh", "-c", tell+`
@@ -129,7 +129,7 @@ func TestAContainerCanAskForMoreTimeToBeReady(t *testing.T) {
 	c.kill()
 }
 
-func TestAKillEndsAStartThatWaitsForReadiness(t *testing.T) {
+func TestNotify_KillEndsAStartThatWaits(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
 	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", "touch /tmp/runs; sleep 1000")
@@ -146,7 +146,7 @@ func TestAKillEndsAStartThatWaitsForReadiness(t *testing.T) {
 }
 
 // The socket is the container's alone, wherever else it can be reached.
-func TestOnlyTheContainerItselfCanSayThatItIsReady(t *testing.T) {
+func TestNotify_OnlyTheContainerCanSayThatItIsReady(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
 	const wait = "while ! test -e /tmp/go; do sleep 0.01; done; "
@@ -174,7 +174,7 @@ func TestOnlyTheContainerItselfCanSayThatItIsReady(t *testing.T) {
 }
 
 // Permissions are those of the container: its root owns the socket, and each of its users may send.
-func TestEveryUserOfAUserNamespaceCanSayThatItIsReady(t *testing.T) {
+func TestNotify_EveryUserOfAUserNamespaceCanSendIt(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	letOthersIn(t)
 	e := newEnv(t)

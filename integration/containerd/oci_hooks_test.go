@@ -51,7 +51,7 @@ echo "$0 $(echo "$state" | sed 's/.*"status":"\([a-z]*\)".*/\1/') $where" >>"$1"
 	}
 }
 
-func TestHooksRunInTheirPlaceAndOrder(t *testing.T) {
+func TestHooks_RunInTheirPlaceAndOrder(t *testing.T) {
 	e := newEnv(t)
 	dir := folder(t)
 	file := filepath.Join(dir, "log")
@@ -80,7 +80,7 @@ func TestHooksRunInTheirPlaceAndOrder(t *testing.T) {
 	ran("Delete", started+"poststop stopped host\n")
 }
 
-func TestAHookThatFailsIsNamedAndLeavesNothing(t *testing.T) {
+func TestHooks_FailedOneIsNamedAndLeavesNothing(t *testing.T) {
 	parent := newEnv(t)
 	for i, kind := range hookKinds[:5] {
 		t.Run(kind, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestAHookThatFailsIsNamedAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestAHookAfterTheEndThatFailsDoesNotKeepTheContainer(t *testing.T) {
+func TestHooks_FailedPoststopDoesNotKeepTheContainer(t *testing.T) {
 	harness.OursOnly(t, "that a poststop hook which fails is logged only")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(hooks(func(kind string) *specs.Hook {
@@ -132,7 +132,7 @@ func TestAHookAfterTheEndThatFailsDoesNotKeepTheContainer(t *testing.T) {
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 | delete c1")
 }
 
-func TestAHookThatHangsIsEndedAfterItsTimeout(t *testing.T) {
+func TestHooks_HangingOneIsEndedAfterItsTimeout(t *testing.T) {
 	parent := newEnv(t)
 	for i, kind := range []string{"createRuntime", "createContainer"} {
 		t.Run(kind, func(t *testing.T) {

@@ -31,7 +31,7 @@ func bind(source, destination string, options ...string) oci.SpecOpts {
 	return oci.WithMounts([]specs.Mount{{Type: "bind", Source: source, Destination: destination, Options: append([]string{"rbind"}, options...)}})
 }
 
-func TestAMountCanHaveAMappingOfItsOwn(t *testing.T) {
+func TestMount_CanHaveAnIDMappingOfItsOwn(t *testing.T) {
 	letOthersIn(t)
 	dir := folder(t)
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
@@ -75,7 +75,7 @@ func TestAMountCanHaveAMappingOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAReadOnlyMountIsSoAllTheWayDownWhenItIsToldSo(t *testing.T) {
+func TestMount_RecursivelyReadOnly(t *testing.T) {
 	dir := folder(t)
 	inner := filepath.Join(dir, "inner")
 	if err := os.Mkdir(inner, 0o755); err != nil {
@@ -97,7 +97,7 @@ func TestAReadOnlyMountIsSoAllTheWayDownWhenItIsToldSo(t *testing.T) {
 	})
 }
 
-func TestAPathCanBeHiddenOrMadeReadOnly(t *testing.T) {
+func TestMount_PathCanBeMaskedOrReadOnly(t *testing.T) {
 	runRows(t, []row{
 		{
 			name: "a file is masked", opts: with(oci.WithMaskedPaths([]string{"/etc/passwd", "/no/such/file"})),
@@ -118,7 +118,7 @@ func TestAPathCanBeHiddenOrMadeReadOnly(t *testing.T) {
 	})
 }
 
-func TestATmpfsStartsWithWhatItCoversWhenItIsToldSo(t *testing.T) {
+func TestMount_TmpfsCopiesUp(t *testing.T) {
 	tmpfs := func(options ...string) []oci.SpecOpts {
 		return with(oci.WithMounts([]specs.Mount{{Type: "tmpfs", Source: "tmpfs", Destination: "/etc", Options: options}}))
 	}
@@ -129,7 +129,7 @@ func TestATmpfsStartsWithWhatItCoversWhenItIsToldSo(t *testing.T) {
 	})
 }
 
-func TestADeviceCanBeOpenedOnlyWhereTheConfigurationAllowsIt(t *testing.T) {
+func TestDevice_OpensOnlyWhereTheConfigurationAllowsIt(t *testing.T) {
 	// /dev/fuse has number 10:229 on every Linux (devices.txt) and can be opened without any further capability.
 	needKernel(t, "/dev/fuse")
 	fuse := func(access string) oci.SpecOpts {

@@ -28,7 +28,7 @@ func letOthersIn(t *testing.T) {
 	}
 }
 
-func TestAContainerHasAUserNamespaceOfItsOwn(t *testing.T) {
+func TestNamespace_UserNamespaceOfItsOwn(t *testing.T) {
 	letOthersIn(t)
 	parent := newEnv(t)
 	for i, tt := range []struct {
@@ -72,7 +72,7 @@ func TestAContainerHasAUserNamespaceOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestATerminalInAUserNamespaceBelongsToItsUser(t *testing.T) {
+func TestTerminal_InAUserNamespaceBelongsToItsUser(t *testing.T) {
 	letOthersIn(t)
 	e := newEnv(t)
 	c := e.run("c1", config{
@@ -86,7 +86,7 @@ func TestATerminalInAUserNamespaceBelongsToItsUser(t *testing.T) {
 	}
 }
 
-func TestAContainerIsInTheNamespacesOfItsConfiguration(t *testing.T) {
+func TestNamespace_IsThatOfTheConfiguration(t *testing.T) {
 	offsets := spec(func(s *oci.Spec) {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
 		s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 700000000}, "monotonic": {Secs: 700000000}}
@@ -113,7 +113,7 @@ func TestAContainerIsInTheNamespacesOfItsConfiguration(t *testing.T) {
 	})
 }
 
-func TestAContainerHasTheKernelSettingsOfItsNamespaces(t *testing.T) {
+func TestNamespace_HasItsKernelSettings(t *testing.T) {
 	sysctl := func(name, value string) []oci.SpecOpts {
 		return with(spec(func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{name: value} }))
 	}
@@ -128,7 +128,7 @@ func TestAContainerHasTheKernelSettingsOfItsNamespaces(t *testing.T) {
 	})
 }
 
-func TestAnExecJoinsTheNamespacesOfItsContainer(t *testing.T) {
+func TestExec_JoinsTheNamespacesOfItsContainer(t *testing.T) {
 	e := newEnv(t)
 	opts := with(oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace}), oci.WithHostname("name-of-its-own"), spec(func(s *oci.Spec) {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})

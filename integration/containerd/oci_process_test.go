@@ -20,7 +20,7 @@ const (
 	capabilities = "sed -n 's/^Cap...:.0*\\(.\\)/\\1/p' /proc/self/status | tr '\\n' ' '"
 )
 
-func TestAProcessHasTheCapabilitiesThatTheConfigurationNames(t *testing.T) {
+func TestProcess_HasItsCapabilities(t *testing.T) {
 	ambient := spec(func(s *oci.Spec) {
 		one := []string{bindService}
 		s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: one, Effective: one, Permitted: one, Inheritable: one, Ambient: one}
@@ -46,7 +46,7 @@ func TestAProcessHasTheCapabilitiesThatTheConfigurationNames(t *testing.T) {
 	})
 }
 
-func TestAProcessCannotGainPrivilegesUnlessTheConfigurationLetsIt(t *testing.T) {
+func TestProcess_GainsPrivilegesOnlyIfAllowed(t *testing.T) {
 	const script = "sed -n 's/^NoNewPrivs:.//p' /proc/self/status"
 	runRows(t, []row{
 		{name: "no new privileges", opts: with(oci.WithNoNewPrivileges), script: script, want: "1\n"},
@@ -54,7 +54,7 @@ func TestAProcessCannotGainPrivilegesUnlessTheConfigurationLetsIt(t *testing.T) 
 	})
 }
 
-func TestAProcessHasTheLimitsScoreAndPriorityOfItsConfiguration(t *testing.T) {
+func TestProcess_HasItsLimitsScoreAndPriority(t *testing.T) {
 	score := 500
 	limits := spec(func(s *oci.Spec) {
 		s.Process.Rlimits = []specs.POSIXRlimit{
@@ -84,7 +84,7 @@ func TestAProcessHasTheLimitsScoreAndPriorityOfItsConfiguration(t *testing.T) {
 	})
 }
 
-func TestAProcessHasTheGroupsAndUmaskOfItsConfiguration(t *testing.T) {
+func TestProcess_HasItsGroupsAndUmask(t *testing.T) {
 	groups := spec(func(s *oci.Spec) {
 		s.Process.User = specs.User{UID: 1000, GID: 1000, AdditionalGids: []uint32{1000, 77, 4711}}
 	})
@@ -94,7 +94,7 @@ func TestAProcessHasTheGroupsAndUmaskOfItsConfiguration(t *testing.T) {
 	})
 }
 
-func TestAProcessHasThePersonalityOfItsConfiguration(t *testing.T) {
+func TestProcess_HasItsPersonality(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skipf("CANNOT RUN HERE: LINUX32 shows as i686 on amd64, and this is %s", runtime.GOARCH)
 	}
@@ -107,7 +107,7 @@ func TestAProcessHasThePersonalityOfItsConfiguration(t *testing.T) {
 	})
 }
 
-func TestATerminalHasTheSizeOfTheConfigurationFromTheStart(t *testing.T) {
+func TestTerminal_HasItsSizeFromTheStart(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{terminal: true, opts: with(oci.WithTTYSize(123, 45))}, "stty", "size")
 	c.wantExit(0)
@@ -116,7 +116,7 @@ func TestATerminalHasTheSizeOfTheConfigurationFromTheStart(t *testing.T) {
 	}
 }
 
-func TestAnExecHasItsOwnSettingsAndTheContainersWhereItHasNone(t *testing.T) {
+func TestExec_HasItsOwnSettingsElseTheContainers(t *testing.T) {
 	parent := newEnv(t)
 	score := 300
 	c := parent.run("c1", config{opts: with(spec(func(s *oci.Spec) { s.Process.OOMScoreAdj = &score }))}, "sleep", "1000")
@@ -161,7 +161,7 @@ func TestAnExecHasItsOwnSettingsAndTheContainersWhereItHasNone(t *testing.T) {
 	}
 }
 
-func TestAnExecRunsOnTheCPUsThatItsAffinityNames(t *testing.T) {
+func TestExec_RunsOnTheCPUsOfItsAffinity(t *testing.T) {
 	allowed, err := os.ReadFile("/sys/fs/cgroup/cpuset/cpuset.cpus")
 	if runtime.NumCPU() < 2 {
 		t.Skipf("CANNOT RUN HERE: an affinity shows only where there are two CPUs; cpuset %q, %v", allowed, err)

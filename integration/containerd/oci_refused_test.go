@@ -28,7 +28,7 @@ func lacks(t *testing.T, file, feature string) {
 	}
 }
 
-func TestAFeatureThatTheKernelLacksIsNamed(t *testing.T) {
+func TestCreate_FeatureThatTheKernelLacksIsNamed(t *testing.T) {
 	t.Run("SELinux", func(t *testing.T) {
 		lacks(t, "/sys/fs/selinux/enforce", "SELinux")
 		wantRefused(t, []refusal{{name: "label", opts: with(oci.WithSelinuxLabel("system_u:system_r:container_t:s0")), words: []string{"selinux"}}})
@@ -44,7 +44,7 @@ func TestAFeatureThatTheKernelLacksIsNamed(t *testing.T) {
 }
 
 // The fast way to start execs knows neither; both must come to libcontainer.
-func TestAnExecWithALabelThatTheKernelLacksIsRefused(t *testing.T) {
+func TestExec_LabelThatTheKernelLacksIsRefused(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	for _, tt := range []struct {
@@ -69,7 +69,7 @@ func TestAnExecWithALabelThatTheKernelLacksIsRefused(t *testing.T) {
 	c.kill()
 }
 
-func TestAConfigurationThatNoKernelCanTakeIsRefusedByTheNameOfItsField(t *testing.T) {
+func TestCreate_ImpossibleConfigurationIsRefusedByField(t *testing.T) {
 	harness.OursOnly(t, "that such a configuration is an invalid argument before anything is made")
 	arguments := func(args ...string) []oci.SpecOpts { return with(oci.WithProcessArgs(args...)) }
 	mappings := func(second specs.LinuxIDMapping) []oci.SpecOpts {
@@ -91,7 +91,7 @@ func TestAConfigurationThatNoKernelCanTakeIsRefusedByTheNameOfItsField(t *testin
 	})
 }
 
-func TestWhatLibcontainerRefusesIsReportedInItsWords(t *testing.T) {
+func TestCreate_RefusalByLibcontainerIsInItsWords(t *testing.T) {
 	tooMuch := 5000
 	wantRefused(t, []refusal{
 		{
@@ -120,7 +120,7 @@ func TestWhatLibcontainerRefusesIsReportedInItsWords(t *testing.T) {
 	})
 }
 
-func TestAnExecThatNoContainerCanRunIsRefused(t *testing.T) {
+func TestExec_ThatNoContainerCanRunIsRefused(t *testing.T) {
 	harness.OursOnly(t, "that such an exec is an invalid argument")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -150,7 +150,7 @@ func TestAnExecThatNoContainerCanRunIsRefused(t *testing.T) {
 	c.kill()
 }
 
-func TestAMessageOfTheWrongTypeIsRefused(t *testing.T) {
+func TestMessage_OfTheWrongTypeIsRefused(t *testing.T) {
 	harness.OursOnly(t, "that it looks at the type of a message")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -179,7 +179,7 @@ func TestAMessageOfTheWrongTypeIsRefused(t *testing.T) {
 	c.kill()
 }
 
-func TestALargeConfigurationIsNoProblem(t *testing.T) {
+func TestCreate_TakesALargeConfiguration(t *testing.T) {
 	e := newEnv(t)
 	large := strings.Repeat("x", 2*mib)
 	c := e.run("c1", config{opts: with(oci.WithAnnotations(map[string]string{"large": large}))}, "sleep", "1000")

@@ -124,7 +124,7 @@ func endRootless(f *fakecontainerd.Fake, s *fakecontainerd.Shim, id string) {
 	})
 }
 
-func TestAShimThatIsRootInAUserNamespaceOnlyRunsContainers(t *testing.T) {
+func TestRootless_ShimRunsContainers(t *testing.T) {
 	f := rootless(t)
 	b := rootlessBundle(f, "c1", nil, "sleep", "1000")
 	s := rootlessShim(f, b)
@@ -142,7 +142,7 @@ func TestAShimThatIsRootInAUserNamespaceOnlyRunsContainers(t *testing.T) {
 	endRootless(f, s, "c1")
 }
 
-func TestAShimThatIsRootInAUserNamespaceOnlySaysThatItCannotLimit(t *testing.T) {
+func TestRootless_ShimSaysThatItCannotLimit(t *testing.T) {
 	f := rootless(t)
 	for _, tt := range []struct {
 		name   string

@@ -30,7 +30,7 @@ func filter(action specs.LinuxSeccompAction, errno unix.Errno, change func(*spec
 	})
 }
 
-func TestAFilterOfSystemCallsActsAsItsProfileSays(t *testing.T) {
+func TestSeccomp_FilterActsAsItsProfileSays(t *testing.T) {
 	const mode = "sed -n 's/^Seccomp:.//p' /proc/self/status; "
 	runRows(t, []row{
 		{name: "no profile", opts: with(oci.WithSeccompUnconfined), script: mode, want: "0\n"},
@@ -58,7 +58,7 @@ func TestAFilterOfSystemCallsActsAsItsProfileSays(t *testing.T) {
 	})
 }
 
-func TestAnExecIsFilteredAsItsContainerIs(t *testing.T) {
+func TestSeccomp_ExecIsFilteredAsItsContainer(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(filter(specs.ActErrno, unix.ENOSPC, nil))}, "sleep", "1000")
 	x := c.exec("e1", config{}, nil, "mkdir", "/tmp/x")
@@ -70,7 +70,7 @@ func TestAnExecIsFilteredAsItsContainerIs(t *testing.T) {
 	c.kill()
 }
 
-func TestAFilterCanAskAnAgentWhatToDo(t *testing.T) {
+func TestSeccomp_FilterCanAskAnAgent(t *testing.T) {
 	e := newEnv(t)
 	agent := newAgent(t, unix.EDOM)
 	opts := with(filter(specs.ActNotify, 0, func(s *specs.LinuxSeccomp) {
@@ -105,7 +105,7 @@ func TestAFilterCanAskAnAgentWhatToDo(t *testing.T) {
 	}
 }
 
-func TestAFilterThatCannotBeSetUpIsRefused(t *testing.T) {
+func TestSeccomp_FilterThatCannotBeSetUpIsRefused(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "no-agent")
 	wantRefused(t, []refusal{
 		{name: "an agent that is not there", words: []string{"seccomp", absent}, opts: with(filter(specs.ActNotify, 0, func(s *specs.LinuxSeccomp) { s.ListenerPath = absent }))},

@@ -22,7 +22,7 @@ import (
 
 const annotationPidFile = "io.containerd.sandbox.v1/pid-file"
 
-func TestThePidFileNamesInitForAsLongAsTheContainerIs(t *testing.T) {
+func TestPidFile_NamesInitWhileTheContainerExists(t *testing.T) {
 	harness.OursOnly(t, "pid-file")
 	e := newEnv(t)
 	e.allow("pid-file")
@@ -54,7 +54,7 @@ func TestThePidFileNamesInitForAsLongAsTheContainerIs(t *testing.T) {
 	})
 }
 
-func TestPidFilesThatAreRefused(t *testing.T) {
+func TestPidFile_ThatIsRefused(t *testing.T) {
 	harness.OursOnly(t, "pid-file")
 	e := newEnv(t)
 	e.allow("pid-file")
@@ -72,7 +72,7 @@ func TestPidFilesThatAreRefused(t *testing.T) {
 }
 
 // A container that was created is ready to run, and costs nothing until then.
-func TestACreatedContainerUsesNoCPU(t *testing.T) {
+func TestCreated_UsesNoCPU(t *testing.T) {
 	e := newEnv(t)
 	c := e.create("c1", config{}, "true")
 	harness.CheckAsleep(t, int(c.Task.Pid()))
@@ -80,7 +80,7 @@ func TestACreatedContainerUsesNoCPU(t *testing.T) {
 	c.wantExit(0)
 }
 
-func TestACreatedContainerStartsAfterRestartsOfContainerd(t *testing.T) {
+func TestCreated_StartsAfterRestartsOfContainerd(t *testing.T) {
 	e := newEnvOn(t, startContainerd(t, shared.Env))
 	dir := folder(t)
 	c := e.create("c1", config{opts: with(bind(dir, "/out", "rw"))}, "sh", "-c", "echo ran >/out/file; exit 3")
@@ -102,7 +102,7 @@ func TestACreatedContainerStartsAfterRestartsOfContainerd(t *testing.T) {
 }
 
 // SHIM_TEST_CREATED says how many; half of them have shims of their own, the other half share one.
-func TestManyCreatedContainersAllStart(t *testing.T) {
+func TestCreated_ManyAllStart(t *testing.T) {
 	count := harness.Fewer(20)
 	if text := os.Getenv("SHIM_TEST_CREATED"); text != "" {
 		var err error

@@ -25,7 +25,7 @@ import (
 // shortLived is how many containers that exit at once are run. Many of them are gone before Start returns.
 var shortLived = harness.Fewer(500)
 
-func TestNoExitOfAContainerThatEndsAtOnceIsLost(t *testing.T) {
+func TestExit_IsNotLostWhenAContainerEndsAtOnce(t *testing.T) {
 	e := newEnv(t)
 	ids := make(chan string)
 	var workers sync.WaitGroup
@@ -81,7 +81,7 @@ func (e *env) runTrue(id string) error {
 }
 
 // containerd#10603, for one exec at each moment around the end.
-func TestAnExecThatStartsWhileTheContainerDiesEitherRunsAndReportsOrIsRefused(t *testing.T) {
+func TestExec_WhileTheContainerDiesReportsOrIsRefused(t *testing.T) {
 	e := newEnv(t)
 	ran, refused := 0, 0
 	rounds, longest := harness.Fewer(25), harness.Slow(25*time.Millisecond)
@@ -122,7 +122,7 @@ func TestAnExecThatStartsWhileTheContainerDiesEitherRunsAndReportsOrIsRefused(t 
 	t.Logf("%d execs ran, %d were refused", ran, refused)
 }
 
-func TestAKillDuringCreateLeavesNothingInDoubt(t *testing.T) {
+func TestKill_DuringCreateLeavesNothingInDoubt(t *testing.T) {
 	e := newEnv(t)
 	for round := range 8 {
 		id := fmt.Sprintf("c%d", round)
@@ -152,7 +152,7 @@ func (e *env) killOnceThere(ctx context.Context, id string) error {
 	}
 }
 
-func TestACreateThatTheClientGivesUpLeavesNothing(t *testing.T) {
+func TestCreate_GivenUpByTheClientLeavesNothing(t *testing.T) {
 	harness.OursOnly(t, "a create that is cut short leaves no cgroup")
 	e := newEnv(t)
 	e.Cleanup(func() { awaitUnknownShims(t, e.containerd.Sockets) })

@@ -26,7 +26,7 @@ import (
 // containerd#13849: a shim that has no child left, whose container is said to run, and whose calls hang. The exit was
 // lost among those of other processes that the shim adopts: here a container without a PID namespace of its own makes
 // many, and somebody else kills its first process.
-func TestAContainerThatIsKilledFromOutsideAmongManyExitsIsStoppedAndAnswers(t *testing.T) {
+func TestExit_KilledFromOutsideAmongManyIsStopped(t *testing.T) {
 	e := newEnv(t)
 	const orphans = "while :; do (sleep 0 &); (sleep 0 &); (sleep 0 &); echo .; done"
 	for round := range 5 {
@@ -56,7 +56,7 @@ func TestAContainerThatIsKilledFromOutsideAmongManyExitsIsStoppedAndAnswers(t *t
 }
 
 // containerd#10603: the exit of a container's first process got lost while many execs started.
-func TestAContainerThatDiesWhileManyExecsStartReportsItsExitOnceAndLast(t *testing.T) {
+func TestExit_IsReportedOnceAndLastWhileManyExecsStart(t *testing.T) {
 	e := newEnv(t)
 	const n = 40
 	for round := range 4 {
@@ -125,7 +125,7 @@ func TestAContainerThatDiesWhileManyExecsStartReportsItsExitOnceAndLast(t *testi
 
 // containerd#10603, its second half (containerd#10589): an exec that was added before the container died ran after it, in
 // a PID namespace that outlives the container, and nobody killed it.
-func TestAnExecThatWasAddedBeforeTheContainerDiedCannotBeStartedAfter(t *testing.T) {
+func TestExec_AddedBeforeTheContainerDiedCannotStart(t *testing.T) {
 	e := newEnv(t)
 	for id, opts := range map[string][]oci.SpecOpts{"own": nil, "host": with(oci.WithHostNamespace(specs.PIDNamespace))} {
 		c := e.run(id, config{opts: opts}, "sleep", "1000")

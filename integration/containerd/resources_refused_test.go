@@ -27,7 +27,7 @@ func withResources(change func(*specs.LinuxResources)) oci.SpecOpts {
 	}
 }
 
-func TestResourcesOutOfRangeAreRefused(t *testing.T) {
+func TestResources_OutOfRangeAreRefused(t *testing.T) {
 	harness.OursOnly(t, "that it names field, value and range")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(oci.WithMemoryLimit(64 * mib))}, "sleep", "1000")
@@ -56,7 +56,7 @@ func TestResourcesOutOfRangeAreRefused(t *testing.T) {
 	c.kill()
 }
 
-func TestAnUpdateThatFailsChangesNothing(t *testing.T) {
+func TestUpdate_ThatFailsChangesNothing(t *testing.T) {
 	harness.OursOnly(t, "that an update is all or nothing")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(oci.WithMemoryLimit(64*mib), oci.WithPidsLimit(20))}, "sleep", "1000")

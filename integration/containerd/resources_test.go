@@ -19,7 +19,7 @@ import (
 
 const mib = 1 << 20
 
-func TestUpdateReachesTheCgroup(t *testing.T) {
+func TestUpdate_ReachesTheCgroup(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: []oci.SpecOpts{oci.WithMemoryLimit(64 * mib)}}, "sleep", "1000")
 	const whatever = "*"
@@ -46,7 +46,7 @@ func TestUpdateReachesTheCgroup(t *testing.T) {
 	c.kill()
 }
 
-func TestStatisticsCountWhatTheContainerUses(t *testing.T) {
+func TestStats_CountWhatTheContainerUses(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: []oci.SpecOpts{oci.WithMemoryLimit(64 * mib)}}, "sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 1000 & echo ready; wait")
 	c.out.WaitFor(t, "ready")
@@ -83,7 +83,7 @@ func TestStatisticsCountWhatTheContainerUses(t *testing.T) {
 	c.kill()
 }
 
-func TestAContainerThatExceedsItsMemoryIsKilledAndSaidToBeOutOfMemory(t *testing.T) {
+func TestOOM_ContainerOverItsLimitIsKilledAndReported(t *testing.T) {
 	e := newEnv(t)
 	opts := []oci.SpecOpts{oci.WithMemoryLimit(24 * mib), oci.WithMemorySwap(24 * mib)}
 	// More than once, since a shim that does not look on purpose sends the two in either order.

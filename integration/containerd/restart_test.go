@@ -16,7 +16,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestContainersDoNotNoticeThatContainerdStopsAndStarts(t *testing.T) { testRestart(t, shared) }
+func TestRestart_ContainersDoNotNotice(t *testing.T) { testRestart(t, shared) }
 
 // testRestart stops and starts others of the release of c.
 func testRestart(t *testing.T, c *harness.Containerd) {
@@ -163,7 +163,7 @@ func wantConsecutive(tb testing.TB, text string) {
 	}
 }
 
-func TestAKilledShimIsCleanedUpAfter(t *testing.T) { testKilledShim(t, shared) }
+func TestShim_KilledIsCleanedUpAfter(t *testing.T) { testKilledShim(t, shared) }
 
 func testKilledShim(t *testing.T, on *harness.Containerd) {
 	t.Helper()

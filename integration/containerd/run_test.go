@@ -19,7 +19,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAContainerRunsReportsItsExitAndLeavesNothing(t *testing.T) { testRun(newEnv(t)) }
+func TestRun_ReportsItsExitAndLeavesNothing(t *testing.T) { testRun(newEnv(t)) }
 
 func testRun(e *env) {
 	c := e.run("c1", config{}, "sh", "-c", "echo out; echo err >&2; exit 7")
@@ -33,7 +33,7 @@ func testRun(e *env) {
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 7 | delete c1")
 }
 
-func TestAContainerWhoseProgramIsAbsentLeavesNothingAndNamesIt(t *testing.T) {
+func TestRun_AbsentProgramIsNamedAndLeavesNothing(t *testing.T) {
 	e := newEnv(t)
 	c, err := e.tryCreate("c1", config{}, "/no/such/program")
 	if err == nil { // a runtime may find out when it starts the program
@@ -45,7 +45,7 @@ func TestAContainerWhoseProgramIsAbsentLeavesNothingAndNamesIt(t *testing.T) {
 	}
 }
 
-func TestATaskThatExistsIsNotMadeAgain(t *testing.T) {
+func TestCreate_ExistingTaskIsNotMadeAgain(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	if _, err := c.container.NewTask(e.ctx, e.streams(config{}, nil, nil)); !errors.Is(err, errdefs.ErrAlreadyExists) {
@@ -61,7 +61,7 @@ func TestATaskThatExistsIsNotMadeAgain(t *testing.T) {
 	c.kill()
 }
 
-func TestStandardInputReachesTheContainerAndItsEndToo(t *testing.T) { testInput(newEnv(t)) }
+func TestStreams_StdinAndItsEndReachTheContainer(t *testing.T) { testInput(newEnv(t)) }
 
 func testInput(e *env) {
 	const text = "line one\nline two\n"
@@ -74,7 +74,7 @@ func testInput(e *env) {
 	}
 }
 
-func TestNoByteThatWasWrittenBeforeTheExitIsLost(t *testing.T) {
+func TestStreams_NoByteBeforeTheExitIsLost(t *testing.T) {
 	e := newEnv(t)
 	const n = 5000000
 	c := e.run("c1", config{}, "sh", "-c", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo END >&2", n))
@@ -87,7 +87,7 @@ func TestNoByteThatWasWrittenBeforeTheExitIsLost(t *testing.T) {
 	}
 }
 
-func TestOutputGoesToAFileWhenAFileIsAskedFor(t *testing.T) {
+func TestStreams_OutputGoesToAFile(t *testing.T) {
 	e := newEnv(t)
 	name := filepath.Join(t.TempDir(), "log")
 	container, err := e.client.NewContainer(e.ctx, "c1", append(e.plain("c1"),

@@ -39,7 +39,7 @@ func sandboxEnv(t *testing.T, c *harness.Containerd) *env {
 }
 
 // The example of docs/pods.md, as it is printed there.
-func TestSandboxesByCtr(t *testing.T) {
+func TestSandbox_ByCtr(t *testing.T) {
 	e := sandboxEnv(t, shared)
 	text, err := os.ReadFile("../../docs/pods.md")
 	e.must(err, "read the document")
@@ -144,7 +144,7 @@ func (b *box) member() config {
 	return config{opts: []oci.SpecOpts{join}, new: []client.NewContainerOpts{client.WithSandbox(b.ID())}}
 }
 
-func TestContainersOfASandboxShareWhatItHas(t *testing.T) {
+func TestSandbox_ContainersShareWhatItHas(t *testing.T) {
 	e := sandboxEnv(t, shared)
 	b := e.newBox("box")
 	writer := e.run("writer", b.member(), "sh", "-c", "hostname > /dev/shm/x; sleep 1000")
@@ -174,7 +174,7 @@ func TestContainersOfASandboxShareWhatItHas(t *testing.T) {
 	writer.delete()
 }
 
-func TestASandboxDoesNotNoticeThatContainerdStopsAndStarts(t *testing.T) {
+func TestRestart_SandboxDoesNotNotice(t *testing.T) {
 	e := sandboxEnv(t, ownContainerd(t))
 	b := e.newBox("box")
 	stays := e.run("stays", b.member(), "sleep", "1000")
@@ -223,7 +223,7 @@ func TestASandboxDoesNotNoticeThatContainerdStopsAndStarts(t *testing.T) {
 	e.waitEvents("stays", "exit stays 137 | delete stays")
 }
 
-func TestNoContainerOfASandboxOutlivesItsShim(t *testing.T) {
+func TestSandbox_NoContainerOutlivesItsShim(t *testing.T) {
 	e := sandboxEnv(t, shared)
 	b := e.newBox("box")
 	var pids []int
@@ -255,7 +255,7 @@ func TestNoContainerOfASandboxOutlivesItsShim(t *testing.T) {
 }
 
 // containerd dies after it created a sandbox. Its shim is not to be left for ever.
-func TestASandboxThatWasNeverStartedGoesWithItsContainerd(t *testing.T) {
+func TestSandbox_NeverStartedGoesWithItsContainerd(t *testing.T) {
 	e := sandboxEnv(t, ownContainerd(t))
 	b := e.createBox("box")
 	shim := e.shim("box")

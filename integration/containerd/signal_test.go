@@ -18,7 +18,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestASignalReachesTheProcessItIsSentTo(t *testing.T) {
+func TestKill_ReachesTheProcessItIsSentTo(t *testing.T) {
 	e := newEnv(t)
 	const script = `trap 'echo usr1' USR1; trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done`
 	c := e.run("c1", config{}, "sh", "-c", script)
@@ -41,7 +41,7 @@ func TestASignalReachesTheProcessItIsSentTo(t *testing.T) {
 	}
 }
 
-func TestKillOfAProcessThatHasExitedIsNotFound(t *testing.T) {
+func TestKill_OfAnExitedProcessIsNotFound(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "true")
 	c.exit()
@@ -51,7 +51,7 @@ func TestKillOfAProcessThatHasExitedIsNotFound(t *testing.T) {
 	c.delete()
 }
 
-func TestKillAllEndsWhatTheFirstProcessStarted(t *testing.T) {
+func TestKill_AllEndsWhatTheFirstProcessStarted(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sh", "-c", "sleep 1000 & sleep 1000 & echo ready; wait")
 	c.out.WaitFor(t, "ready")
@@ -59,7 +59,7 @@ func TestKillAllEndsWhatTheFirstProcessStarted(t *testing.T) {
 	c.wantExit(137)
 }
 
-func TestAContainerInTheHostsPidNamespaceLeavesNoProcessBehind(t *testing.T) {
+func TestExit_HostPIDNamespaceLeavesNoProcess(t *testing.T) {
 	e := newEnv(t)
 	host := config{opts: []oci.SpecOpts{oci.WithHostNamespace(specs.PIDNamespace)}}
 	for _, tt := range []struct {
@@ -87,7 +87,7 @@ func TestAContainerInTheHostsPidNamespaceLeavesNoProcessBehind(t *testing.T) {
 	}
 }
 
-func TestACreatedContainerCanBeKilledAndDeletedWithoutStart(t *testing.T) {
+func TestCreated_CanBeKilledAndDeletedWithoutStart(t *testing.T) {
 	e := newEnv(t)
 	c := e.create("c1", config{}, "true")
 	c.kill()

@@ -22,7 +22,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestStatusFollowsTheLifeOfAContainer(t *testing.T) { testStatus(newEnv(t)) }
+func TestState_FollowsTheLifeOfAContainer(t *testing.T) { testStatus(newEnv(t)) }
 
 func testStatus(e *env) {
 	c := e.create("c1", config{}, "sleep", "1000")
@@ -52,7 +52,7 @@ func wantStatus(c *task, want client.ProcessStatus) {
 	}
 }
 
-func TestAPausedContainerStandsStillAndCanStillBeKilled(t *testing.T) { testPaused(newEnv(t)) }
+func TestPause_ContainerStandsStillAndCanBeKilled(t *testing.T) { testPaused(newEnv(t)) }
 
 func testPaused(e *env) {
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -75,7 +75,7 @@ func testPaused(e *env) {
 	c.kill()
 }
 
-func TestPidsNamesTheProcessesAndTheirExecs(t *testing.T) {
+func TestPids_NamesTheProcessesAndTheirExecs(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	x := c.exec("e1", config{}, nil, "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo ready; wait")
@@ -107,7 +107,7 @@ func TestPidsNamesTheProcessesAndTheirExecs(t *testing.T) {
 	c.kill()
 }
 
-func TestTheShimKeepsNothingOfWhatIsDone(t *testing.T) {
+func TestShim_KeepsNothingOfWhatIsDone(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	work := func(round string) {
@@ -144,7 +144,7 @@ func TestTheShimKeepsNothingOfWhatIsDone(t *testing.T) {
 	c.kill()
 }
 
-func TestRuntimeInfoNamesTheRuntimeAndItsFeatures(t *testing.T) {
+func TestInfo_NamesTheRuntimeAndItsFeatures(t *testing.T) {
 	e := newEnv(t)
 	info, err := e.client.RuntimeInfo(e.ctx, e.containerd.Env.Runtime, nil)
 	e.must(err, "runtime info")
@@ -160,7 +160,7 @@ func TestRuntimeInfoNamesTheRuntimeAndItsFeatures(t *testing.T) {
 	}
 }
 
-func TestRuntimeInfoTellsANodeFromAnother(t *testing.T) {
+func TestInfo_TellsANodeFromAnother(t *testing.T) {
 	harness.OursOnly(t, "annotations of the runtime info")
 	e := newEnv(t)
 	info, err := e.client.RuntimeInfo(e.ctx, e.containerd.Env.Runtime, nil)

@@ -44,7 +44,7 @@ func (t *task) wantOOMKills(want uint64) {
 	}
 }
 
-func TestStatisticsCountTheKillThatAnEventTold(t *testing.T) {
+func TestStats_CountTheKillThatAnEventReported(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: little}, "sh", "-c", glutton+" 2>/dev/null; echo child $?; sleep 1000")
 	c.out.WaitFor(t, "child 137")
@@ -56,7 +56,7 @@ func TestStatisticsCountTheKillThatAnEventTold(t *testing.T) {
 	}
 }
 
-func TestStatisticsOfAContainerThatRanOutOfMemorySayItUntilItIsDeleted(t *testing.T) {
+func TestStats_ReportAnOOMUntilDelete(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: little}, strings.Fields(glutton)...)
 	if got := c.exit(); got != 137 {
@@ -69,7 +69,7 @@ func TestStatisticsOfAContainerThatRanOutOfMemorySayItUntilItIsDeleted(t *testin
 	}
 }
 
-func TestAContainerThatIsKilledAsAWholeSaysSoInStatisticsAndEvents(t *testing.T) {
+func TestStats_AndEventsReportAGroupKill(t *testing.T) {
 	e := newEnv(t)
 	probe := e.run("probe", config{}, "sleep", "1000")
 	_, unified := probe.metrics().(*cgroup2.Metrics)
@@ -109,7 +109,7 @@ func TestAContainerThatIsKilledAsAWholeSaysSoInStatisticsAndEvents(t *testing.T)
 	}
 }
 
-func TestManyWhoAskForStatisticsAtOnceHaveThem(t *testing.T) {
+func TestStats_ManyCallersAtOnceHaveThem(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: little}, "sleep", "1000")
 	var wg sync.WaitGroup
@@ -126,7 +126,7 @@ func TestManyWhoAskForStatisticsAtOnceHaveThem(t *testing.T) {
 	c.kill()
 }
 
-func TestAShimKeepsNoFileOfTheStatisticsOfADeletedContainer(t *testing.T) {
+func TestStats_NoFileIsKeptAfterDelete(t *testing.T) {
 	e := newEnv(t)
 	pod := e.run("pod", config{opts: with(inOneShim)}, "sleep", "1000")
 	c := e.run("c1", config{opts: with(inOneShim)}, "sleep", "1000")

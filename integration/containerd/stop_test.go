@@ -58,7 +58,7 @@ func wantHeard(t *testing.T, dir string, want bool) {
 	}
 }
 
-func TestAShimThatIsToldToEndStopsItsContainers(t *testing.T) {
+func TestStop_OfTheShimStopsItsContainers(t *testing.T) {
 	harness.OursOnly(t, "stop-signal and stop-timeout")
 	for name, tt := range map[string]struct {
 		signal, grace, then string
@@ -94,7 +94,7 @@ func TestAShimThatIsToldToEndStopsItsContainers(t *testing.T) {
 }
 
 // All containers of a shim have their grace at the same time.
-func TestAShimThatIsToldToEndStopsAllItsContainersAtOnce(t *testing.T) {
+func TestStop_OfTheShimStopsAllAtOnce(t *testing.T) {
 	harness.OursOnly(t, "stop-signal and stop-timeout")
 	e := newEnv(t)
 	options := withOptions(e, "StopSignal = 'SIGRTMIN+3'\nStopTimeout = '3s'\n")
@@ -131,7 +131,7 @@ func TestAShimThatIsToldToEndStopsAllItsContainersAtOnce(t *testing.T) {
 }
 
 // The shim died, so containerd has the container deleted, which is told nothing but the bundle.
-func TestADeadShimsContainerIsStoppedAsItWasTold(t *testing.T) {
+func TestStop_ContainerOfADeadShimIsStoppedAsTold(t *testing.T) {
 	harness.OursOnly(t, "stop-signal and stop-timeout")
 	for name, tt := range map[string]struct {
 		opts  []oci.SpecOpts
@@ -161,7 +161,7 @@ func TestADeadShimsContainerIsStoppedAsItWasTold(t *testing.T) {
 }
 
 // With the process whose PID namespace it is the kernel kills all others: the pause container of a pod that shares one, say.
-func TestWhatIsInThePIDNamespaceOfAnotherIsStoppedFirst(t *testing.T) {
+func TestStop_WhatJoinedAPIDNamespaceIsStoppedFirst(t *testing.T) {
 	harness.OursOnly(t, "stop-signal and stop-timeout")
 	for name, tt := range map[string]struct {
 		signal unix.Signal
@@ -192,7 +192,7 @@ func TestWhatIsInThePIDNamespaceOfAnotherIsStoppedFirst(t *testing.T) {
 	}
 }
 
-func TestStopSettingsThatAreRefused(t *testing.T) {
+func TestStop_SettingsThatAreRefused(t *testing.T) {
 	harness.OursOnly(t, "stop-signal and stop-timeout")
 	e := newEnv(t)
 	for id, tt := range map[string]struct {

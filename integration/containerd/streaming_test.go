@@ -116,7 +116,7 @@ func (e *env) wantLine(r *bufio.Reader, want string) {
 	}
 }
 
-func TestContainerdsStreamingClientCarriesTheStreamsOfAContainerAndOfAnExec(t *testing.T) {
+func TestStreaming_CarriesStreamsOfAContainerAndAnExec(t *testing.T) {
 	harness.OursOnly(t, "streaming IO")
 	e := newEnv(t)
 	const script = "cat; echo error >&2; exit 3"
@@ -170,7 +170,7 @@ func TestContainerdsStreamingClientCarriesTheStreamsOfAContainerAndOfAnExec(t *t
 	}
 }
 
-func TestAStreamingClientThatComesBackFindsItsStreamsWhereItLeftThem(t *testing.T) {
+func TestStreaming_ClientThatComesBackFindsItsStreams(t *testing.T) {
 	harness.OursOnly(t, "streaming IO")
 	e := newEnv(t)
 	streams := streamsOf(e.pod(), "c1")
@@ -212,7 +212,7 @@ func (e *env) shimSockets() int {
 	return len(slices.DeleteFunc(usage.FDs, func(fd string) bool { return !strings.HasPrefix(fd, "socket:") }))
 }
 
-func TestNoByteIsLostBetweenStreamingClientsInTheMiddleOfAnOutput(t *testing.T) {
+func TestStreaming_NoByteIsLostBetweenClients(t *testing.T) {
 	harness.OursOnly(t, "streaming IO")
 	e := newEnv(t)
 	const count = "300000"

@@ -24,7 +24,7 @@ func pidsLimit(n int64) client.UpdateTaskOpts {
 	return client.WithResources(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &n}})
 }
 
-func TestSystemdIsConnectedToAgain(t *testing.T) {
+func TestSystemd_IsConnectedToAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		guest bool
@@ -84,7 +84,7 @@ func withoutDBus(t *testing.T) (back func()) {
 	return back
 }
 
-func TestSystemdThatCannotBeReached(t *testing.T) {
+func TestSystemd_ThatCannotBeReached(t *testing.T) {
 	e := newSystemdEnv(t)
 	needGuest(t)
 	c := e.run("c1", config{opts: with(e.scoped("c1"))}, "sleep", "1000")
@@ -160,7 +160,7 @@ func within(t *testing.T, limit time.Duration, what string, call func() error) e
 	return err
 }
 
-func TestSystemdThatDoesNotAnswer(t *testing.T) {
+func TestSystemd_ThatDoesNotAnswer(t *testing.T) {
 	e := newSystemdEnv(t)
 	needGuest(t)
 	const bound, once, soon = 30 * time.Second, 15 * time.Second, 5 * time.Second
@@ -192,7 +192,7 @@ func TestSystemdThatDoesNotAnswer(t *testing.T) {
 	wantNoUnit(t, e.scopeOf("c2"), "")
 }
 
-func TestSystemdThatDoesNotAnswerIsNotWaitedForLongerThanTheCallMayTake(t *testing.T) {
+func TestSystemd_UnansweredIsWaitedForOnlyAsLongAsTheCall(t *testing.T) {
 	e := newSystemdEnv(t)
 	needGuest(t)
 	goOn := stopDBus(t)
@@ -218,7 +218,7 @@ func TestSystemdThatDoesNotAnswerIsNotWaitedForLongerThanTheCallMayTake(t *testi
 }
 
 // Where the container made cgroups of its own, systemd is asked to put an exec into the scope.
-func TestSystemdThatDoesNotAnswerHoldsUpNoContainerWithAnExec(t *testing.T) {
+func TestSystemd_UnansweredDelaysNoContainerWithAnExec(t *testing.T) {
 	e := newSystemdEnv(t)
 	needGuest(t)
 	c := e.run("c1", config{opts: with(delegated, e.scoped("c1"))}, "sh", "-c", nest+"sleep 1000")

@@ -27,7 +27,7 @@ func limited(r *specs.LinuxResources) oci.SpecOpts {
 }
 
 // Each limit is a property of the unit as well, so that systemd writes what the container has when it is reloaded.
-func TestSystemdLimitsSurviveAReload(t *testing.T) {
+func TestSystemd_LimitsSurviveAReload(t *testing.T) {
 	e := newSystemdEnv(t)
 	limit, low, pids, quota, period, burst, shares, weight := int64(64*mib), int64(32*mib), int64(77), int64(30000), uint64(100000), uint64(10000), uint64(2048), uint16(200)
 	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
@@ -115,7 +115,7 @@ func limits(tb testing.TB, dir string) map[string]string {
 }
 
 // What systemd has no property for is kept when others are changed, although systemd then writes all that it knows.
-func TestSystemdAnUpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
+func TestSystemd_UpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
 		Unified: map[string]string{"memory.oom.group": "1", "cgroup.max.depth": "7", "io.weight": "55"},
@@ -143,7 +143,7 @@ func TestSystemdAnUpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
 }
 
 // That a container had no CPUs of its own is a property as well.
-func TestSystemdAnUpdateThatIsRefusedLeavesNoCPUSet(t *testing.T) {
+func TestSystemd_RefusedUpdateLeavesNoCPUSet(t *testing.T) {
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: with(e.scoped("c1"))}, "sleep", "1000")
 	unit := e.scopeOf("c1")
@@ -160,7 +160,7 @@ func TestSystemdAnUpdateThatIsRefusedLeavesNoCPUSet(t *testing.T) {
 }
 
 // The devices that a container may use are not those of the unit's properties alone, but those and libcontainer's program.
-func TestSystemdDevicesSurviveAReload(t *testing.T) {
+func TestSystemd_DevicesSurviveAReload(t *testing.T) {
 	e := newSystemdEnv(t)
 	const fuse = "mknod /dev/f c 10 229; while read -r line; do (: </dev/f) 2>/dev/null && echo $line allowed || echo $line denied; done"
 	allow := spec(func(s *oci.Spec) {

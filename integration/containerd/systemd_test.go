@@ -21,7 +21,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestSystemdAContainerIsAScopeInItsSlice(t *testing.T) {
+func TestSystemd_ContainerIsAScopeInItsSlice(t *testing.T) {
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: append(little, e.scoped("c1"))}, "sh", "-c", "sleep 1000 & wait")
 	unit := e.scopeOf("c1")
@@ -58,7 +58,7 @@ func TestSystemdAContainerIsAScopeInItsSlice(t *testing.T) {
 	wantNoUnit(t, unit, dir)
 }
 
-func TestSystemdRunningOutOfMemoryIsTold(t *testing.T) {
+func TestSystemd_OOMIsReported(t *testing.T) {
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: append(little, e.scoped("c1"))}, strings.Fields(glutton)...)
 	c.wantExit(137)
@@ -67,7 +67,7 @@ func TestSystemdRunningOutOfMemoryIsTold(t *testing.T) {
 }
 
 // A container that is restarted has the same scope again (Docker's restart).
-func TestSystemdAScopeOfTheSameNameFollowsAtOnce(t *testing.T) {
+func TestSystemd_ScopeOfTheSameNameFollowsAtOnce(t *testing.T) {
 	e := newSystemdEnv(t)
 	for range 5 {
 		c := e.run("c1", config{opts: with(e.scoped("c1"))}, "true")
@@ -76,7 +76,7 @@ func TestSystemdAScopeOfTheSameNameFollowsAtOnce(t *testing.T) {
 	}
 }
 
-func TestSystemdByTheOption(t *testing.T) {
+func TestSystemd_ByTheOption(t *testing.T) {
 	e := newSystemdEnv(t)
 	option := client.WithRuntime(e.containerd.Env.Runtime, &options.Options{SystemdCgroup: true})
 	c := e.run("c1", config{opts: with(e.scoped("c1")), new: []client.NewContainerOpts{option}}, "sleep", "1000")
@@ -85,7 +85,7 @@ func TestSystemdByTheOption(t *testing.T) {
 	wantNoUnit(t, e.scopeOf("c1"), dir)
 }
 
-func TestSystemdRefusesWhatIsNoNameOfAScope(t *testing.T) {
+func TestSystemd_RefusesWhatIsNoNameOfAScope(t *testing.T) {
 	e := newSystemdEnv(t)
 	option := client.WithRuntime(e.containerd.Env.Runtime, &options.Options{SystemdCgroup: true})
 	for i, tt := range []struct{ name, path, want string }{
@@ -113,7 +113,7 @@ func TestSystemdRefusesWhatIsNoNameOfAScope(t *testing.T) {
 	}
 }
 
-func TestSystemdAScopeOfAnotherIsRefusedAndUnharmed(t *testing.T) {
+func TestSystemd_ScopeOfAnotherIsRefusedAndUnharmed(t *testing.T) {
 	e := newSystemdEnv(t)
 	for i, slice := range []string{e.slice(), "system.slice"} {
 		t.Run("in "+slice, func(t *testing.T) {
@@ -155,7 +155,7 @@ func foreignScope(t *testing.T, unit, slice string) (pid int) {
 	return cmd.Process.Pid // systemd-run becomes the program
 }
 
-func TestSystemdWhatAKilledShimLeavesIsRemoved(t *testing.T) {
+func TestSystemd_KilledShimLeavesNothing(t *testing.T) {
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: with(e.scoped("c1"))}, "sh", "-c", "sleep 1000 & wait")
 	dir := cgroupOf(t, e.scopeOf("c1"))

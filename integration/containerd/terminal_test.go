@@ -33,7 +33,7 @@ func (e *env) typeLine(w io.Writer, line string) {
 	e.must(err, "type "+line)
 }
 
-func TestAContainerWithATerminalSeesItsSizeAndEachChange(t *testing.T) {
+func TestTerminal_HasItsSizeAndEachChange(t *testing.T) {
 	e := newEnv(t)
 	keyboard, stdin := typed(e)
 	c := e.create("c1", config{stdin: stdin, terminal: true}, "sh")
@@ -50,7 +50,7 @@ func TestAContainerWithATerminalSeesItsSizeAndEachChange(t *testing.T) {
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 4 | delete c1")
 }
 
-func TestAnExecHasATerminalOfItsOwn(t *testing.T) {
+func TestTerminal_ExecHasItsOwn(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	keyboard, stdin := typed(e)
@@ -65,7 +65,7 @@ func TestAnExecHasATerminalOfItsOwn(t *testing.T) {
 	c.kill()
 }
 
-func TestALargeOutputThroughATerminalArrivesWhole(t *testing.T) {
+func TestTerminal_LargeOutputArrivesWhole(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	x := c.exec("e1", config{terminal: true}, nil, "sh", "-c", "stty -opost; head -c 1000000 /dev/zero | tr '\\0' x; echo END")
@@ -110,7 +110,7 @@ func (e *env) execSplit(c *task, id, path string, stdin io.Reader, script string
 	return p, p.Process.Start(e.ctx)
 }
 
-func TestAnExecWithATerminalHasAStderrOfItsOwnIfItNamesOne(t *testing.T) {
+func TestTerminal_ExecHasTheStderrThatItNames(t *testing.T) {
 	if os.Getenv("SHIM_TEST_RUNTIME") == "io.containerd.runc.v2" {
 		t.Skip("SKIPPED: the runc shim gives stderr to the terminal")
 	}
@@ -153,7 +153,7 @@ func TestAnExecWithATerminalHasAStderrOfItsOwnIfItNamesOne(t *testing.T) {
 	c.kill()
 }
 
-func TestStderrBesideATerminal_GoesToTheTerminalWhereLibcontainerStartsTheExec(t *testing.T) {
+func TestTerminal_HasStderrWhereLibcontainerExecs(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: []oci.SpecOpts{harness.ExecByLibcontainer}}, "sleep", "1000")
 	path := filepath.Join(t.TempDir(), "stderr")

@@ -19,7 +19,7 @@ import (
 	"sandbox.internal/shim/integration/tools"
 )
 
-// update makes TestEveryReleaseOfContainerdRunsTheShim write its table into docs/compatibility.md.
+// update makes TestVersions_EveryContainerdRunsTheShim write its table into docs/compatibility.md.
 var update = flag.Bool("update", false, "write the table of releases into docs/compatibility.md")
 
 const (
@@ -60,7 +60,7 @@ func aspects() []aspect {
 }
 
 // The table in docs/compatibility.md is what this test saw.
-func TestEveryReleaseOfContainerdRunsTheShim(t *testing.T) {
+func TestVersions_EveryContainerdRunsTheShim(t *testing.T) {
 	harness.OursOnly(t, "to run under containerd 1.6 and later")
 	var table strings.Builder
 	header := []string{"containerd", "is answered in", "Task API"}

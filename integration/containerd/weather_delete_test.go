@@ -78,7 +78,7 @@ func (e *env) bundle(id string) string {
 var inOneShim = oci.WithAnnotations(map[string]string{"io.containerd.runc.v2.group": "together"})
 
 // containerd#13377, for a reader that is there and does not read.
-func TestAReaderThatReadsNothingDelaysTheDeleteOfItsOwnContainerOnlyAndNotForLong(t *testing.T) {
+func TestDelete_StalledReaderDelaysOnlyItsContainer(t *testing.T) {
 	harness.OursOnly(t, "a Delete well below the 10 s that CRI waits")
 	e := newEnv(t)
 	other := e.run("other", config{opts: with(inOneShim)}, "sleep", "1000")
@@ -136,7 +136,7 @@ func TestAReaderThatReadsNothingDelaysTheDeleteOfItsOwnContainerOnlyAndNotForLon
 }
 
 // containerd#10094, containerd#9568: an exec hung, or took the whole time-out, when a child that it left held its output.
-func TestAnExecDoesNotHangOnOutputThatItsChildrenHold(t *testing.T) {
+func TestExec_DoesNotHangOnOutputThatItsChildrenHold(t *testing.T) {
 	harness.OursOnly(t, "an exec that is over soon after its process is")
 	parent := newEnv(t)
 	c := parent.run("c1", config{}, "sleep", "1000")
@@ -172,7 +172,7 @@ func TestAnExecDoesNotHangOnOutputThatItsChildrenHold(t *testing.T) {
 	}
 }
 
-func TestOnlyOneOfManyDeletesSucceeds(t *testing.T) {
+func TestDelete_OnlyOneOfManySucceeds(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	x := c.exec("e1", config{}, nil, "true")
@@ -226,7 +226,7 @@ func wantOne(t *testing.T, what string, remove func() error) {
 }
 
 // containerd#8981: after a Delete that failed, no other could succeed. weather_stuck_test.go has another hindrance.
-func TestADeleteThatFailedCanBeTriedAgain(t *testing.T) {
+func TestDelete_ThatFailedCanBeTriedAgain(t *testing.T) {
 	harness.OursOnly(t, "to remove its file from the bundle")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -277,7 +277,7 @@ func intruder(e *env, id string, _ *task) func() {
 }
 
 // Whoever is in the cgroup of a container ends with it, as with a scope of systemd; else the cgroup could not be removed.
-func TestAProcessThatWasMovedIntoTheContainerEndsWithIt(t *testing.T) {
+func TestDelete_EndsAProcessThatWasMovedIn(t *testing.T) {
 	harness.OursOnly(t, "to end what shares no namespace with the container")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -308,7 +308,7 @@ func (e *env) immutable(dir string, on bool) {
 	e.must(unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags), "set attributes")
 }
 
-func TestARootFileSystemThatIsInUseDoesNotKeepTheContainer(t *testing.T) {
+func TestDelete_RootfsInUseDoesNotKeepTheContainer(t *testing.T) {
 	harness.OursOnly(t, "that a busy root file system is detached")
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -324,7 +324,7 @@ func TestARootFileSystemThatIsInUseDoesNotKeepTheContainer(t *testing.T) {
 	}
 }
 
-func TestShutdownIsIgnoredWhileATaskLives(t *testing.T) {
+func TestShutdown_IsIgnoredWhileATaskLives(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	direct := e.direct("c1")

@@ -32,7 +32,7 @@ var pidNamespaces = []struct {
 	{"host", []oci.SpecOpts{oci.WithHostNamespace(specs.PIDNamespace)}},
 }
 
-func TestASignalToAPausedContainerWorksAtOnceOrWhenItIsResumed(t *testing.T) {
+func TestKill_OfAPausedContainerWorksAtOnceOrAtResume(t *testing.T) {
 	parent := newEnv(t)
 	t.Run("SIGKILL at once", func(t *testing.T) {
 		e := parent.sub(t)
@@ -126,7 +126,7 @@ func forEachKill(t *testing.T, test func(e *env, id string, opts []oci.SpecOpts)
 	}
 }
 
-func TestAContainerThatSomebodyElseFrozeCanBeKilled(t *testing.T) {
+func TestKill_OfAContainerThatSomebodyElseFroze(t *testing.T) {
 	harness.OursOnly(t, "that SIGKILL thaws what it did not freeze")
 	forEachKill(t, func(e *env, id string, opts []oci.SpecOpts) *task {
 		c := e.run(id, config{opts: opts}, "sh", "-c", "sleep 1000 & echo ready; wait")
@@ -136,7 +136,7 @@ func TestAContainerThatSomebodyElseFrozeCanBeKilled(t *testing.T) {
 	})
 }
 
-func TestAContainerWithProcessesThatAreStoppedCanBeKilled(t *testing.T) {
+func TestKill_OfAContainerWithStoppedProcesses(t *testing.T) {
 	forEachKill(t, func(e *env, id string, opts []oci.SpecOpts) *task {
 		c := e.run(id, config{opts: opts}, "sh", "-c", "sleep 1000 & kill -STOP $!; echo ready; wait")
 		c.out.WaitFor(e, "ready")
@@ -146,7 +146,7 @@ func TestAContainerWithProcessesThatAreStoppedCanBeKilled(t *testing.T) {
 	})
 }
 
-func TestASignalToAllReachesAll(t *testing.T) {
+func TestKill_AllReachesAll(t *testing.T) {
 	harness.OursOnly(t, "that a signal to all reaches execs")
 	parent := newEnv(t)
 	const script = "trap 'echo term' TERM; echo ready; while :; do sleep 0.01; done"
@@ -168,7 +168,7 @@ func TestASignalToAllReachesAll(t *testing.T) {
 	}
 }
 
-func TestAForkBombIsKilledAndGone(t *testing.T) {
+func TestKill_EndsAForkBomb(t *testing.T) {
 	harness.OursOnly(t, "to be faster than the bomb") // the runc shim takes a minute or two in the host's pid namespace
 	dir := folder(t)
 	// A shell that cannot fork gives up, and the bomb would defuse itself. awk goes on.

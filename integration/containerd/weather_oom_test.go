@@ -37,7 +37,7 @@ var rounds = harness.Fewer(50)
 
 // containerd#8180, containerd#8893: the event came after the exit, or not at all, when the container was killed soon after its
 // start.
-func TestRunningOutOfMemoryIsToldBeforeTheExitOfAContainerThatDiesAtOnce(t *testing.T) {
+func TestOOM_IsReportedBeforeTheExitOfItsContainer(t *testing.T) {
 	e := newEnv(t)
 	ids := make(chan string)
 	var workers sync.WaitGroup
@@ -89,7 +89,7 @@ func (e *env) runOutOfMemory(id string) error {
 	return container.Delete(e.ctx, client.WithSnapshotCleanup)
 }
 
-func TestRunningOutOfMemoryIsToldForAnExec(t *testing.T) {
+func TestOOM_IsReportedForAnExec(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: little}, "sleep", "1000")
 	for i := range 5 {
@@ -110,7 +110,7 @@ func TestRunningOutOfMemoryIsToldForAnExec(t *testing.T) {
 }
 
 // containerd#8893, for a child of the first process.
-func TestRunningOutOfMemoryIsToldWhenOnlyAChildDies(t *testing.T) {
+func TestOOM_IsReportedWhenOnlyAChildDies(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: little}, "sh", "-c", glutton+" 2>/dev/null; echo child $?; sleep 1000")
 	c.out.WaitFor(t, "child 137")
@@ -122,7 +122,7 @@ func TestRunningOutOfMemoryIsToldWhenOnlyAChildDies(t *testing.T) {
 	}
 }
 
-func TestAContainerThatIsKilledWithMemoryToSpareIsNotSaidToHaveRunOut(t *testing.T) {
+func TestOOM_IsNotReportedForAKillWithMemoryToSpare(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: little}, "sleep", "1000")
 	c.kill()

@@ -87,7 +87,7 @@ func wantFast(t *testing.T, what string, bound time.Duration, f func() error) er
 
 // The first process of a container, or its child, hangs in the kernel. Kill and Delete answer all the same, and when the
 // process can die the container ends as any other.
-func TestAContainerThatCannotDieIsToldSoAndEndsWhenItCan(t *testing.T) {
+func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
 	harness.OursOnly(t, "answers while a process cannot die")
 	const first, child = "while :; do echo x >/frozen/file; done", "(while :; do echo x >/frozen/file; done) & wait"
 	for _, tt := range []struct {

@@ -22,7 +22,7 @@ func linuxPod(set func(*runtimeapi.LinuxPodSandboxConfig)) func(*runtimeapi.PodS
 	return func(c *runtimeapi.PodSandboxConfig) { set(c.GetLinux()) }
 }
 
-func TestAPodThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
+func TestPod_ThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 	sysctl := func(name, value string) func(*runtimeapi.PodSandboxConfig) {
 		return linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.Sysctls = map[string]string{name: value} })
 	}
@@ -94,7 +94,7 @@ func TestAPodThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestAPodOfAnUnknownHandlerIsRefused(t *testing.T) {
+func TestPod_OfAnUnknownHandlerIsRefused(t *testing.T) {
 	eachWay(t, func(e *env) {
 		handler := e.handler
 		e.handler = "absent"
@@ -106,7 +106,7 @@ func TestAPodOfAnUnknownHandlerIsRefused(t *testing.T) {
 	})
 }
 
-func TestAContainerThatCannotBeIsRefusedAndThePodLives(t *testing.T) {
+func TestContainer_ThatCannotBeIsRefusedAndThePodLives(t *testing.T) {
 	refused := []struct {
 		name   string
 		argv   []string

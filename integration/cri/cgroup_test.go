@@ -96,7 +96,7 @@ func TestCgroupParent_ThatIsAbsentIsMadeAndGoesWithThePod(t *testing.T) {
 	}
 }
 
-func TestASliceWhereSystemdIsNotIsRefused(t *testing.T) {
+func TestCgroupParent_SliceWithoutSystemdIsRefused(t *testing.T) {
 	harness.OursOnly(t, "the systemd driver for a path of its form, with no option that says so")
 	if booted() {
 		t.Skip("CANNOT RUN HERE: this is about a machine without systemd")
@@ -115,7 +115,7 @@ func TestASliceWhereSystemdIsNotIsRefused(t *testing.T) {
 	})
 }
 
-func TestAPodInASlice(t *testing.T) {
+func TestCgroupParent_PodInASlice(t *testing.T) {
 	if !booted() {
 		harness.Lacking(t, "systemd", "systemd as pid 1 (make test-systemd)")
 	}

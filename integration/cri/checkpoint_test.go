@@ -17,7 +17,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAContainerIsCheckpointedAndRunsOn(t *testing.T) {
+func TestCheckpoint_ContainerRunsOn(t *testing.T) {
 	// criu 3.17, which Debian has, knows no newer kernel than the guest's.
 	if _, err := os.Stat("/run/guest"); err != nil {
 		harness.Lacking(t, "guest", "a kernel that Debian's criu knows (make test-v2)")

@@ -15,7 +15,7 @@ import (
 )
 
 // The kubelet puts these messages into the events and the status of a pod.
-func TestError_ClassIsToldOnceToTheKubelet(t *testing.T) {
+func TestError_ClassReachesTheKubeletOnce(t *testing.T) {
 	const absent = "/no/such/program"
 	eachWay(t, func(e *env) {
 		want := func(what string, err error, words ...string) {

@@ -23,7 +23,7 @@ func mounted(host, path string, set ...func(*runtimeapi.Mount)) change {
 	}
 }
 
-func TestTheNameOfThePod(t *testing.T) {
+func TestPodFiles_HostnameIsThePods(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("name-of-pod")
 		c := p.run("c", forever)
@@ -34,7 +34,7 @@ func TestTheNameOfThePod(t *testing.T) {
 	})
 }
 
-func TestHostsIsTheKubeletsOrTheMachines(t *testing.T) {
+func TestPodFiles_HostsIsTheKubeletsOrTheHosts(t *testing.T) {
 	eachWay(t, func(e *env) {
 		own := e.file("hosts", "127.0.0.1 localhost\n10.1.2.3 alias.example alias\n")
 		p := e.pod("p")
@@ -46,7 +46,7 @@ func TestHostsIsTheKubeletsOrTheMachines(t *testing.T) {
 	})
 }
 
-func TestDNSIsThePodsOrTheMachines(t *testing.T) {
+func TestPodFiles_DNSIsThePodsOrTheHosts(t *testing.T) {
 	// As much as Kubernetes lets through: 32 domains of 2048 bytes in all.
 	var searches []string
 	for range 32 {
@@ -82,7 +82,7 @@ func TestDNSIsThePodsOrTheMachines(t *testing.T) {
 	}
 }
 
-func TestVolumesOfTheMachine(t *testing.T) {
+func TestVolume_OfTheHost(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		dir := e.volume()

@@ -62,7 +62,7 @@ func (w *events) stopped(id string) int {
 	return w.count[id+" "+runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT.String()]
 }
 
-func TestPodsDoNotNoticeThatContainerdStopsAndStarts(t *testing.T) {
+func TestRestart_PodsDoNotNotice(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		stop func(*harness.Containerd) error
@@ -131,7 +131,7 @@ func wantConsecutive(tb testing.TB, text string) {
 	}
 }
 
-func TestAPodWhoseShimIsKilledEndsWholly(t *testing.T) {
+func TestShim_KilledEndsItsWholePod(t *testing.T) {
 	const pod1 = runtimeapi.NamespaceMode_POD
 	for _, tt := range []struct {
 		name   string
@@ -175,7 +175,7 @@ func (e *env) wantPodWorks() {
 	p.remove()
 }
 
-func TestAKilledShimIsFoundWhenContainerdComesBack(t *testing.T) {
+func TestShim_KilledIsFoundWhenContainerdComesBack(t *testing.T) {
 	eachWayAlone(t, func(e *env) {
 		p := e.pod("p")
 		p.run("a", forever)
@@ -196,10 +196,10 @@ func TestAKilledShimIsFoundWhenContainerdComesBack(t *testing.T) {
 	})
 }
 
-func TestAPodWhoseFirstProcessIsKilledIsNotReady(t *testing.T) {
+func TestPod_WhoseFirstProcessIsKilledIsNotReady(t *testing.T) {
 	eachWay(t, func(e *env) {
 		if e.way != cri.PodSandbox {
-			e.Skip("the first process is the shim") // TestAPodWhoseShimIsKilledEndsWholly
+			e.Skip("the first process is the shim") // TestShim_KilledEndsItsWholePod
 		}
 		p := e.pod("p")
 		c := p.run("c", forever)

@@ -13,7 +13,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestInitContainersRunBeforeTheOthers(t *testing.T) {
+func TestPod_InitContainersRunFirst(t *testing.T) {
 	eachWay(t, func(e *env) {
 		volume := mounted(e.volume(), "/volume")
 		p := e.pod("p")
@@ -27,7 +27,7 @@ func TestInitContainersRunBeforeTheOthers(t *testing.T) {
 	})
 }
 
-func TestAContainerIsMadeAnewAfterEachExit(t *testing.T) {
+func TestContainer_IsMadeAnewAfterEachExit(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		neighbour := p.run("neighbour", forever)
@@ -62,7 +62,7 @@ func (p *pod) removeNamed(name string, attempt uint32) error {
 	return fmt.Errorf("no container %s, attempt %d: %w", name, attempt, err)
 }
 
-func TestAPodWithContainersThatDoNotEndIsStopped(t *testing.T) {
+func TestStop_OfAPodWhoseContainersDoNotEnd(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		deaf := p.run("deaf", []string{"sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1000; done"})
@@ -89,7 +89,7 @@ func TestAPodWithContainersThatDoNotEndIsStopped(t *testing.T) {
 	})
 }
 
-func TestAStopSignalOfTheContainersOwn(t *testing.T) {
+func TestStop_SignalOfTheContainersOwn(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", []string{"sh", "-c", "trap 'exit 7' USR1; echo ready; while :; do sleep 1000 & wait $!; done"}, func(c *runtimeapi.ContainerConfig) {
@@ -102,7 +102,7 @@ func TestAStopSignalOfTheContainersOwn(t *testing.T) {
 	})
 }
 
-func TestResourcesOfAPodAreUpdated(t *testing.T) {
+func TestUpdate_ResourcesOfAPod(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)

@@ -15,7 +15,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestALogHasWholeLinesAndPartsOfLongOnes(t *testing.T) {
+func TestLog_HasWholeLinesAndPartsOfLongOnes(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
 		// 16 KiB is CRI's longest line; the second is that and a little more, the last has no end.
@@ -35,7 +35,7 @@ func TestALogHasWholeLinesAndPartsOfLongOnes(t *testing.T) {
 	})
 }
 
-func TestALogIsReopenedAndNoLineIsLost(t *testing.T) {
+func TestLog_IsReopenedAndNoLineIsLost(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
 		lines := harness.Fewer(400)

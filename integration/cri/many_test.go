@@ -24,7 +24,7 @@ func manyPods() int {
 	return 100
 }
 
-func TestAHundredPodsOfTwoContainersLeaveNothing(t *testing.T) {
+func TestPod_HundredOfTwoContainersLeaveNothing(t *testing.T) {
 	eachWay(t, func(e *env) {
 		const parallel = 4 // two for each core that CI has
 		began := time.Now()

@@ -29,7 +29,7 @@ func (e *env) namespace(pid int, kind string) string {
 	return name
 }
 
-func TestContainersHaveThePodsNamespacesAndTheirOwnPids(t *testing.T) {
+func TestNamespace_ContainersShareThePodsButPIDs(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		a, b := p.run("a", forever), p.run("b", forever)
@@ -49,7 +49,7 @@ func TestContainersHaveThePodsNamespacesAndTheirOwnPids(t *testing.T) {
 	})
 }
 
-func TestModesOfTheMachine(t *testing.T) {
+func TestNamespace_ModesOfTheHost(t *testing.T) {
 	const node = runtimeapi.NamespaceMode_NODE
 	for _, tt := range []struct {
 		name, kind string
@@ -87,7 +87,7 @@ func TestModesOfTheMachine(t *testing.T) {
 	}
 }
 
-func TestAPodWithOnePidNamespaceHasAFirstProcessThatReaps(t *testing.T) {
+func TestNamespace_SharedPIDsHaveAProcessThatReaps(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p", in(func(o *runtimeapi.NamespaceOption) { o.Pid = runtimeapi.NamespaceMode_POD }))
 		a, b := p.run("a", []string{"sh", "-c", "echo $$; exec sleep 4711"}), p.run("b", forever)
@@ -118,7 +118,7 @@ func TestAPodWithOnePidNamespaceHasAFirstProcessThatReaps(t *testing.T) {
 	})
 }
 
-func TestAnEphemeralContainerJoinsItsTargetsPids(t *testing.T) {
+func TestNamespace_EphemeralContainerJoinsItsTargetsPIDs(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		target := p.run("target", []string{"sleep", "4711"})
@@ -136,7 +136,7 @@ func TestAnEphemeralContainerJoinsItsTargetsPids(t *testing.T) {
 	})
 }
 
-func TestContainersMeetOnLocalhostAndOutsidersAtThePodsAddress(t *testing.T) {
+func TestNetwork_LocalhostInsideAndAnAddressOutside(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p, other := e.pod("p"), e.pod("other")
 		web := p.run("web", []string{"sh", "-c", "mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www"})
@@ -157,7 +157,7 @@ func TestContainersMeetOnLocalhostAndOutsidersAtThePodsAddress(t *testing.T) {
 	})
 }
 
-func TestAPortOfTheMachineLeadsToThePod(t *testing.T) {
+func TestNetwork_PortOfTheHostLeadsToThePod(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p", func(c *runtimeapi.PodSandboxConfig) {
 			c.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: 18080}}
@@ -176,7 +176,7 @@ func TestAPortOfTheMachineLeadsToThePod(t *testing.T) {
 	})
 }
 
-func TestContainersShareTheMemoryOfThePod(t *testing.T) {
+func TestNamespace_ContainersShareTheMemoryOfThePod(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p, other := e.pod("p"), e.pod("other")
 		a, b, c := p.run("a", forever), p.run("b", forever), other.run("c", forever)

@@ -121,7 +121,7 @@ func (e *env) plug() *plugin {
 	return p
 }
 
-func TestAnNRIPluginSeesAndAdjusts(t *testing.T) {
+func TestNRIPlugin_SeesAndAdjusts(t *testing.T) {
 	eachWay(t, func(e *env) {
 		nri := e.plug()
 		p := e.pod("p")

@@ -12,7 +12,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAPodRunsAndLeavesNothing(t *testing.T) {
+func TestPod_RunsAndLeavesNothing(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		p.wantState(runtimeapi.PodSandboxState_SANDBOX_READY)
@@ -24,7 +24,7 @@ func TestAPodRunsAndLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestAPodLivesWithoutContainers(t *testing.T) {
+func TestPod_LivesWithoutContainers(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		for range 2 { // the second has no container beside it to hold anything
@@ -38,7 +38,7 @@ func TestAPodLivesWithoutContainers(t *testing.T) {
 	})
 }
 
-func TestOneShimForAllContainersOfAPod(t *testing.T) {
+func TestPod_HasOneShimForAllContainers(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		p.run("a", forever)
@@ -49,7 +49,7 @@ func TestOneShimForAllContainersOfAPod(t *testing.T) {
 	})
 }
 
-func TestTheHandlerSaysWhatItCan(t *testing.T) {
+func TestHandler_ReportsItsFeatures(t *testing.T) {
 	eachWay(t, func(e *env) {
 		r, err := e.daemon.Runtime.Status(e.ctx, &runtimeapi.StatusRequest{})
 		e.must(err, "status")
@@ -66,7 +66,7 @@ func TestTheHandlerSaysWhatItCan(t *testing.T) {
 	})
 }
 
-func TestOptionsOfAHandlerReachTheShim(t *testing.T) {
+func TestHandler_OptionsReachTheShim(t *testing.T) {
 	eachWay(t, func(e *env) {
 		if e.way == cri.PodSandbox {
 			e.handler = cri.Options

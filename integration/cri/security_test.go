@@ -18,7 +18,7 @@ func security(set func(*runtimeapi.LinuxContainerSecurityContext)) change {
 	return func(c *runtimeapi.ContainerConfig) { set(c.GetLinux().GetSecurityContext()) }
 }
 
-func TestSeccompProfiles(t *testing.T) {
+func TestSeccomp_Profiles(t *testing.T) {
 	eachWay(t, func(e *env) {
 		profile := e.file("profile.json", `{
 			"defaultAction": "SCMP_ACT_ALLOW",
@@ -46,7 +46,7 @@ func TestSeccompProfiles(t *testing.T) {
 	})
 }
 
-func TestUsersGroupsAndPrivileges(t *testing.T) {
+func TestSecurity_UsersGroupsAndPrivileges(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		const groups = "awk '/^Groups:/ {$1=\"\"; print}' /proc/self/status"
@@ -84,7 +84,7 @@ func TestUsersGroupsAndPrivileges(t *testing.T) {
 	})
 }
 
-func TestAPrivilegedContainer(t *testing.T) {
+func TestSecurity_PrivilegedContainer(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p", func(c *runtimeapi.PodSandboxConfig) { c.GetLinux().GetSecurityContext().Privileged = true })
 		c := p.run("c", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged, s.Seccomp = true, nil }))
@@ -94,7 +94,7 @@ func TestAPrivilegedContainer(t *testing.T) {
 	})
 }
 
-func TestSysctlsOfThePod(t *testing.T) {
+func TestSecurity_SysctlsOfThePod(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p", func(c *runtimeapi.PodSandboxConfig) {
 			c.GetLinux().Sysctls = map[string]string{

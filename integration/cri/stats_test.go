@@ -22,7 +22,7 @@ func (e *env) stats(p *pod) *runtimeapi.PodSandboxStats {
 	return r.GetStats()
 }
 
-func TestStatsOfContainersAndOfThePod(t *testing.T) {
+func TestStats_OfContainersAndOfThePod(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		const held = 20 << 20
@@ -71,7 +71,7 @@ func TestStatsOfContainersAndOfThePod(t *testing.T) {
 	})
 }
 
-func TestMetricsOfPods(t *testing.T) {
+func TestStats_MetricsOfPods(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
@@ -108,7 +108,7 @@ func (c *container) cgroupFile(v1, v2 string) string {
 	return text
 }
 
-func TestLimitsOfAContainerAreChanged(t *testing.T) {
+func TestUpdate_LimitsOfAContainer(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		const before, after = 64 << 20, 128 << 20
@@ -149,7 +149,7 @@ func TestLimitsOfAContainerAreChanged(t *testing.T) {
 	})
 }
 
-func TestAContainerThatUsesTooMuchMemoryIsOOMKilled(t *testing.T) {
+func TestOOM_ContainerOverItsLimitIsKilled(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		limit := limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 32 << 20 })

@@ -62,7 +62,7 @@ func (c *container) openExec(tty bool, argv ...string) string {
 	return r.GetUrl()
 }
 
-func TestExecSyncTellsOutputAndExitCode(t *testing.T) {
+func TestExecSync_ReturnsOutputAndExitCode(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
@@ -79,7 +79,7 @@ func TestExecSyncTellsOutputAndExitCode(t *testing.T) {
 	})
 }
 
-func TestAnExecThatTakesTooLongIsEndedAndLeavesNothing(t *testing.T) {
+func TestExecSync_TimeoutEndsItAndLeavesNothing(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
@@ -121,7 +121,7 @@ func TestExecSync_OutputThatAnotherProcessHoldsIsNotAtItsEnd(t *testing.T) {
 	})
 }
 
-func TestExecCarriesItsStreams(t *testing.T) {
+func TestExec_CarriesItsStreams(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
@@ -137,7 +137,7 @@ func TestExecCarriesItsStreams(t *testing.T) {
 	})
 }
 
-func TestExecHasATerminalOfTheSizeThatIsAsked(t *testing.T) {
+func TestExec_HasATerminalOfTheSizeThatIsAsked(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
@@ -163,7 +163,7 @@ func TestExecHasATerminalOfTheSizeThatIsAsked(t *testing.T) {
 	})
 }
 
-func TestExecWithATerminal_StderrIsTheTerminal(t *testing.T) {
+func TestExec_StderrIsItsTerminal(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", forever)
@@ -180,7 +180,7 @@ func TestExecWithATerminal_StderrIsTheTerminal(t *testing.T) {
 	})
 }
 
-func TestAnExecWhoseOutputNobodyReadsAnyMoreEndsAtOnce(t *testing.T) {
+func TestExec_WhoseOutputNobodyReadsEndsAtOnce(t *testing.T) {
 	eachWay(t, func(e *env) {
 		c := e.pod("p").run("c", forever)
 		// With a terminal, containerd closes the output as soon as the input has come to its end.
@@ -200,7 +200,7 @@ type sizeQueue chan *remotecommand.TerminalSize
 
 func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
 
-func TestAttachReachesTheContainersOwnStreams(t *testing.T) {
+func TestAttach_ReachesTheContainersOwnStreams(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", []string{"sh", "-c", "while :; do echo tick; usleep 50000; done & read -r word; echo got $word; read -r word; echo then $word; wait"},
@@ -234,7 +234,7 @@ func TestAttachReachesTheContainersOwnStreams(t *testing.T) {
 	})
 }
 
-func TestAPortIsForwarded(t *testing.T) {
+func TestPortForward(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		c := p.run("c", []string{"sh", "-c", "mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 127.0.0.1:8080 -h /tmp/www"})

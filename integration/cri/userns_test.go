@@ -31,7 +31,7 @@ func ownUsers(c *runtimeapi.PodSandboxConfig) {
 	}
 }
 
-func TestAPodHasUsersOfItsOwn(t *testing.T) {
+func TestUserNamespace_PodHasUsersOfItsOwn(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p", ownUsers)
 		a, b := p.run("a", forever), p.run("b", forever)
@@ -62,7 +62,7 @@ func TestAPodHasUsersOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestAPodWithUsersOfItsOwnMayShareItsPids(t *testing.T) {
+func TestUserNamespace_PodMayShareItsPIDs(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p", ownUsers, in(func(o *runtimeapi.NamespaceOption) { o.Pid = runtimeapi.NamespaceMode_POD }))
 		a, b := p.run("a", forever), p.run("b", forever)
@@ -74,7 +74,7 @@ func TestAPodWithUsersOfItsOwnMayShareItsPids(t *testing.T) {
 	})
 }
 
-func TestVolumesOfAPodWithUsersOfItsOwnAreMapped(t *testing.T) {
+func TestUserNamespace_VolumesAreMapped(t *testing.T) {
 	eachWay(t, func(e *env) {
 		dir := e.volume()
 		for name, owner := range map[string]int{"roots": 0, "testers": 1000} {

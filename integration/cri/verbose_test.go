@@ -43,7 +43,7 @@ func (p *pod) info() info {
 }
 
 // A kubelet that changes the size of a pod tells of it once.
-func TestPodResources_StayAsUpdatedWhenContainerdStartsAgain(t *testing.T) {
+func TestUpdate_OfAPodStaysWhenContainerdStartsAgain(t *testing.T) {
 	eachWayAlone(t, func(e *env) {
 		p := e.pod("p")
 		check := func(when string, overhead, resources *runtimeapi.LinuxContainerResources) {

@@ -23,7 +23,7 @@ func image(path, sub string) change {
 	}
 }
 
-func TestAnImageIsAVolume(t *testing.T) {
+func TestVolume_Image(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		a := p.run("a", forever, image("/image", ""), image("/part", "sub"))
@@ -38,7 +38,7 @@ func TestAnImageIsAVolume(t *testing.T) {
 	})
 }
 
-func TestAnImageIsAVolumeForUsersOfAPod(t *testing.T) {
+func TestVolume_ImageForUsersOfAPod(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p", ownUsers)
 		c := p.run("c", forever, func(c *runtimeapi.ContainerConfig) {
@@ -64,7 +64,7 @@ func (e *env) volumeWithMount() string {
 	return dir
 }
 
-func TestAReadOnlyVolumeIsReadOnlyBelowToo(t *testing.T) {
+func TestVolume_RecursivelyReadOnly(t *testing.T) {
 	eachWay(t, func(e *env) {
 		dir := e.volumeWithMount()
 		p := e.pod("p")
@@ -78,7 +78,7 @@ func TestAReadOnlyVolumeIsReadOnlyBelowToo(t *testing.T) {
 	})
 }
 
-func TestMountsTravelAsTheVolumeSays(t *testing.T) {
+func TestVolume_MountPropagation(t *testing.T) {
 	eachWay(t, func(e *env) {
 		dir := e.volume()
 		e.must(os.Mkdir(filepath.Join(dir, "sub"), 0o755), "make a folder")

@@ -14,7 +14,7 @@ import (
 
 // What goes wrong after the files were replaced ends with the former files, byte for byte, and a containerd that answers.
 // Each fault is one that the check before the restart cannot see.
-func TestAContainerdThatDoesNotComeBackGetsItsFormerFiles(t *testing.T) {
+func TestInstall_ContainerdThatFailsGetsItsFormerFiles(t *testing.T) {
 	tests := []struct {
 		name     string
 		daemon   string // what containerd does when it is started with the new configuration; none is to start
@@ -62,7 +62,7 @@ func TestAContainerdThatDoesNotComeBackGetsItsFormerFiles(t *testing.T) {
 }
 
 // A containerd that does not come back with its former files either has a status of its own.
-func TestAContainerdThatNeverComesBackIsTold(t *testing.T) {
+func TestInstall_ContainerdThatNeverComesBackIsReported(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	before := n.files()
 	pid := filepath.Join(n.c.Dir, "stop")
@@ -83,7 +83,7 @@ func TestAContainerdThatNeverComesBackIsTold(t *testing.T) {
 }
 
 // A run that was killed between the files and the restart is made good by the next.
-func TestARunThatWasKilledIsFinishedByTheNext(t *testing.T) {
+func TestInstall_KilledRunIsFinishedByTheNext(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	real := n.restart
 	n.restart = "kill -KILL $(awk '$1 == \"PPid:\" { print $2 }' /proc/$PPID/status)" // install.sh: timeout is between
@@ -100,7 +100,7 @@ func TestARunThatWasKilledIsFinishedByTheNext(t *testing.T) {
 }
 
 // What is refused is told by name, and changes nothing.
-func TestRefused(t *testing.T) {
+func TestInstall_Refused(t *testing.T) {
 	const running = "version = 3\n" + grpcTable
 	tests := []struct {
 		name    string
@@ -210,7 +210,7 @@ func lock(n *node) {
 }
 
 // containerd 1.x lets an imported file replace the section of CRI, handlers included.
-func TestASectionThatAnImportReplacesIsRefused(t *testing.T) {
+func TestInstall_SectionThatAnImportReplacesIsRefused(t *testing.T) {
 	n := newNode(t, release(t, "1.7"), basic).sibling(t, form{
 		config: "version = 2\nimports = [\"more.toml\"]\n" + grpcTable,
 		others: map[string]string{"more.toml": v2cri + v2runc},
@@ -221,7 +221,7 @@ func TestASectionThatAnImportReplacesIsRefused(t *testing.T) {
 }
 
 // Handlers that somebody wrote by hand are theirs: before, after, and when the shim goes.
-func TestHandlersThatExistStay(t *testing.T) {
+func TestInstall_HandlersThatExistStay(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic).sibling(t, form{
 		config: "version = 3\n" + grpcTable + "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.mine]\nruntime_type = 'io.containerd.sandbox.v1'\n",
 	})
@@ -233,7 +233,7 @@ func TestHandlersThatExistStay(t *testing.T) {
 }
 
 // ctr, nerdctl and Docker need the binary only.
-func TestBinaryOnly(t *testing.T) {
+func TestInstall_BinaryOnly(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	before := n.files()
 	n.want(0, nil, "install", "--binary-only")

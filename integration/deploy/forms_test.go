@@ -71,7 +71,7 @@ func forms2() []form {
 }
 
 // Each form gets the handlers and keeps everything else it says, and is the same to the byte afterwards.
-func TestConfigurationsKeepWhatTheySay(t *testing.T) {
+func TestConfig_KeepsWhatItSays(t *testing.T) {
 	t.Run("containerd 1.6", func(t *testing.T) { testForms(t, release(t, "1.6"), forms1()[2:3]) })
 	t.Run("containerd 1.7", func(t *testing.T) { testForms(t, release(t, "1.7"), forms1()) })
 	t.Run("containerd 2.4", func(t *testing.T) { testForms(t, release(t, "2.4"), forms2()) })
@@ -108,7 +108,7 @@ func (n *node) testForm(dropin bool) {
 }
 
 // Where there is no config.toml one is made, and goes again.
-func TestNoConfigurationAtAll(t *testing.T) {
+func TestConfig_Absent(t *testing.T) {
 	for _, series := range []string{"1.7", "2.4"} {
 		t.Run("containerd "+series, func(t *testing.T) {
 			n := newNode(t, release(t, series), basic).sibling(t, form{})
@@ -132,7 +132,7 @@ func TestNoConfigurationAtAll(t *testing.T) {
 }
 
 // Nodes with busybox in place of the GNU tools have all that install.sh needs.
-func TestBusyboxIsEnough(t *testing.T) {
+func TestInstall_BusyboxIsEnough(t *testing.T) {
 	running := newNode(t, release(t, "2.4"), basic)
 	applets := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), running.c.Env.Busybox, "--list").Output()

@@ -19,7 +19,7 @@ import (
 
 // The life of an installation, on each series of containerd: a first install, a second, containers, an upgrade under them,
 // and the way back.
-func TestInstallUpgradeUninstall(t *testing.T) {
+func TestInstall_UpgradeUninstall(t *testing.T) {
 	for _, series := range []string{"1.6", "1.7", "2.4"} {
 		t.Run("containerd "+series, func(t *testing.T) {
 			n := newNode(t, release(t, series), basic)

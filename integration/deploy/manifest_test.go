@@ -70,7 +70,7 @@ func only[T runtime.Object](objects []runtime.Object) []T {
 }
 
 // The RuntimeClasses name the handlers that install.sh makes, and the labels that pod.sh gives.
-func TestRuntimeClassesFitTheInstaller(t *testing.T) {
+func TestManifest_RuntimeClassesFitTheInstaller(t *testing.T) {
 	classes := only[*nodev1.RuntimeClass](manifest(t, "runtimeclass.yaml"))
 	var names []string
 	for _, c := range classes {
@@ -105,7 +105,7 @@ func contains(t *testing.T, name, text string) {
 }
 
 // What the pods need is in both manifests, and what they name exists.
-func TestDaemonSetsFitTheInstaller(t *testing.T) {
+func TestManifest_DaemonSetsFitTheInstaller(t *testing.T) {
 	installer := manifest(t, "daemonset.yaml")
 	account := only[*corev1.ServiceAccount](installer)[0]
 	binding := only[*rbacv1.ClusterRoleBinding](installer)[0]
@@ -148,7 +148,7 @@ func TestDaemonSetsFitTheInstaller(t *testing.T) {
 }
 
 // The image has every file that pod.sh copies to the node.
-func TestTheImageHasWhatThePodsCopy(t *testing.T) {
+func TestManifest_ImageHasWhatThePodsCopy(t *testing.T) {
 	for _, file := range []string{"install.sh", "install-config.sh", "install-containerd.sh", "containerd-1.toml", "containerd-2.toml"} {
 		contains(t, "Dockerfile", "deploy/"+file+" ")
 		contains(t, "pod.sh", file+" ")
@@ -156,7 +156,7 @@ func TestTheImageHasWhatThePodsCopy(t *testing.T) {
 	contains(t, "Dockerfile", "bin/"+shimName+" ")
 }
 
-func TestScriptsAreCleanForShellcheck(t *testing.T) {
+func TestScripts_AreCleanForShellcheck(t *testing.T) {
 	program, err := exec.LookPath("shellcheck")
 	if err != nil {
 		if os.Getenv("CI") != "" {
@@ -182,7 +182,7 @@ func TestScriptsAreCleanForShellcheck(t *testing.T) {
 }
 
 // The files for people who configure by hand are read by the containerd of their series, alone and imported.
-func TestFilesForEachSeries(t *testing.T) {
+func TestManifest_FilesForEachSeries(t *testing.T) {
 	for series, file := range map[string]string{"1.6": "containerd-1.toml", "1.7": "containerd-1.toml", "2.4": "containerd-2.toml"} {
 		t.Run("containerd "+series, func(t *testing.T) {
 			path, err := filepath.Abs(filepath.Join(folder, file))

@@ -17,7 +17,7 @@ import (
 
 // The installer's pod, as a container of the very containerd that it restarts: with the image's busybox, nsenter into the
 // node's mounts, and a kubectl that writes down what it is asked.
-func TestThePodInstallsAndUninstalls(t *testing.T) {
+func TestPod_InstallsAndUninstalls(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	before, dump := n.files(), n.dump()
 
@@ -49,7 +49,7 @@ func TestThePodInstallsAndUninstalls(t *testing.T) {
 
 // What fails on the node is not told to Kubernetes as done. The pod stays: if it ended it would be started again, and
 // containerd with it.
-func TestThePodThatFailsLabelsNothing(t *testing.T) {
+func TestPod_ThatFailsLabelsNothing(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	before := n.files()
 	n.restart = "exit 7"

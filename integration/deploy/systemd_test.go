@@ -18,7 +18,7 @@ import (
 const unit = "/run/systemd/system/containerd.service"
 
 // On a machine with systemd the unit "containerd" is restarted, and looked at before.
-func TestSystemdRunsContainerd(t *testing.T) {
+func TestSystemd_RunsContainerd(t *testing.T) {
 	for _, name := range []string{"/run/systemd/system", "/run/guest"} { // the machine's own unit is not touched
 		if _, err := os.Stat(name); err != nil {
 			if required := strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","); slices.Contains(required, "systemd") && slices.Contains(required, "guest") {

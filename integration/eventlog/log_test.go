@@ -16,7 +16,7 @@ import (
 	"sandbox.internal/shim/integration/eventlog"
 )
 
-func TestTextKeepsOrderAndSeparatesContainers(t *testing.T) {
+func TestText_KeepsOrderAndSeparatesContainers(t *testing.T) {
 	l := eventlog.New()
 	for _, e := range []any{
 		&events.TaskCreate{ContainerID: "a"},
@@ -36,7 +36,7 @@ func TestTextKeepsOrderAndSeparatesContainers(t *testing.T) {
 	}
 }
 
-func TestWaitReturnsWhenTheEventComesAndNamesTheTextWhenItDoesNot(t *testing.T) {
+func TestWait_ReturnsAtTheEventOrNamesTheText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := eventlog.New()
 		exited := func(text string) bool { return strings.Contains(text, "exit a") }

@@ -25,7 +25,7 @@ import (
 // invalid is the class of most of these errors. The runc shim has Unknown for them.
 var invalid = errdefs.ErrInvalidArgument
 
-func TestASpecThatIsWrongIsRefusedByNameAndLeavesNothing(t *testing.T) {
+func TestCreate_WrongSpecIsRefusedByNameAndLeavesNothing(t *testing.T) {
 	harness.OursOnly(t, "errors of a class that name field and value")
 	for _, tt := range []struct {
 		name   string
@@ -86,7 +86,7 @@ func wantNothingOf(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontai
 	s.KillAndDelete(good)
 }
 
-func TestAConfigThatCannotBeReadIsRefused(t *testing.T) {
+func TestCreate_UnreadableConfigIsRefused(t *testing.T) {
 	harness.OursOnly(t, "errors of a class that name field and value")
 	t.Run("missing", func(t *testing.T) {
 		f := newFake(t)
@@ -106,7 +106,7 @@ func TestAConfigThatCannotBeReadIsRefused(t *testing.T) {
 	})
 }
 
-func TestAProgramThatIsNotInTheRootfsIsNamed(t *testing.T) {
+func TestCreate_ProgramNotInTheRootfsIsNamed(t *testing.T) {
 	for _, program := range []string{"/no/such/program", "no-such-program", "/etc/passwd"} {
 		t.Run(filepath.Base(program), func(t *testing.T) {
 			f := newFake(t)
@@ -125,7 +125,7 @@ func TestAProgramThatIsNotInTheRootfsIsNamed(t *testing.T) {
 	}
 }
 
-func TestARootfsThatCannotBeMountedIsNamed(t *testing.T) {
+func TestCreate_RootfsThatCannotBeMountedIsNamed(t *testing.T) {
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")
 	b.Mounts = append(b.Mounts, &types.Mount{Type: "bind", Source: "/no/such/layer", Options: []string{"rbind"}})
@@ -136,7 +136,7 @@ func TestARootfsThatCannotBeMountedIsNamed(t *testing.T) {
 	s.End()
 }
 
-func TestAnIDThatIsAPathIsRefused(t *testing.T) {
+func TestCreate_IDThatIsAPathIsRefused(t *testing.T) {
 	harness.OursOnly(t, "ids are checked")
 	f := newFake(t)
 	first := f.Bundle("c1", nil, "sleep", "1000")
@@ -160,7 +160,7 @@ func TestAnIDThatIsAPathIsRefused(t *testing.T) {
 	s.End()
 }
 
-func TestAnExecThatIsWrongIsRefusedByName(t *testing.T) {
+func TestExec_WrongOneIsRefusedByName(t *testing.T) {
 	harness.OursOnly(t, "errors of a class that name field and value")
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")
@@ -188,7 +188,7 @@ func TestAnExecThatIsWrongIsRefusedByName(t *testing.T) {
 	s.End()
 }
 
-func TestOptionsThatAreNotUnderstoodAreRefusedByName(t *testing.T) {
+func TestOptions_NotUnderstoodAreRefusedByName(t *testing.T) {
 	harness.OursOnly(t, "errors of a class that name field and value")
 	generic := func(body string) *anypb.Any {
 		return anyOf(t, &runtimeoptions.Options{TypeUrl: "x", ConfigBody: []byte(body)})
@@ -220,7 +220,7 @@ func TestOptionsThatAreNotUnderstoodAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestOptionsReachTheContainer(t *testing.T) {
+func TestOptions_ReachTheContainer(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		make func(root string) *anypb.Any

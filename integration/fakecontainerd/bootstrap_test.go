@@ -26,7 +26,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestEachGenerationOfContainerdIsAnsweredInItsForm(t *testing.T) {
+func TestBootstrap_AnswersEachContainerdInItsForm(t *testing.T) {
 	runcOptions, err := anypb.New(&options.Options{NoNewKeyring: true})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestEachGenerationOfContainerdIsAnsweredInItsForm(t *testing.T) {
 	}
 }
 
-func TestASocketThatNobodyServesIsTakenOver(t *testing.T) {
+func TestBootstrap_TakesOverASocketThatNobodyServes(t *testing.T) {
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")
 	s := f.Shim(b)
@@ -107,7 +107,7 @@ func TestASocketThatNobodyServesIsTakenOver(t *testing.T) {
 	again.End()
 }
 
-func TestALogThatNobodyReadsOrThatIsAbsentStopsNothing(t *testing.T) {
+func TestLog_UnreadOrAbsentStopsNothing(t *testing.T) {
 	harness.OursOnly(t, "it works without a log")
 	for _, tt := range []struct {
 		name    string
@@ -140,7 +140,7 @@ func TestALogThatNobodyReadsOrThatIsAbsentStopsNothing(t *testing.T) {
 	}
 }
 
-func TestInfoAnswersNameVersionAndFeatures(t *testing.T) {
+func TestInfo_AnswersNameVersionAndFeatures(t *testing.T) {
 	cmd := exec.Command(env.Shim, "-info")
 	cmd.Env = []string{"PATH=" + env.Path()}
 	var stderr bytes.Buffer
@@ -162,7 +162,7 @@ func TestInfoAnswersNameVersionAndFeatures(t *testing.T) {
 	}
 }
 
-func TestVersionIsForPeopleAndGoesToStdout(t *testing.T) {
+func TestVersion_IsForPeopleAndGoesToStdout(t *testing.T) {
 	for _, arg := range []string{"-v", "--version"} {
 		out, err := exec.Command(env.Shim, arg).Output()
 		if arg != "-v" && harness.Runtime() != harness.Ours {

@@ -19,7 +19,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestTheShimIsAProcessOfItsOwn(t *testing.T) {
+func TestShim_IsAProcessOfItsOwn(t *testing.T) {
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")
 	s := f.Shim(b)
@@ -54,7 +54,7 @@ func readInt(f *fakecontainerd.Fake, name string) int {
 	return n
 }
 
-func TestTheShimRunsInTheCgroupThatTheOptionsName(t *testing.T) {
+func TestShim_RunsInTheCgroupThatTheOptionsName(t *testing.T) {
 	f := newFake(t)
 	path := "/" + f.Namespace + "/shims"
 	roots, err := harness.CgroupRoots()
@@ -89,7 +89,7 @@ func TestTheShimRunsInTheCgroupThatTheOptionsName(t *testing.T) {
 	})
 }
 
-func TestAStartThatFailsSaysWhyAndLeavesNoShim(t *testing.T) {
+func TestBootstrap_FailureSaysWhyAndLeavesNoShim(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		prepare func(f *fakecontainerd.Fake, b *fakecontainerd.Bundle)
@@ -113,7 +113,7 @@ func TestAStartThatFailsSaysWhyAndLeavesNoShim(t *testing.T) {
 	}
 }
 
-func TestTwoStartsOfOneGroupAtOnceMakeOneShim(t *testing.T) {
+func TestBootstrap_TwoAtOnceForOneGroupMakeOneShim(t *testing.T) {
 	harness.OursOnly(t, "two starts of a group that race share a shim")
 	f := newFake(t)
 	const n = 6

@@ -20,7 +20,7 @@ import (
 // deleteLimit is what containerd gives the delete command (io.containerd.timeout.shim.cleanup).
 const deleteLimit = 5 * time.Second
 
-func TestTheDeleteCommandRemovesAllThatAKilledShimLeft(t *testing.T) {
+func TestDelete_RemovesAllThatAKilledShimLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		reach  func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle)
@@ -69,7 +69,7 @@ func TestTheDeleteCommandRemovesAllThatAKilledShimLeft(t *testing.T) {
 	}
 }
 
-func TestDeleteCommandsOfAPodRunSideBySide(t *testing.T) {
+func TestDelete_CommandsOfAPodRunSideBySide(t *testing.T) {
 	f := newFake(t)
 	pod := f.Bundle("pod", annotate("io.kubernetes.cri.sandbox-id", "pod"), "sleep", "1000")
 	s := f.Shim(pod)

@@ -34,7 +34,7 @@ func group(f *fakecontainerd.Fake, members int) (*fakecontainerd.Shim, []*fakeco
 }
 
 // containerd up to 2.3 calls delete for the pause container alone, and leaves the others running (containerd#10727).
-func TestOneDeleteCommandEndsAllThatAKilledShimHad(t *testing.T) {
+func TestDelete_OneCommandEndsAllThatAKilledShimHad(t *testing.T) {
 	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	for _, asked := range []int{0, 2} {
 		t.Run(fmt.Sprintf("of container %d", asked), func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestOneDeleteCommandEndsAllThatAKilledShimHad(t *testing.T) {
 }
 
 // Since 2.4 containerd calls delete after every container that it has deleted, while the shim goes on.
-func TestADeleteCommandLeavesTheOthersToALivingShim(t *testing.T) {
+func TestDelete_LeavesTheOthersToALivingShim(t *testing.T) {
 	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	f := newFake(t)
 	s, bundles := group(f, 3)
@@ -87,7 +87,7 @@ func TestADeleteCommandLeavesTheOthersToALivingShim(t *testing.T) {
 	s.End()
 }
 
-func TestThirtyContainersOfAKilledShimEndInTime(t *testing.T) {
+func TestDelete_ThirtyContainersOfAKilledShimEndInTime(t *testing.T) {
 	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	f := newFake(t)
 	s, bundles := group(f, 30)
@@ -106,7 +106,7 @@ func TestThirtyContainersOfAKilledShimEndInTime(t *testing.T) {
 	}
 }
 
-func TestDeleteCommandsOfAPodAtOnce(t *testing.T) {
+func TestDelete_CommandsOfAPodAtOnce(t *testing.T) {
 	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	f := newFake(t)
 	// As many programs start at once, which an emulated machine takes its time for; the bound of delete itself stays.

@@ -33,7 +33,7 @@ func within(t *testing.T, what string, call func() error) error {
 
 const groupKey = "io.containerd.runc.v2.group"
 
-func TestWhileACreateHangsTheRestOfThePodIsServed(t *testing.T) {
+func TestCreate_WhileItHangsTheRestOfThePodIsServed(t *testing.T) {
 	harness.OursOnly(t, "State and Kill answer whatever else hangs")
 	f := newFake(t)
 	gate := f.NewGate("create")
@@ -78,7 +78,7 @@ func TestWhileACreateHangsTheRestOfThePodIsServed(t *testing.T) {
 	s.End()
 }
 
-func TestWhileAStartHangsItsContainerAnswersAndCanBeKilled(t *testing.T) {
+func TestStart_WhileItHangsTheContainerCanBeKilled(t *testing.T) {
 	harness.OursOnly(t, "State and Kill answer whatever else hangs")
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")
@@ -124,7 +124,7 @@ func TestWhileAStartHangsItsContainerAnswersAndCanBeKilled(t *testing.T) {
 	s.End()
 }
 
-func TestTheDeleteCommandRemovesAContainerWhoseCreateWasCutShort(t *testing.T) {
+func TestDelete_RemovesAContainerWhoseCreateWasCutShort(t *testing.T) {
 	harness.OursOnly(t, "a create that is cut short leaves no cgroup")
 	f := newFake(t)
 	gate := f.NewGate("create")
@@ -152,7 +152,7 @@ func TestTheDeleteCommandRemovesAContainerWhoseCreateWasCutShort(t *testing.T) {
 }
 
 // The shim is told nothing when the client that asked goes away: it finishes, or undoes, by itself.
-func TestAClientThatHangsUpDuringCreateLeavesAContainerThatCanBeDeleted(t *testing.T) {
+func TestCreate_ClientHangsUpAndTheContainerCanBeDeleted(t *testing.T) {
 	harness.OursOnly(t, "a container that is being created is told from one that is not there")
 	f := newFake(t)
 	gate := f.NewGate("create")

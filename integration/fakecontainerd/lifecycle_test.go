@@ -15,7 +15,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-func TestAContainerAndAnExecLiveThroughBothVersionsOfTheTaskService(t *testing.T) {
+func TestTask_LifeByBothVersionsOfTheService(t *testing.T) {
 	for _, version := range []string{"v2", "v3"} {
 		t.Run(version, func(t *testing.T) {
 			if version == "v2" {
@@ -54,7 +54,7 @@ func TestAContainerAndAnExecLiveThroughBothVersionsOfTheTaskService(t *testing.T
 	}
 }
 
-func TestEventsCarryWhatContainerdReads(t *testing.T) {
+func TestEvents_CarryWhatContainerdReads(t *testing.T) {
 	harness.OursOnly(t, "events arrive in order, and all of them")
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")
@@ -108,7 +108,7 @@ func TestEventsCarryWhatContainerdReads(t *testing.T) {
 	}
 }
 
-func TestEventsWaitForContainerdAndComeInOrder(t *testing.T) {
+func TestEvents_WaitForContainerdAndComeInOrder(t *testing.T) {
 	harness.OursOnly(t, "events are kept while containerd is away")
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")
@@ -129,7 +129,7 @@ func TestEventsWaitForContainerdAndComeInOrder(t *testing.T) {
 	s.End()
 }
 
-func TestAShimStaysWhileItHasAContainer(t *testing.T) {
+func TestShim_StaysWhileItHasAContainer(t *testing.T) {
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")
 	s := f.Shim(b)
@@ -144,7 +144,7 @@ func TestAShimStaysWhileItHasAContainer(t *testing.T) {
 	s.End()
 }
 
-func TestContainersOfOneGroupShareAShim(t *testing.T) {
+func TestShim_IsSharedByContainersOfOneGroup(t *testing.T) {
 	f := newFake(t)
 	for _, key := range []string{"io.kubernetes.cri.sandbox-id", "io.containerd.runc.v2.group"} {
 		t.Run(key, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestContainersOfOneGroupShareAShim(t *testing.T) {
 	}
 }
 
-func TestAGroupOutlivesItsFirstContainer(t *testing.T) {
+func TestShim_OutlivesTheFirstContainerOfItsGroup(t *testing.T) {
 	f := newFake(t)
 	const key = "io.containerd.runc.v2.group"
 	first := f.Bundle("first", annotate(key, "group"), "sleep", "1000")
@@ -193,7 +193,7 @@ func TestAGroupOutlivesItsFirstContainer(t *testing.T) {
 	s.End()
 }
 
-func TestAShimOfAPodKeepsNothingOfTheContainersThatAreGone(t *testing.T) {
+func TestShim_KeepsNothingOfContainersThatAreGone(t *testing.T) {
 	f := newFake(t)
 	pod := f.Bundle("pod", annotate(groupKey, "pod"), "sleep", "1000")
 	s := f.Shim(pod)

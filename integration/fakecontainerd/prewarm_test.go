@@ -30,7 +30,7 @@ const pairs = 25
 
 // The program writes to a fifo, which tells that it runs. Of several times the shortest counts: what is longer is the
 // machine's other work.
-func TestACreatedContainerStartsAboutAsFastAsTheKernelCanExec(t *testing.T) {
+func TestStart_IsAboutAsFastAsTheKernelCanExec(t *testing.T) {
 	harness.OursOnly(t, "a fast start of what was created before")
 	f := newFake(t)
 	dir := t.TempDir()

@@ -48,7 +48,7 @@ func joining(pid int) func(*specs.Spec) {
 	}
 }
 
-func TestTheWholeLifeOfASandbox(t *testing.T) {
+func TestSandbox_WholeLife(t *testing.T) {
 	podOnly(t)
 	f := newFake(t)
 	b := f.SandboxBundle("pod")
@@ -112,7 +112,7 @@ func TestTheWholeLifeOfASandbox(t *testing.T) {
 	// The shim ends although this test is still connected; the leak check waits for that.
 }
 
-func TestEveryWrongOrderOfASandbox(t *testing.T) {
+func TestSandbox_EveryWrongOrder(t *testing.T) {
 	podOnly(t)
 	f := newFake(t)
 	b := f.SandboxBundle("pod")
@@ -151,14 +151,14 @@ func TestEveryWrongOrderOfASandbox(t *testing.T) {
 }
 
 // As containerd does after a CreateSandbox that failed.
-func TestAShimWithoutASandboxIsShutDown(t *testing.T) {
+func TestSandbox_ShimWithoutOneIsShutDown(t *testing.T) {
 	podOnly(t)
 	f := newFake(t)
 	b := f.SandboxBundle("pod")
 	f.Must(f.Shim(b).Sandbox().Shutdown(f.Ctx, "pod"), "shut down")
 }
 
-func TestASandboxOfGarbageIsRefusedAndNothingIsLeft(t *testing.T) {
+func TestSandbox_OfGarbageIsRefusedAndLeavesNothing(t *testing.T) {
 	podOnly(t)
 	f := newFake(t)
 	b := f.SandboxBundle("pod")
@@ -204,7 +204,7 @@ func TestASandboxOfGarbageIsRefusedAndNothingIsLeft(t *testing.T) {
 }
 
 // The cgroup driver is told when the shim is started, and never again.
-func TestACgroupParentOfTheOtherDriverIsRefused(t *testing.T) {
+func TestSandbox_CgroupParentOfTheOtherDriverIsRefused(t *testing.T) {
 	podOnly(t)
 	f := newFake(t)
 	b := f.SandboxBundle("pod")
@@ -221,7 +221,7 @@ func TestACgroupParentOfTheOtherDriverIsRefused(t *testing.T) {
 }
 
 // The kubelet makes the pod's cgroup.
-func TestMetricsOfASandboxAreThoseOfItsCgroup(t *testing.T) {
+func TestSandbox_MetricsAreThoseOfItsCgroup(t *testing.T) {
 	podOnly(t)
 	f := newFake(t)
 	parent := "/" + f.Namespace
@@ -244,7 +244,7 @@ func TestMetricsOfASandboxAreThoseOfItsCgroup(t *testing.T) {
 	}
 }
 
-func TestAStoppedSandboxGivesItsContainersTime(t *testing.T) {
+func TestSandbox_StopGivesItsContainersTime(t *testing.T) {
 	podOnly(t)
 	f := newFake(t)
 	s, b := f.Pod("pod", nil)
@@ -303,7 +303,7 @@ func traps(f *fakecontainerd.Fake, s *fakecontainerd.Shim, id string) error {
 	return nil
 }
 
-func TestAKilledShimTakesItsPodAlong(t *testing.T) {
+func TestSandbox_EndsWithItsKilledShim(t *testing.T) {
 	podOnly(t)
 	for _, asked := range []string{"pod", "app1"} {
 		t.Run("delete of "+asked, func(t *testing.T) {
@@ -333,7 +333,7 @@ func TestAKilledShimTakesItsPodAlong(t *testing.T) {
 	}
 }
 
-func TestADeleteCommandOfAPodWhoseShimLivesLeavesItsContainers(t *testing.T) {
+func TestDelete_OfAPodWhoseShimLivesLeavesItsContainers(t *testing.T) {
 	podOnly(t)
 	f := newFake(t)
 	s, b := f.Pod("pod", nil)
@@ -350,7 +350,7 @@ func TestADeleteCommandOfAPodWhoseShimLivesLeavesItsContainers(t *testing.T) {
 }
 
 // A containerd that dies, or gives up, between its calls leaves no shim for ever.
-func TestAShimWithoutADutyEndsByItself(t *testing.T) {
+func TestShim_EndsByItselfWhenIdle(t *testing.T) {
 	podOnly(t)
 	for _, tt := range []struct {
 		name  string

@@ -74,7 +74,7 @@ func resources() *anypb.Any {
 }
 
 // The codes are those that containerd and its CRI plugin branch on.
-func TestEveryCallInEveryStateIsAnsweredWithItsCode(t *testing.T) {
+func TestState_EveryCallIsAnsweredWithItsCode(t *testing.T) {
 	harness.OursOnly(t, "a class for every call in a wrong state")
 	for _, tt := range []struct {
 		state string
@@ -168,7 +168,7 @@ func reach(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bun
 	}
 }
 
-func TestEveryCallOnAnExecInEveryStateIsAnsweredWithItsCode(t *testing.T) {
+func TestState_EveryCallOnAnExecIsAnsweredWithItsCode(t *testing.T) {
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")
 	s := f.Shim(b)
@@ -227,7 +227,7 @@ func TestEveryCallOnAnExecInEveryStateIsAnsweredWithItsCode(t *testing.T) {
 	s.End()
 }
 
-func TestNumbersThatAreOutOfRangeAreRefusedByValue(t *testing.T) {
+func TestCall_NumbersOutOfRangeAreRefusedByValue(t *testing.T) {
 	harness.OursOnly(t, "errors of a class that name field and value")
 	f := newFake(t)
 	b := f.Bundle("c1", nil, "sleep", "1000")

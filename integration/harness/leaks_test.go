@@ -15,7 +15,7 @@ import (
 )
 
 // The check that finds leaks must find each kind, or no test above it can fail.
-func TestEveryKindOfLeakIsFoundAndRemoved(t *testing.T) {
+func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("run as root: sudo make integration")
 	}
@@ -84,7 +84,7 @@ type missing struct{ want, text string }
 
 func (m *missing) Error() string { return "want " + m.want + " in:\n" + m.text }
 
-func TestAScopeThatIsNoTestsIsRefused(t *testing.T) {
+func TestLeaks_ScopeOfNoTestIsRefused(t *testing.T) {
 	for _, s := range []Scope{
 		{},
 		{Namespace: "default", MountsIn: "/tmp/shim-test-1"},

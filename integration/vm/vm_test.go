@@ -96,7 +96,7 @@ func status(t *testing.T, cmd *exec.Cmd) int {
 	return 0
 }
 
-func TestCommandFindsAndGivesBack(t *testing.T) {
+func TestCommand_FindsAndGivesBack(t *testing.T) {
 	const script = `
 for dir in /sys/fs/cgroup /run "$TMPDIR" /disk; do stat -fc "$dir %T" "$dir"; done
 cat /proc/1/comm
@@ -139,13 +139,13 @@ exit 7`
 	}
 }
 
-func TestCommandPastItsTimeIsEnded(t *testing.T) {
+func TestCommand_PastItsTimeIsEnded(t *testing.T) {
 	if got, want := status(t, vmrun(t, "-timeout", "10", "--", "sleep", "1000")), 124; got != want {
 		t.Errorf("vmrun -timeout 10 -- sleep 1000 = %d, want %d", got, want)
 	}
 }
 
-func TestGuestThatDoesNotComeUpIsAFailure(t *testing.T) {
+func TestGuest_ThatDoesNotComeUpIsAFailure(t *testing.T) {
 	cmd := vmrun(t, "-boot-time", "0.1", "--", "true")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -154,7 +154,7 @@ func TestGuestThatDoesNotComeUpIsAFailure(t *testing.T) {
 	}
 }
 
-func TestSignalEndsTheGuest(t *testing.T) {
+func TestGuest_EndsAtASignal(t *testing.T) {
 	cmd := vmrun(t, "-timeout", "300", "--", "sh", "-c", "echo up; exec sleep 1000")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {

@@ -54,7 +54,7 @@ func read(t *testing.T, resp *http.Response) []byte {
 	return data
 }
 
-func TestRegistryAnswersWhatAClientAsks(t *testing.T) {
+func TestRegistry_AnswersWhatAClientAsks(t *testing.T) {
 	r := fake(t)
 	id := r.tags["ghcr.io/containerd/busybox:1.36"].String()
 	for _, tc := range []struct {
@@ -77,7 +77,7 @@ func TestRegistryAnswersWhatAClientAsks(t *testing.T) {
 	}
 }
 
-func TestEveryPartOfAnImageCanBePulled(t *testing.T) {
+func TestImage_EveryPartCanBePulled(t *testing.T) {
 	r := fake(t)
 	var manifest ocispec.Manifest
 	data := read(t, answer(r, "GET", "ghcr.io", "/v2/containerd/volume-copy-up/manifests/2.2"))
@@ -98,7 +98,7 @@ func TestEveryPartOfAnImageCanBePulled(t *testing.T) {
 	}
 }
 
-func TestImagesHaveTheSameDigestEachTime(t *testing.T) {
+func TestImage_HasTheSameDigestEachTime(t *testing.T) {
 	for reference, want := range fake(t).tags {
 		if got := fake(t).tags[reference]; got != want {
 			t.Errorf("%s = %s, then %s", reference, got, want)
@@ -106,7 +106,7 @@ func TestImagesHaveTheSameDigestEachTime(t *testing.T) {
 	}
 }
 
-func TestALayerHasParentsFirstAndLinksLast(t *testing.T) {
+func TestLayer_HasParentsFirstAndLinksLast(t *testing.T) {
 	_, packed, err := tree{
 		"/b/a":    hardlink("/z/file"),
 		"/z/file": text(0o4755, "x"),
@@ -134,7 +134,7 @@ func TestALayerHasParentsFirstAndLinksLast(t *testing.T) {
 	}
 }
 
-func TestTheCertificateIsItsOwnAuthority(t *testing.T) {
+func TestCertificate_IsItsOwnAuthority(t *testing.T) {
 	cert, pem, err := Certificate([]string{"ghcr.io"})
 	if err != nil {
 		t.Fatal(err)
