@@ -39,9 +39,11 @@ func TestHostRootfs_ProgramsFindWhatTheyNeed(t *testing.T) {
 				+ " " + (java.security.KeyStore.getInstance(new java.io.File(System.getProperty("java.home"), "lib/security/cacerts"),
 				"changeit".toCharArray()).size() > 0) + " " + (java.nio.file.Files.getFileStore(java.nio.file.Path.of("/tmp")) != null)); } }' >A.java &&
 			java -XX:TieredStopAtLevel=1 A.java`, want: "compiled true true true\n", mayBeAbsent: true},
-		"node": {script: `node -e 'const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+		"node": {
+			script: `node -e 'const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 			require("dns").lookup("localhost", e => console.log(e ? e : "localhost", require("os").userInfo().username, zone != ""))'`,
-			want: "localhost root true\n", mayBeAbsent: true},
+			want: "localhost root true\n", mayBeAbsent: true,
+		},
 		"runuser": {script: `runuser -u daemon -- id -un`, want: "daemon\n"},
 		"perl":    {script: `perl -MPOSIX -MSocket -e 'print getpwuid(0) . "\n"'`, want: "root\n", mayBeAbsent: true},
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 )
