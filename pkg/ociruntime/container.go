@@ -133,7 +133,8 @@ func (i initProcess) Signal(sig syscall.Signal) error {
 	return i.handle.Signal(sig)
 }
 
-// AwaitProgram implements process.RuntimeContainer: it returns when init runs its program or is dead, or after the timeout.
+// AwaitProgram implements process.RuntimeContainer: it returns when init runs its program or is dead, or after the
+// timeout.
 func (c *container) AwaitProgram() {
 	if !c.awaitsProgram.Load() {
 		return

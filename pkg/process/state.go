@@ -44,7 +44,9 @@ const (
 	OpDelete
 )
 
-var opNames = [...]string{"start", "exec", "pause", "resume", "update", "checkpoint", "kill", "resize", "close stdin", "exit", "delete"}
+var opNames = [...]string{
+	"start", "exec", "pause", "resume", "update", "checkpoint", "kill", "resize", "close stdin", "exit", "delete",
+}
 
 func (o Op) String() string { return opNames[o] }
 

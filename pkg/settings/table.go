@@ -33,7 +33,10 @@ const listenNone = "none"
 func table() []annotation {
 	return []annotation{
 		// Another source may be any cgroup of the machine.
-		{name: "cpuset.source", option: "CpusetSource", parse: (*Settings).parseCPUSetSource, unsafe: true, harmless: "parent"},
+		{
+			name: "cpuset.source", option: "CpusetSource", parse: (*Settings).parseCPUSetSource,
+			unsafe: true, harmless: "parent",
+		},
 		{name: "cpuset.mems", option: "CpusetMems", parse: (*Settings).parseCPUSetMems},
 		{name: "stop-signal", option: "StopSignal", parse: (*Settings).parseStopSignal},
 		{name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout},
@@ -55,7 +58,8 @@ func Names() []string {
 	return sortedNames(func(a annotation) bool { return a.parse != nil })
 }
 
-// UnsafeAnnotations are those that a container may have only where the runtime option AllowUnsafeAnnotations names them.
+// UnsafeAnnotations are those that a container may have only where the runtime option AllowUnsafeAnnotations names
+// them.
 func UnsafeAnnotations() []string {
 	keys := unsafeNames()
 	for i, name := range keys {
@@ -108,7 +112,8 @@ func checkUnsafe(annotations map[string]string, allowed []string) error {
 		if !a.unsafe || !ok || value == a.harmless || slices.Contains(allowed, a.name) {
 			continue
 		}
-		return fmt.Errorf("%s %q: reaches what is not the container's; the runtime option AllowUnsafeAnnotations = [%q] would allow it: %w",
+		return fmt.Errorf("%s %q: reaches what is not the container's; "+
+			"the runtime option AllowUnsafeAnnotations = [%q] would allow it: %w",
 			annotationKey(a.name), value, a.name, errdefs.ErrPermissionDenied)
 	}
 	return nil

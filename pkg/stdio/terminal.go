@@ -20,10 +20,10 @@ const consoleTimeout = 10 * time.Second
 
 // terminal is the terminal of a process.
 //
-// The master is read through Go's poller. containerd/console has an Epoller because a master answers EIO and stays ready
-// while nobody has the terminal open, so that a level-triggered poll would spin. Go's poller is edge-triggered too
-// (runtime/netpoll_epoll.go): a reader that takes EIO for "nothing yet" sleeps until the terminal is opened and written
-// again, without a second poller and its goroutine.
+// The master is read through Go's poller. containerd/console has an Epoller because a master answers EIO and stays
+// ready while nobody has the terminal open, so that a level-triggered poll would spin. Go's poller is edge-triggered
+// too (runtime/netpoll_epoll.go): a reader that takes EIO for "nothing yet" sleeps until the terminal is opened and
+// written again, without a second poller and its goroutine.
 type terminal struct {
 	socket *pipeEnd // ours
 	peer   *os.File // the runtime's

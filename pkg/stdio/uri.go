@@ -127,7 +127,8 @@ func (c Config) openInput() (*input, error) {
 }
 
 // openFileOutput opens a log file, and creates it and its directory if needed, with the modes of the runc shim
-// (containerd-shim-runc-v2/process/io.go, createIO). stdout and stderr may name the same file, since appends are atomic.
+// (containerd-shim-runc-v2/process/io.go, createIO). stdout and stderr may name the same file, since appends are
+// atomic.
 func openFileOutput(path string) (sink, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, unusable(err)

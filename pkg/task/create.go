@@ -131,7 +131,8 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 		bundle.state.Stop = set.Stop
 	}
 	state := stateHook{bundleHook: bundle}
-	hooks := []process.CreateHook{bundle, &rootfsHook{image: image, host: &host, suspend: m.suspend, bundle: config.Bundle}}
+	rootfs := &rootfsHook{image: image, host: &host, suspend: m.suspend, bundle: config.Bundle}
+	hooks := []process.CreateHook{bundle, rootfs}
 	if set.CPUSetSource.IsSet() {
 		hooks = append(hooks, cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetMems))
 	}

@@ -11,8 +11,8 @@
 // # Goroutines
 //
 // Start has one for a container that tells when it is ready; it ends with the time-out or with init's exit. StopAll and
-// StopContainers have one for each container, and wait for them. Hooks own theirs: the cpuset.Reconciler's ends with the
-// last container that follows a source, or with Close; the notify.Receiver's with the container.
+// StopContainers have one for each container, and wait for them. Hooks own theirs: the cpuset.Reconciler's ends with
+// the last container that follows a source, or with Close; the notify.Receiver's with the container.
 //
 // # Locks
 //

@@ -175,6 +175,6 @@ func (m *Manager) release(containerID string) {
 	delete(m.containers, containerID)
 }
 
-// Close ends the goroutine of the Reconciler. It is for the end of the shim, which containers may outlive: they keep the
-// cpusets that they have.
+// Close ends the goroutine of the Reconciler. It is for the end of the shim, which containers may outlive: they keep
+// the cpusets that they have.
 func (m *Manager) Close() { m.cpusets.Stop() }

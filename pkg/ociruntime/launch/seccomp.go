@@ -24,9 +24,9 @@ struct capture {
 	void *program;   // of malloc(3); NULL if there was none
 };
 
-// Tells the thread of the listener that its filters were loaded, and keeps the last, until the thread is gone. It writes
-// to the eventfd ready once it does not need the Go runtime, which a thread that waits for the answer may hold up.
-// Returns an errno, or 0.
+// Tells the thread of the listener that its filters were loaded, and keeps the last, until the thread is gone. It
+// writes to the eventfd ready once it does not need the Go runtime, which a thread that waits for the answer may hold
+// up. Returns an errno, or 0.
 static int capture_filter(int listener, int ready, struct capture *c)
 {
 	const uint64_t one = 1;

@@ -5,9 +5,9 @@
 // namespace needs a first process, and a process with threads cannot join a user namespace.
 //
 // The process runs the program of pkg/native, in a few kilobytes of memory. It makes and joins the namespaces, gives up
-// its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it. It adopts
-// what the containers of the pod leave behind, and ignores SIGCHLD, so that the kernel reaps that. It dies with the
-// shim's main thread.
+// its user, its capabilities, its root and all descriptors, and sleeps until it is killed; no signal wakes it. It
+// adopts what the containers of the pod leave behind, and ignores SIGCHLD, so that the kernel reaps that. It dies with
+// the shim's main thread.
 //
 //	main thread ──start──▶ program ──fork──▶ in the PID namespace
 //	                       root, network,    user, capabilities, not dumpable, dies with its parent
