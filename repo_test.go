@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"pkg/idmap", "pkg/osthread", "pkg/protofield", "pkg/unixfile"},
 	{
 		"pkg/cgroup", "pkg/ociruntime/initreexec", "pkg/event",
-		"pkg/options", "pkg/reaper", "pkg/pod/podconfig", "pkg/stdio",
+		"pkg/options", "pkg/reaper", "pkg/stdio",
 	},
 	{"pkg/native"},
 	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/idle", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/pod/nsholder", "pkg/stats"},

@@ -12,11 +12,11 @@ import (
 	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/pod/podconfig"
+	"sandbox.internal/shim/pkg/protofield"
 )
 
 // Mode says whose namespace of a kind the containers of a pod use: CRI's NamespaceMode, with its numbers.
-type Mode int
+type Mode int32
 
 // The modes. Target is for single containers only.
 const (
@@ -36,7 +36,7 @@ func (m Mode) String() string {
 
 // Config says what a pod is.
 type Config struct {
-	CRI *podconfig.PodSandboxConfig // from which the rest was read; nil for an OCI configuration
+	CRI *CRIConfig // from which the rest was read; nil for an OCI configuration
 
 	Name      string
 	UID       string
@@ -61,15 +61,6 @@ type Config struct {
 	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context
 }
 
-type (
-	// DNSConfig is CRI's.
-	DNSConfig = podconfig.DNSConfig
-	// Resources are CRI's.
-	Resources = podconfig.LinuxContainerResources
-	// SELinuxOptions are CRI's.
-	SELinuxOptions = podconfig.SELinuxOption
-)
-
 // UserNamespace has the mappings of a user namespace, see user_namespaces(7).
 type UserNamespace struct {
 	UIDs, GIDs []specs.LinuxIDMapping
@@ -77,8 +68,8 @@ type UserNamespace struct {
 
 // DecodeConfig reads a PodSandboxConfig in its wire form. Fields that are not known are skipped.
 func DecodeConfig(value []byte) (Config, error) {
-	var m podconfig.PodSandboxConfig
-	if err := m.Unmarshal(value); err != nil {
+	var m CRIConfig
+	if err := protofield.Unmarshal(value, &m); err != nil {
 		return Config{}, fmt.Errorf("PodSandboxConfig of %d bytes: %w: %w", len(value), err, errdefs.ErrInvalidArgument)
 	}
 	ns := m.Linux.SecurityContext.NamespaceOptions
@@ -94,13 +85,13 @@ func DecodeConfig(value []byte) (Config, error) {
 		CgroupParent: m.Linux.CgroupParent,
 		Sysctls:      m.Linux.Sysctls,
 		Resources:    m.Linux.Resources,
-		Network:      Mode(ns.Network),
-		PID:          Mode(ns.PID),
-		IPC:          Mode(ns.IPC),
+		Network:      ns.Network,
+		PID:          ns.PID,
+		IPC:          ns.IPC,
 		SELinux:      m.Linux.SecurityContext.SELinuxOptions,
 	}
 	if user := ns.User; user != nil {
-		switch mode := Mode(user.Mode); {
+		switch mode := user.Mode; {
 		case mode == ModePod:
 			c.User = &UserNamespace{UIDs: decodeMappings(user.UIDs), GIDs: decodeMappings(user.GIDs)}
 		case mode != ModeNode:
@@ -130,7 +121,7 @@ func (c *Config) addDefaultSysctls() {
 	c.Sysctls = defaults
 }
 
-func decodeMappings(list []*podconfig.IDMapping) []specs.LinuxIDMapping {
+func decodeMappings(list []idMapping) []specs.LinuxIDMapping {
 	var all []specs.LinuxIDMapping
 	for _, m := range list {
 		all = append(all, specs.LinuxIDMapping{ContainerID: m.ContainerID, HostID: m.HostID, Size: m.Length})

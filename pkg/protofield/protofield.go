@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"unicode/utf8"
 
@@ -21,7 +22,8 @@ var errUTF8 = errors.New("string is not valid UTF-8")
 
 // Decode reads the message b. fields[i] is for the field with number i+1; nil skips it. Each of the others is a pointer
 // to a variable of the field's type, a [proto.Message], or a func([]byte) error, which is called with the bytes of each
-// message in the field. Like the library, Decode skips fields that it does not know or that have another wire type.
+// message in the field. The variable of a message can also be as for [Unmarshal], a pointer to that, or a slice. Like
+// the library, Decode skips fields that it does not know or that have another wire type.
 func Decode(b []byte, fields ...any) error {
 	for len(b) > 0 {
 		number, wireType, tag := protowire.ConsumeTag(b)
@@ -58,15 +60,13 @@ func Decode(b []byte, fields ...any) error {
 }
 
 func setNumber(field any, n uint64) {
-	switch field := field.(type) {
-	case *bool:
-		*field = protowire.DecodeBool(n)
-	case *int32:
-		*field = int32(n)
-	case *int64:
-		*field = int64(n)
-	case *uint32:
-		*field = uint32(n)
+	switch v := reflect.Indirect(reflect.ValueOf(field)); {
+	case v.Kind() == reflect.Bool:
+		v.SetBool(protowire.DecodeBool(n))
+	case v.CanInt():
+		v.SetInt(int64(n))
+	case v.CanUint():
+		v.SetUint(n)
 	}
 }
 
@@ -91,8 +91,38 @@ func setBytes(field any, b []byte) error {
 		return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, field)
 	case func([]byte) error:
 		return field(b)
+	case nil:
+	default:
+		return unmarshal(reflect.ValueOf(field).Elem(), b)
 	}
 	return nil
+}
+
+// Unmarshal decodes b into *m, a struct whose fields are in the order of their numbers. It skips those with the name _.
+func Unmarshal(b []byte, m any) error { return unmarshal(reflect.ValueOf(m).Elem(), b) }
+
+// unmarshal decodes into a struct, a pointer to one, which it makes if it is nil, or a new last element of a slice.
+func unmarshal(v reflect.Value, b []byte) error {
+	if v.Kind() == reflect.Slice {
+		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+		v = v.Index(v.Len() - 1)
+	}
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return nil // another wire type
+	}
+	fields := make([]any, v.NumField())
+	for i := range fields {
+		if f := v.Field(i); f.CanInterface() {
+			fields[i] = f.Addr().Interface()
+		}
+	}
+	return Decode(b, fields...)
 }
 
 func checkUTF8(s string) error {

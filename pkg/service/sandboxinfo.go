@@ -9,7 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/pod/podconfig"
+	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
 )
 
@@ -45,11 +45,11 @@ func podInfo(s podsandbox.Status) (map[string]string, error) {
 
 // sandboxInfo has the names that CRI reads (containerd internal/cri/server/podsandbox/types, SandboxInfo).
 type sandboxInfo struct {
-	Pid         int                         `json:"pid"`
-	Status      string                      `json:"processStatus"`
-	RuntimeType string                      `json:"runtimeType"`
-	Config      *podconfig.PodSandboxConfig `json:"config"`
-	RuntimeSpec *specs.Spec                 `json:"runtimeSpec"`
+	Pid         int            `json:"pid"`
+	Status      string         `json:"processStatus"`
+	RuntimeType string         `json:"runtimeType"`
+	Config      *pod.CRIConfig `json:"config"`
+	RuntimeSpec *specs.Spec    `json:"runtimeSpec"`
 
 	Overhead  *criResources `json:"overhead,omitempty"`
 	Resources *criResources `json:"resources,omitempty"`

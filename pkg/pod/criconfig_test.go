@@ -1,20 +1,21 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package podconfig
+package pod
 
 import (
 	"encoding/json"
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"sandbox.internal/shim/pkg/protofield"
 )
 
 // fromJSON returns what the JSON of m says. It is the JSON that CRI's own Go structs have.
-func fromJSON(t *testing.T, m *cri.PodSandboxConfig) (want PodSandboxConfig) {
+func fromJSON(t *testing.T, m *cri.PodSandboxConfig) (want CRIConfig) {
 	t.Helper()
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -51,7 +52,7 @@ func everyField() *cri.PodSandboxConfig {
 	}
 }
 
-func TestUnmarshal_IsWhatCRISays(t *testing.T) {
+func TestCRIConfig_IsWhatCRISays(t *testing.T) {
 	for name, m := range map[string]*cri.PodSandboxConfig{
 		"nothing":     {},
 		"every field": everyField(),
@@ -64,8 +65,8 @@ func TestUnmarshal_IsWhatCRISays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got PodSandboxConfig
-		if err := got.Unmarshal(data); err != nil {
+		var got CRIConfig
+		if err := protofield.Unmarshal(data, &got); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(fromJSON(t, m), got); diff != "" {
@@ -74,27 +75,23 @@ func TestUnmarshal_IsWhatCRISays(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal holds that whatever the library accepts is decoded alike. The library checks more: the insides of
+// FuzzCRIConfig holds that whatever the library accepts is decoded alike. The library checks more: the insides of
 // messages that are skipped here.
-func FuzzUnmarshal(f *testing.F) {
-	captured, err := os.ReadFile("../testdata/podsandboxconfig-1.37.bin")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(captured)
+func FuzzCRIConfig(f *testing.F) {
+	f.Add(captured(f))
 	every, err := proto.Marshal(everyField())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(every)
-	f.Add(append(every, captured...)) // a message that is sent in pieces is merged
+	f.Add(append(every, captured(f)...)) // a message that is sent in pieces is merged
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var want cri.PodSandboxConfig
 		if proto.Unmarshal(data, &want) != nil {
 			return
 		}
-		var got PodSandboxConfig
-		if err := got.Unmarshal(data); err != nil {
+		var got CRIConfig
+		if err := protofield.Unmarshal(data, &got); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(fromJSON(t, &want), got); diff != "" {
