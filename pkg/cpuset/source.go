@@ -12,6 +12,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Parent as a source is the parent of the container's cgroup, which is the pod's.
@@ -59,7 +61,7 @@ func beneath(root, path string) error {
 		return err
 	}
 	relative := strings.TrimPrefix(path[len(root):], "/")
-	fd, err := unix.Openat2(rootFD, relative, &unix.OpenHow{
+	fd, err := unixfile.Openat2(rootFD, relative, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
 	})
