@@ -75,7 +75,7 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 
 // runDaemon sets this process up as the shim and lets serve run until there is nothing left to do. It owns l. Its error
 // reaches the log: containerd has been answered (docs/decisions/0009).
-func runDaemon(d Daemon, l *listener, serve ServeFunc) (err error) {
+func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 	defer logToFifo(d.Bundle, d.Debug)()
 	defer func() {
 		if p := recover(); p != nil {
@@ -85,11 +85,7 @@ func runDaemon(d Daemon, l *listener, serve ServeFunc) (err error) {
 			log.L.WithError(err).Error("shim ended")
 		}
 	}()
-	served, err := l.serve()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, retire(served, l)) }()
+	defer func() { err = errors.Join(err, retire(l)) }()
 	// Orphans of a container without a pid namespace come to us, where Delete finds them. Not inherited by children.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -100,32 +96,13 @@ func runDaemon(d Daemon, l *listener, serve ServeFunc) (err error) {
 	}
 	ctx, stop := watchSignals(context.Background())
 	defer stop()
-	err = serve(ctx, d, newSteadyListener(served))
+	err = serve(ctx, d, steadyListener{l})
 	if err != nil && ctx.Err() != nil {
 		// A signal asked for the end, so what was cut short is no failure of the shim.
 		log.L.WithError(err).Info("shim ended on request")
 		err = nil
 	}
 	return err
-}
-
-// retire closes the listener and removes its socket.
-func retire(served *net.UnixListener, l *listener) error {
-	err := served.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil // serve's server has usually closed it
-	}
-	return errors.Join(err, l.remove())
-}
-
-// serve makes a Go listener of the socket. After an error there is no socket.
-func (l *listener) serve() (*net.UnixListener, error) {
-	served, err := net.FileListener(l.file) // a duplicate, close-on-exec
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("serve on %s: %w", l.path, err), l.abandon())
-	}
-	_ = l.file.Close() // the other one listens on
-	return served.(*net.UnixListener), nil
 }
 
 // watchSignals returns a context that ends at SIGTERM or SIGINT. SIGUSR1 dumps all goroutines to the log. stop ends

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,7 +61,7 @@ func TestSocketPath_Limit(t *testing.T) {
 	if err != nil {
 		t.Fatalf("listen on %d bytes: %v", len(p), err)
 	}
-	if err := l.file.Close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -91,7 +92,7 @@ func TestListen_OnlyOneOfMany(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
 	const n = 32
 	var wg sync.WaitGroup
-	got := make([]*listener, n)
+	got := make([]*net.UnixListener, n)
 	errs := make([]error, n)
 	for i := range n {
 		wg.Go(func() { got[i], errs[i] = listen(t.Context(), path) })
@@ -102,7 +103,7 @@ func TestListen_OnlyOneOfMany(t *testing.T) {
 		switch {
 		case errs[i] == nil:
 			won++
-			defer func() { _ = got[i].file.Close() }() // kept until all are counted
+			defer func() { _ = got[i].Close() }() // kept until all are counted
 		case !errdefs.IsAlreadyExists(errs[i]):
 			t.Errorf("listen %d = %v, want ErrAlreadyExists", i, errs[i])
 		}
@@ -118,24 +119,26 @@ func TestListen_RemovesNoOtherSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.file.Close(); err != nil {
+	if got, want := mode(t, path), os.ModeSocket|0o600; got != want {
+		t.Errorf("mode of the socket = %v, want %v", got, want)
+	}
+	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	second, err := listen(t.Context(), path) // replaces the dead one
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = second.file.Close() }() // open for the test's length
 	for _, step := range []struct {
 		name string
-		info os.FileInfo
+		l    *net.UnixListener
 		want error
-	}{{"first's", first.info, nil}, {"second's", second.info, os.ErrNotExist}, {"second's again", second.info, os.ErrNotExist}} {
-		if err := removeSocket(t.Context(), path, step.info); err != nil {
-			t.Errorf("removeSocket with the %s identity = %v", step.name, err)
+	}{{"first", first, nil}, {"second", second, os.ErrNotExist}, {"second, again", second, os.ErrNotExist}} {
+		if err := retire(step.l); err != nil {
+			t.Errorf("retire of the %s = %v", step.name, err)
 		}
 		if _, err := os.Lstat(path); !errors.Is(err, step.want) {
-			t.Errorf("after removeSocket with the %s identity lstat = %v, want %v", step.name, err, step.want)
+			t.Errorf("after retire of the %s lstat = %v, want %v", step.name, err, step.want)
 		}
 	}
 }
@@ -146,12 +149,12 @@ func TestRemoveDeadSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = alive.file.Close() }() // open for the test's length
+	defer func() { _ = alive.Close() }() // open for the test's length
 	dead, err := listen(t.Context(), dir+"/dead")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dead.file.Close(); err != nil {
+	if err := dead.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
@@ -172,18 +175,27 @@ func TestRemoveDeadSocket(t *testing.T) {
 
 func TestListen_FullBacklogIsAlive(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
-	l, err := bind(path)
+	l, err := bind(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.file.Close() }() // open for the test's length
-	if err := unix.Listen(int(l.file.Fd()), 0); err != nil {
-		t.Fatal(err)
-	}
+	defer func() { _ = l.Close() }() // open for the test's length
+	setBacklog(t, l, 0)
 	for i := range 3 { // a closed connection keeps its place until it is accepted
-		if got, err := connectable(path); err != nil || !got {
+		if got, err := connectable(t.Context(), path); err != nil || !got {
 			t.Errorf("connectable, attempt %d = %t, %v, want true", i, got, err)
 		}
+	}
+}
+
+func setBacklog(t *testing.T, l *net.UnixListener, n int) {
+	t.Helper()
+	c, err := l.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failed := c.Control(func(fd uintptr) { err = unix.Listen(int(fd), n) }); failed != nil || err != nil {
+		t.Fatal(failed, err)
 	}
 }
 
@@ -192,17 +204,24 @@ type scriptedListener struct {
 	net.Listener // nothing but Accept and Close is called
 	errs         []error
 	accepts      int
+	closed       atomic.Bool
 }
 
 func (l *scriptedListener) Accept() (net.Conn, error) {
 	if l.accepts++; l.accepts <= len(l.errs) {
 		return nil, &net.OpError{Op: "accept", Net: "unix", Err: os.NewSyscallError("accept4", l.errs[l.accepts-1])}
 	}
+	if l.closed.Load() {
+		return nil, net.ErrClosed
+	}
 	conn, _ := net.Pipe()
 	return conn, nil
 }
 
-func (l *scriptedListener) Close() error { return nil }
+func (l *scriptedListener) Close() error {
+	l.closed.Store(true)
+	return nil
+}
 
 // logged returns what is logged while f runs.
 func logged(t *testing.T, f func()) string {
@@ -219,7 +238,7 @@ func TestListener_AcceptsAfterAnyErrorAndLogsTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := []error{unix.ENOMEM, unix.ENOBUFS, unix.EMFILE, unix.ENFILE, unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.ENOSPC, unix.EINVAL}
 		inner := &scriptedListener{errs: errs}
-		l := newSteadyListener(inner)
+		l := steadyListener{inner}
 		began := time.Now()
 		text := logged(t, func() {
 			conn, err := l.Accept()
@@ -244,7 +263,7 @@ func TestListener_AcceptsAfterAnyErrorAndLogsTheFirst(t *testing.T) {
 func TestListener_EndsWhenItIsClosed(t *testing.T) {
 	t.Run("while it waits", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			l := newSteadyListener(&scriptedListener{errs: []error{unix.ENOMEM}})
+			l := steadyListener{&scriptedListener{errs: []error{unix.ENOMEM}}}
 			accepted := make(chan error, 1)
 			began := time.Now()
 			logged(t, func() {
@@ -262,7 +281,7 @@ func TestListener_EndsWhenItIsClosed(t *testing.T) {
 					t.Errorf("Accept = %v, want net.ErrClosed", err)
 				}
 			})
-			if waited := time.Since(began); waited != 0 {
+			if waited := time.Since(began); waited > lastAccept {
 				t.Errorf("Accept went on for %v after Close", waited)
 			}
 		})
@@ -272,7 +291,7 @@ func TestListener_EndsWhenItIsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := newSteadyListener(inner)
+		l := steadyListener{inner}
 		accepted := make(chan error, 1)
 		go func() {
 			_, err := l.Accept()

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 )
 
 func TestShimGroup(t *testing.T) {
@@ -101,7 +100,7 @@ func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
 		if _, err := os.Lstat(path); (err == nil) != step.left {
 			t.Errorf("%s: socket left = %t, want %t", step.name, err == nil, step.left)
 		}
-		_ = l.file.Close() // the shim dies; the second time it is closed already
+		_ = l.Close() // the shim dies; the second time it is closed already
 	}
 }
 
@@ -119,22 +118,14 @@ func TestServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(true, "a shim that hangs")
-	if err := unix.Listen(int(l.file.Fd()), 0); err != nil {
-		t.Fatal(err)
-	}
+	setBacklog(t, l, 0)
 	is(true, "a shim that hangs, with no place for another connection")
-	if err := unix.Listen(int(l.file.Fd()), backlog); err != nil {
-		t.Fatal(err)
-	}
-	u, err := l.serve()
-	if err != nil {
-		t.Fatal(err)
-	}
+	setBacklog(t, l, 128)
 	dead := make(chan struct{})
 	go func() { // a shim that dies once it has been connected to
 		defer close(dead)
-		conn, err := u.Accept()
-		_ = u.Close()
+		conn, err := l.Accept()
+		_ = l.Close()
 		if err == nil {
 			_ = conn.Close()
 		}
@@ -151,17 +142,13 @@ func TestServes_AShimThatHangsUpIsNotDead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := l.serve()
-	if err != nil {
-		t.Fatal(err)
-	}
 	const enough = 5
 	ctx, cancel := context.WithCancel(t.Context())
 	accepted, ended := 0, make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
-			conn, err := u.Accept()
+			conn, err := l.Accept()
 			if err != nil {
 				return // closed below
 			}
@@ -172,7 +159,7 @@ func TestServes_AShimThatHangsUpIsNotDead(t *testing.T) {
 		}
 	}()
 	alive, err := Serves(ctx, path, "c1")
-	_ = u.Close()
+	_ = l.Close()
 	<-ended
 	if alive || !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), path) {
 		t.Errorf("serves = %t, %v, want ErrUnavailable that names %s", alive, err, path)

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -57,7 +58,7 @@ func Start(a Args, stdin *os.File, serve ServeFunc) error {
 // begin performs every step before the answer to containerd, and that. The listener is nil where another daemon's
 // address is the answer. It runs on the main thread while there is hardly another: a second goroutine, even that of
 // os/signal, would make the runtime start a thread, and containerd wait for it.
-func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
+func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 	if err := checkDetached(); err != nil {
 		return Daemon{}, nil, err
 	}
@@ -100,7 +101,7 @@ func begin(a Args, stdin *os.File) (Daemon, *listener, error) {
 		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, SystemdCgroup: opts.SystemdCgroup, MaxShmSize: opts.MaxShmSize,
 	}
 	if err := detach(ctx, d, opts.ShimCgroup, answer); err != nil {
-		return Daemon{}, nil, errors.Join(err, l.abandon())
+		return Daemon{}, nil, errors.Join(err, retire(l))
 	}
 	return d, l, nil
 }
@@ -149,7 +150,7 @@ func groupSocket(a Args, r request, bundle string) (path, group string, err erro
 }
 
 // listenOrJoin listens on path, or returns nil where the group has a living daemon there.
-func listenOrJoin(ctx context.Context, path, group, id string) (*listener, error) {
+func listenOrJoin(ctx context.Context, path, group, id string) (*net.UnixListener, error) {
 	for range joinAttempts {
 		l, err := listen(ctx, path)
 		if !errors.Is(err, errdefs.ErrAlreadyExists) {

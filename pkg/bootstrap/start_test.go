@@ -199,7 +199,7 @@ func TestStart_AfterOneThatWasKilled(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return l.file.Close()
+			return l.Close()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
