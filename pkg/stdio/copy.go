@@ -43,7 +43,7 @@ type copier struct {
 	name       string
 	from       *pipeEnd
 	to         sink
-	pipe       *pipeEnd // of to, where both are pipes; used by run alone
+	pipe       *pipeEnd // of to, where it may be a pipe and from is one; used by run alone
 	terminal   bool     // from is a terminal's master
 	persistent bool     // go on after an error of the sink, so that the process does not block
 	logger     *log.Entry
@@ -185,33 +185,6 @@ func (c *copier) finish(err error) {
 // writes that are copied share pages.
 const spliceMin = 16 << 10
 
-// pipeOf returns the pipe or fifo to which a sink leads, or nil.
-func pipeOf(s sink) *pipeEnd {
-	var end *pipeEnd
-	switch s := s.(type) {
-	case *pipeEnd:
-		end = s
-	case *fifoOutput:
-		end = s.pipeEnd
-	case *loggerInput:
-		end = s.pipeEnd
-	case *streamOutput:
-		end = s.pipeEnd
-	default:
-		return nil
-	}
-	var st unix.Stat_t
-	err := end.conn.Control(func(fd uintptr) {
-		if unix.Fstat(int(fd), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-			end = nil
-		}
-	})
-	if err != nil {
-		return nil // closed: run will see that
-	}
-	return end
-}
-
 // splice moves from the source as much as the sink has room for, and reports whether it moved anything. The rest is to
 // be copied: splicing page by page, as a slow reader makes room, would wake the writer for each page. Copying will find
 // errors.
@@ -226,10 +199,13 @@ func (c *copier) splice(in int) bool {
 		return false
 	}
 	var moved int64
-	err = c.pipe.conn.Control(func(out uintptr) {
+	closed := c.pipe.conn.Control(func(out uintptr) {
 		moved, err = unix.Splice(in, nil, int(out), nil, size, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 	})
-	if err != nil || moved <= 0 {
+	if errors.Is(err, unix.EINVAL) {
+		c.pipe = nil // it is a file
+	}
+	if closed != nil || moved <= 0 {
 		return false
 	}
 	c.taken += moved

@@ -124,7 +124,7 @@ func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
 			"a fifo that does not exist",
 			Config{Stdin: in, Stdout: out, Stderr: "/nonexistent"},
 			errdefs.ErrFailedPrecondition,
-			`stderr "/nonexistent": stat /nonexistent: no such file or directory: failed precondition`,
+			`stderr "/nonexistent": open /nonexistent: no such file or directory: failed precondition`,
 		},
 		{
 			"stdin that is no fifo",

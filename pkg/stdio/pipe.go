@@ -40,7 +40,15 @@ func newPipeEnd(fd int, name string) (*pipeEnd, error) {
 }
 
 // Close wakes whoever waits in a read or a write.
-func (p *pipeEnd) Close() error { return p.file.Close() }
+func (p *pipeEnd) Close() error {
+	if p == nil {
+		return nil
+	}
+	return p.file.Close()
+}
+
+// spliceTo is where a copier may splice to, of each sink that embeds a pipeEnd.
+func (p *pipeEnd) spliceTo() *pipeEnd { return p }
 
 // write is sink.write.
 func (p *pipeEnd) write(b []byte, written func(n int)) error {

@@ -26,9 +26,7 @@ func (s *Streams) Started(ctx context.Context) error {
 
 	// Otherwise our copies would keep the pipes from ever ending.
 	for _, f := range s.child {
-		if f != nil {
-			_ = f.Close() // fails only when a Close was faster
-		}
+		_ = f.Close() // fails if it is nil or a Close was faster
 	}
 	if s.terminal == nil {
 		return s.copyPipes()
@@ -71,7 +69,7 @@ func (s *Streams) copyTerminal(fd int) error {
 		return err // Close closes the master
 	}
 	if s.input != nil {
-		s.copyInput(&terminalInput{pipeEnd: master})
+		s.copyInput(&terminalInput{master: master})
 	}
 	out := s.outputs[0]
 	if out == nil {
@@ -87,24 +85,22 @@ func (s *Streams) copyTerminal(fd int) error {
 // copyInput starts the copying of stdin. It is called with mu held and closed not set, so that Close waits for every
 // goroutine.
 func (s *Streams) copyInput(to sink) {
-	c := &copier{
-		name: "stdin", from: s.input.pipeEnd, source: s.input, to: to, pipe: pipeOf(to),
-		logger: s.logger, kept: s.kept, ended: make(chan struct{}),
-	}
-	s.copying.Go(c.run) // ends with its source or the process's stdin, or in Close, which joins it
+	s.copy(&copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: to})
 }
 
 // copyOutput starts the copying of an output. It is called like copyInput.
 func (s *Streams) copyOutput(name string, from *pipeEnd, to sink, isTerminal bool) {
-	c := &copier{
-		name: name, from: from, source: from, to: to, terminal: isTerminal, persistent: true,
-		logger: s.logger, kept: s.kept, ended: make(chan struct{}),
-	}
-	if !isTerminal {
-		c.pipe = pipeOf(to)
-	}
+	c := &copier{name: name, from: from, source: from, to: to, terminal: isTerminal, persistent: true}
 	s.copiers = append(s.copiers, c)
-	s.copying.Go(c.run) // ends with its source, or in Close, which joins it
+	s.copy(c)
+}
+
+func (s *Streams) copy(c *copier) {
+	c.logger, c.kept, c.ended = s.logger, s.kept, make(chan struct{})
+	if p, ok := c.to.(interface{ spliceTo() *pipeEnd }); ok && !c.terminal {
+		c.pipe = p.spliceTo()
+	}
+	s.copying.Go(c.run) // ends with its source or what it leads to, or in Close, which joins it
 }
 
 // CloseStdin lets the stdin of the process end. As with the runc shim, the process reads to the last byte that a client

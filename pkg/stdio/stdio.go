@@ -16,9 +16,8 @@
 //
 // # Locks
 //
-// Streams.mu guards the fields of a Streams and copier.mu the counters of one copier; StreamRegistry.mu guards its maps
-// and stream.mu the writing end of a stream's stdin. None is held across anything that blocks, and no two are held
-// together.
+// Streams.mu guards the fields of a Streams, copier.mu the counters of one copier and StreamRegistry.mu its maps. None
+// is held across anything that blocks, and no two are held together.
 //
 // # Promises
 //
@@ -279,36 +278,18 @@ func (s *Streams) Close() error {
 // closeFiles wakes every goroutine that waits on one of the files. It is called with mu held. A close waits for nobody,
 // since no goroutine is ever inside a call that blocks.
 func (s *Streams) closeFiles() error {
-	var closers []io.Closer
-	for _, f := range s.child {
-		if f != nil {
-			closers = append(closers, f)
-		}
-	}
-	for _, p := range [...]*pipeEnd{s.inPipe, s.outPipes[0], s.outPipes[1]} {
-		if p != nil {
-			closers = append(closers, p)
-		}
-	}
-	for _, o := range s.outputs {
-		if o != nil {
-			closers = append(closers, o)
-		}
-	}
-	if s.input != nil {
-		closers = append(closers, s.input)
-	}
-	if s.terminal != nil {
-		closers = append(closers, s.terminal)
-	}
-	return closeAll(closers...)
+	return closeAll(s.child[0], s.child[1], s.child[2], s.inPipe, s.outPipes[0], s.outPipes[1], s.outputs[0],
+		s.outputs[1], s.input, s.terminal)
 }
 
-// closeAll closes what is still open of c.
+// closeAll closes what is still open of c. A file or a stream that is nil was never opened.
 func closeAll(c ...io.Closer) error {
 	var errs []error
 	for _, c := range c {
-		if err := c.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		if c == nil {
+			continue
+		}
+		if err := c.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrInvalid) {
 			errs = append(errs, err)
 		}
 	}

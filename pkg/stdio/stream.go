@@ -35,9 +35,7 @@ type stream struct {
 	once   sync.Once
 	ended  chan struct{} // closed by once, when a client was sent all
 
-	// Of stdin.
-	mu     sync.Mutex
-	writer *os.File // held until CloseStdin; nil then
+	writer *os.File // of stdin, held until CloseStdin
 }
 
 // newStream makes a stream and the ends of its pipe.
@@ -118,21 +116,7 @@ func (c Config) openStreamInput(l location) (*input, error) {
 	if err := s.registry.add(s); err != nil {
 		return nil, errors.Join(err, closeAll(r, s.writer))
 	}
-	return &input{pipeEnd: r, hold: streamHold{s}, stream: s}, nil
-}
-
-// streamHold is what CloseStdin closes.
-type streamHold struct{ stream *stream }
-
-func (h streamHold) Close() error {
-	h.stream.mu.Lock()
-	defer h.stream.mu.Unlock()
-	if h.stream.writer == nil {
-		return os.ErrClosed
-	}
-	f := h.stream.writer
-	h.stream.writer = nil
-	return f.Close()
+	return &input{pipeEnd: r, hold: s.writer, stream: s}, nil
 }
 
 func (s *stream) remove() {
@@ -239,14 +223,18 @@ func (s *stream) receive(ctx context.Context, peer Peer) error {
 
 // openWriter opens a writing end for one client.
 func (s *stream) openWriter() (*pipeEnd, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.writer == nil {
-		return nil, fmt.Errorf("stdin is closed: %w", errdefs.ErrFailedPrecondition)
-	}
-	fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", s.writer.Fd()), unix.O_WRONLY|unix.O_NONBLOCK, 0)
+	conn, err := s.writer.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	return newPipeEnd(fd, "stream "+s.id)
+	w := -1
+	if conn.Control(func(fd uintptr) {
+		w, err = openFD(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_NONBLOCK, 0)
+	}) != nil {
+		return nil, fmt.Errorf("stdin is closed: %w", errdefs.ErrFailedPrecondition)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newPipeEnd(w, "stream "+s.id)
 }

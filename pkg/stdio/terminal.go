@@ -132,8 +132,8 @@ func checkMaster(fds []int) error {
 
 // Close closes the sockets and the master. It is called with Streams.mu held.
 func (t *terminal) Close() error {
-	if t.master == nil {
-		return closeAll(t.socket, t.peer)
+	if t == nil {
+		return nil
 	}
 	return closeAll(t.socket, t.peer, t.master)
 }
@@ -166,12 +166,12 @@ func (t *terminal) adopt(master *pipeEnd) error {
 
 // terminalInput is the sink of stdin with a terminal.
 type terminalInput struct {
-	*pipeEnd
-	last byte // last byte written
+	master *pipeEnd
+	last   byte // last byte written
 }
 
 func (t *terminalInput) write(b []byte, written func(int)) error {
-	if err := t.pipeEnd.write(b, written); err != nil {
+	if err := t.master.write(b, written); err != nil {
 		return err
 	}
 	t.last = b[len(b)-1]
@@ -183,7 +183,7 @@ func (t *terminalInput) write(b []byte, written func(int)) error {
 func (t *terminalInput) end(context.Context) error {
 	var typed []byte
 	// Fails only when the master is closed, and then nobody reads.
-	_ = t.conn.Control(func(fd uintptr) {
+	_ = t.master.conn.Control(func(fd uintptr) {
 		tio, err := unix.IoctlGetTermios(int(fd), unix.TCGETS) // of a master: the settings of the terminal
 		if err == nil && tio.Lflag&unix.ICANON != 0 {
 			typed = append(typed, tio.Cc[unix.VEOF])
@@ -192,7 +192,7 @@ func (t *terminalInput) end(context.Context) error {
 			}
 		}
 	})
-	_ = t.pipeEnd.write(typed, func(int) {}) // as above
+	_ = t.master.write(typed, func(int) {}) // as above
 	return nil
 }
 
