@@ -4,11 +4,11 @@
 
 # Runs containers through a containerd of its own and shows each command with its answer. Every answer is checked: the
 # first that is not as promised ends the demo with an error. Nothing outside $work is written but a cgroup named after
-# the demo and the state folder of its namespace; both are gone at the end, and the end proves it.
+# the demo and the state directory of its namespace; both are gone at the end, and the end proves it.
 #
 #   RUNTIME       runtime to show; io.containerd.runc.v2 shows the same steps on the runc shim
 #   SHIM_BINARY   the shim to show
-#   SHIM_TOOLS    folder with containerd and ctr; built when not given
+#   SHIM_TOOLS    directory with containerd and ctr; built when not given
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -50,7 +50,7 @@ fi
 cache=$(realpath -m "${SHIM_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/containerd-shim-sandbox-v1}")
 case "$cache" in
 *[[:space:]]*)
-	echo "cache folder \"$cache\": libseccomp's build takes no path with white space; SHIM_CACHE names another" >&2
+	echo "cache directory \"$cache\": libseccomp's build takes no path with white space; SHIM_CACHE names another" >&2
 	exit 1
 	;;
 esac

@@ -33,14 +33,14 @@ type settings struct {
 
 // bench is one run of all groups.
 type bench struct {
-	settings settings
-	subjects []*subject
-	tools    string     // folder of the programs beside our shim
-	world    *cri.World // in which all runs, for pods
-	run      int
-	report   *report
-	progress io.Writer
-	made     int // containers so far, for their ids; only bench's own goroutine makes ids
+	settings  settings
+	subjects  []*subject
+	tools     string         // directory of the programs beside our shim
+	isolation *cri.Isolation // in which all runs, for pods
+	run       int
+	report    *report
+	progress  io.Writer
+	made      int // containers so far, for their ids; only bench's own goroutine makes ids
 }
 
 // measure runs the groups. One that fails does not keep the others from being measured.

@@ -150,7 +150,7 @@ func (b *bench) startNode(ctx context.Context, s *subject) (_ *node, err error) 
 	}
 	d, err := cri.NewDaemon(harness.Env{
 		Runtime: s.runtime, Shim: s.shim, Tools: b.tools, Daemon: filepath.Join(b.tools, "containerd"), Busybox: busybox,
-	}, b.world)
+	}, b.isolation)
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func TestGroups_EachMeasuresAndLeavesNothing(t *testing.T) {
 	}
 	var said strings.Builder
 	r, err := measure(t.Context(), config{
-		tools: env.Tools, shim: env.Shim, progress: &said, world: world,
+		tools: env.Tools, shim: env.Shim, progress: &said, isolation: isolation,
 		settings: settings{Runs: 1, Rounds: 1, Containers: 2, Probed: 2, Storm: stormTurns * probeEvery, Idle: time.Second},
 	})
 	if err != nil {

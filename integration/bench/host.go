@@ -38,7 +38,7 @@ var (
 	goneTimeout = harness.Slow(20 * time.Second)
 )
 
-// start starts containerd from the folder tools. Shims are looked up in tools and in shimDir.
+// start starts containerd from the directory tools. Shims are looked up in tools and in shimDir.
 func start(ctx context.Context, tools, shimDir string, v1Only bool) (_ *host, err error) {
 	// Not below /run, which may be mounted noexec, unless TMPDIR says so.
 	dir, err := os.MkdirTemp("", harness.NamespacePrefix)
@@ -143,7 +143,7 @@ func (h *host) logTail() string {
 func (h *host) scope() harness.Scope {
 	return harness.Scope{
 		Namespace: h.namespace,
-		Folders:   []string{filepath.Join(h.dir, "s"), filepath.Join(h.dir, "state/io.containerd.runtime.v2.task", h.namespace)},
+		Dirs:      []string{filepath.Join(h.dir, "s"), filepath.Join(h.dir, "state/io.containerd.runtime.v2.task", h.namespace)},
 		MountsIn:  h.dir,
 	}
 }

@@ -38,8 +38,8 @@ type config struct {
 	page    string
 	section string
 
-	progress io.Writer
-	world    *cri.World
+	progress  io.Writer
+	isolation *cri.Isolation
 }
 
 func parse() (c config, err error) {
@@ -55,7 +55,7 @@ func parse() (c config, err error) {
 	flag.StringVar(&c.from, "from", "", "measure nothing; read what -json wrote to this `file`")
 	flag.StringVar(&c.page, "write", "", "put the table into this `page`, docs/performance.md")
 	flag.StringVar(&c.section, "section", "native", "`name` of the part of the page")
-	flag.StringVar(&c.tools, "tools", os.Getenv("SHIM_TOOLS"), "folder with containerd, containerd-shim-runc-v2 and runc")
+	flag.StringVar(&c.tools, "tools", os.Getenv("SHIM_TOOLS"), "directory with containerd, containerd-shim-runc-v2 and runc")
 	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
 	flag.StringVar(&c.against, "against", "", "an earlier build of the shim, as `path`, which takes the place of the runc shim: no row may be worse by more than 3 %")
 	flag.BoolVar(&c.crun, "crun", true, "measure crun too, where it is installed")
@@ -105,10 +105,10 @@ func run() error {
 
 // isolated measures in namespaces of the program's own, as pods need them: it begins by running the program once more.
 func isolated(c config) (r *report, err error) {
-	if c.world, err = cri.Isolate(); err != nil {
+	if c.isolation, err = cri.Isolate(); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.world.Close()) }()
+	defer func() { err = errors.Join(err, c.isolation.Close()) }()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	return measure(ctx, c)
@@ -145,7 +145,7 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 			}
 		}()
 	}
-	b := &bench{settings: c.settings, subjects: all, tools: c.tools, world: c.world, report: r, progress: c.progress}
+	b := &bench{settings: c.settings, subjects: all, tools: c.tools, isolation: c.isolation, report: r, progress: c.progress}
 	for b.run = range c.Runs {
 		err = errors.Join(err, b.measure(ctx, chosen))
 		if ctx.Err() != nil {

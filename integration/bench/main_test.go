@@ -12,14 +12,14 @@ import (
 	"sandbox.internal/shim/integration/cri"
 )
 
-// world is that of the test which runs the bench. TestMain owns it.
-var world *cri.World
+// isolation is that of the test which runs the bench. TestMain owns it.
+var isolation *cri.Isolation
 
 func TestMain(m *testing.M) {
 	var err error
-	if world, err = cri.Isolate(); err == nil {
+	if isolation, err = cri.Isolate(); err == nil {
 		status := m.Run()
-		if err = world.Close(); err == nil {
+		if err = isolation.Close(); err == nil {
 			os.Exit(status)
 		}
 		err = errors.Join(err, fmt.Errorf("tests ended with status %d", status))

@@ -48,7 +48,7 @@ func field(path, name string) (string, error) {
 	return "", fmt.Errorf("read %s: no line %q", path, name)
 }
 
-// eachThread calls f with the folder of every thread of a process. A thread that ends meanwhile is left out.
+// eachThread calls f with the directory of every thread of a process. A thread that ends meanwhile is left out.
 func eachThread(pid int, f func(dir string) error) error {
 	dirs, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil {
@@ -80,7 +80,7 @@ func cpuTime(pid int) (sum time.Duration, err error) {
 	return sum, err
 }
 
-// switchCount is how often each thread of a process has given up a CPU, by the thread's folder. A thread that sleeps must
+// switchCount is how often each thread of a process has given up a CPU, by the thread's directory. A thread that sleeps must
 // wake up to do so again.
 type switchCount map[string]int64
 

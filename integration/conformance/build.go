@@ -20,11 +20,11 @@ import (
 const (
 	containerd = "github.com/containerd/containerd/v2/"
 	suitePkg   = containerd + "integration/client"
-	binary     = "client.test" // the suite, in the folder of the tools
+	binary     = "client.test" // the suite, in the directory of the tools
 )
 
-// build makes, in the folder of the tools, what the suite needs beyond them: itself and the runc whose faults some of its
-// tests call for. What is there already stays; the folder is named after the versions.
+// build makes, in the directory of the tools, what the suite needs beyond them: itself and the runc whose faults some of its
+// tests call for. What is there already stays; the directory is named after the versions.
 func build(ctx context.Context, dir string) error {
 	for name, args := range map[string][]string{
 		binary:    {"test", "-c", "-vet=off"},

@@ -24,36 +24,36 @@ import (
 )
 
 const (
-	insideArg = "inside"                // first argument of the process in the namespaces; the second is its world
-	place     = "/run/conformance"      // what the process in the namespaces sees of the scratch folder and the tools
+	insideArg = "inside"                // first argument of the process in the namespaces; the second is its setup
+	place     = "/run/conformance"      // what the process in the namespaces sees of the scratch directory and the tools
 	address   = "/run/c.sock"           // of the suite's containerd
 	trusted   = place + "/registry.pem" // certificate of the registry
 )
 
-// world is what the process in the namespaces is told.
-type world struct {
-	Scratch string // folder with run, lib, tmp and bin
-	Tools   string // folder
+// setup is what the process in the namespaces is told.
+type setup struct {
+	Scratch string // directory with run, lib, tmp and bin
+	Tools   string // directory
 	Busybox string
 	Runtime string
 	Args    []string // of the suite, its name included
 }
 
-// inside is the first process of the namespaces. It furnishes them, runs the suite and ends as it ended.
+// inside is the first process of the namespaces. It prepares them, runs the suite and ends as it ended.
 func inside(argument string) error {
-	var w world
-	if err := json.Unmarshal([]byte(argument), &w); err != nil {
-		return fmt.Errorf("decode world: %w", err)
+	var s setup
+	if err := json.Unmarshal([]byte(argument), &s); err != nil {
+		return fmt.Errorf("decode setup: %w", err)
 	}
 	// A descriptor of the caller's, make's job pipe say, would reach the shims, whose descriptors a test counts.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("close_range: %w", err)
 	}
-	images, err := registry.New(w.Busybox)
+	images, err := registry.New(s.Busybox)
 	if err != nil {
 		return err
 	}
-	if err := w.furnish(images.Hosts()); err != nil {
+	if err := s.mount(images.Hosts()); err != nil {
 		return err
 	}
 	if err := harness.LoopbackUp(); err != nil {
@@ -62,11 +62,11 @@ func inside(argument string) error {
 	if err := serve(images); err != nil {
 		return err
 	}
-	pid, err := syscall.ForkExec(filepath.Join(place, "tools", binary), w.Args, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(filepath.Join(place, "tools", binary), s.Args, &syscall.ProcAttr{
 		Dir: "/tmp",
 		Env: []string{
 			"PATH=" + place + "/bin:" + place + "/tools:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-			"HOME=/tmp", "TEST_RUNTIME=" + w.Runtime, "SSL_CERT_FILE=" + trusted,
+			"HOME=/tmp", "TEST_RUNTIME=" + s.Runtime, "SSL_CERT_FILE=" + trusted,
 		},
 		Files: []uintptr{0, 1, 2},
 	})
@@ -83,10 +83,10 @@ func inside(argument string) error {
 	return nil
 }
 
-// furnish gives the namespaces fresh folders where the suite and containerd write, and their own idea of which host is
-// where. Everything is gathered below /run first, since what it covers may hold the scratch folder.
-func (w world) furnish(hosts []string) error {
-	run := filepath.Join(w.Scratch, "run")
+// mount gives the namespaces fresh directories where the suite and containerd write, and an /etc/hosts of their own.
+// Everything is gathered below /run first, since what it covers may hold the scratch directory.
+func (s setup) mount(hosts []string) error {
+	run := filepath.Join(s.Scratch, "run")
 	below := func(name string) string { return filepath.Join(run, strings.TrimPrefix(place, "/run"), name) }
 	steps := []func() error{
 		func() error { return harness.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC) },
@@ -96,8 +96,8 @@ func (w world) furnish(hosts []string) error {
 		func() error { return harness.Mount("tmpfs", run, "tmpfs", 0) },
 	}
 	for name, source := range map[string]string{
-		"bin": filepath.Join(w.Scratch, "bin"), "lib": filepath.Join(w.Scratch, "lib"),
-		"tmp": filepath.Join(w.Scratch, "tmp"), "tools": w.Tools,
+		"bin": filepath.Join(s.Scratch, "bin"), "lib": filepath.Join(s.Scratch, "lib"),
+		"tmp": filepath.Join(s.Scratch, "tmp"), "tools": s.Tools,
 	} {
 		steps = append(steps,
 			func() error { return os.MkdirAll(below(name), 0o755) },

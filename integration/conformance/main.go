@@ -42,7 +42,7 @@ func run() error {
 		pattern  = flag.String("run", ".", "regular expression: only these tests")
 		shim     = flag.String("shim", os.Getenv("SHIM_BINARY"), "binary of "+harness.Ours)
 		criu     = flag.String("criu", "criu", "criu for the checkpoint tests; they are skipped when it cannot work on this kernel")
-		logs     = flag.String("logs", filepath.Join("..", "bin", "conformance"), "folder for the tests' whole output")
+		logs     = flag.String("logs", filepath.Join("..", "bin", "conformance"), "directory for the tests' whole output")
 	)
 	flag.Parse()
 	only, err := regexp.Compile(*pattern)

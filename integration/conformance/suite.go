@@ -26,9 +26,9 @@ const (
 
 // suite is what all runs of the tests share.
 type suite struct {
-	tools   string // folder
+	tools   string // directory
 	busybox string
-	logs    string // folder
+	logs    string // directory
 	criu    criu
 }
 
@@ -77,13 +77,13 @@ func (s suite) round(ctx context.Context, c column, tests []string, log string) 
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	w, err := s.prepare(c, tests, scratch)
+	in, err := s.prepare(c, tests, scratch)
 	if err != nil {
 		return err
 	}
-	argument, err := json.Marshal(w)
+	argument, err := json.Marshal(in)
 	if err != nil {
-		return fmt.Errorf("encode %+v: %w", w, err)
+		return fmt.Errorf("encode %+v: %w", in, err)
 	}
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -107,9 +107,9 @@ func (s suite) round(ctx context.Context, c column, tests []string, log string) 
 	return ctx.Err()
 }
 
-// prepare fills the scratch folder and returns what the process in the namespaces is to be told.
-func (s suite) prepare(c column, tests []string, scratch string) (world, error) {
-	w := world{
+// prepare fills the scratch directory and returns what the process in the namespaces is to be told.
+func (s suite) prepare(c column, tests []string, scratch string) (setup, error) {
+	in := setup{
 		Scratch: scratch, Tools: s.tools, Busybox: s.busybox, Runtime: c.runtime,
 		Args: []string{
 			binary, "-test.root", "-test.v=test2json",
@@ -121,21 +121,21 @@ func (s suite) prepare(c column, tests []string, scratch string) (world, error) 
 	}
 	for _, name := range []string{"run", "lib", "tmp", "bin"} {
 		if err := os.Mkdir(filepath.Join(scratch, name), 0o755); err != nil {
-			return w, err
+			return in, err
 		}
 	}
 	programs := []string{c.shim}
 	if s.criu.err == nil {
 		programs = append(programs, s.criu.path)
 	} else {
-		w.Args = append(w.Args, "-no-criu")
+		in.Args = append(in.Args, "-no-criu")
 	}
 	for _, path := range programs { // copied, so that a build in the meantime does not matter
 		if err := copyProgram(path, filepath.Join(scratch, "bin")); err != nil {
-			return w, err
+			return in, err
 		}
 	}
-	return w, nil
+	return in, nil
 }
 
 func copyProgram(path, dir string) error {

@@ -19,7 +19,7 @@ import (
 // block is a block of code, of a language, in Markdown.
 var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
-// runExamples runs the examples of a document as they are printed there, in a folder of their own, and compares what they
+// runExamples runs the examples of a document as they are printed there, in a directory of their own, and compares what they
 // print with what is printed there.
 func (e *env) runExamples(name string) {
 	e.Helper()

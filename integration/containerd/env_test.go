@@ -88,11 +88,11 @@ func (e *env) scope() harness.Scope {
 	bundles := filepath.Join(e.containerd.State, "io.containerd.runtime.v2.task", e.namespace)
 	s := harness.Scope{
 		Namespace: e.namespace,
-		Folders:   []string{e.containerd.Fifos, bundles, filepath.Join(e.containerd.Dir, "root", "io.containerd.runtime.v2.task", e.namespace)},
+		Dirs:      []string{e.containerd.Fifos, bundles, filepath.Join(e.containerd.Dir, "root", "io.containerd.runtime.v2.task", e.namespace)},
 		MountsIn:  bundles,
 	}
 	if harness.Runtime() == harness.Ours { // the runc shim leaves its socket when it is killed
-		s.Folders = append(s.Folders, e.containerd.Sockets)
+		s.Dirs = append(s.Dirs, e.containerd.Sockets)
 	}
 	return s
 }

@@ -77,7 +77,7 @@ func TestExec_ThatCannotStartNamesTheReason(t *testing.T) {
 	}{
 		{"a program that does not exist", func(p *specs.Process) { p.Args = []string{"/no/such/program"} }, "/no/such/program"},
 		{"a program that is not in PATH", func(p *specs.Process) { p.Args = []string{"no-such-program"} }, "no-such-program"},
-		{"a folder that is a file", func(p *specs.Process) { p.Cwd = "/etc/passwd" }, "/etc/passwd"},
+		{"a directory that is a file", func(p *specs.Process) { p.Cwd = "/etc/passwd" }, "/etc/passwd"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			id := fmt.Sprintf("x%d", len(tt.name))

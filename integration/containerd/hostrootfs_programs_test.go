@@ -96,7 +96,7 @@ func TestHostRootfs_ProgramsVerifyTLS(t *testing.T) {
 	}
 	roots, err := os.ReadFile(bundle)
 	e.must(err, "roots of the host, of the package ca-certificates")
-	more := filepath.Join(folder(t), "bundle.crt")
+	more := filepath.Join(publicDir(t), "bundle.crt")
 	roots = append(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})...)
 	e.must(os.WriteFile(more, roots, 0o644), "write the roots with the server's")
 	for id, tt := range map[string]struct {

@@ -34,7 +34,7 @@ func newHostEnv(t *testing.T) (e *env, empty string) {
 	harness.OursOnly(t, "host-rootfs")
 	e = newEnv(t)
 	e.allow("host-rootfs", "host-rootfs.mask")
-	empty = folder(t)
+	empty = publicDir(t)
 	t.Cleanup(func() {
 		if left, err := os.ReadDir(empty); err != nil || len(left) > 0 {
 			t.Errorf("the directory that was empty has %v, %v", left, err)
@@ -80,7 +80,7 @@ func TestHostRootfs_RunsAProgramWithoutAnImage(t *testing.T) {
 
 func TestHostRootfs_IsReadOnlyNosuidNodevAndPrivate(t *testing.T) {
 	e, empty := newHostEnv(t)
-	dir := folder(t)
+	dir := publicDir(t)
 	e.must(os.MkdirAll(dir+"/sub/below", 0o755), "make a directory")
 	e.must(unix.Mount("tmpfs", dir+"/sub", "tmpfs", 0, ""), "mount in it")
 	e.must(unix.Mount("", dir+"/sub", "", unix.MS_SHARED, ""), "let it be shared, as systemd has all mounts")
@@ -181,7 +181,7 @@ func statOf(t *testing.T, name string) string {
 // passwd(1) and others rename a new file over the old one, which takes away what is mounted on it.
 func TestHostRootfs_MaskOutlastsANewFileOnTheHost(t *testing.T) {
 	e, empty := newHostEnv(t)
-	dir := folder(t)
+	dir := publicDir(t)
 	e.must(os.WriteFile(dir+"/secret", []byte("old"), 0o644), "write")
 	mask := "default," + dir + "/secret," + dir + "/later"
 	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default,"+dir+":/data", annotationHostRootfsMask, mask))}, "/bin/sh", "-c",
@@ -200,7 +200,7 @@ func TestHostRootfs_MaskOutlastsANewFileOnTheHost(t *testing.T) {
 // What is mounted in a directory with something masked is there as well, without what is masked in it.
 func TestHostRootfs_MaskLeavesMountsNextToIt(t *testing.T) {
 	e, empty := newHostEnv(t)
-	dir := folder(t)
+	dir := publicDir(t)
 	e.must(os.MkdirAll(dir+"/sub", 0o755), "make a directory")
 	e.must(os.WriteFile(dir+"/secret", nil, 0o644), "write")
 	e.must(unix.Mount("tmpfs", dir+"/sub", "tmpfs", 0, ""), "mount")
@@ -221,7 +221,7 @@ func TestHostRootfs_MaskLeavesMountsNextToIt(t *testing.T) {
 // What is mounted in a directory of the host gives way to what is asked for in its place.
 func TestHostRootfs_MountOfTheHostGivesWay(t *testing.T) {
 	e, empty := newHostEnv(t)
-	dir, other := folder(t), folder(t)
+	dir, other := publicDir(t), publicDir(t)
 	e.must(os.WriteFile(dir+"/secret", nil, 0o644), "write")
 	for _, at := range []string{dir + "/sub", dir + "/sub/deep"} {
 		e.must(os.MkdirAll(at, 0o755), "make a directory")
@@ -247,7 +247,7 @@ func TestHostRootfs_MountOfTheHostGivesWay(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadDir(other); err != nil || len(got) != 1 {
-		t.Errorf("the folder has %v, %v, want what it had", got, err)
+		t.Errorf("the directory has %v, %v, want what it had", got, err)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestHostRootfs_MountOfTheHostGivesWay(t *testing.T) {
 func TestHostRootfs_EntryInThePlaceOfAMaskedFile(t *testing.T) {
 	letOthersIn(t)
 	e, empty := newHostEnv(t)
-	dir, other := folder(t), folder(t)
+	dir, other := publicDir(t), publicDir(t)
 	for _, file := range []string{"private/key", "private/own/a", "token", "sub/private/key"} {
 		e.must(os.MkdirAll(filepath.Dir(dir+"/"+file), 0o755), "make a directory")
 		e.must(os.WriteFile(dir+"/"+file, []byte("of the host\n"), 0o644), "write")
@@ -294,8 +294,8 @@ func (e *env) inSnapshot(change func(root string) error) client.NewContainerOpts
 // An image's links must not lead the host's directories, nor what is made for them, out of its root file system.
 func TestHostRootfs_StaysInsideAnImage(t *testing.T) {
 	e, _ := newHostEnv(t)
-	target := folder(t)
-	dir := folder(t)
+	target := publicDir(t)
+	dir := publicDir(t)
 	e.must(os.WriteFile(dir+"/file", []byte("of the host\n"), 0o644), "write")
 	opts := with(annotations(annotationHostRootfs, dir+":/evil/deep/data,"+dir+":/up/data", annotationHostRootfsMask, dir+"/none"))
 	c, err := e.tryCreate("c1", config{opts: opts, new: []client.NewContainerOpts{e.inSnapshot(func(root string) error {
@@ -317,7 +317,7 @@ func TestHostRootfs_StaysInsideAnImage(t *testing.T) {
 
 func TestHostRootfs_ByOptionAndInAnImage(t *testing.T) {
 	e, empty := newHostEnv(t)
-	dir := folder(t)
+	dir := publicDir(t)
 	e.must(os.WriteFile(dir+"/file", []byte("of the host\n"), 0o644), "write")
 	all := withOptions(e, "HostRootfs = '"+dir+":/data'")
 	image := e.run("c1", config{new: all}, "cat", "/data/file", "/etc/passwd")
@@ -358,7 +358,7 @@ func TestHostRootfs_UserNamespace(t *testing.T) {
 
 func TestHostRootfs_Refused(t *testing.T) {
 	e, empty := newHostEnv(t)
-	full := folder(t)
+	full := publicDir(t)
 	e.must(os.WriteFile(full+"/file", nil, 0o644), "write")
 	for id, tt := range map[string]struct {
 		rootfs, list, mask string

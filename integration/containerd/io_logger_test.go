@@ -21,8 +21,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// loggerScript writes a logging binary, a shell script, and returns its folder. The script says that it is ready, and goes on
-// with body in that folder.
+// loggerScript writes a logging binary, a shell script, and returns its directory. The script says that it is ready, and goes on
+// with body in that directory.
 func loggerScript(e *env, body string) string {
 	e.Helper()
 	dir := e.TempDir()

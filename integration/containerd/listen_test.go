@@ -143,8 +143,8 @@ func TestListen_SocketsAreInTheNetworkThatIsJoined(t *testing.T) {
 	}
 }
 
-// sharedFolder mounts a folder of the host at /shared.
-func sharedFolder(dir string) oci.SpecOpts {
+// sharedDir mounts a directory of the host at /shared.
+func sharedDir(dir string) oci.SpecOpts {
 	return oci.WithMounts([]specs.Mount{{Destination: "/shared", Type: "bind", Source: dir, Options: []string{"bind"}}})
 }
 
@@ -153,7 +153,7 @@ func TestListen_UnixSocketFileEndsWithTheContainer(t *testing.T) {
 	e := newEnv(t)
 	e.allow("listen")
 	dir := t.TempDir()
-	opts := with(sharedFolder(dir), sockets("unix:///shared/s"))
+	opts := with(sharedDir(dir), sockets("unix:///shared/s"))
 	dial := func() {
 		t.Helper()
 		conn, err := net.Dial("unix", filepath.Join(dir, "s"))
@@ -201,7 +201,7 @@ func TestListen_UnixSocketFilesOfAKilledShimAreRemoved(t *testing.T) {
 			root := filepath.Join(dir, "root")
 			e.must(harness.WriteRootfs(e.containerd.Env, root), "a root file system that stays")
 			id := "c" + strconv.Itoa(i)
-			c := e.run(id, config{rootfs: root, opts: with(oci.WithEnv([]string{"PATH=/bin"}), sharedFolder(filepath.Join(dir, "volume")),
+			c := e.run(id, config{rootfs: root, opts: with(oci.WithEnv([]string{"PATH=/bin"}), sharedDir(filepath.Join(dir, "volume")),
 				sockets("unix:///shared/s unix:///shared/sub/s?type=dgram unix:///tmp/s unix:///run/s unix:///dev/shm/s"))},
 				"/bin/sh", "-c", tt.script+"\necho done; exec sleep 1000")
 			c.out.WaitFor(t, "done")
@@ -247,8 +247,8 @@ func TestListen_ImpossibleSocketsAreRefusedAtCreate(t *testing.T) {
 	for i, tt := range []refusal{
 		{name: "no address", opts: with(sockets("web")), words: []string{key, `"web": must be [NAME=]tcp://IP:PORT`}, class: errdefs.ErrInvalidArgument},
 		{name: "an address of nobody", opts: with(sockets("tcp://192.0.2.1:80")), words: []string{key, "tcp://192.0.2.1:80", "cannot assign requested address"}, class: errdefs.ErrFailedPrecondition},
-		{name: "a folder that is not there", opts: with(sockets("unix:///no/s")), words: []string{key, "unix:///no/s", "no such file"}, class: errdefs.ErrFailedPrecondition},
-		{name: "a link out of the container", opts: with(sharedFolder(dir), sockets("unix:///shared/out/s")), words: []string{key, "no such file"}, class: errdefs.ErrFailedPrecondition},
+		{name: "a directory that is not there", opts: with(sockets("unix:///no/s")), words: []string{key, "unix:///no/s", "no such file"}, class: errdefs.ErrFailedPrecondition},
+		{name: "a link out of the container", opts: with(sharedDir(dir), sockets("unix:///shared/out/s")), words: []string{key, "no such file"}, class: errdefs.ErrFailedPrecondition},
 		{name: "a read-only root", opts: with(oci.WithRootFSReadonly(), sockets("unix:///s")), words: []string{key, "read-only"}, class: errdefs.ErrFailedPrecondition},
 		{name: "the host's processes", opts: with(oci.WithHostNamespace(specs.PIDNamespace), sockets("unix:///s")), words: []string{key, "PID namespace"}, class: errdefs.ErrInvalidArgument},
 		{name: "user and network namespace", opts: with(oci.WithUserNamespace(idMap, idMap), sockets("tcp://0.0.0.0:80")), words: []string{key, "user namespace"}, class: errdefs.ErrInvalidArgument},

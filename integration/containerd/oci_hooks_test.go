@@ -53,7 +53,7 @@ echo "$0 $(echo "$state" | sed 's/.*"status":"\([a-z]*\)".*/\1/') $where" >>"$1"
 
 func TestHooks_RunInTheirPlaceAndOrder(t *testing.T) {
 	e := newEnv(t)
-	dir := folder(t)
+	dir := publicDir(t)
 	file := filepath.Join(dir, "log")
 	ran := func(when, want string) {
 		t.Helper()
@@ -84,7 +84,7 @@ func TestHooks_FailedOneIsNamedAndLeavesNothing(t *testing.T) {
 	parent := newEnv(t)
 	for i, kind := range hookKinds[:5] {
 		t.Run(kind, func(t *testing.T) {
-			dir := folder(t)
+			dir := publicDir(t)
 			e := parent.sub(t)
 			file := filepath.Join(dir, "log")
 			c, err := e.tryCreate(fmt.Sprintf("h%d", i), config{opts: with(bind(dir, dir, "rw"), hooks(func(k string) *specs.Hook {

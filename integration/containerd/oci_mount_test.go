@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folder makes a folder that everybody may enter, outside of what the leak check looks at.
-func folder(t *testing.T) string {
+// publicDir makes a directory that everybody may enter, outside of what the leak check looks at.
+func publicDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	// The folder above it is Go's, and root's alone.
+	// The directory above it is Go's, and root's alone.
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -33,7 +33,7 @@ func bind(source, destination string, options ...string) oci.SpecOpts {
 
 func TestMount_CanHaveAnIDMappingOfItsOwn(t *testing.T) {
 	letOthersIn(t)
-	dir := folder(t)
+	dir := publicDir(t)
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestMount_CanHaveAnIDMappingOfItsOwn(t *testing.T) {
 }
 
 func TestMount_RecursivelyReadOnly(t *testing.T) {
-	dir := folder(t)
+	dir := publicDir(t)
 	inner := filepath.Join(dir, "inner")
 	if err := os.Mkdir(inner, 0o755); err != nil {
 		t.Fatal(err)
@@ -104,11 +104,11 @@ func TestMount_PathCanBeMaskedOrReadOnly(t *testing.T) {
 			script: "wc -c </etc/passwd; stat -c %F /etc/passwd", want: "0\ncharacter special file\n",
 		},
 		{
-			name: "a folder is masked", opts: with(oci.WithMaskedPaths([]string{"/etc"})),
+			name: "a directory is masked", opts: with(oci.WithMaskedPaths([]string{"/etc"})),
 			script: "ls /etc; touch /etc/x 2>/dev/null || echo refused", want: "refused\n",
 		},
 		{
-			name: "a folder is read-only", opts: with(oci.WithReadonlyPaths([]string{"/etc"})),
+			name: "a directory is read-only", opts: with(oci.WithReadonlyPaths([]string{"/etc"})),
 			script: "touch /etc/x 2>/dev/null || echo refused; touch /tmp/x && head -c4 /etc/passwd", want: "refused\nroot",
 		},
 		{

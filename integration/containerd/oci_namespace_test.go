@@ -19,8 +19,8 @@ const mapped = 200000
 
 var idMap = []specs.LinuxIDMapping{{ContainerID: 0, HostID: mapped, Size: 65536}}
 
-// letOthersIn opens the folder of the shared containerd, which is in a folder of root's alone, to the users that a user
-// namespace maps: containerd's own folders let them through.
+// letOthersIn opens the directory of the shared containerd, which is in a directory of root's alone, to the users that a user
+// namespace maps: containerd's own directories let them through.
 func letOthersIn(t *testing.T) {
 	t.Helper()
 	if err := os.Chmod(shared.Dir, 0o711); err != nil {

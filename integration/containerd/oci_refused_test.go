@@ -79,7 +79,7 @@ func TestCreate_ImpossibleConfigurationIsRefusedByField(t *testing.T) {
 		{name: "NUL in the program", opts: arguments("tr\x00ue"), words: []string{"args[0]"}, class: errdefs.ErrInvalidArgument},
 		{name: "NUL in an argument", opts: arguments("true", "a\x00b"), words: []string{"args[1]"}, class: errdefs.ErrInvalidArgument},
 		{name: "NUL in the environment", opts: with(oci.WithEnv([]string{"A=b\x00c"})), words: []string{"env"}, class: errdefs.ErrInvalidArgument},
-		{name: "NUL in the folder", opts: with(oci.WithProcessCwd("/tm\x00p")), words: []string{"cwd"}, class: errdefs.ErrInvalidArgument},
+		{name: "NUL in the directory", opts: with(oci.WithProcessCwd("/tm\x00p")), words: []string{"cwd"}, class: errdefs.ErrInvalidArgument},
 		{
 			name: "users of the container mapped twice", opts: mappings(specs.LinuxIDMapping{ContainerID: 100, HostID: 400000, Size: 10}),
 			words: []string{"uidMappings"}, class: errdefs.ErrInvalidArgument,
@@ -133,7 +133,7 @@ func TestExec_ThatNoContainerCanRunIsRefused(t *testing.T) {
 		{"no program", func(p *specs.Process) { p.Args = []string{""} }, "args[0]"},
 		{"NUL in an argument", func(p *specs.Process) { p.Args = []string{"echo", "a\x00b"} }, "args[1]"},
 		{"NUL in the environment", func(p *specs.Process) { p.Env = []string{"A=b\x00c"} }, "env"},
-		{"a relative folder", func(p *specs.Process) { p.Cwd = "tmp" }, "cwd"},
+		{"a relative directory", func(p *specs.Process) { p.Cwd = "tmp" }, "cwd"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x, err := c.tryExec("e1", config{}, tt.change, "true")

@@ -34,7 +34,7 @@ func rootless(t *testing.T) *fakecontainerd.Fake {
 	if out, err := exec.Command("sh", "-c", fmt.Sprintf(inUserNamespace, nobody, "true")).CombinedOutput(); err != nil {
 		lacking(t, "userns", fmt.Sprintf("user namespaces for a user without rights: %v: %s", err, out))
 	}
-	dir, rootfs := folder(t), folder(t)
+	dir, rootfs := publicDir(t), publicDir(t)
 	programs := shared.Env
 	binary := filepath.Join(dir, "shim")
 	copyFile(t, programs.Shim, binary)
@@ -47,7 +47,7 @@ func rootless(t *testing.T) *fakecontainerd.Fake {
 		t.Fatal(err)
 	}
 	f := fakecontainerd.New(t, programs, rootfs)
-	f.Must(os.Chown(f.Dir, nobody, nobody), "folder of containerd")
+	f.Must(os.Chown(f.Dir, nobody, nobody), "directory of containerd")
 	return f
 }
 
@@ -81,7 +81,7 @@ func rootlessBundle(f *fakecontainerd.Fake, id string, change func(*specs.Spec),
 			return err
 		}
 		return os.Lchown(name, nobody, nobody)
-	}), "folder of containerd")
+	}), "directory of containerd")
 	return b
 }
 

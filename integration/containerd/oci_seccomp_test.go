@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filter applies action to the making of folders and lets everything else pass.
+// filter applies action to the making of directories and lets everything else pass.
 func filter(action specs.LinuxSeccompAction, errno unix.Errno, change func(*specs.LinuxSeccomp)) oci.SpecOpts {
 	return spec(func(s *oci.Spec) {
 		ret := uint(errno)

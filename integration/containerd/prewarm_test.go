@@ -26,7 +26,7 @@ func TestPidFile_NamesInitWhileTheContainerExists(t *testing.T) {
 	harness.OursOnly(t, "pid-file")
 	e := newEnv(t)
 	e.allow("pid-file")
-	dir := folder(t)
+	dir := publicDir(t)
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		e.must(err, "read the pid file")
@@ -48,7 +48,7 @@ func TestPidFile_NamesInitWhileTheContainerExists(t *testing.T) {
 	wantForgotten(t, e, two)
 	harness.Eventually(t, "end of the pid files", func() error {
 		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			return fmt.Errorf("the folder has %v (%w)", left, err)
+			return fmt.Errorf("the directory has %v (%w)", left, err)
 		}
 		return nil
 	})
@@ -58,7 +58,7 @@ func TestPidFile_ThatIsRefused(t *testing.T) {
 	harness.OursOnly(t, "pid-file")
 	e := newEnv(t)
 	e.allow("pid-file")
-	precious := filepath.Join(folder(t), "precious")
+	precious := filepath.Join(publicDir(t), "precious")
 	e.must(os.WriteFile(precious, []byte("data"), 0o600), "write")
 	for id, path := range map[string]string{"relative": "run/pid", "nowhere": precious + ".d/pid", "precious": precious} {
 		_, err := e.tryCreate(id, config{opts: with(annotations(annotationPidFile, path))}, "true")
@@ -82,7 +82,7 @@ func TestCreated_UsesNoCPU(t *testing.T) {
 
 func TestCreated_StartsAfterRestartsOfContainerd(t *testing.T) {
 	e := newEnvOn(t, startContainerd(t, shared.Env))
-	dir := folder(t)
+	dir := publicDir(t)
 	c := e.create("c1", config{opts: with(bind(dir, "/out", "rw"))}, "sh", "-c", "echo ran >/out/file; exit 3")
 	pid := c.Task.Pid()
 	for _, stop := range []func(*harness.Containerd) error{(*harness.Containerd).Stop, (*harness.Containerd).Kill} {

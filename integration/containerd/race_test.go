@@ -180,7 +180,7 @@ func TestCreate_GivenUpByTheClientLeavesNothing(t *testing.T) {
 }
 
 // awaitUnknownShims waits for the end of shims of which containerd does not know, because it gave up just after start
-// had answered: nobody talks to them, so they end by themselves. Then it removes what is left in the folder of their
+// had answered: nobody talks to them, so they end by themselves. Then it removes what is left in the directory of their
 // sockets. containerd may kill start between the making of its socket and its answer; nobody is left then to remove the name,
 // until the same id is used again.
 func awaitUnknownShims(t *testing.T, dir string) {

@@ -33,7 +33,7 @@ func sandboxEnv(t *testing.T, c *harness.Containerd) *env {
 	e := newEnvOn(t, c)
 	bundles := filepath.Join(c.State, "io.containerd.sandbox.controller.v1.shim", e.namespace)
 	t.Cleanup(func() {
-		(harness.Scope{Namespace: e.namespace, MountsIn: bundles, Folders: []string{bundles}}).Check(t)
+		(harness.Scope{Namespace: e.namespace, MountsIn: bundles, Dirs: []string{bundles}}).Check(t)
 	})
 	return e
 }

@@ -72,7 +72,7 @@ func TestStop_OfTheShimStopsItsContainers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
-			dir := folder(t)
+			dir := publicDir(t)
 			c := e.run("c1", config{opts: with(bind(dir, "/said", "rw"), annotations(annotationStopSignal, tt.signal, annotationStopTimeout, tt.grace))}, hearing(tt.signal, tt.then)...)
 			c.out.WaitFor(t, "ready")
 			began := time.Now()
@@ -145,7 +145,7 @@ func TestStop_ContainerOfADeadShimIsStoppedAsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
-			dir := folder(t)
+			dir := publicDir(t)
 			c := e.run("c1", config{opts: append(with(bind(dir, "/said", "rw")), tt.opts...)}, hearing("QUIT", tt.then)...)
 			c.out.WaitFor(t, "ready")
 			began := time.Now()
@@ -172,7 +172,7 @@ func TestStop_WhatJoinedAPIDNamespaceIsStoppedFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
-			dir := folder(t)
+			dir := publicDir(t)
 			stop := annotations(annotationStopSignal, "USR1", annotationStopTimeout, "1m")
 			pause := e.run("pause", config{opts: with(bind(dir, "/said", "rw"), grouped(e.namespace), stop)}, hearing("USR1", "exit 0")...)
 			pause.out.WaitFor(t, "ready")

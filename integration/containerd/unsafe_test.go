@@ -43,7 +43,7 @@ func (e *env) defaultOptions() client.NewContainerOpts {
 func TestUnsafeAnnotations_AreRefusedUnlessAnOptionAllowsThem(t *testing.T) {
 	harness.OursOnly(t, "annotations by which a container reaches the host")
 	e := newEnv(t)
-	pidFile := filepath.Join(folder(t), "pid")
+	pidFile := filepath.Join(publicDir(t), "pid")
 	none := client.WithRuntime(e.containerd.Env.Runtime, nil)
 	off := withOptions(e, "HostRootfs = 'off'\nListen = 'none'\nAllowUnsafeAnnotations = ['cpuset.source']")[0]
 	runc := client.WithRuntime(e.containerd.Env.Runtime, &options.Options{}) // which has no room for the option

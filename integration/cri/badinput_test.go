@@ -114,8 +114,8 @@ func TestContainer_ThatCannotBeIsRefusedAndThePodLives(t *testing.T) {
 		want   string
 	}{
 		{"program that is absent", []string{"/absent"}, nil, "/absent"},
-		{"program that is a folder", []string{"/tmp"}, nil, "/tmp"},
-		{"folder that is no folder", forever, func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/bin/busybox" }, "/bin/busybox"},
+		{"program that is a directory", []string{"/tmp"}, nil, "/tmp"},
+		{"directory that is no directory", forever, func(c *runtimeapi.ContainerConfig) { c.WorkingDir = "/bin/busybox" }, "/bin/busybox"},
 		{"user that is absent", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUsername = "nobody-here" }), "no users found"},
 		{"group without a user", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsGroup = &runtimeapi.Int64Value{Value: 1} }), "group"},
 		{"CPU period out of range", forever, limits(func(r *runtimeapi.LinuxContainerResources) { r.CpuPeriod, r.CpuQuota = 1, 1000 }), "period"},

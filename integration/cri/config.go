@@ -56,7 +56,7 @@ func writeCNI(dir string) error {
 	return os.WriteFile(filepath.Join(conf, "10-shim.conflist"), fmt.Appendf(nil, cniConf, Bridge, filepath.Join(dir, "ipam")), 0o644)
 }
 
-// config is containerd's, with CRI and NRI and nothing that writes outside of the folder of c. Pause containers want an OOM
+// config is containerd's, with CRI and NRI and nothing that writes outside of the directory of c. Pause containers want an OOM
 // score below containerd's, which not every root may give.
 func config(c *harness.Containerd) []byte {
 	snapshotter := "overlayfs"
@@ -64,7 +64,7 @@ func config(c *harness.Containerd) []byte {
 	if err := overlayutils.Supported(probe); err != nil {
 		snapshotter = "native"
 	}
-	_ = os.RemoveAll(probe) // it goes with the folder at the latest
+	_ = os.RemoveAll(probe) // it goes with the directory at the latest
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `version = 3
 root = %q

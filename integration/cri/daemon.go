@@ -28,13 +28,13 @@ type Daemon struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
 
-	world  *World
-	conn   *grpc.ClientConn
-	loaded bool // the images
+	isolation *Isolation
+	conn      *grpc.ClientConn
+	loaded    bool // the images
 }
 
 // NewDaemon prepares a containerd and starts nothing.
-func NewDaemon(env harness.Env, w *World) (*Daemon, error) {
+func NewDaemon(env harness.Env, w *Isolation) (*Daemon, error) {
 	if err := findPlugins(); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func NewDaemon(env harness.Env, w *World) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Daemon{Containerd: c, world: w}
+	d := &Daemon{Containerd: c, isolation: w}
 	// The users of a pod's own come by here on the way to their root file system.
 	if err := errors.Join(os.Chmod(c.Dir, 0o711), writeCNI(c.Dir)); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -151,8 +151,8 @@ func (d *Daemon) Scope(name string) harness.Scope {
 	s := harness.Scope{
 		Namespace: name,
 		Address:   d.Address,
-		Folders: []string{
-			d.world.States(), d.world.Netns(),
+		Dirs: []string{
+			d.isolation.States(), d.isolation.Netns(),
 			filepath.Join(d.Dir, "root", "io.containerd.runtime.v2.task", "k8s.io"),
 		},
 		MountsIn: d.State,
@@ -161,13 +161,13 @@ func (d *Daemon) Scope(name string) harness.Scope {
 		"io.containerd.runtime.v2.task/k8s.io", "io.containerd.sandbox.controller.v1.shim/k8s.io",
 		"io.containerd.grpc.v1.cri/netns", "io.containerd.grpc.v1.cri/sandboxes", "io.containerd.grpc.v1.cri/containers",
 	} {
-		s.Folders = append(s.Folders, filepath.Join(d.State, dir))
+		s.Dirs = append(s.Dirs, filepath.Join(d.State, dir))
 	}
 	for _, dir := range []string{"sandboxes", "containers"} {
-		s.Folders = append(s.Folders, filepath.Join(d.Dir, "root", "io.containerd.grpc.v1.cri", dir))
+		s.Dirs = append(s.Dirs, filepath.Join(d.Dir, "root", "io.containerd.grpc.v1.cri", dir))
 	}
 	if d.Env.Runtime == harness.Ours { // the runc shim leaves its socket when it is killed
-		s.Folders = append(s.Folders, d.Sockets)
+		s.Dirs = append(s.Dirs, d.Sockets)
 	}
 	return s
 }

@@ -65,7 +65,7 @@ func eachWayPrepared(t *testing.T, prepare func(*testing.T, *cri.Daemon), test f
 // ownDaemon starts a containerd that ends with the test.
 func ownDaemon(t *testing.T, prepare func(*testing.T, *cri.Daemon)) *cri.Daemon {
 	t.Helper()
-	d, err := cri.NewDaemon(shared.Env, world)
+	d, err := cri.NewDaemon(shared.Env, isolation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func newEnvOn(t *testing.T, d *cri.Daemon, way string) *env {
 	name := fmt.Sprintf("%s%d-%08x", harness.NamespacePrefix, os.Getpid(), hash.Sum32())
 	e := &env{
 		TB: t, daemon: d, way: way, handler: way, cgroup: "/" + name,
-		dir: folder(t, name), logStart: d.LogSize(),
+		dir: publicDir(t, name), logStart: d.LogSize(),
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), testLimit)
 	e.ctx = ctx
@@ -111,8 +111,8 @@ func newEnvOn(t *testing.T, d *cri.Daemon, way string) *env {
 	return e
 }
 
-// folder makes one that programs in user namespaces can reach, which below t.TempDir they cannot.
-func folder(t *testing.T, name string) string {
+// publicDir makes one that programs in user namespaces can reach, which below t.TempDir they cannot.
+func publicDir(t *testing.T, name string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", name)
 	if err == nil {
@@ -190,7 +190,7 @@ func (e *env) must(err error, what string) {
 	}
 }
 
-// file writes a file below the test's folder and returns its path.
+// file writes a file below the test's directory and returns its path.
 func (e *env) file(name, text string) string {
 	e.Helper()
 	path := filepath.Join(e.dir, name)
@@ -198,7 +198,7 @@ func (e *env) file(name, text string) string {
 	return path
 }
 
-// volume makes a folder for a volume below the test's and returns its path.
+// volume makes a directory for a volume below the test's and returns its path.
 func (e *env) volume() string {
 	e.Helper()
 	path := filepath.Join(e.dir, "volume")
@@ -226,7 +226,7 @@ func (e *env) podConfig(name string, change ...func(*runtimeapi.PodSandboxConfig
 func (e *env) tryPod(name string, change ...func(*runtimeapi.PodSandboxConfig)) (*pod, error) {
 	e.Helper()
 	config := e.podConfig(name, change...)
-	e.must(os.MkdirAll(config.GetLogDirectory(), 0o755), "folder of logs")
+	e.must(os.MkdirAll(config.GetLogDirectory(), 0o755), "directory of logs")
 	p, err := e.daemon.RunPod(e.ctx, e.handler, config)
 	return &pod{Pod: p, e: e}, err
 }

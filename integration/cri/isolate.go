@@ -15,34 +15,34 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// isolated names the environment variable that tells the second run of a program where its World is.
-const isolated = "SHIM_TEST_WORLD"
+// isolationEnv names the environment variable that tells the second run of a program where its Isolation is.
+const isolationEnv = "SHIM_TEST_ISOLATION"
 
-// World is what a program has to itself: a network with nothing in it but lo, and the folders whose places CRI, CNI and
+// Isolation is what a program has to itself: a network with nothing in it but lo, and the directories whose places CRI, CNI and
 // libcontainer do not let one choose. Nothing of it is seen from outside.
-type World struct {
-	dir string // an empty folder to all others
+type Isolation struct {
+	dir string // an empty directory to all others
 }
 
-// private lists the folders that the World covers with its own. It makes them on the machine if they are absent.
+// private lists the directories that the Isolation covers with its own. It makes them on the machine if they are absent.
 var private = []struct{ name, path string }{
 	{"run", "/run/containerd"}, // states of libcontainer
 	{"netns", "/run/netns"},    // named network namespaces
 	{"cni", "/var/lib/cni"},    // CNI's cache of results
 }
 
-// Isolate runs the program once more, in namespaces of its own, and furnishes them. It returns in the second run only. It
+// Isolate runs the program once more, in namespaces of its own, and mounts its directories there. It returns in the second run only. It
 // must come before anything that another thread or a file keeps.
-func Isolate() (*World, error) {
-	if dir, ok := os.LookupEnv(isolated); ok {
-		if err := os.Unsetenv(isolated); err != nil {
+func Isolate() (*Isolation, error) {
+	if dir, ok := os.LookupEnv(isolationEnv); ok {
+		if err := os.Unsetenv(isolationEnv); err != nil {
 			return nil, err
 		}
-		w := &World{dir: dir}
-		if err := w.furnish(); err != nil {
-			return nil, errors.Join(err, w.Close())
+		i := &Isolation{dir: dir}
+		if err := i.mount(); err != nil {
+			return nil, errors.Join(err, i.Close())
 		}
-		return w, nil
+		return i, nil
 	}
 	dir, err := os.MkdirTemp("", harness.NamespacePrefix)
 	if err != nil {
@@ -64,19 +64,19 @@ func again(dir string) error {
 		return fmt.Errorf("unshare mount and network namespaces (run as root): %w", err)
 	}
 	path := "PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin" // CNI's plugins call iptables
-	return fmt.Errorf("exec %s: %w", self, unix.Exec(self, os.Args, append(os.Environ(), path, isolated+"="+dir)))
+	return fmt.Errorf("exec %s: %w", self, unix.Exec(self, os.Args, append(os.Environ(), path, isolationEnv+"="+dir)))
 }
 
-func (w *World) furnish() error {
+func (i *Isolation) mount() error {
 	steps := []func() error{
 		func() error { return harness.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC) },
 		// As on most machines. It ends here: the mounts are slaves of the machine's.
 		func() error { return harness.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC) },
-		func() error { return harness.Mount("tmpfs", w.dir, "tmpfs", 0) },
+		func() error { return harness.Mount("tmpfs", i.dir, "tmpfs", 0) },
 		harness.LoopbackUp,
 	}
 	for _, p := range private {
-		own := filepath.Join(w.dir, p.name)
+		own := filepath.Join(i.dir, p.name)
 		steps = append(steps,
 			func() error { return os.Mkdir(own, 0o755) },
 			func() error { return os.MkdirAll(p.path, 0o755) },
@@ -91,16 +91,16 @@ func (w *World) furnish() error {
 }
 
 // States is where libcontainer keeps the states of CRI's containers.
-func (w *World) States() string { return filepath.Join(w.dir, "run", "runc", "k8s.io") }
+func (i *Isolation) States() string { return filepath.Join(i.dir, "run", "runc", "k8s.io") }
 
 // Netns is where network namespaces have names.
-func (w *World) Netns() string { return filepath.Join(w.dir, "netns") }
+func (i *Isolation) Netns() string { return filepath.Join(i.dir, "netns") }
 
-// Close removes the folder of the world. The namespaces end with the last process in them.
-func (w *World) Close() error {
+// Close removes the directory. The namespaces end with the last process in them.
+func (i *Isolation) Close() error {
 	for _, p := range private {
 		_ = unix.Unmount(p.path, unix.MNT_DETACH) // it may not have come that far
 	}
-	_ = unix.Unmount(w.dir, unix.MNT_DETACH) // likewise
-	return os.Remove(w.dir)
+	_ = unix.Unmount(i.dir, unix.MNT_DETACH) // likewise
+	return os.Remove(i.dir)
 }

@@ -14,10 +14,10 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// world and shared are those of all tests; shared is not for tests that stop or kill containerd. TestMain owns them.
+// isolation and shared are those of all tests; shared is not for tests that stop or kill containerd. TestMain owns them.
 var (
-	world  *cri.World
-	shared *cri.Daemon
+	isolation *cri.Isolation
+	shared    *cri.Daemon
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -25,14 +25,14 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	env, err := harness.Require(context.Background())
 	if err == nil {
-		world, err = cri.Isolate()
+		isolation, err = cri.Isolate()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	status, err := runIn(m, env)
-	if err = errors.Join(err, world.Close()); err != nil {
+	if err = errors.Join(err, isolation.Close()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -41,7 +41,7 @@ func run(m *testing.M) int {
 
 func runIn(m *testing.M, env harness.Env) (int, error) {
 	var err error
-	if shared, err = cri.NewDaemon(env, world); err != nil {
+	if shared, err = cri.NewDaemon(env, isolation); err != nil {
 		return 1, fmt.Errorf("prepare containerd: %w", err)
 	}
 	if err := shared.Start(context.Background()); err != nil {

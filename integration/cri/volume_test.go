@@ -53,12 +53,12 @@ func TestVolume_ImageForUsersOfAPod(t *testing.T) {
 	})
 }
 
-// volumeWithMount is a folder with a tmpfs mounted below it, at sub.
+// volumeWithMount is a directory with a tmpfs mounted below it, at sub.
 func (e *env) volumeWithMount() string {
 	e.Helper()
 	dir := e.volume()
 	sub := filepath.Join(dir, "sub")
-	e.must(os.Mkdir(sub, 0o755), "make a folder")
+	e.must(os.Mkdir(sub, 0o755), "make a directory")
 	e.must(unix.Mount("tmpfs", sub, "tmpfs", 0, ""), "mount a tmpfs")
 	e.Cleanup(func() { e.must(unix.Unmount(sub, unix.MNT_DETACH), "unmount the tmpfs") })
 	return dir
@@ -81,7 +81,7 @@ func TestVolume_RecursivelyReadOnly(t *testing.T) {
 func TestVolume_MountPropagation(t *testing.T) {
 	eachWay(t, func(e *env) {
 		dir := e.volume()
-		e.must(os.Mkdir(filepath.Join(dir, "sub"), 0o755), "make a folder")
+		e.must(os.Mkdir(filepath.Join(dir, "sub"), 0o755), "make a directory")
 		e.must(unix.Mount(dir, dir, "", unix.MS_BIND, ""), "mount the volume on itself")
 		e.Cleanup(func() { e.must(unix.Unmount(dir, unix.MNT_DETACH), "unmount the volume") })
 		e.must(unix.Mount("", dir, "", unix.MS_SHARED, ""), "share the volume")

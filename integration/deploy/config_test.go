@@ -38,7 +38,7 @@ version = 3
 `, n.place(`"io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"`), n.c.Dir)
 }
 
-// place is the part of a configuration that keeps containerd in the node's folder.
+// place is the part of a configuration that keeps containerd in the node's directory.
 func (n *node) place(disabled string) string {
 	return fmt.Sprintf(`root = "%s"
 state = "%s"

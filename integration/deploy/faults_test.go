@@ -119,7 +119,7 @@ func TestInstall_Refused(t *testing.T) {
 		{name: "a path with a space", args: []string{"install", "--bindir", "/a b"}, status: 2, printed: []string{`"/a b": want a path of letters`}},
 		{name: "no such shim", args: []string{"install", "--binary", "/none"}, status: 1, printed: []string{`--binary "/none": no such file`}},
 		{
-			name: "a shim that does not run here", args: []string{"install", "--binary", "FOLDER/shim"}, status: 1,
+			name: "a shim that does not run here", args: []string{"install", "--binary", "DIRECTORY/shim"}, status: 1,
 			before: func(n *node) {
 				n.script(filepath.Join(filepath.Dir(n.config), "shim"), "echo libseccomp.so.2: absent; exit 127\n")
 			},
@@ -127,7 +127,7 @@ func TestInstall_Refused(t *testing.T) {
 		},
 		{name: "no such containerd", args: []string{"install", "--containerd", "/none"}, status: 1, printed: []string{`--containerd "/none": no such program`}},
 		{
-			name: "a containerd that is too old", args: []string{"install", "--containerd", "FOLDER/old"}, status: 1,
+			name: "a containerd that is too old", args: []string{"install", "--containerd", "DIRECTORY/old"}, status: 1,
 			before:  func(n *node) { n.script(filepath.Join(filepath.Dir(n.config), "old"), "echo containerd x v1.5.18 y\n") },
 			printed: []string{"containerd 1.5.18: want 1.6 or later"},
 		},
@@ -188,7 +188,7 @@ func TestInstall_Refused(t *testing.T) {
 				tt.before(n)
 			}
 			for i, arg := range tt.args {
-				tt.args[i] = strings.ReplaceAll(arg, "FOLDER", filepath.Dir(n.config))
+				tt.args[i] = strings.ReplaceAll(arg, "DIRECTORY", filepath.Dir(n.config))
 			}
 			before := n.files()
 			n.want(tt.status, tt.printed, tt.args...)

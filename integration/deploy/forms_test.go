@@ -15,7 +15,7 @@ import (
 type form struct {
 	name   string
 	config string            // none if it is empty
-	others map[string]string // further files, relative to the configuration's folder
+	others map[string]string // further files, relative to the configuration's directory
 	dropin bool              // config.toml itself does not change
 }
 
@@ -59,7 +59,7 @@ func forms2() []form {
 			config: "version = 3\n# imports = [\"not/this\"]\nimports = [ # these\n  'a.toml',\n  \"b.toml\"\n]\n" + grpcTable,
 			others: map[string]string{"a.toml": "version = 3\n" + v3cri, "b.toml": "version = 3\noom_score = 7\n"},
 		},
-		{name: "drop-ins", config: "version = 3\nimports = [\"FOLDER/conf.d/*.toml\"]\n" + grpcTable + v3cri, dropin: true},
+		{name: "drop-ins", config: "version = 3\nimports = [\"DIRECTORY/conf.d/*.toml\"]\n" + grpcTable + v3cri, dropin: true},
 		{
 			name:   "relative drop-ins",
 			config: "version = 3\nimports = ['conf.d/*.toml']\n" + grpcTable,
@@ -171,7 +171,7 @@ func (n *node) sibling(t *testing.T, f form) *node {
 		text = strings.ReplaceAll(string(out), "/run/containerd/containerd.sock", "ADDRESS")
 		text = strings.ReplaceAll(text, "/etc/containerd", dir) // the drop-ins of this machine are none of ours
 	}
-	s.write(s.config, strings.NewReplacer("ADDRESS", n.c.Address, "FOLDER", dir).Replace(text))
+	s.write(s.config, strings.NewReplacer("ADDRESS", n.c.Address, "DIRECTORY", dir).Replace(text))
 	for name, text := range f.others {
 		s.write(filepath.Join(dir, name), text)
 	}

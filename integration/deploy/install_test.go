@@ -58,7 +58,7 @@ func (n *node) testContainers(options ...string) {
 	n.Helper()
 	namespace := fmt.Sprintf("%s%d", harness.NamespacePrefix, os.Getpid())
 	bundles := filepath.Join(n.c.State, "io.containerd.runtime.v2.task", namespace)
-	scope := harness.Scope{Namespace: namespace, Folders: []string{n.c.Sockets, bundles}, MountsIn: bundles}
+	scope := harness.Scope{Namespace: namespace, Dirs: []string{n.c.Sockets, bundles}, MountsIn: bundles}
 	defer scope.Check(n)
 	ctr := n.ctr(namespace)
 	ok := func(want string, args ...string) {

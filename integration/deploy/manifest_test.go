@@ -24,7 +24,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
-const folder = "../../deploy"
+const deployDir = "../../deploy"
 
 // manifest reads a file as an API server that validates strictly: unknown and double fields are errors.
 func manifest(t *testing.T, name string) []runtime.Object {
@@ -36,7 +36,7 @@ func manifest(t *testing.T, name string) []runtime.Object {
 		}
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	text, err := os.ReadFile(filepath.Join(folder, name))
+	text, err := os.ReadFile(filepath.Join(deployDir, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestManifest_RuntimeClassesFitTheInstaller(t *testing.T) {
 
 func contains(t *testing.T, name, text string) {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(folder, name))
+	content, err := os.ReadFile(filepath.Join(deployDir, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestScripts_AreCleanForShellcheck(t *testing.T) {
 		}
 		t.Skip("NOT TESTED: apt-get install shellcheck:", err)
 	}
-	scripts, err := filepath.Glob(filepath.Join(folder, "*.sh"))
+	scripts, err := filepath.Glob(filepath.Join(deployDir, "*.sh"))
 	if err != nil || len(scripts) == 0 {
 		t.Fatalf("no scripts: %v", err)
 	}
@@ -185,7 +185,7 @@ func TestScripts_AreCleanForShellcheck(t *testing.T) {
 func TestManifest_FilesForEachSeries(t *testing.T) {
 	for series, file := range map[string]string{"1.6": "containerd-1.toml", "1.7": "containerd-1.toml", "2.4": "containerd-2.toml"} {
 		t.Run("containerd "+series, func(t *testing.T) {
-			path, err := filepath.Abs(filepath.Join(folder, file))
+			path, err := filepath.Abs(filepath.Join(deployDir, file))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,12 +33,12 @@ const (
 type node struct {
 	*testing.T
 	config   string // of containerd
-	conf     string // folder of drop-ins
+	conf     string // directory of drop-ins
 	bindir   string // where the shim is installed; containerd looks there and nowhere else
 	binary   string // the shim to install
 	daemon   string // what --containerd names
 	restart  string // what --restart names
-	applets  string // folder with the only programs that there are, if not all
+	applets  string // directory with the only programs that there are, if not all
 	mu       sync.Mutex
 	c        *harness.Containerd
 	restarts int

@@ -72,7 +72,7 @@ func (n *node) pod(args ...string) (int, string) {
 	namespace := fmt.Sprintf("%spod-%d", harness.NamespacePrefix, os.Getpid())
 	payload, host := filepath.Join(n.c.Dir, "payload"), filepath.Join(n.c.Dir, "host")
 	for _, name := range []string{"pod.sh", "install.sh", "install-config.sh", "install-containerd.sh", "containerd-1.toml", "containerd-2.toml"} {
-		n.copy(filepath.Join(folder, name), filepath.Join(payload, name))
+		n.copy(filepath.Join(deployDir, name), filepath.Join(payload, name))
 	}
 	n.copy(n.binary, filepath.Join(payload, shimName))
 	n.script(filepath.Join(payload, "kubectl"), "echo \"$@\" >>"+host+".labels\n")
@@ -85,7 +85,7 @@ func (n *node) pod(args ...string) (int, string) {
 		return "type=bind,src=" + src + ",dst=" + dst + ",options=rbind:" + mode
 	}
 	bundles := filepath.Join(n.c.State, "io.containerd.runtime.v2.task", namespace)
-	defer harness.Scope{Namespace: namespace, Folders: []string{bundles}, MountsIn: bundles}.Check(n)
+	defer harness.Scope{Namespace: namespace, Dirs: []string{bundles}, MountsIn: bundles}.Check(n)
 	ctr := n.ctr(namespace)
 	run := []string{
 		"run", "--detach", "--privileged", "--with-ns", "pid:/proc/self/ns/pid", "--runtime", "io.containerd.runc.v2",

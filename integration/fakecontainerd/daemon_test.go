@@ -36,7 +36,7 @@ func TestShim_IsAProcessOfItsOwn(t *testing.T) {
 		t.Errorf("oom_score_adj of the shim = %d, want %d, one more than containerd's", got, want)
 	}
 	info, err := os.Stat(f.Sockets)
-	f.Must(err, "folder of the sockets")
+	f.Must(err, "directory of the sockets")
 	if got := info.Mode().Perm(); got != 0o700 {
 		t.Errorf("mode of %s is %v, want 0700", f.Sockets, got)
 	}
@@ -98,7 +98,7 @@ func TestBootstrap_FailureSaysWhyAndLeavesNoShim(t *testing.T) {
 		{"config.json is no JSON", func(f *fakecontainerd.Fake, b *fakecontainerd.Bundle) {
 			f.Must(os.WriteFile(filepath.Join(b.Path, "config.json"), []byte("{"), 0o600), "config.json")
 		}, ""},
-		{"the folder of the sockets cannot be made", func(f *fakecontainerd.Fake, _ *fakecontainerd.Bundle) {
+		{"the directory of the sockets cannot be made", func(f *fakecontainerd.Fake, _ *fakecontainerd.Bundle) {
 			f.Must(os.WriteFile(f.Sockets, nil, 0o600), "a file in the way")
 			f.Cleanup(func() { _ = os.Remove(f.Sockets) })
 		}, "/s"},

@@ -48,7 +48,7 @@ func TestDelete_OneCommandEndsAllThatAKilledShimHad(t *testing.T) {
 			}
 			// No process, mount, cgroup or state of any is left.
 			scope := f.Scope()
-			scope.Folders = nil // the socket goes with the delete of the pause container
+			scope.Dirs = nil // the socket goes with the delete of the pause container
 			scope.Check(t)
 			for _, b := range bundles {
 				_, err := f.DeleteCommand(b)

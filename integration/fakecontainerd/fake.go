@@ -28,7 +28,7 @@ import (
 // testLimit ends every call of a test that hangs.
 const testLimit = time.Minute
 
-// Fake is a containerd for one test: a namespace, folders of its own, and a sink for events.
+// Fake is a containerd for one test: a namespace, directories of its own, and a sink for events.
 type Fake struct {
 	testing.TB
 	Ctx       context.Context //nolint:containedctx // with the namespace, ends after testLimit: a Fake lives as long as one test
@@ -65,7 +65,7 @@ func New(tb testing.TB, env harness.Env, rootfs string) *Fake {
 	return f
 }
 
-// finish looks for leaks and removes the folder.
+// finish looks for leaks and removes the directory.
 func (f *Fake) finish() {
 	f.Scope().Check(f.TB)
 	f.SinkDown()
@@ -81,7 +81,7 @@ func (f *Fake) finish() {
 func (f *Fake) Scope() harness.Scope {
 	s := harness.Scope{Namespace: f.Namespace, MountsIn: f.Dir}
 	if harness.Runtime() == harness.Ours { // the runc shim leaves its socket when it is killed
-		s.Folders = []string{f.Sockets}
+		s.Dirs = []string{f.Sockets}
 	}
 	return s
 }
@@ -94,7 +94,7 @@ func (f *Fake) Must(err error, what string) {
 	}
 }
 
-// Bundle is the folder of one container, as containerd makes it.
+// Bundle is the directory of one container, as containerd makes it.
 type Bundle struct {
 	ID   string
 	Path string

@@ -96,7 +96,7 @@ func TestDelete_TriesAgainUntilItKnowsThatTheShimIsDead(t *testing.T) {
 	}
 	f.Faults = nil
 	scope := f.Scope()
-	scope.Folders = nil // the socket goes with the delete of the pause container
+	scope.Dirs = nil // the socket goes with the delete of the pause container
 	scope.Check(t)
 	for _, b := range bundles {
 		_, err := f.DeleteCommand(b)

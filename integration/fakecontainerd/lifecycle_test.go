@@ -179,7 +179,7 @@ func TestShim_OutlivesTheFirstContainerOfItsGroup(t *testing.T) {
 	_, err := f.Start(second, fakecontainerd.Params, nil)
 	f.Must(err, "start for second")
 	s.Run(second)
-	s.KillAndDelete(first) // and with its bundle the folder in which the shim was started
+	s.KillAndDelete(first) // and with its bundle the directory in which the shim was started
 	third := f.Bundle("third", annotate(key, "group"), "sleep", "1000")
 	a, err := f.Start(third, fakecontainerd.Params, nil)
 	f.Must(err, "start for third")

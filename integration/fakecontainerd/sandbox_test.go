@@ -322,7 +322,7 @@ func TestSandbox_EndsWithItsKilledShim(t *testing.T) {
 				t.Errorf("delete = %v, want a pid and 137", r)
 			}
 			scope := f.Scope()
-			scope.Folders = nil // the socket goes with the delete of the sandbox
+			scope.Dirs = nil // the socket goes with the delete of the sandbox
 			scope.Check(t)
 			for _, c := range bundles {
 				_, err := f.DeleteCommand(c)

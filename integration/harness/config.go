@@ -50,7 +50,7 @@ disabled_plugins = [
 `, filepath.Join(c.Dir, "root"), c.State, c.Address, c.Sockets)
 }
 
-// config1 is config for containerd 1.x, where shims choose the folder of their sockets.
+// config1 is config for containerd 1.x, where shims choose the directory of their sockets.
 func (c *Containerd) config1() []byte {
 	return fmt.Appendf(nil, `version = 2
 root = %q

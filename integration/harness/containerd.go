@@ -19,7 +19,7 @@ import (
 )
 
 // Containerd is a containerd that shares nothing with the machine's own: root, state, sockets and the shims' sockets are
-// in one folder. One goroutine at a time may use its methods.
+// in one directory. One goroutine at a time may use its methods.
 type Containerd struct {
 	Env     Env
 	Version string // without what the maker of the binary added
@@ -34,7 +34,7 @@ type Containerd struct {
 	log    *os.File
 }
 
-// NewContainerd makes the folder and the configuration, and starts nothing.
+// NewContainerd makes the directory and the configuration, and starts nothing.
 func NewContainerd(env Env) (*Containerd, error) { return NewConfigured(env, (*Containerd).config) }
 
 // NewConfigured is NewContainerd with another configuration than the tests of tasks need.
@@ -43,7 +43,7 @@ func NewConfigured(env Env, config func(*Containerd) []byte) (*Containerd, error
 	if err != nil {
 		return nil, err
 	}
-	// Short, since the path of a socket must fit into 107 bytes and containerd wants 42 or less for the shims' folder.
+	// Short, since the path of a socket must fit into 107 bytes and containerd wants 42 or less for the shims' directory.
 	// Not below /run, which may be mounted noexec.
 	dir, err := os.MkdirTemp("", NamespacePrefix)
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Containerd) signal(sig syscall.Signal) error {
 	}
 }
 
-// Close ends containerd and removes its folder, and returns what stood in the way.
+// Close ends containerd and removes its directory, and returns what stood in the way.
 func (c *Containerd) Close() error {
 	err := c.Stop()
 	err = errors.Join(err, unmountBelow(c.Dir), c.log.Close())

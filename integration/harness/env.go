@@ -24,7 +24,7 @@ const Ours = "io.containerd.sandbox.v1"
 type Env struct {
 	Runtime string // as containerd is told it
 	Shim    string // the binary of Runtime
-	Tools   string // folder with containerd, ctr, containerd-shim-runc-v2 and runc
+	Tools   string // directory with containerd, ctr, containerd-shim-runc-v2 and runc
 	Daemon  string // the containerd to start: that of Tools, or an older release
 	Busybox string // a static busybox
 }

@@ -43,7 +43,7 @@ func PauseTar(env Env) (io.Reader, error) {
 	return imageTar(PauseImage, []entry{{name: "pause", mode: 0o755, data: binary}}, ocispec.ImageConfig{Entrypoint: []string{"/pause"}})
 }
 
-// VolumeImage is the name of an image with no program in it: a file named Greeting that says hello, and a folder.
+// VolumeImage is the name of an image with no program in it: a file named Greeting that says hello, and a directory.
 const (
 	VolumeImage = "shim.test/volume:latest"
 	Greeting    = "greeting"

@@ -21,13 +21,13 @@ var leakPatience = patience / 4
 
 // Scope says where everything can be found that belongs to one test. Only one test may run in it at a time.
 type Scope struct {
-	Namespace string   // names the shims of the test, the folder of their states, and "/"+Namespace its cgroups
+	Namespace string   // names the shims of the test, the directory of their states, and "/"+Namespace its cgroups
 	Address   string   // containerd's: names the shims instead, where tests cannot choose the namespace
-	Folders   []string // must be empty or absent at the end
+	Dirs      []string // must be empty or absent at the end
 	MountsIn  string   // nothing may be mounted below
 }
 
-// NamespacePrefix begins the name of everything that a test makes outside of the folders that Go gives it.
+// NamespacePrefix begins the name of everything that a test makes outside of the directories that Go gives it.
 const NamespacePrefix = "shim-test-"
 
 // StateRoot is where libcontainer keeps the states of a namespace's containers, unless the option Root says otherwise.
@@ -38,13 +38,13 @@ func (s Scope) check() error {
 	if !strings.HasPrefix(s.Namespace, NamespacePrefix) || len(s.Namespace) == len(NamespacePrefix) || strings.Contains(s.Namespace, "/") {
 		return fmt.Errorf("namespace %q of a test: want %s and a name", s.Namespace, NamespacePrefix)
 	}
-	folders := append([]string{s.MountsIn}, s.Folders...)
+	dirs := append([]string{s.MountsIn}, s.Dirs...)
 	if s.Address != "" {
-		folders = append(folders, s.Address)
+		dirs = append(dirs, s.Address)
 	}
-	for _, dir := range folders {
+	for _, dir := range dirs {
 		if !strings.Contains(dir, NamespacePrefix) {
-			return fmt.Errorf("folder %q of a test: no part begins with %s", dir, NamespacePrefix)
+			return fmt.Errorf("directory %q of a test: no part begins with %s", dir, NamespacePrefix)
 		}
 	}
 	return nil
@@ -69,7 +69,7 @@ func (s Scope) Leaks() []string {
 	leaks = appendLeaks(leaks, "mount", points, err)
 	groups, err := cgroupsBelow("/" + s.Namespace)
 	leaks = appendLeaks(leaks, "cgroup", groups, err)
-	for _, dir := range append([]string{StateRoot(s.Namespace)}, s.Folders...) {
+	for _, dir := range append([]string{StateRoot(s.Namespace)}, s.Dirs...) {
 		names, err := entries(dir)
 		leaks = appendLeaks(leaks, "file", names, err)
 	}
@@ -78,7 +78,7 @@ func (s Scope) Leaks() []string {
 
 func (s Scope) procs() []Proc {
 	list := append(s.shims(), inCgroup("/"+s.Namespace)...)
-	for _, dir := range s.Folders {
+	for _, dir := range s.Dirs {
 		list = append(list, below(dir)...)
 	}
 	return list
@@ -146,7 +146,7 @@ func (s Scope) Remove() error {
 		_ = unix.Kill(p.Pid, unix.SIGKILL) // it may be gone
 	}
 	err := errors.Join(removeCgroups("/"+s.Namespace), unmountBelow(s.MountsIn), os.RemoveAll(StateRoot(s.Namespace)))
-	for _, dir := range s.Folders {
+	for _, dir := range s.Dirs {
 		names, e := entries(dir)
 		err = errors.Join(err, e)
 		for _, name := range names {

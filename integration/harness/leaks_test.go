@@ -24,7 +24,7 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s := Scope{Namespace: filepath.Base(dir), Folders: []string{filepath.Join(dir, "bundles")}, MountsIn: dir}
+	s := Scope{Namespace: filepath.Base(dir), Dirs: []string{filepath.Join(dir, "bundles")}, MountsIn: dir}
 	if leaks := s.Leaks(); len(leaks) != 0 {
 		t.Fatalf("Leaks of nothing = %q", leaks)
 	}
@@ -34,7 +34,7 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 		t.Fatalf("CgroupRoots = %q, %v", roots, err)
 	}
 	group := filepath.Join(roots[len(roots)-1], s.Namespace, "c")
-	for _, d := range []string{group, filepath.Join(s.Folders[0], "c"), filepath.Join(dir, "mnt"), filepath.Join(StateRoot(s.Namespace), "c")} {
+	for _, d := range []string{group, filepath.Join(s.Dirs[0], "c"), filepath.Join(dir, "mnt"), filepath.Join(StateRoot(s.Namespace), "c")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 
 	Eventually(t, "every leak is named", func() error {
 		text := strings.Join(s.Leaks(), "\n")
-		for _, want := range []string{"process ", "mount " + dir + "/mnt", "cgroup " + group, "file " + s.Folders[0] + "/c", "file " + StateRoot(s.Namespace) + "/c"} {
+		for _, want := range []string{"process ", "mount " + dir + "/mnt", "cgroup " + group, "file " + s.Dirs[0] + "/c", "file " + StateRoot(s.Namespace) + "/c"} {
 			if !strings.Contains(text, want) {
 				return &missing{want, text}
 			}
@@ -90,7 +90,7 @@ func TestLeaks_ScopeOfNoTestIsRefused(t *testing.T) {
 		{Namespace: "default", MountsIn: "/tmp/shim-test-1"},
 		{Namespace: "shim-test-", MountsIn: "/tmp/shim-test-1"},
 		{Namespace: "shim-test-1", MountsIn: "/"},
-		{Namespace: "shim-test-1", MountsIn: "/tmp/shim-test-1", Folders: []string{"/run"}},
+		{Namespace: "shim-test-1", MountsIn: "/tmp/shim-test-1", Dirs: []string{"/run"}},
 	} {
 		if err := s.Remove(); err == nil {
 			t.Errorf("Remove of %+v = nil, want an error", s)

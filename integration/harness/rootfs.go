@@ -23,7 +23,7 @@ type entry struct {
 }
 
 // rootfs lists the files of the test image, parents first: busybox, a link for each of its applets, two users, and the
-// folders that a runtime mounts over.
+// directories that a runtime mounts over.
 func rootfs(busybox string) ([]entry, error) {
 	binary, err := os.ReadFile(busybox)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 //go:embed pause/pause.c
 var pauseSource string
 
-// Pause is where Build makes the program of pause containers, in the folder that Build returns.
+// Pause is where Build makes the program of pause containers, in the directory that Build returns.
 func Pause(dir string) string {
 	key := sha256.Sum256([]byte(pauseSource))
 	return filepath.Join(dir, "pause-"+hex.EncodeToString(key[:4]))

@@ -36,19 +36,19 @@ func Releases() []Release {
 // daemon is the base name of each release's binary.
 const daemon = "containerd"
 
-// cached returns the path of a daemon in a folder of the cache, and has it made there when it is absent.
-func cached(folder string, provide func(dir string) error) (string, error) {
+// cached returns the path of a daemon in a directory of the cache, and has it made there when it is absent.
+func cached(name string, provide func(dir string) error) (string, error) {
 	root, err := cacheRoot()
 	if err != nil {
 		return "", err
 	}
-	dir := filepath.Join(root, folder)
-	name := filepath.Join(dir, daemon)
-	return name, locked(dir, func() error {
-		if _, err := os.Stat(name); err == nil {
+	dir := filepath.Join(root, name)
+	path := filepath.Join(dir, daemon)
+	return path, locked(dir, func() error {
+		if _, err := os.Stat(path); err == nil {
 			return nil
 		}
-		fmt.Fprintf(os.Stderr, "making %s\n", name)
+		fmt.Fprintf(os.Stderr, "making %s\n", path)
 		return provide(dir)
 	})
 }

@@ -3,7 +3,7 @@
 
 // Package tools builds the programs that the integration tests, the demo and the benchmark run beside the shim:
 // containerd, ctr, containerd-shim-runc-v2 and runc. They are the tool lines of this module's go.mod, so go.mod and
-// go.sum pin them and their dependencies. The result stays in a cache folder named after all that went into it. Older
+// go.sum pin them and their dependencies. The result stays in a cache directory named after all that went into it. Older
 // releases of containerd, for the tests that run under each, are made likewise.
 package tools
 
@@ -41,9 +41,9 @@ func programs() []program {
 	}
 }
 
-// Build makes the tools that the cache lacks and returns the folder that holds them. The working directory must be
+// Build makes the tools that the cache lacks and returns the directory that holds them. The working directory must be
 // inside this module. Processes that build at the same time wait for the first. SHIM_CACHE names the cache, which is
-// containerd-shim-sandbox-v1 otherwise, in the user's cache folder. SHIM_TOOLS names a folder that has the tools already.
+// containerd-shim-sandbox-v1 otherwise, in the user's cache directory. SHIM_TOOLS names a directory that has the tools already.
 func Build(ctx context.Context) (string, error) {
 	if dir := os.Getenv("SHIM_TOOLS"); dir != "" {
 		return dir, nil
@@ -78,7 +78,7 @@ func locked(dir string, work func() error) error {
 	return work()
 }
 
-// build makes p in dir unless it is there, with the go.mod of the folder source. A build that is cut short leaves nothing
+// build makes p in dir unless it is there, with the go.mod of the directory source. A build that is cut short leaves nothing
 // under the final name.
 func (p program) build(ctx context.Context, source, dir string) error {
 	name := filepath.Join(dir, path.Base(p.pkg))
@@ -102,7 +102,7 @@ func cacheRoot() (string, error) {
 	}
 	user, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("cache folder (set SHIM_CACHE): %w", err)
+		return "", fmt.Errorf("cache directory (set SHIM_CACHE): %w", err)
 	}
 	return filepath.Join(user, "containerd-shim-sandbox-v1"), nil
 }

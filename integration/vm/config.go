@@ -19,7 +19,7 @@ type Config struct {
 	Stderr  io.Writer
 
 	Systemd bool     // systemd is pid 1, with D-Bus, and the command is a service
-	Share   []string // folders of the host that the command may change
+	Share   []string // directories of the host that the command may change
 	Tmpfs   []string // where an empty tmpfs is mounted
 	Disk    string   // size of an empty ext4 disk at /disk, none when empty
 	CPUs    int
@@ -28,7 +28,7 @@ type Config struct {
 
 	Timeout  time.Duration // how long the command may take, the boot included
 	BootTime time.Duration // how long a boot may take before another one is tried
-	Kernel   string        // a folder with boot and lib/modules; searched for when empty
+	Kernel   string        // a directory with boot and lib/modules; searched for when empty
 	Accel    string        // as qemu's -accel
 	CPU      string        // as qemu's -cpu
 	Console  io.Writer     // gets what the guest's kernel says

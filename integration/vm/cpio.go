@@ -17,12 +17,12 @@ type archive struct {
 }
 
 const (
-	typeFolder = 0o040000
-	typeFile   = 0o100000
-	executable = 0o755
+	typeDirectory = 0o040000
+	typeFile      = 0o100000
+	executable    = 0o755
 )
 
-func (a *archive) folder(name string) { a.entry(name, typeFolder|executable, nil) }
+func (a *archive) directory(name string) { a.entry(name, typeDirectory|executable, nil) }
 
 func (a *archive) file(name string, data []byte) { a.entry(name, typeFile|executable, data) }
 

@@ -5,7 +5,7 @@
 // is needed; a boot takes some 3 s, or 6 s with systemd. The command sees the files of the host:
 //
 //	/               the host's, read-only, under an overlay on a tmpfs: all may be written, nothing stays
-//	Config.Share    folders of the host that may be written
+//	Config.Share    directories of the host that may be written
 //	/run, $TMPDIR, /dev/shm, /var/lib/containerd
 //	                empty tmpfs, as is Config.Tmpfs
 //	/disk           an empty ext4 file system on /dev/vda, with Config.Disk
@@ -30,8 +30,8 @@
 //   - The CPU has no AVX: only code for GOAMD64=v1 and v2 runs.
 //   - systemd must not reach sysinit.target: systemd-tmpfiles would empty /tmp, and what is shared below it.
 //   - /.dockerenv would make systemd believe it is in a container and ignore the kernel's parameters.
-//   - An overlay cannot have its upper folder on an overlay, nor can a unix socket be bound on 9p: hence the tmpfs.
-//   - What lies in a folder of Config.Share is not cached: a program there takes ten times as long to start as elsewhere.
+//   - An overlay cannot have its upper directory on an overlay, nor can a unix socket be bound on 9p: hence the tmpfs.
+//   - What lies in a directory of Config.Share is not cached: a program there takes ten times as long to start as elsewhere.
 //   - A virtio port can be open only once, so the command gets pipes.
 //   - Debian's kernel for clouds has no 9p.
 //   - Now and then a guest hangs before the command begins. It is booted again, since nothing has happened yet.

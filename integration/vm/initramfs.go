@@ -101,8 +101,8 @@ func baseInitramfs(ctx context.Context, k kernel, busybox string) ([]byte, error
 		return nil, err
 	}
 	var a archive
-	a.folder("bin")
-	a.folder("modules")
+	a.directory("bin")
+	a.directory("modules")
 	if err := a.copy("bin/busybox", busybox); err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func runInitramfs(c Config, k kernel) ([]byte, error) {
 		case err != nil || name == ".":
 			return err
 		case d.IsDir():
-			a.folder(name)
+			a.directory(name)
 			return nil
 		}
 		data, err := guest.ReadFile(name)

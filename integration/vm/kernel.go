@@ -19,7 +19,7 @@ import (
 type kernel struct {
 	image   string // bzImage
 	release string // as uname -r
-	modules string // folder with modules.dep
+	modules string // directory with modules.dep
 }
 
 // findKernel returns the kernel in dir. Without dir, it is the installed one, or else Debian's, which is fetched once.
@@ -143,14 +143,14 @@ func cacheDir() (string, error) {
 	if dir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
-			return "", fmt.Errorf("cache folder (set SHIM_CACHE): %w", err)
+			return "", fmt.Errorf("cache directory (set SHIM_CACHE): %w", err)
 		}
 		dir = filepath.Join(user, "containerd-shim-sandbox-v1")
 	}
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// renameOnce gives a folder its final name, unless another process was faster.
+// renameOnce gives a directory its final name, unless another process was faster.
 func renameOnce(temp, dir string) error {
 	err := os.Rename(temp, dir)
 	if _, e := os.Stat(dir); err != nil && e == nil {

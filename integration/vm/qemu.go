@@ -46,7 +46,7 @@ func arguments(c Config, b base, initrd, disk string) []string {
 // pipe is a device whose output goes to an inherited descriptor.
 func pipe(id string, fd int) string { return fmt.Sprintf("file,id=%s,path=/dev/fd/%d", id, fd) }
 
-// share is a folder of the host that the guest can mount with 9p.
+// share is a directory of the host that the guest can mount with 9p.
 func share(tag, dir, options string) []string {
 	return []string{
 		"-fsdev", "local,id=" + tag + ",path=" + strings.ReplaceAll(dir, ",", ",,") + ",security_model=passthrough,multidevs=remap" + options,

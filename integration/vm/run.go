@@ -63,7 +63,7 @@ func prepare(ctx context.Context, c Config, dir string) ([]string, error) {
 			path, err = filepath.EvalSymlinks(path)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("shared folder: %w", err)
+			return nil, fmt.Errorf("shared directory: %w", err)
 		}
 		c.Share[i] = path
 	}

@@ -20,7 +20,7 @@ func settings(c Config, k kernel) string {
 		quote(k.release), quote(k.modules), flag(c.Systemd), flag(c.Disk != ""))
 }
 
-// command is the script that becomes the command, in its folder and with its environment.
+// command is the script that becomes the command, in its directory and with its environment.
 func command(c Config) string {
 	var b strings.Builder
 	b.WriteString("export TMPDIR=/run/tmp USER=root\n")

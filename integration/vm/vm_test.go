@@ -19,7 +19,7 @@ import (
 	"testing"
 )
 
-// built is the folder with the command under test. TestMain owns it.
+// built is the directory with the command under test. TestMain owns it.
 var built string
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 	} else {
 		status = m.Run()
-		_ = os.RemoveAll(built) // a few files more in the folder for temporary ones
+		_ = os.RemoveAll(built) // a few files more in the directory for temporary ones
 	}
 	os.Exit(status)
 }
@@ -43,7 +43,7 @@ var build = sync.OnceValues(func() (string, error) {
 	return program, nil
 })
 
-// vmrun returns the command, to be run with a folder for temporary files of its own, which must be empty in the end.
+// vmrun returns the command, to be run with a directory for temporary files of its own, which must be empty in the end.
 func vmrun(t *testing.T, arg ...string) *exec.Cmd {
 	t.Helper()
 	if require := os.Getenv("SHIM_TEST_REQUIRE"); !slices.Contains(strings.Split(require, ","), "vm") {
@@ -133,7 +133,7 @@ exit 7`
 				t.Errorf("vmrun = %d, %q, %q, want 7, %q, %q", got, &stdout, &stderr, want, "a\r\n\001")
 			}
 			if text, err := os.ReadFile(filepath.Join(dir, "file")); string(text) != "kept\n" || err != nil {
-				t.Errorf("file in the shared folder: %q, %v, want %q", text, err, "kept\n")
+				t.Errorf("file in the shared directory: %q, %v, want %q", text, err, "kept\n")
 			}
 		})
 	}

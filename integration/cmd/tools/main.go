@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command tools builds containerd, ctr, containerd-shim-runc-v2 and runc into the cache and prints the folder. With
+// Command tools builds containerd, ctr, containerd-shim-runc-v2 and runc into the cache and prints the directory. With
 // -releases it also provides the other releases of containerd that the tests run the shim under.
 package main
 

@@ -90,8 +90,8 @@ func parse(c *vm.Config) (console *string, verbose *bool) {
 		})
 	}
 	flag.BoolVar(&c.Systemd, "systemd", false, "systemd is pid 1, with D-Bus; the command is a service")
-	flag.Func("rw", "a `folder` of the host that the command may change; may be repeated", list(&c.Share))
-	flag.Func("tmpfs", "a `folder` that is an empty tmpfs; may be repeated", list(&c.Tmpfs))
+	flag.Func("rw", "a `directory` of the host that the command may change; may be repeated", list(&c.Share))
+	flag.Func("tmpfs", "a `directory` that is an empty tmpfs; may be repeated", list(&c.Tmpfs))
 	flag.StringVar(&c.Disk, "disk", "", "the `size` of an empty ext4 disk at /disk, such as 4G")
 	flag.Func("env", "a variable to pass, `NAME` or NAME=VALUE, beside PATH, HOME, LANG, TERM and GO*; may be repeated", func(s string) error {
 		if value, ok := os.LookupEnv(s); ok {
@@ -107,7 +107,7 @@ func parse(c *vm.Config) (console *string, verbose *bool) {
 	seconds("timeout", &c.Timeout, "how long the command may take")
 	seconds("boot-time", &c.BootTime, "how long the guest may take to begin the command before it is booted again")
 	flag.StringVar(&c.Append, "append", "", "more kernel parameters, such as hugepages=16")
-	flag.StringVar(&c.Kernel, "kernel", os.Getenv("VMRUN_KERNEL"), "a `folder` with an unpacked kernel package; else the installed kernel, else one that is fetched")
+	flag.StringVar(&c.Kernel, "kernel", os.Getenv("VMRUN_KERNEL"), "a `directory` with an unpacked kernel package; else the installed kernel, else one that is fetched")
 	flag.StringVar(&c.Accel, "accel", c.Accel, "qemu's accelerator")
 	flag.StringVar(&c.CPU, "cpu", c.CPU, "qemu's model of the CPU")
 	console = flag.String("console", "", "a `file` for what the guest's kernel says")

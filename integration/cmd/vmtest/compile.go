@@ -18,7 +18,7 @@ import (
 
 // test is the compiled tests of one package.
 type test struct {
-	Package string // its folder, below the repository
+	Package string // its directory, below the repository
 	Dir     string // in which they run
 	Binary  string
 	Run     string // which of them
@@ -64,30 +64,30 @@ func compile(ctx context.Context, s suite, out string, patterns []string) ([]tes
 	return tests, nil
 }
 
-// compiled returns the packages, given by their folders, that have tests in dir.
+// compiled returns the packages, given by their directories, that have tests in dir.
 func compiled(packages []string, dir string) ([]test, error) {
 	root, err := filepath.Abs("..")
 	if err != nil {
 		return nil, err
 	}
 	var tests []test
-	for _, folder := range packages {
-		binary := filepath.Join(dir, filepath.Base(folder)+".test")
+	for _, packageDir := range packages {
+		binary := filepath.Join(dir, filepath.Base(packageDir)+".test")
 		if _, err := os.Stat(binary); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
 			return nil, err
 		}
-		name, err := filepath.Rel(root, folder)
+		name, err := filepath.Rel(root, packageDir)
 		if err != nil {
 			return nil, err
 		}
-		tests = append(tests, test{Package: name, Dir: folder, Binary: binary})
+		tests = append(tests, test{Package: name, Dir: packageDir, Binary: binary})
 	}
 	return tests, nil
 }
 
-// goCommand runs the go command in the folder of a module and returns what it printed.
+// goCommand runs the go command in the directory of a module and returns what it printed.
 func goCommand(ctx context.Context, module string, arg ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", arg...)
 	cmd.Dir = module

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command vmtest runs tests of this repository on cgroup v2, with or without systemd: on this machine if it is like that,
-// else in a virtual machine. It is called in the folder of its module.
+// else in a virtual machine. It is called in the directory of its module.
 //
 //	vmtest [flags] PACKAGES...
 //
@@ -35,7 +35,7 @@ func main() {
 	var (
 		systemd = flag.Bool("systemd", false, "run where systemd is pid 1")
 		pattern = flag.String("run", "", "run the tests that match `regex`, as `go test -run` does")
-		out     = flag.String("o", "", "`folder` for the compiled tests, and for their logs in log below it")
+		out     = flag.String("o", "", "`directory` for the compiled tests, and for their logs in log below it")
 		extra   = flag.String("append", "", "more kernel `parameters`, such as cgroup_disable=memory; the tests then run in a virtual machine")
 		require = flag.String("require", "", "more `names` for SHIM_TEST_REQUIRE, with commas between them")
 		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
@@ -75,13 +75,13 @@ const hanging = 3
 // run compiles the tests of some packages and runs them, here or in a guest.
 func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if s.out == "" {
-		return 1, fmt.Errorf("flag -o: a folder is needed: %w", errdefs.ErrInvalidArgument)
+		return 1, fmt.Errorf("flag -o: a directory is needed: %w", errdefs.ErrInvalidArgument)
 	}
 	out, err := filepath.Abs(s.out)
 	if err != nil {
 		return 1, err
 	}
-	// The guest may write to the logs alone: a program in a folder that it may write to is read anew whenever it is started.
+	// The guest may write to the logs alone: a program in a directory that it may write to is read anew whenever it is started.
 	logs := filepath.Join(out, "log")
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return 1, err

@@ -77,7 +77,7 @@ func environment(ctx context.Context, s suite, native bool, out string) ([]strin
 	return append(env, "SHIM_TEST_REQUIRE="+strings.Join(require, ",")), nil
 }
 
-// keep copies a program to the folder of the tests, so that another build does not change it while they run.
+// keep copies a program to the directory of the tests, so that another build does not change it while they run.
 func keep(program, out string) (string, error) {
 	text, err := os.ReadFile(program)
 	if err != nil {

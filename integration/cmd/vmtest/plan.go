@@ -19,7 +19,7 @@ import (
 type plan struct {
 	Tests []test
 	Env   []string
-	Logs  string        // folder for them
+	Logs  string        // directory for them
 	Limit time.Duration // of each package
 }
 

@@ -170,7 +170,7 @@ func TestKill_AllReachesAll(t *testing.T) {
 
 func TestKill_EndsAForkBomb(t *testing.T) {
 	harness.OursOnly(t, "to be faster than the bomb") // the runc shim takes a minute or two in the host's pid namespace
-	dir := folder(t)
+	dir := publicDir(t)
 	// A shell that cannot fork gives up, and the bomb would defuse itself. awk goes on.
 	if err := os.WriteFile(filepath.Join(dir, "bomb"), []byte(`exec awk 'BEGIN { while (1) system("sh /bomb/bomb &") }'`), 0o644); err != nil {
 		t.Fatal(err)

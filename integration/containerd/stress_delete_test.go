@@ -69,7 +69,7 @@ func (e *env) deaf(id string) (cio.IO, error) {
 	return d, nil
 }
 
-// bundle is the folder of a container.
+// bundle is the directory of a container.
 func (e *env) bundle(id string) string {
 	return filepath.Join(e.containerd.State, "io.containerd.runtime.v2.task", e.namespace, id)
 }

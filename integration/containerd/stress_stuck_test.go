@@ -33,7 +33,7 @@ func lacking(tb testing.TB, name, what string) {
 // sleep, which no signal ends. Both are called once at most in effect; the test's end thaws too.
 func frozenFS(t *testing.T) (dir string, freeze, thaw func()) {
 	t.Helper()
-	dir, image := folder(t), filepath.Join(t.TempDir(), "image")
+	dir, image := publicDir(t), filepath.Join(t.TempDir(), "image")
 	for _, command := range [][]string{
 		{"truncate", "--size=16M", image},
 		{"mkfs.ext4", "-q", image},
