@@ -67,7 +67,7 @@ func removeBundle(f flags, within time.Duration, r cleanup.Request) (answer []by
 		return nil, err
 	}
 	// After Run, which may itself end the daemon. A socket that stays is no reason to keep the bundle.
-	if err := bootstrap.RemoveSocket(ctx, f.args(), r.Bundle); err != nil {
+	if err := bootstrap.RemoveSocket(ctx, r.Bundle, r.ID); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
 	}
 	return proto.Marshal(&taskapi.DeleteResponse{

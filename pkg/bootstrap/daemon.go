@@ -139,13 +139,8 @@ func watchSignals(parent context.Context) (ctx context.Context, stop func()) {
 // dumpGoroutines logs the stack of each goroutine as an entry of its own, so that a full log loses single ones, and
 // then how many there are.
 func dumpGoroutines() {
-	buf := make([]byte, 64<<10)
-	n := runtime.Stack(buf, true)
-	for n == len(buf) && len(buf) < 16<<20 {
-		buf = make([]byte, 2*len(buf))
-		n = runtime.Stack(buf, true)
-	}
-	stacks := strings.Split(string(buf[:n]), "\n\n")
+	buf := make([]byte, 16<<20) // takes memory as far as it is written to
+	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
 	for _, stack := range stacks {
 		log.L.Info("goroutine dump: " + stack)
 	}

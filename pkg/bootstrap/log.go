@@ -6,6 +6,7 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -91,16 +92,11 @@ func (l *logFifo) close() {
 	l.fd = -1            // later lines get EBADF and are dropped
 }
 
-// discard takes what is logged where there is no fifo. stderr is no substitute: at start it is part of the answer.
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
-
 // logToFifo sends this process's log to bundle's fifo in containerd's text format, and the report of a crash as well.
 // The function it returns ends that.
 func logToFifo(bundle string, verbose bool) (restore func()) {
 	logger := log.L.Logger
-	logger.SetOutput(discard{})
+	logger.SetOutput(io.Discard) // not stderr: at start it is part of the answer
 	// Neither can fail for a constant of the package's own.
 	_ = log.SetFormat(log.TextFormat)
 	if verbose {
@@ -113,7 +109,7 @@ func logToFifo(bundle string, verbose bool) (restore func()) {
 	logger.SetOutput(l)
 	crashTo(filepath.Join(bundle, "log"))
 	return func() {
-		logger.SetOutput(discard{})
+		logger.SetOutput(io.Discard)
 		l.close()
 	}
 }

@@ -58,7 +58,7 @@ func playShim() error {
 		if err != nil {
 			return err
 		}
-		return RemoveSocket(context.Background(), a, bundle)
+		return RemoveSocket(context.Background(), bundle, a.ID)
 	}
 	return Start(a, os.Stdin, playServe)
 }

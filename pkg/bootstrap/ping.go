@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
@@ -54,22 +57,22 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	}
 }
 
-// RemoveSocket removes the socket of the container's group if no shim listens on it.
-func RemoveSocket(ctx context.Context, a Args, bundle string) error {
-	group, err := shimGroup(bundle, a.ID)
-	if err != nil && !errors.Is(err, errdefs.ErrInvalidArgument) {
-		return err
+// RemoveSocket removes the socket that start recorded in the bundle of container id, if no shim listens on it.
+func RemoveSocket(ctx context.Context, bundle, id string) error {
+	data, err := os.ReadFile(filepath.Join(bundle, addressFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // start has made none
 	}
 	if err != nil {
-		group = a.ID // config.json is broken, so start cannot have read a group from it
+		return err
 	}
-	path := recordedSocket(bundle, a.Address, a.Namespace, group)
-	if path == "" {
-		return nil
+	path, ok := strings.CutPrefix(string(data), socketAddress(""))
+	if !ok || !filepath.IsAbs(path) {
+		return fmt.Errorf("%q in %s is no socket: %w", data, filepath.Join(bundle, addressFile), errdefs.ErrInvalidArgument)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*hangTimeout)
 	defer cancel()
-	if alive, err := Serves(ctx, path, a.ID); err != nil || alive {
+	if alive, err := Serves(ctx, path, id); err != nil || alive {
 		return err
 	}
 	return removeDeadSocket(ctx, path)

@@ -21,15 +21,6 @@ import (
 	"sandbox.internal/shim/pkg/options"
 )
 
-// protocol is what our socket speaks, in every answer.
-const protocol = "ttrpc"
-
-// Versions of an answer. 3 also tells containerd 2.x that the shim groups a pod's containers and serves streams.
-const (
-	versionTask2 = 2
-	versionTask3 = 3
-)
-
 // request is what containerd asks of start, whichever generation asked.
 type request struct {
 	version      protocolVersion
@@ -115,27 +106,21 @@ func (r request) fill(p *bootstrapapi.BootstrapParams) request {
 	return r
 }
 
-// answer is the JSON form, with the field order of containerd's own shims.
-type answer struct {
-	Version  int    `json:"version"`
-	Address  string `json:"address"`
-	Protocol string `json:"protocol"`
-}
-
-// encodeAnswer encodes the answer to start. No form ends in a newline: 0x0a would be read as a field of the protobuf
+// encodeAnswer encodes the answer to start. Version 3 of the protocol also tells containerd 2.x that the shim groups a
+// pod's containers and serves streams. No form ends in a newline: 0x0a would be read as a field of the protobuf
 // form.
 func encodeAnswer(v protocolVersion, address string) ([]byte, error) {
+	result := &bootstrapapi.BootstrapResult{Version: 3, Address: address, Protocol: "ttrpc"}
 	switch v {
 	case plainAddress:
 		return []byte(address), nil
-	case jsonVersion2:
-		return json.Marshal(answer{Version: versionTask2, Address: address, Protocol: protocol})
-	case jsonVersion3:
-		return json.Marshal(answer{Version: versionTask3, Address: address, Protocol: protocol})
 	case protobufVersion3:
-		return proto.Marshal(&bootstrapapi.BootstrapResult{Version: versionTask3, Address: address, Protocol: protocol})
+		return proto.Marshal(result)
+	case jsonVersion2:
+		result.Version = 2
+	case jsonVersion3:
 	}
-	return nil, fmt.Errorf("encode answer of protocol version %d: %w", v, errdefs.ErrInvalidArgument)
+	return json.Marshal(result)
 }
 
 // parseOptions reads the runtime options among what containerd sends at start. Messages of other types are left

@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/containerd/containerd/v2/pkg/sys"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -33,7 +31,7 @@ func initDaemon(d Daemon, cgroup string) error {
 			return fmt.Errorf("join shim cgroup %q: %w", cgroup, err)
 		}
 	}
-	if err := raiseOOMScore("/proc", caller()); err != nil {
+	if err := raiseOOMScore(caller()); err != nil {
 		log.L.WithError(err).Warn("the shim keeps the OOM score of its parent")
 	}
 	if os.Getenv("SCHED_CORE") != "" {
@@ -87,24 +85,13 @@ func joinCgroup(group string) (err error) {
 	return err
 }
 
-// maxOOMScoreAdj is OOM_SCORE_ADJ_MAX of include/uapi/linux/oom.h.
-const maxOOMScoreAdj = 1000
-
 // raiseOOMScore makes this process one point likelier to be killed for memory than parent: losing containerd would cost
-// every container, losing a shim one pod. Raising needs no privilege; where the parent's score is below ours
-// (proc_pid_oom_score_adj(5): lowering needs CAP_SYS_RESOURCE) the caller carries on without.
-func raiseOOMScore(proc string, parent int) error {
-	data, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(parent), "oom_score_adj"))
+// every container, losing a shim one pod. Where the parent's score is below ours, that needs CAP_SYS_RESOURCE
+// (proc_pid_oom_score_adj(5)).
+func raiseOOMScore(parent int) error {
+	score, err := sys.GetOOMScoreAdj(parent)
 	if err != nil {
-		return fmt.Errorf("read OOM score of the parent: %w", err)
+		return err
 	}
-	score, err := strconv.Atoi(strings.TrimSpace(string(data)))
-	if err != nil {
-		return fmt.Errorf("read OOM score of the parent: %w", err)
-	}
-	score = min(score+1, maxOOMScoreAdj)
-	if err := os.WriteFile(filepath.Join(proc, "self", "oom_score_adj"), []byte(strconv.Itoa(score)), 0); err != nil {
-		return fmt.Errorf("set OOM score %d: %w", score, err)
-	}
-	return nil
+	return sys.AdjustOOMScore(os.Getpid(), score+1)
 }

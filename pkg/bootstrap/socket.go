@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -83,44 +82,16 @@ func ownDir(dir string, uid int) bool {
 	return st.Mode().Perm() == 0o700 || os.Chmod(dir, 0o700) == nil
 }
 
-// Files that start leaves in the bundle, so that delete and an older containerd find the socket with nothing else.
-// containerd 1.x reads address after its restart (runtime/v2/shim.go); 2.x falls back to it without bootstrap.json.
-const (
-	addressFile   = "address"
-	socketDirLink = "s"
-)
+// addressFile is what start leaves in the bundle, for delete and for containerd: 1.x reads it after its restart
+// (runtime/v2/shim.go), 2.x where there is no bootstrap.json.
+const addressFile = "address"
 
-// recordSocket writes the bundle's address file, and the link s when the socket is not in the default directory. Both
-// appear whole or not at all.
+// recordSocket writes the bundle's address file. It comes before the socket.
 func recordSocket(bundle, path string) error {
 	if err := unixfile.Write(filepath.Join(bundle, addressFile), []byte(socketAddress(path))); err != nil {
 		return fmt.Errorf("record socket of bundle %s: %w", bundle, err)
 	}
-	if filepath.Dir(path) == defaultSocketDir {
-		return nil
-	}
-	if err := unixfile.Symlink(filepath.Dir(path), filepath.Join(bundle, socketDirLink)); err != nil {
-		return fmt.Errorf("record socket directory of bundle %s: %w", bundle, err)
-	}
 	return nil
-}
-
-// recordedSocket reads back what recordSocket wrote; "" when the bundle has nothing of it.
-func recordedSocket(bundle, address, namespace, group string) string {
-	if data, err := os.ReadFile(filepath.Join(bundle, addressFile)); err == nil {
-		if p, ok := strings.CutPrefix(string(data), "unix://"); ok && filepath.IsAbs(p) {
-			return p
-		}
-	}
-	dir, err := os.Readlink(filepath.Join(bundle, socketDirLink))
-	if err != nil {
-		dir = defaultSocketDir
-	}
-	p, err := socketPath(dir, address, namespace, group)
-	if err != nil {
-		return ""
-	}
-	return p
 }
 
 // groupKeys are the annotations whose value joins containers in one shim, in order of precedence (the order of

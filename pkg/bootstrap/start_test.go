@@ -74,9 +74,6 @@ func TestStart_OneDaemonThatIsSetUp(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(b, "address")); err != nil || string(got) != "unix://"+path {
 		t.Errorf("address file = %q, %v, want %q", got, err, "unix://"+path)
 	}
-	if got, err := os.Readlink(filepath.Join(b, "s")); err != nil || got != filepath.Dir(path) {
-		t.Errorf("link s = %q, %v, want %q", got, err, filepath.Dir(path))
-	}
 	w.end(d)
 	if left := w.sockets(); len(left) != 0 {
 		t.Errorf("after the daemon's end the socket directory holds %q, want nothing", left)
