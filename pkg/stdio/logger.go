@@ -42,15 +42,15 @@ func loggerBounds() bounds {
 //
 // It owns two goroutines, which join waits for: one waits for the binary, one makes it end.
 type logger struct {
-	path     string
 	cmd      *exec.Cmd
 	children Children
 	log      *log.Entry
 	bounds   bounds
 	open     atomic.Int32  // inputs that are not closed yet
 	ending   chan struct{} // closed once, when the last input is
-	expired  chan struct{} // closed by expire
-	once     sync.Once
+	expired  <-chan struct{}
+	expire   func()        // the binary had all the time there is to read: it gets SIGTERM as soon as its input ends
+	end      func()        // sends SIGTERM, and SIGKILL after bounds.term
 	exited   chan struct{} // closed once, when the binary was waited for
 	work     sync.WaitGroup
 }
@@ -59,7 +59,6 @@ type logger struct {
 type loggerInput struct {
 	*pipeEnd
 	logger *logger
-	once   sync.Once
 }
 
 // startLogger runs the binary and waits until it is ready. After an error nothing is left of it.
@@ -68,10 +67,16 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [
 		return nil, inputs, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
 	g := &logger{
-		path: l.path, children: c.Host.Children, log: log.G(ctx).WithField("logger", l.path), bounds: c.Host.bounds,
-		ending: make(chan struct{}), expired: make(chan struct{}), exited: make(chan struct{}),
+		children: c.Host.Children, log: log.G(ctx).WithField("logger", l.path), bounds: c.Host.bounds,
+		ending: make(chan struct{}), exited: make(chan struct{}),
 	}
-	g.cmd = exec.Command(l.path, l.args...)
+	expired, expire := context.WithCancel(context.Background())
+	g.expired, g.expire = expired.Done(), expire
+	life, end := context.WithCancel(context.Background())
+	g.end = end
+	g.cmd = exec.CommandContext(life, l.path, l.args...)
+	g.cmd.Cancel = func() error { return g.cmd.Process.Signal(unix.SIGTERM) }
+	g.cmd.WaitDelay = g.bounds.term
 	// Nothing else, as with the runc shim (process/io_util.go, NewBinaryCmd).
 	g.cmd.Env = []string{"CONTAINER_ID=" + c.ID, "CONTAINER_NAMESPACE=" + c.Host.Namespace}
 	var ready *pipeEnd
@@ -134,6 +139,7 @@ func (g *logger) start() error {
 func (g *logger) wait() {
 	defer close(g.exited)
 	_ = g.cmd.Wait() // what counts of it is in ProcessState
+	g.end()
 	g.children.Unregister(g.cmd.Process.Pid)
 }
 
@@ -162,11 +168,10 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 
 // Close ends this stream for the binary.
 func (i *loggerInput) Close() error {
-	err := os.ErrClosed
-	i.once.Do(func() {
-		err = i.pipeEnd.Close()
-		i.logger.release()
-	})
+	err := i.pipeEnd.Close()
+	if !errors.Is(err, os.ErrClosed) && i.logger.open.Add(-1) == 0 {
+		close(i.logger.ending)
+	}
 	return err
 }
 
@@ -185,13 +190,6 @@ func (i *loggerInput) end(ctx context.Context) error {
 	return nil
 }
 
-// release is called once for each input.
-func (g *logger) release() {
-	if g.open.Add(-1) == 0 {
-		close(g.ending)
-	}
-}
-
 // supervise waits until the binary has no more input, and then makes it end.
 func (g *logger) supervise() {
 	select {
@@ -201,29 +199,15 @@ func (g *logger) supervise() {
 			g.cmd.ProcessState)
 		return
 	}
-	leave := time.NewTimer(g.bounds.leave)
-	defer leave.Stop()
 	select {
 	case <-g.exited:
 		return
 	case <-g.expired:
-	case <-leave.C:
+	case <-time.After(g.bounds.leave):
 	}
-	g.log.Warn("logging binary goes on after the end of its input: sending SIGTERM")
-	_ = g.cmd.Process.Signal(unix.SIGTERM) // gone already is as good
-	term := time.NewTimer(g.bounds.term)
-	defer term.Stop()
-	select {
-	case <-g.exited:
-		return
-	case <-term.C:
-	}
-	g.log.Warnf("logging binary goes on %v after SIGTERM: sending SIGKILL", g.bounds.term)
-	_ = g.cmd.Process.Kill() // as above
+	g.log.Warnf("logging binary goes on after the end of its input: sending SIGTERM, and SIGKILL after %v", g.bounds.term)
+	g.end()
 }
-
-// expire says that the binary had all the time there is to read: it gets SIGTERM as soon as its input ends.
-func (g *logger) expire() { g.once.Do(func() { close(g.expired) }) }
 
 // join returns when the binary and both goroutines have ended. All inputs must be closed.
 func (g *logger) join() { g.work.Wait() }

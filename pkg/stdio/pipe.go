@@ -99,30 +99,10 @@ func newHeld(fd int, name string) *os.File {
 }
 
 // inputPipe is a pipe to the process: theirs is the process's stdin.
-func inputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) {
-	r, w, err := newPipe(o)
-	if err != nil {
-		return nil, nil, err
-	}
-	return split(r, w)
-}
+func inputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) { return newPipe(o, 0) }
 
 // outputPipe is a pipe from the process: theirs is its stdout or stderr.
-func outputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) {
-	r, w, err := newPipe(o)
-	if err != nil {
-		return nil, nil, err
-	}
-	return split(w, r)
-}
-
-// readFD is read(2) that is repeated when a signal interrupts it.
-func readFD(fd int, b []byte) (n int, err error) {
-	for n, err = unix.Read(fd, b); errors.Is(err, unix.EINTR); {
-		n, err = unix.Read(fd, b)
-	}
-	return n, err
-}
+func outputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) { return newPipe(o, 1) }
 
 // split makes files of the ends of a pipe or a socket pair. Only ours is non-blocking, since programs do not expect
 // that of their standard streams. The two ends do not share the flag.
@@ -141,29 +121,21 @@ func split(theirs, ours int) (*os.File, *pipeEnd, error) {
 // ownOwner is the shim, for pipes that do not go to the container.
 func ownOwner() idmap.Owner { return idmap.Owner{UID: os.Geteuid(), GID: os.Getegid()} }
 
-func newPipe(o idmap.Owner) (r, w int, err error) {
+// newPipe makes a pipe of which the process gets the end with the given index, as in pipe(2).
+func newPipe(o idmap.Owner, theirs int) (*os.File, *pipeEnd, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return -1, -1, os.NewSyscallError("pipe2", err)
+		return nil, nil, os.NewSyscallError("pipe2", err)
 	}
 	// A shim without privileges may not even change to what is already there.
 	if o.UID != os.Geteuid() || o.GID != os.Getegid() {
 		// Both ends have one inode.
 		if err := unix.Fchown(p[0], o.UID, o.GID); err != nil {
-			return -1, -1, errors.Join(fmt.Errorf("give pipe to %d:%d: %w", o.UID, o.GID, err),
+			return nil, nil, errors.Join(fmt.Errorf("give pipe to %d:%d: %w", o.UID, o.GID, err),
 				unix.Close(p[0]), unix.Close(p[1]))
 		}
 	}
-	return p[0], p[1], nil
-}
-
-// openNull opens what a process gets for a stream that has no name. It is the host's device, so it keeps its owner.
-func openNull(flags int) (*os.File, error) {
-	fd, err := openFD(os.DevNull, flags, 0)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), os.DevNull), nil
+	return split(p[theirs], p[1-theirs])
 }
 
 func openFD(path string, flags int, mode uint32) (int, error) {

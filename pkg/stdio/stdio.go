@@ -11,8 +11,8 @@
 // A [Streams] owns one goroutine per stream that is copied. They start in [Streams.Started]. Each ends with its source,
 // or in [Streams.Close], which joins them all. A reader that does not read blocks the goroutine of its own stream and
 // nothing else. An idle stream costs neither CPU nor a buffer: its goroutine waits in the runtime's poller. An ended
-// output with bytes that nobody came to read blocks a thread, by package fifo. A logging binary has two more
-// goroutines, which end with it; Close waits for them. [StreamRegistry.Serve] starts none.
+// output with bytes that nobody came to read blocks a thread, by package fifo. A logging binary has three more
+// goroutines, one of them os/exec's, which end with it; Close waits for them. [StreamRegistry.Serve] starts none.
 //
 // # Locks
 //
@@ -62,7 +62,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
 )
@@ -221,7 +220,7 @@ func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
 // openChild makes what the process gets as descriptors 0, 1 and 2.
 func (s *Streams) openChild(o idmap.Owner) (err error) {
 	if s.input == nil {
-		s.child[0], err = openNull(unix.O_RDONLY)
+		s.child[0], err = os.Open(os.DevNull) // the host's device, which keeps its owner
 	} else {
 		s.child[0], s.inPipe, err = inputPipe(o)
 	}
@@ -230,7 +229,7 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 	}
 	for i, out := range s.outputs {
 		if out == nil {
-			s.child[1+i], err = openNull(unix.O_WRONLY)
+			s.child[1+i], err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 		} else {
 			s.child[1+i], s.outPipes[i], err = outputPipe(o)
 		}

@@ -179,7 +179,7 @@ func (s *stream) read(b []byte) (_ []byte, err error) {
 		buf := buffers.Get().(*[bufferSize]byte)
 		defer buffers.Put(buf)
 		var n int
-		n, err = readFD(int(fd), buf[:])
+		n, err = unix.Read(int(fd), buf[:])
 		switch {
 		case n > 0:
 			b, err = append(b, buf[:n]...), nil

@@ -92,9 +92,6 @@ func receiveFDs(socket int) ([]int, error) {
 	var name [4096]byte // libcontainer's limit, internal/cmsg
 	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
 	n, oobn, _, _, err := unix.Recvmsg(socket, name[:], oob, unix.MSG_CMSG_CLOEXEC)
-	for errors.Is(err, unix.EINTR) {
-		n, oobn, _, _, err = unix.Recvmsg(socket, name[:], oob, unix.MSG_CMSG_CLOEXEC)
-	}
 	if err != nil {
 		return nil, os.NewSyscallError("recvmsg", err)
 	}
