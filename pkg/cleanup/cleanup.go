@@ -101,47 +101,46 @@ func (r Request) all(ctx context.Context, at string) (pid int, exit process.Exit
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, process.Exit{}, err
 	}
-	if at == r.Bundle {
-		var ownErr error
-		othersErr := r.members(ctx, at, &index, r.ID, func() error {
-			pid, exit, ownErr = r.containerLocked(ctx, DefaultRoot(r.Namespace), r.ID, at)
-			return nil
-		})
-		if index.Pod {
-			ownErr = errors.Join(ownErr, r.Pod(at))
-		}
-		// containerd removes the index bundle next, and with it the list of what is left.
-		return pid, exit, errors.Join(ownErr, othersErr)
+	owner := r.ID
+	if at != r.Bundle {
+		owner = index.ID // it ends now; its own call removes its bundle
 	}
-	othersErr := r.members(ctx, at, &index, index.ID, func() error { // it ends now; its own call removes its bundle
-		if index.ID == "" { // it was never made
-			return nil
+	var ownerErr error
+	othersErr := r.members(ctx, at, &index, func() {
+		if owner != "" { // else it was never made
+			pid, exit, ownerErr = r.containerLocked(ctx, DefaultRoot(r.Namespace), owner, at)
 		}
-		_, _, err := r.containerLocked(ctx, DefaultRoot(r.Namespace), index.ID, at)
-		if index.Pod {
-			err = errors.Join(err, r.Pod(at))
-		}
-		return err
 	})
-	pid, exit, err = r.container(ctx)
-	if othersErr != nil {
-		log.L.WithError(othersErr).Warn("others of the pod are not removed yet")
+	if index.Pod {
+		ownerErr = errors.Join(ownerErr, r.Pod(at))
 	}
-	return pid, exit, err
+	err = errors.Join(ownerErr, othersErr)
+	if at == r.Bundle {
+		return pid, exit, err // containerd removes the index bundle next, and with it the list of what is left
+	}
+	if err != nil {
+		log.L.WithError(err).Warn("others of the pod are not removed yet")
+	}
+	return r.container(ctx)
 }
 
-// members removes the members of index, and by removeOwner the container of the index bundle, whose id is owner. Those
-// that are gone are taken off the index. All have their time to end at once, but those in the PID namespace of another
-// before that one. One that cannot die does not hold up the others.
-func (r Request) members(
-	ctx context.Context, at string, index *podIndex, owner string, removeOwner func() error,
-) error {
+// members removes the members of index, and by removeOwner the container of the index bundle. Those that are gone are
+// taken off the index. All have their time to end at once, but those in the PID namespace of another before that one.
+// One that cannot die does not hold up the others.
+func (r Request) members(ctx context.Context, at string, index *podIndex, removeOwner func()) error {
 	var mu sync.Mutex // guards errs and index.Members
 	var errs []error
 	var first, then []func()
-	add := func(id, bundle string, remove func() error) {
-		run := func() {
-			err := remove()
+	add := func(bundle string, remove func()) {
+		if JoinsPIDs(readSpec(bundle)) {
+			first = append(first, remove)
+		} else {
+			then = append(then, remove)
+		}
+	}
+	for id, e := range index.Members {
+		add(e.Bundle, func() {
+			err := r.member(ctx, at, id, e)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -149,21 +148,17 @@ func (r Request) members(
 			} else {
 				delete(index.Members, id)
 			}
-		}
-		if JoinsPIDs(readSpec(bundle)) {
-			first = append(first, run)
-		} else {
-			then = append(then, run)
-		}
+		})
 	}
-	for id, e := range index.Members {
-		add(id, e.Bundle, func() error { return r.member(ctx, at, id, e) })
-	}
-	add(owner, at, removeOwner)
+	add(at, removeOwner)
 	ended := together(first)
+	var reserve <-chan time.Time // when it begins
+	if end, ok := ctx.Deadline(); ok {
+		reserve = time.After(time.Until(end) - removalReserve)
+	}
 	select {
 	case <-ended:
-	case <-reserveBegins(ctx):
+	case <-reserve:
 	}
 	<-together(then)
 	<-ended
@@ -185,14 +180,6 @@ func together(all []func()) <-chan struct{} {
 		group.Wait()
 	}()
 	return ended
-}
-
-func reserveBegins(ctx context.Context) <-chan time.Time {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return nil
-	}
-	return time.After(time.Until(end) - removalReserve)
 }
 
 // member removes a container of the pod, unless its bundle belongs to another pod by now: a new container has its id.
