@@ -39,7 +39,6 @@ import (
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/settings"
-	"sandbox.internal/shim/pkg/stats"
 	"sandbox.internal/shim/pkg/task"
 )
 
@@ -81,7 +80,7 @@ type sandbox struct {
 	createdAt  time.Time
 
 	opLock chan struct{} // has one slot; a lock that a context can interrupt
-	exited chan struct{} // closed once, when exit is set
+	exited chan struct{} // closed once, when the stage is Stopped
 
 	// Guarded by Controller.mu.
 	pod     Pod // nil while it is being created
@@ -89,11 +88,9 @@ type sandbox struct {
 	started Started       // zero before start
 	stop    *stop         // under way, or nil
 	died    *process.Exit // of the process that holds the namespaces; nil while it lives, or if it is the shim
-	ended   *process.Exit // becomes exit; set when all containers are dead
-	exit    process.Exit
+	exit    *process.Exit // nil until all containers are dead; told when the stage is Stopped
 	retry   *time.Timer   // nil before ShutdownIdle has failed
 	retryIn time.Duration // of retry
-	stats   *stats.Reader // nil before the first Metrics
 	updated Resources
 }
 

@@ -79,7 +79,10 @@ func (c *Controller) statusLocked(sandboxID string, verbose bool) (Status, error
 	if err != nil {
 		return Status{}, err
 	}
-	status := Status{ID: p.id, Stage: p.stage, CreatedAt: p.createdAt, Exit: p.exit}
+	status := Status{ID: p.id, Stage: p.stage, CreatedAt: p.createdAt}
+	if p.stage == Stopped {
+		status.Exit = *p.exit
+	}
 	if (p.stage == Running || p.stage == Stopping) && p.died == nil {
 		status.Pid = p.started.Pid
 	}
@@ -108,37 +111,36 @@ func (c *Controller) Ping(sandboxID string) error {
 
 // Metrics returns the metrics of the pod's cgroup. The error is errdefs.ErrNotFound if it has none.
 func (c *Controller) Metrics(sandboxID string) (stats.Metrics, error) {
-	reader, err := c.statsReader(sandboxID)
+	c.mu.Lock()
+	p, err := c.getLocked(sandboxID)
+	path := ""
+	if err == nil && p.pod != nil {
+		path = p.pod.CgroupPath()
+	}
+	c.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	m, err := reader.Read()
+	if path == "" {
+		return nil, fmt.Errorf("sandbox %q: metrics: it has no cgroup, since its configuration names no cgroup_parent: %w",
+			sandboxID, errdefs.ErrNotFound)
+	}
+	m, err := readMetrics(path)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", sandboxID, err)
 	}
 	return m, nil
 }
 
-func (c *Controller) statsReader(sandboxID string) (*stats.Reader, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p, err := c.getLocked(sandboxID)
+func readMetrics(cgroupPath string) (stats.Metrics, error) {
+	group, err := hierarchy.At(cgroupPath)
 	if err != nil {
 		return nil, err
 	}
-	if p.stats != nil {
-		return p.stats, nil
-	}
-	if p.pod == nil || p.pod.CgroupPath() == "" {
-		return nil, fmt.Errorf("sandbox %q: metrics: it has no cgroup, since its configuration names no cgroup_parent: %w",
-			sandboxID, errdefs.ErrNotFound)
-	}
-	group, err := hierarchy.At(p.pod.CgroupPath())
-	if err == nil {
-		p.stats, err = stats.New(group)
-	}
+	reader, err := stats.New(group)
 	if err != nil {
-		return nil, fmt.Errorf("sandbox %q: %w", sandboxID, err)
+		return nil, err
 	}
-	return p.stats, nil
+	defer reader.Close()
+	return reader.Read()
 }

@@ -4,6 +4,7 @@
 package podsandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,11 +77,8 @@ func (c *Controller) runStop(p *sandbox, s *stop) {
 	err := c.tasks.StopAll(s.grace)
 	if err == nil {
 		c.mu.Lock()
-		if p.ended == nil { // else an earlier stop, whose Close failed, may have killed the process that holds the namespaces
-			p.ended = &process.Exit{At: time.Now()}
-			if p.died != nil {
-				p.ended = p.died
-			}
+		if p.exit == nil { // else an earlier stop, whose Close failed, may have killed the process that holds the namespaces
+			p.exit = cmp.Or(p.died, &process.Exit{At: time.Now()})
 		}
 		c.mu.Unlock()
 		err = p.pod.Close()
@@ -88,7 +86,6 @@ func (c *Controller) runStop(p *sandbox, s *stop) {
 	c.mu.Lock()
 	p.stop = nil
 	if err == nil {
-		p.exit = *p.ended
 		c.setStageLocked(p, Stopped)
 		close(p.exited)
 	} else {
@@ -111,7 +108,7 @@ func (c *Controller) Wait(ctx context.Context, sandboxID string) (process.Exit, 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return p.exit, nil
+	return *p.exit, nil
 }
 
 // Shutdown kills the pod if it runs, deletes its containers, and ends the shim. It can be called again when it fails.

@@ -93,10 +93,7 @@ type execInfo struct {
 func members(list []podsandbox.ContainerStatus) []memberInfo {
 	all := []memberInfo{}
 	for _, m := range list {
-		info := memberInfo{ID: m.ID, Pid: m.Pid, State: m.State.String()}
-		if n := m.Notified; n != nil {
-			info.Notify = &notifyInfo{Ready: n.Ready, Status: n.Status, Errno: n.Errno}
-		}
+		info := memberInfo{ID: m.ID, Pid: m.Pid, State: m.State.String(), Notify: (*notifyInfo)(m.Notified)}
 		for id, used := range m.Execs {
 			if info.Execs == nil {
 				info.Execs = map[string]execInfo{}
