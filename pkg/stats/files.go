@@ -32,8 +32,8 @@ func single[M any](name string, unlimited uint64, of func(M) *uint64) source[M] 
 
 // keyed is a file of lines with a key and a number (cgroup-v2.rst, "flat keyed"), whose numbers go into the part of the
 // message that of returns.
-func keyed[M, P any](name string, fields []field[P], of func(M) P) source[M] {
-	return source[M]{name: name, parse: func(text []byte, m M) error { return parseKeyed(text, fields, of(m)) }}
+func keyed[M, P any](name string, f fields[P], of func(M) *P) source[M] {
+	return source[M]{name: name, parse: func(text []byte, m M) error { return parseKeyed(text, f, of(m)) }}
 }
 
 // ensure returns *p, and allocates it if it is nil.

@@ -8,7 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
@@ -32,38 +36,53 @@ func number(text []byte, unlimited uint64) (uint64, error) {
 	return n, nil
 }
 
-// field is a key of a file of "key value" lines, and the number of a message to which its value is added. Several keys
-// may be parts of one number.
-type field[M any] struct {
-	key string
-	of  func(M) *uint64
+// fields returns which fields of message M are numbers, by their names in small letters. Those are the kernel's names
+// without underscores, apart from some keys of which fieldsOf is told. Several keys may be parts of one number.
+type fields[M any] func() map[string]int
+
+// fieldsOf returns the fields of M, found when they are first needed. others are pairs of a key and a field's name.
+func fieldsOf[M any](others ...string) fields[M] {
+	return sync.OnceValue(func() map[string]int {
+		message := reflect.TypeFor[M]()
+		index := map[string]int{}
+		for i := range message.NumField() {
+			if f := message.Field(i); f.IsExported() && f.Type.Kind() == reflect.Uint64 {
+				index[strings.ToLower(f.Name)] = i
+			}
+		}
+		for pair := range slices.Chunk(others, 2) {
+			index[strings.ReplaceAll(pair[0], "_", "")] = index[strings.ToLower(pair[1])]
+		}
+		return index
+	})
 }
 
-// add adds value to the number of key, if key is among fields from index next on or before that. It returns the index
-// after the key's.
-func add[M any](fields []field[M], next int, key, value []byte, m M) (int, error) {
-	for i := range fields {
-		at := (next + i) % len(fields)
-		if fields[at].key != string(key) {
-			continue
+// add adds value to the number of key, if m has it: each kernel has some more.
+func (f fields[M]) add(key, value []byte, m *M) error {
+	name := make([]byte, 0, 64) // stays on the stack
+	for _, c := range key {
+		if c != '_' {
+			name = append(name, c)
 		}
-		n, err := number(value, 0)
-		if err != nil {
-			return next, fmt.Errorf("%s: %w", key, err)
-		}
-		*fields[at].of(m) += n
-		return at + 1, nil
 	}
-	return next, nil
+	i, ok := f()[string(name)]
+	if !ok {
+		return nil
+	}
+	n, err := number(value, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	field := reflect.ValueOf(m).Elem().Field(i)
+	field.SetUint(field.Uint() + n)
+	return nil
 }
 
-// parseKeyed adds the values of a flat keyed file (cgroup-v2.rst, "Format") to the numbers of m. It skips keys that are
-// not among fields: each kernel has some more.
-func parseKeyed[M any](text []byte, fields []field[M], m M) (err error) {
-	next := 0 // fields are in the kernel's order, so that the next key is mostly the one after the last
+// parseKeyed adds the values of a flat keyed file (cgroup-v2.rst, "Format") to the numbers of m.
+func parseKeyed[M any](text []byte, f fields[M], m *M) error {
 	for line := range bytes.Lines(text) {
 		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if next, err = add(fields, next, key, value, m); err != nil {
+		if err := f.add(key, value, m); err != nil {
 			return err
 		}
 	}

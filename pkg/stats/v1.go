@@ -5,6 +5,10 @@ package stats
 
 import (
 	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"strings"
 	"time"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
@@ -51,16 +55,12 @@ func ensureCPU(m *v1.Metrics) *v1.CPUStat {
 	return m.CPU
 }
 
+var cpuStatV1 = fieldsOf[v1.Throttle]("nr_periods", "Periods", "nr_throttled", "ThrottledPeriods")
+
 func cpuV1() []source[*v1.Metrics] {
 	return []source[*v1.Metrics]{
 		keyed("cpu.stat", cpuStatV1, func(m *v1.Metrics) *v1.Throttle { return ensureCPU(m).Throttling }),
 	}
-}
-
-var cpuStatV1 = []field[*v1.Throttle]{
-	{"nr_periods", func(m *v1.Throttle) *uint64 { return &m.Periods }},
-	{"nr_throttled", func(m *v1.Throttle) *uint64 { return &m.ThrottledPeriods }},
-	{"throttled_time", func(m *v1.Throttle) *uint64 { return &m.ThrottledTime }},
 }
 
 // tick is the unit of cpuacct.stat (cgroup-v1/cpuacct.rst): USER_HZ is 100 wherever Go runs.
@@ -79,16 +79,13 @@ func cpuacctV1() []source[*v1.Metrics] {
 	}
 }
 
+var cpuacctStat = fieldsOf[v1.CPUUsage]("system", "Kernel")
+
 func parseCPUAcctStat(text []byte, m *v1.CPUUsage) error {
 	err := parseKeyed(text, cpuacctStat, m)
 	m.User *= tick
 	m.Kernel *= tick
 	return err
-}
-
-var cpuacctStat = []field[*v1.CPUUsage]{
-	{"user", func(m *v1.CPUUsage) *uint64 { return &m.User }},
-	{"system", func(m *v1.CPUUsage) *uint64 { return &m.Kernel }},
 }
 
 // parsePerCPU reads the nanoseconds on each CPU, all in one line.
@@ -134,4 +131,120 @@ func rdmaV1() []source[*v1.Metrics] {
 		entries("rdma.current", func(m *v1.RdmaStat) *[]*v1.RdmaEntry { return &m.Current }),
 		entries("rdma.max", func(m *v1.RdmaStat) *[]*v1.RdmaEntry { return &m.Limit }),
 	}
+}
+
+var (
+	memoryStatV1 = fieldsOf[v1.MemoryStat]("hierarchical_memsw_limit", "HierarchicalSwapLimit")
+	oomControl   = fieldsOf[v1.MemoryOomControl]()
+)
+
+// memoryV1 lists the files of the memory controller. Consumers in containerd expect the entries for swap and kernel
+// memory also where the kernel does not account them (CONFIG_SWAP, cgroup.memory=nokmem). They are zero then.
+func memoryV1() []source[*v1.Metrics] {
+	memory := func(m *v1.Metrics) *v1.MemoryStat {
+		if m.Memory == nil {
+			m.Memory = &v1.MemoryStat{
+				Usage: &v1.MemoryEntry{}, Swap: &v1.MemoryEntry{}, Kernel: &v1.MemoryEntry{}, KernelTCP: &v1.MemoryEntry{},
+			}
+		}
+		return m.Memory
+	}
+	sources := []source[*v1.Metrics]{
+		keyed("memory.stat", memoryStatV1, memory),
+		keyed("memory.oom_control", oomControl,
+			func(m *v1.Metrics) *v1.MemoryOomControl { return ensure(&m.MemoryOomControl) }),
+	}
+	for _, kind := range []struct {
+		prefix string
+		entry  func(*v1.MemoryStat) *v1.MemoryEntry
+	}{
+		{"memory", func(m *v1.MemoryStat) *v1.MemoryEntry { return m.Usage }},
+		{"memory.memsw", func(m *v1.MemoryStat) *v1.MemoryEntry { return m.Swap }},
+		{"memory.kmem", func(m *v1.MemoryStat) *v1.MemoryEntry { return m.Kernel }},
+		{"memory.kmem.tcp", func(m *v1.MemoryStat) *v1.MemoryEntry { return m.KernelTCP }},
+	} {
+		entry := func(m *v1.Metrics) *v1.MemoryEntry { return kind.entry(memory(m)) }
+		sources = append(sources,
+			single(kind.prefix+".usage_in_bytes", 0, func(m *v1.Metrics) *uint64 { return &entry(m).Usage }),
+			single(kind.prefix+".max_usage_in_bytes", 0, func(m *v1.Metrics) *uint64 { return &entry(m).Max }),
+			single(kind.prefix+".failcnt", 0, func(m *v1.Metrics) *uint64 { return &entry(m).Failcnt }),
+			single(kind.prefix+".limit_in_bytes", 0, func(m *v1.Metrics) *uint64 { return &entry(m).Limit }),
+		)
+	}
+	return sources
+}
+
+// blkioV1 lists the files of the blkio controller. Who counts depends on the kernel: the I/O scheduler BFQ; the
+// throttle policy, in newer kernels including nested cgroups, but since Linux 6.10 only for devices with a limit; until
+// Linux 5.0 the scheduler CFQ. The last in this order that has numbers counts.
+func blkioV1() []source[*v1.Metrics] {
+	entries := func(name, older string, of func(*v1.BlkIOStat) *[]*v1.BlkIOEntry) source[*v1.Metrics] {
+		return source[*v1.Metrics]{name: name, older: older, parse: func(text []byte, m *v1.Metrics) error {
+			list, err := parseBlkio(text)
+			if blkio := ensure(&m.Blkio); len(list) > 0 {
+				*of(blkio) = list
+			}
+			return err
+		}}
+	}
+	serviced := func(b *v1.BlkIOStat) *[]*v1.BlkIOEntry { return &b.IoServicedRecursive }
+	serviceBytes := func(b *v1.BlkIOStat) *[]*v1.BlkIOEntry { return &b.IoServiceBytesRecursive }
+	return []source[*v1.Metrics]{
+		entries("blkio.bfq.io_serviced_recursive", "", serviced),
+		entries("blkio.bfq.io_service_bytes_recursive", "", serviceBytes),
+		entries("blkio.throttle.io_serviced_recursive", "blkio.throttle.io_serviced", serviced),
+		entries("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes", serviceBytes),
+		entries("blkio.io_serviced_recursive", "", serviced),
+		entries("blkio.io_service_bytes_recursive", "", serviceBytes),
+		entries("blkio.io_queued_recursive", "blkio.bfq.io_queued_recursive",
+			func(b *v1.BlkIOStat) *[]*v1.BlkIOEntry { return &b.IoQueuedRecursive }),
+		entries("blkio.io_service_time_recursive", "blkio.bfq.io_service_time_recursive",
+			func(b *v1.BlkIOStat) *[]*v1.BlkIOEntry { return &b.IoServiceTimeRecursive }),
+		entries("blkio.io_wait_time_recursive", "blkio.bfq.io_wait_time_recursive",
+			func(b *v1.BlkIOStat) *[]*v1.BlkIOEntry { return &b.IoWaitTimeRecursive }),
+		entries("blkio.io_merged_recursive", "blkio.bfq.io_merged_recursive",
+			func(b *v1.BlkIOStat) *[]*v1.BlkIOEntry { return &b.IoMergedRecursive }),
+		entries("blkio.time_recursive", "blkio.bfq.time_recursive",
+			func(b *v1.BlkIOStat) *[]*v1.BlkIOEntry { return &b.IoTimeRecursive }),
+		entries("blkio.sectors_recursive", "blkio.bfq.sectors_recursive",
+			func(b *v1.BlkIOStat) *[]*v1.BlkIOEntry { return &b.SectorsRecursive }),
+	}
+}
+
+// parseBlkio reads lines such as "8:0 Read 12" and, in the files for time and sectors, "8:0 12". The last line is a
+// total over the devices, which the message has no place for.
+func parseBlkio(text []byte) ([]*v1.BlkIOEntry, error) {
+	var entries []*v1.BlkIOEntry
+	var last []byte // the device of the line before
+	var name string
+	for line := range bytes.Lines(text) {
+		device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		major, minor, ok := parseDevice(device)
+		if !ok {
+			continue
+		}
+		if !bytes.Equal(device, last) {
+			last, name = device, deviceName(string(device))
+		}
+		op, value, both := bytes.Cut(rest, []byte(" "))
+		if !both {
+			op, value = nil, rest
+		}
+		n, err := number(value, 0)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", device, op, err)
+		}
+		entries = append(entries, &v1.BlkIOEntry{Op: string(op), Device: name, Major: major, Minor: minor, Value: n})
+	}
+	return entries, nil
+}
+
+// deviceName returns the path of a block device's node, as udev names it, or "" if there is none any more. The kernel
+// writes a slash in a name as an exclamation mark (sysfs).
+func deviceName(device string) string {
+	target, err := os.Readlink("/sys/dev/block/" + device)
+	if err != nil {
+		return ""
+	}
+	return "/dev/" + strings.ReplaceAll(path.Base(target), "!", "/")
 }

@@ -5,6 +5,7 @@ package stats
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 
@@ -55,23 +56,14 @@ func pidsV2() []source[*v2.Metrics] {
 	}
 }
 
+var cpuStatV2 = fieldsOf[v2.CPUStat]()
+
 // cpuV2 lists the files about CPU time. Without the cpu controller cpu.stat has its first three keys.
 func cpuV2() []source[*v2.Metrics] {
 	return []source[*v2.Metrics]{
 		keyed("cpu.stat", cpuStatV2, func(m *v2.Metrics) *v2.CPUStat { return ensure(&m.CPU) }),
 		pressure("cpu.pressure", func(m *v2.Metrics) **v2.PSIStats { return &ensure(&m.CPU).PSI }),
 	}
-}
-
-var cpuStatV2 = []field[*v2.CPUStat]{
-	{"usage_usec", func(m *v2.CPUStat) *uint64 { return &m.UsageUsec }},
-	{"user_usec", func(m *v2.CPUStat) *uint64 { return &m.UserUsec }},
-	{"system_usec", func(m *v2.CPUStat) *uint64 { return &m.SystemUsec }},
-	{"nr_periods", func(m *v2.CPUStat) *uint64 { return &m.NrPeriods }},
-	{"nr_throttled", func(m *v2.CPUStat) *uint64 { return &m.NrThrottled }},
-	{"throttled_usec", func(m *v2.CPUStat) *uint64 { return &m.ThrottledUsec }},
-	{"nr_bursts", func(m *v2.CPUStat) *uint64 { return &m.NrBursts }},
-	{"burst_usec", func(m *v2.CPUStat) *uint64 { return &m.BurstUsec }},
 }
 
 func rdmaV2() []source[*v2.Metrics] {
@@ -91,6 +83,8 @@ func rdmaEntryV2(l rdmaLine) *v2.RdmaEntry {
 	return &v2.RdmaEntry{Device: l.device, HcaHandles: l.handles, HcaObjects: l.objects}
 }
 
+var hugetlbEvents = fieldsOf[v2.HugeTlbStat]("max", "Failcnt")
+
 // hugetlbV2 lists the files of one size of huge pages.
 func hugetlbV2(size string) []source[*v2.Metrics] {
 	entry := func(m *v2.Metrics) *v2.HugeTlbStat {
@@ -104,6 +98,79 @@ func hugetlbV2(size string) []source[*v2.Metrics] {
 	}
 }
 
-var hugetlbEvents = []field[*v2.HugeTlbStat]{
-	{"max", func(m *v2.HugeTlbStat) *uint64 { return &m.Failcnt }},
+var (
+	// Since Linux 5.9 the kernel counts refaults of anonymous memory and of files separately; the message has the sum,
+	// which older kernels write.
+	memoryStatV2 = fieldsOf[v2.MemoryStat](
+		"workingset_refault_anon", "WorkingsetRefault", "workingset_refault_file", "WorkingsetRefault",
+		"workingset_activate_anon", "WorkingsetActivate", "workingset_activate_file", "WorkingsetActivate",
+	)
+	memoryEvents = fieldsOf[v2.MemoryEvents]()
+)
+
+// memoryV2 lists the files of the memory controller. memory.stat comes first: without it there are no others. The root
+// has memory.stat alone.
+func memoryV2() []source[*v2.Metrics] {
+	memory := func(m *v2.Metrics) *v2.MemoryStat { return ensure(&m.Memory) }
+	return []source[*v2.Metrics]{
+		keyed("memory.stat", memoryStatV2, memory),
+		single("memory.current", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).Usage }),
+		single("memory.max", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).UsageLimit }),
+		single("memory.peak", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).MaxUsage }),
+		single("memory.swap.current", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).SwapUsage }),
+		single("memory.swap.max", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).SwapLimit }),
+		single("memory.swap.peak", math.MaxUint64, func(m *v2.Metrics) *uint64 { return &memory(m).SwapMaxUsage }),
+		keyed("memory.events", memoryEvents, func(m *v2.Metrics) *v2.MemoryEvents { return ensure(&m.MemoryEvents) }),
+		pressure("memory.pressure", func(m *v2.Metrics) **v2.PSIStats {
+			if m.Memory == nil {
+				return nil // the file exists without the controller; the message would say that no memory is used
+			}
+			return &m.Memory.PSI
+		}),
+	}
+}
+
+var ioStat = fieldsOf[v2.IOEntry]()
+
+// ioV2 lists the files about block devices. io.pressure exists without the io controller.
+func ioV2() []source[*v2.Metrics] {
+	return []source[*v2.Metrics]{
+		{name: "io.stat", parse: func(text []byte, m *v2.Metrics) (err error) {
+			ensure(&m.Io).Usage, err = parseIOStat(text)
+			return err
+		}},
+		pressure("io.pressure", func(m *v2.Metrics) **v2.PSIStats { return &ensure(&m.Io).PSI }),
+	}
+}
+
+// parseIOStat reads lines such as
+//
+//	254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6
+//
+// Linux 5.13 to 5.16 does not end the line of a device that has no numbers, so the numbers are those of the last device
+// before them.
+func parseIOStat(text []byte) ([]*v2.IOEntry, error) {
+	var entries []*v2.IOEntry
+	for line := range bytes.Lines(text) {
+		var entry *v2.IOEntry
+		for word := range bytes.FieldsSeq(line) {
+			key, value, pair := bytes.Cut(word, []byte("="))
+			if !pair {
+				if major, minor, ok := parseDevice(word); ok {
+					entry = &v2.IOEntry{Major: major, Minor: minor}
+				}
+				continue
+			}
+			if entry == nil {
+				break
+			}
+			if err := ioStat.add(key, value, entry); err != nil {
+				return nil, fmt.Errorf("%d:%d: %w", entry.Major, entry.Minor, err)
+			}
+		}
+		if entry != nil {
+			entries = append(entries, entry)
+		}
+	}
+	return entries, nil
 }
