@@ -24,13 +24,10 @@ import (
 
 // Daemon says what the shim's services need to know about the process they run in.
 type Daemon struct {
-	Namespace    string // containerd's namespace; one daemon serves one
-	ID           string // the container or sandbox it was started for
-	Bundle       string // that one's bundle; absolute
-	Address      string // containerd's gRPC socket
-	TTRPCAddress string // containerd's ttrpc socket, for events; "" when started by hand
-	SocketPath   string // our own socket
-	Debug        bool
+	Args
+	Bundle       string           // of the container or sandbox it was started for; absolute
+	TTRPCAddress string           // containerd's ttrpc socket, for events; "" when started by hand
+	SocketPath   string           // our own socket
 	Thread       *osthread.Thread // holds the namespaces of a pod
 
 	// These are by the options that containerd gives start alone: CreateSandbox has none. The options of containers come
@@ -44,7 +41,7 @@ const Program = "containerd-shim-sandbox-v1"
 
 // Args is what the command line says of the shim.
 type Args struct {
-	Namespace string
+	Namespace string // containerd's namespace; one daemon serves one
 	ID        string // of the container or sandbox
 	Address   string // containerd's gRPC socket; part of the name of our own socket
 	Debug     bool
@@ -67,8 +64,7 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 			return err
 		}
 		return runDaemon(Daemon{
-			Namespace: a.Namespace, ID: a.ID, Bundle: bundle, Address: a.Address, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"),
-			SocketPath: socket, Debug: a.Debug, Thread: t,
+			Args: a, Bundle: bundle, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"), SocketPath: socket, Thread: t,
 		}, l, serve)
 	})
 }

@@ -4,6 +4,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
@@ -23,9 +24,8 @@ import (
 
 // request is what containerd asks of start, whichever generation asked.
 type request struct {
+	Args
 	version      protocolVersion
-	debug        bool
-	grpcAddress  string
 	ttrpcAddress string
 	socketDir    string       // "" means the default
 	options      []*anypb.Any // task or runtime options; at most one before 2.3
@@ -58,7 +58,7 @@ func ReadInput(stdin *os.File) ([]byte, error) {
 // begin with two length-delimited fields. Identity decides: only BootstrapParams repeat -id and -namespace.
 // legacy finds the version when the input is not BootstrapParams.
 func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request, error) {
-	r := request{debug: a.Debug, grpcAddress: a.Address, ttrpcAddress: os.Getenv("TTRPC_ADDRESS")}
+	r := request{Args: a, ttrpcAddress: os.Getenv("TTRPC_ADDRESS")}
 	if len(input) == 0 {
 		r.version = legacy()
 		return r, nil
@@ -88,16 +88,10 @@ func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request,
 func (r request) fill(p *bootstrapapi.BootstrapParams) request {
 	r.version = protobufVersion3
 	// Levels are ordered and open: what is below DEBUG (TRACE and unknown ones) is at least as verbose.
-	r.debug = r.debug || p.LogLevel <= bootstrapapi.LogLevel_LOG_LEVEL_DEBUG
-	if a := p.ContainerdGrpcAddress; a != "" {
-		r.grpcAddress = a
-	}
-	if a := p.ContainerdTtrpcAddress; a != "" {
-		r.ttrpcAddress = a
-	}
-	if p.SocketDir != nil {
-		r.socketDir = *p.SocketDir
-	}
+	r.Debug = r.Debug || p.LogLevel <= bootstrapapi.LogLevel_LOG_LEVEL_DEBUG
+	r.Address = cmp.Or(p.ContainerdGrpcAddress, r.Address)
+	r.ttrpcAddress = cmp.Or(p.ContainerdTtrpcAddress, r.ttrpcAddress)
+	r.socketDir = p.GetSocketDir()
 	for _, e := range p.Extensions {
 		if e.Value != nil {
 			r.options = append(r.options, e.Value)

@@ -57,7 +57,7 @@ func TestLegacyVersion(t *testing.T) {
 func TestParseRequest_OfEveryGeneration(t *testing.T) {
 	t.Setenv("TTRPC_ADDRESS", "/env.ttrpc")
 	a := Args{Namespace: "ns1", ID: "c1", Address: "/flag.sock"}
-	old := request{grpcAddress: "/flag.sock", ttrpcAddress: "/env.ttrpc"}
+	old := request{Args: a, ttrpcAddress: "/env.ttrpc"}
 	with := func(d protocolVersion) request { r := old; r.version = d; return r }
 	tests := []struct {
 		name   string
@@ -75,8 +75,8 @@ func TestParseRequest_OfEveryGeneration(t *testing.T) {
 		{
 			"2.4.2, bootstrap parameters", "stdin-2.4.2.bin", plainAddress,
 			request{
-				version: protobufVersion3, debug: true, grpcAddress: "/run/containerd/containerd.sock",
-				ttrpcAddress: "/run/containerd/containerd.sock.ttrpc", socketDir: "/run/user/0/s",
+				Args:    Args{Namespace: "ns1", ID: "c1", Address: "/run/containerd/containerd.sock", Debug: true},
+				version: protobufVersion3, ttrpcAddress: "/run/containerd/containerd.sock.ttrpc", socketDir: "/run/user/0/s",
 			},
 			"/shims",
 		},

@@ -4,6 +4,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"syscall"
 
 	"github.com/containerd/errdefs"
 
@@ -40,46 +40,13 @@ func socketPath(dir, address, namespace, group string) (string, error) {
 // socketAddress is the form of path that containerd dials.
 func socketAddress(path string) string { return "unix://" + path }
 
-// socketDir makes and returns the directory for sockets: wanted, or a default that this user owns. Without root the
-// default falls through to the user's own directories, in containerd's order (core/runtime/v2/shim_unix.go).
-func socketDir(wanted string, uid int, getenv func(string) string) (string, error) {
-	if wanted != "" {
-		if !filepath.IsAbs(wanted) {
-			return "", fmt.Errorf("socket directory %q: not an absolute path: %w", wanted, errdefs.ErrInvalidArgument)
-		}
-		return wanted, os.MkdirAll(wanted, 0o700)
+// socketDir makes and returns the directory for sockets. containerd 2.4 says one that its user owns.
+func socketDir(wanted string) (string, error) {
+	dir := cmp.Or(wanted, defaultSocketDir)
+	if !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("socket directory %q: not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
 	}
-	if uid == 0 {
-		return defaultSocketDir, os.MkdirAll(defaultSocketDir, 0o700)
-	}
-	candidates := []string{defaultSocketDir}
-	if d := getenv("XDG_RUNTIME_DIR"); d != "" {
-		candidates = append(candidates, filepath.Join(d, "containerd", "s"))
-	}
-	candidates = append(candidates, fmt.Sprintf("/run/%d/containerd/s", uid), fmt.Sprintf("/tmp/containerd-s-%d", uid))
-	for _, d := range candidates {
-		if _, err := socketPath(d, "", "", ""); err == nil && ownDir(d, uid) {
-			return d, nil
-		}
-	}
-	return "", fmt.Errorf("socket directory: none of %q can be made and is owned by uid %d: %w",
-		candidates, uid, errdefs.ErrPermissionDenied)
-}
-
-// ownDir makes dir and reports whether it is a directory of uid's that nobody else can enter. Lstat, not Stat: in /tmp
-// somebody else could have put a link there first.
-func ownDir(dir string, uid int) bool {
-	if os.MkdirAll(dir, 0o700) != nil {
-		return false
-	}
-	st, err := os.Lstat(dir)
-	if err != nil || !st.IsDir() {
-		return false
-	}
-	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != uid {
-		return false
-	}
-	return st.Mode().Perm() == 0o700 || os.Chmod(dir, 0o700) == nil
+	return dir, os.MkdirAll(dir, 0o700)
 }
 
 // addressFile is what start leaves in the bundle, for delete and for containerd: 1.x reads it after its restart

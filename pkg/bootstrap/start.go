@@ -81,7 +81,7 @@ func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	path, group, err := groupSocket(a, r, bundle)
+	path, group, err := groupSocket(r, bundle)
 	if err != nil {
 		return Daemon{}, nil, err
 	}
@@ -97,8 +97,8 @@ func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 		return Daemon{}, nil, reply(ctx, syscall.Stdout, answer)
 	}
 	d := Daemon{
-		Namespace: a.Namespace, ID: a.ID, Bundle: bundle, SocketPath: path, Debug: r.debug,
-		Address: r.grpcAddress, TTRPCAddress: r.ttrpcAddress, SystemdCgroup: opts.SystemdCgroup, MaxShmSize: opts.MaxShmSize,
+		Args: r.Args, Bundle: bundle, SocketPath: path, TTRPCAddress: r.ttrpcAddress,
+		SystemdCgroup: opts.SystemdCgroup, MaxShmSize: opts.MaxShmSize,
 	}
 	if err := detach(ctx, d, opts.ShimCgroup, answer); err != nil {
 		return Daemon{}, nil, errors.Join(err, retire(l))
@@ -133,16 +133,16 @@ func reply(ctx context.Context, stdout int, answer []byte) error {
 }
 
 // groupSocket finds the group of the container and the group's socket, and records the socket in bundle.
-func groupSocket(a Args, r request, bundle string) (path, group string, err error) {
-	group, err = shimGroup(bundle, a.ID)
+func groupSocket(r request, bundle string) (path, group string, err error) {
+	group, err = shimGroup(bundle, r.ID)
 	if err != nil {
 		return "", "", err
 	}
-	dir, err := socketDir(r.socketDir, os.Geteuid(), os.Getenv)
+	dir, err := socketDir(r.socketDir)
 	if err != nil {
 		return "", "", err
 	}
-	path, err = socketPath(dir, r.grpcAddress, a.Namespace, group)
+	path, err = socketPath(dir, r.Address, r.Namespace, group)
 	if err != nil {
 		return "", "", err
 	}
