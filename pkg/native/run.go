@@ -130,11 +130,14 @@ func (r *Run) follow(ctx context.Context) error {
 
 // death is the error of a process that ended without a message.
 func (r *Run) death() error {
-	if r.fork != nil && r.fork.args[0].value != 0 && !r.inCgroup {
+	if r.fork != nil && r.diedAtBirth(r.fork) {
 		return ErrKilledInCgroup
 	}
 	return fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrAborted)
 }
+
+// diedAtBirth reports whether the child of a fork, which is dead, never ran in the cgroup that it was forked into.
+func (r *Run) diedAtBirth(fork *Step) bool { return fork.args[0].value != 0 && !r.inCgroup }
 
 // handle refuses what the program would not report: a process of the container that got hold of the socket could send
 // anything.
@@ -202,6 +205,9 @@ func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
 			r.name, fork.index, pid, errdefs.ErrInternal)
 	}
 	child, err := r.claim(pid)
+	if errors.Is(err, unix.ECHILD) && r.diedAtBirth(fork) { // before its parent reported it: the reaper collected it
+		return ErrKilledInCgroup
+	}
 	if err != nil {
 		return fmt.Errorf("%s: step %d made process %d: %w", r.name, fork.index, pid, err)
 	}

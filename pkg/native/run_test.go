@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/reaper"
@@ -92,6 +93,29 @@ func TestFollowChild(t *testing.T) {
 	refused(first.Pid, forks[1], "not reported")
 }
 
+// The reaper may collect a child that was killed at birth before the parent's report is read.
+func TestExecute_ChildWasKilledInCgroupAndCollected(t *testing.T) {
+	for name, tc := range map[string]struct {
+		inCgroup bool
+		want     error
+	}{"at birth": {false, ErrKilledInCgroup}, "later": {true, errdefs.ErrAborted}} {
+		t.Run(name, func(t *testing.T) {
+			p := play(t.Context(), t, "true")
+			p.fork.args[0] = Word{value: 1}
+			if tc.inCgroup {
+				p.report(messageInCgroup, 0, p.fork)
+			}
+			p.report(messagePID, 1<<30, p.fork)
+			if err := <-p.result; !errors.Is(err, tc.want) {
+				t.Errorf("Execute = %v, want %v", err, tc.want)
+			}
+			if err := isChild(p.run.current.Pid); err == nil {
+				t.Errorf("process %d can be waited for, want that Execute did", p.run.current.Pid)
+			}
+		})
+	}
+}
+
 func socketpair(t *testing.T) (ours, theirs *os.File) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -103,9 +127,10 @@ func socketpair(t *testing.T) (ours, theirs *os.File) {
 
 // The kinds of messages, as in program.h.
 const (
-	messagePID     = 1
-	messageWaiting = 3
-	messageFailed  = 4
+	messagePID      = 1
+	messageInCgroup = 2
+	messageWaiting  = 3
+	messageFailed   = 4
 )
 
 // played is a run of which the test plays the program: a fork, and a wait of the child.
