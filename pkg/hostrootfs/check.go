@@ -44,15 +44,15 @@ func (h *Rootfs) checkBinds(pid int) error {
 	}
 	defer func() { _ = unix.Close(root) }() // opened for its name only
 	for _, m := range h.binds {
-		want, err := inodeOf(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS)
+		want, err := statAt(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS)
 		if err != nil {
 			return replaced("%q of the host changed while it was mounted: %w", m.Source, err)
 		}
-		got, err := inodeOf(root, m.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+		got, err := statAt(root, m.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 		if err != nil {
 			return replaced("look at %q in the container: %w", m.Destination, err)
 		}
-		if got != want {
+		if !os.SameFile(got, want) {
 			return replaced("what is at %q in the container is not %q of the host: that was replaced while it was mounted, "+
 				"or something else is mounted there", m.Destination, m.Source)
 		}
@@ -117,18 +117,12 @@ func cloneMount(path string) (int, error) {
 	return fd, nil
 }
 
-// inode names a file for as long as it exists.
-type inode struct{ dev, ino uint64 }
-
-func inodeOf(dir int, path string, resolve uint64) (inode, error) {
+func statAt(dir int, path string, resolve uint64) (os.FileInfo, error) {
 	fd, err := unixfile.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve})
 	if err != nil {
-		return inode{}, err
+		return nil, err
 	}
-	defer func() { _ = unix.Close(fd) }() // opened for its name only
-	var s unix.Stat_t
-	if err := unix.Fstat(fd, &s); err != nil {
-		return inode{}, err
-	}
-	return inode{dev: s.Dev, ino: s.Ino}, nil
+	file := os.NewFile(uintptr(fd), path)
+	defer func() { _ = file.Close() }() // opened for its name only
+	return file.Stat()
 }

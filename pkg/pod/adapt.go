@@ -137,16 +137,12 @@ func (p *Pod) isNetNS(path string) (bool, error) {
 	if err != nil {
 		return false, invalid(fmt.Errorf("network namespace: %w", err))
 	}
-	host, err := os.Stat(hostNamespace("net"))
+	host, err := isAt(file, hostNamespace("net"))
+	if host {
+		err = invalid(errors.New("must not be set in the network namespace of the host"))
+	}
 	if err != nil {
 		return false, err
 	}
-	if os.SameFile(file, host) {
-		return false, invalid(errors.New("must not be set in the network namespace of the host"))
-	}
-	own, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", p.Pid()))
-	if err != nil {
-		return false, err
-	}
-	return os.SameFile(file, own), nil
+	return isAt(file, fmt.Sprintf("/proc/%d/ns/net", p.Pid()))
 }

@@ -179,7 +179,7 @@ func TestSpec_NamesTheNetworkWhereItsOwnerHasIt(t *testing.T) {
 	for name, pid := range map[string]Mode{"main thread": ModeContainer, "process": ModePod} {
 		t.Run(name, func(t *testing.T) {
 			path := pinned(t, 0)
-			p := start(t, request(t, func(r *Request) { r.NetNS, r.Config.PID = path, pid }))
+			p := start(t, request(t, func(r *Request) { r.Config.NetNS, r.Config.PID = path, pid }))
 			if got, want := p.Spec().Linux.Namespaces[0], (specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: path}); got != want {
 				t.Errorf("network = %v, want %v", got, want)
 			}

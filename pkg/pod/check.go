@@ -28,7 +28,7 @@ func (r Request) check() error {
 	if err := c.checkModes(); err != nil {
 		return err
 	}
-	if path := r.netns(); path != "" && c.Network == ModeNode {
+	if path := c.NetNS; path != "" && c.Network == ModeNode {
 		return fmt.Errorf("network namespace %q: must not be given with the mode %s: %w",
 			path, c.Network, errdefs.ErrInvalidArgument)
 	}
@@ -53,14 +53,6 @@ func (r Request) check() error {
 		return err
 	}
 	return checkSysctls(c)
-}
-
-// netns is the path of the network namespace, which the request or the configuration names.
-func (r Request) netns() string {
-	if r.NetNS != "" {
-		return r.NetNS
-	}
-	return r.Config.NetNS
 }
 
 func (c Config) checkModes() error {

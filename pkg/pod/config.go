@@ -55,7 +55,7 @@ type Config struct {
 	PID     Mode           // ModePod, ModeContainer or ModeNode
 	IPC     Mode           // ModePod or ModeNode
 	User    *UserNamespace // nil for the host's
-	NetNS   string         // path of the network namespace in an OCI configuration; CRI's is in the request
+	NetNS   string         // path of the network namespace, which CRI gives beside its message; "" for a new one
 
 	SELinux    *SELinuxOptions // nil for the machine's defaults
 	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context

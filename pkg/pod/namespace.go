@@ -74,15 +74,17 @@ func hostNamespace(name string) string { return "/proc/thread-self/ns/" + name }
 
 // isHosts reports whether file is the host's namespace of this name.
 func isHosts(file *os.File, name string) (bool, error) {
-	a, err := file.Stat()
+	info, err := file.Stat()
 	if err != nil {
 		return false, err
 	}
-	b, err := os.Stat(hostNamespace(name))
-	if err != nil {
-		return false, err
-	}
-	return os.SameFile(a, b), nil
+	return isAt(info, hostNamespace(name))
+}
+
+// isAt reports whether file is what is at path.
+func isAt(file os.FileInfo, path string) (bool, error) {
+	at, err := os.Stat(path)
+	return err == nil && os.SameFile(file, at), err
 }
 
 // ownerOf opens the user namespace that owns the network namespace. It is nil for the host's, and for no network.

@@ -46,7 +46,6 @@ import (
 type Request struct {
 	ID            string // one path element
 	Bundle        string // absolute path of a directory; the pod's files are made there
-	NetNS         string // path of the network namespace; "" for Config's
 	Config        Config
 	SystemdCgroup bool           // the cgroup driver is systemd's
 	MaxShmSize    string         // the most that ShmSizeAnnotation may ask for; "" for the default
@@ -62,8 +61,7 @@ type Pod struct {
 	mountLabel string // the SELinux context of its files; "" for none
 	thread     *osthread.Thread
 	reaper     *reaper.Reaper
-	netns      string   // path of the network namespace; "" for the host's, or one of the pod's own
-	network    *os.File // the namespace at netns, which Start joins; nil for none
+	network    *os.File // the namespace at config.NetNS, which Start joins; nil for none
 
 	madeCgroups []string // directories that Close has to remove
 
@@ -83,7 +81,7 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (p *Pod, err err
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	p = &Pod{id: r.ID, bundle: r.Bundle, config: r.Config, netns: r.netns(), thread: t, reaper: r.Reaper}
+	p = &Pod{id: r.ID, bundle: r.Bundle, config: r.Config, thread: t, reaper: r.Reaper}
 	if p.cgroupPath, err = parentPath(r.Config.CgroupParent, r.SystemdCgroup); err != nil {
 		return nil, err
 	}
@@ -94,8 +92,8 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (p *Pod, err err
 	if p.mountLabel, err = r.Config.mountLabel(label.InitLabels); err != nil {
 		return nil, err
 	}
-	if p.netns != "" {
-		if p.network, err = openNetNS(p.netns); err != nil {
+	if r.Config.NetNS != "" {
+		if p.network, err = openNetNS(r.Config.NetNS); err != nil {
 			return nil, err
 		}
 	}

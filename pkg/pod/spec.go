@@ -30,7 +30,7 @@ func (p *Pod) Spec() *specs.Spec {
 	}
 	own := func(name string) string { return fmt.Sprintf("/proc/%d/ns/%s", p.Pid(), name) }
 	if c.Network == ModePod {
-		add(specs.NetworkNamespace, cmp.Or(p.netns, own("net")))
+		add(specs.NetworkNamespace, cmp.Or(c.NetNS, own("net")))
 		add(specs.UTSNamespace, own("uts"))
 	}
 	if c.IPC == ModePod {

@@ -24,7 +24,7 @@ import (
 
 func TestStart_MainThreadHoldsTheNamespaces(t *testing.T) {
 	path := pinned(t, 0)
-	p := start(t, request(t, func(r *Request) { r.NetNS = path }))
+	p := start(t, request(t, func(r *Request) { r.Config.NetNS = path }))
 	if p.Pid() != os.Getpid() {
 		t.Errorf("Pid() = %d, want that of this process, %d", p.Pid(), os.Getpid())
 	}
@@ -169,7 +169,7 @@ func inUserNamespace(t *testing.T, ids []specs.LinuxIDMapping) string {
 func TestUserNamespace_IsTheOwnerOfTheNetwork(t *testing.T) {
 	path := inUserNamespace(t, mapping)
 	p := start(t, request(t, func(r *Request) {
-		r.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
+		r.Config.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
 	}))
 	if got, want := namespace(t, strconv.Itoa(p.Pid()), "net"), inode(t, path, "net"); got != want {
 		t.Errorf("net namespace = %s, want the given one, %s", got, want)
@@ -193,7 +193,7 @@ func TestUserNamespace_IsTheOwnerOfTheNetwork(t *testing.T) {
 func TestUserNamespace_BesideANetworkOfTheHosts(t *testing.T) {
 	path := pinned(t, 0)
 	p := start(t, request(t, func(r *Request) {
-		r.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
+		r.Config.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
 	}))
 	if got, want := namespace(t, strconv.Itoa(p.Pid()), "net"), inode(t, path, "net"); got != want {
 		t.Errorf("net namespace = %s, want the given one, %s", got, want)
@@ -222,7 +222,7 @@ func TestStart_FailureLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 		},
 		"a user namespace with other mappings": {
 			func(r *Request) {
-				r.NetNS, r.Config.User = inUserNamespace(t, other), &UserNamespace{UIDs: mapping, GIDs: mapping}
+				r.Config.NetNS, r.Config.User = inUserNamespace(t, other), &UserNamespace{UIDs: mapping, GIDs: mapping}
 			},
 			`the owner of the network namespace has the uid_map [{0 300000 65536}], not [{0 200000 65536}]`,
 		},
@@ -250,7 +250,7 @@ func TestStart_FailureLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 // The last step fails on the main thread, which is in three namespaces by then.
 func TestStart_FailureReturnsTheMainThread(t *testing.T) {
 	path := pinned(t, 0)
-	p := create(t, request(t, func(r *Request) { r.NetNS = path }))
+	p := create(t, request(t, func(r *Request) { r.Config.NetNS = path }))
 	p.config.Hostname = strings.Repeat("a", 65)
 	if err := p.Start(t.Context()); !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), `set host name "aaa`) {
 		t.Errorf("Start() = %v, want %v of the host name", err, unix.EINVAL)

@@ -21,6 +21,7 @@
 package podsandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,7 +147,7 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) error {
 	}
 	c.setSandbox(p)
 	made, err := c.newPod(ctx, pod.Request{
-		ID: r.ID, Bundle: r.Bundle, NetNS: r.NetNS, Config: p.config,
+		ID: r.ID, Bundle: r.Bundle, Config: p.config,
 		SystemdCgroup: c.config.SystemdCgroup, MaxShmSize: c.config.MaxShmSize, Reaper: c.config.Reaper,
 	})
 	if err != nil {
@@ -195,7 +196,7 @@ func (r *CreateRequest) complete() error {
 	annotations := map[string]string{}
 	maps.Copy(annotations, r.Annotations)
 	maps.Copy(annotations, config.Annotations)
-	config.Annotations = annotations
+	config.Annotations, config.NetNS = annotations, cmp.Or(r.NetNS, config.NetNS)
 	r.Config = &config
 	return settings.CheckAnnotations(annotations)
 }

@@ -90,7 +90,7 @@ func TestSandbox_Life(t *testing.T) {
 		Annotations: map[string]string{"b": "3"},
 	}, &api.CreateSandboxResponse{})
 	r := p.request
-	if r.ID != "s" || r.Bundle != bundle || r.NetNS != "/netns" || r.Config.Annotations["b"] != "3" {
+	if r.ID != "s" || r.Bundle != bundle || r.Config.NetNS != "/netns" || r.Config.Annotations["b"] != "3" {
 		t.Errorf("request = %+v", r)
 	}
 	status := &api.SandboxStatusResponse{}

@@ -58,14 +58,10 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) 
 	if err != nil {
 		return err
 	}
-	ack, err := typeurl.MarshalAnyToProto(empty)
-	if err != nil {
-		return err
-	}
-	if err := s.SendMsg(ack); err != nil {
-		return err
-	}
 	p := &streamPeer{stream: s, changed: make(chan struct{}, 1)}
+	if err := p.send(empty); err != nil {
+		return err
+	}
 	received := make(chan struct{})
 	// Ends with the client's side, or when ttrpc ends the context of this call, which it does on return.
 	go func() { defer close(received); p.receive() }()
