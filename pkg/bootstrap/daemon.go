@@ -52,26 +52,37 @@ type ServeFunc func(context.Context, Daemon, net.Listener) error
 
 // ServeOn makes this process the shim on socket, without containerd.
 func ServeOn(a Args, socket string, serve ServeFunc) error {
-	return besideMainThread(func(t *osthread.Thread) error {
-		bundle, err := os.Getwd()
-		if err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		l, err := listen(ctx, socket)
-		if err != nil {
-			return err
-		}
-		return runDaemon(Daemon{
-			Args: a, Bundle: bundle, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"), SocketPath: socket, Thread: t,
-		}, l, serve)
-	})
+	bundle, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	l, err := listen(ctx, socket)
+	if err != nil {
+		return err
+	}
+	return runDaemon(Daemon{
+		Args: a, Bundle: bundle, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"), SocketPath: socket,
+	}, l, serve)
 }
 
-// runDaemon sets this process up as the shim and lets serve run until there is nothing left to do. It owns l. Its error
-// reaches the log: containerd has been answered (docs/decisions/0009).
+// runDaemon sets this process up as the shim and lets serve run, on another goroutine than this, which keeps the main
+// thread for it, until there is nothing left to do. It owns l. Its error reaches the log: containerd has been answered
+// (docs/decisions/0009).
 func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
+	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an
+	// ignored signal stays ignored in every program we execute.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	osthread.Main(func(t *osthread.Thread) int {
+		d.Thread = t
+		err = runServe(d, l, serve)
+		return 0
+	})
+	return err
+}
+
+func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 	defer logToFifo(d.Bundle, d.Debug)()
 	defer func() {
 		if p := recover(); p != nil {
@@ -90,7 +101,7 @@ func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
-	ctx, stop := watchSignals(context.Background())
+	ctx, stop := watchSignals()
 	defer stop()
 	err = serve(ctx, d, steadyListener{l})
 	if err != nil && ctx.Err() != nil {
@@ -103,30 +114,25 @@ func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 
 // watchSignals returns a context that ends at SIGTERM or SIGINT. SIGUSR1 dumps all goroutines to the log. stop ends
 // and joins the goroutine that does both.
-func watchSignals(parent context.Context) (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(parent)
+func watchSignals() (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGUSR1)
-	quit, done := make(chan struct{}), make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for {
-			select {
-			case s := <-signals:
-				if s == unix.SIGUSR1 {
-					dumpGoroutines()
-					continue
-				}
-				log.L.WithField("signal", s).Info("asked to end")
-				cancel()
-			case <-quit:
-				return
+		for s := range signals {
+			if s == unix.SIGUSR1 {
+				dumpGoroutines()
+				continue
 			}
+			log.L.WithField("signal", s).Info("asked to end")
+			cancel()
 		}
 	}()
 	return ctx, func() {
 		signal.Stop(signals)
-		close(quit)
+		close(signals)
 		<-done
 		cancel()
 	}
@@ -141,17 +147,4 @@ func dumpGoroutines() {
 		log.L.Info("goroutine dump: " + stack)
 	}
 	log.L.Infof("goroutine dump: %d in all", len(stacks))
-}
-
-// besideMainThread runs f on another goroutine than this, which keeps the main thread for it.
-func besideMainThread(f func(*osthread.Thread) error) error {
-	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an
-	// ignored signal stays ignored in every program we execute.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-	var err error
-	osthread.Main(func(t *osthread.Thread) int {
-		err = f(t)
-		return 0
-	})
-	return err
 }

@@ -24,8 +24,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/osthread"
 )
 
 // startTimeout bounds start as a whole. containerd sets none: it waits for the end of our output.
@@ -49,10 +47,7 @@ func Start(a Args, stdin *os.File, serve ServeFunc) error {
 	if l == nil {
 		return nil // containerd has the address of another daemon
 	}
-	return besideMainThread(func(t *osthread.Thread) error {
-		d.Thread = t
-		return runDaemon(d, l, serve)
-	})
+	return runDaemon(d, l, serve)
 }
 
 // begin performs every step before the answer to containerd, and that. The listener is nil where another daemon's
