@@ -24,12 +24,15 @@ type account struct {
 // shims is the cgroup of a namespace's shims.
 const shims = "shims"
 
-// openAccount opens the account of a namespace and puts processes, the shims, into a cgroup beside those of the containers.
-// Whatever a shim starts begins there or in a container's cgroup. closeAccount removes it.
+// openAccount opens the account of a namespace and puts processes, the shims, into a cgroup beside those of the
+// containers. Whatever a shim starts begins there or in a container's cgroup. closeAccount removes it.
 func openAccount(namespace string, pids ...int) (*account, error) {
 	a := &account{dir: filepath.Join("/sys/fs/cgroup", namespace), file: "cpu.stat", unit: time.Microsecond}
 	if cgroupMode() != "v2" {
-		*a = account{dir: filepath.Join("/sys/fs/cgroup/cpuacct", namespace), file: "cpuacct.usage", unit: time.Nanosecond}
+		*a = account{
+			dir: filepath.Join("/sys/fs/cgroup/cpuacct", namespace), file: "cpuacct.usage",
+			unit: time.Nanosecond,
+		}
 	}
 	group := filepath.Join(a.dir, shims)
 	if err := os.MkdirAll(group, 0o755); err != nil {

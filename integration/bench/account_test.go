@@ -56,7 +56,8 @@ func TestAccount_CountsAProcessAndItsChildren(t *testing.T) {
 	if got < want*8/10 || got > want*12/10 || want < 20*time.Millisecond {
 		t.Errorf("account: %v, rusage of the process and its child: %v", got, want)
 	}
-	if list := strings.Join(harness.Scope{Namespace: namespace, MountsIn: "/" + namespace}.Leaks(), "; "); !strings.Contains(list, shims) {
+	if list := strings.Join(harness.Scope{Namespace: namespace, MountsIn: "/" + namespace}.Leaks(),
+		"; "); !strings.Contains(list, shims) {
 		t.Errorf("leaks %q, want the cgroup of the account", list)
 	}
 }

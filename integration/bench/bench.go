@@ -56,7 +56,8 @@ func (b *bench) measure(ctx context.Context, groups []group) (err error) {
 			err = errors.Join(err, fmt.Errorf("run %d, %s: %w", b.run+1, g.name, e))
 			outcome = ", FAILED"
 		}
-		fmt.Fprintf(b.progress, "bench: run %d of %d: %s: %.0f s%s\n", b.run+1, b.settings.Runs, g.name, time.Since(begin).Seconds(), outcome)
+		fmt.Fprintf(b.progress, "bench: run %d of %d: %s: %.0f s%s\n", b.run+1, b.settings.Runs, g.name,
+			time.Since(begin).Seconds(), outcome)
 	}
 	return err
 }
@@ -65,7 +66,9 @@ func (b *bench) measure(ctx context.Context, groups []group) (err error) {
 func (b *bench) add(name string, column int, value float64) { b.report.add(name, b.run, column, value) }
 
 // turns calls f for each subject in each round, and begins every round with another one: nobody is always first.
-func (b *bench) turns(ctx context.Context, rounds int, f func(ctx context.Context, column int, s *subject) error) error {
+func (b *bench) turns(
+	ctx context.Context, rounds int, f func(ctx context.Context, column int, s *subject) error,
+) error {
 	for round := range rounds {
 		for turn := range b.subjects {
 			column := (round + turn) % len(b.subjects)
@@ -108,11 +111,14 @@ type container struct {
 
 // create makes a container and its task. The rootfs is a bind mount, which the shim makes, as it does with a snapshot.
 func (s *subject) create(ctx context.Context, id string, opts ...containerd.NewContainerOpts) (*container, error) {
-	return s.createOn(ctx, id, []mount.Mount{{Type: "bind", Source: s.host.rootfs, Options: []string{"rbind", "rw"}}}, opts...)
+	return s.createOn(ctx, id, []mount.Mount{{Type: "bind", Source: s.host.rootfs, Options: []string{"rbind", "rw"}}},
+		opts...)
 }
 
 // createOn is create on other mounts; without any, the spec names the root.
-func (s *subject) createOn(ctx context.Context, id string, rootfs []mount.Mount, opts ...containerd.NewContainerOpts) (*container, error) {
+func (s *subject) createOn(
+	ctx context.Context, id string, rootfs []mount.Mount, opts ...containerd.NewContainerOpts,
+) (*container, error) {
 	opts = append([]containerd.NewContainerOpts{containerd.WithRuntime(s.runtime, s.options)}, opts...)
 	c, err := s.host.client.NewContainer(ctx, id, opts...)
 	if err != nil {
@@ -131,7 +137,10 @@ func spec(command []string, opts ...oci.SpecOpts) containerd.NewContainerOpts {
 		s.Version = "1.0.2"
 		return nil
 	}
-	return containerd.WithNewSpec(append([]oci.SpecOpts{oci.WithDefaultPathEnv, oci.WithProcessArgs(command...), version}, opts...)...)
+	return containerd.WithNewSpec(append([]oci.SpecOpts{
+		oci.WithDefaultPathEnv, oci.WithProcessArgs(command...),
+		version,
+	}, opts...)...)
 }
 
 // sleeping is the spec of a container that does nothing.
@@ -167,7 +176,9 @@ func (c *container) remove(ctx context.Context) error {
 func (c *container) shim() (int, error) { return parent(int(c.task.Pid())) }
 
 // withIdle starts an idle container of each subject, calls f and removes them.
-func (b *bench) withIdle(ctx context.Context, id string, f func(idle []*container) error, opts ...oci.SpecOpts) (err error) {
+func (b *bench) withIdle(
+	ctx context.Context, id string, f func(idle []*container) error, opts ...oci.SpecOpts,
+) (err error) {
 	var idle []*container
 	defer func() {
 		for i, c := range idle {

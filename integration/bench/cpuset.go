@@ -39,7 +39,8 @@ func cpusetGroup() group {
 // a thread that looks every copyEvery, as schedulers do that have no such shim.
 func (b *bench) cpusets(ctx context.Context) error {
 	if _, err := os.Stat("/sys/fs/cgroup/cpuset.cpus.effective"); err != nil || runtime.NumCPU() < 2 {
-		fmt.Fprintln(b.progress, "bench: LEFT OUT: cpuset: needs cgroup v2 alone and two CPUs (docs/testing-in-a-vm.md)")
+		fmt.Fprintln(b.progress,
+			"bench: LEFT OUT: cpuset: needs cgroup v2 alone and two CPUs (docs/testing-in-a-vm.md)")
 		return nil
 	}
 	return b.turns(ctx, 1, func(ctx context.Context, column int, s *subject) error {
@@ -60,7 +61,8 @@ func (b *bench) cpusetOf(ctx context.Context, column int, s *subject) (err error
 	defer func() { err = errors.Join(err, os.Remove(source)) }()
 	opts := []containerd.NewContainerOpts{sleeping()}
 	if s.isShim() {
-		opts = append(opts, s.withOptions("CpusetSource = '"+filepath.Join(s.host.namespace, filepath.Base(source))+"'"))
+		opts = append(opts,
+			s.withOptions("CpusetSource = '"+filepath.Join(s.host.namespace, filepath.Base(source))+"'"))
 	}
 	if err := controllers(ctx, b, s, namespace); err != nil {
 		return err
@@ -153,7 +155,8 @@ func reach(ctx context.Context, source, destination, list string) error {
 	}
 }
 
-// copier is a goroutine, with a thread of its own, that keeps a destination the same as its source. stop ends and joins it.
+// copier is a goroutine, with a thread of its own, that keeps a destination the same as its source. stop ends and joins
+// it.
 type copier struct {
 	tid   int
 	over  chan struct{}
@@ -171,7 +174,8 @@ func startCopier(source, destination string) *copier {
 		defer tick.Stop()
 		last := ""
 		for {
-			if list, err := readCPUs(source, "cpuset.cpus.effective"); err == nil && list != last && writeCPUs(destination, list) == nil {
+			if list, err := readCPUs(source, "cpuset.cpus.effective"); err == nil && list != last &&
+				writeCPUs(destination, list) == nil {
 				last = list
 			}
 			select {

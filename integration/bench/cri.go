@@ -112,7 +112,8 @@ func (b *bench) cri(ctx context.Context) (err error) {
 		nodes = append(nodes, n)
 	}
 	leftOut, turns := "", podTurns(b.subjects[:ours+1])
-	for round := range idleRounds + max(1, b.settings.Rounds/2) { // a round takes a second, and settle where pods stay empty
+	// A round takes a second, or the time settle where pods stay empty.
+	for round := range idleRounds + max(1, b.settings.Rounds/2) {
 		for i := range turns {
 			turn := turns[(round+i)%len(turns)]
 			if turn.handler == leftOut {
@@ -149,7 +150,8 @@ func (b *bench) startNode(ctx context.Context, s *subject) (_ *node, err error) 
 		return nil, err
 	}
 	d, err := cri.NewDaemon(harness.Env{
-		Runtime: s.runtime, Shim: s.shim, Tools: b.tools, Daemon: filepath.Join(b.tools, "containerd"), Busybox: busybox,
+		Runtime: s.runtime, Shim: s.shim, Tools: b.tools, Daemon: filepath.Join(b.tools, "containerd"),
+		Busybox: busybox,
 	}, b.isolation)
 	if err != nil {
 		return nil, err
@@ -167,7 +169,8 @@ func (b *bench) startNode(ctx context.Context, s *subject) (_ *node, err error) 
 
 // end ends containerd. Its error names what pods have left behind, which goes, too.
 func (n *node) end() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // containerd may not answer, where it could not be started
+	// If containerd could not be started, it does not answer.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return errors.Join(n.RemovePods(ctx), gone(n.scope), n.scope.Remove(), n.Close())
 }
@@ -176,7 +179,9 @@ func (n *node) end() error {
 type figures func(n *node, ctx context.Context, p *cri.Pod, took float64, mounts int, add func(name string, value float64)) error
 
 // pod runs a pod, has the figures taken, and removes it.
-func (n *node) pod(ctx context.Context, handler, name string, add func(name string, value float64), take figures) error {
+func (n *node) pod(
+	ctx context.Context, handler, name string, add func(name string, value float64), take figures,
+) error {
 	// The shim of the pod before may still be ending: nobody waits for that.
 	if err := harness.Poll(func() error {
 		if left := harness.ShimsOf(n.Address, ""); len(left) > 0 {
@@ -211,7 +216,8 @@ func (n *node) busy(ctx context.Context, p *cri.Pod, run float64, _ int, add fun
 			return err
 		}},
 		{rowPodExec, func() error {
-			r, err := n.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: container, Cmd: []string{"true"}})
+			r, err := n.Runtime.ExecSync(ctx,
+				&runtimeapi.ExecSyncRequest{ContainerId: container, Cmd: []string{"true"}})
 			if err == nil && r.GetExitCode() != 0 {
 				err = fmt.Errorf("exec true: exit code %d", r.GetExitCode())
 			}
@@ -233,7 +239,9 @@ func (n *node) busy(ctx context.Context, p *cri.Pod, run float64, _ int, add fun
 }
 
 // empty takes what a pod needs that has no container and has settled. It is the only one of its node.
-func (n *node) empty(ctx context.Context, _ *cri.Pod, _ float64, mountsBefore int, add func(name string, value float64)) error {
+func (n *node) empty(
+	ctx context.Context, _ *cri.Pod, _ float64, mountsBefore int, add func(name string, value float64),
+) error {
 	if !pause(ctx, settle) {
 		return ctx.Err()
 	}

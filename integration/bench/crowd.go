@@ -33,7 +33,8 @@ func crowdGroup() group {
 	}
 }
 
-// crowdRounds is few, as a round of many containers takes seconds and is a sum. Of few containers there are more rounds.
+// crowdRounds is few, as a round of many containers takes seconds and is a sum. Of few containers there are more
+// rounds.
 func crowdRounds(s settings) int {
 	const least, containers = 2, 60
 	return max(least, min(s.Rounds, containers/s.Containers))

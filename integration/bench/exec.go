@@ -33,14 +33,18 @@ func execRows(name, how, took, cost string, opts ...oci.SpecOpts) group {
 			{Name: cost, Unit: "ms", Target: target{Ratio: 0.20}},
 		},
 		measure: func(b *bench, ctx context.Context) error {
-			return b.withIdle(ctx, name, func(idle []*container) error { return b.execs(ctx, idle, took, cost) }, opts...)
+			return b.withIdle(ctx, name, func(idle []*container) error { return b.execs(ctx, idle, took, cost) },
+				opts...)
 		},
 	}
 }
 
 // podLike is what Kubernetes gives to the containers of a restricted pod.
 func podLike() []oci.SpecOpts {
-	return []oci.SpecOpts{oci.WithUIDGID(1000, 1000), oci.WithCapabilities(nil), oci.WithNoNewPrivileges, seccomp.WithDefaultProfile()}
+	return []oci.SpecOpts{
+		oci.WithUIDGID(1000, 1000), oci.WithCapabilities(nil), oci.WithNoNewPrivileges,
+		seccomp.WithDefaultProfile(),
+	}
 }
 
 // execs times execs in containers that exist.

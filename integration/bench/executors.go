@@ -89,7 +89,8 @@ func (b *bench) hostRoot(ctx context.Context, column int, s *subject) error {
 		return err
 	}
 	err = b.toExit(ctx, rowHostRoot, column, func() (*container, error) {
-		return s.createOn(ctx, b.id("host"), nil, spec([]string{"/bin/true"}, oci.WithRootFSPath(empty)), s.withOptions("HostRootfs = 'default'"))
+		return s.createOn(ctx, b.id("host"), nil, spec([]string{"/bin/true"}, oci.WithRootFSPath(empty)),
+			s.withOptions("HostRootfs = 'default'"))
 	})
 	return errors.Join(err, os.Remove(empty))
 }

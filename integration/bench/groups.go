@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// group is rows that are measured together. Each group makes what it measures and removes it, so any of them can be left
-// out.
+// group is rows that are measured together. Each group makes what it measures and removes it, so any of them can be
+// left out.
 type group struct {
 	name    string // for -rows
 	about   string
@@ -23,7 +23,8 @@ type group struct {
 // the kernel keep of earlier containers is no part of it.
 func groups() []group {
 	return []group{
-		idleGroup(), runGroup(), podGroup(), execGroup(), podExecGroup(), statsGroup(), startGroup(), crowdGroup(), stormGroup(),
+		idleGroup(), runGroup(), podGroup(), execGroup(), podExecGroup(), statsGroup(), startGroup(),
+		crowdGroup(), stormGroup(),
 		prewarmGroup(), hostGroup(), criGroup(), cpusetGroup(), binaryGroup(),
 	}
 }

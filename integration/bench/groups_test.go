@@ -24,7 +24,8 @@ func TestChoose(t *testing.T) {
 			t.Errorf("choose(%q) = %v, %v, want %s", tt.names, names(got), err, tt.want)
 		}
 	}
-	if _, err := choose(all, "exec,pigs"); err == nil || !strings.Contains(err.Error(), `"pigs"`) || !strings.Contains(err.Error(), "stats") {
+	if _, err := choose(all, "exec,pigs"); err == nil || !strings.Contains(err.Error(), `"pigs"`) ||
+		!strings.Contains(err.Error(), "stats") {
 		t.Errorf("choose of what is not there: %v, want an error that names it and what is", err)
 	}
 }
@@ -83,7 +84,10 @@ func TestGroups_EachMeasuresAndLeavesNothing(t *testing.T) {
 	var said strings.Builder
 	r, err := measure(t.Context(), config{
 		tools: env.Tools, shim: env.Shim, progress: &said, isolation: isolation,
-		settings: settings{Runs: 1, Rounds: 1, Containers: 2, Probed: 2, Storm: stormTurns * probeEvery, Idle: time.Second},
+		settings: settings{
+			Runs: 1, Rounds: 1, Containers: 2, Probed: 2, Storm: stormTurns * probeEvery,
+			Idle: time.Second,
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -94,12 +98,14 @@ func TestGroups_EachMeasuresAndLeavesNothing(t *testing.T) {
 	}
 	for _, f := range r.Rows {
 		for _, column := range []int{reference, ours} {
-			if alone := column == reference && f.Name == rowHostRoot; f.Summary[column].N == 0 && !leftOut(f.Name) && !alone {
+			if alone := column == reference && f.Name == rowHostRoot; f.Summary[column].N == 0 &&
+				!leftOut(f.Name) && !alone {
 				t.Errorf("row %q of %s: no sample; bench said\n%s", f.Name, r.Columns[column], said.String())
 			}
 		}
 		// An empty pod without a pause container has no cgroup.
-		zero := f.Name == rowWakeups || f.Name == rowStormLate || f.Name == rowKeeping || strings.HasSuffix(f.Name, rowPodCgroups)
+		zero := f.Name == rowWakeups || f.Name == rowStormLate || f.Name == rowKeeping ||
+			strings.HasSuffix(f.Name, rowPodCgroups)
 		if !zero && f.Summary[ours].N > 0 && f.Summary[ours].Median <= 0 {
 			t.Errorf("row %q: median %v of ours", f.Name, f.Summary[ours].Median)
 		}

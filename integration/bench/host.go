@@ -31,8 +31,8 @@ type host struct {
 	log       *os.File
 }
 
-// bootTimeout bounds containerd's start; it takes well under a second. goneTimeout bounds how long the last shims take to
-// end, which nobody waits for when a container is deleted.
+// bootTimeout bounds containerd's start; it takes well under a second. goneTimeout bounds how long the last shims take
+// to end, which nobody waits for when a container is deleted.
 var (
 	bootTimeout = harness.Slow(20 * time.Second)
 	goneTimeout = harness.Slow(20 * time.Second)
@@ -77,7 +77,8 @@ func start(ctx context.Context, tools, shimDir string, v1Only bool) (_ *host, er
 
 // serving connects to containerd and returns when it answers.
 func (h *host) serving(ctx context.Context) (err error) {
-	h.client, err = containerd.New(h.address(), containerd.WithTimeout(bootTimeout), containerd.WithDefaultNamespace(h.namespace))
+	h.client, err = containerd.New(h.address(), containerd.WithTimeout(bootTimeout),
+		containerd.WithDefaultNamespace(h.namespace))
 	if err != nil {
 		return fmt.Errorf("connect to containerd: %w\n%s", err, h.logTail())
 	}
@@ -89,7 +90,8 @@ func (h *host) serving(ctx context.Context) (err error) {
 			return nil
 		}
 		if !pause(ctx, 10*time.Millisecond) {
-			return fmt.Errorf("ask containerd for its version: %w\n%s", errors.Join(err, context.Cause(ctx)), h.logTail())
+			return fmt.Errorf("ask containerd for its version: %w\n%s",
+				errors.Join(err, context.Cause(ctx)), h.logTail())
 		}
 	}
 }
@@ -111,9 +113,9 @@ disabled_plugins = ["io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime
 `, h.dir)
 }
 
-// command is containerd's. With v1Only, it and what it starts have a mount namespace of their own in which no cgroup v2 is
-// mounted beside v1: crun up to 1.8 refuses to run where one has controllers. A tmpfs takes its place, since crun makes
-// files where the hierarchy used to be.
+// command is containerd's. With v1Only, it and what it starts have a mount namespace of their own in which no cgroup v2
+// is mounted beside v1: crun up to 1.8 refuses to run where one has controllers. A tmpfs takes its place, since crun
+// makes files where the hierarchy used to be.
 func command(v1Only bool, name string, args ...string) *exec.Cmd {
 	const hybrid = "/sys/fs/cgroup/unified"
 	cmd := exec.Command(name, args...)
@@ -122,7 +124,8 @@ func command(v1Only bool, name string, args ...string) *exec.Cmd {
 	if err := unix.Statfs(hybrid, &fs); !v1Only || err != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
 		return cmd
 	}
-	cmd = exec.Command("/bin/sh", append([]string{"-c", `mount -t tmpfs none "$0" && exec "$@"`, hybrid, name}, args...)...)
+	cmd = exec.Command("/bin/sh",
+		append([]string{"-c", `mount -t tmpfs none "$0" && exec "$@"`, hybrid, name}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Unshareflags: unix.CLONE_NEWNS} // Go makes its mounts private
 	return cmd
 }
@@ -143,8 +146,11 @@ func (h *host) logTail() string {
 func (h *host) scope() harness.Scope {
 	return harness.Scope{
 		Namespace: h.namespace,
-		Dirs:      []string{filepath.Join(h.dir, "s"), filepath.Join(h.dir, "state/io.containerd.runtime.v2.task", h.namespace)},
-		MountsIn:  h.dir,
+		Dirs: []string{
+			filepath.Join(h.dir, "s"),
+			filepath.Join(h.dir, "state/io.containerd.runtime.v2.task", h.namespace),
+		},
+		MountsIn: h.dir,
 	}
 }
 

@@ -29,8 +29,8 @@ func idleGroup() group {
 	}
 }
 
-// idle looks at a shim that has nothing to do. There is no other at the time: two shims that run the same file share its
-// pages, and each has only half of them in its PSS.
+// idle looks at a shim that has nothing to do. There is no other at the time: two shims that run the same file share
+// its pages, and each has only half of them in its PSS.
 func (b *bench) idle(ctx context.Context, column int, s *subject) (err error) {
 	if b.borrowed(column) {
 		return nil

@@ -101,7 +101,8 @@ func podGroup() group {
 	}
 }
 
-// secondsPerRound is how many second containers there are for each round: with 30 the ratio of two runs differs by 0.02.
+// secondsPerRound is how many second containers there are for each round: with 30 the ratio of two runs differs by
+// 0.02.
 const secondsPerRound = 3
 
 // pods makes the first container of a pod for each subject, and times others that come and go beside it.
@@ -127,7 +128,8 @@ func (b *bench) pods(ctx context.Context) (err error) {
 	}
 	return b.turns(ctx, secondsPerRound*b.settings.Rounds, func(ctx context.Context, column int, s *subject) error {
 		begin := time.Now()
-		second, err := s.run(ctx, b.id("second"), sleeping(pods[column].member...), containerd.WithSandbox(pods[column].id))
+		second, err := s.run(ctx, b.id("second"), sleeping(pods[column].member...),
+			containerd.WithSandbox(pods[column].id))
 		if err != nil {
 			return err
 		}
@@ -140,11 +142,15 @@ func (b *bench) pods(ctx context.Context) (err error) {
 	})
 }
 
-// sharing has the namespaces of process pid that the containers of a pod share when the kubelet asks for nothing else (containerd,
-// internal/cri/opts, WithPodNamespaces).
+// sharing has the namespaces of process pid that the containers of a pod share when the kubelet asks for nothing else
+// (containerd, internal/cri/opts, WithPodNamespaces).
 func sharing(pid uint32) (opts []oci.SpecOpts) {
-	for kind, name := range map[specs.LinuxNamespaceType]string{specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts"} {
-		opts = append(opts, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", pid, name)}))
+	for kind, name := range map[specs.LinuxNamespaceType]string{
+		specs.NetworkNamespace: "net",
+		specs.IPCNamespace:     "ipc", specs.UTSNamespace: "uts",
+	} {
+		opts = append(opts,
+			oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", pid, name)}))
 	}
 	return opts
 }

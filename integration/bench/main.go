@@ -45,8 +45,10 @@ type config struct {
 func parse() (c config, err error) {
 	c.progress = os.Stderr
 	flag.IntVar(&c.Runs, "runs", 1, "how often to measure everything")
-	flag.IntVar(&c.Rounds, "n", 30, "rounds of what takes milliseconds; execs, stats calls and second containers are multiples")
-	flag.StringVar(&c.rows, "rows", "", "groups of rows to measure, separated by commas; all of these by default:"+describe(groups()))
+	flag.IntVar(&c.Rounds, "n", 30,
+		"rounds of what takes milliseconds; execs, stats calls and second containers are multiples")
+	flag.StringVar(&c.rows, "rows", "",
+		"groups of rows to measure, separated by commas; all of these by default:"+describe(groups()))
 	flag.IntVar(&c.Containers, "containers", 100, "containers at once")
 	flag.IntVar(&c.Probed, "probes", 50, "containers of the exec storm")
 	flag.DurationVar(&c.Storm, "storm", time.Minute, "how long the exec storm takes for each runtime, in six turns")
@@ -55,9 +57,11 @@ func parse() (c config, err error) {
 	flag.StringVar(&c.from, "from", "", "measure nothing; read what -json wrote to this `file`")
 	flag.StringVar(&c.page, "write", "", "put the table into this `page`, docs/performance.md")
 	flag.StringVar(&c.section, "section", "native", "`name` of the part of the page")
-	flag.StringVar(&c.tools, "tools", os.Getenv("SHIM_TOOLS"), "directory with containerd, containerd-shim-runc-v2 and runc")
+	flag.StringVar(&c.tools, "tools", os.Getenv("SHIM_TOOLS"),
+		"directory with containerd, containerd-shim-runc-v2 and runc")
 	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
-	flag.StringVar(&c.against, "against", "", "an earlier build of the shim, as `path`, which takes the place of the runc shim: no row may be worse by more than 3 %")
+	flag.StringVar(&c.against, "against", "",
+		"an earlier build of the shim, as `path`, which takes the place of the runc shim: no row may be worse by more than 3 %")
 	flag.BoolVar(&c.crun, "crun", true, "measure crun too, where it is installed")
 	flag.Parse()
 	switch {
@@ -70,7 +74,8 @@ func parse() (c config, err error) {
 	case c.Runs < 1 || c.Rounds < 1 || c.Containers < 1 || c.Probed < 1:
 		return c, errors.New("-runs, -n, -containers and -probes must be at least 1")
 	case c.against != "" && (filepath.Base(c.against) != filepath.Base(c.shim) || c.page != ""):
-		return c, fmt.Errorf("-against %q: must be a file named %s, and goes without -write", c.against, filepath.Base(c.shim))
+		return c, fmt.Errorf("-against %q: must be a file named %s, and goes without -write", c.against,
+			filepath.Base(c.shim))
 	case c.Storm < stormTurns*probeEvery || c.Idle < time.Second:
 		return c, fmt.Errorf("-storm must be at least %v, and -idle 1s", stormTurns*probeEvery)
 	case os.Geteuid() != 0:
@@ -145,7 +150,10 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 			}
 		}()
 	}
-	b := &bench{settings: c.settings, subjects: all, tools: c.tools, isolation: c.isolation, report: r, progress: c.progress}
+	b := &bench{
+		settings: c.settings, subjects: all, tools: c.tools, isolation: c.isolation, report: r,
+		progress: c.progress,
+	}
 	for b.run = range c.Runs {
 		err = errors.Join(err, b.measure(ctx, chosen))
 		if ctx.Err() != nil {

@@ -17,7 +17,8 @@ func (r *report) page() string {
 		r.Begun.Format("2006-01-02"), r.Minutes, m, m.Load)
 	fmt.Fprintf(&text, "%s.\n\n", strings.Join(m.Versions, ", "))
 	s := r.Settings
-	fmt.Fprintf(&text, "%d runs, %d rounds each; %d containers at once; a storm on %d containers for %v; idle for %v.\n\n",
+	fmt.Fprintf(&text,
+		"%d runs, %d rounds each; %d containers at once; a storm on %d containers for %v; idle for %v.\n\n",
 		s.Runs, s.Rounds, s.Containers, s.Probed, s.Storm, s.Idle)
 	r.markdown(&text)
 	if missed := r.missed(); len(missed) > 0 {
@@ -62,7 +63,8 @@ func replace(text, section, content string) (string, error) {
 	before, rest, found := strings.Cut(text, begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		return "", fmt.Errorf("section %q: no %q with %q after it", section, strings.TrimSpace(begin), strings.TrimSpace(end))
+		return "", fmt.Errorf("section %q: no %q with %q after it", section, strings.TrimSpace(begin),
+			strings.TrimSpace(end))
 	}
 	return before + begin + content + end + after, nil
 }

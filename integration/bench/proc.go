@@ -80,8 +80,8 @@ func cpuTime(pid int) (sum time.Duration, err error) {
 	return sum, err
 }
 
-// switchCount is how often each thread of a process has given up a CPU, by the thread's directory. A thread that sleeps must
-// wake up to do so again.
+// switchCount is how often each thread of a process has given up a CPU, by the thread's directory. A thread that sleeps
+// must wake up to do so again.
 type switchCount map[string]int64
 
 func switches(pid int) (switchCount, error) {

@@ -53,7 +53,8 @@ type figure struct {
 	Samples [][][]float64 `json:"samples"` // by run and column, in the order they were taken
 	Summary []summary     `json:"summary"` // by column, of all runs
 	Ratios  [][]float64   `json:"ratios"`  // by run and column: the median as a multiple of the reference's; 0 for none
-	Met     *bool         `json:"met"`     // whether each run met the target; nil without a target, or when not measured
+	// Met reports whether each run met the target. It is nil without a target, or when not measured.
+	Met *bool `json:"met"`
 }
 
 // summary is what the samples of a column come to.
@@ -183,7 +184,8 @@ func load(name string) (*report, error) {
 	for _, f := range r.Rows {
 		for _, run := range f.Samples {
 			if len(run) != len(r.Columns) || len(run) <= ours {
-				return nil, fmt.Errorf("%s: row %q: %d columns, want %d, of at least two runtimes", name, f.Name, len(run), len(r.Columns))
+				return nil, fmt.Errorf("%s: row %q: %d columns, want %d, of at least two runtimes", name, f.Name,
+					len(run), len(r.Columns))
 			}
 		}
 	}

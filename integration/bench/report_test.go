@@ -26,7 +26,11 @@ func TestSummarize(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := summarize(tt.samples)
-			for _, pair := range [][2]float64{{got.Median, tt.want.Median}, {got.P10, tt.want.P10}, {got.P90, tt.want.P90}} {
+			for _, pair := range [][2]float64{
+				{got.Median, tt.want.Median},
+				{got.P10, tt.want.P10},
+				{got.P90, tt.want.P90},
+			} {
 				if d := pair[0] - pair[1]; d > 1e-9 || d < -1e-9 {
 					t.Errorf("summarize(%v) = %v, want %v", tt.samples, got, tt.want)
 				}

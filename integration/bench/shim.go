@@ -88,8 +88,8 @@ func (h *host) startCommand(ctx context.Context, s *subject, id string) (float64
 	return took, shutdown(ctx, id, strings.TrimPrefix(result.Address, "unix://"))
 }
 
-// makeLog makes the fifo for a shim's log, as containerd does: the runc shim ends where there is none. What a shim says in
-// its short life fits into the pipe.
+// makeLog makes the fifo for a shim's log, as containerd does: the runc shim ends where there is none. What a shim says
+// in its short life fits into the pipe.
 func makeLog(bundle string) (closeLog func(), err error) {
 	name := filepath.Join(bundle, "log")
 	if err := unix.Mkfifo(name, 0o600); err != nil {

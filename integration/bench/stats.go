@@ -5,15 +5,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/ttrpc"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 const (
@@ -98,16 +97,9 @@ func (b *bench) directStats(ctx context.Context, column int, s *subject, idle *c
 
 // dial connects to the shim of a container, whose address containerd notes in the bundle.
 func (h *host) dial(ctx context.Context, id string) (net.Conn, error) {
-	file := filepath.Join(h.dir, "state/io.containerd.runtime.v2.task", h.namespace, id, "bootstrap.json")
-	text, err := os.ReadFile(file)
+	address, err := harness.ShimAddress(filepath.Join(h.dir, "state/io.containerd.runtime.v2.task", h.namespace, id))
 	if err != nil {
 		return nil, err
 	}
-	var bootstrap struct {
-		Address string `json:"address"`
-	}
-	if err := json.Unmarshal(text, &bootstrap); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", file, err)
-	}
-	return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(bootstrap.Address, "unix://"))
+	return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(address, "unix://"))
 }

@@ -85,7 +85,9 @@ func (b *bench) storms(ctx context.Context) (err error) {
 }
 
 // storm probes the containers of one subject for a while. It ends when every probe has, so all of them are counted.
-func (b *bench) storm(ctx context.Context, column int, s *subject, a *account, victims []victim, length time.Duration) error {
+func (b *bench) storm(
+	ctx context.Context, column int, s *subject, a *account, victims []victim, length time.Duration,
+) error {
 	daemon := s.host.daemon.Process.Pid
 	cpu, err := a.used()
 	if err != nil {

@@ -43,7 +43,10 @@ func subjects(c config) []*subject {
 		return []*subject{{name: "before", runtime: harness.Ours, shim: c.against, inner: c.against}, mine}
 	}
 	list := []*subject{
-		{name: "runc", runtime: "io.containerd.runc.v2", shim: stock, inner: runc, options: &options.Options{BinaryName: runc}},
+		{
+			name: "runc", runtime: "io.containerd.runc.v2", shim: stock, inner: runc,
+			options: &options.Options{BinaryName: runc},
+		},
 		mine,
 	}
 	if crun, err := exec.LookPath("crun"); c.crun && err == nil {
@@ -58,9 +61,9 @@ func subjects(c config) []*subject {
 // isShim reports whether s runs this project's shim, which the reference does with -against.
 func (s *subject) isShim() bool { return s.runtime == harness.Ours }
 
-// readAnew has the binaries read from the disk when they are run next. One that has just been built or copied lies in the page
-// cache in large folios, which the kernel maps as a whole: its processes would have megabytes in their memory that they
-// do not have on a machine that was booted since.
+// readAnew has the binaries read from the disk when they are run next. One that has just been built or copied lies in
+// the page cache in large folios, which the kernel maps as a whole: its processes would have megabytes in their memory
+// that they do not have on a machine that was booted since.
 func readAnew(list []*subject) error {
 	for _, s := range list {
 		for _, path := range []string{s.shim, s.inner} {

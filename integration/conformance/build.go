@@ -23,8 +23,8 @@ const (
 	binary     = "client.test" // the suite, in the directory of the tools
 )
 
-// build makes, in the directory of the tools, what the suite needs beyond them: itself and the runc whose faults some of its
-// tests call for. What is there already stays; the directory is named after the versions.
+// build makes, in the directory of the tools, what the suite needs beyond them: itself and the runc whose faults some
+// of its tests call for. What is there already stays; the directory is named after the versions.
 func build(ctx context.Context, dir string) error {
 	for name, args := range map[string][]string{
 		binary:    {"test", "-c", "-vet=off"},
@@ -43,7 +43,8 @@ func build(ctx context.Context, dir string) error {
 		}
 		fmt.Fprintf(os.Stderr, "building %s\n", path)
 		part := fmt.Sprintf("%s.%d.part", path, os.Getpid())
-		cmd := exec.CommandContext(ctx, "go", append(args, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", part, pkg)...)
+		cmd := exec.CommandContext(ctx, "go",
+			append(args, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", part, pkg)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
@@ -58,7 +59,8 @@ func build(ctx context.Context, dir string) error {
 // files are those of the suite's tests that reach a shim. The others are about images, content, snapshots and leases.
 func files() []string {
 	return []string{
-		"client_ttrpc_test.go", "client_unix_test.go", "container_checkpoint_test.go", "container_idmapped_linux_test.go",
+		"client_ttrpc_test.go", "client_unix_test.go", "container_checkpoint_test.go",
+		"container_idmapped_linux_test.go",
 		"container_linux_test.go", "container_test.go", "daemon_config_linux_test.go", "mount_manager_linux_test.go",
 		"restart_monitor_test.go",
 	}

@@ -31,14 +31,16 @@ type result struct {
 
 // said is the end of what the test printed, without containerd's log.
 func (r result) said() []string {
-	lines := slices.DeleteFunc(slices.Clone(r.output), func(line string) bool { return strings.Contains(line, "log_hook.go:") })
+	lines := slices.DeleteFunc(slices.Clone(r.output),
+		func(line string) bool { return strings.Contains(line, "log_hook.go:") })
 	return lines[max(0, len(lines)-25):]
 }
 
 // reason is what the test said last before it was skipped.
 func (r result) reason() string {
 	for _, line := range slices.Backward(r.output) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") &&
+			!strings.HasPrefix(line, "===") {
 			return line
 		}
 	}
@@ -61,9 +63,9 @@ func died(output []string) []string {
 	return append(slices.Clip(output), "did not end")
 }
 
-// parse reads events and returns a result for each test that was run, subtests taken as part of theirs. A test that began
-// and did not end, and was not waiting for its turn, was running when the suite died: it failed. A test that waited has
-// no result.
+// parse reads events and returns a result for each test that was run, subtests taken as part of theirs. A test that
+// began and did not end, and was not waiting for its turn, was running when the suite died: it failed. A test that
+// waited has no result.
 func parse(r io.Reader) (map[string]result, error) {
 	var (
 		results = map[string]result{}

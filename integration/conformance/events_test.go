@@ -35,7 +35,10 @@ func TestParse_ReturnsTheOutcomeOfEachTest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if names, want := slices.Sorted(maps.Keys(got)), []string{"TestHangs", "TestPasses", "TestSkips"}; !slices.Equal(names, want) {
+	if names, want := slices.Sorted(maps.Keys(got)), []string{
+		"TestHangs", "TestPasses",
+		"TestSkips",
+	}; !slices.Equal(names, want) {
 		t.Fatalf("tests with a result = %q, want %q: one that waited has had no turn", names, want)
 	}
 	if r := got["TestPasses"]; r.outcome != pass || r.took != 1500*time.Millisecond {
@@ -44,7 +47,8 @@ func TestParse_ReturnsTheOutcomeOfEachTest(t *testing.T) {
 	if r := got["TestSkips"]; r.outcome != skip || r.reason() != "a_test.go:1: no criu" {
 		t.Errorf("TestSkips = %s: %q, want SKIP with the reason it gave", r.outcome, r.reason())
 	}
-	if r, want := got["TestHangs"], []string{"panic: test timed out", "did not end"}; r.outcome != fail || !slices.Equal(r.output, want) {
+	if r, want := got["TestHangs"], []string{"panic: test timed out", "did not end"}; r.outcome != fail ||
+		!slices.Equal(r.output, want) {
 		t.Errorf("TestHangs = %s: %q, want FAIL: %q", r.outcome, r.output, want)
 	}
 }

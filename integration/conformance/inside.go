@@ -24,10 +24,11 @@ import (
 )
 
 const (
-	insideArg = "inside"                // first argument of the process in the namespaces; the second is its setup
-	place     = "/run/conformance"      // what the process in the namespaces sees of the scratch directory and the tools
-	address   = "/run/c.sock"           // of the suite's containerd
-	trusted   = place + "/registry.pem" // certificate of the registry
+	insideArg = "inside" // first argument of the process in the namespaces; the second is its setup
+	// What the process in the namespaces sees of the scratch directory and the tools.
+	place   = "/run/conformance"
+	address = "/run/c.sock"           // of the suite's containerd
+	trusted = place + "/registry.pem" // certificate of the registry
 )
 
 // setup is what the process in the namespaces is told.

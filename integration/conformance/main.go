@@ -38,11 +38,14 @@ func main() {
 
 func run() error {
 	var (
-		runtimes = flag.String("runtimes", baseline+" "+harness.Ours, "runtimes to test, separated by spaces; the runc shim is the measure")
-		pattern  = flag.String("run", ".", "regular expression: only these tests")
-		shim     = flag.String("shim", os.Getenv("SHIM_BINARY"), "binary of "+harness.Ours)
-		criu     = flag.String("criu", "criu", "criu for the checkpoint tests; they are skipped when it cannot work on this kernel")
-		logs     = flag.String("logs", filepath.Join("..", "bin", "conformance"), "directory for the tests' whole output")
+		runtimes = flag.String("runtimes", baseline+" "+harness.Ours,
+			"runtimes to test, separated by spaces; the runc shim is the measure")
+		pattern = flag.String("run", ".", "regular expression: only these tests")
+		shim    = flag.String("shim", os.Getenv("SHIM_BINARY"), "binary of "+harness.Ours)
+		criu    = flag.String("criu", "criu",
+			"criu for the checkpoint tests; they are skipped when it cannot work on this kernel")
+		logs = flag.String("logs", filepath.Join("..", "bin", "conformance"),
+			"directory for the tests' whole output")
 	)
 	flag.Parse()
 	only, err := regexp.Compile(*pattern)
@@ -87,7 +90,9 @@ func run() error {
 }
 
 // measure runs the tests with one runtime after the other. The machine's cgroups are taken for the time.
-func measure(ctx context.Context, s suite, runtimes []string, shim string, tests []string) (columns []column, err error) {
+func measure(
+	ctx context.Context, s suite, runtimes []string, shim string, tests []string,
+) (columns []column, err error) {
 	release, err := takeCgroups()
 	if err != nil {
 		return nil, err

@@ -69,8 +69,8 @@ func (s suite) run(ctx context.Context, c column, tests []string) (map[string]re
 	return results, nil
 }
 
-// round runs the tests once, in namespaces that end with it, and leaves their output in the file log. How it ended is to
-// be seen there.
+// round runs the tests once, in namespaces that end with it, and leaves their output in the file log. How it ended is
+// to be seen there.
 func (s suite) round(ctx context.Context, c column, tests []string, log string) (err error) {
 	scratch, err := os.MkdirTemp("", "conformance-")
 	if err != nil {

@@ -66,7 +66,8 @@ func printTable(w io.Writer, tests []string, columns []column) {
 	_ = t.Flush() // to a person's terminal
 	fmt.Fprintln(w)
 	for _, c := range columns {
-		fmt.Fprintf(w, "%s: %d passed, %d failed, %d skipped, %d left out\n", c.runtime, c.count(pass), c.count(fail), c.count(skip), c.count(none))
+		fmt.Fprintf(w, "%s: %d passed, %d failed, %d skipped, %d left out\n", c.runtime, c.count(pass), c.count(fail),
+			c.count(skip), c.count(none))
 	}
 }
 

@@ -96,7 +96,8 @@ func TestLogger_ContainerOutlivesIt(t *testing.T) {
 	died := filepath.Join(t.TempDir(), "died")
 	binary := logger(t, 0o700, "exec 5>&-; read -r line <&3; echo \"$line\" >"+died+"; exit 4")
 	container, err := e.client.NewContainer(e.ctx, "c1", append(e.plain("c1"),
-		clientSpec(e, oci.WithProcessArgs("sh", "-c", "echo one; i=0; while [ $i -lt 10000 ]; do echo more; i=$((i+1)); done; exit 7")))...)
+		clientSpec(e, oci.WithProcessArgs("sh", "-c",
+			"echo one; i=0; while [ $i -lt 10000 ]; do echo more; i=$((i+1)); done; exit 7")))...)
 	e.must(err, "container")
 	e.Cleanup(func() { e.remove(container) })
 	created, err := container.NewTask(e.ctx, named{cio.Config{Stdout: "binary://" + binary}}.create)

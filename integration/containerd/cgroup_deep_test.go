@@ -17,8 +17,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// nestDeep makes cgroups below the container's own whose path is longer than the kernel takes (PATH_MAX), in whichever of these
-// hierarchies there are, and has the shell in the innermost.
+// nestDeep makes cgroups below the container's own whose path is longer than the kernel takes (PATH_MAX), in whichever
+// of these hierarchies there are, and has the shell in the innermost.
 var nestDeep = fmt.Sprintf(`set -e
 for top in /sys/fs/cgroup /sys/fs/cgroup/freezer /sys/fs/cgroup/pids /sys/fs/cgroup/memory; do
 	[ -e $top/cgroup.procs ] || continue
@@ -49,7 +49,8 @@ func TestCgroup_ContainerEndsHoweverDeepItNests(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnv(t)
-			c := e.run("c1", config{opts: with(delegated, strays)}, "sh", "-c", nestDeep+"echo nested; sleep 1000 & wait")
+			c := e.run("c1", config{opts: with(delegated, strays)}, "sh", "-c",
+				nestDeep+"echo nested; sleep 1000 & wait")
 			c.out.WaitFor(t, "nested")
 			pids, err := c.Pids(e.ctx)
 			e.must(err, "pids")
@@ -64,7 +65,8 @@ func TestCgroup_ContainerEndsHoweverDeepItNests(t *testing.T) {
 				t.Errorf("metrics = %v", err)
 			}
 			tt.end(t, e, c)
-			harness.Eventually(t, "the end of all processes", func() error { // containerd forgets a task first and then cleans up
+			// Containerd forgets a task before it cleans up.
+			harness.Eventually(t, "the end of all processes", func() error {
 				for _, p := range pids {
 					if harness.Alive(int(p.Pid)) {
 						return fmt.Errorf("process %d lives", p.Pid)

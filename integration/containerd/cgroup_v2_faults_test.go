@@ -60,7 +60,8 @@ func TestCgroup2_ThatCannotTakeTheContainer(t *testing.T) {
 			top := e.makeCgroup(id) // the domain of the threaded one
 			parent := e.makeCgroup(id + "/parent")
 			writeControl(t, parent, tt.file, tt.value)
-			_, err := e.tryCreate(id, config{opts: with(memory, oci.WithCgroup("/"+e.namespace+"/"+id+"/parent/c1"))}, "true")
+			_, err := e.tryCreate(id, config{opts: with(memory, oci.WithCgroup("/"+e.namespace+"/"+id+"/parent/c1"))},
+				"true")
 			wantError(t, err, errdefs.ErrFailedPrecondition, "linux.cgroupsPath", top)
 			wantGone(t, filepath.Join(parent, "c1"))
 		})

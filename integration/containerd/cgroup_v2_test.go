@@ -16,11 +16,14 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// delegated gives a container the root of its own cgroup namespace to write to, as systemd and Docker in a container need
-// (systemd.io/CONTAINER_INTERFACE).
+// delegated gives a container the root of its own cgroup namespace to write to, as systemd and Docker in a container
+// need (systemd.io/CONTAINER_INTERFACE).
 var delegated = oci.Compose(
 	oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace}),
-	oci.WithMounts([]specs.Mount{{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"rw", "nosuid", "noexec", "nodev"}}}),
+	oci.WithMounts([]specs.Mount{{
+		Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
+		Options: []string{"rw", "nosuid", "noexec", "nodev"},
+	}}),
 )
 
 // nest makes the container's first process move itself away, so that its cgroup may have controllers for those below.
@@ -50,7 +53,8 @@ func testDelegation(t *testing.T, e *env, opts []oci.SpecOpts) {
 	}
 
 	// The cgroup that libcontainer made may not have processes any more, so an exec joins init where it is.
-	x := c.exec("e1", config{}, nil, "sh", "-c", `cat /proc/self/cgroup; trap 'exit 7' TERM; echo $$ >/sys/fs/cgroup/work/cgroup.procs; echo ready; while :; do sleep 1000 & wait; done`)
+	x := c.exec("e1", config{}, nil, "sh", "-c",
+		`cat /proc/self/cgroup; trap 'exit 7' TERM; echo $$ >/sys/fs/cgroup/work/cgroup.procs; echo ready; while :; do sleep 1000 & wait; done`)
 	e.must(x.Start(e.ctx), "start e1")
 	x.out.WaitFor(t, "ready")
 	if got := x.out.String(); !strings.Contains(got, "0::/init\n") {
@@ -62,7 +66,8 @@ func testDelegation(t *testing.T, e *env, opts []oci.SpecOpts) {
 	}
 
 	// One is killed for want of memory in a cgroup of the container's own.
-	g := c.exec("glutton", config{}, nil, "sh", "-c", `echo 16M >/sys/fs/cgroup/work/memory.max; echo $$ >/sys/fs/cgroup/work/cgroup.procs; `+glutton)
+	g := c.exec("glutton", config{}, nil, "sh", "-c",
+		`echo 16M >/sys/fs/cgroup/work/memory.max; echo $$ >/sys/fs/cgroup/work/cgroup.procs; `+glutton)
 	e.must(g.Start(e.ctx), "start glutton")
 	g.wantExit(137)
 	e.waitEvents(id, "oom "+id)
@@ -83,7 +88,8 @@ func TestCgroup2_ControllersAreEnabledFromTheRootOn(t *testing.T) {
 		t.Fatalf("cgroup.subtree_control of a new cgroup = %q, so the test proves nothing", got)
 	}
 	limit := int64(33)
-	c := e.run("c1", config{opts: with(oci.WithCgroup("/"+e.namespace+"/outer/c1"), limited(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}))}, "sleep", "1000")
+	c := e.run("c1", config{opts: with(oci.WithCgroup("/"+e.namespace+"/outer/c1"),
+		limited(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}))}, "sleep", "1000")
 	if got := control(t, filepath.Join(outer, "c1"), "pids.max"); got != "33" {
 		t.Errorf("pids.max = %q, want 33", got)
 	}

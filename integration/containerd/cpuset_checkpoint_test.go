@@ -30,7 +30,8 @@ func TestCPUSet_OfARestoredContainer(t *testing.T) {
 	e.must(err, "checkpoint")
 	c.kill()
 	parent.set("2-3")
-	restored := e.run("c2", config{opts: follow, task: []client.NewTaskOpts{client.WithRestoreImagePath(image)}}, "sleep", "1000")
+	restored := e.run("c2", config{opts: follow, task: []client.NewTaskOpts{client.WithRestoreImagePath(image)}},
+		"sleep", "1000")
 	if got := control(t, restored.cgroup(), "cpuset.cpus"); got != "2-3" {
 		t.Errorf("cpuset.cpus after Start = %q, want 2-3", got)
 	}

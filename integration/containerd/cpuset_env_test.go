@@ -131,7 +131,8 @@ func (e *env) wantLog(text string) {
 func (e *env) wantQuiet() {
 	e.Helper()
 	for line := range strings.Lines(e.containerd.LogFrom(e.logStart)) {
-		if strings.Contains(line, "cpuset") && (strings.Contains(line, "level=warning") || strings.Contains(line, "level=error")) {
+		if strings.Contains(line, "cpuset") &&
+			(strings.Contains(line, "level=warning") || strings.Contains(line, "level=error")) {
 			e.Errorf("the log says %s", line)
 		}
 	}

@@ -59,7 +59,8 @@ func TestCPUSet_SourcesThatAreRefused(t *testing.T) {
 		"own":      {e.namespace + "/pod/own", errdefs.ErrInvalidArgument, []string{"the container's own cgroup"}},
 		"disjoint": {e.namespace + "/other", errdefs.ErrFailedPrecondition, []string{`"3"`, `"0-1"`}},
 	} {
-		opts := with(oci.WithCgroup("/"+e.namespace+"/pod/"+id), oci.WithAnnotations(map[string]string{annotationSource: tt.source}))
+		opts := with(oci.WithCgroup("/"+e.namespace+"/pod/"+id),
+			oci.WithAnnotations(map[string]string{annotationSource: tt.source}))
 		_, err := e.tryCreate(id, config{opts: opts}, "true")
 		wantError(t, err, tt.class, append(tt.words, annotationSource)...)
 		wantGone(t, pod.dir+"/"+id)

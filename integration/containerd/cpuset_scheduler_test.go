@@ -17,8 +17,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// recordAffinity prints, some ten times a second, where it may run, between the times at which it began and ended to look.
-// It starts no process for that.
+// recordAffinity prints, some ten times a second, where it may run, between the times at which it began and ended to
+// look. It starts no process for that.
 const recordAffinity = `mkfifo /tmp/never; exec 3<>/tmp/never
 while :; do
 	read -r began _ </proc/uptime
@@ -85,8 +85,8 @@ func setting(tb testing.TB, name string, otherwise int) int {
 	return n
 }
 
-// A scheduler keeps two reserved pools of CPUs and a shared one, and moves CPUs between them. Each container writes down
-// where it may run. SHIM_TEST_CPUSET_SECONDS and SHIM_TEST_CPUSET_CONTAINERS make it longer and larger.
+// A scheduler keeps two reserved pools of CPUs and a shared one, and moves CPUs between them. Each container writes
+// down where it may run. SHIM_TEST_CPUSET_SECONDS and SHIM_TEST_CPUSET_CONTAINERS make it longer and larger.
 func TestCPUSet_UnderAScheduler(t *testing.T) {
 	moveEvery, bound := harness.Slow(100*time.Millisecond), harness.Slow(500*time.Millisecond)
 	length := time.Duration(setting(t, "SHIM_TEST_CPUSET_SECONDS", 3)) * time.Second
@@ -168,7 +168,8 @@ func wantAssigned(tb testing.TB, c *task, p *pool, bound time.Duration) []time.D
 		case !ok:
 			tb.Errorf("%s at %v: runs on %s, which its source never had", c.ID(), began, fields[1])
 		case late > bound:
-			tb.Errorf("%s at %v: runs on %s, which its source last had %v before, want at most %v", c.ID(), began, fields[1], late, bound)
+			tb.Errorf("%s at %v: runs on %s, which its source last had %v before, want at most %v", c.ID(), began,
+				fields[1], late, bound)
 		}
 		lates = append(lates, late)
 	}

@@ -76,7 +76,8 @@ func TestCPUSet_FollowsItsSource(t *testing.T) {
 func TestCPUSet_OfThePod(t *testing.T) {
 	e := newCPUSetEnv(t)
 	pod := e.source("pod", "0-1")
-	c := e.run("c1", config{opts: with(oci.WithCgroup("/"+e.namespace+"/pod/c1"), oci.WithAnnotations(map[string]string{annotationSource: "parent"}))}, "sleep", "1000")
+	c := e.run("c1", config{opts: with(oci.WithCgroup("/"+e.namespace+"/pod/c1"),
+		oci.WithAnnotations(map[string]string{annotationSource: "parent"}))}, "sleep", "1000")
 	wantRunsOn(t, "at first", c.Task.Pid(), "0-1")
 	pod.set("2")
 	wantRunsOn(t, "the pod changed", c.Task.Pid(), "2")
@@ -105,7 +106,8 @@ func TestCPUSet_ByOption(t *testing.T) {
 		{"own-cpuset-first", with(one.annotation(), oci.WithCPUs("0")), "0", ""},
 	} {
 		c := e.run(tt.name, config{opts: tt.opts, new: options}, "sleep", "1000")
-		if cpus, mems := control(t, c.cgroup(), "cpuset.cpus"), control(t, c.cgroup(), "cpuset.mems"); cpus != tt.cpus || mems != tt.mems {
+		if cpus, mems := control(t, c.cgroup(), "cpuset.cpus"), control(t, c.cgroup(),
+			"cpuset.mems"); cpus != tt.cpus || mems != tt.mems {
 			t.Errorf("%s: CPUs %q, memory nodes %q, want %q, %q", tt.name, cpus, mems, tt.cpus, tt.mems)
 		}
 		c.kill()
@@ -123,7 +125,8 @@ func TestCPUSet_IsPinnedByUpdate(t *testing.T) {
 	w := e.run("c2", config{opts: with(witness.annotation(), grouped("pod"))}, "sleep", "1000")
 	// Resources as the kubelet sends them for a container without CPUs of its own, and CPUs that there are none of.
 	shares := uint64(512)
-	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}})), "update shares")
+	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}})),
+		"update shares")
 	if err := c.Update(e.ctx, cpus("8000")); err == nil {
 		t.Error("an update to CPU 8000 succeeded")
 	}
@@ -184,7 +187,8 @@ func TestCPUSet_WhileContainersComeAndGo(t *testing.T) {
 		tick := time.NewTicker(time.Millisecond)
 		defer tick.Stop()
 		for i := 0; ctx.Err() == nil; i++ {
-			if err := os.WriteFile(filepath.Join(shared.dir, "cpuset.cpus"), []byte([]string{"0-3", "1", "2-3"}[i%3]), 0); err != nil {
+			if err := os.WriteFile(filepath.Join(shared.dir, "cpuset.cpus"), []byte([]string{"0-3", "1", "2-3"}[i%3]),
+				0); err != nil {
 				t.Error(err)
 				return
 			}

@@ -19,11 +19,12 @@ import (
 // block is a block of code, of a language, in Markdown.
 var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
-// runExamples runs the examples of a document as they are printed there, in a directory of their own, and compares what they
-// print with what is printed there.
+// runExamples runs the examples of a document as they are printed there, in a directory of their own, and compares what
+// they print with what is printed there.
 func (e *env) runExamples(name string) {
 	e.Helper()
-	_, err := e.client.ImageService().Create(e.ctx, images.Image{Name: "docker.io/library/busybox:latest", Target: e.image.Target()})
+	_, err := e.client.ImageService().Create(e.ctx,
+		images.Image{Name: "docker.io/library/busybox:latest", Target: e.image.Target()})
 	if !errdefs.IsAlreadyExists(err) { // by -count
 		e.must(err, "name the image as in the document")
 	}

@@ -88,8 +88,11 @@ func (e *env) scope() harness.Scope {
 	bundles := filepath.Join(e.containerd.State, "io.containerd.runtime.v2.task", e.namespace)
 	s := harness.Scope{
 		Namespace: e.namespace,
-		Dirs:      []string{e.containerd.Fifos, bundles, filepath.Join(e.containerd.Dir, "root", "io.containerd.runtime.v2.task", e.namespace)},
-		MountsIn:  bundles,
+		Dirs: []string{
+			e.containerd.Fifos, bundles,
+			filepath.Join(e.containerd.Dir, "root", "io.containerd.runtime.v2.task", e.namespace),
+		},
+		MountsIn: bundles,
 	}
 	if harness.Runtime() == harness.Ours { // the runc shim leaves its socket when it is killed
 		s.Dirs = append(s.Dirs, e.containerd.Sockets)
@@ -133,8 +136,8 @@ func (e *env) must(err error, what string) {
 }
 
 // wantEvents waits until the events of a container are exactly want. Containerd asks a shim to shut down right after a
-// delete, and the runc shim then drops what it has not sent yet, or sends it out of order: so of other shims neither the
-// order is compared nor whether the container's own exit and delete came.
+// delete, and the runc shim then drops what it has not sent yet, or sends it out of order: so of other shims neither
+// the order is compared nor whether the container's own exit and delete came.
 func (e *env) wantEvents(containerID, want string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.ctx, harness.Slow(10*time.Second))

@@ -49,7 +49,8 @@ func testErrors(e *env) {
 
 	c := e.run("c1", config{}, "sleep", "1000")
 	x := c.exec("x1", config{}, nil, noProgram)
-	want("exec of an absent program", x.Start(e.ctx), errdefs.ErrInvalidArgument, noProgram, "no such file or directory")
+	want("exec of an absent program", x.Start(e.ctx), errdefs.ErrInvalidArgument, noProgram,
+		"no such file or directory")
 	if _, err := x.Delete(e.ctx); err != nil && !errdefs.IsNotFound(err) {
 		e.Errorf("Delete after a failed Start = %v", err)
 	}
@@ -75,7 +76,8 @@ func TestError_CtrRunPrintsTheClassOnce(t *testing.T) {
 		return message
 	}
 	for what, printed := range map[string]string{
-		"ctr run":       ctr("run", "--rm", "--snapshotter", e.snapshotter, "--runtime", e.containerd.Env.Runtime, "--fifo-dir", e.containerd.Fifos, e.image.Name(), "bad", noProgram),
+		"ctr run": ctr("run", "--rm", "--snapshotter", e.snapshotter, "--runtime", e.containerd.Env.Runtime,
+			"--fifo-dir", e.containerd.Fifos, e.image.Name(), "bad", noProgram),
 		"ctr task exec": ctr("task", "exec", "--exec-id", "x1", "--fifo-dir", e.containerd.Fifos, "c1", noProgram),
 	} {
 		harness.WantClassOnce(t, what, printed, errdefs.ErrInvalidArgument)

@@ -112,7 +112,8 @@ func TestExec_EndsAtItsDeadline(t *testing.T) {
 	short := c.exec("short", config{}, nil, "sh", "-c", "exit 3")
 	e.must(short.Start(e.ctx), "start short")
 	short.wantExit(3)
-	long := c.exec("long", config{}, nil, "sh", "-c", daemon("/tmp/daemon")+"trap '' TERM; while :; do sleep 1000; done")
+	long := c.exec("long", config{}, nil, "sh", "-c",
+		daemon("/tmp/daemon")+"trap '' TERM; while :; do sleep 1000; done")
 	e.must(long.Start(e.ctx), "start long")
 	c.file("/tmp/daemon")
 	long.wantExit(137)
@@ -133,7 +134,8 @@ func TestExec_EndsAtItsDeadline(t *testing.T) {
 		t.Errorf("cgroups left: %v", left)
 	}
 	c.kill()
-	e.wantEvents("c1", "create c1 | start c1 | exec-added short | exec-start short | exit short 3 | exec-added long | exec-start long | exit long 137 | exit c1 137 | delete c1")
+	e.wantEvents("c1",
+		"create c1 | start c1 | exec-added short | exec-start short | exit short 3 | exec-added long | exec-start long | exit long 137 | exit c1 137 | delete c1")
 }
 
 // cgroup v1 lets nothing die that is frozen: there it ends with the pause.
@@ -173,7 +175,8 @@ func TestExec_OutputEndsWhenItIsKilled(t *testing.T) {
 	harness.OursOnly(t, "exec-cgroup")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(nested(""))}, "sleep", "1000")
-	x := c.exec("e1", config{}, nil, "sh", "-c", "(setsid sleep 1000 &); echo probing; sleep 1000; true") // the daemon holds the output
+	// The daemon holds the output.
+	x := c.exec("e1", config{}, nil, "sh", "-c", "(setsid sleep 1000 &); echo probing; sleep 1000; true")
 	e.must(x.Start(e.ctx), "start e1")
 	x.out.WaitFor(t, "probing")
 	c.wantProcesses(4)
@@ -209,7 +212,8 @@ func TestStats_CountExecsInCgroupsOfTheirOwn(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(nested(""))}, "sleep", "1000")
 	before := c.figures()
-	x := c.exec("e1", config{}, nil, "sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo worked; exec sleep 1000")
+	x := c.exec("e1", config{}, nil, "sh", "-c",
+		"i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo worked; exec sleep 1000")
 	e.must(x.Start(e.ctx), "start e1")
 	x.out.WaitFor(t, "worked")
 	after := c.figures()
@@ -237,5 +241,6 @@ func TestOOM_KillInTheCgroupOfAnExecIsReported(t *testing.T) {
 	e.typeLine(keyboard, "go") // not before: the kill may be reported before the start that it came after
 	x.wantExit(137)
 	c.kill()
-	e.wantEvents("c1", "create c1 | start c1 | exec-added e1 | exec-start e1 | oom c1 | exit e1 137 | exit c1 137 | delete c1")
+	e.wantEvents("c1",
+		"create c1 | start c1 | exec-added e1 | exec-start e1 | oom c1 | exit e1 137 | exit c1 137 | delete c1")
 }

@@ -159,8 +159,8 @@ func TestExec_HundredAtOnceReportTheirOwnStatus(t *testing.T) {
 
 func TestExec_DiesWithTheContainerAndReportsBeforeIt(t *testing.T) {
 	e := newEnv(t)
-	// In a pid namespace of its own the kernel lets the first process end last. In the host's it is for the shim to kill
-	// the others, and to tell their exits first.
+	// In a pid namespace of its own the kernel lets the first process end last. In the host's it is for the shim to
+	// kill the others, and to tell their exits first.
 	for id, opts := range map[string][]oci.SpecOpts{"own": nil, "host": {oci.WithHostNamespace(specs.PIDNamespace)}} {
 		c := e.run(id, config{opts: opts}, "sleep", "1000")
 		// So many that the container's exit is not the last one by chance.

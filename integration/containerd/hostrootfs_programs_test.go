@@ -21,6 +21,11 @@ import (
 // caBundles is where programs look for the roots of TLS: Debian, Fedora.
 var caBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"}
 
+// hostConfig shows the host's directories of the default list on an empty root.
+func hostConfig(empty string, opts ...oci.SpecOpts) config {
+	return config{rootfs: empty, opts: append(with(annotations(annotationHostRootfs, "default")), opts...)}
+}
+
 // What programs need of /etc is a list (pkg/hostrootfs/hidden.go), which this test holds against programs.
 func TestHostRootfs_ProgramsFindWhatTheyNeed(t *testing.T) {
 	e, empty := newHostEnv(t)
@@ -54,11 +59,12 @@ func TestHostRootfs_ProgramsFindWhatTheyNeed(t *testing.T) {
 				}
 				t.Fatalf("this machine has no %s", name)
 			}
-			c := e.run(name, config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default"), hostPath)}, "/bin/sh", "-c", tt.script)
+			c := e.run(name, hostConfig(empty, hostPath), "/bin/sh", "-c", tt.script)
 			exit := c.exit()
 			c.delete()
 			if exit != 0 || c.out.String() != tt.want || c.err.String() != "" {
-				t.Errorf("%s exited %d, printed %q and said %q; want %q", name, exit, c.out.String(), c.err.String(), tt.want)
+				t.Errorf("%s exited %d, printed %q and said %q; want %q", name, exit, c.out.String(),
+					c.err.String(), tt.want)
 			}
 		})
 	}
@@ -74,7 +80,10 @@ print("zone" if time.tzset() is None and os.path.exists("/etc/localtime") else "
 '`
 
 // hostPath is the usual PATH, and not that of whoever runs the test, which may lead to directories that are not shown.
-var hostPath = oci.WithEnv([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "TZ"})
+var hostPath = oci.WithEnv([]string{
+	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"HOME=/root", "TZ",
+})
 
 func hostHas(name string) bool {
 	return slices.ContainsFunc([]string{"/bin/", "/usr/bin/", "/usr/sbin/"}, func(dir string) bool {
@@ -117,8 +126,10 @@ func TestHostRootfs_ProgramsVerifyTLS(t *testing.T) {
 // wellKnown are secrets of hosts that not all users may read, and some that many a host lets all read.
 var wellKnown = []string{
 	"shadow*", "gshadow*", "security/opasswd", "ssh/ssh_host_*_key", "ssl/private", "pki/tls/private", "letsencrypt",
-	"krb5.keytab", "credstore*", "cryptsetup-keys.d", "NetworkManager", "netplan", "wpa_supplicant", "ppp", "ipsec*", "swanctl",
-	"openvpn", "wireguard", "kubernetes", "rancher", "cni", "containerd", "docker", "sudoers*", "gitconfig", "npmrc", "pip.conf",
+	"krb5.keytab", "credstore*", "cryptsetup-keys.d", "NetworkManager", "netplan", "wpa_supplicant", "ppp",
+	"ipsec*", "swanctl",
+	"openvpn", "wireguard", "kubernetes", "rancher", "cni", "containerd", "docker", "sudoers*", "gitconfig",
+	"npmrc", "pip.conf",
 	"wgetrc", "environment", "profile.d", "default", "machine-id", "postgresql", "mysql", "apt",
 }
 
@@ -144,7 +155,10 @@ func TestHostRootfs_NoSecretIsVisible(t *testing.T) {
 	if !secret["/etc/shadow"] {
 		t.Fatal("this machine has no /etc/shadow")
 	}
-	for id, list := range map[string]string{"default": "default", "named": "/bin,/etc,/lib,/lib64,/sbin,/usr", "moved": "default,/etc/ssl:/s/ssl,/etc:/e"} {
+	for id, list := range map[string]string{
+		"default": "default", "named": "/bin,/etc,/lib,/lib64,/sbin,/usr",
+		"moved": "default,/etc/ssl:/s/ssl,/etc:/e",
+	} {
 		got := e.hostRun(id, empty, list, "find /etc /e /s 2>/dev/null; true")
 		for path := range strings.Lines(got) {
 			path = strings.TrimSpace(path)
@@ -169,14 +183,17 @@ func TestHostRootfs_EntryInEtc(t *testing.T) {
 	if want.WriteString("root:"); own != want.String() {
 		t.Errorf("the container says %q, want %q", own, want.String())
 	}
-	if got := e.hostRun("c2", empty, "/bin,/lib,/lib64,/usr,/etc/ssl", "ls -A /etc /etc/ssl"); strings.Contains(got, "private") || !strings.Contains(got, "certs") {
+	if got := e.hostRun("c2", empty, "/bin,/lib,/lib64,/usr,/etc/ssl",
+		"ls -A /etc /etc/ssl"); strings.Contains(got, "private") || !strings.Contains(got, "certs") {
 		t.Errorf("with /etc/ssl the container says %q, want certs in it and no private", got)
 	}
-	image := e.run("c3", config{opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c", "ls -A /etc; cat /etc/hosts >&2")
+	image := e.run("c3", config{opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c",
+		"ls -A /etc; cat /etc/hosts >&2")
 	image.wantExit(0)
 	hosts, err := os.ReadFile("/etc/hosts")
 	e.must(err, "hosts")
-	if got := image.out.String(); strings.Contains(got, "shadow") || !strings.Contains(got, "passwd") || image.err.String() != string(hosts) {
+	if got := image.out.String(); strings.Contains(got, "shadow") || !strings.Contains(got, "passwd") ||
+		image.err.String() != string(hosts) {
 		t.Errorf("in an image /etc has %q, and hosts %q", got, image.err.String())
 	}
 }

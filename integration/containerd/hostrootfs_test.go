@@ -46,7 +46,8 @@ func newHostEnv(t *testing.T) (e *env, empty string) {
 // hostRun runs a script by the host's shell in a container of the host's directories, to its end.
 func (e *env) hostRun(id, empty, list, script string, opts ...oci.SpecOpts) string {
 	e.Helper()
-	c := e.run(id, config{rootfs: empty, opts: append(with(annotations(annotationHostRootfs, list)), opts...)}, "/bin/sh", "-c", script)
+	c := e.run(id, config{rootfs: empty, opts: append(with(annotations(annotationHostRootfs, list)), opts...)},
+		"/bin/sh", "-c", script)
 	c.wantExit(0)
 	if got := c.err.String(); got != "" {
 		e.Errorf("stderr of %s = %q", id, got)
@@ -91,7 +92,9 @@ func TestHostRootfs_IsReadOnlyNosuidNodevAndPrivate(t *testing.T) {
 		echo >/own/ours
 		cat /proc/self/mountinfo
 	`)
-	want := map[string]string{"/data": "ro", "/data/sub": "ro", "/own": "rw", "/own/sub": "rw", "/usr": "ro", "/etc": "ro"}
+	want := map[string]string{
+		"/data": "ro", "/data/sub": "ro", "/own": "rw", "/own/sub": "rw", "/usr": "ro", "/etc": "ro",
+	}
 	for line := range strings.Lines(got) {
 		fields := strings.Fields(line)
 		if len(fields) < 7 {
@@ -134,7 +137,8 @@ func TestHostRootfs_LinksAreLinks(t *testing.T) {
 	// Without /usr there is nothing that the link could lead to.
 	lib, err := filepath.Glob("/lib*")
 	e.must(err, "glob")
-	if got := e.hostRun("c2", empty, strings.Join(append(lib, "/bin"), ","), "readlink /bin || echo no link; ls -d /usr 2>/dev/null || echo no usr"); got != "no link\nno usr\n" {
+	if got := e.hostRun("c2", empty, strings.Join(append(lib, "/bin"), ","),
+		"readlink /bin || echo no link; ls -d /usr 2>/dev/null || echo no usr"); got != "no link\nno usr\n" {
 		t.Errorf("without /usr the container says %q", got)
 	}
 }
@@ -161,10 +165,12 @@ func TestHostRootfs_MaskHidesFiles(t *testing.T) {
 	if got := e.hostRun("c1", empty, "default", script); got != statOf(t, "/etc")+statOf(t, "/etc/ssl") {
 		t.Errorf("the container says %q", got)
 	}
-	if got := e.hostRun("c2", empty, "default", "head -c 5 /etc/shadow", annotations(annotationHostRootfsMask, "none")); got != "root:" {
+	if got := e.hostRun("c2", empty, "default", "head -c 5 /etc/shadow",
+		annotations(annotationHostRootfsMask, "none")); got != "root:" {
 		t.Errorf("without masks the container reads %q, want root:", got)
 	}
-	if got := e.hostRun("c3", empty, "default", "cat /etc/passwd 2>/dev/null; [ -e /etc/group ] && echo group", annotations(annotationHostRootfsMask, "/etc/passw?")); got != "group\n" {
+	if got := e.hostRun("c3", empty, "default", "cat /etc/passwd 2>/dev/null; [ -e /etc/group ] && echo group",
+		annotations(annotationHostRootfsMask, "/etc/passw?")); got != "group\n" {
 		t.Errorf("with a mask of its own the container says %q", got)
 	}
 }
@@ -184,7 +190,8 @@ func TestHostRootfs_MaskOutlastsANewFileOnTheHost(t *testing.T) {
 	dir := publicDir(t)
 	e.must(os.WriteFile(dir+"/secret", []byte("old"), 0o644), "write")
 	mask := "default," + dir + "/secret," + dir + "/later"
-	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default,"+dir+":/data", annotationHostRootfsMask, mask))}, "/bin/sh", "-c",
+	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default,"+dir+":/data",
+		annotationHostRootfsMask, mask))}, "/bin/sh", "-c",
 		"trap 'cat /data/secret 2>&1; cat /data/later 2>&1; ls /data; exit' USR1; echo ready; while :; do sleep 0.05; done")
 	c.out.WaitFor(t, "ready")
 	e.must(os.WriteFile(dir+"/new", []byte("new"), 0o644), "write")
@@ -212,7 +219,8 @@ func TestHostRootfs_MaskLeavesMountsNextToIt(t *testing.T) {
 		"above":  {dir + "/secret", "/data:\nsub\n\n/data/sub:\nfile\nkey\nseen\nread-only\n"},
 		"within": {dir + "/sub/key", "/data:\nsecret\nsub\n\n/data/sub:\nfile\nseen\nread-only\n"},
 	} {
-		if got := e.hostRun(id, empty, "default,"+dir+":/data", script, annotations(annotationHostRootfsMask, tt.mask)); got != tt.want {
+		if got := e.hostRun(id, empty, "default,"+dir+":/data", script,
+			annotations(annotationHostRootfsMask, tt.mask)); got != tt.want {
 			t.Errorf("with %s masked the container says %q, want %q", tt.mask, got, tt.want)
 		}
 	}
@@ -272,8 +280,10 @@ func TestHostRootfs_EntryInThePlaceOfAMaskedFile(t *testing.T) {
 		"mount":  {other + ":/other", "/data /data/sub /data/sub/private /data/sub/private/mine", []oci.SpecOpts{bind(other, "/data/sub/private")}},
 		"users":  {dir + "/private/own:/data/private/own", "/data /data/private /data/private/own /data/private/own/a /data/sub", []oci.SpecOpts{oci.WithUserNamespace(idMap, idMap)}},
 	} {
-		opts := append(tt.opts, annotations(annotationHostRootfsMask, "default,"+dir+"/private,"+dir+"/token,"+dir+"/later,"+dir+"/sub/private"))
-		got := e.hostRun(id, empty, "default,"+dir+":/data,"+tt.list, "(find /data | sort; cat /data/private/key /data/token 2>/dev/null) | xargs", opts...)
+		opts := append(tt.opts, annotations(annotationHostRootfsMask,
+			"default,"+dir+"/private,"+dir+"/token,"+dir+"/later,"+dir+"/sub/private"))
+		got := e.hostRun(id, empty, "default,"+dir+":/data,"+tt.list,
+			"(find /data | sort; cat /data/private/key /data/token 2>/dev/null) | xargs", opts...)
 		if got != tt.want+"\n" {
 			t.Errorf("with %s there is %q, want %q", id, got, tt.want)
 		}
@@ -297,9 +307,11 @@ func TestHostRootfs_StaysInsideAnImage(t *testing.T) {
 	target := publicDir(t)
 	dir := publicDir(t)
 	e.must(os.WriteFile(dir+"/file", []byte("of the host\n"), 0o644), "write")
-	opts := with(annotations(annotationHostRootfs, dir+":/evil/deep/data,"+dir+":/up/data", annotationHostRootfsMask, dir+"/none"))
+	opts := with(annotations(annotationHostRootfs, dir+":/evil/deep/data,"+dir+":/up/data",
+		annotationHostRootfsMask, dir+"/none"))
 	c, err := e.tryCreate("c1", config{opts: opts, new: []client.NewContainerOpts{e.inSnapshot(func(root string) error {
-		return errors.Join(os.Symlink(target, filepath.Join(root, "evil")), os.Symlink("../../../../../../../.."+target, filepath.Join(root, "up")))
+		return errors.Join(os.Symlink(target, filepath.Join(root, "evil")),
+			os.Symlink("../../../../../../../.."+target, filepath.Join(root, "up")))
 	})}}, "cat", target+"/deep/data/file", target+"/data/file")
 	if err == nil {
 		e.must(c.process.Start(e.ctx), "start")
@@ -331,7 +343,8 @@ func TestHostRootfs_ByOptionAndInAnImage(t *testing.T) {
 	if !strings.Contains(none.err.String(), "No such file") {
 		t.Errorf("with off the container said %q", none.err)
 	}
-	own := e.run("c3", config{rootfs: empty, new: all, opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c", "ls -d /data /usr 2>/dev/null")
+	own := e.run("c3", config{rootfs: empty, new: all, opts: with(annotations(annotationHostRootfs, "default"))},
+		"/bin/sh", "-c", "ls -d /data /usr 2>/dev/null")
 	own.exit()
 	own.delete()
 	if got := own.out.String(); got != "/usr\n" {
@@ -341,7 +354,7 @@ func TestHostRootfs_ByOptionAndInAnImage(t *testing.T) {
 
 func TestHostRootfs_GoesWithADeadShim(t *testing.T) {
 	e, empty := newHostEnv(t)
-	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default"))}, "/bin/sh", "-c", "echo ready; sleep 1000")
+	c := e.run("c1", hostConfig(empty), "/bin/sh", "-c", "echo ready; sleep 1000")
 	c.out.WaitFor(t, "ready")
 	e.must(unix.Kill(e.shim("c1"), unix.SIGKILL), "SIGKILL to the shim")
 	wantForgotten(t, e, c)
@@ -350,7 +363,8 @@ func TestHostRootfs_GoesWithADeadShim(t *testing.T) {
 func TestHostRootfs_UserNamespace(t *testing.T) {
 	letOthersIn(t)
 	e, empty := newHostEnv(t)
-	got := e.hostRun("c1", empty, "default", "id -u; echo x >/x && echo wrote; cat /etc/shadow 2>&1 | sed 's/.*: //'; head -c 5 /etc/passwd; head -c 5 /etc/group; (echo >>/etc/hosts) 2>/dev/null || echo read-only", oci.WithUserNamespace(idMap, idMap))
+	got := e.hostRun("c1", empty, "default",
+		"id -u; echo x >/x && echo wrote; cat /etc/shadow 2>&1 | sed 's/.*: //'; head -c 5 /etc/passwd; head -c 5 /etc/group; (echo >>/etc/hosts) 2>/dev/null || echo read-only", oci.WithUserNamespace(idMap, idMap))
 	if want := "0\nwrote\nNo such file or directory\nroot:root:read-only\n"; got != want {
 		t.Errorf("the container says %q, want %q", got, want)
 	}
@@ -378,7 +392,7 @@ func TestHostRootfs_Refused(t *testing.T) {
 		_, err := e.tryCreate(id, config{rootfs: tt.rootfs, opts: opts}, "/bin/true")
 		wantError(t, err, errdefs.ErrInvalidArgument, tt.words...)
 	}
-	_, err := e.tryCreate("program", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default"))}, "/no/such/program")
+	_, err := e.tryCreate("program", hostConfig(empty), "/no/such/program")
 	if err == nil || errors.Is(err, errdefs.ErrInternal) || !strings.Contains(err.Error(), "/no/such/program") {
 		t.Errorf("error = %v, want one that names the program", err)
 	}

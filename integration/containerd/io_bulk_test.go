@@ -15,7 +15,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// compared checks that what is written to it is block, over and over. One goroutine writes, and it is read after that ended.
+// compared checks that what is written to it is block, over and over. One goroutine writes, and it is read after that
+// ended.
 type compared struct {
 	block []byte
 	n     int64 // bytes written

@@ -21,8 +21,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// loggerScript writes a logging binary, a shell script, and returns its directory. The script says that it is ready, and goes on
-// with body in that directory.
+// loggerScript writes a logging binary, a shell script, and returns its directory. The script says that it is ready,
+// and goes on with body in that directory.
 func loggerScript(e *env, body string) string {
 	e.Helper()
 	dir := e.TempDir()
@@ -35,7 +35,8 @@ func loggerScript(e *env, body string) string {
 // logged runs a container whose output goes where create says.
 func (e *env) logged(id string, create cio.Creator, opts []oci.SpecOpts, args ...string) *process {
 	e.Helper()
-	container, err := e.client.NewContainer(e.ctx, id, append(e.plain(id), clientSpec(e, append(opts, oci.WithProcessArgs(args...))...))...)
+	container, err := e.client.NewContainer(e.ctx, id,
+		append(e.plain(id), clientSpec(e, append(opts, oci.WithProcessArgs(args...))...))...)
 	e.must(err, "container")
 	e.Cleanup(func() { e.remove(container) })
 	created, err := container.NewTask(e.ctx, create)
@@ -78,13 +79,7 @@ func TestLogger_ThatDoesNotEndDoesNotDelayDelete(t *testing.T) {
 			if got := c.exit(); got != tt.exit {
 				t.Errorf("exit status = %d, want %d", got, tt.exit)
 			}
-			began := time.Now()
-			c.delete()
-			if took := time.Since(began); took > 7*time.Second {
-				t.Errorf("Delete took %v, want less than 7s", took)
-			} else {
-				t.Logf("Delete took %v", took)
-			}
+			deleteInTime(t, c)
 			wantFile(t, filepath.Join(dir, "out"), tt.out)
 			text, err := os.ReadFile(filepath.Join(dir, "pid"))
 			e.must(err, "pid of the logger")
@@ -95,6 +90,18 @@ func TestLogger_ThatDoesNotEndDoesNotDelayDelete(t *testing.T) {
 			}
 		})
 	}
+}
+
+// deleteInTime deletes a process and fails the test when that takes 7 s.
+func deleteInTime(t *testing.T, c interface{ delete() }) {
+	t.Helper()
+	began := time.Now()
+	c.delete()
+	took := time.Since(began)
+	if took > 7*time.Second {
+		t.Errorf("Delete took %v, want less than 7s", took)
+	}
+	t.Logf("Delete took %v", took)
 }
 
 // wantBlocked waits until the process cannot write any more.
@@ -119,7 +126,8 @@ func wantFile(t *testing.T, name, want string) {
 
 // It begins to read when the process is long gone, and is not done with the last byte.
 func TestLogger_SlowOneGetsAllOutputAndTimeToEnd(t *testing.T) {
-	harness.OursOnly(t, "that a logger is not cut off while it reads") // the runc shim sends SIGTERM at the end of the output
+	// The runc shim sends SIGTERM at the end of the output.
+	harness.OursOnly(t, "that a logger is not cut off while it reads")
 	e := newEnv(t)
 	dir := loggerScript(e, "sleep 1\ncat <&3 >out\nsleep 1\necho end >>out")
 	const n = 100000 // more than one pipe holds and less than two do

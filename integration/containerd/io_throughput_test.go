@@ -16,8 +16,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// BenchmarkThroughput sends 256 MiB through a stream of an exec, in turns for the runtime under test and for the runc shim,
-// and reports the medians in MB/s. Run it with -benchtime=20x, say.
+// BenchmarkThroughput sends 256 MiB through a stream of an exec, in turns for the runtime under test and for the runc
+// shim, and reports the medians in MB/s. Run it with -benchtime=20x, say.
 func BenchmarkThroughput(b *testing.B) {
 	const size = 256 * mib
 	runtimes := []string{harness.Runtime(), "io.containerd.runc.v2"}
@@ -34,7 +34,8 @@ func BenchmarkThroughput(b *testing.B) {
 			e := newEnvOn(b, shared)
 			tasks := make([]*task, len(runtimes))
 			for i, name := range runtimes {
-				tasks[i] = e.run(fmt.Sprintf("c%d", i), config{new: []client.NewContainerOpts{client.WithRuntime(name, nil)}}, "sleep", "100000")
+				tasks[i] = e.run(fmt.Sprintf("c%d", i),
+					config{new: []client.NewContainerOpts{client.WithRuntime(name, nil)}}, "sleep", "100000")
 			}
 			figures := make([][]float64, len(runtimes))
 			for round := 0; b.Loop(); round++ {
@@ -66,7 +67,8 @@ func transfer(e *env, c *task, id string, stdin bool, size int64, args []string)
 		in = io.LimitReader(zeros{}, size)
 	}
 	out := &counter{}
-	p, err := c.Task.Exec(e.ctx, id, spec.Process, cio.NewCreator(cio.WithStreams(in, out, io.Discard), cio.WithFIFODir(e.containerd.Fifos)))
+	p, err := c.Task.Exec(e.ctx, id, spec.Process,
+		cio.NewCreator(cio.WithStreams(in, out, io.Discard), cio.WithFIFODir(e.containerd.Fifos)))
 	e.must(err, "exec")
 	x := &process{Process: p, e: e, err: &harness.Buffer{}}
 	x.exited, err = p.Wait(e.ctx)

@@ -38,7 +38,8 @@ func TestListen_InitFindsSocketsInItsOwnNetwork(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	e := newEnv(t)
 	e.allow("listen")
-	c := e.create("c1", config{opts: with(sockets("udp://127.0.0.1:5353 web=tcp://0.0.0.0:80 log=unix:///run/log.sock?type=dgram&mode=0600"))}, "sh", "-c", inspect)
+	c := e.create("c1",
+		config{opts: with(sockets("udp://127.0.0.1:5353 web=tcp://0.0.0.0:80 log=unix:///run/log.sock?type=dgram&mode=0600"))}, "sh", "-c", inspect)
 	x := c.exec("e1", config{}, nil, "sh", "-c", "stat -c '%F %a %u' /run/log.sock; ip -o link | grep -c .")
 	e.must(x.Start(e.ctx), "start an exec before the program runs")
 	x.wantExit(0)
@@ -107,7 +108,8 @@ func TestListen_HostNetworkIsOpenFromCreateUntilTheEnd(t *testing.T) {
 		}
 	}
 	_, err := e.tryCreate("c2", config{opts: host}, "sleep", "1000")
-	wantError(t, err, errdefs.ErrFailedPrecondition, "annotations: io.containerd.sandbox.v1/listen", "tcp://"+address, "address already in use")
+	wantError(t, err, errdefs.ErrFailedPrecondition, "annotations: io.containerd.sandbox.v1/listen", "tcp://"+address,
+		"address already in use")
 	e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
 	c.wantExit(137)
 	if conn, err := net.Dial("tcp", address); err == nil {
@@ -129,11 +131,15 @@ func TestListen_SocketsAreInTheNetworkThatIsJoined(t *testing.T) {
 	e := newEnv(t)
 	e.allow("listen")
 	first := e.run("c1", config{}, "sleep", "1000")
-	join := oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: fmt.Sprintf("/proc/%d/ns/net", first.Pid())})
+	join := oci.WithLinuxNamespace(specs.LinuxNamespace{
+		Type: specs.NetworkNamespace,
+		Path: fmt.Sprintf("/proc/%d/ns/net", first.Pid()),
+	})
 	plain := e.run("c2", config{opts: with(join, sockets("tcp://127.0.0.1:80"))}, "sleep", "1000")
 	mapped := e.run("c3", config{
-		opts: with(oci.WithUserNamespace(idMap, idMap), join, withoutSys, sockets("tcp://127.0.0.1:81 unix:///tmp/s unix:///run/s")),
-		new:  []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c3-root", e.image, idMap, idMap)},
+		opts: with(oci.WithUserNamespace(idMap, idMap), join, withoutSys,
+			sockets("tcp://127.0.0.1:81 unix:///tmp/s unix:///run/s")),
+		new: []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c3-root", e.image, idMap, idMap)},
 	}, "sh", "-c", "stat -c %u /tmp/s /run/s; sleep 1000")
 	first.dial("tcp", "127.0.0.1:80", "")
 	first.dial("tcp", "127.0.0.1:81", "")
@@ -196,13 +202,17 @@ func TestListen_UnixSocketFilesOfAKilledShimAreRemoved(t *testing.T) {
 			e := parent.sub(t)
 			e.allow("listen")
 			dir := t.TempDir()
-			e.must(errors.Join(os.MkdirAll(filepath.Join(dir, "volume/sub"), 0o755), os.Mkdir(filepath.Join(dir, "beside"), 0o755),
+			e.must(errors.Join(os.MkdirAll(filepath.Join(dir, "volume/sub"), 0o755),
+				os.Mkdir(filepath.Join(dir, "beside"), 0o755),
 				os.WriteFile(filepath.Join(dir, "beside/s"), nil, 0o600)), "files of the host")
 			root := filepath.Join(dir, "root")
 			e.must(harness.WriteRootfs(e.containerd.Env, root), "a root file system that stays")
 			id := "c" + strconv.Itoa(i)
-			c := e.run(id, config{rootfs: root, opts: with(oci.WithEnv([]string{"PATH=/bin"}), sharedDir(filepath.Join(dir, "volume")),
-				sockets("unix:///shared/s unix:///shared/sub/s?type=dgram unix:///tmp/s unix:///run/s unix:///dev/shm/s"))},
+			c := e.run(id, config{
+				rootfs: root,
+				opts: with(oci.WithEnv([]string{"PATH=/bin"}), sharedDir(filepath.Join(dir, "volume")),
+					sockets("unix:///shared/s unix:///shared/sub/s?type=dgram unix:///tmp/s unix:///run/s unix:///dev/shm/s")),
+			},
 				"/bin/sh", "-c", tt.script+"\necho done; exec sleep 1000")
 			c.out.WaitFor(t, "done")
 			for _, file := range []string{"/run/s", "/tmp/s", "/dev/shm/s"} {

@@ -23,8 +23,8 @@ func TestMemory_IdleShimGivesItBack(t *testing.T) {
 		t.Helper()
 		busy := memory(e, shim, "Rss")
 		harness.Eventually(t, "memory given back", func() error {
-			// KiB. It is 3 to 10 MiB: where the page cache has the program in large folios, as the linker leaves it, the
-			// kernel maps a folio as a whole.
+			// KiB. It is 3 to 10 MiB: where the page cache has the program in large folios, as the linker leaves it,
+			// the kernel maps a folio as a whole.
 			const least = 1 << 10
 			if kib := memory(e, shim, "Rss"); kib > busy-least {
 				return fmt.Errorf("%d KiB are resident of %d, want %d less at least", kib, busy, least)
@@ -42,7 +42,8 @@ func TestMemory_IdleShimGivesItBack(t *testing.T) {
 	c.kill()
 }
 
-// One touch of a huge page takes 2 MiB. The heap is the first of the large mappings above the program, which lies below 4 GiB.
+// One touch of a huge page takes 2 MiB. The heap is the first of the large mappings above the program, which lies below
+// 4 GiB.
 func TestMemory_HeapHasNoHugePages(t *testing.T) {
 	harness.OursOnly(t, "a heap without huge pages")
 	e := newEnv(t)
@@ -95,8 +96,8 @@ func TestShim_RunningProcessTakesNoThread(t *testing.T) {
 	c.kill()
 }
 
-// A heap may grow up to where garbage is collected, 4 MiB and its garbage. What each exec left would show in a long run, which
-// SHIM_TEST_EXECS asks for.
+// A heap may grow up to where garbage is collected, 4 MiB and its garbage. What each exec left would show in a long
+// run, which SHIM_TEST_EXECS asks for.
 func TestMemory_ExecsLeaveNoneBehind(t *testing.T) {
 	harness.OursOnly(t, "memory that does not grow with the execs")
 	const most = 8 << 10 // KiB

@@ -22,8 +22,8 @@ import (
 )
 
 // tell makes a shell able to send messages with busybox alone, whose logger sends what it is given to /dev/log. What it
-// puts before and after the message is on other lines. It lives on, since older kernels do not tell of a sender that is dead
-// where it was; so must the shell, until the message was read.
+// puts before and after the message is on other lines. It lives on, since older kernels do not tell of a sender that is
+// dead where it was; so must the shell, until the message was read.
 const tell = `ln -s $NOTIFY_SOCKET /dev/log
 tell() { (echo .; sleep 1000) | logger -t "$(printf 'x\n%b\nx' "$1")" & }
 `
@@ -94,9 +94,11 @@ func TestNotify_NotReadyInTimeIsStopped(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
 	timeout := harness.Slow(time.Second).String()
-	c := e.create("c1", config{opts: with(notified(timeout))}, "sh", "-c", tell+`tell "STATUS=no database\nERRNO=111"; sleep 1000`)
+	c := e.create("c1", config{opts: with(notified(timeout))}, "sh", "-c",
+		tell+`tell "STATUS=no database\nERRNO=111"; sleep 1000`)
 	err := c.process.Start(e.ctx)
-	wantError(t, err, context.DeadlineExceeded, "no READY=1 came in time, which is "+timeout+" by notify-timeout", `last STATUS "no database", ERRNO 111 (connection refused)`)
+	wantError(t, err, context.DeadlineExceeded, "no READY=1 came in time, which is "+timeout+" by notify-timeout",
+		`last STATUS "no database", ERRNO 111 (connection refused)`)
 	c.wantExit(137) // at once: Start has waited for it
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 137 | delete c1")
 }
@@ -104,8 +106,10 @@ func TestNotify_NotReadyInTimeIsStopped(t *testing.T) {
 func TestNotify_ExitBeforeReadyFailsStart(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
-	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c", tell+`tell "STATUS=bad configuration"; `+while(time.Second)+`exit 3`)
-	wantError(t, c.process.Start(e.ctx), errdefs.ErrAborted, "init exited before READY=1 came, with status 3", `last STATUS "bad configuration"`)
+	c := e.create("c1", config{opts: with(notified("60s"))}, "sh", "-c",
+		tell+`tell "STATUS=bad configuration"; `+while(time.Second)+`exit 3`)
+	wantError(t, c.process.Start(e.ctx), errdefs.ErrAborted, "init exited before READY=1 came, with status 3",
+		`last STATUS "bad configuration"`)
 	c.wantExit(3)
 	e.wantEvents("c1", "create c1 | start c1 | exit c1 3 | delete c1")
 }
@@ -150,7 +154,8 @@ func TestNotify_OnlyTheContainerCanSayThatItIsReady(t *testing.T) {
 	harness.OursOnly(t, "notify")
 	e := newEnv(t)
 	const wait = "while ! test -e /tmp/go; do sleep 0.01; done; "
-	c := e.create("c1", config{opts: with(notified("60s"), grouped("pod"))}, "sh", "-c", tell+"touch /tmp/runs; "+wait+"tell READY=1; exec sleep 1000")
+	c := e.create("c1", config{opts: with(notified("60s"), grouped("pod"))}, "sh", "-c",
+		tell+"touch /tmp/runs; "+wait+"tell READY=1; exec sleep 1000")
 	socket := filepath.Join(e.containerd.State, "io.containerd.runtime.v2.task", e.namespace, "c1", "notify")
 	// A member of the same pod that has the socket mounted, as if it had found a way to it.
 	other := e.run("c2", config{opts: with(grouped("pod"), oci.WithMounts([]specs.Mount{

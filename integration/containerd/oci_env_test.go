@@ -19,7 +19,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// row is a setting of the OCI configuration and a shell script, run in a container that has it, which prints its effect.
+// row is a setting of the OCI configuration and a shell script, run in a container that has it, which prints its
+// effect.
 type row struct {
 	name   string
 	opts   []oci.SpecOpts
@@ -47,8 +48,8 @@ func runRows(t *testing.T, rows []row) {
 	}
 }
 
-// sub is e for a subtest that may run beside others. The containers of the subtest end with it; leaks are looked for when
-// all subtests have ended.
+// sub is e for a subtest that may run beside others. The containers of the subtest end with it; leaks are looked for
+// when all subtests have ended.
 func (e *env) sub(t *testing.T) *env {
 	t.Helper()
 	t.Parallel()
@@ -100,7 +101,8 @@ func wantError(t *testing.T, err, class error, words ...string) {
 	}
 }
 
-// needKernel skips a test of what this kernel was built without. A file that every supported kernel has is never skipped over.
+// needKernel skips a test of what this kernel was built without. A file that every supported kernel has is never
+// skipped over.
 func needKernel(t *testing.T, file string) {
 	t.Helper()
 	if _, err := os.Stat(file); err != nil {

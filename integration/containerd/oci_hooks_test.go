@@ -26,7 +26,8 @@ func hooks(make func(kind string) *specs.Hook) oci.SpecOpts {
 		s.Hooks = &specs.Hooks{}
 		for i, list := range []*[]specs.Hook{
 			&s.Hooks.Prestart, //nolint:staticcheck // deprecated, and still what many a configuration has
-			&s.Hooks.CreateRuntime, &s.Hooks.CreateContainer, &s.Hooks.StartContainer, &s.Hooks.Poststart, &s.Hooks.Poststop,
+			&s.Hooks.CreateRuntime, &s.Hooks.CreateContainer, &s.Hooks.StartContainer, &s.Hooks.Poststart,
+			&s.Hooks.Poststop,
 		} {
 			if h := make(hookKinds[i]); h != nil {
 				*list = []specs.Hook{*h}
@@ -47,7 +48,10 @@ func recorder(t *testing.T, file string) func(kind string) *specs.Hook {
 where=container; [ "$(readlink /proc/self/ns/mnt)" = "$2" ] && where=host
 echo "$0 $(echo "$state" | sed 's/.*"status":"\([a-z]*\)".*/\1/') $where" >>"$1"`
 	return func(kind string) *specs.Hook {
-		return &specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", script, kind, file, host}, Env: []string{"PATH=/bin:/usr/bin"}}
+		return &specs.Hook{
+			Path: "/bin/sh", Args: []string{"sh", "-c", script, kind, file, host},
+			Env: []string{"PATH=/bin:/usr/bin"},
+		}
 	}
 }
 
@@ -64,7 +68,8 @@ func TestHooks_RunInTheirPlaceAndOrder(t *testing.T) {
 	}
 	c := e.create("c1", config{opts: with(bind(dir, dir, "rw"), hooks(recorder(t, file)))}, "sleep", "1000")
 	created := "prestart creating host\ncreateRuntime creating host\ncreateContainer creating container\n"
-	created += "poststart created host\n" // libcontainer calls it before the program is started, in the runc shim as well
+	// Libcontainer calls poststart hooks before it starts the program, in the runc shim as well.
+	created += "poststart created host\n"
 	started := created + "startContainer created container\n"
 	ran("Create", created)
 	e.must(c.process.Start(e.ctx), "start")
@@ -87,15 +92,16 @@ func TestHooks_FailedOneIsNamedAndLeavesNothing(t *testing.T) {
 			dir := publicDir(t)
 			e := parent.sub(t)
 			file := filepath.Join(dir, "log")
-			c, err := e.tryCreate(fmt.Sprintf("h%d", i), config{opts: with(bind(dir, dir, "rw"), hooks(func(k string) *specs.Hook {
-				switch k {
-				case kind:
-					return &specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", "echo sorry about that >&2; exit 3"}}
-				case "poststop":
-					return recorder(t, file)(k)
-				}
-				return nil
-			}))}, "sleep", "1000")
+			c, err := e.tryCreate(fmt.Sprintf("h%d", i),
+				config{opts: with(bind(dir, dir, "rw"), hooks(func(k string) *specs.Hook {
+					switch k {
+					case kind:
+						return &specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", "echo sorry about that >&2; exit 3"}}
+					case "poststop":
+						return recorder(t, file)(k)
+					}
+					return nil
+				}))}, "sleep", "1000")
 			if err == nil {
 				err = c.process.Start(e.ctx)
 			}

@@ -28,7 +28,10 @@ func publicDir(t *testing.T) string {
 }
 
 func bind(source, destination string, options ...string) oci.SpecOpts {
-	return oci.WithMounts([]specs.Mount{{Type: "bind", Source: source, Destination: destination, Options: append([]string{"rbind"}, options...)}})
+	return oci.WithMounts([]specs.Mount{{
+		Type: "bind", Source: source, Destination: destination,
+		Options: append([]string{"rbind"}, options...),
+	}})
 }
 
 func TestMount_CanHaveAnIDMappingOfItsOwn(t *testing.T) {
@@ -55,7 +58,8 @@ func TestMount_CanHaveAnIDMappingOfItsOwn(t *testing.T) {
 		{name: "without a user namespace", id: "plain", opts: with(mount([]specs.LinuxIDMapping{{ContainerID: 0, HostID: 1000, Size: 1}}), oci.WithUIDGID(1000, 1000)), want: "1000:1000\n1000\n"},
 		{
 			name: "with the mapping of the user namespace", id: "mapped", opts: with(oci.WithUserNamespace(idMap, idMap), mount(idMap)),
-			new:  []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("mapped-root", parent.image, idMap, idMap)},
+			new: []client.NewContainerOpts{client.WithUserNSRemappedSnapshot("mapped-root", parent.image,
+				idMap, idMap)},
 			want: "0:0\n0\n",
 		},
 	} {
@@ -109,18 +113,23 @@ func TestMount_PathCanBeMaskedOrReadOnly(t *testing.T) {
 		},
 		{
 			name: "a directory is read-only", opts: with(oci.WithReadonlyPaths([]string{"/etc"})),
-			script: "touch /etc/x 2>/dev/null || echo refused; touch /tmp/x && head -c4 /etc/passwd", want: "refused\nroot",
+			script: "touch /etc/x 2>/dev/null || echo refused; touch /tmp/x && head -c4 /etc/passwd",
+			want:   "refused\nroot",
 		},
 		{
 			name: "the root file system is read-only", opts: with(oci.WithRootFSReadonly()),
-			script: "touch /x 2>/dev/null || echo refused; touch /run/x && echo mounts are not", want: "refused\nmounts are not\n",
+			script: "touch /x 2>/dev/null || echo refused; touch /run/x && echo mounts are not",
+			want:   "refused\nmounts are not\n",
 		},
 	})
 }
 
 func TestMount_TmpfsCopiesUp(t *testing.T) {
 	tmpfs := func(options ...string) []oci.SpecOpts {
-		return with(oci.WithMounts([]specs.Mount{{Type: "tmpfs", Source: "tmpfs", Destination: "/etc", Options: options}}))
+		return with(oci.WithMounts([]specs.Mount{{
+			Type: "tmpfs", Source: "tmpfs", Destination: "/etc",
+			Options: options,
+		}}))
 	}
 	const script = `awk '$2 == "/etc" {print $3}' /proc/mounts; ls /etc; touch /etc/x`
 	runRows(t, []row{

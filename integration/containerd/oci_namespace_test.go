@@ -19,8 +19,8 @@ const mapped = 200000
 
 var idMap = []specs.LinuxIDMapping{{ContainerID: 0, HostID: mapped, Size: 65536}}
 
-// letOthersIn opens the directory of the shared containerd, which is in a directory of root's alone, to the users that a user
-// namespace maps: containerd's own directories let them through.
+// letOthersIn opens the directory of the shared containerd, which is in a directory of root's alone, to the users that
+// a user namespace maps: containerd's own directories let them through.
 func letOthersIn(t *testing.T) {
 	t.Helper()
 	if err := os.Chmod(shared.Dir, 0o711); err != nil {
@@ -45,7 +45,8 @@ func TestNamespace_UserNamespaceOfItsOwn(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.overlay && parent.snapshotter != "overlayfs" {
-				t.Skipf("CANNOT RUN HERE: only overlayfs mounts with a mapping, and here the snapshotter is %s", parent.snapshotter)
+				t.Skipf("CANNOT RUN HERE: only overlayfs mounts with a mapping, and here the snapshotter is %s",
+					parent.snapshotter)
 			}
 			e := parent.sub(t)
 			c := e.run(fmt.Sprintf("u%d", i), config{
@@ -61,7 +62,8 @@ func TestNamespace_UserNamespaceOfItsOwn(t *testing.T) {
 			if !strings.Contains(fmt.Sprintf("%+v", info.Sys()), fmt.Sprintf("Uid:%d ", mapped)) {
 				t.Errorf("owner of the container's file is %+v, want user %d", info.Sys(), mapped)
 			}
-			x := c.exec("e1", config{}, func(p *specs.Process) { p.User = specs.User{UID: 1000, GID: 1000} }, "sh", "-c", "id -u; tr -s ' ' </proc/self/gid_map")
+			x := c.exec("e1", config{}, func(p *specs.Process) { p.User = specs.User{UID: 1000, GID: 1000} }, "sh",
+				"-c", "id -u; tr -s ' ' </proc/self/gid_map")
 			e.must(x.Start(e.ctx), "start e1")
 			x.wantExit(0)
 			if got, want := x.out.String(), fmt.Sprintf("1000\n 0 %d 65536\n", mapped); got != want {
@@ -89,7 +91,10 @@ func TestTerminal_InAUserNamespaceBelongsToItsUser(t *testing.T) {
 func TestNamespace_IsThatOfTheConfiguration(t *testing.T) {
 	offsets := spec(func(s *oci.Spec) {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
-		s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 700000000}, "monotonic": {Secs: 700000000}}
+		s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{
+			"boottime":  {Secs: 700000000},
+			"monotonic": {Secs: 700000000},
+		}
 	})
 	own := oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace})
 	runRows(t, []row{
@@ -124,16 +129,18 @@ func TestNamespace_HasItsKernelSettings(t *testing.T) {
 		{name: "shared memory, removal", opts: sysctl("kernel.shm_rmid_forced", "1"), script: "cat /proc/sys/kernel/shm_rmid_forced", want: "1\n"},
 	})
 	t.Run("one that is the whole machine's is refused", func(t *testing.T) {
-		wantRefused(t, []refusal{{name: "vm.swappiness", opts: sysctl("vm.swappiness", "1"), words: []string{"vm.swappiness"}}})
+		wantRefused(t,
+			[]refusal{{name: "vm.swappiness", opts: sysctl("vm.swappiness", "1"), words: []string{"vm.swappiness"}}})
 	})
 }
 
 func TestExec_JoinsTheNamespacesOfItsContainer(t *testing.T) {
 	e := newEnv(t)
-	opts := with(oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace}), oci.WithHostname("name-of-its-own"), spec(func(s *oci.Spec) {
-		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
-		s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 700000000}}
-	}))
+	opts := with(oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace}),
+		oci.WithHostname("name-of-its-own"), spec(func(s *oci.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
+			s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 700000000}}
+		}))
 	needKernel(t, "/proc/self/ns/time")
 	const script = "cd /proc/self/ns; for n in cgroup ipc mnt net pid time user uts; do readlink $n; done"
 	c := e.run("c1", config{opts: opts}, "sh", "-c", script+"; echo; sleep 1000")

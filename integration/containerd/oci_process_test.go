@@ -23,7 +23,10 @@ const (
 func TestProcess_HasItsCapabilities(t *testing.T) {
 	ambient := spec(func(s *oci.Spec) {
 		one := []string{bindService}
-		s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: one, Effective: one, Permitted: one, Inheritable: one, Ambient: one}
+		s.Process.Capabilities = &specs.LinuxCapabilities{
+			Bounding: one, Effective: one, Permitted: one,
+			Inheritable: one, Ambient: one,
+		}
 	})
 	// The order is that of the kernel: inheritable, permitted, effective, bounding, ambient.
 	runRows(t, []row{
@@ -119,7 +122,8 @@ func TestTerminal_HasItsSizeFromTheStart(t *testing.T) {
 func TestExec_HasItsOwnSettingsElseTheContainers(t *testing.T) {
 	parent := newEnv(t)
 	score := 300
-	c := parent.run("c1", config{opts: with(spec(func(s *oci.Spec) { s.Process.OOMScoreAdj = &score }))}, "sleep", "1000")
+	c := parent.run("c1", config{opts: with(spec(func(s *oci.Spec) { s.Process.OOMScoreAdj = &score }))},
+		"sleep", "1000")
 	t.Cleanup(c.kill) // when the subtests have ended
 	for i, tt := range []struct {
 		name   string
@@ -176,7 +180,8 @@ func TestExec_RunsOnTheCPUsOfItsAffinity(t *testing.T) {
 	if got := strings.TrimSpace(x.out.String()); got != "1" {
 		t.Errorf("CPUs of the exec = %q, want 1", got)
 	}
-	bad := c.exec("e2", config{}, func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Final: "one"} }, "true")
+	bad := c.exec("e2", config{}, func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Final: "one"} },
+		"true")
 	wantError(t, bad.Start(e.ctx), nil, "affinity", "one")
 	_, err = bad.Delete(e.ctx)
 	e.must(err, "delete e2")

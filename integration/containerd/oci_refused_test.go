@@ -31,15 +31,22 @@ func lacks(t *testing.T, file, feature string) {
 func TestCreate_FeatureThatTheKernelLacksIsNamed(t *testing.T) {
 	t.Run("SELinux", func(t *testing.T) {
 		lacks(t, "/sys/fs/selinux/enforce", "SELinux")
-		wantRefused(t, []refusal{{name: "label", opts: with(oci.WithSelinuxLabel("system_u:system_r:container_t:s0")), words: []string{"selinux"}}})
+		wantRefused(t, []refusal{{
+			name: "label", opts: with(oci.WithSelinuxLabel("system_u:system_r:container_t:s0")),
+			words: []string{"selinux"},
+		}})
 	})
 	t.Run("Intel RDT", func(t *testing.T) {
 		lacks(t, "/sys/fs/resctrl/schemata", "resource control")
-		wantRefused(t, []refusal{{name: "class", opts: with(oci.WithRdt("shim-test", "L3:0=1", "")), words: []string{"intelRdt"}}})
+		wantRefused(t,
+			[]refusal{{name: "class", opts: with(oci.WithRdt("shim-test", "L3:0=1", "")), words: []string{"intelRdt"}}})
 	})
 	t.Run("AppArmor", func(t *testing.T) {
 		// A kernel that has it does not have the profile.
-		wantRefused(t, []refusal{{name: "profile", opts: with(oci.WithApparmorProfile("shim-test-no-such-profile")), words: []string{"apparmor"}}})
+		wantRefused(t, []refusal{{
+			name: "profile", opts: with(oci.WithApparmorProfile("shim-test-no-such-profile")),
+			words: []string{"apparmor"},
+		}})
 	})
 }
 
@@ -168,13 +175,16 @@ func TestMessage_OfTheWrongTypeIsRefused(t *testing.T) {
 			as := func(name string) *anypb.Any {
 				return &anypb.Any{TypeUrl: strings.Replace(tt.any.GetTypeUrl(), "?", name, 1), Value: tt.any.GetValue()}
 			}
-			_, err := e.client.TaskService().Exec(e.ctx, &tasks.ExecProcessRequest{ContainerID: "c1", ExecID: "e1", Spec: as("Process")})
+			_, err := e.client.TaskService().Exec(e.ctx,
+				&tasks.ExecProcessRequest{ContainerID: "c1", ExecID: "e1", Spec: as("Process")})
 			wantError(t, errgrpc.ToNative(err), errdefs.ErrInvalidArgument, tt.word)
-			_, err = e.client.TaskService().Update(e.ctx, &tasks.UpdateTaskRequest{ContainerID: "c1", Resources: as("LinuxResources")})
+			_, err = e.client.TaskService().Update(e.ctx,
+				&tasks.UpdateTaskRequest{ContainerID: "c1", Resources: as("LinuxResources")})
 			wantError(t, errgrpc.ToNative(err), errdefs.ErrInvalidArgument, tt.word)
 		})
 	}
-	_, err := e.tryCreate("c2", config{new: []client.NewContainerOpts{client.WithRuntime(e.containerd.Env.Runtime, &specs.LinuxResources{})}}, "true")
+	_, err := e.tryCreate("c2", config{new: []client.NewContainerOpts{client.WithRuntime(e.containerd.Env.Runtime,
+		&specs.LinuxResources{})}}, "true")
 	wantError(t, err, nil, "LinuxResources")
 	c.kill()
 }
@@ -190,7 +200,8 @@ func TestCreate_TakesALargeConfiguration(t *testing.T) {
 		t.Errorf("stdout of the exec = %q, want hello", got)
 	}
 	// One that no message holds is refused, and harms nothing.
-	_, err := c.tryExec("e2", config{}, func(p *specs.Process) { p.Env = []string{fmt.Sprintf("A=%s%s%s", large, large, large)} }, "true")
+	_, err := c.tryExec("e2", config{},
+		func(p *specs.Process) { p.Env = []string{fmt.Sprintf("A=%s%s%s", large, large, large)} }, "true")
 	wantError(t, err, errdefs.ErrResourceExhausted)
 	_, err = c.Status(e.ctx)
 	e.must(err, "status after the large message")

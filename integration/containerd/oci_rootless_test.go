@@ -64,13 +64,16 @@ func copyFile(t *testing.T, from, to string) {
 
 // rootlessBundle is a bundle as nerdctl and buildkit make it without cgroups: no path, and nothing that needs another
 // user or group than the one there is.
-func rootlessBundle(f *fakecontainerd.Fake, id string, change func(*specs.Spec), args ...string) *fakecontainerd.Bundle {
+func rootlessBundle(
+	f *fakecontainerd.Fake, id string, change func(*specs.Spec), args ...string,
+) *fakecontainerd.Bundle {
 	f.Helper()
 	b := f.Bundle(id, func(s *specs.Spec) {
 		s.Linux.CgroupsPath = ""
 		s.Linux.Resources = nil
 		for i, m := range s.Mounts {
-			s.Mounts[i].Options = slices.DeleteFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, "gid=") })
+			s.Mounts[i].Options = slices.DeleteFunc(m.Options,
+				func(o string) bool { return strings.HasPrefix(o, "gid=") })
 		}
 		if change != nil {
 			change(s)
@@ -90,7 +93,8 @@ func rootlessShim(f *fakecontainerd.Fake, b *fakecontainerd.Bundle) *fakecontain
 	f.Helper()
 	a, err := f.Start(b, fakecontainerd.Params, nil)
 	f.Must(err, "start shim")
-	// The system calls as such change one thread, not all. The kernel tells the shim who this thread was when it connected.
+	// The system calls as such change one thread, not all. The kernel tells the shim who this thread was when it
+	// connected.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	const unchanged = ^uintptr(0)

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// agent is the other end of a filter's listenerPath: it is sent a descriptor for each process with the filter and answers
-// each system call with the same error. Its goroutines end, and are joined, by stop.
+// agent is the other end of a filter's listenerPath: it is sent a descriptor for each process with the filter and
+// answers each system call with the same error. Its goroutines end, and are joined, by stop.
 type agent struct {
 	path   string
 	answer unix.Errno
@@ -162,7 +162,8 @@ func (a *agent) serve(fd int) error {
 			return fmt.Errorf("receive notification: %w", err)
 		}
 		answer := response{id: asked.id, errno: -int32(a.answer)}
-		if err := ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer)); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&answer)); err != nil &&
+			!errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("answer notification: %w", err)
 		}
 	}

@@ -36,16 +36,19 @@ func TestSeccomp_FilterActsAsItsProfileSays(t *testing.T) {
 		{name: "no profile", opts: with(oci.WithSeccompUnconfined), script: mode, want: "0\n"},
 		{
 			name: "containerd's default profile", opts: with(seccomp.WithDefaultProfile()),
-			script: mode + "mkdir /tmp/x && echo made; umount /proc 2>&1; true", want: "2\nmade\numount: can't unmount /proc: Operation not permitted\n",
+			script: mode + "mkdir /tmp/x && echo made; umount /proc 2>&1; true",
+			want:   "2\nmade\numount: can't unmount /proc: Operation not permitted\n",
 		},
 		{
 			name: "an error number of the profile's choice", opts: with(filter(specs.ActErrno, unix.ENOSPC, nil)),
-			script: mode + "mkdir /tmp/x 2>&1; touch /tmp/y && echo touched", want: "2\nmkdir: can't create directory '/tmp/x': No space left on device\ntouched\n",
+			script: mode + "mkdir /tmp/x 2>&1; touch /tmp/y && echo touched",
+			want:   "2\nmkdir: can't create directory '/tmp/x': No space left on device\ntouched\n",
 		},
 		{
 			name:   "an error number without a choice",
 			opts:   with(filter(specs.ActErrno, 0, nil)),
-			script: mode + "mkdir /tmp/x 2>&1; true", want: "2\nmkdir: can't create directory '/tmp/x': Operation not permitted\n",
+			script: mode + "mkdir /tmp/x 2>&1; true",
+			want:   "2\nmkdir: can't create directory '/tmp/x': Operation not permitted\n",
 		},
 		{
 			name: "death of the process", opts: with(filter(specs.ActKillProcess, 0, nil)),
@@ -99,7 +102,8 @@ func TestSeccomp_FilterCanAskAnAgent(t *testing.T) {
 	for i, wantPid := range []int{pid, execPid} {
 		s := states[i]
 		if s.Pid != wantPid || s.State.Pid != pid || s.State.ID != "c1" || s.Metadata != "for the agent" ||
-			s.Version == "" || !slices.Equal(s.Fds, []string{specs.SeccompFdName}) || !strings.HasSuffix(s.State.Bundle, e.namespace+"/c1") {
+			s.Version == "" || !slices.Equal(s.Fds, []string{specs.SeccompFdName}) ||
+			!strings.HasSuffix(s.State.Bundle, e.namespace+"/c1") {
 			t.Errorf("agent was told %+v, want process %d of container c1, its bundle, and one descriptor", s, wantPid)
 		}
 	}

@@ -60,7 +60,10 @@ func TestPidFile_ThatIsRefused(t *testing.T) {
 	e.allow("pid-file")
 	precious := filepath.Join(publicDir(t), "precious")
 	e.must(os.WriteFile(precious, []byte("data"), 0o600), "write")
-	for id, path := range map[string]string{"relative": "run/pid", "nowhere": precious + ".d/pid", "precious": precious} {
+	for id, path := range map[string]string{
+		"relative": "run/pid", "nowhere": precious + ".d/pid",
+		"precious": precious,
+	} {
 		_, err := e.tryCreate(id, config{opts: with(annotations(annotationPidFile, path))}, "true")
 		wantError(t, err, errdefs.ErrInvalidArgument, annotationPidFile, `"`+path+`"`)
 	}
@@ -153,5 +156,6 @@ func (e *env) memory(tasks []client.Task) string {
 	for _, shim := range all {
 		shims += memory(e, shim.Pid, "Pss")
 	}
-	return fmt.Sprintf("PSS %d KiB for each init, %d KiB for each of %d shims", inits/len(tasks), shims/max(len(all), 1), len(all))
+	return fmt.Sprintf("PSS %d KiB for each init, %d KiB for each of %d shims", inits/len(tasks),
+		shims/max(len(all), 1), len(all))
 }

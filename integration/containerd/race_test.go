@@ -115,7 +115,8 @@ func TestExec_WhileTheContainerDiesReportsOrIsRefused(t *testing.T) {
 		if startErr == nil && (!started || !exited) {
 			t.Errorf("events = %q, want start and exit of the exec that ran", text)
 		}
-		if i, j := strings.Index(text, "exit e"+id), strings.Index(text, "exit "+id); i > j && harness.Runtime() == harness.Ours {
+		if i, j := strings.Index(text, "exit e"+id), strings.Index(text, "exit "+id); i > j &&
+			harness.Runtime() == harness.Ours {
 			t.Errorf("events = %q, want the exec's exit before the container's", text)
 		}
 	}
@@ -181,13 +182,13 @@ func TestCreate_GivenUpByTheClientLeavesNothing(t *testing.T) {
 
 // awaitUnknownShims waits for the end of shims of which containerd does not know, because it gave up just after start
 // had answered: nobody talks to them, so they end by themselves. Then it removes what is left in the directory of their
-// sockets. containerd may kill start between the making of its socket and its answer; nobody is left then to remove the name,
-// until the same id is used again.
+// sockets. containerd may kill start between the making of its socket and its answer; nobody is left then to remove the
+// name, until the same id is used again.
 func awaitUnknownShims(t *testing.T, dir string) {
 	t.Helper()
 	harness.Eventually(t, "shims that nobody talks to end", func() error {
-		// Looked up, since a connection would keep them alive; and not of the main thread, which a test may have left in the network of a
-		// container: the other threads that do so end.
+		// Looked up, since a connection would keep them alive; and not of the main thread, which a test may have left
+		// in the network of a container: the other threads that do so end.
 		bound, err := os.ReadFile("/proc/thread-self/net/unix")
 		if err != nil {
 			return err

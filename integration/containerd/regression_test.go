@@ -123,11 +123,14 @@ func TestExit_IsReportedOnceAndLastWhileManyExecsStart(t *testing.T) {
 	}
 }
 
-// containerd#10603, its second half (containerd#10589): an exec that was added before the container died ran after it, in
-// a PID namespace that outlives the container, and nobody killed it.
+// containerd#10603, its second half (containerd#10589): an exec that was added before the container died ran after it,
+// in a PID namespace that outlives the container, and nobody killed it.
 func TestExec_AddedBeforeTheContainerDiedCannotStart(t *testing.T) {
 	e := newEnv(t)
-	for id, opts := range map[string][]oci.SpecOpts{"own": nil, "host": with(oci.WithHostNamespace(specs.PIDNamespace))} {
+	for id, opts := range map[string][]oci.SpecOpts{
+		"own":  nil,
+		"host": with(oci.WithHostNamespace(specs.PIDNamespace)),
+	} {
 		c := e.run(id, config{opts: opts}, "sleep", "1000")
 		x := c.exec("x"+id, config{}, nil, "sleep", "1000")
 		e.must(c.process.Kill(e.ctx, unix.SIGKILL), "kill "+id)

@@ -44,11 +44,12 @@ func TestResources_OutOfRangeAreRefused(t *testing.T) {
 		{"a list of CPUs", specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "3-"}}, `linux.resources.cpu.cpus "3-": must be numbers and ranges`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := e.tryCreate(fmt.Sprintf("refused-%d", i), config{opts: with(withResources(func(r *specs.LinuxResources) {
-				devices := r.Devices
-				*r = tt.r
-				r.Devices = devices
-			}))}, "true")
+			_, err := e.tryCreate(fmt.Sprintf("refused-%d", i),
+				config{opts: with(withResources(func(r *specs.LinuxResources) {
+					devices := r.Devices
+					*r = tt.r
+					r.Devices = devices
+				}))}, "true")
 			wantError(t, err, errdefs.ErrInvalidArgument, tt.word)
 			wantError(t, c.Update(e.ctx, client.WithResources(&tt.r)), errdefs.ErrInvalidArgument, tt.word)
 		})
@@ -60,14 +61,22 @@ func TestUpdate_ThatFailsChangesNothing(t *testing.T) {
 	harness.OursOnly(t, "that an update is all or nothing")
 	e := newEnv(t)
 	c := e.run("c1", config{opts: with(oci.WithMemoryLimit(64*mib), oci.WithPidsLimit(20))}, "sleep", "1000")
-	noDevice := specs.LinuxBlockIODevice{Major: 240, Minor: 77} // a number for local use: Linux, admin-guide/devices.txt
+	// Major 240 is for local use (Linux, admin-guide/devices.txt).
+	noDevice := specs.LinuxBlockIODevice{Major: 240, Minor: 77}
 	r := &specs.LinuxResources{
-		Memory:  &specs.LinuxMemory{Limit: new(int64(96 * mib))},
-		Pids:    &specs.LinuxPids{Limit: new(int64(33))},
-		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{LinuxBlockIODevice: noDevice, Rate: mib}}},
+		Memory: &specs.LinuxMemory{Limit: new(int64(96 * mib))},
+		Pids:   &specs.LinuxPids{Limit: new(int64(33))},
+		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{
+			LinuxBlockIODevice: noDevice,
+			Rate:               mib,
+		}}},
 	}
-	wantError(t, c.Update(e.ctx, client.WithResources(r)), errdefs.ErrInvalidArgument, "linux.resources.blockIO.throttleReadBpsDevice: ")
-	for _, want := range []struct{ v1, v2, value string }{{"memory.limit_in_bytes", "memory.max", "67108864"}, {"pids.max", "pids.max", "20"}} {
+	wantError(t, c.Update(e.ctx, client.WithResources(r)), errdefs.ErrInvalidArgument,
+		"linux.resources.blockIO.throttleReadBpsDevice: ")
+	for _, want := range []struct{ v1, v2, value string }{
+		{"memory.limit_in_bytes", "memory.max", "67108864"},
+		{"pids.max", "pids.max", "20"},
+	} {
 		if got, err := harness.CgroupFile("/"+e.namespace+"/c1", want.v1, want.v2); err != nil || got != want.value {
 			t.Errorf("%s or %s = %q, %v, want %q", want.v1, want.v2, got, err, want.value)
 		}

@@ -48,7 +48,8 @@ func TestUpdate_ReachesTheCgroup(t *testing.T) {
 
 func TestStats_CountWhatTheContainerUses(t *testing.T) {
 	e := newEnv(t)
-	c := e.run("c1", config{opts: []oci.SpecOpts{oci.WithMemoryLimit(64 * mib)}}, "sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 1000 & echo ready; wait")
+	c := e.run("c1", config{opts: []oci.SpecOpts{oci.WithMemoryLimit(64 * mib)}}, "sh", "-c",
+		"i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 1000 & echo ready; wait")
 	c.out.WaitFor(t, "ready")
 	metric, err := c.Metrics(e.ctx)
 	e.must(err, "metrics")

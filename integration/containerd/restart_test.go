@@ -36,7 +36,8 @@ func restart(e *env, stop func(*harness.Containerd) error) {
 	e.Helper()
 	talker := e.run("talker", config{}, "sh", "-c", `i=0; while :; do echo "line $i"; i=$((i+1)); usleep 5000; done`)
 	keyboard, stdin := typed(e)
-	x := talker.exec("reader", config{stdin: stdin}, nil, "sh", "-c", `echo ready; read -r line; echo "got $line"; exit 5`)
+	x := talker.exec("reader", config{stdin: stdin}, nil, "sh", "-c",
+		`echo ready; read -r line; echo "got $line"; exit 5`)
 	e.must(x.Start(e.ctx), "start reader")
 	x.out.WaitFor(e, "ready")
 	victim := e.run("victim", config{}, "sleep", "1000")
@@ -136,7 +137,10 @@ func (e *env) reload(id string) *task {
 	e.must(err, "load container "+id)
 	loaded, err := container.Task(e.ctx, nil)
 	e.must(err, "load task "+id)
-	t := &task{Task: loaded, container: container, process: process{Process: loaded, e: e, out: &harness.Buffer{}, err: &harness.Buffer{}}}
+	t := &task{
+		Task: loaded, container: container,
+		process: process{Process: loaded, e: e, out: &harness.Buffer{}, err: &harness.Buffer{}},
+	}
 	t.exited, err = loaded.Wait(e.ctx)
 	e.must(err, "wait for "+id)
 	return t

@@ -115,10 +115,15 @@ func (e *env) newBox(id string) *box {
 
 func (e *env) createBox(id string) *box {
 	e.Helper()
-	s, err := e.client.NewSandbox(e.ctx, id, client.WithSandboxRuntime(e.containerd.Env.Runtime, nil), client.WithSandboxSpec(&specs.Spec{
-		Hostname: "box",
-		Linux:    &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}}},
-	}))
+	s, err := e.client.NewSandbox(e.ctx, id, client.WithSandboxRuntime(e.containerd.Env.Runtime, nil),
+		client.WithSandboxSpec(&specs.Spec{
+			Hostname: "box",
+			Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
+				{Type: specs.NetworkNamespace},
+				{Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace},
+			}},
+		}))
 	e.must(err, "create sandbox")
 	b := &box{Sandbox: s, e: e, controller: e.client.SandboxController("shim")}
 	e.Cleanup(func() {
@@ -135,7 +140,10 @@ func (e *env) createBox(id string) *box {
 func (b *box) member() config {
 	join := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
 		for i, ns := range s.Linux.Namespaces {
-			if file, ok := map[specs.LinuxNamespaceType]string{specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts"}[ns.Type]; ok {
+			if file, ok := map[specs.LinuxNamespaceType]string{
+				specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc",
+				specs.UTSNamespace: "uts",
+			}[ns.Type]; ok {
 				s.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", b.pid, file)
 			}
 		}

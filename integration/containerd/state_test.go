@@ -112,7 +112,8 @@ func TestShim_KeepsNothingOfWhatIsDone(t *testing.T) {
 	c := e.run("c1", config{}, "sleep", "1000")
 	work := func(round string) {
 		for _, id := range []string{"a", "b", "c", "d", "e"} {
-			x := c.exec(round+id, config{stdin: strings.NewReader("x"), terminal: id == "a"}, nil, "sh", "-c", "echo hello")
+			x := c.exec(round+id, config{stdin: strings.NewReader("x"), terminal: id == "a"}, nil, "sh",
+				"-c", "echo hello")
 			e.must(x.Start(e.ctx), "start")
 			x.wantExit(0)
 			_, err := c.Metrics(e.ctx)
@@ -153,10 +154,13 @@ func TestInfo_NamesTheRuntimeAndItsFeatures(t *testing.T) {
 	}
 	features, ok := info.Features.(*features.Features)
 	if !ok || !slices.Contains(features.Linux.Namespaces, "user") || len(features.MountOptions) == 0 {
-		t.Errorf("features = %T %+v, want the OCI features with user namespaces and mount options", info.Features, info.Features)
+		t.Errorf("features = %T %+v, want the OCI features with user namespaces and mount options", info.Features,
+			info.Features)
 	}
-	if harness.Runtime() == harness.Ours && !slices.Contains(features.PotentiallyUnsafeConfigAnnotations, annotationHostRootfs) {
-		t.Errorf("annotations that are called unsafe: %v, want %s in it", features.PotentiallyUnsafeConfigAnnotations, annotationHostRootfs)
+	if harness.Runtime() == harness.Ours &&
+		!slices.Contains(features.PotentiallyUnsafeConfigAnnotations, annotationHostRootfs) {
+		t.Errorf("annotations that are called unsafe: %v, want %s in it", features.PotentiallyUnsafeConfigAnnotations,
+			annotationHostRootfs)
 	}
 }
 

@@ -28,8 +28,8 @@ func (t *task) metrics() any {
 	return m
 }
 
-// wantOOMKills compares how many processes the metrics say were killed for want of memory: CRI takes an exit with 137 for
-// such a kill when there is one (internal/cri/server/events.go).
+// wantOOMKills compares how many processes the metrics say were killed for want of memory: CRI takes an exit with 137
+// for such a kill when there is one (internal/cri/server/events.go).
 func (t *task) wantOOMKills(want uint64) {
 	t.e.Helper()
 	var got uint64
@@ -95,7 +95,8 @@ func TestStats_AndEventsReportAGroupKill(t *testing.T) {
 	// (mm/oom_kill.c, oom_kill_process).
 	groups, kills := events.GetMemoryEvents().GetOomGroupKill(), events.GetMemoryEvents().GetOomKill()
 	if groups != 1 || kills < processes || kills > processes+1 {
-		t.Errorf("metrics say %d OOM kills of groups and %d of processes, want 1 and %d or one more", groups, kills, processes)
+		t.Errorf("metrics say %d OOM kills of groups and %d of processes, want 1 and %d or one more", groups,
+			kills, processes)
 	}
 	c.delete()
 	e.waitEvents("c1", "delete c1")
@@ -139,7 +140,8 @@ func TestStats_NoFileIsKeptAfterDelete(t *testing.T) {
 	c.metrics()
 	c.kill()
 	if harness.Runtime() == harness.Ours && len(ofPod.FDs) <= len(before.FDs) {
-		t.Errorf("%d descriptors after statistics, %d before: this test is about those that are kept", len(ofPod.FDs), len(before.FDs))
+		t.Errorf("%d descriptors after statistics, %d before: this test is about those that are kept", len(ofPod.FDs),
+			len(before.FDs))
 	}
 	harness.CheckUsage(t, shim, ofPod, 8)
 	pod.kill()

@@ -36,7 +36,11 @@ func annotations(pairs ...string) oci.SpecOpts {
 
 // hearing is a program that says when it hears a signal, in a file too, and then does more.
 func hearing(signal, then string) []string {
-	return []string{"sh", "-c", fmt.Sprintf("trap 'echo heard; echo >/said/heard; %s' %s; echo ready; while :; do sleep 0.01; done", then, signal)}
+	return []string{
+		"sh", "-c",
+		fmt.Sprintf("trap 'echo heard; echo >/said/heard; %s' %s; echo ready; while :; do sleep 0.01; done", then,
+			signal),
+	}
 }
 
 // wantForgotten waits until containerd knows nothing of a task any more, since its shim is dead.
@@ -73,7 +77,8 @@ func TestStop_OfTheShimStopsItsContainers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
 			dir := publicDir(t)
-			c := e.run("c1", config{opts: with(bind(dir, "/said", "rw"), annotations(annotationStopSignal, tt.signal, annotationStopTimeout, tt.grace))}, hearing(tt.signal, tt.then)...)
+			c := e.run("c1", config{opts: with(bind(dir, "/said", "rw"), annotations(annotationStopSignal, tt.signal,
+				annotationStopTimeout, tt.grace))}, hearing(tt.signal, tt.then)...)
 			c.out.WaitFor(t, "ready")
 			began := time.Now()
 			e.must(unix.Kill(e.shim("c1"), unix.SIGTERM), "SIGTERM to the shim")
@@ -105,7 +110,8 @@ func TestStop_OfTheShimStopsAllAtOnce(t *testing.T) {
 		if i == 2 {
 			status = "" // it is killed
 		}
-		c := e.run(fmt.Sprintf("c%d", i), config{new: options, opts: opts}, "sh", "-c", "trap 'echo heard; "+status+"' 37; echo ready; while :; do sleep 0.01; done")
+		c := e.run(fmt.Sprintf("c%d", i), config{new: options, opts: opts}, "sh", "-c",
+			"trap 'echo heard; "+status+"' 37; echo ready; while :; do sleep 0.01; done")
 		c.out.WaitFor(t, "ready")
 		tasks = append(tasks, c)
 	}
@@ -146,7 +152,8 @@ func TestStop_ContainerOfADeadShimIsStoppedAsTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEnv(t)
 			dir := publicDir(t)
-			c := e.run("c1", config{opts: append(with(bind(dir, "/said", "rw")), tt.opts...)}, hearing("QUIT", tt.then)...)
+			c := e.run("c1", config{opts: append(with(bind(dir, "/said", "rw")), tt.opts...)},
+				hearing("QUIT", tt.then)...)
 			c.out.WaitFor(t, "ready")
 			began := time.Now()
 			e.must(unix.Kill(e.shim("c1"), unix.SIGKILL), "SIGKILL to the shim")
@@ -160,7 +167,8 @@ func TestStop_ContainerOfADeadShimIsStoppedAsTold(t *testing.T) {
 	}
 }
 
-// With the process whose PID namespace it is the kernel kills all others: the pause container of a pod that shares one, say.
+// With the process whose PID namespace it is the kernel kills all others: the pause container of a pod that shares one,
+// say.
 func TestStop_WhatJoinedAPIDNamespaceIsStoppedFirst(t *testing.T) {
 	harness.OursOnly(t, "stop-signal and stop-timeout")
 	for name, tt := range map[string]struct {
@@ -174,11 +182,16 @@ func TestStop_WhatJoinedAPIDNamespaceIsStoppedFirst(t *testing.T) {
 			e := newEnv(t)
 			dir := publicDir(t)
 			stop := annotations(annotationStopSignal, "USR1", annotationStopTimeout, "1m")
-			pause := e.run("pause", config{opts: with(bind(dir, "/said", "rw"), grouped(e.namespace), stop)}, hearing("USR1", "exit 0")...)
+			pause := e.run("pause", config{opts: with(bind(dir, "/said", "rw"), grouped(e.namespace), stop)},
+				hearing("USR1", "exit 0")...)
 			pause.out.WaitFor(t, "ready")
-			joins := oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.PIDNamespace, Path: fmt.Sprintf("/proc/%d/ns/pid", pause.Pid())})
+			joins := oci.WithLinuxNamespace(specs.LinuxNamespace{
+				Type: specs.PIDNamespace,
+				Path: fmt.Sprintf("/proc/%d/ns/pid", pause.Pid()),
+			})
 			c := e.run("c1", config{opts: with(bind(dir, "/said", "rw"), grouped(e.namespace), joins, stop)},
-				"sh", "-c", "trap 'sleep 0.5; echo >/said/ended; exit 9' USR1; echo ready; while :; do sleep 0.01; done") // by delete nobody reads what it writes then
+				// Nobody reads what it writes after the delete.
+				"sh", "-c", "trap 'sleep 0.5; echo >/said/ended; exit 9' USR1; echo ready; while :; do sleep 0.01; done")
 			c.out.WaitFor(t, "ready")
 			e.must(unix.Kill(e.shim("pause"), tt.signal), "signal to the shim")
 			e.waitEvents("c1", tt.end)

@@ -6,15 +6,12 @@ package containerd_test
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -41,8 +38,8 @@ func (n named) Close() error       { return nil }
 // create is a cio.Creator.
 func (n named) create(string) (cio.IO, error) { return n, nil }
 
-// streamsOf names the streams of a process as CRI's io_type "streaming" does: the shim's own socket and an id (containerd
-// internal/cri/io/helpers.go, newStreams). The tests open them.
+// streamsOf names the streams of a process as CRI's io_type "streaming" does: the shim's own socket and an id
+// (containerd internal/cri/io/helpers.go, newStreams). The tests open them.
 func streamsOf(address, id string) cio.Config {
 	name := func(stream string) string { return "ttrpc+" + address + "?streaming_id=" + id + "-" + stream }
 	return cio.Config{Stdin: name("stdin"), Stdout: name("stdout"), Stderr: name("stderr")}
@@ -53,26 +50,15 @@ func (e *env) pod() (address string) {
 	e.Helper()
 	c := e.run("pod", config{opts: with(inOneShim)}, "sleep", "1000")
 	e.Cleanup(c.kill)
-	text, err := os.ReadFile(filepath.Join(e.bundle("pod"), "bootstrap.json"))
+	address, err := harness.ShimAddress(e.bundle("pod"))
 	e.must(err, "address of the shim")
-	var shim struct{ Address string }
-	e.must(json.Unmarshal(text, &shim), "address of the shim")
-	return shim.Address
+	return address
 }
 
 // startStreamed starts a container with these streams.
 func (e *env) startStreamed(id string, streams cio.Config, args ...string) *process {
 	e.Helper()
-	container, err := e.client.NewContainer(e.ctx, id, append(e.plain(id), clientSpec(e, inOneShim, oci.WithProcessArgs(args...)))...)
-	e.must(err, "container")
-	e.Cleanup(func() { e.remove(container) })
-	created, err := container.NewTask(e.ctx, named{streams}.create)
-	e.must(err, "task")
-	p := &process{Process: created, e: e, err: &harness.Buffer{}}
-	p.exited, err = created.Wait(e.ctx)
-	e.must(err, "wait")
-	e.must(created.Start(e.ctx), "start")
-	return p
+	return e.logged(id, named{streams}.create, []oci.SpecOpts{inOneShim}, args...)
 }
 
 // connection is one stream with the connection it has to itself, as CRI's have.
@@ -227,8 +213,9 @@ func TestStreaming_NoByteIsLostBetweenClients(t *testing.T) {
 		_, err := io.CopyN(&got, out, 200_000)
 		if ended = errors.Is(err, io.EOF); !ended {
 			e.must(err, "read stdout")
-			// It grants no more and takes what is on its way: 256 KiB in all, or 320 if the last grant was faster. That may be all
-			// there was, and then nobody may come after it: the shim would let him wait for a further process of that name.
+			// It grants no more and takes what is on its way: 256 KiB in all, or 320 if the last grant was faster. That
+			// may be all there was, and then nobody may come after it: the shim would let him wait for a further
+			// process of that name.
 			e.must(out.Close(), "end the client's side")
 			_, err = io.Copy(&got, out)
 			if ended = err == nil; !errdefs.IsAborted(err) {

@@ -4,10 +4,8 @@
 package containerd_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +23,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
@@ -82,7 +79,8 @@ func TestDelete_StalledReaderDelaysOnlyItsContainer(t *testing.T) {
 	harness.OursOnly(t, "a Delete well below the 10 s that CRI waits")
 	e := newEnv(t)
 	other := e.run("other", config{opts: with(inOneShim)}, "sleep", "1000")
-	container, err := e.client.NewContainer(e.ctx, "c1", append(e.plain("c1"), clientSpec(e, inOneShim, oci.WithProcessArgs("yes")))...)
+	container, err := e.client.NewContainer(e.ctx, "c1",
+		append(e.plain("c1"), clientSpec(e, inOneShim, oci.WithProcessArgs("yes")))...)
 	e.must(err, "container")
 	e.Cleanup(func() { e.remove(container) })
 	created, err := container.NewTask(e.ctx, e.deaf)
@@ -135,7 +133,8 @@ func TestDelete_StalledReaderDelaysOnlyItsContainer(t *testing.T) {
 	other.kill()
 }
 
-// containerd#10094, containerd#9568: an exec hung, or took the whole time-out, when a child that it left held its output.
+// containerd#10094, containerd#9568: an exec hung, or took the whole time-out, when a child that it left held its
+// output.
 func TestExec_DoesNotHangOnOutputThatItsChildrenHold(t *testing.T) {
 	harness.OursOnly(t, "an exec that is over soon after its process is")
 	parent := newEnv(t)
@@ -196,7 +195,8 @@ func TestDelete_OnlyOneOfManySucceeds(t *testing.T) {
 	if got := strings.Count(e.events.Text("c1"), "delete c1"); got > 1 {
 		t.Errorf("events = %q, want one delete", e.events.Text("c1"))
 	}
-	_, _ = service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"}) // its shim does not know the task any more
+	// Its shim does not know the task any more.
+	_, _ = service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"})
 	_, err := service.Delete(e.ctx, &tasks.DeleteTaskRequest{ContainerID: "c1"})
 	wantError(t, errgrpc.ToNative(err), errdefs.ErrNotFound, "c1")
 	c.closeIO()
@@ -276,7 +276,8 @@ func intruder(e *env, id string, _ *task) func() {
 	return end
 }
 
-// Whoever is in the cgroup of a container ends with it, as with a scope of systemd; else the cgroup could not be removed.
+// Whoever is in the cgroup of a container ends with it, as with a scope of systemd; else the cgroup could not be
+// removed.
 func TestDelete_EndsAProcessThatWasMovedIn(t *testing.T) {
 	harness.OursOnly(t, "to end what shares no namespace with the container")
 	e := newEnv(t)
@@ -341,13 +342,7 @@ func TestShutdown_IsIgnoredWhileATaskLives(t *testing.T) {
 // direct calls the shim of a container, past containerd.
 func (e *env) direct(id string) task3.TTRPCTaskService {
 	e.Helper()
-	text, err := os.ReadFile(filepath.Join(e.bundle(id), "bootstrap.json"))
-	e.must(err, "address of the shim")
-	var shim struct{ Address string }
-	e.must(json.Unmarshal(text, &shim), "address of the shim")
-	conn, err := net.Dial("unix", strings.TrimPrefix(shim.Address, "unix://"))
+	direct, err := harness.DialShim(e, e.bundle(id))
 	e.must(err, "dial the shim")
-	direct := ttrpc.NewClient(conn)
-	e.Cleanup(func() { _ = direct.Close() })
-	return task3.NewTTRPCTaskClient(direct)
+	return direct
 }

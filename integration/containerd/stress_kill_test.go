@@ -172,7 +172,8 @@ func TestKill_EndsAForkBomb(t *testing.T) {
 	harness.OursOnly(t, "to be faster than the bomb") // the runc shim takes a minute or two in the host's pid namespace
 	dir := publicDir(t)
 	// A shell that cannot fork gives up, and the bomb would defuse itself. awk goes on.
-	if err := os.WriteFile(filepath.Join(dir, "bomb"), []byte(`exec awk 'BEGIN { while (1) system("sh /bomb/bomb &") }'`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "bomb"),
+		[]byte(`exec awk 'BEGIN { while (1) system("sh /bomb/bomb &") }'`), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	parent := newEnv(t)
@@ -181,7 +182,8 @@ func TestKill_EndsAForkBomb(t *testing.T) {
 			e := parent.sub(t)
 			id := "b-" + tt.name
 			cgroup := "/" + e.namespace + "/" + id
-			c := e.run(id, config{opts: append(with(oci.WithPidsLimit(200), bind(dir, "/bomb", "ro")), tt.opts...)}, "sleep", "1000")
+			c := e.run(id, config{opts: append(with(oci.WithPidsLimit(200), bind(dir, "/bomb", "ro")), tt.opts...)},
+				"sleep", "1000")
 			x := c.exec(id+"-x", config{}, nil, "sh", "-c", "exec sh /bomb/bomb 2>/dev/null")
 			e.must(x.Start(e.ctx), "start bomb")
 			harness.Eventually(t, "many processes", func() error {

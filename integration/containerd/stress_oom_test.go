@@ -35,8 +35,8 @@ func (e *env) oomBefore(id, exit string) {
 // rounds is how many containers run out of memory at once. A shim that does not look on purpose misses some.
 var rounds = harness.Fewer(50)
 
-// containerd#8180, containerd#8893: the event came after the exit, or not at all, when the container was killed soon after its
-// start.
+// containerd#8180, containerd#8893: the event came after the exit, or not at all, when the container was killed soon
+// after its start.
 func TestOOM_IsReportedBeforeTheExitOfItsContainer(t *testing.T) {
 	e := newEnv(t)
 	ids := make(chan string)
@@ -101,7 +101,8 @@ func TestOOM_IsReportedForAnExec(t *testing.T) {
 		// One of its own for each exec, before its exit.
 		text := e.events.Text("c1")
 		_, since, _ := strings.Cut(text, "exec-added "+id)
-		if before, _, _ := strings.Cut(since, "exit "+id+" 137"); harness.Runtime() == harness.Ours && !strings.Contains(before, "oom c1") {
+		if before, _, _ := strings.Cut(since, "exit "+id+" 137"); harness.Runtime() == harness.Ours &&
+			!strings.Contains(before, "oom c1") {
 			t.Errorf("events = %q, want oom c1 between the start and the exit of %s", text, id)
 		}
 	}

@@ -29,8 +29,8 @@ func lacking(tb testing.TB, name, what string) {
 	harness.Lacking(tb, name, what)
 }
 
-// frozenFS mounts a file system of its own and returns where. From freeze to thaw, who writes to it is in uninterruptible
-// sleep, which no signal ends. Both are called once at most in effect; the test's end thaws too.
+// frozenFS mounts a file system of its own and returns where. From freeze to thaw, who writes to it is in
+// uninterruptible sleep, which no signal ends. Both are called once at most in effect; the test's end thaws too.
 func frozenFS(t *testing.T) (dir string, freeze, thaw func()) {
 	t.Helper()
 	dir, image := publicDir(t), filepath.Join(t.TempDir(), "image")
@@ -85,8 +85,8 @@ func wantFast(t *testing.T, what string, bound time.Duration, f func() error) er
 	return err
 }
 
-// The first process of a container, or its child, hangs in the kernel. Kill and Delete answer all the same, and when the
-// process can die the container ends as any other.
+// The first process of a container, or its child, hangs in the kernel. Kill and Delete answer all the same, and when
+// the process can die the container ends as any other.
 func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
 	harness.OursOnly(t, "answers while a process cannot die")
 	const first, child = "while :; do echo x >/frozen/file; done", "(while :; do echo x >/frozen/file; done) & wait"
@@ -104,7 +104,8 @@ func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
 			e := newEnv(t)
 			dir, freeze, thaw := frozenFS(t)
 			other := e.run("other", config{opts: with(inOneShim)}, "sleep", "1000")
-			c := e.run("c1", config{opts: append(with(inOneShim, bind(dir, "/frozen", "rw")), tt.namespace...)}, "sh", "-c", tt.script)
+			c := e.run("c1", config{opts: append(with(inOneShim, bind(dir, "/frozen", "rw")), tt.namespace...)}, "sh",
+				"-c", tt.script)
 			t.Cleanup(thaw) // before the container is removed
 			freeze()
 			stuck := e.stuckPid("c1")

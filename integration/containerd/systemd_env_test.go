@@ -30,7 +30,8 @@ func newSystemdEnv(t *testing.T) *env {
 	e := newEnv(t)
 	e.Cleanup(func() {
 		harness.Eventually(e, "all scopes are forgotten", func() error {
-			if text := systemctl(e, "list-units", "--all", "--plain", "--no-legend", "*"+e.namespace+"*.scope"); strings.TrimSpace(text) != "" {
+			if text := systemctl(e, "list-units", "--all", "--plain", "--no-legend",
+				"*"+e.namespace+"*.scope"); strings.TrimSpace(text) != "" {
 				return fmt.Errorf("there are\n%s", text)
 			}
 			return nil

@@ -132,7 +132,8 @@ func dbusDaemon(t *testing.T) int {
 // wantSystemdError compares an error of a call that needs systemd.
 func wantSystemdError(t *testing.T, call string, err error) {
 	t.Helper()
-	if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "systemd") || !strings.Contains(err.Error(), "D-Bus") {
+	if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "systemd") ||
+		!strings.Contains(err.Error(), "D-Bus") {
 		t.Errorf("%s: %v, want failed precondition that names systemd and D-Bus", call, err)
 	}
 }
@@ -184,7 +185,8 @@ func TestSystemd_ThatDoesNotAnswer(t *testing.T) {
 	if got := c.exit(); got != 137 {
 		t.Errorf("exit status = %d, want 137", got)
 	}
-	wantSystemdError(t, "delete", within(t, soon, "delete", func() error { _, err := c.process.Delete(e.ctx); return err }))
+	wantSystemdError(t, "delete",
+		within(t, soon, "delete", func() error { _, err := c.process.Delete(e.ctx); return err }))
 	wantGone(t, dir)
 	goOn()
 	c.delete()

@@ -31,8 +31,11 @@ func TestSystemd_LimitsSurviveAReload(t *testing.T) {
 	e := newSystemdEnv(t)
 	limit, low, pids, quota, period, burst, shares, weight := int64(64*mib), int64(32*mib), int64(77), int64(30000), uint64(100000), uint64(10000), uint64(2048), uint16(200)
 	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
-		Memory:  &specs.LinuxMemory{Limit: &limit, Swap: &limit, Reservation: &low},
-		CPU:     &specs.LinuxCPU{Quota: &quota, Period: &period, Burst: &burst, Shares: &shares, Cpus: "0-1", Mems: "0"},
+		Memory: &specs.LinuxMemory{Limit: &limit, Swap: &limit, Reservation: &low},
+		CPU: &specs.LinuxCPU{
+			Quota: &quota, Period: &period, Burst: &burst, Shares: &shares,
+			Cpus: "0-1", Mems: "0",
+		},
 		Pids:    &specs.LinuxPids{Limit: &pids},
 		BlockIO: &specs.LinuxBlockIO{Weight: &weight},
 		Unified: map[string]string{"memory.high": strconv.Itoa(48 * mib), "memory.min": strconv.Itoa(mib)},
@@ -40,7 +43,8 @@ func TestSystemd_LimitsSurviveAReload(t *testing.T) {
 	unit := e.scopeOf("c1")
 	dir := cgroupOf(t, unit)
 	wantProperties(t, unit, map[string]string{
-		"MemoryMax": "67108864", "MemorySwapMax": "0", "MemoryLow": "33554432", "MemoryHigh": "50331648", "MemoryMin": "1048576",
+		"MemoryMax": "67108864", "MemorySwapMax": "0", "MemoryLow": "33554432", "MemoryHigh": "50331648",
+		"MemoryMin":          "1048576",
 		"CPUQuotaPerSecUSec": "300ms", "CPUQuotaPeriodUSec": "100ms", "AllowedCPUs": "0-1", "AllowedMemoryNodes": "0",
 		"TasksMax": "77", "CPUWeight": control(t, dir, "cpu.weight"), "IOWeight": ioWeight(t, dir),
 	})
@@ -56,7 +60,8 @@ func TestSystemd_LimitsSurviveAReload(t *testing.T) {
 		Unified: map[string]string{"memory.high": "max"},
 	})), "update")
 	wantProperties(t, unit, map[string]string{
-		"MemoryMax": "100663296", "MemorySwapMax": "33554432", "MemoryLow": "16777216", "MemoryHigh": "infinity", "MemoryMin": "1048576",
+		"MemoryMax": "100663296", "MemorySwapMax": "33554432", "MemoryLow": "16777216", "MemoryHigh": "infinity",
+		"MemoryMin":          "1048576",
 		"CPUQuotaPerSecUSec": "500ms", "CPUQuotaPeriodUSec": "100ms", "AllowedCPUs": "1", "AllowedMemoryNodes": "0",
 		"TasksMax": "33", "CPUWeight": control(t, dir, "cpu.weight"), "IOWeight": ioWeight(t, dir),
 	})
@@ -67,7 +72,8 @@ func TestSystemd_LimitsSurviveAReload(t *testing.T) {
 	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: &limit, Swap: &limit}, CPU: &specs.LinuxCPU{Idle: &idle},
 	})), "update")
-	wantProperties(t, unit, map[string]string{"MemorySwapMax": "0", "CPUWeight": "idle", "MemoryMin": "1048576", "TasksMax": "33"})
+	wantProperties(t, unit,
+		map[string]string{"MemorySwapMax": "0", "CPUWeight": "idle", "MemoryMin": "1048576", "TasksMax": "33"})
 	e.wantReloaded(dir)
 	c.kill()
 }
@@ -98,7 +104,10 @@ func (e *env) wantReloaded(dir string) {
 func limits(tb testing.TB, dir string) map[string]string {
 	tb.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"*.max", "*.weight", "*.min", "*.low", "*.high", "cpu.idle", "cpu.max.burst", "cpuset.cpus", "cpuset.mems", "memory.oom.group"} {
+	for _, pattern := range []string{
+		"*.max", "*.weight", "*.min", "*.low", "*.high", "cpu.idle", "cpu.max.burst",
+		"cpuset.cpus", "cpuset.mems", "memory.oom.group",
+	} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			tb.Fatal(err)
@@ -132,9 +141,13 @@ func TestSystemd_UpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
 	}
 	e.must(c.Update(e.ctx, pidsLimit(33)), "update")
 	wantKept("pids.limit", map[string]string{"io.weight": "default 55", "pids.max": "33"})
-	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Unified: map[string]string{"io.weight": "66"}})), "update")
+	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Unified: map[string]string{"io.weight": "66"}})),
+		"update")
 	wantKept("io.weight", map[string]string{"io.weight": "default 66"})
-	err := c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Unified: map[string]string{"io.weight": "77", "cgroup.max.descendants": "-5"}}))
+	err := c.Update(e.ctx, client.WithResources(&specs.LinuxResources{Unified: map[string]string{
+		"io.weight":              "77",
+		"cgroup.max.descendants": "-5",
+	}}))
 	if err == nil {
 		t.Error("update of cgroup.max.descendants to -5: no error")
 	}
@@ -159,15 +172,20 @@ func TestSystemd_RefusedUpdateLeavesNoCPUSet(t *testing.T) {
 	c.kill()
 }
 
-// The devices that a container may use are not those of the unit's properties alone, but those and libcontainer's program.
+// The devices that a container may use are not those of the unit's properties alone, but those and libcontainer's
+// program.
 func TestSystemd_DevicesSurviveAReload(t *testing.T) {
 	e := newSystemdEnv(t)
 	const fuse = "mknod /dev/f c 10 229; while read -r line; do (: </dev/f) 2>/dev/null && echo $line allowed || echo $line denied; done"
 	allow := spec(func(s *oci.Spec) {
 		major, minor := int64(10), int64(229)
-		s.Linux.Resources.Devices = append(s.Linux.Resources.Devices, specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rwm"})
+		s.Linux.Resources.Devices = append(s.Linux.Resources.Devices,
+			specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rwm"})
 	})
-	for id, opts := range map[string][]oci.SpecOpts{"allowed": with(e.scoped("allowed"), allow), "denied": with(e.scoped("denied"))} {
+	for id, opts := range map[string][]oci.SpecOpts{
+		"allowed": with(e.scoped("allowed"), allow),
+		"denied":  with(e.scoped("denied")),
+	} {
 		keyboard, stdin := typed(e)
 		c := e.run(id, config{opts: opts, stdin: stdin}, "sh", "-c", fuse)
 		for _, when := range []string{"before", "after"} {

@@ -35,7 +35,8 @@ func TestSystemd_ContainerIsAScopeInItsSlice(t *testing.T) {
 	}
 	wantIn := func(pid uint32) {
 		t.Helper()
-		if got := control(t, filepath.Join("/proc", strconv.Itoa(int(pid))), "cgroup"); got != "0::"+strings.TrimPrefix(dir, "/sys/fs/cgroup") {
+		if got := control(t, filepath.Join("/proc", strconv.Itoa(int(pid))),
+			"cgroup"); got != "0::"+strings.TrimPrefix(dir, "/sys/fs/cgroup") {
 			t.Errorf("process %d is in %s, want it in %s", pid, got, dir)
 		}
 	}
@@ -43,7 +44,8 @@ func TestSystemd_ContainerIsAScopeInItsSlice(t *testing.T) {
 	x := c.exec("e1", config{}, nil, "sleep", "1000")
 	e.must(x.Start(e.ctx), "start e1")
 	wantIn(x.Pid())
-	if m, ok := c.metrics().(*cgroup2.Metrics); !ok || m.GetPids().GetCurrent() != 3 || m.GetMemory().GetUsageLimit() != 24*mib {
+	if m, ok := c.metrics().(*cgroup2.Metrics); !ok || m.GetPids().GetCurrent() != 3 ||
+		m.GetMemory().GetUsageLimit() != 24*mib {
 		t.Errorf("metrics = %v, want 3 processes and a limit of %d", m, 24*mib)
 	}
 
@@ -100,7 +102,8 @@ func TestSystemd_RefusesWhatIsNoNameOfAScope(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			id := fmt.Sprintf("c%d", i)
-			_, err := e.tryCreate(id, config{opts: []oci.SpecOpts{oci.WithCgroup(tt.path)}, new: []client.NewContainerOpts{option}}, "true")
+			_, err := e.tryCreate(id,
+				config{opts: []oci.SpecOpts{oci.WithCgroup(tt.path)}, new: []client.NewContainerOpts{option}}, "true")
 			if !errdefs.IsInvalidArgument(err) {
 				t.Errorf("create with cgroupsPath %q: %v, want invalid argument", tt.path, err)
 			}

@@ -56,7 +56,10 @@ func (e *env) create(id string, cfg config, args ...string) *task {
 func (e *env) tryCreate(id string, cfg config, args ...string) (*task, error) {
 	e.Helper()
 	root := oci.WithImageConfig(e.image)
-	image := []client.NewContainerOpts{client.WithImage(e.image), client.WithSnapshotter(e.snapshotter), client.WithNewSnapshot(id, e.image)}
+	image := []client.NewContainerOpts{
+		client.WithImage(e.image), client.WithSnapshotter(e.snapshotter),
+		client.WithNewSnapshot(id, e.image),
+	}
 	if cfg.rootfs != "" {
 		root, image = oci.WithRootFSPath(cfg.rootfs), nil
 	}
@@ -86,7 +89,8 @@ func (e *env) tryCreate(id string, cfg config, args ...string) (*task, error) {
 
 func (e *env) streams(cfg config, out, errOut io.Writer) cio.Creator {
 	if cfg.terminal {
-		return cio.NewCreator(cio.WithStreams(cfg.stdin, out, nil), cio.WithTerminal, cio.WithFIFODir(e.containerd.Fifos))
+		return cio.NewCreator(cio.WithStreams(cfg.stdin, out, nil), cio.WithTerminal,
+			cio.WithFIFODir(e.containerd.Fifos))
 	}
 	return cio.NewCreator(cio.WithStreams(cfg.stdin, out, errOut), cio.WithFIFODir(e.containerd.Fifos))
 }
@@ -173,9 +177,9 @@ func (p *process) delete() {
 	p.e.must(err, "delete "+p.ID())
 }
 
-// awaitOutput waits until the client has read the output to its end. Its Delete waits too, but first drops what it did not get to
-// open yet, although the shim has opened it: a process that ends at once is quicker than the client's goroutine now and then. Where
-// others hold the output, or it was never opened, there is no end to wait for.
+// awaitOutput waits until the client has read the output to its end. Its Delete waits too, but first drops what it did
+// not get to open yet, although the shim has opened it: a process that ends at once is quicker than the client's
+// goroutine now and then. Where others hold the output, or it was never opened, there is no end to wait for.
 func (p *process) awaitOutput() {
 	streams := p.IO()
 	if streams == nil {
@@ -214,6 +218,7 @@ func withStdin(r *client.IOCloseInfo) { r.Stdin = true }
 func (e *env) plain(id string) []client.NewContainerOpts {
 	return []client.NewContainerOpts{
 		client.WithImage(e.image), client.WithSnapshotter(e.snapshotter), client.WithNewSnapshot(id, e.image),
-		client.WithNewSpec(oci.WithImageConfig(e.image), oci.WithProcessArgs("true")), client.WithRuntime(e.containerd.Env.Runtime, nil),
+		client.WithNewSpec(oci.WithImageConfig(e.image), oci.WithProcessArgs("true")),
+		client.WithRuntime(e.containerd.Env.Runtime, nil),
 	}
 }

@@ -68,7 +68,8 @@ func TestTerminal_ExecHasItsOwn(t *testing.T) {
 func TestTerminal_LargeOutputArrivesWhole(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
-	x := c.exec("e1", config{terminal: true}, nil, "sh", "-c", "stty -opost; head -c 1000000 /dev/zero | tr '\\0' x; echo END")
+	x := c.exec("e1", config{terminal: true}, nil, "sh", "-c",
+		"stty -opost; head -c 1000000 /dev/zero | tr '\\0' x; echo END")
 	e.must(x.Start(e.ctx), "start e1")
 	x.wantExit(0)
 	if got, want := len(x.out.String()), 1000000+len("END\n"); got != want {
@@ -90,7 +91,9 @@ func (s split) Config() cio.Config {
 }
 
 // execSplit runs an exec that has a terminal, and whose stderr is a fifo at path.
-func (e *env) execSplit(c *task, id, path string, stdin io.Reader, script string, change func(*specs.Process)) (*process, error) {
+func (e *env) execSplit(
+	c *task, id, path string, stdin io.Reader, script string, change func(*specs.Process),
+) (*process, error) {
 	e.Helper()
 	spec, err := c.container.Spec(e.ctx)
 	e.must(err, "spec")
@@ -110,6 +113,19 @@ func (e *env) execSplit(c *task, id, path string, stdin io.Reader, script string
 	return p, p.Process.Start(e.ctx)
 }
 
+// stderrFifo makes a fifo and reads it to its end, in a goroutine that ends with the test. It sends what it has read.
+func (e *env) stderrFifo() (path string, text <-chan string) {
+	e.Helper()
+	path = filepath.Join(e.TempDir(), "stderr")
+	e.must(unix.Mkfifo(path, 0o600), "make fifo")
+	reader, err := fifo.OpenFifo(e.ctx, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	e.must(err, "open fifo")
+	e.Cleanup(func() { reader.Close() })
+	read := make(chan string, 1)
+	go func() { b, _ := io.ReadAll(reader); read <- string(b) }()
+	return path, read
+}
+
 func TestTerminal_ExecHasTheStderrThatItNames(t *testing.T) {
 	if os.Getenv("SHIM_TEST_RUNTIME") == "io.containerd.runc.v2" {
 		t.Skip("SKIPPED: the runc shim gives stderr to the terminal")
@@ -119,15 +135,10 @@ func TestTerminal_ExecHasTheStderrThatItNames(t *testing.T) {
 	}
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
-	path := filepath.Join(t.TempDir(), "stderr")
-	e.must(unix.Mkfifo(path, 0o600), "make fifo")
-	reader, err := fifo.OpenFifo(e.ctx, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	e.must(err, "open fifo")
-	t.Cleanup(func() { reader.Close() })
-	text := make(chan string, 1)
-	go func() { b, _ := io.ReadAll(reader); text <- string(b) }()
+	path, text := e.stderrFifo()
 	const script = `tty; tty <&2 || true; echo oops >&2; for fd in 0 1 2; do test -t $fd && echo fd $fd is a terminal; done; stat -L -c %u:%a /proc/self/fd/2; exit 3`
-	x, err := e.execSplit(c, "e1", path, nil, script, func(p *specs.Process) { p.User = specs.User{UID: 1000, GID: 1000} })
+	x, err := e.execSplit(c, "e1", path, nil, script,
+		func(p *specs.Process) { p.User = specs.User{UID: 1000, GID: 1000} })
 	e.must(err, "start e1")
 	x.wantExit(3)
 	want := "/dev/pts/0\r\nnot a tty\r\nfd 0 is a terminal\r\nfd 1 is a terminal\r\n1000:600\r\n"
@@ -156,15 +167,10 @@ func TestTerminal_ExecHasTheStderrThatItNames(t *testing.T) {
 func TestTerminal_HasStderrWhereLibcontainerExecs(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: []oci.SpecOpts{harness.ExecByLibcontainer}}, "sleep", "1000")
-	path := filepath.Join(t.TempDir(), "stderr")
-	e.must(unix.Mkfifo(path, 0o600), "make fifo")
-	reader, err := fifo.OpenFifo(e.ctx, path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	e.must(err, "open fifo")
-	t.Cleanup(func() { reader.Close() })
-	ended := make(chan string, 1)
-	go func() { b, _ := io.ReadAll(reader); ended <- string(b) }()
+	path, ended := e.stderrFifo()
 	keyboard, stdin := typed(e)
-	x, err := e.execSplit(c, "e1", path, stdin, `test -t 2 && echo a terminal; echo oops >&2; read -r line; exit 3`, nil)
+	x, err := e.execSplit(c, "e1", path, stdin,
+		`test -t 2 && echo a terminal; echo oops >&2; read -r line; exit 3`, nil)
 	e.must(err, "start e1")
 	x.out.WaitFor(t, "oops")
 	if harness.Runtime() == harness.Ours { // the runc shim does not open it

@@ -63,7 +63,8 @@ func TestUnsafeAnnotations_AreRefusedUnlessAnOptionAllowsThem(t *testing.T) {
 		key := "io.containerd.sandbox.v1/" + tt.name
 		cfg := config{opts: with(network, annotations(key, tt.value)), new: []client.NewContainerOpts{tt.options}}
 		_, err := e.tryCreate(fmt.Sprintf("c%d", i), cfg, "true")
-		wantError(t, err, errdefs.ErrPermissionDenied, key, fmt.Sprintf("%q", tt.value), fmt.Sprintf("AllowUnsafeAnnotations = [%q]", tt.name))
+		wantError(t, err, errdefs.ErrPermissionDenied, key, fmt.Sprintf("%q", tt.value),
+			fmt.Sprintf("AllowUnsafeAnnotations = [%q]", tt.name))
 	}
 	e.allow("pid-file")
 	c := e.run("allowed", config{opts: with(annotations(annotationPidFile, pidFile))}, "true")

@@ -71,7 +71,8 @@ func TestVersions_EveryContainerdRunsTheShim(t *testing.T) {
 	tableRow(&table, strings.Split(strings.Repeat("---,", len(header)-1)+"---", ","))
 	complete := true
 	for _, release := range tools.Releases() {
-		complete = t.Run("containerd "+release.Name, func(t *testing.T) { tableRow(&table, testRelease(t, release)) }) && complete
+		complete = t.Run("containerd "+release.Name,
+			func(t *testing.T) { tableRow(&table, testRelease(t, release)) }) && complete
 	}
 	if !complete || strings.Count(table.String(), "\n") != len(tools.Releases())+2 {
 		return // some were filtered out by -run, or could not be had
@@ -115,7 +116,8 @@ func testRelease(t *testing.T, release tools.Release) []string {
 		cells = append(cells, cell)
 	}
 	for _, a := range tap.answers(t) {
-		harness.Eventually(t, "every shim removes its socket", func() error { return absent(strings.TrimPrefix(a.address, "unix://")) })
+		harness.Eventually(t, "every shim removes its socket",
+			func() error { return absent(strings.TrimPrefix(a.address, "unix://")) })
 	}
 	return cells
 }
@@ -145,7 +147,8 @@ func compareVersions(t *testing.T, table string) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s has\n%s\nwant\n%s(go test -run %s ./containerd -args -update)", versionsFile, former, table, t.Name())
+		t.Fatalf("%s has\n%s\nwant\n%s(go test -run %s ./containerd -args -update)", versionsFile, former,
+			table, t.Name())
 	}
 	info, err := os.Stat(versionsFile)
 	if err == nil {

@@ -38,7 +38,8 @@ func (c *container) wantProfile(want string) {
 	keyboard, stdin := io.Pipe() // stays open: at the end of the input containerd closes the output
 	defer func() { _ = stdin.Close() }()
 	var out harness.Buffer
-	e.must(e.stream(c.openExec(true, "sh", "-c", own+"; echo oops >&2"), remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true}), "exec with a terminal")
+	e.must(e.stream(c.openExec(true, "sh", "-c", own+"; echo oops >&2"),
+		remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true}), "exec with a terminal")
 	if got := out.String(); got != want+"\r\noops\r\n" {
 		e.Errorf("an exec with a terminal wrote %q, want %q and oops", got, want)
 	}

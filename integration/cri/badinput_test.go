@@ -29,7 +29,10 @@ func TestPod_ThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 	users := func(u *runtimeapi.UserNamespace) func(*runtimeapi.PodSandboxConfig) {
 		return in(func(o *runtimeapi.NamespaceOption) { u.Mode = runtimeapi.NamespaceMode_POD; o.UsernsOptions = u })
 	}
-	two := []*runtimeapi.IDMapping{{HostId: firstUser, Length: 10}, {HostId: firstUser + 10, ContainerId: 10, Length: 10}}
+	two := []*runtimeapi.IDMapping{
+		{HostId: firstUser, Length: 10},
+		{HostId: firstUser + 10, ContainerId: 10, Length: 10},
+	}
 	rootless := []*runtimeapi.IDMapping{{HostId: firstUser, ContainerId: 1, Length: 10}}
 	refused := []struct {
 		name   string
@@ -60,10 +63,14 @@ func TestPod_ThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 			c.Hostname = ""
 		}, "uid 0", codes.InvalidArgument, false},
 		{"users that are not there", users(&runtimeapi.UserNamespace{
-			Uids: []*runtimeapi.IDMapping{{HostId: 1<<32 - 10, Length: 100}}, Gids: []*runtimeapi.IDMapping{{HostId: 1<<32 - 10, Length: 100}},
+			Uids: []*runtimeapi.IDMapping{{HostId: 1<<32 - 10, Length: 100}},
+			Gids: []*runtimeapi.IDMapping{{HostId: 1<<32 - 10, Length: 100}},
 		}), "", codes.OK, false},
 		{"seccomp profile that is absent", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) {
-			l.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/absent.json"}
+			l.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{
+				ProfileType:  runtimeapi.SecurityProfile_Localhost,
+				LocalhostRef: "/absent.json",
+			}
 		}), "/absent.json", codes.OK, true},
 		{"SELinux level that is none", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) {
 			l.SecurityContext.SelinuxOptions = &runtimeapi.SELinuxOption{Level: `s0",size=8G`}
@@ -79,7 +86,8 @@ func TestPod_ThatCannotBeIsRefusedAndLeavesNothing(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				e.Errorf("%s: pod = %v, want an error with %q", tt.name, err, tt.want)
 			}
-			if code := status.Code(errors.Unwrap(err)); harness.Runtime() == harness.Ours && tt.code != codes.OK && code != tt.code {
+			if code := status.Code(errors.Unwrap(err)); harness.Runtime() == harness.Ours && tt.code != codes.OK &&
+				code != tt.code {
 				e.Errorf("%s: class of %v = %v, want %v", tt.name, err, code, tt.code)
 			}
 			e.wantNothingLeft()
@@ -123,7 +131,10 @@ func TestContainer_ThatCannotBeIsRefusedAndThePodLives(t *testing.T) {
 		{"memory limit below what starts", forever, limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 4096 }), ""},
 		{"image that is absent", forever, func(c *runtimeapi.ContainerConfig) { c.Image = &runtimeapi.ImageSpec{Image: "shim.test/absent:latest"} }, "absent"},
 		{"image volume that is absent", forever, func(c *runtimeapi.ContainerConfig) {
-			c.Mounts = []*runtimeapi.Mount{{Image: &runtimeapi.ImageSpec{Image: "shim.test/absent:latest"}, ContainerPath: "/x", Readonly: true}}
+			c.Mounts = []*runtimeapi.Mount{{
+				Image:         &runtimeapi.ImageSpec{Image: "shim.test/absent:latest"},
+				ContainerPath: "/x", Readonly: true,
+			}}
 		}, "absent"},
 		{"device that is absent", forever, func(c *runtimeapi.ContainerConfig) {
 			c.Devices = []*runtimeapi.Device{{HostPath: "/dev/absent", ContainerPath: "/dev/absent", Permissions: "rw"}}
@@ -133,10 +144,16 @@ func TestContainer_ThatCannotBeIsRefusedAndThePodLives(t *testing.T) {
 			s.NamespaceOptions.Pid, s.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, "absent"
 		}), "absent"},
 		{"other users than the pod's", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
-			s.NamespaceOptions.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: mapping(), Gids: mapping()}
+			s.NamespaceOptions.UsernsOptions = &runtimeapi.UserNamespace{
+				Mode: runtimeapi.NamespaceMode_POD,
+				Uids: mapping(), Gids: mapping(),
+			}
 		}), "user"},
 		{"seccomp profile that is none", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
-			s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/bin/busybox"}
+			s.Seccomp = &runtimeapi.SecurityProfile{
+				ProfileType:  runtimeapi.SecurityProfile_Localhost,
+				LocalhostRef: "/bin/busybox",
+			}
 		}), ""},
 	}
 	eachWay(t, func(e *env) {

@@ -70,11 +70,13 @@ func TestCgroupParent_ThatIsAbsentIsMadeAndGoesWithThePod(t *testing.T) {
 				}
 				var containers []*container
 				for _, name := range []string{"a", "b"} {
-					c := p.run(name, forever, limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
+					c := p.run(name, forever,
+						limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
 					if left := harness.InCgroup(parent + "/" + c.id); len(left) == 0 {
 						e.Error("no process in the container's cgroup below the parent")
 					}
-					if got, err := harness.CgroupFile(parent+"/"+c.id, "memory.limit_in_bytes", "memory.max"); err != nil || got != fmt.Sprint(64<<20) {
+					if got, err := harness.CgroupFile(parent+"/"+c.id, "memory.limit_in_bytes",
+						"memory.max"); err != nil || got != fmt.Sprint(64<<20) {
 						e.Errorf("memory limit = %s, %v, want 64 MiB", got, err)
 					}
 					containers = append(containers, c)
@@ -102,7 +104,8 @@ func TestCgroupParent_SliceWithoutSystemdIsRefused(t *testing.T) {
 		t.Skip("CANNOT RUN HERE: this is about a machine without systemd")
 	}
 	eachWay(t, func(e *env) {
-		_, err := e.tryPod("p", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent = "/kubepods.slice" }))
+		_, err := e.tryPod("p",
+			linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent = "/kubepods.slice" }))
 		want := "systemd"
 		if e.way == cri.Shim {
 			want = "kubepods.slice" // which is not found before anybody is asked to make something in it
@@ -127,10 +130,12 @@ func TestCgroupParent_PodInASlice(t *testing.T) {
 			}
 		})
 		p := e.pod("p", linuxPod(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent = "/" + slice }))
-		c := p.run("c", forever, limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
+		c := p.run("c", forever,
+			limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
 		scope := "cri-containerd-" + c.id + ".scope"
 		out, err := exec.Command("systemctl", "show", "-p", "MemoryMax", "-p", "Slice", scope).CombinedOutput()
-		if text := string(out); err != nil || !strings.Contains(text, fmt.Sprintf("MemoryMax=%d", 64<<20)) || !strings.Contains(text, "Slice="+slice) {
+		if text := string(out); err != nil || !strings.Contains(text, fmt.Sprintf("MemoryMax=%d", 64<<20)) ||
+			!strings.Contains(text, "Slice="+slice) {
 			e.Errorf("%s: %v: %s, want the limit and the slice", scope, err, text)
 		}
 		c.wantExec("well", "echo", "well")

@@ -27,7 +27,8 @@ func TestCheckpoint_ContainerRunsOn(t *testing.T) {
 		c := p.run("c", []string{"sh", "-c", "echo ready; while :; do sleep 1; done"})
 		c.wantLog("ready\n")
 		location := filepath.Join(e.dir, "checkpoint.tar")
-		_, err := e.daemon.Runtime.CheckpointContainer(e.ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: c.id, Location: location})
+		_, err := e.daemon.Runtime.CheckpointContainer(e.ctx,
+			&runtimeapi.CheckpointContainerRequest{ContainerId: c.id, Location: location})
 		e.must(err, "checkpoint")
 		file, err := os.Open(location)
 		e.must(err, "open the checkpoint")
@@ -41,7 +42,10 @@ func TestCheckpoint_ContainerRunsOn(t *testing.T) {
 			e.must(err, "read the checkpoint")
 			names = append(names, filepath.Clean(h.Name))
 		}
-		for _, want := range []string{"checkpoint/inventory.img", "config.dump", "spec.dump", "status.dump", "container.log"} {
+		for _, want := range []string{
+			"checkpoint/inventory.img", "config.dump", "spec.dump", "status.dump",
+			"container.log",
+		} {
 			if !slices.Contains(names, want) {
 				e.Errorf("the checkpoint lacks %s: %q", want, names)
 			}

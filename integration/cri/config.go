@@ -53,11 +53,12 @@ func writeCNI(dir string) error {
 	if err := os.Mkdir(conf, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(conf, "10-shim.conflist"), fmt.Appendf(nil, cniConf, Bridge, filepath.Join(dir, "ipam")), 0o644)
+	return os.WriteFile(filepath.Join(conf, "10-shim.conflist"),
+		fmt.Appendf(nil, cniConf, Bridge, filepath.Join(dir, "ipam")), 0o644)
 }
 
-// config is containerd's, with CRI and NRI and nothing that writes outside of the directory of c. Pause containers want an OOM
-// score below containerd's, which not every root may give.
+// config is containerd's, with CRI and NRI and nothing that writes outside of the directory of c. Pause containers want
+// an OOM score below containerd's, which not every root may give.
 func config(c *harness.Containerd) []byte {
 	snapshotter := "overlayfs"
 	probe := filepath.Join(c.Dir, "probe")
@@ -103,7 +104,8 @@ disabled_plugins = [
   [plugins."io.containerd.cri.v1.runtime".containerd]
     default_runtime_name = %q
 `, filepath.Join(c.Dir, "root"), c.State, c.Address, c.Sockets, NRISocket(c), filepath.Join(c.Dir, "nri"), filepath.Join(c.Dir, "nri"),
-		snapshotter, harness.PauseImage, harness.Slow(DrainTimeout), pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir, "net.d"), PodSandbox)
+		snapshotter, harness.PauseImage, harness.Slow(DrainTimeout), pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir,
+			"net.d"), PodSandbox)
 	handlers := []struct{ name, text string }{
 		{PodSandbox, "sandboxer = \"podsandbox\"\n"},
 		{Shim, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n"},
@@ -116,7 +118,8 @@ disabled_plugins = [
 	}
 	for _, h := range handlers {
 		const annotations = "pod_annotations = [\"io.containerd.sandbox.v1/*\"]\ncontainer_annotations = [\"io.containerd.sandbox.v1/*\"]\n"
-		fmt.Fprintf(&b, "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s]\nruntime_type = %q\n%s%s", h.name, c.Env.Runtime, annotations, h.text)
+		fmt.Fprintf(&b, "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s]\nruntime_type = %q\n%s%s",
+			h.name, c.Env.Runtime, annotations, h.text)
 	}
 	return b.Bytes()
 }

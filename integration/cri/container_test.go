@@ -34,7 +34,8 @@ func (p *pod) config(name string, argv []string, changes []change) *runtimeapi.C
 	// A container of a pod has the pod's namespaces, and that is for the kubelet to say again.
 	options := p.Config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	c.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
-		Network: options.GetNetwork(), Pid: options.GetPid(), Ipc: options.GetIpc(), UsernsOptions: options.GetUsernsOptions(),
+		Network: options.GetNetwork(), Pid: options.GetPid(), Ipc: options.GetIpc(),
+		UsernsOptions: options.GetUsernsOptions(),
 	}
 	if harness.AllExecsByLibcontainer() {
 		p.e.execByLibcontainer(c)
@@ -49,7 +50,8 @@ func (p *pod) config(name string, argv []string, changes []change) *runtimeapi.C
 func (e *env) execByLibcontainer(c *runtimeapi.ContainerConfig) {
 	e.Helper()
 	c.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{
-		ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: e.file("libcontainer.json", harness.ExecByLibcontainerProfile),
+		ProfileType:  runtimeapi.SecurityProfile_Localhost,
+		LocalhostRef: e.file("libcontainer.json", harness.ExecByLibcontainerProfile),
 	}
 }
 
@@ -86,7 +88,8 @@ func (c *container) start() {
 // stop stops the container, within some seconds before it is killed.
 func (c *container) stop(seconds int64) {
 	c.pod.e.Helper()
-	_, err := c.pod.e.daemon.Runtime.StopContainer(c.pod.e.ctx, &runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: seconds})
+	_, err := c.pod.e.daemon.Runtime.StopContainer(c.pod.e.ctx,
+		&runtimeapi.StopContainerRequest{ContainerId: c.id, Timeout: seconds})
 	c.pod.e.must(err, "stop "+c.config.GetMetadata().GetName())
 }
 
@@ -123,7 +126,8 @@ func (c *container) wantExit(code int32) *runtimeapi.ContainerStatus {
 		return nil
 	})
 	if status.GetExitCode() != code {
-		c.pod.e.Errorf("%s: exit code %d (%s: %s), want %d\n%s", c.config.GetMetadata().GetName(), status.GetExitCode(), status.GetReason(), status.GetMessage(), code, c.log())
+		c.pod.e.Errorf("%s: exit code %d (%s: %s), want %d\n%s", c.config.GetMetadata().GetName(), status.GetExitCode(),
+			status.GetReason(), status.GetMessage(), code, c.log())
 	}
 	return status
 }
@@ -154,7 +158,8 @@ func (c *container) exec(argv ...string) string {
 
 // tryExec runs a command in the container within seconds, or without a limit when they are 0.
 func (c *container) tryExec(seconds int64, argv ...string) (*runtimeapi.ExecSyncResponse, error) {
-	return c.pod.e.daemon.Runtime.ExecSync(c.pod.e.ctx, &runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: argv, Timeout: seconds})
+	return c.pod.e.daemon.Runtime.ExecSync(c.pod.e.ctx,
+		&runtimeapi.ExecSyncRequest{ContainerId: c.id, Cmd: argv, Timeout: seconds})
 }
 
 // succeeds returns an error unless a command in the container ends well.

@@ -48,7 +48,8 @@ func NewDaemon(env harness.Env, w *Isolation) (*Daemon, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	// The connection dials when it is used, and anew after a restart.
-	d.conn, err = grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	d.conn, err = grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -114,7 +115,8 @@ func (d *Daemon) load(ctx context.Context) error {
 			return fmt.Errorf("import %s: %w", name, err)
 		}
 		if err := harness.Poll(func() error {
-			status, err := d.Images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+			status, err := d.Images.ImageStatus(ctx,
+				&runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
 			if err == nil && status.GetImage() == nil {
 				err = fmt.Errorf("CRI does not know the image %s", name)
 			}
@@ -159,7 +161,8 @@ func (d *Daemon) Scope(name string) harness.Scope {
 	}
 	for _, dir := range []string{
 		"io.containerd.runtime.v2.task/k8s.io", "io.containerd.sandbox.controller.v1.shim/k8s.io",
-		"io.containerd.grpc.v1.cri/netns", "io.containerd.grpc.v1.cri/sandboxes", "io.containerd.grpc.v1.cri/containers",
+		"io.containerd.grpc.v1.cri/netns", "io.containerd.grpc.v1.cri/sandboxes",
+		"io.containerd.grpc.v1.cri/containers",
 	} {
 		s.Dirs = append(s.Dirs, filepath.Join(d.State, dir))
 	}

@@ -168,7 +168,8 @@ func (e *env) wantNothingLeft() {
 		}
 		links = slices.DeleteFunc(links, func(i net.Interface) bool { return i.Name == "lo" || i.Name == cri.Bridge })
 		if len(list)+len(sandboxes)+len(addresses)+len(links) > 0 {
-			return fmt.Errorf("containers %q and sandboxes %v that containerd knows, addresses %q, interfaces %v", containerIDs(list), sandboxes, addresses, links)
+			return fmt.Errorf("containers %q and sandboxes %v that containerd knows, addresses %q, interfaces %v",
+				containerIDs(list), sandboxes, addresses, links)
 		}
 		return nil
 	}), "wait until all is gone")

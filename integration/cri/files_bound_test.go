@@ -14,7 +14,8 @@ import (
 	"sandbox.internal/shim/integration/cri"
 )
 
-// smallState gives a containerd that does not run yet a state directory of 32 MiB in memory, as it is in /run of a node.
+// smallState gives a containerd that does not run yet a state directory of 32 MiB in memory, as it is in /run of a
+// node.
 func smallState(t *testing.T, d *cri.Daemon) {
 	t.Helper()
 	if err := os.MkdirAll(d.State, 0o711); err != nil {
@@ -74,7 +75,8 @@ func TestPodFiles_DoNotFillTheStateOfContainerd(t *testing.T) {
 					r, err := c.tryExec(60, "dd", "if=/dev/zero", "of="+file, "bs=64k", "count=1024")
 					e.must(err, "exec")
 					if r.GetExitCode() == 0 || !strings.Contains(string(r.GetStderr()), "No space left on device") {
-						e.Errorf("64 MiB in %s: exit code %d, %s, want that there is no space", file, r.GetExitCode(), r.GetStderr())
+						e.Errorf("64 MiB in %s: exit code %d, %s, want that there is no space", file, r.GetExitCode(),
+							r.GetStderr())
 					}
 				}
 				var state unix.Statfs_t

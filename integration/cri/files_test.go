@@ -62,9 +62,13 @@ func TestPodFiles_DNSIsThePodsOrTheHosts(t *testing.T) {
 		want   string
 	}{
 		{"none", nil, string(machines)},
-		{"all", &runtimeapi.DNSConfig{
-			Servers: []string{"10.0.0.10", "fd00::10"}, Searches: []string{"default.svc.cluster.local", "svc.cluster.local"}, Options: []string{"ndots:5", "edns0"},
-		}, "search default.svc.cluster.local svc.cluster.local\nnameserver 10.0.0.10\nnameserver fd00::10\noptions ndots:5 edns0\n"},
+		{
+			"all", &runtimeapi.DNSConfig{
+				Servers:  []string{"10.0.0.10", "fd00::10"},
+				Searches: []string{"default.svc.cluster.local", "svc.cluster.local"}, Options: []string{"ndots:5", "edns0"},
+			},
+			"search default.svc.cluster.local svc.cluster.local\nnameserver 10.0.0.10\nnameserver fd00::10\noptions ndots:5 edns0\n",
+		},
 		{"a server", &runtimeapi.DNSConfig{Servers: []string{"10.0.0.10"}}, "nameserver 10.0.0.10\n"},
 		{"long", &runtimeapi.DNSConfig{Searches: searches}, "search " + strings.Join(searches, " ") + "\n"},
 	} {
@@ -75,7 +79,8 @@ func TestPodFiles_DNSIsThePodsOrTheHosts(t *testing.T) {
 				if got := c.exec("cat", "/etc/resolv.conf"); got != tt.want {
 					e.Errorf("resolv.conf = %q, want %q", got, tt.want)
 				}
-				own := p.run("own", forever, mounted(e.file("resolv.conf", "nameserver 192.0.2.1\n"), "/etc/resolv.conf"))
+				own := p.run("own", forever,
+					mounted(e.file("resolv.conf", "nameserver 192.0.2.1\n"), "/etc/resolv.conf"))
 				own.wantExec("nameserver 192.0.2.1", "cat", "/etc/resolv.conf")
 			})
 		})
@@ -86,7 +91,8 @@ func TestVolume_OfTheHost(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		dir := e.volume()
-		c := p.run("c", forever, mounted(dir, "/rw"), mounted(dir, "/ro", func(m *runtimeapi.Mount) { m.Readonly = true }))
+		c := p.run("c", forever, mounted(dir, "/rw"),
+			mounted(dir, "/ro", func(m *runtimeapi.Mount) { m.Readonly = true }))
 		c.exec("sh", "-c", "echo text >/rw/file")
 		c.wantExec("text", "cat", "/ro/file")
 		c.wantExec("refused", "sh", "-c", "echo x 2>/dev/null >/ro/file || echo refused")

@@ -18,21 +18,22 @@ import (
 // isolationEnv names the environment variable that tells the second run of a program where its Isolation is.
 const isolationEnv = "SHIM_TEST_ISOLATION"
 
-// Isolation is what a program has to itself: a network with nothing in it but lo, and the directories whose places CRI, CNI and
-// libcontainer do not let one choose. Nothing of it is seen from outside.
+// Isolation is what a program has to itself: a network with nothing in it but lo, and the directories whose places CRI,
+// CNI and libcontainer do not let one choose. Nothing of it is seen from outside.
 type Isolation struct {
 	dir string // an empty directory to all others
 }
 
-// private lists the directories that the Isolation covers with its own. It makes them on the machine if they are absent.
+// private lists the directories that the Isolation covers with its own. It makes them on the machine if they are
+// absent.
 var private = []struct{ name, path string }{
 	{"run", "/run/containerd"}, // states of libcontainer
 	{"netns", "/run/netns"},    // named network namespaces
 	{"cni", "/var/lib/cni"},    // CNI's cache of results
 }
 
-// Isolate runs the program once more, in namespaces of its own, and mounts its directories there. It returns in the second run only. It
-// must come before anything that another thread or a file keeps.
+// Isolate runs the program once more, in namespaces of its own, and mounts its directories there. It returns in the
+// second run only. It must come before anything that another thread or a file keeps.
 func Isolate() (*Isolation, error) {
 	if dir, ok := os.LookupEnv(isolationEnv); ok {
 		if err := os.Unsetenv(isolationEnv); err != nil {

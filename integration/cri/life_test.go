@@ -17,8 +17,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// watch collects the events that CRI tells of containers, until the test or containerd ends. It returns when the first can
-// be seen.
+// watch collects the events that CRI tells of containers, until the test or containerd ends. It returns when the first
+// can be seen.
 func (e *env) watch() *events {
 	e.Helper()
 	ctx, cancel := context.WithCancel(e.ctx)
@@ -73,8 +73,10 @@ func TestRestart_PodsDoNotNotice(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			eachWayAlone(t, func(e *env) {
 				p, empty := e.pod("p"), e.pod("empty")
-				stays := p.run("stays", []string{"sh", "-c", "i=0; while :; do echo line $i; i=$((i+1)); usleep 10000; done"})
-				victim, leaver := p.run("victim", forever), p.run("leaver", []string{"sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do usleep 10000; done"})
+				stays := p.run("stays",
+					[]string{"sh", "-c", "i=0; while :; do echo line $i; i=$((i+1)); usleep 10000; done"})
+				victim, leaver := p.run("victim", forever), p.run("leaver",
+					[]string{"sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do usleep 10000; done"})
 				stays.wantLog("line 5\n")
 				leaver.wantLog("ready\n")
 				victimPid := victim.pid()
@@ -88,8 +90,8 @@ func TestRestart_PodsDoNotNotice(t *testing.T) {
 				}
 				code := int32(137)
 				if harness.Runtime() != harness.Ours {
-					// containerd, when it starts, deletes a container without a process (core/runtime/v2/shim_load.go), and
-					// CRI then says 255 for what it does not know.
+					// containerd, when it starts, deletes a container without a process (core/runtime/v2/shim_load.go),
+					// and CRI then says 255 for what it does not know.
 					code = 255
 				}
 				victim.wantExit(code)

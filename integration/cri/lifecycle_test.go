@@ -18,7 +18,8 @@ func TestPod_InitContainersRunFirst(t *testing.T) {
 		volume := mounted(e.volume(), "/volume")
 		p := e.pod("p")
 		for i := range 3 {
-			p.run(fmt.Sprintf("init%d", i), []string{"sh", "-c", fmt.Sprintf("echo %d >>/volume/order", i)}, volume).wantExit(0)
+			p.run(fmt.Sprintf("init%d", i), []string{"sh", "-c", fmt.Sprintf("echo %d >>/volume/order", i)},
+				volume).wantExit(0)
 		}
 		c := p.run("c", forever, volume)
 		c.wantExec("0\n1\n2", "cat", "/volume/order")
@@ -34,9 +35,10 @@ func TestContainer_IsMadeAnewAfterEachExit(t *testing.T) {
 		before := neighbour.usage()
 		const attempts = 12
 		for i := range uint32(attempts) {
-			c := p.run("crashes", []string{"sh", "-c", fmt.Sprintf("echo attempt %d; exit %d", i, i)}, func(c *runtimeapi.ContainerConfig) {
-				c.Metadata.Attempt, c.LogPath = i, fmt.Sprintf("crashes/%d.log", i)
-			})
+			c := p.run("crashes", []string{"sh", "-c", fmt.Sprintf("echo attempt %d; exit %d", i, i)},
+				func(c *runtimeapi.ContainerConfig) {
+					c.Metadata.Attempt, c.LogPath = i, fmt.Sprintf("crashes/%d.log", i)
+				})
 			c.wantExit(int32(i)) //nolint:gosec // a few
 			c.wantLog(fmt.Sprintf("attempt %d\n", i))
 			if i > 0 { // a kubelet keeps the last one, for its log
@@ -52,10 +54,12 @@ func TestContainer_IsMadeAnewAfterEachExit(t *testing.T) {
 
 // removeNamed removes an attempt of a container.
 func (p *pod) removeNamed(name string, attempt uint32) error {
-	list, err := p.e.daemon.Runtime.ListContainers(p.e.ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.ID}})
+	list, err := p.e.daemon.Runtime.ListContainers(p.e.ctx,
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.ID}})
 	for _, c := range list.GetContainers() {
 		if c.GetMetadata().GetName() == name && c.GetMetadata().GetAttempt() == attempt {
-			_, err := p.e.daemon.Runtime.RemoveContainer(p.e.ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.GetId()})
+			_, err := p.e.daemon.Runtime.RemoveContainer(p.e.ctx,
+				&runtimeapi.RemoveContainerRequest{ContainerId: c.GetId()})
 			return err
 		}
 	}
@@ -92,9 +96,10 @@ func TestStop_OfAPodWhoseContainersDoNotEnd(t *testing.T) {
 func TestStop_SignalOfTheContainersOwn(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
-		c := p.run("c", []string{"sh", "-c", "trap 'exit 7' USR1; echo ready; while :; do sleep 1000 & wait $!; done"}, func(c *runtimeapi.ContainerConfig) {
-			c.StopSignal = runtimeapi.Signal_SIGNAL_SIGUSR1
-		})
+		c := p.run("c", []string{"sh", "-c", "trap 'exit 7' USR1; echo ready; while :; do sleep 1000 & wait $!; done"},
+			func(c *runtimeapi.ContainerConfig) {
+				c.StopSignal = runtimeapi.Signal_SIGNAL_SIGUSR1
+			})
 		c.wantLog("ready\n")
 		c.stop(20)
 		c.wantExit(7)
@@ -107,7 +112,8 @@ func TestUpdate_ResourcesOfAPod(t *testing.T) {
 		p := e.pod("p")
 		c := p.run("c", forever)
 		_, err := e.daemon.Runtime.UpdatePodSandboxResources(e.ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
-			PodSandboxId: p.ID, Overhead: &runtimeapi.LinuxContainerResources{}, Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 256 << 20},
+			PodSandboxId: p.ID, Overhead: &runtimeapi.LinuxContainerResources{},
+			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 256 << 20},
 		})
 		e.must(err, "update the pod")
 		c.wantExec("well", "echo", "well")

@@ -39,14 +39,18 @@ func TestLog_IsReopenedAndNoLineIsLost(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
 		lines := harness.Fewer(400)
-		c := p.run("c", []string{"sh", "-c", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "line $i"; i=$((i+1)); usleep 2000; done`, lines)})
+		c := p.run("c", []string{
+			"sh", "-c",
+			fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "line $i"; i=$((i+1)); usleep 2000; done`, lines),
+		})
 		c.wantLog("line 20\n")
 		path := filepath.Join(p.Config.GetLogDirectory(), c.config.GetLogPath())
 		var rotated []string
 		for i := range 3 {
 			name := fmt.Sprintf("%s.%d", path, i)
 			e.must(os.Rename(path, name), "rotate the log")
-			_, err := e.daemon.Runtime.ReopenContainerLog(e.ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: c.id})
+			_, err := e.daemon.Runtime.ReopenContainerLog(e.ctx,
+				&runtimeapi.ReopenContainerLogRequest{ContainerId: c.id})
 			e.must(err, "reopen the log")
 			rotated = append(rotated, name)
 		}

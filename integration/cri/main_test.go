@@ -14,7 +14,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// isolation and shared are those of all tests; shared is not for tests that stop or kill containerd. TestMain owns them.
+// isolation and shared are those of all tests; shared is not for tests that stop or kill containerd. TestMain owns
+// them.
 var (
 	isolation *cri.Isolation
 	shared    *cri.Daemon

@@ -65,6 +65,7 @@ func TestPod_HundredOfTwoContainersLeaveNothing(t *testing.T) {
 			e.Errorf("%d shims for %d pods", len(shims), len(pods))
 		}
 		each(func(i int) error { return pods[i].Remove(e.ctx) })
-		e.Logf("%d pods: started in %v, removed in %v", len(pods), running.Round(time.Millisecond), (time.Since(began) - running).Round(time.Millisecond))
+		e.Logf("%d pods: started in %v, removed in %v", len(pods), running.Round(time.Millisecond),
+			(time.Since(began) - running).Round(time.Millisecond))
 	})
 }

@@ -104,7 +104,8 @@ func TestNamespace_SharedPIDsHaveAProcessThatReaps(t *testing.T) {
 		// The parent is gone before the child: that is then for process 1.
 		orphan := strings.TrimSpace(b.exec("sh", "-c", "(sleep 0.2 & echo $!)"))
 		harness.Eventually(e, "the orphan is reaped", func() error {
-			if text := b.exec("sh", "-c", "cat /proc/"+orphan+"/stat 2>/dev/null || echo gone"); strings.TrimSpace(text) != "gone" {
+			if text := b.exec("sh", "-c",
+				"cat /proc/"+orphan+"/stat 2>/dev/null || echo gone"); strings.TrimSpace(text) != "gone" {
 				return fmt.Errorf("it is %s", text)
 			}
 			return nil
@@ -139,9 +140,13 @@ func TestNamespace_EphemeralContainerJoinsItsTargetsPIDs(t *testing.T) {
 func TestNetwork_LocalhostInsideAndAnAddressOutside(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p, other := e.pod("p"), e.pod("other")
-		web := p.run("web", []string{"sh", "-c", "mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www"})
+		web := p.run("web", []string{
+			"sh", "-c",
+			"mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www",
+		})
 		client, stranger := p.run("client", forever), other.run("stranger", forever)
-		harness.Eventually(e, "a listener", func() error { return web.succeeds("sh", "-c", "cat /proc/net/tcp* | grep -qi :1F90") })
+		harness.Eventually(e, "a listener",
+			func() error { return web.succeeds("sh", "-c", "cat /proc/net/tcp* | grep -qi :1F90") })
 		address := p.status().GetNetwork().GetIp()
 		if net.ParseIP(address) == nil || address == other.status().GetNetwork().GetIp() {
 			e.Errorf("address of the pod = %q, want one that the other pod has not", address)
@@ -162,7 +167,10 @@ func TestNetwork_PortOfTheHostLeadsToThePod(t *testing.T) {
 		p := e.pod("p", func(c *runtimeapi.PodSandboxConfig) {
 			c.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: 18080}}
 		})
-		p.run("web", []string{"sh", "-c", "mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www"})
+		p.run("web", []string{
+			"sh", "-c",
+			"mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www",
+		})
 		harness.Eventually(e, "an answer", func() error {
 			conn, err := net.Dial("tcp", p.status().GetNetwork().GetIp()+":8080")
 			if err == nil {

@@ -51,7 +51,8 @@ func (p *plugin) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	return nil
 }
 
-// network names the network namespace that a plugin finds where it is told that the pod's is; empty where it is told none.
+// network names the network namespace that a plugin finds where it is told that the pod's is; empty where it is told
+// none.
 func network(pod *api.PodSandbox) string {
 	for _, ns := range pod.GetLinux().GetNamespaces() {
 		if ns.GetType() != "network" {
@@ -81,7 +82,9 @@ func (p *plugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error 
 
 const nriShares = 333
 
-func (p *plugin) CreateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *plugin) CreateContainer(
+	_ context.Context, _ *api.PodSandbox, c *api.Container,
+) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	p.tell("create " + c.GetName())
 	adjust := &api.ContainerAdjustment{}
 	adjust.AddEnv("ADJUSTED", "by NRI")
@@ -94,7 +97,9 @@ func (p *plugin) StartContainer(_ context.Context, _ *api.PodSandbox, c *api.Con
 	return nil
 }
 
-func (p *plugin) UpdateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container, _ *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+func (p *plugin) UpdateContainer(
+	_ context.Context, _ *api.PodSandbox, c *api.Container, _ *api.LinuxResources,
+) ([]*api.ContainerUpdate, error) {
 	p.tell("update " + c.GetName())
 	return nil, nil
 }
@@ -114,7 +119,8 @@ func (e *env) plug() *plugin {
 	e.Helper()
 	p := &plugin{}
 	var err error
-	p.stub, err = stub.New(p, stub.WithPluginName("test"), stub.WithPluginIdx("10"), stub.WithSocketPath(cri.NRISocket(e.daemon.Containerd)))
+	p.stub, err = stub.New(p, stub.WithPluginName("test"), stub.WithPluginIdx("10"),
+		stub.WithSocketPath(cri.NRISocket(e.daemon.Containerd)))
 	e.must(err, "make the plugin")
 	e.must(p.stub.Start(e.ctx), "connect the plugin")
 	e.Cleanup(func() { p.stub.Stop(); p.stub.Wait() })

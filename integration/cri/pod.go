@@ -64,7 +64,8 @@ func (d *Daemon) RunPod(ctx context.Context, handler string, config *runtimeapi.
 
 // Create creates a container in the pod and returns its id.
 func (p *Pod) Create(ctx context.Context, config *runtimeapi.ContainerConfig) (string, error) {
-	r, err := p.d.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: p.ID, Config: config, SandboxConfig: p.Config})
+	r, err := p.d.Runtime.CreateContainer(ctx,
+		&runtimeapi.CreateContainerRequest{PodSandboxId: p.ID, Config: config, SandboxConfig: p.Config})
 	if err != nil {
 		return "", fmt.Errorf("create container %q: %w", config.GetMetadata().GetName(), err)
 	}

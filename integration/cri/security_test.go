@@ -39,7 +39,9 @@ func TestSeccomp_Profiles(t *testing.T) {
 		own.exec("touch", "/tmp/file")
 		none := p.run("none", forever, with(runtimeapi.SecurityProfile_Unconfined, ""))
 		none.wantExec("0", "sh", "-c", mode)
-		if _, err := p.tryCreate("absent", forever, with(runtimeapi.SecurityProfile_Localhost, "/absent.json")); err == nil || !strings.Contains(err.Error(), "/absent.json") {
+		if _, err := p.tryCreate("absent", forever,
+			with(runtimeapi.SecurityProfile_Localhost, "/absent.json")); err == nil ||
+			!strings.Contains(err.Error(), "/absent.json") {
 			e.Errorf("container with a profile that is absent = %v, want an error that names it", err)
 		}
 		p.remove()
@@ -74,7 +76,10 @@ func TestSecurity_UsersGroupsAndPrivileges(t *testing.T) {
 		}
 		readOnly := p.run("readonly", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.ReadonlyRootfs = true
-			s.Capabilities = &runtimeapi.Capability{DropCapabilities: []string{"ALL"}, AddCapabilities: []string{"NET_BIND_SERVICE"}}
+			s.Capabilities = &runtimeapi.Capability{
+				DropCapabilities: []string{"ALL"},
+				AddCapabilities:  []string{"NET_BIND_SERVICE"},
+			}
 			s.MaskedPaths, s.ReadonlyPaths = []string{"/proc/kcore"}, []string{"/proc/sys"}
 		}))
 		readOnly.wantExec("refused", "sh", "-c", "touch /file 2>/dev/null || echo refused")
@@ -87,7 +92,8 @@ func TestSecurity_UsersGroupsAndPrivileges(t *testing.T) {
 func TestSecurity_PrivilegedContainer(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p", func(c *runtimeapi.PodSandboxConfig) { c.GetLinux().GetSecurityContext().Privileged = true })
-		c := p.run("c", forever, security(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged, s.Seccomp = true, nil }))
+		c := p.run("c", forever,
+			security(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged, s.Seccomp = true, nil }))
 		c.exec("sh", "-c", "mkdir /tmp/x && mount -t tmpfs tmpfs /tmp/x && touch /tmp/x/file")
 		c.exec("sh", "-c", "test -e /dev/kmsg -o -e /dev/mem -o -e /dev/vda -o -e /dev/fuse")
 		p.remove()
@@ -98,8 +104,9 @@ func TestSecurity_SysctlsOfThePod(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p", func(c *runtimeapi.PodSandboxConfig) {
 			c.GetLinux().Sysctls = map[string]string{
-				"net.ipv4.ip_local_port_range": "32000 32100", "kernel.shm_rmid_forced": "1", "net.ipv4.ip_unprivileged_port_start": "1000",
-				"fs.mqueue.msg_max": "20",
+				"net.ipv4.ip_local_port_range": "32000 32100", "kernel.shm_rmid_forced": "1",
+				"net.ipv4.ip_unprivileged_port_start": "1000",
+				"fs.mqueue.msg_max":                   "20",
 			}
 		})
 		a, b := p.run("a", forever), p.run("b", forever)
@@ -120,14 +127,18 @@ func TestUnsafeAnnotations_AreRefused(t *testing.T) {
 	harness.OursOnly(t, "annotations by which a container reaches the host")
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
-		for name, value := range map[string]string{"host-rootfs": "/root:/r:rw", "pid-file": e.dir + "/pid", "listen": "tcp://127.0.0.1:1"} {
+		for name, value := range map[string]string{
+			"host-rootfs": "/root:/r:rw", "pid-file": e.dir + "/pid",
+			"listen": "tcp://127.0.0.1:1",
+		} {
 			c, err := p.tryCreate(name, forever, func(c *runtimeapi.ContainerConfig) {
 				c.Annotations = map[string]string{"io.containerd.sandbox.v1/" + name: value}
 			})
 			if err == nil { // CRI makes the task when it starts the container
 				_, err = e.daemon.Runtime.StartContainer(e.ctx, &runtimeapi.StartContainerRequest{ContainerId: c.id})
 			}
-			if want := fmt.Sprintf("AllowUnsafeAnnotations = [%q]", name); err == nil || !strings.Contains(err.Error(), want) {
+			if want := fmt.Sprintf("AllowUnsafeAnnotations = [%q]", name); err == nil ||
+				!strings.Contains(err.Error(), want) {
 				e.Errorf("%s: %v, want %q in it", name, err, want)
 			}
 		}

@@ -4,12 +4,8 @@
 package cri_test
 
 import (
-	"encoding/json"
 	"errors"
-	"net"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	task3 "github.com/containerd/containerd/api/runtime/task/v3"
@@ -30,15 +26,9 @@ func (p *pod) direct() task3.TTRPCTaskService {
 	if e.way == cri.Shim {
 		bundles = "io.containerd.sandbox.controller.v1.shim"
 	}
-	text, err := os.ReadFile(filepath.Join(e.daemon.State, bundles, "k8s.io", p.ID, "bootstrap.json"))
-	e.must(err, "address of the shim")
-	var shim struct{ Address string }
-	e.must(json.Unmarshal(text, &shim), "address of the shim")
-	conn, err := net.Dial("unix", strings.TrimPrefix(shim.Address, "unix://"))
+	direct, err := harness.DialShim(e, filepath.Join(e.daemon.State, bundles, "k8s.io", p.ID))
 	e.must(err, "dial the shim")
-	client := ttrpc.NewClient(conn)
-	e.Cleanup(func() { _ = client.Close() }) // the shim has closed it
-	return task3.NewTTRPCTaskClient(client)
+	return direct
 }
 
 // endPause kills the pause container of the pod and returns when containerd has deleted its task.

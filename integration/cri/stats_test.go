@@ -26,11 +26,15 @@ func TestStats_OfContainersAndOfThePod(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
 		const held = 20 << 20
-		a := p.run("a", []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero >/dev/shm/held; echo ready; while :; do :; done", held)})
+		a := p.run("a", []string{
+			"sh", "-c",
+			fmt.Sprintf("head -c %d /dev/zero >/dev/shm/held; echo ready; while :; do :; done", held),
+		})
 		b := p.run("b", forever)
 		a.wantLog("ready\n")
 		harness.Eventually(e, "the numbers of both containers", func() error {
-			list, err := e.daemon.Runtime.ListContainerStats(e.ctx, &runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{PodSandboxId: p.ID}})
+			list, err := e.daemon.Runtime.ListContainerStats(e.ctx,
+				&runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{PodSandboxId: p.ID}})
 			if err != nil || len(list.GetStats()) != 2 {
 				return fmt.Errorf("%d containers: %w", len(list.GetStats()), err)
 			}
@@ -40,7 +44,8 @@ func TestStats_OfContainersAndOfThePod(t *testing.T) {
 			}
 			busy, idle := byID[a.id], byID[b.id]
 			if cpu := busy.GetCpu().GetUsageCoreNanoSeconds().GetValue(); cpu <= idle.GetCpu().GetUsageCoreNanoSeconds().GetValue() {
-				return fmt.Errorf("CPU time of the busy one = %d, of the idle one %d", cpu, idle.GetCpu().GetUsageCoreNanoSeconds().GetValue())
+				return fmt.Errorf("CPU time of the busy one = %d, of the idle one %d", cpu,
+					idle.GetCpu().GetUsageCoreNanoSeconds().GetValue())
 			}
 			if busy.GetCpu().GetUsageNanoCores().GetValue() == 0 {
 				return fmt.Errorf("the busy one uses no CPU: %v", busy.GetCpu())
@@ -48,7 +53,8 @@ func TestStats_OfContainersAndOfThePod(t *testing.T) {
 			if memory := busy.GetMemory().GetUsageBytes().GetValue(); memory < held {
 				return fmt.Errorf("memory of the one that holds %d = %d", held, memory)
 			}
-			if idle.GetMemory().GetWorkingSetBytes().GetValue() == 0 || idle.GetMemory().GetWorkingSetBytes().GetValue() > held {
+			if idle.GetMemory().GetWorkingSetBytes().GetValue() == 0 ||
+				idle.GetMemory().GetWorkingSetBytes().GetValue() > held {
 				return fmt.Errorf("working set of the idle one = %v", idle.GetMemory())
 			}
 			return nil
@@ -58,7 +64,8 @@ func TestStats_OfContainersAndOfThePod(t *testing.T) {
 			switch {
 			case len(s.GetContainers()) != 2:
 				return fmt.Errorf("%d containers, want 2", len(s.GetContainers()))
-			case s.GetMemory().GetUsageBytes().GetValue() < held || s.GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0:
+			case s.GetMemory().GetUsageBytes().GetValue() < held ||
+				s.GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0:
 				return fmt.Errorf("memory %v and CPU %v, want those of its cgroup", s.GetMemory(), s.GetCpu())
 			case s.GetNetwork().GetDefaultInterface().GetName() != "eth0":
 				return fmt.Errorf("interface %v, want eth0", s.GetNetwork())
@@ -126,10 +133,14 @@ func TestUpdate_LimitsOfAContainer(t *testing.T) {
 		}
 		want(before, "50000")
 		update := func(id string, r *runtimeapi.LinuxContainerResources) error {
-			_, err := e.daemon.Runtime.UpdateContainerResources(e.ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
+			_, err := e.daemon.Runtime.UpdateContainerResources(e.ctx,
+				&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 			return err
 		}
-		e.must(update(c.id, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: after, CpuPeriod: 100000, CpuQuota: 70000}), "update")
+		e.must(update(c.id, &runtimeapi.LinuxContainerResources{
+			MemoryLimitInBytes: after, CpuPeriod: 100000,
+			CpuQuota: 70000,
+		}), "update")
 		want(after, "70000")
 		status := c.status().GetResources().GetLinux()
 		if status.GetMemoryLimitInBytes() != after || status.GetCpuQuota() != 70000 || status.GetCpuShares() != 512 {
@@ -140,7 +151,8 @@ func TestUpdate_LimitsOfAContainer(t *testing.T) {
 		}
 		want(after, "70000")
 		idle := p.create("idle", forever) // an update before the start is used at the start
-		e.must(update(idle.id, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: after}), "update before the start")
+		e.must(update(idle.id, &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: after}),
+			"update before the start")
 		idle.start()
 		if got := idle.cgroupFile("memory.limit_in_bytes", "memory.max"); got != strconv.Itoa(after) {
 			e.Errorf("memory limit after an update before the start = %s, want %d", got, after)

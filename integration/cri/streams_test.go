@@ -113,7 +113,8 @@ func TestExecSync_OutputThatAnotherProcessHoldsIsNotAtItsEnd(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "failed to drain exec process") {
 			e.Errorf("exec = %v, %v, want failed to drain exec process", r, err)
 		}
-		if !slices.ContainsFunc(harness.InCgroup(e.cgroup), func(proc harness.Proc) bool { return strings.Contains(proc.String(), "4711") }) {
+		if !slices.ContainsFunc(harness.InCgroup(e.cgroup),
+			func(proc harness.Proc) bool { return strings.Contains(proc.String(), "4711") }) {
 			e.Error("what held it is gone")
 		}
 		harness.CheckUsage(e, e.shim(p), before, 8)
@@ -146,9 +147,11 @@ func TestExec_HasATerminalOfTheSizeThatIsAsked(t *testing.T) {
 		done := make(chan error, 1)
 		sizes := make(sizeQueue, 1)
 		sizes <- &remotecommand.TerminalSize{Width: 77, Height: 33}
-		address := c.openExec(true, "sh", "-c", `echo ready; until [ "$(stty size)" = "44 99" ]; do usleep 10000; done; echo sized; read -r word; echo got $word; exit 3`)
+		address := c.openExec(true, "sh", "-c",
+			`echo ready; until [ "$(stty size)" = "44 99" ]; do usleep 10000; done; echo sized; read -r word; echo got $word; exit 3`)
 		go func() {
-			done <- e.stream(address, remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true, TerminalSizeQueue: sizes})
+			done <- e.stream(address,
+				remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true, TerminalSizeQueue: sizes})
 		}()
 		out.WaitFor(e, "ready")
 		sizes <- &remotecommand.TerminalSize{Width: 99, Height: 44}
@@ -186,7 +189,8 @@ func TestExec_WhoseOutputNobodyReadsEndsAtOnce(t *testing.T) {
 		// With a terminal, containerd closes the output as soon as the input has come to its end.
 		address := c.openExec(true, "sh", "-c", "usleep 200000; echo unread")
 		began := time.Now()
-		if err := e.stream(address, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard, Tty: true}); err != nil {
+		if err := e.stream(address,
+			remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: io.Discard, Tty: true}); err != nil {
 			e.Errorf("exec = %v, want nil", err)
 		}
 		if took := time.Since(began); took > harness.Slow(3*time.Second) { // a reader that is there has 4 s
@@ -203,10 +207,16 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
 func TestAttach_ReachesTheContainersOwnStreams(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
-		c := p.run("c", []string{"sh", "-c", "while :; do echo tick; usleep 50000; done & read -r word; echo got $word; read -r word; echo then $word; wait"},
+		c := p.run("c",
+			[]string{
+				"sh", "-c",
+				"while :; do echo tick; usleep 50000; done & read -r word; echo got $word; read -r word; echo then $word; wait",
+			},
 			func(config *runtimeapi.ContainerConfig) { config.Stdin = true })
-		for _, say := range []struct{ word, want string }{{"one", "got one\n"}, {"two", "then two\n"}} { // attached twice
-			r, err := e.daemon.Runtime.Attach(e.ctx, &runtimeapi.AttachRequest{ContainerId: c.id, Stdin: true, Stdout: true, Stderr: true})
+		// It attaches twice.
+		for _, say := range []struct{ word, want string }{{"one", "got one\n"}, {"two", "then two\n"}} {
+			r, err := e.daemon.Runtime.Attach(e.ctx,
+				&runtimeapi.AttachRequest{ContainerId: c.id, Stdin: true, Stdout: true, Stderr: true})
 			e.must(err, "attach")
 			keyboard, stdin := io.Pipe()
 			ctx, cancel := context.WithCancel(e.ctx)
@@ -215,7 +225,8 @@ func TestAttach_ReachesTheContainersOwnStreams(t *testing.T) {
 			var out harness.Buffer
 			done := make(chan error, 1)
 			go func() {
-				done <- attached.stream(r.GetUrl(), remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Stderr: io.Discard})
+				done <- attached.stream(r.GetUrl(),
+					remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Stderr: io.Discard})
 			}()
 			out.WaitFor(e, "tick") // containerd connects stdin first, and the answer could come before the rest
 			fmt.Fprintln(stdin, say.word)
@@ -237,7 +248,10 @@ func TestAttach_ReachesTheContainersOwnStreams(t *testing.T) {
 func TestPortForward(t *testing.T) {
 	eachWay(t, func(e *env) {
 		p := e.pod("p")
-		c := p.run("c", []string{"sh", "-c", "mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 127.0.0.1:8080 -h /tmp/www"})
+		c := p.run("c", []string{
+			"sh", "-c",
+			"mkdir /tmp/www && echo hello >/tmp/www/index.html && exec httpd -f -p 127.0.0.1:8080 -h /tmp/www",
+		})
 		harness.Eventually(e, "an answer", func() error { return c.succeeds("wget", "-qO-", "http://127.0.0.1:8080/") })
 		r, err := e.daemon.Runtime.PortForward(e.ctx, &runtimeapi.PortForwardRequest{PodSandboxId: p.ID})
 		e.must(err, "port forward")
@@ -248,7 +262,8 @@ func TestPortForward(t *testing.T) {
 		stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 		dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, where)
 		var complaints harness.Buffer
-		forward, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready, io.Discard, &complaints)
+		forward, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{"0:8080"}, stop, ready,
+			io.Discard, &complaints)
 		e.must(err, "port forward")
 		go func() { done <- forward.ForwardPorts() }()
 		defer func() {

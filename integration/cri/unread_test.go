@@ -30,22 +30,27 @@ func TestExecSync_ContainerdKilledMeanwhileCostsNoWakeups(t *testing.T) {
 		var calls sync.WaitGroup
 		for i := range execs {
 			calls.Go(func() {
-				_, err := c.tryExec(0, "sh", "-c", fmt.Sprintf("echo begun >/gate/begun%d; until [ -e /gate/open ]; do usleep 10000; done; echo unread; echo unread >&2; echo done >/gate/done%[1]d", i))
+				_, err := c.tryExec(0, "sh", "-c",
+					fmt.Sprintf("echo begun >/gate/begun%d; until [ -e /gate/open ]; do usleep 10000; done; echo unread; echo unread >&2; echo done >/gate/done%[1]d", i))
 				if err == nil {
 					e.Error("exec = nil, although containerd was killed")
 				}
 			})
 		}
 		wantFiles(e, filepath.Join(dir, "begun*"), execs)
-		outputs, err := filepath.Glob(filepath.Join(e.daemon.State, "io.containerd.grpc.v1.cri", "containers", c.id, "io", "*", "*-std*"))
+		outputs, err := filepath.Glob(filepath.Join(e.daemon.State, "io.containerd.grpc.v1.cri", "containers", c.id,
+			"io", "*", "*-std*"))
 		e.must(err, "fifos")
-		outputs = slices.DeleteFunc(outputs, func(name string) bool { return strings.HasPrefix(filepath.Base(name), c.id) }) // init's
+		// Those of init are not counted.
+		outputs = slices.DeleteFunc(outputs,
+			func(name string) bool { return strings.HasPrefix(filepath.Base(name), c.id) })
 		e.must(e.daemon.Kill(), "kill containerd")
 		calls.Wait()
 		e.must(os.WriteFile(filepath.Join(dir, "open"), nil, 0o644), "let the execs end")
 		wantFiles(e, filepath.Join(dir, "done*"), execs)
 
-		harness.CheckNearlyAsleep(e, shim, 2*execs) // it tries to tell the exits; 20 looks a second at each output are 1200
+		// The shim tries to send the exits. Looking 20 times a second at each output would make 1200.
+		harness.CheckNearlyAsleep(e, shim, 2*execs)
 		outputs = read(e, outputs)
 		if len(outputs) != 2*execs {
 			e.Errorf("unread outputs: %q, want those of %d execs", outputs, execs)

@@ -36,7 +36,8 @@ func TestUserNamespace_PodHasUsersOfItsOwn(t *testing.T) {
 		p := e.pod("p", ownUsers)
 		a, b := p.run("a", forever), p.run("b", forever)
 		for _, file := range []string{"uid_map", "gid_map"} {
-			if got := strings.Join(strings.Fields(a.exec("cat", "/proc/self/"+file)), " "); got != fmt.Sprintf("0 %d %d", firstUser, users) {
+			if got := strings.Join(strings.Fields(a.exec("cat", "/proc/self/"+file)),
+				" "); got != fmt.Sprintf("0 %d %d", firstUser, users) {
 				e.Errorf("%s = %s, want 0 %d %d", file, got, firstUser, users)
 			}
 		}

@@ -18,7 +18,8 @@ import (
 func image(path, sub string) change {
 	return func(c *runtimeapi.ContainerConfig) {
 		c.Mounts = append(c.Mounts, &runtimeapi.Mount{
-			Image: &runtimeapi.ImageSpec{Image: harness.VolumeImage}, ImageSubPath: sub, ContainerPath: path, Readonly: true,
+			Image: &runtimeapi.ImageSpec{Image: harness.VolumeImage}, ImageSubPath: sub, ContainerPath: path,
+			Readonly: true,
 		})
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// What goes wrong after the files were replaced ends with the former files, byte for byte, and a containerd that answers.
-// Each fault is one that the check before the restart cannot see.
+// What goes wrong after the files were replaced ends with the former files, byte for byte, and a containerd that
+// answers. Each fault is one that the check before the restart cannot see.
 func TestInstall_ContainerdThatFailsGetsItsFormerFiles(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -38,7 +38,8 @@ func TestInstall_ContainerdThatFailsGetsItsFormerFiles(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			wrapper := filepath.Join(t.TempDir(), "containerd")
-			script := "#!/bin/sh\ncase \"$*\" in *config\\ dump | *--version) ;; *)\nif grep -q " + shimName + " \"$2\"; then\n:\n" + tt.daemon + "\nfi ;; esac\nexec " + real + " \"$@\"\n"
+			script := "#!/bin/sh\ncase \"$*\" in *config\\ dump | *--version) ;; *)\nif grep -q " + shimName +
+				" \"$2\"; then\n:\n" + tt.daemon + "\nfi ;; esac\nexec " + real + " \"$@\"\n"
 			if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +72,8 @@ func TestInstall_ContainerdThatNeverComesBackIsReported(t *testing.T) {
 	if err := n.c.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	n.want(4, []string{"going back", "does not answer with its former configuration either"}, "install", "--timeout", "1")
+	n.want(4, []string{"going back", "does not answer with its former configuration either"}, "install",
+		"--timeout", "1")
 	n.want(1, []string{"nobody knows which containers exist"}, "uninstall")
 	_ = os.Remove(n.bindir)
 	delete(before, n.bindir)
@@ -141,7 +143,8 @@ func TestInstall_Refused(t *testing.T) {
 		},
 		{
 			name: "a handler of that name", args: []string{"install"}, status: 1,
-			config:  running + "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.sandbox]\nruntime_type = 'io.containerd.kata.v2'\n",
+			config: running +
+				"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.sandbox]\nruntime_type = 'io.containerd.kata.v2'\n",
 			printed: []string{`runtimes.sandbox is runtime "io.containerd.kata.v2" already`},
 		},
 		{
@@ -161,7 +164,10 @@ func TestInstall_Refused(t *testing.T) {
 			name: "a read-only file system", args: []string{"install"}, status: 1,
 			before: func(n *node) {
 				dir := filepath.Dir(n.config)
-				for _, flags := range []uintptr{syscall.MS_BIND, syscall.MS_BIND | syscall.MS_REMOUNT | syscall.MS_RDONLY} {
+				for _, flags := range []uintptr{
+					syscall.MS_BIND,
+					syscall.MS_BIND | syscall.MS_REMOUNT | syscall.MS_RDONLY,
+				} {
 					if err := syscall.Mount(dir, dir, "", flags, ""); err != nil {
 						n.Fatal(err)
 					}
@@ -223,7 +229,8 @@ func TestInstall_SectionThatAnImportReplacesIsRefused(t *testing.T) {
 // Handlers that somebody wrote by hand are theirs: before, after, and when the shim goes.
 func TestInstall_HandlersThatExistStay(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic).sibling(t, form{
-		config: "version = 3\n" + grpcTable + "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.mine]\nruntime_type = 'io.containerd.sandbox.v1'\n",
+		config: "version = 3\n" + grpcTable +
+			"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.mine]\nruntime_type = 'io.containerd.sandbox.v1'\n",
 	})
 	before := n.files()
 	n.want(0, []string{"somebody else wrote, which stay: mine"}, "install")

@@ -55,8 +55,9 @@ func forms2() []form {
 		{name: "an empty list", config: "version = 3\nimports = []\n" + grpcTable},
 		{name: "no newline at the end", config: "version = 3\n" + v3cri + strings.TrimSpace(grpcTable)},
 		{
-			name:   "a list of several lines",
-			config: "version = 3\n# imports = [\"not/this\"]\nimports = [ # these\n  'a.toml',\n  \"b.toml\"\n]\n" + grpcTable,
+			name: "a list of several lines",
+			config: "version = 3\n# imports = [\"not/this\"]\nimports = [ # these\n  'a.toml',\n  \"b.toml\"\n]\n" +
+				grpcTable,
 			others: map[string]string{"a.toml": "version = 3\n" + v3cri, "b.toml": "version = 3\noom_score = 7\n"},
 		},
 		{name: "drop-ins", config: "version = 3\nimports = [\"DIRECTORY/conf.d/*.toml\"]\n" + grpcTable + v3cri, dropin: true},
@@ -159,7 +160,8 @@ func (n *node) sibling(t *testing.T, f form) *node {
 	dir := t.TempDir()
 	s := &node{
 		T: t, c: n.c, binary: filepath.Join(dir, shimName), daemon: n.daemon, restart: "true",
-		config: filepath.Join(dir, "config.toml"), conf: filepath.Join(dir, "conf.d"), bindir: filepath.Join(dir, "bin"),
+		config: filepath.Join(dir, "config.toml"), conf: filepath.Join(dir, "conf.d"),
+		bindir: filepath.Join(dir, "bin"),
 	}
 	s.script(s.binary, "echo Version: 1\n") // no container runs on it
 	text := f.config

@@ -17,8 +17,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// The life of an installation, on each series of containerd: a first install, a second, containers, an upgrade under them,
-// and the way back.
+// The life of an installation, on each series of containerd: a first install, a second, containers, an upgrade under
+// them, and the way back.
 func TestInstall_UpgradeUninstall(t *testing.T) {
 	for _, series := range []string{"1.6", "1.7", "2.4"} {
 		t.Run("containerd "+series, func(t *testing.T) {
@@ -53,7 +53,8 @@ func TestInstall_UpgradeUninstall(t *testing.T) {
 	}
 }
 
-// testContainers runs containers on an installation, upgrades it under one, and sees that it cannot be taken away from it.
+// testContainers runs containers on an installation, upgrades it under one, and sees that it cannot be taken away from
+// it.
 func (n *node) testContainers(options ...string) {
 	n.Helper()
 	namespace := fmt.Sprintf("%s%d", harness.NamespacePrefix, os.Getpid())
@@ -85,7 +86,8 @@ func (n *node) testContainers(options ...string) {
 	ok("still here", "tasks", "exec", "--exec-id", "e1", "c1", "echo", "still here")
 
 	installed := n.files()
-	n.want(1, []string{"container c1 in namespace " + namespace, "shim, pid ", "remove them first"}, append([]string{"uninstall"}, options...)...)
+	n.want(1, []string{"container c1 in namespace " + namespace, "shim, pid ", "remove them first"},
+		append([]string{"uninstall"}, options...)...)
 	n.wantFiles(installed)
 	ok("", "tasks", "delete", "--force", "c1")
 	ok("", "containers", "delete", "c1")
@@ -130,7 +132,8 @@ func (n *node) wantHandlers(before string) {
 // wantCRI asks CRI, which answers kubelet.
 func (n *node) wantCRI() {
 	n.Helper()
-	answer, err := runtime.NewRuntimeServiceClient(n.client().Conn().(grpc.ClientConnInterface)).Status(n.Context(), &runtime.StatusRequest{Verbose: true})
+	answer, err := runtime.NewRuntimeServiceClient(n.client().Conn().(grpc.ClientConnInterface)).Status(n.Context(),
+		&runtime.StatusRequest{Verbose: true})
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -168,7 +171,8 @@ func settings(dump string) map[string]string {
 		switch {
 		case strings.HasPrefix(line, "[") && !isKey:
 			table = strings.Trim(line, "[]")
-		case !isKey || key == "imports" || value == "" || value == "false" || value == "0" || value == "[]" || value == "podsandbox":
+		case !isKey || key == "imports" || value == "" || value == "false" || value == "0" || value == "[]" ||
+			value == "podsandbox":
 		default:
 			flat[strings.TrimSpace(table+" "+key)] = value
 		}

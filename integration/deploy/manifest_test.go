@@ -115,11 +115,15 @@ func TestManifest_DaemonSetsFitTheInstaller(t *testing.T) {
 	if role := only[*rbacv1.ClusterRole](installer)[0]; role.Name != binding.RoleRef.Name {
 		t.Errorf("role %s is bound, want %s", binding.RoleRef.Name, role.Name)
 	}
-	for action, objects := range map[string][]runtime.Object{"install": installer, "uninstall": manifest(t, "uninstall.yaml")} {
+	for action, objects := range map[string][]runtime.Object{
+		"install":   installer,
+		"uninstall": manifest(t, "uninstall.yaml"),
+	} {
 		set := only[*appsv1.DaemonSet](objects)[0]
 		pod := set.Spec.Template.Spec
 		if pod.ServiceAccountName != account.Name || set.Namespace != account.Namespace {
-			t.Errorf("%s: service account %s/%s, want %s/%s", action, set.Namespace, pod.ServiceAccountName, account.Namespace, account.Name)
+			t.Errorf("%s: service account %s/%s, want %s/%s", action, set.Namespace, pod.ServiceAccountName,
+				account.Namespace, account.Name)
 		}
 		for key, value := range set.Spec.Selector.MatchLabels {
 			if set.Spec.Template.Labels[key] != value {
@@ -138,8 +142,10 @@ func TestManifest_DaemonSetsFitTheInstaller(t *testing.T) {
 			env[e.Name] = e.Value
 		}
 		path := pod.Volumes[0].HostPath.Path
-		if env["HOST_DIR"] != path || c.VolumeMounts[0].MountPath != path || c.VolumeMounts[0].Name != pod.Volumes[0].Name {
-			t.Errorf("%s: HOST_DIR %q, mounted %q, on the node %q: want one path", action, env["HOST_DIR"], c.VolumeMounts[0].MountPath, path)
+		if env["HOST_DIR"] != path || c.VolumeMounts[0].MountPath != path ||
+			c.VolumeMounts[0].Name != pod.Volumes[0].Name {
+			t.Errorf("%s: HOST_DIR %q, mounted %q, on the node %q: want one path", action, env["HOST_DIR"],
+				c.VolumeMounts[0].MountPath, path)
 		}
 		if _, ok := env["NODE_NAME"]; !ok {
 			t.Errorf("%s: no NODE_NAME", action)
@@ -149,7 +155,10 @@ func TestManifest_DaemonSetsFitTheInstaller(t *testing.T) {
 
 // The image has every file that pod.sh copies to the node.
 func TestManifest_ImageHasWhatThePodsCopy(t *testing.T) {
-	for _, file := range []string{"install.sh", "install-config.sh", "install-containerd.sh", "containerd-1.toml", "containerd-2.toml"} {
+	for _, file := range []string{
+		"install.sh", "install-config.sh", "install-containerd.sh", "containerd-1.toml",
+		"containerd-2.toml",
+	} {
 		contains(t, "Dockerfile", "deploy/"+file+" ")
 		contains(t, "pod.sh", file+" ")
 	}
@@ -183,7 +192,10 @@ func TestScripts_AreCleanForShellcheck(t *testing.T) {
 
 // The files for people who configure by hand are read by the containerd of their series, alone and imported.
 func TestManifest_FilesForEachSeries(t *testing.T) {
-	for series, file := range map[string]string{"1.6": "containerd-1.toml", "1.7": "containerd-1.toml", "2.4": "containerd-2.toml"} {
+	for series, file := range map[string]string{
+		"1.6": "containerd-1.toml", "1.7": "containerd-1.toml",
+		"2.4": "containerd-2.toml",
+	} {
 		t.Run("containerd "+series, func(t *testing.T) {
 			path, err := filepath.Abs(filepath.Join(deployDir, file))
 			if err != nil {

@@ -92,7 +92,8 @@ func (n *node) serveRestarts() {
 		pipes = append(pipes, f)
 	}
 	n.restart = filepath.Join(n.c.Dir, "restart")
-	n.script(n.restart, fmt.Sprintf("echo restart >%s\nread -r answer <%s\necho \"$answer\"\n[ \"$answer\" = ok ]\n", ask, answer))
+	n.script(n.restart,
+		fmt.Sprintf("echo restart >%s\nread -r answer <%s\necho \"$answer\"\n[ \"$answer\" = ok ]\n", ask, answer))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -180,7 +181,10 @@ func (n *node) want(status int, texts []string, args ...string) {
 func (n *node) files() map[string]string {
 	n.Helper()
 	found := map[string]string{}
-	for _, pattern := range []string{n.config + "*", n.conf, n.conf + "/*", n.bindir, n.bindir + "/*", n.conf + "/.*", n.bindir + "/.*"} {
+	for _, pattern := range []string{
+		n.config + "*", n.conf, n.conf + "/*", n.bindir, n.bindir + "/*", n.conf + "/.*",
+		n.bindir + "/.*",
+	} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			n.Fatal(err)
@@ -259,8 +263,10 @@ func (n *node) ctr(namespace string) func(args ...string) (string, error) {
 		n.Fatal(err)
 	}
 	return func(args ...string) (string, error) {
-		cmd := exec.CommandContext(ctx, filepath.Join(n.c.Env.Tools, "ctr"), append([]string{"--address", n.c.Address, "--namespace", namespace}, args...)...)
-		cmd.Env = append(os.Environ(), "CONTAINERD_SNAPSHOTTER="+snapshotter, "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1")
+		cmd := exec.CommandContext(ctx, filepath.Join(n.c.Env.Tools, "ctr"),
+			append([]string{"--address", n.c.Address, "--namespace", namespace}, args...)...)
+		cmd.Env = append(os.Environ(), "CONTAINERD_SNAPSHOTTER="+snapshotter,
+			"CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1")
 		cmd.WaitDelay = time.Second // a container keeps its output open
 		out, err := cmd.CombinedOutput()
 		return string(out), err

@@ -15,8 +15,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// The installer's pod, as a container of the very containerd that it restarts: with the image's busybox, nsenter into the
-// node's mounts, and a kubectl that writes down what it is asked.
+// The installer's pod, as a container of the very containerd that it restarts: with the image's busybox, nsenter into
+// the node's mounts, and a kubectl that writes down what it is asked.
 func TestPod_InstallsAndUninstalls(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	before, dump := n.files(), n.dump()
@@ -71,7 +71,10 @@ func (n *node) pod(args ...string) (int, string) {
 	n.Helper()
 	namespace := fmt.Sprintf("%spod-%d", harness.NamespacePrefix, os.Getpid())
 	payload, host := filepath.Join(n.c.Dir, "payload"), filepath.Join(n.c.Dir, "host")
-	for _, name := range []string{"pod.sh", "install.sh", "install-config.sh", "install-containerd.sh", "containerd-1.toml", "containerd-2.toml"} {
+	for _, name := range []string{
+		"pod.sh", "install.sh", "install-config.sh", "install-containerd.sh",
+		"containerd-1.toml", "containerd-2.toml",
+	} {
 		n.copy(filepath.Join(deployDir, name), filepath.Join(payload, name))
 	}
 	n.copy(n.binary, filepath.Join(payload, shimName))
@@ -90,8 +93,10 @@ func (n *node) pod(args ...string) (int, string) {
 	run := []string{
 		"run", "--detach", "--privileged", "--with-ns", "pid:/proc/self/ns/pid", "--runtime", "io.containerd.runc.v2",
 		"--cgroup", "/" + namespace + "/pod", "--log-uri", "file://" + host + ".log",
-		"--mount", bind(payload, "/installer", "ro"), "--mount", bind(host, host, "rw"), "--mount", bind(host+".labels", host+".labels", "rw"),
-		"--env", "HOST_DIR=" + host, "--env", "NODE_NAME=n1", "--env", fmt.Sprintf("HOST_PID=%d", os.Getpid()), "--env", "RETRY_SECONDS=1",
+		"--mount", bind(payload, "/installer", "ro"), "--mount", bind(host, host, "rw"), "--mount",
+		bind(host+".labels", host+".labels", "rw"),
+		"--env", "HOST_DIR=" + host, "--env", "NODE_NAME=n1", "--env", fmt.Sprintf("HOST_PID=%d", os.Getpid()), "--env",
+		"RETRY_SECONDS=1",
 		"--env", "PATH=/installer:/bin:/usr/bin:/sbin:/usr/sbin", // the container's, and then the node's
 		harness.Image, "pod", "/installer/pod.sh",
 	}

@@ -21,7 +21,8 @@ const unit = "/run/systemd/system/containerd.service"
 func TestSystemd_RunsContainerd(t *testing.T) {
 	for _, name := range []string{"/run/systemd/system", "/run/guest"} { // the machine's own unit is not touched
 		if _, err := os.Stat(name); err != nil {
-			if required := strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","); slices.Contains(required, "systemd") && slices.Contains(required, "guest") {
+			if required := strings.Split(os.Getenv("SHIM_TEST_REQUIRE"), ","); slices.Contains(required, "systemd") &&
+				slices.Contains(required, "guest") {
 				t.Fatal(err)
 			}
 			t.Skip("NOT TESTED: a virtual machine with systemd (make test-systemd PKGS=./integration/deploy RUN=Systemd)")
@@ -53,7 +54,8 @@ KillMode=process
 	before, dump, pid := n.files(), n.dump(), n.systemctl("show", "--property", "MainPID", "containerd")
 
 	n.restart = ""
-	n.want(1, []string{"reads " + n.config + ": say --config " + n.config}, "install", "--config", "/etc/containerd/config.toml")
+	n.want(1, []string{"reads " + n.config + ": say --config " + n.config}, "install", "--config",
+		"/etc/containerd/config.toml")
 	n.want(1, []string{"--bindir /opt/none is not in the PATH of containerd"}, "install", "--bindir", "/opt/none")
 	n.wantFiles(before)
 

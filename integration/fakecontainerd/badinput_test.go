@@ -46,7 +46,8 @@ func TestCreate_WrongSpecIsRefusedByNameAndLeavesNothing(t *testing.T) {
 			s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_PATIENCE", Hard: 1, Soft: 1}}
 		}, invalid, []string{"rlimits", "RLIMIT_PATIENCE"}},
 		{"a mount whose source is absent", func(s *specs.Spec) {
-			s.Mounts = append(s.Mounts, specs.Mount{Destination: "/mnt", Type: "bind", Source: "/no/such/source", Options: []string{"rbind"}})
+			s.Mounts = append(s.Mounts,
+				specs.Mount{Destination: "/mnt", Type: "bind", Source: "/no/such/source", Options: []string{"rbind"}})
 		}, nil, []string{"/no/such/source"}},
 		{"a namespace path that is absent", func(s *specs.Spec) {
 			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: "mount"}, {Type: "network", Path: "/no/such/netns"}}
@@ -70,8 +71,8 @@ func wantRefused(f *fakecontainerd.Fake, b *fakecontainerd.Bundle, class error, 
 	s.End()
 }
 
-// wantNothingOf checks that a container whose Create failed is unknown, that only the shim is left of it, and that its id
-// can be used again.
+// wantNothingOf checks that a container whose Create failed is unknown, that only the shim is left of it, and that its
+// id can be used again.
 func wantNothingOf(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) {
 	f.Helper()
 	_, err := s.State(f.Ctx, &task.StateRequest{ID: b.ID})
@@ -227,7 +228,10 @@ func TestOptions_ReachTheContainer(t *testing.T) {
 	}{
 		{"as a message", func(root string) *anypb.Any { return anyOf(t, &options.Options{Root: root}) }},
 		{"as TOML", func(root string) *anypb.Any {
-			return anyOf(t, &runtimeoptions.Options{TypeUrl: "containerd.runc.v1.Options", ConfigBody: []byte("Root = \"" + root + "\"\n")})
+			return anyOf(t, &runtimeoptions.Options{
+				TypeUrl:    "containerd.runc.v1.Options",
+				ConfigBody: []byte("Root = \"" + root + "\"\n"),
+			})
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -53,7 +53,8 @@ func TestBootstrap_AnswersEachContainerdInItsForm(t *testing.T) {
 			a, err := f.Start(b, tt.generation, tt.options)
 			f.Must(err, "start")
 			if a.Version != tt.version || a.Protocol != "ttrpc" {
-				t.Errorf("answer %q is version %d, protocol %q, want %d and ttrpc", a.Stdout, a.Version, a.Protocol, tt.version)
+				t.Errorf("answer %q is version %d, protocol %q, want %d and ttrpc", a.Stdout, a.Version,
+					a.Protocol, tt.version)
 			}
 			if bytes.HasSuffix(a.Stdout, []byte("\n")) {
 				t.Errorf("answer %q ends in a newline, which protobuf takes for a field", a.Stdout)

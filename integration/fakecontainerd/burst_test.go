@@ -47,7 +47,10 @@ func TestBurst_ThreadsAreGivenBackWhenItIsOver(t *testing.T) {
 				return
 			}
 			defer reader.Close()
-			r := &task.ExecProcessRequest{ID: "c1", ExecID: id, Stdout: out, Spec: f.ProcessSpec(nil, "sh", "-c", "echo done")}
+			r := &task.ExecProcessRequest{
+				ID: "c1", ExecID: id, Stdout: out,
+				Spec: f.ProcessSpec(nil, "sh", "-c", "echo done"),
+			}
 			if _, err := s.Exec(f.Ctx, r); err != nil {
 				t.Errorf("exec %s: %v", id, err)
 				return
@@ -72,7 +75,8 @@ func TestBurst_ThreadsAreGivenBackWhenItIsOver(t *testing.T) {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("%d threads a minute after 300 execs at once, %d right after them, want at most %d", threads(), most, few)
+			t.Fatalf("%d threads a minute after 300 execs at once, %d right after them, want at most %d",
+				threads(), most, few)
 		}
 	}
 	t.Logf("%d threads right after the burst, then %d", most, threads())

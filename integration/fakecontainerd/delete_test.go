@@ -83,21 +83,42 @@ func TestDelete_CommandsOfAPodRunSideBySide(t *testing.T) {
 		bundles = append(bundles, b, b) // each twice: containerd may ask from two places
 	}
 	kill(f, s)
+	if took := deleteAtOnce(f, bundles); took > deleteLimit {
+		t.Errorf("%d deletes at once took %v, containerd allows %v", len(bundles), took, deleteLimit)
+	}
+}
+
+// deleteAtOnce runs the delete commands of all bundles at once and returns how long that took. Nothing is left of them.
+func deleteAtOnce(f *fakecontainerd.Fake, bundles []*fakecontainerd.Bundle) time.Duration {
+	f.Helper()
 	began := time.Now()
 	var all sync.WaitGroup
 	for _, b := range bundles {
 		all.Go(func() {
 			if _, err := f.DeleteCommand(b); err != nil {
-				t.Errorf("delete of %s: %v", b.ID, err)
+				f.Errorf("delete of %s: %v", b.ID, err)
 			}
 		})
 	}
 	all.Wait()
-	if took := time.Since(began); took > deleteLimit {
-		t.Errorf("%d deletes at once took %v, containerd allows %v", len(bundles), took, deleteLimit)
-	}
-	f.Scope().Check(t)
+	took := time.Since(began)
+	f.Scope().Check(f)
 	for _, b := range bundles {
+		f.Remove(b)
+	}
+	return took
+}
+
+// wantAllEnded checks that one delete command has ended all that a killed shim had: no process, mount, cgroup or state
+// is left. Then it deletes and removes the bundles.
+func wantAllEnded(f *fakecontainerd.Fake, bundles ...*fakecontainerd.Bundle) {
+	f.Helper()
+	scope := f.Scope()
+	scope.Dirs = nil // the socket goes with the delete of the pod
+	scope.Check(f)
+	for _, b := range bundles {
+		_, err := f.DeleteCommand(b)
+		f.Must(err, "delete of "+b.ID)
 		f.Remove(b)
 	}
 }

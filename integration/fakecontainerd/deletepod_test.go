@@ -5,7 +5,6 @@ package fakecontainerd_test
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -46,15 +45,7 @@ func TestDelete_OneCommandEndsAllThatAKilledShimHad(t *testing.T) {
 			if r.GetExitStatus() != 137 || r.GetPid() == 0 {
 				t.Errorf("delete = %v, want pid and status 137", r)
 			}
-			// No process, mount, cgroup or state of any is left.
-			scope := f.Scope()
-			scope.Dirs = nil // the socket goes with the delete of the pause container
-			scope.Check(t)
-			for _, b := range bundles {
-				_, err := f.DeleteCommand(b)
-				f.Must(err, "delete of "+b.ID)
-				f.Remove(b)
-			}
+			wantAllEnded(f, bundles...)
 		})
 	}
 }
@@ -112,22 +103,9 @@ func TestDelete_CommandsOfAPodAtOnce(t *testing.T) {
 	// As many programs start at once, which an emulated machine takes its time for; the bound of delete itself stays.
 	s, bundles := group(f, max(harness.Fewer(30), 5))
 	kill(f, s)
-	began := time.Now()
-	var all sync.WaitGroup
-	for _, b := range bundles {
-		all.Go(func() {
-			if _, err := f.DeleteCommand(b); err != nil {
-				t.Errorf("delete of %s: %v", b.ID, err)
-			}
-			if took := time.Since(began); took > harness.Slow(deleteLimit) {
-				t.Errorf("delete of %s took %v, containerd allows %v", b.ID, took, deleteLimit)
-			}
-		})
+	took := deleteAtOnce(f, bundles)
+	if took > harness.Slow(deleteLimit) {
+		t.Errorf("%d deletes at once took %v, containerd allows %v for each", len(bundles), took, deleteLimit)
 	}
-	all.Wait()
-	t.Logf("%d deletes at once took %v", len(bundles), time.Since(began))
-	f.Scope().Check(t)
-	for _, b := range bundles {
-		f.Remove(b)
-	}
+	t.Logf("%d deletes at once took %v", len(bundles), took)
 }

@@ -116,8 +116,8 @@ func (f *Fake) Bundle(id string, change func(*specs.Spec), args ...string) *Bund
 	return f.BundleWith(id, data)
 }
 
-// BundleWith makes a bundle with these bytes as config.json; without the file when they are nil. A bundle of the same id
-// that is still there gets the new config.json.
+// BundleWith makes a bundle with these bytes as config.json; without the file when they are nil. A bundle of the same
+// id that is still there gets the new config.json.
 func (f *Fake) BundleWith(id string, config []byte) *Bundle {
 	f.Helper()
 	b := &Bundle{

@@ -26,7 +26,8 @@ func wantAlive(f *fakecontainerd.Fake, s *fakecontainerd.Shim, bundles ...*fakec
 	}
 }
 
-// endAll ends the containers of bundles, those that live still, and then the shim. The first, which is the pod's, goes last.
+// endAll ends the containers of bundles, those that live still, and then the shim. The first, which is the pod's, goes
+// last.
 func endAll(f *fakecontainerd.Fake, s *fakecontainerd.Shim, bundles ...*fakecontainerd.Bundle) {
 	f.Helper()
 	for _, b := range slices.Backward(bundles) {
@@ -40,8 +41,8 @@ func endAll(f *fakecontainerd.Fake, s *fakecontainerd.Shim, bundles ...*fakecont
 	s.End()
 }
 
-// The delete command asks the shim whether it lives. That it cannot ask says nothing of the shim: neither its own want of
-// descriptors or memory, nor the machine's.
+// The delete command asks the shim whether it lives. That it cannot ask says nothing of the shim: neither its own want
+// of descriptors or memory, nor the machine's.
 func TestDelete_AnyErrorOfPingIsNotDeath(t *testing.T) {
 	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	for _, passing := range []harness.Fault{
@@ -95,18 +96,11 @@ func TestDelete_TriesAgainUntilItKnowsThatTheShimIsDead(t *testing.T) {
 		t.Error("no system call failed")
 	}
 	f.Faults = nil
-	scope := f.Scope()
-	scope.Dirs = nil // the socket goes with the delete of the pause container
-	scope.Check(t)
-	for _, b := range bundles {
-		_, err := f.DeleteCommand(b)
-		f.Must(err, "delete of "+b.ID)
-		f.Remove(b)
-	}
+	wantAllEnded(f, bundles...)
 }
 
-// A connection that cannot be accepted waits: neither the shim nor its containers end because the machine has no memory for
-// it, whether the kernel says so of the connection or when it is to be watched.
+// A connection that cannot be accepted waits: neither the shim nor its containers end because the machine has no memory
+// for it, whether the kernel says so of the connection or when it is to be watched.
 func TestShim_OutlivesErrorsOfItsListener(t *testing.T) {
 	harness.OursOnly(t, "an error of accept4 is no end")
 	for _, fault := range []harness.Fault{

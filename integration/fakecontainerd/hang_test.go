@@ -16,8 +16,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// answerLimit is how long State may take while something else hangs: containerd gives it 2 s. The promise is 100 ms; the
-// difference is for a busy test machine.
+// answerLimit is how long State may take while something else hangs: containerd gives it 2 s. The promise is 100 ms;
+// the difference is for a busy test machine.
 const answerLimit = time.Second
 
 // within runs call and fails the test when it takes longer than answerLimit.

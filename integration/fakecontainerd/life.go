@@ -40,7 +40,8 @@ func (f *Fake) ProcessSpec(change func(*specs.Process), args ...string) *anypb.A
 // RunExec adds an exec and starts it.
 func (s *Shim) RunExec(id, execID string, args ...string) {
 	s.fake.Helper()
-	_, err := s.Exec(s.fake.Ctx, &task.ExecProcessRequest{ID: id, ExecID: execID, Spec: s.fake.ProcessSpec(nil, args...)})
+	_, err := s.Exec(s.fake.Ctx,
+		&task.ExecProcessRequest{ID: id, ExecID: execID, Spec: s.fake.ProcessSpec(nil, args...)})
 	s.fake.Must(err, "exec "+execID)
 	_, err = s.Start(s.fake.Ctx, &task.StartRequest{ID: id, ExecID: execID})
 	s.fake.Must(err, "start "+execID)

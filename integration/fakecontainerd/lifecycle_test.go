@@ -48,7 +48,8 @@ func TestTask_LifeByBothVersionsOfTheService(t *testing.T) {
 				t.Errorf("Connect = %v, want task pid %d and a shim pid that lives", c, pid)
 			}
 			s.KillAndDelete(b)
-			f.WantEvents("", "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 4 | exit c1 137 | delete c1")
+			f.WantEvents("",
+				"create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 4 | exit c1 137 | delete c1")
 			s.End()
 		})
 	}
@@ -70,7 +71,8 @@ func TestEvents_CarryWhatContainerdReads(t *testing.T) {
 	s.End()
 
 	topics := []string{
-		"/tasks/create", "/tasks/start", "/tasks/exec-added", "/tasks/exec-started", "/tasks/exit", "/tasks/exit", "/tasks/delete",
+		"/tasks/create", "/tasks/start", "/tasks/exec-added", "/tasks/exec-started", "/tasks/exit", "/tasks/exit",
+		"/tasks/delete",
 	}
 	for i, entry := range f.Events.Entries("c1") {
 		if entry.Topic != topics[i] {

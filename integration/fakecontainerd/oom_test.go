@@ -64,7 +64,8 @@ func TestOOM_KillsAreFewEventsHoweverLongContainerdIsAway(t *testing.T) {
 
 	f.SinkUp()
 	var text string
-	f.Must(f.Events.Wait(f.Ctx, "", func(all string) bool { text = all; return strings.HasSuffix(all, "delete c1") }), "wait for the last event")
+	f.Must(f.Events.Wait(f.Ctx, "", func(all string) bool { text = all; return strings.HasSuffix(all, "delete c1") }),
+		"wait for the last event")
 	const want = "create c1 | start c1 | exec-added e1 | exec-start e1 | exit e1 4 | exit c1 137 | delete c1"
 	if rest := strings.ReplaceAll(text, "oom c1 | ", ""); rest != want {
 		t.Errorf("events but OOM kills = %q, want %q", rest, want)

@@ -48,7 +48,8 @@ func TestStart_IsAboutAsFastAsTheKernelCanExec(t *testing.T) {
 
 		b := f.Bundle(fmt.Sprintf("c%d", i), func(spec *specs.Spec) {
 			annotate(groupKey, "pod")(spec)
-			spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/mnt", Type: "bind", Source: dir, Options: []string{"rbind"}})
+			spec.Mounts = append(spec.Mounts,
+				specs.Mount{Destination: "/mnt", Type: "bind", Source: dir, Options: []string{"rbind"}})
 		}, "/bin/busybox", "sh", "-c", "echo >/mnt/runs")
 		_, err := s.Create(f.Ctx, b.CreateRequest())
 		f.Must(err, "create")

@@ -57,7 +57,8 @@ func (s Sandbox) Create(ctx context.Context, r *sandbox.CreateSandboxRequest) er
 
 // Start calls StartSandbox.
 func (s Sandbox) Start(ctx context.Context, id string) (*sandbox.StartSandboxResponse, error) {
-	return call[sandbox.StartSandboxResponse](ctx, s.caller, "StartSandbox", &sandbox.StartSandboxRequest{SandboxID: id})
+	return call[sandbox.StartSandboxResponse](ctx, s.caller, "StartSandbox",
+		&sandbox.StartSandboxRequest{SandboxID: id})
 }
 
 // Platform calls Platform.
@@ -67,7 +68,8 @@ func (s Sandbox) Platform(ctx context.Context, id string) (*sandbox.PlatformResp
 
 // Stop calls StopSandbox.
 func (s Sandbox) Stop(ctx context.Context, id string, seconds uint32) error {
-	_, err := call[sandbox.StopSandboxResponse](ctx, s.caller, "StopSandbox", &sandbox.StopSandboxRequest{SandboxID: id, TimeoutSecs: seconds})
+	_, err := call[sandbox.StopSandboxResponse](ctx, s.caller, "StopSandbox",
+		&sandbox.StopSandboxRequest{SandboxID: id, TimeoutSecs: seconds})
 	return err
 }
 
@@ -78,7 +80,8 @@ func (s Sandbox) Wait(ctx context.Context, id string) (*sandbox.WaitSandboxRespo
 
 // Status calls SandboxStatus.
 func (s Sandbox) Status(ctx context.Context, id string, verbose bool) (*sandbox.SandboxStatusResponse, error) {
-	return call[sandbox.SandboxStatusResponse](ctx, s.caller, "SandboxStatus", &sandbox.SandboxStatusRequest{SandboxID: id, Verbose: verbose})
+	return call[sandbox.SandboxStatusResponse](ctx, s.caller, "SandboxStatus",
+		&sandbox.SandboxStatusRequest{SandboxID: id, Verbose: verbose})
 }
 
 // Ping calls PingSandbox.
@@ -89,18 +92,21 @@ func (s Sandbox) Ping(ctx context.Context, id string) error {
 
 // Metrics calls SandboxMetrics.
 func (s Sandbox) Metrics(ctx context.Context, id string) (*sandbox.SandboxMetricsResponse, error) {
-	return call[sandbox.SandboxMetricsResponse](ctx, s.caller, "SandboxMetrics", &sandbox.SandboxMetricsRequest{SandboxID: id})
+	return call[sandbox.SandboxMetricsResponse](ctx, s.caller, "SandboxMetrics",
+		&sandbox.SandboxMetricsRequest{SandboxID: id})
 }
 
 // Update calls UpdateSandbox.
 func (s Sandbox) Update(ctx context.Context, id string) error {
-	_, err := call[sandbox.UpdateSandboxResponse](ctx, s.caller, "UpdateSandbox", &sandbox.UpdateSandboxRequest{SandboxID: id, Fields: []string{"extensions"}})
+	_, err := call[sandbox.UpdateSandboxResponse](ctx, s.caller, "UpdateSandbox",
+		&sandbox.UpdateSandboxRequest{SandboxID: id, Fields: []string{"extensions"}})
 	return err
 }
 
 // Shutdown calls ShutdownSandbox.
 func (s Sandbox) Shutdown(ctx context.Context, id string) error {
-	_, err := call[sandbox.ShutdownSandboxResponse](ctx, s.caller, "ShutdownSandbox", &sandbox.ShutdownSandboxRequest{SandboxID: id})
+	_, err := call[sandbox.ShutdownSandboxResponse](ctx, s.caller, "ShutdownSandbox",
+		&sandbox.ShutdownSandboxRequest{SandboxID: id})
 	return err
 }
 
@@ -109,8 +115,15 @@ func (f *Fake) Pod(id string, change func(*cri.PodSandboxConfig)) (*Shim, *Bundl
 	f.Helper()
 	b := f.SandboxBundle(id)
 	s := f.Shim(b)
-	f.Must(s.Sandbox().Create(f.Ctx, &sandbox.CreateSandboxRequest{SandboxID: id, BundlePath: b.Path, Options: f.PodConfig(change)}), "create sandbox")
+	f.Must(s.CreateSandbox(b, change), "create sandbox")
 	_, err := s.Sandbox().Start(f.Ctx, id)
 	f.Must(err, "start sandbox")
 	return s, b
+}
+
+// CreateSandbox creates the sandbox of a bundle, whose configuration change alters.
+func (s *Shim) CreateSandbox(b *Bundle, change func(*cri.PodSandboxConfig)) error {
+	return s.Sandbox().Create(s.fake.Ctx, &sandbox.CreateSandboxRequest{
+		SandboxID: b.ID, BundlePath: b.Path, Options: s.fake.PodConfig(change),
+	})
 }

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +42,10 @@ func joining(pid int) func(*specs.Spec) {
 	return func(s *specs.Spec) {
 		s.Annotations = map[string]string{sandboxAnnotation: "pod"}
 		for i, ns := range s.Linux.Namespaces {
-			file := map[specs.LinuxNamespaceType]string{specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts"}[ns.Type]
+			file := map[specs.LinuxNamespaceType]string{
+				specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc",
+				specs.UTSNamespace: "uts",
+			}[ns.Type]
 			if file != "" {
 				s.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", pid, file)
 			}
@@ -54,7 +59,7 @@ func TestSandbox_WholeLife(t *testing.T) {
 	b := f.SandboxBundle("pod")
 	s := f.Shim(b)
 	box := s.Sandbox()
-	f.Must(box.Create(f.Ctx, &sandbox.CreateSandboxRequest{SandboxID: "pod", BundlePath: b.Path, Options: f.PodConfig(nil)}), "create sandbox")
+	f.Must(s.CreateSandbox(b, nil), "create sandbox")
 	started, err := box.Start(f.Ctx, "pod")
 	f.Must(err, "start sandbox")
 	if int(started.GetPid()) != s.Pid {
@@ -119,7 +124,8 @@ func TestSandbox_EveryWrongOrder(t *testing.T) {
 	s := f.Shim(b)
 	box := s.Sandbox()
 	create := func(id string) error {
-		return box.Create(f.Ctx, &sandbox.CreateSandboxRequest{SandboxID: id, BundlePath: b.Path, Options: f.PodConfig(nil)})
+		return box.Create(f.Ctx,
+			&sandbox.CreateSandboxRequest{SandboxID: id, BundlePath: b.Path, Options: f.PodConfig(nil)})
 	}
 	start := func(id string) error { _, err := box.Start(f.Ctx, id); return err }
 	member := func() error {
@@ -127,7 +133,8 @@ func TestSandbox_EveryWrongOrder(t *testing.T) {
 		return err
 	}
 	for what, err := range map[string]error{
-		"start": start("pod"), "stop": box.Stop(f.Ctx, "pod", 0), "ping": box.Ping(f.Ctx, "pod"), "update": box.Update(f.Ctx, "pod"),
+		"start": start("pod"), "stop": box.Stop(f.Ctx, "pod", 0), "ping": box.Ping(f.Ctx, "pod"),
+		"update":   box.Update(f.Ctx, "pod"),
 		"wait":     func() error { _, err := box.Wait(f.Ctx, "pod"); return err }(),
 		"status":   func() error { _, err := box.Status(f.Ctx, "pod", false); return err }(),
 		"metrics":  func() error { _, err := box.Metrics(f.Ctx, "pod"); return err }(),
@@ -199,7 +206,7 @@ func TestSandbox_OfGarbageIsRefusedAndLeavesNothing(t *testing.T) {
 			}
 		})
 	}
-	f.Must(s.Sandbox().Create(f.Ctx, &sandbox.CreateSandboxRequest{SandboxID: "pod", BundlePath: b.Path, Options: f.PodConfig(nil)}), "create after that")
+	f.Must(s.CreateSandbox(b, nil), "create after that")
 	f.Must(s.Sandbox().Shutdown(f.Ctx, "pod"), "shut down")
 }
 
@@ -213,9 +220,7 @@ func TestSandbox_CgroupParentOfTheOtherDriverIsRefused(t *testing.T) {
 	a, err := f.Start(b, fakecontainerd.Params, options)
 	f.Must(err, "start")
 	s := f.Connect(b, a)
-	err = s.Sandbox().Create(f.Ctx, &sandbox.CreateSandboxRequest{
-		SandboxID: "pod", BundlePath: b.Path, Options: f.PodConfig(func(c *cri.PodSandboxConfig) { c.Linux.CgroupParent = "/" }),
-	})
+	err = s.CreateSandbox(b, func(c *cri.PodSandboxConfig) { c.Linux.CgroupParent = "/" })
 	f.WantError(err, errdefs.ErrInvalidArgument, `cgroup_parent "/"`, "slice")
 	f.Must(s.Sandbox().Shutdown(f.Ctx, "pod"), "shut down")
 }
@@ -279,8 +284,8 @@ func TestSandbox_StopGivesItsContainersTime(t *testing.T) {
 	}
 }
 
-// traps tells whether the shell that is init handles or ignores SIGTERM, by /proc/PID/status (proc_pid_status(5)). What was
-// init before it executed the shell handles all signals.
+// traps tells whether the shell that is init handles or ignores SIGTERM, by /proc/PID/status (proc_pid_status(5)). What
+// was init before it executed the shell handles all signals.
 func traps(f *fakecontainerd.Fake, s *fakecontainerd.Shim, id string) error {
 	state, err := s.State(f.Ctx, &task.StateRequest{ID: id})
 	if err != nil {
@@ -321,14 +326,7 @@ func TestSandbox_EndsWithItsKilledShim(t *testing.T) {
 			if r.GetExitStatus() != 137 || r.GetPid() == 0 {
 				t.Errorf("delete = %v, want a pid and 137", r)
 			}
-			scope := f.Scope()
-			scope.Dirs = nil // the socket goes with the delete of the sandbox
-			scope.Check(t)
-			for _, c := range bundles {
-				_, err := f.DeleteCommand(c)
-				f.Must(err, "delete of "+c.ID)
-				f.Remove(c)
-			}
+			wantAllEnded(f, slices.Collect(maps.Values(bundles))...)
 		})
 	}
 }
@@ -358,10 +356,10 @@ func TestShim_EndsByItselfWhenIdle(t *testing.T) {
 	}{
 		{"before create", func(*fakecontainerd.Fake, *fakecontainerd.Shim, *fakecontainerd.Bundle) {}},
 		{"before start", func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) {
-			f.Must(s.Sandbox().Create(f.Ctx, &sandbox.CreateSandboxRequest{SandboxID: "pod", BundlePath: b.Path, Options: f.PodConfig(nil)}), "create")
+			f.Must(s.CreateSandbox(b, nil), "create")
 		}},
 		{"when its bundle is gone", func(f *fakecontainerd.Fake, s *fakecontainerd.Shim, b *fakecontainerd.Bundle) {
-			f.Must(s.Sandbox().Create(f.Ctx, &sandbox.CreateSandboxRequest{SandboxID: "pod", BundlePath: b.Path, Options: f.PodConfig(nil)}), "create")
+			f.Must(s.CreateSandbox(b, nil), "create")
 			_, err := s.Sandbox().Start(f.Ctx, "pod")
 			f.Must(err, "start")
 			_, err = f.DeleteCommand(b)

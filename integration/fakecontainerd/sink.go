@@ -80,7 +80,8 @@ func (s *sink) Forward(_ context.Context, r *events.ForwardRequest) (*emptypb.Em
 		return nil, err
 	}
 	if e.GetTimestamp().AsTime().IsZero() || e.GetNamespace() != s.fake.Namespace {
-		s.fake.Errorf("event %s: timestamp %v, namespace %q, want a time and %q", e.GetTopic(), e.GetTimestamp(), e.GetNamespace(), s.fake.Namespace)
+		s.fake.Errorf("event %s: timestamp %v, namespace %q, want a time and %q", e.GetTopic(), e.GetTimestamp(),
+			e.GetNamespace(), s.fake.Namespace)
 	}
 	s.fake.lastMu.Lock()
 	defer s.fake.lastMu.Unlock()

@@ -25,7 +25,8 @@ import (
 // Generation is a way in which some releases of containerd start a shim and read its answer.
 type Generation int
 
-// The generations. 2.0 to 2.2 read JSON too, with a version of up to 3; what tells them from 1.7 is the program that calls.
+// The generations. 2.0 to 2.2 read JSON too, with a version of up to 3; what tells them from 1.7 is the program that
+// calls.
 const (
 	Params Generation = iota // 2.3 and later: protobuf in, protobuf out
 	JSON                     // 1.7: options in, JSON with a version of at most 2 out
@@ -119,7 +120,8 @@ func (f *Fake) command(b *Bundle, env []string, stdin []byte, arg ...string) (ou
 	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = b.Path
-	cmd.Env = append(env, "PATH="+f.Env.Path(), "GOMAXPROCS=2", "TTRPC_ADDRESS="+f.TTRPCAddress(), "GRPC_ADDRESS="+f.Address, "NAMESPACE="+f.Namespace)
+	cmd.Env = append(env, "PATH="+f.Env.Path(), "GOMAXPROCS=2", "TTRPC_ADDRESS="+f.TTRPCAddress(),
+		"GRPC_ADDRESS="+f.Address, "NAMESPACE="+f.Namespace)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stdin = bytes.NewReader(stdin)
 	var stdout, stderr bytes.Buffer

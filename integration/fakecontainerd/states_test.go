@@ -57,7 +57,8 @@ func operations() []operation {
 		{"Resume", func(f F, s S, b B) error { _, err := s.Resume(f.Ctx, &task.ResumeRequest{ID: b.ID}); return err }},
 		{"Create", func(f F, s S, b B) error { _, err := s.Create(f.Ctx, b.CreateRequest()); return err }},
 		{"Exec", func(f F, s S, b B) error {
-			_, err := s.Exec(f.Ctx, &task.ExecProcessRequest{ID: b.ID, ExecID: "e1", Spec: f.ProcessSpec(nil, "sleep", "1000")})
+			_, err := s.Exec(f.Ctx,
+				&task.ExecProcessRequest{ID: b.ID, ExecID: "e1", Spec: f.ProcessSpec(nil, "sleep", "1000")})
 			return err
 		}},
 		{"Delete", func(f F, s S, b B) error { _, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: b.ID}); return err }},
@@ -70,7 +71,10 @@ func operations() []operation {
 }
 
 func resources() *anypb.Any {
-	return &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources", Value: []byte(`{"pids":{"limit":100}}`)}
+	return &anypb.Any{
+		TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/LinuxResources",
+		Value:   []byte(`{"pids":{"limit":100}}`),
+	}
 }
 
 // The codes are those that containerd and its CRI plugin branch on.
@@ -81,8 +85,10 @@ func TestState_EveryCallIsAnsweredWithItsCode(t *testing.T) {
 		want  map[string]error
 	}{
 		{"unknown", map[string]error{
-			"State": notFound, "Connect": ok, "Pids": notFound, "Stats": notFound, "Wait": notFound, "Update": notFound, "ResizePty": notFound,
-			"CloseIO": notFound, "Start": notFound, "Pause": notFound, "Resume": notFound, "Exec": notFound, "Delete": notFound, "Kill": notFound,
+			"State": notFound, "Connect": ok, "Pids": notFound, "Stats": notFound, "Wait": notFound, "Update": notFound,
+			"ResizePty": notFound,
+			"CloseIO":   notFound, "Start": notFound, "Pause": notFound, "Resume": notFound, "Exec": notFound,
+			"Delete": notFound, "Kill": notFound,
 		}},
 		{"created", map[string]error{
 			"State": ok, "Connect": ok, "Pids": ok, "Stats": ok, "Update": ok, "ResizePty": refused, "CloseIO": ok,
@@ -101,8 +107,10 @@ func TestState_EveryCallIsAnsweredWithItsCode(t *testing.T) {
 			"Start": refused, "Pause": refused, "Resume": refused, "Create": exists, "Exec": refused, "Kill": notFound,
 		}},
 		{"deleted", map[string]error{
-			"State": notFound, "Connect": ok, "Pids": notFound, "Stats": notFound, "Wait": notFound, "Update": notFound, "ResizePty": notFound,
-			"CloseIO": notFound, "Start": notFound, "Pause": notFound, "Resume": notFound, "Exec": notFound, "Delete": notFound, "Kill": notFound,
+			"State": notFound, "Connect": ok, "Pids": notFound, "Stats": notFound, "Wait": notFound, "Update": notFound,
+			"ResizePty": notFound,
+			"CloseIO":   notFound, "Start": notFound, "Pause": notFound, "Resume": notFound, "Exec": notFound,
+			"Delete": notFound, "Kill": notFound,
 		}},
 	} {
 		t.Run(tt.state, func(t *testing.T) {
@@ -186,7 +194,8 @@ func TestState_EveryCallOnAnExecIsAnsweredWithItsCode(t *testing.T) {
 		return err
 	}
 	add := func(id string) error {
-		_, err := s.Exec(f.Ctx, &task.ExecProcessRequest{ID: "c1", ExecID: id, Spec: f.ProcessSpec(nil, "sleep", "1000")})
+		_, err := s.Exec(f.Ctx,
+			&task.ExecProcessRequest{ID: "c1", ExecID: id, Spec: f.ProcessSpec(nil, "sleep", "1000")})
 		return err
 	}
 	want := func(what string, err, class error) {

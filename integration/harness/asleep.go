@@ -38,16 +38,16 @@ func switches(pid int) (total int, err error) {
 	return total, nil
 }
 
-// CheckAsleep fails the test unless the process, a program in Go, comes to rest. Go's scavenger works for some seconds after a load, and its
-// sysmon looks around once a minute, so the first window in which nothing happens counts, and one look is allowed in it. A
-// ticker of a second would make three.
+// CheckAsleep fails the test unless the process, a program in Go, comes to rest. Go's scavenger works for some seconds
+// after a load, and its sysmon looks around once a minute, so the first window in which nothing happens counts, and one
+// look is allowed in it. A ticker of a second would make three.
 func CheckAsleep(tb testing.TB, pid int) {
 	tb.Helper()
 	CheckNearlyAsleep(tb, pid, 2)
 }
 
-// CheckNearlyAsleep is CheckAsleep for a program that does something now and then: so often its threads may go to sleep in
-// three seconds.
+// CheckNearlyAsleep is CheckAsleep for a program that does something now and then: so often its threads may go to sleep
+// in three seconds.
 func CheckNearlyAsleep(tb testing.TB, pid, allowed int) {
 	tb.Helper()
 	const windows = 5
@@ -58,7 +58,8 @@ func CheckNearlyAsleep(tb testing.TB, pid, allowed int) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if err := exec.CommandContext(tb.Context(), "sleep", fmt.Sprint(window.Seconds())).Run(); err != nil { // the clock
+		// A program is the clock: tests may not call time.Sleep.
+		if err := exec.CommandContext(tb.Context(), "sleep", fmt.Sprint(window.Seconds())).Run(); err != nil {
 			tb.Fatal(err)
 		}
 		after, err := switches(pid)
@@ -72,6 +73,7 @@ func CheckNearlyAsleep(tb testing.TB, pid, allowed int) {
 	}
 	tb.Logf("threads of %d went to sleep so often in %v: %v", pid, window, woken)
 	if woken[len(woken)-1] > allowed {
-		tb.Errorf("threads of %d went to sleep so often in %v: %v, want %d at most at last", pid, window, woken, allowed)
+		tb.Errorf("threads of %d went to sleep so often in %v: %v, want %d at most at last", pid, window,
+			woken, allowed)
 	}
 }

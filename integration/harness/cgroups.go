@@ -70,7 +70,8 @@ func removeCgroups(path string) error {
 	for _, dir := range groups {
 		// A killed process leaves its cgroup a little later.
 		if e := poll(patience, func() error { return rmdir(dir) }); e != nil {
-			return errors.Join(err, fmt.Errorf("remove cgroup: %w", e)) // those above it would be waited for in vain, too
+			// Waiting for those above it would be in vain, too.
+			return errors.Join(err, fmt.Errorf("remove cgroup: %w", e))
 		}
 	}
 	return err

@@ -18,8 +18,8 @@ import (
 	"github.com/containerd/containerd/v2/client"
 )
 
-// Containerd is a containerd that shares nothing with the machine's own: root, state, sockets and the shims' sockets are
-// in one directory. One goroutine at a time may use its methods.
+// Containerd is a containerd that shares nothing with the machine's own: root, state, sockets and the shims' sockets
+// are in one directory. One goroutine at a time may use its methods.
 type Containerd struct {
 	Env     Env
 	Version string // without what the maker of the binary added
@@ -43,8 +43,8 @@ func NewConfigured(env Env, config func(*Containerd) []byte) (*Containerd, error
 	if err != nil {
 		return nil, err
 	}
-	// Short, since the path of a socket must fit into 107 bytes and containerd wants 42 or less for the shims' directory.
-	// Not below /run, which may be mounted noexec.
+	// Short, since the path of a socket must fit into 107 bytes and containerd wants 42 or less for the shims'
+	// directory. Not below /run, which may be mounted noexec.
 	dir, err := os.MkdirTemp("", NamespacePrefix)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,8 @@ func (c *Containerd) signal(sig syscall.Signal) error {
 		c.cmd = nil
 		return nil
 	case <-time.After(patience):
-		return errors.Join(fmt.Errorf("containerd, pid %d: does not end after %v", c.cmd.Process.Pid, sig), c.cmd.Process.Kill())
+		return errors.Join(fmt.Errorf("containerd, pid %d: does not end after %v", c.cmd.Process.Pid, sig),
+			c.cmd.Process.Kill())
 	}
 }
 

@@ -37,7 +37,8 @@ func Runtime() string {
 	return Ours
 }
 
-// OursOnly skips a test of a promise that other shims do not make. It never skips when the shim of this project is tested.
+// OursOnly skips a test of a promise that other shims do not make. It never skips when the shim of this project is
+// tested.
 func OursOnly(tb testing.TB, promise string) {
 	tb.Helper()
 	if Runtime() != Ours {
@@ -64,7 +65,8 @@ func Require(ctx context.Context) (Env, error) {
 	if path, err := exec.LookPath("busybox"); err == nil {
 		env.Busybox = path
 	}
-	// A static program has no interpreter to look for; ldd is not everywhere, so the test image itself finds out the rest.
+	// A static program has no interpreter to look for; ldd is not everywhere, so the test image itself finds out the
+	// rest.
 	if _, err := os.Stat(env.Busybox); err != nil {
 		return env, fmt.Errorf("no busybox: apt-get install busybox-static: %w", err)
 	}

@@ -13,7 +13,8 @@ import (
 // pollInterval is short beside what is waited for: a container's start takes some tens of milliseconds.
 const pollInterval = 5 * time.Millisecond
 
-// patience bounds every wait of the tests. It is long since a test machine can be slow; nothing waits it out when all is well.
+// patience bounds every wait of the tests. It is long since a test machine can be slow; nothing waits it out when all
+// is well.
 var patience = Slow(20 * time.Second)
 
 // Slowness is how many times slower than usual the machine is. SHIM_TEST_SLOWNESS says so of an emulated one.
@@ -31,8 +32,8 @@ func Slow(d time.Duration) time.Duration { return d * time.Duration(Slowness()) 
 // Fewer is how often this machine does what another does n times.
 func Fewer(n int) int { return max(n/Slowness(), 1) }
 
-// Eventually polls until cond returns nil. When it does not within the patience of the tests, the test ends with what was
-// waited for and cond's last error.
+// Eventually polls until cond returns nil. When it does not within the patience of the tests, the test ends with what
+// was waited for and cond's last error.
 func Eventually(tb testing.TB, what string, cond func() error) {
 	tb.Helper()
 	if err := poll(patience, cond); err != nil {

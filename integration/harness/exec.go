@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Some containers the shim's own launcher of execs does not cover, such as those that AppArmor confines; libcontainer starts
-// their execs. What follows makes a container one of these on any machine, and changes nothing else of it.
+// Some containers the shim's own launcher of execs does not cover, such as those that AppArmor confines; libcontainer
+// starts their execs. What follows makes a container one of these on any machine, and changes nothing else of it.
 
 // AllExecsByLibcontainer reports whether all containers of the tests are to be such: SHIM_TEST_EXEC=libcontainer.
 func AllExecsByLibcontainer() bool { return os.Getenv("SHIM_TEST_EXEC") == "libcontainer" }
@@ -24,6 +24,6 @@ func ExecByLibcontainer(_ context.Context, _ oci.Client, _ *containers.Container
 	return nil
 }
 
-// ExecByLibcontainerProfile is a seccomp profile, for CRI, which cannot ask for a personality: it allows everything, and names
-// an agent that is never told of anything.
+// ExecByLibcontainerProfile is a seccomp profile, for CRI, which cannot ask for a personality: it allows everything,
+// and names an agent that is never told of anything.
 const ExecByLibcontainerProfile = `{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/no/agent"}`

@@ -40,7 +40,8 @@ func PauseTar(env Env) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return imageTar(PauseImage, []entry{{name: "pause", mode: 0o755, data: binary}}, ocispec.ImageConfig{Entrypoint: []string{"/pause"}})
+	return imageTar(PauseImage, []entry{{name: "pause", mode: 0o755, data: binary}},
+		ocispec.ImageConfig{Entrypoint: []string{"/pause"}})
 }
 
 // VolumeImage is the name of an image with no program in it: a file named Greeting that says hello, and a directory.
@@ -118,7 +119,10 @@ func (a *archive) json(mediaType string, v any) ocispec.Descriptor {
 }
 
 func (a *archive) finish(manifest ocispec.Descriptor) (io.Reader, error) {
-	index, err := json.Marshal(ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, Manifests: []ocispec.Descriptor{manifest}})
+	index, err := json.Marshal(ocispec.Index{
+		Versioned: specs.Versioned{SchemaVersion: 2},
+		Manifests: []ocispec.Descriptor{manifest},
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,8 @@ type Injection struct {
 	argv []string // that has a program run with the faults
 }
 
-// Inject prepares faults. strace is needed, and its absence fails the test: what it proves can be proved in no other way.
+// Inject prepares faults. strace is needed, and its absence fails the test: what it proves can be proved in no other
+// way.
 func Inject(tb testing.TB, faults ...Fault) *Injection {
 	tb.Helper()
 	strace, err := exec.LookPath("strace")

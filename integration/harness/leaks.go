@@ -35,7 +35,8 @@ func StateRoot(namespace string) string { return filepath.Join("/run/containerd/
 
 // check refuses a scope in which a mistake could reach what is not a test's: Remove kills and deletes as root.
 func (s Scope) check() error {
-	if !strings.HasPrefix(s.Namespace, NamespacePrefix) || len(s.Namespace) == len(NamespacePrefix) || strings.Contains(s.Namespace, "/") {
+	if !strings.HasPrefix(s.Namespace, NamespacePrefix) || len(s.Namespace) == len(NamespacePrefix) ||
+		strings.Contains(s.Namespace, "/") {
 		return fmt.Errorf("namespace %q of a test: want %s and a name", s.Namespace, NamespacePrefix)
 	}
 	dirs := append([]string{s.MountsIn}, s.Dirs...)
@@ -115,8 +116,8 @@ func entries(dir string) ([]string, error) {
 }
 
 // Check fails the test when something of the scope is still there a while after the call, and names it. Either way it
-// removes everything, so that a leak fails one test only. A test that has failed already did not come to its own cleaning
-// up: its leaks are told without waiting for them to go.
+// removes everything, so that a leak fails one test only. A test that has failed already did not come to its own
+// cleaning up: its leaks are told without waiting for them to go.
 func (s Scope) Check(tb testing.TB) {
 	tb.Helper()
 	limit, report := leakPatience, tb.Errorf

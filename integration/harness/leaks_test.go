@@ -34,7 +34,10 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 		t.Fatalf("CgroupRoots = %q, %v", roots, err)
 	}
 	group := filepath.Join(roots[len(roots)-1], s.Namespace, "c")
-	for _, d := range []string{group, filepath.Join(s.Dirs[0], "c"), filepath.Join(dir, "mnt"), filepath.Join(StateRoot(s.Namespace), "c")} {
+	for _, d := range []string{
+		group, filepath.Join(s.Dirs[0], "c"), filepath.Join(dir, "mnt"),
+		filepath.Join(StateRoot(s.Namespace), "c"),
+	} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +63,10 @@ func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 
 	Eventually(t, "every leak is named", func() error {
 		text := strings.Join(s.Leaks(), "\n")
-		for _, want := range []string{"process ", "mount " + dir + "/mnt", "cgroup " + group, "file " + s.Dirs[0] + "/c", "file " + StateRoot(s.Namespace) + "/c"} {
+		for _, want := range []string{
+			"process ", "mount " + dir + "/mnt", "cgroup " + group,
+			"file " + s.Dirs[0] + "/c", "file " + StateRoot(s.Namespace) + "/c",
+		} {
 			if !strings.Contains(text, want) {
 				return &missing{want, text}
 			}

@@ -54,17 +54,19 @@ func Shims(namespace, containerID string) []Proc {
 	})
 }
 
-// ShimsOf lists the shim processes that the containerd at address has started; with a container id, only those that were
-// started for it.
+// ShimsOf lists the shim processes that the containerd at address has started; with a container id, only those that
+// were started for it.
 func ShimsOf(address, containerID string) []Proc {
 	return procs(func(p Proc) bool {
-		return flag(p.Argv, "namespace") != "" && flag(p.Argv, "address") == address && (containerID == "" || flag(p.Argv, "id") == containerID)
+		return flag(p.Argv, "namespace") != "" && flag(p.Argv, "address") == address &&
+			(containerID == "" || flag(p.Argv, "id") == containerID)
 	})
 }
 
 // flag returns the value of -name in argv.
 func flag(argv []string, name string) string {
-	i := slices.IndexFunc(argv, func(arg string) bool { return strings.TrimLeft(arg, "-") == name && strings.HasPrefix(arg, "-") })
+	i := slices.IndexFunc(argv,
+		func(arg string) bool { return strings.TrimLeft(arg, "-") == name && strings.HasPrefix(arg, "-") })
 	if i < 0 || i+1 >= len(argv) {
 		return ""
 	}
@@ -106,7 +108,8 @@ func below(dir string) []Proc {
 	})
 }
 
-// procState returns the state letter of a process and its meaning's first word, "S (sleeping)" say; "gone" if there is none.
+// procState returns the state letter of a process and its meaning's first word, "S (sleeping)" say; "gone" if there is
+// none.
 func procState(pid int) string {
 	state, err := procStatus(pid, "State")
 	if err != nil {

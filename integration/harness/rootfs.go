@@ -39,7 +39,10 @@ func rootfs(busybox string) ([]entry, error) {
 	}
 	files = append(files,
 		entry{name: "bin/busybox", mode: 0o755, data: binary},
-		entry{name: "etc/passwd", mode: 0o644, data: []byte("root:x:0:0:root:/root:/bin/sh\ntester:x:1000:1000:tester:/tmp:/bin/sh\n")},
+		entry{
+			name: "etc/passwd", mode: 0o644,
+			data: []byte("root:x:0:0:root:/root:/bin/sh\ntester:x:1000:1000:tester:/tmp:/bin/sh\n"),
+		},
 		entry{name: "etc/group", mode: 0o644, data: []byte("root:x:0:\ntester:x:1000:\nextra:x:4444:tester\n")},
 	)
 	for applet := range strings.FieldsSeq(string(list)) {

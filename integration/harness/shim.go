@@ -4,8 +4,10 @@
 package harness
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,8 +54,8 @@ func ReadUsage(pid int) (Usage, error) {
 // inode is the number in "socket:[4711]".
 var inode = regexp.MustCompile(`\[\d+\]$`)
 
-// lazyFDs is how many descriptors Go and the log may open late and keep: one to ask what the kernel can do, say. What is
-// left by each operation comes to many more.
+// lazyFDs is how many descriptors Go and the log may open late and keep: one to ask what the kernel can do, say. What
+// is left by each operation comes to many more.
 const lazyFDs = 2
 
 // CheckUsage fails the test unless the process comes back to the descriptors that it had before. Threads may grow by
@@ -64,7 +68,8 @@ func CheckUsage(tb testing.TB, pid int, before Usage, slack int) {
 			return err
 		}
 		if len(after.FDs) > len(before.FDs)+lazyFDs {
-			return fmt.Errorf("%d descriptors, %d before; new: %s", len(after.FDs), len(before.FDs), strings.Join(added(before.FDs, after.FDs), ", "))
+			return fmt.Errorf("%d descriptors, %d before; new: %s", len(after.FDs), len(before.FDs),
+				strings.Join(added(before.FDs, after.FDs), ", "))
 		}
 		if after.Threads > before.Threads+slack {
 			return fmt.Errorf("%d threads, %d before", after.Threads, before.Threads)
@@ -122,4 +127,33 @@ func Goroutines(tb testing.TB, pid int, log func() string) int {
 		return err
 	})
 	return count
+}
+
+// ShimAddress returns the address of the shim that has a bundle of containerd 2.
+func ShimAddress(bundle string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json"))
+	if err != nil {
+		return "", err
+	}
+	var params struct{ Address string }
+	if err := json.Unmarshal(text, &params); err != nil {
+		return "", fmt.Errorf("bootstrap.json of %s: %w", bundle, err)
+	}
+	return params.Address, nil
+}
+
+// DialShim connects to the shim that has a bundle, past containerd. The connection stays open for the test.
+func DialShim(tb testing.TB, bundle string) (task.TTRPCTaskService, error) {
+	tb.Helper()
+	address, err := ShimAddress(bundle)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.Dial("unix", strings.TrimPrefix(address, "unix://"))
+	if err != nil {
+		return nil, err
+	}
+	client := ttrpc.NewClient(conn)
+	tb.Cleanup(func() { _ = client.Close() }) // the shim may have closed it
+	return task.NewTTRPCTaskClient(client), nil
 }

@@ -84,8 +84,8 @@ func debian(ctx context.Context) func(dir string) error {
 	}
 }
 
-// module17 builds containerd 1.7. Its module cannot be installed by version, since it has replace lines, and cannot be in
-// the go.mod of the tests, whose containerd 2 needs later dependencies. So it is a tool line of a module of its own.
+// module17 builds containerd 1.7. Its module cannot be installed by version, since it has replace lines, and cannot be
+// in the go.mod of the tests, whose containerd 2 needs later dependencies. So it is a tool line of a module of its own.
 func module17(ctx context.Context) (string, error) {
 	dir, err := goOutput(ctx, "list", "-m", "-f", "{{.Dir}}")
 	if err != nil {
@@ -101,9 +101,13 @@ func module17(ctx context.Context) (string, error) {
 		pins = append(pins, text...)
 	}
 	// The tests use none of what these tags leave out.
-	p := program{pkg: "github.com/containerd/containerd/cmd/containerd", tags: "no_aufs no_btrfs no_devmapper no_tracing no_zfs", cgo: "0"}
+	p := program{
+		pkg:  "github.com/containerd/containerd/cmd/containerd",
+		tags: "no_aufs no_btrfs no_devmapper no_tracing no_zfs", cgo: "0",
+	}
 	key := sha256.Sum256(fmt.Append(pins, runtime.Version(), runtime.GOARCH, p))
-	return cached("containerd-1.7-"+hex.EncodeToString(key[:4]), func(dir string) error { return p.build(ctx, source, dir) })
+	return cached("containerd-1.7-"+hex.EncodeToString(key[:4]),
+		func(dir string) error { return p.build(ctx, source, dir) })
 }
 
 func command(ctx context.Context, dir, name string, arg ...string) error {

@@ -3,8 +3,8 @@
 
 // Package tools builds the programs that the integration tests, the demo and the benchmark run beside the shim:
 // containerd, ctr, containerd-shim-runc-v2 and runc. They are the tool lines of this module's go.mod, so go.mod and
-// go.sum pin them and their dependencies. The result stays in a cache directory named after all that went into it. Older
-// releases of containerd, for the tests that run under each, are made likewise.
+// go.sum pin them and their dependencies. The result stays in a cache directory named after all that went into it.
+// Older releases of containerd, for the tests that run under each, are made likewise.
 package tools
 
 import (
@@ -43,7 +43,8 @@ func programs() []program {
 
 // Build makes the tools that the cache lacks and returns the directory that holds them. The working directory must be
 // inside this module. Processes that build at the same time wait for the first. SHIM_CACHE names the cache, which is
-// containerd-shim-sandbox-v1 otherwise, in the user's cache directory. SHIM_TOOLS names a directory that has the tools already.
+// containerd-shim-sandbox-v1 otherwise, in the user's cache directory. SHIM_TOOLS names a directory that has the tools
+// already.
 func Build(ctx context.Context) (string, error) {
 	if dir := os.Getenv("SHIM_TOOLS"); dir != "" {
 		return dir, nil
@@ -78,8 +79,8 @@ func locked(dir string, work func() error) error {
 	return work()
 }
 
-// build makes p in dir unless it is there, with the go.mod of the directory source. A build that is cut short leaves nothing
-// under the final name.
+// build makes p in dir unless it is there, with the go.mod of the directory source. A build that is cut short leaves
+// nothing under the final name.
 func (p program) build(ctx context.Context, source, dir string) error {
 	name := filepath.Join(dir, path.Base(p.pkg))
 	if _, err := os.Stat(name); !errors.Is(err, os.ErrNotExist) {
@@ -87,7 +88,8 @@ func (p program) build(ctx context.Context, source, dir string) error {
 	}
 	fmt.Fprintf(os.Stderr, "building %s\n", name)
 	part := name + ".part"
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-tags", p.tags, "-o", part, p.pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-tags", p.tags,
+		"-o", part, p.pkg)
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo, "GOFLAGS=", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -107,7 +109,8 @@ func cacheRoot() (string, error) {
 	return filepath.Join(user, "containerd-shim-sandbox-v1"), nil
 }
 
-// cacheDir is named after the tools' versions for people, and for the cache after those of every module in them and of Go.
+// cacheDir is named after the tools' versions for people, and for the cache after those of every module in them and of
+// Go.
 func cacheDir(ctx context.Context) (string, error) {
 	root, err := cacheRoot()
 	if err != nil {

@@ -26,7 +26,8 @@ func boot(ctx context.Context, c Config, args []string) (int, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	ctx, stop := context.WithTimeoutCause(ctx, c.Timeout, fmt.Errorf("%w: the command did not end within %v", errTimeout, c.Timeout))
+	ctx, stop := context.WithTimeoutCause(ctx, c.Timeout,
+		fmt.Errorf("%w: the command did not end within %v", errTimeout, c.Timeout))
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -57,15 +58,16 @@ func boot(ctx context.Context, c Config, args []string) (int, error) {
 	case errors.Is(context.Cause(ctx), errTimeout):
 		return StatusTimeout, context.Cause(ctx)
 	case ctx.Err() == nil:
-		return StatusFailed, fmt.Errorf("the guest ended without a status: %w; its console ends:\n%s", errors.Join(err, errdefs.ErrUnknown), &console)
+		return StatusFailed, fmt.Errorf("the guest ended without a status: %w; its console ends:\n%s",
+			errors.Join(err, errdefs.ErrUnknown), &console)
 	case errors.Is(context.Cause(ctx), errNoSign):
 		return StatusFailed, fmt.Errorf("%w; its console ends:\n%s", context.Cause(ctx), &console)
 	}
 	return StatusFailed, context.Cause(ctx)
 }
 
-// run runs qemu with one pipe for each reader, from descriptor 3 on. The readers have goroutines of their own, which end
-// when qemu does, since it has the other ends. They have ended when run returns.
+// run runs qemu with one pipe for each reader, from descriptor 3 on. The readers have goroutines of their own, which
+// end when qemu does, since it has the other ends. They have ended when run returns.
 func run(qemu *exec.Cmd, readers ...func(io.Reader)) error {
 	var group sync.WaitGroup
 	defer group.Wait()

@@ -10,7 +10,8 @@ import (
 )
 
 // archive builds an initramfs: cpio in the "newc" format, as the kernel's
-// Documentation/driver-api/early-userspace/buffer-format.rst describes it. Several archives, one after the other, are one.
+// Documentation/driver-api/early-userspace/buffer-format.rst describes it. Several archives, one after the other, are
+// one.
 type archive struct {
 	buf   bytes.Buffer
 	inode int

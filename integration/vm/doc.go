@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vm runs one command in a throw-away virtual machine with a full cgroup v2. qemu emulates the machine, so no KVM
-// is needed; a boot takes some 3 s, or 6 s with systemd. The command sees the files of the host:
+// Package vm runs one command in a throw-away virtual machine with a full cgroup v2. qemu emulates the machine, so no
+// KVM is needed; a boot takes some 3 s, or 6 s with systemd. The command sees the files of the host:
 //
 //	/               the host's, read-only, under an overlay on a tmpfs: all may be written, nothing stays
 //	Config.Share    directories of the host that may be written
@@ -38,6 +38,6 @@
 //
 // # Goroutines
 //
-// Run returns when qemu has ended and all output was copied. It owns the goroutines that copy; they end with qemu. If the
-// process of Run is killed, the kernel kills qemu.
+// Run returns when qemu has ended and all output was copied. It owns the goroutines that copy; they end with qemu. If
+// the process of Run is killed, the kernel kills qemu.
 package vm

@@ -22,7 +22,8 @@ import (
 //go:embed guest
 var guest embed.FS
 
-// base is what all guests of one kernel boot from: the kernel as an ELF file, and an initramfs with busybox and modules.
+// base is what all guests of one kernel boot from: the kernel as an ELF file, and an initramfs with busybox and
+// modules.
 type base struct{ kernel, initrd string }
 
 // makeBase returns the base of a kernel, from the cache if it is there.
@@ -66,8 +67,8 @@ func makeBase(ctx context.Context, k kernel, busybox string) (base, error) {
 	return b, renameOnce(temp, dir)
 }
 
-// unpackKernel returns the ELF file inside a bzImage, or the bzImage when that is compressed by other than xz. The guest
-// would take seconds to unpack itself. The offsets are from the kernel's Documentation/arch/x86/boot.rst.
+// unpackKernel returns the ELF file inside a bzImage, or the bzImage when that is compressed by other than xz. The
+// guest would take seconds to unpack itself. The offsets are from the kernel's Documentation/arch/x86/boot.rst.
 func unpackKernel(ctx context.Context, image string) ([]byte, error) {
 	const (
 		setupSects, payloadOffset, payloadLength, headerEnd = 0x1f1, 0x248, 0x24c, 0x250
@@ -85,7 +86,8 @@ func unpackKernel(ctx context.Context, image string) ([]byte, error) {
 	begin := (int(data[setupSects])+1)*sector + int(binary.LittleEndian.Uint32(data[payloadOffset:]))
 	end := begin + int(binary.LittleEndian.Uint32(data[payloadLength:]))
 	if end > len(data) {
-		return nil, fmt.Errorf("kernel %s: its payload ends at %d of %d bytes: %w", image, end, len(data), errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("kernel %s: its payload ends at %d of %d bytes: %w", image, end, len(data),
+			errdefs.ErrInvalidArgument)
 	}
 	// The payload's last four bytes are its size unpacked. xz takes them for garbage, after it has unpacked all.
 	if elf, _ := unxz(ctx, data[begin:end]); strings.HasPrefix(string(elf[:min(len(elf), len(magic))]), magic) {

@@ -73,7 +73,8 @@ func newestKernel(ctx context.Context, root string) (kernel, error) {
 		}
 	}
 	if newest == nil {
-		return kernel{}, fmt.Errorf("kernel in %s: no boot/vmlinuz-* that has 9p among its modules: %w", root, errdefs.ErrNotFound)
+		return kernel{}, fmt.Errorf("kernel in %s: no boot/vmlinuz-* that has 9p among its modules: %w", root,
+			errdefs.ErrNotFound)
 	}
 	// A package that was only unpacked has no list of dependencies.
 	if _, err := os.Stat(filepath.Join(found.modules, "modules.dep")); err != nil {
@@ -106,7 +107,8 @@ func fetchKernel(ctx context.Context, cache string) (string, error) {
 	}
 	packages, err := filepath.Glob(filepath.Join(temp, name+"_*.deb"))
 	if err != nil || len(packages) != 1 {
-		return "", fmt.Errorf("apt-get download %s: %d packages, want one: %w", name, len(packages), errors.Join(err, errdefs.ErrNotFound))
+		return "", fmt.Errorf("apt-get download %s: %d packages, want one: %w", name, len(packages),
+			errors.Join(err, errdefs.ErrNotFound))
 	}
 	version, err := output(ctx, temp, "dpkg-deb", "-f", packages[0], "Version")
 	if err != nil {

@@ -46,7 +46,8 @@ func Check(c Config) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("programs are missing: apt-get install --no-install-recommends %s: %w", strings.Join(missing, " "), errdefs.ErrNotFound)
+	return fmt.Errorf("programs are missing: apt-get install --no-install-recommends %s: %w",
+		strings.Join(missing, " "), errdefs.ErrNotFound)
 }
 
 // lookPath also looks where only root's PATH does.

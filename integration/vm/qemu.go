@@ -49,7 +49,8 @@ func pipe(id string, fd int) string { return fmt.Sprintf("file,id=%s,path=/dev/f
 // share is a directory of the host that the guest can mount with 9p.
 func share(tag, dir, options string) []string {
 	return []string{
-		"-fsdev", "local,id=" + tag + ",path=" + strings.ReplaceAll(dir, ",", ",,") + ",security_model=passthrough,multidevs=remap" + options,
+		"-fsdev", "local,id=" + tag + ",path=" + strings.ReplaceAll(dir, ",", ",,") +
+			",security_model=passthrough,multidevs=remap" + options,
 		"-device", "virtio-9p-pci,fsdev=" + tag + ",mount_tag=" + tag,
 	}
 }
@@ -58,9 +59,10 @@ func share(tag, dir, options string) []string {
 func kernelParameters(c Config) string {
 	parameters := []string{
 		"console=ttyS0", "quiet", "panic=-1", "cgroup_no_v1=all",
-		// Only for speed under emulation, norandmaps above all: when addresses differ from one exec to the next, nothing
-		// that was translated before is used again, and /bin/true takes 28 ms instead of 8.
-		"norandmaps", "nokaslr", "mitigations=off", "lpj=10000000", "no_timer_check", "tsc=reliable", "cryptomgr.notests", "audit=0",
+		// Only for speed under emulation, norandmaps above all: when addresses differ from one exec to the next,
+		// nothing that was translated before is used again, and /bin/true takes 28 ms instead of 8.
+		"norandmaps", "nokaslr", "mitigations=off", "lpj=10000000", "no_timer_check", "tsc=reliable",
+		"cryptomgr.notests", "audit=0",
 	}
 	if c.Systemd {
 		parameters = append(parameters,

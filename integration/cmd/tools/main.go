@@ -18,7 +18,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	releases := flag.Bool("releases", false, "also provide the other releases of containerd, as far as this machine can")
+	releases := flag.Bool("releases", false,
+		"also provide the other releases of containerd, as far as this machine can")
 	flag.Parse()
 	dir, err := tools.Build(ctx)
 	if err != nil {

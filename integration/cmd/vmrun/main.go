@@ -48,7 +48,8 @@ func main() {
 func run(c vm.Config) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	signal.Ignore(syscall.SIGPIPE) // whoever reads the output may leave; the files of the guest are removed all the same
+	// The reader of the output may leave. The files of the guest are removed all the same.
+	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	go func() { // ends with the process
@@ -82,32 +83,35 @@ func parse(c *vm.Config) (console *string, verbose *bool) {
 		return func(s string) error { *to = append(*to, s); return nil }
 	}
 	seconds := func(name string, to *time.Duration, usage string) {
-		flag.Func(name, fmt.Sprintf("%s; a duration, or a number of seconds (default %v)", usage, *to), func(s string) (err error) {
-			if *to, err = time.ParseDuration(s); err != nil {
-				*to, err = time.ParseDuration(s + "s")
-			}
-			return err
-		})
+		flag.Func(name, fmt.Sprintf("%s; a duration, or a number of seconds (default %v)", usage, *to),
+			func(s string) (err error) {
+				if *to, err = time.ParseDuration(s); err != nil {
+					*to, err = time.ParseDuration(s + "s")
+				}
+				return err
+			})
 	}
 	flag.BoolVar(&c.Systemd, "systemd", false, "systemd is pid 1, with D-Bus; the command is a service")
 	flag.Func("rw", "a `directory` of the host that the command may change; may be repeated", list(&c.Share))
 	flag.Func("tmpfs", "a `directory` that is an empty tmpfs; may be repeated", list(&c.Tmpfs))
 	flag.StringVar(&c.Disk, "disk", "", "the `size` of an empty ext4 disk at /disk, such as 4G")
-	flag.Func("env", "a variable to pass, `NAME` or NAME=VALUE, beside PATH, HOME, LANG, TERM and GO*; may be repeated", func(s string) error {
-		if value, ok := os.LookupEnv(s); ok {
-			s += "=" + value
-		}
-		if strings.Contains(s, "=") {
-			c.Env = append(c.Env, s)
-		}
-		return nil
-	})
+	flag.Func("env", "a variable to pass, `NAME` or NAME=VALUE, beside PATH, HOME, LANG, TERM and GO*; may be repeated",
+		func(s string) error {
+			if value, ok := os.LookupEnv(s); ok {
+				s += "=" + value
+			}
+			if strings.Contains(s, "=") {
+				c.Env = append(c.Env, s)
+			}
+			return nil
+		})
 	flag.IntVar(&c.CPUs, "cpus", c.CPUs, "virtual CPUs")
 	flag.StringVar(&c.Memory, "mem", c.Memory, "memory")
 	seconds("timeout", &c.Timeout, "how long the command may take")
 	seconds("boot-time", &c.BootTime, "how long the guest may take to begin the command before it is booted again")
 	flag.StringVar(&c.Append, "append", "", "more kernel parameters, such as hugepages=16")
-	flag.StringVar(&c.Kernel, "kernel", os.Getenv("VMRUN_KERNEL"), "a `directory` with an unpacked kernel package; else the installed kernel, else one that is fetched")
+	flag.StringVar(&c.Kernel, "kernel", os.Getenv("VMRUN_KERNEL"),
+		"a `directory` with an unpacked kernel package; else the installed kernel, else one that is fetched")
 	flag.StringVar(&c.Accel, "accel", c.Accel, "qemu's accelerator")
 	flag.StringVar(&c.CPU, "cpu", c.CPU, "qemu's model of the CPU")
 	console = flag.String("console", "", "a `file` for what the guest's kernel says")

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command vmtest runs tests of this repository on cgroup v2, with or without systemd: on this machine if it is like that,
-// else in a virtual machine. It is called in the directory of its module.
+// Command vmtest runs tests of this repository on cgroup v2, with or without systemd: on this machine if it is like
+// that, else in a virtual machine. It is called in the directory of its module.
 //
 //	vmtest [flags] PACKAGES...
 //
-// PACKAGES are patterns as `go test` knows them, such as ./pkg/... or ./integration/containerd, relative to the repository.
-// PACKAGE=REGEX runs those of its tests that match, and fails when none does.
+// PACKAGES are patterns as `go test` knows them, such as ./pkg/... or ./integration/containerd, relative to the
+// repository. PACKAGE=REGEX runs those of its tests that match, and fails when none does.
 //
 // With -append, for tests of a kernel that lacks something, it is always a virtual machine.
 //
@@ -36,7 +36,8 @@ func main() {
 		systemd = flag.Bool("systemd", false, "run where systemd is pid 1")
 		pattern = flag.String("run", "", "run the tests that match `regex`, as `go test -run` does")
 		out     = flag.String("o", "", "`directory` for the compiled tests, and for their logs in log below it")
-		extra   = flag.String("append", "", "more kernel `parameters`, such as cgroup_disable=memory; the tests then run in a virtual machine")
+		extra   = flag.String("append", "",
+			"more kernel `parameters`, such as cgroup_disable=memory; the tests then run in a virtual machine")
 		require = flag.String("require", "", "more `names` for SHIM_TEST_REQUIRE, with commas between them")
 		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
 		plan    = flag.String("plan", "", "run what the `file` lists: how vmtest calls itself in the guest")
@@ -81,7 +82,8 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	// The guest may write to the logs alone: a program in a directory that it may write to is read anew whenever it is started.
+	// The guest may write to the logs alone: a program in a directory that it may write to is read anew whenever it is
+	// started.
 	logs := filepath.Join(out, "log")
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return 1, err

@@ -51,7 +51,8 @@ func environment(ctx context.Context, s suite, native bool, out string) ([]strin
 		env = append(env, "SHIM_TEST_PODS=10") // the last of a name counts, so the caller has the last word
 	}
 	for _, name := range []string{
-		"SHIM_TEST_RUNTIME", "SHIM_TEST_SANDBOXER", "SHIM_TEST_PODS", "SHIM_TEST_CPUSET_SECONDS", "SHIM_TEST_CPUSET_CONTAINERS",
+		"SHIM_TEST_RUNTIME", "SHIM_TEST_SANDBOXER", "SHIM_TEST_PODS", "SHIM_TEST_CPUSET_SECONDS",
+		"SHIM_TEST_CPUSET_CONTAINERS",
 	} {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)

@@ -48,7 +48,8 @@ func runPlan(ctx context.Context, name string) (int, error) {
 
 // run runs the tests of a package, says how they went and returns whether they passed.
 func (p plan) run(ctx context.Context, t test) (bool, error) {
-	log, err := os.OpenFile(filepath.Join(p.Logs, strings.ReplaceAll(t.Package, "/", "_")+".log"), os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o644)
+	log, err := os.OpenFile(filepath.Join(p.Logs, strings.ReplaceAll(t.Package, "/", "_")+".log"),
+		os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o644)
 	if err != nil {
 		return false, err
 	}
@@ -56,7 +57,8 @@ func (p plan) run(ctx context.Context, t test) (bool, error) {
 	const grace = 30 * time.Second     // to print where it hangs
 	ctx, cancel := context.WithTimeout(ctx, p.Limit+grace)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, t.Binary, "-test.v", "-test.paniconexit0", "-test.run="+t.Run, "-test.timeout="+p.Limit.String())
+	cmd := exec.CommandContext(ctx, t.Binary, "-test.v", "-test.paniconexit0", "-test.run="+t.Run,
+		"-test.timeout="+p.Limit.String())
 	cmd.Dir = t.Dir
 	cmd.Env = append(os.Environ(), p.Env...)
 	cmd.Stdout, cmd.Stderr = log, log

@@ -56,7 +56,10 @@ func (i image) push(put func(mediaType string, data []byte) digest.Digest) (dige
 		RootFS:   ocispec.RootFS{Type: "layers"},
 	}
 	config.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	manifest := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest}
+	manifest := ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2},
+		MediaType: ocispec.MediaTypeImageManifest,
+	}
 	for _, t := range i.layers {
 		plain, packed, err := t.layer()
 		if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registry answers for the public registries that containerd's tests pull from, on loopback and with images made
-// here of one static busybox. So the tests run unchanged and need no network.
+// Package registry answers for the public registries that containerd's tests pull from, on loopback and with images
+// made here of one static busybox. So the tests run unchanged and need no network.
 //
 // A Registry does not change after New; it may be served by any number of goroutines and starts none.
 package registry
@@ -73,7 +73,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	parent, reference := path.Split(req.URL.Path)
 	id := digest.Digest(reference)
-	if name, ok := strings.CutSuffix(strings.TrimPrefix(parent, "/v2/"), "/manifests/"); ok && !strings.Contains(reference, ":") {
+	if name, ok := strings.CutSuffix(strings.TrimPrefix(parent, "/v2/"), "/manifests/"); ok &&
+		!strings.Contains(reference, ":") {
 		id = r.tags[req.Host+"/"+name+":"+reference]
 	}
 	b, ok := r.blobs[id]

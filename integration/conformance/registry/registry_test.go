@@ -147,7 +147,10 @@ func TestCertificate_IsItsOwnAuthority(t *testing.T) {
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{cert}}
 	server.StartTLS()
 	defer server.Close()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "ghcr.io"}}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		RootCAs:    roots,
+		ServerName: "ghcr.io",
+	}}}
 	resp, err := client.Get(server.URL + "/v2/")
 	if err != nil {
 		t.Fatal(err)
