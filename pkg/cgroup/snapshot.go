@@ -16,10 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Snapshot is the contents of some control files of a cgroup at one time.
-type Snapshot struct {
-	texts map[string]string // by absolute path
-}
+// Snapshot is the contents of some control files of a cgroup at one time, by absolute path.
+type Snapshot map[string]string
 
 // File returns the absolute path of the control file with the given name, or "" if the cgroup is not in the hierarchy
 // of its controller, which is the part of the name before the first dot.
@@ -34,8 +32,8 @@ func (c *Cgroup) File(name string) string {
 
 // Snapshot reads the files with the given names, which may be patterns of path.Match. It leaves out files that do not
 // exist and those that cannot be read.
-func (c *Cgroup) Snapshot(names []string) (*Snapshot, error) {
-	s := &Snapshot{texts: map[string]string{}}
+func (c *Cgroup) Snapshot(names []string) (Snapshot, error) {
+	s := Snapshot{}
 	for _, name := range names {
 		paths, err := filepath.Glob(c.File(name))
 		if err != nil {
@@ -49,24 +47,21 @@ func (c *Cgroup) Snapshot(names []string) (*Snapshot, error) {
 			if err != nil {
 				return nil, err
 			}
-			s.texts[path] = text
+			s[path] = text
 		}
 	}
 	return s, nil
 }
 
-// Texts returns the contents of the files, by absolute path.
-func (s *Snapshot) Texts() map[string]string { return maps.Clone(s.texts) }
-
 // Restore writes the files that differ from the snapshot. The kernel checks some against others, so Restore repeats as
 // long as a round restores one more. A cpuset of v2 that was empty gets what its parent has; the two are the same until
 // the parent's changes.
-func (s *Snapshot) Restore() error {
-	failed := len(s.texts) + 1
+func (s Snapshot) Restore() error {
+	failed := len(s) + 1
 	for {
 		var errs []error
-		for _, path := range slices.Sorted(maps.Keys(s.texts)) {
-			if err := restore(path, s.texts[path]); err != nil {
+		for _, path := range slices.Sorted(maps.Keys(s)) {
+			if err := restore(path, s[path]); err != nil {
 				errs = append(errs, err)
 			}
 		}

@@ -21,7 +21,7 @@ func TestSnapshot_OfTheKernelsFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := s.Texts()
+	before := s
 	if len(before) != len(names) {
 		t.Fatalf("Texts() = %v, want those of %v", before, names)
 	}
@@ -34,7 +34,7 @@ func TestSnapshot_OfTheKernelsFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cmp.Equal(before, now.Texts()) {
+	if cmp.Equal(before, now) {
 		t.Fatalf("Texts() = %v as before, want them changed", before)
 	}
 	if err := s.Restore(); err != nil {
@@ -44,7 +44,7 @@ func TestSnapshot_OfTheKernelsFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, now.Texts()); diff != "" {
+	if diff := cmp.Diff(before, now); diff != "" {
 		t.Errorf("after Restore (-want +got):\n%s", diff)
 	}
 }

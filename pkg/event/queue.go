@@ -35,12 +35,12 @@ type Queue struct {
 	publish Publisher
 	ctx     context.Context //nolint:containedctx // the life of the publishing goroutine, which is the queue's
 	cancel  context.CancelFunc
-	wake    chan struct{} // holds one token while there may be something to publish
 	stopped chan struct{} // closed when the publisher has ended; list and lastErr are then final
 
-	mu     sync.Mutex
-	list   []stamped
-	closed bool
+	mu      sync.Mutex
+	changed sync.Cond // list or closed has changed
+	list    []stamped
+	closed  bool
 
 	lastErr error // why the head is still there; written by the publisher alone
 }
@@ -53,7 +53,8 @@ type stamped struct {
 // NewQueue returns an empty queue and starts its publisher, which Close ends.
 func NewQueue(p Publisher) *Queue {
 	ctx, cancel := context.WithCancel(context.Background())
-	q := &Queue{publish: p, ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), stopped: make(chan struct{})}
+	q := &Queue{publish: p, ctx: ctx, cancel: cancel, stopped: make(chan struct{})}
+	q.changed.L = &q.mu
 	go q.run() // ends when the queue is closed and empty or its context ends; Close joins it through q.stopped
 	return q
 }
@@ -62,17 +63,15 @@ func NewQueue(p Publisher) *Queue {
 // kill if the last event of its container that waits is one too.
 func (q *Queue) Put(e Event) {
 	q.mu.Lock()
-	closed := q.closed
-	if !closed && !q.coalescesLocked(e) {
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		log.L.WithField("event", fmt.Sprintf("%T%+v", e, e)).Warn("event after the queue was closed: dropped")
+	case !q.coalescesLocked(e):
 		// The stamp is taken under the lock, so that the times of the events never run against their order.
 		q.list = append(q.list, stamped{e, time.Now()})
+		q.changed.Signal()
 	}
-	q.mu.Unlock()
-	if closed {
-		log.L.WithField("event", fmt.Sprintf("%T%+v", e, e)).Warn("event after the queue was closed: dropped")
-		return
-	}
-	q.signal()
 }
 
 // coalescesLocked reports whether e is an OOM kill, and the last event of its container that waits is one too.
@@ -94,8 +93,8 @@ func (q *Queue) coalescesLocked(e Event) bool {
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
+	q.changed.Signal()
 	q.mu.Unlock()
-	q.signal()
 	select {
 	case <-q.stopped:
 	case <-ctx.Done():
@@ -108,37 +107,25 @@ func (q *Queue) Close(ctx context.Context) error {
 	return nil
 }
 
-// signal wakes the publisher, or makes it check the queue again when it is done with its event.
-func (q *Queue) signal() {
-	select {
-	case q.wake <- struct{}{}:
-	default: // a token is there already
-	}
-}
-
 // run is the publisher.
 func (q *Queue) run() {
 	defer close(q.stopped)
 	defer q.cancel()
 	for {
 		q.mu.Lock()
-		closed, waiting := q.closed, len(q.list)
-		var head stamped
-		if waiting > 0 {
-			head = q.list[0]
+		for len(q.list) == 0 && !q.closed {
+			q.changed.Wait()
 		}
-		q.mu.Unlock()
-		switch {
-		case waiting > 0:
-			if !q.send(head) {
-				return
-			}
-			q.drop()
-		case closed:
+		if len(q.list) == 0 {
+			q.mu.Unlock()
 			return
-		default:
-			<-q.wake
 		}
+		head := q.list[0]
+		q.mu.Unlock()
+		if !q.send(head) {
+			return
+		}
+		q.drop()
 	}
 }
 

@@ -97,7 +97,7 @@ func settings(t *testing.T, c *cgroup.Cgroup) map[string]string {
 	s, err := c.Snapshot(append(names, "memory.high", "memory.min"))
 	must(t, err)
 	texts := map[string]string{}
-	for path, text := range s.Texts() {
+	for path, text := range s {
 		texts[filepath.Base(path)] = text
 	}
 	if len(texts) == 0 {

@@ -129,7 +129,7 @@ func texts(t *testing.T, b *box, files []string) map[string]string {
 	s, err := b.Cgroup().Snapshot(files)
 	must(t, err)
 	all := map[string]string{}
-	for path, text := range s.Texts() {
+	for path, text := range s {
 		all[filepath.Base(path)] = text
 	}
 	return all

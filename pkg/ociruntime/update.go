@@ -115,7 +115,7 @@ func (c *container) defaultDevices() []*devices.Rule {
 
 // restore undoes a write that was done in part. It restores the properties of a scope too, since systemd writes them to
 // the files again when it is reloaded.
-func (c *container) restore(before, write *specs.LinuxResources, snapshot *cgroup.Snapshot) error {
+func (c *container) restore(before, write *specs.LinuxResources, snapshot cgroup.Snapshot) error {
 	var errs []error
 	if len(write.Devices) > 0 {
 		errs = append(errs, c.restoreDevices(before))

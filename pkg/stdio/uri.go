@@ -5,6 +5,7 @@ package stdio
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -23,30 +24,36 @@ type location struct {
 }
 
 // parse parses a name. A name without a scheme is a path, whose characters have no special meaning.
-func parse(stream, uri string) (location, error) {
-	if !strings.Contains(uri, "://") {
-		return location{scheme: "fifo", path: uri}, checkPath(stream, uri, uri)
+func parse(stream, uri string) (l location, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s %q: %w: %w", stream, uri, err, errdefs.ErrInvalidArgument)
+		}
+	}()
+	u := &url.URL{Scheme: "fifo", Path: uri}
+	if strings.Contains(uri, "://") {
+		if u, err = url.Parse(uri); err != nil {
+			return l, err
+		}
 	}
-	u, err := url.Parse(uri)
-	if err != nil {
-		return location{}, fmt.Errorf("%s %q: %w: %w", stream, uri, err, errdefs.ErrInvalidArgument)
-	}
-	l := location{scheme: u.Scheme, path: u.Path}
+	l = location{scheme: u.Scheme, path: u.Path}
 	switch u.Scheme {
 	case "fifo", "file":
 	case "binary", "binary-v2":
 		if l.args, err = binaryArgs(u.RawQuery); err != nil {
-			return l, fmt.Errorf("%s %q: %w: %w", stream, uri, err, errdefs.ErrInvalidArgument)
+			return l, err
 		}
 	case "ttrpc+unix":
 		if l.id = u.Query().Get("streaming_id"); l.id == "" {
-			return l, fmt.Errorf("%s %q: no streaming_id: %w", stream, uri, errdefs.ErrInvalidArgument)
+			return l, errors.New("no streaming_id")
 		}
 	default:
-		return l, fmt.Errorf("%s %q: unknown scheme %q, want fifo, file, binary, binary-v2 or ttrpc+unix: %w",
-			stream, uri, u.Scheme, errdefs.ErrInvalidArgument)
+		return l, fmt.Errorf("unknown scheme %q, want fifo, file, binary, binary-v2 or ttrpc+unix", u.Scheme)
 	}
-	return l, checkPath(stream, uri, u.Host+u.Path)
+	if !filepath.IsAbs(u.Host + u.Path) {
+		return l, errors.New("path is not absolute")
+	}
+	return l, nil
 }
 
 // binary reports whether l is a logging binary.
@@ -72,13 +79,6 @@ func binaryArgs(query string) ([]string, error) {
 		}
 	}
 	return args, nil
-}
-
-func checkPath(stream, uri, path string) error {
-	if !filepath.IsAbs(path) {
-		return fmt.Errorf("%s %q: path is not absolute: %w", stream, uri, errdefs.ErrInvalidArgument)
-	}
-	return nil
 }
 
 // openOutput opens what stdout or stderr leads to, except a logging binary.

@@ -71,13 +71,13 @@ func (s *Scope) SetCPUSet(ctx context.Context, cpus, mems string) error {
 // Restore sets the unit's properties to what the files of cgroup v2 said at snapshot; v1 has none to restore.
 // libcontainer turns files into properties before it writes to the files (cgroups v0.1.0 systemd/v2.go, Set), but
 // leaves out empty files. A refused file does not matter: snapshot.Restore follows, which writes in the right order.
-func (s *Scope) Restore(snapshot *cgroup.Snapshot) error {
+func (s *Scope) Restore(snapshot cgroup.Snapshot) error {
 	if !s.unified {
 		return nil
 	}
 	unified := map[string]string{}
 	var none []dbus.Property
-	for path, text := range snapshot.Texts() {
+	for path, text := range snapshot {
 		file := filepath.Base(path)
 		if text != "" {
 			unified[file] = text
