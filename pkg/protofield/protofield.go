@@ -21,9 +21,9 @@ import (
 var errUTF8 = errors.New("string is not valid UTF-8")
 
 // Decode reads the message b. fields[i] is for the field with number i+1; nil skips it. Each of the others is a pointer
-// to a variable of the field's type, a [proto.Message], or a func([]byte) error, which is called with the bytes of each
-// message in the field. The variable of a message can also be as for [Unmarshal], a pointer to that, or a slice. Like
-// the library, Decode skips fields that it does not know or that have another wire type.
+// to a variable of the field's type: for a message a [proto.Message] or a struct as for [Unmarshal], for one that may
+// be missing a pointer to that, for a repeated field a slice. Like the library, Decode skips fields that it does not
+// know or that have another wire type.
 func Decode(b []byte, fields ...any) error {
 	for len(b) > 0 {
 		number, wireType, tag := protowire.ConsumeTag(b)
@@ -72,12 +72,10 @@ func setNumber(field any, n uint64) {
 
 func setBytes(field any, b []byte) error {
 	switch field := field.(type) {
+	case nil:
 	case *string:
 		*field = string(b)
 		return checkUTF8(*field)
-	case *[]string:
-		*field = append(*field, string(b))
-		return checkUTF8(string(b))
 	case *map[string]string:
 		var key, value string
 		if err := Decode(b, &key, &value); err != nil {
@@ -89,41 +87,36 @@ func setBytes(field any, b []byte) error {
 		(*field)[key] = value
 	case proto.Message:
 		return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, field)
-	case func([]byte) error:
-		return field(b)
-	case nil:
 	default:
-		return unmarshal(reflect.ValueOf(field).Elem(), b)
+		return setValue(reflect.ValueOf(field).Elem(), b)
+	}
+	return nil
+}
+
+func setValue(v reflect.Value, b []byte) error {
+	switch v.Kind() { //nolint:exhaustive // the others have another wire type
+	case reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		return setBytes(v.Interface(), b)
+	case reflect.Slice:
+		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+		return setBytes(v.Index(v.Len()-1).Addr().Interface(), b)
+	case reflect.Struct:
+		fields := make([]any, v.NumField())
+		for i := range fields {
+			if f := v.Field(i); f.CanInterface() {
+				fields[i] = f.Addr().Interface()
+			}
+		}
+		return Decode(b, fields...)
 	}
 	return nil
 }
 
 // Unmarshal decodes b into *m, a struct whose fields are in the order of their numbers. It skips those with the name _.
-func Unmarshal(b []byte, m any) error { return unmarshal(reflect.ValueOf(m).Elem(), b) }
-
-// unmarshal decodes into a struct, a pointer to one, which it makes if it is nil, or a new last element of a slice.
-func unmarshal(v reflect.Value, b []byte) error {
-	if v.Kind() == reflect.Slice {
-		v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
-		v = v.Index(v.Len() - 1)
-	}
-	if v.Kind() == reflect.Pointer {
-		if v.IsNil() {
-			v.Set(reflect.New(v.Type().Elem()))
-		}
-		v = v.Elem()
-	}
-	if v.Kind() != reflect.Struct {
-		return nil // another wire type
-	}
-	fields := make([]any, v.NumField())
-	for i := range fields {
-		if f := v.Field(i); f.CanInterface() {
-			fields[i] = f.Addr().Interface()
-		}
-	}
-	return Decode(b, fields...)
-}
+func Unmarshal(b []byte, m any) error { return setBytes(m, b) }
 
 func checkUTF8(s string) error {
 	if !utf8.ValidString(s) {
@@ -146,17 +139,13 @@ func Encode(fields ...any) ([]byte, error) {
 }
 
 func appendField(b []byte, number protowire.Number, field any) ([]byte, error) {
+	if field == nil || reflect.ValueOf(field).IsZero() {
+		return b, nil
+	}
 	switch field := field.(type) {
-	case nil:
 	case string:
-		if field == "" {
-			return b, nil
-		}
 		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), field), checkUTF8(field)
 	case uint32:
-		if field == 0 {
-			return b, nil
-		}
 		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), uint64(field)), nil
 	case map[string]string:
 		for _, key := range slices.Sorted(maps.Keys(field)) {
@@ -166,14 +155,10 @@ func appendField(b []byte, number protowire.Number, field any) ([]byte, error) {
 			}
 			b = protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), entry)
 		}
+		return b, nil
 	case proto.Message:
-		if !field.ProtoReflect().IsValid() { // a nil pointer
-			return b, nil
-		}
 		message, err := proto.Marshal(field)
 		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), message), err
-	default:
-		return nil, fmt.Errorf("cannot encode a %T", field)
 	}
-	return b, nil
+	return nil, fmt.Errorf("cannot encode a %T", field)
 }

@@ -19,22 +19,7 @@ import (
 // decode decodes a message with each kind of field but numbers.
 func decode(data []byte) (*sandboxapi.CreateSandboxRequest, error) {
 	m := &sandboxapi.CreateSandboxRequest{}
-	var options anypb.Any
-	hasOptions := false
-	err := protofield.Decode(data, &m.SandboxID, &m.BundlePath,
-		func(b []byte) error {
-			mount := &types.Mount{}
-			m.Rootfs = append(m.Rootfs, mount)
-			return proto.Unmarshal(b, mount)
-		},
-		func(b []byte) error {
-			hasOptions = true
-			return proto.UnmarshalOptions{Merge: true}.Unmarshal(b, &options)
-		},
-		&m.NetnsPath, &m.Annotations)
-	if hasOptions {
-		m.Options = &options
-	}
+	err := protofield.Decode(data, &m.SandboxID, &m.BundlePath, &m.Rootfs, &m.Options, &m.NetnsPath, &m.Annotations)
 	return m, err
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -80,14 +79,8 @@ func decode(request []byte, fields ...any) error {
 func (s *sandboxService) Create(ctx context.Context, id string, request []byte) (answer []byte, err error) {
 	r := podsandbox.CreateRequest{ID: id}
 	var options anypb.Any
-	var rootfs []string // sources of the mounts
-	addMount := func(b []byte) error {
-		var m types.Mount
-		err := proto.Unmarshal(b, &m)
-		rootfs = append(rootfs, m.Source)
-		return err
-	}
-	if err := decode(request, nil, &r.Bundle, addMount, &options, &r.NetNS, &r.Annotations); err != nil {
+	var rootfs []*types.Mount
+	if err := decode(request, nil, &r.Bundle, &rootfs, &options, &r.NetNS, &r.Annotations); err != nil {
 		return nil, fmt.Errorf("sandbox %q: %w", id, err)
 	}
 	if r.Config, err = podConfig(&options); err != nil {
@@ -96,7 +89,7 @@ func (s *sandboxService) Create(ctx context.Context, id string, request []byte) 
 	if len(rootfs) > 0 {
 		return nil, fmt.Errorf(
 			"sandbox %q: rootfs %s: a sandbox of this shim runs no program, so it must have none: %w",
-			id, rootfs[0], errdefs.ErrInvalidArgument,
+			id, rootfs[0].Source, errdefs.ErrInvalidArgument,
 		)
 	}
 	return nil, s.controller.Create(ctx, r)
