@@ -1,14 +1,15 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# The part of install.sh that plans containerd's new configuration in $work, and replaces nothing.
+# The part of install.sh that plans containerd's new configuration in $work. It replaces nothing.
 #
-# containerd 2.x merges what it imports, so it gets a drop-in, which config.toml may have to be made to import. containerd
-# 1.x lets an imported file replace the whole section of a plugin, so there the tables go to the end of config.toml.
+# containerd 2.x merges imported files, so the tables go into a drop-in file; if necessary, an import is added to
+# config.toml. In containerd 1.x an imported file replaces the whole section of a plugin, so the tables go to the end of
+# config.toml.
 # shellcheck shell=sh
 # shellcheck disable=SC2154,SC2034 # variables of install.sh
 
-# tables FILE HANDLER... prints their tables from a file beside this script.
+# tables FILE HANDLER... prints the tables of the handlers from FILE, which is beside this script.
 tables() {
 	from=$here/$1
 	shift
@@ -19,7 +20,7 @@ tables() {
 	done
 }
 
-# stripped FILE prints a configuration without what this script has added to it.
+# stripped FILE prints a configuration without the lines that this script added.
 stripped() {
 	[ -e "$1" ] || return 0
 	awk -v begin="$mark_begin" -v end="$mark_end" -v line="$mark_import" -v element="\"$dropin\", " '
@@ -30,23 +31,23 @@ stripped() {
 		{ print }' "$1"
 }
 
-# made_here: there was no configuration but for what this script wrote.
+# made_here reports whether there is no configuration, or only lines that this script wrote.
 made_here() { [ ! -e "$config" ] || { [ ! -s "$work/stripped" ] && [ ! -e "$backup" ] && grep -qF "$mark_begin" "$config"; }; }
 
-# file_version prints the top-level version of a configuration; one that does not say is of version 1.
+# file_version FILE prints the top-level version of a configuration, or nothing, which means version 1.
 file_version() { awk '/^[ \t]*\[/ { exit } /^[ \t]*version[ \t]*=/ { sub(/#.*/, ""); sub(/.*=[ \t]*/, ""); print $1; exit }' "$1"; }
 
-# imports prints the top-level imports of a configuration.
+# imports FILE prints the top-level imports of a configuration.
 imports() { awk '/^[ \t]*\[/ && !open { exit } /^[ \t]*imports[ \t]*=/ { open = 1 } open { sub(/#.*/, ""); print } open && /\]/ { exit }' "$1"; }
 
-# imports_conf_d: the configuration imports every file of the folder, which is what containerd's default does.
+# imports_conf_d reports whether the configuration imports all files of conf.d, as containerd's default does.
 imports_conf_d() {
 	imports "$work/stripped" | grep -qF -e "\"$conf_d/*.toml\"" -e "'$conf_d/*.toml'" -e '"conf.d/*.toml"' -e "'conf.d/*.toml'"
 }
 
-# with_import FILE prints it with the drop-in imported.
+# with_import FILE prints FILE with an import of the drop-in.
 with_import() {
-	if [ -n "$(imports "$1")" ]; then # into the list that there is
+	if [ -n "$(imports "$1")" ]; then # add to the list
 		awk -v element="\"$dropin\", " '
 			/^[ \t]*imports[ \t]*=/ && !done { seen = 1 }
 			seen && !done && (at = index($0, "[")) { done = 1; $0 = substr($0, 1, at) element substr($0, at + 1) }
@@ -59,7 +60,7 @@ with_import() {
 	fi
 }
 
-# with_block FILE HANDLER... prints it with tables at its end. Tables of version 1 have shorter names.
+# with_block FILE HANDLER... prints FILE with the tables at its end. Tables of version 1 have shorter names.
 with_block() {
 	file=$1 short=''
 	shift
@@ -76,7 +77,7 @@ with_block() {
 	say "$mark_end"
 }
 
-# write FILE SOURCE: with the owner and mode of the configuration, if there is one.
+# write FILE SOURCE copies SOURCE to FILE, with the owner and mode of the configuration, if that exists.
 write() {
 	if [ -e "$config" ]; then
 		cp -p "$config" "$1" || return 1
@@ -84,7 +85,8 @@ write() {
 	cat "$2" >"$1"
 }
 
-# same_otherwise BEFORE AFTER: two dumps differ in nothing but this runtime's handlers; else $work/difference says in what.
+# same_otherwise BEFORE AFTER reports whether two dumps differ only in this runtime's handlers. Other differences are in
+# $work/difference.
 same_otherwise() {
 	flat "$1" >"$work/$1.flat"
 	flat "$2" >"$work/$2.flat"
@@ -92,7 +94,7 @@ same_otherwise() {
 	[ ! -s "$work/difference" ]
 }
 
-# read_baseline leaves in $work/before what containerd makes of the configuration without ours.
+# read_baseline writes containerd's dump of the configuration without this script's lines to $work/before.
 read_baseline() {
 	[ ! -L "$config" ] || refuse "$config is a symbolic link: something else manages it. $here/containerd-$((major > 1 ? 2 : 1)).toml has what to add"
 	stripped "$config" >"$work/stripped"
@@ -128,7 +130,7 @@ read_baseline() {
 	[ -z "$taken" ] || refuse "$config: $taken already: give that one another name"
 }
 
-# has_all HANDLERS: everything that is wanted is among them.
+# has_all HANDLERS reports whether all wanted handlers are in HANDLERS.
 has_all() {
 	for handler in $wanted; do
 		case " $1 " in
@@ -138,14 +140,14 @@ has_all() {
 	done
 }
 
-# fits: the candidate has the handlers, and nothing else is different.
+# fits reports whether the candidate has the handlers and nothing else differs.
 fits() {
 	same_otherwise before after || return 1
 	has_all "$(handlers after)" ||
 		refuse "the handlers would not count, since a file that $config imports replaces the section of CRI: say --config with that file"
 }
 
-# plan_install leaves the new configuration in $work/new and the new drop-in, if one is to be, in $work/new-dropin.
+# plan_install writes the new configuration to $work/new and, for containerd 2.x, the new drop-in to $work/new-dropin.
 plan_install() {
 	if [ "$major" -eq 1 ]; then
 		wanted=sandbox
@@ -179,7 +181,7 @@ plan_install() {
 	refuse "$config: add the handlers by hand, $here/containerd-$((major > 1 ? 2 : 1)).toml has them; nothing was changed"
 }
 
-# check_candidate has containerd read the new configuration and drop-in from where the real ones are not.
+# check_candidate has containerd read the new configuration and drop-in from other paths than the real ones.
 check_candidate() {
 	if [ ! -e "$work/new-dropin" ]; then
 		cp "$work/new" "$work/trial"
@@ -191,7 +193,7 @@ check_candidate() {
 	dump "$candidate" after
 }
 
-# plan_uninstall leaves the former configuration in $work/new, or nothing if there was none.
+# plan_uninstall writes the former configuration to $work/new, or nothing if there was none.
 plan_uninstall() {
 	[ -e "$config" ] || return 0
 	if ! grep -qF -e "$mark_begin" -e "\"$dropin\"" "$config"; then
@@ -199,7 +201,7 @@ plan_uninstall() {
 		return 0
 	fi
 	if [ -e "$backup" ]; then
-		# awk ends every line, also a last one that had no end.
+		# awk adds a newline to the last line if it has none.
 		if awk '{ print }' "$backup" | cmp -s - "$work/stripped"; then cp "$backup" "$work/stripped"; fi
 	elif made_here; then
 		return 0

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# The part of install.sh that speaks to containerd: its binary, its configuration as it reads it, its restart.
+# The part of install.sh that deals with containerd: its binary, the configuration that it reads, its restart.
 # shellcheck shell=sh
 # shellcheck disable=SC2154 # variables of install.sh
 
@@ -25,7 +25,7 @@ find_containerd() {
 	[ -x "$ctr" ] || refuse "--ctr \"$ctr\": no such program"
 }
 
-# find_daemon checks what can be known of the containerd that systemd runs: that it reads our file, and finds our binary.
+# find_daemon checks, if systemd runs containerd, that it reads $config and finds binaries in $bindir.
 find_daemon() {
 	[ -z "$restart" ] || return 0
 	[ -d /run/systemd/system ] || refuse "systemd does not run here: say how to restart containerd with --restart"
@@ -48,13 +48,14 @@ find_daemon() {
 	esac
 }
 
-# dump CONFIG NAME: what this containerd makes of a configuration, in $work/NAME; fails if it cannot read it.
+# dump CONFIG NAME has containerd read a configuration and writes the result to $work/NAME. It fails if containerd
+# cannot read it.
 dump() {
 	"$containerd" --config "$1" config dump >"$work/$2" 2>"$work/error" && [ -s "$work/$2" ]
 }
 
-# flat NAME prints a dump as sorted lines "table|key = value", without this runtime's handlers, the list of files, and
-# whatever has its default: containerd prints that for a table that is there and not for one that is absent.
+# flat NAME prints a dump as sorted lines "table|key = value". It leaves out this runtime's handlers, the list of files,
+# and values that are the default, since containerd prints those only for tables that exist.
 flat() {
 	awk -v q="'" '
 		/^[ \t]*\[+[^=]*\]+[ \t]*$/ {
@@ -97,13 +98,13 @@ address() {
 
 client() { "$ctr" --address "$socket" --connect-timeout 2s --timeout 10s "$@"; }
 
-# broken_cri prints plugins of CRI that containerd could not load. It starts without them: kubelet would find nobody.
+# broken_cri prints the CRI plugins that containerd could not load. It starts without them, and kubelet then fails.
 broken_cri() {
 	client plugins ls >"$work/plugins" || return 1
 	awk '($1 ~ /\.cri\.v1$/ || $2 == "cri") && $4 == "error" { print $1 "." $2 }' "$work/plugins"
 }
 
-# answers waits until containerd does, with CRI, unless that was broken before.
+# answers waits until containerd answers, with CRI unless that was broken before.
 answers() {
 	deadline=$(($(date +%s) + timeout))
 	until client version >"$work/answer" 2>&1; do

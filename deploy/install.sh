@@ -4,10 +4,10 @@
 
 # Installs the shim on one node, upgrades it under running containers, and removes it. `install.sh -h` says how.
 #
-# What must hold, whatever happens: containerd can start. So the node's own containerd reads a candidate of the new
-# configuration first, and what it makes of that may differ from before in nothing but this runtime's handlers. Only then
-# files are replaced, each by a rename, and containerd is restarted if it has to. If it does not come back the former
-# files do, and it is restarted with them.
+# containerd must always be able to start. So the node's own containerd first reads a candidate of the new
+# configuration. The result may differ from before in this runtime's handlers only. Then files are replaced, each by a
+# rename, and containerd is restarted if necessary. If it does not answer, the former files are put back, and it is
+# restarted again.
 set -eu
 LC_ALL=C CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1 # ctr warns of cgroup v1 with every command
 export LC_ALL CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS
@@ -26,7 +26,7 @@ usage() {
 		  uninstall   takes both away and leaves the former configuration; refused while containers of the runtime exist
 
 		  --binary FILE       shim to install; $name beside this script, or in ../bin
-		  --bindir FOLDER     where containerd finds it; /usr/local/bin
+		  --bindir DIRECTORY  where containerd finds it; /usr/local/bin
 		  --config FILE       containerd's configuration; /etc/containerd/config.toml
 		  --containerd FILE   the daemon's binary; that in PATH
 		  --ctr FILE          its client; that beside the daemon, or in PATH
@@ -44,7 +44,7 @@ usage() {
 say() { printf '%s\n' "$*"; }
 complain() { printf 'install.sh: %s\n' "$*" >&2; }
 
-# refuse ends the script with status 1, or with 3 or 4 when files were changed: see finish.
+# refuse ends the script with status 1, or with 3 or 4 if files were changed (finish).
 refuse() {
 	complain "$*"
 	exit 1
@@ -135,14 +135,14 @@ work=$(mktemp -d)
 changed=false   # a file was replaced
 restarted=false # containerd was asked to restart
 made_conf_d=false
-made_etc=false # the folder of the configuration
+made_etc=false # the directory of the configuration was made
 
-# keep FILE NAME: remembers a file, or that there is none.
+# keep FILE NAME saves a file as $work/NAME, if it exists.
 keep() {
 	if [ -e "$1" ]; then cp -p "$1" "$work/$2"; fi
 }
 
-# put FILE NAME: makes FILE again what it was at keep, or adds it to $lost.
+# put FILE NAME restores FILE as it was at keep, or adds it to $lost.
 put() {
 	if [ -e "$work/$2" ]; then
 		cmp -s "$1" "$work/$2" || replace "$1" "$work/$2"
@@ -151,7 +151,7 @@ put() {
 	fi || lost="$lost $1"
 }
 
-# put_all restores what is imported before what imports it, and takes it away after.
+# put_all restores an imported file before the file that imports it, and removes it after that file.
 put_all() {
 	lost=
 	if [ -e "$work/dropin" ]; then put "$dropin" dropin; fi
@@ -162,7 +162,7 @@ put_all() {
 	[ -z "$lost" ]
 }
 
-# replace FILE SOURCE: nobody sees half of it. It keeps its owner and mode, or has those of the source.
+# replace FILE SOURCE replaces FILE at once. It keeps its owner and mode; a new file has those of SOURCE.
 replace() {
 	if [ -e "$1" ]; then
 		cp -p "$1" "$1.sandbox-part" && cat "$2" >"$1.sandbox-part"
@@ -171,12 +171,12 @@ replace() {
 	fi && mv -f "$1.sandbox-part" "$1"
 }
 
-# replace_shim SOURCE: containerd finds the former one or the new one, and who runs the former goes on.
+# replace_shim SOURCE replaces the shim at once. Running shims keep the former file.
 replace_shim() {
 	mkdir -p "$bindir" && cp "$1" "$shim.sandbox-part" && chmod 0755 "$shim.sandbox-part" && mv -f "$shim.sandbox-part" "$shim"
 }
 
-# finish runs however the script ends.
+# finish runs on every exit.
 # shellcheck disable=SC2317 # by the trap
 finish() {
 	status=$?
@@ -191,7 +191,7 @@ finish() {
 			status=4
 		fi
 		if $restarted; then
-			do_restart || : # one that fails may leave the former containerd running
+			do_restart || : # if it fails, the former containerd may still run
 			if answers; then
 				complain "containerd answers with its former configuration"
 			else
@@ -203,7 +203,7 @@ finish() {
 		if $made_conf_d; then rmdir "$conf_d"; fi
 	fi
 	rm -f "$candidate" "$baseline" "$config.sandbox-part" "$shim.sandbox-part" "$dropin.sandbox-part"
-	if $made_etc; then rmdir "$(dirname "$config")" 2>/dev/null; fi # if nothing is in it after all
+	if $made_etc; then rmdir "$(dirname "$config")" 2>/dev/null; fi # unless there are files in it
 	[ $status -eq 4 ] || rm -rf "$work"
 	exit $status
 }
@@ -212,7 +212,7 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# One at a time. The lock ends with the process.
+# Only one install.sh runs at a time. The lock ends with the process.
 if command -v flock >/dev/null; then
 	exec 9>"/run/$name.lock"
 	flock -n 9 || refuse "another install.sh is at work on this machine"
@@ -220,7 +220,7 @@ fi
 
 # --- install and uninstall --------------------------------------------------------------------------------------------
 
-# commit replaces the configuration by what was planned, and has containerd read it.
+# commit replaces the configuration by the planned one, and restarts containerd.
 commit() {
 	if $configure && settled; then
 		say "$config: nothing to change"
@@ -258,13 +258,13 @@ commit() {
 	rm -f "$unfinished"
 }
 
-# settled: the files are as planned.
+# settled reports whether the files are as planned.
 settled() {
 	if [ -e "$work/new" ]; then cmp -s "$work/new" "$config"; else [ ! -e "$config" ]; fi &&
 		if [ -e "$work/new-dropin" ]; then cmp -s "$work/new-dropin" "$dropin"; else [ ! -e "$dropin" ]; fi
 }
 
-# verify has containerd read the real files. What is compared with is the candidate's baseline.
+# verify has containerd read the real files, and compares the result with the baseline.
 verify() {
 	if [ ! -e "$config" ]; then return 0; fi
 	dump "$config" final || refuse "containerd $version cannot read the new files: $(tail -n 1 "$work/error")"
@@ -322,7 +322,7 @@ do_install() {
 	if [ -n "$wanted" ]; then say "handlers: $wanted"; fi
 }
 
-# users prints what of this runtime exists, and fails if containerd does not tell.
+# users prints the containers and shims of this runtime. It fails if containerd does not list them.
 users() {
 	namespaces=$(client namespaces ls -q) || return 1
 	for namespace in $namespaces; do
@@ -335,7 +335,7 @@ users() {
 	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
 		args=$(tr '\0' ' ' 2>/dev/null <"$file") || continue
 		pid=${file#/proc/}
-		case "/$args" in # it calls itself so; other programs may have such a folder
+		case "/$args" in # by the arguments: other programs may have a directory of that name
 		*/"$name -"*"-address $socket "*) say "shim, pid ${pid%/cmdline}" ;;
 		esac
 	done
@@ -374,7 +374,7 @@ do_uninstall() {
 	changed=false
 	if $configure; then
 		rm -f "$backup"
-		rmdir "$conf_d" 2>/dev/null || : # others may use it; empty it is as good as absent
+		rmdir "$conf_d" 2>/dev/null || : # others may use it
 	fi
 }
 

@@ -2,12 +2,12 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# What the pods of daemonset.yaml and uninstall.yaml run on each node: install.sh in the node's own mount namespace, with
-# the node's own tools, and the node's labels. The pod needs hostPID, privileges, and the node's folder HOST_DIR at the
-# same path; NODE_NAME is the node. Further arguments are for install.sh.
+# The pods of daemonset.yaml and uninstall.yaml run this on each node. It runs install.sh in the node's mount namespace,
+# with the node's tools, and sets the node's labels. The pod needs hostPID, privileges, and the node's directory
+# HOST_DIR at the same path; NODE_NAME is the node. Further arguments are for install.sh.
 #
-#   pod.sh install [option...]     then labels the node, so that pods of the RuntimeClasses may come
-#   pod.sh uninstall [option...]   takes the label away first, waits until no container is left, then takes the rest away
+#   pod.sh install [option...]     then labels the node, so that pods of the RuntimeClasses can run there
+#   pod.sh uninstall [option...]   removes the label, waits until no container is left, and removes the rest
 set -eu
 trap 'exit 143' TERM # pid 1 would ignore it
 
@@ -15,7 +15,7 @@ name='containerd-shim-sandbox-v1'
 installed=io.containerd.sandbox.v1/installed
 pauseless=io.containerd.sandbox.v1/pauseless
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
-: "${NODE_NAME:?the name of this node}" "${HOST_DIR:?a folder of the node, mounted at the same path}"
+: "${NODE_NAME:?the name of this node}" "${HOST_DIR:?a directory of the node, mounted at the same path}"
 
 action=${1:-}
 case $action in
@@ -30,7 +30,7 @@ on_node() { nsenter -t "${HOST_PID:-1}" -m -- "$@"; } # busybox has short option
 
 label() { kubectl label node "$NODE_NAME" --overwrite "$@"; }
 
-# The node runs these from its own file system, which a container's image is not part of.
+# The node runs these from its own file system, not from the image.
 mkdir -p "$HOST_DIR"
 for file in install.sh install-config.sh install-containerd.sh containerd-1.toml containerd-2.toml "$name"; do
 	cp "$here/$file" "$HOST_DIR/$file.part"
@@ -38,8 +38,8 @@ for file in install.sh install-config.sh install-containerd.sh containerd-1.toml
 done
 chmod 0755 "$HOST_DIR/install.sh" "$HOST_DIR/$name"
 
-# attempt runs install.sh and leaves what it printed in the node's folder. A containerd that did not take its new
-# configuration has been restarted twice. A pod that ended would be started again, and so would containerd; this one waits.
+# attempt runs install.sh and writes its output to $HOST_DIR/log. If containerd rejected its new configuration, it was
+# restarted twice. If this pod ended, it would be started again, and restart containerd again. So it waits.
 attempt() {
 	status=0
 	on_node "$HOST_DIR/install.sh" "$@" >"$HOST_DIR/log" 2>&1 || status=$?
@@ -65,13 +65,13 @@ install)
 	esac
 	;;
 uninstall)
-	label "$installed=leaving" "$pauseless-" # a pod of the RuntimeClasses cannot come any more
+	label "$installed=leaving" "$pauseless-" # no new pod of the RuntimeClasses
 	until attempt uninstall "$@"; do
 		echo "pod.sh: trying again in ${RETRY_SECONDS:-30} s"
 		sleep "${RETRY_SECONDS:-30}" &
-		wait $! # a signal ends this, and lets install.sh finish
+		wait $! # a signal interrupts this, but not install.sh
 	done
 	rm -rf "${HOST_DIR:?}"/*
-	label "$installed-" # the DaemonSet then takes this pod away
+	label "$installed-" # the DaemonSet then removes this pod
 	;;
 esac

@@ -2,13 +2,13 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs containers through a containerd of its own and shows each command with its answer. Every answer is checked: the
-# first that is not as promised ends the demo with an error. Nothing outside $work is written but a cgroup named after
-# the demo and the state directory of its namespace; both are gone at the end, and the end proves it.
+# Runs containers through a containerd of its own and shows each command with its output. It checks the output: the
+# first unexpected one ends the demo with an error. Outside $work it writes only a cgroup named after the demo and the
+# state directory of its namespace. The last step checks that both are gone.
 #
 #   RUNTIME       runtime to show; io.containerd.runc.v2 shows the same steps on the runc shim
 #   SHIM_BINARY   the shim to show
-#   SHIM_TOOLS    directory with containerd and ctr; built when not given
+#   SHIM_TOOLS    directory with containerd and ctr; built by default
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,9 +39,8 @@ fail() {
 	exit 1
 }
 
-# run STATUS COMMAND... shows the command, runs it with $work/in as its input and shows its answer, which it leaves in
-# $work/out without the carriage returns of a terminal.
-# The command is waited for with `wait`, which a signal interrupts, so Ctrl-C acts at once.
+# run STATUS COMMAND... shows the command, runs it with $work/in as its input, and shows its output. It writes the
+# output to $work/out without the carriage returns of a terminal. A signal interrupts `wait`, so Ctrl-C acts at once.
 run() {
 	local want=$1 got=0
 	shift
@@ -55,10 +54,10 @@ run() {
 	[ "$got" -eq "$want" ] || fail "exit status $got, want $want"
 }
 
-# answer PATTERN: the last answer has a line that matches.
+# answer PATTERN checks that the last output has a line that matches.
 answer() { grep -Eq -- "$1" "$work/out" || fail "no line of the answer matches: $1"; }
 
-# eventually WHAT COMMAND...: the command succeeds within 10 s.
+# eventually WHAT COMMAND... checks that the command succeeds within 10 s.
 eventually() {
 	local what=$1 end=$((SECONDS + 10))
 	shift
@@ -72,7 +71,7 @@ ok() { printf '   ok: %s\n' "$*"; }
 
 # --- what could be left -----------------------------------------------------------------------------------------------
 
-processes() { # shims and whatever else of the demo runs
+processes() { # shims and other processes of the demo
 	local dir cmd
 	for dir in /proc/[0-9]*; do
 		cmd=$(tr '\0' ' ' 2>/dev/null <"$dir/cmdline") || continue
@@ -84,7 +83,7 @@ processes() { # shims and whatever else of the demo runs
 
 groups() { find /sys/fs/cgroup -depth -mindepth 1 -type d -path "*/$ns/*" 2>/dev/null || true; }
 
-# leftovers lists what the runtime should have removed when the last container was deleted.
+# leftovers lists what the runtime should have removed with the last container.
 leftovers() {
 	processes
 	groups | sed 's/^/cgroup /'
@@ -94,8 +93,8 @@ leftovers() {
 
 # --- cleaning up ------------------------------------------------------------------------------------------------------
 
-# cleanup runs however the demo ends. It does not trust the runtime: after asking containerd to delete what there is, it
-# kills what is left in the demo's cgroups and the shims of the demo's namespace.
+# cleanup runs on every exit. It does not trust the runtime: after containerd has deleted the containers, it kills the
+# processes that are left in the demo's cgroups, and the shims of the demo's namespace.
 cleanup() {
 	local status=$? container pid dir
 	trap '' INT TERM
@@ -174,7 +173,7 @@ forbid_swap() {
 		[ ! -e "/sys/fs/cgroup/$ns/memory.swap.max" ] || echo 0 >"/sys/fs/cgroup/$ns/memory.swap.max"
 	else
 		mkdir "/sys/fs/cgroup/memory/$ns"
-		echo 0 >"/sys/fs/cgroup/memory/$ns/memory.swappiness" # its children inherit it
+		echo 0 >"/sys/fs/cgroup/memory/$ns/memory.swappiness" # child cgroups inherit it
 	fi
 }
 
@@ -294,7 +293,7 @@ run 0 ctr tasks delete demo
 answer 'exit code 137'
 run 0 ctr containers delete demo
 
-# What executors need of a service: docs/executors.md. The runc shim has none of it.
+# docs/executors.md: readiness, sockets, execs with a cgroup. The runc shim has none of these.
 if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
 	say "A service: start returns when it is ready, its socket is open before it runs, and an exec that takes too long ends whole"
 	cat >"$work/service.sh" <<-'SCRIPT'
@@ -331,7 +330,7 @@ else
 	ok "the OOM kill was told; order: $order"
 fi
 
-# What executors need beside an OCI runtime: docs/executors.md. The runc shim has none of it.
+# docs/executors.md: programs of the host, graceful stop. The runc shim has neither.
 if [ "$RUNTIME" = io.containerd.sandbox.v1 ]; then
 	say "A program of the host in a sandbox without an image: its directories, read-only and without its secrets"
 	mkdir "$work/empty"

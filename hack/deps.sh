@@ -2,14 +2,14 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Checks that a build and the tests find what they need beside Go: a C compiler (libcontainer's first stage is C), musl and
-# what builds libseccomp for it (hack/musl.sh), the system's libseccomp (tests are linked with that), a static busybox (the
-# only program in the test image), and strace. Installs what is absent when it can.
+# Checks for what a build and the tests need besides Go: a C compiler (libcontainer's first stage is C), musl and the
+# tools to build libseccomp for it (hack/musl.sh), the system's libseccomp (for the tests), a static busybox (the only
+# program in the test image), and strace. Installs absent packages if it can.
 set -euo pipefail
 
 missing=()
 
-# A compiler without libc's headers is common on slim images, so the check compiles something.
+# Slim images often have a compiler without libc's headers.
 if ! command -v gcc >/dev/null; then
 	missing+=(gcc)
 fi
@@ -23,7 +23,7 @@ if ! [ -e /usr/include/seccomp.h ]; then
 	missing+=(libseccomp-dev)
 fi
 case "$(gcc -dumpmachine 2>/dev/null)" in
-*-musl*) ;; # the system's libc, with a libseccomp for it
+*-musl*) ;; # musl is the system's libc, which has a libseccomp
 *)
 	for tool in musl-gcc:musl-tools gperf:gperf autoreconf:autoconf automake:automake libtoolize:libtool; do
 		if ! command -v "${tool%:*}" >/dev/null; then
@@ -32,15 +32,15 @@ case "$(gcc -dumpmachine 2>/dev/null)" in
 	done
 	;;
 esac
-# Debian's `busybox` is dynamic; a container has no shared libraries.
+# Debian's package busybox is dynamic; the container has no shared libraries.
 if ! busybox=$(command -v busybox) || ldd "$busybox" >/dev/null 2>&1; then
 	missing+=(busybox-static)
 fi
-# Makes system calls of the shim fail in tests.
+# Tests use strace to make system calls of the shim fail.
 if ! command -v strace >/dev/null; then
 	missing+=(strace)
 fi
-# The scripts in deploy run on other people's machines. In CI their check may not be left out.
+# CI must check the scripts in deploy, which run on other people's machines.
 if [ -n "${CI:-}" ] && ! command -v shellcheck >/dev/null; then
 	missing+=(shellcheck)
 fi

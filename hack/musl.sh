@@ -2,13 +2,13 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs a command, `go build`, with what a static program of Go and C is linked with: musl, and libseccomp for it
-# (docs/decisions/0011-musl.md). Debian, Fedora and others that are built with glibc have no libseccomp for musl, so it is
-# built here, once, by its own build system, into the cache. Where musl is the system's libc, the system's libseccomp is taken.
+# Runs a command such as `go build` so that it links with musl and a libseccomp for musl (docs/decisions/0011-musl.md).
+# Debian, Fedora and other distributions built with glibc have no such libseccomp. So this script builds it once, with
+# libseccomp's own build system, into the cache. If musl is the system's libc, the system's libseccomp is used.
 #
 #   hack/musl.sh go build -ldflags -extldflags=-static ./cmd/containerd-shim-sandbox-v1
 #
-# GO names another go command, SHIM_CACHE another cache.
+# GO sets another go command, SHIM_CACHE another cache.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 GO="${GO:-go}"
@@ -30,7 +30,7 @@ case "$machine" in
 esac
 need musl-gcc
 
-# go.sum says what is downloaded. The go command would add a line that is not there.
+# go.sum must have the checksum of the download: the go command would add an absent one.
 module=github.com/seccomp/libseccomp
 version=$(sed -n "s|^require $module ||p" "$here/libseccomp/go.mod")
 if ! grep -qF "$module $version h1:" "$here/libseccomp/go.sum"; then
@@ -62,12 +62,12 @@ if ! [ -d "$prefix" ]; then
 	mkdir -p "$cache"
 	temp=$(mktemp -d "$cache/libseccomp.XXXXXX")
 	trap 'rm -rf "$temp"' EXIT
-	# Nothing of the caller's may be in it, such as DESTDIR, CFLAGS or MAKEFLAGS.
+	# Without the caller's environment, which may have DESTDIR, CFLAGS or MAKEFLAGS.
 	if ! env -i PATH="$PATH" HOME="$HOME" LC_ALL=C "$here/libseccomp/build.sh" "$source" "$temp" "$prefix" >"$temp/log" 2>&1; then
 		tail -n 30 "$temp/log" >&2
 		exit 1
 	fi
-	# Another build may have been quicker, and is the same.
+	# Another build may have finished first, with the same result.
 	mv -T "$temp/to" "$prefix" 2>/dev/null || [ -d "$prefix" ]
 	rm -rf "$temp"
 	trap - EXIT

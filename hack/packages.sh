@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Installs the Debian packages that it is given, if it can, and says how if it cannot.
+# Installs the given Debian packages if it can. Otherwise it prints how to install them.
 set -euo pipefail
 
 if [ $# -eq 0 ]; then

@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# Runs govulncheck, which is given as a command, and fails if it finds a vulnerability in what is called. Where the database
-# cannot be reached nothing is checked, which is said loudly, and is no failure: it says nothing about the code.
+# Runs govulncheck, which is given as a command, and fails if it finds a vulnerability in code that is called. If the
+# database cannot be reached, nothing is checked: this prints a warning and succeeds, as the code may be fine.
 set -uo pipefail
 
 output=$("$@" 2>&1)
