@@ -38,6 +38,6 @@ func ParseOOMControl(text []byte, m *v1.MemoryOomControl) error {
 
 // ParseRDMA is parseRDMA with the entries of v2.
 func ParseRDMA(text []byte) (int, error) {
-	entries, err := parseRDMA(text, rdmaEntryV2)
+	entries, err := parseRDMAV2(text)
 	return len(entries), err
 }

@@ -43,10 +43,10 @@ type fields[M any] func() map[string]int
 // fieldsOf returns the fields of M, found when they are first needed. others are pairs of a key and a field's name.
 func fieldsOf[M any](others ...string) fields[M] {
 	return sync.OnceValue(func() map[string]int {
-		message := reflect.TypeFor[M]()
+		message, numeric := reflect.TypeFor[M](), []reflect.Kind{reflect.Uint64, reflect.Uint32, reflect.Float64}
 		index := map[string]int{}
 		for i := range message.NumField() {
-			if f := message.Field(i); f.IsExported() && f.Type.Kind() == reflect.Uint64 {
+			if f := message.Field(i); slices.Contains(numeric, f.Type.Kind()) {
 				index[strings.ToLower(f.Name)] = i
 			}
 		}
@@ -69,12 +69,43 @@ func (f fields[M]) add(key, value []byte, m *M) error {
 	if !ok {
 		return nil
 	}
-	n, err := number(value, 0)
+	field := reflect.ValueOf(m).Elem().Field(i)
+	var err error
+	if field.Kind() == reflect.Float64 {
+		err = setPercentage(field, value)
+	} else {
+		err = addNumber(field, value)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	field := reflect.ValueOf(m).Elem().Field(i)
-	field.SetUint(field.Uint() + n)
+	return nil
+}
+
+func addNumber(field reflect.Value, text []byte) error {
+	var unlimited uint64 // for keys that have no limit
+	if field.Kind() == reflect.Uint32 {
+		unlimited = math.MaxUint32
+	}
+	n, err := number(text, unlimited)
+	if err != nil {
+		return err
+	}
+	if n += field.Uint(); field.OverflowUint(n) {
+		return fmt.Errorf("%d: must be at most %d: %w", n, uint32(math.MaxUint32), errdefs.ErrInternal)
+	}
+	field.SetUint(n)
+	return nil
+}
+
+// setPercentage sets a share of time, which the kernel writes with two decimals.
+func setPercentage(field reflect.Value, text []byte) error {
+	const most = 100
+	n, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(n >= 0 && n <= most) {
+		return fmt.Errorf("%q: must be a number from 0 to %d: %w", text, most, errdefs.ErrInternal)
+	}
+	field.SetFloat(n)
 	return nil
 }
 
@@ -97,6 +128,19 @@ func parseDevice(text []byte) (major, minor uint64, ok bool) {
 	return major, minor, found && err == nil && err2 == nil
 }
 
+// parsePairs adds the values of words such as key=1 to the numbers of m.
+func parsePairs[M any](text []byte, f fields[M], m *M) error {
+	for word := range bytes.FieldsSeq(text) {
+		key, value, _ := bytes.Cut(word, []byte("="))
+		if err := f.add(key, value, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var psiData = fieldsOf[v2.PSIData]()
+
 // parsePressure reads cpu.pressure, memory.pressure or io.pressure (accounting/psi.rst):
 //
 //	some avg10=0.00 avg60=0.00 avg300=0.00 total=0
@@ -107,103 +151,40 @@ func parsePressure(text []byte) (*v2.PSIStats, error) {
 	p := &v2.PSIStats{}
 	for line := range bytes.Lines(text) {
 		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		var data **v2.PSIData
+		data := &v2.PSIData{}
 		switch string(kind) {
 		case "some":
-			data = &p.Some
+			p.Some = data
 		case "full":
-			data = &p.Full
+			p.Full = data
 		default:
 			continue
 		}
-		*data = &v2.PSIData{}
-		if err := parsePressureLine(rest, *data); err != nil {
+		if err := parsePairs(rest, psiData, data); err != nil {
 			return nil, fmt.Errorf("%s: %w", kind, err)
 		}
 	}
 	return p, nil
 }
 
-func parsePressureLine(line []byte, data *v2.PSIData) error {
-	for word := range bytes.FieldsSeq(line) {
-		key, value, _ := bytes.Cut(word, []byte("="))
-		var share *float64
-		var err error
-		switch string(key) {
-		case "avg10":
-			share = &data.Avg10
-		case "avg60":
-			share = &data.Avg60
-		case "avg300":
-			share = &data.Avg300
-		case "total":
-			data.Total, err = number(value, 0)
-		}
-		if share != nil {
-			*share, err = percentage(value)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", key, err)
-		}
-	}
-	return nil
-}
-
-// percentage returns a share of time, which the kernel writes with two decimals.
-func percentage(text []byte) (float64, error) {
-	const most = 100
-	n, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || !(n >= 0 && n <= most) {
-		return 0, fmt.Errorf("%q: must be a number from 0 to %d: %w", text, most, errdefs.ErrInternal)
-	}
-	return n, nil
-}
-
-// rdmaLine is a line of rdma.current or rdma.max, which have one form on v1 and v2 (cgroup-v1/rdma.rst):
+// parseRDMA reads rdma.current or rdma.max, which have one form on v1 and v2 (cgroup-v1/rdma.rst):
 //
 //	mlx4_0 hca_handle=2 hca_object=max
-type rdmaLine struct {
-	device           string
-	handles, objects uint32
-}
-
-// parseRDMA returns what entry makes of each line. Unlimited is math.MaxUint32.
-func parseRDMA[E any](text []byte, entry func(rdmaLine) E) ([]E, error) {
-	var entries []E
+//
+// Unlimited is math.MaxUint32. device is the name in an entry.
+func parseRDMA[E any](text []byte, f fields[E], device func(*E) *string) ([]*E, error) {
+	var entries []*E
 	for line := range bytes.Lines(text) {
-		device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if len(device) == 0 {
+		name, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		if len(name) == 0 {
 			continue
 		}
-		l := rdmaLine{device: string(device)}
-		for word := range bytes.FieldsSeq(rest) {
-			if err := l.parse(word); err != nil {
-				return nil, fmt.Errorf("%s: %w", device, err)
-			}
+		entry := new(E)
+		*device(entry) = string(name)
+		if err := parsePairs(rest, f, entry); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		entries = append(entries, entry(l))
+		entries = append(entries, entry)
 	}
 	return entries, nil
-}
-
-func (l *rdmaLine) parse(word []byte) error {
-	key, value, _ := bytes.Cut(word, []byte("="))
-	var to *uint32
-	switch string(key) {
-	case "hca_handle":
-		to = &l.handles
-	case "hca_object":
-		to = &l.objects
-	default:
-		return nil
-	}
-	n, err := number(value, math.MaxUint32)
-	if err == nil && n > math.MaxUint32 {
-		err = fmt.Errorf("%d: must be at most %d: %w", n, uint32(math.MaxUint32), errdefs.ErrInternal)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	*to = uint32(n)
-	return nil
 }

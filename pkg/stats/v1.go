@@ -118,18 +118,22 @@ func hugetlbV1(dir string) []source[*v1.Metrics] {
 	return sources
 }
 
+var rdmaEntryV1 = fieldsOf[v1.RdmaEntry]("hca_handle", "HcaHandles", "hca_object", "HcaObjects")
+
+func parseRDMAV1(text []byte) ([]*v1.RdmaEntry, error) {
+	return parseRDMA(text, rdmaEntryV1, func(e *v1.RdmaEntry) *string { return &e.Device })
+}
+
 func rdmaV1() []source[*v1.Metrics] {
-	entries := func(name string, of func(*v1.RdmaStat) *[]*v1.RdmaEntry) source[*v1.Metrics] {
-		return source[*v1.Metrics]{name: name, parse: func(text []byte, m *v1.Metrics) (err error) {
-			*of(ensure(&m.Rdma)), err = parseRDMA(text, func(l rdmaLine) *v1.RdmaEntry {
-				return &v1.RdmaEntry{Device: l.device, HcaHandles: l.handles, HcaObjects: l.objects}
-			})
-			return err
-		}}
-	}
 	return []source[*v1.Metrics]{
-		entries("rdma.current", func(m *v1.RdmaStat) *[]*v1.RdmaEntry { return &m.Current }),
-		entries("rdma.max", func(m *v1.RdmaStat) *[]*v1.RdmaEntry { return &m.Limit }),
+		{name: "rdma.current", parse: func(text []byte, m *v1.Metrics) (err error) {
+			ensure(&m.Rdma).Current, err = parseRDMAV1(text)
+			return err
+		}},
+		{name: "rdma.max", parse: func(text []byte, m *v1.Metrics) (err error) {
+			ensure(&m.Rdma).Limit, err = parseRDMAV1(text)
+			return err
+		}},
 	}
 }
 

@@ -66,21 +66,23 @@ func cpuV2() []source[*v2.Metrics] {
 	}
 }
 
-func rdmaV2() []source[*v2.Metrics] {
-	entries := func(name string, of func(*v2.RdmaStat) *[]*v2.RdmaEntry) source[*v2.Metrics] {
-		return source[*v2.Metrics]{name: name, parse: func(text []byte, m *v2.Metrics) (err error) {
-			*of(ensure(&m.Rdma)), err = parseRDMA(text, rdmaEntryV2)
-			return err
-		}}
-	}
-	return []source[*v2.Metrics]{
-		entries("rdma.current", func(m *v2.RdmaStat) *[]*v2.RdmaEntry { return &m.Current }),
-		entries("rdma.max", func(m *v2.RdmaStat) *[]*v2.RdmaEntry { return &m.Limit }),
-	}
+var rdmaEntryV2 = fieldsOf[v2.RdmaEntry]("hca_handle", "HcaHandles", "hca_object", "HcaObjects")
+
+func parseRDMAV2(text []byte) ([]*v2.RdmaEntry, error) {
+	return parseRDMA(text, rdmaEntryV2, func(e *v2.RdmaEntry) *string { return &e.Device })
 }
 
-func rdmaEntryV2(l rdmaLine) *v2.RdmaEntry {
-	return &v2.RdmaEntry{Device: l.device, HcaHandles: l.handles, HcaObjects: l.objects}
+func rdmaV2() []source[*v2.Metrics] {
+	return []source[*v2.Metrics]{
+		{name: "rdma.current", parse: func(text []byte, m *v2.Metrics) (err error) {
+			ensure(&m.Rdma).Current, err = parseRDMAV2(text)
+			return err
+		}},
+		{name: "rdma.max", parse: func(text []byte, m *v2.Metrics) (err error) {
+			ensure(&m.Rdma).Limit, err = parseRDMAV2(text)
+			return err
+		}},
+	}
 }
 
 var hugetlbEvents = fieldsOf[v2.HugeTlbStat]("max", "Failcnt")
