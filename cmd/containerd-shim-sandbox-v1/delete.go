@@ -23,19 +23,12 @@ import (
 
 	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/cleanup"
-	"sandbox.internal/shim/pkg/ociruntime"
-	"sandbox.internal/shim/pkg/pod"
 )
 
 // deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so
 // that it gets an answer and not a signal. It counts from when containerd started this process: on a machine that is
 // short of CPU or memory, where shims die, the way to the first line of Go can take a good part of it.
 const deleteTimeout = 4500 * time.Millisecond
-
-// remover removes containers and pods of this program.
-func remover() cleanup.Request {
-	return cleanup.Request{Container: ociruntime.Remove, Pod: pod.Remove, Serves: bootstrap.Serves}
-}
 
 // deleteBundle answers `delete`: it removes everything of the container by r, within a bound, and writes a
 // DeleteResponse to stdout. The daemon is usually dead. One that serves other containers of the group stays, and its

@@ -20,7 +20,10 @@ import (
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/bootstrap"
+	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/ociruntime"
 	_ "sandbox.internal/shim/pkg/ociruntime/initreexec" // libcontainer runs this program with the argument "init"
+	"sandbox.internal/shim/pkg/pod"
 )
 
 // help is for a person who runs the binary by hand.
@@ -93,7 +96,8 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	case "start":
 		return bootstrap.Start(f.args(), stdin, serve)
 	case "delete":
-		return deleteBundle(f, stdout, deleteTimeout-age(), remover())
+		return deleteBundle(f, stdout, deleteTimeout-age(),
+			cleanup.Request{Container: ociruntime.Remove, Pod: pod.Remove, Serves: bootstrap.Serves})
 	case "":
 		if f.socket == "" {
 			return fmt.Errorf("no action given, and no -socket to serve on: %w: %w", errUsage, errdefs.ErrInvalidArgument)

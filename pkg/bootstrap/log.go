@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"sync"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -20,8 +19,8 @@ import (
 // containerd is down nobody reads, and what does not fit is dropped and counted.
 //
 // It writes with write(2) itself: an os.File, and so containerd/fifo, would hand a full fifo to the poller and wait.
+// The logger's lock guards it.
 type logFifo struct {
-	mu      sync.Mutex
 	fd      int
 	dropped int
 	torn    bool // the last line went out in part
@@ -48,8 +47,6 @@ func openLogFifo(bundle string) (*logFifo, error) {
 // Write writes p or drops it. It always reports success: an error would make the logger write to stderr, which `start`
 // must keep silent.
 func (l *logFifo) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.dropped > 0 || l.torn {
 		note := fmt.Appendf(nil, "log was full, %d lines dropped\n", l.dropped)
 		if l.torn {
@@ -85,13 +82,6 @@ func (l *logFifo) write(p []byte) int {
 	}
 }
 
-func (l *logFifo) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_ = unix.Close(l.fd) // nothing is buffered
-	l.fd = -1            // later lines get EBADF and are dropped
-}
-
 // logToFifo sends this process's log to bundle's fifo in containerd's text format, and the report of a crash as well.
 // The function it returns ends that.
 func logToFifo(bundle string, verbose bool) (restore func()) {
@@ -110,7 +100,7 @@ func logToFifo(bundle string, verbose bool) (restore func()) {
 	crashTo(filepath.Join(bundle, "log"))
 	return func() {
 		logger.SetOutput(io.Discard)
-		l.close()
+		_ = unix.Close(l.fd) // nothing is buffered, and nobody writes: the logger has another output
 	}
 }
 

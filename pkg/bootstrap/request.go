@@ -37,9 +37,6 @@ const maxInput = 10 << 20
 // ReadInput reads stdin to its end. A terminal counts as empty: a person who tries the command by hand should get an
 // answer, not a prompt that waits for ever.
 func ReadInput(stdin *os.File) ([]byte, error) {
-	if stdin == nil {
-		return nil, nil
-	}
 	if _, err := unix.IoctlGetTermios(int(stdin.Fd()), unix.TCGETS); err == nil {
 		return nil, nil
 	}
