@@ -14,14 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "../ociruntime/initreexec/constructor.h"
 #include "detach.h"
-
-enum { ORIGINAL = 3 }; // the first descriptor after stdio
 
 struct detached detached = { .original = -1 };
 
@@ -42,18 +39,17 @@ static _Noreturn void follow(pid_t child, int from)
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
-// close_above closes what a careless parent left open without close-on-exec: it is not the daemon's. Kernels before 5.9
-// have no close_range.
-static void close_above(int last)
+// close_all_but closes what a careless parent left open without close-on-exec: it is not the daemon's.
+static void close_all_but(int kept)
 {
-	if (syscall(SYS_close_range, last + 1, ~0U, 0) == 0)
-		return;
 	DIR *open_fds = opendir("/proc/self/fd");
 	if (!open_fds)
 		return;
-	for (struct dirent *e; (e = readdir(open_fds));)
-		if (atoi(e->d_name) > last && atoi(e->d_name) != dirfd(open_fds))
-			close(atoi(e->d_name));
+	for (struct dirent *e; (e = readdir(open_fds));) {
+		int fd = atoi(e->d_name);
+		if (fd > STDERR_FILENO && fd != kept && fd != dirfd(open_fds))
+			close(fd);
+	}
 	closedir(open_fds);
 }
 
@@ -96,29 +92,24 @@ static void split(int argc, char **argv, char **env)
 	pid_t original = getpid();
 	signal(SIGCHLD, SIG_DFL); // where it was ignored, there would be no status to wait for
 	pid_t child = fork();
+	if (child < 0) {
+		detached.error = errno;
+		close(ends[0]);
+		close(ends[1]);
+		return;
+	}
 	if (child > 0) {
 		close(ends[1]);
 		follow(child, ends[0]);
 	}
-	if (child < 0)
-		detached.error = errno;
 	close(ends[0]);
-	if (child < 0) {
-		close(ends[1]);
-		return;
-	}
 	// Killing the original also kills start. detach.go ends this once containerd has its answer.
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
 		detached.error = errno;
 	if (getppid() != original)
 		_exit(1);
-	if (ends[1] != ORIGINAL) {
-		if (dup3(ends[1], ORIGINAL, O_CLOEXEC) < 0)
-			detached.error = errno;
-		close(ends[1]);
-	}
-	detached.original = ORIGINAL;
-	close_above(ORIGINAL);
+	detached.original = ends[1];
+	close_all_but(ends[1]);
 	use_one_cpu(env);
 	if (!detached.error)
 		detached.error = free_arguments(argc, argv);

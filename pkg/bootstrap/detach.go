@@ -47,7 +47,7 @@ func detach(ctx context.Context, d Daemon, cgroup string, answer []byte) error {
 		return err
 	}
 	// containerd waits until nobody holds its end of our stdout.
-	for fd := range firstFD {
+	for fd := range syscall.Stderr + 1 {
 		if err := unix.Dup3(int(null.Fd()), fd, 0); err != nil {
 			return fmt.Errorf("start daemon: let go of descriptor %d: %w", fd, err)
 		}
@@ -63,9 +63,6 @@ func detach(ctx context.Context, d Daemon, cgroup string, answer []byte) error {
 	}
 	return nil
 }
-
-// firstFD is the first descriptor after stdio.
-const firstFD = 3
 
 // showArgs has ps show other arguments than those of start, cut off where there is no more room. Those of the daemon
 // fit, unless containerd sends another address on stdin.

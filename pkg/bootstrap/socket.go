@@ -61,31 +61,25 @@ func recordSocket(bundle, path string) error {
 	return nil
 }
 
-// groupKeys are the annotations whose value joins containers in one shim, in order of precedence (the order of
-// containerd's runc shim, cmd/containerd-shim-runc-v2/manager).
-func groupKeys() []string {
-	return []string{"io.containerd.runc.v2.group", "io.kubernetes.cri.sandbox-id"}
-}
-
 // shimGroup names the shim that container id in bundle belongs to: a pod's id, or id itself. A bundle without
 // config.json is a sandbox's (containerd's shim sandbox controller writes none) and is its own group.
 func shimGroup(bundle, id string) (string, error) {
 	file := filepath.Join(bundle, "config.json")
-	f, err := os.Open(file)
+	data, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return id, nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("find group of %q: %w", id, err)
 	}
-	defer func() { _ = f.Close() }() // opened for reading only
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`
 	}
-	if err := json.NewDecoder(f).Decode(&spec); err != nil {
+	if err := json.Unmarshal(data, &spec); err != nil {
 		return "", fmt.Errorf("decode %s: %w: %w", file, err, errdefs.ErrInvalidArgument)
 	}
-	for _, key := range groupKeys() {
+	// The order is that of containerd's runc shim (cmd/containerd-shim-runc-v2/manager).
+	for _, key := range []string{"io.containerd.runc.v2.group", "io.kubernetes.cri.sandbox-id"} {
 		g := spec.Annotations[key]
 		if g == "" {
 			continue
