@@ -19,7 +19,6 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -42,14 +41,14 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	}
 	existed := isDir(r.Path)
 	defer c.runtime.reaper.Suspend()() // criu and the helpers that it runs
-	return c.withLog(r.WorkPath, "dump.log", func(dir string) error {
+	return classify(c.withLog(r.WorkPath, "dump.log", func(dir string) error {
 		opts.WorkDirectory = dir
 		err := c.lc.Checkpoint(opts)
 		if err != nil && !existed {
 			err = errors.Join(err, os.RemoveAll(r.Path))
 		}
 		return err
-	})
+	}))
 }
 
 // sameNamespaces refuses paths that no longer lead to the namespaces of pid, as those of a process that has ended or of
@@ -76,26 +75,21 @@ func sameNamespaces(list configs.Namespaces, pid int) error {
 }
 
 // prepare makes a container without a process, for Restore.
-func (r *Runtime) prepare(c process.Config, config *configs.Config) (*container, error) {
+func (r *Runtime) prepare(c process.Config, config *configs.Config) (process.RuntimeContainer, error) {
 	if err := findCriu(c.CriuPath); err != nil {
 		return nil, err
 	}
 	if err := checkImage(c.Checkpoint); err != nil {
 		return nil, err
 	}
-	m, err := newManager(config, nil)
+	prepared, err := r.newContainer(c, config, nil)
 	if err != nil {
 		return nil, err
 	}
-	lc, err := libcontainer.Create(c.Root, c.ID, config)
-	if err != nil {
+	if prepared.lc, err = libcontainer.Create(c.Root, c.ID, config); err != nil {
 		return nil, classify(err)
 	}
-	return &container{
-		runtime: r, config: c, lc: lc, manager: m, cgroup: cgroup.New(m.GetPaths()),
-		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID),
-		spawning: make(chan struct{}, 1),
-	}, nil
+	return prepared, nil
 }
 
 // Restore implements process.RuntimeContainer. CRIU makes init a child of the shim (criu(8), --restore-sibling), so
@@ -110,23 +104,11 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	}
 	defer c.runtime.reaper.Suspend()()
 	group := c.lc.Config().Cgroups // read now, since a restore writes to the configuration
+	// criu is a member while it restores.
 	kill := func() { killMembers(c.config.ID, group, func(int) bool { return true }) }
-	stop := interrupt(ctx, kill) // criu is a member while it restores
-	err = c.withLog(c.config.CriuWorkPath, "restore.log", func(dir string) error {
-		// Whatever the checkpoint was allowed to contain may be restored.
-		opts := criuOpts(c.config.Checkpoint, dir)
-		opts.TcpEstablished, opts.ExternalUnixConnections, opts.FileLocks = true, true, true
-		return c.lc.Restore(init, opts)
-	})
-	stop()
-	if err != nil && ctx.Err() != nil { // criu was killed
-		err = fmt.Errorf("interrupted: %w: %w", context.Cause(ctx), err)
-	}
+	h, err := c.runtime.start(ctx, init, s, kill, func() error { return c.restoreImage(init) })
 	if err == nil {
-		var h *handle
-		if h, err = c.restored(ctx, init, s); err == nil {
-			return h, nil
-		}
+		return h, nil
 	}
 	kill()
 	if _, none := init.Pid(); none == nil {
@@ -136,22 +118,24 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	return nil, err
 }
 
-// restored is the handle of a restored init, which runs.
-func (c *container) restored(ctx context.Context, init *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+func (c *container) restoreImage(init *libcontainer.Process) error {
+	err := c.withLog(c.config.CriuWorkPath, "restore.log", func(dir string) error {
+		// Whatever the checkpoint was allowed to contain may be restored.
+		opts := criuOpts(c.config.Checkpoint, dir)
+		opts.TcpEstablished, opts.ExternalUnixConnections, opts.FileLocks = true, true, true
+		return c.lc.Restore(init, opts)
+	})
+	if err != nil {
+		return err
+	}
 	// libcontainer v1.5.2 knows when a restored init began, by which it recognises it, only from the state on disk.
 	lc, err := libcontainer.Load(c.config.Root, c.config.ID)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c.lc = lc
 	limitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
-	if err := s.Started(ctx); err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return newHandle(c.runtime.reaper, init)
+	return nil
 }
 
 // criu is the program that libcontainer runs for checkpoints. It takes the first in PATH and cannot be told another.
@@ -245,12 +229,12 @@ func (c *container) withLog(dir, log string, f func(dir string) error) error {
 	if err := f(dir); err != nil {
 		path := filepath.Join(dir, log)
 		if cause := criuCause(path); cause != "" {
-			return classify(fmt.Errorf("%w: %s (see %s)", err, cause, path))
+			return fmt.Errorf("%w: %s (see %s)", err, cause, path)
 		}
 		if temporary {
 			err = errors.Join(err, os.RemoveAll(dir)) // there is no log
 		}
-		return classify(err)
+		return err
 	}
 	if temporary {
 		return os.RemoveAll(dir)

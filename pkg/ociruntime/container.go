@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -31,7 +32,6 @@ type container struct {
 	lc        *libcontainer.Container
 	manager   cgroups.Manager
 	cgroup    *cgroup.Cgroup
-	stateDir  string
 	ownsPIDs  bool
 	resources *specs.LinuxResources // after the last Update; nil before the first. Guarded by the operation lock of init.
 
@@ -43,7 +43,7 @@ type container struct {
 	awaitsProgram atomic.Bool   // Start let init run its program, and nobody has seen it yet
 	spawning      chan struct{} // holds one while libcontainer starts an exec: a lock that waits no longer than a context
 
-	execs       execs
+	filter      func() (*launch.Filter, error) // the seccomp filter of execs, captured by the first
 	execCgroups execCgroups
 }
 
@@ -63,7 +63,7 @@ func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
 // Start opens the fifo at which init waits. libcontainer's Exec does the same, but never ends its goroutine and thread
 // if init is dead. Init writes one byte just before it runs the program (runc libcontainer/standard_init_linux.go).
 func (c *container) Start(ctx context.Context) error {
-	path := filepath.Join(c.stateDir, "exec.fifo")
+	path := filepath.Join(stateDir(c.config.Root, c.config.ID), "exec.fifo")
 	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}

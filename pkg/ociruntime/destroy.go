@@ -40,7 +40,7 @@ func (c *container) Discard() error {
 	if err := c.thaw(); err != nil {
 		return err
 	}
-	return c.runtime.discard(c.lc, c.stateDir)
+	return c.runtime.discard(c.lc, stateDir(c.config.Root, c.config.ID))
 }
 
 // thaw thaws an empty cgroup: libcontainer does not destroy a container whose cgroup is frozen.

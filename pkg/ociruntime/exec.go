@@ -7,40 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
 
 	"github.com/containerd/log"
 	"github.com/opencontainers/runc/libcontainer"
-	"github.com/opencontainers/runc/libcontainer/configs"
-	"github.com/opencontainers/runc/libcontainer/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
-
-// execs caches what all execs of a container need.
-type execs struct {
-	filter    func() (*launch.Filter, error) // the seccomp filter
-	setGroups func() (bool, error)           // whether the user namespace allows setgroups(2), which never changes
-}
-
-func newExecs(config *configs.Config, initPID int) execs {
-	return execs{
-		filter: sync.OnceValues(func() (*launch.Filter, error) {
-			return launch.Capture(func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
-		}),
-		setGroups: sync.OnceValues(func() (bool, error) {
-			if !config.Namespaces.Contains(configs.NEWUSER) {
-				return true, nil
-			}
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/setgroups", initPID))
-			return string(text) != "deny\n", err
-		}),
-	}
-}
 
 // Exec starts p with the launcher if that supports what p and the container need, else with libcontainer. It waits for
 // the container's program, since p may signal process 1.
@@ -94,15 +69,6 @@ func (c *container) spawn(ctx context.Context, lp *libcontainer.Process, s *stdi
 	}
 }
 
-// splitStderr is the separate stderr of a process with a terminal; nil for none.
-func splitStderr(s *stdio.Streams) *os.File {
-	if s.ConsoleSocket() == nil {
-		return nil
-	}
-	_, _, stderr := s.Child()
-	return stderr
-}
-
 // unsupported is the reason why the launcher cannot start a process. Nothing was started then.
 type unsupported struct{ error }
 
@@ -125,7 +91,7 @@ func (c *container) launch(
 		return nil, err
 	}
 	if command.Terminal != nil {
-		command.Stdio[2] = splitStderr(s)
+		_, _, command.Stdio[2] = s.Child()
 	}
 	c.setCgroups(command, group)
 	p, err := launcher.Start(ctx, command)
@@ -137,6 +103,6 @@ func (c *container) launch(
 	case err != nil:
 		return nil, startError(fmt.Errorf("unable to start container process: %w", err), lp.Args)
 	}
-	h := ownHandle(c.runtime.reaper, p, p.Pid)
+	h := newHandle(c.runtime.reaper, p, p.Pid)
 	return h, h.started(ctx, s)
 }

@@ -45,8 +45,6 @@ func unsupportedReason(config *configs.Config, p *libcontainer.Process) (reason 
 		return "no mount namespace"
 	case forkResets(cmp.Or(p.Scheduler, config.Scheduler)):
 		return "scheduler that a fork changes"
-	case len(p.SubCgroupPaths) > 0:
-		return "cgroup below the container's"
 	case slices.ContainsFunc(p.Args, zero) || slices.ContainsFunc(p.Env, zero) || zero(p.Cwd):
 		return "zero byte in a string"
 	}
@@ -69,7 +67,7 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	if reason := unsupportedReason(&config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
 	}
-	setGroups, err := c.execs.setGroups()
+	setGroups, err := allowsSetGroups(&config, c.init.pid)
 	if err != nil {
 		return nil, unsupported{err}
 	}
@@ -103,7 +101,7 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 		cmd.Rlimits = append(cmd.Rlimits, launch.Rlimit{Resource: l.Type, Soft: l.Soft, Hard: l.Hard})
 	}
 	if config.Seccomp != nil {
-		if cmd.Filter, err = c.execs.filter(); err != nil {
+		if cmd.Filter, err = c.filter(); err != nil {
 			return nil, unsupported{err}
 		}
 		if !cmd.NoNewPrivileges && cmd.FilterLast() {
@@ -114,6 +112,15 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 		return nil, fmt.Errorf("unable to start container process: %w", err)
 	}
 	return cmd, nil
+}
+
+// allowsSetGroups reports whether setgroups(2) is allowed in the container, whose user namespace may deny it.
+func allowsSetGroups(config *configs.Config, initPID int) (bool, error) {
+	if !config.Namespaces.Contains(configs.NEWUSER) {
+		return true, nil
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/setgroups", initPID))
+	return string(text) != "deny\n", err
 }
 
 // namespaces are the flags of all namespaces that the configuration lists: an exec joins them.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/native"
@@ -38,17 +37,8 @@ type child interface {
 	Signal(sig os.Signal) error
 }
 
-// newHandle is called while the reaper is suspended.
-func newHandle(r *reaper.Reaper, lp *libcontainer.Process) (*handle, error) {
-	pid, err := lp.Pid()
-	if err != nil {
-		return nil, fmt.Errorf("pid of the started process: %w", err)
-	}
-	return ownHandle(r, lp, pid), nil
-}
-
-// ownHandle is called while the reaper is suspended.
-func ownHandle(r *reaper.Reaper, c child, pid int) *handle {
+// newHandle is called while the reaper is suspended, or c is registered.
+func newHandle(r *reaper.Reaper, c child, pid int) *handle {
 	r.Register(pid)
 	return &handle{reaper: r, child: c, pid: pid}
 }

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/cgroups"
 	_ "github.com/opencontainers/cgroups/devices" // gives the cgroup managers their device rules
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/seccomp"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -67,11 +67,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		}
 	}
 	if c.Checkpoint != "" {
-		prepared, err := r.prepare(c, config)
-		if err != nil {
-			return nil, err // a nil *container in an interface would not be nil
-		}
-		return prepared, nil
+		return r.prepare(c, config)
 	}
 	init, err := libcontainerProcess(c.Spec.Process, s)
 	if err != nil {
@@ -82,13 +78,13 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	if err != nil {
 		return nil, createError(classify(err), c.Spec.Linux)
 	}
-	handle, err := r.spawn(ctx, lc, init, s)
+	h, err := r.spawn(ctx, lc, init, s)
 	if err == nil {
 		var created *container
-		if created, err = r.newContainer(c, lc, config, handle); err == nil {
+		if created, err = r.created(c, lc, config, h); err == nil {
 			return created, nil
 		}
-		handle.kill()
+		h.kill()
 	}
 	err = createError(err, c.Spec.Linux)
 	if undo := r.discard(lc, stateDir(c.Root, c.ID)); undo != nil {
@@ -97,50 +93,60 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	return nil, err
 }
 
-// newContainer is the container of an init that waits to be started.
-func (r *Runtime) newContainer(
+// created is the container of an init that waits to be started.
+func (r *Runtime) created(
 	c process.Config, lc *libcontainer.Container, config *configs.Config, init *handle,
 ) (*container, error) {
 	state, err := lc.State()
 	if err != nil {
 		return nil, err
 	}
-	m, err := newManager(config, state.CgroupPaths)
+	made, err := r.newContainer(c, config, state.CgroupPaths)
 	if err != nil {
 		return nil, err
 	}
-	group := cgroup.New(state.CgroupPaths)
-	if config.RootlessCgroups && !group.Exists() {
-		group = cgroup.New(nil) // on v2 libcontainer names even a cgroup that it was not allowed to make
+	made.lc, made.init = lc, init
+	if config.RootlessCgroups && !made.cgroup.Exists() {
+		made.cgroup = cgroup.New(nil) // on v2 libcontainer names even a cgroup that it was not allowed to make
 	}
-	if err := writeExtra(group, c.Spec.Linux.Resources); err != nil {
+	if err := writeExtra(made.cgroup, c.Spec.Linux.Resources); err != nil {
 		return nil, fmt.Errorf("linux.resources: %w", err)
 	}
-	limitDepth(c.ID, group, c.Spec.Linux.Resources)
+	limitDepth(c.ID, made.cgroup, c.Spec.Linux.Resources)
 	// Init's waiter does not run yet, so the pid is init's.
-	stage, err := statExe(init.pid)
-	if err != nil {
+	if made.initStage, err = statExe(init.pid); err != nil {
 		return nil, err
 	}
 	fd, err := unix.PidfdOpen(init.pid, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("pidfd_open", err)
 	}
-	return &container{
-		runtime: r, config: c, lc: lc, init: init, initFD: os.NewFile(uintptr(fd), "pidfd"), manager: m, cgroup: group,
-		stateDir: stateDir(c.Root, c.ID), ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), initStage: stage,
-		spawning: make(chan struct{}, 1), execs: newExecs(config, init.pid),
-	}, nil
+	made.initFD = os.NewFile(uintptr(fd), "pidfd")
+	return made, nil
 }
 
-// newManager makes a manager with a copy of the configuration: the manager writes the last values and the freezer's
-// state to it, while libcontainer reads its own when it starts an exec. paths may be nil.
-func newManager(config *configs.Config, paths map[string]string) (cgroups.Manager, error) {
+// newContainer is a container without a process. Its cgroup has these paths, or if they are nil those that config
+// implies.
+//
+// Its manager has a copy of the configuration: the manager writes the last values and the freezer's state to it, while
+// libcontainer reads its own when it starts an exec.
+func (r *Runtime) newContainer(
+	c process.Config, config *configs.Config, paths map[string]string,
+) (*container, error) {
 	own, limits := *config.Cgroups, *config.Cgroups.Resources
 	own.Resources = &limits
 	m, err := manager.NewWithPaths(&own, paths)
-	if err == nil && own.Systemd {
+	if err != nil {
+		return nil, err
+	}
+	if own.Systemd {
 		m = systemd.NewScope(m, &own)
 	}
-	return m, err
+	return &container{
+		runtime: r, config: c, manager: m, cgroup: cgroup.New(m.GetPaths()),
+		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), spawning: make(chan struct{}, 1),
+		filter: sync.OnceValues(func() (*launch.Filter, error) {
+			return launch.Capture(func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
+		}),
+	}, nil
 }

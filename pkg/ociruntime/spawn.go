@@ -46,8 +46,17 @@ func (r *Runtime) spawn(
 		}
 		defer uninstall()
 	}
-	stop := interrupt(ctx, func() { killMembers(lc.ID(), config.Cgroups, match) })
-	err := lc.Start(p)
+	kill := func() { killMembers(lc.ID(), config.Cgroups, match) }
+	return r.start(ctx, p, s, kill, func() error { return lc.Start(p) })
+}
+
+// start calls begin, which starts p, and hands p its streams. From the end of ctx until begin returns it calls kill.
+// If the streams cannot be handed over, p is killed and reaped. The reaper is suspended meanwhile.
+func (r *Runtime) start(
+	ctx context.Context, p *libcontainer.Process, s *stdio.Streams, kill func(), begin func() error,
+) (*handle, error) {
+	stop := interrupt(ctx, kill)
+	err := begin()
 	stop()
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -55,10 +64,11 @@ func (r *Runtime) spawn(
 	case err != nil:
 		return nil, startError(err, p.Args)
 	}
-	h, err := newHandle(r.reaper, p)
+	pid, err := p.Pid()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("pid of the started process: %w", err)
 	}
+	h := newHandle(r.reaper, p, pid)
 	return h, h.started(ctx, s)
 }
 
