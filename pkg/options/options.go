@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 
 	runc "github.com/containerd/containerd/api/types/runc/options"
@@ -63,11 +64,7 @@ const DefaultRoot = "/run/containerd/runc"
 
 // Known reports whether Decode accepts messages of this type URL.
 func Known(typeURL string) bool {
-	switch message(typeURL) {
-	case "", runcOptions, genericOptions, oldGenericOptions:
-		return true
-	}
-	return false
+	return slices.Contains([]string{"", runcOptions, genericOptions, oldGenericOptions}, message(typeURL))
 }
 
 const (

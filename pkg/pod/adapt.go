@@ -69,27 +69,28 @@ func namespacePath(spec *specs.Spec, kind specs.LinuxNamespaceType) (path string
 	return "", false
 }
 
-// etcMount mounts a file of the pod in /etc. nosuid, nodev and noexec are those of the file system: a container in a
-// user namespace cannot take them away (mount_namespaces(7)).
+// etcMount mounts a file of the pod in /etc.
 func (p *Pod) etcMount(name string, readonly bool) specs.Mount {
 	access := "rw"
 	if readonly {
 		access = "ro"
 	}
-	return specs.Mount{
-		Destination: path.Join("/etc", name), Type: "bind", Source: filepath.Join(p.bundle, etcDir, name),
-		Options: []string{"rbind", "rprivate", access, "nosuid", "nodev", "noexec"},
-	}
+	return bind(filepath.Join(p.bundle, etcDir, name), path.Join("/etc", name), access)
 }
 
 func (p *Pod) shmMount() specs.Mount {
-	source := filepath.Join(p.bundle, shmDir)
 	if p.config.IPC == ModeNode {
-		source = devShm
+		return bind(devShm, devShm, "rw")
 	}
+	return bind(filepath.Join(p.bundle, shmDir), devShm, "rw")
+}
+
+// bind has the nosuid, nodev and noexec of the file system: a container in a user namespace cannot take them away
+// (mount_namespaces(7)).
+func bind(source, destination, access string) specs.Mount {
 	return specs.Mount{
-		Destination: devShm, Type: "bind", Source: source,
-		Options: []string{"rbind", "rprivate", "rw", "nosuid", "nodev", "noexec"},
+		Destination: destination, Type: "bind", Source: source,
+		Options: []string{"rbind", "rprivate", access, "nosuid", "nodev", "noexec"},
 	}
 }
 

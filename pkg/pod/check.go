@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -40,19 +41,8 @@ func (r Request) check() error {
 		return fmt.Errorf("hostname %q: must be empty with the mode %s of the network, when no UTS namespace is made: %w",
 			c.Hostname, c.Network, errdefs.ErrInvalidArgument)
 	}
-	if err := c.User.check(); err != nil {
-		return err
-	}
-	if err := checkDNS(c.DNS); err != nil {
-		return err
-	}
-	if err := checkSELinux(c.SELinux); err != nil {
-		return err
-	}
-	if err := checkLabel(c.MountLabel); err != nil {
-		return err
-	}
-	return checkSysctls(c)
+	return cmp.Or(
+		c.User.check(), checkDNS(c.DNS), checkSELinux(c.SELinux), checkLabel(c.MountLabel), checkSysctls(c))
 }
 
 func (c Config) checkModes() error {

@@ -236,12 +236,7 @@ func (p *Pod) Exited() <-chan struct{} {
 }
 
 // Exit is how the process ended that holds the namespaces: its exit code, or 128 and the signal. Exited is closed.
-func (p *Pod) Exit() (status int, at time.Time) {
-	if p.holder != nil {
-		return p.holder.Exit()
-	}
-	return 0, time.Time{}
-}
+func (p *Pod) Exit() (status int, at time.Time) { return p.holder.Exit() }
 
 // CgroupPath is the cgroup of the pod: the path from the root of a hierarchy, or "".
 func (p *Pod) CgroupPath() string { return p.cgroupPath }

@@ -76,14 +76,12 @@ func checkSysctls(c Config) error {
 // as fs.mqueue since Linux 6.9. They are written as root, the host's id of the root of a user namespace, after which
 // the thread cannot be used for anything else.
 func writeSysctls(sysctls map[string]string, root int) error {
-	var denied []string
+	denied := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(sysctls)) {
 		err := writeSysctl(key, sysctls[key])
 		if errors.Is(err, os.ErrPermission) && root != 0 {
-			denied = append(denied, key)
-			continue
-		}
-		if err != nil {
+			denied[key] = sysctls[key]
+		} else if err != nil {
 			return err
 		}
 	}
@@ -93,12 +91,7 @@ func writeSysctls(sysctls map[string]string, root int) error {
 	if err := setThreadUID(root); err != nil {
 		return err
 	}
-	for _, key := range denied {
-		if err := writeSysctl(key, sysctls[key]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeSysctls(denied, 0)
 }
 
 func writeSysctl(key, value string) error {

@@ -93,11 +93,10 @@ type execInfo struct {
 func members(list []podsandbox.ContainerStatus) []memberInfo {
 	all := []memberInfo{}
 	for _, m := range list {
-		info := memberInfo{ID: m.ID, Pid: m.Pid, State: m.State.String(), Notify: (*notifyInfo)(m.Notified)}
+		info := memberInfo{
+			ID: m.ID, Pid: m.Pid, State: m.State.String(), Notify: (*notifyInfo)(m.Notified), Execs: map[string]execInfo{},
+		}
 		for id, used := range m.Execs {
-			if info.Execs == nil {
-				info.Execs = map[string]execInfo{}
-			}
 			info.Execs[id] = execInfo{
 				CPUSeconds: used.CPU.Seconds(), MemoryBytes: used.Memory, CgroupTotal: used.CgroupTotal,
 			}
