@@ -20,16 +20,13 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// lockPoll is how often a held lock is tried again. It is held for tens of microseconds.
-const lockPoll = 200 * time.Microsecond
-
 // listen binds path, unless a living shim serves it already: then it returns ErrAlreadyExists. A file nobody listens
 // on is replaced.
 //
 // Test and replacement are one step under the directory's lock, so of two starts one binds and the other finds it
 // listening: the socket listens before the lock is released.
 func listen(ctx context.Context, path string) (*net.UnixListener, error) {
-	unlock, err := unixfile.Lock(ctx, filepath.Dir(path), lockPoll)
+	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +93,7 @@ func removeUnheard(ctx context.Context, path string) (alive bool, err error) {
 
 // removeDeadSocket removes the socket at path if nobody listens on it.
 func removeDeadSocket(ctx context.Context, path string) error {
-	unlock, err := unixfile.Lock(ctx, filepath.Dir(path), lockPoll)
+	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -29,9 +29,6 @@ import (
 // 128 + SIGKILL, as the runc shim answers.
 const killed = 128 + int(unix.SIGKILL)
 
-// lockPoll is how often a bundle's lock is tried again, which another delete may hold for seconds.
-const lockPoll = 5 * time.Millisecond
-
 // container removes the container of the request alone. Several may be called at once: they take turns.
 func (r Request) container(ctx context.Context) (int, process.Exit, error) {
 	unlock, err := lockBundle(ctx, r.Bundle)
@@ -44,7 +41,7 @@ func (r Request) container(ctx context.Context) (int, process.Exit, error) {
 
 // lockBundle locks a bundle until unlock, or waits until ctx ends. One that is gone needs no lock.
 func lockBundle(ctx context.Context, bundle string) (unlock func(), err error) {
-	unlock, err = unixfile.Lock(ctx, bundle, lockPoll)
+	unlock, err = unixfile.Lock(ctx, bundle)
 	if errors.Is(err, os.ErrNotExist) {
 		return func() {}, nil
 	}

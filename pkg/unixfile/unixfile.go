@@ -73,15 +73,15 @@ func TryLock(dir string) (unlock func(), err error) {
 	}, nil
 }
 
-// Lock is TryLock that tries again every interval until ctx ends: flock(2) itself would wait without a bound.
-func Lock(ctx context.Context, dir string, interval time.Duration) (unlock func(), err error) {
+// Lock is TryLock that tries again each millisecond until ctx ends: flock(2) itself would wait without a bound.
+func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	for {
 		unlock, err := TryLock(dir)
 		if !errors.Is(err, ErrLocked) {
 			return unlock, err
 		}
 		select {
-		case <-time.After(interval):
+		case <-time.After(time.Millisecond):
 		case <-ctx.Done():
 			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
 		}

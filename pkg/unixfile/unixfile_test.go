@@ -80,13 +80,13 @@ func TestRemove_OfNothing(t *testing.T) {
 
 func TestLock_GivesUpWithItsContext(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := Lock(t.Context(), dir, time.Millisecond)
+	unlock, err := Lock(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 	defer cancel()
-	_, err = Lock(ctx, dir, time.Millisecond)
+	_, err = Lock(ctx, dir)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("Lock of a locked directory = %v, want DeadlineExceeded that names it", err)
 	}
