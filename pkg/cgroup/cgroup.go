@@ -19,7 +19,6 @@ package cgroup
 
 import (
 	"maps"
-	"os"
 	"slices"
 )
 
@@ -54,7 +53,7 @@ func (c *Cgroup) Path(controller string) string {
 }
 
 // Exists reports whether any directory of the cgroup exists.
-func (c *Cgroup) Exists() bool { return slices.ContainsFunc(c.dirs, isDir) }
+func (c *Cgroup) Exists() bool { return slices.ContainsFunc(c.dirs, exists) }
 
 // String returns the path of the cgroup for messages: on v1 that of the memory controller, or else any.
 func (c *Cgroup) String() string {
@@ -65,9 +64,4 @@ func (c *Cgroup) String() string {
 		return c.dirs[0]
 	}
 	return "(no cgroup)"
-}
-
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
 }

@@ -29,7 +29,7 @@ func TestMakeChild_CountsAndCanBeKilled(t *testing.T) {
 				if controller != "devices" { // the only one here in which nothing is made
 					want = filepath.Join(want, "n1")
 				}
-				if dir != want || !isDir(dir) {
+				if dir != want || !exists(dir) {
 					t.Errorf("path in %q = %s, want the directory %s", controller, dir, want)
 				}
 			}

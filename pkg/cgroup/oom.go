@@ -64,7 +64,7 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 		if err != nil {
 			w.source.close()
 		}
-	case err == nil, IsGone(err) && isDir(dir):
+	case err == nil, IsGone(err) && exists(dir):
 		log.L.WithField("cgroup", w.cgroup).Debug("no memory controller: OOM kills are not reported")
 		w.source = nil
 		close(w.ended)

@@ -60,6 +60,7 @@ type copier struct {
 	cut     bool  // Close came before the end
 	mark    int64 // all that Mark found is delivered when so many bytes are written
 	unread  error // of the sink's end
+	done    bool  // the sink came to its end
 }
 
 // run copies until the source ends, a sink that is not persistent fails, or Close.
@@ -81,7 +82,7 @@ func (c *copier) run() {
 	_ = c.source.Close() // nothing is lost by closing what was read from
 	err := c.to.end(c.kept)
 	c.mu.Lock()
-	c.unread = err
+	c.unread, c.done = err, true
 	c.mu.Unlock()
 }
 

@@ -83,16 +83,11 @@ func (s *Streams) outputCopiers() []*copier {
 }
 
 func (c *copier) mayStop(held bool) bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-	}
 	c.mu.Lock()
-	eof, marked := c.eof, c.written >= c.mark
+	done, eof, marked := c.done, c.eof, c.written >= c.mark
 	c.mu.Unlock()
-	if !eof {
-		return held && marked
+	if done || !eof {
+		return done || held && marked
 	}
 	fifo, ok := c.to.(*fifoOutput)
 	return ok && fifo.unread() > 0
@@ -100,12 +95,6 @@ func (c *copier) mayStop(held bool) bool {
 
 // drainError says what became of the output of c. If it has not ended, cause is why nobody waits any longer.
 func (c *copier) drainError(cause error, waited time.Duration) error {
-	ended := false
-	select {
-	case <-c.ended:
-		ended = true
-	default:
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -115,7 +104,7 @@ func (c *copier) drainError(cause error, waited time.Duration) error {
 		return fmt.Errorf("drain %s: closed after %v: %w", c.name, waited, errdefs.ErrAborted)
 	case c.unread != nil:
 		return fmt.Errorf("drain %s: %w", c.name, c.unread)
-	case ended:
+	case c.done:
 		return nil
 	case c.eof:
 		return fmt.Errorf("drain %s: the last bytes have no reader after %v: %w", c.name, waited, cause)

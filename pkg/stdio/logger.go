@@ -40,7 +40,7 @@ func loggerBounds() bounds {
 // It does not get the process's own pipes, but others into which the output is copied. So the process neither dies nor
 // blocks when the binary is gone or has closed one of the two, and a terminal works in the same way.
 //
-// It owns two goroutines, which join waits for: one waits for the binary, one makes it end.
+// It owns two goroutines, in work: one waits for the binary, one makes it end. Both inputs must be closed for that.
 type logger struct {
 	cmd      *exec.Cmd
 	children Children
@@ -208,6 +208,3 @@ func (g *logger) supervise() {
 	g.log.Warnf("logging binary goes on after the end of its input: sending SIGTERM, and SIGKILL after %v", g.bounds.term)
 	g.end()
 }
-
-// join returns when the binary and both goroutines have ended. All inputs must be closed.
-func (g *logger) join() { g.work.Wait() }

@@ -61,11 +61,13 @@ func (x *StreamRegistry) Serve(call context.Context, id string, peer Peer) error
 	case <-ctx.Done():
 		return fmt.Errorf("stream %q: wait for the client before to let go: %w", id, context.Cause(ctx))
 	}
+	serve := s.send
 	if s.reader == nil {
 		detach() // Recv tells when there is no more
+		serve = s.receive
 	}
-	defer context.AfterFunc(s.removed, func() { cancel(errRemoved) })()
-	if err := s.serve(ctx, peer); err != nil && s.removed.Err() == nil {
+	defer context.AfterFunc(s.removed, func() { cancel(nil) })()
+	if err := serve(ctx, peer); err != nil && s.removed.Err() == nil {
 		return fmt.Errorf("stream %q: %w", id, err)
 	}
 	return nil

@@ -65,8 +65,11 @@ func (s *Streams) copyTerminal(fd int) error {
 	if s.closed {
 		return errors.Join(errClosed("start copying the terminal"), master.Close())
 	}
-	if err := s.terminal.adopt(master); err != nil {
-		return err // Close closes the master
+	s.terminal.master = master // Close closes it from now on
+	if size := s.terminal.size; size != nil {
+		if err := s.terminal.resize(size); err != nil {
+			return err
+		}
 	}
 	if s.input != nil {
 		s.copyInput(&terminalInput{master: master})

@@ -269,7 +269,7 @@ func (s *Streams) Close() error {
 	s.mu.Unlock()
 	s.copying.Wait()
 	if s.binary != nil {
-		s.binary.join()
+		s.binary.work.Wait()
 	}
 	return err
 }

@@ -16,9 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errRemoved ends the service of a client whose stream was closed.
-var errRemoved = errors.New("the process's streams are closed")
-
 // stream is one stream that a client of the StreamRegistry reads or writes. Between the client and the copier is a
 // pipe, which takes the place of the fifo.
 type stream struct {
@@ -122,14 +119,6 @@ func (c Config) openStreamInput(l location) (*input, error) {
 func (s *stream) remove() {
 	s.registry.remove(s)
 	s.cancel()
-}
-
-// serve carries the stream until it, the client or ctx ends.
-func (s *stream) serve(ctx context.Context, peer Peer) error {
-	if s.reader == nil {
-		return s.receive(ctx, peer)
-	}
-	return s.send(ctx, peer)
 }
 
 // send sends the output to a client. What it has read and cannot send is kept for the next one.

@@ -135,7 +135,7 @@ func (t *terminal) Close() error {
 	return closeAll(t.socket, t.peer, t.master)
 }
 
-// resize sets the size, or keeps it for adopt. It is called with Streams.mu held.
+// resize sets the size, or keeps it for copyTerminal. It is called with Streams.mu held.
 func (t *terminal) resize(size *unix.Winsize) error {
 	if t.master == nil {
 		t.size = size
@@ -150,15 +150,6 @@ func (t *terminal) resize(size *unix.Winsize) error {
 		return fmt.Errorf("resize to %dx%d: %w", size.Col, size.Row, serr)
 	}
 	return nil
-}
-
-// adopt takes over the master. It is called with Streams.mu held.
-func (t *terminal) adopt(master *pipeEnd) error {
-	t.master = master
-	if t.size == nil {
-		return nil
-	}
-	return t.resize(t.size)
 }
 
 // terminalInput is the sink of stdin with a terminal.
