@@ -77,8 +77,6 @@ func (c *container) Start(ctx context.Context) error {
 	return os.Remove(path)
 }
 
-var errInitDead = fmt.Errorf("init is dead: %w", errdefs.ErrFailedPrecondition)
-
 // awaitByte waits until fifo has a byte to read, or the process of pidfd has died without writing one. Init writes as
 // soon as the fifo has a reader, unless something outside holds it up, so ctx is checked only now and then.
 func awaitByte(ctx context.Context, fifo, pidfd int) error {
@@ -88,18 +86,14 @@ func awaitByte(ctx context.Context, fifo, pidfd int) error {
 		if _, err := unix.Poll(fds, checkContext); err != nil && err != unix.EINTR {
 			return os.NewSyscallError("poll", err)
 		}
-		dead := fds[1].Revents != 0
-		if dead {
-			// It may have written and died after poll checked the fifo.
-			if _, err := unix.Poll(fds[:1], 0); err != nil {
-				return os.NewSyscallError("poll", err)
-			}
+		if fds[1].Revents != 0 {
+			_, _ = unix.Poll(fds[:1], 0) // it may have written and died after poll checked the fifo
 		}
 		switch {
 		case fds[0].Revents&unix.POLLIN != 0:
 			return nil
-		case dead:
-			return errInitDead
+		case fds[1].Revents != 0:
+			return fmt.Errorf("init is dead: %w", errdefs.ErrFailedPrecondition)
 		case ctx.Err() != nil:
 			return fmt.Errorf("init does not run its program: %w", ctx.Err())
 		}

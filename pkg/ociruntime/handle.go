@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/native"
@@ -53,17 +54,14 @@ func (h *handle) Wait() process.Exit {
 	if state == nil {
 		// A bug: nothing else may wait for our children. The process is gone all the same, and its exit must be told.
 		log.L.WithError(err).WithField("pid", h.pid).Error("exit status was lost")
-		return process.Exit{Status: lostStatus, At: at}
+		return process.Exit{Status: 255, At: at}
 	}
 	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
 		h.maxRSS = uint64(usage.Maxrss) << 10 // getrusage(2) counts in kilobytes
 	}
 	status := state.Sys().(syscall.WaitStatus) // what os.ProcessState holds on Linux
-	if status.Signaled() {
-		h.sigkilled = status.Signal() == unix.SIGKILL
-		return process.Exit{Status: signalBase + int(status.Signal()), At: at}
-	}
-	return process.Exit{Status: status.ExitStatus(), At: at}
+	h.sigkilled = status.Signaled() && status.Signal() == unix.SIGKILL
+	return process.Exit{Status: utils.ExitStatus(unix.WaitStatus(status)), At: at}
 }
 
 // started hands the process its streams. If that fails, or ctx ended meanwhile, the process is killed and reaped.
@@ -83,11 +81,6 @@ func (h *handle) kill() {
 	_ = h.Signal(unix.SIGKILL) // it may be dead already
 	h.Wait()
 }
-
-const (
-	signalBase = 128 // exit status 128 + signal number, as in a shell and containerd
-	lostStatus = 255
-)
 
 func (h *handle) Signal(sig syscall.Signal) error {
 	err := h.child.Signal(sig)

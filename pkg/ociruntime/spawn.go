@@ -78,13 +78,8 @@ func (r *Runtime) start(
 func interrupt(ctx context.Context, kill func()) (stop func()) {
 	const interval = 5 * time.Millisecond
 	stopped, done := make(chan struct{}), make(chan struct{})
-	go func() { // ends when stop is called, which joins it
+	cancel := context.AfterFunc(ctx, func() { // ends when stop is called, which joins it
 		defer close(done)
-		select {
-		case <-ctx.Done():
-		case <-stopped:
-			return
-		}
 		for {
 			kill()
 			select {
@@ -93,8 +88,13 @@ func interrupt(ctx context.Context, kill func()) (stop func()) {
 				return
 			}
 		}
-	}()
-	return func() { close(stopped); <-done }
+	})
+	return func() {
+		close(stopped)
+		if !cancel() {
+			<-done
+		}
+	}
 }
 
 // killMembers kills the processes of a container's cgroup that match. It asks the cgroup, since libcontainer's lock is
