@@ -15,8 +15,9 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Hook is the [process.CgroupHook] of a container that follows a source, from before its program runs.
+// Hook is the [process.Hook] of a container that follows a source, from before its program runs.
 type Hook struct {
+	process.NoHook
 	reconciler *Reconciler
 	mode       cgroups.CGMode
 	source     settings.Value
@@ -31,7 +32,7 @@ func NewHook(r *Reconciler, mode cgroups.CGMode, source settings.Value, mems boo
 	return &Hook{reconciler: r, mode: mode, source: source, mems: mems}
 }
 
-// Prepare implements [process.CreateHook]. A container whose configuration sets a cpuset does not follow.
+// Prepare implements [process.Hook]. A container whose configuration sets a cpuset does not follow.
 func (h *Hook) Prepare(_ context.Context, c *process.Config) error {
 	h.id, h.pinned = c.ID, h.overruled(c.Spec.Linux.Resources)
 	if !h.pinned && h.mode != cgroups.Unified {
@@ -53,7 +54,7 @@ func (h *Hook) overruled(r *specs.LinuxResources) bool {
 	return cpus+r.Unified["cpuset.cpus"] != "" || h.mems && mems+r.Unified["cpuset.mems"] != ""
 }
 
-// Created implements [process.CreateHook].
+// Created implements [process.Hook].
 func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ process.Handle) error {
 	if h.pinned {
 		return nil
@@ -70,7 +71,7 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 	return nil
 }
 
-// BeforeUpdate implements [process.CgroupHook]. A cpuset that r sets is kept: nobody but its sender knows when it
+// BeforeUpdate implements [process.Hook]. A cpuset that r sets is kept: nobody but its sender knows when it
 // should end.
 func (h *Hook) BeforeUpdate(r *specs.LinuxResources) {
 	if h.pinning = !h.pinned && h.overruled(r); h.pinning {
@@ -78,7 +79,7 @@ func (h *Hook) BeforeUpdate(r *specs.LinuxResources) {
 	}
 }
 
-// AfterUpdate implements [process.CgroupHook].
+// AfterUpdate implements [process.Hook].
 func (h *Hook) AfterUpdate(err error) {
 	switch {
 	case !h.pinning:
@@ -89,8 +90,5 @@ func (h *Hook) AfterUpdate(err error) {
 	}
 }
 
-// BeforeDestroy implements [process.CgroupHook].
+// BeforeDestroy implements [process.Hook].
 func (h *Hook) BeforeDestroy() { h.reconciler.Remove(h.id) }
-
-// Removed implements [process.CreateHook].
-func (h *Hook) Removed() error { return nil }

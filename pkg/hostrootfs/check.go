@@ -17,7 +17,7 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Created implements [process.CreateHook]. An init that is dead sees nothing.
+// Created implements [process.Hook]. An init that is dead sees nothing.
 func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
 	err := h.checkBinds(init.Pid())
 	if err == nil && len(h.late) > 0 {

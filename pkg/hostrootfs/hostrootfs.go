@@ -23,8 +23,9 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Rootfs is what one container shows of the host. It is a [process.CreateHook]. The zero value shows nothing.
+// Rootfs is what one container shows of the host. It is a [process.Hook]. The zero value shows nothing.
 type Rootfs struct {
+	process.NoHook
 	setting settings.Value
 	entries []entry // a parent before what lies in it
 	hidden  hidden
@@ -95,7 +96,7 @@ func rootOwner(spec *specs.Spec) idmap.Owner {
 	return idmap.Root(spec.Linux.UIDMappings, spec.Linux.GIDMappings)
 }
 
-// Prepare implements [process.CreateHook]. The root file system is mounted.
+// Prepare implements [process.Hook]. The root file system is mounted.
 func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	h.bundle = c.Bundle
 	if h.ownRoot {
@@ -144,7 +145,7 @@ func isMasked(path string, masked []string) bool {
 	return slices.ContainsFunc(masked, func(m string) bool { return within(path, filepath.Clean(m)) })
 }
 
-// Removed implements [process.CreateHook].
+// Removed implements [process.Hook].
 func (h *Rootfs) Removed() error { return Remove(h.bundle) }
 
 // Remove removes what Prepare made in a bundle.

@@ -34,8 +34,9 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Hook is the [process.CreateHook] of a container that finds sockets open.
+// Hook is the [process.Hook] of a container that finds sockets open.
 type Hook struct {
+	process.NoHook
 	setting settings.Value
 	list    []Address
 	config  *process.Config // from Prepare on
@@ -51,7 +52,7 @@ func NewHook(setting settings.Value) *Hook { return &Hook{setting: setting} }
 // them if the shim cannot.
 func (h *Hook) Left() []File { return h.left }
 
-// Prepare implements [process.CreateHook].
+// Prepare implements [process.Hook].
 func (h *Hook) Prepare(ctx context.Context, c *process.Config) (err error) {
 	h.config = c
 	if h.list, err = Parse(h.setting.Text); err != nil {
@@ -108,7 +109,7 @@ func (h *Hook) network() (n Network, made *specs.LinuxNamespace, err error) {
 	return Network{Own: true}, own, nil
 }
 
-// Created implements [process.CreateHook].
+// Created implements [process.Hook].
 func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) (err error) {
 	defer h.closeSockets() // init has its own
 	linux := h.config.Spec.Linux
@@ -140,7 +141,7 @@ func (h *Hook) closeSockets() {
 	}
 }
 
-// Removed implements [process.CreateHook].
+// Removed implements [process.Hook].
 func (h *Hook) Removed() error {
 	h.closeSockets()
 	if h.bound != nil {

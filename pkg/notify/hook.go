@@ -30,8 +30,9 @@ const (
 	killTimeout = 10 * time.Second
 )
 
-// Hook is the [process.CreateHook] of a container that tells when it is ready.
+// Hook is the [process.Hook] of a container that tells when it is ready.
 type Hook struct {
+	process.NoHook
 	timeout  time.Duration
 	receiver *Receiver // from Prepare on
 }
@@ -39,7 +40,7 @@ type Hook struct {
 // NewHook returns the hook for a container that has timeout to be ready.
 func NewHook(timeout time.Duration) *Hook { return &Hook{timeout: timeout} }
 
-// Prepare implements [process.CreateHook]. It makes the socket, a mount of it, and a variable that says where it is.
+// Prepare implements [process.Hook]. It makes the socket, a mount of it, and a variable that says where it is.
 func (h *Hook) Prepare(_ context.Context, c *process.Config) (err error) {
 	dir := filepath.Join(c.Bundle, hookDir)
 	entry := log.L.WithField("container", c.ID)
@@ -55,13 +56,13 @@ func (h *Hook) Prepare(_ context.Context, c *process.Config) (err error) {
 	return nil
 }
 
-// Created implements [process.CreateHook].
+// Created implements [process.Hook].
 func (h *Hook) Created(_ context.Context, c process.RuntimeContainer, _ process.Handle) error {
 	h.receiver.Receive(func(s Sender) error { return c.Cgroup().Contains(s.PID, s.PIDFD) })
 	return nil
 }
 
-// Removed implements [process.CreateHook].
+// Removed implements [process.Hook].
 func (h *Hook) Removed() error {
 	if h.receiver == nil {
 		return nil

@@ -17,8 +17,9 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Hook is the [process.CreateHook] of a container with a pid file: it is written before anybody is told of init.
+// Hook is the [process.Hook] of a container with a pid file: it is written before anybody is told of init.
 type Hook struct {
+	process.NoHook
 	setting settings.Value
 	pid     int
 }
@@ -26,7 +27,7 @@ type Hook struct {
 // NewHook returns the hook for a setting that is set.
 func NewHook(setting settings.Value) *Hook { return &Hook{setting: setting} }
 
-// Prepare implements [process.CreateHook]. It checks the path.
+// Prepare implements [process.Hook]. It checks the path.
 func (h *Hook) Prepare(context.Context, *process.Config) error {
 	path := h.setting.Text
 	refuse := func(allowed string) error {
@@ -44,13 +45,13 @@ func (h *Hook) Prepare(context.Context, *process.Config) error {
 	return nil
 }
 
-// Created implements [process.CreateHook].
+// Created implements [process.Hook].
 func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
 	h.pid = init.Pid()
 	return Write(h.setting.Text, h.pid)
 }
 
-// Removed implements [process.CreateHook].
+// Removed implements [process.Hook].
 func (h *Hook) Removed() error {
 	if h.pid == 0 {
 		return nil // nothing was written

@@ -4,7 +4,7 @@
 // Package process runs one container: its init process and its execs.
 //
 // It knows no wire format and no OCI runtime. pkg/ociruntime implements [Runtime]; events go to [event.Queue]. What a
-// container has beside what the runtime makes is made and removed by [CreateHook].
+// container has beside what the runtime makes is made and removed by [Hook].
 //
 // # Goroutines
 //

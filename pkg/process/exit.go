@@ -91,7 +91,7 @@ func (p *Process) publishExit(exit Exit) {
 	p.commitExit(exit)
 	if p.execID == "" {
 		c.oom.Stop()
-		for _, h := range hooksOf[ExitHook](c) {
+		for _, h := range c.config.Hooks {
 			h.Exited(exit)
 		}
 	} else {

@@ -213,6 +213,7 @@ func describe(e event.Event) string {
 
 // world is a container over a fake runtime, with its journal. It is its own hook.
 type world struct {
+	NoHook
 	*Container
 	fake      *fake
 	journal   *journal
@@ -222,8 +223,6 @@ type world struct {
 	removed   int    // how often Removed was called
 	removeErr error
 }
-
-func (w *world) Prepare(context.Context, *Config) error { return nil }
 
 func (w *world) Created(_ context.Context, _ RuntimeContainer, init Handle) error {
 	w.pids = append(w.pids, init.Pid())

@@ -12,9 +12,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// CreateHook makes what a container has beside what the runtime makes, such as a pid file. Prepare and Created are
-// called in the order of [Config.Hooks], Removed in the reverse order.
-type CreateHook interface {
+// Hook makes what a container has beside what the runtime makes, such as a pid file. Its methods are called in the order
+// of [Config.Hooks], Removed in the reverse order. An implementation embeds [NoHook] for those that it does not need.
+type Hook interface {
 	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs and c.Files.
 	Prepare(ctx context.Context, c *Config) error
 	// Created is called when init exists, before anybody is told of it. Init does not run its program yet, except in a
@@ -23,25 +23,26 @@ type CreateHook interface {
 	// Removed undoes Prepare and Created. It is called after the container is destroyed, and when its creation failed,
 	// even if Prepare or Created failed or were not called. It is called again after a failure.
 	Removed() error
-}
-
-// CgroupHook is a CreateHook that writes to the container's cgroup.
-type CgroupHook interface {
-	CreateHook
 	// BeforeUpdate is called before the runtime writes r to the cgroup.
 	BeforeUpdate(r *specs.LinuxResources)
 	// AfterUpdate is called with the runtime's result.
 	AfterUpdate(err error)
+	// Exited is called before init's exit is told. It must not block for long.
+	Exited(exit Exit)
 	// BeforeDestroy is called before the runtime removes the cgroup.
 	BeforeDestroy()
 }
 
-// ExitHook is a CreateHook that has to know of init's exit before others do.
-type ExitHook interface {
-	CreateHook
-	// Exited is called before the exit is told. It must not block for long.
-	Exited(exit Exit)
-}
+// NoHook is a [Hook] that does nothing.
+type NoHook struct{}
+
+func (NoHook) Prepare(context.Context, *Config) error                  { return nil }
+func (NoHook) Created(context.Context, RuntimeContainer, Handle) error { return nil }
+func (NoHook) Removed() error                                          { return nil }
+func (NoHook) BeforeUpdate(*specs.LinuxResources)                      {}
+func (NoHook) AfterUpdate(error)                                       {}
+func (NoHook) Exited(Exit)                                             {}
+func (NoHook) BeforeDestroy()                                          {}
 
 // prepare runs the hooks before the runtime creates the container.
 func (c *Container) prepare(ctx context.Context) error {
@@ -69,24 +70,12 @@ func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 	return c.watchOOM() // before init can run its program, so that no kill is missed
 }
 
-// hooksOf returns those hooks that are an H as well.
-func hooksOf[H CreateHook](c *Container) []H {
-	var all []H
-	for _, h := range c.config.Hooks {
-		if h, ok := h.(H); ok {
-			all = append(all, h)
-		}
-	}
-	return all
-}
-
 func (c *Container) update(r *specs.LinuxResources) error {
-	hooks := hooksOf[CgroupHook](c)
-	for _, h := range hooks {
+	for _, h := range c.config.Hooks {
 		h.BeforeUpdate(r)
 	}
 	err := c.runtime.Update(r)
-	for _, h := range hooks {
+	for _, h := range c.config.Hooks {
 		h.AfterUpdate(err)
 	}
 	return err
@@ -94,7 +83,7 @@ func (c *Container) update(r *specs.LinuxResources) error {
 
 // beforeDestroy tells the hooks that the runtime is about to remove the cgroup.
 func (c *Container) beforeDestroy() {
-	for _, h := range hooksOf[CgroupHook](c) {
+	for _, h := range c.config.Hooks {
 		h.BeforeDestroy()
 	}
 }

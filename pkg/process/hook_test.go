@@ -15,6 +15,7 @@ import (
 
 // fakeHook writes down what is called, and fails one call.
 type fakeHook struct {
+	NoHook
 	name  string
 	calls *[]string
 	fails string
@@ -50,7 +51,7 @@ func TestHooks_AreUndoneInReverse(t *testing.T) {
 			w := newWorld(t, newFake())
 			f := newFake()
 			var calls []string
-			hooks := []CreateHook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
+			hooks := []Hook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
 			if _, err := New(ctx, f, w.queue, Config{ID: "c2", Hooks: hooks}); err == nil || err.Error() != `container "c2": `+tc.fails {
 				t.Errorf("New = %v, want the error of %s", err, tc.fails)
 			}
@@ -70,7 +71,7 @@ func TestHooks_OfTheCgroupAreToldOfUpdateAndDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
 		f := newFake()
-		w := newWorldOf(t, f, Config{ID: "c1", Hooks: []CreateHook{fakeHook{name: "a", calls: &calls}}})
+		w := newWorldOf(t, f, Config{ID: "c1", Hooks: []Hook{fakeHook{name: "a", calls: &calls}}})
 		must(t, w.Update(ctx, &specs.LinuxResources{}))
 		_, err := w.Delete(ctx)
 		must(t, err)

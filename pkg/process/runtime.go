@@ -115,7 +115,7 @@ type Config struct {
 	// Stop is how a container that lives is ended before it is removed from disk; the zero value kills it.
 	Stop  Stop
 	Files []*os.File // init's, from descriptor 3 on
-	Hooks []CreateHook
+	Hooks []Hook
 	Options
 }
 

@@ -24,66 +24,58 @@ import (
 
 // bundleHook writes what the delete command has to know (pkg/cleanup) before anything else is made.
 type bundleHook struct {
-	index      *cleanup.Index
-	id, bundle string
-	state      cleanup.State
+	process.NoHook
+	index   *cleanup.Index
+	id, dir string
+	state   cleanup.State
 }
 
-// Prepare implements process.CreateHook.
+// Prepare implements process.Hook.
 func (h *bundleHook) Prepare(context.Context, *process.Config) error {
-	if err := h.index.Add(h.id, h.bundle, h.state.Root); err != nil {
+	if err := h.index.Add(h.id, h.dir, h.state.Root); err != nil {
 		return fmt.Errorf("list it for the delete command: %w", err)
 	}
-	return h.state.Write(h.bundle)
+	return h.state.Write(h.dir)
 }
 
-// Created implements process.CreateHook.
-func (h *bundleHook) Created(context.Context, process.RuntimeContainer, process.Handle) error {
-	return nil
-}
-
-// Removed implements process.CreateHook.
+// Removed implements process.Hook.
 func (h *bundleHook) Removed() error {
-	return errors.Join(cleanup.RemoveState(h.bundle), h.index.Remove(h.id, h.bundle))
+	return errors.Join(cleanup.RemoveState(h.dir), h.index.Remove(h.id, h.dir))
 }
 
 // stateHook adds to the state what is known when init exists and when it exits. It comes after the hook of sockets.
 type stateHook struct {
-	*bundleHook
+	process.NoHook
+	bundle  *bundleHook
 	sockets *listen.Hook // nil: none
 }
 
-// Prepare implements process.CreateHook.
-func (h stateHook) Prepare(context.Context, *process.Config) error { return nil }
-
-// Created implements process.CreateHook.
+// Created implements process.Hook.
 func (h stateHook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
-	h.state.Pid = init.Pid()
+	h.bundle.state.Pid = init.Pid()
 	if h.sockets != nil {
-		h.state.Sockets = h.sockets.Left()
+		h.bundle.state.Sockets = h.sockets.Left()
 	}
 	h.write()
 	return nil
 }
 
-// Exited implements process.ExitHook.
+// Exited implements process.Hook.
 func (h stateHook) Exited(exit process.Exit) {
-	h.state.Exit = &exit
+	h.bundle.state.Exit = &exit
 	h.write()
 }
 
 // write does without the state rather than without the container.
 func (h stateHook) write() {
-	if err := h.state.Write(h.bundle); err != nil {
-		log.L.WithError(err).WithField("container", h.id).Warn("write the pid and the exit for the delete command")
+	if err := h.bundle.state.Write(h.bundle.dir); err != nil {
+		log.L.WithError(err).WithField("container", h.bundle.id).Warn("write the pid and the exit for the delete command")
 	}
 }
 
-// Removed implements process.CreateHook.
-func (h stateHook) Removed() error { return nil }
-
 // rootfsHook mounts the root file system: an image, or an empty one for directories of the host.
 type rootfsHook struct {
+	process.NoHook
 	image   []mount.Mount
 	host    *hostrootfs.Rootfs
 	suspend func() (resume func()) // the reaper, while mount helpers may run
@@ -92,7 +84,7 @@ type rootfsHook struct {
 	mounted bool   // something, which may be the first of several mounts alone
 }
 
-// Prepare implements process.CreateHook.
+// Prepare implements process.Hook.
 func (h *rootfsHook) Prepare(_ context.Context, c *process.Config) error {
 	mounts, err := h.host.RootMounts(c, h.image)
 	if err != nil {
@@ -129,12 +121,7 @@ func describe(mounts []mount.Mount) string {
 	return strings.Join(all, " + ")
 }
 
-// Created implements process.CreateHook.
-func (h *rootfsHook) Created(context.Context, process.RuntimeContainer, process.Handle) error {
-	return nil
-}
-
-// Removed implements process.CreateHook. What the client mounted itself stays.
+// Removed implements process.Hook. What the client mounted itself stays.
 func (h *rootfsHook) Removed() error {
 	if h.mounted {
 		if err := cleanup.UnmountRootfs(h.bundle); err != nil {

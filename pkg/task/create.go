@@ -124,15 +124,15 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 		}
 	}
 	c.host = &host
-	bundle := &bundleHook{index: &m.index, id: config.ID, bundle: config.Bundle, state: cleanup.State{
+	bundle := &bundleHook{index: &m.index, id: config.ID, dir: config.Bundle, state: cleanup.State{
 		Root: config.Root, SystemdCgroup: config.SystemdCgroup, PidFile: set.PidFile.Text,
 	}}
 	if set.StopIsSet { // else the delete command kills at once
 		bundle.state.Stop = set.Stop
 	}
-	state := stateHook{bundleHook: bundle}
+	state := stateHook{bundle: bundle}
 	rootfs := &rootfsHook{image: image, host: &host, suspend: m.suspend, bundle: config.Bundle}
-	hooks := []process.CreateHook{bundle, rootfs}
+	hooks := []process.Hook{bundle, rootfs}
 	if set.CPUSetSource.IsSet() {
 		hooks = append(hooks, cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetMems))
 	}
