@@ -136,7 +136,7 @@ func FuzzPlan(f *testing.F) {
 	f.Add(true, byte(0xff), byte(0), byte(0x3), byte(0), []byte{0x0f, 0, 0x0c, 0, 0x08, 1})
 	f.Add(false, byte(0xff), byte(0x30), byte(0xf0), byte(0xf0), []byte{0, 0, 0x0c, 0})
 	f.Fuzz(func(t *testing.T, strict bool, online, exclusive, source, requested byte, cgroups []byte) {
-		one := func(b byte) Set { return newSet([]byte{b}) }
+		one := func(b byte) Set { return Set{[Limit / 8]byte{b}} }
 		k := &kernel{strict: strict, lends: one(online &^ exclusive), exclusive: one(exclusive)}
 		for pair := range slices.Chunk(cgroups[:min(len(cgroups), 16)&^1], 2) {
 			k.requested = append(k.requested, one(pair[0]))

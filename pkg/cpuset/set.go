@@ -12,12 +12,12 @@ import (
 )
 
 // Limit is larger than the number of any CPU or memory node: a kernel can be built for at most 8192 CPUs
-// (NR_CPUS_RANGE_END in arch/x86/Kconfig; others have fewer) and 1024 nodes. It bounds a Set to 1 KiB.
+// (NR_CPUS_RANGE_END in arch/x86/Kconfig; others have fewer) and 1024 nodes. A Set has a bit for each: 1 KiB.
 const Limit = 8192
 
 // Set is a set of CPUs or memory nodes. It does not change; the zero value is the empty set; == compares.
 type Set struct {
-	bits string // number n is bit n%8 of byte n/8; the last byte is not 0
+	bits [Limit / 8]byte // number n is bit n%8 of byte n/8
 }
 
 // Parse reads a list as the kernel does (bitmap_parselist): numbers and ranges separated by commas or blanks, such as
@@ -25,7 +25,7 @@ type Set struct {
 // and "N" depend on the machine and are refused. An empty list is the empty set. An error is
 // errdefs.ErrInvalidArgument.
 func Parse(list string) (Set, error) {
-	var b [Limit / 8]byte
+	var s Set
 	separates := func(r rune) bool { return r == ',' || r == ' ' || r == '\t' }
 	for region := range strings.FieldsFuncSeq(strings.TrimSpace(list), separates) {
 		r, ok := parseRegion(region)
@@ -35,11 +35,11 @@ func Parse(list string) (Set, error) {
 		}
 		for start := r.first; start <= r.last; start += r.group {
 			for n := start; n < start+r.used && n <= r.last; n++ {
-				b[n/8] |= 1 << (n % 8)
+				s.bits[n/8] |= 1 << (n % 8)
 			}
 		}
 	}
-	return newSet(b[:]), nil
+	return s, nil
 }
 
 // region is first-last:used/group, of each group the first used numbers.
@@ -76,18 +76,15 @@ func quote(text string) string {
 	return strconv.Quote(text)
 }
 
-func newSet(b []byte) Set { return Set{strings.TrimRight(string(b), "\x00")} }
-
 // String returns the list as the kernel prints it, such as "0-2,8", and "" for the empty set. Parse reads it.
 func (s Set) String() string {
 	var list []byte
-	end := len(s.bits) * 8
-	for n := 0; n < end; n++ {
+	for n := 0; n < Limit; n++ {
 		if !s.has(n) {
 			continue
 		}
 		first := n
-		for n+1 < end && s.has(n+1) {
+		for n+1 < Limit && s.has(n+1) {
 			n++
 		}
 		if len(list) > 0 {
@@ -101,36 +98,34 @@ func (s Set) String() string {
 	return string(list)
 }
 
-func (s Set) has(n int) bool { return s.at(n/8)>>(n%8)&1 == 1 }
-
-// at returns byte i, which is 0 past the end.
-func (s Set) at(i int) byte {
-	if i < len(s.bits) {
-		return s.bits[i]
-	}
-	return 0
-}
-
-// combine applies op to each byte of both sets.
-func (s Set) combine(t Set, op func(a, b byte) byte) Set {
-	b := make([]byte, max(len(s.bits), len(t.bits)))
-	for i := range b {
-		b[i] = op(s.at(i), t.at(i))
-	}
-	return newSet(b)
-}
+func (s Set) has(n int) bool { return s.bits[n/8]>>(n%8)&1 == 1 }
 
 // Union returns what is in s or in t.
-func (s Set) Union(t Set) Set { return s.combine(t, func(a, b byte) byte { return a | b }) }
+func (s Set) Union(t Set) Set {
+	for i := range s.bits {
+		s.bits[i] |= t.bits[i]
+	}
+	return s
+}
 
 // Intersect returns what is in s and in t.
-func (s Set) Intersect(t Set) Set { return s.combine(t, func(a, b byte) byte { return a & b }) }
+func (s Set) Intersect(t Set) Set {
+	for i := range s.bits {
+		s.bits[i] &= t.bits[i]
+	}
+	return s
+}
 
 // Difference returns what is in s and not in t.
-func (s Set) Difference(t Set) Set { return s.combine(t, func(a, b byte) byte { return a &^ b }) }
+func (s Set) Difference(t Set) Set {
+	for i := range s.bits {
+		s.bits[i] &^= t.bits[i]
+	}
+	return s
+}
 
 // Subset reports whether t has all of s.
 func (s Set) Subset(t Set) bool { return s.Difference(t).Empty() }
 
 // Empty reports whether there is nothing in s.
-func (s Set) Empty() bool { return s.bits == "" }
+func (s Set) Empty() bool { return s == Set{} }

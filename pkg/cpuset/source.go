@@ -6,14 +6,12 @@ package cpuset
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Parent as a source is the parent of the container's cgroup, which is the pod's.
@@ -38,38 +36,20 @@ func locate(root, source, dir string) (string, error) {
 	case path == dir || below(dir, path):
 		return refuse("must not be the container's own cgroup or in it")
 	}
-	err := beneath(root, path)
+	real, err := filepath.EvalSymlinks(path)
 	switch {
-	case errors.Is(err, unix.ENOENT):
+	case errors.Is(err, os.ErrNotExist):
 		return "", fmt.Errorf("cpuset source %q: cgroup %s: %w", source, path, errdefs.ErrNotFound)
-	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EINVAL),
-		errors.Is(err, unix.ENAMETOOLONG):
-		return refuse("must be a directory, without symbolic links: " + err.Error())
 	case err != nil:
-		return "", fmt.Errorf("cpuset source %q: open %s: %w", source, path, err)
+		return refuse("must be a directory, without symbolic links: " + err.Error())
+	case real != path || !isDir(path):
+		return refuse("must be a directory, without symbolic links")
 	}
 	return path, nil
 }
 
 // below reports whether the clean path is inside dir.
 func below(dir, path string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
-
-// beneath opens path, which is below root, without going through a symbolic link, and closes it.
-func beneath(root, path string) error {
-	rootFD, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	relative := strings.TrimPrefix(path[len(root):], "/")
-	fd, err := unixfile.Openat2(rootFD, relative, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
-	if err == nil {
-		err = unix.Close(fd)
-	}
-	return errors.Join(err, unix.Close(rootFD))
-}
 
 // ancestors returns dir and the directories above it up to root, which has no list and is left out.
 func ancestors(root, dir string) []string {
