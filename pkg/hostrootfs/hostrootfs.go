@@ -110,6 +110,7 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	}
 	defer func() { _ = root.Close() }() // opened for its name only
 	spec := *c.Spec
+	masked := func(path string) bool { return isMasked(path, spec.Linux.MaskedPaths) }
 	for i, e := range h.entries {
 		v := view{hidden: h.hidden, taken: h.taken(e, c), entries: h.entries}
 		if slices.ContainsFunc(v.taken, func(t mountPoint) bool { return t.path == e.container }) {
@@ -120,15 +121,11 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		}
 		for _, m := range v.mounts {
 			spec.Mounts = insertMount(spec.Mounts, m)
-			if !isMasked(m.Destination, spec.Linux.MaskedPaths) {
+			if !masked(m.Destination) {
 				h.binds = append(h.binds, m)
 			}
 		}
-		for _, l := range v.late {
-			if !isMasked(l.container, spec.Linux.MaskedPaths) {
-				h.late = append(h.late, l)
-			}
-		}
+		h.late = append(h.late, slices.DeleteFunc(v.late, func(l entry) bool { return masked(l.container) })...)
 	}
 	c.Spec = &spec
 	return nil

@@ -46,7 +46,7 @@ type ContainerStatus struct {
 // Resources are sums over the containers of a pod in CRI's JSON. They limit nothing here, since the pod's cgroup
 // belongs to the client; Status returns them.
 type Resources struct {
-	Overhead, Resources json.RawMessage // nil before an update
+	Overhead, Resources *json.RawMessage // nil before an update
 }
 
 // Update keeps the resources, unless they are nil. A containerd that restarts reads them from the status.

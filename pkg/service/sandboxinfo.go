@@ -29,7 +29,7 @@ func podInfo(s podsandbox.Status) (map[string]string, error) {
 		"info": sandboxInfo{
 			Pid: s.Pid, Status: s.Stage.String(), RuntimeType: "io.containerd.sandbox.v1",
 			Config: s.Config.CRI, RuntimeSpec: s.Spec,
-			Overhead: updated(s.Updated.Overhead), Resources: updated(s.Updated.Resources),
+			Overhead: criResources{s.Updated.Overhead}, Resources: criResources{s.Updated.Resources},
 		},
 		"members": members(s.Containers),
 		"cpusets": cpusets(s.Containers),
@@ -51,21 +51,13 @@ type sandboxInfo struct {
 	Config      *pod.CRIConfig `json:"config"`
 	RuntimeSpec *specs.Spec    `json:"runtimeSpec"`
 
-	Overhead  *criResources `json:"overhead,omitempty"`
-	Resources *criResources `json:"resources,omitempty"`
+	Overhead  criResources `json:"overhead,omitzero"`
+	Resources criResources `json:"resources,omitzero"`
 }
 
 // criResources has the names of CRI's ContainerResources.
 type criResources struct {
-	Linux json.RawMessage `json:"linux"`
-}
-
-// updated returns the resources that CRI told last, nil for none.
-func updated(linux json.RawMessage) *criResources {
-	if len(linux) == 0 || string(linux) == "null" {
-		return nil
-	}
-	return &criResources{Linux: linux}
+	Linux *json.RawMessage `json:"linux"`
 }
 
 type memberInfo struct {
