@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -45,23 +44,34 @@ func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	return bind(ctx, path)
 }
 
+// backlog is how many connections may wait while the daemon comes up; the kernel lowers it to net.core.somaxconn.
+const backlog = 128
+
 // bind makes the listening socket. Its file has mode 0600 from the beginning: the kernel takes it from the socket.
+//
+// Not by net.Listen: it reads /proc for the backlog, and start takes 0.2 of 5 ms longer.
 func bind(ctx context.Context, path string) (*net.UnixListener, error) {
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		failed := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) })
-		return errors.Join(failed, err)
-	}}
-	made, err := config.Listen(ctx, "unix", path)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		if !errors.Is(err, unix.EADDRINUSE) {
-			_, _ = removeUnheard(ctx, path) // it may have failed after bind(2)
-		}
-		return nil, err
+		return nil, fmt.Errorf("make socket %s: %w", path, err)
 	}
-	l := made.(*net.UnixListener)
-	l.SetUnlinkOnClose(false) // it would not take the lock
-	return l, nil
+	f := os.NewFile(uintptr(fd), path)
+	defer func() { _ = f.Close() }() // the listener has a duplicate
+	if err = unix.Fchmod(fd, 0o600); err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bind socket %s: %w", path, err)
+	}
+	if err = unix.Listen(fd, backlog); err == nil {
+		var l net.Listener
+		if l, err = net.FileListener(f); err == nil {
+			return l.(*net.UnixListener), nil
+		}
+	}
+	_ = f.Close() // so that nobody listens there
+	_, removeErr := removeUnheard(ctx, path)
+	return nil, errors.Join(fmt.Errorf("listen on socket %s: %w", path, err), removeErr)
 }
 
 // connectable reports whether somebody listens at path. It never blocks: a full backlog (EAGAIN) is a listener too.
