@@ -36,13 +36,26 @@ type Hook interface {
 // NoHook is a [Hook] that does nothing.
 type NoHook struct{}
 
-func (NoHook) Prepare(context.Context, *Config) error                  { return nil }
+// Prepare implements [Hook].
+func (NoHook) Prepare(context.Context, *Config) error { return nil }
+
+// Created implements [Hook].
 func (NoHook) Created(context.Context, RuntimeContainer, Handle) error { return nil }
-func (NoHook) Removed() error                                          { return nil }
-func (NoHook) BeforeUpdate(*specs.LinuxResources)                      {}
-func (NoHook) AfterUpdate(error)                                       {}
-func (NoHook) Exited(Exit)                                             {}
-func (NoHook) BeforeDestroy()                                          {}
+
+// Removed implements [Hook].
+func (NoHook) Removed() error { return nil }
+
+// BeforeUpdate implements [Hook].
+func (NoHook) BeforeUpdate(*specs.LinuxResources) {}
+
+// AfterUpdate implements [Hook].
+func (NoHook) AfterUpdate(error) {}
+
+// Exited implements [Hook].
+func (NoHook) Exited(Exit) {}
+
+// BeforeDestroy implements [Hook].
+func (NoHook) BeforeDestroy() {}
 
 // prepare runs the hooks before the runtime creates the container.
 func (c *Container) prepare(ctx context.Context) error {
