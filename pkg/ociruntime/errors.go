@@ -28,21 +28,21 @@ import (
 // sentinels for some errors only. The others are told by their text; a test provokes each of them, so that another
 // version of libcontainer with other words fails a test.
 
-// sentinelClasses are libcontainer's sentinels by the class that they stand for.
-var sentinelClasses = []struct {
-	class     error
-	sentinels []error
-}{
-	{errdefs.ErrAlreadyExists, []error{libcontainer.ErrExist}},
-	{errdefs.ErrNotFound, []error{libcontainer.ErrNotExist, libcontainer.ErrCgroupNotExist}},
-	{errdefs.ErrInvalidArgument, []error{libcontainer.ErrInvalidID, os.ErrInvalid}},
-	{errdefs.ErrFailedPrecondition, []error{libcontainer.ErrNotRunning, libcontainer.ErrPaused}},
+// sentinelClasses are libcontainer's sentinels, each with the class that it stands for.
+var sentinelClasses = []struct{ sentinel, class error }{
+	{libcontainer.ErrExist, errdefs.ErrAlreadyExists},
+	{libcontainer.ErrNotExist, errdefs.ErrNotFound},
+	{libcontainer.ErrCgroupNotExist, errdefs.ErrNotFound},
+	{libcontainer.ErrInvalidID, errdefs.ErrInvalidArgument},
+	{os.ErrInvalid, errdefs.ErrInvalidArgument},
+	{libcontainer.ErrNotRunning, errdefs.ErrFailedPrecondition},
+	{libcontainer.ErrPaused, errdefs.ErrFailedPrecondition},
 }
 
 // classify adds the class of a sentinel to err.
 func classify(err error) error {
 	for _, c := range sentinelClasses {
-		if slices.ContainsFunc(c.sentinels, func(sentinel error) bool { return errors.Is(err, sentinel) }) {
+		if errors.Is(err, c.sentinel) {
 			return fmt.Errorf("%w: %w", err, c.class)
 		}
 	}

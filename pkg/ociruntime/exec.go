@@ -94,7 +94,7 @@ func (c *container) launch(
 		_, _, command.Stdio[2] = s.Child()
 	}
 	c.setCgroups(command, group)
-	p, err := launcher.Start(ctx, command)
+	p, err := command.Start(ctx, launcher, c.runtime.reaper)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)

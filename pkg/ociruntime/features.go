@@ -16,8 +16,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
+	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
-	"sandbox.internal/shim/pkg/reaper"
 )
 
 // Features describes what this build supports of the OCI runtime specification (features.md). CRI decides by it about
@@ -64,7 +64,7 @@ func Features() *features.Features {
 
 // HasLauncher reports whether execs are started without libcontainer (docs/decisions/0004-exec-launcher.md).
 func HasLauncher() bool {
-	_, err := launch.New(reaper.New())
+	_, err := native.New(launch.ProgramName)
 	return err == nil
 }
 

@@ -91,7 +91,7 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 			log.L.WithError(err).WithField("container", c.ID).Warn("find cgroup of half-made container")
 		} else if m, err := manager.New(config.Cgroups); err != nil {
 			errs = append(errs, err)
-		} else if m.Exists() && mayRemove(m.GetPaths(), c) {
+		} else if m.Exists() && mayRemove(m.GetPaths()) {
 			if err := endCgroup(ctx, cgroup.New(m.GetPaths()), c.SystemdCgroup); err != nil {
 				return err
 			}
@@ -103,10 +103,7 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 }
 
 // mayRemove guards against removing a cgroup of others: without a state only the configuration names it.
-func mayRemove(paths map[string]string, c process.Config) bool {
-	if _, err := os.Stat(stateDir(c.Root, c.ID)); err != nil {
-		return false // Create makes the directory before the cgroup
-	}
+func mayRemove(paths map[string]string) bool {
 	for controller, p := range paths {
 		// v1's hierarchies are mounted below the root, v2 at the root or, on a hybrid machine, at unified.
 		if p == cgroupRoot || p == cgroupRoot+"/unified" || controller != "" && filepath.Dir(p) == cgroupRoot {

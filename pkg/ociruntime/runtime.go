@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
@@ -30,7 +31,7 @@ import (
 // Runtime makes containers. It holds no state of theirs.
 type Runtime struct {
 	reaper   *reaper.Reaper
-	launcher func() (*launch.Launcher, error) // made by the first exec
+	launcher func() (*native.Program, error) // made by the first exec
 	rcu      systemd.RCUWarmup
 
 	execTimeout time.Duration
@@ -44,7 +45,7 @@ const execTimeout = 30 * time.Second
 func New(reaper *reaper.Reaper) *Runtime {
 	return &Runtime{
 		reaper:      reaper,
-		launcher:    sync.OnceValues(func() (*launch.Launcher, error) { return launch.New(reaper) }),
+		launcher:    sync.OnceValues(func() (*native.Program, error) { return native.New(launch.ProgramName) }),
 		execTimeout: execTimeout,
 	}
 }

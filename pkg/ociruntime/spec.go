@@ -89,16 +89,11 @@ func libcontainerProcess(p *specs.Process, s *stdio.Streams) (*libcontainer.Proc
 		AppArmorProfile: p.ApparmorProfile,
 		Scheduler:       p.Scheduler,
 		IOPriority:      p.IOPriority,
+		Capabilities:    (*configs.Capabilities)(p.Capabilities),
 		LogLevel:        strconv.Itoa(int(logrus.GetLevel())),
 	}
 	for _, gid := range p.User.AdditionalGids {
 		lp.AdditionalGroups = append(lp.AdditionalGroups, int(gid))
-	}
-	if c := p.Capabilities; c != nil {
-		lp.Capabilities = &configs.Capabilities{
-			Bounding: c.Bounding, Effective: c.Effective, Inheritable: c.Inheritable,
-			Permitted: c.Permitted, Ambient: c.Ambient,
-		}
 	}
 	if size := p.ConsoleSize; size != nil {
 		if size.Width > math.MaxUint16 || size.Height > math.MaxUint16 {

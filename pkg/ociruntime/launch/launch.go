@@ -3,7 +3,7 @@
 
 // Package launch starts a process in a running container without starting an OCI runtime again.
 //
-// [Launcher.Start] has the program of pkg/native make the system calls of libcontainer (steps.go), and explains what
+// [Command.Start] has the program of pkg/native make the system calls of libcontainer (steps.go), and explains what
 // fails in libcontainer's words. docs/decisions/0004 says why that is safe.
 //
 //	shim ──start──▶ program ──fork──▶ in the v2 cgroup ──fork──▶ in the PID namespace ──execve──▶ the process
@@ -34,37 +34,27 @@ import (
 	"sandbox.internal/shim/pkg/reaper"
 )
 
+// ProgramName is what the program of pkg/native is called here.
+const ProgramName = "launcher"
+
 // ErrNotStarted is that nothing was started, though libcontainer may be able to: no process can be started in
 // Command.Unified, or the program may not be run any more. A container's root that is root outside too owns its file,
 // and may have taken the permission.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
 
-// Launcher starts processes. Its methods may be called concurrently.
-type Launcher struct {
-	program *native.Program
-	reaper  *reaper.Reaper
-}
-
-// New makes a Launcher whose children reaper leaves alone. It is errdefs.ErrNotImplemented where native.New is.
-func New(reaper *reaper.Reaper) (*Launcher, error) {
-	program, err := native.New("launcher")
-	if err != nil {
-		return nil, err
-	}
-	return &Launcher{program, reaper}, nil
-}
-
-// Start starts c and returns when its program has begun, or when ctx ends. The process is a child of the caller, who
-// owns it in the reaper.
-func (l *Launcher) Start(ctx context.Context, c *Command) (*os.Process, error) {
-	p, err := l.start(ctx, c, c.request(false))
+// Start starts c by program, and returns when its own program has begun, or when ctx ends. The process is a child of
+// the caller, who owns it in the reaper. c is not changed.
+func (c *Command) Start(ctx context.Context, program *native.Program, reaper *reaper.Reaper) (*os.Process, error) {
+	p, err := c.start(ctx, program, reaper, c.request(false))
 	if errors.Is(err, native.ErrKilledInCgroup) {
-		p, err = l.start(ctx, c, c.request(true))
+		p, err = c.start(ctx, program, reaper, c.request(true))
 	}
 	return p, err
 }
 
-func (l *Launcher) start(ctx context.Context, c *Command, request *native.Request) (*os.Process, error) {
+func (c *Command) start(
+	ctx context.Context, program *native.Program, reaper *reaper.Reaper, request *native.Request,
+) (*os.Process, error) {
 	stdio, more := c.Stdio, []*os.File{c.Init}
 	if c.Terminal != nil {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -77,7 +67,7 @@ func (l *Launcher) start(ctx context.Context, c *Command, request *native.Reques
 			stdio[2] = c.Stdio[2]
 		}
 	}
-	run, err := l.program.Start(l.reaper, stdio, more...)
+	run, err := program.Start(reaper, stdio, more...)
 	if errors.Is(err, unix.EACCES) {
 		return nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
