@@ -129,6 +129,14 @@ func (k *kernel) node(i int) node {
 	return n
 }
 
+// Union returns what is in s or in t.
+func (s Set) Union(t Set) Set {
+	for i := range s.bits {
+		s.bits[i] |= t.bits[i]
+	}
+	return s
+}
+
 // Whatever the state, each write of a plan is accepted, no task runs on a CPU that was neither assigned before nor is
 // now, and in the end all run within what is assigned. Bytes of cgroups are pairs: the list of 8 CPUs, and which one it
 // is in.

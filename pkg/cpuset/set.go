@@ -100,14 +100,6 @@ func (s Set) String() string {
 
 func (s Set) has(n int) bool { return s.bits[n/8]>>(n%8)&1 == 1 }
 
-// Union returns what is in s or in t.
-func (s Set) Union(t Set) Set {
-	for i := range s.bits {
-		s.bits[i] |= t.bits[i]
-	}
-	return s
-}
-
 // Intersect returns what is in s and in t.
 func (s Set) Intersect(t Set) Set {
 	for i := range s.bits {
