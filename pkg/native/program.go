@@ -33,7 +33,6 @@ package native
 import "C"
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -168,8 +167,6 @@ func image(code []byte, entry uint64) []byte {
 			{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_R | elf.PF_W), Align: 16},
 		},
 	}
-	var b bytes.Buffer
-	_ = binary.Write(&b, binary.LittleEndian, h) // a buffer takes all, and the type has a fixed size
-	b.Write(code)
-	return b.Bytes()
+	b, _ := binary.Append(nil, binary.LittleEndian, h) // the type has a fixed size
+	return append(b, code...)
 }

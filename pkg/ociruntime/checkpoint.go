@@ -214,7 +214,7 @@ func checkImage(dir string) error {
 }
 
 // withLog calls f with a directory for criu's log, and adds the cause from the log to an error of f. The directory is
-// dir, or if that is empty, one in the bundle that is kept only if f fails.
+// dir, or if that is empty, one in the bundle that is kept only with a cause.
 func (c *container) withLog(dir, log string, f func(dir string) error) error {
 	temporary := dir == ""
 	var err error
@@ -226,20 +226,16 @@ func (c *container) withLog(dir, log string, f func(dir string) error) error {
 	if err != nil {
 		return fmt.Errorf("directory for the log of criu: %w", err)
 	}
-	if err := f(dir); err != nil {
+	if err = f(dir); err != nil {
 		path := filepath.Join(dir, log)
 		if cause := criuCause(path); cause != "" {
 			return fmt.Errorf("%w: %s (see %s)", err, cause, path)
 		}
-		if temporary {
-			err = errors.Join(err, os.RemoveAll(dir)) // there is no log
-		}
-		return err
 	}
 	if temporary {
-		return os.RemoveAll(dir)
+		err = errors.Join(err, os.RemoveAll(dir))
 	}
-	return nil
+	return err
 }
 
 // criuCause is the first error in a log of criu, from which the others follow; "" for none.

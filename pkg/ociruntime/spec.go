@@ -65,15 +65,12 @@ func inBundle(c process.Config) *specs.Spec {
 	spec.Root = &root
 	spec.Mounts = slices.Clone(spec.Mounts)
 	for i, m := range spec.Mounts {
-		if isBind(m) && m.Source != "" && !filepath.IsAbs(m.Source) {
+		bind := m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+		if bind && m.Source != "" && !filepath.IsAbs(m.Source) {
 			spec.Mounts[i].Source = filepath.Join(c.Bundle, m.Source)
 		}
 	}
 	return &spec
-}
-
-func isBind(m specs.Mount) bool {
-	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
 }
 
 // libcontainerProcess translates an OCI process. The caller of this package has checked its fields.

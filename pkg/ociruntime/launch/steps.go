@@ -181,9 +181,8 @@ func (c *Command) openTerminal(r *native.Request) {
 
 // packed is a structure of fixed size as the kernel takes it.
 func packed(structure any) []byte {
-	var b bytes.Buffer
-	_ = binary.Write(&b, binary.LittleEndian, structure) // a buffer takes all
-	return b.Bytes()
+	b, _ := binary.Append(nil, binary.LittleEndian, structure) // its size is fixed
+	return b
 }
 
 // configure: setns_init_linux.go, Init, up to where the parent sets the resource limits.
