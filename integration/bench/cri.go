@@ -176,7 +176,9 @@ func (n *node) end() error {
 }
 
 // figures of a pod that has just been run, in took ms, when there were mounts. They may remove it.
-type figures func(n *node, ctx context.Context, p *cri.Pod, took float64, mounts int, add func(name string, value float64)) error
+type figures func(
+	n *node, ctx context.Context, p *cri.Pod, took float64, mounts int, add func(name string, value float64),
+) error
 
 // pod runs a pod, has the figures taken, and removes it.
 func (n *node) pod(
@@ -196,7 +198,10 @@ func (n *node) pod(
 		return err
 	}
 	var p *cri.Pod
-	took, err := timed(func() (err error) { p, err = n.RunPod(ctx, handler, cri.PodConfig(name, n.parent)); return err })
+	took, err := timed(func() (err error) {
+		p, err = n.RunPod(ctx, handler, cri.PodConfig(name, n.parent))
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,10 @@ func (h *host) config() []byte {
 	return fmt.Appendf(nil, `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"
-disabled_plugins = ["io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri"]
+disabled_plugins = [
+  "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri",
+  "io.containerd.nri.v1.nri",
+]
 [debug]
   level = "warn"
 [grpc]

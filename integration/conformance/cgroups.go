@@ -45,7 +45,9 @@ func takeCgroups() (release func() error, err error) {
 	}
 	for _, dir := range testing {
 		if pids := members(dir); pids != "" {
-			return nil, errors.Join(fmt.Errorf("cgroup %s has processes, of an earlier run or of a containerd that uses the namespace testing: %s", dir, pids), lock.Close())
+			err := fmt.Errorf("cgroup %s has processes, of an earlier run or of a containerd with the namespace testing: %s",
+				dir, pids)
+			return nil, errors.Join(err, lock.Close())
 		}
 	}
 	before, err := groups("containerd")

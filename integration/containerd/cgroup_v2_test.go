@@ -27,7 +27,8 @@ var delegated = oci.Compose(
 )
 
 // nest makes the container's first process move itself away, so that its cgroup may have controllers for those below.
-const nest = `cd /sys/fs/cgroup && mkdir -p init work && echo $$ >init/cgroup.procs && echo "+memory +pids" >cgroup.subtree_control && echo nested; `
+const nest = `cd /sys/fs/cgroup && mkdir -p init work && echo $$ >init/cgroup.procs &&
+	echo "+memory +pids" >cgroup.subtree_control && echo nested; `
 
 func TestCgroup2_ContainerMakesItsOwn(t *testing.T) {
 	needCgroup2(t)
@@ -54,7 +55,8 @@ func testDelegation(t *testing.T, e *env, opts []oci.SpecOpts) {
 
 	// The cgroup that libcontainer made may not have processes any more, so an exec joins init where it is.
 	x := c.exec("e1", config{}, nil, "sh", "-c",
-		`cat /proc/self/cgroup; trap 'exit 7' TERM; echo $$ >/sys/fs/cgroup/work/cgroup.procs; echo ready; while :; do sleep 1000 & wait; done`)
+		`cat /proc/self/cgroup; trap 'exit 7' TERM; echo $$ >/sys/fs/cgroup/work/cgroup.procs; echo ready
+		while :; do sleep 1000 & wait; done`)
 	e.must(x.Start(e.ctx), "start e1")
 	x.out.WaitFor(t, "ready")
 	if got := x.out.String(); !strings.Contains(got, "0::/init\n") {

@@ -108,7 +108,8 @@ func TestSystemd_CheckpointIsRestoredInAScope(t *testing.T) {
 	r := e.restore("c2", image, config{opts: with(e.scoped("c2"), limit)})
 	unit := e.scopeOf("c2")
 	dir := cgroupOf(t, unit)
-	if pids := strings.Fields(control(t, dir, "cgroup.procs")); !slices.Contains(pids, strconv.Itoa(int(r.Task.Pid()))) {
+	pids := strings.Fields(control(t, dir, "cgroup.procs"))
+	if !slices.Contains(pids, strconv.Itoa(int(r.Task.Pid()))) {
 		t.Errorf("%s has the processes %v, want %d among them", unit, pids, r.Task.Pid())
 	}
 	wantProperty(t, unit, "MemoryMax", strconv.Itoa(64*mib))

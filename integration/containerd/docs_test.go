@@ -40,7 +40,8 @@ func (e *env) runExamples(name string) {
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(),
 				"PATH="+e.containerd.Env.Path(),
-				"CONTAINERD_ADDRESS="+e.containerd.Address, "CONTAINERD_NAMESPACE="+e.namespace, "CONTAINERD_SNAPSHOTTER="+e.snapshotter)
+				"CONTAINERD_ADDRESS="+e.containerd.Address, "CONTAINERD_NAMESPACE="+e.namespace,
+				"CONTAINERD_SNAPSHOTTER="+e.snapshotter)
 			cmd.Stderr = e.Output()
 			out, err := cmd.Output()
 			if err != nil {

@@ -28,7 +28,7 @@ var testLimit = harness.Slow(2 * time.Minute)
 // env is what one test works with: a namespace of its own on a containerd, and the events of that namespace.
 type env struct {
 	testing.TB
-	ctx         context.Context //nolint:containedctx // of the namespace, ends after testLimit: an env lives as long as one test
+	ctx         context.Context //nolint:containedctx // of the namespace, for one test: it ends after testLimit
 	containerd  *harness.Containerd
 	client      *client.Client
 	namespace   string

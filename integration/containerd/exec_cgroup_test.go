@@ -134,8 +134,8 @@ func TestExec_EndsAtItsDeadline(t *testing.T) {
 		t.Errorf("cgroups left: %v", left)
 	}
 	c.kill()
-	e.wantEvents("c1",
-		"create c1 | start c1 | exec-added short | exec-start short | exit short 3 | exec-added long | exec-start long | exit long 137 | exit c1 137 | delete c1")
+	e.wantEvents("c1", "create c1 | start c1 | exec-added short | exec-start short | exit short 3 | "+
+		"exec-added long | exec-start long | exit long 137 | exit c1 137 | delete c1")
 }
 
 // cgroup v1 lets nothing die that is frozen: there it ends with the pause.

@@ -5,6 +5,7 @@ package containerd_test
 
 import (
 	"encoding/pem"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -16,10 +17,21 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // caBundles is where programs look for the roots of TLS: Debian, Fedora.
 var caBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"}
+
+// statOf returns the mode and owner of a file as stat -c %a:%u prints them.
+func statOf(t *testing.T, name string) string {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Stat(name, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%o:%d\n", stat.Mode&0o7777, stat.Uid)
+}
 
 // hostConfig shows the host's directories of the default list on an empty root.
 func hostConfig(empty string, opts ...oci.SpecOpts) config {
@@ -95,7 +107,9 @@ func hostHas(name string) bool {
 // curl says 77 where it cannot read the roots, and 60 where it does not find the server's among them.
 func TestHostRootfs_ProgramsVerifyTLS(t *testing.T) {
 	e, empty := newHostEnv(t)
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("verified")) }))
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("verified"))
+	}))
 	t.Cleanup(server.Close)
 	var bundle string
 	for _, path := range caBundles {

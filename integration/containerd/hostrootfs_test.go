@@ -6,7 +6,6 @@ package containerd_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -161,7 +160,9 @@ func TestHostRootfs_MaskHidesFiles(t *testing.T) {
 	if _, err := os.Stat("/etc/shadow"); err != nil {
 		t.Fatalf("this machine has no /etc/shadow: %v", err)
 	}
-	const script = `for file in /etc/shadow /etc/gshadow /etc/shadow- /etc/ssl/private /etc/ssh/ssh_host_*_key; do cat $file 2>/dev/null && echo $file; [ -e $file ] && echo "$file is there"; done; stat -c %a:%u /etc /etc/ssl`
+	const script = `for file in /etc/shadow /etc/gshadow /etc/shadow- /etc/ssl/private /etc/ssh/ssh_host_*_key; do
+		cat $file 2>/dev/null && echo $file; [ -e $file ] && echo "$file is there"
+	done; stat -c %a:%u /etc /etc/ssl`
 	if got := e.hostRun("c1", empty, "default", script); got != statOf(t, "/etc")+statOf(t, "/etc/ssl") {
 		t.Errorf("the container says %q", got)
 	}
@@ -175,31 +176,24 @@ func TestHostRootfs_MaskHidesFiles(t *testing.T) {
 	}
 }
 
-func statOf(t *testing.T, name string) string {
-	t.Helper()
-	var stat unix.Stat_t
-	if err := unix.Stat(name, &stat); err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%o:%d\n", stat.Mode&0o7777, stat.Uid)
-}
-
 // passwd(1) and others rename a new file over the old one, which takes away what is mounted on it.
 func TestHostRootfs_MaskOutlastsANewFileOnTheHost(t *testing.T) {
 	e, empty := newHostEnv(t)
 	dir := publicDir(t)
 	e.must(os.WriteFile(dir+"/secret", []byte("old"), 0o644), "write")
 	mask := "default," + dir + "/secret," + dir + "/later"
-	c := e.run("c1", config{rootfs: empty, opts: with(annotations(annotationHostRootfs, "default,"+dir+":/data",
-		annotationHostRootfsMask, mask))}, "/bin/sh", "-c",
-		"trap 'cat /data/secret 2>&1; cat /data/later 2>&1; ls /data; exit' USR1; echo ready; while :; do sleep 0.05; done")
+	shown := with(annotations(annotationHostRootfs, "default,"+dir+":/data", annotationHostRootfsMask, mask))
+	c := e.run("c1", config{rootfs: empty, opts: shown}, "/bin/sh", "-c",
+		"trap 'cat /data/secret 2>&1; cat /data/later 2>&1; ls /data; exit' USR1; echo ready\n"+
+			"while :; do sleep 0.05; done")
 	c.out.WaitFor(t, "ready")
 	e.must(os.WriteFile(dir+"/new", []byte("new"), 0o644), "write")
 	e.must(os.Rename(dir+"/new", dir+"/secret"), "rename")
 	e.must(os.WriteFile(dir+"/later", []byte("new"), 0o644), "write")
 	e.must(c.process.Kill(e.ctx, unix.SIGUSR1), "USR1")
 	c.wantExit(0)
-	if got, want := c.out.String(), "ready\ncat: /data/secret: No such file or directory\ncat: /data/later: No such file or directory\n"; got != want {
+	const none = ": No such file or directory\n"
+	if got, want := c.out.String(), "ready\ncat: /data/secret"+none+"cat: /data/later"+none; got != want {
 		t.Errorf("the container printed %q, want %q", got, want)
 	}
 }
@@ -364,7 +358,9 @@ func TestHostRootfs_UserNamespace(t *testing.T) {
 	letOthersIn(t)
 	e, empty := newHostEnv(t)
 	got := e.hostRun("c1", empty, "default",
-		"id -u; echo x >/x && echo wrote; cat /etc/shadow 2>&1 | sed 's/.*: //'; head -c 5 /etc/passwd; head -c 5 /etc/group; (echo >>/etc/hosts) 2>/dev/null || echo read-only", oci.WithUserNamespace(idMap, idMap))
+		"id -u; echo x >/x && echo wrote; cat /etc/shadow 2>&1 | sed 's/.*: //'; head -c 5 /etc/passwd\n"+
+			"head -c 5 /etc/group; (echo >>/etc/hosts) 2>/dev/null || echo read-only",
+		oci.WithUserNamespace(idMap, idMap))
 	if want := "0\nwrote\nNo such file or directory\nroot:root:read-only\n"; got != want {
 		t.Errorf("the container says %q, want %q", got, want)
 	}

@@ -103,8 +103,8 @@ func (t *task) do(id string, args ...string) {
 // wantSaid waits for a file in the container's /tmp that has one line.
 func (t *task) wantSaid(name, want string) {
 	t.e.Helper()
-	t.do("said-"+name, "sh", "-c",
-		fmt.Sprintf("until [ -s /tmp/%[1]s ]; do usleep 10000; done; read -r said </tmp/%[1]s; echo $said; test \"$said\" = %[2]s", name, want))
+	t.do("said-"+name, "sh", "-c", fmt.Sprintf(`until [ -s /tmp/%[1]s ]; do usleep 10000; done
+		read -r said </tmp/%[1]s; echo $said; test "$said" = %[2]s`, name, want))
 }
 
 // The readers of all outputs share the time that Delete gives them, also those of execs that nobody deleted.

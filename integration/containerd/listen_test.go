@@ -38,8 +38,8 @@ func TestListen_InitFindsSocketsInItsOwnNetwork(t *testing.T) {
 	harness.OursOnly(t, "listen")
 	e := newEnv(t)
 	e.allow("listen")
-	c := e.create("c1",
-		config{opts: with(sockets("udp://127.0.0.1:5353 web=tcp://0.0.0.0:80 log=unix:///run/log.sock?type=dgram&mode=0600"))}, "sh", "-c", inspect)
+	three := sockets("udp://127.0.0.1:5353 web=tcp://0.0.0.0:80 log=unix:///run/log.sock?type=dgram&mode=0600")
+	c := e.create("c1", config{opts: with(three)}, "sh", "-c", inspect)
 	x := c.exec("e1", config{}, nil, "sh", "-c", "stat -c '%F %a %u' /run/log.sock; ip -o link | grep -c .")
 	e.must(x.Start(e.ctx), "start an exec before the program runs")
 	x.wantExit(0)
@@ -208,12 +208,9 @@ func TestListen_UnixSocketFilesOfAKilledShimAreRemoved(t *testing.T) {
 			root := filepath.Join(dir, "root")
 			e.must(harness.WriteRootfs(e.containerd.Env, root), "a root file system that stays")
 			id := "c" + strconv.Itoa(i)
-			c := e.run(id, config{
-				rootfs: root,
-				opts: with(oci.WithEnv([]string{"PATH=/bin"}), sharedDir(filepath.Join(dir, "volume")),
-					sockets("unix:///shared/s unix:///shared/sub/s?type=dgram unix:///tmp/s unix:///run/s unix:///dev/shm/s")),
-			},
-				"/bin/sh", "-c", tt.script+"\necho done; exec sleep 1000")
+			opts := with(oci.WithEnv([]string{"PATH=/bin"}), sharedDir(filepath.Join(dir, "volume")),
+				sockets("unix:///shared/s unix:///shared/sub/s?type=dgram unix:///tmp/s unix:///run/s unix:///dev/shm/s"))
+			c := e.run(id, config{rootfs: root, opts: opts}, "/bin/sh", "-c", tt.script+"\necho done; exec sleep 1000")
 			c.out.WaitFor(t, "done")
 			for _, file := range []string{"/run/s", "/tmp/s", "/dev/shm/s"} {
 				c.file(file)

@@ -160,7 +160,8 @@ func TestNotify_OnlyTheContainerCanSayThatItIsReady(t *testing.T) {
 	// A member of the same pod that has the socket mounted, as if it had found a way to it.
 	other := e.run("c2", config{opts: with(grouped("pod"), oci.WithMounts([]specs.Mount{
 		{Destination: "/run/notify", Type: "bind", Source: socket, Options: []string{"bind"}},
-	}))}, "sh", "-c", "export NOTIFY_SOCKET=/run/notify/notify.sock\n"+tell+"while ! test -e /tmp/go; do sleep 0.01; done; tell READY=1; touch /tmp/told; exec sleep 1000")
+	}))}, "sh", "-c", "export NOTIFY_SOCKET=/run/notify/notify.sock\n"+tell+wait+
+		"tell READY=1; touch /tmp/told; exec sleep 1000")
 	started := c.starting()
 	c.file("/tmp/runs")
 	touch := func(t *task) {

@@ -92,16 +92,17 @@ func TestHooks_FailedOneIsNamedAndLeavesNothing(t *testing.T) {
 			dir := publicDir(t)
 			e := parent.sub(t)
 			file := filepath.Join(dir, "log")
-			c, err := e.tryCreate(fmt.Sprintf("h%d", i),
-				config{opts: with(bind(dir, dir, "rw"), hooks(func(k string) *specs.Hook {
-					switch k {
-					case kind:
-						return &specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", "echo sorry about that >&2; exit 3"}}
-					case "poststop":
-						return recorder(t, file)(k)
-					}
-					return nil
-				}))}, "sleep", "1000")
+			failing := hooks(func(k string) *specs.Hook {
+				switch k {
+				case kind:
+					return &specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", "echo sorry about that >&2; exit 3"}}
+				case "poststop":
+					return recorder(t, file)(k)
+				}
+				return nil
+			})
+			opts := with(bind(dir, dir, "rw"), failing)
+			c, err := e.tryCreate(fmt.Sprintf("h%d", i), config{opts: opts}, "sleep", "1000")
 			if err == nil {
 				err = c.process.Start(e.ctx)
 			}

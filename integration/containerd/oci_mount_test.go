@@ -148,7 +148,8 @@ func TestDevice_OpensOnlyWhereTheConfigurationAllowsIt(t *testing.T) {
 				specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: access})
 		})
 	}
-	const script = "mknod /tmp/fuse c 10 229; (: <>/tmp/fuse) 2>/dev/null && echo rw; (: </tmp/fuse) 2>/dev/null && echo r; echo end"
+	const script = "mknod /tmp/fuse c 10 229; (: <>/tmp/fuse) 2>/dev/null && echo rw\n" +
+		"(: </tmp/fuse) 2>/dev/null && echo r; echo end"
 	runRows(t, []row{
 		{name: "denied", opts: with(), script: script, want: "end\n"},
 		{name: "allowed", opts: with(fuse("rwm")), script: script, want: "rw\nr\nend\n"},

@@ -52,7 +52,8 @@ func TestNamespace_UserNamespaceOfItsOwn(t *testing.T) {
 			c := e.run(fmt.Sprintf("u%d", i), config{
 				new:  []client.NewContainerOpts{tt.snapshot(fmt.Sprintf("u%d-root", i))},
 				opts: with(oci.WithUserNamespace(idMap, idMap)),
-			}, "sh", "-c", "id -u; tr -s ' ' </proc/self/uid_map; stat -c %u:%g /bin/busybox; touch /new && stat -c %u /new; echo ready; sleep 1000")
+			}, "sh", "-c", "id -u; tr -s ' ' </proc/self/uid_map; stat -c %u:%g /bin/busybox\n"+
+				"touch /new && stat -c %u /new; echo ready; sleep 1000")
 			c.out.WaitFor(t, "ready")
 			if got, want := c.out.String(), fmt.Sprintf("0\n 0 %d 65536\n0:0\n0\nready\n", mapped); got != want {
 				t.Errorf("stdout = %q, want %q", got, want)

@@ -26,7 +26,8 @@ const nobody = 65534
 
 // inUserNamespace runs a command as nobody on this machine, which is root in a user namespace of its own. As rootless
 // containerd has it, /run is the command's own (rootlesskit --copy-up=/run).
-const inUserNamespace = `exec setpriv --reuid=%[1]d --regid=%[1]d --clear-groups unshare --user --map-root-user --mount sh -c 'mount -t tmpfs run /run && exec "$@"' sh %[2]s "$@"`
+const inUserNamespace = `exec setpriv --reuid=%[1]d --regid=%[1]d --clear-groups \
+	unshare --user --map-root-user --mount sh -c 'mount -t tmpfs run /run && exec "$@"' sh %[2]s "$@"`
 
 // rootless prepares a fake containerd whose shims are root in a user namespace only.
 func rootless(t *testing.T) *fakecontainerd.Fake {

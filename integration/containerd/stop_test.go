@@ -191,7 +191,8 @@ func TestStop_WhatJoinedAPIDNamespaceIsStoppedFirst(t *testing.T) {
 			})
 			c := e.run("c1", config{opts: with(bind(dir, "/said", "rw"), grouped(e.namespace), joins, stop)},
 				// Nobody reads what it writes after the delete.
-				"sh", "-c", "trap 'sleep 0.5; echo >/said/ended; exit 9' USR1; echo ready; while :; do sleep 0.01; done")
+				"sh", "-c",
+				"trap 'sleep 0.5; echo >/said/ended; exit 9' USR1; echo ready; while :; do sleep 0.01; done")
 			c.out.WaitFor(t, "ready")
 			e.must(unix.Kill(e.shim("pause"), tt.signal), "signal to the shim")
 			e.waitEvents("c1", tt.end)

@@ -29,7 +29,8 @@ func limited(r *specs.LinuxResources) oci.SpecOpts {
 // Each limit is a property of the unit as well, so that systemd writes what the container has when it is reloaded.
 func TestSystemd_LimitsSurviveAReload(t *testing.T) {
 	e := newSystemdEnv(t)
-	limit, low, pids, quota, period, burst, shares, weight := int64(64*mib), int64(32*mib), int64(77), int64(30000), uint64(100000), uint64(10000), uint64(2048), uint16(200)
+	limit, low, pids, quota := int64(64*mib), int64(32*mib), int64(77), int64(30000)
+	period, burst, shares, weight := uint64(100000), uint64(10000), uint64(2048), uint16(200)
 	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: &limit, Swap: &limit, Reservation: &low},
 		CPU: &specs.LinuxCPU{
@@ -176,7 +177,8 @@ func TestSystemd_RefusedUpdateLeavesNoCPUSet(t *testing.T) {
 // program.
 func TestSystemd_DevicesSurviveAReload(t *testing.T) {
 	e := newSystemdEnv(t)
-	const fuse = "mknod /dev/f c 10 229; while read -r line; do (: </dev/f) 2>/dev/null && echo $line allowed || echo $line denied; done"
+	const fuse = `mknod /dev/f c 10 229
+		while read -r line; do (: </dev/f) 2>/dev/null && echo $line allowed || echo $line denied; done`
 	allow := spec(func(s *oci.Spec) {
 		major, minor := int64(10), int64(229)
 		s.Linux.Resources.Devices = append(s.Linux.Resources.Devices,

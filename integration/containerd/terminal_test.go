@@ -136,7 +136,9 @@ func TestTerminal_ExecHasTheStderrThatItNames(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	path, text := e.stderrFifo()
-	const script = `tty; tty <&2 || true; echo oops >&2; for fd in 0 1 2; do test -t $fd && echo fd $fd is a terminal; done; stat -L -c %u:%a /proc/self/fd/2; exit 3`
+	const script = `tty; tty <&2 || true; echo oops >&2
+		for fd in 0 1 2; do test -t $fd && echo fd $fd is a terminal; done
+		stat -L -c %u:%a /proc/self/fd/2; exit 3`
 	x, err := e.execSplit(c, "e1", path, nil, script,
 		func(p *specs.Process) { p.User = specs.User{UID: 1000, GID: 1000} })
 	e.must(err, "start e1")

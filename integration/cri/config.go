@@ -71,12 +71,7 @@ func config(c *harness.Containerd) []byte {
 root = %q
 state = %q
 imports = []
-disabled_plugins = [
-  "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp",
-  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.zfs", "io.containerd.differ.v1.erofs",
-  "io.containerd.image-verifier.v1.bindir", "io.containerd.mount-handler.v1.erofs", "io.containerd.monitor.container.v1.restart",
-]
+disabled_plugins = [%s]
 [grpc]
   address = %q
 [plugins."io.containerd.shim.v1.manager"]
@@ -103,9 +98,10 @@ disabled_plugins = [
     conf_dir = %q
   [plugins."io.containerd.cri.v1.runtime".containerd]
     default_runtime_name = %q
-`, filepath.Join(c.Dir, "root"), c.State, c.Address, c.Sockets, NRISocket(c), filepath.Join(c.Dir, "nri"), filepath.Join(c.Dir, "nri"),
-		snapshotter, harness.PauseImage, harness.Slow(DrainTimeout), pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir,
-			"net.d"), PodSandbox)
+`, filepath.Join(c.Dir, "root"), c.State, harness.UnusedPlugins, c.Address, c.Sockets,
+		NRISocket(c), filepath.Join(c.Dir, "nri"), filepath.Join(c.Dir, "nri"),
+		snapshotter, harness.PauseImage, harness.Slow(DrainTimeout),
+		pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir, "net.d"), PodSandbox)
 	handlers := []struct{ name, text string }{
 		{PodSandbox, "sandboxer = \"podsandbox\"\n"},
 		{Shim, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n"},
@@ -117,7 +113,8 @@ disabled_plugins = [
 		handlers = handlers[:len(handlers)-1]
 	}
 	for _, h := range handlers {
-		const annotations = "pod_annotations = [\"io.containerd.sandbox.v1/*\"]\ncontainer_annotations = [\"io.containerd.sandbox.v1/*\"]\n"
+		const annotations = "pod_annotations = [\"io.containerd.sandbox.v1/*\"]\n" +
+			"container_annotations = [\"io.containerd.sandbox.v1/*\"]\n"
 		fmt.Fprintf(&b, "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s]\nruntime_type = %q\n%s%s",
 			h.name, c.Env.Runtime, annotations, h.text)
 	}

@@ -43,9 +43,10 @@ func TestStats_OfContainersAndOfThePod(t *testing.T) {
 				byID[s.GetAttributes().GetId()] = s
 			}
 			busy, idle := byID[a.id], byID[b.id]
-			if cpu := busy.GetCpu().GetUsageCoreNanoSeconds().GetValue(); cpu <= idle.GetCpu().GetUsageCoreNanoSeconds().GetValue() {
-				return fmt.Errorf("CPU time of the busy one = %d, of the idle one %d", cpu,
-					idle.GetCpu().GetUsageCoreNanoSeconds().GetValue())
+			cpu := busy.GetCpu().GetUsageCoreNanoSeconds().GetValue()
+			idleCPU := idle.GetCpu().GetUsageCoreNanoSeconds().GetValue()
+			if cpu <= idleCPU {
+				return fmt.Errorf("CPU time of the busy one = %d, of the idle one %d", cpu, idleCPU)
 			}
 			if busy.GetCpu().GetUsageNanoCores().GetValue() == 0 {
 				return fmt.Errorf("the busy one uses no CPU: %v", busy.GetCpu())

@@ -148,7 +148,8 @@ func TestExec_HasATerminalOfTheSizeThatIsAsked(t *testing.T) {
 		sizes := make(sizeQueue, 1)
 		sizes <- &remotecommand.TerminalSize{Width: 77, Height: 33}
 		address := c.openExec(true, "sh", "-c",
-			`echo ready; until [ "$(stty size)" = "44 99" ]; do usleep 10000; done; echo sized; read -r word; echo got $word; exit 3`)
+			`echo ready; until [ "$(stty size)" = "44 99" ]; do usleep 10000; done; echo sized
+			read -r word; echo got $word; exit 3`)
 		go func() {
 			done <- e.stream(address,
 				remotecommand.StreamOptions{Stdin: keyboard, Stdout: &out, Tty: true, TerminalSizeQueue: sizes})
@@ -207,11 +208,9 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
 func TestAttach_ReachesTheContainersOwnStreams(t *testing.T) {
 	eachIO(t, func(e *env) {
 		p := e.pod("p")
-		c := p.run("c",
-			[]string{
-				"sh", "-c",
-				"while :; do echo tick; usleep 50000; done & read -r word; echo got $word; read -r word; echo then $word; wait",
-			},
+		const script = "while :; do echo tick; usleep 50000; done & " +
+			"read -r word; echo got $word; read -r word; echo then $word; wait"
+		c := p.run("c", []string{"sh", "-c", script},
 			func(config *runtimeapi.ContainerConfig) { config.Stdin = true })
 		// It attaches twice.
 		for _, say := range []struct{ word, want string }{{"one", "got one\n"}, {"two", "then two\n"}} {

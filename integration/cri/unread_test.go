@@ -30,8 +30,9 @@ func TestExecSync_ContainerdKilledMeanwhileCostsNoWakeups(t *testing.T) {
 		var calls sync.WaitGroup
 		for i := range execs {
 			calls.Go(func() {
-				_, err := c.tryExec(0, "sh", "-c",
-					fmt.Sprintf("echo begun >/gate/begun%d; until [ -e /gate/open ]; do usleep 10000; done; echo unread; echo unread >&2; echo done >/gate/done%[1]d", i))
+				_, err := c.tryExec(0, "sh", "-c", fmt.Sprintf("echo begun >/gate/begun%d\n"+
+					"until [ -e /gate/open ]; do usleep 10000; done; echo unread; echo unread >&2\n"+
+					"echo done >/gate/done%[1]d", i))
 				if err == nil {
 					e.Error("exec = nil, although containerd was killed")
 				}

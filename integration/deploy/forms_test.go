@@ -21,9 +21,11 @@ type form struct {
 
 const (
 	v2cri  = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"x/y:1\"\n"
-	v2runc = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n  runtime_type = \"io.containerd.runc.v2\"\n" +
+	v2runc = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n" +
+		"  runtime_type = \"io.containerd.runc.v2\"\n" +
 		"  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n    SystemdCgroup = true\n"
-	v3cri = "[plugins.'io.containerd.cri.v1.images']\n  snapshotter = 'native'\n[plugins.\"io.containerd.cri.v1.runtime\".containerd]\n" +
+	v3cri = "[plugins.'io.containerd.cri.v1.images']\n  snapshotter = 'native'\n" +
+		"[plugins.\"io.containerd.cri.v1.runtime\".containerd]\n" +
 		"  default_runtime_name = \"runc\"\n"
 	grpcTable = "[grpc]\n  address = \"ADDRESS\"\n"
 )
@@ -121,7 +123,8 @@ func TestConfig_Absent(t *testing.T) {
 			ctr := filepath.Join(filepath.Dir(n.config), "ctr")
 			n.script(ctr, "shift 2\nexec "+filepath.Join(n.c.Env.Tools, "ctr")+" --address "+n.c.Address+" \"$@\"\n")
 			n.want(0, []string{"handlers: sandbox"}, "install", "--ctr", ctr)
-			if got := settings(n.dump())[runtimesTable(n.c.Version)+"runc runtime_type"]; got != "io.containerd.runc.v2" {
+			got := settings(n.dump())[runtimesTable(n.c.Version)+"runc runtime_type"]
+			if got != "io.containerd.runc.v2" {
 				t.Errorf("handler runc is runtime %q", got)
 			}
 			n.want(0, []string{"nothing to change"}, "install", "--ctr", ctr)

@@ -137,7 +137,8 @@ func (n *node) wantCRI() {
 	if err != nil {
 		n.Fatal(err)
 	}
-	if config := answer.GetInfo()["config"]; !strings.Contains(config, `"sandbox":{"runtimeType":"io.containerd.sandbox.v1"`) {
+	config := answer.GetInfo()["config"]
+	if !strings.Contains(config, `"sandbox":{"runtimeType":"io.containerd.sandbox.v1"`) {
 		n.Errorf("CRI's configuration has no handler \"sandbox\": %s", config)
 	}
 	if strings.HasPrefix(n.c.Version, "1.") {

@@ -20,25 +20,28 @@ import (
 func TestPod_InstallsAndUninstalls(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	before, dump := n.files(), n.dump()
+	const installed = "label node n1 --overwrite io.containerd.sandbox.v1/installed=true " +
+		"io.containerd.sandbox.v1/pauseless=true\n"
 
 	if status, out := n.pod("install"); status != 0 || !strings.Contains(out, "handlers: sandbox sandbox-pauseless") {
 		t.Fatalf("pod.sh install: exit status %d:\n%s", status, out)
 	}
 	n.wantHandlers(dump)
 	n.wantRestarts(1)
-	n.wantLabels("label node n1 --overwrite io.containerd.sandbox.v1/installed=true io.containerd.sandbox.v1/pauseless=true\n")
+	n.wantLabels(installed)
 
 	if status, out := n.pod("install"); status != 0 || !strings.Contains(out, "nothing to change") {
 		t.Errorf("pod.sh install again: exit status %d:\n%s", status, out)
 	}
 	n.wantRestarts(0)
-	n.wantLabels("label node n1 --overwrite io.containerd.sandbox.v1/installed=true io.containerd.sandbox.v1/pauseless=true\n")
+	n.wantLabels(installed)
 
 	if status, out := n.pod("uninstall"); status != 0 {
 		t.Errorf("pod.sh uninstall: exit status %d:\n%s", status, out)
 	}
 	n.wantRestarts(1)
-	n.wantLabels("label node n1 --overwrite io.containerd.sandbox.v1/installed=leaving io.containerd.sandbox.v1/pauseless-\n" +
+	n.wantLabels("label node n1 --overwrite io.containerd.sandbox.v1/installed=leaving " +
+		"io.containerd.sandbox.v1/pauseless-\n" +
 		"label node n1 --overwrite io.containerd.sandbox.v1/installed-\n")
 	_ = os.Remove(n.bindir)
 	n.wantFiles(before)

@@ -29,7 +29,8 @@ func TestShim_IsAProcessOfItsOwn(t *testing.T) {
 		target, err := os.Readlink(proc + "fd/" + strconv.Itoa(fd))
 		f.Must(err, "descriptor")
 		if target != "/dev/null" && target != filepath.Join(b.Path, "log") {
-			t.Errorf("descriptor %d of the shim is %s, want /dev/null or its log: containerd waits for the end of these", fd, target)
+			t.Errorf("descriptor %d of the shim is %s, want /dev/null or its log: containerd waits for its end",
+				fd, target)
 		}
 	}
 	if got, want := readInt(f, proc+"oom_score_adj"), min(readInt(f, "/proc/self/oom_score_adj")+1, 1000); got != want {

@@ -31,7 +31,7 @@ const testLimit = time.Minute
 // Fake is a containerd for one test: a namespace, directories of its own, and a sink for events.
 type Fake struct {
 	testing.TB
-	Ctx       context.Context //nolint:containedctx // with the namespace, ends after testLimit: a Fake lives as long as one test
+	Ctx       context.Context //nolint:containedctx // with the namespace, for one test: it ends after testLimit
 	Env       harness.Env
 	Namespace string
 	Dir       string // everything is below

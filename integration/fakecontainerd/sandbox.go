@@ -37,9 +37,11 @@ func (f *Fake) PodConfig(change func(*cri.PodSandboxConfig)) *anypb.Any {
 	f.Helper()
 	c := &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: "pod", Uid: "uid", Namespace: "default"},
-		Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{
-			Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD,
-		}}},
+		Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{
+			NamespaceOptions: &cri.NamespaceOption{
+				Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD,
+			},
+		}},
 	}
 	if change != nil {
 		change(c)

@@ -25,6 +25,13 @@ func daemonVersion(binary string) (string, error) {
 	return version, nil
 }
 
+// UnusedPlugins are plugins of containerd 2, in TOML, that no test needs or that would write outside of Dir.
+const UnusedPlugins = `
+  "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp", "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.snapshotter.v1.zfs", "io.containerd.differ.v1.erofs", "io.containerd.image-verifier.v1.bindir",
+  "io.containerd.mount-handler.v1.erofs", "io.containerd.monitor.container.v1.restart"`
+
 // config leaves out what the tests do not use and what would write outside of Dir.
 func (c *Containerd) config() []byte {
 	if strings.HasPrefix(c.Version, "1.") {
@@ -34,12 +41,9 @@ func (c *Containerd) config() []byte {
 root = %q
 state = %q
 imports = []
-disabled_plugins = [
-  "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri",
-  "io.containerd.podsandbox.controller.v1.podsandbox", "io.containerd.internal.v1.opt", "io.containerd.tracing.processor.v1.otlp",
-  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.zfs", "io.containerd.differ.v1.erofs",
-  "io.containerd.image-verifier.v1.bindir", "io.containerd.mount-handler.v1.erofs", "io.containerd.monitor.container.v1.restart",
+disabled_plugins = [%s,
+  "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri",
+  "io.containerd.nri.v1.nri", "io.containerd.podsandbox.controller.v1.podsandbox",
 ]
 [grpc]
   address = %q
@@ -47,7 +51,7 @@ disabled_plugins = [
   socket_dir = %q
 [plugins."io.containerd.metadata.v1.bolt"]
   no_sync = true
-`, filepath.Join(c.Dir, "root"), c.State, c.Address, c.Sockets)
+`, filepath.Join(c.Dir, "root"), c.State, UnusedPlugins, c.Address, c.Sockets)
 }
 
 // config1 is config for containerd 1.x, where shims choose the directory of their sockets.
@@ -57,10 +61,10 @@ root = %q
 state = %q
 imports = []
 disabled_plugins = [
-  "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt", "io.containerd.internal.v1.restart",
-  "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp", "io.containerd.snapshotter.v1.aufs",
-  "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.grpc.v1.cri", "io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt",
+  "io.containerd.internal.v1.restart", "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
 ]
 [grpc]
   address = %q

@@ -90,7 +90,8 @@ func shimBinary(env Env) (string, error) {
 	if env.Runtime == Ours {
 		path = os.Getenv("SHIM_BINARY")
 		if path == "" {
-			return "", errors.New("SHIM_BINARY is not set. Run: make build && cd integration && SHIM_BINARY=$PWD/../bin/" + name + " go test ./...")
+			return "", errors.New("SHIM_BINARY is not set. Run: " +
+				"make build && cd integration && SHIM_BINARY=$PWD/../bin/" + name + " go test ./...")
 		}
 	}
 	path, err := filepath.Abs(path)
