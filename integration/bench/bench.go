@@ -83,7 +83,7 @@ func (b *bench) turns(
 	return nil
 }
 
-// borrowed tells whether a subject is run by the reference's shim, which then is measured already.
+// borrowed reports whether a subject is run by the reference's shim, which then is measured already.
 func (b *bench) borrowed(column int) bool {
 	return column != reference && b.subjects[column].shim == b.subjects[reference].shim
 }

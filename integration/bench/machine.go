@@ -99,7 +99,7 @@ func cpuModel(text string) string {
 	return runtime.GOARCH
 }
 
-// cgroupMode says which cgroups there are (cgroup-v2.rst, "Mounting").
+// cgroupMode returns which cgroups there are (cgroup-v2.rst, "Mounting").
 func cgroupMode() string {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {

@@ -111,7 +111,7 @@ func (r *report) conclude() {
 	}
 }
 
-// met tells whether every run met the target, and nil if that cannot be said.
+// met reports whether every run met the target; nil if a run did not measure it.
 func (f *figure) met() *bool {
 	if f.Target == (target{}) {
 		return nil

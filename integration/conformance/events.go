@@ -29,14 +29,14 @@ type result struct {
 	output  []string // lines, those of its subtests included
 }
 
-// said is the end of what the test printed, without containerd's log.
+// said is the end of the test's output, without containerd's log.
 func (r result) said() []string {
 	lines := slices.DeleteFunc(slices.Clone(r.output),
 		func(line string) bool { return strings.Contains(line, "log_hook.go:") })
 	return lines[max(0, len(lines)-25):]
 }
 
-// reason is what the test said last before it was skipped.
+// reason is the last line of a test that was skipped.
 func (r result) reason() string {
 	for _, line := range slices.Backward(r.output) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") &&

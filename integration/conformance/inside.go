@@ -31,7 +31,7 @@ const (
 	trusted = place + "/registry.pem" // certificate of the registry
 )
 
-// setup is what the process in the namespaces is told.
+// setup is what the process in the namespaces needs to know.
 type setup struct {
 	Scratch string // directory with run, lib, tmp and bin
 	Tools   string // directory

@@ -69,8 +69,8 @@ func (s suite) run(ctx context.Context, c column, tests []string) (map[string]re
 	return results, nil
 }
 
-// round runs the tests once, in namespaces that end with it, and leaves their output in the file log. How it ended is
-// to be seen there.
+// round runs the tests once, in namespaces that end with it, and writes their output to the file log, which tells how
+// it ended.
 func (s suite) round(ctx context.Context, c column, tests []string, log string) (err error) {
 	scratch, err := os.MkdirTemp("", "conformance-")
 	if err != nil {
@@ -107,7 +107,7 @@ func (s suite) round(ctx context.Context, c column, tests []string, log string) 
 	return ctx.Err()
 }
 
-// prepare fills the scratch directory and returns what the process in the namespaces is to be told.
+// prepare fills the scratch directory and returns the setup of the process in the namespaces.
 func (s suite) prepare(c column, tests []string, scratch string) (setup, error) {
 	in := setup{
 		Scratch: scratch, Tools: s.tools, Busybox: s.busybox, Runtime: c.runtime,

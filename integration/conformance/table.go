@@ -13,7 +13,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// baseline is the runtime that says what a test is worth here.
+// baseline is the runtime that ours is compared with.
 const baseline = "io.containerd.runc.v2"
 
 // column is a runtime with its results.
@@ -77,7 +77,7 @@ type judgement struct {
 	failures []remark
 }
 
-// remark is what there is to say of some tests.
+// remark is a note about some tests.
 type remark struct {
 	tests []string
 	text  string
@@ -85,7 +85,7 @@ type remark struct {
 
 func (r remark) String() string { return strings.Join(r.tests, ", ") + ": " + r.text }
 
-// add joins the test to those of which the same is said already.
+// add adds a test to the remark with the same text.
 func add(remarks []remark, test, text string) []remark {
 	i := slices.IndexFunc(remarks, func(r remark) bool { return r.text == text })
 	if i < 0 {

@@ -137,7 +137,7 @@ func (e *env) must(err error, what string) {
 
 // wantEvents waits until the events of a container are exactly want. Containerd asks a shim to shut down right after a
 // delete, and the runc shim then drops what it has not sent yet, or sends it out of order: so of other shims neither
-// the order is compared nor whether the container's own exit and delete came.
+// the order is compared nor the container's own exit and delete.
 func (e *env) wantEvents(containerID, want string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.ctx, harness.Slow(10*time.Second))

@@ -104,7 +104,7 @@ func hostHas(name string) bool {
 	})
 }
 
-// curl says 77 where it cannot read the roots, and 60 where it does not find the server's among them.
+// curl exits with 77 when it cannot read the roots, and with 60 when the server's is not among them.
 func TestHostRootfs_ProgramsVerifyTLS(t *testing.T) {
 	e, empty := newHostEnv(t)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

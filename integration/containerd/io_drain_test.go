@@ -36,9 +36,9 @@ func TestDelete_DoesNotWaitWhereNobodyHoldsTheOutput(t *testing.T) {
 	parent.kill()
 }
 
-// Who waits how long for it is the client's affair.
+// The client decides how long to wait for it.
 func TestExec_WhatItLeavesBehindHasTheOutputUntilDelete(t *testing.T) {
-	// left writes when it is told to, and says in a file how that went.
+	// left writes on a signal, and records the outcome in a file.
 	const left = `trap '' PIPE; until [ -e /tmp/go ]; do usleep 10000; done; echo late; echo $? >/tmp/late
 		until [ -e /tmp/deleted ]; do usleep 10000; done; echo later; echo $? >/tmp/later; exec sleep 1000`
 	e := newEnv(t)
@@ -48,7 +48,7 @@ func TestExec_WhatItLeavesBehindHasTheOutputUntilDelete(t *testing.T) {
 	if got := x.exit(); got != 0 {
 		t.Errorf("exit status of x = %d, want 0", got)
 	}
-	// Longer than any client waits that does not say so: Docker gives such output 2 s.
+	// Longer than the default of any client: Docker waits 2 s for such output.
 	e.run("clock", config{}, "sleep", "3").wantExit(0)
 	c.do("go", "touch", "/tmp/go")
 	x.out.WaitFor(e, "late")

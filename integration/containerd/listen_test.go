@@ -29,7 +29,7 @@ func sockets(addresses string) oci.SpecOpts {
 	return oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/listen": addresses})
 }
 
-// inspect prints what init was told of its sockets, and what they are, and then what comes by the first.
+// inspect prints init's variables about its sockets, the sockets, and then what comes by the first.
 const inspect = `echo $LISTEN_PID $$ $LISTEN_FDS $LISTEN_FDNAMES
 for fd in 3 4 5 6; do readlink /proc/self/fd/$fd | cut -d: -f1; done
 exec head -c 6 <&3`

@@ -36,7 +36,7 @@ func hooks(make func(kind string) *specs.Hook) oci.SpecOpts {
 	})
 }
 
-// recorder is a hook that appends to the file: its kind, the status that it is told, and whether it is in the mount
+// recorder is a hook that appends to the file: its kind, the status that it gets, and whether it is in the mount
 // namespace of this process.
 func recorder(t *testing.T, file string) func(kind string) *specs.Hook {
 	t.Helper()
@@ -73,7 +73,7 @@ func TestHooks_RunInTheirPlaceAndOrder(t *testing.T) {
 	started := created + "startContainer created container\n"
 	ran("Create", created)
 	e.must(c.process.Start(e.ctx), "start")
-	// The container calls its hook by itself after it was told to go on.
+	// The container calls its hook itself, when it goes on after Start.
 	harness.Eventually(t, "five hooks", func() error {
 		if text, err := os.ReadFile(file); err != nil || strings.Count(string(text), "\n") < 5 {
 			return fmt.Errorf("%s (%w)", text, err)

@@ -48,7 +48,7 @@ func newAgent(t *testing.T, answer unix.Errno) *agent {
 	return a
 }
 
-// stop ends the agent and returns what it was told, in order.
+// stop ends the agent and returns the states that it got, in order.
 func (a *agent) stop() []specs.ContainerProcessState {
 	select {
 	case <-a.ended:

@@ -145,7 +145,7 @@ func TestCreated_ManyAllStart(t *testing.T) {
 	}
 }
 
-// memory says what created containers and their shims take, each page shared by how many have it.
+// memory returns the PSS of created containers and their shims.
 func (e *env) memory(tasks []client.Task) string {
 	e.Helper()
 	inits, shims := 0, 0

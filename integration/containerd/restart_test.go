@@ -78,7 +78,7 @@ func restart(e *env, stop func(*harness.Containerd) error) {
 	}
 	talker.delete()
 	e.waitEvents("talker", "exit talker 137 | delete talker")
-	// The exit of reader was told while nobody listened, or has come since.
+	// The exit of reader was sent while nobody listened, or has come since.
 	for _, exit := range []string{"exit talker 137", "exit reader 5"} {
 		if text := e.events.Text("talker"); strings.Count(text, exit) > 1 {
 			e.Errorf("events = %q, want %q once", text, exit)

@@ -77,7 +77,7 @@ func TestExit_HostPIDNamespaceLeavesNoProcess(t *testing.T) {
 				e.must(c.process.Kill(e.ctx, syscall.SIGKILL), "kill")
 			}
 			c.exit()
-			// The exit is told when all are dead, not when the container is deleted: CRI may wait long before it does
+			// The exit is sent when all are dead, not when the container is deleted: CRI may wait long before it does
 			// that.
 			if left := harness.InCgroup("/" + e.namespace + "/" + tt.id); len(left) > 0 {
 				t.Errorf("alive after the exit: %v", left)

@@ -136,7 +136,7 @@ func TestStop_OfTheShimStopsAllAtOnce(t *testing.T) {
 	}
 }
 
-// The shim died, so containerd has the container deleted, which is told nothing but the bundle.
+// The shim died, so containerd calls the delete command, which gets nothing but the bundle.
 func TestStop_ContainerOfADeadShimIsStoppedAsTold(t *testing.T) {
 	harness.OursOnly(t, "stop-signal and stop-timeout")
 	for name, tt := range map[string]struct {

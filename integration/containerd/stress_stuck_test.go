@@ -93,7 +93,7 @@ func TestKill_OfAContainerThatCannotDieSaysSo(t *testing.T) {
 	for _, tt := range []struct {
 		name, script string
 		namespace    []oci.SpecOpts
-		outlived     bool // the exit is told before the process that hangs can die
+		outlived     bool // the exit is reported before the process that hangs can die
 	}{
 		{"the first process", first, nil, false},
 		{"a child", child, nil, false},

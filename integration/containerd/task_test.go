@@ -34,7 +34,7 @@ type task struct {
 	container client.Container
 }
 
-// config says how a container is made. The zero value is a container of the test image without input.
+// config is how a container is made. The zero value is a container of the test image without input.
 type config struct {
 	opts     []oci.SpecOpts
 	task     []client.NewTaskOpts

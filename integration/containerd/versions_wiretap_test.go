@@ -37,7 +37,7 @@ exec %[1]q "$@"
 	return w
 }
 
-// answer is what a start told containerd.
+// answer is what a start command returned to containerd.
 type answer struct {
 	form    string
 	version int32 // of the Task API that containerd uses after it

@@ -18,13 +18,13 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// unified tells whether cgroup v2 is the only one.
+// unified reports whether cgroup v2 is the only one.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
 }
 
-// booted tells whether systemd is pid 1 (sd_booted(3)).
+// booted reports whether systemd is pid 1 (sd_booted(3)).
 func booted() bool {
 	_, err := os.Stat("/run/systemd/system")
 	return err == nil

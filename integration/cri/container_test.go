@@ -171,7 +171,8 @@ func (c *container) succeeds(argv ...string) error {
 	return err
 }
 
-// usage tells what the pod's shim holds, once it has made what it keeps: the launcher of execs and the files of stats.
+// usage returns what the pod's shim holds, once it has made what it keeps: the launcher of execs and the files of
+// stats.
 func (c *container) usage() harness.Usage {
 	c.pod.e.Helper()
 	c.exec("true")

@@ -43,7 +43,7 @@ func (e *env) watch() *events {
 	return w
 }
 
-// events counts what was told of each container.
+// events counts the events of each container.
 type events struct {
 	mu    sync.Mutex
 	count map[string]int // guarded by mu, by container and type
@@ -55,7 +55,7 @@ func (w *events) add(id string, kind runtimeapi.ContainerEventType) {
 	w.count[id+" "+kind.String()]++
 }
 
-// stopped tells how often it was told that a container has exited.
+// stopped returns how many exits of a container were reported.
 func (w *events) stopped(id string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -20,7 +20,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// plugin adjusts every container and writes down what it is told. Its methods are those that package stub looks for.
+// plugin adjusts every container and records the events that it gets. Its methods are those that package stub looks
+// for.
 type plugin struct {
 	mu   sync.Mutex
 	told []string // guarded by mu

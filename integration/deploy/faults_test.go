@@ -101,7 +101,7 @@ func TestInstall_KilledRunIsFinishedByTheNext(t *testing.T) {
 	n.wantRestarts(0)
 }
 
-// What is refused is told by name, and changes nothing.
+// A refusal names its cause, and changes nothing.
 func TestInstall_Refused(t *testing.T) {
 	const running = "version = 3\n" + grpcTable
 	tests := []struct {

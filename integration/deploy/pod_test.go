@@ -50,8 +50,8 @@ func TestPod_InstallsAndUninstalls(t *testing.T) {
 	}
 }
 
-// What fails on the node is not told to Kubernetes as done. The pod stays: if it ended it would be started again, and
-// containerd with it.
+// What fails on the node is not reported to Kubernetes as done. The pod stays: if it ended it would be started again,
+// and containerd with it.
 func TestPod_ThatFailsLabelsNothing(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	before := n.files()

@@ -17,7 +17,7 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// A node has hundreds of shims, each of which may have had a bad moment.
+// A node has hundreds of shims, and each may have had a burst.
 func TestBurst_ThreadsAreGivenBackWhenItIsOver(t *testing.T) {
 	harness.OursOnly(t, "the runc shim keeps its threads")
 	f := newFake(t)

@@ -11,8 +11,8 @@ import (
 )
 
 // DeleteCommand runs the shim's delete command for a bundle, as containerd does when the shim is gone, and decodes its
-// answer. What it writes to stderr is a warning in containerd's log. Nothing is on stdin, and neither options nor the
-// directory of the sockets are told.
+// answer. What it writes to stderr is a warning in containerd's log. Stdin is empty, and the command gets neither
+// options nor the directory of the sockets.
 func (f *Fake) DeleteCommand(b *Bundle) (*task.DeleteResponse, error) {
 	f.Helper()
 	out, _, err := f.command(b, []string{"MAX_SHIM_VERSION=2"}, nil, "-id", b.ID, "-bundle", b.Path, "delete")

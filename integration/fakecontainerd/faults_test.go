@@ -83,7 +83,7 @@ func TestDelete_AnyErrorOfPingIsNotDeath(t *testing.T) {
 	})
 }
 
-// The same of a shim that is dead: once the command can ask, it learns that, and ends all.
+// The same with a dead shim: once the command can ask, it learns that and ends all.
 func TestDelete_TriesAgainUntilItKnowsThatTheShimIsDead(t *testing.T) {
 	harness.OursOnly(t, "who cleans up knows all that a shim had")
 	f := newFake(t)

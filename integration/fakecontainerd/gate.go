@@ -14,8 +14,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// Gate makes an operation of a shim stand still: it is a hook of the container that says that it has been reached and
-// then waits until the test opens the gate. The end of the test opens it in any case.
+// Gate stops an operation of a shim: it is a hook of the container that reports that it runs, and then waits until the
+// test opens the gate. The end of the test opens it in any case.
 type Gate struct {
 	fake    *Fake
 	reached string
@@ -38,7 +38,7 @@ func (f *Fake) NewGate(name string) *Gate {
 	return g
 }
 
-// Hook is the hook that stands in the way.
+// Hook is the hook that waits.
 func (g *Gate) Hook() specs.Hook {
 	return specs.Hook{
 		Path: g.fake.Env.Busybox,

@@ -151,7 +151,7 @@ func TestDelete_RemovesAContainerWhoseCreateWasCutShort(t *testing.T) {
 	f.Remove(b)
 }
 
-// The shim is told nothing when the client that asked goes away: it finishes, or undoes, by itself.
+// Nothing tells the shim that the client of a call has gone: it finishes the call, or undoes it.
 func TestCreate_ClientHangsUpAndTheContainerCanBeDeleted(t *testing.T) {
 	harness.OursOnly(t, "a container that is being created is told from one that is not there")
 	f := newFake(t)

@@ -59,7 +59,7 @@ func (s *Shim) KillAndDelete(b *Bundle) {
 	s.fake.Remove(b)
 }
 
-// End asks the shim to shut down. That it does is for the leak check to see.
+// End asks the shim to shut down. The leak check sees whether it does.
 func (s *Shim) End() {
 	s.fake.Helper()
 	// A shim may be gone before its answer is: containerd ignores this error too.

@@ -22,7 +22,7 @@ import (
 )
 
 // startOverhead is how much longer a created container may take to run its program than a process that waits to become
-// it: for the request, for init, which has to be told, and for what init closes before.
+// it: for the request, for the message to init, and for what init closes before.
 const startOverhead = time.Millisecond
 
 // pairs are measured in turns, so that whatever else the machine does meets both.

@@ -210,7 +210,7 @@ func TestSandbox_OfGarbageIsRefusedAndLeavesNothing(t *testing.T) {
 	f.Must(s.Sandbox().Shutdown(f.Ctx, "pod"), "shut down")
 }
 
-// The cgroup driver is told when the shim is started, and never again.
+// The shim learns the cgroup driver when it starts, and never again.
 func TestSandbox_CgroupParentOfTheOtherDriverIsRefused(t *testing.T) {
 	podOnly(t)
 	f := newFake(t)
@@ -284,8 +284,8 @@ func TestSandbox_StopGivesItsContainersTime(t *testing.T) {
 	}
 }
 
-// traps tells whether the shell that is init handles or ignores SIGTERM, by /proc/PID/status (proc_pid_status(5)). What
-// was init before it executed the shell handles all signals.
+// traps reports whether the shell that is init handles or ignores SIGTERM, by /proc/PID/status (proc_pid_status(5)).
+// What was init before it executed the shell handles all signals.
 func traps(f *fakecontainerd.Fake, s *fakecontainerd.Shim, id string) error {
 	state, err := s.State(f.Ctx, &task.StateRequest{ID: id})
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"sandbox.internal/shim/integration/eventlog"
 )
 
-// sink is where shims forward events to: the part of containerd that is called by them.
+// sink is the part of containerd that shims call: they forward events to it.
 type sink struct {
 	fake   *Fake
 	server *ttrpc.Server

@@ -33,7 +33,7 @@ const (
 	Plain                    // 1.6: options in, the bare address out
 )
 
-// Answer is what a shim told containerd.
+// Answer is what a shim's start command returned to containerd.
 type Answer struct {
 	Version  int32
 	Address  string

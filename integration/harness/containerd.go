@@ -34,7 +34,7 @@ type Containerd struct {
 	log    *os.File
 }
 
-// NewContainerd makes the directory and the configuration, and starts nothing.
+// NewContainerd makes the directory and the configuration. It starts nothing.
 func NewContainerd(env Env) (*Containerd, error) { return NewConfigured(env, (*Containerd).config) }
 
 // NewConfigured is NewContainerd with another configuration than the tests of tasks need.
@@ -146,7 +146,7 @@ func (c *Containerd) signal(sig syscall.Signal) error {
 	}
 }
 
-// Close ends containerd and removes its directory, and returns what stood in the way.
+// Close ends containerd and removes its directory. It returns the errors of both.
 func (c *Containerd) Close() error {
 	err := c.Stop()
 	err = errors.Join(err, unmountBelow(c.Dir), c.log.Close())

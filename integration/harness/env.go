@@ -20,9 +20,9 @@ import (
 // Ours is the runtime that this project makes.
 const Ours = "io.containerd.sandbox.v1"
 
-// Env says which programs the tests run.
+// Env is the programs that the tests run.
 type Env struct {
-	Runtime string // as containerd is told it
+	Runtime string // the name that containerd gets
 	Shim    string // the binary of Runtime
 	Tools   string // directory with containerd, ctr, containerd-shim-runc-v2 and runc
 	Daemon  string // the containerd to start: that of Tools, or an older release

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// WantClassOnce checks that a text, which a person reads, tells the class of an error once. A runtime that gives its
-// errors no class need not tell any.
+// WantClassOnce checks that a text for people names the class of an error once. A runtime whose errors have no class
+// may name none.
 func WantClassOnce(tb testing.TB, what, text string, class error) {
 	tb.Helper()
 	n := strings.Count(text, class.Error())

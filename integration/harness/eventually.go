@@ -10,14 +10,13 @@ import (
 	"time"
 )
 
-// pollInterval is short beside what is waited for: a container's start takes some tens of milliseconds.
+// pollInterval is short compared with the waits of tests: a container takes some tens of milliseconds to start.
 const pollInterval = 5 * time.Millisecond
 
-// patience bounds every wait of the tests. It is long since a test machine can be slow; nothing waits it out when all
-// is well.
+// patience bounds every wait of the tests. It is long for slow machines. A test that passes never waits that long.
 var patience = Slow(20 * time.Second)
 
-// Slowness is how many times slower than usual the machine is. SHIM_TEST_SLOWNESS says so of an emulated one.
+// Slowness is how many times slower than usual the machine is. SHIM_TEST_SLOWNESS sets it for an emulated one.
 func Slowness() int {
 	n, err := strconv.Atoi(os.Getenv("SHIM_TEST_SLOWNESS"))
 	if err != nil {
@@ -26,14 +25,14 @@ func Slowness() int {
 	return max(n, 1)
 }
 
-// Slow is how long this machine may take for what another does within d.
+// Slow returns how long this machine may take for what a usual machine does within d.
 func Slow(d time.Duration) time.Duration { return d * time.Duration(Slowness()) }
 
-// Fewer is how often this machine does what another does n times.
+// Fewer returns how many of n repetitions this machine does.
 func Fewer(n int) int { return max(n/Slowness(), 1) }
 
-// Eventually polls until cond returns nil. When it does not within the patience of the tests, the test ends with what
-// was waited for and cond's last error.
+// Eventually polls until cond returns nil. If that takes longer than the patience of the tests, the test ends with
+// what was waited for and cond's last error.
 func Eventually(tb testing.TB, what string, cond func() error) {
 	tb.Helper()
 	if err := poll(patience, cond); err != nil {
@@ -41,7 +40,7 @@ func Eventually(tb testing.TB, what string, cond func() error) {
 	}
 }
 
-// Poll is Eventually for what is not a test: it returns cond's last error.
+// Poll is Eventually outside of a test: it returns cond's last error.
 func Poll(cond func() error) error { return poll(patience, cond) }
 
 // poll calls cond until it returns nil or limit has passed, and returns its last error.

@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Some containers the shim's own launcher of execs does not cover, such as those that AppArmor confines; libcontainer
-// starts their execs. What follows makes a container one of these on any machine, and changes nothing else of it.
+// The shim's own launcher of execs does not support some containers, such as those that AppArmor confines. Libcontainer
+// starts their execs. What follows makes any container one of these, and changes nothing else of it.
 
 // AllExecsByLibcontainer reports whether all containers of the tests are to be such: SHIM_TEST_EXEC=libcontainer.
 func AllExecsByLibcontainer() bool { return os.Getenv("SHIM_TEST_EXEC") == "libcontainer" }
@@ -25,5 +25,5 @@ func ExecByLibcontainer(_ context.Context, _ oci.Client, _ *containers.Container
 }
 
 // ExecByLibcontainerProfile is a seccomp profile, for CRI, which cannot ask for a personality: it allows everything,
-// and names an agent that is never told of anything.
+// and names an agent that never gets a request.
 const ExecByLibcontainerProfile = `{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/no/agent"}`

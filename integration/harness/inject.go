@@ -61,7 +61,7 @@ func Inject(tb testing.TB, faults ...Fault) *Injection {
 	return i
 }
 
-// Command has argv run with the faults, from its first system call. Its own output stays as it is.
+// Command runs argv with the faults, from its first system call. Its output stays as it is.
 func (i *Injection) Command(argv ...string) []string {
 	return slices.Concat(i.argv, []string{"--"}, argv)
 }
@@ -103,7 +103,7 @@ func (i *Injection) Into(pid int) (detach func()) {
 	return detach
 }
 
-// Hits counts the calls that were made to fail so far. A test that none of its faults reached proves nothing.
+// Hits counts the calls that failed by injection so far. A test whose faults never hit proves nothing.
 func (i *Injection) Hits() int {
 	i.tb.Helper()
 	text, err := os.ReadFile(i.path)

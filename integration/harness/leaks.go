@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leakPatience is how long what a test made may take to go after the test's last word: the last Delete makes containerd
-// ask the shim to shut down, and nobody waits for the shim's end.
+// leakPatience is how long what a test made may stay after the test's end: the last Delete makes containerd ask the
+// shim to shut down, and nobody waits for the shim's end.
 var leakPatience = patience / 4
 
-// Scope says where everything can be found that belongs to one test. Only one test may run in it at a time.
+// Scope is where everything is that belongs to one test. Only one test may run in it at a time.
 type Scope struct {
 	Namespace string   // names the shims of the test, the directory of their states, and "/"+Namespace its cgroups
 	Address   string   // containerd's: names the shims instead, where tests cannot choose the namespace
@@ -115,9 +115,9 @@ func entries(dir string) ([]string, error) {
 	return names, err
 }
 
-// Check fails the test when something of the scope is still there a while after the call, and names it. Either way it
-// removes everything, so that a leak fails one test only. A test that has failed already did not come to its own
-// cleaning up: its leaks are told without waiting for them to go.
+// Check fails the test when something of the scope is still there some time after the call, and names it. It always
+// removes everything, so that a leak fails one test only. A test that has failed did not clean up: its leaks are
+// reported without waiting for them to go.
 func (s Scope) Check(tb testing.TB) {
 	tb.Helper()
 	limit, report := leakPatience, tb.Errorf

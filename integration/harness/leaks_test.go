@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The check that finds leaks must find each kind, or no test above it can fail.
+// If the check missed a kind of leak, no test could fail because of it.
 func TestLeaks_EveryKindIsFoundAndRemoved(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("run as root: sudo make integration")

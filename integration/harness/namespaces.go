@@ -17,7 +17,7 @@ func Mount(source, target, kind string, flags uintptr) error {
 	return nil
 }
 
-// LoopbackUp switches on the only interface of a new network namespace.
+// LoopbackUp enables the only interface of a new network namespace.
 func LoopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Proc is a process that a test may have to answer for.
+// Proc is a process that a test may have left behind.
 type Proc struct {
 	Pid  int
 	Argv []string

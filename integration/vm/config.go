@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Config says what is run, and in what machine. Begin with Default.
+// Config is the command to run and its machine. Begin with Default.
 type Config struct {
 	Command []string // and its arguments
 	Dir     string   // in which the command begins
@@ -57,7 +57,7 @@ func Default() Config {
 	}
 }
 
-// inherited is what a command has of the caller's environment without being told.
+// inherited is what a command always has of the caller's environment.
 func inherited() []string {
 	var env []string
 	for _, v := range os.Environ() {

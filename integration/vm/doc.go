@@ -20,7 +20,7 @@
 //
 // The kernel starts guest/init from an initramfs: it mounts the above and becomes guest/pid1 or systemd. Either starts
 // guest/run, which runs the command and writes to three virtio ports: the command's output, its standard error, and
-// "started" and "status N". The machine is off when the status was told.
+// "started" and "status N". The machine turns off after the status.
 //
 // # Why it is as it is
 //

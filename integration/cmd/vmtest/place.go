@@ -18,7 +18,7 @@ import (
 	"sandbox.internal/shim/integration/tools"
 )
 
-// isNative tells whether this machine is what the tests want.
+// isNative reports whether this machine is what the tests want.
 func isNative(systemd bool) (bool, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &s); err != nil {
