@@ -66,7 +66,7 @@ func TestPodFiles_DNSIsThePodsOrTheHosts(t *testing.T) {
 			"all", &runtimeapi.DNSConfig{
 				Servers:  []string{"10.0.0.10", "fd00::10"},
 				Searches: []string{"default.svc.cluster.local", "svc.cluster.local"},
-				Options: []string{"ndots:5", "edns0"},
+				Options:  []string{"ndots:5", "edns0"},
 			},
 			"search default.svc.cluster.local svc.cluster.local\nnameserver 10.0.0.10\nnameserver fd00::10\noptions ndots:5 edns0\n",
 		},
