@@ -156,8 +156,10 @@ func TestSandbox_ContainersShareWhatItHas(t *testing.T) {
 	e := sandboxEnv(t, shared)
 	b := e.newBox("box")
 	writer := e.run("writer", b.member(), "sh", "-c", "hostname > /dev/shm/x; sleep 1000")
+	readers := 0
 	harness.Eventually(t, "the file is written", func() error {
-		reader := e.run("reader", b.member(), "cat", "/dev/shm/x", "/etc/hostname")
+		readers++ // each has an id of its own: a snapshot outlives its task
+		reader := e.run(fmt.Sprintf("reader%d", readers), b.member(), "cat", "/dev/shm/x", "/etc/hostname")
 		defer reader.delete()
 		if got := reader.exit(); got != 0 {
 			return fmt.Errorf("reader exited with %d", got)
