@@ -133,6 +133,8 @@ func TestExec_HundredAtOnceReportTheirOwnStatus(t *testing.T) {
 			if got := status.ExitCode(); got != uint32(i) || status.Error() != nil {
 				t.Errorf("exit status of e%d = %d, %v, want %d", i, got, status.Error(), i)
 			}
+			// The client's Delete closes a fifo whose open(2) has returned, but whose goroutine has not run yet.
+			x.IO().Wait()
 			if _, err := x.Delete(e.ctx); err != nil {
 				t.Errorf("delete e%d: %v", i, err)
 			}
