@@ -50,6 +50,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X run
 
 # Linters run with `go run module@version`: pinned, but their own dependencies stay out of go.mod.
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+CHECKLOCKS  := $(GO) run gvisor.dev/gvisor/tools/checklocks/cmd/checklocks@v0.0.0-20260905035102-160fafc42237
 GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
@@ -199,7 +200,8 @@ fmt: ## format (gofumpt, goimports)
 	$(GOLANGCI) fmt
 	cd integration && $(GOLANGCI) fmt --config ../.golangci.yml
 
-lint: ## golangci-lint: .golangci.yml on everything, .golangci-new.yml on changed lines
+lint: ## golangci-lint: .golangci.yml on everything, .golangci-new.yml on changed lines; locks that guard fields
+	$(CHECKLOCKS) -test=false ./...
 	$(GOLANGCI) run
 	cd integration && $(GOLANGCI) run --config ../.golangci.yml
 	$(if $(LINT_BASE),$(GOLANGCI) run --config .golangci-new.yml --new-from-rev=$(LINT_BASE),@echo "no commit to compare with: .golangci-new.yml skipped")

@@ -61,7 +61,7 @@ func parse() (c config, err error) {
 		"directory with containerd, containerd-shim-runc-v2 and runc")
 	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
 	flag.StringVar(&c.against, "against", "",
-		"an earlier build of the shim, as `path`, which takes the place of the runc shim: no row may be worse by more than 3 %")
+		"an earlier build of the shim, as `path`, in place of the runc shim: no row may be worse by more than 3 %")
 	flag.BoolVar(&c.crun, "crun", true, "measure crun too, where it is installed")
 	flag.Parse()
 	switch {

@@ -40,7 +40,9 @@ const cniConf = `{
   "plugins": [
     {
       "type": "bridge", "bridge": %q, "isGateway": true, "hairpinMode": true,
-      "ipam": {"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.88.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]}
+      "ipam": {
+        "type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.88.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]
+      }
     },
     {"type": "portmap", "capabilities": {"portMappings": true}}
   ]

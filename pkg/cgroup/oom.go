@@ -20,6 +20,7 @@ import (
 // cgroup1 is a blocking descriptor.
 type OOMWatch struct {
 	cgroup string // for messages
+	// +checklocks:mu
 	notify func()
 	source oomSource     // nil when there is nothing to watch
 	ended  chan struct{} // closed when the goroutine has ended

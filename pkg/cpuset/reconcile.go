@@ -65,7 +65,8 @@ type Reconciler struct {
 	loop       *loop                // nil while no container follows
 	watchError string               // why something is not watched, as last logged
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	states map[string]State // by the container's id
 }
 

@@ -37,10 +37,12 @@ type Queue struct {
 	cancel  context.CancelFunc
 	stopped chan struct{} // closed when the publisher has ended; list and lastErr are then final
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	changed sync.Cond // list or closed has changed
 	list    []stamped
-	closed  bool
+	// +checklocks:mu
+	closed bool
 
 	lastErr error // why the head is still there; written by the publisher alone
 }

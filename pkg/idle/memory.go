@@ -19,9 +19,11 @@ const quietGC = 50
 
 // Memory is what this process can give back to the system (docs/decisions/0006-memory-of-a-shim.md).
 type Memory struct {
-	mu        sync.Mutex
-	code      [][2]uintptr // start and size of the program's segments that nothing writes to
-	collected int64        // collections of garbage when it was last given back
+	mu sync.Mutex
+	// +checklocks:mu
+	code [][2]uintptr // start and size of the program's segments that nothing writes to
+	// +checklocks:mu
+	collected int64 // collections of garbage when it was last given back
 }
 
 // OwnMemory is the memory of this process.

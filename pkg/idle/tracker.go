@@ -60,9 +60,10 @@ type Tracker struct {
 	noClient  *time.Timer // runs while conns is 0
 	quiet     *time.Timer // runs from the last call on
 
-	mu        sync.Mutex
-	conns     int // open
-	calls     int // under way
+	mu    sync.Mutex
+	conns int // open
+	calls int // under way
+	// +checklocks:mu
 	quietTime time.Duration
 	changed   chan struct{} // not nil while Drain waits; closed when conns or calls becomes 0
 	late      func()        // not nil once Drain has seen the last answer: called for each later call

@@ -68,8 +68,10 @@ type Receiver struct {
 	ready     chan struct{} // closed at the first READY=1
 	extended  chan struct{} // has one slot, filled after extension grew
 
-	mu        sync.Mutex
-	state     State
+	mu sync.Mutex
+	// +checklocks:mu
+	state State
+	// +checklocks:mu
 	extension time.Time // the deadline that EXTEND_TIMEOUT_USEC asked for
 }
 

@@ -32,8 +32,10 @@ const (
 
 // execCgroups are the cgroups of a container's execs.
 type execCgroups struct {
-	mu       sync.Mutex // held while cgroups are removed, which never blocks
-	last     int        // number in the name of the last one
+	mu sync.Mutex // held while cgroups are removed, which never blocks
+	// +checklocks:mu
+	last int // number in the name of the last one
+	// +checklocks:mu
 	occupied []*cgroup.Cgroup
 }
 

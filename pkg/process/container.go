@@ -35,13 +35,18 @@ type Container struct {
 
 	// initLives ends when init is dead: no exec starts any more (P4), and nobody waits for freezing.
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
-	initDied  context.CancelFunc
+	// +checklocks:mu
+	initDied context.CancelFunc
 
-	mu      sync.Mutex
-	execs   map[string]*Process
-	live    int           // execs that started, or are about to, and whose exit is not told yet
-	idle    chan struct{} // not nil while init's waiter waits for live to become 0; closed then
-	pausing bool          // a freeze is under way
+	mu sync.Mutex
+	// +checklocks:mu
+	execs map[string]*Process
+	// +checklocks:mu
+	live int // execs that started, or are about to, and whose exit is not told yet
+	// +checklocks:mu
+	idle chan struct{} // not nil while init's waiter waits for live to become 0; closed then
+	// +checklocks:mu
+	pausing bool // a freeze is under way
 }
 
 // New has runtime create a container, and tells the event. When it fails nothing is left of the container.

@@ -12,8 +12,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Hook makes what a container has beside what the runtime makes, such as a pid file. Its methods are called in the order
-// of [Config.Hooks], Removed in the reverse order. An implementation embeds [NoHook] for those that it does not need.
+// Hook makes what a container has beside what the runtime makes, such as a pid file. Its methods are called in the
+// order of [Config.Hooks], Removed in the reverse order. An implementation embeds [NoHook] for those that it does not
+// need.
 type Hook interface {
 	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs and c.Files.
 	Prepare(ctx context.Context, c *Config) error

@@ -28,16 +28,22 @@ type Process struct {
 	exited  chan struct{} // closed once, after the exit is told
 	drained chan struct{} // closed once, after the output is drained and the streams are closed
 
-	mu           sync.Mutex
-	state        State
-	handle       Handle         // nil before the process lives: an exec, or an init to be restored, before Start
-	streams      *stdio.Streams // nil before the process lives
-	exit         Exit
+	mu      sync.Mutex
+	state   State
+	handle  Handle         // nil before the process lives: an exec, or an init to be restored, before Start
+	streams *stdio.Streams // nil before the process lives
+	// +checklocks:mu
+	exit Exit
+	// +checklocks:mu
 	stopDraining context.CancelFunc // set before the exit is told
-	size         *size              // asked for before there was a terminal
-	stdinClosed  bool               // CloseIO came before there was a stdin
-	deadline     *time.Timer        // kills an exec; nil without one
-	killed       bool               // init was sent SIGKILL; a later freeze must be undone
+	// +checklocks:mu
+	size *size // asked for before there was a terminal
+	// +checklocks:mu
+	stdinClosed bool // CloseIO came before there was a stdin
+	// +checklocks:mu
+	deadline *time.Timer // kills an exec; nil without one
+	// +checklocks:mu
+	killed bool // init was sent SIGKILL; a later freeze must be undone
 }
 
 type size struct{ width, height uint16 }

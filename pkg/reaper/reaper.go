@@ -25,8 +25,10 @@ import (
 
 // Reaper tells the shim's own children from those it adopted.
 type Reaper struct {
-	mu         sync.Mutex
-	suspended  int              // callers of Suspend that have not resumed yet
+	mu sync.Mutex
+	// +checklocks:mu
+	suspended int // callers of Suspend that have not resumed yet
+	// +checklocks:mu
 	registered map[int]struct{} // children with a waiter
 }
 

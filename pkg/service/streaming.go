@@ -109,8 +109,10 @@ type streamPeer struct {
 	granted int    // by the client: what may be sent
 	open    int    // by us: what the client may still send
 	input   []byte // received, not asked for yet
-	taken   bool   // Recv returned input, and was not called again, so it may not be delivered yet
-	err     error  // what ended the receiving; io.EOF when the client has no more
+	// +checklocks:mu
+	taken bool // Recv returned input, and was not called again, so it may not be delivered yet
+	// +checklocks:mu
+	err error // what ended the receiving; io.EOF when the client has no more
 }
 
 // Send implements stdio.Peer.

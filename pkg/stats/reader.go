@@ -59,7 +59,8 @@ type Reader struct {
 	cgroup *cgroup.Cgroup
 	reads  singleflight.Group // the read in progress
 
-	mu     sync.Mutex // held while source reads or closes
+	mu sync.Mutex // held while source reads or closes
+	// +checklocks:mu
 	source interface {
 		read() (Metrics, error)
 		close()

@@ -51,16 +51,23 @@ type copier struct {
 	source     io.Closer       // from and what belongs to it
 	ended      chan struct{}   // closed once, when run returns
 
-	mu      sync.Mutex
-	taken   int64 // bytes read
+	mu    sync.Mutex
+	taken int64 // bytes read
+	// +checklocks:mu
 	written int64 // bytes written or lost
-	lost    int64 // bytes that the sink refused
-	exited  bool  // the process is gone
-	eof     bool  // the source came to its end
-	cut     bool  // Close came before the end
-	mark    int64 // all that Mark found is delivered when so many bytes are written
-	unread  error // of the sink's end
-	done    bool  // the sink came to its end
+	// +checklocks:mu
+	lost int64 // bytes that the sink refused
+	// +checklocks:mu
+	exited bool // the process is gone
+	// +checklocks:mu
+	eof bool // the source came to its end
+	// +checklocks:mu
+	cut  bool  // Close came before the end
+	mark int64 // all that Mark found is delivered when so many bytes are written
+	// +checklocks:mu
+	unread error // of the sink's end
+	// +checklocks:mu
+	done bool // the sink came to its end
 }
 
 // run copies until the source ends, a sink that is not persistent fails, or Close.

@@ -18,9 +18,12 @@ import (
 // newStdioStream). A client that goes away can come back: meanwhile output waits and stdin stays open. Each id has one
 // client; a new one replaces the former, whose connection may be dead unnoticed.
 type StreamRegistry struct {
-	mu      sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	streams map[string]*stream
+	// +checklocks:mu
 	clients map[string]*client
+	// +checklocks:mu
 	arrived chan struct{} // closed, and replaced, when a stream is added
 }
 

@@ -126,8 +126,10 @@ type Streams struct {
 
 	keepUnread time.Duration
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	started bool
+	// +checklocks:mu
 	closed  bool
 	copiers []*copier // of the outputs
 }

@@ -33,9 +33,11 @@ type Container struct {
 	joinsPIDs bool // it is in the PID namespace of another container
 	ofCRI     bool // containerd's CRI plugin made it
 
-	mu     sync.Mutex
-	stats  *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
-	stopBy time.Time     // end of the grace of the Stop under way; zero before it
+	mu sync.Mutex
+	// +checklocks:mu
+	stats *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
+	// +checklocks:mu
+	stopBy time.Time // end of the grace of the Stop under way; zero before it
 }
 
 // PIDs returns the processes in the container's cgroup, and after its exit the pid that init had: containerd, when it

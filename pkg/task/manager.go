@@ -29,11 +29,13 @@ type Manager struct {
 	cpusets   *cpuset.Reconciler // has a goroutine while a container follows the cpuset of another cgroup
 	index     cleanup.Index      // on disk, for the delete command
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	containers map[string]*entry
 	pod        *pod          // of the Sandbox API; nil if there is none
 	done       chan struct{} // closed once, by Shutdown
-	closed     bool
+	// +checklocks:mu
+	closed bool
 }
 
 // entry reserves an id. Its container is nil while it is being created.
@@ -99,6 +101,7 @@ func (m *Manager) Shutdown() bool {
 	return m.shutdownLocked()
 }
 
+// +checklocks:m.mu
 func (m *Manager) shutdownLocked() bool {
 	if len(m.containers) > 0 || m.pod != nil || m.closed {
 		return false
