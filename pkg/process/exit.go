@@ -103,8 +103,8 @@ func (p *Process) publishExit(exit Exit) {
 	close(p.exited)
 }
 
-// drain passes on what is written to p's streams and closes them when the last writer is gone. A process that p left
-// behind, and a reader that is slow, or away because containerd is being restarted, have until Delete.
+// drain passes on what is written to p's streams and closes them when the last writer is gone. Processes that p left
+// behind and slow readers have until Delete. Output of an exec that nobody reads is kept for unreadTimeout.
 func (p *Process) drain(ctx context.Context) {
 	defer close(p.drained)
 	entry := logger(p.container.ID()).WithField("exec", p.execID)

@@ -82,9 +82,6 @@ func (p *Process) Status() Status {
 // Pid is the process id as the shim sees it; 0 before there is one.
 func (p *Process) Pid() int { return p.Status().Pid }
 
-// ExecID is empty for init.
-func (p *Process) ExecID() string { return p.execID }
-
 // Exited is closed once the exit was told.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 

@@ -125,7 +125,7 @@ type Stop struct {
 	Grace  time.Duration
 }
 
-// Options are the settings of a container that the runtime needs.
+// Options are the settings of a container that this package and the runtime need.
 type Options struct {
 	Root          string        // directory of all containers' state directories
 	SystemdCgroup bool          // cgroupsPath must be slice:prefix:name

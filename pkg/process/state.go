@@ -16,7 +16,7 @@ type State int
 const (
 	Created State = iota // set up; its program does not run yet
 	Running
-	Pausing // a freeze is under way; shown by [Process.State], never stored
+	Pausing // a freeze is under way; shown by [Process.Status], never stored
 	Paused
 	Stopped // exited; its exit status is known
 	Deleted
@@ -29,7 +29,7 @@ func (s State) String() string { return stateNames[s] }
 // Op is what a caller, or the kernel by an exit, does to a process.
 type Op int
 
-// The operations; each has a row in docs/events.md.
+// The operations. testdata/lifecycle.golden shows each in every state.
 const (
 	OpStart Op = iota
 	OpExec

@@ -27,7 +27,7 @@ const (
 	defaultNotifyTimeout = 90 * time.Second
 )
 
-// Settings are those of one container, checked as far as their text goes.
+// Settings are those of one container. A Value is not checked yet: the package that it is for parses it.
 type Settings struct {
 	CPUSetSource  Value // cgroup whose CPUs the container gets; not set: none
 	CPUSetMems    bool  // and its memory nodes

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,6 +19,17 @@ import (
 
 	"sandbox.internal/shim/pkg/options"
 )
+
+func TestTable_NamesFieldsOfTheOptions(t *testing.T) {
+	for _, a := range table() {
+		if a.option == "" {
+			continue // an annotation of pods
+		}
+		if _, ok := reflect.TypeFor[options.Options]().FieldByName(a.option); !ok {
+			t.Errorf("annotation %s: options.Options has no field %q", a.name, a.option)
+		}
+	}
+}
 
 // What people copy from the documentation must not make whoever may create pods root of the node.
 func TestUnsafeAnnotations_AreNotInTheDocumentation(t *testing.T) {
