@@ -11,7 +11,8 @@
 // machine's; the program refuses to start when an earlier run still has processes there, and removes its groups at the
 // end.
 //
-// A test at which the suite hangs or dies counts as failed, and the tests that had no turn run in a further round.
+// A test at which the suite hangs or dies counts as failed, and the tests that had no turn run in a further round. So
+// does a test that fails and is known to race, whatever the shim does.
 //
 // Everything is sequential but for the registry, whose goroutine ends with the process inside.
 package main
