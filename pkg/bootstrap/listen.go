@@ -19,8 +19,8 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// listen binds path, unless a living shim serves it already: then it returns ErrAlreadyExists. A file nobody listens
-// on is replaced.
+// listen binds path, unless a living shim serves it already: then it returns ErrAlreadyExists. A socket nobody
+// listens on is replaced; any other file stays, and is an error.
 //
 // Test and replacement are one step under the directory's lock, so of two starts one binds and the other finds it
 // listening: the socket listens before the lock is released.
@@ -89,8 +89,12 @@ func connectable(ctx context.Context, path string) (bool, error) {
 	return false, err
 }
 
-// removeUnheard removes the file at path unless somebody listens there. The caller has the directory's lock.
+// removeUnheard removes the socket at path unless somebody listens there. What is no socket stays. The caller has the
+// directory's lock.
 func removeUnheard(ctx context.Context, path string) (alive bool, err error) {
+	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+		return false, nil //nolint:nilerr // gone, or not ours to remove
+	}
 	alive, err = connectable(ctx, path)
 	if err != nil || alive {
 		return alive, err
@@ -111,9 +115,6 @@ func removeDeadSocket(ctx context.Context, path string) error {
 		return err
 	}
 	defer unlock()
-	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
-		return nil //nolint:nilerr // gone, or not ours to remove
-	}
 	_, err = removeUnheard(ctx, path)
 	return err
 }

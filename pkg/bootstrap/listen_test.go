@@ -101,6 +101,20 @@ func TestListen_OnlyOneOfMany(t *testing.T) {
 	}
 }
 
+func TestListen_LeavesWhatIsNoSocket(t *testing.T) {
+	path := filepath.Join(shortDir(t), "file")
+	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := listen(t.Context(), path)
+	if l != nil || !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), path) {
+		t.Errorf("listen at a file = %v, %v, want an error that names it", l, err)
+	}
+	if text, err := os.ReadFile(path); string(text) != "text" {
+		t.Errorf("the file has %q, %v afterwards", text, err)
+	}
+}
+
 func TestListen_RemovesNoOtherSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
 	first, err := listen(t.Context(), path)
