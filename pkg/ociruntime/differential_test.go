@@ -34,7 +34,7 @@ func compiled(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a few files of the system's temporary folder
+	defer os.RemoveAll(dir) //nolint:errcheck // a few files of the system's temporary directory
 	file := filepath.Join(dir, "program")
 	cmd := exec.Command("gcc", "-static", "-O1", "-o", file, filepath.Join("testdata", name))
 	var words bytes.Buffer

@@ -144,7 +144,7 @@ type env struct {
 	name   string // of the service that is called
 }
 
-// listen makes a socket in a folder whose name is short: a socket's path is
+// listen makes a socket in a directory whose name is short: a socket's path is
 // limited to 107 bytes.
 func listen(t *testing.T) (path string, _ *net.UnixListener) {
 	t.Helper()

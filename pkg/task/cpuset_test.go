@@ -116,7 +116,7 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 	}
 }
 
-// newFollowed is a sandbox on a tree of folders in place of cgroups, where /shared has the CPUs 0-1 and the container is
+// newFollowed is a sandbox on a tree of directories in place of cgroups, where /shared has the CPUs 0-1 and the container is
 // /pod/c1. Nothing tells it of changes.
 func newFollowed(t *testing.T) (*Manager, *fakeEngine) {
 	t.Helper()
