@@ -34,6 +34,34 @@ CODE static inline long sys(long call, long a, long b, long c, long d, long e, l
 	return result;
 }
 #endif
+#elif defined(__aarch64__) && defined(__AARCH64EL__)
+#define HAVE_PROGRAM
+#define NATIVE_ELF_MACHINE EM_AARCH64
+#define NATIVE_AUDIT_ARCH AUDIT_ARCH_AARCH64
+
+#ifdef CODE
+__asm__(".pushsection native, \"ax\", @progbits\n"
+	".globl native_entry\n"
+	"native_entry:\n"
+	"	mov x29, xzr\n"
+	"	mov x30, xzr\n"
+	"	bl native_main\n" // the kernel has aligned the stack
+	"	brk #0\n"
+	".popsection\n");
+
+CODE static inline long sys(long call, long a, long b, long c, long d, long e, long f)
+{
+	register long x8 __asm__("x8") = call;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
+	__asm__ volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+	return x0;
+}
+#endif
 #else
 #define NATIVE_ELF_MACHINE EM_NONE
 #define NATIVE_AUDIT_ARCH 0

@@ -6,7 +6,7 @@
 // compiler would keep in memory. TestProgram_StandsAlone checks that.
 
 #pragma GCC optimize("Os", "no-jump-tables", "no-tree-loop-distribute-patterns", "no-stack-protector", "no-exceptions")
-#ifdef __x86_64__
+#if defined(__x86_64__) || defined(__aarch64__)
 #pragma GCC target("general-regs-only") // vector constants would lie in .rodata
 #endif
 
@@ -126,7 +126,13 @@ CODE static bool tolerated(const struct step *s, long error)
 // Returns 0 in the child alone; in this process, an error.
 CODE static long fork_sibling(uint64_t cgroup, uint32_t step)
 {
-	struct clone_args a = {.flags = CLONE_PARENT | CLONE_INTO_CGROUP, .cgroup = cgroup - 1};
+	struct clone_args a;
+	for (char *byte = (char *)&a; byte < (char *)(&a + 1); byte++) { // an initializer would call memset on arm64
+		*byte = 0;
+		NO_LIBRARY_CALL;
+	}
+	a.flags = CLONE_PARENT | CLONE_INTO_CGROUP;
+	a.cgroup = cgroup - 1;
 	long pid = cgroup ? SYS(SYS_clone3, &a, sizeof a, 0) : SYS(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0);
 	if (pid == 0 && cgroup != 0)
 		tell(MESSAGE_IN_CGROUP, 0, step, 0);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build amd64
+//go:build amd64 || arm64
 
 package native
 
@@ -13,53 +13,119 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// The code is taken out of the binary as it stands, so it must not refer to anything outside of its section.
+// machine is a processor that the program is written for.
+type machine struct {
+	name     string // as Go has it
+	compiler string // which other machines may have too
+	// relative are the types of relocations that hold wherever the code lies. Those of arm64's ADRP are not among them:
+	// they count pages, and the code does not move by whole pages.
+	relative []uint32
+}
+
+func machines() []machine {
+	list := []machine{
+		{"amd64", "x86_64-linux-gnu-gcc", []uint32{uint32(elf.R_X86_64_PC32), uint32(elf.R_X86_64_PLT32)}},
+		{"arm64", "aarch64-linux-gnu-gcc", []uint32{uint32(elf.R_AARCH64_CALL26), uint32(elf.R_AARCH64_JUMP26)}},
+	}
+	for i := range list {
+		if list[i].name == runtime.GOARCH {
+			list[i].compiler = "gcc"
+		}
+	}
+	return list
+}
+
+// The code is taken out of the binary as it stands, so it must not refer to anything outside of its section, nor by
+// addresses.
 func TestProgram_StandsAlone(t *testing.T) {
-	for _, level := range []string{"-O0", "-O1", "-O2", "-O3"} {
-		object := filepath.Join(t.TempDir(), "program.o")
-		if out, err := gcc(t, level, object).CombinedOutput(); err != nil {
-			t.Fatalf("gcc %s: %v\n%s", level, err, out)
-		}
-		f, err := elf.Open(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		for _, r := range relocations(t, f, "native") {
-			t.Errorf("%s: the code at %#x refers to %q", level, r.at, r.symbol)
+	for _, m := range machines() {
+		t.Run(m.name, func(t *testing.T) {
+			for _, level := range []string{"-O0", "-O1", "-O2", "-O3"} {
+				object := m.compile(t, "program.c", level, "-Wall", "-Wextra", "-Werror")
+				for _, r := range m.relocations(t, object) {
+					t.Errorf("%s: the code at %#x has a relocation of type %d to %q", level, r.at, r.kind, r.symbol)
+				}
+			}
+		})
+	}
+}
+
+// The check above finds what it is there for.
+func TestProgram_ThatDoesNotStandAlone(t *testing.T) {
+	const code = `__attribute__((section("native"), used, noinline)) `
+	for _, tt := range []struct {
+		name, source string
+		machines     []string // where the compiler makes such a relocation; all if there are none
+		want         string   // the symbol
+	}{
+		{"a call of another section", "void g(void); " + code + "void f(void) { g(); g(); }", nil, "g"},
+		{"data", "int d; " + code + "int f(void) { return d; }", nil, "d"},
+		{"an address in its own section", code + "void f(void) {}" +
+			`__asm__(".pushsection native, \"ax\"; .quad f; .popsection");`, nil, "f"},
+		{"its own page", code + "static void g(void) {} " + code + "void *f(void) { return g; }", []string{"arm64"}, ""},
+	} {
+		for _, m := range machines() {
+			if tt.machines != nil && !slices.Contains(tt.machines, m.name) {
+				continue
+			}
+			t.Run(tt.name+" on "+m.name, func(t *testing.T) {
+				source := filepath.Join(t.TempDir(), "source.c")
+				if err := os.WriteFile(source, []byte(tt.source), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				found := m.relocations(t, m.compile(t, source, "-O1"))
+				if len(found) == 0 || found[0].symbol != tt.want {
+					t.Errorf("relocations of %q that lead out = %v, want one to %q", tt.source, found, tt.want)
+				}
+			})
 		}
 	}
 }
 
-func gcc(t *testing.T, level, object string) *exec.Cmd {
+// compile returns the object file, compiled as cgo does.
+func (m machine) compile(t *testing.T, source string, flags ...string) *elf.File {
 	t.Helper()
-	return exec.CommandContext(t.Context(),
-		"gcc", level, "-g", "-Wall", "-Wextra", "-Werror", "-c", "program.c", "-o", object)
+	if _, err := exec.LookPath(m.compiler); err != nil && os.Getenv("CI") == "" {
+		t.Skipf("CANNOT RUN HERE: %v (make deps ARCH=%s)", err, m.name)
+	}
+	object := filepath.Join(t.TempDir(), "program.o")
+	flags = append(flags, "-g", "-fPIC", "-c", source, "-o", object)
+	if out, err := exec.CommandContext(t.Context(), m.compiler, flags...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", m.compiler, flags, err, out)
+	}
+	f, err := elf.Open(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() }) // only read
+	return f
 }
 
 type relocation struct {
 	at     uint64
+	kind   uint32
 	symbol string
 }
 
-// relocations are those of the section that lead out of it.
-func relocations(t *testing.T, f *elf.File, name string) []relocation {
+// relocations are those of the code that lead out of it, or that do not hold elsewhere.
+func (m machine) relocations(t *testing.T, f *elf.File) []relocation {
 	t.Helper()
 	symbols, err := f.Symbols()
 	if err != nil {
 		t.Fatal(err)
 	}
-	section := f.Section(name)
+	section := f.Section("native")
 	if section == nil || section.Size == 0 {
-		t.Fatalf("no section %s", name)
+		t.Fatal("no section native")
 	}
-	table := f.Section(".rela" + name) //nolint:misspell // the name of such sections
+	table := f.Section(".relanative") //nolint:misspell // the name of such sections
 	if table == nil {
 		return nil
 	}
@@ -73,9 +139,10 @@ func relocations(t *testing.T, f *elf.File, name string) []relocation {
 	}
 	var all []relocation
 	for _, r := range entries {
-		s := symbols[elf.R_SYM64(r.Info)-1]
-		if int(s.Section) >= len(f.Sections) || f.Sections[s.Section] != section {
-			all = append(all, relocation{r.Off, s.Name})
+		s, kind := symbols[elf.R_SYM64(r.Info)-1], elf.R_TYPE64(r.Info)
+		inside := int(s.Section) < len(f.Sections) && f.Sections[s.Section] == section
+		if !inside || !slices.Contains(m.relative, kind) {
+			all = append(all, relocation{r.Off, kind, s.Name})
 		}
 	}
 	return all
