@@ -40,13 +40,20 @@ SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/ociruntime=Update|EveryField|TestExe
 SMOKE_L3 := TestRun_ReportsItsExit|TestExec_RunsInTheContainer|TestUpdate_ReachesTheCgroup|TestStats_Count
 
 NAME     := containerd-shim-sandbox-v1
-BINARY   := $(CURDIR)/bin/$(NAME)
+# ARCH=arm64 builds for arm64; on another machine into a directory of its own, by Debian's compiler.
+HOSTARCH := $(shell $(GO) env GOHOSTARCH 2>/dev/null)
+ARCH     := $(HOSTARCH)
+BIN      := bin$(if $(filter-out $(HOSTARCH),$(ARCH)),/$(ARCH))
+BINARY   := $(CURDIR)/$(BIN)/$(NAME)
 TAGS     := seccomp
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 REVISION := $(shell git rev-parse --verify -q HEAD 2>/dev/null || echo unknown)
 # What GODEBUG is without the variable: no transparent huge pages for the heap (docs/decisions/0006-memory-of-a-shim.md).
 GODEBUGS := disablethp=1
 LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X runtime.godebugDefault=$(GODEBUGS)
+
+# Runs a command that builds for ARCH.
+CROSS    := GO=$(GO) GOARCH=$(ARCH) hack/musl.sh
 
 # Linters run with `go run module@version`: pinned, but their own dependencies stay out of go.mod.
 GOLANGCI    := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -60,17 +67,17 @@ LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-build: ## build bin/containerd-shim-sandbox-v1 (musl, seccomp, no shared libraries)
+build: ## build bin/containerd-shim-sandbox-v1 (musl, seccomp, no shared libraries); ARCH=arm64: bin/arm64/…
 	@command -v $(GO) >/dev/null || { echo "$(GO) is absent. hack/deps.sh says what a build needs, and installs it for root." >&2; exit 1; }
-	@GO=$(GO) hack/musl.sh $(GO) build -trimpath -tags "$(TAGS) netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o bin/$(NAME) ./cmd/$(NAME)
-	@if ldd bin/$(NAME) >/dev/null 2>&1; then echo "bin/$(NAME) is not static:" >&2; ldd bin/$(NAME) >&2; exit 1; fi
+	@$(CROSS) $(GO) build -trimpath -tags "$(TAGS) netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o $(BIN)/$(NAME) ./cmd/$(NAME)
+	@if readelf -lW $(BIN)/$(NAME) | grep INTERP; then echo "$(BIN)/$(NAME) is not static" >&2; exit 1; fi
 
 dynamic: ## the same with the system's libc and libseccomp, as shared libraries: slower to start
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
 
 install: ## copy the built binary to $(DESTDIR)$(PREFIX)/bin (builds it if it is absent)
-	test -x bin/$(NAME) || $(MAKE) --no-print-directory build
-	install -D -m 0755 bin/$(NAME) "$(DESTDIR)$(PREFIX)/bin/$(NAME)"
+	test -x $(BIN)/$(NAME) || $(MAKE) --no-print-directory build
+	install -D -m 0755 $(BIN)/$(NAME) "$(DESTDIR)$(PREFIX)/bin/$(NAME)"
 
 uninstall: ## remove the installed binary
 	rm -f "$(DESTDIR)$(PREFIX)/bin/$(NAME)"
@@ -88,8 +95,8 @@ uninstall-node: ## undo install-node; refused while containers of the runtime ex
 image: build ## the image of deploy/daemonset.yaml, by docker; IMAGE= names it
 	docker build --tag "$(IMAGE)" --file deploy/Dockerfile .
 
-deps: ## check for the Debian packages a build and test need; install them when root
-	@hack/deps.sh
+deps: ## check for the Debian packages a build and test need, for ARCH=arm64 too; install them when root
+	@ARCH=$(ARCH) hack/deps.sh
 
 tools: ## build containerd, ctr, the runc shim and runc for tests, demo and bench into the cache
 	cd integration && $(GO) run ./cmd/tools

@@ -4,7 +4,8 @@
 
 # Checks for what a build and the tests need besides Go: a C compiler (libcontainer's first stage is C), musl and the
 # tools to build libseccomp for it (hack/musl.sh), the system's libseccomp (for the tests), a static busybox (the only
-# program in the test image), and strace. Installs absent packages if it can.
+# program in the test image), and strace. With ARCH=arm64 on another machine, also for what a cross-build needs.
+# Installs absent packages if it can.
 set -euo pipefail
 
 missing=()
@@ -39,6 +40,14 @@ fi
 # Tests use strace to make system calls of the shim fail.
 if ! command -v strace >/dev/null; then
 	missing+=(strace)
+fi
+if [ "${ARCH:-}" = arm64 ] && [ "$(uname -m)" != aarch64 ]; then
+	if ! command -v aarch64-linux-gnu-gcc >/dev/null; then
+		missing+=(gcc-aarch64-linux-gnu)
+	fi
+	if ! [ -d /usr/aarch64-linux-gnu/include/linux ]; then
+		missing+=(linux-libc-dev-arm64-cross)
+	fi
 fi
 # CI must check the scripts in deploy, which run on other people's machines.
 if [ -n "${CI:-}" ] && ! command -v shellcheck >/dev/null; then

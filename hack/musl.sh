@@ -8,7 +8,8 @@
 #
 #   hack/musl.sh go build -ldflags -extldflags=-static ./cmd/containerd-shim-sandbox-v1
 #
-# GO sets another go command, SHIM_CACHE another cache.
+# GO sets another go command, SHIM_CACHE another cache. With GOARCH=arm64 on another machine it cross-builds, with Debian's
+# compiler and Debian's musl for arm64, which it unpacks into the cache.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 GO="${GO:-go}"
@@ -25,10 +26,21 @@ need() {
 need gcc pkg-config "$GO"
 machine=$(gcc -dumpmachine)
 unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
-case "$machine" in
-*-musl*) CC=gcc exec "$@" ;;
-esac
-need musl-gcc
+arch=$("$GO" env GOARCH)
+if [ "$arch" = "$("$GO" env GOHOSTARCH)" ]; then
+	case "$machine" in
+	*-musl*) CC=gcc exec "$@" ;;
+	esac
+	need musl-gcc
+	cc=musl-gcc
+elif [ "$arch" = arm64 ]; then
+	machine=aarch64-linux-gnu
+	need "$machine-gcc"
+	cc=
+else
+	echo "no cross-build for $arch, only for arm64" >&2
+	exit 1
+fi
 
 # go.sum must have the checksum of the download: the go command would add an absent one.
 module=github.com/seccomp/libseccomp
@@ -54,16 +66,26 @@ case "$cache" in
 	exit 1
 	;;
 esac
+mkdir -p "$cache"
+if [ -z "$cc" ]; then
+	musl="$cache/musl-$arch"
+	[ -d "$musl" ] || "$here/debian.sh" "$arch" "$musl" musl-dev
+	specs=$musl/usr/lib/${machine/gnu/musl}/musl-gcc.specs
+	# The paths in it are those of an installed package.
+	sed -E "s#/usr/(lib|include)/#$musl&#g" "$specs" >"$specs.$$"
+	mv "$specs.$$" "$musl/specs"
+	cc="$machine-gcc -specs $musl/specs"
+fi
 prefix="$cache/libseccomp-$version-musl-${machine%%-*}-$(sha256sum "$here/libseccomp/build.sh" | head -c 8)"
 
 if ! [ -d "$prefix" ]; then
 	need autoreconf automake libtoolize gperf make
 	echo "building libseccomp for musl (once; it stays in the cache)" >&2
-	mkdir -p "$cache"
 	temp=$(mktemp -d "$cache/libseccomp.XXXXXX")
 	trap 'rm -rf "$temp"' EXIT
 	# Without the caller's environment, which may have DESTDIR, CFLAGS or MAKEFLAGS.
-	if ! env -i PATH="$PATH" HOME="$HOME" LC_ALL=C "$here/libseccomp/build.sh" "$source" "$temp" "$prefix" >"$temp/log" 2>&1; then
+	if ! env -i PATH="$PATH" HOME="$HOME" LC_ALL=C "$here/libseccomp/build.sh" "$source" "$temp" "$prefix" "$machine" "$cc" \
+		>"$temp/log" 2>&1; then
 		tail -n 30 "$temp/log" >&2
 		exit 1
 	fi
@@ -73,5 +95,5 @@ if ! [ -d "$prefix" ]; then
 	trap - EXIT
 fi
 
-export CC=musl-gcc PKG_CONFIG_LIBDIR="$prefix/lib/pkgconfig" CGO_CFLAGS="-O2 -idirafter $prefix/include"
+export CC="$cc" CGO_ENABLED=1 PKG_CONFIG_LIBDIR="$prefix/lib/pkgconfig" CGO_CFLAGS="-O2 -idirafter $prefix/include"
 exec "$@"
