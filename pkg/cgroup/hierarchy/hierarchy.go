@@ -53,7 +53,8 @@ func roots() (map[string]string, error) {
 }
 
 // At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may
-// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not.
+// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not. A file in its place is
+// errdefs.ErrInvalidArgument.
 func At(path string) (*cgroup.Cgroup, error) {
 	tops, err := roots()
 	if err != nil {
@@ -64,7 +65,12 @@ func At(path string) (*cgroup.Cgroup, error) {
 		if controller == string(cgroup1.SystemdDbus) { // systemd's own hierarchy controls nothing
 			continue
 		}
-		if dir := filepath.Join(top, path); cgroups.Mode() == cgroups.Unified || isDir(dir) {
+		dir := filepath.Join(top, path)
+		exists, err := isDir(dir)
+		if err != nil {
+			return nil, fmt.Errorf("cgroup %q: %w", path, err)
+		}
+		if exists || cgroups.Mode() == cgroups.Unified {
 			paths[controller] = dir
 		}
 	}
@@ -82,16 +88,12 @@ func Missing(path string) ([]string, error) {
 	for _, dir := range slices.Compact(slices.Sorted(maps.Values(tops))) {
 		for element := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
 			dir = filepath.Join(dir, element)
-			info, err := os.Stat(dir)
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				list = append(list, dir)
-			case errors.Is(err, unix.ENAMETOOLONG):
-				return nil, fmt.Errorf("cgroup %q: %w: %w", path, err, errdefs.ErrInvalidArgument)
-			case err != nil:
+			exists, err := isDir(dir)
+			if err != nil {
 				return nil, fmt.Errorf("cgroup %q: %w", path, err)
-			case !info.IsDir():
-				return nil, fmt.Errorf("cgroup %q: %s is a file: %w", path, dir, errdefs.ErrInvalidArgument)
+			}
+			if !exists {
+				list = append(list, dir)
 			}
 		}
 	}
@@ -110,13 +112,16 @@ func Make(path string, dirs []string) (made []string, err error) {
 	}()
 	for _, dir := range dirs {
 		err := os.Mkdir(dir, 0o755)
-		if errors.Is(err, fs.ErrExist) {
+		if err == nil {
+			made = append(made, dir)
 			continue
 		}
-		if err != nil {
-			return made, classifyMkdir(err)
+		if !errors.Is(err, fs.ErrExist) {
+			return made, classify(err)
 		}
-		made = append(made, dir)
+		if _, err := isDir(dir); err != nil {
+			return made, err
+		}
 	}
 	if len(made) == 0 {
 		return nil, nil
@@ -150,10 +155,10 @@ func prepare(path string) error {
 	return err
 }
 
-// classifyMkdir adds the errdefs class of an error of mkdir(2) where there is one.
-func classifyMkdir(err error) error {
+// classify adds the errdefs class of an error of mkdir(2) or stat(2) where there is one.
+func classify(err error) error {
 	switch {
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENAMETOOLONG): // a name that no cgroup can have
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ENOTDIR): // no cgroup's name
 		return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
 		return fmt.Errorf("%w: %w", err, errdefs.ErrPermissionDenied)
@@ -175,7 +180,16 @@ func RemoveEmpty(made []string) (remaining []string) {
 	return remaining
 }
 
-func isDir(path string) bool {
+// isDir reports whether there is a directory at path. Anything else there is an error.
+func isDir(path string) (bool, error) {
 	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, classify(err)
+	case !info.IsDir():
+		return false, fmt.Errorf("%s is a file: %w", path, errdefs.ErrInvalidArgument)
+	}
+	return true, nil
 }

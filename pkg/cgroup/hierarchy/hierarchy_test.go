@@ -150,7 +150,7 @@ func TestMake_LeavesWhatIsThere(t *testing.T) {
 		t.Errorf("left %q, want nothing", left)
 	}
 	for _, dir := range append(first, owners) {
-		if !isDir(dir) {
+		if !isThere(t, dir) {
 			t.Errorf("%s was there before, and is gone", dir)
 		}
 	}
@@ -175,7 +175,7 @@ func TestMake_FailureLeavesNothingOfItsOwn(t *testing.T) {
 		t.Errorf("Make = %q, %v, want an invalid argument", made, err)
 	}
 	for i, dir := range dirs {
-		if got, want := isDir(dir), i == 0; got != want {
+		if got, want := isThere(t, dir), i == 0; got != want {
 			t.Errorf("%s is there: %t, want %t", dir, got, want)
 		}
 	}
@@ -184,6 +184,13 @@ func TestMake_FailureLeavesNothingOfItsOwn(t *testing.T) {
 func TestMissing_RefusesFiles(t *testing.T) {
 	path, _ := absent(t)
 	makeAt(t, path)
+	if group, err := At(path + "/cgroup.procs"); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "is a file") {
+		t.Errorf("At of a file = %v, %v, want an invalid argument", group, err)
+	}
+	// As if somebody made it after Missing.
+	if made, err := Make(path, []string{firstDir(t, path) + "/cgroup.procs"}); !errdefs.IsInvalidArgument(err) || len(made) > 0 {
+		t.Errorf("Make of a file = %q, %v, want an invalid argument", made, err)
+	}
 	for _, below := range []string{"/cgroup.procs", "/cgroup.procs/x", strings.Repeat("/x", 3000)} {
 		if list, err := Missing(path + below); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("Missing(%q) = %q, %v, want an invalid argument", path+below, list, err)
@@ -239,4 +246,23 @@ func TestAt_HasNoDirectoryOfAnAbsentCgroup(t *testing.T) {
 	if got, err := At(path); err != nil || got.Exists() {
 		t.Errorf("At(%q) = %v, %v, want a cgroup that does not exist", path, got, err)
 	}
+}
+
+// firstDir is the directory of the cgroup at path in one hierarchy.
+func firstDir(t *testing.T, path string) string {
+	t.Helper()
+	found, err := roots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(slices.Min(slices.Collect(maps.Values(found))), path)
+}
+
+func isThere(t *testing.T, dir string) bool {
+	t.Helper()
+	ok, err := isDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ok
 }
