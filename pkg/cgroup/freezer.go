@@ -52,38 +52,36 @@ func (f freezer) requested() bool {
 	return err == nil && !strings.HasPrefix(string(b), f.thawed)
 }
 
-// freeze stops all processes and waits for that, at most for freezeTimeout. It returns nil after the timeout too: those
-// that are stopped by then stay stopped.
-func (f freezer) freeze(ctx context.Context) error {
+// freeze stops all processes and waits for that, at most for freezeTimeout. It returns no error after the timeout:
+// those that are stopped by then stay stopped. thaw continues them, also after an error. It needs no descriptor, of which
+// there may be none by then, and succeeds for a cgroup that is gone.
+func (f freezer) freeze(ctx context.Context) (thaw func() error, err error) {
+	nothing := func() error { return nil }
 	if f.dir == "" {
-		return errors.New("no freezer controller")
+		return nothing, errors.New("no freezer controller")
+	}
+	file, err := os.OpenFile(filepath.Join(f.dir, f.file), os.O_WRONLY, 0)
+	if err != nil {
+		return nothing, err
+	}
+	thaw = func() error {
+		if _, err := file.WriteAt([]byte(f.thawed), 0); err != nil && !IsGone(err) {
+			return errors.Join(err, file.Close())
+		}
+		return file.Close()
 	}
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
 	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
 		// v1 stays at FREEZING when processes appeared meanwhile, until the file is written again.
-		if err := Write(filepath.Join(f.dir, f.file), f.frozen); err != nil {
-			return err
+		if _, err := file.WriteAt([]byte(f.frozen), 0); err != nil {
+			return thaw, err
 		}
 		b, err := os.ReadFile(filepath.Join(f.dir, f.stateFile))
-		if err != nil {
-			return err
-		}
-		if strings.Contains(string(b), f.done) || !sleep(ctx, wait) {
-			return nil
+		if err != nil || strings.Contains(string(b), f.done) || !sleep(ctx, wait) {
+			return thaw, err
 		}
 	}
-}
-
-// thaw continues the processes that freeze stopped. It succeeds for a cgroup that is gone or has no freezer.
-func (f freezer) thaw() error {
-	if f.dir == "" {
-		return nil
-	}
-	if err := Write(filepath.Join(f.dir, f.file), f.thawed); err != nil && !IsGone(err) {
-		return err
-	}
-	return nil
 }
 
 // Thaw continues all processes, also those in nested cgroups, whoever froze them.

@@ -152,20 +152,18 @@ func (c *Cgroup) killRound(ctx context.Context, round int) error {
 }
 
 // signalFrozen sends sig to each process, with the cgroup frozen where that is possible.
-func (c *Cgroup) signalFrozen(ctx context.Context, sig syscall.Signal) error {
+func (c *Cgroup) signalFrozen(ctx context.Context, sig syscall.Signal) (err error) {
 	f := c.freezer()
-	paused := f.requested()
-	if !paused {
-		if err := f.freeze(ctx); err != nil {
-			log.L.WithError(err).WithField("cgroup", c.String()).Debug("signalling processes that are not frozen")
+	if !f.requested() {
+		thaw, freezeErr := f.freeze(ctx)
+		if freezeErr != nil {
+			log.L.WithError(freezeErr).WithField("cgroup", c.String()).Debug("signalling processes that are not frozen")
 		}
+		defer func() { err = errors.Join(err, thaw()) }()
 	}
-	err := c.signalEach(sig)
-	switch {
-	case sig == syscall.SIGKILL:
+	err = c.signalEach(sig)
+	if sig == syscall.SIGKILL {
 		err = errors.Join(err, f.thawTree())
-	case !paused:
-		err = errors.Join(err, f.thaw())
 	}
 	return err
 }

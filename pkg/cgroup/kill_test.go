@@ -6,7 +6,9 @@ package cgroup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // deadline returns a context that ends when a test has waited enough.
@@ -112,7 +115,7 @@ func TestKill_ThawsAFrozenCgroup(t *testing.T) {
 			nested := nest(t, c, "nested")
 			all := []*process{start(t, c, "read x"), start(t, nested, "read x")}
 			for _, c := range []*Cgroup{nested, c} {
-				if err := c.freezer().freeze(deadline(t)); err != nil {
+				if _, err := c.freezer().freeze(deadline(t)); err != nil {
 					t.Fatalf("freeze: %v", err)
 				}
 			}
@@ -151,7 +154,7 @@ func TestKill_LeavesAFrozenCgroupFrozenWithAnotherSignal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
 			p := start(t, c, "read x")
-			if err := c.freezer().freeze(deadline(t)); err != nil {
+			if _, err := c.freezer().freeze(deadline(t)); err != nil {
 				t.Fatalf("freeze: %v", err)
 			}
 			if err := c.Kill(deadline(t), syscall.SIGTERM); err != nil {
@@ -160,7 +163,7 @@ func TestKill_LeavesAFrozenCgroupFrozenWithAnotherSignal(t *testing.T) {
 			if !c.freezer().requested() {
 				t.Error("the cgroup was thawed")
 			}
-			if err := c.freezer().thaw(); err != nil {
+			if err := c.Thaw(); err != nil {
 				t.Fatalf("thaw: %v", err)
 			}
 			if got := p.signalled(t); got != syscall.SIGTERM {
@@ -212,10 +215,10 @@ func TestKill_NamesWhatIsLeftWhenItsContextEnds(t *testing.T) {
 	outer := New(map[string]string{"freezer": c.Path("freezer")})
 	inner := nest(t, outer, "inner")
 	start(t, inner, "read x")
-	if err := outer.freezer().freeze(deadline(t)); err != nil {
+	if _, err := outer.freezer().freeze(deadline(t)); err != nil {
 		t.Fatalf("freeze: %v", err)
 	}
-	defer outer.freezer().thaw() //nolint:errcheck // the cleanup finds out
+	defer outer.Thaw() //nolint:errcheck // the cleanup finds out
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	err := inner.Kill(ctx, syscall.SIGKILL)
@@ -275,5 +278,67 @@ func TestSignal_LeavesTheFreezerToOthers(t *testing.T) {
 	}
 	if got, err := os.ReadFile(state); err != nil || string(got) != "untouched" {
 		t.Errorf("freezer.state = %q, %v, want it as it was", got, err)
+	}
+}
+
+// The descriptors run out once the cgroup is frozen, in the moment in which its processes are listed.
+func TestKill_ThawsWithoutDescriptors(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string]string{"cgroup.events": "populated 1\nfrozen 1\n", "cgroup.freeze": "0\n"}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	procs := filepath.Join(dir, "cgroup.procs")
+	if err := unix.Mkfifo(procs, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sleeper := exec.Command("sleep", "1000")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = sleeper.Process.Kill() // it lives
+		_ = sleeper.Wait()         // that it was killed is no error
+	}()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- New(map[string]string{"": dir}).Kill(t.Context(), syscall.SIGTERM) }()
+	list := func(listed func()) { // answers one who lists the processes
+		f, err := os.OpenFile(procs, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed()
+		if _, err := fmt.Fprintln(f, sleeper.Process.Pid); err != nil {
+			t.Error(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	list(func() {}) // whether there is one
+	eventually(t, "the freeze", func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "cgroup.freeze"))
+		return err == nil && strings.HasPrefix(string(text), "1")
+	})
+	list(func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+			t.Error(err)
+		}
+	})
+	err := <-done
+	if limitErr := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); limitErr != nil {
+		t.Fatal(limitErr)
+	}
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("Kill = %v, want that descriptors lack", err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "cgroup.freeze")); err != nil || !strings.HasPrefix(string(text), "0") {
+		t.Errorf("cgroup.freeze = %q, %v, want it thawed", text, err)
 	}
 }
