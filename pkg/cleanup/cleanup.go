@@ -163,7 +163,7 @@ func (r Request) members(ctx context.Context, at string, index *podIndex, remove
 	<-together(then)
 	<-ended
 	if err := index.write(at); err != nil && !errors.Is(err, os.ErrNotExist) {
-		errs = append(errs, err)
+		log.L.WithError(err).WithField("bundle", at).Warn("list what is left of the pod; all is removed again")
 	}
 	return errors.Join(errs...)
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -367,5 +369,25 @@ func TestRun_WhereTheIndexBundlesContainerWasNotTheFirst(t *testing.T) {
 	h.create(&s, "s")
 	if got, err := h.delete("a"); err != nil || got != "a s" {
 		t.Errorf("delete removed %q, %v, want a s", got, err)
+	}
+}
+
+func TestRun_RemovesAllWhereThereIsNoRoom(t *testing.T) {
+	for _, of := range []string{"s", "a"} {
+		h := newHousehold(t, "s", true, "a", "b")
+		bundle := h.bundles["s"]
+		index, err := os.ReadFile(filepath.Join(bundle, indexFile))
+		must(t, err)
+		must(t, unix.Mount("tmpfs", bundle, "tmpfs", 0, "nr_inodes=2")) // its root and the index
+		must(t, os.WriteFile(filepath.Join(bundle, indexFile), index, 0o600))
+		if err := os.WriteFile(filepath.Join(bundle, "more"), nil, 0o600); !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("the file system has room: %v", err)
+		}
+		for range 2 {
+			if got, err := h.delete(of); err != nil || got != "a b pod s" {
+				t.Errorf("delete of %s removed %q, %v, want all, since the list cannot be changed", of, got, err)
+			}
+		}
+		must(t, unix.Unmount(bundle, 0))
 	}
 }

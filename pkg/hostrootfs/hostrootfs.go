@@ -21,6 +21,7 @@ import (
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Rootfs is what one container shows of the host. It is a [process.Hook]. The zero value shows nothing.
@@ -150,7 +151,7 @@ func Remove(bundle string) error {
 	if bundle == "" {
 		return nil
 	}
-	return os.RemoveAll(filepath.Join(bundle, skeletons))
+	return unixfile.RemoveAll(filepath.Join(bundle, skeletons))
 }
 
 // insertMount puts m behind what it lies in and before what lies in it: mounts of the configuration come on top.

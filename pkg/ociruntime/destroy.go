@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -19,11 +18,13 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Destroy implements process.RuntimeContainer.
 func (c *container) Destroy() error {
-	if err := c.thaw(); err != nil {
+	// libcontainer does not destroy a container whose cgroup is frozen, even if it is empty.
+	if err := c.cgroup.Thaw(); err != nil {
 		return err
 	}
 	defer c.runtime.reaper.Suspend()() // libcontainer waits for the poststop hooks, which are children of the shim
@@ -36,19 +37,11 @@ func (c *container) Destroy() error {
 
 // Discard implements process.RuntimeContainer.
 func (c *container) Discard() error {
-	defer func() { _ = c.initFD.Close() }() // as above
-	if err := c.thaw(); err != nil {
+	defer func() { _ = c.initFD.Close() }() // closed already by an earlier Discard, or nil
+	if err := c.cgroup.Thaw(); err != nil { // as above
 		return err
 	}
 	return c.runtime.discard(c.lc, stateDir(c.config.Root, c.config.ID))
-}
-
-// thaw thaws an empty cgroup: libcontainer does not destroy a container whose cgroup is frozen.
-func (c *container) thaw() error {
-	if err := c.Resume(); err != nil && !errors.Is(err, os.ErrNotExist) && c.manager.Exists() {
-		return fmt.Errorf("thaw: %w", err)
-	}
-	return nil
 }
 
 // discard is destroy for a container that nobody will destroy again. If the cgroup is gone and only systemd is silent,
@@ -57,7 +50,7 @@ func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
 	defer r.reaper.Suspend()()
 	err := destroy(lc)
 	if errors.Is(err, systemd.ErrSilent) {
-		err = errors.Join(err, removeState(lc, func() error { return os.RemoveAll(dir) }))
+		err = errors.Join(err, removeState(lc, func() error { return unixfile.RemoveAll(dir) }))
 	}
 	return err
 }

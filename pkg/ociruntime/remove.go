@@ -19,6 +19,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Remove stops a container whose shim is dead, as c.Stop says, and removes it. It finds all it needs in the state
@@ -50,13 +51,14 @@ func Remove(ctx context.Context, c process.Config) error {
 	if err != nil && !errors.Is(err, libcontainer.ErrNotRunning) && !errors.Is(err, os.ErrProcessDone) {
 		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
 	}
-	if err := cgroup.New(state.CgroupPaths).Kill(ctx, unix.SIGKILL); err != nil {
+	group := cgroup.New(state.CgroupPaths)
+	if err := group.Kill(ctx, unix.SIGKILL); err != nil {
 		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 	}
 	// On cgroup v2 frozen processes die without being thawed, and libcontainer takes a frozen cgroup for a paused
 	// container even if it is empty.
-	if err := lc.Resume(); err != nil && !errors.Is(err, libcontainer.ErrNotPaused) {
-		return fmt.Errorf("thaw container %q: %w", c.ID, err)
+	if err := group.Thaw(); err != nil {
+		return fmt.Errorf("container %q: %w", c.ID, err)
 	}
 	if err := awaitDeath(ctx, lc); err != nil {
 		return fmt.Errorf("container %q: %w", c.ID, err)
@@ -98,7 +100,7 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 			errs = append(errs, m.Destroy())
 		}
 	}
-	errs = append(errs, os.RemoveAll(stateDir(c.Root, c.ID)))
+	errs = append(errs, unixfile.RemoveAll(stateDir(c.Root, c.ID)))
 	return errors.Join(errs...)
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // The pod's two directories in its bundle. Containers write to both, so each is a file system in memory with a size of
@@ -172,9 +173,7 @@ func removeMounts(bundle string, names []string) error {
 			errs = append(errs, fmt.Errorf("unmount %q: %w", dir, err))
 			continue
 		}
-		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, unixfile.Remove(dir))
 	}
 	return errors.Join(errs...)
 }

@@ -39,12 +39,22 @@ func replace(path string, create func(next string) error) error {
 	return err
 }
 
-// Remove removes the file at path, if there is one.
-func Remove(path string) error {
-	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
-		return err
+// Remove removes the file or the empty directory at path, if there is one.
+func Remove(path string) error { return removed(path, os.Remove(path)) }
+
+// RemoveAll is os.RemoveAll, also for what is not there on a read-only file system.
+func RemoveAll(path string) error { return removed(path, os.RemoveAll(path)) }
+
+func removed(path string, err error) error {
+	if errors.Is(err, unix.EROFS) { // comes before the kernel looks whether there is a file
+		if _, absent := os.Lstat(path); absent != nil {
+			err = absent
+		}
 	}
-	return nil
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // ErrLocked is the error of a lock that somebody else holds.

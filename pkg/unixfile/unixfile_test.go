@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestWrite_ReaderSeesOneOrTheOther(t *testing.T) {
@@ -103,5 +105,38 @@ func TestLock_GivesUpWithItsContext(t *testing.T) {
 func TestLock_OfADirectoryThatIsGone(t *testing.T) {
 	if _, err := TryLock(filepath.Join(t.TempDir(), "gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("TryLock = %v, want not exist", err)
+	}
+}
+
+// The kernel answers EROFS before it looks whether there is a file.
+func TestRemove_OfWhatIsAbsentOnAReadOnlyFileSystem(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	there := filepath.Join(dir, "there")
+	if err := Write(there, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	for name, remove := range map[string]func(string) error{"Remove": Remove, "RemoveAll": RemoveAll} {
+		for _, absent := range []string{"absent", "absent/too"} {
+			if err := remove(filepath.Join(dir, absent)); err != nil {
+				t.Errorf("%s(%q) = %v, want nothing to do", name, absent, err)
+			}
+		}
+		if err := remove(there); !errors.Is(err, unix.EROFS) {
+			t.Errorf("%s of a file = %v, want EROFS", name, err)
+		}
 	}
 }
