@@ -53,8 +53,8 @@ func (f freezer) requested() bool {
 }
 
 // freeze stops all processes and waits for that, at most for freezeTimeout. It returns no error after the timeout:
-// those that are stopped by then stay stopped. thaw continues them, also after an error. It needs no descriptor, of which
-// there may be none by then, and succeeds for a cgroup that is gone.
+// those that are stopped by then stay stopped. thaw continues them, also after an error. It opens nothing, since no
+// descriptor may be left by then, and succeeds for a cgroup that is gone.
 func (f freezer) freeze(ctx context.Context) (thaw func() error, err error) {
 	nothing := func() error { return nil }
 	if f.dir == "" {

@@ -34,7 +34,9 @@ func TestKill_EndsAllProcessesAndNestedOnes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := makeCgroup(t)
 			nested := nest(t, c, "nested")
-			all := []*process{start(t, c, "trap '' TERM; read x"), start(t, nested, "read x"), start(t, nested, "read x & read y")}
+			all := []*process{
+				start(t, c, "trap '' TERM; read x"), start(t, nested, "read x"), start(t, nested, "read x & read y"),
+			}
 			kill(t, c)
 			for _, p := range all {
 				if got := p.signalled(t); got != syscall.SIGKILL {
@@ -222,7 +224,8 @@ func TestKill_NamesWhatIsLeftWhenItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	err := inner.Kill(ctx, syscall.SIGKILL)
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 processes [") || !strings.Contains(err.Error(), " (sh, state ") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 processes [") ||
+		!strings.Contains(err.Error(), " (sh, state ") {
 		t.Errorf("Kill: %v, want 1 process left, a shell, and the context's error", err)
 	}
 }

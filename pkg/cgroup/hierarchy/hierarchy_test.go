@@ -128,7 +128,8 @@ func TestMake_EnablesTheControllersOfVersion2(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir := path; dir != "/"; dir = filepath.Dir(dir) {
-		if got, err := os.ReadFile(filepath.Join(tops[0], dir, "cgroup.controllers")); err != nil || string(got) != string(want) {
+		got, err := os.ReadFile(filepath.Join(tops[0], dir, "cgroup.controllers"))
+		if err != nil || string(got) != string(want) {
 			t.Errorf("controllers of %s = %q, %v, want those of the root, %q", dir, got, err, want)
 		}
 	}
@@ -184,11 +185,13 @@ func TestMake_FailureLeavesNothingOfItsOwn(t *testing.T) {
 func TestMissing_RefusesFiles(t *testing.T) {
 	path, _ := absent(t)
 	makeAt(t, path)
-	if group, err := At(path + "/cgroup.procs"); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "is a file") {
+	group, err := At(path + "/cgroup.procs")
+	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "is a file") {
 		t.Errorf("At of a file = %v, %v, want an invalid argument", group, err)
 	}
 	// As if somebody made it after Missing.
-	if made, err := Make(path, []string{firstDir(t, path) + "/cgroup.procs"}); !errdefs.IsInvalidArgument(err) || len(made) > 0 {
+	made, err := Make(path, []string{firstDir(t, path) + "/cgroup.procs"})
+	if !errdefs.IsInvalidArgument(err) || len(made) > 0 {
 		t.Errorf("Make of a file = %q, %v, want an invalid argument", made, err)
 	}
 	for _, below := range []string{"/cgroup.procs", "/cgroup.procs/x", strings.Repeat("/x", 3000)} {
