@@ -36,7 +36,7 @@ RUN      ?=
 IMAGE    ?= $(NAME):latest
 # Quoted, since an expression may have what means something to the shell.
 PACKAGES = $(PKGS:%='%')
-SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/ociruntime=Update|EveryField|TestExec|Device'
+SMOKE    := ./pkg/cgroup ./pkg/stats './pkg/ociruntime=Update|EveryField|TestExec|Device|Confines'
 SMOKE_L3 := TestRun_ReportsItsExit|TestExec_RunsInTheContainer|TestUpdate_ReachesTheCgroup|TestStats_Count
 
 NAME     := containerd-shim-sandbox-v1
@@ -112,7 +112,7 @@ integration: ## the built binary against a fake and a real containerd (root)
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m ./...
-	@echo "execs once more, by libcontainer, as where AppArmor or SELinux confines containers"
+	@echo "execs once more, by libcontainer, as where the launcher cannot start them"
 	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m -run 'Exec|Terminal' ./containerd ./cri
 
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that.
@@ -122,22 +122,16 @@ VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest;
 NOMEMORY  = integration/vm/deps.sh; $(VMTEST) -o $(CURDIR)/bin/vm/nomemory -append cgroup_disable=memory -require nomemory \
 	./integration/containerd=TestCgroup2_WithoutAController
 
-# Where AppArmor confines the containers of pods, as in the guests, libcontainer starts their execs. So a part of the tests
-# also runs on a kernel without it: $(call NOAPPARMOR,REGEX of the tests of pods,flags).
-NOAPPARMOR = integration/vm/deps.sh; $(VMTEST) $(2) -o $(CURDIR)/bin/vm/noapparmor -append apparmor=0 './integration/cri=$(1)'
-
 test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh cgroup2
 	@integration/cri/deps.sh
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PACKAGES)
 	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(NOMEMORY)))
-	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(call NOAPPARMOR,AppArmor|Exec|Attach)))
 
 test-systemd: deps build ## the same with systemd as pid 1
 	@integration/vm/deps.sh systemd
 	@integration/cri/deps.sh
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PACKAGES) $(if $(filter file,$(origin PKGS)),./integration/deploy=Systemd)
-	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(call NOAPPARMOR,AppArmor|Exec|Attach,-systemd)))
 
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
 	@integration/vm/deps.sh
@@ -149,7 +143,6 @@ smoke-vm: deps build ## the virtual machine itself, and a few tests with and wit
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE) \
 		'./integration/containerd=$(SMOKE_L3)|TestSystemd_(Container|Limits|CPUSet|KilledShim)' \
 		'./integration/cri=TestCgroupParent_PodInASlice|AppArmor'
-	$(call NOAPPARMOR,AppArmor|TestExec_HasATerminal)
 
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh

@@ -61,14 +61,19 @@ func testErrors(e *env) {
 	c.kill()
 }
 
+// ctr is a command of ctr's, not yet run.
+func (e *env) ctr(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(e.ctx, filepath.Join(e.containerd.Env.Tools, "ctr"), args...)
+	cmd.Env = append(os.Environ(), "CONTAINERD_ADDRESS="+e.containerd.Address, "CONTAINERD_NAMESPACE="+e.namespace)
+	return cmd
+}
+
 func TestError_CtrRunPrintsTheClassOnce(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
 	ctr := func(args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(e.ctx, filepath.Join(e.containerd.Env.Tools, "ctr"), args...)
-		cmd.Env = append(os.Environ(), "CONTAINERD_ADDRESS="+e.containerd.Address, "CONTAINERD_NAMESPACE="+e.namespace)
-		out, err := cmd.CombinedOutput()
+		out, err := e.ctr(args...).CombinedOutput()
 		if err == nil {
 			t.Errorf("ctr %q = nil, want an error", args)
 		}

@@ -50,7 +50,6 @@ func TestCreate_FeatureThatTheKernelLacksIsNamed(t *testing.T) {
 	})
 }
 
-// The fast way to start execs knows neither; both must come to libcontainer.
 func TestExec_LabelThatTheKernelLacksIsRefused(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{}, "sleep", "1000")
@@ -58,7 +57,9 @@ func TestExec_LabelThatTheKernelLacksIsRefused(t *testing.T) {
 		word, file string
 		change     func(*specs.Process)
 	}{
-		{"selinux", "/sys/fs/selinux/enforce", func(p *specs.Process) { p.SelinuxLabel = "system_u:system_r:container_t:s0" }},
+		{"selinux", "/sys/fs/selinux/enforce", func(p *specs.Process) {
+			p.SelinuxLabel = "system_u:system_r:container_t:s0"
+		}},
 		{"apparmor", "", func(p *specs.Process) { p.ApparmorProfile = "shim-test-no-such-profile" }},
 	} {
 		t.Run(tt.word, func(t *testing.T) {
@@ -83,16 +84,30 @@ func TestCreate_ImpossibleConfigurationIsRefusedByField(t *testing.T) {
 		return with(oci.WithUserNamespace([]specs.LinuxIDMapping{idMap[0], second}, idMap))
 	}
 	wantRefused(t, []refusal{
-		{name: "NUL in the program", opts: arguments("tr\x00ue"), words: []string{"args[0]"}, class: errdefs.ErrInvalidArgument},
-		{name: "NUL in an argument", opts: arguments("true", "a\x00b"), words: []string{"args[1]"}, class: errdefs.ErrInvalidArgument},
-		{name: "NUL in the environment", opts: with(oci.WithEnv([]string{"A=b\x00c"})), words: []string{"env"}, class: errdefs.ErrInvalidArgument},
-		{name: "NUL in the directory", opts: with(oci.WithProcessCwd("/tm\x00p")), words: []string{"cwd"}, class: errdefs.ErrInvalidArgument},
 		{
-			name: "users of the container mapped twice", opts: mappings(specs.LinuxIDMapping{ContainerID: 100, HostID: 400000, Size: 10}),
+			name: "NUL in the program", opts: arguments("tr\x00ue"),
+			words: []string{"args[0]"}, class: errdefs.ErrInvalidArgument,
+		},
+		{
+			name: "NUL in an argument", opts: arguments("true", "a\x00b"),
+			words: []string{"args[1]"}, class: errdefs.ErrInvalidArgument,
+		},
+		{
+			name: "NUL in the environment", opts: with(oci.WithEnv([]string{"A=b\x00c"})),
+			words: []string{"env"}, class: errdefs.ErrInvalidArgument,
+		},
+		{
+			name: "NUL in the directory", opts: with(oci.WithProcessCwd("/tm\x00p")),
+			words: []string{"cwd"}, class: errdefs.ErrInvalidArgument,
+		},
+		{
+			name:  "users of the container mapped twice",
+			opts:  mappings(specs.LinuxIDMapping{ContainerID: 100, HostID: 400000, Size: 10}),
 			words: []string{"uidMappings"}, class: errdefs.ErrInvalidArgument,
 		},
 		{
-			name: "users of the host mapped twice", opts: mappings(specs.LinuxIDMapping{ContainerID: 70000, HostID: mapped + 100, Size: 10}),
+			name:  "users of the host mapped twice",
+			opts:  mappings(specs.LinuxIDMapping{ContainerID: 70000, HostID: mapped + 100, Size: 10}),
 			words: []string{"uidMappings"}, class: errdefs.ErrInvalidArgument,
 		},
 	})
@@ -102,7 +117,8 @@ func TestCreate_RefusalByLibcontainerIsInItsWords(t *testing.T) {
 	tooMuch := 5000
 	wantRefused(t, []refusal{
 		{
-			name: "a score that the kernel does not know", opts: with(spec(func(s *oci.Spec) { s.Process.OOMScoreAdj = &tooMuch })),
+			name:  "a score that the kernel does not know",
+			opts:  with(spec(func(s *oci.Spec) { s.Process.OOMScoreAdj = &tooMuch })),
 			words: []string{"oom_score_adj"},
 		},
 		{
@@ -111,7 +127,10 @@ func TestCreate_RefusalByLibcontainerIsInItsWords(t *testing.T) {
 			words: []string{"SCHED_LOTTERY"},
 		},
 		{
-			name: "a class of input and output that does not exist", opts: with(spec(func(s *oci.Spec) { s.Process.IOPriority = &specs.LinuxIOPriority{Class: "IOPRIO_CLASS_SOON"} })),
+			name: "a class of input and output that does not exist",
+			opts: with(spec(func(s *oci.Spec) {
+				s.Process.IOPriority = &specs.LinuxIOPriority{Class: "IOPRIO_CLASS_SOON"}
+			})),
 			words: []string{"IOPRIO_CLASS_SOON"},
 		},
 		{
@@ -120,8 +139,10 @@ func TestCreate_RefusalByLibcontainerIsInItsWords(t *testing.T) {
 			words: []string{"LINUX8"},
 		},
 		{
-			name:  "clocks of a time namespace that there is not",
-			opts:  with(spec(func(s *oci.Spec) { s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 1}} })),
+			name: "clocks of a time namespace that there is not",
+			opts: with(spec(func(s *oci.Spec) {
+				s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 1}}
+			})),
 			words: []string{"time namespace"},
 		},
 	})

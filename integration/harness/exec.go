@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// The shim's own launcher of execs does not support some containers, such as those that AppArmor confines. Libcontainer
+// The shim's own launcher of execs does not support some containers, such as those with a personality. Libcontainer
 // starts their execs. What follows makes any container one of these, and changes nothing else of it.
 
 // AllExecsByLibcontainer reports whether all containers of the tests are to be such: SHIM_TEST_EXEC=libcontainer.

@@ -56,7 +56,8 @@ type outcome struct {
 // way is one of the two ways to start an exec.
 type way func(*container, context.Context, *specs.Process, *stdio.Streams) (process.Handle, error)
 
-func byLibcontainer(c *container, ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) { //nolint:revive // a method in all but form
+//nolint:revive // a method in all but form
+func byLibcontainer(c *container, ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
 	lp, err := libcontainerProcess(p, s)
 	if err != nil {
 		return nil, err
@@ -68,7 +69,8 @@ func byLibcontainer(c *container, ctx context.Context, p *specs.Process, s *stdi
 	return h, nil
 }
 
-func byLauncher(c *container, ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) { //nolint:revive // as above
+//nolint:revive // as above
+func byLauncher(c *container, ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
 	lp, err := libcontainerProcess(p, s)
 	if err != nil {
 		return nil, err
@@ -93,7 +95,7 @@ func (b *box) outcome(start way, p *specs.Process) (o outcome) {
 		if reason := (unsupported{}); errors.As(err, &reason) {
 			b.t.Fatalf("the launcher does not cover it: %v", err)
 		}
-		return outcome{Err: err.Error()}
+		return outcome{Err: strings.ReplaceAll(err.Error(), "fsmount:fscontext:proc/", "/proc/")} // a /proc of libcontainer's
 	}
 	o.Status = h.Wait().Status
 	must(b.t, streams.Drain(b.t.Context()))
@@ -131,7 +133,9 @@ func withProbe(tb testing.TB, change func(*process.Config)) *box {
 		must(tb, os.MkdirAll(filepath.Join(c.Rootfs, dir), 0o755))
 	}
 	must(tb, os.Chmod(filepath.Join(c.Rootfs, "home/private"), 0o700))
-	passwd := "root:x:0:0:root:/root:/bin/sh\n\n  # comment\nuser:x:1000:1000::/home/user:/bin/sh\r\nodd:x:1001\nempty:x:1002:1002:::\nlast:x:1003:1003::/last"
+	must(tb, os.WriteFile(filepath.Join(c.Rootfs, "forbidden"), nil, 0o644)) //nolint:gosec // some module may forbid it
+	passwd := "root:x:0:0:root:/root:/bin/sh\n\n  # comment\nuser:x:1000:1000::/home/user:/bin/sh\r\n" +
+		"odd:x:1001\nempty:x:1002:1002:::\nlast:x:1003:1003::/last"
 	must(tb, os.WriteFile(filepath.Join(c.Rootfs, "etc/passwd"), []byte(passwd), 0o644)) //nolint:gosec // as in any system
 	if change != nil {
 		change(&c)
@@ -242,46 +246,6 @@ var refusedVariants = []variant{
 	}},
 }
 
-// everySyscall are the names of all system calls but those of no use in a container, as a profile allows them.
-func everySyscall(tb testing.TB) []string {
-	tb.Helper()
-	header, err := os.ReadFile("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
-	must(tb, err)
-	var names []string
-	for _, m := range regexp.MustCompile(`#define __NR_(\w+)`).FindAllStringSubmatch(string(header), -1) {
-		if !slices.Contains([]string{"bpf", "unshare", "mount", "clone3", "keyctl", "add_key", "kcmp"}, m[1]) {
-			names = append(names, m[1])
-		}
-	}
-	return names
-}
-
-func filtered(tb testing.TB, change func(*specs.LinuxSeccomp)) func(*process.Config) {
-	tb.Helper()
-	return func(c *process.Config) {
-		eperm := uint(unix.EPERM)
-		c.Spec.Linux.Seccomp = &specs.LinuxSeccomp{
-			DefaultAction: specs.ActErrno, DefaultErrnoRet: &eperm,
-			Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32},
-			Syscalls: []specs.LinuxSyscall{
-				{Names: everySyscall(tb), Action: specs.ActAllow},
-				{Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: new(uint(unix.ENOSYS))},
-				{Names: []string{"kcmp"}, Action: specs.ActAllow, Args: []specs.LinuxSeccompArg{{Index: 2, Value: 1, Op: specs.OpEqualTo}}},
-			},
-		}
-		if change != nil {
-			change(c.Spec.Linux.Seccomp)
-		}
-	}
-}
-
-// deny takes calls from those that the profile allows.
-func deny(calls ...string) func(*specs.LinuxSeccomp) {
-	return func(s *specs.LinuxSeccomp) {
-		s.Syscalls[0].Names = slices.DeleteFunc(s.Syscalls[0].Names, func(name string) bool { return slices.Contains(calls, name) })
-	}
-}
-
 func inUserNamespace(c *process.Config) {
 	c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
 	maps := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
@@ -295,7 +259,8 @@ func inUserNamespace(c *process.Config) {
 
 func without(kind specs.LinuxNamespaceType) func(*process.Config) {
 	return func(c *process.Config) {
-		c.Spec.Linux.Namespaces = slices.DeleteFunc(c.Spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == kind })
+		c.Spec.Linux.Namespaces = slices.DeleteFunc(c.Spec.Linux.Namespaces,
+			func(n specs.LinuxNamespace) bool { return n.Type == kind })
 	}
 }
 
@@ -320,7 +285,8 @@ func configVariants(tb testing.TB) []configVariant {
 		}},
 		{"no new keyring", func(c *process.Config) { c.NoNewKeyring = true }},
 		{"cgroup and time namespaces", func(c *process.Config) {
-			c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace}, specs.LinuxNamespace{Type: specs.TimeNamespace})
+			c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces,
+				specs.LinuxNamespace{Type: specs.CgroupNamespace}, specs.LinuxNamespace{Type: specs.TimeNamespace})
 			c.Spec.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 1000}}
 		}},
 		{"user namespace", inUserNamespace},
@@ -333,7 +299,9 @@ func configVariants(tb testing.TB) []configVariant {
 		})},
 		{"seccomp that allows by default", filtered(tb, func(s *specs.LinuxSeccomp) {
 			s.DefaultAction, s.DefaultErrnoRet = specs.ActAllow, nil
-			s.Syscalls = []specs.LinuxSyscall{{Names: []string{"unshare", "kcmp"}, Action: specs.ActErrno, ErrnoRet: new(uint(unix.EDOM))}}
+			s.Syscalls = []specs.LinuxSyscall{
+				{Names: []string{"unshare", "kcmp"}, Action: specs.ActErrno, ErrnoRet: new(uint(unix.EDOM))},
+			}
 		})},
 		{"seccomp of old calls", filtered(tb, deny("open", "faccessat2"))},
 		{"seccomp and a user namespace", func(c *process.Config) { inUserNamespace(c); filtered(tb, nil)(c) }},

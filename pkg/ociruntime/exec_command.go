@@ -29,10 +29,6 @@ func unsupportedReason(config *configs.Config, p *libcontainer.Process) (reason 
 	switch {
 	case config.RootlessEUID || config.RootlessCgroups:
 		return "the shim is not root"
-	case p.Label != "" || config.ProcessLabel != "":
-		return "SELinux label"
-	case p.AppArmorProfile != "" || config.AppArmorProfile != "":
-		return "AppArmor profile"
 	case config.Personality != nil:
 		return "personality"
 	case config.MemoryPolicy != nil:
@@ -75,6 +71,8 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 		Args: p.Args, Cwd: p.Cwd,
 		Init: c.initFD, Namespaces: int(namespaces(&config)),
 		OOMScoreAdj: config.OomScoreAdj, Umask: config.Umask,
+		Label:           cmp.Or(p.Label, config.ProcessLabel),
+		Profile:         cmp.Or(p.AppArmorProfile, config.AppArmorProfile),
 		NoNewPrivileges: config.NoNewPrivileges,
 		UID:             p.UID, GID: p.GID, Groups: p.AdditionalGroups, SetGroups: setGroups,
 	}

@@ -33,13 +33,15 @@ func TestExec_UnsupportedByTheLauncher(t *testing.T) {
 		want   string
 	}{
 		{"an ordinary process", func(*configs.Config, *libcontainer.Process) {}, ""},
-		{"a rootless shim", func(c *configs.Config, _ *libcontainer.Process) { c.RootlessEUID = true }, "the shim is not root"},
-		{"a label of the process", func(_ *configs.Config, p *libcontainer.Process) { p.Label = "x" }, "SELinux label"},
-		{"a label of the container", func(c *configs.Config, _ *libcontainer.Process) { c.ProcessLabel = "x" }, "SELinux label"},
-		{"a profile of the process", func(_ *configs.Config, p *libcontainer.Process) { p.AppArmorProfile = "x" }, "AppArmor profile"},
-		{"a profile of the container", func(c *configs.Config, _ *libcontainer.Process) { c.AppArmorProfile = "x" }, "AppArmor profile"},
-		{"a personality", func(c *configs.Config, _ *libcontainer.Process) { c.Personality = &configs.LinuxPersonality{} }, "personality"},
-		{"a memory policy", func(c *configs.Config, _ *libcontainer.Process) { c.MemoryPolicy = &configs.LinuxMemoryPolicy{} }, "memory policy"},
+		{"a rootless shim", func(c *configs.Config, _ *libcontainer.Process) {
+			c.RootlessEUID = true
+		}, "the shim is not root"},
+		{"a personality", func(c *configs.Config, _ *libcontainer.Process) {
+			c.Personality = &configs.LinuxPersonality{}
+		}, "personality"},
+		{"a memory policy", func(c *configs.Config, _ *libcontainer.Process) {
+			c.MemoryPolicy = &configs.LinuxMemoryPolicy{}
+		}, "memory policy"},
 		{"RDT", func(c *configs.Config, _ *libcontainer.Process) { c.IntelRdt = &configs.IntelRdt{} }, "Intel RDT"},
 		{"an agent", func(c *configs.Config, _ *libcontainer.Process) {
 			c.Seccomp = &configs.Seccomp{Syscalls: []*configs.Syscall{{Action: configs.Notify}}}
@@ -47,14 +49,19 @@ func TestExec_UnsupportedByTheLauncher(t *testing.T) {
 		{"the host's mounts", func(c *configs.Config, _ *libcontainer.Process) { c.Namespaces = nil }, "no mount namespace"},
 		{"a scheduler that a fork resets", func(c *configs.Config, p *libcontainer.Process) {
 			c.Scheduler = &configs.Scheduler{Policy: specs.SchedBatch}
-			p.Scheduler = &configs.Scheduler{Policy: specs.SchedBatch, Flags: []specs.LinuxSchedulerFlag{specs.SchedFlagResetOnFork}}
+			p.Scheduler = &configs.Scheduler{
+				Policy: specs.SchedBatch, Flags: []specs.LinuxSchedulerFlag{specs.SchedFlagResetOnFork},
+			}
 		}, "scheduler that a fork changes"},
 		{"a scheduler that cannot fork", func(c *configs.Config, _ *libcontainer.Process) {
 			c.Scheduler = &configs.Scheduler{Policy: specs.SchedDeadline}
 		}, "scheduler that a fork changes"},
-		{"a zero byte", func(_ *configs.Config, p *libcontainer.Process) { p.Args = []string{"a\x00b"} }, "zero byte in a string"},
+		{"a zero byte", func(_ *configs.Config, p *libcontainer.Process) {
+			p.Args = []string{"a\x00b"}
+		}, "zero byte in a string"},
 	} {
-		config, p := &configs.Config{Namespaces: configs.Namespaces{{Type: configs.NEWNS}}}, &libcontainer.Process{Args: []string{"true"}}
+		config := &configs.Config{Namespaces: configs.Namespaces{{Type: configs.NEWNS}}}
+		p := &libcontainer.Process{Args: []string{"true"}}
 		tc.change(config, p)
 		if got := unsupportedReason(config, p); got != tc.want {
 			t.Errorf("%s: unsupportedReason = %q, want %q", tc.name, got, tc.want)
@@ -188,13 +195,15 @@ func TestExec_OfOurOwnExecutable(t *testing.T) {
 	before := ownHash(t)
 	b := withProbe(t, func(c *process.Config) {
 		must(t, os.Symlink("/proc/self/exe", filepath.Join(c.Rootfs, "bin/self")))
-		must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin/script"), []byte("#!/proc/self/exe\n"), 0o755)) //nolint:gosec // executable
+		script := filepath.Join(c.Rootfs, "bin/script")
+		must(t, os.WriteFile(script, []byte("#!/proc/self/exe\n"), 0o755)) //nolint:gosec // executable
 	})
 	if got := b.outcome(byLauncher, command("script", "-v")); got.Status != 255 || strings.Join(got.Stdout, "") != "" {
 		t.Errorf("exec of a script of it = %+v, want status 255 of the launcher, which finds no request", got)
 	}
 	for _, name := range []string{"self", "/proc/self/exe"} { // in no /proc of the container while it is looked for
-		if got := b.outcome(byLauncher, command(name, "-v")); !strings.Contains(got.Err, "not found") && !strings.Contains(got.Err, "no such file") {
+		got := b.outcome(byLauncher, command(name, "-v"))
+		if !strings.Contains(got.Err, "not found") && !strings.Contains(got.Err, "no such file") {
 			t.Errorf("exec of %s = %+v, want that it is not found", name, got)
 		}
 	}

@@ -64,11 +64,11 @@ func environment(ctx context.Context, s suite, native bool, out string) ([]strin
 	}
 	if !native {
 		require = append(require, "cpus", "cpuset2", "criu", "disk", "guest", "hotplug", "loop")
-		if slices.Contains(strings.Fields(s.extra), "apparmor=0") {
-			require = append(require, "noapparmor")
-		} else {
-			require = append(require, "apparmor")
+		module := "apparmor" // of Debian's kernel, unless its parameters say otherwise
+		if slices.Contains(strings.Fields(s.extra), "security=selinux") {
+			module = "selinux"
 		}
+		require = append(require, module)
 		// A tmpfs of the guest's kernel cannot be mounted with a mapping of users, and what is on its disk can.
 		env = append(env, "TMPDIR=/disk/tmp", "SHIM_TEST_SLOWNESS=5")
 	}

@@ -6,7 +6,7 @@
 // [Command.Start] has the program of pkg/native make the system calls of libcontainer (steps.go), and explains what
 // fails in libcontainer's words. docs/decisions/0004 says why that is safe.
 //
-//	shim ──start──▶ program ──fork──▶ in the v2 cgroup ──fork──▶ in the PID namespace ──execve──▶ the process
+//	shim --start--> program --fork--> in the v2 cgroup --fork--> in the PID namespace --execve--> the process
 //	                signals           v1 cgroups, CPUs           session
 //	                not dumpable      namespaces, terminal
 //	                                  limits, filter,
@@ -67,6 +67,14 @@ func (c *Command) start(
 			stdio[2] = c.Stdio[2]
 		}
 	}
+	if len(c.attributes()) > 0 {
+		proc, err := openProcfs()
+		if err != nil {
+			return nil, err
+		}
+		defer proc.Close() //nolint:errcheck // only names a directory
+		more = append(more, proc)
+	}
 	run, err := program.Start(reaper, stdio, more...)
 	if errors.Is(err, unix.EACCES) {
 		return nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
@@ -100,6 +108,9 @@ type Command struct {
 	InitialAffinity []byte // CPUs to begin with, as sched_setaffinity(2) takes them; nil for no matter which
 	FinalAffinity   []byte // CPUs once the process is in its cgroups; nil to leave them
 	Keyring         string // name of the session keyring, "" to keep the shim's
+
+	Label   string // the SELinux label of its program and of its keyring, "" for what the policy says
+	Profile string // the AppArmor profile of its program, "" for none
 
 	NoNewPrivileges bool
 	Umask           *uint32

@@ -50,10 +50,14 @@ func (c *Command) request(moves bool) *native.Request {
 
 // freeFD is the lowest descriptor that is not in use.
 func (c *Command) freeFD() int {
+	fd := consoleFD
 	if c.Terminal != nil {
-		return consoleFD + 1
+		fd++
 	}
-	return consoleFD
+	if len(c.attributes()) > 0 {
+		fd++ // the host's /proc
+	}
+	return fd
 }
 
 // enterCgroups: nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup and setFinalCPUAffinity.
@@ -132,9 +136,12 @@ func (c *Command) notJoined(errno unix.Errno, _ uint32) error {
 // enterNamespaces: nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children get into the PID namespace that
 // is joined. The terminal is made while a descriptor of the host is still open.
 func (c *Command) enterNamespaces(r *native.Request) {
+	attributes := c.freeFD()
+	kept := attributes + len(c.attributes())
+	c.openAttributes(r)
 	if c.Terminal != nil {
 		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, "/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
-			ExpectFD(c.freeFD()).OnError("open /proc/self/fd")
+			ExpectFD(kept).OnError("open /proc/self/fd")
 	}
 	r.Call(unix.SYS_SETNS, initFD, c.Namespaces).OnError("failed to join namespaces: setns")
 	if c.Namespaces&unix.CLONE_NEWUSER != 0 {
@@ -144,18 +151,22 @@ func (c *Command) enterNamespaces(r *native.Request) {
 		setUndumpable(r)
 	}
 	if c.Terminal != nil {
-		c.openTerminal(r)
+		c.openTerminal(r, kept)
 	}
-	// From here on it has its standard streams and its socket.
-	r.Call(unix.SYS_CLOSE_RANGE, initFD, uint32(math.MaxUint32), 0).OnError("close_range")
+	// From here on it has its standard streams, its socket, and its attributes until they are set.
+	if kept > attributes {
+		r.Call(unix.SYS_CLOSE_RANGE, initFD, attributes-1, 0).OnError("close_range")
+	} else {
+		kept = initFD
+	}
+	r.Call(unix.SYS_CLOSE_RANGE, kept, uint32(math.MaxUint32), 0).OnError("close_range")
 	r.Call(unix.SYS_SETUID, 0).OnError("setuid failed")
 	r.Call(unix.SYS_SETGID, 0).OnError("setgid failed")
 }
 
 // openTerminal: console_linux.go, safeAllocPty, and init_linux.go, setupConsole.
-func (c *Command) openTerminal(r *native.Request) {
+func (c *Command) openTerminal(r *native.Request, procSelfFD int) {
 	const ptmx = "/dev/pts/ptmx"
-	procSelfFD := c.freeFD()
 	handle, master, peer := procSelfFD+1, procSelfFD+2, procSelfFD+3
 	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, ptmx, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC).
 		ExpectFD(handle).OnError("open " + ptmx)
@@ -188,6 +199,7 @@ func packed(structure any) []byte {
 // configure: setns_init_linux.go, Init, up to where the parent sets the resource limits.
 func (c *Command) configure(r *native.Request) {
 	if c.Keyring != "" {
+		c.setAttribute(r, keyLabel)
 		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
 			OnError("unable to join session keyring: unable to create session key")
 	}
@@ -217,6 +229,7 @@ func (c *Command) setRlimits(pid int) error {
 
 // becomeUser: the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
 func (c *Command) becomeUser(r *native.Request, env native.Word) {
+	c.setAttribute(r, execLabel)
 	if c.Filter != nil && !c.NoNewPrivileges { // it needs a privilege that is about to be dropped
 		c.loadFilter(r).OnError("error loading seccomp filter into kernel: error loading seccomp filter")
 	}
@@ -309,6 +322,7 @@ func (c *Command) setCapabilities(r *native.Request) {
 
 // enterPIDNamespace: nsenter/nsexec.c, stage 2, and of setns_init_linux.go, Init, what only the process itself can do.
 func (c *Command) enterPIDNamespace(r *native.Request, env native.Word) {
+	c.setAttribute(r, profile)
 	paths, inPath := c.paths()
 	r.Lookup(paths, inPath).Explain(c.notFound)
 	late := c.FilterLast()

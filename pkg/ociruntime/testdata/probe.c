@@ -91,7 +91,7 @@ int main(int argc, char **argv, char **envp)
 	show_link("/proc/self", "root");
 	show_file("/proc/self/status", 1);
 	static const char *const files[] = {"limits", "cgroup", "mountinfo", "oom_score_adj", "uid_map", "gid_map", "setgroups",
-		"coredump_filter", "loginuid", "personality", "timerslack_ns", "autogroup", "attr/current", "attr/exec", "timens_offsets", "comm", "cpuset", "syscall_user_dispatch", 0};
+		"coredump_filter", "loginuid", "personality", "timerslack_ns", "autogroup", "attr/current", "attr/exec", "attr/keycreate", "timens_offsets", "comm", "cpuset", "syscall_user_dispatch", 0};
 	for (int i = 0; files[i]; i++) {
 		snprintf(text, sizeof text, "/proc/self/%s", files[i]);
 		if (strcmp(files[i], "autogroup"))
@@ -125,6 +125,7 @@ int main(int argc, char **argv, char **envp)
 		if (syscall(SYS_rt_sigaction, s, 0, &a, 8) == 0 && a.handler)
 			printf("signal %d action %p\n", s, a.handler);
 	}
+	TRY(open("/forbidden", O_RDONLY));
 	TRY(ptrace(PTRACE_TRACEME, 0, 0, 0));
 	TRY(unshare(CLONE_NEWUTS));
 	TRY(chroot("/tmp"));

@@ -1,0 +1,230 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runc/libcontainer/apparmor"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+// confinement is a way to confine containers, and what the kernel says of a process that is confined so.
+type confinement struct {
+	set       func(*specs.Process)
+	other     func(*specs.Process) // in another way
+	current   string
+	inherited bool // an exec that asks for nothing has what the container has
+}
+
+// confinedVariants are those that change the order of what the launcher does.
+func confinedVariants() []variant {
+	names := []string{
+		"nothing asked for", "a user with groups", "capabilities of a user", "ambient capabilities", "no new privileges",
+		"no new privileges of a user", "limits", "a terminal", "a terminal with a size", "a directory of root's",
+	}
+	return slices.DeleteFunc(slices.Clone(variants), func(v variant) bool { return !slices.Contains(names, v.name) })
+}
+
+// wantConfined compares the launcher with libcontainer in containers that are confined, and in those where only the
+// exec is.
+func wantConfined(t *testing.T, by confinement) {
+	t.Helper()
+	for i, w := range []configVariant{
+		{"plain", nil},
+		{"no new keyring", func(c *process.Config) { c.NoNewKeyring = true }},
+		{"user namespace", inUserNamespace},
+		{"seccomp", filtered(t, nil)},
+		{"seccomp that forbids terminals", filtered(t, deny("ioctl"))},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			confined := withProbe(t, func(c *process.Config) {
+				if w.change != nil {
+					w.change(c)
+				}
+				by.set(c.Spec.Process)
+			})
+			free := withProbe(t, w.change)
+			for j, v := range confinedVariants() {
+				if (i+j)%slowness() != 0 {
+					continue // as in TestLauncher_DoesWhatLibcontainerDoes
+				}
+				t.Run(v.name, func(t *testing.T) {
+					by.wantProbe(t, confined, v)
+					by.wantProbe(t, free, v)
+				})
+			}
+			if got := by.confines(confined.wantSame(probed(nil))); got != by.inherited {
+				t.Errorf("an exec that asks for no confinement has the container's: %v, want %v", got, by.inherited)
+			}
+			if by.confines(confined.wantSame(probed(by.other))) {
+				t.Error("an exec that asks for another confinement has that of the container")
+			}
+		})
+	}
+	t.Run("another /proc", func(t *testing.T) {
+		b := withProbe(t, func(c *process.Config) {
+			by.set(c.Spec.Process)
+			c.Spec.Process.Args = []string{"sh", "-c", "busybox mount -t tmpfs tmpfs /proc && >/mounted && exec sleep 1000"}
+		})
+		eventually(t, "the mount", func() bool {
+			_, err := os.Stat(filepath.Join(b.config.Rootfs, "mounted"))
+			return err == nil
+		})
+		for _, terminal := range []bool{false, true} {
+			p := probed(by.set)
+			p.Terminal = terminal
+			if got := b.wantSame(p); !got.has(forbidden) {
+				t.Errorf("the probe, with a terminal: %v, is not confined: %v", terminal, got)
+			}
+		}
+	})
+}
+
+// has reports whether the probe wrote the line.
+func (o outcome) has(line string) bool {
+	return slices.ContainsFunc(o.Stdout, func(l string) bool { return strings.TrimRight(l, "\r\n") == line })
+}
+
+const forbidden = `open("/forbidden", O_RDONLY): error 13`
+
+// confines reports whether the probe had this confinement.
+func (by confinement) confines(o outcome) bool {
+	return o.has("/proc/self/attr/current: " + by.current)
+}
+
+func (by confinement) wantProbe(t *testing.T, b *box, v variant) {
+	t.Helper()
+	p := probed(v.change)
+	by.set(p)
+	on := *b
+	on.t = t
+	got := on.wantSame(p)
+	if !by.confines(got) || !got.has(forbidden) {
+		t.Errorf("status %d, error %s, want the confinement %s, which forbids /forbidden:\n%s",
+			got.Status, got.Err, by.current, strings.Join(got.Stdout, ""))
+	}
+}
+
+func TestLauncher_ConfinesByAppArmor(t *testing.T) {
+	if !apparmor.IsEnabled() {
+		lacking(t, "apparmor", "a kernel with AppArmor")
+	}
+	name := fmt.Sprintf("shim-test-%d", os.Getpid())
+	loadProfile(t, name, "deny /forbidden r,")
+	loadProfile(t, name+"-other", "")
+	set := func(name string) func(*specs.Process) { return func(p *specs.Process) { p.ApparmorProfile = name } }
+	wantConfined(t, confinement{set: set(name), other: set(name + "-other"), current: name + " (enforce)"})
+}
+
+// loadProfile loads a profile that allows all but what its rules deny.
+func loadProfile(t *testing.T, name, rules string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "profile")
+	text := fmt.Sprintf(`profile %s flags=(attach_disconnected,mediate_deleted) {
+  capability, dbus, file, mount, network, pivot_root, ptrace, signal, umount, unix,
+  %s
+}
+`, name, rules)
+	must(t, os.WriteFile(file, []byte(text), 0o600))
+	parser := func(action string) error {
+		defer testReaper.Suspend()() // a child that only we wait for
+		out, err := exec.Command("/sbin/apparmor_parser", "--skip-cache", action, file).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("apparmor_parser %s: %w: %s", action, err, out)
+		}
+		return nil
+	}
+	must(t, parser("--replace"))
+	t.Cleanup(func() { must(t, parser("--remove")) })
+}
+
+// On any kernel: where there is no SELinux, all labels are refused.
+func TestLauncher_RefusesTheLabelThatLibcontainerRefuses(t *testing.T) {
+	b, keyring := withProbe(t, nil), withProbe(t, func(c *process.Config) { c.NoNewKeyring = true })
+	const failed = "write /proc/self/attr/keycreate: invalid argument"
+	label := func(p *specs.Process) { p.SelinuxLabel = "nonsense" }
+	b.wantRefused(t, label, failed)
+	b.wantRefused(t, func(p *specs.Process) { label(p); p.Terminal = true }, failed)
+	keyring.wantRefused(t, label, "write /proc/thread-self/attr/exec: invalid argument")
+}
+
+func TestLauncher_RefusesTheProfileThatLibcontainerRefuses(t *testing.T) {
+	if !apparmor.IsEnabled() {
+		lacking(t, "apparmor", "a kernel with AppArmor")
+	}
+	b := withProbe(t, nil)
+	const failed = "apparmor failed to apply profile: write /proc/thread-self/attr/apparmor/exec: " +
+		"no such file or directory"
+	profile := func(p *specs.Process) { p.ApparmorProfile = "shim-test-no-such-profile" }
+	b.wantRefused(t, profile, failed)
+	b.wantRefused(t, func(p *specs.Process) { profile(p); p.Terminal = true }, failed)
+	b.wantRefused(t, func(p *specs.Process) { profile(p); p.NoNewPrivileges = true }, failed)
+	b.wantRefused(t, func(p *specs.Process) { profile(p); p.Args = []string{"nope"} }, failed)
+	b.wantRefused(t, func(p *specs.Process) { profile(p); p.Cwd = "/nope" }, "no such file or directory")
+}
+
+// wantRefused compares what both say of an exec that neither starts.
+func (b *box) wantRefused(t *testing.T, change func(*specs.Process), want string) {
+	t.Helper()
+	on := *b
+	on.t = t
+	if got := on.wantSame(probed(change)); !strings.HasSuffix(got.Err, want) {
+		t.Errorf("libcontainer: status %d, error %q, want one that ends with %q", got.Status, got.Err, want)
+	}
+}
+
+// everySyscall are the names of all system calls but those of no use in a container, as a profile allows them.
+func everySyscall(tb testing.TB) []string {
+	tb.Helper()
+	header, err := os.ReadFile("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+	must(tb, err)
+	var names []string
+	for _, m := range regexp.MustCompile(`#define __NR_(\w+)`).FindAllStringSubmatch(string(header), -1) {
+		if !slices.Contains([]string{"bpf", "unshare", "mount", "clone3", "keyctl", "add_key", "kcmp"}, m[1]) {
+			names = append(names, m[1])
+		}
+	}
+	return names
+}
+
+func filtered(tb testing.TB, change func(*specs.LinuxSeccomp)) func(*process.Config) {
+	tb.Helper()
+	return func(c *process.Config) {
+		eperm := uint(unix.EPERM)
+		c.Spec.Linux.Seccomp = &specs.LinuxSeccomp{
+			DefaultAction: specs.ActErrno, DefaultErrnoRet: &eperm,
+			Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32},
+			Syscalls: []specs.LinuxSyscall{
+				{Names: everySyscall(tb), Action: specs.ActAllow},
+				{Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: new(uint(unix.ENOSYS))},
+				{
+					Names: []string{"kcmp"}, Action: specs.ActAllow,
+					Args: []specs.LinuxSeccompArg{{Index: 2, Value: 1, Op: specs.OpEqualTo}},
+				},
+			},
+		}
+		if change != nil {
+			change(c.Spec.Linux.Seccomp)
+		}
+	}
+}
+
+// deny takes calls from those that the profile allows.
+func deny(calls ...string) func(*specs.LinuxSeccomp) {
+	return func(s *specs.LinuxSeccomp) {
+		s.Syscalls[0].Names = slices.DeleteFunc(s.Syscalls[0].Names,
+			func(name string) bool { return slices.Contains(calls, name) })
+	}
+}
