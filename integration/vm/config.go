@@ -28,7 +28,7 @@ type Config struct {
 
 	Timeout  time.Duration // how long the command may take, the boot included
 	BootTime time.Duration // how long a boot may take before another one is tried
-	Kernel   string        // a directory with boot and lib/modules; searched for when empty
+	Kernel   string        // of Kernels, or a directory with boot and lib/modules; see findKernel for the default
 	Accel    string        // as qemu's -accel
 	CPU      string        // as qemu's -cpu
 	Console  io.Writer     // gets what the guest's kernel says

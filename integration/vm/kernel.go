@@ -4,12 +4,14 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -17,33 +19,35 @@ import (
 
 // kernel is one that came with its modules.
 type kernel struct {
-	image   string // bzImage
+	image   string // as the boot loader takes it
 	release string // as uname -r
 	modules string // directory with modules.dep
 }
 
-// findKernel returns the kernel in dir. Without dir, it is the installed one, or else Debian's, which is fetched once.
-func findKernel(ctx context.Context, dir string) (kernel, error) {
-	if dir != "" {
-		return newestKernel(ctx, dir)
+// findKernel returns the kernel that Config.Kernel says: one of Kernels by its version, or one in a directory. Without
+// either, it is the installed one, or else the default of Kernels.
+func findKernel(ctx context.Context, version, arch string) (kernel, error) {
+	if strings.Contains(version, "/") {
+		return newestKernel(ctx, version)
 	}
-	if k, err := newestKernel(ctx, "/"); err == nil || !errdefs.IsNotFound(err) {
-		return k, err
+	if version == "" && arch == runtime.GOARCH {
+		if k, err := newestKernel(ctx, "/"); err == nil || !errdefs.IsNotFound(err) {
+			return k, err
+		}
+	}
+	debian, err := kernelOf(cmp.Or(version, defaultKernel), arch)
+	if err != nil {
+		return kernel{}, err
 	}
 	cache, err := cacheDir()
 	if err != nil {
 		return kernel{}, err
 	}
-	cached, err := filepath.Glob(filepath.Join(cache, "kernel-*"))
-	if err != nil {
-		return kernel{}, err
+	dir := filepath.Join(cache, "kernel-"+debian.Version+"-"+debian.Arch)
+	if k, err := newestKernel(ctx, dir); err == nil || !errdefs.IsNotFound(err) {
+		return k, err
 	}
-	for _, dir := range cached {
-		if k, err := newestKernel(ctx, dir); err == nil || !errdefs.IsNotFound(err) {
-			return k, err
-		}
-	}
-	if dir, err = fetchKernel(ctx, cache); err != nil {
+	if err := fetchKernel(ctx, debian, dir); err != nil {
 		return kernel{}, err
 	}
 	return newestKernel(ctx, dir)
@@ -52,9 +56,13 @@ func findKernel(ctx context.Context, dir string) (kernel, error) {
 // newestKernel returns the youngest of root's kernels that has modules for 9p, over which the guest finds its files.
 // Debian's kernel for clouds has none.
 func newestKernel(ctx context.Context, root string) (kernel, error) {
-	images, err := filepath.Glob(filepath.Join(root, "boot/vmlinuz-*"))
-	if err != nil {
-		return kernel{}, err
+	var images []string
+	for _, pattern := range []string{"boot/vmlinuz-*", "usr/lib/modules/*/vmlinuz"} { // until Debian 13, and since
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return kernel{}, err
+		}
+		images = append(images, found...)
 	}
 	var found kernel
 	var newest os.FileInfo
@@ -63,7 +71,10 @@ func newestKernel(ctx context.Context, root string) (kernel, error) {
 		if err != nil {
 			return kernel{}, err
 		}
-		release := strings.TrimPrefix(filepath.Base(image), "vmlinuz-")
+		release, ok := strings.CutPrefix(filepath.Base(image), "vmlinuz-")
+		if !ok {
+			release = filepath.Base(filepath.Dir(image))
+		}
 		modules := filepath.Join(root, "lib/modules", release)
 		if _, err := os.Stat(filepath.Join(modules, "kernel/fs/9p")); err != nil {
 			continue
@@ -73,8 +84,7 @@ func newestKernel(ctx context.Context, root string) (kernel, error) {
 		}
 	}
 	if newest == nil {
-		return kernel{}, fmt.Errorf("kernel in %s: no boot/vmlinuz-* that has 9p among its modules: %w", root,
-			errdefs.ErrNotFound)
+		return kernel{}, fmt.Errorf("kernel in %s: none that has 9p among its modules: %w", root, errdefs.ErrNotFound)
 	}
 	// A package that was only unpacked has no list of dependencies.
 	if _, err := os.Stat(filepath.Join(found.modules, "modules.dep")); err != nil {
@@ -83,60 +93,6 @@ func newestKernel(ctx context.Context, root string) (kernel, error) {
 		}
 	}
 	return found, nil
-}
-
-// fetchKernel unpacks Debian's kernel into the cache, without installing it: the machine's own /boot stays as it is.
-func fetchKernel(ctx context.Context, cache string) (string, error) {
-	const meta = "linux-image-amd64"
-	name, err := packageOf(ctx, meta)
-	if err != nil { // a fresh machine has no lists yet
-		if _, err := output(ctx, "", "apt-get", "update"); err != nil {
-			return "", err
-		}
-		if name, err = packageOf(ctx, meta); err != nil {
-			return "", err
-		}
-	}
-	temp, err := os.MkdirTemp(cache, "fetch-")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = os.RemoveAll(temp) }() // it was renamed when all went well
-	if _, err := output(ctx, temp, "apt-get", "download", name); err != nil {
-		return "", err
-	}
-	packages, err := filepath.Glob(filepath.Join(temp, name+"_*.deb"))
-	if err != nil || len(packages) != 1 {
-		return "", fmt.Errorf("apt-get download %s: %d packages, want one: %w", name, len(packages),
-			errors.Join(err, errdefs.ErrNotFound))
-	}
-	version, err := output(ctx, temp, "dpkg-deb", "-f", packages[0], "Version")
-	if err != nil {
-		return "", err
-	}
-	root := filepath.Join(temp, "root")
-	if _, err := output(ctx, temp, "dpkg-deb", "-x", packages[0], root); err != nil {
-		return "", err
-	}
-	if _, err := newestKernel(ctx, root); err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "kernel-"+strings.TrimSpace(version))
-	return dir, renameOnce(root, dir)
-}
-
-// packageOf returns the package with the kernel that a metapackage stands for.
-func packageOf(ctx context.Context, meta string) (string, error) {
-	text, err := output(ctx, "", "apt-cache", "depends", meta)
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(text) {
-		if kind, name, _ := strings.Cut(strings.TrimSpace(line), ": "); kind == "Depends" {
-			return name, nil
-		}
-	}
-	return "", fmt.Errorf("apt-cache depends %s: names no package: %w", meta, errdefs.ErrNotFound)
 }
 
 // cacheDir is where the builder of the tools keeps its results too. SHIM_CACHE moves both.

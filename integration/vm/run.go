@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 )
 
@@ -67,7 +68,7 @@ func prepare(ctx context.Context, c Config, dir string) ([]string, error) {
 		}
 		c.Share[i] = path
 	}
-	k, err := findKernel(ctx, c.Kernel)
+	k, err := findKernel(ctx, c.Kernel, runtime.GOARCH)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func parse(c *vm.Config) (console *string, verbose *bool) {
 	seconds("boot-time", &c.BootTime, "how long the guest may take to begin the command before it is booted again")
 	flag.StringVar(&c.Append, "append", "", "more kernel parameters, such as hugepages=16")
 	flag.StringVar(&c.Kernel, "kernel", os.Getenv("VMRUN_KERNEL"),
-		"a `directory` with an unpacked kernel package; else the installed kernel, else one that is fetched")
+		"the `version` of a kernel of Debian's, such as 5.10, or a directory with an unpacked one")
 	flag.StringVar(&c.Accel, "accel", c.Accel, "qemu's accelerator")
 	flag.StringVar(&c.CPU, "cpu", c.CPU, "qemu's model of the CPU")
 	console = flag.String("console", "", "a `file` for what the guest's kernel says")
