@@ -19,6 +19,7 @@ import (
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/ociruntime"
+	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/service"
@@ -52,8 +53,9 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	defer tasks.Close()
 	tasks.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	tasks.KeepIndex(d.Bundle, d.SocketPath)
-	pods := podsandbox.New(tasks, podsandbox.Config{
-		Thread: d.Thread, Reaper: reaper, SystemdCgroup: d.SystemdCgroup, MaxShmSize: d.MaxShmSize,
+	pods := podsandbox.New(tasks, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
+		r.SystemdCgroup, r.MaxShmSize, r.Reaper = d.SystemdCgroup, d.MaxShmSize, reaper
+		return pod.Create(ctx, r, d.Thread)
 	})
 
 	clients := idle.NewTracker(idle.Config{NoClient: pods.ShutdownIdle, Quiet: idle.OwnMemory().Trim})

@@ -17,7 +17,7 @@
 // # Locks
 //
 // Controller.mu guards the stage of the pod and is never held over anything that blocks. sandbox.opLock keeps Start,
-// the goroutine of a stop and the end of a shutdown apart. It is taken before mu, and task.Manager's lock after mu.
+// the goroutine of a stop and the end of a shutdown apart. It and task.Manager's lock are taken before mu.
 package podsandbox
 
 import (
@@ -35,10 +35,8 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
-	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -55,20 +53,13 @@ type Pod interface {
 	Close() error
 }
 
-// Config has what is the same for every pod of a shim.
-type Config struct {
-	Thread        *osthread.Thread // the main thread, which can hold namespaces
-	Reaper        *reaper.Reaper
-	SystemdCgroup bool   // the cgroup driver is systemd's
-	MaxShmSize    string // see pod.Request
-
-	NewPod func(ctx context.Context, r pod.Request) (Pod, error) // in place of pod.Create, for tests
-}
+// NewPod makes what the containers of a pod share, except namespaces: pod.Create.
+type NewPod func(context.Context, pod.Request) (Pod, error)
 
 // Controller controls the pod of a shim, which has one at most.
 type Controller struct {
 	tasks  *task.Manager
-	config Config
+	newPod NewPod
 
 	mu      sync.Mutex
 	sandbox *sandbox // nil: there is none
@@ -112,7 +103,9 @@ var stageNames = [...]string{"creating", "created", "running", "stopping", "stop
 func (s Stage) String() string { return stageNames[s] }
 
 // New makes a Controller without a pod.
-func New(tasks *task.Manager, c Config) *Controller { return &Controller{tasks: tasks, config: c} }
+func New(tasks *task.Manager, newPod NewPod) *Controller {
+	return &Controller{tasks: tasks, newPod: newPod}
+}
 
 // CreateRequest is CreateSandbox.
 type CreateRequest struct {
@@ -142,34 +135,19 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) error {
 		id: r.ID, bundle: r.Bundle, config: *r.Config, createdAt: time.Now(),
 		opLock: make(chan struct{}, 1), exited: make(chan struct{}),
 	}
-	if err := c.tasks.AddPod(p.id, p.bundle, p.refuse("create a container")); err != nil {
+	if err := c.tasks.AddPod(p.id, p.bundle, c.admit(p)); err != nil {
 		return err
 	}
 	c.setSandbox(p)
-	made, err := c.newPod(ctx, pod.Request{
-		ID: r.ID, Bundle: r.Bundle, Config: p.config,
-		SystemdCgroup: c.config.SystemdCgroup, MaxShmSize: c.config.MaxShmSize, Reaper: c.config.Reaper,
-	})
+	made, err := c.newPod(ctx, pod.Request{ID: r.ID, Bundle: r.Bundle, Config: p.config})
 	if err != nil {
 		c.setSandbox(nil)
 		return errors.Join(err, c.tasks.RemovePod())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.pod = made
-	c.setStageLocked(p, Created)
+	p.pod, p.stage = made, Created
 	return nil
-}
-
-func (c *Controller) newPod(ctx context.Context, r pod.Request) (Pod, error) {
-	if c.config.NewPod != nil {
-		return c.config.NewPod(ctx, r)
-	}
-	p, err := pod.Create(ctx, r, c.config.Thread)
-	if err != nil {
-		return nil, err // not p: an interface with a nil *pod.Pod is not nil
-	}
-	return p, nil
 }
 
 // complete checks what pkg/pod does not check, and reads the configuration of the bundle if the request has none.
@@ -220,13 +198,15 @@ func (c *Controller) getLocked(sandboxID string) (*sandbox, error) {
 	return c.sandbox, nil
 }
 
-// setStageLocked changes the stage, and with it whether containers can be created.
-func (c *Controller) setStageLocked(p *sandbox, stage Stage) {
-	p.stage = stage
-	if stage == Running {
-		c.tasks.AdmitContainers(p.pod.Adapt)
-	} else {
-		c.tasks.RefuseContainers(p.refuse("create a container"))
+// admit lets containers be created while the pod runs.
+func (c *Controller) admit(p *sandbox) task.Admit {
+	return func() (adapt func(*specs.Spec) error, err error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if p.stage != Running {
+			return nil, p.refuse("create a container")
+		}
+		return p.pod.Adapt, nil
 	}
 }
 
@@ -272,7 +252,7 @@ func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, erro
 	c.mu.Lock()
 	p.started = started
 	if p.stage == Created { // else a stop waits for opLock
-		c.setStageLocked(p, Running)
+		p.stage = Running
 	}
 	c.mu.Unlock()
 	if started.Pid != os.Getpid() {

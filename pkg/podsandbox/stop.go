@@ -52,7 +52,7 @@ func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Du
 		s = &stop{done: make(chan struct{})}
 		s.grace, s.kill = context.WithTimeout(context.Background(), timeout)
 		p.stop = s
-		c.setStageLocked(p, Stopping)
+		p.stage = Stopping
 	}
 	if timeout <= 0 {
 		s.kill() // before any container is sent its stop signal
@@ -87,7 +87,7 @@ func (c *Controller) runStop(p *sandbox, s *stop) {
 	c.mu.Lock()
 	p.stop = nil
 	if err == nil {
-		c.setStageLocked(p, Stopped)
+		p.stage = Stopped
 		close(p.exited)
 	} else {
 		s.err = fmt.Errorf("sandbox %q: stop: %w", p.id, err)

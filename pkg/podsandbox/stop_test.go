@@ -212,7 +212,7 @@ func TestWait_ReturnsAfterTheExitsOfContainers(t *testing.T) {
 			told.Add(1)
 			exits <- struct{}{}
 		}
-	}), Config{NewPod: newFakePod().make})
+	}), newFakePod().make)
 	must(t, s.Create(t.Context(), CreateRequest{ID: "s", Bundle: newBundle(t, goodSpec())}))
 	_, err := s.Start(t.Context(), "s")
 	must(t, err)

@@ -184,10 +184,10 @@ func newEnv(t *testing.T, name string) *env {
 	w := &env{t: t, fake: f, name: name}
 	w.box = task.New("ns", f, queue, func() func() { return func() {} })
 	w.pod = &fakePod{cgroup: "/" + filepath.Base(f.cgroup.String())}
-	w.pods = podsandbox.New(w.box, podsandbox.Config{NewPod: func(_ context.Context, r pod.Request) (podsandbox.Pod, error) {
+	w.pods = podsandbox.New(w.box, func(_ context.Context, r pod.Request) (podsandbox.Pod, error) {
 		w.pod.request = r
 		return w.pod, nil
-	}})
+	})
 	path, l := listen(t)
 	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box, w.pods) }, ttrpc.WithUnaryServerInterceptor(Intercept))
 	conn, err := net.Dial("unix", path)

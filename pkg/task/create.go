@@ -93,7 +93,11 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 		return nil, fmt.Errorf("terminal: the request says %t, process.terminal in %s says %t: %w",
 			r.IO.Terminal, specFile, spec.Process.Terminal, errdefs.ErrInvalidArgument)
 	}
-	return spec, m.adapt(spec)
+	adapt, err := m.admit()
+	if err != nil {
+		return nil, err
+	}
+	return spec, adapt(spec)
 }
 
 // config is what pkg/process is asked for, without hooks. containerd's clients cannot always say that the cgroup driver

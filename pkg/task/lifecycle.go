@@ -33,8 +33,8 @@ func (m *Manager) Start(ctx context.Context, containerID, execID string) (*proce
 		return nil, err
 	}
 	if execID == "" && c.Restored() {
-		if err := m.checkAdmission(containerID); err != nil {
-			return nil, err
+		if _, err := m.admit(); err != nil {
+			return nil, fmt.Errorf("container %q: %w", containerID, err)
 		}
 	}
 	if err := p.Start(ctx); err != nil {

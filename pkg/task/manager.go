@@ -16,7 +16,7 @@
 //
 // # Locks
 //
-// Manager.mu guards the registry, and whether containers may be created. Container.mu guards what is learned of one
+// Manager.mu guards the registry, and is taken before the lock of a pod. Container.mu guards what is learned of one
 // container while it runs. Neither is held over anything that blocks. An entry without a container reserves the id
 // while it is being created; Delete of that id cancels the Create. index has a lock of its own, held while small files
 // are written, and takes no other.
@@ -151,8 +151,8 @@ func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
 	if _, ok := m.containers[containerID]; ok {
 		return fmt.Errorf("container %q: %w", containerID, errdefs.ErrAlreadyExists)
 	}
-	if err := m.checkAdmissionLocked(containerID); err != nil {
-		return err
+	if _, err := m.admitLocked(); err != nil {
+		return fmt.Errorf("container %q: %w", containerID, err)
 	}
 	m.containers[containerID] = &entry{cancel: cancel, created: make(chan struct{})}
 	return nil

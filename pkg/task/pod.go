@@ -18,18 +18,22 @@ import (
 // pod is what a Manager knows of the pod of its containers. pkg/podsandbox sets it.
 type pod struct {
 	id, bundle string
-	refusal    error                   // why no container may be created now; nil: they may
-	adapt      func(*specs.Spec) error // of the configuration of a container; nil before AdmitContainers
+	admit      Admit
 }
+
+// Admit says why no container may be created now, or returns what changes the configuration of one for the pod. It is
+// called with the Manager's lock held.
+type Admit func() (adapt func(*specs.Spec) error, err error)
 
 // KeepIndex says in which bundle the shim was started and where it listens, for the delete command. It is called before
 // anything is created.
 func (m *Manager) KeepIndex(bundle, socket string) { m.index.Init(bundle, socket) }
 
-// AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. Create fails with refusal
-// until AdmitContainers is called. AddPod fails if there is a container or a pod, and while the shim ends.
-func (m *Manager) AddPod(sandboxID, bundle string, refusal error) error {
-	if err := m.reservePod(&pod{id: sandboxID, bundle: bundle, refusal: refusal}); err != nil {
+// AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. From then on admit decides
+// whether a container can be created. That does not end a Create under way; StopAll does. AddPod fails if there is a
+// container or a pod, and while the shim ends.
+func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) error {
+	if err := m.reservePod(&pod{id: sandboxID, bundle: bundle, admit: admit}); err != nil {
 		return err
 	}
 	if err := m.index.SetPod(sandboxID, bundle, true); err != nil {
@@ -53,22 +57,6 @@ func (m *Manager) reservePod(p *pod) error {
 	return nil
 }
 
-// AdmitContainers allows Create from now on. adapt changes the configuration of each container for the pod. There is a
-// pod.
-func (m *Manager) AdmitContainers(adapt func(*specs.Spec) error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pod.refusal, m.pod.adapt = nil, adapt
-}
-
-// RefuseContainers makes Create fail with refusal from now on. It does not end a Create under way; StopAll does. There
-// is a pod.
-func (m *Manager) RefuseContainers(refusal error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pod.refusal = refusal
-}
-
 // SetPodPid records the process that holds the pod's namespaces for the delete command. There is a pod.
 func (m *Manager) SetPodPid(pid int) error {
 	m.mu.Lock()
@@ -78,59 +66,42 @@ func (m *Manager) SetPodPid(pid int) error {
 }
 
 // RemovePod undoes AddPod.
-func (m *Manager) RemovePod() error {
-	err := m.removePodFiles()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pod = nil
-	return err
-}
+func (m *Manager) RemovePod() error { return m.removePod(false) }
 
 // ShutdownPod removes the pod and ends the shim in one step: a container that was created in between would find the
 // host's namespaces at the pod's pid. It ends the shim also when it returns an error. There are no containers.
-func (m *Manager) ShutdownPod() error {
-	err := m.removePodFiles()
+func (m *Manager) ShutdownPod() error { return m.removePod(true) }
+
+func (m *Manager) removePod(shutdown bool) error {
+	m.mu.Lock()
+	p := m.pod
+	m.mu.Unlock()
+	var err error
+	if p != nil { // else another shutdown was faster
+		err = errors.Join(m.index.SetPod(p.id, p.bundle, false), cleanup.RemoveState(p.bundle))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pod = nil
-	m.shutdownLocked()
+	if shutdown {
+		m.shutdownLocked()
+	}
 	return err
 }
 
-// removePodFiles removes what the delete command would read of the pod.
-func (m *Manager) removePodFiles() error {
-	m.mu.Lock()
-	p := m.pod
-	m.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	return errors.Join(m.index.SetPod(p.id, p.bundle, false), cleanup.RemoveState(p.bundle))
-}
-
-// checkAdmission fails if the pod, if there is one, does not run: the namespaces at its pid may be the host's.
-func (m *Manager) checkAdmission(containerID string) error {
+// admit fails if the pod, if there is one, does not run: the namespaces at its pid may be the host's.
+func (m *Manager) admit() (adapt func(*specs.Spec) error, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.checkAdmissionLocked(containerID)
+	return m.admitLocked()
 }
 
-func (m *Manager) checkAdmissionLocked(containerID string) error {
-	if m.pod != nil && m.pod.refusal != nil {
-		return fmt.Errorf("container %q: %w", containerID, m.pod.refusal)
+// +checklocks:m.mu
+func (m *Manager) admitLocked() (adapt func(*specs.Spec) error, err error) {
+	if m.pod == nil {
+		return func(*specs.Spec) error { return nil }, nil
 	}
-	return nil
-}
-
-// adapt changes the configuration of an admitted container for the pod, if there is one.
-func (m *Manager) adapt(spec *specs.Spec) error {
-	m.mu.Lock()
-	p := m.pod
-	m.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	return p.adapt(spec)
+	return m.pod.admit()
 }
 
 // Containers returns those whose Create has succeeded, in the order of their ids.

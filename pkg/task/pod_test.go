@@ -13,48 +13,71 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// podOf adds a pod to m.
-func podOf(t *testing.T, m *Manager) (refusal error) {
+// gate is a pod that admits containers, or does not.
+type gate struct {
+	refusal error
+
+	mu    sync.Mutex
+	adapt func(*specs.Spec) error // nil: it does not
+}
+
+func (g *gate) set(adapt func(*specs.Spec) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.adapt = adapt
+}
+
+func (g *gate) admit() (adapt func(*specs.Spec) error, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.adapt == nil {
+		return nil, g.refusal
+	}
+	return g.adapt, nil
+}
+
+// podOf adds a pod to m that admits no containers yet.
+func podOf(t *testing.T, m *Manager) *gate {
 	t.Helper()
-	refusal = fmt.Errorf("not now: %w", errdefs.ErrFailedPrecondition)
-	must(t, m.AddPod("s", newBundle(t, nil), refusal))
-	return refusal
+	g := &gate{refusal: fmt.Errorf("not now: %w", errdefs.ErrFailedPrecondition)}
+	must(t, m.AddPod("s", newBundle(t, nil), g.admit))
+	return g
 }
 
 func noAdaptation(*specs.Spec) error { return nil }
 
 func TestAddPod_RefusesContainersUntilTheyAreAdmitted(t *testing.T) {
 	m := newManager(t, &fakeEngine{})
-	refusal := podOf(t, m)
+	pod := podOf(t, m)
 	create := func() error {
 		_, err := m.Create(t.Context(), CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
 		return err
 	}
-	if err := create(); !errors.Is(err, refusal) {
-		t.Errorf("Create = %v, want %v", err, refusal)
+	if err := create(); !errors.Is(err, pod.refusal) {
+		t.Errorf("Create = %v, want %v", err, pod.refusal)
 	}
-	m.AdmitContainers(func(spec *specs.Spec) error { spec.Hostname = "of the pod"; return nil })
+	pod.set(func(spec *specs.Spec) error { spec.Hostname = "of the pod"; return nil })
 	must(t, create())
 	if got := m.Containers()[0].Init().Status().ID; got != "m" {
 		t.Errorf("Containers = %q, want m", got)
 	}
-	m.RefuseContainers(refusal)
+	pod.set(nil)
 	_, err := m.Create(t.Context(), CreateRequest{ID: "m2", Bundle: newBundle(t, goodSpec())})
-	if !errors.Is(err, refusal) {
-		t.Errorf("Create = %v, want %v", err, refusal)
+	if !errors.Is(err, pod.refusal) {
+		t.Errorf("Create = %v, want %v", err, pod.refusal)
 	}
 }
 
 // Who refuses containers and then stops all has stopped all there will ever be.
-func TestRefuseContainers_AgainstCreate(t *testing.T) {
+func TestAdmit_RefusesAgainstCreate(t *testing.T) {
 	bundle := newBundle(t, goodSpec())
 	for range 100 {
 		m := newManager(t, &fakeEngine{})
-		refusal := podOf(t, m)
-		m.AdmitContainers(noAdaptation)
+		pod := podOf(t, m)
+		pod.set(noAdaptation)
 		var both sync.WaitGroup
 		both.Go(func() { _, _ = m.Create(t.Context(), CreateRequest{ID: "m", Bundle: bundle}) }) // either is well
-		m.RefuseContainers(refusal)
+		pod.set(nil)
 		m.mu.Lock()
 		reserved := len(m.containers)
 		m.mu.Unlock()
@@ -74,9 +97,9 @@ func TestRefuseContainers_AgainstCreate(t *testing.T) {
 func TestShutdownPod_AdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
 	for range 20 {
 		m := newManager(t, &fakeEngine{})
-		refusal := podOf(t, m)
-		m.AdmitContainers(noAdaptation)
-		m.RefuseContainers(refusal)
+		pod := podOf(t, m)
+		pod.set(noAdaptation)
+		pod.set(nil)
 		done := make(chan error, 1)
 		go func() { done <- m.ShutdownPod() }() // takes files away first
 		for err := error(nil); !errdefs.IsUnavailable(err); {
