@@ -20,6 +20,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -148,5 +149,35 @@ func TestVersionText(t *testing.T) {
 	}
 	if got := versionText(nil); !strings.Contains(got, "seccomp: off\n") {
 		t.Errorf("versionText without features = %q, want seccomp off", got)
+	}
+}
+
+// withoutDescriptors calls f while this process cannot get another descriptor.
+func withoutDescriptors(t *testing.T, f func()) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	f()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What -info says places tasks on nodes, so that it cannot look must not read as that there is nothing.
+func TestInfo_FailsWithoutDescriptors(t *testing.T) {
+	stdin, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	var stdout bytes.Buffer
+	withoutDescriptors(t, func() { err = info(stdin, &stdout, nil) })
+	if !errors.Is(err, unix.EMFILE) || stdout.Len() > 0 {
+		t.Errorf("info without descriptors = %v, %d bytes, want %v and nothing", err, stdout.Len(), unix.EMFILE)
 	}
 }

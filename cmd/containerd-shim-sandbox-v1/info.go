@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,9 +41,11 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 	}
 	shim, commit, _ := buildOf()
 	r := &types.RuntimeInfo{
-		Name:        runtimeName,
-		Version:     &types.RuntimeVersion{Version: shim, Revision: commit},
-		Annotations: hostAnnotations(),
+		Name:    runtimeName,
+		Version: &types.RuntimeVersion{Version: shim, Revision: commit},
+	}
+	if r.Annotations, err = hostAnnotations(); err != nil {
+		return err
 	}
 	if len(input) > 0 {
 		var opts anypb.Any
@@ -68,18 +71,22 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 
 // hostAnnotations say, for who places tasks on nodes, what this shim has and finds on this machine. The features
 // document beside them describes the runtime alone. docs/executors.md has the table.
-func hostAnnotations() map[string]string {
+func hostAnnotations() (map[string]string, error) {
 	mode := cgroups.Mode()
+	list, err := controllers(mode)
+	if err != nil {
+		return nil, fmt.Errorf("find the kernel's cgroup controllers: %w", err)
+	}
 	const prefix = runtimeName + "/"
 	return map[string]string{
 		prefix + "cgroup.mode":        cgroupModes[mode],
-		prefix + "cgroup.controllers": strings.Join(controllers(mode), ","),
+		prefix + "cgroup.controllers": strings.Join(list, ","),
 		prefix + "cgroup.drivers":     strings.Join(ociruntime.Drivers(), ","),
 		prefix + "seccomp":            ociruntime.SeccompVersion(),
 		prefix + "exec-launcher":      strconv.FormatBool(ociruntime.HasLauncher()),
 		prefix + "criu":               ociruntime.CriuPath(),
 		prefix + "settings":           strings.Join(settings.Names(), ","),
-	}
+	}, nil
 }
 
 var cgroupModes = map[cgroups.CGMode]string{
@@ -87,14 +94,18 @@ var cgroupModes = map[cgroups.CGMode]string{
 }
 
 // controllers are those of the kernel that a cgroup of a container can have, in alphabetical order.
-func controllers(mode cgroups.CGMode) []string {
-	var list []string
+func controllers(mode cgroups.CGMode) (list []string, err error) {
+	file := "/proc/cgroups" // cgroups(7): name, hierarchy, number of cgroups, enabled
 	if mode == cgroups.Unified {
-		text, _ := os.ReadFile("/sys/fs/cgroup/cgroup.controllers") // none is what is said then
+		file = "/sys/fs/cgroup/cgroup.controllers"
+	}
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the file there are none
+		return nil, err
+	}
+	if mode == cgroups.Unified {
 		list = strings.Fields(string(text))
 	} else {
-		// name, hierarchy, number of cgroups, enabled: cgroups(7)
-		text, _ := os.ReadFile("/proc/cgroups") // as above
 		for line := range strings.Lines(string(text)) {
 			if f := strings.Fields(line); len(f) == 4 && f[1] != "0" && f[3] == "1" {
 				list = append(list, f[0])
@@ -102,7 +113,7 @@ func controllers(mode cgroups.CGMode) []string {
 		}
 	}
 	slices.Sort(list)
-	return list
+	return list, nil
 }
 
 // version and revision are set by the linker (-X main.version=... -X main.revision=...). They stay empty in a plain

@@ -86,12 +86,11 @@ func (b *Bound) bindPath(a Address, fd int, root string, owner idmap.Owner) (err
 	}
 	err = try()
 	if errors.Is(err, unix.EADDRINUSE) {
-		if old, openErr := f.current(); openErr == nil {
-			if old.stale() {
-				old.unlink()
-				err = try()
-			}
-			_ = unix.Close(old.made) // nothing was written
+		stale, staleErr := f.removeStale()
+		if staleErr != nil {
+			err = fmt.Errorf("%w, and who has it is not known: %w", err, staleErr)
+		} else if stale {
+			err = try()
 		}
 	}
 	if err != nil {
@@ -142,20 +141,34 @@ func (f file) current() (file, error) {
 	return f, err
 }
 
+// removeStale removes f if nobody has it open any more, and reports whether it did.
+func (f file) removeStale() (bool, error) {
+	now, err := f.current()
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(now.made) //nolint:errcheck // nothing was written
+	stale, err := now.stale()
+	if stale {
+		now.unlink()
+	}
+	return stale, err
+}
+
 // stale reports whether f is a socket that nobody has open any more, as after a container was killed together with its
 // shim. It tries to connect a datagram socket: a live socket of another type refuses that in its own way, also before
 // it listens, and sees no connection.
-func (f file) stale() bool {
+func (f file) stale() (bool, error) {
 	if _, ok := socket(f.made, "", unix.AT_EMPTY_PATH); !ok {
-		return false
+		return false, nil
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return false
+		return false, os.NewSyscallError("socket", err)
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	name := fmt.Sprintf("/proc/self/fd/%d", f.made)
-	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: name}), unix.ECONNREFUSED)
+	return errors.Is(unix.Connect(fd, &unix.SockaddrUnix{Name: name}), unix.ECONNREFUSED), nil
 }
 
 // unlink removes f, unless something else replaced it.
@@ -322,13 +335,17 @@ func (f File) remove() error {
 		return wrap(err)
 	}
 	defer unix.Close(now.made) //nolint:errcheck // nothing was written
-	switch id, err := identity(now.made); {
-	case err != nil:
+	if id, err := identity(now.made); err != nil {
 		return wrap(err)
-	case id != f.ID:
+	} else if id != f.ID {
 		return nil // the container, or another one, made something else
-	case !now.stale():
-		return wrap(errors.New("a process has it open"))
+	}
+	stale, err := now.stale()
+	if err == nil && !stale {
+		err = errors.New("a process has it open")
+	}
+	if err != nil {
+		return wrap(err)
 	}
 	now.unlink()
 	return nil

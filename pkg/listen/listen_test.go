@@ -132,8 +132,8 @@ func TestBind_KeepsASocketThatReplacedAStaleOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(old.made)
-	if !old.stale() {
-		t.Error("the socket that was left is not stale")
+	if stale, err := old.stale(); err != nil || !stale {
+		t.Errorf("stale = %v, %v of the socket that was left", stale, err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

@@ -47,8 +47,12 @@ func (h *Hook) Prepare(context.Context, *process.Config) error {
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
 		return refuse("in a directory that is there")
 	}
-	if _, err := Read(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	_, err := Read(path)
+	switch {
+	case errdefs.IsInvalidArgument(err):
 		return refuse("a path at which there is nothing yet, or a pid file that was left")
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return fmt.Errorf("%s %q: %w", h.setting.Key, path, err)
 	}
 	return nil
 }
@@ -164,35 +168,44 @@ func writeAndRename(path string, pid int) error {
 
 // Remove removes the pid file at path if it holds pid; else it is another container's by now. An empty path is no file.
 func Remove(path string, pid int) error {
-	if path == "" {
-		return nil
-	}
-	if there, err := Read(path); err != nil || there != pid {
-		return nil //nolint:nilerr // it is gone, or not ours
-	}
-	return unixfile.Remove(path)
+	return removeIf(path, func(there int) (bool, error) { return there == pid, nil })
 }
 
 // RemoveStale removes the pid file at path if its process is dead. It is for a container whose shim died before it
 // recorded the pid.
-func RemoveStale(path string) error {
+func RemoveStale(path string) error { return removeIf(path, dead) }
+
+func removeIf(path string, ours func(pid int) (bool, error)) error {
 	if path == "" {
 		return nil
 	}
 	pid, err := Read(path)
-	if err != nil || !dead(pid) {
-		return nil //nolint:nilerr // it is gone, or not ours
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errdefs.IsInvalidArgument(err) {
+		return nil // it is gone, or something else
 	}
-	return Remove(path, pid)
+	remove := false
+	if err == nil {
+		remove, err = ours(pid)
+	}
+	if err != nil {
+		return fmt.Errorf("remove pid file %s: %w", path, err)
+	}
+	if !remove {
+		return nil
+	}
+	return unixfile.Remove(path)
 }
 
 // dead reports whether there is no process pid, or one that is not waited for yet.
-func dead(pid int) bool {
+func dead(pid int) (bool, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return true, nil
+	}
 	if err != nil {
-		return errors.Is(err, unix.ESRCH)
+		return false, os.NewSyscallError("pidfd_open", err)
 	}
 	defer func() { _ = unix.Close(fd) }() // only watched
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	return err == nil && n > 0
+	return n > 0, os.NewSyscallError("poll", err)
 }

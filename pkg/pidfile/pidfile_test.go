@@ -9,11 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/settings"
 )
 
 // A shim may be killed at any moment, so there is no other file at any.
@@ -132,4 +136,37 @@ func files(t *testing.T, bundle string) string {
 		names = append(names, e.Name())
 	}
 	return strings.Join(names, " ")
+}
+
+// withoutDescriptors calls f while this process cannot get another descriptor.
+func withoutDescriptors(t *testing.T, f func()) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	f()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRemove_SaysThatItCannotTell(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	must(t, Write(path, os.Getpid()))
+	var removed, stale, looked, prepared error
+	hook := NewHook(settings.Value{Key: "k", Text: path})
+	withoutDescriptors(t, func() {
+		removed, stale, prepared = Remove(path, os.Getpid()), RemoveStale(path), hook.Prepare(t.Context(), nil)
+		_, looked = dead(os.Getpid())
+	})
+	for name, err := range map[string]error{"Remove": removed, "RemoveStale": stale, "dead": looked, "Prepare": prepared} {
+		if !errors.Is(err, unix.EMFILE) || errdefs.IsInvalidArgument(err) {
+			t.Errorf("%s without descriptors = %v, want %v", name, err, unix.EMFILE)
+		}
+	}
+	wantFile(t, path, strconv.Itoa(os.Getpid()))
 }

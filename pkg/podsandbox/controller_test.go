@@ -99,7 +99,8 @@ func (p *fakePod) die() {
 func newController(t *testing.T, e *fakeRuntime) (*Controller, *fakePod, CreateRequest) {
 	t.Helper()
 	p := newFakePod()
-	return New(newTasks(t, e, func(event.Event) {}), p.make), p, CreateRequest{ID: "s", Bundle: newBundle(t, nil), Config: &pod.Config{}}
+	r := CreateRequest{ID: "s", Bundle: newBundle(t, nil), Config: &pod.Config{}}
+	return New(newTasks(t, e, func(event.Event) {}), p.make), p, r
 }
 
 // runPod creates and starts the pod "s", with containers.

@@ -11,6 +11,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"strings"
@@ -20,6 +21,8 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -76,24 +79,44 @@ func intercept(name string, call func() error) (err error) {
 // each append the texts of details to the message.
 func toStatus(err error) error {
 	s := status.Convert(errgrpc.ToGRPC(err))
-	return status.Error(s.Code(), classAtEnd(s.Message(), errdefs.Resolve(err).Error()))
+	class := ": " + errdefs.Resolve(err).Error()
+	code, text := s.Code(), classAtEnd(s.Message(), class)
+	if exhausted(err, code) {
+		code, text = codes.ResourceExhausted, strings.TrimSuffix(text, class)+": "+errdefs.ErrResourceExhausted.Error()
+	}
+	return status.Error(code, text)
 }
 
-// classAtEnd returns text with the name of its class once and at the end, where clients look for it to take it off and
-// put it back. In text it may end several lines, when an undoing failed as well, or stand twice, when the kernel's
-// words are the same.
+// exhausted reports whether err is for want of something that the machine may have again. That is told in place of a
+// class that may have been added to whatever the error was.
+func exhausted(err error, code codes.Code) bool {
+	if code != codes.Unknown && code != codes.InvalidArgument && code != codes.FailedPrecondition {
+		return false
+	}
+	for _, errno := range []unix.Errno{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	// By ENOSPC the kernel also refuses CPUs in a control file (pkg/ociruntime, stateErrnos).
+	return errors.Is(err, unix.ENOSPC) && code != codes.FailedPrecondition
+}
+
+// classAtEnd returns text with its class, the end of an error's text, once and at the end, where clients look for it to
+// take it off and put it back. In text it may end several lines, when an undoing failed as well, or stand twice, when
+// the kernel's words are the same.
 func classAtEnd(text, class string) string {
-	suffix, found := ": "+class, false
+	found := false
 	lines := strings.Split(text, "\n")
 	for i := range lines {
-		for strings.HasSuffix(lines[i], suffix) {
-			lines[i], found = strings.TrimSuffix(lines[i], suffix), true
+		for strings.HasSuffix(lines[i], class) {
+			lines[i], found = strings.TrimSuffix(lines[i], class), true
 		}
 	}
 	if !found {
 		return text
 	}
-	return strings.Join(lines, "\n") + suffix
+	return strings.Join(lines, "\n") + class
 }
 
 // timestamp returns nil, which containerd takes for none, where t is not set.

@@ -333,5 +333,8 @@ func (o *fifoOutput) unread() (n int) {
 // unusable adds the class of an error in opening what the caller named. It is not ErrNotFound, which containerd takes
 // for a missing task.
 func unusable(err error) error {
+	if errors.Is(err, unix.ENOSPC) { // pkg/service adds the class
+		return err
+	}
 	return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
 }
