@@ -4,187 +4,131 @@
 package stats
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
-// source is a control file and what its text says about a message.
-type source[M any] struct {
+// controlFile is a control file and the field of the message that it fills. The type of the field says what form the
+// file has.
+type controlFile struct {
 	name  string
+	field string // with the fields on the way to it; "" for a file on which it depends which others exist
 	older string // its name in kernels that lack the first, or ""
-	parse func(text []byte, m M) error
+	size  string // of huge pages, in a list of entries for each
+	part  bool   // without the message that the field is part of, there is no field
 }
 
-// single is a file that holds one number, or the word max, which stands for unlimited.
-func single[M any](name string, unlimited uint64, of func(M) *uint64) source[M] {
-	return source[M]{name: name, parse: func(text []byte, m M) (err error) {
-		*of(m), err = number(text, unlimited)
-		return err
-	}}
-}
-
-// keyed is a file of lines with a key and a number (cgroup-v2.rst, "flat keyed"), whose numbers go into the part of the
-// message that of returns.
-func keyed[M, P any](name string, f fields[P], of func(M) *P) source[M] {
-	return source[M]{name: name, parse: func(text []byte, m M) error { return parseKeyed(text, f, of(m)) }}
-}
-
-// ensure returns *p, and allocates it if it is nil.
-func ensure[T any](p **T) *T {
-	if *p == nil {
-		*p = new(T)
+var (
+	commonV1 = []controlFile{
+		{name: "pids.current", field: "Pids.Current"},
+		{name: "pids.max", field: "Pids.Limit"},
+		{name: "cpu.stat", field: "CPU.Throttling"},
+		{name: "cpuacct.stat", field: "CPU.Usage"},
+		{name: "cpuacct.usage", field: "CPU.Usage.Total"},
+		{name: "cpuacct.usage_percpu", field: "CPU.Usage.PerCPU"},
+		{name: "memory.stat", field: "Memory"},
+		{name: "memory.oom_control", field: "MemoryOomControl"},
+		{name: "rdma.current", field: "Rdma.Current"},
+		{name: "rdma.max", field: "Rdma.Limit"},
 	}
-	return *p
-}
-
-// findOrAppend returns the entry of list that has the key, and appends one if there is none.
-func findOrAppend[T any](list *[]*T, keyOf func(*T) *string, key string) *T {
-	for _, entry := range *list {
-		if *keyOf(entry) == key {
-			return entry
-		}
+	counters = []controlFile{
+		{name: "usage_in_bytes", field: "Usage"},
+		{name: "max_usage_in_bytes", field: "Max"},
+		{name: "failcnt", field: "Failcnt"},
 	}
-	entry := new(T)
-	*keyOf(entry) = key
-	*list = append(*list, entry)
-	return entry
-}
-
-// directory is a directory of a cgroup with the files to read in it, in this order.
-type directory[M any] struct {
-	dir     string
-	sources []source[M]
-}
-
-// files reads a message from the files of a cgroup and keeps them open.
-type files[M Metrics] struct {
-	make func() M
-	dirs func() []directory[M]
-
-	open []opened[M]
-	buf  []byte
-}
-
-type opened[M any] struct {
-	*os.File
-	parse func(text []byte, m M) error
-}
-
-// firstBuffer holds every file of a container that uses few block devices.
-const firstBuffer = 4096
-
-// read returns the message from the files that exist. errStale means that the open files are no longer those of the
-// cgroup.
-func (f *files[M]) read() (Metrics, error) {
-	if f.open == nil {
-		if err := f.openAll(); err != nil {
-			f.close()
-			return nil, err
-		}
+	memoryV1 = []controlFile{
+		{name: "memory", field: "Memory.Usage"},
+		{name: "memory.memsw", field: "Memory.Swap"},
+		{name: "memory.kmem", field: "Memory.Kernel"},
+		{name: "memory.kmem.tcp", field: "Memory.KernelTCP"},
 	}
-	m := f.make()
-	for _, file := range f.open {
-		text, err := f.text(file.File)
-		switch {
-		case errors.Is(err, unix.EOPNOTSUPP): // pressure on a kernel that accounts none (psi=0)
-			continue
-		case errors.Is(err, unix.ENODEV):
-			return nil, errStale
-		case err != nil:
-			return nil, &fs.PathError{Op: "read", Path: file.Name(), Err: err}
-		}
-		if err := file.parse(text, m); err != nil {
-			return nil, fmt.Errorf("parse %s: %w", file.Name(), err)
-		}
+	// Who counts depends on the kernel: the I/O scheduler BFQ; the throttle policy, in newer kernels including nested
+	// cgroups, but since Linux 6.10 only for devices with a limit; until Linux 5.0 the scheduler CFQ. The last in this
+	// order that has numbers counts.
+	blkioV1 = []controlFile{
+		{name: "bfq.io_serviced_recursive", field: "IoServicedRecursive"},
+		{name: "bfq.io_service_bytes_recursive", field: "IoServiceBytesRecursive"},
+		{name: "throttle.io_serviced_recursive", field: "IoServicedRecursive", older: "blkio.throttle.io_serviced"},
+		{
+			name: "throttle.io_service_bytes_recursive", field: "IoServiceBytesRecursive",
+			older: "blkio.throttle.io_service_bytes",
+		},
+		{name: "io_serviced_recursive", field: "IoServicedRecursive"},
+		{name: "io_service_bytes_recursive", field: "IoServiceBytesRecursive"},
+		{name: "io_queued_recursive", field: "IoQueuedRecursive", older: "blkio.bfq.io_queued_recursive"},
+		{name: "io_service_time_recursive", field: "IoServiceTimeRecursive", older: "blkio.bfq.io_service_time_recursive"},
+		{name: "io_wait_time_recursive", field: "IoWaitTimeRecursive", older: "blkio.bfq.io_wait_time_recursive"},
+		{name: "io_merged_recursive", field: "IoMergedRecursive", older: "blkio.bfq.io_merged_recursive"},
+		{name: "time_recursive", field: "IoTimeRecursive", older: "blkio.bfq.time_recursive"},
+		{name: "sectors_recursive", field: "SectorsRecursive", older: "blkio.bfq.sectors_recursive"},
 	}
-	return m, nil
+	commonV2 = []controlFile{
+		{name: "cgroup.controllers"},
+		{name: "cgroup.pressure"},
+		{name: "pids.current", field: "Pids.Current"},
+		{name: "pids.max", field: "Pids.Limit"},
+		{name: "cpu.stat", field: "CPU"}, // without the cpu controller it has its first three keys
+		{name: "cpu.pressure", field: "CPU.PSI"},
+		{name: "memory.stat", field: "Memory"}, // the root has this alone; without it there are no others
+		{name: "memory.current", field: "Memory.Usage"},
+		{name: "memory.max", field: "Memory.UsageLimit"},
+		{name: "memory.peak", field: "Memory.MaxUsage"},
+		{name: "memory.swap.current", field: "Memory.SwapUsage"},
+		{name: "memory.swap.max", field: "Memory.SwapLimit"},
+		{name: "memory.swap.peak", field: "Memory.SwapMaxUsage"},
+		{name: "memory.events", field: "MemoryEvents"},
+		// The file exists without the controller; the message would say that no memory is used.
+		{name: "memory.pressure", field: "Memory.PSI", part: true},
+		{name: "rdma.current", field: "Rdma.Current"},
+		{name: "rdma.max", field: "Rdma.Limit"},
+		{name: "io.stat", field: "Io.Usage"},
+		{name: "io.pressure", field: "Io.PSI"}, // exists without the io controller
+	}
+	hugetlbV2 = []controlFile{
+		{name: "current", field: "Current"},
+		{name: "max", field: "Max"},
+		{name: "events", field: ""},
+	}
+)
+
+// below returns list with prefix before the names and field before the fields.
+func below(prefix, field string, list []controlFile) []controlFile {
+	all := make([]controlFile, 0, len(list))
+	for _, f := range list {
+		f.name, f.field = prefix+"."+f.name, strings.TrimSuffix(field+"."+f.field, ".")
+		all = append(all, f)
+	}
+	return all
 }
 
-// errStale: a control file answers ENODEV once its cgroup was removed or its controller disabled.
-var errStale = errors.New("control files are gone")
-
-// openAll opens the files that exist. Kernels and cgroups lack some.
-func (f *files[M]) openAll() error {
-	f.buf = make([]byte, firstBuffer)
-	for _, d := range f.dirs() {
-		for _, s := range d.sources {
-			file, err := openControl(filepath.Join(d.dir, s.name))
-			if errors.Is(err, fs.ErrNotExist) && s.older != "" {
-				file, err = openControl(filepath.Join(d.dir, s.older))
-			}
-			switch {
-			case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
-				continue
-			case err != nil:
-				return err
-			}
-			f.open = append(f.open, opened[M]{file, s.parse})
-		}
+func filesV1(c *cgroup.Cgroup) []controlFile {
+	all := append(commonV1[:len(commonV1):len(commonV1)], below("blkio", "Blkio", blkioV1)...)
+	for _, kind := range memoryV1 {
+		all = append(all, below(kind.name, kind.field, counters)...)
+		all = append(all, controlFile{name: kind.name + ".limit_in_bytes", field: kind.field + ".Limit"})
 	}
-	return nil
+	return append(all, hugePages(c, "usage_in_bytes", counters)...)
 }
 
-// openControl opens a control file. With os.Open Go's poller would watch it, and wake up for memory.events and the
-// pressure files.
-func openControl(path string) (*os.File, error) {
-	for {
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		switch {
-		case err == nil:
-			return os.NewFile(uintptr(fd), path), nil
-		case !errors.Is(err, unix.EINTR):
-			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-		}
-	}
+func filesV2(c *cgroup.Cgroup) []controlFile {
+	return append(commonV2[:len(commonV2):len(commonV2)], hugePages(c, "current", hugetlbV2)...)
 }
 
-// text returns the contents of a control file; they are valid until the next call. A read from the start makes the
-// kernel write the text anew, and returns all of it at once.
-func (f *files[M]) text(file *os.File) ([]byte, error) {
-	defer runtime.KeepAlive(file)
-	for {
-		n, err := unix.Pread(int(file.Fd()), f.buf, 0)
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, err
-		case n < len(f.buf):
-			return f.buf[:n], nil
-		default: // there may be more
-			f.buf = make([]byte, 2*len(f.buf))
-		}
-	}
-}
-
-// close closes the files. The next read opens them again.
-func (f *files[M]) close() {
-	for _, file := range f.open {
-		_ = file.Close() // nothing was written
-	}
-	f.open, f.buf = nil, nil
-}
-
-// hugePages lists the sizes of huge pages that the cgroup counts, as the kernel writes them, such as 2MB. For each
-// there is a file hugetlb.SIZE.LAST.
-func hugePages(dir, last string) []string {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil // the cgroup is gone, as Reader will see
-	}
-	var sizes []string
+// hugePages lists the files for each size of huge pages that the cgroup counts. The kernel writes it such as 2MB, in
+// the name of hugetlb.SIZE.LAST and others.
+func hugePages(c *cgroup.Cgroup, last string, files []controlFile) (all []controlFile) {
+	entries, _ := os.ReadDir(c.Path("hugetlb")) // if the cgroup is gone, Reader will see it
 	for _, e := range entries {
 		name, ours := strings.CutPrefix(e.Name(), "hugetlb.")
 		size, ends := strings.CutSuffix(name, "."+last)
 		if ours && ends && !strings.Contains(size, ".") { // not hugetlb.SIZE.rsvd.LAST
-			sizes = append(sizes, size)
+			for _, f := range below("hugetlb."+size, "Hugetlb", files) {
+				f.size = size
+				all = append(all, f)
+			}
 		}
 	}
-	return sizes
+	return all
 }

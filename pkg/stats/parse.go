@@ -8,15 +8,86 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
 )
+
+// otherNames are fields for keys that have no field of their own name. Several keys may be parts of one number: since
+// Linux 5.9 the kernel counts refaults of anonymous memory and of files separately; the message has the sum, which
+// older kernels write.
+var otherNames = map[string]string{
+	"nrperiods": "periods", "nrthrottled": "throttledperiods", // v1 cpu.stat
+	"system":                 "kernel",                // v1 cpuacct.stat
+	"hierarchicalmemswlimit": "hierarchicalswaplimit", // v1 memory.stat
+	"workingsetrefaultanon":  "workingsetrefault", "workingsetrefaultfile": "workingsetrefault",
+	"workingsetactivateanon": "workingsetactivate", "workingsetactivatefile": "workingsetactivate",
+	"hcahandle": "hcahandles", "hcaobject": "hcaobjects",
+	"max": "failcnt", // v2 hugetlb.SIZE.events
+}
+
+// numbers are the fields of each message that are numbers, by their names in small letters: the kernel's names without
+// underscores, apart from otherNames. They are found when they are first needed.
+var numbers = sync.OnceValue(func() map[reflect.Type]map[string]int {
+	all := map[reflect.Type]map[string]int{}
+	for _, message := range []any{
+		v1.Throttle{}, v1.CPUUsage{}, v1.MemoryStat{}, v1.MemoryOomControl{}, v1.RdmaEntry{},
+		v2.CPUStat{}, v2.PSIData{}, v2.MemoryStat{}, v2.MemoryEvents{}, v2.HugeTlbStat{}, v2.RdmaEntry{}, v2.IOEntry{},
+	} {
+		t, index := reflect.TypeOf(message), map[string]int{}
+		for i := range t.NumField() {
+			switch f := t.Field(i); f.Type.Kind() { //nolint:exhaustive // the others are no numbers of the kernel's
+			case reflect.Uint64, reflect.Uint32, reflect.Float64:
+				index[strings.ToLower(f.Name)] = i
+			}
+		}
+		for key, name := range otherNames {
+			if i, ok := index[name]; ok {
+				index[key] = i
+			}
+		}
+		all[t] = index
+	}
+	return all
+})
+
+// parse parses the text of a file into its field. The word max, where it stands alone, becomes unlimited.
+func parse(text []byte, field reflect.Value, unlimited uint64) (err error) {
+	switch f := field.Addr().Interface().(type) {
+	case *uint64:
+		*f, err = number(text, unlimited)
+	case *[]uint64:
+		*f, err = parsePerCPU(text)
+	case *[]*v1.BlkIOEntry:
+		var list []*v1.BlkIOEntry
+		if list, err = parseBlkio(text); len(list) > 0 {
+			*f = list
+		}
+	case *[]*v2.IOEntry:
+		*f, err = parseIOStat(text)
+	case *[]*v1.RdmaEntry, *[]*v2.RdmaEntry:
+		err = parseRDMA(text, field)
+	case **v2.PSIStats:
+		*f, err = parsePressure(text)
+	default:
+		if field.Kind() == reflect.Pointer {
+			if field.IsNil() {
+				field.Set(newMessage(field.Type().Elem()))
+			}
+			field = field.Elem()
+		}
+		err = parseKeyed(text, field)
+	}
+	return err
+}
 
 // number parses a decimal number of the kernel's, or returns unlimited for the word max. A counter that the kernel sums
 // over CPUs can be below zero for a moment, and is 0 then.
@@ -36,40 +107,19 @@ func number(text []byte, unlimited uint64) (uint64, error) {
 	return n, nil
 }
 
-// fields returns which fields of message M are numbers, by their names in small letters. Those are the kernel's names
-// without underscores, apart from some keys of which fieldsOf is told. Several keys may be parts of one number.
-type fields[M any] func() map[string]int
-
-// fieldsOf returns the fields of M, found when they are first needed. others are pairs of a key and a field's name.
-func fieldsOf[M any](others ...string) fields[M] {
-	return sync.OnceValue(func() map[string]int {
-		message, numeric := reflect.TypeFor[M](), []reflect.Kind{reflect.Uint64, reflect.Uint32, reflect.Float64}
-		index := map[string]int{}
-		for i := range message.NumField() {
-			if f := message.Field(i); slices.Contains(numeric, f.Type.Kind()) {
-				index[strings.ToLower(f.Name)] = i
-			}
-		}
-		for pair := range slices.Chunk(others, 2) {
-			index[strings.ReplaceAll(pair[0], "_", "")] = index[strings.ToLower(pair[1])]
-		}
-		return index
-	})
-}
-
-// add adds value to the number of key, if m has it: each kernel has some more.
-func (f fields[M]) add(key, value []byte, m *M) error {
+// add adds value to the number of key, if m, which has these fields, has it: each kernel has some more.
+func add(fields map[string]int, key, value []byte, m reflect.Value) error {
 	name := make([]byte, 0, 64) // stays on the stack
 	for _, c := range key {
 		if c != '_' {
 			name = append(name, c)
 		}
 	}
-	i, ok := f()[string(name)]
+	i, ok := fields[string(name)]
 	if !ok {
 		return nil
 	}
-	field := reflect.ValueOf(m).Elem().Field(i)
+	field := m.Field(i)
 	var err error
 	if field.Kind() == reflect.Float64 {
 		err = setPercentage(field, value)
@@ -109,15 +159,36 @@ func setPercentage(field reflect.Value, text []byte) error {
 	return nil
 }
 
+// tick is the unit of cpuacct.stat (cgroup-v1/cpuacct.rst): USER_HZ is 100 wherever Go runs.
+const tick = uint64(10 * time.Millisecond)
+
 // parseKeyed adds the values of a flat keyed file (cgroup-v2.rst, "Format") to the numbers of m.
-func parseKeyed[M any](text []byte, f fields[M], m *M) error {
+func parseKeyed(text []byte, m reflect.Value) error {
+	fields := numbers()[m.Type()]
 	for line := range bytes.Lines(text) {
 		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if err := f.add(key, value, m); err != nil {
+		if err := add(fields, key, value, m); err != nil {
 			return err
 		}
 	}
+	if usage, ok := m.Addr().Interface().(*v1.CPUUsage); ok {
+		usage.User *= tick
+		usage.Kernel *= tick
+	}
 	return nil
+}
+
+// parsePerCPU reads the nanoseconds on each CPU, all in one line.
+func parsePerCPU(text []byte) ([]uint64, error) {
+	var usage []uint64
+	for word := range bytes.FieldsSeq(text) {
+		n, err := number(word, 0)
+		if err != nil {
+			return nil, err
+		}
+		usage = append(usage, n)
+	}
+	return usage, nil
 }
 
 // parseDevice returns the numbers of a block device from its MAJOR:MINOR. ok is false for any other text.
@@ -129,17 +200,16 @@ func parseDevice(text []byte) (major, minor uint64, ok bool) {
 }
 
 // parsePairs adds the values of words such as key=1 to the numbers of m.
-func parsePairs[M any](text []byte, f fields[M], m *M) error {
+func parsePairs(text []byte, m reflect.Value) error {
+	fields := numbers()[m.Type()]
 	for word := range bytes.FieldsSeq(text) {
 		key, value, _ := bytes.Cut(word, []byte("="))
-		if err := f.add(key, value, m); err != nil {
+		if err := add(fields, key, value, m); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-var psiData = fieldsOf[v2.PSIData]()
 
 // parsePressure reads cpu.pressure, memory.pressure or io.pressure (accounting/psi.rst):
 //
@@ -148,43 +218,113 @@ var psiData = fieldsOf[v2.PSIData]()
 //
 // cpu.pressure has no line "full" before Linux 5.13.
 func parsePressure(text []byte) (*v2.PSIStats, error) {
-	p := &v2.PSIStats{}
+	psi := &v2.PSIStats{}
 	for line := range bytes.Lines(text) {
 		kind, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 		data := &v2.PSIData{}
 		switch string(kind) {
 		case "some":
-			p.Some = data
+			psi.Some = data
 		case "full":
-			p.Full = data
+			psi.Full = data
 		default:
 			continue
 		}
-		if err := parsePairs(rest, psiData, data); err != nil {
+		if err := parsePairs(rest, reflect.ValueOf(data).Elem()); err != nil {
 			return nil, fmt.Errorf("%s: %w", kind, err)
 		}
 	}
-	return p, nil
+	return psi, nil
 }
 
 // parseRDMA reads rdma.current or rdma.max, which have one form on v1 and v2 (cgroup-v1/rdma.rst):
 //
 //	mlx4_0 hca_handle=2 hca_object=max
 //
-// Unlimited is math.MaxUint32. device is the name in an entry.
-func parseRDMA[E any](text []byte, f fields[E], device func(*E) *string) ([]*E, error) {
-	var entries []*E
+// Unlimited is math.MaxUint32.
+func parseRDMA(text []byte, list reflect.Value) error {
 	for line := range bytes.Lines(text) {
 		name, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 		if len(name) == 0 {
 			continue
 		}
-		entry := new(E)
-		*device(entry) = string(name)
-		if err := parsePairs(rest, f, entry); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		entry := newMessage(list.Type().Elem().Elem())
+		entry.Elem().FieldByName("Device").SetString(string(name))
+		if err := parsePairs(rest, entry.Elem()); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
-		entries = append(entries, entry)
+		list.Set(reflect.Append(list, entry))
+	}
+	return nil
+}
+
+// parseBlkio reads lines such as "8:0 Read 12" and, in the files for time and sectors, "8:0 12". The last line is a
+// total over the devices, which the message has no place for.
+func parseBlkio(text []byte) ([]*v1.BlkIOEntry, error) {
+	var entries []*v1.BlkIOEntry
+	var last []byte // the device of the line before
+	var name string
+	for line := range bytes.Lines(text) {
+		device, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		major, minor, ok := parseDevice(device)
+		if !ok {
+			continue
+		}
+		if !bytes.Equal(device, last) {
+			last, name = device, deviceName(string(device))
+		}
+		op, value, both := bytes.Cut(rest, []byte(" "))
+		if !both {
+			op, value = nil, rest
+		}
+		n, err := number(value, 0)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", device, op, err)
+		}
+		entries = append(entries, &v1.BlkIOEntry{Op: string(op), Device: name, Major: major, Minor: minor, Value: n})
+	}
+	return entries, nil
+}
+
+// deviceName returns the path of a block device's node, as udev names it, or "" if there is none any more. The kernel
+// writes a slash in a name as an exclamation mark (sysfs).
+func deviceName(device string) string {
+	target, err := os.Readlink("/sys/dev/block/" + device)
+	if err != nil {
+		return ""
+	}
+	return "/dev/" + strings.ReplaceAll(path.Base(target), "!", "/")
+}
+
+// parseIOStat reads lines such as
+//
+//	254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6
+//
+// Linux 5.13 to 5.16 does not end the line of a device that has no numbers, so the numbers are those of the last device
+// before them.
+func parseIOStat(text []byte) ([]*v2.IOEntry, error) {
+	var entries []*v2.IOEntry
+	fields := numbers()[reflect.TypeFor[v2.IOEntry]()]
+	for line := range bytes.Lines(text) {
+		var entry *v2.IOEntry
+		for word := range bytes.FieldsSeq(line) {
+			key, value, pair := bytes.Cut(word, []byte("="))
+			if !pair {
+				if major, minor, ok := parseDevice(word); ok {
+					entry = &v2.IOEntry{Major: major, Minor: minor}
+				}
+				continue
+			}
+			if entry == nil {
+				break
+			}
+			if err := add(fields, key, value, reflect.ValueOf(entry).Elem()); err != nil {
+				return nil, fmt.Errorf("%d:%d: %w", entry.Major, entry.Minor, err)
+			}
+		}
+		if entry != nil {
+			entries = append(entries, entry)
+		}
 	}
 	return entries, nil
 }

@@ -38,14 +38,22 @@
 package stats
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
 	"sync"
 
 	v1 "github.com/containerd/cgroups/v3/cgroup1/stats"
 	v2 "github.com/containerd/cgroups/v3/cgroup2/stats"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sync/singleflight"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -59,31 +67,30 @@ type Reader struct {
 	cgroup *cgroup.Cgroup
 	reads  singleflight.Group // the read in progress
 
-	mu sync.Mutex // held while source reads or closes
+	mu sync.Mutex // held while files are read or closed
 	// +checklocks:mu
-	source interface {
-		read() (Metrics, error)
-		close()
-	}
+	open []openFile
+	// +checklocks:mu
+	buf []byte
 }
+
+// openFile is a control file that is open.
+type openFile struct {
+	controlFile
+	*os.File
+	path  []int  // of its field: an index for each name
+	first []byte // the first text of a file without a field
+}
+
+// firstBuffer holds every file of a container that uses few block devices.
+const firstBuffer = 4096
 
 // New returns a reader of c, a container's cgroup or any other. One that is gone is errdefs.ErrNotFound. Close closes
 // the files that Read opens.
 func New(c *cgroup.Cgroup) (*Reader, error) {
 	r := &Reader{cgroup: c}
-	switch {
-	case !c.Exists():
+	if !c.Exists() {
 		return nil, r.notFound()
-	case c.Unified():
-		r.source = &files[*v2.Metrics]{
-			make: func() *v2.Metrics { return &v2.Metrics{} },
-			dirs: func() []directory[*v2.Metrics] { return directoriesV2(c.Path("")) },
-		}
-	default:
-		r.source = &files[*v1.Metrics]{
-			make: func() *v1.Metrics { return &v1.Metrics{} },
-			dirs: func() []directory[*v1.Metrics] { return directoriesV1(c) },
-		}
 	}
 	return r, nil
 }
@@ -102,16 +109,23 @@ func (r *Reader) Read() (Metrics, error) {
 func (r *Reader) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.source.close()
+	r.closeLocked()
+}
+
+func (r *Reader) closeLocked() {
+	for _, f := range r.open {
+		_ = f.Close() // nothing was written
+	}
+	r.open, r.buf = nil, nil
 }
 
 func (r *Reader) read() (Metrics, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m, err := r.source.read()
+	m, err := r.readLocked()
 	if errors.Is(err, errStale) {
-		r.source.close()
-		m, err = r.source.read()
+		r.closeLocked()
+		m, err = r.readLocked()
 	}
 	// Checked after the read: a cgroup that exists now existed all the time, so nothing is missing because it was being
 	// removed.
@@ -126,4 +140,157 @@ func (r *Reader) read() (Metrics, error) {
 
 func (r *Reader) notFound() error {
 	return fmt.Errorf("metrics of cgroup %s: %w", r.cgroup, errdefs.ErrNotFound)
+}
+
+// errStale: a control file answers ENODEV once its cgroup was removed or its controller disabled.
+var errStale = errors.New("control files are gone")
+
+// readLocked returns the message from the files that exist. errStale means that the open files are no longer those of
+// the cgroup.
+func (r *Reader) readLocked() (Metrics, error) {
+	var m Metrics = &v1.Metrics{}
+	all, unlimited := filesV1, uint64(0)
+	if r.cgroup.Unified() {
+		m, all, unlimited = &v2.Metrics{}, filesV2, math.MaxUint64
+	}
+	if r.open == nil {
+		if err := r.openLocked(reflect.TypeOf(m).Elem(), all(r.cgroup)); err != nil {
+			r.closeLocked()
+			return nil, err
+		}
+	}
+	for i := range r.open {
+		f := &r.open[i]
+		text, err := r.textLocked(f.File)
+		switch {
+		case errors.Is(err, unix.EOPNOTSUPP): // pressure on a kernel that accounts none (psi=0)
+			continue
+		case errors.Is(err, unix.ENODEV):
+			return nil, errStale
+		case err != nil:
+			return nil, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
+		case f.field != "":
+			if field := f.in(m); field.IsValid() {
+				err = parse(text, field, unlimited)
+			}
+		case f.first == nil:
+			f.first = bytes.Clone(text)
+		case !bytes.Equal(f.first, text):
+			return nil, errStale
+		}
+		if err != nil {
+			return nil, fmt.Errorf("parse %s: %w", f.Name(), err)
+		}
+	}
+	return m, nil
+}
+
+// openLocked opens the files that exist. Kernels and cgroups lack some.
+func (r *Reader) openLocked(message reflect.Type, all []controlFile) error {
+	r.buf = make([]byte, firstBuffer)
+	for _, f := range all {
+		file, err := openControl(r.cgroup.File(f.name))
+		if errors.Is(err, fs.ErrNotExist) && f.older != "" {
+			file, err = openControl(r.cgroup.File(f.older))
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
+			continue
+		case err != nil:
+			return err
+		}
+		r.open = append(r.open, openFile{f, file, fieldPath(message, f.field), nil})
+	}
+	return nil
+}
+
+// openControl opens a control file. With os.Open Go's poller would watch it, and wake up for memory.events and the
+// pressure files.
+func openControl(path string) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case !errors.Is(err, unix.EINTR):
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
+}
+
+// textLocked returns the contents of a control file; they are valid until the next call. A read from the start makes
+// the kernel write the text anew, and returns all of it at once.
+func (r *Reader) textLocked(file *os.File) ([]byte, error) {
+	defer runtime.KeepAlive(file)
+	for {
+		n, err := unix.Pread(int(file.Fd()), r.buf, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, err
+		case n < len(r.buf):
+			return r.buf[:n], nil
+		default: // there may be more
+			r.buf = make([]byte, 2*len(r.buf))
+		}
+	}
+}
+
+// fieldPath is the index of each of the names in field, which are joined by dots.
+func fieldPath(message reflect.Type, field string) (path []int) {
+	for name := range strings.SplitSeq(field, ".") {
+		for message.Kind() != reflect.Struct { // a pointer to a message, or a list of pointers
+			message = message.Elem()
+		}
+		if f, ok := message.FieldByName(name); ok {
+			path, message = append(path, f.Index[0]), f.Type
+		}
+	}
+	return path
+}
+
+// in returns the file's field of m, with the messages on the way to it. It is invalid if one of those has to be there
+// and is not.
+func (f *openFile) in(m Metrics) reflect.Value {
+	v := reflect.ValueOf(m)
+	for _, i := range f.path {
+		if v.IsNil() {
+			if f.part {
+				return reflect.Value{}
+			}
+			v.Set(newMessage(v.Type().Elem()))
+		}
+		if v = v.Elem().Field(i); f.size != "" && v.Kind() == reflect.Slice {
+			v = entry(v, f.size)
+		}
+	}
+	return v
+}
+
+// newMessage makes a message. Consumers expect all or nothing of the CPU's on v1 (containerd core/metrics/cgroups/v1,
+// cpu.go), and the entries for swap and kernel memory also where the kernel does not account them (CONFIG_SWAP,
+// cgroup.memory=nokmem). They are zero then.
+func newMessage(t reflect.Type) reflect.Value {
+	m := reflect.New(t)
+	switch m := m.Interface().(type) {
+	case *v1.CPUStat:
+		m.Usage, m.Throttling = &v1.CPUUsage{}, &v1.Throttle{}
+	case *v1.MemoryStat:
+		m.Usage, m.Swap, m.Kernel, m.KernelTCP = &v1.MemoryEntry{}, &v1.MemoryEntry{}, &v1.MemoryEntry{}, &v1.MemoryEntry{}
+	}
+	return m
+}
+
+// entry returns the entry of list for a size of huge pages, and appends one if there is none.
+func entry(list reflect.Value, size string) reflect.Value {
+	const key = "Pagesize"
+	for i := range list.Len() {
+		if e := list.Index(i); e.Elem().FieldByName(key).String() == size {
+			return e
+		}
+	}
+	e := newMessage(list.Type().Elem().Elem())
+	e.Elem().FieldByName(key).SetString(size)
+	list.Set(reflect.Append(list, e))
+	return list.Index(list.Len() - 1)
 }
