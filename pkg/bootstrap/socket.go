@@ -5,15 +5,24 @@ package bootstrap
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
+	"time"
 
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/status"
 
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -93,4 +102,237 @@ func shimGroup(bundle, id string) (string, error) {
 		return g, nil
 	}
 	return id, nil
+}
+
+// listen binds path, unless a living shim serves it already: then it returns ErrAlreadyExists. A socket nobody
+// listens on is replaced; any other file stays, and is an error.
+//
+// Test and replacement are one step under the directory's lock, so of two starts one binds and the other finds it
+// listening: the socket listens before the lock is released.
+func listen(ctx context.Context, path string) (*net.UnixListener, error) {
+	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	l, err := bind(ctx, path)
+	if !errors.Is(err, unix.EADDRINUSE) {
+		return l, err
+	}
+	alive, err := removeUnheard(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if alive {
+		return nil, fmt.Errorf("socket %s: %w", path, errdefs.ErrAlreadyExists)
+	}
+	return bind(ctx, path)
+}
+
+// backlog is how many connections may wait while the daemon comes up; the kernel lowers it to net.core.somaxconn.
+const backlog = 128
+
+// bind makes the listening socket. Its file has mode 0600 from the beginning: the kernel takes it from the socket.
+//
+// Not by net.Listen: it reads /proc for the backlog, and start takes 0.2 of 5 ms longer.
+func bind(ctx context.Context, path string) (*net.UnixListener, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make socket %s: %w", path, err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer func() { _ = f.Close() }() // the listener has a duplicate
+	if err = unix.Fchmod(fd, 0o600); err == nil {
+		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("bind socket %s: %w", path, err)
+	}
+	if err = unix.Listen(fd, backlog); err == nil {
+		var l net.Listener
+		if l, err = net.FileListener(f); err == nil {
+			return l.(*net.UnixListener), nil
+		}
+	}
+	_ = f.Close() // so that nobody listens there
+	_, removeErr := removeUnheard(ctx, path)
+	return nil, errors.Join(fmt.Errorf("listen on socket %s: %w", path, err), removeErr)
+}
+
+// connectable reports whether somebody listens at path. It never blocks: a full backlog (EAGAIN) is a listener too.
+func connectable(ctx context.Context, path string) (bool, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		_ = conn.Close() // only the connect counts
+		return true, nil
+	case errors.Is(err, unix.EAGAIN):
+		return true, nil
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+		return false, nil
+	}
+	return false, err
+}
+
+// removeUnheard removes the socket at path unless somebody listens there. What is no socket stays. The caller has the
+// directory's lock.
+func removeUnheard(ctx context.Context, path string) (alive bool, err error) {
+	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
+		return false, nil //nolint:nilerr // gone, or not ours to remove
+	}
+	alive, err = connectable(ctx, path)
+	if err != nil || alive {
+		return alive, err
+	}
+	if err := unixfile.Remove(path); err != nil {
+		return false, fmt.Errorf("remove dead socket: %w", err)
+	}
+	return false, nil
+}
+
+// removeDeadSocket removes the socket at path if nobody listens on it.
+func removeDeadSocket(ctx context.Context, path string) error {
+	unlock, err := unixfile.Lock(ctx, filepath.Dir(path))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	_, err = removeUnheard(ctx, path)
+	return err
+}
+
+// retire closes l, if its server has not, and removes the socket. One that another start has put in its place stays.
+func retire(l *net.UnixListener) error {
+	err := l.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return errors.Join(err, removeDeadSocket(ctx, l.Addr().String()))
+}
+
+// Bounds on the wait after an error of accept, each twice as long as the one before. containerd waits 2 s for a State.
+const (
+	firstAccept = time.Millisecond
+	lastAccept  = 100 * time.Millisecond
+)
+
+// steadyListener accepts until it is closed. Any other error passes: a machine without memory or descriptors gets some
+// again, a client has gone before it was accepted. A ttrpc server would end with most of them, such as ENOMEM and
+// ENOBUFS, and with it the shim.
+type steadyListener struct{ net.Listener }
+
+// Accept implements net.Listener. Of the errors until the next connection it logs the first.
+func (l steadyListener) Accept() (net.Conn, error) {
+	for wait := firstAccept; ; wait = min(2*wait, lastAccept) {
+		conn, err := l.Listener.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+		if wait == firstAccept {
+			log.L.WithError(err).Error("connections wait, and are tried again")
+		}
+		<-time.After(wait)
+	}
+}
+
+// ping returns nil once the daemon behind path answers a request, whatever the answer. A socket that accepts is not
+// enough: it listens before its daemon runs, and the daemon may still fail.
+func ping(ctx context.Context, path, id string) error {
+	conn, err := dial(ctx, path)
+	if err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
+	client := ttrpc.NewClient(conn)
+	defer func() { _ = client.Close() }() // the answer is in, or there is none
+	_, err = taskapi.NewTTRPCTaskClient(client).Connect(ctx, &taskapi.ConnectRequest{ID: id})
+	if ctx.Err() != nil {
+		return fmt.Errorf("ping %s: %w", path, ctx.Err())
+	}
+	if _, answered := status.FromError(err); answered {
+		return nil
+	}
+	return fmt.Errorf("ping %s: %w", path, err)
+}
+
+// dial connects to the socket at path. Where as many wait to be accepted as can, which connect(2) tells by EAGAIN, it
+// waits as well, until ctx ends.
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	const again = 2 * time.Millisecond
+	var d net.Dialer
+	for {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if !errors.Is(err, unix.EAGAIN) {
+			return conn, err
+		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// RemoveSocket removes the socket that start recorded in the bundle of container id, if no shim listens on it.
+func RemoveSocket(ctx context.Context, bundle, id string) error {
+	data, err := os.ReadFile(filepath.Join(bundle, addressFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // start has made none
+	}
+	if err != nil {
+		return err
+	}
+	path, ok := strings.CutPrefix(string(data), socketAddress(""))
+	if !ok || !filepath.IsAbs(path) {
+		return fmt.Errorf("%q in %s is no socket: %w", data, filepath.Join(bundle, addressFile), errdefs.ErrInvalidArgument)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*hangTimeout)
+	defer cancel()
+	if alive, err := Serves(ctx, path, id); err != nil || alive {
+		return err
+	}
+	return removeDeadSocket(ctx, path)
+}
+
+// hangTimeout is for the answer of a shim that is alive. One that hangs is: its containers are not to be taken from it.
+const hangTimeout = time.Second
+
+// How long Serves waits before it tries again: a shim that was killed is dead within milliseconds, while want of memory
+// or descriptors may last.
+const (
+	firstAgain = 2 * time.Millisecond
+	lastAgain  = 100 * time.Millisecond
+)
+
+// Serves reports whether a living shim listens on socket. It is dead if the kernel says that nobody listens there:
+// connect(2) is refused, or there is no socket. No other error proves that: this process, the machine or the shim may
+// lack descriptors or memory; and while a process of many threads dies, its sockets are open for some milliseconds
+// more, and connections to them are reset. So Serves tries again until ctx ends, which is an error.
+func Serves(ctx context.Context, socket, id string) (bool, error) {
+	began := time.Now()
+	var last error
+	for tries, wait := 1, firstAgain; ; tries, wait = tries+1, min(2*wait, lastAgain) {
+		try, cancel := context.WithTimeout(ctx, hangTimeout)
+		err := ping(try, socket, id)
+		hangs := try.Err() != nil && ctx.Err() == nil
+		cancel()
+		switch {
+		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+			return false, nil
+		case err == nil, hangs:
+			return true, nil
+		case last == nil || ctx.Err() == nil: // the error of a try that was cut short says nothing
+			last = err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return false, fmt.Errorf("socket %s: it neither answers nor is it refused, %d tries in %v: %w: %w",
+				socket, tries, time.Since(began).Round(time.Millisecond), last, errdefs.ErrUnavailable)
+		}
+	}
 }

@@ -18,8 +18,21 @@
 package cgroup
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
+	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 )
 
 // Cgroup is the cgroup of one container: one directory on v2, one in each hierarchy on v1.
@@ -64,4 +77,228 @@ func (c *Cgroup) String() string {
 		return c.dirs[0]
 	}
 	return "(no cgroup)"
+}
+
+// IsGone reports whether err means that the cgroup was removed: its files cannot be opened any more, and those that are
+// open answer ENODEV.
+func IsGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}
+
+// Write writes text and a newline to a control file, in one write as the kernel wants it. It does not create the file.
+func Write(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return writeAndClose(f, text)
+}
+
+func writeAndClose(f *os.File, text string) error {
+	_, err := f.WriteString(text + "\n")
+	if err != nil {
+		err = fmt.Errorf("%w (value %q)", err, text)
+	}
+	return errors.Join(err, f.Close())
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// readNumber reads a control file that holds one number.
+func readNumber(path string) (uint64, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(data)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("parse %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// keyedFile is an open control file with a key and a number on each line.
+type keyedFile struct{ *os.File }
+
+func openKeyed(dir, name string) (keyedFile, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	return keyedFile{f}, err
+}
+
+// value reads the number on the line of key. The read is positioned, so it disturbs no other reader.
+func (f keyedFile) value(key string) (uint64, error) {
+	var buf [512]byte // memory.events has about 100 bytes
+	n, err := f.ReadAt(buf[:], 0)
+	if n == 0 {
+		return 0, err
+	}
+	for line := range bytes.Lines(buf[:n]) {
+		name, number, ok := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
+		if ok && string(name) == key {
+			return strconv.ParseUint(string(number), 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no line %q: %w", f.Name(), key, errdefs.ErrNotImplemented)
+}
+
+// noLimitV1 is what v1 shows where there is no limit, on machines with pages of up to 64 KiB: the largest counter of
+// pages, in bytes.
+const noLimitV1 = math.MaxInt64 &^ (64<<10 - 1)
+
+// MemoryLimit returns the lowest memory limit of the cgroup and its ancestors in bytes, or math.MaxUint64 if there is
+// none.
+func (c *Cgroup) MemoryLimit() (uint64, error) {
+	file := "memory.limit_in_bytes"
+	if c.unified {
+		file = "memory.max"
+	}
+	least := uint64(math.MaxUint64)
+	for dir := c.Path("memory"); dir != "" && dir != "/"; dir = filepath.Dir(dir) {
+		// On v2 the root has no such file, nor has a cgroup without the controller.
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil && !IsGone(err) {
+			return 0, err
+		}
+		limit := strings.TrimSpace(string(text))
+		if err != nil || limit == "max" {
+			continue
+		}
+		n, err := strconv.ParseUint(limit, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", filepath.Join(dir, file), err)
+		}
+		if n < noLimitV1 {
+			least = min(least, n)
+		}
+	}
+	return least, nil
+}
+
+// MaxDepth is how deep cgroups may be nested in a container's. systemd and a kubelet in a container, with containers
+// that run systemd themselves, need about eleven levels. This leaves room for two more such generations.
+const MaxDepth = 32
+
+// DepthFile limits how deep cgroups are nested in one (cgroup-v2.rst, "Core Interface Files").
+const DepthFile = "cgroup.max.depth"
+
+// LimitDepth sets DepthFile to MaxDepth unless it has a limit already. v1 has no such limit. Lower limits of ancestors
+// still apply. A kernel without the file is errdefs.ErrNotFound.
+func (c *Cgroup) LimitDepth() error {
+	dir := c.paths[""]
+	if dir == "" {
+		return nil
+	}
+	path := filepath.Join(dir, DepthFile)
+	now, err := readSettings(path)
+	if err == nil && now == "max" {
+		err = Write(path, strconv.Itoa(MaxDepth))
+	}
+	if err != nil {
+		if IsGone(err) {
+			err = fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+		}
+		return fmt.Errorf("limit the depth of cgroup %s: %w", c, err)
+	}
+	return nil
+}
+
+// childHierarchies are the v1 hierarchies in which a child has a directory: those that count for it, and the freezer,
+// by which all of it can be killed. In the others its processes stay in the parent. There a child would get a share of
+// its own, or in cpuset no CPU at all.
+var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
+
+// MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its
+// children, which are none while the parent holds processes (cgroup-v2.rst, "No Internal Process Constraint"). Remove
+// removes it. A name that is taken is errdefs.ErrAlreadyExists.
+func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
+	paths := make(map[string]string)
+	for _, controller := range childHierarchies {
+		if dir := c.paths[controller]; dir != "" && countsChildren(controller, dir) {
+			paths[controller] = filepath.Join(dir, name)
+		}
+	}
+	if len(paths) == 0 {
+		return nil, fmt.Errorf("make cgroup %s: no hierarchy to make it in: %w", name, errdefs.ErrFailedPrecondition)
+	}
+	child := New(paths)
+	for i, dir := range child.dirs {
+		err := os.Mkdir(dir, 0o755)
+		if err == nil {
+			continue
+		}
+		for _, made := range child.dirs[:i] {
+			err = errors.Join(err, os.Remove(made))
+		}
+		if errors.Is(err, fs.ErrExist) {
+			err = fmt.Errorf("%w: %w", err, errdefs.ErrAlreadyExists)
+		}
+		return nil, err
+	}
+	return child, nil
+}
+
+// countsChildren reports whether the processes of a child count in dir too. Before Linux 5.11 those of the v1 memory
+// controller do only if dir says so; a child would then escape the container's limit.
+func countsChildren(controller, dir string) bool {
+	if controller != "memory" {
+		return true
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "memory.use_hierarchy"))
+	return err != nil || string(text) != "0\n" // no such file: v2, or a kernel that always counts
+}
+
+// ChildPaths returns the paths of c for a process in child, which MakeChild made with this name.
+func (c *Cgroup) ChildPaths(child *Cgroup, name string) map[string]string {
+	paths := maps.Clone(c.paths)
+	for controller, dir := range paths {
+		// By directory: cpu and cpuacct may share a hierarchy.
+		if below := filepath.Join(dir, name); dir != "" && slices.Contains(child.dirs, below) {
+			paths[controller] = below
+		}
+	}
+	return paths
+}
+
+// Usage is what the processes of a cgroup have used since it was made, including those that have ended.
+type Usage struct {
+	CPU    time.Duration
+	Memory uint64 // the peak in bytes; 0 where it is not counted, see MakeChild
+}
+
+// Usage reads the usage. A cgroup that is gone is errdefs.ErrNotFound.
+func (c *Cgroup) Usage() (u Usage, err error) {
+	peak := "memory.peak" // since Linux 5.19
+	if c.unified {
+		u.CPU, err = cpuTimeV2(c.Path(""))
+	} else {
+		peak = "memory.max_usage_in_bytes"
+		if dir := c.Path("cpuacct"); dir != "" {
+			var nanos uint64
+			nanos, err = readNumber(filepath.Join(dir, "cpuacct.usage"))
+			u.CPU = time.Duration(nanos)
+		}
+	}
+	if err != nil {
+		if IsGone(err) {
+			err = fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+		}
+		return Usage{}, fmt.Errorf("read usage of cgroup %s: %w", c, err)
+	}
+	if dir := c.Path("memory"); dir != "" {
+		u.Memory, _ = readNumber(filepath.Join(dir, peak)) // there is no file where it is not counted
+	}
+	return u, nil
+}
+
+func cpuTimeV2(dir string) (time.Duration, error) {
+	file, err := openKeyed(dir, "cpu.stat")
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close() //nolint:errcheck // closing a control file cannot fail
+	micros, err := file.value("usage_usec")
+	return time.Duration(micros) * time.Microsecond, err
 }

@@ -6,11 +6,15 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 )
 
 // OOMWatch reports when the kernel kills a process of a cgroup for lack of memory. It relies on the kernel's counter
@@ -149,3 +153,108 @@ func (e *memoryEvents) await(check func()) {
 }
 
 func (e *memoryEvents) close() { _ = e.file.Close() } // closing a control file cannot fail
+
+const (
+	// The kernel signals that a v1 cgroup is out of memory before it chooses a process to kill. So the counter is read
+	// after 1, 2, 4 … 512 ms, in all about a second.
+	firstRead = time.Millisecond
+	lastRead  = 512 * time.Millisecond
+)
+
+// oomControl is memory.oom_control of a v1 cgroup with an eventfd. The kernel signals that when the cgroup or an
+// ancestor is out of memory, and when it is removed (cgroup-v1/memory.rst, "OOM Control"). A kill by the machine's OOM
+// killer, or by the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
+type oomControl struct {
+	dir   string
+	file  keyedFile
+	event *os.File
+
+	// The counter is that of one cgroup alone, so nested ones are read as well. They come and go: seen has the last count
+	// of each by its inode number, and total never falls.
+	seen  map[uint64]uint64
+	total uint64
+}
+
+func openOOMControl(dir string) (_ oomSource, retErr error) {
+	file, err := openKeyed(dir, "memory.oom_control")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if retErr != nil {
+			_ = file.Close() // closing a control file cannot fail
+		}
+	}()
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	event := os.NewFile(uintptr(fd), "oom eventfd")
+	// file.Fd makes the file blocking, which does not matter: nobody waits on it.
+	if err := Write(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, file.Fd())); err != nil {
+		return nil, errors.Join(err, event.Close())
+	}
+	return &oomControl{dir: dir, file: file, event: event}, nil
+}
+
+func (c *oomControl) kills() (uint64, error) {
+	now := make(map[uint64]uint64)
+	err := walk(c.dir, func(n node) error {
+		s, err := n.stat()
+		if err != nil {
+			return err
+		}
+		file := c.file
+		if len(now) > 0 { // c.dir is the first
+			nested, err := n.open("memory.oom_control", unix.O_RDONLY)
+			if err != nil {
+				return err
+			}
+			defer nested.Close() //nolint:errcheck // closing a control file cannot fail
+			file = keyedFile{nested}
+		}
+		kills, err := file.value("oom_kill")
+		if err != nil {
+			return err
+		}
+		if before := c.seen[s.Ino]; kills > before {
+			c.total += kills - before
+		}
+		now[s.Ino] = kills
+		return nil
+	}, nil)
+	if len(now) == 0 {
+		return 0, err
+	}
+	c.seen = now
+	return c.total, nil
+}
+
+func (c *oomControl) await(check func()) {
+	var buf [8]byte // an eventfd is read eight bytes at a time
+	for wait := time.Duration(0); ; {
+		var deadline time.Time
+		if wait > 0 {
+			deadline = time.Now().Add(wait)
+		}
+		_ = c.event.SetReadDeadline(deadline) // fails when the file is closed, and then Read does as well
+		_, err := c.event.Read(buf[:])
+		switch {
+		case err == nil:
+			wait = firstRead
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return
+		case wait < lastRead:
+			wait *= 2
+		default:
+			wait = 0
+		}
+		check()
+	}
+}
+
+// close also makes the kernel forget the eventfd.
+func (c *oomControl) close() {
+	_ = c.event.Close() // nothing to flush: closing an eventfd or a control file cannot fail
+	_ = c.file.Close()
+}

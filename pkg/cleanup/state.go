@@ -5,9 +5,15 @@ package cleanup
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/containerd/log"
 
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
@@ -61,4 +67,144 @@ func readJSON(path string, value any) error {
 		return fmt.Errorf("%s: %w", filepath.Base(path), err)
 	}
 	return nil
+}
+
+const (
+	// indexFile lies in the index bundle: the one for which the shim was started, which is the pod's.
+	indexFile = "shim.pod.json"
+	// indexLink lies in each other bundle and is a link to the index bundle.
+	indexLink = "shim.home"
+)
+
+// podIndex lists what one shim has. An entry is written before the container is made. Without the file the shim has
+// only the container of the index bundle.
+type podIndex struct {
+	ID      string // of the index bundle's sandbox or container
+	Pod     bool   `json:",omitempty"` // the index bundle is that of a sandbox, which is no container
+	Socket  string // of the shim; nobody listens there when it is dead
+	Members map[string]podEntry
+}
+
+// podEntry is a container whose bundle is not the index bundle.
+type podEntry struct {
+	Bundle string
+	Root   string // of its state directory, should the bundle be gone
+}
+
+func (x podIndex) write(bundle string) error { return writeJSON(filepath.Join(bundle, indexFile), x) }
+
+func readIndex(bundle string) (x podIndex, err error) {
+	return x, readJSON(filepath.Join(bundle, indexFile), &x)
+}
+
+// Index is the shim's side of the pod index. The zero Index keeps it in the bundle of the first container.
+type Index struct {
+	mu     sync.Mutex // held while small files are written
+	bundle string     // the index bundle; "" when the next container's bundle becomes it
+	index  podIndex
+}
+
+// Init says in which bundle the shim was started and where it listens. It is called before anything else.
+func (x *Index) Init(bundle, socket string) { x.bundle, x.index.Socket = resolveBundle(bundle), socket }
+
+// Add lists a container for the delete command. root is the directory of its state directory.
+func (x *Index) Add(containerID, bundle, root string) error {
+	bundle = resolveBundle(bundle)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	// The index bundle is gone when containerd gave up on what the shim was started for.
+	if _, err := os.Stat(x.bundle); x.bundle == "" || errors.Is(err, os.ErrNotExist) {
+		return x.moveLocked(containerID, bundle)
+	}
+	if bundle == x.bundle {
+		x.index.ID = containerID
+		if len(x.index.Members) == 0 {
+			return nil // the bundle says it
+		}
+		return x.saveLocked()
+	}
+	if x.index.Members == nil {
+		x.index.Members = map[string]podEntry{}
+	}
+	x.index.Members[containerID] = podEntry{Bundle: bundle, Root: root}
+	if err := x.index.write(x.bundle); err != nil {
+		delete(x.index.Members, containerID)
+		return err
+	}
+	return unixfile.Symlink(x.bundle, filepath.Join(bundle, indexLink))
+}
+
+// Remove undoes Add, and may come without it. When the index bundle itself goes, another takes its place.
+func (x *Index) Remove(containerID, bundle string) error {
+	bundle = resolveBundle(bundle)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if bundle == x.bundle && !x.index.Pod {
+		if len(x.index.Members) == 0 {
+			x.bundle = ""
+			return nil
+		}
+		next := slices.Min(slices.Collect(maps.Keys(x.index.Members)))
+		err := x.moveLocked(next, x.index.Members[next].Bundle)
+		return errors.Join(err, unixfile.Remove(filepath.Join(bundle, indexFile)))
+	}
+	if _, ok := x.index.Members[containerID]; !ok {
+		return nil
+	}
+	delete(x.index.Members, containerID)
+	return errors.Join(unixfile.Remove(filepath.Join(bundle, indexLink)), x.saveLocked())
+}
+
+// SetPod makes bundle, which is that of a sandbox, the index bundle. With pod false the sandbox is gone.
+func (x *Index) SetPod(sandboxID, bundle string, pod bool) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.bundle, x.index.ID, x.index.Pod = resolveBundle(bundle), sandboxID, pod
+	return x.saveLocked()
+}
+
+// moveLocked makes the bundle of a container the index bundle. A sandbox that had it is gone, or its bundle is.
+func (x *Index) moveLocked(containerID, bundle string) error {
+	delete(x.index.Members, containerID)
+	x.bundle, x.index.ID, x.index.Pod = bundle, containerID, false
+	if err := x.saveLocked(); err != nil {
+		return err
+	}
+	for id, other := range x.index.Members {
+		if err := unixfile.Symlink(bundle, filepath.Join(other.Bundle, indexLink)); err != nil {
+			log.L.WithError(err).WithField("container", id).Warn("link to the list of the pod's containers")
+		}
+	}
+	return unixfile.Remove(filepath.Join(bundle, indexLink))
+}
+
+// saveLocked writes the index, or removes it where it would say nothing. An index bundle that is gone needs none: the
+// delete command would not find it.
+func (x *Index) saveLocked() error {
+	if len(x.index.Members) == 0 && !x.index.Pod {
+		return unixfile.Remove(filepath.Join(x.bundle, indexFile))
+	}
+	if err := x.index.write(x.bundle); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// indexBundle is the bundle that has the index of the pod to which bundle belongs, if there is one. A link that leads
+// nowhere leads to a bundle that is gone.
+func indexBundle(bundle string) string {
+	if target, err := os.Readlink(filepath.Join(bundle, indexLink)); err == nil && filepath.IsAbs(target) {
+		return target
+	}
+	return bundle
+}
+
+// resolveBundle is the path of a bundle, which may be gone, without links: bundles are told apart by their paths.
+// containerd names them by its configuration, such as /var/run; the kernel names them otherwise to the shim that is
+// started in one.
+func resolveBundle(bundle string) string {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(bundle)); err == nil {
+		return filepath.Join(dir, filepath.Base(bundle))
+	}
+	return bundle
 }

@@ -6,6 +6,7 @@ package hostrootfs
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -137,3 +138,182 @@ func parseMasks(s settings.Value) ([]string, error) {
 func below(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
 
 func within(path, dir string) bool { return path == dir || below(path, dir) }
+
+// etcFiles are the patterns of what programs need of /etc. Nothing else of it is shown by default: a list of its
+// secrets could not be complete.
+var etcFiles = []string{
+	"passwd", "group", // users
+	"hosts", "host.conf", "resolv.conf", "nsswitch.conf", "gai.conf", "services", "protocols", // names in networks
+	"ssl/certs", "ssl/cert.pem", "ssl/ca-bundle.pem", "ssl/openssl.cnf", "ca-certificates/extracted", // TLS
+	"pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "pki/tls/openssl.d", "pki/ca-trust", "pki/java",
+	"crypto-policies", "gnutls",
+	"krb5.conf", "krb5.conf.d", "ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", // clients
+	"ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld-musl-*.path", // the dynamic linker
+	"locale.alias", "locale.conf", "localtime", "timezone", "terminfo", "inputrc", // locale and terminal
+	"profile", "bash.bashrc", "bashrc", // shells
+	"pam.d", "authselect", "security/limits.conf", "security/limits.d", // runuser
+	"alternatives", "java", "java-*", "perl", "python3*", "fonts", "mime.types", "magic", "mtab", // programs
+	"os-release", "*-release", "debian_version",
+}
+
+// early are those that libcontainer mounts, as it looks at them: for HOME, and where it looks for the program.
+var early = []string{"passwd", "alternatives"}
+
+// privateDirs may have secrets too: what not all users of the host may read is not shown of them. The last ones have
+// credentials of services (systemd-creds(1)).
+var privateDirs = []string{
+	"/usr/etc", "/usr/local/etc", "/usr/lib/credstore", "/usr/lib/credstore.encrypted",
+	"/usr/local/lib/credstore", "/usr/local/lib/credstore.encrypted",
+}
+
+// hidden is what is not shown of the directories of the host. All paths are without links.
+type hidden struct {
+	paths map[string]bool            // and all that lies in them
+	only  map[string]map[string]bool // of a directory, names of the only files to show
+	parts map[string]bool            // directories to show file by file, so that nothing that is made later is seen
+}
+
+// findHidden looks for what the masks hide on the host.
+func findHidden(masks []string) hidden {
+	h := hidden{paths: map[string]bool{}, only: map[string]map[string]bool{}, parts: map[string]bool{}}
+	for _, pattern := range masks {
+		if pattern != defaultWord {
+			h.hidePattern(pattern)
+			continue
+		}
+		if etc, err := filepath.EvalSymlinks("/etc"); err == nil {
+			h.showOnly(etc, etc, etcFiles)
+		}
+		for _, dir := range privateDirs {
+			h.hidePrivate(dir)
+		}
+	}
+	return h
+}
+
+func (h hidden) hide(path string) {
+	h.paths[path] = true
+	h.parts[filepath.Dir(path)] = true
+}
+
+// hidePattern hides each match, and what it leads to if it is a link. A path without a match is hidden once it is made:
+// a host gets its secrets at any time, such as /etc/shadow- with the first call of passwd.
+func (h hidden) hidePattern(pattern string) {
+	matches, _ := filepath.Glob(pattern) // parseMasks has checked the pattern
+	for _, match := range matches {
+		if dir, err := filepath.EvalSymlinks(filepath.Dir(match)); err == nil {
+			h.hide(filepath.Join(dir, filepath.Base(match)))
+		}
+		if path, err := filepath.EvalSymlinks(match); err == nil {
+			h.hide(path)
+		}
+	}
+	if len(matches) > 0 || strings.ContainsAny(pattern, `*?[\`) {
+		return
+	}
+	for path := filepath.Dir(pattern); path != "/"; path = filepath.Dir(path) {
+		if dir, err := filepath.EvalSymlinks(path); err == nil {
+			h.parts[dir] = true
+			return
+		}
+	}
+}
+
+// showOnly hides all of dir but what matches one of patterns, which are relative to top, and of that what not all users
+// of the host may read.
+func (h hidden) showOnly(top, dir string, patterns []string) {
+	files, _ := os.ReadDir(dir) // what cannot be read is not shown
+	h.only[dir], h.parts[dir] = map[string]bool{}, true
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name())
+		name := path[len(top)+1:]
+		if slices.ContainsFunc(patterns, func(p string) bool { return matches(p, name) }) {
+			h.only[dir][f.Name()] = true
+			h.hidePrivate(path)
+		} else if f.IsDir() && slices.ContainsFunc(patterns, func(p string) bool { return below(p, name) }) {
+			h.only[dir][f.Name()] = true
+			h.showOnly(top, path, patterns)
+		}
+	}
+}
+
+func matches(pattern, name string) bool {
+	if !strings.Contains(pattern, "*") {
+		return pattern == name
+	}
+	ok, _ := filepath.Match(pattern, name) // the patterns are constant and valid
+	return ok
+}
+
+// hidePrivate hides a file, or what it leads to, and what lies in it, unless all users of the host may read it.
+func (h hidden) hidePrivate(path string) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return
+	}
+	_ = filepath.WalkDir(path, func(path string, f fs.DirEntry, err error) error { // the function returns no other error
+		const read, enter = 0o004, 0o001
+		if err != nil || f.Type()&fs.ModeSymlink != 0 {
+			return nil
+		}
+		info, err := f.Info()
+		if err == nil && info.Mode()&read != 0 && (!f.IsDir() || info.Mode()&enter != 0) {
+			return nil
+		}
+		h.hide(path)
+		if f.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+// shows reports whether a file is shown where its directory is.
+func (h hidden) shows(path string) bool {
+	only, ok := h.only[filepath.Dir(path)]
+	return (!ok || only[filepath.Base(path)]) && !h.paths[path]
+}
+
+// firstIn returns something that is hidden in dir, or "".
+func (h hidden) firstIn(dir string) string {
+	var found []string
+	for path := range h.paths {
+		if below(path, dir) {
+			found = append(found, path)
+		}
+	}
+	for path := range h.only {
+		if within(path, dir) {
+			found = append(found, path+"/*")
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return slices.Min(found)
+}
+
+// inParts reports whether dir is to be shown file by file.
+func (h hidden) inParts(dir string) bool {
+	for part := range h.parts {
+		if within(part, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// leadsOut returns what a link that root made in /etc leads to, unless the container has that: /etc/resolv.conf often
+// leads to /run. What is in /proc is about the process that looks.
+func (h hidden) leadsOut(link string, entries []entry) (target string, ok bool) {
+	target, err := filepath.EvalSymlinks(link)
+	if h.only[filepath.Dir(link)] == nil || err != nil || within(target, "/proc") || h.paths[target] {
+		return "", false
+	}
+	for path := target; path != "/"; path = filepath.Dir(path) {
+		if !h.shows(path) {
+			return target, true
+		}
+	}
+	return target, !showsInPlace(entries, target)
+}

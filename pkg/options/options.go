@@ -54,7 +54,7 @@ type Options struct {
 	ExecTimeout    string // after which it is killed
 	Listen         string // sockets that init finds open
 
-	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/shm.go)
+	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/files.go)
 	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/settings, UnsafeAnnotations)
 }
 

@@ -4,14 +4,19 @@
 package pod
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/pod/nsholder"
 	"sandbox.internal/shim/pkg/protofield"
 )
 
@@ -169,4 +174,158 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 	}
 	c.CgroupParent = parentOf(s.Linux.CgroupsPath)
 	return c, nil
+}
+
+// CRIConfig is the part of CRI's PodSandboxConfig that a shim acts on, with the JSON of CRI. CRI's own package,
+// k8s.io/cri-api/pkg/apis/runtime/v1, links gRPC (docs/decisions/0013-messages-of-containerd.md); tests compare with
+// it. protofield.Unmarshal reads it: fields are in the order of their numbers. A message that is no pointer is empty
+// where it was not sent.
+type CRIConfig struct {
+	Metadata struct {
+		Name      string `json:"name,omitempty"`
+		UID       string `json:"uid,omitempty"`
+		Namespace string `json:"namespace,omitempty"`
+		Attempt   uint32 `json:"attempt,omitempty"`
+	} `json:"metadata"`
+	Hostname     string            `json:"hostname,omitempty"`
+	LogDirectory string            `json:"log_directory,omitempty"`
+	DNS          *DNSConfig        `json:"dns_config,omitempty"`
+	_            struct{}          // port_mappings
+	Labels       map[string]string `json:"labels,omitempty"`
+	Annotations  map[string]string `json:"annotations,omitempty"`
+	Linux        struct {
+		CgroupParent    string `json:"cgroup_parent,omitempty"`
+		SecurityContext struct {
+			NamespaceOptions namespaceOption `json:"namespace_options"`
+			SELinuxOptions   *SELinuxOptions `json:"selinux_options,omitempty"`
+			_, _, _          struct{}        // run_as_user, readonly_rootfs, supplemental_groups
+			Privileged       bool            `json:"privileged,omitempty"`
+		} `json:"security_context"`
+		Sysctls   map[string]string `json:"sysctls,omitempty"`
+		Overhead  *Resources        `json:"overhead,omitempty"`
+		Resources *Resources        `json:"resources,omitempty"`
+	} `json:"linux"`
+}
+
+// DNSConfig is for /etc/resolv.conf.
+type DNSConfig struct {
+	Servers  []string `json:"servers,omitempty"`
+	Searches []string `json:"searches,omitempty"`
+	Options  []string `json:"options,omitempty"`
+}
+
+// SELinuxOptions has the parts of an SELinux context that differ from the machine's default.
+type SELinuxOptions struct {
+	User  string `json:"user,omitempty"`
+	Role  string `json:"role,omitempty"`
+	Type  string `json:"type,omitempty"`
+	Level string `json:"level,omitempty"`
+}
+
+type namespaceOption struct {
+	Network Mode     `json:"network,omitempty"`
+	PID     Mode     `json:"pid,omitempty"`
+	IPC     Mode     `json:"ipc,omitempty"`
+	_       struct{} // target_id
+	User    *struct {
+		Mode Mode        `json:"mode,omitempty"`
+		UIDs []idMapping `json:"uids,omitempty"`
+		GIDs []idMapping `json:"gids,omitempty"`
+	} `json:"userns_options,omitempty"`
+}
+
+type idMapping struct {
+	HostID      uint32 `json:"host_id,omitempty"`
+	ContainerID uint32 `json:"container_id,omitempty"`
+	Length      uint32 `json:"length,omitempty"`
+}
+
+// Resources are sums over the containers. CPU times are in µs, memory in bytes.
+type Resources struct {
+	CPUPeriod   int64 `json:"cpu_period,omitempty"`
+	CPUQuota    int64 `json:"cpu_quota,omitempty"`
+	CPUShares   int64 `json:"cpu_shares,omitempty"`
+	MemoryLimit int64 `json:"memory_limit_in_bytes,omitempty"`
+}
+
+// Limits of resolv.conf(5), which are Kubernetes' (pkg/apis/core/validation).
+const (
+	maxServers     = 3
+	maxSearches    = 32
+	maxSearchChars = 2048
+)
+
+// check refuses what no pod can be. The caller has checked ID and Bundle.
+func (r Request) check() error {
+	c := r.Config
+	if err := c.checkModes(); err != nil {
+		return err
+	}
+	if path := c.NetNS; path != "" && c.Network == ModeNode {
+		return fmt.Errorf("network namespace %q: must not be given with the mode %s: %w",
+			path, c.Network, errdefs.ErrInvalidArgument)
+	}
+	if len(c.Hostname) > nsholder.MaxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
+		return fmt.Errorf("hostname %q: must have at most %d bytes, and neither blanks nor control characters: %w",
+			c.Hostname, nsholder.MaxHostname, errdefs.ErrInvalidArgument)
+	}
+	if c.Hostname != "" && c.Network == ModeNode { // the name would be the machine's
+		return fmt.Errorf("hostname %q: must be empty with the mode %s of the network, when no UTS namespace is made: %w",
+			c.Hostname, c.Network, errdefs.ErrInvalidArgument)
+	}
+	return cmp.Or(
+		c.User.check(), checkDNS(c.DNS), checkSELinux(c.SELinux), checkLabel(c.MountLabel), checkSysctls(c))
+}
+
+func (c Config) checkModes() error {
+	for _, m := range []struct {
+		name    string
+		mode    Mode
+		allowed []Mode
+	}{
+		{"network", c.Network, []Mode{ModePod, ModeNode}},
+		{"pid", c.PID, []Mode{ModePod, ModeContainer, ModeNode}},
+		{"ipc", c.IPC, []Mode{ModePod, ModeNode}},
+	} {
+		if !slices.Contains(m.allowed, m.mode) {
+			return fmt.Errorf("namespace_options.%s %s: must be one of %v for a pod: %w",
+				m.name, m.mode, m.allowed, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+func checkDNS(d *DNSConfig) error {
+	if d == nil {
+		return nil
+	}
+	if len(d.Servers) > maxServers {
+		return fmt.Errorf("dns_config.servers %q: must be at most %d: %w", d.Servers, maxServers, errdefs.ErrInvalidArgument)
+	}
+	if chars := len(strings.Join(d.Searches, " ")); len(d.Searches) > maxSearches || chars > maxSearchChars {
+		return fmt.Errorf("dns_config.searches: are %d of %d characters, must be at most %d of %d: %w",
+			len(d.Searches), chars, maxSearches, maxSearchChars, errdefs.ErrInvalidArgument)
+	}
+	for i, server := range d.Servers {
+		if _, err := netip.ParseAddr(server); err != nil || strings.ContainsFunc(server, notInWord) {
+			return fmt.Errorf("dns_config.servers[%d] %q: must be an address: %w", i, server, errdefs.ErrInvalidArgument)
+		}
+	}
+	for _, list := range []struct {
+		name  string
+		words []string
+	}{{"searches", d.Searches}, {"options", d.Options}} {
+		for i, word := range list.words {
+			if word == "" || strings.ContainsFunc(word, notInWord) {
+				return fmt.Errorf("dns_config.%s[%d] %q: must be a word without blanks and control characters: %w",
+					list.name, i, word, errdefs.ErrInvalidArgument)
+			}
+		}
+	}
+	return nil
+}
+
+// notInWord reports whether r would end a word or a line in one of the files.
+func notInWord(r rune) bool {
+	return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 }

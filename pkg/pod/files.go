@@ -6,15 +6,21 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/selinux/go-selinux"
 	"github.com/opencontainers/selinux/go-selinux/label"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -176,4 +182,175 @@ func removeMounts(bundle string, names []string) error {
 		errs = append(errs, unixfile.Remove(dir))
 	}
 	return errors.Join(errs...)
+}
+
+// ShmSizeAnnotation of a pod is the size of its /dev/shm, as a quantity of Kubernetes in whole numbers.
+const ShmSizeAnnotation = "io.containerd.sandbox.v1/shm-size"
+
+// defaultShmSize is that of CRI and of Docker.
+const defaultShmSize = 64 << 20
+
+// shmSize is the size of the pod's /dev/shm. What a container writes there is charged to its cgroup, and so bounded.
+// But a size beyond the memory promises what is not there, and in a cgroup without a limit it is all of the machine's.
+// Up to defaultShmSize there is no bound, as for a pod that does not ask.
+func (r Request) shmSize(cgroupPath string) (uint64, error) {
+	most, err := r.maxShmSize()
+	if err != nil {
+		return 0, err
+	}
+	value, ok := r.Config.Annotations[ShmSizeAnnotation]
+	if !ok {
+		return defaultShmSize, nil
+	}
+	size, ok := parseSize(value)
+	if !ok {
+		return 0, fmt.Errorf("annotation %s %q: must be %s: %w",
+			ShmSizeAnnotation, value, sizeForm, errdefs.ErrInvalidArgument)
+	}
+	if size <= defaultShmSize {
+		return size, nil
+	}
+	limits, err := r.memoryLimits(cgroupPath)
+	if err != nil {
+		return 0, err
+	}
+	for _, limit := range append([]shmLimit{most}, limits...) {
+		if size > limit.size {
+			return 0, fmt.Errorf("annotation %s %q: must be at most %d bytes, which is %s: %w",
+				ShmSizeAnnotation, value, limit.size, limit.name, errdefs.ErrInvalidArgument)
+		}
+	}
+	return size, nil
+}
+
+// shmLimit is a size that a /dev/shm must not exceed.
+type shmLimit struct {
+	size uint64
+	name string // for the error
+}
+
+// maxShmSize is the limit for all pods of the machine.
+func (r Request) maxShmSize() (shmLimit, error) {
+	if r.MaxShmSize != "" {
+		size, ok := parseSize(r.MaxShmSize)
+		if !ok {
+			return shmLimit{}, fmt.Errorf("runtime options: MaxShmSize %q: must be %s: %w",
+				r.MaxShmSize, sizeForm, errdefs.ErrInvalidArgument)
+		}
+		return shmLimit{size, "the runtime option MaxShmSize"}, nil
+	}
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return shmLimit{}, os.NewSyscallError("sysinfo", err)
+	}
+	// That of a tmpfs without a size (Documentation/filesystems/tmpfs.rst).
+	half := info.Totalram * uint64(info.Unit) / 2
+	return shmLimit{half, "half of the machine's memory; the runtime option MaxShmSize sets another bound"}, nil
+}
+
+// memoryLimits are the pod's own limits.
+func (r Request) memoryLimits(cgroupPath string) ([]shmLimit, error) {
+	var limits []shmLimit
+	if res := r.Config.Resources; res != nil && res.MemoryLimit > 0 {
+		limits = append(limits, shmLimit{uint64(res.MemoryLimit), "the memory limit of the pod's containers"})
+	}
+	if cgroupPath == "" {
+		return limits, nil
+	}
+	group, err := hierarchy.At(cgroupPath)
+	if err != nil {
+		return nil, err
+	}
+	size, err := group.MemoryLimit()
+	if err != nil {
+		return nil, fmt.Errorf("memory limit of cgroup_parent %q: %w", r.Config.CgroupParent, err)
+	}
+	return append(limits, shmLimit{size, fmt.Sprintf("the memory limit of cgroup_parent %q", r.Config.CgroupParent)}), nil
+}
+
+// sizeForm is what parseSize takes.
+const sizeForm = "a size in bytes such as 67108864 or 64Mi, at least 1"
+
+// parseSize reads a quantity of Kubernetes (pkg/api/resource) that is a whole number of bytes.
+func parseSize(text string) (bytes uint64, ok bool) {
+	digits := strings.TrimRight(text, "KMGTki")
+	factor, ok := map[string]uint64{
+		"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
+	}[text[len(digits):]]
+	n, err := strconv.ParseUint(digits, 10, 64)
+	// A tmpfs of size 0 has no limit.
+	if !ok || err != nil || n == 0 || n > math.MaxInt64/factor {
+		return 0, false
+	}
+	return n * factor, true
+}
+
+// levelForm is CRI's (internal/cri/server/podsandbox, checkSelinuxLevel), compiled at its first use.
+var levelForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
+})
+
+// checkSELinux refuses what would end the context, which becomes an option of a mount. It does so also where SELinux is
+// off, as CRI does with the level.
+func checkSELinux(o *SELinuxOptions) error {
+	if o == nil {
+		return nil
+	}
+	for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type}} {
+		if strings.ContainsFunc(part.value, notInLabel) || strings.ContainsAny(part.value, ":,") {
+			return fmt.Errorf("selinux_options.%s %q: must be a name: %w", part.name, part.value, errdefs.ErrInvalidArgument)
+		}
+	}
+	if o.Level != "" && !levelForm().MatchString(o.Level) {
+		return fmt.Errorf("selinux_options.level %q: must have a form such as s0:c1,c2: %w",
+			o.Level, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+func notInLabel(r rune) bool { return notInWord(r) || r == '"' || r == '\\' }
+
+// checkLabel is checkSELinux for a whole context.
+func checkLabel(context string) error {
+	if strings.ContainsFunc(context, notInLabel) {
+		return fmt.Errorf("linux.mountLabel %q: must be an SELinux context: %w", context, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// mountLabel is the SELinux context of all files of the pod, "" where SELinux is off. initLabels is label.InitLabels,
+// which returns the contexts of a process and of its files.
+//
+// A pod without a level gets none: with a pause container CRI would give all containers the pause container's level.
+// From a shim that is the sandbox it takes none (plugins/sandbox, controllerLocal.Start), so each container has
+// categories of its own, and what they share must have none, as files that Docker mounts with the option z.
+func (c Config) mountLabel(initLabels func(options []string) (process, mount string, err error)) (string, error) {
+	var options []string
+	if o := c.SELinux; o != nil {
+		parts := [][2]string{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}}
+		for _, part := range parts {
+			if part[1] != "" {
+				options = append(options, part[0]+":"+part[1])
+			}
+		}
+	}
+	process, mount, err := initLabels(options)
+	if err != nil {
+		return "", fmt.Errorf("selinux_options %q: %w", options, err)
+	}
+	selinux.ReleaseLabel(process) // InitLabels reserves it in this process, which makes no other
+	switch {
+	case mount == "":
+		return "", nil
+	case c.MountLabel != "":
+		return c.MountLabel, nil
+	case c.SELinux != nil && c.SELinux.Level != "":
+		return mount, nil
+	}
+	context, err := selinux.NewContext(mount)
+	if err != nil {
+		return "", fmt.Errorf("SELinux context %q: %w", mount, err)
+	}
+	context["level"] = "s0"
+	return context.Get(), nil
 }

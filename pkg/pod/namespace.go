@@ -4,15 +4,23 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/sys/user"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/osthread"
 )
 
@@ -177,4 +185,178 @@ func enterHostNamespaces(main *osthread.Thread) error {
 		return nil // the process ends, and its namespaces with it
 	}
 	return err
+}
+
+// check refuses what the kernel would refuse, and mappings without a root.
+func (u *UserNamespace) check() error {
+	if u == nil {
+		return nil
+	}
+	if len(u.UIDs) == 0 || len(u.GIDs) == 0 {
+		return fmt.Errorf("userns_options: must have mappings of users and of groups, has %d and %d: %w",
+			len(u.UIDs), len(u.GIDs), errdefs.ErrInvalidArgument)
+	}
+	for _, m := range []struct {
+		field, id string
+		list      []specs.LinuxIDMapping
+	}{{"userns_options.uids", "uid 0", u.UIDs}, {"userns_options.gids", "gid 0", u.GIDs}} {
+		if err := idmap.Check(m.field, m.list); err != nil {
+			return err
+		}
+		// The root of the pod owns the pod's files, and no container can be made without one.
+		if !slices.ContainsFunc(m.list, func(l specs.LinuxIDMapping) bool { return l.ContainerID == 0 }) {
+			return fmt.Errorf("%s %v: must map %s: %w", m.field, m.list, m.id, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// root is who the root of u is on the host: the host's root if u is nil.
+func (u *UserNamespace) root() idmap.Owner {
+	if u == nil {
+		return idmap.Owner{}
+	}
+	return idmap.Root(u.UIDs, u.GIDs)
+}
+
+// pauseID is the user and the group of a pod's process without a user namespace: that of the pause image.
+const pauseID = 65535
+
+// lastID is the highest id of the first mapping: one that is mapped, and most likely nobody's.
+func lastID(list []specs.LinuxIDMapping) uint32 { return list[0].ContainerID + list[0].Size - 1 }
+
+// checkProcess refuses a process in a user namespace with other mappings. The kernel shows them as they were written.
+func (u *UserNamespace) checkProcess(pid int) error {
+	for _, m := range []struct {
+		name string
+		want []specs.LinuxIDMapping
+	}{{"uid_map", u.UIDs}, {"gid_map", u.GIDs}} {
+		list, err := user.ParseIDMapFile(fmt.Sprintf("/proc/%d/%s", pid, m.name))
+		if err != nil {
+			return err
+		}
+		var got []specs.LinuxIDMapping
+		for _, l := range list {
+			got = append(got, specs.LinuxIDMapping{ContainerID: uint32(l.ID), HostID: uint32(l.ParentID), Size: uint32(l.Count)})
+		}
+		if !slices.Equal(byContainerID(got), byContainerID(m.want)) {
+			return fmt.Errorf("userns_options: the owner of the network namespace has the %s %v, not %v: %w",
+				m.name, got, m.want, errdefs.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+func byContainerID(list []specs.LinuxIDMapping) []specs.LinuxIDMapping {
+	return slices.SortedFunc(slices.Values(list), func(a, b specs.LinuxIDMapping) int {
+		return cmp.Compare(a.ContainerID, b.ContainerID)
+	})
+}
+
+// ipcSysctls belong to an IPC namespace, as does what begins with fs.mqueue (ipc_namespaces(7)).
+var ipcSysctls = []string{
+	"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem",
+	"kernel.shm_rmid_forced", "kernel.shmall", "kernel.shmmax", "kernel.shmmni",
+}
+
+// sysctlName is a key with dots between its elements. In a key whose first separator is a slash, slashes separate, and
+// an element can contain dots (sysctl.d(5)).
+func sysctlName(key string) string {
+	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
+		return key
+	}
+	return strings.NewReplacer(".", "/", "/", ".").Replace(key)
+}
+
+// sysctlPath is the file of a sysctlName.
+func sysctlPath(name string) string {
+	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(name)
+}
+
+// checkSysctls refuses sysctls that belong to no namespace, or to one of the host. The rules are those of libcontainer
+// (configs/validate) and Kubernetes.
+func checkSysctls(c Config) error {
+	for _, key := range slices.Sorted(maps.Keys(c.Sysctls)) {
+		refuse := func(why string) error {
+			return fmt.Errorf("sysctl %q = %q: %s: %w", key, c.Sysctls[key], why, errdefs.ErrInvalidArgument)
+		}
+		name := sysctlName(key)
+		if path := sysctlPath(name); filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
+			return refuse("must be names with dots between them")
+		}
+		switch {
+		case slices.Contains(ipcSysctls, name) || strings.HasPrefix(name, "fs.mqueue."):
+			if c.IPC == ModeNode {
+				return refuse("must not be set in the IPC namespace of the host")
+			}
+		case strings.HasPrefix(name, "net."):
+			if c.Network == ModeNode {
+				return refuse("must not be set in the network namespace of the host")
+			}
+		case name == "kernel.domainname":
+			if c.Network == ModeNode { // and with it the UTS namespace
+				return refuse("must not be set in the UTS namespace of the host")
+			}
+		case name == "kernel.hostname":
+			return refuse("is set by the host name of the pod")
+		default:
+			return refuse("must belong to a network, IPC or UTS namespace")
+		}
+		if strings.ContainsFunc(c.Sysctls[key], func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+			return refuse("must not contain control characters")
+		}
+	}
+	return nil
+}
+
+// writeSysctls writes sysctls of the calling thread's namespaces. Some only the owner of the namespace may write, such
+// as fs.mqueue since Linux 6.9. They are written as root, the host's id of the root of a user namespace, after which
+// the thread cannot be used for anything else.
+func writeSysctls(sysctls map[string]string, root int) error {
+	denied := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(sysctls)) {
+		err := writeSysctl(key, sysctls[key])
+		if errors.Is(err, os.ErrPermission) && root != 0 {
+			denied[key] = sysctls[key]
+		} else if err != nil {
+			return err
+		}
+	}
+	if len(denied) == 0 {
+		return nil
+	}
+	if err := setThreadUID(root); err != nil {
+		return err
+	}
+	return writeSysctls(denied, 0)
+}
+
+func writeSysctl(key, value string) error {
+	err := func() error {
+		f, err := os.OpenFile(sysctlPath(sysctlName(key)), os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(value)
+		return errors.Join(err, f.Close())
+	}()
+	if err != nil {
+		return fmt.Errorf("sysctl %q = %q: %w: %w", key, value, err, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// setThreadUID changes the effective user of the calling thread alone. It cannot change back.
+func setThreadUID(uid int) error {
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	const keep = ^uintptr(0)
+	// The bare system call: package syscall would change all threads.
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
+		return fmt.Errorf("set user %d: %w", uid, os.NewSyscallError("setresuid", errno))
+	}
+	// The kernel has reset this for the whole process.
+	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(dumpable), 0, 0, 0))
 }

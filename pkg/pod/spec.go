@@ -5,12 +5,17 @@ package pod
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -81,4 +86,135 @@ func (p *Pod) cgroupsPath() string {
 	default:
 		return filepath.Join(parent, p.id)
 	}
+}
+
+// Adapt adds to a container's configuration what the pod has for it: the files of /etc and /dev/shm, unless the
+// container brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own.
+func (p *Pod) Adapt(spec *specs.Spec) error {
+	if spec == nil {
+		return fmt.Errorf("config.json: must have a configuration: %w", errdefs.ErrInvalidArgument)
+	}
+	readonly := spec.Root != nil && spec.Root.Readonly
+	for _, name := range etcFiles {
+		if mountAt(spec, path.Join("/etc", name)) < 0 {
+			spec.Mounts = append(spec.Mounts, p.etcMount(name, readonly))
+		}
+	}
+	p.adaptShm(spec)
+	return p.adaptSysctls(spec)
+}
+
+func (p *Pod) adaptShm(spec *specs.Spec) {
+	if path, listed := namespacePath(spec, specs.IPCNamespace); listed && path == "" {
+		return // the container has an IPC namespace of its own, so it shares no memory with the pod
+	}
+	i := mountAt(spec, devShm)
+	switch {
+	case i < 0:
+		spec.Mounts = append(spec.Mounts, p.shmMount())
+	case spec.Mounts[i].Type == "tmpfs" && spec.Mounts[i].Source == "shm":
+		spec.Mounts[i] = p.shmMount() // in its place: others may be below it
+	}
+}
+
+// mountAt is the index of the last mount at destination, or -1.
+func mountAt(spec *specs.Spec, destination string) int {
+	for i, m := range slices.Backward(spec.Mounts) {
+		if path.Join("/", m.Destination) == destination {
+			return i
+		}
+	}
+	return -1
+}
+
+// namespacePath is the path of the namespace of this kind, which is "" for one to be made.
+func namespacePath(spec *specs.Spec, kind specs.LinuxNamespaceType) (path string, listed bool) {
+	if spec.Linux == nil {
+		return "", false
+	}
+	for _, ns := range spec.Linux.Namespaces {
+		if ns.Type == kind {
+			return ns.Path, true
+		}
+	}
+	return "", false
+}
+
+// etcMount mounts a file of the pod in /etc.
+func (p *Pod) etcMount(name string, readonly bool) specs.Mount {
+	access := "rw"
+	if readonly {
+		access = "ro"
+	}
+	return bind(filepath.Join(p.bundle, etcDir, name), path.Join("/etc", name), access)
+}
+
+func (p *Pod) shmMount() specs.Mount {
+	if p.config.IPC == ModeNode {
+		return bind(devShm, devShm, "rw")
+	}
+	return bind(filepath.Join(p.bundle, shmDir), devShm, "rw")
+}
+
+// bind has the nosuid, nodev and noexec of the file system: a container in a user namespace cannot take them away
+// (mount_namespaces(7)).
+func bind(source, destination, access string) specs.Mount {
+	return specs.Mount{
+		Destination: destination, Type: "bind", Source: source,
+		Options: []string{"rbind", "rprivate", access, "nosuid", "nodev", "noexec"},
+	}
+}
+
+// adaptSysctls writes those of a container that belong to the pod's network namespace, and takes them out of spec.
+// libcontainer takes the main thread's network namespace for the host's (configs/validate, isHostNetNS). That is the
+// pod's here, so it would refuse them in the pod's, and allow them in the host's.
+func (p *Pod) adaptSysctls(spec *specs.Spec) error {
+	if spec.Linux == nil || !p.onMainThread || p.config.Network != ModePod {
+		return nil
+	}
+	path, _ := namespacePath(spec, specs.NetworkNamespace)
+	if path == "" {
+		return nil // the container's own, or libcontainer refuses
+	}
+	network, rest := map[string]string{}, map[string]string{}
+	for key, value := range spec.Linux.Sysctl {
+		if strings.HasPrefix(sysctlName(key), "net.") {
+			network[key] = value
+		} else {
+			rest[key] = value
+		}
+	}
+	if len(network) == 0 {
+		return nil
+	}
+	if ours, err := p.isNetNS(path); err != nil {
+		return fmt.Errorf("config.json: linux.sysctl %q: %w", slices.Sorted(maps.Keys(network)), err)
+	} else if !ours {
+		return nil
+	}
+	err := checkSysctls(Config{Sysctls: network})
+	if err == nil {
+		err = inNamespaces(p.Pid(), []string{"net"}, func() error { return writeSysctls(network, 0) })
+	}
+	if err != nil {
+		return fmt.Errorf("config.json: linux.sysctl: %w", err)
+	}
+	spec.Linux.Sysctl = rest
+	return nil
+}
+
+// isNetNS reports whether the network namespace at path is the pod's. It is an error if it is the host's.
+func (p *Pod) isNetNS(path string) (bool, error) {
+	file, err := os.Stat(path)
+	if err != nil {
+		return false, invalid(fmt.Errorf("network namespace: %w", err))
+	}
+	host, err := isAt(file, hostNamespace("net"))
+	if host {
+		err = invalid(errors.New("must not be set in the network namespace of the host"))
+	}
+	if err != nil {
+		return false, err
+	}
+	return isAt(file, fmt.Sprintf("/proc/%d/ns/net", p.Pid()))
 }
