@@ -20,6 +20,7 @@ missing=()
 command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
 command -v xz >/dev/null || missing+=(xz-utils)
 PATH=$PATH:/usr/sbin:/sbin
+[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring) # signs the kernels
 command -v depmod >/dev/null || missing+=(kmod)
 command -v mkfs.ext4 >/dev/null || missing+=(e2fsprogs)
 command -v dbus-daemon >/dev/null || missing+=(dbus)

@@ -9,7 +9,7 @@
 // PACKAGES are patterns as `go test` knows them, such as ./pkg/... or ./integration/containerd, relative to the
 // repository. PACKAGE=REGEX runs those of its tests that match, and fails when none does.
 //
-// With -append, for tests of a kernel that lacks something, it is always a virtual machine.
+// With -append, for tests of a kernel that lacks something, and with -kernel, it is always a virtual machine.
 //
 // The tests are compiled here and run one package after the other. They have no race detector: emulated, it takes many
 // times as long, and these tests are here for the kernel. SHIM_BINARY is the shim to test.
@@ -18,8 +18,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -40,7 +42,10 @@ func main() {
 			"more kernel `parameters`, such as cgroup_disable=memory; the tests then run in a virtual machine")
 		require = flag.String("require", "", "more `names` for SHIM_TEST_REQUIRE, with commas between them")
 		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
-		plan    = flag.String("plan", "", "run what the `file` lists: how vmtest calls itself in the guest")
+		kernel  = flag.String("kernel", "",
+			"the `version` of a kernel of Debian's, such as 5.10; the tests then run in a virtual machine")
+		write = flag.String("write", "", "the `page` in whose table of machines a row says what was run")
+		plan  = flag.String("plan", "", "run what the `file` lists: how vmtest calls itself in the guest")
 	)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -50,7 +55,10 @@ func main() {
 	if *plan != "" {
 		status, err = runPlan(ctx, *plan)
 	} else {
-		s := suite{systemd: *systemd, run: *pattern, out: *out, extra: *extra, require: *require, limit: *limit}
+		s := suite{
+			systemd: *systemd, run: *pattern, out: *out, extra: *extra, require: *require, kernel: *kernel, write: *write,
+			limit: *limit,
+		}
 		status, err = run(ctx, s, flag.Args())
 	}
 	if err != nil {
@@ -67,6 +75,8 @@ type suite struct {
 	out     string
 	extra   string // parameters of the kernel
 	require string // names for SHIM_TEST_REQUIRE
+	kernel  string // of the table in package vm
+	write   string // page
 	limit   time.Duration
 }
 
@@ -88,6 +98,9 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return 1, err
 	}
+	if err := os.Remove(rowFile(logs)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of an earlier run
+		return 1, err
+	}
 	tests, err := compile(ctx, s, out, patterns)
 	if err != nil {
 		return 1, err
@@ -96,7 +109,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	native = native && s.extra == ""
+	native = native && s.extra == "" && s.kernel == ""
 	env, err := environment(ctx, s, native, out)
 	if err != nil {
 		return 1, err
@@ -110,7 +123,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 		return 1, err
 	}
 	if native {
-		return runPlan(ctx, name)
+		return s.record(logs)(runPlan(ctx, name))
 	}
 	self, err := os.Executable()
 	if err == nil {
@@ -126,5 +139,20 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	c.Disk = "4G"
 	c.Append = "hugepages=16 " + s.extra
 	c.Timeout = hanging * s.limit
-	return vm.Run(ctx, c)
+	c.Kernel = s.kernel
+	return s.record(logs)(vm.Run(ctx, c))
+}
+
+// record takes what a run returned, and writes the row that it left into the page that is to have it.
+func (s suite) record(logs string) func(int, error) (int, error) {
+	return func(status int, err error) (int, error) {
+		if s.write == "" || err != nil {
+			return status, err
+		}
+		line, err := os.ReadFile(rowFile(logs))
+		if err == nil {
+			err = putRow(s.write, string(line))
+		}
+		return status, err
+	}
 }

@@ -34,24 +34,30 @@ func runPlan(ctx context.Context, name string) (int, error) {
 		return 1, fmt.Errorf("%s: %w", name, err)
 	}
 	status := 0
+	var results []result
 	for _, t := range p.Tests {
-		ok, err := p.run(ctx, t)
+		r, err := p.run(ctx, t)
 		if err != nil {
 			return 1, err
 		}
-		if !ok {
+		if r.failure != nil {
 			status = 1
 		}
+		results = append(results, r)
 	}
-	return status, nil
+	line, err := row(p.Tests, results, time.Now())
+	if err != nil {
+		return 1, err
+	}
+	return status, os.WriteFile(rowFile(p.Logs), []byte(line), 0o644)
 }
 
-// run runs the tests of a package, says how they went and returns whether they passed.
-func (p plan) run(ctx context.Context, t test) (bool, error) {
+// run runs the tests of a package, says how they went and returns that.
+func (p plan) run(ctx context.Context, t test) (result, error) {
 	log, err := os.OpenFile(filepath.Join(p.Logs, strings.ReplaceAll(t.Package, "/", "_")+".log"),
 		os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o644)
 	if err != nil {
-		return false, err
+		return result{}, err
 	}
 	defer func() { _ = log.Close() }() // the test wrote it, not this file
 	const grace = 30 * time.Second     // to print where it hangs
@@ -67,24 +73,26 @@ func (p plan) run(ctx context.Context, t test) (bool, error) {
 	took := time.Since(began)
 	output, err := os.ReadFile(log.Name())
 	if err != nil {
-		return false, err
+		return result{}, err
 	}
 	r := summarize(string(output))
 	if failure == nil && r.passed == 0 && t.Named {
 		failure = fmt.Errorf("no test matches %q", t.Run)
 	}
+	r.failure = failure
 	if failure != nil {
 		fmt.Printf("%s\nFAIL\t%s\t%.1fs\t%s: %v\n", r.text, t.Package, took.Seconds(), r, failure)
-		return false, nil
+		return r, nil
 	}
 	fmt.Printf("ok\t%s\t%.1fs\t%s\n", t.Package, took.Seconds(), r)
-	return true, nil
+	return r, nil
 }
 
 // result is what a verbose test says.
 type result struct {
 	passed, skipped, failed int
 	text                    string // without the lines of what passed
+	failure                 error
 }
 
 func (r result) String() string {
