@@ -89,7 +89,13 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	case f.version:
 		_, err := io.WriteString(stdout, versionText(runtimeFeatures()))
 		return err
-	case f.info:
+	case f.action == "delete": // removes what is left on every kernel
+	default:
+		if err := bootstrap.CheckKernel(); err != nil {
+			return err
+		}
+	}
+	if f.info {
 		return info(stdin, stdout, runtimeFeatures())
 	}
 	if err := f.validate(); err != nil {

@@ -163,6 +163,21 @@ func TestInfo_AnswersNameVersionAndFeatures(t *testing.T) {
 	}
 }
 
+// A program with the personality UNAME26 is told that the kernel is a Linux 2.6.
+func TestKernel_ThatIsTooOldIsRefused(t *testing.T) {
+	harness.OursOnly(t, "says which kernel it needs")
+	for _, args := range [][]string{{"-info"}, {"-namespace", "ns", "-id", "c1", "start"}} {
+		out, err := exec.Command("setarch", append([]string{"--uname-2.6", env.Shim}, args...)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "the kernel is Linux 2.6.") ||
+			!strings.Contains(string(out), "5.10 is the oldest that is supported") {
+			t.Errorf("%q on a kernel that is too old: %q, %v, want a sentence and an error", args, out, err)
+		}
+	}
+	if out, err := exec.Command("setarch", "--uname-2.6", env.Shim, "-v").CombinedOutput(); err != nil {
+		t.Errorf("-v on a kernel that is too old: %q, %v, want the version", out, err)
+	}
+}
+
 func TestVersion_IsForPeopleAndGoesToStdout(t *testing.T) {
 	for _, arg := range []string{"-v", "--version"} {
 		out, err := exec.Command(env.Shim, arg).Output()
