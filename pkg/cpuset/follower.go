@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/v2/pkg/kernelversion"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -54,6 +55,9 @@ type follower struct {
 	inode   uint64    // of the source, 0 when it was gone
 	since   time.Time // when the source was found made again, zero if it is the first one
 	applied *State    // the last assignment that Apply took
+	// The source is the container's parent, and what that loses the kernel must not find in the container's own list: see
+	// newFollower.
+	inherits bool
 }
 
 func newFollower(root string, c Container) (*follower, error) {
@@ -61,7 +65,14 @@ func newFollower(root string, c Container) (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &follower{Container: c, state: State{Source: source}, inode: inode(source)}, nil
+	f := &follower{Container: c, state: State{Source: source}, inode: inode(source)}
+	if source == filepath.Dir(c.Dir) {
+		// Before 5.17 nobody can take CPUs from a cgroup while one in it asks for them: EBUSY. A container without a list of
+		// its own has all that its parent has.
+		masks, err := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: 5, Major: 17})
+		f.inherits = err == nil && !masks
+	}
+	return f, nil
 }
 
 // reconcile reads everything anew and corrects the container's cgroup.
@@ -98,6 +109,10 @@ func (f *follower) follow(r resource, last *Set) error {
 	if err != nil {
 		return err
 	}
+	if f.inherits && destination.requested.Empty() {
+		*last = wanted
+		return nil
+	}
 	err = f.apply(plan(r, destination, wanted))
 	if errors.Is(err, unix.EBUSY) { // a kernel before 5.17, and a nested cgroup that asks for more
 		if destination.nested, err = observeNested(f.Dir, r); err == nil {
@@ -124,6 +139,9 @@ func (f *follower) apply(writes []write) error {
 
 // notifyApplied calls Apply with the assignment that reconcile wrote, unless Apply took it already.
 func (f *follower) notifyApplied(ctx context.Context) error {
+	if f.inherits { // as a list that Apply keeps would not
+		return nil
+	}
 	if f.Apply == nil || f.applied != nil && f.applied.CPUs == f.state.CPUs && f.applied.Mems == f.state.Mems {
 		return nil
 	}
