@@ -167,7 +167,9 @@ func TestInfo_AnswersNameVersionAndFeatures(t *testing.T) {
 func TestKernel_ThatIsTooOldIsRefused(t *testing.T) {
 	harness.OursOnly(t, "says which kernel it needs")
 	for _, args := range [][]string{{"-info"}, {"-namespace", "ns", "-id", "c1", "start"}} {
-		out, err := exec.Command("setarch", append([]string{"--uname-2.6", env.Shim}, args...)...).CombinedOutput()
+		cmd := exec.Command("setarch", append([]string{"--uname-2.6", env.Shim}, args...)...)
+		cmd.Dir = t.TempDir() // the bundle
+		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "the kernel is Linux 2.6.") ||
 			!strings.Contains(string(out), "5.10 is the oldest that is supported") {
 			t.Errorf("%q on a kernel that is too old: %q, %v, want a sentence and an error", args, out, err)

@@ -64,6 +64,9 @@ func kill(tb testing.TB, c *Cgroup) {
 // A container may make cgroups as fast as they are looked at, or whatever else keeps the look from ending.
 func TestKill_KillsBeforeItListsProcesses(t *testing.T) {
 	c := makeV2(t)
+	if !exists(filepath.Join(c.Path(""), "cgroup.kill")) {
+		lacking(t, "cgroup.kill", "Linux 5.14")
+	}
 	p := start(t, c, "read x")
 	broken := t.TempDir()
 	put(t, filepath.Join(broken, "cgroup.procs"), "no number")
