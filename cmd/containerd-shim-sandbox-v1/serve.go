@@ -49,9 +49,8 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 
 	publisher := service.NewPublisher(d.Namespace, d.TTRPCAddress)
 	events := event.NewQueue(publisher.Publish)
-	tasks := task.New(d.Namespace, ociruntime.New(reaper), events, reaper.Suspend)
+	tasks := task.New(ociruntime.New(reaper), events, stdio.NewHost(d.Namespace, reaper))
 	defer tasks.Close()
-	tasks.ServeIO(stdio.NewHost(d.Namespace, reaper))
 	tasks.KeepIndex(d.Bundle, d.SocketPath)
 	pods := podsandbox.New(tasks, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
 		r.SystemdCgroup, r.MaxShmSize, r.Reaper = d.SystemdCgroup, d.MaxShmSize, reaper

@@ -118,7 +118,7 @@ func newTasks(t *testing.T, e *fakeRuntime, told func(event.Event)) *task.Manage
 	t.Helper()
 	queue := event.NewQueue(func(_ context.Context, ev event.Event, _ time.Time) error { told(ev); return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
-	tasks := task.New("ns", e, queue, func() func() { return func() {} })
+	tasks := task.New(e, queue, stdio.NewHost("ns", noReaper{}))
 	tasks.KeepIndex("/nowhere", "/the/socket")
 	return tasks
 }
@@ -197,3 +197,8 @@ func wantInvalid(t *testing.T, err error, text ...string) {
 	}
 	wantText(t, err, text...)
 }
+
+// noReaper is for a process that reaps no orphans.
+type noReaper struct{ stdio.Children }
+
+func (noReaper) Suspend() (resume func()) { return func() {} }

@@ -182,7 +182,7 @@ func newEnv(t *testing.T, name string) *env {
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
 	w := &env{t: t, fake: f, name: name}
-	w.box = task.New("ns", f, queue, func() func() { return func() {} })
+	w.box = task.New(f, queue, stdio.NewHost("ns", noReaper{}))
 	w.pod = &fakePod{cgroup: "/" + filepath.Base(f.cgroup.String())}
 	w.pods = podsandbox.New(w.box, func(_ context.Context, r pod.Request) (podsandbox.Pod, error) {
 		w.pod.request = r
@@ -287,3 +287,8 @@ func wantEqual(t *testing.T, what string, got, want proto.Message) {
 		t.Errorf("%s = %s\nwant %s", what, fmt.Sprint(got), fmt.Sprint(want))
 	}
 }
+
+// noReaper is for a process that reaps no orphans.
+type noReaper struct{ stdio.Children }
+
+func (noReaper) Suspend() (resume func()) { return func() {} }

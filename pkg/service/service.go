@@ -37,9 +37,7 @@ func Register(server *ttrpc.Server, m *task.Manager, c *podsandbox.Controller) {
 	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService("containerd.task.v3.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService(sandboxServiceName, &ttrpc.ServiceDesc{Methods: (&sandboxService{c}).methods()})
-	if x := m.StreamRegistry(); x != nil {
-		registerStreaming(server, x)
-	}
+	registerStreaming(server, m.StreamRegistry())
 }
 
 // Intercept surrounds every call: it turns an error into a status. A panic is a bug; it is logged with its stack and

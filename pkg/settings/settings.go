@@ -140,16 +140,6 @@ func (s *Settings) parseExecTimeout(v Value) error {
 	return v.uselessWithout(s.execCgroup, "exec-cgroup", "ExecCgroup")
 }
 
-func (s *Settings) parseHostRootfs(v Value) error {
-	s.HostRootfs = v
-	return nil
-}
-
-func (s *Settings) parseHostRootfsMask(v Value) error {
-	s.HostRootfsMask = v
-	return nil
-}
-
 func (s *Settings) parsePidFile(v Value) error {
 	if v.IsSet() && !v.ByAnnotation && !strings.Contains(v.Text, "{id}") {
 		return v.refuse("a path with {id} in it, since it is for all containers")
@@ -184,6 +174,8 @@ const listenNone = "none"
 
 // table has all annotations. One that needs another comes after it.
 func table() []annotation {
+	setHostRootfs := func(s *Settings, v Value) error { s.HostRootfs = v; return nil }
+	setHostRootfsMask := func(s *Settings, v Value) error { s.HostRootfsMask = v; return nil }
 	return []annotation{
 		// Another source may be any cgroup of the machine.
 		{
@@ -193,8 +185,8 @@ func table() []annotation {
 		{name: "cpuset.mems", option: "CpusetMems", parse: (*Settings).parseCPUSetMems},
 		{name: "stop-signal", option: "StopSignal", parse: (*Settings).parseStopSignal},
 		{name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout},
-		{name: "host-rootfs", option: "HostRootfs", parse: (*Settings).parseHostRootfs, unsafe: true, harmless: "off"},
-		{name: "host-rootfs.mask", option: "HostRootfsMask", parse: (*Settings).parseHostRootfsMask, unsafe: true},
+		{name: "host-rootfs", option: "HostRootfs", parse: setHostRootfs, unsafe: true, harmless: "off"},
+		{name: "host-rootfs.mask", option: "HostRootfsMask", parse: setHostRootfsMask, unsafe: true},
 		{name: "pid-file", option: "PidFile", parse: (*Settings).parsePidFile, unsafe: true},
 		{name: "notify", option: "Notify", parse: (*Settings).parseNotify},
 		{name: "notify-timeout", option: "NotifyTimeout", parse: (*Settings).parseNotifyTimeout},

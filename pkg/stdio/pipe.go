@@ -104,7 +104,7 @@ func inputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) { retu
 // outputPipe is a pipe from the process: theirs is its stdout or stderr.
 func outputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) { return newPipe(o, 1) }
 
-// split makes files of the ends of a pipe or a socket pair. Only ours is non-blocking, since programs do not expect
+// split makes files of the ends of a pipe. Only ours is non-blocking, since programs do not expect
 // that of their standard streams. The two ends do not share the flag.
 func split(theirs, ours int) (*os.File, *pipeEnd, error) {
 	f := os.NewFile(uintptr(theirs), "child's end")

@@ -56,6 +56,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -290,7 +291,8 @@ func closeAll(c ...io.Closer) error {
 		if c == nil {
 			continue
 		}
-		if err := c.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrInvalid) {
+		err := c.Close()
+		if err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrInvalid) {
 			errs = append(errs, err)
 		}
 	}

@@ -59,7 +59,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	set, err := settings.Parse(spec, r.Options, m.namespace, r.ID)
+	set, err := settings.Parse(spec, r.Options, m.io.Namespace, r.ID)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
@@ -108,7 +108,7 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfsPath(r.Bundle, spec), Spec: spec, IO: r.IO, Checkpoint: r.Checkpoint,
 		Mounts: eventMounts(r.Rootfs),
 		Options: process.Options{
-			Root:          filepath.Join(cmp.Or(r.Options.Root, options.DefaultRoot), m.namespace),
+			Root:          filepath.Join(cmp.Or(r.Options.Root, options.DefaultRoot), m.io.Namespace),
 			SystemdCgroup: r.Options.SystemdCgroup || systemdCgroup(spec),
 			NoPivotRoot:   r.Options.NoPivotRoot,
 			NoNewKeyring:  r.Options.NoNewKeyring,
@@ -141,7 +141,7 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 		bundle.state.Stop = set.Stop
 	}
 	state := stateHook{bundle: bundle}
-	rootfs := &rootfsHook{image: image, host: &host, suspend: m.suspend, bundle: config.Bundle}
+	rootfs := &rootfsHook{image: image, host: &host, suspend: m.io.Children.Suspend, bundle: config.Bundle}
 	hooks := []process.Hook{bundle, rootfs}
 	if set.CPUSetSource.IsSet() {
 		hooks = append(hooks, cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetMems))
@@ -172,7 +172,6 @@ type bundleHook struct {
 	state   cleanup.State
 }
 
-// Prepare implements process.Hook.
 func (h *bundleHook) Prepare(context.Context, *process.Config) error {
 	if err := h.index.Add(h.id, h.dir, h.state.Root); err != nil {
 		return fmt.Errorf("list it for the delete command: %w", err)
@@ -180,7 +179,6 @@ func (h *bundleHook) Prepare(context.Context, *process.Config) error {
 	return h.state.Write(h.dir)
 }
 
-// Removed implements process.Hook.
 func (h *bundleHook) Removed() error {
 	return errors.Join(cleanup.RemoveState(h.dir), h.index.Remove(h.id, h.dir))
 }
@@ -192,7 +190,6 @@ type stateHook struct {
 	sockets *listen.Hook // nil: none
 }
 
-// Created implements process.Hook.
 func (h stateHook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
 	h.bundle.state.Pid = init.Pid()
 	if h.sockets != nil {
@@ -202,7 +199,6 @@ func (h stateHook) Created(_ context.Context, _ process.RuntimeContainer, init p
 	return nil
 }
 
-// Exited implements process.Hook.
 func (h stateHook) Exited(exit process.Exit) {
 	h.bundle.state.Exit = &exit
 	h.write()
@@ -226,7 +222,6 @@ type rootfsHook struct {
 	mounted bool   // something, which may be the first of several mounts alone
 }
 
-// Prepare implements process.Hook.
 func (h *rootfsHook) Prepare(_ context.Context, c *process.Config) error {
 	mounts, err := h.host.RootMounts(c, h.image)
 	if err != nil {
@@ -263,7 +258,7 @@ func describe(mounts []mount.Mount) string {
 	return strings.Join(all, " + ")
 }
 
-// Removed implements process.Hook. What the client mounted itself stays.
+// Removed leaves what the client mounted itself.
 func (h *rootfsHook) Removed() error {
 	if h.mounted {
 		if err := cleanup.UnmountRootfs(h.bundle); err != nil {

@@ -182,7 +182,7 @@ func newManagerTelling(t *testing.T, e *fakeEngine, told func(event.Event)) *Man
 	t.Helper()
 	queue := event.NewQueue(func(_ context.Context, ev event.Event, _ time.Time) error { told(ev); return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
-	return New("ns", e, queue, func() func() { return func() {} })
+	return New(e, queue, stdio.NewHost("ns", noReaper{}))
 }
 
 func goodSpec() *specs.Spec {
@@ -300,3 +300,8 @@ func wantInvalid(t *testing.T, err error, text ...string) {
 	}
 	wantText(t, err, text...)
 }
+
+// noReaper is for a process that reaps no orphans.
+type noReaper struct{ stdio.Children }
+
+func (noReaper) Suspend() (resume func()) { return func() {} }
