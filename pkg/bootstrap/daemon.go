@@ -19,6 +19,7 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/containerd/containerd/v2/pkg/schedcore"
 	"github.com/containerd/containerd/v2/pkg/sys"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -172,7 +173,7 @@ func initDaemon(d Daemon, cgroup string) error {
 	}
 	if os.Getenv("SCHED_CORE") != "" {
 		// Asked for to keep workloads off each other's cores, so refusing is right where the kernel cannot.
-		if err := unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_CREATE, 0, pidTypePgid, 0); err != nil {
+		if err := schedcore.Create(schedcore.ProcessGroup); err != nil {
 			return fmt.Errorf("SCHED_CORE: make core scheduling domain: %w", err)
 		}
 	}
@@ -192,9 +193,6 @@ func initDaemon(d Daemon, cgroup string) error {
 	showArgs(args)
 	return nil
 }
-
-// pidTypePgid is PIDTYPE_PGID of include/linux/pid.h: the domain is for the whole process group, each thread included.
-const pidTypePgid = 2
 
 // joinCgroup moves this process into the cgroup group: on v1 in each hierarchy that has it. start calls it before it
 // answers, so that containerd hears of a failure.

@@ -107,7 +107,6 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// readNumber reads a control file that holds one number.
 func readNumber(path string) (uint64, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -48,7 +48,6 @@ func (c *Cgroup) Procs() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
-// appendProcs appends the processes of n itself to pids.
 func appendProcs(pids []int, n node) ([]int, error) {
 	const file = "cgroup.procs"
 	b, err := n.read(file)

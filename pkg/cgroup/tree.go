@@ -79,7 +79,6 @@ func walk(path string, visit func(node) error, leave func(parent node, name stri
 	}
 }
 
-// enter opens a directory in n and visits it.
 func (n node) enter(name string, visit func(node) error) (node, []string, error) {
 	child, err := n.openDir(name)
 	if err != nil {
@@ -93,7 +92,6 @@ func (n node) enter(name string, visit func(node) error) (node, []string, error)
 	return child, children, nil
 }
 
-// visit calls f and returns the names of the directories in n.
 func (n node) visit(f func(node) error) ([]string, error) {
 	if f != nil {
 		if err := f(n); err != nil {
@@ -125,13 +123,11 @@ func (n node) stat() (s unix.Stat_t, err error) {
 	return s, err
 }
 
-// openDir opens a directory in n.
 func (n node) openDir(name string) (node, error) {
 	f, err := n.openAt(name, unix.O_DIRECTORY, name)
 	return node{f}, err
 }
 
-// open opens a file in n.
 func (n node) open(file string, flags int) (*os.File, error) {
 	return n.openAt(file, flags, filepath.Join(n.Name(), file))
 }
@@ -149,7 +145,6 @@ func (n node) openAt(name string, flags int, label string) (*os.File, error) {
 	}
 }
 
-// read reads a file in n.
 func (n node) read(file string) ([]byte, error) {
 	f, err := n.open(file, unix.O_RDONLY)
 	if err != nil {

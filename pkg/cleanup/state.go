@@ -4,9 +4,7 @@
 package cleanup
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -37,37 +35,20 @@ type State struct {
 }
 
 // Write replaces the state in bundle.
-func (s State) Write(bundle string) error { return writeJSON(filepath.Join(bundle, stateFile), s) }
+func (s State) Write(bundle string) error {
+	return unixfile.WriteJSON(filepath.Join(bundle, stateFile), s)
+}
 
 // RemoveState removes the state from bundle, if it is there.
 func RemoveState(bundle string) error { return unixfile.Remove(filepath.Join(bundle, stateFile)) }
 
 // ReadState reads the state in bundle.
 func ReadState(bundle string) (s State, err error) {
-	return s, readJSON(filepath.Join(bundle, stateFile), &s)
+	return s, unixfile.ReadJSON(filepath.Join(bundle, stateFile), &s)
 }
 
 // DefaultRoot is the directory of the state directories of a namespace, if no option moves it.
 func DefaultRoot(namespace string) string { return filepath.Join(options.DefaultRoot, namespace) }
-
-func writeJSON(path string, value any) error {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	return unixfile.Write(path, data)
-}
-
-func readJSON(path string, value any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, value); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Base(path), err)
-	}
-	return nil
-}
 
 const (
 	// indexFile lies in the index bundle: the one for which the shim was started, which is the pod's.
@@ -91,10 +72,12 @@ type podEntry struct {
 	Root   string // of its state directory, should the bundle be gone
 }
 
-func (x podIndex) write(bundle string) error { return writeJSON(filepath.Join(bundle, indexFile), x) }
+func (x podIndex) write(bundle string) error {
+	return unixfile.WriteJSON(filepath.Join(bundle, indexFile), x)
+}
 
 func readIndex(bundle string) (x podIndex, err error) {
-	return x, readJSON(filepath.Join(bundle, indexFile), &x)
+	return x, unixfile.ReadJSON(filepath.Join(bundle, indexFile), &x)
 }
 
 // Index is the shim's side of the pod index. The zero Index keeps it in the bundle of the first container.

@@ -125,7 +125,6 @@ func (f *follower) follow(r resource, last *Set) error {
 	return err
 }
 
-// apply does the writes up to the first that fails.
 func (f *follower) apply(writes []write) error {
 	for _, w := range writes {
 		if err := w.apply(); err != nil {

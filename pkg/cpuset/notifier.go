@@ -29,7 +29,6 @@ type Notifier interface {
 	Close() error
 }
 
-// inotify is a Notifier by one inotify instance.
 type inotify struct {
 	file    *os.File            // non-blocking, so that Go's poller waits and Close ends the wait
 	conn    syscall.RawConn     // of file; guards the descriptor's number against Close

@@ -23,7 +23,6 @@ const (
 	mems resource = "cpuset.mems"
 )
 
-// node is the state of one resource of one cgroup.
 type node struct {
 	dir       string
 	requested Set    // what the file of the resource says; empty inherits
@@ -32,7 +31,6 @@ type node struct {
 	nested    []node // the cgroups in it, with requested alone
 }
 
-// write is one write of one control file.
 type write struct {
 	resource resource
 	dir      string
@@ -158,19 +156,11 @@ func readStable(read func() (lists, error)) (lists, error) {
 	return lists{}, errChanging
 }
 
-// readLists reads both once.
 func readLists(dir string, r resource) (l lists, err error) {
-	if l.requested, err = readList(dir, r); err != nil {
-		return l, err
+	if l.requested, err = readRequested(dir, r); err == nil {
+		l.effective, err = readList(dir, string(r)+".effective")
 	}
-	effective, err := readLine(dir, string(r)+".effective")
-	if err != nil {
-		return l, err
-	}
-	if l.effective, err = Parse(effective); err != nil {
-		return l, fmt.Errorf("%s.effective of %s: %w", r, dir, err)
-	}
-	return l, nil
+	return l, err
 }
 
 // observeNested returns the cgroups in dir, with requested alone. It leaves out those that go meanwhile.
@@ -185,7 +175,7 @@ func observeNested(dir string, r resource) ([]node, error) {
 			continue
 		}
 		n := node{dir: filepath.Join(dir, e.Name())}
-		if n.requested, err = readList(n.dir, r); err != nil {
+		if n.requested, err = readRequested(n.dir, r); err != nil {
 			return nil, err
 		}
 		if n.nested, err = observeNested(n.dir, r); err != nil {
@@ -196,23 +186,27 @@ func observeNested(dir string, r resource) ([]node, error) {
 	return nested, nil
 }
 
-// readList reads what a cgroup asks for. No file, as in the root and where the controller is off, asks for nothing.
-func readList(dir string, r resource) (Set, error) {
-	list, err := readLine(dir, string(r))
+// readRequested reads what a cgroup asks for. No file, as in the root and where the controller is off, asks for nothing.
+func readRequested(dir string, r resource) (Set, error) {
+	set, err := readList(dir, string(r))
 	if cgroup.IsGone(err) {
 		return Set{}, nil
 	}
+	return set, err
+}
+
+func readList(dir, file string) (Set, error) {
+	list, err := readLine(dir, file)
 	if err != nil {
 		return Set{}, err
 	}
 	set, err := Parse(list)
 	if err != nil {
-		return Set{}, fmt.Errorf("%s of %s: %w", r, dir, err)
+		return Set{}, fmt.Errorf("%s of %s: %w", file, dir, err)
 	}
 	return set, nil
 }
 
-// readLine reads a control file of one line.
 func readLine(dir, file string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
 	line, _, _ := bytes.Cut(b, []byte{'\n'})

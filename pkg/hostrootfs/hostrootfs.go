@@ -140,7 +140,6 @@ func makeTmp(path string, owner idmap.Owner) error {
 	return errors.Join(os.Mkdir(path, mode), os.Chown(path, owner.UID, owner.GID), os.Chmod(path, mode)) // umask
 }
 
-// isMasked reports whether the runtime mounts something over path for linux.maskedPaths.
 func isMasked(path string, masked []string) bool {
 	return slices.ContainsFunc(masked, func(m string) bool { return within(path, filepath.Clean(m)) })
 }

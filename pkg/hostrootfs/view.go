@@ -135,7 +135,6 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 	return nil
 }
 
-// makePoint makes a mount point, and the directories above it.
 func makePoint(path string, file bool) error {
 	if !file {
 		return os.MkdirAll(path, 0o755) //nolint:gosec // as all users may enter it

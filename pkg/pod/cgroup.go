@@ -4,11 +4,8 @@
 package pod
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -109,25 +106,7 @@ func writeMade(bundle string, dirs []string) error {
 	if len(dirs) == 0 {
 		return unixfile.Remove(path)
 	}
-	data, err := json.Marshal(dirs)
-	if err != nil {
-		return err
-	}
-	return unixfile.Write(path, data)
-}
-
-func readMade(bundle string) (dirs []string, err error) {
-	data, err := os.ReadFile(filepath.Join(bundle, madeFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &dirs)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cgroups that were made for the pod: %w", err)
-	}
-	return dirs, nil
+	return unixfile.WriteJSON(path, dirs)
 }
 
 // removeMade removes cgroups that were made for the pod. It returns those that are in use, which stay on the list.

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/containerd/containerd/v2/pkg/sys"
 	"github.com/containerd/errdefs"
 	"github.com/moby/sys/user"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -100,13 +101,11 @@ func ownerOf(network *os.File) (*os.File, error) {
 	if network == nil {
 		return nil, nil
 	}
-	fd, err := unix.IoctlRetInt(int(network.Fd()), unix.NS_GET_USERNS)
+	owner, err := sys.GetUsernsForNamespace(network.Fd())
 	if err != nil {
-		return nil, fmt.Errorf("user namespace of network namespace %q: %w",
-			network.Name(), os.NewSyscallError("ioctl NS_GET_USERNS", err))
+		return nil, fmt.Errorf("network namespace %q: %w", network.Name(), err)
 	}
-	unix.CloseOnExec(fd)
-	owner := os.NewFile(uintptr(fd), "user namespace of "+network.Name())
+	unix.CloseOnExec(int(owner.Fd()))
 	if host, err := isHosts(owner, "user"); err != nil || host {
 		return nil, errors.Join(err, owner.Close())
 	}

@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -40,6 +41,7 @@ import (
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/pod/nsholder"
 	"sandbox.internal/shim/pkg/reaper"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // Request asks for a pod.
@@ -259,9 +261,13 @@ func (p *Pod) closeNetwork() {
 
 // Remove is Close for a pod whose shim, and with it the namespaces, is gone. It knows only what is on disk.
 func Remove(bundle string) error {
-	made, err := readMade(bundle)
-	if err == nil {
+	var made []string
+	err := unixfile.ReadJSON(filepath.Join(bundle, madeFile), &made)
+	switch {
+	case err == nil:
 		_, err = removeMade(bundle, made)
+	case errors.Is(err, os.ErrNotExist):
+		err = nil
 	}
 	return errors.Join(removeFiles(bundle), err)
 }

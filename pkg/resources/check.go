@@ -46,7 +46,6 @@ func Check(r *specs.LinuxResources, h Host) error {
 	return nil
 }
 
-// refuse is the error for a value of field that is not allowed.
 func refuse(field string, value any, allowed string) error {
 	if text, ok := value.(string); ok {
 		value = fmt.Sprintf("%q", text)
@@ -193,7 +192,6 @@ func checkWeights(field string, weight, leafWeight *uint16) error {
 	return nil
 }
 
-// checkNumbers checks the number of a device.
 func checkNumbers(field string, major, minor, least int64) error {
 	allowed := fmt.Sprintf("must be from %d to %d", least, uint32(math.MaxUint32))
 	bad := func(n int64) bool { return n < least || n > math.MaxUint32 }

@@ -97,7 +97,6 @@ var fields = []Field{
 	{"rdma", []string{"rdma.max"}, []string{"rdma.max"}, false},
 }
 
-// isSet reports whether r sets the field.
 func (f Field) isSet(r *specs.LinuxResources) bool {
 	v := f.in(r)
 	switch {

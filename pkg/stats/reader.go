@@ -74,7 +74,6 @@ type Reader struct {
 	buf []byte
 }
 
-// openFile is a control file that is open.
 type openFile struct {
 	controlFile
 	*os.File

@@ -7,9 +7,11 @@ package unixfile
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +21,27 @@ import (
 // does whoever comes after a crash of this process; a crash of the machine may lose both.
 func Write(path string, data []byte) error {
 	return replace(path, func(next string) error { return os.WriteFile(next, data, 0o600) })
+}
+
+// WriteJSON is Write with the JSON of value.
+func WriteJSON(path string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return Write(path, data)
+}
+
+// ReadJSON reads the JSON in the file at path. An error of its syntax is no os.PathError.
+func ReadJSON(path string, value any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return nil
 }
 
 // Symlink makes a link to target at path, in place of whatever file is there.
