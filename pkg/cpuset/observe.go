@@ -186,7 +186,7 @@ func observeNested(dir string, r resource) ([]node, error) {
 	return nested, nil
 }
 
-// readRequested reads what a cgroup asks for. No file, as in the root and where the controller is off, asks for nothing.
+// readRequested reads what a cgroup asks for: nothing without a file, as in the root and where the controller is off.
 func readRequested(dir string, r resource) (Set, error) {
 	set, err := readList(dir, string(r))
 	if cgroup.IsGone(err) {

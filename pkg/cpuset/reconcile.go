@@ -4,11 +4,7 @@
 // Package cpuset keeps the CPUs, and if asked the memory nodes, of containers equal to those of a source cgroup, as
 // long as the container lives and also when the source changes. It is for cgroup v2 alone.
 //
-// # Precedence
-//
-// A cpuset that is set for one container wins over a copied one: first a cpuset in the specification or by Task.Update
-// ([Hook] does not Add the container, or Pins it), then the annotation that names a source, then the runtime
-// option.
+// A cpuset in the specification or by Task.Update takes precedence: [Hook] does not Add the container, or Pins it.
 //
 // # What is copied, and when not
 //
