@@ -21,6 +21,9 @@ __asm__(".pushsection native, \"ax\", @progbits\n"
 	"	ud2\n"
 	".popsection\n");
 
+// The address of a function here, wherever the code lies.
+#define ADDRESS(to, function) __asm__("lea " #function "(%%rip), %0" : "=r"(to))
+
 CODE static inline long sys(long call, long a, long b, long c, long d, long e, long f)
 {
 	register long r10 __asm__("r10") = d;
@@ -48,6 +51,8 @@ __asm__(".pushsection native, \"ax\", @progbits\n"
 	"	bl native_main\n" // the kernel has aligned the stack
 	"	brk #0\n"
 	".popsection\n");
+
+#define ADDRESS(to, function) __asm__("adr %0, " #function : "=r"(to))
 
 CODE static inline long sys(long call, long a, long b, long c, long d, long e, long f)
 {

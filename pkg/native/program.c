@@ -10,10 +10,12 @@
 #pragma GCC target("general-regs-only") // vector constants would lie in .rodata
 #endif
 
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/limits.h>
+#include <linux/openat2.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -124,16 +126,16 @@ CODE static bool tolerated(const struct step *s, long error)
 }
 
 // Returns 0 in the child alone; in this process, an error.
-CODE static long fork_sibling(uint64_t cgroup, uint32_t step)
+CODE static long fork_sibling(uint64_t cgroup, uint64_t namespaces, uint32_t step)
 {
 	struct clone_args a;
 	for (char *byte = (char *)&a; byte < (char *)(&a + 1); byte++) { // an initializer would call memset on arm64
 		*byte = 0;
 		NO_LIBRARY_CALL;
 	}
-	a.flags = CLONE_PARENT | CLONE_INTO_CGROUP;
+	a.flags = CLONE_PARENT | CLONE_INTO_CGROUP | namespaces;
 	a.cgroup = cgroup - 1;
-	long pid = cgroup ? SYS(SYS_clone3, &a, sizeof a, 0) : SYS(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0);
+	long pid = cgroup ? SYS(SYS_clone3, &a, sizeof a, 0) : SYS(SYS_clone, CLONE_PARENT | SIGCHLD | namespaces, 0, 0);
 	if (pid == 0 && cgroup != 0)
 		tell(MESSAGE_IN_CGROUP, 0, step, 0);
 	if (pid <= 0)
@@ -142,19 +144,22 @@ CODE static long fork_sibling(uint64_t cgroup, uint32_t step)
 	end(0);
 }
 
-// The numbers are those of fs/devpts/inode.c, as in runc's libcontainer/console_linux.go (checkPtmxHandle).
-CODE static long check_ptmx(int fd)
+CODE static long check_inode(const uint64_t *arg)
 {
 	struct statfs fs;
 	struct stat st;
-	long error = SYS(SYS_fstatfs, fd, &fs, 0);
+	long error = SYS(SYS_fstatfs, arg[0], &fs, 0);
 	if (error == 0)
-		error = SYS(SYS_fstat, fd, &st, 0);
+		error = SYS(SYS_fstat, arg[0], &st, 0);
 	if (error < 0)
 		return error;
-	bool ptmx = fs.f_type == 0x1cd1 && st.st_ino == 2 && S_ISCHR(st.st_mode) && st.st_rdev == (5 << 8 | 2);
-	return ptmx ? 0 : -ENODEV;
+	bool same = (st.st_mode & S_IFMT) == arg[1] && st.st_rdev == arg[2];
+	if (arg[3] != 0)
+		same = same && (uint64_t)fs.f_type == arg[3] && st.st_ino == arg[4];
+	return same ? 0 : -ENODEV;
 }
+
+CODE static bool is_null(const struct stat *st) { return S_ISCHR(st->st_mode) && st->st_rdev == (1 << 8 | 3); }
 
 // A stream that cannot be given away keeps its owner: its user is not mapped, or its file system is read-only.
 CODE static void chown_stdio(uint64_t uid, long step)
@@ -164,8 +169,7 @@ CODE static void chown_stdio(uint64_t uid, long step)
 		long error = SYS(SYS_fstat, fd, &st, 0);
 		if (error < 0)
 			fail(step, error, fd);
-		bool null = S_ISCHR(st.st_mode) && st.st_rdev == (1 << 8 | 3);
-		if (st.st_uid == uid || null)
+		if (st.st_uid == uid || is_null(&st))
 			continue;
 		error = SYS(SYS_fchown, fd, uid, -1);
 		if (error < 0 && error != -EPERM && error != -EROFS)
@@ -232,6 +236,7 @@ CODE static long lookup(char **list, bool search, long step, uint32_t *groups)
 }
 
 #include "passwd.h"
+#include "path.h"
 
 CODE __attribute__((noinline, noreturn)) static void run(const char *path, const struct step *s, long step, long found)
 {
@@ -254,6 +259,32 @@ CODE __attribute__((noreturn)) static void sleep_forever(struct header *h)
 		sys(SYS_ppoll, 0, 0, 0, 0, 0, 0);
 }
 
+CODE static void await_shim(uint32_t step)
+{
+	char leave;
+	tell(MESSAGE_WAITING, 0, step, 0);
+	receive(&leave, 1);
+}
+
+// The status is that of a process which the signal ended, as shells have it.
+CODE __attribute__((noreturn, used)) static void end_by_signal(int sig) { end(128 + sig); }
+
+CODE static void handle_signals(void)
+{
+	const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+	// The kernel's structure. The handler does not return, so the restorer, without which x86 delivers none, is never used.
+	struct {
+		void *handler;
+		unsigned long flags;
+		void *restorer;
+		unsigned long mask;
+	} action = {.flags = 0x04000000 /* SA_RESTORER */};
+	ADDRESS(action.handler, end_by_signal);
+	action.restorer = action.handler;
+	for (int i = 0; i < (int)(sizeof signals / sizeof *signals); i++)
+		sys(SYS_rt_sigaction, signals[i], (long)&action, 0, sizeof action.mask, 0, 0);
+}
+
 CODE __attribute__((noreturn, used)) void native_main(void)
 {
 	struct header *h = receive_request();
@@ -267,19 +298,30 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 		uint64_t earlier = s->condition < 0 ? -(uint64_t)s->condition : (uint64_t)s->condition;
 		if (earlier > i)
 			end(255);
-		if (earlier && steps[earlier - 1].error != (s->condition > 0))
+		if (earlier && steps[earlier - 1].outcome != (s->condition > 0 ? STEP_FAILED : STEP_SUCCEEDED))
 			continue;
 		long result = 0;
 		if (s->op == OP_CALL) {
 			result = sys(s->call, s->arg[0], s->arg[1], s->arg[2], s->arg[3], s->arg[4], s->arg[5]);
 		} else if (s->op == OP_FORK) {
-			result = fork_sibling(s->arg[0], i);
+			result = fork_sibling(s->arg[0], s->arg[1], i);
 		} else if (s->op == OP_WAIT) {
-			char leave;
-			tell(MESSAGE_WAITING, 0, i, 0);
-			receive(&leave, 1);
-		} else if (s->op == OP_PTMX) {
-			result = check_ptmx(s->arg[0]);
+			await_shim(i);
+		} else if (s->op == OP_HOLD) {
+			await_shim(i);
+			tell(MESSAGE_RESUMED, 0, i, 0);
+		} else if (s->op == OP_SIGNALS) {
+			handle_signals();
+		} else if (s->op == OP_INODE) {
+			result = check_inode(s->arg);
+		} else if (s->op == OP_MODE) {
+			result = store_mode(s->arg[0], (char *)s->arg[1]);
+		} else if (s->op == OP_BELOW) {
+			result = check_below((char *)s->arg[0], (char *)s->arg[1], (char *)s->arg[2], home);
+		} else if (s->op == OP_MAKE) {
+			result = make(s->arg[0], (char *)s->arg[1], s->arg[2], home);
+		} else if (s->op == OP_NULL) {
+			result = replace_null(s->arg[0]);
 		} else if (s->op == OP_STDIO) {
 			chown_stdio(s->arg[0], i);
 		} else if (s->op == OP_HOME) {
@@ -301,7 +343,7 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 			fail(i, result, 0);
 		if (s->fd && result >= 0 && (uint64_t)result != s->fd)
 			fail(i, -EBADF, 0);
-		s->error = result < 0;
+		s->outcome = result < 0 ? STEP_FAILED : STEP_SUCCEEDED;
 	}
 	end(255); // a request that ends neither with OP_EXEC nor with OP_SLEEP
 }

@@ -24,19 +24,30 @@ struct step {
 	uint64_t call;      // number of the system call of OP_CALL
 	uint64_t arg[6];
 	uint64_t tolerated; // errnos that are no failure, 16 bits each; TOLERATE_ALL for any
-	int64_t condition;  // n: done only if step n - 1 met a tolerated error; -n: only if it did not; 0: always
+	int64_t condition;  // n: done only if step n - 1 failed; -n: only if it succeeded; 0: always
 	uint64_t fd;        // descriptor that the call must return, so that later steps can name it; 0: any result
-	uint64_t error;     // 0; the program sets 1 after a tolerated error
+	uint64_t outcome;   // STEP_SKIPPED; the program sets what became of it
 };
 
 #define TOLERATE_ALL UINT64_MAX
 
+enum { STEP_SKIPPED, STEP_FAILED, STEP_SUCCEEDED }; // failed: with an error that is tolerated
+
 enum {
 	OP_CALL,      // call arg[0] to arg[5]
 	OP_FORK,      // a child of the shim goes on with the next step, in the cgroup of descriptor arg[0] - 1 if arg[0] is
-	              // not 0; this process reports its pid and ends
+	              // not 0, and in new namespaces (CLONE_NEW…) arg[1]; this process reports its pid and ends
 	OP_WAIT,      // report it, and wait until the shim lets the process go on
-	OP_PTMX,      // check that descriptor arg[0] is the multiplexer of a devpts
+	OP_HOLD,      // the same, once it is complete
+	OP_SIGNALS,   // signals that ask a process to end, end this one
+	OP_INODE,     // check that descriptor arg[0] has the file type arg[1] and the device number arg[2]; if arg[3] is not 0,
+	              // that it is inode arg[4] of a file system of that type (statfs(2))
+	OP_MODE,      // store at arg[1] the permission bits of descriptor arg[0] as an octal number
+	OP_BELOW,     // check that the file that the link arg[0] of procfs leads to is below the directory arg[1], and neither
+	              // its entry arg[2] nor below that
+	OP_MAKE,      // make the path arg[1] below directory arg[0], with all directories on its way, and open it with O_PATH: a
+	              // directory, or a file if descriptor arg[2] is one
+	OP_NULL,      // make standard streams that are the null device of anywhere that of descriptor arg[0]
 	OP_STDIO,     // chown the standard streams to user arg[0]
 	OP_HOME,      // store at arg[2] the address of "HOME=" and the home directory of user arg[0] in the file arg[1]
 	OP_CHECK_CWD, // check that the working directory is below the root
@@ -59,6 +70,7 @@ enum {
 	MESSAGE_WAITING,    // for a byte
 	MESSAGE_FAILED,
 	MESSAGE_NOT_RUN,    // execve failed; the program waits for the text to print on its standard error
+	MESSAGE_RESUMED,    // the byte that ends OP_HOLD was read
 };
 
 enum {

@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,17 +59,50 @@ func (r *Request) Call(number int, args ...any) *Step {
 	return s
 }
 
-// Fork adds a fork, after which the child goes on.
-func (r *Request) Fork() *Step { return r.add(C.OP_FORK) }
+// Fork adds a fork, after which the child goes on, in new namespaces (CLONE_NEW…).
+func (r *Request) Fork(namespaces int) *Step { return r.add(C.OP_FORK, 0, namespaces) }
 
-// ForkInto adds a fork into the cgroup of a descriptor.
-func (r *Request) ForkInto(cgroup int) *Step { return r.add(C.OP_FORK, cgroup+1) }
+// ForkInto adds a fork into the cgroup of a descriptor, and into new namespaces (CLONE_NEW…).
+func (r *Request) ForkInto(cgroup, namespaces int) *Step {
+	return r.add(C.OP_FORK, cgroup+1, namespaces)
+}
 
 // Wait adds a stop until the shim knows the process, and has called grant with its pid. grant may be nil.
 func (r *Request) Wait(grant func(pid int) error) { r.add(C.OP_WAIT).grant = grant }
 
-// CheckPtmx adds a check that the descriptor is the multiplexer of a devpts.
-func (r *Request) CheckPtmx(fd int) *Step { return r.add(C.OP_PTMX, fd) }
+// HandleSignals has the signals that ask a process to end do so, until it runs its program. The kernel drops those to the
+// first process of a PID namespace that have no handler (pid_namespaces(7)).
+func (r *Request) HandleSignals() { r.add(C.OP_SIGNALS) }
+
+// Hold adds a stop at which [Run.Execute] returns the process. [Run.Resume] lets it go on.
+func (r *Request) Hold() { r.add(C.OP_HOLD) }
+
+// CheckInode adds a check that the descriptor is a file of the type (S_IFMT of inode(7)) and device number. If magic is
+// not 0, it must be the inode of that number in a file system with that type of statfs(2).
+func (r *Request) CheckInode(fd int, fileType uint32, device, magic, inode uint64) *Step {
+	return r.add(C.OP_INODE, fd, fileType, device, magic, inode)
+}
+
+// Mode adds a step that stores the permission bits of the descriptor, and returns where: as an octal number.
+func (r *Request) Mode(fd int) (*Step, Word) {
+	text := r.word(make([]byte, wordSize))
+	return r.add(C.OP_MODE, fd, text), text
+}
+
+// CheckBelow adds a check that a descriptor leads to a file below dir, whose path has no links, and neither to its entry
+// except nor below that. /proc has to be that of the host.
+func (r *Request) CheckBelow(fd int, dir, except string) *Step {
+	return r.add(C.OP_BELOW, "/proc/self/fd/"+strconv.Itoa(fd), dir, except)
+}
+
+// Make adds a step that makes path in the tree of a directory, whose root it cannot leave, and opens it with O_PATH. It
+// is a directory, or an empty file if descriptor like is a file; -1 for no descriptor.
+func (r *Request) Make(root int, path string, like int) *Step {
+	return r.add(C.OP_MAKE, root, path, like)
+}
+
+// ReplaceNull adds a step that replaces standard streams that are any null device by descriptor fd.
+func (r *Request) ReplaceNull(fd int) *Step { return r.add(C.OP_NULL, fd) }
 
 // ChownStdio gives the standard streams to a user, as far as possible. The detail of an error is the stream.
 func (r *Request) ChownStdio(uid int) *Step { return r.add(C.OP_STDIO, uid) }
@@ -136,14 +170,14 @@ func (s *Step) ExpectFD(fd int) *Step {
 	return s
 }
 
-// IfFailed has the step done only if the earlier one met an error that it tolerates.
+// IfFailed has the step done only if the earlier one was done and met an error that it tolerates.
 func (s *Step) IfFailed(earlier *Step) *Step {
 	s.condition = int64(earlier.index) + 1
 	return s
 }
 
-// UnlessFailed has the step done only if the earlier one met no error.
-func (s *Step) UnlessFailed(earlier *Step) *Step {
+// IfDone has the step done only if the earlier one was done without an error.
+func (s *Step) IfDone(earlier *Step) *Step {
 	s.condition = -int64(earlier.index) - 1
 	return s
 }

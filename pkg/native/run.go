@@ -49,19 +49,26 @@ type Run struct {
 	inCgroup bool        // the child of ForkInto reported that it runs
 	reported []*Step     // the forks and waits that were
 	waiting  *Step       // at which a process waits; else nil
+	resumed  *Step       // at which one was held that was let go, and has not told that it knows; else nil
 	failed   *Step       // which failed; else nil
 	failure  error       // its
 }
 
-// Execute sends the request and returns the process that runs its program, or that sleeps. The caller owns it in the
-// reaper. An error is that of the first step that failed, or the cause of the context's end.
+// Execute sends the request and returns the process that runs its program, that sleeps, or that is held. The caller
+// owns it in the reaper. An error is that of the first step that failed, or the cause of the context's end.
 func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error) {
 	r.request = request
+	if err := r.send(); err != nil {
+		return nil, errors.Join(err, r.socket.Close(), r.kill(r.current))
+	}
 	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // closed already is as good
 	err := r.follow(ctx)
 	stop()
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, placeOf(r.current.Pid))
+	}
+	if err == nil && r.held() {
+		return r.current, nil
 	}
 	// All that counts has been read. A process that was not reported reads the end when it waits, and ends.
 	_ = r.socket.Close()
@@ -70,6 +77,33 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 	}
 	return nil, errors.Join(err, r.kill(r.current), r.kill(r.ending))
 }
+
+// Resume lets a process go on that is held, and returns when it runs its program, or when that has ended. The error is
+// errdefs.ErrFailedPrecondition if the process ended before. If ctx ends first, Resume may be called again.
+func (r *Run) Resume(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) })() // as in Execute
+	if r.held() {
+		if _, err := r.socket.Write([]byte{1}); err != nil {
+			return fmt.Errorf("the %s ended: %w: %w", r.name, err, errdefs.ErrFailedPrecondition)
+		}
+		r.resumed, r.waiting = r.waiting, nil
+	}
+	err := r.follow(ctx)
+	if errors.Is(err, os.ErrClosed) { // by an earlier call, which says why, or Close
+		return fmt.Errorf("the %s ended: %w", r.name, errdefs.ErrFailedPrecondition)
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, placeOf(r.current.Pid))
+		return errors.Join(err, r.socket.SetDeadline(time.Time{}))
+	}
+	return errors.Join(err, r.socket.Close())
+}
+
+// Close ends a process that is held, unless it is frozen.
+func (r *Run) Close() error { return r.socket.Close() }
+
+// held reports whether the process waits at [Request.Hold].
+func (r *Run) held() bool { return r.waiting != nil && r.waiting.op == C.OP_HOLD }
 
 // kill ends p, also where it is frozen, and waits for that. p may be nil.
 func (r *Run) kill(p *os.Process) error {
@@ -99,16 +133,22 @@ func (r *Run) collect(p *os.Process) error {
 	return nil
 }
 
-// follow sends the request and follows the program through its messages until it runs another one, or sleeps.
-func (r *Run) follow(ctx context.Context) error {
+func (r *Run) send() error {
 	if _, err := r.socket.Write(r.request.Encode()); err != nil {
 		return fmt.Errorf("send request to %s: %w", r.name, err)
 	}
+	return nil
+}
+
+// follow follows the program through its messages until it runs another one, sleeps, or is held.
+func (r *Run) follow(ctx context.Context) error {
 	for {
 		m, err := r.receive()
 		switch {
-		case errors.Is(err, io.EOF) && r.next(C.OP_WAIT) == nil && r.waiting == nil && r.failed == nil:
+		case errors.Is(err, io.EOF) && r.nextWait() == nil && r.waiting == nil && r.resumed == nil && r.failed == nil:
 			return nil // execve closed the socket, or OP_SLEEP did
+		case errors.Is(err, io.EOF) && r.resumed != nil:
+			return fmt.Errorf("the %s was killed: %w", r.name, errdefs.ErrFailedPrecondition)
 		case errors.Is(err, io.EOF):
 			err = r.death()
 		case err == nil && m.Kind == C.MESSAGE_NOT_RUN: // the process prints why, and ends
@@ -122,7 +162,7 @@ func (r *Run) follow(ctx context.Context) error {
 		if r.failed != nil && (err != nil || r.knows(r.failed)) {
 			return r.failure
 		}
-		if err != nil {
+		if err != nil || (r.held() && r.knows(r.waiting)) {
 			return err
 		}
 	}
@@ -155,8 +195,11 @@ func (r *Run) handle(ctx context.Context, m message) error {
 	case C.MESSAGE_IN_CGROUP:
 		r.inCgroup = true
 		return nil
+	case C.MESSAGE_RESUMED:
+		r.resumed = nil
+		return nil
 	case C.MESSAGE_WAITING:
-		if r.waiting != nil || s != r.next(C.OP_WAIT) {
+		if r.waiting != nil || s != r.nextWait() {
 			return fmt.Errorf("%s: step %d waits: must be the next that does: %w", r.name, m.Step, errdefs.ErrInternal)
 		}
 		r.waiting, r.reported = s, append(r.reported, s)
@@ -166,15 +209,17 @@ func (r *Run) handle(ctx context.Context, m message) error {
 	return nil
 }
 
-// next is the first step of this operation that was not reported.
-func (r *Run) next(op uint64) *Step {
+// next is the first step of these operations that was not reported.
+func (r *Run) next(ops ...uint64) *Step {
 	for _, s := range r.request.steps {
-		if s.op == op && !slices.Contains(r.reported, s) {
+		if slices.Contains(ops, s.op) && !slices.Contains(r.reported, s) {
 			return s
 		}
 	}
 	return nil
 }
+
+func (r *Run) nextWait() *Step { return r.next(C.OP_WAIT, C.OP_HOLD) }
 
 // knows reports whether the children of all forks before the step were reported.
 func (r *Run) knows(s *Step) bool {
@@ -182,9 +227,9 @@ func (r *Run) knows(s *Step) bool {
 	return fork == nil || fork.index > s.index
 }
 
-// letGo lets the process that waits go on, if one does and is known.
+// letGo lets the process that waits go on, if one does, is known, and is not held.
 func (r *Run) letGo() error {
-	if r.waiting == nil || !r.knows(r.waiting) {
+	if r.waiting == nil || r.held() || !r.knows(r.waiting) {
 		return nil
 	}
 	if grant := r.waiting.grant; grant != nil {
@@ -282,6 +327,8 @@ var pathCalls = map[int]struct {
 	path int
 }{
 	C.SYS_chdir:      {"chdir", 0},
+	C.SYS_open_tree:  {"open_tree", 1},
+	C.SYS_openat2:    {"openat2", 1},
 	C.SYS_openat:     {"openat", 1},
 	C.SYS_newfstatat: {"newfstatat", 1},
 	C.SYS_faccessat2: {"faccessat2", 1},

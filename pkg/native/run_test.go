@@ -57,7 +57,7 @@ func held(t *testing.T) *reaper.Reaper {
 func TestFollowChild(t *testing.T) {
 	var request Request
 	request.Call(unix.SYS_GETPID)
-	forks := []*Step{request.Fork(), request.Fork()}
+	forks := []*Step{request.Fork(0), request.Fork(0)}
 	first, second, third := child(t, "true"), child(t, "true"), child(t, "sleep", "1000")
 	r := &Run{name: "test", request: &request, reaper: held(t), current: first}
 	refused := func(pid int, step *Step, want string) {
@@ -147,7 +147,7 @@ type played struct {
 func play(ctx context.Context, t *testing.T, first ...string) *played {
 	t.Helper()
 	p := &played{T: t, next: child(t, "sleep", "1000"), result: make(chan error, 1)}
-	p.fork = p.request.Fork()
+	p.fork = p.request.Fork(0)
 	p.request.Wait(nil)
 	p.wait = p.request.steps[1]
 	ours, theirs := socketpair(t)

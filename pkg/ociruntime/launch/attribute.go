@@ -65,13 +65,18 @@ func openProcfs() (*os.File, error) {
 // openAttributes opens them while the process has the host's /proc: in the mount namespace of the container anything
 // may lie there (CVE-2019-16884). Nothing that is mounted below /proc is passed.
 func (c *Command) openAttributes(r *native.Request) {
+	first := c.freeFD()
+	for i, a := range c.attributes() {
+		a.open(r, first-1, first+i)
+	}
+}
+
+// open opens it by a descriptor of the host's /proc.
+func (a attribute) open(r *native.Request, proc, fd int) {
 	how := packed(unix.OpenHow{
 		Flags: unix.O_WRONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
 	})
-	first := c.freeFD()
-	for i, a := range c.attributes() {
-		r.Call(unix.SYS_OPENAT2, first-1, string(a), how, len(how)).ExpectFD(first + i).OnError(a.failed("open"))
-	}
+	r.Call(unix.SYS_OPENAT2, proc, string(a), how, len(how)).ExpectFD(fd).OnError(a.failed("open"))
 }
 
 // setAttribute writes to an attribute, if it is one of those to be set, and closes it.
@@ -80,12 +85,16 @@ func (c *Command) setAttribute(r *native.Request, a attribute) {
 	if i < 0 {
 		return
 	}
+	c.writeAttribute(r, a, c.freeFD()+i)
+	r.Call(unix.SYS_CLOSE, c.freeFD()+i)
+}
+
+func (c *Command) writeAttribute(r *native.Request, a attribute, fd int) {
 	text := c.Label
 	if a == profile {
 		text = "exec " + c.Profile
 	}
-	r.Call(unix.SYS_WRITE, c.freeFD()+i, text, len(text)).OnError(a.failed("write"))
-	r.Call(unix.SYS_CLOSE, c.freeFD()+i)
+	r.Call(unix.SYS_WRITE, fd, text, len(text)).OnError(a.failed("write"))
 }
 
 func (a attribute) failed(operation string) string {

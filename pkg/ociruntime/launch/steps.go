@@ -22,11 +22,8 @@ import (
 	"sandbox.internal/shim/pkg/native"
 )
 
-// Descriptors of the program besides the standard streams and its socket.
-const (
-	initFD    = native.Socket + 1 // pidfd of the container's init
-	consoleFD = native.Socket + 2 // takes the master of the terminal; absent without one
-)
+// initFD is the descriptor of the pidfd of the container's init. That of the terminal's socket follows, if there is one.
+const initFD = native.Socket + 1
 
 // request is the whole way from the shim to the program of the container. Each part names its source in libcontainer,
 // and has the order and the errors from there, on which Docker depends (see pkg/ociruntime/errors.go). One thing
@@ -48,9 +45,17 @@ func (c *Command) request(moves bool) *native.Request {
 	return r
 }
 
+// consoleFD is the descriptor that takes the master of the terminal.
+func (c *Command) consoleFD() int {
+	if c.Init == nil {
+		return initFD
+	}
+	return initFD + 1
+}
+
 // freeFD is the lowest descriptor that is not in use.
 func (c *Command) freeFD() int {
-	fd := consoleFD
+	fd := c.consoleFD()
 	if c.Terminal != nil {
 		fd++
 	}
@@ -80,7 +85,7 @@ func (c *Command) enterCgroups(r *native.Request, moves bool) {
 	} else if c.Unified != "" {
 		r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, c.Unified, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC).
 			ExpectFD(free).Explain(c.notJoined)
-		r.ForkInto(free).Explain(c.notJoined)
+		r.ForkInto(free, 0).Explain(c.notJoined)
 		r.Call(unix.SYS_CLOSE, free)
 	}
 	for _, dir := range c.Tasks {
@@ -162,32 +167,6 @@ func (c *Command) enterNamespaces(r *native.Request) {
 	r.Call(unix.SYS_CLOSE_RANGE, kept, uint32(math.MaxUint32), 0).OnError("close_range")
 	r.Call(unix.SYS_SETUID, 0).OnError("setuid failed")
 	r.Call(unix.SYS_SETGID, 0).OnError("setgid failed")
-}
-
-// openTerminal: console_linux.go, safeAllocPty, and init_linux.go, setupConsole.
-func (c *Command) openTerminal(r *native.Request, procSelfFD int) {
-	const ptmx = "/dev/pts/ptmx"
-	handle, master, peer := procSelfFD+1, procSelfFD+2, procSelfFD+3
-	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, ptmx, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC).
-		ExpectFD(handle).OnError("open " + ptmx)
-	r.CheckPtmx(handle).OnError("verify ptmx handle")
-	r.Call(unix.SYS_OPENAT, procSelfFD, strconv.Itoa(handle), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC).
-		ExpectFD(master).OnError("reopen ptmx to get new pty pair")
-	r.Call(unix.SYS_IOCTL, master, unix.TIOCSPTLCK, r.Table(0))
-	r.Call(unix.SYS_IOCTL, master, unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC).
-		ExpectFD(peer).OnError("failed to get peer end of newly-allocated console: ioctl TIOCGPTPEER")
-	if t := c.Terminal; t.Width != 0 && t.Height != 0 {
-		r.Call(unix.SYS_IOCTL, master, unix.TIOCSWINSZ, packed(unix.Winsize{Row: t.Height, Col: t.Width}))
-	}
-	rights := unix.UnixRights(master)
-	// struct msghdr of sendmsg(2): no address, one vector, one control message.
-	message := r.Table(0, 0, r.Table(ptmx, len(ptmx)), 1, rights, len(rights), 0)
-	r.Call(unix.SYS_SENDMSG, consoleFD, message, 0).OnError("sendmsg")
-	for fd := range c.Stdio {
-		if c.Stdio[fd] == nil { // stderr may be there already
-			r.Call(unix.SYS_DUP3, peer, fd, 0).OnError("dup3")
-		}
-	}
 }
 
 // packed is a structure of fixed size as the kernel takes it.
@@ -329,7 +308,7 @@ func (c *Command) enterPIDNamespace(r *native.Request, env native.Word) {
 	if !late {
 		c.loadLateFilter(r)
 	}
-	r.Fork().OnError("unable to spawn stage-2: clone")
+	r.Fork(0).OnError("unable to spawn stage-2: clone")
 	r.Call(unix.SYS_SETSID).OnError("setsid failed")
 	if c.Terminal != nil {
 		r.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
@@ -338,6 +317,10 @@ func (c *Command) enterPIDNamespace(r *native.Request, env native.Word) {
 	if late {
 		c.loadLateFilter(r)
 	}
+	c.exec(r, paths, env)
+}
+
+func (c *Command) exec(r *native.Request, paths []string, env native.Word) {
 	r.Exec(r.Strings(c.Args, 0), env).Explain(func(errno unix.Errno, path uint32) error {
 		if int(path) >= len(paths) {
 			return errno

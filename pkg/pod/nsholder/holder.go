@@ -181,7 +181,7 @@ func emptyRoot(r *native.Request) {
 	r.Call(unix.SYS_CHDIR, "/proc").OnError(what)
 	// EINVAL: the root is the initial ramdisk, which cannot be moved.
 	pivot := r.Call(unix.SYS_PIVOT_ROOT, ".", ".").Tolerate(unix.EINVAL).OnError(what)
-	r.Call(unix.SYS_UMOUNT2, ".", unix.MNT_DETACH).UnlessFailed(pivot).OnError(what)
+	r.Call(unix.SYS_UMOUNT2, ".", unix.MNT_DETACH).IfDone(pivot).OnError(what)
 	r.Call(unix.SYS_MOUNT, ".", "/", 0, unix.MS_MOVE, 0).IfFailed(pivot).OnError(what)
 	r.Call(unix.SYS_CHROOT, ".").IfFailed(pivot).OnError(what)
 	r.Call(unix.SYS_CHDIR, "/").OnError(what)
@@ -205,7 +205,7 @@ func (c Config) enterNamespaces(r *native.Request) {
 	if c.PID {
 		const what = "make a PID namespace"
 		r.Call(unix.SYS_UNSHARE, unix.CLONE_NEWPID).OnError(what)
-		r.Fork().OnError(what)
+		r.Fork(0).OnError(what)
 	}
 }
 
