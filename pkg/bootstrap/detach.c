@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../ociruntime/initreexec/constructor.h"
+#include "constructor.h"
 #include "detach.h"
 
 struct detached detached = { .original = -1 };
@@ -115,4 +115,4 @@ static void split(int argc, char **argv, char **env)
 		detached.error = free_arguments(argc, argv);
 }
 
-CONSTRUCTOR(102, split) // after that of a container's first stage, which is another process
+CONSTRUCTOR(102, split)

@@ -32,7 +32,11 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	if err != nil {
 		return err
 	}
-	state, err := c.lc.State()
+	lc, err := c.libcontainer()
+	if err != nil {
+		return err
+	}
+	state, err := lc.State()
 	if err != nil {
 		return err
 	}
@@ -43,7 +47,7 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	defer c.runtime.reaper.Suspend()() // criu and the helpers that it runs
 	return classify(c.withLog(r.WorkPath, "dump.log", func(dir string) error {
 		opts.WorkDirectory = dir
-		err := c.lc.Checkpoint(opts)
+		err := lc.Checkpoint(opts)
 		if err != nil && !existed {
 			err = errors.Join(err, os.RemoveAll(r.Path))
 		}

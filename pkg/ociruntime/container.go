@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
@@ -38,7 +39,8 @@ type container struct {
 	// These are nil when init is restored.
 	init      *handle
 	initFD    *os.File    // pidfd of init, which Start polls and Destroy closes
-	initStage os.FileInfo // what init runs until it runs the container's program
+	held      *native.Run // that started init; nil if libcontainer did
+	initStage os.FileInfo // what init runs until it runs the container's program, if libcontainer started it
 
 	awaitsProgram atomic.Bool   // Start let init run its program, and nobody has seen it yet
 	spawning      chan struct{} // holds one while libcontainer starts an exec: a lock that waits no longer than a context
@@ -60,21 +62,31 @@ func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
 	return nil
 }
 
-// Start opens the fifo at which init waits. libcontainer's Exec does the same, but never ends its goroutine and thread
-// if init is dead. Init writes one byte just before it runs the program (runc libcontainer/standard_init_linux.go).
+// Start implements process.RuntimeContainer.
 func (c *container) Start(ctx context.Context) error {
-	path := filepath.Join(stateDir(c.config.Root, c.config.ID), "exec.fifo")
+	path := filepath.Join(stateDir(c.config.Root, c.config.ID), execFifo)
+	start := c.openFifo
+	if c.held != nil {
+		start = func(ctx context.Context, _ string) error { return c.held.Resume(ctx) }
+	}
+	if err := start(ctx, path); err != nil {
+		return err
+	}
+	// To runc's commands a container without this file is running.
+	return os.Remove(path)
+}
+
+// openFifo opens the fifo at which libcontainer's init waits. libcontainer's Exec does the same, but never ends its
+// goroutine and thread if init is dead. Init writes one byte just before it runs the program (runc
+// libcontainer/standard_init_linux.go).
+func (c *container) openFifo(ctx context.Context, path string) error {
 	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fifo) }() // nothing was written
 	c.awaitsProgram.Store(true)
-	if err := awaitByte(ctx, fifo, int(c.initFD.Fd())); err != nil {
-		return err
-	}
-	// To runc's commands a container without this file is running.
-	return os.Remove(path)
+	return awaitByte(ctx, fifo, int(c.initFD.Fd()))
 }
 
 // awaitByte waits until fifo has a byte to read, or the process of pidfd has died without writing one. Init writes as

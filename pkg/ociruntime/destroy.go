@@ -31,17 +31,25 @@ func (c *container) Destroy() error {
 	if err := destroy(c.lc); err != nil {
 		return err
 	}
-	_ = c.initFD.Close() // closed already by an earlier Destroy, or nil
+	c.closeFiles()
 	return nil
 }
 
 // Discard implements process.RuntimeContainer.
 func (c *container) Discard() error {
-	defer func() { _ = c.initFD.Close() }() // closed already by an earlier Discard, or nil
+	defer c.closeFiles()
 	if err := c.cgroup.Thaw(); err != nil { // as above
 		return err
 	}
 	return c.runtime.discard(c.lc, stateDir(c.config.Root, c.config.ID))
+}
+
+// closeFiles may be called again.
+func (c *container) closeFiles() {
+	_ = c.initFD.Close() // nil for an init that was restored
+	if c.held != nil {
+		_ = c.held.Close() // nothing waits there any more
+	}
 }
 
 // discard is destroy for a container that nobody will destroy again. If the cgroup is gone and only systemd is silent,

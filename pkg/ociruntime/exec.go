@@ -63,7 +63,11 @@ func (c *container) spawn(ctx context.Context, lp *libcontainer.Process, s *stdi
 	select {
 	case c.spawning <- struct{}{}:
 		defer func() { <-c.spawning }()
-		return c.runtime.spawn(ctx, c.lc, lp, s)
+		lc, err := c.libcontainer()
+		if err != nil {
+			return nil, err
+		}
+		return c.runtime.spawn(ctx, lc, lp, s)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("interrupted while libcontainer starts another exec: %w", context.Cause(ctx))
 	}

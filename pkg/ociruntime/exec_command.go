@@ -63,7 +63,7 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	if reason := unsupportedReason(&config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
 	}
-	setGroups, err := allowsSetGroups(&config, c.init.pid)
+	setGroups, err := allowsSetGroups(&config, c.init)
 	if err != nil {
 		return nil, unsupported{err}
 	}
@@ -113,11 +113,11 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 }
 
 // allowsSetGroups reports whether setgroups(2) is allowed in the container, whose user namespace may deny it.
-func allowsSetGroups(config *configs.Config, initPID int) (bool, error) {
+func allowsSetGroups(config *configs.Config, init *handle) (bool, error) {
 	if !config.Namespaces.Contains(configs.NEWUSER) {
 		return true, nil
 	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/setgroups", initPID))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/setgroups", init.pid))
 	return string(text) != "deny\n", err
 }
 

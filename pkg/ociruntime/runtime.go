@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	_ "github.com/opencontainers/cgroups/devices" // gives the cgroup managers their device rules
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
@@ -79,13 +80,13 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	if err != nil {
 		return nil, createError(classify(err), c.Spec.Linux)
 	}
-	h, err := r.spawn(ctx, lc, init, s)
+	created, err := r.launchInit(ctx, c, config, lc, init, s)
+	if reason := (unsupported{}); errors.As(err, &reason) {
+		log.G(ctx).WithField("container", c.ID).WithField("reason", reason.Error()).Debug("init by libcontainer")
+		created, err = r.spawnInit(ctx, c, config, lc, init, s)
+	}
 	if err == nil {
-		var created *container
-		if created, err = r.created(c, lc, config, h); err == nil {
-			return created, nil
-		}
-		h.kill()
+		return created, nil
 	}
 	err = createError(err, c.Spec.Linux)
 	if undo := r.discard(lc, stateDir(c.Root, c.ID)); undo != nil {
@@ -94,9 +95,25 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	return nil, err
 }
 
-// created is the container of an init that waits to be started.
-func (r *Runtime) created(
-	c process.Config, lc *libcontainer.Container, config *configs.Config, init *handle,
+// spawnInit starts init with libcontainer.
+func (r *Runtime) spawnInit(
+	ctx context.Context, c process.Config, config *configs.Config, lc *libcontainer.Container, p *libcontainer.Process,
+	s *stdio.Streams,
+) (*container, error) {
+	init, err := r.spawn(ctx, lc, p, s)
+	if err != nil {
+		return nil, err
+	}
+	made, err := r.spawned(c, config, lc, init)
+	if err != nil {
+		init.kill()
+	}
+	return made, err
+}
+
+// spawned is the container of an init that libcontainer has started.
+func (r *Runtime) spawned(
+	c process.Config, config *configs.Config, lc *libcontainer.Container, init *handle,
 ) (*container, error) {
 	state, err := lc.State()
 	if err != nil {
@@ -110,20 +127,25 @@ func (r *Runtime) created(
 	if config.RootlessCgroups && !made.cgroup.Exists() {
 		made.cgroup = cgroup.New(nil) // on v2 libcontainer names even a cgroup that it was not allowed to make
 	}
-	if err := writeExtra(made.cgroup, c.Spec.Linux.Resources); err != nil {
-		return nil, fmt.Errorf("linux.resources: %w", err)
-	}
-	limitDepth(c.ID, made.cgroup, c.Spec.Linux.Resources)
 	// Init's waiter does not run yet, so the pid is init's.
 	if made.initStage, err = statExe(init.pid); err != nil {
 		return nil, err
 	}
-	fd, err := unix.PidfdOpen(init.pid, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("pidfd_open", err)
+	return made, made.initCreated()
+}
+
+// initCreated is called when init waits to be started.
+func (c *container) initCreated() error {
+	if err := writeExtra(c.cgroup, c.config.Spec.Linux.Resources); err != nil {
+		return fmt.Errorf("linux.resources: %w", err)
 	}
-	made.initFD = os.NewFile(uintptr(fd), "pidfd")
-	return made, nil
+	limitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
+	fd, err := unix.PidfdOpen(c.init.pid, 0)
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
+	}
+	c.initFD = os.NewFile(uintptr(fd), "pidfd")
+	return nil
 }
 
 // newContainer is a container without a process. Its cgroup has these paths, or if they are nil those that config

@@ -40,11 +40,6 @@ func (r *Runtime) spawn(
 	match := r.isStage
 	if p.Init {
 		match = func(int) bool { return true }
-		uninstall, err := installInitCgroup(lc, p)
-		if err != nil {
-			return nil, err
-		}
-		defer uninstall()
 	}
 	kill := func() { killMembers(lc.ID(), config.Cgroups, match) }
 	return r.start(ctx, p, s, kill, func() error { return lc.Start(p) })

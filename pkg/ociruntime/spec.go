@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/sys/userns"
@@ -32,8 +33,13 @@ func (r *Runtime) translate(c process.Config) (*configs.Config, error) {
 	return libcontainerConfig(c)
 }
 
+// specconvLock guards specconv.AllowedDevices.
+var specconvLock sync.Mutex
+
 // libcontainerConfig translates the OCI configuration.
 func libcontainerConfig(c process.Config) (*configs.Config, error) {
+	specconvLock.Lock()
+	defer specconvLock.Unlock()
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
 		CgroupName:       c.ID,
 		UseSystemdCgroup: c.SystemdCgroup,
@@ -48,6 +54,16 @@ func libcontainerConfig(c process.Config) (*configs.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	// specconv gives each container the same devices, and those of one with a user namespace its owner
+	// (specconv/spec_linux.go, CreateLibcontainerConfig).
+	for i, d := range config.Devices {
+		own := *d
+		config.Devices[i] = &own
+		if slices.Contains(specconv.AllowedDevices, d) {
+			d.Uid, d.Gid = 0, 0
+		}
+	}
+	config.Rlimits = withMemlock(config.Rlimits)
 	// specconv takes the working directory as the bundle, but a shim serves several containers.
 	for i, label := range config.Labels {
 		if strings.HasPrefix(label, "bundle=") {
@@ -107,6 +123,9 @@ func libcontainerProcess(p *specs.Process, s *stdio.Streams) (*libcontainer.Proc
 		}
 		lp.Rlimits = append(lp.Rlimits, configs.Rlimit{Type: kind, Hard: r.Hard, Soft: r.Soft})
 	}
+	if len(lp.Rlimits) > 0 { // else it has the container's
+		lp.Rlimits = withMemlock(lp.Rlimits)
+	}
 	var err error
 	if lp.CPUAffinity, err = configs.ConvertCPUAffinity(p.ExecCPUAffinity); err != nil {
 		return nil, fmt.Errorf("process.execCPUAffinity: %w: %w", err, errdefs.ErrInvalidArgument)
@@ -116,6 +135,21 @@ func libcontainerProcess(p *specs.Process, s *stdio.Streams) (*libcontainer.Proc
 		lp.Stdin, lp.Stdout, lp.Stderr = stdin, stdout, stderr
 	}
 	return lp, nil
+}
+
+// memlock is the limit of locked memory that the shim began with. libcontainer raises it for the whole process when it
+// loads device rules of cgroup v2.
+var memlock = func() (limit unix.Rlimit) {
+	_ = unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) // it does not fail (getrlimit(2))
+	return limit
+}()
+
+// withMemlock adds the limit that the shim began with, unless another one is asked for.
+func withMemlock(limits []configs.Rlimit) []configs.Rlimit {
+	if slices.ContainsFunc(limits, func(l configs.Rlimit) bool { return l.Type == unix.RLIMIT_MEMLOCK }) {
+		return limits
+	}
+	return append(limits, configs.Rlimit{Type: unix.RLIMIT_MEMLOCK, Soft: memlock.Cur, Hard: memlock.Max})
 }
 
 // rlimits are the names of the OCI runtime specification (config.md, POSIX process) and their numbers.

@@ -6,20 +6,11 @@
 // this package has an init function.
 package initreexec
 
-// #include "join.h"
-import "C"
-
 import (
 	"os"
 
 	"github.com/opencontainers/runc/libcontainer"
 	_ "github.com/opencontainers/runc/libcontainer/nsenter" // joins the namespaces before the Go runtime starts
-)
-
-// Limits of a request to the first stage (join.h): its bytes, and its directories of cgroup v1.
-const (
-	RequestMax = C.REQUEST_MAX
-	V1Max      = C.V1_MAX
 )
 
 func init() {

@@ -22,7 +22,8 @@ import (
 	"sandbox.internal/shim/pkg/native"
 )
 
-// initFD is the descriptor of the pidfd of the container's init. That of the terminal's socket follows, if there is one.
+// initFD is the descriptor of the pidfd of the container's init. That of the terminal's socket follows, if there is
+// one.
 const initFD = native.Socket + 1
 
 // request is the whole way from the shim to the program of the container. Each part names its source in libcontainer,

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/keyctl.h>
+#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +22,9 @@
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -76,6 +79,35 @@ static void show_fd(int fd)
 		       t.c_cflag, t.c_lflag, tcgetpgrp(fd) == getpid(), tcgetsid(fd) == getpid());
 }
 
+static void walk(const char *dir, int depth)
+{
+	struct dirent **names;
+	int n = scandir(dir, &names, 0, alphasort);
+	for (int i = 0; i < n; i++) {
+		char path[4096], target[4096];
+		struct stat st;
+		if (!strcmp(names[i]->d_name, ".") || !strcmp(names[i]->d_name, ".."))
+			continue;
+		snprintf(path, sizeof path, "%s/%s", strcmp(dir, "/") ? dir : "", names[i]->d_name);
+		if (lstat(path, &st) < 0)
+			continue;
+		ssize_t length = readlink(path, target, sizeof target - 1);
+		target[length < 0 ? 0 : length] = 0;
+		printf("file %s mode %o owner %d:%d device %lx %s\n", path, st.st_mode, st.st_uid, st.st_gid, (long)st.st_rdev, target);
+		if (S_ISDIR(st.st_mode) && depth > 0 && strcmp(path, "/proc") && strncmp(path, "/sys", 4))
+			walk(path, depth - 1);
+	}
+}
+
+static void show_network(void)
+{
+	struct ifreq r = {.ifr_name = "lo"};
+	int fd = socket(AF_INET, SOCK_DGRAM, 0);
+	if (fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &r) == 0)
+		printf("lo flags %x\n", (unsigned short)r.ifr_flags);
+	close(fd);
+}
+
 #define TRY(call) do { errno = 0; long r = (call); printf("%s: %s %d\n", #call, r < 0 ? "error" : "ok", errno); } while (0)
 
 int main(int argc, char **argv, char **envp)
@@ -102,6 +134,17 @@ int main(int argc, char **argv, char **envp)
 		show_link("/proc/self/ns", spaces[i]);
 	for (int fd = 0; fd < 256; fd++)
 		show_fd(fd);
+	struct utsname names;
+	uname(&names);
+	printf("host %s domain %s\n", names.nodename, names.domainname);
+	show_network();
+	if (getenv("WALK"))
+		walk("/", 5);
+	static const char *const sysctls[] = {"net/ipv4/ip_forward", "net/ipv4/ping_group_range", "kernel/shm_rmid_forced", "kernel/msgmax", "fs/mqueue/msg_max", 0};
+	for (int i = 0; sysctls[i]; i++) {
+		snprintf(text, sizeof text, "/proc/sys/%s", sysctls[i]);
+		show_file(text, 0);
+	}
 	printf("leader of session %d group %d, tty %d\n", getsid(0) == getpid(), getpgrp() == getpid(), open("/dev/tty", O_RDWR));
 	cpu_set_t cpus;
 	CPU_ZERO(&cpus);

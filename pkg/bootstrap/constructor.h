@@ -8,8 +8,6 @@
 // constructor the program's arguments, and musl does not: there they are found before the environment, with their
 // number (System V ABI, "Process Initialization"). A program with musl is static, so nobody was earlier and moved the
 // environment.
-//
-// pkg/bootstrap/detach.c includes this too, which the go command does not see: after a change, build with -a.
 #ifdef __GLIBC__
 #define CONSTRUCTOR(order, f) \
 	__attribute__((constructor(order))) static void constructor_of_##f(int argc, char **argv, char **env) \

@@ -1,0 +1,280 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/system"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// execFifo is the file in a state directory that says that init waits to be started (runc libcontainer, refreshState).
+const execFifo = "exec.fifo"
+
+// unsupportedInitReason says why the launcher cannot start the init p of a container of config; "" if it can.
+func unsupportedInitReason(c process.Config, config *configs.Config, p *libcontainer.Process) (reason string) {
+	if reason := unsupportedReason(config, p); reason != "" {
+		return reason
+	}
+	namespaces := config.Namespaces
+	switch {
+	case config.NoPivotRoot:
+		return "no pivot_root"
+	case namespaces.Contains(configs.NEWUSER):
+		return "user namespace"
+	case namespaces.Contains(configs.NEWTIME):
+		return "time namespace"
+	case namespaces.PathOf(configs.NEWNS) != "":
+		return "mount namespace of another"
+	case config.HasHook(configs.CreateContainer, configs.StartContainer, configs.Poststart):
+		return "hooks in the container's namespaces"
+	case config.HasHook(configs.Prestart, configs.CreateRuntime) && namespaces.PathOf(configs.NEWPID) != "":
+		return "hooks, and the PID namespace of another" // these get the pid of a process that ends
+	case len(c.Files) > 0:
+		return "further descriptors"
+	case len(config.NetDevices) > 0 || len(config.Routes) > 0:
+		return "network devices"
+	}
+	if namespaces.PathOf(configs.NEWPID) != "" && !launch.MountsProcOfPIDNamespace() {
+		return "PID namespace of another, before Linux 6.17"
+	}
+	for _, m := range config.Mounts {
+		if reason := launch.UnsupportedMount(m); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+// launchInit starts init with the launcher, or returns an unsupported error. In that case nothing is left of it but
+// what libcontainer.Create made, and what mounts need to lie on.
+func (r *Runtime) launchInit(
+	ctx context.Context, c process.Config, config *configs.Config, lc *libcontainer.Container, p *libcontainer.Process,
+	s *stdio.Streams,
+) (*container, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	launcher, err := r.launcher()
+	if err != nil {
+		return nil, unsupported{err}
+	}
+	if reason := unsupportedInitReason(c, config, p); reason != "" {
+		return nil, unsupported{errors.New(reason)}
+	}
+	own, limits := *config.Cgroups, *config.Cgroups.Resources
+	own.Resources = &limits
+	group, err := manager.New(&own)
+	if err != nil {
+		return nil, err
+	}
+	made, err := r.newContainer(c, config, group.GetPaths())
+	if err != nil {
+		return nil, err
+	}
+	made.lc = lc
+	command, err := made.command(p)
+	if err != nil {
+		return nil, unsupported{err} // libcontainer says it in the words that clients know
+	}
+	i := &initLauncher{Init: launch.Init{Command: *command, Config: config}, made: made, group: group}
+	if err := i.prepare(); err != nil {
+		return nil, err
+	}
+	run, proc, err := i.Start(ctx, launcher, r.reaper)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("interrupted: %w", err)
+	case errors.Is(err, launch.ErrNotStarted):
+		if undo := i.undo(ctx); undo != nil {
+			return nil, errors.Join(err, undo)
+		}
+		return nil, unsupported{err}
+	case err != nil:
+		return nil, startError(fmt.Errorf("unable to start container process: error during container init: %w", err), p.Args)
+	}
+	made.held, made.init = run, newHandle(r.reaper, proc, proc.Pid)
+	if err = made.init.started(ctx, s); err != nil {
+		return nil, errors.Join(err, run.Close())
+	}
+	if err = i.saveState(proc.Pid); err == nil {
+		err = made.initCreated()
+	}
+	if err != nil {
+		made.init.kill()
+		return nil, errors.Join(err, run.Close())
+	}
+	return made, nil
+}
+
+// initLauncher starts one init.
+type initLauncher struct {
+	launch.Init
+	made  *container
+	group cgroups.Manager // makes the cgroup
+}
+
+// prepare makes the cgroup, unless systemd makes it with init in it, and sets what happens while init is set up.
+func (i *initLauncher) prepare() error {
+	config := i.Config
+	apply := func(pid int) error {
+		if err := i.group.Apply(pid); err != nil {
+			return fmt.Errorf("unable to apply cgroup configuration: %w", err)
+		}
+		return nil
+	}
+	if config.Cgroups.Systemd {
+		i.Born = apply
+	} else {
+		const nobody = -1 // makes the cgroup and moves no process (cgroups/utils.go, WriteCgroupProc)
+		if err := apply(nobody); err != nil {
+			return err
+		}
+		i.made.setCgroups(&i.Command, nil)
+	}
+	var err error
+	if i.CgroupMounts, err = cgroupMounts(config, i.group.GetPaths()); err != nil {
+		return err
+	}
+	i.MountedOnce = config.HasHook(configs.Prestart, configs.CreateRuntime)
+	i.Mounted = i.mounted
+	return nil
+}
+
+// undo removes the cgroup, for libcontainer to make it again.
+func (i *initLauncher) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
+	defer cancel()
+	return endCgroup(ctx, i.made.cgroup, i.Config.Cgroups.Systemd)
+}
+
+// mounted sets the limits and runs the hooks that libcontainer runs then (process_linux.go, procHooks).
+func (i *initLauncher) mounted(pid int) error {
+	if err := i.group.Set(i.Config.Cgroups.Resources); err != nil {
+		return fmt.Errorf("error setting cgroup config for procHooks process: %w", err)
+	}
+	if !i.MountedOnce {
+		return nil
+	}
+	state, err := i.made.lc.OCIState()
+	if err != nil {
+		return err
+	}
+	state.Pid, state.Status = pid, specs.StateCreating
+	defer i.made.runtime.reaper.Suspend()() // hooks are children of the shim
+	for _, name := range []configs.HookName{configs.Prestart, configs.CreateRuntime} {
+		if err := i.Config.Hooks.Run(name, state); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// saveState writes the state as libcontainer does, for runc's commands and for what libcontainer still does itself
+// (container_linux.go, currentState).
+func (i *initLauncher) saveState(pid int) error {
+	state, err := i.made.lc.State()
+	if err != nil {
+		return err
+	}
+	stat, err := system.Stat(pid)
+	if err != nil {
+		return err
+	}
+	state.InitProcessPid, state.InitProcessStartTime, state.Created = pid, stat.StartTime, time.Now().UTC()
+	for fd := range 3 {
+		name := os.DevNull // which it has until there is a terminal
+		if i.Terminal == nil {
+			if name, err = os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)); err != nil {
+				return err
+			}
+		}
+		state.ExternalDescriptors = append(state.ExternalDescriptors, name)
+	}
+	for _, t := range configs.NamespaceTypes() {
+		if ns := (configs.Namespace{Type: t}); configs.IsNamespaceSupported(t) {
+			state.NamespacePaths[t] = ns.GetPath(pid)
+		}
+	}
+	text, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	dir := stateDir(i.made.config.Root, i.made.config.ID)
+	fifo := filepath.Join(dir, execFifo)
+	if err := unix.Mkfifo(fifo, 0o622); err != nil {
+		return &os.PathError{Op: "mkfifo", Path: fifo, Err: err}
+	}
+	return unixfile.Write(filepath.Join(dir, "state.json"), text)
+}
+
+// cgroupMounts are what a mount of type cgroup shows on cgroup v1 (rootfs_linux.go, getCgroupMounts).
+func cgroupMounts(config *configs.Config, paths map[string]string) (list []launch.CgroupMount, err error) {
+	isCgroup := func(m *configs.Mount) bool { return m.Device == "cgroup" }
+	if cgroups.IsCgroup2UnifiedMode() || !slices.ContainsFunc(config.Mounts, isCgroup) {
+		return nil, nil
+	}
+	mounts, err := cgroups.GetCgroupMounts(false)
+	if err != nil {
+		return nil, err
+	}
+	shims, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mounts {
+		name := filepath.Base(m.Mountpoint)
+		one := launch.CgroupMount{Name: name, Controllers: strings.Split(name, ",")}
+		if name == "systemd" {
+			one.Controllers = []string{cgroups.CgroupNamePrefix + name}
+		}
+		for _, subsystem := range m.Subsystems {
+			if dir := cmp.Or(paths[subsystem], paths[cgroups.CgroupNamePrefix+subsystem]); dir != "" {
+				one.Directory = dir
+			}
+		}
+		if one.Directory == "" { // one in which init stays where the shim is
+			dir, err := m.GetOwnCgroup(shims)
+			if err != nil {
+				return nil, err
+			}
+			below, err := filepath.Rel(m.Root, dir)
+			if err != nil {
+				return nil, err
+			}
+			one.Directory = path.Join(m.Mountpoint, below)
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// libcontainer is the container for what libcontainer does itself.
+func (c *container) libcontainer() (*libcontainer.Container, error) {
+	if c.held == nil {
+		return c.lc, nil
+	}
+	return libcontainer.Load(c.config.Root, c.config.ID)
+}

@@ -1,0 +1,314 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	cgroupmode "github.com/containerd/cgroups/v3"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// byLibcontainerOnly starts inits as where the launcher cannot.
+var byLibcontainerOnly = sync.OnceValue(func() *Runtime {
+	r := New(testReaper)
+	r.launcher = func() (*native.Program, error) { return nil, errors.New("not in this test") }
+	return r
+})
+
+// inContainer is all that can be seen of a container.
+type inContainer struct {
+	Status         int
+	Stdout, Stderr []string
+	Err            string
+	Rootfs         []string // what is left there
+	State          map[string]any
+	Cgroup         []string
+}
+
+// runInit runs a container of the configuration, which is made anew each time.
+func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inContainer, launched bool) {
+	t.Helper()
+	c := newConfig(t, "probe", "an argument")
+	code, err := probe()
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin/probe"), code, 0o755)) //nolint:gosec // a program is executable
+	for _, dir := range []string{"etc", "home/private", "data", "run"} {
+		must(t, os.MkdirAll(filepath.Join(c.Rootfs, dir), 0o755))
+	}
+	must(t, os.MkdirAll(filepath.Join(c.Rootfs, "var"), 0o755))
+	must(t, os.Symlink("/run", filepath.Join(c.Rootfs, "var/run")))
+	must(t, os.WriteFile(filepath.Join(c.Rootfs, "etc/passwd"), []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o644)) //nolint:gosec // as in any system
+	must(t, os.Chmod(filepath.Join(c.Rootfs, "home/private"), 0o700))
+	dir := filepath.Dir(c.Bundle)
+	c.IO.Stderr = "file://" + filepath.Join(dir, "err")
+	c.Spec.Process.Env = append(c.Spec.Process.Env, "WALK=1")
+	if change != nil {
+		change(&c)
+	}
+	c.IO.Terminal = c.Spec.Process.Terminal
+	normal := func(s string) string {
+		return strings.NewReplacer(c.ID, "ID", dir, "DIR").Replace(s)
+	}
+	streams, err := stdio.Open(context.Background(), c.IO, c.IOOwner)
+	must(t, err)
+	defer streams.Close()
+	created, err := r.Create(t.Context(), c, streams)
+	if err != nil {
+		wantNothingLeft(t, c)
+		seen.Err = normal(err.Error())
+	} else {
+		launched = created.(*container).held != nil
+		var state map[string]any
+		data, err := os.ReadFile(filepath.Join(c.Root, c.ID, "state.json"))
+		must(t, err)
+		must(t, json.Unmarshal([]byte(normal(string(data))), &state))
+		for _, key := range []string{"init_process_pid", "init_process_start", "created", "namespace_paths"} {
+			if _, ok := state[key]; !ok {
+				t.Errorf("state.json has no %s", key)
+			}
+			delete(state, key)
+		}
+		state["external_descriptors"] = pipes.ReplaceAllString(fmt.Sprint(state["external_descriptors"]), "pipe")
+		config := state["config"].(map[string]any)
+		delete(config["cgroups"].(map[string]any), "Path")
+		seen.State = state
+		seen.Cgroup = limits(created.(*container))
+		must(t, created.Start(t.Context()))
+		exit := created.Init().Wait()
+		must(t, streams.Drain(t.Context()))
+		must(t, created.Destroy())
+		seen.Status = exit.Status
+	}
+	seen.Stdout = outputOf(t, filepath.Join(dir, "out"), normal)
+	seen.Stderr = outputOf(t, filepath.Join(dir, "err"), normal)
+	must(t, filepath.WalkDir(c.Rootfs, func(path string, d os.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil {
+			err = unix.Lstat(path, &st)
+		}
+		if errors.Is(err, os.ErrNotExist) { // somebody renames files meanwhile
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		seen.Rootfs = append(seen.Rootfs, fmt.Sprintf("%s %o %d:%d", strings.TrimPrefix(path, c.Rootfs), st.Mode, st.Uid, st.Gid))
+		return nil
+	}))
+	return seen, launched
+}
+
+var mountIDs = regexp.MustCompile(`mountinfo: (\d+) (\d+) `)
+
+var pipes = regexp.MustCompile(`pipe:\[\d+\]`)
+
+// limits are the control files of a container that say what it may use.
+func limits(c *container) (list []string) {
+	for _, dir := range slices.Sorted(maps.Values(c.manager.GetPaths())) {
+		for _, name := range []string{
+			"pids.max", "cpu.max", "cpu.weight", "cpu.shares", "cpu.cfs_quota_us", "memory.max", "memory.limit_in_bytes",
+			"cpuset.cpus", "devices.list", "cgroup.freeze", "memory.low", "hugetlb.2MB.max",
+		} {
+			if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				list = append(list, name+" "+string(data))
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func outputOf(t *testing.T, file string, normal func(string) string) []string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return strings.SplitAfter(normalized(normal(string(data))), "\n")
+}
+
+// normalized replaces numbers that are others each time by those of their order.
+func normalized(text string) string {
+	mounts := map[string]string{}
+	for i, m := range mountIDs.FindAllStringSubmatch(text, -1) {
+		mounts[m[1]] = fmt.Sprintf("#%d", i)
+	}
+	text = mountIDs.ReplaceAllStringFunc(text, func(match string) string {
+		m := mountIDs.FindStringSubmatch(match)
+		parent := mounts[m[2]] // none of the root's
+		return "mountinfo: " + strings.TrimPrefix(mounts[m[1]], "#") + " " + parent + " "
+	})
+	for _, pattern := range []string{
+		`(mountinfo: \d+ [\d#]* )(0:\d+)( )`, `((?:shared|master):)(\d+)()`, `(ns/\w+ -> \w+:\[)(\d+)(\])`,
+	} {
+		seen := map[string]string{}
+		re := regexp.MustCompile(pattern)
+		if strings.Contains(pattern, "ns/") {
+			for _, kind := range []string{"cgroup", "ipc", "mnt", "net", "pid", "user", "uts", "time"} {
+				link, _ := os.Readlink("/proc/self/ns/" + kind) // one that the kernel lacks
+				if _, number, ok := strings.Cut(strings.TrimSuffix(link, "]"), "["); ok {
+					seen[number] = "host"
+				}
+			}
+		}
+		text = re.ReplaceAllStringFunc(text, func(match string) string {
+			m := re.FindStringSubmatch(match)
+			if _, ok := seen[m[2]]; !ok {
+				seen[m[2]] = fmt.Sprintf("#%d", len(seen))
+			}
+			return m[1] + seen[m[2]] + m[3]
+		})
+	}
+	return noise.ReplaceAllString(text, "N")
+}
+
+// wantSameInit compares both ways.
+func wantSameInit(t *testing.T, change func(*process.Config), launches bool) inContainer {
+	t.Helper()
+	want, _ := runInit(t, byLibcontainerOnly(), change)
+	got, launched := runInit(t, testRuntime, change)
+	if got.Err == "" && launched != launches {
+		t.Errorf("by the launcher: %t, want %t", launched, launches)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("libcontainer (-) and the launcher (+) differ:\n%s", diff)
+	}
+	return want
+}
+
+func TestInit_IsAsLibcontainerMakesIt(t *testing.T) {
+	for _, base := range initBases {
+		t.Run(base.name, func(t *testing.T) {
+			for i, v := range initVariants(t) {
+				if i%slowness() != 0 {
+					continue
+				}
+				t.Run(v.name, func(t *testing.T) {
+					got := wantSameInit(t, func(c *process.Config) {
+						base.change(c)
+						v.change(c)
+					}, true)
+					if got.Status != 7 {
+						t.Errorf("libcontainer: status %d, error %s, want the probe's status 7", got.Status, got.Err)
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestInit_RefusesWhatLibcontainerRefuses(t *testing.T) {
+	for _, v := range refusedVariants {
+		if v.name == "no such directory" { // init makes it
+			continue
+		}
+		t.Run(v.name, func(t *testing.T) {
+			got := wantSameInit(t, func(c *process.Config) {
+				for name, text := range map[string]string{"script": "#!/nope\n", "junk": "\x00\x01\x02junk"} {
+					must(t, os.WriteFile(filepath.Join(c.Rootfs, "bin", name), []byte(text), 0o755)) //nolint:gosec // executable
+				}
+				v.change(c.Spec.Process)
+			}, true)
+			if got.Status == 7 {
+				t.Error("libcontainer ran the probe")
+			}
+		})
+	}
+}
+
+func TestInit_IsAloneInItsCgroups(t *testing.T) {
+	config := newConfig(t, "true")
+	b := create(t, config)
+	for _, dir := range cgroupDirs(t, config) {
+		procs, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		must(t, err)
+		if got, want := strings.Fields(string(procs)), strconv.Itoa(b.Init().Pid()); !slices.Equal(got, []string{want}) {
+			t.Errorf("processes of %s = %v, want init alone, %s", dir, got, want)
+		}
+	}
+}
+
+// Linux 6.18 kills what is cloned into it at birth.
+func TestInit_InACgroupInWhichAllWereKilled(t *testing.T) {
+	config := newConfig(t, "sleep", "1000")
+	root := "/sys/fs/cgroup"
+	switch cgroupmode.Mode() {
+	case cgroupmode.Hybrid:
+		root = "/sys/fs/cgroup/unified"
+	case cgroupmode.Legacy, cgroupmode.Unavailable:
+		lacking(t, "cgroup2", "cgroup v2")
+	case cgroupmode.Unified:
+	}
+	dir := filepath.Join(root, config.Spec.Linux.CgroupsPath)
+	must(t, os.MkdirAll(dir, 0o755))
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0); err != nil {
+		must(t, os.Remove(dir))
+		lacking(t, "cgroup.kill", "Linux 5.14: "+err.Error())
+	}
+	b := create(t, config).start()
+	got := b.exec(t.Context(), command("cat", "/proc/self/cgroup"))
+	if in := "::" + config.Spec.Linux.CgroupsPath + "\n"; got.err != nil || !strings.Contains(got.out, in) {
+		t.Errorf("exec = %d, %q, %v, want %q in its output", got.status, got.out, got.err, in)
+	}
+	must(t, b.Init().Signal(unix.SIGKILL))
+	b.wait()
+}
+
+// libcontainer keeps one list of devices for all containers of a process.
+func TestInit_AfterAUserNamespaceHasDevicesOfRoot(t *testing.T) {
+	for _, r := range []*Runtime{testRuntime, byLibcontainerOnly()} {
+		first, _ := runInit(t, r, inUserNamespace)
+		second, _ := runInit(t, r, nil)
+		if first.Status != 7 || second.Status != 7 {
+			t.Fatalf("status %d (%s) and %d (%s), want 7", first.Status, first.Err, second.Status, second.Err)
+		}
+		if null := "file /dev/null mode 20666 owner 0:0 "; !strings.Contains(strings.Join(second.Stdout, ""), null) {
+			t.Errorf("the second container lacks %q", null)
+		}
+	}
+}
+
+// libcontainer removes the limit of the whole process when it loads device rules of cgroup v2.
+func TestInit_HasTheShimsLimitOfLockedMemory(t *testing.T) {
+	var before unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
+	raised := before
+	raised.Cur = before.Max
+	must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &raised))
+	t.Cleanup(func() { must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before)) })
+	memlock = unix.Rlimit{Cur: 1 << 16, Max: 1 << 17}
+	t.Cleanup(func() { memlock = before })
+	for _, r := range []*Runtime{testRuntime, byLibcontainerOnly()} {
+		seen, _ := runInit(t, r, nil)
+		if out := strings.Join(seen.Stdout, ""); !lockedMemory.MatchString(out) {
+			t.Errorf("no line of the probe's output matches %s; error %s", lockedMemory, seen.Err)
+		}
+	}
+	b := withProbe(t, nil)
+	for _, start := range []way{byLibcontainer, byLauncher} {
+		if out := strings.Join(b.outcome(start, probed(nil)).Stdout, ""); !lockedMemory.MatchString(out) {
+			t.Errorf("no line of the output of an exec matches %s", lockedMemory)
+		}
+	}
+}
+
+var lockedMemory = regexp.MustCompile(`Max locked memory +65536 +131072 `)

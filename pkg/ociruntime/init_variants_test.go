@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+func mount(m ...specs.Mount) func(*process.Config) {
+	return func(c *process.Config) { c.Spec.Mounts = append(c.Spec.Mounts, m...) }
+}
+
+// base is a container that variants begin with.
+type initBase struct {
+	name   string
+	change func(*process.Config)
+}
+
+var initBases = []initBase{
+	{"plain", func(*process.Config) {}},
+	{"containerd", func(c *process.Config) {
+		c.Spec.Mounts = []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
+			{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+			{Destination: "/run", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
+		}
+		c.Spec.Hostname = "box"
+		capped(c.Spec.Process)
+		c.Spec.Process.NoNewPrivileges = true
+		c.Spec.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1024, Hard: 1024}}
+		c.Spec.Linux.MaskedPaths = []string{"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware", "/proc/scsi", "/nope"}
+		c.Spec.Linux.ReadonlyPaths = []string{"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+		c.Spec.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
+	}},
+}
+
+func initVariants(tb testing.TB) []configVariant {
+	tb.Helper()
+	bind := func(options ...string) func(*process.Config) {
+		return func(c *process.Config) {
+			source := filepath.Join(filepath.Dir(c.Bundle), "volume")
+			must(tb, os.MkdirAll(filepath.Join(source, "sub"), 0o755))
+			must(tb, os.WriteFile(filepath.Join(source, "file"), []byte("x"), 0o644)) //nolint:gosec // as volumes are
+			mount(specs.Mount{Destination: "/data", Type: "bind", Source: source, Options: append(options, "rbind")},
+				specs.Mount{Destination: "/new/dir", Type: "bind", Source: source, Options: append(options, "bind")},
+				specs.Mount{Destination: "/new/file", Type: "bind", Source: source + "/file", Options: append(options, "bind")},
+				specs.Mount{Destination: "/var/run/secrets/here", Type: "bind", Source: source, Options: append(options, "rbind")})(c)
+		}
+	}
+	tmpfs := func(options ...string) func(*process.Config) {
+		return mount(specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: options},
+			specs.Mount{Destination: "/home/private", Type: "tmpfs", Source: "tmpfs", Options: options},
+			specs.Mount{Destination: "/new", Type: "tmpfs", Source: "other", Options: options})
+	}
+	propagation := func(p string, options ...string) func(*process.Config) {
+		return func(c *process.Config) {
+			c.Spec.Linux.RootfsPropagation = p
+			bind(options...)(c)
+		}
+	}
+	namespace := func(kind specs.LinuxNamespaceType) func(*process.Config) {
+		return func(c *process.Config) {
+			c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
+		}
+	}
+	list := []configVariant{
+		{"bind", bind()},
+		{"bind read-only", bind("ro")},
+		{"bind with flags", bind("nosuid", "nodev", "noexec")},
+		{"bind noatime", bind("noatime")},
+		{"bind strictatime", bind("strictatime", "nodiratime")},
+		{"bind relatime", bind("relatime")},
+		{"bind rw", bind("rw", "exec", "dev", "suid")},
+		{"bind recursively read-only", bind("rro")},
+		{"bind private", bind("rprivate")},
+		{"bind slave", bind("rslave")},
+		{"bind shared", bind("rshared", "ro")},
+		{"tmpfs", tmpfs()},
+		{"tmpfs with a mode", tmpfs("mode=1755", "size=1m")},
+		{"tmpfs read-only", tmpfs("ro", "nosuid", "uid=5", "gid=6")},
+		{"tmpfs with inodes", tmpfs("nr_inodes=100", "noexec")},
+		{"propagation private", propagation("private")},
+		{"propagation rprivate", propagation("rprivate", "rshared")},
+		{"propagation rslave", propagation("rslave", "rslave")},
+		{"propagation shared", func(c *process.Config) {
+			propagation("rshared", "rshared")(c)
+			c.Spec.Linux.MaskedPaths = nil // of libcontainer's, all but the first are in the peer group of the first
+		}},
+		{"propagation unbindable", propagation("unbindable")},
+		{"read-only root", func(c *process.Config) { c.Spec.Root.Readonly = true }},
+		{"names", func(c *process.Config) { c.Spec.Hostname, c.Spec.Domainname = "a-host", "a.domain" }},
+		{"sysctls", func(c *process.Config) {
+			c.Spec.Linux.Sysctl = map[string]string{
+				"net.ipv4.ip_forward": "1", "net.ipv4.ping_group_range": "0 2147483647", "kernel.shm_rmid_forced": "1", "kernel.msgmax": "9000",
+			}
+		}},
+		{"masks", func(c *process.Config) {
+			c.Spec.Linux.MaskedPaths = []string{"/proc/kcore", "/etc", "/etc/passwd", "/home/private", "/home/private/", "/data", "/nope", "/var/run"}
+		}},
+		{"read-only paths", func(c *process.Config) {
+			c.Spec.Linux.ReadonlyPaths = []string{"/proc/sys", "/etc", "/etc/passwd", "/tmp", "/nope", "/nope/nope"}
+		}},
+		{"devices", func(c *process.Config) {
+			c.Spec.Linux.Devices = []specs.LinuxDevice{
+				{Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229, FileMode: new(os.FileMode(0o660)), UID: new(uint32(7)), GID: new(uint32(8))},
+				{Path: "/dev/net/tun", Type: "c", Major: 10, Minor: 200},
+				{Path: "/dev/block", Type: "b", Major: 7, Minor: 0},
+				{Path: "/dev/pipe", Type: "p"},
+				{Path: "/etc/zero", Type: "c", Major: 1, Minor: 5, FileMode: new(os.FileMode(0o1644))},
+			}
+		}},
+		{"no /dev", func(c *process.Config) {
+			c.Spec.Mounts = slices.DeleteFunc(c.Spec.Mounts, func(m specs.Mount) bool { return strings.HasPrefix(m.Destination, "/dev") })
+		}},
+		{"/dev of the host", func(c *process.Config) {
+			c.Spec.Mounts = slices.DeleteFunc(c.Spec.Mounts, func(m specs.Mount) bool { return strings.HasPrefix(m.Destination, "/dev") })
+			mount(specs.Mount{Destination: "/dev", Type: "bind", Source: "/dev", Options: []string{"rbind"}})(c)
+		}},
+		{"/dev read-only", func(c *process.Config) {
+			for i, m := range c.Spec.Mounts {
+				if m.Destination == "/dev" {
+					c.Spec.Mounts[i].Options = append(m.Options, "ro")
+				}
+			}
+		}},
+		{"cgroups", mount(specs.Mount{Destination: "/sys", Type: "tmpfs", Source: "tmpfs"}, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid"}})},
+		{"cgroups read-only", mount(specs.Mount{Destination: "/sys", Type: "tmpfs", Source: "tmpfs"}, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro"}})},
+		{"cgroup namespace", func(c *process.Config) {
+			namespace(specs.CgroupNamespace)(c)
+			mount(specs.Mount{Destination: "/sys", Type: "tmpfs", Source: "tmpfs"}, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro"}})(c)
+		}},
+		{"PIDs of the host", without(specs.PIDNamespace)},
+		{"network of the host", without(specs.NetworkNamespace)},
+		{"IPC of the host", without(specs.IPCNamespace)},
+		{"names of the host", func(c *process.Config) { without(specs.UTSNamespace)(c); c.Spec.Hostname = "" }},
+		{"OOM score", func(c *process.Config) { c.Spec.Process.OOMScoreAdj = new(321) }},
+		{"umask", func(c *process.Config) { c.Spec.Process.User.Umask = new(uint32(0o077)) }},
+		{"a new directory", func(c *process.Config) { c.Spec.Process.Cwd = "/var/run/a/b" }},
+		{"no new keyring", func(c *process.Config) { c.NoNewKeyring = true }},
+		{"limits", func(c *process.Config) {
+			c.Spec.Linux.Resources = &specs.LinuxResources{
+				Pids: &specs.LinuxPids{Limit: new(int64(1))}, Memory: &specs.LinuxMemory{Limit: new(int64(64 << 20))},
+				CPU: &specs.LinuxCPU{Shares: new(uint64(512)), Quota: new(int64(50000)), Period: new(uint64(100000))},
+			}
+		}},
+		{"seccomp", filtered(tb, nil)},
+		{"seccomp that blocks setsid", func(c *process.Config) {
+			filtered(tb, deny("setsid", "clone"))(c)
+			c.Spec.Process.NoNewPrivileges = true
+		}},
+		{"annotations", func(c *process.Config) { c.Spec.Annotations = map[string]string{"a": "b"} }},
+	}
+	for _, v := range variants {
+		if v.change != nil {
+			list = append(list, configVariant{"process: " + v.name, func(c *process.Config) { v.change(c.Spec.Process) }})
+		}
+	}
+	return list
+}

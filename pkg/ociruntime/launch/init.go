@@ -1,0 +1,374 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/reaper"
+)
+
+// Init is the first process of a container: it makes the container's file systems, and then waits to be told to run its
+// program. Command.Init is nil, and Command.Namespaces is not used.
+type Init struct {
+	Command
+	Config *configs.Config // its Rootfs is mounted
+	// CgroupMounts are the hierarchies that a mount of type cgroup shows on cgroup v1.
+	CgroupMounts []CgroupMount
+
+	// Born is called with the process id before the container's file systems are made: on systemd's cgroups to put the
+	// process there. It may be nil.
+	Born func(pid int) error
+	// Mounted is called when they are made, and before they are the root of the process: for limits and hooks.
+	Mounted func(pid int) error
+	// MountedOnce says that Mounted cannot be called for another process in place of this one.
+	MountedOnce bool
+}
+
+// CgroupMount is a hierarchy of cgroup v1, and the container's directory in it.
+type CgroupMount struct {
+	Name        string   // of the directory in the container
+	Directory   string   // on the host
+	Controllers []string // as the options of its mount name them
+}
+
+// Start starts the process, as [Command.Start] does, and returns when it waits to be told to run its program, which
+// [native.Run.Resume] does. The process ends when the run is closed.
+//
+// The error is ErrNotStarted where nothing was done that cannot be done again by libcontainer. Only directories and
+// files to mount on may remain.
+func (i *Init) Start(
+	ctx context.Context, program *native.Program, reaper *reaper.Reaper,
+) (run *native.Run, p *os.Process, err error) {
+	run, p, err = i.startOnce(ctx, program, reaper, false)
+	if errors.Is(err, native.ErrKilledInCgroup) {
+		run, p, err = i.startOnce(ctx, program, reaper, true)
+	}
+	return run, p, err
+}
+
+func (i *Init) startOnce(
+	ctx context.Context, program *native.Program, reaper *reaper.Reaper, moves bool,
+) (*native.Run, *os.Process, error) {
+	final := false
+	request := i.request(moves, &final)
+	stdio, more := i.Stdio, []*os.File(nil)
+	if i.Terminal != nil {
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer null.Close() //nolint:errcheck // nothing was written
+		stdio, more = [3]*os.File{null, null, null}, []*os.File{i.Terminal.Socket}
+	}
+	if len(i.attributes()) > 0 {
+		proc, err := openProcfs()
+		if err != nil {
+			return nil, nil, err
+		}
+		defer proc.Close() //nolint:errcheck // only names a directory
+		more = append(more, proc)
+	}
+	run, err := program.Start(reaper, stdio, more...)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
+	}
+	p, err := run.Execute(ctx, request)
+	if err != nil && !final {
+		err = fmt.Errorf("%w: %w", ErrNotStarted, err)
+	}
+	return run, p, err
+}
+
+// initBuilder makes the request of an Init.
+type initBuilder struct {
+	*native.Request
+	*Init
+	used         []bool // descriptors
+	root         int    // of the container, with O_PATH
+	pidNamespace int    // the one to join; -1 for none
+	readonly     []int  // mounts that get read-only when all is made
+	attributeFDs map[attribute]int
+}
+
+// request is runc's libcontainer/nsenter/nsexec.c, rootfs_linux.go and standard_init_linux.go as a list of system
+// calls.
+//
+// The process that makes the file systems is in no PID namespace of others: it is in a new one, or, if the container
+// joins one, in that of the shim, and only its child, which has the rights of its program, is in that namespace.
+func (i *Init) request(moves bool, final *bool) *native.Request {
+	b := &initBuilder{Request: &native.Request{}, Init: i}
+	for range i.freeFD() {
+		b.used = append(b.used, true)
+	}
+	if i.Freezer != "" {
+		b.Thaw = filepath.Join(filepath.Dir(i.Freezer), "cgroup.procs")
+	}
+	b.joinNamespaces()
+	b.birth(moves)
+	if i.Config.Namespaces.IsPrivate(configs.NEWCGROUP) {
+		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP).OnError("unshare the cgroup namespace")
+	}
+	b.openAttributes()
+	b.loopback()
+	b.keyring()
+	b.prepareRoot()
+	for _, m := range i.Config.Mounts {
+		b.mount(m)
+	}
+	if b.needsDev() {
+		b.makeDev()
+	}
+	b.Wait(func(pid int) error {
+		*final = i.MountedOnce
+		return i.Mounted(pid)
+	})
+	procSelf := b.enterRoot()
+	b.openConsole(procSelf, final)
+	b.finalize()
+	b.configureInit()
+	env := b.Strings(i.Env, 1)
+	user := i.Command
+	user.Label = "" // it is set
+	user.becomeUser(b.Request, env)
+	b.run(env)
+	return b.Request
+}
+
+// fd is the descriptor that the next call returns which opens one.
+func (b *initBuilder) fd() int {
+	for fd, used := range b.used {
+		if !used {
+			b.used[fd] = true
+			return fd
+		}
+	}
+	b.used = append(b.used, true)
+	return len(b.used) - 1
+}
+
+func (b *initBuilder) close(fd int) *native.Step {
+	b.used[fd] = false
+	return b.Call(unix.SYS_CLOSE, fd)
+}
+
+// open adds a step that opens a path of the process.
+func (b *initBuilder) open(path string, flags int) (int, *native.Step) {
+	fd := b.fd()
+	return fd, b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, flags|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
+}
+
+// joinNamespaces joins those that have a path, but the PID namespace, which it opens.
+func (b *initBuilder) joinNamespaces() {
+	free := b.freeFD()
+	b.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
+	b.pidNamespace = -1
+	for _, ns := range b.Config.Namespaces {
+		if ns.Path == "" {
+			continue
+		}
+		fd, _ := b.open(ns.Path, unix.O_RDONLY)
+		if ns.Type == configs.NEWPID {
+			b.pidNamespace = fd
+			continue
+		}
+		b.Call(unix.SYS_SETNS, fd, int(flag(ns.Type))).OnError("setns " + ns.Path)
+		b.close(fd)
+	}
+}
+
+func flag(t configs.NamespaceType) uintptr {
+	one := configs.Namespaces{{Type: t}} // without its path, because of which CloneFlags would skip it
+	return one.CloneFlags()
+}
+
+// birth forks the process into its cgroups and its new namespaces. The cgroup namespace is not among them: the root of
+// that is the cgroup in which it is made.
+func (b *initBuilder) birth(moves bool) {
+	i := &b.Command
+	resetSignals(b.Request)
+	for fd := native.Socket; fd < b.freeFD(); fd++ {
+		b.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC).OnError("fcntl")
+	}
+	if i.OOMScoreAdj != nil {
+		b.write("/proc/self/oom_score_adj", fmt.Sprint(*i.OOMScoreAdj))
+	}
+	setUndumpable(b.Request)
+	namespaces := int(b.Config.Namespaces.CloneFlags() &^ unix.CLONE_NEWCGROUP)
+	for _, dir := range i.Tasks {
+		b.write(filepath.Join(dir, "tasks"), "0") // as in enterCgroups
+	}
+	switch {
+	case i.Unified != "" && !moves:
+		fd, step := b.open(i.Unified, unix.O_PATH|unix.O_DIRECTORY)
+		step.Explain(i.notJoined)
+		b.ForkInto(fd, namespaces).Explain(i.notJoined)
+		b.close(fd)
+	case i.Unified != "":
+		b.write(filepath.Join(i.Unified, "cgroup.procs"), "0")
+		fallthrough
+	default:
+		b.Fork(namespaces).OnError("clone")
+	}
+	b.Wait(b.Born)
+	const mostCPUs = 64 << 10
+	setAffinity(b.Request, allBits(mostCPUs/8)).IgnoreErrors() // process_linux.go, tryResetCPUAffinity
+}
+
+func allBits(n int) []byte {
+	mask := make([]byte, n)
+	for i := range mask {
+		mask[i] = 0xff
+	}
+	return mask
+}
+
+// write writes text to a file of the host.
+func (b *initBuilder) write(path, text string) {
+	fd, _ := b.open(path, unix.O_WRONLY)
+	b.Call(unix.SYS_WRITE, fd, text, len(text)).OnError("write " + path)
+	b.close(fd)
+}
+
+// loopback: network_linux.go, loopback.initialize.
+func (b *initBuilder) loopback() {
+	if len(b.Config.Networks) == 0 {
+		return
+	}
+	fd := b.fd()
+	b.Call(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0).ExpectFD(fd).OnError("socket")
+	request := packed(struct { // struct ifreq
+		Name  [unix.IFNAMSIZ]byte
+		Flags uint16
+		_     [22]byte
+	}{Name: [unix.IFNAMSIZ]byte{'l', 'o'}, Flags: unix.IFF_UP | unix.IFF_LOOPBACK | unix.IFF_RUNNING})
+	b.Call(unix.SYS_IOCTL, fd, unix.SIOCSIFFLAGS, request).OnError("set lo up")
+	b.close(fd)
+}
+
+// openAttributes opens those of this process, as Command.openAttributes does.
+func (b *initBuilder) openAttributes() {
+	b.attributeFDs = map[attribute]int{}
+	for _, a := range b.attributes() {
+		b.attributeFDs[a] = b.fd()
+		a.open(b.Request, b.freeFD()-1, b.attributeFDs[a])
+	}
+}
+
+// setAttribute sets it, if that is asked for.
+func (b *initBuilder) setAttribute(a attribute) {
+	if fd, ok := b.attributeFDs[a]; ok {
+		b.writeAttribute(b.Request, a, fd)
+		b.close(fd)
+	}
+}
+
+// keyring: standard_init_linux.go. The permissions are those of a new keyring with the right to search it for its user.
+func (b *initBuilder) keyring() {
+	if b.Keyring == "" {
+		return
+	}
+	const (
+		sessionKeyring = 0xfffffffd                       // KEY_SPEC_SESSION_KEYRING
+		permissions    = 0x3f130000 | 0x80000             // security/keys/process_keys.c, join_session_keyring
+		words          = "unable to join session keyring" // of libcontainer
+	)
+	b.setAttribute(keyLabel)
+	join := b.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, b.Keyring).Tolerate(unix.ENOSYS).OnError(words)
+	b.Call(unix.SYS_KEYCTL, unix.KEYCTL_SETPERM, uint64(sessionKeyring), permissions).IfDone(join).
+		OnError("unable to mod keyring permissions")
+}
+
+// configureInit: standard_init_linux.go, from the host name on.
+func (b *initBuilder) configureInit() {
+	if name := b.Config.Hostname; name != "" {
+		b.Call(unix.SYS_SETHOSTNAME, name, len(name)).OnError("sethostname")
+	}
+	if name := b.Config.Domainname; name != "" {
+		b.Call(unix.SYS_SETDOMAINNAME, name, len(name)).OnError("setdomainname")
+	}
+	b.setAttribute(profile)
+	b.setAttribute(execLabel)
+	b.sysctls()
+	for _, path := range b.Config.ReadonlyPaths {
+		b.readonlyPath(path)
+	}
+	b.maskPaths()
+	if b.NoNewPrivileges {
+		b.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	}
+	if b.Scheduler != nil {
+		b.Call(unix.SYS_SCHED_SETATTR, 0, packed(b.Scheduler), 0).OnError("error setting scheduler")
+	}
+	if b.IOPriority != nil {
+		b.Call(unix.SYS_IOPRIO_SET, 1 /* IOPRIO_WHO_PROCESS */, 0, *b.IOPriority).OnError("failed to set io priority")
+	}
+	if b.pidNamespace >= 0 {
+		b.Call(unix.SYS_SETNS, b.pidNamespace, unix.CLONE_NEWPID).OnError("join the PID namespace: setns")
+	}
+	b.Wait(b.setRlimits)
+	// From here on it has its standard streams and its socket.
+	b.Call(unix.SYS_CLOSE_RANGE, native.Socket+1, uint32(math.MaxUint32), 0).OnError("close_range")
+}
+
+// sysctls: internal/sys/sysctl_linux.go. They are written in a procfs that nothing can be mounted on.
+func (b *initBuilder) sysctls() {
+	if len(b.Config.Sysctl) == 0 {
+		return
+	}
+	proc := b.newFilesystem("proc", "proc", nil, 0)
+	for key, value := range b.Config.Sysctl {
+		fd := b.fd()
+		how := packed(unix.OpenHow{
+			Flags:   unix.O_WRONLY | unix.O_TRUNC | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+		})
+		b.Call(unix.SYS_OPENAT2, proc, "sys/"+strings.ReplaceAll(key, ".", "/"), how, len(how)).ExpectFD(fd).
+			OnError("open sysctl " + key + " file")
+		b.Call(unix.SYS_WRITE, fd, value, len(value)).OnError(fmt.Sprintf("failed to write sysctl %s = %q", key, value))
+		b.close(fd)
+	}
+	b.close(proc)
+}
+
+// run ends the request: standard_init_linux.go, from exec.LookPath on.
+func (b *initBuilder) run(env native.Word) {
+	paths, inPath := b.paths()
+	b.Lookup(paths, inPath).Explain(b.notFound)
+	b.HandleSignals()
+	late := b.FilterLast()
+	if b.pidNamespace < 0 {
+		b.becomeLeader()
+	}
+	if !late {
+		b.loadLateFilter(b.Request)
+	}
+	if b.pidNamespace >= 0 {
+		b.Fork(0).OnError("clone")
+		b.becomeLeader()
+	}
+	b.Hold()
+	if late {
+		b.loadLateFilter(b.Request)
+	}
+	b.exec(b.Request, paths, env)
+}
+
+// becomeLeader: nsenter/nsexec.c, stage 2, and system.Setctty.
+func (b *initBuilder) becomeLeader() {
+	b.Call(unix.SYS_SETSID).OnError("setsid failed")
+	if b.Terminal != nil {
+		b.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0).OnError("ioctl(setctty)")
+	}
+}

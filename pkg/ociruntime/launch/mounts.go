@@ -1,0 +1,335 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/native"
+)
+
+// The flags of mount(2) that are attributes of a mount (mount_setattr(2)), and those that are parameters of a file
+// system (fsconfig(2)).
+var (
+	mountAttributes = map[int]uint64{
+		unix.MS_RDONLY: unix.MOUNT_ATTR_RDONLY, unix.MS_NOSUID: unix.MOUNT_ATTR_NOSUID,
+		unix.MS_NODEV: unix.MOUNT_ATTR_NODEV, unix.MS_NOEXEC: unix.MOUNT_ATTR_NOEXEC,
+		unix.MS_NODIRATIME: unix.MOUNT_ATTR_NODIRATIME, unix.MS_NOSYMFOLLOW: unix.MOUNT_ATTR_NOSYMFOLLOW,
+	}
+	superblockFlags = map[int]string{
+		unix.MS_RDONLY: "ro", unix.MS_SYNCHRONOUS: "sync", unix.MS_DIRSYNC: "dirsync", unix.MS_LAZYTIME: "lazytime",
+	}
+)
+
+const (
+	sizeofMountAttr = 32
+
+	atimeFlags = unix.MS_NOATIME | unix.MS_RELATIME | unix.MS_STRICTATIME
+	otherFlags = unix.MS_BIND | unix.MS_REC | unix.MS_SILENT
+)
+
+// UnsupportedMount says why Init cannot make m; "" if it can.
+func UnsupportedMount(m *configs.Mount) (reason string) {
+	known := atimeFlags | otherFlags
+	for flag := range mountAttributes {
+		known |= flag
+	}
+	for flag := range superblockFlags {
+		known |= flag
+	}
+	filesystems := []string{"bind", "proc", "sysfs", "mqueue", "tmpfs", "devpts", "cgroup", "cgroup2"}
+	destination := path.Clean("/" + m.Destination)
+	switch {
+	case !slices.Contains(filesystems, m.Device) || (m.Device == "bind") != m.IsBind():
+		return fmt.Sprintf("mount of type %q", m.Device)
+	case m.Flags&^known != 0:
+		return fmt.Sprintf("mount flags %#x", m.Flags)
+	case m.IsIDMapped():
+		return "mount with mapped ids"
+	case m.Extensions != 0:
+		return "mount with a copy of what it covers"
+	case strings.ContainsAny(m.Data, "\"\\") || strings.Contains(m.Data, "mpol="):
+		return fmt.Sprintf("mount data %q", m.Data)
+	case (destination == "/proc" || strings.HasPrefix(destination, "/proc/")) && m.Device != "proc":
+		return "mount in /proc"
+	case strings.ContainsRune(m.Source+m.Destination+m.Data, 0):
+		return "zero byte in a mount"
+	}
+	return ""
+}
+
+// MountsProcOfPIDNamespace reports whether a process can mount the procfs of a PID namespace that it is not in. Without
+// that a process with all privileges would have to be where others of the namespace may trace it.
+var MountsProcOfPIDNamespace = sync.OnceValue(func() bool {
+	context, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(context) //nolint:errcheck // nothing was made
+	return unix.FsconfigSetString(context, "pidns", "/proc/self/ns/pid") == nil
+})
+
+// attributes are the flags of mount(2) as those of mount_setattr(2).
+func attributes(flags int) (set uint64) {
+	for flag, attribute := range mountAttributes {
+		if flags&flag != 0 {
+			set |= attribute
+		}
+	}
+	switch { // in the order of the kernel's fs/namespace.c, path_mount
+	case flags&unix.MS_STRICTATIME != 0:
+		set |= unix.MOUNT_ATTR_STRICTATIME
+	case flags&unix.MS_NOATIME != 0:
+		set |= unix.MOUNT_ATTR_NOATIME
+	}
+	return set
+}
+
+// mount: rootfs_linux.go, mountToRootfs.
+func (b *initBuilder) mount(m *configs.Mount) {
+	if m.Device == "cgroup" && len(b.CgroupMounts) > 0 {
+		b.mountCgroups(m)
+		return
+	}
+	var fd, target int
+	if m.Device == "bind" {
+		fd = b.cloneTree(unix.AT_FDCWD, m.Source, m.Flags&unix.MS_REC != 0)
+		if m.Flags&^(unix.MS_BIND|unix.MS_REC) != 0 || m.ClearedFlags != 0 {
+			b.setAttributes(fd, m.Flags)
+		}
+		target, _ = b.target(m.Destination, fd, false)
+	} else {
+		fd, target = b.mountFilesystem(m)
+	}
+	b.moveMount(fd, target)
+	b.close(target)
+	for _, p := range m.PropagationFlags {
+		b.setAttr(fd, &unix.MountAttr{Propagation: uint64(p &^ unix.MS_REC)}, p&unix.MS_REC != 0)
+	}
+	if m.RecAttr != nil {
+		b.setAttr(fd, m.RecAttr, true)
+	}
+	// "/dev" and tmpfs get read-only when all is made (finalizeRootfs).
+	if m.Flags&unix.MS_RDONLY != 0 && delaysReadonly(m) {
+		b.readonly = append(b.readonly, fd)
+		return
+	}
+	b.close(fd)
+}
+
+func delaysReadonly(m *configs.Mount) bool {
+	return m.Device != "bind" && (m.Device == "tmpfs" || path.Clean("/"+m.Destination) == "/dev")
+}
+
+// mountFilesystem makes a new file system and opens what it is to be mounted on.
+func (b *initBuilder) mountFilesystem(m *configs.Mount) (fd, target int) {
+	flags, kind := m.Flags, m.Device
+	if delaysReadonly(m) {
+		flags &^= unix.MS_RDONLY
+	}
+	if kind == "cgroup" {
+		kind = "cgroup2"
+	}
+	strict := kind == "proc" || kind == "sysfs"
+	target, existed := b.target(m.Destination, -1, strict)
+	var options []option
+	if kind == "proc" && b.pidNamespace >= 0 {
+		options = append(options, option{name: "pidns", fd: b.pidNamespace})
+	}
+	for flag, name := range superblockFlags {
+		if flags&flag != 0 {
+			options = append(options, option{name: name})
+		}
+	}
+	if kind == "tmpfs" {
+		step, mode := b.Mode(target)
+		step.IfDone(existed).OnError("mode of " + m.Destination)
+		options = append(options, option{name: "mode", value: mode, onlyIf: existed})
+	}
+	if m.Data != "" {
+		options = append(options, parseOptions(m.Data)...)
+	}
+	label := b.Config.MountLabel
+	if kind == "tmpfs" || kind == "devpts" {
+		options = append(options, contextOption(label)...)
+	}
+	fd = b.newFilesystem(kind, m.Source, options, attributes(flags))
+	if kind == "mqueue" && label != "" {
+		// No flag of O_PATH is allowed; EOPNOTSUPP: there is no SELinux.
+		path := fmt.Sprintf("/proc/self/fd/%d", fd)
+		b.Call(unix.SYS_SETXATTR, path, "security.selinux", label, len(label), 0).Tolerate(unix.EOPNOTSUPP).
+			OnError("label of " + m.Destination)
+	}
+	return fd, target
+}
+
+// contextOption gives all files of a file system the SELinux label, if there is one.
+func contextOption(label string) []option {
+	if label == "" {
+		return nil
+	}
+	return []option{{name: "context", value: label}}
+}
+
+// option is a parameter of a file system.
+type option struct {
+	name   string
+	value  any          // a string or the address of one; nil for none
+	fd     int          // descriptor that is the value; 0 for none
+	onlyIf *native.Step // nil for always
+}
+
+func parseOptions(data string) (options []option) {
+	for text := range strings.SplitSeq(data, ",") {
+		name, value, hasValue := strings.Cut(text, "=")
+		switch {
+		case hasValue:
+			options = append(options, option{name: name, value: value})
+		case name != "":
+			options = append(options, option{name: name})
+		}
+	}
+	return options
+}
+
+// newFilesystem makes a file system that is not mounted yet, and returns a descriptor of its root.
+func (b *initBuilder) newFilesystem(kind, source string, options []option, attributes uint64) int {
+	const ( // of fsconfig(2)
+		setFlag, setString, setFD, create = 0, 1, 5, 6
+	)
+	what := "make a file system of type " + kind
+	context, fd := b.fd(), b.fd()
+	b.Call(unix.SYS_FSOPEN, kind, unix.FSOPEN_CLOEXEC).ExpectFD(context).OnError(what)
+	if source != "" {
+		b.Call(unix.SYS_FSCONFIG, context, setString, "source", source, 0).OnError(what + ": source")
+	}
+	for _, o := range options {
+		var step *native.Step
+		switch {
+		case o.fd != 0:
+			step = b.Call(unix.SYS_FSCONFIG, context, setFD, o.name, 0, o.fd)
+		case o.value == nil:
+			step = b.Call(unix.SYS_FSCONFIG, context, setFlag, o.name, 0, 0)
+		default:
+			step = b.Call(unix.SYS_FSCONFIG, context, setString, o.name, o.value, 0)
+		}
+		step.OnError(what + ": " + o.name)
+		if o.onlyIf != nil {
+			step.IfDone(o.onlyIf)
+		}
+	}
+	b.Call(unix.SYS_FSCONFIG, context, create, 0, 0, 0).OnError(what)
+	b.Call(unix.SYS_FSMOUNT, context, unix.FSMOUNT_CLOEXEC, attributes).ExpectFD(fd).OnError(what)
+	b.close(context)
+	return fd
+}
+
+// target opens what is to be mounted on, which is made if it is not there: a directory, or a file if descriptor like is
+// one. existed is done without an error if it was there. A strict target is a directory without a link on the way.
+func (b *initBuilder) target(destination string, like int, strict bool) (fd int, existed *native.Step) {
+	fd = b.fd()
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+	if strict {
+		how.Flags |= unix.O_DIRECTORY
+		how.Resolve |= unix.RESOLVE_NO_SYMLINKS
+	}
+	existed = b.Call(unix.SYS_OPENAT2, b.root, destination, packed(how), unix.SizeofOpenHow).ExpectFD(fd).
+		Tolerate(unix.ENOENT).OnError("open " + destination)
+	b.Make(b.root, destination, like).ExpectFD(fd).IfFailed(existed).OnError("make " + destination)
+	if !strict {
+		const proc = "proc" // checkProcMount
+		b.CheckBelow(fd, b.Config.Rootfs, proc).OnError("check " + destination)
+	}
+	return fd, existed
+}
+
+// cloneTree opens a copy of the mount at a path, which is not mounted yet.
+func (b *initBuilder) cloneTree(dir int, source string, recursive bool) int {
+	fd := b.fd()
+	flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	if source == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	b.Call(unix.SYS_OPEN_TREE, dir, source, flags).ExpectFD(fd).OnError("open_tree " + source)
+	return fd
+}
+
+func (b *initBuilder) moveMount(fd, target int) *native.Step {
+	const emptyPaths = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
+	return b.Call(unix.SYS_MOVE_MOUNT, fd, "", target, "", emptyPaths).OnError("move_mount")
+}
+
+func (b *initBuilder) setAttr(fd int, attr *unix.MountAttr, recursive bool) *native.Step {
+	flags := unix.AT_EMPTY_PATH
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	return b.Call(unix.SYS_MOUNT_SETATTR, fd, "", flags, packed(attr), sizeofMountAttr).OnError("mount_setattr")
+}
+
+// setAttributes gives a mount the flags, and takes the others, as MS_REMOUNT|MS_BIND of mount(2) does. It keeps how
+// times of access are written, unless flags say so.
+func (b *initBuilder) setAttributes(fd, flags int) *native.Step {
+	attr := unix.MountAttr{Attr_set: attributes(flags), Attr_clr: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID |
+		unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOSYMFOLLOW}
+	if flags&(atimeFlags|unix.MS_NODIRATIME) != 0 {
+		attr.Attr_clr |= unix.MOUNT_ATTR__ATIME | unix.MOUNT_ATTR_NODIRATIME
+	}
+	return b.setAttr(fd, &attr, false)
+}
+
+// mountCgroups: rootfs_linux.go, mountCgroupV1.
+func (b *initBuilder) mountCgroups(m *configs.Mount) {
+	const flags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
+	own := configs.Mount{
+		Source: "tmpfs", Device: "tmpfs", Destination: m.Destination, Flags: flags, Data: "mode=755",
+		PropagationFlags: m.PropagationFlags,
+	}
+	b.mount(&own)
+	for _, c := range b.CgroupMounts {
+		one := *m
+		one.Destination = path.Join(m.Destination, c.Name)
+		if !b.Config.Namespaces.Contains(configs.NEWCGROUP) {
+			one.Device, one.Source, one.Flags = "bind", c.Directory, unix.MS_BIND|unix.MS_REC|m.Flags
+			b.mount(&one)
+			continue
+		}
+		target, _ := b.target(one.Destination, -1, false)
+		source := "cgroup"
+		var options []option
+		for _, name := range c.Controllers {
+			options = append(options, parseOptions(name)...)
+			if name == "name=systemd" {
+				source = "systemd"
+			}
+		}
+		set := attributes(flags | m.Flags&unix.MS_RDONLY)
+		if m.Flags&unix.MS_RDONLY != 0 {
+			options = append(options, option{name: "ro"})
+		}
+		fd := b.newFilesystem("cgroup", source, options, set)
+		b.moveMount(fd, target)
+		b.close(target)
+		b.close(fd)
+	}
+	for _, c := range b.CgroupMounts {
+		if strings.Contains(c.Name, ",") {
+			for name := range strings.SplitSeq(c.Name, ",") {
+				dir, _ := b.target(m.Destination, -1, false)
+				b.Call(unix.SYS_SYMLINKAT, c.Name, dir, name).Tolerate(unix.EEXIST).OnError("symlink " + name)
+				b.close(dir)
+			}
+		}
+	}
+}

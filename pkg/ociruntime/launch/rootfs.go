@@ -1,0 +1,233 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/native"
+)
+
+// prepareRoot: rootfs_linux.go, prepareRoot.
+func (b *initBuilder) prepareRoot() {
+	propagation := unix.MS_SLAVE | unix.MS_REC
+	if b.Config.RootPropagation != 0 {
+		propagation = b.Config.RootPropagation
+	}
+	b.classicMount("", "/", propagation)
+	parent := unix.MS_PRIVATE
+	if b.Config.RootPropagation&unix.MS_SLAVE != 0 {
+		parent = unix.MS_SLAVE
+	}
+	dir := b.Config.Rootfs
+	step := b.classicMount("", dir, parent)
+	for dir != "/" { // EINVAL: it is no mount point
+		dir = filepath.Dir(dir)
+		step.Tolerate(unix.EINVAL)
+		step = b.classicMount("", dir, parent).IfFailed(step)
+	}
+	b.classicMount(b.Config.Rootfs, b.Config.Rootfs, unix.MS_BIND|unix.MS_REC)
+	b.root, _ = b.open(b.Config.Rootfs, unix.O_PATH|unix.O_DIRECTORY)
+}
+
+func (b *initBuilder) classicMount(source, target string, flags int) *native.Step {
+	return b.Call(unix.SYS_MOUNT, source, target, "", flags, 0).OnError("mount " + target)
+}
+
+// needsDev: rootfs_linux.go, needsSetupDev.
+func (b *initBuilder) needsDev() bool {
+	return !slices.ContainsFunc(b.Config.Mounts, func(m *configs.Mount) bool {
+		return m.Device == "bind" && path.Clean("/"+m.Destination) == "/dev"
+	})
+}
+
+// makeDev: rootfs_linux.go, doSetupDev.
+func (b *initBuilder) makeDev() {
+	parent, parentPath := -1, ""
+	directory := func(name string) {
+		if parentPath == name {
+			return
+		}
+		if parent >= 0 {
+			b.close(parent)
+		}
+		parent, parentPath = b.fd(), name
+		b.Make(b.root, name, -1).ExpectFD(parent).OnError("make " + name)
+	}
+	for _, d := range b.Config.Devices {
+		name := path.Clean("/" + d.Path)
+		if d.Path == "" || name == "/dev/ptmx" {
+			continue
+		}
+		directory(path.Dir(name))
+		kind := map[rune]uint32{'b': unix.S_IFBLK, 'c': unix.S_IFCHR, 'u': unix.S_IFCHR, 'p': unix.S_IFIFO}[rune(d.Type)]
+		mode := uint32(d.FileMode)
+		device := unix.Mkdev(uint32(d.Major), uint32(d.Minor))
+		made := b.Call(unix.SYS_MKNODAT, parent, path.Base(name), kind|mode, device).Tolerate(unix.EEXIST).
+			OnError("mknodat " + name)
+		fd := b.fd()
+		b.Call(unix.SYS_OPENAT, parent, path.Base(name), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC).ExpectFD(fd).
+			IfDone(made).OnError("open " + name)
+		b.CheckInode(fd, kind, device, 0, 0).IfDone(made).OnError("check " + name)
+		b.Call(unix.SYS_FCHMODAT, unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), mode).IfDone(made).
+			OnError("chmod " + name)
+		b.Call(unix.SYS_FCHOWNAT, fd, "", d.Uid, d.Gid, unix.AT_EMPTY_PATH).IfDone(made).OnError("chown " + name)
+		b.close(fd).IfDone(made)
+	}
+	directory("/dev")
+	b.Call(unix.SYS_UNLINKAT, parent, "ptmx", 0).Tolerate(unix.ENOENT).OnError("unlink /dev/ptmx")
+	b.Call(unix.SYS_SYMLINKAT, "pts/ptmx", parent, "ptmx").OnError("symlink /dev/ptmx")
+	for _, link := range [][2]string{
+		{"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"},
+	} {
+		b.Call(unix.SYS_SYMLINKAT, link[1], parent, link[0]).Tolerate(unix.EEXIST).OnError("symlink /dev/" + link[0])
+	}
+	core := b.Call(unix.SYS_FACCESSAT, unix.AT_FDCWD, "/proc/kcore", 0).IgnoreErrors()
+	b.Call(unix.SYS_SYMLINKAT, "/proc/kcore", parent, "core").IfDone(core).Tolerate(unix.EEXIST).
+		OnError("symlink /dev/core")
+	b.close(parent)
+}
+
+// enterRoot: rootfs_linux.go, pivotRoot, and the rest of prepareRootfs. It returns the descriptor of the host's
+// /proc/self/fd.
+func (b *initBuilder) enterRoot() (procSelf int) {
+	procSelf = -1
+	if b.Terminal != nil {
+		procSelf, _ = b.open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY)
+	}
+	const what = "error jailing process inside rootfs: "
+	old, _ := b.open("/", unix.O_PATH|unix.O_DIRECTORY)
+	b.Call(unix.SYS_FCHDIR, b.root).OnError(what + "fchdir")
+	b.Call(unix.SYS_PIVOT_ROOT, ".", ".").OnError(what + "pivot_root .")
+	b.Call(unix.SYS_FCHDIR, old).OnError(what + "fchdir")
+	b.classicMount("", ".", unix.MS_SLAVE|unix.MS_REC)
+	b.Call(unix.SYS_UMOUNT2, ".", unix.MNT_DETACH).OnError(what + "umount2")
+	b.Call(unix.SYS_CHDIR, "/").OnError(what + "chdir /")
+	b.close(old)
+	if p := b.Config.RootPropagation; p != 0 && p&(unix.MS_PRIVATE|unix.MS_SLAVE) == 0 {
+		b.classicMount("", "/", p).OnError("unable to apply root propagation flags")
+	}
+	if b.needsDev() {
+		null, _ := b.openNull(unix.O_RDWR)
+		b.ReplaceNull(null).OnError("error reopening /dev/null inside container")
+		b.close(null)
+	}
+	if b.Cwd != "" {
+		fd := b.fd()
+		exists := b.Call(unix.SYS_FACCESSAT, unix.AT_FDCWD, b.Cwd, 0).IgnoreErrors()
+		b.Make(b.root, b.Cwd, -1).ExpectFD(fd).IfFailed(exists).OnError("mkdir " + b.Cwd)
+		b.close(fd).IfFailed(exists)
+	}
+	return procSelf
+}
+
+// openNull: verifyDevNull. It is the container's, which may be anything.
+func (b *initBuilder) openNull(flags int) (fd int, step *native.Step) {
+	handle, step := b.open("/dev/null", flags)
+	b.CheckInode(handle, unix.S_IFCHR, unix.Mkdev(1, 3), 0, 0).OnError("container's /dev/null is invalid")
+	return handle, step
+}
+
+// openConsole: init_linux.go, setupConsole. From the moment on that the shim has the terminal there is no other way.
+func (b *initBuilder) openConsole(procSelf int, final *bool) {
+	if b.Terminal == nil {
+		return
+	}
+	const console = "/dev/console"
+	handle, master, peer := b.fd(), b.fd(), b.fd()
+	b.allocateTerminal(b.Request, procSelf, handle, master, peer)
+	target := b.fd()
+	const flags = unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, console, flags, 0o666).ExpectFD(target).
+		OnError("create /dev/console mount target")
+	fd := b.cloneTree(peer, "", false)
+	b.moveMount(fd, target)
+	for _, fd := range []int{fd, target, procSelf} {
+		b.close(fd)
+	}
+	b.Wait(func(int) error { *final = true; return nil })
+	b.useTerminal(b.Request, master, peer)
+	for _, fd := range []int{handle, master, peer} {
+		b.close(fd)
+	}
+}
+
+// finalize: rootfs_linux.go, finalizeRootfs.
+func (b *initBuilder) finalize() {
+	readonly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	for _, fd := range b.readonly {
+		b.setAttr(fd, readonly, false)
+		b.close(fd)
+	}
+	if b.Config.Readonlyfs {
+		b.setAttributes(b.root, unix.MS_RDONLY).OnError("error setting rootfs as readonly")
+	}
+	umask := uint32(0o022)
+	if b.Umask != nil {
+		umask = *b.Umask
+	}
+	b.Call(unix.SYS_UMASK, umask)
+}
+
+// readonlyPath: rootfs_linux.go, readonlyPath.
+func (b *initBuilder) readonlyPath(name string) {
+	what := fmt.Sprintf("can't make %q read-only", name)
+	target, exists := b.open(name, unix.O_PATH)
+	exists.Tolerate(unix.ENOENT).OnError(what)
+	fd := b.fd()
+	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE | unix.AT_EMPTY_PATH
+	b.Call(unix.SYS_OPEN_TREE, target, "", flags).ExpectFD(fd).IfDone(exists).OnError(what)
+	b.setAttr(fd, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}, false).IfDone(exists).OnError(what)
+	b.moveMount(fd, target).IfDone(exists).OnError(what)
+	b.close(fd).IfDone(exists)
+	b.close(target).IfDone(exists)
+}
+
+// maskPaths: rootfs_linux.go, maskPaths. All directories get one empty file system.
+func (b *initBuilder) maskPaths() {
+	if len(b.Config.MaskPaths) == 0 {
+		return
+	}
+	null, _ := b.openNull(unix.O_PATH)
+	options := []option{{name: "ro"}, {name: "nr_blocks", value: "1"}, {name: "nr_inodes", value: "1"}}
+	options = append(options, contextOption(b.Config.MountLabel)...)
+	empty := b.newFilesystem("tmpfs", "tmpfs", options, unix.MOUNT_ATTR_RDONLY)
+	var masked []string
+	for _, name := range b.Config.MaskPaths {
+		if clean := path.Clean(name); !slices.Contains(masked, clean) {
+			masked = append(masked, clean)
+			b.maskPath(name, null, empty)
+		}
+	}
+	b.close(null)
+	b.close(empty)
+}
+
+func (b *initBuilder) maskPath(name string, null, empty int) {
+	what := fmt.Sprintf("can't mask path %q", name)
+	target, directory := b.open(name, unix.O_PATH|unix.O_DIRECTORY)
+	directory.Tolerate(unix.ENOENT, unix.ENOTDIR).OnError(what)
+	fd := b.fd()
+	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
+	// EINVAL: the first is not mounted yet, and older kernels cannot copy such a mount.
+	another := b.Call(unix.SYS_OPEN_TREE, empty, "", flags).ExpectFD(fd).IfDone(directory).Tolerate(unix.EINVAL).
+		OnError(what)
+	b.moveMount(fd, target).IfDone(another).OnError(what)
+	b.Call(unix.SYS_CLOSE, fd).IfDone(another)
+	b.moveMount(empty, target).IfFailed(another).OnError(what)
+	b.Call(unix.SYS_CLOSE, target).IfDone(directory)
+
+	file := b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, name, unix.O_PATH|unix.O_CLOEXEC).ExpectFD(target).
+		IfFailed(directory).Tolerate(unix.ENOENT).OnError(what)
+	b.Call(unix.SYS_OPEN_TREE, null, "", flags).ExpectFD(fd).IfDone(file).OnError(what)
+	b.moveMount(fd, target).IfDone(file).OnError(what)
+	b.close(fd).IfDone(file)
+	b.close(target).IfDone(file)
+}
