@@ -260,6 +260,9 @@ func cloneMount(path string) (int, error) {
 	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE,
 	})
+	if errors.Is(err, unix.ENOSYS) {
+		err = fmt.Errorf("mount_setattr needs Linux 5.12: %w: %w", err, errdefs.ErrNotImplemented)
+	}
 	if err != nil {
 		return -1, errors.Join(err, unix.Close(fd))
 	}

@@ -117,6 +117,9 @@ func memoryFile(name string, content []byte) (*os.File, error) {
 		more = 0
 		fd, err = unix.MemfdCreate(name, flags&^unix.MFD_EXEC)
 	}
+	if errors.Is(err, unix.EACCES) {
+		err = fmt.Errorf("a memory file that executes is forbidden by vm.memfd_noexec=2: %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w: %w", err, errdefs.ErrNotImplemented)
 	}

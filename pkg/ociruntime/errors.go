@@ -69,6 +69,11 @@ func createError(err error, linux *specs.Linux) error {
 			return fmt.Errorf("linux.cgroupsPath %q: %w: %w", linux.CgroupsPath, err, errdefs.ErrFailedPrecondition)
 		}
 	}
+	// mount_setattr, by which mounts get attributes with all below them, and mappings of users.
+	if strings.Contains(text, unix.ENOSYS.Error()) &&
+		(strings.Contains(text, "error mounting") || strings.Contains(text, "MOUNT_ATTR_IDMAP")) {
+		return fmt.Errorf("mounts need Linux 5.12: %w: %w", err, errdefs.ErrNotImplemented)
+	}
 	for name, value := range linux.Sysctl {
 		for _, words := range []string{"sysctl %q ", "open sysctl %s file: ", "write sysctl %s = "} {
 			if strings.Contains(text, fmt.Sprintf(words, name)) {
