@@ -85,6 +85,13 @@ func IsGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
+func classify(err error) error {
+	if IsGone(err) {
+		return fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
+	}
+	return err
+}
+
 // Write writes text and a newline to a control file, in one write as the kernel wants it. It does not create the file.
 func Write(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -196,10 +203,7 @@ func (c *Cgroup) LimitDepth() error {
 		err = Write(path, strconv.Itoa(MaxDepth))
 	}
 	if err != nil {
-		if IsGone(err) {
-			err = fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
-		}
-		return fmt.Errorf("limit the depth of cgroup %s: %w", c, err)
+		return fmt.Errorf("limit the depth of cgroup %s: %w", c, classify(err))
 	}
 	return nil
 }
@@ -281,10 +285,7 @@ func (c *Cgroup) Usage() (u Usage, err error) {
 		}
 	}
 	if err != nil {
-		if IsGone(err) {
-			err = fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
-		}
-		return Usage{}, fmt.Errorf("read usage of cgroup %s: %w", c, err)
+		return Usage{}, fmt.Errorf("read usage of cgroup %s: %w", c, classify(err))
 	}
 	if dir := c.Path("memory"); dir != "" {
 		u.Memory, _ = readNumber(filepath.Join(dir, peak)) // there is no file where it is not counted

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
@@ -76,10 +75,7 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 		return w, nil
 	}
 	if err != nil {
-		if IsGone(err) {
-			err = errdefs.ErrNotFound
-		}
-		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", w.cgroup, err)
+		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", w.cgroup, classify(err))
 	}
 	go func() { // ends when Stop closes the source; Stop joins it
 		defer close(w.ended)

@@ -32,8 +32,7 @@
 // # Goroutines and locks
 //
 // A Reconciler has one goroutine, from its first container to its last or to Stop; Remove and Stop join it. cgroupLock
-// is held over everything that reads or writes cgroups, so after Remove, Pin or Stop nothing is written any more. mu
-// guards what State shows and is held over nothing that blocks. Order: cgroupLock, then mu.
+// is held over everything that reads or writes cgroups, so after Remove, Pin or Stop nothing is written any more.
 package cpuset
 
 import (
@@ -61,9 +60,7 @@ type Reconciler struct {
 	loop       *loop                // nil while no container follows
 	watchError string               // why something is not watched, as last logged
 
-	mu sync.Mutex
-	// +checklocks:mu
-	states map[string]State // by the container's id
+	states sync.Map // of a State by the container's id
 }
 
 // New returns a Reconciler for the cgroup v2 hierarchy at root, a path without symbolic links. open is Inotify except
@@ -72,7 +69,6 @@ func New(root string, open func() (Notifier, error)) *Reconciler {
 	return &Reconciler{
 		root: root, open: open,
 		cgroupLock: make(chan struct{}, 1), followers: make(map[string]*follower),
-		states: make(map[string]State),
 	}
 }
 
@@ -105,7 +101,7 @@ func (r *Reconciler) Add(ctx context.Context, c Container) error {
 			delete(r.followers, c.ID)
 			return
 		}
-		r.publish(f)
+		r.states.Store(f.ID, f.state)
 	})
 	return err
 }
@@ -115,9 +111,7 @@ func (r *Reconciler) Add(ctx context.Context, c Container) error {
 func (r *Reconciler) Remove(id string) {
 	r.change(func() {
 		delete(r.followers, id)
-		r.mu.Lock()
-		delete(r.states, id)
-		r.mu.Unlock()
+		r.states.Delete(id)
 	})
 }
 
@@ -140,7 +134,7 @@ func (r *Reconciler) pin(id string, pinned bool) {
 			r.updateWatches()
 			r.reconcile(context.Background(), f)
 		}
-		r.publish(f)
+		r.states.Store(f.ID, f.state)
 	})
 }
 
@@ -155,16 +149,9 @@ func (r *Reconciler) Stop() {
 // State returns the state of a container, or false if it does not follow. It does not wait for a reconciliation in
 // progress. After Stop it returns the last state.
 func (r *Reconciler) State(id string) (State, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s, ok := r.states[id]
+	v, _ := r.states.Load(id)
+	s, ok := v.(State)
 	return s, ok
-}
-
-func (r *Reconciler) publish(f *follower) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.states[f.ID] = f.state
 }
 
 // change runs do with cgroupLock held, and then ends the goroutine if no container follows any more.
@@ -290,6 +277,6 @@ func (r *Reconciler) reconcile(ctx context.Context, fs ...*follower) {
 			return // the goroutine is to end
 		}
 		f.recordResult(errs[i])
-		r.publish(f)
+		r.states.Store(f.ID, f.state)
 	}
 }

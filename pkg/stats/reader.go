@@ -111,6 +111,7 @@ func (r *Reader) Close() {
 	r.closeLocked()
 }
 
+// +checklocks:r.mu
 func (r *Reader) closeLocked() {
 	for _, f := range r.open {
 		_ = f.Close() // nothing was written
@@ -141,11 +142,12 @@ func (r *Reader) notFound() error {
 	return fmt.Errorf("metrics of cgroup %s: %w", r.cgroup, errdefs.ErrNotFound)
 }
 
-// errStale: a control file answers ENODEV once its cgroup was removed or its controller disabled.
-var errStale = errors.New("control files are gone")
+// errStale is what a control file answers once its cgroup was removed or its controller disabled.
+const errStale = unix.ENODEV
 
 // readLocked returns the message from the files that exist. errStale means that the open files are no longer those of
 // the cgroup.
+// +checklocks:r.mu
 func (r *Reader) readLocked() (Metrics, error) {
 	var m Metrics = &v1.Metrics{}
 	all, unlimited := filesV1, uint64(0)
@@ -164,8 +166,6 @@ func (r *Reader) readLocked() (Metrics, error) {
 		switch {
 		case errors.Is(err, unix.EOPNOTSUPP): // pressure on a kernel that accounts none (psi=0)
 			continue
-		case errors.Is(err, unix.ENODEV):
-			return nil, errStale
 		case err != nil:
 			return nil, &fs.PathError{Op: "read", Path: f.Name(), Err: err}
 		case f.field != "":
@@ -185,6 +185,7 @@ func (r *Reader) readLocked() (Metrics, error) {
 }
 
 // openLocked opens the files that exist. Kernels and cgroups lack some.
+// +checklocks:r.mu
 func (r *Reader) openLocked(message reflect.Type, all []controlFile) error {
 	r.buf = make([]byte, firstBuffer)
 	for _, f := range all {
@@ -193,7 +194,7 @@ func (r *Reader) openLocked(message reflect.Type, all []controlFile) error {
 			file, err = openControl(r.cgroup.File(f.older))
 		}
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENODEV):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errStale):
 			continue
 		case err != nil:
 			return err
@@ -219,6 +220,7 @@ func openControl(path string) (*os.File, error) {
 
 // textLocked returns the contents of a control file; they are valid until the next call. A read from the start makes
 // the kernel write the text anew, and returns all of it at once.
+// +checklocks:r.mu
 func (r *Reader) textLocked(file *os.File) ([]byte, error) {
 	defer runtime.KeepAlive(file)
 	for {
