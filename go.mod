@@ -17,6 +17,7 @@ require (
 	github.com/gogo/protobuf v1.3.2
 	github.com/google/go-cmp v0.7.0
 	github.com/moby/sys/capability v0.4.0
+	github.com/moby/sys/signal v0.7.1
 	github.com/moby/sys/user v0.4.1
 	github.com/moby/sys/userns v0.2.1
 	github.com/opencontainers/cgroups v0.1.0

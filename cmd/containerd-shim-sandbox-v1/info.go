@@ -126,10 +126,6 @@ var (
 // libcontainerModule is where the version of the linked container runtime is read from.
 const libcontainerModule = "github.com/opencontainers/runc"
 
-// seccompAnnotation is the key under which an OCI runtime's features name the libseccomp it runs with
-// (runc's `features` command sets it); absent means seccomp is not compiled in.
-const seccompAnnotation = "io.github.seccomp.libseccomp.version"
-
 // buildOf returns what this binary is made of: the linker's values, and the build information for what they leave open.
 func buildOf() (shim, commit, libcontainer string) {
 	shim, commit, libcontainer = version, revision, "unknown"
@@ -152,12 +148,8 @@ func buildOf() (shim, commit, libcontainer string) {
 }
 
 // versionText is the answer to -v, in the form of containerd's own shims (pkg/shim/shim.go), with two lines of ours.
-func versionText(f *features.Features) string {
+func versionText(seccomp string) string {
 	shim, commit, libcontainer := buildOf()
-	seccomp := "off"
-	if f != nil && f.Annotations[seccompAnnotation] != "" {
-		seccomp = f.Annotations[seccompAnnotation]
-	}
 	return fmt.Sprintf(`%s:
   Version:  %s
   Revision: %s
@@ -165,5 +157,5 @@ func versionText(f *features.Features) string {
   libcontainer: %s
   seccomp: %s
 
-`, binaryName, shim, commit, runtime.Version(), libcontainer, seccomp)
+`, binaryName, shim, commit, runtime.Version(), libcontainer, cmp.Or(seccomp, "off"))
 }

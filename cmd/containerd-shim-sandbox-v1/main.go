@@ -87,7 +87,7 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 		_, err := io.WriteString(stdout, help)
 		return err
 	case f.version:
-		_, err := io.WriteString(stdout, versionText(runtimeFeatures()))
+		_, err := io.WriteString(stdout, versionText(ociruntime.SeccompVersion()))
 		return err
 	case f.action == "delete": // removes what is left on every kernel
 	default:

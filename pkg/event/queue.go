@@ -128,7 +128,6 @@ func (q *Queue) Close(ctx context.Context) error {
 	return nil
 }
 
-// run is the publisher.
 func (q *Queue) run() {
 	defer close(q.stopped)
 	defer q.cancel()
@@ -188,7 +187,6 @@ func (q *Queue) send(head stamped) bool {
 	}
 }
 
-// drop removes the first event.
 func (q *Queue) drop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -232,9 +230,7 @@ type TaskStart struct {
 }
 
 // TaskOOM says that the kernel killed a process of the container for want of memory.
-type TaskOOM struct {
-	ContainerID string
-}
+type TaskOOM struct{ ContainerID string }
 
 // TaskExit says that a process ended. ID is the container's id for its init and the exec's id for an exec, which is how
 // containerd tells them apart. Status is the exit code, or 128 plus the signal that ended the process.
@@ -246,14 +242,8 @@ type TaskExit struct {
 	At          time.Time
 }
 
-// TaskDelete says that nothing of a process is left. ID, Status and At are as in TaskExit.
-type TaskDelete struct {
-	ContainerID string
-	ID          string
-	Pid         int
-	Status      int
-	At          time.Time
-}
+// TaskDelete says that nothing of a process is left. Its fields are as in TaskExit.
+type TaskDelete TaskExit
 
 // TaskExecAdded says that an exec is known and may be started.
 type TaskExecAdded struct {
@@ -269,14 +259,10 @@ type TaskExecStarted struct {
 }
 
 // TaskPaused says that all processes of a container are frozen.
-type TaskPaused struct {
-	ContainerID string
-}
+type TaskPaused struct{ ContainerID string }
 
 // TaskResumed says that the processes of a paused container run again.
-type TaskResumed struct {
-	ContainerID string
-}
+type TaskResumed struct{ ContainerID string }
 
 // TaskCheckpointed says that the state of a container was written to Checkpoint, a path.
 type TaskCheckpointed struct {

@@ -239,7 +239,6 @@ type Identity struct {
 	Born     int64 `json:",omitempty"` // in nanoseconds; 0 where it is not known
 }
 
-// identity is that of an open file.
 func identity(fd int) (Identity, error) {
 	var s unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &s); err != nil {

@@ -57,9 +57,9 @@ type Sender struct {
 
 // State is what was received so far.
 type State struct {
-	Ready  bool
-	Status string // the last STATUS
-	Errno  int    // the last ERRNO; 0 for none
+	Ready  bool   `json:"ready"`
+	Status string `json:"status,omitempty"` // the last STATUS
+	Errno  int    `json:"errno,omitempty"`  // the last ERRNO; 0 for none
 }
 
 // Receiver is a socket and what it received.
@@ -215,7 +215,6 @@ func (r *Receiver) Await(timeout, longest time.Duration, exited <-chan struct{})
 	}
 }
 
-// asked returns the deadline that the program asked for.
 func (r *Receiver) asked() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()

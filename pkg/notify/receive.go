@@ -23,7 +23,6 @@ const (
 	bytesOfAnFD = 4
 )
 
-// receive is the goroutine of r.
 func (r *Receiver) receive(check func(Sender) error) {
 	defer close(r.done)
 	data := make([]byte, longest)

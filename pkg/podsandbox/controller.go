@@ -198,7 +198,6 @@ func (c *Controller) getLocked(sandboxID string) (*sandbox, error) {
 	return c.sandbox, nil
 }
 
-// admit lets containers be created while the pod runs.
 func (c *Controller) admit(p *sandbox) task.Admit {
 	return func() (adapt func(*specs.Spec) error, err error) {
 		c.mu.Lock()

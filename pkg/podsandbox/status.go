@@ -17,7 +17,6 @@ import (
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stats"
-	"sandbox.internal/shim/pkg/task"
 )
 
 // Status is what SandboxStatus answers.
@@ -69,7 +68,9 @@ func (c *Controller) Status(sandboxID string, verbose bool) (Status, error) {
 		return status, err
 	}
 	for _, one := range c.tasks.Containers() {
-		status.Containers = append(status.Containers, containerStatus(one))
+		status.Containers = append(status.Containers, ContainerStatus{
+			Status: one.Init().Status(), Execs: one.ExecUsage(), CPUSet: one.CPUSet(), Notified: one.Notified(),
+		})
 	}
 	return status, nil
 }
@@ -90,17 +91,6 @@ func (c *Controller) statusLocked(sandboxID string, verbose bool) (Status, error
 		status.Config, status.Updated, status.Spec = p.config, p.updated, p.started.Spec
 	}
 	return status, nil
-}
-
-func containerStatus(c *task.Container) ContainerStatus {
-	s := ContainerStatus{Status: c.Init().Status(), Execs: c.ExecUsage()}
-	if cpus, ok := c.CPUSet(); ok {
-		s.CPUSet = &cpus
-	}
-	if told, ok := c.Notified(); ok {
-		s.Notified = &told
-	}
-	return s
 }
 
 // Ping reports whether there is such a pod: the error is errdefs.ErrNotFound if not.

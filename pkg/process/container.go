@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -102,7 +103,57 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	return nil
 }
 
-// watchOOM begins to tell the OOM kills of the container.
+func (c *Container) prepare(ctx context.Context) error {
+	for _, h := range c.config.Hooks {
+		if err := h.Prepare(ctx, &c.config); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// initCreated runs the hooks for init, of which nobody knows yet. When it fails, init is dead.
+func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
+	defer func() {
+		if err != nil {
+			_ = init.Signal(syscall.SIGKILL) // it may be dead already
+			init.Wait()
+		}
+	}()
+	for _, h := range c.config.Hooks {
+		if err := h.Created(ctx, c.runtime, init); err != nil {
+			return err
+		}
+	}
+	return c.watchOOM() // before init can run its program, so that no kill is missed
+}
+
+func (c *Container) update(r *specs.LinuxResources) error {
+	for _, h := range c.config.Hooks {
+		h.BeforeUpdate(r)
+	}
+	err := c.runtime.Update(r)
+	for _, h := range c.config.Hooks {
+		h.AfterUpdate(err)
+	}
+	return err
+}
+
+func (c *Container) beforeDestroy() {
+	for _, h := range c.config.Hooks {
+		h.BeforeDestroy()
+	}
+}
+
+// removeHooks undoes the hooks. One that fails does not keep the others from being undone.
+func (c *Container) removeHooks() error {
+	var errs []error
+	for _, h := range slices.Backward(c.config.Hooks) {
+		errs = append(errs, h.Removed())
+	}
+	return errors.Join(errs...)
+}
+
 func (c *Container) watchOOM() (err error) {
 	c.oom, err = c.runtime.Cgroup().WatchOOM(func() { c.events.Put(event.TaskOOM{ContainerID: c.ID()}) })
 	if err != nil {

@@ -116,7 +116,6 @@ func (p *Process) startDeadline() {
 	p.deadline = time.AfterFunc(timeout, p.expire) // finishExec stops it; Kill does not block for long
 }
 
-// expire kills an exec that ran for longer than its timeout.
 func (p *Process) expire() {
 	timeout := p.container.config.ExecTimeout
 	entry := logger(p.container.ID()).WithField("exec", p.execID)

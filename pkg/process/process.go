@@ -184,7 +184,6 @@ func (p *Process) id() string {
 	return p.container.ID()
 }
 
-// wrap names the process in an error.
 func (p *Process) wrap(err error) error {
 	if p.execID != "" {
 		return fmt.Errorf("container %q: exec %q: %w", p.container.ID(), p.execID, err)
@@ -232,7 +231,6 @@ func (p *Process) commit(op Op) {
 	p.commitLocked(op)
 }
 
-// commitExit is commit of OpExit.
 func (p *Process) commitExit(exit Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -144,3 +144,49 @@ func (c *Config) SetEnv(name, value string) {
 	env := slices.DeleteFunc(slices.Clone(p.Env), func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	p.Env = append(env, name+"="+value)
 }
+
+// Hook makes what a container has beside what the runtime makes, such as a pid file. Its methods are called in the
+// order of [Config.Hooks], Removed in the reverse order. An implementation embeds [NoHook] for those that it does not
+// need.
+type Hook interface {
+	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs and c.Files.
+	Prepare(ctx context.Context, c *Config) error
+	// Created is called when init exists, before anybody is told of it. Init does not run its program yet, except in a
+	// container that is restored from a checkpoint: there Start calls it.
+	Created(ctx context.Context, c RuntimeContainer, init Handle) error
+	// Removed undoes Prepare and Created. It is called after the container is destroyed, and when its creation failed,
+	// even if Prepare or Created failed or were not called. It is called again after a failure.
+	Removed() error
+	// BeforeUpdate is called before the runtime writes r to the cgroup.
+	BeforeUpdate(r *specs.LinuxResources)
+	// AfterUpdate is called with the runtime's result.
+	AfterUpdate(err error)
+	// Exited is called before init's exit is told. It must not block for long.
+	Exited(exit Exit)
+	// BeforeDestroy is called before the runtime removes the cgroup.
+	BeforeDestroy()
+}
+
+// NoHook is a [Hook] that does nothing.
+type NoHook struct{}
+
+// Prepare implements [Hook].
+func (NoHook) Prepare(context.Context, *Config) error { return nil }
+
+// Created implements [Hook].
+func (NoHook) Created(context.Context, RuntimeContainer, Handle) error { return nil }
+
+// Removed implements [Hook].
+func (NoHook) Removed() error { return nil }
+
+// BeforeUpdate implements [Hook].
+func (NoHook) BeforeUpdate(*specs.LinuxResources) {}
+
+// AfterUpdate implements [Hook].
+func (NoHook) AfterUpdate(error) {}
+
+// Exited implements [Hook].
+func (NoHook) Exited(Exit) {}
+
+// BeforeDestroy implements [Hook].
+func (NoHook) BeforeDestroy() {}

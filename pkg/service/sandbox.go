@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/protofield"
@@ -275,15 +276,8 @@ type memberInfo struct {
 	ID     string              `json:"id"`
 	Pid    int                 `json:"pid"`
 	State  string              `json:"state"`
-	Notify *notifyInfo         `json:"notify,omitempty"`
+	Notify *notify.State       `json:"notify,omitempty"` // docs/executors.md
 	Execs  map[string]execInfo `json:"execs,omitempty"`
-}
-
-// notifyInfo is what a container sent to its notify socket (docs/executors.md).
-type notifyInfo struct {
-	Ready  bool   `json:"ready"`
-	Status string `json:"status,omitempty"`
-	Errno  int    `json:"errno,omitempty"`
 }
 
 // execInfo is what an exec with a cgroup of its own has used.
@@ -297,7 +291,7 @@ func members(list []podsandbox.ContainerStatus) []memberInfo {
 	all := []memberInfo{}
 	for _, m := range list {
 		info := memberInfo{
-			ID: m.ID, Pid: m.Pid, State: m.State.String(), Notify: (*notifyInfo)(m.Notified), Execs: map[string]execInfo{},
+			ID: m.ID, Pid: m.Pid, State: m.State.String(), Notify: m.Notified, Execs: map[string]execInfo{},
 		}
 		for id, used := range m.Execs {
 			info.Execs[id] = execInfo{

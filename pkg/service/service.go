@@ -59,7 +59,6 @@ func Intercept(
 	return answer, nil
 }
 
-// intercept returns the error of call as a status.
 func intercept(name string, call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

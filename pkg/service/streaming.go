@@ -48,7 +48,6 @@ func registerStreaming(server *ttrpc.Server, x *stdio.StreamRegistry) {
 	}})
 }
 
-// stream serves one call.
 func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) error {
 	var first anypb.Any
 	if err := s.RecvMsg(&first); err != nil {
@@ -82,7 +81,6 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) 
 // inputTimeout is how long a process may take to read the rest of what a client sent before it hung up.
 const inputTimeout = 10 * time.Second
 
-// streamID decodes a StreamInit.
 func streamID(a *anypb.Any) (string, error) {
 	if a.GetTypeUrl() != streamInit {
 		return "", fmt.Errorf("first message %q: want %s: %w", a.GetTypeUrl(), streamInit, errdefs.ErrInvalidArgument)

@@ -10,11 +10,14 @@ package settings
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/sys/signal"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -29,6 +32,7 @@ const (
 	defaultGrace = 10 * time.Second
 	// defaultNotifyTimeout is systemd's (systemd-system.conf(5), DefaultTimeoutStartSec).
 	defaultNotifyTimeout = 90 * time.Second
+	lastSignal           = 64 // SIGRTMAX, signal(7)
 )
 
 // Settings are those of one container. A Value is not checked yet: the package that it is for parses it.
@@ -86,10 +90,11 @@ func (s *Settings) parseStopSignal(v Value) error {
 	if !v.IsSet() {
 		return nil
 	}
-	s.StopIsSet = true
-	if s.Stop.Signal = parseSignal(v.Text); s.Stop.Signal == 0 {
+	sig, err := signal.ParseSignal(v.Text)
+	if err != nil || sig < 1 || sig > lastSignal {
 		return v.refuse("the name of a signal, such as SIGTERM, QUIT or SIGRTMIN+3, or a number from 1 to 64")
 	}
+	s.StopIsSet, s.Stop.Signal = true, sig
 	return nil
 }
 
@@ -262,4 +267,77 @@ func checkUnsafe(annotations map[string]string, allowed []string) error {
 			annotationKey(a.name), value, a.name, errdefs.ErrPermissionDenied)
 	}
 	return nil
+}
+
+// Value is the text of an annotation or, without it, of a runtime option.
+type Value struct {
+	Key          string // which of them, for messages
+	Text         string
+	ByAnnotation bool
+}
+
+func (a annotation) valueOf(spec *specs.Spec, o options.Options) Value {
+	if text, ok := spec.Annotations[Prefix+a.name]; ok {
+		return Value{Key: annotationKey(a.name), Text: text, ByAnnotation: true}
+	}
+	return Value{Key: "runtime options: " + a.option, Text: fmt.Sprint(reflect.ValueOf(o).FieldByName(a.option))}
+}
+
+func annotationKey(name string) string { return "config.json: annotations: " + Prefix + name }
+
+// IsSet reports whether there is the annotation or an option that is not empty.
+func (v Value) IsSet() bool { return v.ByAnnotation || v.Text != "" }
+
+func (v Value) refuse(allowed string) error {
+	return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
+}
+
+// needs is the error about a value that has no effect without another.
+func (v Value) needs(annotation, option string) error {
+	other := option
+	if v.ByAnnotation {
+		other = Prefix + annotation
+	}
+	return fmt.Errorf("%s %q: needs %s: %w", v.Key, v.Text, other, errdefs.ErrInvalidArgument)
+}
+
+// uselessWithout is the error about v while other is off. An option has no effect in a container whose annotation
+// switches other off, which is no error.
+func (v Value) uselessWithout(other Value, annotation, option string) error {
+	if !v.ByAnnotation && other.ByAnnotation {
+		return nil
+	}
+	return v.needs(annotation, option)
+}
+
+func (v Value) bool() (bool, error) {
+	if v.Text != "true" && v.Text != "false" {
+		return false, v.refuse("true or false")
+	}
+	return v.Text == "true", nil
+}
+
+func (v Value) timeout() (time.Duration, error) {
+	if !v.IsSet() {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(v.Text)
+	if err != nil || d <= 0 || d > MaxTimeout {
+		return 0, v.refuse(`a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h`)
+	}
+	return d, nil
+}
+
+// grace reads a time that may be 0: Go's form, or a number of seconds as `ctr` and Kubernetes have it.
+func (v Value) grace() (time.Duration, error) {
+	d, err := time.ParseDuration(v.Text)
+	if err != nil {
+		var seconds uint64
+		seconds, err = strconv.ParseUint(v.Text, 10, 32)
+		d = time.Duration(seconds) * time.Second
+	}
+	if err != nil || d < 0 || d > MaxTimeout {
+		return 0, v.refuse("a time such as 10s or 1m30s, or a number of seconds, from 0 to 24h")
+	}
+	return d, nil
 }

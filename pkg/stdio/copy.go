@@ -153,7 +153,6 @@ func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	return nil, 0, os.NewSyscallError("read", err)
 }
 
-// addWritten counts what the sink took.
 func (c *copier) addWritten(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +176,6 @@ func (c *copier) onWriteError(err error) bool {
 	return true
 }
 
-// finish records how the copying ended.
 func (c *copier) finish(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,7 +284,6 @@ func (s *Streams) DrainMayStop(held bool) bool {
 	return true
 }
 
-// outputCopiers returns the copiers of the outputs.
 func (s *Streams) outputCopiers() []*copier {
 	s.mu.Lock()
 	defer s.mu.Unlock()

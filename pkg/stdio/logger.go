@@ -135,7 +135,6 @@ func (g *logger) start() error {
 	return nil
 }
 
-// wait waits for the binary.
 func (g *logger) wait() {
 	defer close(g.exited)
 	_ = g.cmd.Wait() // what counts of it is in ProcessState

@@ -59,7 +59,6 @@ func parse(stream, uri string) (l location, err error) {
 	return l, nil
 }
 
-// binary reports whether l is a logging binary.
 func (l location) binary() bool { return l.scheme == "binary" || l.scheme == "binary-v2" }
 
 // binaryArgs returns the arguments of a logging binary: each key once, followed by its first value, which may be empty.
@@ -107,7 +106,6 @@ func (c Config) openOutput(ctx context.Context, stream, uri string) (sink, error
 	return out, nil
 }
 
-// openInput opens what stdin comes from.
 func (c Config) openInput() (*input, error) {
 	const stream = "stdin"
 	l, err := parse(stream, c.Stdin)

@@ -50,7 +50,6 @@ func (p *pipeEnd) Close() error {
 // spliceTo is where a copier may splice to, of each sink that embeds a pipeEnd.
 func (p *pipeEnd) spliceTo() *pipeEnd { return p }
 
-// write is sink.write.
 func (p *pipeEnd) write(b []byte, written func(n int)) error {
 	var werr error
 	err := p.conn.Write(func(fd uintptr) bool {
@@ -118,7 +117,6 @@ func split(theirs, ours int) (*os.File, *pipeEnd, error) {
 	return f, end, nil
 }
 
-// ownOwner is the shim, for pipes that do not go to the container.
 func ownOwner() idmap.Owner { return idmap.Owner{UID: os.Geteuid(), GID: os.Getegid()} }
 
 // newPipe makes a pipe of which the process gets the end with the given index, as in pipe(2).

@@ -30,9 +30,7 @@ type terminal struct {
 	socket *net.UnixConn // ours
 	peer   *os.File      // the runtime's
 
-	// Guarded by Streams.mu.
-	master *pipeEnd      // nil before Started
-	size   *unix.Winsize // asked for before there was a master
+	master *pipeEnd // nil before Started; guarded by Streams.mu
 }
 
 func newTerminal() (*terminal, error) {
@@ -131,23 +129,6 @@ func (t *terminal) Close() error {
 	return closeAll(t.socket, t.peer, t.master)
 }
 
-// resize sets the size, or keeps it for copyTerminal. It is called with Streams.mu held.
-func (t *terminal) resize(size *unix.Winsize) error {
-	if t.master == nil {
-		t.size = size
-		return nil
-	}
-	var serr error
-	err := t.master.conn.Control(func(fd uintptr) { serr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size) })
-	switch {
-	case err != nil:
-		return errClosed(fmt.Sprintf("resize to %dx%d", size.Col, size.Row))
-	case serr != nil:
-		return fmt.Errorf("resize to %dx%d: %w", size.Col, size.Row, serr)
-	}
-	return nil
-}
-
 // terminalInput is the sink of stdin with a terminal.
 type terminalInput struct {
 	master *pipeEnd
@@ -237,11 +218,6 @@ func (s *Streams) copyTerminal(fd int) error {
 		return errors.Join(errClosed("start copying the terminal"), master.Close())
 	}
 	s.terminal.master = master // Close closes it from now on
-	if size := s.terminal.size; size != nil {
-		if err := s.terminal.resize(size); err != nil {
-			return err
-		}
-	}
 	if s.input != nil {
 		s.copyInput(&terminalInput{master: master})
 	}
@@ -262,7 +238,6 @@ func (s *Streams) copyInput(to sink) {
 	s.copy(&copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: to})
 }
 
-// copyOutput starts the copying of an output. It is called like copyInput.
 func (s *Streams) copyOutput(name string, from *pipeEnd, to sink, isTerminal bool) {
 	c := &copier{name: name, from: from, source: from, to: to, terminal: isTerminal, persistent: true}
 	s.copiers = append(s.copiers, c)
@@ -288,18 +263,32 @@ func (s *Streams) CloseStdin() error {
 	return closeAll(s.input.hold)
 }
 
-// Resize sets the size of the terminal in characters. A size set before Started is applied there. Without a terminal,
-// and after Close, it is errdefs.ErrFailedPrecondition.
+// Resize sets the size of the terminal in characters. Without a terminal, before Started and after Close it is
+// errdefs.ErrFailedPrecondition.
 func (s *Streams) Resize(width, height uint16) error {
+	op := fmt.Sprintf("resize to %dx%d", width, height)
 	if s.terminal == nil {
-		return fmt.Errorf("resize to %dx%d: the process has no terminal: %w", width, height, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("%s: the process has no terminal: %w", op, errdefs.ErrFailedPrecondition)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return errClosed(fmt.Sprintf("resize to %dx%d", width, height))
+		return errClosed(op)
 	}
-	return s.terminal.resize(&unix.Winsize{Col: width, Row: height})
+	master := s.terminal.master
+	if master == nil {
+		return fmt.Errorf("%s: the process has not started: %w", op, errdefs.ErrFailedPrecondition)
+	}
+	var err error
+	if master.conn.Control(func(fd uintptr) {
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})
+	}) != nil {
+		return errClosed(op)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return nil
 }
 
 func errClosed(op string) error {

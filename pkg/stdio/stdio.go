@@ -176,7 +176,6 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	return s, err
 }
 
-// openOutputs opens what stdout and stderr lead to.
 func (s *Streams) openOutputs(ctx context.Context, c Config) (err error) {
 	if l, err := parse(outputNames[0], c.Stdout); c.Stdout != "" && err == nil && l.binary() {
 		return s.openBinary(ctx, l, c)
@@ -220,7 +219,6 @@ func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
 	return nil
 }
 
-// openChild makes what the process gets as descriptors 0, 1 and 2.
 func (s *Streams) openChild(o idmap.Owner) (err error) {
 	if s.input == nil {
 		s.child[0], err = os.Open(os.DevNull) // the host's device, which keeps its owner

@@ -35,7 +35,6 @@ type stream struct {
 	writer *os.File // of stdin, held until CloseStdin
 }
 
-// newStream makes a stream and the ends of its pipe.
 func (c Config) newStream(l location) (s *stream, r *pipeEnd, w int, err error) {
 	if c.Host == nil {
 		return nil, nil, -1, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
@@ -185,7 +184,6 @@ func (s *stream) read(b []byte) (_ []byte, err error) {
 	return b, err
 }
 
-// receive writes what a client sends to stdin.
 func (s *stream) receive(ctx context.Context, peer Peer) error {
 	w, err := s.openWriter()
 	if err != nil {
@@ -210,7 +208,6 @@ func (s *stream) receive(ctx context.Context, peer Peer) error {
 	}
 }
 
-// openWriter opens a writing end for one client.
 func (s *stream) openWriter() (*pipeEnd, error) {
 	conn, err := s.writer.SyscallConn()
 	if err != nil {
@@ -310,7 +307,6 @@ func (x *StreamRegistry) connect(id string, c *client) (leave func()) {
 	}
 }
 
-// await returns the stream of that id once it is opened.
 func (x *StreamRegistry) await(ctx context.Context, id string) (*stream, error) {
 	for {
 		x.mu.Lock()
@@ -327,7 +323,6 @@ func (x *StreamRegistry) await(ctx context.Context, id string) (*stream, error) 
 	}
 }
 
-// add registers s.
 func (x *StreamRegistry) add(s *stream) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -155,9 +155,13 @@ func TestResize(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	resize(10, 20)
-	resize(100, 50) // before Started the last one counts
+	// Whoever asks before keeps the size: pkg/process, setHandle.
+	if err := r.Resize(10, 20); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+		t.Errorf("Resize before Started: %v, want ErrFailedPrecondition", err)
+	}
 	r.started()
+	resize(10, 20)
+	resize(100, 50)
 	want(100, 50)
 	resize(120, 40)
 	want(120, 40)

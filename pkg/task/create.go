@@ -249,7 +249,6 @@ func (h *rootfsHook) mount(mounts []mount.Mount) error {
 	return nil
 }
 
-// describe names mounts in an error.
 func describe(mounts []mount.Mount) string {
 	var all []string
 	for _, m := range mounts {

@@ -184,15 +184,21 @@ func (c *Container) closeStats() {
 	}
 }
 
-// CPUSet is how the container follows the CPUs of another cgroup, and false if it does not.
-func (c *Container) CPUSet() (cpuset.State, bool) { return c.cpusets.State(c.ID()) }
-
-// Notified is what init told by its notify socket, and false if it has none.
-func (c *Container) Notified() (notify.State, bool) {
-	if c.notify == nil {
-		return notify.State{}, false
+// CPUSet is how the container follows the CPUs of another cgroup, or nil if it does not.
+func (c *Container) CPUSet() *cpuset.State {
+	if state, ok := c.cpusets.State(c.ID()); ok {
+		return &state
 	}
-	return c.notify.State(), true
+	return nil
+}
+
+// Notified is what init told by its notify socket, or nil if it has none.
+func (c *Container) Notified() *notify.State {
+	if c.notify == nil {
+		return nil
+	}
+	state := c.notify.State()
+	return &state
 }
 
 // Checkpoint writes the container's state to disk. It refuses a container with directories of the host.

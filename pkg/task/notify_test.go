@@ -40,8 +40,8 @@ func TestNotify_SocketEndsWithTheContainer(t *testing.T) {
 	if stat := info.Sys().(*syscall.Stat_t); stat.Uid != 1000 || info.Mode().Perm() != 0o666 {
 		t.Errorf("socket of user %d with mode %v, want the container's root and that all may write", stat.Uid, info.Mode())
 	}
-	if state, ok := c.Notified(); !ok || state.Ready {
-		t.Errorf("Notified = %+v, %t, want nothing yet", state, ok)
+	if state := c.Notified(); state == nil || state.Ready {
+		t.Errorf("Notified = %+v, want nothing yet", state)
 	}
 	_, err = s.Delete(t.Context(), "c1", "")
 	must(t, err)

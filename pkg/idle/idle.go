@@ -11,12 +11,17 @@ package idle
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"path"
+	"runtime/debug"
 	"sync"
 	"time"
 
+	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 )
@@ -226,4 +231,80 @@ func (c *trackedConn) Write(b []byte) (int, error) {
 func (c *trackedConn) Close() error {
 	c.closed()
 	return c.Conn.Close()
+}
+
+// quietGC is the GOGC of a shim that has been quiet: the least heap at which Go collects is that share of 4 MiB.
+const quietGC = 50
+
+// Memory is what this process can give back to the system (docs/decisions/0006-memory-of-a-shim.md).
+type Memory struct {
+	mu sync.Mutex
+	// +checklocks:mu
+	code [][2]uintptr // start and size of the program's segments that nothing writes to
+	// +checklocks:mu
+	collected int64 // collections of garbage when it was last given back
+}
+
+// OwnMemory is the memory of this process.
+func OwnMemory() *Memory {
+	code, err := readOnlySegments("/proc/self/exe")
+	if err != nil {
+		log.L.WithError(err).Warn("the shim keeps its code in memory")
+	}
+	return &Memory{code: code}
+}
+
+// Trim gives garbage and the mapped pages of the program's file back. From then on garbage is collected earlier: what
+// polls leave must not grow to what a busy shim may have.
+//
+// A heap that was never collected is left alone: it is small, and a collection takes more than it frees, a page for
+// each size of object that is in use.
+func (m *Memory) Trim() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(quietGC)
+	}
+	if collections() > m.collected {
+		debug.FreeOSMemory()
+		m.collected = collections()
+	}
+	for _, c := range m.code {
+		// The pages stay in the page cache, and come back when they are used. Where madvise(2) fails more stays mapped,
+		// which harms nobody.
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, c[0], c[1], unix.MADV_DONTNEED)
+	}
+}
+
+// collections is how many the runtime has made. runtime.ReadMemStats has the number too, but takes memory as a
+// collection does.
+func collections() int64 {
+	var s debug.GCStats
+	debug.ReadGCStats(&s)
+	return s.NumGC
+}
+
+// readOnlySegments finds the segments of this program, whose file is at path, that are never written to. The memory map
+// would not do: what is protected after relocation looks the same there, and would be lost.
+func readOnlySegments(path string) (segments [][2]uintptr, err error) {
+	f, err := elf.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("segments of %s: %w", path, err)
+	}
+	defer func() { _ = f.Close() }() // opened for reading only
+	if f.Type != elf.ET_EXEC {
+		return nil, nil // it lies elsewhere than its file says
+	}
+	page := uint64(os.Getpagesize())
+	for _, p := range f.Progs {
+		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_W != 0 {
+			continue
+		}
+		// Whole pages only: the next segment may share the last one.
+		start, end := (p.Vaddr+page-1)&^(page-1), (p.Vaddr+p.Filesz)&^(page-1)
+		if end > start {
+			segments = append(segments, [2]uintptr{uintptr(start), uintptr(end - start)})
+		}
+	}
+	return segments, nil
 }
