@@ -62,7 +62,7 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd test-kernel smoke-vm demo bench conformance fuzz cover fmt lint vuln tidy check clean install-node uninstall-node image bench-v2
+.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd test-kernel smoke-vm test-arm64 smoke-arm64 demo bench conformance fuzz cover fmt lint vuln tidy check clean install-node uninstall-node image bench-v2
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -155,6 +155,26 @@ test-kernel: deps build ## a part of the tests on a kernel of Debian's: KERNEL=5
 	@integration/cri/deps.sh
 	$(VMTEST) -kernel '$(or $(KERNEL),$(error KERNEL=5.10, 6.1, 6.12 or 7))' $(if $(WRITE),-write ../docs/compatibility.md) \
 		-o $(CURDIR)/bin/vm/kernel-$(KERNEL) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(KERNELTESTS),$(PACKAGES))
+
+# Compiled for arm64, linked with musl, and run in a guest with a root of its own: $(call ARMTEST,flags and packages).
+ARMTEST  = root=$$(integration/vm/root.sh arm64); cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; \
+	SHIM_BINARY=$(CURDIR)/bin/arm64/$(NAME) GO=$(GO) GOARCH=arm64 ../hack/musl.sh $(CURDIR)/bin/vm/vmtest -root "$$root" \
+	-o $(CURDIR)/bin/vm/arm64 $(1)
+# Life, execs, CPU sets, pods with and without a pause container.
+ARMTESTS := ./pkg/... \
+	'./integration/containerd=TestRun|TestCreate|TestDelete|TestPause|TestKill|TestState|TestInfo|TestExec|TestTerminal|TestProcess|TestSandbox|TestCPUSet_(Holds|Follows|OfThePod)|$(SMOKE_L3)' \
+	'./integration/cri=TestPod_(Runs|HasOne|Init|Lives)|TestUserNamespace|TestNamespace|TestShim_KilledEnds|AppArmor|TestExec'
+
+test-arm64: ## tests in an arm64 guest (root); PKGS=, RUN= and KERNEL= choose; WRITE=1: a row of docs/compatibility.md
+	@ARCH=arm64 hack/deps.sh
+	@$(MAKE) --no-print-directory build ARCH=arm64
+	$(call ARMTEST,-kernel '$(KERNEL)' $(if $(WRITE),-write ../docs/compatibility.md) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(ARMTESTS),$(PACKAGES)))
+
+smoke-arm64: ## a few of them, in at most four minutes (root)
+	@ARCH=arm64 hack/deps.sh
+	@$(MAKE) --no-print-directory build ARCH=arm64
+	$(call ARMTEST,./pkg/native ./pkg/ociruntime/launch './pkg/ociruntime=TestExec' './integration/containerd=$(SMOKE_L3)' \
+		'./integration/cri=TestPod_Runs')
 
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh

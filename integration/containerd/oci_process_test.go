@@ -98,15 +98,18 @@ func TestProcess_HasItsGroupsAndUmask(t *testing.T) {
 }
 
 func TestProcess_HasItsPersonality(t *testing.T) {
-	if runtime.GOARCH != "amd64" {
-		t.Skipf("CANNOT RUN HERE: LINUX32 shows as i686 on amd64, and this is %s", runtime.GOARCH)
+	machine, ok := map[string]struct{ of32, of64 string }{
+		"amd64": {"i686", "x86_64"}, "arm64": {"armv8l", "aarch64"},
+	}[runtime.GOARCH]
+	if !ok {
+		t.Skipf("CANNOT RUN HERE: what LINUX32 shows as on %s is not known", runtime.GOARCH)
 	}
 	domain := func(d specs.LinuxPersonalityDomain) []oci.SpecOpts {
 		return with(spec(func(s *oci.Spec) { s.Linux.Personality = &specs.LinuxPersonality{Domain: d} }))
 	}
 	runRows(t, []row{
-		{name: "of 32 bits", opts: domain(specs.PerLinux32), script: "uname -m", want: "i686\n"},
-		{name: "of 64 bits", opts: domain(specs.PerLinux), script: "uname -m", want: "x86_64\n"},
+		{name: "of 32 bits", opts: domain(specs.PerLinux32), script: "uname -m", want: machine.of32 + "\n"},
+		{name: "of 64 bits", opts: domain(specs.PerLinux), script: "uname -m", want: machine.of64 + "\n"},
 	})
 }
 

@@ -181,7 +181,7 @@ func TestInfo_TellsANodeFromAnother(t *testing.T) {
 	criu, _ := exec.LookPath("criu") // none is an answer too
 	for key, want := range map[string][]string{
 		"cgroup.mode": modes, "cgroup.drivers": {drivers}, "criu": {criu},
-		"exec-launcher": {strconv.FormatBool(runtime.GOARCH == "amd64")},
+		"exec-launcher": {strconv.FormatBool(slices.Contains([]string{"amd64", "arm64"}, runtime.GOARCH))},
 	} {
 		if got, ok := info.Annotations[prefix+key]; !ok || !slices.Contains(want, got) {
 			t.Errorf("%s = %q, want one of %q", key, got, want)

@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -32,7 +34,12 @@ func buildPause(ctx context.Context, dir string) error {
 		return err
 	}
 	part := name + ".part"
-	cmd := exec.CommandContext(ctx, "gcc", "-static", "-Os", "-s", "-Wall", "-x", "c", "-o", part, "-")
+	cc := []string{"gcc"}
+	if arch() != runtime.GOARCH {
+		cc = strings.Fields(os.Getenv("CC")) // of hack/musl.sh
+	}
+	arg := append(slices.Clone(cc[1:]), "-static", "-Os", "-s", "-Wall", "-x", "c", "-o", part, "-")
+	cmd := exec.CommandContext(ctx, cc[0], arg...)
 	cmd.Stdin = strings.NewReader(pauseSource)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("compile the pause program (gcc, libc6-dev): %w\n%s", err, out)

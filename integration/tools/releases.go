@@ -105,7 +105,7 @@ func module17(ctx context.Context) (string, error) {
 		pkg:  "github.com/containerd/containerd/cmd/containerd",
 		tags: "no_aufs no_btrfs no_devmapper no_tracing no_zfs", cgo: "0",
 	}
-	key := sha256.Sum256(fmt.Append(pins, runtime.Version(), runtime.GOARCH, p))
+	key := sha256.Sum256(fmt.Append(pins, runtime.Version(), arch(), p))
 	return cached("containerd-1.7-"+hex.EncodeToString(key[:4]),
 		func(dir string) error { return p.build(ctx, source, dir) })
 }

@@ -8,6 +8,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +18,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -44,7 +46,7 @@ func programs() []program {
 // Build makes the tools that the cache lacks and returns the directory that holds them. The working directory must be
 // inside this module. Processes that build at the same time wait for the first. SHIM_CACHE names the cache, which is
 // containerd-shim-sandbox-v1 otherwise, in the user's cache directory. SHIM_TOOLS names a directory that has the tools
-// already.
+// already. GOARCH chooses the processor: for another than this machine's, hack/musl.sh runs the caller.
 func Build(ctx context.Context) (string, error) {
 	if dir := os.Getenv("SHIM_TOOLS"); dir != "" {
 		return dir, nil
@@ -88,7 +90,11 @@ func (p program) build(ctx context.Context, source, dir string) error {
 	}
 	fmt.Fprintf(os.Stderr, "building %s\n", name)
 	part := name + ".part"
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-tags", p.tags,
+	tags, ldflags := p.tags, "-s -w"
+	if p.cgo == "1" && arch() != runtime.GOARCH { // with musl, which that machine may lack
+		tags, ldflags = tags+" netgo osusergo", ldflags+" -extldflags=-static"
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-tags", tags,
 		"-o", part, p.pkg)
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo, "GOFLAGS=", "GOWORK=off")
@@ -97,6 +103,9 @@ func (p program) build(ctx context.Context, source, dir string) error {
 	}
 	return os.Rename(part, name)
 }
+
+// arch is the processor that programs are built for.
+func arch() string { return cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH) }
 
 func cacheRoot() (string, error) {
 	if root := os.Getenv("SHIM_CACHE"); root != "" {

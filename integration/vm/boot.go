@@ -36,7 +36,7 @@ func boot(ctx context.Context, c Config, args []string) (int, error) {
 
 	var console tail
 	status := -1
-	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	qemu := exec.CommandContext(ctx, machines()[c.Arch].qemu, args...)
 	qemu.Stdout, qemu.Stderr = &console, &console
 	// A process group of its own: an interrupt from the terminal is for the caller, which ends ctx.
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

@@ -4,8 +4,10 @@
 package vm
 
 import (
+	"cmp"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -18,6 +20,9 @@ type Config struct {
 	Stdout  io.Writer
 	Stderr  io.Writer
 
+	Arch    string   // the guest's processor, as Go names it
+	Root    string   // a directory with the guest's root, as root.sh makes it; the host's when empty
+	See     []string // directories of the host that the guest sees beside Dir where it has a root of its own
 	Systemd bool     // systemd is pid 1, with D-Bus, and the command is a service
 	Share   []string // directories of the host that the command may change
 	Tmpfs   []string // where an empty tmpfs is mounted
@@ -30,7 +35,7 @@ type Config struct {
 	BootTime time.Duration // how long a boot may take before another one is tried
 	Kernel   string        // of Kernels, or a directory with boot and lib/modules; see findKernel for the default
 	Accel    string        // as qemu's -accel
-	CPU      string        // as qemu's -cpu
+	CPU      string        // as qemu's -cpu; the default depends on Arch
 	Console  io.Writer     // gets what the guest's kernel says
 }
 
@@ -51,9 +56,8 @@ func Default() Config {
 		Timeout:  10 * time.Minute,
 		BootTime: 2 * time.Minute,
 		Accel:    "tcg,thread=multi,tb-size=1024",
-		// No AVX: emulated SSE2 is faster than emulated AVX2.
-		CPU:     "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,+cx16,+rdrand,+aes,+pclmulqdq,+fsgsbase",
-		Console: io.Discard,
+		Console:  io.Discard,
+		Arch:     cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH),
 	}
 }
 

@@ -4,7 +4,8 @@
 // Package vm runs one command in a throw-away virtual machine with a full cgroup v2. qemu emulates the machine, so no
 // KVM is needed; a boot takes some 3 s, or 6 s with systemd. The command sees the files of the host:
 //
-//	/               the host's, read-only, under an overlay on a tmpfs: all may be written, nothing stays
+//	/               the host's, read-only, under an overlay on a tmpfs: all may be written, nothing stays;
+//	                with another processor Config.Root instead, and of the host only Config.Dir and Config.See
 //	Config.Share    directories of the host that may be written
 //	/run, $TMPDIR, /dev/shm, /var/lib/containerd
 //	                empty tmpfs, as is Config.Tmpfs

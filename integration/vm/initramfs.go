@@ -4,6 +4,7 @@
 package vm
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -67,11 +68,12 @@ func makeBase(ctx context.Context, k kernel, busybox string) (base, error) {
 	return b, renameOnce(temp, dir)
 }
 
-// unpackKernel returns the ELF file inside a bzImage, or the bzImage when that is compressed by other than xz. The
-// guest would take seconds to unpack itself. The offsets are from the kernel's Documentation/arch/x86/boot.rst.
+// unpackKernel returns the ELF file inside a bzImage, or the file as it is: a bzImage that is compressed by other than
+// xz, or arm64's Image. The guest would take seconds to unpack itself. The offsets are from the kernel's
+// Documentation/arch/x86/boot.rst.
 func unpackKernel(ctx context.Context, image string) ([]byte, error) {
 	const (
-		setupSects, payloadOffset, payloadLength, headerEnd = 0x1f1, 0x248, 0x24c, 0x250
+		setupSects, signature, payloadOffset, payloadLength, headerEnd = 0x1f1, 0x202, 0x248, 0x24c, 0x250
 
 		sector = 512
 		magic  = "\x7fELF"
@@ -81,7 +83,10 @@ func unpackKernel(ctx context.Context, image string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) < headerEnd {
-		return nil, fmt.Errorf("kernel %s: %d bytes, want a bzImage: %w", image, len(data), errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("kernel %s: %d bytes, want a kernel: %w", image, len(data), errdefs.ErrInvalidArgument)
+	}
+	if !bytes.HasPrefix(data[signature:], []byte("HdrS")) {
+		return data, nil
 	}
 	begin := (int(data[setupSects])+1)*sector + int(binary.LittleEndian.Uint32(data[payloadOffset:]))
 	end := begin + int(binary.LittleEndian.Uint32(data[payloadLength:]))
@@ -148,12 +153,21 @@ func runInitramfs(c Config, k kernel) ([]byte, error) {
 	for name, text := range map[string]string{
 		"settings": settings(c, k),
 		"command":  command(c),
+		"see":      lines(seen(c)),
 		"share":    lines(c.Share),
 		"tmpfs":    lines(c.Tmpfs),
 	} {
 		a.file(path.Join("guest", name), []byte(text))
 	}
 	return a.bytes(), nil
+}
+
+// seen are the directories of the host that the guest sees where it has a root of its own.
+func seen(c Config) []string {
+	if c.Root == "" {
+		return nil
+	}
+	return append([]string{c.Dir}, c.See...)
 }
 
 func lines(list []string) string {

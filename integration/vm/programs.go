@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -18,7 +19,7 @@ type need struct{ program, pkg string }
 
 func needs(c Config) []need {
 	list := []need{
-		{"qemu-system-x86_64", "qemu-system-x86"},
+		{machines()[c.Arch].qemu, machines()[c.Arch].pkg},
 		{"busybox", "busybox-static"},
 		{"xz", "xz-utils"},
 		{"depmod", "kmod"},
@@ -37,6 +38,13 @@ const systemd = "/lib/systemd/systemd"
 
 // Check returns an error that names the packages which a machine of this configuration lacks.
 func Check(c Config) error {
+	if _, ok := machines()[c.Arch]; !ok {
+		return fmt.Errorf("guest with processor %q: %w", c.Arch, errdefs.ErrNotImplemented)
+	}
+	if c.Root == "" && c.Arch != runtime.GOARCH || c.Root != "" && c.Systemd {
+		return fmt.Errorf("guest with processor %q, root %q, systemd %t: only one with another processor has a root of its "+
+			"own, and no systemd: %w", c.Arch, c.Root, c.Systemd, errdefs.ErrInvalidArgument)
+	}
 	var missing []string
 	for _, n := range needs(c) {
 		if _, err := lookPath(n.program); err != nil {

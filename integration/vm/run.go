@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 )
 
@@ -68,13 +67,15 @@ func prepare(ctx context.Context, c Config, dir string) ([]string, error) {
 		}
 		c.Share[i] = path
 	}
-	k, err := findKernel(ctx, c.Kernel, runtime.GOARCH)
+	k, err := findKernel(ctx, c.Kernel, c.Arch)
 	if err != nil {
 		return nil, err
 	}
-	busybox, err := lookPath("busybox")
-	if err != nil {
-		return nil, err
+	busybox := filepath.Join(c.Root, "bin/busybox")
+	if c.Root == "" {
+		if busybox, err = lookPath("busybox"); err != nil {
+			return nil, err
+		}
 	}
 	b, err := makeBase(ctx, k, busybox)
 	if err != nil {

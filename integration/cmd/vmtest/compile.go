@@ -42,7 +42,8 @@ func compile(ctx context.Context, s suite, out string, patterns []string) ([]tes
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, err
 		}
-		if _, err := goCommand(ctx, module, "test", "-c", "-tags", "seccomp", "-o", dir+"/", inside); err != nil {
+		compile := append([]string{"test", "-c"}, s.flags()...)
+		if _, err := goCommand(ctx, module, append(compile, "-o", dir+"/", inside)...); err != nil {
 			return nil, err
 		}
 		list, err := goCommand(ctx, module, "list", "-tags", "seccomp", "-f", "{{.Dir}}", inside)
@@ -62,6 +63,14 @@ func compile(ctx context.Context, s suite, out string, patterns []string) ([]tes
 		return nil, fmt.Errorf("packages %q: have no tests", patterns)
 	}
 	return tests, nil
+}
+
+// flags are those of a build. A guest with another root than this machine's may lack its shared libraries.
+func (s suite) flags() []string {
+	if s.root == "" {
+		return []string{"-tags", "seccomp"}
+	}
+	return []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-extldflags=-static"}
 }
 
 // compiled returns the packages, given by their directories, that have tests in dir.

@@ -11,6 +11,9 @@
 //
 // With -append, for tests of a kernel that lacks something, and with -kernel, it is always a virtual machine.
 //
+// With -root the guest has another processor, GOARCH, and the root that integration/vm/root.sh made. hack/musl.sh runs
+// vmtest then, so that all is compiled for that.
+//
 // The tests are compiled here and run one package after the other. They have no race detector: emulated, it takes many
 // times as long, and these tests are here for the kernel. SHIM_BINARY is the shim to test.
 package main
@@ -30,6 +33,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"sandbox.internal/shim/integration/tools"
 	"sandbox.internal/shim/integration/vm"
 )
 
@@ -41,6 +45,7 @@ func main() {
 		extra   = flag.String("append", "",
 			"more kernel `parameters`, such as cgroup_disable=memory; the tests then run in a virtual machine")
 		require = flag.String("require", "", "more `names` for SHIM_TEST_REQUIRE, with commas between them")
+		root    = flag.String("root", "", "a `directory` that is the guest's root, for another processor than this one")
 		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
 		kernel  = flag.String("kernel", "",
 			"the `version` of a kernel of Debian's, such as 5.10; the tests then run in a virtual machine")
@@ -57,7 +62,7 @@ func main() {
 	} else {
 		s := suite{
 			systemd: *systemd, run: *pattern, out: *out, extra: *extra, require: *require, kernel: *kernel, write: *write,
-			limit: *limit,
+			root: *root, limit: *limit,
 		}
 		status, err = run(ctx, s, flag.Args())
 	}
@@ -77,6 +82,7 @@ type suite struct {
 	require string // names for SHIM_TEST_REQUIRE
 	kernel  string // of the table in package vm
 	write   string // page
+	root    string // of the guest; the host's when empty
 	limit   time.Duration
 }
 
@@ -109,8 +115,12 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	native = native && s.extra == "" && s.kernel == ""
-	env, err := environment(ctx, s, native, out)
+	native = native && s.extra == "" && s.kernel == "" && s.root == ""
+	programs, err := tools.Build(ctx)
+	if err != nil {
+		return 1, err
+	}
+	env, err := environment(s, native, programs, out)
 	if err != nil {
 		return 1, err
 	}
@@ -125,14 +135,12 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if native {
 		return s.record(logs)(runPlan(ctx, name))
 	}
-	self, err := os.Executable()
-	if err == nil {
-		self, err = keep(self, out)
-	}
+	self, err := s.guestSelf(ctx, out)
 	if err != nil {
 		return 1, err
 	}
 	c := vm.Default()
+	c.Root, c.See = s.root, []string{filepath.Dir(c.Dir), programs}
 	c.Systemd = s.systemd
 	c.Command = []string{self, "-plan", name}
 	c.Share = []string{logs}
@@ -155,4 +163,19 @@ func (s suite) record(logs string) func(int, error) (int, error) {
 		}
 		return status, err
 	}
+}
+
+// guestSelf returns this program for the guest.
+func (s suite) guestSelf(ctx context.Context, out string) (string, error) {
+	if s.root == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		return keep(self, out)
+	}
+	self := filepath.Join(out, "vmtest")
+	build := append([]string{"build", "-o", self}, s.flags()...)
+	_, err := goCommand(ctx, ".", append(build, "./cmd/vmtest")...)
+	return self, err
 }

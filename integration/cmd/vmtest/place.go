@@ -4,7 +4,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,8 +13,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"sandbox.internal/shim/integration/tools"
 )
 
 // isNative reports whether this machine is what the tests want.
@@ -35,14 +32,11 @@ func isNative(systemd bool) (bool, error) {
 }
 
 // environment is what the tests need to know beside what each environment has.
-func environment(ctx context.Context, s suite, native bool, out string) ([]string, error) {
-	programs, err := tools.Build(ctx)
-	if err != nil {
-		return nil, err
-	}
+func environment(s suite, native bool, programs, out string) ([]string, error) {
 	env := []string{"SHIM_TOOLS=" + programs}
 	if shim := os.Getenv("SHIM_BINARY"); shim != "" {
-		if shim, err = keep(shim, out); err != nil {
+		shim, err := keep(shim, out)
+		if err != nil {
 			return nil, err
 		}
 		env = append(env, "SHIM_BINARY="+shim)
@@ -63,7 +57,10 @@ func environment(ctx context.Context, s suite, native bool, out string) ([]strin
 		require = append(require, "systemd")
 	}
 	if !native {
-		require = append(require, "cpus", "cpuset2", "criu", "disk", "guest", "hotplug", "loop")
+		require = append(require, "cpus", "cpuset2", "disk", "guest", "hotplug", "loop")
+		if s.root == "" {
+			require = append(require, "criu")
+		}
 		module := "apparmor" // of Debian's kernel, unless its parameters say otherwise
 		if slices.Contains(strings.Fields(s.extra), "security=selinux") {
 			module = "selinux"
