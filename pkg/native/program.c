@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -237,6 +238,7 @@ CODE static long lookup(char **list, bool search, long step, uint32_t *groups)
 
 #include "passwd.h"
 #include "path.h"
+#include "userns.h"
 
 CODE __attribute__((noinline, noreturn)) static void run(const char *path, const struct step *s, long step, long found)
 {
@@ -320,6 +322,8 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 			result = check_below((char *)s->arg[0], (char *)s->arg[1], (char *)s->arg[2], home);
 		} else if (s->op == OP_MAKE) {
 			result = make(s->arg[0], (char *)s->arg[1], s->arg[2], home);
+		} else if (s->op == OP_USERNS) {
+			result = make_user_namespace(s->arg[0], (char *)s->arg[1], (char *)s->arg[2], home);
 		} else if (s->op == OP_NULL) {
 			result = replace_null(s->arg[0]);
 		} else if (s->op == OP_STDIO) {

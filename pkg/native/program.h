@@ -47,6 +47,9 @@ enum {
 	              // its entry arg[2] nor below that
 	OP_MAKE,      // make the path arg[1] below directory arg[0], with all directories on its way, and open it with O_PATH: a
 	              // directory, or a file if descriptor arg[2] is one
+	OP_USERNS,    // open a user namespace and a new mount namespace of it, as descriptors two and three above the lowest that
+	              // is free: the user namespace of descriptor arg[0], or if that is -1 a new one with the mappings arg[1] of
+	              // users and arg[2] of groups
 	OP_NULL,      // make standard streams that are the null device of anywhere that of descriptor arg[0]
 	OP_STDIO,     // chown the standard streams to user arg[0]
 	OP_HOME,      // store at arg[2] the address of "HOME=" and the home directory of user arg[0] in the file arg[1]

@@ -101,6 +101,13 @@ func (r *Request) Make(root int, path string, like int) *Step {
 	return r.add(C.OP_MAKE, root, path, like)
 }
 
+// UserNamespace adds a step that opens a user namespace, and a new mount namespace that belongs to it, as descriptors
+// two and three above the lowest that is free: that of descriptor joined, or if that is -1 a new one with mappings as
+// uid_map and gid_map of user_namespaces(7) have them. The process stays where it is.
+func (r *Request) UserNamespace(joined int, uidMap, gidMap string) *Step {
+	return r.add(C.OP_USERNS, joined, uidMap, gidMap)
+}
+
 // ReplaceNull adds a step that replaces standard streams that are any null device by descriptor fd.
 func (r *Request) ReplaceNull(fd int) *Step { return r.add(C.OP_NULL, fd) }
 

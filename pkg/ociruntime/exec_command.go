@@ -63,10 +63,6 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	if reason := unsupportedReason(&config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
 	}
-	setGroups, err := allowsSetGroups(&config, c.init)
-	if err != nil {
-		return nil, unsupported{err}
-	}
 	cmd := &launch.Command{
 		Args: p.Args, Cwd: p.Cwd,
 		Init: c.initFD, Namespaces: int(namespaces(&config)),
@@ -74,7 +70,8 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 		Label:           cmp.Or(p.Label, config.ProcessLabel),
 		Profile:         cmp.Or(p.AppArmorProfile, config.AppArmorProfile),
 		NoNewPrivileges: config.NoNewPrivileges,
-		UID:             p.UID, GID: p.GID, Groups: p.AdditionalGroups, SetGroups: setGroups,
+		UID:             p.UID, GID: p.GID, Groups: p.AdditionalGroups,
+		MayDenyGroups: config.Namespaces.Contains(configs.NEWUSER),
 	}
 	if p.NoNewPrivileges != nil {
 		cmd.NoNewPrivileges = *p.NoNewPrivileges
@@ -82,6 +79,7 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	if !config.NoNewKeyring {
 		cmd.Keyring = "_ses." + c.config.ID
 	}
+	var err error
 	if cmd.Env, cmd.FindHome, err = environment(p.Env); err != nil {
 		return nil, fmt.Errorf("unable to start container process: %w", err)
 	}
@@ -110,15 +108,6 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 		return nil, fmt.Errorf("unable to start container process: %w", err)
 	}
 	return cmd, nil
-}
-
-// allowsSetGroups reports whether setgroups(2) is allowed in the container, whose user namespace may deny it.
-func allowsSetGroups(config *configs.Config, init *handle) (bool, error) {
-	if !config.Namespaces.Contains(configs.NEWUSER) {
-		return true, nil
-	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/setgroups", init.pid))
-	return string(text) != "deny\n", err
 }
 
 // namespaces are the flags of all namespaces that the configuration lists: an exec joins them.

@@ -42,8 +42,6 @@ func unsupportedInitReason(c process.Config, config *configs.Config, p *libconta
 	switch {
 	case config.NoPivotRoot:
 		return "no pivot_root"
-	case namespaces.Contains(configs.NEWUSER):
-		return "user namespace"
 	case namespaces.Contains(configs.NEWTIME):
 		return "time namespace"
 	case namespaces.PathOf(configs.NEWNS) != "":
@@ -61,7 +59,7 @@ func unsupportedInitReason(c process.Config, config *configs.Config, p *libconta
 		return "PID namespace of another, before Linux 6.17"
 	}
 	for _, m := range config.Mounts {
-		if reason := launch.UnsupportedMount(m); reason != "" {
+		if reason := launch.UnsupportedMount(config, m); reason != "" {
 			return reason
 		}
 	}

@@ -66,7 +66,7 @@ func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inCon
 	}
 	c.IO.Terminal = c.Spec.Process.Terminal
 	normal := func(s string) string {
-		return strings.NewReplacer(c.ID, "ID", dir, "DIR").Replace(s)
+		return holders.ReplaceAllString(strings.NewReplacer(c.ID, "ID", dir, "DIR").Replace(s), "PATH")
 	}
 	streams, err := stdio.Open(context.Background(), c.IO, c.IOOwner)
 	must(t, err)
@@ -117,7 +117,7 @@ func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inCon
 	return seen, launched
 }
 
-var mountIDs = regexp.MustCompile(`mountinfo: (\d+) (\d+) `)
+var holders = regexp.MustCompile(`/proc/\d+/ns/user`) // of a namespace that is joined
 
 var pipes = regexp.MustCompile(`pipe:\[\d+\]`)
 
@@ -148,17 +148,9 @@ func outputOf(t *testing.T, file string, normal func(string) string) []string {
 
 // normalized replaces numbers that are others each time by those of their order.
 func normalized(text string) string {
-	mounts := map[string]string{}
-	for i, m := range mountIDs.FindAllStringSubmatch(text, -1) {
-		mounts[m[1]] = fmt.Sprintf("#%d", i)
-	}
-	text = mountIDs.ReplaceAllStringFunc(text, func(match string) string {
-		m := mountIDs.FindStringSubmatch(match)
-		parent := mounts[m[2]] // none of the root's
-		return "mountinfo: " + strings.TrimPrefix(mounts[m[1]], "#") + " " + parent + " "
-	})
+	text = sortedMounts(text)
 	for _, pattern := range []string{
-		`(mountinfo: \d+ [\d#]* )(0:\d+)( )`, `((?:shared|master):)(\d+)()`, `(ns/\w+ -> \w+:\[)(\d+)(\])`,
+		`(mountinfo: \S+ )(0:\d+)( )`, `((?:shared|master):)(\d+)()`, `(ns/\w+ -> \w+:\[)(\d+)(\])`,
 	} {
 		seen := map[string]string{}
 		re := regexp.MustCompile(pattern)
@@ -180,6 +172,27 @@ func normalized(text string) string {
 	}
 	return noise.ReplaceAllString(text, "N")
 }
+
+// sortedMounts sorts the lines of mountinfo by the place of the mount, and names instead of ids the place of the parent.
+func sortedMounts(text string) string {
+	places := map[string]string{}
+	for _, m := range mountLine.FindAllStringSubmatch(text, -1) {
+		places[m[1]] = m[4]
+	}
+	lines := mountLine.FindAllString(text, -1)
+	slices.SortStableFunc(lines, func(a, b string) int {
+		return strings.Compare(mountLine.FindStringSubmatch(a)[4], mountLine.FindStringSubmatch(b)[4])
+	})
+	next := 0
+	return mountLine.ReplaceAllStringFunc(text, func(string) string {
+		m := mountLine.FindStringSubmatch(lines[next])
+		next++
+		return fmt.Sprintf("mountinfo: on=%s %s %s", places[m[2]], m[3], m[4]) + m[5]
+	})
+}
+
+// id, parent, device and root, place, the rest
+var mountLine = regexp.MustCompile(`mountinfo: (\d+) (\d+) (\S+ \S+) (\S+)(.*\n)`)
 
 // wantSameInit compares both ways.
 func wantSameInit(t *testing.T, change func(*process.Config), launches bool) inContainer {

@@ -4,13 +4,18 @@
 package ociruntime
 
 import (
+	"cmp"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
 )
@@ -147,6 +152,33 @@ func initVariants(tb testing.TB) []configVariant {
 		{"network of the host", without(specs.NetworkNamespace)},
 		{"IPC of the host", without(specs.IPCNamespace)},
 		{"names of the host", func(c *process.Config) { without(specs.UTSNamespace)(c); c.Spec.Hostname = "" }},
+		{"user namespace", func(c *process.Config) { ownRootfs(tb, c) }},
+		{"user namespace, volumes", func(c *process.Config) { ownRootfs(tb, c); bind("ro")(c) }},
+		{"user namespace, a volume out of reach", func(c *process.Config) {
+			ownRootfs(tb, c)
+			source := filepath.Join(filepath.Dir(c.Bundle), "private/volume")
+			must(tb, os.MkdirAll(source, 0o755))
+			must(tb, os.Chmod(filepath.Dir(source), 0o700))
+			mount(specs.Mount{Destination: "/new/dir", Type: "bind", Source: source, Options: []string{"rbind", "nosuid"}})(c)
+		}},
+		{"user namespace, tmpfs", func(c *process.Config) { ownRootfs(tb, c); tmpfs("nosuid")(c) }},
+		{"user namespace, mapped volumes", func(c *process.Config) { ownRootfs(tb, c); bind("idmap")(c) }},
+		{"user namespace, devices", func(c *process.Config) {
+			ownRootfs(tb, c)
+			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: "/dev/fuse", Type: "c", Major: 10, Minor: 229}}
+		}},
+		{"user namespace, a terminal", func(c *process.Config) { ownRootfs(tb, c); c.Spec.Process.Terminal = true }},
+		{"user namespace, a user", func(c *process.Config) { ownRootfs(tb, c); user(1000)(c.Spec.Process) }},
+		{"user namespace, masks", func(c *process.Config) {
+			ownRootfs(tb, c)
+			c.Spec.Linux.MaskedPaths, c.Spec.Linux.ReadonlyPaths = []string{"/proc/kcore", "/etc"}, []string{"/proc/sys"}
+			c.Spec.Root.Readonly = true
+		}},
+		{"user namespace, sysctls", func(c *process.Config) {
+			ownRootfs(tb, c)
+			c.Spec.Linux.Sysctl = map[string]string{"net.ipv4.ip_forward": "1", "kernel.shm_rmid_forced": "1"}
+		}},
+		{"user namespace of another", func(c *process.Config) { inUserNamespaceOfAnother(tb, c) }},
 		{"OOM score", func(c *process.Config) { c.Spec.Process.OOMScoreAdj = new(321) }},
 		{"umask", func(c *process.Config) { c.Spec.Process.User.Umask = new(uint32(0o077)) }},
 		{"a new directory", func(c *process.Config) { c.Spec.Process.Cwd = "/var/run/a/b" }},
@@ -170,4 +202,34 @@ func initVariants(tb testing.TB) []configVariant {
 		}
 	}
 	return list
+}
+
+// ownRootfs gives the root of a user namespace its root file system.
+func ownRootfs(tb testing.TB, c *process.Config) {
+	tb.Helper()
+	inUserNamespace(c)
+	must(tb, filepath.WalkDir(c.Rootfs, func(path string, _ os.DirEntry, err error) error {
+		return cmp.Or(err, os.Lchown(path, 100000, 100000))
+	}))
+}
+
+// inUserNamespaceOfAnother has the container join the user namespace of a process of the test.
+func inUserNamespaceOfAnother(tb testing.TB, c *process.Config) {
+	tb.Helper()
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 100000, Size: 65536}}
+	holder := exec.Command("sleep", "1000")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
+	resume := testReaper.Suspend()
+	must(tb, holder.Start())
+	testReaper.Register(holder.Process.Pid)
+	resume()
+	tb.Cleanup(func() {
+		_ = holder.Process.Kill() // dead already is as good
+		_ = holder.Wait()         // so is waited for
+		testReaper.Unregister(holder.Process.Pid)
+	})
+	ownRootfs(tb, c)
+	c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings = nil, nil
+	list := c.Spec.Linux.Namespaces
+	list[len(list)-1].Path = fmt.Sprintf("/proc/%d/ns/user", holder.Process.Pid)
 }

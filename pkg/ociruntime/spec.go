@@ -144,8 +144,12 @@ var memlock = func() (limit unix.Rlimit) {
 	return limit
 }()
 
-// withMemlock adds the limit that the shim began with, unless another one is asked for.
+// withMemlock adds the limit that the shim began with, if it has another one now, unless one is asked for.
 func withMemlock(limits []configs.Rlimit) []configs.Rlimit {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err == nil && now == memlock {
+		return limits // which saves setting it, for which a user namespace may take a capability
+	}
 	if slices.ContainsFunc(limits, func(l configs.Rlimit) bool { return l.Type == unix.RLIMIT_MEMLOCK }) {
 		return limits
 	}

@@ -95,10 +95,12 @@ func (i *Init) startOnce(
 type initBuilder struct {
 	*native.Request
 	*Init
-	used         []bool // descriptors
-	root         int    // of the container, with O_PATH
-	pidNamespace int    // the one to join; -1 for none
-	readonly     []int  // mounts that get read-only when all is made
+	used         []bool      // descriptors
+	root         int         // of the container, with O_PATH
+	pidNamespace int         // the one to join; -1 for none
+	userns       int         // the same
+	sources      map[any]int // open already: of a *configs.Mount, a *devices.Device, or a directory of CgroupMounts
+	readonly     []int       // mounts that get read-only when all is made
 	attributeFDs map[attribute]int
 }
 
@@ -117,13 +119,17 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 	}
 	b.joinNamespaces()
 	b.birth(moves)
+	if i.Config.Namespaces.Contains(configs.NEWUSER) {
+		b.enterUserNamespace()
+	} else {
+		b.prepareRoot()
+	}
 	if i.Config.Namespaces.IsPrivate(configs.NEWCGROUP) {
 		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP).OnError("unshare the cgroup namespace")
 	}
 	b.openAttributes()
 	b.loopback()
 	b.keyring()
-	b.prepareRoot()
 	for _, m := range i.Config.Mounts {
 		b.mount(m)
 	}
@@ -169,18 +175,22 @@ func (b *initBuilder) open(path string, flags int) (int, *native.Step) {
 	return fd, b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, flags|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
 }
 
-// joinNamespaces joins those that have a path, but the PID namespace, which it opens.
+// joinNamespaces joins those that have a path, but the PID and the user namespace, which it opens.
 func (b *initBuilder) joinNamespaces() {
 	free := b.freeFD()
 	b.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
-	b.pidNamespace = -1
+	b.pidNamespace, b.userns = -1, -1
 	for _, ns := range b.Config.Namespaces {
 		if ns.Path == "" {
 			continue
 		}
 		fd, _ := b.open(ns.Path, unix.O_RDONLY)
-		if ns.Type == configs.NEWPID {
+		switch ns.Type {
+		case configs.NEWPID:
 			b.pidNamespace = fd
+			continue
+		case configs.NEWUSER:
+			b.userns = fd
 			continue
 		}
 		b.Call(unix.SYS_SETNS, fd, int(flag(ns.Type))).OnError("setns " + ns.Path)
@@ -191,6 +201,11 @@ func (b *initBuilder) joinNamespaces() {
 func flag(t configs.NamespaceType) uintptr {
 	one := configs.Namespaces{{Type: t}} // without its path, because of which CloneFlags would skip it
 	return one.CloneFlags()
+}
+
+// newNamespaces are those into which init is forked.
+func (b *initBuilder) newNamespaces() int {
+	return int(b.Config.Namespaces.CloneFlags() &^ (unix.CLONE_NEWCGROUP | unix.CLONE_NEWUSER))
 }
 
 // birth forks the process into its cgroups and its new namespaces. The cgroup namespace is not among them: the root of
@@ -205,7 +220,10 @@ func (b *initBuilder) birth(moves bool) {
 		b.write("/proc/self/oom_score_adj", fmt.Sprint(*i.OOMScoreAdj))
 	}
 	setUndumpable(b.Request)
-	namespaces := int(b.Config.Namespaces.CloneFlags() &^ unix.CLONE_NEWCGROUP)
+	namespaces := b.newNamespaces()
+	if b.Config.Namespaces.Contains(configs.NEWUSER) {
+		namespaces = 0 // they are to belong to that
+	}
 	for _, dir := range i.Tasks {
 		b.write(filepath.Join(dir, "tasks"), "0") // as in enterCgroups
 	}
@@ -281,12 +299,18 @@ func (b *initBuilder) keyring() {
 	}
 	const (
 		sessionKeyring = 0xfffffffd                       // KEY_SPEC_SESSION_KEYRING
-		permissions    = 0x3f130000 | 0x80000             // security/keys/process_keys.c, join_session_keyring
+		permissions    = 0x3f130000                       // security/keys/process_keys.c, join_session_keyring
+		userSearch     = 0x80000                          // KEY_USR_SEARCH
+		otherSearch    = 0x8                              // KEY_OTH_SEARCH
 		words          = "unable to join session keyring" // of libcontainer
 	)
+	searched := permissions | userSearch
+	if b.Config.Namespaces.Contains(configs.NEWUSER) {
+		searched = permissions | otherSearch
+	}
 	b.setAttribute(keyLabel)
 	join := b.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, b.Keyring).Tolerate(unix.ENOSYS).OnError(words)
-	b.Call(unix.SYS_KEYCTL, unix.KEYCTL_SETPERM, uint64(sessionKeyring), permissions).IfDone(join).
+	b.Call(unix.SYS_KEYCTL, unix.KEYCTL_SETPERM, uint64(sessionKeyring), searched).IfDone(join).
 		OnError("unable to mod keyring permissions")
 }
 

@@ -119,10 +119,10 @@ type Command struct {
 	Rlimits         []Rlimit
 	Filter          *Filter
 
-	UID, GID     int
-	SetGroups    bool // false where the user namespace denies setgroups(2)
-	Groups       []int
-	Capabilities *Capabilities // nil to leave them
+	UID, GID      int
+	MayDenyGroups bool // its user namespace may deny setgroups(2): then it has none
+	Groups        []int
+	Capabilities  *Capabilities // nil to leave them
 }
 
 // Terminal is a terminal that is made in the container.

@@ -37,7 +37,7 @@ const (
 )
 
 // UnsupportedMount says why Init cannot make m; "" if it can.
-func UnsupportedMount(m *configs.Mount) (reason string) {
+func UnsupportedMount(config *configs.Config, m *configs.Mount) (reason string) {
 	known := atimeFlags | otherFlags
 	for flag := range mountAttributes {
 		known |= flag
@@ -52,8 +52,10 @@ func UnsupportedMount(m *configs.Mount) (reason string) {
 		return fmt.Sprintf("mount of type %q", m.Device)
 	case m.Flags&^known != 0:
 		return fmt.Sprintf("mount flags %#x", m.Flags)
-	case m.IsIDMapped():
-		return "mount with mapped ids"
+	case m.IsIDMapped() && m.IDMapping.UserNSPath == "" && !(config.Namespaces.IsPrivate(configs.NEWUSER) &&
+		slices.Equal(m.IDMapping.UIDMappings, config.UIDMappings) &&
+		slices.Equal(m.IDMapping.GIDMappings, config.GIDMappings)):
+		return "mount with mapped ids, other than those of the container"
 	case m.Extensions != 0:
 		return "mount with a copy of what it covers"
 	case strings.ContainsAny(m.Data, "\"\\") || strings.Contains(m.Data, "mpol="):
@@ -101,7 +103,7 @@ func (b *initBuilder) mount(m *configs.Mount) {
 	}
 	var fd, target int
 	if m.Device == "bind" {
-		fd = b.cloneTree(unix.AT_FDCWD, m.Source, m.Flags&unix.MS_REC != 0)
+		fd = b.source(m)
 		if m.Flags&^(unix.MS_BIND|unix.MS_REC) != 0 || m.ClearedFlags != 0 {
 			b.setAttributes(fd, m.Flags)
 		}

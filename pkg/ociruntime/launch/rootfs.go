@@ -67,6 +67,15 @@ func (b *initBuilder) makeDev() {
 			continue
 		}
 		directory(path.Dir(name))
+		if source, ok := b.sources[d]; ok { // bindMountDeviceNode
+			fd := b.fd()
+			const flags = unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+			b.Call(unix.SYS_OPENAT, parent, path.Base(name), flags, 0).ExpectFD(fd).OnError("create " + name)
+			b.moveMount(source, fd)
+			b.close(fd)
+			b.close(source)
+			continue
+		}
 		kind := map[rune]uint32{'b': unix.S_IFBLK, 'c': unix.S_IFCHR, 'u': unix.S_IFCHR, 'p': unix.S_IFIFO}[rune(d.Type)]
 		mode := uint32(d.FileMode)
 		device := unix.Mkdev(uint32(d.Major), uint32(d.Minor))

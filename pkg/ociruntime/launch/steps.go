@@ -249,12 +249,13 @@ func (c *Command) setIDs(r *native.Request) {
 		names := []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"}
 		return fmt.Errorf("unable to setup user: chown %s: %w", names[stream%3], errno)
 	})
-	if c.SetGroups {
-		groups := make([]byte, 0, 4*len(c.Groups))
-		for _, gid := range c.Groups {
-			groups = binary.LittleEndian.AppendUint32(groups, uint32(gid))
-		}
-		r.Call(unix.SYS_SETGROUPS, len(c.Groups), groups).OnError("unable to setup user: setgroups")
+	groups := make([]byte, 0, 4*len(c.Groups))
+	for _, gid := range c.Groups {
+		groups = binary.LittleEndian.AppendUint32(groups, uint32(gid))
+	}
+	step := r.Call(unix.SYS_SETGROUPS, len(c.Groups), groups).OnError("unable to setup user: setgroups")
+	if c.MayDenyGroups {
+		step.Tolerate(unix.EPERM)
 	}
 	r.Call(unix.SYS_SETGID, c.GID).Explain(notMapped("gid", c.GID))
 	r.Call(unix.SYS_SETUID, c.UID).Explain(notMapped("uid", c.UID))

@@ -101,7 +101,7 @@ func FuzzRequest(f *testing.F) {
 		has := func(bit int) bool { return what>>bit&1 == 1 }
 		c := &Command{
 			Args: split(args), Env: split(env), Cwd: cwd, FindHome: has(0), Namespaces: unix.CLONE_NEWNS,
-			UID: uid, GID: uid, SetGroups: has(1), Groups: []int{uid},
+			UID: uid, GID: uid, MayDenyGroups: has(1), Groups: []int{uid},
 		}
 		if has(2) {
 			c.Terminal = &Terminal{Width: 1, Height: 2}

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+)
+
+// enterUserNamespace prepares the root, and opens what is to be bound, in the mount namespace of the container but with
+// the rights outside of its user namespace: in that a source may not be reached, and ids cannot be mapped. There mounts
+// are locked as in any copy for another user namespace (mount_namespaces(7)).
+func (b *initBuilder) enterUserNamespace() {
+	const what = "user namespace"
+	first, second := b.fd(), b.fd() // of a pipe
+	user, mount := b.fd(), b.fd()
+	b.UserNamespace(b.userns, mapping(b.Config.UIDMappings), mapping(b.Config.GIDMappings)).OnError(what)
+	b.used[first], b.used[second] = false, false
+	b.Call(unix.SYS_SETNS, mount, unix.CLONE_NEWNS).OnError(what + ": setns")
+	b.close(mount)
+	b.prepareRoot()
+	b.openSources(user)
+	b.Call(unix.SYS_SETNS, user, unix.CLONE_NEWUSER).OnError(what + ": setns")
+	b.close(user)
+	if b.userns >= 0 {
+		b.close(b.userns)
+	}
+	b.Call(unix.SYS_SETRESUID, 0, 0, 0).OnError(what + ": setresuid")
+	setUndumpable(b.Request)
+	b.Fork(b.newNamespaces() &^ unix.CLONE_NEWNS).OnError("clone")
+	b.Wait(nil)
+	b.Call(unix.SYS_SETRESGID, 0, 0, 0).OnError(what + ": setresgid")
+	setUndumpable(b.Request)
+}
+
+// mapping is the text of uid_map or gid_map.
+func mapping(ids []configs.IDMap) string {
+	var text strings.Builder
+	for _, m := range ids {
+		fmt.Fprintf(&text, "%d %d %d\n", m.ContainerID, m.HostID, m.Size)
+	}
+	return text.String()
+}
+
+// openSources opens what mounts and devices are bound to.
+func (b *initBuilder) openSources(userns int) {
+	b.sources = map[any]int{}
+	for _, m := range b.Config.Mounts {
+		if m.Device == "bind" {
+			fd := b.cloneTree(unix.AT_FDCWD, m.Source, m.Flags&unix.MS_REC != 0)
+			b.sources[m] = fd
+			b.mapIDs(m, fd, userns)
+		}
+	}
+	for _, c := range b.CgroupMounts {
+		b.sources[c.Directory] = b.cloneTree(unix.AT_FDCWD, c.Directory, true)
+	}
+	for _, d := range b.Config.Devices {
+		if d.Path != "" && path.Clean("/"+d.Path) != "/dev/ptmx" {
+			b.sources[d] = b.cloneTree(unix.AT_FDCWD, d.Path, false)
+		}
+	}
+}
+
+// source opens what is bound, unless it is open.
+func (b *initBuilder) source(m *configs.Mount) int {
+	for _, key := range []any{m, m.Source} {
+		if fd, ok := b.sources[key]; ok {
+			delete(b.sources, key)
+			return fd
+		}
+	}
+	fd := b.cloneTree(unix.AT_FDCWD, m.Source, m.Flags&unix.MS_REC != 0)
+	b.mapIDs(m, fd, -1)
+	return fd
+}
+
+// mapIDs: mount_linux.go, mountFd. userns is the container's.
+func (b *initBuilder) mapIDs(m *configs.Mount, fd, userns int) {
+	if m.IDMapping == nil {
+		return
+	}
+	if path := m.IDMapping.UserNSPath; path != "" {
+		userns, _ = b.open(path, unix.O_RDONLY)
+		defer b.close(userns)
+	}
+	b.setAttr(fd, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns)}, m.IDMapping.Recursive)
+}
