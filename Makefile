@@ -62,7 +62,7 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd test-kernel smoke-vm test-arm64 smoke-arm64 demo bench conformance fuzz cover fmt lint vuln tidy check clean install-node uninstall-node image bench-v2
+.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd test-kernel test-node smoke-vm test-arm64 smoke-arm64 demo bench conformance fuzz cover fmt lint vuln tidy check clean install-node uninstall-node image bench-v2
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -148,7 +148,7 @@ smoke-vm: deps build ## the virtual machine itself, and a few tests with and wit
 # containers, pods without a pause container, users of pods.
 KERNEL      ?=
 KERNELTESTS := ./pkg/native $(SMOKE) ./pkg/ociruntime/launch ./pkg/pod/nsholder ./pkg/cpuset \
-	'./integration/containerd=$(SMOKE_L3)|TestNode|TestCPUSet_(Holds|FollowsItsSource|OfThePod)|TestCgroup2|TestRun|TestPause|TestKill|TestCreated|TestSandbox' \
+	'./integration/containerd=$(SMOKE_L3)|TestCPUSet_(Holds|FollowsItsSource|OfThePod)|TestCgroup2|TestRun|TestPause|TestKill|TestCreated|TestSandbox' \
 	'./integration/cri=TestPod_(Runs|HasOne|Init)|TestUserNamespace|TestNamespace_(Containers|Shared)|TestShim_KilledEnds|AppArmor|TestExec_HasATerminal'
 test-kernel: deps build ## a part of the tests on a kernel of Debian's: KERNEL=5.10, 6.1, 6.12 or 7; WRITE=1: a row of docs/compatibility.md
 	@integration/vm/deps.sh
@@ -175,6 +175,10 @@ smoke-arm64: ## a few of them, in at most four minutes (root)
 	@$(MAKE) --no-print-directory build ARCH=arm64
 	$(call ARMTEST,./pkg/native ./pkg/ociruntime/launch './pkg/ociruntime=TestExec' './integration/containerd=$(SMOKE_L3)' \
 		'./integration/cri=TestPod_Runs')
+
+test-node: deps build ## containers under settings that nodes have, in a virtual machine of its own (root); KERNEL= as above
+	@integration/vm/deps.sh
+	$(VMTEST) -kernel '$(or $(KERNEL),6.12)' -require node -o $(CURDIR)/bin/vm/node './integration/containerd=TestNode'
 
 demo: deps build ## containers through a private containerd, step by step (root)
 	RUNTIME=$(RUNTIME) SHIM_BINARY=$(BINARY) hack/demo.sh
