@@ -16,7 +16,6 @@ import (
 	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/pod/nsholder"
 	"sandbox.internal/shim/pkg/protofield"
 )
 
@@ -255,6 +254,9 @@ const (
 	maxSearchChars = 2048
 )
 
+// maxHostname is the longest host name that the kernel takes.
+const maxHostname = 64
+
 // check refuses what no pod can be. The caller has checked ID and Bundle.
 func (r Request) check() error {
 	c := r.Config
@@ -265,9 +267,9 @@ func (r Request) check() error {
 		return fmt.Errorf("network namespace %q: must not be given with the mode %s: %w",
 			path, c.Network, errdefs.ErrInvalidArgument)
 	}
-	if len(c.Hostname) > nsholder.MaxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
+	if len(c.Hostname) > maxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
 		return fmt.Errorf("hostname %q: must have at most %d bytes, and neither blanks nor control characters: %w",
-			c.Hostname, nsholder.MaxHostname, errdefs.ErrInvalidArgument)
+			c.Hostname, maxHostname, errdefs.ErrInvalidArgument)
 	}
 	if c.Hostname != "" && c.Network == ModeNode { // the name would be the machine's
 		return fmt.Errorf("hostname %q: must be empty with the mode %s of the network, when no UTS namespace is made: %w",

@@ -34,7 +34,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -42,9 +41,6 @@ import (
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/reaper"
 )
-
-// MaxHostname is the longest host name that the kernel takes.
-const MaxHostname = 64
 
 const programName = "sandbox-init"
 
@@ -75,10 +71,6 @@ type Holder struct {
 
 // Start starts the process and returns when it holds the namespaces, or when ctx ends.
 func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Reaper) (*Holder, error) {
-	request, err := c.request()
-	if err != nil {
-		return nil, err
-	}
 	program, err := native.New(programName)
 	if err != nil {
 		return nil, err
@@ -93,7 +85,7 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 	if err != nil {
 		return nil, err
 	}
-	process, err := run.Execute(ctx, request)
+	process, err := run.Execute(ctx, c.request())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", programName, err)
 	}
@@ -147,11 +139,7 @@ const (
 )
 
 // request is all that the process does.
-func (c Config) request() (*native.Request, error) {
-	if len(c.Hostname) > MaxHostname {
-		return nil, fmt.Errorf("host name %q: must have at most %d bytes: %w",
-			c.Hostname, MaxHostname, errdefs.ErrInvalidArgument)
-	}
+func (c Config) request() *native.Request {
 	r := &native.Request{}
 	const sigIgn, sizeOfSigset = 1, 8
 	r.Call(unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), r.Table(sigIgn, 0, 0, 0), 0, sizeOfSigset)
@@ -166,7 +154,7 @@ func (c Config) request() (*native.Request, error) {
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL)).OnError("set the parent's death signal")
 	r.Wait(nil) // ends here if the shim died before
 	r.Sleep()
-	return r, nil
+	return r
 }
 
 // emptyRoot makes an empty, read-only file system the root in a mount namespace of its own: /proc/1/root in the pod

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -83,8 +82,8 @@ func failures(t *testing.T) map[string]struct {
 		class  error
 	}{
 		"a host name that is too long": {
-			with(func(c *Config) { c.Hostname = strings.Repeat("a", 65) }), "must have at most 64 bytes",
-			errdefs.ErrInvalidArgument,
+			with(func(c *Config) { c.Hostname = strings.Repeat("a", 65) }), "set the host name: invalid argument",
+			unix.EINVAL,
 		},
 		"no network namespace": {
 			with(func(c *Config) { c.Net = file }), "join the network namespace: invalid argument", unix.EINVAL,
