@@ -133,6 +133,15 @@ test-systemd: deps build ## the same with systemd as pid 1
 	@integration/cri/deps.sh
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PACKAGES) $(if $(filter file,$(origin PKGS)),./integration/deploy=Systemd)
 
+# What differs where SELinux enforces a policy: that of integration/vm/guest.
+SELINUX  := $(VMTEST) -o $(CURDIR)/bin/vm/selinux -append 'security=selinux enforcing=1'
+.PHONY: test-selinux
+test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PKGS= and RUN= choose
+	@integration/vm/deps.sh
+	@integration/cri/deps.sh
+	$(SELINUX) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
+		'./integration/containerd=TestRun|TestExec|TestTerminal' './integration/cri=SELinux|TestExec|TestPodFiles',-run '$(RUN)' $(PACKAGES))
+
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
@@ -143,6 +152,7 @@ smoke-vm: deps build ## the virtual machine itself, and a few tests with and wit
 	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd $(SMOKE) \
 		'./integration/containerd=$(SMOKE_L3)|TestSystemd_(Container|Limits|CPUSet|KilledShim)' \
 		'./integration/cri=TestCgroupParent_PodInASlice|AppArmor'
+	$(SELINUX) './pkg/ociruntime=BySELinux' './pkg/pod=SELinux' './integration/cri=SELinux'
 
 # What differs between kernels: the smoke set, execs and namespaces made by a program without Go, CPU sets, the life of
 # containers, pods without a pause container, users of pods.

@@ -5,8 +5,11 @@ package main
 
 import (
 	"context"
+	"os"
 
+	"github.com/containerd/containerd/v2/contrib/apparmor"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -37,6 +40,31 @@ func execRows(name, how, took, cost string, opts ...oci.SpecOpts) group {
 				opts...)
 		},
 	}
+}
+
+// confinedExecGroups is a group whose figures are to be compared with those of execGroup, where something confines.
+func confinedExecGroups() []group {
+	module, confined := confinement()
+	if confined == nil {
+		return nil
+	}
+	return []group{execRows("confinedexec", " as in a container that "+module+" confines",
+		"exec under "+module, "CPU time of an exec under "+module, confined)}
+}
+
+// confinement is the default profile of containerd, or a label of the policy of integration/vm/guest.
+func confinement() (module string, confined oci.SpecOpts) {
+	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
+		return "SELinux", func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
+			s.Process.SelinuxLabel = "system_u:system_r:container_t:s0:c1,c2"
+			s.Linux.MountLabel = "system_u:object_r:container_file_t:s0:c1,c2"
+			return nil
+		}
+	}
+	if _, err := os.Stat("/sys/kernel/security/apparmor"); err == nil {
+		return "AppArmor", apparmor.WithDefaultProfile("shim-bench")
+	}
+	return "", nil
 }
 
 // podLike is what Kubernetes gives to the containers of a restricted pod.

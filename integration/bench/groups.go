@@ -22,11 +22,11 @@ type group struct {
 // groups lists all of them in the order in which they run and are shown. The idle shim comes first: what containerd and
 // the kernel keep of earlier containers is no part of it.
 func groups() []group {
-	return []group{
+	return append([]group{
 		idleGroup(), runGroup(), podGroup(), execGroup(), podExecGroup(), statsGroup(), startGroup(),
 		crowdGroup(), stormGroup(),
 		prewarmGroup(), hostGroup(), criGroup(), cpusetGroup(), binaryGroup(),
-	}
+	}, confinedExecGroups()...)
 }
 
 // choose returns the groups that a list of names, separated by commas, has. An empty one has all.

@@ -68,6 +68,7 @@ func config(c *harness.Containerd) []byte {
 		snapshotter = "native"
 	}
 	_ = os.RemoveAll(probe) // it goes with the directory at the latest
+	_, noSELinux := os.Stat("/sys/fs/selinux/enforce")
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `version = 3
 root = %q
@@ -94,6 +95,7 @@ disabled_plugins = [%s]
   netns_mounts_under_state_dir = true
   cdi_spec_dirs = []
   restrict_oom_score_adj = true
+  enable_selinux = %t
   drain_exec_sync_io_timeout = "%v"
   [plugins."io.containerd.cri.v1.runtime".cni]
     bin_dirs = [%q, %q]
@@ -102,7 +104,7 @@ disabled_plugins = [%s]
     default_runtime_name = %q
 `, filepath.Join(c.Dir, "root"), c.State, harness.UnusedPlugins, c.Address, c.Sockets,
 		NRISocket(c), filepath.Join(c.Dir, "nri"), filepath.Join(c.Dir, "nri"),
-		snapshotter, harness.PauseImage, harness.Slow(DrainTimeout),
+		snapshotter, harness.PauseImage, noSELinux == nil, harness.Slow(DrainTimeout),
 		pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir, "net.d"), PodSandbox)
 	handlers := []struct{ name, text string }{
 		{PodSandbox, "sandboxer = \"podsandbox\"\n"},

@@ -28,5 +28,6 @@ command -v criu >/dev/null || missing+=(criu)
 command -v iptables-restore >/dev/null || missing+=(iptables) # called by criu
 [ -x /lib/systemd/systemd ] || missing+=(systemd)
 [ -x /sbin/apparmor_parser ] || missing+=(apparmor) # where containerd looks; the guest's kernel has AppArmor
+command -v secilc >/dev/null || missing+=(secilc) # compiles guest/selinux.cil
 
 exec "$(dirname "$0")/../../hack/packages.sh" "${missing[@]}"

@@ -15,6 +15,7 @@ import (
 
 	"github.com/opencontainers/runc/libcontainer/apparmor"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/selinux/go-selinux"
 	libseccomp "github.com/seccomp/libseccomp-golang"
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,7 @@ import (
 
 // confinement is a way to confine containers, and what the kernel says of a process that is confined so.
 type confinement struct {
+	prepare   func(*process.Config) // a container in which /forbidden is forbidden to what is confined
 	set       func(*specs.Process)
 	other     func(*specs.Process) // in another way
 	current   string
@@ -50,13 +52,14 @@ func wantConfined(t *testing.T, by confinement) {
 		{"seccomp that forbids terminals", filtered(t, deny("ioctl"))},
 	} {
 		t.Run(w.name, func(t *testing.T) {
-			confined := withProbe(t, func(c *process.Config) {
+			prepare := func(c *process.Config) {
 				if w.change != nil {
 					w.change(c)
 				}
-				by.set(c.Spec.Process)
-			})
-			free := withProbe(t, w.change)
+				by.prepare(c)
+			}
+			confined := withProbe(t, func(c *process.Config) { prepare(c); by.set(c.Spec.Process) })
+			free := withProbe(t, prepare)
 			for j, v := range confinedVariants() {
 				if (i+j)%slowness() != 0 {
 					continue // as in TestLauncher_DoesWhatLibcontainerDoes
@@ -76,13 +79,11 @@ func wantConfined(t *testing.T, by confinement) {
 	}
 	t.Run("another /proc", func(t *testing.T) {
 		b := withProbe(t, func(c *process.Config) {
+			by.prepare(c)
 			by.set(c.Spec.Process)
 			c.Spec.Process.Args = []string{"sh", "-c", "busybox mount -t tmpfs tmpfs /proc && >/mounted && exec sleep 1000"}
 		})
-		eventually(t, "the mount", func() bool {
-			_, err := os.Stat(filepath.Join(b.config.Rootfs, "mounted"))
-			return err == nil
-		})
+		b.awaitFile("mounted")
 		for _, terminal := range []bool{false, true} {
 			p := probed(by.set)
 			p.Terminal = terminal
@@ -90,6 +91,15 @@ func wantConfined(t *testing.T, by confinement) {
 				t.Errorf("the probe, with a terminal: %v, is not confined: %v", terminal, got)
 			}
 		}
+	})
+}
+
+// awaitFile waits until the container has made a file in its root.
+func (b *box) awaitFile(name string) {
+	b.t.Helper()
+	eventually(b.t, name, func() bool {
+		_, err := os.Stat(filepath.Join(b.config.Rootfs, name))
+		return err == nil
 	})
 }
 
@@ -126,7 +136,56 @@ func TestLauncher_ConfinesByAppArmor(t *testing.T) {
 	loadProfile(t, name, "deny /forbidden r,")
 	loadProfile(t, name+"-other", "")
 	set := func(name string) func(*specs.Process) { return func(p *specs.Process) { p.ApparmorProfile = name } }
-	wantConfined(t, confinement{set: set(name), other: set(name + "-other"), current: name + " (enforce)"})
+	wantConfined(t, confinement{
+		prepare: func(*process.Config) {}, set: set(name), other: set(name + "-other"), current: name + " (enforce)",
+	})
+}
+
+// needSELinux skips the test, or fails it, where there is no SELinux with the policy of integration/vm/guest.
+func needSELinux(t *testing.T) {
+	t.Helper()
+	if !selinux.GetEnabled() || selinux.SecurityCheckContext(fileLabel("forbidden_t")) != nil {
+		lacking(t, "selinux", "SELinux with the policy of make test-selinux")
+	}
+}
+
+func processLabel(name string) string { return "system_u:system_r:" + name + ":s0:c1,c2" }
+
+func fileLabel(name string) string { return "system_u:object_r:" + name + ":s0" }
+
+func TestLauncher_ConfinesBySELinux(t *testing.T) {
+	needSELinux(t)
+	set := func(name string) func(*specs.Process) {
+		return func(p *specs.Process) { p.SelinuxLabel = processLabel(name) }
+	}
+	by := confinement{
+		prepare: func(c *process.Config) {
+			must(t, selinux.SetFileLabel(filepath.Join(c.Rootfs, "forbidden"), fileLabel("forbidden_t")))
+			c.Spec.Linux.MountLabel = fileLabel("container_file_t")
+		},
+		set: set("container_t"), other: set("other_t"), current: processLabel("container_t"), inherited: true,
+	}
+	wantConfined(t, by)
+	t.Run("keyring", func(t *testing.T) {
+		b := withProbe(t, func(c *process.Config) {
+			by.prepare(c)
+			by.set(c.Spec.Process)
+			c.Spec.Process.Args = []string{"probe", "leave keyring"} // so that each exec makes it
+		})
+		b.awaitFile("left")
+		if got := b.wantSame(probed(by.set)); !slices.ContainsFunc(got.Stdout, func(line string) bool {
+			return strings.HasSuffix(line, ";_ses."+b.config.ID+"\n")
+		}) {
+			t.Errorf("the exec may not use its keyring, which must have its label:\n%s", strings.Join(got.Stdout, ""))
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		b := withProbe(t, by.prepare)
+		got := b.wantSame(probed(set("refused_t")))
+		if want := "exec /bin/probe: permission denied\n"; got.Status != 255 || !slices.Contains(got.Stderr, want) {
+			t.Errorf("an exec with a label that it may not have = %+v, want status 255 and %q", got, want)
+		}
+	})
 }
 
 // loadProfile loads a profile that allows all but what its rules deny.
