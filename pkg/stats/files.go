@@ -5,6 +5,7 @@ package stats
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -104,7 +105,7 @@ func below(prefix, field string, list []controlFile) []controlFile {
 }
 
 func filesV1(c *cgroup.Cgroup) []controlFile {
-	all := append(commonV1[:len(commonV1):len(commonV1)], below("blkio", "Blkio", blkioV1)...)
+	all := append(slices.Clip(commonV1), below("blkio", "Blkio", blkioV1)...)
 	for _, kind := range memoryV1 {
 		all = append(all, below(kind.name, kind.field, counters)...)
 		all = append(all, controlFile{name: kind.name + ".limit_in_bytes", field: kind.field + ".Limit"})
@@ -113,7 +114,7 @@ func filesV1(c *cgroup.Cgroup) []controlFile {
 }
 
 func filesV2(c *cgroup.Cgroup) []controlFile {
-	return append(commonV2[:len(commonV2):len(commonV2)], hugePages(c, "current", hugetlbV2)...)
+	return append(slices.Clip(commonV2), hugePages(c, "current", hugetlbV2)...)
 }
 
 // hugePages lists the files for each size of huge pages that the cgroup counts. The kernel writes it such as 2MB, in

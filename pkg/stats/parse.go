@@ -39,8 +39,18 @@ var otherNames = map[string]string{
 var numbers = sync.OnceValue(func() map[reflect.Type]map[string]int {
 	all := map[reflect.Type]map[string]int{}
 	for _, message := range []any{
-		v1.Throttle{}, v1.CPUUsage{}, v1.MemoryStat{}, v1.MemoryOomControl{}, v1.RdmaEntry{},
-		v2.CPUStat{}, v2.PSIData{}, v2.MemoryStat{}, v2.MemoryEvents{}, v2.HugeTlbStat{}, v2.RdmaEntry{}, v2.IOEntry{},
+		v1.Throttle{},
+		v1.CPUUsage{},
+		v1.MemoryStat{},
+		v1.MemoryOomControl{},
+		v1.RdmaEntry{},
+		v2.CPUStat{},
+		v2.PSIData{},
+		v2.MemoryStat{},
+		v2.MemoryEvents{},
+		v2.HugeTlbStat{},
+		v2.RdmaEntry{},
+		v2.IOEntry{},
 	} {
 		t, index := reflect.TypeOf(message), map[string]int{}
 		for i := range t.NumField() {
@@ -171,7 +181,7 @@ func parseKeyed(text []byte, m reflect.Value) error {
 			return err
 		}
 	}
-	if usage, ok := m.Addr().Interface().(*v1.CPUUsage); ok {
+	if usage, ok := reflect.TypeAssert[*v1.CPUUsage](m.Addr()); ok {
 		usage.User *= tick
 		usage.Kernel *= tick
 	}
