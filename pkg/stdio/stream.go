@@ -4,6 +4,7 @@
 package stdio
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,6 @@ func (c Config) newStream(l location) (s *stream, r *pipeEnd, w int, err error) 
 	return s, r, p[1], nil
 }
 
-// streamOutput is the sink of an output that a client reads.
 type streamOutput struct {
 	*pipeEnd
 	stream *stream
@@ -116,8 +116,12 @@ func (c Config) openStreamInput(l location) (*input, error) {
 }
 
 func (s *stream) remove() {
-	s.registry.remove(s)
 	s.cancel()
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	if s.registry.streams[s.id] == s {
+		delete(s.registry.streams, s.id)
+	}
 }
 
 // send sends the output to a client. What it has read and cannot send is kept for the next one.
@@ -335,10 +339,62 @@ func (x *StreamRegistry) add(s *stream) error {
 	return nil
 }
 
-func (x *StreamRegistry) remove(s *stream) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.streams[s.id] == s {
-		delete(x.streams, s.id)
+// Each read makes a message, and messages have to be few. ttrpc queues 64 of a stream for its reader. When a further
+// one has waited for a second, ttrpc closes the stream and loses all that comes later (ttrpc stream.go, receive). The
+// window does not prevent that: it counts bytes, and containerd's client grants up to 128 KiB of them. Nor can small
+// messages count as more: the client grants the next 64 KiB only when it has read as much.
+//
+// So small parts are coalesced. The first ones go at once, since somebody who types wants to see them; then one goes in
+// each delay, or when there is enough for a message. A client that stops reading a fast writer is sent 16 small
+// messages and 32 of 4 KiB, and then its window is used up. That of a slow writer may stop for three seconds.
+const (
+	coalesceSize  = 4 << 10 // bytes that always go
+	smallMessages = 16      // messages of less that go without delay
+	coalesceDelay = 50 * time.Millisecond
+)
+
+type limiter struct {
+	full time.Time // when all small messages may go at once again
+}
+
+func (p *limiter) next() time.Time { return p.full.Add(-(smallMessages - 1) * coalesceDelay) }
+
+func (p *limiter) spend(now time.Time) {
+	if p.full.Before(now) {
+		p.full = now
 	}
+	p.full = p.full.Add(coalesceDelay)
+}
+
+// coalesce reads on until there is enough to send or a small message may go.
+func (s *stream) coalesce(ctx context.Context, p *limiter) error {
+	if until := p.next(); len(s.unsent) < coalesceSize && time.Now().Before(until) {
+		if err := s.readUntil(ctx, until); err != nil {
+			return err
+		}
+	}
+	if len(s.unsent) < coalesceSize {
+		p.spend(time.Now())
+	}
+	return nil
+}
+
+// readUntil adds to unsent until there is enough, the output ends, or t. It looks at ctx after it has set a deadline:
+// if ctx ends later, its AfterFunc in send interrupts the read.
+func (s *stream) readUntil(ctx context.Context, t time.Time) error {
+	setDeadline := func(t time.Time) error { return cmp.Or(s.reader.file.SetReadDeadline(t), context.Cause(ctx)) }
+	if err := setDeadline(t); err != nil {
+		return err
+	}
+	for len(s.unsent) < coalesceSize {
+		b, err := s.read(s.unsent)
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF) { // send will see the end itself
+			break
+		}
+		if err != nil {
+			return err
+		}
+		s.unsent = b
+	}
+	return setDeadline(time.Time{})
 }

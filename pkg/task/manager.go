@@ -53,8 +53,9 @@ type Manager struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	containers map[string]*entry
-	pod        *pod          // of the Sandbox API; nil if there is none
-	done       chan struct{} // closed once, by Shutdown
+	// +checklocks:mu
+	pod  *pod          // of the Sandbox API; nil if there is none
+	done chan struct{} // closed once, by Shutdown
 	// +checklocks:mu
 	closed bool
 }
