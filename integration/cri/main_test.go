@@ -6,8 +6,11 @@ package cri_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"sandbox.internal/shim/integration/cri"
@@ -49,5 +52,24 @@ func runIn(m *testing.M, env harness.Env) (int, error) {
 		return 1, errors.Join(fmt.Errorf("start containerd: %w\n%s", err, shared.LogFrom(0)), shared.Close())
 	}
 	status := m.Run()
-	return status, shared.Close()
+	if flag.Lookup("test.run").Value.String() == "" && status == 0 {
+		err = checkLaunched(shared.LogFrom(0))
+	}
+	if err != nil {
+		status = 1
+	}
+	return status, errors.Join(err, shared.Close())
 }
+
+// checkLaunched refuses that libcontainer starts more than one container in twenty.
+func checkLaunched(log string) error {
+	started := len(startedContainer.FindAllString(log, -1))
+	others := strings.Count(log, "init by libcontainer")
+	fmt.Fprintf(os.Stderr, "libcontainer started the first process of %d containers; CRI started %d\n", others, started)
+	if started == 0 || others*20 > started {
+		return errors.New("want more by the launcher, and at least one")
+	}
+	return nil
+}
+
+var startedContainer = regexp.MustCompile(`StartContainer for .* returns successfully`)

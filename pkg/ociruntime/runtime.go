@@ -82,7 +82,11 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	}
 	created, err := r.launchInit(ctx, c, config, lc, init, s)
 	if reason := (unsupported{}); errors.As(err, &reason) {
-		log.G(ctx).WithField("container", c.ID).WithField("reason", reason.Error()).Debug("init by libcontainer")
+		level := log.InfoLevel
+		if errors.Is(err, launch.ErrNotStarted) { // most often libcontainer refuses it too, and says so
+			level = log.DebugLevel
+		}
+		log.G(ctx).WithField("container", c.ID).WithField("reason", reason.Error()).Log(level, "init by libcontainer")
 		created, err = r.spawnInit(ctx, c, config, lc, init, s)
 	}
 	if err == nil {
