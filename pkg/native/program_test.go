@@ -125,7 +125,7 @@ func (m machine) relocations(t *testing.T, f *elf.File) []relocation {
 	if section == nil || section.Size == 0 {
 		t.Fatal("no section native")
 	}
-	table := f.Section(".relanative") //nolint:misspell // the name of such sections
+	table := f.Section(".relanative")
 	if table == nil {
 		return nil
 	}

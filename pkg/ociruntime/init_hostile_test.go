@@ -19,38 +19,44 @@ import (
 // hostileBundles are root file systems and volumes made by an attacker, each for a published attack on runc.
 var hostileBundles = []struct {
 	name    string
-	change  func(t *testing.T, c *process.Config, outside string) // outside is a directory of the host
+	change  func(tb testing.TB, c *process.Config, outside string) // outside is a directory of the host
 	refused bool
 }{
-	{"CVE-2021-30465: a mount point is a link out of the root", func(t *testing.T, c *process.Config, outside string) {
-		must(t, os.Symlink(filepath.Join("../../../../../../../../..", outside), filepath.Join(c.Rootfs, "link")))
+	{"CVE-2021-30465: a mount point is a link out of the root", func(tb testing.TB, c *process.Config, outside string) {
+		tb.Helper()
+		must(tb, os.Symlink(filepath.Join("../../../../../../../../..", outside), filepath.Join(c.Rootfs, "link")))
 		mount(specs.Mount{Destination: "/link/new", Type: "tmpfs", Source: "tmpfs"})(c)
 	}, false},
-	{"CVE-2019-16884: /proc is a link to a volume", func(t *testing.T, c *process.Config, outside string) {
-		must(t, os.Remove(filepath.Join(c.Rootfs, "proc")))
-		must(t, os.Symlink("/data", filepath.Join(c.Rootfs, "proc")))
+	{"CVE-2019-16884: /proc is a link to a volume", func(tb testing.TB, c *process.Config, outside string) {
+		tb.Helper()
+		must(tb, os.Remove(filepath.Join(c.Rootfs, "proc")))
+		must(tb, os.Symlink("/data", filepath.Join(c.Rootfs, "proc")))
 		c.Spec.Mounts = append([]specs.Mount{{Destination: "/data", Type: "bind", Source: outside, Options: []string{"rbind"}}}, c.Spec.Mounts...)
 	}, true},
-	{"CVE-2023-27561: what leads to /proc is a link", func(t *testing.T, c *process.Config, outside string) {
-		must(t, os.Symlink("/proc", filepath.Join(c.Rootfs, "evil")))
+	{"CVE-2023-27561: what leads to /proc is a link", func(tb testing.TB, c *process.Config, outside string) {
+		tb.Helper()
+		must(tb, os.Symlink("/proc", filepath.Join(c.Rootfs, "evil")))
 		mount(specs.Mount{Destination: "/evil/sys", Type: "bind", Source: outside, Options: []string{"rbind"}})(c)
 	}, true},
-	{"CVE-2025-31133: /dev/null is a link", func(t *testing.T, c *process.Config, outside string) {
+	{"CVE-2025-31133: /dev/null is a link", func(tb testing.TB, c *process.Config, _ string) {
+		tb.Helper()
 		without := c.Spec.Mounts[:1] // no /dev of the container's own
 		c.Spec.Mounts = without
-		must(t, os.Symlink("/proc/sys/kernel/core_pattern", filepath.Join(c.Rootfs, "dev/null")))
+		must(tb, os.Symlink("/proc/sys/kernel/core_pattern", filepath.Join(c.Rootfs, "dev/null")))
 		c.Spec.Linux.MaskedPaths = []string{"/proc/kcore"}
 	}, true},
-	{"CVE-2025-52565: /dev/console is a link", func(t *testing.T, c *process.Config, outside string) {
+	{"CVE-2025-52565: /dev/console is a link", func(tb testing.TB, c *process.Config, _ string) {
+		tb.Helper()
 		c.Spec.Mounts = []specs.Mount{c.Spec.Mounts[0], {Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"newinstance", "ptmxmode=0666"}}}
-		must(t, os.Symlink("/proc/sys/kernel/core_pattern", filepath.Join(c.Rootfs, "dev/console")))
+		must(tb, os.Symlink("/proc/sys/kernel/core_pattern", filepath.Join(c.Rootfs, "dev/console")))
 		c.Spec.Process.Terminal = true
 	}, true},
-	{"CVE-2024-45310: a file to mount on is below a link", func(t *testing.T, c *process.Config, outside string) {
-		must(t, os.Symlink(outside, filepath.Join(c.Rootfs, "link")))
+	{"CVE-2024-45310: a file to mount on is below a link", func(tb testing.TB, c *process.Config, outside string) {
+		tb.Helper()
+		must(tb, os.Symlink(outside, filepath.Join(c.Rootfs, "link")))
 		mount(specs.Mount{Destination: "/link/file", Type: "bind", Source: "/dev/null", Options: []string{"bind"}})(c)
 	}, false},
-	{"CVE-2024-21626: the working directory is a descriptor", func(t *testing.T, c *process.Config, outside string) {
+	{"CVE-2024-21626: the working directory is a descriptor", func(_ testing.TB, c *process.Config, _ string) {
 		c.Spec.Process.Cwd = "/proc/self/fd/7"
 	}, true},
 }

@@ -100,7 +100,7 @@ func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inCon
 	}
 	seen.Stdout = outputOf(t, filepath.Join(dir, "out"), normal)
 	seen.Stderr = outputOf(t, filepath.Join(dir, "err"), normal)
-	must(t, filepath.WalkDir(c.Rootfs, func(path string, d os.DirEntry, err error) error {
+	must(t, filepath.WalkDir(c.Rootfs, func(path string, _ os.DirEntry, err error) error {
 		var st unix.Stat_t
 		if err == nil {
 			err = unix.Lstat(path, &st)

@@ -185,16 +185,15 @@ func (b *initBuilder) joinNamespaces() {
 			continue
 		}
 		fd, _ := b.open(ns.Path, unix.O_RDONLY)
-		switch ns.Type {
-		case configs.NEWPID:
+		switch {
+		case ns.Type == configs.NEWPID:
 			b.pidNamespace = fd
-			continue
-		case configs.NEWUSER:
+		case ns.Type == configs.NEWUSER:
 			b.userns = fd
-			continue
+		default:
+			b.Call(unix.SYS_SETNS, fd, int(flag(ns.Type))).OnError("setns " + ns.Path)
+			b.close(fd)
 		}
-		b.Call(unix.SYS_SETNS, fd, int(flag(ns.Type))).OnError("setns " + ns.Path)
-		b.close(fd)
 	}
 }
 

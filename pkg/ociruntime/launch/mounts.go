@@ -52,9 +52,7 @@ func UnsupportedMount(config *configs.Config, m *configs.Mount) (reason string) 
 		return fmt.Sprintf("mount of type %q", m.Device)
 	case m.Flags&^known != 0:
 		return fmt.Sprintf("mount flags %#x", m.Flags)
-	case m.IsIDMapped() && m.IDMapping.UserNSPath == "" && !(config.Namespaces.IsPrivate(configs.NEWUSER) &&
-		slices.Equal(m.IDMapping.UIDMappings, config.UIDMappings) &&
-		slices.Equal(m.IDMapping.GIDMappings, config.GIDMappings)):
+	case m.IsIDMapped() && m.IDMapping.UserNSPath == "" && !hasContainersIDs(config, m.IDMapping):
 		return "mount with mapped ids, other than those of the container"
 	case m.Extensions != 0:
 		return "mount with a copy of what it covers"
@@ -66,6 +64,12 @@ func UnsupportedMount(config *configs.Config, m *configs.Mount) (reason string) 
 		return "zero byte in a mount"
 	}
 	return ""
+}
+
+// hasContainersIDs reports whether a mount has the ids of a user namespace that is made for the container.
+func hasContainersIDs(config *configs.Config, m *configs.MountIDMapping) bool {
+	return config.Namespaces.IsPrivate(configs.NEWUSER) &&
+		slices.Equal(m.UIDMappings, config.UIDMappings) && slices.Equal(m.GIDMappings, config.GIDMappings)
 }
 
 // MountsProcOfPIDNamespace reports whether a process can mount the procfs of a PID namespace that it is not in. Without
