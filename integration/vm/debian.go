@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -77,26 +76,14 @@ func fetchKernel(ctx context.Context, k Kernel, dir string) error {
 	}
 	root := filepath.Join(temp, "root")
 	for todo := []string{k.Package}; len(todo) > 0; todo = todo[1:] {
-		if _, err := apt("apt-get", "download", todo[0]); err != nil {
-			return err
-		}
-		archive, err := filepath.Glob(filepath.Join(temp, todo[0]+"_*.deb"))
-		if err != nil || len(archive) != 1 {
-			return fmt.Errorf("apt-get download %s: %q, %v, want one package: %w", todo[0], archive, err,
-				errdefs.ErrNotFound)
-		}
-		if _, err := output(ctx, temp, "dpkg-deb", "-x", archive[0], root); err != nil {
+		if err := unpackPackage(ctx, apt, temp, todo[0], root); err != nil {
 			return err
 		}
 		depends, err := apt("apt-cache", "depends", "--important", todo[0])
 		if err != nil {
 			return err
 		}
-		for _, name := range parts(depends) {
-			if !slices.Contains(todo, name) {
-				todo = append(todo, name)
-			}
-		}
+		todo = append(todo, parts(depends)...)
 	}
 	// Kernels since Debian 13 are packed with all directories in usr.
 	if _, err := os.Stat(filepath.Join(root, "lib")); err != nil {
@@ -108,6 +95,22 @@ func fetchKernel(ctx context.Context, k Kernel, dir string) error {
 		return err
 	}
 	return renameOnce(root, dir)
+}
+
+// unpackPackage fetches a package into dir and unpacks it into root.
+func unpackPackage(ctx context.Context, apt func(arg ...string) (string, error), dir, name, root string) error {
+	if _, err := apt("apt-get", "download", name); err != nil {
+		return err
+	}
+	archive, err := filepath.Glob(filepath.Join(dir, name+"_*.deb"))
+	if err != nil {
+		return err
+	}
+	if len(archive) != 1 {
+		return fmt.Errorf("apt-get download %s: %q, want one package: %w", name, archive, errdefs.ErrNotFound)
+	}
+	_, err = output(ctx, dir, "dpkg-deb", "-x", archive[0], root)
+	return err
 }
 
 // parts returns the packages of one kernel that a package depends on, from what apt-cache says. Since 7.x the kernel
@@ -133,13 +136,13 @@ func aptConfig(dir string, k Kernel) (string, error) {
 		}
 	}
 	status := filepath.Join(dir, "status") // no package is installed
-	if err := os.WriteFile(status, nil, 0o644); err != nil {
+	if err := os.WriteFile(status, nil, 0o600); err != nil {
 		return "", err
 	}
 	sources := filepath.Join(dir, "sources.list")
 	line := fmt.Sprintf("deb [arch=%s signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", k.Arch,
 		archive, k.Suite)
-	if err := os.WriteFile(sources, []byte(line), 0o644); err != nil {
+	if err := os.WriteFile(sources, []byte(line), 0o600); err != nil {
 		return "", err
 	}
 	var text strings.Builder
@@ -157,5 +160,5 @@ func aptConfig(dir string, k Kernel) (string, error) {
 		fmt.Fprintf(&text, "%s %q;\n", setting[0], setting[1])
 	}
 	config := filepath.Join(dir, "apt.conf")
-	return config, os.WriteFile(config, []byte(text.String()), 0o644)
+	return config, os.WriteFile(config, []byte(text.String()), 0o600)
 }

@@ -69,7 +69,7 @@ func securityModule() (string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	for _, name := range strings.Split(strings.TrimSpace(string(list)), ",") {
+	for name := range strings.SplitSeq(strings.TrimSpace(string(list)), ",") {
 		if name == "apparmor" || name == "selinux" {
 			return name, nil
 		}
