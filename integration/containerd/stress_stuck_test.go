@@ -59,13 +59,17 @@ func frozenFS(t *testing.T) (dir string, freeze, thaw func()) {
 // stuckPid returns the process of a container that is in uninterruptible sleep, once there is one.
 func (e *env) stuckPid(id string) (pid int) {
 	e.Helper()
+	// A process sleeps like that for a moment in other calls too. One that hangs was not switched to in between.
+	before := map[int]string{}
 	harness.Eventually(e, "process in uninterruptible sleep", func() error {
 		for _, p := range harness.InCgroup("/" + e.namespace + "/" + id) {
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid))
-			if _, state, _ := strings.Cut(string(text), ") "); err == nil && strings.HasPrefix(state, "D") {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid))
+			_, switches, _ := strings.Cut(string(status), "\nvoluntary_ctxt_switches:")
+			if err == nil && strings.Contains(string(status), "\nState:\tD") && before[p.Pid] == switches {
 				pid = p.Pid
 				return nil
 			}
+			before[p.Pid] = switches
 		}
 		return errors.New("none")
 	})

@@ -14,7 +14,7 @@ import (
 const pollInterval = 5 * time.Millisecond
 
 // patience bounds every wait of the tests. It is long for slow machines. A test that passes never waits that long.
-var patience = Slow(20 * time.Second)
+var patience = Slow(time.Minute)
 
 // Slowness is how many times slower than usual the machine is. SHIM_TEST_SLOWNESS sets it for an emulated one.
 func Slowness() int {

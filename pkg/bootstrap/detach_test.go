@@ -83,7 +83,7 @@ func TestStart_WaitsForRoomForItsAnswer(t *testing.T) {
 	}
 	child := childOf(t, cmd.Process.Pid)
 	unlock()
-	for end := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
 		at, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", child))
 		if strings.Contains(string(at), "poll") {
 			break
@@ -127,7 +127,7 @@ func TestReply_IsGivenUpWhereNobodyReads(t *testing.T) {
 func childOf(t *testing.T, pid int) (child int) {
 	t.Helper()
 	children := fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)
-	for end := time.Now().Add(20 * time.Second); child == 0; <-time.After(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); child == 0; <-time.After(time.Millisecond) {
 		text, err := os.ReadFile(children)
 		if err != nil || time.Now().After(end) {
 			t.Fatalf("no child of start: %v", err)
@@ -140,7 +140,7 @@ func childOf(t *testing.T, pid int) (child int) {
 // awaitThreads waits until process pid, a Go program, has more threads than that which began.
 func awaitThreads(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
 		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if len(threads) > 1 {
 			return

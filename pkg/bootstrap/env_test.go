@@ -107,7 +107,7 @@ func (w *env) command(bundle string, stdin []byte, args ...string) *exec.Cmd {
 	// A program with the race detector sleeps a second before it exits, unless told not to.
 	cmd.Env = append(os.Environ(), asShimEnv+"=1", reportEnv+"="+w.reports, "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, w.vars...)
-	cmd.WaitDelay = 20 * time.Second // a daemon that kept our pipes would show as an error, not as a hang
+	cmd.WaitDelay = time.Minute // a daemon that kept our pipes would show as an error, not as a hang
 	return cmd
 }
 
@@ -128,7 +128,7 @@ func (w *env) shim(bundle string, stdin []byte, args ...string) result {
 // awaitReports waits until each daemon that we adopted has written its report. start does not wait for that.
 func (w *env) awaitReports() {
 	w.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; <-time.After(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; <-time.After(time.Millisecond) {
 		children, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
 		if err != nil {
 			w.t.Fatal(err)

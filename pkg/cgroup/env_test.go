@@ -25,7 +25,7 @@ import (
 var serial atomic.Int64
 
 // patience bounds what a test waits for; nothing takes that long unless it is broken.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // lacking skips the test and names what it needs, or fails it where SHIM_TEST_REQUIRE lists name.
 func lacking(tb testing.TB, name, what string) {

@@ -14,7 +14,7 @@ import (
 )
 
 // patience bounds what a test waits for; nothing takes that long unless it is broken.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // eventually waits until ok says yes.
 func eventually(tb testing.TB, what string, ok func() bool) {

@@ -152,7 +152,7 @@ func play(ctx context.Context, t *testing.T, first ...string) *played {
 	p.wait = p.request.steps[1]
 	ours, theirs := socketpair(t)
 	t.Cleanup(func() { _ = theirs.Close() }) // closed already is as good
-	if err := theirs.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := theirs.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	p.socket = theirs
@@ -204,7 +204,7 @@ func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
 		if n, err := p.socket.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the shim let a process go on that it does not know: %d, %v", n, err)
 		}
-		if err := p.socket.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		if err := p.socket.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		p.report(messagePID, uint32(p.next.Pid), p.fork)

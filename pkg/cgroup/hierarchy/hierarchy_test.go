@@ -27,7 +27,7 @@ import (
 // serial makes the names of the cgroups of one test binary differ.
 var serial atomic.Int64
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // absent returns the path of a cgroup that does not exist, and the roots of all hierarchies. What the test makes at and
 // below the first element is removed.
