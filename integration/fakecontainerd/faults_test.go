@@ -163,3 +163,21 @@ func TestCreate_NamesTheKernelThatAMountNeeds(t *testing.T) {
 	f.Remove(b)
 	s.End()
 }
+
+// A kernel before 5.12 is asked once for mount_setattr, not by each container.
+func TestCreate_WithoutMountSetattrIsKnown(t *testing.T) {
+	harness.OursOnly(t, "starts containers without libcontainer")
+	f := newFake(t)
+	b := f.Bundle("c", nil, "sleep", "1000")
+	s := f.Shim(b)
+	faults := harness.Inject(t, harness.Fault{Call: "mount_setattr", Err: "ENOSYS"})
+	detach := faults.Into(s.Pid)
+	s.Run(b)
+	other := f.Bundle("c2", nil, "sleep", "1000")
+	s.Run(other)
+	detach()
+	if got := faults.Hits(); got != 1 {
+		t.Errorf("mount_setattr was tried %d times, want once", got)
+	}
+	endAll(f, s, b, other)
+}

@@ -58,6 +58,9 @@ func unsupportedInitReason(c process.Config, config *configs.Config, p *libconta
 	if namespaces.PathOf(configs.NEWPID) != "" && !launch.MountsProcOfPIDNamespace() {
 		return "PID namespace of another, before Linux 6.17"
 	}
+	if !launch.HasMountSetattr() {
+		return "no mount_setattr, before Linux 5.12"
+	}
 	for _, m := range config.Mounts {
 		if reason := launch.UnsupportedMount(config, m); reason != "" {
 			return reason

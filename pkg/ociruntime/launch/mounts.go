@@ -4,6 +4,7 @@
 package launch
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -71,6 +72,11 @@ func hasContainersIDs(config *configs.Config, m *configs.MountIDMapping) bool {
 	return config.Namespaces.IsPrivate(configs.NEWUSER) &&
 		slices.Equal(m.UIDMappings, config.UIDMappings) && slices.Equal(m.GIDMappings, config.GIDMappings)
 }
+
+// HasMountSetattr reports whether the kernel has mount_setattr, which came with Linux 5.12.
+var HasMountSetattr = sync.OnceValue(func() bool {
+	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
+})
 
 // MountsProcOfPIDNamespace reports whether a process can mount the procfs of a PID namespace that it is not in. Without
 // that a process with all privileges would have to be where others of the namespace may trace it.
