@@ -29,6 +29,12 @@ type Container struct {
 	oom     *cgroup.OOMWatch
 	init    *Process
 
+	oomMu sync.Mutex
+	// +checklocks:oomMu
+	tellsOOMs bool
+	// +checklocks:oomMu
+	untoldOOMs int
+
 	// freezing keeps execs from being started while the container is being frozen: one that joined a frozen cgroup
 	// would hang in the middle of its set-up. Each exec takes one slot, as does a signal to all, and a freeze takes all.
 	// They are served in the order in which they ask.
@@ -155,11 +161,32 @@ func (c *Container) removeHooks() error {
 }
 
 func (c *Container) watchOOM() (err error) {
-	c.oom, err = c.runtime.Cgroup().WatchOOM(func() { c.events.Put(event.TaskOOM{ContainerID: c.ID()}) })
+	c.oom, err = c.runtime.Cgroup().WatchOOM(c.oomKilled)
 	if err != nil {
 		return fmt.Errorf("watch for OOM kills: %w", err)
 	}
 	return nil
+}
+
+// oomKilled tells an OOM kill, or leaves that to tellOOMs: the kernel may kill before Start has told that it started.
+func (c *Container) oomKilled() {
+	c.oomMu.Lock()
+	defer c.oomMu.Unlock()
+	if !c.tellsOOMs {
+		c.untoldOOMs++
+		return
+	}
+	c.events.Put(event.TaskOOM{ContainerID: c.ID()})
+}
+
+// tellOOMs is called when the start of init was told, or its exit is about to be.
+func (c *Container) tellOOMs() {
+	c.oomMu.Lock()
+	defer c.oomMu.Unlock()
+	c.tellsOOMs = true
+	for ; c.untoldOOMs > 0; c.untoldOOMs-- {
+		c.events.Put(event.TaskOOM{ContainerID: c.ID()})
+	}
 }
 
 // ID is the container id.

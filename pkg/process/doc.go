@@ -36,7 +36,7 @@
 //	P2  exec-added, exec-started and the exit of an exec are told in this order.
 //	P3  the exit of init is the last exit of its container.
 //	P4  no exec starts after init has exited.
-//	P5  an OOM kill is told before the exit that it caused.
+//	P5  an OOM kill is told after the start of init and before the exit that it caused.
 //	P6  Wait returns after the exit was told.
 //
 // P1 and P2 hold because an exit takes opLock: a Start in flight finishes and tells first. P3 and P4 hold because an

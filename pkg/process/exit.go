@@ -91,6 +91,7 @@ func (p *Process) publishExit(exit Exit) {
 	p.commitExit(exit)
 	if p.execID == "" {
 		c.oom.Stop()
+		c.tellOOMs()
 		for _, h := range c.config.Hooks {
 			h.Exited(exit)
 		}

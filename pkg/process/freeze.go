@@ -210,6 +210,7 @@ func (c *Container) restore(ctx context.Context) (err error) {
 	c.init.setHandle(init, streams)
 	c.init.commit(OpStart)
 	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: init.Pid()})
+	c.tellOOMs()
 	c.init.startWaiter()
 	return nil
 }

@@ -353,3 +353,34 @@ func TestNew_TellsNothingWhenItFails(t *testing.T) {
 		w.wantLog(t, "create c1 | exit c1 0")
 	})
 }
+
+// The kernel may kill as soon as init runs its program, before Start knows that it does.
+func TestContainer_TellsAnOOMAfterTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.gates["start"] = make(chan struct{})
+		w := newWorld(t, f)
+		started := make(chan error, 1)
+		go func() { started <- w.Init().Start(ctx) }()
+		<-f.entered
+		w.oomKilled()
+		synctest.Wait()
+		close(f.gates["start"])
+		must(t, <-started)
+		f.init.die(137)
+		_, err := w.Init().Wait(ctx)
+		must(t, err)
+		w.wantLog(t, "create c1 | start c1 | event.TaskOOM | exit c1 137")
+	})
+}
+
+func TestContainer_TellsAnOOMBeforeAnExitWithoutAStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, newFake())
+		w.oomKilled()
+		w.fake.init.die(137)
+		_, err := w.Init().Wait(ctx)
+		must(t, err)
+		w.wantLog(t, "create c1 | event.TaskOOM | exit c1 137")
+	})
+}

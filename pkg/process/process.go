@@ -105,6 +105,7 @@ func (p *Process) Start(ctx context.Context) error {
 	}
 	p.commit(OpStart)
 	p.container.events.Put(event.TaskStart{ContainerID: p.container.ID(), Pid: p.Pid()})
+	p.container.tellOOMs()
 	return nil
 }
 
