@@ -183,8 +183,8 @@ test-arm64: ## tests in an arm64 guest (root); PKGS=, RUN= and KERNEL= choose; W
 smoke-arm64: ## a few of them, in at most four minutes (root)
 	@ARCH=arm64 hack/deps.sh
 	@$(MAKE) --no-print-directory build ARCH=arm64
-	$(call ARMTEST,./pkg/native ./pkg/ociruntime/launch './pkg/ociruntime=TestExec' './integration/containerd=$(SMOKE_L3)' \
-		'./integration/cri=TestPod_Runs')
+	$(call ARMTEST,'./pkg/native=TestProgram_(Cannot|Without)|TestExecute' ./pkg/ociruntime/launch \
+		'./pkg/ociruntime=TestExec_WithACgroup|TestLauncher_LooksForPrograms' './integration/containerd=$(SMOKE_L3)' './integration/cri=TestPod_Runs')
 
 test-node: deps build ## containers under settings that nodes have, in a virtual machine of its own (root); KERNEL= as above
 	@integration/vm/deps.sh

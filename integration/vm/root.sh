@@ -39,6 +39,7 @@ if ! [ -d "$root" ]; then
 	cp usr/share/base-passwd/passwd.master etc/passwd
 	cp usr/share/base-passwd/group.master etc/group
 	echo "127.0.0.1 localhost" >etc/hosts
+	echo "nameserver 127.0.0.1" >etc/resolv.conf
 	mkdir -p media mnt opt srv var/tmp
 	chmod 1777 tmp var/tmp
 	mv -T "$temp/root" "$root" 2>/dev/null || [ -d "$root" ] # another process may have been faster
