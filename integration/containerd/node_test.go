@@ -78,8 +78,9 @@ func TestNode_SettingsStopNothing(t *testing.T) {
 		set  func(t *testing.T)
 	}{
 		{"no setting", func(*testing.T) {}},
-		{"noexec /run", func(t *testing.T) { remount(t, "/run", "noexec", "exec") }},
+		{"noexec /run", func(t *testing.T) { t.Helper(); remount(t, "/run", "noexec", "exec") }},
 		{"read-only /usr", func(t *testing.T) {
+			t.Helper()
 			if err := unix.Mount("/usr", "/usr", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -92,13 +93,13 @@ func TestNode_SettingsStopNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{"hidepid", func(t *testing.T) { remount(t, "/proc", "hidepid=2", "hidepid=0") }},
-		{"fs.suid_dumpable=0", func(t *testing.T) { sysctl(t, "fs/suid_dumpable", "0") }},
-		{"vm.memfd_noexec=1", func(t *testing.T) { sysctl(t, "vm/memfd_noexec", "1") }},
-		{"vm.memfd_noexec=2", func(t *testing.T) { sysctl(t, "vm/memfd_noexec", "2") }},
+		{"hidepid", func(t *testing.T) { t.Helper(); remount(t, "/proc", "hidepid=2", "hidepid=0") }},
+		{"fs.suid_dumpable=0", func(t *testing.T) { t.Helper(); sysctl(t, "fs/suid_dumpable", "0") }},
+		{"vm.memfd_noexec=1", func(t *testing.T) { t.Helper(); sysctl(t, "vm/memfd_noexec", "1") }},
+		{"vm.memfd_noexec=2", func(t *testing.T) { t.Helper(); sysctl(t, "vm/memfd_noexec", "2") }},
 		// These two stay until the machine is off.
-		{"kernel.yama.ptrace_scope=3", func(t *testing.T) { forever(t, "/proc/sys/kernel/yama/ptrace_scope", "3") }},
-		{"lockdown", func(t *testing.T) { forever(t, "/sys/kernel/security/lockdown", "confidentiality") }},
+		{"kernel.yama.ptrace_scope=3", func(t *testing.T) { t.Helper(); forever(t, "/proc/sys/kernel/yama/ptrace_scope", "3") }},
+		{"lockdown", func(t *testing.T) { t.Helper(); forever(t, "/sys/kernel/security/lockdown", "confidentiality") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnv(t)

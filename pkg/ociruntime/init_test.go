@@ -191,7 +191,7 @@ func sortedMounts(text string) string {
 	})
 }
 
-// id, parent, device and root, place, the rest
+// mountLine has id, parent, device and root, place, and the rest of a line of mountinfo.
 var mountLine = regexp.MustCompile(`mountinfo: (\d+) (\d+) (\S+ \S+) (\S+)(.*\n)`)
 
 // wantSameInit compares both ways.

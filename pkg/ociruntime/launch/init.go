@@ -185,15 +185,16 @@ func (b *initBuilder) joinNamespaces() {
 			continue
 		}
 		fd, _ := b.open(ns.Path, unix.O_RDONLY)
-		switch {
-		case ns.Type == configs.NEWPID:
+		if ns.Type == configs.NEWPID {
 			b.pidNamespace = fd
-		case ns.Type == configs.NEWUSER:
-			b.userns = fd
-		default:
-			b.Call(unix.SYS_SETNS, fd, int(flag(ns.Type))).OnError("setns " + ns.Path)
-			b.close(fd)
+			continue
 		}
+		if ns.Type == configs.NEWUSER {
+			b.userns = fd
+			continue
+		}
+		b.Call(unix.SYS_SETNS, fd, int(flag(ns.Type))).OnError("setns " + ns.Path)
+		b.close(fd)
 	}
 }
 
