@@ -94,8 +94,13 @@ func (p *Program) Start(reaper *reaper.Reaper, stdio [3]*os.File, more ...*os.Fi
 	ours, theirs := os.NewFile(uintptr(pair[0]), "socket"), os.NewFile(uintptr(pair[1]), "socket")
 	defer theirs.Close() //nolint:errcheck // the program has its own
 	files := append([]*os.File{stdio[0], stdio[1], stdio[2], theirs}, more...)
+	file, err := p.above(files)
+	if err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	defer file.Close() //nolint:errcheck // the program has its own
 	defer reaper.Suspend()()
-	first, err := os.StartProcess(p.path(), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
+	first, err := os.StartProcess(pathOf(file), []string{p.name}, &os.ProcAttr{Env: []string{}, Files: files})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", p.name, err), ours.Close())
 	}
@@ -103,8 +108,25 @@ func (p *Program) Start(reaper *reaper.Reaper, stdio [3]*os.File, more ...*os.Fi
 	return &Run{name: p.name, reaper: reaper, socket: ours, current: first}, nil
 }
 
-// path is the file's in this process, and in a child before execve.
-func (p *Program) path() string { return "/proc/self/fd/" + strconv.Itoa(int(p.file.Fd())) }
+// above is the program's file, by a descriptor that a child has when it runs the file by its number. Before that Go
+// puts the descriptors of the child in place, by way of those above all of them (syscall/exec_linux.go,
+// forkAndExecInChild1; golang.org/issue/61751).
+func (p *Program) above(files []*os.File) (*os.File, error) {
+	highest := len(files)
+	for _, f := range files {
+		if f != nil {
+			highest = max(highest, int(f.Fd()))
+		}
+	}
+	fd, err := unix.FcntlInt(p.file.Fd(), unix.F_DUPFD_CLOEXEC, highest+len(files)+2)
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), p.name), nil
+}
+
+// pathOf is the path of an open file in this process, and in a child before execve.
+func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 // memoryFile makes an executable file that is closed on exec and that nobody can write to: a container may reach it as
 // /proc/PID/exe (CVE-2019-5736).
@@ -124,24 +146,24 @@ func memoryFile(name string, content []byte) (*os.File, error) {
 		return nil, fmt.Errorf("memfd_create: %w: %w", err, errdefs.ErrNotImplemented)
 	}
 	file := os.NewFile(uintptr(fd), name)
-	defer file.Close() //nolint:errcheck // the other descriptor counts
+	err = seal(file, content, seals|more)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func seal(file *os.File, content []byte, seals int) error {
 	if _, err := file.Write(content); err != nil {
-		return nil, err
+		return err
 	}
 	if err := file.Chmod(0o555); err != nil {
-		return nil, err
+		return err
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals|more); err != nil {
-		return nil, fmt.Errorf("seal: %w: %w", err, errdefs.ErrNotImplemented)
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return fmt.Errorf("seal: %w: %w", err, errdefs.ErrNotImplemented)
 	}
-	// Above the descriptors of children, since Go puts those in place before it runs the file by the number of its
-	// own (golang.org/issue/61751).
-	const aboveThose = 64
-	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, aboveThose)
-	if err != nil {
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	return os.NewFile(uintptr(high), name), nil
+	return nil
 }
 
 // code returns the program and the offset at which it begins to run. It is empty on other processors.

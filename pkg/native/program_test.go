@@ -154,7 +154,7 @@ func TestProgram_CannotBeChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, flag := range []int{unix.O_WRONLY, unix.O_RDWR, unix.O_WRONLY | unix.O_TRUNC} {
-		f, err := os.OpenFile(p.path(), flag, 0)
+		f, err := os.OpenFile(pathOf(p.file), flag, 0)
 		if err != nil {
 			continue
 		}
@@ -163,10 +163,10 @@ func TestProgram_CannotBeChanged(t *testing.T) {
 		}
 		_ = f.Close() // only the write matters
 	}
-	if err := os.Chmod(p.path(), 0); !errors.Is(err, unix.EPERM) && modesAreSealed(t) {
+	if err := os.Chmod(pathOf(p.file), 0); !errors.Is(err, unix.EPERM) && modesAreSealed(t) {
 		t.Errorf("chmod of the program = %v, want %v", err, unix.EPERM)
 	}
-	got, err := os.ReadFile(p.path())
+	got, err := os.ReadFile(pathOf(p.file))
 	if code, _ := code(); err != nil || !bytes.HasSuffix(got, code) {
 		t.Errorf("the program has %d bytes, %v, want its %d at the end", len(got), err, len(code))
 	}
@@ -233,7 +233,7 @@ func TestProgram_WithoutARequest(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = out.Close() // it was written
-			process, err := os.StartProcess(p.path(), []string{"test"}, &os.ProcAttr{
+			process, err := os.StartProcess(pathOf(p.file), []string{"test"}, &os.ProcAttr{
 				Env: []string{}, Files: []*os.File{w, w, w, in},
 			})
 			_ = in.Close() // the program has its own

@@ -34,6 +34,44 @@ func TestStart_WithoutPermissionToRunTheProgram(t *testing.T) {
 	}
 }
 
+// Go uses descriptors above those of the child while it puts these in place.
+func TestStart_WithAnyDescriptors(t *testing.T) {
+	p, err := New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	r := held(t)
+	for number := range 80 {
+		fd, err := unix.FcntlInt(null.Fd(), unix.F_DUPFD_CLOEXEC, number)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdin := os.NewFile(uintptr(fd), "stdin")
+		run, err := p.Start(r, [3]*os.File{stdin, stdin, stdin})
+		if err != nil {
+			t.Errorf("Start with descriptor %d: %v", fd, err)
+			continue
+		}
+		var request Request
+		request.Sleep()
+		sleeping, err := run.Execute(t.Context(), &request)
+		if err != nil {
+			t.Errorf("Execute with descriptor %d: %v", fd, err)
+			continue
+		}
+		_ = sleeping.Kill()        // it sleeps for ever
+		_, _ = sleeping.Wait()     // it was killed
+		r.Unregister(sleeping.Pid) // nobody waits for it any more
+		_ = stdin.Close()          // only read
+	}
+}
+
 func child(t *testing.T, args ...string) *os.Process {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
