@@ -62,7 +62,7 @@ GOVULNCHECK := $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # The stricter second configuration looks only at what changed since this commit.
 LINT_BASE   ?= $(shell git rev-parse --verify -q origin/main || git rev-parse --verify -q HEAD)
 
-.PHONY: help build dynamic install uninstall deps tools test test-unit integration test-v2 test-systemd test-kernel test-node smoke-vm test-arm64 smoke-arm64 demo bench conformance fuzz cover fmt lint vuln tidy check clean install-node uninstall-node image bench-v2
+.PHONY: help build dynamic install uninstall deps tools test test-unit test-inits integration test-v2 test-systemd test-kernel test-node smoke-vm test-arm64 smoke-arm64 demo bench conformance fuzz cover fmt lint vuln tidy check clean install-node uninstall-node image bench-v2
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -105,6 +105,9 @@ test: deps test-unit build integration ## all tests: needs root, Go and make, no
 
 test-unit: ## unit tests of the shim, with the race detector
 	umask 022; $(GO) test -race -shuffle=on -tags "$(TAGS)" ./...
+
+test-inits: deps ## all comparisons of inits with those of libcontainer, of which test-unit runs a third (root)
+	umask 022; SHIM_TEST_ALL_INITS=1 $(GO) test -count=1 -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
 
 integration: ## the built binary against a fake and a real containerd (root)
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }

@@ -202,7 +202,7 @@ func TestWalk_HasFewDescriptorsOpenAtATime(t *testing.T) {
 	if most > before+few {
 		t.Errorf("%d descriptors open during the walk, %d before, want %d more at most", most, before, few)
 	}
-	if after := openFiles(t); after != before {
+	if after := openFiles(t); after > before { // garbage of other tests may have been closed
 		t.Errorf("%d descriptors open after the walk, %d before", after, before)
 	}
 }

@@ -176,7 +176,7 @@ func TestOOMWatch_LeavesNothingBehind(t *testing.T) {
 		w.Stop()
 		w.Check()
 	}
-	if got := openFiles(t); got != files {
+	if got := openFiles(t); got > files {
 		t.Errorf("%d open files after 20 watches, want the %d from before", got, files)
 	}
 	// A goroutine is counted for a moment longer than it holds up Stop.

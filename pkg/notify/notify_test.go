@@ -219,7 +219,7 @@ func TestReceive_ClosesDescriptors(t *testing.T) {
 		if err := null.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := descriptors(t); got != before {
+		if got := descriptors(t); got > before {
 			t.Errorf("%d descriptors, want %d", got, before)
 		}
 		if got := f.State().Ready; got != (refuse == nil) {

@@ -4,8 +4,10 @@
 package ociruntime
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -50,6 +52,15 @@ var hostileBundles = []struct {
 		c.Spec.Mounts = []specs.Mount{c.Spec.Mounts[0], {Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"newinstance", "ptmxmode=0666"}}}
 		must(tb, os.Symlink("/proc/sys/kernel/core_pattern", filepath.Join(c.Rootfs, "dev/console")))
 		c.Spec.Process.Terminal = true
+	}, true},
+	{"/dev/null is a link to what lies below a descriptor of the host", func(tb testing.TB, c *process.Config, _ string) {
+		tb.Helper()
+		c.Spec.Mounts = c.Spec.Mounts[:1]
+		c.Spec.Linux.MaskedPaths = []string{"/proc/kcore"}
+		for fd := 4; fd < 20; fd++ {
+			must(tb, os.Symlink(fmt.Sprintf("/proc/self/fd/%d/dev/null", fd), filepath.Join(c.Rootfs, "dev", strconv.Itoa(fd))))
+		}
+		must(tb, os.Symlink("4", filepath.Join(c.Rootfs, "dev/null")))
 	}, true},
 	{"CVE-2024-45310: a file to mount on is below a link", func(tb testing.TB, c *process.Config, outside string) {
 		tb.Helper()

@@ -137,9 +137,22 @@ func (b *initBuilder) enterRoot() (procSelf int) {
 	return procSelf
 }
 
+// openInside adds a step that opens a path in the root of the container. Descriptors of the host are still open: links
+// of the container may not lead there by way of /proc/self/fd.
+func (b *initBuilder) openInside(path string, flags int) (int, *native.Step) {
+	fd := b.fd()
+	return fd, b.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, path, packed(noMagicLinks(flags)), unix.SizeofOpenHow).
+		ExpectFD(fd).OnError("open " + path)
+}
+
+// noMagicLinks are the flags of openat2(2) by which no link of procfs that names no path is followed.
+func noMagicLinks(flags int) unix.OpenHow {
+	return unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
+}
+
 // openNull: verifyDevNull. It is the container's, which may be anything.
 func (b *initBuilder) openNull(flags int) (fd int, step *native.Step) {
-	handle, step := b.open("/dev/null", flags)
+	handle, step := b.openInside("/dev/null", flags)
 	b.CheckInode(handle, unix.S_IFCHR, unix.Mkdev(1, 3), 0, 0).OnError("container's /dev/null is invalid")
 	return handle, step
 }
@@ -153,8 +166,9 @@ func (b *initBuilder) openConsole(procSelf int, final *bool) {
 	handle, master, peer := b.fd(), b.fd(), b.fd()
 	b.allocateTerminal(b.Request, procSelf, handle, master, peer)
 	target := b.fd()
-	const flags = unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, console, flags, 0o666).ExpectFD(target).
+	how := noMagicLinks(unix.O_CREAT | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY)
+	how.Mode = 0o666
+	b.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, console, packed(how), unix.SizeofOpenHow).ExpectFD(target).
 		OnError("create /dev/console mount target")
 	fd := b.cloneTree(peer, "", false)
 	b.moveMount(fd, target)
@@ -188,7 +202,7 @@ func (b *initBuilder) finalize() {
 // readonlyPath: rootfs_linux.go, readonlyPath.
 func (b *initBuilder) readonlyPath(name string) {
 	what := fmt.Sprintf("can't make %q read-only", name)
-	target, exists := b.open(name, unix.O_PATH)
+	target, exists := b.openInside(name, unix.O_PATH)
 	exists.Tolerate(unix.ENOENT).OnError(what)
 	fd := b.fd()
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_RECURSIVE | unix.AT_EMPTY_PATH
@@ -221,7 +235,7 @@ func (b *initBuilder) maskPaths() {
 
 func (b *initBuilder) maskPath(name string, null, empty int) {
 	what := fmt.Sprintf("can't mask path %q", name)
-	target, directory := b.open(name, unix.O_PATH|unix.O_DIRECTORY)
+	target, directory := b.openInside(name, unix.O_PATH|unix.O_DIRECTORY)
 	directory.Tolerate(unix.ENOENT, unix.ENOTDIR).OnError(what)
 	fd := b.fd()
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
@@ -233,8 +247,8 @@ func (b *initBuilder) maskPath(name string, null, empty int) {
 	b.moveMount(empty, target).IfFailed(another).OnError(what)
 	b.Call(unix.SYS_CLOSE, target).IfDone(directory)
 
-	file := b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, name, unix.O_PATH|unix.O_CLOEXEC).ExpectFD(target).
-		IfFailed(directory).Tolerate(unix.ENOENT).OnError(what)
+	file := b.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, name, packed(noMagicLinks(unix.O_PATH)), unix.SizeofOpenHow).
+		ExpectFD(target).IfFailed(directory).Tolerate(unix.ENOENT).OnError(what)
 	b.Call(unix.SYS_OPEN_TREE, null, "", flags).ExpectFD(fd).IfDone(file).OnError(what)
 	b.moveMount(fd, target).IfDone(file).OnError(what)
 	b.close(fd).IfDone(file)

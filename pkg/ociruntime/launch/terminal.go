@@ -21,7 +21,8 @@ func (c *Command) openTerminal(r *native.Request, procSelfFD int) {
 // allocateTerminal makes a terminal with these descriptors, the lowest that are free.
 func (c *Command) allocateTerminal(r *native.Request, procSelfFD, handle, master, peer int) {
 	const ptmx = "/dev/pts/ptmx"
-	r.Call(unix.SYS_OPENAT, unix.AT_FDCWD, ptmx, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC).
+	how := noMagicLinks(unix.O_PATH | unix.O_NOFOLLOW) // the host's /proc/self/fd is open
+	r.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, ptmx, packed(how), unix.SizeofOpenHow).
 		ExpectFD(handle).OnError("open " + ptmx)
 	checkPtmx(r, handle)
 	r.Call(unix.SYS_OPENAT, procSelfFD, strconv.Itoa(handle), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC).
