@@ -216,7 +216,7 @@ var variants = []variant{
 	{"a relative path", func(p *specs.Process) { p.Args[0], p.Cwd = "./probe", "/bin" }},
 	{"CPUs", func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Initial: "0-1", Final: "1"} }},
 	{"first CPUs", func(p *specs.Process) { p.ExecCPUAffinity = &specs.CPUAffinity{Initial: "0"} }},
-	{"a scheduler", func(p *specs.Process) { p.Scheduler = &specs.Scheduler{Policy: specs.SchedBatch, Nice: 5} }},
+	{"a scheduler", func(p *specs.Process) { p.Scheduler = &specs.Scheduler{Policy: specs.SchedBatch, Nice: 19} }},
 	{"an I/O priority", func(p *specs.Process) {
 		p.IOPriority = &specs.LinuxIOPriority{Class: specs.IOPRIO_CLASS_BE, Priority: 3}
 	}},
