@@ -50,10 +50,14 @@ func TestCgroup2_ThatCannotTakeTheContainer(t *testing.T) {
 	needCgroup2(t)
 	e := newEnv(t)
 	memory := oci.WithMemoryLimit(64 * mib)
-	for _, tt := range []struct{ name, file, value string }{
-		{"a threaded cgroup", "cgroup.type", "threaded"}, // first, since those above must not have memory for it yet
-		{"no more cgroups below", "cgroup.max.descendants", "0"},
-		{"no cgroups so deep", "cgroup.max.depth", "0"},
+	for _, tt := range []struct {
+		name, file, value string
+		want              error
+	}{
+		// First, since those above must not have memory for it yet.
+		{"a threaded cgroup", "cgroup.type", "threaded", errdefs.ErrFailedPrecondition},
+		{"no more cgroups below", "cgroup.max.descendants", "0", errdefs.ErrResourceExhausted},
+		{"no cgroups so deep", "cgroup.max.depth", "0", errdefs.ErrResourceExhausted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			id := "c-" + strings.ReplaceAll(tt.file, ".", "-")
@@ -62,7 +66,7 @@ func TestCgroup2_ThatCannotTakeTheContainer(t *testing.T) {
 			writeControl(t, parent, tt.file, tt.value)
 			_, err := e.tryCreate(id, config{opts: with(memory, oci.WithCgroup("/"+e.namespace+"/"+id+"/parent/c1"))},
 				"true")
-			wantError(t, err, errdefs.ErrFailedPrecondition, "linux.cgroupsPath", top)
+			wantError(t, err, tt.want, "linux.cgroupsPath", top)
 			wantGone(t, filepath.Join(parent, "c1"))
 		})
 	}
