@@ -66,8 +66,11 @@ func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inCon
 		change(&c)
 	}
 	c.IO.Terminal = c.Spec.Process.Terminal
+	// In mountinfo it may have another beginning.
+	place := regexp.MustCompile(`[^ ="]*` + regexp.QuoteMeta(filepath.Join(filepath.Base(filepath.Dir(dir)), filepath.Base(dir))))
 	normal := func(s string) string {
-		return holders.ReplaceAllString(strings.NewReplacer(c.ID, "ID", dir, "DIR").Replace(s), "PATH")
+		s = strings.ReplaceAll(s, c.ID, "ID")
+		return holders.ReplaceAllString(place.ReplaceAllString(s, "DIR"), "PATH")
 	}
 	streams, err := stdio.Open(context.Background(), c.IO, c.IOOwner)
 	must(t, err)
