@@ -51,7 +51,7 @@ func TestExecSync_ContainerdKilledMeanwhileCostsNoWakeups(t *testing.T) {
 		wantFiles(e, filepath.Join(dir, "done*"), execs)
 
 		// The shim tries to send the exits. Looking 20 times a second at each output would make 1200.
-		harness.CheckNearlyAsleep(e, shim, 10*execs)
+		harness.CheckNearlyAsleep(e, shim, 2*execs)
 		outputs = read(e, outputs)
 		if len(outputs) != 2*execs {
 			e.Errorf("unread outputs: %q, want those of %d execs", outputs, execs)

@@ -104,5 +104,9 @@ func TestDelete_CommandsOfAPodAtOnce(t *testing.T) {
 	// delete has the bound of containerd.
 	s, bundles := group(f, max(harness.Fewer(10), 5))
 	kill(f, s)
-	t.Logf("%d deletes at once took %v", len(bundles), deleteAtOnce(f, bundles))
+	took := deleteAtOnce(f, bundles)
+	if took > harness.Slow(deleteLimit) {
+		t.Errorf("%d deletes at once took %v, containerd allows %v for each", len(bundles), took, deleteLimit)
+	}
+	t.Logf("%d deletes at once took %v", len(bundles), took)
 }
