@@ -31,8 +31,8 @@ func runGroup() group {
 	return group{
 		name: "run", about: "a container with a shim of its own",
 		rows: []row{
-			{Name: rowRun, Unit: "ms", Target: target{Ratio: 0.50, BelowCrun: true}},
-			{Name: rowCreate, Unit: "ms"},
+			{Name: rowRun, Unit: "ms", Target: target{Ratio: 0.32, BelowCrun: true}},
+			{Name: rowCreate, Unit: "ms", Target: target{Ratio: 0.27}},
 			{Name: rowStart, Unit: "ms"},
 			{Name: rowExit, Unit: "ms"},
 			{Name: rowDelete, Unit: "ms"},
@@ -94,7 +94,7 @@ func podGroup() group {
 	return group{
 		name: "pod", about: "a second container in the shim of the first, asked for as CRI does",
 		rows: []row{
-			{Name: rowSecond, Unit: "ms", Target: target{Ratio: 0.40}},
+			{Name: rowSecond, Unit: "ms", Target: target{Ratio: 0.22}},
 			{Name: rowAlso, Unit: "ms"},
 		},
 		measure: (*bench).pods,

@@ -3,7 +3,10 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestSumInit_AddsTheClockColumn(t *testing.T) {
 	const trace = `init internal/bytealg @0.008 ms, 0 ms clock, 0 bytes, 0 allocs
@@ -60,5 +63,26 @@ func TestCPUModel(t *testing.T) {
 	const text = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 106\nmodel name\t: Some: CPU @ 3 GHz\n"
 	if got, want := cpuModel(text), "Some: CPU @ 3 GHz"; got != want {
 		t.Errorf("cpuModel = %q, want %q", got, want)
+	}
+}
+
+func TestMachineTime_IsThatWhichIsNotIdle(t *testing.T) {
+	for _, tt := range []struct {
+		name, stat string
+		want       time.Duration
+		ok         bool
+	}{
+		{"all but idle, waiting, stolen and guests", "cpu  1 20 300 4000 50000 6 70 8 9 10\ncpu0 1 1 1 1\n", 3970 * time.Millisecond, true},
+		{"no line of all CPUs", "cpu0 1 20 300 4000 50000 6 70\n", 0, false},
+		{"too few columns", "cpu  1 20 300 4000\n", 0, false},
+		{"no number", "cpu  1 x 300 4000 50000 6 70\n", 0, false},
+		{"empty", "", 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseMachineTime(tt.stat)
+			if got != tt.want || (err == nil) != tt.ok {
+				t.Errorf("parseMachineTime(%q) = %v, %v, want %v, error %v", tt.stat, got, err, tt.want, !tt.ok)
+			}
+		})
 	}
 }

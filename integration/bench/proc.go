@@ -80,6 +80,39 @@ func cpuTime(pid int) (sum time.Duration, err error) {
 	return sum, err
 }
 
+// machineTime is how long the CPUs of the machine have not been idle.
+func machineTime() (time.Duration, error) {
+	data, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return parseMachineTime(string(data))
+}
+
+// parseMachineTime sums up the first line of /proc/stat (proc_stat(5)) without what is idle, waits or was stolen, and
+// without guests, whose time is in the user's. A tick is 10 ms (USER_HZ) on all architectures.
+func parseMachineTime(stat string) (time.Duration, error) {
+	const (
+		tick               = 10 * time.Millisecond
+		user, nice, system = 1, 2, 3
+		irq, softirq       = 6, 7
+	)
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) <= softirq || fields[0] != "cpu" {
+		return 0, fmt.Errorf("/proc/stat begins with %q, not with the times of all CPUs", line)
+	}
+	var sum time.Duration
+	for _, column := range []int{user, nice, system, irq, softirq} {
+		n, err := strconv.ParseInt(fields[column], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/stat, column %d: %w", column, err)
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum, nil
+}
+
 // switchCount is how often each thread of a process has given up a CPU, by the thread's directory. A thread that sleeps
 // must wake up to do so again.
 type switchCount map[string]int64
