@@ -48,6 +48,9 @@ if [ "${ARCH:-}" = arm64 ] && [ "$(uname -m)" != aarch64 ]; then
 	if ! [ -d /usr/aarch64-linux-gnu/include/linux ]; then
 		missing+=(linux-libc-dev-arm64-cross)
 	fi
+	if ! [ -e /usr/aarch64-linux-gnu/include/stdio.h ]; then
+		missing+=(libc6-dev-arm64-cross)
+	fi
 fi
 # CI must check the scripts in deploy, which run on other people's machines.
 if [ -n "${CI:-}" ] && ! command -v shellcheck >/dev/null; then
