@@ -255,25 +255,43 @@ func (r *Request) Strings(list []string, room int) Word {
 
 // Encode returns the request as program.h describes it.
 func (r *Request) Encode() []byte {
-	steps := Request{data: make([]byte, 0, len(r.steps)*C.sizeof_struct_step)} // its data are the steps
+	const argsAt = 2 * wordSize // in struct step
+	stepAt := func(i int) int { return C.sizeof_struct_header + i*C.sizeof_struct_step }
+	relocations := len(r.addresses)
 	for _, s := range r.steps {
-		words := append([]Word{{value: s.op}, {value: s.call}}, s.args[:]...)
-		steps.table(append(words, Word{value: s.tolerated}, Word{value: uint64(s.condition)}, Word{value: s.fd}, Word{}))
+		for _, a := range s.args {
+			if a.address {
+				relocations++
+			}
+		}
 	}
-	relocations := len(steps.addresses) + len(r.addresses)
-	data := C.sizeof_struct_header + len(steps.data) + relocations*wordSize // its offset
-	size := data + len(r.data) + wordSize                                   // the last byte is always zero
+	data := stepAt(len(r.steps)) + relocations*wordSize // its offset
+	size := data + len(r.data) + wordSize               // the last byte is always zero
 	b := make([]byte, 0, size)
-	put := func(n int) { b = binary.LittleEndian.AppendUint64(b, uint64(n)) }
-	put(size)
-	put(len(r.steps))
-	put(relocations)
-	b = append(b, steps.data...)
-	for _, a := range steps.addresses {
-		put(C.sizeof_struct_header + a)
+	put := func(n uint64) { b = binary.LittleEndian.AppendUint64(b, n) }
+	put(uint64(size))
+	put(uint64(len(r.steps)))
+	put(uint64(relocations))
+	for _, s := range r.steps {
+		put(s.op)
+		put(s.call)
+		for _, a := range s.args {
+			put(a.value)
+		}
+		put(s.tolerated)
+		put(uint64(s.condition))
+		put(s.fd)
+		put(0)
+	}
+	for i, s := range r.steps {
+		for j, a := range s.args {
+			if a.address {
+				put(uint64(stepAt(i) + argsAt + j*wordSize))
+			}
+		}
 	}
 	for _, a := range r.addresses {
-		put(data + a)
+		put(uint64(data + a))
 	}
-	return append(append(b, r.data...), make([]byte, wordSize)...)
+	return append(b, r.data...)[:size]
 }

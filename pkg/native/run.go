@@ -96,6 +96,8 @@ func (r *Run) Resume(ctx context.Context) error {
 		err = fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, placeOf(r.current.Pid))
 		return errors.Join(err, r.socket.SetDeadline(time.Time{}))
 	}
+	// The container may live for years, and the request holds all that it was made from.
+	*r = Run{name: r.name, reaper: r.reaper, socket: r.socket, current: r.current}
 	return errors.Join(err, r.socket.Close())
 }
 

@@ -240,16 +240,7 @@ func (b *initBuilder) birth(moves bool) {
 		b.Fork(namespaces).OnError("clone")
 	}
 	b.Wait(b.Born)
-	const mostCPUs = 64 << 10
-	setAffinity(b.Request, allBits(mostCPUs/8)).IgnoreErrors() // process_linux.go, tryResetCPUAffinity
-}
-
-func allBits(n int) []byte {
-	mask := make([]byte, n)
-	for i := range mask {
-		mask[i] = 0xff
-	}
-	return mask
+	resetAffinity(b.Request)
 }
 
 // write writes text to a file of the host.

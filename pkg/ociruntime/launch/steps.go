@@ -97,9 +97,14 @@ func (c *Command) enterCgroups(r *native.Request, moves bool) {
 	if c.FinalAffinity != nil {
 		setAffinity(r, c.FinalAffinity).OnError("error setting final CPU affinity")
 	} else if c.InitialAffinity == nil {
-		const mostCPUs = 64 << 10
-		setAffinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).IgnoreErrors()
+		resetAffinity(r)
 	}
+}
+
+// resetAffinity lets the process run on each CPU: process_linux.go, tryResetCPUAffinity.
+func resetAffinity(r *native.Request) {
+	const mostCPUs = 8192 // NR_CPUS of arch/x86/Kconfig with MAXSMP, and more than other machines have
+	setAffinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).IgnoreErrors()
 }
 
 // resetSignals gives signals that the shim ignores their default action; execve resets the others. SIGHUP and SIGINT
