@@ -23,6 +23,7 @@ import (
 
 	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/cleanup"
+	"sandbox.internal/shim/pkg/process"
 )
 
 // deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so
@@ -63,6 +64,11 @@ func removeBundle(f flags, within time.Duration, r cleanup.Request) (answer []by
 	if err := bootstrap.RemoveSocket(ctx, r.Bundle, r.ID); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
 	}
+	return deleteAnswer(pid, exit)
+}
+
+// deleteAnswer is what `delete` prints of a container's init.
+func deleteAnswer(pid int, exit process.Exit) ([]byte, error) {
 	return proto.Marshal(&taskapi.DeleteResponse{
 		Pid: uint32(pid), ExitStatus: uint32(exit.Status), ExitedAt: timestamppb.New(exit.At),
 	})

@@ -51,7 +51,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	events := event.NewQueue(publisher.Publish)
 	tasks := task.New(ociruntime.New(reaper), events, stdio.NewHost(d.Namespace, reaper))
 	defer tasks.Close()
-	tasks.KeepIndex(d.Bundle, d.SocketPath)
+	tasks.KeepIndex(d.Bundle, d.SocketPath, deleteAnswer)
 	pods := podsandbox.New(tasks, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
 		r.SystemdCgroup, r.MaxShmSize, r.Reaper = d.SystemdCgroup, d.MaxShmSize, reaper
 		return pod.Create(ctx, r, d.Thread)

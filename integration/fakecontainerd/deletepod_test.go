@@ -62,8 +62,11 @@ func TestDelete_LeavesTheOthersToALivingShim(t *testing.T) {
 	f.Must(err, "wait")
 	_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: "app0"})
 	f.Must(err, "delete")
-	_, err = f.DeleteCommand(bundles[1])
+	r, err := f.DeleteCommand(bundles[1])
 	f.Must(err, "delete command")
+	if r.GetExitStatus() != 137 || r.GetPid() == 0 || r.GetExitedAt() == nil {
+		t.Errorf("delete command = %v, want the pid and exit that Delete answered", r)
+	}
 	f.Remove(bundles[1])
 	for _, b := range []*fakecontainerd.Bundle{bundles[0], bundles[2], bundles[3]} {
 		state, err := s.State(f.Ctx, &task.StateRequest{ID: b.ID})

@@ -26,11 +26,15 @@ import (
 // they leave.
 const (
 	asShimEnv   = "TEST_AS_SHIM"    // set: be the shim
+	asMainEnv   = "TEST_AS_MAIN"    // set: end with status reachedMain
 	daemonEnvar = "TEST_DAEMON"     // how the daemon behaves: serve, fail, die, hang, panic, crash
 	reportEnv   = "TEST_REPORT_DIR" // where each daemon leaves a report named by its pid
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asMainEnv) != "" {
+		os.Exit(reachedMain)
+	}
 	if os.Getenv(asShimEnv) == "" {
 		os.Exit(m.Run())
 	}

@@ -50,6 +50,10 @@ func ReadState(bundle string) (s State, err error) {
 // DefaultRoot is the directory of the state directories of a namespace, if no option moves it.
 func DefaultRoot(namespace string) string { return filepath.Join(options.DefaultRoot, namespace) }
 
+// deletedFile lies in the bundle of a container that its shim removed: the path of the socket of a shim that has nothing
+// else, or "", a zero byte, and what the delete command answers. pkg/bootstrap/delete.c reads it.
+const deletedFile = "shim.deleted"
+
 const (
 	// indexFile lies in the index bundle: the one for which the shim was started, which is the pod's.
 	indexFile = "shim.pod.json"
@@ -85,10 +89,17 @@ type Index struct {
 	mu     sync.Mutex // held while small files are written
 	bundle string     // the index bundle; "" when the next container's bundle becomes it
 	index  podIndex
+	answer Answer
 }
 
-// Init says in which bundle the shim was started and where it listens. It is called before anything else.
-func (x *Index) Init(bundle, socket string) { x.bundle, x.index.Socket = resolveBundle(bundle), socket }
+// Answer encodes what the delete command prints: the pid and exit of a container's init.
+type Answer func(pid int, exit process.Exit) ([]byte, error)
+
+// Init says in which bundle the shim was started, where it listens, and how the delete command answers. It is called
+// before anything else.
+func (x *Index) Init(bundle, socket string, answer Answer) {
+	x.bundle, x.index.Socket, x.answer = resolveBundle(bundle), socket, answer
+}
 
 // Add lists a container for the delete command. root is the directory of its state directory.
 func (x *Index) Add(containerID, bundle, root string) error {
@@ -136,6 +147,32 @@ func (x *Index) Remove(containerID, bundle string) error {
 	}
 	delete(x.index.Members, containerID)
 	return errors.Join(unixfile.Remove(filepath.Join(bundle, indexLink)), x.saveLocked())
+}
+
+// Deleted leaves the answer for the delete command in the bundle of a container that is removed, and takes its state
+// away. Without the answer that command looks for what may be left, as it does after a shim that died.
+func (x *Index) Deleted(bundle string, s State) error {
+	if err := x.leaveAnswer(bundle, s); err != nil && !errors.Is(err, os.ErrNotExist) {
+		log.L.WithError(err).WithField("bundle", bundle).Info("leave the answer for the delete command")
+	}
+	return RemoveState(bundle)
+}
+
+func (x *Index) leaveAnswer(bundle string, s State) error {
+	if x.answer == nil || s.Exit == nil {
+		return nil
+	}
+	answer, err := x.answer(s.Pid, *s.Exit)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	text := []byte(x.index.Socket)
+	if x.bundle != "" { // the shim has other containers, or a pod, and keeps its socket
+		text = nil
+	}
+	x.mu.Unlock()
+	return unixfile.Write(filepath.Join(bundle, deletedFile), append(append(text, 0), answer...))
 }
 
 // SetPod makes bundle, which is that of a sandbox, the index bundle. With pod false the sandbox is gone.

@@ -5,11 +5,13 @@ package cleanup
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 
 	"sandbox.internal/shim/pkg/process"
@@ -48,4 +50,54 @@ func TestState_ThatCannotBeRead(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(bundle, stateFile), []byte("{half"), 0o600))
 	_, err := ReadState(bundle)
 	wantText(t, err, stateFile)
+}
+
+func TestIndexDeleted_LeavesTheAnswer(t *testing.T) {
+	exit := process.Exit{Status: 3, At: time.Unix(1700000000, 0)}
+	answer := func(pid int, e process.Exit) ([]byte, error) {
+		return fmt.Appendf(nil, "%d %d %d", pid, e.Status, e.At.Unix()), nil
+	}
+	refuses := func(int, process.Exit) ([]byte, error) { return nil, errdefs.ErrInternal }
+	for _, tt := range []struct {
+		name   string
+		answer Answer
+		exit   *process.Exit
+		other  string // a container that the shim still has
+		want   string // content; "" for no file
+	}{
+		{"the shim has nothing else", answer, &exit, "", "/the/socket\x0042 3 1700000000"},
+		{"the shim has another", answer, &exit, "other", "\x0042 3 1700000000"},
+		{"no exit", answer, nil, "", ""},
+		{"no answer", nil, &exit, "", ""},
+		{"an answer that cannot be encoded", refuses, &exit, "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bundle := newBundle(t, goodSpec())
+			var x Index
+			x.Init(bundle, "/the/socket", tt.answer)
+			must(t, x.Add("c1", bundle, "/r"))
+			if tt.other != "" {
+				must(t, x.Add(tt.other, newBundle(t, goodSpec()), "/r"))
+			}
+			s := State{Root: "/r", Pid: 42, Exit: tt.exit}
+			must(t, s.Write(bundle))
+			must(t, x.Remove("c1", bundle))
+			must(t, x.Deleted(bundle, s))
+			got, err := os.ReadFile(filepath.Join(bundle, deletedFile))
+			if string(got) != tt.want || (err == nil) != (tt.want != "") {
+				t.Errorf("%s = %q, %v, want %q", deletedFile, got, err, tt.want)
+			}
+			if _, err := ReadState(bundle); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("ReadState = %v, want no state any more", err)
+			}
+		})
+	}
+}
+
+func TestIndexDeleted_WithoutABundle(t *testing.T) {
+	var x Index
+	x.Init("/nowhere", "", func(int, process.Exit) ([]byte, error) { return nil, nil })
+	if err := x.Deleted("/nowhere", State{Exit: &process.Exit{}}); err != nil {
+		t.Errorf("Deleted = %v, want it to do nothing", err)
+	}
 }

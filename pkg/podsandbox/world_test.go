@@ -119,7 +119,7 @@ func newTasks(t *testing.T, e *fakeRuntime, told func(event.Event)) *task.Manage
 	queue := event.NewQueue(func(_ context.Context, ev event.Event, _ time.Time) error { told(ev); return nil })
 	t.Cleanup(func() { must(t, queue.Close(context.Background())) })
 	tasks := task.New(e, queue, stdio.NewHost("ns", noReaper{}))
-	tasks.KeepIndex("/nowhere", "/the/socket")
+	tasks.KeepIndex("/nowhere", "/the/socket", nil)
 	return tasks
 }
 

@@ -180,7 +180,7 @@ func (h *bundleHook) Prepare(context.Context, *process.Config) error {
 }
 
 func (h *bundleHook) Removed() error {
-	return errors.Join(cleanup.RemoveState(h.dir), h.index.Remove(h.id, h.dir))
+	return errors.Join(h.index.Remove(h.id, h.dir), h.index.Deleted(h.dir, h.state))
 }
 
 // stateHook adds to the state what is known when init exists and when it exits. It comes after the hook of sockets.

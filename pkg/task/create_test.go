@@ -202,7 +202,7 @@ func TestCreate_FailsWhereItCannotBeListed(t *testing.T) {
 	engine := &fakeEngine{}
 	s := newManager(t, engine)
 	home, bundle := newBundle(t, nil), newBundle(t, goodSpec())
-	s.KeepIndex(home, "/the/socket")
+	s.KeepIndex(home, "/the/socket", nil)
 	must(t, os.Mkdir(filepath.Join(home, "shim.pod.json"), 0o700)) // the name is taken
 	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
 	wantText(t, err, `"c1"`, "shim.pod.json")

@@ -206,9 +206,11 @@ type pod struct {
 // called with the Manager's lock held.
 type Admit func() (adapt func(*specs.Spec) error, err error)
 
-// KeepIndex says in which bundle the shim was started and where it listens, for the delete command. It is called before
-// anything is created.
-func (m *Manager) KeepIndex(bundle, socket string) { m.index.Init(bundle, socket) }
+// KeepIndex says in which bundle the shim was started, where it listens, and how the delete command answers. It is
+// called before anything is created.
+func (m *Manager) KeepIndex(bundle, socket string, answer cleanup.Answer) {
+	m.index.Init(bundle, socket, answer)
+}
 
 // AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. From then on admit decides
 // whether a container can be created. That does not end a Create under way; StopAll does. AddPod fails if there is a

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// containerd 2.4 runs `delete` after each container, also after one that the shim itself has removed. Such a shim has
+// left the answer in the bundle (pkg/cleanup, Index.Deleted), and no Go runtime begins to print it
+// (docs/decisions/0016-delete-of-what-is-deleted.md).
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "constructor.h"
+
+// is_absent reports whether there certainly is no file of that name.
+static int is_absent(int dir, const char *name)
+{
+	return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
+}
+
+// print_answer returns if the answer is not there, or does not hold: the list of a pod's containers is in this bundle,
+// or the socket of a shim that is to have ended is left.
+static void print_answer(const char *bundle)
+{
+	char text[512]; // the path of the socket or "", a zero byte, and the answer
+	int dir = open(bundle, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int file = dir < 0 ? -1 : openat(dir, "shim.deleted", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	ssize_t size = file < 0 ? -1 : read(file, text, sizeof text);
+	const char *end = size < 0 ? NULL : memchr(text, 0, (size_t)size);
+	if (end && (size_t)size < sizeof text && is_absent(dir, "shim.pod.json") && (end == text || is_absent(AT_FDCWD, text))) {
+		size_t answer = (size_t)(text + size - ++end);
+		_exit(write(STDOUT_FILENO, end, answer) == (ssize_t)answer ? 0 : 1);
+	}
+	if (file >= 0)
+		close(file);
+	if (dir >= 0)
+		close(dir);
+}
+
+static void answer_delete(int argc, char **argv, char **env)
+{
+	(void)env;
+	if (argc < 4 || strcmp(argv[argc - 1], "delete") != 0) // no argument may follow the action
+		return;
+	for (int i = 1; i < argc - 2; i++)
+		if (strcmp(argv[i], "-bundle") == 0)
+			print_answer(argv[i + 1]);
+}
+
+CONSTRUCTOR(102, answer_delete)

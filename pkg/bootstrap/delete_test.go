@@ -1,0 +1,108 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// What the constructor does not answer reaches main, which ends with this status.
+const reachedMain = 73
+
+func TestDelete_AnswersWithoutGo(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "socket")
+	if err := os.WriteFile(socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gone := socket + ".gone"
+	big := string(make([]byte, 600))
+	for _, tt := range []struct {
+		name, file, want string
+		others           []string // further files in the bundle
+		args             []string // in place of containerd's
+	}{
+		{name: "of a shim that goes on", file: "\x00answer", want: "answer"},
+		{name: "of a shim that ended", file: gone + "\x00answer", want: "answer"},
+		{name: "of nobody: all zero", file: "\x00", want: ""},
+		{name: "after another flag", file: "\x00answer", want: "answer", args: []string{"-debug", "-bundle", "BUNDLE", "delete"}},
+		{name: "not while the socket is there", file: socket + "\x00answer", want: "main"},
+		{name: "not from a bundle that lists others", file: "\x00answer", others: []string{"shim.pod.json"}, want: "main"},
+		{name: "not without an end of the path", file: "answer", want: "main"},
+		{name: "not if it is empty", file: "", want: "main"},
+		{name: "not if it is too big", file: "\x00" + big, want: "main"},
+		{name: "not without a bundle", file: "\x00answer", args: []string{"-id", "c1", "delete"}, want: "main"},
+		{name: "not for start", file: "\x00answer", args: []string{"-bundle", "BUNDLE", "start", "-x"}, want: "main"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bundle := t.TempDir()
+			for _, name := range append(tt.others, "shim.deleted") {
+				if err := os.WriteFile(filepath.Join(bundle, name), []byte(tt.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			args := tt.args
+			if args == nil {
+				args = []string{"-namespace", "ns", "-id", "c1", "-bundle", "BUNDLE", "delete"}
+			}
+			if got := runDelete(t, bundle, args); got != tt.want {
+				t.Errorf("delete printed %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestDelete_FollowsNoLinkToItsAnswer(t *testing.T) {
+	bundle := t.TempDir()
+	elsewhere := filepath.Join(t.TempDir(), "file")
+	if err := errors.Join(os.WriteFile(elsewhere, []byte("\x00answer"), 0o600),
+		os.Symlink(elsewhere, filepath.Join(bundle, "shim.deleted"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := runDelete(t, bundle, []string{"-bundle", "BUNDLE", "delete"}); got != "main" {
+		t.Errorf("delete printed %q, want it left to main", got)
+	}
+}
+
+func TestDelete_FailsIfNobodyHasItsAnswer(t *testing.T) {
+	bundle := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bundle, "shim.deleted"), []byte("\x00answer"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close() //nolint:errcheck // nothing can be written to it
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-bundle", bundle, "delete")
+	cmd.Env, cmd.Stdout = append(os.Environ(), asMainEnv+"=1"), full
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("delete with a full output = %v, want exit code 1", err)
+	}
+}
+
+// runDelete runs the test binary as `delete`, with bundle for BUNDLE, and returns what it printed, or "main" if it came
+// to Go's main.
+func runDelete(t *testing.T, bundle string, args []string) string {
+	t.Helper()
+	given := make([]string, len(args))
+	for i, a := range args {
+		if given[i] = a; a == "BUNDLE" {
+			given[i] = bundle
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", given...)
+	cmd.Env = append(os.Environ(), asMainEnv+"=1")
+	out, err := cmd.Output()
+	if cmd.ProcessState.ExitCode() == reachedMain {
+		return "main"
+	}
+	if err != nil {
+		t.Fatalf("delete = %v", err)
+	}
+	return string(out)
+}
