@@ -254,18 +254,17 @@ func OwnMemory() *Memory {
 	return &Memory{code: code}
 }
 
-// Trim gives garbage and the mapped pages of the program's file back. From then on garbage is collected earlier: what
-// polls leave must not grow to what a busy shim may have.
-//
-// A heap that was never collected is left alone: it is small, and a collection takes more than it frees, a page for
-// each size of object that is in use.
+// Trim gives garbage and the mapped pages of the program's file back. From the first time on garbage is collected
+// earlier: what polls leave must not grow to what a busy shim may have. Nothing is collected for the first time here if
+// an operator has set GOGC.
 func (m *Memory) Trim() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if os.Getenv("GOGC") == "" {
+	first := m.collected == 0 && os.Getenv("GOGC") == ""
+	if first {
 		debug.SetGCPercent(quietGC)
 	}
-	if collections() > m.collected {
+	if first || collections() > m.collected {
 		debug.FreeOSMemory()
 		m.collected = collections()
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,30 @@ func TestTrim_UnmapsTheCodeAndItGoesOn(t *testing.T) {
 	// Relocated data, which lies next to it, has kept its values.
 	if got, want := fmt.Sprintf("%v %s", time.Second, strings.ToUpper("ok")), "1s OK"; got != want {
 		t.Errorf("after that Sprintf = %q, want %q", got, want)
+	}
+}
+
+func TestTrim_CollectsOnceUnlessAnOperatorSaysWhen(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // only Trim collects
+	for _, tt := range []struct {
+		gogc      string
+		collected bool
+	}{{"", true}, {"100", false}} {
+		t.Setenv("GOGC", tt.gogc)
+		m := &Memory{}
+		if tt.gogc != "" {
+			m.collected = collections() // as in a process that never did
+		}
+		before := collections()
+		m.Trim()
+		if got := collections() > before; got != tt.collected {
+			t.Errorf("with GOGC=%q Trim collected: %t, want %t", tt.gogc, got, tt.collected)
+		}
+		debug.SetGCPercent(-1)
+		before = collections()
+		if m.Trim(); collections() > before {
+			t.Errorf("with GOGC=%q Trim collected again, want nothing: there is no new garbage", tt.gogc)
+		}
 	}
 }
 
