@@ -85,17 +85,21 @@ func (r *Runtime) launchInit(
 	if reason := unsupportedInitReason(c, config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
 	}
-	own, limits := *config.Cgroups, *config.Cgroups.Resources
-	own.Resources = &limits
-	group, err := manager.New(&own)
+	state, err := lc.State()
 	if err != nil {
 		return nil, err
 	}
-	made, err := r.newContainer(c, config, group.GetPaths())
+	made, err := r.newContainer(c, config, state.CgroupPaths)
 	if err != nil {
 		return nil, err
 	}
 	made.lc = lc
+	own, limits := *config.Cgroups, *config.Cgroups.Resources
+	own.Resources = &limits
+	group, err := manager.NewWithPaths(&own, state.CgroupPaths)
+	if err != nil {
+		return nil, err
+	}
 	command, err := made.command(p)
 	if err != nil {
 		return nil, unsupported{err} // libcontainer says it in the words that clients know
