@@ -106,8 +106,12 @@ test: deps test-unit build integration ## all tests: needs root, Go and make, no
 test-unit: ## unit tests of the shim, with the race detector
 	umask 022; $(GO) test -race -shuffle=on -tags "$(TAGS)" ./...
 
-test-inits: deps ## all comparisons of inits with those of libcontainer, of which test-unit runs a third (root)
-	umask 022; SHIM_TEST_ALL_INITS=1 $(GO) test -count=1 -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
+# Mixtures of settings are made at random: as many as N, by SEED, which a failure prints.
+N    ?= 500
+SEED ?= $(shell date +%s)
+test-inits: deps ## all comparisons of inits with those of libcontainer, of which test-unit runs a part (root); N=, SEED=
+	umask 022; SHIM_TEST_ALL_INITS=1 SHIM_TEST_INIT_MIXTURES=$(N) SHIM_TEST_INIT_SEED=$(SEED) \
+		$(GO) test -count=1 -timeout 30m -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
 
 integration: ## the built binary against a fake and a real containerd (root)
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }

@@ -250,7 +250,11 @@ func inUserNamespace(c *process.Config) {
 	c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
 	maps := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
 	c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings = maps, maps
-	c.Spec.Mounts[1].Options = append(c.Spec.Mounts[1].Options, "uid=0")
+	for i, m := range c.Spec.Mounts {
+		if m.Destination == "/dev" && m.Type == "tmpfs" {
+			c.Spec.Mounts[i].Options = append(m.Options, "uid=0")
+		}
+	}
 	for dir := c.Rootfs; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
 		_ = os.Chmod(dir, 0o755) //nolint:gosec // the user of the namespace has to come through
 	}

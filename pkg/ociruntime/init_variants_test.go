@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/moby/sys/capability"
+	"github.com/opencontainers/runc/libcontainer/capabilities"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -24,33 +26,66 @@ func mount(m ...specs.Mount) func(*process.Config) {
 	return func(c *process.Config) { c.Spec.Mounts = append(c.Spec.Mounts, m...) }
 }
 
-// base is a container that variants begin with.
+// initBase is a container that variants begin with.
 type initBase struct {
 	name   string
-	change func(*process.Config)
+	change func(testing.TB, *process.Config)
 }
 
 var initBases = []initBase{
-	{"plain", func(*process.Config) {}},
-	{"containerd", func(c *process.Config) {
-		c.Spec.Mounts = []specs.Mount{
-			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
-			{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-			{Destination: "/run", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
-		}
-		c.Spec.Hostname = "box"
-		capped(c.Spec.Process)
-		c.Spec.Process.NoNewPrivileges = true
-		c.Spec.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1024, Hard: 1024}}
-		c.Spec.Linux.MaskedPaths = []string{"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware", "/proc/scsi", "/nope"}
-		c.Spec.Linux.ReadonlyPaths = []string{"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
-		c.Spec.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
+	{"plain", func(testing.TB, *process.Config) {}},
+	{"containerd", asContainerd},
+	{"pod", func(tb testing.TB, c *process.Config) {
+		asContainerd(tb, c)
+		c.Spec.Hostname = ""
+		inNamespacesOfAnother(tb, c, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace)
+		c.Spec.Process.OOMScoreAdj = new(999)
+		c.Spec.Linux.Resources.CPU = &specs.LinuxCPU{Shares: new(uint64(256)), Quota: new(int64(20000)), Period: new(uint64(100000))}
+		c.Spec.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(int64(128 << 20))}
 	}},
+	{"privileged", func(tb testing.TB, c *process.Config) {
+		asContainerd(tb, c)
+		for i, m := range c.Spec.Mounts {
+			c.Spec.Mounts[i].Options = slices.DeleteFunc(m.Options, func(o string) bool { return o == "ro" })
+		}
+		c.Spec.Process.NoNewPrivileges, c.Spec.Linux.MaskedPaths, c.Spec.Linux.ReadonlyPaths = false, nil, nil
+		all := ownCapabilities(tb)
+		c.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: all, Effective: all, Permitted: all}
+		c.Spec.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
+	}},
+}
+
+// ownCapabilities are those that the test has: root may lack some.
+func ownCapabilities(tb testing.TB) []string {
+	tb.Helper()
+	own, err := capability.NewPid2(0)
+	must(tb, err)
+	must(tb, own.Load())
+	return slices.DeleteFunc(capabilities.KnownCapabilities(), func(name string) bool {
+		number := slices.Index(capabilities.KnownCapabilities(), name)
+		return !own.Get(capability.PERMITTED, capability.Cap(number))
+	})
+}
+
+// asContainerd makes c what containerd's default is.
+func asContainerd(_ testing.TB, c *process.Config) {
+	c.Spec.Mounts = []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		{Destination: "/run", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro", "nosuid", "noexec", "nodev"}},
+	}
+	c.Spec.Hostname = "box"
+	capped(c.Spec.Process)
+	c.Spec.Process.NoNewPrivileges = true
+	c.Spec.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1024, Hard: 1024}}
+	c.Spec.Linux.MaskedPaths = []string{"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/sys/firmware", "/proc/scsi", "/nope"}
+	c.Spec.Linux.ReadonlyPaths = []string{"/proc/asound", "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+	c.Spec.Linux.Resources = &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
 }
 
 func initVariants(tb testing.TB) []configVariant {
@@ -91,6 +126,7 @@ func initVariants(tb testing.TB) []configVariant {
 		{"bind relatime", bind("relatime")},
 		{"bind rw", bind("rw", "exec", "dev", "suid")},
 		{"bind recursively read-only", bind("rro")},
+		{"bind without links", bind("nosymfollow")},
 		{"bind private", bind("rprivate")},
 		{"bind slave", bind("rslave")},
 		{"bind shared", bind("rshared", "ro")},
@@ -196,12 +232,87 @@ func initVariants(tb testing.TB) []configVariant {
 		}},
 		{"annotations", func(c *process.Config) { c.Spec.Annotations = map[string]string{"a": "b"} }},
 	}
+	for _, options := range mountOptions {
+		name := strings.Join(options, ",")
+		list = append(list, configVariant{"bind " + name + " on a file", bindFile(tb, options)},
+			configVariant{"tmpfs " + name, tmpfs(options...)},
+			configVariant{"proc " + name, ofKind("proc", "/proc", options)},
+			configVariant{"sysfs " + name, ofKind("sysfs", "/sys", options)})
+	}
 	for _, v := range variants {
 		if v.change != nil {
 			list = append(list, configVariant{"process: " + v.name, func(c *process.Config) { v.change(c.Spec.Process) }})
 		}
 	}
 	return list
+}
+
+// mountOptions are those that each kind of mount is made with.
+var mountOptions = [][]string{
+	{"ro"},
+	{"nosuid", "noexec"},
+	{"nodev", "ro", "noatime"},
+	{"nodiratime", "relatime"},
+	{"strictatime"},
+	{"private"},
+	{"rslave", "ro"},
+	{"rnosuid"},
+	{"rro"},
+}
+
+// bindFile mounts a file on one that is there, and on one that is made.
+func bindFile(tb testing.TB, options []string) func(*process.Config) {
+	return func(c *process.Config) {
+		source := filepath.Join(filepath.Dir(c.Bundle), "a-file")
+		must(tb, os.WriteFile(source, []byte("x"), 0o644)) //nolint:gosec // as volumes are
+		for _, destination := range []string{"/etc/passwd", "/var/run/made/file"} {
+			mount(specs.Mount{Destination: destination, Type: "bind", Source: source, Options: append(slices.Clone(options), "bind")})(c)
+		}
+	}
+}
+
+// ofKind replaces the mount at destination by a new one, whose options these are.
+func ofKind(kind, destination string, options []string) func(*process.Config) {
+	return func(c *process.Config) {
+		c.Spec.Mounts = slices.DeleteFunc(c.Spec.Mounts, func(m specs.Mount) bool {
+			return m.Destination == destination || kind == "sysfs" && strings.HasPrefix(m.Destination, "/sys/")
+		})
+		m := specs.Mount{Destination: destination, Type: kind, Source: kind, Options: options}
+		c.Spec.Mounts = slices.Insert(c.Spec.Mounts, 0, m)
+	}
+}
+
+// inNamespacesOfAnother has the container join namespaces of a process of the test.
+func inNamespacesOfAnother(tb testing.TB, c *process.Config, kinds ...specs.LinuxNamespaceType) {
+	tb.Helper()
+	holder := hold(tb, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS})
+	for i, n := range c.Spec.Linux.Namespaces {
+		if slices.Contains(kinds, n.Type) {
+			c.Spec.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", holder, nsNames[n.Type])
+		}
+	}
+}
+
+// nsNames are the names in /proc/PID/ns.
+var nsNames = map[specs.LinuxNamespaceType]string{
+	specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts",
+}
+
+// hold starts a process that lives as long as the test, and returns its id.
+func hold(tb testing.TB, attr *syscall.SysProcAttr) int {
+	tb.Helper()
+	holder := exec.Command("sleep", "1000")
+	holder.SysProcAttr = attr
+	resume := testReaper.Suspend()
+	must(tb, holder.Start())
+	testReaper.Register(holder.Process.Pid)
+	resume()
+	tb.Cleanup(func() {
+		_ = holder.Process.Kill() // dead already is as good
+		_ = holder.Wait()         // so is waited for
+		testReaper.Unregister(holder.Process.Pid)
+	})
+	return holder.Process.Pid
 }
 
 // ownRootfs gives the root of a user namespace its root file system.
@@ -217,19 +328,9 @@ func ownRootfs(tb testing.TB, c *process.Config) {
 func inUserNamespaceOfAnother(tb testing.TB, c *process.Config) {
 	tb.Helper()
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 100000, Size: 65536}}
-	holder := exec.Command("sleep", "1000")
-	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
-	resume := testReaper.Suspend()
-	must(tb, holder.Start())
-	testReaper.Register(holder.Process.Pid)
-	resume()
-	tb.Cleanup(func() {
-		_ = holder.Process.Kill() // dead already is as good
-		_ = holder.Wait()         // so is waited for
-		testReaper.Unregister(holder.Process.Pid)
-	})
+	holder := hold(tb, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids})
 	ownRootfs(tb, c)
 	c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings = nil, nil
 	list := c.Spec.Linux.Namespaces
-	list[len(list)-1].Path = fmt.Sprintf("/proc/%d/ns/user", holder.Process.Pid)
+	list[len(list)-1].Path = fmt.Sprintf("/proc/%d/ns/user", holder)
 }

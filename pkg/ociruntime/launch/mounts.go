@@ -126,7 +126,7 @@ func (b *initBuilder) mount(m *configs.Mount) {
 	for _, p := range m.PropagationFlags {
 		b.setAttr(fd, &unix.MountAttr{Propagation: uint64(p &^ unix.MS_REC)}, p&unix.MS_REC != 0)
 	}
-	if m.RecAttr != nil {
+	if m.RecAttr != nil && m.Device == "bind" { // of others libcontainer ignores them
 		b.setAttr(fd, m.RecAttr, true)
 	}
 	// "/dev" and tmpfs get read-only when all is made (finalizeRootfs).
