@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -32,6 +33,7 @@ type config struct {
 	tools   string
 	shim    string
 	against string
+	nothing string
 	crun    bool
 	json    string
 	from    string
@@ -62,6 +64,7 @@ func parse() (c config, err error) {
 	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
 	flag.StringVar(&c.against, "against", "",
 		"an earlier build of the shim, as `path`, in place of the runc shim: no row may be worse by more than 3 %")
+	flag.StringVar(&c.nothing, "nothing", "", "a shim that makes no containers, as `path`, to measure what remains without one")
 	flag.BoolVar(&c.crun, "crun", true, "measure crun too, where it is installed")
 	flag.Parse()
 	switch {
@@ -73,6 +76,8 @@ func parse() (c config, err error) {
 		return c, errors.New("SHIM_TOOLS and SHIM_BINARY must be set: make bench does that")
 	case c.Runs < 1 || c.Rounds < 1 || c.Containers < 1 || c.Probed < 1:
 		return c, errors.New("-runs, -n, -containers and -probes must be at least 1")
+	case c.nothing != "" && filepath.Base(c.nothing) != "containerd-shim-nothing-v1":
+		return c, fmt.Errorf("-nothing %q: must be a file named containerd-shim-nothing-v1", c.nothing)
 	case c.against != "" && (filepath.Base(c.against) != filepath.Base(c.shim) || c.page != ""):
 		return c, fmt.Errorf("-against %q: must be a file named %s, and goes without -write", c.against,
 			filepath.Base(c.shim))
@@ -130,7 +135,7 @@ func measure(ctx context.Context, c config) (r *report, err error) {
 		setTargets(chosen, target{Ratio: noWorse})
 	}
 	all := subjects(c)
-	if c.crun && c.against == "" && len(all) <= withCrun {
+	if c.crun && c.against == "" && !slices.ContainsFunc(all, func(s *subject) bool { return s.name == crun }) {
 		fmt.Fprintln(c.progress, "bench: LEFT OUT: crun: not installed (apt-get install crun)")
 	}
 	if err := readAnew(all); err != nil {

@@ -107,12 +107,12 @@ func (r *report) conclude() {
 			}
 			f.Ratios = append(f.Ratios, ratios)
 		}
-		f.Met = f.met()
+		f.Met = f.met(len(r.Columns) > withCrun && r.Columns[withCrun] == crun)
 	}
 }
 
 // met reports whether every run met the target; nil if a run did not measure it.
-func (f *figure) met() *bool {
+func (f *figure) met(hasCrun bool) *bool {
 	if f.Target == (target{}) {
 		return nil
 	}
@@ -127,7 +127,7 @@ func (f *figure) met() *bool {
 			continue
 		}
 		all = all && f.Ratios[i][ours] <= f.Target.Ratio
-		if f.Target.BelowCrun && len(run) > withCrun && len(run[withCrun]) > 0 {
+		if f.Target.BelowCrun && hasCrun && len(run[withCrun]) > 0 {
 			all = all && mine < summarize(run[withCrun]).Median
 		}
 	}

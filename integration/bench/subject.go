@@ -34,6 +34,12 @@ const (
 	withCrun  = 2
 )
 
+// crun is the name of the column of runc's shim with crun.
+const crun = "crun"
+
+// nothing is the runtime type of the shim in the directory of that name.
+const nothing = "io.containerd.nothing.v1"
+
 // subjects lists the columns: the reference first, as the others are divided by it.
 func subjects(c config) []*subject {
 	runc := filepath.Join(c.tools, "runc")
@@ -49,14 +55,20 @@ func subjects(c config) []*subject {
 		},
 		mine,
 	}
-	if crun, err := exec.LookPath("crun"); c.crun && err == nil {
+	if path, err := exec.LookPath(crun); c.crun && err == nil {
 		list = append(list, &subject{
-			name: "crun", runtime: "io.containerd.runc.v2", shim: stock, inner: crun,
-			options: &options.Options{BinaryName: crun}, v1Only: true,
+			name: crun, runtime: "io.containerd.runc.v2", shim: stock, inner: path,
+			options: &options.Options{BinaryName: path}, v1Only: true,
 		})
+	}
+	if c.nothing != "" {
+		list = append(list, &subject{name: "nothing", runtime: nothing, shim: c.nothing, inner: c.nothing})
 	}
 	return list
 }
+
+// isNothing reports whether s makes no containers. It is the last of the subjects.
+func (s *subject) isNothing() bool { return s.runtime == nothing }
 
 // isShim reports whether s runs this project's shim, which the reference does with -against.
 func (s *subject) isShim() bool { return s.runtime == harness.Ours }

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// nothing is a shim that makes no container: it runs the program on the host, when it is started. What it takes is what
+// containerd, its client and the shim protocol take, so no shim in Go can be much faster. make bench measures it beside
+// the others.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	taskstatus "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+func main() {
+	var err error
+	switch os.Args[len(os.Args)-1] {
+	case "start":
+		err = start()
+	case "serve":
+		err = serve()
+	} // delete: an empty answer is one
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nothing:", err)
+		os.Exit(1)
+	}
+}
+
+// start prints the socket of the pod's shim, which it starts if it is not there.
+func start() error {
+	id, address := flag("-id"), flag("-address")
+	spec, err := readSpec(".")
+	if err != nil {
+		return err
+	}
+	if pod := spec.Annotations["io.kubernetes.cri.sandbox-id"]; pod != "" {
+		id = pod
+	}
+	socket := filepath.Join(filepath.Dir(address), "nothing-"+id)
+	l, err := net.Listen("unix", socket)
+	if err == nil {
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		file, err := l.(*net.UnixListener).File()
+		if err != nil {
+			return err
+		}
+		daemon := exec.Command("/proc/self/exe", "serve")
+		daemon.ExtraFiles, daemon.SysProcAttr = []*os.File{file}, &syscall.SysProcAttr{Setsid: true}
+		if err := daemon.Start(); err != nil {
+			return err
+		}
+	} else if !errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	_, err = fmt.Printf(`{"version":2,"address":"unix://%s","protocol":"ttrpc"}`, socket)
+	return err
+}
+
+// flag is the value of one of the arguments that containerd gives.
+func flag(name string) string {
+	for i, a := range os.Args[:len(os.Args)-1] {
+		if a == name {
+			return os.Args[i+1]
+		}
+	}
+	return ""
+}
+
+func readSpec(bundle string) (spec specs.Spec, err error) {
+	data, err := os.ReadFile(filepath.Join(bundle, "config.json"))
+	if err != nil {
+		return spec, err
+	}
+	return spec, json.Unmarshal(data, &spec)
+}
+
+func serve() error {
+	const inherited = 3
+	l, err := net.FileListener(os.NewFile(inherited, "socket"))
+	if err != nil {
+		return err
+	}
+	server, err := ttrpc.NewServer()
+	if err != nil {
+		return err
+	}
+	s := &shim{all: map[string]*program{}}
+	task.RegisterTTRPCTaskService(server, s)
+	return server.Serve(context.Background(), l)
+}
+
+// shim has what stands for containers. Calls that the bench does not make are refused.
+type shim struct {
+	task.TTRPCTaskService
+
+	mu  sync.Mutex // guards all
+	all map[string]*program
+}
+
+type program struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it has exited
+	at     time.Time     // of the exit
+}
+
+func (s *shim) program(id string) (*program, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.all[id]
+	if p == nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("program %q: %w", id, errdefs.ErrNotFound))
+	}
+	return p, nil
+}
+
+func (s *shim) Create(_ context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
+	spec, err := readSpec(r.Bundle)
+	if err != nil {
+		return nil, err
+	}
+	args := spec.Process.Args
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all[r.ID] = &program{cmd: exec.Command(args[0], args[1:]...), exited: make(chan struct{})}
+	return &task.CreateTaskResponse{Pid: uint32(os.Getpid())}, nil
+}
+
+func (s *shim) Start(_ context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	p, err := s.program(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { // ends with the program
+		_ = p.cmd.Wait() // its status tells
+		p.at = time.Now()
+		close(p.exited)
+	}()
+	return &task.StartResponse{Pid: uint32(p.cmd.Process.Pid)}, nil
+}
+
+func (s *shim) Wait(_ context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
+	p, err := s.program(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	<-p.exited
+	return &task.WaitResponse{ExitStatus: p.status(), ExitedAt: timestamppb.New(p.at)}, nil
+}
+
+func (p *program) status() uint32 {
+	return uint32(max(p.cmd.ProcessState.ExitCode(), 0)) // -1 after a signal
+}
+
+func (s *shim) State(_ context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	p, err := s.program(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	state := &task.StateResponse{ID: r.ID, Status: taskstatus.Status_CREATED}
+	select {
+	case <-p.exited:
+		state.Status, state.ExitStatus, state.ExitedAt = taskstatus.Status_STOPPED, p.status(), timestamppb.New(p.at)
+	default:
+		if p.cmd.Process != nil { // the bench asks only when Start has been answered
+			state.Status, state.Pid = taskstatus.Status_RUNNING, uint32(p.cmd.Process.Pid)
+		}
+	}
+	return state, nil
+}
+
+func (s *shim) Kill(_ context.Context, r *task.KillRequest) (*emptypb.Empty, error) {
+	p, err := s.program(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	_ = p.cmd.Process.Signal(syscall.Signal(r.Signal)) // dead already is as good
+	return &emptypb.Empty{}, nil
+}
+
+func (s *shim) Delete(_ context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+	p, err := s.program(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	<-p.exited
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, r.ID)
+	return &task.DeleteResponse{ExitStatus: p.status(), ExitedAt: timestamppb.New(p.at)}, nil
+}
+
+func (s *shim) Connect(context.Context, *task.ConnectRequest) (*task.ConnectResponse, error) {
+	return &task.ConnectResponse{ShimPid: uint32(os.Getpid())}, nil
+}
+
+func (s *shim) Shutdown(context.Context, *task.ShutdownRequest) (*emptypb.Empty, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) == 0 {
+		time.AfterFunc(time.Millisecond, func() { os.Exit(0) }) // when the answer is sent
+	}
+	return &emptypb.Empty{}, nil
+}
