@@ -11,19 +11,22 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
+// Mappings are those of a user namespace.
+type Mappings struct{ UIDs, GIDs []specs.LinuxIDMapping }
+
 // Owner is a user and a group of the host.
 type Owner struct{ UID, GID int }
 
 // Root returns who the root of a user namespace is on the host. It is the host's root where an id is not mapped, so
 // also without mappings.
 func Root(uids, gids []specs.LinuxIDMapping) Owner {
-	return Owner{UID: hostID(uids, 0), GID: hostID(gids, 0)}
+	return Owner{UID: hostRoot(uids), GID: hostRoot(gids)}
 }
 
-func hostID(list []specs.LinuxIDMapping, id uint32) int {
+func hostRoot(list []specs.LinuxIDMapping) int {
 	for _, m := range list {
-		if id >= m.ContainerID && id-m.ContainerID < m.Size {
-			return int(m.HostID) + int(id-m.ContainerID)
+		if m.ContainerID == 0 && m.Size > 0 {
+			return int(m.HostID)
 		}
 	}
 	return 0

@@ -12,6 +12,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -70,7 +71,7 @@ func member(t *testing.T, p *pod.Pod, c pod.Config, script string) process.Confi
 var podUsers = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 65536}}
 
 func TestPod_ContainersShareIt(t *testing.T) {
-	user := &pod.UserNamespace{UIDs: podUsers, GIDs: podUsers}
+	user := &idmap.Mappings{UIDs: podUsers, GIDs: podUsers}
 	for name, config := range map[string]pod.Config{
 		"main thread":                      {PID: pod.ModeContainer},
 		"shared pids":                      {PID: pod.ModePod},

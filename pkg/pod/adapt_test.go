@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // mounts are those of spec, short: what from where, how.
@@ -190,7 +192,7 @@ func TestSpec_NamesTheNetworkWhereItsOwnerHasIt(t *testing.T) {
 // Every path in it can be joined, and is the pod's.
 func TestSpec_OfAPodWithAProcess(t *testing.T) {
 	p := start(t, request(t, func(r *Request) {
-		r.Config.PID, r.Config.User = ModePod, &UserNamespace{UIDs: mapping, GIDs: mapping}
+		r.Config.PID, r.Config.User = ModePod, &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 	}))
 	spec := p.Spec()
 	var kinds []specs.LinuxNamespaceType

@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // BenchmarkPod is one pod made, started and closed, with the sysctls that CRI's pods have.
 func BenchmarkPod(b *testing.B) {
-	users := &UserNamespace{UIDs: mapping, GIDs: mapping}
+	users := &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 	for name, config := range map[string]Config{
 		"main thread": {Hostname: "web-0", PID: ModeContainer},
 		"process":     {Hostname: "web-0", PID: ModePod},

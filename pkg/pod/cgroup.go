@@ -36,7 +36,7 @@ func parentOf(cgroupsPath string) string {
 // that the driver is systemd's, as in CRI; only the last element of its path counts then.
 func parentPath(parent string, systemdDriver bool) (string, error) {
 	refuse := func(want string) (string, error) {
-		return "", fmt.Errorf("cgroup_parent %q: must be %s: %w", parent, want, errdefs.ErrInvalidArgument)
+		return "", invalidf("cgroup_parent %q: must be %s", parent, want)
 	}
 	switch {
 	case parent == "":

@@ -16,6 +16,7 @@ import (
 	"github.com/moby/sys/userns"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/protofield"
 )
 
@@ -55,26 +56,21 @@ type Config struct {
 	Sysctls      map[string]string
 	Resources    *Resources // sums over the containers, which limit nothing here; nil when not told
 
-	Network Mode           // ModePod or ModeNode
-	PID     Mode           // ModePod, ModeContainer or ModeNode
-	IPC     Mode           // ModePod or ModeNode
-	User    *UserNamespace // nil for the host's
-	NetNS   string         // path of the network namespace, which CRI gives beside its message; "" for a new one
+	Network Mode            // ModePod or ModeNode
+	PID     Mode            // ModePod, ModeContainer or ModeNode
+	IPC     Mode            // ModePod or ModeNode
+	User    *idmap.Mappings // nil for the host's user namespace
+	NetNS   string          // path of the network namespace, which CRI gives beside its message; "" for a new one
 
 	SELinux    *SELinuxOptions // nil for the machine's defaults
 	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context
-}
-
-// UserNamespace has the mappings of a user namespace, see user_namespaces(7).
-type UserNamespace struct {
-	UIDs, GIDs []specs.LinuxIDMapping
 }
 
 // DecodeConfig reads a PodSandboxConfig in its wire form. Fields that are not known are skipped.
 func DecodeConfig(value []byte) (Config, error) {
 	var m CRIConfig
 	if err := protofield.Unmarshal(value, &m); err != nil {
-		return Config{}, fmt.Errorf("PodSandboxConfig of %d bytes: %w: %w", len(value), err, errdefs.ErrInvalidArgument)
+		return Config{}, invalidf("PodSandboxConfig of %d bytes: %w", len(value), err)
 	}
 	ns := m.Linux.SecurityContext.NamespaceOptions
 	c := Config{
@@ -97,10 +93,9 @@ func DecodeConfig(value []byte) (Config, error) {
 	if user := ns.User; user != nil {
 		switch mode := user.Mode; {
 		case mode == ModePod:
-			c.User = &UserNamespace{UIDs: decodeMappings(user.UIDs), GIDs: decodeMappings(user.GIDs)}
+			c.User = &idmap.Mappings{UIDs: decodeMappings(user.UIDs), GIDs: decodeMappings(user.GIDs)}
 		case mode != ModeNode:
-			return Config{}, fmt.Errorf("userns_options.mode %s: must be %s or %s: %w",
-				mode, ModePod, ModeNode, errdefs.ErrInvalidArgument)
+			return Config{}, invalidf("userns_options.mode %s: must be %s or %s", mode, ModePod, ModeNode)
 		}
 	}
 	c.addDefaultSysctls()
@@ -137,7 +132,7 @@ func decodeMappings(list []idMapping) []specs.LinuxIDMapping {
 // not listed is the host's.
 func ConfigFromSpec(s *specs.Spec) (Config, error) {
 	if s == nil {
-		return Config{}, fmt.Errorf("config.json: must have a configuration: %w", errdefs.ErrInvalidArgument)
+		return Config{}, invalidf("config.json: must have a configuration")
 	}
 	c := Config{Hostname: s.Hostname, Annotations: s.Annotations, Network: ModeNode, PID: ModeNode, IPC: ModeNode}
 	if s.Linux == nil {
@@ -147,13 +142,12 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 	var seen []specs.LinuxNamespaceType
 	for i, ns := range s.Linux.Namespaces {
 		if slices.Contains(seen, ns.Type) {
-			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].type %q: must not be there twice: %w",
-				i, ns.Type, errdefs.ErrInvalidArgument)
+			return Config{}, invalidf("config.json: linux.namespaces[%d].type %q: must not be there twice", i, ns.Type)
 		}
 		seen = append(seen, ns.Type)
 		if ns.Path != "" && ns.Type != specs.NetworkNamespace {
-			const text = "config.json: linux.namespaces[%d].path %q of type %q: a pod can be given a network namespace only: %w"
-			return Config{}, fmt.Errorf(text, i, ns.Path, ns.Type, errdefs.ErrInvalidArgument)
+			const text = "config.json: linux.namespaces[%d].path %q of type %q: a pod can be given a network namespace only"
+			return Config{}, invalidf(text, i, ns.Path, ns.Type)
 		}
 		switch ns.Type {
 		case specs.NetworkNamespace:
@@ -163,12 +157,11 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 		case specs.IPCNamespace:
 			c.IPC = ModePod
 		case specs.UserNamespace:
-			c.User = &UserNamespace{UIDs: s.Linux.UIDMappings, GIDs: s.Linux.GIDMappings}
+			c.User = &idmap.Mappings{UIDs: s.Linux.UIDMappings, GIDs: s.Linux.GIDMappings}
 		case specs.UTSNamespace, specs.MountNamespace, specs.CgroupNamespace, specs.TimeNamespace:
 			// The host name is the pod's where the network is. The others are each container's own.
 		default:
-			return Config{}, fmt.Errorf("config.json: linux.namespaces[%d].type %q: not a namespace of Linux: %w",
-				i, ns.Type, errdefs.ErrInvalidArgument)
+			return Config{}, invalidf("config.json: linux.namespaces[%d].type %q: not a namespace of Linux", i, ns.Type)
 		}
 	}
 	c.CgroupParent = parentOf(s.Linux.CgroupsPath)
@@ -247,39 +240,23 @@ type Resources struct {
 	MemoryLimit int64 `json:"memory_limit_in_bytes,omitempty"`
 }
 
-// Limits of resolv.conf(5), which are Kubernetes' (pkg/apis/core/validation).
 const (
+	// Limits of resolv.conf(5), which are Kubernetes' (pkg/apis/core/validation).
 	maxServers     = 3
 	maxSearches    = 32
 	maxSearchChars = 2048
+
+	maxHostname = 64 // what the kernel takes
 )
 
-// maxHostname is the longest host name that the kernel takes.
-const maxHostname = 64
+// invalidf is fmt.Errorf with the class errdefs.ErrInvalidArgument.
+func invalidf(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
+}
 
 // check refuses what no pod can be. The caller has checked ID and Bundle.
 func (r Request) check() error {
 	c := r.Config
-	if err := c.checkModes(); err != nil {
-		return err
-	}
-	if path := c.NetNS; path != "" && c.Network == ModeNode {
-		return fmt.Errorf("network namespace %q: must not be given with the mode %s: %w",
-			path, c.Network, errdefs.ErrInvalidArgument)
-	}
-	if len(c.Hostname) > maxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
-		return fmt.Errorf("hostname %q: must have at most %d bytes, and neither blanks nor control characters: %w",
-			c.Hostname, maxHostname, errdefs.ErrInvalidArgument)
-	}
-	if c.Hostname != "" && c.Network == ModeNode { // the name would be the machine's
-		return fmt.Errorf("hostname %q: must be empty with the mode %s of the network, when no UTS namespace is made: %w",
-			c.Hostname, c.Network, errdefs.ErrInvalidArgument)
-	}
-	return cmp.Or(
-		c.User.check(), checkDNS(c.DNS), checkSELinux(c.SELinux), checkLabel(c.MountLabel), checkSysctls(c))
-}
-
-func (c Config) checkModes() error {
 	for _, m := range []struct {
 		name    string
 		mode    Mode
@@ -290,11 +267,21 @@ func (c Config) checkModes() error {
 		{"ipc", c.IPC, []Mode{ModePod, ModeNode}},
 	} {
 		if !slices.Contains(m.allowed, m.mode) {
-			return fmt.Errorf("namespace_options.%s %s: must be one of %v for a pod: %w",
-				m.name, m.mode, m.allowed, errdefs.ErrInvalidArgument)
+			return invalidf("namespace_options.%s %s: must be one of %v for a pod", m.name, m.mode, m.allowed)
 		}
 	}
-	return nil
+	if path := c.NetNS; path != "" && c.Network == ModeNode {
+		return invalidf("network namespace %q: must not be given with the mode %s", path, c.Network)
+	}
+	if len(c.Hostname) > maxHostname || strings.ContainsFunc(c.Hostname, notInWord) {
+		return invalidf("hostname %q: must have at most %d bytes, and neither blanks nor control characters",
+			c.Hostname, maxHostname)
+	}
+	if c.Hostname != "" && c.Network == ModeNode { // the name would be the machine's
+		return invalidf("hostname %q: must be empty with the mode %s of the network, when no UTS namespace is made",
+			c.Hostname, c.Network)
+	}
+	return cmp.Or(checkMappings(c.User), checkDNS(c.DNS), c.checkSELinux(), checkSysctls(c))
 }
 
 func checkDNS(d *DNSConfig) error {
@@ -302,15 +289,15 @@ func checkDNS(d *DNSConfig) error {
 		return nil
 	}
 	if len(d.Servers) > maxServers {
-		return fmt.Errorf("dns_config.servers %q: must be at most %d: %w", d.Servers, maxServers, errdefs.ErrInvalidArgument)
+		return invalidf("dns_config.servers %q: must be at most %d", d.Servers, maxServers)
 	}
 	if chars := len(strings.Join(d.Searches, " ")); len(d.Searches) > maxSearches || chars > maxSearchChars {
-		return fmt.Errorf("dns_config.searches: are %d of %d characters, must be at most %d of %d: %w",
-			len(d.Searches), chars, maxSearches, maxSearchChars, errdefs.ErrInvalidArgument)
+		return invalidf("dns_config.searches: are %d of %d characters, must be at most %d of %d",
+			len(d.Searches), chars, maxSearches, maxSearchChars)
 	}
 	for i, server := range d.Servers {
 		if _, err := netip.ParseAddr(server); err != nil || strings.ContainsFunc(server, notInWord) {
-			return fmt.Errorf("dns_config.servers[%d] %q: must be an address: %w", i, server, errdefs.ErrInvalidArgument)
+			return invalidf("dns_config.servers[%d] %q: must be an address", i, server)
 		}
 	}
 	for _, list := range []struct {
@@ -319,8 +306,8 @@ func checkDNS(d *DNSConfig) error {
 	}{{"searches", d.Searches}, {"options", d.Options}} {
 		for i, word := range list.words {
 			if word == "" || strings.ContainsFunc(word, notInWord) {
-				return fmt.Errorf("dns_config.%s[%d] %q: must be a word without blanks and control characters: %w",
-					list.name, i, word, errdefs.ErrInvalidArgument)
+				return invalidf("dns_config.%s[%d] %q: must be a word without blanks and control characters",
+					list.name, i, word)
 			}
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // captured is a configuration with most fields of CRI's message, also those that a shim does not act on, encoded by
@@ -49,7 +51,7 @@ func TestDecodeConfig_ReadsWhatCRIEncodes(t *testing.T) {
 		Sysctls:      map[string]string{"net.ipv4.ip_unprivileged_port_start": "1024"},
 		Resources:    &Resources{CPUPeriod: 100000, CPUQuota: 50000, CPUShares: 512, MemoryLimit: 64 << 20},
 		Network:      ModePod, PID: ModeContainer, IPC: ModeNode,
-		User:    &UserNamespace{UIDs: mapping, GIDs: mapping},
+		User:    &idmap.Mappings{UIDs: mapping, GIDs: mapping},
 		SELinux: &SELinuxOptions{Type: "t"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -190,7 +192,7 @@ func TestConfigFromSpec(t *testing.T) {
 			}},
 			Config{
 				CgroupParent: "a-b.slice", NetNS: "/run/netns/a", PID: ModeNode, IPC: ModeNode,
-				User: &UserNamespace{UIDs: mapping, GIDs: mapping},
+				User: &idmap.Mappings{UIDs: mapping, GIDs: mapping},
 			},
 		},
 	} {

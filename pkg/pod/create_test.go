@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 func TestCreate_MakesTheFiles(t *testing.T) {
@@ -87,7 +89,7 @@ func TestCreate_MountsSharedMemory(t *testing.T) {
 
 func TestCreate_FilesBelongToTheRootOfThePod(t *testing.T) {
 	ids := []specs.LinuxIDMapping{{ContainerID: 1, HostID: 5, Size: 1}, {ContainerID: 0, HostID: 200000, Size: 1}}
-	p := create(t, request(t, func(r *Request) { r.Config.User = &UserNamespace{UIDs: ids, GIDs: mapping} }))
+	p := create(t, request(t, func(r *Request) { r.Config.User = &idmap.Mappings{UIDs: ids, GIDs: mapping} }))
 	for _, name := range []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", "shm"} {
 		var st unix.Stat_t
 		if err := unix.Stat(filepath.Join(p.bundle, name), &st); err != nil || st.Uid != 200000 || st.Gid != 200000 {
@@ -117,7 +119,7 @@ func TestCreate_Refuses(t *testing.T) {
 		return func(r *Request) { r.Config.Annotations = map[string]string{ShmSizeAnnotation: value} }
 	}
 	user := func(uids, gids []specs.LinuxIDMapping) func(*Request) {
-		return func(r *Request) { r.Config.User = &UserNamespace{UIDs: uids, GIDs: gids} }
+		return func(r *Request) { r.Config.User = &idmap.Mappings{UIDs: uids, GIDs: gids} }
 	}
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {

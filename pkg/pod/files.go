@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -118,7 +119,7 @@ func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err 
 		}
 	}
 	for _, name := range etcFiles {
-		if err := makeFile(filepath.Join(bundle, etcDir, name), content[name], c.User.root()); err != nil {
+		if err := makeFile(filepath.Join(bundle, etcDir, name), content[name], c.root()); err != nil {
 			return err
 		}
 	}
@@ -138,7 +139,7 @@ type fileSystem struct{ name, options string }
 func (c Config) fileSystems(etcSize int, shmSize uint64, mountLabel string) []fileSystem {
 	all := []fileSystem{{etcDir, fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", etcSize, etcInodes)}}
 	if c.IPC != ModeNode {
-		root := c.User.root()
+		root := c.root()
 		all = append(all, fileSystem{shmDir, fmt.Sprintf("mode=1777,size=%d,uid=%d,gid=%d", shmSize, root.UID, root.GID)})
 	}
 	for i := range all {
@@ -204,20 +205,31 @@ func (r Request) shmSize(cgroupPath string) (uint64, error) {
 	}
 	size, ok := parseSize(value)
 	if !ok {
-		return 0, fmt.Errorf("annotation %s %q: must be %s: %w",
-			ShmSizeAnnotation, value, sizeForm, errdefs.ErrInvalidArgument)
+		return 0, invalidf("annotation %s %q: must be %s", ShmSizeAnnotation, value, sizeForm)
 	}
 	if size <= defaultShmSize {
 		return size, nil
 	}
-	limits, err := r.memoryLimits(cgroupPath)
-	if err != nil {
-		return 0, err
+	limits := []shmLimit{most}
+	if res := r.Config.Resources; res != nil && res.MemoryLimit > 0 {
+		limits = append(limits, shmLimit{uint64(res.MemoryLimit), "the memory limit of the pod's containers"})
 	}
-	for _, limit := range append([]shmLimit{most}, limits...) {
+	if cgroupPath != "" {
+		name := fmt.Sprintf("memory limit of cgroup_parent %q", r.Config.CgroupParent)
+		group, err := hierarchy.At(cgroupPath)
+		if err != nil {
+			return 0, err
+		}
+		limit, err := group.MemoryLimit()
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		limits = append(limits, shmLimit{limit, "the " + name})
+	}
+	for _, limit := range limits {
 		if size > limit.size {
-			return 0, fmt.Errorf("annotation %s %q: must be at most %d bytes, which is %s: %w",
-				ShmSizeAnnotation, value, limit.size, limit.name, errdefs.ErrInvalidArgument)
+			return 0, invalidf("annotation %s %q: must be at most %d bytes, which is %s",
+				ShmSizeAnnotation, value, limit.size, limit.name)
 		}
 	}
 	return size, nil
@@ -234,8 +246,7 @@ func (r Request) maxShmSize() (shmLimit, error) {
 	if r.MaxShmSize != "" {
 		size, ok := parseSize(r.MaxShmSize)
 		if !ok {
-			return shmLimit{}, fmt.Errorf("runtime options: MaxShmSize %q: must be %s: %w",
-				r.MaxShmSize, sizeForm, errdefs.ErrInvalidArgument)
+			return shmLimit{}, invalidf("runtime options: MaxShmSize %q: must be %s", r.MaxShmSize, sizeForm)
 		}
 		return shmLimit{size, "the runtime option MaxShmSize"}, nil
 	}
@@ -246,26 +257,6 @@ func (r Request) maxShmSize() (shmLimit, error) {
 	// That of a tmpfs without a size (Documentation/filesystems/tmpfs.rst).
 	half := info.Totalram * uint64(info.Unit) / 2
 	return shmLimit{half, "half of the machine's memory; the runtime option MaxShmSize sets another bound"}, nil
-}
-
-// memoryLimits are the pod's own limits.
-func (r Request) memoryLimits(cgroupPath string) ([]shmLimit, error) {
-	var limits []shmLimit
-	if res := r.Config.Resources; res != nil && res.MemoryLimit > 0 {
-		limits = append(limits, shmLimit{uint64(res.MemoryLimit), "the memory limit of the pod's containers"})
-	}
-	if cgroupPath == "" {
-		return limits, nil
-	}
-	group, err := hierarchy.At(cgroupPath)
-	if err != nil {
-		return nil, err
-	}
-	size, err := group.MemoryLimit()
-	if err != nil {
-		return nil, fmt.Errorf("memory limit of cgroup_parent %q: %w", r.Config.CgroupParent, err)
-	}
-	return append(limits, shmLimit{size, fmt.Sprintf("the memory limit of cgroup_parent %q", r.Config.CgroupParent)}), nil
 }
 
 // sizeForm is what parseSize takes.
@@ -292,31 +283,23 @@ var levelForm = sync.OnceValue(func() *regexp.Regexp {
 
 // checkSELinux refuses what would end the context, which becomes an option of a mount. It does so also where SELinux is
 // off, as CRI does with the level.
-func checkSELinux(o *SELinuxOptions) error {
-	if o == nil {
-		return nil
-	}
+func (c Config) checkSELinux() error {
+	o := cmp.Or(c.SELinux, &SELinuxOptions{})
 	for _, part := range []struct{ name, value string }{{"user", o.User}, {"role", o.Role}, {"type", o.Type}} {
 		if strings.ContainsFunc(part.value, notInLabel) || strings.ContainsAny(part.value, ":,") {
-			return fmt.Errorf("selinux_options.%s %q: must be a name: %w", part.name, part.value, errdefs.ErrInvalidArgument)
+			return invalidf("selinux_options.%s %q: must be a name", part.name, part.value)
 		}
 	}
 	if o.Level != "" && !levelForm().MatchString(o.Level) {
-		return fmt.Errorf("selinux_options.level %q: must have a form such as s0:c1,c2: %w",
-			o.Level, errdefs.ErrInvalidArgument)
+		return invalidf("selinux_options.level %q: must have a form such as s0:c1,c2", o.Level)
+	}
+	if strings.ContainsFunc(c.MountLabel, notInLabel) {
+		return invalidf("linux.mountLabel %q: must be an SELinux context", c.MountLabel)
 	}
 	return nil
 }
 
 func notInLabel(r rune) bool { return notInWord(r) || r == '"' || r == '\\' }
-
-// checkLabel is checkSELinux for a whole context.
-func checkLabel(context string) error {
-	if strings.ContainsFunc(context, notInLabel) {
-		return fmt.Errorf("linux.mountLabel %q: must be an SELinux context: %w", context, errdefs.ErrInvalidArgument)
-	}
-	return nil
-}
 
 // mountLabel is the SELinux context of all files of the pod, "" where SELinux is off. initLabels is label.InitLabels,
 // which returns the contexts of a process and of its files.
@@ -326,12 +309,10 @@ func checkLabel(context string) error {
 // categories of its own, and what they share must have none, as files that Docker mounts with the option z.
 func (c Config) mountLabel(initLabels func(options []string) (process, mount string, err error)) (string, error) {
 	var options []string
-	if o := c.SELinux; o != nil {
-		parts := [][2]string{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}}
-		for _, part := range parts {
-			if part[1] != "" {
-				options = append(options, part[0]+":"+part[1])
-			}
+	o := cmp.Or(c.SELinux, &SELinuxOptions{})
+	for _, part := range [][2]string{{"user", o.User}, {"role", o.Role}, {"type", o.Type}, {"level", o.Level}} {
+		if part[1] != "" {
+			options = append(options, part[0]+":"+part[1])
 		}
 	}
 	process, mount, err := initLabels(options)
@@ -344,7 +325,7 @@ func (c Config) mountLabel(initLabels func(options []string) (process, mount str
 		return "", nil
 	case c.MountLabel != "":
 		return c.MountLabel, nil
-	case c.SELinux != nil && c.SELinux.Level != "":
+	case o.Level != "":
 		return mount, nil
 	}
 	context, err := selinux.NewContext(mount)

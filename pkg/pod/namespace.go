@@ -32,51 +32,46 @@ func openNetNS(path string) (*os.File, error) {
 		if err = checkNetNS(file); err == nil {
 			return file, nil
 		}
-		err = errors.Join(err, file.Close())
+		_ = file.Close() // nothing was written
 	}
-	return nil, fmt.Errorf("network namespace %q: %w", path, err)
+	class := error(errdefs.ErrInvalidArgument)
+	if errors.Is(err, unix.ENOENT) {
+		class = errdefs.ErrNotFound
+	}
+	return nil, fmt.Errorf("network namespace %q: %w: %w", path, err, class)
 }
 
 func openNamespace(path string) (*os.File, error) {
 	// With O_PATH until the type is known: the open of a fifo would block, that of a device can do anything.
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, fmt.Errorf("%w: %w", err, errdefs.ErrNotFound)
-	}
 	if err != nil {
-		return nil, invalid(err)
+		return nil, err
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return nil, invalid(err)
+		return nil, err
 	}
 	if fs.Type != unix.NSFS_MAGIC {
-		return nil, invalid(errors.New("it is no namespace"))
+		return nil, errors.New("it is no namespace")
 	}
-	file, err := os.Open("/proc/thread-self/fd/" + strconv.Itoa(fd))
-	if err != nil {
-		return nil, invalid(err)
-	}
-	return file, nil
+	return os.Open("/proc/thread-self/fd/" + strconv.Itoa(fd))
 }
 
 func checkNetNS(file *os.File) error {
 	kind, err := unix.IoctlRetInt(int(file.Fd()), unix.NS_GET_NSTYPE)
 	if err != nil {
-		return invalid(os.NewSyscallError("ioctl NS_GET_NSTYPE", err))
+		return os.NewSyscallError("ioctl NS_GET_NSTYPE", err)
 	}
 	if kind != unix.CLONE_NEWNET {
-		return invalid(fmt.Errorf("it is a namespace of kind %#x, not %#x", kind, unix.CLONE_NEWNET))
+		return fmt.Errorf("it is a namespace of kind %#x, not %#x", kind, unix.CLONE_NEWNET)
 	}
 	host, err := isHosts(file, "net")
 	if host {
-		err = invalid(errors.New("it is the host's"))
+		return errors.New("it is the host's")
 	}
 	return err
 }
-
-func invalid(err error) error { return fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument) }
 
 // hostNamespace is the path of a namespace of the calling thread. It is the host's on any thread but the main one.
 func hostNamespace(name string) string { return "/proc/thread-self/ns/" + name }
@@ -186,14 +181,13 @@ func enterHostNamespaces(main *osthread.Thread) error {
 	return err
 }
 
-// check refuses what the kernel would refuse, and mappings without a root.
-func (u *UserNamespace) check() error {
+// checkMappings refuses what the kernel would refuse, and mappings without a root.
+func checkMappings(u *idmap.Mappings) error {
 	if u == nil {
 		return nil
 	}
 	if len(u.UIDs) == 0 || len(u.GIDs) == 0 {
-		return fmt.Errorf("userns_options: must have mappings of users and of groups, has %d and %d: %w",
-			len(u.UIDs), len(u.GIDs), errdefs.ErrInvalidArgument)
+		return invalidf("userns_options: must have mappings of users and of groups, has %d and %d", len(u.UIDs), len(u.GIDs))
 	}
 	for _, m := range []struct {
 		field, id string
@@ -204,18 +198,18 @@ func (u *UserNamespace) check() error {
 		}
 		// The root of the pod owns the pod's files, and no container can be made without one.
 		if !slices.ContainsFunc(m.list, func(l specs.LinuxIDMapping) bool { return l.ContainerID == 0 }) {
-			return fmt.Errorf("%s %v: must map %s: %w", m.field, m.list, m.id, errdefs.ErrInvalidArgument)
+			return invalidf("%s %v: must map %s", m.field, m.list, m.id)
 		}
 	}
 	return nil
 }
 
-// root is who the root of u is on the host: the host's root if u is nil.
-func (u *UserNamespace) root() idmap.Owner {
-	if u == nil {
+// root is who the root of the pod is on the host.
+func (c Config) root() idmap.Owner {
+	if c.User == nil {
 		return idmap.Owner{}
 	}
-	return idmap.Root(u.UIDs, u.GIDs)
+	return idmap.Root(c.User.UIDs, c.User.GIDs)
 }
 
 // pauseID is the user and the group of a pod's process without a user namespace: that of the pause image.
@@ -225,7 +219,7 @@ const pauseID = 65535
 func lastID(list []specs.LinuxIDMapping) uint32 { return list[0].ContainerID + list[0].Size - 1 }
 
 // checkProcess refuses a process in a user namespace with other mappings. The kernel shows them as they were written.
-func (u *UserNamespace) checkProcess(pid int) error {
+func checkProcess(pid int, u *idmap.Mappings) error {
 	for _, m := range []struct {
 		name string
 		want []specs.LinuxIDMapping
@@ -239,8 +233,7 @@ func (u *UserNamespace) checkProcess(pid int) error {
 			got = append(got, specs.LinuxIDMapping{ContainerID: uint32(l.ID), HostID: uint32(l.ParentID), Size: uint32(l.Count)})
 		}
 		if !slices.Equal(byContainerID(got), byContainerID(m.want)) {
-			return fmt.Errorf("userns_options: the owner of the network namespace has the %s %v, not %v: %w",
-				m.name, got, m.want, errdefs.ErrInvalidArgument)
+			return invalidf("userns_options: the owner of the network namespace has the %s %v, not %v", m.name, got, m.want)
 		}
 	}
 	return nil
@@ -277,29 +270,28 @@ func sysctlPath(name string) string {
 func checkSysctls(c Config) error {
 	for _, key := range slices.Sorted(maps.Keys(c.Sysctls)) {
 		refuse := func(why string) error {
-			return fmt.Errorf("sysctl %q = %q: %s: %w", key, c.Sysctls[key], why, errdefs.ErrInvalidArgument)
+			return invalidf("sysctl %q = %q: %s", key, c.Sysctls[key], why)
 		}
 		name := sysctlName(key)
 		if path := sysctlPath(name); filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
 			return refuse("must be names with dots between them")
 		}
+		var kind string
+		mode := c.Network
 		switch {
 		case slices.Contains(ipcSysctls, name) || strings.HasPrefix(name, "fs.mqueue."):
-			if c.IPC == ModeNode {
-				return refuse("must not be set in the IPC namespace of the host")
-			}
+			kind, mode = "IPC", c.IPC
 		case strings.HasPrefix(name, "net."):
-			if c.Network == ModeNode {
-				return refuse("must not be set in the network namespace of the host")
-			}
+			kind = "network"
 		case name == "kernel.domainname":
-			if c.Network == ModeNode { // and with it the UTS namespace
-				return refuse("must not be set in the UTS namespace of the host")
-			}
+			kind = "UTS" // which goes with the network
 		case name == "kernel.hostname":
 			return refuse("is set by the host name of the pod")
 		default:
 			return refuse("must belong to a network, IPC or UTS namespace")
+		}
+		if mode == ModeNode {
+			return refuse("must not be set in the " + kind + " namespace of the host")
 		}
 		if strings.ContainsFunc(c.Sysctls[key], func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 			return refuse("must not contain control characters")
@@ -331,16 +323,13 @@ func writeSysctls(sysctls map[string]string, root int) error {
 }
 
 func writeSysctl(key, value string) error {
-	err := func() error {
-		f, err := os.OpenFile(sysctlPath(sysctlName(key)), os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
+	f, err := os.OpenFile(sysctlPath(sysctlName(key)), os.O_WRONLY, 0)
+	if err == nil {
 		_, err = f.WriteString(value)
-		return errors.Join(err, f.Close())
-	}()
+		err = errors.Join(err, f.Close())
+	}
 	if err != nil {
-		return fmt.Errorf("sysctl %q = %q: %w: %w", key, value, err, errdefs.ErrInvalidArgument)
+		return invalidf("sysctl %q = %q: %w", key, value, err)
 	}
 	return nil
 }

@@ -76,14 +76,14 @@ type Pod struct {
 const closeTimeout = 4 * time.Second
 
 // Create checks r and makes the pod's files. When it fails, nothing is left of it.
-func Create(ctx context.Context, r Request, t *osthread.Thread) (p *Pod, err error) {
+func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	p = &Pod{id: r.ID, bundle: r.Bundle, config: r.Config, thread: t, reaper: r.Reaper}
+	p := &Pod{id: r.ID, bundle: r.Bundle, config: r.Config, thread: t, reaper: r.Reaper}
 	if p.cgroupPath, err = parentPath(r.Config.CgroupParent, r.SystemdCgroup); err != nil {
 		return nil, err
 	}
@@ -99,12 +99,15 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (p *Pod, err err
 			return nil, err
 		}
 	}
+	defer func() {
+		if err != nil {
+			_ = p.network.Close() // nothing was written; nil is none
+		}
+	}()
 	if p.madeCgroups, err = makeParent(r.Bundle, r.Config.CgroupParent, p.cgroupPath); err != nil {
-		p.closeNetwork()
 		return nil, err
 	}
 	if err := makeFiles(r.Bundle, r.Config, shmSize, p.mountLabel); err != nil {
-		p.closeNetwork()
 		_, undone := removeMade(p.bundle, p.madeCgroups)
 		return nil, errors.Join(fmt.Errorf("files of the pod: %w", err), undone)
 	}
@@ -170,14 +173,14 @@ func (p *Pod) startHolder(ctx context.Context) error {
 		if c.User != nil {
 			defer c.User.Close() //nolint:errcheck // the process has joined it by then
 		} else {
-			c.Map = (*nsholder.Mappings)(user)
+			c.Map = user
 		}
 	}
 	var err error
 	if p.holder, err = nsholder.Start(ctx, c, p.thread, p.reaper); err != nil || c.User == nil {
 		return err
 	}
-	return user.checkProcess(p.holder.Pid())
+	return checkProcess(p.holder.Pid(), user)
 }
 
 // configureNamespaces sets the loopback interface up and writes the sysctls.
@@ -199,7 +202,7 @@ func (p *Pod) configureNamespaces() error {
 				return fmt.Errorf("set interface lo up: %w", err)
 			}
 		}
-		return writeSysctls(p.config.Sysctls, p.config.User.root().UID)
+		return writeSysctls(p.config.Sysctls, p.config.root().UID)
 	})
 }
 
@@ -249,14 +252,8 @@ func (p *Pod) Close() error {
 	left, err := removeMade(p.bundle, p.madeCgroups)
 	p.madeCgroups = left
 	err = errors.Join(p.removeNamespaces(), removeFiles(p.bundle), err)
-	p.closeNetwork()
+	_ = p.network.Close() // nothing was written; it may be closed already, or nil
 	return err
-}
-
-func (p *Pod) closeNetwork() {
-	if p.network != nil {
-		_ = p.network.Close() // nothing was written; it may be closed already
-	}
 }
 
 // Remove is Close for a pod whose shim, and with it the namespaces, is gone. It knows only what is on disk.

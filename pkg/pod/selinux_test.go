@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/selinux/go-selinux"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 // onSELinux is label.InitLabels of a machine with SELinux, on which the categories c5 and c9 are the next.
@@ -50,7 +52,7 @@ func TestPodFiles_HaveTheContextOfThePod(t *testing.T) {
 		"SELinux is off":        {Config{SELinux: &SELinuxOptions{Level: "s0:c1,c2"}}, offSELinux, ""},
 		"off, a whole context":  {Config{MountLabel: "a:b:c:s0:c3"}, offSELinux, ""},
 		"the host's /dev/shm":   {Config{IPC: ModeNode}, onSELinux, "system_u:object_r:container_file_t:s0"},
-		"a pod with users, off": {Config{User: &UserNamespace{UIDs: mapping, GIDs: mapping}}, offSELinux, ""},
+		"a pod with users, off": {Config{User: &idmap.Mappings{UIDs: mapping, GIDs: mapping}}, offSELinux, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := test.config.mountLabel(test.on)
@@ -90,7 +92,7 @@ func TestSELinuxOptions_AddNoOptionOfTheMount(t *testing.T) {
 			r.Config.SELinux, r.Config.MountLabel = config.SELinux, config.MountLabel
 		}), want)
 	}
-	if err := checkSELinux(&SELinuxOptions{User: "u", Role: "r", Type: "svirt_lxc_net_t", Level: "s0-s0:c0.c1023"}); err != nil {
+	if err := (Config{SELinux: &SELinuxOptions{User: "u", Role: "r", Type: "svirt_lxc_net_t", Level: "s0-s0:c0.c1023"}}).checkSELinux(); err != nil {
 		t.Error(err)
 	}
 }

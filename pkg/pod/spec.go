@@ -5,7 +5,6 @@ package pod
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -92,7 +90,7 @@ func (p *Pod) cgroupsPath() string {
 // container brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own.
 func (p *Pod) Adapt(spec *specs.Spec) error {
 	if spec == nil {
-		return fmt.Errorf("config.json: must have a configuration: %w", errdefs.ErrInvalidArgument)
+		return invalidf("config.json: must have a configuration")
 	}
 	readonly := spec.Root != nil && spec.Root.Readonly
 	for _, name := range etcFiles {
@@ -207,11 +205,11 @@ func (p *Pod) adaptSysctls(spec *specs.Spec) error {
 func (p *Pod) isNetNS(path string) (bool, error) {
 	file, err := os.Stat(path)
 	if err != nil {
-		return false, invalid(fmt.Errorf("network namespace: %w", err))
+		return false, invalidf("network namespace: %w", err)
 	}
 	host, err := isAt(file, hostNamespace("net"))
 	if host {
-		err = invalid(errors.New("must not be set in the network namespace of the host"))
+		err = invalidf("must not be set in the network namespace of the host")
 	}
 	if err != nil {
 		return false, err

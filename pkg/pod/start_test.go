@@ -19,6 +19,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/pod/nsholder"
 )
 
@@ -109,7 +110,7 @@ func TestStart_OtherThreadsStayInTheHostsNamespaces(t *testing.T) {
 }
 
 func TestStart_Modes(t *testing.T) {
-	user := &UserNamespace{UIDs: mapping, GIDs: mapping}
+	user := &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 	for name, test := range map[string]struct {
 		config Config
 		pods   []string // namespaces that are not the host's
@@ -155,7 +156,7 @@ var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 6553
 // inUserNamespace is a network namespace that CRI made inside the user namespace of the pod.
 func inUserNamespace(t *testing.T, ids []specs.LinuxIDMapping) string {
 	t.Helper()
-	h, err := nsholder.Start(t.Context(), nsholder.Config{Make: unix.CLONE_NEWNET, Map: &nsholder.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, testReaper)
+	h, err := nsholder.Start(t.Context(), nsholder.Config{Make: unix.CLONE_NEWNET, Map: &idmap.Mappings{UIDs: ids, GIDs: ids}, UID: 1, GID: 1}, thread, testReaper)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +170,7 @@ func inUserNamespace(t *testing.T, ids []specs.LinuxIDMapping) string {
 func TestUserNamespace_IsTheOwnerOfTheNetwork(t *testing.T) {
 	path := inUserNamespace(t, mapping)
 	p := start(t, request(t, func(r *Request) {
-		r.Config.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
+		r.Config.NetNS, r.Config.User = path, &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 	}))
 	if got, want := namespace(t, strconv.Itoa(p.Pid()), "net"), inode(t, path, "net"); got != want {
 		t.Errorf("net namespace = %s, want the given one, %s", got, want)
@@ -193,7 +194,7 @@ func TestUserNamespace_IsTheOwnerOfTheNetwork(t *testing.T) {
 func TestUserNamespace_BesideANetworkOfTheHosts(t *testing.T) {
 	path := pinned(t, 0)
 	p := start(t, request(t, func(r *Request) {
-		r.Config.NetNS, r.Config.User = path, &UserNamespace{UIDs: mapping, GIDs: mapping}
+		r.Config.NetNS, r.Config.User = path, &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 	}))
 	if got, want := namespace(t, strconv.Itoa(p.Pid()), "net"), inode(t, path, "net"); got != want {
 		t.Errorf("net namespace = %s, want the given one, %s", got, want)
@@ -222,7 +223,7 @@ func TestStart_FailureLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 		},
 		"a user namespace with other mappings": {
 			func(r *Request) {
-				r.Config.NetNS, r.Config.User = inUserNamespace(t, other), &UserNamespace{UIDs: mapping, GIDs: mapping}
+				r.Config.NetNS, r.Config.User = inUserNamespace(t, other), &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 			},
 			`the owner of the network namespace has the uid_map [{0 300000 65536}], not [{0 200000 65536}]`,
 		},

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 func TestSysctls_Names(t *testing.T) {
@@ -55,8 +57,8 @@ func TestSysctls_AreThePods(t *testing.T) {
 	for name, config := range map[string]Config{
 		"main thread":             {PID: ModeContainer},
 		"a process":               {PID: ModePod},
-		"a user namespace":        {PID: ModeContainer, User: &UserNamespace{UIDs: mapping, GIDs: mapping}},
-		"a user namespace of CRI": {PID: ModePod, User: &UserNamespace{UIDs: mapping, GIDs: mapping}, NetNS: "user"},
+		"a user namespace":        {PID: ModeContainer, User: &idmap.Mappings{UIDs: mapping, GIDs: mapping}},
+		"a user namespace of CRI": {PID: ModePod, User: &idmap.Mappings{UIDs: mapping, GIDs: mapping}, NetNS: "user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if config.NetNS == "user" {

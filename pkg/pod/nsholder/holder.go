@@ -37,6 +37,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/reaper"
@@ -46,19 +47,14 @@ const programName = "sandbox-init"
 
 // Config says which namespaces a Holder has. Those that it does not name are the shim's.
 type Config struct {
-	Net  *os.File  // network namespace to join
-	User *os.File  // user namespace to join
-	Map  *Mappings // of a user namespace to make; not with User
-	Make int       // CLONE_NEW… of clone(2) of the others to make, but for the PID namespace
-	PID  bool      // make a PID namespace and be its first process
+	Net  *os.File        // network namespace to join
+	User *os.File        // user namespace to join
+	Map  *idmap.Mappings // of a user namespace to make; not with User
+	Make int             // CLONE_NEW… of clone(2) of the others to make, but for the PID namespace
+	PID  bool            // make a PID namespace and be its first process
 
 	Hostname string // "" to leave it; not without CLONE_NEWUTS
 	UID, GID uint32 // to run as, in the user namespace
-}
-
-// Mappings are those of a user namespace.
-type Mappings struct {
-	UIDs, GIDs []specs.LinuxIDMapping
 }
 
 // Holder is the process.
@@ -184,7 +180,7 @@ func (c Config) enterNamespaces(r *native.Request) {
 	}
 	if c.Map != nil {
 		r.Call(unix.SYS_UNSHARE, unix.CLONE_NEWUSER).OnError("make a user namespace")
-		r.Wait(c.Map.write)
+		r.Wait(func(pid int) error { return writeMappings(pid, c.Map) })
 	}
 	r.Call(unix.SYS_UNSHARE, c.Make).OnError("make namespaces")
 	if c.Hostname != "" {
@@ -206,8 +202,8 @@ func (c Config) dropPrivileges(r *native.Request) {
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1).OnError("set no_new_privs")
 }
 
-// write gives the user namespace that process pid has made its mappings, see user_namespaces(7).
-func (m *Mappings) write(pid int) error {
+// writeMappings gives the user namespace that process pid has made its mappings, see user_namespaces(7).
+func writeMappings(pid int, m *idmap.Mappings) error {
 	for _, f := range []struct {
 		name string
 		list []specs.LinuxIDMapping

@@ -15,6 +15,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 func TestHolder_HasItsNamespaces(t *testing.T) {
@@ -100,7 +102,7 @@ func TestHolder_HasAnEmptyRoot(t *testing.T) {
 // namespace may not either.
 func TestHolder_CannotBeTraced(t *testing.T) {
 	user := full()
-	user.Map = &Mappings{UIDs: mapping, GIDs: mapping}
+	user.Map = &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 	root := full()
 	root.UID, root.GID = 0, 0
 	for name, test := range map[string]struct {
@@ -129,7 +131,7 @@ var mapping = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 200000, Size: 6553
 
 func TestHolder_MakesAUserNamespace(t *testing.T) {
 	c := full()
-	c.Map = &Mappings{
+	c.Map = &idmap.Mappings{
 		UIDs: []specs.LinuxIDMapping{
 			{ContainerID: 0, HostID: 200000, Size: 1000}, {ContainerID: 2000, HostID: 300000, Size: 10},
 		},
@@ -161,7 +163,7 @@ func TestHolder_MakesAUserNamespace(t *testing.T) {
 
 func TestHolder_JoinsNamespaces(t *testing.T) {
 	first := full()
-	first.Map = &Mappings{UIDs: mapping, GIDs: mapping}
+	first.Map = &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 	owner := start(t, first)
 	open := func(name string) *os.File {
 		file, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", owner.Pid(), name))

@@ -18,6 +18,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/idmap"
 )
 
 func TestHolder_DiesWithTheShim(t *testing.T) {
@@ -95,16 +97,16 @@ func failures(t *testing.T) map[string]struct {
 			with(func(c *Config) { c.User = own }), "join the user namespace: invalid argument", unix.EINVAL,
 		},
 		"mappings that overlap": {with(func(c *Config) {
-			c.Map = &Mappings{UIDs: append(mapping, mapping...), GIDs: mapping}
+			c.Map = &idmap.Mappings{UIDs: append(mapping, mapping...), GIDs: mapping}
 		}), "uid_map", unix.EINVAL},
 		"no mapping of groups": {with(func(c *Config) {
-			c.Map = &Mappings{UIDs: mapping, GIDs: []specs.LinuxIDMapping{{}}}
+			c.Map = &idmap.Mappings{UIDs: mapping, GIDs: []specs.LinuxIDMapping{{}}}
 		}), "gid_map", unix.EINVAL},
 		"a user that is not mapped": {with(func(c *Config) {
-			c.Map, c.UID = &Mappings{UIDs: mapping, GIDs: mapping}, 65536
+			c.Map, c.UID = &idmap.Mappings{UIDs: mapping, GIDs: mapping}, 65536
 		}), "setresuid: invalid argument", unix.EINVAL},
 		"a group that is not mapped": {with(func(c *Config) {
-			c.Map, c.GID = &Mappings{UIDs: mapping, GIDs: mapping}, 65536
+			c.Map, c.GID = &idmap.Mappings{UIDs: mapping, GIDs: mapping}, 65536
 		}), "setresgid: invalid argument", unix.EINVAL},
 		"flags that are none": {with(func(c *Config) { c.Make = 1 }), "make namespaces: invalid argument", unix.EINVAL},
 	}
@@ -144,7 +146,7 @@ func descriptors(t *testing.T) int {
 func TestStart_LeavesNothingWhenInterrupted(t *testing.T) {
 	before := descriptors(t)
 	c := full()
-	c.Map = &Mappings{UIDs: mapping, GIDs: mapping}
+	c.Map = &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 	failed := 0
 	for i := range 150 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*30*time.Microsecond)
@@ -171,7 +173,7 @@ func TestStart_LeavesNothingWhenInterrupted(t *testing.T) {
 // A program that somebody kills before it is ready is an error, not a wait for ever.
 func TestStart_OfAProgramThatIsKilled(t *testing.T) {
 	c := full()
-	c.Map = &Mappings{UIDs: mapping, GIDs: mapping}
+	c.Map = &idmap.Mappings{UIDs: mapping, GIDs: mapping}
 	ctx, cancel := context.WithCancel(t.Context())
 	killed := make(chan struct{})
 	go func() {
