@@ -78,16 +78,14 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 // runDaemon sets this process up as the shim and lets serve run, on another goroutine than this, which keeps the main
 // thread for it, until there is nothing left to do. It owns l. Its error reaches the log: containerd has been answered
 // (docs/decisions/0009).
-func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
+func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
 	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an
 	// ignored signal stays ignored in every program we execute.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-	osthread.Main(func(t *osthread.Thread) int {
+	return osthread.Main(func(t *osthread.Thread) error {
 		d.Thread = t
-		err = runServe(d, l, serve)
-		return 0
+		return runServe(d, l, serve)
 	})
-	return err
 }
 
 func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {

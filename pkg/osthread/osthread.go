@@ -42,54 +42,49 @@ func Run(f func() error) error {
 
 // Thread is the process's first thread.
 type Thread struct {
-	calls chan call
+	calls chan func()
 	ended chan struct{} // closed when Main's function has returned
-}
-
-type call struct {
-	f    func() error
-	done chan error // has room for the answer
 }
 
 // Main is called by main on the main goroutine. It runs f on another one, serves the Thread until f returns, and
 // returns f's result.
-func Main(f func(*Thread) int) int {
-	t := &Thread{calls: make(chan call), ended: make(chan struct{})}
-	var code int
+func Main[T any](f func(*Thread) T) T {
+	t := &Thread{calls: make(chan func()), ended: make(chan struct{})}
+	var result T
 	go func() { // ends with f, and Main with it
 		defer close(t.ended)
-		code = f(t)
+		result = f(t)
 	}()
 	for {
 		select {
-		case c := <-t.calls:
-			c.done <- c.run()
+		case call := <-t.calls:
+			call()
 		case <-t.ended:
-			return code
+			return result
 		}
 	}
 }
 
-// run calls f. A panic is its caller's error: a goroutine that dies is the process's end, the main goroutine's more so.
-func (c call) run() (err error) {
+// recovered calls f. A panic is an error: a goroutine that dies is the process's end, the main goroutine's more so.
+func recovered(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s: %w", p, debug.Stack(), errdefs.ErrInternal)
 		}
 	}()
-	return c.f()
+	return f()
 }
 
 // Do runs f on the thread and returns its error. ctx bounds the wait for its turn; an f that has begun is waited for.
 // After the end of Main's function it is errdefs.ErrUnavailable.
 func (t *Thread) Do(ctx context.Context, f func() error) error {
-	c := call{f: f, done: make(chan error, 1)}
+	done := make(chan error, 1)
 	if ctx.Err() != nil { // select would choose at random
 		return fmt.Errorf("wait for the main thread: %w", context.Cause(ctx))
 	}
 	select {
-	case t.calls <- c:
-		return <-c.done
+	case t.calls <- func() { done <- recovered(f) }:
+		return <-done
 	case <-t.ended:
 		return fmt.Errorf("run on the main thread: the shim ends: %w", errdefs.ErrUnavailable)
 	case <-ctx.Done():
