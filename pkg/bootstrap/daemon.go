@@ -243,20 +243,17 @@ type logFifo struct {
 
 // openLogFifo opens the fifo for reading and writing: so the open needs no reader, and a write after containerd's end
 // is no EPIPE. It returns nil when there is none: a sandbox may have no log.
-func openLogFifo(bundle string) (*logFifo, error) {
-	path := filepath.Join(bundle, "log")
+func openLogFifo(path string) *logFifo {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return nil, errors.Join(fmt.Errorf("open %s: not a fifo", path), unix.Close(fd))
+		_ = unix.Close(fd) // nothing was written
+		return nil
 	}
-	return &logFifo{fd: fd}, nil
+	return &logFifo{fd: fd}
 }
 
 // Write writes p or drops it. It always reports success: an error would make the logger write to stderr, which `start`
@@ -282,37 +279,33 @@ func (l *logFifo) Write(p []byte) (int, error) {
 }
 
 // write returns how many bytes the fifo took.
-func (l *logFifo) write(p []byte) int {
-	for done := 0; ; {
+func (l *logFifo) write(p []byte) (done int) {
+	for done < len(p) {
 		n, err := unix.Write(l.fd, p[done:])
-		if errors.Is(err, unix.EINTR) {
-			continue
+		if err != nil { // no signal interrupts what does not block
+			break
 		}
-		if err != nil || n <= 0 {
-			return done
-		}
-		if done += n; done == len(p) {
-			return done
-		}
+		done += n
 	}
+	return done
 }
 
 // logToFifo sends this process's log to bundle's fifo in containerd's text format, and the report of a crash as well.
 // The function it returns ends that.
 func logToFifo(bundle string, verbose bool) (restore func()) {
 	logger := log.L.Logger
-	logger.SetOutput(io.Discard) // not stderr: at start it is part of the answer
-	// Neither can fail for a constant of the package's own.
-	_ = log.SetFormat(log.TextFormat)
+	logger.SetOutput(io.Discard)      // not stderr: at start it is part of the answer
+	_ = log.SetFormat(log.TextFormat) // cannot fail for a constant of the package's own
 	if verbose {
-		_ = log.SetLevel(log.DebugLevel.String())
+		logger.SetLevel(log.DebugLevel)
 	}
-	l, err := openLogFifo(bundle)
-	if err != nil || l == nil {
+	path := filepath.Join(bundle, "log")
+	l := openLogFifo(path)
+	if l == nil {
 		return func() {} // a shim without a log is better than none
 	}
 	logger.SetOutput(l)
-	crashTo(filepath.Join(bundle, "log"))
+	crashTo(path)
 	return func() {
 		logger.SetOutput(io.Discard)
 		_ = unix.Close(l.fd) // nothing is buffered, and nobody writes: the logger has another output

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // containerd 2.4 runs `delete` after each container, also after one that the shim itself has removed. Such a shim has
-// left the answer in the bundle (pkg/cleanup, Index.Deleted), and no Go runtime begins to print it
-// (docs/decisions/0016-delete-of-what-is-deleted.md).
+// left the answer in the bundle (pkg/cleanup, Index.Deleted), and no Go runtime begins to print it: detach.c calls this
+// first (docs/decisions/0016-delete-of-what-is-deleted.md).
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "constructor.h"
+#include "detach.h"
 
 // is_absent reports whether there certainly is no file of that name.
 static int is_absent(int dir, const char *name)
@@ -38,14 +38,11 @@ static void print_answer(const char *bundle)
 		close(dir);
 }
 
-static void answer_delete(int argc, char **argv, char **env)
+void answer_delete(int argc, char **argv)
 {
-	(void)env;
 	if (argc < 4 || strcmp(argv[argc - 1], "delete") != 0) // no argument may follow the action
 		return;
 	for (int i = 1; i < argc - 2; i++)
 		if (strcmp(argv[i], "-bundle") == 0)
 			print_answer(argv[i + 1]);
 }
-
-CONSTRUCTOR(102, answer_delete)

@@ -11,13 +11,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "constructor.h"
 #include "detach.h"
 
 struct detached detached = { .original = -1 };
@@ -115,4 +115,23 @@ static void split(int argc, char **argv, char **env)
 		detached.error = free_arguments(argc, argv);
 }
 
-CONSTRUCTOR(102, split)
+// Both are called before the Go runtime begins. glibc gives a constructor the program's arguments, and musl does
+// not: there they are found before the environment, with their number (System V ABI, "Process Initialization"). A
+// program with musl is static, so nobody was earlier and moved the environment.
+#ifdef __GLIBC__
+__attribute__((constructor(102))) static void begin(int argc, char **argv, char **env)
+{
+	answer_delete(argc, argv);
+	split(argc, argv, env);
+}
+#else
+__attribute__((constructor(102))) static void begin(void)
+{
+	int argc = 0;
+	char **argv = environ - 1;
+	for (; (intptr_t)argv[-1] != argc; argc++)
+		argv--;
+	answer_delete(argc, argv);
+	split(argc, argv, environ);
+}
+#endif

@@ -11,3 +11,6 @@ extern struct detached {
 	char *args;   // the process's arguments, as ps shows them
 	size_t size;  // how many bytes they are
 } detached;
+
+// answer_delete ends the process if it is a delete command whose answer the shim has left.
+void answer_delete(int argc, char **argv);

@@ -16,9 +16,7 @@ const oldestMajor, oldestMinor = 5, 10
 // CheckKernel refuses a kernel that is too old.
 func CheckKernel() error {
 	var uts unix.Utsname
-	if err := unix.Uname(&uts); err != nil {
-		return fmt.Errorf("uname: %w", err)
-	}
+	_ = unix.Uname(&uts) // fails for no other reason than a bad address
 	return checkRelease(unix.ByteSliceToString(uts.Release[:]))
 }
 

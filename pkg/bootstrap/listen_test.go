@@ -66,13 +66,15 @@ func TestSocketPath_Limit(t *testing.T) {
 	}
 }
 
-func TestSocketDir(t *testing.T) {
+func TestGroupSocket_MakesTheDirectory(t *testing.T) {
 	dir := shortDir(t)
-	if got, err := socketDir(dir + "/new"); err != nil || got != dir+"/new" || mode(t, got).Perm() != 0o700 {
-		t.Errorf("socketDir(%q) = %q, %v, want it made with mode 0700", dir+"/new", got, err)
+	r := request{Args: Args{Namespace: "ns", ID: "c1"}, socketDir: dir + "/new"}
+	if got, _, err := groupSocket(r, dir); err != nil || filepath.Dir(got) != r.socketDir || mode(t, r.socketDir).Perm() != 0o700 {
+		t.Errorf("groupSocket with the directory %q = %q, %v, want it made with mode 0700", r.socketDir, got, err)
 	}
-	if _, err := socketDir("rel"); !errdefs.IsInvalidArgument(err) {
-		t.Errorf("socketDir(%q) error = %v, want ErrInvalidArgument", "rel", err)
+	r.socketDir = "rel"
+	if _, _, err := groupSocket(r, dir); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("groupSocket with the directory %q error = %v, want ErrInvalidArgument", r.socketDir, err)
 	}
 }
 
@@ -177,15 +179,15 @@ func TestRemoveDeadSocket(t *testing.T) {
 
 func TestListen_FullBacklogIsAlive(t *testing.T) {
 	path := filepath.Join(shortDir(t), "sock")
-	l, err := bind(t.Context(), path)
+	l, err := bind(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }() // open for the test's length
 	setBacklog(t, l, 0)
 	for i := range 3 { // a closed connection keeps its place until it is accepted
-		if got, err := connectable(t.Context(), path); err != nil || !got {
-			t.Errorf("connectable, attempt %d = %t, %v, want true", i, got, err)
+		if alive, err := removeUnheard(t.Context(), path); err != nil || !alive {
+			t.Errorf("removeUnheard, attempt %d = %t, %v, want that it is alive", i, alive, err)
 		}
 	}
 }

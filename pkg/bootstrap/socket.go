@@ -49,25 +49,30 @@ func socketPath(dir, address, namespace, group string) (string, error) {
 // socketAddress is the form of path that containerd dials.
 func socketAddress(path string) string { return "unix://" + path }
 
-// socketDir makes and returns the directory for sockets. containerd 2.4 says one that its user owns.
-func socketDir(wanted string) (string, error) {
-	dir := cmp.Or(wanted, defaultSocketDir)
-	if !filepath.IsAbs(dir) {
-		return "", fmt.Errorf("socket directory %q: not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
-	}
-	return dir, os.MkdirAll(dir, 0o700)
-}
-
 // addressFile is what start leaves in the bundle, for delete and for containerd: 1.x reads it after its restart
 // (runtime/v2/shim.go), 2.x where there is no bootstrap.json.
 const addressFile = "address"
 
-// recordSocket writes the bundle's address file. It comes before the socket.
-func recordSocket(bundle, path string) error {
-	if err := unixfile.Write(filepath.Join(bundle, addressFile), []byte(socketAddress(path))); err != nil {
-		return fmt.Errorf("record socket of bundle %s: %w", bundle, err)
+// groupSocket finds the group of the container in bundle and the group's socket, makes the directory for that, and
+// records the socket in the bundle.
+func groupSocket(r request, bundle string) (path, group string, err error) {
+	if group, err = shimGroup(bundle, r.ID); err != nil {
+		return "", "", err
 	}
-	return nil
+	dir := cmp.Or(r.socketDir, defaultSocketDir)
+	if !filepath.IsAbs(dir) {
+		return "", "", fmt.Errorf("socket directory %q: not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", "", err
+	}
+	if path, err = socketPath(dir, r.Address, r.Namespace, group); err != nil {
+		return "", "", err
+	}
+	if err := unixfile.Write(filepath.Join(bundle, addressFile), []byte(socketAddress(path))); err != nil {
+		return "", "", fmt.Errorf("record socket of bundle %s: %w", bundle, err)
+	}
+	return path, group, nil
 }
 
 // shimGroup names the shim that container id in bundle belongs to: a pod's id, or id itself. A bundle without
@@ -115,7 +120,7 @@ func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 		return nil, err
 	}
 	defer unlock()
-	l, err := bind(ctx, path)
+	l, err := bind(path)
 	if !errors.Is(err, unix.EADDRINUSE) {
 		return l, err
 	}
@@ -126,7 +131,7 @@ func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	if alive {
 		return nil, fmt.Errorf("socket %s: %w", path, errdefs.ErrAlreadyExists)
 	}
-	return bind(ctx, path)
+	return bind(path)
 }
 
 // backlog is how many connections may wait while the daemon comes up; the kernel lowers it to net.core.somaxconn.
@@ -135,7 +140,7 @@ const backlog = 128
 // bind makes the listening socket. Its file has mode 0600 from the beginning: the kernel takes it from the socket.
 //
 // Not by net.Listen: it reads /proc for the backlog, and start takes 0.2 of 5 ms longer.
-func bind(ctx context.Context, path string) (*net.UnixListener, error) {
+func bind(path string) (*net.UnixListener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make socket %s: %w", path, err)
@@ -154,24 +159,7 @@ func bind(ctx context.Context, path string) (*net.UnixListener, error) {
 			return l.(*net.UnixListener), nil
 		}
 	}
-	_ = f.Close() // so that nobody listens there
-	_, removeErr := removeUnheard(ctx, path)
-	return nil, errors.Join(fmt.Errorf("listen on socket %s: %w", path, err), removeErr)
-}
-
-// connectable reports whether somebody listens at path. It never blocks: a full backlog (EAGAIN) is a listener too.
-func connectable(ctx context.Context, path string) (bool, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	switch {
-	case err == nil:
-		_ = conn.Close() // only the connect counts
-		return true, nil
-	case errors.Is(err, unix.EAGAIN):
-		return true, nil
-	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
-		return false, nil
-	}
-	return false, err
+	return nil, errors.Join(fmt.Errorf("listen on socket %s: %w", path, err), unixfile.Remove(path))
 }
 
 // removeUnheard removes the socket at path unless somebody listens there. What is no socket stays. The caller has the
@@ -180,9 +168,15 @@ func removeUnheard(ctx context.Context, path string) (alive bool, err error) {
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
 		return false, nil //nolint:nilerr // gone, or not ours to remove
 	}
-	alive, err = connectable(ctx, path)
-	if err != nil || alive {
-		return alive, err
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path) // never blocks
+	switch {
+	case err == nil:
+		_ = conn.Close() // only the connect counts
+		return true, nil
+	case errors.Is(err, unix.EAGAIN): // a full backlog is a listener too
+		return true, nil
+	case !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT):
+		return false, err
 	}
 	if err := unixfile.Remove(path); err != nil {
 		return false, fmt.Errorf("remove dead socket: %w", err)
@@ -243,7 +237,15 @@ func (l steadyListener) Accept() (net.Conn, error) {
 // ping returns nil once the daemon behind path answers a request, whatever the answer. A socket that accepts is not
 // enough: it listens before its daemon runs, and the daemon may still fail.
 func ping(ctx context.Context, path, id string) error {
-	conn, err := dial(ctx, path)
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	for errors.Is(err, unix.EAGAIN) { // as many wait to be accepted as can (connect(2))
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("ping: %w", err)
+		}
+		conn, err = new(net.Dialer).DialContext(ctx, "unix", path)
+	}
 	if err != nil {
 		return fmt.Errorf("ping: %w", err)
 	}
@@ -257,24 +259,6 @@ func ping(ctx context.Context, path, id string) error {
 		return nil
 	}
 	return fmt.Errorf("ping %s: %w", path, err)
-}
-
-// dial connects to the socket at path. Where as many wait to be accepted as can, which connect(2) tells by EAGAIN, it
-// waits as well, until ctx ends.
-func dial(ctx context.Context, path string) (net.Conn, error) {
-	const again = 2 * time.Millisecond
-	var d net.Dialer
-	for {
-		conn, err := d.DialContext(ctx, "unix", path)
-		if !errors.Is(err, unix.EAGAIN) {
-			return conn, err
-		}
-		select {
-		case <-time.After(again):
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
 }
 
 // RemoveSocket removes the socket that start recorded in the bundle of container id, if no shim listens on it.

@@ -65,11 +65,8 @@ func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := Args{Namespace: "ns", ID: "c1", Address: "/a"}
-	path, err := socketPath(dir, a.Address, a.Namespace, a.ID)
+	path, _, err := groupSocket(request{Args: a, socketDir: dir}, bundle)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := recordSocket(bundle, path); err != nil {
 		t.Fatal(err)
 	}
 	l, err := listen(t.Context(), path)

@@ -138,23 +138,6 @@ func reply(ctx context.Context, stdout int, answer []byte) error {
 	return nil
 }
 
-// groupSocket finds the group of the container and the group's socket, and records the socket in bundle.
-func groupSocket(r request, bundle string) (path, group string, err error) {
-	group, err = shimGroup(bundle, r.ID)
-	if err != nil {
-		return "", "", err
-	}
-	dir, err := socketDir(r.socketDir)
-	if err != nil {
-		return "", "", err
-	}
-	path, err = socketPath(dir, r.Address, r.Namespace, group)
-	if err != nil {
-		return "", "", err
-	}
-	return path, group, recordSocket(bundle, path)
-}
-
 // listenOrJoin listens on path, or returns nil where the group has a living daemon there.
 func listenOrJoin(ctx context.Context, path, group, id string) (*net.UnixListener, error) {
 	for range joinAttempts {

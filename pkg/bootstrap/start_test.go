@@ -202,12 +202,10 @@ func TestStart_AfterOneThatWasKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t)
 			b := w.bundle("c1", "")
-			path, err := socketPath(w.mkdir("s"), "/p.sock", "ns1", "c1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := request{Args: Args{Namespace: "ns1", ID: "c1", Address: "/p.sock"}, socketDir: w.mkdir("s")}
 			for _, action := range []string{"delete", "start"} {
-				if err := errors.Join(recordSocket(b, path), make(path)); err != nil {
+				path, _, err := groupSocket(r, b)
+				if err := errors.Join(err, make(path)); err != nil {
 					t.Fatal(err)
 				}
 				if action == "delete" {
