@@ -38,19 +38,17 @@ const deleteTimeout = 4500 * time.Millisecond
 // containerd calls it twice and for all containers of a pod at once, and removes the bundle when it succeeds.
 func deleteBundle(f flags, stdout io.Writer, within time.Duration, r cleanup.Request) error {
 	log.L.Logger.SetOutput(os.Stderr) // containerd logs it as a warning
-	if err := log.SetLevel(log.WarnLevel.String()); err != nil {
-		return err
-	}
+	log.L.Logger.SetLevel(log.WarnLevel)
 	answer, err := removeBundle(f, within, r)
 	if err != nil {
-		return fmt.Errorf("delete %q: %w", f.id, err)
+		return fmt.Errorf("delete %q: %w", f.ID, err)
 	}
 	_, err = stdout.Write(answer)
 	return err
 }
 
 func removeBundle(f flags, within time.Duration, r cleanup.Request) (answer []byte, err error) {
-	r.Namespace, r.ID = f.namespace, f.id
+	r.Namespace, r.ID = f.Namespace, f.ID
 	if r.Bundle, err = bundleOf(f); err != nil {
 		return nil, err
 	}
@@ -104,9 +102,9 @@ func bundleOf(f flags) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if filepath.Base(cwd) != f.id {
+	if filepath.Base(cwd) != f.ID {
 		return "", fmt.Errorf("-bundle is not given and the working directory %q is not that of id %q: %w",
-			cwd, f.id, errdefs.ErrInvalidArgument)
+			cwd, f.ID, errdefs.ErrInvalidArgument)
 	}
 	return cwd, nil
 }

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -33,7 +34,7 @@ func TestDeleteBundle(t *testing.T) {
 	if err := os.Mkdir(bundle, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f := flags{namespace: "ns", id: "c1", address: "/a", bundle: bundle}
+	f := flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1", Address: "/a"}, bundle: bundle}
 	at := time.Unix(1700000000, 5).UTC()
 	state := cleanup.State{Root: "/r", Pid: 42, Exit: &process.Exit{Status: 137, At: at}}
 	if err := state.Write(bundle); err != nil {
@@ -63,7 +64,7 @@ func TestDeleteBundle(t *testing.T) {
 }
 
 func TestDeleteBundle_ReportsWhatCleanupSays(t *testing.T) {
-	f := flags{namespace: "ns", id: "c1", bundle: "/nowhere/c1"}
+	f := flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}, bundle: "/nowhere/c1"}
 	var stdout bytes.Buffer
 	err := deleteBundle(f, &stdout, deleteTimeout, cleanup.Request{
 		Container: func(context.Context, process.Config) error { return errdefs.ErrUnavailable },
@@ -93,10 +94,10 @@ func TestBundleOf_WorkingDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	if got, err := bundleOf(flags{id: "c1"}); err != nil || got != dir {
+	if got, err := bundleOf(flags{Args: bootstrap.Args{ID: "c1"}}); err != nil || got != dir {
 		t.Errorf("bundleOf = %q, %v, want %q", got, err, dir)
 	}
-	if _, err := bundleOf(flags{id: "c2"}); !errdefs.IsInvalidArgument(err) {
+	if _, err := bundleOf(flags{Args: bootstrap.Args{ID: "c2"}}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("bundleOf in another container's bundle = %v, want ErrInvalidArgument", err)
 	}
 }

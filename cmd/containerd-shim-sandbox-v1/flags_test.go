@@ -12,6 +12,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
+
+	"sandbox.internal/shim/pkg/bootstrap"
 )
 
 func TestParseFlags(t *testing.T) {
@@ -23,20 +25,20 @@ func TestParseFlags(t *testing.T) {
 		{
 			"containerd's start with debug level",
 			"-namespace k8s.io -address /run/containerd/containerd.sock -publish-binary /usr/bin/containerd -id c1 -debug start",
-			flags{namespace: "k8s.io", address: "/run/containerd/containerd.sock", publishBinary: "/usr/bin/containerd", id: "c1", debug: true, action: "start"},
+			flags{Args: bootstrap.Args{Namespace: "k8s.io", Address: "/run/containerd/containerd.sock", ID: "c1", Debug: true}, action: "start"},
 		},
 		{
 			"containerd's delete",
 			"-namespace k8s.io -address a -publish-binary b -id c1 -bundle /run/b/c1 delete",
-			flags{namespace: "k8s.io", address: "a", publishBinary: "b", id: "c1", bundle: "/run/b/c1", action: "delete"},
+			flags{Args: bootstrap.Args{Namespace: "k8s.io", Address: "a", ID: "c1"}, bundle: "/run/b/c1", action: "delete"},
 		},
 		{
 			"an empty address, as tests of containerd pass it",
 			"-namespace ns -address  -id c1 start",
-			flags{namespace: "ns", id: "c1", action: "start"},
+			flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}, action: "start"},
 		},
-		{"the daemon, with double dashes", "--namespace ns --id c1", flags{namespace: "ns", id: "c1"}},
-		{"sockets to serve on", "-namespace ns -id c1 -socket /s -debug-socket /d", flags{namespace: "ns", id: "c1", socket: "/s", debugSocket: "/d"}},
+		{"the daemon, with double dashes", "--namespace ns --id c1", flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}}},
+		{"sockets to serve on", "-namespace ns -id c1 -socket /s -debug-socket /d", flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}, socket: "/s", debugSocket: "/d"}},
 		{"-v", "-v", flags{version: true}},
 		{"--version", "--version", flags{version: true}},
 		{"-info", "-info", flags{info: true}},
@@ -64,22 +66,22 @@ func TestParseFlags_RefusesWhatContainerdNeverPasses(t *testing.T) {
 }
 
 func TestValidate_NamesFlagAndValue(t *testing.T) {
-	good := flags{namespace: "ns", id: "c1"}
+	good := flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}}
 	tests := []struct {
 		name string
 		f    func(f *flags)
 		want []string // parts of the error; none for success
 	}{
 		{"plain ids pass", func(*flags) {}, nil},
-		{"76 characters pass", func(f *flags) { f.namespace = strings.Repeat("n", 76) }, nil},
+		{"76 characters pass", func(f *flags) { f.Namespace = strings.Repeat("n", 76) }, nil},
 		{"a matching bundle passes", func(f *flags) { f.bundle = "/run/b/c1" }, nil},
-		{"77 characters do not", func(f *flags) { f.id = strings.Repeat("n", 77) }, []string{"-id", "nnn", "76"}},
-		{"a slash in the id", func(f *flags) { f.id = "a/b" }, []string{"-id", `"a/b"`, "must match"}},
-		{"dots for an id", func(f *flags) { f.id = ".." }, []string{"-id", `".."`, "must match"}},
-		{"a namespace that climbs", func(f *flags) { f.namespace = "../x" }, []string{"-namespace", `"../x"`, "must match"}},
-		{"no id", func(f *flags) { f.id = "" }, []string{"-id", "empty"}},
-		{"no namespace", func(f *flags) { f.namespace = "" }, []string{"-namespace", "empty"}},
-		{"a newline at the end", func(f *flags) { f.id = "c1\n" }, []string{"-id", `c1\n`}},
+		{"77 characters do not", func(f *flags) { f.ID = strings.Repeat("n", 77) }, []string{"-id", "nnn", "76"}},
+		{"a slash in the id", func(f *flags) { f.ID = "a/b" }, []string{"-id", `"a/b"`, "must match"}},
+		{"dots for an id", func(f *flags) { f.ID = ".." }, []string{"-id", `".."`, "must match"}},
+		{"a namespace that climbs", func(f *flags) { f.Namespace = "../x" }, []string{"-namespace", `"../x"`, "must match"}},
+		{"no id", func(f *flags) { f.ID = "" }, []string{"-id", "empty"}},
+		{"no namespace", func(f *flags) { f.Namespace = "" }, []string{"-namespace", "empty"}},
+		{"a newline at the end", func(f *flags) { f.ID = "c1\n" }, []string{"-id", `c1\n`}},
 		{"a relative bundle", func(f *flags) { f.bundle = "b/c1" }, []string{"-bundle", `"b/c1"`, "absolute"}},
 		{"another container's bundle", func(f *flags) { f.bundle = "/run/b/c2" }, []string{"-bundle", `"/run/b/c2"`, `"c1"`}},
 		{"a socket path that is too long", func(f *flags) { f.socket = "/" + strings.Repeat("s", 107) }, []string{"-socket", "108 bytes", "107"}},

@@ -32,8 +32,8 @@ import (
 // JSON. Without it CRI reports no user namespaces and kubelet refuses such pods.
 const featuresURL = "types.containerd.io/opencontainers/runtime-spec/1/features/Features"
 
-// info answers -info: a containerd.types.RuntimeInfo, with the options read from stdin given back and
-// the runtime's features f, nil for none.
+// info answers -info: a containerd.types.RuntimeInfo, with the options read from stdin given back and the runtime's
+// features f.
 func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 	input, err := bootstrap.ReadInput(stdin)
 	if err != nil {
@@ -54,13 +54,11 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 		}
 		r.Options = &opts
 	}
-	if f != nil {
-		body, err := json.Marshal(f)
-		if err != nil {
-			return fmt.Errorf("encode features: %w", err)
-		}
-		r.Features = &anypb.Any{TypeUrl: featuresURL, Value: body}
+	body, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("encode features: %w", err)
 	}
+	r.Features = &anypb.Any{TypeUrl: featuresURL, Value: body}
 	data, err := proto.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode runtime info: %w", err)
@@ -123,25 +121,20 @@ var (
 	revision string
 )
 
-// libcontainerModule is where the version of the linked container runtime is read from.
-const libcontainerModule = "github.com/opencontainers/runc"
-
 // buildOf returns what this binary is made of: the linker's values, and the build information for what they leave open.
 func buildOf() (shim, commit, libcontainer string) {
 	shim, commit, libcontainer = version, revision, "unknown"
-	bi, ok := debug.ReadBuildInfo()
-	if !ok {
-		return shim, commit, libcontainer
-	}
-	shim = cmp.Or(shim, bi.Main.Version)
-	for _, s := range bi.Settings {
-		if s.Key == "vcs.revision" {
-			commit = cmp.Or(commit, s.Value)
+	if bi, ok := debug.ReadBuildInfo(); ok {
+		shim = cmp.Or(shim, bi.Main.Version)
+		for _, s := range bi.Settings {
+			if s.Key == "vcs.revision" {
+				commit = cmp.Or(commit, s.Value)
+			}
 		}
-	}
-	for _, d := range bi.Deps {
-		if d.Path == libcontainerModule {
-			libcontainer = d.Version
+		for _, d := range bi.Deps {
+			if d.Path == "github.com/opencontainers/runc" {
+				libcontainer = d.Version
+			}
 		}
 	}
 	return shim, commit, libcontainer

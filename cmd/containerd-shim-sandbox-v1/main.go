@@ -48,7 +48,7 @@ const (
 )
 
 // errUsage marks arguments that containerd never passes, so a person is there to read the help.
-var errUsage = errors.New("wrong use")
+var errUsage = fmt.Errorf("wrong use: %w", errdefs.ErrInvalidArgument)
 
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, serve))
@@ -103,34 +103,30 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	}
 	switch f.action {
 	case "start":
-		return bootstrap.Start(f.args(), stdin, serve)
+		return bootstrap.Start(f.Args, stdin, serve)
 	case "delete":
 		return deleteBundle(f, stdout, deleteTimeout-age(),
 			cleanup.Request{Container: ociruntime.Remove, Pod: pod.Remove, Serves: bootstrap.Serves})
 	case "":
 		if f.socket == "" {
-			return fmt.Errorf("no action given, and no -socket to serve on: %w: %w", errUsage, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("no action given, and no -socket to serve on: %w", errUsage)
 		}
-		return bootstrap.ServeOn(f.args(), f.socket, serve)
+		return bootstrap.ServeOn(f.Args, f.socket, serve)
 	default:
-		return fmt.Errorf("action %q: not one of start, delete: %w: %w", f.action, errUsage, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("action %q: not one of start, delete: %w", f.action, errUsage)
 	}
 }
 
 // flags is the command line as containerd writes it (core/runtime/v2/command.go; runtime/v2/shim/util.go before 2.3).
 type flags struct {
-	namespace     string
-	address       string // containerd's gRPC socket; part of the name of our own socket
-	publishBinary string // containerd's executable; taken for compatibility, events go over ttrpc
-	id            string
-	bundle        string // given with delete only
-	socket        string // for a daemon that is run by hand: serve here
-	debugSocket   string // taken for compatibility: the profiler it is for is not linked
-	debug         bool
-	version       bool
-	info          bool
-	help          bool
-	action        string
+	bootstrap.Args
+	bundle      string // given with delete only
+	socket      string // for a daemon that is run by hand: serve here
+	debugSocket string // taken for compatibility: the profiler it is for is not linked
+	version     bool
+	info        bool
+	help        bool
+	action      string
 }
 
 // parseFlags reads args. Its errors carry errUsage: containerd's own arguments always parse.
@@ -138,14 +134,14 @@ func parseFlags(args []string) (flags, error) {
 	var f flags
 	set := flag.NewFlagSet(binaryName, flag.ContinueOnError)
 	set.SetOutput(io.Discard) // start may write nothing but its answer; run prints the error
-	set.StringVar(&f.namespace, "namespace", "", "")
-	set.StringVar(&f.address, "address", "", "")
-	set.StringVar(&f.publishBinary, "publish-binary", "", "")
-	set.StringVar(&f.id, "id", "", "")
+	set.StringVar(&f.Namespace, "namespace", "", "")
+	set.StringVar(&f.Address, "address", "", "")
+	set.String("publish-binary", "", "") // containerd's executable; taken for compatibility, events go over ttrpc
+	set.StringVar(&f.ID, "id", "", "")
 	set.StringVar(&f.bundle, "bundle", "", "")
 	set.StringVar(&f.socket, "socket", "", "")
 	set.StringVar(&f.debugSocket, "debug-socket", "", "")
-	set.BoolVar(&f.debug, "debug", false, "")
+	set.BoolVar(&f.Debug, "debug", false, "")
 	set.BoolVar(&f.version, "v", false, "")
 	set.BoolVar(&f.version, "version", false, "")
 	set.BoolVar(&f.info, "info", false, "")
@@ -153,11 +149,10 @@ func parseFlags(args []string) (flags, error) {
 		if errors.Is(err, flag.ErrHelp) {
 			return flags{help: true}, nil
 		}
-		return flags{}, fmt.Errorf("%w: %w: %w", err, errUsage, errdefs.ErrInvalidArgument)
+		return flags{}, fmt.Errorf("%w: %w", err, errUsage)
 	}
 	if set.NArg() > 1 {
-		return flags{}, fmt.Errorf("argument %q after the action %q: %w: %w",
-			set.Arg(1), set.Arg(0), errUsage, errdefs.ErrInvalidArgument)
+		return flags{}, fmt.Errorf("argument %q after the action %q: %w", set.Arg(1), set.Arg(0), errUsage)
 	}
 	f.action = set.Arg(0)
 	if f.action == "help" {
@@ -169,14 +164,14 @@ func parseFlags(args []string) (flags, error) {
 // validate refuses what may not become part of a path. It runs before any path is built: namespace and id name
 // directories under the state root, so a separator or ".." in them would leave it.
 func (f flags) validate() error {
-	if f.namespace == "" && f.id == "" {
-		return fmt.Errorf("-namespace and -id are not given: %w: %w", errUsage, errdefs.ErrInvalidArgument)
+	if f.Namespace == "" && f.ID == "" {
+		return fmt.Errorf("-namespace and -id are not given: %w", errUsage)
 	}
-	if err := identifiers.Validate(f.namespace); err != nil {
-		return fmt.Errorf("-namespace %q: %w", f.namespace, err)
+	if err := identifiers.Validate(f.Namespace); err != nil {
+		return fmt.Errorf("-namespace %q: %w", f.Namespace, err)
 	}
-	if err := identifiers.Validate(f.id); err != nil {
-		return fmt.Errorf("-id %q: %w", f.id, err)
+	if err := identifiers.Validate(f.ID); err != nil {
+		return fmt.Errorf("-id %q: %w", f.ID, err)
 	}
 	for _, p := range []struct{ name, value string }{
 		{"-bundle", f.bundle}, {"-socket", f.socket}, {"-debug-socket", f.debugSocket},
@@ -189,12 +184,8 @@ func (f flags) validate() error {
 		return fmt.Errorf("-socket %q: %d bytes, limit %d: %w",
 			f.socket, len(f.socket), bootstrap.MaxSocketPath, errdefs.ErrInvalidArgument)
 	}
-	if f.bundle != "" && filepath.Base(f.bundle) != f.id {
-		return fmt.Errorf("-bundle %q: its last element is not -id %q: %w", f.bundle, f.id, errdefs.ErrInvalidArgument)
+	if f.bundle != "" && filepath.Base(f.bundle) != f.ID {
+		return fmt.Errorf("-bundle %q: its last element is not -id %q: %w", f.bundle, f.ID, errdefs.ErrInvalidArgument)
 	}
 	return nil
-}
-
-func (f flags) args() bootstrap.Args {
-	return bootstrap.Args{Namespace: f.namespace, ID: f.id, Address: f.address, Debug: f.debug}
 }
