@@ -55,8 +55,7 @@ func Parse(list, mask settings.Value) (Rootfs, error) {
 	h := Rootfs{setting: list, entries: entries, hidden: findHidden(masks)}
 	for _, e := range entries {
 		if path := h.hidden.firstIn(e.host); e.writable && path != "" {
-			return Rootfs{}, refuse(list,
-				fmt.Sprintf("a list in which %q is read-only, since host-rootfs.mask hides %q", e.host, path))
+			return Rootfs{}, refuse(list, "a list in which %q is read-only, since host-rootfs.mask hides %q", e.host, path)
 		}
 	}
 	return h, nil

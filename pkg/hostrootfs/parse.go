@@ -27,7 +27,8 @@ const (
 // defaultDirs are those that Nomad gives a task in a chroot, where they exist.
 var defaultDirs = []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/sbin", "/usr"}
 
-func refuse(v settings.Value, allowed string) error {
+func refuse(v settings.Value, format string, args ...any) error {
+	allowed := fmt.Sprintf(format, args...)
 	return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
 }
 
@@ -52,15 +53,15 @@ func parseList(s settings.Value) ([]entry, error) {
 		}
 		e, ok := parseEntry(element)
 		if !ok {
-			return nil, refuse(s, fmt.Sprintf("%s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with "+
-				"absolute paths other than / and without . and .., which %[3]q is not", Off, defaultWord, element))
+			return nil, refuse(s, "%s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with "+
+				"absolute paths other than / and without . and .., which %[3]q is not", Off, defaultWord, element)
 		}
 		list = append(list, e)
 	}
 	seen := map[string]bool{}
 	for _, e := range list {
 		if seen[e.container] {
-			return nil, refuse(s, fmt.Sprintf("a list with one entry for %q, not two", e.container))
+			return nil, refuse(s, "a list with one entry for %q, not two", e.container)
 		}
 		seen[e.container] = true
 	}
@@ -97,7 +98,7 @@ func findEntries(s settings.Value, list []entry) ([]entry, error) {
 			return nil, fmt.Errorf("%s %q: %w: %w", s.Key, s.Text, err, errdefs.ErrInvalidArgument)
 		}
 		if path == "/" {
-			return nil, refuse(s, fmt.Sprintf("a list without links to /, which %q is", e.host))
+			return nil, refuse(s, "a list without links to /, which %q is", e.host)
 		}
 		if link, err := os.Readlink(e.host); err == nil && e.container == e.host && showsInPlace(list, path) {
 			e.link = link
@@ -127,8 +128,8 @@ func parseMasks(s settings.Value) ([]string, error) {
 	masks := strings.Split(s.Text, ",")
 	for _, pattern := range masks {
 		if _, err := filepath.Match(pattern, ""); pattern != defaultWord && (err != nil || !validPath(pattern)) {
-			return nil, refuse(s, fmt.Sprintf("%s, or a list, with commas, of %s and absolute paths of the host, in which "+
-				"* ? and [] match as in a shell; %q is none", noMask, defaultWord, pattern))
+			return nil, refuse(s, "%s, or a list, with commas, of %s and absolute paths of the host, in which "+
+				"* ? and [] match as in a shell; %q is none", noMask, defaultWord, pattern)
 		}
 	}
 	return masks, nil
