@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -139,16 +140,17 @@ func (r Request) all(ctx context.Context, at string) (pid int, exit process.Exit
 func (r Request) members(ctx context.Context, at string, index *podIndex, removeOwner func()) error {
 	var mu sync.Mutex // guards errs and index.Members
 	var errs []error
-	var first, then []func()
-	add := func(bundle string, remove func()) {
+	var early, late sync.WaitGroup
+	begin := make(chan struct{}) // closed when the late ones may
+	run := func(bundle string, remove func()) {
 		if JoinsPIDs(readSpec(bundle)) {
-			first = append(first, remove)
+			early.Go(remove)
 		} else {
-			then = append(then, remove)
+			late.Go(func() { <-begin; remove() })
 		}
 	}
-	for id, e := range index.Members {
-		add(e.Bundle, func() {
+	for id, e := range maps.Clone(index.Members) {
+		run(e.Bundle, func() {
 			err := r.member(ctx, at, id, e)
 			mu.Lock()
 			defer mu.Unlock()
@@ -159,8 +161,9 @@ func (r Request) members(ctx context.Context, at string, index *podIndex, remove
 			}
 		})
 	}
-	add(at, removeOwner)
-	ended := together(first)
+	run(at, removeOwner)
+	ended := make(chan struct{})
+	go func() { early.Wait(); close(ended) }()
 	var reserve <-chan time.Time // when it begins
 	if end, ok := ctx.Deadline(); ok {
 		reserve = time.After(time.Until(end) - removalReserve)
@@ -169,26 +172,13 @@ func (r Request) members(ctx context.Context, at string, index *podIndex, remove
 	case <-ended:
 	case <-reserve:
 	}
-	<-together(then)
+	close(begin)
+	late.Wait()
 	<-ended
 	if err := index.write(at); err != nil && !errors.Is(err, os.ErrNotExist) {
 		log.L.WithError(err).WithField("bundle", at).Warn("list what is left of the pod; all is removed again")
 	}
 	return errors.Join(errs...)
-}
-
-// together runs all at the same time. The channel is closed when they have ended.
-func together(all []func()) <-chan struct{} {
-	ended := make(chan struct{})
-	go func() { // ends with them
-		defer close(ended)
-		var group sync.WaitGroup
-		for _, f := range all {
-			group.Go(f)
-		}
-		group.Wait()
-	}()
-	return ended
 }
 
 // member removes a container of the pod, unless its bundle belongs to another pod by now: a new container has its id.
