@@ -150,5 +150,5 @@ func versionText(seccomp string) string {
   libcontainer: %s
   seccomp: %s
 
-`, binaryName, shim, commit, runtime.Version(), libcontainer, cmp.Or(seccomp, "off"))
+`, bootstrap.Program, shim, commit, runtime.Version(), libcontainer, cmp.Or(seccomp, "off"))
 }
