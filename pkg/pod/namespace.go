@@ -100,7 +100,6 @@ func ownerOf(network *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network namespace %q: %w", network.Name(), err)
 	}
-	unix.CloseOnExec(int(owner.Fd()))
 	if host, err := isHosts(owner, "user"); err != nil || host {
 		return nil, errors.Join(err, owner.Close())
 	}
