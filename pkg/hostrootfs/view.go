@@ -136,10 +136,11 @@ func (v *view) addPart(e entry, mode fs.FileMode, point string) error {
 }
 
 func makePoint(path string, file bool) error {
-	if !file {
-		return os.MkdirAll(path, 0o755) //nolint:gosec // as all users may enter it
+	dir := path
+	if file {
+		dir = filepath.Dir(path)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // as above
+	if err := os.MkdirAll(dir, 0o755); err != nil || !file { //nolint:gosec // as all users may enter it
 		return err
 	}
 	return os.WriteFile(path, nil, 0o644) //nolint:gosec // as above
