@@ -20,7 +20,6 @@ import (
 // startPod starts a pod that the test closes.
 func startPod(t *testing.T, c pod.Config) *pod.Pod {
 	t.Helper()
-	c.Name = "web"
 	if c.Network != pod.ModeNode { // which has the machine's
 		c.Hostname = "web-0"
 	}

@@ -81,7 +81,7 @@ func TestAdapt_AddsWhatIsMissing(t *testing.T) {
 			if err := p.Adapt(&test.spec); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, mounts(&test.spec, p.bundle)); diff != "" {
+			if diff := cmp.Diff(test.want, mounts(&test.spec, p.Bundle)); diff != "" {
 				t.Errorf("mounts (-want +got):\n%s", diff)
 			}
 		})
@@ -144,9 +144,11 @@ func TestAdapt_WritesNetworkSysctls(t *testing.T) {
 }
 
 func TestSpec_DescribesThePod(t *testing.T) {
+	m := &CRIConfig{LogDirectory: "/log"}
+	m.Metadata.Name, m.Metadata.UID, m.Metadata.Namespace = "web", "u", "shop"
+	m.Linux.Resources = &Resources{CPUPeriod: 1, CPUQuota: 2, CPUShares: 3, MemoryLimit: 4}
 	config := Config{
-		Name: "web", UID: "u", Namespace: "shop", Hostname: "web-0", LogDirectory: "/log", CgroupParent: "/", PID: ModeContainer,
-		Resources: &Resources{CPUPeriod: 1, CPUQuota: 2, CPUShares: 3, MemoryLimit: 4}, Sysctls: map[string]string{"kernel.shmmni": "5"},
+		CRI: m, Hostname: "web-0", CgroupParent: "/", PID: ModeContainer, Sysctls: map[string]string{"kernel.shmmni": "5"},
 	}
 	p := start(t, request(t, func(r *Request) { r.Config = config }))
 	got := p.Spec()
@@ -171,7 +173,7 @@ func TestSpec_DescribesThePod(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"/etc/hostname bind B/etc/hostname " + ro, "/etc/hosts bind B/etc/hosts " + ro, "/etc/resolv.conf bind B/etc/resolv.conf " + ro,
 		"/dev/shm bind B/shm rbind,rprivate,rw,nosuid,nodev,noexec",
-	}, mounts(got, p.bundle)); diff != "" {
+	}, mounts(got, p.Bundle)); diff != "" {
 		t.Errorf("mounts (-want +got):\n%s", diff)
 	}
 }

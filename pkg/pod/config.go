@@ -41,20 +41,12 @@ func (m Mode) String() string {
 
 // Config says what a pod is.
 type Config struct {
-	CRI *CRIConfig // from which the rest was read; nil for an OCI configuration
+	CRI *CRIConfig // from which the rest was read; nil for an OCI configuration, which has nothing else of it
 
-	Name      string
-	UID       string
-	Namespace string // Kubernetes'
-
-	Hostname     string     // "" for the host's
-	DNS          *DNSConfig // nil for the host's /etc/resolv.conf
-	LogDirectory string
+	Hostname     string // "" for the host's
 	Annotations  map[string]string
-
 	CgroupParent string // a path, or the name of a slice of systemd; "" for none
 	Sysctls      map[string]string
-	Resources    *Resources // sums over the containers, which limit nothing here; nil when not told
 
 	Network Mode            // ModePod or ModeNode
 	PID     Mode            // ModePod, ModeContainer or ModeNode
@@ -66,6 +58,9 @@ type Config struct {
 	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context
 }
 
+// cri is what CRI says, which may be nothing.
+func (c Config) cri() *CRIConfig { return cmp.Or(c.CRI, &CRIConfig{}) }
+
 // DecodeConfig reads a PodSandboxConfig in its wire form. Fields that are not known are skipped.
 func DecodeConfig(value []byte) (Config, error) {
 	var m CRIConfig
@@ -75,16 +70,10 @@ func DecodeConfig(value []byte) (Config, error) {
 	ns := m.Linux.SecurityContext.NamespaceOptions
 	c := Config{
 		CRI:          &m,
-		Name:         m.Metadata.Name,
-		UID:          m.Metadata.UID,
-		Namespace:    m.Metadata.Namespace,
 		Hostname:     m.Hostname,
-		DNS:          m.DNS,
-		LogDirectory: m.LogDirectory,
 		Annotations:  m.Annotations,
 		CgroupParent: m.Linux.CgroupParent,
 		Sysctls:      m.Linux.Sysctls,
-		Resources:    m.Linux.Resources,
 		Network:      ns.Network,
 		PID:          ns.PID,
 		IPC:          ns.IPC,
@@ -199,7 +188,7 @@ type CRIConfig struct {
 	} `json:"linux"`
 }
 
-// DNSConfig is for /etc/resolv.conf.
+// DNSConfig is for /etc/resolv.conf. Without one it is the host's.
 type DNSConfig struct {
 	Servers  []string `json:"servers,omitempty"`
 	Searches []string `json:"searches,omitempty"`
@@ -232,7 +221,7 @@ type idMapping struct {
 	Length      uint32 `json:"length,omitempty"`
 }
 
-// Resources are sums over the containers. CPU times are in µs, memory in bytes.
+// Resources are sums over the containers, which limit nothing here. CPU times are in µs, memory in bytes.
 type Resources struct {
 	CPUPeriod   int64 `json:"cpu_period,omitempty"`
 	CPUQuota    int64 `json:"cpu_quota,omitempty"`
@@ -281,7 +270,7 @@ func (r Request) check() error {
 		return invalidf("hostname %q: must be empty with the mode %s of the network, when no UTS namespace is made",
 			c.Hostname, c.Network)
 	}
-	return cmp.Or(checkMappings(c.User), checkDNS(c.DNS), c.checkSELinux(), checkSysctls(c))
+	return cmp.Or(checkMappings(c.User), checkDNS(c.cri().DNS), c.checkSELinux(), checkSysctls(c))
 }
 
 func checkDNS(d *DNSConfig) error {

@@ -36,26 +36,33 @@ func TestDecodeConfig_ReadsWhatCRIEncodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := got.CRI; m == nil || m.Metadata.Attempt != 3 || m.Labels["app"] != "web" || m.Linux.Overhead.MemoryLimit != 1<<20 {
-		t.Errorf("CRI = %+v, want the message", m)
-	}
-	got.CRI = nil
 	want := Config{
-		Name: "web", UID: "6f1c", Namespace: "shop",
-		Hostname: "web-0", LogDirectory: "/var/log/pods/shop_web_6f1c",
-		DNS: &DNSConfig{
-			Servers: []string{"10.96.0.10"}, Searches: []string{"shop.svc.cluster.local", "svc.cluster.local"}, Options: []string{"ndots:5"},
-		},
+		CRI:          got.CRI,
+		Hostname:     "web-0",
 		Annotations:  map[string]string{ShmSizeAnnotation: "1Gi"},
 		CgroupParent: "/kubepods/burstable/pod6f1c",
 		Sysctls:      map[string]string{"net.ipv4.ip_unprivileged_port_start": "1024"},
-		Resources:    &Resources{CPUPeriod: 100000, CPUQuota: 50000, CPUShares: 512, MemoryLimit: 64 << 20},
 		Network:      ModePod, PID: ModeContainer, IPC: ModeNode,
 		User:    &idmap.Mappings{UIDs: mapping, GIDs: mapping},
 		SELinux: &SELinuxOptions{Type: "t"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("DecodeConfig (-want +got):\n%s", diff)
+	}
+	m := got.cri()
+	message := []any{
+		m.Metadata.Name, m.Metadata.UID, m.Metadata.Namespace, m.Metadata.Attempt, m.LogDirectory, m.Labels["app"],
+		m.DNS, m.Linux.Overhead.MemoryLimit, m.Linux.Resources,
+	}
+	wantMessage := []any{
+		"web", "6f1c", "shop", uint32(3), "/var/log/pods/shop_web_6f1c", "web",
+		&DNSConfig{
+			Servers: []string{"10.96.0.10"}, Searches: []string{"shop.svc.cluster.local", "svc.cluster.local"}, Options: []string{"ndots:5"},
+		},
+		int64(1 << 20), &Resources{CPUPeriod: 100000, CPUQuota: 50000, CPUShares: 512, MemoryLimit: 64 << 20},
+	}
+	if diff := cmp.Diff(wantMessage, message); diff != "" {
+		t.Errorf("message (-want +got):\n%s", diff)
 	}
 }
 
@@ -151,7 +158,7 @@ func FuzzDecodeConfig(f *testing.F) {
 		if err := r.check(); err != nil {
 			return
 		}
-		if text := resolvConf(c.DNS); strings.Count(text, "\n") > maxServers+2 {
+		if text := resolvConf(c.cri().DNS); strings.Count(text, "\n") > maxServers+2 {
 			t.Errorf("resolv.conf = %q", text)
 		}
 		for key := range maps.Keys(c.Sysctls) {
@@ -162,7 +169,7 @@ func FuzzDecodeConfig(f *testing.F) {
 		if path, err := parentPath(c.CgroupParent, false); err == nil && slices.Contains(strings.Split(path, "/"), "..") {
 			t.Errorf("cgroup parent %q is %q", c.CgroupParent, path)
 		}
-		_ = (&Pod{config: c}).Spec()
+		_ = (&Pod{Request: Request{Config: c}}).Spec()
 	})
 }
 

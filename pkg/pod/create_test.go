@@ -38,16 +38,16 @@ func TestCreate_MakesTheFiles(t *testing.T) {
 		config                  Config
 		hostname, hosts, resolv string
 	}{
-		"what is asked for": {Config{Hostname: "web-0", DNS: dns}, "web-0\n", hosts, "search a.svc b\nnameserver 10.0.0.10\nnameserver fe80::1%eth0\noptions ndots:5 edns0\n"},
+		"what is asked for": {Config{Hostname: "web-0", CRI: &CRIConfig{DNS: dns}}, "web-0\n", hosts, "search a.svc b\nnameserver 10.0.0.10\nnameserver fe80::1%eth0\noptions ndots:5 edns0\n"},
 		"the host's":        {Config{}, name + "\n", hosts, resolv},
-		"an empty DNS":      {Config{Hostname: "a", DNS: &DNSConfig{}}, "a\n", hosts, ""},
+		"an empty DNS":      {Config{Hostname: "a", CRI: &CRIConfig{DNS: &DNSConfig{}}}, "a\n", hosts, ""},
 	} {
 		t.Run(title, func(t *testing.T) {
 			old := unix.Umask(0o077) // what containerd has does not matter
 			p := create(t, request(t, func(r *Request) { r.Config = test.config }))
 			unix.Umask(old)
 			for file, want := range map[string]string{"hostname": test.hostname, "hosts": test.hosts, "resolv.conf": test.resolv} {
-				path := filepath.Join(p.bundle, "etc", file)
+				path := filepath.Join(p.Bundle, "etc", file)
 				got, err := os.ReadFile(path)
 				if err != nil || string(got) != want {
 					t.Errorf("%s = %q, %v, want %q", file, got, err, want)
@@ -70,7 +70,7 @@ func TestCreate_MountsSharedMemory(t *testing.T) {
 				}
 			}))
 			var fs unix.Statfs_t
-			if err := unix.Statfs(filepath.Join(p.bundle, "shm"), &fs); err != nil {
+			if err := unix.Statfs(filepath.Join(p.Bundle, "shm"), &fs); err != nil {
 				t.Fatal(err)
 			}
 			// The kernel rounds up to pages.
@@ -80,7 +80,7 @@ func TestCreate_MountsSharedMemory(t *testing.T) {
 			if want := int64(unix.ST_NOSUID | unix.ST_NODEV | unix.ST_NOEXEC); fs.Flags&want != want {
 				t.Errorf("flags of shm = %#x, want %#x", fs.Flags, want)
 			}
-			if info, err := os.Stat(filepath.Join(p.bundle, "shm")); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
+			if info, err := os.Stat(filepath.Join(p.Bundle, "shm")); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 {
 				t.Errorf("mode of shm = %v, %v, want 1777", info, err)
 			}
 		})
@@ -92,7 +92,7 @@ func TestCreate_FilesBelongToTheRootOfThePod(t *testing.T) {
 	p := create(t, request(t, func(r *Request) { r.Config.User = &idmap.Mappings{UIDs: ids, GIDs: mapping} }))
 	for _, name := range []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", "shm"} {
 		var st unix.Stat_t
-		if err := unix.Stat(filepath.Join(p.bundle, name), &st); err != nil || st.Uid != 200000 || st.Gid != 200000 {
+		if err := unix.Stat(filepath.Join(p.Bundle, name), &st); err != nil || st.Uid != 200000 || st.Gid != 200000 {
 			t.Errorf("%s belongs to %d:%d (%v), want 200000:200000", name, st.Uid, st.Gid, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestCreate_FilesBelongToTheRootOfThePod(t *testing.T) {
 
 func TestCreate_NoSharedMemoryWithTheHostsIPC(t *testing.T) {
 	p := create(t, request(t, func(r *Request) { r.Config.IPC = ModeNode }))
-	if _, err := os.Stat(filepath.Join(p.bundle, "shm")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(p.Bundle, "shm")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("shm in the bundle = %v, want %v", err, os.ErrNotExist)
 	}
 }
@@ -110,7 +110,7 @@ func TestCreate_Refuses(t *testing.T) {
 	sysctl := func(key, value string) func(*Request) {
 		return func(r *Request) { r.Config.Sysctls = map[string]string{key: value} }
 	}
-	dns := func(d DNSConfig) func(*Request) { return func(r *Request) { r.Config.DNS = &d } }
+	dns := func(d DNSConfig) func(*Request) { return func(r *Request) { r.Config.CRI = &CRIConfig{DNS: &d} } }
 	netns := func(path string) func(*Request) { return func(r *Request) { r.Config.NetNS = path } }
 	parent := func(path string, systemd bool) func(*Request) {
 		return func(r *Request) { r.Config.CgroupParent, r.SystemdCgroup = path, systemd }
@@ -292,7 +292,7 @@ func TestRemove_IsCloseForADeadShim(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A file in use does not keep the mount.
-	file, err := os.OpenFile(filepath.Join(p.bundle, "shm", "in use"), os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(filepath.Join(p.Bundle, "shm", "in use"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,8 +58,9 @@ func (c Config) etcContent() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	resolv := resolvConf(c.DNS)
-	if c.DNS == nil {
+	dns := c.cri().DNS
+	resolv := resolvConf(dns)
+	if dns == nil {
 		if resolv, err = readHost("/etc/resolv.conf", ""); err != nil {
 			return nil, err
 		}
@@ -211,7 +212,7 @@ func (r Request) shmSize(cgroupPath string) (uint64, error) {
 		return size, nil
 	}
 	limits := []shmLimit{most}
-	if res := r.Config.Resources; res != nil && res.MemoryLimit > 0 {
+	if res := r.Config.cri().Linux.Resources; res != nil && res.MemoryLimit > 0 {
 		limits = append(limits, shmLimit{uint64(res.MemoryLimit), "the memory limit of the pod's containers"})
 	}
 	if cgroupPath != "" {

@@ -18,7 +18,7 @@ import (
 func TestPodFiles_TakeNoRoomOfTheBundle(t *testing.T) {
 	p := create(t, request(t))
 	var bundle unix.Stat_t
-	if err := unix.Stat(p.bundle, &bundle); err != nil {
+	if err := unix.Stat(p.Bundle, &bundle); err != nil {
 		t.Fatal(err)
 	}
 	const most = 2 << 20
@@ -43,7 +43,7 @@ func TestPodFiles_TakeNoRoomOfTheBundle(t *testing.T) {
 	}
 
 	var fs unix.Statfs_t
-	dir := filepath.Join(p.bundle, etcDir)
+	dir := filepath.Join(p.Bundle, etcDir)
 	if err := unix.Statfs(dir, &fs); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func request(t *testing.T, change ...func(*Request)) Request {
 	t.Helper()
 	r := Request{
 		ID: "p1", Bundle: t.TempDir(), Reaper: testReaper,
-		Config: Config{Name: "web", UID: "u-1", Namespace: "default", Hostname: "web-0", PID: ModeContainer},
+		Config: Config{Hostname: "web-0", PID: ModeContainer},
 	}
 	for _, c := range change {
 		c(&r)

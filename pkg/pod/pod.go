@@ -56,14 +56,11 @@ type Request struct {
 
 // Pod is what the containers of a pod share.
 type Pod struct {
-	id         string
-	bundle     string
-	config     Config
+	Request
 	cgroupPath string
 	mountLabel string // the SELinux context of its files; "" for none
 	thread     *osthread.Thread
-	reaper     *reaper.Reaper
-	network    *os.File // the namespace at config.NetNS, which Start joins; nil for none
+	network    *os.File // the namespace at Config.NetNS, which Start joins; nil for none
 
 	madeCgroups []string // directories that Close has to remove
 
@@ -83,7 +80,7 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err err
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	p := &Pod{id: r.ID, bundle: r.Bundle, config: r.Config, thread: t, reaper: r.Reaper}
+	p := &Pod{Request: r, thread: t}
 	if p.cgroupPath, err = parentPath(r.Config.CgroupParent, r.SystemdCgroup); err != nil {
 		return nil, err
 	}
@@ -108,7 +105,7 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err err
 		return nil, err
 	}
 	if err := makeFiles(r.Bundle, r.Config, shmSize, p.mountLabel); err != nil {
-		_, undone := removeMade(p.bundle, p.madeCgroups)
+		_, undone := removeMade(p.Bundle, p.madeCgroups)
 		return nil, errors.Join(fmt.Errorf("files of the pod: %w", err), undone)
 	}
 	return p, nil
@@ -117,7 +114,7 @@ func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err err
 // Start makes the pod's namespaces. When it fails, nothing is left of them, and it can be tried again.
 func (p *Pod) Start(ctx context.Context) (err error) {
 	if p.onMainThread || p.holder != nil {
-		return fmt.Errorf("start pod %q: it was started: %w", p.id, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("start pod %q: it was started: %w", p.ID, errdefs.ErrFailedPrecondition)
 	}
 	defer func() {
 		if err != nil {
@@ -128,11 +125,11 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 			err = errors.Join(fmt.Errorf("namespaces of the pod: %w", err), undone)
 		}
 	}()
-	if p.config.PID == ModePod || p.config.User != nil {
+	if p.Config.PID == ModePod || p.Config.User != nil {
 		err = p.startHolder(ctx)
 	} else {
 		p.onMainThread = true // also if it fails half-way
-		err = p.thread.Do(ctx, func() error { return enterNamespaces(p.network, p.cloneFlags(), p.config.Hostname) })
+		err = p.thread.Do(ctx, func() error { return enterNamespaces(p.network, p.cloneFlags(), p.Config.Hostname) })
 	}
 	if err != nil {
 		return err
@@ -142,13 +139,13 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 
 // cloneFlags are the CLONE_NEW… bits of the namespaces to be made for the pod, but for those of users and PIDs.
 func (p *Pod) cloneFlags() (flags int) {
-	if p.config.Network == ModePod {
+	if p.Config.Network == ModePod {
 		flags |= unix.CLONE_NEWUTS
 		if p.network == nil {
 			flags |= unix.CLONE_NEWNET
 		}
 	}
-	if p.config.IPC == ModePod {
+	if p.Config.IPC == ModePod {
 		flags |= unix.CLONE_NEWIPC
 	}
 	return flags
@@ -157,13 +154,13 @@ func (p *Pod) cloneFlags() (flags int) {
 // startHolder lets a process of its own hold the namespaces.
 func (p *Pod) startHolder(ctx context.Context) error {
 	c := nsholder.Config{
-		Net: p.network, Make: p.cloneFlags(), PID: p.config.PID == ModePod,
+		Net: p.network, Make: p.cloneFlags(), PID: p.Config.PID == ModePod,
 		UID: pauseID, GID: pauseID,
 	}
 	if c.Make&unix.CLONE_NEWUTS != 0 {
-		c.Hostname = p.config.Hostname
+		c.Hostname = p.Config.Hostname
 	}
-	user := p.config.User
+	user := p.Config.User
 	if user != nil {
 		c.UID, c.GID = lastID(user.UIDs), lastID(user.GIDs)
 		var err error
@@ -177,7 +174,7 @@ func (p *Pod) startHolder(ctx context.Context) error {
 		}
 	}
 	var err error
-	if p.holder, err = nsholder.Start(ctx, c, p.thread, p.reaper); err != nil || c.User == nil {
+	if p.holder, err = nsholder.Start(ctx, c, p.thread, p.Reaper); err != nil || c.User == nil {
 		return err
 	}
 	return checkProcess(p.holder.Pid(), user)
@@ -186,14 +183,14 @@ func (p *Pod) startHolder(ctx context.Context) error {
 // configureNamespaces sets the loopback interface up and writes the sysctls.
 func (p *Pod) configureNamespaces() error {
 	loopback := p.cloneFlags()&unix.CLONE_NEWNET != 0
-	if len(p.config.Sysctls) == 0 && !loopback {
+	if len(p.Config.Sysctls) == 0 && !loopback {
 		return nil
 	}
 	var names []string
-	if p.config.Network == ModePod {
+	if p.Config.Network == ModePod {
 		names = append(names, "net", "uts")
 	}
-	if p.config.IPC == ModePod {
+	if p.Config.IPC == ModePod {
 		names = append(names, "ipc")
 	}
 	return inNamespaces(p.Pid(), names, func() error {
@@ -202,7 +199,7 @@ func (p *Pod) configureNamespaces() error {
 				return fmt.Errorf("set interface lo up: %w", err)
 			}
 		}
-		return writeSysctls(p.config.Sysctls, p.config.root().UID)
+		return writeSysctls(p.Config.Sysctls, p.Config.root().UID)
 	})
 }
 
@@ -249,9 +246,9 @@ func (p *Pod) CgroupPath() string { return p.cgroupPath }
 // Close undoes Start and Create. Namespaces that containers still use live as long as those. It can be called again,
 // and has to be when cgroups stayed because containers were still in them.
 func (p *Pod) Close() error {
-	left, err := removeMade(p.bundle, p.madeCgroups)
+	left, err := removeMade(p.Bundle, p.madeCgroups)
 	p.madeCgroups = left
-	err = errors.Join(p.removeNamespaces(), removeFiles(p.bundle), err)
+	err = errors.Join(p.removeNamespaces(), removeFiles(p.Bundle), err)
 	_ = p.network.Close() // nothing was written; it may be closed already, or nil
 	return err
 }

@@ -106,11 +106,11 @@ func TestPodFiles_AreLabelled(t *testing.T) {
 		t.Skip("SKIPPED: needs SELinux (add \"selinux\" to SHIM_TEST_REQUIRE to make this a failure)")
 	}
 	p := create(t, request(t, func(r *Request) { r.Config.SELinux = &SELinuxOptions{Level: "s0:c1,c2"} }))
-	if err := os.WriteFile(filepath.Join(p.bundle, "shm", "file"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.Bundle, "shm", "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"etc/hostname", "etc/hosts", "etc/resolv.conf", "shm", "shm/file"} {
-		got, err := selinux.FileLabel(filepath.Join(p.bundle, name))
+		got, err := selinux.FileLabel(filepath.Join(p.Bundle, name))
 		if err != nil || !strings.HasSuffix(got, ":object_r:container_file_t:s0:c1,c2") {
 			t.Errorf("context of %s = %q, %v", name, got, err)
 		}

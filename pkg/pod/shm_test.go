@@ -40,7 +40,8 @@ func TestShmSize_IsAtMostTheOptionAndTheMemoryOfThePod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request(t, func(r *Request) {
-				r.MaxShmSize, r.Config.Resources = test.max, test.resources
+				r.MaxShmSize, r.Config.CRI = test.max, &CRIConfig{}
+				r.Config.CRI.Linux.Resources = test.resources
 				if test.asked != "" {
 					r.Config.Annotations = map[string]string{ShmSizeAnnotation: test.asked}
 				}

@@ -21,7 +21,7 @@ import (
 // it to NRI plugins. A namespace that it does not list is the host's. The network namespace is named by the path that
 // the pod was given, if it was: plugins read it also after the end of the pod, when /proc/PID is gone.
 func (p *Pod) Spec() *specs.Spec {
-	c := p.config
+	c := p.Config
 	spec := &specs.Spec{
 		Version:     specs.Version,
 		Hostname:    c.Hostname,
@@ -56,16 +56,16 @@ func (p *Pod) Spec() *specs.Spec {
 // annotations are those by which containerd's CRI plugin and its plugins know a pod (internal/cri/annotations).
 func (p *Pod) annotations() map[string]string {
 	const prefix = "io.kubernetes.cri."
-	c := p.config
+	m := p.Config.cri()
 	all := map[string]string{
 		prefix + "container-type":        "sandbox",
-		prefix + "sandbox-id":            p.id,
-		prefix + "sandbox-name":          c.Name,
-		prefix + "sandbox-namespace":     c.Namespace,
-		prefix + "sandbox-uid":           c.UID,
-		prefix + "sandbox-log-directory": c.LogDirectory,
+		prefix + "sandbox-id":            p.ID,
+		prefix + "sandbox-name":          m.Metadata.Name,
+		prefix + "sandbox-namespace":     m.Metadata.Namespace,
+		prefix + "sandbox-uid":           m.Metadata.UID,
+		prefix + "sandbox-log-directory": m.LogDirectory,
 	}
-	if r := c.Resources; r != nil {
+	if r := m.Linux.Resources; r != nil {
 		all[prefix+"sandbox-cpu-period"] = strconv.FormatInt(r.CPUPeriod, 10)
 		all[prefix+"sandbox-cpu-quota"] = strconv.FormatInt(r.CPUQuota, 10)
 		all[prefix+"sandbox-cpu-shares"] = strconv.FormatInt(r.CPUShares, 10)
@@ -76,13 +76,13 @@ func (p *Pod) annotations() map[string]string {
 
 // cgroupsPath is what CRI would give a pause container (podsandbox, getCgroupsPath).
 func (p *Pod) cgroupsPath() string {
-	switch parent := p.config.CgroupParent; {
+	switch parent := p.Config.CgroupParent; {
 	case parent == "":
 		return ""
 	case strings.HasSuffix(parent, sliceSuffix):
-		return path.Base(parent) + ":cri-containerd:" + p.id
+		return path.Base(parent) + ":cri-containerd:" + p.ID
 	default:
-		return filepath.Join(parent, p.id)
+		return filepath.Join(parent, p.ID)
 	}
 }
 
@@ -144,14 +144,14 @@ func (p *Pod) etcMount(name string, readonly bool) specs.Mount {
 	if readonly {
 		access = "ro"
 	}
-	return bind(filepath.Join(p.bundle, etcDir, name), path.Join("/etc", name), access)
+	return bind(filepath.Join(p.Bundle, etcDir, name), path.Join("/etc", name), access)
 }
 
 func (p *Pod) shmMount() specs.Mount {
-	if p.config.IPC == ModeNode {
+	if p.Config.IPC == ModeNode {
 		return bind(devShm, devShm, "rw")
 	}
-	return bind(filepath.Join(p.bundle, shmDir), devShm, "rw")
+	return bind(filepath.Join(p.Bundle, shmDir), devShm, "rw")
 }
 
 // bind has the nosuid, nodev and noexec of the file system: a container in a user namespace cannot take them away
@@ -167,7 +167,7 @@ func bind(source, destination, access string) specs.Mount {
 // libcontainer takes the main thread's network namespace for the host's (configs/validate, isHostNetNS). That is the
 // pod's here, so it would refuse them in the pod's, and allow them in the host's.
 func (p *Pod) adaptSysctls(spec *specs.Spec) error {
-	if spec.Linux == nil || !p.onMainThread || p.config.Network != ModePod {
+	if spec.Linux == nil || !p.onMainThread || p.Config.Network != ModePod {
 		return nil
 	}
 	path, _ := namespacePath(spec, specs.NetworkNamespace)

@@ -243,7 +243,7 @@ func TestStart_FailureLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 			if err := p.Close(); err != nil {
 				t.Error(err)
 			}
-			nothingLeft(t, p.bundle)
+			nothingLeft(t, p.Bundle)
 		})
 	}
 }
@@ -252,7 +252,7 @@ func TestStart_FailureLeavesNothingAndCanBeTriedAgain(t *testing.T) {
 func TestStart_FailureReturnsTheMainThread(t *testing.T) {
 	path := pinned(t, 0)
 	p := create(t, request(t, func(r *Request) { r.Config.NetNS = path }))
-	p.config.Hostname = strings.Repeat("a", 65)
+	p.Config.Hostname = strings.Repeat("a", 65)
 	if err := p.Start(t.Context()); !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), `set host name "aaa`) {
 		t.Errorf("Start() = %v, want %v of the host name", err, unix.EINVAL)
 	}
@@ -261,7 +261,7 @@ func TestStart_FailureReturnsTheMainThread(t *testing.T) {
 			t.Errorf("%s namespace of the main thread = %s, want the host's, %s", name, got, want)
 		}
 	}
-	p.config.Hostname = "a"
+	p.Config.Hostname = "a"
 	if err := p.Start(t.Context()); err != nil {
 		t.Errorf("Start() again = %v", err)
 	}

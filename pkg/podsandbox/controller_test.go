@@ -311,7 +311,7 @@ func TestContainers_GetWhatThePodHas(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	s, p, r := newController(t, &fakeRuntime{})
-	r.Config.Name = "name"
+	r.Config.Hostname = "name"
 	stages := []struct {
 		step func() error
 		want Status
@@ -334,7 +334,7 @@ func TestStatus(t *testing.T) {
 	}
 	got, err := s.Status("s", true)
 	must(t, err)
-	if got.Config.Name != "name" || got.Spec == nil {
+	if got.Config.Hostname != "name" || got.Spec == nil {
 		t.Errorf("verbose status = %+v, want configuration and specification", got)
 	}
 }
