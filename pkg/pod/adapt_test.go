@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
 )
@@ -101,7 +102,7 @@ func TestAdapt_WritesNetworkSysctls(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"kernel.shmmni": "5"}, spec.Linux.Sysctl); diff != "" {
 		t.Errorf("sysctls for libcontainer (-want +got):\n%s", diff)
 	}
-	err := inNamespaces(p.Pid(), []string{"net"}, func() error {
+	err := inNamespaces(p.Pid(), unix.CLONE_NEWNET, func() error {
 		if got := read(t, map[string]string{"net.ipv4.ip_unprivileged_port_start": ""}); got["net.ipv4.ip_unprivileged_port_start"] != "33" {
 			t.Errorf("sysctls in the pod = %v, want 33", got)
 		}

@@ -154,7 +154,7 @@ func pinned(t *testing.T, pid int) string {
 			return inner()
 		}
 	}
-	if err := inNamespaces(os.Getpid(), nil, f); err != nil {
+	if err := osthread.Run(f); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -106,19 +106,16 @@ func ownerOf(network *os.File) (*os.File, error) {
 	return owner, nil
 }
 
-// inNamespaces runs f on a thread that has joined these namespaces of process pid and ends with f.
-func inNamespaces(pid int, names []string, f func() error) error {
+// inNamespaces runs f on a thread that has joined namespaces of process pid (CLONE_NEW… bits), and that ends with f.
+func inNamespaces(pid, kinds int, f func() error) error {
 	return osthread.Run(func() error {
-		for _, name := range names {
-			file, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
-			if err != nil {
-				return err
-			}
-			err = setns(file, 0)
-			_ = file.Close() // nothing was written
-			if err != nil {
-				return err
-			}
+		pidfd, err := unix.PidfdOpen(pid, 0)
+		if err == nil {
+			err = unix.Setns(pidfd, kinds)
+			_ = unix.Close(pidfd) // nothing was written
+		}
+		if err != nil {
+			return fmt.Errorf("join namespaces %#x of process %d: %w", kinds, pid, err)
 		}
 		return f()
 	})

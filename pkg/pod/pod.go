@@ -186,14 +186,11 @@ func (p *Pod) configureNamespaces() error {
 	if len(p.Config.Sysctls) == 0 && !loopback {
 		return nil
 	}
-	var names []string
-	if p.Config.Network == ModePod {
-		names = append(names, "net", "uts")
+	kinds := p.cloneFlags()
+	if p.network != nil {
+		kinds |= unix.CLONE_NEWNET
 	}
-	if p.Config.IPC == ModePod {
-		names = append(names, "ipc")
-	}
-	return inNamespaces(p.Pid(), names, func() error {
+	return inNamespaces(p.Pid(), kinds, func() error {
 		if loopback {
 			if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo"}}); err != nil {
 				return fmt.Errorf("set interface lo up: %w", err)

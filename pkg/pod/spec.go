@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // Spec describes the started pod as the OCI configuration that its pause container would have: CRI stores it, and hands
@@ -192,7 +193,7 @@ func (p *Pod) adaptSysctls(spec *specs.Spec) error {
 	}
 	err := checkSysctls(Config{Sysctls: network})
 	if err == nil {
-		err = inNamespaces(p.Pid(), []string{"net"}, func() error { return writeSysctls(network, 0) })
+		err = inNamespaces(p.Pid(), unix.CLONE_NEWNET, func() error { return writeSysctls(network, 0) })
 	}
 	if err != nil {
 		return fmt.Errorf("config.json: linux.sysctl: %w", err)

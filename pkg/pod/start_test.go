@@ -40,7 +40,7 @@ func TestStart_MainThreadHoldsTheNamespaces(t *testing.T) {
 		t.Errorf("net namespace = %s, want the given one, %s", got, want)
 	}
 	var hostname string
-	if err := inNamespaces(p.Pid(), []string{"uts"}, func() (err error) { hostname, err = os.Hostname(); return err }); err != nil {
+	if err := inNamespaces(p.Pid(), unix.CLONE_NEWUTS, func() (err error) { hostname, err = os.Hostname(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if host, err := os.Hostname(); hostname != "web-0" || host == hostname || err != nil {
@@ -62,7 +62,7 @@ func TestHostname_IsTheHostsByDefault(t *testing.T) {
 		t.Run(pid.String(), func(t *testing.T) {
 			p := start(t, request(t, func(r *Request) { r.Config.Hostname, r.Config.PID = "", pid }))
 			var name string
-			if err := inNamespaces(p.Pid(), []string{"uts"}, func() (err error) { name, err = os.Hostname(); return err }); err != nil || name != host {
+			if err := inNamespaces(p.Pid(), unix.CLONE_NEWUTS, func() (err error) { name, err = os.Hostname(); return err }); err != nil || name != host {
 				t.Errorf("host name in the pod = %q (%v), want the host's, %q", name, err, host)
 			}
 		})
@@ -297,7 +297,7 @@ func TestExit_OfAPodWhoseProcessDies(t *testing.T) {
 func TestStart_OwnNetworkHasALoopback(t *testing.T) {
 	for _, mode := range []Mode{ModeContainer, ModePod} {
 		p := start(t, request(t, func(r *Request) { r.Config.PID = mode }))
-		err := inNamespaces(p.Pid(), []string{"net"}, func() error {
+		err := inNamespaces(p.Pid(), unix.CLONE_NEWNET, func() error {
 			data, err := os.ReadFile("/proc/thread-self/net/if_inet6")
 			if err != nil || !strings.Contains(string(data), "lo") {
 				return fmt.Errorf("addresses %q, %w", data, err)

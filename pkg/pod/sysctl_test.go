@@ -67,7 +67,7 @@ func TestSysctls_AreThePods(t *testing.T) {
 			before := read(t, sysctls)
 			config.Sysctls = sysctls
 			p := start(t, request(t, func(r *Request) { r.Config = config }))
-			err := inNamespaces(p.Pid(), []string{"net", "ipc", "uts"}, func() error {
+			err := inNamespaces(p.Pid(), unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS, func() error {
 				for key, got := range read(t, sysctls) {
 					if got != sysctls[key] {
 						t.Errorf("%s in the pod = %q, want %q", key, got, sysctls[key])
