@@ -7,7 +7,6 @@
 // two (docs/decisions/0009-start-becomes-the-daemon.md).
 
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,15 +42,8 @@ static _Noreturn void follow(pid_t child, int from)
 // close_all_but closes what a careless parent left open without close-on-exec: it is not the daemon's.
 static void close_all_but(int kept)
 {
-	DIR *open_fds = opendir("/proc/self/fd");
-	if (!open_fds)
-		return;
-	for (struct dirent *e; (e = readdir(open_fds));) {
-		int fd = atoi(e->d_name);
-		if (fd > STDERR_FILENO && fd != kept && fd != dirfd(open_fds))
-			close(fd);
-	}
-	closedir(open_fds);
+	syscall(SYS_close_range, STDERR_FILENO + 1, kept - 1, 0); // fails if there is none between them
+	syscall(SYS_close_range, kept + 1, ~0U, 0);
 }
 
 // free_arguments moves the arguments away from where ps reads them. The Go runtime keeps pointers to the strings, not
