@@ -53,7 +53,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	defer tasks.Close()
 	tasks.KeepIndex(d.Bundle, d.SocketPath, deleteAnswer)
 	pods := podsandbox.New(tasks, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
-		r.SystemdCgroup, r.MaxShmSize, r.Reaper = d.SystemdCgroup, d.MaxShmSize, reaper
+		r.SystemdCgroup, r.MaxShmSize, r.Reaper = d.Options.SystemdCgroup, d.Options.MaxShmSize, reaper
 		return pod.Create(ctx, r, d.Thread)
 	})
 

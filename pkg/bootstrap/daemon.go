@@ -27,6 +27,7 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/osthread"
 )
 
@@ -37,11 +38,7 @@ type Daemon struct {
 	TTRPCAddress string           // containerd's ttrpc socket, for events; "" when started by hand
 	SocketPath   string           // our own socket
 	Thread       *osthread.Thread // holds the namespaces of a pod
-
-	// These are by the options that containerd gives start alone: CreateSandbox has none. The options of containers come
-	// with them.
-	SystemdCgroup bool   // the cgroup driver
-	MaxShmSize    string // bounds what a pod may ask for
+	Options      options.Options  // those of start, for the pod: CreateSandbox has none, and containers bring their own
 }
 
 // Program is the name of this program, which ps shows.
@@ -155,15 +152,15 @@ func dumpGoroutines() {
 	log.L.Infof("goroutine dump: %d in all", len(stacks))
 }
 
-// initDaemon gives this process what the daemon has of its own. It joins the existing cgroup of that name, if it is not
-// empty.
-func initDaemon(d Daemon, cgroup string) error {
+// initDaemon gives this process what the daemon has of its own. It joins the existing cgroup ShimCgroup, if the options
+// name one.
+func initDaemon(d Daemon) error {
 	// A group of its own keeps a terminal's signals and kills of containerd's group away. Not a session of its own: the
 	// leader of a session takes the first terminal it opens as its controlling one, and shims open terminals.
 	if err := unix.Setpgid(0, 0); err != nil {
 		return fmt.Errorf("start daemon: make process group: %w", err)
 	}
-	if cgroup != "" {
+	if cgroup := d.Options.ShimCgroup; cgroup != "" {
 		if err := joinCgroup(cgroup); err != nil {
 			return fmt.Errorf("join shim cgroup %q: %w", cgroup, err)
 		}

@@ -34,8 +34,8 @@ func caller() int { return int(C.detached.caller) }
 
 // detach makes this process the daemon that d describes and answers containerd. When it fails, it has not answered, or
 // the answer does not count, since the original process ends with failure too. It is called on the main thread.
-func detach(ctx context.Context, d Daemon, cgroup string, answer []byte) error {
-	if err := initDaemon(d, cgroup); err != nil {
+func detach(ctx context.Context, d Daemon, answer []byte) error {
+	if err := initDaemon(d); err != nil {
 		return err
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)

@@ -66,15 +66,15 @@ func TestSocketPath_Limit(t *testing.T) {
 	}
 }
 
-func TestGroupSocket_MakesTheDirectory(t *testing.T) {
+func TestRecordSocket_MakesTheDirectory(t *testing.T) {
 	dir := shortDir(t)
-	r := request{Args: Args{Namespace: "ns", ID: "c1"}, socketDir: dir + "/new"}
-	if got, _, err := groupSocket(r, dir); err != nil || filepath.Dir(got) != r.socketDir || mode(t, r.socketDir).Perm() != 0o700 {
-		t.Errorf("groupSocket with the directory %q = %q, %v, want it made with mode 0700", r.socketDir, got, err)
+	r := request{Daemon: Daemon{Args: Args{Namespace: "ns", ID: "c1"}, Bundle: dir}, socketDir: dir + "/new"}
+	if _, err := r.recordSocket(); err != nil || filepath.Dir(r.SocketPath) != r.socketDir || mode(t, r.socketDir).Perm() != 0o700 {
+		t.Errorf("recordSocket with the directory %q = %q, %v, want it made with mode 0700", r.socketDir, r.SocketPath, err)
 	}
 	r.socketDir = "rel"
-	if _, _, err := groupSocket(r, dir); !errdefs.IsInvalidArgument(err) {
-		t.Errorf("groupSocket with the directory %q error = %v, want ErrInvalidArgument", r.socketDir, err)
+	if _, err := r.recordSocket(); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("recordSocket with the directory %q error = %v, want ErrInvalidArgument", r.socketDir, err)
 	}
 }
 

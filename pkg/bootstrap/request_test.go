@@ -57,7 +57,7 @@ func TestLegacyVersion(t *testing.T) {
 func TestParseRequest_OfEveryGeneration(t *testing.T) {
 	t.Setenv("TTRPC_ADDRESS", "/env.ttrpc")
 	a := Args{Namespace: "ns1", ID: "c1", Address: "/flag.sock"}
-	old := request{Args: a, ttrpcAddress: "/env.ttrpc"}
+	old := request{Daemon: Daemon{Args: a, TTRPCAddress: "/env.ttrpc"}}
 	with := func(d protocolVersion) request { r := old; r.version = d; return r }
 	tests := []struct {
 		name   string
@@ -75,8 +75,11 @@ func TestParseRequest_OfEveryGeneration(t *testing.T) {
 		{
 			"2.4.2, bootstrap parameters", "stdin-2.4.2.bin", plainAddress,
 			request{
-				Args:    Args{Namespace: "ns1", ID: "c1", Address: "/run/containerd/containerd.sock", Debug: true},
-				version: protobufVersion3, ttrpcAddress: "/run/containerd/containerd.sock.ttrpc", socketDir: "/run/user/0/s",
+				Daemon: Daemon{
+					Args:         Args{Namespace: "ns1", ID: "c1", Address: "/run/containerd/containerd.sock", Debug: true},
+					TTRPCAddress: "/run/containerd/containerd.sock.ttrpc",
+				},
+				version: protobufVersion3, socketDir: "/run/user/0/s",
 			},
 			"/shims",
 		},
@@ -94,11 +97,11 @@ func TestParseRequest_OfEveryGeneration(t *testing.T) {
 			if err != nil {
 				t.Fatalf("parseRequest(%x) = %v", input, err)
 			}
-			opts, err := parseOptions(got.options)
+			opts, err := parseOptions(got.extensions)
 			if err != nil || opts.ShimCgroup != tt.cgroup {
 				t.Errorf("parseOptions = %+v, %v, want ShimCgroup %q", opts, err, tt.cgroup)
 			}
-			got.options = nil
+			got.extensions = nil
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(request{})); diff != "" {
 				t.Errorf("parseRequest(%x) (-want +got):\n%s", input, diff)
 			}
@@ -138,7 +141,7 @@ func TestParseRequest_OptionsThatLookLikeParameters(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := parseRequest(input, Args{Namespace: "ns", ID: name}, func() protocolVersion { return jsonVersion2 })
-	if err != nil || got.version != jsonVersion2 || len(got.options) != 1 {
+	if err != nil || got.version != jsonVersion2 || len(got.extensions) != 1 {
 		t.Errorf("parseRequest(%x) = %+v, %v, want one option of version %d", input, got, err, jsonVersion2)
 	}
 }
@@ -248,7 +251,7 @@ func FuzzParseRequest(f *testing.F) {
 			}
 			return
 		}
-		if _, err := parseOptions(r.options); err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
+		if _, err := parseOptions(r.extensions); err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
 			t.Logf("parseOptions of %x: %v", input, err) // a path that cannot be read has the system's error
 		}
 	})

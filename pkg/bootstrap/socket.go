@@ -53,26 +53,26 @@ func socketAddress(path string) string { return "unix://" + path }
 // (runtime/v2/shim.go), 2.x where there is no bootstrap.json.
 const addressFile = "address"
 
-// groupSocket finds the group of the container in bundle and the group's socket, makes the directory for that, and
-// records the socket in the bundle.
-func groupSocket(r request, bundle string) (path, group string, err error) {
-	if group, err = shimGroup(bundle, r.ID); err != nil {
-		return "", "", err
+// recordSocket finds the container's group, which it returns, and the group's socket. It makes the directory for the
+// socket, and records the socket in the bundle.
+func (r *request) recordSocket() (group string, err error) {
+	if group, err = shimGroup(r.Bundle, r.ID); err != nil {
+		return "", err
 	}
 	dir := cmp.Or(r.socketDir, defaultSocketDir)
 	if !filepath.IsAbs(dir) {
-		return "", "", fmt.Errorf("socket directory %q: not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
+		return "", fmt.Errorf("socket directory %q: not an absolute path: %w", dir, errdefs.ErrInvalidArgument)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", "", err
+		return "", err
 	}
-	if path, err = socketPath(dir, r.Address, r.Namespace, group); err != nil {
-		return "", "", err
+	if r.SocketPath, err = socketPath(dir, r.Address, r.Namespace, group); err != nil {
+		return "", err
 	}
-	if err := unixfile.Write(filepath.Join(bundle, addressFile), []byte(socketAddress(path))); err != nil {
-		return "", "", fmt.Errorf("record socket of bundle %s: %w", bundle, err)
+	if err := unixfile.Write(filepath.Join(r.Bundle, addressFile), []byte(socketAddress(r.SocketPath))); err != nil {
+		return "", fmt.Errorf("record socket of bundle %s: %w", r.Bundle, err)
 	}
-	return path, group, nil
+	return group, nil
 }
 
 // shimGroup names the shim that container id in bundle belongs to: a pod's id, or id itself. A bundle without

@@ -65,10 +65,11 @@ func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := Args{Namespace: "ns", ID: "c1", Address: "/a"}
-	path, _, err := groupSocket(request{Args: a, socketDir: dir}, bundle)
-	if err != nil {
+	r := request{Daemon: Daemon{Args: a, Bundle: bundle}, socketDir: dir}
+	if _, err := r.recordSocket(); err != nil {
 		t.Fatal(err)
 	}
+	path := r.SocketPath
 	l, err := listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)

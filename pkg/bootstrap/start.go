@@ -83,33 +83,29 @@ func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	opts, err := parseOptions(r.options)
+	r.Bundle = bundle
+	if r.Options, err = parseOptions(r.extensions); err != nil {
+		return Daemon{}, nil, err
+	}
+	group, err := r.recordSocket()
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	path, group, err := groupSocket(r, bundle)
+	answer, err := encodeAnswer(r.version, socketAddress(r.SocketPath))
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	answer, err := encodeAnswer(r.version, socketAddress(path))
-	if err != nil {
-		return Daemon{}, nil, err
-	}
-	l, err := listenOrJoin(ctx, path, group, a.ID)
+	l, err := listenOrJoin(ctx, r.SocketPath, group, a.ID)
 	if err != nil {
 		return Daemon{}, nil, err
 	}
 	if l == nil {
 		return Daemon{}, nil, reply(ctx, syscall.Stdout, answer)
 	}
-	d := Daemon{
-		Args: r.Args, Bundle: bundle, SocketPath: path, TTRPCAddress: r.ttrpcAddress,
-		SystemdCgroup: opts.SystemdCgroup, MaxShmSize: opts.MaxShmSize,
-	}
-	if err := detach(ctx, d, opts.ShimCgroup, answer); err != nil {
+	if err := detach(ctx, r.Daemon, answer); err != nil {
 		return Daemon{}, nil, errors.Join(err, retire(l))
 	}
-	return d, l, nil
+	return r.Daemon, l, nil
 }
 
 // reply writes the answer to stdout. Not by an [os.File], which ends the program where containerd has hung up. ctx has
@@ -159,13 +155,12 @@ func listenOrJoin(ctx context.Context, path, group, id string) (*net.UnixListene
 	return nil, fmt.Errorf("join the shim of group %q: it ended %d times: %w", group, joinAttempts, errdefs.ErrUnavailable)
 }
 
-// request is what containerd asks of start, whichever generation asked.
+// request is what containerd asks of start, whichever generation asked, and the daemon that it leads to.
 type request struct {
-	Args
-	version      protocolVersion
-	ttrpcAddress string
-	socketDir    string       // "" means the default
-	options      []*anypb.Any // task or runtime options; at most one before 2.3
+	Daemon
+	version    protocolVersion
+	socketDir  string       // "" means the default
+	extensions []*anypb.Any // the options are one of them; at most one before 2.3
 }
 
 // maxInput bounds stdin. containerd's own shims use the same bound (pkg/shim/shim.go).
@@ -192,7 +187,7 @@ func ReadInput(stdin *os.File) ([]byte, error) {
 // begin with two length-delimited fields. Identity decides: only BootstrapParams repeat -id and -namespace.
 // legacy finds the version when the input is not BootstrapParams.
 func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request, error) {
-	r := request{Args: a, ttrpcAddress: os.Getenv("TTRPC_ADDRESS")}
+	r := request{Daemon: Daemon{Args: a, TTRPCAddress: os.Getenv("TTRPC_ADDRESS")}}
 	if len(input) == 0 {
 		r.version = legacy()
 		return r, nil
@@ -214,7 +209,7 @@ func parseRequest(input []byte, a Args, legacy func() protocolVersion) (request,
 			len(input), err, errdefs.ErrInvalidArgument)
 	}
 	r.version = legacy()
-	r.options = []*anypb.Any{&opts}
+	r.extensions = []*anypb.Any{&opts}
 	return r, nil
 }
 
@@ -224,11 +219,11 @@ func (r request) fill(p *bootstrapapi.BootstrapParams) request {
 	// Levels are ordered and open: what is below DEBUG (TRACE and unknown ones) is at least as verbose.
 	r.Debug = r.Debug || p.LogLevel <= bootstrapapi.LogLevel_LOG_LEVEL_DEBUG
 	r.Address = cmp.Or(p.ContainerdGrpcAddress, r.Address)
-	r.ttrpcAddress = cmp.Or(p.ContainerdTtrpcAddress, r.ttrpcAddress)
+	r.TTRPCAddress = cmp.Or(p.ContainerdTtrpcAddress, r.TTRPCAddress)
 	r.socketDir = p.GetSocketDir()
 	for _, e := range p.Extensions {
 		if e.Value != nil {
-			r.options = append(r.options, e.Value)
+			r.extensions = append(r.extensions, e.Value)
 		}
 	}
 	return r

@@ -202,9 +202,10 @@ func TestStart_AfterOneThatWasKilled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t)
 			b := w.bundle("c1", "")
-			r := request{Args: Args{Namespace: "ns1", ID: "c1", Address: "/p.sock"}, socketDir: w.mkdir("s")}
+			r := request{Daemon: Daemon{Args: Args{Namespace: "ns1", ID: "c1", Address: "/p.sock"}, Bundle: b}, socketDir: w.mkdir("s")}
 			for _, action := range []string{"delete", "start"} {
-				path, _, err := groupSocket(r, b)
+				_, err := r.recordSocket()
+				path := r.SocketPath
 				if err := errors.Join(err, make(path)); err != nil {
 					t.Fatal(err)
 				}
