@@ -152,18 +152,14 @@ func (p *Pod) cloneFlags() (flags int) {
 }
 
 // startHolder lets a process of its own hold the namespaces.
-func (p *Pod) startHolder(ctx context.Context) error {
+func (p *Pod) startHolder(ctx context.Context) (err error) {
 	c := nsholder.Config{
 		Net: p.network, Make: p.cloneFlags(), PID: p.Config.PID == ModePod,
-		UID: pauseID, GID: pauseID,
-	}
-	if c.Make&unix.CLONE_NEWUTS != 0 {
-		c.Hostname = p.Config.Hostname
+		Hostname: p.Config.Hostname, UID: pauseID, GID: pauseID,
 	}
 	user := p.Config.User
 	if user != nil {
 		c.UID, c.GID = lastID(user.UIDs), lastID(user.GIDs)
-		var err error
 		if c.User, err = ownerOf(p.network); err != nil {
 			return err
 		}
@@ -173,7 +169,6 @@ func (p *Pod) startHolder(ctx context.Context) error {
 			c.Map = user
 		}
 	}
-	var err error
 	if p.holder, err = nsholder.Start(ctx, c, p.thread, p.Reaper); err != nil || c.User == nil {
 		return err
 	}
@@ -182,11 +177,11 @@ func (p *Pod) startHolder(ctx context.Context) error {
 
 // configureNamespaces sets the loopback interface up and writes the sysctls.
 func (p *Pod) configureNamespaces() error {
-	loopback := p.cloneFlags()&unix.CLONE_NEWNET != 0
+	kinds := p.cloneFlags()
+	loopback := kinds&unix.CLONE_NEWNET != 0
 	if len(p.Config.Sysctls) == 0 && !loopback {
 		return nil
 	}
-	kinds := p.cloneFlags()
 	if p.network != nil {
 		kinds |= unix.CLONE_NEWNET
 	}
