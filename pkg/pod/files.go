@@ -22,7 +22,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
-	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -119,8 +118,14 @@ func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err 
 			return fmt.Errorf("mount tmpfs (%s) at %q: %w", fs.options, dir, err)
 		}
 	}
+	root := c.root()
 	for _, name := range etcFiles {
-		if err := makeFile(filepath.Join(bundle, etcDir, name), content[name], c.root()); err != nil {
+		path := filepath.Join(bundle, etcDir, name)
+		const mode = 0o644
+		if err := os.WriteFile(path, []byte(content[name]), mode); err != nil {
+			return err
+		}
+		if err := errors.Join(os.Chmod(path, mode), os.Chown(path, root.UID, root.GID)); err != nil { // umask
 			return err
 		}
 	}
@@ -156,16 +161,6 @@ func etcSize(content map[string]string) int {
 		size += len(text) + os.Getpagesize()
 	}
 	return size
-}
-
-func makeFile(path, text string, owner idmap.Owner) error {
-	const mode = 0o644 // whatever the umask
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Chmod(mode), f.Chown(owner.UID, owner.GID), f.Close())
 }
 
 // removeFiles undoes makeFiles.
