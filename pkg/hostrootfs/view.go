@@ -155,10 +155,7 @@ func makeLike(path, like string) error {
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	if err := os.Lchown(path, int(stat.Uid), int(stat.Gid)); err != nil {
-		return err
-	}
-	return unix.Chmod(path, stat.Mode&0o7777)
+	return errors.Join(os.Lchown(path, int(stat.Uid), int(stat.Gid)), unix.Chmod(path, stat.Mode&0o7777))
 }
 
 // copyLink makes a link as from is, unless there is a mount point in its place.
