@@ -124,12 +124,8 @@ func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	if !errors.Is(err, unix.EADDRINUSE) {
 		return l, err
 	}
-	alive, err := removeUnheard(ctx, path)
-	if err != nil {
+	if err := removeUnheard(ctx, path); err != nil {
 		return nil, err
-	}
-	if alive {
-		return nil, fmt.Errorf("socket %s: %w", path, errdefs.ErrAlreadyExists)
 	}
 	return bind(path)
 }
@@ -162,26 +158,26 @@ func bind(path string) (*net.UnixListener, error) {
 	return nil, errors.Join(fmt.Errorf("listen on socket %s: %w", path, err), unixfile.Remove(path))
 }
 
-// removeUnheard removes the socket at path unless somebody listens there. What is no socket stays. The caller has the
-// directory's lock.
-func removeUnheard(ctx context.Context, path string) (alive bool, err error) {
+// removeUnheard removes the socket at path unless somebody listens there, which is ErrAlreadyExists. What is no socket
+// stays. The caller has the directory's lock.
+func removeUnheard(ctx context.Context, path string) error {
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
-		return false, nil //nolint:nilerr // gone, or not ours to remove
+		return nil //nolint:nilerr // gone, or not ours to remove
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path) // never blocks
-	switch {
-	case err == nil:
+	if err == nil {
 		_ = conn.Close() // only the connect counts
-		return true, nil
-	case errors.Is(err, unix.EAGAIN): // a full backlog is a listener too
-		return true, nil
+	}
+	switch {
+	case err == nil, errors.Is(err, unix.EAGAIN): // a full backlog is a listener too
+		return fmt.Errorf("socket %s: %w", path, errdefs.ErrAlreadyExists)
 	case !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT):
-		return false, err
+		return err
 	}
 	if err := unixfile.Remove(path); err != nil {
-		return false, fmt.Errorf("remove dead socket: %w", err)
+		return fmt.Errorf("remove dead socket: %w", err)
 	}
-	return false, nil
+	return nil
 }
 
 // removeDeadSocket removes the socket at path if nobody listens on it.
@@ -194,8 +190,10 @@ func removeDeadSocket(ctx context.Context, path string) error {
 		return err
 	}
 	defer unlock()
-	_, err = removeUnheard(ctx, path)
-	return err
+	if err := removeUnheard(ctx, path); !errdefs.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
 }
 
 // retire closes l, if its server has not, and removes the socket. One that another start has put in its place stays.
