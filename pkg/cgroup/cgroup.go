@@ -28,7 +28,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -114,38 +113,40 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func readNumber(path string) (uint64, error) {
-	data, err := os.ReadFile(path)
+// readNumber reads the number in a control file or, unless key is empty, on the line that begins with key. It is
+// math.MaxUint64 for the word max.
+func readNumber(path, key string) (uint64, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.ParseUint(string(bytes.TrimSpace(data)), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("parse %s: %w", path, err)
-	}
-	return n, nil
+	defer f.Close() //nolint:errcheck // closing a control file cannot fail
+	return numberIn(f, key)
 }
 
-// keyedFile is an open control file with a key and a number on each line.
-type keyedFile struct{ *os.File }
-
-func openKeyed(dir, name string) (keyedFile, error) {
-	f, err := os.Open(filepath.Join(dir, name))
-	return keyedFile{f}, err
-}
-
-// value reads the number on the line of key. The read is positioned, so it disturbs no other reader.
-func (f keyedFile) value(key string) (uint64, error) {
+// numberIn is readNumber of an open file. The read is positioned, so it disturbs no other reader.
+func numberIn(f *os.File, key string) (uint64, error) {
 	var buf [512]byte // memory.events has about 100 bytes
 	n, err := f.ReadAt(buf[:], 0)
 	if n == 0 {
 		return 0, err
 	}
 	for line := range bytes.Lines(buf[:n]) {
-		name, number, ok := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
-		if ok && string(name) == key {
-			return strconv.ParseUint(string(number), 10, 64)
+		name, number, keyed := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
+		if !keyed {
+			name, number = nil, name
 		}
+		if string(name) != key {
+			continue
+		}
+		if string(number) == "max" {
+			return math.MaxUint64, nil
+		}
+		n, err := strconv.ParseUint(string(number), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("parse %s: %w", f.Name(), err)
+		}
+		return n, nil
 	}
 	return 0, fmt.Errorf("%s has no line %q: %w", f.Name(), key, errdefs.ErrNotImplemented)
 }
@@ -164,20 +165,12 @@ func (c *Cgroup) MemoryLimit() (uint64, error) {
 	least := uint64(math.MaxUint64)
 	for dir := c.Path("memory"); dir != "" && dir != "/"; dir = filepath.Dir(dir) {
 		// On v2 the root has no such file, nor has a cgroup without the controller.
-		text, err := os.ReadFile(filepath.Join(dir, file))
-		if err != nil && !IsGone(err) {
-			return 0, err
-		}
-		limit := strings.TrimSpace(string(text))
-		if err != nil || limit == "max" {
-			continue
-		}
-		n, err := strconv.ParseUint(limit, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", filepath.Join(dir, file), err)
-		}
-		if n < noLimitV1 {
+		n, err := readNumber(filepath.Join(dir, file), "")
+		switch {
+		case err == nil && n < noLimitV1:
 			least = min(least, n)
+		case err != nil && !IsGone(err):
+			return 0, err
 		}
 	}
 	return least, nil
@@ -228,17 +221,15 @@ func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
 	}
 	child := New(paths)
 	for i, dir := range child.dirs {
-		err := os.Mkdir(dir, 0o755)
-		if err == nil {
-			continue
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			for _, made := range child.dirs[:i] {
+				err = errors.Join(err, os.Remove(made))
+			}
+			if errors.Is(err, fs.ErrExist) {
+				err = fmt.Errorf("%w: %w", err, errdefs.ErrAlreadyExists)
+			}
+			return nil, err
 		}
-		for _, made := range child.dirs[:i] {
-			err = errors.Join(err, os.Remove(made))
-		}
-		if errors.Is(err, fs.ErrExist) {
-			err = fmt.Errorf("%w: %w", err, errdefs.ErrAlreadyExists)
-		}
-		return nil, err
 	}
 	return child, nil
 }
@@ -272,33 +263,21 @@ type Usage struct {
 }
 
 // Usage reads the usage. A cgroup that is gone is errdefs.ErrNotFound.
-func (c *Cgroup) Usage() (u Usage, err error) {
-	peak := "memory.peak" // since Linux 5.19
+func (c *Cgroup) Usage() (Usage, error) {
+	cpu, key, unit, peak := "cpuacct.usage", "", time.Nanosecond, "memory.max_usage_in_bytes"
 	if c.unified {
-		u.CPU, err = cpuTimeV2(c.Path(""))
-	} else {
-		peak = "memory.max_usage_in_bytes"
-		if dir := c.Path("cpuacct"); dir != "" {
-			var nanos uint64
-			nanos, err = readNumber(filepath.Join(dir, "cpuacct.usage"))
-			u.CPU = time.Duration(nanos)
+		cpu, key, unit, peak = "cpu.stat", "usage_usec", time.Microsecond, "memory.peak" // since Linux 5.19
+	}
+	var u Usage
+	if path := c.File(cpu); path != "" {
+		n, err := readNumber(path, key)
+		if err != nil {
+			return Usage{}, fmt.Errorf("read usage of cgroup %s: %w", c, classify(err))
 		}
+		u.CPU = time.Duration(n) * unit
 	}
-	if err != nil {
-		return Usage{}, fmt.Errorf("read usage of cgroup %s: %w", c, classify(err))
-	}
-	if dir := c.Path("memory"); dir != "" {
-		u.Memory, _ = readNumber(filepath.Join(dir, peak)) // there is no file where it is not counted
+	if path := c.File(peak); path != "" {
+		u.Memory, _ = readNumber(path, "") // there is no file where it is not counted
 	}
 	return u, nil
-}
-
-func cpuTimeV2(dir string) (time.Duration, error) {
-	file, err := openKeyed(dir, "cpu.stat")
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close() //nolint:errcheck // closing a control file cannot fail
-	micros, err := file.value("usage_usec")
-	return time.Duration(micros) * time.Microsecond, err
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containerd/log"
@@ -54,25 +53,24 @@ type oomSource interface {
 func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	w := &OOMWatch{cgroup: c.String(), notify: notify, ended: make(chan struct{})}
 	dir := c.Path("memory")
-	var err error
-	switch {
-	case dir == "":
-	case c.unified:
-		w.source, err = openMemoryEvents(dir)
-	default:
-		w.source, err = openOOMControl(dir)
+	open := openOOMControl
+	if c.unified {
+		open = openMemoryEvents
 	}
-	switch {
-	case err == nil && w.source != nil:
-		w.last, err = w.source.kills()
-		if err != nil {
-			w.source.close()
-		}
-	case err == nil, IsGone(err) && exists(dir):
+	var err error
+	if dir != "" {
+		w.source, err = open(dir)
+	}
+	if dir == "" || IsGone(err) && exists(dir) {
 		log.L.WithField("cgroup", w.cgroup).Debug("no memory controller: OOM kills are not reported")
 		w.source = nil
 		close(w.ended)
 		return w, nil
+	}
+	if err == nil {
+		if w.last, err = w.source.kills(); err != nil {
+			w.source.close()
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", w.cgroup, classify(err))
@@ -120,35 +118,26 @@ func (w *OOMWatch) Stop() {
 //
 // The kernel wakes pollers of the file when a number changes. Polling, unlike inotify, needs no instance: a user has
 // 128 for all programs by default (fs.inotify.max_user_instances), fewer than a node has containers.
-type memoryEvents struct {
-	file keyedFile
-	conn syscall.RawConn
-}
+type memoryEvents struct{ *os.File }
 
 func openMemoryEvents(dir string) (oomSource, error) {
-	file, err := openKeyed(dir, "memory.events")
-	if err != nil {
-		return nil, err
-	}
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return &memoryEvents{file, conn}, nil
+	file, err := os.Open(filepath.Join(dir, "memory.events"))
+	return memoryEvents{file}, err
 }
 
-func (e *memoryEvents) kills() (uint64, error) { return e.file.value("oom_kill") }
+func (e memoryEvents) kills() (uint64, error) { return numberIn(e.File, "oom_kill") }
 
 // await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed. It
 // would return at once for a file that cannot be polled; those of cgroup2 can.
-func (e *memoryEvents) await(check func()) {
-	_ = e.conn.Read(func(uintptr) bool { // the error says that the file was closed
+func (e memoryEvents) await(check func()) {
+	conn, _ := e.SyscallConn()         // fails only without a file
+	_ = conn.Read(func(uintptr) bool { // the error says that the file was closed
 		check()
 		return false
 	})
 }
 
-func (e *memoryEvents) close() { _ = e.file.Close() } // closing a control file cannot fail
+func (e memoryEvents) close() { _ = e.Close() } // closing a control file cannot fail
 
 const (
 	// The kernel signals that a v1 cgroup is out of memory before it chooses a process to kill. So the counter is read
@@ -162,7 +151,7 @@ const (
 // killer, or by the limit of a nested cgroup, is counted and not signalled; the next Check finds it.
 type oomControl struct {
 	dir   string
-	file  keyedFile
+	file  *os.File
 	event *os.File
 
 	// The counter is that of one cgroup alone, so nested ones are read as well. They come and go: seen has the last count
@@ -171,26 +160,22 @@ type oomControl struct {
 	total uint64
 }
 
-func openOOMControl(dir string) (_ oomSource, retErr error) {
-	file, err := openKeyed(dir, "memory.oom_control")
+func openOOMControl(dir string) (oomSource, error) {
+	file, err := os.Open(filepath.Join(dir, "memory.oom_control"))
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if retErr != nil {
-			_ = file.Close() // closing a control file cannot fail
-		}
-	}()
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("eventfd: %w", err)
+		return nil, errors.Join(fmt.Errorf("eventfd: %w", err), file.Close())
 	}
-	event := os.NewFile(uintptr(fd), "oom eventfd")
+	c := &oomControl{dir: dir, file: file, event: os.NewFile(uintptr(fd), "oom eventfd")}
 	// file.Fd makes the file blocking, which does not matter: nobody waits on it.
 	if err := Write(filepath.Join(dir, "cgroup.event_control"), fmt.Sprintf("%d %d", fd, file.Fd())); err != nil {
-		return nil, errors.Join(err, event.Close())
+		c.close()
+		return nil, err
 	}
-	return &oomControl{dir: dir, file: file, event: event}, nil
+	return c, nil
 }
 
 func (c *oomControl) kills() (uint64, error) {
@@ -207,9 +192,9 @@ func (c *oomControl) kills() (uint64, error) {
 				return err
 			}
 			defer nested.Close() //nolint:errcheck // closing a control file cannot fail
-			file = keyedFile{nested}
+			file = nested
 		}
-		kills, err := file.value("oom_kill")
+		kills, err := numberIn(file, "oom_kill")
 		if err != nil {
 			return err
 		}

@@ -234,21 +234,17 @@ func TestOOMWatch_NamesTheMissingLine(t *testing.T) {
 // The memory controller may not be on v2 here, but cgroup.events announces its changes in the same way.
 func TestOOMWatch_WakesUpWhenTheKernelChangesTheFile(t *testing.T) {
 	c := makeV2(t)
-	file, err := openKeyed(c.Path(""), "cgroup.events")
+	file, err := os.Open(c.File("cgroup.events"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := file.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &memoryEvents{file, conn}
+	e := memoryEvents{file}
 	var populated atomic.Uint64
 	ended := make(chan struct{})
 	go func() { // ends with close below
 		defer close(ended)
 		e.await(func() {
-			if n, err := file.value("populated"); err == nil {
+			if n, err := numberIn(file, "populated"); err == nil {
 				populated.Store(n)
 			}
 		})
@@ -271,7 +267,7 @@ func TestOOMWatch_OfTheKernelsMemoryEvents(t *testing.T) {
 	}
 	c := makeMemory(t)
 	w, reports := watch(t, c)
-	if _, ok := w.source.(*memoryEvents); !ok {
+	if _, ok := w.source.(memoryEvents); !ok {
 		t.Fatalf("the watch reads %T, want memory.events", w.source)
 	}
 	start(t, c, hog).wait(t)

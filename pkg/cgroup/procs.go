@@ -6,7 +6,6 @@ package cgroup
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -15,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -121,14 +119,9 @@ func (c *Cgroup) Contains(pid, pidfd int) error {
 
 // lastCgroup returns the id of the v2 cgroup in which a process is or was (PIDFD_GET_INFO, include/uapi/linux/pidfd.h).
 func lastCgroup(pidfd int) (id uint64, ok bool) {
-	const size, maskAt, cgroupAt = 72, 0, 8 // of struct pidfd_info, as the number of PIDFD_GET_INFO has it
-	var info [size]byte
-	binary.NativeEndian.PutUint64(info[maskAt:], unix.PIDFD_INFO_CGROUPID|unix.PIDFD_INFO_EXIT)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pidfd), unix.PIDFD_GET_INFO, uintptr(unsafe.Pointer(&info)))
-	if errno != 0 || binary.NativeEndian.Uint64(info[maskAt:])&unix.PIDFD_INFO_CGROUPID == 0 {
-		return 0, false
-	}
-	return binary.NativeEndian.Uint64(info[cgroupAt:]), true
+	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_CGROUPID | unix.PIDFD_INFO_EXIT}
+	err := unix.IoctlPidfdInfo(pidfd, &info)
+	return info.Cgroupid, err == nil && info.Mask&unix.PIDFD_INFO_CGROUPID != 0
 }
 
 // containsID reports whether id is that of the cgroup in the v2 hierarchy, or of one nested in it. The id of a cgroup
@@ -182,7 +175,7 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 		c.writeKill()
 	}
 	for round, wait := 0, firstPoll; ; round, wait = round+1, min(2*wait, lastPoll) {
-		if found, err := c.hasProcesses(); !found {
+		if pids, err := c.others(); len(pids) == 0 {
 			return err
 		}
 		if sig != syscall.SIGKILL {
@@ -192,7 +185,12 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 			return err
 		}
 		if !sleep(ctx, wait) {
-			return c.leftError(context.Cause(ctx))
+			pids, err := c.others()
+			if err == nil && len(pids) == 0 {
+				return nil
+			}
+			left := fmt.Errorf("kill cgroup %s: %s left: %w", c, describe(pids), context.Cause(ctx))
+			return errors.Join(left, err)
 		}
 	}
 }
@@ -201,9 +199,6 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 // else's. It may miss a process that is being forked.
 func (c *Cgroup) Signal(sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
-		return err
-	}
-	if found, err := c.hasProcesses(); !found {
 		return err
 	}
 	return c.signalEach(sig)
@@ -220,27 +215,16 @@ func (c *Cgroup) refuseKill() error {
 	return nil
 }
 
-// hasProcesses reports whether there is a process in the cgroup. The calling process being there is an error.
-func (c *Cgroup) hasProcesses() (bool, error) {
+// others is Procs, with nothing in a cgroup that is gone. The calling process being there is an error.
+func (c *Cgroup) others() ([]int, error) {
 	pids, err := c.Procs()
 	switch {
 	case errdefs.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, err
+		return nil, nil
 	case slices.Contains(pids, os.Getpid()):
-		return false, fmt.Errorf("kill cgroup %s: it holds this process: %w", c, errdefs.ErrFailedPrecondition)
+		return nil, fmt.Errorf("kill cgroup %s: it holds this process: %w", c, errdefs.ErrFailedPrecondition)
 	}
-	return len(pids) > 0, nil
-}
-
-// leftError returns nil if the cgroup is empty, or else what is left in it and why Kill gave up.
-func (c *Cgroup) leftError(why error) error {
-	pids, err := c.Procs()
-	if errdefs.IsNotFound(err) || err == nil && len(pids) == 0 {
-		return nil
-	}
-	return errors.Join(fmt.Errorf("kill cgroup %s: %s left: %w", c, describe(pids), why), err)
+	return pids, err
 }
 
 // isRoot reports whether dir is the root of a hierarchy, in which all processes of the machine may be. Only the root
@@ -287,7 +271,7 @@ func (c *Cgroup) killRound(ctx context.Context, round int) error {
 	if c.unified {
 		return nil
 	}
-	return c.freezer().thawTree()
+	return c.Thaw()
 }
 
 // signalFrozen sends sig to each process, with the cgroup frozen where that is possible.
@@ -302,7 +286,7 @@ func (c *Cgroup) signalFrozen(ctx context.Context, sig syscall.Signal) (err erro
 	}
 	err = c.signalEach(sig)
 	if sig == syscall.SIGKILL {
-		err = errors.Join(err, f.thawTree())
+		err = errors.Join(err, c.Thaw())
 	}
 	return err
 }
@@ -311,15 +295,11 @@ func (c *Cgroup) signalFrozen(ctx context.Context, sig syscall.Signal) (err erro
 // somebody else's get the id. So each process is pinned first (os.FindProcess opens a pidfd), and only those are
 // signalled that the cgroup still lists after that.
 func (c *Cgroup) signalEach(sig syscall.Signal) error {
-	pids, err := c.Procs()
-	if errdefs.IsNotFound(err) {
-		err = nil
-	}
-	errs := []error{err}
+	pids, err := c.others()
 	for batch := range slices.Chunk(pids, batchSize) {
-		errs = append(errs, c.signalBatch(batch, sig))
+		err = errors.Join(err, c.signalBatch(batch, sig))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal) error {
@@ -332,11 +312,8 @@ func (c *Cgroup) signalBatch(pids []int, sig syscall.Signal) error {
 		defer p.Release() //nolint:errcheck // it closes the pidfd and cannot fail
 		procs = append(procs, p)
 	}
-	listed, err := c.Procs()
+	listed, err := c.others()
 	if err != nil {
-		if errdefs.IsNotFound(err) {
-			return nil
-		}
 		return err
 	}
 	var errs []error

@@ -82,9 +82,7 @@ func restore(path, text string) error {
 	}
 	var errs []error
 	for _, line := range changes(filepath.Base(path), now, text) {
-		if err := Write(path, line); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, Write(path, line))
 	}
 	if now, err = readSettings(path); err != nil || now == text {
 		return err

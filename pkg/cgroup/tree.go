@@ -124,15 +124,15 @@ func (n node) stat() (s unix.Stat_t, err error) {
 }
 
 func (n node) openDir(name string) (node, error) {
-	f, err := n.openAt(name, unix.O_DIRECTORY, name)
+	f, err := n.open(name, unix.O_DIRECTORY)
 	return node{f}, err
 }
 
-func (n node) open(file string, flags int) (*os.File, error) {
-	return n.openAt(file, flags, filepath.Join(n.Name(), file))
-}
-
-func (n node) openAt(name string, flags int, label string) (*os.File, error) {
+func (n node) open(name string, flags int) (*os.File, error) {
+	label := name
+	if flags&unix.O_DIRECTORY == 0 {
+		label = filepath.Join(n.Name(), name)
+	}
 	for {
 		fd, err := unix.Openat(n.fd(), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		switch err {
@@ -223,11 +223,10 @@ func (f freezer) freeze(ctx context.Context) (thaw func() error, err error) {
 	}
 }
 
-// Thaw continues all processes, also those in nested cgroups, whoever froze them.
-func (c *Cgroup) Thaw() error { return c.freezer().thawTree() }
-
-// thawTree thaws the cgroup and the cgroups nested in it, which may have been frozen on their own.
-func (f freezer) thawTree() error {
+// Thaw continues all processes, whoever froze them, also those in nested cgroups, which may have been frozen on their
+// own.
+func (c *Cgroup) Thaw() error {
+	f := c.freezer()
 	if f.dir == "" {
 		return nil
 	}
@@ -261,11 +260,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // in the cgroup and wraps the cause of ctx.
 func (c *Cgroup) Remove(ctx context.Context) error {
 	for wait := firstPoll; ; wait = min(2*wait, lastPoll) {
-		var errs []error
+		var err error
 		for _, dir := range c.dirs {
-			errs = append(errs, removeTree(dir))
+			err = errors.Join(err, removeTree(dir))
 		}
-		err := errors.Join(errs...)
 		if err == nil {
 			return nil
 		}

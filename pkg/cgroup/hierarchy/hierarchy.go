@@ -186,10 +186,8 @@ func isDir(path string) (bool, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	case err != nil:
-		return false, classify(err)
-	case !info.IsDir():
-		return false, fmt.Errorf("%s is a file: %w", path, errdefs.ErrInvalidArgument)
+	case err == nil && !info.IsDir():
+		err = fmt.Errorf("%s is a file: %w", path, errdefs.ErrInvalidArgument)
 	}
-	return true, nil
+	return err == nil, classify(err)
 }
