@@ -117,32 +117,38 @@ func number(text []byte, unlimited uint64) (uint64, error) {
 	return n, nil
 }
 
-// add adds value to the number of key, if m, which has these fields, has it: each kernel has some more.
-func add(fields map[string]int, key, value []byte, m reflect.Value) error {
-	name := make([]byte, 0, 64) // stays on the stack
-	for _, c := range key {
-		if c != '_' {
-			name = append(name, c)
+// addPairs adds the values of pairs, such as "a=1 b=2" with between " " and within "=", to the numbers of m. It skips
+// keys that m does not have: each kernel has some more.
+func addPairs(text []byte, between, within string, m reflect.Value) error {
+	fields := numbers()[m.Type()]
+	for pair := range bytes.SplitSeq(text, []byte(between)) {
+		key, value, _ := bytes.Cut(bytes.TrimSpace(pair), []byte(within))
+		name := make([]byte, 0, 64) // stays on the stack
+		for _, c := range key {
+			if c != '_' {
+				name = append(name, c)
+			}
 		}
-	}
-	i, ok := fields[string(name)]
-	if !ok {
-		return nil
-	}
-	field := m.Field(i)
-	var err error
-	if field.Kind() == reflect.Float64 {
-		err = setPercentage(field, value)
-	} else {
-		err = addNumber(field, value)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+		if i, ok := fields[string(name)]; ok {
+			if err := add(value, m.Field(i)); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+		}
 	}
 	return nil
 }
 
-func addNumber(field reflect.Value, text []byte) error {
+// add adds a number to a field, or sets a share of time, which the kernel writes with two decimals.
+func add(text []byte, field reflect.Value) error {
+	if field.Kind() == reflect.Float64 {
+		const most = 100
+		n, err := strconv.ParseFloat(string(text), 64)
+		if err != nil || !(n >= 0 && n <= most) {
+			return fmt.Errorf("%q: must be a number from 0 to %d: %w", text, most, errdefs.ErrInternal)
+		}
+		field.SetFloat(n)
+		return nil
+	}
 	var unlimited uint64 // for keys that have no limit
 	if field.Kind() == reflect.Uint32 {
 		unlimited = math.MaxUint32
@@ -158,28 +164,13 @@ func addNumber(field reflect.Value, text []byte) error {
 	return nil
 }
 
-// setPercentage sets a share of time, which the kernel writes with two decimals.
-func setPercentage(field reflect.Value, text []byte) error {
-	const most = 100
-	n, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || !(n >= 0 && n <= most) {
-		return fmt.Errorf("%q: must be a number from 0 to %d: %w", text, most, errdefs.ErrInternal)
-	}
-	field.SetFloat(n)
-	return nil
-}
-
 // tick is the unit of cpuacct.stat (cgroup-v1/cpuacct.rst): USER_HZ is 100 wherever Go runs.
 const tick = uint64(10 * time.Millisecond)
 
 // parseKeyed adds the values of a flat keyed file (cgroup-v2.rst, "Format") to the numbers of m.
 func parseKeyed(text []byte, m reflect.Value) error {
-	fields := numbers()[m.Type()]
-	for line := range bytes.Lines(text) {
-		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if err := add(fields, key, value, m); err != nil {
-			return err
-		}
+	if err := addPairs(text, "\n", " ", m); err != nil {
+		return err
 	}
 	if usage, ok := reflect.TypeAssert[*v1.CPUUsage](m.Addr()); ok {
 		usage.User *= tick
@@ -209,18 +200,6 @@ func parseDevice(text []byte) (major, minor uint64, ok bool) {
 	return major, minor, found && err == nil && err2 == nil
 }
 
-// parsePairs adds the values of words such as key=1 to the numbers of m.
-func parsePairs(text []byte, m reflect.Value) error {
-	fields := numbers()[m.Type()]
-	for word := range bytes.FieldsSeq(text) {
-		key, value, _ := bytes.Cut(word, []byte("="))
-		if err := add(fields, key, value, m); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // parsePressure reads cpu.pressure, memory.pressure or io.pressure (accounting/psi.rst):
 //
 //	some avg10=0.00 avg60=0.00 avg300=0.00 total=0
@@ -240,7 +219,7 @@ func parsePressure(text []byte) (*v2.PSIStats, error) {
 		default:
 			continue
 		}
-		if err := parsePairs(rest, reflect.ValueOf(data).Elem()); err != nil {
+		if err := addPairs(rest, " ", "=", reflect.ValueOf(data).Elem()); err != nil {
 			return nil, fmt.Errorf("%s: %w", kind, err)
 		}
 	}
@@ -258,12 +237,9 @@ func parseRDMA(text []byte, list reflect.Value) error {
 		if len(name) == 0 {
 			continue
 		}
-		entry := newMessage(list.Type().Elem().Elem())
-		entry.Elem().FieldByName("Device").SetString(string(name))
-		if err := parsePairs(rest, entry.Elem()); err != nil {
+		if err := addPairs(rest, " ", "=", appendEntry(list, "Device", string(name)).Elem()); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		list.Set(reflect.Append(list, entry))
 	}
 	return nil
 }
@@ -314,27 +290,24 @@ func deviceName(device string) string {
 // before them.
 func parseIOStat(text []byte) ([]*v2.IOEntry, error) {
 	var entries []*v2.IOEntry
-	fields := numbers()[reflect.TypeFor[v2.IOEntry]()]
 	for line := range bytes.Lines(text) {
 		var entry *v2.IOEntry
-		for word := range bytes.FieldsSeq(line) {
-			key, value, pair := bytes.Cut(word, []byte("="))
-			if !pair {
-				if major, minor, ok := parseDevice(word); ok {
-					entry = &v2.IOEntry{Major: major, Minor: minor}
-				}
-				continue
-			}
-			if entry == nil {
+		rest := bytes.TrimSpace(line)
+		for {
+			device, after, _ := bytes.Cut(rest, []byte(" "))
+			major, minor, ok := parseDevice(device)
+			if !ok {
 				break
 			}
-			if err := add(fields, key, value, reflect.ValueOf(entry).Elem()); err != nil {
-				return nil, fmt.Errorf("%d:%d: %w", entry.Major, entry.Minor, err)
-			}
+			entry, rest = &v2.IOEntry{Major: major, Minor: minor}, after
 		}
-		if entry != nil {
-			entries = append(entries, entry)
+		if entry == nil {
+			continue
 		}
+		if err := addPairs(rest, " ", "=", reflect.ValueOf(entry).Elem()); err != nil {
+			return nil, fmt.Errorf("%d:%d: %w", entry.Major, entry.Minor, err)
+		}
+		entries = append(entries, entry)
 	}
 	return entries, nil
 }

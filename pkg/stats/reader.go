@@ -290,8 +290,13 @@ func entry(list reflect.Value, size string) reflect.Value {
 			return e
 		}
 	}
+	return appendEntry(list, key, size)
+}
+
+// appendEntry appends an entry to list, with a name in the field key, and returns it.
+func appendEntry(list reflect.Value, key, name string) reflect.Value {
 	e := newMessage(list.Type().Elem().Elem())
-	e.Elem().FieldByName(key).SetString(size)
+	e.Elem().FieldByName(key).SetString(name)
 	list.Set(reflect.Append(list, e))
-	return list.Index(list.Len() - 1)
+	return e
 }
