@@ -81,13 +81,11 @@ func message(typeURL string) string { return typeURL[strings.LastIndexByte(typeU
 // key.
 func Decode(a *anypb.Any) (Options, error) {
 	o, err := decode(a)
+	if err == nil && o.Root != "" && !strings.HasPrefix(o.Root, "/") {
+		err = fmt.Errorf("Root %q: must be an absolute path", o.Root) //nolint:staticcheck // the name of a key
+	}
 	if err != nil {
 		return Options{}, fmt.Errorf("runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
-	}
-	if o.Root != "" && !strings.HasPrefix(o.Root, "/") {
-		return Options{}, fmt.Errorf(
-			"runtime options: Root %q: must be an absolute path: %w", o.Root, errdefs.ErrInvalidArgument,
-		)
 	}
 	return o, nil
 }

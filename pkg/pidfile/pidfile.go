@@ -38,19 +38,16 @@ func NewHook(setting settings.Value) *Hook { return &Hook{setting: setting} }
 // Prepare implements [process.Hook]. It checks the path.
 func (h *Hook) Prepare(context.Context, *process.Config) error {
 	path := h.setting.Text
-	refuse := func(allowed string) error {
-		return fmt.Errorf("%s %q: must be %s: %w", h.setting.Key, path, allowed, errdefs.ErrInvalidArgument)
-	}
 	if !filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
-		return refuse("the absolute path of a file, without . and ..")
+		return h.setting.Refuse("the absolute path of a file, without . and ..")
 	}
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return refuse("in a directory that is there")
+		return h.setting.Refuse("in a directory that is there")
 	}
 	_, err := Read(path)
 	switch {
 	case errdefs.IsInvalidArgument(err):
-		return refuse("a path at which there is nothing yet, or a pid file that was left")
+		return h.setting.Refuse("a path at which there is nothing yet, or a pid file that was left")
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("%s %q: %w", h.setting.Key, path, err)
 	}

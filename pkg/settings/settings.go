@@ -62,8 +62,10 @@ func Parse(spec *specs.Spec, o options.Options, namespace, containerID string) (
 		if a.parse == nil {
 			continue
 		}
-		if err := a.parse(&s, a.valueOf(spec, o)); err != nil {
-			return Settings{}, err
+		if v := a.valueOf(spec, o); v.IsSet() {
+			if err := a.parse(&s, v); err != nil {
+				return Settings{}, err
+			}
 		}
 	}
 	s.PidFile.Text = strings.NewReplacer("{id}", containerID, "{namespace}", namespace).Replace(s.PidFile.Text)
@@ -71,8 +73,8 @@ func Parse(spec *specs.Spec, o options.Options, namespace, containerID string) (
 }
 
 func (s *Settings) parseCPUSetSource(v Value) error {
-	if v.Text == "" && v.ByAnnotation {
-		return v.refuse("parent or the path of a cgroup")
+	if v.Text == "" {
+		return v.Refuse("parent or the path of a cgroup")
 	}
 	s.CPUSetSource = v
 	return nil
@@ -87,21 +89,15 @@ func (s *Settings) parseCPUSetMems(v Value) (err error) {
 }
 
 func (s *Settings) parseStopSignal(v Value) error {
-	if !v.IsSet() {
-		return nil
-	}
 	sig, err := signal.ParseSignal(v.Text)
 	if err != nil || sig < 1 || sig > lastSignal {
-		return v.refuse("the name of a signal, such as SIGTERM, QUIT or SIGRTMIN+3, or a number from 1 to 64")
+		return v.Refuse("the name of a signal, such as SIGTERM, QUIT or SIGRTMIN+3, or a number from 1 to 64")
 	}
 	s.StopIsSet, s.Stop.Signal = true, sig
 	return nil
 }
 
 func (s *Settings) parseStopTimeout(v Value) (err error) {
-	if !v.IsSet() {
-		return nil
-	}
 	s.StopIsSet = true
 	s.Stop.Grace, err = v.grace()
 	return err
@@ -116,15 +112,7 @@ func (s *Settings) parseNotify(v Value) error {
 }
 
 func (s *Settings) parseNotifyTimeout(v Value) error {
-	timeout, err := v.timeout()
-	if err != nil || timeout == 0 {
-		return err
-	}
-	if s.NotifyTimeout > 0 {
-		s.NotifyTimeout = timeout
-		return nil
-	}
-	return v.uselessWithout(s.notify, "notify", "Notify")
+	return v.setTimeout(&s.NotifyTimeout, s.NotifyTimeout > 0, s.notify, "notify", "Notify")
 }
 
 func (s *Settings) parseExecCgroup(v Value) (err error) {
@@ -134,20 +122,12 @@ func (s *Settings) parseExecCgroup(v Value) (err error) {
 }
 
 func (s *Settings) parseExecTimeout(v Value) error {
-	timeout, err := v.timeout()
-	if err != nil || timeout == 0 {
-		return err
-	}
-	if s.ExecCgroup {
-		s.ExecTimeout = timeout
-		return nil
-	}
-	return v.uselessWithout(s.execCgroup, "exec-cgroup", "ExecCgroup")
+	return v.setTimeout(&s.ExecTimeout, s.ExecCgroup, s.execCgroup, "exec-cgroup", "ExecCgroup")
 }
 
 func (s *Settings) parsePidFile(v Value) error {
-	if v.IsSet() && !v.ByAnnotation && !strings.Contains(v.Text, "{id}") {
-		return v.refuse("a path with {id} in it, since it is for all containers")
+	if !v.ByAnnotation && !strings.Contains(v.Text, "{id}") {
+		return v.Refuse("a path with {id} in it, since it is for all containers")
 	}
 	s.PidFile = v
 	return nil
@@ -167,7 +147,7 @@ const Prefix = "io.containerd.sandbox.v1/"
 type annotation struct {
 	name   string                       // without Prefix
 	option string                       // the field of options.Options that holds without the annotation
-	parse  func(*Settings, Value) error // nil: it is a pod's, and read elsewhere
+	parse  func(*Settings, Value) error // is called with a value that is set; nil: it is a pod's, and read elsewhere
 
 	// A container gets at the host or at other containers by it, unless its value is harmless.
 	unsafe   bool
@@ -288,7 +268,8 @@ func annotationKey(name string) string { return "config.json: annotations: " + P
 // IsSet reports whether there is the annotation or an option that is not empty.
 func (v Value) IsSet() bool { return v.ByAnnotation || v.Text != "" }
 
-func (v Value) refuse(allowed string) error {
+// Refuse is the error about a value that is not what is allowed.
+func (v Value) Refuse(allowed string) error {
 	return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
 }
 
@@ -301,31 +282,26 @@ func (v Value) needs(annotation, option string) error {
 	return fmt.Errorf("%s %q: needs %s: %w", v.Key, v.Text, other, errdefs.ErrInvalidArgument)
 }
 
-// uselessWithout is the error about v while other is off. An option has no effect in a container whose annotation
-// switches other off, which is no error.
-func (v Value) uselessWithout(other Value, annotation, option string) error {
-	if !v.ByAnnotation && other.ByAnnotation {
-		return nil
-	}
-	return v.needs(annotation, option)
-}
-
 func (v Value) bool() (bool, error) {
 	if v.Text != "true" && v.Text != "false" {
-		return false, v.refuse("true or false")
+		return false, v.Refuse("true or false")
 	}
 	return v.Text == "true", nil
 }
 
-func (v Value) timeout() (time.Duration, error) {
-	if !v.IsSet() {
-		return 0, nil
-	}
+// setTimeout sets a timeout that has no effect without other, which is called annotation and option. An option has none
+// in a container whose annotation switches other off, which is no error.
+func (v Value) setTimeout(to *time.Duration, on bool, other Value, annotation, option string) error {
 	d, err := time.ParseDuration(v.Text)
-	if err != nil || d <= 0 || d > MaxTimeout {
-		return 0, v.refuse(`a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h`)
+	switch {
+	case err != nil || d <= 0 || d > MaxTimeout:
+		return v.Refuse("a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h")
+	case on:
+		*to = d
+	case v.ByAnnotation || !other.ByAnnotation:
+		return v.needs(annotation, option)
 	}
-	return d, nil
+	return nil
 }
 
 // grace reads a time that may be 0: Go's form, or a number of seconds as `ctr` and Kubernetes have it.
@@ -337,7 +313,7 @@ func (v Value) grace() (time.Duration, error) {
 		d = time.Duration(seconds) * time.Second
 	}
 	if err != nil || d < 0 || d > MaxTimeout {
-		return 0, v.refuse("a time such as 10s or 1m30s, or a number of seconds, from 0 to 24h")
+		return 0, v.Refuse("a time such as 10s or 1m30s, or a number of seconds, from 0 to 24h")
 	}
 	return d, nil
 }
