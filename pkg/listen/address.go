@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -66,12 +65,11 @@ func Parse(text string) ([]Address, error) {
 
 func parse(word string) (Address, error) {
 	a := Address{Name: defaultName, source: word}
-	before, rest, ok := strings.Cut(word, "://")
+	scheme, rest, ok := strings.Cut(word, "://")
 	if !ok {
 		return a, fmt.Errorf("must be %s", Form)
 	}
-	scheme := before
-	if name, after, ok := strings.Cut(before, "="); ok {
+	if name, after, ok := strings.Cut(scheme, "="); ok {
 		a.Name, scheme = name, after
 		if !validName(name) {
 			return a, fmt.Errorf("name %q: must be 1 to %d printable characters of ASCII without a colon", name, longestName)
@@ -126,11 +124,12 @@ func (a *Address) parsePath(text string) error {
 		value := all[len(all)-1]
 		switch key {
 		case "type":
-			i := slices.Index([]string{"stream", "dgram", "seqpacket"}, value)
-			if i < 0 {
+			types := map[string]int{
+				"stream": unix.SOCK_STREAM, "dgram": unix.SOCK_DGRAM, "seqpacket": unix.SOCK_SEQPACKET,
+			}
+			if a.Type = types[value]; a.Type == 0 {
 				return fmt.Errorf("type %q: must be stream, dgram or seqpacket", value)
 			}
-			a.Type = []int{unix.SOCK_STREAM, unix.SOCK_DGRAM, unix.SOCK_SEQPACKET}[i]
 		case "mode":
 			mode, err := strconv.ParseUint(value, 8, 32)
 			if err != nil || mode > 0o777 {
@@ -144,13 +143,13 @@ func (a *Address) parsePath(text string) error {
 	return nil
 }
 
-// Env returns the environment variables that describe the sockets to the program (sd_listen_fds(3)).
-func Env(list []Address) map[string]string {
-	names := make([]string, 0, len(list))
+// env calls set with the environment variables that describe the sockets to the program (sd_listen_fds(3)).
+func env(list []Address, set func(name, value string)) {
+	var names []string
 	for _, a := range list {
 		names = append(names, a.Name)
 	}
-	return map[string]string{
-		"LISTEN_PID": "1", "LISTEN_FDS": strconv.Itoa(len(list)), "LISTEN_FDNAMES": strings.Join(names, ":"),
-	}
+	set("LISTEN_FDNAMES", strings.Join(names, ":"))
+	set("LISTEN_FDS", strconv.Itoa(len(list)))
+	set("LISTEN_PID", "1")
 }

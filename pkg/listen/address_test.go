@@ -92,8 +92,10 @@ func FuzzParse(f *testing.F) {
 		if err != nil || len(again) != len(list) {
 			t.Errorf("Parse of what Parse(%q) gave = %v, %v", text, again, err)
 		}
-		if env := Env(list); strings.Count(env["LISTEN_FDNAMES"], ":") != len(list)-1 || strings.ContainsRune(env["LISTEN_FDNAMES"], 0) {
-			t.Errorf("Env = %v", env)
+		vars := map[string]string{}
+		env(list, func(name, value string) { vars[name] = value })
+		if names := vars["LISTEN_FDNAMES"]; strings.Count(names, ":") != len(list)-1 || strings.ContainsRune(names, 0) {
+			t.Errorf("env = %v", vars)
 		}
 	})
 }

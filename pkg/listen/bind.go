@@ -75,12 +75,11 @@ func (b *Bound) bindPath(a Address, fd int, root string, owner idmap.Owner) (err
 		return err
 	}
 	f := file{dir: dir, made: -1, name: path.Base(a.Path)}
-	name := &unix.SockaddrUnix{Name: f.path()}
-	bind := func() error { return unix.Bind(fd, name) }
+	bind := func() error { return unix.Bind(fd, &unix.SockaddrUnix{Name: f.path()}) }
 	try := func() error {
 		err := bind()
 		if errors.Is(err, unix.EOVERFLOW) { // the file system belongs to a user namespace without our user
-			err = asOwner(owner, bind)
+			err = osthread.Run(func() error { return withFSIDs(owner, bind) })
 		}
 		return err
 	}
@@ -192,12 +191,8 @@ func (b *Bound) Remove() {
 	b.files = nil
 }
 
-// asOwner calls f on a thread of its own on which new files belong to owner. The thread keeps its privileges.
-func asOwner(owner idmap.Owner, f func() error) error {
-	return osthread.Run(func() error { return withFSIDs(owner, f) })
-}
-
-// withFSIDs calls f with the thread's file system ids set to owner's. The thread must end after it.
+// withFSIDs calls f with the thread's file system ids set to owner's, to whom new files belong then. The thread keeps
+// its privileges. It must end after it.
 func withFSIDs(owner idmap.Owner, f func() error) (err error) {
 	thread := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
@@ -315,39 +310,28 @@ func (f File) open() (int, error) {
 // not do so for the container. Somebody who shares the directory can still replace it at the last moment, as for
 // [Bound.Remove].
 func (f File) remove() error {
-	wrap := func(err error) error {
-		return fmt.Errorf("remove socket %q: %w", filepath.Join(f.Volume, f.Dir, f.Name), err)
-	}
 	dir, err := f.open()
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return wrap(err)
+		return err
 	}
 	defer unix.Close(dir) //nolint:errcheck // nothing was written
 	now, err := file{dir: dir, name: f.Name}.current()
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return wrap(err)
+		return err
 	}
 	defer unix.Close(now.made) //nolint:errcheck // nothing was written
-	if id, err := identity(now.made); err != nil {
-		return wrap(err)
-	} else if id != f.ID {
-		return nil // the container, or another one, made something else
+	id, err := identity(now.made)
+	if err != nil || id != f.ID {
+		return err // nil: the container, or another one, made something else
 	}
 	stale, err := now.stale()
 	if err == nil && !stale {
 		err = errors.New("a process has it open")
 	}
-	if err != nil {
-		return wrap(err)
+	if err == nil {
+		now.unlink()
 	}
-	now.unlink()
-	return nil
+	return err
 }
 
 // RemoveLeft removes the listed files that no process has open. It returns when ctx ends, since a volume may hang.
@@ -356,7 +340,9 @@ func RemoveLeft(ctx context.Context, list []File) error {
 	go func() { // ends when the volumes answer
 		var errs []error
 		for _, f := range list {
-			errs = append(errs, f.remove())
+			if err := f.remove(); err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("remove socket %q: %w", filepath.Join(f.Volume, f.Dir, f.Name), err))
+			}
 		}
 		done <- errors.Join(errs...)
 	}()

@@ -20,7 +20,6 @@ package listen
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,10 +71,7 @@ func (h *Hook) Prepare(ctx context.Context, c *process.Config) (err error) {
 		// Not by /proc/self: the container's first stage opens it.
 		made.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.sockets.Namespace.Fd())
 	}
-	env := Env(h.list)
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		c.SetEnv(name, env[name])
-	}
+	env(h.list, c.SetEnv)
 	c.Files = h.sockets.Files
 	return nil
 }
@@ -264,17 +260,17 @@ func open(list []Address) (*Sockets, error) {
 			family = unix.AF_INET6
 		}
 		fd, err := unix.Socket(family, a.Type|unix.SOCK_CLOEXEC, 0)
+		if err = os.NewSyscallError("socket", err); err == nil {
+			s.Files = append(s.Files, os.NewFile(uintptr(fd), a.source))
+			if a.Path == "" && a.Type == unix.SOCK_STREAM {
+				// As servers do, so that connections of one that has just ended do not keep the port.
+				err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+				err = os.NewSyscallError("setsockopt SO_REUSEADDR", err)
+			}
+		}
 		if err != nil {
 			s.Close()
-			return nil, fmt.Errorf("%q: %w", a, os.NewSyscallError("socket", err))
-		}
-		s.Files = append(s.Files, os.NewFile(uintptr(fd), a.source))
-		if a.Path == "" && a.Type == unix.SOCK_STREAM {
-			// As servers do, so that connections of one that has just ended do not keep the port.
-			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-				s.Close()
-				return nil, fmt.Errorf("%q: %w", a, os.NewSyscallError("setsockopt SO_REUSEADDR", err))
-			}
+			return nil, fmt.Errorf("%q: %w", a, err)
 		}
 	}
 	return s, nil
