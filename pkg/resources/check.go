@@ -102,15 +102,15 @@ const (
 )
 
 func checkCPU(c specs.LinuxCPU) error {
-	if v := value(c.Shares); v != 0 && (v < minShares || v > maxShares) {
-		return refuse("cpu.shares", v, fmt.Sprintf("must be 0 (unset) or from %d to %d", minShares, maxShares))
+	if err := checkRange("cpu.shares", value(c.Shares), minShares, maxShares, ""); err != nil {
+		return err
 	}
 	quota := value(c.Quota)
 	if quota > 0 && quota < minQuota {
 		return refuse("cpu.quota", quota, fmt.Sprintf("must be at least %d µs, 0 (unset), or -1 for no limit", minQuota))
 	}
-	if v := value(c.Period); v != 0 && (v < minPeriod || v > maxPeriod) {
-		return refuse("cpu.period", v, fmt.Sprintf("must be 0 (unset) or from %d to %d µs", minPeriod, maxPeriod))
+	if err := checkRange("cpu.period", value(c.Period), minPeriod, maxPeriod, " µs"); err != nil {
+		return err
 	}
 	if v := value(c.Burst); quota > 0 && v > uint64(quota) {
 		return refuse("cpu.burst", v, fmt.Sprintf("must be at most cpu.quota %d", quota))
@@ -181,15 +181,18 @@ func checkBlockIO(b specs.LinuxBlockIO) error {
 }
 
 func checkWeights(field string, weight, leafWeight *uint16) error {
-	allowed := fmt.Sprintf("must be 0 (unset) or from %d to %d", minWeight, maxWeight)
-	bad := func(v uint16) bool { return v != 0 && (v < minWeight || v > maxWeight) }
-	switch {
-	case bad(value(weight)):
-		return refuse(field+".weight", *weight, allowed)
-	case bad(value(leafWeight)):
-		return refuse(field+".leafWeight", *leafWeight, allowed)
+	return cmp.Or(
+		checkRange(field+".weight", value(weight), minWeight, maxWeight, ""),
+		checkRange(field+".leafWeight", value(leafWeight), minWeight, maxWeight, ""),
+	)
+}
+
+// checkRange refuses a number that is neither 0, which is unset, nor in a range.
+func checkRange[N uint16 | uint64](field string, v, least, most N, unit string) error {
+	if v == 0 || v >= least && v <= most {
+		return nil
 	}
-	return nil
+	return refuse(field, v, fmt.Sprintf("must be 0 (unset) or from %d to %d%s", least, most, unit))
 }
 
 func checkNumbers(field string, major, minor, least int64) error {

@@ -138,21 +138,11 @@ func Merge(before, r *specs.LinuxResources) (next, write *specs.LinuxResources) 
 		before = &specs.LinuxResources{}
 	}
 	n, w := *before, *r
-	if r.Memory != nil {
-		n.Memory, w.Memory = copyOf(before.Memory), copyOf(r.Memory)
-	}
-	if r.CPU != nil {
-		n.CPU, w.CPU = copyOf(before.CPU), copyOf(r.CPU)
-	}
-	if r.Pids != nil {
-		n.Pids = copyOf(before.Pids)
-	}
-	if r.BlockIO != nil {
-		n.BlockIO = copyOf(before.BlockIO)
-	}
-	if r.Network != nil {
-		n.Network = copyOf(before.Network)
-	}
+	n.Memory, w.Memory = copyFor(r.Memory, before.Memory), copyFor(r.Memory, r.Memory)
+	n.CPU, w.CPU = copyFor(r.CPU, before.CPU), copyFor(r.CPU, r.CPU)
+	n.Pids = copyFor(r.Pids, before.Pids)
+	n.BlockIO = copyFor(r.BlockIO, before.BlockIO)
+	n.Network = copyFor(r.Network, before.Network)
 	for _, f := range fields {
 		if f.isSet(r) {
 			f.in(&n).Set(f.in(r))
@@ -227,8 +217,11 @@ func mergeMap[V any](before, r map[string]V) map[string]V {
 	return next
 }
 
-// copyOf points to a copy of what p points to, or to a zero value.
-func copyOf[T any](p *T) *T {
+// copyFor returns p or, if there is a change, a copy of it or a zero value that the change can be applied to.
+func copyFor[T any](change, p *T) *T {
+	if change == nil {
+		return p
+	}
 	v := value(p)
 	return &v
 }
