@@ -12,10 +12,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -71,9 +69,7 @@ func (h *Hook) Removed() error {
 // mode lets everybody read a pid file, as runc and containerd do.
 const mode = 0o644
 
-var form = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9]{1,10}\n?$`) })
-
-// Read reads a pid file. It is errdefs.ErrInvalidArgument for what is none.
+// Read reads a pid file: at most ten digits, and perhaps a newline. It is errdefs.ErrInvalidArgument for what is none.
 func Read(path string) (int, error) {
 	if info, err := os.Lstat(path); err != nil {
 		return 0, err
@@ -89,15 +85,17 @@ func Read(path string) (int, error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return 0, errors.Join(err, invalid(path))
 	}
-	const most = 16
-	data, err := io.ReadAll(io.LimitReader(f, most))
+	const digits = 10
+	data, err := io.ReadAll(io.LimitReader(f, digits+2))
 	if err != nil {
 		return 0, err
 	}
-	if !form().Match(data) {
+	text := strings.TrimSuffix(string(data), "\n")
+	pid, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || len(text) > digits {
 		return 0, invalid(path)
 	}
-	return strconv.Atoi(strings.TrimSpace(string(data)))
+	return int(pid), nil
 }
 
 func invalid(path string) error {
