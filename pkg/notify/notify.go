@@ -258,16 +258,12 @@ func send(dir, text string, fds ...int) error {
 		return err
 	}
 	defer unix.Close(socket) //nolint:errcheck // what was sent is sent
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
 	wait := unix.NsecToTimeval(drainTimeout.Nanoseconds())
 	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err != nil {
 		return err
 	}
 	for {
-		err = unix.Sendmsg(socket, []byte(text), rights, &unix.SockaddrUnix{Name: address(parent)}, unix.MSG_NOSIGNAL)
+		err = unix.Sendmsg(socket, []byte(text), unix.UnixRights(fds...), &unix.SockaddrUnix{Name: address(parent)}, unix.MSG_NOSIGNAL)
 		if !errors.Is(err, syscall.EINTR) {
 			return err
 		}
@@ -351,8 +347,5 @@ func (h *Hook) AwaitReady(init *process.Process) error {
 	case errors.Is(err, ErrExited):
 		err = fmt.Errorf("%w, with status %d; %s: %w", err, exit.Status, last, errdefs.ErrAborted)
 	}
-	if waitErr != nil {
-		err = errors.Join(err, waitErr)
-	}
-	return err
+	return errors.Join(err, waitErr)
 }

@@ -70,7 +70,7 @@ func (r *Receiver) take(data, control []byte, flags int, check func(Sender) erro
 	}()
 	refuse := func(why any) { say("notify: message refused", map[string]any{"pid": sender.PID, "reason": why}) }
 	switch {
-	case len(data) == len("BARRIER=1") && string(data) == "BARRIER=1":
+	case string(data) == "BARRIER=1":
 		return // only its descriptor matters, whoever sent it
 	case flags&unix.MSG_TRUNC != 0:
 		refuse(fmt.Sprintf("longer than %d bytes", longest))
