@@ -138,17 +138,14 @@ func (f *follower) apply(writes []write) error {
 
 // notifyApplied calls Apply with the assignment that reconcile wrote, unless Apply took it already.
 func (f *follower) notifyApplied(ctx context.Context) error {
-	if f.inherits { // as a list that Apply keeps would not
-		return nil
-	}
-	if f.Apply == nil || f.applied != nil && f.applied.CPUs == f.state.CPUs && f.applied.Mems == f.state.Mems {
+	taken := f.applied != nil && f.applied.CPUs == f.state.CPUs && f.applied.Mems == f.state.Mems
+	if taken || f.Apply == nil || f.inherits { // a list that Apply keeps would not inherit
 		return nil
 	}
 	if err := f.Apply(ctx, f.state.CPUs, f.state.Mems); err != nil {
 		return fmt.Errorf("apply cpus %q, mems %q: %w", f.state.CPUs, f.state.Mems, err)
 	}
-	taken := f.state
-	f.applied = &taken
+	f.applied = new(f.state)
 	return nil
 }
 
