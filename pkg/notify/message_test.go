@@ -14,33 +14,43 @@ import (
 func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
-		want       Message
+		want       State // of one that has status s before
+		extend     time.Duration
 	}{
-		{"nothing", "", Message{}},
-		{"ready", "READY=1", Message{Ready: true}},
-		{"another value of ready", "READY=0\nREADY=11\nREADY", Message{}},
-		{"several lines, one of which ends", "READY=1\nSTATUS=up\n", Message{Ready: true, Status: new("up")}},
-		{"a zero byte at the end", "READY=1\x00", Message{Ready: true}},
-		{"an empty status", "STATUS=", Message{Status: new("")}},
-		{"a status with an equals sign", "STATUS=a=b", Message{Status: new("a=b")}},
-		{"the last status counts", "STATUS=a\nSTATUS=b", Message{Status: new("b")}},
-		{"a status that is not UTF-8", "STATUS=a\xffb", Message{Status: new("a\uFFFDb")}},
-		{"an error number", "ERRNO=2", Message{Errno: 2}},
-		{"error numbers that there are not", "ERRNO=0\nERRNO=-1\nERRNO=4096\nERRNO=x\nERRNO=", Message{}},
-		{"more time", "EXTEND_TIMEOUT_USEC=1500000", Message{Extend: 1500 * time.Millisecond}},
-		{"more time than there is", "EXTEND_TIMEOUT_USEC=18446744073709551615", Message{Extend: 9223372036854775 * time.Microsecond}},
-		{"time that is none", "EXTEND_TIMEOUT_USEC=-1\nEXTEND_TIMEOUT_USEC=1s", Message{}},
-		{"other names and garbage", "MAINPID=1\nready=1\n=\n==\n\n READY=1\nREADY=1 ", Message{}},
+		{"nothing", "", State{Status: "s"}, 0},
+		{"ready", "READY=1", State{Ready: true, Status: "s"}, 0},
+		{"another value of ready", "READY=0\nREADY=11\nREADY", State{Status: "s"}, 0},
+		{"several lines, one of which ends", "READY=1\nSTATUS=up\n", State{Ready: true, Status: "up"}, 0},
+		{"a zero byte at the end", "READY=1\x00", State{Ready: true, Status: "s"}, 0},
+		{"an empty status", "STATUS=", State{}, 0},
+		{"a status with an equals sign", "STATUS=a=b", State{Status: "a=b"}, 0},
+		{"the last status counts", "STATUS=a\nSTATUS=b", State{Status: "b"}, 0},
+		{"a status that is not UTF-8", "STATUS=a\xffb", State{Status: "a\uFFFDb"}, 0},
+		{"an error number", "ERRNO=2", State{Status: "s", Errno: 2}, 0},
+		{"error numbers that there are not", "ERRNO=0\nERRNO=-1\nERRNO=4096\nERRNO=x\nERRNO=", State{Status: "s"}, 0},
+		{"more time", "EXTEND_TIMEOUT_USEC=1500000", State{Status: "s"}, 1500 * time.Millisecond},
+		{
+			"more time than there is", "EXTEND_TIMEOUT_USEC=18446744073709551615",
+			State{Status: "s"}, 9223372036854775 * time.Microsecond,
+		},
+		{"time that is none", "EXTEND_TIMEOUT_USEC=-1\nEXTEND_TIMEOUT_USEC=1s", State{Status: "s"}, 0},
+		{"other names and garbage", "MAINPID=1\nready=1\n=\n==\n\n READY=1\nREADY=1 ", State{Status: "s"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, ok := Parse([]byte(tc.text))
-			if diff := cmp.Diff(tc.want, got); diff != "" || !ok {
-				t.Errorf("Parse(%q) is %t and differs (-want +got):\n%s", tc.text, ok, diff)
+			got := State{Status: "s"}
+			extend, ok := got.parse([]byte(tc.text))
+			if diff := cmp.Diff(tc.want, got); diff != "" || !ok || extend != tc.extend {
+				t.Errorf("parse(%q) = %v, %t, want %v, and differs (-want +got):\n%s", tc.text, extend, ok, tc.extend, diff)
 			}
 		})
 	}
-	if m, ok := Parse([]byte("READY=1\x00\nREADY=1")); ok || m.Ready {
-		t.Errorf("Parse of a message with a zero byte = %+v, %t, want nothing and false", m, ok)
+	got := State{Ready: true, Status: "s", Errno: 1}
+	if _, ok := got.parse([]byte("READY=0\nSTATUS=\nERRNO=x")); !ok || got != (State{Ready: true, Errno: 1}) {
+		t.Errorf("parse of what changes the status alone = %t, %+v", ok, got)
+	}
+	got = State{}
+	if extend, ok := got.parse([]byte("READY=1\x00\nREADY=1")); ok || extend != 0 || got != (State{}) {
+		t.Errorf("parse of a message with a zero byte = %+v, %v, %t, want nothing and false", got, extend, ok)
 	}
 }
 
@@ -49,14 +59,15 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m, ok := Parse(data)
+		var s State
+		extend, ok := s.parse(data)
 		switch {
-		case !ok && m != (Message{}):
-			t.Errorf("Parse(%q) = %+v, refused and yet something", data, m)
-		case m.Extend < 0, m.Errno < 0, m.Errno > lastErrno:
-			t.Errorf("Parse(%q) = %+v, out of range", data, m)
-		case m.Ready && !strings.Contains(string(data), "READY=1"):
-			t.Errorf("Parse(%q) is ready", data)
+		case !ok && (s != State{} || extend != 0):
+			t.Errorf("parse(%q) = %+v, %v, refused and yet something", data, s, extend)
+		case extend < 0, s.Errno < 0, s.Errno > lastErrno:
+			t.Errorf("parse(%q) = %+v, %v, out of range", data, s, extend)
+		case s.Ready && !strings.Contains(string(data), "READY=1"):
+			t.Errorf("parse(%q) is ready", data)
 		}
 	})
 }

@@ -83,12 +83,9 @@ func (r *Receiver) take(data, control []byte, flags int, check func(Sender) erro
 		refuse(err)
 		return
 	}
-	m, ok := Parse(data)
-	if !ok {
+	if !r.apply(data, say) {
 		refuse("zero byte in it")
-		return
 	}
-	r.apply(m, say)
 }
 
 // open reads the sender, which the kernel adds to a message, and the descriptors that came with it.
@@ -120,22 +117,17 @@ func open(control []byte) (sender Sender, rights []int) {
 	return sender, rights
 }
 
-func (r *Receiver) apply(m Message, say func(string, map[string]any)) {
+// apply applies a message, and reports whether it is one.
+func (r *Receiver) apply(data []byte, say func(string, map[string]any)) bool {
 	r.mu.Lock()
 	before := r.state
-	r.state.Ready = before.Ready || m.Ready
-	if m.Status != nil {
-		r.state.Status = *m.Status
-	}
-	if m.Errno != 0 {
-		r.state.Errno = m.Errno
-	}
-	if m.Extend > 0 {
-		r.extension = time.Now().Add(m.Extend)
+	extend, ok := r.state.parse(data)
+	if extend > 0 {
+		r.extension = time.Now().Add(extend)
 	}
 	now := r.state
 	r.mu.Unlock()
-	if m.Extend > 0 {
+	if extend > 0 {
 		select {
 		case r.extended <- struct{}{}:
 		default: // Await has not seen the one before yet
@@ -145,13 +137,14 @@ func (r *Receiver) apply(m Message, say func(string, map[string]any)) {
 		close(r.ready)
 	}
 	if now == before {
-		return
+		return ok
 	}
 	fields := map[string]any{"ready": now.Ready, "status": now.Status}
 	if now.Errno != 0 {
 		fields["errno"] = fmt.Sprintf("%d (%v)", now.Errno, unix.Errno(now.Errno))
 	}
 	say("notify", fields)
+	return true
 }
 
 // limiter allows a number of events in a span of time that begins with the first.
@@ -174,41 +167,33 @@ func (p *limiter) wait(now time.Time) time.Duration {
 	return p.began.Add(p.span).Sub(now)
 }
 
-// Message is the content of one datagram, without assignments that have no effect here.
-type Message struct {
-	Ready  bool
-	Status *string       // nil: not in it
-	Errno  int           // 0: not in it
-	Extend time.Duration // how long from now on the sender wants at most until it is ready; 0: not in it
-}
-
 // lastErrno is the highest error number of a system call (include/linux/err.h, MAX_ERRNO).
 const lastErrno = 4095
 
-// Parse reads lines of NAME=VALUE. The last of a name counts; unknown names and values have no effect. Like systemd it
-// refuses a zero byte except at the end, where some senders have one.
-func Parse(data []byte) (m Message, ok bool) {
+// parse applies lines of NAME=VALUE. The last of a name counts; unknown names and values have no effect. extend is how
+// long from now on the sender wants at most until it is ready. Like systemd it refuses a zero byte except at the end,
+// where some senders have one.
+func (s *State) parse(data []byte) (extend time.Duration, ok bool) {
 	data = bytes.TrimSuffix(data, []byte{0})
 	if bytes.IndexByte(data, 0) >= 0 {
-		return Message{}, false
+		return 0, false
 	}
 	for line := range strings.SplitSeq(string(data), "\n") {
 		name, value, _ := strings.Cut(line, "=")
 		switch name {
 		case "READY":
-			m.Ready = m.Ready || value == "1"
+			s.Ready = s.Ready || value == "1"
 		case "STATUS":
-			text := strings.ToValidUTF8(value, "\uFFFD")
-			m.Status = &text
+			s.Status = strings.ToValidUTF8(value, "\uFFFD")
 		case "ERRNO":
 			if n, err := strconv.Atoi(value); err == nil && n > 0 && n <= lastErrno {
-				m.Errno = n
+				s.Errno = n
 			}
 		case "EXTEND_TIMEOUT_USEC":
 			if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-				m.Extend = time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
+				extend = time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 			}
 		}
 	}
-	return m, true
+	return extend, true
 }
