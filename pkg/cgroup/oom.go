@@ -24,8 +24,8 @@ type OOMWatch struct {
 	cgroup string // for messages
 	// +checklocks:mu
 	notify func()
-	source oomSource     // nil when there is nothing to watch
-	ended  chan struct{} // closed when the goroutine has ended
+	source oomSource // nil when there is nothing to watch
+	waiter sync.WaitGroup
 	stop   sync.Once
 
 	mu   sync.Mutex // held over read and notify, so that Check waits for a report in progress
@@ -51,7 +51,7 @@ type oomSource interface {
 // A cgroup without memory controller gives a watch that does nothing. A cgroup that is gone is errdefs.ErrNotFound. The
 // caller must call Stop.
 func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
-	w := &OOMWatch{cgroup: c.String(), notify: notify, ended: make(chan struct{})}
+	w := &OOMWatch{cgroup: c.String(), notify: notify}
 	dir := c.Path("memory")
 	open := openOOMControl
 	if c.unified {
@@ -64,7 +64,6 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	if dir == "" || IsGone(err) && exists(dir) {
 		log.L.WithField("cgroup", w.cgroup).Debug("no memory controller: OOM kills are not reported")
 		w.source = nil
-		close(w.ended)
 		return w, nil
 	}
 	if err == nil {
@@ -75,10 +74,7 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", w.cgroup, classify(err))
 	}
-	go func() { // ends when Stop closes the source; Stop joins it
-		defer close(w.ended)
-		w.source.await(w.Check)
-	}()
+	w.waiter.Go(func() { w.source.await(w.Check) }) // ends when Stop closes the source; Stop joins it
 	return w, nil
 }
 
@@ -110,7 +106,7 @@ func (w *OOMWatch) Stop() {
 			w.source.close()
 		}
 	})
-	<-w.ended
+	w.waiter.Wait()
 }
 
 // memoryEvents is memory.events of a v2 cgroup, which counts the whole subtree. memory.events.local would leave out the

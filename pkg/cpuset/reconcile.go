@@ -193,9 +193,9 @@ const (
 
 // loop is the goroutine of a Reconciler, which reconciles when the notifier says so.
 type loop struct {
+	sync.WaitGroup
 	notifier Notifier
 	cancel   context.CancelFunc
-	ended    chan struct{} // closed when the goroutine has ended
 }
 
 // end ends the goroutine and waits for it. The caller must not hold cgroupLock.
@@ -204,7 +204,7 @@ func (l *loop) end() {
 	if err := l.notifier.Close(); err != nil {
 		log.L.WithError(err).Warn("cpuset: close the notifier")
 	}
-	<-l.ended
+	l.Wait()
 }
 
 // updateWatches watches what the containers that follow depend on, and starts the goroutine if there is none. It is
@@ -218,8 +218,9 @@ func (r *Reconciler) updateWatches() {
 			notifier = clock{make(chan struct{})}
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		r.loop = &loop{notifier, cancel, make(chan struct{})}
-		go r.run(ctx, r.loop) // ends with the last container that follows, or by Stop; change joins it
+		l := &loop{notifier: notifier, cancel: cancel}
+		l.Go(func() { r.run(ctx, l) }) // ends with the last container that follows, or by Stop; change joins it
+		r.loop = l
 	}
 	var files, dirs []string
 	for _, f := range r.following() {
@@ -239,7 +240,6 @@ func (r *Reconciler) updateWatches() {
 func unique(paths []string) []string { return slices.Compact(slices.Sorted(slices.Values(paths))) }
 
 func (r *Reconciler) run(ctx context.Context, l *loop) {
-	defer close(l.ended)
 	for l.notifier.Wait(resyncMin + rand.N(resyncMax-resyncMin)) { //nolint:gosec // nobody gains by a guess of it
 		r.reconcileAll(ctx, l)
 		select {

@@ -68,12 +68,11 @@ type Receiver struct {
 	conn *net.UnixConn
 	log  func(text string, fields map[string]any)
 
-	receiving bool          // Receive was called; never concurrently with Close
-	closed    chan struct{} // closed by Close, once
-	once      sync.Once
-	done      chan struct{} // closed when the goroutine has ended
-	ready     chan struct{} // closed at the first READY=1
-	extended  chan struct{} // has one slot, filled after extension grew
+	reader   sync.WaitGroup // the goroutine
+	closed   chan struct{}  // closed by Close, once
+	once     sync.Once
+	ready    chan struct{} // closed at the first READY=1
+	extended chan struct{} // has one slot, filled after extension grew
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -100,7 +99,7 @@ func Listen(dir string, owner idmap.Owner, log func(text string, fields map[stri
 	}
 	r := &Receiver{
 		dir: dir, conn: conn, log: log,
-		closed: make(chan struct{}), done: make(chan struct{}), ready: make(chan struct{}), extended: make(chan struct{}, 1),
+		closed: make(chan struct{}), ready: make(chan struct{}), extended: make(chan struct{}, 1),
 	}
 	for path, mode := range map[string]os.FileMode{dir: everyUserEnters, filepath.Join(dir, Name): everyUserSends} {
 		if err := errors.Join(os.Chmod(path, mode), os.Lchown(path, owner.UID, owner.GID)); err != nil {
@@ -139,10 +138,10 @@ func bind(dir string) (*net.UnixConn, error) {
 
 func address(dirFD int) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dirFD, Name) }
 
-// Receive starts to read the socket. check refuses senders outside of the container. It is called once.
+// Receive starts to read the socket. check refuses senders outside of the container. It is called once, and not
+// concurrently with Close.
 func (r *Receiver) Receive(check func(Sender) error) {
-	r.receiving = true
-	go r.receive(check) // ends with the socket, which Close closes; Close joins it
+	r.reader.Go(func() { r.receive(check) }) // ends with the socket, which Close closes; Close joins it
 }
 
 // Close stops receiving and removes socket and directory. It may be called again. After closeTimeout it leaves a
@@ -154,9 +153,7 @@ func (r *Receiver) Close() error {
 		go func() { // ends when the kernel has closed all that was sent
 			defer close(ended)
 			_ = r.conn.Close() // what was not read by now does not matter
-			if r.receiving {
-				<-r.done
-			}
+			r.reader.Wait()
 		}()
 		select {
 		case <-ended:

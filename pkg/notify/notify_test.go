@@ -339,7 +339,7 @@ func TestClose_DoesNotWaitForDescriptorsThatHang(t *testing.T) {
 			t.Errorf("%s: Close left the directory", name)
 		}
 		_ = peer.Close() // which ends the waiting
-		<-r.done
+		r.reader.Wait()
 	}
 }
 

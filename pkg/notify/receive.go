@@ -24,7 +24,6 @@ const (
 )
 
 func (r *Receiver) receive(check func(Sender) error) {
-	defer close(r.done)
 	data := make([]byte, longest)
 	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred)+unix.CmsgSpace(bytesOfAnFD)+
 		unix.CmsgSpace(mostRights*bytesOfAnFD))
