@@ -19,6 +19,7 @@ package cgroup
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -69,13 +70,8 @@ func (c *Cgroup) Exists() bool { return slices.ContainsFunc(c.dirs, exists) }
 
 // String returns the path of the cgroup for messages: on v1 that of the memory controller, or else any.
 func (c *Cgroup) String() string {
-	switch {
-	case c.Path("memory") != "":
-		return c.Path("memory")
-	case len(c.dirs) > 0:
-		return c.dirs[0]
-	}
-	return "(no cgroup)"
+	dirs := append(slices.Clip(c.dirs), "(no cgroup)")
+	return cmp.Or(c.Path("memory"), dirs[0])
 }
 
 // IsGone reports whether err means that the cgroup was removed: its files cannot be opened any more, and those that are
@@ -186,11 +182,10 @@ const DepthFile = "cgroup.max.depth"
 // LimitDepth sets DepthFile to MaxDepth unless it has a limit already. v1 has no such limit. Lower limits of ancestors
 // still apply. A kernel without the file is errdefs.ErrNotFound.
 func (c *Cgroup) LimitDepth() error {
-	dir := c.paths[""]
-	if dir == "" {
+	if c.paths[""] == "" {
 		return nil
 	}
-	path := filepath.Join(dir, DepthFile)
+	path := filepath.Join(c.paths[""], DepthFile)
 	now, err := readSettings(path)
 	if err == nil && now == "max" {
 		err = Write(path, strconv.Itoa(MaxDepth))

@@ -249,29 +249,27 @@ func (c *Cgroup) mayContainSelf() bool {
 
 // writeKill sends SIGKILL to all processes by cgroup.kill, and reports whether it could.
 func (c *Cgroup) writeKill() bool {
-	dir := c.paths[""]
-	if dir == "" {
+	if c.paths[""] == "" {
 		return false
 	}
-	if err := Write(filepath.Join(dir, "cgroup.kill"), "1"); err != nil {
-		// The kernel has no such file, or the cgroup is gone or threaded, in which case the kernel refuses.
+	err := Write(filepath.Join(c.paths[""], "cgroup.kill"), "1")
+	if err != nil { // there is no such file, or the cgroup is gone or threaded, in which case the kernel refuses
 		log.L.WithError(err).WithField("cgroup", c.String()).Debug("no cgroup.kill")
-		return false
 	}
-	return true
+	return err == nil
 }
 
 // killRound sends SIGKILL once to all processes, in the best way the machine has.
 func (c *Cgroup) killRound(ctx context.Context, round int) error {
+	switch {
 	// On hybrid the v2 hierarchy has the same processes, unless somebody moved some in one hierarchy alone. The second
 	// round is for these.
-	if !c.unified && round > 0 || !c.writeKill() {
+	case !c.unified && round > 0, !c.writeKill():
 		return c.signalFrozen(ctx, syscall.SIGKILL)
+	case !c.unified:
+		return c.Thaw()
 	}
-	if c.unified {
-		return nil
-	}
-	return c.Thaw()
+	return nil
 }
 
 // signalFrozen sends sig to each process, with the cgroup frozen where that is possible.

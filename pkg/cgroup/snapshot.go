@@ -120,14 +120,16 @@ func readSettings(path string) (string, error) {
 // changes returns the lines to write to the file with the given name so that its contents become text instead of now. A
 // file with settings per device lists those that are not at their default, so devices that only now lists are reset.
 func changes(name, now, text string) []string {
-	former := linesByDevice(text)
+	former := map[string]bool{"": true}
+	for line := range strings.SplitSeq(text, "\n") {
+		former[deviceOf(line)] = true
+	}
 	var changed []string
-	for key, line := range linesByDevice(now) {
-		if _, ok := former[key]; !ok && key != noDevice {
-			changed = append(changed, reset(name, key, line))
+	for line := range strings.SplitSeq(now, "\n") {
+		if device := deviceOf(line); !former[device] {
+			changed = append(changed, reset(name, device, line))
 		}
 	}
-	slices.Sort(changed)
 	for line := range strings.SplitSeq(text, "\n") {
 		if line != "" || len(changed) == 0 {
 			changed = append(changed, line)
@@ -136,20 +138,13 @@ func changes(name, now, text string) []string {
 	return changed
 }
 
-// noDevice is the key of a line that does not begin with a device's number.
-const noDevice = ""
-
-// linesByDevice returns the lines of text by the device's number with which they begin, such as 8:0.
-func linesByDevice(text string) map[string]string {
-	lines := map[string]string{}
-	for line := range strings.SplitSeq(text, "\n") {
-		key, _, _ := strings.Cut(line, " ")
-		if !strings.Contains(key, ":") {
-			key = noDevice
-		}
-		lines[key] = line
+// deviceOf returns the device's number with which a line begins, such as 8:0, or "".
+func deviceOf(line string) string {
+	device, _, _ := strings.Cut(line, " ")
+	if !strings.Contains(device, ":") {
+		return ""
 	}
-	return lines
+	return device
 }
 
 // reset returns the line that removes a device's settings. A weight goes back to default (cgroup-v2.rst, io.weight; the

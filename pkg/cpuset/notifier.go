@@ -46,9 +46,7 @@ func Inotify() (Notifier, error) {
 		return nil, fmt.Errorf("inotify_init1: %w", err)
 	}
 	n := &inotify{file: os.NewFile(uintptr(fd), "inotify")}
-	if n.conn, err = n.file.SyscallConn(); err != nil {
-		return nil, errors.Join(err, n.file.Close())
-	}
+	n.conn, _ = n.file.SyscallConn() // fails only without a file
 	return n, nil
 }
 

@@ -70,12 +70,9 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 	return wanted, nil
 }
 
-// plan returns the writes, in order, that give the destination the wanted set, of which its parent has all.
-//
-// A nested cgroup that is not within wanted is narrowed, the deepest first: kernels before 5.17 answer EBUSY when a
-// child asks for more than what is written (validate_change in kernel/cgroup/cpuset.c). Nothing has to grow beforehand,
-// since on v2 a child may ask for more than its parent has. For newer kernels, which mask nested cgroups, leave nested
-// empty.
+// plan returns the writes, in order, that give the destination the wanted set, of which its parent has all. Cgroups in
+// nested that are not within wanted are narrowed, the deepest first (kernels before 5.17, validate_change in
+// kernel/cgroup/cpuset.c). Nothing has to grow beforehand, since on v2 a child may ask for more than its parent has.
 func plan(r resource, destination node, wanted Set) []write {
 	if destination.requested == wanted {
 		return nil
@@ -115,13 +112,10 @@ func observe(dir string, r resource) (node, error) {
 	}
 	n := node{dir: dir, requested: l.requested, effective: l.effective}
 	n.partition, err = readLine(dir, string(cpus)+".partition")
-	switch {
-	case cgroup.IsGone(err): // the root, and kernels before 5.0
-		n.partition = "member"
-	case err != nil:
-		return node{}, err
+	if cgroup.IsGone(err) { // the root, and kernels before 5.0
+		n.partition, err = "member", nil
 	}
-	return n, nil
+	return n, err
 }
 
 // lists are what a cgroup asks for, and what it has.

@@ -117,23 +117,18 @@ func bind(dir string) (*net.UnixConn, error) {
 		return nil, os.NewSyscallError("open", err)
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: address(fd)})
-	if err != nil {
-		return nil, err
-	}
-	raw, err := conn.SyscallConn()
-	if err == nil {
-		outer := raw.Control(func(fd uintptr) {
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		outer := c.Control(func(fd uintptr) {
 			err = os.NewSyscallError("setsockopt SO_PASSCRED", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
 			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSPIDFD, 1) // before Linux 6.5 the pid has to do
 		})
-		err = errors.Join(outer, err)
-	}
+		return errors.Join(outer, err)
+	}}
+	conn, err := config.ListenPacket(context.Background(), "unixgram", address(fd))
 	if err != nil {
-		_ = conn.Close() // the error that matters is the other
 		return nil, err
 	}
-	return conn, nil
+	return conn.(*net.UnixConn), nil
 }
 
 func address(dirFD int) string { return fmt.Sprintf("/proc/self/fd/%d/%s", dirFD, Name) }
