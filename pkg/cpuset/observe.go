@@ -99,7 +99,12 @@ func narrow(r resource, n node, bound Set) []write {
 // observe reads what dir has of the resource. A directory that is gone is errdefs.ErrNotFound, one without the cpuset
 // controller errdefs.ErrFailedPrecondition. The root of the hierarchy, which has no list and is no partition, inherits.
 func observe(dir string, r resource) (node, error) {
-	l, err := readStable(func() (lists, error) { return readLists(dir, r) })
+	l, err := readStable(func() (l lists, err error) {
+		if l.requested, err = readRequested(dir, r); err == nil {
+			l.effective, err = readList(dir, string(r)+".effective")
+		}
+		return l, err
+	})
 	switch {
 	case cgroup.IsGone(err) && !isDir(dir):
 		return node{}, fmt.Errorf("cgroup %s: %w", dir, errdefs.ErrNotFound)
@@ -148,13 +153,6 @@ func readStable(read func() (lists, error)) (lists, error) {
 		}
 	}
 	return lists{}, errChanging
-}
-
-func readLists(dir string, r resource) (l lists, err error) {
-	if l.requested, err = readRequested(dir, r); err == nil {
-		l.effective, err = readList(dir, string(r)+".effective")
-	}
-	return l, err
 }
 
 // observeNested returns the cgroups in dir, with requested alone. It leaves out those that go meanwhile.

@@ -31,7 +31,8 @@ func TestParse(t *testing.T) {
 		{"more time", "EXTEND_TIMEOUT_USEC=1500000", State{Status: "s"}, 1500 * time.Millisecond},
 		{
 			"more time than there is", "EXTEND_TIMEOUT_USEC=18446744073709551615",
-			State{Status: "s"}, 9223372036854775 * time.Microsecond,
+			State{Status: "s"},
+			9223372036854775 * time.Microsecond,
 		},
 		{"time that is none", "EXTEND_TIMEOUT_USEC=-1\nEXTEND_TIMEOUT_USEC=1s", State{Status: "s"}, 0},
 		{"other names and garbage", "MAINPID=1\nready=1\n=\n==\n\n READY=1\nREADY=1 ", State{Status: "s"}, 0},

@@ -254,8 +254,9 @@ func send(dir, text string, fds ...int) error {
 	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err != nil {
 		return err
 	}
+	to := &unix.SockaddrUnix{Name: address(parent)}
 	for {
-		err = unix.Sendmsg(socket, []byte(text), unix.UnixRights(fds...), &unix.SockaddrUnix{Name: address(parent)}, unix.MSG_NOSIGNAL)
+		err = unix.Sendmsg(socket, []byte(text), unix.UnixRights(fds...), to, unix.MSG_NOSIGNAL)
 		if !errors.Is(err, syscall.EINTR) {
 			return err
 		}
