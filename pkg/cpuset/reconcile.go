@@ -166,7 +166,11 @@ func (r *Reconciler) change(do func()) {
 	}
 	<-r.cgroupLock // released first: the goroutine may be waiting for it
 	if ended != nil {
-		ended.end()
+		ended.cancel()
+		if err := ended.notifier.Close(); err != nil {
+			log.L.WithError(err).Warn("cpuset: close the notifier")
+		}
+		ended.Wait()
 	}
 }
 
@@ -196,15 +200,6 @@ type loop struct {
 	sync.WaitGroup
 	notifier Notifier
 	cancel   context.CancelFunc
-}
-
-// end ends the goroutine and waits for it. The caller must not hold cgroupLock.
-func (l *loop) end() {
-	l.cancel()
-	if err := l.notifier.Close(); err != nil {
-		log.L.WithError(err).Warn("cpuset: close the notifier")
-	}
-	l.Wait()
 }
 
 // updateWatches watches what the containers that follow depend on, and starts the goroutine if there is none. It is

@@ -237,7 +237,7 @@ func parseRDMA(text []byte, list reflect.Value) error {
 		if len(name) == 0 {
 			continue
 		}
-		if err := addPairs(rest, " ", "=", appendEntry(list, "Device", string(name)).Elem()); err != nil {
+		if err := addPairs(rest, " ", "=", entry(list, "Device", string(name)).Elem()); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

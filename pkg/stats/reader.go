@@ -262,7 +262,7 @@ func (f *openFile) in(m Metrics) reflect.Value {
 			v.Set(newMessage(v.Type().Elem()))
 		}
 		if v = v.Elem().Field(i); f.size != "" && v.Kind() == reflect.Slice {
-			v = entry(v, f.size)
+			v = entry(v, "Pagesize", f.size)
 		}
 	}
 	return v
@@ -282,19 +282,13 @@ func newMessage(t reflect.Type) reflect.Value {
 	return m
 }
 
-// entry returns the entry of list for a size of huge pages, and appends one if there is none.
-func entry(list reflect.Value, size string) reflect.Value {
-	const key = "Pagesize"
+// entry returns the entry of list with a name in the field key, and appends one if there is none.
+func entry(list reflect.Value, key, name string) reflect.Value {
 	for i := range list.Len() {
-		if e := list.Index(i); e.Elem().FieldByName(key).String() == size {
+		if e := list.Index(i); e.Elem().FieldByName(key).String() == name {
 			return e
 		}
 	}
-	return appendEntry(list, key, size)
-}
-
-// appendEntry appends an entry to list, with a name in the field key, and returns it.
-func appendEntry(list reflect.Value, key, name string) reflect.Value {
 	e := newMessage(list.Type().Elem().Elem())
 	e.Elem().FieldByName(key).SetString(name)
 	list.Set(reflect.Append(list, e))
