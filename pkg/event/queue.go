@@ -39,6 +39,7 @@ const (
 	lastRetry  = time.Second
 
 	// tryTimeout bounds one attempt: a receiver that accepts and never answers must not block the queue for ever.
+	// containerd's own shims allow the same.
 	tryTimeout = 5 * time.Second
 )
 

@@ -22,12 +22,8 @@ import (
 	"sandbox.internal/shim/pkg/event"
 )
 
-// publishTimeout bounds one attempt, after which a containerd that hangs is dialled again. containerd's own shims allow
-// the same.
-const publishTimeout = 5 * time.Second
-
 // Publisher sends events to containerd. Its Publish is an event.Publisher. One goroutine at a time calls Publish or
-// Close.
+// Close. A containerd that hangs is dialled again after the time that the context of an attempt has.
 type Publisher struct {
 	namespace string
 	address   string
@@ -49,10 +45,12 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, event.ErrRejected)
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	if err := p.dial(ctx); err != nil {
-		return err
+	if p.client == nil {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", p.address)
+		if err != nil {
+			return err
+		}
+		p.client = ttrpc.NewClient(conn)
 	}
 	_, err = events.NewTTRPCEventsClient(p.client).Forward(ctx, &events.ForwardRequest{
 		Envelope: &types.Envelope{Timestamp: timestamp(at), Namespace: p.namespace, Topic: topic, Event: packed},
@@ -71,19 +69,6 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 func refused(err error) bool {
 	return errdefs.IsInvalidArgument(err) || errdefs.IsNotImplemented(err) || errdefs.IsNotFound(err) ||
 		errdefs.IsPermissionDenied(err) || errdefs.IsFailedPrecondition(err)
-}
-
-func (p *Publisher) dial(ctx context.Context) error {
-	if p.client != nil {
-		return nil
-	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", p.address)
-	if err != nil {
-		return err
-	}
-	p.client = ttrpc.NewClient(conn)
-	return nil
 }
 
 // Close closes the connection. The next Publish dials again.

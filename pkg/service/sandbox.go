@@ -150,7 +150,11 @@ func (s *sandboxService) Status(_ context.Context, id string, request []byte) (a
 			return nil, err
 		}
 	}
-	return protofield.Encode(status.ID, uint32(status.Pid), podState(status.Stage), info,
+	state := "SANDBOX_NOTREADY" // CRI's PodSandboxState
+	if status.Stage == podsandbox.Running {
+		state = "SANDBOX_READY"
+	}
+	return protofield.Encode(status.ID, uint32(status.Pid), state, info,
 		timestamp(status.CreatedAt), timestamp(status.Exit.At))
 }
 
@@ -177,29 +181,19 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) (answer
 // Update is how CRI tells that the sums of the pod's resources changed (internal/cri/server,
 // UpdatePodSandboxResources). The kubelet owns the pod's cgroup, and writes to it afterwards.
 func (s *sandboxService) Update(_ context.Context, id string, request []byte) (answer []byte, err error) {
-	var record types.Sandbox
+	const key = "updated-resources" // internal/cri/server/podsandbox, UpdatedResourcesKey
+	var record types.Sandbox        // containerd's, in which CRI keeps them
 	if err := decode(request, nil, nil, nil, &record); err != nil {
 		return nil, err
 	}
-	resources, err := podResources(&record)
-	if err != nil {
-		return nil, fmt.Errorf("sandbox %q: %w", id, err)
+	var resources *podsandbox.Resources // nil for an update of something else
+	if value := record.Extensions[key]; value != nil {
+		resources = new(podsandbox.Resources)
+		if err := json.Unmarshal(value.Value, resources); err != nil { // CRI tolerates this class
+			return nil, fmt.Errorf("sandbox %q: update: extension %q: %w: %w", id, key, err, errdefs.ErrNotImplemented)
+		}
 	}
 	return nil, s.controller.Update(id, resources)
-}
-
-// podResources reads what CRI's UpdatePodSandboxResources keeps in containerd's record of a sandbox, nil for an update
-// of something else. What it cannot read is not implemented, which CRI tolerates.
-func podResources(record *types.Sandbox) (*podsandbox.Resources, error) {
-	const key = "updated-resources" // internal/cri/server/podsandbox, UpdatedResourcesKey
-	if record.Extensions[key] == nil {
-		return nil, nil
-	}
-	var r podsandbox.Resources
-	if err := json.Unmarshal(record.Extensions[key].GetValue(), &r); err != nil {
-		return nil, fmt.Errorf("update: extension %q: %w: %w", key, err, errdefs.ErrNotImplemented)
-	}
-	return &r, nil
 }
 
 // podConfigName is the name of CRI's message.
@@ -223,14 +217,6 @@ func podConfig(options *anypb.Any) (*pod.Config, error) {
 		return nil, fmt.Errorf("options: %w", err)
 	}
 	return &config, nil
-}
-
-// podState returns the name that CRI has for the stage (PodSandboxState).
-func podState(s podsandbox.Stage) string {
-	if s == podsandbox.Running {
-		return "SANDBOX_READY"
-	}
-	return "SANDBOX_NOTREADY"
 }
 
 // podInfo returns what SandboxStatus tells if it is asked to be verbose. CRI decodes the value of "info" and encodes it

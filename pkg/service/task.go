@@ -60,6 +60,7 @@ func (t *taskService) methods() map[string]ttrpc.Method {
 	}
 }
 
+// method decodes a request and calls. An answer that comes with an error is dropped by [Intercept].
 func method[Request, Response any](call func(context.Context, *Request) (*Response, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
 		r := new(Request)
@@ -105,12 +106,9 @@ func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.Star
 
 func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
 	s, err := t.manager.Delete(ctx, r.ID, r.ExecID)
-	if err != nil {
-		return nil, err
-	}
 	return &api.DeleteResponse{
 		Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At),
-	}, nil
+	}, err
 }
 
 func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
@@ -122,11 +120,18 @@ func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResp
 	if err != nil {
 		return nil, err
 	}
-	infos, err := processInfos(pids, c.Execs())
-	if err != nil {
-		return nil, err
+	execs := c.Execs()
+	answer := &api.PidsResponse{}
+	for _, pid := range pids {
+		info := &tasktypes.ProcessInfo{Pid: uint32(pid)}
+		if execID, ok := execs[pid]; ok {
+			if info.Info, err = typeurl.MarshalAnyToProto(&runc.ProcessDetails{ExecID: execID}); err != nil {
+				return nil, err
+			}
+		}
+		answer.Processes = append(answer.Processes, info)
 	}
-	return &api.PidsResponse{Processes: infos}, nil
+	return answer, nil
 }
 
 func (t *taskService) Pause(ctx context.Context, r *api.PauseRequest) (*emptypb.Empty, error) {
@@ -232,10 +237,7 @@ func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitRe
 		return nil, err
 	}
 	exit, err := p.Wait(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &api.WaitResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, nil
+	return &api.WaitResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, err
 }
 
 func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse, error) {
@@ -248,10 +250,7 @@ func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsR
 		return nil, err
 	}
 	packed, err := typeurl.MarshalAnyToProto(metrics)
-	if err != nil {
-		return nil, err
-	}
-	return &api.StatsResponse{Stats: packed}, nil
+	return &api.StatsResponse{Stats: packed}, err
 }
 
 // Connect answers for unknown ids too: containerd asks for the shim's pid before there is a task, and by the id of a
@@ -288,22 +287,6 @@ func stateResponse(s process.Status) *api.StateResponse {
 
 func streams(stdin, stdout, stderr string, terminal bool) stdio.Config {
 	return stdio.Config{Stdin: stdin, Stdout: stdout, Stderr: stderr, Terminal: terminal}
-}
-
-// processInfos adds the exec's id to each pid that is an exec.
-func processInfos(pids []int, execs map[int]string) ([]*tasktypes.ProcessInfo, error) {
-	infos := make([]*tasktypes.ProcessInfo, 0, len(pids))
-	for _, pid := range pids {
-		info := &tasktypes.ProcessInfo{Pid: uint32(pid)}
-		if execID, ok := execs[pid]; ok {
-			var err error
-			if info.Info, err = typeurl.MarshalAnyToProto(&runc.ProcessDetails{ExecID: execID}); err != nil {
-				return nil, err
-			}
-		}
-		infos = append(infos, info)
-	}
-	return infos, nil
 }
 
 // checkpointRequest reads the options of a checkpoint. Without any, which is what containerd's client sends to runtimes
