@@ -26,14 +26,6 @@ type bounds struct {
 	term  time.Duration // from SIGTERM until SIGKILL
 }
 
-// loggerBounds differ from those of the runc shim (containerd-shim-runc-v2/process/io.go, binaryIO), which waits for
-// the ready sign without a bound, sends SIGTERM as soon as it closes the pipes, which cuts off a binary that still
-// reads, and SIGKILL 12 s later, more than the 10 s that CRI gives a whole Delete. With these bounds a binary is gone 3
-// s after the end of its input.
-func loggerBounds() bounds {
-	return bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: time.Second}
-}
-
 // logger is the logging binary of one process (containerd docs and core/runtime/v2/logging). It reads stdout as
 // descriptor 3 and stderr as 4, and signals on 5 that it is ready.
 //
@@ -96,7 +88,7 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [
 		}
 	}()
 	for i := range inputs {
-		theirs, ours, err := inputPipe(ownOwner()) // the binary is no process of the container
+		theirs, ours, err := newPipe(ownOwner(), 0) // the binary is no process of the container
 		if err != nil {
 			return nil, inputs, err
 		}
@@ -104,7 +96,7 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [
 		ours.name = fmt.Sprintf("%s of logging binary %q", outputNames[i], l.path)
 		inputs[i] = &loggerInput{pipeEnd: ours, logger: g}
 	}
-	theirs, ready, err := outputPipe(ownOwner())
+	theirs, ready, err := newPipe(ownOwner(), 1)
 	if err != nil {
 		return nil, inputs, err
 	}

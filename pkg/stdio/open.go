@@ -27,10 +27,10 @@ type location struct {
 }
 
 // parse parses a name. A name without a scheme is a path, whose characters have no special meaning.
-func parse(stream, uri string) (l location, err error) {
+func parse(uri string) (l location, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("%s %q: %w: %w", stream, uri, err, errdefs.ErrInvalidArgument)
+			err = fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 		}
 	}()
 	u := &url.URL{Scheme: "fifo", Path: uri}
@@ -64,90 +64,68 @@ func (l location) binary() bool { return l.scheme == "binary" || l.scheme == "bi
 // binaryArgs returns the arguments of a logging binary: each key once, followed by its first value, which may be empty.
 // The runc shim passes them in random order (process/io_util.go, NewBinaryCmd); here it is that of the query.
 func binaryArgs(query string) ([]string, error) {
-	values, err := url.ParseQuery(query)
-	if err != nil {
-		return nil, err
-	}
-	args := make([]string, 0, 2*len(values))
+	args, seen := []string{}, map[string]bool{}
 	for pair := range strings.SplitSeq(query, "&") {
-		escaped, _, _ := strings.Cut(pair, "=")
-		key, err := url.QueryUnescape(escaped)
+		values, err := url.ParseQuery(pair)
 		if err != nil {
 			return nil, err
 		}
-		if v, ok := values[key]; ok {
-			args = append(args, key, v[0])
-			delete(values, key)
+		for key, v := range values { // one at most
+			if !seen[key] {
+				args, seen[key] = append(args, key, v[0]), true
+			}
 		}
 	}
 	return args, nil
 }
 
-// openOutput opens what stdout or stderr leads to, except a logging binary.
-func (c Config) openOutput(ctx context.Context, stream, uri string) (sink, error) {
-	l, err := parse(stream, uri)
+// openOutput opens what stdout or stderr, which i tells, leads to.
+func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) error {
+	l, err := parse(uri)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out sink
-	switch l.scheme {
-	case "binary", "binary-v2":
-		err = fmt.Errorf("a logging binary takes both outputs, want it as stdout: %w", errdefs.ErrInvalidArgument)
-	case "ttrpc+unix":
-		out, err = c.openStreamOutput(l)
-	case "file":
-		out, err = openFileOutput(l.path)
+	switch {
+	case l.binary() && i == 0:
+		return s.openBinary(ctx, l, c)
+	case l.binary():
+		return fmt.Errorf("a logging binary takes both outputs, want it as stdout: %w", errdefs.ErrInvalidArgument)
+	case l.scheme == "ttrpc+unix":
+		s.outputs[i], err = c.openStreamOutput(l)
+	case l.scheme == "file":
+		s.outputs[i], err = openFileOutput(l.path)
 	default:
-		out, err = c.openFifoOutput(ctx, l.path)
+		s.outputs[i], err = c.openFifoOutput(ctx, l.path)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", stream, uri, err)
-	}
-	return out, nil
+	return err
 }
 
 func (c Config) openInput() (*input, error) {
-	const stream = "stdin"
-	l, err := parse(stream, c.Stdin)
+	l, err := parse(c.Stdin)
 	if err != nil {
 		return nil, err
 	}
-	var in *input
 	switch l.scheme {
 	case "fifo":
-		in, err = openFifoInput(l.path)
+		return openFifoInput(l.path)
 	case "ttrpc+unix":
-		in, err = c.openStreamInput(l)
-	default:
-		err = fmt.Errorf("scheme %q is for output, want fifo or ttrpc+unix: %w", l.scheme, errdefs.ErrInvalidArgument)
+		return c.openStreamInput(l)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", stream, c.Stdin, err)
-	}
-	return in, nil
+	return nil, fmt.Errorf("scheme %q is for output, want fifo or ttrpc+unix: %w", l.scheme, errdefs.ErrInvalidArgument)
 }
 
 // openFileOutput opens a log file, and creates it and its directory if needed, with the modes of the runc shim
 // (containerd-shim-runc-v2/process/io.go, createIO). stdout and stderr may name the same file, since appends are
-// atomic.
+// atomic. It does not wait even if path turns out to be a fifo without reader.
 func openFileOutput(path string) (sink, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, unusable(err)
 	}
-	return openAppend(path, unix.O_CREAT)
-}
-
-// openAppend does not wait even if path turns out to be a fifo without reader.
-func openAppend(path string, flags int) (sink, error) {
-	fd, err := openFD(path, flags|unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK, 0o644)
+	fd, err := openFD(path, unix.O_CREAT|unix.O_WRONLY|unix.O_APPEND|unix.O_NONBLOCK, 0o644)
 	if err != nil {
 		return nil, unusable(err)
 	}
-	end, err := newPipeEnd(fd, path)
-	if err != nil {
-		return nil, fmt.Errorf("append: %w", err)
-	}
-	return end, nil
+	return newPipeEnd(fd, path), nil
 }
 
 // containerd's client makes the fifos before it sends Create (pkg/cio, openFifos), so nothing is created here. A
@@ -174,15 +152,11 @@ func openFifoInput(path string) (*input, error) {
 		_ = unix.Close(r) // opened for reading: nothing can be lost
 		return nil, fmt.Errorf("not a fifo: %w", errdefs.ErrFailedPrecondition)
 	}
-	end, err := newPipeEnd(r, path)
-	if err != nil {
-		return nil, err
+	in := &input{pipeEnd: newPipeEnd(r, path)}
+	if in.hold, err = openOtherEnd(r, unix.O_WRONLY, path); err != nil {
+		return nil, errors.Join(err, in.Close())
 	}
-	hold, err := openOtherEnd(r, unix.O_WRONLY, path)
-	if err != nil {
-		return nil, errors.Join(err, end.Close())
-	}
-	return &input{pipeEnd: end, hold: hold}, nil
+	return in, nil
 }
 
 func (i *input) Close() error {
@@ -223,15 +197,14 @@ func (c Config) openFifoOutput(ctx context.Context, path string) (sink, error) {
 	if err != nil {
 		return nil, unusable(err)
 	}
-	end, err := newPipeEnd(w, path)
-	if err != nil || !isFifo(w) {
-		return end, err
+	out := &fifoOutput{pipeEnd: newPipeEnd(w, path)}
+	if !isFifo(w) {
+		return out.pipeEnd, nil
 	}
-	hold, err := openOtherEnd(w, unix.O_RDONLY, path)
-	if err != nil {
-		return nil, errors.Join(err, end.Close())
+	if out.hold, err = openOtherEnd(w, unix.O_RDONLY, path); err != nil {
+		return nil, errors.Join(err, out.Close())
 	}
-	return &fifoOutput{end, hold}, nil
+	return out, nil
 }
 
 func isFifo(fd int) bool {

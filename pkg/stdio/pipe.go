@@ -29,14 +29,11 @@ type pipeEnd struct {
 	name string // in errors
 }
 
-// newPipeEnd takes over fd, which must be non-blocking. It closes fd when it fails.
-func newPipeEnd(fd int, name string) (*pipeEnd, error) {
+// newPipeEnd takes over fd, which must be non-blocking.
+func newPipeEnd(fd int, name string) *pipeEnd {
 	f := os.NewFile(uintptr(fd), name)
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return &pipeEnd{f, conn, name}, nil
+	conn, _ := f.SyscallConn() // fails only for a file that is nil
+	return &pipeEnd{f, conn, name}
 }
 
 // Close wakes whoever waits in a read or a write.
@@ -97,43 +94,28 @@ func newHeld(fd int, name string) *os.File {
 	return os.NewFile(uintptr(fd), name)
 }
 
-// inputPipe is a pipe to the process: theirs is the process's stdin.
-func inputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) { return newPipe(o, 0) }
-
-// outputPipe is a pipe from the process: theirs is its stdout or stderr.
-func outputPipe(o idmap.Owner) (theirs *os.File, ours *pipeEnd, err error) { return newPipe(o, 1) }
-
-// split makes files of the ends of a pipe. Only ours is non-blocking, since programs do not expect
-// that of their standard streams. The two ends do not share the flag.
-func split(theirs, ours int) (*os.File, *pipeEnd, error) {
-	f := os.NewFile(uintptr(theirs), "child's end")
-	if err := unix.SetNonblock(ours, true); err != nil {
-		return nil, nil, errors.Join(os.NewSyscallError("fcntl", err), f.Close(), unix.Close(ours))
-	}
-	end, err := newPipeEnd(ours, "shim's end")
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	return f, end, nil
-}
-
 func ownOwner() idmap.Owner { return idmap.Owner{UID: os.Geteuid(), GID: os.Getegid()} }
 
-// newPipe makes a pipe of which the process gets the end with the given index, as in pipe(2).
-func newPipe(o idmap.Owner, theirs int) (*os.File, *pipeEnd, error) {
+// newPipe makes a pipe of which the process gets the end with the given index, as in pipe(2): 0 for its stdin, 1 for an
+// output. Only the shim's end is non-blocking, since programs do not expect that of their standard streams. The two
+// ends do not share the flag.
+func newPipe(o idmap.Owner, index int) (theirs *os.File, ours *pipeEnd, err error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, os.NewSyscallError("pipe2", err)
 	}
-	// A shim without privileges may not even change to what is already there.
-	if o.UID != os.Geteuid() || o.GID != os.Getegid() {
-		// Both ends have one inode.
-		if err := unix.Fchown(p[0], o.UID, o.GID); err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("give pipe to %d:%d: %w", o.UID, o.GID, err),
-				unix.Close(p[0]), unix.Close(p[1]))
+	if o != ownOwner() { // a shim without privileges may not even change to what is already there
+		if err = unix.Fchown(p[0], o.UID, o.GID); err != nil { // both ends have one inode
+			err = fmt.Errorf("give pipe to %d:%d: %w", o.UID, o.GID, err)
 		}
 	}
-	return split(p[theirs], p[1-theirs])
+	if err == nil {
+		err = os.NewSyscallError("fcntl", unix.SetNonblock(p[1-index], true))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, unix.Close(p[0]), unix.Close(p[1]))
+	}
+	return os.NewFile(uintptr(p[index]), "child's end"), newPipeEnd(p[1-index], "shim's end"), nil
 }
 
 func openFD(path string, flags int, mode uint32) (int, error) {

@@ -29,8 +29,6 @@ const consoleTimeout = 10 * time.Second
 type terminal struct {
 	socket *net.UnixConn // ours
 	peer   *os.File      // the runtime's
-
-	master *pipeEnd // nil before Started; guarded by Streams.mu
 }
 
 func newTerminal() (*terminal, error) {
@@ -49,7 +47,7 @@ func newTerminal() (*terminal, error) {
 }
 
 // receive waits for the master. It closes the socket.
-func (t *terminal) receive(ctx context.Context) (int, error) {
+func (t *terminal) receive(ctx context.Context) (*pipeEnd, error) {
 	defer func() { _ = t.socket.Close() }() // nothing more is expected from it
 	// With our copy of the runtime's end open, the stream would not end when the runtime does.
 	_ = t.peer.Close()
@@ -73,9 +71,9 @@ func (t *terminal) receive(ctx context.Context) (int, error) {
 		for _, fd := range fds {
 			_ = unix.Close(fd) // not ours, and not what was asked for
 		}
-		return -1, fmt.Errorf("receive the terminal from the runtime: %w", err)
+		return nil, fmt.Errorf("receive the terminal from the runtime: %w", err)
 	}
-	return fds[0], nil
+	return newPipeEnd(fds[0], "terminal"), nil
 }
 
 // maxFDs is how many descriptors are received. The kernel closes any more.
@@ -121,12 +119,12 @@ func checkMaster(fds []int) error {
 	return nil
 }
 
-// Close closes the sockets and the master. It is called with Streams.mu held.
+// Close closes the sockets.
 func (t *terminal) Close() error {
 	if t == nil {
 		return nil
 	}
-	return closeAll(t.socket, t.peer, t.master)
+	return closeAll(t.socket, t.peer)
 }
 
 // terminalInput is the sink of stdin with a terminal.
@@ -167,7 +165,7 @@ func (t *terminalInput) Close() error { return nil }
 // Started is called once, after the process was created. It closes the process's ends, receives the master of the
 // terminal if there is one, and starts the copying. It waits for the master until ctx ends or consoleTimeout. After an
 // error nothing is copied, and the caller must still call Close.
-func (s *Streams) Started(ctx context.Context) error {
+func (s *Streams) Started(ctx context.Context) (err error) {
 	s.mu.Lock()
 	if s.started || s.closed {
 		s.mu.Unlock()
@@ -180,70 +178,41 @@ func (s *Streams) Started(ctx context.Context) error {
 	for _, f := range s.child {
 		_ = f.Close() // fails if it is nil or a Close was faster
 	}
-	if s.terminal == nil {
-		return s.copyPipes()
+	var master *pipeEnd
+	if s.terminal != nil {
+		if master, err = s.terminal.receive(ctx); err != nil {
+			return err
+		}
 	}
-	master, err := s.terminal.receive(ctx)
-	if err != nil {
-		return err
-	}
-	return s.copyTerminal(master)
-}
-
-func (s *Streams) copyPipes() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return errClosed("start copying the streams")
+		return errors.Join(errClosed("start copying the streams"), master.Close())
+	}
+	var toStdin sink = s.inPipe
+	outputs := s.outputs
+	if master != nil {
+		s.outPipes[0] = master // Close closes it from now on
+		toStdin = &terminalInput{master: master}
+		if outputs[0] == nil {
+			outputs[0] = discard{} // somebody must read, or the process would block on a full terminal
+		}
 	}
 	if s.input != nil {
-		s.copyInput(s.inPipe)
+		s.copy(&copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: toStdin})
 	}
-	for i, out := range s.outputs {
+	for i, out := range outputs {
 		if out != nil {
-			s.copyOutput(outputNames[i], s.outPipes[i], out, false)
+			from := s.outPipes[i]
+			c := &copier{name: outputNames[i], from: from, source: from, to: out, terminal: from == master, persistent: true}
+			s.copiers = append(s.copiers, c)
+			s.copy(c)
 		}
 	}
 	return nil
 }
 
-func (s *Streams) copyTerminal(fd int) error {
-	master, err := newPipeEnd(fd, "terminal")
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errors.Join(errClosed("start copying the terminal"), master.Close())
-	}
-	s.terminal.master = master // Close closes it from now on
-	if s.input != nil {
-		s.copyInput(&terminalInput{master: master})
-	}
-	out := s.outputs[0]
-	if out == nil {
-		out = discard{} // somebody must read, or the process would block on a full terminal
-	}
-	s.copyOutput(outputNames[0], master, out, true)
-	if s.outputs[1] != nil {
-		s.copyOutput(outputNames[1], s.outPipes[1], s.outputs[1], false)
-	}
-	return nil
-}
-
-// copyInput starts the copying of stdin. It is called with mu held and closed not set, so that Close waits for every
-// goroutine.
-func (s *Streams) copyInput(to sink) {
-	s.copy(&copier{name: "stdin", from: s.input.pipeEnd, source: s.input, to: to})
-}
-
-func (s *Streams) copyOutput(name string, from *pipeEnd, to sink, isTerminal bool) {
-	c := &copier{name: name, from: from, source: from, to: to, terminal: isTerminal, persistent: true}
-	s.copiers = append(s.copiers, c)
-	s.copy(c)
-}
-
+// copy starts a copier. It is called with mu held and closed not set, so that Close waits for every goroutine.
 func (s *Streams) copy(c *copier) {
 	c.logger, c.kept, c.ended = s.logger, s.kept, make(chan struct{})
 	if p, ok := c.to.(interface{ spliceTo() *pipeEnd }); ok && !c.terminal {
@@ -275,7 +244,7 @@ func (s *Streams) Resize(width, height uint16) error {
 	if s.closed {
 		return errClosed(op)
 	}
-	master := s.terminal.master
+	master := s.outPipes[0]
 	if master == nil {
 		return fmt.Errorf("%s: the process has not started: %w", op, errdefs.ErrFailedPrecondition)
 	}

@@ -99,7 +99,13 @@ type Host struct {
 
 // NewHost returns a Host with an empty StreamRegistry.
 func NewHost(namespace string, children Children) *Host {
-	return &Host{Namespace: namespace, Children: children, StreamRegistry: NewStreamRegistry(), bounds: loggerBounds()}
+	return &Host{
+		Namespace: namespace, Children: children, StreamRegistry: NewStreamRegistry(),
+		// The runc shim (containerd-shim-runc-v2/process/io.go, binaryIO) waits for the ready sign without a bound, sends
+		// SIGTERM as soon as it closes the pipes, which cuts off a binary that still reads, and SIGKILL 12 s later, more
+		// than the 10 s that CRI gives a whole Delete. Here a binary is gone 3 s after the end of its input.
+		bounds: bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: time.Second},
+	}
 }
 
 // Children keeps the reaper of orphans away from a child that has a waiter. reaper.Reaper is one, and documents it.
@@ -116,14 +122,14 @@ type Streams struct {
 	release context.CancelCauseFunc
 	copying sync.WaitGroup
 
-	// Set by Open and not changed afterwards. What is nil does not exist.
+	// Set by Open and not changed afterwards, but for the terminal's master. What is nil does not exist.
 	child    [3]*os.File
 	terminal *terminal
 	input    *input      // what containerd calls stdin
 	inPipe   *pipeEnd    // our end of the process's stdin
 	outputs  [2]sink     // what containerd calls stdout and stderr
 	binary   *logger     // what both outputs lead to
-	outPipes [2]*pipeEnd // our ends of the process's stdout and stderr
+	outPipes [2]*pipeEnd // our ends of the process's stdout and stderr; the first may be a master, which Started sets
 
 	keepUnread time.Duration
 
@@ -158,7 +164,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	}()
 	if c.Stdin != "" {
 		if s.input, err = c.openInput(); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("stdin %q: %w", c.Stdin, err)
 		}
 	}
 	if err = s.openOutputs(ctx, c); err != nil {
@@ -168,7 +174,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 		return s, s.openChild(o)
 	}
 	if s.outputs[1] != nil {
-		if s.child[2], s.outPipes[1], err = outputPipe(o); err != nil {
+		if s.child[2], s.outPipes[1], err = newPipe(o, 1); err != nil {
 			return nil, err
 		}
 	}
@@ -176,16 +182,13 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	return s, err
 }
 
-func (s *Streams) openOutputs(ctx context.Context, c Config) (err error) {
-	if l, err := parse(outputNames[0], c.Stdout); c.Stdout != "" && err == nil && l.binary() {
-		return s.openBinary(ctx, l, c)
-	}
+func (s *Streams) openOutputs(ctx context.Context, c Config) error {
 	for i, uri := range [...]string{c.Stdout, c.Stderr} {
-		if uri == "" || c.Terminal && i > 0 && !c.split() {
+		if uri == "" || s.binary != nil || c.Terminal && i > 0 && !c.split() {
 			continue
 		}
-		if s.outputs[i], err = c.openOutput(ctx, outputNames[i], uri); err != nil {
-			return err
+		if err := s.openOutput(ctx, c, i, uri); err != nil {
+			return fmt.Errorf("%s %q: %w", outputNames[i], uri, err)
 		}
 	}
 	return nil
@@ -196,7 +199,7 @@ func (c Config) split() bool {
 	if !c.SplitStderr || c.Stderr == "" || c.Stderr == c.Stdout {
 		return false
 	}
-	l, err := parse(outputNames[1], c.Stderr)
+	l, err := parse(c.Stderr)
 	if err != nil || l.scheme != "fifo" {
 		return true // openOutput reports the error
 	}
@@ -209,7 +212,7 @@ func (c Config) split() bool {
 func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
 	binary, inputs, err := startLogger(ctx, l, c)
 	if err != nil {
-		return fmt.Errorf("%s %q: %w", outputNames[0], c.Stdout, err)
+		return err
 	}
 	s.binary, s.outputs = binary, [2]sink{inputs[0], inputs[1]}
 	if c.Terminal {
@@ -223,7 +226,7 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 	if s.input == nil {
 		s.child[0], err = os.Open(os.DevNull) // the host's device, which keeps its owner
 	} else {
-		s.child[0], s.inPipe, err = inputPipe(o)
+		s.child[0], s.inPipe, err = newPipe(o, 0)
 	}
 	if err != nil {
 		return err
@@ -232,7 +235,7 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 		if out == nil {
 			s.child[1+i], err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 		} else {
-			s.child[1+i], s.outPipes[i], err = outputPipe(o)
+			s.child[1+i], s.outPipes[i], err = newPipe(o, 1)
 		}
 		if err != nil {
 			return err

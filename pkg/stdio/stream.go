@@ -44,12 +44,9 @@ func (c Config) newStream(l location) (s *stream, r *pipeEnd, w int, err error) 
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, nil, -1, os.NewSyscallError("pipe2", err)
 	}
-	if r, err = newPipeEnd(p[0], "stream "+l.id); err != nil {
-		return nil, nil, -1, errors.Join(err, unix.Close(p[1]))
-	}
 	s = &stream{id: l.id, registry: c.Host.StreamRegistry, serving: make(chan struct{}, 1), ended: make(chan struct{})}
 	s.removed, s.cancel = context.WithCancel(context.Background())
-	return s, r, p[1], nil
+	return s, newPipeEnd(p[0], "stream "+l.id), p[1], nil
 }
 
 type streamOutput struct {
@@ -63,14 +60,11 @@ func (c Config) openStreamOutput(l location) (sink, error) {
 		return nil, err
 	}
 	s.reader = r
-	end, err := newPipeEnd(w, "stream "+l.id)
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
+	out := &streamOutput{newPipeEnd(w, "stream "+l.id), s}
 	if err := s.registry.add(s); err != nil {
-		return nil, errors.Join(err, closeAll(end, r))
+		return nil, errors.Join(err, out.Close())
 	}
-	return &streamOutput{end, s}, nil
+	return out, nil
 }
 
 // end leaves what is in the pipe to the client, and waits until it was sent.
@@ -109,10 +103,11 @@ func (c Config) openStreamInput(l location) (*input, error) {
 		return nil, err
 	}
 	s.writer = newHeld(w, "stream "+l.id)
+	in := &input{pipeEnd: r, hold: s.writer, stream: s}
 	if err := s.registry.add(s); err != nil {
-		return nil, errors.Join(err, closeAll(r, s.writer))
+		return nil, errors.Join(err, in.Close())
 	}
-	return &input{pipeEnd: r, hold: s.writer, stream: s}, nil
+	return in, nil
 }
 
 func (s *stream) remove() {
@@ -213,11 +208,8 @@ func (s *stream) receive(ctx context.Context, peer Peer) error {
 }
 
 func (s *stream) openWriter() (*pipeEnd, error) {
-	conn, err := s.writer.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	w := -1
+	w, err := -1, error(nil)
+	conn, _ := s.writer.SyscallConn() // fails only for a file that is nil
 	if conn.Control(func(fd uintptr) {
 		w, err = openFD(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_NONBLOCK, 0)
 	}) != nil {
@@ -226,7 +218,7 @@ func (s *stream) openWriter() (*pipeEnd, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newPipeEnd(w, "stream "+s.id)
+	return newPipeEnd(w, "stream "+s.id), nil
 }
 
 // StreamRegistry connects the streams of processes that lead to the shim's own ttrpc socket with their clients, by
