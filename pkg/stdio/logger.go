@@ -38,8 +38,9 @@ type logger struct {
 	children Children
 	log      *log.Entry
 	bounds   bounds
-	open     atomic.Int32  // inputs that are not closed yet
-	ending   chan struct{} // closed once, when the last input is
+	inputs   [2]loggerInput // of stdout and stderr
+	open     atomic.Int32   // inputs that are not closed yet
+	ending   chan struct{}  // closed once, when the last input is
 	expired  <-chan struct{}
 	expire   func()        // the binary had all the time there is to read: it gets SIGTERM as soon as its input ends
 	end      func()        // sends SIGTERM, and SIGKILL after bounds.term
@@ -54,9 +55,9 @@ type loggerInput struct {
 }
 
 // startLogger runs the binary and waits until it is ready. After an error nothing is left of it.
-func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [2]*loggerInput, err error) {
+func startLogger(ctx context.Context, l location, c Config) (_ *logger, err error) {
 	if c.Host == nil {
-		return nil, inputs, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
 	g := &logger{
 		children: c.Host.Children, log: log.G(ctx).WithField("logger", l.path), bounds: c.Host.bounds,
@@ -71,47 +72,38 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, inputs [
 	g.cmd.WaitDelay = g.bounds.term
 	// Nothing else, as with the runc shim (process/io_util.go, NewBinaryCmd).
 	g.cmd.Env = []string{"CONTAINER_ID=" + c.ID, "CONTAINER_NAMESPACE=" + c.Host.Namespace}
-	var ready *pipeEnd
+	var ours [3]*pipeEnd
 	defer func() {
 		for _, f := range g.cmd.ExtraFiles {
 			_ = f.Close() // the child has its own
 		}
-		if ready != nil {
-			_ = ready.Close()
-		}
+		_ = ours[2].Close() // nothing more is expected from it
 		if err != nil {
-			for _, in := range inputs {
-				if in != nil {
-					_ = in.pipeEnd.Close()
-				}
-			}
+			_ = closeAll(ours[0], ours[1]) // nothing was written to them
 		}
 	}()
-	for i := range inputs {
-		theirs, ours, err := newPipe(ownOwner(), 0) // the binary is no process of the container
-		if err != nil {
-			return nil, inputs, err
+	for i, index := range [...]int{0, 0, 1} { // the last one carries the ready sign
+		var theirs *os.File
+		if theirs, ours[i], err = newPipe(ownOwner(), index); err != nil { // the binary is no process of the container
+			return nil, err
 		}
 		g.cmd.ExtraFiles = append(g.cmd.ExtraFiles, theirs)
-		ours.name = fmt.Sprintf("%s of logging binary %q", outputNames[i], l.path)
-		inputs[i] = &loggerInput{pipeEnd: ours, logger: g}
 	}
-	theirs, ready, err := newPipe(ownOwner(), 1)
-	if err != nil {
-		return nil, inputs, err
+	for i, name := range outputNames {
+		ours[i].name = fmt.Sprintf("%s of logging binary %q", name, l.path)
+		g.inputs[i] = loggerInput{pipeEnd: ours[i], logger: g}
 	}
-	g.cmd.ExtraFiles = append(g.cmd.ExtraFiles, theirs)
 	if err := g.start(); err != nil {
-		return nil, inputs, err
+		return nil, err
 	}
-	_ = theirs.Close() // ours would keep the end of the pipe from showing
-	if err := g.awaitReady(ctx, ready, l.scheme == "binary-v2"); err != nil {
+	_ = g.cmd.ExtraFiles[2].Close() // ours would keep the end of the pipe from showing
+	if err := g.awaitReady(ctx, ours[2], l.scheme == "binary-v2"); err != nil {
 		_ = g.cmd.Process.Kill() // it may be dead already
 		g.work.Wait()
-		return nil, inputs, fmt.Errorf("logging binary %q: %w", l.path, err)
+		return nil, fmt.Errorf("logging binary %q: %w", l.path, err)
 	}
 	g.work.Go(g.supervise) // ends with the binary
-	return g, inputs, nil
+	return g, nil
 }
 
 // start forks. The reaper is suspended until it knows that the child has a waiter. Start itself waits for a child that

@@ -210,15 +210,15 @@ func (c Config) split() bool {
 // openBinary starts a logging binary. It takes both outputs, whatever stderr names, as with the runc shim
 // (process/io.go, createIO).
 func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
-	binary, inputs, err := startLogger(ctx, l, c)
+	binary, err := startLogger(ctx, l, c)
 	if err != nil {
 		return err
 	}
-	s.binary, s.outputs = binary, [2]sink{inputs[0], inputs[1]}
+	s.binary, s.outputs[0] = binary, &binary.inputs[0]
 	if c.Terminal {
-		_ = inputs[1].Close() // the binary sees the end of a stderr that does not exist
-		s.outputs[1] = nil
+		return binary.inputs[1].Close() // the binary sees the end of a stderr that does not exist
 	}
+	s.outputs[1] = &binary.inputs[1]
 	return nil
 }
 
@@ -268,7 +268,10 @@ func (s *Streams) Close() error {
 	if !s.closed {
 		s.closed = true
 		s.release(fmt.Errorf("the streams are closed: %w", errdefs.ErrAborted))
-		err = s.closeFiles()
+		// This wakes every goroutine that waits on one of the files. It waits for nobody, since no goroutine is ever
+		// inside a call that blocks.
+		err = closeAll(s.child[0], s.child[1], s.child[2], s.inPipe, s.outPipes[0], s.outPipes[1], s.outputs[0],
+			s.outputs[1], s.input, s.terminal)
 	}
 	s.mu.Unlock()
 	s.copying.Wait()
@@ -276,13 +279,6 @@ func (s *Streams) Close() error {
 		s.binary.work.Wait()
 	}
 	return err
-}
-
-// closeFiles wakes every goroutine that waits on one of the files. It is called with mu held. A close waits for nobody,
-// since no goroutine is ever inside a call that blocks.
-func (s *Streams) closeFiles() error {
-	return closeAll(s.child[0], s.child[1], s.child[2], s.inPipe, s.outPipes[0], s.outPipes[1], s.outputs[0],
-		s.outputs[1], s.input, s.terminal)
 }
 
 // closeAll closes what is still open of c. A file or a stream that is nil was never opened.
