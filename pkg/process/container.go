@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -39,6 +40,7 @@ type Container struct {
 	// would hang in the middle of its set-up. Each exec takes one slot, as does a signal to all, and a freeze takes all.
 	// They are served in the order in which they ask.
 	freezing *semaphore.Weighted
+	pausing  atomic.Bool // a freeze is under way
 
 	// initLives ends when init is dead: no exec starts any more (P4), and nobody waits for freezing.
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
@@ -52,8 +54,6 @@ type Container struct {
 	live int // execs that started, or are about to, and whose exit is not told yet
 	// +checklocks:mu
 	idle chan struct{} // not nil while init's waiter waits for live to become 0; closed then
-	// +checklocks:mu
-	pausing bool // a freeze is under way
 }
 
 // New has runtime create a container, and tells the event. When it fails nothing is left of the container.
@@ -76,7 +76,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		Checkpoint: config.Checkpoint, Pid: pid,
 	})
 	if pid != 0 {
-		c.init.startWaiter()
+		go c.init.await()
 	}
 	return c, nil
 }
@@ -84,8 +84,10 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 // create has the runtime create the container, with its init unless that is restored at Start. When it fails, only
 // hooks are left.
 func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
-	if err := c.prepare(ctx); err != nil {
-		return err
+	for _, h := range c.config.Hooks {
+		if err := h.Prepare(ctx, &c.config); err != nil {
+			return err
+		}
 	}
 	if c.Restored() {
 		c.runtime, err = runtime.Create(ctx, c.config, nil)
@@ -109,15 +111,6 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	return nil
 }
 
-func (c *Container) prepare(ctx context.Context) error {
-	for _, h := range c.config.Hooks {
-		if err := h.Prepare(ctx, &c.config); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // initCreated runs the hooks for init, of which nobody knows yet. When it fails, init is dead.
 func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 	defer func() {
@@ -131,18 +124,11 @@ func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 			return err
 		}
 	}
-	return c.watchOOM() // before init can run its program, so that no kill is missed
-}
-
-func (c *Container) update(r *specs.LinuxResources) error {
-	for _, h := range c.config.Hooks {
-		h.BeforeUpdate(r)
+	// Before init can run its program, so that no kill is missed.
+	if c.oom, err = c.runtime.Cgroup().WatchOOM(c.oomKilled); err != nil {
+		return fmt.Errorf("watch for OOM kills: %w", err)
 	}
-	err := c.runtime.Update(r)
-	for _, h := range c.config.Hooks {
-		h.AfterUpdate(err)
-	}
-	return err
+	return nil
 }
 
 func (c *Container) beforeDestroy() {
@@ -158,14 +144,6 @@ func (c *Container) removeHooks() error {
 		errs = append(errs, h.Removed())
 	}
 	return errors.Join(errs...)
-}
-
-func (c *Container) watchOOM() (err error) {
-	c.oom, err = c.runtime.Cgroup().WatchOOM(c.oomKilled)
-	if err != nil {
-		return fmt.Errorf("watch for OOM kills: %w", err)
-	}
-	return nil
 }
 
 // oomKilled tells an OOM kill, or leaves that to tellOOMs: the kernel may kill before Start has told that it started.

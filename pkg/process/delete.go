@@ -20,8 +20,8 @@ func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) 
 		return Status{}, err
 	}
 	defer p.unlockOp()
-	status, err := p.prepareDelete(ctx, []*Process{p})
-	if err != nil {
+	status := p.Status()
+	if err := awaitDrained(ctx, []*Process{p}); err != nil {
 		return Status{}, err
 	}
 	p.commit(OpDelete)
@@ -43,12 +43,12 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	defer c.init.unlockOp()
-	status, err := c.init.prepareDelete(ctx, c.processes())
-	if err != nil {
+	status := c.init.Status()
+	if err := awaitDrained(ctx, c.processes()); err != nil {
 		return Status{}, err
 	}
 	c.beforeDestroy()
-	err = c.runtime.Destroy()
+	err := c.runtime.Destroy()
 	if err == nil {
 		err = c.removeHooks()
 	}
@@ -85,14 +85,6 @@ func (c *Container) processes() []*Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append(slices.Collect(maps.Values(c.execs)), c.init)
-}
-
-// prepareDelete checks that p can be deleted and waits for the output of processes. The caller holds p's opLock.
-func (p *Process) prepareDelete(ctx context.Context, processes []*Process) (Status, error) {
-	if err := p.check(OpDelete); err != nil {
-		return Status{}, err
-	}
-	return p.Status(), awaitDrained(ctx, processes)
 }
 
 const (

@@ -46,7 +46,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 	p.commit(OpStart)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: handle.Pid()})
 	p.startDeadline()
-	p.startWaiter()
+	go p.await()
 	if c.initLives.Err() != nil {
 		c.killStrays() // p came to life after finishExecs had killed the others
 	}
@@ -155,24 +155,16 @@ func (p *Process) finishExec() {
 	h.Release()
 }
 
-// Usage is what an exec with a cgroup of its own has used, with all processes that it started; false for others, and
-// before it lives.
-func (p *Process) Usage() (Usage, bool) {
-	p.mu.Lock()
-	h, ok := p.handle.(CgroupHandle)
-	p.mu.Unlock()
-	if !ok {
-		return Usage{}, false
-	}
-	return h.Usage(), true
-}
-
-// ExecUsage maps the id of each exec that has a Usage and was not deleted to it.
+// ExecUsage maps the id of each exec that has a cgroup of its own, lives or has lived, and was not deleted, to what it
+// has used.
 func (c *Container) ExecUsage() map[string]Usage {
 	used := map[string]Usage{}
 	for _, p := range c.processes() {
-		if u, ok := p.Usage(); ok {
-			used[p.execID] = u
+		p.mu.Lock()
+		h, ok := p.handle.(CgroupHandle)
+		p.mu.Unlock()
+		if ok {
+			used[p.execID] = h.Usage()
 		}
 	}
 	return used

@@ -35,8 +35,7 @@ func (c *Container) acquireFreezing(ctx context.Context, n int64) error {
 	return nil
 }
 
-// lockFreeze locks init's operations and keeps execs from being started, for op, which freezes or thaws and is legal
-// now.
+// lockFreeze locks init's operations and keeps execs from being started, for op, which freezes or thaws.
 func (c *Container) lockFreeze(ctx context.Context, op Op) (unlock func(), err error) {
 	if err := c.init.lockOp(ctx, op); err != nil {
 		return nil, err
@@ -47,15 +46,10 @@ func (c *Container) lockFreeze(ctx context.Context, op Op) (unlock func(), err e
 		c.init.unlockOp()
 		return nil, c.init.wrap(fmt.Errorf("%v: an exec is being started, or a signal sent to all: %w", op, err))
 	}
-	unlock = func() {
+	return func() {
 		c.freezing.Release(allSlots)
 		c.init.unlockOp()
-	}
-	if err := c.init.check(op); err != nil {
-		unlock()
-		return nil, err
-	}
-	return unlock, nil
+	}, nil
 }
 
 // Pause freezes every process of the container. It waits for execs that are being started, which takes milliseconds,
@@ -66,12 +60,12 @@ func (c *Container) Pause(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	c.setPausing(true)
+	c.pausing.Store(true)
 	err = c.runtime.Pause()
 	if err == nil {
 		c.init.commit(OpPause)
 	}
-	c.setPausing(false)
+	c.pausing.Store(false)
 	if err != nil {
 		_ = c.runtime.Resume() // half of the container may be frozen; the error below is the one that matters
 		return c.init.wrap(fmt.Errorf("pause: %w", err))
@@ -104,10 +98,14 @@ func (c *Container) Update(ctx context.Context, r *specs.LinuxResources) error {
 		return err
 	}
 	defer c.init.unlockOp()
-	if err := c.init.check(OpUpdate); err != nil {
-		return err
+	for _, h := range c.config.Hooks {
+		h.BeforeUpdate(r)
 	}
-	if err := c.update(r); err != nil {
+	err := c.runtime.Update(r)
+	for _, h := range c.config.Hooks {
+		h.AfterUpdate(err)
+	}
+	if err != nil {
 		return c.init.wrap(fmt.Errorf("update resources: %w", err))
 	}
 	return nil
@@ -120,23 +118,15 @@ func (c *Container) thaw() error {
 	return nil
 }
 
-func (c *Container) setPausing(v bool) {
-	c.mu.Lock()
-	c.pausing = v
-	c.mu.Unlock()
-}
-
 // shownState is the state shown for a process that runs: Paused or Pausing if the container is.
 func (c *Container) shownState() State {
 	c.init.mu.Lock()
 	paused := c.init.state == Paused
 	c.init.mu.Unlock()
-	if paused {
+	switch {
+	case paused:
 		return Paused
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pausing {
+	case c.pausing.Load():
 		return Pausing
 	}
 	return Running
@@ -211,6 +201,6 @@ func (c *Container) restore(ctx context.Context) (err error) {
 	c.init.commit(OpStart)
 	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: init.Pid()})
 	c.tellOOMs()
-	c.init.startWaiter()
+	go c.init.await()
 	return nil
 }

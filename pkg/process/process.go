@@ -91,9 +91,6 @@ func (p *Process) Start(ctx context.Context) error {
 		return err
 	}
 	defer p.unlockOp()
-	if err := p.check(OpStart); err != nil {
-		return err
-	}
 	if p.execID != "" {
 		return p.container.startExec(ctx, p)
 	}
@@ -192,14 +189,18 @@ func (p *Process) wrap(err error) error {
 	return fmt.Errorf("container %q: %w", p.container.ID(), err)
 }
 
-// lockOp waits until no other operation is under way, for op.
+// lockOp waits until no other operation is under way, for op. If the state table refuses op, it is not locked.
 func (p *Process) lockOp(ctx context.Context, op Op) error {
 	select {
 	case p.opLock <- struct{}{}:
-		return nil
 	case <-ctx.Done():
 		return p.wrap(fmt.Errorf("%v: another operation is still under way: %w", op, ctx.Err()))
 	}
+	err := p.check(op)
+	if err != nil {
+		p.unlockOp()
+	}
+	return err
 }
 
 func (p *Process) unlockOp() { <-p.opLock }
@@ -217,7 +218,7 @@ func (p *Process) nextLocked(op Op) (State, error) {
 	return to, nil
 }
 
-// check refuses op before its side effect if the state table does.
+// check refuses op before its side effect if the state table does. With opLock held the answer stays true.
 func (p *Process) check(op Op) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
