@@ -104,9 +104,16 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 // is systemd's, but the form of cgroupsPath does.
 func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Settings) process.Config {
 	r.IO.ID, r.IO.Host = r.ID, m.io
+	rootfs := spec.Root.Path
+	if !filepath.IsAbs(rootfs) {
+		rootfs = filepath.Join(r.Bundle, rootfs)
+	}
+	var mounts []event.Mount
+	for _, one := range r.Rootfs {
+		mounts = append(mounts, event.Mount(one))
+	}
 	return process.Config{
-		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfsPath(r.Bundle, spec), Spec: spec, IO: r.IO, Checkpoint: r.Checkpoint,
-		Mounts: eventMounts(r.Rootfs),
+		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfs, Spec: spec, IO: r.IO, Checkpoint: r.Checkpoint, Mounts: mounts,
 		Options: process.Options{
 			Root:          filepath.Join(cmp.Or(r.Options.Root, options.DefaultRoot), m.io.Namespace),
 			SystemdCgroup: r.Options.SystemdCgroup || systemdCgroup(spec),
@@ -224,20 +231,12 @@ type rootfsHook struct {
 
 func (h *rootfsHook) Prepare(_ context.Context, c *process.Config) error {
 	mounts, err := h.host.RootMounts(c, h.image)
-	if err != nil {
+	if err != nil || len(mounts) == 0 {
 		return err
-	}
-	return h.mount(mounts)
-}
-
-func (h *rootfsHook) mount(mounts []mount.Mount) error {
-	if len(mounts) == 0 {
-		return nil
 	}
 	defer h.suspend()()
 	target := filepath.Join(h.bundle, rootfsDir)
-	err := os.Mkdir(target, 0o711)
-	if err == nil {
+	if err = os.Mkdir(target, 0o711); err == nil {
 		h.made = target
 	} else if !errors.Is(err, os.ErrExist) {
 		return err
@@ -268,12 +267,4 @@ func (h *rootfsHook) Removed() error {
 		return nil
 	}
 	return unixfile.Remove(h.made)
-}
-
-func eventMounts(mounts []mount.Mount) []event.Mount {
-	var all []event.Mount
-	for _, m := range mounts {
-		all = append(all, event.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
-	}
-	return all
 }

@@ -77,8 +77,8 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 	if err := CheckID("exec id", execID); err != nil {
 		return err
 	}
-	if err := checkProcess(spec); err != nil {
-		return fmt.Errorf("container %q: exec %q: spec.%w", c.ID(), execID, err)
+	if err := checkProcess("spec", spec); err != nil {
+		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, err)
 	}
 	io.ID, io.Host = execID, m.io
 	// CRI makes a fifo for the stderr of an exec with a terminal as well, and never reads it (containerd

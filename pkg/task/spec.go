@@ -4,6 +4,7 @@
 package task
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,31 +46,22 @@ func ReadSpec(bundle string) (*specs.Spec, error) {
 
 // checkSpec refuses what libcontainer would refuse late, or not say clearly.
 func checkSpec(spec *specs.Spec) error {
-	if spec.Root == nil || spec.Root.Path == "" {
+	switch {
+	case spec.Root == nil || spec.Root.Path == "":
 		return fmt.Errorf("root.path: must be set: %w", errdefs.ErrInvalidArgument)
-	}
-	if spec.Process == nil {
+	case spec.Process == nil:
 		return fmt.Errorf("process: must be set: %w", errdefs.ErrInvalidArgument)
-	}
-	if spec.Linux == nil {
+	case spec.Linux == nil:
 		return fmt.Errorf("linux: must be set: %w", errdefs.ErrInvalidArgument)
 	}
-	if err := checkNamespaces(spec); err != nil {
-		return err
-	}
-	if err := idmap.Check("linux.uidMappings", spec.Linux.UIDMappings); err != nil {
-		return err
-	}
-	if err := idmap.Check("linux.gidMappings", spec.Linux.GIDMappings); err != nil {
-		return err
-	}
-	if err := checkProcess(spec.Process); err != nil {
-		return fmt.Errorf("process.%w", err)
-	}
-	if err := settings.CheckAnnotations(spec.Annotations); err != nil {
-		return err
-	}
-	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
+	return cmp.Or(
+		checkNamespaces(spec),
+		idmap.Check("linux.uidMappings", spec.Linux.UIDMappings),
+		idmap.Check("linux.gidMappings", spec.Linux.GIDMappings),
+		checkProcess("process", spec.Process),
+		settings.CheckAnnotations(spec.Annotations),
+		resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources)),
+	)
 }
 
 // namespaces are those of the OCI runtime specification, config-linux.md.
@@ -102,36 +94,29 @@ func checkNamespaces(spec *specs.Spec) error {
 	return nil
 }
 
-// checkProcess refuses a process that no kernel can run.
-func checkProcess(p *specs.Process) error {
+// checkProcess refuses a process, which stands in field, that no kernel can run.
+func checkProcess(field string, p *specs.Process) error {
 	switch {
 	case len(p.Args) == 0:
-		return fmt.Errorf("args: must not be empty: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s.args: must not be empty: %w", field, errdefs.ErrInvalidArgument)
 	case p.Args[0] == "":
-		return fmt.Errorf("args[0] %q: must name a program: %w", p.Args[0], errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s.args[0] %q: must name a program: %w", field, p.Args[0], errdefs.ErrInvalidArgument)
 	case !filepath.IsAbs(p.Cwd):
-		return fmt.Errorf("cwd %q: must be an absolute path: %w", p.Cwd, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s.cwd %q: must be an absolute path: %w", field, p.Cwd, errdefs.ErrInvalidArgument)
 	case hasNUL(p.Cwd):
-		return fmt.Errorf("cwd %q: must not contain NUL: %w", p.Cwd, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s.cwd %q: must not contain NUL: %w", field, p.Cwd, errdefs.ErrInvalidArgument)
 	}
 	// Execve takes strings that end with NUL. For an argument init would find out only after Start had answered.
 	if i := slices.IndexFunc(p.Args, hasNUL); i >= 0 {
-		return fmt.Errorf("args[%d] %q: must not contain NUL: %w", i, p.Args[i], errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s.args[%d] %q: must not contain NUL: %w", field, i, p.Args[i], errdefs.ErrInvalidArgument)
 	}
 	if i := slices.IndexFunc(p.Env, hasNUL); i >= 0 {
-		return fmt.Errorf("env[%d] %q: must not contain NUL: %w", i, p.Env[i], errdefs.ErrInvalidArgument)
+		return fmt.Errorf("%s.env[%d] %q: must not contain NUL: %w", field, i, p.Env[i], errdefs.ErrInvalidArgument)
 	}
 	return nil
 }
 
 func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }
-
-func rootfsPath(bundle string, spec *specs.Spec) string {
-	if filepath.IsAbs(spec.Root.Path) {
-		return spec.Root.Path
-	}
-	return filepath.Join(bundle, spec.Root.Path)
-}
 
 // systemdCgroup reports whether cgroupsPath has the form of the systemd driver, slice:prefix:name, and not a path.
 func systemdCgroup(spec *specs.Spec) bool {
