@@ -185,20 +185,16 @@ func (c *Controller) ShutdownIdle() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if err := c.Shutdown(ctx, p.id); err != nil {
-		in := c.retryShutdownIdle(p)
+		c.mu.Lock()
+		if p.retry == nil {
+			p.retryIn = firstRetry
+			p.retry = time.AfterFunc(p.retryIn, c.ShutdownIdle)
+		} else {
+			p.retryIn = min(2*p.retryIn, lastRetry)
+			p.retry.Reset(p.retryIn)
+		}
+		in := p.retryIn
+		c.mu.Unlock()
 		log.L.WithError(err).WithField("sandbox", p.id).Errorf("shut down an abandoned sandbox: tried again in %v", in)
 	}
-}
-
-func (c *Controller) retryShutdownIdle(p *sandbox) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p.retry == nil {
-		p.retryIn = firstRetry
-		p.retry = time.AfterFunc(p.retryIn, c.ShutdownIdle)
-	} else {
-		p.retryIn = min(2*p.retryIn, lastRetry)
-		p.retry.Reset(p.retryIn)
-	}
-	return p.retryIn
 }
