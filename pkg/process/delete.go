@@ -104,19 +104,19 @@ const (
 // awaitDrained waits until the output of those processes that have exited is read, has no reader, or its readers and
 // writers had their time. The time of readers is one for all.
 func awaitDrained(ctx context.Context, processes []*Process) error {
-	exited := slices.DeleteFunc(processes, func(p *Process) bool { return p.Status().State != Stopped })
+	exited := slices.DeleteFunc(processes, func(p *Process) bool {
+		return p.Status().State != Stopped || p.streams == nil // nil: it was never started, or that failed
+	})
 	overdue := time.AfterFunc(outputTimeout, func() {
 		for _, p := range exited {
-			p.giveUpOutput()
+			p.stopDraining()
 		}
 	})
 	defer overdue.Stop()
 	poll := time.NewTicker(readerPoll)
 	defer poll.Stop()
 	for _, p := range exited {
-		if p.streams != nil {
-			p.streams.Mark()
-		}
+		p.streams.Mark()
 	}
 	for i := 0; i < len(exited); {
 		select {
@@ -124,8 +124,8 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 			i++
 		case <-poll.C:
 			for _, p := range exited[i:] {
-				if p.streams != nil && p.streams.DrainMayStop(time.Since(p.Status().Exit.At) > leftoverTimeout) {
-					p.giveUpOutput()
+				if p.streams.DrainMayStop(time.Since(p.Status().Exit.At) > leftoverTimeout) {
+					p.stopDraining()
 				}
 			}
 		case <-ctx.Done():
@@ -133,14 +133,4 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 		}
 	}
 	return nil
-}
-
-// giveUpOutput ends the wait for those who read the output of p.
-func (p *Process) giveUpOutput() {
-	p.mu.Lock()
-	stop := p.stopDraining
-	p.mu.Unlock()
-	if stop != nil { // nil: it was never started, or that failed
-		stop()
-	}
 }

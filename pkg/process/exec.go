@@ -111,8 +111,6 @@ func (p *Process) startDeadline() {
 	if timeout == 0 {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.deadline = time.AfterFunc(timeout, p.expire) // finishExec stops it; Kill does not block for long
 }
 
@@ -134,13 +132,10 @@ func (p *Process) expire() {
 
 // finishExec stops the timer of an exec, logs what it used, and releases its cgroup. The waiter calls it once, after
 // the exit was told.
-func (p *Process) finishExec() {
-	p.mu.Lock()
+func (p *Process) finishExec(exit Exit) {
 	if p.deadline != nil {
 		p.deadline.Stop()
 	}
-	exit := p.exit
-	p.mu.Unlock()
 	h, ok := p.handle.(CgroupHandle)
 	if !ok {
 		return

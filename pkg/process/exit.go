@@ -28,11 +28,9 @@ const (
 // through drained.
 func (p *Process) await() {
 	exit := p.handle.Wait()
-	draining, stopDraining := context.WithCancel(context.Background())
-	defer stopDraining()
-	p.mu.Lock()
-	p.stopDraining = stopDraining
-	p.mu.Unlock()
+	var draining context.Context
+	draining, p.stopDraining = context.WithCancel(context.Background())
+	defer p.stopDraining()
 	if p.execID == "" {
 		p.container.finishExecs()
 	}
@@ -40,7 +38,7 @@ func (p *Process) await() {
 	p.publishExit(exit)
 	p.unlockOp()
 	if p.execID != "" {
-		p.finishExec()
+		p.finishExec(exit)
 		p.container.removeLiveExec()
 	}
 	p.drain(draining)

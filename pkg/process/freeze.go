@@ -184,7 +184,7 @@ func (c *Container) restore(ctx context.Context) (err error) {
 	}()
 	streams, err := stdio.Open(ctx, c.init.io, c.config.IOOwner)
 	if err != nil {
-		return c.init.wrap(err)
+		return err
 	}
 	init, err := c.runtime.Restore(ctx, streams)
 	if err != nil {
@@ -195,12 +195,8 @@ func (c *Container) restore(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		_ = streams.Close() // nothing that was written matters any more
-		return c.init.wrap(err)
+		return err
 	}
 	c.init.setHandle(init, streams)
-	c.init.commit(OpStart)
-	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: init.Pid()})
-	c.tellOOMs()
-	go c.init.await()
 	return nil
 }

@@ -28,6 +28,9 @@ type Process struct {
 	exited  chan struct{} // closed once, after the exit is told
 	drained chan struct{} // closed once, after the output is drained and the streams are closed
 
+	deadline     *time.Timer        // kills an exec; nil without one; set before the waiter starts, which stops it
+	stopDraining context.CancelFunc // ends the wait for those who read the output; set before p is Stopped
+
 	mu      sync.Mutex
 	state   State
 	handle  Handle         // nil before the process lives: an exec, or an init to be restored, before Start
@@ -35,13 +38,9 @@ type Process struct {
 	// +checklocks:mu
 	exit Exit
 	// +checklocks:mu
-	stopDraining context.CancelFunc // set before the exit is told
-	// +checklocks:mu
 	size *size // asked for before there was a terminal
 	// +checklocks:mu
 	stdinClosed bool // CloseIO came before there was a stdin
-	// +checklocks:mu
-	deadline *time.Timer // kills an exec; nil without one
 	// +checklocks:mu
 	killed bool // init was sent SIGKILL; a later freeze must be undone
 }
@@ -91,18 +90,23 @@ func (p *Process) Start(ctx context.Context) error {
 		return err
 	}
 	defer p.unlockOp()
+	c := p.container
 	if p.execID != "" {
-		return p.container.startExec(ctx, p)
+		return c.startExec(ctx, p)
 	}
-	if p.container.Restored() {
-		return p.container.restore(ctx)
+	start := c.runtime.Start
+	if c.Restored() {
+		start = c.restore
 	}
-	if err := p.container.runtime.Start(ctx); err != nil {
+	if err := start(ctx); err != nil {
 		return p.wrap(err)
 	}
 	p.commit(OpStart)
-	p.container.events.Put(event.TaskStart{ContainerID: p.container.ID(), Pid: p.Pid()})
-	p.container.tellOOMs()
+	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: p.Pid()})
+	c.tellOOMs()
+	if c.Restored() {
+		go p.await()
+	}
 	return nil
 }
 
