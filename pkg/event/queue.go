@@ -23,6 +23,7 @@
 package event
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,7 +147,12 @@ func (q *Queue) run() {
 		if !q.send(head) {
 			return
 		}
-		q.drop()
+		q.mu.Lock()
+		q.list[0] = stamped{} // release the event, since the array behind the slice stays
+		if q.list = q.list[1:]; len(q.list) == 0 {
+			q.list = nil
+		}
+		q.mu.Unlock()
 	}
 }
 
@@ -155,9 +161,7 @@ func (q *Queue) send(head stamped) bool {
 	wait := firstRetry
 	for tries := 1; ; tries++ {
 		if q.ctx.Err() != nil {
-			if q.lastErr == nil {
-				q.lastErr = q.ctx.Err()
-			}
+			q.lastErr = cmp.Or(q.lastErr, q.ctx.Err())
 			return false
 		}
 		ctx, cancel := context.WithTimeout(q.ctx, tryTimeout)
@@ -185,16 +189,6 @@ func (q *Queue) send(head stamped) bool {
 		case <-q.ctx.Done():
 		}
 		wait = min(2*wait, lastRetry)
-	}
-}
-
-func (q *Queue) drop() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.list[0] = stamped{} // release the event, since the array behind the slice stays
-	q.list = q.list[1:]
-	if len(q.list) == 0 {
-		q.list = nil
 	}
 }
 

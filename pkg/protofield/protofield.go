@@ -18,8 +18,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-var errUTF8 = errors.New("string is not valid UTF-8")
-
 // Decode reads the message b. fields[i] is for the field with number i+1; nil skips it. Each of the others is a pointer
 // to a variable of the field's type: for a message a [proto.Message] or a struct as for [Unmarshal], for one that may
 // be missing a pointer to that, for a repeated field a slice. Like the library, Decode skips fields that it does not
@@ -120,7 +118,7 @@ func Unmarshal(b []byte, m any) error { return setBytes(m, b) }
 
 func checkUTF8(s string) error {
 	if !utf8.ValidString(s) {
-		return errUTF8
+		return errors.New("string is not valid UTF-8")
 	}
 	return nil
 }

@@ -68,7 +68,10 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) 
 	defer end(nil)
 	defer context.AfterFunc(ctx, func() {
 		<-received
-		if p.pending() {
+		p.mu.Lock()
+		pending := len(p.input) > 0 || p.taken
+		p.mu.Unlock()
+		if pending {
 			// The process still gets what the client sent before it hung up. Then Recv says that there is no more.
 			time.AfterFunc(inputTimeout, func() { end(context.Cause(ctx)) })
 			return
@@ -194,13 +197,6 @@ func (p *streamPeer) send(m proto.Message) error {
 		return err
 	}
 	return p.stream.SendMsg(a)
-}
-
-// pending reports whether there is input that was not delivered.
-func (p *streamPeer) pending() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.input) > 0 || p.taken
 }
 
 // next receives the next message. When a client hangs up, ttrpc chooses at random between a message that is there and
