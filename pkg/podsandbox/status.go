@@ -62,22 +62,9 @@ func (c *Controller) Update(sandboxID string, resources *Resources) error {
 // Status never blocks for long.
 func (c *Controller) Status(sandboxID string, verbose bool) (Status, error) {
 	c.mu.Lock()
-	status, err := c.statusLocked(sandboxID, verbose)
-	c.mu.Unlock()
-	if err != nil || !verbose {
-		return status, err
-	}
-	for _, one := range c.tasks.Containers() {
-		status.Containers = append(status.Containers, ContainerStatus{
-			Status: one.Init().Status(), Execs: one.ExecUsage(), CPUSet: one.CPUSet(), Notified: one.Notified(),
-		})
-	}
-	return status, nil
-}
-
-func (c *Controller) statusLocked(sandboxID string, verbose bool) (Status, error) {
 	p, err := c.getLocked(sandboxID)
 	if err != nil {
+		c.mu.Unlock()
 		return Status{}, err
 	}
 	status := Status{ID: p.id, Stage: p.stage, CreatedAt: p.createdAt}
@@ -89,6 +76,15 @@ func (c *Controller) statusLocked(sandboxID string, verbose bool) (Status, error
 	}
 	if verbose {
 		status.Config, status.Updated, status.Spec = p.config, p.updated, p.started.Spec
+	}
+	c.mu.Unlock()
+	if !verbose {
+		return status, nil
+	}
+	for _, one := range c.tasks.Containers() {
+		status.Containers = append(status.Containers, ContainerStatus{
+			Status: one.Init().Status(), Execs: one.ExecUsage(), CPUSet: one.CPUSet(), Notified: one.Notified(),
+		})
 	}
 	return status, nil
 }

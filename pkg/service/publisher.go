@@ -5,7 +5,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -78,9 +77,6 @@ func (p *Publisher) Close() error {
 	}
 	err := p.client.Close()
 	p.client = nil
-	if errors.Is(err, ttrpc.ErrClosed) {
-		return nil
-	}
 	return err
 }
 

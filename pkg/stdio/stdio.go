@@ -21,9 +21,6 @@
 //
 // # Promises
 //
-//   - Open opens all streams or none. It waits for the reader of a fifo, a second at most, and for no other peer but a
-//     logging binary.
-//
 //   - What the process wrote before it exited is delivered as long as somebody reads. A reader may go away and another
 //     come: both ends of an output fifo are held open here, so what is written meanwhile waits in the fifo.
 //
@@ -32,10 +29,8 @@
 //     Delete). A terminal can be opened again as long as the process lives, so its end shows once Drain was called,
 //     whoever else has it open then.
 //
-//   - Drain waits for a reader, and for processes that were left behind with an output, until its context ends. Where
-//     Config.KeepUnread sets a bound, output without a reader is abandoned then; what processes that were left behind
-//     write from then on is dropped, and they neither block nor die of it. Close waits for no peer but a logging
-//     binary, which it makes end.
+//   - Where Config.KeepUnread sets a bound, output without a reader is abandoned then; what processes that were left
+//     behind write from then on is dropped, and they neither block nor die of it.
 //
 //   - A process neither dies nor blocks because its logging binary did. What it writes then is lost, which is logged
 //     once.
@@ -137,7 +132,8 @@ type Streams struct {
 	// +checklocks:mu
 	started bool
 	// +checklocks:mu
-	closed  bool
+	closed bool
+	// +checklocks:mu
 	copiers []*copier // of the outputs
 }
 

@@ -289,7 +289,13 @@ func (c *Container) stopWithin(ctx, graceful context.Context) error {
 		return c.killAndWait(ctx) // it has no program that could handle a signal
 	}
 	by, _ := graceful.Deadline()
-	by, first := c.joinStop(by)
+	c.mu.Lock()
+	first := c.stopBy.IsZero()
+	if !first && c.stopBy.Before(by) {
+		by = c.stopBy
+	}
+	c.stopBy = by
+	c.mu.Unlock()
 	if first && graceful.Err() == nil {
 		if err := c.sendStopSignal(ctx); err != nil {
 			log.L.WithError(err).WithField("container", c.ID()).Warn("stop: signal")
@@ -304,17 +310,6 @@ func (c *Container) stopWithin(ctx, graceful context.Context) error {
 	}
 	log.L.WithFields(log.Fields{"container": c.ID(), "signal": int(c.stop.Signal)}).Info("stop: killed")
 	return c.killAndWait(ctx)
-}
-
-// joinStop returns until when the container may end by itself, and whether this is the first Stop.
-func (c *Container) joinStop(by time.Time) (_ time.Time, first bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	first = c.stopBy.IsZero()
-	if first || by.Before(c.stopBy) {
-		c.stopBy = by
-	}
-	return c.stopBy, first
 }
 
 // sendStopSignal signals before it thaws, so that the signal is the first thing that a frozen container handles. The

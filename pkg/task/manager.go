@@ -5,9 +5,6 @@
 // deletes them, and decides when the shim has nothing left to do. With the Sandbox API the pod has a life of its own,
 // which pkg/podsandbox controls from above (pod.go). Without it the shim ends with the last container.
 //
-// Create reads as follows: reserve the id, read the configuration and the settings (pkg/settings), list the hooks that
-// make what surrounds the container (create.go), and have pkg/process run them around the runtime's Create.
-//
 // # Goroutines
 //
 // Start has one for a container that tells when it is ready; it ends with the time-out or with init's exit. StopAll and
