@@ -202,20 +202,16 @@ type Mount struct {
 	Options              []string
 }
 
-// IO names the ends of a process's standard streams as the request gave them. An empty string means no stream.
-type IO struct {
-	Stdin, Stdout, Stderr string
-	Terminal              bool
-}
-
 // TaskCreate says that the init of a container exists and waits to be started.
 type TaskCreate struct {
 	ContainerID string
 	Bundle      string
 	Rootfs      []Mount
-	IO          IO
 	Checkpoint  string // the image the container was restored from; empty for a fresh one
 	Pid         int
+	// The standard streams as the request named them. An empty string means no stream.
+	Stdin, Stdout, Stderr string
+	Terminal              bool
 }
 
 // TaskStart says that the init of a container runs.

@@ -67,13 +67,10 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	if err := c.create(ctx, runtime); err != nil {
 		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, c.removeHooks()))
 	}
-	pid := c.init.Pid()
+	pid, io := c.init.Pid(), config.IO
 	events.Put(event.TaskCreate{
-		ContainerID: config.ID, Bundle: config.Bundle, Rootfs: config.Mounts,
-		IO: event.IO{
-			Stdin: config.IO.Stdin, Stdout: config.IO.Stdout, Stderr: config.IO.Stderr, Terminal: config.IO.Terminal,
-		},
-		Checkpoint: config.Checkpoint, Pid: pid,
+		ContainerID: config.ID, Bundle: config.Bundle, Rootfs: config.Mounts, Checkpoint: config.Checkpoint, Pid: pid,
+		Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr, Terminal: io.Terminal,
 	})
 	if pid != 0 {
 		go c.init.await()

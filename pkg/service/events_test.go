@@ -34,7 +34,7 @@ func allEvents() []struct {
 			event.TaskCreate{
 				ContainerID: "c", Bundle: "/b", Checkpoint: "/cp", Pid: 7,
 				Rootfs: []event.Mount{{Type: "t", Source: "s", Target: "g", Options: []string{"o", "p"}}, {Type: "u"}},
-				IO:     event.IO{Stdin: "i", Stdout: "o", Stderr: "e", Terminal: true},
+				Stdin:  "i", Stdout: "o", Stderr: "e", Terminal: true,
 			},
 			"/tasks/create",
 			&events.TaskCreate{

@@ -88,9 +88,7 @@ func message(e event.Event) (topic string, _ proto.Message) {
 		return "/tasks/create", &eventtypes.TaskCreate{
 			ContainerID: e.ContainerID, Bundle: e.Bundle, Rootfs: rootfs(e.Rootfs), Checkpoint: e.Checkpoint,
 			Pid: uint32(e.Pid),
-			IO: &eventtypes.TaskIO{
-				Stdin: e.IO.Stdin, Stdout: e.IO.Stdout, Stderr: e.IO.Stderr, Terminal: e.IO.Terminal,
-			},
+			IO:  &eventtypes.TaskIO{Stdin: e.Stdin, Stdout: e.Stdout, Stderr: e.Stderr, Terminal: e.Terminal},
 		}
 	case event.TaskStart:
 		return "/tasks/start", &eventtypes.TaskStart{ContainerID: e.ContainerID, Pid: uint32(e.Pid)}

@@ -95,7 +95,10 @@ type Host struct {
 // NewHost returns a Host with an empty StreamRegistry.
 func NewHost(namespace string, children Children) *Host {
 	return &Host{
-		Namespace: namespace, Children: children, StreamRegistry: NewStreamRegistry(),
+		Namespace: namespace, Children: children,
+		StreamRegistry: &StreamRegistry{
+			streams: map[string]*stream{}, clients: map[string]*client{}, arrived: make(chan struct{}),
+		},
 		// The runc shim (containerd-shim-runc-v2/process/io.go, binaryIO) waits for the ready sign without a bound, sends
 		// SIGTERM as soon as it closes the pipes, which cuts off a binary that still reads, and SIGKILL 12 s later, more
 		// than the 10 s that CRI gives a whole Delete. Here a binary is gone 3 s after the end of its input.

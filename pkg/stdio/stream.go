@@ -238,11 +238,6 @@ type StreamRegistry struct {
 // client is one call of Serve.
 type client struct{ cancel context.CancelCauseFunc }
 
-// NewStreamRegistry returns an empty StreamRegistry.
-func NewStreamRegistry() *StreamRegistry {
-	return &StreamRegistry{streams: map[string]*stream{}, clients: map[string]*client{}, arrived: make(chan struct{})}
-}
-
 // Peer is the connection of a client. Its methods return when ctx ends. Recv also returns once the client is gone,
 // after it has returned all that the client sent.
 type Peer interface {

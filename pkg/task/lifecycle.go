@@ -111,7 +111,11 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 	}
 	status, err := c.Delete(ctx)
 	if err == nil {
-		c.closeStats()
+		c.mu.Lock()
+		if c.stats != nil {
+			c.stats.Close() // the cgroup is gone, so a Metrics under way opens nothing again
+		}
+		c.mu.Unlock()
 		m.release(containerID) // after TaskDelete was told, or Shutdown could come before it
 	}
 	return status, err
@@ -155,33 +159,21 @@ func (c *Container) PIDs() ([]int, error) {
 // Metrics are those of the container's cgroup, as containerd's message for the version of cgroups. The error is
 // errdefs.ErrNotFound when the cgroup is gone.
 func (c *Container) Metrics() (stats.Metrics, error) {
-	reader, err := c.reader()
-	if err != nil {
-		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
+	c.mu.Lock()
+	var err error
+	if c.stats == nil {
+		c.stats, err = stats.New(c.Cgroup())
 	}
-	m, err := reader.Read()
+	reader := c.stats
+	c.mu.Unlock()
+	var m stats.Metrics
+	if err == nil {
+		m, err = reader.Read()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
 	}
 	return m, nil
-}
-
-func (c *Container) reader() (_ *stats.Reader, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stats == nil {
-		c.stats, err = stats.New(c.Cgroup())
-	}
-	return c.stats, err
-}
-
-// closeStats closes what Metrics opened. The cgroup is gone, so a Metrics under way opens nothing again.
-func (c *Container) closeStats() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stats != nil {
-		c.stats.Close()
-	}
 }
 
 // CPUSet is how the container follows the CPUs of another cgroup, or nil if it does not.
