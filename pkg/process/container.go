@@ -73,7 +73,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		Stdin: io.Stdin, Stdout: io.Stdout, Stderr: io.Stderr, Terminal: io.Terminal,
 	})
 	if pid != 0 {
-		go c.init.await()
+		c.init.startWaiter()
 	}
 	return c, nil
 }

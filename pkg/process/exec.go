@@ -46,7 +46,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 	p.commit(OpStart)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: handle.Pid()})
 	p.startDeadline()
-	go p.await()
+	p.startWaiter()
 	if c.initLives.Err() != nil {
 		c.killStrays() // p came to life after finishExecs had killed the others
 	}

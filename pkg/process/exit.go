@@ -24,8 +24,10 @@ const (
 	unreadTimeout = 5 * time.Minute
 )
 
-// await is p's waiter, a goroutine. It ends when p is dead, its exit is told and its output is drained. Delete joins it
-// through drained.
+// startWaiter starts p's waiter, which ends after p's exit. Delete joins it through drained.
+func (p *Process) startWaiter() { go p.await() }
+
+// await is p's waiter. It ends when p is dead, its exit is told and its output is drained.
 func (p *Process) await() {
 	exit := p.handle.Wait()
 	var draining context.Context

@@ -105,7 +105,7 @@ func (p *Process) Start(ctx context.Context) error {
 	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: p.Pid()})
 	c.tellOOMs()
 	if c.Restored() {
-		go p.await()
+		p.startWaiter()
 	}
 	return nil
 }
