@@ -96,6 +96,9 @@ func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) e
 		s.outputs[i], err = openFileOutput(l.path)
 	default:
 		s.outputs[i], err = c.openFifoOutput(ctx, l.path)
+		if c.Terminal && i > 0 && errors.Is(err, os.ErrNotExist) {
+			return nil // the client names a stderr for every terminal, and makes no fifo for it
+		}
 	}
 	return err
 }

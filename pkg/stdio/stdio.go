@@ -183,7 +183,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 
 func (s *Streams) openOutputs(ctx context.Context, c Config) error {
 	for i, uri := range [...]string{c.Stdout, c.Stderr} {
-		if uri == "" || s.binary != nil || c.Terminal && i > 0 && !c.split() {
+		if uri == "" || s.binary != nil || c.Terminal && i > 0 && (!c.SplitStderr || c.Stderr == c.Stdout) {
 			continue
 		}
 		if err := s.openOutput(ctx, c, i, uri); err != nil {
@@ -191,19 +191,6 @@ func (s *Streams) openOutputs(ctx context.Context, c Config) error {
 		}
 	}
 	return nil
-}
-
-// split reports whether a process with a terminal has a stderr beside it.
-func (c Config) split() bool {
-	if !c.SplitStderr || c.Stderr == "" || c.Stderr == c.Stdout {
-		return false
-	}
-	l, err := parse(c.Stderr)
-	if err != nil || l.scheme != "fifo" {
-		return true // openOutput reports the error
-	}
-	_, err = os.Stat(l.path)
-	return !errors.Is(err, os.ErrNotExist)
 }
 
 // openBinary starts a logging binary. It takes both outputs, whatever stderr names, as with the runc shim

@@ -3,7 +3,7 @@
 
 // Package task is the registry of a shim's containers: it creates them with all that surrounds them, starts, stops and
 // deletes them, and decides when the shim has nothing left to do. With the Sandbox API the pod has a life of its own,
-// which pkg/podsandbox controls from above (pod.go). Without it the shim ends with the last container.
+// which pkg/podsandbox controls from above. Without it the shim ends with the last container.
 //
 // # Goroutines
 //
