@@ -65,6 +65,11 @@ func unsupportedInitReason(c process.Config, config *configs.Config, p *libconta
 		if reason := launch.UnsupportedMount(config, m); reason != "" {
 			return reason
 		}
+		// The kernel mounts cgroup v2 only for the owner of the cgroup namespace.
+		if strings.HasPrefix(m.Device, "cgroup") && cgroups.IsCgroup2UnifiedMode() &&
+			namespaces.Contains(configs.NEWUSER) && !namespaces.Contains(configs.NEWCGROUP) {
+			return "mount of cgroup v2 for users of the container, without a cgroup namespace"
+		}
 	}
 	return ""
 }

@@ -35,6 +35,9 @@ func TestInit_MixturesAreAsLibcontainerMakesThem(t *testing.T) {
 			names := []string{base.name}
 			var changes []func(*process.Config)
 			for _, k := range mix.Perm(len(all))[:2+mix.IntN(5)] {
+				if all[k].name == "no /dev" {
+					continue // libcontainer fails where links to descriptors are in the root file system already
+				}
 				names, changes = append(names, all[k].name), append(changes, all[k].change)
 			}
 			t.Log(strings.Join(names, " + "))

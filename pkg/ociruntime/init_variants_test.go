@@ -40,6 +40,9 @@ var initBases = []initBase{
 		c.Spec.Hostname = ""
 		inNamespacesOfAnother(tb, c, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace)
 		c.Spec.Process.OOMScoreAdj = new(999)
+		if unified() && !controlled("memory") {
+			return // as where cgroup v2 is beside v1, which has the controllers
+		}
 		c.Spec.Linux.Resources.CPU = &specs.LinuxCPU{Shares: new(uint64(256)), Quota: new(int64(20000)), Period: new(uint64(100000))}
 		c.Spec.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(int64(128 << 20))}
 	}},
@@ -55,6 +58,12 @@ var initBases = []initBase{
 	}},
 }
 
+// controlled reports whether containers on cgroup v2 have a controller.
+func controlled(controller string) bool {
+	list, _ := os.ReadFile("/sys/fs/cgroup/cgroup.controllers") // none where there is no such file
+	return slices.Contains(strings.Fields(string(list)), controller)
+}
+
 // ownCapabilities are those that the test has: root may lack some.
 func ownCapabilities(tb testing.TB) []string {
 	tb.Helper()
@@ -67,8 +76,15 @@ func ownCapabilities(tb testing.TB) []string {
 	})
 }
 
+func withCgroupNamespace(c *process.Config) {
+	c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+}
+
 // asContainerd makes c what containerd's default is.
 func asContainerd(_ testing.TB, c *process.Config) {
+	if unified() {
+		withCgroupNamespace(c)
+	}
 	c.Spec.Mounts = []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
@@ -110,11 +126,6 @@ func initVariants(tb testing.TB) []configVariant {
 		return func(c *process.Config) {
 			c.Spec.Linux.RootfsPropagation = p
 			bind(options...)(c)
-		}
-	}
-	namespace := func(kind specs.LinuxNamespaceType) func(*process.Config) {
-		return func(c *process.Config) {
-			c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
 		}
 	}
 	list := []configVariant{
@@ -181,7 +192,8 @@ func initVariants(tb testing.TB) []configVariant {
 		{"cgroups", mount(specs.Mount{Destination: "/sys", Type: "tmpfs", Source: "tmpfs"}, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid"}})},
 		{"cgroups read-only", mount(specs.Mount{Destination: "/sys", Type: "tmpfs", Source: "tmpfs"}, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro"}})},
 		{"cgroup namespace", func(c *process.Config) {
-			namespace(specs.CgroupNamespace)(c)
+			without(specs.CgroupNamespace)(c)
+			withCgroupNamespace(c)
 			mount(specs.Mount{Destination: "/sys", Type: "tmpfs", Source: "tmpfs"}, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro"}})(c)
 		}},
 		{"PIDs of the host", without(specs.PIDNamespace)},
