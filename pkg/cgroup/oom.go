@@ -26,7 +26,6 @@ type OOMWatch struct {
 	notify func()
 	source oomSource // nil when there is nothing to watch
 	waiter sync.WaitGroup
-	stop   sync.Once
 
 	mu   sync.Mutex // held over read and notify, so that Check waits for a report in progress
 	last uint64     // the kills that were seen
@@ -100,12 +99,10 @@ func (w *OOMWatch) Check() {
 
 // Stop checks a last time, ends the goroutine and waits for it. It may be called again.
 func (w *OOMWatch) Stop() {
-	w.stop.Do(func() {
-		w.Check()
-		if w.source != nil {
-			w.source.close()
-		}
-	})
+	w.Check()
+	if w.source != nil {
+		w.source.close() // again is no harm
+	}
 	w.waiter.Wait()
 }
 

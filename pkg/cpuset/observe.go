@@ -194,9 +194,9 @@ func readList(dir, file string) (Set, error) {
 	}
 	set, err := Parse(list)
 	if err != nil {
-		return Set{}, fmt.Errorf("%s of %s: %w", file, dir, err)
+		err = fmt.Errorf("%s of %s: %w", file, dir, err)
 	}
-	return set, nil
+	return set, err
 }
 
 func readLine(dir, file string) (string, error) {

@@ -158,11 +158,9 @@ func (r *Reconciler) State(id string) (State, bool) {
 func (r *Reconciler) change(do func()) {
 	r.cgroupLock <- struct{}{}
 	do()
-	ended := r.loop
-	if len(r.following()) > 0 {
-		ended = nil
-	} else {
-		r.loop = nil
+	var ended *loop
+	if len(r.following()) == 0 {
+		ended, r.loop = r.loop, nil
 	}
 	<-r.cgroupLock // released first: the goroutine may be waiting for it
 	if ended != nil {

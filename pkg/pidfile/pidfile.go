@@ -182,13 +182,13 @@ func removeIf(path string, ours func(pid int) (bool, error)) error {
 	if err == nil {
 		remove, err = ours(pid)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("remove pid file %s: %w", path, err)
+	case remove:
+		return unixfile.Remove(path)
 	}
-	if !remove {
-		return nil
-	}
-	return unixfile.Remove(path)
+	return nil
 }
 
 // dead reports whether there is no process pid, or one that is not waited for yet.

@@ -301,9 +301,6 @@ func ReadHost(r *specs.LinuxResources) Host {
 // readSet is empty where a kernel has no such file, for example one without memory nodes, or a list that is too long.
 func readSet(path string) cpuset.Set {
 	data, _ := os.ReadFile(path)
-	set, err := cpuset.Parse(string(data))
-	if err != nil {
-		return cpuset.Set{}
-	}
+	set, _ := cpuset.Parse(string(data))
 	return set
 }
