@@ -46,11 +46,19 @@ func Check(r *specs.LinuxResources, h Host) error {
 	return nil
 }
 
-func refuse(field string, value any, allowed string) error {
+// refuse is the error about a value that is not what is allowed, a format for args.
+func refuse(field string, value any, allowed string, args ...any) error {
 	if text, ok := value.(string); ok {
 		value = fmt.Sprintf("%q", text)
 	}
-	return fmt.Errorf("%s %v: %s: %w", field, value, allowed, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("%s %v: %s: %w", field, value, fmt.Sprintf(allowed, args...), errdefs.ErrInvalidArgument)
+}
+
+func refuseIf(bad bool, field string, value any, allowed string, args ...any) error {
+	if !bad {
+		return nil
+	}
+	return refuse(field, value, allowed, args...)
 }
 
 // value is what p points to, or 0, which most fields take as unset.
@@ -63,33 +71,23 @@ func value[T any](p *T) T {
 }
 
 func checkMemory(m specs.LinuxMemory) error {
-	for _, f := range []struct {
-		name  string
-		value *int64
-	}{
-		{"limit", m.Limit},
-		{"reservation", m.Reservation},
-		{"swap", m.Swap},
-		{"kernelTCP", m.KernelTCP},
-	} {
-		if v := value(f.value); v < -1 {
-			return refuse("memory."+f.name, v, "must be at least 0, or -1 for no limit")
-		}
-	}
-	switch limit, swap := value(m.Limit), value(m.Swap); {
-	case swap <= 0:
-	case limit == 0:
-		return refuse("memory.swap", swap, "limits memory and swap together, so memory.limit must be set too")
-	case swap < limit:
-		return refuse("memory.swap", swap,
-			fmt.Sprintf("limits memory and swap together, must be at least memory.limit %d, or -1 for no limit", limit))
-	}
+	limit, reservation, swap, kernelTCP := value(m.Limit), value(m.Reservation), value(m.Swap), value(m.KernelTCP)
+	swappiness := value(m.Swappiness)
+	const atLeast = "must be at least 0, or -1 for no limit"
 	const maxSwappiness = 100    // kernel, cgroup-v1/memory.rst
 	const unset = math.MaxUint64 // -1 of clients with a signed field
-	if v := value(m.Swappiness); v > maxSwappiness && v != unset {
-		return refuse("memory.swappiness", v, "must be from 0 to 100")
-	}
-	return nil
+	return cmp.Or(
+		refuseIf(limit < -1, "memory.limit", limit, atLeast),
+		refuseIf(reservation < -1, "memory.reservation", reservation, atLeast),
+		refuseIf(swap < -1, "memory.swap", swap, atLeast),
+		refuseIf(kernelTCP < -1, "memory.kernelTCP", kernelTCP, atLeast),
+		refuseIf(swap > 0 && limit == 0, "memory.swap", swap,
+			"limits memory and swap together, so memory.limit must be set too"),
+		refuseIf(swap > 0 && swap < limit, "memory.swap", swap,
+			"limits memory and swap together, must be at least memory.limit %d, or -1 for no limit", limit),
+		refuseIf(swappiness > maxSwappiness && swappiness != unset, "memory.swappiness", swappiness,
+			"must be from 0 to %d", maxSwappiness),
+	)
 }
 
 // The kernel's limits of CPU time: MIN_SHARES and MAX_SHARES in kernel/sched/sched.h; scheduler/sched-bwc.rst, in µs.
@@ -102,28 +100,19 @@ const (
 )
 
 func checkCPU(c specs.LinuxCPU) error {
-	if err := checkRange("cpu.shares", value(c.Shares), minShares, maxShares, ""); err != nil {
-		return err
-	}
-	quota := value(c.Quota)
-	if quota > 0 && quota < minQuota {
-		return refuse("cpu.quota", quota, fmt.Sprintf("must be at least %d µs, 0 (unset), or -1 for no limit", minQuota))
-	}
-	if err := checkRange("cpu.period", value(c.Period), minPeriod, maxPeriod, " µs"); err != nil {
-		return err
-	}
-	if v := value(c.Burst); quota > 0 && v > uint64(quota) {
-		return refuse("cpu.burst", v, fmt.Sprintf("must be at most cpu.quota %d", quota))
-	}
-	if v := value(c.Idle); v != 0 && v != 1 {
-		return refuse("cpu.idle", v, "must be 0 or 1")
-	}
-	// The runtime is part of the period (scheduler/sched-rt-group.rst).
+	quota, burst, idle := value(c.Quota), value(c.Burst), value(c.Idle)
 	runtime, period := value(c.RealtimeRuntime), value(c.RealtimePeriod)
-	if period != 0 && runtime > 0 && uint64(runtime) > period {
-		return refuse("cpu.realtimeRuntime", runtime, fmt.Sprintf("must be at most cpu.realtimePeriod %d", period))
-	}
-	return nil
+	return cmp.Or(
+		checkRange("cpu.shares", value(c.Shares), minShares, maxShares, ""),
+		refuseIf(quota > 0 && quota < minQuota, "cpu.quota", quota,
+			"must be at least %d µs, 0 (unset), or -1 for no limit", minQuota),
+		checkRange("cpu.period", value(c.Period), minPeriod, maxPeriod, " µs"),
+		refuseIf(quota > 0 && burst > uint64(quota), "cpu.burst", burst, "must be at most cpu.quota %d", quota),
+		refuseIf(idle != 0 && idle != 1, "cpu.idle", idle, "must be 0 or 1"),
+		// The runtime is part of the period (scheduler/sched-rt-group.rst).
+		refuseIf(runtime > 0 && period != 0 && uint64(runtime) > period, "cpu.realtimeRuntime", runtime,
+			"must be at most cpu.realtimePeriod %d", period),
+	)
 }
 
 func checkCPUSet(c specs.LinuxCPU, h Host) error {
@@ -136,11 +125,10 @@ func checkCPUSet(c specs.LinuxCPU, h Host) error {
 	} {
 		set, err := cpuset.Parse(f.list)
 		if err != nil {
-			return refuse(f.name, f.list, fmt.Sprintf("must be numbers and ranges of them from 0 to %d, such as 0-3,7",
-				cpuset.Limit-1))
+			return refuse(f.name, f.list, "must be numbers and ranges of them from 0 to %d, such as 0-3,7", cpuset.Limit-1)
 		}
 		if missing := set.Difference(f.all); !f.all.Empty() && !missing.Empty() {
-			return refuse(f.name, f.list, fmt.Sprintf("%s does not exist here, must be among %s", missing, f.all))
+			return refuse(f.name, f.list, "%s does not exist here, must be among %s", missing, f.all)
 		}
 	}
 	return nil
@@ -189,22 +177,16 @@ func checkWeights(field string, weight, leafWeight *uint16) error {
 
 // checkRange refuses a number that is neither 0, which is unset, nor in a range.
 func checkRange[N uint16 | uint64](field string, v, least, most N, unit string) error {
-	if v == 0 || v >= least && v <= most {
-		return nil
-	}
-	return refuse(field, v, fmt.Sprintf("must be 0 (unset) or from %d to %d%s", least, most, unit))
+	bad := v != 0 && (v < least || v > most)
+	return refuseIf(bad, field, v, "must be 0 (unset) or from %d to %d%s", least, most, unit)
 }
 
 func checkNumbers(field string, major, minor, least int64) error {
-	allowed := fmt.Sprintf("must be from %d to %d", least, uint32(math.MaxUint32))
-	bad := func(n int64) bool { return n < least || n > math.MaxUint32 }
-	switch {
-	case bad(major):
-		return refuse(field+".major", major, allowed)
-	case bad(minor):
-		return refuse(field+".minor", minor, allowed)
-	}
-	return nil
+	const most, allowed = math.MaxUint32, "must be from %d to %d"
+	return cmp.Or(
+		refuseIf(major < least || major > most, field+".major", major, allowed, least, int64(most)),
+		refuseIf(minor < least || minor > most, field+".minor", minor, allowed, least, int64(most)),
+	)
 }
 
 func checkDevices(rules []specs.LinuxDeviceCgroup) error {
@@ -234,8 +216,7 @@ func checkHugePages(limits []specs.LinuxHugepageLimit, h Host) error {
 			return refuse(field, l.Pagesize, "must be a number and KB, MB or GB, such as 2MB")
 		}
 		if len(h.PageSizes) > 0 && !slices.Contains(h.PageSizes, l.Pagesize) {
-			return refuse(field, l.Pagesize, fmt.Sprintf("must be one that this kernel has: %s",
-				strings.Join(h.PageSizes, ", ")))
+			return refuse(field, l.Pagesize, "must be one that this kernel has: %s", strings.Join(h.PageSizes, ", "))
 		}
 	}
 	return nil
