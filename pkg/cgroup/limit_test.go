@@ -88,3 +88,27 @@ func setControl(t *testing.T, path, value string) {
 		t.Fatal(err)
 	}
 }
+
+func TestReadNumber(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, tc := range []struct {
+		text, key string
+		want      uint64
+		ok        bool
+	}{
+		{"5\n", "", 5, true},
+		{"max\n", "", math.MaxUint64, true},
+		{"a 1\nab 2\nb 3\n", "ab", 2, true},
+		{"18446744073709551615\n", "", math.MaxUint64, true},
+		{"-1\n", "", 0, false},
+		{"a 1\n", "", 0, false},
+		{"a x\n", "a", 0, false},
+		{"1\n", "a", 0, false},
+		{"", "", 0, false},
+	} {
+		put(t, path, tc.text)
+		if got, err := readNumber(path, tc.key); got != tc.want || (err == nil) != tc.ok {
+			t.Errorf("readNumber of %q with key %q = %d, %v, want %d, %t", tc.text, tc.key, got, err, tc.want, tc.ok)
+		}
+	}
+}

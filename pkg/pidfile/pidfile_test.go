@@ -67,6 +67,21 @@ func TestWrite_ReplacesNothingElse(t *testing.T) {
 	}
 }
 
+func TestRead_KnowsAPidFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	for text, want := range map[string]int{
+		"1": 1, "4194304\n": 4194304, "1234567890": 1234567890, "0123": 123,
+		"": -1, "\n": -1, "12345678901": -1, "1\n\n": -1, "1234567890\n\n": -1, " 1": -1, "+1": -1, "-1": -1, "0x1": -1,
+		"1_0": -1, "1\n2": -1, "1 \n": -1,
+	} {
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		pid, err := Read(path)
+		if refused := errdefs.IsInvalidArgument(err); refused != (want < 0) || !refused && (pid != want || err != nil) {
+			t.Errorf("Read of %q = %d, %v, want %d", text, pid, err, want)
+		}
+	}
+}
+
 // Whoever owns the directory changes what is there all the time.
 func TestRead_OfAPipeDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
