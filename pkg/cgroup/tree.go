@@ -279,15 +279,13 @@ func (c *Cgroup) Remove(ctx context.Context) error {
 
 // removeTree removes the directory at path after those in it. The files in a cgroup go with it.
 func removeTree(path string) error {
-	err := unix.Rmdir(path)
+	err := rmdir(unix.AT_FDCWD, path)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	err = walk(path, nil, func(parent node, name string) error {
-		return rmdirError(name, unix.Unlinkat(parent.fd(), name, unix.AT_REMOVEDIR))
-	})
+	err = walk(path, nil, func(parent node, name string) error { return rmdir(parent.fd(), name) })
 	if err == nil {
-		err = rmdirError(path, unix.Rmdir(path))
+		err = rmdir(unix.AT_FDCWD, path)
 	}
 	if IsGone(err) { // on a read-only mount the kernel answers EROFS before it looks the name up
 		return nil
@@ -295,8 +293,8 @@ func removeTree(path string) error {
 	return err
 }
 
-func rmdirError(name string, err error) error {
-	if err != nil {
+func rmdir(dir int, name string) error {
+	if err := unix.Unlinkat(dir, name, unix.AT_REMOVEDIR); err != nil {
 		return &os.PathError{Op: "rmdir", Path: name, Err: err}
 	}
 	return nil

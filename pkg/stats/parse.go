@@ -69,6 +69,9 @@ var numbers = sync.OnceValue(func() map[reflect.Type]map[string]int {
 	return all
 })
 
+// tick is the unit of cpuacct.stat (cgroup-v1/cpuacct.rst): USER_HZ is 100 wherever Go runs.
+const tick = uint64(10 * time.Millisecond)
+
 // parse parses the text of a file into its field. The word max, where it stands alone, becomes unlimited.
 func parse(text []byte, field reflect.Value, unlimited uint64) (err error) {
 	switch f := field.Addr().Interface().(type) {
@@ -94,7 +97,12 @@ func parse(text []byte, field reflect.Value, unlimited uint64) (err error) {
 			}
 			field = field.Elem()
 		}
-		err = parseKeyed(text, field)
+		// A flat keyed file (cgroup-v2.rst, "Format").
+		err = addPairs(text, "\n", " ", field)
+		if usage, ok := reflect.TypeAssert[*v1.CPUUsage](field.Addr()); ok {
+			usage.User *= tick
+			usage.Kernel *= tick
+		}
 	}
 	return err
 }
@@ -161,21 +169,6 @@ func add(text []byte, field reflect.Value) error {
 		return fmt.Errorf("%d: must be at most %d: %w", n, uint32(math.MaxUint32), errdefs.ErrInternal)
 	}
 	field.SetUint(n)
-	return nil
-}
-
-// tick is the unit of cpuacct.stat (cgroup-v1/cpuacct.rst): USER_HZ is 100 wherever Go runs.
-const tick = uint64(10 * time.Millisecond)
-
-// parseKeyed adds the values of a flat keyed file (cgroup-v2.rst, "Format") to the numbers of m.
-func parseKeyed(text []byte, m reflect.Value) error {
-	if err := addPairs(text, "\n", " ", m); err != nil {
-		return err
-	}
-	if usage, ok := reflect.TypeAssert[*v1.CPUUsage](m.Addr()); ok {
-		usage.User *= tick
-		usage.Kernel *= tick
-	}
 	return nil
 }
 
