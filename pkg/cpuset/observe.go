@@ -70,9 +70,12 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 	return wanted, nil
 }
 
-// plan returns the writes, in order, that give the destination the wanted set, of which its parent has all. Cgroups in
-// nested that are not within wanted are narrowed, the deepest first (kernels before 5.17, validate_change in
-// kernel/cgroup/cpuset.c). Nothing has to grow beforehand, since on v2 a child may ask for more than its parent has.
+// plan returns the writes, in order, that give the destination the wanted set, of which its parent has all.
+//
+// A nested cgroup that is not within wanted is narrowed, the deepest first: kernels before 5.17 answer EBUSY when a
+// child asks for more than what is written (validate_change in kernel/cgroup/cpuset.c). Nothing has to grow beforehand,
+// since on v2 a child may ask for more than its parent has. For newer kernels, which mask nested cgroups, leave nested
+// empty.
 func plan(r resource, destination node, wanted Set) []write {
 	if destination.requested == wanted {
 		return nil
