@@ -75,7 +75,8 @@ func (b *Bound) bindPath(a Address, fd int, root string, owner idmap.Owner) (err
 		return err
 	}
 	f := file{dir: dir, made: -1, name: path.Base(a.Path)}
-	bind := func() error { return unix.Bind(fd, &unix.SockaddrUnix{Name: f.path()}) }
+	name := &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", f.dir, f.name)}
+	bind := func() error { return unix.Bind(fd, name) }
 	try := func() error {
 		err := bind()
 		if errors.Is(err, unix.EOVERFLOW) { // the file system belongs to a user namespace without our user
@@ -178,8 +179,6 @@ func (f file) unlink() {
 		_ = unix.Unlinkat(f.dir, f.name, 0) // somebody else may have done it
 	}
 }
-
-func (f file) path() string { return fmt.Sprintf("/proc/self/fd/%d/%s", f.dir, f.name) }
 
 // Remove removes the files that Bind made. It may be called again.
 func (b *Bound) Remove() {
