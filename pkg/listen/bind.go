@@ -264,13 +264,12 @@ func (b *Bound) Left(root string, volumes []Volume) ([]File, error) {
 		if err != nil {
 			return nil, err
 		}
-		left := File{Name: f.name}
-		if left.In, err = identity(f.dir); err != nil {
+		in, inErr := identity(f.dir)
+		id, idErr := identity(f.made)
+		if err := errors.Join(inErr, idErr); err != nil {
 			return nil, err
 		}
-		if left.ID, err = identity(f.made); err != nil {
-			return nil, err
-		}
+		left := File{Name: f.name, In: in, ID: id}
 		// Where volumes are mounted over each other, the one with the directory counts.
 		for _, v := range volumes {
 			left.Volume = v.Source
