@@ -47,17 +47,11 @@ func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Du
 		return err
 	}
 	s := p.stop
-	first := s == nil
-	if first {
+	if s == nil {
 		s = &stop{done: make(chan struct{})}
+		// Without a timeout the grace is over before any container is sent its stop signal.
 		s.grace, s.kill = context.WithTimeout(context.Background(), timeout)
-		p.stop = s
-		p.stage = Stopping
-	}
-	if timeout <= 0 {
-		s.kill() // before any container is sent its stop signal
-	}
-	if first {
+		p.stop, p.stage = s, Stopping
 		go c.runStop(p, s)
 	}
 	c.mu.Unlock()
