@@ -161,9 +161,7 @@ func (i *loggerInput) Close() error {
 // end closes. The last of the two waits for the binary, which still reads.
 func (i *loggerInput) end(ctx context.Context) error {
 	_ = i.Close() // a pipe has no late errors
-	select {
-	case <-i.logger.ending:
-	default:
+	if i.logger.open.Load() > 0 {
 		return nil
 	}
 	select {

@@ -121,12 +121,11 @@ func newPipe(o idmap.Owner, index int) (theirs *os.File, ours *pipeEnd, err erro
 func openFD(path string, flags int, mode uint32) (int, error) {
 	for {
 		fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NOCTTY, mode)
-		if errors.Is(err, unix.EINTR) {
-			continue
+		if err == nil {
+			return fd, nil
 		}
-		if err != nil {
+		if !errors.Is(err, unix.EINTR) {
 			return -1, &os.PathError{Op: "open", Path: path, Err: err}
 		}
-		return fd, nil
 	}
 }
