@@ -62,11 +62,9 @@ func (c *Container) finishExecs() {
 	if idle == nil {
 		return
 	}
-	timeout := time.NewTimer(execTimeout)
-	defer timeout.Stop()
 	select {
 	case <-idle:
-	case <-timeout.C:
+	case <-time.After(execTimeout):
 		logger(c.ID()).Errorf("an exec is not dead %v after init; init's exit is told before the exec's", execTimeout)
 	}
 }

@@ -61,15 +61,12 @@ func (c *Container) Pause(ctx context.Context) error {
 	}
 	defer unlock()
 	c.pausing.Store(true)
-	err = c.runtime.Pause()
-	if err == nil {
-		c.init.commit(OpPause)
-	}
-	c.pausing.Store(false)
-	if err != nil {
+	defer c.pausing.Store(false)
+	if err := c.runtime.Pause(); err != nil {
 		_ = c.runtime.Resume() // half of the container may be frozen; the error below is the one that matters
 		return c.init.wrap(fmt.Errorf("pause: %w", err))
 	}
+	c.init.commit(OpPause)
 	c.events.Put(event.TaskPaused{ContainerID: c.ID()})
 	if c.init.wasKilled() {
 		return c.thaw()
