@@ -90,13 +90,9 @@ func exhausted(err error, code codes.Code) bool {
 	if code != codes.Unknown && code != codes.InvalidArgument && code != codes.FailedPrecondition {
 		return false
 	}
-	for _, errno := range []unix.Errno{unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
 	// By ENOSPC the kernel also refuses CPUs in a control file (pkg/ociruntime, stateErrnos).
-	return errors.Is(err, unix.ENOSPC) && code != codes.FailedPrecondition
+	return errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) ||
+		errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) && code != codes.FailedPrecondition
 }
 
 // classAtEnd returns text with its class, the end of an error's text, once and at the end, where clients look for it to
