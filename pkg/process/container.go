@@ -42,25 +42,24 @@ type Container struct {
 	freezing *semaphore.Weighted
 	pausing  atomic.Bool // a freeze is under way
 
+	// live is how init's exit waits for those of execs: each that started, or is about to, takes one slot until its exit
+	// is told, and init's waiter takes all.
+	live *semaphore.Weighted
+
 	// initLives ends when init is dead: no exec starts any more (P4), and nobody waits for freezing.
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
-	// +checklocks:mu
-	initDied context.CancelFunc
+	initDied  context.CancelFunc
 
 	mu sync.Mutex
 	// +checklocks:mu
 	execs map[string]*Process
-	// +checklocks:mu
-	live int // execs that started, or are about to, and whose exit is not told yet
-	// +checklocks:mu
-	idle chan struct{} // not nil while init's waiter waits for live to become 0; closed then
 }
 
 // New has runtime create a container, and tells the event. When it fails nothing is left of the container.
 func New(ctx context.Context, runtime Runtime, events *event.Queue, config Config) (*Container, error) {
 	c := &Container{
-		config: config, events: events,
-		freezing: semaphore.NewWeighted(allSlots), execs: map[string]*Process{},
+		config: config, events: events, execs: map[string]*Process{},
+		freezing: semaphore.NewWeighted(allSlots), live: semaphore.NewWeighted(allSlots),
 	}
 	c.initLives, c.initDied = context.WithCancel(context.Background())
 	c.init = newProcess(c, "", nil, config.IO)

@@ -29,7 +29,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			c.removeLiveExec()
+			c.live.Release(1)
 			p.failStart()
 		}
 	}()
@@ -73,24 +73,13 @@ var errInitExited = fmt.Errorf("the container's init has exited: %w", errdefs.Er
 
 // addLiveExec makes init's exit wait for p's, unless init is dead (P3, P4).
 func (c *Container) addLiveExec(p *Process) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.initLives.Err() != nil {
-		return p.wrap(fmt.Errorf("start: %w", errInitExited))
+	if c.live.TryAcquire(1) { // not if init's exit waits, or has waited, for all
+		if c.initLives.Err() == nil {
+			return nil
+		}
+		c.live.Release(1)
 	}
-	c.live++
-	return nil
-}
-
-// removeLiveExec is called once the exit of an exec is told, or its start failed.
-func (c *Container) removeLiveExec() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.live--
-	if c.live == 0 && c.idle != nil {
-		close(c.idle)
-		c.idle = nil
-	}
+	return p.wrap(fmt.Errorf("start: %w", errInitExited))
 }
 
 // unknownStatus is the exit status of a process that never came to life, as containerd's client has it

@@ -41,7 +41,7 @@ func (p *Process) await() {
 	p.unlockOp()
 	if p.execID != "" {
 		p.finishExec(exit)
-		p.container.removeLiveExec()
+		p.container.live.Release(1)
 	}
 	p.drain(draining)
 }
@@ -49,22 +49,11 @@ func (p *Process) await() {
 // finishExecs makes init's exit the last of its container: no exec starts from now on, strays are killed, and it waits
 // until every exec has told its exit.
 func (c *Container) finishExecs() {
-	c.mu.Lock()
 	c.initDied()
-	var idle chan struct{}
-	if c.live > 0 {
-		idle = make(chan struct{})
-		c.idle = idle
-	}
-	c.mu.Unlock()
-
 	c.killStrays()
-	if idle == nil {
-		return
-	}
-	select {
-	case <-idle:
-	case <-time.After(execTimeout):
+	ctx, cancel := context.WithTimeout(context.Background(), execTimeout)
+	defer cancel()
+	if c.live.Acquire(ctx, allSlots) != nil {
 		logger(c.ID()).Errorf("an exec is not dead %v after init; init's exit is told before the exec's", execTimeout)
 	}
 }

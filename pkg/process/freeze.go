@@ -16,7 +16,7 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// allSlots is how much of freezing a freeze takes.
+// allSlots is how much of freezing a freeze takes, and of live the exit of init.
 const allSlots = math.MaxInt64
 
 // startTimeout bounds how long a freeze waits for execs that are being started. Execs that are asked for meanwhile wait
@@ -68,7 +68,7 @@ func (c *Container) Pause(ctx context.Context) error {
 	}
 	c.init.commit(OpPause)
 	c.events.Put(event.TaskPaused{ContainerID: c.ID()})
-	if c.init.wasKilled() {
+	if c.init.killed.Load() {
 		return c.thaw()
 	}
 	return nil
@@ -129,12 +129,6 @@ func (c *Container) shownState() State {
 	return Running
 }
 
-func (p *Process) wasKilled() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.killed
-}
-
 // CheckpointRequest is how a container's state is written to disk. The fields but Path are those of
 // containerd.runc.v1.CheckpointOptions; the zero value of each is the default.
 type CheckpointRequest struct {
@@ -165,7 +159,7 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 		err = c.init.wrap(fmt.Errorf("checkpoint: %w", err))
 	}
 	// What was frozen before is frozen again, and on cgroup v1 a frozen process does not die.
-	if c.shownState() == Paused && (c.init.wasKilled() || err == nil && r.Exit) {
+	if c.shownState() == Paused && (c.init.killed.Load() || err == nil && r.Exit) {
 		err = errors.Join(err, c.thaw())
 	}
 	return err

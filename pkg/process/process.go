@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,9 +41,8 @@ type Process struct {
 	// +checklocks:mu
 	size *size // asked for before there was a terminal
 	// +checklocks:mu
-	stdinClosed bool // CloseIO came before there was a stdin
-	// +checklocks:mu
-	killed bool // init was sent SIGKILL; a later freeze must be undone
+	stdinClosed bool        // CloseIO came before there was a stdin
+	killed      atomic.Bool // init was sent SIGKILL; a later freeze must be undone; set with mu held
 }
 
 type size struct{ width, height uint16 }
@@ -117,7 +117,9 @@ func (p *Process) Kill(sig syscall.Signal) error {
 	_, err := p.nextLocked(OpKill)
 	handle := p.handle
 	last := sig == syscall.SIGKILL && p.execID == ""
-	p.killed = p.killed || (err == nil && last)
+	if err == nil && last {
+		p.killed.Store(true)
+	}
 	p.mu.Unlock()
 	if err != nil {
 		return err
