@@ -57,15 +57,12 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 func (p *Process) setHandle(h Handle, s *stdio.Streams) {
 	p.mu.Lock()
 	p.handle, p.streams = h, s
-	size, stdinClosed := p.size, p.stdinClosed
+	asked := p.asked
 	p.mu.Unlock()
-	if size != nil {
-		if err := s.Resize(size.width, size.height); err != nil {
-			logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warn("set terminal size")
+	for op, act := range asked {
+		if err := act(s); err != nil {
+			logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warnf("%v, asked for before the start", op)
 		}
-	}
-	if stdinClosed {
-		_ = s.CloseStdin() // the process may have closed it first
 	}
 }
 
@@ -91,7 +88,6 @@ const unknownStatus = 255
 func (p *Process) failStart() {
 	p.commitExit(Exit{Status: unknownStatus})
 	close(p.exited)
-	close(p.drained)
 }
 
 // startDeadline starts the timer that kills an exec which runs too long. It is called once, before the waiter starts.

@@ -4,6 +4,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -39,17 +40,13 @@ type Process struct {
 	// +checklocks:mu
 	exit Exit
 	// +checklocks:mu
-	size *size // asked for before there was a terminal
-	// +checklocks:mu
-	stdinClosed bool        // CloseIO came before there was a stdin
-	killed      atomic.Bool // init was sent SIGKILL; a later freeze must be undone; set with mu held
+	asked  map[Op]func(*stdio.Streams) error // of the streams before there were any
+	killed atomic.Bool                       // init was sent SIGKILL; a later freeze must be undone; set with mu held
 }
-
-type size struct{ width, height uint16 }
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config) *Process {
 	return &Process{
-		container: c, execID: execID, spec: spec, io: io,
+		container: c, execID: execID, spec: spec, io: io, asked: map[Op]func(*stdio.Streams) error{},
 		opLock: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
 	}
 }
@@ -138,35 +135,29 @@ func (p *Process) Kill(sig syscall.Signal) error {
 
 // Resize sets the size of the terminal, in characters.
 func (p *Process) Resize(width, height uint16) error {
-	p.mu.Lock()
-	_, err := p.nextLocked(OpResize)
-	streams := p.streams
-	if err == nil && !p.io.Terminal {
-		err = p.wrap(fmt.Errorf("resize: the process has no terminal: %w", errdefs.ErrFailedPrecondition))
+	if !p.io.Terminal {
+		none := fmt.Errorf("resize: the process has no terminal: %w", errdefs.ErrFailedPrecondition)
+		return cmp.Or(p.check(OpResize), p.wrap(none))
 	}
-	if err == nil && streams == nil {
-		p.size = &size{width, height} // setHandle applies it
-	}
-	p.mu.Unlock()
-	if err != nil || streams == nil {
-		return err
-	}
-	return streams.Resize(width, height)
+	return p.askStreams(OpResize, func(s *stdio.Streams) error { return s.Resize(width, height) })
 }
 
 // CloseStdin ends the process's standard input after what was sent so far.
-func (p *Process) CloseStdin() error {
+func (p *Process) CloseStdin() error { return p.askStreams(OpCloseIO, (*stdio.Streams).CloseStdin) }
+
+// askStreams has the streams act for op, if the state table allows it: now, or in setHandle if there are none yet.
+func (p *Process) askStreams(op Op, act func(*stdio.Streams) error) error {
 	p.mu.Lock()
-	_, err := p.nextLocked(OpCloseIO)
+	_, err := p.nextLocked(op)
 	streams := p.streams
 	if err == nil && streams == nil {
-		p.stdinClosed = true // setHandle applies it
+		p.asked[op] = act
 	}
 	p.mu.Unlock()
 	if err != nil || streams == nil {
 		return err
 	}
-	return streams.CloseStdin()
+	return act(streams)
 }
 
 // Wait blocks until the exit was told, or ctx ends.
