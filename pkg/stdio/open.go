@@ -91,7 +91,11 @@ func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) e
 	case l.binary():
 		return fmt.Errorf("a logging binary takes both outputs, want it as stdout: %w", errdefs.ErrInvalidArgument)
 	case l.scheme == "ttrpc+unix":
-		s.outputs[i], err = c.openStreamOutput(l)
+		out, err := c.openStream(l, true)
+		if err != nil {
+			return err
+		}
+		s.outputs[i] = out
 	case l.scheme == "file":
 		s.outputs[i], err = openFileOutput(l.path)
 	default:
@@ -112,7 +116,11 @@ func (c Config) openInput() (*input, error) {
 	case "fifo":
 		return openFifoInput(l.path)
 	case "ttrpc+unix":
-		return c.openStreamInput(l)
+		s, err := c.openStream(l, false)
+		if err != nil {
+			return nil, err
+		}
+		return &input{pipeEnd: s.pipeEnd, hold: s.writer, stream: s}, nil
 	}
 	return nil, fmt.Errorf("scheme %q is for output, want fifo or ttrpc+unix: %w", l.scheme, errdefs.ErrInvalidArgument)
 }
@@ -167,7 +175,7 @@ func (i *input) Close() error {
 		return nil
 	}
 	if i.stream != nil {
-		i.stream.remove()
+		return i.stream.Close()
 	}
 	return closeAll(i.pipeEnd, i.hold)
 }

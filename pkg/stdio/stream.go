@@ -18,8 +18,10 @@ import (
 )
 
 // stream is one stream that a client of the StreamRegistry reads or writes. Between the client and the copier is a
-// pipe, which takes the place of the fifo.
+// pipe, which takes the place of the fifo. Of an output, it is the copier's sink.
 type stream struct {
+	*pipeEnd // the copier's
+
 	id       string
 	registry *StreamRegistry
 	removed  context.Context //nolint:containedctx // ends with remove: the life of the stream, and no caller's
@@ -36,78 +38,56 @@ type stream struct {
 	writer *os.File // of stdin, held until CloseStdin
 }
 
-func (c Config) newStream(l location) (s *stream, r *pipeEnd, w int, err error) {
+// openStream makes a stream and adds it to the registry. As with a fifo, stdin ends when CloseStdin was called and the
+// client has gone or ended its side.
+func (c Config) openStream(l location, output bool) (*stream, error) {
 	if c.Host == nil {
-		return nil, nil, -1, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return nil, nil, -1, os.NewSyscallError("pipe2", err)
+		return nil, os.NewSyscallError("pipe2", err)
 	}
-	s = &stream{id: l.id, registry: c.Host.StreamRegistry, serving: make(chan struct{}, 1), ended: make(chan struct{})}
+	s := &stream{id: l.id, registry: c.Host.StreamRegistry, serving: make(chan struct{}, 1), ended: make(chan struct{})}
 	s.removed, s.cancel = context.WithCancel(context.Background())
-	return s, newPipeEnd(p[0], "stream "+l.id), p[1], nil
-}
-
-type streamOutput struct {
-	*pipeEnd
-	stream *stream
-}
-
-func (c Config) openStreamOutput(l location) (sink, error) {
-	s, r, w, err := c.newStream(l)
-	if err != nil {
-		return nil, err
+	name := "stream " + l.id
+	if output {
+		s.reader, s.pipeEnd = newPipeEnd(p[0], name), newPipeEnd(p[1], name)
+	} else {
+		s.pipeEnd, s.writer = newPipeEnd(p[0], name), newHeld(p[1], name)
 	}
-	s.reader = r
-	out := &streamOutput{newPipeEnd(w, "stream "+l.id), s}
 	if err := s.registry.add(s); err != nil {
-		return nil, errors.Join(err, out.Close())
+		return nil, errors.Join(err, s.Close())
 	}
-	return out, nil
+	return s, nil
 }
 
-// end leaves what is in the pipe to the client, and waits until it was sent.
-func (o *streamOutput) end(ctx context.Context) error {
-	defer func() { _ = o.Close() }() // a pipe has no late errors
-	_ = o.pipeEnd.Close()            // as above
+// end leaves what is in the pipe of an output to the client, and waits until it was sent.
+func (s *stream) end(ctx context.Context) error {
+	defer func() { _ = s.Close() }() // a pipe has no late errors
+	_ = s.pipeEnd.Close()            // as above
 	select {
-	case <-o.stream.ended:
+	case <-s.ended:
 		return nil
-	case <-o.stream.removed.Done(): // by Close or abandon; a slow client has until then
+	case <-s.removed.Done(): // by Close or abandon; a slow client has until then
 		return fmt.Errorf("the last bytes are not read: %w", context.Cause(ctx))
 	}
 }
 
-// abandon ends the stream if no client is there: what is written from now on is refused, and end does not wait.
-func (o *streamOutput) abandon() {
+// abandon ends an output if no client is there: what is written from now on is refused, and end does not wait.
+func (s *stream) abandon() {
 	select {
-	case o.stream.serving <- struct{}{}:
-		o.stream.remove()
-		_ = o.stream.reader.Close() // a pipe has no late errors
-		<-o.stream.serving
+	case s.serving <- struct{}{}:
+		s.remove()
+		_ = s.reader.Close() // a pipe has no late errors
+		<-s.serving
 	default:
 	}
 }
 
-func (o *streamOutput) Close() error {
-	o.stream.remove()
-	return closeAll(o.pipeEnd, o.stream.reader)
-}
-
-// openStreamInput makes the stdin that a client writes. As with a fifo, it ends when CloseStdin was called and the
-// client has gone or ended its side.
-func (c Config) openStreamInput(l location) (*input, error) {
-	s, r, w, err := c.newStream(l)
-	if err != nil {
-		return nil, err
-	}
-	s.writer = newHeld(w, "stream "+l.id)
-	in := &input{pipeEnd: r, hold: s.writer, stream: s}
-	if err := s.registry.add(s); err != nil {
-		return nil, errors.Join(err, in.Close())
-	}
-	return in, nil
+func (s *stream) Close() error {
+	s.remove()
+	return closeAll(s.pipeEnd, s.reader, s.writer)
 }
 
 func (s *stream) remove() {
