@@ -213,27 +213,25 @@ func (m *Manager) KeepIndex(bundle, socket string, answer cleanup.Answer) {
 // whether a container can be created. That does not end a Create under way; StopAll does. AddPod fails if there is a
 // container or a pod, and while the shim ends.
 func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) error {
-	if err := m.reservePod(&pod{id: sandboxID, bundle: bundle, admit: admit}); err != nil {
+	m.mu.Lock()
+	var err error
+	switch {
+	case m.closed:
+		err = fmt.Errorf("the shim is shutting down: %w", errdefs.ErrUnavailable)
+	case m.pod != nil:
+		err = fmt.Errorf("this shim has sandbox %q: %w", m.pod.id, errdefs.ErrAlreadyExists)
+	case len(m.containers) > 0:
+		err = fmt.Errorf("this shim has containers that are in no sandbox: %w", errdefs.ErrFailedPrecondition)
+	default:
+		m.pod = &pod{id: sandboxID, bundle: bundle, admit: admit}
+	}
+	m.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	if err := m.index.SetPod(sandboxID, bundle, true); err != nil {
 		return errors.Join(err, m.RemovePod())
 	}
-	return nil
-}
-
-func (m *Manager) reservePod(p *pod) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case m.closed:
-		return fmt.Errorf("the shim is shutting down: %w", errdefs.ErrUnavailable)
-	case m.pod != nil:
-		return fmt.Errorf("this shim has sandbox %q: %w", m.pod.id, errdefs.ErrAlreadyExists)
-	case len(m.containers) > 0:
-		return fmt.Errorf("this shim has containers that are in no sandbox: %w", errdefs.ErrFailedPrecondition)
-	}
-	m.pod = p
 	return nil
 }
 
