@@ -41,5 +41,6 @@
 //
 // P1 and P2 hold because an exit takes opLock: a Start in flight finishes and tells first. P3 and P4 hold because an
 // exec's Start counts the exec as live before it looks whether init is dead, and init's waiter marks init as dead
-// before it waits until none is live. P5 holds because the waiter reads the OOM counter itself before it tells the exit.
+// before it waits until none is live. P5 holds because the waiter reads the OOM counter itself before it tells the
+// exit.
 package process
