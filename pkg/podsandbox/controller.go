@@ -29,6 +29,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -61,8 +62,9 @@ type Controller struct {
 	tasks  *task.Manager
 	newPod NewPod
 
-	mu      sync.Mutex
-	sandbox *sandbox // nil: there is none
+	sandbox atomic.Pointer[sandbox] // nil: there is none
+
+	mu sync.Mutex
 }
 
 // sandbox is a pod and its stage.
@@ -138,10 +140,10 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) error {
 	if err := c.tasks.AddPod(p.id, p.bundle, c.admit(p)); err != nil {
 		return err
 	}
-	c.setSandbox(p)
+	c.sandbox.Store(p)
 	made, err := c.newPod(ctx, pod.Request{ID: r.ID, Bundle: r.Bundle, Config: p.config})
 	if err != nil {
-		c.setSandbox(nil)
+		c.sandbox.Store(nil)
 		return errors.Join(err, c.tasks.RemovePod())
 	}
 	c.mu.Lock()
@@ -179,23 +181,12 @@ func (r *CreateRequest) complete() error {
 	return settings.CheckAnnotations(annotations)
 }
 
-func (c *Controller) setSandbox(p *sandbox) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sandbox = p
-}
-
 func (c *Controller) get(sandboxID string) (*sandbox, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.getLocked(sandboxID)
-}
-
-func (c *Controller) getLocked(sandboxID string) (*sandbox, error) {
-	if c.sandbox == nil || c.sandbox.id != sandboxID {
+	p := c.sandbox.Load()
+	if p == nil || p.id != sandboxID {
 		return nil, fmt.Errorf("sandbox %q: not created: %w", sandboxID, errdefs.ErrNotFound)
 	}
-	return c.sandbox, nil
+	return p, nil
 }
 
 func (c *Controller) admit(p *sandbox) task.Admit {

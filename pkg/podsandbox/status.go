@@ -50,10 +50,10 @@ type Resources struct {
 
 // Update keeps the resources, unless they are nil. A containerd that restarts reads them from the status.
 func (c *Controller) Update(sandboxID string, resources *Resources) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p, err := c.getLocked(sandboxID)
+	p, err := c.get(sandboxID)
 	if err == nil && resources != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		p.updated = *resources
 	}
 	return err
@@ -61,12 +61,11 @@ func (c *Controller) Update(sandboxID string, resources *Resources) error {
 
 // Status never blocks for long.
 func (c *Controller) Status(sandboxID string, verbose bool) (Status, error) {
-	c.mu.Lock()
-	p, err := c.getLocked(sandboxID)
+	p, err := c.get(sandboxID)
 	if err != nil {
-		c.mu.Unlock()
 		return Status{}, err
 	}
+	c.mu.Lock()
 	status := Status{ID: p.id, Stage: p.stage, CreatedAt: p.createdAt}
 	if p.stage == Stopped {
 		status.Exit = *p.exit
@@ -97,16 +96,16 @@ func (c *Controller) Ping(sandboxID string) error {
 
 // Metrics returns the metrics of the pod's cgroup. The error is errdefs.ErrNotFound if it has none.
 func (c *Controller) Metrics(sandboxID string) (stats.Metrics, error) {
-	c.mu.Lock()
-	p, err := c.getLocked(sandboxID)
-	path := ""
-	if err == nil && p.pod != nil {
-		path = p.pod.CgroupPath()
-	}
-	c.mu.Unlock()
+	p, err := c.get(sandboxID)
 	if err != nil {
 		return nil, err
 	}
+	path := ""
+	c.mu.Lock()
+	if p.pod != nil {
+		path = p.pod.CgroupPath()
+	}
+	c.mu.Unlock()
 	if path == "" {
 		return nil, fmt.Errorf("sandbox %q: metrics: it has no cgroup, since its configuration names no cgroup_parent: %w",
 			sandboxID, errdefs.ErrNotFound)

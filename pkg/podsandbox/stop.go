@@ -37,9 +37,12 @@ type stop struct {
 // Stop of a stopped pod has no effect. A Stop while another one waits joins it, and the earlier end of their timeouts
 // counts. When ctx ends the stop goes on without its caller. After a failure it can be called again.
 func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Duration) error {
+	p, err := c.get(sandboxID)
+	if err != nil {
+		return err
+	}
 	c.mu.Lock()
-	p, err := c.getLocked(sandboxID)
-	if err == nil && p.stage == Creating {
+	if p.stage == Creating {
 		err = p.refuse("stop")
 	}
 	if err != nil || p.stage == Stopped {
@@ -130,7 +133,7 @@ func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
 	if err := errors.Join(p.pod.Close(), c.tasks.ShutdownPod()); err != nil {
 		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("remove what the delete command would have read")
 	}
-	c.setSandbox(nil)
+	c.sandbox.Store(nil)
 	return nil
 }
 
@@ -165,7 +168,7 @@ func (c *Controller) ShutdownIdle() {
 		return
 	}
 	c.mu.Lock()
-	p := c.sandbox
+	p := c.sandbox.Load()
 	creating := p == nil || p.stage == Creating
 	abandoned := !creating && (p.stage == Created || p.retry != nil)
 	c.mu.Unlock()

@@ -287,7 +287,7 @@ func TestShutdown_EndsAll(t *testing.T) {
 		return nil
 	}}
 	s, p := runPod(t, engine, "a", "b")
-	bundle := s.sandbox.bundle
+	bundle := s.sandbox.Load().bundle
 	if got := files(t, bundle); !strings.Contains(got, "shim.pod.json") || !strings.Contains(got, "shim.json") {
 		t.Errorf("files of a pod that runs = %q, want %s and %s", got, "shim.pod.json", "shim.json")
 	}
