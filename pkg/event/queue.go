@@ -65,7 +65,7 @@ type Queue struct {
 	// +checklocks:mu
 	closed bool
 
-	lastErr error // why the head is still there; written by the publisher alone
+	lastErr error // why the publisher ended with events left
 }
 
 type stamped struct {
@@ -144,7 +144,7 @@ func (q *Queue) run() {
 		}
 		head := q.list[0]
 		q.mu.Unlock()
-		if !q.send(head) {
+		if q.lastErr = q.send(head); q.lastErr != nil {
 			return
 		}
 		q.mu.Lock()
@@ -156,13 +156,13 @@ func (q *Queue) run() {
 	}
 }
 
-// send retries head until the receiver takes or rejects it. It returns false when the queue's context ends first.
-func (q *Queue) send(head stamped) bool {
+// send retries head until the receiver takes or rejects it. The error says why not, when the queue's context ends first.
+func (q *Queue) send(head stamped) error {
+	var lastErr error
 	wait := firstRetry
 	for tries := 1; ; tries++ {
 		if q.ctx.Err() != nil {
-			q.lastErr = cmp.Or(q.lastErr, q.ctx.Err())
-			return false
+			return cmp.Or(lastErr, q.ctx.Err())
 		}
 		ctx, cancel := context.WithTimeout(q.ctx, tryTimeout)
 		err := q.publish(ctx, head.event, head.at)
@@ -172,18 +172,16 @@ func (q *Queue) send(head stamped) bool {
 			if tries > 1 {
 				log.L.WithField("tries", tries).Info("event receiver is back")
 			}
-			q.lastErr = nil
-			return true
+			return nil
 		case errors.Is(err, ErrRejected):
 			log.L.WithError(err).WithField("event", fmt.Sprintf("%T%+v", head.event, head.event)).Error("event dropped")
-			q.lastErr = nil
-			return true
+			return nil
 		}
 		if tries == 1 { // once for each absence, which can last hours
 			log.L.WithError(err).WithField("event", fmt.Sprintf("%T", head.event)).
 				Warn("event receiver is away: kept, trying again")
 		}
-		q.lastErr = err
+		lastErr = err
 		select {
 		case <-time.After(wait):
 		case <-q.ctx.Done():
