@@ -118,10 +118,9 @@ func (c *Container) thaw() error {
 // shownState is the state shown for a process that runs: Paused or Pausing if the container is.
 func (c *Container) shownState() State {
 	c.init.mu.Lock()
-	paused := c.init.state == Paused
-	c.init.mu.Unlock()
+	defer c.init.mu.Unlock()
 	switch {
-	case paused:
+	case c.init.state == Paused:
 		return Paused
 	case c.pausing.Load():
 		return Pausing
