@@ -201,9 +201,8 @@ func TestStreamRegistry_NewClientReplacesTheFormer(t *testing.T) {
 			r.started()
 			_, former := serve(t.Context(), x, tt.id)
 			eventually(t, "the client is known", func() bool {
-				x.mu.Lock()
-				defer x.mu.Unlock()
-				return x.clients[tt.id] != nil
+				_, ok := x.clients.Load(tt.id)
+				return ok
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			peer, latter := serve(ctx, x, tt.id)

@@ -16,7 +16,7 @@
 //
 // # Locks
 //
-// Streams.mu guards the fields of a Streams, copier.mu the counters of one copier and StreamRegistry.mu its maps. None
+// Streams.mu guards the fields of a Streams, copier.mu the counters of one copier and StreamRegistry.mu its streams. None
 // is held across anything that blocks, and no two are held together.
 //
 // # Promises
@@ -96,9 +96,7 @@ type Host struct {
 func NewHost(namespace string, children Children) *Host {
 	return &Host{
 		Namespace: namespace, Children: children,
-		StreamRegistry: &StreamRegistry{
-			streams: map[string]*stream{}, clients: map[string]*client{}, arrived: make(chan struct{}),
-		},
+		StreamRegistry: &StreamRegistry{streams: map[string]*stream{}, arrived: make(chan struct{})},
 		// The runc shim (containerd-shim-runc-v2/process/io.go, binaryIO) waits for the ready sign without a bound, sends
 		// SIGTERM as soon as it closes the pipes, which cuts off a binary that still reads, and SIGKILL 12 s later, more
 		// than the 10 s that CRI gives a whole Delete. Here a binary is gone 3 s after the end of its input.

@@ -210,9 +210,9 @@ type StreamRegistry struct {
 	// +checklocks:mu
 	streams map[string]*stream
 	// +checklocks:mu
-	clients map[string]*client
-	// +checklocks:mu
 	arrived chan struct{} // closed, and replaced, when a stream is added
+
+	clients sync.Map // of *client, by the id of the stream
 }
 
 // client is one call of Serve.
@@ -236,7 +236,11 @@ func (x *StreamRegistry) Serve(call context.Context, id string, peer Peer) error
 	defer cancel(nil)
 	detach := context.AfterFunc(call, func() { cancel(context.Cause(call)) })
 	defer detach()
-	defer x.connect(id, &client{cancel})()
+	c := &client{cancel}
+	if former, ok := x.clients.Swap(id, c); ok {
+		former.(*client).cancel(fmt.Errorf("another client came: %w", errdefs.ErrAborted))
+	}
+	defer x.clients.CompareAndDelete(id, c)
 	s, err := x.await(ctx, id)
 	if err != nil {
 		return err
@@ -257,23 +261,6 @@ func (x *StreamRegistry) Serve(call context.Context, id string, peer Peer) error
 		return fmt.Errorf("stream %q: %w", id, err)
 	}
 	return nil
-}
-
-// connect makes c the client of id and ends the service of the one before it.
-func (x *StreamRegistry) connect(id string, c *client) (leave func()) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if former := x.clients[id]; former != nil {
-		former.cancel(fmt.Errorf("another client came: %w", errdefs.ErrAborted))
-	}
-	x.clients[id] = c
-	return func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		if x.clients[id] == c {
-			delete(x.clients, id)
-		}
-	}
 }
 
 func (x *StreamRegistry) await(ctx context.Context, id string) (*stream, error) {
