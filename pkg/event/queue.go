@@ -156,7 +156,7 @@ func (q *Queue) run() {
 	}
 }
 
-// send retries head until the receiver takes or rejects it. The error says why not, when the queue's context ends first.
+// send retries head until the receiver takes or rejects it. When the queue's context ends first, the error says why.
 func (q *Queue) send(head stamped) error {
 	var lastErr error
 	wait := firstRetry

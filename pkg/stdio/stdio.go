@@ -16,8 +16,8 @@
 //
 // # Locks
 //
-// Streams.mu guards the fields of a Streams, copier.mu the counters of one copier and StreamRegistry.mu its streams. None
-// is held across anything that blocks, and no two are held together.
+// Streams.mu guards the fields of a Streams, copier.mu the counters of one copier and StreamRegistry.mu its streams.
+// None is held across anything that blocks, and no two are held together.
 //
 // # Promises
 //
