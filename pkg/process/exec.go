@@ -16,7 +16,7 @@ import (
 )
 
 // startExec runs p, which is one of c's execs. The caller holds p's opLock.
-func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
+func (c *Container) startExec(ctx context.Context, p *Process) error {
 	if err := c.acquireFreezing(ctx, 1); err != nil {
 		return p.wrap(fmt.Errorf("start: the container is being frozen: %w", err))
 	}
@@ -27,29 +27,39 @@ func (c *Container) startExec(ctx context.Context, p *Process) (err error) {
 	if err := c.addLiveExec(p); err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			c.live.Release(1)
-			p.failStart()
-		}
-	}()
-	streams, err := stdio.Open(ctx, p.io, c.config.IOOwner)
+	err := p.launch(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, s) })
 	if err != nil {
+		c.live.Release(1)
 		return p.wrap(err)
 	}
-	handle, err := c.runtime.Exec(ctx, p.spec, streams)
-	if err != nil {
-		_ = streams.Close() // nothing was written to them
-		return p.wrap(err)
-	}
-	p.setHandle(handle, streams)
 	p.commit(OpStart)
-	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: handle.Pid()})
+	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
 	p.startDeadline()
 	p.startWaiter()
 	if c.initLives.Err() != nil {
 		c.killStrays() // p came to life after finishExecs had killed the others
 	}
+	return nil
+}
+
+// launch brings p to life by start, with streams that it opens. Before that there is no process, and none after
+// a failure: then p cannot be started again, no exit is told, and those who wait for one are released.
+func (p *Process) launch(ctx context.Context, start func(*stdio.Streams) (Handle, error)) (err error) {
+	defer func() {
+		if err != nil {
+			p.failStart()
+		}
+	}()
+	streams, err := stdio.Open(ctx, p.io, p.container.config.IOOwner)
+	if err != nil {
+		return err
+	}
+	handle, err := start(streams)
+	if err != nil {
+		_ = streams.Close() // nothing that was written matters any more
+		return err
+	}
+	p.setHandle(handle, streams)
 	return nil
 }
 
@@ -83,8 +93,7 @@ func (c *Container) addLiveExec(p *Process) error {
 // (client.UnknownExitStatus).
 const unknownStatus = 255
 
-// failStart ends a process whose start failed: it cannot be started again, no exit is told, and those who wait for one
-// are released.
+// failStart ends a process whose start failed.
 func (p *Process) failStart() {
 	p.commitExit(Exit{Status: unknownStatus})
 	close(p.exited)

@@ -164,29 +164,14 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 	return err
 }
 
-// restore brings init back to life from its checkpoint. As with an exec, there is no process before that and none after
-// a failure. The caller holds init's opLock.
-func (c *Container) restore(ctx context.Context) (err error) {
-	defer func() {
+// restore brings init back to life from its checkpoint. The caller holds init's opLock.
+func (c *Container) restore(ctx context.Context) error {
+	return c.init.launch(ctx, func(s *stdio.Streams) (Handle, error) {
+		init, err := c.runtime.Restore(ctx, s)
 		if err != nil {
-			c.init.failStart()
+			return nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
 		}
-	}()
-	streams, err := stdio.Open(ctx, c.init.io, c.config.IOOwner)
-	if err != nil {
-		return err
-	}
-	init, err := c.runtime.Restore(ctx, streams)
-	if err != nil {
-		err = fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
-	} else {
 		// An OOM kill before this is not told: the cgroup does not exist before its processes run.
-		err = c.initCreated(ctx, init)
-	}
-	if err != nil {
-		_ = streams.Close() // nothing that was written matters any more
-		return err
-	}
-	c.init.setHandle(init, streams)
-	return nil
+		return init, c.initCreated(ctx, init)
+	})
 }
