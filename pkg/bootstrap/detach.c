@@ -76,19 +76,13 @@ static void split(int argc, char **argv, char **env)
 {
 	if (argc < 2 || strcmp(argv[argc - 1], "start") != 0) // no argument may follow the action
 		return;
-	int ends[2];
-	if (pipe2(ends, O_CLOEXEC) < 0) {
-		detached.error = errno;
-		return;
-	}
 	detached.caller = getppid();
 	pid_t original = getpid();
 	signal(SIGCHLD, SIG_DFL); // where it was ignored, there would be no status to wait for
-	pid_t child = fork();
+	int ends[2];
+	pid_t child = pipe2(ends, O_CLOEXEC) < 0 ? -1 : fork();
 	if (child < 0) {
 		detached.error = errno;
-		close(ends[0]);
-		close(ends[1]);
 		return;
 	}
 	if (child > 0) {
@@ -97,15 +91,13 @@ static void split(int argc, char **argv, char **env)
 	}
 	close(ends[0]);
 	// Killing the original also kills start. detach.go ends this once containerd has its answer.
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
-		detached.error = errno;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != original)
 		_exit(1);
 	detached.original = ends[1];
 	close_all_but(ends[1]);
 	use_one_cpu(env);
-	if (!detached.error)
-		detached.error = free_arguments(argc, argv);
+	detached.error = free_arguments(argc, argv);
 }
 
 // Both are called before the Go runtime begins. glibc gives a constructor the program's arguments, and musl does
