@@ -49,11 +49,8 @@ func openNamespace(path string) (*os.File, error) {
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return nil, err
-	}
-	if fs.Type != unix.NSFS_MAGIC {
-		return nil, errors.New("it is no namespace")
+	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.NSFS_MAGIC {
+		return nil, cmp.Or(err, errors.New("it is no namespace"))
 	}
 	return os.Open("/proc/thread-self/fd/" + strconv.Itoa(fd))
 }
@@ -332,10 +329,7 @@ func writeSysctl(key, value string) error {
 
 // setThreadUID changes the effective user of the calling thread alone. It cannot change back.
 func setThreadUID(uid int) error {
-	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
-	if err != nil {
-		return os.NewSyscallError("prctl", err)
-	}
+	dumpable, _ := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0) // cannot fail
 	const keep = ^uintptr(0)
 	// The bare system call: package syscall would change all threads.
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
