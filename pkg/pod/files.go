@@ -57,12 +57,11 @@ func (c Config) etcContent() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	dns := c.cri().DNS
-	resolv := resolvConf(dns)
-	if dns == nil {
-		if resolv, err = readHost("/etc/resolv.conf", ""); err != nil {
-			return nil, err
-		}
+	var resolv string
+	if dns := c.cri().DNS; dns != nil {
+		resolv = resolvConf(dns)
+	} else if resolv, err = readHost("/etc/resolv.conf", ""); err != nil {
+		return nil, err
 	}
 	return map[string]string{"hostname": name + "\n", "hosts": hosts, "resolv.conf": resolv}, nil
 }
@@ -78,9 +77,6 @@ func readHost(path, missing string) (string, error) {
 
 // resolvConf is the content of a resolv.conf(5).
 func resolvConf(d *DNSConfig) string {
-	if d == nil {
-		return ""
-	}
 	var b strings.Builder
 	if len(d.Searches) > 0 {
 		fmt.Fprintf(&b, "search %s\n", strings.Join(d.Searches, " "))

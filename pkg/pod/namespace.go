@@ -199,10 +199,8 @@ func checkMappings(u *idmap.Mappings) error {
 
 // root is who the root of the pod is on the host.
 func (c Config) root() idmap.Owner {
-	if c.User == nil {
-		return idmap.Owner{}
-	}
-	return idmap.Root(c.User.UIDs, c.User.GIDs)
+	users := cmp.Or(c.User, &idmap.Mappings{})
+	return idmap.Root(users.UIDs, users.GIDs)
 }
 
 // pauseID is the user and the group of a pod's process without a user namespace: that of the pause image.
