@@ -87,10 +87,8 @@ func (h *Rootfs) RootMounts(c *process.Config, image []mount.Mount) ([]mount.Mou
 	}
 	h.ownRoot = true
 	c.Rootfs = filepath.Join(c.Bundle, "rootfs")
-	options := []string{"mode=0755"}
-	if owner := rootOwner(c.Spec); owner != (idmap.Owner{}) {
-		options = append(options, fmt.Sprintf("uid=%d", owner.UID), fmt.Sprintf("gid=%d", owner.GID))
-	}
+	owner := rootOwner(c.Spec)
+	options := []string{"mode=0755", fmt.Sprintf("uid=%d", owner.UID), fmt.Sprintf("gid=%d", owner.GID)}
 	return []mount.Mount{{Type: "tmpfs", Source: "host-rootfs", Options: options}}, nil
 }
 
