@@ -123,13 +123,13 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 	if s == nil {
 		return Config{}, invalidf("config.json: must have a configuration")
 	}
-	c := Config{Hostname: s.Hostname, Annotations: s.Annotations, Network: ModeNode, PID: ModeNode, IPC: ModeNode}
-	if s.Linux == nil {
-		return c, nil
+	linux := cmp.Or(s.Linux, &specs.Linux{})
+	c := Config{
+		Hostname: s.Hostname, Annotations: s.Annotations, Network: ModeNode, PID: ModeNode, IPC: ModeNode,
+		CgroupParent: parentOf(linux.CgroupsPath), Sysctls: linux.Sysctl, MountLabel: linux.MountLabel,
 	}
-	c.Sysctls, c.MountLabel = s.Linux.Sysctl, s.Linux.MountLabel
 	var seen []specs.LinuxNamespaceType
-	for i, ns := range s.Linux.Namespaces {
+	for i, ns := range linux.Namespaces {
 		if slices.Contains(seen, ns.Type) {
 			return Config{}, invalidf("config.json: linux.namespaces[%d].type %q: must not be there twice", i, ns.Type)
 		}
@@ -146,14 +146,13 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 		case specs.IPCNamespace:
 			c.IPC = ModePod
 		case specs.UserNamespace:
-			c.User = &idmap.Mappings{UIDs: s.Linux.UIDMappings, GIDs: s.Linux.GIDMappings}
+			c.User = &idmap.Mappings{UIDs: linux.UIDMappings, GIDs: linux.GIDMappings}
 		case specs.UTSNamespace, specs.MountNamespace, specs.CgroupNamespace, specs.TimeNamespace:
 			// The host name is the pod's where the network is. The others are each container's own.
 		default:
 			return Config{}, invalidf("config.json: linux.namespaces[%d].type %q: not a namespace of Linux", i, ns.Type)
 		}
 	}
-	c.CgroupParent = parentOf(s.Linux.CgroupsPath)
 	return c, nil
 }
 

@@ -128,10 +128,7 @@ func mountAt(spec *specs.Spec, destination string) int {
 
 // namespacePath is the path of the namespace of this kind, which is "" for one to be made.
 func namespacePath(spec *specs.Spec, kind specs.LinuxNamespaceType) (path string, listed bool) {
-	if spec.Linux == nil {
-		return "", false
-	}
-	for _, ns := range spec.Linux.Namespaces {
+	for _, ns := range cmp.Or(spec.Linux, &specs.Linux{}).Namespaces {
 		if ns.Type == kind {
 			return ns.Path, true
 		}
@@ -168,7 +165,7 @@ func bind(source, destination, access string) specs.Mount {
 // libcontainer takes the main thread's network namespace for the host's (configs/validate, isHostNetNS). That is the
 // pod's here, so it would refuse them in the pod's, and allow them in the host's.
 func (p *Pod) adaptSysctls(spec *specs.Spec) error {
-	if spec.Linux == nil || !p.onMainThread || p.Config.Network != ModePod {
+	if !p.onMainThread || p.Config.Network != ModePod {
 		return nil
 	}
 	path, _ := namespacePath(spec, specs.NetworkNamespace)
