@@ -103,7 +103,7 @@ func (r *Reaper) reap() {
 			return
 		}
 		var status unix.WaitStatus
-		if _, err := unix.Wait4(pid, &status, 0, nil); err != nil && err != unix.EINTR {
+		if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
 			log.L.WithError(err).WithField("pid", pid).Warn("reap orphan")
 			return
 		}
@@ -120,11 +120,7 @@ type childInfo struct {
 
 // deadChild returns the pid of a child that is dead and not reaped, or 0. It does not reap it.
 func deadChild() (int, error) {
-	for {
-		var info unix.Siginfo
-		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		if err != unix.EINTR {
-			return int((*childInfo)(unsafe.Pointer(&info)).pid), err
-		}
-	}
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return int((*childInfo)(unsafe.Pointer(&info)).pid), err
 }
