@@ -23,19 +23,15 @@
 struct detached detached = { .original = -1 };
 
 // follow is the original process: it ends with the byte that the child sends, or as the child did that ended without.
+// No system call is interrupted: there are no handlers of signals.
 static _Noreturn void follow(pid_t child, int from)
 {
 	unsigned char code;
 	int status;
-	ssize_t n;
-	do
-		n = read(from, &code, 1);
-	while (n < 0 && errno == EINTR);
-	if (n == 1)
+	if (read(from, &code, 1) == 1)
 		_exit(code);
-	while (waitpid(child, &status, 0) < 0)
-		if (errno != EINTR)
-			_exit(1);
+	if (waitpid(child, &status, 0) < 0)
+		_exit(1);
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
