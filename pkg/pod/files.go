@@ -195,9 +195,9 @@ func (r Request) shmSize(cgroupPath string) (uint64, error) {
 	if !ok {
 		return defaultShmSize, nil
 	}
-	size, ok := parseSize(value)
-	if !ok {
-		return 0, invalidf("annotation %s %q: must be %s", ShmSizeAnnotation, value, sizeForm)
+	size, err := parseSize("annotation "+ShmSizeAnnotation, value)
+	if err != nil {
+		return 0, err
 	}
 	if size <= defaultShmSize {
 		return size, nil
@@ -236,26 +236,18 @@ type shmLimit struct {
 // maxShmSize is the limit for all pods of the machine.
 func (r Request) maxShmSize() (shmLimit, error) {
 	if r.MaxShmSize != "" {
-		size, ok := parseSize(r.MaxShmSize)
-		if !ok {
-			return shmLimit{}, invalidf("runtime options: MaxShmSize %q: must be %s", r.MaxShmSize, sizeForm)
-		}
-		return shmLimit{size, "the runtime option MaxShmSize"}, nil
+		size, err := parseSize("runtime options: MaxShmSize", r.MaxShmSize)
+		return shmLimit{size, "the runtime option MaxShmSize"}, err
 	}
 	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return shmLimit{}, os.NewSyscallError("sysinfo", err)
-	}
+	_ = unix.Sysinfo(&info) // fails for no other reason than a bad address
 	// That of a tmpfs without a size (Documentation/filesystems/tmpfs.rst).
 	half := info.Totalram * uint64(info.Unit) / 2
 	return shmLimit{half, "half of the machine's memory; the runtime option MaxShmSize sets another bound"}, nil
 }
 
-// sizeForm is what parseSize takes.
-const sizeForm = "a size in bytes such as 67108864 or 64Mi, at least 1"
-
-// parseSize reads a quantity of Kubernetes (pkg/api/resource) that is a whole number of bytes.
-func parseSize(text string) (bytes uint64, ok bool) {
+// parseSize reads a quantity of Kubernetes (pkg/api/resource) that is a whole number of bytes. what has it.
+func parseSize(what, text string) (bytes uint64, err error) {
 	digits := strings.TrimRight(text, "KMGTki")
 	factor, ok := map[string]uint64{
 		"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
@@ -263,9 +255,9 @@ func parseSize(text string) (bytes uint64, ok bool) {
 	n, err := strconv.ParseUint(digits, 10, 64)
 	// A tmpfs of size 0 has no limit.
 	if !ok || err != nil || n == 0 || n > math.MaxInt64/factor {
-		return 0, false
+		return 0, invalidf("%s %q: must be a size in bytes such as 67108864 or 64Mi, at least 1", what, text)
 	}
-	return n * factor, true
+	return n * factor, nil
 }
 
 // levelForm is CRI's (internal/cri/server/podsandbox, checkSelinuxLevel), compiled at its first use.
