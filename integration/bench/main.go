@@ -64,7 +64,7 @@ func parse() (c config, err error) {
 	flag.StringVar(&c.shim, "shim", os.Getenv("SHIM_BINARY"), "the shim to measure")
 	flag.StringVar(&c.against, "against", "",
 		"an earlier build of the shim, as `path`, in place of the runc shim: no row may be worse by more than 3 %")
-	flag.StringVar(&c.nothing, "nothing", "", "a shim that makes no containers, as `path`, to measure what remains without one")
+	flag.StringVar(&c.nothing, "nothing", "", "`path` of a shim that makes no containers, to measure what remains")
 	flag.BoolVar(&c.crun, "crun", true, "measure crun too, where it is installed")
 	flag.Parse()
 	switch {

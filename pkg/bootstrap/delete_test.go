@@ -77,7 +77,7 @@ func TestDelete_FailsIfNobodyHasItsAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer full.Close() //nolint:errcheck // nothing can be written to it
+	defer full.Close()
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-bundle", bundle, "delete")
 	cmd.Env, cmd.Stdout = append(os.Environ(), asMainEnv+"=1"), full
 	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 {

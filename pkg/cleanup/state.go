@@ -50,8 +50,8 @@ func ReadState(bundle string) (s State, err error) {
 // DefaultRoot is the directory of the state directories of a namespace, if no option moves it.
 func DefaultRoot(namespace string) string { return filepath.Join(options.DefaultRoot, namespace) }
 
-// deletedFile lies in the bundle of a container that its shim removed: the path of the socket of a shim that has nothing
-// else, or "", a zero byte, and what the delete command answers. pkg/bootstrap/delete.c reads it.
+// deletedFile lies in the bundle of a container that its shim removed: the path of the socket of a shim that has
+// nothing else, or "", a zero byte, and what the delete command answers. pkg/bootstrap/delete.c reads it.
 const deletedFile = "shim.deleted"
 
 const (

@@ -36,6 +36,7 @@ var initBases = []initBase{
 	{"plain", func(testing.TB, *process.Config) {}},
 	{"containerd", asContainerd},
 	{"pod", func(tb testing.TB, c *process.Config) {
+		tb.Helper()
 		asContainerd(tb, c)
 		c.Spec.Hostname = ""
 		inNamespacesOfAnother(tb, c, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace)
@@ -47,6 +48,7 @@ var initBases = []initBase{
 		c.Spec.Linux.Resources.Memory = &specs.LinuxMemory{Limit: new(int64(128 << 20))}
 	}},
 	{"privileged", func(tb testing.TB, c *process.Config) {
+		tb.Helper()
 		asContainerd(tb, c)
 		for i, m := range c.Spec.Mounts {
 			c.Spec.Mounts[i].Options = slices.DeleteFunc(m.Options, func(o string) bool { return o == "ro" })
@@ -274,6 +276,7 @@ var mountOptions = [][]string{
 
 // bindFile mounts a file on one that is there, and on one that is made.
 func bindFile(tb testing.TB, options []string) func(*process.Config) {
+	tb.Helper()
 	return func(c *process.Config) {
 		source := filepath.Join(filepath.Dir(c.Bundle), "a-file")
 		must(tb, os.WriteFile(source, []byte("x"), 0o644)) //nolint:gosec // as volumes are
