@@ -219,18 +219,30 @@ bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1
 # Emulated, a process takes many times as long to start: fewer of everything. The guest may write to VMBENCH. It copies all
 # programs to a tmpfs first: it reads the host's files anew at each start, which would be measured.
 VMBENCH  := $(CURDIR)/bin/vm/bench
-bench-v2: deps build ## the same in short on cgroup v2, in a virtual machine (root); WRITE=1: into docs/performance.md
+.PHONY: vmbench
+vmbench: deps build
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
 	rm -rf $(VMBENCH); mkdir -p $(VMBENCH)/bin
 	cd integration; cp $(BINARY) "$$($(GO) run ./cmd/tools)"/* $(VMBENCH)/bin
 	! command -v crun >/dev/null || cp "$$(command -v crun)" $(VMBENCH)/bin
 	cd integration; $(GO) build -o $(VMBENCH)/bin/bench ./bench
-	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -append apparmor=0 -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
+
+# $(call GUESTBENCH,section of the page,kernel parameters,flags)
+define GUESTBENCH
+	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -append '$(2)' -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
 		-env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
-		-- sh -c 'cp "$$0"/bin/* /mnt && exec bench -json "$$0/bench.json" "$$@"' $(VMBENCH) \
-		-n 10 -containers 10 -probes 2 -storm 30s $(BENCHFLAGS)
-	$(if $(WRITE),cd integration; $(GO) run ./bench -from $(VMBENCH)/bench.json -section v2 -write ../docs/performance.md)
+		-- sh -c 'cp "$$0"/bin/* /mnt && exec bench -json "$$0/$(1).json" "$$@"' $(VMBENCH) $(3) $(BENCHFLAGS)
+	$(if $(WRITE),cd integration; $(GO) run ./bench -from $(VMBENCH)/$(1).json -section $(1) -write ../docs/performance.md)
+endef
+
+bench-v2: vmbench ## the same in short on cgroup v2, in a virtual machine (root); WRITE=1: into docs/performance.md
+	$(call GUESTBENCH,v2,apparmor=0,-n 10 -containers 10 -probes 2 -storm 30s)
+
+.PHONY: bench-confined
+bench-confined: vmbench ## execs under AppArmor and under SELinux beside others, in virtual machines (root); WRITE=1: likewise
+	$(call GUESTBENCH,apparmor,,-rows confined -crun=false -runs 2)
+	$(call GUESTBENCH,selinux,security=selinux enforcing=1,-rows confined -crun=false -runs 2)
 
 conformance: deps build ## containerd's own client tests, this shim beside the runc shim (root); RUNTIMES= and REGEX= choose
 	@integration/conformance/deps.sh

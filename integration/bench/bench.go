@@ -75,11 +75,24 @@ func (b *bench) add(name string, column int, value float64) { b.report.add(name,
 func (b *bench) turns(
 	ctx context.Context, rounds int, f func(ctx context.Context, column int, s *subject) error,
 ) error {
+	return b.turnsOfKinds(ctx, rounds, 1, func(ctx context.Context, column, _ int, s *subject) error {
+		return f(ctx, column, s)
+	})
+}
+
+// turnsOfKinds is turns where each subject has a turn of every kind in each round: all of the first kind, then all of
+// the second.
+func (b *bench) turnsOfKinds(
+	ctx context.Context, rounds, kinds int, f func(ctx context.Context, column, kind int, s *subject) error,
+) error {
+	all := kinds * len(b.subjects)
 	for round := range rounds {
-		for turn := range b.subjects {
-			column := (round + turn) % len(b.subjects)
+		for turn := range all {
+			place := (round + turn) % all
+			column, kind := place%len(b.subjects), place/len(b.subjects)
 			s := b.subjects[column]
-			if err := f(namespaces.WithNamespace(ctx, s.host.namespace), column, s); ctx.Err() != nil {
+			err := f(namespaces.WithNamespace(ctx, s.host.namespace), column, kind, s)
+			if ctx.Err() != nil {
 				return context.Cause(ctx) // no fault of the runtime's
 			} else if err != nil {
 				return fmt.Errorf("%s, round %d: %w\n%s", s.name, round, err, s.host.logTail())

@@ -5,11 +5,8 @@ package main
 
 import (
 	"context"
-	"os"
 
-	"github.com/containerd/containerd/v2/contrib/apparmor"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
-	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -42,31 +39,6 @@ func execRows(name, how, took, cost string, opts ...oci.SpecOpts) group {
 	}
 }
 
-// confinedExecGroups is a group whose figures are to be compared with those of execGroup, where something confines.
-func confinedExecGroups() []group {
-	module, confined := confinement()
-	if confined == nil {
-		return nil
-	}
-	return []group{execRows("confinedexec", " as in a container that "+module+" confines",
-		"exec under "+module, "CPU time of an exec under "+module, confined)}
-}
-
-// confinement is the default profile of containerd, or a label of the policy of integration/vm/guest.
-func confinement() (module string, confined oci.SpecOpts) {
-	if _, err := os.Stat("/sys/fs/selinux/enforce"); err == nil {
-		return "SELinux", func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
-			s.Process.SelinuxLabel = "system_u:system_r:container_t:s0:c1,c2"
-			s.Linux.MountLabel = "system_u:object_r:container_file_t:s0:c1,c2"
-			return nil
-		}
-	}
-	if _, err := os.Stat("/sys/kernel/security/apparmor"); err == nil {
-		return "AppArmor", apparmor.WithDefaultProfile("shim-bench")
-	}
-	return "", nil
-}
-
 // podLike is what Kubernetes gives to the containers of a restricted pod.
 func podLike() []oci.SpecOpts {
 	return []oci.SpecOpts{
@@ -92,24 +64,31 @@ func (b *bench) execs(ctx context.Context, idle []*container, took, cost string)
 		}
 	}
 	return b.turns(ctx, b.settings.Rounds, func(ctx context.Context, column int, _ *subject) error {
-		before, err := accounts[column].used()
-		if err != nil {
-			return err
-		}
-		for range execsPerTurn {
-			ms, err := timed(func() error { return execProbe(ctx, idle[column], b.id("exec"), probes[column]) })
-			if err != nil {
-				return err
-			}
-			b.add(took, column, ms)
-		}
-		after, err := accounts[column].used()
-		if err != nil {
-			return err
-		}
-		b.add(cost, column, milliseconds(after-before)/execsPerTurn)
-		return nil
+		return b.execTurn(ctx, column, idle[column], probes[column], accounts[column], took, cost)
 	})
+}
+
+// execTurn times a few execs in a container, and takes their CPU time from the account.
+func (b *bench) execTurn(
+	ctx context.Context, column int, c *container, process *specs.Process, a *account, took, cost string,
+) error {
+	before, err := a.used()
+	if err != nil {
+		return err
+	}
+	for range execsPerTurn {
+		ms, err := timed(func() error { return execProbe(ctx, c, b.id("exec"), process) })
+		if err != nil {
+			return err
+		}
+		b.add(took, column, ms)
+	}
+	after, err := a.used()
+	if err != nil {
+		return err
+	}
+	b.add(cost, column, milliseconds(after-before)/execsPerTurn)
+	return nil
 }
 
 // probe is an exec of /bin/true that has all else of the container's own process.

@@ -27,7 +27,7 @@ func groups() []group {
 		idleGroup(), runGroup(), podGroup(), execGroup(), podExecGroup(), statsGroup(), startGroup(),
 		crowdGroup(), stormGroup(),
 		prewarmGroup(), hostGroup(), criGroup(), cpusetGroup(), binaryGroup(),
-	}, confinedExecGroups()...)
+	}, confinedGroups()...)
 }
 
 // choose returns the groups that a list of names, separated by commas, has. An empty one has all.

@@ -33,12 +33,15 @@ type target struct {
 	Ratio     float64 `json:"ratio,omitzero"`     // at most so many times the reference
 	BelowCrun bool    `json:"belowCrun,omitzero"` // less than with crun, where that was measured
 	Zero      bool    `json:"zero,omitzero"`      // nothing at all
+	Limit     float64 `json:"limit,omitzero"`     // at most this figure, whatever the reference has
 }
 
 func (t target) String() string {
 	switch {
 	case t.Zero:
 		return "0"
+	case t.Limit != 0:
+		return fmt.Sprintf("figure ≤ %.2f", t.Limit)
 	case t.Ratio == 0:
 		return ""
 	case t.BelowCrun:
@@ -84,9 +87,17 @@ func newReport(s settings, subjects []*subject, groups []group) *report {
 
 // add takes a sample for a row, which a chosen group must have.
 func (r *report) add(name string, run, column int, value float64) {
-	i := slices.IndexFunc(r.Rows, func(f *figure) bool { return f.Name == name })
-	samples := r.Rows[i].Samples[run]
+	samples := r.figure(name).Samples[run]
 	samples[column] = append(samples[column], value)
+}
+
+// samples are those that a row has so far.
+func (r *report) samples(name string, run, column int) []float64 {
+	return r.figure(name).Samples[run][column]
+}
+
+func (r *report) figure(name string) *figure {
+	return r.Rows[slices.IndexFunc(r.Rows, func(f *figure) bool { return f.Name == name })]
 }
 
 // conclude fills in what follows from the samples.
@@ -118,12 +129,13 @@ func (f *figure) met(hasCrun bool) *bool {
 	}
 	all := true
 	for i, run := range f.Samples {
-		if len(run[ours]) == 0 || !f.Target.Zero && f.Ratios[i][ours] == 0 {
+		alone := f.Target.Zero || f.Target.Limit != 0
+		if len(run[ours]) == 0 || !alone && f.Ratios[i][ours] == 0 {
 			return nil
 		}
 		mine := summarize(run[ours]).Median
-		if f.Target.Zero {
-			all = all && mine == 0
+		if alone {
+			all = all && mine <= f.Target.Limit // which is 0 for Zero
 			continue
 		}
 		all = all && f.Ratios[i][ours] <= f.Target.Ratio
