@@ -2,14 +2,19 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# debian.sh [-d] ARCH DIR PACKAGE... unpacks packages of Debian 12 for another architecture into DIR, with -d also all
-# that they depend on. Nothing is installed, and this machine's own apt and dpkg know nothing of it.
+# debian.sh [-d] [-s SUITE] ARCH DIR PACKAGE... unpacks packages of Debian 12, or of another suite, into DIR, with -d
+# also all that they depend on. Nothing is installed, and this machine's own apt and dpkg know nothing of it.
 set -euo pipefail
 
 what=download
 if [ "$1" = -d ]; then
 	what="install -y --no-install-recommends --download-only"
 	shift
+fi
+suite=bookworm
+if [ "$1" = -s ]; then
+	suite=$2
+	shift 2
 fi
 arch=$1 dir=$2
 shift 2
@@ -20,7 +25,7 @@ chmod 755 "$temp"
 mkdir -p "$temp"/{lists,archives,preferences,root}
 touch "$temp/status"
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-for source in "debian bookworm" "debian-security bookworm-security"; do
+for source in "debian $suite" "debian-security $suite-security"; do
 	echo "deb [signed-by=$keyring] http://deb.debian.org/$source main" >>"$temp/sources"
 done
 cat >"$temp/conf" <<END
@@ -43,7 +48,9 @@ cd "$temp/archives"
 apt-get -qq update
 # shellcheck disable=SC2086 # words
 apt-get -qq $what "$@" >&2
-for package in *.deb; do
+# Where a suite has links in place of /bin and /lib, base-files has them: they come first.
+shopt -s nullglob
+for package in base-files_*.deb *.deb; do
 	dpkg-deb -x "$package" "$temp/root"
 done
 # Another process may have been faster, with the same result.

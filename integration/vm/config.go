@@ -22,6 +22,7 @@ type Config struct {
 
 	Arch    string   // the guest's processor, as Go names it
 	Root    string   // a directory with the guest's root, as root.sh makes it; the host's when empty
+	V1      bool     // systemd, which then has to be pid 1, mounts cgroup v1, and v2 beside it without controllers
 	See     []string // directories of the host that the guest sees beside Dir where it has a root of its own
 	Systemd bool     // systemd is pid 1, with D-Bus, and the command is a service
 	Share   []string // directories of the host that the command may change

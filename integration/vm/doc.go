@@ -5,12 +5,13 @@
 // KVM is needed; a boot takes some 3 s, or 6 s with systemd. The command sees the files of the host:
 //
 //	/               the host's, read-only, under an overlay on a tmpfs: all may be written, nothing stays;
-//	                with another processor Config.Root instead, and of the host only Config.Dir and Config.See
+//	                with Config.Root that directory instead, and of the host only Config.Dir and Config.See
 //	Config.Share    directories of the host that may be written
 //	/run, $TMPDIR, /dev/shm, /var/lib/containerd
 //	                empty tmpfs, as is Config.Tmpfs
 //	/disk           an empty ext4 file system on /dev/vda, with Config.Disk
-//	/sys/fs/cgroup  cgroup2 with all controllers; systemd enables only cpuset, cpu, io, memory and pids below the root
+//	/sys/fs/cgroup  cgroup2 with all controllers; systemd enables only cpuset, cpu, io, memory and pids below the root;
+//	                with Config.V1 cgroup v1, as systemd mounts it
 //	/sys/kernel/security
 //	                securityfs, so that AppArmor is seen, unless it is switched off by Config.Append
 //	network         lo

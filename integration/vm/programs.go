@@ -27,7 +27,7 @@ func needs(c Config) []need {
 	if c.Disk != "" {
 		list = append(list, need{"mkfs.ext4", "e2fsprogs"})
 	}
-	if c.Systemd {
+	if c.Systemd && c.Root == "" {
 		list = append(list, need{systemd, "systemd"}, need{"dbus-daemon", "dbus"})
 	}
 	return list
@@ -41,9 +41,16 @@ func Check(c Config) error {
 	if _, ok := machines()[c.Arch]; !ok {
 		return fmt.Errorf("guest with processor %q: %w", c.Arch, errdefs.ErrNotImplemented)
 	}
-	if c.Root == "" && c.Arch != runtime.GOARCH || c.Root != "" && c.Systemd {
-		return fmt.Errorf("guest with processor %q, root %q, systemd %t: only one with another processor has a root of its "+
-			"own, and no systemd: %w", c.Arch, c.Root, c.Systemd, errdefs.ErrInvalidArgument)
+	if c.Root == "" && c.Arch != runtime.GOARCH {
+		return fmt.Errorf("guest with processor %q: needs a root of its own: %w", c.Arch, errdefs.ErrInvalidArgument)
+	}
+	if c.Systemd && c.Root != "" {
+		if _, err := os.Stat(filepath.Join(c.Root, systemd)); err != nil {
+			return fmt.Errorf("guest with systemd: %w: %w", err, errdefs.ErrNotFound)
+		}
+	}
+	if c.V1 && !c.Systemd {
+		return fmt.Errorf("guest with cgroup v1: only systemd mounts it: %w", errdefs.ErrInvalidArgument)
 	}
 	var missing []string
 	for _, n := range needs(c) {

@@ -83,16 +83,21 @@ func share(tag, dir, options string) []string {
 // kernelParameters are those of the guest's kernel.
 func kernelParameters(c Config) string {
 	parameters := []string{
-		"console=" + machines()[c.Arch].console, "quiet", "panic=-1", "cgroup_no_v1=all",
+		"console=" + machines()[c.Arch].console, "quiet", "panic=-1",
 		// Only for speed under emulation, norandmaps above all: when addresses differ from one exec to the next,
 		// nothing that was translated before is used again, and /bin/true takes 28 ms instead of 8.
 		"norandmaps", "nokaslr", "mitigations=off", "lpj=10000000", "no_timer_check", "tsc=reliable",
 		"cryptomgr.notests", "audit=0",
 	}
+	if c.V1 { // systemd 256 and 257 want to be told twice
+		parameters = append(parameters,
+			"systemd.unified_cgroup_hierarchy=0", "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1")
+	} else {
+		parameters = append(parameters, "cgroup_no_v1=all", "systemd.unified_cgroup_hierarchy=1")
+	}
 	if c.Systemd {
 		parameters = append(parameters,
-			"systemd.unit=guest.target", "systemd.show_status=0", "systemd.unified_cgroup_hierarchy=1",
-			"systemd.gpt_auto=0", "systemd.firstboot=off", "fstab=no", "luks=no")
+			"systemd.unit=guest.target", "systemd.show_status=0", "systemd.gpt_auto=0", "systemd.firstboot=off", "fstab=no", "luks=no")
 	}
 	return strings.Join(append(parameters, c.Append), " ")
 }

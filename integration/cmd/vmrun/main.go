@@ -92,10 +92,12 @@ func parse(c *vm.Config) (console *string, verbose *bool) {
 			})
 	}
 	flag.StringVar(&c.Arch, "arch", c.Arch, "the `processor`, amd64 or arm64")
-	flag.StringVar(&c.Root, "root", "", "a `directory` that root.sh made, for another processor than the host's")
+	flag.StringVar(&c.Root, "root", "",
+		"a `directory` that root.sh made, for another processor or another Debian than the host's")
 	flag.Func("see", "a `directory` of the host to be seen beside the working directory, with -root; may be repeated",
 		list(&c.See))
 	flag.BoolVar(&c.Systemd, "systemd", false, "systemd is pid 1, with D-Bus; the command is a service")
+	flag.BoolVar(&c.V1, "v1", false, "with -systemd, cgroup v1, and v2 beside it without controllers")
 	flag.Func("rw", "a `directory` of the host that the command may change; may be repeated", list(&c.Share))
 	flag.Func("tmpfs", "a `directory` that is an empty tmpfs; may be repeated", list(&c.Tmpfs))
 	flag.StringVar(&c.Disk, "disk", "", "the `size` of an empty ext4 disk at /disk, such as 4G")

@@ -11,8 +11,8 @@
 //
 // With -append, for tests of a kernel that lacks something, and with -kernel, it is always a virtual machine.
 //
-// With -root the guest has another processor, GOARCH, and the root that integration/vm/root.sh made. hack/musl.sh runs
-// vmtest then, so that all is compiled for that.
+// With -root the guest has the root that integration/vm/root.sh made, of another Debian or for another processor,
+// GOARCH. hack/musl.sh runs vmtest then, so that all is compiled for that.
 //
 // The tests are compiled here and run one package after the other. They have no race detector: emulated, it takes many
 // times as long, and these tests are here for the kernel. SHIM_BINARY is the shim to test.
@@ -45,7 +45,8 @@ func main() {
 		extra   = flag.String("append", "",
 			"more kernel `parameters`, such as cgroup_disable=memory; the tests then run in a virtual machine")
 		require = flag.String("require", "", "more `names` for SHIM_TEST_REQUIRE, with commas between them")
-		root    = flag.String("root", "", "a `directory` that is the guest's root, for another processor than this one")
+		root    = flag.String("root", "", "a `directory` that is the guest's root, made by integration/vm/root.sh")
+		v1      = flag.Bool("v1", false, "with -systemd, run on cgroup v1, always in a virtual machine")
 		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
 		kernel  = flag.String("kernel", "",
 			"the `version` of a kernel of Debian's, such as 5.10; the tests then run in a virtual machine")
@@ -62,7 +63,7 @@ func main() {
 	} else {
 		s := suite{
 			systemd: *systemd, run: *pattern, out: *out, extra: *extra, require: *require, kernel: *kernel, write: *write,
-			root: *root, limit: *limit,
+			root: *root, v1: *v1, limit: *limit,
 		}
 		status, err = run(ctx, s, flag.Args())
 	}
@@ -83,6 +84,7 @@ type suite struct {
 	kernel  string // of the table in package vm
 	write   string // page
 	root    string // of the guest; the host's when empty
+	v1      bool   // cgroup v1
 	limit   time.Duration
 }
 
@@ -115,7 +117,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	native = native && s.extra == "" && s.kernel == "" && s.root == ""
+	native = native && s.extra == "" && s.kernel == "" && s.root == "" && !s.v1
 	programs, err := tools.Build(ctx)
 	if err != nil {
 		return 1, err
@@ -141,7 +143,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	}
 	c := vm.Default()
 	c.Root, c.See = s.root, []string{filepath.Dir(c.Dir), programs}
-	c.Systemd = s.systemd
+	c.Systemd, c.V1 = s.systemd, s.v1
 	c.Command = []string{self, "-plan", name}
 	c.Share = []string{logs}
 	c.Disk = "4G"

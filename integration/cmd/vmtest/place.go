@@ -17,14 +17,25 @@ import (
 
 // isNative reports whether this machine is what the tests want.
 func isNative(systemd bool) (bool, error) {
+	native, err := unified()
+	if err != nil || !native || !systemd {
+		return native, err
+	}
+	return booted()
+}
+
+// unified reports whether this machine has cgroup v2 alone.
+func unified() (bool, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &s); err != nil {
 		return false, fmt.Errorf("/sys/fs/cgroup: %w", err)
 	}
-	if s.Type != unix.CGROUP2_SUPER_MAGIC || !systemd {
-		return s.Type == unix.CGROUP2_SUPER_MAGIC, nil
-	}
-	_, err := os.Stat("/run/systemd/system") // as sd_booted(3)
+	return s.Type == unix.CGROUP2_SUPER_MAGIC, nil
+}
+
+// booted reports whether systemd is pid 1 (sd_booted(3)).
+func booted() (bool, error) {
+	_, err := os.Stat("/run/systemd/system")
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -52,13 +63,21 @@ func environment(s suite, native bool, programs, out string) ([]string, error) {
 			env = append(env, name+"="+value)
 		}
 	}
-	require := []string{"root", "cgroup2"}
+	require := []string{"root"}
+	if s.v1 {
+		require = append(require, "cgroup1")
+	} else {
+		require = append(require, "cgroup2")
+	}
 	if s.systemd {
 		require = append(require, "systemd")
 	}
 	if !native {
-		require = append(require, "cpus", "cpuset2", "disk", "guest", "hotplug", "loop")
-		if s.root == "" {
+		require = append(require, "cpus", "disk", "guest", "hotplug", "loop")
+		if !s.v1 {
+			require = append(require, "cpuset2")
+		}
+		if s.root == "" && !s.v1 {
 			require = append(require, "criu")
 		}
 		module := "apparmor" // of Debian's kernel, unless its parameters say otherwise

@@ -37,11 +37,16 @@ func row(tests []test, results []result, now time.Time) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	group := "v2"
-	if systemd, err := isNative(true); err != nil {
+	group := "v1"
+	if v2, err := unified(); err != nil {
+		return "", err
+	} else if v2 {
+		group = "v2"
+	}
+	if systemd, err := booted(); err != nil {
 		return "", err
 	} else if systemd {
-		group = "v2, systemd"
+		group += ", systemd"
 	}
 	verdict := "passed"
 	var parts []string
