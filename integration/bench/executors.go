@@ -23,7 +23,9 @@ const (
 func prewarmGroup() group {
 	return group{
 		name: "prewarm", about: "containers that are created first and started later, as many as -containers says",
-		rows:    []row{{Name: rowPrewarmedMemory, Unit: "MiB", Target: target{Ratio: 0.35}}, {Name: rowPrewarmed, Unit: "ms"}},
+		rows: []row{
+			{Name: rowPrewarmedMemory, Unit: "MiB", Target: target{Ratio: 0.35}}, {Name: rowPrewarmed, Unit: "ms"},
+		},
 		measure: func(b *bench, ctx context.Context) error { return b.turns(ctx, 1, b.prewarm) },
 	}
 }

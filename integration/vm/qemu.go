@@ -97,7 +97,8 @@ func kernelParameters(c Config) string {
 	}
 	if c.Systemd {
 		parameters = append(parameters,
-			"systemd.unit=guest.target", "systemd.show_status=0", "systemd.gpt_auto=0", "systemd.firstboot=off", "fstab=no", "luks=no")
+			"systemd.unit=guest.target", "systemd.show_status=0", "systemd.gpt_auto=0",
+			"systemd.firstboot=off", "fstab=no", "luks=no")
 	}
 	return strings.Join(append(parameters, c.Append), " ")
 }
