@@ -97,6 +97,7 @@ func TestCheckpoint_OfAContainerWhoseExecsHaveCgroups(t *testing.T) {
 }
 
 func TestSystemd_CheckpointIsRestoredInAScope(t *testing.T) {
+	needCgroup2(t)
 	needCriu(t)
 	e := newSystemdEnv(t)
 	limit := oci.WithMemoryLimit(64 * mib)

@@ -20,13 +20,12 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// newSystemdEnv is newEnv for a test that has systemd make the cgroups, on cgroup v2.
+// newSystemdEnv is newEnv for a test that has systemd make the cgroups.
 func newSystemdEnv(t *testing.T) *env {
 	t.Helper()
 	if _, err := os.Stat("/run/systemd/system"); err != nil { // sd_booted(3)
 		lacking(t, "systemd", "systemd as pid 1 (make test-systemd)")
 	}
-	needCgroup2(t)
 	e := newEnv(t)
 	e.Cleanup(func() {
 		harness.Eventually(e, "all scopes are forgotten", func() error {
@@ -84,10 +83,25 @@ func systemctl(tb testing.TB, args ...string) string {
 	return string(out)
 }
 
+// systemdVersion is the number that systemd has for a version.
+func systemdVersion(tb testing.TB) int {
+	tb.Helper()
+	text := property(tb, "", "Version") // "247.3-7+deb11u8", "257.13-1~deb13u1"
+	var version int
+	if _, err := fmt.Sscanf(text, "%d", &version); err != nil {
+		tb.Fatalf("version %q of systemd: %v", text, err)
+	}
+	return version
+}
+
 // property asks systemd for one property of a unit.
 func property(tb testing.TB, unit, name string) string {
 	tb.Helper()
-	return strings.TrimSpace(systemctl(tb, "show", "--value", "--property", name, unit))
+	args := []string{"show", "--value", "--property", name}
+	if unit != "" { // else it is systemd's own
+		args = append(args, unit)
+	}
+	return strings.TrimSpace(systemctl(tb, args...))
 }
 
 // wantProperty compares a property of a unit.
@@ -121,19 +135,37 @@ func wantNoUnit(tb testing.TB, unit, dir string) {
 		}
 		return nil
 	})
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		tb.Errorf("cgroup %s of %s: %v, want it gone", dir, unit, err)
+	if dir == "" {
+		return
+	}
+	roots, err := harness.CgroupRoots()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, root := range roots {
+		dir := filepath.Join(root, strings.TrimPrefix(dir, hierarchy("memory")))
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			tb.Errorf("cgroup %s of %s: %v, want it gone", dir, unit, err)
+		}
 	}
 }
 
-// cgroupOf is the directory of a unit that runs.
+// hierarchy is where a controller's hierarchy is mounted.
+func hierarchy(controller string) string {
+	if unified() {
+		return "/sys/fs/cgroup"
+	}
+	return filepath.Join("/sys/fs/cgroup", controller)
+}
+
+// cgroupOf is the directory of a unit that runs, on cgroup v1 the one for its memory.
 func cgroupOf(tb testing.TB, unit string) string {
 	tb.Helper()
 	path := property(tb, unit, "ControlGroup")
 	if path == "" {
 		tb.Fatalf("%s has no cgroup: %s", unit, systemctl(tb, "status", unit))
 	}
-	return filepath.Join("/sys/fs/cgroup", path)
+	return filepath.Join(hierarchy("memory"), path)
 }
 
 // control reads a control file.

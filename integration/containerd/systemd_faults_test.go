@@ -221,6 +221,7 @@ func TestSystemd_UnansweredIsWaitedForOnlyAsLongAsTheCall(t *testing.T) {
 
 // Where the container made cgroups of its own, systemd is asked to put an exec into the scope.
 func TestSystemd_UnansweredDelaysNoContainerWithAnExec(t *testing.T) {
+	needCgroup2(t)
 	e := newSystemdEnv(t)
 	needGuest(t)
 	c := e.run("c1", config{opts: with(delegated, e.scoped("c1"))}, "sh", "-c", nest+"sleep 1000")

@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // limited sets the resources of a container and leaves the rest.
@@ -28,6 +30,7 @@ func limited(r *specs.LinuxResources) oci.SpecOpts {
 
 // Each limit is a property of the unit as well, so that systemd writes what the container has when it is reloaded.
 func TestSystemd_LimitsSurviveAReload(t *testing.T) {
+	needCgroup2(t)
 	e := newSystemdEnv(t)
 	limit, low, pids, quota := int64(64*mib), int64(32*mib), int64(77), int64(30000)
 	period, burst, shares, weight := uint64(100000), uint64(10000), uint64(2048), uint16(200)
@@ -73,9 +76,62 @@ func TestSystemd_LimitsSurviveAReload(t *testing.T) {
 	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{
 		Memory: &specs.LinuxMemory{Limit: &limit, Swap: &limit}, CPU: &specs.LinuxCPU{Idle: &idle},
 	})), "update")
+	cpuWeight := "idle"
+	if systemdVersion(t) < 252 { // which have no such weight, and the kernel refuses another one
+		cpuWeight = property(t, unit, "CPUWeight")
+	}
 	wantProperties(t, unit,
-		map[string]string{"MemorySwapMax": "0", "CPUWeight": "idle", "MemoryMin": "1048576", "TasksMax": "33"})
+		map[string]string{"MemorySwapMax": "0", "CPUWeight": cpuWeight, "MemoryMin": "1048576", "TasksMax": "33"})
+	if got := control(t, dir, "cpu.idle"); got != "1" {
+		t.Errorf("cpu.idle = %s, want 1", got)
+	}
 	e.wantReloaded(dir)
+	c.kill()
+}
+
+// On cgroup v1 there are fewer properties, and what has none is in hierarchies that systemd leaves alone.
+func TestSystemd_LimitsSurviveAReloadOnCgroup1(t *testing.T) {
+	if unified() {
+		lacking(t, "cgroup1", "cgroup v1 (make test-systemd CGROUP=v1)")
+	}
+	e := newSystemdEnv(t)
+	limit, low, pids, quota := int64(64*mib), int64(32*mib), int64(77), int64(30000)
+	period, shares := uint64(100000), uint64(2048)
+	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: &limit, Reservation: &low},
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Shares: &shares, Cpus: "0-1", Mems: "0"},
+		Pids:   &specs.LinuxPids{Limit: &pids},
+	})}}, "sleep", "1000")
+	path := strings.TrimPrefix(cgroupOf(t, e.scopeOf("c1")), hierarchy("memory"))
+	want := func(when string, files map[string]string) {
+		t.Helper()
+		for _, when := range []string{when, when + ", after a reload"} {
+			for file, value := range files {
+				if got, err := harness.CgroupFile(path, file, file); err != nil || got != value {
+					t.Errorf("%s: %s = %q, %v, want %q", when, file, got, err, value)
+				}
+			}
+			if out := systemctl(t, "daemon-reload"); out != "" {
+				t.Errorf("systemctl daemon-reload: %s", out)
+			}
+		}
+	}
+	want("created", map[string]string{
+		"memory.limit_in_bytes": "67108864", "memory.soft_limit_in_bytes": "33554432", "pids.max": "77",
+		"cpu.cfs_quota_us": "30000", "cpu.cfs_period_us": "100000", "cpu.shares": "2048",
+		"cpuset.cpus": "0-1", "cpuset.mems": "0",
+	})
+	limit, low, pids, quota, period, shares = 96*mib, 16*mib, 33, 20000, 50000, 512
+	e.must(c.Update(e.ctx, client.WithResources(&specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: &limit, Reservation: &low},
+		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Shares: &shares, Cpus: "1"},
+		Pids:   &specs.LinuxPids{Limit: &pids},
+	})), "update")
+	want("updated", map[string]string{
+		"memory.limit_in_bytes": "100663296", "memory.soft_limit_in_bytes": "16777216", "pids.max": "33",
+		"cpu.cfs_quota_us": "20000", "cpu.cfs_period_us": "50000", "cpu.shares": "512",
+		"cpuset.cpus": "1", "cpuset.mems": "0",
+	})
 	c.kill()
 }
 
@@ -126,6 +182,7 @@ func limits(tb testing.TB, dir string) map[string]string {
 
 // What systemd has no property for is kept when others are changed, although systemd then writes all that it knows.
 func TestSystemd_UpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
+	needCgroup2(t)
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: []oci.SpecOpts{e.scoped("c1"), limited(&specs.LinuxResources{
 		Unified: map[string]string{"memory.oom.group": "1", "cgroup.max.depth": "7", "io.weight": "55"},
@@ -158,6 +215,7 @@ func TestSystemd_UpdateKeepsWhatOnlyTheKernelKnows(t *testing.T) {
 
 // That a container had no CPUs of its own is a property as well.
 func TestSystemd_RefusedUpdateLeavesNoCPUSet(t *testing.T) {
+	needCgroup2(t)
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: with(e.scoped("c1"))}, "sleep", "1000")
 	unit := e.scopeOf("c1")

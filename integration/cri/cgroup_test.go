@@ -133,8 +133,12 @@ func TestCgroupParent_PodInASlice(t *testing.T) {
 		c := p.run("c", forever,
 			limits(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
 		scope := "cri-containerd-" + c.id + ".scope"
-		out, err := exec.Command("systemctl", "show", "-p", "MemoryMax", "-p", "Slice", scope).CombinedOutput()
-		if text := string(out); err != nil || !strings.Contains(text, fmt.Sprintf("MemoryMax=%d", 64<<20)) ||
+		limit := "MemoryMax"
+		if !unified() {
+			limit = "MemoryLimit"
+		}
+		out, err := exec.Command("systemctl", "show", "-p", limit, "-p", "Slice", scope).CombinedOutput()
+		if text := string(out); err != nil || !strings.Contains(text, fmt.Sprintf("%s=%d", limit, 64<<20)) ||
 			!strings.Contains(text, "Slice="+slice) {
 			e.Errorf("%s: %v: %s, want the limit and the slice", scope, err, text)
 		}

@@ -33,9 +33,10 @@ const DrainTimeout = 3 * time.Second
 // pluginDirs is where Debian has CNI's plugins, and where most others have them.
 var pluginDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
 
-// cniConf is the network of the pods: a bridge without a way out, and ports of the machine.
+// cniConf is the network of the pods: a bridge without a way out, and ports of the machine. The version is the newest
+// that the plugins of Debian 11 know.
 const cniConf = `{
-  "cniVersion": "1.0.0",
+  "cniVersion": "0.4.0",
   "name": "shim-test",
   "plugins": [
     {
