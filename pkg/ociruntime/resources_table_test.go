@@ -66,7 +66,7 @@ func readTable(t *testing.T, path string) *table {
 // column is that of this machine's layout.
 func column() int {
 	switch {
-	case onSystemd():
+	case onSystemd() && unified():
 		return columnSystemd
 	case unified():
 		return columnV2
