@@ -143,19 +143,19 @@ func wantNoUnit(tb testing.TB, unit, dir string) {
 		tb.Fatal(err)
 	}
 	for _, root := range roots {
-		dir := filepath.Join(root, strings.TrimPrefix(dir, hierarchy("memory")))
+		dir := filepath.Join(root, strings.TrimPrefix(dir, memoryRoot()))
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			tb.Errorf("cgroup %s of %s: %v, want it gone", dir, unit, err)
 		}
 	}
 }
 
-// hierarchy is where a controller's hierarchy is mounted.
-func hierarchy(controller string) string {
+// memoryRoot is where the hierarchy of the memory controller is mounted.
+func memoryRoot() string {
 	if unified() {
 		return "/sys/fs/cgroup"
 	}
-	return filepath.Join("/sys/fs/cgroup", controller)
+	return "/sys/fs/cgroup/memory"
 }
 
 // cgroupOf is the directory of a unit that runs, on cgroup v1 the one for its memory.
@@ -165,7 +165,7 @@ func cgroupOf(tb testing.TB, unit string) string {
 	if path == "" {
 		tb.Fatalf("%s has no cgroup: %s", unit, systemctl(tb, "status", unit))
 	}
-	return filepath.Join(hierarchy("memory"), path)
+	return filepath.Join(memoryRoot(), path)
 }
 
 // control reads a control file.

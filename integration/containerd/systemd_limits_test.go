@@ -102,7 +102,7 @@ func TestSystemd_LimitsSurviveAReloadOnCgroup1(t *testing.T) {
 		CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period, Shares: &shares, Cpus: "0-1", Mems: "0"},
 		Pids:   &specs.LinuxPids{Limit: &pids},
 	})}}, "sleep", "1000")
-	path := strings.TrimPrefix(cgroupOf(t, e.scopeOf("c1")), hierarchy("memory"))
+	path := strings.TrimPrefix(cgroupOf(t, e.scopeOf("c1")), memoryRoot())
 	want := func(when string, files map[string]string) {
 		t.Helper()
 		for _, when := range []string{when, when + ", after a reload"} {

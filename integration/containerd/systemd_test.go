@@ -35,7 +35,7 @@ func TestSystemd_ContainerIsAScopeInItsSlice(t *testing.T) {
 		"LoadState": "loaded", "ActiveState": "active", "Slice": e.slice(), "Delegate": "yes", "Transient": "yes",
 		"Description": "libcontainer container " + e.namespace + "-c1", memoryLimit: strconv.Itoa(24 * mib),
 	})
-	path := strings.TrimPrefix(dir, hierarchy("memory"))
+	path := strings.TrimPrefix(dir, memoryRoot())
 	if want := e.slice() + "/" + unit; !strings.HasSuffix(path, "/"+want) {
 		t.Errorf("cgroup of the scope = %s, want it to end in %s", dir, want)
 	}
