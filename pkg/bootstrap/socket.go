@@ -307,7 +307,8 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 			return false, nil
 		case err == nil, hangs:
 			return true, nil
-		case last == nil || ctx.Err() == nil: // the error of a try that was cut short says nothing
+		case last == nil || ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded):
+			// The error of a try that was cut short says nothing. A dial may find so before the timer of ctx does.
 			last = err
 		}
 		select {
