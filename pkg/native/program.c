@@ -280,11 +280,15 @@ CODE static void handle_signals(void)
 		unsigned long flags;
 		void *restorer;
 		unsigned long mask;
-	} action = {.flags = 0x04000000 /* SA_RESTORER */};
+	} action = {.flags = 0x04000000 /* SA_RESTORER */}, before;
 	ADDRESS(action.handler, end_by_signal);
 	action.restorer = action.handler;
-	for (int i = 0; i < (int)(sizeof signals / sizeof *signals); i++)
-		sys(SYS_rt_sigaction, signals[i], (long)&action, 0, sizeof action.mask, 0, 0);
+	for (int i = 0; i < (int)(sizeof signals / sizeof *signals); i++) {
+		before.handler = 0;
+		sys(SYS_rt_sigaction, signals[i], 0, (long)&before, sizeof before.mask, 0, 0);
+		if (before.handler != (void *)1 /* SIG_IGN */)
+			sys(SYS_rt_sigaction, signals[i], (long)&action, 0, sizeof action.mask, 0, 0);
+	}
 }
 
 CODE __attribute__((noreturn, used)) void native_main(void)

@@ -70,8 +70,9 @@ func (r *Request) ForkInto(cgroup, namespaces int) *Step {
 // Wait adds a stop until the shim knows the process, and has called grant with its pid. grant may be nil.
 func (r *Request) Wait(grant func(pid int) error) { r.add(C.OP_WAIT).grant = grant }
 
-// HandleSignals has the signals that ask a process to end do so, until it runs its program. The kernel drops those to
-// the first process of a PID namespace that have no handler (pid_namespaces(7)).
+// HandleSignals has the signals that ask a process to end do so, until it runs its program, except those that are
+// ignored: the program ignores them too. The kernel drops those to the first process of a PID namespace that have no
+// handler (pid_namespaces(7)).
 func (r *Request) HandleSignals() { r.add(C.OP_SIGNALS) }
 
 // Hold adds a stop at which [Run.Execute] returns the process. [Run.Resume] lets it go on.
