@@ -67,8 +67,13 @@ func Await(ctx context.Context) error {
 	return err
 }
 
+// oldest is the version of systemd that was tested. libcontainer asks only whether it is 240 or later.
+const oldest = 247
+
 // Prepare refuses a scope that libcontainer would refuse only when the container is half made; libcontainer would then
-// stop the unit of that name, whoever owns it. It adds the properties that libcontainer leaves out to c.
+// stop the unit of that name, whoever owns it. It adds the properties that libcontainer leaves out to c, and on cgroup
+// v1 those of devices, which libcontainer sets when init is in its cgroups: if the slice has none yet, systemd 252 and
+// 257 then move init from the scope's cgroup of devices to that of the slice, where it may use all.
 func Prepare(ctx context.Context, cgroupsPath string, c *cgroups.Cgroup) error {
 	if err := checkName(cgroupsPath, c); err != nil {
 		return err
@@ -77,7 +82,15 @@ func Prepare(ctx context.Context, cgroupsPath string, c *cgroups.Cgroup) error {
 		return fmt.Errorf("linux.cgroupsPath %q: asks for a scope of systemd, which this machine was not booted with: %w",
 			cgroupsPath, errdefs.ErrFailedPrecondition)
 	}
-	c.SystemdProps = append(c.SystemdProps, properties(c.Resources, cgroups.IsCgroup2UnifiedMode())...)
+	unified := cgroups.IsCgroup2UnifiedMode()
+	c.SystemdProps = append(c.SystemdProps, properties(c.Resources, unified)...)
+	if !unified && systemd.GenerateDeviceProps != nil {
+		devices, err := systemd.GenerateDeviceProps(c.Resources, oldest)
+		if err != nil {
+			return fmt.Errorf("linux.resources.devices: %w", err)
+		}
+		c.SystemdProps = append(c.SystemdProps, devices...)
+	}
 	return ask(ctx, func(ctx context.Context, conn *dbus.Conn) error {
 		units, err := conn.ListUnitsByNamesContext(ctx, []string{unitName(c)})
 		if err != nil {
