@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // containerd 2.4 runs `delete` after each container, also after one that the shim itself has removed. Such a shim has
-// left the answer in the bundle (pkg/cleanup, Index.Deleted), and no Go runtime begins to print it: detach.c calls this
+// left the answer in the bundle (pkg/cleanup, Index.LeaveAnswer), and no Go runtime begins to print it: detach.c calls this
 // first (docs/decisions/0016-delete-of-what-is-deleted.md).
 
 #define _GNU_SOURCE

@@ -54,6 +54,9 @@ func DefaultRoot(namespace string) string { return filepath.Join(options.Default
 // nothing else, or "", a zero byte, and what the delete command answers. pkg/bootstrap/delete.c reads it.
 const deletedFile = "shim.deleted"
 
+// RemoveAnswer removes the answer from bundle, if there is one.
+func RemoveAnswer(bundle string) error { return unixfile.Remove(filepath.Join(bundle, deletedFile)) }
+
 const (
 	// indexFile lies in the index bundle: the one for which the shim was started, which is the pod's.
 	indexFile = "shim.pod.json"
@@ -149,13 +152,12 @@ func (x *Index) Remove(containerID, bundle string) error {
 	return errors.Join(unixfile.Remove(filepath.Join(bundle, indexLink)), x.saveLocked())
 }
 
-// Deleted leaves the answer for the delete command in the bundle of a container that is removed, and takes its state
-// away. Without the answer that command looks for what may be left, as it does after a shim that died.
-func (x *Index) Deleted(bundle string, s State) error {
+// LeaveAnswer leaves the answer for the delete command in the bundle of a container of which nothing is left any more.
+// Without it that command looks for what may be left, as it does after a shim that died.
+func (x *Index) LeaveAnswer(bundle string, s State) {
 	if err := x.leaveAnswer(bundle, s); err != nil && !errors.Is(err, os.ErrNotExist) {
 		log.L.WithError(err).WithField("bundle", bundle).Info("leave the answer for the delete command")
 	}
-	return RemoveState(bundle)
 }
 
 func (x *Index) leaveAnswer(bundle string, s State) error {

@@ -52,7 +52,7 @@ func TestState_ThatCannotBeRead(t *testing.T) {
 	wantText(t, err, stateFile)
 }
 
-func TestIndexDeleted_LeavesTheAnswer(t *testing.T) {
+func TestLeaveAnswer(t *testing.T) {
 	exit := process.Exit{Status: 3, At: time.Unix(1700000000, 0)}
 	answer := func(pid int, e process.Exit) ([]byte, error) {
 		return fmt.Appendf(nil, "%d %d %d", pid, e.Status, e.At.Unix()), nil
@@ -82,22 +82,24 @@ func TestIndexDeleted_LeavesTheAnswer(t *testing.T) {
 			s := State{Root: "/r", Pid: 42, Exit: tt.exit}
 			must(t, s.Write(bundle))
 			must(t, x.Remove("c1", bundle))
-			must(t, x.Deleted(bundle, s))
+			x.LeaveAnswer(bundle, s)
 			got, err := os.ReadFile(filepath.Join(bundle, deletedFile))
 			if string(got) != tt.want || (err == nil) != (tt.want != "") {
 				t.Errorf("%s = %q, %v, want %q", deletedFile, got, err, tt.want)
 			}
-			if _, err := ReadState(bundle); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("ReadState = %v, want no state any more", err)
+			must(t, RemoveAnswer(bundle))
+			if _, err := os.Stat(filepath.Join(bundle, deletedFile)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("after RemoveAnswer: %v, want no file", err)
 			}
 		})
 	}
 }
 
-func TestIndexDeleted_WithoutABundle(t *testing.T) {
+func TestLeaveAnswer_WithoutABundle(t *testing.T) {
 	var x Index
 	x.Init("/nowhere", "", func(int, process.Exit) ([]byte, error) { return nil, nil })
-	if err := x.Deleted("/nowhere", State{Exit: &process.Exit{}}); err != nil {
-		t.Errorf("Deleted = %v, want it to do nothing", err)
+	x.LeaveAnswer("/nowhere", State{Exit: &process.Exit{}}) // does nothing
+	if err := RemoveAnswer("/nowhere"); err != nil {
+		t.Errorf("RemoveAnswer = %v, want it to do nothing", err)
 	}
 }

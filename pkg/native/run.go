@@ -81,7 +81,8 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 // Resume lets a process go on that is held, and returns when it runs its program, or when that has ended. The error is
 // errdefs.ErrFailedPrecondition if the process ended before. If ctx ends first, Resume may be called again.
 func (r *Run) Resume(ctx context.Context) error {
-	defer context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) })() // as in Execute
+	socket := r.socket
+	defer context.AfterFunc(ctx, func() { _ = socket.SetDeadline(time.Unix(1, 0)) })() // as in Execute
 	if r.held() {
 		if _, err := r.socket.Write([]byte{1}); err != nil {
 			return fmt.Errorf("the %s ended: %w: %w", r.name, err, errdefs.ErrFailedPrecondition)
@@ -97,8 +98,8 @@ func (r *Run) Resume(ctx context.Context) error {
 		return errors.Join(err, r.socket.SetDeadline(time.Time{}))
 	}
 	// The container may live for years, and the request holds all that it was made from.
-	*r = Run{name: r.name, reaper: r.reaper, socket: r.socket, current: r.current}
-	return errors.Join(err, r.socket.Close())
+	*r = Run{name: r.name, reaper: r.reaper, socket: socket, current: r.current}
+	return errors.Join(err, socket.Close())
 }
 
 // Close ends a process that is held, unless it is frozen.

@@ -147,6 +147,7 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 	if set.StopIsSet { // else the delete command kills at once
 		bundle.state.Stop = set.Stop
 	}
+	c.bundle = bundle
 	state := stateHook{bundle: bundle}
 	rootfs := &rootfsHook{image: image, host: &host, suspend: m.io.Children.Suspend, bundle: config.Bundle}
 	hooks := []process.Hook{bundle, rootfs}
@@ -180,6 +181,9 @@ type bundleHook struct {
 }
 
 func (h *bundleHook) Prepare(context.Context, *process.Config) error {
+	if err := cleanup.RemoveAnswer(h.dir); err != nil { // of a container that had this bundle before
+		return err
+	}
 	if err := h.index.Add(h.id, h.dir, h.state.Root); err != nil {
 		return fmt.Errorf("list it for the delete command: %w", err)
 	}
@@ -187,7 +191,7 @@ func (h *bundleHook) Prepare(context.Context, *process.Config) error {
 }
 
 func (h *bundleHook) Removed() error {
-	return errors.Join(h.index.Remove(h.id, h.dir), h.index.Deleted(h.dir, h.state))
+	return errors.Join(cleanup.RemoveState(h.dir), h.index.Remove(h.id, h.dir))
 }
 
 // stateHook adds to the state what is known when init exists and when it exits. It comes after the hook of sockets.

@@ -116,6 +116,7 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 			c.stats.Close() // the cgroup is gone, so a Metrics under way opens nothing again
 		}
 		c.mu.Unlock()
+		m.index.LeaveAnswer(c.bundle.dir, c.bundle.state)
 		m.release(containerID) // after TaskDelete was told, or Shutdown could come before it
 	}
 	return status, err
@@ -129,6 +130,7 @@ const criTypeAnnotation = "io.kubernetes.cri.container-type"
 type Container struct {
 	*process.Container
 	cpusets   *cpuset.Reconciler
+	bundle    *bundleHook
 	notify    *notify.Hook // nil: Start does not wait for it
 	host      *hostrootfs.Rootfs
 	stop      process.Stop

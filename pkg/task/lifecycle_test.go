@@ -199,6 +199,38 @@ func TestDelete_CanBeTriedAgain(t *testing.T) {
 	}
 }
 
+// The delete command takes the answer as a proof that nothing is left.
+func TestDelete_LeavesItsAnswerLast(t *testing.T) {
+	s := newManager(t, &fakeEngine{})
+	home, bundle := newBundle(t, goodSpec()), newBundle(t, goodSpec())
+	index, answer := filepath.Join(home, "shim.pod.json"), filepath.Join(bundle, "shim.deleted")
+	s.KeepIndex(home, "/the/socket", func(int, process.Exit) ([]byte, error) { return []byte("answer"), nil })
+	must(t, os.WriteFile(answer, []byte("\x00of a container that had this bundle before"), 0o600))
+	for id, bundle := range map[string]string{"home": home, "c1": bundle} {
+		_, err := s.Create(t.Context(), CreateRequest{ID: id, Bundle: bundle})
+		must(t, err)
+	}
+	wantNoAnswer := func(when string) {
+		t.Helper()
+		if _, err := os.Lstat(answer); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v, want no answer", when, err)
+		}
+	}
+	wantNoAnswer("after Create")
+	must(t, os.Rename(index, index+".kept"))
+	must(t, os.MkdirAll(filepath.Join(index, "in the way"), 0o700))
+	if _, err := s.Delete(t.Context(), "c1", ""); err == nil {
+		t.Error("Delete succeeded though the list of containers cannot be written")
+	}
+	wantNoAnswer("after a Delete that failed")
+	must(t, os.RemoveAll(index))
+	_, err := s.Delete(t.Context(), "c1", "")
+	must(t, err)
+	if got, err := os.ReadFile(answer); string(got) != "\x00answer" {
+		t.Errorf("%s = %q, %v, want the answer, and no socket of a shim that goes on", answer, got, err)
+	}
+}
+
 func TestRootfs_Mounts(t *testing.T) {
 	source := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(source, "marker"), nil, 0o600))

@@ -4,11 +4,13 @@
 package systemd
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
 	"strconv"
 
+	"github.com/containerd/errdefs"
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
 
@@ -60,7 +62,8 @@ func legacyProperties(snapshot cgroup.Snapshot) ([]dbus.Property, error) {
 	if !ok {
 		return all, nil
 	}
-	perSecond, err := cpuPerSecond(quota, files["cpu.cfs_period_us"])
+	const period = "100000" // where nobody asked for one, as in the kernel and libcontainer
+	perSecond, err := cpuPerSecond(quota, cmp.Or(files["cpu.cfs_period_us"], period))
 	if err != nil {
 		return nil, err
 	}
@@ -79,8 +82,11 @@ func cpuPerSecond(quota, period string) (uint64, error) {
 		return math.MaxUint64, nil
 	}
 	p, err := strconv.ParseInt(period, 10, 64)
-	if err != nil || p <= 0 {
-		return 0, fmt.Errorf("cpu.cfs_period_us %q: %w", period, err)
+	if err != nil {
+		return 0, fmt.Errorf("cpu.cfs_period_us: %w", err)
+	}
+	if p <= 0 {
+		return 0, fmt.Errorf("cpu.cfs_period_us %q: must be above 0: %w", period, errdefs.ErrInternal)
 	}
 	return uint64((q*second/p + percent - 1) / percent * percent), nil
 }

@@ -51,6 +51,11 @@ func TestLegacyProperties_AreWhatTheFilesSay(t *testing.T) {
 			cgroup.Snapshot{"/c/cpu.cfs_quota_us": "12345", "/c/cpu.cfs_period_us": "100000"},
 			map[string]any{"CPUQuotaPerSecUSec": uint64(130_000), "CPUQuotaPeriodUSec": uint64(100_000)},
 		},
+		{
+			"a quota alone",
+			cgroup.Snapshot{"/c/cpu.cfs_quota_us": "50000"},
+			map[string]any{"CPUQuotaPerSecUSec": uint64(500_000)},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			all, err := legacyProperties(tc.files)
@@ -64,7 +69,7 @@ func TestLegacyProperties_AreWhatTheFilesSay(t *testing.T) {
 			}
 		})
 	}
-	for file, text := range map[string]string{"pids.max": "many", "cpu.cfs_quota_us": "5000"} { // without a period
+	for file, text := range map[string]string{"pids.max": "many", "cpu.cfs_quota_us": "much"} {
 		if all, err := legacyProperties(cgroup.Snapshot{"/x/" + file: text}); err == nil {
 			t.Errorf("properties of %s %q = %v, want an error", file, text, all)
 		}
