@@ -223,7 +223,7 @@ func wantEqual(t *testing.T, want, got inContainer) {
 const allInits = "SHIM_TEST_ALL_INITS"
 
 func TestInit_IsAsLibcontainerMakesIt(t *testing.T) {
-	every := 6 * slowness()
+	every := 3 * slowness()
 	if os.Getenv(allInits) != "" {
 		every = 1
 	}
@@ -350,6 +350,7 @@ var lockedMemory = regexp.MustCompile(`Max locked memory +65536 +131072 `)
 func TestInit_ThatWasCreatedEndsBySignals(t *testing.T) {
 	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
 		if signal.Ignored(sig) { // by who runs the test, nohup(1) for example, and so by init
+			t.Logf("LEFT OUT: %v, which is ignored here", sig)
 			continue
 		}
 		b := create(t, newConfig(t, "sleep", "1000"))
