@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -233,6 +234,9 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// keptThreads is how many threads Trim leaves. A shim that had no burst has fewer.
+const keptThreads = 12
+
 // quietGC is the GOGC of a shim that has been quiet: the least heap at which Go collects is that share of 4 MiB.
 const quietGC = 50
 
@@ -254,9 +258,9 @@ func OwnMemory() *Memory {
 	return &Memory{code: code}
 }
 
-// Trim gives garbage and the mapped pages of the program's file back. From the first time on garbage is collected
-// earlier: what polls leave must not grow to what a busy shim may have. Nothing is collected for the first time here if
-// an operator has set GOGC.
+// Trim gives threads, garbage and the mapped pages of the program's file back. From the first time on garbage is
+// collected earlier: what polls leave must not grow to what a busy shim may have. Nothing is collected for the first
+// time here if an operator has set GOGC.
 func (m *Memory) Trim() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -273,6 +277,26 @@ func (m *Memory) Trim() {
 		// which harms nobody.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, c[0], c[1], unix.MADV_DONTNEED)
 	}
+	if threads, err := os.ReadDir("/proc/self/task"); err == nil && len(threads) > keptThreads {
+		endThreads(len(threads) - keptThreads)
+	}
+}
+
+// endThreads ends n threads that have nothing to do. The Go runtime makes one for each system call that blocks, and
+// keeps it for the next one. But a goroutine that returns while it is locked to its thread ends it.
+func endThreads(n int) {
+	var locked sync.WaitGroup
+	all := make(chan struct{})
+	locked.Add(n)
+	for range n {
+		go func() {
+			runtime.LockOSThread()
+			locked.Done()
+			<-all // or the next one would have no other thread
+		}()
+	}
+	locked.Wait()
+	close(all)
 }
 
 // collections is how many the runtime has made. runtime.ReadMemStats has the number too, but takes memory as a

@@ -10,8 +10,11 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestTrim_UnmapsTheCodeAndItGoesOn(t *testing.T) {
@@ -52,6 +55,48 @@ func TestTrim_CollectsOnceUnlessAnOperatorSaysWhen(t *testing.T) {
 		before = collections()
 		if m.Trim(); collections() > before {
 			t.Errorf("with GOGC=%q Trim collected again, want nothing: there is no new garbage", tt.gogc)
+		}
+	}
+}
+
+func TestTrim_EndsThreadsOfABurst(t *testing.T) {
+	const burst = 100
+	var reads sync.WaitGroup
+	var writers []*os.File
+	for range burst {
+		var fds [2]int
+		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		writers = append(writers, os.NewFile(uintptr(fds[1]), "writer"))
+		reads.Go(func() {
+			_, _ = unix.Read(fds[0], make([]byte, 1)) // blocks a thread until the writer is closed
+			_ = unix.Close(fds[0])
+		})
+	}
+	awaitThreads(t, "in a burst", func(n int) bool { return n >= burst })
+	for _, w := range writers {
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads.Wait()
+	(&Memory{collected: collections()}).Trim()
+	awaitThreads(t, "after the burst", func(n int) bool { return n < burst/2 })
+}
+
+func awaitThreads(t *testing.T, when string, enough func(n int) bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		threads, err := os.ReadDir("/proc/self/task")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if enough(len(threads)) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s the process has %d threads", when, len(threads))
 		}
 	}
 }
