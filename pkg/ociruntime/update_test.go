@@ -132,22 +132,29 @@ func TestUpdate_FailureChangesNothing(t *testing.T) {
 			if unified() && !tc.v2 || !unified() && !tc.v1 {
 				t.Skip("about the other version of cgroups")
 			}
-			b := create(t, limited(t, &specs.LinuxResources{
+			limits := &specs.LinuxResources{
 				Memory: &specs.LinuxMemory{Limit: new(int64(64 * mib)), Swap: new(int64(96 * mib)), Reservation: new(int64(16 * mib))},
-				CPU:    &specs.LinuxCPU{Quota: new(int64(20000)), Period: new(uint64(50000)), Burst: new(uint64(10000)), Cpus: "0"},
+				CPU:    &specs.LinuxCPU{Quota: new(int64(20000)), Period: new(uint64(50000)), Cpus: "0"},
 				BlockIO: &specs.LinuxBlockIO{
 					ThrottleReadIOPSDevice: []specs.LinuxThrottleDevice{{LinuxBlockIODevice: present, Rate: 500}},
 				},
-			})).start()
+			}
+			r := &specs.LinuxResources{
+				Memory: &specs.LinuxMemory{Limit: new(int64(192 * mib)), Swap: new(int64(256 * mib)), Reservation: new(int64(8 * mib))},
+				CPU:    &specs.LinuxCPU{Quota: new(int64(5000)), Period: new(uint64(10000))},
+			}
+			if kernelHas(t, "cpu.burst") {
+				limits.CPU.Burst, r.CPU.Burst = new(uint64(10000)), new(uint64(1000))
+			}
+			if kernelHas(t, "cpu.idle") {
+				r.CPU.Idle = new(int64(1))
+			}
+			b := create(t, limited(t, limits)).start()
 			if !unified() {
 				must(t, os.WriteFile(filepath.Join(filepath.Dir(b.Cgroup().Path("cpuset")), "cpuset.cpus"), []byte("0"), 0o600))
 				t.Cleanup(func() { restoreParent(t, b) })
 			}
 			before := settings(t, b.Cgroup())
-			r := &specs.LinuxResources{
-				Memory: &specs.LinuxMemory{Limit: new(int64(192 * mib)), Swap: new(int64(256 * mib)), Reservation: new(int64(8 * mib))},
-				CPU:    &specs.LinuxCPU{Quota: new(int64(5000)), Period: new(uint64(10000)), Burst: new(uint64(1000)), Idle: new(int64(1))},
-			}
 			tc.spoil(r)
 			err := b.Update(r)
 			wantText(t, err, "linux.resources.", tc.want)
