@@ -208,8 +208,27 @@ func (r *Run) handle(ctx context.Context, m message) error {
 		r.waiting, r.reported = s, append(r.reported, s)
 		return r.letGo()
 	}
-	r.failed, r.failure = s, s.explain(unix.Errno(m.Value), m.Detail)
+	r.fail(m)
 	return nil
+}
+
+// readFailure reads on to the end, or to the message of a step that failed, and reports whether there was one.
+func (r *Run) readFailure() bool {
+	for r.failed == nil {
+		m, err := r.receive()
+		if err != nil || int(m.Step) >= len(r.request.steps) {
+			return false
+		}
+		if m.Kind == C.MESSAGE_FAILED {
+			r.fail(m)
+		}
+	}
+	return true
+}
+
+func (r *Run) fail(m message) {
+	r.failed = r.request.steps[m.Step]
+	r.failure = r.failed.explain(unix.Errno(m.Value), m.Detail)
 }
 
 // next is the first step of these operations that was not reported.
@@ -255,6 +274,9 @@ func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
 	child, err := r.claim(pid)
 	if errors.Is(err, unix.ECHILD) && r.diedAtBirth(fork) { // before its parent reported it: the reaper collected it
 		return ErrKilledInCgroup
+	}
+	if errors.Is(err, unix.ECHILD) && r.readFailure() { // so it did, but the child has said why it ended
+		return r.failure
 	}
 	if err != nil {
 		return fmt.Errorf("%s: step %d made process %d: %w", r.name, fork.index, pid, err)

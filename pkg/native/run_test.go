@@ -144,6 +144,7 @@ func TestExecute_ChildWasKilledInCgroupAndCollected(t *testing.T) {
 				p.report(messageInCgroup, 0, p.fork)
 			}
 			p.report(messagePID, 1<<30, p.fork)
+			_ = p.socket.Close() // by the end of both processes
 			if err := <-p.result; !errors.Is(err, tc.want) {
 				t.Errorf("Execute = %v, want %v", err, tc.want)
 			}
@@ -261,6 +262,14 @@ func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
 		}
 		if err := isChild(p.next.Pid); err == nil {
 			t.Error("the child that failed can be waited for, want that Execute did")
+		}
+	})
+	t.Run("was collected, and had failed", func(t *testing.T) { // once its parent had reported it
+		p := play(t.Context(), t, "true")
+		p.report(messagePID, 1<<30, p.fork)
+		p.report(messageFailed, uint32(unix.EINVAL), p.wait)
+		if err := <-p.result; !errors.Is(err, unix.EINVAL) {
+			t.Errorf("Execute = %v, want %v", err, unix.EINVAL)
 		}
 	})
 	t.Run("failed and was collected", func(t *testing.T) {
