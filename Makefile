@@ -109,9 +109,13 @@ test-unit: ## unit tests of the shim, with the race detector
 # Mixtures of settings are made at random: as many as N, by SEED, which a failure prints.
 N    ?= 500
 SEED ?= $(shell date +%s)
-test-inits: deps ## all comparisons of inits with those of libcontainer, of which test-unit runs a part (root); N=, SEED=
-	umask 022; SHIM_TEST_ALL_INITS=1 SHIM_TEST_INIT_MIXTURES=$(N) SHIM_TEST_INIT_SEED=$(SEED) \
-		$(GO) test -count=1 -timeout 30m -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
+ALLINITS = SHIM_TEST_ALL_INITS=1 SHIM_TEST_INIT_MIXTURES=$(N) SHIM_TEST_INIT_SEED=$(SEED)
+test-inits: deps ## all comparisons of inits with those of libcontainer, of which test-unit runs a part (root); N=, SEED=; ON=v2 or systemd
+ifdef ON
+	$(ALLINITS) $(MAKE) --no-print-directory test-$(ON) PKGS=./pkg/ociruntime=TestInit_
+else
+	umask 022; $(ALLINITS) $(GO) test -count=1 -timeout 30m -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
+endif
 
 integration: ## the built binary against a fake and a real containerd (root)
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
