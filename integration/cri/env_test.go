@@ -227,6 +227,9 @@ func (e *env) podConfig(name string, change ...func(*runtimeapi.PodSandboxConfig
 func (e *env) tryPod(name string, change ...func(*runtimeapi.PodSandboxConfig)) (*pod, error) {
 	e.Helper()
 	config := e.podConfig(name, change...)
+	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions() != nil {
+		harness.NeedsKernel(e, 5, 19, "overlayfs on layers whose users are mapped: containerd refuses the pod")
+	}
 	e.must(os.MkdirAll(config.GetLogDirectory(), 0o755), "directory of logs")
 	p, err := e.daemon.RunPod(e.ctx, e.handler, config)
 	return &pod{Pod: p, e: e}, err

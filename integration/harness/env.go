@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/pkg/kernelversion"
+
 	"sandbox.internal/shim/integration/tools"
 )
 
@@ -54,6 +56,18 @@ func Lacking(tb testing.TB, name, what string) {
 		tb.Fatalf("needs %s, which SHIM_TEST_REQUIRE=%s promises", what, promised)
 	}
 	tb.Skipf("SKIPPED: needs %s (add %q to SHIM_TEST_REQUIRE to make this a failure)", what, name)
+}
+
+// NeedsKernel skips the test on a kernel before major.minor, and names what that has.
+func NeedsKernel(tb testing.TB, major, minor uint64, what string) {
+	tb.Helper()
+	newer, err := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: major, Major: minor})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if !newer {
+		tb.Skipf("SKIPPED: needs Linux %d.%d for %s", major, minor, what)
+	}
 }
 
 // Require returns the environment, or an error that says which command to run. What is missing is never skipped over.
