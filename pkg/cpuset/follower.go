@@ -187,7 +187,7 @@ func (f *follower) files(root string) []string {
 // watchedDir returns the parent directory of the source or, while that is gone, the nearest ancestor that exists.
 func (f *follower) watchedDir(root string) string {
 	dir := filepath.Dir(f.state.Source)
-	for below(root, dir) && !isDir(dir) {
+	for below(dir, root) && !isDir(dir) {
 		dir = filepath.Dir(dir)
 	}
 	return dir
@@ -211,15 +211,15 @@ func locate(root, source, dir string) (string, error) {
 	}
 	path := filepath.Join(root, source)
 	switch {
-	case dir != filepath.Clean(dir) || !below(root, dir):
+	case dir != filepath.Clean(dir) || !below(dir, root):
 		return "", fmt.Errorf("cgroup %q: must be a clean path below %s: %w", dir, root, errdefs.ErrInvalidArgument)
 	case source == Parent:
 		return filepath.Dir(dir), nil
 	case slices.Contains(strings.Split(source, "/"), ".."):
 		return refuse("must not have an element ..")
-	case !below(root, path):
+	case !below(path, root):
 		return refuse("must be " + Parent + " or a path below " + root)
-	case path == dir || below(dir, path):
+	case path == dir || below(path, dir):
 		return refuse("must not be the container's own cgroup or in it")
 	}
 	real, err := filepath.EvalSymlinks(path)
@@ -235,12 +235,12 @@ func locate(root, source, dir string) (string, error) {
 }
 
 // below reports whether the clean path is inside dir.
-func below(dir, path string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
+func below(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
 
 // ancestors returns dir and the directories above it up to root, which has no list and is left out.
 func ancestors(root, dir string) []string {
 	var dirs []string
-	for ; below(root, dir); dir = filepath.Dir(dir) {
+	for ; below(dir, root); dir = filepath.Dir(dir) {
 		dirs = append(dirs, dir)
 	}
 	return dirs

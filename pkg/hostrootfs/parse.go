@@ -28,8 +28,7 @@ const (
 var defaultDirs = []string{"/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/sbin", "/usr"}
 
 func refuse(v settings.Value, format string, args ...any) error {
-	allowed := fmt.Sprintf(format, args...)
-	return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
+	return v.Refuse(fmt.Sprintf(format, args...))
 }
 
 // entry is a directory or a file of the host, and its place in the container.

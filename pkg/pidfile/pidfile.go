@@ -202,5 +202,8 @@ func dead(pid int) (bool, error) {
 	}
 	defer func() { _ = unix.Close(fd) }() // only watched
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	if errors.Is(err, unix.EINTR) { // which it says of a living process alone
+		return false, nil
+	}
 	return n > 0, os.NewSyscallError("poll", err)
 }
