@@ -70,12 +70,39 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 	if err == nil && r.held() {
 		return r.current, nil
 	}
+	if err != nil {
+		err = errors.Join(err, r.kill(r.current), r.kill(r.ending), r.killUnread())
+	}
 	// All that counts has been read. A process that was not reported reads the end when it waits, and ends.
 	_ = r.socket.Close()
-	if err == nil {
-		return r.current, nil
+	if err != nil {
+		return nil, err
 	}
-	return nil, errors.Join(err, r.kill(r.current), r.kill(r.ending))
+	return r.current, nil
+}
+
+// killUnread ends the children in messages that nobody has read: one that is frozen would not read the end.
+func (r *Run) killUnread() error {
+	conn, err := r.socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	unread := make([]byte, 1024) // a process sends a few messages
+	n := 0
+	if err := conn.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), unread) }); err != nil { // no message is as good
+		return err
+	}
+	var errs []error
+	var m message
+	for rest := bytes.NewReader(unread[:max(n, 0)]); binary.Read(rest, binary.NativeEndian, &m) == nil; {
+		if m.Kind != C.MESSAGE_PID {
+			continue
+		}
+		if child, err := r.claim(int(m.Value)); err == nil { // or it is dead, or none of ours
+			errs = append(errs, r.kill(child))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Resume lets a process go on that is held, and returns when it runs its program, or when that has ended. The error is
@@ -306,12 +333,6 @@ func (r *Run) claim(pid int) (*os.Process, error) {
 	return os.FindProcess(pid)
 }
 
-// isChild returns an error if pid cannot be waited for.
-func isChild(pid int) error {
-	err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
-	return os.NewSyscallError("waitid", err)
-}
-
 // message is the program's struct message.
 type message struct{ Kind, Value, Step, Detail uint32 }
 
@@ -322,27 +343,6 @@ func (r *Run) receive() (m message, err error) {
 		err = io.EOF
 	}
 	return m, err
-}
-
-// AwaitDeath returns when a process that nobody has waited for is dead, which leaves it to be waited for, or when ctx
-// ends. Unlike os.Process.Wait, it takes no thread: a shim may have hundreds of processes that run for years. It needs
-// Linux 5.10.
-func AwaitDeath(ctx context.Context, pid int) error {
-	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
-	if err != nil {
-		return os.NewSyscallError("pidfd_open", err)
-	}
-	pidfd := os.NewFile(uintptr(fd), "pidfd")
-	defer pidfd.Close()                                                                   //nolint:errcheck // only watched
-	defer context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })() // so is closed
-	conn, err := pidfd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return conn.Read(func(fd uintptr) (dead bool) {
-		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) // may be interrupted
-		return n > 0
-	})
 }
 
 // pathCalls are the system calls of the program that a file system of the container can block, with the index of the

@@ -212,7 +212,7 @@ func (p *played) read(size int) {
 	}
 }
 
-func (p *played) report(kind, value uint32, step *Step) {
+func (p *played) write(kind, value uint32, step *Step) {
 	p.Helper()
 	var b []byte
 	for _, word := range []uint32{kind, value, uint32(step.index), 0} {
@@ -221,7 +221,13 @@ func (p *played) report(kind, value uint32, step *Step) {
 	if _, err := p.socket.Write(b); err != nil {
 		p.Fatal(err)
 	}
-	for unread := 1; unread != 0; { // until the shim has read it
+}
+
+// report writes a message and returns when the shim has read it.
+func (p *played) report(kind, value uint32, step *Step) {
+	p.Helper()
+	p.write(kind, value, step)
+	for unread := 1; unread != 0; {
 		conn, err := p.socket.SyscallConn()
 		if err == nil {
 			err = conn.Control(func(fd uintptr) { unread, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
@@ -280,6 +286,26 @@ func TestExecute_WithAChildThatIsFasterThanItsParent(t *testing.T) {
 			t.Errorf("Execute = %v, want %v", err, unix.EINVAL)
 		}
 	})
+}
+
+// A child may be frozen, and so wait for as long as its cgroup is.
+func TestExecute_KillsAChildWhoseReportWasNotRead(t *testing.T) {
+	ours, theirs := socketpair(t)
+	defer func() { _ = theirs.Close() }() // the process that ends has it
+	current, next := child(t, "sleep", "1000"), child(t, "sleep", "1000")
+	p := &played{T: t, socket: theirs}
+	p.fork = p.request.Fork(0)
+	p.write(messagePID, uint32(next.Pid), p.fork)
+	if err := ours.SetReadDeadline(time.Unix(1, 0)); err != nil { // as a context that ends does
+		t.Fatal(err)
+	}
+	r := &Run{name: "test", reaper: held(t), socket: ours, current: current}
+	if _, err := r.Execute(t.Context(), &p.request); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Execute = %v, want %v", err, os.ErrDeadlineExceeded)
+	}
+	if err := isChild(next.Pid); err == nil {
+		t.Error("the child can be waited for, want that Execute killed it and did")
+	}
 }
 
 // The process that ends may be frozen right before it does.
