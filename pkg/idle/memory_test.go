@@ -87,7 +87,9 @@ func TestTrim_EndsThreadsOfABurst(t *testing.T) {
 
 func awaitThreads(t *testing.T, when string, enough func(n int) bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(10 * time.Second); ; {
 		threads, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +97,9 @@ func awaitThreads(t *testing.T, when string, enough func(n int) bool) {
 		if enough(len(threads)) {
 			return
 		}
-		if time.Now().After(end) {
+		select {
+		case <-tick.C:
+		case <-end:
 			t.Fatalf("%s the process has %d threads", when, len(threads))
 		}
 	}
