@@ -245,7 +245,11 @@ func TestExec_ByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
 	if len(spoiled) != 1 {
 		t.Fatalf("launchers %q, want one more than %q", spoiled, before)
 	}
-	must(t, unix.Setxattr(spoiled[0], "system.posix_acl_access", acl, 0))
+	err := unix.Setxattr(spoiled[0], "system.posix_acl_access", acl, 0)
+	if errors.Is(err, unix.EPERM) { // Debian's Linux 6.12 says
+		t.Skip("CANNOT RUN HERE: this kernel lets nobody take the launcher's right to be executed")
+	}
+	must(t, err)
 	lp := &libcontainer.Process{Args: []string{"true"}}
 	if _, err := c.launch(t.Context(), lp, nil, nil); !errors.As(err, &unsupported{}) {
 		t.Errorf("launch = %v, want not covered", err)
