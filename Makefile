@@ -24,7 +24,8 @@ export HOME := $(or $(HOME),/root)
 GO       ?= go
 PREFIX   ?= /usr/local
 DESTDIR  ?=
-FUZZTIME ?= 30s
+FUZZTIME ?= 5m
+TOTALS   ?=
 RUNTIME  ?= io.containerd.sandbox.v1
 BENCHFLAGS ?=
 WRITE    ?=
@@ -268,15 +269,9 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 	@integration/conformance/deps.sh
 	cd integration; SHIM_BINARY=$(BINARY) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
 
-fuzz: ## run every fuzz target for FUZZTIME (30s)
-	@found=0; \
-	for pkg in $$($(GO) list -tags "$(TAGS)" ./...); do \
-	  for target in $$($(GO) test -tags "$(TAGS)" -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    found=1; echo "== $$pkg $$target"; \
-	    $(GO) test -tags "$(TAGS)" -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
-	  done; \
-	done; \
-	test $$found = 1 || echo "no fuzz targets"
+fuzz: ## all fuzz targets, for FUZZTIME (5m) together, and what each did; RUN= chooses, TOTALS= is a file that adds up runs
+	cd integration; $(GO) build -o $(CURDIR)/bin/fuzz ./cmd/fuzz
+	$(CURDIR)/bin/fuzz -C $(CURDIR) -tags "$(TAGS)" -time $(FUZZTIME) -run '$(or $(RUN),.)' $(if $(TOTALS),-o '$(abspath $(TOTALS))')
 
 cover: ## coverage of the unit tests: total on stdout, cover.html
 	$(GO) test -tags "$(TAGS)" -coverpkg=./... -coverprofile=cover.out ./...

@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+)
+
+// result is what one target did, in one run or in several.
+type result struct {
+	Executions uint64
+	Seconds    float64
+	New        int  // inputs that widened the coverage
+	Corpus     int  // all such inputs that are kept, with the seeds
+	Runs       int  // of the target
+	Found      bool `json:",omitempty"` // an input that failed
+}
+
+// progress is the line that the fuzzing engine prints every three seconds and at the end (internal/fuzz,
+// coordinator.logStats).
+var progress = regexp.MustCompile(
+	`^fuzz: elapsed: ([^,]+), execs: (\d+) \(\d+/sec\)(?:, new interesting: (\d+) \(total: (\d+)\))?`)
+
+// read takes the numbers of a line of the engine's output, if it has some. The last line counts.
+func (r *result) read(line string) {
+	m := progress.FindStringSubmatch(line)
+	if m == nil {
+		return
+	}
+	// Both are digits by the expression; the time is in Go's form.
+	r.Executions, _ = strconv.ParseUint(m[2], 10, 64)
+	if elapsed, err := time.ParseDuration(m[1]); err == nil {
+		r.Seconds = elapsed.Seconds()
+	}
+	if m[3] != "" {
+		r.New, _ = strconv.Atoi(m[3])
+		r.Corpus, _ = strconv.Atoi(m[4])
+	}
+}
+
+// add adds a later run.
+func (r result) add(later result) result {
+	return result{
+		Executions: r.Executions + later.Executions, Seconds: r.Seconds + later.Seconds, New: r.New + later.New,
+		Corpus: cmp.Or(later.Corpus, r.Corpus), Runs: r.Runs + later.Runs, Found: r.Found || later.Found,
+	}
+}
+
+// results are those of targets by name.
+type results map[string]result
+
+func (r results) sum() result {
+	var sum result
+	for _, one := range r {
+		corpus := sum.Corpus + one.Corpus
+		sum = sum.add(one)
+		sum.Corpus = corpus
+	}
+	return sum
+}
+
+func (r results) print(to io.Writer) {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name string, one result) {
+		found := ""
+		if one.Found {
+			found = "FAILED"
+		}
+		rate := float64(one.Executions) / max(one.Seconds, 1)
+		fmt.Fprintf(w, "%d\t%.0f/s\t%.0fs\t%d new\t%d kept\t%s\t  %s\n", one.Executions, rate, one.Seconds, one.New, one.Corpus, found, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		row(name, r[name])
+	}
+	row(fmt.Sprintf("%d targets", len(r)), r.sum())
+	_ = w.Flush() // to a terminal or a file; there is nothing to do about it
+}
+
+// addTo adds the results to those in a file, which may be absent, and prints the sum of all runs.
+func (r results) addTo(path string) error {
+	all := results{}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("totals of earlier runs: %w", err)
+	}
+	for name, one := range r {
+		all[name] = all[name].add(one)
+	}
+	sum := all.sum()
+	fmt.Printf("with earlier runs: %d executions in %.0fs, %d targets\n", sum.Executions, sum.Seconds, len(all))
+	if data, err = json.MarshalIndent(all, "", "\t"); err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o600)
+}

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestResult_ReadsTheLastLine(t *testing.T) {
+	var r result
+	for line := range strings.Lines(`fuzz: elapsed: 0s, gathering baseline coverage: 0/202 completed
+fuzz: elapsed: 0s, gathering baseline coverage: 202/202 completed, now fuzzing with 2 workers
+fuzz: elapsed: 3s, execs: 325017 (108336/sec), new interesting: 11 (total: 213)
+fuzz: elapsed: 1m2s, execs: 680218 (118402/sec), new interesting: 16 (total: 218)
+PASS
+`) {
+		r.read(strings.TrimSpace(line))
+	}
+	if want := (result{Executions: 680218, Seconds: 62, New: 16, Corpus: 218}); r != want {
+		t.Errorf("read %+v, want %+v", r, want)
+	}
+}
+
+func TestResults_AddUp(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "totals.json")
+	first := results{"a.FuzzA": {Executions: 5, Seconds: 1, New: 2, Corpus: 7, Runs: 1, Found: true}}
+	second := results{
+		"a.FuzzA": {Executions: 6, Seconds: 2, New: 1, Corpus: 8, Runs: 1}, "b.FuzzB": {Executions: 1, Corpus: 1, Runs: 1},
+	}
+	for _, r := range []results{first, second} {
+		if err := r.addTo(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got results
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := results{
+		"a.FuzzA": {Executions: 11, Seconds: 3, New: 3, Corpus: 8, Runs: 2, Found: true},
+		"b.FuzzB": {Executions: 1, Corpus: 1, Runs: 1},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if sum := got.sum(); sum.Executions != 12 || sum.Corpus != 9 {
+		t.Errorf("sum = %+v, want 12 executions and 9 inputs", sum)
+	}
+}
+
+// A target that the expression does not find would never run.
+func TestFind_FindsEveryTargetOfTheTree(t *testing.T) {
+	const root = "../../.."
+	targets, err := find(t.Context(), settings{dir: root, tags: "seccomp"}, regexp.MustCompile("."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found, want []string
+	for _, f := range targets {
+		found = append(found, f.String())
+	}
+	for _, dir := range []string{"cmd", "pkg"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for line := range strings.Lines(string(text)) {
+				if name, ok := strings.CutPrefix(line, "func Fuzz"); ok {
+					name, _, _ = strings.Cut(name, "(")
+					pkg, err := filepath.Rel(root, filepath.Dir(path))
+					if err != nil {
+						return err
+					}
+					want = append(want, pkg+".Fuzz"+name)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(found)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, found); diff != "" || len(want) == 0 {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// target is a fuzz target of a package, whose path is below the module.
+type target struct {
+	importPath, dir, pkg, name string
+}
+
+func (t target) String() string { return t.pkg + "." + t.name }
+
+// minimizeTime is for making an input smaller that widened the coverage, or failed. The engine's minute is longer than a
+// target has.
+const minimizeTime = time.Second
+
+var declaration = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(\w+ \*testing\.F\)`)
+
+// find lists the targets in the test files of all packages.
+func find(ctx context.Context, s settings, wanted *regexp.Regexp) ([]target, error) {
+	const fields = "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Module"
+	cmd := exec.CommandContext(ctx, "go", "list", "-tags", s.tags, fields, "./...")
+	cmd.Dir, cmd.Stderr = s.dir, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cmd, err)
+	}
+	var targets []target
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p struct {
+			ImportPath, Dir           string
+			TestGoFiles, XTestGoFiles []string
+			Module                    struct{ Path string }
+		}
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return targets, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", cmd, err)
+		}
+		for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+			text, err := os.ReadFile(filepath.Join(p.Dir, file))
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range declaration.FindAllStringSubmatch(string(text), -1) {
+				t := target{p.ImportPath, p.Dir, strings.TrimPrefix(p.ImportPath, p.Module.Path+"/"), m[1]}
+				if wanted.MatchString(t.String()) {
+					targets = append(targets, t)
+				}
+			}
+		}
+	}
+}
+
+// compile makes the package's test binary with the instrumentation of `go test -fuzz`, once for all its targets.
+func (s settings) compile(ctx context.Context, t target) (string, error) {
+	binary := filepath.Join(s.work, strings.ReplaceAll(t.pkg, "/", "-")+".test")
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-tags", s.tags, "-fuzz", "^"+t.name+"$", "-o", binary, t.importPath)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, os.Stderr, os.Stderr
+	return binary, cmd.Run()
+}
+
+// fuzz runs a target for its time. The inputs that widened the coverage are kept where `go test -fuzz` keeps them, so
+// that the next run goes on from there; one that failed goes to testdata/fuzz of the package.
+func (s settings) fuzz(ctx context.Context, t target) (result, error) {
+	binary, err := s.compile(ctx, t)
+	if err != nil {
+		return result{}, err
+	}
+	cache, err := exec.CommandContext(ctx, "go", "env", "GOCACHE").Output()
+	if err != nil {
+		return result{}, err
+	}
+	args := []string{
+		"-test.run=^$", "-test.fuzz=^" + t.name + "$", "-test.fuzztime=" + s.each.String(),
+		"-test.fuzzminimizetime=" + minimizeTime.String(),
+		"-test.fuzzcachedir=" + filepath.Join(strings.TrimSpace(string(cache)), "fuzz", t.importPath),
+	}
+	if s.parallel > 0 {
+		args = append(args, "-test.parallel="+strconv.Itoa(s.parallel))
+	}
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGINT) } // so that it ends its workers
+	cmd.WaitDelay = 10 * time.Second
+	cmd.Dir = t.dir
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return result{}, err
+	}
+	cmd.Stderr = cmd.Stdout // where the engine writes its progress
+	fmt.Printf("== %s\n", t)
+	if err := cmd.Start(); err != nil {
+		return result{}, err
+	}
+	r := result{Runs: 1}
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		if r.read(lines.Text()); !strings.HasPrefix(lines.Text(), "fuzz: elapsed") && lines.Text() != "PASS" {
+			fmt.Println(lines.Text())
+		}
+	}
+	err = cmd.Wait()
+	if r.Found = err != nil && ctx.Err() == nil; !r.Found {
+		err = nil // or interrupted
+	}
+	return r, err
+}
