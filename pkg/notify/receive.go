@@ -95,7 +95,8 @@ func open(control []byte) (sender Sender, rights []int) {
 		return sender, nil // only a truncated one cannot be parsed, whose descriptors the kernel closed
 	}
 	for _, part := range parts {
-		if part.Header.Level != unix.SOL_SOCKET {
+		isFDs := part.Header.Type == unix.SCM_RIGHTS || part.Header.Type == unix.SCM_PIDFD
+		if part.Header.Level != unix.SOL_SOCKET || isFDs && len(part.Data)%bytesOfAnFD != 0 { // ParseUnixRights panics
 			continue
 		}
 		switch part.Header.Type {
