@@ -86,11 +86,20 @@ func shimGroup(bundle, id string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find group of %q: %w", id, err)
 	}
+	group, err := groupIn(data, id)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	return group, nil
+}
+
+// groupIn is the group that a config.json names, or id.
+func groupIn(data []byte, id string) (string, error) {
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`
 	}
 	if err := json.Unmarshal(data, &spec); err != nil {
-		return "", fmt.Errorf("decode %s: %w: %w", file, err, errdefs.ErrInvalidArgument)
+		return "", fmt.Errorf("decode: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	// The order is that of containerd's runc shim (cmd/containerd-shim-runc-v2/manager).
 	for _, key := range []string{"io.containerd.runc.v2.group", "io.kubernetes.cri.sandbox-id"} {

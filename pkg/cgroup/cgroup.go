@@ -127,7 +127,16 @@ func numberIn(f *os.File, key string) (uint64, error) {
 	if n == 0 {
 		return 0, err
 	}
-	for line := range bytes.Lines(buf[:n]) {
+	number, err := numberOf(buf[:n], key)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return number, nil
+}
+
+// numberOf is readNumber of a file's text.
+func numberOf(text []byte, key string) (uint64, error) {
+	for line := range bytes.Lines(text) {
 		name, number, keyed := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
 		if !keyed {
 			name, number = nil, name
@@ -140,11 +149,11 @@ func numberIn(f *os.File, key string) (uint64, error) {
 		}
 		n, err := strconv.ParseUint(string(number), 10, 64)
 		if err != nil {
-			return 0, fmt.Errorf("parse %s: %w", f.Name(), err)
+			return 0, fmt.Errorf("parse: %w", err)
 		}
 		return n, nil
 	}
-	return 0, fmt.Errorf("%s has no line %q: %w", f.Name(), key, errdefs.ErrNotImplemented)
+	return 0, fmt.Errorf("has no line %q: %w", key, errdefs.ErrNotImplemented)
 }
 
 // noLimitV1 is what v1 shows where there is no limit, on machines with pages of up to 64 KiB: the largest counter of

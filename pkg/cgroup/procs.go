@@ -55,10 +55,18 @@ func appendProcs(pids []int, n node) ([]int, error) {
 	if err != nil {
 		return pids, err
 	}
-	for line := range bytes.Lines(b) {
+	if pids, err = parseProcs(pids, b); err != nil {
+		return pids, fmt.Errorf("parse %s: %w", filepath.Join(n.Name(), file), err)
+	}
+	return pids, nil
+}
+
+// parseProcs adds the processes that the text of cgroup.procs lists.
+func parseProcs(pids []int, text []byte) ([]int, error) {
+	for line := range bytes.Lines(text) {
 		pid, err := strconv.Atoi(string(bytes.TrimSpace(line)))
 		if err != nil {
-			return pids, fmt.Errorf("parse %s: %w", filepath.Join(n.Name(), file), err)
+			return pids, err
 		}
 		if pid > 0 { // 0 is a process outside of our pid namespace
 			pids = append(pids, pid)
@@ -73,18 +81,22 @@ func describe(pids []int) string {
 	const most = 3
 	var names []string
 	for _, pid := range pids[:min(len(pids), most)] {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-		if err != nil || open < 0 || end < open || len(b) < end+3 {
-			names = append(names, fmt.Sprintf("%d (gone)", pid))
-			continue
-		}
-		names = append(names, fmt.Sprintf("%d (%s, state %c)", pid, b[open+1:end], b[end+2]))
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // there is none of a process that is gone
+		names = append(names, fmt.Sprintf("%d (%s)", pid, programAndState(stat)))
 	}
 	if len(pids) > most {
 		names = append(names, "…")
 	}
 	return fmt.Sprintf("%d processes [%s]", len(pids), strings.Join(names, ", "))
+}
+
+// programAndState reads /proc/PID/stat. A process may have any bytes in its name.
+func programAndState(stat []byte) string {
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if open < 0 || end < open || len(stat) < end+3 {
+		return "gone"
+	}
+	return fmt.Sprintf("%s, state %c", stat[open+1:end], stat[end+2])
 }
 
 // Contains returns nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1, which stands

@@ -110,11 +110,15 @@ func readSettings(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return settingsIn(data), nil
+}
+
+func settingsIn(data []byte) string {
 	text := strings.TrimSuffix(string(data), "\n")
 	if rest, ok := strings.CutPrefix(text, "oom_kill_disable "); ok {
 		text, _, _ = strings.Cut(rest, "\n") // counters follow in memory.oom_control of v1
 	}
-	return text, nil
+	return text
 }
 
 // changes returns the lines to write to the file with the given name so that its contents become text instead of now. A

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -249,7 +250,11 @@ func criuCause(path string) string {
 		return ""
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	for s := bufio.NewScanner(f); s.Scan(); {
+	return firstError(f)
+}
+
+func firstError(log io.Reader) string {
+	for s := bufio.NewScanner(log); s.Scan(); {
 		if _, cause, ok := strings.Cut(s.Text(), "Error "); ok {
 			return cause
 		}

@@ -69,6 +69,9 @@ func (h *Hook) Removed() error {
 // mode lets everybody read a pid file, as runc and containerd do.
 const mode = 0o644
 
+// digits are the most that a pid file has.
+const digits = 10
+
 // Read reads a pid file: at most ten digits, and perhaps a newline. It is errdefs.ErrInvalidArgument for what is none.
 func Read(path string) (int, error) {
 	if info, err := os.Lstat(path); err != nil {
@@ -85,17 +88,22 @@ func Read(path string) (int, error) {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return 0, errors.Join(err, invalid(path))
 	}
-	const digits = 10
 	data, err := io.ReadAll(io.LimitReader(f, digits+2))
 	if err != nil {
 		return 0, err
 	}
-	text := strings.TrimSuffix(string(data), "\n")
-	pid, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || len(text) > digits {
+	pid, ok := parse(data)
+	if !ok {
 		return 0, invalid(path)
 	}
-	return int(pid), nil
+	return pid, nil
+}
+
+// parse reads the beginning of a pid file, with a byte more than one can have.
+func parse(data []byte) (pid int, ok bool) {
+	text := strings.TrimSuffix(string(data), "\n")
+	n, err := strconv.ParseUint(text, 10, 64)
+	return int(n), err == nil && len(text) <= digits
 }
 
 func invalid(path string) error {

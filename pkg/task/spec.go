@@ -37,6 +37,10 @@ func ReadSpec(bundle string) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decodeSpec(data)
+}
+
+func decodeSpec(data []byte) (*specs.Spec, error) {
 	spec := new(specs.Spec)
 	if err := json.Unmarshal(data, spec); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", specFile, err, errdefs.ErrInvalidArgument)
@@ -46,6 +50,15 @@ func ReadSpec(bundle string) (*specs.Spec, error) {
 
 // checkSpec refuses what libcontainer would refuse late, or not say clearly.
 func checkSpec(spec *specs.Spec) error {
+	var r *specs.LinuxResources
+	if spec.Linux != nil {
+		r = spec.Linux.Resources
+	}
+	return checkSpecOn(spec, resources.ReadHost(r))
+}
+
+// checkSpecOn is checkSpec for a machine like h.
+func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 	switch {
 	case spec.Root == nil || spec.Root.Path == "":
 		return fmt.Errorf("root.path: must be set: %w", errdefs.ErrInvalidArgument)
@@ -60,7 +73,7 @@ func checkSpec(spec *specs.Spec) error {
 		idmap.Check("linux.gidMappings", spec.Linux.GIDMappings),
 		checkProcess("process", spec.Process),
 		settings.CheckAnnotations(spec.Annotations),
-		resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources)),
+		resources.Check(spec.Linux.Resources, h),
 	)
 }
 
