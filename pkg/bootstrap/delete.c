@@ -19,18 +19,26 @@ static int is_absent(int dir, const char *name)
 	return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
+// answer_in finds the answer in the content of the file: behind the path of a socket or "", and a zero byte. There is
+// none in a file that fills the room that it was read into, and may be longer.
+static const char *answer_in(const char *text, size_t size, size_t room)
+{
+	const char *end = size < room ? memchr(text, 0, size) : NULL;
+	return end ? end + 1 : NULL;
+}
+
 // print_answer returns if the answer is not there, or does not hold: the list of a pod's containers is in this bundle,
 // or the socket of a shim that is to have ended is left.
 static void print_answer(const char *bundle)
 {
-	char text[512]; // the path of the socket or "", a zero byte, and the answer
+	char text[512];
 	int dir = open(bundle, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int file = dir < 0 ? -1 : openat(dir, "shim.deleted", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	ssize_t size = file < 0 ? -1 : read(file, text, sizeof text);
-	const char *end = size < 0 ? NULL : memchr(text, 0, (size_t)size);
-	if (end && (size_t)size < sizeof text && is_absent(dir, "shim.pod.json") && (end == text || is_absent(AT_FDCWD, text))) {
-		size_t answer = (size_t)(text + size - ++end);
-		_exit(write(STDOUT_FILENO, end, answer) == (ssize_t)answer ? 0 : 1);
+	const char *answer = size < 0 ? NULL : answer_in(text, (size_t)size, sizeof text);
+	if (answer && is_absent(dir, "shim.pod.json") && (!*text || is_absent(AT_FDCWD, text))) {
+		size_t length = (size_t)(text + size - answer);
+		_exit(write(STDOUT_FILENO, answer, length) == (ssize_t)length ? 0 : 1);
 	}
 	if (file >= 0)
 		close(file);

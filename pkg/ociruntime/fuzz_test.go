@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+// FuzzConfig translates a config.json that has what pkg/task asks of one. Whatever else it has, nothing panics, and what
+// the launcher is to start has no zero byte in a path that the kernel would cut there.
+func FuzzConfig(f *testing.F) {
+	f.Add([]byte(`{"process":{"user":{"uid":1,"additionalGids":[2]},"args":["a"],"env":["A=1"],"cwd":"/","capabilities":{"bounding":["CAP_CHOWN"]},
+"rlimits":[{"type":"RLIMIT_NOFILE","hard":5,"soft":4}],"noNewPrivileges":true,"scheduler":{"policy":"SCHED_BATCH"}},"root":{"path":"r","readonly":true},
+"mounts":[{"destination":"/proc","type":"proc","source":"proc"},{"destination":"/d","type":"bind","source":"x","options":["rbind","ro","idmap"]}],
+"linux":{"namespaces":[{"type":"pid"},{"type":"mount"},{"type":"user"}],"uidMappings":[{"size":1}],"gidMappings":[{"size":1}],
+"sysctl":{"net.ipv4.a":"1"},"maskedPaths":["/proc/kcore"],"cgroupsPath":"/a","devices":[{"path":"/dev/fuse","type":"c","major":10,"minor":229}],
+"seccomp":{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["getcwd"],"action":"SCMP_ACT_ERRNO"}]},"rootfsPropagation":"rslave"}}`))
+	f.Add([]byte(`{"process":{"args":["a"],"cwd":"/"},"root":{"path":"r"},"linux":{"seccomp":{},"intelRdt":{},"personality":{}},"hooks":{"poststop":[{}]}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var spec specs.Spec
+		if json.Unmarshal(data, &spec) != nil || spec.Root == nil || spec.Process == nil || spec.Linux == nil {
+			return
+		}
+		for _, ns := range spec.Linux.Namespaces {
+			if ns.Path != "" {
+				return // libcontainer looks at it
+			}
+		}
+		c := process.Config{ID: "c1", Bundle: "/bundle", Rootfs: "/bundle/rootfs", Spec: &spec}
+		config, err := libcontainerConfig(c)
+		if err != nil {
+			return
+		}
+		if config.Rootfs != c.Rootfs || !slices.Contains(config.Labels, "bundle="+c.Bundle) {
+			t.Errorf("%q: rootfs %q, labels %q", data, config.Rootfs, config.Labels)
+		}
+		p, err := libcontainerProcess(spec.Process, &stdio.Streams{})
+		if err != nil || unsupportedInitReason(c, config, p) != "" {
+			return
+		}
+		for _, m := range config.Mounts {
+			if strings.ContainsRune(m.Source+m.Destination+m.Data, 0) || m.IsBind() && !filepath.IsAbs(m.Source) {
+				t.Errorf("%q: the launcher would mount %+v", data, m)
+			}
+		}
+	})
+}
+
+func FuzzEnvironment(f *testing.F) {
+	f.Add("A=1\x00HOME=\x00A=2")
+	f.Add("=x")
+	f.Fuzz(func(t *testing.T, text string) {
+		env := strings.Split(text, "\x00")
+		out, noHome, err := environment(env)
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, setting := range out {
+			name, value, _ := strings.Cut(setting, "=")
+			if seen[name] || name == "" || name == "HOME" && (value == "" || noHome) || !slices.Contains(env, setting) {
+				t.Errorf("environment(%q) = %q, %t", env, out, noHome)
+			}
+			seen[name] = true
+		}
+		if again, noHomeAgain, err := environment(out); err != nil || noHomeAgain != noHome || !slices.Equal(again, out) {
+			t.Errorf("environment(%q) = %q, and of that %q, %v", env, out, again, err)
+		}
+	})
+}
+
+// CRIU writes names of the container's files and processes to its log.
+func FuzzFirstError(f *testing.F) {
+	f.Add("(00.1) ok\n(00.2) Error (criu/x.c:5): no\nError later\n")
+	f.Fuzz(func(t *testing.T, log string) {
+		cause := firstError(strings.NewReader(log))
+		if strings.Contains(cause, "\n") || !strings.Contains(log, cause) {
+			t.Errorf("firstError(%q) = %q", log, cause)
+		}
+	})
+}

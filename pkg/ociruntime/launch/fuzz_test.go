@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/cgroups"
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+)
+
+// All that a bundle can say of mounts, devices, masked paths and sysctls becomes strings of a request; none ends early,
+// and none gets lost.
+func FuzzInit(f *testing.F) {
+	f.Add("/data", "/src", "mode=755,size=64k", uint32(unix.MS_RDONLY|unix.MS_BIND), "/proc/kcore", "net.ipv4.ip_forward=1", "/dev/fuse", uint8(0xff))
+	f.Add("/proc", "proc", "", uint32(unix.MS_NOSUID), "/sys/firmware\x00/x", "", "/dev/ptmx", uint8(0x01))
+	f.Add("tmp/../x", "tmpfs", "a=,=b,,c", uint32(unix.MS_NOATIME|unix.MS_STRICTATIME), "", "a=b=c", "", uint8(0x56))
+	f.Fuzz(func(t *testing.T, destination, source, data string, flags uint32, masked, sysctl, device string, what uint8) {
+		has := func(bit int) bool { return what>>bit&1 == 1 }
+		kinds := []string{"bind", "proc", "sysfs", "mqueue", "tmpfs", "devpts", "cgroup2", "overlay"}
+		m := &configs.Mount{
+			Device: kinds[what&7], Source: source, Destination: destination, Data: data, Flags: int(flags),
+		}
+		if m.Device == "bind" {
+			m.Flags |= unix.MS_BIND
+		}
+		key, value, _ := strings.Cut(sysctl, "=")
+		config := &configs.Config{
+			Rootfs: "/rootfs", Readonlyfs: has(3), Mounts: []*configs.Mount{m},
+			Namespaces: configs.Namespaces{{Type: configs.NEWNS}, {Type: configs.NEWPID}},
+			Devices:    []*devices.Device{{Path: device, Rule: devices.Rule{Type: devices.CharDevice, Major: 1, Minor: 3}}},
+			Cgroups:    &cgroups.Cgroup{},
+		}
+		if masked != "" {
+			config.MaskPaths, config.ReadonlyPaths = strings.Split(masked, "\x00"), strings.Split(masked, "\x00")[:1]
+		}
+		if sysctl != "" {
+			config.Sysctl = map[string]string{key: value}
+		}
+		if has(4) {
+			config.Namespaces.Add(configs.NEWUSER, "")
+			config.UIDMappings = []configs.IDMap{{Size: 1}}
+			config.GIDMappings = config.UIDMappings
+		}
+		if has(5) {
+			config.MountLabel = "label"
+		}
+		if UnsupportedMount(config, m) != "" || strings.ContainsRune(key+value+device, 0) {
+			return // libcontainer makes or refuses it
+		}
+		i := &Init{Command: Command{Args: []string{"a"}, Cwd: "/", Env: []string{"PATH=/"}}, Config: config}
+		if has(6) {
+			i.Terminal = &Terminal{}
+		}
+		var final bool
+		request := i.request(has(7), &final).Encode()
+		r := reader{t, request}
+		if got := r.word(0); got != uint64(len(r.b)) || got%8 != 0 || r.b[got-1] != 0 {
+			t.Fatalf("a size of %d in %d bytes", got, len(r.b))
+		}
+		addresses := r.addresses()
+		texts := map[string]bool{}
+		data0 := headerSize + r.word(8)*stepSize + r.word(16)*8
+		for at := range addresses {
+			if text, _, ok := strings.Cut(string(request[data0+r.word(at):]), "\x00"); ok {
+				texts[text] = true
+			}
+		}
+		want := slices.Clone(config.MaskPaths)
+		for _, text := range []string{destination, key} {
+			if text != "" {
+				want = append(want, text)
+			}
+		}
+		for _, text := range want {
+			if text = strings.ReplaceAll(text, ".", "/"); !slices.ContainsFunc(keys(texts), func(s string) bool {
+				return strings.Contains(strings.ReplaceAll(s, ".", "/"), text)
+			}) {
+				t.Errorf("%q is in no step", text)
+			}
+		}
+		for n, s := range r.steps() {
+			if s.condition > int64(n) || s.condition < -int64(n) {
+				t.Errorf("step %d depends on step %d", n, s.condition)
+			}
+		}
+	})
+}
+
+func keys(set map[string]bool) (list []string) {
+	for key := range set {
+		list = append(list, key)
+	}
+	return list
+}

@@ -1,0 +1,133 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types/transfer"
+	"github.com/containerd/ttrpc"
+	"github.com/containerd/typeurl/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/pod"
+	"sandbox.internal/shim/pkg/podsandbox"
+	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/task"
+)
+
+// FuzzCall calls every method of a shim without containers, but Shutdown, which ends it. A panic is seen, and each error
+// has a code by which containerd knows what to do.
+func FuzzCall(f *testing.F) {
+	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
+	tasks := task.New(&fake{}, queue, stdio.NewHost("ns", noReaper{}))
+	pods := podsandbox.New(tasks, func(context.Context, pod.Request) (podsandbox.Pod, error) { return nil, context.Canceled })
+	methods := map[string]ttrpc.Method{}
+	for name, m := range (&taskService{tasks}).methods() {
+		methods[name] = m
+	}
+	for name, m := range (&sandboxService{pods}).methods() {
+		methods[name] = m
+	}
+	delete(methods, "Shutdown")
+	names := make([]string, 0, len(methods))
+	for name := range methods {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	spec := &anypb.Any{TypeUrl: specURL + "1/Process", Value: []byte(`{"args":["a"],"cwd":"/"}`)}
+	for i, m := range []proto.Message{
+		&taskapi.CreateTaskRequest{ID: "c1", Bundle: "/b", Stdout: "/o", Options: &anypb.Any{TypeUrl: "x"}},
+		&taskapi.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: spec},
+		&taskapi.UpdateTaskRequest{ID: "c1", Resources: &anypb.Any{TypeUrl: specURL + "1/LinuxResources", Value: []byte("{}")}},
+		&taskapi.KillRequest{ID: "c1", Signal: 65, All: true},
+		&taskapi.ResizePtyRequest{ID: "c1", Width: math.MaxUint16 + 1},
+		&taskapi.CheckpointTaskRequest{ID: "c1", Path: "/p"},
+		&taskapi.StateRequest{},
+	} {
+		data, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for j := range names {
+			if (i+j)%3 == 0 || i < 3 {
+				f.Add(uint8(j), data)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, which uint8, request []byte) {
+		name := names[int(which)%len(names)]
+		decoded := true
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // nothing waits
+		_, err := methods[name](ctx, func(to any) error {
+			m := to.(proto.Message)
+			err := proto.Unmarshal(request, m)
+			if create, ok := m.(*taskapi.CreateTaskRequest); ok {
+				create.Bundle = "/nowhere" // no file of this machine
+			}
+			decoded = err == nil
+			return err
+		})
+		if err == nil || !decoded {
+			return
+		}
+		if code := status.Code(toStatus(err)); code == codes.OK || code == codes.Unknown {
+			t.Errorf("%s(%q) = %v, of no class", name, request, err)
+		}
+	})
+}
+
+// FuzzCheckpoint reads the options of a checkpoint.
+func FuzzCheckpoint(f *testing.F) {
+	f.Add("containerd.runc.v1.CheckpointOptions", []byte{8, 1, 0x3a, 1, 'x'})
+	f.Add("", []byte("x"))
+	f.Fuzz(func(t *testing.T, url string, value []byte) {
+		r, err := checkpointRequest(&taskapi.CheckpointTaskRequest{Path: "/p", Options: &anypb.Any{TypeUrl: url, Value: value}})
+		if err == nil && r.Path != "/p" || err != nil && status.Code(toStatus(err)) != codes.InvalidArgument {
+			t.Errorf("checkpointRequest(%q, %q) = %+v, %v", url, value, r, err)
+		}
+	})
+}
+
+// FuzzStream is a client of a stream that sends what it likes. No more of it is kept than it was granted.
+func FuzzStream(f *testing.F) {
+	for _, m := range []proto.Message{
+		&transfer.Data{Data: make([]byte, 100)}, &transfer.WindowUpdate{Update: -1}, &transfer.WindowUpdate{Update: math.MaxInt32}, &emptypb.Empty{},
+	} {
+		a, err := typeurl.MarshalAnyToProto(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(a.TypeUrl, a.Value, uint8(3), uint16(200))
+	}
+	f.Add(streamInit, []byte{0x0a, 1, 'i'}, uint8(1), uint16(0))
+	f.Fuzz(func(t *testing.T, url string, value []byte, times uint8, open uint16) {
+		a := &anypb.Any{TypeUrl: url, Value: value}
+		if id, err := streamID(a); (err == nil) != (id != "") || err != nil && status.Code(toStatus(err)) != codes.InvalidArgument {
+			t.Errorf("streamID(%q, %q) = %q, %v", url, value, id, err)
+		}
+		p := &streamPeer{open: int(open)}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for range times {
+			if err := p.takeLocked(a); err != nil {
+				break
+			}
+		}
+		if len(p.input) > int(open) || p.open < 0 || p.granted < 0 {
+			t.Errorf("%d times %q %q: %d bytes kept, %d open, %d granted", times, url, value, len(p.input), p.open, p.granted)
+		}
+	})
+}
