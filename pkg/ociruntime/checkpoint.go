@@ -5,6 +5,7 @@ package ociruntime
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,9 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := sameNamespaces(state.Config.Namespaces, state.InitProcessPid); err != nil {
+	if err := cmp.Or(
+		sameNamespaces(state.Config.Namespaces, state.InitProcessPid), checkExternalMounts(&state.Config),
+	); err != nil {
 		return err
 	}
 	existed := isDir(r.Path)
@@ -124,6 +127,10 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 }
 
 func (c *container) restoreImage(init *libcontainer.Process) error {
+	config := c.lc.Config()
+	if err := checkExternalMounts(&config); err != nil {
+		return err
+	}
 	err := c.withLog(c.config.CriuWorkPath, "restore.log", func(dir string) error {
 		// Whatever the checkpoint was allowed to contain may be restored.
 		opts := criuOpts(c.config.Checkpoint, dir)
