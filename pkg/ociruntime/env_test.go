@@ -163,7 +163,12 @@ type box struct {
 
 func create(tb testing.TB, config process.Config) *box {
 	tb.Helper()
-	b, err := tryCreate(tb, tb.Context(), config)
+	return createBy(tb, testRuntime, config)
+}
+
+func createBy(tb testing.TB, r *Runtime, config process.Config) *box {
+	tb.Helper()
+	b, err := tryCreateBy(tb, tb.Context(), r, config)
 	if err != nil {
 		tb.Fatalf("Create: %v", err)
 	}
@@ -172,11 +177,17 @@ func create(tb testing.TB, config process.Config) *box {
 
 func tryCreate(tb testing.TB, ctx context.Context, config process.Config) (*box, error) { //nolint:revive // tb comes first in a test
 	tb.Helper()
+	return tryCreateBy(tb, ctx, testRuntime, config)
+}
+
+//nolint:revive // as above
+func tryCreateBy(tb testing.TB, ctx context.Context, r *Runtime, config process.Config) (*box, error) {
+	tb.Helper()
 	tb.Cleanup(func() { wantNothingLeft(tb, config) })
 	streams, err := stdio.Open(context.Background(), config.IO, config.IOOwner)
 	must(tb, err)
 	tb.Cleanup(func() { must(tb, streams.Close()) })
-	runtime, err := testRuntime.Create(ctx, config, streams)
+	runtime, err := r.Create(ctx, config, streams)
 	if err != nil {
 		return nil, err
 	}

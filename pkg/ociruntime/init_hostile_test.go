@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -70,6 +71,55 @@ var hostileBundles = []struct {
 	{"CVE-2024-21626: the working directory is a descriptor", func(_ testing.TB, c *process.Config, _ string) {
 		c.Spec.Process.Cwd = "/proc/self/fd/7"
 	}, true},
+	{"CVE-2024-21626: a link of the image leads to a descriptor", func(tb testing.TB, c *process.Config, _ string) {
+		tb.Helper()
+		must(tb, os.Symlink("/proc/self/fd/7", filepath.Join(c.Rootfs, "work")))
+		c.Spec.Process.Cwd = "/work"
+	}, true},
+	{"CVE-2023-28642: /sys is a link to a volume", func(tb testing.TB, c *process.Config, outside string) {
+		tb.Helper()
+		must(tb, os.Symlink("/data", filepath.Join(c.Rootfs, "sys")))
+		mount(specs.Mount{Destination: "/data", Type: "bind", Source: outside, Options: []string{"rbind"}},
+			specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs"})(c)
+	}, true},
+	{"CVE-2026-41579: /dev is a link out of the root", func(tb testing.TB, c *process.Config, outside string) {
+		tb.Helper()
+		c.Spec.Mounts = c.Spec.Mounts[:1]
+		must(tb, os.RemoveAll(filepath.Join(c.Rootfs, "dev")))
+		must(tb, os.Symlink(filepath.Join("../../../../../../../../..", outside), filepath.Join(c.Rootfs, "dev")))
+	}, false},
+	{"CVE-2026-88264: /dev/console is a link to nothing on the host", func(tb testing.TB, c *process.Config, outside string) {
+		tb.Helper()
+		c.Spec.Mounts = []specs.Mount{c.Spec.Mounts[0], {Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"newinstance", "ptmxmode=0666"}}}
+		must(tb, os.Symlink(filepath.Join(outside, "console"), filepath.Join(c.Rootfs, "dev/console")))
+		c.Spec.Process.Terminal = true
+	}, true},
+	{"CVE-2026-88265: /dev/null is a link to a file of the host", func(tb testing.TB, c *process.Config, outside string) {
+		tb.Helper()
+		c.Spec.Mounts = c.Spec.Mounts[:1]
+		must(tb, os.WriteFile(filepath.Join(outside, "file"), []byte("host"), 0o600))
+		mount(specs.Mount{Destination: "/data", Type: "bind", Source: outside, Options: []string{"bind"}})(c)
+		must(tb, os.Symlink("/data/file", filepath.Join(c.Rootfs, "dev/null")))
+		c.Spec.Process.User.UID = 1000
+	}, true},
+	{"CVE-2021-43784: a path that is longer than its length says", func(_ testing.TB, c *process.Config, _ string) {
+		long := "/" + strings.Repeat("a", 1<<16+7)
+		c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: long})
+	}, true},
+}
+
+// onHost lists what is in a directory of the host, with owners, modes and contents.
+func onHost(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range entries {
+		var st unix.Stat_t
+		must(t, unix.Lstat(filepath.Join(dir, e.Name()), &st))
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		list = append(list, fmt.Sprintf("%s %o %d:%d %q %v", e.Name(), st.Mode, st.Uid, st.Gid, text, err))
+	}
+	return list
 }
 
 func TestInit_OfAHostileBundle(t *testing.T) {
@@ -77,14 +127,16 @@ func TestInit_OfAHostileBundle(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			for name, r := range map[string]*Runtime{"launcher": testRuntime, "libcontainer": byLibcontainerOnly()} {
 				outside := t.TempDir()
-				seen, _ := runInit(t, r, func(c *process.Config) { b.change(t, c, outside) })
+				var before []string
+				seen, _ := runInit(t, r, func(c *process.Config) {
+					b.change(t, c, outside)
+					before = onHost(t, outside)
+				})
 				if (seen.Err != "") != b.refused {
 					t.Errorf("%s: error %q, want one: %t", name, seen.Err, b.refused)
 				}
-				left, err := os.ReadDir(outside)
-				must(t, err)
-				if len(left) > 0 {
-					t.Errorf("%s: %v was made outside of the root file system", name, left)
+				if after := onHost(t, outside); !slices.Equal(after, before) {
+					t.Errorf("%s: outside of the root file system is %q, was %q", name, after, before)
 				}
 			}
 		})
