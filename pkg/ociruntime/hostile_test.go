@@ -29,7 +29,7 @@ func runtimes() map[string]*Runtime {
 func TestExec_WorkingDirectoryIsNeverOnTheHost(t *testing.T) {
 	outside := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(outside, "marker"), []byte("of the host"), 0o644)) //nolint:gosec // to be read, if it is found
-	const descriptors = 24
+	const descriptors = 14
 	b := withProbe(t, func(c *process.Config) {
 		for fd := range descriptors {
 			must(t, os.Symlink(fmt.Sprintf("/proc/self/fd/%d", fd), filepath.Join(c.Rootfs, fmt.Sprintf("work%d", fd))))

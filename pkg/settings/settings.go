@@ -230,7 +230,7 @@ func CheckAnnotations(annotations map[string]string) error {
 // checkUnsafe refuses unsafe annotations that are not allowed. Whoever writes a container's configuration need not be
 // whoever configures the machine: that of a pod is written by those who may create pods.
 func checkUnsafe(annotations map[string]string, allowed []string) error {
-	unsafe := unsafeNames()
+	unsafe := slices.Concat(unsafeNames(), foreign)
 	for _, name := range allowed {
 		if !slices.Contains(unsafe, name) {
 			return fmt.Errorf("runtime options: AllowUnsafeAnnotations: %q: must be one of %s: %w",
@@ -242,11 +242,26 @@ func checkUnsafe(annotations map[string]string, allowed []string) error {
 		if !a.unsafe || !ok || value == a.harmless || slices.Contains(allowed, a.name) {
 			continue
 		}
-		return fmt.Errorf("%s %q: reaches what is not the container's; "+
-			"the runtime option AllowUnsafeAnnotations = [%q] would allow it: %w",
-			annotationKey(a.name), value, a.name, errdefs.ErrPermissionDenied)
+		return denied(Prefix+a.name, value, a.name)
+	}
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		for _, name := range foreign {
+			if (key == name || strings.HasPrefix(key, name+".")) && !slices.Contains(allowed, name) {
+				return denied(key, annotations[key], name)
+			}
+		}
 	}
 	return nil
+}
+
+// foreign are annotations that libcontainer reads: properties of the container's unit of systemd, by which the machine
+// can be powered off when the container ends (CVE-2024-3154), and a file with options of CRIU, which is run as root.
+// One with a name and a dot before it is meant too.
+var foreign = []string{"org.criu.config", "org.systemd.property"}
+
+func denied(key, value, name string) error {
+	return fmt.Errorf("config.json: annotations: %s %q: reaches what is not the container's; "+
+		"the runtime option AllowUnsafeAnnotations = [%q] would allow it: %w", key, value, name, errdefs.ErrPermissionDenied)
 }
 
 // Value is the text of an annotation or, without it, of a runtime option.

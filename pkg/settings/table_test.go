@@ -81,6 +81,29 @@ func TestUnsafeAnnotations_NeedAnOptionThatAllowsThem(t *testing.T) {
 	}
 }
 
+// CVE-2024-3154: properties of a unit of systemd by an annotation, and what else libcontainer reads.
+func TestUnsafeAnnotations_OfLibcontainerNeedAnOptionToo(t *testing.T) {
+	for key, name := range map[string]string{
+		"org.systemd.property.SuccessAction": "org.systemd.property", "org.systemd.property.": "org.systemd.property",
+		"org.criu.config": "org.criu.config",
+	} {
+		spec := annotated()
+		spec.Annotations[key] = "'poweroff-force'"
+		_, err := Parse(spec, options.Options{AllowUnsafeAnnotations: unsafeNames()}, "ns", "c1")
+		if !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), key) {
+			t.Errorf("Parse with %s = %v, want that permission is denied", key, err)
+		}
+		if _, err := Parse(spec, options.Options{AllowUnsafeAnnotations: []string{name}}, "ns", "c1"); err != nil {
+			t.Errorf("Parse with %s, which is allowed: %v", key, err)
+		}
+	}
+	spec := annotated()
+	spec.Annotations["org.systemd.properties"] = "x"
+	if _, err := Parse(spec, options.Options{}, "ns", "c1"); err != nil {
+		t.Errorf("Parse with what nobody reads: %v", err)
+	}
+}
+
 // They take something away from a container, or give it what is its pod's.
 func TestUnsafeAnnotations_AreAllowedWhereTheyDoNoHarm(t *testing.T) {
 	spec := annotated("host-rootfs", "off", "listen", "none", "cpuset.source", "parent", "cpuset.mems", "true")
