@@ -57,7 +57,7 @@ func TestExec_WorkingDirectoryIsNeverOnTheHost(t *testing.T) {
 // CVE-2016-3697, CVE-2026-30892: a user is a number, whatever the container's passwd says of a user of that name.
 func TestProcess_UserIsTheNumberWhateverPasswdSays(t *testing.T) {
 	const passwd = "1000:x:0:0::/:/bin/sh\n1:x:0:0::/:/bin/sh\nroot:x:1000:0::/:/bin/sh\n"
-	for _, uid := range []uint32{1, 1000} {
+	for _, uid := range []uint32{1, 1000, 1 << 31, 1<<32 - 2} { // CVE-2024-40635: more than a signed number has
 		want := fmt.Sprintf("%d\n", uid)
 		b := withProbe(t, func(c *process.Config) {
 			must(t, os.WriteFile(filepath.Join(c.Rootfs, "etc/passwd"), []byte(passwd), 0o644)) //nolint:gosec // as in any system
