@@ -246,7 +246,8 @@ func checkUnsafe(annotations map[string]string, allowed []string) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		for _, name := range foreign {
-			if (key == name || strings.HasPrefix(key, name+".")) && !slices.Contains(allowed, name) {
+			is := key == name || strings.HasPrefix(key, name+".") && !slices.Contains(harmlessProperties, key[len(name)+1:])
+			if is && !slices.Contains(allowed, name) {
 				return denied(key, annotations[key], name)
 			}
 		}
@@ -258,6 +259,9 @@ func checkUnsafe(annotations map[string]string, allowed []string) error {
 // can be powered off when the container ends (CVE-2024-3154), and a file with options of CRIU, which is run as root.
 // One with a name and a dot before it is meant too.
 var foreign = []string{"org.criu.config", "org.systemd.property"}
+
+// harmlessProperties of a unit change nothing but the unit. Clients set them.
+var harmlessProperties = []string{"CollectMode", "Delegate", "KillSignal", "TimeoutStopUSec"}
 
 func denied(key, value, name string) error {
 	return fmt.Errorf("config.json: annotations: %s %q: reaches what is not the container's; "+
