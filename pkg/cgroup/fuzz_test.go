@@ -26,7 +26,8 @@ func FuzzNumber(f *testing.F) {
 			t.Errorf("numberOf(%q, %q) = %d, %v", text, key, n, err)
 		case err == nil && !bytes.Contains(text, []byte(key)):
 			t.Errorf("numberOf(%q, %q) = %d, which it does not say", text, key, n)
-		case err == nil && n == math.MaxUint64 && !bytes.Contains(text, []byte("max")) && !bytes.Contains(text, []byte("18446744073709551615")):
+		case err == nil && n == math.MaxUint64 && !bytes.Contains(text, []byte("max")) &&
+			!bytes.Contains(text, []byte("18446744073709551615")):
 			t.Errorf("numberOf(%q, %q) is unlimited", text, key)
 		case errdefs.IsNotImplemented(err) && bytes.HasPrefix(text, []byte(key+" 1\n")) && key == strings.TrimSpace(key) &&
 			!strings.ContainsAny(key, " \n"):

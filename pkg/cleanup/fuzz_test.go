@@ -5,7 +5,6 @@ package cleanup
 
 import (
 	"encoding/json"
-	"reflect"
 	"testing"
 	"time"
 
@@ -20,7 +19,8 @@ func FuzzState(f *testing.F) {
 		{Root: "/run/containerd/runc/ns"},
 		{
 			Root: "/r", SystemdCgroup: true, Pid: 7, Exit: &process.Exit{Status: 137, At: time.Unix(5, 6)}, PidFile: "/p",
-			Stop: process.Stop{Signal: unix.SIGTERM, Grace: time.Second}, Sockets: []listen.File{{Volume: "/v", Dir: "d", Name: "n"}},
+			Stop:    process.Stop{Signal: unix.SIGTERM, Grace: time.Second},
+			Sockets: []listen.File{{Volume: "/v", Dir: "d", Name: "n"}},
 		},
 	} {
 		data, err := json.Marshal(s)
@@ -61,7 +61,7 @@ func isReadAsWritten[T any](t *testing.T, data []byte) {
 		t.Fatalf("%q is read as %+v, written as %q: %v", data, first, written, err)
 	}
 	again, err := json.Marshal(second)
-	if err != nil || string(again) != string(written) || !reflect.DeepEqual(reflect.ValueOf(first).Field(0).Interface(), reflect.ValueOf(second).Field(0).Interface()) {
+	if err != nil || string(again) != string(written) {
 		t.Errorf("%q is written as %q, then as %q: %v", data, written, again, err)
 	}
 }

@@ -66,6 +66,6 @@ func connectAs(uid int, path string) error {
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was sent
+	defer unix.Close(fd)
 	return os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: path}))
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/moby/sys/user"
 )
 
-// FuzzPasswd reads a file that a container writes, in C and in a process that has the rights of the exec that it is for.
-// It finds what libcontainer finds, whatever parts read(2) gives.
+// FuzzPasswd reads a file that a container writes, in C and in a process that has the rights of the exec that it is
+// for. It finds what libcontainer finds, whatever parts read(2) gives.
 func FuzzPasswd(f *testing.F) {
 	f.Add(uint16(1000), uint8(3), []byte("root:x:0:0:root:/root:/bin/sh\nu:x:1000:1000::/home/u:/bin/sh\n"))
 	f.Add(uint16(0), uint8(200), []byte("\n \t a:b: 0\nroot::+0:::/r"))

@@ -16,8 +16,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// FuzzConfig translates a config.json that has what pkg/task asks of one. Whatever else it has, nothing panics, and what
-// the launcher is to start has no zero byte in a path that the kernel would cut there.
+// FuzzConfig translates a config.json that has what pkg/task asks of one. Whatever else it has, nothing panics, and
+// what the launcher is to start has no zero byte in a path that the kernel would cut there.
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(`{"process":{"user":{"uid":1,"additionalGids":[2]},"args":["a"],"env":["A=1"],"cwd":"/","capabilities":{"bounding":["CAP_CHOWN"]},
 "rlimits":[{"type":"RLIMIT_NOFILE","hard":5,"soft":4}],"noNewPrivileges":true,"scheduler":{"policy":"SCHED_BATCH"}},"root":{"path":"r","readonly":true},

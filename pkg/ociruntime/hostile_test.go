@@ -28,7 +28,8 @@ func runtimes() map[string]*Runtime {
 // container has made to such ones.
 func TestExec_WorkingDirectoryIsNeverOnTheHost(t *testing.T) {
 	outside := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(outside, "marker"), []byte("of the host"), 0o644)) //nolint:gosec // to be read, if it is found
+	marker := filepath.Join(outside, "marker")
+	must(t, os.WriteFile(marker, []byte("of the host"), 0o644)) //nolint:gosec // to be read, if it is found
 	const descriptors = 14
 	b := withProbe(t, func(c *process.Config) {
 		for fd := range descriptors {
@@ -44,7 +45,7 @@ func TestExec_WorkingDirectoryIsNeverOnTheHost(t *testing.T) {
 				fmt.Sprintf("/proc/self/fd/%d", fd), fmt.Sprintf("/work%d", fd), fmt.Sprintf("/proc/self/fd/%d/../../..", fd),
 				fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), dir.Fd()),
 			} {
-				p := command("sh", "-c", "cat marker ../marker; cat "+strings.Repeat("../", 12)+filepath.Join(outside, "marker")[1:])
+				p := command("sh", "-c", "cat marker ../marker; cat "+strings.Repeat("../", 12)+marker[1:])
 				p.Cwd = cwd
 				if got := b.outcome(start, p); strings.Contains(strings.Join(got.Stdout, ""), "of the host") {
 					t.Errorf("%s: in %s the exec reads the host: %+v", name, cwd, got)
@@ -56,12 +57,14 @@ func TestExec_WorkingDirectoryIsNeverOnTheHost(t *testing.T) {
 
 // CVE-2016-3697, CVE-2026-30892: a user is a number, whatever the container's passwd says of a user of that name.
 func TestProcess_UserIsTheNumberWhateverPasswdSays(t *testing.T) {
-	const passwd = "1000:x:0:0::/:/bin/sh\n1:x:0:0::/:/bin/sh\nroot:x:1000:0::/:/bin/sh\n"
+	setPasswd := func(c *process.Config) {
+		const passwd = "1000:x:0:0::/:/bin/sh\n1:x:0:0::/:/bin/sh\nroot:x:1000:0::/:/bin/sh\n"
+		file := filepath.Join(c.Rootfs, "etc/passwd")
+		must(t, os.WriteFile(file, []byte(passwd), 0o644)) //nolint:gosec // as in any system
+	}
 	for _, uid := range []uint32{1, 1000, 1 << 31, 1<<32 - 2} { // CVE-2024-40635: more than a signed number has
 		want := fmt.Sprintf("%d\n", uid)
-		b := withProbe(t, func(c *process.Config) {
-			must(t, os.WriteFile(filepath.Join(c.Rootfs, "etc/passwd"), []byte(passwd), 0o644)) //nolint:gosec // as in any system
-		})
+		b := withProbe(t, setPasswd)
 		for name, start := range bothWays {
 			p := command("id", "-u")
 			p.User.UID, p.User.GID = uid, uid
@@ -71,7 +74,7 @@ func TestProcess_UserIsTheNumberWhateverPasswdSays(t *testing.T) {
 		}
 		for name, r := range runtimes() {
 			seen, _ := runInit(t, r, func(c *process.Config) {
-				must(t, os.WriteFile(filepath.Join(c.Rootfs, "etc/passwd"), []byte(passwd), 0o644)) //nolint:gosec // as in any system
+				setPasswd(c)
 				c.Spec.Process.Args = []string{"id", "-u"}
 				c.Spec.Process.User.UID = uid
 			})
@@ -86,7 +89,9 @@ func TestProcess_UserIsTheNumberWhateverPasswdSays(t *testing.T) {
 func TestProcess_InheritsNoCapabilities(t *testing.T) {
 	few := []string{"CAP_CHOWN", "CAP_KILL"}
 	capabilities := &specs.LinuxCapabilities{Bounding: few, Effective: few, Permitted: few}
-	print := []string{"sh", "-c", "while read -r k v; do [ $k = CapInh: ] && echo $v; [ $k = CapAmb: ] && echo $v; done </proc/self/status; true"}
+	print := []string{
+		"sh", "-c", "while read -r k v; do [ $k = CapInh: -o $k = CapAmb: ] && echo $v; done </proc/self/status; true",
+	}
 	none := strings.Repeat("0", 16) + "\n" + strings.Repeat("0", 16) + "\n"
 	b := withProbe(t, func(c *process.Config) { c.Spec.Process.Capabilities = capabilities })
 	for name, start := range bothWays {
@@ -157,7 +162,7 @@ func TestInit_CgroupsAreReadOnlyForUsersOfAContainer(t *testing.T) {
 			dirs = "/sys/fs/cgroup/"
 		}
 		script := "for d in " + dirs + "; do [ -e $d/cgroup.procs ] && echo cgroup; " +
-			"busybox mkdir $d/evil 2>/dev/null && echo made $d; (echo 1 >$d/cgroup.procs) 2>/dev/null && echo wrote $d; done; true"
+			"busybox mkdir $d/evil 2>/dev/null && echo made; (echo 1 >$d/cgroup.procs) 2>/dev/null && echo wrote; done; true"
 		got := b.exec(t.Context(), command("sh", "-c", script))
 		if lines := strings.ReplaceAll(got.out, "cgroup\n", ""); lines != "" || got.out == "" {
 			t.Errorf("%s: the container's root = %+v, want cgroups that it cannot change", name, got)

@@ -38,7 +38,8 @@ func FuzzCheck(f *testing.F) {
 		if !unified && len(r.Unified) > 0 {
 			t.Errorf("Check accepts %s on v1", data)
 		}
-		if c := r.CPU; c != nil && c.Shares != nil && *c.Shares == 1 || r.Memory != nil && r.Memory.Limit != nil && *r.Memory.Limit < -1 {
+		if c, m := r.CPU, r.Memory; c != nil && c.Shares != nil && *c.Shares == 1 ||
+			m != nil && m.Limit != nil && *m.Limit < -1 {
 			t.Errorf("Check accepts %s", data)
 		}
 	})
@@ -71,7 +72,8 @@ func FuzzMerge(f *testing.F) {
 		}
 		again, write := resources.Merge(next, r)
 		if !reflect.DeepEqual(again, next) {
-			t.Errorf("Merge(%s, %s) a second time changes what is asked for: %s, then %s", beforeData, data, text(next), text(again))
+			t.Errorf("Merge(%s, %s) a second time changes what is asked for: %s, then %s",
+				beforeData, data, text(next), text(again))
 		}
 		if c := write.CPU; c != nil && r.CPU.Cpus != "" && c.Cpus != "" {
 			t.Errorf("Merge(%s, %s) a second time writes the same CPUs", beforeData, data)

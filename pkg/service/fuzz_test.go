@@ -5,6 +5,7 @@ package service
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -12,7 +13,6 @@ import (
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/transfer"
-	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,19 +27,15 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-// FuzzCall calls every method of a shim without containers, but Shutdown, which ends it. A panic is seen, and each error
-// has a code by which containerd knows what to do.
+// FuzzCall calls every method of a shim without containers, but Shutdown, which ends it. A panic is seen, and each
+// error has a code by which containerd knows what to do.
 func FuzzCall(f *testing.F) {
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	tasks := task.New(&fake{}, queue, stdio.NewHost("ns", noReaper{}))
-	pods := podsandbox.New(tasks, func(context.Context, pod.Request) (podsandbox.Pod, error) { return nil, context.Canceled })
-	methods := map[string]ttrpc.Method{}
-	for name, m := range (&taskService{tasks}).methods() {
-		methods[name] = m
-	}
-	for name, m := range (&sandboxService{pods}).methods() {
-		methods[name] = m
-	}
+	noPod := func(context.Context, pod.Request) (podsandbox.Pod, error) { return nil, context.Canceled }
+	pods := podsandbox.New(tasks, noPod)
+	methods := (&taskService{tasks}).methods()
+	maps.Copy(methods, (&sandboxService{pods}).methods())
 	delete(methods, "Shutdown")
 	names := make([]string, 0, len(methods))
 	for name := range methods {
@@ -50,7 +46,7 @@ func FuzzCall(f *testing.F) {
 	for i, m := range []proto.Message{
 		&taskapi.CreateTaskRequest{ID: "c1", Bundle: "/b", Stdout: "/o", Options: &anypb.Any{TypeUrl: "x"}},
 		&taskapi.ExecProcessRequest{ID: "c1", ExecID: "e", Spec: spec},
-		&taskapi.UpdateTaskRequest{ID: "c1", Resources: &anypb.Any{TypeUrl: specURL + "1/LinuxResources", Value: []byte("{}")}},
+		&taskapi.UpdateTaskRequest{ID: "c1", Resources: &anypb.Any{TypeUrl: specURL + "1/LinuxResources"}},
 		&taskapi.KillRequest{ID: "c1", Signal: 65, All: true},
 		&taskapi.ResizePtyRequest{ID: "c1", Width: math.MaxUint16 + 1},
 		&taskapi.CheckpointTaskRequest{ID: "c1", Path: "/p"},
@@ -94,7 +90,8 @@ func FuzzCheckpoint(f *testing.F) {
 	f.Add("containerd.runc.v1.CheckpointOptions", []byte{8, 1, 0x3a, 1, 'x'})
 	f.Add("", []byte("x"))
 	f.Fuzz(func(t *testing.T, url string, value []byte) {
-		r, err := checkpointRequest(&taskapi.CheckpointTaskRequest{Path: "/p", Options: &anypb.Any{TypeUrl: url, Value: value}})
+		options := &anypb.Any{TypeUrl: url, Value: value}
+		r, err := checkpointRequest(&taskapi.CheckpointTaskRequest{Path: "/p", Options: options})
 		if err == nil && r.Path != "/p" || err != nil && status.Code(toStatus(err)) != codes.InvalidArgument {
 			t.Errorf("checkpointRequest(%q, %q) = %+v, %v", url, value, r, err)
 		}
@@ -104,7 +101,8 @@ func FuzzCheckpoint(f *testing.F) {
 // FuzzStream is a client of a stream that sends what it likes. No more of it is kept than it was granted.
 func FuzzStream(f *testing.F) {
 	for _, m := range []proto.Message{
-		&transfer.Data{Data: make([]byte, 100)}, &transfer.WindowUpdate{Update: -1}, &transfer.WindowUpdate{Update: math.MaxInt32}, &emptypb.Empty{},
+		&transfer.Data{Data: make([]byte, 100)}, &transfer.WindowUpdate{Update: -1},
+		&transfer.WindowUpdate{Update: math.MaxInt32}, &emptypb.Empty{},
 	} {
 		a, err := typeurl.MarshalAnyToProto(m)
 		if err != nil {
@@ -115,7 +113,8 @@ func FuzzStream(f *testing.F) {
 	f.Add(streamInit, []byte{0x0a, 1, 'i'}, uint8(1), uint16(0))
 	f.Fuzz(func(t *testing.T, url string, value []byte, times uint8, open uint16) {
 		a := &anypb.Any{TypeUrl: url, Value: value}
-		if id, err := streamID(a); (err == nil) != (id != "") || err != nil && status.Code(toStatus(err)) != codes.InvalidArgument {
+		id, err := streamID(a)
+		if (err == nil) != (id != "") || err != nil && status.Code(toStatus(err)) != codes.InvalidArgument {
 			t.Errorf("streamID(%q, %q) = %q, %v", url, value, id, err)
 		}
 		p := &streamPeer{open: int(open)}
@@ -127,7 +126,8 @@ func FuzzStream(f *testing.F) {
 			}
 		}
 		if len(p.input) > int(open) || p.open < 0 || p.granted < 0 {
-			t.Errorf("%d times %q %q: %d bytes kept, %d open, %d granted", times, url, value, len(p.input), p.open, p.granted)
+			t.Errorf("%d times %q %q: %d bytes kept, %d open, %d granted",
+				times, url, value, len(p.input), p.open, p.granted)
 		}
 	})
 }

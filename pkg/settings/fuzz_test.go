@@ -60,7 +60,8 @@ func FuzzCheckAnnotations(f *testing.F) {
 			key = Prefix + name
 		}
 		err := CheckAnnotations(map[string]string{key: "x"})
-		known := !strings.HasPrefix(key, Prefix) || slices.ContainsFunc(table(), func(a annotation) bool { return Prefix+a.name == key })
+		known := !strings.HasPrefix(key, Prefix) ||
+			slices.ContainsFunc(table(), func(a annotation) bool { return Prefix+a.name == key })
 		if (err == nil) != known || err != nil && !errdefs.IsInvalidArgument(err) {
 			t.Errorf("CheckAnnotations(%q) = %v, known: %t", key, err, known)
 		}

@@ -34,7 +34,8 @@ func FuzzParse(f *testing.F) {
 			seen[l.args[i]] = true
 		}
 		switch {
-		case !filepath.IsAbs(l.path), len(l.args)%2 != 0, len(l.args) > 0 && !l.binary(), (l.id != "") != (l.scheme == "ttrpc+unix"):
+		case !filepath.IsAbs(l.path), len(l.args)%2 != 0, len(l.args) > 0 && !l.binary(),
+			(l.id != "") != (l.scheme == "ttrpc+unix"):
 			t.Errorf("parse(%q) = %+v", uri, l)
 		case !strings.Contains(uri, "://") && (l.scheme != "fifo" || l.path != uri):
 			t.Errorf("parse(%q) = %+v, want the path as it is", uri, l)

@@ -80,7 +80,8 @@ func (r results) print(to io.Writer) {
 			found = "FAILED"
 		}
 		rate := float64(one.Executions) / max(one.Seconds, 1)
-		fmt.Fprintf(w, "%d\t%.0f/s\t%.0fs\t%d new\t%d kept\t%s\t  %s\n", one.Executions, rate, one.Seconds, one.New, one.Corpus, found, name)
+		fmt.Fprintf(w, "%d\t%.0f/s\t%.0fs\t%d new\t%d kept\t%s\t  %s\n",
+			one.Executions, rate, one.Seconds, one.New, one.Corpus, found, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		row(name, r[name])

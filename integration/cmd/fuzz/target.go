@@ -28,8 +28,8 @@ type target struct {
 
 func (t target) String() string { return t.pkg + "." + t.name }
 
-// minimizeTime is for making an input smaller that widened the coverage, or failed. The engine's minute is longer than a
-// target has.
+// minimizeTime is for making an input smaller that widened the coverage, or failed. The engine's minute is longer than
+// a target has.
 const minimizeTime = time.Second
 
 var declaration = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(\w+ \*testing\.F\)`)
@@ -76,7 +76,8 @@ func (s settings) compile(ctx context.Context, t target) (string, error) {
 	if _, err := os.Stat(binary); err == nil {
 		return binary, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-tags", s.tags, "-fuzz", "^"+t.name+"$", "-o", binary, t.importPath)
+	cmd := exec.CommandContext(
+		ctx, "go", "test", "-c", "-tags", s.tags, "-fuzz", "^"+t.name+"$", "-o", binary, t.importPath)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, os.Stderr, os.Stderr
 	return binary, cmd.Run()
 }

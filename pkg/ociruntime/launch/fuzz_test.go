@@ -17,7 +17,8 @@ import (
 // All that a bundle can say of mounts, devices, masked paths and sysctls becomes strings of a request; none ends early,
 // and none gets lost.
 func FuzzInit(f *testing.F) {
-	f.Add("/data", "/src", "mode=755,size=64k", uint32(unix.MS_RDONLY|unix.MS_BIND), "/proc/kcore", "net.ipv4.ip_forward=1", "/dev/fuse", uint8(0xff))
+	f.Add("/data", "/src", "mode=755,size=64k", uint32(unix.MS_RDONLY|unix.MS_BIND), "/proc/kcore",
+		"net.ipv4.ip_forward=1", "/dev/fuse", uint8(0xff))
 	f.Add("/proc", "proc", "", uint32(unix.MS_NOSUID), "/sys/firmware\x00/x", "", "/dev/ptmx", uint8(0x01))
 	f.Add("tmp/../x", "tmpfs", "a=,=b,,c", uint32(unix.MS_NOATIME|unix.MS_STRICTATIME), "", "a=b=c", "", uint8(0x56))
 	f.Fuzz(func(t *testing.T, destination, source, data string, flags uint32, masked, sysctl, device string, what uint8) {

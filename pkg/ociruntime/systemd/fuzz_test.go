@@ -16,7 +16,9 @@ import (
 )
 
 func FuzzName(f *testing.F) {
-	for _, path := range []string{"a-b.slice:prefix:name", "::", "system.slice::a@b", "../x.slice:a:b", ":a:b.slice", "/a/b", "-.slice:c:d"} {
+	for _, path := range []string{
+		"a-b.slice:prefix:name", "::", "system.slice::a@b", "../x.slice:a:b", ":a:b.slice", "/a/b", "-.slice:c:d",
+	} {
 		f.Add(path)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
@@ -52,7 +54,8 @@ func FuzzLegacyProperties(f *testing.F) {
 	f.Add("1", "50000", "", "")
 	f.Fuzz(func(t *testing.T, period, quota, limit, pids string) {
 		all, err := legacyProperties(cgroup.Snapshot{
-			"/c/cpu.cfs_period_us": period, "/c/cpu.cfs_quota_us": quota, "/c/memory.limit_in_bytes": limit, "/c/pids.max": pids,
+			"/c/cpu.cfs_period_us": period, "/c/cpu.cfs_quota_us": quota,
+			"/c/memory.limit_in_bytes": limit, "/c/pids.max": pids,
 		})
 		if err != nil {
 			return
