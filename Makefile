@@ -269,6 +269,15 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 	@integration/conformance/deps.sh
 	cd integration; SHIM_BINARY=$(BINARY) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
 
+# A campaign goes on where one of the same SEED was ended. CAMPAIGNFLAGS are those of integration/cmd/campaign.
+CAMPAIGNFLAGS ?=
+.PHONY: campaign
+campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes
+	@integration/cri/deps.sh
+	cd integration; $(GO) build -o $(CURDIR)/bin/campaign/campaign ./cmd/campaign
+	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) \
+		-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME).json -failures $(CURDIR)/bin/campaign $(if $(SHORT),-length 5m) $(CAMPAIGNFLAGS)
+
 fuzz: ## all fuzz targets, for FUZZTIME (5m) together, and what each did; RUN= chooses, TOTALS= is a file that adds up runs
 	cd integration; $(GO) build -o $(CURDIR)/bin/fuzz ./cmd/fuzz
 	$(CURDIR)/bin/fuzz -C $(CURDIR) -tags "$(TAGS)" -time $(FUZZTIME) -run '$(or $(RUN),.)' $(if $(TOTALS),-o '$(abspath $(TOTALS))')

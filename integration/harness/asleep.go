@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// switches counts how often the threads of a process gave up or lost a processor: whenever one wakes, it sleeps again.
-func switches(pid int) (total int, err error) {
+// Switches counts how often the threads of a process gave up or lost a processor: whenever one wakes, it sleeps again.
+func Switches(pid int) (total int, err error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	if err != nil || len(files) == 0 {
 		return 0, fmt.Errorf("threads of %d: none (%w)", pid, err)
@@ -54,7 +54,7 @@ func CheckNearlyAsleep(tb testing.TB, pid, allowed int) {
 	const window = 3 * time.Second
 	woken := make([]int, 0, windows)
 	for range windows {
-		before, err := switches(pid)
+		before, err := Switches(pid)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func CheckNearlyAsleep(tb testing.TB, pid, allowed int) {
 		if err := exec.CommandContext(tb.Context(), "sleep", fmt.Sprint(window.Seconds())).Run(); err != nil {
 			tb.Fatal(err)
 		}
-		after, err := switches(pid)
+		after, err := Switches(pid)
 		if err != nil {
 			tb.Fatal(err)
 		}

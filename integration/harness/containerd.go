@@ -123,6 +123,14 @@ func (c *Containerd) Client() (*client.Client, error) {
 	return client.New(c.Address, client.WithTimeout(patience))
 }
 
+// Pid is the process id of a containerd that was started, or 0.
+func (c *Containerd) Pid() int {
+	if c.cmd == nil {
+		return 0
+	}
+	return c.cmd.Process.Pid
+}
+
 // Stop asks containerd to end, as its service manager does, and returns when it has. Shims go on.
 func (c *Containerd) Stop() error { return c.signal(syscall.SIGTERM) }
 

@@ -43,6 +43,9 @@ func Eventually(tb testing.TB, what string, cond func() error) {
 // Poll is Eventually outside of a test: it returns cond's last error.
 func Poll(cond func() error) error { return poll(patience, cond) }
 
+// PollFor is Poll with a limit of the caller's.
+func PollFor(limit time.Duration, cond func() error) error { return poll(limit, cond) }
+
 // poll calls cond until it returns nil or limit has passed, and returns its last error.
 func poll(limit time.Duration, cond func() error) error {
 	deadline := time.After(limit)

@@ -138,6 +138,15 @@ func procStatus(pid int, field string) (string, error) {
 	return "", fmt.Errorf("/proc/%d/status: no field %q", pid, field)
 }
 
+// Anonymous returns how many KiB of a process's memory are its own alone and in no file.
+func Anonymous(pid int) (int, error) {
+	text, err := procStatus(pid, "RssAnon")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSuffix(text, " kB"))
+}
+
 // Zombies lists the dead children of a process that it has not collected.
 func Zombies(parent int) []Proc {
 	return procs(func(p Proc) bool {

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+
+	"sandbox.internal/shim/integration/cri"
+	"sandbox.internal/shim/integration/harness"
+)
+
+// callLimit bounds each call. None of them takes a second on an idle machine.
+var callLimit = harness.Slow(40 * time.Second)
+
+// Env is a containerd and what a worker has on it. The goroutine of the worker uses it.
+type Env struct {
+	name     string // of the namespace, and of the cgroup of all containers
+	daemon   *cri.Daemon
+	rootfs   string
+	client   *client.Client
+	order    *order
+	unwatch  func() // ends the subscription and joins its goroutine
+	baseline map[string]bool
+	stayers  []*stayer
+	places   [maxContainers]*place
+	trace    io.Writer // nil, or gets a line for each step
+	round    int
+	serial   int // of containers and pods in the round
+
+	mu     sync.Mutex
+	totals Totals // guarded by mu
+}
+
+// NewEnv starts a containerd with nothing but bystanders.
+func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation, name string) (_ *Env, err error) {
+	daemon, err := cri.NewDaemon(programs, isolation)
+	if err != nil {
+		return nil, err
+	}
+	e := &Env{
+		name: harness.NamespacePrefix + name, daemon: daemon, rootfs: filepath.Join(daemon.Dir, "rootfs"),
+		order: newOrder(), unwatch: func() {},
+	}
+	for i := range e.places {
+		e.places[i] = &place{number: i}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.Close())
+		}
+	}()
+	steps := []func() error{
+		func() error { return harness.WriteRootfs(programs, e.rootfs) },
+		func() error { return cri.MakeCgroup("/" + e.name) },
+		func() error { return cri.MakeCgroup(e.podParent()) },
+		func() error { return daemon.Start(ctx) },
+		func() error { return e.connect(ctx) },
+		func() error { return e.startStayers(ctx) },
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	e.baseline = e.present()
+	return e, nil
+}
+
+// podParent is the parent of the pods' cgroups.
+func (e *Env) podParent() string { return "/" + e.name + "/pods" }
+
+// namespaced is a context for calls that concern plain containers.
+func (e *Env) namespaced(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, e.name)
+}
+
+// connect connects to a containerd that has just been started, and begins to read its events.
+func (e *Env) connect(ctx context.Context) error {
+	if e.client != nil {
+		_ = e.client.Close() // its containerd is gone
+	}
+	var err error
+	if e.client, err = e.daemon.Client(); err != nil {
+		return err
+	}
+	return e.watch(ctx)
+}
+
+// restart starts containerd after it has ended.
+func (e *Env) restart(ctx context.Context) error {
+	e.unwatch()
+	e.order.interrupted()
+	if err := e.daemon.Start(ctx); err != nil {
+		return fmt.Errorf("start containerd again: %w", err)
+	}
+	return e.connect(ctx)
+}
+
+// Close ends everything and removes what it made.
+func (e *Env) Close() error {
+	e.unwatch()
+	if e.client != nil {
+		_ = e.client.Close() // containerd ends next
+	}
+	for _, p := range e.places {
+		p.closeStreams()
+	}
+	scope := e.scope()
+	err := e.daemon.Kill() // so that it does not clean up after the shims while Remove kills them
+	// A process may still be starting when the first look comes.
+	for range 3 {
+		if e := scope.Remove(); e == nil {
+			break
+		}
+	}
+	return errors.Join(err, scope.Remove(), os.RemoveAll(e.rootfs), e.daemon.Close(), removeGroup(e.name))
+}
+
+// removeGroup removes the cgroup that NewEnv made.
+func removeGroup(name string) error {
+	roots, err := harness.CgroupRoots()
+	for _, root := range roots {
+		if e := os.Remove(filepath.Join(root, name)); e != nil && !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// count changes the totals.
+func (e *Env) count(change func(t *Totals)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change(&e.totals)
+}
+
+// takeTotals returns what was counted since the last call.
+func (e *Env) takeTotals() Totals {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.totals
+	e.totals = Totals{}
+	return t
+}
+
+// call makes one call of containerd and returns the class of its answer.
+func (e *Env) call(ctx context.Context, f func(ctx context.Context) error) string {
+	e.count(func(t *Totals) { t.Operations++ })
+	ctx, cancel := context.WithTimeout(e.namespaced(ctx), callLimit)
+	defer cancel()
+	err := f(ctx)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Sprintf("no answer within %v: %v", callLimit, err)
+	}
+	return class(err)
+}
+
+// class is what a client of containerd can tell from an error.
+func class(err error) string {
+	if err == nil {
+		return ok
+	}
+	switch native := errgrpc.ToNative(err); {
+	case errdefs.IsNotFound(native):
+		return notFound
+	case errdefs.IsFailedPrecondition(native):
+		return precondition
+	case errdefs.IsAlreadyExists(native):
+		return exists
+	}
+	return "error: " + err.Error()
+}

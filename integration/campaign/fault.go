@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// do does a step with all that happens at the same time. It returns when everything of it is over.
+func (e *Env) do(ctx context.Context, s Step) (answers [2]string) {
+	if e.trace != nil {
+		began := time.Now()
+		defer func() {
+			fmt.Fprintf(e.trace, "%v: %s (%v)\n", s, result{answers: answers}, time.Since(began).Round(time.Millisecond))
+		}()
+	}
+	e.count(func(t *Totals) { t.Steps++ })
+	if s.Op == Pod { // which knows its own processes
+		answers[0] = e.operate(ctx, s)
+		return answers
+	}
+	if s.With == nil && s.Fault == nil {
+		answers[0] = e.operate(ctx, s)
+		return answers
+	}
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() { // joined below
+		defer close(done)
+		if s.With != nil {
+			answers[1] = e.operate(ctx, *s.With)
+			return
+		}
+		answers[1] = e.fault(ctx, s, ended)
+	}()
+	answers[0] = e.operate(ctx, s)
+	close(ended)
+	<-done
+	if s.Fault == nil {
+		return answers
+	}
+	switch s.Fault.Kind {
+	case KillShim:
+		answers[1] = e.settle(ctx, s)
+	case KillContainerd:
+		if err := e.restart(ctx); err != nil {
+			answers[1] = "error: " + err.Error()
+		}
+	case KillInit, KillExec, StopInit, StopShim, StopContainerd:
+	}
+	if s.companion() == nil && answers[1] == ok {
+		answers[1] = ""
+	}
+	return answers
+}
+
+// fault sends a signal some time after the beginning of the step, also if the step is over by then. While the shim of a
+// container is not there yet, it is awaited until the step ends.
+func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
+	f := *s.Fault
+	p := e.places[s.Container]
+	select {
+	case <-time.After(f.After):
+	case <-ctx.Done():
+		return ok
+	}
+	switch f.Kind {
+	case KillInit, StopInit:
+		e.signal(f, e.contained(p.pid))
+	case KillExec:
+		if s.Exec != noExec {
+			e.mu.Lock()
+			pid := p.execs[s.Exec].pid
+			e.mu.Unlock()
+			e.signal(f, e.contained(pid))
+		}
+	case KillContainerd:
+		e.count(func(t *Totals) { t.Daemons++ })
+		if err := e.daemon.Kill(); err != nil {
+			return "error: kill containerd: " + err.Error()
+		}
+	case StopContainerd:
+		e.signal(f, open(e.daemon.Pid(), func() bool { return true })) // our own child
+	case KillShim, StopShim:
+		for _, i := range sharing(s.Container) {
+			if id := e.places[i].id; id != "" && f.Kind == KillShim {
+				e.order.excuse(e.name, id, s.Op == Create && i == s.Container)
+			}
+		}
+		for {
+			fds := e.shims(p)
+			e.signal(f, fds...)
+			if len(fds) > 0 {
+				return ok
+			}
+			select {
+			case <-ended:
+				return ok
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	return ok
+}
+
+// signal does to processes what the fault says, and closes their descriptors.
+func (e *Env) signal(f Fault, pidfds ...int) {
+	first := unix.SIGKILL
+	if f.For > 0 {
+		first = unix.SIGSTOP
+	}
+	for _, fd := range pidfds {
+		if fd < 0 {
+			continue
+		}
+		if err := unix.PidfdSendSignal(fd, first, nil, 0); err != nil {
+			continue // it has ended
+		}
+		e.count(func(t *Totals) {
+			switch {
+			case f.For > 0:
+				t.Stops++
+			case f.Kind == KillShim:
+				t.Shims++
+			default:
+				t.Processes++
+			}
+		})
+	}
+	if f.For > 0 {
+		<-time.After(f.For)
+	}
+	for _, fd := range pidfds {
+		if fd < 0 {
+			continue
+		}
+		if f.For > 0 {
+			_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0) // it may have been killed meanwhile
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// open opens a process, if it is the right one: a number may stand for another process by now. It returns -1 if there
+// is none.
+func open(pid int, right func() bool) int {
+	if pid <= 1 {
+		return -1
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return -1
+	}
+	if !right() {
+		_ = unix.Close(fd)
+		return -1
+	}
+	return fd
+}
+
+// contained opens a process of a container of this worker.
+func (e *Env) contained(pid int) int {
+	return open(pid, func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		return err == nil && strings.Contains(string(text), "/"+e.name+"/")
+	})
+}
+
+// shims opens the shims of a place.
+func (e *Env) shims(p *place) []int {
+	var fds []int
+	for _, pid := range e.alive(p) {
+		if fd := e.openShim(pid); fd >= 0 {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+// openShim opens a shim of this worker's containerd.
+func (e *Env) openShim(pid int) int {
+	return open(pid, func() bool {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		return err == nil && strings.Contains(string(text), e.daemon.Address)
+	})
+}
+
+// allShims lists the shims of this worker's containerd, and those that are being started.
+func (e *Env) allShims() []harness.Proc {
+	return slices.DeleteFunc(harness.ShimsOf(e.daemon.Address, ""),
+		func(p harness.Proc) bool { return slices.Contains(p.Argv, "delete") }) // which cleans up after one
+}
+
+// shimID is the id of the container that a shim was started for.
+func shimID(p harness.Proc) string {
+	i := slices.Index(p.Argv, "-id")
+	if i < 0 || i+1 >= len(p.Argv) {
+		return ""
+	}
+	return p.Argv[i+1]
+}
+
+// grouped reports whether the id of a container says that it was made in a place that shares a shim.
+func grouped(id string) bool {
+	var place, round, serial int
+	n, err := fmt.Sscanf(id, "c%d-%d-%d", &place, &round, &serial)
+	return err == nil && n == 3 && place >= firstGrouped
+}
+
+// settle returns when containerd has cleaned up after a shim that was killed. A shim that was not killed, since it was
+// not there, or was gone before, has its containers removed, so that it makes no difference for the next steps.
+func (e *Env) settle(ctx context.Context, s Step) string {
+	for _, i := range sharing(s.Container) {
+		p := e.places[i]
+		if p.id == "" {
+			continue
+		}
+		err := harness.PollFor(harness.Slow(20*time.Second), func() error {
+			if state := e.state(ctx, p.id, ""); state != notFound {
+				if len(e.alive(p)) > 0 { // it was not killed
+					return errors.New(e.clear(ctx, p))
+				}
+				return fmt.Errorf("the shim of %s is dead, and its state is %q", p.id, state)
+			}
+			// containerd says so as soon as nobody answers, and then cleans up. It has forgotten the task at last.
+			if answer := e.pids(ctx, p.id); answer != notFound {
+				return fmt.Errorf("the shim of %s is dead, and Pids says %q", p.id, answer)
+			}
+			return nil
+		})
+		if err != nil {
+			return "error: " + err.Error()
+		}
+		if err := e.forgetRecord(e.namespaced(ctx), p.id); err != nil {
+			return "error: forget: " + err.Error()
+		}
+		p.closeStreams()
+	}
+	return ok
+}
+
+// alive lists the shims of a place that live.
+func (e *Env) alive(p *place) []int {
+	var pids []int
+	for _, shim := range e.allShims() {
+		id := shimID(shim)
+		if (p.number < firstGrouped && id == p.id || p.number >= firstGrouped && grouped(id)) &&
+			harness.Alive(shim.Pid) {
+			pids = append(pids, shim.Pid)
+		}
+	}
+	return pids
+}
+
+// restartGently ends containerd as a service manager does and starts it again.
+func (e *Env) restartGently(ctx context.Context) string {
+	e.count(func(t *Totals) { t.Restarts++ })
+	if err := e.daemon.Stop(); err != nil {
+		return "error: stop containerd: " + err.Error()
+	}
+	if err := e.restart(ctx); err != nil {
+		return "error: " + err.Error()
+	}
+	return ok
+}

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Mix says how often a round has what, in thousandths of its steps, and how long its bursts are.
+type Mix struct {
+	Burst    int // steps that are bursts of execs in a container that runs
+	Length   int // execs of a burst, at most
+	Together int // steps that have a companion
+	Illegal  int // steps that may be anything in any state
+	Process  int // faults: a process of a container is killed or stopped
+	Stop     int // faults: a shim or containerd is stopped for a while
+	Shim     int // faults: a shim is killed
+	Daemon   int // faults: containerd is killed, or restarted
+	Pod      int // steps that are pods through CRI
+}
+
+// DefaultMix has about ten execs for each container, and one shim in fifty killed.
+func DefaultMix() Mix {
+	return Mix{
+		Burst: 60, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2, Pod: 5,
+	}
+}
+
+// fields names the parts of a mix.
+func (m *Mix) fields() []struct {
+	name  string
+	value *int
+} {
+	return []struct {
+		name  string
+		value *int
+	}{
+		{"burst", &m.Burst}, {"length", &m.Length}, {"together", &m.Together}, {"illegal", &m.Illegal},
+		{"process", &m.Process}, {"stop", &m.Stop}, {"shim", &m.Shim}, {"daemon", &m.Daemon}, {"pod", &m.Pod},
+	}
+}
+
+// String is the mix as Set reads it.
+func (m *Mix) String() string {
+	var parts []string
+	for _, f := range m.fields() {
+		parts = append(parts, fmt.Sprintf("%s=%d", f.name, *f.value))
+	}
+	return strings.Join(parts, ",")
+}
+
+// Set changes the parts that text names: "shim=20,pod=0".
+func (m *Mix) Set(text string) error {
+next:
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 0 {
+			return fmt.Errorf("mix %q: want NAME=NUMBER", part)
+		}
+		for _, f := range m.fields() {
+			if f.name == name {
+				*f.value = n
+				continue next
+			}
+		}
+		return fmt.Errorf("mix %q: the names are those in %s", part, m)
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Op is what a step does.
+type Op string
+
+// The operations on a container or one of its execs are those of the task service. The last ones stand for several.
+const (
+	Create   Op = "create"
+	Start    Op = "start"
+	AddExec  Op = "exec"
+	Kill     Op = "kill"
+	KillAll  Op = "kill-all"
+	Pause    Op = "pause"
+	Resume   Op = "resume"
+	Update   Op = "update"
+	Stats    Op = "stats"
+	Pids     Op = "pids"
+	State    Op = "state"
+	CloseIO  Op = "close-stdin"
+	Resize   Op = "resize"
+	Wait     Op = "wait"
+	Delete   Op = "delete"
+	hostKill Op = "kill-from-outside" // of a process, by a signal past containerd
+
+	Burst   Op = "burst"   // execs from beginning to end, one after the other
+	Remove  Op = "remove"  // kill, wait and delete, whatever is there
+	Pod     Op = "pod"     // a pod through CRI from beginning to end
+	Restart Op = "restart" // containerd ends as its service manager ends it, and starts again
+)
+
+// program is what a container or an exec runs.
+type program uint8
+
+// The programs. All but forever and copies end by themselves.
+const (
+	forever  program = iota // until it is killed
+	succeeds                // at once, with 0
+	fails                   // at once, with 7
+	says                    // writes a line, and ends with 0
+	copies                  // copies its input until that is closed, and ends with 0
+	terminal                // ends with 3 if it has a terminal
+	hungry                  // is killed for lack of memory
+)
+
+var programNames = [...]string{"forever", "succeeds", "fails", "says", "copies", "terminal", "hungry"}
+
+func (p program) String() string { return programNames[p] }
+
+// code is the exit status of a program that nobody kills.
+func (p program) code() uint8 {
+	switch p {
+	case fails:
+		return 7
+	case terminal:
+		return 3
+	case hungry, forever:
+		return killed
+	case succeeds, says, copies:
+	}
+	return 0
+}
+
+// killed is the exit status after SIGKILL.
+const killed = 128 + 9
+
+// noExec is the exec of a step that concerns init.
+const noExec = -1
+
+// Numbers of places in which a worker has containers, and a container execs. The last places share a shim.
+const (
+	maxContainers = 6
+	firstGrouped  = 4
+	maxExecs      = 3
+)
+
+// Step is an operation, what happens at the same time, and all that was chosen for it.
+type Step struct {
+	Op        Op      `json:"op"`
+	Container int     `json:"container"` // place
+	Exec      int     `json:"exec"`      // place, or noExec
+	Program   program `json:"program,omitempty"`
+	Reuse     bool    `json:"reuse,omitempty"`   // create: with the id of the former container in this place
+	HostPID   bool    `json:"hostPID,omitempty"` // create: in the machine's PID namespace
+	Plain     bool    `json:"plain,omitempty"`   // create: execs by libcontainer
+	Count     int     `json:"count,omitempty"`   // burst and pod: execs
+	Members   int     `json:"members,omitempty"` // pod: containers
+	NoPause   bool    `json:"noPause,omitempty"` // pod: without a pause container
+	With      *Step   `json:"with,omitempty"`    // at the same time, on the same container
+	Fault     *Fault  `json:"fault,omitempty"`
+}
+
+// FaultKind is what is done to which process.
+type FaultKind string
+
+// The faults.
+const (
+	KillShim       FaultKind = "kill shim"
+	StopShim       FaultKind = "stop shim"
+	KillContainerd FaultKind = "kill containerd"
+	StopContainerd FaultKind = "stop containerd"
+	KillInit       FaultKind = "kill init"
+	KillExec       FaultKind = "kill exec"
+	StopInit       FaultKind = "stop init"
+)
+
+// Fault is a signal at some time after the beginning of a step.
+type Fault struct {
+	Kind  FaultKind     `json:"kind"`
+	After time.Duration `json:"after"`
+	For   time.Duration `json:"for,omitempty"` // until SIGCONT
+}
+
+// String is what a person reads of a step.
+func (s Step) String() string {
+	var b strings.Builder
+	b.WriteString(string(s.Op))
+	switch s.Op {
+	case Restart:
+		b.WriteString(" containerd")
+	case Pod:
+		fmt.Fprintf(&b, " of %d containers, %d execs in each", s.Members, s.Count)
+		flag(&b, s.NoPause, "no pause container")
+	default:
+		fmt.Fprintf(&b, " c%d", s.Container)
+		if s.Exec != noExec {
+			fmt.Fprintf(&b, " x%d", s.Exec)
+		}
+		if s.Op == Create || s.Op == AddExec {
+			fmt.Fprintf(&b, " (%v)", s.Program)
+		}
+		if s.Op == Burst {
+			fmt.Fprintf(&b, " of %d", s.Count)
+		}
+		flag(&b, s.Reuse, "former id")
+		flag(&b, s.HostPID, "host PIDs")
+		flag(&b, s.Plain, "execs by libcontainer")
+	}
+	if s.With != nil {
+		fmt.Fprintf(&b, " || %v", *s.With)
+	}
+	if f := s.Fault; f != nil {
+		fmt.Fprintf(&b, " [%s after %v", f.Kind, f.After)
+		if f.For > 0 {
+			fmt.Fprintf(&b, " for %v", f.For)
+		}
+		b.WriteString("]")
+	}
+	return b.String()
+}
+
+func flag(b *strings.Builder, on bool, text string) {
+	if on {
+		b.WriteString(", " + text)
+	}
+}
+
+// calls is about how many calls of containerd a step makes.
+func (s Step) calls() int {
+	n := 1
+	switch s.Op {
+	case Burst:
+		n = 4 * s.Count
+	case Pod:
+		n = 3 + s.Members*(4+s.Count)
+	case Remove:
+		n = 3
+	default:
+	}
+	if s.With != nil {
+		n += s.With.calls()
+	}
+	return n
+}

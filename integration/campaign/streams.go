@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/cio"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// line is what some programs write, and read.
+const line = "hello\n"
+
+// streams are those of an exec. They are nil for a program that neither reads nor writes.
+type streams struct {
+	io      cio.IO
+	program program
+	out     harness.Buffer
+	stdin   *io.PipeReader // closed by close, which also ends the goroutine that writes to it
+}
+
+// openStreams makes the fifos of an exec.
+func (e *Env) openStreams(id string, p program) (*streams, error) {
+	s := &streams{program: p}
+	opts := []cio.Opt{cio.WithFIFODir(e.daemon.Fifos)}
+	switch p {
+	case says:
+		opts = append(opts, cio.WithStreams(nil, &s.out, io.Discard))
+	case copies:
+		var w *io.PipeWriter
+		s.stdin, w = io.Pipe()
+		go func() { _, _ = io.WriteString(w, line) }() // ends when that is read, or by close
+		opts = append(opts, cio.WithStreams(s.stdin, &s.out, io.Discard))
+	case terminal:
+		s.stdin, _ = io.Pipe()
+		opts = append(opts, cio.WithStreams(s.stdin, &s.out, nil), cio.WithTerminal)
+	case forever, succeeds, fails, hungry:
+		return nil, nil
+	}
+	var err error
+	s.io, err = cio.NewCreator(opts...)(id)
+	return s, err
+}
+
+// config is what the shim is told.
+func (s *streams) config() cio.Config {
+	if s == nil {
+		return cio.Config{}
+	}
+	return s.io.Config()
+}
+
+// end reads the streams of an exec that has ended with code to their end, and closes them. It returns an error if
+// output is missing.
+func (s *streams) end(code uint8) error {
+	if s == nil {
+		return nil
+	}
+	ended := make(chan struct{})
+	go func() { // ends with the output, at the latest by close
+		s.io.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(harness.Slow(2 * time.Second)): // it was deleted without a start
+	}
+	s.close()
+	out := s.out.String()
+	if s.program == says && code == 0 && out != line {
+		return fmt.Errorf("output is %q, want %q", out, line)
+	}
+	// Standard input may have been closed before anything was written to it.
+	if s.program == copies && code == 0 && out != line && out != "" {
+		return fmt.Errorf("output is %q, want %q", out, line)
+	}
+	return nil
+}
+
+// close ends the goroutines of the streams and removes the fifos.
+func (s *streams) close() {
+	if s == nil || s.io == nil {
+		return
+	}
+	if s.stdin != nil {
+		_ = s.stdin.CloseWithError(errors.New("the exec is gone")) // it never fails
+	}
+	s.io.Cancel()
+	_ = s.io.Close() // the fifos may be closed already
+}

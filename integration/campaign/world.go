@@ -1,0 +1,183 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// phase is where a process is in its life, as containerd's clients see it.
+type phase uint8
+
+const (
+	absent phase = iota
+	created
+	running
+	paused // init only; execs of a paused container are running
+	stopped
+)
+
+var phaseNames = [...]string{"absent", "created", "running", "paused", "stopped"}
+
+func (p phase) String() string { return phaseNames[p] }
+
+// proc is one state of a process.
+type proc struct {
+	phase   phase
+	program program
+	closed  bool  // its input
+	killed  bool  // a signal that ends it was sent
+	code    uint8 // once stopped
+}
+
+// ends reports whether a process that runs will end without any further step.
+func (p proc) ends() bool { return p.killed || p.endsItself() }
+
+func (p proc) endsItself() bool {
+	return p.program != forever && (p.program != copies || p.closed)
+}
+
+// world is one state of a container with its execs.
+type world struct {
+	init   proc
+	thawed bool // paused, and SIGKILL was sent by the shim, which thaws
+	execs  [maxExecs]proc
+}
+
+// outcome is what an operation answers in a world, and the world after it.
+type outcome struct {
+	answer string
+	next   world
+}
+
+// Answers that are no exit status and no state.
+const (
+	ok           = "ok"
+	notFound     = "not found"
+	precondition = "failed precondition"
+	exists       = "already exists"
+)
+
+// refused is the answer to what the state table does not allow.
+func (p phase) refused() string {
+	if p == absent {
+		return notFound
+	}
+	return precondition
+}
+
+// closure adds the worlds that come about without a step.
+func closure(worlds []world) []world {
+	seen := map[world]bool{}
+	for todo := worlds; len(todo) > 0; {
+		w := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if seen[w] {
+			continue
+		}
+		seen[w] = true
+		todo = append(slices.Clip(todo), w.spontaneous()...)
+	}
+	list := make([]world, 0, len(seen))
+	for w := range seen {
+		list = append(list, w)
+	}
+	slices.SortFunc(list, world.compare) // an order that is the same in each run
+	return list
+}
+
+func (w world) compare(o world) int {
+	c := w.init.compare(o.init)
+	for i := range w.execs {
+		c = cmp.Or(c, w.execs[i].compare(o.execs[i]))
+	}
+	return cmp.Or(c, number(w.thawed)-number(o.thawed))
+}
+
+func (p proc) compare(o proc) int {
+	return cmp.Or(cmp.Compare(p.phase, o.phase), cmp.Compare(p.program, o.program), cmp.Compare(p.code, o.code),
+		number(p.closed)-number(o.closed), number(p.killed)-number(o.killed))
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// dying reports whether init may end at any time, or may be dead while its exit is not told yet. That can be so of a
+// paused container, too: a process that is dead is not frozen.
+func (w world) dying() bool {
+	switch w.init.phase {
+	case running, paused:
+		return w.init.ends()
+	case created:
+		return w.init.killed
+	case absent, stopped:
+	}
+	return false
+}
+
+// willEnd reports whether a process, init or an exec, has ended or ends without a further step.
+func (w world) willEnd(exec int) bool {
+	frozen := w.init.phase == paused && !w.thawed
+	if exec == noExec {
+		return w.init.phase == stopped || w.dying() && !frozen
+	}
+	x := w.execs[exec]
+	return x.phase == stopped || x.phase == running && !frozen && (x.ends() || w.dying())
+}
+
+// spontaneous lists what can happen next without a step: a process ends. Execs end with init, and before it.
+func (w world) spontaneous() []world {
+	var next []world
+	living := false
+	for i, x := range w.execs {
+		if x.phase != running {
+			continue
+		}
+		living = true
+		for _, code := range x.exits(w.dying()) {
+			n := w
+			n.execs[i].phase, n.execs[i].code = stopped, code
+			next = append(next, n)
+		}
+	}
+	if w.dying() && !living {
+		for _, code := range w.init.exits(false) {
+			n := w
+			n.init.phase, n.init.code, n.thawed = stopped, code, false
+			next = append(next, n)
+		}
+	}
+	return next
+}
+
+// exits lists the statuses with which a process may end now.
+func (p proc) exits(withInit bool) []uint8 {
+	var codes []uint8
+	if p.killed || withInit {
+		codes = append(codes, killed)
+	}
+	if p.phase != created && p.endsItself() && !slices.Contains(codes, p.program.code()) {
+		codes = append(codes, p.program.code())
+	}
+	return codes
+}
+
+// shown is what State answers.
+func (p proc) shown(frozen bool) string {
+	switch {
+	case p.phase == absent:
+		return notFound
+	case p.phase == stopped:
+		return fmt.Sprintf("stopped %d", p.code)
+	case p.phase == running && frozen:
+		return paused.String()
+	}
+	return p.phase.String()
+}
