@@ -5,6 +5,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -44,6 +45,27 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, event.ErrRejected)
 	}
+	request := &events.ForwardRequest{
+		Envelope: &types.Envelope{Timestamp: timestamp(at), Namespace: p.namespace, Topic: topic, Event: packed},
+	}
+	kept := p.client != nil
+	err = p.forward(ctx, request)
+	if kept && errors.Is(err, ttrpc.ErrClosed) {
+		// containerd has ended since the last event. Most often it is back, and asks for things: if this event waited for
+		// the queue's next attempt, those of the next shim of the same container could overtake it.
+		err = p.forward(ctx, request)
+	}
+	if err == nil {
+		return nil
+	}
+	if native := errgrpc.ToNative(err); refused(native) {
+		return fmt.Errorf("containerd refuses %s: %w: %w", topic, native, event.ErrRejected)
+	}
+	return fmt.Errorf("send %s: %w", topic, err)
+}
+
+// forward sends an event. It dials if there is no connection, and keeps none after an error.
+func (p *Publisher) forward(ctx context.Context, request *events.ForwardRequest) error {
 	if p.client == nil {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", p.address)
 		if err != nil {
@@ -51,17 +73,11 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 		}
 		p.client = ttrpc.NewClient(conn)
 	}
-	_, err = events.NewTTRPCEventsClient(p.client).Forward(ctx, &events.ForwardRequest{
-		Envelope: &types.Envelope{Timestamp: timestamp(at), Namespace: p.namespace, Topic: topic, Event: packed},
-	})
-	if err == nil {
-		return nil
+	_, err := events.NewTTRPCEventsClient(p.client).Forward(ctx, request)
+	if err != nil {
+		_ = p.Close() // it may be broken
 	}
-	_ = p.Close() // it may be broken
-	if native := errgrpc.ToNative(err); refused(native) {
-		return fmt.Errorf("containerd refuses %s: %w: %w", topic, native, event.ErrRejected)
-	}
-	return fmt.Errorf("send %s: %w", topic, err)
+	return err
 }
 
 // refused reports whether containerd would answer the same next time.

@@ -120,6 +120,36 @@ func TestPublish_ContainerdGoesAndComesBack(t *testing.T) {
 	}
 }
 
+// The events of a container's next shim must not overtake those of the one before, which containerd found again when it
+// was restarted.
+func TestPublish_DialsAgainAtOnceWhenContainerdIsBack(t *testing.T) {
+	path, l := listen(t)
+	take := func(context.Context, *types.Envelope) error { return nil }
+	stop := receive(t, l, take)
+	p := newPublisher(t, path)
+	for range 3 {
+		must(t, p.Publish(t.Context(), event.TaskOOM{}, time.Now()))
+		stop()
+		awaitClosed(t, p)
+		stop = receive(t, listenAt(t, path), take)
+	}
+	must(t, p.Publish(t.Context(), event.TaskOOM{}, time.Now()))
+}
+
+// awaitClosed waits until the publisher's connection is closed by the other end.
+func awaitClosed(t *testing.T, p *Publisher) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		err := p.client.Call(t.Context(), "no service", "no method", &emptypb.Empty{}, &emptypb.Empty{})
+		if errors.Is(err, ttrpc.ErrClosed) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("call = %v, want that the connection is closed", err)
+		}
+	}
+}
+
 func TestPublish_IsBounded(t *testing.T) {
 	path, l := listen(t)
 	deadlines := make(chan time.Time, 1)
