@@ -63,10 +63,16 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 	case State:
 		return e.state(ctx, id, exec)
 	case CloseIO:
-		return simple(func(ctx context.Context) error {
+		answer := simple(func(ctx context.Context) error {
 			_, err := t.CloseIO(ctx, &tasks.CloseIORequest{ContainerID: id, ExecID: exec, Stdin: true})
 			return err
 		})
+		if answer == ok && s.Exec != noExec {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			p.execs[s.Exec].streams.endStdin()
+		}
+		return answer
 	case Resize:
 		return simple(func(ctx context.Context) error {
 			_, err := t.ResizePty(ctx, &tasks.ResizePtyRequest{ContainerID: id, ExecID: exec, Width: 90, Height: 30})
@@ -109,6 +115,8 @@ func (e *Env) create(ctx context.Context, p *place, s Step) string {
 	if fresh {
 		if !s.Reuse || p.id == "" {
 			p.id = e.newID(p, "c")
+		} else {
+			e.order.awaitDelete(e.name, p.id)
 		}
 		if err := e.forgetRecord(e.namespaced(ctx), p.id); err != nil {
 			return "error: forget: " + err.Error()

@@ -4,13 +4,16 @@
 package campaign
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/containerd/containerd/api/events"
 
 	"sandbox.internal/shim/integration/eventlog"
+	"sandbox.internal/shim/integration/harness"
 )
 
 // order checks the events of each container against P1 to P5, as they come. P6 is checked by awaiting an exit that
@@ -33,6 +36,7 @@ type track struct {
 	execs   map[string]*execTrack
 	gap     bool // events may be missing up to now, and the next may have been told before: containerd was away
 	excused bool // its shim was killed: containerd says that it ended, and nobody says how its execs did
+	away    bool // containerd was away at some time
 	unknown bool // its shim was killed while it was created: containerd need not say anything
 }
 
@@ -200,7 +204,7 @@ func (o *order) interrupted() {
 		if t.told == toldDelete {
 			continue
 		}
-		t.gap = true
+		t.gap, t.away = true, true
 		for _, x := range t.execs {
 			x.gap = true
 		}
@@ -249,6 +253,22 @@ func (o *order) ignore(namespace, id string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.ignored[namespace+"/"+id] = true
+}
+
+// lateLimit is how long events may come after containerd was away: the shim tries again each second.
+const lateLimit = 2 * time.Second
+
+// awaitDelete waits until the delete of a container is told, if containerd was away meanwhile. Its shim may still have
+// to find out that containerd is back, and the next one would be ahead of it.
+func (o *order) awaitDelete(namespace, id string) {
+	_ = harness.PollFor(harness.Slow(lateLimit), func() error { // what does not come was told while nobody listened
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if t := o.containers[namespace+"/"+id]; t != nil && t.away && t.told != toldDelete {
+			return errors.New("its delete is not told")
+		}
+		return nil
+	})
 }
 
 // takeSeen returns how many events came since the last call.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
@@ -22,12 +23,14 @@ type streams struct {
 	io      cio.IO
 	program program
 	out     harness.Buffer
-	stdin   *io.PipeReader // closed by close, which also ends the goroutine that writes to it
+	stdin   *io.PipeReader // closed by close
+	ended   chan struct{}  // closed by endStdin
+	endOnce sync.Once
 }
 
 // openStreams makes the fifos of an exec.
 func (e *Env) openStreams(id string, p program) (*streams, error) {
-	s := &streams{program: p}
+	s := &streams{program: p, ended: make(chan struct{})}
 	opts := []cio.Opt{cio.WithFIFODir(e.daemon.Fifos)}
 	switch p {
 	case says:
@@ -35,7 +38,11 @@ func (e *Env) openStreams(id string, p program) (*streams, error) {
 	case copies:
 		var w *io.PipeWriter
 		s.stdin, w = io.Pipe()
-		go func() { _, _ = io.WriteString(w, line) }() // ends when that is read, or by close
+		go func() { // ends by endStdin, which close calls
+			_, _ = io.WriteString(w, line) // fails when nobody reads any more
+			<-s.ended
+			_ = w.Close() // it never fails
+		}()
 		opts = append(opts, cio.WithStreams(s.stdin, &s.out, io.Discard))
 	case terminal:
 		s.stdin, _ = io.Pipe()
@@ -83,11 +90,20 @@ func (s *streams) end(code uint8) error {
 	return nil
 }
 
+// endStdin ends the input on this side, without which CloseIO does not end it: the program reads to the last byte that a
+// client sends.
+func (s *streams) endStdin() {
+	if s != nil {
+		s.endOnce.Do(func() { close(s.ended) })
+	}
+}
+
 // close ends the goroutines of the streams and removes the fifos.
 func (s *streams) close() {
 	if s == nil || s.io == nil {
 		return
 	}
+	s.endStdin()
 	if s.stdin != nil {
 		_ = s.stdin.CloseWithError(errors.New("the exec is gone")) // it never fails
 	}
