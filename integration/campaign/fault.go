@@ -5,9 +5,12 @@ package campaign
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -221,6 +224,9 @@ func grouped(id string) bool {
 // settle returns when containerd has cleaned up after a shim that was killed. A shim that was not killed, since it was
 // not there, or was gone before, has its containers removed, so that it makes no difference for the next steps.
 func (e *Env) settle(ctx context.Context, s Step) string {
+	if s.Op == Create {
+		defer e.removeSocket(e.places[s.Container])
+	}
 	for _, i := range sharing(s.Container) {
 		p := e.places[i]
 		if p.id == "" {
@@ -248,6 +254,18 @@ func (e *Env) settle(ctx context.Context, s Step) string {
 		p.closeStreams()
 	}
 	return ok
+}
+
+// removeSocket removes the socket of a shim that was killed after it had made it and before it told containerd where it
+// is: nobody else can know of it, until the same id is used again. The name is that which containerd's own shims choose
+// (pkg/shim/util_unix.go, SocketAddress).
+func (e *Env) removeSocket(p *place) {
+	id := p.id
+	if p.number >= firstGrouped {
+		id = groupName
+	}
+	sum := sha256.Sum256([]byte(filepath.Join(e.daemon.Address, e.name, id)))
+	_ = os.Remove(filepath.Join(e.daemon.Sockets, hex.EncodeToString(sum[:]))) // most often it is gone
 }
 
 // alive lists the shims of a place that live.

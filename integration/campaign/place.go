@@ -70,8 +70,11 @@ func (p program) argv(hostPID bool) []string {
 	return nil
 }
 
-// group is the annotation by which containers share a shim.
-const group = "io.containerd.runc.v2.group"
+// group is the annotation by which containers share a shim, and groupName what it says in the places that do.
+const (
+	group     = "io.containerd.runc.v2.group"
+	groupName = "together"
+)
 
 // mib is a mebibyte.
 const mib = 1 << 20
@@ -89,7 +92,7 @@ func (p *place) options(s Step) []oci.SpecOpts {
 		opts = append(opts, oci.WithMemoryLimit(24*mib), oci.WithMemorySwap(24*mib))
 	}
 	if p.number >= firstGrouped {
-		opts = append(opts, oci.WithAnnotations(map[string]string{group: "together"}))
+		opts = append(opts, oci.WithAnnotations(map[string]string{group: groupName}))
 	}
 	return opts
 }

@@ -142,7 +142,7 @@ func (w Worker) failure(round, at int, found []Violation, steps []Step) *Failure
 
 // tail is the end of a log.
 func tail(log string) string {
-	const most = 64 << 10
+	const most = 1 << 20
 	return log[max(0, len(log)-most):]
 }
 

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -156,7 +157,7 @@ func (c *course) take(t told) error {
 	r := *t.report
 	if f := r.Failure; f != nil {
 		name := filepath.Join(c.settings.failures, fmt.Sprintf("campaign-%d-%d-%d.json", f.Seed, f.Worker, f.Round))
-		if err := writeFailure(name, f); err != nil {
+		if err := writeFailure(name, *f); err != nil {
 			return err
 		}
 		fmt.Printf("\n%v-replay %s does them again\n", *f, name)
@@ -177,12 +178,19 @@ func (c *course) take(t told) error {
 	return c.save()
 }
 
-func writeFailure(name string, f *campaign.Failure) error {
-	text, err := json.MarshalIndent(f, "", "  ")
-	if err != nil {
+// writeFailure writes a failure for -replay, and the log beside it.
+func writeFailure(name string, f campaign.Failure) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+	if f.Log != "" {
+		if err := os.WriteFile(strings.TrimSuffix(name, ".json")+".log", []byte(f.Log), 0o644); err != nil {
+			return err
+		}
+		f.Log = ""
+	}
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
 		return err
 	}
 	return os.WriteFile(name, append(text, '\n'), 0o644)

@@ -1,0 +1,160 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// fake is a system that does what the model allows, chosen at random, and what a test plants.
+type fake struct {
+	rand    *rand.Rand // nil: nothing happens by itself
+	model   *model     // with one world in each place
+	planted func(m *model, s Step, r *result)
+	steps   int
+}
+
+func newFake(r *rand.Rand, planted func(m *model, s Step, r *result)) *fake {
+	return &fake{rand: r, model: newModel(), planted: planted}
+}
+
+func (f *fake) do(_ context.Context, s Step) [2]string {
+	f.steps++
+	if s.Op == Pod || s.Op == Restart {
+		return [2]string{ok}
+	}
+	if s.Fault != nil && s.Fault.Kind == KillShim {
+		f.model.shimDied(s.Container)
+		return [2]string{"error: closed"}
+	}
+	// Whether a process has ended by now is chosen, too, if there is a choice.
+	list := f.model.results(s)
+	if f.rand != nil || len(list) == 0 {
+		now := &model{}
+		now[s.Container] = closure(f.model[s.Container])
+		list = now.results(s)
+	}
+	r := list[0]
+	if f.rand != nil {
+		r = list[f.rand.IntN(len(list))]
+	}
+	if f.planted != nil {
+		f.planted(f.model, s, &r)
+	}
+	f.model[s.Container] = []world{r.next}
+	for i, answer := range r.answers {
+		if answer == anyError {
+			r.answers[i] = "error: some"
+		}
+	}
+	return r.answers
+}
+
+func (f *fake) broken() []Violation { return nil }
+
+func (f *fake) check(context.Context) []Violation { return nil }
+
+func TestRun_OfASystemThatDoesWhatTheModelAllowsFindsNothing(t *testing.T) {
+	mix := DefaultMix()
+	mix.Shim, mix.Process, mix.Together, mix.Daemon = 20, 60, 200, 0
+	steps := 0
+	for seed := range uint64(40) {
+		f := newFake(rand.New(rand.NewPCG(seed, 0)), nil)
+		if at, found := run(t.Context(), f, Generate(seed, 1, 2, mix), false); len(found) > 0 {
+			t.Fatalf("seed %d, step %d: %v", seed, at, found)
+		}
+		steps += f.steps
+	}
+	t.Logf("%d steps", steps)
+}
+
+// A container with an exec that runs must not be deleted while it is paused: the planted system does that.
+func deletesPaused(m *model, s Step, r *result) {
+	w := m[s.Container][0]
+	running := slices.ContainsFunc(w.execs[:], func(x proc) bool { return x.phase == running })
+	if s.Op == Delete && s.Exec == noExec && w.init.phase == paused && running {
+		*r = result{[2]string{ok + " 0"}, world{}}
+	}
+}
+
+func TestShrink_FindsTheFewestStepsOfAPlantedFailure(t *testing.T) {
+	mix := DefaultMix()
+	mix.Illegal = 300
+	for seed := uint64(0); ; seed++ {
+		steps := Generate(seed, 0, 0, mix)
+		at, found := run(t.Context(), newFake(nil, deletesPaused), steps, false)
+		if len(found) == 0 {
+			continue
+		}
+		fewest := Shrink(steps[:at+1], func(steps []Step) bool {
+			_, again := run(t.Context(), newFake(nil, deletesPaused), steps, false)
+			return same(found, again)
+		})
+		var ops []Op
+		for _, s := range fewest {
+			ops = append(ops, s.Op)
+			if s.Fault != nil || s.With != nil || s.HostPID || s.Reuse || s.Plain {
+				t.Errorf("%v: want nothing beside the operation", s)
+			}
+		}
+		if want := []Op{Create, Start, AddExec, Start, Pause, Delete}; !slices.Equal(ops, want) {
+			t.Errorf("seed %d: %d steps became %v, want %v", seed, at+1, ops, want)
+		}
+		return
+	}
+}
+
+func TestShrink_KeepsWhatIsNeeded(t *testing.T) {
+	var steps []Step
+	for i := range 100 {
+		steps = append(steps, Step{Op: State, Container: i, Reuse: true, HostPID: i == 70})
+	}
+	fewest := Shrink(steps, func(steps []Step) bool {
+		has := func(n int) bool {
+			return slices.ContainsFunc(steps, func(s Step) bool { return s.Container == n && (n != 70 || s.HostPID) })
+		}
+		return has(3) && has(70) && has(71)
+	})
+	want := []Step{{Op: State, Container: 3}, {Op: State, Container: 70, HostPID: true}, {Op: State, Container: 71}}
+	if !slices.Equal(fewest, want) {
+		t.Errorf("Shrink = %v, want %v", fewest, want)
+	}
+}
+
+func TestGenerate_FollowsFromItsArguments(t *testing.T) {
+	steps := Generate(7, 1, 2, DefaultMix())
+	same := func(other []Step) bool {
+		return slices.EqualFunc(steps, other, func(a, b Step) bool { return a.String() == b.String() })
+	}
+	if !same(Generate(7, 1, 2, DefaultMix())) {
+		t.Error("the same seed, worker and round have other steps")
+	}
+	for _, other := range [][3]int{{8, 1, 2}, {7, 2, 2}, {7, 1, 3}} {
+		if same(Generate(uint64(other[0]), other[1], other[2], DefaultMix())) {
+			t.Errorf("seed, worker and round %v have the same steps as 7, 1, 2", other)
+		}
+	}
+	calls := 0
+	for _, s := range steps {
+		calls += s.calls()
+	}
+	if calls < RoundCalls || calls > 2*RoundCalls {
+		t.Errorf("the round has %d calls, want some %d", calls, RoundCalls)
+	}
+}
+
+func TestMix_IsReadAsItIsPrinted(t *testing.T) {
+	m, again := Mix{Burst: 3, Shim: 9}, DefaultMix()
+	if err := again.Set(m.String()); err != nil || again != m {
+		t.Errorf("Set(%q) = %v, makes %v", &m, err, &again)
+	}
+	for _, bad := range []string{"shim", "shim=x", "shim=-1", "ship=1"} {
+		if err := m.Set(bad); err == nil {
+			t.Errorf("Set(%q) = nil, want an error", bad)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/api/events"
+)
+
+// parse makes events of text such as "create | start | exec-added x | exit 137", of the container c.
+func parse(tb testing.TB, text string) []any {
+	tb.Helper()
+	var list []any
+	for word := range strings.SplitSeq(text, " | ") {
+		kind, id, _ := strings.Cut(word, " ")
+		switch kind {
+		case "create":
+			list = append(list, &events.TaskCreate{ContainerID: "c"})
+		case "start":
+			list = append(list, &events.TaskStart{ContainerID: "c"})
+		case "exec-added":
+			list = append(list, &events.TaskExecAdded{ContainerID: "c", ExecID: id})
+		case "exec-started":
+			list = append(list, &events.TaskExecStarted{ContainerID: "c", ExecID: id})
+		case "exit":
+			if id == "" {
+				id = "c"
+			}
+			list = append(list, &events.TaskExit{ContainerID: "c", ID: id})
+		case "oom":
+			list = append(list, &events.TaskOOM{ContainerID: "c"})
+		case "delete":
+			list = append(list, &events.TaskDelete{ContainerID: "c"})
+		case "away", "killed":
+			list = append(list, kind)
+		default:
+			tb.Fatalf("%q in %q", word, text)
+		}
+	}
+	return list
+}
+
+func TestOrder(t *testing.T) {
+	for _, tt := range []struct {
+		name, events string
+		want         []Kind
+	}{
+		{"a whole life", "create | start | exec-added x | exec-started x | exit x | exit | delete", nil},
+		{"never started", "create | exit | delete", nil},
+		{"created again", "create | exit | delete | create | start | exit | delete", nil},
+		{"an exec that was never started", "create | start | exec-added x | exit | delete", nil},
+		{"an exec id used again", "create | start | exec-added x | exec-added x | exec-started x | exit x | exec-added x | exit | delete", nil},
+		{"an OOM kill", "create | start | oom | exit | delete", nil},
+		{"P1: no exit of init", "create | start | delete", []Kind{LostExit}},
+		{"P1: start before create", "start", []Kind{OutOfOrder}},
+		{"P1: two starts", "create | start | start", []Kind{OutOfOrder}},
+		{"P1: two exits", "create | start | exit | exit", []Kind{OutOfOrder}},
+		{"P1: exit after delete", "create | start | exit | delete | exit", []Kind{OutOfOrder}},
+		{"P2: started before added", "create | start | exec-started x", []Kind{OutOfOrder}},
+		{"P2: exit before started", "create | start | exec-added x | exit x", []Kind{OutOfOrder}},
+		{"P2: two exits", "create | start | exec-added x | exec-started x | exit x | exit x", []Kind{OutOfOrder}},
+		{"P3: no exit of an exec", "create | start | exec-added x | exec-started x | exit | delete", []Kind{LostExit}},
+		{
+			"P3: exit of an exec after init's", "create | start | exec-added x | exec-started x | exit | exit x",
+			[]Kind{LostExit, OutOfOrder},
+		},
+		{"P4: an exec starts after init's exit", "create | start | exec-added x | exit | exec-started x", []Kind{OutOfOrder}},
+		{"P5: OOM after the exit", "create | start | exit | oom", []Kind{OutOfOrder}},
+		{"P5: OOM before the start", "create | oom", []Kind{OutOfOrder}},
+		{"containerd was away at the exit", "create | start | away | delete", nil},
+		{"containerd was away, and hears it again", "create | start | away | start | exit | delete", nil},
+		{
+			"containerd was away while execs ended", "create | start | exec-added x | exec-started x | away | exec-added x | exit | delete",
+			nil,
+		},
+		{"after containerd was away", "create | away | start | start", []Kind{OutOfOrder}},
+		{"the shim was killed", "create | start | exec-added x | exec-started x | killed | exit | delete", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrder()
+			for _, e := range parse(t, tt.events) {
+				switch e {
+				case "away":
+					o.interrupted()
+				case "killed":
+					o.excuse("ns", "c", false)
+				default:
+					o.add("ns", e)
+				}
+			}
+			found := o.take()
+			var kinds []Kind
+			for _, v := range found {
+				kinds = append(kinds, v.Kind)
+			}
+			if fmt.Sprint(kinds) != fmt.Sprint(tt.want) {
+				t.Errorf("%q: %v, want %v", tt.events, found, tt.want)
+			}
+		})
+	}
+}
+
+func TestOrder_ALostExitIsMissedAtTheEnd(t *testing.T) {
+	o := newOrder()
+	for _, e := range parse(t, "create | start") {
+		o.add("ns", e)
+	}
+	nobody := func(string) bool { return false }
+	if left, _ := o.unfinished(nobody); len(left) != 1 || !strings.Contains(left[0], "ns/c") {
+		t.Errorf("unfinished = %q, want the container", left)
+	}
+	if left, _ := o.unfinished(func(key string) bool { return key == "ns/c" }); len(left) != 0 {
+		t.Errorf("unfinished = %q, though it lives", left)
+	}
+	for _, e := range parse(t, "exit | delete") {
+		o.add("ns", e)
+	}
+	if left, _ := o.unfinished(nobody); len(left) != 0 {
+		t.Errorf("unfinished = %q after its delete", left)
+	}
+}
