@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Mix says how often a round has what, in thousandths of its steps, and how long its bursts are.
+// Mix says how many of a thousand steps of a round are what, and how long its bursts are.
 type Mix struct {
-	Burst    int // steps that are bursts of execs in a container that runs
+	Burst    int // steps on a container that runs that are bursts of execs
 	Length   int // execs of a burst, at most
 	Together int // steps that have a companion
 	Illegal  int // steps that may be anything in any state
@@ -25,7 +25,7 @@ type Mix struct {
 // DefaultMix has about ten execs for each container, and one shim in fifty killed.
 func DefaultMix() Mix {
 	return Mix{
-		Burst: 60, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2, Pod: 5,
+		Burst: 110, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2, Pod: 5,
 	}
 }
 

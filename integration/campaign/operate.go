@@ -314,48 +314,6 @@ func (e *Env) remove(ctx context.Context, p *place, exec int) string {
 	return fmt.Sprintf("%s %d", ok, code)
 }
 
-// burst runs execs from beginning to end, and tells of the first that went wrong.
-func (e *Env) burst(ctx context.Context, p *place, count int) string {
-	if p.process == nil {
-		return notFound
-	}
-	for i := range count {
-		program := succeeds
-		if i%4 == 3 {
-			program = fails
-		}
-		if answer := e.execOnce(ctx, p, fmt.Sprintf("b%d", i), program); answer != ok {
-			return answer
-		}
-	}
-	return ok
-}
-
-func (e *Env) execOnce(ctx context.Context, p *place, id string, program program) string {
-	if answer := e.registerExec(ctx, p, id, program, nil); answer != ok {
-		return answer
-	}
-	answer := e.call(ctx, func(ctx context.Context) error {
-		_, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: p.id, ExecID: id})
-		return err
-	})
-	if answer == ok {
-		e.count(func(t *Totals) { t.Execs++ })
-		answer = e.wait(ctx, p.id, id)
-	}
-	deleted := e.call(ctx, func(ctx context.Context) error {
-		_, err := e.client.TaskService().DeleteProcess(ctx, &tasks.DeleteProcessRequest{ContainerID: p.id, ExecID: id})
-		return err
-	})
-	switch want := fmt.Sprintf("%s %d", ok, program.code()); {
-	case answer == fmt.Sprintf("%s %d", ok, killed):
-		return killedMeanwhile
-	case answer == want:
-		return deleted
-	}
-	return answer
-}
-
 // clear removes what is in a place, whatever that is.
 func (e *Env) clear(ctx context.Context, p *place) string {
 	if p.id == "" {

@@ -31,7 +31,7 @@ const (
 	Delete   Op = "delete"
 	hostKill Op = "kill-from-outside" // of a process, by a signal past containerd
 
-	Burst   Op = "burst"   // execs from beginning to end, one after the other
+	Burst   Op = "burst"   // execs from beginning to end
 	Remove  Op = "remove"  // kill, wait and delete, whatever is there
 	Pod     Op = "pod"     // a pod through CRI from beginning to end
 	Restart Op = "restart" // containerd ends as its service manager ends it, and starts again

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/containerd/containerd/api/services/tasks/v1"
+)
+
+// lanes is how many execs of a burst run at the same time.
+const lanes = 3
+
+// burst runs execs from beginning to end, and tells of one that went wrong if there is one.
+func (e *Env) burst(ctx context.Context, p *place, count int) string {
+	if p.process == nil {
+		return notFound
+	}
+	var answers [lanes]string
+	var all sync.WaitGroup
+	for lane := range lanes {
+		all.Go(func() {
+			answers[lane] = ok
+			for i := lane; i < count && answers[lane] == ok; i += lanes {
+				program := succeeds
+				if i%4 == 3 {
+					program = fails
+				}
+				answers[lane] = e.execOnce(ctx, p, fmt.Sprintf("b%d", i), program)
+			}
+		})
+	}
+	all.Wait()
+	for _, answer := range answers {
+		if answer != ok {
+			return answer
+		}
+	}
+	return ok
+}
+
+func (e *Env) execOnce(ctx context.Context, p *place, id string, program program) string {
+	if answer := e.registerExec(ctx, p, id, program, nil); answer != ok {
+		return answer
+	}
+	answer := e.call(ctx, func(ctx context.Context) error {
+		_, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: p.id, ExecID: id})
+		return err
+	})
+	if answer == ok {
+		e.count(func(t *Totals) { t.Execs++ })
+		answer = e.wait(ctx, p.id, id)
+	}
+	deleted := e.call(ctx, func(ctx context.Context) error {
+		_, err := e.client.TaskService().DeleteProcess(ctx, &tasks.DeleteProcessRequest{ContainerID: p.id, ExecID: id})
+		return err
+	})
+	switch want := fmt.Sprintf("%s %d", ok, program.code()); {
+	case answer == fmt.Sprintf("%s %d", ok, killed):
+		return killedMeanwhile
+	case answer == want:
+		return deleted
+	}
+	return answer
+}
