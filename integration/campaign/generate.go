@@ -178,7 +178,7 @@ func (g *generator) addCompanion(s Step, w world) Step {
 	} else {
 		other = g.anything(other)
 	}
-	if other.Op != Create && other.Op != Wait && !(other.Op == AddExec && s.Op == AddExec) {
+	if other.Op != Create && other.Op != Wait && (other.Op != AddExec || s.Op != AddExec) {
 		s.With = &other
 	}
 	return s

@@ -25,7 +25,7 @@ type Mix struct {
 // DefaultMix has about ten execs for each container, and one shim in fifty killed.
 func DefaultMix() Mix {
 	return Mix{
-		Burst: 110, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2, Pod: 5,
+		Burst: 200, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2, Pod: 3,
 	}
 }
 
@@ -38,8 +38,15 @@ func (m *Mix) fields() []struct {
 		name  string
 		value *int
 	}{
-		{"burst", &m.Burst}, {"length", &m.Length}, {"together", &m.Together}, {"illegal", &m.Illegal},
-		{"process", &m.Process}, {"stop", &m.Stop}, {"shim", &m.Shim}, {"daemon", &m.Daemon}, {"pod", &m.Pod},
+		{"burst", &m.Burst},
+		{"length", &m.Length},
+		{"together", &m.Together},
+		{"illegal", &m.Illegal},
+		{"process", &m.Process},
+		{"stop", &m.Stop},
+		{"shim", &m.Shim},
+		{"daemon", &m.Daemon},
+		{"pod", &m.Pod},
 	}
 }
 

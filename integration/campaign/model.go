@@ -66,9 +66,9 @@ func (m *model) results(s Step) []result {
 	return list
 }
 
-// whileDeleted lists what else can come of a Delete and another step at the same time. A container that was never started
-// is killed first, and the other step may find it like that. Of two Deletes both may succeed: containerd takes a task
-// that its shim does not know any more for deleted.
+// whileDeleted lists what else can come of a Delete and another step at the same time. A container that was never
+// started is killed first, and the other step may find it like that. Of two Deletes both may succeed: containerd takes
+// a task that its shim does not know any more for deleted.
 func (w world) whileDeleted(s, other Step, swap bool) []result {
 	if s.Op != Delete || s.Exec != noExec {
 		return nil
@@ -177,17 +177,6 @@ func (m *model) observe(s Step, answers [2]string) error {
 	}
 	m[s.Container] = closure(next)
 	return nil
-}
-
-// known takes over what State has said of the init in a place, after an answer was lost.
-func (m *model) known(container int, shown string) error {
-	before := m[container]
-	m[container] = slices.DeleteFunc(slices.Clone(before), func(w world) bool { return w.init.shown(false) != shown })
-	if len(m[container]) > 0 {
-		return nil
-	}
-	m[container] = before
-	return fmt.Errorf("state of c%d is %q, which is not possible", container, shown)
 }
 
 // matches reports whether an answer is one that the model allows.

@@ -26,13 +26,12 @@ var goneLimit = harness.Slow(15 * time.Second)
 func (e *Env) check(ctx context.Context) []Violation {
 	var found []Violation
 	_ = harness.PollFor(goneLimit, func() error { // what is missing then is a violation
-		if left, _ := e.order.unfinished(e.stays); len(left) > 0 {
+		if len(e.order.unfinished(e.stays)) > 0 {
 			return errors.New("events are missing")
 		}
 		return nil
 	})
-	left, _ := e.order.unfinished(e.stays)
-	for _, text := range left {
+	for _, text := range e.order.unfinished(e.stays) {
 		found = append(found, Violation{Kind: LostExit, Text: text})
 	}
 	found = append(found, e.order.take()...)

@@ -6,6 +6,7 @@ package campaign
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +26,6 @@ type order struct {
 	ignored    map[string]bool   // by namespace and id: those of pods that have no container of that id
 	violations []Violation
 	seen       int
-	grown      chan struct{} // closed and replaced by each event
 }
 
 // track is what was told of a container since it was created.
@@ -63,7 +63,6 @@ func (s stage) String() string { return stageNames[s] }
 func newOrder() *order {
 	return &order{
 		containers: map[string]*track{}, excused: map[string]bool{}, ignored: map[string]bool{},
-		grown: make(chan struct{}),
 	}
 }
 
@@ -93,8 +92,6 @@ func (o *order) add(namespace string, event any) {
 		v.Text = fmt.Sprintf("%s: %s", key, v.Text)
 		o.violations = append(o.violations, v)
 	}
-	close(o.grown)
-	o.grown = make(chan struct{})
 }
 
 // add checks an event of the container.
@@ -137,10 +134,8 @@ func (t *track) move(to stage, from ...stage) []Violation {
 		t.gap = false
 		return nil
 	}
-	for _, f := range from {
-		if before == f {
-			return nil
-		}
+	if slices.Contains(from, before) {
+		return nil
 	}
 	if to == toldDelete && before < toldExit {
 		return []Violation{{Kind: LostExit, Text: fmt.Sprintf("delete follows %v", before)}}
@@ -281,15 +276,16 @@ func (o *order) takeSeen() int {
 }
 
 // unfinished lists the containers of which containerd has told no delete, but those that still live.
-func (o *order) unfinished(living func(key string) bool) (list []string, grown <-chan struct{}) {
+func (o *order) unfinished(living func(key string) bool) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	var list []string
 	for key, t := range o.containers {
 		if t.told != toldDelete && t.told != untold && !t.gap && !t.unknown && !living(key) {
 			list = append(list, fmt.Sprintf("%s: %v is the last event", key, t.told))
 		}
 	}
-	return list, o.grown
+	return list
 }
 
 // forget drops what is finished, so that a long campaign does not grow.

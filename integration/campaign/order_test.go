@@ -110,16 +110,16 @@ func TestOrder_ALostExitIsMissedAtTheEnd(t *testing.T) {
 		o.add("ns", e)
 	}
 	nobody := func(string) bool { return false }
-	if left, _ := o.unfinished(nobody); len(left) != 1 || !strings.Contains(left[0], "ns/c") {
+	if left := o.unfinished(nobody); len(left) != 1 || !strings.Contains(left[0], "ns/c") {
 		t.Errorf("unfinished = %q, want the container", left)
 	}
-	if left, _ := o.unfinished(func(key string) bool { return key == "ns/c" }); len(left) != 0 {
+	if left := o.unfinished(func(key string) bool { return key == "ns/c" }); len(left) != 0 {
 		t.Errorf("unfinished = %q, though it lives", left)
 	}
 	for _, e := range parse(t, "exit | delete") {
 		o.add("ns", e)
 	}
-	if left, _ := o.unfinished(nobody); len(left) != 0 {
+	if left := o.unfinished(nobody); len(left) != 0 {
 		t.Errorf("unfinished = %q after its delete", left)
 	}
 }

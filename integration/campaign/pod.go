@@ -17,8 +17,8 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// pod runs a pod from beginning to end, its containers at the same time. After a fault that kills something of it, calls
-// may fail; it must go all the same when it is removed.
+// pod runs a pod from beginning to end, its containers at the same time. After a fault that kills something of it,
+// calls may fail; it must go all the same when it is removed.
 func (e *Env) pod(ctx context.Context, s Step) string {
 	ctx, cancel := context.WithTimeout(ctx, 3*callLimit)
 	defer cancel()
@@ -73,7 +73,7 @@ func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) {
 		}
 	case StopContainerd:
 		fds = append(fds, open(e.daemon.Pid(), func() bool { return true }))
-	default:
+	case KillShim, StopShim, KillContainerd, KillExec, StopInit: // pods have the first two of these
 		for _, shim := range e.allShims() {
 			if !slices.ContainsFunc(before, func(p harness.Proc) bool { return p.Pid == shim.Pid }) {
 				fds = append(fds, e.openShim(shim.Pid))

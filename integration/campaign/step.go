@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Op is what a step does.
-type Op string
+// Op is what a step does, in a word.
+type Op = string
 
 // The operations on a container or one of its execs are those of the task service. The last ones stand for several.
 const (
@@ -122,7 +122,7 @@ type Fault struct {
 // String is what a person reads of a step.
 func (s Step) String() string {
 	var b strings.Builder
-	b.WriteString(string(s.Op))
+	b.WriteString(s.Op)
 	switch s.Op {
 	case Restart:
 		b.WriteString(" containerd")

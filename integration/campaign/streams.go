@@ -90,8 +90,8 @@ func (s *streams) end(code uint8) error {
 	return nil
 }
 
-// endStdin ends the input on this side, without which CloseIO does not end it: the program reads to the last byte that a
-// client sends.
+// endStdin ends the input on this side, without which CloseIO does not end it: the program reads to the last byte that
+// a client sends.
 func (s *streams) endStdin() {
 	if s != nil {
 		s.endOnce.Do(func() { close(s.ended) })

@@ -57,8 +57,8 @@ func (w world) create(s Step) []outcome {
 	return []outcome{{ok, world{init: proc{phase: created, program: s.Program}}}}
 }
 
-// burst runs execs from beginning to end that are in no place. In a container that ends meanwhile, one may be refused or
-// killed.
+// burst runs execs from beginning to end that are in no place. In a container that ends meanwhile, one may be refused
+// or killed.
 func (w world) burst() []outcome {
 	all := []outcome{{ok, w}}
 	switch {

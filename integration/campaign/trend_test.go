@@ -4,8 +4,9 @@
 package campaign
 
 import (
+	"errors"
+	"io/fs"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,7 +74,7 @@ func TestTotals_AddUp(t *testing.T) {
 			t.Errorf("table has no %q:\n%s", want, b.String())
 		}
 	}
-	if _, err := Load(filepath.Join(dir, "none")); !os.IsNotExist(err) && err == nil {
-		t.Error("Load of no file = nil, want an error")
+	if _, err := Load(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Load of no file = %v, want that it does not exist", err)
 	}
 }

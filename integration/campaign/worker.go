@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"sandbox.internal/shim/integration/cri"
@@ -63,10 +64,12 @@ func (f Failure) String() string {
 	if !f.Shrunk {
 		first = max(0, len(f.Steps)-10)
 	}
+	var b strings.Builder
+	b.WriteString(text)
 	for i, s := range f.Steps[first:] {
-		text += fmt.Sprintf("%6d  %v\n", first+i, s)
+		fmt.Fprintf(&b, "%6d  %v\n", first+i, s)
 	}
-	return text
+	return b.String()
 }
 
 // Work does rounds and reports each. It returns an error if it cannot go on, and nil if its context has ended or it has
