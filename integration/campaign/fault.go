@@ -68,8 +68,7 @@ func (e *Env) do(ctx context.Context, s Step) (answers [2]string) {
 	return answers
 }
 
-// fault sends a signal some time after the beginning of the step, also if the step is over by then. While the shim of a
-// container is not there yet, it is awaited until the step ends.
+// fault sends a signal some time after the beginning of the step, also if the step is over by then.
 func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 	f := *s.Fault
 	p := e.places[s.Container]
@@ -96,25 +95,37 @@ func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 	case StopContainerd:
 		e.signal(f, open(e.daemon.Pid(), func() bool { return true })) // our own child
 	case KillShim, StopShim:
+		e.signalShim(s, p, ended)
+	}
+	return ok
+}
+
+// signalShim sends the signal to the shim of a place as soon as there is one, or to none if the step ends before.
+func (e *Env) signalShim(s Step, p *place, ended <-chan struct{}) {
+	for {
+		fds := e.shims(p)
 		for _, i := range sharing(s.Container) {
-			if id := e.places[i].id; id != "" && f.Kind == KillShim {
+			if id := e.idOf(e.places[i]); id != "" && s.Fault.Kind == KillShim {
 				e.order.excuse(e.name, id, s.Op == Create && i == s.Container)
 			}
 		}
-		for {
-			fds := e.shims(p)
-			e.signal(f, fds...)
-			if len(fds) > 0 {
-				return ok
-			}
-			select {
-			case <-ended:
-				return ok
-			case <-time.After(time.Millisecond):
-			}
+		e.signal(*s.Fault, fds...)
+		if len(fds) > 0 {
+			return
+		}
+		select {
+		case <-ended:
+			return
+		case <-time.After(time.Millisecond):
 		}
 	}
-	return ok
+}
+
+// idOf is the id of the container in a place, which a step may be choosing.
+func (e *Env) idOf(p *place) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return p.id
 }
 
 // signal does to processes what the fault says, and closes their descriptors.
@@ -271,9 +282,10 @@ func (e *Env) removeSocket(p *place) {
 // alive lists the shims of a place that live.
 func (e *Env) alive(p *place) []int {
 	var pids []int
+	own := e.idOf(p)
 	for _, shim := range e.allShims() {
 		id := shimID(shim)
-		if (p.number < firstGrouped && id == p.id || p.number >= firstGrouped && grouped(id)) &&
+		if (p.number < firstGrouped && id == own || p.number >= firstGrouped && grouped(id)) &&
 			harness.Alive(shim.Pid) {
 			pids = append(pids, shim.Pid)
 		}

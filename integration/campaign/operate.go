@@ -103,6 +103,18 @@ func (e *Env) newID(p *place, prefix string) string {
 	return fmt.Sprintf("%s%d-%d-%d", prefix, p.number, e.round, e.serial)
 }
 
+// chooseID gives a place the id of its next container. A fault may look at it at the same time.
+func (e *Env) chooseID(p *place, reuse bool) {
+	if reuse && p.id != "" {
+		e.order.awaitDelete(e.name, p.id)
+		return
+	}
+	id := e.newID(p, "c")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p.id = id
+}
+
 func (e *Env) create(ctx context.Context, p *place, s Step) string {
 	fresh := true
 	if p.id != "" {
@@ -113,14 +125,12 @@ func (e *Env) create(ctx context.Context, p *place, s Step) string {
 		}
 	}
 	if fresh {
-		if !s.Reuse || p.id == "" {
-			p.id = e.newID(p, "c")
-		} else {
-			e.order.awaitDelete(e.name, p.id)
+		if p.id != "" { // whose shim the fault of this step may have killed just now
+			if err := e.forgetRecord(e.namespaced(ctx), p.id); err != nil {
+				return "error: forget: " + err.Error()
+			}
 		}
-		if err := e.forgetRecord(e.namespaced(ctx), p.id); err != nil {
-			return "error: forget: " + err.Error()
-		}
+		e.chooseID(p, s.Reuse)
 		process, err := e.record(e.namespaced(ctx), p.id, p.options(s)...)
 		if err != nil {
 			return "error: record: " + err.Error()

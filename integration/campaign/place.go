@@ -65,7 +65,8 @@ func (p program) argv(hostPID bool) []string {
 	case terminal:
 		return []string{"sh", "-c", "test -t 0 && test -t 1 && exit 3"}
 	case hungry:
-		return []string{"dd", "if=/dev/zero", "of=/dev/null", "bs=128M", "count=1"}
+		// A signal, or a freeze, cuts a read short.
+		return []string{"dd", "if=/dev/zero", "of=/dev/null", "bs=128M", "count=1", "iflag=fullblock"}
 	}
 	return nil
 }
