@@ -68,14 +68,18 @@ func (m *model) results(s Step) []result {
 
 // whileDeleted lists what else can come of a Delete and another step at the same time. A container that was never
 // started is killed first, and the other step may find it like that. Of two Deletes both may succeed: containerd takes
-// a task that its shim does not know any more for deleted.
+// a task that its shim does not know any more for deleted. After that it closes the connection to the shim, under
+// whatever else it asks.
 func (w world) whileDeleted(s, other Step, swap bool) []result {
 	if s.Op != Delete || s.Exec != noExec {
 		return nil
 	}
 	var list []result
 	for _, o := range w.apply(s) {
-		answers := []string{}
+		var answers []string
+		if o.next == (world{}) {
+			answers = append(answers, anyError)
+		}
 		if other.Op == Delete && other.Exec == noExec {
 			answers = append(answers, o.answer)
 		} else if w.init.phase == created {

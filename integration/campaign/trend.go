@@ -43,44 +43,55 @@ func (s *series) line() (rise, explained float64) {
 // minSamples is how many values a line needs to say anything.
 const minSamples = 8
 
-// measure is something that a shim should give back.
+// measure is something that a shim, or the machine, should give back.
 type measure struct {
 	name    string
 	allowed float64 // rise between the first and the last sample
 }
 
-// measures are what usage has of a shim. Go keeps a thread that once blocked, and garbage for a while.
-var measures = [...]measure{
-	{"descriptors", 3}, {"threads", 4}, {"KiB of anonymous memory", 3072}, {"context switches in an idle second", 3},
+// The measures of a shim. Go keeps a thread that once blocked, and garbage for a while.
+var (
+	descriptors = measure{"descriptors", 3}
+	threads     = measure{"threads", 4}
+	anonymous   = measure{"KiB of anonymous memory", 3072}
+	idle        = measure{"context switches in an idle second", 3}
+)
+
+// The measures of the machine, to which others on it contribute. The kernel keeps a cgroup that was removed as long as
+// memory is charged to it, and ends a network namespace some time after its last process.
+var (
+	dying = measure{"cgroups that were removed and are still in the kernel", 500}
+	nets  = measure{"network namespaces", 30}
+)
+
+// subject is what a series is about.
+type subject struct {
+	of string
+	measure
 }
 
 // clearly is the part of the variance from which on a line is no accident.
 const clearly = 0.5
 
-// usage is what the shims of the bystanders have held over time.
-type usage map[string]*[len(measures)]series
+// usage is what was held over time.
+type usage map[subject]*series
 
-// add notes the values of a shim, of which the last may be missing.
-func (u usage) add(shim string, x float64, values ...float64) {
-	if u[shim] == nil {
-		u[shim] = &[len(measures)]series{}
+func (u usage) add(of string, m measure, x, y float64) {
+	s := subject{of, m}
+	if u[s] == nil {
+		u[s] = &series{}
 	}
-	for i, y := range values {
-		u[shim][i].add(x, y)
-	}
+	u[s].add(x, y)
 }
 
 // growing lists what rises.
 func (u usage) growing() []Violation {
 	var list []Violation
-	for shim, all := range u {
-		for i, m := range measures {
-			rise, explained := all[i].line()
-			if rise > m.allowed && explained > clearly {
-				list = append(list, Violation{Kind: Growth, Text: fmt.Sprintf(
-					"shim of %s: %s: a line rises by %.1f, at most %.0f are allowed: %.0f", shim, m.name, rise, m.allowed,
-					all[i].y)})
-			}
+	for s, values := range u {
+		rise, explained := values.line()
+		if rise > s.allowed && explained > clearly {
+			list = append(list, Violation{Kind: Growth, Text: fmt.Sprintf(
+				"%s: %s: a line rises by %.1f, at most %.0f are allowed: %.0f", s.of, s.name, rise, s.allowed, values.y)})
 		}
 	}
 	return list
@@ -89,26 +100,37 @@ func (u usage) growing() []Violation {
 // idleEvery is after how many rounds the shims are watched while nothing happens, which takes some seconds.
 const idleEvery = 20
 
-// sample notes what the shims of the bystanders hold after a round.
+// sample notes what the shims of the bystanders and the machine hold after a round.
 func (e *Env) sample(u usage, round int) error {
+	x := float64(round)
 	for i, s := range e.stayers[:2] { // the third has the shim of the second
+		of := "shim of " + s.id
 		held, err := harness.ReadUsage(s.shim)
 		if err != nil {
 			return err
 		}
-		anon, err := harness.Anonymous(s.shim)
+		kib, err := harness.Anonymous(s.shim)
 		if err != nil {
 			return err
 		}
-		values := []float64{float64(len(held.FDs)), float64(held.Threads), float64(anon)}
+		u.add(of, descriptors, x, float64(len(held.FDs)))
+		u.add(of, threads, x, float64(held.Threads))
+		u.add(of, anonymous, x, float64(kib))
 		if round%idleEvery == idleEvery-1 && i == 0 {
 			n, err := idleSwitches(s.shim)
 			if err != nil {
 				return err
 			}
-			values = append(values, n)
+			u.add(of, idle, x, n)
 		}
-		u.add(s.id, float64(round), values...)
+	}
+	groups, err := harness.DyingCgroups()
+	if err != nil {
+		return err
+	}
+	u.add("machine", dying, x, float64(groups))
+	if n, ok := harness.NetworkNamespaces(); ok {
+		u.add("machine", nets, x, float64(n))
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ func TestUsage_WhatGrowsIsFoundAndNoiseIsNot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			u := usage{}
 			for round := range 100 {
-				u.add("s", float64(round), tt.value(round), 8, 4000)
+				u.add("s", descriptors, float64(round), tt.value(round))
+				u.add("s", threads, float64(round), 8)
 			}
 			if found := u.growing(); (len(found) > 0) != tt.want {
 				t.Errorf("growing = %v, want something: %t", found, tt.want)

@@ -115,3 +115,59 @@ func CgroupFile(path, v1, v2 string) (string, error) {
 	}
 	return "", fmt.Errorf("cgroup %s: neither %s nor %s: %w", path, v1, v2, fs.ErrNotExist)
 }
+
+// DyingCgroups counts the cgroups of the machine that were removed and that the kernel still has, as of the controller
+// that has most of them.
+func DyingCgroups() (int, error) {
+	all, err := mounts()
+	if err != nil {
+		return 0, err
+	}
+	most := 0
+	for _, m := range all {
+		if m.fstype != "cgroup2" {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(m.point, "cgroup.stat"))
+		if err != nil {
+			return 0, err
+		}
+		_, rest, _ := strings.Cut(string(text), "nr_dying_descendants ")
+		if fields := strings.Fields(rest); len(fields) > 0 {
+			if n, err := strconv.Atoi(fields[0]); err == nil {
+				most = max(most, n)
+			}
+		}
+	}
+	// v1 does not say. It counts all, and there is a directory for each that was not removed.
+	counts, err := os.ReadFile("/proc/cgroups")
+	if errors.Is(err, fs.ErrNotExist) {
+		return most, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	roots, err := CgroupRoots()
+	for line := range strings.Lines(string(counts)) {
+		fields := strings.Fields(line) // controller, hierarchy, cgroups, enabled
+		i := slices.IndexFunc(roots, func(root string) bool { return len(fields) > 2 && filepath.Base(root) == fields[0] })
+		if i < 0 || fields[1] == "0" {
+			continue
+		}
+		n, e := strconv.Atoi(fields[2])
+		most, err = max(most, n-directories(roots[i])), errors.Join(err, e)
+	}
+	return most, err
+}
+
+// directories counts the directories at and below root.
+func directories(root string) int {
+	n := 0
+	_ = filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error { // what goes meanwhile does not count
+		if err == nil && d.IsDir() {
+			n++
+		}
+		return nil
+	})
+	return n
+}

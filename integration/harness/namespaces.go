@@ -5,6 +5,9 @@ package harness
 
 import (
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,4 +36,20 @@ func LoopbackUp() error {
 		return fmt.Errorf("switch lo on: %w", err)
 	}
 	return nil
+}
+
+// NetworkNamespaces counts those of the machine, with those that nothing but a descriptor or the kernel itself holds. It
+// reports false where the kernel does not say.
+func NetworkNamespaces() (int, bool) {
+	text, err := os.ReadFile("/proc/slabinfo")
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "net_namespace" {
+			n, err := strconv.Atoi(fields[1])
+			return n, err == nil
+		}
+	}
+	return 0, false
 }
