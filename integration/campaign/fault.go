@@ -79,6 +79,9 @@ func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 	}
 	switch f.Kind {
 	case KillInit, StopInit:
+		if f.Kind == KillInit {
+			e.order.expectOOM(e.name, p.id, false)
+		}
 		e.signal(f, e.contained(p.pid))
 	case KillExec:
 		if s.Exec != noExec {

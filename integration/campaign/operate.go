@@ -38,6 +38,7 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 	case AddExec:
 		return e.addExec(ctx, p, s)
 	case Kill, KillAll:
+		e.order.expectOOM(e.name, id, false)
 		return simple(func(ctx context.Context) error {
 			_, err := t.Kill(ctx, &tasks.KillRequest{
 				ContainerID: id, ExecID: exec, Signal: uint32(syscall.SIGKILL), All: s.Op == KillAll,
@@ -131,6 +132,7 @@ func (e *Env) create(ctx context.Context, p *place, s Step) string {
 			}
 		}
 		e.chooseID(p, s.Reuse)
+		e.order.expectOOM(e.name, p.id, s.Program == hungry)
 		process, err := e.record(e.namespaced(ctx), p.id, p.options(s)...)
 		if err != nil {
 			return "error: record: " + err.Error()
@@ -329,6 +331,7 @@ func (e *Env) clear(ctx context.Context, p *place) string {
 	if p.id == "" {
 		return ok
 	}
+	e.order.expectOOM(e.name, p.id, false)
 	began := time.Now()
 	err := harness.Poll(func() error {
 		if ctx.Err() != nil {

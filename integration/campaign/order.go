@@ -23,6 +23,7 @@ type order struct {
 	mu         sync.Mutex
 	containers map[string]*track // by namespace and id
 	excused    map[string]bool   // namespaces in which shims are killed
+	hungry     map[string]bool   // by namespace and id: those that die for lack of memory
 	ignored    map[string]bool   // by namespace and id: those of pods that have no container of that id
 	violations []Violation
 	seen       int
@@ -33,6 +34,7 @@ type track struct {
 	id      string
 	told    stage
 	oom     bool
+	hungry  bool // it dies of hunger unless something else kills it
 	execs   map[string]*execTrack
 	gap     bool // events may be missing up to now, and the next may have been told before: containerd was away
 	excused bool // its shim was killed: containerd says that it ended, and nobody says how its execs did
@@ -63,6 +65,7 @@ func (s stage) String() string { return stageNames[s] }
 func newOrder() *order {
 	return &order{
 		containers: map[string]*track{}, excused: map[string]bool{}, ignored: map[string]bool{},
+		hungry: map[string]bool{},
 	}
 }
 
@@ -86,7 +89,7 @@ func (o *order) add(namespace string, event any) {
 	}
 	if _, isNew := event.(*events.TaskCreate); t.execs == nil || isNew && t.told == toldDelete {
 		excused := o.excused[namespace]
-		*t = track{id: id, execs: map[string]*execTrack{}, excused: excused, unknown: excused}
+		*t = track{id: id, execs: map[string]*execTrack{}, excused: excused, unknown: excused, hungry: o.hungry[key]}
 	}
 	for _, v := range t.add(event) {
 		v.Text = fmt.Sprintf("%s: %s", key, v.Text)
@@ -105,7 +108,7 @@ func (t *track) add(event any) []Violation {
 		if e.GetID() != t.id && e.GetID() != "" {
 			return t.exec(e.GetID(), toldExit)
 		}
-		return append(t.unended(), t.move(toldExit, toldCreate, toldStart)...)
+		return slices.Concat(t.unended(), t.missedOOM(e.GetExitStatus()), t.move(toldExit, toldCreate, toldStart))
 	case *events.TaskDelete:
 		if e.GetID() != "" && e.GetID() != t.id { // of an exec, which the runc shim tells
 			return nil
@@ -179,6 +182,14 @@ func (t *track) unended() []Violation {
 	return lost
 }
 
+// missedOOM is what is wrong if a container died for lack of memory and nobody said so before its exit (P5).
+func (t *track) missedOOM(status uint32) []Violation {
+	if status != killed || t.told != toldStart || !t.hungry || t.oom || t.away || t.excused {
+		return nil
+	}
+	return outOfOrder("exit %d comes without an OOM event", status)
+}
+
 // while checks what is told of a container between start and exit (P5).
 func (t *track) while(what string) []Violation {
 	if t.told == toldStart || t.gap || t.excused {
@@ -243,6 +254,21 @@ func (o *order) take() []Violation {
 	return list
 }
 
+// expectOOM says whether a container that is about to be created, or lives, dies for lack of memory.
+func (o *order) expectOOM(namespace, id string, hungry bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := namespace + "/" + id
+	if hungry {
+		o.hungry[key] = true
+		return
+	}
+	delete(o.hungry, key)
+	if t := o.containers[key]; t != nil {
+		t.hungry = false
+	}
+}
+
 // ignore says that an id is that of a pod without a pause container. CRI tells its end as an exit.
 func (o *order) ignore(namespace, id string) {
 	o.mu.Lock()
@@ -298,4 +324,5 @@ func (o *order) forget(living func(key string) bool) {
 		}
 	}
 	clear(o.ignored)
+	clear(o.hungry)
 }

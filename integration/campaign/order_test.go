@@ -35,7 +35,9 @@ func parse(tb testing.TB, text string) []any {
 			list = append(list, &events.TaskOOM{ContainerID: "c"})
 		case "delete":
 			list = append(list, &events.TaskDelete{ContainerID: "c"})
-		case "away", "killed":
+		case "exit-137":
+			list = append(list, &events.TaskExit{ContainerID: "c", ID: "c", ExitStatus: 137})
+		case "away", "killed", "hungry", "fed":
 			list = append(list, kind)
 		default:
 			tb.Fatalf("%q in %q", word, text)
@@ -71,6 +73,9 @@ func TestOrder(t *testing.T) {
 		{"P4: an exec starts after init's exit", "create | start | exec-added x | exit | exec-started x", []Kind{OutOfOrder}},
 		{"P5: OOM after the exit", "create | start | exit | oom", []Kind{OutOfOrder}},
 		{"P5: OOM before the start", "create | oom", []Kind{OutOfOrder}},
+		{"P5: no OOM before the exit", "hungry | create | start | exit-137 | delete", []Kind{OutOfOrder}},
+		{"hunger", "hungry | create | start | oom | exit-137 | delete", nil},
+		{"hunger, and a kill", "hungry | create | start | fed | exit-137 | delete", nil},
 		{"containerd was away at the exit", "create | start | away | delete", nil},
 		{"containerd was away, and hears it again", "create | start | away | start | exit | delete", nil},
 		{
@@ -86,6 +91,8 @@ func TestOrder(t *testing.T) {
 				switch e {
 				case "away":
 					o.interrupted()
+				case "hungry", "fed":
+					o.expectOOM("ns", "c", e == "hungry")
 				case "killed":
 					o.excuse("ns", "c", false)
 				default:
