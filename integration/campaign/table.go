@@ -92,7 +92,11 @@ func (w world) applyInit(s Step) []outcome {
 		return []outcome{{ok, n}}
 	case Pause:
 		n.init.phase = paused
-		return w.legal(n, p == running)
+		list := w.legal(n, p == running)
+		if w.dying() { // SIGKILL thaws what Pause is freezing
+			list = append(list, outcome{anyError, w})
+		}
+		return list
 	case Resume:
 		n.init.phase, n.thawed = running, false
 		return w.legal(n, p == paused)

@@ -166,8 +166,9 @@ func (c *course) take(t told) error {
 		}
 	}
 	c.Totals.Add(r.Totals)
-	c.Next[r.Worker] = r.Round + 1
-	if r.Failure != nil && !c.settings.keepGoing {
+	if r.Failure == nil || c.settings.keepGoing {
+		c.Next[r.Worker] = r.Round + 1
+	} else {
 		if c.settings.shrink > 0 {
 			c.failing[r.Worker] = true
 			c.shrinking++
