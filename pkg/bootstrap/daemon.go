@@ -27,6 +27,7 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/osthread"
 )
@@ -101,7 +102,7 @@ func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
 	// The bundle goes with its container, but the daemon may serve others of the group after that.
-	if err := os.Chdir("/"); err != nil {
+	if err := fail.After("start.directory", os.Chdir("/")); err != nil {
 		return err
 	}
 	ctx, stop := watchSignals()
@@ -188,7 +189,7 @@ func initDaemon(d Daemon) error {
 		args = append(args, "-debug")
 	}
 	showArgs(args)
-	return nil
+	return fail.At("start.daemon")
 }
 
 // joinCgroup moves this process into the cgroup group: on v1 in each hierarchy that has it. start calls it before it

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/status"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -69,7 +70,8 @@ func (r *request) recordSocket() (group string, err error) {
 	if r.SocketPath, err = socketPath(dir, r.Address, r.Namespace, group); err != nil {
 		return "", err
 	}
-	if err := unixfile.Write(filepath.Join(r.Bundle, addressFile), []byte(socketAddress(r.SocketPath))); err != nil {
+	file := filepath.Join(r.Bundle, addressFile)
+	if err := fail.After("start.address", unixfile.Write(file, []byte(socketAddress(r.SocketPath)))); err != nil {
 		return "", fmt.Errorf("record socket of bundle %s: %w", r.Bundle, err)
 	}
 	return group, nil
@@ -158,13 +160,14 @@ func bind(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind socket %s: %w", path, err)
 	}
-	if err = unix.Listen(fd, backlog); err == nil {
+	if err = fail.After("start.socket", unix.Listen(fd, backlog)); err == nil {
 		var l net.Listener
 		if l, err = net.FileListener(f); err == nil {
 			return l.(*net.UnixListener), nil
 		}
 	}
-	return nil, errors.Join(fmt.Errorf("listen on socket %s: %w", path, err), unixfile.Remove(path))
+	err = fmt.Errorf("listen on socket %s: %w", path, err)
+	return nil, errors.Join(err, fail.After("start-undo.listen", unixfile.Remove(path)))
 }
 
 // removeUnheard removes the socket at path unless somebody listens there, which is ErrAlreadyExists. What is no socket

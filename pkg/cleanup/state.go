@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/log"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/listen"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -80,7 +81,7 @@ type podEntry struct {
 }
 
 func (x podIndex) write(bundle string) error {
-	return unixfile.WriteJSON(filepath.Join(bundle, indexFile), x)
+	return fail.After("index.write", unixfile.WriteJSON(filepath.Join(bundle, indexFile), x))
 }
 
 func readIndex(bundle string) (x podIndex, err error) {
@@ -128,7 +129,7 @@ func (x *Index) Add(containerID, bundle, root string) error {
 		delete(x.index.Members, containerID)
 		return err
 	}
-	return unixfile.Symlink(x.bundle, filepath.Join(bundle, indexLink))
+	return fail.After("index.link", unixfile.Symlink(x.bundle, filepath.Join(bundle, indexLink)))
 }
 
 // Remove undoes Add, and may come without it. When the index bundle itself goes, another takes its place.
@@ -174,7 +175,8 @@ func (x *Index) leaveAnswer(bundle string, s State) error {
 		text = nil
 	}
 	x.mu.Unlock()
-	return unixfile.Write(filepath.Join(bundle, deletedFile), append(append(text, 0), answer...))
+	answer = append(append(text, 0), answer...)
+	return fail.After("delete.answer", unixfile.Write(filepath.Join(bundle, deletedFile), answer))
 }
 
 // SetPod makes bundle, which is that of a sandbox, the index bundle. With pod false the sandbox is gone.
@@ -193,7 +195,8 @@ func (x *Index) moveLocked(containerID, bundle string) error {
 		return err
 	}
 	for id, other := range x.index.Members {
-		if err := unixfile.Symlink(bundle, filepath.Join(other.Bundle, indexLink)); err != nil {
+		link := filepath.Join(other.Bundle, indexLink)
+		if err := fail.After("index.move-link", unixfile.Symlink(bundle, link)); err != nil {
 			log.L.WithError(err).WithField("container", id).Warn("link to the list of the pod's containers")
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 )
@@ -68,7 +69,7 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 	if err != nil {
 		return fmt.Errorf("%s: %w", h.source.Key, err)
 	}
-	return nil
+	return fail.At("create.cpuset")
 }
 
 // BeforeUpdate implements [process.Hook]. A cpuset that r sets is kept: nobody but its sender knows when it

@@ -19,6 +19,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
@@ -128,7 +129,7 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		h.late = append(h.late, slices.DeleteFunc(v.late, func(l entry) bool { return masked(l.container) })...)
 	}
 	c.Spec = &spec
-	return nil
+	return fail.At("create.host-rootfs")
 }
 
 // makeTmp makes the directory that programs of a host take for granted.
@@ -149,7 +150,7 @@ func Remove(bundle string) error {
 	if bundle == "" {
 		return nil
 	}
-	return unixfile.RemoveAll(filepath.Join(bundle, skeletons))
+	return fail.After("remove.host-rootfs", unixfile.RemoveAll(filepath.Join(bundle, skeletons)))
 }
 
 // insertMount puts m behind what it lies in and before what lies in it: mounts of the configuration come on top.
@@ -172,7 +173,7 @@ func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init pro
 	if errors.Is(err, errDead) {
 		return nil
 	}
-	return err
+	return fail.After("create.host-mounts", err)
 }
 
 var errDead = errors.New("init is dead")

@@ -30,6 +30,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
@@ -73,7 +74,7 @@ func (h *Hook) Prepare(ctx context.Context, c *process.Config) (err error) {
 	}
 	env(h.list, c.SetEnv)
 	c.Files = h.sockets.Files
-	return nil
+	return fail.At("create.sockets")
 }
 
 // network returns the network namespace of the sockets. If Open makes it for the container, made is the namespace in
@@ -126,7 +127,7 @@ func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 	if h.left, err = h.bound.Left(root, volumes); err != nil {
 		log.L.WithError(err).WithField("container", h.config.ID).Warn("find sockets on volumes for the delete command")
 	}
-	return nil
+	return fail.At("create.bind-sockets")
 }
 
 func (h *Hook) failed(err error) error {
@@ -146,7 +147,7 @@ func (h *Hook) Removed() error {
 	if h.bound != nil {
 		h.bound.Remove()
 	}
-	return nil
+	return fail.At("remove.sockets")
 }
 
 // Network is the network namespace of a container.

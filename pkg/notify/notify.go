@@ -37,6 +37,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -295,13 +296,13 @@ func (h *Hook) Prepare(_ context.Context, c *process.Config) (err error) {
 		Destination: hookMount, Type: "bind", Source: dir, Options: []string{"bind", "ro", "nosuid", "nodev", "noexec"},
 	})
 	c.SetEnv("NOTIFY_SOCKET", path.Join(hookMount, Name))
-	return nil
+	return fail.At("create.notify-socket")
 }
 
 // Created implements [process.Hook].
 func (h *Hook) Created(_ context.Context, c process.RuntimeContainer, _ process.Handle) error {
 	h.receiver.Receive(func(s Sender) error { return c.Cgroup().Contains(s.PID, s.PIDFD) })
-	return nil
+	return fail.At("create.notify")
 }
 
 // Removed implements [process.Hook].
@@ -309,7 +310,7 @@ func (h *Hook) Removed() error {
 	if h.receiver == nil {
 		return nil
 	}
-	return h.receiver.Close()
+	return fail.After("remove.notify", h.receiver.Close())
 }
 
 // State returns what was received so far.

@@ -21,6 +21,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -51,9 +52,9 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	defer c.runtime.reaper.Suspend()() // criu and the helpers that it runs
 	return classify(c.withLog(r.WorkPath, "dump.log", func(dir string) error {
 		opts.WorkDirectory = dir
-		err := lc.Checkpoint(opts)
+		err := fail.After("checkpoint.dump", lc.Checkpoint(opts))
 		if err != nil && !existed {
-			err = errors.Join(err, os.RemoveAll(r.Path))
+			err = errors.Join(err, fail.After("checkpoint-undo.image", os.RemoveAll(r.Path)))
 		}
 		return err
 	}))

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -65,10 +66,10 @@ func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
 
 // destroy removes the cgroup and the state directory, if they are there, and then runs the poststop hooks.
 func destroy(lc *libcontainer.Container) error {
-	if err := removeCgroup(lc); err != nil {
+	if err := fail.After("destroy.cgroup", removeCgroup(lc)); err != nil {
 		return err
 	}
-	return removeState(lc, lc.Destroy)
+	return fail.After("destroy.state-directory", removeState(lc, lc.Destroy))
 }
 
 // removeState calls remove, which removes the state directory, and then runs the poststop hooks.

@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/utils"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
@@ -66,7 +67,7 @@ func (h *handle) Wait() process.Exit {
 
 // started hands the process its streams. If that fails, or ctx ended meanwhile, the process is killed and reaped.
 func (h *handle) started(ctx context.Context, s *stdio.Streams) error {
-	err := s.Started(ctx)
+	err := fail.After("process.streams", s.Started(ctx))
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("interrupted: %w", context.Cause(ctx)) // libcontainer may take a process that was killed for started
 	}

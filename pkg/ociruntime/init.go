@@ -24,6 +24,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -118,7 +119,7 @@ func (r *Runtime) launchInit(
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
 	case errors.Is(err, launch.ErrNotStarted):
-		if undo := i.undo(ctx); undo != nil {
+		if undo := fail.After("create-undo.cgroup", i.undo(ctx)); undo != nil {
 			return nil, errors.Join(err, undo)
 		}
 		return nil, unsupported{err}
@@ -129,7 +130,7 @@ func (r *Runtime) launchInit(
 	if err = made.init.started(ctx, s); err != nil {
 		return nil, errors.Join(err, run.Close())
 	}
-	if err = i.saveState(proc.Pid); err == nil {
+	if err = fail.After("create.state-file", i.saveState(proc.Pid)); err == nil {
 		err = made.initCreated()
 	}
 	if err != nil {
@@ -159,7 +160,7 @@ func (i *initLauncher) prepare() error {
 		i.Born = apply
 	} else {
 		const nobody = -1 // makes the cgroup and moves no process (cgroups/utils.go, WriteCgroupProc)
-		if err := apply(nobody); err != nil {
+		if err := fail.After("create.cgroup", apply(nobody)); err != nil {
 			return err
 		}
 		i.made.setCgroups(&i.Command, nil)
@@ -182,7 +183,7 @@ func (i *initLauncher) undo(ctx context.Context) error {
 
 // mounted sets the limits and runs the hooks that libcontainer runs then (process_linux.go, procHooks).
 func (i *initLauncher) mounted(pid int) error {
-	if err := i.group.Set(i.Config.Cgroups.Resources); err != nil {
+	if err := fail.After("create.limits", i.group.Set(i.Config.Cgroups.Resources)); err != nil {
 		return fmt.Errorf("error setting cgroup config for procHooks process: %w", err)
 	}
 	if !i.MountedOnce {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -52,7 +53,7 @@ func Remove(ctx context.Context, c process.Config) error {
 		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
 	}
 	group := cgroup.New(state.CgroupPaths)
-	if err := group.Kill(ctx, unix.SIGKILL); err != nil {
+	if err := fail.After("cleanup.kill", group.Kill(ctx, unix.SIGKILL)); err != nil {
 		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 	}
 	// On cgroup v2 frozen processes die without being thawed, and libcontainer takes a frozen cgroup for a paused
@@ -100,7 +101,7 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 			errs = append(errs, m.Destroy())
 		}
 	}
-	errs = append(errs, unixfile.RemoveAll(stateDir(c.Root, c.ID)))
+	errs = append(errs, fail.After("cleanup.half-made", unixfile.RemoveAll(stateDir(c.Root, c.ID))))
 	return errors.Join(errs...)
 }
 

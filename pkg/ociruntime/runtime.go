@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
@@ -93,7 +94,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		return created, nil
 	}
 	err = createError(err, c.Spec.Linux)
-	if undo := r.discard(lc, stateDir(c.Root, c.ID)); undo != nil {
+	if undo := fail.After("create-undo.discard", r.discard(lc, stateDir(c.Root, c.ID))); undo != nil {
 		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 	}
 	return nil, err
@@ -135,12 +136,12 @@ func (r *Runtime) spawned(
 	if made.initStage, err = statExe(init.pid); err != nil {
 		return nil, err
 	}
-	return made, made.initCreated()
+	return made, fail.After("create.spawned", made.initCreated())
 }
 
 // initCreated is called when init waits to be started.
 func (c *container) initCreated() error {
-	if err := writeExtra(c.cgroup, c.config.Spec.Linux.Resources); err != nil {
+	if err := fail.After("create.resources", writeExtra(c.cgroup, c.config.Spec.Linux.Resources)); err != nil {
 		return fmt.Errorf("linux.resources: %w", err)
 	}
 	limitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/resources"
 )
@@ -41,12 +42,12 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	if err != nil {
 		return fmt.Errorf("linux.resources: %w", err)
 	}
-	if err := c.write(write); err != nil {
+	if err := fail.After("update.write", c.write(write)); err != nil {
 		err = updateError(err, fields, c.cgroup)
 		if errors.Is(err, systemd.ErrSilent) {
 			return err // systemd is asked first, so nothing was written
 		}
-		if undo := c.restore(before, write, snapshot); undo != nil {
+		if undo := fail.After("update-undo.restore", c.restore(before, write, snapshot)); undo != nil {
 			err = errors.Join(err, fmt.Errorf("put the former values back: %w", undo))
 		}
 		return err

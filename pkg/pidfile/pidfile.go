@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -55,7 +56,7 @@ func (h *Hook) Prepare(context.Context, *process.Config) error {
 // Created implements [process.Hook].
 func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
 	h.pid = init.Pid()
-	return Write(h.setting.Text, h.pid)
+	return fail.After("create.pid-file", Write(h.setting.Text, h.pid))
 }
 
 // Removed implements [process.Hook].
@@ -63,7 +64,7 @@ func (h *Hook) Removed() error {
 	if h.pid == 0 {
 		return nil // nothing was written
 	}
-	return Remove(h.setting.Text, h.pid)
+	return fail.After("remove.pid-file", Remove(h.setting.Text, h.pid))
 }
 
 // mode lets everybody read a pid file, as runc and containerd do.

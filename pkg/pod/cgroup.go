@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/cgroups/systemd"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -86,7 +87,7 @@ func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 	if err != nil {
 		return refuse(err)
 	}
-	if err := writeMade(bundle, missing); err != nil {
+	if err := fail.After("pod.cgroup-list", writeMade(bundle, missing)); err != nil {
 		return refuse(err)
 	}
 	made, err := hierarchy.Make(cgroupPath, missing)
@@ -114,5 +115,5 @@ func removeMade(bundle string, made []string) ([]string, error) {
 	if left := hierarchy.RemoveEmpty(made); len(left) > 0 {
 		return left, nil
 	}
-	return nil, writeMade(bundle, nil)
+	return nil, fail.After("pod-undo.cgroups", writeMade(bundle, nil))
 }

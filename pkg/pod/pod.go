@@ -38,6 +38,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/pod/nsholder"
 	"sandbox.internal/shim/pkg/reaper"
@@ -126,7 +127,7 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 		}
 	}()
 	if p.Config.PID == ModePod || p.Config.User != nil {
-		err = p.startHolder(ctx)
+		err = fail.After("pod.holder", p.startHolder(ctx))
 	} else {
 		p.onMainThread = true // also if it fails half-way
 		err = p.thread.Do(ctx, func() error { return enterNamespaces(p.network, p.cloneFlags(), p.Config.Hostname) })
@@ -134,7 +135,7 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return p.configureNamespaces()
+	return fail.After("pod.configure", p.configureNamespaces())
 }
 
 // cloneFlags are the CLONE_NEW… bits of the namespaces to be made for the pod, but for those of users and PIDs.
@@ -200,14 +201,14 @@ func (p *Pod) removeNamespaces() error {
 	if p.holder != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		if err := p.holder.Kill(ctx); err != nil {
+		if err := fail.After("pod-undo.holder", p.holder.Kill(ctx)); err != nil {
 			return err
 		}
 	}
 	if !p.onMainThread {
 		return nil
 	}
-	err := enterHostNamespaces(p.thread)
+	err := fail.After("pod-undo.namespaces", enterHostNamespaces(p.thread))
 	p.onMainThread = err != nil
 	return err
 }

@@ -19,6 +19,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -101,7 +102,7 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	if err := c.initCreated(ctx, init); err != nil {
 		_ = streams.Close() // nothing that was written matters any more
 		c.beforeDestroy()
-		return errors.Join(err, c.runtime.Discard())
+		return errors.Join(err, fail.After("create-undo.container", c.runtime.Discard()))
 	}
 	c.init.handle, c.init.streams = init, streams
 	return nil

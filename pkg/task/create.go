@@ -20,6 +20,7 @@ import (
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/idmap"
 	"sandbox.internal/shim/pkg/listen"
@@ -181,17 +182,19 @@ type bundleHook struct {
 }
 
 func (h *bundleHook) Prepare(context.Context, *process.Config) error {
-	if err := cleanup.RemoveAnswer(h.dir); err != nil { // of a container that had this bundle before
+	// That of a container that had this bundle before.
+	if err := fail.After("create.remove-answer", cleanup.RemoveAnswer(h.dir)); err != nil {
 		return err
 	}
-	if err := h.index.Add(h.id, h.dir, h.state.Root); err != nil {
+	if err := fail.After("create.list", h.index.Add(h.id, h.dir, h.state.Root)); err != nil {
 		return fmt.Errorf("list it for the delete command: %w", err)
 	}
-	return h.state.Write(h.dir)
+	return fail.After("create.state", h.state.Write(h.dir))
 }
 
 func (h *bundleHook) Removed() error {
-	return errors.Join(cleanup.RemoveState(h.dir), h.index.Remove(h.id, h.dir))
+	err := fail.After("remove.state", cleanup.RemoveState(h.dir))
+	return errors.Join(err, fail.After("remove.list", h.index.Remove(h.id, h.dir)))
 }
 
 // stateHook adds to the state what is known when init exists and when it exits. It comes after the hook of sockets.
@@ -206,18 +209,18 @@ func (h stateHook) Created(_ context.Context, _ process.RuntimeContainer, init p
 	if h.sockets != nil {
 		h.bundle.state.Sockets = h.sockets.Left()
 	}
-	h.write()
+	h.written(fail.After("create.pid", h.bundle.state.Write(h.bundle.dir)))
 	return nil
 }
 
 func (h stateHook) Exited(exit process.Exit) {
 	h.bundle.state.Exit = &exit
-	h.write()
+	h.written(fail.After("exit.state", h.bundle.state.Write(h.bundle.dir)))
 }
 
-// write does without the state rather than without the container.
-func (h stateHook) write() {
-	if err := h.bundle.state.Write(h.bundle.dir); err != nil {
+// written does without the state rather than without the container.
+func (h stateHook) written(err error) {
+	if err != nil {
 		log.L.WithError(err).WithField("container", h.bundle.id).Warn("write the pid and the exit for the delete command")
 	}
 }
@@ -246,7 +249,7 @@ func (h *rootfsHook) Prepare(_ context.Context, c *process.Config) error {
 		return err
 	}
 	h.mounted = true
-	if err := mount.All(mounts, target); err != nil {
+	if err := fail.After("create.rootfs", mount.All(mounts, target)); err != nil {
 		return fmt.Errorf("mount root file system %s: %w", describe(mounts), err)
 	}
 	return nil
@@ -263,12 +266,12 @@ func describe(mounts []mount.Mount) string {
 // Removed leaves what the client mounted itself.
 func (h *rootfsHook) Removed() error {
 	if h.mounted {
-		if err := cleanup.UnmountRootfs(h.bundle); err != nil {
+		if err := fail.After("remove.rootfs", cleanup.UnmountRootfs(h.bundle)); err != nil {
 			return err
 		}
 	}
 	if h.made == "" {
 		return nil
 	}
-	return unixfile.Remove(h.made)
+	return fail.After("remove.rootfs-directory", unixfile.Remove(h.made))
 }

@@ -34,6 +34,7 @@ import (
 	"sandbox.internal/shim/pkg/cleanup"
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -229,7 +230,7 @@ func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) error {
 	if err != nil {
 		return err
 	}
-	if err := m.index.SetPod(sandboxID, bundle, true); err != nil {
+	if err := fail.After("pod.list", m.index.SetPod(sandboxID, bundle, true)); err != nil {
 		return errors.Join(err, m.RemovePod())
 	}
 	return nil
@@ -240,7 +241,8 @@ func (m *Manager) SetPodPid(pid int) error {
 	m.mu.Lock()
 	bundle := m.pod.bundle
 	m.mu.Unlock()
-	return cleanup.State{Root: cleanup.DefaultRoot(m.io.Namespace), Pid: pid}.Write(bundle)
+	state := cleanup.State{Root: cleanup.DefaultRoot(m.io.Namespace), Pid: pid}
+	return fail.After("pod.pid", state.Write(bundle))
 }
 
 // RemovePod undoes AddPod.
@@ -256,7 +258,8 @@ func (m *Manager) removePod(shutdown bool) error {
 	m.mu.Unlock()
 	var err error
 	if p != nil { // else another shutdown was faster
-		err = errors.Join(m.index.SetPod(p.id, p.bundle, false), cleanup.RemoveState(p.bundle))
+		err = fail.After("pod-undo.list", m.index.SetPod(p.id, p.bundle, false))
+		err = errors.Join(err, fail.After("pod-undo.state", cleanup.RemoveState(p.bundle)))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

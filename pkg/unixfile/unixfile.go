@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/fail"
 )
 
 // Write replaces the file at path, or makes it, with mode 0600. A reader sees the old content or the new one, and so
@@ -52,7 +54,7 @@ func Symlink(target, path string) error {
 func replace(path string, create func(next string) error) error {
 	next := fmt.Sprintf("%s.%d", path, os.Getpid())
 	_ = os.Remove(next) // left by a process of the same id that was killed here, else it is not there
-	err := create(next)
+	err := fail.After("file.new-content", create(next))
 	if err == nil {
 		err = os.Rename(next, path)
 	}

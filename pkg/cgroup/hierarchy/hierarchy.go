@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/fail"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"
@@ -126,7 +127,7 @@ func Make(path string, dirs []string) (made []string, err error) {
 	if len(made) == 0 {
 		return nil, nil
 	}
-	return made, prepare(path)
+	return made, fail.After("pod.cgroup", prepare(path))
 }
 
 // prepare enables all controllers for the cgroup at path on v2. On v1 it fills the cpusets on the way to it, which take
