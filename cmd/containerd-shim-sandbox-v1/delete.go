@@ -55,12 +55,13 @@ func removeBundle(f flags, within time.Duration, r cleanup.Request) (answer []by
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	pid, exit, err := r.Run(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// After Run, which may itself end the daemon. A socket that stays is no reason to keep the bundle.
+	// After Run, which may itself end the daemon. Also if it failed: containerd removes the bundle of a create that
+	// failed all the same, and with it the way to the socket. One that stays is no reason to keep the bundle.
 	if err := bootstrap.RemoveSocket(ctx, r.Bundle, r.ID); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
+	}
+	if err != nil {
+		return nil, err
 	}
 	return deleteAnswer(pid, exit)
 }

@@ -8,6 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -71,6 +73,31 @@ func TestDeleteBundle_ReportsWhatCleanupSays(t *testing.T) {
 	})
 	if !errors.Is(err, errdefs.ErrUnavailable) || !strings.Contains(err.Error(), `"c1"`) || stdout.Len() > 0 {
 		t.Errorf("deleteBundle = %v with answer %q, want cleanup's error, the id and no answer", err, stdout.String())
+	}
+}
+
+// containerd removes the bundle of a create that failed also when the delete command fails. Nobody finds the socket then.
+func TestDeleteBundle_RemovesTheSocketAlsoWhenTheRestFails(t *testing.T) {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	_ = l.Close() // as when its shim was killed
+	if err := os.WriteFile(filepath.Join(dir, "address"), []byte("unix://"+socket), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := flags{Args: bootstrap.Args{Namespace: "ns", ID: "c1"}, bundle: dir}
+	err = deleteBundle(f, io.Discard, deleteTimeout, cleanup.Request{
+		Container: func(context.Context, process.Config) error { return errdefs.ErrUnavailable },
+	})
+	if !errors.Is(err, errdefs.ErrUnavailable) {
+		t.Errorf("deleteBundle = %v, want cleanup's error", err)
+	}
+	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket: %v, want it gone", err)
 	}
 }
 
