@@ -74,7 +74,12 @@ type Pod struct {
 const closeTimeout = 4 * time.Second
 
 // Create checks r and makes the pod's files. When it fails, nothing is left of it.
-func Create(ctx context.Context, r Request, t *osthread.Thread) (_ *Pod, err error) {
+func Create(ctx context.Context, r Request, t *osthread.Thread) (made *Pod, err error) {
+	defer func() {
+		if made == nil && err == nil { // after a panic, which is the error that matters
+			_ = Remove(r.Bundle)
+		}
+	}()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func (c *Controller) Create(ctx context.Context, r CreateRequest) error {
 	return nil
 }
 
-func (c *Controller) create(ctx context.Context, r CreateRequest) error {
+func (c *Controller) create(ctx context.Context, r CreateRequest) (err error) {
 	if err := r.complete(); err != nil {
 		return err
 	}
@@ -141,10 +141,17 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) error {
 		return err
 	}
 	c.sandbox.Store(p)
-	made, err := c.newPod(ctx, pod.Request{ID: r.ID, Bundle: r.Bundle, Config: p.config})
+	var made Pod
+	defer func() {
+		if made == nil { // also after a panic: Shutdown has to end the shim
+			c.sandbox.Store(nil)
+			err = errors.Join(err, c.tasks.RemovePod())
+		}
+	}()
+	made, err = c.newPod(ctx, pod.Request{ID: r.ID, Bundle: r.Bundle, Config: p.config})
 	if err != nil {
-		c.sandbox.Store(nil)
-		return errors.Join(err, c.tasks.RemovePod())
+		made = nil
+		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

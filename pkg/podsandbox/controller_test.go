@@ -357,3 +357,23 @@ func TestMetrics_OfAPodWithoutACgroup(t *testing.T) {
 		}
 	}
 }
+
+// The interceptor of calls catches a panic, and the shim goes on. A pod of which there is only a part must not keep it
+// from its end.
+func TestCreate_PanicLeavesNoPod(t *testing.T) {
+	tasks := newTasks(t, &fakeRuntime{}, func(event.Event) {})
+	c := New(tasks, func(context.Context, pod.Request) (Pod, error) { panic("a bug") })
+	bundle := newBundle(t, nil)
+	func() {
+		defer func() {
+			if p := recover(); p == nil {
+				t.Error("the panic was lost")
+			}
+		}()
+		_ = c.Create(t.Context(), CreateRequest{ID: "s", Bundle: bundle, Config: &pod.Config{}})
+	}()
+	must(t, c.Shutdown(t.Context(), "s"))
+	if !isClosed(tasks.Done()) {
+		t.Error("the shim does not end")
+	}
+}

@@ -46,7 +46,7 @@ type CreateRequest struct {
 
 // Create creates a container whose init waits to be started or restored. When it fails, or ctx ends first, nothing is
 // left of it.
-func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, err error) {
+func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container, err error) {
 	if err := CheckID("id", r.ID); err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err := m.reserve(r.ID, cancel); err != nil {
 		return nil, err
 	}
-	defer func() { m.finishCreate(r.ID, c) }()
+	defer func() { m.finishCreate(r.ID, made) }() // none also after a panic: the delete command removes what there is
 	spec, err := m.spec(r)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
@@ -64,7 +64,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (c *Container, er
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
-	c = &Container{
+	c := &Container{
 		cpusets: m.cpusets, stop: set.Stop, stopIsSet: set.StopIsSet,
 		joinsPIDs: cleanup.JoinsPIDs(spec), ofCRI: spec.Annotations[criTypeAnnotation] != "",
 	}
@@ -273,5 +273,5 @@ func (h *rootfsHook) Removed() error {
 	if h.made == "" {
 		return nil
 	}
-	return fail.After("remove.rootfs-directory", unixfile.Remove(h.made))
+	return unixfile.Remove(h.made)
 }

@@ -213,3 +213,23 @@ func TestCreate_FailsWhereItCannotBeListed(t *testing.T) {
 		t.Errorf("files = %q, want %q", got, want)
 	}
 }
+
+// The interceptor of calls catches a panic, and the shim goes on. A container of which there is only a part must not
+// keep its id, nor the shim from its end.
+func TestCreate_PanicLeavesNoContainer(t *testing.T) {
+	s := newManager(t, &fakeEngine{create: func(process.Config) error { panic("a bug") }})
+	func() {
+		defer func() {
+			if p := recover(); p == nil {
+				t.Error("the panic was lost")
+			}
+		}()
+		_, _ = s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
+	}()
+	if c, err := s.Container("c1"); !errdefs.IsNotFound(err) {
+		t.Errorf("Container = %v, %v, want not found", c, err)
+	}
+	if !s.Shutdown() {
+		t.Error("the shim does not end")
+	}
+}

@@ -231,6 +231,26 @@ func TestDelete_LeavesItsAnswerLast(t *testing.T) {
 	}
 }
 
+// The container is gone when its answer is written. It must not keep the shim from its end.
+func TestDelete_PanicAfterItLeavesNoContainer(t *testing.T) {
+	s := newManager(t, &fakeEngine{})
+	bundle := newBundle(t, goodSpec())
+	s.KeepIndex(bundle, "/the/socket", func(int, process.Exit) ([]byte, error) { panic("a bug") })
+	_, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: bundle})
+	must(t, err)
+	func() {
+		defer func() {
+			if p := recover(); p == nil {
+				t.Error("the panic was lost")
+			}
+		}()
+		_, _ = s.Delete(t.Context(), "c1", "")
+	}()
+	if c, err := s.Container("c1"); !errdefs.IsNotFound(err) || !s.Shutdown() {
+		t.Errorf("Container = %v, %v, want not found and a shim that ends", c, err)
+	}
+}
+
 func TestRootfs_Mounts(t *testing.T) {
 	source := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(source, "marker"), nil, 0o600))

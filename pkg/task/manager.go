@@ -213,9 +213,8 @@ func (m *Manager) KeepIndex(bundle, socket string, answer cleanup.Answer) {
 // AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. From then on admit decides
 // whether a container can be created. That does not end a Create under way; StopAll does. AddPod fails if there is a
 // container or a pod, and while the shim ends.
-func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) error {
+func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) (err error) {
 	m.mu.Lock()
-	var err error
 	switch {
 	case m.closed:
 		err = fmt.Errorf("the shim is shutting down: %w", errdefs.ErrUnavailable)
@@ -230,10 +229,15 @@ func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) error {
 	if err != nil {
 		return err
 	}
-	if err := fail.After("pod.list", m.index.SetPod(sandboxID, bundle, true)); err != nil {
-		return errors.Join(err, m.RemovePod())
-	}
-	return nil
+	listed := false
+	defer func() {
+		if !listed { // also after a panic
+			err = errors.Join(err, m.RemovePod())
+		}
+	}()
+	err = fail.After("pod.list", m.index.SetPod(sandboxID, bundle, true))
+	listed = err == nil
+	return err
 }
 
 // SetPodPid records the process that holds the pod's namespaces for the delete command. There is a pod.
