@@ -73,6 +73,12 @@ build: ## build bin/containerd-shim-sandbox-v1 (musl, seccomp, no shared librari
 	@$(CROSS) $(GO) build -trimpath -tags "$(TAGS) netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o $(BIN)/$(NAME) ./cmd/$(NAME)
 	@if readelf -lW $(BIN)/$(NAME) | grep INTERP; then echo "$(BIN)/$(NAME) is not static" >&2; exit 1; fi
 
+# For tests alone: a shim that fails where pkg/fail says.
+FAILING  := $(CURDIR)/bin/failpoints/$(NAME)
+.PHONY: failpoints
+failpoints: ## build bin/failpoints/containerd-shim-sandbox-v1, which tests make fail at its failpoints
+	@$(CROSS) $(GO) build -trimpath -tags "$(TAGS) failpoints netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o $(FAILING) ./cmd/$(NAME)
+
 dynamic: ## the same with the system's libc and libseccomp, as shared libraries: slower to start
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
 
@@ -118,14 +124,25 @@ else
 	umask 022; $(ALLINITS) $(GO) test -count=1 -timeout 30m -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
 endif
 
-integration: ## the built binary against a fake and a real containerd (root)
+integration: failpoints ## the built binary against a fake and a real containerd (root)
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
 	@integration/cri/deps.sh
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
-	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m ./...
+	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_FAILPOINTS_BINARY=$(FAILING) $(GO) test -count=1 -timeout 30m ./...
 	@echo "execs once more, by libcontainer, as where the launcher cannot start them"
 	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m -run 'Exec|Terminal' ./containerd ./cri
+
+# Each system call of an operation fails once, with each error: hours. Operations, calls and errors as in
+# integration/fakecontainerd, with commas between them.
+OPS    ?= all
+CALLS  ?= all
+ERRORS ?= all
+.PHONY: sweep
+sweep: deps build ## make system calls of the shim fail, one after the other (root); OPS=, CALLS= and ERRORS= choose; bin/sweep.txt
+	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_SWEEP_OPS=$(OPS) SHIM_SWEEP_CALLS=$(CALLS) SHIM_SWEEP_ERRORS=$(ERRORS) \
+		SHIM_SWEEP_TABLE=$(CURDIR)/bin/sweep.txt $(GO) test -count=1 -timeout 24h -run TestSweep ./fakecontainerd
+	cat bin/sweep.txt
 
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that.
 VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) $(CURDIR)/bin/vm/vmtest

@@ -115,16 +115,30 @@ func (e *env) newBox(id string) *box {
 
 func (e *env) createBox(id string) *box {
 	e.Helper()
-	s, err := e.client.NewSandbox(e.ctx, id, client.WithSandboxRuntime(e.containerd.Env.Runtime, nil),
-		client.WithSandboxSpec(&specs.Spec{
-			Hostname: "box",
-			Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
-				{Type: specs.NetworkNamespace},
-				{Type: specs.IPCNamespace},
-				{Type: specs.UTSNamespace},
-			}},
-		}))
+	b, err := e.tryBox(id, boxSpec())
 	e.must(err, "create sandbox")
+	return b
+}
+
+func boxSpec() *specs.Spec {
+	return &specs.Spec{
+		Hostname: "box",
+		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
+			{Type: specs.NetworkNamespace},
+			{Type: specs.IPCNamespace},
+			{Type: specs.UTSNamespace},
+		}},
+	}
+}
+
+// tryBox is createBox for tests that want an error.
+func (e *env) tryBox(id string, spec *specs.Spec) (*box, error) {
+	e.Helper()
+	s, err := e.client.NewSandbox(e.ctx, id, client.WithSandboxRuntime(e.containerd.Env.Runtime, nil),
+		client.WithSandboxSpec(spec))
+	if err != nil {
+		return nil, err
+	}
 	b := &box{Sandbox: s, e: e, controller: e.client.SandboxController("shim")}
 	e.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), harness.Slow(20*time.Second))
@@ -133,7 +147,7 @@ func (e *env) createBox(id string) *box {
 			e.Errorf("shut down sandbox: %v", err)
 		}
 	})
-	return b
+	return b, nil
 }
 
 // member is the configuration of a container in the sandbox.

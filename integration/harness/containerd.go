@@ -71,7 +71,9 @@ func NewConfigured(env Env, config func(*Containerd) []byte) (*Containerd, error
 // Start starts containerd and returns when it serves.
 func (c *Containerd) Start(ctx context.Context) error {
 	cmd := exec.Command(c.Env.Daemon, "--config", filepath.Join(c.Dir, "config.toml"))
-	cmd.Env = []string{"PATH=" + c.Env.Path(), "HOME=" + c.Dir, "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1"}
+	cmd.Env = append([]string{
+		"PATH=" + c.Env.Path(), "HOME=" + c.Dir, "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1",
+	}, c.Env.Vars...)
 	cmd.Dir = c.Dir
 	cmd.Stdout, cmd.Stderr = c.log, c.log
 	// An interrupt from the terminal is for the test, which then ends containerd. A test that is killed cannot.

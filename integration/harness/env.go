@@ -24,11 +24,12 @@ const Ours = "io.containerd.sandbox.v1"
 
 // Env is the programs that the tests run.
 type Env struct {
-	Runtime string // the name that containerd gets
-	Shim    string // the binary of Runtime
-	Tools   string // directory with containerd, ctr, containerd-shim-runc-v2 and runc
-	Daemon  string // the containerd to start: that of Tools, or an older release
-	Busybox string // a static busybox
+	Runtime string   // the name that containerd gets
+	Shim    string   // the binary of Runtime
+	Tools   string   // directory with containerd, ctr, containerd-shim-runc-v2 and runc
+	Daemon  string   // the containerd to start: that of Tools, or an older release
+	Busybox string   // a static busybox
+	Vars    []string // NAME=value: of containerd, and so of its shims
 }
 
 // Runtime returns the runtime under test.

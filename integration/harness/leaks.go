@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,6 +137,24 @@ func (s Scope) Check(tb testing.TB) {
 	if err := s.Remove(); err != nil {
 		tb.Errorf("clean up: %v", err)
 	}
+}
+
+// CheckSince fails the test when left returns something that is not in before, still some time after the call. It
+// returns what is there then.
+func CheckSince(tb testing.TB, before []string, left func() []string) (now []string) {
+	tb.Helper()
+	err := poll(leakPatience, func() error {
+		now = left()
+		more := slices.DeleteFunc(slices.Clone(now), func(leak string) bool { return slices.Contains(before, leak) })
+		if len(more) > 0 {
+			return errors.New(strings.Join(more, "\n\t"))
+		}
+		return nil
+	})
+	if err != nil {
+		tb.Errorf("left behind:\n\t%v", err)
+	}
+	return now
 }
 
 // Remove kills, unmounts and removes everything of the scope.
