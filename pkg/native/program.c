@@ -58,11 +58,12 @@ CODE __attribute__((noreturn)) static void end(int status)
 	__builtin_trap(); // a seccomp filter forbade it
 }
 
-CODE static void tell(uint32_t kind, uint32_t value, uint32_t step, uint32_t detail)
+// The empty buffer of a socket takes a whole message, if there is memory for it. An error could be told to nobody: who
+// would wait for an answer after it has to end, so that the shim does not wait either.
+CODE static bool tell(uint32_t kind, uint32_t value, uint32_t step, uint32_t detail)
 {
 	struct message m = {kind, value, step, detail};
-	// The empty buffer of a socket takes a whole message. An error could be told to nobody.
-	SYS(SYS_write, FD_SOCKET, &m, sizeof m);
+	return SYS(SYS_write, FD_SOCKET, &m, sizeof m) == sizeof m;
 }
 
 CODE __attribute__((noreturn)) static void fail(long step, long error, uint32_t detail)
@@ -137,11 +138,12 @@ CODE static long fork_sibling(uint64_t cgroup, uint64_t namespaces, uint32_t ste
 	a.flags = CLONE_PARENT | CLONE_INTO_CGROUP | namespaces;
 	a.cgroup = cgroup - 1;
 	long pid = cgroup ? SYS(SYS_clone3, &a, sizeof a, 0) : SYS(SYS_clone, CLONE_PARENT | SIGCHLD | namespaces, 0, 0);
-	if (pid == 0 && cgroup != 0)
-		tell(MESSAGE_IN_CGROUP, 0, step, 0);
+	if (pid == 0 && cgroup != 0 && !tell(MESSAGE_IN_CGROUP, 0, step, 0))
+		end(255);
 	if (pid <= 0)
 		return pid;
-	tell(MESSAGE_PID, pid, step, 0);
+	if (!tell(MESSAGE_PID, pid, step, 0))
+		SYS(SYS_kill, pid, SIGKILL, 0);
 	end(0);
 }
 
@@ -264,7 +266,8 @@ CODE __attribute__((noreturn)) static void sleep_forever(struct header *h)
 CODE static void await_shim(uint32_t step)
 {
 	char leave;
-	tell(MESSAGE_WAITING, 0, step, 0);
+	if (!tell(MESSAGE_WAITING, 0, step, 0))
+		end(255);
 	receive(&leave, 1);
 }
 
@@ -315,7 +318,8 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 			await_shim(i);
 		} else if (s->op == OP_HOLD) {
 			await_shim(i);
-			tell(MESSAGE_RESUMED, 0, i, 0);
+			if (!tell(MESSAGE_RESUMED, 0, i, 0))
+				end(255);
 		} else if (s->op == OP_SIGNALS) {
 			handle_signals();
 		} else if (s->op == OP_INODE) {
