@@ -95,8 +95,7 @@ func open(control []byte) (sender Sender, rights []int) {
 		return sender, nil // only a truncated one cannot be parsed, whose descriptors the kernel closed
 	}
 	for _, part := range parts {
-		isFDs := part.Header.Type == unix.SCM_RIGHTS || part.Header.Type == unix.SCM_PIDFD
-		if part.Header.Level != unix.SOL_SOCKET || isFDs && len(part.Data)%bytesOfAnFD != 0 { // ParseUnixRights panics
+		if part.Header.Level != unix.SOL_SOCKET || cutOff(part) {
 			continue
 		}
 		switch part.Header.Type {
@@ -115,6 +114,15 @@ func open(control []byte) (sender Sender, rights []int) {
 		}
 	}
 	return sender, rights
+}
+
+// cutOff reports whether a part ends in the middle of what it has. The functions of package unix would panic, or read
+// beyond its end. Linux sends none such to a buffer with room for all.
+func cutOff(part unix.SocketControlMessage) bool {
+	if part.Header.Type == unix.SCM_CREDENTIALS {
+		return len(part.Data) < unix.SizeofUcred
+	}
+	return len(part.Data)%bytesOfAnFD != 0
 }
 
 // apply applies a message, and reports whether it is one.
