@@ -100,6 +100,8 @@ type Bundle struct {
 	Path string
 	// Mounts are what Create is asked to mount on rootfs.
 	Mounts []*types.Mount
+
+	log int // its fifo, open for reading
 }
 
 // Bundle makes a bundle whose container runs args. A change of the spec may make it anything, wrong ones included.
@@ -143,13 +145,21 @@ func (f *Fake) holdLog(b *Bundle) {
 	}
 	fd, err := unix.Open(name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	f.Must(err, "log fifo")
+	b.log = fd
 	f.Cleanup(func() {
-		text := make([]byte, 1<<16)
-		if n, _ := unix.Read(fd, text); n > 0 && f.Failed() {
-			f.Logf("log of shim %s:\n%s", b.ID, text[:n])
+		if text := b.ReadLog(); text != "" && f.Failed() {
+			f.Logf("log of shim %s:\n%s", b.ID, text)
 		}
 		_ = unix.Close(fd)
 	})
+}
+
+// ReadLog returns what the shim, or another that was started for the bundle, has written since the last call, as far as
+// the fifo has room for it.
+func (b *Bundle) ReadLog() string {
+	text := make([]byte, 1<<16)
+	n, _ := unix.Read(b.log, text) // EAGAIN: nothing
+	return string(text[:max(n, 0)])
 }
 
 // WantEvents waits until all events so far are exactly want. Other shims may send them in another order, or not at all

@@ -138,7 +138,11 @@ type Shim struct {
 	fake   *Fake
 	Answer Answer
 	Pid    int
+	bundle *Bundle
 }
+
+// Log returns what the shim has logged since the last call.
+func (s *Shim) Log() string { return s.bundle.ReadLog() }
 
 // Shim starts the shim of a bundle and connects to it.
 func (f *Fake) Shim(b *Bundle) *Shim {
@@ -154,7 +158,7 @@ func (f *Fake) Connect(b *Bundle, a Answer) *Shim {
 	t := f.Dial(a.Address, "v3")
 	r, err := t.Connect(f.Ctx, &connect{ID: b.ID})
 	f.Must(err, "connect")
-	return &Shim{Task: t, fake: f, Answer: a, Pid: int(r.GetShimPid())}
+	return &Shim{Task: t, fake: f, Answer: a, Pid: int(r.GetShimPid()), bundle: b}
 }
 
 // Remove deletes a bundle, as containerd does after a delete, and fails when something is still mounted there.

@@ -52,7 +52,7 @@ func Inject(tb testing.TB, faults ...Fault) *Injection {
 		tb.Fatalf("needs strace, to make system calls fail: hack/deps.sh installs it: %v", err)
 	}
 	i := &Injection{tb: tb, path: filepath.Join(tb.TempDir(), "strace")}
-	i.argv = []string{strace, "-f", "-o", i.path}
+	i.argv = []string{strace, "-f", "-y", "-o", i.path}
 	var calls []string
 	for _, f := range faults {
 		i.argv = append(i.argv, "-e", "inject="+f.String())
@@ -134,11 +134,22 @@ func (i *Injection) Into(pid int) (detach func()) {
 // Hits counts the calls that failed by injection so far. A test whose faults never hit proves nothing.
 func (i *Injection) Hits() int {
 	i.tb.Helper()
+	return len(i.Injected())
+}
+
+// Injected lists them, as strace prints them.
+func (i *Injection) Injected() (lines []string) {
+	i.tb.Helper()
 	text, err := os.ReadFile(i.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		i.tb.Fatal(err)
 	}
-	return strings.Count(string(text), "(INJECTED)")
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "(INJECTED)") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
 }
 
 // WaitHits waits until n calls were made to fail.
