@@ -4,7 +4,9 @@
 package native
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
 	"time"
 
@@ -26,10 +28,16 @@ func AwaitDeath(ctx context.Context, pid int) error {
 	if err != nil {
 		return err
 	}
-	return conn.Read(func(fd uintptr) (dead bool) {
-		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) // may be interrupted
-		return n > 0
+	// The poller tells of a death once: what fails in the look after that must not wait for it to tell again.
+	var failed error
+	err = conn.Read(func(fd uintptr) (ended bool) {
+		n := 0
+		for failed = unix.EINTR; errors.Is(failed, unix.EINTR); {
+			n, failed = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		}
+		return n > 0 || failed != nil
 	})
+	return cmp.Or(err, os.NewSyscallError("poll", failed))
 }
 
 // isChild returns an error if pid cannot be waited for.
