@@ -63,7 +63,7 @@ func TestSweep(t *testing.T) {
 		names = append(names, o.name)
 	}
 	ops := chosen(t, "SHIM_SWEEP_OPS", names, []string{"create", "exec", "kill", "delete"})
-	short := []string{"mkdirat", "pipe2", "memfd_create", "socketpair", "mount", "unlinkat", "write", "ppoll"}
+	short := []string{"mkdirat", "pipe2", "memfd_create", "socketpair", "mount", "unlinkat", "write", "ppoll", "clone"}
 	calls := chosen(t, "SHIM_SWEEP_CALLS", sweepCalls, short)
 	errs := chosen(t, "SHIM_SWEEP_ERRORS", sweepErrors, []string{"ENOMEM"})
 	s := &sweep{T: t, cells: map[[2]string]*cell{}}
