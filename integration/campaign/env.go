@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -165,7 +166,12 @@ func (e *Env) call(ctx context.Context, f func(ctx context.Context) error) strin
 	if err != nil && ctx.Err() != nil {
 		return fmt.Sprintf("no answer within %v: %v", callLimit, err)
 	}
-	return class(err)
+	answer := class(err)
+	if strings.HasPrefix(answer, "error") && e.daemon.Env.Runtime != harness.Ours {
+		// Other shims refuse without a class.
+		answer = precondition
+	}
+	return answer
 }
 
 // class is what a client of containerd can tell from an error.

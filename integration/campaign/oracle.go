@@ -31,9 +31,7 @@ func (e *Env) check(ctx context.Context) []Violation {
 		}
 		return nil
 	})
-	for _, text := range e.order.unfinished(e.stays) {
-		found = append(found, Violation{Kind: LostExit, Text: text})
-	}
+	found = append(found, e.order.unfinished(e.stays)...)
 	found = append(found, e.order.take()...)
 	found = append(found, e.harmed(ctx)...)
 	found = append(found, e.leaks()...)

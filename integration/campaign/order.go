@@ -302,13 +302,17 @@ func (o *order) takeSeen() int {
 }
 
 // unfinished lists the containers of which containerd has told no delete, but those that still live.
-func (o *order) unfinished(living func(key string) bool) []string {
+func (o *order) unfinished(living func(key string) bool) []Violation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var list []string
+	var list []Violation
 	for key, t := range o.containers {
 		if t.told != toldDelete && t.told != untold && !t.gap && !t.unknown && !living(key) {
-			list = append(list, fmt.Sprintf("%s: %v is the last event", key, t.told))
+			kind := LostExit
+			if t.told == toldExit {
+				kind = LostDelete
+			}
+			list = append(list, Violation{Kind: kind, Text: fmt.Sprintf("%s: %v is the last event", key, t.told)})
 		}
 	}
 	return list

@@ -117,15 +117,17 @@ func TestOrder_ALostExitIsMissedAtTheEnd(t *testing.T) {
 		o.add("ns", e)
 	}
 	nobody := func(string) bool { return false }
-	if left := o.unfinished(nobody); len(left) != 1 || !strings.Contains(left[0], "ns/c") {
+	if left := o.unfinished(nobody); len(left) != 1 || left[0].Kind != LostExit {
 		t.Errorf("unfinished = %q, want the container", left)
 	}
 	if left := o.unfinished(func(key string) bool { return key == "ns/c" }); len(left) != 0 {
 		t.Errorf("unfinished = %q, though it lives", left)
 	}
-	for _, e := range parse(t, "exit | delete") {
-		o.add("ns", e)
+	o.add("ns", parse(t, "exit")[0])
+	if left := o.unfinished(nobody); len(left) != 1 || left[0].Kind != LostDelete {
+		t.Errorf("unfinished = %q after its exit, want that its delete is lost", left)
 	}
+	o.add("ns", parse(t, "delete")[0])
 	if left := o.unfinished(nobody); len(left) != 0 {
 		t.Errorf("unfinished = %q after its delete", left)
 	}

@@ -20,6 +20,7 @@ type Kind string
 const (
 	WrongAnswer Kind = "wrong answer"
 	LostExit    Kind = "lost exit"
+	LostDelete  Kind = "lost delete"
 	OutOfOrder  Kind = "event out of order"
 	Leak        Kind = "leak"
 	Harmed      Kind = "harmed bystander"
@@ -113,7 +114,7 @@ func WriteTable(w io.Writer, list ...Totals) {
 	row("kills of containerd", func(t Totals) any { return t.Daemons })
 	row("restarts of containerd", func(t Totals) any { return t.Restarts })
 	row("stops for a while", func(t Totals) any { return t.Stops })
-	for _, kind := range []Kind{WrongAnswer, LostExit, OutOfOrder, Leak, Harmed, Growth} {
+	for _, kind := range []Kind{WrongAnswer, LostExit, LostDelete, OutOfOrder, Leak, Harmed, Growth} {
 		row(string(kind), func(t Totals) any { return t.Found[kind] })
 	}
 	_ = table.Flush() // to a person's terminal

@@ -38,8 +38,8 @@ func LoopbackUp() error {
 	return nil
 }
 
-// NetworkNamespaces counts those of the machine, with those that only a descriptor or the kernel itself holds. It
-// reports false where the kernel does not say.
+// NetworkNamespaces counts those of the machine, with those that nothing but a descriptor or the kernel itself holds.
+// It reports false where the kernel does not say.
 func NetworkNamespaces() (int, bool) {
 	text, err := os.ReadFile("/proc/slabinfo")
 	if err != nil {

@@ -160,7 +160,11 @@ func (c *course) take(t told) error {
 		if err := writeFailure(name, *f); err != nil {
 			return err
 		}
-		fmt.Printf("\n%v-replay %s does them again\n", *f, name)
+		if c.settings.keepGoing {
+			fmt.Printf("%s: %d violations, the first: %v\n", name, len(f.Violations), f.Violations[0])
+		} else {
+			fmt.Printf("\n%v-replay %s does them again\n", *f, name)
+		}
 		if f.Shrunk {
 			return nil
 		}
