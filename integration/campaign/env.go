@@ -121,7 +121,7 @@ func (e *Env) Close() error {
 	}
 	scope := e.scope()
 	err := e.daemon.Kill() // so that it does not clean up after the shims while Remove kills them
-	_ = scope.Remove() // a process may start while this looks for them, and then the next call finds it
+	_ = scope.Remove()     // a process may start while this looks for them, and then the next call finds it
 	return errors.Join(err, scope.Remove(), os.RemoveAll(e.rootfs), e.daemon.Close(), removeGroup(e.name))
 }
 
