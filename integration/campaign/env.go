@@ -103,7 +103,13 @@ func (e *Env) connect(ctx context.Context) error {
 // restart starts containerd after it has ended.
 func (e *Env) restart(ctx context.Context) error {
 	e.unwatch()
-	e.order.interrupted()
+	var ids []string
+	for _, p := range e.places {
+		if p.id != "" {
+			ids = append(ids, p.id)
+		}
+	}
+	e.order.interrupted(e.name, ids...)
 	if err := e.daemon.Start(ctx); err != nil {
 		return fmt.Errorf("start containerd again: %w", err)
 	}

@@ -202,10 +202,16 @@ func outOfOrder(format string, args ...any) []Violation {
 	return []Violation{{Kind: OutOfOrder, Text: fmt.Sprintf(format, args...)}}
 }
 
-// interrupted says that events may have been missed, or may be told again, since containerd was away.
-func (o *order) interrupted() {
+// interrupted says that events may have been missed, or may be told again, since containerd was away. Containers with
+// these ids may have been created meanwhile.
+func (o *order) interrupted(namespace string, ids ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for _, id := range ids {
+		if t := o.containers[namespace+"/"+id]; t == nil || t.told == toldDelete {
+			o.containers[namespace+"/"+id] = &track{id: id, execs: map[string]*execTrack{}}
+		}
+	}
 	for _, t := range o.containers {
 		if t.told == toldDelete {
 			continue

@@ -77,6 +77,8 @@ func TestOrder(t *testing.T) {
 		{"hunger", "hungry | create | start | oom | exit-137 | delete", nil},
 		{"hunger, and a kill", "hungry | create | start | fed | exit-137 | delete", nil},
 		{"containerd was away at the exit", "create | start | away | delete", nil},
+		{"containerd was away at the create", "away | exit | delete", nil},
+		{"containerd was away at the next create", "create | exit | delete | away | start | exit | delete", nil},
 		{"containerd was away, and hears it again", "create | start | away | start | exit | delete", nil},
 		{
 			"containerd was away while execs ended", "create | start | exec-added x | exec-started x | away | exec-added x | exit | delete",
@@ -90,7 +92,7 @@ func TestOrder(t *testing.T) {
 			for _, e := range parse(t, tt.events) {
 				switch e {
 				case "away":
-					o.interrupted()
+					o.interrupted("ns", "c")
 				case "hungry", "fed":
 					o.expectOOM("ns", "c", e == "hungry")
 				case "killed":
