@@ -110,7 +110,8 @@ func (e *Env) restart(ctx context.Context) error {
 		}
 	}
 	e.order.interrupted(e.name, ids...)
-	if err := e.daemon.Start(ctx); err != nil {
+	// An interrupt does not end this: it would wait for a containerd that cannot answer.
+	if err := e.daemon.Start(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("start containerd again: %w", err)
 	}
 	return e.connect(ctx)
