@@ -5,11 +5,13 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/stdio"
@@ -30,6 +32,9 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	err := p.launch(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, s) })
 	if err != nil {
 		c.live.Release(1)
+		if errors.Is(err, unix.ESRCH) { // it was to join namespaces of a process that is gone
+			err = fmt.Errorf("%w: %w", err, errInitExited)
+		}
 		return p.wrap(err)
 	}
 	p.commit(OpStart)

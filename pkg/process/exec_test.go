@@ -5,6 +5,7 @@ package process
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 )
@@ -103,6 +105,17 @@ func TestExec_ThatCannotStart(t *testing.T) {
 }
 
 // Nobody deletes the execs of a containerd that died. What init wrote is for the one that comes next.
+func TestExec_WhoseContainerDiesMeanwhileSaysSo(t *testing.T) {
+	f := newFake()
+	f.failing["exec"] = fmt.Errorf("join namespaces: %w", unix.ESRCH)
+	w := newWorld(t, f)
+	must(t, w.Init().Start(ctx))
+	if err := w.addExec(t, "e1").Start(ctx); !errdefs.IsFailedPrecondition(err) || !errors.Is(err, unix.ESRCH) {
+		t.Errorf("Start = %v, want %v for %v", err, errdefs.ErrFailedPrecondition, unix.ESRCH)
+	}
+	f.init.die(0)
+}
+
 func TestExec_UnreadOutputIsGivenUpAndThatOfInitIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

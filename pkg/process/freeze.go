@@ -10,6 +10,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/event"
@@ -64,7 +65,10 @@ func (c *Container) Pause(ctx context.Context) error {
 	c.pausing.Store(true)
 	defer c.pausing.Store(false)
 	if err := fail.After("pause.freeze", c.runtime.Pause()); err != nil {
-		_ = c.runtime.Resume() // half of the container may be frozen; the error below is the one that matters
+		_ = c.runtime.Resume()    // half of the container may be frozen; the error below is the one that matters
+		if c.init.killed.Load() { // which thaws
+			err = fmt.Errorf("the container is being killed: %w: %w", err, errdefs.ErrFailedPrecondition)
+		}
 		return c.init.wrap(fmt.Errorf("pause: %w", err))
 	}
 	c.init.commit(OpPause)

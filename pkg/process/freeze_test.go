@@ -6,6 +6,7 @@ package process
 import (
 	"context"
 	"errors"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,21 @@ func TestFreeze_GivesUpOnAHungExecWithItsContext(t *testing.T) {
 }
 
 // Who asks without a deadline does not keep later execs out for ever.
+func TestPause_OfWhatIsBeingKilledSaysSo(t *testing.T) {
+	f := newFake()
+	f.gates["pause"], f.failing["pause"] = make(chan struct{}), errors.New("thawed while freezing")
+	w := newWorld(t, f)
+	must(t, w.Init().Start(ctx))
+	paused := make(chan error)
+	go func() { paused <- w.Pause(ctx) }()
+	<-f.entered
+	must(t, w.Init().Kill(syscall.SIGKILL))
+	close(f.gates["pause"])
+	if err := <-paused; !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("Pause = %v, want %v", err, errdefs.ErrFailedPrecondition)
+	}
+}
+
 func TestFreeze_GivesUpOnAHungExecByItself(t *testing.T) {
 	for name, freeze := range freezers {
 		t.Run(name, func(t *testing.T) {
