@@ -160,6 +160,10 @@ func (s *sweep) one(t *testing.T, o sweepOp, call, errno string) {
 		switch {
 		case took > sweepPatience && slices.ContainsFunc(injected, forkPipe.MatchString):
 			c.runtime++
+			t.Logf("ended after %d: package syscall waits for ever", n)
+			w.Must(unix.Kill(w.target().Pid, unix.SIGKILL), "kill the shim that waits")
+			s.removeDead(w)
+			return
 		case took > sweepPatience:
 			wrong("hangs: %v", err)
 		case err != nil && lost(err):
@@ -201,6 +205,11 @@ func (s *sweep) died(w *world, c *cell, wrong func(string, ...any)) {
 	} else {
 		wrong("the shim died: %s", text)
 	}
+	s.removeDead(w)
+}
+
+// removeDead removes what a dead shim had, and ends the others.
+func (s *sweep) removeDead(w *world) {
 	if w.pod == nil {
 		_, err := w.DeleteCommand(w.home)
 		w.Must(err, "delete command after the shim died")
