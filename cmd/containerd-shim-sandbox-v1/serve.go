@@ -57,7 +57,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 		return pod.Create(ctx, r, d.Thread)
 	})
 
-	clients := idle.NewTracker(idle.Config{NoClient: pods.ShutdownIdle, Quiet: idle.OwnMemory().Trim})
+	clients := idle.NewTracker(idle.Config{Done: tasks.Done(), NoClient: pods.ShutdownIdle, Quiet: idle.OwnMemory().Trim})
 	defer clients.Stop()
 	server, err := ttrpc.NewServer(
 		ttrpc.WithServerHandshaker(clients),

@@ -39,7 +39,7 @@ const (
 	firstQuiet = 2 * time.Second
 	laterQuiet = 15 * time.Second
 	// hangUpTimeout is for clients to hang up once they have their answers, as containerd does. One that does not has
-	// them within that: only the writing is left then.
+	// them within that: only the writing is left then. It is also for answers that come before that of Shutdown.
 	hangUpTimeout = 100 * time.Millisecond
 )
 
@@ -56,8 +56,9 @@ func isPoll(fullMethod string) bool {
 
 // Config is what a [Tracker] calls, each on a goroutine of its own.
 type Config struct {
-	NoClient func() // nobody has been connected for a while
-	Quiet    func() // nobody has called for a while, polls apart; not again before the next call
+	Done     <-chan struct{} // closed once the shim is to end
+	NoClient func()          // nobody has been connected for a while
+	Quiet    func()          // nobody has called for a while, polls apart; not again before the next call
 }
 
 // Tracker is the handshake of each connection and stands before each call of a ttrpc server. It counts both.
@@ -70,9 +71,10 @@ type Tracker struct {
 	mu    sync.Mutex
 	conns int // open
 	calls int // under way
+	ends  int // of these, those that end the shim, and wait for the others
 	// +checklocks:mu
 	quietTime time.Duration
-	changed   chan struct{} // not nil while Drain waits; closed when conns or calls becomes 0
+	changed   chan struct{} // not nil while somebody waits; closed when conns becomes 0, or calls becomes ends
 	late      func()        // not nil once Drain has seen the last answer: called for each later call
 }
 
@@ -141,7 +143,11 @@ func (t *Tracker) Intercept(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServer
 			return nil, ctx.Err()
 		}
 		defer t.callEnds(poll)
-		return next(ctx, unmarshal, info, call)
+		answer, err := next(ctx, unmarshal, info, call)
+		if path.Base(info.FullMethod) == "Shutdown" {
+			t.awaitOthers(ctx)
+		}
+		return answer, err
 	}
 }
 
@@ -163,9 +169,28 @@ func (t *Tracker) callEnds(poll bool) {
 	if !poll {
 		t.quiet.Reset(t.quietTime)
 	}
-	if t.calls--; t.calls == 0 {
+	if t.calls--; t.calls == t.ends {
 		t.signalLocked()
 	}
+}
+
+// awaitOthers waits until the other calls are answered, for a while, if the shim is to end: a client that has the
+// answer of Shutdown closes the connection, also on a call that it has under way, such as another Delete.
+func (t *Tracker) awaitOthers(ctx context.Context) {
+	select {
+	case <-t.config.Done:
+	default:
+		return
+	}
+	t.mu.Lock()
+	t.ends++
+	t.mu.Unlock()
+	short, cancel := context.WithTimeout(ctx, hangUpTimeout)
+	defer cancel()
+	t.await(short, func() bool { return t.calls == t.ends })
+	t.mu.Lock()
+	t.ends--
+	t.mu.Unlock()
 }
 
 func (t *Tracker) signalLocked() {

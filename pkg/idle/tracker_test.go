@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -180,6 +181,50 @@ func TestDrain(t *testing.T) {
 			t.Errorf("with nobody: %v, want nothing", took)
 		}
 	})
+}
+
+// A client closes its connection once Shutdown is answered, whatever else it waits for.
+func TestIntercept_ShutdownThatEndsTheShimIsAnsweredLast(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ends  bool
+		other time.Duration // until the other call is answered
+		want  time.Duration
+	}{
+		{"another call under way", true, 20 * time.Millisecond, 20 * time.Millisecond},
+		{"another that hangs", true, time.Hour, hangUpTimeout},
+		{"other containers live on", false, time.Hour, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				done := make(chan struct{})
+				if tt.ends {
+					close(done)
+				}
+				tr := newTracker(Config{Done: done})
+				defer tr.Stop()
+				var other sync.WaitGroup
+				defer other.Wait()
+				call := tr.Intercept(func(
+					_ context.Context, _ ttrpc.Unmarshaler, i *ttrpc.UnaryServerInfo, _ ttrpc.Method,
+				) (any, error) {
+					if i == aCall {
+						time.Sleep(tt.other)
+					}
+					return nil, nil
+				})
+				other.Go(func() { _, _ = call(t.Context(), nil, aCall, nil) })
+				synctest.Wait()
+				began := time.Now()
+				if _, err := call(t.Context(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/Shutdown"}, nil); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(began); took != tt.want {
+					t.Errorf("Shutdown took %v, want %v", took, tt.want)
+				}
+			})
+		})
+	}
 }
 
 // A client that stays connected neither keeps the shim nor is told that it lives.
