@@ -129,7 +129,7 @@ integration: failpoints ## the built binary against a fake and a real containerd
 	@integration/cri/deps.sh
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
-	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_FAILPOINTS_BINARY=$(FAILING) $(GO) test -count=1 -timeout 30m ./...
+	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_FAILPOINTS_BINARY=$(FAILING) $(GO) test -count=1 -timeout 15m ./...
 	@echo "execs once more, by libcontainer, as where the launcher cannot start them"
 	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m -run 'Exec|Terminal' ./containerd ./cri
 

@@ -47,7 +47,7 @@ func main() {
 		require = flag.String("require", "", "more `names` for SHIM_TEST_REQUIRE, with commas between them")
 		root    = flag.String("root", "", "a `directory` that is the guest's root, made by integration/vm/root.sh")
 		v1      = flag.Bool("v1", false, "with -systemd, run on cgroup v1, always in a virtual machine")
-		limit   = flag.Duration("timeout", time.Hour, "how long each package may take")
+		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
 		kernel  = flag.String("kernel", "",
 			"the `version` of a kernel of Debian's, such as 5.10; the tests then run in a virtual machine")
 		write = flag.String("write", "", "the `page` in whose table of machines a row says what was run")
