@@ -94,8 +94,9 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 			log.L.WithError(err).WithField("container", c.ID).Warn("find cgroup of half-made container")
 		} else if m, err := manager.New(config.Cgroups); err != nil {
 			errs = append(errs, err)
-		} else if m.Exists() && mayRemove(m.GetPaths()) {
-			if err := endCgroup(ctx, cgroup.New(m.GetPaths()), c.SystemdCgroup); err != nil {
+		} else if group := cgroup.New(m.GetPaths()); group.Exists() && mayRemove(m.GetPaths()) {
+			// m.Exists would look in one hierarchy, where the shim may not have made the cgroup yet.
+			if err := endCgroup(ctx, group, c.SystemdCgroup); err != nil {
 				return err
 			}
 			errs = append(errs, m.Destroy())

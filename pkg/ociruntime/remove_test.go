@@ -149,6 +149,28 @@ func TestRemove_AHalfMadeContainer(t *testing.T) {
 	wantDead(t, pids)
 }
 
+// The shim dies while it makes the cgroup, on v1 in one hierarchy after the other.
+func TestRemove_ACgroupInOneHierarchy(t *testing.T) {
+	c := newConfig(t, "true")
+	made := create(t, c)
+	dirs := cgroupDirs(t, c)
+	must(t, made.Discard())
+	if len(dirs) == 0 {
+		t.Fatal("the container had no cgroup, so the test proves nothing")
+	}
+	for _, dir := range dirs {
+		must(t, os.MkdirAll(filepath.Join(c.Root, c.ID), 0o700))
+		must(t, os.MkdirAll(dir, 0o755))
+		if err := Remove(bounded(t), c); err != nil {
+			t.Errorf("Remove with %s: %v", dir, err)
+		}
+		if left := cgroupDirs(t, c); len(left) > 0 {
+			t.Errorf("Remove left %v", left)
+			must(t, os.Remove(dir))
+		}
+	}
+}
+
 func TestRemove_WithABrokenState(t *testing.T) {
 	c := newConfig(t, "sleep", "1000")
 	killedShim(t, life{Config: c, Stage: "running"}, "")
