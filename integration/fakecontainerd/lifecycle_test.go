@@ -5,6 +5,8 @@ package fakecontainerd_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/containerd/containerd/api/events"
@@ -129,6 +131,37 @@ func TestEvents_WaitForContainerdAndComeInOrder(t *testing.T) {
 	f.SinkUp()
 	f.WantEvents("c1", want+" | exit c1 137 | delete c1")
 	s.End()
+}
+
+// containerd publishes nothing for a container whose Delete was answered: if the shim is killed then, an event that it
+// still had is lost.
+func TestDelete_IsAnsweredWhenItsEventIsDelivered(t *testing.T) {
+	harness.OursOnly(t, "no event is lost with a shim that is killed after its answer")
+	f := newFake(t)
+	b := f.Bundle("c1", nil, "true")
+	s := f.Shim(b)
+	s.Run(b)
+	_, err := s.Wait(f.Ctx, &task.WaitRequest{ID: b.ID})
+	f.Must(err, "wait")
+	f.SinkDown()
+	answered := make(chan error, 1)
+	go func() { // ends with the answer
+		_, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: b.ID})
+		answered <- err
+	}()
+	f.Must(harness.Poll(func() error {
+		_, err := os.Stat(filepath.Join(b.Path, "shim.deleted"))
+		return err
+	}), "the container is removed")
+	f.SinkUp()
+	f.Must(<-answered, "delete")
+	kill(f, s)
+	if got, want := f.Events.Text(b.ID), "create c1 | start c1 | exit c1 | delete c1"; got != want {
+		t.Errorf("events = %q, want %q", got, want)
+	}
+	_, err = f.DeleteCommand(b)
+	f.Must(err, "delete command")
+	f.Remove(b)
 }
 
 func TestShim_StaysWhileItHasAContainer(t *testing.T) {

@@ -58,12 +58,16 @@ type Queue struct {
 	cancel  context.CancelFunc
 	stopped chan struct{} // closed when the publisher has ended; list and lastErr are then final
 
+	flushed chan struct{} // has one element after a Flush that the publisher has not seen
+
 	mu sync.Mutex
 	// +checklocks:mu
-	changed sync.Cond // list or closed has changed
+	changed sync.Cond // list, closed or taken has changed
 	list    []stamped
 	// +checklocks:mu
 	closed bool
+	// +checklocks:mu
+	taken int // how many events have left the list
 
 	lastErr error // why the publisher ended with events left
 }
@@ -76,7 +80,7 @@ type stamped struct {
 // NewQueue returns an empty queue and starts its publisher, which Close ends.
 func NewQueue(p Publisher) *Queue {
 	ctx, cancel := context.WithCancel(context.Background())
-	q := &Queue{publish: p, ctx: ctx, cancel: cancel, stopped: make(chan struct{})}
+	q := &Queue{publish: p, ctx: ctx, cancel: cancel, stopped: make(chan struct{}), flushed: make(chan struct{}, 1)}
 	q.changed.L = &q.mu
 	go q.run() // ends when the queue is closed and empty or its context ends; Close joins it through q.stopped
 	return q
@@ -93,7 +97,7 @@ func (q *Queue) Put(e Event) {
 	case !q.coalescesLocked(e):
 		// The stamp is taken under the lock, so that the times of the events never run against their order.
 		q.list = append(q.list, stamped{e, time.Now()})
-		q.changed.Signal()
+		q.changed.Broadcast()
 	}
 }
 
@@ -111,12 +115,38 @@ func (q *Queue) coalescesLocked(e Event) bool {
 	return false
 }
 
+// Flush returns when the receiver has all events that were put before, or ctx ends. A receiver that was away is tried
+// at once.
+func (q *Queue) Flush(ctx context.Context) error {
+	select {
+	case q.flushed <- struct{}{}:
+	default: // the publisher has not seen the last one
+	}
+	stop := context.AfterFunc(ctx, func() {
+		q.mu.Lock() // or the end of ctx could come between a look at it and the wait
+		defer q.mu.Unlock()
+		q.changed.Broadcast()
+	})
+	defer stop()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for last := q.taken + len(q.list); q.taken < last; q.changed.Wait() {
+		if ctx.Err() != nil {
+			return fmt.Errorf("flush event queue: %d events not sent: %w", last-q.taken, context.Cause(ctx))
+		}
+		if q.ctx.Err() != nil { // the publisher has ended, and leaves them
+			return fmt.Errorf("flush event queue: %d events not sent: %w", last-q.taken, q.ctx.Err())
+		}
+	}
+	return nil
+}
+
 // Close refuses further events, publishes those that are left until ctx ends, and ends the publisher. The error says
 // how many events were not sent and why. Close may be called again, also concurrently, and returns the same.
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
-	q.changed.Signal()
+	q.changed.Broadcast()
 	q.mu.Unlock()
 	select {
 	case <-q.stopped:
@@ -132,7 +162,12 @@ func (q *Queue) Close(ctx context.Context) error {
 
 func (q *Queue) run() {
 	defer close(q.stopped)
-	defer q.cancel()
+	defer func() {
+		q.cancel()
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.changed.Broadcast() // no Flush waits for what is left
+	}()
 	for {
 		q.mu.Lock()
 		for len(q.list) == 0 && !q.closed {
@@ -152,6 +187,8 @@ func (q *Queue) run() {
 		if q.list = q.list[1:]; len(q.list) == 0 {
 			q.list = nil
 		}
+		q.taken++
+		q.changed.Broadcast()
 		q.mu.Unlock()
 	}
 }
@@ -184,9 +221,11 @@ func (q *Queue) send(head stamped) error {
 		lastErr = err
 		select {
 		case <-time.After(wait):
+			wait = min(2*wait, lastRetry)
+		case <-q.flushed:
+			wait = firstRetry
 		case <-q.ctx.Done():
 		}
-		wait = min(2*wait, lastRetry)
 	}
 }
 

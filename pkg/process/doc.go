@@ -39,6 +39,8 @@
 //	P5  an OOM kill is told after the start of init and before the exit that it caused.
 //	P6  Wait returns after the exit was told.
 //
+// "Told" is: put into the queue. The task package adds the last one: a Delete is answered when they are delivered.
+//
 // P1 and P2 hold because an exit takes opLock: a Start in flight finishes and tells first. P3 and P4 hold because an
 // exec's Start counts the exec as live before it looks whether init is dead, and init's waiter marks init as dead
 // before it waits until none is live. P5 holds because the waiter reads the OOM counter itself before it tells the
