@@ -4,6 +4,7 @@
 package fakecontainerd_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -150,8 +151,11 @@ func TestDelete_IsAnsweredWhenItsEventIsDelivered(t *testing.T) {
 		answered <- err
 	}()
 	f.Must(harness.Poll(func() error {
-		_, err := os.Stat(filepath.Join(b.Path, "shim.deleted"))
-		return err
+		dir := filepath.Join(harness.StateRoot(f.Namespace), b.ID)
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s is there (%w)", dir, err)
+		}
+		return nil
 	}), "the container is removed")
 	f.SinkUp()
 	f.Must(<-answered, "delete")

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/log"
+
 	"sandbox.internal/shim/pkg/event"
 )
 
@@ -59,7 +61,23 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	c.events.Put(event.TaskDelete{
 		ContainerID: c.ID(), ID: c.ID(), Pid: status.Pid, Status: status.Exit.Status, At: status.Exit.At,
 	})
+	c.deliver(ctx) // with opLock: another Delete, which finds nothing, is not answered before this one
 	return status, nil
+}
+
+// deliverTimeout bounds how long Delete waits for containerd to take the events of the container.
+const deliverTimeout = time.Second
+
+// deliver returns when containerd has what was told so far, or its time is over. containerd takes the events of a
+// container whose Delete was answered for delivered, and publishes none itself if the shim dies then
+// (core/runtime/v2/shim.go, shimTask.delete). Those of a later container with the same id come from another shim, and
+// must not come before.
+func (c *Container) deliver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, deliverTimeout)
+	defer cancel()
+	if err := c.events.Flush(ctx); err != nil {
+		log.L.WithError(err).WithField("container", c.ID()).Info("delete is answered before its event is delivered")
+	}
 }
 
 // killUnstarted kills an init that waits to be started, and returns once its exit is told.

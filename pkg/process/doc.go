@@ -38,8 +38,10 @@
 //	P4  no exec starts after init has exited.
 //	P5  an OOM kill is told after the start of init and before the exit that it caused.
 //	P6  Wait returns after the exit was told.
+//	P7  Delete returns after the events of the container were delivered, or a
+//	    second later.
 //
-// "Told" is: put into the queue. The task package adds the last one: a Delete is answered when they are delivered.
+// "Told" is: put into the queue.
 //
 // P1 and P2 hold because an exit takes opLock: a Start in flight finishes and tells first. P3 and P4 hold because an
 // exec's Start counts the exec as live before it looks whether init is dead, and init's waiter marks init as dead

@@ -170,15 +170,31 @@ func (p *fakeProcess) Signal(sig syscall.Signal) error {
 
 // journal is a publisher that keeps what it is sent, as text.
 type journal struct {
-	mu  sync.Mutex
-	log []string
+	mu     sync.Mutex
+	log    []string
+	answer func() error // to a delete; nil takes it
 }
 
 func (j *journal) publish(_ context.Context, e event.Event, _ time.Time) error {
 	j.mu.Lock()
+	answer := j.answer
+	j.mu.Unlock()
+	if _, isDelete := e.(event.TaskDelete); isDelete && answer != nil {
+		if err := answer(); err != nil {
+			return err
+		}
+	}
+	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.log = append(j.log, describe(e))
 	return nil
+}
+
+// answerDelete sets what is answered to a delete from now on.
+func (j *journal) answerDelete(f func() error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.answer = f
 }
 
 func (j *journal) String() string {

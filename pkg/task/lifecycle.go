@@ -118,24 +118,8 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 		}
 		c.mu.Unlock()
 		m.index.LeaveAnswer(c.bundle.dir, c.bundle.state)
-		m.deliver(ctx)
 	}
 	return status, err
-}
-
-// deliverTimeout bounds how long Delete waits for containerd to take the events of the container.
-const deliverTimeout = time.Second
-
-// deliver returns when containerd has what was told so far, or its time is over. containerd takes the events of a
-// container whose Delete was answered for delivered, and publishes none itself if the shim dies then
-// (core/runtime/v2/shim.go, shimTask.delete). Those of a later container with the same id come from another shim, and
-// must not come before.
-func (m *Manager) deliver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, deliverTimeout)
-	defer cancel()
-	if err := m.events.Flush(ctx); err != nil {
-		log.L.WithError(err).Info("delete is answered before its event is delivered")
-	}
 }
 
 // criTypeAnnotation is on every container of containerd's CRI plugin, and on no other (containerd

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// containerd closes the connection when a Delete was answered, by which the answer to another is lost.
+func TestDelete_AnotherIsNotAnsweredBeforeTheEventsAreDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		w := newWorld(t, f)
+		must(t, w.Init().Start(ctx))
+		f.init.die(0)
+		synctest.Wait()
+		reached, gate := make(chan struct{}), make(chan struct{})
+		w.journal.answerDelete(func() error { close(reached); <-gate; return nil })
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := w.Delete(ctx); first <- err }()
+		<-reached
+		go func() { _, err := w.Delete(ctx); second <- err }()
+		synctest.Wait()
+		if len(first) > 0 || len(second) > 0 {
+			t.Errorf("answered before the delete was delivered: first %t, second %t", len(first) > 0, len(second) > 0)
+		}
+		close(gate)
+		must(t, <-first)
+		wantClass(t, <-second, errdefs.ErrNotFound)
+		w.wantLog(t, "create c1 | start c1 | exit c1 0 | delete c1")
+	})
+}
+
+func TestDelete_WaitsASecondForContainerd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		w := newWorld(t, f)
+		must(t, w.Init().Start(ctx))
+		f.init.die(0)
+		synctest.Wait()
+		w.journal.answerDelete(func() error { return errors.New("connection refused") })
+		began := time.Now()
+		_, err := w.Delete(ctx)
+		must(t, err)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("Delete took %v while containerd was away, want 1 s", took)
+		}
+		w.journal.answerDelete(nil)
+		must(t, w.queue.Flush(ctx))
+		w.wantLog(t, "create c1 | start c1 | exit c1 0 | delete c1")
+	})
+}
