@@ -145,15 +145,16 @@ type Container struct {
 	stopBy time.Time // end of the grace of the Stop under way; zero before it
 }
 
-// PIDs returns the processes in the container's cgroup, and after its exit the pid that init had: containerd, when it
-// starts, deletes a container without a pid (core/runtime/v2/shim_load.go), and nobody would hear how it ended.
+// PIDs returns the processes in the container's cgroup. When there are none, since init is dead and its exit is told or
+// about to be, it returns the pid that init had: containerd, when it starts, deletes a container without a pid
+// (core/runtime/v2/shim_load.go), and nobody would hear how it ended. A cgroup that is a scope of systemd is gone then.
 func (c *Container) PIDs() ([]int, error) {
 	pids, err := c.Cgroup().Procs()
+	if init := c.Init().Pid(); init != 0 && (err == nil && len(pids) == 0 || errdefs.IsNotFound(err)) {
+		return []int{init}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", c.ID(), err)
-	}
-	if init := c.Init(); len(pids) == 0 && init.Status().State == process.Stopped {
-		pids = []int{init.Pid()}
 	}
 	return pids, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -42,6 +43,38 @@ func TestDelete_CancelsACreate(t *testing.T) {
 	s.Shutdown()
 	if !isClosed(s.Done()) {
 		t.Error("Shutdown had no effect although no container is left")
+	}
+}
+
+// Between the death of all processes and the exit that is told, containerd would take the shim for one that is left over.
+func TestPIDs_OfADeadContainerAreThatOfInit(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		gone     bool // the cgroup
+		restored string
+		pid      int
+	}{
+		{name: "none in the cgroup", pid: 4321},
+		{name: "a scope that is gone", gone: true, pid: 4321},
+		{name: "to be restored", restored: "/image"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), nil, 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, "memory.events"), []byte("oom_kill 0\n"), 0o600))
+			s := newManager(t, &fakeEngine{cgroup: dir})
+			r := CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec()), Checkpoint: tc.restored}
+			c, err := s.Create(t.Context(), r)
+			must(t, err)
+			if tc.gone {
+				must(t, os.RemoveAll(dir))
+			}
+			pids, err := c.PIDs()
+			must(t, err)
+			if tc.pid == 0 && len(pids) > 0 || tc.pid != 0 && !slices.Equal(pids, []int{tc.pid}) {
+				t.Errorf("PIDs = %v, want %d, or none for 0", pids, tc.pid)
+			}
+		})
 	}
 }
 
