@@ -57,7 +57,15 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 		return pod.Create(ctx, r, d.Thread)
 	})
 
-	clients := idle.NewTracker(idle.Config{Done: tasks.Done(), NoClient: pods.ShutdownIdle, Quiet: idle.OwnMemory().Trim})
+	memory := idle.OwnMemory()
+	clients := idle.NewTracker(idle.Config{Done: tasks.Done(), NoClient: pods.ShutdownIdle, Quiet: func() {
+		memory.Trim()
+		// A containerd that cannot write down where the shim listens removes the bundle, and stays connected
+		// (core/runtime/v2/binary.go, Start).
+		if _, err := os.Stat(d.Bundle); errors.Is(err, os.ErrNotExist) {
+			pods.ShutdownIdle()
+		}
+	}})
 	defer clients.Stop()
 	server, err := ttrpc.NewServer(
 		ttrpc.WithServerHandshaker(clients),
