@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -110,11 +111,25 @@ func (e *Env) restart(ctx context.Context) error {
 		}
 	}
 	e.order.interrupted(e.name, ids...)
+	if err := e.removeHidden(); err != nil {
+		return err
+	}
 	// An interrupt does not end this: it would wait for a containerd that cannot answer.
 	if err := e.daemon.Start(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("start containerd again: %w", err)
 	}
 	return e.connect(ctx)
+}
+
+// removeHidden removes bundles that containerd was about to remove when it ended. It had given them such a name, and
+// never looks at them again (core/runtime/v2, atomicDelete and loadShims).
+func (e *Env) removeHidden() error {
+	bundles, err := filepath.Glob(e.bundle(".*"))
+	work, workErr := filepath.Glob(filepath.Join(e.daemon.Dir, "root", "io.containerd.runtime.v2.task", e.name, ".*"))
+	for _, dir := range slices.Concat(bundles, work) {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return errors.Join(err, workErr)
 }
 
 // Close ends everything and removes what it made.
