@@ -99,17 +99,27 @@ func cgroupProcs(dir string) []int {
 	return pids
 }
 
-// CgroupFile reads a file of the cgroup at path, v1's name in whichever hierarchy has it or else v2's name.
+// CgroupFile reads a file of the cgroup at path, as CgroupFilePath finds it.
 func CgroupFile(path, v1, v2 string) (string, error) {
+	name, err := CgroupFilePath(path, v1, v2)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(name)
+	return strings.TrimSpace(string(text)), err
+}
+
+// CgroupFilePath finds a file of the cgroup at path, v1's name in whichever hierarchy has it or else v2's name.
+func CgroupFilePath(path, v1, v2 string) (string, error) {
 	roots, err := CgroupRoots()
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{v1, v2} {
+	for _, file := range []string{v1, v2} {
 		for _, root := range roots {
-			text, err := os.ReadFile(filepath.Join(root, path, name))
-			if err == nil {
-				return strings.TrimSpace(string(text)), nil
+			name := filepath.Join(root, path, file)
+			if _, err := os.Lstat(name); err == nil {
+				return name, nil
 			}
 		}
 	}

@@ -1,0 +1,329 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// smallRun is a containerd whose bundles are in a file system of their own, and so are the state directories of the
+// shims that have the options of the configuration.
+func smallRun(t *testing.T) (e *env, cfg config, small string) {
+	t.Helper()
+	c, err := harness.NewContainerd(shared.Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small = filepath.Join(c.Dir, "small")
+	source, tasks := filepath.Join(small, "tasks"), filepath.Join(c.State, "io.containerd.runtime.v2.task")
+	t.Cleanup(func() {
+		if err := errors.Join(c.Kill(), unix.Unmount(tasks, 0), unix.Unmount(small, 0), c.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(
+		os.Mkdir(small, 0o711), harness.Mount("tmpfs", small, "tmpfs", 0), os.Mkdir(source, 0o711),
+		os.MkdirAll(tasks, 0o711), harness.Mount(source, tasks, "", unix.MS_BIND), c.Start(t.Context()),
+	); err != nil {
+		t.Fatalf("%v\n%s", err, c.LogFrom(0))
+	}
+	root := &options.Options{Root: filepath.Join(small, "runc")}
+	cfg = config{new: []client.NewContainerOpts{client.WithRuntime(c.Env.Runtime, root)}}
+	return newEnvOn(t, c), cfg, small
+}
+
+// files lists what is in a directory, and in those in it.
+func files(e *env, dir string) (paths []string) {
+	e.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if d == nil || err == nil && d.Name() != "rootfs" {
+			paths = append(paths, path)
+		}
+		if errors.Is(err, fs.ErrNotExist) || err == nil && d.Name() == "rootfs" {
+			return fs.SkipDir // it went meanwhile, or has the image in it
+		}
+		return err
+	})
+	e.must(err, "list "+dir)
+	return paths
+}
+
+// leave makes a file system so small that so many pages of it are left.
+func (e *env) leave(dir string, pages uint64) {
+	e.Helper()
+	var s unix.Statfs_t
+	e.must(unix.Statfs(dir, &s), "statfs")
+	size := (s.Blocks - s.Bfree + pages) * uint64(s.Bsize)
+	e.must(unix.Mount("", dir, "", unix.MS_REMOUNT, fmt.Sprintf("size=%d", size)), "make the file system small")
+}
+
+// A container is made or not made, as space allows, and one that is not leaves nothing. What runs goes on and ends.
+func TestWeather_FullRun(t *testing.T) {
+	harness.OursOnly(t, "a container that is not made leaves nothing, and what runs ends")
+	e, cfg, small := smallRun(t)
+	running := e.run("running", cfg, "sleep", "1000")
+	victim := e.run("victim", cfg, "sleep", "1000")
+	before := files(e, small)
+	failed := 0
+	for pages := uint64(0); ; pages++ {
+		e.leave(small, pages)
+		id := fmt.Sprintf("c%d", pages)
+		c, err := e.tryCreate(id, cfg, "true")
+		if err == nil {
+			e.must(c.process.Start(e.ctx), "start")
+			c.wantExit(0)
+			break
+		}
+		failed++
+		if !strings.Contains(err.Error(), "no space left on device") {
+			t.Errorf("create with %d pages = %v, want no space left", pages, err)
+		}
+		harness.Eventually(t, "all of a container that was not made is gone", func() error {
+			if now := files(e, small); !slices.Equal(now, before) {
+				return fmt.Errorf("with %d pages (%w): there are %q, before it were %q", pages, err, now, before)
+			}
+			return nil
+		})
+	}
+	t.Logf("%d creates failed", failed)
+	if failed < 5 {
+		t.Errorf("%d creates failed, want some in containerd and some in the shim", failed)
+	}
+
+	e.leave(small, 0)
+	x := running.exec("x1", config{}, nil, "echo", "hello")
+	e.must(x.Start(e.ctx), "start an exec")
+	x.wantExit(0)
+	e.must(unix.Kill(e.shim("victim"), unix.SIGKILL), "kill a shim")
+	e.waitEvents("victim", "exit victim 137 | delete victim")
+	running.kill()
+	victim.closeIO()
+	e.leave(small, 1000)
+	e.run("after", cfg, "true").wantExit(0)
+}
+
+// What is on a read-only file system stays there, but no process does, and its exit is told.
+func TestWeather_ReadOnlyRun(t *testing.T) {
+	harness.OursOnly(t, "what runs ends, and can be removed later")
+	e, cfg, small := smallRun(t)
+	c := e.run("c1", cfg, "sleep", "1000")
+	e.must(unix.Mount("", small, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""), "make it read-only")
+	if _, err := e.tryCreate("c2", cfg, "true"); err == nil || !strings.Contains(err.Error(), "read-only file system") {
+		t.Errorf("create = %v, want that the file system is read-only", err)
+	}
+	x := c.exec("x1", config{}, nil, "echo", "hello")
+	e.must(x.Start(e.ctx), "start an exec")
+	x.wantExit(0)
+	e.must(c.process.Kill(e.ctx, unix.SIGKILL), "kill")
+	if got := c.exit(); got != 137 {
+		t.Errorf("exit status = %d, want 137", got)
+	}
+	if _, err := c.process.Delete(e.ctx); err == nil || !strings.Contains(err.Error(), "read-only file system") {
+		t.Errorf("delete = %v, want that the file system is read-only", err)
+	}
+	e.must(unix.Mount("", small, "", unix.MS_REMOUNT, ""), "make it writable")
+	c.delete()
+	e.run("c3", cfg, "true").wantExit(0)
+}
+
+// shimCgroup makes a cgroup for shims until the test ends, and returns the option that names it, and the path of one of
+// its files.
+func shimCgroup(e *env) (cfg config, file func(v1, v2 string) string) {
+	e.Helper()
+	path := "/" + e.namespace + "/shims"
+	roots, err := harness.CgroupRoots()
+	e.must(err, "cgroups")
+	for _, root := range roots {
+		if !strings.HasSuffix(root, "/cpuset") { // where a new one takes no process before it has CPUs
+			e.must(os.MkdirAll(filepath.Join(root, path), 0o755), "make a cgroup")
+		}
+	}
+	e.Cleanup(func() {
+		for _, root := range roots {
+			if err := os.Remove(filepath.Join(root, path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				e.Error(err)
+			}
+		}
+	})
+	cfg = config{new: []client.NewContainerOpts{
+		client.WithRuntime(e.containerd.Env.Runtime, &options.Options{ShimCgroup: path}),
+	}}
+	return cfg, func(v1, v2 string) string {
+		name, err := harness.CgroupFilePath(path, v1, v2)
+		e.must(err, "cgroup of the shim")
+		return name
+	}
+}
+
+// flood starts execs until one fails, and returns its error and those that run.
+func (t *task) flood(most int) (running []*process, err error) {
+	t.e.Helper()
+	for i := range most {
+		x, err := t.tryExec(fmt.Sprintf("x%d", i), config{}, nil, "sleep", "1000")
+		if err != nil {
+			return running, err
+		}
+		if err := x.Start(t.e.ctx); err != nil {
+			x.closeIO()
+			return running, err
+		}
+		running = append(running, x)
+	}
+	return running, nil
+}
+
+// A shim that its own cgroup has no memory for is killed. Its container ends with it and leaves nothing. That of another
+// shim goes on.
+func TestWeather_ShimWithoutMemory(t *testing.T) {
+	harness.OursOnly(t, "a killed shim leaves nothing")
+	e := newEnv(t)
+	other := e.run("other", config{}, "sleep", "1000")
+	cfg, file := shimCgroup(e)
+	c := e.run("c1", cfg, "sleep", "1000")
+	shim := e.shim("c1")
+	e.must(os.WriteFile(file("memory.limit_in_bytes", "memory.max"), []byte(strconv.Itoa(24<<20)), 0), "set the limit")
+	execs, err := c.flood(1000)
+	if err == nil {
+		t.Errorf("%d execs run in a shim of 24 MiB", len(execs))
+	}
+	harness.Eventually(t, "the kernel has killed the shim", func() error {
+		if harness.Alive(shim) {
+			return fmt.Errorf("it lives after %d execs, of which the last said: %w", len(execs), err)
+		}
+		return nil
+	})
+	e.waitEvents("c1", "exit c1 137 | delete c1")
+	for _, x := range execs {
+		x.closeIO()
+	}
+	c.closeIO()
+	other.kill()
+}
+
+// A shim that may have no more processes refuses what needs one, names the reason, and goes on when it may. Only if it
+// needs a thread for itself just then, the Go runtime ends it.
+func TestWeather_ShimWithoutProcesses(t *testing.T) {
+	harness.OursOnly(t, "want of processes is an error, and not the end of a shim")
+	e := newEnv(t)
+	cfg, file := shimCgroup(e)
+	c := e.run("c1", cfg, "sleep", "1000")
+	shim := e.shim("c1")
+	now, err := os.ReadFile(file("pids.current", "pids.current"))
+	e.must(err, "processes of the shim")
+	e.must(os.WriteFile(file("pids.max", "pids.max"), now, 0), "set the limit")
+	_, err = c.flood(1)
+	if !harness.Alive(shim) {
+		e.waitEvents("c1", "exit c1 137 | delete c1")
+		c.closeIO()
+		return
+	}
+	if !errdefs.IsResourceExhausted(err) ||
+		!strings.Contains(err.Error(), "resource temporarily unavailable") {
+		t.Errorf("exec = %v, want that resources are exhausted, and the kernel's reason", err)
+	}
+	e.must(os.WriteFile(file("pids.max", "pids.max"), []byte("max"), 0), "take the limit away")
+	x, err := c.tryExec("x1", config{}, nil, "true")
+	e.must(err, "add an exec")
+	e.must(x.Start(e.ctx), "start an exec")
+	x.wantExit(0)
+	c.kill()
+}
+
+// The delete command kills a process only if it is the one that the shim started. By then a number may stand for
+// another.
+func TestWeather_PidIsUsedAgainBeforeDelete(t *testing.T) {
+	harness.OursOnly(t, "a process of somebody else is not killed")
+	e := newEnvOn(t, ownContainerd(t))
+	c := e.run("c1", config{}, "sleep", "1000")
+	pid, shim := int(c.Task.Pid()), e.shim("c1")
+	e.must(unix.Kill(e.containerd.Pid(), unix.SIGSTOP), "hold up containerd, which calls the delete command")
+	resume := sync.OnceFunc(func() { e.must(unix.Kill(e.containerd.Pid(), unix.SIGCONT), "let containerd go on") })
+	defer resume()
+	e.must(unix.Kill(shim, unix.SIGKILL), "kill the shim")
+	e.must(unix.Kill(pid, unix.SIGKILL), "kill init")
+	harness.Eventually(t, "init is gone", func() error {
+		if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("kill with 0: %w", err)
+		}
+		return nil
+	})
+	another := processWith(e, pid)
+	resume()
+	e.waitEvents("c1", "exit c1 137 | delete c1")
+	c.closeIO()
+	if err := another.Process.Signal(unix.Signal(0)); err != nil {
+		t.Errorf("the process that has the number of init now: %v", err)
+	}
+	e.must(another.Process.Kill(), "kill")
+	_ = another.Wait() // by that signal
+}
+
+// processWith starts a process with a pid, which must be free.
+func processWith(e *env, pid int) *exec.Cmd {
+	e.Helper()
+	for range 1000 { // others start processes too
+		e.must(os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0), "choose a pid")
+		cmd := exec.Command("/bin/sleep", "1000")
+		e.must(cmd.Start(), "sleep")
+		if cmd.Process.Pid == pid {
+			return cmd
+		}
+		e.must(cmd.Process.Kill(), "kill")
+		_ = cmd.Wait() // by that signal
+	}
+	e.Fatalf("no process got pid %d", pid)
+	return nil
+}
+
+// All that ends while containerd is away is told when it is back, in order.
+func TestWeather_ManyExitsWhileContainerdIsAway(t *testing.T) {
+	harness.OursOnly(t, "events are kept while containerd is away")
+	const execs = 300
+	e := newEnvOn(t, ownContainerd(t))
+	c := e.run("c1", config{}, "sleep", "1000")
+	running, err := c.flood(execs)
+	e.must(err, "execs")
+	e.must(e.containerd.Kill(), "kill containerd")
+	e.must(unix.Kill(int(c.Task.Pid()), unix.SIGKILL), "kill init")
+	e.must(e.containerd.Start(e.ctx), "start containerd again")
+	e.subscribe()
+	again := e.reload("c1")
+	if status := again.status("c1"); status.Status != client.Stopped || status.ExitStatus != 137 {
+		t.Errorf("c1 = %+v, want stopped with 137", status)
+	}
+	for _, x := range running {
+		p, err := again.LoadProcess(e.ctx, x.ID(), nil)
+		e.must(err, "load "+x.ID())
+		status, err := p.Status(e.ctx)
+		e.must(err, "status of "+x.ID())
+		if status.Status != client.Stopped || status.ExitStatus != 137 {
+			t.Errorf("%s = %+v, want stopped with 137", x.ID(), status)
+		}
+		x.closeIO()
+	}
+	c.delete()
+	e.waitEvents("c1", " | delete c1")
+	// Some exits are told before the subscription, all perhaps. None is told again, or after the delete.
+	text := e.events.Text("c1")
+	if n := strings.Count(text, "exit x"); n > execs || !strings.HasSuffix(text, " | delete c1") {
+		t.Errorf("%d exits of execs, want at most %d, and nothing after the delete: %.1000q", n, execs, text)
+	}
+}
