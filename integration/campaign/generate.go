@@ -233,8 +233,12 @@ func (g *generator) addFault(s Step) []Step {
 func (g *generator) pod() Step {
 	s := Step{
 		Op: Pod, Exec: noExec, Members: 1 + g.rand.IntN(3), Count: g.rand.IntN(6), NoPause: g.one(600),
+		SharePIDs: g.one(300),
 	}
 	kinds := []FaultKind{KillShim, KillInit, StopShim, StopContainerd}
+	if s.NoPause && s.SharePIDs {
+		kinds = append(kinds, KillHolder, KillHolder)
+	}
 	if g.one(300) {
 		s.Fault = &Fault{Kind: kinds[g.rand.IntN(len(kinds))], After: time.Duration(g.rand.Int64N(int64(time.Second / 2)))}
 		if slices.Contains([]FaultKind{StopShim, StopContainerd}, s.Fault.Kind) {

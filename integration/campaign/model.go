@@ -116,7 +116,7 @@ func (s Step) companion() *Step {
 		return &Step{Op: hostKill, Container: s.Container, Exec: noExec}
 	case KillExec:
 		return &Step{Op: hostKill, Container: s.Container, Exec: max(s.Exec, 0)}
-	case KillShim, StopShim, KillContainerd, StopContainerd, StopInit:
+	case KillShim, StopShim, KillContainerd, StopContainerd, StopInit, KillHolder:
 	}
 	return nil
 }

@@ -73,14 +73,24 @@ func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) {
 		}
 	case StopContainerd:
 		fds = append(fds, open(e.daemon.Pid(), func() bool { return true }))
-	case KillShim, StopShim, KillContainerd, KillExec, StopInit: // pods have the first two of these
-		for _, shim := range e.allShims() {
-			if !slices.ContainsFunc(before, func(p harness.Proc) bool { return p.Pid == shim.Pid }) {
-				fds = append(fds, e.openShim(shim.Pid))
+	case KillHolder:
+		for _, shim := range e.newShims(before) {
+			for _, holder := range harness.Holders(shim.Pid) {
+				fds = append(fds, open(holder.Pid, func() bool { return len(harness.Holders(shim.Pid)) > 0 }))
 			}
+		}
+	case KillShim, StopShim, KillContainerd, KillExec, StopInit: // pods have the first two of these
+		for _, shim := range e.newShims(before) {
+			fds = append(fds, e.openShim(shim.Pid))
 		}
 	}
 	e.signal(f, fds...)
+}
+
+func (e *Env) newShims(before []harness.Proc) []harness.Proc {
+	return slices.DeleteFunc(e.allShims(), func(shim harness.Proc) bool {
+		return slices.ContainsFunc(before, func(p harness.Proc) bool { return p.Pid == shim.Pid })
+	})
 }
 
 // podLife runs a pod and what is in it.
@@ -92,7 +102,9 @@ func (e *Env) podLife(ctx context.Context, s Step) error {
 	var p *cri.Pod
 	err := e.cri(func() (err error) {
 		name := e.newID(&place{}, "p")
-		p, err = e.daemon.RunPod(ctx, handler, cri.PodConfig(name, e.podParent()))
+		config := cri.PodConfig(name, e.podParent())
+		config.Linux.SecurityContext.NamespaceOptions.Pid = s.pidMode()
+		p, err = e.daemon.RunPod(ctx, handler, config)
 		return err
 	})
 	if err != nil {
@@ -104,10 +116,18 @@ func (e *Env) podLife(ctx context.Context, s Step) error {
 	errs := make([]error, s.Members)
 	var all sync.WaitGroup
 	for i := range s.Members {
-		all.Go(func() { errs[i] = e.member(ctx, p, i, s.Count) })
+		all.Go(func() { errs[i] = e.member(ctx, p, i, s) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// pidMode says in which PID namespace the containers of a pod are.
+func (s Step) pidMode() runtimeapi.NamespaceMode {
+	if s.SharePIDs {
+		return runtimeapi.NamespaceMode_POD
+	}
+	return runtimeapi.NamespaceMode_CONTAINER
 }
 
 // cri counts a call through CRI and makes it.
@@ -117,8 +137,9 @@ func (e *Env) cri(call func() error) error {
 }
 
 // member runs a container of a pod, and execs in it. The first one is removed, the others are left to the pod.
-func (e *Env) member(ctx context.Context, p *cri.Pod, i, execs int) error {
+func (e *Env) member(ctx context.Context, p *cri.Pod, i int, s Step) error {
 	config := cri.ContainerConfig(fmt.Sprintf("c%d", i), forever.argv(false)...)
+	config.Linux.SecurityContext.NamespaceOptions.Pid = s.pidMode()
 	config.LogPath = ""
 	var id string
 	err := e.cri(func() (err error) {
@@ -136,7 +157,7 @@ func (e *Env) member(ctx context.Context, p *cri.Pod, i, execs int) error {
 	}); err != nil {
 		return err
 	}
-	for n := range execs {
+	for n := range s.Count {
 		if err := e.cri(func() error { return e.execSync(ctx, id, program(n%3)+succeeds) }); err != nil {
 			return err
 		}

@@ -88,13 +88,14 @@ type Step struct {
 	Container int     `json:"container"` // place
 	Exec      int     `json:"exec"`      // place, or noExec
 	Program   program `json:"program,omitempty"`
-	Reuse     bool    `json:"reuse,omitempty"`   // create: with the id of the former container in this place
-	HostPID   bool    `json:"hostPID,omitempty"` // create: in the machine's PID namespace
-	Plain     bool    `json:"plain,omitempty"`   // create: execs by libcontainer
-	Count     int     `json:"count,omitempty"`   // burst and pod: execs
-	Members   int     `json:"members,omitempty"` // pod: containers
-	NoPause   bool    `json:"noPause,omitempty"` // pod: without a pause container
-	With      *Step   `json:"with,omitempty"`    // at the same time, on the same container
+	Reuse     bool    `json:"reuse,omitempty"`     // create: with the id of the former container in this place
+	HostPID   bool    `json:"hostPID,omitempty"`   // create: in the machine's PID namespace
+	Plain     bool    `json:"plain,omitempty"`     // create: execs by libcontainer
+	Count     int     `json:"count,omitempty"`     // burst and pod: execs
+	Members   int     `json:"members,omitempty"`   // pod: containers
+	NoPause   bool    `json:"noPause,omitempty"`   // pod: without a pause container
+	SharePIDs bool    `json:"sharePIDs,omitempty"` // pod: its containers are in one PID namespace
+	With      *Step   `json:"with,omitempty"`      // at the same time, on the same container
 	Fault     *Fault  `json:"fault,omitempty"`
 }
 
@@ -110,6 +111,7 @@ const (
 	KillInit       FaultKind = "kill init"
 	KillExec       FaultKind = "kill exec"
 	StopInit       FaultKind = "stop init"
+	KillHolder     FaultKind = "kill holder" // of the namespaces of a pod
 )
 
 // Fault is a signal at some time after the beginning of a step.
@@ -129,6 +131,7 @@ func (s Step) String() string {
 	case Pod:
 		fmt.Fprintf(&b, " of %d containers, %d execs in each", s.Members, s.Count)
 		flag(&b, s.NoPause, "no pause container")
+		flag(&b, s.SharePIDs, "one PID namespace")
 	default:
 		fmt.Fprintf(&b, " c%d", s.Container)
 		if s.Exec != noExec {

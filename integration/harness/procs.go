@@ -149,8 +149,18 @@ func Anonymous(pid int) (int, error) {
 
 // Zombies lists the dead children of a process that it has not collected.
 func Zombies(parent int) []Proc {
+	return procs(func(p Proc) bool { return isChild(p.Pid, parent) && strings.HasPrefix(procState(p.Pid), "Z") })
+}
+
+// Holders lists the processes that hold the namespaces of a shim's pod.
+func Holders(shim int) []Proc {
 	return procs(func(p Proc) bool {
-		ppid, err := procStatus(p.Pid, "PPid")
-		return err == nil && ppid == strconv.Itoa(parent) && strings.HasPrefix(procState(p.Pid), "Z")
+		name, err := procStatus(p.Pid, "Name")
+		return err == nil && name == "sandbox-init" && isChild(p.Pid, shim)
 	})
+}
+
+func isChild(pid, parent int) bool {
+	ppid, err := procStatus(pid, "PPid")
+	return err == nil && ppid == strconv.Itoa(parent)
 }
