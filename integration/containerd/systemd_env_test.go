@@ -23,10 +23,16 @@ import (
 // newSystemdEnv is newEnv for a test that has systemd make the cgroups.
 func newSystemdEnv(t *testing.T) *env {
 	t.Helper()
+	return newSystemdEnvOn(t, shared)
+}
+
+// newSystemdEnvOn is the same on a containerd of the test's own.
+func newSystemdEnvOn(t *testing.T, c *harness.Containerd) *env {
+	t.Helper()
 	if _, err := os.Stat("/run/systemd/system"); err != nil { // sd_booted(3)
 		lacking(t, "systemd", "systemd as pid 1 (make test-systemd)")
 	}
-	e := newEnv(t)
+	e := newEnvOn(t, c)
 	e.Cleanup(func() {
 		harness.Eventually(e, "all scopes are forgotten", func() error {
 			if text := systemctl(e, "list-units", "--all", "--plain", "--no-legend",

@@ -84,6 +84,20 @@ func TestSystemd_OOMIsReported(t *testing.T) {
 	wantNoUnit(t, e.scopeOf("c1"), "")
 }
 
+// The scope has ended with its processes when containerd is back and asks for them.
+func TestSystemd_ExitWhileContainerdIsAwayIsKept(t *testing.T) {
+	harness.OursOnly(t, "the exit is kept")
+	e := newSystemdEnvOn(t, ownContainerd(t))
+	c := e.run("c1", config{opts: with(e.scoped("c1"))}, "sleep", "1000")
+	dir := cgroupOf(t, e.scopeOf("c1"))
+	e.must(e.containerd.Kill(), "kill containerd")
+	e.must(syscall.Kill(int(c.Task.Pid()), syscall.SIGKILL), "kill init")
+	wantNoUnit(t, e.scopeOf("c1"), dir)
+	e.must(e.containerd.Start(e.ctx), "start containerd again")
+	e.subscribe()
+	e.wantEnded(c)
+}
+
 // A container that is restarted has the same scope again (Docker's restart).
 func TestSystemd_ScopeOfTheSameNameFollowsAtOnce(t *testing.T) {
 	e := newSystemdEnv(t)

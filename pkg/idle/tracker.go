@@ -11,21 +11,12 @@ package idle
 
 import (
 	"context"
-	"debug/elf"
-	"errors"
-	"fmt"
-	"io"
 	"net"
-	"os"
 	"path"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
-	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -237,153 +228,4 @@ func (t *Tracker) await(ctx context.Context, done func() bool) bool {
 			return false
 		}
 	}
-}
-
-// trackedConn is a connection that says when it is closed.
-type trackedConn struct {
-	net.Conn
-	closed func()
-}
-
-// Read ends the connection with any error that does not pass: ttrpc would read no further and keep it, and each call on
-// it would hang.
-func (c *trackedConn) Read(b []byte) (int, error) {
-	n, err := again(c.Conn.Read, b)
-	if errno := unix.Errno(0); errors.As(err, &errno) && errno != unix.ECONNRESET {
-		log.L.WithError(err).Error("a client's connection ends")
-		err = fmt.Errorf("%w: %w", err, io.ErrUnexpectedEOF)
-	}
-	return n, err
-}
-
-// Write hides that the peer has gone. ttrpc would drop what the peer had sent before and is not read yet, the end of a
-// stdin say; reading reports it after that.
-func (c *trackedConn) Write(b []byte) (int, error) {
-	n, err := again(c.Conn.Write, b)
-	if errors.Is(err, unix.EPIPE) {
-		return len(b), nil
-	}
-	return n, err
-}
-
-// Bounds on the wait for memory, each twice as long as the one before.
-const (
-	firstAgain = time.Millisecond
-	lastAgain  = 256 * time.Millisecond
-)
-
-// again calls transfer, which reads or writes b, until it does not fail for want of memory, or that lasts for half a
-// second. containerd takes a shim whose connection ends for dead, and kills its containers.
-func again(transfer func([]byte) (int, error), b []byte) (done int, err error) {
-	for wait := firstAgain; ; wait *= 2 {
-		n, err := transfer(b[done:])
-		done += n
-		if wait > lastAgain || !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ENOBUFS) {
-			return done, err
-		}
-		<-time.After(wait)
-	}
-}
-
-func (c *trackedConn) Close() error {
-	c.closed()
-	return c.Conn.Close()
-}
-
-// keptThreads is how many threads Trim leaves. A shim that had no burst has fewer.
-const keptThreads = 12
-
-// quietGC is the GOGC of a shim that has been quiet: the least heap at which Go collects is that share of 4 MiB.
-const quietGC = 50
-
-// Memory is what this process can give back to the system (docs/decisions/0006-memory-of-a-shim.md).
-type Memory struct {
-	mu sync.Mutex
-	// +checklocks:mu
-	code [][2]uintptr // start and size of the program's segments that nothing writes to
-	// +checklocks:mu
-	collected int64 // collections of garbage when it was last given back
-}
-
-// OwnMemory is the memory of this process.
-func OwnMemory() *Memory {
-	code, err := readOnlySegments("/proc/self/exe")
-	if err != nil {
-		log.L.WithError(err).Warn("the shim keeps its code in memory")
-	}
-	return &Memory{code: code}
-}
-
-// Trim gives threads, garbage and the mapped pages of the program's file back. From the first time on garbage is
-// collected earlier: what polls leave must not grow to what a busy shim may have. Nothing is collected for the first
-// time here if an operator has set GOGC.
-func (m *Memory) Trim() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	first := m.collected == 0 && os.Getenv("GOGC") == ""
-	if first {
-		debug.SetGCPercent(quietGC)
-	}
-	if first || collections() > m.collected {
-		debug.FreeOSMemory()
-		m.collected = collections()
-	}
-	for _, c := range m.code {
-		// The pages stay in the page cache, and come back when they are used. Where madvise(2) fails more stays mapped,
-		// which harms nobody.
-		_, _, _ = unix.Syscall(unix.SYS_MADVISE, c[0], c[1], unix.MADV_DONTNEED)
-	}
-	if threads, err := os.ReadDir("/proc/self/task"); err == nil && len(threads) > keptThreads {
-		endThreads(len(threads) - keptThreads)
-	}
-}
-
-// endThreads ends n threads that have nothing to do. The Go runtime makes one for each system call that blocks, and
-// keeps it for the next one. But a goroutine that returns while it is locked to its thread ends it.
-func endThreads(n int) {
-	var locked sync.WaitGroup
-	all := make(chan struct{})
-	locked.Add(n)
-	for range n {
-		go func() {
-			runtime.LockOSThread()
-			locked.Done()
-			<-all // or the next one would have no other thread
-		}()
-	}
-	locked.Wait()
-	close(all)
-}
-
-// collections is how many the runtime has made. runtime.ReadMemStats has the number too, but takes memory as a
-// collection does.
-func collections() int64 {
-	var s debug.GCStats
-	debug.ReadGCStats(&s)
-	return s.NumGC
-}
-
-// readOnlySegments finds the segments of this program, whose file is at path, that are never written to. The memory map
-// would not do: what is protected after relocation looks the same there, and would be lost.
-func readOnlySegments(path string) (segments [][2]uintptr, err error) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("segments of %s: %w", path, err)
-	}
-	defer func() { _ = f.Close() }() // opened for reading only
-	if f.Type != elf.ET_EXEC {
-		return nil, nil // it lies elsewhere than its file says
-	}
-	page := uint64(os.Getpagesize())
-	for _, p := range f.Progs {
-		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_W != 0 {
-			continue
-		}
-		// Whole pages only: the next segment may share the last one.
-		start, end := (p.Vaddr+page-1)&^(page-1), (p.Vaddr+p.Filesz)&^(page-1)
-		if end > start {
-			segments = append(segments, [2]uintptr{uintptr(start), uintptr(end - start)})
-		}
-	}
-	return segments, nil
 }

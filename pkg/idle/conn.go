@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package idle
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// trackedConn is a connection that says when it is closed.
+type trackedConn struct {
+	net.Conn
+	closed func()
+}
+
+// Read ends the connection with any error that does not pass: ttrpc would read no further and keep it, and each call on
+// it would hang.
+func (c *trackedConn) Read(b []byte) (int, error) {
+	n, err := again(c.Conn.Read, b)
+	if errno := unix.Errno(0); errors.As(err, &errno) && errno != unix.ECONNRESET {
+		log.L.WithError(err).Error("a client's connection ends")
+		err = fmt.Errorf("%w: %w", err, io.ErrUnexpectedEOF)
+	}
+	return n, err
+}
+
+// Write hides that the peer has gone. ttrpc would drop what the peer had sent before and is not read yet, the end of a
+// stdin say; reading reports it after that.
+func (c *trackedConn) Write(b []byte) (int, error) {
+	n, err := again(c.Conn.Write, b)
+	if errors.Is(err, unix.EPIPE) {
+		return len(b), nil
+	}
+	return n, err
+}
+
+// Bounds on the wait for memory, each twice as long as the one before.
+const (
+	firstAgain = time.Millisecond
+	lastAgain  = 256 * time.Millisecond
+)
+
+// again calls transfer, which reads or writes b, until it does not fail for want of memory, or that lasts for half a
+// second. containerd takes a shim whose connection ends for dead, and kills its containers.
+func again(transfer func([]byte) (int, error), b []byte) (done int, err error) {
+	for wait := firstAgain; ; wait *= 2 {
+		n, err := transfer(b[done:])
+		done += n
+		if wait > lastAgain || !errors.Is(err, unix.ENOMEM) && !errors.Is(err, unix.ENOBUFS) {
+			return done, err
+		}
+		<-time.After(wait)
+	}
+}
+
+func (c *trackedConn) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
