@@ -51,9 +51,9 @@ func (p program) argv(hostPID bool) []string {
 	switch p {
 	case forever:
 		if hostPID { // a process that the kernel does not kill with init
-			return []string{"sh", "-c", "sleep 1000 & exec sleep 1000"}
+			return []string{"sh", "-c", "sleep 1000000 & exec sleep 1000000"}
 		}
-		return []string{"sleep", "1000"}
+		return []string{"sleep", "1000000"}
 	case succeeds:
 		return []string{"true"}
 	case fails:
