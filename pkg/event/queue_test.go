@@ -42,11 +42,11 @@ func (r *receiver) publish(_ context.Context, e event.Event, _ time.Time) error 
 	return nil
 }
 
-// answerWith sets what the receiver says from now on; nil makes it take everything.
-func (r *receiver) answerWith(f func(event.Event) error) {
+// takeAll makes the receiver take everything from now on.
+func (r *receiver) takeAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.answer = f
+	r.answer = nil
 }
 
 func (r *receiver) taken() string {
@@ -113,7 +113,7 @@ func TestQueue_KeepsEventsWhileTheReceiverIsAway(t *testing.T) {
 		if r.tries < 3600 || r.tries > 3610 {
 			t.Errorf("%d tries within an hour, want about one each second", r.tries)
 		}
-		r.answerWith(nil)
+		r.takeAll()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if got, want := r.taken(), "start c1 | exit c1 | start c2"; got != want {
@@ -211,7 +211,7 @@ func TestQueue_CoalescesWaitingOOMKills(t *testing.T) {
 				for _, e := range tt.put {
 					q.Put(e)
 				}
-				r.answerWith(nil)
+				r.takeAll()
 				if err := q.Close(t.Context()); err != nil {
 					t.Fatalf("Close: %v", err)
 				}
@@ -232,7 +232,7 @@ func TestQueue_KeepsAnOOMKillWhileAnotherIsOnItsWay(t *testing.T) {
 			q.Put(event.TaskOOM{ContainerID: "c1"})
 			synctest.Wait() // the first is being tried
 		}
-		r.answerWith(nil)
+		r.takeAll()
 		time.Sleep(time.Second) // the bubble's clock
 		synctest.Wait()
 		if got, want := r.taken(), "oom c1 | oom c1"; got != want {
