@@ -119,7 +119,8 @@ func (r *Runtime) launchInit(
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w", err)
 	case errors.Is(err, launch.ErrNotStarted):
-		if undo := fail.After("create-undo.cgroup", i.undo(ctx)); undo != nil {
+		undo := process.Undo(func() error { return fail.After("create-undo.cgroup", i.undo(ctx)) })
+		if undo != nil {
 			return nil, errors.Join(err, undo)
 		}
 		return nil, unsupported{err}

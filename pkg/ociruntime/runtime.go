@@ -93,14 +93,18 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 			// libcontainer v1.5.2 keeps an init that it could not fork, and panics when it is asked for the state.
 			undone, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
 			defer cancel()
-			return nil, errors.Join(createError(err, c.Spec.Linux), removeHalfMade(undone, c))
+			undo := process.Undo(func() error { return removeHalfMade(undone, c) })
+			return nil, errors.Join(createError(err, c.Spec.Linux), undo)
 		}
 	}
 	if err == nil {
 		return created, nil
 	}
 	err = createError(err, c.Spec.Linux)
-	if undo := fail.After("create-undo.discard", r.discard(lc, stateDir(c.Root, c.ID))); undo != nil {
+	undo := process.Undo(func() error {
+		return fail.After("create-undo.discard", r.discard(lc, stateDir(c.Root, c.ID)))
+	})
+	if undo != nil {
 		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 	}
 	return nil, err

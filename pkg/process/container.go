@@ -65,7 +65,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	c.initLives, c.initDied = context.WithCancel(context.Background())
 	c.init = newProcess(c, "", nil, config.IO)
 	if err := c.create(ctx, runtime); err != nil {
-		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, c.removeHooks()))
+		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, Undo(c.removeHooks)))
 	}
 	pid, io := c.init.Pid(), config.IO
 	events.Put(event.TaskCreate{
@@ -102,7 +102,7 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	if err := c.initCreated(ctx, init); err != nil {
 		_ = streams.Close() // nothing that was written matters any more
 		c.beforeDestroy()
-		return errors.Join(err, fail.After("create-undo.container", c.runtime.Discard()))
+		return errors.Join(err, Undo(func() error { return fail.After("create-undo.container", c.runtime.Discard()) }))
 	}
 	c.init.handle, c.init.streams = init, streams
 	return nil

@@ -1,0 +1,31 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// The waits between the attempts of Undo, each four times as long as the one before.
+const (
+	firstUndo = time.Millisecond
+	lastUndo  = 64 * time.Millisecond
+)
+
+// Undo calls undo until it succeeds, at most five times within a tenth of a second. What an operation fails for, such
+// as want of descriptors, fails its undo as well, and often passes; nobody else would undo it. An undo that has waited
+// in vain, for a cgroup to become empty say, is not tried again. undo may be called again after it has failed midway.
+func Undo(undo func() error) error {
+	for wait := firstUndo; ; wait *= 4 {
+		err := undo()
+		if err == nil || wait > lastUndo || errors.Is(err, context.DeadlineExceeded) || errdefs.IsFailedPrecondition(err) {
+			return err
+		}
+		<-time.After(wait)
+	}
+}
