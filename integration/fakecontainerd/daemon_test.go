@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/api/types/runc/options"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/integration/fakecontainerd"
@@ -53,6 +54,17 @@ func readInt(f *fakecontainerd.Fake, name string) int {
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	f.Must(err, name)
 	return n
+}
+
+// The kernel sends SIGHUP if the shim is stopped when start ends, since nobody else is in its process group.
+func TestShim_OutlivesAHangUp(t *testing.T) {
+	f := newFake(t)
+	b := f.Bundle("c1", nil, "sleep", "1000")
+	s := f.Shim(b)
+	f.Must(unix.Kill(s.Pid, unix.SIGHUP), "hang up")
+	s.Run(b)
+	s.KillAndDelete(b)
+	s.End()
 }
 
 func TestShim_RunsInTheCgroupThatTheOptionsName(t *testing.T) {

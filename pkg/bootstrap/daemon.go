@@ -68,6 +68,7 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 	if err != nil {
 		return err
 	}
+	dropSignals()
 	return runDaemon(Daemon{
 		Args: a, Bundle: bundle, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"), SocketPath: socket,
 	}, l, serve)
@@ -77,14 +78,16 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 // thread for it, until there is nothing left to do. It owns l. Its error reaches the log: containerd has been answered
 // (docs/decisions/0009).
 func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
-	// Caught and dropped: who hangs up, containerd too, is an error of the call that writes to him. Not ignored: an
-	// ignored signal stays ignored in every program we execute.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	return osthread.Main(func(t *osthread.Thread) error {
 		d.Thread = t
 		return runServe(d, l, serve)
 	})
 }
+
+// dropSignals catches and drops what would end the shim. Who hangs up, containerd too, is an error of the call that
+// writes to him. The kernel sends SIGHUP to a shim that somebody has stopped when start ends (setpgid(2)). They are not
+// ignored: an ignored signal stays ignored in every program we execute.
+func dropSignals() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
 
 func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 	defer logToFifo(d.Bundle, d.Debug)()
