@@ -47,11 +47,15 @@ ARCH     := $(HOSTARCH)
 BIN      := bin$(if $(filter-out $(HOSTARCH),$(ARCH)),/$(ARCH))
 BINARY   := $(CURDIR)/$(BIN)/$(NAME)
 TAGS     := seccomp
-VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# The file VERSION has the version of the next release. Other builds have their commit behind it.
+VERSION  := $(file <VERSION)
+COMMIT   := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
+RELEASE  ?=
+SHOWN    := $(VERSION)$(if $(RELEASE),,$(COMMIT:%=+%))
 REVISION := $(shell git rev-parse --verify -q HEAD 2>/dev/null || echo unknown)
 # What GODEBUG is without the variable: no transparent huge pages for the heap (docs/decisions/0006-memory-of-a-shim.md).
 GODEBUGS := disablethp=1
-LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X runtime.godebugDefault=$(GODEBUGS)
+LDFLAGS  := -s -w -buildid= -X main.version=$(SHOWN) -X main.revision=$(REVISION) -X runtime.godebugDefault=$(GODEBUGS)
 
 # Runs a command that builds for ARCH.
 CROSS    := GO=$(GO) GOARCH=$(ARCH) hack/musl.sh
