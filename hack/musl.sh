@@ -8,8 +8,10 @@
 #
 #   hack/musl.sh go build -ldflags -extldflags=-static ./cmd/containerd-shim-sandbox-v1
 #
-# GO sets another go command, SHIM_CACHE another cache. With GOARCH=arm64 on another machine it cross-builds, with Debian's
-# compiler and Debian's musl for arm64, which it unpacks into the cache.
+# GO sets another go command, SHIM_CACHE another cache. With SHIM_LIBC=any a machine without musl, or without what builds
+# libseccomp for it, links with its own libc and libseccomp, statically if it can. SHIM_LINK tells the command how: it is
+# the linker's flag. With GOARCH=arm64 on another machine it cross-builds, with Debian's compiler and Debian's musl for
+# arm64, which it unpacks into the cache.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 GO="${GO:-go}"
@@ -23,16 +25,40 @@ need() {
 	done
 }
 
-need gcc pkg-config "$GO"
+# system links with the system's own libraries. A libseccomp-dev without pkg-config has the usual paths.
+system() {
+	export CC=gcc SHIM_LINK=-static
+	command -v pkg-config >/dev/null || export PKG_CONFIG="$here/pkg-config.sh"
+	links() { echo 'int main(void) { return 0; }' | gcc -x c -o /dev/null - "$@" -lseccomp 2>/dev/null; }
+	if ! links -static; then
+		SHIM_LINK=
+		if ! links; then
+			echo "gcc finds no libseccomp (libseccomp-dev, libseccomp-devel)" >&2
+			exit 1
+		fi
+	fi
+	exec "$@"
+}
+
+need gcc "$GO"
 machine=$(gcc -dumpmachine)
 unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 arch=$("$GO" env GOARCH)
 if [ "$arch" = "$("$GO" env GOHOSTARCH)" ]; then
 	case "$machine" in
-	*-musl*) CC=gcc exec "$@" ;;
+	*-musl*) system "$@" ;;
 	esac
+	if [ "${SHIM_LIBC:-}" = any ]; then
+		for tool in musl-gcc pkg-config autoreconf automake libtoolize gperf make; do
+			if ! command -v "$tool" >/dev/null; then
+				echo "$tool is absent, so the libc is the system's instead of musl, and the shim starts slower (hack/deps.sh)" >&2
+				system "$@"
+			fi
+		done
+	fi
 	need musl-gcc
-	cc=musl-gcc
+	cc='musl-gcc'
+	musl=''
 elif [ "$arch" = arm64 ]; then
 	machine=aarch64-linux-gnu
 	need "$machine-gcc"
@@ -41,6 +67,8 @@ else
 	echo "no cross-build for $arch, only for arm64" >&2
 	exit 1
 fi
+
+need pkg-config
 
 # go.sum must have the checksum of the download: the go command would add an absent one.
 module=github.com/seccomp/libseccomp
@@ -95,5 +123,7 @@ if ! [ -d "$prefix" ]; then
 	trap - EXIT
 fi
 
-export CC="$cc" CGO_ENABLED=1 PKG_CONFIG_LIBDIR="$prefix/lib/pkgconfig" CGO_CFLAGS="-O2 -idirafter $prefix/include"
+# For hack/release: what is linked, and where its licences are.
+export SHIM_MUSL_DOC=$musl/usr/share/doc/musl-dev SHIM_LIBSECCOMP=$source SHIM_LIBSECCOMP_VERSION=$version
+export CC="$cc" CGO_ENABLED=1 SHIM_LINK=-static PKG_CONFIG_LIBDIR="$prefix/lib/pkgconfig" CGO_CFLAGS="-O2 -idirafter $prefix/include"
 exec "$@"
