@@ -104,6 +104,25 @@ broken_cri() {
 	awk '($1 ~ /\.cri\.v1$/ || $2 == "cri") && $4 == "error" { print $1 "." $2 }' "$work/plugins"
 }
 
+# users prints the containers and shims of this runtime. It fails if containerd does not list them.
+users() {
+	namespaces=$(client namespaces ls -q) || return 1
+	for namespace in $namespaces; do
+		client --namespace "$namespace" containers ls >"$work/list" || return 1
+		awk -v namespace="$namespace" -v runtime="$runtime" -v name="/$name" '
+			NR > 1 && ($NF == runtime || substr($NF, length($NF) - length(name) + 1) == name) {
+				print "container " $1 " in namespace " namespace
+			}' "$work/list"
+	done
+	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
+		args=$(tr '\0' ' ' 2>/dev/null <"$file") || continue
+		pid=${file#/proc/}
+		case "/$args" in # by the arguments: other programs may have a directory of that name
+		*/"$name -"*"-address $socket "*) say "shim, pid ${pid%/cmdline}" ;;
+		esac
+	done
+}
+
 # answers waits until containerd answers, with CRI unless that was broken before.
 answers() {
 	deadline=$(($(date +%s) + timeout))

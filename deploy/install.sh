@@ -26,12 +26,13 @@ usage() {
 		  uninstall   takes both away and leaves the former configuration; refused while containers of the runtime exist
 
 		  --binary FILE       shim to install; $name beside this script, or in ../bin
-		  --bindir DIRECTORY  where containerd finds it; /usr/local/bin
+		  --bindir DIRECTORY  where containerd finds it; /usr/local/bin, or with --config-only /usr/bin
 		  --config FILE       containerd's configuration; /etc/containerd/config.toml
 		  --containerd FILE   the daemon's binary; that in PATH
 		  --ctr FILE          its client; that beside the daemon, or in PATH
 		  --restart COMMAND   restarts containerd and returns when the former one is gone; systemctl restart containerd
 		  --timeout SECONDS   how long containerd may take to restart, and then to answer; 60
+		  --config-only       leave the shim alone: it belongs to a package
 		  --binary-only       leave the configuration alone: ctr, nerdctl and Docker need none
 		  --dry-run           check everything, change nothing
 		  --force             uninstall although containers exist: what they leave must be removed by hand
@@ -58,8 +59,8 @@ misused() {
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 
-binary='' bindir=/usr/local/bin config=/etc/containerd/config.toml containerd='' ctr='' restart='' timeout=60
-configure=true dry=false force=false
+binary='' bindir='' config=/etc/containerd/config.toml containerd='' ctr='' restart='' timeout=60
+configure=true place=true dry=false force=false
 
 action=${1:-}
 case $action in
@@ -74,6 +75,7 @@ esac
 while [ $# -gt 0 ]; do
 	case $1 in
 	--binary-only) configure=false ;;
+	--config-only) place=false ;;
 	--dry-run) dry=true ;;
 	--force) force=true ;;
 	-h | --help)
@@ -100,6 +102,11 @@ done
 case $timeout in
 '' | *[!0-9]* | 0) misused "--timeout \"$timeout\": want a number of seconds, 1 or more" ;;
 esac
+$configure || $place || misused "--binary-only and --config-only: want one of them"
+if ! $place && [ -n "$binary" ]; then misused "--config-only: want no --binary"; fi
+if [ -z "$bindir" ]; then
+	if $place; then bindir=/usr/local/bin; else bindir=/usr/bin; fi
+fi
 for path in "$bindir" "$config"; do
 	case $path in
 	*[!A-Za-z0-9._/@+-]*) misused "\"$path\": want a path of letters, digits and ._/@+- only" ;;
@@ -281,7 +288,10 @@ verify() {
 }
 
 check_binary() {
-	if [ -z "$binary" ]; then
+	if ! $place; then
+		binary=$shim
+		[ -f "$binary" ] || refuse "--config-only: no $shim, which a package would have: name its directory with --bindir"
+	elif [ -z "$binary" ]; then
 		binary=$here/$name
 		[ -e "$binary" ] || binary=$here/../bin/$name
 	fi
@@ -322,25 +332,6 @@ do_install() {
 	if [ -n "$wanted" ]; then say "handlers: $wanted"; fi
 }
 
-# users prints the containers and shims of this runtime. It fails if containerd does not list them.
-users() {
-	namespaces=$(client namespaces ls -q) || return 1
-	for namespace in $namespaces; do
-		client --namespace "$namespace" containers ls >"$work/list" || return 1
-		awk -v namespace="$namespace" -v runtime="$runtime" -v name="/$name" '
-			NR > 1 && ($NF == runtime || substr($NF, length($NF) - length(name) + 1) == name) {
-				print "container " $1 " in namespace " namespace
-			}' "$work/list"
-	done
-	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
-		args=$(tr '\0' ' ' 2>/dev/null <"$file") || continue
-		pid=${file#/proc/}
-		case "/$args" in # by the arguments: other programs may have a directory of that name
-		*/"$name -"*"-address $socket "*) say "shim, pid ${pid%/cmdline}" ;;
-		esac
-	done
-}
-
 do_uninstall() {
 	if $configure || ! $force; then
 		find_containerd
@@ -359,12 +350,15 @@ do_uninstall() {
 		fi
 	fi
 	if $dry; then
-		say "would remove $shim and what install.sh wrote to $config: nothing was changed"
+		if $place; then what="$shim and "; else what=''; fi
+		say "would remove ${what}what install.sh wrote to $config: nothing was changed"
 		return 0
 	fi
 	remember
 	commit
-	if [ -e "$shim" ]; then
+	if ! $place; then
+		say "$shim: stays, it belongs to a package"
+	elif [ -e "$shim" ]; then
 		changed=true
 		rm -f "$shim" || refuse "cannot remove $shim"
 		say "$shim: removed"

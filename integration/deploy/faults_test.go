@@ -250,3 +250,23 @@ func TestInstall_BinaryOnly(t *testing.T) {
 	_ = os.Remove(n.bindir)
 	n.wantFiles(before)
 }
+
+// A package brings the binary, and takes it away.
+func TestInstall_ConfigOnly(t *testing.T) {
+	n := newNode(t, release(t, "2.4"), basic)
+	former := n.binary
+	n.want(2, []string{"want no --binary"}, "install", "--config-only")
+	n.binary = ""
+	n.want(2, []string{"want one of them"}, "install", "--config-only", "--binary-only")
+	n.want(1, []string{n.c.Env.Shim + ", which a package would have"}, "install", "--config-only")
+	n.script(n.c.Env.Shim, "") // executable; the next line replaces the text
+	n.write(n.c.Env.Shim, n.read(former))
+	before := n.files()
+	n.want(0, []string{"is 0.", "handlers: sandbox"}, "install", "--config-only")
+	n.wantRestarts(1)
+	n.wantCRI()
+	n.want(0, []string{"would remove what install.sh wrote"}, "uninstall", "--config-only", "--dry-run")
+	n.want(0, []string{"stays, it belongs to a package"}, "uninstall", "--config-only")
+	n.wantRestarts(1)
+	n.wantFiles(before)
+}

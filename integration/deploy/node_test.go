@@ -35,7 +35,7 @@ type node struct {
 	config   string // of containerd
 	conf     string // directory of drop-ins
 	bindir   string // where the shim is installed; containerd looks there and nowhere else
-	binary   string // the shim to install
+	binary   string // the shim to install; empty: a package has done that
 	daemon   string // what --containerd names
 	restart  string // what --restart names
 	applets  string // directory with the only programs that there are, if not all
@@ -134,8 +134,11 @@ func (n *node) wantRestarts(want int) {
 func (n *node) command(args ...string) *exec.Cmd {
 	n.Helper()
 	all := []string{
-		args[0], "--binary", n.binary, "--bindir", n.bindir, "--config", n.config, "--containerd", n.daemon,
+		args[0], "--bindir", n.bindir, "--config", n.config, "--containerd", n.daemon,
 		"--ctr", filepath.Join(n.c.Env.Tools, "ctr"), "--timeout", "30",
+	}
+	if n.binary != "" {
+		all = append(all, "--binary", n.binary)
 	}
 	if n.restart != "" {
 		all = append(all, "--restart", n.restart)
