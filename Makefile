@@ -85,6 +85,23 @@ FAILING  := $(CURDIR)/bin/failpoints/$(NAME)
 failpoints: ## build bin/failpoints/containerd-shim-sandbox-v1, which tests make fail at its failpoints
 	@$(CROSS) $(GO) build -trimpath -tags "$(TAGS) failpoints netgo osusergo" -ldflags "$(LDFLAGS) -extldflags=-static" -o $(FAILING) ./cmd/$(NAME)
 
+# What is packed must be that of a commit: its time is that of all files, and its bytes are the same for everyone who has
+# the same compilers. SIGN is a command that is run in the directory, with the file of the sums as its last argument.
+RELEASES := $(CURDIR)/bin/release
+SIGN     ?=
+.PHONY: release
+release: ## bin/release: binaries, archives, packages, SBOMs and their sums, of a clean tree; SIGN= signs (docs/release.md)
+	@test -z "$$(git status --porcelain)" || { git status --short >&2; echo "a release is made of a commit: the tree is not clean" >&2; exit 1; }
+	@ARCH=arm64 hack/deps.sh
+	rm -rf $(RELEASES) $(RELEASES).part
+	for arch in amd64 arm64; do \
+		$(MAKE) --no-print-directory build RELEASE=1 ARCH=$$arch BIN=bin/release.part/$$arch; done
+	cd hack/release; $(GO) build -o $(CURDIR)/bin/release.part/release .
+	GO=$(GO) SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) bin/release.part/release -out $(RELEASES) \
+		amd64=bin/release.part/amd64/$(NAME) arm64=bin/release.part/arm64/$(NAME)
+	rm -rf $(RELEASES).part
+	$(if $(SIGN),cd $(RELEASES) && $(SIGN) SHA256SUMS)
+
 dynamic: ## the same with the system's libc and libseccomp, as shared libraries: slower to start
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
 
@@ -118,6 +135,7 @@ test: deps test-unit build integration ## all tests: needs root, Go and make, no
 
 test-unit: ## unit tests of the shim, with the race detector
 	umask 022; $(GO) test -race -shuffle=on -tags "$(TAGS)" ./...
+	cd hack/release; $(GO) test -shuffle=on ./...
 
 # Mixtures of settings are made at random: as many as N, by SEED, which a failure prints.
 N    ?= 500
@@ -313,19 +331,22 @@ cover: ## coverage of the unit tests: total on stdout, cover.html
 fmt: ## format (gofumpt, goimports)
 	$(GOLANGCI) fmt
 	cd integration && $(GOLANGCI) fmt --config ../.golangci.yml
+	cd hack/release && $(GOLANGCI) fmt --config ../../.golangci.yml
 
 lint: ## golangci-lint: .golangci.yml on everything, .golangci-new.yml on changed lines; locks that guard fields
 	$(CHECKLOCKS) -test=false ./...
 	$(GOLANGCI) run
 	cd integration && $(GOLANGCI) run --config ../.golangci.yml
+	cd hack/release && $(GOLANGCI) run --config ../../.golangci.yml
 	$(if $(LINT_BASE),$(GOLANGCI) run --config .golangci-new.yml --new-from-rev=$(LINT_BASE),@echo "no commit to compare with: .golangci-new.yml skipped")
 
 vuln: ## known vulnerabilities in what is called (asks vuln.go.dev; says so if it cannot)
 	hack/vuln.sh $(GOVULNCHECK) -tags "$(TAGS)" ./...
 
-tidy: ## fail if go.mod or go.sum is not tidy, in both modules
+tidy: ## fail if go.mod or go.sum is not tidy, in all modules
 	$(GO) mod tidy -diff
 	cd integration && $(GO) mod tidy -diff
+	cd hack/release && $(GO) mod tidy -diff
 
 check: tidy lint vuln test ## what a change must pass: tidy, lint, vuln, test
 

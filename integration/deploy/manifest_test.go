@@ -175,12 +175,16 @@ func TestScripts_AreCleanForShellcheck(t *testing.T) {
 		}
 		t.Skip("NOT TESTED: apt-get install shellcheck:", err)
 	}
-	scripts, err := filepath.Glob(filepath.Join(deployDir, "*.sh"))
-	if err != nil || len(scripts) == 0 {
-		t.Fatalf("no scripts: %v", err)
+	var scripts []string
+	for _, pattern := range []string{"*.sh", "package/*.sh"} {
+		found, err := filepath.Glob(filepath.Join(deployDir, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no scripts %s: %v", pattern, err)
+		}
+		scripts = append(scripts, found...)
 	}
 	for i, s := range scripts {
-		scripts[i] = filepath.Join("deploy", filepath.Base(s))
+		scripts[i] = strings.TrimPrefix(s, "../../")
 		if text, err := os.ReadFile(s); err != nil || bytes.Count(text, []byte("\n")) > 400 {
 			t.Errorf("%s: %v, or more than 400 lines", s, err)
 		}

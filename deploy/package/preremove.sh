@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs before the package is removed, and refuses that while containers of the runtime run: containerd needs the binary to
+# clean up after them. An upgrade goes on: shims that run keep the binary that they were started from. Arguments are those
+# of the format: deb has "remove" or "upgrade", rpm how many versions stay, apk the version.
+set -eu
+
+case ${1:-} in
+upgrade | failed-upgrade | deconfigure | [1-9]) exit 0 ;;
+esac
+
+name='containerd-shim-sandbox-v1'
+running=$(
+	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
+		args=$(tr '\0' ' ' 2>/dev/null <"$file") || continue
+		case "/$args" in # by the arguments: other programs may have the name among theirs
+		*/"$name -"*"-address "*) echo "$args" | sed -E 's/.* -namespace ([^ ]+).* -id ([^ ]+).*/    \2 in namespace \1/' ;;
+		esac
+	done
+) || :
+if [ -n "$running" ]; then
+	cat >&2 <<-END
+		$name: not removed, since containers of the runtime run:
+
+		$running
+
+		Remove them first: containerd could not clean up after them.
+	END
+	exit 1
+fi
+
+config=/etc/containerd
+dropin=$config/conf.d/$name.toml
+if [ -e "$dropin" ] || grep -qsF "begin $name" "$config/config.toml"; then
+	cat >&2 <<-END
+		$name: containerd's configuration still has the handlers of the runtime. Before the removal, this would have
+		taken them away: /usr/share/$name/install.sh uninstall --config-only
+		What is left of it: $dropin, and the lines of $config/config.toml
+		that name $name.
+	END
+fi

@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command release makes the files of a release from built binaries: archives, packages for Debian, Fedora, Alpine and
+// their relatives, a list of what is linked, and the sums of all. `make release` runs it. The same binaries and the
+// same SOURCE_DATE_EPOCH give the same bytes.
+//
+// It is a module of its own: what it needs is in no program of the project.
+package main
+
+import (
+	"crypto/sha256"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const name = "containerd-shim-sandbox-v1"
+
+// release is what the arguments ask for.
+type release struct {
+	root    string    // of the project
+	out     string    // directory of the result; what is in it already gets its sum, too
+	version string    // without revision of the package
+	made    time.Time // of the commit; each file that is packed is that old
+	formats []string  // of packages
+}
+
+// revision is that of the package: what is packed anew from the same version has a higher one.
+const revision = "1"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "release: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	flags := flag.NewFlagSet("release", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: release [option...] ARCH=BINARY...")
+		flags.PrintDefaults()
+	}
+	var r release
+	flags.StringVar(&r.root, "root", ".", "directory of the project")
+	flags.StringVar(&r.out, "out", "bin/release", "directory to write to")
+	flags.StringVar(&r.version, "version", "", "version; that of the file VERSION if empty")
+	formats := flags.String("formats", "deb,rpm,apk", "packages to make; archives are made for all three only")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	r.formats = strings.Split(*formats, ",")
+	epoch := os.Getenv("SOURCE_DATE_EPOCH")
+	seconds, err := strconv.ParseInt(epoch, 10, 64)
+	if err != nil || seconds <= 0 {
+		return fmt.Errorf("SOURCE_DATE_EPOCH %q: want seconds since 1970, the time of the commit", epoch)
+	}
+	r.made = time.Unix(seconds, 0).UTC()
+	if r.version == "" {
+		text, err := os.ReadFile(filepath.Join(r.root, "VERSION"))
+		if err != nil {
+			return err
+		}
+		r.version = strings.TrimSpace(string(text))
+	}
+	if flags.NArg() == 0 {
+		return errors.New("no ARCH=BINARY given")
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
+	for _, arg := range flags.Args() {
+		arch, binary, ok := strings.Cut(arg, "=")
+		if !ok {
+			return fmt.Errorf("%q: want ARCH=BINARY", arg)
+		}
+		if err := r.makeFor(arch, binary); err != nil {
+			return fmt.Errorf("%s: %w", arch, err)
+		}
+	}
+	return writeSums(r.out)
+}
+
+// makeFor writes all files for one processor.
+func (r release) makeFor(arch, binary string) (err error) {
+	work, err := os.MkdirTemp("", "release-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	linked, err := r.linkedInto(binary, arch)
+	if err != nil {
+		return err
+	}
+	files, err := r.files(work, binary, licenceTexts(linked))
+	if err != nil {
+		return err
+	}
+	for _, format := range r.formats {
+		if err := r.pack(format, arch, work, files); err != nil {
+			return fmt.Errorf("%s: %w", format, err)
+		}
+	}
+	if len(r.formats) < 3 {
+		return nil
+	}
+	base := filepath.Join(r.out, fmt.Sprintf("%s-%s-linux-%s", name, r.version, arch))
+	if err := copyFile(base, binary, 0o755); err != nil {
+		return err
+	}
+	if err := r.archive(base+".tar.gz", files); err != nil {
+		return err
+	}
+	return r.writeSBOM(base+".cdx.json", binary, linked)
+}
+
+func copyFile(to, from string, mode os.FileMode) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(to, data, mode); err != nil {
+		return err
+	}
+	return os.Chmod(to, mode) // that the umask says otherwise is of no matter
+}
+
+const sums = "SHA256SUMS"
+
+// writeSums writes a line for each file of dir, as `sha256sum -c` reads it.
+func writeSums(dir string) error {
+	entries, err := os.ReadDir(dir) // in the order of names
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, e := range entries {
+		if e.Name() == sums {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&text, "%x  %s\n", sha256.Sum256(data), e.Name())
+	}
+	return writeText(filepath.Join(dir, sums), text.String())
+}
