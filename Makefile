@@ -151,11 +151,20 @@ endif
 integration: failpoints ## the built binary against a fake and a real containerd (root)
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
 	@integration/cri/deps.sh
+	@integration/packages/root.sh bookworm >/dev/null || echo "NOT TESTED: the package on Debian 12, of which there is no root" >&2
+	@echo "NOT TESTED here: releases, .rpm, .apk, .deb on Debian 13, builds without root and tools: make test-packages"
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_FAILPOINTS_BINARY=$(FAILING) $(GO) test -count=1 -timeout 15m ./...
 	@echo "execs once more, by libcontainer, as where the launcher cannot start them"
 	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m -run 'Exec|Terminal' ./containerd ./cri
+
+.PHONY: test-packages
+test-packages: deps build ## releases made twice, their packages on Debian 12 and 13, a build without root and tools (root); RUN= chooses
+	@ARCH=arm64 hack/deps.sh
+	@integration/packages/deps.sh
+	cd integration; $(GO) run ./cmd/tools
+	cd integration; umask 022; SHIM_TEST_PACKAGES=all SHIM_BINARY=$(BINARY) $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./packages
 
 # Each system call of an operation fails once, with each error: hours. Operations, calls and errors as in
 # integration/fakecontainerd, with commas between them.
