@@ -281,7 +281,6 @@ var noUndo = map[string]string{
 	"pkg/ociruntime container.withLog RemoveAll": "the directory of a log, in the bundle",
 	"pkg/pidfile Read invalid":                   "no step",
 	"pkg/pidfile writeAndRename Chmod":           "a step",
-	"pkg/process New removeHooks":                "each hook has one",
 }
 
 // By custom the error of what undoes a step is joined to that of the step.
