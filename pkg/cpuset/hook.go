@@ -22,15 +22,17 @@ type Hook struct {
 	reconciler *Reconciler
 	mode       cgroups.CGMode
 	source     settings.Value
-	mems       bool // its memory nodes as well
+	sources    []string // the first that exists is followed
+	mems       bool     // its memory nodes as well
 	id         string
 	// The container has a cpuset of its own, or will have when the update under way succeeds. Calls are one at a time.
 	pinned, pinning bool
 }
 
-// NewHook returns the hook for a source that is set, on a machine with cgroups of mode.
-func NewHook(r *Reconciler, mode cgroups.CGMode, source settings.Value, mems bool) *Hook {
-	return &Hook{reconciler: r, mode: mode, source: source, mems: mems}
+// NewHook returns the hook for a source that is set, on a machine with cgroups of mode. The container follows the first
+// of sources that exists when it is created. They are those of source, which is for messages.
+func NewHook(r *Reconciler, mode cgroups.CGMode, source settings.Value, sources []string, mems bool) *Hook {
+	return &Hook{reconciler: r, mode: mode, source: source, sources: sources, mems: mems}
 }
 
 // Prepare implements [process.Hook]. A container whose configuration sets a cpuset does not follow.
@@ -60,13 +62,22 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 	if h.pinned {
 		return nil
 	}
-	err := h.reconciler.Add(ctx, Container{
-		ID: h.id, Source: h.source.Text, Dir: c.Cgroup().Path("cpuset"), Mems: h.mems,
-		Apply: func(ctx context.Context, cpus, mems Set) error {
-			return c.KeepCPUSet(ctx, cpus.String(), mems.String())
-		},
-	})
-	if err != nil {
+	err := fmt.Errorf("cpuset source %q: none of it is for container %q: %w", h.source.Text, h.id, errdefs.ErrNotFound)
+	for _, source := range h.sources {
+		err = h.reconciler.Add(ctx, Container{
+			ID: h.id, Source: source, Dir: c.Cgroup().Path("cpuset"), Mems: h.mems,
+			Apply: func(ctx context.Context, cpus, mems Set) error {
+				return c.KeepCPUSet(ctx, cpus.String(), mems.String())
+			},
+		})
+		if !errdefs.IsNotFound(err) {
+			break
+		}
+	}
+	switch {
+	case errdefs.IsNotFound(err) && len(h.sources) > 1:
+		return fmt.Errorf("%s %q: none exists, the last: %w", h.source.Key, h.source.Text, err)
+	case err != nil:
 		return fmt.Errorf("%s: %w", h.source.Key, err)
 	}
 	return fail.At("create.cpuset")

@@ -32,7 +32,7 @@ func TestHook_DoesNotFollowWithACPUSetOfItsOwn(t *testing.T) {
 		{"memory nodes, unified", true, unified("cpuset.mems", "0"), true},
 		{"memory nodes, which are not copied", false, cpu(specs.LinuxCPU{Mems: "0"}), false},
 	} {
-		h := NewHook(nil, cgroups.Unified, settings.Value{Text: "/all"}, tc.mems)
+		h := NewHook(nil, cgroups.Unified, settings.Value{Text: "/all"}, nil, tc.mems)
 		spec := &specs.Spec{Linux: &specs.Linux{Resources: tc.resources}}
 		if err := h.Prepare(t.Context(), &process.Config{ID: "c1", Spec: spec}); err != nil || h.pinned != tc.own {
 			t.Errorf("%s: has its own = %t, %v, want %t", tc.name, h.pinned, err, tc.own)

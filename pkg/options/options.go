@@ -12,6 +12,7 @@ package options
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -41,7 +42,7 @@ type Options struct {
 	CriuWorkPath   string // for the log of a restore; a directory in the bundle when empty
 	CriuPath       string // the criu that is wanted; it must be the one in PATH, which is the one that is run
 	SystemdCgroup  bool   // cgroupsPath must be slice:prefix:name
-	CpusetSource   string // cgroup whose CPUs every container gets that asks for none (pkg/cpuset, Container.Source)
+	CpusetSource   string // cgroups of which every container that asks for none gets the CPUs (pkg/settings)
 	CpusetMems     bool   // and its memory nodes
 	StopSignal     string // that asks a container to end; SIGTERM when empty
 	HostRootfs     string // directories of the host that every container has (pkg/hostrootfs)
@@ -56,7 +57,12 @@ type Options struct {
 
 	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/files.go)
 	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/settings, UnsafeAnnotations)
+
+	File string `toml:"-"` // the default configuration file that these are from; empty for those of containerd
 }
+
+// Origin names where the options are from, for messages.
+func (o Options) Origin() string { return cmp.Or(o.File, "runtime options") }
 
 // DefaultRoot is where the runc shim keeps its state directories too, so that tools that look there find our
 // containers.
@@ -81,13 +87,20 @@ func message(typeURL string) string { return typeURL[strings.LastIndexByte(typeU
 // key.
 func Decode(a *anypb.Any) (Options, error) {
 	o, err := decode(a)
-	if err == nil && o.Root != "" && !strings.HasPrefix(o.Root, "/") {
-		err = fmt.Errorf("Root %q: must be an absolute path", o.Root) //nolint:staticcheck // the name of a key
+	if err == nil {
+		err = o.check()
 	}
 	if err != nil {
-		return Options{}, fmt.Errorf("runtime options: %w: %w", err, errdefs.ErrInvalidArgument)
+		return Options{}, fmt.Errorf("%s: %w: %w", o.Origin(), err, errdefs.ErrInvalidArgument)
 	}
 	return o, nil
+}
+
+func (o Options) check() error {
+	if o.Root != "" && !strings.HasPrefix(o.Root, "/") {
+		return fmt.Errorf("Root %q: must be an absolute path", o.Root) //nolint:staticcheck // the name of a key
+	}
+	return nil
 }
 
 func decode(a *anypb.Any) (Options, error) {
@@ -127,23 +140,36 @@ func decodeGeneric(m *runtimeoptions.Options) (Options, error) {
 		}
 	}
 	var o Options
-	d := toml.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	err := d.Decode(&o)
-	if unknown, ok := errors.AsType[*toml.StrictMissingError](err); ok {
-		keys := make([]string, 0, len(unknown.Errors))
-		for _, e := range unknown.Errors {
-			keys = append(keys, strings.Join(e.Key(), "."))
-		}
-		var known []string
-		for f := range reflect.TypeFor[Options]().Fields() {
-			known = append(known, f.Name)
-		}
-		return Options{}, fmt.Errorf("%s: unknown key %s; known are %s",
-			source, strings.Join(keys, ", "), strings.Join(known, ", "))
-	}
-	if err != nil {
-		return Options{}, fmt.Errorf("%s: not valid TOML for these options: %w", source, err)
+	if err := decodeTOML(body, &o); err != nil {
+		return Options{}, fmt.Errorf("%s: %w", source, err)
 	}
 	return o, nil
+}
+
+// decodeTOML refuses keys that to, a pointer to a struct, has no field for.
+func decodeTOML(body []byte, to any) error {
+	d := toml.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	err := d.Decode(to)
+	if unknown, ok := errors.AsType[*toml.StrictMissingError](err); ok {
+		refused := make([]string, 0, len(unknown.Errors))
+		for _, e := range unknown.Errors {
+			refused = append(refused, strings.Join(e.Key(), "."))
+		}
+		return fmt.Errorf("unknown key %s; known are %s", strings.Join(refused, ", "), strings.Join(keys(), ", "))
+	}
+	if err != nil {
+		return fmt.Errorf("not valid TOML for these options: %w", err)
+	}
+	return nil
+}
+
+// keys are the keys of options in TOML.
+func keys() (names []string) {
+	for f := range reflect.TypeFor[Options]().Fields() {
+		if f.Tag.Get("toml") != "-" {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }

@@ -37,8 +37,9 @@ const (
 
 // Settings are those of one container. A Value is not checked yet: the package that it is for parses it.
 type Settings struct {
-	CPUSetSource  Value // cgroup whose CPUs the container gets; not set: none
-	CPUSetMems    bool  // and its memory nodes
+	CPUSetSource  Value    // cgroups of which the container gets the CPUs of the first that exists; not set: none
+	CPUSetSources []string // them, without placeholders; may be empty
+	CPUSetMems    bool     // and its memory nodes
 	Stop          process.Stop
 	StopIsSet     bool          // an annotation or an option says how to stop
 	NotifyTimeout time.Duration // for how long Start waits for READY=1; 0: it does not
@@ -54,7 +55,7 @@ type Settings struct {
 
 // Parse reads the settings of a container. It changes nothing.
 func Parse(spec *specs.Spec, o options.Options, namespace, containerID string) (Settings, error) {
-	if err := checkUnsafe(spec.Annotations, o.AllowUnsafeAnnotations); err != nil {
+	if err := checkUnsafe(spec.Annotations, o); err != nil {
 		return Settings{}, err
 	}
 	s := Settings{Stop: process.Stop{Signal: unix.SIGTERM, Grace: defaultGrace}}
@@ -69,14 +70,20 @@ func Parse(spec *specs.Spec, o options.Options, namespace, containerID string) (
 		}
 	}
 	s.PidFile.Text = strings.NewReplacer("{id}", containerID, "{namespace}", namespace).Replace(s.PidFile.Text)
+	s.CPUSetSources = expandSources(s.CPUSetSources, namespace, containerID)
 	return s, nil
 }
 
 func (s *Settings) parseCPUSetSource(v Value) error {
-	if v.Text == "" {
-		return v.Refuse("parent or the path of a cgroup")
+	s.CPUSetSource, s.CPUSetSources = v, strings.Split(v.Text, ",")
+	for i, source := range s.CPUSetSources {
+		source = strings.TrimSpace(source)
+		s.CPUSetSources[i] = source
+		if source == "" || strings.ContainsAny(withoutPlaceholders.Replace(source), "{}") {
+			return v.Refuse("parent or the path of a cgroup, or several with commas between them; " +
+				"{id}, {namespace}, {alloc} and {task} stand for the container's")
+		}
 	}
-	s.CPUSetSource = v
 	return nil
 }
 
@@ -229,12 +236,13 @@ func CheckAnnotations(annotations map[string]string) error {
 
 // checkUnsafe refuses unsafe annotations that are not allowed. Whoever writes a container's configuration need not be
 // whoever configures the machine: that of a pod is written by those who may create pods.
-func checkUnsafe(annotations map[string]string, allowed []string) error {
+func checkUnsafe(annotations map[string]string, o options.Options) error {
+	allowed := o.AllowUnsafeAnnotations
 	unsafe := slices.Concat(unsafeNames(), foreign)
 	for _, name := range allowed {
 		if !slices.Contains(unsafe, name) {
-			return fmt.Errorf("runtime options: AllowUnsafeAnnotations: %q: must be one of %s: %w",
-				name, strings.Join(unsafe, ", "), errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%s: AllowUnsafeAnnotations: %q: must be one of %s: %w",
+				o.Origin(), name, strings.Join(unsafe, ", "), errdefs.ErrInvalidArgument)
 		}
 	}
 	for _, a := range table() {
@@ -279,7 +287,7 @@ func (a annotation) valueOf(spec *specs.Spec, o options.Options) Value {
 	if text, ok := spec.Annotations[Prefix+a.name]; ok {
 		return Value{Key: annotationKey(a.name), Text: text, ByAnnotation: true}
 	}
-	return Value{Key: "runtime options: " + a.option, Text: fmt.Sprint(reflect.ValueOf(o).FieldByName(a.option))}
+	return Value{Key: o.Origin() + ": " + a.option, Text: fmt.Sprint(reflect.ValueOf(o).FieldByName(a.option))}
 }
 
 func annotationKey(name string) string { return "config.json: annotations: " + Prefix + name }

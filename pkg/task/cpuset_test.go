@@ -44,7 +44,7 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 			map[string]string{source: ""},
 			options.Options{CpusetSource: "/all"},
 			nil, errdefs.ErrInvalidArgument,
-			`config.json: annotations: ` + source + ` "": must be parent or the path of a cgroup`,
+			`config.json: annotations: ` + source + ` "": must be parent or the path of a cgroup, or several with commas between them`,
 		},
 		{
 			"a value that is no bool",
@@ -79,6 +79,19 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 			options.Options{},
 			nil, errdefs.ErrNotFound,
 			`config.json: annotations: ` + source + `: cpuset source "/gone": cgroup `,
+		},
+		{
+			"sources that are not there",
+			map[string]string{source: "/gone, /{id}"},
+			options.Options{},
+			nil, errdefs.ErrNotFound,
+			`config.json: annotations: ` + source + ` "/gone, /{id}": none exists, the last: cpuset source "/c1": cgroup `,
+		},
+		{
+			"sources for the tasks of Nomad alone", nil,
+			options.Options{CpusetSource: "{alloc}", File: "/etc/c.toml"},
+			nil, errdefs.ErrNotFound,
+			`/etc/c.toml: CpusetSource: cpuset source "{alloc}": none of it is for container "c1"`,
 		},
 		{
 			"a source elsewhere", nil,
@@ -241,4 +254,43 @@ func TestCPUSet_RestoreFailsWithoutTheSource(t *testing.T) {
 	wantText(t, err, "cpuset.source", "shared")
 	_, err = s.Delete(t.Context(), "c1", "")
 	must(t, err)
+}
+
+// Nomad has one cgroup for all tasks that reserve no cores, and one with all cores that tasks reserve, below which each
+// of these has a scope without a list of its own (Nomad 1.7, client/lib/cgroupslib). Its tasks share, or have a list.
+func TestCPUSet_InNomadsCgroups(t *testing.T) {
+	const alloc = "0f5ad3c0-1234-5678-9abc-def012345678"
+	s, engine := newFollowed(t)
+	root := filepath.Dir(filepath.Dir(engine.cgroup))
+	assign := func(dir, cpus string) {
+		t.Helper()
+		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
+		for file, text := range map[string]string{"cpuset.mems": "", "cpuset.mems.effective": "0", "cpuset.cpus.effective": cpus, "cpuset.cpus": cpus} {
+			must(t, os.WriteFile(filepath.Join(root, dir, file), []byte(text+"\n"), 0o600))
+		}
+	}
+	assign("nomad.slice", "0-3")
+	assign("nomad.slice/share.slice", "0,2-3")
+	assign("nomad.slice/reserve.slice", "1")
+	assign("nomad.slice/reserve.slice/"+alloc+".db.scope", "")
+	for _, tc := range []struct {
+		name, id, source, own, want string
+	}{
+		{"a task that shares", "web-" + alloc, "nomad.slice/{id}, nomad.slice/share.slice", "", "0,2-3"},
+		{"a task that reserves a core", "db-" + alloc, "nomad.slice/share.slice", "1", ""}, // which the runtime writes
+		{"the parts of an id", "reserve.slice-" + alloc, "nomad.slice/{alloc}, nomad.slice/{task}, nomad.slice/share.slice", "", "1"},
+		{"no task of Nomad's", "c1", "nomad.slice/{task}, nomad.slice/share.slice", "", "0,2-3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			assign("pod/c1", "")
+			must(t, os.WriteFile(filepath.Join(engine.cgroup, "cpuset.cpus.effective"), []byte("0-3\n"), 0o600))
+			spec := goodSpec()
+			spec.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: tc.own}}
+			_, err := s.Create(t.Context(), CreateRequest{ID: tc.id, Bundle: newBundle(t, spec), Options: options.Options{CpusetSource: tc.source}})
+			must(t, err)
+			wantCPUSet(t, "after Create", engine, tc.want)
+			_, err = s.Delete(t.Context(), tc.id, "")
+			must(t, err)
+		})
+	}
 }

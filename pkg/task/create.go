@@ -153,7 +153,7 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 	rootfs := &rootfsHook{image: image, host: &host, suspend: m.io.Children.Suspend, bundle: config.Bundle}
 	hooks := []process.Hook{bundle, rootfs}
 	if set.CPUSetSource.IsSet() {
-		hooks = append(hooks, cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetMems))
+		hooks = append(hooks, cpuset.NewHook(m.cpusets, m.cgroups, set.CPUSetSource, set.CPUSetSources, set.CPUSetMems))
 	}
 	if !host.IsEmpty() {
 		hooks = append(hooks, &host)

@@ -77,6 +77,9 @@ func New(runtime process.Runtime, events *event.Queue, io *stdio.Host) *Manager 
 	}
 }
 
+// Namespace is containerd's, of all containers.
+func (m *Manager) Namespace() string { return m.io.Namespace }
+
 // StreamRegistry is where streaming clients meet their streams.
 func (m *Manager) StreamRegistry() *stdio.StreamRegistry { return m.io.StreamRegistry }
 
