@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -19,12 +20,14 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/ociruntime"
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/settings"
 )
 
@@ -47,6 +50,7 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 	if r.Annotations, err = hostAnnotations(); err != nil {
 		return err
 	}
+	maps.Copy(r.Annotations, defaultsAnnotations(options.DefaultFile))
 	if len(input) > 0 {
 		var opts anypb.Any
 		if err := proto.Unmarshal(input, &opts); err != nil {
@@ -67,6 +71,9 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 	return err
 }
 
+// prefix begins the name of each annotation.
+const prefix = runtimeName + "/"
+
 // hostAnnotations say, for who places tasks on nodes, what this shim has and finds on this machine. The features
 // document beside them describes the runtime alone. docs/executors.md has the table.
 func hostAnnotations() (map[string]string, error) {
@@ -75,7 +82,6 @@ func hostAnnotations() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the kernel's cgroup controllers: %w", err)
 	}
-	const prefix = runtimeName + "/"
 	return map[string]string{
 		prefix + "cgroup.mode":        cgroupModes[mode],
 		prefix + "cgroup.controllers": strings.Join(list, ","),
@@ -85,6 +91,21 @@ func hostAnnotations() (map[string]string, error) {
 		prefix + "criu":               ociruntime.CriuPath(),
 		prefix + "settings":           strings.Join(settings.Names(), ","),
 	}, nil
+}
+
+// defaultsAnnotations show the default configuration file, or what is wrong with it. That is no error of -info: it does
+// not concern containers with options of their own.
+func defaultsAnnotations(file string) map[string]string {
+	all, text, err := options.NewDefaults(file).All()
+	for _, o := range all {
+		_, invalid := settings.Parse(&specs.Spec{}, o, "namespace", "id")
+		err = errors.Join(err, invalid)
+	}
+	shown := map[string]string{prefix + "config": text}
+	if err != nil {
+		shown[prefix+"config.error"] = err.Error()
+	}
+	return shown
 }
 
 var cgroupModes = map[cgroups.CGMode]string{

@@ -40,6 +40,7 @@ type Daemon struct {
 	SocketPath   string           // our own socket
 	Thread       *osthread.Thread // holds the namespaces of a pod
 	Options      options.Options  // those of start, for the pod: CreateSandbox has none, and containers bring their own
+	Defaults     *options.Defaults
 }
 
 // Program is the name of this program, which ps shows.
@@ -71,6 +72,7 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 	dropSignals()
 	return runDaemon(Daemon{
 		Args: a, Bundle: bundle, TTRPCAddress: os.Getenv("TTRPC_ADDRESS"), SocketPath: socket,
+		Defaults: options.NewDefaults(options.DefaultFile),
 	}, l, serve)
 }
 

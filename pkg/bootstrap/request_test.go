@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"sandbox.internal/shim/pkg/options"
 )
 
 // callerOf plays a parent whose build information has the given package and module path.
@@ -97,7 +99,7 @@ func TestParseRequest_OfEveryGeneration(t *testing.T) {
 			if err != nil {
 				t.Fatalf("parseRequest(%x) = %v", input, err)
 			}
-			opts, err := parseOptions(got.extensions)
+			opts, err := parseOptions(got.extensions, options.NewDefaults(""), "")
 			if err != nil || opts.ShimCgroup != tt.cgroup {
 				t.Errorf("parseOptions = %+v, %v, want ShimCgroup %q", opts, err, tt.cgroup)
 			}
@@ -200,7 +202,7 @@ func TestParseOptions(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseOptions(tt.in)
+			got, err := parseOptions(tt.in, options.NewDefaults(""), "")
 			if !errors.Is(err, tt.is) || got.ShimCgroup != tt.want {
 				t.Errorf("parseOptions = %+v, %v, want ShimCgroup %q, error %v", got, err, tt.want, tt.is)
 			}
@@ -251,7 +253,7 @@ func FuzzParseRequest(f *testing.F) {
 			}
 			return
 		}
-		if _, err := parseOptions(r.extensions); err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
+		if _, err := parseOptions(r.extensions, options.NewDefaults(""), ""); err != nil && !errdefs.IsInvalidArgument(err) && !errdefs.IsNotFound(err) {
 			t.Logf("parseOptions of %x: %v", input, err) // a path that cannot be read has the system's error
 		}
 	})

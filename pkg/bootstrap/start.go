@@ -85,7 +85,8 @@ func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 		return Daemon{}, nil, err
 	}
 	r.Bundle = bundle
-	if r.Options, err = parseOptions(r.extensions); err != nil {
+	r.Defaults = options.NewDefaults(options.DefaultFile)
+	if r.Options, err = parseOptions(r.extensions, r.Defaults, a.Namespace); err != nil {
 		return Daemon{}, nil, err
 	}
 	group, err := r.recordSocket()
@@ -247,15 +248,15 @@ func encodeAnswer(v protocolVersion, address string) ([]byte, error) {
 	return json.Marshal(result)
 }
 
-// parseOptions reads the runtime options among what containerd sends at start. Messages of other types are left
-// alone: containerd 2.3 sends extensions that are not options.
-func parseOptions(list []*anypb.Any) (options.Options, error) {
+// parseOptions reads the runtime options among what containerd sends at start, or else the defaults. Messages of other
+// types are left alone: containerd 2.3 sends extensions that are not options.
+func parseOptions(list []*anypb.Any, defaults *options.Defaults, namespace string) (options.Options, error) {
 	for _, a := range list {
 		if options.Known(a.GetTypeUrl()) {
-			return options.Decode(a)
+			return defaults.Decode(a, namespace)
 		}
 	}
-	return options.Options{}, nil
+	return defaults.Decode(nil, namespace)
 }
 
 // protocolVersion is the form of answer that a generation of containerd reads.

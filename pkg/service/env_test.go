@@ -28,6 +28,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/process"
@@ -189,7 +190,7 @@ func newEnv(t *testing.T, name string) *env {
 		return w.pod, nil
 	})
 	path, l := listen(t)
-	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box, w.pods) }, ttrpc.WithUnaryServerInterceptor(Intercept))
+	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box, w.pods, options.NewDefaults("")) }, ttrpc.WithUnaryServerInterceptor(Intercept))
 	conn, err := net.Dial("unix", path)
 	must(t, err)
 	w.client = ttrpc.NewClient(conn)

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/stdio"
@@ -34,7 +35,7 @@ func FuzzCall(f *testing.F) {
 	tasks := task.New(&fake{}, queue, stdio.NewHost("ns", noReaper{}))
 	noPod := func(context.Context, pod.Request) (podsandbox.Pod, error) { return nil, context.Canceled }
 	pods := podsandbox.New(tasks, noPod)
-	methods := (&taskService{tasks}).methods()
+	methods := (&taskService{tasks, options.NewDefaults("")}).methods()
 	maps.Copy(methods, (&sandboxService{pods}).methods())
 	delete(methods, "Shutdown")
 	names := make([]string, 0, len(methods))

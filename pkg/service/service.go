@@ -26,14 +26,15 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/task"
 )
 
-// Register adds the services of tasks, sandboxes and streams to server. The task service has two versions with the same
+// Register adds the services of tasks, sandboxes and streams to server; d has options of containers without any. The task service has two versions with the same
 // messages (containerd api/runtime/task).
-func Register(server *ttrpc.Server, m *task.Manager, c *podsandbox.Controller) {
-	tasks := (&taskService{m}).methods()
+func Register(server *ttrpc.Server, m *task.Manager, c *podsandbox.Controller, d *options.Defaults) {
+	tasks := (&taskService{m, d}).methods()
 	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService("containerd.task.v3.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService(sandboxServiceName, &ttrpc.ServiceDesc{Methods: (&sandboxService{c}).methods()})

@@ -31,7 +31,8 @@ import (
 
 // taskService is containerd.task.v2.Task and containerd.task.v3.Task. Its methods are in the order of the proto.
 type taskService struct {
-	manager *task.Manager
+	manager  *task.Manager
+	defaults *options.Defaults
 }
 
 var _ api.TTRPCTaskService = (*taskService)(nil)
@@ -82,7 +83,7 @@ func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateR
 }
 
 func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
-	o, err := options.Decode(r.Options)
+	o, err := t.defaults.Decode(r.Options, t.manager.Namespace())
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/moby/sys/userns"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// DefaultFile is the default configuration file: it has the options of containers for which containerd sends none. It
+// has the keys of the TOML form, and tables [namespace.NAME] with the same keys, each for one namespace of containerd
+// in place of the keys above the tables.
+const DefaultFile = "/etc/containerd-shim-sandbox-v1/config.toml"
+
+// maxDefaults bounds the file's size, in bytes.
+const maxDefaults = 1 << 20
+
+// Defaults reads the default configuration file whenever it is asked, so that a change of the file is for the next
+// container. Its methods are safe for concurrent use.
+type Defaults struct {
+	path string
+
+	mu sync.Mutex
+	// +checklocks:mu
+	logged string // content of the file
+}
+
+// NewDefaults returns the Defaults of the file at path, which need not exist.
+func NewDefaults(path string) *Defaults { return &Defaults{path: path} }
+
+// defaults is the content of the file.
+type defaults struct {
+	Options
+	Namespace map[string]Options `toml:"namespace"`
+}
+
+// Decode is [Decode], and takes the options from the file if a sets none. Without a file there are none. The error of a
+// file that cannot be read or is not safe names it; of class errdefs.ErrInvalidArgument if its content is wrong,
+// errdefs.ErrFailedPrecondition if somebody else than root could write it.
+func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
+	o, err := Decode(a)
+	if err != nil || !reflect.ValueOf(o).IsZero() {
+		return o, err
+	}
+	body, err := d.read()
+	if err != nil || body == nil {
+		return Options{}, err
+	}
+	content, err := d.parse(body)
+	if err != nil {
+		return Options{}, err
+	}
+	d.log(body)
+	o, ok := content.Namespace[namespace]
+	if !ok {
+		o = content.Options
+	}
+	o.File = d.path
+	return o, nil
+}
+
+// All returns the options of the file by namespace, those of all other namespaces by the empty one, and the file as
+// JSON. Without a file the map is nil. Errors are those of Decode.
+func (d *Defaults) All() (byNamespace map[string]Options, text string, err error) {
+	body, err := d.read()
+	if err != nil || body == nil {
+		return nil, "", err
+	}
+	content, err := d.parse(body)
+	if err != nil {
+		return nil, "", err
+	}
+	byNamespace = map[string]Options{"": content.Options}
+	for name, o := range content.Namespace {
+		byNamespace[name] = o
+	}
+	for name, o := range byNamespace {
+		o.File = d.path
+		byNamespace[name] = o
+	}
+	return byNamespace, toJSON(body), nil
+}
+
+func (d *Defaults) parse(body []byte) (defaults, error) {
+	var content defaults
+	err := decodeTOML(body, &content)
+	if err == nil {
+		err = content.check()
+	}
+	for _, name := range slices.Sorted(maps.Keys(content.Namespace)) {
+		if err == nil {
+			err = content.Namespace[name].check()
+		}
+	}
+	if err != nil {
+		return defaults{}, fmt.Errorf("%s: %w: %w", d.path, err, errdefs.ErrInvalidArgument)
+	}
+	return content, nil
+}
+
+// log logs the content once, and again when it has changed.
+func (d *Defaults) log(body []byte) {
+	d.mu.Lock()
+	known := d.logged == string(body)
+	d.logged = string(body)
+	d.mu.Unlock()
+	if !known {
+		log.L.WithField("file", d.path).WithField("options", toJSON(body)).
+			Info("containers without options of their own have those of the default configuration file")
+	}
+}
+
+// toJSON returns TOML that was decoded before in one line.
+func toJSON(body []byte) string {
+	var content map[string]any
+	err := decodeTOML(body, &content)
+	text, jsonErr := json.Marshal(content)
+	if err = errors.Join(err, jsonErr); err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// read returns the content of the file, nil if there is none. The checks are those of sshd for its files (sshd(8),
+// StrictModes). A shim that is root in a user namespace only has no such file: whose it is cannot be told there.
+func (d *Defaults) read() ([]byte, error) {
+	f, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist), err == nil && userns.RunningInUserNS():
+		if f != nil {
+			_ = f.Close() // opened for reading only
+		}
+		return nil, nil
+	case errors.Is(err, unix.ELOOP):
+		return nil, fmt.Errorf("%s: must not be a symbolic link: %w", d.path, errdefs.ErrFailedPrecondition)
+	case err != nil:
+		return nil, fmt.Errorf("default configuration: %w", err)
+	}
+	defer func() { _ = f.Close() }() // opened for reading only
+	for dir := filepath.Dir(d.path); ; dir = filepath.Dir(dir) {
+		info, err := os.Lstat(dir)
+		if err == nil {
+			err = checkSafe(dir, info, os.ModeDir)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("default configuration %s: %w", d.path, err)
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = checkSafe(d.path, info, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("default configuration: %w", err)
+	}
+	body, err := io.ReadAll(io.LimitReader(f, maxDefaults+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("default configuration: %w", err)
+	case len(body) > maxDefaults:
+		return nil, fmt.Errorf("%s: must have at most %d bytes: %w", d.path, maxDefaults, errdefs.ErrInvalidArgument)
+	case body == nil:
+		body = []byte{}
+	}
+	return body, nil
+}
+
+// checkSafe refuses what somebody else than root can change, and another type of file than is wanted.
+func checkSafe(path string, info os.FileInfo, kind os.FileMode) error {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	var must []string
+	if info.Mode().Type() != kind {
+		must = append(must, map[os.FileMode]string{0: "be a regular file", os.ModeDir: "be a directory"}[kind])
+	}
+	if ok && stat.Uid != 0 {
+		must = append(must, fmt.Sprintf("belong to root, not to user %d", stat.Uid))
+	}
+	const others = 0o022
+	if info.Mode().Perm()&others != 0 {
+		must = append(must, fmt.Sprintf("be writable by its owner alone, not have mode %04o", info.Mode().Perm()))
+	}
+	if len(must) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: must %s: %w", path, strings.Join(must, " and "), errdefs.ErrFailedPrecondition)
+}

@@ -1,0 +1,248 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	runc "github.com/containerd/containerd/api/types/runc/options"
+	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// safeDir is a directory that nobody but root can write, as /tmp is not.
+func safeDir(tb testing.TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("/run", "defaults-test-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return dir
+}
+
+func write(tb testing.TB, path, text string) {
+	tb.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestDefaults_AreForWhoHasNoOptions(t *testing.T) {
+	file := filepath.Join(safeDir(t), "config.toml")
+	d := NewDefaults(file)
+	if o, err := d.Decode(nil, "ns"); err != nil || !cmp.Equal(o, Options{}) {
+		t.Errorf("Decode without a file = %+v, %v, want none", o, err)
+	}
+	write(t, file, "StopTimeout = '5s'\nNoNewKeyring = true\n[namespace.moby]\nStopSignal = 'INT'\n[namespace.'k8s.io']\n")
+	all := Options{StopTimeout: "5s", NoNewKeyring: true, File: file}
+	for _, tc := range []struct {
+		name      string
+		in        *anypb.Any
+		namespace string
+		want      Options
+	}{
+		{"no message", nil, "default", all},
+		{"an empty message", &anypb.Any{}, "default", all},
+		{"options that set nothing", pack(t, runcOptions, &runc.Options{}), "default", all},
+		{"TOML that sets nothing", pack(t, genericOptions, &runtimeoptions.Options{TypeUrl: "x"}), "default", all},
+		{"options of its own", pack(t, runcOptions, &runc.Options{IoUid: 1}), "default", Options{IoUid: 1}},
+		{"a namespace with a table", nil, "moby", Options{StopSignal: "INT", File: file}},
+		{"a namespace with an empty table", nil, "k8s.io", Options{File: file}},
+	} {
+		got, err := d.Decode(tc.in, tc.namespace)
+		if err != nil || !cmp.Equal(got, tc.want) {
+			t.Errorf("%s: Decode = %v, diff (-want +got):\n%s", tc.name, err, cmp.Diff(tc.want, got))
+		}
+	}
+	write(t, file, "")
+	if o, err := d.Decode(nil, "ns"); err != nil || !cmp.Equal(o, Options{File: file}) {
+		t.Errorf("Decode with an empty file = %+v, %v, want none", o, err)
+	}
+}
+
+func TestDefaults_AreShownWithTheirNamespaces(t *testing.T) {
+	file := filepath.Join(safeDir(t), "config.toml")
+	d := NewDefaults(file)
+	if all, text, err := d.All(); all != nil || text != "" || err != nil {
+		t.Errorf("All without a file = %v, %q, %v", all, text, err)
+	}
+	write(t, file, "Notify = true\n[namespace.a]\nIoUid = 1\n")
+	all, text, err := d.All()
+	want := map[string]Options{"": {Notify: true, File: file}, "a": {IoUid: 1, File: file}}
+	if diff := cmp.Diff(want, all); err != nil || diff != "" {
+		t.Errorf("All = %v (-want +got):\n%s", err, diff)
+	}
+	if want := `{"Notify":true,"namespace":{"a":{"IoUid":1}}}`; text != want {
+		t.Errorf("text = %s, want %s", text, want)
+	}
+}
+
+func TestDefaults_AreLoggedWhenTheyChange(t *testing.T) {
+	file := filepath.Join(safeDir(t), "config.toml")
+	var out bytes.Buffer
+	logger := log.L.Logger
+	before := logger.Out
+	logger.SetOutput(&out)
+	defer logger.SetOutput(before)
+	d := NewDefaults(file)
+	for _, text := range []string{"IoUid = 1", "IoUid = 1", "IoUid = 2"} {
+		write(t, file, text)
+		if _, err := d.Decode(nil, "ns"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range []string{"IoUid\\\":1}", "IoUid\\\":2}"} {
+		if n := strings.Count(out.String(), want); n != 1 {
+			t.Errorf("%s is logged %d times, want once: %s", want, n, out.String())
+		}
+	}
+}
+
+func TestDefaults_RefusesWhatIsWrong(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		make func(t *testing.T, dir, file string)
+		is   func(error) bool
+		want string // follows the path
+	}{
+		{"an unknown key", content("Nonsense = 1"), errdefs.IsInvalidArgument, "unknown key Nonsense; known are NoPivotRoot,"},
+		{"an unknown key of a namespace", content("[namespace.a]\nNonsense = 1"), errdefs.IsInvalidArgument, "unknown key namespace.a.Nonsense; known"},
+		{"no TOML", content("= ="), errdefs.IsInvalidArgument, "not valid TOML for these options"},
+		{"the name of our own field", content("File = '/x'"), errdefs.IsInvalidArgument, "unknown key File"},
+		{"a relative root of a namespace", content("[namespace.a]\nRoot = 'x'"), errdefs.IsInvalidArgument, `Root "x": must be an absolute path`},
+		{"a file that is too long", content(strings.Repeat("#", maxDefaults+1)), errdefs.IsInvalidArgument, "must have at most 1048576 bytes"},
+		{"another owner", func(t *testing.T, _, file string) {
+			t.Helper()
+			content("")(t, "", file)
+			must(t, os.Chown(file, 7, 0))
+		}, errdefs.IsFailedPrecondition, "must belong to root, not to user 7"},
+		{"others may write", func(t *testing.T, _, file string) {
+			t.Helper()
+			content("")(t, "", file)
+			must(t, os.Chmod(file, 0o646))
+		}, errdefs.IsFailedPrecondition, "must be writable by its owner alone, not have mode 0646"},
+		{"a directory", func(t *testing.T, _, file string) {
+			t.Helper()
+			must(t, os.Mkdir(file, 0o755))
+		}, errdefs.IsFailedPrecondition, "must be a regular file"},
+		{"a link", func(t *testing.T, _, file string) {
+			t.Helper()
+			must(t, os.Symlink("/dev/null", file))
+		}, errdefs.IsFailedPrecondition, "must not be a symbolic link"},
+		{"a directory of others", func(t *testing.T, dir, file string) {
+			t.Helper()
+			content("")(t, "", file)
+			must(t, os.Chmod(dir, 0o770))
+		}, errdefs.IsFailedPrecondition, "must be writable by its owner alone, not have mode 0770"},
+		{"a directory above of others", func(t *testing.T, dir, file string) {
+			t.Helper()
+			content("")(t, "", file)
+			must(t, os.Chown(filepath.Dir(dir), 9, 9))
+		}, errdefs.IsFailedPrecondition, "must belong to root, not to user 9"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := filepath.Join(safeDir(t), "sub")
+			must(t, os.Mkdir(dir, 0o755))
+			file := filepath.Join(dir, "config.toml")
+			tc.make(t, dir, file)
+			_, err := NewDefaults(file).Decode(nil, "ns")
+			if !tc.is(err) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Decode = %v, want %q after the path", err, tc.want)
+			}
+			if _, _, all := NewDefaults(file).All(); all == nil || all.Error() != err.Error() {
+				t.Errorf("All = %v, want the same error", all)
+			}
+			if o, err := NewDefaults(file).Decode(pack(t, runcOptions, &runc.Options{IoUid: 1}), "ns"); err != nil || o.IoUid != 1 {
+				t.Errorf("Decode of a container with options = %+v, %v, want them", o, err)
+			}
+		})
+	}
+}
+
+// Examples of the default configuration file begin with its name.
+func TestDefaults_TakesTheExamplesOfTheDocumentation(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	must(t, err)
+	example := regexp.MustCompile("(?ms)^```toml\n# " + DefaultFile + "\n(.*?)^```$")
+	found := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		for _, m := range example.FindAllSubmatch(text, -1) {
+			found++
+			if c, err := NewDefaults(page).parse(m[1]); err != nil || c.Namespace["nomad"].CpusetSource != "nomad.slice/share.slice" {
+				t.Errorf("%s: %q = %+v, %v", page, m[1], c, err)
+			}
+		}
+	}
+	if found < 2 {
+		t.Errorf("%d examples found, want those of configuration.md and nomad.md", found)
+	}
+}
+
+func content(text string) func(t *testing.T, _, file string) {
+	return func(t *testing.T, _, file string) { t.Helper(); write(t, file, text) }
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func FuzzDefaults(f *testing.F) {
+	f.Add([]byte("IoUid = 1\n[namespace.a]\nStopTimeout = '1s'\n"))
+	f.Add([]byte("namespace = 1\n[namespace.'']\nFile = ''"))
+	d := NewDefaults("/etc/x.toml")
+	f.Fuzz(func(t *testing.T, body []byte) {
+		content, err := d.parse(body)
+		if err != nil {
+			if !errdefs.IsInvalidArgument(err) || !strings.HasPrefix(err.Error(), "/etc/x.toml: ") {
+				t.Errorf("parse(%q) = %v", body, err)
+			}
+			return
+		}
+		for name, o := range content.Namespace {
+			if o.File != "" {
+				t.Errorf("parse(%q): namespace %q has a file", body, name)
+			}
+			wantSame(t, o)
+		}
+		wantSame(t, content.Options)
+	})
+}
+
+func BenchmarkDefaults_WithoutAFile(b *testing.B) {
+	d := NewDefaults(filepath.Join(safeDir(b), "config.toml"))
+	for b.Loop() {
+		if _, err := d.Decode(nil, "ns"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDefaults_WithAFile(b *testing.B) {
+	file := filepath.Join(safeDir(b), "config.toml")
+	write(b, file, "CpusetSource = 'nomad.slice/share.slice'\nStopTimeout = '10s'\n")
+	d := NewDefaults(file)
+	for b.Loop() {
+		if _, err := d.Decode(nil, "ns"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
