@@ -41,6 +41,7 @@ type config struct {
 	new      []client.NewContainerOpts
 	stdin    io.Reader
 	terminal bool
+	stderr   string // fifo beside a terminal
 	rootfs   string // directory in place of the test image
 }
 
@@ -89,8 +90,15 @@ func (e *env) tryCreate(id string, cfg config, args ...string) (*task, error) {
 
 func (e *env) streams(cfg config, out, errOut io.Writer) cio.Creator {
 	if cfg.terminal {
-		return cio.NewCreator(cio.WithStreams(cfg.stdin, out, nil), cio.WithTerminal,
+		create := cio.NewCreator(cio.WithStreams(cfg.stdin, out, nil), cio.WithTerminal,
 			cio.WithFIFODir(e.containerd.Fifos))
+		if cfg.stderr == "" {
+			return create
+		}
+		return func(id string) (cio.IO, error) {
+			io, err := create(id)
+			return split{io, cfg.stderr}, err
+		}
 	}
 	return cio.NewCreator(cio.WithStreams(cfg.stdin, out, errOut), cio.WithFIFODir(e.containerd.Fifos))
 }

@@ -102,11 +102,8 @@ func (e *env) execSplit(
 		change(spec.Process)
 	}
 	p := &process{e: e, out: &harness.Buffer{}, err: &harness.Buffer{}}
-	create := e.streams(config{terminal: true, stdin: stdin}, p.out, nil)
-	p.Process, err = c.Task.Exec(e.ctx, id, spec.Process, func(id string) (cio.IO, error) {
-		io, err := create(id)
-		return split{io, path}, err
-	})
+	p.Process, err = c.Task.Exec(e.ctx, id, spec.Process,
+		e.streams(config{terminal: true, stdin: stdin, stderr: path}, p.out, nil))
 	e.must(err, "exec "+id)
 	p.exited, err = p.Wait(e.ctx)
 	e.must(err, "wait for "+id)
@@ -147,14 +144,7 @@ func TestTerminal_ExecHasTheStderrThatItNames(t *testing.T) {
 	if got := x.out.String(); got != want {
 		t.Errorf("stdout = %q, want %q", got, want)
 	}
-	select {
-	case got := <-text:
-		if got != "oops\n" {
-			t.Errorf("stderr = %q, want oops", got)
-		}
-	case <-time.After(harness.Slow(20 * time.Second)):
-		t.Error("stderr does not end")
-	}
+	e.wantText(text, "oops\n")
 
 	// A fifo that nobody made is one that containerd's client named in vain.
 	y, err := e.execSplit(c, "e2", path+"-not", nil, "echo oops >&2", nil)
@@ -166,24 +156,88 @@ func TestTerminal_ExecHasTheStderrThatItNames(t *testing.T) {
 	c.kill()
 }
 
+func TestTerminal_InitHasTheStderrThatItNames(t *testing.T) {
+	harness.OursOnly(t, "a stderr beside the terminal of a container")
+	if harness.AllExecsByLibcontainer() {
+		t.Skip("SKIPPED: libcontainer gives stderr to the terminal")
+	}
+	e := newEnv(t)
+	path, text := e.stderrFifo()
+	keyboard, stdin := typed(e)
+	user := oci.WithUserID(1000)
+	c := e.create("c1", config{terminal: true, stdin: stdin, stderr: path, opts: with(user)}, "sh", "-c", `tty; echo oops >&2
+		for fd in 0 1 2; do test -t $fd && echo fd $fd is a terminal; done
+		stat -L -c %u:%a /proc/self/fd/2; read -r line; echo "$line" >&2; exit 3`)
+	e.must(c.Resize(e.ctx, 132, 43), "resize before start")
+	e.must(c.process.Start(e.ctx), "start")
+	c.out.WaitFor(t, "1000:600")
+	x := c.exec("e1", config{}, nil, "echo", "hello") // while init has its stderr
+	e.must(x.Start(e.ctx), "start an exec")
+	x.wantExit(0)
+	e.typeLine(keyboard, "typed")
+	c.wantExit(3)
+	want := "/dev/pts/0\r\nfd 0 is a terminal\r\nfd 1 is a terminal\r\n1000:600\r\ntyped\r\n"
+	if got := c.out.String(); got != want {
+		t.Errorf("stdout = %q, want %q", got, want)
+	}
+	e.wantText(text, "oops\ntyped\n")
+}
+
+func TestTerminal_InitHasStderrWhereItCannotBeApart(t *testing.T) {
+	harness.OursOnly(t, "a stderr beside the terminal of a container")
+	e := newEnv(t)
+	const script = `test -t 2 && echo a terminal; echo oops >&2; read -r line`
+	want := "a terminal\r\noops\r\n"
+	path, text := e.stderrFifo()
+	for _, tt := range []struct {
+		name, stderr string
+		opts         []oci.SpecOpts
+	}{
+		{"libcontainer", path, with(harness.ExecByLibcontainer)},
+		{"cri", path + "-cri", with(oci.WithAnnotations(map[string]string{"io.kubernetes.cri.container-type": "container"}))},
+		{"absent", path + "-not", nil}, // as containerd's client names one in vain
+	} {
+		if tt.name == "cri" {
+			e.must(unix.Mkfifo(tt.stderr, 0o600), "make a fifo that nobody reads")
+		}
+		keyboard, stdin := typed(e)
+		c := e.run(tt.name, config{terminal: true, stdin: stdin, stderr: tt.stderr, opts: tt.opts}, "sh", "-c", script)
+		c.out.WaitFor(t, "oops")
+		if tt.name == "libcontainer" {
+			e.wantText(text, "") // it ends while the process runs: nobody will write to it
+		}
+		e.typeLine(keyboard, "")
+		c.wantExit(0)
+		if got := c.out.String(); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: stdout = %q, want %q", tt.name, got, want)
+		}
+	}
+}
+
+// wantText waits for the end of what stderrFifo reads.
+func (e *env) wantText(text <-chan string, want string) {
+	e.Helper()
+	select {
+	case got := <-text:
+		if got != want {
+			e.Errorf("stderr = %q, want %q", got, want)
+		}
+	case <-time.After(harness.Slow(20 * time.Second)):
+		e.Error("stderr does not end")
+	}
+}
+
 func TestTerminal_HasStderrWhereLibcontainerExecs(t *testing.T) {
 	e := newEnv(t)
 	c := e.run("c1", config{opts: []oci.SpecOpts{harness.ExecByLibcontainer}}, "sleep", "1000")
-	path, ended := e.stderrFifo()
+	path, text := e.stderrFifo()
 	keyboard, stdin := typed(e)
 	x, err := e.execSplit(c, "e1", path, stdin,
 		`test -t 2 && echo a terminal; echo oops >&2; read -r line; exit 3`, nil)
 	e.must(err, "start e1")
 	x.out.WaitFor(t, "oops")
 	if harness.Runtime() == harness.Ours { // the runc shim does not open it
-		select { // while the process runs: nobody will write to it
-		case got := <-ended:
-			if got != "" {
-				t.Errorf("stderr = %q, want nothing but its end", got)
-			}
-		case <-time.After(harness.Slow(20 * time.Second)):
-			t.Error("stderr does not end")
-		}
+		e.wantText(text, "") // while the process runs: nobody will write to it
 	}
 	e.typeLine(keyboard, "")
 	x.wantExit(3)

@@ -111,6 +111,9 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	if err != nil {
 		return nil, err
 	}
+	if _, _, stderr := s.Child(); stderr != nil { // also beside a terminal
+		init.Stderr = stderr
+	}
 	defer c.runtime.reaper.Suspend()()
 	group := c.lc.Config().Cgroups // read now, since a restore writes to the configuration
 	// criu is a member while it restores.

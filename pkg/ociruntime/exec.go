@@ -90,12 +90,9 @@ func (c *container) launch(
 	if err != nil {
 		return nil, unsupported{err}
 	}
-	command, err := c.command(lp)
+	command, err := c.command(lp, s)
 	if err != nil {
 		return nil, err
-	}
-	if command.Terminal != nil {
-		_, _, command.Stdio[2] = s.Child()
 	}
 	c.setCgroups(command, group)
 	p, err := command.Start(ctx, launcher, c.runtime.reaper)

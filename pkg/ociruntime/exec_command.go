@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/stdio"
 )
 
 // unsupportedReason says why the launcher cannot start p in a container of config; "" if it can.
@@ -58,7 +59,7 @@ func notifies(s *configs.Seccomp) bool {
 }
 
 // command is p for the launcher. Defaults are the container's, as in libcontainer (container_linux.go, newInitConfig).
-func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
+func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*launch.Command, error) {
 	config := c.lc.Config()
 	if reason := unsupportedReason(&config, p); reason != "" {
 		return nil, unsupported{errors.New(reason)}
@@ -86,6 +87,7 @@ func (c *container) command(p *libcontainer.Process) (*launch.Command, error) {
 	stream := func(s any) *os.File { f, _ := s.(*os.File); return f }
 	if p.ConsoleSocket != nil {
 		cmd.Terminal = &launch.Terminal{Socket: p.ConsoleSocket, Width: p.ConsoleWidth, Height: p.ConsoleHeight}
+		_, _, cmd.Stdio[2] = s.Child()
 	} else {
 		cmd.Stdio = [3]*os.File{stream(p.Stdin), stream(p.Stdout), stream(p.Stderr)}
 	}

@@ -78,7 +78,7 @@ func TestCommand_AFilterThatLetsNoProcessBeginNeedsNoNewPrivileges(t *testing.T)
 			if tc.terminal {
 				lp.ConsoleSocket = os.Stdin
 			}
-			_, err := b.RuntimeContainer.(*container).command(lp)
+			_, err := b.RuntimeContainer.(*container).command(lp, noStreams(t))
 			if got := errors.As(err, &unsupported{}); got != tc.wantUncovered {
 				t.Errorf("command = %v, want that it is covered: %v", err, !tc.wantUncovered)
 			}

@@ -75,7 +75,7 @@ func TestExec_WhatTheLauncherDoesNotSupport(t *testing.T) {
 	c.Spec.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux}
 	b := create(t, c).start()
 	lp := &libcontainer.Process{Args: []string{"true"}}
-	if _, err := b.RuntimeContainer.(*container).command(lp); !errors.As(err, &unsupported{}) {
+	if _, err := b.RuntimeContainer.(*container).command(lp, noStreams(t)); !errors.As(err, &unsupported{}) {
 		t.Errorf("command with a personality = %v, want not covered", err)
 	}
 	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {

@@ -106,7 +106,7 @@ func (r *Runtime) launchInit(
 	if err != nil {
 		return nil, err
 	}
-	command, err := made.command(p)
+	command, err := made.command(p, s)
 	if err != nil {
 		return nil, unsupported{err} // libcontainer says it in the words that clients know
 	}
@@ -218,7 +218,7 @@ func (i *initLauncher) saveState(pid int) error {
 	state.InitProcessPid, state.InitProcessStartTime, state.Created = pid, stat.StartTime, time.Now().UTC()
 	for fd := range 3 {
 		name := os.DevNull // which it has until there is a terminal
-		if i.Terminal == nil {
+		if i.Terminal == nil || i.Stdio[fd] != nil {
 			if name, err = os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)); err != nil {
 				return err
 			}

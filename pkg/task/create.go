@@ -66,7 +66,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container,
 	}
 	c := &Container{
 		cpusets: m.cpusets, stop: set.Stop, stopIsSet: set.StopIsSet,
-		joinsPIDs: cleanup.JoinsPIDs(spec), ofCRI: spec.Annotations[criTypeAnnotation] != "",
+		joinsPIDs: cleanup.JoinsPIDs(spec), ofCRI: ofCRI(spec),
 	}
 	config := m.config(r, spec, set)
 	if err := m.addHooks(c, &config, r.Rootfs, set); err != nil {
@@ -104,7 +104,7 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 // config is what pkg/process is asked for, without hooks. containerd's clients cannot always say that the cgroup driver
 // is systemd's, but the form of cgroupsPath does.
 func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Settings) process.Config {
-	r.IO.ID, r.IO.Host = r.ID, m.io
+	r.IO.ID, r.IO.Host, r.IO.SplitStderr = r.ID, m.io, !ofCRI(spec)
 	rootfs := spec.Root.Path
 	if !filepath.IsAbs(rootfs) {
 		rootfs = filepath.Join(r.Bundle, rootfs)

@@ -81,9 +81,6 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, err)
 	}
 	io.ID, io.Host = execID, m.io
-	// CRI makes a fifo for the stderr of an exec with a terminal as well, and never reads it (containerd
-	// internal/cri/io/exec_io.go, Attach): with a stderr of its own `kubectl exec -it` would show none, and no shell
-	// would be interactive.
 	io.SplitStderr = !c.ofCRI
 	return c.AddExec(execID, spec, io)
 }
@@ -125,6 +122,11 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 // criTypeAnnotation is on every container of containerd's CRI plugin, and on no other (containerd
 // internal/cri/annotations).
 const criTypeAnnotation = "io.kubernetes.cri.container-type"
+
+// ofCRI reports whether CRI made the container. It makes a fifo for the stderr of an exec with a terminal as well, and
+// never reads it (internal/cri/io/exec_io.go, Attach): with a stderr of its own `kubectl exec -it` would show none, and
+// no shell would be interactive.
+func ofCRI(spec *specs.Spec) bool { return spec.Annotations[criTypeAnnotation] != "" }
 
 // Container is a container and what the Manager knows of it.
 type Container struct {

@@ -70,7 +70,7 @@ func (i *Init) startOnce(
 			return nil, nil, err
 		}
 		defer null.Close() //nolint:errcheck // nothing was written
-		stdio, more = [3]*os.File{null, null, null}, []*os.File{i.Terminal.Socket}
+		stdio, more = i.besideTerminal(null), []*os.File{i.Terminal.Socket}
 	}
 	if len(i.attributes()) > 0 {
 		proc, err := openProcfs()

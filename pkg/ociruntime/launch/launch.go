@@ -23,6 +23,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +63,7 @@ func (c *Command) start(
 			return nil, err
 		}
 		defer null.Close() //nolint:errcheck // nothing was written
-		stdio, more = [3]*os.File{null, null, null}, append(more, c.Terminal.Socket)
-		if c.Stdio[2] != nil {
-			stdio[2] = c.Stdio[2]
-		}
+		stdio, more = c.besideTerminal(null), append(more, c.Terminal.Socket)
 	}
 	if len(c.attributes()) > 0 {
 		proc, err := openProcfs()
@@ -83,6 +81,11 @@ func (c *Command) start(
 		return nil, err
 	}
 	return run.Execute(ctx, request)
+}
+
+// besideTerminal are the streams until there is the terminal, which replaces those that are null.
+func (c *Command) besideTerminal(null *os.File) [3]*os.File {
+	return [3]*os.File{null, null, cmp.Or(c.Stdio[2], null)}
 }
 
 // Command is a process that is to run in a container. No string may contain a zero byte, and the environment has each
