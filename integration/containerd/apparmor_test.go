@@ -55,6 +55,11 @@ func TestAppArmor_ContainerAndItsExecsHaveTheDefaultProfile(t *testing.T) {
 	if got := output(e.ctr(append(run, "--rm", image, "c1", "sh", "-c", probe)...)); got != want {
 		t.Errorf("the container wrote %q, want %q", got, want)
 	}
+	wantInit := want + profile + " (enforce)\n"
+	if got := output(e.ctr(append(run, "--rm", "--annotation", annotationInit+"=true", image, "c3", "sh", "-c",
+		probe+"; cat /proc/1/attr/current")...)); got != wantInit {
+		t.Errorf("the container with an init wrote %q, want %q", got, wantInit)
+	}
 	output(e.ctr(append(run, "--detach", image, "c2", "sleep", "1000")...))
 	task := []string{"task", "exec", "--fifo-dir", e.containerd.Fifos, "--exec-id"}
 	if got := output(e.ctr(append(task, "e1", "c2", "sh", "-c", probe)...)); got != want {

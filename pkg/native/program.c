@@ -19,11 +19,13 @@
 #include <linux/sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "program.h"
@@ -238,13 +240,21 @@ CODE static long lookup(char **list, bool search, long step, uint32_t *groups)
 	fail(step, -ENOENT, LOOKUP_NONE);
 }
 
+#include "init.h"
 #include "passwd.h"
 #include "path.h"
 #include "userns.h"
 
 CODE __attribute__((noinline, noreturn)) static void run(const char *path, const struct step *s, long step, long found)
 {
-	long error = SYS(SYS_execve, path, s->arg[0], s->arg[1]);
+	const char none = 0;
+	long error;
+	if (s->op == OP_INIT) {
+		((const char **)s->arg[0])[1] = path;
+		error = sys(SYS_execveat, s->arg[2], (long)&none, s->arg[0], s->arg[1], AT_EMPTY_PATH, 0);
+	} else {
+		error = SYS(SYS_execve, path, s->arg[0], s->arg[1]);
+	}
 	tell(MESSAGE_NOT_RUN, -error, step, found);
 	char text[8192];
 	for (;;) { // until the shim has closed its end
@@ -294,8 +304,12 @@ CODE static void handle_signals(void)
 	}
 }
 
-CODE __attribute__((noreturn, used)) void native_main(void)
+// The kernel has put the number of arguments, the arguments and the environment on the stack. The shim gives one, the
+// name.
+CODE __attribute__((noreturn, used)) void native_main(long *stack)
 {
+	if (stack[0] > 2)
+		be_init((char **)stack + 1, (char **)stack + 1 + stack[0] + 1);
 	struct header *h = receive_request();
 	struct step *steps = (struct step *)(h + 1);
 	char *line = (char *)h + h->size, *home = line + LINE_ROOM;
@@ -344,7 +358,7 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 		} else if (s->op == OP_LOOKUP) {
 			paths = (char **)s->arg[0];
 			found = lookup(paths, s->arg[1], i, groups);
-		} else if (s->op == OP_EXEC && paths) {
+		} else if ((s->op == OP_EXEC || s->op == OP_INIT) && paths) {
 			run(paths[found], s, i, found);
 		} else if (s->op == OP_SLEEP) {
 			sleep_forever(h);
@@ -357,7 +371,7 @@ CODE __attribute__((noreturn, used)) void native_main(void)
 			fail(i, -EBADF, 0);
 		s->outcome = result < 0 ? STEP_FAILED : STEP_SUCCEEDED;
 	}
-	end(255); // a request that ends neither with OP_EXEC nor with OP_SLEEP
+	end(255); // a request that ends with neither OP_EXEC, OP_INIT nor OP_SLEEP
 }
 
 #else

@@ -57,6 +57,8 @@ enum {
 	OP_LOOKUP,    // find the first executable file in the list of paths arg[0], which come from PATH if arg[1] is 1
 	OP_EXEC,      // run it with the arguments arg[0] and the environment arg[1]
 	OP_SLEEP,     // close all descriptors, free the memory and sleep until killed
+	OP_INIT,      // run this program again, from descriptor arg[2], as the init (init.h) of the file that OP_LOOKUP found:
+	              // arg[0] and arg[1] are as of OP_EXEC, with two more arguments first, of which the second becomes the path
 };
 
 // What the program reports.
@@ -64,7 +66,7 @@ struct message {
 	uint32_t kind;
 	uint32_t value;  // the pid or the errno
 	uint32_t step;   // index
-	uint32_t detail; // of OP_STDIO: the stream; of OP_LOOKUP: what failed; of OP_EXEC: index of the path
+	uint32_t detail; // of OP_STDIO: the stream; of OP_LOOKUP: what failed; of OP_EXEC and OP_INIT: index of the path
 };
 
 enum {

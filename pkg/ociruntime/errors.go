@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/resources"
 )
 
@@ -57,6 +58,15 @@ func startError(err error, args []string) error {
 		return fmt.Errorf("process.args[0] %q: %w: %w", args[0], err, errdefs.ErrInvalidArgument)
 	}
 	return classify(err)
+}
+
+// initError is for a container that asked for an init and cannot have one, for a reason of the launcher: libcontainer
+// would start it without.
+func initError(reason error, args []string) error {
+	if errors.Is(reason, launch.ErrNotStarted) {
+		return startError(fmt.Errorf("unable to start container process: error during container init: %w", reason), args)
+	}
+	return fmt.Errorf("init: not possible with this container: %w: %w", reason, errdefs.ErrFailedPrecondition)
 }
 
 // createError names the field of config.json because of which no container could be made, if the text of err tells.

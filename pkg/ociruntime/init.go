@@ -53,6 +53,8 @@ func unsupportedInitReason(c process.Config, config *configs.Config, p *libconta
 		return "hooks, and the PID namespace of another" // these get the pid of a process that ends
 	case len(c.Files) > 0:
 		return "further descriptors"
+	case c.Init && (p.Label != "" || config.ProcessLabel != ""):
+		return "a label of SELinux, whose policy has no rule for the file of an init"
 	case len(config.NetDevices) > 0 || len(config.Routes) > 0:
 		return "network devices"
 	}
@@ -110,7 +112,10 @@ func (r *Runtime) launchInit(
 	if err != nil {
 		return nil, unsupported{err} // libcontainer says it in the words that clients know
 	}
-	i := &initLauncher{Init: launch.Init{Command: *command, Config: config}, made: made, group: group}
+	if c.Init && command.Filter != nil && command.Filter.BlocksInit() {
+		return nil, unsupported{errors.New("a seccomp filter that forbids what an init does")}
+	}
+	i := &initLauncher{Init: launch.Init{Command: *command, Config: config, Reaped: c.Init}, made: made, group: group}
 	if err := i.prepare(); err != nil {
 		return nil, err
 	}

@@ -47,6 +47,7 @@ type Options struct {
 	StopSignal     string // that asks a container to end; SIGTERM when empty
 	HostRootfs     string // directories of the host that every container has (pkg/hostrootfs)
 	HostRootfsMask string // what in them is not shown
+	Init           bool   // a small init reaps and hands signals on
 	PidFile        string // of init; {id} and {namespace} stand for the container's
 	StopTimeout    string // until it is killed (pkg/task, Container.Stop)
 	Notify         bool   // Start waits until init tells that it is ready

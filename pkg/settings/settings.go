@@ -43,6 +43,7 @@ type Settings struct {
 	Stop          process.Stop
 	StopIsSet     bool          // an annotation or an option says how to stop
 	NotifyTimeout time.Duration // for how long Start waits for READY=1; 0: it does not
+	Init          bool          // a small init is the first process
 	ExecCgroup    bool          // each exec gets a cgroup of its own
 	ExecTimeout   time.Duration // after which an exec is killed; 0: never
 	PidFile       Value         // its Text is the path; not set: none
@@ -122,6 +123,11 @@ func (s *Settings) parseNotifyTimeout(v Value) error {
 	return v.setTimeout(&s.NotifyTimeout, s.NotifyTimeout > 0, s.notify, "notify", "Notify")
 }
 
+func (s *Settings) parseInit(v Value) (err error) {
+	s.Init, err = v.bool()
+	return err
+}
+
 func (s *Settings) parseExecCgroup(v Value) (err error) {
 	s.execCgroup = v
 	s.ExecCgroup, err = v.bool()
@@ -141,9 +147,14 @@ func (s *Settings) parsePidFile(v Value) error {
 }
 
 func (s *Settings) parseListen(v Value) error {
-	if v.Text != listenNone {
-		s.Listen = v
+	if v.Text == listenNone {
+		return nil
 	}
+	if s.Init {
+		return fmt.Errorf("%s %q: not possible with an init: the sockets are for the first process of the container: %w",
+			v.Key, v.Text, errdefs.ErrInvalidArgument)
+	}
+	s.Listen = v
 	return nil
 }
 
@@ -182,6 +193,7 @@ func table() []annotation {
 		{name: "pid-file", option: "PidFile", parse: (*Settings).parsePidFile, unsafe: true},
 		{name: "notify", option: "Notify", parse: (*Settings).parseNotify},
 		{name: "notify-timeout", option: "NotifyTimeout", parse: (*Settings).parseNotifyTimeout},
+		{name: "init", option: "Init", parse: (*Settings).parseInit},
 		{name: "exec-cgroup", option: "ExecCgroup", parse: (*Settings).parseExecCgroup},
 		{name: "exec-timeout", option: "ExecTimeout", parse: (*Settings).parseExecTimeout},
 		// Root binds the sockets: ports in the host's network, paths on volumes.

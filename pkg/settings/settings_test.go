@@ -144,6 +144,28 @@ func TestParse_ExecCgroup(t *testing.T) {
 	}
 }
 
+func TestParse_Init(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		spec *specs.Spec
+		o    options.Options
+		want bool
+	}{
+		{"nothing", annotated(), options.Options{}, false},
+		{"an annotation", annotated("init", "true"), options.Options{}, true},
+		{"the option", annotated(), options.Options{Init: true}, true},
+		{"an annotation against the option", annotated("init", "false", "listen", "tcp://0.0.0.0:1"), options.Options{Init: true}, false},
+		{"no sockets", annotated("init", "true"), options.Options{Listen: "none"}, true},
+	} {
+		got, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
+		if err != nil || got.Init != tc.want {
+			t.Errorf("%s: %t, %v, want %t", tc.name, got.Init, err, tc.want)
+		}
+	}
+	_, err := Parse(annotated("listen", "tcp://0.0.0.0:1"), allowing(options.Options{Init: true}), "ns", "c1")
+	wantInvalid(t, err, "listen", "not possible with an init")
+}
+
 func TestParse_CPUSet(t *testing.T) {
 	all := options.Options{CpusetSource: "/all", CpusetMems: true}
 	for _, tc := range []struct {

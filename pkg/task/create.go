@@ -123,6 +123,7 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 			IOOwner:       idmap.Owner{UID: int(r.Options.IoUid), GID: int(r.Options.IoGid)},
 			CriuPath:      r.Options.CriuPath,
 			CriuWorkPath:  r.Options.CriuWorkPath,
+			Init:          set.Init,
 			ExecCgroup:    set.ExecCgroup,
 			ExecTimeout:   set.ExecTimeout,
 		},
@@ -136,7 +137,11 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 	if err != nil {
 		return err
 	}
+	c.init = set.Init
 	if config.Checkpoint != "" {
+		if err := c.refuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
+			return err
+		}
 		if err := host.RefuseCheckpoint("cannot be restored from a checkpoint", errdefs.ErrInvalidArgument); err != nil {
 			return err
 		}

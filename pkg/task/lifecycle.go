@@ -139,6 +139,7 @@ type Container struct {
 	stopIsSet bool // a setting says how it is to be stopped
 	joinsPIDs bool // it is in the PID namespace of another container
 	ofCRI     bool // containerd's CRI plugin made it
+	init      bool // a small init is its first process
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -198,8 +199,20 @@ func (c *Container) Notified() *notify.State {
 	return &state
 }
 
-// Checkpoint writes the container's state to disk. It refuses a container with directories of the host.
+// refuseCheckpoint returns an error of the given class for a container with an init: criu cannot restore a program
+// without a file.
+func (c *Container) refuseCheckpoint(what string, class error) error {
+	if !c.init {
+		return nil
+	}
+	return fmt.Errorf("init: a container with an init %s: %w", what, class)
+}
+
+// Checkpoint writes the container's state to disk. It refuses a container with an init or with directories of the host.
 func (c *Container) Checkpoint(ctx context.Context, r process.CheckpointRequest) error {
+	if err := c.refuseCheckpoint("cannot be checkpointed", errdefs.ErrFailedPrecondition); err != nil {
+		return fmt.Errorf("container %q: checkpoint: %w", c.ID(), err)
+	}
 	if err := c.host.RefuseCheckpoint("cannot be checkpointed", errdefs.ErrFailedPrecondition); err != nil {
 		return fmt.Errorf("container %q: checkpoint: %w", c.ID(), err)
 	}

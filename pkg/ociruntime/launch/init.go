@@ -27,6 +27,10 @@ type Init struct {
 	// CgroupMounts are the hierarchies that a mount of type cgroup shows on cgroup v1.
 	CgroupMounts []CgroupMount
 
+	// Reaped puts a small init in front of the program: see pkg/native/init.h. A Filter that BlocksInit and a Label are not
+	// possible then.
+	Reaped bool
+
 	// Born is called with the process id before the container's file systems are made: on systemd's cgroups to put the
 	// process there. It may be nil.
 	Born func(pid int) error
@@ -98,6 +102,7 @@ type initBuilder struct {
 	used         []bool      // descriptors
 	root         int         // of the container, with O_PATH
 	pidNamespace int         // the one to join; -1 for none
+	self         int         // the file of this program, for Reaped
 	userns       int         // the same
 	sources      map[any]int // open already: of a *configs.Mount, a *devices.Device, or a directory of CgroupMounts
 	readonly     []int       // mounts that get read-only when all is made
@@ -118,6 +123,9 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 		b.Thaw = filepath.Join(filepath.Dir(i.Freezer), "cgroup.procs")
 	}
 	b.joinNamespaces()
+	if i.Reaped {
+		b.self, _ = b.open("/proc/self/exe", unix.O_RDONLY) // the host's /proc
+	}
 	b.birth(moves)
 	if i.Config.Namespaces.Contains(configs.NEWUSER) {
 		b.enterUserNamespace()
@@ -333,8 +341,16 @@ func (b *initBuilder) configureInit() {
 		b.Call(unix.SYS_SETNS, b.pidNamespace, unix.CLONE_NEWPID).OnError("join the PID namespace: setns")
 	}
 	b.Wait(b.setRlimits)
-	// From here on it has its standard streams and its socket.
-	b.Call(unix.SYS_CLOSE_RANGE, native.Socket+1, uint32(math.MaxUint32), 0).OnError("close_range")
+	// From here on it has its standard streams, its socket, and its own file if it is an init.
+	unused := native.Socket + 1
+	if b.Reaped {
+		if b.self != unused {
+			b.Call(unix.SYS_DUP3, b.self, unused, unix.O_CLOEXEC).OnError("dup3")
+		}
+		b.self = unused
+		unused++
+	}
+	b.Call(unix.SYS_CLOSE_RANGE, unused, uint32(math.MaxUint32), 0).OnError("close_range")
 }
 
 // sysctls: internal/sys/sysctl_linux.go. They are written in a procfs that nothing can be mounted on.
@@ -355,35 +371,4 @@ func (b *initBuilder) sysctls() {
 		b.close(fd)
 	}
 	b.close(proc)
-}
-
-// run ends the request: standard_init_linux.go, from exec.LookPath on.
-func (b *initBuilder) run(env native.Word) {
-	paths, inPath := b.paths()
-	b.Lookup(paths, inPath).Explain(b.notFound)
-	b.HandleSignals()
-	late := b.FilterLast()
-	if b.pidNamespace < 0 {
-		b.becomeLeader()
-	}
-	if !late {
-		b.loadLateFilter(b.Request)
-	}
-	if b.pidNamespace >= 0 {
-		b.Fork(0).OnError("clone")
-		b.becomeLeader()
-	}
-	b.Hold()
-	if late {
-		b.loadLateFilter(b.Request)
-	}
-	b.exec(b.Request, paths, env)
-}
-
-// becomeLeader: nsenter/nsexec.c, stage 2, and system.Setctty.
-func (b *initBuilder) becomeLeader() {
-	b.Call(unix.SYS_SETSID).OnError("setsid failed")
-	if b.Terminal != nil {
-		b.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0).OnError("ioctl(setctty)")
-	}
 }

@@ -93,7 +93,11 @@ type Filter struct {
 
 	blocksStart    bool // it forbids a call that each process makes after the fork into the PID namespace
 	blocksTerminal bool // it forbids the one that a process with a terminal makes there
+	blocksInit     bool // it forbids one that an init makes
 }
+
+// BlocksInit reports whether the filter forbids what an init does ([Init.Reaped]).
+func (f *Filter) BlocksInit() bool { return f.blocksInit }
 
 // Capture returns the seccomp filter that load loads into the calling thread. That way a filter is exactly what a
 // library makes of a profile, also where the library does not export it. The filter is not loaded: the kernel asks us
@@ -195,6 +199,16 @@ func newFilter(flags uint, program []unix.SockFilter) *Filter {
 		blocks(unix.SYS_READ, native.Socket, 0, 1) ||
 		blocks(unix.SYS_SETSID)
 	f.blocksTerminal = blocks(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
+	f.blocksInit = blocks(unix.SYS_CLONE, uint64(unix.SIGCHLD)) || f.blocksTerminal
+	for _, call := range []int{
+		unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_EXIT_GROUP, unix.SYS_KILL, unix.SYS_RT_SIGPROCMASK,
+		unix.SYS_RT_SIGTIMEDWAIT, unix.SYS_SETSID, unix.SYS_WAIT4, unix.SYS_WRITE,
+	} {
+		f.blocksInit = f.blocksInit || blocks(call)
+	}
+	for _, option := range []uint64{unix.PR_SET_NAME, unix.PR_SET_CHILD_SUBREAPER} {
+		f.blocksInit = f.blocksInit || blocks(unix.SYS_PRCTL, option)
+	}
 	return f
 }
 

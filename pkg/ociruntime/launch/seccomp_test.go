@@ -97,3 +97,28 @@ func capture() error {
 	}
 	return nil
 }
+
+func TestFilter_BlocksInit(t *testing.T) {
+	for call, want := range map[uint32]bool{
+		unix.SYS_MKDIRAT: false, unix.SYS_WAIT4: true, unix.SYS_RT_SIGTIMEDWAIT: true, unix.SYS_CLONE: true, unix.SYS_IOCTL: true,
+		unix.SYS_EXECVEAT: true, unix.SYS_PRCTL: true,
+	} {
+		program := []unix.SockFilter{
+			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1},
+			{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ERRNO},
+			{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
+		}
+		filter, err := launch.Capture(func() error {
+			prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+			_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+			if errno != 0 {
+				return errno
+			}
+			return nil
+		})
+		if err != nil || filter.BlocksInit() != want {
+			t.Errorf("a filter without system call %d: %v, %v, want that it blocks an init: %t", call, filter, err, want)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+const annotationInit = "io.containerd.sandbox.v1/init"
+
+// reaped gives a container an init.
+func reaped() oci.SpecOpts { return annotations(annotationInit, "true") }
+
+// newInitEnv is newEnv for containers with an init.
+func newInitEnv(t *testing.T) *env {
+	t.Helper()
+	harness.OursOnly(t, "an init of its own")
+	if harness.AllExecsByLibcontainer() {
+		t.Skip("SKIPPED: libcontainer starts no init")
+	}
+	return newEnv(t)
+}
+
+func TestInit_RunsTheProgramAsItsChild(t *testing.T) {
+	letOthersIn(t)
+	e := newInitEnv(t)
+	user := oci.WithUserID(1000)
+	noNewPrivileges := spec(func(s *oci.Spec) { s.Process.NoNewPrivileges = true })
+	// The program is the second process, and leads a session; signals are as without an init.
+	const script = `cat /proc/1/comm; tr '\0' ' ' </proc/1/cmdline | head -c 18; readlink /proc/1/exe
+		echo $$ $PPID; cut -d ' ' -f 6 /proc/$$/stat; grep SigBlk /proc/$$/status
+		rights() { grep -E 'Uid|Gid|Groups|Seccomp:|NoNewPrivs|Cap' /proc/$1/status; }
+		test "$(rights 1)" = "$(rights $$)" && echo the same rights; exit 3`
+	for i, tt := range []struct {
+		name string
+		opts []oci.SpecOpts
+		new  []client.NewContainerOpts
+	}{
+		{"a plain container", nil, nil},
+		{"a user", with(user), nil},
+		{"no new privileges", with(noNewPrivileges), nil},
+		{"a filter", with(seccomp.WithDefaultProfile()), nil},
+		{"a filter without new privileges", with(seccomp.WithDefaultProfile(), noNewPrivileges, user), nil},
+		{
+			"users of its own", with(oci.WithUserNamespace(idMap, idMap)),
+			[]client.NewContainerOpts{client.WithUserNSRemappedSnapshot("c5-root", e.image, idMap, idMap)},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := e.run("c"+strconv.Itoa(i), config{opts: append(tt.opts, reaped()), new: tt.new}, "sh", "-c", script)
+			c.wantExit(3)
+			want := "init\ninit /bin/sh sh -c/memfd:launcher (deleted)\n2 1\n2\nSigBlk:\t0000000000000000\nthe same rights\n"
+			if got := c.out.String(); got != want {
+				t.Errorf("the program prints %q, want %q; stderr %q", got, want, c.err)
+			}
+		})
+	}
+}
+
+func TestInit_ByOption(t *testing.T) {
+	e := newInitEnv(t)
+	options := withOptions(e, "Init = true")
+	e.run("c1", config{new: options}, "grep", "-q", "init", "/proc/1/comm").wantExit(0)
+	e.run("c2", config{new: options, opts: with(annotations(annotationInit, "false"))}, "grep", "-q", "grep",
+		"/proc/1/comm").wantExit(0)
+}
+
+func TestInit_EndsAsItsChildDoes(t *testing.T) {
+	e := newInitEnv(t)
+	for i, tt := range []struct {
+		script string
+		status uint32
+	}{
+		{"exit 0", 0}, {"exit 77", 77}, {"kill -9 $$", 137}, {"kill -SEGV $$", 139}, {"kill -TERM $$", 143},
+		{"setsid sleep 1000 & exit 5", 5}, // which ends what is left
+	} {
+		c := e.run("c"+strconv.Itoa(i), config{opts: with(reaped())}, "sh", "-c", tt.script)
+		c.wantExit(tt.status)
+	}
+	// execve fails where the launcher saw an executable file.
+	program := filepath.Join(publicDir(t), "program")
+	e.must(os.WriteFile(program, []byte("no program"), 0o755), "write it")
+	c := e.run("bad", config{opts: with(reaped(), bind(program, "/tmp/program", "ro"))}, "/tmp/program")
+	c.wantExit(255)
+	if got, want := c.err.String(), "exec /tmp/program: errno 008\n"; got != want {
+		t.Errorf("stderr = %q, want %q", got, want)
+	}
+}
+
+// A program that waits for nobody: without an init its orphans stay zombies.
+func TestInit_ReapsOrphans(t *testing.T) {
+	e := newInitEnv(t)
+	zombies := func(c *task, id string) int {
+		t.Helper()
+		x := c.exec(id, config{}, nil, "sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ' || true")
+		e.must(x.Start(e.ctx), "start an exec")
+		x.wantExit(0)
+		n, err := strconv.Atoi(strings.TrimSpace(x.out.String()))
+		e.must(err, "count zombies")
+		return n
+	}
+	orphans := func(c *task) {
+		t.Helper()
+		x := c.exec("orphans", config{}, nil, "sh", "-c", "for i in 1 2 3 4 5; do (true & sleep 0.01 &); done")
+		e.must(x.Start(e.ctx), "start an exec")
+		x.wantExit(0)
+	}
+	without := e.run("without", config{}, "sleep", "1000")
+	orphans(without)
+	harness.Eventually(t, "orphans are zombies without an init", func() error {
+		if n := zombies(without, "count"); n < 5 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	c := e.run("c1", config{opts: with(reaped())}, "sleep", "1000")
+	orphans(c)
+	harness.Eventually(t, "there is no zombie with an init", func() error {
+		if n := zombies(c, "count"); n > 0 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+	without.kill()
+	rollup := control(t, fmt.Sprintf("/proc/%d", c.Task.Pid()), "smaps_rollup")
+	for line := range strings.Lines(rollup) {
+		var kB int
+		if n, _ := fmt.Sscanf(line, "Rss: %d kB", &kB); n == 1 && kB > 100 {
+			t.Errorf("the init has %d kB of memory, want 100 at most", kB)
+		} else if n == 1 {
+			t.Logf("the init has %d kB of memory", kB)
+		}
+	}
+	c.kill()
+}
+
+func TestInit_HandsSignalsOn(t *testing.T) {
+	e := newInitEnv(t)
+	signals := map[string]syscall.Signal{
+		"HUP": unix.SIGHUP, "INT": unix.SIGINT, "QUIT": unix.SIGQUIT, "USR1": unix.SIGUSR1, "USR2": unix.SIGUSR2,
+		"TERM": unix.SIGTERM, "WINCH": unix.SIGWINCH, "CONT": unix.SIGCONT, "40": 40, "64": 64,
+	}
+	script := ""
+	for name := range signals {
+		script += "trap 'echo got " + name + ".' " + name + "\n"
+	}
+	c := e.run("c1", config{opts: with(reaped())}, "sh", "-c", script+"echo ready; while :; do sleep 1000 & wait $!; kill $!; done")
+	c.out.WaitFor(t, "ready")
+	for name, number := range signals {
+		e.must(c.process.Kill(e.ctx, number), "kill")
+		c.out.WaitFor(t, "got "+name+".")
+	}
+	if n := strings.Count(c.out.String(), "got "); n != len(signals) {
+		t.Errorf("%d signals, want %d, each once: %q", n, len(signals), c.out)
+	}
+	e.must(c.Pause(e.ctx), "pause")
+	e.must(c.Resume(e.ctx), "resume")
+	c.kill()
+
+	// One that comes as soon as the container is started is not lost, and ends a program without a handler.
+	for i := range 10 {
+		c := e.run("early"+strconv.Itoa(i), config{opts: with(reaped())}, "sleep", "1000")
+		e.must(c.process.Kill(e.ctx, unix.SIGTERM), "kill")
+		c.wantExit(143)
+	}
+}
+
+func TestInit_GivesItsChildTheTerminal(t *testing.T) {
+	e := newInitEnv(t)
+	keyboard, stdin := typed(e)
+	c := e.run("c1", config{terminal: true, stdin: stdin, opts: with(reaped())}, "sh", "-c",
+		`trap 'echo interrupted' INT; tty; echo ready >/dev/tty; sleep 1000; read -r line; echo "read: $line."; exit 4`)
+	c.out.WaitFor(t, "ready")
+	_, err := keyboard.Write([]byte{3}) // control-C, which the kernel makes a signal to the group in front
+	e.must(err, "type control-C")
+	c.out.WaitFor(t, "interrupted")
+	e.typeLine(keyboard, "hello")
+	c.out.WaitFor(t, "read: hello.")
+	c.wantExit(4)
+	if got := c.out.String(); !strings.HasPrefix(got, "/dev/pts/0\r\n") || strings.Count(got, "interrupted") != 1 {
+		t.Errorf("output = %q, want the terminal, and one interruption", got)
+	}
+}
+
+// In the PID namespace of another container it is not the first process there, and reaps all the same.
+func TestInit_InASharedPIDNamespace(t *testing.T) {
+	e := newInitEnv(t)
+	first := e.run("c1", config{}, "sleep", "1000")
+	join := oci.WithLinuxNamespace(specs.LinuxNamespace{
+		Type: specs.PIDNamespace, Path: fmt.Sprintf("/proc/%d/ns/pid", first.Task.Pid()),
+	})
+	c, err := e.tryCreate("c2", config{opts: with(join, reaped())}, "sh", "-c",
+		"(sleep 0.01 &); tr '\\0' ' ' </proc/$PPID/comm; sleep 1; cat /proc/[0-9]*/stat | grep -c ') Z '; exit 6")
+	if err != nil && strings.Contains(err.Error(), "PID namespace of another, before Linux 6.17") {
+		first.kill()
+		t.Skip("SKIPPED: the launcher needs Linux 6.17 for that, and the error says so")
+	}
+	e.must(err, "create")
+	e.must(c.process.Start(e.ctx), "start")
+	c.wantExit(6)
+	if got := c.out.String(); got != "init\n0\n" {
+		t.Errorf("the program prints %q, want its parent, an init, and no zombie", got)
+	}
+	first.kill()
+}
+
+func TestInit_IsRefusedWhereItCannotBe(t *testing.T) {
+	e := newInitEnv(t)
+	e.allow("listen")
+	for i, tt := range []struct {
+		name  string
+		opts  []oci.SpecOpts
+		args  []string
+		class error
+		words []string
+	}{
+		{"a value", with(annotations(annotationInit, "tini")), nil, errdefs.ErrInvalidArgument, []string{annotationInit, `"tini"`, "true or false"}},
+		{"sockets", with(annotations("io.containerd.sandbox.v1/listen", "tcp://127.0.0.1:0")), nil, errdefs.ErrInvalidArgument, []string{"io.containerd.sandbox.v1/listen", "init"}},
+		{"what libcontainer starts", with(harness.ExecByLibcontainer), nil, errdefs.ErrFailedPrecondition, []string{"init: not possible with this container", "personality"}},
+		{
+			"a filter", with(spec(func(s *oci.Spec) {
+				s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Syscalls: []specs.LinuxSyscall{{Names: []string{"wait4"}, Action: specs.ActErrno}}}
+			})), nil,
+			errdefs.ErrFailedPrecondition,
+			[]string{"init: not possible", "seccomp filter"},
+		},
+		{"a program that is not there", nil, []string{"/no/program"}, errdefs.ErrInvalidArgument, []string{`exec: "/no/program"`, "no such file"}},
+		{"a program that is not in PATH", nil, []string{"nope"}, errdefs.ErrInvalidArgument, []string{`exec: "nope": executable file not found in $PATH`}},
+	} {
+		args := tt.args
+		if args == nil {
+			args = []string{"true"}
+		}
+		_, err := e.tryCreate("c"+strconv.Itoa(i), config{opts: append(with(reaped()), tt.opts...)}, args...)
+		t.Log(tt.name)
+		wantError(t, err, tt.class, tt.words...)
+	}
+	c := e.run("checkpoint", config{opts: with(reaped())}, "sleep", "1000")
+	_, err := c.Checkpoint(e.ctx, client.WithCheckpointImagePath(t.TempDir()))
+	wantError(t, err, errdefs.ErrFailedPrecondition, "init", "cannot be checkpointed")
+	c.kill()
+}

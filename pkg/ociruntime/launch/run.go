@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/native"
+)
+
+// run ends the request: standard_init_linux.go, from exec.LookPath on.
+func (b *initBuilder) run(env native.Word) {
+	paths, inPath := b.paths()
+	b.Lookup(paths, inPath).Explain(b.notFound)
+	b.HandleSignals()
+	late := b.FilterLast()
+	if b.pidNamespace < 0 {
+		b.becomeLeader()
+	}
+	if !late {
+		b.loadLateFilter(b.Request)
+	}
+	if b.pidNamespace >= 0 {
+		b.Fork(0).OnError("clone")
+		b.becomeLeader()
+	}
+	b.Hold()
+	if b.Reaped {
+		const sizeOfSigset = 8
+		b.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, b.Table(uint64(math.MaxUint64)), 0, sizeOfSigset).
+			OnError("block signals")
+	}
+	if late {
+		b.loadLateFilter(b.Request)
+	}
+	if b.Reaped {
+		b.Request.Init(b.self, b.Args, env).OnError("run the init")
+		return
+	}
+	b.exec(b.Request, paths, env)
+}
+
+// becomeLeader: nsenter/nsexec.c, stage 2, and system.Setctty.
+func (b *initBuilder) becomeLeader() {
+	b.Call(unix.SYS_SETSID).OnError("setsid failed")
+	if b.Terminal != nil && !b.Reaped { // else the program gets it, in a session of its own
+		b.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0).OnError("ioctl(setctty)")
+	}
+}
