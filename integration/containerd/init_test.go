@@ -232,7 +232,7 @@ func TestInit_IsRefusedWhereItCannotBe(t *testing.T) {
 	}{
 		{"a value", with(annotations(annotationInit, "tini")), nil, errdefs.ErrInvalidArgument, []string{annotationInit, `"tini"`, "true or false"}},
 		{"sockets", with(annotations("io.containerd.sandbox.v1/listen", "tcp://127.0.0.1:0")), nil, errdefs.ErrInvalidArgument, []string{"io.containerd.sandbox.v1/listen", "init"}},
-		{"what libcontainer starts", with(harness.ExecByLibcontainer), nil, errdefs.ErrFailedPrecondition, []string{"init: not possible with this container", "personality"}},
+		{"what libcontainer starts", with(harness.ExecByLibcontainer), nil, errdefs.ErrFailedPrecondition, []string{"init: not possible with this process", "personality"}},
 		{
 			"a filter", with(spec(func(s *oci.Spec) {
 				s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Syscalls: []specs.LinuxSyscall{{Names: []string{"wait4"}, Action: specs.ActErrno}}}

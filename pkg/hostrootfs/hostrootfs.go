@@ -37,10 +37,11 @@ type Rootfs struct {
 	bundle  string
 	binds   []specs.Mount // that libcontainer mounts and Created checks
 	late    []entry       // that Created mounts
+	user    *hostUser     // nil if none was asked for
 }
 
-// Parse reads the settings host-rootfs and host-rootfs.mask, and looks for what they name on the host.
-func Parse(list, mask settings.Value) (Rootfs, error) {
+// Parse reads the settings host-rootfs, host-rootfs.mask and host-rootfs.user, and looks for what they name on the host.
+func Parse(list, mask, user settings.Value) (Rootfs, error) {
 	masks, err := parseMasks(mask)
 	if err != nil || !list.IsSet() || list.Text == Off {
 		return Rootfs{}, err
@@ -54,6 +55,11 @@ func Parse(list, mask settings.Value) (Rootfs, error) {
 		return Rootfs{}, err
 	}
 	h := Rootfs{setting: list, entries: entries, hidden: findHidden(masks)}
+	if user.IsSet() {
+		if h.user, err = findUser(user, passwdFile, groupFile); err != nil {
+			return Rootfs{}, err
+		}
+	}
 	for _, e := range entries {
 		if path := h.hidden.firstIn(e.host); e.writable && path != "" {
 			return Rootfs{}, refuse(list, "a list in which %q is read-only, since host-rootfs.mask hides %q", e.host, path)
@@ -100,6 +106,9 @@ func rootOwner(spec *specs.Spec) idmap.Owner {
 // Prepare implements [process.Hook]. The root file system is mounted.
 func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	h.bundle = c.Bundle
+	if err := h.user.check(c.Spec); err != nil {
+		return err
+	}
 	if h.ownRoot {
 		if err := makeTmp(filepath.Join(c.Rootfs, "tmp"), rootOwner(c.Spec)); err != nil {
 			return fmt.Errorf("make /tmp in the root file system: %w", err)
@@ -111,6 +120,11 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	}
 	defer func() { _ = root.Close() }() // opened for its name only
 	spec := *c.Spec
+	if h.user != nil {
+		first := *spec.Process
+		h.SetUser(&first)
+		spec.Process = &first
+	}
 	masked := func(path string) bool { return isMasked(path, spec.Linux.MaskedPaths) }
 	for i, e := range h.entries {
 		v := view{hidden: h.hidden, taken: h.taken(e, c), entries: h.entries}

@@ -22,7 +22,7 @@ import (
 // parse is Parse of a list and, if there is a second text, of masks.
 func parse(list string, mask ...string) (Rootfs, error) {
 	v := settings.Value{Text: strings.Join(mask, ","), ByAnnotation: len(mask) > 0}
-	return Parse(settings.Value{Key: "the key", Text: list}, v)
+	return Parse(settings.Value{Key: "the key", Text: list}, v, settings.Value{})
 }
 
 func TestParseList(t *testing.T) {

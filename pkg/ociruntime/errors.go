@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/resources"
 )
 
@@ -60,13 +60,24 @@ func startError(err error, args []string) error {
 	return classify(err)
 }
 
-// initError is for a container that asked for an init and cannot have one, for a reason of the launcher: libcontainer
-// would start it without.
-func initError(reason error, args []string) error {
-	if errors.Is(reason, launch.ErrNotStarted) {
+// needsLauncher is the setting of a container whose processes libcontainer must not start, since it would ignore it.
+func needsLauncher(c process.Config) string {
+	switch {
+	case c.Init:
+		return "init"
+	case c.TaskDir != "":
+		return "host-rootfs.task-dir"
+	}
+	return ""
+}
+
+// launcherError is for such a container, if the launcher cannot start a process of it. Only why init was not started
+// has words that libcontainer would have had too.
+func launcherError(setting string, reason error, args []string) error {
+	if strings.Contains(reason.Error(), fmt.Sprintf("exec: %q: ", args[0])) {
 		return startError(fmt.Errorf("unable to start container process: error during container init: %w", reason), args)
 	}
-	return fmt.Errorf("init: not possible with this container: %w: %w", reason, errdefs.ErrFailedPrecondition)
+	return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason, errdefs.ErrFailedPrecondition)
 }
 
 // createError names the field of config.json because of which no container could be made, if the text of err tells.

@@ -48,6 +48,9 @@ func (c *container) startExec(
 	defer cancel()
 	h, err := c.launch(ctx, lp, s, group)
 	if reason := (unsupported{}); errors.As(err, &reason) {
+		if c.config.TaskDir != "" {
+			return nil, launcherError("host-rootfs.task-dir", reason.error, lp.Args)
+		}
 		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF at once.
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
 		if group != nil {

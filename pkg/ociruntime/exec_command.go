@@ -65,7 +65,7 @@ func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*launch.
 		return nil, unsupported{errors.New(reason)}
 	}
 	cmd := &launch.Command{
-		Args: p.Args, Cwd: p.Cwd,
+		Args: p.Args, Cwd: p.Cwd, TaskDir: c.config.TaskDir,
 		Init: c.initFD, Namespaces: int(namespaces(&config)),
 		OOMScoreAdj: config.OomScoreAdj, Umask: config.Umask,
 		Label:           cmp.Or(p.Label, config.ProcessLabel),

@@ -47,6 +47,7 @@ type Options struct {
 	StopSignal     string // that asks a container to end; SIGTERM when empty
 	HostRootfs     string // directories of the host that every container has (pkg/hostrootfs)
 	HostRootfsMask string // what in them is not shown
+	HostRootfsUser string // of the host, as whom such a container runs
 	Init           bool   // a small init reaps and hands signals on
 	PidFile        string // of init; {id} and {namespace} stand for the container's
 	StopTimeout    string // until it is killed (pkg/task, Container.Stop)
@@ -56,6 +57,7 @@ type Options struct {
 	ExecTimeout    string // after which it is killed
 	Listen         string // sockets that init finds open
 
+	HostRootfsTaskDir      string   // in such a container, where programs are looked for first
 	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/files.go)
 	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/settings, UnsafeAnnotations)
 

@@ -135,6 +135,7 @@ type Options struct {
 	CriuPath      string        // the criu program that is wanted; empty for the one in PATH
 	CriuWorkPath  string        // for logs of a restore; empty for a directory in the bundle
 	Init          bool          // a small init starts the program, reaps, and hands signals on
+	TaskDir       string        // in the container, where programs are looked for before PATH; empty for none
 	ExecCgroup    bool          // each exec gets a cgroup of its own: its Handle is a CgroupHandle
 	ExecTimeout   time.Duration // after which an exec is killed; 0 for never
 }

@@ -10,6 +10,7 @@ package settings
 import (
 	"fmt"
 	"maps"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -49,7 +50,8 @@ type Settings struct {
 	PidFile       Value         // its Text is the path; not set: none
 	Listen        Value         // as listen.Parse reads it; not set: none
 	// As pkg/hostrootfs reads them.
-	HostRootfs, HostRootfsMask Value
+	HostRootfs, HostRootfsMask, HostRootfsUser Value
+	TaskDir                                    Value // as process.Options has it; not set: none
 
 	notify, execCgroup Value
 }
@@ -146,6 +148,32 @@ func (s *Settings) parsePidFile(v Value) error {
 	return nil
 }
 
+// ofHostRootfs sets a value that has no effect without host-rootfs.
+func (s *Settings) ofHostRootfs(to *Value, v Value) error {
+	if s.HostRootfs.IsSet() && s.HostRootfs.Text != hostRootfsOff {
+		*to = v
+		return nil
+	}
+	if v.ByAnnotation {
+		return v.needs("host-rootfs", "HostRootfs")
+	}
+	return nil
+}
+
+func (s *Settings) parseHostRootfsUser(v Value) error {
+	if v.Text == "" {
+		return v.Refuse("the name or the number of a user of the host, or user:group")
+	}
+	return s.ofHostRootfs(&s.HostRootfsUser, v)
+}
+
+func (s *Settings) parseTaskDir(v Value) error {
+	if !path.IsAbs(v.Text) || path.Clean(v.Text) != v.Text || strings.ContainsRune(v.Text, 0) {
+		return v.Refuse("an absolute path without //, . and ..")
+	}
+	return s.ofHostRootfs(&s.TaskDir, v)
+}
+
 func (s *Settings) parseListen(v Value) error {
 	if v.Text == listenNone {
 		return nil
@@ -172,8 +200,11 @@ type annotation struct {
 	harmless string
 }
 
-// listenNone is the word for no sockets.
-const listenNone = "none"
+// listenNone is the word for no sockets, hostRootfsOff for no directories of the host.
+const (
+	listenNone    = "none"
+	hostRootfsOff = "off"
+)
 
 // table has all annotations. One that needs another comes after it.
 func table() []annotation {
@@ -188,8 +219,10 @@ func table() []annotation {
 		{name: "cpuset.mems", option: "CpusetMems", parse: (*Settings).parseCPUSetMems},
 		{name: "stop-signal", option: "StopSignal", parse: (*Settings).parseStopSignal},
 		{name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout},
-		{name: "host-rootfs", option: "HostRootfs", parse: setHostRootfs, unsafe: true, harmless: "off"},
+		{name: "host-rootfs", option: "HostRootfs", parse: setHostRootfs, unsafe: true, harmless: hostRootfsOff},
 		{name: "host-rootfs.mask", option: "HostRootfsMask", parse: setHostRootfsMask, unsafe: true},
+		{name: "host-rootfs.user", option: "HostRootfsUser", parse: (*Settings).parseHostRootfsUser},
+		{name: "host-rootfs.task-dir", option: "HostRootfsTaskDir", parse: (*Settings).parseTaskDir},
 		{name: "pid-file", option: "PidFile", parse: (*Settings).parsePidFile, unsafe: true},
 		{name: "notify", option: "Notify", parse: (*Settings).parseNotify},
 		{name: "notify-timeout", option: "NotifyTimeout", parse: (*Settings).parseNotifyTimeout},

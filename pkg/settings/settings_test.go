@@ -166,6 +166,36 @@ func TestParse_Init(t *testing.T) {
 	wantInvalid(t, err, "listen", "not possible with an init")
 }
 
+func TestParse_OfHostRootfs(t *testing.T) {
+	all := options.Options{HostRootfs: "default", HostRootfsUser: "build", HostRootfsTaskDir: "/task"}
+	for _, tc := range []struct {
+		name      string
+		spec      *specs.Spec
+		o         options.Options
+		user, dir string
+	}{
+		{"options", annotated(), all, "build", "/task"},
+		{"annotations", annotated("host-rootfs", "default", "host-rootfs.user", "a:b", "host-rootfs.task-dir", "/"), options.Options{}, "a:b", "/"},
+		{"each key for itself", annotated("host-rootfs.user", "x"), all, "x", "/task"},
+		{"options without directories of the host", annotated("host-rootfs", "off"), all, "", ""},
+	} {
+		got, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
+		if err != nil || got.HostRootfsUser.Text != tc.user || got.TaskDir.Text != tc.dir {
+			t.Errorf("%s: %q, %q, %v, want %q, %q", tc.name, got.HostRootfsUser.Text, got.TaskDir.Text, err, tc.user, tc.dir)
+		}
+	}
+	for want, spec := range map[string]*specs.Spec{
+		`host-rootfs.user "x": needs ` + Prefix + "host-rootfs":         annotated("host-rootfs.user", "x"),
+		`host-rootfs.task-dir "/x": needs ` + Prefix + "host-rootfs":    annotated("host-rootfs.task-dir", "/x", "host-rootfs", "off"),
+		`host-rootfs.task-dir "x": must be an absolute path`:            annotated("host-rootfs.task-dir", "x", "host-rootfs", "default"),
+		`host-rootfs.task-dir "/a/../b": must be an absolute path`:      annotated("host-rootfs.task-dir", "/a/../b", "host-rootfs", "default"),
+		`host-rootfs.user "": must be the name or the number of a user`: annotated("host-rootfs.user", "", "host-rootfs", "default"),
+	} {
+		_, err := Parse(spec, allowing(options.Options{}), "ns", "c1")
+		wantInvalid(t, err, want)
+	}
+}
+
 func TestParse_CPUSet(t *testing.T) {
 	all := options.Options{CpusetSource: "/all", CpusetMems: true}
 	for _, tc := range []struct {

@@ -124,6 +124,7 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 			CriuPath:      r.Options.CriuPath,
 			CriuWorkPath:  r.Options.CriuWorkPath,
 			Init:          set.Init,
+			TaskDir:       set.TaskDir.Text,
 			ExecCgroup:    set.ExecCgroup,
 			ExecTimeout:   set.ExecTimeout,
 		},
@@ -133,7 +134,7 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 // addHooks adds to config what c has beside what the runtime makes. The sockets are made after the check of the host's
 // directories, in which they may be, and init is told of last.
 func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.Mount, set settings.Settings) error {
-	host, err := hostrootfs.Parse(set.HostRootfs, set.HostRootfsMask)
+	host, err := hostrootfs.Parse(set.HostRootfs, set.HostRootfsMask, set.HostRootfsUser)
 	if err != nil {
 		return err
 	}

@@ -80,6 +80,7 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 	if err := checkProcess("spec", spec); err != nil {
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, err)
 	}
+	c.host.SetUser(spec)
 	io.ID, io.Host = execID, m.io
 	io.SplitStderr = !c.ofCRI
 	return c.AddExec(execID, spec, io)

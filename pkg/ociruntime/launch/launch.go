@@ -95,6 +95,10 @@ type Command struct {
 	Env  []string // HOME is added when FindHome is set
 	Cwd  string   // "" for the root
 
+	// TaskDir is where a program without an absolute path is looked for before PATH and Cwd: in its directory local, and
+	// in it itself; "" for none.
+	TaskDir string
+
 	// FindHome asks for HOME from the container's /etc/passwd, "/" where it does not tell.
 	FindHome bool
 

@@ -352,10 +352,18 @@ func (c *Command) loadFilter(r *native.Request) *native.Step {
 	return r.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uint64(c.Filter.Flags), program)
 }
 
-// paths are where the program is looked for, as os/exec.LookPath does it, and whether they come from PATH.
+// paths are where the program is looked for, in TaskDir and then as os/exec.LookPath does it, and whether the first that
+// is executable is taken, as from PATH.
 func (c *Command) paths() (paths []string, inPath bool) {
 	name := c.Args[0]
-	if strings.Contains(name, "/") {
+	slash := strings.Contains(name, "/")
+	if c.TaskDir != "" && !filepath.IsAbs(name) && filepath.IsLocal(name) && name != "." {
+		paths = []string{filepath.Join(c.TaskDir, "local", name), filepath.Join(c.TaskDir, name)}
+		if slash { // an absolute path, since the program takes a relative one from PATH for a mistake
+			return append(paths, filepath.Join("/", c.Cwd, name)), true
+		}
+	}
+	if slash {
 		return []string{name}, false
 	}
 	if name == "" || name == "." || name == ".." {

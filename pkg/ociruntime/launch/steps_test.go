@@ -175,3 +175,24 @@ func TestRequest_LetsNoDumpableProcessGoOn(t *testing.T) {
 		}
 	}
 }
+
+func TestPaths_BelowATaskDirectoryComeFirst(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		want   []string
+		inPath bool
+	}{
+		{"tool", []string{"/task/local/tool", "/task/tool", "/bin/tool", "/usr/bin/tool"}, true},
+		{"bin/tool", []string{"/task/local/bin/tool", "/task/bin/tool", "/work/bin/tool"}, true},
+		{"./tool", []string{"/task/local/tool", "/task/tool", "/work/tool"}, true},
+		{"/bin/tool", []string{"/bin/tool"}, false},
+		{"../tool", []string{"../tool"}, false},
+		{".", nil, true},
+		{"..", nil, true},
+	} {
+		c := Command{Args: []string{tc.name}, Env: []string{"PATH=/bin:/usr/bin"}, Cwd: "/work", TaskDir: "/task"}
+		if got, inPath := c.paths(); !slices.Equal(got, tc.want) || inPath != tc.inPath {
+			t.Errorf("paths of %q = %q, %t, want %q, %t", tc.name, got, inPath, tc.want, tc.inPath)
+		}
+	}
+}

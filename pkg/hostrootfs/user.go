@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package hostrootfs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/sys/user"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/settings"
+)
+
+// The host's database of users: passwd(5), group(5).
+const passwdFile, groupFile = "/etc/passwd", "/etc/group"
+
+// hostUser is a user of the host, as whom processes of the container run.
+type hostUser struct {
+	setting settings.Value
+	user    specs.User
+	home    string
+}
+
+// findUser looks up a user or user:group, by name or number. A client of containerd can look into an image alone.
+func findUser(setting settings.Value, passwd, group string) (*hostUser, error) {
+	found, err := user.GetExecUserPath(setting.Text, nil, passwd, group)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w: %w", setting.Key, setting.Text, err, errdefs.ErrInvalidArgument)
+	}
+	u := specs.User{UID: uint32(found.Uid), GID: uint32(found.Gid)}
+	for _, gid := range found.Sgids {
+		u.AdditionalGids = append(u.AdditionalGids, uint32(gid))
+	}
+	return &hostUser{setting: setting, user: u, home: found.Home}, nil
+}
+
+// check refuses a configuration that has a user of its own, or users that are not the host's.
+func (u *hostUser) check(spec *specs.Spec) error {
+	switch {
+	case u == nil:
+		return nil
+	case !isRoot(spec.Process):
+		return fmt.Errorf("%s %q: process.user names user %d; only one of them can be set: %w",
+			u.setting.Key, u.setting.Text, spec.Process.User.UID, errdefs.ErrInvalidArgument)
+	case slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace }):
+		return fmt.Errorf("%s %q: not possible in a user namespace, whose users are not the host's: %w",
+			u.setting.Key, u.setting.Text, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+func isRoot(p *specs.Process) bool { return p.User.UID == 0 && p.User.GID == 0 }
+
+// SetUser makes a process that names root, as a configuration does of which nobody says more, one of the user of
+// host-rootfs.user, with the user's groups and, unless it has another, home directory. It replaces what it changes.
+func (h *Rootfs) SetUser(p *specs.Process) {
+	if h.user == nil || !isRoot(p) {
+		return
+	}
+	umask := p.User.Umask
+	p.User = h.user.user
+	p.User.Umask = umask
+	hasHome := slices.ContainsFunc(p.Env, func(e string) bool { return strings.HasPrefix(e, "HOME=") })
+	if h.user.home != "" && !hasHome {
+		p.Env = append(slices.Clone(p.Env), "HOME="+h.user.home)
+	}
+}
