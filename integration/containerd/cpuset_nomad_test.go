@@ -38,7 +38,7 @@ func (n nomad) move(share, reserve string) {
 	n.reserve.set(reserve)
 }
 
-// alloc is the id of an allocation.
+// alloc is the id of an allocation. The containerd driver of Nomad calls containers as Nomad calls the cgroups.
 func alloc(i int) string { return fmt.Sprintf("0f5ad3c0-1234-5678-9abc-%012x", i) }
 
 // Twenty tasks share, others reserve a core each and give it back.
@@ -49,12 +49,12 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	options := withOptions(e, fmt.Sprintf(`CpusetSource = "%[1]s/{alloc}.{task}.scope, %[1]s/{id}, %[1]s/share.slice"`, path))
 	shared := make([]*task, 20)
 	for i := range shared {
-		shared[i] = e.run("web-"+alloc(i), config{new: options}, "sleep", "1000")
+		shared[i] = e.run(alloc(i)+".web.scope", config{new: options}, "sleep", "1000")
 	}
 	reserving := func(i int, core string) (*task, string) {
 		scope := filepath.Join(n.reserve.dir, alloc(i)+".db.scope")
 		e.must(os.Mkdir(scope, 0o755), "make the scope of a task")
-		return e.run("db-"+alloc(i), config{new: options, opts: with(oci.WithCPUs(core))}, "sleep", "1000"), scope
+		return e.run(alloc(i)+".db.scope", config{new: options, opts: with(oci.WithCPUs(core))}, "sleep", "1000"), scope
 	}
 	want := func(when, share string, reserved map[*task]string) {
 		t.Helper()

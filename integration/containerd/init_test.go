@@ -256,3 +256,19 @@ func TestInit_IsRefusedWhereItCannotBe(t *testing.T) {
 	wantError(t, err, errdefs.ErrFailedPrecondition, "init", "cannot be checkpointed")
 	c.kill()
 }
+
+// Its child is what runs out of memory.
+func TestInit_OutOfMemoryIsReportedBeforeTheExit(t *testing.T) {
+	e := newInitEnv(t)
+	c := e.run("c1", config{opts: append(with(reaped()), little...)}, strings.Fields(glutton)...)
+	c.wantExit(137)
+	e.oomBefore("c1", "exit c1 137")
+}
+
+// READY=1 comes from the program, which is not the first process.
+func TestInit_ProgramTellsThatItIsReady(t *testing.T) {
+	e := newInitEnv(t)
+	c := e.create("c1", config{opts: with(reaped(), notified("60s"))}, "sh", "-c", tell+"tell READY=1; exec sleep 1000")
+	e.must(c.process.Start(e.ctx), "start")
+	c.kill()
+}

@@ -184,7 +184,7 @@ func TestDefaults_TakesTheExamplesOfTheDocumentation(t *testing.T) {
 		must(t, err)
 		for _, m := range example.FindAllSubmatch(text, -1) {
 			found++
-			if c, err := NewDefaults(page).parse(m[1]); err != nil || c.Namespace["nomad"].CpusetSource != "nomad.slice/share.slice" {
+			if c, err := NewDefaults(page).parse(m[1]); err != nil || c.Namespace["nomad.slice"].CpusetSource != "nomad.slice/share.slice" {
 				t.Errorf("%s: %q = %+v, %v", page, m[1], c, err)
 			}
 		}

@@ -22,8 +22,8 @@ func expandSources(sources []string, namespace, containerID string) []string {
 	return expanded
 }
 
-// cutNomadID takes apart what Nomad calls a task of an allocation: TASK-ALLOC by its containerd driver, ALLOC.TASK by
-// its cgroups. An allocation has a UUID.
+// cutNomadID takes apart what Nomad's containerd driver calls the container of a task: TASK-ALLOC, and on cgroup v2
+// ALLOC.TASK.scope, as Nomad's cgroups are called (nomad-driver-containerd, getContainerName). An allocation has a UUID.
 func cutNomadID(id string) (alloc, task string, ok bool) {
 	const size = len("00000000-0000-0000-0000-000000000000")
 	if len(id) < size+len("-t") {
@@ -34,7 +34,7 @@ func cutNomadID(id string) (alloc, task string, ok bool) {
 	case id[cut-1] == '-' && isUUID(id[cut:]):
 		return id[cut:], id[:cut-1], true
 	case id[size] == '.' && isUUID(id[:size]):
-		return id[:size], id[size+1:], true
+		return id[:size], strings.TrimSuffix(id[size+1:], ".scope"), true
 	}
 	return "", "", false
 }

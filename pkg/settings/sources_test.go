@@ -22,6 +22,7 @@ func TestParse_CPUSetSourceIsAList(t *testing.T) {
 		{"{namespace}/{id}.scope", "c1", []string{"ns/c1.scope"}},
 		{"r/{alloc}.{task}.scope,share", "web-server-" + alloc, []string{"r/" + alloc + ".web-server.scope", "share"}},
 		{"r/{alloc}.{task}.scope,share", alloc + ".web", []string{"r/" + alloc + ".web.scope", "share"}},
+		{"r/{alloc}.{task}.scope,share", alloc + ".web.server.scope", []string{"r/" + alloc + ".web.server.scope", "share"}},
 		{"{alloc},share", "web", []string{"share"}},
 		{"{task},share", "web-" + alloc[1:], []string{"share"}},
 		{"{alloc}", "web", nil},
