@@ -87,7 +87,11 @@ func TestInit_EndsAsItsChildDoes(t *testing.T) {
 		script string
 		status uint32
 	}{
-		{"exit 0", 0}, {"exit 77", 77}, {"kill -9 $$", 137}, {"kill -SEGV $$", 139}, {"kill -TERM $$", 143},
+		{"exit 0", 0},
+		{"exit 77", 77},
+		{"kill -9 $$", 137},
+		{"kill -SEGV $$", 139},
+		{"kill -TERM $$", 143},
 		{"setsid sleep 1000 & exit 5", 5}, // which ends what is left
 	} {
 		c := e.run("c"+strconv.Itoa(i), config{opts: with(reaped())}, "sh", "-c", tt.script)

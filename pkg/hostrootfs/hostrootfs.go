@@ -40,7 +40,7 @@ type Rootfs struct {
 	user    *hostUser     // nil if none was asked for
 }
 
-// Parse reads the settings host-rootfs, host-rootfs.mask and host-rootfs.user, and looks for what they name on the host.
+// Parse reads the settings host-rootfs, its mask and its user, and looks for what they name on the host.
 func Parse(list, mask, user settings.Value) (Rootfs, error) {
 	masks, err := parseMasks(mask)
 	if err != nil || !list.IsSet() || list.Text == Off {

@@ -40,13 +40,14 @@ func findUser(setting settings.Value, passwd, group string) (*hostUser, error) {
 
 // check refuses a configuration that has a user of its own, or users that are not the host's.
 func (u *hostUser) check(spec *specs.Spec) error {
+	ofUsers := func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace }
 	switch {
 	case u == nil:
 		return nil
 	case !isRoot(spec.Process):
 		return fmt.Errorf("%s %q: process.user names user %d; only one of them can be set: %w",
 			u.setting.Key, u.setting.Text, spec.Process.User.UID, errdefs.ErrInvalidArgument)
-	case slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.UserNamespace }):
+	case slices.ContainsFunc(spec.Linux.Namespaces, ofUsers):
 		return fmt.Errorf("%s %q: not possible in a user namespace, whose users are not the host's: %w",
 			u.setting.Key, u.setting.Text, errdefs.ErrInvalidArgument)
 	}

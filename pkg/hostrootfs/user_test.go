@@ -76,7 +76,8 @@ func TestUser_OfAProcess(t *testing.T) {
 	}{
 		{"root", specs.Process{}, specs.Process{User: build, Env: []string{"HOME=/home/build"}}},
 		{
-			"root with groups and a home", specs.Process{User: specs.User{AdditionalGids: []uint32{1}, Umask: &umask}, Env: []string{"HOME=/x"}},
+			"root with groups and a home",
+			specs.Process{User: specs.User{AdditionalGids: []uint32{1}, Umask: &umask}, Env: []string{"HOME=/x"}},
 			specs.Process{User: withUmask, Env: []string{"HOME=/x"}},
 		},
 		{"another user", specs.Process{User: specs.User{UID: 5}}, specs.Process{User: specs.User{UID: 5}}},

@@ -88,9 +88,7 @@ func (d *Defaults) All() (byNamespace map[string]Options, text string, err error
 		return nil, "", err
 	}
 	byNamespace = map[string]Options{"": content.Options}
-	for name, o := range content.Namespace {
-		byNamespace[name] = o
-	}
+	maps.Copy(byNamespace, content.Namespace)
 	for name, o := range byNamespace {
 		o.File = d.path
 		byNamespace[name] = o

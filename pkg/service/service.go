@@ -31,8 +31,8 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-// Register adds the services of tasks, sandboxes and streams to server; d has options of containers without any. The task service has two versions with the same
-// messages (containerd api/runtime/task).
+// Register adds the services of tasks, sandboxes and streams to server; d has options for containers without any. The
+// task service has two versions with the same messages (containerd api/runtime/task).
 func Register(server *ttrpc.Server, m *task.Manager, c *podsandbox.Controller, d *options.Defaults) {
 	tasks := (&taskService{m, d}).methods()
 	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})

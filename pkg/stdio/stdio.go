@@ -41,8 +41,9 @@
 //
 // # Not here
 //
-// Who puts the terminal on the descriptors of the process. The launcher can leave it a stderr beside the terminal; libcontainer puts the terminal on all of 0, 1 and 2 (libcontainer/console_linux.go, dupStdio), and what
-// stderr was to lead to then ends in Started.
+// Who puts the terminal on the descriptors of the process. The launcher can leave it a stderr beside the terminal;
+// libcontainer puts the terminal on all of 0, 1 and 2 (libcontainer/console_linux.go, dupStdio), and what stderr was to
+// lead to then ends in Started.
 package stdio
 
 import (

@@ -352,8 +352,8 @@ func (c *Command) loadFilter(r *native.Request) *native.Step {
 	return r.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uint64(c.Filter.Flags), program)
 }
 
-// paths are where the program is looked for, in TaskDir and then as os/exec.LookPath does it, and whether the first that
-// is executable is taken, as from PATH.
+// paths are where the program is looked for, in TaskDir and then as os/exec.LookPath does it, and whether the first one
+// that is executable is taken, as from PATH.
 func (c *Command) paths() (paths []string, inPath bool) {
 	name := c.Args[0]
 	slash := strings.Contains(name, "/")

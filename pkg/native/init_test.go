@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build amd64 || arm64
+
+package native
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// startInit runs a shell script by an init. What both print comes from the reader, to the end of all processes.
+func startInit(t *testing.T, program, script string) (*os.Process, *bufio.Reader) {
+	t.Helper()
+	p, err := New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = reader.Close() }) // only read
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	r := held(t)
+	run, err := p.Start(r, [3]*os.File{null, writer, writer}, p.file)
+	_ = writer.Close() // the program has its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	var request Request
+	const self = Socket + 1
+	for fd := Socket; fd <= self; fd++ {
+		request.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC)
+	}
+	request.Lookup([]string{program}, false)
+	request.Init(self, []string{"sh", "-c", script}, request.Strings([]string{"PATH=" + os.Getenv("PATH"), "A=b"}, 0))
+	init, err := run.Execute(t.Context(), &request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = init.Kill() // dead already is as good
+		r.Unregister(init.Pid)
+	})
+	return init, bufio.NewReader(reader)
+}
+
+func wantStatus(t *testing.T, init *os.Process, want int) {
+	t.Helper()
+	state, err := init.Wait()
+	if err != nil || state.ExitCode() != want {
+		t.Errorf("the init ended with %v, %v, want status %d", state, err, want)
+	}
+}
+
+func TestInit_EndsAsItsChild(t *testing.T) {
+	for script, want := range map[string]int{
+		"exit 7": 7, "kill -9 $$": 137, "kill -TERM $$": 143, "test $A = b && test $(ps -o comm= $PPID) = init && exit 8": 8,
+		"(sleep 0.05; exit 3) & exit 4": 4,
+	} {
+		init, output := startInit(t, "/bin/sh", script)
+		wantStatus(t, init, want)
+		if text, err := io.ReadAll(output); err != nil || len(text) > 0 {
+			t.Errorf("%q prints %q, %v", script, text, err)
+		}
+	}
+}
+
+func TestInit_HandsSignalsOnAndReaps(t *testing.T) {
+	init, output := startInit(t, "/bin/sh", `orphan=$(sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!')
+		trap 'echo caught' USR1; trap 'kill $orphan; exit 5' TERM
+		echo $orphan; while :; do sleep 0.01; done`)
+	line := func() string {
+		t.Helper()
+		text, err := output.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(text)
+	}
+	orphan := line()
+	status, err := os.ReadFile(filepath.Join("/proc", orphan, "status"))
+	if want := fmt.Sprintf("\nPPid:\t%d\n", init.Pid); err != nil || !strings.Contains(string(status), want) {
+		t.Errorf("the orphan is %q, %v, want the init as its parent: %q", status, err, want)
+	}
+	if err := init.Signal(unix.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	if got := line(); got != "caught" {
+		t.Errorf("the program prints %q, want that it caught the signal", got)
+	}
+	if err := init.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, init, 5)
+}
+
+// A file that is executable and no program.
+func TestInit_TellsWhyItsProgramDoesNotRun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(file, []byte("text"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	init, output := startInit(t, file, "")
+	wantStatus(t, init, 255)
+	if text, err := io.ReadAll(output); err != nil || string(text) != "exec "+file+": errno 008\n" {
+		t.Errorf("it prints %q, %v", text, err)
+	}
+}
