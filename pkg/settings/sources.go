@@ -23,7 +23,8 @@ func expandSources(sources []string, namespace, containerID string) []string {
 }
 
 // cutNomadID takes apart what Nomad's containerd driver calls the container of a task: TASK-ALLOC, and on cgroup v2
-// ALLOC.TASK.scope, as Nomad's cgroups are called (nomad-driver-containerd, getContainerName). An allocation has a UUID.
+// ALLOC.TASK.scope, as Nomad's cgroups are called (nomad-driver-containerd, getContainerName). An allocation's id is a
+// UUID.
 func cutNomadID(id string) (alloc, task string, ok bool) {
 	const size = len("00000000-0000-0000-0000-000000000000")
 	if len(id) < size+len("-t") {

@@ -27,8 +27,8 @@ type Init struct {
 	// CgroupMounts are the hierarchies that a mount of type cgroup shows on cgroup v1.
 	CgroupMounts []CgroupMount
 
-	// Reaped puts a small init in front of the program: see pkg/native/init.h. Not with a Filter that BlocksInit, nor with a
-	// Label.
+	// Reaped puts a small init in front of the program: see pkg/native/init.h. Not with a Filter that BlocksInit, nor with
+	// a Label.
 	Reaped bool
 
 	// Born is called with the process id before the container's file systems are made: on systemd's cgroups to put the
