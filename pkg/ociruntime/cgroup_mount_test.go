@@ -17,13 +17,14 @@ import (
 // A shim in a mount namespace of its own sees the cgroup file systems as the
 // script leaves them; those of the machine are not touched.
 func TestCreate_CgroupMountsThatCannotBeUsed(t *testing.T) {
-	const each = "awk '$3 ~ /^cgroup2?$/ { print $2 }' /proc/mounts | while read -r dir; do "
+	const each = "while read -r _ dir kind _; do case $kind in cgroup | cgroup2) "
+	const end = "; esac; done </proc/self/mounts"
 	for _, tc := range []struct {
 		name, script string
 		want         []string
 	}{
-		{"read-only", each + "mount -o remount,bind,ro $dir; done", []string{"/sys/fs/cgroup", "read-only file system"}},
-		{"absent", each + "umount -l $dir; done", []string{"cgroup"}},
+		{"read-only", each + "mount -o remount,bind,ro $dir" + end, []string{"/sys/fs/cgroup", "read-only file system"}},
+		{"absent", each + "umount -l $dir" + end, []string{"cgroup"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newConfig(t, "sleep", "1000")

@@ -32,7 +32,7 @@ func TestHolder_HasItsNamespaces(t *testing.T) {
 			t.Errorf("%s namespace = %s, want that of the shim, %s", name, got, own)
 		}
 	}
-	if got := in(t, h.Pid(), []string{"-u"}, "hostname"); got != "pod" {
+	if got := in(t, h.Pid(), []string{"-u"}, "busybox", "hostname"); got != "pod" {
 		t.Errorf("host name = %q, want pod", got)
 	}
 	if got := status(t, h.Pid(), "NSpid"); got != pid+"\t1" {
@@ -155,8 +155,8 @@ func TestHolder_MakesAUserNamespace(t *testing.T) {
 		t.Errorf("Gid = %q, want 400999", got)
 	}
 	// The namespaces belong to the user namespace: its root may change them, and mount a /proc.
-	in(t, h.Pid(), []string{"-U", "-u", "-p", "-i", "-n", "-S", "0", "-G", "0"}, "hostname", "changed")
-	if got := in(t, h.Pid(), []string{"-u"}, "hostname"); got != "changed" {
+	in(t, h.Pid(), []string{"-U", "-u", "-p", "-i", "-n", "-S", "0", "-G", "0"}, "busybox", "hostname", "changed")
+	if got := in(t, h.Pid(), []string{"-u"}, "busybox", "hostname"); got != "changed" {
 		t.Errorf("host name = %q, want changed", got)
 	}
 }
