@@ -157,11 +157,14 @@ func shimCgroup(e *env) (cfg config, file func(v1, v2 string) string) {
 		}
 	}
 	e.Cleanup(func() {
-		for _, root := range roots {
-			if err := os.Remove(filepath.Join(root, path)); err != nil && !errors.Is(err, os.ErrNotExist) {
-				e.Error(err)
+		harness.Eventually(e, "no shim is left in its cgroup", func() (err error) {
+			for _, root := range roots {
+				if e := os.Remove(filepath.Join(root, path)); !errors.Is(e, os.ErrNotExist) {
+					err = errors.Join(err, e)
+				}
 			}
-		}
+			return err
+		})
 	})
 	cfg = config{new: []client.NewContainerOpts{
 		client.WithRuntime(e.containerd.Env.Runtime, &options.Options{ShimCgroup: path}),
