@@ -211,11 +211,12 @@ func (c *Cgroup) LimitDepth() error {
 var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
 // MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its
-// children, which are none while the parent holds processes (cgroup-v2.rst, "No Internal Process Constraint"). Remove
-// removes it. A name that is taken is errdefs.ErrAlreadyExists.
-func (c *Cgroup) MakeChild(name string) (*Cgroup, error) {
+// children, which are none while the parent holds processes (cgroup-v2.rst, "No Internal Process Constraint"; see
+// Delegate). On v1 it is also in the hierarchies of further controllers. Remove removes it. A name that is taken is
+// errdefs.ErrAlreadyExists.
+func (c *Cgroup) MakeChild(name string, further ...string) (*Cgroup, error) {
 	paths := make(map[string]string)
-	for _, controller := range childHierarchies {
+	for _, controller := range slices.Concat(childHierarchies, further) {
 		if dir := c.paths[controller]; dir != "" && countsChildren(controller, dir) {
 			paths[controller] = filepath.Join(dir, name)
 		}

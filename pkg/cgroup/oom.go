@@ -27,8 +27,8 @@ type OOMWatch struct {
 	source oomSource // nil when there is nothing to watch
 	waiter sync.WaitGroup
 
-	mu   sync.Mutex // held over read and notify, so that Check waits for a report in progress
-	last uint64     // the kills that were seen
+	mu          sync.Mutex // held over read and notify, so that Check waits for a report in progress
+	first, last uint64     // the kills that were seen when the watch began, and until now
 }
 
 // oomSource is where one cgroup version counts OOM kills.
@@ -66,9 +66,10 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 		return w, nil
 	}
 	if err == nil {
-		if w.last, err = w.source.kills(); err != nil {
+		if w.first, err = w.source.kills(); err != nil {
 			w.source.close()
 		}
+		w.last = w.first
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", w.cgroup, classify(err))
@@ -95,6 +96,13 @@ func (w *OOMWatch) Check() {
 		w.notify()
 	}
 	w.last = n
+}
+
+// Kills returns the number of kills that were seen since WatchOOM.
+func (w *OOMWatch) Kills() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last - w.first
 }
 
 // Stop checks a last time, ends the goroutine and waits for it. It may be called again.

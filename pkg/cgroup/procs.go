@@ -46,6 +46,12 @@ func (c *Cgroup) Procs() ([]int, error) {
 	return slices.Compact(pids), nil
 }
 
+// IsEmpty reports whether the cgroup is known to have no process, nor those nested in it.
+func (c *Cgroup) IsEmpty() bool {
+	pids, err := c.Procs()
+	return len(pids) == 0 && (err == nil || errdefs.IsNotFound(err))
+}
+
 func appendProcs(pids []int, n node) ([]int, error) {
 	const file = "cgroup.procs"
 	b, err := n.read(file)

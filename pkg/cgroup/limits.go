@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// delegated are the controllers of v2 that children get. Without cpuset in a child, it has the CPUs of its parent
+// whenever these change.
+var delegated = []string{"cpu", "memory", "pids"}
+
+// Delegate makes limits possible in children that MakeChild makes. On v2 the kernel gives controllers only to children
+// of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so those that are there
+// move into a child called leaf. What counts in c, and is limited there, stays the same. On v1 nothing has to be done.
+//
+// The caller sees to it that no process enters c itself from then on.
+func (c *Cgroup) Delegate(leaf string) error {
+	if !c.unified {
+		return nil
+	}
+	dir := c.Path("")
+	if err := c.delegate(dir, filepath.Join(dir, leaf)); err != nil {
+		return fmt.Errorf("limits of execs: delegate controllers of cgroup %s: %w", c, err)
+	}
+	return nil
+}
+
+func (c *Cgroup) delegate(dir, leaf string) error {
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		if err != nil {
+			return err
+		}
+		pids, err := parseProcs(nil, text)
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			break
+		}
+		for _, pid := range pids {
+			err := Write(filepath.Join(leaf, "cgroup.procs"), strconv.Itoa(pid))
+			if err != nil && !errors.Is(err, unix.ESRCH) { // it has ended
+				return err
+			}
+		}
+	}
+	has, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	var enable []string
+	for _, controller := range delegated {
+		if slices.Contains(strings.Fields(string(has)), controller) {
+			enable = append(enable, "+"+controller)
+		}
+	}
+	return Write(filepath.Join(dir, "cgroup.subtree_control"), strings.Join(enable, " "))
+}
+
+// CPUTimeController is the controller of v1 by which Usage knows the CPU time. On v2 each cgroup counts it.
+const CPUTimeController = "cpuacct"
+
+// CanLimit reports whether a controller is there for children that MakeChild makes.
+func (c *Cgroup) CanLimit(controller string) bool {
+	if !c.unified {
+		dir := c.paths[controller]
+		return dir != "" && countsChildren(controller, dir)
+	}
+	if controller == CPUTimeController {
+		return true
+	}
+	given, err := os.ReadFile(c.File("cgroup.subtree_control"))
+	return err == nil && slices.Contains(strings.Fields(string(given)), controller)
+}
+
+// LimitMemory limits memory to so many bytes, with swap beside it. When it is used up, the kernel kills all processes
+// on v2, and one on v1.
+func (c *Cgroup) LimitMemory(memory, swap int64) error {
+	if c.unified {
+		return errors.Join(c.set("memory.max", memory), c.setIfThere("memory.swap.max", swap),
+			c.set("memory.oom.group", 1))
+	}
+	err := c.set("memory.limit_in_bytes", memory)
+	if swap == 0 { // where the kernel does not count swap, this still keeps it from being used
+		err = errors.Join(err, c.setIfThere("memory.swappiness", 0))
+	}
+	return errors.Join(err, c.setIfThere("memory.memsw.limit_in_bytes", memory+swap))
+}
+
+// LimitPids limits the processes and threads at a time.
+func (c *Cgroup) LimitPids(n int64) error { return c.set("pids.max", n) }
+
+// LimitCPU limits the processors at a time to so many thousandths of one.
+func (c *Cgroup) LimitCPU(thousandths int64) error {
+	const period = 100000 // the kernel's default, in µs
+	if c.unified {
+		return c.write("cpu.max", fmt.Sprintf("%d %d", thousandths*period/1000, period))
+	}
+	return errors.Join(c.set("cpu.cfs_period_us", period), c.set("cpu.cfs_quota_us", thousandths*period/1000))
+}
+
+func (c *Cgroup) set(file string, n int64) error { return c.write(file, strconv.FormatInt(n, 10)) }
+
+// setIfThere is set where the kernel has the file: it need not count swap.
+func (c *Cgroup) setIfThere(file string, n int64) error {
+	err := c.set(file, n)
+	if errdefs.IsFailedPrecondition(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *Cgroup) write(file, text string) error {
+	path := c.File(file)
+	err := os.ErrNotExist
+	if path != "" {
+		err = Write(path, text)
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cgroup %s has no %s: %w", c, file, errdefs.ErrFailedPrecondition)
+	}
+	return err
+}
+
+// Account is what the processes of a cgroup used, in more detail than Usage.
+type Account struct {
+	Usage
+	User, System time.Duration
+	OOMKills     uint64 // of its processes
+	ForksRefused uint64 // to its processes, by a limit of processes
+}
+
+// Account reads the account. What the kernel does not count is 0. A cgroup that is gone is errdefs.ErrNotFound.
+func (c *Cgroup) Account() (a Account, err error) {
+	if a.Usage, err = c.Usage(); err != nil {
+		return Account{}, err
+	}
+	a.ForksRefused = c.counter("pids.events", "max")
+	if c.unified {
+		a.User = time.Duration(c.counter("cpu.stat", "user_usec")) * time.Microsecond
+		a.System = time.Duration(c.counter("cpu.stat", "system_usec")) * time.Microsecond
+		a.OOMKills = c.counter("memory.events", "oom_kill")
+		return a, nil
+	}
+	a.User = time.Duration(c.counter("cpuacct.usage_user", ""))
+	a.System = time.Duration(c.counter("cpuacct.usage_sys", ""))
+	a.OOMKills = c.counter("memory.oom_control", "oom_kill")
+	return a, nil
+}
+
+func (c *Cgroup) counter(file, key string) uint64 {
+	path := c.File(file)
+	if path == "" {
+		return 0
+	}
+	n, _ := readNumber(path, key) // no such file: it is not counted
+	return n
+}

@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/errdefs"
+)
+
+// makeLimited is a cgroup with controllers for its children, or nil where the machine has none for this layout.
+func makeLimited(t *testing.T, makeCgroup func(testing.TB) *Cgroup) *Cgroup {
+	t.Helper()
+	c := makeCgroup(t)
+	if !c.unified {
+		return c
+	}
+	if cgroups.Mode() != cgroups.Unified {
+		return nil // v1 has the controllers
+	}
+	setControl(t, "/sys/fs/cgroup/cgroup.subtree_control", "+memory +pids +cpu")
+	return c
+}
+
+func control(t *testing.T, c *Cgroup, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(c.File(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func TestDelegate_LimitsChildren(t *testing.T) {
+	for name, makeCgroup := range map[string]func(testing.TB) *Cgroup{"v1": makeV1, "v2": makeV2} {
+		t.Run(name, func(t *testing.T) {
+			c := makeLimited(t, makeCgroup)
+			if c == nil {
+				return
+			}
+			p := start(t, c, "read x")
+			if c.unified && c.CanLimit("memory") {
+				t.Error("children can be limited before Delegate")
+			}
+			if err := c.Delegate("leaf"); err != nil {
+				t.Fatal(err)
+			}
+			for controller, want := range map[string]bool{"memory": true, "pids": true, "hugetlb": false} {
+				if got := c.CanLimit(controller); got != want {
+					t.Errorf("CanLimit(%s) = %t", controller, got)
+				}
+			}
+			if pids, err := c.Procs(); err != nil || !slices.Contains(pids, p.Process.Pid) {
+				t.Errorf("Procs = %v, %v, want %d in it", pids, err, p.Process.Pid)
+			}
+			child, err := c.MakeChild("n1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := child.LimitMemory(16<<20, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := child.LimitPids(3); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{"memory.limit_in_bytes": "16777216", "memory.swappiness": "0", "pids.max": "3"}
+			if c.unified {
+				want = map[string]string{"memory.max": "16777216", "memory.oom.group": "1", "pids.max": "3"}
+			}
+			for file, value := range want {
+				if got := control(t, child, file); got != value {
+					t.Errorf("%s = %q, want %q", file, got, value)
+				}
+			}
+			greedy := start(t, child, "sleep 100 & sleep 100 & sleep 100 & sleep 100")
+			eventually(t, "a fork is refused", func() bool { a, err := child.Account(); return err == nil && a.ForksRefused > 0 })
+			a, err := child.Account()
+			if err != nil || a.Memory == 0 || a.OOMKills != 0 {
+				t.Errorf("Account = %+v, %v", a, err)
+			}
+			if child.IsEmpty() {
+				t.Error("a cgroup with processes is called empty")
+			}
+			kill(t, child)
+			<-greedy.ended
+			if !child.IsEmpty() {
+				t.Error("a cgroup without processes is not called empty")
+			}
+		})
+	}
+}
+
+func TestLimit_WithoutTheControllerNamesTheFile(t *testing.T) {
+	c := New(map[string]string{"pids": t.TempDir()})
+	for file, err := range map[string]error{
+		"memory.limit_in_bytes": c.LimitMemory(1<<20, 0), "pids.max": c.LimitPids(1), "cpu.cfs_quota_us": c.LimitCPU(500),
+	} {
+		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+func TestLimitCPU(t *testing.T) {
+	for name, tt := range map[string]struct {
+		paths []string
+		want  map[string]string
+	}{
+		"v1": {[]string{"cpu", "cpuacct"}, map[string]string{"cpu.cfs_period_us": "100000\n", "cpu.cfs_quota_us": "1500\n"}},
+		"v2": {[]string{""}, map[string]string{"cpu.max": "1500 100000\n"}},
+	} {
+		dir := t.TempDir()
+		paths := map[string]string{}
+		for _, controller := range tt.paths {
+			paths[controller] = dir
+		}
+		for file := range tt.want {
+			put(t, filepath.Join(dir, file), "")
+		}
+		if err := New(paths).LimitCPU(15); err != nil {
+			t.Fatal(err)
+		}
+		for file, want := range tt.want {
+			if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != want {
+				t.Errorf("%s: %s = %q, %v, want %q", name, file, text, err, want)
+			}
+		}
+	}
+}
