@@ -49,6 +49,8 @@ type copier struct {
 	pipe       *pipeEnd // of to, where it may be a pipe and from is one; used by run alone
 	terminal   bool     // from is a terminal's master
 	persistent bool     // go on after an error of the sink, so that the process does not block
+	limit      int64    // bytes that the sink gets; 0: all
+	onOver     func()   // is called when the first byte beyond the limit is dropped; nil: nothing is
 	logger     *log.Entry
 	kept       context.Context //nolint:containedctx // of the Streams, which bounds the end of the sink
 	source     io.Closer       // from and what belongs to it
@@ -82,7 +84,7 @@ func (c *copier) run() {
 			c.finish(err)
 			break
 		}
-		err = c.to.write(buf[:n], c.addWritten)
+		err = c.to.write(c.withinLimit(buf[:n]), c.addWritten)
 		buffers.Put(buf)
 		if err != nil && !c.onWriteError(err) {
 			c.finish(err)

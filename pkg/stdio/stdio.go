@@ -75,6 +75,10 @@ type Config struct {
 	SplitStderr bool
 	// KeepUnread is how long after the call of Drain output waits for a reader that is away. 0: until Close.
 	KeepUnread time.Duration
+	// MaxOutput is how many bytes of each output are handed on; what follows is dropped. 0: all.
+	MaxOutput int64
+	// OnOutputOver is called when the first byte was dropped, at most once for each output. nil: nothing is.
+	OnOutputOver func()
 
 	// ID is CONTAINER_ID of a logging binary: the id of the container or of the exec, as with the runc shim.
 	ID string
@@ -127,7 +131,9 @@ type Streams struct {
 	binary   *logger     // what both outputs lead to
 	outPipes [2]*pipeEnd // our ends of the process's stdout and stderr; the first may be a master, which Started sets
 
-	keepUnread time.Duration
+	keepUnread   time.Duration
+	maxOutput    int64
+	onOutputOver func()
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -152,7 +158,9 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s := &Streams{logger: log.G(ctx), keepUnread: c.KeepUnread}
+	s := &Streams{
+		logger: log.G(ctx), keepUnread: c.KeepUnread, maxOutput: c.MaxOutput, onOutputOver: c.OnOutputOver,
+	}
 	s.kept, s.release = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
