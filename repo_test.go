@@ -35,7 +35,7 @@ var layers = [][]string{
 		"pkg/options", "pkg/reaper", "pkg/stdio",
 	},
 	{"pkg/native"},
-	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/idle", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/pod/nsholder", "pkg/stats"},
+	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/idle", "pkg/limit", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/pod/nsholder", "pkg/stats"},
 	{"pkg/pod"},
 	{"pkg/process"},
 	{"pkg/settings"},

@@ -1,0 +1,348 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package limit has what bounds a run, which is a container or one exec in it, and the verdict: how the run ended and
+// what it used. Settings and environment variables are read here; pkg/process enforces, and pkg/ociruntime writes what
+// the kernel enforces.
+//
+// It has no goroutines and no state.
+package limit
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Limits of a run. 0 is none.
+type Limits struct {
+	WallTime time.Duration
+	CPUTime  time.Duration // of all processes together
+	Memory   int64         // bytes
+	Swap     int64         // bytes beside Memory; 0 is no swap at all
+	Pids     int64         // processes and threads at a time
+	CPUs     int64         // thousandths of a CPU at a time
+	Output   int64         // bytes of stdout, and as many of stderr
+
+	EndAtOutput int64 // 1: what is over Output ends the run; 0: it is dropped
+
+	OpenFiles int64 // RLIMIT_NOFILE
+	FileSize  int64 // RLIMIT_FSIZE, bytes
+}
+
+// Prefix begins the environment variables by which one exec sets limits. The name of a limit follows in capitals, with
+// _ for -.
+const Prefix = "SANDBOX_LIMIT_"
+
+// Values of a setting that are no list.
+const (
+	Off = "off" // no run has limits, and there is no verdict
+	On  = "on"  // no limits but those that a run sets itself, and a verdict
+)
+
+// field is a limit as it is written.
+type field struct {
+	name        string
+	value       func(*Limits) *int64
+	least, most int64
+	parse       func(string) (int64, bool)
+	allowed     string
+	noneIsLeast bool // without it the run has none, rather than as much as it wants
+}
+
+const (
+	times   = "a time such as 500ms, 2s or 1m30s, at least 1ms and at most 24h"
+	mebi    = 1 << 20
+	mostMem = 1 << 50
+)
+
+func fields() []field {
+	const day = 24 * time.Hour
+	return []field{
+		{
+			name: "wall-time", value: func(l *Limits) *int64 { return (*int64)(&l.WallTime) },
+			least: int64(time.Millisecond), most: int64(day), parse: parseTime, allowed: times,
+		},
+		{
+			name: "cpu-time", value: func(l *Limits) *int64 { return (*int64)(&l.CPUTime) },
+			least: int64(time.Millisecond), most: int64(day), parse: parseTime, allowed: times,
+		},
+		{
+			name: "memory", value: func(l *Limits) *int64 { return &l.Memory }, least: mebi, most: mostMem, parse: parseSize,
+			allowed: "a size such as 67108864 or 64Mi, at least 1Mi and at most 1024Ti",
+		},
+		{
+			name: "swap", value: func(l *Limits) *int64 { return &l.Swap }, most: mostMem, parse: parseSize, noneIsLeast: true,
+			allowed: "a size such as 67108864 or 64Mi, at most 1024Ti",
+		},
+		{
+			name: "pids", value: func(l *Limits) *int64 { return &l.Pids }, least: 1, most: 1 << 22, parse: parseNumber,
+			allowed: "a number from 1 to 4194304",
+		},
+		{
+			name: "cpus", value: func(l *Limits) *int64 { return &l.CPUs }, least: 10, most: 8192e3, parse: parseThousandths,
+			allowed: "a number from 0.01 to 8192, with at most three decimals",
+		},
+		{
+			name: "output", value: func(l *Limits) *int64 { return &l.Output }, least: 1, most: mostMem, parse: parseSize,
+			allowed: "a size such as 65536 or 64Ki, at least 1 and at most 1024Ti",
+		},
+		{
+			name: "output-over", value: func(l *Limits) *int64 { return &l.EndAtOutput }, most: 1, parse: parseOver,
+			allowed: "drop or end",
+		},
+		{
+			name: "open-files", value: func(l *Limits) *int64 { return &l.OpenFiles }, least: 3, most: 1 << 20,
+			parse: parseNumber, allowed: "a number from 3 to 1048576",
+		},
+		{
+			name: "file-size", value: func(l *Limits) *int64 { return &l.FileSize }, least: 1, most: mostMem, parse: parseSize,
+			allowed: "a size such as 1048576 or 1Mi, at least 1 and at most 1024Ti",
+		},
+	}
+}
+
+// Names are those of all limits.
+func Names() (names []string) {
+	for _, f := range fields() {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// Parse reads a setting: [Off], which is nil, [On], or a list such as "wall-time=2s,memory=64Mi". key names the setting
+// in errors, which are of class errdefs.ErrInvalidArgument.
+func Parse(key, text string) (*Limits, error) {
+	if text == Off {
+		return nil, nil
+	}
+	l := &Limits{}
+	if text == On {
+		return l, nil
+	}
+	seen := map[string]bool{}
+	for element := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(element, "=")
+		f, known := find(name)
+		switch {
+		case !ok || !known:
+			return nil, invalid(key, element, "must be off, on, or a list of name=value with commas; names are "+
+				strings.Join(Names(), ", "))
+		case seen[name]:
+			return nil, invalid(key, element, "is there twice")
+		}
+		seen[name] = true
+		n, err := f.read(key+": "+name, value)
+		if err != nil {
+			return nil, err
+		}
+		*f.value(l) = n
+	}
+	for other, name := range map[string]string{"memory": "swap", "output": "output-over"} {
+		if seen[name] && !seen[other] {
+			return nil, invalid(key, text, name+" needs "+other)
+		}
+	}
+	return l, nil
+}
+
+// FromEnv takes the variables with [Prefix] out of env and returns l with what they set. They can only lower a limit,
+// or set one that l does not have. Errors are of class errdefs.ErrInvalidArgument. A nil l is no setting: then there
+// must be no such variable.
+func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
+	isOurs := func(setting string) bool { return strings.HasPrefix(setting, Prefix) }
+	if !slices.ContainsFunc(env, isOurs) {
+		return l, env, nil
+	}
+	var own Limits
+	if l != nil {
+		own = *l
+	}
+	for _, setting := range env { // as of other variables, the last one of a name counts
+		variable, value, _ := strings.Cut(setting, "=")
+		if !isOurs(setting) {
+			continue
+		}
+		f, known := find(strings.ToLower(strings.ReplaceAll(variable[len(Prefix):], "_", "-")))
+		switch {
+		case !known || variable != f.variable():
+			return nil, nil, invalid(variable, value, "unknown; known are "+strings.Join(variables(), ", "))
+		case l == nil:
+			return nil, nil, invalid(variable, value, "needs the setting exec-limits of the container")
+		}
+		n, err := f.read(variable, value)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !f.tightens(n, *f.value(l)) {
+			return nil, nil, invalid(variable, value, "must not be more than exec-limits of the container allows")
+		}
+		*f.value(&own) = n
+	}
+	if own.EndAtOutput > 0 && own.Output == 0 {
+		return nil, nil, invalid(Prefix+"OUTPUT_OVER", "end", "needs "+Prefix+"OUTPUT")
+	}
+	return &own, slices.DeleteFunc(slices.Clone(env), isOurs), nil
+}
+
+// tightens reports whether n allows no more than former.
+func (f field) tightens(n, former int64) bool {
+	switch {
+	case f.name == "output-over":
+		return n >= former
+	case former == 0:
+		return !f.noneIsLeast || n == 0
+	}
+	return n <= former
+}
+
+func (f field) variable() string {
+	return Prefix + strings.ToUpper(strings.ReplaceAll(f.name, "-", "_"))
+}
+
+func variables() (names []string) {
+	for _, f := range fields() {
+		names = append(names, f.variable())
+	}
+	return names
+}
+
+func find(name string) (field, bool) {
+	all := fields()
+	i := slices.IndexFunc(all, func(f field) bool { return f.name == name })
+	if i < 0 {
+		return field{}, false
+	}
+	return all[i], true
+}
+
+func (f field) read(key, text string) (int64, error) {
+	n, ok := f.parse(text)
+	if !ok || n < f.least || n > f.most {
+		return 0, invalid(key, text, "must be "+f.allowed)
+	}
+	return n, nil
+}
+
+func invalid(key, value, problem string) error {
+	return fmt.Errorf("%s %q: %s: %w", key, value, problem, errdefs.ErrInvalidArgument)
+}
+
+func parseTime(text string) (int64, bool) {
+	d, err := time.ParseDuration(text)
+	return int64(d), err == nil
+}
+
+func parseNumber(text string) (int64, bool) {
+	n, err := strconv.ParseUint(text, 10, 63)
+	return int64(n), err == nil
+}
+
+// parseSize reads bytes, also with the units of Kubernetes.
+func parseSize(text string) (int64, bool) {
+	units := map[string]int64{
+		"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
+	}
+	digits := strings.TrimRight(text, "kMGTKi")
+	n, ok := parseNumber(digits)
+	unit, known := units[text[len(digits):]]
+	return n * unit, ok && known && n <= math.MaxInt64/unit
+}
+
+func parseThousandths(text string) (int64, bool) {
+	whole, part, _ := strings.Cut(text, ".")
+	const decimals = "000"
+	if len(part) > len(decimals) {
+		return 0, false
+	}
+	n, ok := parseNumber(whole + part + decimals[len(part):])
+	return n, ok && whole != ""
+}
+
+func parseOver(text string) (int64, bool) {
+	return int64(slices.Index([]string{"drop", "end"}, text)), text == "drop" || text == "end"
+}
+
+// Rlimits returns limits of a process, lowered to those of l.
+func (l *Limits) Rlimits(limits []specs.POSIXRlimit) []specs.POSIXRlimit {
+	limits = slices.Clone(limits)
+	for name, most := range map[string]int64{"RLIMIT_NOFILE": l.OpenFiles, "RLIMIT_FSIZE": l.FileSize} {
+		if most == 0 {
+			continue
+		}
+		i := slices.IndexFunc(limits, func(r specs.POSIXRlimit) bool { return r.Type == name })
+		if i < 0 {
+			i = len(limits)
+			limits = append(limits, specs.POSIXRlimit{Type: name, Hard: uint64(most), Soft: uint64(most)})
+		}
+		limits[i].Hard, limits[i].Soft = min(limits[i].Hard, uint64(most)), min(limits[i].Soft, uint64(most))
+	}
+	return limits
+}
+
+// Lower returns resources of a container, lowered to those of l, for cgroup v2 or v1 and a kernel that counts swap or
+// does not.
+func (l *Limits) Lower(r *specs.LinuxResources, unified, swap bool) *specs.LinuxResources {
+	lowered := specs.LinuxResources{}
+	if r != nil {
+		lowered = *r
+	}
+	if l.Memory > 0 {
+		l.lowerMemory(&lowered, unified, swap)
+	}
+	if l.Pids > 0 {
+		pids := specs.LinuxPids{}
+		if lowered.Pids != nil {
+			pids = *lowered.Pids
+		}
+		pids.Limit = lower(pids.Limit, l.Pids)
+		lowered.Pids = &pids
+	}
+	if l.CPUs > 0 {
+		cpu := specs.LinuxCPU{}
+		if lowered.CPU != nil {
+			cpu = *lowered.CPU
+		}
+		period := uint64(100000) // the kernel's default, in µs
+		if cpu.Period != nil && *cpu.Period > 0 {
+			period = *cpu.Period
+		}
+		cpu.Quota, cpu.Period = lower(cpu.Quota, l.CPUs*int64(period)/1000), &period
+		lowered.CPU = &cpu
+	}
+	return &lowered
+}
+
+func (l *Limits) lowerMemory(r *specs.LinuxResources, unified, swap bool) {
+	memory := specs.LinuxMemory{}
+	if r.Memory != nil {
+		memory = *r.Memory
+	}
+	memory.Limit = lower(memory.Limit, l.Memory)
+	if swap { // here that of memory and swap together
+		memory.Swap = lower(memory.Swap, *memory.Limit+l.Swap)
+	}
+	r.Memory = &memory
+	if unified {
+		r.Unified = maps.Clone(r.Unified)
+		if r.Unified == nil {
+			r.Unified = map[string]string{}
+		}
+		r.Unified["memory.oom.group"] = "1"
+	}
+}
+
+// lower returns the lower of two limits, of which the first is none if it is nil or not positive.
+func lower(limit *int64, most int64) *int64 {
+	if limit != nil && *limit > 0 {
+		most = min(*limit, most)
+	}
+	return &most
+}

@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package limit
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]*Limits{
+		"off":                           nil,
+		"on":                            {},
+		"wall-time=2s,cpu-time=1500ms":  {WallTime: 2 * time.Second, CPUTime: 1500 * time.Millisecond},
+		"memory=64Mi,swap=1G":           {Memory: 64 << 20, Swap: 1e9},
+		"pids=1,cpus=0.5,open-files=16": {Pids: 1, CPUs: 500, OpenFiles: 16},
+		"cpus=2,output=100k":            {CPUs: 2000, Output: 100e3},
+		"output=1,output-over=end":      {Output: 1, EndAtOutput: 1},
+		"file-size=4096,cpus=0.123":     {FileSize: 4096, CPUs: 123},
+		"wall-time=24h,memory=1024Ti":   {WallTime: 24 * time.Hour, Memory: 1 << 50},
+	} {
+		got, err := Parse("key", text)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("Parse(%q): %v\n%s", text, err, diff)
+		}
+	}
+}
+
+func TestParse_Refuses(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                         `key "": must be off, on, or a list of name=value`,
+		"wall=1s":                  "names are wall-time, cpu-time,",
+		"memory":                   `key "memory": must be off`,
+		"memory=1Mi,":              `key "": must be off`,
+		"pids=1,pids=2":            `key "pids=2": is there twice`,
+		"wall-time=2":              `key: wall-time "2": must be a time`,
+		"wall-time=999us":          "at least 1ms",
+		"cpu-time=24h1s":           "at most 24h",
+		"memory=1023Ki":            "at least 1Mi",
+		"memory=64mb":              `"64mb"`,
+		"memory=-1":                `"-1"`,
+		"memory=9999999999999Ti":   "at most 1024Ti",
+		"swap=1Mi":                 "swap needs memory",
+		"output-over=end":          "output-over needs output",
+		"output=1,output-over=cut": "must be drop or end",
+		"pids=0":                   "from 1 to 4194304",
+		"cpus=0.001":               "from 0.01 to 8192",
+		"cpus=.5":                  `"`, "cpus=1.2345": "three decimals", "cpus=1e3": `"1e3"`,
+		"open-files=2": "from 3", "file-size=0": "at least 1",
+	} {
+		_, err := Parse("key", text)
+		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Parse(%q) = %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestFromEnv(t *testing.T) {
+	defaults := &Limits{WallTime: 10 * time.Second, Memory: 64 << 20, Swap: 1 << 20, Output: 100}
+	env := []string{"A=b", "SANDBOX_LIMIT_WALL_TIME=5s", "PATH=/bin", "SANDBOX_LIMIT_PIDS=3", "SANDBOX_LIMIT_PIDS=4", "SANDBOX_LIMIT_OUTPUT_OVER=end"}
+	got, rest, err := defaults.FromEnv(env)
+	want := &Limits{WallTime: 5 * time.Second, Memory: 64 << 20, Swap: 1 << 20, Output: 100, EndAtOutput: 1, Pids: 4}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" || !slices.Equal(rest, []string{"A=b", "PATH=/bin"}) {
+		t.Errorf("FromEnv: %q, %v\n%s", rest, err, diff)
+	}
+	if got, rest, err := (*Limits)(nil).FromEnv([]string{"A=b"}); got != nil || len(rest) != 1 || err != nil {
+		t.Errorf("FromEnv without limits = %v, %v, %v", got, rest, err)
+	}
+	if got, _, err := defaults.FromEnv([]string{"A=b"}); got != defaults || err != nil {
+		t.Errorf("FromEnv without variables = %v, %v, want the limits themselves", got, err)
+	}
+}
+
+// fixedLimits has each limit, in the middle of what is allowed.
+func fixedLimits() *Limits {
+	l := &Limits{}
+	for _, f := range fields() {
+		*f.value(l) = (f.least + f.most) / 2
+	}
+	return l
+}
+
+func FuzzFromEnv(f *testing.F) {
+	f.Add(uint8(0), "1s")
+	f.Add(uint8(2), "64Mi")
+	f.Add(uint8(5), "0.25")
+	f.Add(uint8(7), "end")
+	f.Fuzz(func(t *testing.T, i uint8, value string) {
+		all := fields()
+		one := all[int(i)%len(all)]
+		before := fixedLimits()
+		got, rest, err := before.FromEnv([]string{one.variable() + "=" + value})
+		if err != nil {
+			if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), one.variable()) {
+				t.Errorf("%s=%q: %v", one.variable(), value, err)
+			}
+			return
+		}
+		n, former := *one.value(got), *one.value(before)
+		if n < one.least || n > one.most || (one.name != "output-over" && n > former) || len(rest) > 0 {
+			t.Errorf("%s=%q gives %d, was %d; rest %q", one.variable(), value, n, former, rest)
+		}
+		*one.value(got) = former
+		if diff := cmp.Diff(before, got); diff != "" {
+			t.Errorf("%s=%q changes another limit:\n%s", one.variable(), value, diff)
+		}
+	})
+}
+
+func TestRlimits(t *testing.T) {
+	l := &Limits{OpenFiles: 64, FileSize: 1000}
+	given := []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1024, Soft: 32}, {Type: "RLIMIT_CORE"}}
+	got := l.Rlimits(given)
+	want := []specs.POSIXRlimit{
+		{Type: "RLIMIT_NOFILE", Hard: 64, Soft: 32}, {Type: "RLIMIT_CORE"}, {Type: "RLIMIT_FSIZE", Hard: 1000, Soft: 1000},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || given[0].Hard != 1024 {
+		t.Errorf("Rlimits: %s", diff)
+	}
+}
+
+func TestLower(t *testing.T) {
+	number := func(n int64) *int64 { return &n }
+	period, half := uint64(100000), uint64(50000)
+	l := &Limits{Memory: 64 << 20, Swap: 1 << 20, Pids: 10, CPUs: 1500}
+	for name, tt := range map[string]struct {
+		given, want *specs.LinuxResources
+		unified     bool
+	}{
+		"nothing": {nil, &specs.LinuxResources{
+			Memory: &specs.LinuxMemory{Limit: number(64 << 20), Swap: number(65 << 20)},
+			Pids:   &specs.LinuxPids{Limit: number(10)}, CPU: &specs.LinuxCPU{Quota: number(150000), Period: &period},
+		}, false},
+		"no limits": {&specs.LinuxResources{
+			Memory: &specs.LinuxMemory{Limit: number(-1)}, Pids: &specs.LinuxPids{Limit: number(-1)},
+			CPU: &specs.LinuxCPU{Quota: number(-1)},
+		}, &specs.LinuxResources{
+			Memory: &specs.LinuxMemory{Limit: number(64 << 20), Swap: number(65 << 20)},
+			Pids:   &specs.LinuxPids{Limit: number(10)}, CPU: &specs.LinuxCPU{Quota: number(150000), Period: &period},
+			Unified: map[string]string{"memory.oom.group": "1"},
+		}, true},
+		"lower ones": {&specs.LinuxResources{
+			Memory: &specs.LinuxMemory{Limit: number(1 << 20), Swap: number(1 << 20)},
+			Pids:   &specs.LinuxPids{Limit: number(3)}, CPU: &specs.LinuxCPU{Quota: number(10), Period: &half, Cpus: "0"},
+		}, &specs.LinuxResources{
+			Memory: &specs.LinuxMemory{Limit: number(1 << 20), Swap: number(1 << 20)},
+			Pids:   &specs.LinuxPids{Limit: number(3)}, CPU: &specs.LinuxCPU{Quota: number(10), Period: &half, Cpus: "0"},
+		}, false},
+	} {
+		if diff := cmp.Diff(tt.want, l.Lower(tt.given, tt.unified, true)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if got := l.Lower(nil, false, false); got.Memory.Swap != nil {
+		t.Errorf("Lower where swap is not counted = %d", *got.Memory.Swap)
+	}
+}
+
+// A run that uses all processors all the time is over its limit by no more than the tolerance when it is seen, and is
+// not looked at before it can have used it.
+func TestNextLook(t *testing.T) {
+	for _, limit := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 2 * time.Second, time.Hour} {
+		for _, processors := range []int{1, 2, 8} {
+			l := &Limits{CPUTime: limit}
+			if first := l.NextLook(0, processors); first < limit/time.Duration(processors) {
+				t.Errorf("limit %v on %d: first look after %v", limit, processors, first)
+			}
+			for _, busy := range []int{1, processors} {
+				var used time.Duration
+				looks := 0
+				for next := l.NextLook(0, processors); next > 0; next = l.NextLook(used, processors) {
+					used += next * time.Duration(busy)
+					looks++
+				}
+				if over := used - limit; over > max(10*time.Millisecond, limit/100) || busy == processors && looks > 1 || looks > 200 {
+					t.Errorf("limit %v, %d of %d busy: over by %v after %d looks", limit, busy, processors, over, looks)
+				}
+			}
+		}
+	}
+	one := &Limits{CPUTime: time.Second, Pids: 1}
+	if got := one.NextLook(0, 64); got < time.Second {
+		t.Errorf("a single process is looked at after %v", got)
+	}
+}

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package limit
+
+import (
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// Reason names the limit by which a run was ended, as settings do.
+type Reason string
+
+// The reasons. A run that nothing but itself or another's signal ended has none.
+const (
+	None     Reason = ""
+	WallTime Reason = "wall-time"
+	CPUTime  Reason = "cpu-time"
+	Memory   Reason = "memory"
+	Pids     Reason = "pids"
+	Output   Reason = "output"
+	FileSize Reason = "file-size"
+)
+
+// Stream is what a run wrote to one of its outputs, until it ended.
+type Stream struct {
+	Written int64 `json:"written"`
+	Dropped int64 `json:"dropped"` // of Written, beyond the limit
+}
+
+// Verdict is how a run ended and what it used. Its JSON is that of a verdict file; pkg/service/runs.proto has the same
+// fields.
+type Verdict struct {
+	Container    string         `json:"container"`
+	Exec         string         `json:"exec,omitempty"` // empty: the container itself
+	Pid          int            `json:"pid"`
+	Started      time.Time      `json:"started,omitzero"` // zero: its program did not run
+	Ended        time.Time      `json:"ended"`
+	Status       int            `json:"status"`           // as containerd has it: the exit code, or 128 and the signal
+	Signal       syscall.Signal `json:"signal,omitempty"` // that ended it; 0: it exited
+	Limit        Reason         `json:"limit,omitempty"`
+	Wall         time.Duration  `json:"wall_ns"`
+	CPU          time.Duration  `json:"cpu_ns"`
+	User         time.Duration  `json:"user_ns"`
+	System       time.Duration  `json:"system_ns"`
+	MemoryPeak   uint64         `json:"memory_peak"` // bytes
+	OOMKills     uint64         `json:"oom_kills"`
+	ForksRefused uint64         `json:"forks_refused"`
+	Stdout       Stream         `json:"stdout"`
+	Stderr       Stream         `json:"stderr"`
+}
+
+// SplitCPU sets User and System to parts of CPU in the proportion of user and system, which the kernel may know from
+// samples alone (cpuacct of cgroup v1).
+func (v *Verdict) SplitCPU(user, system time.Duration) {
+	v.User = v.CPU
+	if sampled := user + system; sampled > 0 {
+		v.User = time.Duration(float64(v.CPU) * (float64(user) / float64(sampled)))
+	}
+	v.System = v.CPU - v.User
+}
+
+// Judge sets Limit. ended is the limit by which the run was killed from here, if it was. What the kernel does by itself
+// shows in the rest of v and in how it ended.
+func (l *Limits) Judge(v *Verdict, ended Reason) {
+	over := func(s Stream) bool { return l.EndAtOutput > 0 && s.Dropped > 0 }
+	switch {
+	case ended != None && v.Signal == unix.SIGKILL:
+		v.Limit = ended
+	case over(v.Stdout) || over(v.Stderr): // it may have ended before all of it was read
+		v.Limit = Output
+	case v.OOMKills > 0 && v.Status != 0:
+		v.Limit = Memory
+	case l.FileSize > 0 && v.Signal == unix.SIGXFSZ:
+		v.Limit = FileSize
+	case v.ForksRefused > 0 && v.Status != 0:
+		v.Limit = Pids
+	}
+}
+
+// InitName stands for {exec} in the path of the verdict on a container itself. No exec can have this id.
+const InitName = "_init"
+
+// Write writes v to the file at path, in which {exec} stands for the exec, all at once and with mode 0600. An empty
+// path is no file.
+func (v *Verdict) Write(path string) error {
+	if path == "" {
+		return nil
+	}
+	name := v.Exec
+	if name == "" {
+		name = InitName
+	}
+	return fail.After("verdict.write", unixfile.WriteJSON(strings.ReplaceAll(path, "{exec}", name), v))
+}
+
+// Tolerances of the limit of CPU time: a run may use more than its limit by the larger of the two.
+const (
+	tolerance        = 10 * time.Millisecond
+	toleranceDivisor = 100 // 1 %
+	// leastWait keeps a machine with many processors from being busy with looking. With more than ten that a run keeps
+	// busy at its end, it may use up to a millisecond more on each.
+	leastWait = time.Millisecond
+)
+
+// NextLook is how long a run that has used so much CPU time cannot be over its limit by more than the tolerance, on so
+// many processors. It is 0 for one that is over its limit.
+func (l *Limits) NextLook(used time.Duration, processors int) time.Duration {
+	if used >= l.CPUTime {
+		return 0
+	}
+	if l.Pids > 0 {
+		processors = int(min(int64(processors), l.Pids)) // each runs on one. cpus does not count: it allows bursts.
+	}
+	allowed := l.CPUTime - used + max(tolerance, l.CPUTime/toleranceDivisor)/2 // half is left for late timers
+	return max(allowed/time.Duration(processors), leastWait)
+}

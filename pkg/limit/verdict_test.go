@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package limit
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestJudge(t *testing.T) {
+	killed := Verdict{Status: 137, Signal: unix.SIGKILL}
+	with := func(v Verdict, change func(*Verdict)) Verdict { change(&v); return v }
+	drops, ends := &Limits{Output: 1}, &Limits{Output: 1, EndAtOutput: 1}
+	oom := func(v *Verdict) { v.OOMKills = 1 }
+	for name, tt := range map[string]struct {
+		l     *Limits
+		v     Verdict
+		ended Reason
+		want  Reason
+	}{
+		"exits":                             {&Limits{}, Verdict{}, None, None},
+		"killed by another":                 {&Limits{}, killed, None, None},
+		"killed by a timer":                 {&Limits{}, killed, WallTime, WallTime},
+		"exits as the timer expires":        {&Limits{}, Verdict{Status: 1}, WallTime, None},
+		"killed by the kernel":              {&Limits{}, with(killed, oom), None, Memory},
+		"a child killed by the kernel":      {&Limits{}, with(Verdict{Status: 1}, oom), None, Memory},
+		"does without the child":            {&Limits{}, with(Verdict{}, oom), None, None},
+		"a timer came first":                {&Limits{}, with(killed, oom), CPUTime, CPUTime},
+		"prints too much":                   {drops, with(Verdict{}, func(v *Verdict) { v.Stdout.Dropped = 1 }), None, None},
+		"prints too much and was not seen":  {ends, with(Verdict{}, func(v *Verdict) { v.Stderr.Dropped = 1 }), None, Output},
+		"cannot fork":                       {&Limits{}, with(Verdict{Status: 2}, func(v *Verdict) { v.ForksRefused = 1 }), None, Pids},
+		"does without the fork":             {&Limits{}, with(Verdict{}, func(v *Verdict) { v.ForksRefused = 1 }), None, None},
+		"writes too much":                   {&Limits{FileSize: 1}, Verdict{Status: 153, Signal: unix.SIGXFSZ}, None, FileSize},
+		"has its signal from somebody else": {&Limits{}, Verdict{Status: 153, Signal: unix.SIGXFSZ}, None, None},
+	} {
+		if tt.l.Judge(&tt.v, tt.ended); tt.v.Limit != tt.want {
+			t.Errorf("%s: %q, want %q", name, tt.v.Limit, tt.want)
+		}
+	}
+}
+
+func TestSplitCPU(t *testing.T) {
+	for _, tt := range []struct{ cpu, user, system, wantUser time.Duration }{
+		{100, 30, 10, 75}, {100, 0, 0, 100}, {0, 5, 5, 0}, {24 * time.Hour, time.Hour, time.Hour, 12 * time.Hour},
+	} {
+		v := Verdict{CPU: tt.cpu}
+		if v.SplitCPU(tt.user, tt.system); v.User != tt.wantUser || v.User+v.System != tt.cpu {
+			t.Errorf("%v as %v and %v: %v and %v", tt.cpu, tt.user, tt.system, v.User, v.System)
+		}
+	}
+}
+
+func TestWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c1:{exec}.json")
+	for exec, file := range map[string]string{"e1": "c1:e1.json", "": "c1:_init.json"} {
+		v := Verdict{Container: "c1", Exec: exec, Status: 137, Signal: 9, Limit: Output, Stdout: Stream{5, 4}, Ended: time.Unix(1, 2).UTC()}
+		if err := v.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(path), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Verdict
+		if err := json.Unmarshal(text, &got); err != nil || !cmp.Equal(v, got) {
+			t.Errorf("%s: %v\n%s", text, err, cmp.Diff(v, got))
+		}
+	}
+	if err := (&Verdict{}).Write(""); err != nil {
+		t.Errorf("without a path: %v", err)
+	}
+}
