@@ -77,6 +77,8 @@ func (l *lives) full(more ...oci.SpecOpts) config {
 		annotations(
 			annotationPidFile, filepath.Join(l.dir, "{id}"), annotationHostRootfs, "/usr:/host",
 			"io.containerd.sandbox.v1/exec-cgroup", "true",
+			"io.containerd.sandbox.v1/exec-limits", "memory=64Mi,pids=64",
+			"io.containerd.sandbox.v1/verdict-file", filepath.Join(l.TempDir(), "{id}:{exec}"),
 		),
 		notified("60s"),
 	), more...)}

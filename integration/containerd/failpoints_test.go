@@ -68,7 +68,7 @@ func TestFailpoints_LeaveNothing(t *testing.T) {
 		t.Fatalf("failpoints in the source: %v, %v", names, err)
 	}
 	f := &failing{env: sandboxEnv(t, startContainerd(t, programs)), points: points, pidFiles: publicDir(t)}
-	f.allow("pid-file", "listen", "host-rootfs")
+	f.allow("pid-file", "listen", "host-rootfs", "verdict-file")
 	f.bystander = f.run("bystander", config{}, "sleep", "1000")
 	f.before = f.left()
 

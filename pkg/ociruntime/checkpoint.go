@@ -151,7 +151,7 @@ func (c *container) restoreImage(init *libcontainer.Process) error {
 	}
 	c.lc = lc
 	limitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
-	return nil
+	return c.prepareExecLimits()
 }
 
 // criu is the program that libcontainer runs for checkpoints. It takes the first in PATH and cannot be told another.

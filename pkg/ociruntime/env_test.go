@@ -236,7 +236,7 @@ func (b *box) exec(ctx context.Context, p *specs.Process) result {
 		return result{err: err}
 	}
 	defer streams.Close()
-	h, err := b.Exec(ctx, p, streams)
+	h, err := b.Exec(ctx, p, nil, streams)
 	if err != nil {
 		return result{err: err}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -19,20 +20,22 @@ import (
 
 // Exec starts p with the launcher if that supports what p and the container need, else with libcontainer. It waits for
 // the container's program, since p may signal process 1.
-func (c *container) Exec(ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
+func (c *container) Exec(
+	ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams,
+) (process.Handle, error) {
 	c.AwaitProgram()
 	lp, err := libcontainerProcess(p, s)
 	if err != nil {
 		return nil, err
 	}
-	if !c.config.ExecCgroup {
+	if l == nil && !c.config.ExecCgroup {
 		h, err := c.startExec(ctx, lp, s, nil)
 		if err != nil {
 			return nil, err // a nil *handle in an interface would not be nil
 		}
 		return h, nil
 	}
-	group, err := c.newExecCgroup()
+	group, err := c.newExecCgroup(l)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +59,11 @@ func (c *container) startExec(
 		if group != nil {
 			lp.SubCgroupPaths = group.subPaths
 		}
-		h, err = c.spawn(ctx, lp, s)
+		if h, err = c.spawn(ctx, lp, s); err == nil && group != nil {
+			if err = group.limitPids(); err != nil { // not before: libcontainer has threads
+				h.kill()
+			}
+		}
 	}
 	return h, err
 }
@@ -98,6 +105,9 @@ func (c *container) launch(
 		return nil, err
 	}
 	c.setCgroups(command, group)
+	if group != nil {
+		command.Ready = group.limitPids
+	}
 	p, err := command.Start(ctx, launcher, c.runtime.reaper)
 	switch {
 	case err != nil && ctx.Err() != nil:

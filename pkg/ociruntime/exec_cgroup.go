@@ -20,6 +20,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -43,23 +44,48 @@ type execCgroups struct {
 // execCgroup is the cgroup of one exec.
 type execCgroup struct {
 	*cgroup.Cgroup
+	limits   *limit.Limits     // nil for none; see limit and limitPids
 	paths    map[string]string // of a process in it, by controller
 	subPaths map[string]string // below the container's, as libcontainer takes them
 }
 
-// newExecCgroup makes a cgroup for an exec. The container may have made cgroups of the same names.
-func (c *container) newExecCgroup() (*execCgroup, error) {
+// newExecCgroup makes a cgroup for an exec, with limits unless they are nil. The container may have made cgroups of the
+// same names.
+func (c *container) newExecCgroup(l *limit.Limits) (*execCgroup, error) {
+	group, err := c.makeExecCgroup(l)
+	if err != nil {
+		return nil, fmt.Errorf("cgroup of the exec: %w", err)
+	}
+	err = nil
+	if l != c.config.ExecLimits { // which was checked by Create
+		err = canLimit(c.cgroup, l)
+	}
+	if err == nil {
+		err = fail.After("exec.limits", group.limit())
+	}
+	if err != nil {
+		c.removeExecCgroup(group.Cgroup, false)
+		return nil, fmt.Errorf("limits of the exec: %w", err)
+	}
+	return group, nil
+}
+
+func (c *container) makeExecCgroup(l *limit.Limits) (*execCgroup, error) {
+	var further []string
+	if l != nil && l.CPUs > 0 {
+		further = []string{"cpu"}
+	}
 	c.execCgroups.mu.Lock()
 	defer c.execCgroups.mu.Unlock()
 	for {
 		c.execCgroups.last++
 		name := fmt.Sprintf("exec-%d", c.execCgroups.last)
-		group, err := c.cgroup.MakeChild(name)
+		group, err := c.cgroup.MakeChild(name, further...)
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("cgroup of the exec: %w", err)
+			return nil, err
 		}
 		paths, subPaths := c.cgroup.ChildPaths(group, name), map[string]string{}
 		for controller, dir := range paths {
@@ -68,8 +94,70 @@ func (c *container) newExecCgroup() (*execCgroup, error) {
 				subPaths[controller] = name
 			}
 		}
-		return &execCgroup{group, paths, subPaths}, nil
+		return &execCgroup{group, l, paths, subPaths}, nil
 	}
+}
+
+// initLeaf is the child in which the processes of a container on v2 are that are no execs with limits.
+const initLeaf = "init"
+
+// prepareExecLimits makes the limits of execs possible, or returns an error if those that all have are not. It is called
+// when no exec runs yet.
+func (c *container) prepareExecLimits() error {
+	if c.config.ExecLimits == nil {
+		return nil
+	}
+	if err := c.cgroup.Delegate(initLeaf); err != nil {
+		return err
+	}
+	if err := canLimit(c.cgroup, c.config.ExecLimits); err != nil {
+		return fmt.Errorf("exec-limits: %w", err)
+	}
+	return nil
+}
+
+// canLimit returns an error unless what l asks for is possible in children of a container's cgroup.
+func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
+	if l == nil {
+		return nil
+	}
+	var errs []error
+	for _, needs := range []struct {
+		name, controller string
+		value            int64
+	}{
+		{"memory", "memory", l.Memory}, {"pids", "pids", l.Pids}, {"cpus", "cpu", l.CPUs},
+		{"cpu-time", cgroup.CPUTimeController, int64(l.CPUTime)},
+	} {
+		if needs.value > 0 && !c.CanLimit(needs.controller) {
+			errs = append(errs, fmt.Errorf("limit %s: cgroup %s has no controller %s for execs: %w",
+				needs.name, c, needs.controller, errdefs.ErrFailedPrecondition))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// limit writes the limits that hold for the start of the exec too.
+func (g *execCgroup) limit() error {
+	if g.limits == nil {
+		return nil
+	}
+	var errs []error
+	if l := g.limits; l.Memory > 0 {
+		errs = append(errs, g.LimitMemory(l.Memory, l.Swap))
+	}
+	if l := g.limits; l.CPUs > 0 {
+		errs = append(errs, g.LimitCPU(l.CPUs))
+	}
+	return errors.Join(errs...)
+}
+
+// limitPids writes the limit of processes, which does not hold for those that start the exec.
+func (g *execCgroup) limitPids() error {
+	if g.limits == nil || g.limits.Pids == 0 {
+		return nil
+	}
+	return g.LimitPids(g.limits.Pids)
 }
 
 // execIn starts lp in group. When it fails, nothing is left of either: a program whose terminal did not come, for
@@ -137,7 +225,8 @@ func (g *cgroupHandle) Wait() process.Exit {
 	if g.handle.sigkilled { // from within the container or from the host, or when memory ran out
 		g.killed.Store(true)
 	}
-	if g.killed.Load() {
+	if g.killed.Load() || g.group.limits != nil && !g.group.IsEmpty() { // a run with limits ends as a whole
+		g.killed.Store(true)
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
 		if err := g.group.Kill(ctx, unix.SIGKILL); err != nil {
@@ -151,6 +240,9 @@ func (g *cgroupHandle) Wait() process.Exit {
 	g.final.Store(&u)
 	return exit
 }
+
+// Cgroup implements process.CgroupHandle.
+func (g *cgroupHandle) Cgroup() *cgroup.Cgroup { return g.group.Cgroup }
 
 // Usage implements process.CgroupHandle.
 func (g *cgroupHandle) Usage() process.Usage {

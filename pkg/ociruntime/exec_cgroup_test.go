@@ -39,7 +39,7 @@ func (b *box) execIn(p *specs.Process) process.CgroupHandle {
 	streams, err := stdio.Open(b.t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
 	must(b.t, err)
 	b.t.Cleanup(func() { must(b.t, streams.Close()) })
-	h, err := b.Exec(b.t.Context(), p, streams)
+	h, err := b.Exec(b.t.Context(), p, nil, streams)
 	must(b.t, err)
 	g, ok := h.(process.CgroupHandle)
 	if !ok {
@@ -165,7 +165,7 @@ func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 			change(&config)
 			b := create(t, config).start()
 			c := b.RuntimeContainer.(*container)
-			n, err := c.newExecCgroup()
+			n, err := c.newExecCgroup(nil)
 			must(t, err)
 			// One that it has started: to start one itself it would have to win a race.
 			child := exec.Command("sleep", "1000")

@@ -61,8 +61,12 @@ func (h *handle) Wait() process.Exit {
 		h.maxRSS = uint64(usage.Maxrss) << 10 // getrusage(2) counts in kilobytes
 	}
 	status := state.Sys().(syscall.WaitStatus) // what os.ProcessState holds on Linux
-	h.sigkilled = status.Signaled() && status.Signal() == unix.SIGKILL
-	return process.Exit{Status: utils.ExitStatus(unix.WaitStatus(status)), At: at}
+	exit := process.Exit{Status: utils.ExitStatus(unix.WaitStatus(status)), At: at}
+	if status.Signaled() {
+		exit.Signal = status.Signal()
+	}
+	h.sigkilled = exit.Signal == unix.SIGKILL
+	return exit
 }
 
 // started hands the process its streams. If that fails, or ctx ended meanwhile, the process is killed and reaped.

@@ -157,6 +157,9 @@ func (c *container) initCreated() error {
 		return fmt.Errorf("linux.resources: %w", err)
 	}
 	limitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
+	if err := fail.After("create.exec-limits", c.prepareExecLimits()); err != nil {
+		return err
+	}
 	fd, err := unix.PidfdOpen(c.init.pid, 0)
 	if err != nil {
 		return os.NewSyscallError("pidfd_open", err)

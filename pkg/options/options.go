@@ -55,6 +55,9 @@ type Options struct {
 	NotifyTimeout  string // for how long
 	ExecCgroup     bool   // each exec gets a cgroup of its own
 	ExecTimeout    string // after which it is killed
+	Limits         string // of a container as a run (pkg/limit)
+	ExecLimits     string // and of each exec
+	VerdictFile    string // where verdicts on them are written; {id}, {namespace} and {exec} stand for the run's
 	Listen         string // sockets that init finds open
 
 	HostRootfsTaskDir      string   // in such a container, where programs are looked for first

@@ -20,6 +20,7 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -54,6 +55,8 @@ type Container struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	execs map[string]*Process
+	// +checklocks:mu
+	verdicts []limit.Verdict // the last ones
 }
 
 // New has runtime create a container, and tells the event. When it fails nothing is left of the container.
@@ -63,7 +66,7 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		freezing: semaphore.NewWeighted(allSlots), live: semaphore.NewWeighted(allSlots),
 	}
 	c.initLives, c.initDied = context.WithCancel(context.Background())
-	c.init = newProcess(c, "", nil, config.IO)
+	c.init = newProcess(c, "", nil, config.IO, config.Limits)
 	if err := c.create(ctx, runtime); err != nil {
 		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, Undo(c.removeHooks)))
 	}
@@ -90,7 +93,7 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 		c.runtime, err = runtime.Create(ctx, c.config, nil)
 		return err
 	}
-	streams, err := stdio.Open(ctx, c.config.IO, c.config.IOOwner)
+	streams, err := stdio.Open(ctx, c.init.io, c.config.IOOwner)
 	if err != nil {
 		return err
 	}
@@ -189,10 +192,14 @@ func (c *Container) Process(execID string) (*Process, error) {
 	return nil, fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, errdefs.ErrNotFound)
 }
 
-// AddExec registers an exec; Process.Start runs it.
+// AddExec registers an exec; Process.Start runs it. Its environment may lower the limits of execs.
 func (c *Container) AddExec(execID string, spec *specs.Process, io stdio.Config) error {
 	if err := c.init.check(OpExec); err != nil {
 		return err
+	}
+	limits, spec, err := c.config.limitExec(spec)
+	if err != nil {
+		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +207,7 @@ func (c *Container) AddExec(execID string, spec *specs.Process, io stdio.Config)
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, errdefs.ErrAlreadyExists)
 	}
 	io.KeepUnread = unreadTimeout
-	c.execs[execID] = newProcess(c, execID, spec, io)
+	c.execs[execID] = newProcess(c, execID, spec, io, limits)
 	c.events.Put(event.TaskExecAdded{ContainerID: c.ID(), ExecID: execID})
 	return nil
 }

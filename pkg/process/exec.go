@@ -29,7 +29,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	if err := c.addLiveExec(p); err != nil {
 		return err
 	}
-	err := p.launch(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, s) })
+	err := p.launch(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, p.limits(), s) })
 	if err != nil {
 		c.live.Release(1)
 		if errors.Is(err, unix.ESRCH) { // it was to join namespaces of a process that is gone
@@ -40,6 +40,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	p.commit(OpStart)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
 	p.startDeadline()
+	p.begin()
 	p.startWaiter()
 	if c.initLives.Err() != nil {
 		c.killStrays() // p came to life after finishExecs had killed the others
@@ -107,8 +108,8 @@ func (p *Process) failStart() {
 // startDeadline starts the timer that kills an exec which runs too long. It is called once, before the waiter starts.
 func (p *Process) startDeadline() {
 	timeout := p.container.config.ExecTimeout
-	if timeout == 0 {
-		return
+	if timeout == 0 || p.run != nil {
+		return // its limits have it
 	}
 	p.deadline = time.AfterFunc(timeout, p.expire) // finishExec stops it; Kill does not block for long
 }

@@ -37,6 +37,7 @@ func (p *Process) await() {
 		p.container.finishExecs()
 	}
 	p.opLock <- struct{}{} // a Start in flight tells its TaskStart first
+	p.judge(exit)
 	p.publishExit(exit)
 	p.unlockOp()
 	if p.execID != "" {

@@ -30,7 +30,7 @@ func TestStatus_StoppedIsNeverShownWithoutItsExit(t *testing.T) {
 		"a start that fails": {(*Process).failStart, unknownStatus},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newProcess(w.Container, "e1", nil, w.Init().io)
+			p := newProcess(w.Container, "e1", nil, w.Init().io, nil)
 			p.handle = slow{w.fake.process()}
 			var begun, looking sync.WaitGroup
 			begun.Add(lookers)

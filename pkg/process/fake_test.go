@@ -20,6 +20,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -99,7 +100,7 @@ func (f *fake) OwnsPIDs() bool                                   { return f.owns
 func (f *fake) Destroy() error                                   { return f.pass("destroy") }
 func (f *fake) Discard() error                                   { return f.pass("destroy") }
 
-func (f *fake) Exec(context.Context, *specs.Process, *stdio.Streams) (Handle, error) {
+func (f *fake) Exec(context.Context, *specs.Process, *limit.Limits, *stdio.Streams) (Handle, error) {
 	if err := f.pass("exec"); err != nil {
 		return nil, err
 	}

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -30,6 +32,7 @@ type Process struct {
 	exited  chan struct{} // closed once, after the exit is told
 	drained chan struct{} // closed once, after the output is drained and the streams are closed
 
+	run          *run               // nil without limits
 	deadline     *time.Timer        // kills an exec; nil without one; set before the waiter starts, which stops it
 	stopDraining context.CancelFunc // ends the wait for those who read the output; set before p is Stopped
 
@@ -44,11 +47,13 @@ type Process struct {
 	killed atomic.Bool                       // init was sent SIGKILL; a later freeze must be undone; set with mu held
 }
 
-func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config) *Process {
-	return &Process{
-		container: c, execID: execID, spec: spec, io: io, asked: map[Op]func(*stdio.Streams) error{},
+func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config, l *limit.Limits) *Process {
+	p := &Process{
+		container: c, execID: execID, spec: spec, io: io, run: newRun(l), asked: map[Op]func(*stdio.Streams) error{},
 		opLock: make(chan struct{}, 1), exited: make(chan struct{}), drained: make(chan struct{}),
 	}
+	p.limitOutput()
+	return p
 }
 
 // Status is what Task.State answers about a process.
@@ -95,10 +100,12 @@ func (p *Process) Start(ctx context.Context) error {
 	if c.Restored() {
 		start = c.restore
 	}
+	p.beginInit()
 	if err := start(ctx); err != nil {
 		return p.wrap(err)
 	}
 	p.commit(OpStart)
+	p.begin()
 	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: p.Pid()})
 	c.tellOOMs()
 	if c.Restored() {
@@ -184,6 +191,14 @@ func (p *Process) wrap(err error) error {
 		return fmt.Errorf("container %q: exec %q: %w", p.container.ID(), p.execID, err)
 	}
 	return fmt.Errorf("container %q: %w", p.container.ID(), err)
+}
+
+func (p *Process) logger() *log.Entry {
+	entry := logger(p.container.ID())
+	if p.execID != "" {
+		entry = entry.WithField("exec", p.execID)
+	}
+	return entry
 }
 
 // lockOp waits until no other operation is under way, for op. If the state table refuses op, it is not locked.

@@ -16,6 +16,7 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
 
@@ -39,8 +40,9 @@ type RuntimeContainer interface {
 	Start(ctx context.Context) error
 	// AwaitProgram waits a little after Start until init runs its program: the kernel loads it after Start returned.
 	AwaitProgram()
-	// Exec runs a further process and returns when its program has begun.
-	Exec(ctx context.Context, p *specs.Process, s *stdio.Streams) (Handle, error)
+	// Exec runs a further process and returns when its program has begun. With limits, which are nil for none, its Handle
+	// is a CgroupHandle, and the kernel keeps those of memory, processes and CPUs.
+	Exec(ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams) (Handle, error)
 	// Pause freezes every process of the container.
 	Pause() error
 	// Resume thaws them. It does not wait for an Exec in flight.
@@ -78,9 +80,12 @@ type Handle interface {
 }
 
 // CgroupHandle is the Handle of an exec with a cgroup of its own. SIGKILL kills all processes there, and Wait then
-// returns when all are dead. Processes that an exec leaves behind when it exits by itself live on.
+// returns when all are dead. Processes that an exec leaves behind when it exits by itself live on, unless it has
+// limits: then Wait kills them.
 type CgroupHandle interface {
 	Handle
+	// Cgroup is the exec's. It is there until Release.
+	Cgroup() *cgroup.Cgroup
 	// Usage is that of now, or of the end.
 	Usage() Usage
 	// Release removes the cgroup as soon as it is empty. The waiter calls it after the exit was told.
@@ -98,8 +103,9 @@ type Usage struct {
 
 // Exit is how a process ended.
 type Exit struct {
-	Status int       // exit code, or 128 + number of the signal that killed it
-	At     time.Time // when the kernel reported it
+	Status int            // exit code, or 128 + number of the signal that killed it
+	At     time.Time      // when the kernel reported it
+	Signal syscall.Signal `json:",omitempty"` // that killed it; 0 if it exited
 }
 
 // Config is what a container is created with. The caller has checked it.
@@ -138,6 +144,9 @@ type Options struct {
 	TaskDir       string        // in the container, where programs are looked for before PATH; empty for none
 	ExecCgroup    bool          // each exec gets a cgroup of its own: its Handle is a CgroupHandle
 	ExecTimeout   time.Duration // after which an exec is killed; 0 for never
+	Limits        *limit.Limits // of the container as a run; nil for none, and no verdict
+	ExecLimits    *limit.Limits // of each exec that asks for no tighter ones; nil for none, and no verdict
+	VerdictFile   string        // path of files with verdicts, in which {exec} stands for the exec; "" for none
 }
 
 // SetEnv sets a variable of init, whatever the configuration made of it.

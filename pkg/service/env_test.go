@@ -28,6 +28,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
@@ -106,7 +107,7 @@ func (r *fakeRuntime) Update(resources *specs.LinuxResources) error {
 	return r.fake.call("Update")
 }
 
-func (r *fakeRuntime) Exec(_ context.Context, p *specs.Process, _ *stdio.Streams) (process.Handle, error) {
+func (r *fakeRuntime) Exec(_ context.Context, p *specs.Process, _ *limit.Limits, _ *stdio.Streams) (process.Handle, error) {
 	if err := r.fake.call("Exec"); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -47,6 +48,9 @@ type Settings struct {
 	Init          bool          // a small init is the first process
 	ExecCgroup    bool          // each exec gets a cgroup of its own
 	ExecTimeout   time.Duration // after which an exec is killed; 0: never
+	Limits        *limit.Limits // of the container as a run; nil: none
+	ExecLimits    *limit.Limits // of its execs; nil: none
+	VerdictFile   Value         // its Text is the path, with {exec} in it; not set: none
 	PidFile       Value         // its Text is the path; not set: none
 	Listen        Value         // as listen.Parse reads it; not set: none
 	// As pkg/hostrootfs reads them.
@@ -72,7 +76,8 @@ func Parse(spec *specs.Spec, o options.Options, namespace, containerID string) (
 			}
 		}
 	}
-	s.PidFile.Text = strings.NewReplacer("{id}", containerID, "{namespace}", namespace).Replace(s.PidFile.Text)
+	of := strings.NewReplacer("{id}", containerID, "{namespace}", namespace)
+	s.PidFile.Text, s.VerdictFile.Text = of.Replace(s.PidFile.Text), of.Replace(s.VerdictFile.Text)
 	s.CPUSetSources = expandSources(s.CPUSetSources, namespace, containerID)
 	return s, nil
 }
@@ -138,6 +143,33 @@ func (s *Settings) parseExecCgroup(v Value) (err error) {
 
 func (s *Settings) parseExecTimeout(v Value) error {
 	return v.setTimeout(&s.ExecTimeout, s.ExecCgroup, s.execCgroup, "exec-cgroup", "ExecCgroup")
+}
+
+func (s *Settings) parseLimits(v Value) (err error) {
+	s.Limits, err = limit.Parse(v.Key, v.Text)
+	return err
+}
+
+func (s *Settings) parseExecLimits(v Value) (err error) {
+	s.ExecLimits, err = limit.Parse(v.Key, v.Text)
+	return err
+}
+
+func (s *Settings) parseVerdictFile(v Value) error {
+	const allowed = "an absolute path with {exec} in the name of the file"
+	switch dir, file := path.Split(v.Text); {
+	case !path.IsAbs(v.Text) || !strings.Contains(file, "{exec}") || strings.Contains(dir, "{exec}"):
+		return v.Refuse(allowed)
+	case !v.ByAnnotation && !strings.Contains(v.Text, "{id}"):
+		return v.Refuse(allowed + ", and {id}, since it is for all containers")
+	case s.Limits == nil && s.ExecLimits == nil:
+		if v.ByAnnotation {
+			return v.needs("limits or exec-limits", "")
+		}
+		return nil // an option is for those that have verdicts
+	}
+	s.VerdictFile = v
+	return nil
 }
 
 func (s *Settings) parsePidFile(v Value) error {
@@ -229,6 +261,10 @@ func table() []annotation {
 		{name: "init", option: "Init", parse: (*Settings).parseInit},
 		{name: "exec-cgroup", option: "ExecCgroup", parse: (*Settings).parseExecCgroup},
 		{name: "exec-timeout", option: "ExecTimeout", parse: (*Settings).parseExecTimeout},
+		{name: "limits", option: "Limits", parse: (*Settings).parseLimits},
+		{name: "exec-limits", option: "ExecLimits", parse: (*Settings).parseExecLimits},
+		// Root writes the file.
+		{name: "verdict-file", option: "VerdictFile", parse: (*Settings).parseVerdictFile, unsafe: true},
 		// Root binds the sockets: ports in the host's network, paths on volumes.
 		{name: "listen", option: "Listen", parse: (*Settings).parseListen, unsafe: true, harmless: listenNone},
 		{name: "shm-size"}, // pod.ShmSizeAnnotation

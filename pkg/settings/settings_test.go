@@ -4,6 +4,7 @@
 package settings
 
 import (
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 )
@@ -193,6 +195,44 @@ func TestParse_OfHostRootfs(t *testing.T) {
 	} {
 		_, err := Parse(spec, allowing(options.Options{}), "ns", "c1")
 		wantInvalid(t, err, want)
+	}
+}
+
+func TestParse_Limits(t *testing.T) {
+	some := &limit.Limits{WallTime: time.Second}
+	for _, tc := range []struct {
+		name            string
+		spec            *specs.Spec
+		o               options.Options
+		container, exec *limit.Limits
+		file            string
+	}{
+		{"nothing", annotated(), options.Options{}, nil, nil, ""},
+		{"annotations", annotated("limits", "on", "exec-limits", "wall-time=1s"), options.Options{}, &limit.Limits{}, some, ""},
+		{"options", annotated(), options.Options{Limits: "wall-time=1s", VerdictFile: "/v/{id}:{exec}"}, some, nil, "/v/c1:{exec}"},
+		{"an option for others", annotated(), options.Options{VerdictFile: "/v/{id}:{exec}"}, nil, nil, ""},
+		{"annotations against the options", annotated("exec-limits", "off"), options.Options{ExecLimits: "on"}, nil, nil, ""},
+		{"a file by annotation", annotated("exec-limits", "on", "verdict-file", "/v/{namespace}/{exec}"), options.Options{}, nil, &limit.Limits{}, "/v/ns/{exec}"},
+	} {
+		got, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
+		if err != nil || !reflect.DeepEqual(got.Limits, tc.container) || !reflect.DeepEqual(got.ExecLimits, tc.exec) || got.VerdictFile.Text != tc.file {
+			t.Errorf("%s: %v, %v, %q, %v", tc.name, got.Limits, got.ExecLimits, got.VerdictFile.Text, err)
+		}
+	}
+	for _, tc := range []struct {
+		spec *specs.Spec
+		o    options.Options
+		want string
+	}{
+		{annotated("verdict-file", "/v/{exec}"), options.Options{}, "needs " + Prefix + "limits or exec-limits"},
+		{annotated("limits", "on", "verdict-file", "v/{exec}"), options.Options{}, "absolute path"},
+		{annotated("limits", "on", "verdict-file", "/{exec}/v"), options.Options{}, "{exec} in the name of the file"},
+		{annotated("limits", "on"), options.Options{VerdictFile: "/v/{exec}"}, "{id}"},
+		{annotated("limits", ""), options.Options{}, `limits "": must be off, on, or a list`},
+		{annotated(), options.Options{ExecLimits: "pids=0"}, `runtime options: ExecLimits: pids "0"`},
+	} {
+		_, err := Parse(tc.spec, allowing(tc.o), "ns", "c1")
+		wantInvalid(t, err, tc.want)
 	}
 }
 

@@ -68,6 +68,7 @@ func TestUnsafeAnnotations_AreNotInTheDocumentation(t *testing.T) {
 func TestUnsafeAnnotations_NeedAnOptionThatAllowsThem(t *testing.T) {
 	for name, value := range map[string]string{
 		"host-rootfs": "/root:/r:rw", "host-rootfs.mask": "none", "pid-file": "/run/pid", "listen": "tcp://127.0.0.1:0", "cpuset.source": "/other",
+		"verdict-file": "/v/{id}:{exec}",
 	} {
 		others := slices.DeleteFunc(unsafeNames(), func(n string) bool { return n == name })
 		o := options.Options{HostRootfs: "off", HostRootfsMask: "default", Listen: "none", AllowUnsafeAnnotations: others}

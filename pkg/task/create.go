@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -28,6 +29,7 @@ import (
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pidfile"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/resources"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -62,6 +64,9 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container,
 	}
 	set, err := settings.Parse(spec, r.Options, m.io.Namespace, r.ID)
 	if err != nil {
+		return nil, fmt.Errorf("container %q: %w", r.ID, err)
+	}
+	if err := m.limit(spec, set); err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	c := &Container{
@@ -101,6 +106,22 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 	return spec, adapt(spec)
 }
 
+// limit lowers the resources of spec to the limits of the container as a run, and checks that verdicts can be written.
+func (m *Manager) limit(spec *specs.Spec, set settings.Settings) error {
+	if file := set.VerdictFile; file.IsSet() {
+		if info, err := os.Stat(filepath.Dir(file.Text)); err != nil || !info.IsDir() {
+			return file.Refuse("in a directory that exists")
+		}
+	}
+	if set.Limits == nil {
+		return nil
+	}
+	unified := m.cgroups == cgroups.Unified
+	_, err := os.Stat(filepath.Join(cgroupRoot, "memory/memory.memsw.limit_in_bytes"))
+	spec.Linux.Resources = set.Limits.Lower(spec.Linux.Resources, unified, unified || err == nil)
+	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
+}
+
 // config is what pkg/process is asked for, without hooks. containerd's clients cannot always say that the cgroup driver
 // is systemd's, but the form of cgroupsPath does.
 func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Settings) process.Config {
@@ -127,6 +148,9 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 			TaskDir:       set.TaskDir.Text,
 			ExecCgroup:    set.ExecCgroup,
 			ExecTimeout:   set.ExecTimeout,
+			Limits:        set.Limits,
+			ExecLimits:    set.ExecLimits,
+			VerdictFile:   set.VerdictFile.Text,
 		},
 	}
 }

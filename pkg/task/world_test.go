@@ -25,6 +25,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -127,7 +128,7 @@ func (r *fakeRuntime) Restore(context.Context, *stdio.Streams) (process.Handle, 
 	return r.init, nil
 }
 
-func (r *fakeRuntime) Exec(context.Context, *specs.Process, *stdio.Streams) (process.Handle, error) {
+func (r *fakeRuntime) Exec(context.Context, *specs.Process, *limit.Limits, *stdio.Streams) (process.Handle, error) {
 	return &fakeHandle{engine: r.engine, died: make(chan int, 1)}, nil
 }
 

@@ -126,6 +126,9 @@ type Command struct {
 	Rlimits         []Rlimit
 	Filter          *Filter
 
+	// Ready is called when the process is about to run its program and all that set it up have ended; nil for none.
+	Ready func() error
+
 	UID, GID      int
 	MayDenyGroups bool // its user namespace may deny setgroups(2): then it has none
 	Groups        []int

@@ -320,7 +320,12 @@ func (c *Command) enterPIDNamespace(r *native.Request, env native.Word) {
 	if c.Terminal != nil {
 		r.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0)
 	}
-	r.Wait(nil)
+	r.Wait(func(int) error {
+		if c.Ready == nil {
+			return nil
+		}
+		return c.Ready()
+	})
 	if late {
 		c.loadLateFilter(r)
 	}

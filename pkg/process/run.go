@@ -1,0 +1,270 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/limit"
+)
+
+// run is what a process with limits has beside others. Its timers start with the program, and end before the exit is
+// told. Each calls its function in a goroutine of its own, which may still look at the run then, and changes nothing.
+type run struct {
+	limits *limit.Limits
+	watch  *cgroup.OOMWatch // on v1, where the kernel kills one process; nil otherwise. Start sets it, judge ends it.
+
+	mu sync.Mutex
+	// +checklocks:mu
+	started time.Time // zero before the program
+	// +checklocks:mu
+	before time.Duration // CPU time of the cgroup when the program started
+	// +checklocks:mu
+	ended limit.Reason // why the run is being killed
+	// +checklocks:mu
+	wall, cpu *time.Timer
+	// +checklocks:mu
+	over bool // the exit is known
+}
+
+// newRun returns nil for a process without limits.
+func newRun(l *limit.Limits) *run {
+	if l == nil {
+		return nil
+	}
+	return &run{limits: l}
+}
+
+// limitExec returns the limits of an exec, nil for none, and its configuration with them. Its environment loses the
+// variables that set some.
+func (c *Config) limitExec(p *specs.Process) (*limit.Limits, *specs.Process, error) {
+	l, env, err := c.ExecLimits.FromEnv(p.Env)
+	if err != nil || l == nil {
+		return nil, p, err
+	}
+	if t := c.ExecTimeout; t > 0 && (l.WallTime == 0 || t < l.WallTime) {
+		own := *l
+		own.WallTime = t
+		l = &own
+	}
+	spec := *p
+	spec.Env = env
+	if l.OpenFiles > 0 || l.FileSize > 0 {
+		limits := p.Rlimits
+		if len(limits) == 0 { // else they take the place of the container's
+			limits = c.Spec.Process.Rlimits
+		}
+		spec.Rlimits = l.Rlimits(limits)
+	}
+	return l, &spec, nil
+}
+
+// limits are those of p, or nil.
+func (p *Process) limits() *limit.Limits {
+	if p.run == nil {
+		return nil
+	}
+	return p.run.limits
+}
+
+// limitOutput has the streams of p count what it writes, if it has limits.
+func (p *Process) limitOutput() {
+	if p.run == nil {
+		return
+	}
+	p.io.MaxOutput = p.run.limits.Output
+	if p.run.limits.EndAtOutput > 0 {
+		p.io.OnOutputOver = func() { p.exceed(limit.Output) }
+	}
+}
+
+// group is the cgroup of the run that p is.
+func (p *Process) group() *cgroup.Cgroup {
+	if p.execID == "" {
+		return p.container.Cgroup()
+	}
+	return p.handle.(CgroupHandle).Cgroup() // as RuntimeContainer.Exec has it with limits
+}
+
+// beginInit is called when init is about to run its program: what creating it took does not count.
+func (p *Process) beginInit() {
+	if p.run == nil || p.container.Restored() {
+		return
+	}
+	used, err := p.group().Usage()
+	if err != nil {
+		logger(p.container.ID()).WithError(err).Warn("usage before the start")
+	}
+	p.run.mu.Lock()
+	p.run.before = used.CPU
+	p.run.mu.Unlock()
+}
+
+// begin starts what ends a run that is over its limits. It is called once, with opLock held, when the program runs.
+func (p *Process) begin() {
+	r := p.run
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	r.started = time.Now()
+	if t := r.limits.WallTime; t > 0 {
+		r.wall = time.AfterFunc(t, func() { p.exceed(limit.WallTime) })
+	}
+	if r.limits.CPUTime > 0 {
+		r.cpu = time.AfterFunc(r.limits.NextLook(0, processors()), p.lookAtCPUTime)
+	}
+	ended := r.ended // by its output, before this
+	r.mu.Unlock()
+	if ended != limit.None {
+		p.killFor(ended)
+	}
+	if p.execID != "" && r.limits.Memory > 0 && !p.group().Unified() {
+		p.watchMemory()
+	}
+}
+
+// watchMemory ends the run when the kernel has killed a process of it: on v1 the others would go on.
+func (p *Process) watchMemory() {
+	watch, err := p.group().WatchOOM(func() { p.exceed(limit.Memory) })
+	if err != nil {
+		if !errdefs.IsNotFound(err) {
+			p.logger().WithError(err).Error("watch the memory of an exec")
+		}
+		return
+	}
+	p.run.watch = watch
+	if a, err := p.group().Account(); err == nil && a.OOMKills > 0 { // before the watch
+		p.exceed(limit.Memory)
+	}
+}
+
+// lookAtCPUTime ends a run that has used its CPU time, or looks again when it can have.
+func (p *Process) lookAtCPUTime() {
+	used, err := p.group().Usage()
+	if err != nil {
+		if !errdefs.IsNotFound(err) { // it has ended
+			p.logger().WithError(err).Error("CPU time of a run")
+			p.exceed(limit.CPUTime) // rather than without a limit
+		}
+		return
+	}
+	r := p.run
+	r.mu.Lock()
+	next := r.limits.NextLook(used.CPU-r.before, processors())
+	if next > 0 && !r.over {
+		r.cpu.Reset(next)
+	}
+	r.mu.Unlock()
+	if next == 0 {
+		p.exceed(limit.CPUTime)
+	}
+}
+
+// exceed kills the run because of a limit, the first one for which it is called. Before the program runs, begin does.
+func (p *Process) exceed(why limit.Reason) {
+	r := p.run
+	r.mu.Lock()
+	kill := r.ended == limit.None && !r.over
+	if kill {
+		r.ended = why
+	}
+	kill = kill && !r.started.IsZero()
+	r.mu.Unlock()
+	if kill {
+		p.killFor(why)
+	}
+}
+
+func (p *Process) killFor(why limit.Reason) {
+	switch err := p.Kill(syscall.SIGKILL); {
+	case errdefs.IsNotFound(err): // it ended just now
+	case err != nil:
+		p.logger().WithError(err).Errorf("kill a run that is over its limit %s", why)
+	default:
+		p.logger().WithField("limit", why).Info("killed: over its limit")
+	}
+}
+
+// judge ends what begin started, keeps the verdict, and writes it to its file. The waiter calls it, with opLock held,
+// when the run is dead and before its exit is told.
+func (p *Process) judge(exit Exit) {
+	r := p.run
+	if r == nil {
+		return
+	}
+	if r.watch != nil {
+		r.watch.Stop()
+	}
+	r.mu.Lock()
+	r.over = true
+	for _, t := range []*time.Timer{r.wall, r.cpu} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	started, before, ended := r.started, r.before, r.ended
+	r.mu.Unlock()
+
+	c := p.container
+	used, err := p.group().Account()
+	if err != nil {
+		p.logger().WithError(err).Warn("usage of a run")
+	}
+	if p.execID == "" {
+		c.oom.Check()
+		used.OOMKills = c.oom.Kills() // on v1 a cgroup does not count those of its children
+	}
+	written := p.streams.Written()
+	v := limit.Verdict{
+		Container: c.ID(), Exec: p.execID, Pid: p.handle.Pid(), Started: started, Ended: exit.At,
+		Status: exit.Status, Signal: exit.Signal,
+		CPU:        max(used.CPU-before, 0),
+		MemoryPeak: used.Memory, OOMKills: used.OOMKills, ForksRefused: used.ForksRefused,
+		Stdout: limit.Stream(written[0]), Stderr: limit.Stream(written[1]),
+	}
+	if !started.IsZero() {
+		v.Wall = exit.At.Sub(started)
+	}
+	v.SplitCPU(used.User, used.System)
+	r.limits.Judge(&v, ended)
+	if err := v.Write(c.config.VerdictFile); err != nil {
+		p.logger().WithError(err).Error("write the verdict")
+	}
+	c.keepVerdict(v)
+}
+
+// keptVerdicts is how many verdicts on execs a container keeps.
+const keptVerdicts = 100
+
+func (c *Container) keepVerdict(v limit.Verdict) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.verdicts) >= keptVerdicts {
+		c.verdicts = slices.Delete(c.verdicts, 0, 1)
+	}
+	c.verdicts = append(c.verdicts, v)
+}
+
+// Verdicts are those on the last execs that have ended and had limits, and on the container itself, in this order.
+func (c *Container) Verdicts() []limit.Verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.verdicts)
+}
+
+// processors is how many the machine has online: a container may have more than the shim.
+var processors = sync.OnceValue(func() int {
+	stat, _ := os.ReadFile("/proc/stat") // it is always there
+	return max(bytes.Count(stat, []byte("\ncpu")), 1)
+})
