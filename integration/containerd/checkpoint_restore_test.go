@@ -5,6 +5,7 @@ package containerd_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -77,22 +78,24 @@ func TestCheckpoint_OfAContainerWhoseExecsHaveCgroups(t *testing.T) {
 	harness.OursOnly(t, "exec-cgroup")
 	needCriu(t)
 	e := newEnv(t)
-	cfg := config{opts: with(nested(""))}
-	c := e.count("c1", cfg)
-	x := c.family("e1")
-	image := c.end()
-	x.wantExit(137)
-	c.wantExit(137)
-	r := e.restore("c2", image, cfg)
-	r.wantProcesses(2) // the shell and its sleep
-	y := r.family("e1")
-	if groups := r.execCgroups(); len(groups) == 0 {
-		t.Error("no cgroup of the exec in the restored container")
-	}
-	y.kill()
-	r.kill()
-	if left := r.execCgroups(); len(left) > 0 {
-		t.Errorf("cgroups left: %v", left)
+	for i, opts := range []oci.SpecOpts{nested(""), execLimits("pids=50,memory=64Mi")} {
+		cfg := config{opts: with(opts)}
+		c := e.count(fmt.Sprint("c", i), cfg)
+		x := c.family("e1")
+		image := c.end()
+		x.wantExit(137)
+		c.wantExit(137)
+		r := e.restore(fmt.Sprint("r", i), image, cfg)
+		r.wantProcesses(2) // the shell and its sleep
+		y := r.family("e1")
+		if groups := r.execCgroups(); len(groups) == 0 {
+			t.Error("no cgroup of the exec in the restored container")
+		}
+		y.kill()
+		r.kill()
+		if left := r.execCgroups(); len(left) > 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
 	}
 }
 

@@ -56,6 +56,11 @@ func (j judge) limited(setting, limits string) oci.SpecOpts {
 	})
 }
 
+// execLimits are limits of execs, without files.
+func execLimits(limits string) oci.SpecOpts {
+	return oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/exec-limits": limits})
+}
+
 // verdict reads the verdict on an exec, "_init" for the container.
 func (j judge) verdict(id, exec string) (v verdict) {
 	j.Helper()

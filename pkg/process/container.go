@@ -223,6 +223,31 @@ func (c *Container) Execs() map[int]string {
 	return pids
 }
 
+// Owners maps each process that is known to be of an exec to the exec's id, and tells which processes are the first of
+// the container or of an exec. With a cgroup of its own all processes of an exec are known, otherwise the first.
+func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
+	execs, first = c.Execs(), map[int]bool{}
+	for pid := range execs {
+		first[pid] = true
+	}
+	if s := c.init.Status(); s.Pid != 0 && s.State != Stopped {
+		first[s.Pid] = true
+	}
+	for _, p := range c.processes() {
+		p.mu.Lock()
+		h, ok := p.handle.(CgroupHandle)
+		p.mu.Unlock()
+		if !ok {
+			continue
+		}
+		pids, _ := h.Cgroup().Procs() // it may be gone
+		for _, pid := range pids {
+			execs[pid] = p.execID
+		}
+	}
+	return execs, first
+}
+
 // KillAll sends sig to every process of the container.
 func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
 	if err := c.init.check(OpKill); err != nil {

@@ -123,8 +123,9 @@ func checkUTF8(s string) error {
 	return nil
 }
 
-// Encode returns a message whose field with number i+1 has the value fields[i], a string, uint32, map[string]string or
-// [proto.Message]. It leaves out zero values and nil.
+// Encode returns a message whose field with number i+1 has the value fields[i]: a string, bool, uint32, uint64,
+// map[string]string, [proto.Message], []byte for an encoded message or [][]byte for several. It leaves out zero values
+// and nil, but not messages without a field.
 func Encode(fields ...any) ([]byte, error) {
 	var b []byte
 	for i, field := range fields {
@@ -143,6 +144,17 @@ func appendField(b []byte, number protowire.Number, field any) ([]byte, error) {
 	switch field := field.(type) {
 	case string:
 		return protowire.AppendString(protowire.AppendTag(b, number, protowire.BytesType), field), checkUTF8(field)
+	case bool:
+		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), protowire.EncodeBool(field)), nil
+	case uint64:
+		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), field), nil
+	case []byte:
+		return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), field), nil
+	case [][]byte:
+		for _, message := range field {
+			b = protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), message)
+		}
+		return b, nil
 	case uint32:
 		return protowire.AppendVarint(protowire.AppendTag(b, number, protowire.VarintType), uint64(field)), nil
 	case map[string]string:

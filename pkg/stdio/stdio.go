@@ -78,7 +78,7 @@ type Config struct {
 	// MaxOutput is how many bytes of each output are handed on; what follows is dropped. 0: all.
 	MaxOutput int64
 	// OnOutputOver is called when the first byte was dropped, at most once for each output. nil: nothing is.
-	OnOutputOver func()
+	OnOutputOver func() `json:"-"`
 
 	// ID is CONTAINER_ID of a logging binary: the id of the container or of the exec, as with the runc shim.
 	ID string
