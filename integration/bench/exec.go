@@ -24,6 +24,15 @@ func podExecGroup() group {
 		"exec in a pod's container", "CPU time of an exec in a pod's container", podLike()...)
 }
 
+// limitsGroup is execs with limits of all kinds and a verdict, which only our shim has. Beside it are plain execs of
+// the others.
+func limitsGroup() group {
+	return execRows("limits", " with limits and a verdict, beside plain ones of others", "exec with limits",
+		"CPU time of an exec with limits", oci.WithAnnotations(map[string]string{
+			"io.containerd.sandbox.v1/exec-limits": "wall-time=10s,cpu-time=5s,memory=64Mi,pids=32,output=64Ki",
+		}))
+}
+
 // execRows are the time of an exec and the CPU time of all that takes part but containerd.
 func execRows(name, how, took, cost string, opts ...oci.SpecOpts) group {
 	return group{

@@ -24,7 +24,7 @@ type group struct {
 // the kernel keep of earlier containers is no part of it.
 func groups() []group {
 	return append([]group{
-		idleGroup(), runGroup(), podGroup(), execGroup(), podExecGroup(), statsGroup(), startGroup(),
+		idleGroup(), runGroup(), podGroup(), execGroup(), podExecGroup(), limitsGroup(), statsGroup(), startGroup(),
 		crowdGroup(), stormGroup(),
 		prewarmGroup(), hostGroup(), criGroup(), cpusetGroup(), binaryGroup(),
 	}, confinedGroups()...)

@@ -96,11 +96,17 @@ func (c *Cgroup) LimitMemory(memory, swap int64) error {
 		return errors.Join(c.set("memory.max", memory), c.setIfThere("memory.swap.max", swap),
 			c.set("memory.oom.group", 1))
 	}
-	err := c.set("memory.limit_in_bytes", memory)
-	if swap == 0 { // where the kernel does not count swap, this still keeps it from being used
-		err = errors.Join(err, c.setIfThere("memory.swappiness", 0))
+	if err := c.set("memory.limit_in_bytes", memory); err != nil {
+		return err
 	}
-	return errors.Join(err, c.setIfThere("memory.memsw.limit_in_bytes", memory+swap))
+	err := c.set("memory.memsw.limit_in_bytes", memory+swap)
+	if errdefs.IsFailedPrecondition(err) { // swap is not counted
+		err = nil
+		if swap == 0 {
+			err = c.set("memory.swappiness", 0) // not used then, either
+		}
+	}
+	return err
 }
 
 // LimitPids limits the processes and threads at a time.

@@ -69,7 +69,7 @@ func TestDelegate_LimitsChildren(t *testing.T) {
 			if err := child.LimitPids(3); err != nil {
 				t.Fatal(err)
 			}
-			want := map[string]string{"memory.limit_in_bytes": "16777216", "memory.swappiness": "0", "pids.max": "3"}
+			want := map[string]string{"memory.limit_in_bytes": "16777216", "pids.max": "3"}
 			if c.unified {
 				want = map[string]string{"memory.max": "16777216", "memory.oom.group": "1", "pids.max": "3"}
 			}

@@ -48,6 +48,13 @@ func (c *Cgroup) Procs() ([]int, error) {
 
 // IsEmpty reports whether the cgroup is known to have no process, nor those nested in it.
 func (c *Cgroup) IsEmpty() bool {
+	if c.unified {
+		n, err := readNumber(c.File("cgroup.events"), "populated")
+		return err == nil && n == 0 || IsGone(err)
+	}
+	if n, err := readNumber(c.File("pids.current"), ""); err == nil && n == 0 { // which is faster to read
+		return true
+	}
 	pids, err := c.Procs()
 	return len(pids) == 0 && (err == nil || errdefs.IsNotFound(err))
 }

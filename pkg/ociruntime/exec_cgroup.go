@@ -107,6 +107,9 @@ func (c *container) prepareExecLimits() error {
 	if c.config.ExecLimits == nil {
 		return nil
 	}
+	if !c.cgroup.Exists() { // the shim is not root, or only in a user namespace
+		return fmt.Errorf("exec-limits: the container has no cgroup: %w", errdefs.ErrFailedPrecondition)
+	}
 	if err := c.cgroup.Delegate(initLeaf); err != nil {
 		return err
 	}
@@ -200,6 +203,7 @@ type cgroupHandle struct {
 	group     *execCgroup
 	killed    atomic.Bool                   // by Signal, or by others, which Wait notices
 	final     atomic.Pointer[process.Usage] // set by Wait
+	account   cgroup.Account                // of one with limits, set by Wait
 }
 
 // Signal sends SIGKILL to the whole cgroup, and other signals to the leader.
@@ -233,7 +237,7 @@ func (g *cgroupHandle) Wait() process.Exit {
 			g.log().WithError(err).Error("kill the processes of an exec")
 		}
 	}
-	u := g.readUsage()
+	u := g.readFinal()
 	if !u.CgroupTotal {
 		u.Memory = g.maxRSS
 	}
@@ -252,13 +256,31 @@ func (g *cgroupHandle) Usage() process.Usage {
 	return g.readUsage()
 }
 
-func (g *cgroupHandle) readUsage() process.Usage {
-	u, err := g.group.Usage()
+func (g *cgroupHandle) readUsage() process.Usage { return g.usage(g.group.Usage()) }
+
+func (g *cgroupHandle) usage(u cgroup.Usage, err error) process.Usage {
 	if err != nil && !errdefs.IsNotFound(err) {
 		g.log().WithError(err).Warn("usage of an exec")
 	}
 	return process.Usage{CPU: u.CPU, Memory: u.Memory, CgroupTotal: u.Memory > 0}
 }
+
+// readFinal reads the usage of an exec that has ended.
+func (g *cgroupHandle) readFinal() process.Usage {
+	if g.group.limits == nil {
+		return g.readUsage()
+	}
+	var err error
+	g.account, err = g.group.Account()
+	u := g.usage(g.account.Usage, err)
+	if !u.CgroupTotal {
+		g.account.Memory = g.maxRSS
+	}
+	return u
+}
+
+// Account implements process.CgroupHandle.
+func (g *cgroupHandle) Account() cgroup.Account { return g.account }
 
 // Release implements process.CgroupHandle.
 func (g *cgroupHandle) Release() { g.container.removeExecCgroup(g.group.Cgroup, g.killed.Load()) }

@@ -144,7 +144,11 @@ func (p *fakeProcess) Pid() int       { return p.pid }
 func (p *fakeProcess) die(status int) { p.once.Do(func() { p.died <- status }) }
 func (p *fakeProcess) Wait() Exit {
 	defer close(p.reaped)
-	return Exit{Status: <-p.died, At: time.Now()}
+	exit := Exit{Status: <-p.died, At: time.Now()}
+	if exit.Status > 128 {
+		exit.Signal = syscall.Signal(exit.Status - 128)
+	}
+	return exit
 }
 
 func (p *fakeProcess) dead() bool {

@@ -22,7 +22,6 @@ import (
 // told. Each calls its function in a goroutine of its own, which may still look at the run then, and changes nothing.
 type run struct {
 	limits *limit.Limits
-	watch  *cgroup.OOMWatch // on v1, where the kernel kills one process; nil otherwise. Start sets it, judge ends it.
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -32,7 +31,9 @@ type run struct {
 	// +checklocks:mu
 	ended limit.Reason // why the run is being killed
 	// +checklocks:mu
-	wall, cpu *time.Timer
+	wall, cpu, oom *time.Timer
+	// +checklocks:mu
+	watch *cgroup.OOMWatch // on v1, where the kernel kills one process: of a run of some length; nil otherwise
 	// +checklocks:mu
 	over bool // the exit is known
 }
@@ -124,26 +125,39 @@ func (p *Process) begin() {
 	if r.limits.CPUTime > 0 {
 		r.cpu = time.AfterFunc(r.limits.NextLook(0, processors()), p.lookAtCPUTime)
 	}
+	if p.execID != "" && r.limits.Memory > 0 && !p.group().Unified() {
+		r.oom = time.AfterFunc(watchAfter, p.watchMemory)
+	}
 	ended := r.ended // by its output, before this
 	r.mu.Unlock()
 	if ended != limit.None {
 		p.killFor(ended)
 	}
-	if p.execID != "" && r.limits.Memory > 0 && !p.group().Unified() {
-		p.watchMemory()
-	}
 }
+
+// watchAfter is the age at which the memory of a run is watched. A shorter one is judged by the kernel's counter alone.
+const watchAfter = 20 * time.Millisecond
 
 // watchMemory ends the run when the kernel has killed a process of it: on v1 the others would go on.
 func (p *Process) watchMemory() {
 	watch, err := p.group().WatchOOM(func() { p.exceed(limit.Memory) })
 	if err != nil {
-		if !errdefs.IsNotFound(err) {
+		if !errdefs.IsNotFound(err) { // it has ended
 			p.logger().WithError(err).Error("watch the memory of an exec")
 		}
 		return
 	}
-	p.run.watch = watch
+	r := p.run
+	r.mu.Lock()
+	over := r.over
+	if !over {
+		r.watch = watch // judge stops it
+	}
+	r.mu.Unlock()
+	if over {
+		watch.Stop()
+		return
+	}
 	if a, err := p.group().Account(); err == nil && a.OOMKills > 0 { // before the watch
 		p.exceed(limit.Memory)
 	}
@@ -203,28 +217,21 @@ func (p *Process) judge(exit Exit) {
 	if r == nil {
 		return
 	}
-	if r.watch != nil {
-		r.watch.Stop()
-	}
 	r.mu.Lock()
 	r.over = true
-	for _, t := range []*time.Timer{r.wall, r.cpu} {
+	for _, t := range []*time.Timer{r.wall, r.cpu, r.oom} {
 		if t != nil {
 			t.Stop()
 		}
 	}
-	started, before, ended := r.started, r.before, r.ended
+	started, before, ended, watch := r.started, r.before, r.ended, r.watch
 	r.mu.Unlock()
+	if watch != nil {
+		watch.Stop()
+	}
 
 	c := p.container
-	used, err := p.group().Account()
-	if err != nil {
-		p.logger().WithError(err).Warn("usage of a run")
-	}
-	if p.execID == "" {
-		c.oom.Check()
-		used.OOMKills = c.oom.Kills() // on v1 a cgroup does not count those of its children
-	}
+	used := p.account()
 	written := p.streams.Written()
 	v := limit.Verdict{
 		Container: c.ID(), Exec: p.execID, Pid: p.handle.Pid(), Started: started, Ended: exit.At,
@@ -242,6 +249,21 @@ func (p *Process) judge(exit Exit) {
 		p.logger().WithError(err).Error("write the verdict")
 	}
 	c.keepVerdict(v)
+}
+
+// account is what the run used, which is dead.
+func (p *Process) account() cgroup.Account {
+	if p.execID != "" {
+		return p.handle.(CgroupHandle).Account() // as in group
+	}
+	c := p.container
+	used, err := c.Cgroup().Account()
+	if err != nil {
+		p.logger().WithError(err).Warn("usage of a run")
+	}
+	c.oom.Check()
+	used.OOMKills = c.oom.Kills() // on v1 a cgroup does not count those of its children
+	return used
 }
 
 // keptVerdicts is how many verdicts on execs a container keeps.

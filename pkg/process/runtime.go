@@ -86,6 +86,8 @@ type CgroupHandle interface {
 	Handle
 	// Cgroup is the exec's. It is there until Release.
 	Cgroup() *cgroup.Cgroup
+	// Account is what an exec with limits used, with all processes that it started. It is for after Wait.
+	Account() cgroup.Account
 	// Usage is that of now, or of the end.
 	Usage() Usage
 	// Release removes the cgroup as soon as it is empty. The waiter calls it after the exit was told.

@@ -106,7 +106,7 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 	return spec, adapt(spec)
 }
 
-// limit lowers the resources of spec to the limits of the container as a run, and checks that verdicts can be written.
+// limit lowers spec to the limits of the container as a run, and checks that verdicts can be written.
 func (m *Manager) limit(spec *specs.Spec, set settings.Settings) error {
 	if file := set.VerdictFile; file.IsSet() {
 		if info, err := os.Stat(filepath.Dir(file.Text)); err != nil || !info.IsDir() {
@@ -119,6 +119,7 @@ func (m *Manager) limit(spec *specs.Spec, set settings.Settings) error {
 	unified := m.cgroups == cgroups.Unified
 	_, err := os.Stat(filepath.Join(cgroupRoot, "memory/memory.memsw.limit_in_bytes"))
 	spec.Linux.Resources = set.Limits.Lower(spec.Linux.Resources, unified, unified || err == nil)
+	spec.Process.Rlimits = set.Limits.Rlimits(spec.Process.Rlimits)
 	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
 }
 

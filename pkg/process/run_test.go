@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/limit"
+	"sandbox.internal/shim/pkg/stdio"
+)
+
+func TestRun_InitIsKilledAtItsWallTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{WallTime: time.Minute}}})
+		time.Sleep(time.Hour) // created and not started
+		must(t, w.Init().Start(ctx))
+		exit, err := w.Init().Wait(ctx)
+		must(t, err)
+		v := w.Verdicts()
+		if len(v) != 1 || v[0].Limit != limit.WallTime || v[0].Wall != time.Minute || v[0].Status != exit.Status {
+			t.Errorf("verdicts %+v, exit %+v", v, exit)
+		}
+		time.Sleep(time.Hour) // nothing more is killed
+		w.wantLog(t, "create c1 | start c1 | exit c1 137")
+	})
+}
+
+// The verdict is written before the exit is told, also on one that never ran its program.
+func TestRun_VerdictComesBeforeTheExit(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{
+			Limits: &limit.Limits{}, VerdictFile: filepath.Join(dir, "{exec}"),
+		}})
+		f.init.die(3)
+		<-w.Init().Exited()
+		if _, err := os.Stat(filepath.Join(dir, limit.InitName)); err != nil {
+			t.Error(err)
+		}
+		if v := w.Verdicts(); len(v) != 1 || !v[0].Started.IsZero() || v[0].Wall != 0 || v[0].Status != 3 {
+			t.Errorf("verdicts %+v", v)
+		}
+	})
+}
+
+func TestRun_ALimitThatIsReachedBeforeTheStartCountsThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{}}})
+		w.Init().exceed(limit.Output)
+		w.Init().exceed(limit.WallTime) // the first one counts
+		synctest.Wait()
+		if w.Init().Status().State != Created {
+			t.Fatal("killed before the start was told")
+		}
+		must(t, w.Init().Start(ctx))
+		<-w.Init().Exited()
+		if v := w.Verdicts(); len(v) != 1 || v[0].Limit != limit.Output {
+			t.Errorf("verdicts %+v", v)
+		}
+		w.wantLog(t, "create c1 | start c1 | exit c1 137")
+	})
+}
+
+func TestRun_KeepsTheLastVerdicts(t *testing.T) {
+	c := &Container{}
+	for i := range keptVerdicts + 5 {
+		c.keepVerdict(limit.Verdict{Exec: fmt.Sprint(i)})
+	}
+	if v := c.Verdicts(); len(v) != keptVerdicts || v[0].Exec != "5" || v[keptVerdicts-1].Exec != fmt.Sprint(keptVerdicts+4) {
+		t.Errorf("%d verdicts from %s", len(v), v[0].Exec)
+	}
+}
+
+func TestAddExec_TakesLimitsOutOfTheEnvironment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		defaults := &limit.Limits{Memory: 64 << 20, OpenFiles: 10}
+		w := newWorldOf(t, f, Config{
+			ID: "c1", Bundle: "/b", Options: Options{ExecLimits: defaults, ExecTimeout: time.Minute},
+			Spec: &specs.Spec{Process: &specs.Process{Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 100, Soft: 100}}}},
+		})
+		given := &specs.Process{Env: []string{"A=b", limit.Prefix + "PIDS=5"}}
+		must(t, w.AddExec("e1", given, stdio.Config{}))
+		p, err := w.Process("e1")
+		must(t, err)
+		want := limit.Limits{Memory: 64 << 20, OpenFiles: 10, Pids: 5, WallTime: time.Minute}
+		if *p.limits() != want || len(p.spec.Env) != 1 || len(given.Env) != 2 || p.spec.Rlimits[0].Hard != 10 {
+			t.Errorf("limits %+v, process %+v", *p.limits(), p.spec)
+		}
+		if w.AddExec("e2", &specs.Process{Env: []string{limit.Prefix + "MEMORY=1Gi"}}, stdio.Config{}) == nil {
+			t.Error("a higher limit is accepted")
+		}
+		if _, err := w.Process("e2"); err == nil {
+			t.Error("an exec with a bad limit is registered")
+		}
+		f.init.die(0)
+		<-w.Init().Exited()
+	})
+}
