@@ -29,9 +29,12 @@ func TestLimit_TheContainerIsAsBefore(t *testing.T) {
 		before := c.figures()
 		x := c.family("e1") // three processes
 		c.wantProcesses(4)
-		if got := c.figures().pids; got != 4 {
-			t.Errorf("%s: statistics count %d processes, want 4", id, got)
-		}
+		harness.Eventually(t, id+": statistics count 4 processes", func() error { // one that made a file may end just now
+			if got := c.figures().pids; got != 4 {
+				return fmt.Errorf("they count %d", got)
+			}
+			return nil
+		})
 
 		j.must(c.Pause(j.ctx), "pause")
 		wantStatus(c, client.Paused)

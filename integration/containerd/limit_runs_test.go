@@ -65,7 +65,7 @@ func (t *task) ask(method string, fields ...string) (message, error) {
 	conn, err := net.Dial("unix", strings.TrimPrefix(address, "unix://"))
 	t.e.must(err, "dial "+address)
 	client := ttrpc.NewClient(conn)
-	defer client.Close() //nolint:errcheck // nothing is under way
+	defer client.Close()
 	var request, answer emptypb.Empty
 	var b []byte
 	for i, text := range fields {

@@ -43,6 +43,7 @@ type judge struct {
 }
 
 func newJudge(t *testing.T) judge {
+	t.Helper()
 	harness.OursOnly(t, "exec-limits")
 	j := judge{env: newEnv(t), dir: publicDir(t)}
 	j.allow("verdict-file")

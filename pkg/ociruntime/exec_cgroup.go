@@ -101,8 +101,8 @@ func (c *container) makeExecCgroup(l *limit.Limits) (*execCgroup, error) {
 // initLeaf is the child in which the processes of a container on v2 are that are no execs with limits.
 const initLeaf = "init"
 
-// prepareExecLimits makes the limits of execs possible, or returns an error if those that all have are not. It is called
-// when no exec runs yet.
+// prepareExecLimits makes the limits of execs possible, or returns an error if those that all have are not. It is
+// called when no exec runs yet.
 func (c *container) prepareExecLimits() error {
 	if c.config.ExecLimits == nil {
 		return nil
@@ -129,7 +129,9 @@ func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
 		name, controller string
 		value            int64
 	}{
-		{"memory", "memory", l.Memory}, {"pids", "pids", l.Pids}, {"cpus", "cpu", l.CPUs},
+		{"memory", "memory", l.Memory},
+		{"pids", "pids", l.Pids},
+		{"cpus", "cpu", l.CPUs},
 		{"cpu-time", cgroup.CPUTimeController, int64(l.CPUTime)},
 	} {
 		if needs.value > 0 && !c.CanLimit(needs.controller) {

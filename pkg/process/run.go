@@ -31,7 +31,11 @@ type run struct {
 	// +checklocks:mu
 	ended limit.Reason // why the run is being killed
 	// +checklocks:mu
-	wall, cpu, oom *time.Timer
+	wall *time.Timer
+	// +checklocks:mu
+	cpu *time.Timer
+	// +checklocks:mu
+	oom *time.Timer
 	// +checklocks:mu
 	watch *cgroup.OOMWatch // on v1, where the kernel kills one process: of a run of some length; nil otherwise
 	// +checklocks:mu
@@ -117,13 +121,14 @@ func (p *Process) begin() {
 	if r == nil {
 		return
 	}
+	firstLook := r.limits.NextLook(0, processors())
 	r.mu.Lock()
 	r.started = time.Now()
 	if t := r.limits.WallTime; t > 0 {
 		r.wall = time.AfterFunc(t, func() { p.exceed(limit.WallTime) })
 	}
 	if r.limits.CPUTime > 0 {
-		r.cpu = time.AfterFunc(r.limits.NextLook(0, processors()), p.lookAtCPUTime)
+		r.cpu = time.AfterFunc(firstLook, p.lookAtCPUTime)
 	}
 	if p.execID != "" && r.limits.Memory > 0 && !p.group().Unified() {
 		r.oom = time.AfterFunc(watchAfter, p.watchMemory)
@@ -173,9 +178,9 @@ func (p *Process) lookAtCPUTime() {
 		}
 		return
 	}
-	r := p.run
+	r, n := p.run, processors()
 	r.mu.Lock()
-	next := r.limits.NextLook(used.CPU-r.before, processors())
+	next := r.limits.NextLook(used.CPU-r.before, n)
 	if next > 0 && !r.over {
 		r.cpu.Reset(next)
 	}

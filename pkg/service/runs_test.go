@@ -32,7 +32,7 @@ func runsProto(t *testing.T) protoreflect.FileDescriptor {
 		t.Fatal(err)
 	}
 	file := &descriptorpb.FileDescriptorProto{
-		Name: proto.String("runs.proto"), Package: proto.String("io.containerd.sandbox.v1"), Syntax: proto.String("proto3"),
+		Name: new("runs.proto"), Package: new("io.containerd.sandbox.v1"), Syntax: new("proto3"),
 		Dependency: []string{"google/protobuf/timestamp.proto"},
 	}
 	scalars := map[string]descriptorpb.FieldDescriptorProto_Type{
@@ -42,14 +42,14 @@ func runsProto(t *testing.T) protoreflect.FileDescriptor {
 	message := regexp.MustCompile(`(?ms)^message (\w+) \{\n(.*?)^\}`)
 	field := regexp.MustCompile(`(?m)^  (repeated )?([\w.]+) (\w+) = (\d+);`)
 	for _, m := range message.FindAllStringSubmatch(string(text), -1) {
-		d := &descriptorpb.DescriptorProto{Name: proto.String(m[1])}
+		d := &descriptorpb.DescriptorProto{Name: new(m[1])}
 		for _, f := range field.FindAllStringSubmatch(m[2], -1) {
 			number, err := strconv.Atoi(f[4])
 			if err != nil {
 				t.Fatal(err)
 			}
 			one := &descriptorpb.FieldDescriptorProto{
-				Name: proto.String(f[3]), Number: proto.Int32(int32(number)), Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
+				Name: new(f[3]), Number: new(int32(number)), Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
 			}
 			if f[1] != "" {
 				one.Label = descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum()
@@ -57,7 +57,7 @@ func runsProto(t *testing.T) protoreflect.FileDescriptor {
 			if scalar, ok := scalars[f[2]]; ok {
 				one.Type = scalar.Enum()
 			} else {
-				one.Type, one.TypeName = descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), proto.String(f[2])
+				one.Type, one.TypeName = descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(), new(f[2])
 			}
 			d.Field = append(d.Field, one)
 		}

@@ -49,14 +49,14 @@ type copier struct {
 	pipe       *pipeEnd // of to, where it may be a pipe and from is one; used by run alone
 	terminal   bool     // from is a terminal's master
 	persistent bool     // go on after an error of the sink, so that the process does not block
-	limit      int64    // bytes that the sink gets; 0: all
-	onOver     func()   // is called when the first byte beyond the limit is dropped; nil: nothing is
+	limit      outputLimit
 	logger     *log.Entry
 	kept       context.Context //nolint:containedctx // of the Streams, which bounds the end of the sink
 	source     io.Closer       // from and what belongs to it
 	ended      chan struct{}   // closed once, when run returns
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	taken int64 // bytes read
 	// +checklocks:mu
 	written int64 // bytes written or lost
@@ -334,10 +334,11 @@ func (c *copier) setMark(exited bool) {
 		_ = c.from.file.SetReadDeadline(time.Unix(1, 0)) // long past: interrupts a read; fails only when c has ended
 		return
 	}
+	taken := c.taken
 	// Control fails when c has ended, which says enough.
 	_ = c.from.conn.Control(func(fd uintptr) {
 		if n, err := unix.IoctlGetInt(int(fd), fionread); err == nil {
-			c.mark = c.taken + int64(n)
+			c.mark = taken + int64(n)
 		}
 	})
 }

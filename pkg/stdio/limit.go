@@ -3,22 +3,26 @@
 
 package stdio
 
-import (
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
+
+// outputLimit is that of each output.
+type outputLimit struct {
+	most   int64  // bytes that the sink gets; 0: all
+	onOver func() // is called when the first byte beyond them is dropped; nil: nothing is
+}
 
 // withinLimit returns the part of b, the bytes that were taken last, that the sink gets. The rest counts as written.
 func (c *copier) withinLimit(b []byte) []byte {
-	if c.limit == 0 {
+	if c.limit.most == 0 {
 		return b
 	}
 	c.mu.Lock()
-	over := min(max(c.taken-c.limit, 0), int64(len(b)))
-	first := over > 0 && c.taken-int64(len(b)) <= c.limit
+	over := min(max(c.taken-c.limit.most, 0), int64(len(b)))
+	first := over > 0 && c.taken-int64(len(b)) <= c.limit.most
 	c.written += over
 	c.mu.Unlock()
-	if first && c.onOver != nil {
-		c.onOver()
+	if first && c.limit.onOver != nil {
+		c.limit.onOver()
 	}
 	return b[:int64(len(b))-over]
 }
@@ -34,8 +38,8 @@ func (s *Streams) Written() (outputs [2]Output) {
 	for _, c := range s.outputCopiers() {
 		n := c.produced()
 		o := Output{Written: n}
-		if c.limit > 0 {
-			o.Dropped = max(n-c.limit, 0)
+		if c.limit.most > 0 {
+			o.Dropped = max(n-c.limit.most, 0)
 		}
 		if c.name == outputNames[0] {
 			outputs[0] = o

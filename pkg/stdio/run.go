@@ -184,6 +184,7 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	limit := s.limit
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -206,7 +207,7 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 			from := s.outPipes[i]
 			c := &copier{
 				name: outputNames[i], from: from, source: from, to: out, terminal: from == master, persistent: true,
-				limit: s.maxOutput, onOver: s.onOutputOver,
+				limit: limit,
 			}
 			s.copiers = append(s.copiers, c)
 			s.copy(c)
@@ -218,7 +219,7 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 // copy starts a copier. It is called with mu held and closed not set, so that Close waits for every goroutine.
 func (s *Streams) copy(c *copier) {
 	c.logger, c.kept, c.ended = s.logger, s.kept, make(chan struct{})
-	if p, ok := c.to.(interface{ spliceTo() *pipeEnd }); ok && !c.terminal && c.limit == 0 {
+	if p, ok := c.to.(interface{ spliceTo() *pipeEnd }); ok && !c.terminal && c.limit.most == 0 {
 		c.pipe = p.spliceTo()
 	}
 	s.copying.Go(c.run) // ends with its source or what it leads to, or in Close, which joins it

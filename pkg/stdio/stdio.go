@@ -131,9 +131,8 @@ type Streams struct {
 	binary   *logger     // what both outputs lead to
 	outPipes [2]*pipeEnd // our ends of the process's stdout and stderr; the first may be a master, which Started sets
 
-	keepUnread   time.Duration
-	maxOutput    int64
-	onOutputOver func()
+	keepUnread time.Duration
+	limit      outputLimit
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -159,7 +158,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 		return nil, err
 	}
 	s := &Streams{
-		logger: log.G(ctx), keepUnread: c.KeepUnread, maxOutput: c.MaxOutput, onOutputOver: c.OnOutputOver,
+		logger: log.G(ctx), keepUnread: c.KeepUnread, limit: outputLimit{c.MaxOutput, c.OnOutputOver},
 	}
 	s.kept, s.release = context.WithCancelCause(context.Background())
 	defer func() {

@@ -12,8 +12,16 @@ import (
 
 func TestInherit_FollowsParents(t *testing.T) {
 	list := []ProcessInfo{
-		{Pid: 1, First: true}, {Pid: 2, parent: 9}, {Pid: 3, parent: 1}, {Pid: 4, parent: 3}, {Pid: 5, Exec: "e1", First: true},
-		{Pid: 7, parent: 2}, {Pid: 9, parent: 5}, {Pid: 11, parent: 10}, {Pid: 12, parent: 13}, {Pid: 13, parent: 12},
+		{Pid: 1, First: true},
+		{Pid: 2, parent: 9},
+		{Pid: 3, parent: 1},
+		{Pid: 4, parent: 3},
+		{Pid: 5, Exec: "e1", First: true},
+		{Pid: 7, parent: 2},
+		{Pid: 9, parent: 5},
+		{Pid: 11, parent: 10},
+		{Pid: 12, parent: 13},
+		{Pid: 13, parent: 12},
 	}
 	inherit(list)
 	want := map[int]string{2: "e1", 5: "e1", 7: "e1", 9: "e1"}
