@@ -275,7 +275,7 @@ demo: deps build ## containers through a private containerd, step by step (root)
 # With UNIFIED=1, on a machine with cgroup v2 beside v1, v2 takes the place of v1: v2's code on a processor that is not emulated.
 # What wants controllers that v1 has is left out, and crun, which raises a limit that root may not raise everywhere.
 NOTHING      := containerd-shim-nothing-v1
-UNIFIEDFLAGS := -crun=false -rows idle,run,pod,exec,podexec,limits,stats,start,crowd,storm
+UNIFIEDFLAGS := -crun=false -rows idle,run,pod,exec,podexec,stats,start,crowd,storm
 bench: deps build ## this shim beside the runc shim, interleaved (root); WRITE=1: twice, into docs/performance.md; UNIFIED=1: on cgroup v2 alone; AGAINST=: beside an earlier build instead
 	@integration/cri/deps.sh
 	cd integration; $(GO) build -o $(CURDIR)/bin/bench ./bench
