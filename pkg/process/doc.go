@@ -10,7 +10,8 @@
 //
 // Each Process has one waiter (exit.go). It starts when the kernel process exists, is the only one that waits for it,
 // and ends after the exit is published and the output is drained. [Container.Delete] joins it. The timer of an exec's
-// deadline calls Kill in a goroutine of its own; the waiter stops it.
+// deadline calls Kill in a goroutine of its own; the waiter stops it. So it is with the timers of a run, which is a
+// process with limits, and with the watch of its memory (run.go).
 //
 // # Locks
 //
@@ -22,9 +23,9 @@
 // so that the exit gets opLock. Those three also give up after 10 s, so that an exec that hangs does not block the
 // execs behind it forever. A signal to all processes takes a slot if one is free, since it freezes and thaws them.
 //
-// mu guards fields and is never held across anything that blocks. Order: opLock, freezing, then Container.mu or
-// Process.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while Create,
-// Start, Pause, Update or Delete hangs (containerd gives State 2 s: core/runtime/v2,
+// mu guards fields and is never held across anything that blocks. Order: opLock, freezing, then Container.mu,
+// Process.mu or run.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while
+// Create, Start, Pause, Update or Delete hangs (containerd gives State 2 s: core/runtime/v2,
 // io.containerd.timeout.task.state). Kill thaws the cgroup itself: the runtime's Resume needs opLock.
 //
 // # Promises
@@ -40,6 +41,8 @@
 //	P6  Wait returns after the exit was told.
 //	P7  Delete returns after the events of the container were delivered, or a
 //	    second later.
+//
+// A verdict on a run is written before its exit is told.
 //
 // "Told" is: put into the queue.
 //

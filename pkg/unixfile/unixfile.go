@@ -22,7 +22,15 @@ import (
 // Write replaces the file at path, or makes it, with mode 0600. A reader sees the old content or the new one, and so
 // does whoever comes after a crash of this process; a crash of the machine may lose both.
 func Write(path string, data []byte) error {
-	return replace(path, func(next string) error { return os.WriteFile(next, data, 0o600) })
+	return replace(path, func(next string) error {
+		// O_EXCL follows no link that somebody else may have put there.
+		f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(data)
+		return errors.Join(err, f.Close())
+	})
 }
 
 // WriteJSON is Write with the JSON of value.
