@@ -58,6 +58,9 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 		return Status{}, c.init.wrap(fmt.Errorf("delete: %w", err))
 	}
 	c.init.commit(OpDelete)
+	for _, h := range c.config.Hooks {
+		h.Deleted()
+	}
 	c.events.Put(event.TaskDelete{
 		ContainerID: c.ID(), ID: c.ID(), Pid: status.Pid, Status: status.Exit.Status, At: status.Exit.At,
 	})
@@ -66,7 +69,7 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 }
 
 // deliverTimeout bounds how long Delete waits for containerd to take the events of the container.
-const deliverTimeout = time.Second
+const deliverTimeout = 500 * time.Millisecond
 
 // deliver returns when containerd has what was told so far, or its time is over. containerd takes the events of a
 // container whose Delete was answered for delivered, and publishes none itself if the shim dies then

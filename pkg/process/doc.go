@@ -39,7 +39,7 @@
 //	P4  no exec starts after init has exited.
 //	P5  an OOM kill is told after the start of init and before the exit that it caused.
 //	P6  Wait returns after the exit was told.
-//	P7  Delete returns after the events of the container were delivered, or a
+//	P7  Delete returns after the events of the container were delivered, or half a
 //	    second later.
 //
 // A verdict on a run is written before its exit is told.

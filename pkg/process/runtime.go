@@ -178,6 +178,8 @@ type Hook interface {
 	Exited(exit Exit)
 	// BeforeDestroy is called before the runtime removes the cgroup.
 	BeforeDestroy()
+	// Deleted is called when a Delete has left nothing of the container, before that is told.
+	Deleted()
 }
 
 // NoHook is a [Hook] that does nothing.
@@ -203,3 +205,6 @@ func (NoHook) Exited(Exit) {}
 
 // BeforeDestroy implements [Hook].
 func (NoHook) BeforeDestroy() {}
+
+// Deleted implements [Hook].
+func (NoHook) Deleted() {}

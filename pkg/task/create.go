@@ -228,6 +228,8 @@ func (h *bundleHook) Removed() error {
 	return errors.Join(err, fail.After("remove.list", h.index.Remove(h.id, h.dir)))
 }
 
+func (h *bundleHook) Deleted() { h.index.LeaveAnswer(h.dir, h.state) }
+
 // stateHook adds to the state what is known when init exists and when it exits. It comes after the hook of sockets.
 type stateHook struct {
 	process.NoHook

@@ -107,15 +107,14 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 		}
 		return c.DeleteExec(ctx, p)
 	}
+	defer m.releaseDeleted(c) // after TaskDelete was told, or Shutdown could come before it
 	status, err := c.Delete(ctx)
 	if err == nil {
-		defer m.release(containerID) // after TaskDelete was told, or Shutdown could come before it
 		c.mu.Lock()
 		if c.stats != nil {
 			c.stats.Close() // the cgroup is gone, so a Metrics under way opens nothing again
 		}
 		c.mu.Unlock()
-		m.index.LeaveAnswer(c.bundle.dir, c.bundle.state)
 	}
 	return status, err
 }

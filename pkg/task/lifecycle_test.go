@@ -20,6 +20,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -232,11 +233,18 @@ func TestDelete_CanBeTriedAgain(t *testing.T) {
 	}
 }
 
-// The delete command takes the answer as a proof that nothing is left.
+// The delete command takes the answer as a proof that nothing is left. Delete may wait for its event after that: if the
+// shim is killed then, the answer has the exit.
 func TestDelete_LeavesItsAnswerLast(t *testing.T) {
-	s := newManager(t, &fakeEngine{})
 	home, bundle := newBundle(t, goodSpec()), newBundle(t, goodSpec())
 	index, answer := filepath.Join(home, "shim.pod.json"), filepath.Join(bundle, "shim.deleted")
+	s := newManagerTelling(t, &fakeEngine{}, func(e event.Event) {
+		if _, ok := e.(event.TaskDelete); ok {
+			if _, err := os.Lstat(answer); err != nil {
+				t.Errorf("when the delete is told: %v, want the answer", err)
+			}
+		}
+	})
 	s.KeepIndex(home, "/the/socket", func(int, process.Exit) ([]byte, error) { return []byte("answer"), nil })
 	must(t, os.WriteFile(answer, []byte("\x00of a container that had this bundle before"), 0o600))
 	for id, bundle := range map[string]string{"home": home, "c1": bundle} {

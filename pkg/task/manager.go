@@ -193,6 +193,18 @@ func (m *Manager) release(containerID string) {
 	delete(m.containers, containerID)
 }
 
+// releaseDeleted frees the id of a container if nothing of it is left, also where something panicked after that.
+func (m *Manager) releaseDeleted(c *Container) {
+	if c.Init().Status().State != process.Deleted {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.containers[c.ID()]; e != nil && e.container == c { // another Delete may have been first
+		delete(m.containers, c.ID())
+	}
+}
+
 // Close ends the goroutine of the Reconciler. It is for the end of the shim, which containers may outlive: they keep
 // the cpusets that they have.
 func (m *Manager) Close() { m.cpusets.Stop() }
