@@ -4,6 +4,7 @@
 package options
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,10 +18,12 @@ import (
 	"sync"
 	"syscall"
 
+	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/moby/sys/userns"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -56,7 +59,7 @@ type defaults struct {
 // errdefs.ErrFailedPrecondition if somebody else than root could write it.
 func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
 	o, err := Decode(a)
-	if err != nil || !reflect.ValueOf(o).IsZero() {
+	if err != nil || hasTOML(a) || !reflect.ValueOf(o).IsZero() {
 		return o, err
 	}
 	body, err := d.read()
@@ -74,6 +77,16 @@ func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
 	}
 	o.File = d.path
 	return o, nil
+}
+
+// hasTOML reports whether a is TOML that has anything in it, which may set a field to what it is without.
+func hasTOML(a *anypb.Any) bool {
+	if name := message(a.GetTypeUrl()); name != genericOptions && name != oldGenericOptions {
+		return false
+	}
+	var m runtimeoptions.Options
+	err := proto.Unmarshal(a.GetValue(), &m)
+	return err == nil && (m.ConfigPath != "" || len(bytes.TrimSpace(m.ConfigBody)) > 0)
 }
 
 // All returns the options of the file by namespace, those of all other namespaces by the empty one, and the file as
@@ -103,7 +116,11 @@ func (d *Defaults) parse(body []byte) (defaults, error) {
 		err = content.check()
 	}
 	for _, name := range slices.Sorted(maps.Keys(content.Namespace)) {
-		if err == nil {
+		switch {
+		case err != nil:
+		case name == "":
+			err = errors.New("namespace '': must have a name")
+		default:
 			err = content.Namespace[name].check()
 		}
 	}

@@ -59,6 +59,11 @@ func TestDefaults_AreForWhoHasNoOptions(t *testing.T) {
 		{"an empty message", &anypb.Any{}, "default", all},
 		{"options that set nothing", pack(t, runcOptions, &runc.Options{}), "default", all},
 		{"TOML that sets nothing", pack(t, genericOptions, &runtimeoptions.Options{TypeUrl: "x"}), "default", all},
+		{"TOML that is empty", pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte(" \n")}), "default", all},
+		{
+			"TOML that sets what is so without",
+			pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte("NoNewKeyring = false")}), "default", Options{},
+		},
 		{"options of its own", pack(t, runcOptions, &runc.Options{IoUid: 1}), "default", Options{IoUid: 1}},
 		{"a namespace with a table", nil, "moby", Options{StopSignal: "INT", File: file}},
 		{"a namespace with an empty table", nil, "k8s.io", Options{File: file}},
