@@ -4,6 +4,7 @@
 package hostrootfs
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,7 +28,15 @@ type hostUser struct {
 
 // findUser looks up a user or user:group, by name or number. A client of containerd can look into an image alone.
 func findUser(setting settings.Value, passwd, group string) (*hostUser, error) {
-	found, err := user.GetExecUserPath(setting.Text, nil, passwd, group)
+	const unknown = -1
+	found, err := user.GetExecUserPath(setting.Text, &user.ExecUser{Uid: unknown, Gid: unknown}, passwd, group)
+	switch {
+	case err != nil:
+	case found.Uid == unknown:
+		err = errors.New("must name a user")
+	case found.Gid == unknown:
+		err = errors.New("must have a group behind a colon, since the user is not in " + passwd)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w: %w", setting.Key, setting.Text, err, errdefs.ErrInvalidArgument)
 	}
@@ -54,7 +63,8 @@ func (u *hostUser) check(spec *specs.Spec) error {
 	return nil
 }
 
-func isRoot(p *specs.Process) bool { return p.User.UID == 0 && p.User.GID == 0 }
+// isRoot does not look at groups: an exec as root with another group is root.
+func isRoot(p *specs.Process) bool { return p.User.UID == 0 }
 
 // SetUser makes a process that names root, as a configuration does of which nobody says more, one of the user of
 // host-rootfs.user, with the user's groups and, unless it has another, home directory. It replaces what it changes.

@@ -53,7 +53,7 @@ func TestFindUser(t *testing.T) {
 			t.Errorf("findUser(%q): home %q, want %q (-want +got):\n%s", text, got.home, want.home, diff)
 		}
 	}
-	for _, text := range []string{"nobody-of-this-name", "build:none", "-1", "99999999999"} {
+	for _, text := range []string{"nobody-of-this-name", "build:none", "-1", "99999999999", "4711", ":", ":kvm"} {
 		if _, err := findTestUser(t, text); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), `the key "`+text+`"`) {
 			t.Errorf("findUser(%q) = %v, want an invalid argument with key and value", text, err)
 		}
@@ -81,7 +81,10 @@ func TestUser_OfAProcess(t *testing.T) {
 			specs.Process{User: withUmask, Env: []string{"HOME=/x"}},
 		},
 		{"another user", specs.Process{User: specs.User{UID: 5}}, specs.Process{User: specs.User{UID: 5}}},
-		{"another group", specs.Process{User: specs.User{GID: 5}}, specs.Process{User: specs.User{GID: 5}}},
+		{
+			"root with another group", specs.Process{User: specs.User{GID: 5}},
+			specs.Process{User: build, Env: []string{"HOME=/home/build"}},
+		},
 	} {
 		got := tc.in
 		h.SetUser(&got)

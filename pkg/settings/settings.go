@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -230,6 +228,8 @@ type annotation struct {
 	// A container gets at the host or at other containers by it, unless its value is harmless.
 	unsafe   bool
 	harmless string
+	// The option takes rights from containers, which would have them back by the annotation: it is unsafe beside it.
+	restricts bool
 }
 
 // listenNone is the word for no sockets, hostRootfsOff for no directories of the host.
@@ -253,7 +253,7 @@ func table() []annotation {
 		{name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout},
 		{name: "host-rootfs", option: "HostRootfs", parse: setHostRootfs, unsafe: true, harmless: hostRootfsOff},
 		{name: "host-rootfs.mask", option: "HostRootfsMask", parse: setHostRootfsMask, unsafe: true},
-		{name: "host-rootfs.user", option: "HostRootfsUser", parse: (*Settings).parseHostRootfsUser},
+		{name: "host-rootfs.user", option: "HostRootfsUser", parse: (*Settings).parseHostRootfsUser, restricts: true},
 		{name: "host-rootfs.task-dir", option: "HostRootfsTaskDir", parse: (*Settings).parseTaskDir},
 		{name: "pid-file", option: "PidFile", parse: (*Settings).parsePidFile, unsafe: true},
 		{name: "notify", option: "Notify", parse: (*Settings).parseNotify},
@@ -286,7 +286,9 @@ func UnsafeAnnotations() []string {
 	return keys
 }
 
-func unsafeNames() []string { return sortedNames(func(a annotation) bool { return a.unsafe }) }
+func unsafeNames() []string {
+	return sortedNames(func(a annotation) bool { return a.unsafe || a.restricts })
+}
 
 func sortedNames(keep func(annotation) bool) []string {
 	var names []string
@@ -328,7 +330,8 @@ func checkUnsafe(annotations map[string]string, o options.Options) error {
 	}
 	for _, a := range table() {
 		value, ok := annotations[Prefix+a.name]
-		if !a.unsafe || !ok || value == a.harmless || slices.Contains(allowed, a.name) {
+		unsafe := a.unsafe || a.restricts && a.optionOf(o).IsSet()
+		if !unsafe || !ok || value == a.harmless || slices.Contains(allowed, a.name) {
 			continue
 		}
 		return denied(Prefix+a.name, value, a.name)
@@ -355,73 +358,4 @@ var harmlessProperties = []string{"CollectMode", "Delegate", "KillSignal", "Time
 func denied(key, value, name string) error {
 	return fmt.Errorf("config.json: annotations: %s %q: reaches what is not the container's; "+
 		"the runtime option AllowUnsafeAnnotations = [%q] would allow it: %w", key, value, name, errdefs.ErrPermissionDenied)
-}
-
-// Value is the text of an annotation or, without it, of a runtime option.
-type Value struct {
-	Key          string // which of them, for messages
-	Text         string
-	ByAnnotation bool
-}
-
-func (a annotation) valueOf(spec *specs.Spec, o options.Options) Value {
-	if text, ok := spec.Annotations[Prefix+a.name]; ok {
-		return Value{Key: annotationKey(a.name), Text: text, ByAnnotation: true}
-	}
-	return Value{Key: o.Origin() + ": " + a.option, Text: fmt.Sprint(reflect.ValueOf(o).FieldByName(a.option))}
-}
-
-func annotationKey(name string) string { return "config.json: annotations: " + Prefix + name }
-
-// IsSet reports whether there is the annotation or an option that is not empty.
-func (v Value) IsSet() bool { return v.ByAnnotation || v.Text != "" }
-
-// Refuse is the error about a value that is not what is allowed.
-func (v Value) Refuse(allowed string) error {
-	return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
-}
-
-// needs is the error about a value that has no effect without another.
-func (v Value) needs(annotation, option string) error {
-	other := option
-	if v.ByAnnotation {
-		other = Prefix + annotation
-	}
-	return fmt.Errorf("%s %q: needs %s: %w", v.Key, v.Text, other, errdefs.ErrInvalidArgument)
-}
-
-func (v Value) bool() (bool, error) {
-	if v.Text != "true" && v.Text != "false" {
-		return false, v.Refuse("true or false")
-	}
-	return v.Text == "true", nil
-}
-
-// setTimeout sets a timeout that has no effect without other, which is called annotation and option. An option has none
-// in a container whose annotation switches other off, which is no error.
-func (v Value) setTimeout(to *time.Duration, on bool, other Value, annotation, option string) error {
-	d, err := time.ParseDuration(v.Text)
-	switch {
-	case err != nil || d <= 0 || d > MaxTimeout:
-		return v.Refuse("a time such as 500ms, 90s or 1m30s, more than 0 and at most 24h")
-	case on:
-		*to = d
-	case v.ByAnnotation || !other.ByAnnotation:
-		return v.needs(annotation, option)
-	}
-	return nil
-}
-
-// grace reads a time that may be 0: Go's form, or a number of seconds as `ctr` and Kubernetes have it.
-func (v Value) grace() (time.Duration, error) {
-	d, err := time.ParseDuration(v.Text)
-	if err != nil {
-		var seconds uint64
-		seconds, err = strconv.ParseUint(v.Text, 10, 32)
-		d = time.Duration(seconds) * time.Second
-	}
-	if err != nil || d < 0 || d > MaxTimeout {
-		return 0, v.Refuse("a time such as 10s or 1m30s, or a number of seconds, from 0 to 24h")
-	}
-	return d, nil
 }

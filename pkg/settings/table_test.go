@@ -68,10 +68,12 @@ func TestUnsafeAnnotations_AreNotInTheDocumentation(t *testing.T) {
 func TestUnsafeAnnotations_NeedAnOptionThatAllowsThem(t *testing.T) {
 	for name, value := range map[string]string{
 		"host-rootfs": "/root:/r:rw", "host-rootfs.mask": "none", "pid-file": "/run/pid", "listen": "tcp://127.0.0.1:0", "cpuset.source": "/other",
-		"verdict-file": "/v/{id}:{exec}",
+		"verdict-file": "/v/{id}:{exec}", "host-rootfs.user": "root",
 	} {
 		others := slices.DeleteFunc(unsafeNames(), func(n string) bool { return n == name })
-		o := options.Options{HostRootfs: "off", HostRootfsMask: "default", Listen: "none", AllowUnsafeAnnotations: others}
+		o := options.Options{
+			HostRootfs: "off", HostRootfsMask: "default", HostRootfsUser: "nobody", Listen: "none", AllowUnsafeAnnotations: others,
+		}
 		_, err := Parse(annotated(name, value), o, "ns", "c1")
 		if !errdefs.IsPermissionDenied(err) {
 			t.Errorf("Parse with %s = %v, want that permission is denied", name, err)
