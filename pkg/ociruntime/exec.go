@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/containerd/log"
 	"github.com/opencontainers/runc/libcontainer"
@@ -51,7 +52,7 @@ func (c *container) startExec(
 	defer cancel()
 	h, err := c.launch(ctx, lp, s, group)
 	if reason := (unsupported{}); errors.As(err, &reason) {
-		if c.config.TaskDir != "" {
+		if c.config.TaskDir != "" && !filepath.IsAbs(lp.Args[0]) { // it is not looked for anywhere else
 			return nil, launcherError("host-rootfs.task-dir", reason.error, lp.Args)
 		}
 		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF at once.
