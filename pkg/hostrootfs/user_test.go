@@ -82,7 +82,8 @@ func TestUser_OfAProcess(t *testing.T) {
 		},
 		{"another user", specs.Process{User: specs.User{UID: 5}}, specs.Process{User: specs.User{UID: 5}}},
 		{
-			"root with another group", specs.Process{User: specs.User{GID: 5}},
+			"root with another group",
+			specs.Process{User: specs.User{GID: 5}},
 			specs.Process{User: build, Env: []string{"HOME=/home/build"}},
 		},
 	} {

@@ -62,7 +62,8 @@ func TestDefaults_AreForWhoHasNoOptions(t *testing.T) {
 		{"TOML that is empty", pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte(" \n")}), "default", all},
 		{
 			"TOML that sets what is so without",
-			pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte("NoNewKeyring = false")}), "default", Options{},
+			pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte("NoNewKeyring = false")}), "default",
+			Options{},
 		},
 		{"options of its own", pack(t, runcOptions, &runc.Options{IoUid: 1}), "default", Options{IoUid: 1}},
 		{"a namespace with a table", nil, "moby", Options{StopSignal: "INT", File: file}},

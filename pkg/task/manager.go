@@ -187,12 +187,6 @@ func (m *Manager) cancelCreate(ctx context.Context, containerID string) error {
 	}
 }
 
-func (m *Manager) release(containerID string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.containers, containerID)
-}
-
 // releaseDeleted frees the id of a container if nothing of it is left, also where something panicked after that.
 func (m *Manager) releaseDeleted(c *Container) {
 	if c.Init().Status().State != process.Deleted {
