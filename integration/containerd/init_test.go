@@ -245,6 +245,11 @@ func TestInit_IsRefusedWhereItCannotBe(t *testing.T) {
 			[]string{"init: not possible", "seccomp filter"},
 		},
 		{"a program that is not there", nil, []string{"/no/program"}, errdefs.ErrInvalidArgument, []string{`exec: "/no/program"`, "no such file"}},
+		{
+			"a sysctl", with(spec(func(s *oci.Spec) { s.Linux.Sysctl = map[string]string{"net.nope": "1"} })), nil,
+			errdefs.ErrInvalidArgument,
+			[]string{`linux.sysctl["net.nope"] "1"`, "unable to start container process: error during container init: "},
+		},
 		{"a program that is not in PATH", nil, []string{"nope"}, errdefs.ErrInvalidArgument, []string{`exec: "nope": executable file not found in $PATH`}},
 	} {
 		args := tt.args

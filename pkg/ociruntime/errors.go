@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/resources"
 )
@@ -71,11 +72,17 @@ func needsLauncher(c process.Config) string {
 	return ""
 }
 
-// launcherError is for such a container, if the launcher cannot start a process of it. Only why init was not started
-// has words that libcontainer would have had too.
-func launcherError(setting string, reason error, args []string) error {
-	if strings.Contains(reason.Error(), fmt.Sprintf("exec: %q: ", args[0])) {
-		return startError(fmt.Errorf("unable to start container process: error during container init: %w", reason), args)
+// Words of libcontainer before the reason why a process was not started.
+const (
+	processFailed = "unable to start container process"
+	initFailed    = processFailed + ": error during container init"
+)
+
+// launcherError is for such a container, if the launcher does not start a process of it. words are those of libcontainer,
+// for which most of what fails during the start would fail too.
+func launcherError(setting, words string, reason error, args []string) error {
+	if errors.Is(reason, launch.ErrNotStarted) {
+		return startError(fmt.Errorf("%s: %w", words, reason), args)
 	}
 	return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason, errdefs.ErrFailedPrecondition)
 }

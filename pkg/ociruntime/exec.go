@@ -53,7 +53,7 @@ func (c *container) startExec(
 	h, err := c.launch(ctx, lp, s, group)
 	if reason := (unsupported{}); errors.As(err, &reason) {
 		if c.config.TaskDir != "" && !filepath.IsAbs(lp.Args[0]) { // it is not looked for anywhere else
-			return nil, launcherError("host-rootfs.task-dir", reason.error, lp.Args)
+			return nil, launcherError("host-rootfs.task-dir", processFailed, reason.error, lp.Args)
 		}
 		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF at once.
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
@@ -116,7 +116,7 @@ func (c *container) launch(
 	case errors.Is(err, launch.ErrNotStarted):
 		return nil, unsupported{err} // where the cgroup could not be joined, libcontainer joins that of init
 	case err != nil:
-		return nil, startError(fmt.Errorf("unable to start container process: %w", err), lp.Args)
+		return nil, startError(fmt.Errorf("%s: %w", processFailed, err), lp.Args)
 	}
 	h := newHandle(c.runtime.reaper, p, p.Pid)
 	return h, h.started(ctx, s)

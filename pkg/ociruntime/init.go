@@ -109,7 +109,10 @@ func (r *Runtime) launchInit(
 		return nil, err
 	}
 	command, err := made.command(p, s)
-	if err != nil {
+	switch {
+	case err != nil && needsLauncher(c) != "":
+		return nil, err
+	case err != nil:
 		return nil, unsupported{err} // libcontainer says it in the words that clients know
 	}
 	if c.Init && command.Filter != nil && command.Filter.BlocksInit() {
@@ -130,7 +133,7 @@ func (r *Runtime) launchInit(
 		}
 		return nil, unsupported{err}
 	case err != nil:
-		return nil, startError(fmt.Errorf("unable to start container process: error during container init: %w", err), p.Args)
+		return nil, startError(fmt.Errorf("%s: %w", initFailed, err), p.Args)
 	}
 	made.held, made.init = run, newHandle(r.reaper, proc, proc.Pid)
 	if err = made.init.started(ctx, s); err != nil {

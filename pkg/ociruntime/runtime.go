@@ -83,7 +83,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	}
 	created, err := r.launchInit(ctx, c, config, lc, init, s)
 	if reason := (unsupported{}); errors.As(err, &reason) && needsLauncher(c) != "" {
-		err = launcherError(needsLauncher(c), reason.error, c.Spec.Process.Args)
+		err = launcherError(needsLauncher(c), initFailed, reason.error, c.Spec.Process.Args)
 	} else if errors.As(err, &reason) {
 		level := log.InfoLevel
 		if errors.Is(err, launch.ErrNotStarted) { // most often libcontainer refuses it too, and says so
