@@ -129,7 +129,7 @@ func (p *Program) above(files []*os.File) (*os.File, error) {
 func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 // memoryFile makes an executable file that is closed on exec and that nobody can write to: a container may reach it as
-// /proc/PID/exe (CVE-2019-5736).
+// /proc/PID/exe (CVE-2019-5736). What its owner can still do is to take the permission to execute it, by an ACL.
 func memoryFile(name string, content []byte) (*os.File, error) {
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	// Linux 6.3 has MFD_EXEC, and F_SEAL_EXEC with it. Before, the file's owner can change its mode.

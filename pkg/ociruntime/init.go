@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -87,6 +88,12 @@ func (r *Runtime) launchInit(
 		return nil, err
 	}
 	launcher, err := r.launcher()
+	if err == nil && c.Init {
+		// The container reaches its file for as long as it lives, and may take the permission to execute it.
+		if launcher, err = native.New(launch.ProgramName); err == nil {
+			defer launcher.Close() //nolint:errcheck // the container has its own
+		}
+	}
 	if err != nil {
 		return nil, unsupported{err}
 	}

@@ -28,7 +28,8 @@ type Init struct {
 	CgroupMounts []CgroupMount
 
 	// Reaped puts a small init in front of the program: see pkg/native/init.h. Not with a Filter that BlocksInit, nor with
-	// a Label.
+	// a Label. It runs the file of the program that Start gets, which should be for this container alone: the container
+	// can take the permission to execute it.
 	Reaped bool
 
 	// Born is called with the process id before the container's file systems are made: on systemd's cgroups to put the
