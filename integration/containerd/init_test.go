@@ -159,6 +159,8 @@ func TestInit_HandsSignalsOn(t *testing.T) {
 	signals := map[string]syscall.Signal{
 		"HUP": unix.SIGHUP, "INT": unix.SIGINT, "QUIT": unix.SIGQUIT, "USR1": unix.SIGUSR1, "USR2": unix.SIGUSR2,
 		"TERM": unix.SIGTERM, "WINCH": unix.SIGWINCH, "CONT": unix.SIGCONT, "40": 40, "64": 64,
+		"ABRT": unix.SIGABRT, "TRAP": unix.SIGTRAP, "SYS": unix.SIGSYS, "SEGV": unix.SIGSEGV, "BUS": unix.SIGBUS,
+		"ILL": unix.SIGILL, "FPE": unix.SIGFPE,
 	}
 	script := ""
 	for name := range signals {

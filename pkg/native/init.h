@@ -6,10 +6,6 @@
 // program of the container (OP_INIT), so it has the rights and the confinement of one, and nothing in its memory but
 // its arguments and its environment.
 
-#define BIT(sig) (1UL << ((sig)-1))
-// Those of a fault of the process itself stay what they are: blocked ones would kill it without a trace, or not at all.
-#define FAULTS (BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGABRT) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGSEGV) | BIT(SIGSYS))
-
 // Text of up to seven bytes in a number: compilers put longer arrays into data.
 #define TEXT(a, b, c, d, e, f, g) \
 	((uint64_t)(a) | (uint64_t)(b) << 8 | (uint64_t)(c) << 16 | (uint64_t)(d) << 24 | (uint64_t)(e) << 32 | \
@@ -25,6 +21,15 @@ CODE static void print(const char *text)
 	SYS(SYS_write, 2, text, size);
 }
 
+CODE __attribute__((noreturn)) static void end_with_error(long error)
+{
+	uint64_t reason = TEXT(':', ' ', 'e', 'r', 'r', 'n', 'o');
+	uint64_t number = TEXT(' ', '0' + error / 100 % 10, '0' + error / 10 % 10, '0' + error % 10, '\n', 0, 0); // below 200
+	print((char *)&reason);
+	print((char *)&number);
+	end(255);
+}
+
 // The child: a session of its own, with the terminal if there is one, as the program has without an init.
 CODE __attribute__((noreturn)) static void run_child(char **argv, char **envp)
 {
@@ -33,13 +38,10 @@ CODE __attribute__((noreturn)) static void run_child(char **argv, char **envp)
 	SYS(SYS_setsid, 0, 0, 0);
 	SYS(SYS_ioctl, 0, TIOCSCTTY, 0);
 	long error = -SYS(SYS_execve, argv[1], argv + 2, envp);
-	uint64_t exec = TEXT('e', 'x', 'e', 'c', ' ', 0, 0), reason = TEXT(':', ' ', 'e', 'r', 'r', 'n', 'o');
-	uint64_t number = TEXT(' ', '0' + error / 100 % 10, '0' + error / 10 % 10, '0' + error % 10, '\n', 0, 0); // below 200
+	uint64_t exec = TEXT('e', 'x', 'e', 'c', ' ', 0, 0);
 	print((char *)&exec);
 	print(argv[1]);
-	print((char *)&reason);
-	print((char *)&number);
-	end(255);
+	end_with_error(error);
 }
 
 // Reaps all children that are dead, and ends if the program is among them.
@@ -59,19 +61,24 @@ CODE static void reap(long program)
 }
 
 // The arguments are its own name, the path of the program, and the arguments of that. The launcher has blocked signals,
-// so that none is lost that is sent before this begins.
+// so that none is lost that is sent before this begins. Those of faults are among them: somebody may send them to the
+// program, and a fault of the init itself ends it all the same (kernel/signal.c, force_sig_info_to_task).
 CODE __attribute__((noreturn)) static void be_init(char **argv, char **envp)
 {
 	uint64_t name = TEXT('i', 'n', 'i', 't', 0, 0, 0);
-	unsigned long handled = ~FAULTS;
+	unsigned long handled = ~0UL;
 	sys(SYS_rt_sigprocmask, SIG_SETMASK, (long)&handled, 0, sizeof handled, 0, 0);
 	SYS(SYS_prctl, PR_SET_NAME, &name, 0);
 	SYS(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0); // for a container in the PID namespace of another
 	long program = SYS(SYS_clone, SIGCHLD, 0, 0);
 	if (program == 0)
 		run_child(argv, envp);
-	if (program < 0)
-		end(255);
+	if (program < 0) {
+		uint64_t colon = TEXT(':', ' ', 'f', 'o', 'r', 'k', 0);
+		print((char *)&name);
+		print((char *)&colon);
+		end_with_error(-program);
+	}
 	for (;;) {
 		long sig = sys(SYS_rt_sigtimedwait, (long)&handled, 0, 0, sizeof handled, 0, 0);
 		if (sig == SIGCHLD)

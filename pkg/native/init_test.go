@@ -7,18 +7,21 @@ package native
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
-// startInit runs a shell script by an init. What both print comes from the reader, to the end of all processes.
-func startInit(t *testing.T, program, script string) (*os.Process, *bufio.Reader) {
+// startInit runs a shell script by an init, after the steps that prepare adds. What both print comes from the reader, to
+// the end of all processes.
+func startInit(t *testing.T, program, script string, prepare ...func(*Request)) (*os.Process, *bufio.Reader) {
 	t.Helper()
 	p, err := New("test")
 	if err != nil {
@@ -45,6 +48,9 @@ func startInit(t *testing.T, program, script string) (*os.Process, *bufio.Reader
 	const self = Socket + 1
 	for fd := Socket; fd <= self; fd++ {
 		request.Call(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC)
+	}
+	for _, add := range prepare {
+		add(&request)
 	}
 	request.Lookup([]string{program}, false)
 	request.Init(self, []string{"sh", "-c", script}, request.Strings([]string{"PATH=" + os.Getenv("PATH"), "A=b"}, 0))
@@ -82,7 +88,7 @@ func TestInit_EndsAsItsChild(t *testing.T) {
 
 func TestInit_HandsSignalsOnAndReaps(t *testing.T) {
 	init, output := startInit(t, "/bin/sh", `orphan=$(sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!')
-		trap 'echo caught' USR1; trap 'kill $orphan; exit 5' TERM
+		for s in USR1 ABRT TRAP SYS SEGV BUS ILL FPE; do trap "echo caught $s" $s; done; trap 'kill $orphan; exit 5' TERM
 		echo $orphan; while :; do sleep 0.01; done`)
 	line := func() string {
 		t.Helper()
@@ -97,11 +103,15 @@ func TestInit_HandsSignalsOnAndReaps(t *testing.T) {
 	if want := fmt.Sprintf("\nPPid:\t%d\n", init.Pid); err != nil || !strings.Contains(string(status), want) {
 		t.Errorf("the orphan is %q, %v, want the init as its parent: %q", status, err, want)
 	}
-	if err := init.Signal(unix.SIGUSR1); err != nil {
-		t.Fatal(err)
-	}
-	if got := line(); got != "caught" {
-		t.Errorf("the program prints %q, want that it caught the signal", got)
+	for _, sig := range []unix.Signal{
+		unix.SIGUSR1, unix.SIGABRT, unix.SIGTRAP, unix.SIGSYS, unix.SIGSEGV, unix.SIGBUS, unix.SIGILL, unix.SIGFPE,
+	} {
+		if err := init.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := line(), "caught "+strings.TrimPrefix(unix.SignalName(sig), "SIG"); got != want {
+			t.Errorf("the program prints %q, want %q", got, want)
+		}
 	}
 	if err := init.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -122,5 +132,47 @@ func TestInit_TellsWhyItsProgramDoesNotRun(t *testing.T) {
 	wantStatus(t, init, 255)
 	if text, err := io.ReadAll(output); err != nil || string(text) != "exec "+file+": errno 008\n" {
 		t.Errorf("it prints %q, %v", text, err)
+	}
+}
+
+// filtered loads a filter that answers one system call so.
+func filtered(call, answer uint32) func(*Request) {
+	return func(r *Request) {
+		var program []byte
+		for _, i := range []unix.SockFilter{
+			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS},
+			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1},
+			{Code: unix.BPF_RET, K: answer},
+			{Code: unix.BPF_RET, K: unix.SECCOMP_RET_ALLOW},
+		} {
+			program, _ = binary.Append(program, binary.NativeEndian, i) // its size is fixed
+		}
+		r.Call(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		filter := r.Table(len(program)/unix.SizeofSockFilter, program)
+		r.Call(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, filter)
+	}
+}
+
+func TestInit_TellsThatItCannotFork(t *testing.T) {
+	init, output := startInit(t, "/bin/sh", "", filtered(unix.SYS_CLONE, unix.SECCOMP_RET_ERRNO|uint32(unix.EAGAIN)))
+	wantStatus(t, init, 255)
+	if text, err := io.ReadAll(output); err != nil || string(text) != "init: fork: errno 011\n" {
+		t.Errorf("it prints %q, %v", text, err)
+	}
+}
+
+// A signal that the kernel sends to it for what it did itself is blocked too.
+func TestInit_EndsByAFaultOfItsOwn(t *testing.T) {
+	const script = "echo ready; while [ -e /proc/$PPID ]; do sleep 0.01; done"
+	init, output := startInit(t, "/bin/sh", script, filtered(unix.SYS_KILL, unix.SECCOMP_RET_TRAP))
+	if text, err := output.ReadString('\n'); err != nil {
+		t.Fatal(text, err)
+	}
+	if err := init.Signal(unix.SIGUSR1); err != nil { // which it would hand on by kill(2)
+		t.Fatal(err)
+	}
+	state, err := init.Wait()
+	if err != nil || state.Sys().(syscall.WaitStatus).Signal() != unix.SIGSYS {
+		t.Errorf("the init ended with %v, %v, want SIGSYS", state, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -89,6 +91,25 @@ func TestReaped_HarmsNoOtherContainer(t *testing.T) {
 		}
 		if got := other.start().wait().Status; got != 7 {
 			t.Errorf("another container, with an init: %t, ends with %d, want 7", init, got)
+		}
+	}
+}
+
+// The init is a process of the container as others are.
+func TestReaped_AtTheLimitOfProcesses(t *testing.T) {
+	for limit, want := range map[int64]struct {
+		status int
+		text   string
+	}{1: {255, "init: fork: errno 011\n"}, 2: {7, ""}} {
+		c := reapedConfig(t, "sh", "-c", "exit 7")
+		c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}
+		stderr := filepath.Join(t.TempDir(), "stderr")
+		c.IO.Stderr = "file://" + stderr
+		status := create(t, c).start().wait().Status
+		text, err := os.ReadFile(stderr)
+		must(t, err)
+		if status != want.status || string(text) != want.text {
+			t.Errorf("a limit of %d: status %d, %q, want %d, %q", limit, status, text, want.status, want.text)
 		}
 	}
 }
