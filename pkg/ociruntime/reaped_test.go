@@ -113,3 +113,35 @@ func TestReaped_AtTheLimitOfProcesses(t *testing.T) {
 		}
 	}
 }
+
+// The init has no capability left to execute it, unlike the launcher.
+func TestReaped_ProgramThatOnlyRootMayExecute(t *testing.T) {
+	const overrides = "CAP_DAC_OVERRIDE"
+	for _, uid := range []uint32{0, 1000} {
+		for _, ambient := range [][]string{nil, {overrides}} {
+			t.Run(fmt.Sprintf("user %d, ambient %v", uid, ambient), func(t *testing.T) {
+				c := reapedConfig(t, "/private/sh", "-c", "exit 7")
+				code, err := os.ReadFile(filepath.Join(c.Rootfs, "bin/busybox"))
+				must(t, err)
+				must(t, os.Mkdir(filepath.Join(c.Rootfs, "private"), 0o755))
+				must(t, os.WriteFile(filepath.Join(c.Rootfs, "private/sh"), code, 0o700)) //nolint:gosec // executable
+				c.Spec.Process.User = specs.User{UID: uid, GID: uid}
+				caps := []string{overrides}
+				c.Spec.Process.Capabilities = &specs.LinuxCapabilities{
+					Bounding: caps, Effective: caps, Permitted: caps, Inheritable: ambient, Ambient: ambient,
+				}
+				b, err := tryCreate(t, t.Context(), c)
+				if uid != 0 && ambient == nil {
+					if want := `exec: "/private/sh": permission denied`; err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("Create = %v, want %s", err, want)
+					}
+					return
+				}
+				must(t, err)
+				if got := b.start().wait().Status; got != 7 {
+					t.Errorf("status %d, want 7", got)
+				}
+			})
+		}
+	}
+}

@@ -156,6 +156,9 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 	env := b.Strings(i.Env, 1)
 	user := i.Command
 	user.Label = "" // it is set
+	if b.Reaped {
+		user.Capabilities = b.afterExec()
+	}
 	user.becomeUser(b.Request, env)
 	b.run(env)
 	return b.Request
@@ -352,6 +355,17 @@ func (b *initBuilder) configureInit() {
 		unused++
 	}
 	b.Call(unix.SYS_CLOSE_RANGE, unused, uint32(math.MaxUint32), 0).OnError("close_range")
+}
+
+// afterExec are the capabilities with which the program of an init is looked up: what is effective is what that has when
+// it executes the program (capabilities(7)).
+func (b *initBuilder) afterExec() *Capabilities {
+	if b.Capabilities == nil || b.UID == 0 {
+		return b.Capabilities
+	}
+	c := *b.Capabilities
+	c.Effective = c.Ambient & c.Permitted & c.Inheritable
+	return &c
 }
 
 // sysctls: internal/sys/sysctl_linux.go. They are written in a procfs that nothing can be mounted on.
