@@ -78,8 +78,8 @@ const (
 	initFailed    = processFailed + ": error during container init"
 )
 
-// launcherError is for such a container, if the launcher does not start a process of it. words are those of libcontainer,
-// for which most of what fails during the start would fail too.
+// launcherError is for such a container, if the launcher does not start a process of it. words are those of
+// libcontainer, for which most of what fails during the start would fail too.
 func launcherError(setting, words string, reason error, args []string) error {
 	if errors.Is(reason, launch.ErrNotStarted) {
 		return startError(fmt.Errorf("%s: %w", words, reason), args)

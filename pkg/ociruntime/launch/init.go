@@ -357,8 +357,8 @@ func (b *initBuilder) configureInit() {
 	b.Call(unix.SYS_CLOSE_RANGE, unused, uint32(math.MaxUint32), 0).OnError("close_range")
 }
 
-// afterExec are the capabilities with which the program of an init is looked up: what is effective is what that has when
-// it executes the program (capabilities(7)).
+// afterExec are the capabilities with which the program of an init is looked up: only those are effective that the init
+// still has when it executes the program (capabilities(7)).
 func (b *initBuilder) afterExec() *Capabilities {
 	if b.Capabilities == nil || b.UID == 0 {
 		return b.Capabilities
