@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 )
 
 // The waits between the attempts of Undo, each four times as long as the one before.
@@ -26,6 +27,7 @@ func Undo(undo func() error) error {
 		if err == nil || wait > lastUndo || errors.Is(err, context.DeadlineExceeded) || errdefs.IsFailedPrecondition(err) {
 			return err
 		}
+		log.L.WithError(err).Warn("undo: tried again")
 		<-time.After(wait)
 	}
 }
