@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -94,6 +95,9 @@ func (i *Injection) Command(argv ...string) []string {
 	return slices.Concat(i.argv, []string{"--"}, argv)
 }
 
+// detachLimit is how long strace may take to let go of a process.
+const detachLimit = 10 * time.Second
+
 // Into begins to make system calls of a process and its threads fail. detach ends that, as the end of the test does.
 func (i *Injection) Into(pid int) (detach func()) {
 	i.tb.Helper()
@@ -125,7 +129,12 @@ func (i *Injection) Into(pid int) (detach func()) {
 		}
 		detached = true
 		_ = cmd.Process.Signal(unix.SIGINT) // it has ended if the process has
-		<-ended
+		select {
+		case <-ended:
+		case <-time.After(Slow(detachLimit)): // it waits for ever for a process that is ending just then
+			_ = cmd.Process.Kill() // which lets go of all
+			<-ended
+		}
 	}
 	i.tb.Cleanup(detach)
 	return detach
