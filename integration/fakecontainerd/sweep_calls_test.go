@@ -37,9 +37,10 @@ var sweepCalls = []string{
 	"mount", "umount2", "move_mount", "open_tree", "mount_setattr", "fsopen", "fsconfig", "fsmount", "fspick", "pivot_root", "chroot",
 }
 
-// runtimeDied are words of Go's runtime and of cgo when a system call of theirs fails.
+// runtimeDied are words of Go's runtime and of cgo when a system call of theirs fails, and who calls runtime.throw then,
+// should somebody have read the words before.
 var runtimeDied = []string{
-	"netpollBreak write failed", "failed to create new OS thread", "pthread_create failed", "netpoll failed",
+	"netpollBreak write failed", "runtime.netpollBreak(", "failed to create new OS thread", "pthread_create failed", "netpoll failed",
 	"netpollinit", "out of memory",
 }
 
