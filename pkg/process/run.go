@@ -168,24 +168,28 @@ func (p *Process) watchMemory() {
 	}
 }
 
+// lookAgain is when the CPU time of a run is looked at again that could not be read, for want of descriptors say.
+const lookAgain = 100 * time.Millisecond
+
 // lookAtCPUTime ends a run that has used its CPU time, or looks again when it can have.
 func (p *Process) lookAtCPUTime() {
 	used, err := p.group().Usage()
-	if err != nil {
-		if !errdefs.IsNotFound(err) { // it has ended
-			p.logger().WithError(err).Error("CPU time of a run")
-			p.exceed(limit.CPUTime) // rather than without a limit
-		}
-		return
+	if errdefs.IsNotFound(err) {
+		return // it has ended
 	}
 	r, n := p.run, processors()
 	r.mu.Lock()
-	next := r.limits.NextLook(used.CPU-r.before, n)
+	next := lookAgain
+	if err == nil {
+		next = r.limits.NextLook(used.CPU-r.before, n)
+	}
 	if next > 0 && !r.over {
 		r.cpu.Reset(next)
 	}
 	r.mu.Unlock()
-	if next == 0 {
+	if err != nil {
+		p.logger().WithError(err).Error("CPU time of a run")
+	} else if next == 0 {
 		p.exceed(limit.CPUTime)
 	}
 }

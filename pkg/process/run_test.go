@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -69,6 +70,29 @@ func TestRun_ALimitThatIsReachedBeforeTheStartCountsThen(t *testing.T) {
 			t.Errorf("verdicts %+v", v)
 		}
 		w.wantLog(t, "create c1 | start c1 | exit c1 137")
+	})
+}
+
+// Want of descriptors, say, is nothing that the run has done.
+func TestRun_IsNotKilledBecauseItsCPUTimeCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	usage := filepath.Join(dir, "cpuacct.usage")
+	must(t, os.Mkdir(usage, 0o755)) // which cannot be read
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.group = cgroup.New(map[string]string{"cpuacct": dir})
+		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{CPUTime: time.Second}}})
+		must(t, w.Init().Start(ctx))
+		time.Sleep(time.Minute)
+		if w.Init().Status().State != Running {
+			t.Fatal("killed")
+		}
+		must(t, os.Remove(usage))
+		must(t, os.WriteFile(usage, []byte("2000000000\n"), 0o600)) // ns
+		<-w.Init().Exited()
+		if v := w.Verdicts(); len(v) != 1 || v[0].Limit != limit.CPUTime {
+			t.Errorf("verdicts %+v, want that it used up its CPU time", v)
+		}
 	})
 }
 
