@@ -28,7 +28,7 @@ var testLimit = harness.Slow(2 * time.Minute)
 // env is what one test works with: a namespace of its own on a containerd, and the events of that namespace.
 type env struct {
 	testing.TB
-	ctx         context.Context //nolint:containedctx // of the namespace, for one test: it ends after testLimit
+	ctx         context.Context //nolint:containedctx // of the namespace, for one test: it ends after a limit
 	containerd  *harness.Containerd
 	client      *client.Client
 	namespace   string
@@ -48,6 +48,12 @@ func newEnv(t *testing.T) *env {
 // newEnvOn prepares a test on c. What the test leaves behind fails it.
 func newEnvOn(tb testing.TB, c *harness.Containerd) *env {
 	tb.Helper()
+	return newEnvFor(tb, c, testLimit)
+}
+
+// newEnvFor is newEnvOn for a test that takes longer than others, but less than limit.
+func newEnvFor(tb testing.TB, c *harness.Containerd, limit time.Duration) *env {
+	tb.Helper()
 	hash := fnv.New32a()
 	fmt.Fprint(hash, tb.Name(), os.Getpid())
 	e := &env{
@@ -57,7 +63,7 @@ func newEnvOn(tb testing.TB, c *harness.Containerd) *env {
 		events:     eventlog.New(),
 		logStart:   c.LogSize(),
 	}
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), e.namespace), testLimit)
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), e.namespace), limit)
 	e.ctx = ctx
 	tb.Cleanup(cancel)
 

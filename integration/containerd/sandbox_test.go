@@ -29,8 +29,13 @@ import (
 // sandboxEnv is an env that looks for what sandboxes leave as well.
 func sandboxEnv(t *testing.T, c *harness.Containerd) *env {
 	t.Helper()
+	return sandboxEnvFor(t, c, testLimit)
+}
+
+func sandboxEnvFor(t *testing.T, c *harness.Containerd, limit time.Duration) *env {
+	t.Helper()
 	harness.OursOnly(t, "the Sandbox API")
-	e := newEnvOn(t, c)
+	e := newEnvFor(t, c, limit)
 	bundles := filepath.Join(c.State, "io.containerd.sandbox.controller.v1.shim", e.namespace)
 	t.Cleanup(func() {
 		(harness.Scope{Namespace: e.namespace, MountsIn: bundles, Dirs: []string{bundles}}).Check(t)
