@@ -29,14 +29,20 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	if err := c.addLiveExec(p); err != nil {
 		return err
 	}
+	lives := false
+	defer func() {
+		if !lives { // after a panic too
+			c.live.Release(1)
+		}
+	}()
 	err := p.launch(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, p.limits(), s) })
 	if err != nil {
-		c.live.Release(1)
 		if errors.Is(err, unix.ESRCH) { // it was to join namespaces of a process that is gone
 			err = fmt.Errorf("%w: %w", err, errInitExited)
 		}
 		return p.wrap(err)
 	}
+	lives = true
 	p.commit(OpStart)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
 	p.startDeadline()
@@ -49,10 +55,11 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 }
 
 // launch brings p to life by start, with streams that it opens. Before that there is no process, and none after
-// a failure: then p cannot be started again, no exit is told, and those who wait for one are released.
-func (p *Process) launch(ctx context.Context, start func(*stdio.Streams) (Handle, error)) (err error) {
+// a failure or a panic: then p cannot be started again, no exit is told, and those who wait for one are released.
+func (p *Process) launch(ctx context.Context, start func(*stdio.Streams) (Handle, error)) error {
+	launched := false
 	defer func() {
-		if err != nil {
+		if !launched {
 			p.failStart()
 		}
 	}()
@@ -66,6 +73,7 @@ func (p *Process) launch(ctx context.Context, start func(*stdio.Streams) (Handle
 		return err
 	}
 	p.setHandle(handle, streams)
+	launched = true
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -100,6 +101,31 @@ func TestExec_ThatCannotStart(t *testing.T) {
 		_, err = w.DeleteExec(ctx, e)
 		must(t, err)
 		f.init.die(0) // is not kept waiting for e1
+		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exit c1 0")
+	})
+}
+
+// Nobody waits for what will never end: not the client of the exec, and not init's exit.
+func TestExec_WhoseStartPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.panics = "exec"
+		w := newWorld(t, f)
+		must(t, w.Init().Start(ctx))
+		e := w.addExec(t, "e1")
+		func() {
+			defer func() { _ = recover() }() // as the service does
+			_ = e.Start(ctx)
+		}()
+		_, err := e.Wait(ctx)
+		must(t, err)
+		began := time.Now()
+		f.init.die(0)
+		_, err = w.Init().Wait(ctx)
+		must(t, err)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("init's exit was told %v after it", took)
+		}
 		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exit c1 0")
 	})
 }

@@ -31,6 +31,7 @@ type fake struct {
 	group    *cgroup.Cgroup
 	gates    map[string]chan struct{}
 	failing  map[string]error
+	panics   string      // the call that does
 	entered  chan string // a gated call has begun
 
 	mu      sync.Mutex
@@ -51,6 +52,9 @@ func (f *fake) pass(call string) error {
 	if gate, ok := f.gates[call]; ok {
 		f.entered <- call
 		<-gate
+	}
+	if call == f.panics {
+		panic("panic of " + call)
 	}
 	return f.failing[call]
 }
