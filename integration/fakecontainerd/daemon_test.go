@@ -62,7 +62,11 @@ func TestShim_OutlivesAHangUp(t *testing.T) {
 	b := f.Bundle("c1", nil, "sleep", "1000")
 	s := f.Shim(b)
 	f.Must(unix.Kill(s.Pid, unix.SIGHUP), "hang up")
-	s.Run(b)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Run(b)))
+	f.Must(err, "status of the container's process")
+	if !strings.Contains(string(status), "SigIgn:\t0000000000000000\n") { // what the shim ignores is inherited
+		t.Errorf("the container's process ignores signals:\n%s", status)
+	}
 	s.KillAndDelete(b)
 	s.End()
 }

@@ -87,8 +87,8 @@ func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
 }
 
 // dropSignals catches and drops what would end the shim. Who hangs up, containerd too, is an error of the call that
-// writes to him. The kernel sends SIGHUP to a shim that somebody has stopped when start ends (setpgid(2)). They are not
-// ignored: an ignored signal stays ignored in every program we execute.
+// writes to him. The kernel sends SIGHUP to a shim that somebody has stopped when start ends (setpgid(2)); before this,
+// detach.c ignores it. They are not ignored for good: that would be inherited by every program we execute.
 func dropSignals() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
 
 func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {

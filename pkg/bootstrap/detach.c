@@ -90,6 +90,7 @@ static void split(int argc, char **argv, char **env)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != original)
 		_exit(1);
+	signal(SIGHUP, SIG_IGN); // until dropSignals in daemon.go
 	detached.original = ends[1];
 	close_all_but(ends[1]);
 	use_one_cpu(env);

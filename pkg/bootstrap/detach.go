@@ -56,12 +56,12 @@ func detach(ctx context.Context, d Daemon, answer []byte) error {
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("start daemon: outlive start: %w", err)
 	}
-	dropSignals()
 	original := os.NewFile(uintptr(C.detached.original), "start")
 	defer func() { _ = original.Close() }() // all is written
 	if _, err := original.Write([]byte{0}); err != nil {
 		return fmt.Errorf("start daemon: start was killed: %w", err)
 	}
+	dropSignals() // not sooner: it starts a thread, for which containerd would wait
 	return nil
 }
 
