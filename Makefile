@@ -180,6 +180,9 @@ sweep: deps build ## make system calls of the shim fail, one after the other (ro
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that.
 VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) $(CURDIR)/bin/vm/vmtest
 
+# With WRITE=1 a run in a virtual machine writes a row of docs/compatibility.md.
+ROW       = $(if $(WRITE),-write ../docs/compatibility.md)
+
 # A whole run also boots a kernel that lacks a controller, for the test that needs one.
 NOMEMORY  = integration/vm/deps.sh; $(VMTEST) -o $(CURDIR)/bin/vm/nomemory -append cgroup_disable=memory -require nomemory \
 	./integration/containerd=TestCgroup2_WithoutAController
@@ -187,7 +190,7 @@ NOMEMORY  = integration/vm/deps.sh; $(VMTEST) -o $(CURDIR)/bin/vm/nomemory -appe
 test-v2: deps build ## tests on cgroup v2, in a virtual machine if need be (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh cgroup2
 	@integration/cri/deps.sh
-	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PACKAGES)
+	$(VMTEST) $(ROW) -o $(CURDIR)/bin/vm/cgroup2 -run '$(RUN)' $(PACKAGES)
 	$(if $(filter file,$(origin PKGS)),$(if $(RUN),,$(NOMEMORY)))
 
 # What differs between versions of systemd, and between its cgroup hierarchies. The tests and the shim are static: the C
@@ -204,10 +207,10 @@ test-systemd: deps build ## the same with systemd as pid 1; SYSTEMD=247, 252 or 
 ifeq ($(SYSTEMD)$(CGROUP),v2)
 	@integration/vm/deps.sh systemd
 	@integration/cri/deps.sh
-	$(VMTEST) -systemd -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PACKAGES) $(if $(filter file,$(origin PKGS)),./integration/deploy=Systemd)
+	$(VMTEST) -systemd $(ROW) -o $(CURDIR)/bin/vm/systemd -run '$(RUN)' $(PACKAGES) $(if $(filter file,$(origin PKGS)),./integration/deploy=Systemd)
 else
 	root=$$(integration/vm/root.sh amd64 $(SUITE)); cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; \
-		SHIM_BINARY=$(BINARY) GO=$(GO) GOARCH=amd64 ../hack/musl.sh $(CURDIR)/bin/vm/vmtest -root "$$root" -systemd $(if $(filter v1,$(CGROUP)),-v1) \
+		SHIM_BINARY=$(BINARY) GO=$(GO) GOARCH=amd64 ../hack/musl.sh $(CURDIR)/bin/vm/vmtest -root "$$root" -systemd $(ROW) $(if $(filter v1,$(CGROUP)),-v1) \
 		-o $(CURDIR)/bin/vm/systemd-$(SUITE)-$(CGROUP) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(SYSTEMDTESTS),$(PACKAGES))
 endif
 
@@ -217,7 +220,7 @@ SELINUX  := $(VMTEST) -o $(CURDIR)/bin/vm/selinux -append 'security=selinux enfo
 test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
-	$(SELINUX) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
+	$(SELINUX) $(ROW) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
 		'./integration/containerd=TestRun|TestExec|TestTerminal' './integration/cri=SELinux|TestExec|TestPodFiles',-run '$(RUN)' $(PACKAGES))
 
 smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
@@ -241,7 +244,7 @@ KERNELTESTS := ./pkg/native $(SMOKE) ./pkg/ociruntime/launch ./pkg/pod/nsholder 
 test-kernel: deps build ## a part of the tests on a kernel of Debian's: KERNEL=5.10, 6.1, 6.12 or 7; WRITE=1: a row of docs/compatibility.md
 	@integration/vm/deps.sh
 	@integration/cri/deps.sh
-	$(VMTEST) -kernel '$(or $(KERNEL),$(error KERNEL=5.10, 6.1, 6.12 or 7))' $(if $(WRITE),-write ../docs/compatibility.md) \
+	$(VMTEST) -kernel '$(or $(KERNEL),$(error KERNEL=5.10, 6.1, 6.12 or 7))' $(ROW) \
 		-o $(CURDIR)/bin/vm/kernel-$(KERNEL) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(KERNELTESTS),$(PACKAGES))
 
 # Compiled for arm64, linked with musl, and run in a guest with a root of its own: $(call ARMTEST,flags and packages).
@@ -256,7 +259,7 @@ ARMTESTS := ./pkg/... \
 test-arm64: ## tests in an arm64 guest (root); PKGS=, RUN= and KERNEL= choose; WRITE=1: a row of docs/compatibility.md
 	@ARCH=arm64 hack/deps.sh
 	@$(MAKE) --no-print-directory build ARCH=arm64
-	$(call ARMTEST,-kernel '$(KERNEL)' $(if $(WRITE),-write ../docs/compatibility.md) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(ARMTESTS),$(PACKAGES)))
+	$(call ARMTEST,-kernel '$(KERNEL)' $(ROW) -run '$(RUN)' $(if $(filter file,$(origin PKGS)),$(ARMTESTS),$(PACKAGES)))
 
 smoke-arm64: ## a few of them, in at most four minutes (root)
 	@ARCH=arm64 hack/deps.sh

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -46,7 +47,12 @@ func row(tests []test, results []result, now time.Time) (string, error) {
 	if systemd, err := booted(); err != nil {
 		return "", err
 	} else if systemd {
-		group += ", systemd"
+		version, err := exec.Command("systemctl", "--version").Output() // "systemd 252 (252.39-1~deb12u1)"
+		if err != nil {
+			return "", fmt.Errorf("version of systemd: %w", err)
+		}
+		name, _, _ := strings.Cut(string(version), " (")
+		group += ", " + name
 	}
 	verdict := "passed"
 	var parts []string
