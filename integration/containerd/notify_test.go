@@ -72,12 +72,14 @@ func TestNotify_StartReturnsWhenTheContainerIsReady(t *testing.T) {
 	started := c.starting()
 	c.file("/tmp/runs")
 	c.notStarted(started)
-	// It answers meanwhile, and execs run.
-	status, err := c.process.Status(e.ctx)
-	e.must(err, "state while it is not ready")
-	if status.Status != "running" {
-		t.Errorf("state = %s while the container is not ready, want running", status.Status)
-	}
+	// It answers meanwhile, and execs run. The program may be faster than the shim that has let it go.
+	harness.Eventually(t, "the container runs while it is not ready", func() error {
+		status, err := c.process.Status(e.ctx)
+		if err != nil || status.Status != client.Running {
+			return fmt.Errorf("state = %s, %v", status.Status, err)
+		}
+		return nil
+	})
 	x := c.exec("e1", config{}, nil, "sh", "-c", "echo -n $NOTIFY_SOCKET; touch /tmp/go")
 	e.must(x.Start(e.ctx), "start e1")
 	x.wantExit(0)
