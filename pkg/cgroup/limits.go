@@ -19,7 +19,7 @@ import (
 
 // delegated are the controllers of v2 that children get. Without cpuset in a child, it has the CPUs of its parent
 // whenever these change.
-var delegated = []string{"cpu", "memory", "pids"}
+var delegated = []string{"cpu", "io", "memory", "pids"}
 
 // Delegate makes limits possible in children that MakeChild makes. On v2 the kernel gives controllers only to children
 // of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so those that are there

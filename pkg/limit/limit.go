@@ -19,6 +19,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
 // Limits of a run. 0 is none.
@@ -29,6 +31,8 @@ type Limits struct {
 	Swap     int64         // bytes beside Memory; 0 is no swap at all
 	Pids     int64         // processes and threads at a time
 	CPUs     int64         // thousandths of a CPU at a time
+	ReadBPS  int64         // bytes per second, from each disk
+	WriteBPS int64         // and to it
 	Output   int64         // bytes of stdout, and as many of stderr
 
 	EndAtOutput int64 // 1: what is over Output ends the run; 0: it is dropped
@@ -59,6 +63,8 @@ type field struct {
 
 const (
 	times   = "a time such as 500ms, 2s or 1m30s, at least 1ms and at most 24h"
+	rates   = "a size such as 1048576 or 1Mi, of a second, at least 4Ki and at most 1024Ti"
+	kibi    = 1 << 10
 	mebi    = 1 << 20
 	mostMem = 1 << 50
 )
@@ -89,6 +95,14 @@ func fields() []field {
 		{
 			name: "cpus", value: func(l *Limits) *int64 { return &l.CPUs }, least: 10, most: 8192e3, parse: parseThousandths,
 			allowed: "a number from 0.01 to 8192, with at most three decimals",
+		},
+		{
+			name: "read-bps", value: func(l *Limits) *int64 { return &l.ReadBPS }, least: 4 * kibi, most: mostMem,
+			parse: parseSize, allowed: rates,
+		},
+		{
+			name: "write-bps", value: func(l *Limits) *int64 { return &l.WriteBPS }, least: 4 * kibi, most: mostMem,
+			parse: parseSize, allowed: rates,
 		},
 		{
 			name: "output", value: func(l *Limits) *int64 { return &l.Output }, least: 1, most: mostMem, parse: parseSize,
@@ -287,6 +301,9 @@ func (l *Limits) Rlimits(limits []specs.POSIXRlimit) []specs.POSIXRlimit {
 	return limits
 }
 
+// LimitsIO reports whether there is a limit of what is read or written. A nil l has none.
+func (l *Limits) LimitsIO() bool { return l != nil && (l.ReadBPS > 0 || l.WriteBPS > 0) }
+
 // Lower returns resources of a container, lowered to those of l, for cgroup v2 or v1 and a kernel that counts swap or
 // does not.
 func (l *Limits) Lower(r *specs.LinuxResources, unified, swap bool) *specs.LinuxResources {
@@ -317,6 +334,15 @@ func (l *Limits) Lower(r *specs.LinuxResources, unified, swap bool) *specs.Linux
 		cpu.Quota, cpu.Period = lower(cpu.Quota, l.CPUs*int64(period)/1000), &period
 		lowered.CPU = &cpu
 	}
+	if l.LimitsIO() {
+		io := specs.LinuxBlockIO{}
+		if lowered.BlockIO != nil {
+			io = *lowered.BlockIO
+		}
+		io.ThrottleReadBpsDevice = lowerDisks(io.ThrottleReadBpsDevice, l.ReadBPS)
+		io.ThrottleWriteBpsDevice = lowerDisks(io.ThrottleWriteBpsDevice, l.WriteBPS)
+		lowered.BlockIO = &io
+	}
 	return &lowered
 }
 
@@ -345,4 +371,23 @@ func lower(limit *int64, most int64) *int64 {
 		most = min(*limit, most)
 	}
 	return &most
+}
+
+// lowerDisks lowers limits of all disks to most, unless that is 0.
+func lowerDisks(limits []specs.LinuxThrottleDevice, most int64) []specs.LinuxThrottleDevice {
+	limits = slices.Clone(limits)
+	for _, d := range cgroup.Disks() {
+		one := specs.LinuxThrottleDevice{Rate: uint64(most)}
+		one.Major, one.Minor = d.Major, d.Minor
+		is := func(t specs.LinuxThrottleDevice) bool { return t.Major == d.Major && t.Minor == d.Minor }
+		i := slices.IndexFunc(limits, is)
+		switch {
+		case most == 0:
+		case i < 0:
+			limits = append(limits, one)
+		case limits[i].Rate == 0 || limits[i].Rate > one.Rate:
+			limits[i] = one
+		}
+	}
+	return limits
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
 func TestParse(t *testing.T) {
@@ -22,6 +24,7 @@ func TestParse(t *testing.T) {
 		"memory=64Mi,swap=1G":           {Memory: 64 << 20, Swap: 1e9},
 		"pids=1,cpus=0.5,open-files=16": {Pids: 1, CPUs: 500, OpenFiles: 16},
 		"cpus=2,output=100k":            {CPUs: 2000, Output: 100e3},
+		"read-bps=10Mi,write-bps=4Ki":   {ReadBPS: 10 << 20, WriteBPS: 4096},
 		"output=1,output-over=end":      {Output: 1, EndAtOutput: 1},
 		"file-size=4096,cpus=0.123":     {FileSize: 4096, CPUs: 123},
 		"wall-time=24h,memory=1024Ti":   {WallTime: 24 * time.Hour, Memory: 1 << 50},
@@ -53,6 +56,7 @@ func TestParse_Refuses(t *testing.T) {
 		"pids=0":                   "from 1 to 4194304",
 		"cpus=0.001":               "from 0.01 to 8192",
 		"cpus=.5":                  `"`, "cpus=1.2345": "three decimals", "cpus=1e3": `"1e3"`,
+		"read-bps=4095": `key: read-bps "4095": must be a size`, "write-bps=1025Ti": "at least 4Ki and at most 1024Ti",
 		"open-files=2": "from 3", "file-size=0": "at least 1",
 	} {
 		_, err := Parse("key", text)
@@ -160,6 +164,31 @@ func TestLower(t *testing.T) {
 	}
 	if got := l.Lower(nil, false, false); got.Memory.Swap != nil {
 		t.Errorf("Lower where swap is not counted = %d", *got.Memory.Swap)
+	}
+}
+
+func TestLower_DisksOfTheMachine(t *testing.T) {
+	disks := cgroup.Disks()
+	if len(disks) == 0 {
+		t.Skip("CANNOT RUN HERE: a block device is needed")
+	}
+	device := func(d cgroup.Disk, rate uint64) (t specs.LinuxThrottleDevice) {
+		t.Major, t.Minor, t.Rate = d.Major, d.Minor, rate
+		return t
+	}
+	other := device(cgroup.Disk{Major: 4000, Minor: 1}, 9)
+	l := &Limits{ReadBPS: 5000}
+	for rate, want := range map[uint64]uint64{0: 5000, 4000: 4000, 6000: 5000} {
+		given := []specs.LinuxThrottleDevice{other, device(disks[0], rate)}
+		r := &specs.LinuxResources{BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: given}}
+		got := l.Lower(r, false, true).BlockIO
+		d := got.ThrottleReadBpsDevice
+		if len(d) != 1+len(disks) || d[0] != other || d[1] != device(disks[0], want) || given[1].Rate != rate {
+			t.Errorf("Lower of %v = %v", given, d)
+		}
+		if d := got.ThrottleWriteBpsDevice; d != nil {
+			t.Errorf("Lower without a limit of what is written = %v", d)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ func (c *container) newExecCgroup(l *limit.Limits) (*execCgroup, error) {
 		err = canLimit(c.cgroup, l)
 	}
 	if err == nil {
-		err = fail.After("exec.limits", group.limit())
+		err = fail.After("exec.limits", group.limit(c.cgroup))
 	}
 	if err != nil {
 		c.removeExecCgroup(group.Cgroup, false)
@@ -73,7 +73,10 @@ func (c *container) newExecCgroup(l *limit.Limits) (*execCgroup, error) {
 func (c *container) makeExecCgroup(l *limit.Limits) (*execCgroup, error) {
 	var further []string
 	if l != nil && l.CPUs > 0 {
-		further = []string{"cpu"}
+		further = append(further, "cpu")
+	}
+	if l.LimitsIO() {
+		further = append(further, c.cgroup.IOController())
 	}
 	c.execCgroups.mu.Lock()
 	defer c.execCgroups.mu.Unlock()
@@ -132,6 +135,8 @@ func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
 		{"memory", "memory", l.Memory},
 		{"pids", "pids", l.Pids},
 		{"cpus", "cpu", l.CPUs},
+		{"read-bps", c.IOController(), l.ReadBPS},
+		{"write-bps", c.IOController(), l.WriteBPS},
 		{"cpu-time", cgroup.CPUTimeController, int64(l.CPUTime)},
 	} {
 		if needs.value > 0 && !c.CanLimit(needs.controller) {
@@ -143,7 +148,7 @@ func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
 }
 
 // limit writes the limits that hold for the start of the exec too.
-func (g *execCgroup) limit() error {
+func (g *execCgroup) limit(parent *cgroup.Cgroup) error {
 	if g.limits == nil {
 		return nil
 	}
@@ -153,6 +158,9 @@ func (g *execCgroup) limit() error {
 	}
 	if l := g.limits; l.CPUs > 0 {
 		errs = append(errs, g.LimitCPU(l.CPUs))
+	}
+	if l := g.limits; l.LimitsIO() {
+		errs = append(errs, g.LimitIO(parent, l.ReadBPS, l.WriteBPS))
 	}
 	return errors.Join(errs...)
 }
@@ -165,6 +173,15 @@ func (g *execCgroup) limitPids() error {
 	return g.LimitPids(g.limits.Pids)
 }
 
+// kill ends all processes in g. What they read and write is not slowed any more, for which they would wait.
+func (g *execCgroup) kill(ctx context.Context) error {
+	var err error
+	if g.limits.LimitsIO() {
+		err = g.LiftIO()
+	}
+	return errors.Join(err, g.Kill(ctx, unix.SIGKILL))
+}
+
 // execIn starts lp in group. When it fails, nothing is left of either: a program whose terminal did not come, for
 // example, ran already and may have started others.
 func (c *container) execIn(
@@ -174,7 +191,7 @@ func (c *container) execIn(
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
-		err = errors.Join(err, fail.After("exec-undo.kill", group.Kill(ctx, unix.SIGKILL)))
+		err = errors.Join(err, fail.After("exec-undo.kill", group.kill(ctx)))
 		c.removeExecCgroup(group.Cgroup, true)
 		return nil, err
 	}
@@ -219,7 +236,7 @@ func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	if err := g.group.Kill(ctx, sig); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err := g.group.kill(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("kill the processes of the exec: %w", err)
 	}
 	return nil
@@ -235,7 +252,7 @@ func (g *cgroupHandle) Wait() process.Exit {
 		g.killed.Store(true)
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
-		if err := g.group.Kill(ctx, unix.SIGKILL); err != nil {
+		if err := g.group.kill(ctx); err != nil {
 			g.log().WithError(err).Error("kill the processes of an exec")
 		}
 	}

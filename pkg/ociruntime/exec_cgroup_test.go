@@ -14,10 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -206,5 +209,21 @@ func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 				t.Errorf("cgroups left: %v", left)
 			}
 		})
+	}
+}
+
+func TestCanLimit_NamesWhatIsAbsent(t *testing.T) {
+	c := cgroup.New(map[string]string{"pids": t.TempDir()})
+	err := canLimit(c, &limit.Limits{WallTime: 1, CPUTime: 1, Memory: 1, Pids: 1, CPUs: 1, ReadBPS: 1, WriteBPS: 1})
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Fatalf("canLimit = %v, want failed precondition", err)
+	}
+	for name, controller := range map[string]string{
+		"memory": "memory", "cpus": "cpu", "cpu-time": "cpuacct", "read-bps": "blkio", "write-bps": "blkio",
+	} {
+		wantText(t, err, fmt.Sprintf("limit %s: cgroup %s has no controller %s for execs", name, c, controller))
+	}
+	if err := canLimit(c, &limit.Limits{WallTime: 1, Pids: 1, Output: 1}); err != nil {
+		t.Error(err)
 	}
 }

@@ -137,6 +137,11 @@ func (p *Process) Kill(sig syscall.Signal) error {
 	if err := p.container.Cgroup().Thaw(); err != nil {
 		return p.wrap(fmt.Errorf("thaw: %w", err))
 	}
+	if p.limits().LimitsIO() { // it would wait for what it reads and writes
+		if err := p.container.Cgroup().LiftIO(); err != nil {
+			return p.wrap(fmt.Errorf("lift the limits of I/O: %w", err))
+		}
+	}
 	return nil
 }
 

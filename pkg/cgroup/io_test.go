@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/cgroups/v3"
+)
+
+// aDisk is one of this machine.
+func aDisk(t *testing.T) Disk {
+	t.Helper()
+	disks := Disks()
+	if len(disks) == 0 {
+		lacking(t, "disk", "a block device")
+	}
+	for _, d := range disks {
+		if !exists(filepath.Join("/sys/dev/block", d.String(), "queue")) {
+			t.Errorf("%s is no disk", d)
+		}
+	}
+	return disks[0]
+}
+
+// A child has the lower of its own limits and of those of the cgroup above, until they are lifted.
+func TestLimitIO_OnV1(t *testing.T) {
+	c, d := makeV1(t), aDisk(t)
+	c = make1(t, map[string]string{"blkio": strings.Replace(c.Path("pids"), "/pids/", "/blkio/", 1)})
+	for i, rate := range []int{5000, 0, 0, 7} {
+		setControl(t, c.File(c.ioFiles()[i]), fmt.Sprintf("%s %d", d, rate))
+	}
+	for _, tt := range []struct {
+		read, written int64
+		want          [4]int64
+	}{
+		{4096, 8192, [4]int64{4096, 8192, 0, 7}},
+		{8192, 0, [4]int64{5000, 0, 0, 7}},
+	} {
+		child, err := c.MakeChild(fmt.Sprint("r", tt.read), c.IOController())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.LimitIO(c, tt.read, tt.written); err != nil {
+			t.Fatal(err)
+		}
+		has := func() (rates [4]int64) {
+			for i, file := range child.ioFiles() {
+				_, _ = fmt.Sscanf(control(t, child, file), d.String()+" %d", &rates[i]) // nothing is 0
+			}
+			return rates
+		}
+		if got := has(); got != tt.want {
+			t.Errorf("LimitIO(%d, %d): %v, want %v", tt.read, tt.written, got, tt.want)
+		}
+		if err := child.LiftIO(); err != nil {
+			t.Error(err)
+		}
+		if got := has(); got != [4]int64{} {
+			t.Errorf("LiftIO leaves %v", got)
+		}
+	}
+}
+
+func TestLimitIO_OnV2(t *testing.T) {
+	d := aDisk(t)
+	c := New(map[string]string{"": t.TempDir()})
+	if cgroups.Mode() == cgroups.Unified {
+		setControl(t, "/sys/fs/cgroup/cgroup.subtree_control", "+io")
+		c = makeV2(t)
+	} else { // without a kernel the file has what was written last
+		put(t, c.File("io.max"), "")
+	}
+	if err := c.LimitIO(nil, 4096, 0); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(c.File("io.max"))
+	if want := "rbps=4096 wbps=max"; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("io.max = %q, %v, want %s %s", text, err, d, want)
+	}
+	if err := c.LiftIO(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err = os.ReadFile(c.File("io.max")); err != nil || strings.Contains(string(text), "4096") {
+		t.Errorf("io.max = %q, %v after LiftIO", text, err)
+	}
+}
