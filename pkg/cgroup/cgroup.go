@@ -65,6 +65,9 @@ func (c *Cgroup) Path(controller string) string {
 	return c.paths[controller]
 }
 
+// IsNone reports whether the cgroup has no directory anywhere: its container has none.
+func (c *Cgroup) IsNone() bool { return len(c.dirs) == 0 }
+
 // Exists reports whether any directory of the cgroup exists.
 func (c *Cgroup) Exists() bool { return slices.ContainsFunc(c.dirs, exists) }
 

@@ -136,10 +136,11 @@ type Container struct {
 	notify    *notify.Hook // nil: Start does not wait for it
 	host      *hostrootfs.Rootfs
 	stop      process.Stop
-	stopIsSet bool // a setting says how it is to be stopped
-	joinsPIDs bool // it is in the PID namespace of another container
-	ofCRI     bool // containerd's CRI plugin made it
-	init      bool // a small init is its first process
+	stopIsSet bool      // a setting says how it is to be stopped
+	joinsPIDs bool      // it is in the PID namespace of another container
+	noCgroup  sync.Once // has been told
+	ofCRI     bool      // containerd's CRI plugin made it
+	init      bool      // a small init is its first process
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -148,11 +149,16 @@ type Container struct {
 	stopBy time.Time // end of the grace of the Stop under way; zero before it
 }
 
-// PIDs returns the processes in the container's cgroup. When there are none, since init is dead and its exit is told or
-// about to be, it returns the pid that init had: containerd, when it starts, deletes a container without a pid
-// (core/runtime/v2/shim_load.go), and nobody would hear how it ended. A cgroup that is a scope of systemd is gone then.
+// PIDs returns the processes in the container's cgroup, or without one those that Processes knows. When there are none,
+// since init is dead and its exit is told or about to be, it returns the pid that init had: containerd, when it starts,
+// deletes a container without a pid (core/runtime/v2/shim_load.go), and nobody would hear how it ended. A cgroup that
+// is a scope of systemd is gone then.
 func (c *Container) PIDs() ([]int, error) {
 	pids, err := c.Cgroup().Procs()
+	if c.Cgroup().IsNone() {
+		_, first := c.Owners()
+		pids, err = descendants(first), nil
+	}
 	if init := c.Init().Pid(); init != 0 && (err == nil && len(pids) == 0 || errdefs.IsNotFound(err)) {
 		return []int{init}, nil
 	}
@@ -162,9 +168,12 @@ func (c *Container) PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// Metrics are those of the container's cgroup, as containerd's message for the version of cgroups. The error is
-// errdefs.ErrNotFound when the cgroup is gone.
+// Metrics are those of the container's cgroup, or of its processes if it never had one, as containerd's message for the
+// version of cgroups. The error is errdefs.ErrNotFound when the cgroup is gone.
 func (c *Container) Metrics() (stats.Metrics, error) {
+	if c.Cgroup().IsNone() {
+		return c.processMetrics()
+	}
 	c.mu.Lock()
 	var err error
 	if c.stats == nil {

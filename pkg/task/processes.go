@@ -6,15 +6,18 @@ package task
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/stats"
 )
 
 // ProcessInfo is a process of a container, as the kernel shows it (proc_pid_stat(5)).
@@ -27,19 +30,22 @@ type ProcessInfo struct {
 	CPU     time.Duration // in steps of tick
 	RSS     uint64        // bytes
 	parent  int
+
+	user, system time.Duration // of CPU, with that of the children that it has waited for
 }
 
 // tick is the unit of times in /proc/PID/stat: USER_HZ is 100 on each architecture that the shim runs on.
 const tick = 10 * time.Millisecond
 
 // Processes lists the processes of the container in the order of their ids. It is partial for a container without a
-// cgroup, of which only the first processes of the container and of its execs are known.
+// cgroup: then it has those that come from the first processes of the container and of its execs. Whoever has lost its
+// parent is a child of init only in a PID namespace of the container's own.
 func (c *Container) Processes() (list []ProcessInfo, partial bool, err error) {
 	owners, first := c.Owners()
 	pids := func() ([]int, error) { return c.Cgroup().Procs() }
 	before, err := pids()
 	if partial = errdefs.IsNotFound(err); partial {
-		pids = func() ([]int, error) { return slices.Sorted(maps.Keys(first)), nil }
+		pids = func() ([]int, error) { return descendants(first), nil }
 		before, err = pids()
 	}
 	if err != nil {
@@ -69,6 +75,62 @@ func (c *Container) Processes() (list []ProcessInfo, partial bool, err error) {
 	list = slices.DeleteFunc(list, func(p ProcessInfo) bool { return !slices.Contains(after, p.Pid) })
 	inherit(list)
 	return list, partial, nil
+}
+
+// descendants are those of the processes in first, and these themselves, in the order of their ids.
+func descendants(first map[int]bool) (pids []int) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
+	parents := map[int]int{}
+	for _, path := range files {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		stat, readErr := os.ReadFile(path) // fails for one that has ended
+		if p, parseErr := parseStat(stat, time.Time{}); err == nil && readErr == nil && parseErr == nil {
+			parents[pid] = p.parent
+		}
+	}
+	for pid := range parents {
+		for p, n := pid, 0; n < len(parents); p, n = parents[p], n+1 { // of ids that are given anew, a circle may come
+			if first[p] {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// processMetrics are the metrics of a container without a cgroup.
+func (c *Container) processMetrics() (stats.Metrics, error) {
+	list, _, err := c.Processes()
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("container %q: metrics: it has no cgroup and no process: %w", c.ID(), errdefs.ErrNotFound)
+	}
+	c.noCgroup.Do(func() {
+		log.L.WithField("container", c.ID()).Info("no cgroup: statistics are those of the processes that are alive")
+	})
+	sum := stats.Processes{Number: uint64(len(list))}
+	for _, p := range list {
+		sum.User += p.user
+		sum.System += p.system
+		sum.Memory += p.memory()
+	}
+	return sum.Metrics(), nil
+}
+
+// memory is the share of p in the memory that it has with others (proc_pid_smaps(5), Pss), or where that cannot be read
+// all that it has.
+func (p *ProcessInfo) memory() uint64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.Pid)) // fails where p may not be traced
+	_, rest, _ := strings.Cut(string(text), "\nPss:")
+	var kib uint64
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		return p.RSS
+	}
+	return kib << 10
 }
 
 // inherit gives a process whose exec is not known that of its parent. One whose parent has ended is a child of the
@@ -124,6 +186,7 @@ func parseStat(stat []byte, boot time.Time) (p ProcessInfo, err error) {
 	}
 	p.parent = int(number(4))
 	p.CPU = time.Duration(number(14)+number(15)) * tick
+	p.user, p.system = time.Duration(number(14)+number(16))*tick, time.Duration(number(15)+number(17))*tick
 	p.Started = boot.Add(time.Duration(number(22)) * tick)
 	p.RSS = uint64(number(24)) * uint64(os.Getpagesize())
 	return p, err

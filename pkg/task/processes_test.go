@@ -6,6 +6,9 @@ package task
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -32,13 +35,36 @@ func TestInherit_FollowsParents(t *testing.T) {
 	}
 }
 
+func TestDescendants(t *testing.T) {
+	shell := exec.Command("sh", "-c", "(sleep 100; true) & echo; wait; true")
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := shell.StdoutPipe()
+	if err == nil {
+		err = shell.Start()
+	}
+	if err == nil {
+		_, err = out.Read(make([]byte, 1))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL); _ = shell.Wait() })
+	var pids []int
+	for deadline := time.Now().Add(10 * time.Second); len(pids) < 3 && time.Now().Before(deadline); {
+		pids = descendants(map[int]bool{shell.Process.Pid: true, 1 << 30: true})
+	}
+	if len(pids) != 3 || !slices.Contains(pids, shell.Process.Pid) || slices.Contains(pids, os.Getpid()) {
+		t.Errorf("descendants of %d = %v, want it, its child and the sleep", shell.Process.Pid, pids)
+	}
+}
+
 func TestParseStat(t *testing.T) {
 	boot := time.Unix(1000, 0)
-	const numbers = "S 12 1 1 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 1 0 1234 2000000 250 18446744073709551615"
+	const numbers = "S 12 1 1 0 -1 4194560 1 0 0 0 150 50 7 3 20 0 1 0 1234 2000000 250 18446744073709551615"
 	for name, want := range map[string]string{"sh": "sh", "a) R 9 (b": "a) R 9 (b", "\xff": "?"} {
 		p, err := parseStat([]byte("7 ("+name+") "+numbers+"\n"), boot)
-		got := fmt.Sprint(p.Name, p.parent, p.CPU, p.Started.Sub(boot), p.RSS/uint64(os.Getpagesize()))
-		if err != nil || got != fmt.Sprint(want, 12, 2*time.Second, 12340*time.Millisecond, 250) {
+		got := fmt.Sprint(p.Name, p.parent, p.CPU, p.user, p.system, p.Started.Sub(boot), p.RSS/uint64(os.Getpagesize()))
+		if err != nil || got != want+"12 2s 1.57s 530ms 12.34s 250" {
 			t.Errorf("%q: %s, %v", name, got, err)
 		}
 	}
