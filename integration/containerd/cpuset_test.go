@@ -74,6 +74,22 @@ func TestCPUSet_FollowsItsSource(t *testing.T) {
 	c.kill()
 }
 
+// Execs with limits, and init beside them, are in cgroups below the container's.
+func TestCPUSet_FollowedByExecsWithLimits(t *testing.T) {
+	e := newCPUSetEnv(t)
+	shared := e.source("shared", "0-1")
+	c := e.run("c1", config{opts: with(shared.annotation(), execLimits("pids=50,memory=64Mi,cpus=2"))}, "sleep", "1000")
+	x := e.asExec(c, "e1", nil, "exec sleep 1000")
+	for _, list := range []string{"2-3", "0"} {
+		shared.set(list)
+		wantRunsOn(t, "the source changed", c.Task.Pid(), list)
+		wantRunsOn(t, "the source changed", x.Pid(), list)
+	}
+	e.wantQuiet()
+	x.kill()
+	c.kill()
+}
+
 func TestCPUSet_OfThePod(t *testing.T) {
 	e := newCPUSetEnv(t)
 	pod := e.source("pod", "0-1")

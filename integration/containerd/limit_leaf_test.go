@@ -97,7 +97,7 @@ func TestLimit_CgroupNamespaceShowsTheContainersLimits(t *testing.T) {
 	c.kill()
 }
 
-// Fifty a second for a minute leave nothing; here fewer, one after the other and some at a time.
+// Fifty a second for a minute leave nothing: SHIM_TEST_RUNS=3000. Otherwise it is fewer, some at a time.
 func TestLimit_ManyRunsLeaveNothing(t *testing.T) {
 	j := newJudge(t)
 	c := j.run("c1", config{opts: with(j.limited("exec-limits", "wall-time=20s,cpu-time=5s,memory=64Mi,pids=32,output=64Ki"))}, "sleep", "1000")
@@ -105,7 +105,8 @@ func TestLimit_ManyRunsLeaveNothing(t *testing.T) {
 	j.exec(c, "warm", nil, "true")
 	before, err := harness.ReadUsage(pid)
 	j.must(err, "usage of the shim")
-	const rounds, atATime = 15, 4
+	const atATime = 4
+	rounds := setting(t, "SHIM_TEST_RUNS", 60) / atATime
 	began := time.Now()
 	for i := range rounds {
 		var all []*process
@@ -116,7 +117,7 @@ func TestLimit_ManyRunsLeaveNothing(t *testing.T) {
 			x.wantExit(3)
 		}
 	}
-	t.Logf("%d runs in %v", rounds*atATime, time.Since(began))
+	t.Logf("%d runs in %v", rounds*atATime, time.Since(began).Round(time.Millisecond))
 	c.wantProcesses(1)
 	harness.Eventually(t, "no cgroup of an exec is left", func() error {
 		if left := c.execCgroups(); len(left) > 0 {
