@@ -28,7 +28,7 @@ type confinement struct {
 // ratio of such a row to the reference's says how far that of the execs under a module differs from that of the others.
 const confined = 1.15
 
-// comparison is the rows of execs of two kinds: under a security module, and without it.
+// comparison is the rows of execs of two kinds: under a security module, or limits, and without.
 type comparison struct {
 	took, cost                    [2]string
 	median, fastest, medianOfCost string // by that of the second kind

@@ -24,13 +24,31 @@ func podExecGroup() group {
 		"exec in a pod's container", "CPU time of an exec in a pod's container", podLike()...)
 }
 
-// limitsGroup is execs with limits of all kinds and a verdict, which only our shim has. Beside it are plain execs of
-// the others.
+// withLimits is the most that an exec with limits and a verdict may take, as a multiple of one without.
+const withLimits = 1.25
+
+// limitsGroup is execs with limits of all kinds and a verdict, which only our shim has, and execs without. For the
+// others both are plain.
 func limitsGroup() group {
-	return execRows("limits", " with limits and a verdict, beside plain ones of others", "exec with limits",
-		"CPU time of an exec with limits", oci.WithAnnotations(map[string]string{
-			"io.containerd.sandbox.v1/exec-limits": "wall-time=10s,cpu-time=5s,memory=64Mi,pids=32,output=64Ki",
-		}))
+	c := compare("limits")
+	rows := c.rows()
+	rows[0].Target = target{Ratio: 0.30, BelowCrun: true}
+	rows[2].Target = target{Limit: withLimits}
+	rows[4].Target = target{Ratio: 0.20}
+	rows[6].Target = target{}
+	return group{
+		name: "limits", about: "exec of /bin/true with limits and a verdict, and without, beside plain ones of others",
+		rows: rows,
+		measure: func(b *bench, ctx context.Context) error {
+			return b.withIdle(ctx, "limits", func(under []*container) error {
+				return b.withIdle(ctx, "unlimited", func(without []*container) error {
+					return b.compareExecs(ctx, c, [2][]*container{under, without})
+				})
+			}, oci.WithAnnotations(map[string]string{
+				"io.containerd.sandbox.v1/exec-limits": "wall-time=10s,cpu-time=5s,memory=64Mi,pids=32,output=64Ki",
+			}))
+		},
+	}
 }
 
 // execRows are the time of an exec and the CPU time of all that takes part but containerd.
