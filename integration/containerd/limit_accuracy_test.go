@@ -122,7 +122,7 @@ func (d *deviations) compare(p measured, v verdict, is truth) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf(format, args...))
 		}
 	}
-	near := func(a, b time.Duration) bool { return (a - b).Abs() <= max(clockTick, b/100) }
+	near := func(a, b time.Duration) bool { return (a - b).Abs() <= max(harness.Slow(clockTick), b/100) }
 	check(v.Status == p.status && v.Limit == p.ended, "want status %d and limit %q", p.status, p.ended)
 	check(near(v.CPU, is.cpu), "its container used %v of CPU time", is.cpu)
 	if is.thread > 0 {
