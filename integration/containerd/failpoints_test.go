@@ -189,15 +189,23 @@ func (f *failing) try(t *testing.T, name, action string, at place) {
 		t.Errorf("the failpoint was not reached")
 		f.points.Reset(name)
 	}
-	log := f.containerd.LogFrom(l.logStart)
+	named := func() error { // containerd may write its log later
+		if !strings.Contains(said+f.containerd.LogFrom(l.logStart), "failpoint "+name) {
+			return fmt.Errorf("neither the error nor the log name %s: %s", name, said)
+		}
+		return nil
+	}
 	switch {
 	case err != nil && err.Error() == "":
 		t.Error("the error is empty")
 	case action == "error" && name == "start.directory":
 		// The daemon has answered. It says why it ended in a log that containerd may have stopped to read.
-	case action == "error" && !strings.Contains(said+log, "failpoint "+name):
-		t.Errorf("neither the error nor the log name %s: %s", name, said)
-	case action != "panic" && strings.Contains(log, "panic:"):
+	case action == "error":
+		if err := harness.Poll(named); err != nil {
+			t.Error(err)
+		}
+	}
+	if action != "panic" && strings.Contains(f.containerd.LogFrom(l.logStart), "panic:") {
 		t.Error("the shim panics")
 	}
 	t.Logf("error: %v", err)
