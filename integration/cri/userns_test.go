@@ -51,6 +51,7 @@ func TestUserNamespace_PodHasUsersOfItsOwn(t *testing.T) {
 		}
 		a.wantExec("0", "stat", "-c", "%u", "/bin/busybox")
 		a.wantExec("0", "stat", "-c", "%u", "/etc/hosts")
+		a.wantExec("0", "stat", "-c", "%u", "/dev/mqueue") // of the IPC namespace
 		a.exec("sh", "-c", "echo text >/root/file && chown 1000:1000 /root/file")
 		a.wantExec("1000", "stat", "-c", "%u", "/root/file")
 		a.exec("sh", "-c", "echo shared >/dev/shm/file")

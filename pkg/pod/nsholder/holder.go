@@ -182,6 +182,11 @@ func (c Config) enterNamespaces(r *native.Request) {
 		r.Call(unix.SYS_UNSHARE, unix.CLONE_NEWUSER).OnError("make a user namespace")
 		r.Wait(func(pid int) error { return writeMappings(pid, c.Map) })
 	}
+	if c.User != nil || c.Map != nil {
+		// Files of the namespaces, as the root of mqueue, belong to who makes them. EINVAL: there is no root.
+		r.Call(unix.SYS_SETRESGID, 0, 0, 0).Tolerate(unix.EINVAL).OnError("setresgid")
+		r.Call(unix.SYS_SETRESUID, 0, 0, 0).Tolerate(unix.EINVAL).OnError("setresuid")
+	}
 	r.Call(unix.SYS_UNSHARE, c.Make).OnError("make namespaces")
 	if c.Hostname != "" {
 		r.Call(unix.SYS_SETHOSTNAME, c.Hostname, len(c.Hostname)).OnError("set the host name")
