@@ -80,7 +80,22 @@ func TestLimit_OfIO(t *testing.T) {
 		if left := c.execCgroups(); len(left) > 0 {
 			t.Errorf("cgroups left: %v", left)
 		}
-		c.kill()
+		// Neither does init wait for the disk of an exec. It would for half a minute.
+		x := j.asExec(c, "with-init", []string{fmt.Sprintf("SANDBOX_LIMIT_WRITE_BPS=%d", second)}, large)
+		harness.Eventually(t, "the exec writes", func() error {
+			state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", x.Pid()))
+			if err == nil && !strings.Contains(string(state), "(dd) D ") {
+				err = fmt.Errorf("%s", state)
+			}
+			return err
+		})
+		began := time.Now()
+		j.must(c.process.Kill(j.ctx, unix.SIGKILL), "kill")
+		x.wantExit(137)
+		c.wantExit(137)
+		if took := time.Since(began); took > harness.Slow(10*time.Second) {
+			t.Errorf("%s: it ended %v after it was killed", id, took)
+		}
 	}
 	for id, tt := range map[string]struct{ limits, program, want string }{
 		"init-writes": {"wall-time=20s", writes, ""}, "init-killed": {"wall-time=300ms", large, "wall-time"},

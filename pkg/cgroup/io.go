@@ -90,15 +90,43 @@ func (c *Cgroup) limitDisk(file, line string) error {
 	return nil
 }
 
-// LiftIO removes the limits of I/O. A process that was killed does not end before all is read and written that it had
-// asked for.
+// LiftIO removes the limits of I/O of the cgroup and of those below it. A process that was killed does not end before all
+// is read and written that it had asked for.
 func (c *Cgroup) LiftIO() error {
-	var errs []error
-	for _, file := range c.ioFiles() {
-		text, _ := os.ReadFile(c.File(file)) // there are none if it is gone
-		for line := range strings.Lines(string(text)) {
-			errs = append(errs, c.limitDisk(file, reset(file, deviceOf(line), line)))
+	files := c.ioFiles()
+	path := c.File(files[0])
+	if path == "" {
+		return nil
+	}
+	err := walk(filepath.Dir(path), func(n node) error {
+		for _, file := range files {
+			if err := n.liftIO(file); err != nil && !IsGone(err) {
+				return err
+			}
+		}
+		return nil
+	}, nil)
+	if IsGone(err) {
+		return nil
+	}
+	return err
+}
+
+func (n node) liftIO(file string) error {
+	text, err := n.read(file)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		f, err := n.open(file, unix.O_WRONLY)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(reset(file, deviceOf(line), line))
+		_ = f.Close()                   // a file of the kernel's keeps nothing back
+		if err != nil && !IsGone(err) { // a disk that has gone
+			return err
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }

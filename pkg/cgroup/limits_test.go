@@ -89,9 +89,7 @@ func TestDelegate_LimitsChildren(t *testing.T) {
 			}
 			kill(t, child)
 			<-greedy.ended
-			if !child.IsEmpty() {
-				t.Error("a cgroup without processes is not called empty")
-			}
+			eventually(t, "the kernel calls it empty", child.IsEmpty) // after the last context switch, since Linux 7
 		})
 	}
 }

@@ -173,15 +173,6 @@ func (g *execCgroup) limitPids() error {
 	return g.LimitPids(g.limits.Pids)
 }
 
-// kill ends all processes in g. What they read and write is not slowed any more, for which they would wait.
-func (g *execCgroup) kill(ctx context.Context) error {
-	var err error
-	if g.limits.LimitsIO() {
-		err = g.LiftIO()
-	}
-	return errors.Join(err, g.Kill(ctx, unix.SIGKILL))
-}
-
 // execIn starts lp in group. When it fails, nothing is left of either: a program whose terminal did not come, for
 // example, ran already and may have started others.
 func (c *container) execIn(
@@ -191,7 +182,7 @@ func (c *container) execIn(
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
-		err = errors.Join(err, fail.After("exec-undo.kill", group.kill(ctx)))
+		err = errors.Join(err, fail.After("exec-undo.kill", group.Kill(ctx, unix.SIGKILL)))
 		c.removeExecCgroup(group.Cgroup, true)
 		return nil, err
 	}
@@ -236,7 +227,7 @@ func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
 	defer cancel()
-	if err := g.group.kill(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	if err := g.group.Kill(ctx, sig); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("kill the processes of the exec: %w", err)
 	}
 	return nil
@@ -252,7 +243,7 @@ func (g *cgroupHandle) Wait() process.Exit {
 		g.killed.Store(true)
 		ctx, cancel := context.WithTimeout(context.Background(), treeTimeout)
 		defer cancel()
-		if err := g.group.kill(ctx); err != nil {
+		if err := g.group.Kill(ctx, unix.SIGKILL); err != nil {
 			g.log().WithError(err).Error("kill the processes of an exec")
 		}
 	}

@@ -89,7 +89,8 @@ func descendants(first map[int]bool) (pids []int) {
 		}
 	}
 	for pid := range parents {
-		for p, n := pid, 0; n < len(parents); p, n = parents[p], n+1 { // of ids that are given anew, a circle may come
+		// The parent of the first process of all is 0. Of ids that are given anew, a circle may come.
+		for p, n := pid, 0; p != 0 && n < len(parents); p, n = parents[p], n+1 {
 			if first[p] {
 				pids = append(pids, pid)
 				break
