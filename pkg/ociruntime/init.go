@@ -44,8 +44,10 @@ func unsupportedInitReason(c process.Config, config *configs.Config, p *libconta
 	switch {
 	case config.NoPivotRoot:
 		return "no pivot_root"
-	case namespaces.Contains(configs.NEWTIME):
-		return "time namespace"
+	case len(config.TimeOffsets) > 0:
+		return "offsets of a time namespace"
+	case namespaces.PathOf(configs.NEWTIME) != "":
+		return "time namespace of another"
 	case namespaces.PathOf(configs.NEWNS) != "":
 		return "mount namespace of another"
 	case config.HasHook(configs.CreateContainer, configs.StartContainer, configs.Poststart):

@@ -198,6 +198,8 @@ func initVariants(tb testing.TB) []configVariant {
 			withCgroupNamespace(c)
 			mount(specs.Mount{Destination: "/sys", Type: "tmpfs", Source: "tmpfs"}, specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro"}})(c)
 		}},
+		{"time namespace", timeNamespace},
+		{"user namespace, a time namespace", func(c *process.Config) { ownRootfs(tb, c); timeNamespace(c) }},
 		{"PIDs of the host", without(specs.PIDNamespace)},
 		{"network of the host", without(specs.NetworkNamespace)},
 		{"IPC of the host", without(specs.IPCNamespace)},
@@ -348,4 +350,9 @@ func inUserNamespaceOfAnother(tb testing.TB, c *process.Config) {
 	c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings = nil, nil
 	list := c.Spec.Linux.Namespaces
 	list[len(list)-1].Path = fmt.Sprintf("/proc/%d/ns/user", holder)
+}
+
+// timeNamespace gives the container a time namespace without offsets, as Docker does.
+func timeNamespace(c *process.Config) {
+	c.Spec.Linux.Namespaces = append(c.Spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
 }

@@ -215,9 +215,14 @@ func flag(t configs.NamespaceType) uintptr {
 	return one.CloneFlags()
 }
 
-// newNamespaces are those into which init is forked.
+// newNamespaces are those into which init is forked. clone(2) takes the bit of a time namespace for one of a signal: it
+// is unshared before, and the child is the first in it (time_namespaces(7)).
 func (b *initBuilder) newNamespaces() int {
-	return int(b.Config.Namespaces.CloneFlags() &^ (unix.CLONE_NEWCGROUP | unix.CLONE_NEWUSER))
+	if b.Config.Namespaces.IsPrivate(configs.NEWTIME) {
+		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWTIME).OnError("unshare the time namespace")
+	}
+	const others = unix.CLONE_NEWCGROUP | unix.CLONE_NEWUSER | unix.CLONE_NEWTIME
+	return int(b.Config.Namespaces.CloneFlags() &^ others)
 }
 
 // birth forks the process into its cgroups and its new namespaces. The cgroup namespace is not among them: the root of
@@ -232,12 +237,12 @@ func (b *initBuilder) birth(moves bool) {
 		b.write("/proc/self/oom_score_adj", fmt.Sprint(*i.OOMScoreAdj))
 	}
 	setUndumpable(b.Request)
-	namespaces := b.newNamespaces()
-	if b.Config.Namespaces.Contains(configs.NEWUSER) {
-		namespaces = 0 // they are to belong to that
-	}
 	for _, dir := range i.Tasks {
 		b.write(filepath.Join(dir, "tasks"), "0") // as in enterCgroups
+	}
+	namespaces := 0
+	if !b.Config.Namespaces.Contains(configs.NEWUSER) { // else they are to belong to that
+		namespaces = b.newNamespaces()
 	}
 	switch {
 	case i.Unified != "" && !moves:
