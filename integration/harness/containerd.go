@@ -30,7 +30,7 @@ type Containerd struct {
 	Fifos   string // where clients should make their fifos
 
 	cmd    *exec.Cmd
-	exited chan struct{} // closed when the process that cmd started has been waited for
+	exited <-chan struct{} // closed when the process that cmd started has been waited for
 	log    *os.File
 }
 
@@ -78,14 +78,13 @@ func (c *Containerd) Start(ctx context.Context) error {
 	cmd.Stdout, cmd.Stderr = c.log, c.log
 	// An interrupt from the terminal is for the test, which then ends containerd. A test that is killed cannot.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	started, exited := make(chan error, 1), make(chan struct{})
-	go run(cmd, started, exited)
-	if err := <-started; err != nil {
+	exited, err := Spawn(cmd)
+	if err != nil {
 		return err
 	}
 	c.cmd, c.exited = cmd, exited
 	var ended error
-	err := poll(patience, func() error {
+	err = poll(patience, func() error {
 		select {
 		case <-c.exited:
 			ended = fmt.Errorf("containerd ended: %v", cmd.ProcessState)
@@ -107,6 +106,14 @@ func (c *Containerd) Start(ctx context.Context) error {
 	return errors.Join(err, ended)
 }
 
+// Spawn starts a process and waits for it in a goroutine, which then closes exited. How it ended is in
+// cmd.ProcessState.
+func Spawn(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
+	started, ended := make(chan error, 1), make(chan struct{})
+	go run(cmd, started, ended)
+	return ended, <-started
+}
+
 // run is the goroutine that owns a process from its start to its end. It keeps its thread, since Pdeathsig is sent when
 // the thread that started the process ends, not the test.
 func run(cmd *exec.Cmd, started chan<- error, exited chan<- struct{}) {
@@ -116,7 +123,7 @@ func run(cmd *exec.Cmd, started chan<- error, exited chan<- struct{}) {
 	err := cmd.Start()
 	started <- err
 	if err == nil {
-		_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		_ = cmd.Wait()
 	}
 }
 
