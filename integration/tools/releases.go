@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -24,7 +25,9 @@ type Release struct {
 // Releases lists one release of each series that is supported, the oldest first.
 func Releases() []Release {
 	return []Release{
-		{"1.6", func(ctx context.Context) (string, error) { return cached("containerd-"+debianVersion, debian(ctx)) }},
+		{"1.6", func(ctx context.Context) (string, error) {
+			return cached("containerd-"+debianVersion, daemon, debian(ctx))
+		}},
 		{"1.7", module17},
 		{"2.4", func(ctx context.Context) (string, error) {
 			dir, err := Build(ctx)
@@ -36,14 +39,14 @@ func Releases() []Release {
 // daemon is the base name of each release's binary.
 const daemon = "containerd"
 
-// cached returns the path of a daemon in a directory of the cache, and has it made there when it is absent.
-func cached(name string, provide func(dir string) error) (string, error) {
+// cached returns the path of a program in a directory of the cache, and has it made there when it is absent.
+func cached(name, program string, provide func(dir string) error) (string, error) {
 	root, err := cacheRoot()
 	if err != nil {
 		return "", err
 	}
 	dir := filepath.Join(root, name)
-	path := filepath.Join(dir, daemon)
+	path := filepath.Join(dir, program)
 	return path, locked(dir, func() error {
 		if _, err := os.Stat(path); err == nil {
 			return nil
@@ -87,27 +90,37 @@ func debian(ctx context.Context) func(dir string) error {
 // module17 builds containerd 1.7. Its module cannot be installed by version, since it has replace lines, and cannot be
 // in the go.mod of the tests, whose containerd 2 needs later dependencies. So it is a tool line of a module of its own.
 func module17(ctx context.Context) (string, error) {
-	dir, err := goOutput(ctx, "list", "-m", "-f", "{{.Dir}}")
+	// The tests use none of what these tags leave out.
+	return ownModule(ctx, "containerd-1.7", program{
+		pkg:  "github.com/containerd/containerd/cmd/containerd",
+		tags: "no_aufs no_btrfs no_devmapper no_tracing no_zfs", cgo: "0",
+	})
+}
+
+// ownModule builds p with the go.mod of the folder of this package that is called name.
+func ownModule(ctx context.Context, name string, p program) (string, error) {
+	dir, err := moduleDir(ctx)
 	if err != nil {
 		return "", err
 	}
-	source := filepath.Join(strings.TrimSpace(dir), "tools", "containerd-1.7")
+	source := filepath.Join(dir, "tools", name)
 	var pins []byte
-	for _, name := range []string{"go.mod", "go.sum"} {
-		text, err := os.ReadFile(filepath.Join(source, name))
+	for _, file := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join(source, file))
 		if err != nil {
 			return "", err
 		}
 		pins = append(pins, text...)
 	}
-	// The tests use none of what these tags leave out.
-	p := program{
-		pkg:  "github.com/containerd/containerd/cmd/containerd",
-		tags: "no_aufs no_btrfs no_devmapper no_tracing no_zfs", cgo: "0",
-	}
 	key := sha256.Sum256(fmt.Append(pins, runtime.Version(), arch(), p))
-	return cached("containerd-1.7-"+hex.EncodeToString(key[:4]),
+	return cached(name+"-"+hex.EncodeToString(key[:4]), path.Base(p.pkg),
 		func(dir string) error { return p.build(ctx, source, dir) })
+}
+
+// moduleDir is where this module is, in which the working directory must be.
+func moduleDir(ctx context.Context) (string, error) {
+	dir, err := goOutput(ctx, "list", "-m", "-f", "{{.Dir}}")
+	return strings.TrimSpace(dir), err
 }
 
 func command(ctx context.Context, dir, name string, arg ...string) error {

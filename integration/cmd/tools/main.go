@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command tools builds containerd, ctr, containerd-shim-runc-v2 and runc into the cache and prints the directory. With
-// -releases it also provides the other releases of containerd that the tests run the shim under.
+// -releases it also provides the other releases of containerd that the tests run the shim under, with -docker a Docker.
 package main
 
 import (
@@ -20,6 +20,7 @@ func main() {
 	defer stop()
 	releases := flag.Bool("releases", false,
 		"also provide the other releases of containerd, as far as this machine can")
+	docker := flag.Bool("docker", false, "also provide dockerd and a docker")
 	flag.Parse()
 	dir, err := tools.Build(ctx)
 	if err != nil {
@@ -27,6 +28,12 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println(dir)
+	if *docker {
+		if _, err := tools.BuildDocker(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "tools:", err)
+			os.Exit(1)
+		}
+	}
 	if !*releases {
 		return
 	}
