@@ -152,6 +152,7 @@ integration: failpoints ## the built binary against a fake and a real containerd
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
 	@integration/cri/deps.sh
 	@integration/packages/root.sh bookworm >/dev/null || echo "NOT TESTED: the package on Debian 12, of which there is no root" >&2
+	@echo "NOT TESTED here: Docker: make test-clients"
 	@echo "NOT TESTED here: releases, .rpm, .apk, .deb on Debian 13, builds without root and tools: make test-packages"
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
@@ -165,6 +166,17 @@ test-packages: deps build ## releases made twice, their packages on Debian 12 an
 	@integration/packages/deps.sh
 	cd integration; $(GO) run ./cmd/tools
 	cd integration; umask 022; SHIM_TEST_PACKAGES=all SHIM_BINARY=$(BINARY) $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./packages
+
+# dockerd is built for these alone, which takes minutes; docker and its init are Debian's.
+CLIENTS  = hack/packages.sh $$(command -v ps >/dev/null || echo procps) \
+	$$([ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || echo debian-archive-keyring); \
+	cd integration; $(GO) run ./cmd/tools -docker; umask 022; SHIM_TEST_CLIENTS=1 SHIM_BINARY=$(BINARY) $(GO) test -count=1
+.PHONY: test-clients smoke-clients
+test-clients: deps build ## Docker, with this shim and with the runc shim, compared (root); RUN= chooses; WRITE=1: the table of docs/compatibility.md
+	$(CLIENTS) -v -timeout 60m -run '$(RUN)' ./clients $(if $(WRITE),-update)
+
+smoke-clients: deps build ## five cases of them (root)
+	$(CLIENTS) -timeout 10m -run 'TestDocker_(Run|Exec|Stop|Limits)/^(run|attach|exec,.*|stop_with_grace|OOM)$$' ./clients
 
 # Each system call of an operation fails once, with each error: hours. Operations, calls and errors as in
 # integration/fakecontainerd, with commas between them.

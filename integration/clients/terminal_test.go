@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package clients_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/console"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// terminal is a docker that a person has started.
+type terminal struct {
+	s      *session
+	master console.Console
+	output harness.Buffer
+	cmd    *exec.Cmd
+	exited <-chan struct{}
+}
+
+// terminal starts docker on a terminal of 30 lines and 90 columns.
+func (s *session) terminal(arg ...string) *terminal {
+	master, name, err := console.NewPty()
+	s.must(err, "terminal")
+	slave, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
+	s.must(err, "terminal")
+	defer func() { _ = slave.Close() }() // docker has it
+	t := &terminal{s: s, master: master, cmd: exec.Command(s.bin+"/docker", arg...)}
+	t.resize(30, 90)
+	t.cmd.Env = s.environ()
+	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = slave, slave, slave
+	t.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
+	t.exited, err = harness.Spawn(t.cmd)
+	s.must(err, "start docker")
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf)
+			_, _ = t.output.Write(buf[:n]) // it never fails
+			if err != nil {
+				return // docker has ended
+			}
+		}
+	}()
+	return t
+}
+
+func (t *terminal) resize(lines, columns uint16) {
+	t.s.must(t.master.Resize(console.WinSize{Height: lines, Width: columns}), "resize")
+}
+
+func (t *terminal) types(text string) {
+	_, err := t.master.Write([]byte(text))
+	t.s.must(err, "type")
+}
+
+// shows waits until n times text has been shown, and what was shown ends with end.
+func (t *terminal) shows(n int, text, end string) {
+	t.s.must(harness.Poll(func() error { return t.shown(n, text, end) }), "wait")
+}
+
+func (t *terminal) shown(n int, text, end string) error {
+	shown := strings.ReplaceAll(t.output.String(), "\x1b[6n", "") // busybox asks where the cursor is
+	if strings.Count(shown, text) < n || !strings.HasSuffix(shown, end) {
+		return fmt.Errorf("the terminal shows %q, want %q %d times, and %q at the end", shown, text, n, end)
+	}
+	return nil
+}
+
+// ends waits for docker's end, with an exit status, and puts what was shown into the account.
+func (t *terminal) ends(status int) {
+	t.s.must(harness.Poll(func() error {
+		select {
+		case <-t.exited:
+			return nil
+		default:
+			return fmt.Errorf("docker does not end; it shows %q", t.output.String())
+		}
+	}), "wait")
+	if got := t.cmd.ProcessState.ExitCode(); got != status {
+		t.s.fatalf("docker ended with %d, want %d; it shows %q", got, status, t.output.String())
+	}
+	t.s.account.WriteString(t.output.String())
+	t.s.must(t.master.Close(), "close the terminal")
+}
+
+// interrupts types control-C until there are n prompts. The terminal must show each. One is not always enough, with
+// any runtime: the shell forgets one that comes while it forks a command and has not yet given it the terminal.
+func (t *terminal) interrupts(n int) {
+	const most = 5
+	for range most {
+		echoed := strings.Count(t.output.String(), "^C")
+		t.types("\x03")
+		t.shows(echoed+1, "^C", "")
+		if harness.PollFor(harness.Slow(2*time.Second), func() error { return t.shown(n, prompt, prompt) }) == nil {
+			return
+		}
+	}
+	t.s.fatalf("no prompt after %d times control-C: %q", most, t.output.String())
+}
+
+const prompt = "/ # "
+
+func TestDocker_Terminal(t *testing.T) {
+	const box = "docker run -d --name box busybox sleep 1000"
+	compare(t, shared, []clientCase{
+		{
+			name: "run -it, resize",
+			run: func(s *session) {
+				sh := s.terminal("run", "-it", "--name", "box", "busybox")
+				sh.shows(1, prompt, prompt)
+				sh.types("stty size\n")
+				sh.shows(1, "30 90\r\n", prompt)
+				sh.resize(40, 100)
+				s.must(harness.Poll(func() error {
+					sh.types("stty size\n")
+					if !strings.Contains(sh.output.String(), "40 100\r\n") {
+						return fmt.Errorf("the terminal shows %q", sh.output.String())
+					}
+					return nil
+				}), "resize")
+				sh.output = harness.Buffer{} // how often it asked differs
+				sh.types("exit 7\n")
+				sh.ends(7)
+				s.account.Reset()
+			},
+		},
+		{
+			name: "run -it: control-C, control-D",
+			run: func(s *session) {
+				sh := s.terminal("run", "-it", "--name", "box", "busybox")
+				sh.shows(1, prompt, prompt)
+				sh.types("echo sleeps; sleep 1000\n")
+				sh.shows(1, "sleeps\r\n", "sleeps\r\n")
+				sh.types("\x03")
+				sh.shows(2, prompt, prompt)
+				sh.types("\x04")
+				sh.ends(130)
+			},
+		},
+		{
+			name: "detach keys, attach",
+			run: func(s *session) {
+				sh := s.terminal("run", "-it", "--name", "box", "busybox")
+				sh.shows(1, prompt, prompt)
+				sh.types("\x10\x11")
+				sh.ends(0)
+				sh = s.terminal("attach", "box")
+				sh.types("echo again; exit 4\n")
+				sh.ends(4)
+				s.account.Reset() // the prompt comes in one or in the other
+			},
+			script: `docker inspect -f '{{.State.ExitCode}}' box`,
+			want:   "4\n",
+		},
+		{
+			name: "exec -it",
+			run: func(s *session) {
+				s.shell(box)
+				sh := s.terminal("exec", "-it", "box", "sh")
+				sh.shows(1, prompt, prompt)
+				sh.types("tty; stty size; exit 5\n")
+				sh.shows(1, "/dev/pts/0\r\n30 90\r\n", "30 90\r\n")
+				sh.ends(5)
+			},
+		},
+		{
+			name: "exec -it: control-C right after a line, 30 times",
+			run: func(s *session) {
+				s.shell(box)
+				sh := s.terminal("exec", "-it", "box", "sh")
+				sh.shows(1, prompt, prompt)
+				for n := range 30 {
+					sh.types(fmt.Sprintf("echo line-$((%d + 1000)); sleep 1000\n", n))
+					sh.shows(1, fmt.Sprintf("line-%d\r\n", n+1000), "\r\n")
+					sh.interrupts(n + 2)
+				}
+				sh.types("exit 3\n")
+				sh.ends(3)
+				s.account.Reset() // how often it took another one differs
+			},
+		},
+		{
+			name: "exec -it: the end of the container",
+			run: func(s *session) {
+				s.shell(box)
+				sh := s.terminal("exec", "-it", "box", "sh")
+				sh.shows(1, prompt, prompt)
+				s.shell("docker kill box")
+				sh.ends(137)
+			},
+		},
+		{
+			name: "run -t without -i, control-C to docker",
+			run: func(s *session) {
+				sh := s.terminal("run", "--name", "box", "busybox", "sh", "-c", "trap 'exit 6' INT; echo ready; while :; do sleep 0.1; done")
+				sh.shows(1, "ready\r\n", "ready\r\n")
+				sh.types("\x03")
+				sh.ends(6)
+			},
+		},
+	})
+}
