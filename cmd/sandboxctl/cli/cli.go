@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli has what all commands of sandboxctl share: the global flags, their checks, and the forms of output.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sandbox.internal/shim/cmd/sandboxctl/node"
+)
+
+// Options are the global flags.
+type Options struct {
+	Address   string
+	Namespace string // empty: all
+	State     string
+	Timeout   time.Duration
+	Output    string // TableOutput or JSONOutput
+}
+
+// Forms of output.
+const (
+	TableOutput = "table"
+	JSONOutput  = "json"
+)
+
+// Defaults are containerd's.
+const (
+	defaultAddress = "/run/containerd/containerd.sock"
+	defaultState   = "/run/containerd"
+	defaultTimeout = 2 * time.Second
+)
+
+// Bind adds the flags to cmd and all commands below it, and checks them before any of these runs.
+func (o *Options) Bind(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVarP(&o.Address, "address", "a", defaultAddress, "socket of containerd")
+	f.StringVarP(&o.Namespace, "namespace", "n", "", "namespace of containerd: default, k8s.io, moby… (all if empty)")
+	f.StringVar(&o.State, "state", defaultState, "state directory of containerd")
+	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "how long containerd, and each shim, may take to answer")
+	f.StringVarP(&o.Output, "output", "o", TableOutput, "form of the output: table or json")
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
+}
+
+func (o *Options) check() error {
+	switch {
+	case !filepath.IsAbs(strings.TrimPrefix(o.Address, "unix://")):
+		return fmt.Errorf("--address %q: must be an absolute path", o.Address)
+	case !filepath.IsAbs(o.State):
+		return fmt.Errorf("--state %q: must be an absolute path", o.State)
+	case o.Timeout <= 0:
+		return fmt.Errorf("--timeout %s: must be more than 0", o.Timeout)
+	case o.Output != TableOutput && o.Output != JSONOutput:
+		return fmt.Errorf("--output %q: must be %s or %s", o.Output, TableOutput, JSONOutput)
+	}
+	return nil
+}
+
+// JSON reports whether the output is for a program.
+func (o *Options) JSON() bool { return o.Output == JSONOutput }
+
+// Open connects to the containerd that the flags name.
+func (o *Options) Open(ctx context.Context) (*node.Node, error) {
+	return node.Open(ctx, node.Config{
+		Address: strings.TrimPrefix(o.Address, "unix://"), State: o.State, Namespace: o.Namespace, Timeout: o.Timeout,
+	})
+}
+
+// WriteJSON prints v, indented.
+func WriteJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// Exit is an error that ends the program with a status of its own. What there is to say has been printed.
+type Exit int
+
+// Error implements error.
+func (e Exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command sandboxctl shows an operator what the containers of a node and their shims do (docs/sandboxctl.md).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/cmd/sandboxctl/cli"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	cmd := root()
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	if status, ok := errors.AsType[cli.Exit](err); ok {
+		return int(status)
+	}
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "sandboxctl:", err)
+	return 1
+}
+
+func root() *cobra.Command {
+	o := &cli.Options{}
+	cmd := &cobra.Command{
+		Use:           "sandboxctl",
+		Short:         "See what the containers of a node and their shims do",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	o.Bind(cmd)
+	for _, add := range []func(*cli.Options) *cobra.Command{
+		// One line for each command.
+	} {
+		cmd.AddCommand(add(o))
+	}
+	return cmd
+}

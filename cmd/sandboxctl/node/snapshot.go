@@ -1,0 +1,195 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import "time"
+
+// Snapshot is what a node runs at one time. Pods are in the order of namespace, name and id.
+type Snapshot struct {
+	Time time.Time `json:"time"`
+	Node Host      `json:"node"`
+	Pods []Pod     `json:"pods"`
+}
+
+// Host is the machine.
+type Host struct {
+	CPUs     int           `json:"cpus"`      // online
+	CPU      time.Duration `json:"cpu_ns"`    // used by all, since the machine was started
+	Memory   uint64        `json:"memory"`    // bytes in use: all but what is available
+	Total    uint64        `json:"total"`     // bytes of memory
+	Pressure Pressure      `json:"pressure"`  // of the whole machine
+	Cgroup   string        `json:"cgroup"`    // v1, hybrid or v2
+	BootTime time.Time     `json:"boot_time"` // from /proc/stat
+}
+
+// Pod is the containers of a sandbox, or one container that is in none.
+type Pod struct {
+	Namespace  string      `json:"namespace"` // containerd's
+	ID         string      `json:"id"`        // of the sandbox, or of its only container
+	Name       string      `json:"name"`      // NAMESPACE/NAME of a Kubernetes pod; else the id
+	Sandbox    bool        `json:"sandbox"`   // false: a container without a sandbox
+	Shim       Shim        `json:"shim"`
+	Containers []Container `json:"containers"` // in the order of their ids; none in an empty sandbox
+}
+
+// Shim is the process that runs the containers of a pod.
+type Shim struct {
+	Runtime string        `json:"runtime"`           // io.containerd.sandbox.v1
+	Pid     int           `json:"pid,omitempty"`     // 0: none is alive
+	Version string        `json:"version,omitempty"` // of this project's shims
+	Address string        `json:"address,omitempty"` // of its socket, without unix://
+	CPU     time.Duration `json:"cpu_ns"`            // used since it was started
+	RSS     uint64        `json:"rss"`               // bytes
+	Error   string        `json:"error,omitempty"`   // why it was not asked, or did not answer
+}
+
+// Container is one container and what it uses.
+type Container struct {
+	Namespace string `json:"namespace"`
+	ID        string `json:"id"`
+	Name      string `json:"name"`            // in its Kubernetes pod; else the id
+	Image     string `json:"image,omitempty"` // by containerd's name
+	Runtime   string `json:"runtime"`
+	Pause     bool   `json:"pause,omitempty"` // it does nothing but hold the namespaces of its pod
+	State     State  `json:"state"`
+	Pid       int    `json:"pid,omitempty"` // of its first process; 0: there is none
+	// ExitStatus is set in the state stopped alone.
+	ExitStatus uint32 `json:"exit_status,omitempty"`
+
+	Execs        int    `json:"execs"`         // that run now
+	ExecsStarted uint64 `json:"execs_started"` // since the container was created, as far as is known
+	ExecsKnown   bool   `json:"execs_known"`   // false: of runc's shims, which do not count
+
+	Usage  Usage   `json:"usage"`
+	CPUSet *CPUSet `json:"cpuset,omitempty"` // nil: it follows no source
+	Error  string  `json:"error,omitempty"`  // why something is not known
+}
+
+// State of a container.
+type State string
+
+// States. Dead is a task of whose shim containerd has no connection, or that shim does not answer.
+const (
+	NoTask  State = "no-task" // containerd has its configuration and nothing runs
+	Created State = "created"
+	Running State = "running"
+	Pausing State = "pausing"
+	Paused  State = "paused"
+	Stopped State = "stopped"
+	Dead    State = "dead"
+)
+
+// Usage is read from the cgroup of a container. A counter begins with the cgroup.
+type Usage struct {
+	Cgroup string `json:"cgroup,omitempty"` // path below the hierarchy; empty: there is none, and nothing else is known
+
+	CPU       time.Duration `json:"cpu_ns"`
+	User      time.Duration `json:"cpu_user_ns"`
+	System    time.Duration `json:"cpu_system_ns"`
+	CPULimit  float64       `json:"cpu_limit,omitempty"` // in CPUs; 0: none
+	Periods   uint64        `json:"periods"`             // of the limit, in which the container ran
+	Throttled uint64        `json:"throttled_periods"`   // of these, in which it had to wait
+	Waited    time.Duration `json:"throttled_ns"`
+
+	Memory      uint64 `json:"memory"`                 // bytes, without what the kernel drops at once (inactive files)
+	MemoryLimit uint64 `json:"memory_limit,omitempty"` // bytes; 0: none
+	OOMKills    uint64 `json:"oom_kills"`
+
+	Pids      uint64 `json:"pids"` // processes and threads
+	PidsLimit uint64 `json:"pids_limit,omitempty"`
+
+	CPUs string `json:"cpus,omitempty"` // effective, as a list: 0-3,6
+	Mems string `json:"mems,omitempty"`
+
+	Pressure Pressure `json:"pressure"`
+}
+
+// Pressure is how long tasks waited for want of something. nil: the kernel does not say, as on cgroup v1.
+type Pressure struct {
+	CPU    *PSI `json:"cpu,omitempty"`
+	Memory *PSI `json:"memory,omitempty"`
+	IO     *PSI `json:"io,omitempty"`
+}
+
+// PSI is one file of pressure stall information (the kernel's Documentation/accounting/psi.rst).
+type PSI struct {
+	Some10    float64       `json:"some_avg10"` // percent of the last ten seconds in which some task waited
+	Full10    float64       `json:"full_avg10"` // all tasks
+	SomeTotal time.Duration `json:"some_total_ns"`
+	FullTotal time.Duration `json:"full_total_ns"`
+}
+
+// CPUSet is the state of a container that follows the cpuset of another cgroup.
+type CPUSet struct {
+	Source string `json:"source"` // absolute path of the cgroup
+	CPUs   string `json:"cpus"`   // that it was assigned
+	Mems   string `json:"mems,omitempty"`
+	Pinned bool   `json:"pinned,omitempty"` // it has a cpuset of its own meanwhile
+	Writes int    `json:"writes"`
+	Error  string `json:"error,omitempty"` // why the last assignment is kept
+}
+
+// Rates are what a container did between two snapshots, per second.
+type Rates struct {
+	CPU       float64 `json:"cpu"`       // CPUs in use: 1.5 is one and a half
+	Throttled float64 `json:"throttled"` // share of periods in which it had to wait, 0 to 1
+	Execs     float64 `json:"execs"`
+	OOMKills  uint64  `json:"oom_kills"` // that many, not per second
+	// Pressure is the share of the time in which some task waited, 0 to 1; NaN never: 0 where it is not known.
+	CPUPressure, MemoryPressure, IOPressure float64
+}
+
+// RatesSince returns what a container did since an earlier snapshot of it, which was taken that long before. All are 0
+// for a container that was made again in between.
+func (c *Container) RatesSince(earlier *Container, passed time.Duration) Rates {
+	if passed <= 0 || c.Usage.CPU < earlier.Usage.CPU {
+		return Rates{}
+	}
+	share := func(now, before *PSI) float64 {
+		if now == nil || before == nil || now.SomeTotal < before.SomeTotal {
+			return 0
+		}
+		return min(float64(now.SomeTotal-before.SomeTotal)/float64(passed), 1)
+	}
+	u, e := &c.Usage, &earlier.Usage
+	r := Rates{
+		CPU:            float64(u.CPU-e.CPU) / float64(passed),
+		CPUPressure:    share(u.Pressure.CPU, e.Pressure.CPU),
+		MemoryPressure: share(u.Pressure.Memory, e.Pressure.Memory),
+		IOPressure:     share(u.Pressure.IO, e.Pressure.IO),
+	}
+	if c.ExecsStarted >= earlier.ExecsStarted {
+		r.Execs = float64(c.ExecsStarted-earlier.ExecsStarted) / passed.Seconds()
+	}
+	if periods := u.Periods - e.Periods; u.Periods > e.Periods && u.Throttled >= e.Throttled {
+		r.Throttled = float64(u.Throttled-e.Throttled) / float64(periods)
+	}
+	if u.OOMKills > e.OOMKills {
+		r.OOMKills = u.OOMKills - e.OOMKills
+	}
+	return r
+}
+
+// Container finds a container by namespace and id.
+func (s *Snapshot) Container(namespace, id string) *Container {
+	for i := range s.Pods {
+		for j := range s.Pods[i].Containers {
+			if c := &s.Pods[i].Containers[j]; c.Namespace == namespace && c.ID == id {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+// Process is one process of a container.
+type Process struct {
+	Pid     int           `json:"pid"`
+	Exec    string        `json:"exec,omitempty"` // to which it belongs; empty: the container's own, or not known
+	First   bool          `json:"first"`          // of the container or of the exec
+	Name    string        `json:"name"`
+	Started time.Time     `json:"started"`
+	CPU     time.Duration `json:"cpu_ns"`
+	RSS     uint64        `json:"rss"`
+}
