@@ -68,6 +68,8 @@ type Queue struct {
 	closed bool
 	// +checklocks:mu
 	taken int // how many events have left the list
+	// +checklocks:mu
+	problem error // why the last attempt at the head failed
 
 	lastErr error // why the publisher ended with events left
 }
@@ -141,6 +143,31 @@ func (q *Queue) Flush(ctx context.Context) error {
 	return nil
 }
 
+// Backlog is what a Queue has not delivered yet.
+type Backlog struct {
+	Sent, Waiting int
+	Oldest        Event     // nil: none waits
+	Since         time.Time // when Oldest was put
+	Problem       error     // why its last attempt failed; nil before that
+}
+
+// Backlog tells what waits, and how much was sent.
+func (q *Queue) Backlog() Backlog {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b := Backlog{Sent: q.taken, Waiting: len(q.list)}
+	if len(q.list) > 0 {
+		b.Oldest, b.Since, b.Problem = q.list[0].event, q.list[0].at, q.problem
+	}
+	return b
+}
+
+func (q *Queue) setProblem(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.problem = err
+}
+
 // Close refuses further events, publishes those that are left until ctx ends, and ends the publisher. The error says
 // how many events were not sent and why. Close may be called again, also concurrently, and returns the same.
 func (q *Queue) Close(ctx context.Context) error {
@@ -188,6 +215,7 @@ func (q *Queue) run() {
 			q.list = nil
 		}
 		q.taken++
+		q.problem = nil
 		q.changed.Broadcast()
 		q.mu.Unlock()
 	}
@@ -219,6 +247,7 @@ func (q *Queue) send(head stamped) error {
 				Warn("event receiver is away: kept, trying again")
 		}
 		lastErr = err
+		q.setProblem(err)
 		select {
 		case <-time.After(wait):
 			wait = min(2*wait, lastRetry)
