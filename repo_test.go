@@ -36,7 +36,7 @@ var layers = [][]string{
 	},
 	{"pkg/native"},
 	{"pkg/bootstrap", "pkg/cgroup/hierarchy", "pkg/idle", "pkg/limit", "pkg/ociruntime/launch", "pkg/ociruntime/systemd", "pkg/pod/nsholder", "pkg/stats"},
-	{"pkg/pod"},
+	{"pkg/inspect", "pkg/pod"},
 	{"pkg/process"},
 	{"pkg/settings"},
 	{"pkg/cpuset", "pkg/hostrootfs", "pkg/listen", "pkg/notify", "pkg/pidfile"},

@@ -74,7 +74,10 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	if err != nil {
 		return fmt.Errorf("make ttrpc server: %w", err)
 	}
-	service.Register(server, tasks, pods, d.Defaults)
+	service.Register(server, tasks, pods, d.Defaults, service.Shim{
+		Version: version, Started: time.Now(), Socket: d.SocketPath, Containerd: d.TTRPCAddress, Events: events,
+		Clients: clients.Clients,
+	})
 	served := make(chan error, 1)
 	go func() { //nolint:gosec // its context is no request's: it serves them all, and ends with the listener or Shutdown
 		served <- server.Serve(context.Background(), l)

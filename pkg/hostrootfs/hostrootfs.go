@@ -21,6 +21,7 @@ import (
 
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/osthread"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -70,6 +71,15 @@ func Parse(list, mask, user settings.Value) (Rootfs, error) {
 
 // IsEmpty reports whether the container shows nothing of the host.
 func (h *Rootfs) IsEmpty() bool { return len(h.entries) == 0 }
+
+// Inspect lists what the container shows of the host.
+func (h *Rootfs) Inspect() []inspect.HostDirectory {
+	var all []inspect.HostDirectory
+	for _, e := range h.entries {
+		all = append(all, inspect.HostDirectory{Host: e.host, Container: e.container, Writable: e.writable})
+	}
+	return all
+}
 
 // RefuseCheckpoint returns an error of the given class unless h is empty. criu takes no mounts that lie within others
 // of the host, and no checkpoint has the root file system in memory.

@@ -39,7 +39,7 @@ const (
 // little of the program.
 func isPoll(fullMethod string) bool {
 	switch path.Base(fullMethod) {
-	case "Stats", "State", "Pids", "SandboxMetrics", "SandboxStatus", "PingSandbox":
+	case "Stats", "State", "Pids", "SandboxMetrics", "SandboxStatus", "PingSandbox", "Histograms":
 		return true
 	}
 	return false
@@ -75,6 +75,13 @@ func NewTracker(c Config) *Tracker {
 	t.noClient = time.AfterFunc(noClientTimeout, t.whenNoClient)
 	t.quiet = time.AfterFunc(firstQuiet, t.whenQuiet)
 	return t
+}
+
+// Clients is how many connections are open.
+func (t *Tracker) Clients() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.conns
 }
 
 // Stop ends the timers.

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
@@ -42,6 +43,9 @@ type container struct {
 	held      *native.Run // that started init; nil if libcontainer did
 	initStage os.FileInfo // what init runs until it runs the container's program, if libcontainer started it
 
+	initReason string // why libcontainer started init; empty if it did not
+	fallback   atomic.Pointer[fallback]
+
 	awaitsProgram atomic.Bool   // Start let init run its program, and nobody has seen it yet
 	spawning      chan struct{} // holds one while libcontainer starts an exec: a lock that waits no longer than a context
 
@@ -51,8 +55,44 @@ type container struct {
 
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
 func (c *container) OwnsPIDs() bool         { return c.ownsPIDs }
-func (c *container) Pause() error           { return c.manager.Freeze(cgroups.Frozen) }
-func (c *container) Resume() error          { return c.manager.Freeze(cgroups.Thawed) }
+
+// fallback is what libcontainer started because the launcher could not.
+type fallback struct {
+	execs  uint64
+	reason string // of the last
+}
+
+// Launch implements process.RuntimeContainer.
+func (c *container) Launch() inspect.Launch {
+	l := inspect.Launch{Init: inspect.ByLibcontainer, InitReason: c.initReason}
+	switch {
+	case c.config.Checkpoint != "":
+		l.Init = inspect.ByCRIU
+	case c.held != nil:
+		l.Init = inspect.ByLauncher
+	}
+	if f := c.fallback.Load(); f != nil {
+		l.ExecsByLibcontainer, l.ExecReason = f.execs, f.reason
+	}
+	return l
+}
+
+// fellBack counts an exec that libcontainer starts.
+func (c *container) fellBack(reason string) {
+	for {
+		before := c.fallback.Load()
+		now := &fallback{execs: 1, reason: reason}
+		if before != nil {
+			now.execs += before.execs
+		}
+		if c.fallback.CompareAndSwap(before, now) {
+			return
+		}
+	}
+}
+
+func (c *container) Pause() error  { return c.manager.Freeze(cgroups.Frozen) }
+func (c *container) Resume() error { return c.manager.Freeze(cgroups.Thawed) }
 
 // KeepCPUSet implements process.RuntimeContainer.
 func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {

@@ -57,6 +57,7 @@ func (c *container) startExec(
 		}
 		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF at once.
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
+		c.fellBack(reason.Error())
 		if group != nil {
 			lp.SubCgroupPaths = group.subPaths
 		}

@@ -90,7 +90,9 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 			level = log.DebugLevel
 		}
 		log.G(ctx).WithField("container", c.ID).WithField("reason", reason.Error()).Log(level, "init by libcontainer")
-		created, err = r.spawnInit(ctx, c, config, lc, init, s)
+		if created, err = r.spawnInit(ctx, c, config, lc, init, s); err == nil {
+			created.initReason = reason.Error()
+		}
 		if _, none := init.Pid(); err != nil && none != nil {
 			// libcontainer v1.5.2 keeps an init that it could not fork, and panics when it is asked for the state.
 			undone, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)

@@ -13,6 +13,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 	"sandbox.internal/shim/pkg/cpuset"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/process"
@@ -86,6 +87,17 @@ func (c *Controller) Status(sandboxID string, verbose bool) (Status, error) {
 		})
 	}
 	return status, nil
+}
+
+// Inspect is the pod, or nil if there is none.
+func (c *Controller) Inspect() *inspect.Pod {
+	p := c.sandbox.Load()
+	if p == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &inspect.Pod{ID: p.id, Stage: p.stage.String()}
 }
 
 // Ping reports whether there is such a pod: the error is errdefs.ErrNotFound if not.

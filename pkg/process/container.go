@@ -52,6 +52,8 @@ type Container struct {
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
 	initDied  context.CancelFunc
 
+	execsStarted atomic.Uint64
+
 	mu sync.Mutex
 	// +checklocks:mu
 	execs map[string]*Process

@@ -44,6 +44,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	}
 	lives = true
 	p.commit(OpStart)
+	c.execsStarted.Add(1)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
 	p.startDeadline()
 	p.begin()

@@ -20,6 +20,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -100,6 +101,7 @@ func (f *fake) AwaitProgram()                                    { _ = f.pass("a
 func (f *fake) Update(*specs.LinuxResources) error               { return f.pass("update") }
 func (f *fake) Cgroup() *cgroup.Cgroup                           { return f.group }
 func (f *fake) KeepCPUSet(context.Context, string, string) error { return nil }
+func (f *fake) Launch() inspect.Launch                           { return inspect.Launch{Init: inspect.ByLauncher} }
 func (f *fake) OwnsPIDs() bool                                   { return f.ownsPIDs }
 func (f *fake) Destroy() error                                   { return f.pass("destroy") }
 func (f *fake) Discard() error                                   { return f.pass("destroy") }

@@ -16,6 +16,7 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -58,6 +59,8 @@ type RuntimeContainer interface {
 	Checkpoint(r CheckpointRequest) error
 	// Cgroup is where the container's processes live.
 	Cgroup() *cgroup.Cgroup
+	// Launch tells how processes were started.
+	Launch() inspect.Launch
 	// OwnsPIDs reports whether the kernel kills all processes when init dies, which it does in a PID namespace of the
 	// container's own.
 	OwnsPIDs() bool

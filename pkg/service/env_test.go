@@ -28,6 +28,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
@@ -97,6 +98,7 @@ func (r *fakeRuntime) Pause() error                { return r.fake.call("Pause")
 func (r *fakeRuntime) Resume() error               { return r.fake.call("Resume") }
 func (r *fakeRuntime) Cgroup() *cgroup.Cgroup      { return r.fake.cgroup }
 func (r *fakeRuntime) OwnsPIDs() bool              { return true }
+func (r *fakeRuntime) Launch() inspect.Launch      { return inspect.Launch{Init: inspect.ByLauncher} }
 func (r *fakeRuntime) Destroy() error              { return r.fake.call("Delete") }
 func (r *fakeRuntime) Discard() error              { return r.fake.call("Delete") }
 
@@ -191,7 +193,8 @@ func newEnv(t *testing.T, name string) *env {
 		return w.pod, nil
 	})
 	path, l := listen(t)
-	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box, w.pods, options.NewDefaults("")) }, ttrpc.WithUnaryServerInterceptor(Intercept))
+	shim := Shim{Version: "1.2.3", Socket: path, Events: queue, Clients: func() int { return 1 }}
+	serve(t, l, func(s *ttrpc.Server) { Register(s, w.box, w.pods, options.NewDefaults(""), shim) }, ttrpc.WithUnaryServerInterceptor(Intercept))
 	conn, err := net.Dial("unix", path)
 	must(t, err)
 	w.client = ttrpc.NewClient(conn)

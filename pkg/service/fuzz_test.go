@@ -35,7 +35,9 @@ func FuzzCall(f *testing.F) {
 	tasks := task.New(&fake{}, queue, stdio.NewHost("ns", noReaper{}))
 	noPod := func(context.Context, pod.Request) (podsandbox.Pod, error) { return nil, context.Canceled }
 	pods := podsandbox.New(tasks, noPod)
-	methods := (&taskService{tasks, options.NewDefaults("")}).methods()
+	methods := (&taskService{tasks, options.NewDefaults(""), &durations{}}).methods()
+	shim := Shim{Events: queue, Clients: func() int { return 0 }}
+	maps.Copy(methods, (&inspectService{shim, tasks, pods, &durations{}}).methods())
 	maps.Copy(methods, (&sandboxService{pods}).methods())
 	delete(methods, "Shutdown")
 	names := make([]string, 0, len(methods))

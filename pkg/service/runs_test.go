@@ -24,20 +24,21 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-// runsProto are the messages of runs.proto, which has only what this reads.
-func runsProto(t *testing.T) protoreflect.FileDescriptor {
+// readProto are the messages of runs.proto or inspect.proto, which have only what this reads.
+func readProto(t *testing.T, name string) protoreflect.FileDescriptor {
 	t.Helper()
-	text, err := os.ReadFile("runs.proto")
+	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	file := &descriptorpb.FileDescriptorProto{
-		Name: new("runs.proto"), Package: new("io.containerd.sandbox.v1"), Syntax: new("proto3"),
+		Name: new(name), Package: new("io.containerd.sandbox.v1"), Syntax: new("proto3"),
 		Dependency: []string{"google/protobuf/timestamp.proto"},
 	}
 	scalars := map[string]descriptorpb.FieldDescriptorProto_Type{
 		"string": descriptorpb.FieldDescriptorProto_TYPE_STRING, "uint32": descriptorpb.FieldDescriptorProto_TYPE_UINT32,
 		"uint64": descriptorpb.FieldDescriptorProto_TYPE_UINT64, "bool": descriptorpb.FieldDescriptorProto_TYPE_BOOL,
+		"bytes": descriptorpb.FieldDescriptorProto_TYPE_BYTES,
 	}
 	message := regexp.MustCompile(`(?ms)^message (\w+) \{\n(.*?)^\}`)
 	field := regexp.MustCompile(`(?m)^  (repeated )?([\w.]+) (\w+) = (\d+);`)
@@ -70,10 +71,10 @@ func runsProto(t *testing.T) protoreflect.FileDescriptor {
 	return made
 }
 
-// wantMessage decodes data as a message of runs.proto, and compares it with one in JSON.
-func wantMessage(t *testing.T, name string, data []byte, want string) {
+// wantMessage decodes data as a message of a proto file, and compares it with one in JSON.
+func wantMessage(t *testing.T, file, name string, data []byte, want string) {
 	t.Helper()
-	d := runsProto(t).Messages().ByName(protoreflect.Name(name))
+	d := readProto(t, file).Messages().ByName(protoreflect.Name(name))
 	got, expected := dynamicpb.NewMessage(d), dynamicpb.NewMessage(d)
 	if err := proto.Unmarshal(data, got); err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func wantMessage(t *testing.T, name string, data []byte, want string) {
 		t.Errorf("%s = %v\nwant %v", name, got, expected)
 	}
 	if len(got.GetUnknown()) > 0 {
-		t.Errorf("%s has fields that runs.proto does not", name)
+		t.Errorf("%s has fields that %s does not", name, file)
 	}
 }
 
@@ -101,7 +102,7 @@ func TestRuns_VerdictIsThatOfTheProto(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantMessage(t, "VerdictsResponse", data, `{"verdicts": [{
+	wantMessage(t, "runs.proto", "VerdictsResponse", data, `{"verdicts": [{
 		"containerId": "c1", "execId": "e1", "pid": 7, "startedAt": "1970-01-01T00:00:01.000000002Z",
 		"endedAt": "1970-01-01T00:00:03.000000004Z", "status": 137, "signal": 9, "limit": "cpu-time", "wallNs": 9, "cpuNs": 10,
 		"userNs": 11, "systemNs": 12, "memoryPeak": 13, "oomKills": 14, "forksRefused": 15,
@@ -118,7 +119,7 @@ func TestRuns_ProcessesAreThoseOfTheProto(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantMessage(t, "ProcessesResponse", first, `{"processes": [{
+	wantMessage(t, "runs.proto", "ProcessesResponse", first, `{"processes": [{
 		"pid": 7, "execId": "e1", "first": true, "name": "sh", "startedAt": "1970-01-01T00:00:01Z", "cpuNs": 8, "rss": 9}],
 		"partial": true}`)
 }

@@ -31,14 +31,17 @@ import (
 	"sandbox.internal/shim/pkg/task"
 )
 
-// Register adds the services of tasks, sandboxes and streams to server, and this shim's own (runs.proto). d has options
-// for containers without any. The task service has two versions with the same messages (containerd api/runtime/task).
-func Register(server *ttrpc.Server, m *task.Manager, c *podsandbox.Controller, d *options.Defaults) {
-	tasks := (&taskService{m, d}).methods()
+// Register adds the services of tasks, sandboxes and streams to server, and this shim's own (runs.proto,
+// inspect.proto). d has options for containers without any. The task service has two versions with the same messages
+// (containerd api/runtime/task).
+func Register(server *ttrpc.Server, m *task.Manager, c *podsandbox.Controller, d *options.Defaults, s Shim) {
+	took := &durations{}
+	tasks := (&taskService{m, d, took}).methods()
 	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService("containerd.task.v3.Task", &ttrpc.ServiceDesc{Methods: tasks})
 	server.RegisterService(sandboxServiceName, &ttrpc.ServiceDesc{Methods: (&sandboxService{c}).methods()})
 	server.RegisterService(runsServiceName, &ttrpc.ServiceDesc{Methods: (&runsService{m}).methods()})
+	server.RegisterService(inspectServiceName, &ttrpc.ServiceDesc{Methods: (&inspectService{s, m, c, took}).methods()})
 	registerStreaming(server, m.StreamRegistry())
 }
 

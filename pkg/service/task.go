@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	runc "github.com/containerd/containerd/api/types/runc/options"
@@ -31,8 +32,9 @@ import (
 
 // taskService is containerd.task.v2.Task and containerd.task.v3.Task. Its methods are in the order of the proto.
 type taskService struct {
-	manager  *task.Manager
-	defaults *options.Defaults
+	manager   *task.Manager
+	defaults  *options.Defaults
+	durations *durations
 }
 
 var _ api.TTRPCTaskService = (*taskService)(nil)
@@ -82,7 +84,10 @@ func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateR
 	return stateResponse(p.Status()), nil
 }
 
-func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
+func (t *taskService) Create(
+	ctx context.Context, r *api.CreateTaskRequest,
+) (_ *api.CreateTaskResponse, err error) {
+	defer func(start time.Time) { t.durations.ended(opCreate, start, err) }(time.Now())
 	o, err := t.defaults.Decode(r.Options, t.manager.Namespace())
 	if err != nil {
 		return nil, err
@@ -97,7 +102,12 @@ func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*ap
 	return &api.CreateTaskResponse{Pid: uint32(c.Init().Pid())}, nil
 }
 
-func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
+func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (_ *api.StartResponse, err error) {
+	op := opStart
+	if r.ExecID != "" {
+		op = opExec
+	}
+	defer func(start time.Time) { t.durations.ended(op, start, err) }(time.Now())
 	p, err := t.manager.Start(ctx, r.ID, r.ExecID)
 	if err != nil {
 		return nil, err
@@ -106,7 +116,11 @@ func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.Star
 }
 
 func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
+	start := time.Now()
 	s, err := t.manager.Delete(ctx, r.ID, r.ExecID)
+	if r.ExecID == "" {
+		t.durations.ended(opDelete, start, err)
+	}
 	return &api.DeleteResponse{
 		Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At),
 	}, err

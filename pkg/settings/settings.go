@@ -230,6 +230,7 @@ type annotation struct {
 	harmless string
 	// The option takes rights from containers, which would have them back by the annotation: it is unsafe beside it.
 	restricts bool
+	standard  string // what holds without both
 }
 
 // listenNone is the word for no sockets, hostRootfsOff for no directories of the host.
@@ -248,18 +249,18 @@ func table() []annotation {
 			name: "cpuset.source", option: "CpusetSource", parse: (*Settings).parseCPUSetSource,
 			unsafe: true, harmless: "parent",
 		},
-		{name: "cpuset.mems", option: "CpusetMems", parse: (*Settings).parseCPUSetMems},
-		{name: "stop-signal", option: "StopSignal", parse: (*Settings).parseStopSignal},
-		{name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout},
+		{name: "cpuset.mems", option: "CpusetMems", parse: (*Settings).parseCPUSetMems, standard: "false"},
+		{name: "stop-signal", option: "StopSignal", parse: (*Settings).parseStopSignal, standard: "SIGTERM"},
+		{name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout, standard: defaultGrace.String()},
 		{name: "host-rootfs", option: "HostRootfs", parse: setHostRootfs, unsafe: true, harmless: hostRootfsOff},
 		{name: "host-rootfs.mask", option: "HostRootfsMask", parse: setHostRootfsMask, unsafe: true},
 		{name: "host-rootfs.user", option: "HostRootfsUser", parse: (*Settings).parseHostRootfsUser, restricts: true},
 		{name: "host-rootfs.task-dir", option: "HostRootfsTaskDir", parse: (*Settings).parseTaskDir},
 		{name: "pid-file", option: "PidFile", parse: (*Settings).parsePidFile, unsafe: true},
-		{name: "notify", option: "Notify", parse: (*Settings).parseNotify},
-		{name: "notify-timeout", option: "NotifyTimeout", parse: (*Settings).parseNotifyTimeout},
-		{name: "init", option: "Init", parse: (*Settings).parseInit},
-		{name: "exec-cgroup", option: "ExecCgroup", parse: (*Settings).parseExecCgroup},
+		{name: "notify", option: "Notify", parse: (*Settings).parseNotify, standard: "false"},
+		{name: "notify-timeout", option: "NotifyTimeout", parse: (*Settings).parseNotifyTimeout, standard: defaultNotifyTimeout.String()},
+		{name: "init", option: "Init", parse: (*Settings).parseInit, standard: "false"},
+		{name: "exec-cgroup", option: "ExecCgroup", parse: (*Settings).parseExecCgroup, standard: "false"},
 		{name: "exec-timeout", option: "ExecTimeout", parse: (*Settings).parseExecTimeout},
 		{name: "limits", option: "Limits", parse: (*Settings).parseLimits},
 		{name: "exec-limits", option: "ExecLimits", parse: (*Settings).parseExecLimits},

@@ -70,7 +70,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container,
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
 	}
 	c := &Container{
-		cpusets: m.cpusets, stop: set.Stop, stopIsSet: set.StopIsSet,
+		cpusets: m.cpusets, options: r.Options, annotations: spec.Annotations, stop: set.Stop, stopIsSet: set.StopIsSet,
 		joinsPIDs: cleanup.JoinsPIDs(spec), ofCRI: ofCRI(spec),
 	}
 	config := m.config(r, spec, set)

@@ -20,6 +20,7 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/hostrootfs"
 	"sandbox.internal/shim/pkg/notify"
+	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stats"
 	"sandbox.internal/shim/pkg/stdio"
@@ -131,16 +132,18 @@ func ofCRI(spec *specs.Spec) bool { return spec.Annotations[criTypeAnnotation] !
 // Container is a container and what the Manager knows of it.
 type Container struct {
 	*process.Container
-	cpusets   *cpuset.Reconciler
-	bundle    *bundleHook
-	notify    *notify.Hook // nil: Start does not wait for it
-	host      *hostrootfs.Rootfs
-	stop      process.Stop
-	stopIsSet bool      // a setting says how it is to be stopped
-	joinsPIDs bool      // it is in the PID namespace of another container
-	noCgroup  sync.Once // has been told
-	ofCRI     bool      // containerd's CRI plugin made it
-	init      bool      // a small init is its first process
+	cpusets     *cpuset.Reconciler
+	bundle      *bundleHook
+	options     options.Options
+	annotations map[string]string // of the configuration
+	notify      *notify.Hook      // nil: Start does not wait for it
+	host        *hostrootfs.Rootfs
+	stop        process.Stop
+	stopIsSet   bool      // a setting says how it is to be stopped
+	joinsPIDs   bool      // it is in the PID namespace of another container
+	noCgroup    sync.Once // has been told
+	ofCRI       bool      // containerd's CRI plugin made it
+	init        bool      // a small init is its first process
 
 	mu sync.Mutex
 	// +checklocks:mu

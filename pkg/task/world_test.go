@@ -25,6 +25,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/event"
+	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -92,6 +93,7 @@ func (r *fakeRuntime) Init() process.Handle        { return r.init }
 func (r *fakeRuntime) Start(context.Context) error { return nil }
 func (r *fakeRuntime) Pause() error                { return nil }
 func (r *fakeRuntime) OwnsPIDs() bool              { return true }
+func (r *fakeRuntime) Launch() inspect.Launch      { return inspect.Launch{Init: inspect.ByLauncher} }
 
 func (r *fakeRuntime) Resume() error {
 	r.engine.mu.Lock()

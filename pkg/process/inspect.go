@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"cmp"
+	"slices"
+
+	"sandbox.internal/shim/pkg/inspect"
+)
+
+// ExecsStarted is how many execs have run their program.
+func (c *Container) ExecsStarted() uint64 { return c.execsStarted.Load() }
+
+// Inspect is what this package knows of the container. It never blocks: see the package documentation, Locks.
+func (c *Container) Inspect() inspect.Container {
+	s := c.init.Status()
+	answer := inspect.Container{
+		ID: c.ID(), Bundle: s.Bundle, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s),
+		Launch: c.runtime.Launch(), Verdicts: c.Verdicts(), Execs: c.inspectExecs(),
+	}
+	if group := c.Cgroup(); group.Exists() {
+		answer.Cgroup = group.String()
+	}
+	return answer
+}
+
+func (c *Container) inspectExecs() inspect.Execs {
+	all := slices.DeleteFunc(c.processes(), func(p *Process) bool { return p == c.init })
+	slices.SortFunc(all, func(a, b *Process) int { return cmp.Compare(a.execID, b.execID) })
+	execs := inspect.Execs{Started: c.ExecsStarted(), Known: len(all)}
+	for _, p := range all[:min(len(all), inspect.MaxExecs)] {
+		s := p.Status()
+		one := inspect.Exec{ID: s.ID, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s)}
+		p.mu.Lock()
+		h, ok := p.handle.(CgroupHandle)
+		p.mu.Unlock()
+		if ok {
+			used := h.Usage()
+			one.CPU, one.Memory = used.CPU, used.Memory
+		}
+		execs.List = append(execs.List, one)
+	}
+	return execs
+}
+
+func shownExit(s Status) *inspect.Exit {
+	if s.State != Stopped {
+		return nil
+	}
+	return &inspect.Exit{Status: s.Exit.Status, At: s.Exit.At}
+}
