@@ -4,14 +4,34 @@
 // Package node tells what the containers of one containerd are and use: it asks containerd which there are, their shims
 // what they know, and reads the cgroups itself, which costs neither of them anything.
 //
-// A [Node] may be asked once, or once a second. Which containers there are it asks again only when containerd tells an
-// event, and otherwise once in [refreshAfter].
+// A [Node] may be asked once, or once a second. From the second time on it follows containerd's events, and asks again
+// only about containers of which one tells; about all once in [refreshAfter].
+//
+// One goroutine reads the events, and ends with Close. mu guards what it hands over.
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/containerd/errdefs"
+	"google.golang.org/grpc"
+
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
+	"sandbox.internal/shim/pkg/inspect"
+)
+
+const (
+	// refreshAfter is when all is asked again, whatever the events told.
+	refreshAfter = 30 * time.Second
+	// atOnce is how many shims are asked at the same time. Each that hangs holds one place for Config.Timeout.
+	atOnce = 32
 )
 
 // Config says which containerd.
@@ -22,23 +42,355 @@ type Config struct {
 	Timeout   time.Duration // for containerd and for each shim: one that hangs delays an answer by that
 }
 
-// Node is a connection to a containerd and its shims. Its methods are for one goroutine.
+// Node is a connection to a containerd, and what was learned by it. Its methods are for one goroutine.
 type Node struct {
-	config Config
+	config      Config
+	conn        *grpc.ClientConn
+	hierarchies hierarchies
+
+	containers map[key]*container
+	sandboxes  map[key]*sandbox
+	shims      map[string]*shimState // by the path of the socket
+	refreshed  time.Time             // zero: never
+	asked      int                   // how many snapshots were taken
+	watch      *watch                // nil: events are not followed
+}
+
+// key names a container or a sandbox.
+type key struct{ namespace, id string }
+
+// container is a Container and where it belongs.
+type container struct {
+	Container
+	sandboxID string
+	pod       string // name
+	created   time.Time
+	address   string // of its shim; empty: it has none
+	cgroup    string // as its shim says; empty: it does not
+	group     *group // nil: it has none
+	groupPid  int    // of which process
+}
+
+// sandbox is one of the Sandbox API.
+type sandbox struct {
+	key
+	runtime, pod, address string
+}
+
+// shimState is what is known of a shim.
+type shimState struct {
+	Shim
+	address shim.Address
+	other   bool // it is none of this project's
+	answer  inspect.Answer
 }
 
 // Open connects to containerd.
 func Open(ctx context.Context, c Config) (*Node, error) {
-	return nil, errors.ErrUnsupported
+	conn, err := Dial(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	h, err := findHierarchies()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &Node{
+		config: c, conn: conn, hierarchies: h,
+		containers: map[key]*container{}, sandboxes: map[key]*sandbox{}, shims: map[string]*shimState{},
+	}, nil
 }
 
 // Close ends the connections.
-func (n *Node) Close() error { return nil }
+func (n *Node) Close() error {
+	n.watch.close()
+	for _, c := range n.containers {
+		c.group.close()
+	}
+	return n.conn.Close()
+}
 
 // Snapshot asks and reads. What one container or shim does not tell is in its Error; an error is that of containerd.
-func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) { return nil, errors.ErrUnsupported }
+func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
+	n.asked++
+	if err := n.update(ctx); err != nil {
+		return nil, err
+	}
+	host, err := readHost(n.hierarchies)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{Time: time.Now(), Node: host}
+	for _, c := range n.containers {
+		n.readUsage(c)
+	}
+	for _, known := range n.shims {
+		known.readUsage()
+	}
+	s.Pods = n.pods()
+	if n.asked == 1 { // files stay open for those who ask again
+		for _, c := range n.containers {
+			c.group.close()
+		}
+	}
+	return s, nil
+}
 
-// Processes lists the processes of a container in the order of their pids.
-func (n *Node) Processes(ctx context.Context, namespace, id string) ([]Process, error) {
-	return nil, errors.ErrUnsupported
+// update learns what has changed since the last snapshot.
+func (n *Node) update(ctx context.Context) error {
+	if n.asked == 1 {
+		return n.refresh(ctx)
+	}
+	if n.watch == nil || n.watch.ended() {
+		n.watch.close()
+		n.watch = n.subscribe()
+		n.refreshed = time.Time{} // events may have been missed
+	}
+	changed := n.watch.take()
+	if time.Since(n.refreshed) > refreshAfter {
+		return n.refresh(ctx) // which counts execs itself
+	}
+	for _, e := range changed.execs {
+		if c := n.containers[e.key]; c != nil {
+			c.countExec(e.started)
+		}
+	}
+	if len(changed.containers) == 0 {
+		return nil
+	}
+	return n.refreshSome(ctx, changed.containers)
+}
+
+func (c *Container) countExec(started bool) {
+	if started {
+		c.Execs++
+		if c.ExecsKnown {
+			c.ExecsStarted++
+		}
+	} else if c.Execs > 0 {
+		c.Execs--
+	}
+}
+
+// refresh asks for everything.
+func (n *Node) refresh(ctx context.Context) error {
+	names, err := n.namespaces(ctx)
+	if err != nil {
+		return err
+	}
+	seen := map[key]bool{}
+	for _, namespace := range names {
+		list, err := n.listContainers(ctx, namespace)
+		if errdefs.IsNotFound(err) { // the namespace is gone
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, c := range list {
+			seen[n.keep(namespace, c).key()] = true
+		}
+	}
+	for k := range n.containers {
+		if !seen[k] {
+			n.forget(k)
+		}
+	}
+	if err := n.refreshSandboxes(ctx, names); err != nil {
+		return err
+	}
+	clear(n.shims)
+	n.askAll(ctx, func(*container) bool { return true })
+	n.refreshed = time.Now()
+	return ctx.Err()
+}
+
+// refreshSome asks for some containers again, and for all sandboxes.
+func (n *Node) refreshSome(ctx context.Context, keys map[key]bool) error {
+	addresses := map[string]bool{}
+	for k := range keys {
+		c, err := n.container(ctx, k)
+		if err != nil {
+			return err
+		}
+		if c == nil {
+			n.forget(k)
+			continue
+		}
+		addresses[n.keep(k.namespace, c).address] = true
+	}
+	names, err := n.namespaces(ctx)
+	if err == nil {
+		err = n.refreshSandboxes(ctx, names)
+	}
+	if err != nil {
+		return err
+	}
+	delete(addresses, "")
+	for a := range addresses {
+		delete(n.shims, a)
+	}
+	n.askAll(ctx, func(c *container) bool { return keys[c.key()] || addresses[c.address] })
+	return ctx.Err()
+}
+
+// keep takes over what containerd has of a container.
+func (n *Node) keep(namespace string, from *containersapi.Container) *container {
+	k := key{namespace, from.ID}
+	c := n.containers[k]
+	if c == nil || !c.created.Equal(from.CreatedAt.AsTime()) {
+		n.forget(k)
+		c = &container{created: from.CreatedAt.AsTime()}
+		n.containers[k] = c
+		c.Namespace, c.ID = namespace, from.ID
+		c.Name, c.Image = cmp.Or(from.Labels[podContainerName], from.ID), from.Image
+		c.Runtime, c.State = runtimeName(from.GetRuntime().GetName()), NoTask
+		c.Pause = from.Labels[criKind] == "sandbox"
+		c.sandboxID, c.pod = sandboxOf(from), podOf(from.Labels)
+	}
+	c.address = n.addressOf(k)
+	return c
+}
+
+// addressOf is where the shim of a container or a sandbox listens; empty if it has no bundle. An address that is not
+// usable is one too: askShim says why.
+func (n *Node) addressOf(k key) string {
+	a, err := shim.Find(n.config.State, k.namespace, k.id)
+	if errors.Is(err, shim.ErrNoBundle) {
+		return ""
+	}
+	if err != nil {
+		return "?" + k.namespace + "/" + k.id // a key for what is no path
+	}
+	return a.Path
+}
+
+func (n *Node) refreshSandboxes(ctx context.Context, names []string) error {
+	clear(n.sandboxes)
+	for _, namespace := range names {
+		list, err := n.listSandboxes(ctx, namespace)
+		if err != nil && !errdefs.IsNotFound(err) { // the namespace is gone
+			return err
+		}
+		for _, s := range list {
+			k := key{namespace, s.SandboxID}
+			n.sandboxes[k] = &sandbox{
+				key: k, runtime: runtimeName(s.GetRuntime().GetName()), pod: podOf(s.Labels), address: n.addressOf(k),
+			}
+		}
+	}
+	return nil
+}
+
+func (n *Node) forget(k key) {
+	if c := n.containers[k]; c != nil {
+		c.group.close()
+		delete(n.containers, k)
+	}
+}
+
+func (c *container) key() key { return key{c.Namespace, c.ID} }
+
+// readUsage reads a container's cgroup.
+func (n *Node) readUsage(c *container) {
+	if c.group == nil || c.groupPid != c.Pid {
+		c.group.close()
+		c.group, c.groupPid = nil, c.Pid
+		var dirs map[string]string
+		if c.Pid != 0 {
+			dirs, _ = n.hierarchies.of(c.Pid) // it may have ended
+		}
+		if c.cgroup != "" {
+			dirs = n.hierarchies.below(c.cgroup, dirs)
+		}
+		if len(dirs) > 0 {
+			c.group = newGroup(dirs)
+		}
+	}
+	c.Usage = Usage{}
+	if c.group == nil || c.State == NoTask {
+		return
+	}
+	u, ok := c.group.read()
+	if !ok {
+		c.group = nil
+	}
+	c.Usage = u
+}
+
+func (s *shimState) readUsage() {
+	if s.Pid == 0 {
+		return
+	}
+	p, err := readProc(s.Pid)
+	if err != nil { // it has ended
+		s.CPU, s.RSS = 0, 0
+		return
+	}
+	s.CPU, s.RSS = p.cpu, p.rss
+}
+
+// pods groups the containers.
+func (n *Node) pods() []Pod {
+	byKey := map[key]*Pod{}
+	for k, s := range n.sandboxes {
+		byKey[k] = &Pod{Namespace: k.namespace, ID: k.id, Name: s.pod, Sandbox: true, Shim: n.shimOf(s.address, s.runtime)}
+	}
+	for _, c := range n.containers {
+		k := key{c.Namespace, c.ID}
+		if c.sandboxID != "" {
+			k.id = c.sandboxID
+		}
+		p := byKey[k]
+		if p == nil {
+			p = &Pod{Namespace: k.namespace, ID: k.id, Sandbox: c.sandboxID != "", Shim: n.shimOf(c.address, c.Runtime)}
+			byKey[k] = p
+		}
+		if p.Name == "" {
+			p.Name = c.pod
+		}
+		if p.Shim.Pid == 0 && c.address != "" {
+			p.Shim = n.shimOf(c.address, c.Runtime)
+		}
+		p.Containers = append(p.Containers, c.Container)
+	}
+	pods := make([]Pod, 0, len(byKey))
+	for _, p := range byKey {
+		if p.Name == "" {
+			p.Name = p.ID
+		}
+		slices.SortFunc(p.Containers, func(a, b Container) int { return strings.Compare(a.ID, b.ID) })
+		pods = append(pods, *p)
+	}
+	slices.SortFunc(pods, func(a, b Pod) int {
+		return strings.Compare(a.Namespace+"\x00"+a.Name+"\x00"+a.ID, b.Namespace+"\x00"+b.Name+"\x00"+b.ID)
+	})
+	return pods
+}
+
+func (n *Node) shimOf(address, runtime string) Shim {
+	if known := n.shims[address]; known != nil {
+		return known.Shim
+	}
+	return Shim{Runtime: runtime, Address: address}
+}
+
+// Shims returns the path of each socket that a shim of this project answers at, as of the last snapshot.
+func (n *Node) Shims() []shim.Address {
+	var all []shim.Address
+	for _, known := range n.shims {
+		if !known.other && known.Error == "" {
+			all = append(all, known.address)
+		}
+	}
+	slices.SortFunc(all, func(a, b shim.Address) int { return strings.Compare(a.Path, b.Path) })
+	return all
+}
+
+// runtimeName is a runtime as people know it: the path of a binary ends in its name.
+func runtimeName(name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Base(name)
+	}
+	return name
 }

@@ -1,0 +1,295 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// hierarchies are where cgroups are mounted: "" is cgroup v2, other names are controllers of v1.
+type hierarchies map[string]string
+
+// findHierarchies reads the mounts of this process.
+func findHierarchies() (hierarchies, error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	h := hierarchies{}
+	for line := range strings.Lines(string(text)) {
+		// 36 35 98:0 /root /mountpoint options … - type source superoptions (proc_pid_mountinfo(5))
+		before, after, _ := strings.Cut(line, " - ")
+		mount, fs := strings.Fields(before), strings.Fields(after)
+		const fields, kinds = 5, 3
+		if len(mount) < fields || len(fs) < kinds {
+			continue
+		}
+		switch point := mount[4]; fs[0] {
+		case "cgroup2":
+			if h[""] == "" {
+				h[""] = point
+			}
+		case "cgroup":
+			for option := range strings.SplitSeq(fs[2], ",") {
+				if h[option] == "" {
+					h[option] = point
+				}
+			}
+		}
+	}
+	return h, nil
+}
+
+// mode is the layout of the machine, as Host.Cgroup has it.
+func (h hierarchies) mode() string {
+	switch _, unified := h[""]; {
+	case h["memory"] == "" && h["cpu"] == "":
+		return "v2"
+	case unified:
+		return "hybrid"
+	}
+	return "v1"
+}
+
+// of returns the absolute path of a process's cgroup in each hierarchy.
+func (h hierarchies) of(pid int) (map[string]string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return nil, err
+	}
+	dirs := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		// 4:cpu,cpuacct:/path, and 0::/path of v2 (cgroups(7))
+		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		controllers, path, ok := strings.Cut(rest, ":")
+		if !ok || strings.HasPrefix(path, "/..") { // it is not below the root that this process sees
+			continue
+		}
+		for name := range strings.SplitSeq(controllers, ",") {
+			if root, ok := h[name]; ok && (name != "" || h.mode() == "v2") {
+				dirs[name] = filepath.Join(root, path)
+			}
+		}
+	}
+	return dirs, nil
+}
+
+// below returns the cgroup at a path that a shim has named, in each hierarchy: that of the container, where its first
+// process may be deeper. Where there is none of the path, it is that of the process.
+func (h hierarchies) below(absolute string, ofProcess map[string]string) map[string]string {
+	dirs := map[string]string{}
+	maps.Copy(dirs, ofProcess)
+	for _, root := range h {
+		path, ok := strings.CutPrefix(absolute, root+"/")
+		if !ok {
+			continue
+		}
+		for _, name := range []string{"", "cpu", "cpuacct", "cpuset", "memory", "pids"} {
+			own := filepath.Join(h[name], path)
+			if h[name] != "" && (name == "") == (h.mode() == "v2") && isDir(own) {
+				dirs[name] = own
+			}
+		}
+	}
+	return dirs
+}
+
+func isDir(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.IsDir()
+}
+
+// group reads the usage of one cgroup. Its files stay open, since opening one costs more than reading it.
+type group struct {
+	dirs  map[string]string
+	v2    bool
+	files map[string]*os.File // nil: there is none
+	buf   []byte
+}
+
+func newGroup(dirs map[string]string) *group {
+	const most = 8 << 10 // memory.stat has some 4 KiB
+	return &group{dirs: dirs, v2: dirs[""] != "", files: map[string]*os.File{}, buf: make([]byte, most)}
+}
+
+// close may be called for a group without files.
+func (g *group) close() {
+	if g == nil {
+		return
+	}
+	for _, f := range g.files {
+		if f != nil {
+			_ = f.Close() // read only
+		}
+	}
+	clear(g.files)
+}
+
+// path is for people: on v1 that of one controller.
+func (g *group) path() string {
+	for _, name := range []string{"", "memory", "cpu", "cpuacct", "pids"} {
+		if dir := g.dirs[name]; dir != "" {
+			return dir
+		}
+	}
+	return ""
+}
+
+// text returns the content of a file until the next call, or nothing if there is no such file.
+func (g *group) text(controller, name string) []byte {
+	if g.v2 {
+		controller = ""
+	}
+	f, known := g.files[name]
+	if !known {
+		if dir := g.dirs[controller]; dir != "" {
+			f, _ = os.Open(filepath.Join(dir, name)) // a controller may be absent, and the cgroup gone
+		}
+		g.files[name] = f
+	}
+	if f == nil {
+		return nil
+	}
+	n, err := f.ReadAt(g.buf, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil // the cgroup is gone
+	}
+	return g.buf[:n]
+}
+
+// number is that in a file, or after a key at the beginning of a line. It is 0 for the word max, and none.
+func (g *group) number(controller, name, key string) uint64 {
+	return numberIn(g.text(controller, name), key)
+}
+
+func numberIn(text []byte, key string) uint64 {
+	if key != "" {
+		key += " "
+		at := 0
+		if !bytes.HasPrefix(text, []byte(key)) {
+			if at = bytes.Index(text, []byte("\n"+key)); at < 0 {
+				return 0
+			}
+			at++
+		}
+		text = text[at+len(key):]
+	}
+	end := 0
+	for end < len(text) && text[end] >= '0' && text[end] <= '9' {
+		end++
+	}
+	n, _ := strconv.ParseUint(string(text[:end]), 10, 64) // 0 for what is no number
+	return n
+}
+
+// noLimit is what cgroup v1 has for no limit: a number of pages near the end of int64.
+const noLimit = 1 << 62
+
+// read returns what the kernel says now. Nothing is known of a cgroup that is gone.
+func (g *group) read() (Usage, bool) {
+	if !isDir(g.path()) {
+		g.close()
+		return Usage{}, false
+	}
+	u := Usage{Cgroup: g.path()}
+	if g.v2 {
+		g.readV2(&u)
+	} else {
+		g.readV1(&u)
+	}
+	u.Pids, u.PidsLimit = g.number("pids", "pids.current", ""), g.number("pids", "pids.max", "")
+	if u.MemoryLimit >= noLimit {
+		u.MemoryLimit = 0
+	}
+	return u, true
+}
+
+func (g *group) readV2(u *Usage) {
+	cpu := g.text("", "cpu.stat")
+	us := func(key string) time.Duration { return time.Duration(numberIn(cpu, key)) * time.Microsecond }
+	u.CPU, u.User, u.System = us("usage_usec"), us("user_usec"), us("system_usec")
+	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
+	u.Waited = us("throttled_usec")
+	if quota, period, ok := bytes.Cut(g.text("", "cpu.max"), []byte(" ")); ok {
+		u.CPULimit = ratio(numberIn(quota, ""), numberIn(period, ""))
+	}
+	u.Memory = less(g.number("", "memory.current", ""), g.number("", "memory.stat", "inactive_file"))
+	u.MemoryLimit = g.number("", "memory.max", "")
+	u.OOMKills = g.number("", "memory.events", "oom_kill")
+	u.CPUs, u.Mems = g.line("", "cpuset.cpus.effective"), g.line("", "cpuset.mems.effective")
+	u.Pressure = pressure(func(name string) []byte { return g.text("", name+".pressure") })
+}
+
+func (g *group) readV1(u *Usage) {
+	const tick = 10 * time.Millisecond // USER_HZ is 100
+	u.CPU = time.Duration(g.number("cpuacct", "cpuacct.usage", ""))
+	sampled := g.text("cpuacct", "cpuacct.stat")
+	u.User = time.Duration(numberIn(sampled, "user")) * tick
+	u.System = time.Duration(numberIn(sampled, "system")) * tick
+	cpu := g.text("cpu", "cpu.stat")
+	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
+	u.Waited = time.Duration(numberIn(cpu, "throttled_time"))
+	u.CPULimit = ratio(g.number("cpu", "cpu.cfs_quota_us", ""), g.number("cpu", "cpu.cfs_period_us", ""))
+	u.Memory = less(g.number("memory", "memory.usage_in_bytes", ""), g.number("memory", "memory.stat", "total_inactive_file"))
+	u.MemoryLimit = g.number("memory", "memory.limit_in_bytes", "")
+	u.OOMKills = g.number("memory", "memory.oom_control", "oom_kill")
+	u.CPUs, u.Mems = g.line("cpuset", "cpuset.effective_cpus"), g.line("cpuset", "cpuset.effective_mems")
+}
+
+func (g *group) line(controller, name string) string {
+	return string(bytes.TrimSpace(g.text(controller, name)))
+}
+
+func less(a, b uint64) uint64 {
+	if a < b { // they are not read at the same time
+		return 0
+	}
+	return a - b
+}
+
+func ratio(a, b uint64) float64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+// pressure reads the three files of pressure stall information.
+func pressure(text func(name string) []byte) Pressure {
+	return Pressure{CPU: parsePSI(text("cpu")), Memory: parsePSI(text("memory")), IO: parsePSI(text("io"))}
+}
+
+// parsePSI reads lines like "some avg10=0.12 avg60=0.00 avg300=0.00 total=1234", with microseconds in total.
+func parsePSI(text []byte) *PSI {
+	if len(text) == 0 {
+		return nil
+	}
+	var p PSI
+	for line := range strings.Lines(string(text)) {
+		kind, rest, _ := strings.Cut(line, " ")
+		average, total := &p.Some10, &p.SomeTotal
+		if kind == "full" {
+			average, total = &p.Full10, &p.FullTotal
+		}
+		for field := range strings.FieldsSeq(rest) {
+			switch name, value, _ := strings.Cut(field, "="); name {
+			case "avg10":
+				*average, _ = strconv.ParseFloat(value, 64) // the kernel writes a number
+			case "total":
+				n, _ := strconv.ParseUint(value, 10, 64) // as above
+				*total = time.Duration(n) * time.Microsecond
+			}
+		}
+	}
+	return &p
+}

@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
+	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	"github.com/containerd/containerd/api/types"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// Dial connects to containerd. An error says what a person can do.
+func Dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	probe, err := new(net.Dialer).DialContext(ctx, "unix", c.Address)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("containerd's socket %s: permission denied: sandboxctl must be run as root", c.Address)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("containerd's socket %s: does not exist: is containerd running? --address names another",
+			c.Address)
+	case err != nil:
+		return nil, fmt.Errorf("containerd's socket %s: %w", c.Address, err)
+	}
+	_ = probe.Close() // nothing was said
+	if os.Geteuid() != 0 {
+		return nil, errors.New("sandboxctl must be run as root: it asks the shims, which answer nobody else")
+	}
+	const maxMessage = 64 << 20 // containers have their configuration with them
+	return grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+}
+
+// namespaces are those of containerd that are asked for.
+func (n *Node) namespaces(ctx context.Context) ([]string, error) {
+	if n.config.Namespace != "" {
+		return []string{n.config.Namespace}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
+	defer cancel()
+	answer, err := namespacesapi.NewNamespacesClient(n.conn).List(ctx, &namespacesapi.ListNamespacesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("containerd: list namespaces: %w", errgrpc.ToNative(err))
+	}
+	var names []string
+	for _, one := range answer.Namespaces {
+		names = append(names, one.Name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// in is a context for calls about a namespace, with a deadline.
+func (n *Node) in(ctx context.Context, namespace string) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(namespaces.WithNamespace(ctx, namespace), n.config.Timeout)
+}
+
+func (n *Node) listContainers(ctx context.Context, namespace string) ([]*containersapi.Container, error) {
+	ctx, cancel := n.in(ctx, namespace)
+	defer cancel()
+	answer, err := containersapi.NewContainersClient(n.conn).List(ctx, &containersapi.ListContainersRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("containerd: list containers of %s: %w", namespace, errgrpc.ToNative(err))
+	}
+	return answer.Containers, nil
+}
+
+// container returns nil for one that is gone.
+func (n *Node) container(ctx context.Context, k key) (*containersapi.Container, error) {
+	ctx, cancel := n.in(ctx, k.namespace)
+	defer cancel()
+	answer, err := containersapi.NewContainersClient(n.conn).Get(ctx, &containersapi.GetContainerRequest{ID: k.id})
+	if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("containerd: container %s of %s: %w", k.id, k.namespace, err)
+	}
+	return answer.Container, nil
+}
+
+// listSandboxes returns none where containerd has no Sandbox API.
+func (n *Node) listSandboxes(ctx context.Context, namespace string) ([]*types.Sandbox, error) {
+	ctx, cancel := n.in(ctx, namespace)
+	defer cancel()
+	answer, err := sandboxapi.NewStoreClient(n.conn).List(ctx, &sandboxapi.StoreListRequest{})
+	if err = errgrpc.ToNative(err); errdefs.IsNotImplemented(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("containerd: list sandboxes of %s: %w", namespace, err)
+	}
+	return answer.List, nil
+}
+
+var states = map[tasktypes.Status]State{
+	tasktypes.Status_CREATED: Created, tasktypes.Status_RUNNING: Running, tasktypes.Status_PAUSING: Pausing,
+	tasktypes.Status_PAUSED: Paused, tasktypes.Status_STOPPED: Stopped,
+}
+
+// askTask sets what containerd knows of a task.
+func (n *Node) askTask(ctx context.Context, c *Container) {
+	ctx, cancel := n.in(ctx, c.Namespace)
+	defer cancel()
+	answer, err := tasksapi.NewTasksClient(n.conn).Get(ctx, &tasksapi.GetRequest{ContainerID: c.ID})
+	switch err = errgrpc.ToNative(err); {
+	case errdefs.IsNotFound(err):
+		c.State, c.Pid, c.Error = NoTask, 0, ""
+		return
+	case err != nil:
+		c.State, c.Error = Dead, err.Error()
+		return
+	}
+	p := answer.Process
+	c.Pid, c.ExitStatus, c.Error = int(p.Pid), p.ExitStatus, ""
+	c.State = states[p.Status]
+	if c.State == "" {
+		c.State, c.Error = Dead, "its shim does not answer containerd"
+	}
+}
+
+// Labels and annotations of CRI and of the kubelet.
+const (
+	criKind          = "io.cri-containerd.kind"
+	criSandboxID     = "io.kubernetes.cri.sandbox-id"
+	groupID          = "io.containerd.runc.v2.group"
+	podNamespace     = "io.kubernetes.pod.namespace"
+	podName          = "io.kubernetes.pod.name"
+	podContainerName = "io.kubernetes.container.name"
+)
+
+// sandboxOf is the id of the sandbox that a container is in, or of the group whose shim it shares; empty for none.
+func sandboxOf(c *containersapi.Container) string {
+	if c.Sandbox != "" {
+		return c.Sandbox
+	}
+	var spec struct {
+		Annotations map[string]string `json:"annotations"`
+	}
+	if json.Unmarshal(c.GetSpec().GetValue(), &spec) != nil { // that of another kind of runtime
+		return ""
+	}
+	if id := spec.Annotations[criSandboxID]; id != "" {
+		return id
+	}
+	return spec.Annotations[groupID]
+}
+
+// podOf is the name of the Kubernetes pod that labels are of; empty for none.
+func podOf(labels map[string]string) string {
+	if labels[podName] == "" {
+		return ""
+	}
+	return labels[podNamespace] + "/" + labels[podName]
+}

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of times in /proc: USER_HZ is 100 on each architecture that the shim runs on.
+const tick = 10 * time.Millisecond
+
+func readHost(h hierarchies) (Host, error) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return Host{}, err
+	}
+	memory, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return Host{}, err
+	}
+	host := Host{Cgroup: h.mode(), CPUs: max(bytes.Count(stat, []byte("\ncpu")), 1)}
+	all, _, _ := strings.Cut(string(stat), "\n")
+	const idle, iowait, steal = 3, 4, 7 // proc_stat(5): user nice system idle iowait irq softirq steal guest…
+	for i, field := range strings.Fields(all)[1:] {
+		if n, err := strconv.ParseUint(field, 10, 64); err == nil && i != idle && i != iowait && i <= steal {
+			host.CPU += time.Duration(n) * tick
+		}
+	}
+	host.BootTime = time.Unix(int64(numberIn(stat, "btime")), 0)
+	host.Total = meminfo(memory, "MemTotal")
+	host.Memory = less(host.Total, meminfo(memory, "MemAvailable"))
+	host.Pressure = pressure(func(name string) []byte {
+		text, _ := os.ReadFile("/proc/pressure/" + name) // a kernel may be without
+		return text
+	})
+	return host, nil
+}
+
+func meminfo(text []byte, key string) uint64 {
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == key+":" {
+			n, _ := strconv.ParseUint(fields[1], 10, 64) // the kernel writes a number
+			return n << 10                               // kB
+		}
+	}
+	return 0
+}
+
+// procStat is what /proc/PID/stat and statm say.
+type procStat struct {
+	name   string
+	cpu    time.Duration
+	rss    uint64
+	starts time.Duration // after the machine
+}
+
+func readProc(pid int) (procStat, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return procStat{}, err
+	}
+	return parseStat(text)
+}
+
+// parseStat reads /proc/PID/stat. The name is in parentheses and may have any bytes in it.
+func parseStat(text []byte) (p procStat, err error) {
+	begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
+	const utime, stime, starttime, rss, first = 14, 15, 22, 24, 3 // proc_pid_stat(5)
+	fields := strings.Fields(string(text[max(end, 0):]))
+	if begin < 0 || end < begin || len(fields) <= rss-first+1 {
+		return procStat{}, fmt.Errorf("stat of a process: %q", text)
+	}
+	p.name = strings.ToValidUTF8(string(text[begin+1:end]), "?")
+	number := func(field int) uint64 {
+		n, _ := strconv.ParseUint(fields[field-first+1], 10, 64) // the kernel writes a number
+		return n
+	}
+	p.cpu = time.Duration(number(utime)+number(stime)) * tick
+	p.starts = time.Duration(number(starttime)) * tick
+	p.rss = number(rss) * uint64(os.Getpagesize())
+	return p, nil
+}
