@@ -92,7 +92,7 @@ func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
 func dropSignals() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
 
 func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
-	defer logToFifo(d.Bundle, d.Debug)()
+	defer logToFifo(d.Bundle, d.Args)()
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s: %w", p, debug.Stack(), errdefs.ErrInternal)
@@ -295,11 +295,13 @@ func (l *logFifo) write(p []byte) (done int) {
 
 // logToFifo sends this process's log to bundle's fifo in containerd's text format, and the report of a crash as well.
 // The function it returns ends that.
-func logToFifo(bundle string, verbose bool) (restore func()) {
+func logToFifo(bundle string, a Args) (restore func()) {
 	logger := log.L.Logger
 	logger.SetOutput(io.Discard)      // not stderr: at start it is part of the answer
 	_ = log.SetFormat(log.TextFormat) // cannot fail for a constant of the package's own
-	if verbose {
+	// containerd copies the lines of all shims into its own log.
+	log.L = logger.WithFields(log.Fields{"id": a.ID, "namespace": a.Namespace})
+	if a.Debug {
 		logger.SetLevel(log.DebugLevel)
 	}
 	path := filepath.Join(bundle, "log")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -106,5 +107,24 @@ func TestLog_TakesFifosOnly(t *testing.T) {
 	}
 	if l := openLogFifo(path); l != nil {
 		t.Errorf("openLogFifo of a regular file = %v, want nil", l)
+	}
+}
+
+// containerd's log has the lines of all shims.
+func TestLog_NamesTheShim(t *testing.T) {
+	dir, before := t.TempDir(), log.L
+	if err := unix.Mkfifo(filepath.Join(dir, "log"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(filepath.Join(dir, "log"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	defer func() { log.L = before }()
+	defer logToFifo(dir, Args{ID: "web", Namespace: "ns"})()
+	log.L.WithField("container", "c1").Info("said")
+	if got := drain(t, fd); !strings.Contains(got, " id=web ") || !strings.HasSuffix(got, " namespace=ns\n") {
+		t.Errorf("log = %q, want the shim's id and namespace in it", got)
 	}
 }

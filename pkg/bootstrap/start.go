@@ -75,7 +75,7 @@ func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 	if err != nil {
 		return Daemon{}, nil, err
 	}
-	defer logToFifo(bundle, a.Debug)()
+	defer logToFifo(bundle, a)()
 	input, err := ReadInput(stdin)
 	if err != nil {
 		return Daemon{}, nil, err
