@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
+	"sandbox.internal/shim/cmd/sandboxctl/view"
 )
 
 // version is set by the linker.
@@ -41,16 +42,24 @@ func run(args []string) int {
 func root() *cobra.Command {
 	o := &cli.Options{}
 	cmd := &cobra.Command{
-		Use:           "sandboxctl",
-		Short:         "See what the containers of a node and their shims do",
+		Use:   "sandboxctl",
+		Short: "See what the containers of a node and their shims do",
+		Long: `See what the containers of a node and their shims do.
+
+sandboxctl asks containerd which containers there are, and their shims what they know. It
+must be run as root on the node itself. Containers of other runtimes are shown as far as
+containerd and the kernel know them.
+
+A command that fails says why, and ends with status 1.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	o.Bind(cmd)
 	for _, add := range []func(*cli.Options) *cobra.Command{
-		// One line for each command.
+		view.Ps, view.Inspect, view.Stacks, view.Events, view.Logs,
 	} {
 		cmd.AddCommand(add(o))
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sync/errgroup"
@@ -73,6 +74,9 @@ func (n *Node) askShim(ctx context.Context, known *shimState, k key) {
 			return err
 		}
 		defer client.Close()
+		if p, err := readProc(client.Peer); err == nil && strings.HasPrefix(p.name, "containerd-shim") {
+			known.Pid = client.Peer // for one that does not answer
+		}
 		known.answer, err = client.Inspect(ctx, "")
 		if known.other = errdefs.IsNotImplemented(err); known.other {
 			known.Pid, _, err = client.Pid(ctx, k.id)

@@ -14,9 +14,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
@@ -29,7 +26,7 @@ import (
 
 const (
 	// refreshAfter is when all is asked again, whatever the events told.
-	refreshAfter = 30 * time.Second
+	refreshAfter = 2 * time.Minute
 	// atOnce is how many shims are asked at the same time. Each that hangs holds one place for Config.Timeout.
 	atOnce = 32
 )
@@ -328,69 +325,4 @@ func (s *shimState) readUsage() {
 		return
 	}
 	s.CPU, s.RSS = p.cpu, p.rss
-}
-
-// pods groups the containers.
-func (n *Node) pods() []Pod {
-	byKey := map[key]*Pod{}
-	for k, s := range n.sandboxes {
-		byKey[k] = &Pod{Namespace: k.namespace, ID: k.id, Name: s.pod, Sandbox: true, Shim: n.shimOf(s.address, s.runtime)}
-	}
-	for _, c := range n.containers {
-		k := key{c.Namespace, c.ID}
-		if c.sandboxID != "" {
-			k.id = c.sandboxID
-		}
-		p := byKey[k]
-		if p == nil {
-			p = &Pod{Namespace: k.namespace, ID: k.id, Sandbox: c.sandboxID != "", Shim: n.shimOf(c.address, c.Runtime)}
-			byKey[k] = p
-		}
-		if p.Name == "" {
-			p.Name = c.pod
-		}
-		if p.Shim.Pid == 0 && c.address != "" {
-			p.Shim = n.shimOf(c.address, c.Runtime)
-		}
-		p.Containers = append(p.Containers, c.Container)
-	}
-	pods := make([]Pod, 0, len(byKey))
-	for _, p := range byKey {
-		if p.Name == "" {
-			p.Name = p.ID
-		}
-		slices.SortFunc(p.Containers, func(a, b Container) int { return strings.Compare(a.ID, b.ID) })
-		pods = append(pods, *p)
-	}
-	slices.SortFunc(pods, func(a, b Pod) int {
-		return strings.Compare(a.Namespace+"\x00"+a.Name+"\x00"+a.ID, b.Namespace+"\x00"+b.Name+"\x00"+b.ID)
-	})
-	return pods
-}
-
-func (n *Node) shimOf(address, runtime string) Shim {
-	if known := n.shims[address]; known != nil {
-		return known.Shim
-	}
-	return Shim{Runtime: runtime, Address: address}
-}
-
-// Shims returns the path of each socket that a shim of this project answers at, as of the last snapshot.
-func (n *Node) Shims() []shim.Address {
-	var all []shim.Address
-	for _, known := range n.shims {
-		if !known.other && known.Error == "" {
-			all = append(all, known.address)
-		}
-	}
-	slices.SortFunc(all, func(a, b shim.Address) int { return strings.Compare(a.Path, b.Path) })
-	return all
-}
-
-// runtimeName is a runtime as people know it: the path of a binary ends in its name.
-func runtimeName(name string) string {
-	if filepath.IsAbs(name) {
-		return filepath.Base(name)
-	}
-	return name
 }

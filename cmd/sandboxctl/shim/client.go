@@ -29,6 +29,7 @@ import (
 
 // Client is a connection to one shim.
 type Client struct {
+	Peer   int // process that has made the socket: a shim of this project itself
 	client *ttrpc.Client
 	task   string // name of the task service
 }
@@ -39,29 +40,30 @@ func Dial(ctx context.Context, a Address) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPeer(conn.(*net.UnixConn)); err != nil {
+	peer, err := checkPeer(conn.(*net.UnixConn))
+	if err != nil {
 		_ = conn.Close() // nothing was said
 		return nil, fmt.Errorf("shim at %s: %w", a.Path, err)
 	}
-	return &Client{client: ttrpc.NewClient(conn), task: fmt.Sprintf("containerd.task.v%d.Task", a.Version)}, nil
+	return &Client{Peer: peer, client: ttrpc.NewClient(conn), task: fmt.Sprintf("containerd.task.v%d.Task", a.Version)}, nil
 }
 
-func checkPeer(conn *net.UnixConn) error {
+func checkPeer(conn *net.UnixConn) (pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var peer *unix.Ucred
 	outer := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	switch {
 	case outer != nil:
-		return outer
+		return 0, outer
 	case err != nil:
-		return os.NewSyscallError("getsockopt SO_PEERCRED", err)
+		return 0, os.NewSyscallError("getsockopt SO_PEERCRED", err)
 	case int(peer.Uid) != os.Geteuid():
-		return fmt.Errorf("belongs to user %d, want user %d", peer.Uid, os.Geteuid())
+		return 0, fmt.Errorf("belongs to user %d, want user %d", peer.Uid, os.Geteuid())
 	}
-	return nil
+	return int(peer.Pid), nil
 }
 
 // Close ends the connection.
@@ -76,6 +78,9 @@ func (c *Client) Pid(ctx context.Context, containerID string) (shim, container i
 
 func (c *Client) call(ctx context.Context, service, method string, request, answer proto.Message) error {
 	if err := c.client.Call(ctx, service, method, request, answer); err != nil {
+		if ctx.Err() != nil { // which a status does not wrap
+			return fmt.Errorf("%s: %w", method, ctx.Err())
+		}
 		return fmt.Errorf("%s: %w", method, errgrpc.ToNative(err))
 	}
 	return nil

@@ -1,0 +1,182 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
+	"sandbox.internal/shim/pkg/inspect"
+)
+
+// Inspection is all that is known of one container or of an empty sandbox.
+type Inspection struct {
+	Namespace string     `json:"namespace"`
+	Pod       Pod        `json:"pod"`
+	Container *Container `json:"container,omitempty"` // none: the id is that of a sandbox
+	// Of the container's first process.
+	Namespaces []Namespace `json:"namespaces,omitempty"`
+	// What the shim says, if it is one of this project and answers.
+	Known *inspect.Container `json:"known,omitempty"`
+	Shim  *inspect.Shim      `json:"shim,omitempty"`
+	// The shim's share of memory; 0: it is not known.
+	ShimPSS uint64 `json:"shim_pss,omitempty"`
+}
+
+// Namespace is one of the kernel's.
+type Namespace struct {
+	Type  string `json:"type"`  // net, pid…
+	Inode string `json:"inode"` // 4026531840
+	Of    string `json:"of"`    // host, shim (which holds those of a pod), or container
+}
+
+// Find returns the namespace and the id of the container or sandbox that id, or the beginning of its id, names.
+func (s *Snapshot) Find(id string) (namespace, full string, err error) {
+	var exact, begin []key
+	add := func(k key) {
+		if k.id == id {
+			exact = append(exact, k)
+		} else if strings.HasPrefix(k.id, id) {
+			begin = append(begin, k)
+		}
+	}
+	for _, p := range s.Pods {
+		sandbox := p.Sandbox
+		for _, c := range p.Containers {
+			add(key{c.Namespace, c.ID})
+			sandbox = sandbox && c.ID != p.ID
+		}
+		if sandbox {
+			add(key{p.Namespace, p.ID})
+		}
+	}
+	found := exact
+	if len(found) == 0 && id != "" {
+		found = begin
+	}
+	switch len(found) {
+	case 0:
+		return "", "", fmt.Errorf("%q: no container and no sandbox has this id, or one that begins with it", id)
+	case 1:
+		return found[0].namespace, found[0].id, nil
+	}
+	var names []string
+	for _, k := range found {
+		names = append(names, k.id+" in namespace "+k.namespace)
+	}
+	return "", "", fmt.Errorf("%q: must name one, and names %s: give more of the id, or --namespace",
+		id, strings.Join(names, " and "))
+}
+
+// Inspect returns what is known of a container or a sandbox.
+func (n *Node) Inspect(ctx context.Context, id string) (*Inspection, error) {
+	s, err := n.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	namespace, id, err := s.Find(id)
+	if err != nil {
+		return nil, err
+	}
+	in := &Inspection{Namespace: namespace, Container: s.Container(namespace, id)}
+	for _, p := range s.Pods {
+		if p.Namespace == namespace && (p.ID == id || s.in(p, id)) {
+			in.Pod = p
+			break
+		}
+	}
+	if known := n.shims[in.Pod.Shim.Address]; known != nil && known.Error == "" && !known.other {
+		in.Shim = &known.answer.Shim
+		for i := range known.answer.Containers {
+			if c := &known.answer.Containers[i]; in.Container != nil && c.ID == id {
+				in.Known = c
+			}
+		}
+	}
+	if pid := in.Pod.Shim.Pid; pid != 0 {
+		rollup, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // it may have ended
+		in.ShimPSS = meminfo(rollup, "Pss")
+	}
+	if in.Container != nil && in.Container.Pid != 0 {
+		in.Namespaces = namespacesOf(in.Container.Pid, in.Pod.Shim.Pid)
+	}
+	return in, nil
+}
+
+func (s *Snapshot) in(p Pod, id string) bool {
+	for _, c := range p.Containers {
+		if c.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// namespacesOf compares the namespaces of a process with those of the host and of the shim's main thread.
+func namespacesOf(pid, shim int) []Namespace {
+	var all []Namespace
+	for _, kind := range []string{"cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"} {
+		inode := func(pid any) string {
+			link, _ := os.Readlink(filepath.Join("/proc", fmt.Sprint(pid), "ns", kind)) // the process may have ended
+			return link
+		}
+		own := inode(pid)
+		_, number, ok := strings.Cut(strings.TrimSuffix(own, "]"), "[")
+		if !ok {
+			continue
+		}
+		of := "container"
+		switch own {
+		case inode("self"): // which an operator runs on the host
+			of = "host"
+		case inode(shim):
+			of = "shim"
+		}
+		all = append(all, Namespace{Type: kind, Inode: number, Of: of})
+	}
+	return all
+}
+
+// Dial connects to the shim of a container or a sandbox, and returns its full id.
+func (n *Node) Dial(ctx context.Context, id string) (client *shim.Client, namespace, full string, err error) {
+	s, err := n.Snapshot(ctx)
+	if err != nil {
+		return nil, "", "", err
+	}
+	if namespace, full, err = s.Find(id); err != nil {
+		return nil, "", "", err
+	}
+	address, err := shim.Find(n.config.State, namespace, full)
+	if err != nil {
+		return nil, "", "", err
+	}
+	client, err = shim.Dial(ctx, address)
+	return client, namespace, full, err
+}
+
+// StartedFor is the id that the shim of a container or a sandbox was started for, by which containerd's log names it.
+// Without a shim that lives it is the container's own.
+func (n *Node) StartedFor(ctx context.Context, id string) (namespace, started string, err error) {
+	in, err := n.Inspect(ctx, id)
+	if err != nil {
+		return "", "", err
+	}
+	started = in.Pod.ID
+	if in.Container != nil {
+		started = in.Container.ID
+	}
+	args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", in.Pod.Shim.Pid)) // it may have ended
+	fields := bytes.Split(args, []byte{0})
+	for i := range fields {
+		if string(fields[i]) == "-id" && i+1 < len(fields) {
+			started = string(fields[i+1])
+		}
+	}
+	return in.Namespace, started, nil
+}

@@ -1,0 +1,262 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sandbox.internal/shim/cmd/sandboxctl/cli"
+	"sandbox.internal/shim/cmd/sandboxctl/node"
+	"sandbox.internal/shim/pkg/inspect"
+)
+
+// Inspect shows one container.
+func Inspect(o *cli.Options) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "inspect ID",
+		Short: "Show all that is known of a container or a sandbox",
+		Long: `Show all that is known of a container or a sandbox: its state, what it uses, its
+settings with their origin, how its processes were started, its execs and the verdicts
+on the last ones, and its shim with the events that containerd does not have yet.
+
+ID may be the beginning of an id. Of a container of another runtime there is what
+containerd and the kernel tell.`,
+		Example: "  sandboxctl inspect web\n  sandboxctl inspect web -o json | jq .known.settings",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := o.Open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer n.Close() //nolint:errcheck // what was asked is answered
+			in, err := n.Inspect(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if o.JSON() {
+				return cli.WriteJSON(cmd.OutOrStdout(), in)
+			}
+			p := printer{w: cmd.OutOrStdout()}
+			p.inspection(in, all)
+			return p.err
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "show settings that have their default, too")
+	return cmd
+}
+
+// printer keeps the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func (p *printer) section(title string) { p.printf("\n%s\n", title) }
+
+// row prints a line unless the value is empty.
+func (p *printer) row(name, format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); text != "" {
+		p.printf("  %-14s %s\n", name, text)
+	}
+}
+
+func (p *printer) inspection(in *node.Inspection, all bool) {
+	if c := in.Container; c != nil {
+		p.container(in, c)
+	} else {
+		p.printf("Sandbox %s in namespace %s\n", in.Pod.ID, in.Namespace)
+	}
+	if k := in.Known; k != nil {
+		p.known(k, all)
+	}
+	if len(in.Namespaces) > 0 {
+		p.section("Namespaces")
+		for _, n := range in.Namespaces {
+			p.row(n.Type, "%s, %s", n.Inode, map[string]string{
+				"host": "the host's", "shim": "the pod's", "container": "its own",
+			}[n.Of])
+		}
+	}
+	p.shim(in)
+}
+
+func (p *printer) container(in *node.Inspection, c *node.Container) {
+	p.printf("Container %s in namespace %s\n", c.ID, c.Namespace)
+	if in.Pod.Sandbox {
+		p.row("pod", "%s (%s)", in.Pod.Name, in.Pod.ID)
+	}
+	if c.Name != c.ID {
+		p.row("name", "%s", c.Name)
+	}
+	p.row("image", "%s", c.Image)
+	p.row("runtime", "%s", c.Runtime)
+	state := string(c.State)
+	if c.State == node.Stopped {
+		state += fmt.Sprintf(", exit status %d", c.ExitStatus)
+	}
+	p.row("state", "%s", state)
+	p.row("problem", "%s", c.Error)
+	if c.Pid != 0 {
+		p.row("pid", "%d", c.Pid)
+	}
+	u := c.Usage
+	if u.Cgroup == "" {
+		return
+	}
+	p.section("Usage")
+	p.row("cgroup", "%s", u.Cgroup)
+	p.row("cpu time", "%v (user %v, system %v)", u.CPU.Round(time.Millisecond), u.User.Round(time.Millisecond),
+		u.System.Round(time.Millisecond))
+	if u.CPULimit > 0 {
+		p.row("cpu limit", "%.2f, throttled in %d of %d periods, %v in all", u.CPULimit, u.Throttled, u.Periods,
+			u.Waited.Round(time.Millisecond))
+	}
+	p.row("memory", "%s", memory(c))
+	p.row("oom kills", "%d", u.OOMKills)
+	pids := fmt.Sprint(u.Pids)
+	if u.PidsLimit > 0 {
+		pids += fmt.Sprintf("/%d", u.PidsLimit)
+	}
+	p.row("pids", "%s", pids)
+	p.row("cpus", "%s", u.CPUs)
+	p.row("memory nodes", "%s", u.Mems)
+	for _, one := range []struct {
+		name string
+		psi  *node.PSI
+	}{{"cpu", u.Pressure.CPU}, {"memory", u.Pressure.Memory}, {"io", u.Pressure.IO}} {
+		if one.psi != nil {
+			p.row(one.name+" pressure", "some %.2f %%, full %.2f %% of the last 10 s", one.psi.Some10, one.psi.Full10)
+		}
+	}
+}
+
+func (p *printer) known(k *inspect.Container, all bool) {
+	p.section("Settings")
+	p.row("bundle", "%s", k.Bundle)
+	for _, s := range k.Settings {
+		if all || s.Origin != inspect.FromDefault {
+			p.printf("  %-22s %-24s %s\n", s.Name, cmp.Or(s.Value, "-"), s.Origin)
+		}
+	}
+	for _, d := range k.HostRootfs {
+		access := "read-only"
+		if d.Writable {
+			access = "writable"
+		}
+		p.row("host directory", "%s at %s, %s", d.Host, d.Container, access)
+	}
+	if s := k.CPUSet; s != nil {
+		p.section("CPU set")
+		p.row("source", "%s", s.Source)
+		p.row("cpus", "%s", s.CPUs)
+		p.row("memory nodes", "%s", s.Mems)
+		p.row("writes", "%d", s.Writes)
+		if s.Pinned {
+			p.row("pinned", "it has a cpuset of its own meanwhile")
+		}
+		p.row("kept, since", "%s", s.Error)
+	}
+	if s := k.Notify; s != nil {
+		p.section("Readiness")
+		p.row("ready", "%t", s.Ready)
+		p.row("status", "%s", s.Status)
+		if s.Errno != 0 {
+			p.row("errno", "%d", s.Errno)
+		}
+	}
+	p.section("Processes")
+	p.row("init by", "%s", because(k.Launch.Init, k.Launch.InitReason))
+	p.row("execs", "%d started, %d not deleted", k.Execs.Started, k.Execs.Known)
+	if k.Launch.ExecsByLibcontainer > 0 {
+		p.row("by libcontainer", "%s", because(fmt.Sprintf("%d execs", k.Launch.ExecsByLibcontainer), k.Launch.ExecReason))
+	}
+	for _, e := range k.Execs.List {
+		text := e.State
+		if e.Exit != nil {
+			text += fmt.Sprintf(", exit status %d", e.Exit.Status)
+		} else if e.Pid != 0 {
+			text += fmt.Sprintf(", pid %d", e.Pid)
+		}
+		if e.CPU > 0 {
+			text += fmt.Sprintf(", cpu %v, memory %s", e.CPU.Round(time.Millisecond), Bytes(e.Memory))
+		}
+		p.row("exec "+e.ID, "%s", text)
+	}
+	p.verdicts(k)
+}
+
+// shownVerdicts is how many of the last are shown to people.
+const shownVerdicts = 10
+
+func (p *printer) verdicts(k *inspect.Container) {
+	if len(k.Verdicts) == 0 {
+		return
+	}
+	p.section("Verdicts on the last runs")
+	for _, v := range k.Verdicts[max(0, len(k.Verdicts)-shownVerdicts):] {
+		text := fmt.Sprintf("status %d after %v, cpu %v, memory %s", v.Status, v.Wall.Round(time.Millisecond),
+			v.CPU.Round(time.Millisecond), Bytes(v.MemoryPeak))
+		if v.Limit != "" {
+			text += ", over its limit " + string(v.Limit)
+		}
+		p.row(cmp.Or(v.Exec, "init"), "%s", text)
+	}
+}
+
+func because(what, reason string) string {
+	if reason == "" {
+		return what
+	}
+	return what + ": " + reason
+}
+
+func (p *printer) shim(in *node.Inspection) {
+	p.section("Shim")
+	s := in.Pod.Shim
+	p.row("runtime", "%s", s.Runtime)
+	p.row("problem", "%s", s.Error)
+	if s.Pid == 0 {
+		if s.Error == "" {
+			p.row("state", "none runs")
+		}
+		return
+	}
+	p.row("pid", "%d", s.Pid)
+	p.row("version", "%s", s.Version)
+	p.row("socket", "%s", s.Address)
+	memory := Bytes(s.RSS)
+	if in.ShimPSS > 0 {
+		memory = fmt.Sprintf("%s, its share of what is shared counted (RSS %s)", Bytes(in.ShimPSS), memory)
+	}
+	p.row("memory", "%s", memory)
+	p.row("cpu time", "%v", s.CPU)
+	k := in.Shim
+	if k == nil {
+		return
+	}
+	p.row("started", "%s, %v ago", k.Started.Format(time.DateTime), time.Since(k.Started).Round(time.Second))
+	p.row("heap", "%s of %s", Bytes(k.Heap), Bytes(k.HeapHeld))
+	p.row("goroutines", "%d", k.Goroutines)
+	p.row("clients", "%d, this program among them", k.Clients)
+	events := fmt.Sprintf("%d sent, %d wait", k.Events.Sent, k.Events.Waiting)
+	if k.Events.Waiting > 0 {
+		events += fmt.Sprintf(" since %v: %s", time.Since(k.Events.Since).Round(time.Second), k.Events.Oldest)
+	}
+	p.row("events", "%s", events)
+	p.row("problem", "%s", strings.TrimSpace(k.Events.Problem))
+	p.row("containerd", "%s", k.Containerd)
+}

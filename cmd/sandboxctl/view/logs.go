@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sandbox.internal/shim/cmd/sandboxctl/cli"
+)
+
+// Logs prints what a shim has logged.
+func Logs(o *cli.Options) *cobra.Command {
+	var file, unit string
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "logs ID",
+		Short: "Print what the shim of a container has logged",
+		Long: `Print what the shim of a container or a sandbox has logged.
+
+A shim has no log of its own: it writes to containerd, which copies that into its own
+log. So this is the part of containerd's log that is of the shim, from the journal of its
+unit or from the file that --file names. What a shim logs while containerd is away is
+lost if it is much. The output of the container itself is not here: see kubectl logs or
+whoever started it.`,
+		Example: "  sandboxctl logs web -f\n  sandboxctl logs web --file /var/log/containerd.log",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := o.Open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer n.Close() //nolint:errcheck // what was asked is answered
+			namespace, id, err := n.StartedFor(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			found := false
+			keep := func(line string) bool {
+				is := ofShim(line, namespace, id)
+				found = found || is
+				return is
+			}
+			defer func() {
+				if !found && !follow {
+					fmt.Fprintf(cmd.ErrOrStderr(), "nothing of the shim %s of namespace %s: "+
+						"--unit or --file say where containerd's log is\n", id, namespace)
+				}
+			}()
+			if file != "" {
+				if follow {
+					return errors.New("--follow: needs the journal; with a file, use tail -f")
+				}
+				f, err := os.Open(file)
+				if err != nil {
+					return fmt.Errorf("--file: %w", err)
+				}
+				defer f.Close() //nolint:errcheck // read only
+				return filter(cmd.OutOrStdout(), f, keep)
+			}
+			return journal(cmd.Context(), cmd.OutOrStdout(), unit, follow, keep)
+		},
+	}
+	cmd.Flags().StringVar(&file, "file", "", "file that has containerd's log (default: the journal)")
+	cmd.Flags().StringVar(&unit, "unit", "containerd", "unit of systemd that containerd runs in")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is logged from now on")
+	return cmd
+}
+
+// ofShim reports whether a line of containerd's log is of the shim that was started for id, or is what containerd says
+// of it. Lines of this project's shims name the namespace, some of containerd's own do not.
+func ofShim(line, namespace, id string) bool {
+	return field(line, "id", id) && (field(line, "namespace", namespace) || !strings.Contains(line, " namespace="))
+}
+
+// field reports whether a line has name=value, with or without quotes.
+func field(line, name, value string) bool {
+	for _, form := range []string{" " + name + "=" + value, " " + name + `="` + value + `"`} {
+		for rest := line; ; {
+			_, after, ok := strings.Cut(rest, form)
+			if !ok {
+				break
+			}
+			if after == "" || after[0] == ' ' {
+				return true
+			}
+			rest = after
+		}
+	}
+	return false
+}
+
+func filter(w io.Writer, r io.Reader, keep func(string) bool) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if text := strings.TrimSuffix(line, "\n"); keep(text) {
+			if _, err := fmt.Fprintln(w, text); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func journal(ctx context.Context, w io.Writer, unit string, follow bool, keep func(string) bool) error {
+	program, err := exec.LookPath("journalctl")
+	if err != nil {
+		return errors.New("there is no journal on this machine (journalctl is absent): " +
+			"--file names the file that has containerd's log")
+	}
+	args := []string{"--unit", unit, "--output", "cat", "--no-pager"}
+	if follow {
+		args = append(args, "--follow", "--lines", "all")
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("journalctl: %w", err)
+	}
+	err = filter(w, out, keep)
+	if err != nil {
+		_ = cmd.Process.Kill() // nobody reads it any more
+	}
+	if ended := cmd.Wait(); err == nil && ended != nil && ctx.Err() == nil {
+		err = fmt.Errorf("journalctl: %w", ended)
+	}
+	return err
+}

@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package view has the commands that ask once and print: ps, inspect, stacks; and those that go on printing: events,
+// logs.
+package view
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"sandbox.internal/shim/cmd/sandboxctl/cli"
+	"sandbox.internal/shim/cmd/sandboxctl/node"
+)
+
+// Ps lists containers.
+func Ps(o *cli.Options) *cobra.Command {
+	var full bool
+	cmd := &cobra.Command{
+		Use:   "ps",
+		Short: "List pods and containers with their shims",
+		Long: `List the pods and containers of this node, those of other runtimes too.
+
+STATE is created, running, pausing, paused or stopped; no-task for a container that
+containerd knows and nobody runs; dead for one whose shim does not answer. EXECS are
+those that run now and, after the slash, those that were started since the container
+was created. MEMORY is without what the kernel can drop at once. SOURCE is the cgroup
+whose CPUs the container follows; a + before it says that the container has a cpuset of
+its own meanwhile. With -o json there is more: see docs/sandboxctl.md.`,
+		Example: "  sandboxctl ps\n  sandboxctl ps -n k8s.io -o json | jq '.pods[].name'",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			n, err := o.Open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer n.Close() //nolint:errcheck // what was asked is answered
+			s, err := n.Snapshot(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if o.JSON() {
+				return cli.WriteJSON(cmd.OutOrStdout(), s)
+			}
+			return writeTable(cmd.OutOrStdout(), s, full)
+		},
+	}
+	cmd.Flags().BoolVar(&full, "full", false, "do not cut ids and names")
+	return cmd
+}
+
+func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
+	cut := func(text string, most int) string {
+		if full || len(text) <= most {
+			return text
+		}
+		return text[:most-1] + "…"
+	}
+	const idWidth, podWidth, shortID = 24, 32, 13
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAMESPACE\tPOD\tCONTAINER\tSTATE\tPID\tSHIM\tEXECS\tMEMORY\tCPUS\tSOURCE\tRUNTIME")
+	var problems []string
+	for _, p := range s.Pods {
+		pod := "-"
+		if p.Sandbox {
+			pod = cut(p.Name, podWidth)
+		}
+		shim := number(p.Shim.Pid)
+		if len(p.Containers) == 0 {
+			fmt.Fprintf(t, "%s\t%s\t-\t-\t-\t%s\t-\t-\t-\t-\t%s\n", p.Namespace, pod, shim, short(p.Shim.Runtime))
+		}
+		if p.Shim.Error != "" {
+			problems = append(problems, fmt.Sprintf("%s %s: %s", p.Namespace, p.Name, p.Shim.Error))
+		}
+		for _, c := range p.Containers {
+			name := cut(c.ID, idWidth)
+			if c.Name != c.ID {
+				name = cut(c.Name, idWidth) + " (" + cut(c.ID, shortID) + ")"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Namespace, pod, name, c.State, number(c.Pid),
+				shim, execs(&c), memory(&c), dash(c.Usage.CPUs), source(&c), short(c.Runtime))
+			if c.Error != "" && c.Error != p.Shim.Error {
+				problems = append(problems, fmt.Sprintf("%s %s: %s", c.Namespace, c.ID, c.Error))
+			}
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, problem := range problems {
+		fmt.Fprintln(w, problem)
+	}
+	return nil
+}
+
+func number(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func execs(c *node.Container) string {
+	if !c.ExecsKnown {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", c.Execs, c.ExecsStarted)
+}
+
+func memory(c *node.Container) string {
+	switch {
+	case c.Usage.Cgroup == "":
+		return "-"
+	case c.Usage.MemoryLimit == 0:
+		return Bytes(c.Usage.Memory)
+	}
+	return Bytes(c.Usage.Memory) + "/" + Bytes(c.Usage.MemoryLimit)
+}
+
+func source(c *node.Container) string {
+	switch {
+	case c.CPUSet == nil:
+		return "-"
+	case c.CPUSet.Pinned:
+		return "+" + c.CPUSet.Source
+	}
+	return c.CPUSet.Source
+}
+
+// short is a runtime without what is in all names.
+func short(runtime string) string {
+	for _, prefix := range []string{"io.containerd.", "containerd-shim-"} {
+		runtime = strings.TrimPrefix(runtime, prefix)
+	}
+	return dash(runtime)
+}
+
+// Bytes is a size for people: 4.2M.
+func Bytes(n uint64) string {
+	const step, whole = 1024, 10
+	size, unit := float64(n), 0
+	for size >= step && unit < len("KMGTP") {
+		size /= step
+		unit++
+	}
+	switch {
+	case unit == 0:
+		return fmt.Sprintf("%dB", n)
+	case size < whole:
+		return fmt.Sprintf("%.1f%c", size, "KMGTP"[unit-1])
+	}
+	return fmt.Sprintf("%.0f%c", size, "KMGTP"[unit-1])
+}

@@ -1,0 +1,235 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxctl
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// inspection is what the tests read of inspect's JSON.
+type inspection struct {
+	Container  row
+	Namespaces []struct{ Type, Of string }
+	Known      *struct {
+		ID, State, Cgroup, Bundle string
+		Launch                    struct {
+			Init                string
+			InitReason          string `json:"init_reason"`
+			ExecsByLibcontainer int    `json:"execs_by_libcontainer"`
+			ExecReason          string `json:"exec_reason"`
+		}
+		Settings []struct{ Name, Value, Origin string }
+		Execs    struct {
+			Started int
+			List    []struct{ ID, State string }
+		}
+		Notify   *struct{ Ready bool }
+		Verdicts []struct {
+			Exec   string
+			Status int
+			Limit  string
+		}
+	}
+	Shim *struct {
+		Version, Namespace string
+		Clients            int
+		Events             struct{ Sent, Waiting int }
+	}
+	ShimPSS int64 `json:"shim_pss"`
+}
+
+func (e *env) inspect(id string) inspection {
+	e.Helper()
+	var in inspection
+	e.must(json.Unmarshal([]byte(e.ctl("inspect", id, "-o", "json")), &in))
+	return in
+}
+
+func TestInspect_TellsWhatTheShimKnows(t *testing.T) {
+	e := newEnv(t)
+	task := e.run("web-12345", harness.Ours, []oci.SpecOpts{
+		annotate("stop-signal", "SIGQUIT"), annotate("exec-limits", "wall-time=100ms"),
+	}, client.WithRuntime(harness.Ours, &options.Options{NoNewKeyring: true}))
+	e.exec(task, "short", true, "sh", "-c", "exit 5")
+	e.exec(task, "long", true, "sleep", "1000")
+	e.exec(task, "left", false, "true")
+	harness.Eventually(t, "the last exec has ended", func() error { return wantVerdicts(e.inspect("web-12345"), 3) })
+	in := e.inspect("web") // the beginning of its id
+	k := in.Known
+	if k.ID != "web-12345" || k.State != "running" || k.Launch.Init != "launcher" || k.Launch.ExecsByLibcontainer != 0 {
+		t.Errorf("known = %+v", k)
+	}
+	if !strings.HasSuffix(k.Cgroup, "/"+e.namespace+"/web-12345") || !strings.HasPrefix(k.Bundle, shared.State) {
+		t.Errorf("cgroup = %q, bundle = %q", k.Cgroup, k.Bundle)
+	}
+	settings := map[string][2]string{}
+	for _, s := range k.Settings {
+		settings[s.Name] = [2]string{s.Value, s.Origin}
+	}
+	for name, want := range map[string][2]string{
+		"stop-signal":  {"SIGQUIT", "annotation"},
+		"stop-timeout": {"10s", "default"},
+		"NoNewKeyring": {"true", "runtime option"},
+	} {
+		if settings[name] != want {
+			t.Errorf("setting %s = %q, want %q", name, settings[name], want)
+		}
+	}
+	if v := k.Verdicts; v[0].Exec != "short" || v[0].Status != 5 || v[1].Exec != "long" || v[1].Limit != "wall-time" {
+		t.Errorf("verdicts = %+v", v)
+	}
+	if l := k.Execs; l.Started != 3 || len(l.List) != 1 || l.List[0].ID != "left" || l.List[0].State != "stopped" {
+		t.Errorf("execs = %+v, want the one that nobody deleted", l)
+	}
+	of := map[string]string{}
+	for _, n := range in.Namespaces {
+		of[n.Type] = n.Of
+	}
+	if of["mnt"] != "container" || of["user"] != "host" {
+		t.Errorf("namespaces = %v", of)
+	}
+	if in.Shim.Namespace != e.namespace || in.Shim.Clients < 2 || in.Shim.Events.Sent < 2 || in.ShimPSS == 0 {
+		t.Errorf("shim = %+v, PSS %d", in.Shim, in.ShimPSS)
+	}
+	for _, text := range []string{e.ctl("inspect", "web-12345"), e.ctl("inspect", "web-12345", "--all")} {
+		for _, want := range []string{"SIGQUIT", "launcher", "over its limit wall-time", "cgroup", "goroutines"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, text)
+			}
+		}
+	}
+}
+
+func wantVerdicts(in inspection, n int) error {
+	if in.Known == nil || len(in.Known.Verdicts) != n {
+		return fmt.Errorf("known = %+v, want %d verdicts", in.Known, n)
+	}
+	return nil
+}
+
+func TestInspect_TellsWhyLibcontainerStartsProcesses(t *testing.T) {
+	e := newEnv(t)
+	task := e.run("c1", harness.Ours, []oci.SpecOpts{harness.ExecByLibcontainer})
+	e.exec(task, "e1", true, "true")
+	l := e.inspect("c1").Known.Launch
+	if l.Init != "libcontainer" || !strings.Contains(l.InitReason, "personality") {
+		t.Errorf("init by %s: %q, want libcontainer, for the personality", l.Init, l.InitReason)
+	}
+	if l.ExecsByLibcontainer != 1 || !strings.Contains(l.ExecReason, "personality") {
+		t.Errorf("%d execs by libcontainer: %q, want one, for the personality", l.ExecsByLibcontainer, l.ExecReason)
+	}
+}
+
+func TestInspect_ContainerOfRuncsShim(t *testing.T) {
+	e := newEnv(t)
+	task := e.run("old", runc, nil)
+	in := e.inspect("old")
+	if in.Known != nil || in.Shim != nil || in.Container.Pid != int(task.Pid()) || in.Container.Usage.CPU == 0 {
+		t.Errorf("inspect = %+v, want what containerd and the kernel tell", in)
+	}
+	if said := e.refused("stacks", "old"); !strings.Contains(said, "old: its shim is of another runtime") {
+		t.Errorf("stacks of runc's shim: %q", said)
+	}
+}
+
+func TestInspect_IDMustNameOne(t *testing.T) {
+	e := newEnv(t)
+	e.container("web-1", harness.Ours, nil)
+	e.container("web-2", harness.Ours, nil)
+	for id, want := range map[string]string{
+		"web": "web-1 in namespace " + e.namespace + " and web-2", "db": "no container and no sandbox", "": "no container",
+	} {
+		if said := e.refused("inspect", id); !strings.Contains(said, want) {
+			t.Errorf("inspect %q says %q, want %q in it", id, said, want)
+		}
+	}
+}
+
+func TestStacks_AreTheShims(t *testing.T) {
+	e := newEnv(t)
+	e.run("c1", harness.Ours, nil)
+	if text := e.ctl("stacks", "c1"); !strings.Contains(text, "process.(*Process).await") {
+		t.Errorf("no waiter of a process in\n%s", text)
+	}
+}
+
+func TestEvents_AreThoseOfThisRuntime(t *testing.T) {
+	e := newEnv(t)
+	cmd := e.command("events", "-o", "json")
+	out, err := cmd.StdoutPipe()
+	e.must(err)
+	e.must(cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	lines := make(chan string)
+	go func() { // ends with the command
+		defer close(lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	// Until the tool has subscribed there is nothing to read: containers are made until one is seen.
+	made := 0
+	harness.Eventually(t, "an event", func() error {
+		e.run(fmt.Sprintf("first%d", made), harness.Ours, nil)
+		made++
+		select {
+		case <-lines:
+			return nil
+		default:
+			return errors.New("none yet")
+		}
+	})
+	e.run("old2", runc, nil)
+	task := e.run("c1", harness.Ours, nil)
+	e.exec(task, "e1", true, "true")
+	var topics []string
+	for line := range lines {
+		var event struct{ Namespace, Topic, Container, Runtime string }
+		e.must(json.Unmarshal([]byte(line), &event))
+		if event.Runtime != harness.Ours || event.Namespace != e.namespace {
+			t.Errorf("event %s", line)
+		}
+		if event.Container == "c1" {
+			topics = append(topics, strings.TrimPrefix(event.Topic, "/tasks/"))
+		}
+		if event.Container == "c1" && event.Topic == "/tasks/exit" {
+			break
+		}
+	}
+	if got, want := strings.Join(topics, " "), "create start exec-added exec-started exit"; got != want {
+		t.Errorf("events of c1 = %q, want %q", got, want)
+	}
+}
+
+func TestLogs_AreThoseOfTheShim(t *testing.T) {
+	e := newEnv(t)
+	for _, id := range []string{"c1", "c2"} {
+		e.exec(e.run(id, harness.Ours, []oci.SpecOpts{annotate("exec-cgroup", "true")}), "of-"+id, true, "true")
+	}
+	file := filepath.Join(shared.Dir, "log")
+	harness.Eventually(t, "containerd has copied the line", func() error {
+		if !strings.Contains(e.ctl("logs", "c1", "--file", file), "exec=of-c1") {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if text := e.ctl("logs", "c1", "--file", file); strings.Contains(text, "of-c2") {
+		t.Errorf("lines of another shim:\n%s", text)
+	}
+	if said := e.refused("logs", "c1", "--file", "/no/file"); !strings.Contains(said, "--file: open /no/file") {
+		t.Errorf("logs of a file that is not there: %q", said)
+	}
+}
