@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // hierarchies are where cgroups are mounted: "" is cgroup v2, other names are controllers of v1.
@@ -109,13 +111,20 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// group reads the usage of one cgroup. Its files stay open, since opening one costs more than reading it.
+// group reads the usage of one cgroup. Its files stay open, since opening one costs more than reading it. What somebody
+// has set is read only now and then.
 type group struct {
 	dirs  map[string]string
 	v2    bool
 	files map[string]*os.File // nil: there is none
 	buf   []byte
+	gone  bool
+	reads int
+	last  Usage
 }
+
+// setEvery is after how many reads limits and CPUs are read again.
+const setEvery = 5
 
 func newGroup(dirs map[string]string) *group {
 	const most = 8 << 10 // memory.stat has some 4 KiB
@@ -162,7 +171,8 @@ func (g *group) text(controller, name string) []byte {
 	}
 	n, err := f.ReadAt(g.buf, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil // the cgroup is gone
+		g.gone = g.gone || errors.Is(err, unix.ENODEV)
+		return nil
 	}
 	return g.buf[:n]
 }
@@ -197,40 +207,54 @@ const noLimit = 1 << 62
 
 // read returns what the kernel says now. Nothing is known of a cgroup that is gone.
 func (g *group) read() (Usage, bool) {
-	if !isDir(g.path()) {
-		g.close()
+	if len(g.files) == 0 && !isDir(g.path()) {
 		return Usage{}, false
 	}
-	u := Usage{Cgroup: g.path()}
+	u := g.last
+	u.Cgroup = g.path()
+	isSet := g.reads%setEvery == 0
+	g.reads++
 	if g.v2 {
-		g.readV2(&u)
+		g.readV2(&u, isSet)
 	} else {
-		g.readV1(&u)
+		g.readV1(&u, isSet)
 	}
-	u.Pids, u.PidsLimit = g.number("pids", "pids.current", ""), g.number("pids", "pids.max", "")
+	u.Pids = g.number("pids", "pids.current", "")
+	if isSet {
+		u.PidsLimit = g.number("pids", "pids.max", "")
+	}
 	if u.MemoryLimit >= noLimit {
 		u.MemoryLimit = 0
 	}
+	if g.gone {
+		g.close()
+		return Usage{}, false
+	}
+	g.last = u
 	return u, true
 }
 
-func (g *group) readV2(u *Usage) {
+func (g *group) readV2(u *Usage, isSet bool) {
 	cpu := g.text("", "cpu.stat")
 	us := func(key string) time.Duration { return time.Duration(numberIn(cpu, key)) * time.Microsecond }
 	u.CPU, u.User, u.System = us("usage_usec"), us("user_usec"), us("system_usec")
 	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
 	u.Waited = us("throttled_usec")
+	u.Memory = less(g.number("", "memory.current", ""), g.number("", "memory.stat", "inactive_file"))
+	u.OOMKills = g.number("", "memory.events", "oom_kill")
+	u.Pressure = pressure(func(name string) []byte { return g.text("", name+".pressure") })
+	if !isSet {
+		return
+	}
+	u.CPULimit = 0
 	if quota, period, ok := bytes.Cut(g.text("", "cpu.max"), []byte(" ")); ok {
 		u.CPULimit = ratio(numberIn(quota, ""), numberIn(period, ""))
 	}
-	u.Memory = less(g.number("", "memory.current", ""), g.number("", "memory.stat", "inactive_file"))
 	u.MemoryLimit = g.number("", "memory.max", "")
-	u.OOMKills = g.number("", "memory.events", "oom_kill")
 	u.CPUs, u.Mems = g.line("", "cpuset.cpus.effective"), g.line("", "cpuset.mems.effective")
-	u.Pressure = pressure(func(name string) []byte { return g.text("", name+".pressure") })
 }
 
-func (g *group) readV1(u *Usage) {
+func (g *group) readV1(u *Usage, isSet bool) {
 	const tick = 10 * time.Millisecond // USER_HZ is 100
 	u.CPU = time.Duration(g.number("cpuacct", "cpuacct.usage", ""))
 	sampled := g.text("cpuacct", "cpuacct.stat")
@@ -239,10 +263,13 @@ func (g *group) readV1(u *Usage) {
 	cpu := g.text("cpu", "cpu.stat")
 	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
 	u.Waited = time.Duration(numberIn(cpu, "throttled_time"))
-	u.CPULimit = ratio(g.number("cpu", "cpu.cfs_quota_us", ""), g.number("cpu", "cpu.cfs_period_us", ""))
 	u.Memory = less(g.number("memory", "memory.usage_in_bytes", ""), g.number("memory", "memory.stat", "total_inactive_file"))
-	u.MemoryLimit = g.number("memory", "memory.limit_in_bytes", "")
 	u.OOMKills = g.number("memory", "memory.oom_control", "oom_kill")
+	if !isSet {
+		return
+	}
+	u.CPULimit = ratio(g.number("cpu", "cpu.cfs_quota_us", ""), g.number("cpu", "cpu.cfs_period_us", ""))
+	u.MemoryLimit = g.number("memory", "memory.limit_in_bytes", "")
 	u.CPUs, u.Mems = g.line("cpuset", "cpuset.effective_cpus"), g.line("cpuset", "cpuset.effective_mems")
 }
 

@@ -14,6 +14,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
@@ -80,6 +82,7 @@ type shimState struct {
 	address shim.Address
 	other   bool // it is none of this project's
 	answer  inspect.Answer
+	stat    *os.File // of its process; nil: not open
 }
 
 // Open connects to containerd.
@@ -104,7 +107,14 @@ func (n *Node) Close() error {
 	for _, c := range n.containers {
 		c.group.close()
 	}
+	n.closeShims()
 	return n.conn.Close()
+}
+
+func (n *Node) closeShims() {
+	for _, known := range n.shims {
+		known.close()
+	}
 }
 
 // Snapshot asks and reads. What one container or shim does not tell is in its Error; an error is that of containerd.
@@ -129,6 +139,7 @@ func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 		for _, c := range n.containers {
 			c.group.close()
 		}
+		n.closeShims()
 	}
 	return s, nil
 }
@@ -196,6 +207,7 @@ func (n *Node) refresh(ctx context.Context) error {
 	if err := n.refreshSandboxes(ctx, names); err != nil {
 		return err
 	}
+	n.closeShims()
 	clear(n.shims)
 	n.askAll(ctx, func(*container) bool { return true })
 	n.refreshed = time.Now()
@@ -225,6 +237,7 @@ func (n *Node) refreshSome(ctx context.Context, keys map[key]bool) error {
 	}
 	delete(addresses, "")
 	for a := range addresses {
+		n.shims[a].close()
 		delete(n.shims, a)
 	}
 	n.askAll(ctx, func(c *container) bool { return keys[c.key()] || addresses[c.address] })
@@ -316,13 +329,28 @@ func (n *Node) readUsage(c *container) {
 }
 
 func (s *shimState) readUsage() {
+	s.CPU, s.RSS = 0, 0
 	if s.Pid == 0 {
 		return
 	}
-	p, err := readProc(s.Pid)
-	if err != nil { // it has ended
-		s.CPU, s.RSS = 0, 0
-		return
+	if s.stat == nil {
+		var err error
+		if s.stat, err = os.Open(fmt.Sprintf("/proc/%d/stat", s.Pid)); err != nil { // it has ended
+			return
+		}
 	}
-	s.CPU, s.RSS = p.cpu, p.rss
+	const most = 1 << 10 // a process has some 300 bytes
+	text := make([]byte, most)
+	size, _ := s.stat.ReadAt(text, 0) // nothing of one that has ended
+	if p, err := parseStat(text[:size]); err == nil {
+		s.CPU, s.RSS = p.cpu, p.rss
+	}
+}
+
+// close may be called for nil.
+func (s *shimState) close() {
+	if s != nil && s.stat != nil {
+		_ = s.stat.Close() // read only
+		s.stat = nil
+	}
 }

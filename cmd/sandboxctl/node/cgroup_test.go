@@ -1,0 +1,201 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write makes the files of a cgroup.
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	must(t, os.MkdirAll(dir, 0o755))
+	for name, text := range files {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+}
+
+func TestGroup_ReadsCgroupV2(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c1")
+	write(t, dir, map[string]string{
+		"cpu.stat":              "usage_usec 3000\nuser_usec 2000\nsystem_usec 1000\nnr_periods 10\nnr_throttled 4\nthrottled_usec 500\n",
+		"cpu.max":               "150000 100000\n",
+		"memory.current":        "10000\n",
+		"memory.stat":           "anon 1\nfile 2\nactive_file 5\ninactive_file 4000\n",
+		"memory.max":            "max\n",
+		"memory.events":         "low 0\nhigh 0\nmax 7\noom 2\noom_kill 3\noom_group_kill 0\n",
+		"pids.current":          "5\n",
+		"pids.max":              "100\n",
+		"cpuset.cpus.effective": "0-2,5\n",
+		"cpuset.mems.effective": "0\n",
+		"cpu.pressure":          "some avg10=1.50 avg60=0.00 avg300=0.00 total=2000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=1000\n",
+		"io.pressure":           "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+	})
+	g := newGroup(map[string]string{"": dir})
+	defer g.close()
+	got, ok := g.read()
+	want := Usage{
+		Cgroup: dir, CPU: 3 * time.Millisecond, User: 2 * time.Millisecond, System: time.Millisecond, CPULimit: 1.5,
+		Periods: 10, Throttled: 4, Waited: 500 * time.Microsecond, Memory: 6000, OOMKills: 3, Pids: 5, PidsLimit: 100,
+		CPUs: "0-2,5", Mems: "0",
+		Pressure: Pressure{
+			CPU: &PSI{Some10: 1.5, Full10: 0.25, SomeTotal: 2 * time.Millisecond, FullTotal: time.Millisecond}, IO: &PSI{},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || !ok {
+		t.Errorf("read, %t, want what the files say (-want +got):\n%s", ok, diff)
+	}
+	// What counts is read each time, and what is set now and then.
+	write(t, dir, map[string]string{"pids.current": "6\n", "memory.max": "4096\n"})
+	for i := 1; i <= setEvery; i++ {
+		got, _ = g.read()
+		limit := uint64(0)
+		if i == setEvery {
+			limit = 4096
+		}
+		if got.Pids != 6 || got.MemoryLimit != limit {
+			t.Errorf("read %d: %d pids and a limit of %d, want 6 and %d", i, got.Pids, got.MemoryLimit, limit)
+		}
+	}
+}
+
+func TestGroup_ReadsCgroupV1(t *testing.T) {
+	root := t.TempDir()
+	dirs := map[string]string{}
+	for controller, files := range map[string]map[string]string{
+		"cpuacct": {"cpuacct.usage": "4000000\n", "cpuacct.stat": "user 3\nsystem 1\n"},
+		"cpu":     {"cpu.stat": "nr_periods 8\nnr_throttled 2\nthrottled_time 700\n", "cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"},
+		"memory": {
+			"memory.usage_in_bytes": "9000\n", "memory.limit_in_bytes": "9223372036854771712\n",
+			"memory.stat":        "inactive_file 1\ntotal_inactive_file 1000\n",
+			"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+		},
+		"pids":   {"pids.current": "2\n", "pids.max": "max\n"},
+		"cpuset": {"cpuset.effective_cpus": "0-1\n", "cpuset.effective_mems": "0\n"},
+	} {
+		dirs[controller] = filepath.Join(root, controller, "c1")
+		write(t, dirs[controller], files)
+	}
+	g := newGroup(dirs)
+	defer g.close()
+	got, ok := g.read()
+	want := Usage{
+		Cgroup: dirs["memory"], CPU: 4 * time.Millisecond, User: 30 * time.Millisecond, System: 10 * time.Millisecond,
+		Periods: 8, Throttled: 2, Waited: 700, Memory: 8000, OOMKills: 1, Pids: 2, CPUs: "0-1", Mems: "0",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || !ok {
+		t.Errorf("read, %t, want what the files say (-want +got):\n%s", ok, diff)
+	}
+}
+
+func TestGroup_ThatIsGone(t *testing.T) {
+	g := newGroup(map[string]string{"": filepath.Join(t.TempDir(), "none")})
+	if got, ok := g.read(); ok || got != (Usage{}) {
+		t.Errorf("read = %+v, %t, want nothing", got, ok)
+	}
+}
+
+func TestNumberIn(t *testing.T) {
+	for _, tc := range []struct {
+		text, key string
+		want      uint64
+	}{
+		{"12\n", "", 12},
+		{"max\n", "", 0},
+		{"-1\n", "", 0},
+		{"", "a", 0},
+		{"a 1\nba 2\nb 3\n", "b", 3},
+		{"b 3\n", "b", 3},
+		{"bb 4\n", "b", 0},
+		{"a 1\nc", "c", 0},
+	} {
+		if got := numberIn([]byte(tc.text), tc.key); got != tc.want {
+			t.Errorf("numberIn(%q, %q) = %d, want %d", tc.text, tc.key, got, tc.want)
+		}
+	}
+}
+
+func TestHierarchies_BelowIsTheContainersOwn(t *testing.T) {
+	root := t.TempDir()
+	h := hierarchies{}
+	ofProcess := map[string]string{}
+	for _, name := range []string{"memory", "cpu", "pids"} {
+		h[name] = filepath.Join(root, name)
+		ofProcess[name] = filepath.Join(h[name], "pod/c1/init.scope") // where systemd in the container is
+		write(t, ofProcess[name], nil)
+	}
+	must(t, os.RemoveAll(filepath.Join(root, "pids/pod/c1")))
+	got := h.below(filepath.Join(root, "memory/pod/c1"), ofProcess)
+	want := maps.Clone(ofProcess)
+	want["memory"], want["cpu"] = filepath.Join(root, "memory/pod/c1"), filepath.Join(root, "cpu/pod/c1")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("below (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseStat_NameMayHaveAnything(t *testing.T) {
+	p, err := parseStat([]byte("7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 3 4 0 0 20 0 1 0 500 1000 6 18446744073709551615 1 1\n"))
+	want := procStat{name: "a) b (c", cpu: 70 * time.Millisecond, rss: 6 * uint64(os.Getpagesize()), starts: 5 * time.Second}
+	if err != nil || p != want {
+		t.Errorf("parseStat = %+v, %v, want %+v", p, err, want)
+	}
+	for _, text := range []string{"", "7 (a", "7 a) S", ")(", "7 (a) S 1"} {
+		if _, err := parseStat([]byte(text)); err == nil {
+			t.Errorf("parseStat(%q) succeeded", text)
+		}
+	}
+}
+
+// What a process writes into its name is read without a panic.
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 3 4 0 0 20 0 1 0 500 1000 6 1 1 1\n"))
+	f.Fuzz(func(_ *testing.T, text []byte) { _, _ = parseStat(text) })
+}
+
+func TestRates_AreSinceTheEarlierSnapshot(t *testing.T) {
+	before := Container{ExecsStarted: 2, Usage: Usage{
+		CPU: time.Second, Periods: 10, Throttled: 1, OOMKills: 1, Pressure: Pressure{CPU: &PSI{SomeTotal: time.Second}},
+	}}
+	after := Container{ExecsStarted: 8, Usage: Usage{
+		CPU: 4 * time.Second, Periods: 20, Throttled: 6, OOMKills: 3, Pressure: Pressure{CPU: &PSI{SomeTotal: 2 * time.Second}},
+	}}
+	want := Rates{CPU: 1.5, Throttled: 0.5, Execs: 3, OOMKills: 2, CPUPressure: 0.5}
+	if got := after.RatesSince(&before, 2*time.Second); got != want {
+		t.Errorf("rates = %+v, want %+v", got, want)
+	}
+	if got := before.RatesSince(&after, time.Second); got != (Rates{}) {
+		t.Errorf("rates of a container that was made again = %+v, want none", got)
+	}
+	if got := after.RatesSince(&before, 0); got != (Rates{}) {
+		t.Errorf("rates of no time = %+v, want none", got)
+	}
+}
+
+func TestFind_NamesOne(t *testing.T) {
+	s := &Snapshot{Pods: []Pod{
+		{Namespace: "a", ID: "web-1", Containers: []Container{{Namespace: "a", ID: "web-1"}}},
+		{Namespace: "b", ID: "web-1", Containers: []Container{{Namespace: "b", ID: "web-1"}}},
+		{Namespace: "a", ID: "box", Sandbox: true, Containers: []Container{{Namespace: "a", ID: "box"}, {Namespace: "a", ID: "member"}}},
+		{Namespace: "a", ID: "empty", Sandbox: true},
+		{Namespace: "a", ID: "w", Containers: []Container{{Namespace: "a", ID: "w"}}},
+	}}
+	for id, want := range map[string]string{"mem": "member", "box": "box", "e": "empty", "w": "w", "web-1": "", "web": "", "": "", "x": ""} {
+		if _, got, err := s.Find(id); got != want || (err == nil) != (want != "") {
+			t.Errorf("Find(%q) = %q, %v, want %q", id, got, err, want)
+		}
+	}
+}
