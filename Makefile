@@ -73,11 +73,20 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # Without musl, or what builds a libseccomp for it, the system's libraries will do, but not for a release.
-build: ## build bin/containerd-shim-sandbox-v1 (musl, seccomp, no shared libraries); ARCH=arm64: bin/arm64/…
+build: ## build bin/containerd-shim-sandbox-v1 (musl, seccomp, no shared libraries) and bin/sandboxctl; ARCH=arm64: bin/arm64/…
 	@command -v $(GO) >/dev/null || { echo "$(GO) is absent. hack/deps.sh says what a build needs, and installs it for root." >&2; exit 1; }
 	@$(if $(RELEASE),,SHIM_LIBC=any) $(CROSS) sh -c '$(GO) build -trimpath -tags "$(TAGS) netgo osusergo" \
 		-ldflags "$(LDFLAGS) -extldflags=$$SHIM_LINK" -o $(BIN)/$(NAME) ./cmd/$(NAME) && \
 		if [ -n "$$SHIM_LINK" ] && readelf -lW $(BIN)/$(NAME) | grep INTERP; then echo "$(BIN)/$(NAME) is not static" >&2; exit 1; fi'
+
+	@$(TOOLBUILD) -o ../../$(BIN)/$(TOOL) .
+
+# The operator's tool is a module of its own, without C.
+TOOL      := sandboxctl
+TOOLBUILD  = cd cmd/$(TOOL); CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath -ldflags "-s -w -buildid= -X main.version=$(SHOWN)"
+.PHONY: sandboxctl
+sandboxctl: ## build bin/sandboxctl alone
+	@$(TOOLBUILD) -o ../../$(BIN)/$(TOOL) .
 
 # For tests alone: a shim that fails where pkg/fail says.
 FAILING  := $(CURDIR)/bin/failpoints/$(NAME)
@@ -105,12 +114,13 @@ release: ## bin/release: binaries, archives, packages, SBOMs and their sums, of 
 dynamic: ## the same with the system's libc and libseccomp, as shared libraries: slower to start
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
 
-install: ## copy the built binary to $(DESTDIR)$(PREFIX)/bin (builds it if it is absent)
-	test -x $(BIN)/$(NAME) || $(MAKE) --no-print-directory build
+install: ## copy the built binaries to $(DESTDIR)$(PREFIX)/bin (builds them if they are absent)
+	test -x $(BIN)/$(NAME) -a -x $(BIN)/$(TOOL) || $(MAKE) --no-print-directory build
 	install -D -m 0755 $(BIN)/$(NAME) "$(DESTDIR)$(PREFIX)/bin/$(NAME)"
+	install -D -m 0755 $(BIN)/$(TOOL) "$(DESTDIR)$(PREFIX)/bin/$(TOOL)"
 
-uninstall: ## remove the installed binary
-	rm -f "$(DESTDIR)$(PREFIX)/bin/$(NAME)"
+uninstall: ## remove the installed binaries
+	rm -f "$(DESTDIR)$(PREFIX)/bin/$(NAME)" "$(DESTDIR)$(PREFIX)/bin/$(TOOL)"
 
 # The binary and containerd's configuration, with a restart that is undone if containerd does not come back.
 NODE_FLAGS ?=
@@ -135,6 +145,7 @@ test: deps test-unit build integration ## all tests: needs root, Go and make, no
 
 test-unit: ## unit tests of the shim, with the race detector
 	umask 022; $(GO) test -race -shuffle=on -tags "$(TAGS)" ./...
+	cd cmd/$(TOOL); umask 022; $(GO) test -race -shuffle=on ./...
 	cd hack/release; $(GO) test -shuffle=on ./...
 
 # Mixtures of settings are made at random: as many as N, by SEED, which a failure prints.
@@ -156,7 +167,8 @@ integration: failpoints ## the built binary against a fake and a real containerd
 	@echo "NOT TESTED here: releases, .rpm, .apk, .deb on Debian 13, builds without root and tools: make test-packages"
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
-	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_FAILPOINTS_BINARY=$(FAILING) $(GO) test -count=1 -timeout 15m ./...
+	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_FAILPOINTS_BINARY=$(FAILING) SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) \
+		$(GO) test -count=1 -timeout 15m ./...
 	@echo "execs once more, by libcontainer, as where the launcher cannot start them"
 	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m -run 'Exec|Terminal' ./containerd ./cri
 
@@ -356,21 +368,25 @@ fmt: ## format (gofumpt, goimports)
 	$(GOLANGCI) fmt
 	cd integration && $(GOLANGCI) fmt --config ../.golangci.yml
 	cd hack/release && $(GOLANGCI) fmt --config ../../.golangci.yml
+	cd cmd/$(TOOL) && $(GOLANGCI) fmt --config ../../.golangci.yml
 
 lint: ## golangci-lint: .golangci.yml on everything, .golangci-new.yml on changed lines; locks that guard fields
 	$(CHECKLOCKS) -test=false ./...
 	$(GOLANGCI) run
 	cd integration && $(GOLANGCI) run --config ../.golangci.yml
 	cd hack/release && $(GOLANGCI) run --config ../../.golangci.yml
+	cd cmd/$(TOOL) && $(CHECKLOCKS) -test=false ./... && $(GOLANGCI) run --config ../../.golangci.yml
 	$(if $(LINT_BASE),$(GOLANGCI) run --config .golangci-new.yml --new-from-rev=$(LINT_BASE),@echo "no commit to compare with: .golangci-new.yml skipped")
 
 vuln: ## known vulnerabilities in what is called (asks vuln.go.dev; says so if it cannot)
 	hack/vuln.sh $(GOVULNCHECK) -tags "$(TAGS)" ./...
+	cd cmd/$(TOOL) && ../../hack/vuln.sh $(GOVULNCHECK) ./...
 
 tidy: ## fail if go.mod or go.sum is not tidy, in all modules
 	$(GO) mod tidy -diff
 	cd integration && $(GO) mod tidy -diff
 	cd hack/release && $(GO) mod tidy -diff
+	cd cmd/$(TOOL) && $(GO) mod tidy -diff
 
 check: tidy lint vuln test ## what a change must pass: tidy, lint, vuln, test
 
