@@ -91,11 +91,13 @@ func serve(ctx context.Context, l net.Listener, e *Exporter) error {
 
 // Exporter is the handler of /metrics.
 type Exporter struct {
-	node    *node.Node
-	timeout time.Duration
-	metrics []metric
-
 	mu sync.Mutex
+	// +checklocks:mu
+	node *node.Node
+	// +checklocks:mu
+	timeout time.Duration
+	// +checklocks:mu
+	metrics []metric
 	// +checklocks:mu
 	shims map[string]counts // as of the last scrape, by the socket
 	// +checklocks:mu
@@ -125,8 +127,8 @@ func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // scrape is the [prometheus.Collector] of one scrape. It describes nothing beforehand: which series there are depends
 // on the containers.
 type scrape struct {
-	*Exporter
-	ctx context.Context //nolint:containedctx // of one request, which the interface has no argument for
+	exporter *Exporter
+	ctx      context.Context //nolint:containedctx // of one request, which the interface has no argument for
 }
 
 // Describe implements [prometheus.Collector].
@@ -134,18 +136,24 @@ func (scrape) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
 func (s scrape) Collect(send chan<- prometheus.Metric) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	start := time.Now()
-	snapshot, err := s.node.Snapshot(s.ctx)
-	send <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, truth(err == nil))
-	if err == nil {
-		collectContainers(snapshot, s.metrics, send)
-		collectShims(snapshot, send)
-		s.askShims()
-	}
-	s.sum().collect(send)
+	up := s.exporter.collect(s.ctx, send)
+	send <- prometheus.MustNewConstMetric(upDesc, prometheus.GaugeValue, truth(up))
 	send <- prometheus.MustNewConstMetric(tookDesc, prometheus.GaugeValue, time.Since(start).Seconds())
+}
+
+// collect reports whether containerd answered. What was counted by shims is sent anyway.
+func (e *Exporter) collect(ctx context.Context, send chan<- prometheus.Metric) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	snapshot, err := e.node.Snapshot(ctx)
+	if err == nil {
+		collectContainers(snapshot, e.metrics, send)
+		collectShims(snapshot, send)
+		e.askShims(ctx)
+	}
+	e.sum().collect(send)
+	return err == nil
 }
 
 // atOnce is how many shims are asked at the same time.
@@ -153,11 +161,11 @@ const atOnce = 16
 
 // askShims takes the counts of all shims. A shim that does not answer keeps those of before.
 //
-// +checklocks:s.mu
-func (s scrape) askShims() {
-	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
+// +checklocks:e.mu
+func (e *Exporter) askShims(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
-	addresses := s.node.Shims()
+	addresses := e.node.Shims()
 	answers := make([]counts, len(addresses))
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -174,16 +182,16 @@ func (s scrape) askShims() {
 		if answers[i] == nil {
 			continue
 		}
-		if before := s.shims[a.Path]; before.after(answers[i]) { // another one at the same address
-			s.gone = s.gone.plus(before)
+		if before := e.shims[a.Path]; before.after(answers[i]) { // another one at the same address
+			e.gone = e.gone.plus(before)
 		}
-		s.shims[a.Path] = answers[i]
+		e.shims[a.Path] = answers[i]
 	}
-	silent := s.node.Silent()
-	for path, last := range s.shims {
+	silent := e.node.Silent()
+	for path, last := range e.shims {
 		if !alive[path] && !silent[path] {
-			s.gone = s.gone.plus(last)
-			delete(s.shims, path)
+			e.gone = e.gone.plus(last)
+			delete(e.shims, path)
 		}
 	}
 }

@@ -263,7 +263,8 @@ func (g *group) readV1(u *Usage, isSet bool) {
 	cpu := g.text("cpu", "cpu.stat")
 	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
 	u.Waited = time.Duration(numberIn(cpu, "throttled_time"))
-	u.Memory = less(g.number("memory", "memory.usage_in_bytes", ""), g.number("memory", "memory.stat", "total_inactive_file"))
+	dropped := g.number("memory", "memory.stat", "total_inactive_file")
+	u.Memory = less(g.number("memory", "memory.usage_in_bytes", ""), dropped)
 	u.OOMKills = g.number("memory", "memory.oom_control", "oom_kill")
 	if !isSet {
 		return

@@ -92,40 +92,59 @@ func (w *watch) add(e *types.Envelope) {
 	if err != nil {
 		return // an event of somebody else
 	}
+	id, change := changeBy(decoded)
+	k := key{e.Namespace, id}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	dirty := func(id string) {
+	switch change {
+	case ofContainer:
 		if w.changed.containers == nil {
 			w.changed.containers = map[key]bool{}
 		}
-		w.changed.containers[key{e.Namespace, id}] = true
+		w.changed.containers[k] = true
+	case execStarted, execExited:
+		w.changed.execs = append(w.changed.execs, execEvent{k, change == execStarted})
+	case nothing:
 	}
-	exec := func(id string, started bool) {
-		w.changed.execs = append(w.changed.execs, execEvent{key{e.Namespace, id}, started})
-	}
-	switch d := decoded.(type) {
+}
+
+// change is what an event changes.
+type change int
+
+const (
+	nothing     change = iota
+	ofContainer        // or of a sandbox: all of them are asked for again then
+	execStarted
+	execExited
+)
+
+// changeBy returns whose change an event is, and which.
+func changeBy(event any) (id string, of change) {
+	switch e := event.(type) {
 	case *eventtypes.TaskExecStarted:
-		exec(d.ContainerID, true)
+		return e.ContainerID, execStarted
 	case *eventtypes.TaskExit:
-		if d.ID != d.ContainerID {
-			exec(d.ContainerID, false)
-		} else {
-			dirty(d.ContainerID)
+		if e.ID != e.ContainerID {
+			return e.ContainerID, execExited
 		}
+		return e.ContainerID, ofContainer
 	case *eventtypes.TaskExecAdded, *eventtypes.TaskOOM: // which the cgroup counts
+		return "", nothing
 	case *eventtypes.TaskDelete:
-		if d.ID == "" || d.ID == d.ContainerID { // else of an exec
-			dirty(d.ContainerID)
+		if e.ID != "" && e.ID != e.ContainerID { // an exec
+			return "", nothing
 		}
+		return e.ContainerID, ofContainer
 	case interface{ GetContainerID() string }:
-		dirty(d.GetContainerID())
+		return e.GetContainerID(), ofContainer
 	case *eventtypes.ContainerCreate:
-		dirty(d.ID)
+		return e.ID, ofContainer
 	case *eventtypes.ContainerUpdate:
-		dirty(d.ID)
+		return e.ID, ofContainer
 	case *eventtypes.ContainerDelete:
-		dirty(d.ID)
+		return e.ID, ofContainer
 	case interface{ GetSandboxID() string }:
-		dirty(d.GetSandboxID()) // of which there is no container: all sandboxes are asked for again
+		return e.GetSandboxID(), ofContainer
 	}
+	return "", nothing
 }

@@ -45,7 +45,8 @@ func Dial(ctx context.Context, a Address) (*Client, error) {
 		_ = conn.Close() // nothing was said
 		return nil, fmt.Errorf("shim at %s: %w", a.Path, err)
 	}
-	return &Client{Peer: peer, client: ttrpc.NewClient(conn), task: fmt.Sprintf("containerd.task.v%d.Task", a.Version)}, nil
+	task := fmt.Sprintf("containerd.task.v%d.Task", a.Version)
+	return &Client{Peer: peer, client: ttrpc.NewClient(conn), task: task}, nil
 }
 
 func checkPeer(conn *net.UnixConn) (pid int, err error) {
