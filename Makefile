@@ -107,7 +107,7 @@ release: ## bin/release: binaries, archives, packages, SBOMs and their sums, of 
 		$(MAKE) --no-print-directory build RELEASE=1 ARCH=$$arch BIN=bin/release.part/$$arch; done
 	cd hack/release; $(GO) build -o $(CURDIR)/bin/release.part/release .
 	GO=$(GO) SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) bin/release.part/release -out $(RELEASES) \
-		amd64=bin/release.part/amd64/$(NAME) arm64=bin/release.part/arm64/$(NAME)
+		amd64=bin/release.part/amd64 arm64=bin/release.part/arm64
 	rm -rf $(RELEASES).part
 	$(if $(SIGN),cd $(RELEASES) && $(SIGN) SHA256SUMS)
 

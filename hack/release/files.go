@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -28,7 +30,7 @@ type file struct {
 const doc = "/usr/share/doc/" + name
 
 // files lists what is packed, in the order of the archive. It writes what the project does not have to work.
-func (r release) files(work, binary, licences string) ([]file, error) {
+func (r release) files(work, dir, licences string) ([]file, error) {
 	own, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
 	if err != nil {
 		return nil, err
@@ -43,14 +45,15 @@ func (r release) files(work, binary, licences string) ([]file, error) {
 		}
 	}
 	files := []file{
-		{source: binary, archive: "bin/" + name, system: "/usr/bin/" + name, mode: 0o755},
+		{source: filepath.Join(dir, name), archive: "bin/" + name, system: "/usr/bin/" + name, mode: 0o755},
+		{source: filepath.Join(dir, tool), archive: "bin/" + tool, system: "/usr/bin/" + tool, mode: 0o755},
 		{source: filepath.Join(work, "THIRD-PARTY-LICENSES"), archive: "THIRD-PARTY-LICENSES", mode: 0o644, licence: true},
 		{source: filepath.Join(work, "copyright"), system: doc + "/copyright", mode: 0o644, licence: true},
 		{source: filepath.Join(r.root, "LICENSE"), archive: "LICENSE", mode: 0o644, licence: true},
 		{source: filepath.Join(r.root, "VERSION"), archive: "VERSION", mode: 0o644},
 	}
 	// What install.sh needs is on the machine; what makes an image for a cluster is in the archive alone.
-	for _, pattern := range []string{"deploy/*.*", "deploy/Dockerfile", "*.md", "docs/*.md", "docs/decisions/*.md"} {
+	for _, pattern := range []string{"deploy/*.*", "deploy/monitoring/*", "deploy/Dockerfile", "*.md", "docs/*.md", "docs/decisions/*.md"} {
 		sources, err := filepath.Glob(filepath.Join(r.root, pattern))
 		if err != nil || len(sources) == 0 {
 			return nil, fmt.Errorf("%s: no files: %w", pattern, err)
@@ -65,6 +68,8 @@ func (r release) files(work, binary, licences string) ([]file, error) {
 				f.mode = 0o755
 			}
 			switch base := filepath.Base(source); {
+			case strings.HasPrefix(relative, "deploy/monitoring/"):
+				f.system = path.Join("/usr/share", name, "monitoring", base)
 			case strings.HasPrefix(base, "install"), strings.HasPrefix(base, "containerd-"), base == "runtimeclass.yaml":
 				f.system = path.Join("/usr/share", name, base)
 			case strings.HasSuffix(base, ".md") && !strings.HasPrefix(relative, "docs/decisions"):
@@ -73,7 +78,43 @@ func (r release) files(work, binary, licences string) ([]file, error) {
 			files = append(files, f)
 		}
 	}
+	completions, err := r.completions(work)
+	if err != nil {
+		return nil, err
+	}
+	files = append(files, completions...)
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.archive, b.archive) })
+	return files, nil
+}
+
+// zshOfDebian is where Debian's zsh looks for what packages complete; others look in zshOfOthers.
+const (
+	zshOfDebian = "/usr/share/zsh/vendor-completions/_" + tool
+	zshOfOthers = "/usr/share/zsh/site-functions/_" + tool
+)
+
+// completions has the tool write what shells need to complete its arguments. It is the same for all processors.
+func (r release) completions(work string) ([]file, error) {
+	var files []file
+	for shell, system := range map[string]string{
+		"bash": "/usr/share/bash-completion/completions/" + tool,
+		"zsh":  zshOfOthers,
+		"fish": "/usr/share/fish/vendor_completions.d/" + tool + ".fish",
+	} {
+		cmd := exec.Command(goCommand(), "run", ".", "completion", shell)
+		cmd.Dir = filepath.Join(r.root, "cmd", tool)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+runtime.GOARCH)
+		cmd.Stderr = os.Stderr
+		text, err := cmd.Output()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+		}
+		source := filepath.Join(work, tool+"."+shell)
+		if err := writeText(source, string(text)); err != nil {
+			return nil, err
+		}
+		files = append(files, file{source: source, archive: "completions/" + tool + "." + shell, system: system, mode: 0o644})
+	}
 	return files, nil
 }
 

@@ -27,14 +27,20 @@ type part struct {
 	source        string   // where its source is
 }
 
-// linkedInto lists what the binary says that it is made of, then Go, and the two C libraries, of which it says nothing.
-func (r release) linkedInto(binary, arch string) ([]part, error) {
+// ownModules begin the names of the project's modules, which have its licence.
+const ownModules = "sandbox.internal/"
+
+// linkedInto lists what the binary says that it is made of, then Go.
+func (r release) linkedInto(binary string) ([]part, error) {
 	built, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return nil, err
 	}
 	var parts []part
 	for _, m := range built.Deps {
+		if strings.HasPrefix(m.Path, ownModules) {
+			continue
+		}
 		dir, err := r.download(m.Path + "@" + m.Version)
 		if err != nil {
 			return nil, err
@@ -48,20 +54,18 @@ func (r release) linkedInto(binary, arch string) ([]part, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go env GOROOT: %w", err)
 	}
-	parts = append(parts, part{
+	return append(parts, part{
 		path: "std", version: built.GoVersion, dir: strings.TrimSpace(string(goroot)), source: "https://go.dev/dl",
-	})
-	libraries, err := r.libraries(arch)
-	if err != nil {
-		return nil, err
-	}
-	parts = append(parts, libraries...)
+	}), nil
+}
+
+func readLicences(parts []part) (err error) {
 	for i := range parts {
 		if parts[i].licences, err = licencesIn(parts[i].dir); err != nil {
-			return nil, fmt.Errorf("%s %s: %w", parts[i].path, parts[i].version, err)
+			return fmt.Errorf("%s %s: %w", parts[i].path, parts[i].version, err)
 		}
 	}
-	return parts, nil
+	return nil
 }
 
 // goCommand is the one of the build.
@@ -79,7 +83,7 @@ func (r release) download(module string) (string, error) {
 	return m.Dir, json.Unmarshal(out, &m)
 }
 
-// libraries asks hack/musl.sh what it links with.
+// libraries asks hack/musl.sh what it links with: two C libraries, of which the binary says nothing.
 func (r release) libraries(arch string) ([]part, error) {
 	cmd := exec.Command(filepath.Join(r.root, "hack/musl.sh"), "env")
 	cmd.Env = append(os.Environ(), "GOARCH="+arch)
@@ -175,11 +179,14 @@ func licenceTexts(parts []part) string {
 			if under[text] == nil {
 				order = append(order, text)
 			}
-			under[text] = append(under[text], p)
+			same := func(q part) bool { return q.path == p.path && q.version == p.version }
+			if !slices.ContainsFunc(under[text], same) { // both programs may have it
+				under[text] = append(under[text], p)
+			}
 		}
 	}
 	var page strings.Builder
-	page.WriteString("The binary has the following linked into it. Each text stands below what it holds for, and\n" +
+	page.WriteString("The programs have the following linked into them. Each text stands below what it holds for, and\n" +
 		"where the source of that is. To link the binary with another libseccomp, name that in\n" +
 		"hack/libseccomp/go.mod of the source of the project, and: make build\n")
 	for _, text := range order {

@@ -22,6 +22,9 @@ import (
 
 const name = "containerd-shim-sandbox-v1"
 
+// tool is the operator's program, which is built without C and packed with the shim.
+const tool = "sandboxctl"
+
 // release is what the arguments ask for.
 type release struct {
 	root    string    // of the project
@@ -44,7 +47,7 @@ func main() {
 func run(args []string) error {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "usage: release [option...] ARCH=BINARY...")
+		fmt.Fprintln(flags.Output(), "usage: release [option...] ARCH=DIRECTORY...")
 		flags.PrintDefaults()
 	}
 	var r release
@@ -70,35 +73,49 @@ func run(args []string) error {
 		r.version = strings.TrimSpace(string(text))
 	}
 	if flags.NArg() == 0 {
-		return errors.New("no ARCH=BINARY given")
+		return errors.New("no ARCH=DIRECTORY given")
 	}
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
 	}
 	for _, arg := range flags.Args() {
-		arch, binary, ok := strings.Cut(arg, "=")
+		arch, dir, ok := strings.Cut(arg, "=")
 		if !ok {
-			return fmt.Errorf("%q: want ARCH=BINARY", arg)
+			return fmt.Errorf("%q: want ARCH=DIRECTORY, in which %s and %s are", arg, name, tool)
 		}
-		if err := r.makeFor(arch, binary); err != nil {
+		if err := r.makeFor(arch, dir); err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
 		}
 	}
 	return writeSums(r.out)
 }
 
-// makeFor writes all files for one processor.
-func (r release) makeFor(arch, binary string) (err error) {
+// makeFor writes all files for one processor, of the binaries in dir.
+func (r release) makeFor(arch, dir string) (err error) {
 	work, err := os.MkdirTemp("", "release-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	linked, err := r.linkedInto(binary, arch)
-	if err != nil {
-		return err
+	linked := map[string][]part{}
+	var all []part
+	for _, program := range []string{name, tool} {
+		if linked[program], err = r.linkedInto(filepath.Join(dir, program)); err != nil {
+			return err
+		}
+		if program == name {
+			libraries, err := r.libraries(arch)
+			if err != nil {
+				return err
+			}
+			linked[program] = append(linked[program], libraries...)
+		}
+		if err := readLicences(linked[program]); err != nil {
+			return err
+		}
+		all = append(all, linked[program]...)
 	}
-	files, err := r.files(work, binary, licenceTexts(linked))
+	files, err := r.files(work, dir, licenceTexts(all))
 	if err != nil {
 		return err
 	}
@@ -110,14 +127,16 @@ func (r release) makeFor(arch, binary string) (err error) {
 	if len(r.formats) < 3 {
 		return nil
 	}
-	base := filepath.Join(r.out, fmt.Sprintf("%s-%s-linux-%s", name, r.version, arch))
-	if err := copyFile(base, binary, 0o755); err != nil {
-		return err
+	for _, program := range []string{name, tool} {
+		binary, base := filepath.Join(dir, program), filepath.Join(r.out, fmt.Sprintf("%s-%s-linux-%s", program, r.version, arch))
+		if err := copyFile(base, binary, 0o755); err != nil {
+			return err
+		}
+		if err := r.writeSBOM(base+".cdx.json", program, binary, linked[program]); err != nil {
+			return err
+		}
 	}
-	if err := r.archive(base+".tar.gz", files); err != nil {
-		return err
-	}
-	return r.writeSBOM(base+".cdx.json", binary, linked)
+	return r.archive(filepath.Join(r.out, fmt.Sprintf("%s-%s-linux-%s.tar.gz", name, r.version, arch)), files)
 }
 
 func copyFile(to, from string, mode os.FileMode) error {

@@ -18,7 +18,7 @@ import (
 const description = `containerd runtime io.containerd.sandbox.v1
 A containerd shim v2 that does the work of runc itself, with libcontainer linked
 in. The binary is static and needs nothing else. It works with containerd 1.6 and
-later, whoever packaged it.`
+later, whoever packaged it. sandboxctl shows what its containers do.`
 
 // pack writes a package for one processor, with the name that is usual for its format.
 func (r release) pack(format, arch, work string, files []file) (err error) {
@@ -55,13 +55,16 @@ func (r release) pack(format, arch, work string, files []file) (err error) {
 			Source: f.source, Destination: f.system, Type: contents.TypeFile,
 			FileInfo: &contents.ContentFileInfo{Owner: "root", Group: "root", Mode: f.mode, MTime: r.made},
 		}
+		if f.system == zshOfOthers && format == "deb" {
+			c.Destination = zshOfDebian
+		}
 		if f.licence && format == "rpm" {
 			c.Type = contents.TypeRPMLicense
 		}
 		info.Contents = append(info.Contents, c)
 	}
 	// That these are the package's has to be said, or rpm leaves them.
-	for _, dir := range []string{"/usr/share/" + name, doc, doc + "/docs"} {
+	for _, dir := range []string{"/usr/share/" + name, "/usr/share/" + name + "/monitoring", doc, doc + "/docs"} {
 		info.Contents = append(info.Contents, &contents.Content{
 			Destination: dir, Type: contents.TypeDir,
 			FileInfo: &contents.ContentFileInfo{Owner: "root", Group: "root", Mode: 0o755, MTime: r.made},

@@ -26,8 +26,8 @@ func TestRun_RefusesWhatItCannotDo(t *testing.T) {
 		{"", []string{"amd64=/bin/true"}, `SOURCE_DATE_EPOCH ""`},
 		{"soon", []string{"amd64=/bin/true"}, `SOURCE_DATE_EPOCH "soon"`},
 		{"-1", []string{"amd64=/bin/true"}, `SOURCE_DATE_EPOCH "-1"`},
-		{"1", []string{"-version", "1.0.0"}, "no ARCH=BINARY"},
-		{"1", []string{"-version", "1.0.0", "amd64"}, `"amd64": want ARCH=BINARY`},
+		{"1", []string{"-version", "1.0.0"}, "no ARCH=DIRECTORY"},
+		{"1", []string{"-version", "1.0.0", "amd64"}, `"amd64": want ARCH=DIRECTORY`},
 		{"1", []string{"-version", "1.0.0", "amd64=/dev/null"}, "amd64: "},
 	} {
 		t.Setenv("SOURCE_DATE_EPOCH", tt.epoch)
@@ -42,6 +42,7 @@ func TestLicenceTexts_HaveEachOnceBelowAllThatItHoldsFor(t *testing.T) {
 	page := licenceTexts([]part{
 		{path: "a", version: "v1", source: "there", licences: []string{"Do as you like."}},
 		{path: "b", version: "v2", source: "here", licences: []string{"Do as you like.", "But tell."}},
+		{path: "a", version: "v1", source: "there", licences: []string{"Do as you like."}}, // of the other program
 	})
 	_, page, _ = strings.Cut(page, "make build\n")
 	line := "\n" + strings.Repeat("=", 80) + "\n\n"

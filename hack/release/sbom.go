@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/CycloneDX/cyclonedx-go"
@@ -18,9 +19,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// writeSBOM writes what is linked into the binary as a CycloneDX document: what cyclonedx-gomod reads from the binary,
+// writeSBOM writes what is linked into the binary of a program as a CycloneDX document: what cyclonedx-gomod reads from the binary,
 // and the C libraries.
-func (r release) writeSBOM(to, binary string, linked []part) error {
+func (r release) writeSBOM(to, program, binary string, linked []part) error {
 	data, err := os.ReadFile(binary)
 	if err != nil {
 		return err
@@ -37,7 +38,7 @@ func (r release) writeSBOM(to, binary string, linked []part) error {
 	sum := sha256.Sum256(data)
 	bom.SerialNumber = uuid.NewHash(sha256.New(), uuid.NameSpaceOID, sum[:], 8).URN()
 	bom.Metadata.Timestamp = r.made.Format(time.RFC3339)
-	bom.Metadata.Component.Name = name
+	bom.Metadata.Component.Name = program
 	bom.Metadata.Component.Version = r.version
 	bom.Metadata.Component.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sum)}}
 	bom.Metadata.Component.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}}
@@ -53,6 +54,11 @@ func (r release) writeSBOM(to, binary string, linked []part) error {
 	}
 	for i := range *bom.Components {
 		c := &(*bom.Components)[i]
+		if strings.HasPrefix(c.Name, ownModules) {
+			c.Version = r.version
+			c.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}}
+			continue
+		}
 		p, ok := byName[c.Name]
 		if !ok {
 			return fmt.Errorf("%s lists %s, of which no licence is known", filepath.Base(to), c.Name)

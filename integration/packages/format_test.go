@@ -19,6 +19,7 @@ import (
 
 const (
 	shim  = "containerd-shim-sandbox-v1"
+	tool  = "sandboxctl"
 	newer = "0.99.0"
 )
 
@@ -69,9 +70,15 @@ func pack(t *testing.T, format string) (dir, version string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(t.TempDir(), shim)
-	if err := os.WriteFile(binary, append(data, "newer"...), 0o755); err != nil { // an ELF file may have a tail
-		t.Fatal(err)
+	binaries, newBinaries := t.TempDir(), t.TempDir()
+	command(t, "../../cmd/sandboxctl", "env", "CGO_ENABLED=0", "go", "build", "-o", filepath.Join(binaries, tool), ".")
+	command(t, ".", "cp", filepath.Join(binaries, tool), newBinaries)
+	for to, content := range map[string][]byte{
+		filepath.Join(binaries, shim): data, filepath.Join(newBinaries, shim): append(data, "newer"...), // an ELF file may have a tail
+	} {
+		if err := os.WriteFile(to, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -79,7 +86,7 @@ func pack(t *testing.T, format string) (dir, version string) {
 	}
 	tool := filepath.Join(t.TempDir(), "release")
 	command(t, "../../hack/release", "go", "build", "-o", tool, ".")
-	for _, arg := range [][]string{{"amd64=" + env.Shim}, {"-version", newer, "amd64=" + binary}} {
+	for _, arg := range [][]string{{"amd64=" + binaries}, {"-version", newer, "amd64=" + newBinaries}} {
 		command(t, root, tool, append([]string{"-out", dir, "-formats", format}, arg...)...)
 	}
 	return dir, strings.TrimSpace(string(text))
@@ -129,6 +136,9 @@ func testLife(t *testing.T, f format, suite string) {
 
 	g.want(do(f.install, version), "neither a restart", "/usr/share/"+shim+"/install.sh install --config-only")
 	g.want(shim+" -v", "Version:  "+version)
+	g.want("sandboxctl --version && sandboxctl completion bash | head -1", "sandboxctl version", "bash completion")
+	g.ok("test -s /usr/share/bash-completion/completions/sandboxctl -a -s /usr/share/fish/vendor_completions.d/sandboxctl.fish")
+	g.ok("test -s /usr/share/zsh/vendor-completions/_sandboxctl -o -s /usr/share/zsh/site-functions/_sandboxctl")
 	g.want("grep -c . /usr/share/doc/" + shim + "/copyright /usr/share/doc/" + shim + "/README.md")
 	g.wantMachine("the installation", before)
 	g.testContainers(func() {
@@ -161,7 +171,7 @@ func testLife(t *testing.T, f format, suite string) {
 	}
 	g.ok(do(f.forget, newer))
 	g.wantMachine("the removal", before)
-	if left := g.ok("find /upper/usr /upper/etc -name '*" + shim + "*' ! -type c"); left != "" {
+	if left := g.ok("find /upper/usr /upper/etc '(' -name '*" + shim + "*' -o -name '*" + tool + "*' ')' ! -type c"); left != "" {
 		t.Errorf("the removal leaves %s", left)
 	}
 }

@@ -69,6 +69,11 @@ func TestRelease_IsMadeTheSameTwice(t *testing.T) {
 	} {
 		want = append(want, fmt.Sprintf(form, shim, version))
 	}
+	for _, form := range []string{
+		"%s-%s-linux-amd64", "%s-%s-linux-arm64", "%s-%s-linux-amd64.cdx.json", "%s-%s-linux-arm64.cdx.json",
+	} {
+		want = append(want, fmt.Sprintf(form, tool, version))
+	}
 	want = append(want, "SHA256SUMS")
 	slices.Sort(want)
 	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(made))); diff != "" {
@@ -114,28 +119,42 @@ func testArchive(t *testing.T, base string) {
 	if files["bin/"+shim] != read(t, base) {
 		t.Errorf("the binary of %s.tar.gz is another than the single one", base)
 	}
+	ofTool := strings.Replace(base, shim, tool, 1)
+	if files["bin/"+tool] != read(t, ofTool) || files["completions/"+tool+".zsh"] == "" {
+		t.Errorf("%s.tar.gz has not the %s that there is alone, or not its completions", base, tool)
+	}
+	testSBOM(t, ofTool+".cdx.json", files["THIRD-PARTY-LICENSES"], "std", "github.com/spf13/cobra")
+	testSBOM(t, base+".cdx.json", files["THIRD-PARTY-LICENSES"], "musl", "libseccomp", "std", "github.com/opencontainers/runc")
+	for _, text := range []string{"GNU LESSER GENERAL PUBLIC LICENSE", "Rich Felker", "The Go Authors", "Mozilla Public License"} {
+		if !strings.Contains(files["THIRD-PARTY-LICENSES"], text) {
+			t.Errorf("THIRD-PARTY-LICENSES of %s.tar.gz has no %q", base, text)
+		}
+	}
+}
+
+// testSBOM looks that a document lists what it must, and that the licences of all that it lists are there.
+func testSBOM(t *testing.T, file, licences string, must ...string) {
+	t.Helper()
 	var bom struct {
 		Format     string `json:"bomFormat"`
 		Components []struct{ Name, Version string }
 	}
-	if err := json.Unmarshal([]byte(read(t, base+".cdx.json")), &bom); err != nil || bom.Format != "CycloneDX" {
-		t.Fatalf("%s.cdx.json: format %q, %v", base, bom.Format, err)
+	if err := json.Unmarshal([]byte(read(t, file)), &bom); err != nil || bom.Format != "CycloneDX" {
+		t.Fatalf("%s: format %q, %v", file, bom.Format, err)
 	}
 	listed := map[string]string{}
 	for _, c := range bom.Components {
 		listed[c.Name] = c.Version
-		if !strings.Contains(files["THIRD-PARTY-LICENSES"], "\n"+c.Name+" "+c.Version+" (") {
-			t.Errorf("%s %s is linked, and THIRD-PARTY-LICENSES of %s.tar.gz does not name it", c.Name, c.Version, base)
+		if strings.HasPrefix(c.Name, "sandbox.internal/") { // the project itself
+			continue
+		}
+		if !strings.Contains(licences, "\n"+c.Name+" "+c.Version+" (") {
+			t.Errorf("%s lists %s %s, which THIRD-PARTY-LICENSES does not name", file, c.Name, c.Version)
 		}
 	}
-	for _, name := range []string{"musl", "libseccomp", "std", "github.com/opencontainers/runc"} {
+	for _, name := range must {
 		if listed[name] == "" {
-			t.Errorf("%s.cdx.json does not list %s with its version", base, name)
-		}
-	}
-	for _, text := range []string{"GNU LESSER GENERAL PUBLIC LICENSE", "Rich Felker", "The Go Authors", "Mozilla Public License"} {
-		if !strings.Contains(files["THIRD-PARTY-LICENSES"], text) {
-			t.Errorf("THIRD-PARTY-LICENSES of %s.tar.gz has no %q", base, text)
+			t.Errorf("%s does not list %s with its version", file, name)
 		}
 	}
 }
