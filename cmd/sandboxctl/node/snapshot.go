@@ -136,8 +136,10 @@ type Rates struct {
 	Throttled float64 `json:"throttled"` // share of periods in which it had to wait, 0 to 1
 	Execs     float64 `json:"execs"`
 	OOMKills  uint64  `json:"oom_kills"` // that many, not per second
-	// Pressure is the share of the time in which some task waited, 0 to 1; NaN never: 0 where it is not known.
-	CPUPressure, MemoryPressure, IOPressure float64
+	// Shares of the time in which some task waited, 0 to 1; 0 where that is not known.
+	CPUPressure    float64 `json:"cpu_pressure"`
+	MemoryPressure float64 `json:"memory_pressure"`
+	IOPressure     float64 `json:"io_pressure"`
 }
 
 // RatesSince returns what a container did since an earlier snapshot of it, which was taken that long before. All are 0

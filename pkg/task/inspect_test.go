@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package task
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"sandbox.internal/shim/pkg/inspect"
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/settings"
+)
+
+func TestInspect_TellsOfTheCPUSet(t *testing.T) {
+	s, _ := newFollowed(t)
+	c := createFollowed(t, s, "")
+	got := c.Inspect().CPUSet
+	if got == nil || filepath.Base(got.Source) != "shared" || got.CPUs != "0-1" || got.Mems != "0" || got.Writes != 2 || got.Pinned || got.Error != "" {
+		t.Errorf("CPU set = %+v", got)
+	}
+	s.cpusets.Pin("c1")
+	if got := c.Inspect().CPUSet; !got.Pinned {
+		t.Errorf("CPU set = %+v, want it pinned", got)
+	}
+}
+
+func TestInspect_TellsOfSettingsReadinessAndTheHost(t *testing.T) {
+	h := host(t)
+	spec := annotated("notify", "true", "host-rootfs", h+"/usr,"+h+"/opt:/o:rw", "host-rootfs.mask", "none")
+	spec.Root.Path = t.TempDir()
+	s := newManager(t, &fakeEngine{pid: nobody})
+	o := allowing(options.Options{StopTimeout: "3s"})
+	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Options: o})
+	must(t, err)
+	got := c.Inspect()
+	if got.ID != "c1" || got.State != "created" || got.Launch.Init != inspect.ByLauncher || got.CPUSet != nil {
+		t.Errorf("container = %+v", got)
+	}
+	if got.Notify == nil || *got.Notify != (inspect.Notify{}) {
+		t.Errorf("readiness = %+v, want that it told nothing", got.Notify)
+	}
+	want := []inspect.HostDirectory{{Host: h + "/usr", Container: h + "/usr"}, {Host: h + "/opt", Container: "/o", Writable: true}}
+	slices.SortFunc(got.HostRootfs, func(a, b inspect.HostDirectory) int { return len(b.Container) - len(a.Container) })
+	if !slices.Equal(got.HostRootfs, want) {
+		t.Errorf("directories of the host = %+v, want %+v", got.HostRootfs, want)
+	}
+	for _, want := range []inspect.Setting{
+		{Name: "notify", Option: "Notify", Value: "true", Origin: inspect.FromAnnotation},
+		{Name: "stop-timeout", Option: "StopTimeout", Value: "3s", Origin: inspect.FromOption},
+	} {
+		if !slices.Contains(got.Settings, want) {
+			t.Errorf("settings = %+v, want %+v among them", got.Settings, want)
+		}
+	}
+	if got.Annotations[settings.Prefix+"notify"] != "true" {
+		t.Errorf("annotations = %v", got.Annotations)
+	}
+	_, err = s.Delete(t.Context(), "c1", "")
+	must(t, err)
+}
