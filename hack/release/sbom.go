@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,6 +44,7 @@ func (r release) writeSBOM(to, program, binary string, linked []part) error {
 	bom.Metadata.Component.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sum)}}
 	bom.Metadata.Component.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}}
 
+	dropOwn(bom)
 	for _, p := range linked {
 		if p.path == "musl" || p.path == "libseccomp" {
 			addLibrary(bom, p)
@@ -54,11 +56,6 @@ func (r release) writeSBOM(to, program, binary string, linked []part) error {
 	}
 	for i := range *bom.Components {
 		c := &(*bom.Components)[i]
-		if strings.HasPrefix(c.Name, ownModules) {
-			c.Version = r.version
-			c.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}}
-			continue
-		}
 		p, ok := byName[c.Name]
 		if !ok {
 			return fmt.Errorf("%s lists %s, of which no licence is known", filepath.Base(to), c.Name)
@@ -73,6 +70,22 @@ func (r release) writeSBOM(to, program, binary string, linked []part) error {
 	}
 	encoder := cyclonedx.NewBOMEncoder(f, cyclonedx.BOMFileFormatJSON).SetPretty(true)
 	return errors.Join(encoder.EncodeVersion(bom, cyclonedx.SpecVersion1_5), f.Close())
+}
+
+// dropOwn takes out the project's other module, which a program is built with in the same tree: its name is a path.
+func dropOwn(bom *cyclonedx.BOM) {
+	own := map[string]bool{}
+	*bom.Components = slices.DeleteFunc(*bom.Components, func(c cyclonedx.Component) bool {
+		is := strings.HasPrefix(c.Name, "..") || strings.HasPrefix(c.Name, ownModules)
+		own[c.BOMRef] = is
+		return is
+	})
+	*bom.Dependencies = slices.DeleteFunc(*bom.Dependencies, func(d cyclonedx.Dependency) bool { return own[d.Ref] })
+	for i := range *bom.Dependencies {
+		if refs := (*bom.Dependencies)[i].Dependencies; refs != nil {
+			*refs = slices.DeleteFunc(*refs, func(ref string) bool { return own[ref] })
+		}
+	}
 }
 
 // addLibrary adds a component that the program depends on.
