@@ -140,6 +140,11 @@ func TestMetrics_ShimThatHangsDoesNotHoldAScrape(t *testing.T) {
 	e.run("hung", harness.Ours, nil)
 	e.run("fine", harness.Ours, nil)
 	url := e.serve()
+	for range 3 { // from the second on the tool follows events, and asks no shim but for its counters
+		if m := find(e.scrape(url)[prefix+"shim_up"], map[string]string{"pod": "hung"}); m.GetGauge().GetValue() != 1 {
+			t.Errorf("shim_up = %v, want 1", m)
+		}
+	}
 	shim := e.shim("hung")
 	e.must(unix.Kill(shim, unix.SIGSTOP))
 	t.Cleanup(func() { e.must(unix.Kill(shim, unix.SIGCONT)) })

@@ -199,7 +199,8 @@ func collectContainers(s *node.Snapshot, metrics []metric, send chan<- prometheu
 	}
 }
 
-func collectShims(s *node.Snapshot, send chan<- prometheus.Metric) {
+// collectShims tells of the shims. Those at the addresses that are silent have not answered for their counters.
+func collectShims(s *node.Snapshot, silent map[string]bool, send chan<- prometheus.Metric) {
 	seen := map[[2]string]bool{}
 	for i := range s.Pods {
 		p := &s.Pods[i]
@@ -211,7 +212,7 @@ func collectShims(s *node.Snapshot, send chan<- prometheus.Metric) {
 			continue
 		}
 		seen[l] = true
-		send <- prometheus.MustNewConstMetric(shimUpDesc, prometheus.GaugeValue, truth(p.Shim.Error == ""), l[:]...)
+		send <- prometheus.MustNewConstMetric(shimUpDesc, prometheus.GaugeValue, truth(p.Shim.Error == "" && !silent[p.Shim.Address]), l[:]...)
 		if p.Shim.Pid != 0 {
 			send <- prometheus.MustNewConstMetric(shimCPUDesc, prometheus.CounterValue, p.Shim.CPU.Seconds(), l[:]...)
 			send <- prometheus.MustNewConstMetric(shimRSSDesc, prometheus.GaugeValue, float64(p.Shim.RSS), l[:]...)

@@ -149,8 +149,7 @@ func (e *Exporter) collect(ctx context.Context, send chan<- prometheus.Metric) b
 	snapshot, err := e.node.Snapshot(ctx)
 	if err == nil {
 		collectContainers(snapshot, e.metrics, send)
-		collectShims(snapshot, send)
-		e.askShims(ctx)
+		collectShims(snapshot, e.askShims(ctx), send)
 	}
 	e.sum().collect(send)
 	return err == nil
@@ -159,10 +158,11 @@ func (e *Exporter) collect(ctx context.Context, send chan<- prometheus.Metric) b
 // atOnce is how many shims are asked at the same time.
 const atOnce = 16
 
-// askShims takes the counts of all shims. A shim that does not answer keeps those of before.
+// askShims takes the counts of all shims. A shim that does not answer keeps those of before; it returns the addresses of
+// these.
 //
 // +checklocks:e.mu
-func (e *Exporter) askShims(ctx context.Context) {
+func (e *Exporter) askShims(ctx context.Context) (silent map[string]bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
 	addresses := e.node.Shims()
@@ -176,10 +176,12 @@ func (e *Exporter) askShims(ctx context.Context) {
 		})
 	}
 	_ = group.Wait() // a shim that does not answer has none
+	silent = e.node.Silent()
 	alive := map[string]bool{}
 	for i, a := range addresses {
 		alive[a.Path] = true
 		if answers[i] == nil {
+			silent[a.Path] = true
 			continue
 		}
 		if before := e.shims[a.Path]; before.after(answers[i]) { // another one at the same address
@@ -187,13 +189,13 @@ func (e *Exporter) askShims(ctx context.Context) {
 		}
 		e.shims[a.Path] = answers[i]
 	}
-	silent := e.node.Silent()
 	for path, last := range e.shims {
 		if !alive[path] && !silent[path] {
 			e.gone = e.gone.plus(last)
 			delete(e.shims, path)
 		}
 	}
+	return silent
 }
 
 // ask returns nil if the shim does not answer.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sync/errgroup"
@@ -26,7 +27,7 @@ func (n *Node) askAll(ctx context.Context, which func(*container) bool) {
 		if address == "" || n.shims[address] != nil {
 			return
 		}
-		known := &shimState{Shim: Shim{Runtime: runtime, Address: address}}
+		known := &shimState{Shim: Shim{Runtime: runtime, Address: address}, asked: time.Now()}
 		n.shims[address] = known
 		asked = append(asked, known)
 		group.Go(func() error { n.askShim(ctx, known, k); return nil })

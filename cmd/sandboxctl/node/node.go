@@ -29,6 +29,8 @@ import (
 const (
 	// refreshAfter is when all is asked again, whatever the events told.
 	refreshAfter = 2 * time.Minute
+	// askAgainAfter is when a shim that did not answer is asked again.
+	askAgainAfter = 15 * time.Second
 	// atOnce is how many shims are asked at the same time. Each that hangs holds one place for Config.Timeout.
 	atOnce = 32
 )
@@ -83,6 +85,7 @@ type shimState struct {
 	other   bool // it is none of this project's
 	answer  inspect.Answer
 	stat    *os.File // of its process; nil: not open
+	asked   time.Time
 }
 
 // Open connects to containerd.
@@ -163,10 +166,28 @@ func (n *Node) update(ctx context.Context) error {
 			c.countExec(e.started)
 		}
 	}
-	if len(changed.containers) == 0 {
-		return nil
+	if len(changed.containers) > 0 {
+		if err := n.refreshSome(ctx, changed.containers); err != nil {
+			return err
+		}
 	}
-	return n.refreshSome(ctx, changed.containers)
+	return n.askSilent(ctx)
+}
+
+// askSilent asks shims again that did not answer a while ago.
+func (n *Node) askSilent(ctx context.Context) error {
+	again := map[string]bool{}
+	for address, known := range n.shims {
+		if known.Error != "" && time.Since(known.asked) > askAgainAfter {
+			again[address] = true
+			known.close()
+			delete(n.shims, address)
+		}
+	}
+	if len(again) > 0 {
+		n.askAll(ctx, func(c *container) bool { return again[c.address] })
+	}
+	return ctx.Err()
 }
 
 func (c *Container) countExec(started bool) {

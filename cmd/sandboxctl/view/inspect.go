@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -70,8 +71,19 @@ func (p *printer) section(title string) { p.printf("\n%s\n", title) }
 // row prints a line unless the value is empty.
 func (p *printer) row(name, format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); text != "" {
-		p.printf("  %-14s %s\n", name, text)
+		p.printf("  %-14s %s\n", name, printable(text))
 	}
+}
+
+// printable replaces what could do something to a terminal: a container says what its status is, and whoever creates it
+// what its annotations are.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }
 
 func (p *printer) inspection(in *node.Inspection, all bool) {
@@ -149,7 +161,7 @@ func (p *printer) known(k *inspect.Container, all bool) {
 	p.row("bundle", "%s", k.Bundle)
 	for _, s := range k.Settings {
 		if all || s.Origin != inspect.FromDefault {
-			p.printf("  %-22s %-24s %s\n", s.Name, cmp.Or(s.Value, "-"), s.Origin)
+			p.printf("  %-22s %-24s %s\n", s.Name, printable(cmp.Or(s.Value, "-")), s.Origin)
 		}
 	}
 	for _, d := range k.HostRootfs {

@@ -55,6 +55,7 @@ its own meanwhile. With -o json there is more: see docs/sandboxctl.md.`,
 
 func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 	cut := func(text string, most int) string {
+		text = printable(text)
 		if full || len(text) <= most {
 			return text
 		}

@@ -32,3 +32,14 @@ func TestBytes(t *testing.T) {
 		}
 	}
 }
+
+// What a container says of itself does nothing to the terminal of whoever looks at it.
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"ready: 3 of 4 äöü": "ready: 3 of 4 äöü", "\x1b[2J\rx\n": "\ufffd[2J\ufffdx\ufffd", "\u202etxt": "\ufffdtxt", "\xff": "\ufffd",
+	} {
+		if got := printable(text); got != want {
+			t.Errorf("printable(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
