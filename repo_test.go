@@ -236,6 +236,17 @@ func TestProcessKnowsNeitherProtobufNorLibcontainer(t *testing.T) {
 	}
 }
 
+// What the operator's tool links is not the shim's: it is a module of its own, which the shim's does not know.
+func TestShimKnowsNothingOfTheTool(t *testing.T) {
+	for _, p := range goList(t, "-deps", "./...") {
+		for _, prefix := range []string{module + "/cmd/sandboxctl", "github.com/spf13/cobra", "github.com/prometheus/"} {
+			if strings.HasPrefix(p.ImportPath, prefix) {
+				t.Errorf("the shim's module depends on %s", p.ImportPath)
+			}
+		}
+	}
+}
+
 // Packages of containerd's API that have a gRPC service link all of gRPC, which each start of the program would pay for
 // (docs/decisions/0013-messages-of-containerd.md). Codes and status of gRPC are all that ttrpc needs.
 func TestProgramDoesNotLinkGRPC(t *testing.T) {
