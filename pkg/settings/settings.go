@@ -258,7 +258,10 @@ func table() []annotation {
 		{name: "host-rootfs.task-dir", option: "HostRootfsTaskDir", parse: (*Settings).parseTaskDir},
 		{name: "pid-file", option: "PidFile", parse: (*Settings).parsePidFile, unsafe: true},
 		{name: "notify", option: "Notify", parse: (*Settings).parseNotify, standard: "false"},
-		{name: "notify-timeout", option: "NotifyTimeout", parse: (*Settings).parseNotifyTimeout, standard: defaultNotifyTimeout.String()},
+		{
+			name: "notify-timeout", option: "NotifyTimeout", parse: (*Settings).parseNotifyTimeout,
+			standard: defaultNotifyTimeout.String(),
+		},
 		{name: "init", option: "Init", parse: (*Settings).parseInit, standard: "false"},
 		{name: "exec-cgroup", option: "ExecCgroup", parse: (*Settings).parseExecCgroup, standard: "false"},
 		{name: "exec-timeout", option: "ExecTimeout", parse: (*Settings).parseExecTimeout},
