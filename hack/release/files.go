@@ -53,7 +53,9 @@ func (r release) files(work, dir, licences string) ([]file, error) {
 		{source: filepath.Join(r.root, "VERSION"), archive: "VERSION", mode: 0o644},
 	}
 	// What install.sh needs is on the machine; what makes an image for a cluster is in the archive alone.
-	for _, pattern := range []string{"deploy/*.*", "deploy/monitoring/*", "deploy/Dockerfile", "*.md", "docs/*.md", "docs/decisions/*.md"} {
+	for _, pattern := range []string{
+		"deploy/*.*", "deploy/monitoring/*", "deploy/Dockerfile", "*.md", "docs/*.md", "docs/decisions/*.md",
+	} {
 		sources, err := filepath.Glob(filepath.Join(r.root, pattern))
 		if err != nil || len(sources) == 0 {
 			return nil, fmt.Errorf("%s: no files: %w", pattern, err)

@@ -128,7 +128,8 @@ func (r release) makeFor(arch, dir string) (err error) {
 		return nil
 	}
 	for _, program := range []string{name, tool} {
-		binary, base := filepath.Join(dir, program), filepath.Join(r.out, fmt.Sprintf("%s-%s-linux-%s", program, r.version, arch))
+		binary := filepath.Join(dir, program)
+		base := filepath.Join(r.out, fmt.Sprintf("%s-%s-linux-%s", program, r.version, arch))
 		if err := copyFile(base, binary, 0o755); err != nil {
 			return err
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// writeSBOM writes what is linked into the binary of a program as a CycloneDX document: what cyclonedx-gomod reads from the binary,
-// and the C libraries.
+// writeSBOM writes what is linked into the binary of a program as a CycloneDX document: what cyclonedx-gomod reads from
+// the binary, and the C libraries.
 func (r release) writeSBOM(to, program, binary string, linked []part) error {
 	data, err := os.ReadFile(binary)
 	if err != nil {

@@ -212,7 +212,8 @@ func collectShims(s *node.Snapshot, silent map[string]bool, send chan<- promethe
 			continue
 		}
 		seen[l] = true
-		send <- prometheus.MustNewConstMetric(shimUpDesc, prometheus.GaugeValue, truth(p.Shim.Error == "" && !silent[p.Shim.Address]), l[:]...)
+		up := truth(p.Shim.Error == "" && !silent[p.Shim.Address])
+		send <- prometheus.MustNewConstMetric(shimUpDesc, prometheus.GaugeValue, up, l[:]...)
 		if p.Shim.Pid != 0 {
 			send <- prometheus.MustNewConstMetric(shimCPUDesc, prometheus.CounterValue, p.Shim.CPU.Seconds(), l[:]...)
 			send <- prometheus.MustNewConstMetric(shimRSSDesc, prometheus.GaugeValue, float64(p.Shim.RSS), l[:]...)

@@ -158,8 +158,8 @@ func (e *Exporter) collect(ctx context.Context, send chan<- prometheus.Metric) b
 // atOnce is how many shims are asked at the same time.
 const atOnce = 16
 
-// askShims takes the counts of all shims. A shim that does not answer keeps those of before; it returns the addresses of
-// these.
+// askShims takes the counts of all shims. A shim that does not answer keeps those of before. It returns the addresses
+// of these.
 //
 // +checklocks:e.mu
 func (e *Exporter) askShims(ctx context.Context) (silent map[string]bool) {
