@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"sandbox.internal/shim/integration/harness"
@@ -40,15 +38,9 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if binary = os.Getenv("SANDBOXCTL_BINARY"); binary == "" {
-		binary = filepath.Join(dir, "sandboxctl")
-		build := exec.Command("go", "build", "-o", binary, ".")
-		build.Dir = "../../cmd/sandboxctl"
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %v\n%s", build, err, out)
-			return 1
-		}
+	if binary, err = harness.Sandboxctl(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	if shared, err = harness.NewContainerd(env); err != nil {
 		fmt.Fprintln(os.Stderr, "prepare containerd:", err)

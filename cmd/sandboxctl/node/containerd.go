@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,31 +136,37 @@ func (n *Node) askTask(ctx context.Context, c *Container) {
 	}
 }
 
-// Labels and annotations of CRI and of the kubelet.
+// Labels and annotations of CRI. Those of a container are there whoever made the pod.
 const (
-	criKind          = "io.cri-containerd.kind"
-	criSandboxID     = "io.kubernetes.cri.sandbox-id"
-	groupID          = "io.containerd.runc.v2.group"
-	podNamespace     = "io.kubernetes.pod.namespace"
-	podName          = "io.kubernetes.pod.name"
-	podContainerName = "io.kubernetes.container.name"
+	criKind      = "io.cri-containerd.kind"
+	criSandboxID = "io.kubernetes.cri.sandbox-id"
+	criPod       = "io.kubernetes.cri.sandbox-name"
+	criNamespace = "io.kubernetes.cri.sandbox-namespace"
+	criContainer = "io.kubernetes.cri.container-name"
+	groupID      = "io.containerd.runc.v2.group"
+	podNamespace = "io.kubernetes.pod.namespace" // the kubelet's, as the next one
+	podName      = "io.kubernetes.pod.name"
+	criMetadata  = "metadata" // extension of a sandbox
 )
 
-// sandboxOf is the id of the sandbox that a container is in, or of the group whose shim it shares; empty for none.
-func sandboxOf(c *containersapi.Container) string {
-	if c.Sandbox != "" {
-		return c.Sandbox
-	}
+// place is where a container belongs.
+type place struct {
+	sandbox string // id, or that of the group whose shim it shares; empty: none
+	pod     string // NAMESPACE/NAME of Kubernetes; empty: none
+	name    string // in its pod; empty: none
+}
+
+func placeOf(c *containersapi.Container) place {
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`
 	}
-	if json.Unmarshal(c.GetSpec().GetValue(), &spec) != nil { // that of another kind of runtime
-		return ""
+	_ = json.Unmarshal(c.GetSpec().GetValue(), &spec) // that of another kind of runtime has none
+	a := spec.Annotations
+	p := place{sandbox: cmp.Or(c.Sandbox, a[criSandboxID], a[groupID]), pod: podOf(c.Labels), name: a[criContainer]}
+	if a[criPod] != "" {
+		p.pod = a[criNamespace] + "/" + a[criPod]
 	}
-	if id := spec.Annotations[criSandboxID]; id != "" {
-		return id
-	}
-	return spec.Annotations[groupID]
+	return p
 }
 
 // podOf is the name of the Kubernetes pod that labels are of; empty for none.
@@ -168,4 +175,27 @@ func podOf(labels map[string]string) string {
 		return ""
 	}
 	return labels[podNamespace] + "/" + labels[podName]
+}
+
+// podOfSandbox is the name of the Kubernetes pod that a sandbox is; empty if it is none. CRI keeps its configuration with
+// it (containerd internal/cri/store/sandbox, Metadata).
+func podOfSandbox(s *types.Sandbox) string {
+	var m struct {
+		Metadata struct {
+			Config struct {
+				Metadata struct {
+					Name      string `json:"name"`
+					Namespace string `json:"namespace"`
+				} `json:"metadata"`
+			}
+		}
+	}
+	if json.Unmarshal(s.Extensions[criMetadata].GetValue(), &m) != nil { // that of another client
+		return podOf(s.Labels)
+	}
+	name := m.Metadata.Config.Metadata
+	if name.Name == "" {
+		return podOf(s.Labels)
+	}
+	return name.Namespace + "/" + name.Name
 }

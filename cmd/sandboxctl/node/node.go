@@ -274,10 +274,11 @@ func (n *Node) keep(namespace string, from *containersapi.Container) *container 
 		c = &container{created: from.CreatedAt.AsTime()}
 		n.containers[k] = c
 		c.Namespace, c.ID = namespace, from.ID
-		c.Name, c.Image = cmp.Or(from.Labels[podContainerName], from.ID), from.Image
+		at := placeOf(from)
+		c.Name, c.Image = cmp.Or(at.name, from.ID), from.Image
 		c.Runtime, c.State = runtimeName(from.GetRuntime().GetName()), NoTask
 		c.Pause = from.Labels[criKind] == "sandbox"
-		c.sandboxID, c.pod = sandboxOf(from), podOf(from.Labels)
+		c.sandboxID, c.pod = at.sandbox, at.pod
 	}
 	c.address = n.addressOf(k)
 	return c
@@ -306,7 +307,7 @@ func (n *Node) refreshSandboxes(ctx context.Context, names []string) error {
 		for _, s := range list {
 			k := key{namespace, s.SandboxID}
 			n.sandboxes[k] = &sandbox{
-				key: k, runtime: runtimeName(s.GetRuntime().GetName()), pod: podOf(s.Labels), address: n.addressOf(k),
+				key: k, runtime: runtimeName(s.GetRuntime().GetName()), pod: podOfSandbox(s), address: n.addressOf(k),
 			}
 		}
 	}
