@@ -131,10 +131,10 @@ type Setting struct {
 type Execs struct {
 	Started uint64 `json:"started"` // since the container was created
 	Known   int    `json:"known"`
-	List    []Exec `json:"list,omitempty"` // the first [MaxExecs] in the order of their ids
+	List    []Exec `json:"list,omitempty"` // the first in the order of their ids
 }
 
-// MaxExecs bounds an answer, of which ttrpc carries 4 MiB.
+// MaxExecs is of how many execs an answer tells, over all containers: ttrpc carries 4 MiB.
 const MaxExecs = 1000
 
 // Exec is one exec.

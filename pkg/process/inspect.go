@@ -13,12 +13,13 @@ import (
 // ExecsStarted is how many execs have run their program.
 func (c *Container) ExecsStarted() uint64 { return c.execsStarted.Load() }
 
-// Inspect is what this package knows of the container. It never blocks: see the package documentation, Locks.
-func (c *Container) Inspect() inspect.Container {
+// Inspect is what this package knows of the container, with maxExecs of its execs at most. It never blocks: see the
+// package documentation, Locks.
+func (c *Container) Inspect(maxExecs int) inspect.Container {
 	s := c.init.Status()
 	answer := inspect.Container{
 		ID: c.ID(), Bundle: s.Bundle, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s),
-		Launch: c.runtime.Launch(), Verdicts: c.Verdicts(), Execs: c.inspectExecs(),
+		Launch: c.runtime.Launch(), Verdicts: c.Verdicts(), Execs: c.inspectExecs(maxExecs),
 	}
 	if group := c.Cgroup(); group.Exists() {
 		answer.Cgroup = group.String()
@@ -26,11 +27,11 @@ func (c *Container) Inspect() inspect.Container {
 	return answer
 }
 
-func (c *Container) inspectExecs() inspect.Execs {
+func (c *Container) inspectExecs(most int) inspect.Execs {
 	all := slices.DeleteFunc(c.processes(), func(p *Process) bool { return p == c.init })
 	slices.SortFunc(all, func(a, b *Process) int { return cmp.Compare(a.execID, b.execID) })
 	execs := inspect.Execs{Started: c.ExecsStarted(), Known: len(all)}
-	for _, p := range all[:min(len(all), inspect.MaxExecs)] {
+	for _, p := range all[:min(len(all), most)] {
 		s := p.Status()
 		one := inspect.Exec{ID: s.ID, State: s.State.String(), Pid: s.Pid, Exit: shownExit(s)}
 		p.mu.Lock()

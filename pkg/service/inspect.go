@@ -6,6 +6,7 @@ package service
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -60,8 +61,11 @@ func (s *inspectService) Inspect(_ context.Context, id string, _ []byte) ([]byte
 		}
 		containers = []*task.Container{c}
 	}
+	left := inspect.MaxExecs
 	for _, c := range containers {
-		answer.Containers = append(answer.Containers, c.Inspect())
+		one := c.Inspect(left)
+		left -= len(one.Execs.List)
+		answer.Containers = append(answer.Containers, one)
 	}
 	text, err := json.Marshal(answer)
 	if err != nil {
@@ -141,14 +145,24 @@ type durations [operations]struct {
 	failed  atomic.Uint64
 }
 
-// ended counts an operation that began at start.
-func (d *durations) ended(op operation, start time.Time, err error) {
+// errPanicked is the error of an operation that did not return.
+var errPanicked = errors.New("panic")
+
+// measure calls, and counts how long that took. A panic is counted as failed, and goes on.
+func measure[T any](d *durations, op operation, call func() (T, error)) (answer T, err error) {
+	err = errPanicked
+	defer func(start time.Time) { d.ended(op, time.Since(start), err) }(time.Now())
+	answer, err = call()
+	return answer, err
+}
+
+// ended counts an operation that took a while, if it succeeded.
+func (d *durations) ended(op operation, took time.Duration, err error) {
 	h := &d[op]
 	if err != nil {
 		h.failed.Add(1)
 		return
 	}
-	took := time.Since(start)
 	i := 0
 	for i < len(bounds) && took > bounds[i] {
 		i++

@@ -6,6 +6,7 @@ package service
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -135,16 +136,60 @@ func TestInspect_HistogramsCountOperations(t *testing.T) {
 
 func TestDurations_AreInTheBucketThatTheyFit(t *testing.T) {
 	var d durations
-	d.ended(opExec, time.Now().Add(-7*time.Millisecond), nil)
-	d.ended(opExec, time.Now().Add(-time.Hour), nil)
-	if d[opExec].buckets[3].Load()+d[opExec].buckets[4].Load() != 1 || d[opExec].buckets[len(bounds)].Load() != 1 {
+	d.ended(opExec, 7*time.Millisecond, nil)
+	d.ended(opExec, time.Hour, nil)
+	if d[opExec].buckets[3].Load() != 1 || d[opExec].buckets[len(bounds)].Load() != 1 {
 		t.Errorf("7 ms and an hour are counted as %+v", &d[opExec].buckets)
+	}
+}
+
+// An answer fits into a message of ttrpc, however many execs there are.
+func TestInspect_ExecsAreBoundedOverAllContainers(t *testing.T) {
+	w := newEnv(t, taskV2)
+	spec := packJSON(t, "Process", goodProcess())
+	const each = inspect.MaxExecs/2 + 100
+	for _, id := range []string{"c1", "c2", "c3"} {
+		w.create(id)
+		for i := range each {
+			w.must("Exec", &api.ExecProcessRequest{ID: id, ExecID: fmt.Sprint("e", i), Spec: spec}, &emptypb.Empty{})
+		}
+	}
+	listed := 0
+	for _, c := range w.inspectAll("").Containers {
+		if c.Execs.Known != each {
+			t.Errorf("%s has %d execs, want %d", c.ID, c.Execs.Known, each)
+		}
+		listed += len(c.Execs.List)
+	}
+	if listed != inspect.MaxExecs {
+		t.Errorf("%d execs are listed, want %d", listed, inspect.MaxExecs)
+	}
+}
+
+func TestDurations_PanicIsAFailure(t *testing.T) {
+	w := newEnv(t, taskV2)
+	w.fake.panics = "Create"
+	if err := w.call("Create", &api.CreateTaskRequest{ID: "c1", Bundle: newBundle(t)}, &api.CreateTaskResponse{}); !errdefs.IsInternal(err) {
+		t.Fatalf("Create that panics = %v, want an internal error", err)
+	}
+	data, err := w.inspect("Histograms")
+	must(t, err)
+	var histograms []struct {
+		Operation string
+		Buckets   []struct{ Bound, Count uint64 }
+		Sum       uint64
+		Failed    uint64
+	}
+	must(t, protofield.Decode(data, &histograms))
+	create := histograms[opCreate]
+	if create.Failed != 1 || create.Sum != 0 {
+		t.Errorf("%s that panics is counted as %+v, want failed", create.Operation, create)
 	}
 }
 
 func TestInspect_MessagesAreThoseOfTheProto(t *testing.T) {
 	var d durations
-	d.ended(opCreate, time.Now().Add(-time.Hour), nil)
+	d.ended(opCreate, time.Hour, nil)
 	d[opCreate].sum.Store(5)
 	d[opCreate].failed.Store(6)
 	all, err := d.encode()

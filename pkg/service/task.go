@@ -11,7 +11,6 @@ import (
 	"os"
 	"strings"
 	"syscall"
-	"time"
 
 	api "github.com/containerd/containerd/api/runtime/task/v2"
 	runc "github.com/containerd/containerd/api/types/runc/options"
@@ -84,31 +83,29 @@ func (t *taskService) State(_ context.Context, r *api.StateRequest) (*api.StateR
 	return stateResponse(p.Status()), nil
 }
 
-func (t *taskService) Create(
-	ctx context.Context, r *api.CreateTaskRequest,
-) (_ *api.CreateTaskResponse, err error) {
-	defer func(start time.Time) { t.durations.ended(opCreate, start, err) }(time.Now())
-	o, err := t.defaults.Decode(r.Options, t.manager.Namespace())
-	if err != nil {
-		return nil, err
-	}
-	c, err := t.manager.Create(ctx, task.CreateRequest{
-		ID: r.ID, Bundle: r.Bundle, Rootfs: mount.FromProto(r.Rootfs),
-		IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Checkpoint: r.Checkpoint, Options: o,
+func (t *taskService) Create(ctx context.Context, r *api.CreateTaskRequest) (*api.CreateTaskResponse, error) {
+	return measure(t.durations, opCreate, func() (*api.CreateTaskResponse, error) {
+		o, err := t.defaults.Decode(r.Options, t.manager.Namespace())
+		if err != nil {
+			return nil, err
+		}
+		c, err := t.manager.Create(ctx, task.CreateRequest{
+			ID: r.ID, Bundle: r.Bundle, Rootfs: mount.FromProto(r.Rootfs),
+			IO: streams(r.Stdin, r.Stdout, r.Stderr, r.Terminal), Checkpoint: r.Checkpoint, Options: o,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return &api.CreateTaskResponse{Pid: uint32(c.Init().Pid())}, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &api.CreateTaskResponse{Pid: uint32(c.Init().Pid())}, nil
 }
 
-func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (_ *api.StartResponse, err error) {
+func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (*api.StartResponse, error) {
 	op := opStart
 	if r.ExecID != "" {
 		op = opExec
 	}
-	defer func(start time.Time) { t.durations.ended(op, start, err) }(time.Now())
-	p, err := t.manager.Start(ctx, r.ID, r.ExecID)
+	p, err := measure(t.durations, op, func() (*process.Process, error) { return t.manager.Start(ctx, r.ID, r.ExecID) })
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +113,15 @@ func (t *taskService) Start(ctx context.Context, r *api.StartRequest) (_ *api.St
 }
 
 func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.DeleteResponse, error) {
-	start := time.Now()
-	s, err := t.manager.Delete(ctx, r.ID, r.ExecID)
-	if r.ExecID == "" {
-		t.durations.ended(opDelete, start, err)
+	if r.ExecID != "" {
+		return deleteResponse(t.manager.Delete(ctx, r.ID, r.ExecID))
 	}
+	return deleteResponse(measure(t.durations, opDelete, func() (process.Status, error) {
+		return t.manager.Delete(ctx, r.ID, "")
+	}))
+}
+
+func deleteResponse(s process.Status, err error) (*api.DeleteResponse, error) {
 	return &api.DeleteResponse{
 		Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At),
 	}, err

@@ -8,9 +8,9 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Inspect is all that is known of the container. It never blocks.
-func (c *Container) Inspect() inspect.Container {
-	answer := c.Container.Inspect()
+// Inspect is all that is known of the container, with maxExecs of its execs at most. It never blocks.
+func (c *Container) Inspect(maxExecs int) inspect.Container {
+	answer := c.Container.Inspect(maxExecs)
 	answer.Settings = settings.List(c.annotations, c.options)
 	answer.Annotations = c.annotations
 	answer.HostRootfs = c.host.Inspect()

@@ -16,12 +16,12 @@ import (
 func TestInspect_TellsOfTheCPUSet(t *testing.T) {
 	s, _ := newFollowed(t)
 	c := createFollowed(t, s, "")
-	got := c.Inspect().CPUSet
+	got := c.Inspect(inspect.MaxExecs).CPUSet
 	if got == nil || filepath.Base(got.Source) != "shared" || got.CPUs != "0-1" || got.Mems != "0" || got.Writes != 2 || got.Pinned || got.Error != "" {
 		t.Errorf("CPU set = %+v", got)
 	}
 	s.cpusets.Pin("c1")
-	if got := c.Inspect().CPUSet; !got.Pinned {
+	if got := c.Inspect(inspect.MaxExecs).CPUSet; !got.Pinned {
 		t.Errorf("CPU set = %+v, want it pinned", got)
 	}
 }
@@ -34,7 +34,7 @@ func TestInspect_TellsOfSettingsReadinessAndTheHost(t *testing.T) {
 	o := allowing(options.Options{StopTimeout: "3s"})
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, spec), Options: o})
 	must(t, err)
-	got := c.Inspect()
+	got := c.Inspect(inspect.MaxExecs)
 	if got.ID != "c1" || got.State != "created" || got.Launch.Init != inspect.ByLauncher || got.CPUSet != nil {
 		t.Errorf("container = %+v", got)
 	}
