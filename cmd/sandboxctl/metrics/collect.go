@@ -7,7 +7,6 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -37,9 +36,13 @@ func gauge(name, help string, value func(*node.Container) (float64, bool)) metri
 	return metric{prometheus.NewDesc(prefix+"container_"+name, help, ofContainer, nil), prometheus.GaugeValue, value}
 }
 
-// used is a value of a container that has a cgroup.
-func used(value func(*node.Usage) float64) func(*node.Container) (float64, bool) {
-	return func(c *node.Container) (float64, bool) { return value(&c.Usage), c.Usage.Cgroup != "" }
+// used is a value of a container that has a cgroup, unless unknown is true.
+func used(
+	unknown func(node.Unknown) bool, value func(*node.Usage) float64,
+) func(*node.Container) (float64, bool) {
+	return func(c *node.Container) (float64, bool) {
+		return value(&c.Usage), c.Usage.Cgroup != "" && !unknown(c.Usage.Unknown)
+	}
 }
 
 // limit is a value of which 0 is none.
@@ -48,21 +51,22 @@ func limit(value func(*node.Usage) float64) func(*node.Container) (float64, bool
 }
 
 func containerMetrics() []metric {
-	seconds := func(of func(*node.Usage) time.Duration) func(*node.Container) (float64, bool) {
-		return used(func(u *node.Usage) float64 { return of(u).Seconds() })
-	}
+	cpu := func(u node.Unknown) bool { return u.CPU }
+	times := func(u node.Unknown) bool { return u.Times }
+	throttling := func(u node.Unknown) bool { return u.Throttling }
 	return []metric{
-		counter("cpu_usage_seconds_total", "CPU time used.", seconds(func(u *node.Usage) time.Duration { return u.CPU })),
+		counter("cpu_usage_seconds_total", "CPU time used.",
+			used(cpu, func(u *node.Usage) float64 { return u.CPU.Seconds() })),
 		counter("cpu_user_seconds_total", "CPU time used in programs.",
-			seconds(func(u *node.Usage) time.Duration { return u.User })),
+			used(times, func(u *node.Usage) float64 { return u.User.Seconds() })),
 		counter("cpu_system_seconds_total", "CPU time used in the kernel.",
-			seconds(func(u *node.Usage) time.Duration { return u.System })),
+			used(times, func(u *node.Usage) float64 { return u.System.Seconds() })),
 		counter("cpu_periods_total", "Periods of the CPU limit in which the container ran.",
-			used(func(u *node.Usage) float64 { return float64(u.Periods) })),
+			used(throttling, func(u *node.Usage) float64 { return float64(u.Periods) })),
 		counter("cpu_throttled_periods_total", "Periods of the CPU limit in which the container had to wait.",
-			used(func(u *node.Usage) float64 { return float64(u.Throttled) })),
+			used(throttling, func(u *node.Usage) float64 { return float64(u.Throttled) })),
 		counter("cpu_throttled_seconds_total", "Time for which the CPU limit made threads wait.",
-			seconds(func(u *node.Usage) time.Duration { return u.Waited })),
+			used(throttling, func(u *node.Usage) float64 { return u.Waited.Seconds() })),
 		gauge("cpu_limit_cpus", "CPU limit, in CPUs. Absent without a limit.",
 			limit(func(u *node.Usage) float64 { return u.CPULimit })),
 		gauge("cpus", "CPUs that the container may run on.", func(c *node.Container) (float64, bool) {
@@ -70,12 +74,13 @@ func containerMetrics() []metric {
 			return float64(n), n > 0
 		}),
 		gauge("memory_working_set_bytes", "Memory in use, without what the kernel can drop at once.",
-			used(func(u *node.Usage) float64 { return float64(u.Memory) })),
+			used(func(u node.Unknown) bool { return u.Memory }, func(u *node.Usage) float64 { return float64(u.Memory) })),
 		gauge("memory_limit_bytes", "Memory limit. Absent without a limit.",
 			limit(func(u *node.Usage) float64 { return float64(u.MemoryLimit) })),
 		counter("oom_kills_total", "Processes that the kernel killed for want of memory.",
-			used(func(u *node.Usage) float64 { return float64(u.OOMKills) })),
-		gauge("processes", "Processes and threads.", used(func(u *node.Usage) float64 { return float64(u.Pids) })),
+			used(func(u node.Unknown) bool { return u.OOMKills }, func(u *node.Usage) float64 { return float64(u.OOMKills) })),
+		gauge("processes", "Processes and threads.",
+			used(func(u node.Unknown) bool { return u.Pids }, func(u *node.Usage) float64 { return float64(u.Pids) })),
 		gauge("processes_limit", "Limit of processes and threads. Absent without a limit.",
 			limit(func(u *node.Usage) float64 { return float64(u.PidsLimit) })),
 		counter("execs_started_total", "Execs whose program ran. Absent for runtimes that do not count.",
@@ -214,7 +219,7 @@ func collectShims(s *node.Snapshot, silent map[string]bool, send chan<- promethe
 		seen[l] = true
 		up := truth(p.Shim.Error == "" && !silent[p.Shim.Address])
 		send <- prometheus.MustNewConstMetric(shimUpDesc, prometheus.GaugeValue, up, l[:]...)
-		if p.Shim.Pid != 0 {
+		if p.Shim.RSS != 0 { // else its process could not be read
 			send <- prometheus.MustNewConstMetric(shimCPUDesc, prometheus.CounterValue, p.Shim.CPU.Seconds(), l[:]...)
 			send <- prometheus.MustNewConstMetric(shimRSSDesc, prometheus.GaugeValue, float64(p.Shim.RSS), l[:]...)
 		}

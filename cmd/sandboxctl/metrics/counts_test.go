@@ -4,10 +4,14 @@
 package metrics
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/semaphore"
 
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
@@ -58,5 +62,43 @@ func TestContainers_AreOneOfEachName(t *testing.T) {
 	got := containers(s)
 	if c := got[[3]string{"k8s.io", "default/web", "web"}]; len(got) != 1 || c.ID != "b" {
 		t.Errorf("containers = %+v, want the one that runs", got)
+	}
+}
+
+func TestPatience_IsBounded(t *testing.T) {
+	for header, want := range map[string]time.Duration{
+		"9.5": 9500 * time.Millisecond, "1e-9": time.Second, "1e300": 5 * time.Minute, "Inf": 5 * time.Minute,
+		"": 0, "x": 0, "0": 0, "-1": 0, "NaN": 0,
+	} {
+		if got, ok := patience(header); got != want || ok != (want > 0) {
+			t.Errorf("patience of %q = %v, %t, want %v", header, got, ok, want)
+		}
+	}
+}
+
+// A scrape that has to wait does so no longer than whoever asked.
+func TestExporter_TurnIsWaitedForWithTheRequest(t *testing.T) {
+	e := &Exporter{turn: semaphore.NewWeighted(1)}
+	if err := e.turn.Acquire(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d while another scrape goes on, want %d", w.Code, http.StatusServiceUnavailable)
+	}
+}
+
+// What the kernel does not tell is no 0, which would look as if the counter had been reset.
+func TestMetrics_WhatIsUnknownHasNoSeries(t *testing.T) {
+	c := &node.Container{Usage: node.Usage{Cgroup: "/c", Unknown: node.Unknown{
+		CPU: true, Times: true, Throttling: true, Memory: true, OOMKills: true, Pids: true,
+	}}}
+	for _, m := range containerMetrics() {
+		if v, ok := m.value(c); ok {
+			t.Errorf("%v = %v", m.desc, v)
+		}
 	}
 }

@@ -3,8 +3,8 @@
 
 // Package metrics serves what the containers of a node use to Prometheus, and how long the shims' operations took.
 //
-// A scrape takes a snapshot, and asks each shim of this project for its histograms, all with one deadline. Scrapes are
-// one at a time. Locks: Exporter.mu is held over a scrape, and guards all else.
+// A scrape takes a snapshot, which asks each shim of this project for its counters. Scrapes are one at a time, in turn:
+// one that waits longer than Prometheus does is answered with status 503.
 package metrics
 
 import (
@@ -14,17 +14,15 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
-	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 // Command serves until it is interrupted.
@@ -39,8 +37,8 @@ them, by namespace. Series have the labels namespace, pod and container, so ther
 many as there are containers.
 
 There is neither TLS nor a password: listen where Prometheus alone comes by, or put what
-has them before it. A scrape takes at most --timeout and what it takes to read the cgroups,
-also when shims hang; containerd_sandbox_shim_up tells these.
+has them before it. A scrape takes at most --timeout for containerd, as long for all shims,
+and what it takes to read the cgroups. containerd_sandbox_shim_up tells which hang.
 
 A shim that ends between two scrapes takes with it what it measured since the first.`,
 		Example: "  sandboxctl metrics --listen 127.0.0.1:9475",
@@ -53,7 +51,7 @@ A shim that ends between two scrapes takes with it what it measured since the fi
 			if err != nil {
 				return err
 			}
-			e := &Exporter{node: n, timeout: o.Timeout, metrics: containerMetrics(), shims: map[string]counts{}}
+			e := newExporter(n)
 			defer e.close()
 			l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", listen)
 			if err != nil {
@@ -91,37 +89,50 @@ func serve(ctx context.Context, l net.Listener, e *Exporter) error {
 
 // Exporter is the handler of /metrics.
 type Exporter struct {
-	mu sync.Mutex
-	// +checklocks:mu
-	node *node.Node
-	// +checklocks:mu
-	timeout time.Duration
-	// +checklocks:mu
+	turn    *semaphore.Weighted // of one; who has it may use the rest
+	node    *node.Node
 	metrics []metric
-	// +checklocks:mu
-	shims map[string]counts // as of the last scrape, by the socket
-	// +checklocks:mu
-	gone counts // of shims that have ended
+	shims   map[string]counts // as of the last scrape, by the socket
+	gone    counts            // of shims that have ended
+}
+
+func newExporter(n *node.Node) *Exporter {
+	n.CountAll()
+	return &Exporter{turn: semaphore.NewWeighted(1), node: n, metrics: containerMetrics(), shims: map[string]counts{}}
 }
 
 func (e *Exporter) close() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	_ = e.node.Close() // what was asked is answered
+	_ = e.turn.Acquire(context.Background(), 1) // it fails with the context alone
+	_ = e.node.Close()                          // what was asked is answered
 }
 
 // ServeHTTP implements [http.Handler].
 func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	// Prometheus says how long it waits.
-	if s, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64); err == nil && s > 0 {
+	if patience, ok := patience(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds")); ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(s*float64(time.Second)))
+		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
+	if e.turn.Acquire(ctx, 1) != nil {
+		http.Error(w, "the scrape before this one goes on", http.StatusServiceUnavailable)
+		return
+	}
+	defer e.turn.Release(1)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(scrape{e, ctx})
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
+// patience is how long Prometheus waits, by its header of a request. Nobody can have an answer cut off on purpose, or
+// overflow a duration.
+func patience(header string) (time.Duration, bool) {
+	const shortest, longest = time.Second, 5 * time.Minute
+	s, err := strconv.ParseFloat(header, 64)
+	if err != nil || !(s > 0) { // nor is NaN
+		return 0, false
+	}
+	return time.Duration(max(shortest.Seconds(), min(s, longest.Seconds())) * float64(time.Second)), true
 }
 
 // scrape is the [prometheus.Collector] of one scrape. It describes nothing beforehand: which series there are depends
@@ -144,79 +155,37 @@ func (s scrape) Collect(send chan<- prometheus.Metric) {
 
 // collect reports whether containerd answered. What was counted by shims is sent anyway.
 func (e *Exporter) collect(ctx context.Context, send chan<- prometheus.Metric) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	snapshot, err := e.node.Snapshot(ctx)
 	if err == nil {
+		answered, silent := e.node.Counters()
+		e.take(answered, silent)
 		collectContainers(snapshot, e.metrics, send)
-		collectShims(snapshot, e.askShims(ctx), send)
+		collectShims(snapshot, silent, send)
 	}
 	e.sum().collect(send)
 	return err == nil
 }
 
-// atOnce is how many shims are asked at the same time.
-const atOnce = 16
-
-// askShims takes the counts of all shims. A shim that does not answer keeps those of before. It returns the addresses
-// of these.
-//
-// +checklocks:e.mu
-func (e *Exporter) askShims(ctx context.Context) (silent map[string]bool) {
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
-	defer cancel()
-	addresses := e.node.Shims()
-	answers := make([]counts, len(addresses))
-	var group errgroup.Group
-	group.SetLimit(atOnce)
-	for i, a := range addresses {
-		group.Go(func() error {
-			answers[i] = ask(ctx, a)
-			return nil
-		})
-	}
-	_ = group.Wait() // a shim that does not answer has none
-	silent = e.node.Silent()
-	alive := map[string]bool{}
-	for i, a := range addresses {
-		alive[a.Path] = true
-		if answers[i] == nil {
-			silent[a.Path] = true
-			continue
+// take takes over what shims have counted. One that does not answer keeps its counts of before.
+func (e *Exporter) take(answered map[string]node.Counters, silent map[string]bool) {
+	for path, of := range answered {
+		now := counts{}
+		for _, h := range of.Histograms {
+			now[series{of.Namespace, h.Operation}] = h
 		}
-		if before := e.shims[a.Path]; before.after(answers[i]) { // another one at the same address
+		if before := e.shims[path]; before.after(now) { // another one at the same address
 			e.gone = e.gone.plus(before)
 		}
-		e.shims[a.Path] = answers[i]
+		e.shims[path] = now
 	}
 	for path, last := range e.shims {
-		if !alive[path] && !silent[path] {
+		if _, alive := answered[path]; !alive && !silent[path] {
 			e.gone = e.gone.plus(last)
 			delete(e.shims, path)
 		}
 	}
-	return silent
 }
 
-// ask returns nil if the shim does not answer.
-func ask(ctx context.Context, a node.ShimAddress) counts {
-	client, err := shim.Dial(ctx, a.Address)
-	if err != nil {
-		return nil
-	}
-	defer client.Close()
-	histograms, _, err := client.Histograms(ctx)
-	if err != nil {
-		return nil
-	}
-	c := counts{}
-	for _, h := range histograms {
-		c[series{a.Namespace, h.Operation}] = h
-	}
-	return c
-}
-
-// +checklocks:e.mu
 func (e *Exporter) sum() counts {
 	all := counts{}.plus(e.gone)
 	for _, c := range e.shims {

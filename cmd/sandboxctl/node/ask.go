@@ -17,20 +17,33 @@ import (
 	"sandbox.internal/shim/pkg/inspect"
 )
 
-// askAll asks the shims of containers of which which is true, and of sandboxes, where they were not asked yet; and
-// containerd about what shims of others run.
-func (n *Node) askAll(ctx context.Context, which func(*container) bool) {
+// askAll asks the shims of containers of which which is true, and of sandboxes, where they were not asked yet, and
+// containerd about what shims of others run. The other shims of which counted is true are asked for their counters. All
+// of that has one deadline.
+func (n *Node) askAll(ctx context.Context, which func(*container) bool, counted func(address string) bool) {
+	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
+	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(atOnce)
-	var asked []*shimState
+	of := map[string][]*container{}
+	for _, c := range n.containers {
+		of[c.address] = append(of[c.address], c)
+	}
+	var told, recounted []*shimState
+	for address, known := range n.shims {
+		if !known.other && known.Error == "" && counted(address) {
+			recounted = append(recounted, known)
+			group.Go(func() error { known.count(ctx); return nil })
+		}
+	}
 	ask := func(k key, address, runtime string) {
 		if address == "" || n.shims[address] != nil {
 			return
 		}
 		known := &shimState{Shim: Shim{Runtime: runtime, Address: address}, asked: time.Now()}
 		n.shims[address] = known
-		asked = append(asked, known)
-		group.Go(func() error { n.askShim(ctx, known, k); return nil })
+		told = append(told, known)
+		group.Go(func() error { n.askShim(ctx, known, k, of[address]); return nil })
 	}
 	for k, c := range n.containers {
 		if which(c) {
@@ -41,30 +54,19 @@ func (n *Node) askAll(ctx context.Context, which func(*container) bool) {
 		ask(k, s.address, s.runtime)
 	}
 	_ = group.Wait() // what a shim does not answer is in its Error
-	for _, known := range asked {
-		n.spread(known)
+	for _, known := range told {
+		known.spread(of[known.Address])
 	}
-	var rest errgroup.Group
-	rest.SetLimit(atOnce)
-	for _, c := range n.containers {
-		known := n.shims[c.address]
-		switch {
-		case !which(c):
-		case known == nil: // no bundle, so no task
-			c.State, c.Pid, c.Execs, c.Error = NoTask, 0, 0, ""
-		case known.Error != "": // which says more than containerd, and waiting for that takes as long again
-			c.State, c.Error = Dead, known.Error
-		case known.other:
-			rest.Go(func() error { n.askTask(ctx, &c.Container); return nil })
-		}
+	for _, known := range append(told, recounted...) {
+		known.spreadCounters(of[known.Address])
 	}
-	_ = rest.Wait() // as above
+	for _, c := range of[""] { // no bundle, so no task
+		c.State, c.Pid, c.Execs, c.Error = NoTask, 0, 0, ""
+	}
 }
 
-// askShim asks one shim. Only the deadline ends what hangs.
-func (n *Node) askShim(ctx context.Context, known *shimState, k key) {
-	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
-	defer cancel()
+// askShim asks one shim, or containerd about its containers if it is another's. Only the deadline ends what hangs.
+func (n *Node) askShim(ctx context.Context, known *shimState, k key, containers []*container) {
 	err := func() error {
 		var err error
 		if known.address, err = shim.Find(n.config.State, k.namespace, k.id); err != nil {
@@ -83,6 +85,7 @@ func (n *Node) askShim(ctx context.Context, known *shimState, k key) {
 			known.Pid, _, err = client.Pid(ctx, k.id)
 		} else if err == nil {
 			known.Pid, known.Version = known.answer.Shim.Pid, known.answer.Shim.Version
+			known.histograms, known.execs, err = client.Histograms(ctx)
 		}
 		return err
 	}()
@@ -91,22 +94,29 @@ func (n *Node) askShim(ctx context.Context, known *shimState, k key) {
 		known.Error = fmt.Sprintf("the shim does not answer within %v", n.config.Timeout)
 	case err != nil:
 		known.Error = err.Error()
+	case known.other:
+		for _, c := range containers {
+			n.askTask(ctx, &c.Container)
+		}
 	}
 }
 
 // spread hands what a shim has answered to its containers.
-func (n *Node) spread(known *shimState) {
-	answered := map[string]*inspect.Container{}
-	for i := range known.answer.Containers {
-		answered[known.answer.Containers[i].ID] = &known.answer.Containers[i]
+func (s *shimState) spread(containers []*container) {
+	if s.other && s.Error == "" { // containerd was asked
+		return
 	}
-	for _, c := range n.containers {
-		if c.address != known.Address || known.other || known.Error != "" {
-			continue
-		}
-		if a := answered[c.ID]; a != nil {
+	answered := map[string]*inspect.Container{}
+	for i := range s.answer.Containers {
+		answered[s.answer.Containers[i].ID] = &s.answer.Containers[i]
+	}
+	for _, c := range containers {
+		switch a := answered[c.ID]; {
+		case s.Error != "":
+			c.State, c.Error = Dead, s.Error
+		case a != nil:
 			c.take(a)
-		} else { // it was deleted, or is being created
+		default: // it was deleted, or is being created
 			c.State, c.Pid, c.Execs, c.Error = NoTask, 0, 0, ""
 		}
 	}
@@ -117,17 +127,6 @@ func (c *container) take(a *inspect.Container) {
 	c.ExitStatus = 0
 	if a.Exit != nil {
 		c.ExitStatus = uint32(a.Exit.Status)
-	}
-	if c.groupPid != c.Pid {
-		c.ExecsStarted = 0 // of the task before
-	}
-	// Events are told later than the shim has counted, and may have been counted again.
-	c.ExecsKnown, c.ExecsStarted = true, max(c.ExecsStarted, a.Execs.Started)
-	c.Execs = 0
-	for _, e := range a.Execs.List {
-		if e.State == string(Running) || e.State == string(Paused) {
-			c.Execs++
-		}
 	}
 	c.CPUSet = nil
 	if s := a.CPUSet; s != nil {

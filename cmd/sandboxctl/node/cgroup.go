@@ -116,7 +116,7 @@ func isDir(path string) bool {
 type group struct {
 	dirs  map[string]string
 	v2    bool
-	files map[string]*os.File // nil: there is none
+	files map[string]*os.File // nil: there is no such file
 	buf   []byte
 	gone  bool
 	reads int
@@ -154,17 +154,21 @@ func (g *group) path() string {
 	return ""
 }
 
-// text returns the content of a file until the next call, or nothing if there is no such file.
+// text returns the content of a file until the next call, or nil if there is no such file or it cannot be read.
 func (g *group) text(controller, name string) []byte {
 	if g.v2 {
 		controller = ""
 	}
 	f, known := g.files[name]
 	if !known {
+		var err error
 		if dir := g.dirs[controller]; dir != "" {
-			f, _ = os.Open(filepath.Join(dir, name)) // a controller may be absent, and the cgroup gone
+			f, err = os.Open(filepath.Join(dir, name))
 		}
-		g.files[name] = f
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // such as for want of descriptors: the next read tries again
+			return nil
+		}
+		g.files[name] = f // a controller may be absent, and the cgroup gone
 	}
 	if f == nil {
 		return nil
@@ -180,6 +184,13 @@ func (g *group) text(controller, name string) []byte {
 // number is that in a file, or after a key at the beginning of a line. It is 0 for the word max, and none.
 func (g *group) number(controller, name, key string) uint64 {
 	return numberIn(g.text(controller, name), key)
+}
+
+// counted is number, and sets unknown if the file could not be read.
+func (g *group) counted(unknown *bool, controller, name, key string) uint64 {
+	text := g.text(controller, name)
+	*unknown = *unknown || len(text) == 0
+	return numberIn(text, key)
 }
 
 func numberIn(text []byte, key string) uint64 {
@@ -211,7 +222,7 @@ func (g *group) read() (Usage, bool) {
 		return Usage{}, false
 	}
 	u := g.last
-	u.Cgroup = g.path()
+	u.Cgroup, u.Unknown = g.path(), Unknown{}
 	isSet := g.reads%setEvery == 0
 	g.reads++
 	if g.v2 {
@@ -219,9 +230,12 @@ func (g *group) read() (Usage, bool) {
 	} else {
 		g.readV1(&u, isSet)
 	}
-	u.Pids = g.number("pids", "pids.current", "")
+	u.Pids = g.counted(&u.Unknown.Pids, "pids", "pids.current", "")
 	if isSet {
 		u.PidsLimit = g.number("pids", "pids.max", "")
+	}
+	if u.Unknown.Memory { // half of it may be known
+		u.Memory = 0
 	}
 	if u.MemoryLimit >= noLimit {
 		u.MemoryLimit = 0
@@ -240,8 +254,11 @@ func (g *group) readV2(u *Usage, isSet bool) {
 	u.CPU, u.User, u.System = us("usage_usec"), us("user_usec"), us("system_usec")
 	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
 	u.Waited = us("throttled_usec")
-	u.Memory = less(g.number("", "memory.current", ""), g.number("", "memory.stat", "inactive_file"))
-	u.OOMKills = g.number("", "memory.events", "oom_kill")
+	u.Unknown.CPU, u.Unknown.Times = len(cpu) == 0, len(cpu) == 0
+	u.Unknown.Throttling = !bytes.Contains(cpu, []byte("\nnr_periods ")) // which the controller cpu adds
+	memory := g.counted(&u.Unknown.Memory, "", "memory.current", "")
+	u.Memory = less(memory, g.counted(&u.Unknown.Memory, "", "memory.stat", "inactive_file"))
+	u.OOMKills = g.counted(&u.Unknown.OOMKills, "", "memory.events", "oom_kill")
 	u.Pressure = pressure(func(name string) []byte { return g.text("", name+".pressure") })
 	if !isSet {
 		return
@@ -256,16 +273,18 @@ func (g *group) readV2(u *Usage, isSet bool) {
 
 func (g *group) readV1(u *Usage, isSet bool) {
 	const tick = 10 * time.Millisecond // USER_HZ is 100
-	u.CPU = time.Duration(g.number("cpuacct", "cpuacct.usage", ""))
+	u.CPU = time.Duration(g.counted(&u.Unknown.CPU, "cpuacct", "cpuacct.usage", ""))
 	sampled := g.text("cpuacct", "cpuacct.stat")
 	u.User = time.Duration(numberIn(sampled, "user")) * tick
 	u.System = time.Duration(numberIn(sampled, "system")) * tick
+	u.Unknown.Times = len(sampled) == 0
 	cpu := g.text("cpu", "cpu.stat")
+	u.Unknown.Throttling = len(cpu) == 0
 	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
 	u.Waited = time.Duration(numberIn(cpu, "throttled_time"))
-	dropped := g.number("memory", "memory.stat", "total_inactive_file")
-	u.Memory = less(g.number("memory", "memory.usage_in_bytes", ""), dropped)
-	u.OOMKills = g.number("memory", "memory.oom_control", "oom_kill")
+	memory := g.counted(&u.Unknown.Memory, "memory", "memory.usage_in_bytes", "")
+	u.Memory = less(memory, g.counted(&u.Unknown.Memory, "memory", "memory.stat", "total_inactive_file"))
+	u.OOMKills = g.counted(&u.Unknown.OOMKills, "memory", "memory.oom_control", "oom_kill")
 	if !isSet {
 		return
 	}

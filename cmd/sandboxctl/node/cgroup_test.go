@@ -102,6 +102,68 @@ func TestGroup_ReadsCgroupV1(t *testing.T) {
 	}
 }
 
+// A controller that is absent is not one that counts 0.
+func TestGroup_WhatIsAbsentIsUnknown(t *testing.T) {
+	root := t.TempDir()
+	for name, tc := range map[string]struct {
+		files map[string]string
+		v2    bool
+		want  Unknown
+	}{
+		"v2 with cpu alone": {
+			files: map[string]string{"cpu.stat": "usage_usec 3\nuser_usec 2\nsystem_usec 1\nnr_periods 0\n"},
+			v2:    true, want: Unknown{Memory: true, OOMKills: true, Pids: true},
+		},
+		"v2 without cpu": {
+			files: map[string]string{
+				"cpu.stat": "usage_usec 3\nuser_usec 2\nsystem_usec 1\n", "memory.current": "1\n", "memory.stat": "inactive_file 0\n",
+				"memory.events": "oom_kill 0\n", "pids.current": "0\n",
+			},
+			v2: true, want: Unknown{Throttling: true},
+		},
+		"v1 with cpuacct alone": {
+			files: map[string]string{"cpuacct.usage": "3\n", "cpuacct.stat": "user 1\nsystem 1\n"},
+			want:  Unknown{Throttling: true, Memory: true, OOMKills: true, Pids: true},
+		},
+		"v1 with half of memory": {
+			files: map[string]string{"memory.usage_in_bytes": "3\n"},
+			want:  Unknown{CPU: true, Times: true, Throttling: true, Memory: true, OOMKills: true, Pids: true},
+		},
+	} {
+		dir := filepath.Join(root, name)
+		write(t, dir, tc.files)
+		dirs := map[string]string{"cpu": dir, "cpuacct": dir, "memory": dir}
+		if tc.v2 {
+			dirs = map[string]string{"": dir}
+		}
+		g := newGroup(dirs)
+		for range 2 {
+			if got, ok := g.read(); got.Unknown != tc.want || got.Memory != 0 && tc.want.Memory || !ok {
+				t.Errorf("%s: read = %+v, %t, want %+v to be unknown", name, got, ok, tc.want)
+			}
+		}
+		g.close()
+	}
+}
+
+// A file that could not be opened once, as for want of descriptors, is read when it can be.
+func TestGroup_TriesAgain(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"cpu.stat": "usage_usec 3\n"})
+	path := filepath.Join(dir, "pids.current")
+	must(t, os.Symlink(path, path)) // ELOOP
+	g := newGroup(map[string]string{"": dir})
+	defer g.close()
+	if got, ok := g.read(); !ok || !got.Unknown.Pids {
+		t.Errorf("read = %+v, %t, want no number of processes", got, ok)
+	}
+	must(t, os.Remove(path))
+	write(t, dir, map[string]string{"pids.current": "7\n"})
+	if got, ok := g.read(); !ok || got.Unknown.Pids || got.Pids != 7 {
+		t.Errorf("read = %+v, %t, want 7 processes", got, ok)
+	}
+}
+
 func TestGroup_ThatIsGone(t *testing.T) {
 	g := newGroup(map[string]string{"": filepath.Join(t.TempDir(), "none")})
 	if got, ok := g.read(); ok || got != (Usage{}) {
@@ -179,6 +241,11 @@ func TestRates_AreSinceTheEarlierSnapshot(t *testing.T) {
 	}
 	if got := before.RatesSince(&after, time.Second); got != (Rates{}) {
 		t.Errorf("rates of a container that was made again = %+v, want none", got)
+	}
+	unknown := before
+	unknown.Usage.Unknown.OOMKills, unknown.Usage.OOMKills = true, 0
+	if got := after.RatesSince(&unknown, time.Second); got != (Rates{}) {
+		t.Errorf("rates since what was not known = %+v, want none", got)
 	}
 	if got := after.RatesSince(&before, 0); got != (Rates{}) {
 		t.Errorf("rates of no time = %+v, want none", got)

@@ -25,29 +25,43 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 // Dial connects to containerd. An error says what a person can do.
 func Dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	probe, err := new(net.Dialer).DialContext(ctx, "unix", c.Address)
+	if os.Geteuid() != 0 {
+		return nil, errors.New("sandboxctl must be run as root: it asks the shims, which answer nobody else")
+	}
+	probe, err := dialOwn(ctx, c.Address)
 	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("containerd's socket %s: permission denied: sandboxctl must be run as root", c.Address)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("containerd's socket %s: does not exist: is containerd running? --address names another",
 			c.Address)
 	case err != nil:
 		return nil, fmt.Errorf("containerd's socket %s: %w", c.Address, err)
 	}
-	_ = probe.Close() // nothing was said
-	if os.Geteuid() != 0 {
-		return nil, errors.New("sandboxctl must be run as root: it asks the shims, which answer nobody else")
-	}
+	_ = probe.Close()           // nothing was said
 	const maxMessage = 64 << 20 // containers have their configuration with them
 	return grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialOwn(ctx, c.Address) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+}
+
+// dialOwn connects to a socket, and refuses one that another user has made: root is not to believe that.
+func dialOwn(ctx context.Context, path string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := shim.CheckPeer(conn.(*net.UnixConn)); err != nil {
+		_ = conn.Close() // nothing was said
+		return nil, err
+	}
+	return conn, nil
 }
 
 // namespaces are those of containerd that are asked for.

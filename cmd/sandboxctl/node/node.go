@@ -31,8 +31,9 @@ const (
 	refreshAfter = 2 * time.Minute
 	// askAgainAfter is when a shim that did not answer is asked again.
 	askAgainAfter = 15 * time.Second
-	// atOnce is how many shims are asked at the same time. Each that hangs holds one place for Config.Timeout.
-	atOnce = 32
+	// atOnce is how many shims are asked at the same time: more than a node has pods, since each that hangs holds one
+	// place until the deadline.
+	atOnce = 512
 )
 
 // Config says which containerd.
@@ -40,7 +41,7 @@ type Config struct {
 	Address   string        // socket of containerd
 	State     string        // its state directory
 	Namespace string        // of containers; empty: all
-	Timeout   time.Duration // for containerd and for each shim: one that hangs delays an answer by that
+	Timeout   time.Duration // for containerd, and as long for all shims
 }
 
 // Node is a connection to a containerd, and what was learned by it. Its methods are for one goroutine.
@@ -55,6 +56,7 @@ type Node struct {
 	refreshed  time.Time             // zero: never
 	asked      int                   // how many snapshots were taken
 	watch      *watch                // nil: events are not followed
+	countAll   bool                  // see CountAll
 }
 
 // key names a container or a sandbox.
@@ -84,8 +86,9 @@ type shimState struct {
 	address shim.Address
 	other   bool // it is none of this project's
 	answer  inspect.Answer
-	stat    *os.File // of its process; nil: not open
-	asked   time.Time
+	counters
+	stat  *os.File // of its process; nil: not open
+	asked time.Time
 }
 
 // Open connects to containerd.
@@ -120,10 +123,12 @@ func (n *Node) closeShims() {
 	}
 }
 
-// Snapshot asks and reads. What one container or shim does not tell is in its Error; an error is that of containerd.
+// Snapshot asks and reads. It takes at most Config.Timeout for containerd, as long for the shims, and what reading takes.
+// What one container or shim does not tell is in its Error; an error is that of containerd.
 func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 	n.asked++
 	if err := n.update(ctx); err != nil {
+		n.refreshed = time.Time{} // what events told is taken, and may not be learned
 		return nil, err
 	}
 	host, err := readHost(n.hierarchies)
@@ -159,57 +164,45 @@ func (n *Node) update(ctx context.Context) error {
 	}
 	changed := n.watch.take()
 	if time.Since(n.refreshed) > refreshAfter {
-		return n.refresh(ctx) // which counts execs itself
+		return n.refresh(ctx)
 	}
-	for _, e := range changed.execs {
-		if c := n.containers[e.key]; c != nil {
-			c.countExec(e.started)
-		}
-	}
+	again := map[string]bool{} // addresses of shims
 	if len(changed.containers) > 0 {
-		if err := n.refreshSome(ctx, changed.containers); err != nil {
+		if err := n.refreshSome(ctx, changed.containers, again); err != nil {
 			return err
 		}
 	}
-	return n.askSilent(ctx)
-}
-
-// askSilent asks shims again that did not answer a while ago.
-func (n *Node) askSilent(ctx context.Context) error {
-	again := map[string]bool{}
 	for address, known := range n.shims {
 		if known.Error != "" && time.Since(known.asked) > askAgainAfter {
 			again[address] = true
-			known.close()
-			delete(n.shims, address)
 		}
 	}
-	if len(again) > 0 {
-		n.askAll(ctx, func(c *container) bool { return again[c.address] })
+	for address := range again {
+		n.shims[address].close()
+		delete(n.shims, address)
 	}
+	count := map[string]bool{} // addresses of shims
+	for k := range changed.execs {
+		if c := n.containers[k]; c != nil {
+			count[c.address] = true
+		}
+	}
+	n.askAll(ctx, func(c *container) bool { return changed.containers[c.key()] || again[c.address] },
+		func(address string) bool { return n.countAll || count[address] })
 	return ctx.Err()
-}
-
-func (c *Container) countExec(started bool) {
-	if started {
-		c.Execs++
-		if c.ExecsKnown {
-			c.ExecsStarted++
-		}
-	} else if c.Execs > 0 {
-		c.Execs--
-	}
 }
 
 // refresh asks for everything.
 func (n *Node) refresh(ctx context.Context) error {
-	names, err := n.namespaces(ctx)
+	asking, cancel := context.WithTimeout(ctx, n.config.Timeout)
+	defer cancel()
+	names, err := n.namespaces(asking)
 	if err != nil {
 		return err
 	}
 	seen := map[key]bool{}
 	for _, namespace := range names {
-		list, err := n.listContainers(ctx, namespace)
+		list, err := n.listContainers(asking, namespace)
 		if errdefs.IsNotFound(err) { // the namespace is gone
 			continue
 		}
@@ -225,19 +218,24 @@ func (n *Node) refresh(ctx context.Context) error {
 			n.forget(k)
 		}
 	}
-	if err := n.refreshSandboxes(ctx, names); err != nil {
+	if err := n.refreshSandboxes(asking, names); err != nil {
 		return err
 	}
 	n.closeShims()
 	clear(n.shims)
-	n.askAll(ctx, func(*container) bool { return true })
+	n.askAll(ctx, func(*container) bool { return true }, func(string) bool { return true })
+	if err := ctx.Err(); err != nil { // the answers of shims are cut off, too
+		return err
+	}
 	n.refreshed = time.Now()
-	return ctx.Err()
+	return nil
 }
 
-// refreshSome asks for some containers again, and for all sandboxes.
-func (n *Node) refreshSome(ctx context.Context, keys map[key]bool) error {
-	addresses := map[string]bool{}
+// refreshSome asks containerd for some containers again, and for all sandboxes. To again it adds the addresses of the
+// shims that have to be asked.
+func (n *Node) refreshSome(ctx context.Context, keys map[key]bool, again map[string]bool) error {
+	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
+	defer cancel()
 	for k := range keys {
 		c, err := n.container(ctx, k)
 		if err != nil {
@@ -247,22 +245,14 @@ func (n *Node) refreshSome(ctx context.Context, keys map[key]bool) error {
 			n.forget(k)
 			continue
 		}
-		addresses[n.keep(k.namespace, c).address] = true
+		again[n.keep(k.namespace, c).address] = true
 	}
 	names, err := n.namespaces(ctx)
 	if err == nil {
 		err = n.refreshSandboxes(ctx, names)
 	}
-	if err != nil {
-		return err
-	}
-	delete(addresses, "")
-	for a := range addresses {
-		n.shims[a].close()
-		delete(n.shims, a)
-	}
-	n.askAll(ctx, func(c *container) bool { return keys[c.key()] || addresses[c.address] })
-	return ctx.Err()
+	delete(again, "")
+	return err
 }
 
 // keep takes over what containerd has of a container.

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
 // pods groups the containers.
@@ -54,35 +52,6 @@ func (n *Node) shimOf(address, runtime string) Shim {
 		return known.Shim
 	}
 	return Shim{Runtime: runtime, Address: address}
-}
-
-// ShimAddress is where a shim of this project listens.
-type ShimAddress struct {
-	shim.Address
-	Namespace string // of its containers
-}
-
-// Shims returns the shims of this project that answer, as of the last snapshot.
-func (n *Node) Shims() []ShimAddress {
-	var all []ShimAddress
-	for _, known := range n.shims {
-		if !known.other && known.Error == "" {
-			all = append(all, ShimAddress{known.address, known.answer.Shim.Namespace})
-		}
-	}
-	slices.SortFunc(all, func(a, b ShimAddress) int { return strings.Compare(a.Path, b.Path) })
-	return all
-}
-
-// Silent returns the sockets of shims that did not answer.
-func (n *Node) Silent() map[string]bool {
-	silent := map[string]bool{}
-	for path, known := range n.shims {
-		if known.Error != "" {
-			silent[path] = true
-		}
-	}
-	return silent
 }
 
 // runtimeName is a runtime as people know it: the path of a binary ends in its name.

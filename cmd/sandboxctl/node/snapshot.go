@@ -103,6 +103,18 @@ type Usage struct {
 	Mems string `json:"mems,omitempty"`
 
 	Pressure Pressure `json:"pressure"`
+	Unknown  Unknown  `json:"unknown,omitzero"`
+}
+
+// Unknown is what the kernel does not tell of a cgroup, whose numbers are 0: the controller is absent, or its file could
+// not be read.
+type Unknown struct {
+	CPU        bool `json:"cpu,omitempty"`
+	Times      bool `json:"cpu_times,omitempty"`  // user and system
+	Throttling bool `json:"throttling,omitempty"` // periods
+	Memory     bool `json:"memory,omitempty"`
+	OOMKills   bool `json:"oom_kills,omitempty"`
+	Pids       bool `json:"pids,omitempty"`
 }
 
 // Pressure is how long tasks waited for want of something. nil: the kernel does not say, as on cgroup v1.
@@ -143,9 +155,9 @@ type Rates struct {
 }
 
 // RatesSince returns what a container did since an earlier snapshot of it, which was taken that long before. All are 0
-// for a container that was made again in between.
+// for a container that was made again in between, and where less is known of one than of the other.
 func (c *Container) RatesSince(earlier *Container, passed time.Duration) Rates {
-	if passed <= 0 || c.Usage.CPU < earlier.Usage.CPU {
+	if passed <= 0 || c.Usage.CPU < earlier.Usage.CPU || c.Usage.Unknown != earlier.Usage.Unknown {
 		return Rates{}
 	}
 	share := func(now, before *PSI) float64 {

@@ -26,18 +26,15 @@ type watch struct {
 // changes are what events told since they were taken.
 type changes struct {
 	containers map[key]bool // to be asked again
-	execs      []execEvent
+	execs      map[key]bool // of these containers, to be counted again
 }
 
-type execEvent struct {
-	key
-	started bool // else it exited
-}
+func noChanges() changes { return changes{map[key]bool{}, map[key]bool{}} }
 
 // subscribe starts the goroutine that reads events. It ends with close, or when containerd does.
 func (n *Node) subscribe() *watch {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watch{cancel: cancel, done: make(chan struct{})}
+	w := &watch{cancel: cancel, done: make(chan struct{}), changed: noChanges()}
 	of := ""
 	if n.config.Namespace != "" {
 		of = ",namespace==" + n.config.Namespace
@@ -80,7 +77,7 @@ func (w *watch) take() changes {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	taken := w.changed
-	w.changed = changes{}
+	w.changed = noChanges()
 	return taken
 }
 
@@ -98,12 +95,9 @@ func (w *watch) add(e *types.Envelope) {
 	defer w.mu.Unlock()
 	switch change {
 	case ofContainer:
-		if w.changed.containers == nil {
-			w.changed.containers = map[key]bool{}
-		}
 		w.changed.containers[k] = true
-	case execStarted, execExited:
-		w.changed.execs = append(w.changed.execs, execEvent{k, change == execStarted})
+	case ofExecs:
+		w.changed.execs[k] = true
 	case nothing:
 	}
 }
@@ -114,18 +108,17 @@ type change int
 const (
 	nothing     change = iota
 	ofContainer        // or of a sandbox: all of them are asked for again then
-	execStarted
-	execExited
+	ofExecs
 )
 
 // changeBy returns whose change an event is, and which.
 func changeBy(event any) (id string, of change) {
 	switch e := event.(type) {
 	case *eventtypes.TaskExecStarted:
-		return e.ContainerID, execStarted
+		return e.ContainerID, ofExecs
 	case *eventtypes.TaskExit:
 		if e.ID != e.ContainerID {
-			return e.ContainerID, execExited
+			return e.ContainerID, ofExecs
 		}
 		return e.ContainerID, ofContainer
 	case *eventtypes.TaskExecAdded, *eventtypes.TaskOOM: // which the cgroup counts

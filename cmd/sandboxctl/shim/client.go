@@ -40,7 +40,7 @@ func Dial(ctx context.Context, a Address) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	peer, err := checkPeer(conn.(*net.UnixConn))
+	peer, err := CheckPeer(conn.(*net.UnixConn))
 	if err != nil {
 		_ = conn.Close() // nothing was said
 		return nil, fmt.Errorf("shim at %s: %w", a.Path, err)
@@ -49,7 +49,8 @@ func Dial(ctx context.Context, a Address) (*Client, error) {
 	return &Client{Peer: peer, client: ttrpc.NewClient(conn), task: task}, nil
 }
 
-func checkPeer(conn *net.UnixConn) (pid int, err error) {
+// CheckPeer returns the process that has made the socket. It refuses one that another user runs.
+func CheckPeer(conn *net.UnixConn) (pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0, err

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
+)
+
+// counters are what a shim of this project counts.
+type counters struct {
+	histograms []shim.Histogram
+	execs      []shim.Execs
+	silent     bool // it did not answer when it was last asked for them
+}
+
+// count asks a shim for its counters.
+func (s *shimState) count(ctx context.Context) {
+	s.silent = true
+	client, err := shim.Dial(ctx, s.address)
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	if histograms, execs, err := client.Histograms(ctx); err == nil {
+		s.counters = counters{histograms: histograms, execs: execs}
+	}
+}
+
+// spreadCounters hands what a shim has counted to its containers. An event tells alone that there is something to count:
+// it comes later than the shim counts, and would be counted twice.
+func (s *shimState) spreadCounters(containers []*container) {
+	counted := map[string]shim.Execs{}
+	for _, e := range s.execs {
+		counted[e.ContainerID] = e
+	}
+	for _, c := range containers {
+		if e, ok := counted[c.ID]; ok {
+			c.ExecsKnown, c.ExecsStarted, c.Execs = true, e.Started, int(e.Running)
+		}
+	}
+}
+
+// CountAll makes each snapshot ask all shims of this project for their counters. Without it those are asked of which an
+// event tells.
+func (n *Node) CountAll() { n.countAll = true }
+
+// Counters are those of one shim.
+type Counters struct {
+	Namespace  string // of its containers
+	Histograms []shim.Histogram
+}
+
+// Counters returns those of the shims of this project that have answered in the last snapshot, by their sockets, and the
+// sockets of shims that have not.
+func (n *Node) Counters() (answered map[string]Counters, silent map[string]bool) {
+	answered, silent = map[string]Counters{}, map[string]bool{}
+	for path, known := range n.shims {
+		switch {
+		case known.Error != "" || known.silent:
+			silent[path] = true
+		case !known.other:
+			answered[path] = Counters{known.answer.Shim.Namespace, known.histograms}
+		}
+	}
+	return answered, silent
+}
