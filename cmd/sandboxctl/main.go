@@ -36,7 +36,7 @@ func run(args []string) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(os.Stderr, "sandboxctl:", err)
+	fmt.Fprintln(os.Stderr, "sandboxctl:", cli.PrintableText(err.Error()))
 	return 1
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -46,7 +47,7 @@ func (o *Options) Bind(cmd *cobra.Command) {
 	f.StringVarP(&o.Address, "address", "a", defaultAddress, "socket of containerd")
 	f.StringVarP(&o.Namespace, "namespace", "n", "", "namespace of containerd: default, k8s.io, moby… (all if empty)")
 	f.StringVar(&o.State, "state", defaultState, "state directory of containerd")
-	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "how long containerd, and each shim, may take to answer")
+	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "how long containerd may take to answer, and after it the shims")
 	f.StringVarP(&o.Output, "output", "o", TableOutput, "form of the output: table or json")
 	cmd.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
 }
@@ -73,6 +74,27 @@ func (o *Options) Open(ctx context.Context) (*node.Node, error) {
 	return node.Open(ctx, node.Config{
 		Address: strings.TrimPrefix(o.Address, "unix://"), State: o.State, Namespace: o.Namespace, Timeout: o.Timeout,
 	})
+}
+
+// Printable replaces what could do something to a terminal. All text goes through it that is not this program's own: a
+// container says what its status is, a shim what its errors are, and whoever creates a container names it.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
+
+// PrintableText is Printable for text of several lines, with tabs.
+func PrintableText(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }
 
 // WriteJSON prints v, indented.

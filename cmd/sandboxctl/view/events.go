@@ -35,7 +35,7 @@ promised about their order.`,
 				if o.JSON() {
 					return encoder.Encode(e)
 				}
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), e)
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), cli.Printable(e.String()))
 				return err
 			})
 		},

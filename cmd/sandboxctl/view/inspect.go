@@ -9,7 +9,6 @@ import (
 	"io"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -60,37 +59,30 @@ type printer struct {
 	err error
 }
 
-func (p *printer) printf(format string, args ...any) {
+// line prints one line, whatever the arguments are.
+func (p *printer) line(format string, args ...any) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format, args...)
+		_, p.err = fmt.Fprintln(p.w, cli.Printable(fmt.Sprintf(format, args...)))
 	}
 }
 
-func (p *printer) section(title string) { p.printf("\n%s\n", title) }
+func (p *printer) section(title string) {
+	p.line("")
+	p.line("%s", title)
+}
 
 // row prints a line unless the value is empty.
 func (p *printer) row(name, format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); text != "" {
-		p.printf("  %-14s %s\n", name, printable(text))
+		p.line("  %-14s %s", name, text)
 	}
-}
-
-// printable replaces what could do something to a terminal: a container says what its status is, and whoever creates it
-// what its annotations are.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
 }
 
 func (p *printer) inspection(in *node.Inspection, all bool) {
 	if c := in.Container; c != nil {
 		p.container(in, c)
 	} else {
-		p.printf("Sandbox %s in namespace %s\n", in.Pod.ID, in.Namespace)
+		p.line("Sandbox %s in namespace %s", in.Pod.ID, in.Namespace)
 	}
 	if k := in.Known; k != nil {
 		p.known(k, all)
@@ -107,7 +99,7 @@ func (p *printer) inspection(in *node.Inspection, all bool) {
 }
 
 func (p *printer) container(in *node.Inspection, c *node.Container) {
-	p.printf("Container %s in namespace %s\n", c.ID, c.Namespace)
+	p.line("Container %s in namespace %s", c.ID, c.Namespace)
 	if in.Pod.Sandbox {
 		p.row("pod", "%s (%s)", in.Pod.Name, in.Pod.ID)
 	}
@@ -131,16 +123,28 @@ func (p *printer) container(in *node.Inspection, c *node.Container) {
 	}
 	p.section("Usage")
 	p.row("cgroup", "%s", u.Cgroup)
-	p.row("cpu time", "%v (user %v, system %v)", u.CPU.Round(time.Millisecond), u.User.Round(time.Millisecond),
-		u.System.Round(time.Millisecond))
-	if u.CPULimit > 0 {
+	ms := func(unknown bool, d time.Duration) string {
+		if unknown {
+			return "-"
+		}
+		return d.Round(time.Millisecond).String()
+	}
+	p.row("cpu time", "%s (user %s, system %s)", ms(u.Unknown.CPU, u.CPU), ms(u.Unknown.Times, u.User),
+		ms(u.Unknown.Times, u.System))
+	if u.CPULimit > 0 && !u.Unknown.Throttling {
 		p.row("cpu limit", "%.2f, throttled in %d of %d periods, %v in all", u.CPULimit, u.Throttled, u.Periods,
 			u.Waited.Round(time.Millisecond))
 	}
 	p.row("memory", "%s", memory(c))
-	p.row("oom kills", "%d", u.OOMKills)
-	pids := fmt.Sprint(u.Pids)
-	if u.PidsLimit > 0 {
+	kills, pids := fmt.Sprint(u.OOMKills), fmt.Sprint(u.Pids)
+	if u.Unknown.OOMKills {
+		kills = "-"
+	}
+	p.row("oom kills", "%s", kills)
+	switch {
+	case u.Unknown.Pids:
+		pids = "-"
+	case u.PidsLimit > 0:
 		pids += fmt.Sprintf("/%d", u.PidsLimit)
 	}
 	p.row("pids", "%s", pids)
@@ -161,7 +165,7 @@ func (p *printer) known(k *inspect.Container, all bool) {
 	p.row("bundle", "%s", k.Bundle)
 	for _, s := range k.Settings {
 		if all || s.Origin != inspect.FromDefault {
-			p.printf("  %-22s %-24s %s\n", s.Name, printable(cmp.Or(s.Value, "-")), s.Origin)
+			p.line("  %-22s %-24s %s", s.Name, cmp.Or(s.Value, "-"), s.Origin)
 		}
 	}
 	for _, d := range k.HostRootfs {

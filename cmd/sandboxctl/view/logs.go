@@ -53,7 +53,7 @@ whoever started it.`,
 			defer func() {
 				if !found && !follow {
 					fmt.Fprintf(cmd.ErrOrStderr(), "nothing of the shim %s of namespace %s: "+
-						"--unit or --file say where containerd's log is\n", id, namespace)
+						"--unit or --file say where containerd's log is\n", cli.Printable(id), cli.Printable(namespace))
 				}
 			}()
 			if file != "" {
@@ -104,7 +104,7 @@ func filter(w io.Writer, r io.Reader, keep func(string) bool) error {
 	for {
 		line, err := lines.ReadString('\n')
 		if text := strings.TrimSuffix(line, "\n"); keep(text) {
-			if _, err := fmt.Fprintln(w, text); err != nil {
+			if _, err := fmt.Fprintln(w, cli.PrintableText(text)); err != nil {
 				return err
 			}
 		}

@@ -55,14 +55,19 @@ its own meanwhile. With -o json there is more: see docs/sandboxctl.md.`,
 
 func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 	cut := func(text string, most int) string {
-		text = printable(text)
-		if full || len(text) <= most {
-			return text
+		if r := []rune(text); !full && len(r) > most {
+			return string(r[:most-1]) + "…"
 		}
-		return text[:most-1] + "…"
+		return text
 	}
 	const idWidth, podWidth, shortID = 24, 32, 13
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) {
+		for i := range cells {
+			cells[i] = cli.Printable(cells[i])
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
 	fmt.Fprintln(t, "NAMESPACE\tPOD\tCONTAINER\tSTATE\tPID\tSHIM\tEXECS\tMEMORY\tCPUS\tSOURCE\tRUNTIME")
 	var problems []string
 	for _, p := range s.Pods {
@@ -72,7 +77,7 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 		}
 		shim := number(p.Shim.Pid)
 		if len(p.Containers) == 0 {
-			fmt.Fprintf(t, "%s\t%s\t-\t-\t-\t%s\t-\t-\t-\t-\t%s\n", p.Namespace, pod, shim, short(p.Shim.Runtime))
+			row(p.Namespace, pod, "-", "-", "-", shim, "-", "-", "-", "-", short(p.Shim.Runtime))
 		}
 		if p.Shim.Error != "" {
 			problems = append(problems, fmt.Sprintf("%s %s: %s", p.Namespace, p.Name, p.Shim.Error))
@@ -82,8 +87,8 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 			if c.Name != c.ID {
 				name = cut(c.Name, idWidth) + " (" + cut(c.ID, shortID) + ")"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Namespace, pod, name, c.State, number(c.Pid),
-				shim, execs(&c), memory(&c), dash(c.Usage.CPUs), source(&c), short(c.Runtime))
+			row(c.Namespace, pod, name, string(c.State), number(c.Pid), shim, execs(&c), memory(&c), dash(c.Usage.CPUs),
+				source(&c), short(c.Runtime))
 			if c.Error != "" && c.Error != p.Shim.Error {
 				problems = append(problems, fmt.Sprintf("%s %s: %s", c.Namespace, c.ID, c.Error))
 			}
@@ -93,7 +98,7 @@ func writeTable(w io.Writer, s *node.Snapshot, full bool) error {
 		return err
 	}
 	for _, problem := range problems {
-		fmt.Fprintln(w, problem)
+		fmt.Fprintln(w, cli.Printable(problem))
 	}
 	return nil
 }
@@ -121,7 +126,7 @@ func execs(c *node.Container) string {
 
 func memory(c *node.Container) string {
 	switch {
-	case c.Usage.Cgroup == "":
+	case c.Usage.Cgroup == "" || c.Usage.Unknown.Memory:
 		return "-"
 	case c.Usage.MemoryLimit == 0:
 		return Bytes(c.Usage.Memory)

@@ -53,7 +53,7 @@ descriptors left, does not answer: kill -USR1 PID then writes its stacks to its 
 			if truncated {
 				fmt.Fprintln(os.Stderr, "sandboxctl: there are more stacks than fit into an answer")
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), cli.PrintableText(text))
 			return err
 		},
 	}

@@ -3,7 +3,15 @@
 
 package view
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"sandbox.internal/shim/cmd/sandboxctl/cli"
+	"sandbox.internal/shim/cmd/sandboxctl/node"
+	"sandbox.internal/shim/pkg/inspect"
+	"sandbox.internal/shim/pkg/limit"
+)
 
 func TestOfShim(t *testing.T) {
 	for line, want := range map[string]bool{
@@ -33,13 +41,54 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// What a container says of itself does nothing to the terminal of whoever looks at it.
-func TestPrintable(t *testing.T) {
-	for text, want := range map[string]string{
-		"ready: 3 of 4 äöü": "ready: 3 of 4 äöü", "\x1b[2J\rx\n": "\ufffd[2J\ufffdx\ufffd", "\u202etxt": "\ufffdtxt", "\xff": "\ufffd",
-	} {
-		if got := printable(text); got != want {
-			t.Errorf("printable(%q) = %q, want %q", text, got, want)
+// What others say does nothing to the terminal of whoever looks at it.
+func TestTables_ArePrintable(t *testing.T) {
+	const evil = "\x1b]0;x\a\x9b2J\u202e\r\xff"
+	c := node.Container{
+		Namespace: evil, ID: evil, Name: "name" + evil, Image: evil, Runtime: evil, State: evil, Error: "container" + evil,
+		Usage: node.Usage{Cgroup: evil, CPUs: evil, Mems: evil}, CPUSet: &node.CPUSet{Source: evil, Pinned: true},
+	}
+	p := node.Pod{
+		Namespace: evil, ID: evil, Name: evil, Sandbox: true, Containers: []node.Container{c},
+		Shim: node.Shim{Runtime: evil, Pid: 1, Version: evil, Address: evil, Error: evil},
+	}
+	var out strings.Builder
+	empty := p
+	empty.Containers = nil
+	for _, full := range []bool{false, true} {
+		if err := writeTable(&out, &node.Snapshot{Pods: []node.Pod{p, empty}}, full); err != nil {
+			t.Fatal(err)
 		}
+	}
+	known := &inspect.Container{
+		Bundle: evil, Settings: []inspect.Setting{{Name: evil, Value: evil, Origin: evil}},
+		HostRootfs: []inspect.HostDirectory{{Host: evil, Container: evil}},
+		CPUSet:     &inspect.CPUSet{Source: evil, CPUs: evil, Error: evil}, Notify: &inspect.Notify{Status: evil},
+		Launch:   inspect.Launch{Init: evil, InitReason: evil, ExecsByLibcontainer: 1, ExecReason: evil},
+		Execs:    inspect.Execs{List: []inspect.Exec{{ID: evil, State: evil}}},
+		Verdicts: []limit.Verdict{{Exec: evil, Limit: evil}},
+	}
+	in := &node.Inspection{
+		Namespace: evil, Pod: p, Container: &c, Known: known, Namespaces: []node.Namespace{{Type: evil, Inode: evil}},
+		Shim: &inspect.Shim{Containerd: evil, Events: inspect.Events{Waiting: 1, Oldest: evil, Problem: evil}},
+	}
+	pr := printer{w: &out}
+	pr.inspection(in, true)
+	in.Container = nil
+	pr.inspection(in, true)
+	if pr.err != nil || !strings.Contains(out.String(), "\ufffd") {
+		t.Errorf("%v, in %q", pr.err, out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		if text := strings.TrimSuffix(line, "\n"); cli.Printable(text) != text {
+			t.Errorf("%q is printed", text)
+		}
+	}
+}
+
+func TestMemory_IsADashWhereItIsNotKnown(t *testing.T) {
+	c := &node.Container{Usage: node.Usage{Cgroup: "/c", Unknown: node.Unknown{Memory: true}}}
+	if got := memory(c); got != "-" {
+		t.Errorf("memory = %q, want -", got)
 	}
 }
