@@ -90,8 +90,8 @@ func (c *Cgroup) limitDisk(file, line string) error {
 	return nil
 }
 
-// LiftIO removes the limits of I/O of the cgroup and of those below it. A process that was killed does not end before all
-// is read and written that it had asked for.
+// LiftIO removes the limits of I/O of the cgroup and of those below it. A process that was killed does not end before
+// all is read and written that it had asked for.
 func (c *Cgroup) LiftIO() error {
 	files := c.ioFiles()
 	path := c.File(files[0])
