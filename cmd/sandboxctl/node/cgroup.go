@@ -181,12 +181,11 @@ func (g *group) text(controller, name string) []byte {
 	return g.buf[:n]
 }
 
-// number is that in a file, or after a key at the beginning of a line. It is 0 for the word max, and none.
-func (g *group) number(controller, name, key string) uint64 {
-	return numberIn(g.text(controller, name), key)
-}
+// number is that in a file. It is 0 for the word max, and none.
+func (g *group) number(controller, name string) uint64 { return numberIn(g.text(controller, name), "") }
 
-// counted is number, and sets unknown if the file could not be read.
+// counted is the number in a file, or after a key at the beginning of a line. It sets unknown if the file could not be
+// read.
 func (g *group) counted(unknown *bool, controller, name, key string) uint64 {
 	text := g.text(controller, name)
 	*unknown = *unknown || len(text) == 0
@@ -232,7 +231,7 @@ func (g *group) read() (Usage, bool) {
 	}
 	u.Pids = g.counted(&u.Unknown.Pids, "pids", "pids.current", "")
 	if isSet {
-		u.PidsLimit = g.number("pids", "pids.max", "")
+		u.PidsLimit = g.number("pids", "pids.max")
 	}
 	if u.Unknown.Memory { // half of it may be known
 		u.Memory = 0
@@ -267,7 +266,7 @@ func (g *group) readV2(u *Usage, isSet bool) {
 	if quota, period, ok := bytes.Cut(g.text("", "cpu.max"), []byte(" ")); ok {
 		u.CPULimit = ratio(numberIn(quota, ""), numberIn(period, ""))
 	}
-	u.MemoryLimit = g.number("", "memory.max", "")
+	u.MemoryLimit = g.number("", "memory.max")
 	u.CPUs, u.Mems = g.line("", "cpuset.cpus.effective"), g.line("", "cpuset.mems.effective")
 }
 
@@ -288,8 +287,8 @@ func (g *group) readV1(u *Usage, isSet bool) {
 	if !isSet {
 		return
 	}
-	u.CPULimit = ratio(g.number("cpu", "cpu.cfs_quota_us", ""), g.number("cpu", "cpu.cfs_period_us", ""))
-	u.MemoryLimit = g.number("memory", "memory.limit_in_bytes", "")
+	u.CPULimit = ratio(g.number("cpu", "cpu.cfs_quota_us"), g.number("cpu", "cpu.cfs_period_us"))
+	u.MemoryLimit = g.number("memory", "memory.limit_in_bytes")
 	u.CPUs, u.Mems = g.line("cpuset", "cpuset.effective_cpus"), g.line("cpuset", "cpuset.effective_mems")
 }
 

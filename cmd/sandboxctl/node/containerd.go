@@ -191,8 +191,8 @@ func podOf(labels map[string]string) string {
 	return labels[podNamespace] + "/" + labels[podName]
 }
 
-// podOfSandbox is the name of the Kubernetes pod that a sandbox is; empty if it is none. CRI keeps its configuration with
-// it (containerd internal/cri/store/sandbox, Metadata).
+// podOfSandbox is the name of the Kubernetes pod that a sandbox is; empty if it is none. CRI keeps its configuration
+// with it (containerd internal/cri/store/sandbox, Metadata).
 func podOfSandbox(s *types.Sandbox) string {
 	var m struct {
 		Metadata struct {

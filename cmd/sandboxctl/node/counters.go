@@ -29,8 +29,8 @@ func (s *shimState) count(ctx context.Context) {
 	}
 }
 
-// spreadCounters hands what a shim has counted to its containers. An event tells alone that there is something to count:
-// it comes later than the shim counts, and would be counted twice.
+// spreadCounters hands what a shim has counted to its containers. An event tells alone that there is something to
+// count: it comes later than the shim counts, and would be counted twice.
 func (s *shimState) spreadCounters(containers []*container) {
 	counted := map[string]shim.Execs{}
 	for _, e := range s.execs {
@@ -53,8 +53,8 @@ type Counters struct {
 	Histograms []shim.Histogram
 }
 
-// Counters returns those of the shims of this project that have answered in the last snapshot, by their sockets, and the
-// sockets of shims that have not.
+// Counters returns those of the shims of this project that have answered in the last snapshot, by their sockets, and
+// the sockets of shims that have not.
 func (n *Node) Counters() (answered map[string]Counters, silent map[string]bool) {
 	answered, silent = map[string]Counters{}, map[string]bool{}
 	for path, known := range n.shims {

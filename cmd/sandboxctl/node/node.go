@@ -123,8 +123,8 @@ func (n *Node) closeShims() {
 	}
 }
 
-// Snapshot asks and reads. It takes at most Config.Timeout for containerd, as long for the shims, and what reading takes.
-// What one container or shim does not tell is in its Error; an error is that of containerd.
+// Snapshot asks and reads. It takes at most Config.Timeout for containerd, as long for the shims, and what reading
+// takes. What one container or shim does not tell is in its Error; an error is that of containerd.
 func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 	n.asked++
 	if err := n.update(ctx); err != nil {

@@ -106,8 +106,8 @@ type Usage struct {
 	Unknown  Unknown  `json:"unknown,omitzero"`
 }
 
-// Unknown is what the kernel does not tell of a cgroup, whose numbers are 0: the controller is absent, or its file could
-// not be read.
+// Unknown is what the kernel does not tell of a cgroup, whose numbers are 0: the controller is absent, or its file
+// could not be read.
 type Unknown struct {
 	CPU        bool `json:"cpu,omitempty"`
 	Times      bool `json:"cpu_times,omitempty"`  // user and system
