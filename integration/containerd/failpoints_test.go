@@ -218,10 +218,14 @@ func (f *failing) startAgain(l *lives) {
 	l.Helper()
 	bundle := filepath.Join(f.containerd.State, "io.containerd.runtime.v2.task", f.namespace, l.id)
 	l.must(harness.Poll(func() error {
-		if _, err := os.Lstat(bundle); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("bundle of a start that died: %s: %v", bundle, err)
+		_, err := os.Lstat(bundle)
+		if err == nil {
+			return fmt.Errorf("bundle of a start that died: %s", bundle)
 		}
-		return nil
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
 	}), "wait for containerd")
 	failed, err := l.client.LoadContainer(l.ctx, l.id)
 	l.must(err, "container whose start died")

@@ -75,10 +75,10 @@ func TestNotify_StartReturnsWhenTheContainerIsReady(t *testing.T) {
 	// It answers meanwhile, and execs run. The program may be faster than the shim that has let it go.
 	harness.Eventually(t, "the container runs while it is not ready", func() error {
 		status, err := c.process.Status(e.ctx)
-		if err != nil || status.Status != client.Running {
-			return fmt.Errorf("state = %s, %v", status.Status, err)
+		if err == nil && status.Status != client.Running {
+			err = fmt.Errorf("state = %s", status.Status)
 		}
-		return nil
+		return err
 	})
 	x := c.exec("e1", config{}, nil, "sh", "-c", "echo -n $NOTIFY_SOCKET; touch /tmp/go")
 	e.must(x.Start(e.ctx), "start e1")
