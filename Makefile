@@ -358,7 +358,6 @@ campaign: deps build ## containers, execs and faults at random, by SEED, every a
 fuzz: ## all fuzz targets, for FUZZTIME (5m) together, and what each did; RUN= chooses, TOTALS= is a file that adds up runs
 	cd integration; $(GO) build -o $(CURDIR)/bin/fuzz ./cmd/fuzz
 	$(CURDIR)/bin/fuzz -C $(CURDIR) -tags "$(TAGS)" -time $(FUZZTIME) -run '$(or $(RUN),.)' $(if $(TOTALS),-o '$(abspath $(TOTALS))')
-	$(if $(RUN),,$(CURDIR)/bin/fuzz -C $(CURDIR)/cmd/$(TOOL) -time 30s)
 
 cover: ## coverage of the unit tests: total on stdout, cover.html
 	$(GO) test -tags "$(TAGS)" -coverpkg=./... -coverprofile=cover.out ./...

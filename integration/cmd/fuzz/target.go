@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// target is a fuzz target of a package, whose path is below the module.
+// target is a fuzz target of a package, whose path is below that of the shim's module.
 type target struct {
 	importPath, dir, pkg, name string
 }
@@ -34,11 +34,26 @@ const minimizeTime = time.Second
 
 var declaration = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(\w+ \*testing\.F\)`)
 
-// find lists the targets in the test files of all packages.
+// shimModule is the path of the shim's module. That of the tool is below it.
+const shimModule = "sandbox.internal/shim"
+
+// find lists the targets in the test files of all packages of the shim and of the tool.
 func find(ctx context.Context, s settings, wanted *regexp.Regexp) ([]target, error) {
-	const fields = "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Module"
+	var all []target
+	for _, module := range []string{".", "cmd/sandboxctl"} {
+		targets, err := findIn(ctx, s, filepath.Join(s.dir, module), wanted)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, targets...)
+	}
+	return all, nil
+}
+
+func findIn(ctx context.Context, s settings, dir string, wanted *regexp.Regexp) ([]target, error) {
+	const fields = "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"
 	cmd := exec.CommandContext(ctx, "go", "list", "-tags", s.tags, fields, "./...")
-	cmd.Dir, cmd.Stderr = s.dir, os.Stderr
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cmd, err)
@@ -48,7 +63,6 @@ func find(ctx context.Context, s settings, wanted *regexp.Regexp) ([]target, err
 		var p struct {
 			ImportPath, Dir           string
 			TestGoFiles, XTestGoFiles []string
-			Module                    struct{ Path string }
 		}
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return targets, nil
@@ -61,7 +75,7 @@ func find(ctx context.Context, s settings, wanted *regexp.Regexp) ([]target, err
 				return nil, err
 			}
 			for _, m := range declaration.FindAllStringSubmatch(string(text), -1) {
-				t := target{p.ImportPath, p.Dir, strings.TrimPrefix(p.ImportPath, p.Module.Path+"/"), m[1]}
+				t := target{p.ImportPath, p.Dir, strings.TrimPrefix(p.ImportPath, shimModule+"/"), m[1]}
 				if wanted.MatchString(t.String()) {
 					targets = append(targets, t)
 				}
@@ -74,7 +88,7 @@ func find(ctx context.Context, s settings, wanted *regexp.Regexp) ([]target, err
 // `go test -fuzz` instruments all that are linked, most of which no input reaches. The engine looks at the counters of
 // all after each execution, and would do a sixth as many in the same time.
 var instrumented = []string{
-	"sandbox.internal/shim/...", "encoding/json", "net/url", "github.com/pelletier/go-toml/v2/...",
+	shimModule + "/...", "encoding/json", "net/url", "github.com/pelletier/go-toml/v2/...",
 	"google.golang.org/protobuf/encoding/protowire", "github.com/opencontainers/runc/libcontainer/specconv",
 }
 
@@ -89,7 +103,7 @@ func (s settings) compile(ctx context.Context, t target) (string, error) {
 		args = append(args, "-gcflags="+pattern+"=-d=libfuzzer") // as `go test -fuzz` has it
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", binary, t.importPath)...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, os.Stderr, os.Stderr
+	cmd.Dir, cmd.Stdout, cmd.Stderr = t.dir, os.Stderr, os.Stderr // in its module
 	return binary, cmd.Run()
 }
 
