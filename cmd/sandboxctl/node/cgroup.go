@@ -121,6 +121,9 @@ type group struct {
 	gone  bool
 	reads int
 	last  Usage
+
+	used, inactive uint64 // memory, when memory.stat was read
+	noStat         bool   // it could not be
 }
 
 // setEvery is after how many reads limits and CPUs are read again.
@@ -255,8 +258,7 @@ func (g *group) readV2(u *Usage, isSet bool) {
 	u.Waited = us("throttled_usec")
 	u.Unknown.CPU, u.Unknown.Times = len(cpu) == 0, len(cpu) == 0
 	u.Unknown.Throttling = !bytes.Contains(cpu, []byte("\nnr_periods ")) // which the controller cpu adds
-	memory := g.counted(&u.Unknown.Memory, "", "memory.current", "")
-	u.Memory = less(memory, g.counted(&u.Unknown.Memory, "", "memory.stat", "inactive_file"))
+	u.Memory = g.memory(&u.Unknown.Memory, "memory.current", "inactive_file", isSet)
 	u.OOMKills = g.counted(&u.Unknown.OOMKills, "", "memory.events", "oom_kill")
 	u.Pressure = pressure(func(name string) []byte { return g.text("", name+".pressure") })
 	if !isSet {
@@ -281,8 +283,7 @@ func (g *group) readV1(u *Usage, isSet bool) {
 	u.Unknown.Throttling = len(cpu) == 0
 	u.Periods, u.Throttled = numberIn(cpu, "nr_periods"), numberIn(cpu, "nr_throttled")
 	u.Waited = time.Duration(numberIn(cpu, "throttled_time"))
-	memory := g.counted(&u.Unknown.Memory, "memory", "memory.usage_in_bytes", "")
-	u.Memory = less(memory, g.counted(&u.Unknown.Memory, "memory", "memory.stat", "total_inactive_file"))
+	u.Memory = g.memory(&u.Unknown.Memory, "memory.usage_in_bytes", "total_inactive_file", isSet)
 	u.OOMKills = g.counted(&u.Unknown.OOMKills, "memory", "memory.oom_control", "oom_kill")
 	if !isSet {
 		return
@@ -290,6 +291,21 @@ func (g *group) readV1(u *Usage, isSet bool) {
 	u.CPULimit = ratio(g.number("cpu", "cpu.cfs_quota_us"), g.number("cpu", "cpu.cfs_period_us"))
 	u.MemoryLimit = g.number("memory", "memory.limit_in_bytes")
 	u.CPUs, u.Mems = g.line("cpuset", "cpuset.effective_cpus"), g.line("cpuset", "cpuset.effective_mems")
+}
+
+// muchMemory is a change after which the kernel is asked anew how much of the memory it can drop.
+const muchMemory = 1 << 20
+
+// memory is what is in use, without what the kernel drops at once. That costs the kernel more than all else together:
+// it sums up memory.stat of all CPUs. So it is read when the memory has changed, and now and then.
+func (g *group) memory(unknown *bool, name, inactive string, now bool) uint64 {
+	used := g.counted(unknown, "memory", name, "")
+	if now || g.noStat || max(used, g.used)-min(used, g.used) >= muchMemory {
+		g.used, g.noStat = used, false
+		g.inactive = g.counted(&g.noStat, "memory", "memory.stat", inactive)
+	}
+	*unknown = *unknown || g.noStat
+	return less(used, g.inactive)
 }
 
 func (g *group) line(controller, name string) string {

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -70,6 +71,36 @@ func TestGroup_ReadsCgroupV2(t *testing.T) {
 		if got.Pids != 6 || got.MemoryLimit != limit {
 			t.Errorf("read %d: %d pids and a limit of %d, want 6 and %d", i, got.Pids, got.MemoryLimit, limit)
 		}
+	}
+}
+
+// Whoever fills the page cache sees that it can be dropped, at once; what changes little is seen within setEvery reads.
+func TestGroup_ReadsMemoryStatWhenMemoryHasChanged(t *testing.T) {
+	dir := t.TempDir()
+	g := newGroup(map[string]string{"": dir})
+	defer g.close()
+	set := func(current, inactive int) {
+		write(t, dir, map[string]string{
+			"memory.current": fmt.Sprintln(current), "memory.stat": fmt.Sprintf("anon 1\ninactive_file %d\n", inactive),
+		})
+	}
+	read := func() uint64 { u, _ := g.read(); return u.Memory }
+	set(10<<20, 1<<20)
+	if got := read(); got != 9<<20 {
+		t.Errorf("memory = %d, want %d", got, 9<<20)
+	}
+	set(60<<20, 51<<20)
+	if got := read(); got != 9<<20 {
+		t.Errorf("memory = %d after a file was read, want %d as before", got, 9<<20)
+	}
+	set(60<<20+100, 0)
+	for i := 2; i < setEvery; i++ {
+		if got := read(); got != 9<<20+100 {
+			t.Errorf("read %d: memory = %d, want what is new with what was to be dropped, %d", i, got, 9<<20+100)
+		}
+	}
+	if got := read(); got != 60<<20+100 {
+		t.Errorf("memory = %d, want %d", got, 60<<20+100)
 	}
 }
 
