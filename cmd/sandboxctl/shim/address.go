@@ -57,36 +57,62 @@ func Bundle(state, namespace, id string) (string, error) {
 	return "", fmt.Errorf("%s in namespace %s: %w below %s", id, namespace, ErrNoBundle, state)
 }
 
-// readAddress reads what containerd wrote when it started the shim: bootstrap.json of containerd 2, or the address
-// alone of older ones.
-func readAddress(bundle string) (Address, error) {
+// params are what containerd wrote when it started a shim, or when a container joined one.
+type params struct {
+	Version  int    `json:"version"`
+	Address  string `json:"address"`
+	Protocol string `json:"protocol"`
+}
+
+// readParams reads bootstrap.json of containerd 2, or the address alone of older ones.
+func readParams(bundle string) (p params, err error) {
 	text, err := readFile(filepath.Join(bundle, "bootstrap.json"))
 	if err == nil {
-		var params struct {
-			Version  int    `json:"version"`
-			Address  string `json:"address"`
-			Protocol string `json:"protocol"`
+		if err := json.Unmarshal(text, &p); err != nil {
+			return params{}, fmt.Errorf("%s/bootstrap.json: %w", bundle, err)
 		}
-		if err := json.Unmarshal(text, &params); err != nil {
-			return Address{}, fmt.Errorf("%s/bootstrap.json: %w", bundle, err)
-		}
-		if params.Protocol != "ttrpc" {
-			return Address{}, fmt.Errorf("%s/bootstrap.json: protocol %q: only ttrpc is spoken", bundle, params.Protocol)
-		}
-		return checkAddress(params.Address, params.Version)
+		return p, nil
 	}
 	const before2 = 2
 	if text, err = readFile(filepath.Join(bundle, "address")); err != nil {
+		return params{}, err
+	}
+	return params{Version: before2, Address: string(text), Protocol: "ttrpc"}, nil
+}
+
+func readAddress(bundle string) (Address, error) {
+	p, err := readParams(bundle)
+	if err != nil {
 		return Address{}, err
 	}
-	return checkAddress(string(text), before2)
+	if p.Protocol != "ttrpc" {
+		return Address{}, fmt.Errorf("%s/bootstrap.json: protocol %q: only ttrpc is spoken", bundle, p.Protocol)
+	}
+	return checkAddress(p.Address, p.Version)
+}
+
+// Socket is the path of the socket of the shim of a bundle, whether there is one or not.
+func Socket(bundle string) (path string, err error) {
+	p, err := readParams(bundle)
+	if err != nil {
+		return "", err
+	}
+	return socketPath(p.Address)
+}
+
+func socketPath(address string) (string, error) {
+	path := strings.TrimPrefix(strings.TrimPrefix(address, "ttrpc+"), "unix://")
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+		return "", fmt.Errorf("shim address %q: must be a unix socket with an absolute path", address)
+	}
+	return path, nil
 }
 
 // checkAddress refuses what is no socket of this user: nothing is said to others.
 func checkAddress(address string, version int) (Address, error) {
-	path := strings.TrimPrefix(strings.TrimPrefix(address, "ttrpc+"), "unix://")
-	if !filepath.IsAbs(path) || filepath.Clean(path) != path {
-		return Address{}, fmt.Errorf("shim address %q: must be a unix socket with an absolute path", address)
+	path, err := socketPath(address)
+	if err != nil {
+		return Address{}, err
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
