@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
+	"sandbox.internal/shim/cmd/sandboxctl/doctor"
 	"sandbox.internal/shim/cmd/sandboxctl/metrics"
 	"sandbox.internal/shim/cmd/sandboxctl/view"
 )
@@ -60,7 +61,7 @@ A command that fails says why, and ends with status 1.`,
 	}
 	o.Bind(cmd)
 	for _, add := range []func(*cli.Options) *cobra.Command{
-		view.Ps, view.Inspect, view.Stacks, view.Events, view.Logs, metrics.Command,
+		view.Ps, view.Inspect, view.Stacks, view.Events, view.Logs, metrics.Command, doctor.Command,
 	} {
 		cmd.AddCommand(add(o))
 	}

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
+	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	versionapi "github.com/containerd/containerd/api/services/version/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"sandbox.internal/shim/cmd/sandboxctl/leftover"
+)
+
+// API is what containerd is asked.
+type API interface {
+	Version(ctx context.Context) (string, error)
+	Namespaces(ctx context.Context) ([]string, error)
+	// IDs lists those of containers, tasks and sandboxes.
+	IDs(ctx context.Context, namespace string) ([]string, error)
+	Close() error
+}
+
+// askDaemon asks for what only containerd knows.
+func (e *Examination) askDaemon(ctx context.Context) {
+	if e.daemonErr != nil {
+		e.versionErr, e.knownErr = e.daemonErr, e.daemonErr
+		return
+	}
+	api, err := e.Probes.Connect(e.Root.Path(e.Address))
+	if err != nil {
+		e.versionErr, e.knownErr = err, err
+		return
+	}
+	defer func() { _ = api.Close() }() // it was only asked
+	within := func(ask func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+		defer cancel()
+		return ask(ctx)
+	}
+	e.versionErr = within(func(ctx context.Context) (err error) {
+		e.version, err = api.Version(ctx)
+		return err
+	})
+	e.knownErr = within(func(ctx context.Context) (err error) {
+		e.known, err = askKnown(ctx, api)
+		return err
+	})
+}
+
+func askKnown(ctx context.Context, api API) (leftover.Known, error) {
+	known := leftover.Known{}
+	namespaces, err := api.Namespaces(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	for _, namespace := range namespaces {
+		ids, err := api.IDs(ctx, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("list containers of %s: %w", namespace, err)
+		}
+		for _, id := range ids {
+			known[leftover.Name{Namespace: namespace, ID: id}] = true
+		}
+	}
+	return known, nil
+}
+
+// connection is an API by gRPC.
+type connection struct{ *grpc.ClientConn }
+
+func connect(address string) (API, error) {
+	conn, err := grpc.NewClient("unix://"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", address, err)
+	}
+	return connection{conn}, nil
+}
+
+func (c connection) Version(ctx context.Context) (string, error) {
+	v, err := versionapi.NewVersionClient(c).Version(ctx, &emptypb.Empty{})
+	return v.GetVersion(), err
+}
+
+func (c connection) Namespaces(ctx context.Context) ([]string, error) {
+	list, err := namespacesapi.NewNamespacesClient(c).List(ctx, &namespacesapi.ListNamespacesRequest{})
+	var names []string
+	for _, n := range list.GetNamespaces() {
+		names = append(names, n.GetName())
+	}
+	return names, err
+}
+
+func (c connection) IDs(ctx context.Context, namespace string) (ids []string, err error) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
+	stream, err := containersapi.NewContainersClient(c).ListStream(ctx, &containersapi.ListContainersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, m.GetContainer().GetID())
+	}
+	tasks, err := tasksapi.NewTasksClient(c).List(ctx, &tasksapi.ListTasksRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("tasks: %w", err)
+	}
+	for _, t := range tasks.GetTasks() {
+		ids = append(ids, t.GetID())
+	}
+	boxes, err := sandboxapi.NewStoreClient(c).List(ctx, &sandboxapi.StoreListRequest{})
+	if err != nil && status.Code(err) != codes.Unimplemented { // before containerd 1.7
+		return nil, fmt.Errorf("sandboxes: %w", err)
+	}
+	for _, b := range boxes.GetList() {
+		ids = append(ids, b.GetSandboxID())
+	}
+	return ids, nil
+}

@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestExamine_OfASoundNodeFindsNothing(t *testing.T) {
+	r := Examine(t.Context(), newTree(t).config())
+	for _, c := range r.Checks {
+		if c.Status != OK {
+			t.Errorf("%s: %+v, want ok", c.Check, c.Findings)
+		}
+	}
+	if len(r.Leftovers) > 0 {
+		t.Errorf("leftovers: %+v, want none", r.Leftovers)
+	}
+}
+
+// breakage breaks one thing of a sound node.
+type breakage struct {
+	check string
+	what  string
+	do    func(x *tree)
+	want  Status
+	text  string // in the finding
+	mend  string // in its remedy
+}
+
+func breakages() []breakage {
+	write := func(name, text string) func(*tree) { return func(x *tree) { x.write(name, text) } }
+	replace := func(name, from, to string) func(*tree) { return func(x *tree) { x.replace(name, from, to) } }
+	remove := func(name string) func(*tree) { return func(x *tree) { x.remove(name) } }
+	const mounts = "proc/self/mountinfo"
+	const containerdGroup = "sys/fs/cgroup/system.slice/containerd.service/"
+	return []breakage{
+		{"privileges", "a user", func(x *tree) { x.euid = 1000 }, Failure, "user 1000", "sudo"},
+		{"kernel-version", "an old one", write("proc/sys/kernel/osrelease", "5.4.0-1"), Failure, "5.4.0-1: the shim refuses", "5.10"},
+		{"kernel-version", "one without a number", write("proc/sys/kernel/osrelease", "mine"), Warning, "no version", "uname"},
+		{"kernel-features", "a call is refused", func(x *tree) { x.missing["openat2"] = errors.New("not permitted") }, Failure, "openat2: not permitted", "seccomp"},
+		{"kernel-features", "before 5.12", func(x *tree) { x.missing[recursiveAttributes] = errors.New("no such call") }, Warning, "recursive read-only", "5.12"},
+		{"memfd", "no memory file may be executed", write("proc/sys/vm/memfd_noexec", "2"), Warning, "launcher", "vm.memfd_noexec=1"},
+		{"namespaces", "none are allowed", write("proc/sys/user/max_net_namespaces", "0"), Failure, "no container", "user.max_net_namespaces=15000"},
+		{"namespaces", "none of users", write("proc/sys/user/max_user_namespaces", "0"), Warning, "hostUsers", "user.max_user_namespaces=15000"},
+		{"namespaces", "nearly all are used", write("proc/sys/user/max_pid_namespaces", "1"), Warning, "of which 1 are used", "user.max_pid_namespaces=15000"},
+		{"proc", "without /proc/sys", replace(mounts, "/proc rw,relatime - proc proc rw", "/proc rw - proc proc rw,subset=pid"), Failure, "subset=pid", "mount"},
+		{"proc", "hidden from a user", func(x *tree) { x.euid = 1; x.replace(mounts, "proc proc rw", "proc proc rw,hidepid=2") }, Warning, "not root", "mount -o remount,hidepid=0 /proc"},
+		{"cgroup-mode", "v1", replace(mounts, "/sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw,nsdelegate", "/sys/fs/cgroup/pids rw - cgroup cgroup rw,pids"), Warning, "v1: containers run", "unified_cgroup_hierarchy=1"},
+		{"cgroup-mode", "none", replace(mounts, "cgroup2", "tmpfs"), Failure, "no cgroups", "mount -t cgroup2"},
+		{"cgroup-controllers", "memory is disabled", write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io pids"), Failure, "memory is absent", "cgroup_disable="},
+		{"cgroup-controllers", "cpuset is disabled", write("sys/fs/cgroup/cgroup.controllers", "cpu memory io pids"), Warning, "cpuset is absent", "cgroup_disable="},
+		{"cgroup-delegation", "a root with processes that is not the machine's", func(x *tree) {
+			x.write("sys/fs/cgroup/cgroup.subtree_control", "")
+			x.write("sys/fs/cgroup/cgroup.type", "domain")
+		}, Failure, "EBUSY", "echo $p >init/cgroup.procs"},
+		{"cgroup-delegation", "systemd does not delegate", func(x *tree) { x.must(unix.Removexattr(x.path(containerdGroup), "trusted.delegate")) }, Warning, "does not delegate", "Delegate=yes"},
+		{"containerd", "it does not run", func(x *tree) { x.down = true }, Failure, "connection refused", "systemctl start containerd"},
+		{"containerd", "it hangs", func(x *tree) { x.silent = true }, Failure, "does not answer: deadline", "kill -USR1 100"},
+		{"containerd-version", "an old one", func(x *tree) { x.version = "1.5.18" }, Failure, "1.5.18", "install containerd"},
+		{"containerd-version", "a new one", func(x *tree) { x.version = "v3.0.0" }, Warning, "newer", "newer release"},
+		{"handlers", "none of this runtime", replace(configFile, "io.containerd.sandbox.v1", "io.containerd.sandbox.v2"), Failure, "there are: runc (io.containerd.runc.v2), sandbox (io.containerd.sandbox.v2)", "install.sh install"},
+		{"handlers", "not readable", write(configFile, "version = ["), Failure, "cannot be read", "config dump"},
+		{"handlers", "a sandboxer that containerd does not know", func(x *tree) {
+			x.version = "2.2.1"
+			x.replace(configFile, `"io.containerd.sandbox.v1"`, "\"io.containerd.sandbox.v1\"\nsandboxer = \"shim\"")
+		}, Failure, "does not know", "2.3 or later"},
+		{"handlers", "options, which forbid users of pods", func(x *tree) {
+			x.write(configFile, soundConfig+`[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.sandbox.options]`+"\nSystemdCgroup = true\n")
+			x.old(configFile)
+		}, Warning, "users of their own", "containerd-shim-sandbox-v1/config.toml"},
+		{"handlers", "changed since containerd was started", write(configFile, soundConfig), Warning, "was changed after", "restart containerd"},
+		{"shim-binary", "it is not there", remove("usr/bin/" + program), Failure, "/opt/containerd/bin, /usr/local/bin, /usr/bin", "make install"},
+		{"shim-binary", "it is not executable", func(x *tree) { x.chmod("usr/bin/"+program, 0o644) }, Failure, "not executable", "chmod 0755 /usr/bin/" + program},
+		{"shim-binary", "others can write it", func(x *tree) { x.chmod("usr/bin/"+program, 0o777) }, Failure, "(0777)", "chmod 0755"},
+		{"shim-binary", "others can write its directory", func(x *tree) { x.chmod("usr/bin", 0o775) }, Failure, "usr/bin can be written by others", "chmod 0755"},
+		{"shim-binary", "it is another user's", func(x *tree) { x.must(os.Chown(x.path("usr/bin/"+program), 1000, 0)) }, Failure, "does not belong to root", "chown root:"},
+		{"shim-binary", "it does not run", write("usr/bin/"+program, "#!/bin/sh\necho broken; exit 1\n"), Failure, "does not run: exit status 1: broken", "install"},
+		{"shim-binary", "it is another program", write("usr/bin/"+program, "#!/bin/sh\necho hello\n"), Failure, `says "hello"`, "install"},
+		{"shim-binary", "it has another version", replace("usr/bin/"+program, "1.0", "0.9"), Warning, "is version 0.9, and this program is 1.0", "same release"},
+		{"shim-binary", "runtime_path leads nowhere", replace(configFile, `"io.containerd.sandbox.v1"`, "\"io.containerd.sandbox.v1\"\nruntime_path = \"/opt/none\""), Failure, "/opt/none, which containerd's configuration names: no such file", "install"},
+		{"default-config", "an unknown key", write("etc/containerd-shim-sandbox-v1/config.toml", "StopTimeou = '5s'"), Failure, "StopTimeou", "mend the file"},
+		{"default-config", "a wrong value", write("etc/containerd-shim-sandbox-v1/config.toml", "StopTimeout = 'soon'"), Failure, "soon", "mend the file"},
+		{"default-config", "others can write it", func(x *tree) { x.chmod("etc/containerd-shim-sandbox-v1/config.toml", 0o666) }, Failure, "writable by its owner alone", "mend the file"},
+		{"apparmor", "without its parser", remove("sbin/apparmor_parser"), Warning, "no /sbin/apparmor_parser", "apt-get install apparmor"},
+		{"apparmor", "without securityfs", remove("sys/kernel/security"), Warning, "securityfs", "mount -t securityfs"},
+		{"apparmor", "containerd does not use it", replace(configFile, "enable_selinux = true", "enable_selinux = true\ndisable_apparmor = true"), Warning, "disable_apparmor", "disable_apparmor = false"},
+		{"selinux", "containerd does not label", replace(configFile, "enable_selinux = true", ""), Warning, "label of containerd", "enable_selinux = true"},
+		{"inotify", "all instances are used", func(x *tree) { x.inotify(128) }, Failure, "root has 128", "max_user_instances=8192"},
+		{"inotify", "nearly all instances are used", func(x *tree) { x.inotify(110) }, Warning, "of which root has 110", "max_user_instances=8192"},
+		{"threads", "nearly all there may be", write("proc/loadavg", "9 9 9 1/90000 1"), Warning, "90000 threads of 100000", "threads-max"},
+		{"tasks-max", "nearly all there may be", func(x *tree) {
+			x.write(containerdGroup+"pids.max", "4000")
+			x.write(containerdGroup+"pids.current", "3900")
+		}, Warning, "3900 threads", "containerd.service TasksMax=infinity"},
+		{"tasks-max", "few", write(containerdGroup+"pids.max", "512"), Warning, "ten threads", "TasksMax=infinity"},
+		{"descriptors", "containerd may have few", replace("proc/100/limits", "524288", "1024"), Warning, "1024 files", "LimitNOFILE"},
+		{"descriptors", "containerd has nearly all", func(x *tree) {
+			x.replace("proc/100/limits", "524288", "10")
+			for i := range 9 {
+				x.link("/dev/null", fmt.Sprintf("proc/100/fd/%d", i))
+			}
+		}, Failure, "9 files open, and may have 10", "LimitNOFILE"},
+		{"descriptors", "the machine has nearly all", write("proc/sys/fs/file-nr", "900\t0\t1000"), Warning, "fs.file-max=1000", "fs.file-max=4000"},
+		{"memory-overcommit", "nothing is left", func(x *tree) {
+			x.write("proc/sys/vm/overcommit_memory", "2")
+			x.replace("proc/meminfo", "500", "990")
+		}, Warning, "99%", "vm.overcommit_memory=0"},
+		{"run-space", "no inodes", func(x *tree) { x.small("nr_inodes=20", "inodes") }, Failure, "cannot be made", "nr_inodes=1m /run"},
+		{"run-space", "no bytes", func(x *tree) { x.small("size=64k", "bytes") }, Failure, "0% of bytes", "size=50%"},
+		{"leftover-bundles", "a dead shim", func(x *tree) { x.bundle("dead") }, Warning, "default/dead: its shim is dead", "systemctl restart containerd"},
+		{"leftover-bundles", "a dead shim, and containerd is down", func(x *tree) { x.bundle("dead"); x.down = true }, Failure, "does not answer", "systemctl start containerd"},
+		{"leftover-sockets", "nobody listens", func(x *tree) { x.listen(socketDir+"dead", false); x.old(socketDir + "dead") }, Warning, "nobody listens", "rm -- /"},
+		{"leftover-mounts", "a bundle that nobody has", func(x *tree) { x.mountLine("default/dead/rootfs") }, Warning, "default/dead/rootfs", "umount -- /" + task + "default/dead/rootfs"},
+		{"leftover-states", "no process", func(x *tree) { x.stateOf("dead", "") }, Warning, "runc/default/dead: containerd does not know", "delete --force dead"},
+		{"leftover-states", "processes without a shim", func(x *tree) { x.stateOf("dead", "77") }, Failure, "1 of its processes live", "delete --force dead"},
+		{"leftover-shims", "its bundle is gone", func(x *tree) { x.orphan("dead") }, Warning, "dead in namespace default, pid 300", "kill -TERM 300"},
+		{"leftover-shims", "its bundle is gone, and it has containers", func(x *tree) { x.orphan("dead"); x.write("proc/300/task/300/children", "301 ") }, Failure, "1 processes of containers", "kill -TERM 300"},
+		{"leftover-shims", "its bundle is gone, and its children cannot be seen", func(x *tree) { x.orphan("dead"); x.remove("proc/300/task/300/children") }, Failure, "cannot be seen", "kill -TERM 300"},
+	}
+}
+
+// inotify gives a process instances.
+func (x *tree) inotify(n int) {
+	x.Helper()
+	for i := range n {
+		x.link("anon_inode:inotify", fmt.Sprintf("proc/200/fd/%d", i))
+		x.write(fmt.Sprintf("proc/200/fdinfo/%d", i), "flags: 02\ninotify wd:1 ino:1\n")
+	}
+}
+
+// small mounts a file system with little room where containerd has its state, and fills it.
+func (x *tree) small(option, what string) {
+	x.Helper()
+	at := x.path("run/containerd")
+	x.must(unix.Mount("tmpfs", at, "tmpfs", 0, option))
+	x.Cleanup(func() { x.must(unix.Unmount(at, 0)) })
+	for i := 0; ; i++ {
+		err := os.WriteFile(filepath.Join(at, fmt.Sprint(i)), make([]byte, map[string]int{"bytes": 4096}[what]), 0o600)
+		if errors.Is(err, unix.ENOSPC) {
+			return
+		}
+		x.must(err)
+	}
+}
+
+func (x *tree) mountLine(below string) {
+	x.Helper()
+	x.replace("proc/self/mountinfo", "24 23", "25 23 0:24 / /"+task+below+" rw - overlay overlay rw\n24 23")
+}
+
+// stateOf makes the state directory and the cgroup of a container.
+func (x *tree) stateOf(id, procs string) {
+	x.Helper()
+	x.write("sys/fs/cgroup/default/"+id+"/cgroup.procs", procs)
+	x.write(stateDir+"default/"+id+"/state.json", x.state(id))
+}
+
+func TestCheck_FindsWhatIsBroken(t *testing.T) {
+	for _, b := range breakages() {
+		t.Run(b.check+"/"+b.what, func(t *testing.T) {
+			x := newTree(t)
+			b.do(x)
+			r := Examine(t.Context(), x.config())
+			got := r.result(t, b.check)
+			i := slices.IndexFunc(got.Findings, func(f Finding) bool { return f.Status == b.want && strings.Contains(f.Text, b.text) })
+			if got.Status != b.want || i < 0 {
+				t.Fatalf("%s: %+v, want %s with %q", b.check, got, b.want, b.text)
+			}
+			if f := got.Findings[i]; !strings.Contains(f.Mend, b.mend) {
+				t.Errorf("remedy of %q = %q, want %q in it", f.Text, f.Mend, b.mend)
+			}
+			if r.Status.rank() < b.want.rank() {
+				t.Errorf("status of the node = %s, want %s at least", r.Status, b.want)
+			}
+		})
+	}
+}
+
+func TestCheck_EachIsBrokenByATest(t *testing.T) {
+	broken := map[string]bool{}
+	for _, b := range breakages() {
+		broken[b.check] = true
+	}
+	for _, c := range Checks() {
+		if !broken[c.Name] {
+			t.Errorf("no test breaks what %s looks at", c.Name)
+		}
+		if c.What == "" || c.Mend == "" {
+			t.Errorf("%s: want what it looks at and how to mend it", c.Name)
+		}
+		delete(broken, c.Name)
+	}
+	for name := range broken {
+		t.Errorf("tests break %q, which is no check", name)
+	}
+}

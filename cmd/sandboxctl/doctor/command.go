@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sandbox.internal/shim/cmd/sandboxctl/cli"
+)
+
+// Exit statuses.
+const (
+	exitWarnings = 1 // with --strict
+	exitFailures = 2
+)
+
+const long = `Checks this node for what containerd-shim-sandbox-v1 and its users need, and says how to
+mend what is wrong. --list shows the checks.
+
+Nothing is changed. For what dead shims left it says the command that removes it.
+
+Exit status: 0 no failure, and with --strict no warning · 1 warnings, with --strict, or the
+command could not be carried out · 2 failures`
+
+// Command is "sandboxctl doctor".
+func Command(o *cli.Options) *cobra.Command {
+	var strict, list bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this node, and say how to mend what is wrong",
+		Long:  long,
+		Example: "  sandboxctl doctor\n" +
+			"  sandboxctl doctor -o json | jq '.checks[] | select(.status == \"failure\")'",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if list {
+				return writeTable(cmd.OutOrStdout(), o)
+			}
+			c := Config{
+				Root: "/", Address: strings.TrimPrefix(o.Address, "unix://"), Version: cmd.Root().Version,
+				Timeout: max(o.Timeout, 5*time.Second),
+				Probes:  SystemProbes(),
+			}
+			if cmd.Flags().Changed("state") {
+				c.State = o.State
+			}
+			report := Examine(cmd.Context(), c)
+			if err := write(cmd.OutOrStdout(), o, report); err != nil {
+				return err
+			}
+			switch {
+			case report.Status == Failure:
+				return cli.Exit(exitFailures)
+			case report.Status == Warning && strict:
+				return cli.Exit(exitWarnings)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&strict, "strict", false, "let warnings end the program with status 1")
+	f.BoolVar(&list, "list", false, "list the checks, and run none")
+	return cmd
+}
+
+// write prints a report. What findings say may be the words of others: of programs, and of those who name files.
+func write(w io.Writer, o *cli.Options, r Report) error {
+	if o.JSON() {
+		return cli.WriteJSON(w, r)
+	}
+	for _, c := range r.Checks {
+		for i, f := range c.Findings {
+			name := c.Check
+			if i > 0 {
+				name = ""
+			}
+			if _, err := fmt.Fprintf(w, "%-19s %-8s %s\n", name, short(f.Status), cli.Printable(f.Text)); err != nil {
+				return err
+			}
+			if f.Mend != "" {
+				if _, err := fmt.Fprintf(w, "%-19s %-8s %s\n", "", "  mend:", cli.Printable(f.Mend)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// short names a status in a column.
+func short(s Status) string {
+	if s == NotApplicable {
+		return "n/a"
+	}
+	return string(s)
+}
+
+// writeTable prints the table of checks.
+func writeTable(w io.Writer, o *cli.Options) error {
+	if o.JSON() {
+		type row struct {
+			Name string `json:"name"`
+			What string `json:"what"`
+			Mend string `json:"mend"`
+		}
+		var rows []row
+		for _, c := range Checks() {
+			rows = append(rows, row{c.Name, c.What, c.Mend})
+		}
+		return cli.WriteJSON(w, rows)
+	}
+	for _, c := range Checks() {
+		if _, err := fmt.Fprintf(w, "%-19s %s\n%-19s mend: %s\n", c.Name, c.What, "", c.Mend); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/cmd/sandboxctl/shim"
+)
+
+// Daemon is the process of containerd.
+type Daemon struct {
+	Pid  int      // 0: none runs, and a configuration is read as it would be
+	Exe  string   // a path that leads to its binary, also if that was replaced
+	Args []string // its command line
+	Path string   // its PATH
+	Dir  string   // a path that leads to its working directory
+}
+
+// findDaemon finds the process that listens on containerd's socket.
+func (e *Examination) findDaemon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	pid, err := e.Probes.Peer(ctx, e.Root.Path(e.Address))
+	if err != nil {
+		e.daemonErr = err
+		return
+	}
+	text, err := os.ReadFile(e.Root.ProcFile(pid, "cmdline"))
+	if err != nil {
+		e.daemonErr = fmt.Errorf("who listens on %s cannot be seen from here: %w", e.Address, err)
+		return
+	}
+	e.daemon = Daemon{
+		Pid: pid, Exe: e.Root.ProcFile(pid, "exe"), Dir: e.Root.ProcFile(pid, "cwd"),
+		Args: strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00"),
+	}
+	environ, _ := os.ReadFile(e.Root.ProcFile(pid, "environ")) // without it the PATH is empty, which another check says
+	for v := range strings.SplitSeq(string(environ), "\x00") {
+		if value, found := strings.CutPrefix(v, "PATH="); found {
+			e.daemon.Path = value
+		}
+	}
+}
+
+// peer connects to a socket and asks the kernel who listens. Nobody else than root, or who runs this program, is
+// believed to be containerd: its binary is run.
+func peer(ctx context.Context, socket string) (int, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }() // nothing was written
+	pid, err := shim.CheckPeer(conn.(*net.UnixConn))
+	if err != nil {
+		return 0, fmt.Errorf("the process that listens: %w", err)
+	}
+	return pid, nil
+}
+
+func (e *Examination) containerd(context.Context) []Finding {
+	if e.daemonErr != nil {
+		return []Finding{bad("containerd does not answer on %s: %v", e.Address, e.daemonErr)}
+	}
+	if e.versionErr != nil {
+		return []Finding{bad("containerd, pid %d, accepts connections on %s but does not answer: %v", e.daemon.Pid, e.Address,
+			e.versionErr).mend("kill -USR1 %d writes its goroutines to its log; systemctl restart containerd", e.daemon.Pid)}
+	}
+	return []Finding{ok("pid %d answers on %s", e.daemon.Pid, e.Address)}
+}
+
+// The releases of containerd that are supported: docs/compatibility.md has those that are tested.
+const (
+	oldestContainerd = 1_06
+	newestContainerd = 2_04
+)
+
+func (e *Examination) containerdVersion(context.Context) []Finding {
+	if e.daemonErr != nil || e.versionErr != nil {
+		return []Finding{none("containerd does not answer")}
+	}
+	var major, minor int
+	if n, _ := fmt.Sscanf(strings.TrimPrefix(e.version, "v"), "%d.%d", &major, &minor); n < 2 {
+		return []Finding{warn("containerd %q: not a version of the form 2.4.2", e.version)}
+	}
+	switch release := major*100 + minor; {
+	case release < oldestContainerd:
+		return []Finding{bad("containerd %s: 1.6 is the oldest that the shim answers", e.version)}
+	case release > newestContainerd:
+		return []Finding{warn("containerd %s is newer than what this release was tested with, 2.4", e.version).
+			mend("see whether there is a newer release of containerd-shim-sandbox-v1")}
+	}
+	return []Finding{ok("%s", e.version)}
+}
+
+// config is containerd's configuration, of whichever version.
+type config struct {
+	file string // "": there is none
+	all  map[string]any
+}
+
+// table returns a table, nil if it is absent.
+func (c config) table(path ...string) map[string]any {
+	t := c.all
+	for _, name := range path {
+		t, _ = t[name].(map[string]any)
+	}
+	return t
+}
+
+func (c config) text(path ...string) string {
+	last := len(path) - 1
+	s, _ := c.table(path[:last]...)[path[last]].(string)
+	return s
+}
+
+// disabled reports whether one of the plugins of a name is not loaded: io.containerd.grpc.v1.cri of "cri", say.
+func (c config) disabled(suffix string) bool {
+	list, _ := c.all["disabled_plugins"].([]any)
+	for _, item := range list {
+		if name, _ := item.(string); name == suffix || strings.HasSuffix(name, "."+suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+// defaultConfigFile is what containerd reads without --config.
+const defaultConfigFile = "/etc/containerd/config.toml"
+
+// configFile is that of its command line.
+func (d Daemon) configFile() string {
+	file := machine.FlagValue(d.Args, "config", "c")
+	if file != "" && !filepath.IsAbs(file) {
+		return filepath.Join(d.Dir, file)
+	}
+	return file
+}
+
+// readConfig has containerd print its configuration: only it knows what it makes of imports and of older versions.
+func (e *Examination) readConfig(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	e.config.file = defaultConfigFile
+	if file := e.daemon.configFile(); file != "" {
+		e.config.file = file
+	}
+	text, err := e.Probes.Dump(ctx, e.daemon)
+	if err == nil {
+		err = toml.Unmarshal(text, &e.config.all)
+	}
+	e.configErr = err
+	if e.State == "" {
+		e.State = "/run/containerd"
+		if s := e.config.text("state"); s != "" {
+			e.State = s
+		}
+		if s := machine.FlagValue(e.daemon.Args, "state"); s != "" {
+			e.State = s
+		}
+	}
+}
+
+// errOtherMounts keeps the binary of a containerd in a container from being run here.
+var errOtherMounts = errors.New("it is in a container, or has mounts of its own: its binary is not run")
+
+func dumpConfig(ctx context.Context, d Daemon) ([]byte, error) {
+	name, find := "containerd", func() (string, error) {
+		found, err := exec.LookPath("containerd")
+		if err != nil {
+			return "", err
+		}
+		return runnable(found)
+	}
+	if d.Pid > 0 {
+		if !sameMounts(d) {
+			return nil, fmt.Errorf("containerd, pid %d: %w", d.Pid, errOtherMounts)
+		}
+		name, find = d.Args[0], func() (string, error) { return runnableDaemon(d) }
+	}
+	exe, err := find()
+	if err != nil {
+		return nil, fmt.Errorf("containerd config dump: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, exe)
+	cmd.Args = []string{name}
+	if file := d.configFile(); file != "" {
+		cmd.Args = append(cmd.Args, "--config", file)
+	}
+	cmd.Args = append(cmd.Args, "config", "dump")
+	cmd.Dir = "/" // and not that of the process: a program may read files there
+	cmd.Env = append(os.Environ(), "CONTAINERD_SUPPRESS_DEPRECATION_WARNINGS=1")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	text, err := cmd.Output()
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		return nil, fmt.Errorf("containerd config dump: %w: %s", err, lines[len(lines)-1])
+	}
+	return text, nil
+}
+
+// startTime is when a process began, in ticks of the clock since the machine did; 0 if it is not known.
+func (e *Examination) startTime(pid int) int64 {
+	stat, err := machine.ReadText(e.Root.ProcFile(pid, "stat"))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	const start = 22 - 3 // proc_pid_stat(5) counts from 1, and the name is the second
+	if len(fields) <= start {
+		return 0
+	}
+	ticks, _ := strconv.ParseInt(fields[start], 10, 64) // 0 is not known
+	return ticks
+}

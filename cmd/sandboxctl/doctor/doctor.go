@@ -1,0 +1,181 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor checks a node for what the shim and its users need, and says how to mend what is wrong.
+//
+// [Checks] is the table of all checks. Each looks at one thing. What several look at is found first: the process of
+// containerd and its configuration, what lies on disk, and last what containerd knows. So what containerd has made
+// meanwhile is never taken for a leftover.
+//
+// It starts no goroutine, and changes nothing. It runs programs of containerd and the shim, but none that anybody but
+// root can have written.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/cmd/sandboxctl/leftover"
+	"sandbox.internal/shim/cmd/sandboxctl/machine"
+)
+
+// Status of a finding, and of a check: that of its worst finding.
+type Status string
+
+// Statuses, from the best to the worst.
+const (
+	NotApplicable Status = "not applicable"
+	OK            Status = "ok"
+	Warning       Status = "warning"
+	Failure       Status = "failure"
+)
+
+func (s Status) rank() int {
+	return map[Status]int{NotApplicable: 0, OK: 1, Warning: 2, Failure: 3}[s]
+}
+
+// Finding is one thing that a check saw.
+type Finding struct {
+	Status Status `json:"status"`
+	Text   string `json:"text"`
+	Mend   string `json:"mend,omitempty"` // the command or the setting that mends it
+}
+
+func ok(format string, a ...any) Finding {
+	return Finding{Status: OK, Text: fmt.Sprintf(format, a...)}
+}
+
+func none(format string, a ...any) Finding {
+	return Finding{Status: NotApplicable, Text: fmt.Sprintf(format, a...)}
+}
+
+func warn(format string, a ...any) Finding {
+	return Finding{Status: Warning, Text: fmt.Sprintf(format, a...)}
+}
+
+func bad(format string, a ...any) Finding {
+	return Finding{Status: Failure, Text: fmt.Sprintf(format, a...)}
+}
+
+// mend gives a finding another remedy than that of its check.
+func (f Finding) mend(format string, a ...any) Finding {
+	f.Mend = fmt.Sprintf(format, a...)
+	return f
+}
+
+// Result is what one check found.
+type Result struct {
+	Check    string    `json:"check"`
+	Status   Status    `json:"status"`
+	Findings []Finding `json:"findings"`
+}
+
+// Report is what all checks found.
+type Report struct {
+	Status    Status              `json:"status"` // of the worst
+	Checks    []Result            `json:"checks"`
+	Leftovers []leftover.Leftover `json:"leftovers"`
+}
+
+// Config says which node is examined, and by what.
+type Config struct {
+	Root    machine.Root
+	Address string // socket of containerd
+	State   string // state directory of containerd; "": that of its configuration
+	Version string // of this program
+	Timeout time.Duration
+	Probes  Probes
+}
+
+// Probes ask the kernel and containerd. Tests have others.
+type Probes struct {
+	Euid     int
+	Features func() map[string]error                                  // by the name of the feature
+	Peer     func(ctx context.Context, socket string) (int, error)    // who listens: its pid, 0 if it cannot be seen
+	Dump     func(ctx context.Context, d Daemon) ([]byte, error)      // the configuration that containerd has
+	Connect  func(address string) (API, error)                        // to containerd
+	Ask      func(ctx context.Context, binary string) (string, error) // what a shim says to -v
+}
+
+// SystemProbes ask this machine.
+func SystemProbes() Probes {
+	return Probes{
+		Euid: os.Geteuid(), Features: features, Peer: peer, Dump: dumpConfig, Connect: connect, Ask: askVersion,
+	}
+}
+
+// Examination is a node with what several checks look at.
+type Examination struct {
+	Config
+
+	daemon    Daemon
+	daemonErr error // why containerd was not found
+
+	config    config
+	configErr error
+
+	version    string
+	versionErr error
+
+	known leftover.Known
+	// knownErr says why it is not known which containers there are.
+	knownErr error
+
+	leftovers []leftover.Leftover
+}
+
+// Examine looks at a node and runs all checks.
+func Examine(ctx context.Context, c Config) Report {
+	e := &Examination{Config: c}
+	e.findDaemon(ctx)
+	e.readConfig(ctx)
+	// What lies on disk is listed before containerd is asked, which knew of what was made before that.
+	scan := leftover.Take(ctx, leftover.Config{
+		Root: c.Root, State: e.State, Sockets: e.socketDir(), Address: c.Address, Daemon: e.daemon.Pid,
+	})
+	e.askDaemon(ctx)
+	e.leftovers = scan.Find(e.known, e.knownErr)
+	report := Report{Status: NotApplicable, Leftovers: []leftover.Leftover{}}
+	for _, check := range Checks() {
+		r := Result{Check: check.Name, Status: NotApplicable, Findings: check.run(e, ctx)}
+		for i := range r.Findings {
+			f := &r.Findings[i]
+			if f.Status.rank() > OK.rank() && f.Mend == "" {
+				f.Mend = check.Mend
+			}
+			r.Status = worse(r.Status, f.Status)
+		}
+		report.Status = worse(report.Status, r.Status)
+		report.Checks = append(report.Checks, r)
+	}
+	report.Leftovers = append(report.Leftovers, e.leftovers...)
+	return report
+}
+
+func worse(a, b Status) Status {
+	if b.rank() > a.rank() {
+		return b
+	}
+	return a
+}
+
+// space returns how much of a file system is free, as shares of its bytes and its inodes. A file system without a
+// number of inodes has all of them free.
+func space(dir string) (bytes, inodes float64, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	bytes, inodes = 1, 1
+	if s.Blocks > 0 {
+		bytes = float64(s.Bavail) / float64(s.Blocks)
+	}
+	if s.Files > 0 {
+		inodes = float64(s.Ffree) / float64(s.Files)
+	}
+	return bytes, inodes, nil
+}

@@ -1,0 +1,252 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/settings"
+)
+
+const (
+	runtimeName = "io.containerd.sandbox.v1"
+	program     = "containerd-shim-sandbox-v1"
+)
+
+// handler is a runtime of CRI in containerd's configuration.
+type handler struct {
+	name, runtimeType, path, sandboxer string
+	options                            bool
+}
+
+func (h handler) ours() bool {
+	return h.runtimeType == runtimeName || filepath.Base(h.runtimeType) == program
+}
+
+// handlers lists those of CRI. Its plugin has another name in each version of the configuration.
+func (c config) handlers() (list []handler) {
+	plugins := c.table("plugins")
+	for _, plugin := range slices.Sorted(maps.Keys(plugins)) {
+		runtimes := c.table("plugins", plugin, "containerd", "runtimes")
+		for _, name := range slices.Sorted(maps.Keys(runtimes)) {
+			at := []string{"plugins", plugin, "containerd", "runtimes", name}
+			field := func(key string) string { return c.text(append(slices.Clone(at), key)...) }
+			list = append(list, handler{
+				name, field("runtime_type"), field("runtime_path"), field("sandboxer"),
+				len(c.table(append(slices.Clone(at), "options")...)) > 0,
+			})
+		}
+	}
+	return list
+}
+
+func (e *Examination) handlers(context.Context) []Finding {
+	if errors.Is(e.configErr, errOtherMounts) {
+		return []Finding{none("the configuration cannot be read: %v", e.configErr)}
+	}
+	if e.configErr != nil {
+		return []Finding{bad("the configuration cannot be read: %v", e.configErr).
+			mend("containerd --config %s config dump says where", e.config.file)}
+	}
+	if e.config.disabled("cri") {
+		return []Finding{none("CRI is disabled in %s: ctr, nerdctl and Docker need no handler", e.config.file)}
+	}
+	all := e.config.handlers()
+	var findings []Finding
+	var ours, others []string
+	for _, h := range all {
+		if !h.ours() {
+			others = append(others, fmt.Sprintf("%s (%s)", h.name, h.runtimeType))
+			continue
+		}
+		ours = append(ours, h.name)
+		if h.sandboxer == "shim" && e.versionErr == nil && olderThan(e.version, 2, 3) {
+			findings = append(findings, bad("the handler %s has sandboxer = \"shim\", which containerd %s does not know", h.name,
+				e.version).mend("remove sandboxer from that table in %s, or install containerd 2.3 or later", e.config.file))
+		}
+		if h.options && e.versionErr == nil && !olderThan(e.version, 2, 0) {
+			findings = append(findings, warn("the handler %s has a table of options: containerd %s then refuses pods with "+
+				"users of their own", h.name, e.version).mend("move the options to %s", options.DefaultFile))
+		}
+	}
+	if ours == nil {
+		return append(findings, bad("no handler in %s has runtime_type = %q; there are: %s", e.config.file, runtimeName,
+			strings.Join(others, ", ")))
+	}
+	if e.changedSinceStart(e.config.file) {
+		findings = append(findings, warn("%s was changed after containerd had read it", e.config.file).
+			mend("systemctl restart containerd"))
+	}
+	if findings == nil {
+		findings = append(findings, ok("%s", strings.Join(ours, ", ")))
+	}
+	return findings
+}
+
+func olderThan(version string, major, minor int) bool {
+	var a, b int
+	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &a, &b)
+	return n == 2 && (a < major || a == major && b < minor)
+}
+
+// changedSinceStart reports whether a file is younger than the process of containerd.
+func (e *Examination) changedSinceStart(file string) bool {
+	info, err := os.Stat(e.Root.Path(file))
+	ticks := e.startTime(e.daemon.Pid)
+	if err != nil || e.daemon.Pid == 0 || ticks == 0 {
+		return false
+	}
+	stat, err := os.Open(e.Root.Path("proc/stat"))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = stat.Close() }() // opened for reading
+	for lines := bufio.NewScanner(stat); lines.Scan(); {
+		if text, found := strings.CutPrefix(lines.Text(), "btime "); found {
+			boot, err := strconv.ParseInt(text, 10, 64)
+			const tick = time.Second / 100 // USER_HZ
+			// btime is in whole seconds, and the clock may have been set by some.
+			const doubt = 2 * time.Second
+			return err == nil && info.ModTime().After(time.Unix(boot, 0).Add(time.Duration(ticks)*tick).Add(doubt))
+		}
+	}
+	return false
+}
+
+// lookUp finds the binary as containerd does (core/runtime/v2/shim_manager.go, resolveRuntimePath): in its PATH, before
+// which its plugin "opt" puts a directory, then beside its own binary. With an error the path may be that of a file
+// that is not right.
+func (e *Examination) lookUp() (path string, err error) {
+	var dirs []string
+	if opt := e.config.text("plugins", "io.containerd.internal.v1.opt", "path"); opt != "" && !e.config.disabled("opt") {
+		dirs = append(dirs, filepath.Join(opt, "bin"))
+	}
+	list := e.daemon.Path
+	if e.daemon.Pid == 0 {
+		list = os.Getenv("PATH")
+	}
+	dirs = append(dirs, filepath.SplitList(list)...)
+	if exe, err := os.Readlink(e.daemon.Exe); err == nil {
+		dirs = append(dirs, filepath.Dir(exe))
+	}
+	var looked []string
+	for _, dir := range dirs {
+		if !slices.Contains(looked, dir) {
+			looked = append(looked, dir)
+		}
+		file := filepath.Join(dir, program)
+		info, statErr := os.Stat(e.Root.Path(file))
+		switch {
+		case statErr != nil || info.IsDir():
+		case info.Mode().Perm()&0o111 == 0:
+			path, err = file, fmt.Errorf("%s is not executable", file)
+		default:
+			return file, nil
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("no %s in the directories in which containerd looks: %s", program, strings.Join(looked, ", "))
+	}
+	return path, err
+}
+
+func (e *Examination) shimBinary(ctx context.Context) []Finding {
+	var findings []Finding
+	paths := map[string]bool{}
+	for _, h := range e.config.handlers() {
+		switch {
+		case !h.ours():
+		case h.path != "":
+			paths[h.path] = true
+		case filepath.IsAbs(h.runtimeType):
+			paths[h.runtimeType] = true
+		}
+	}
+	path, err := e.lookUp()
+	switch {
+	case err == nil:
+		paths[path] = true
+	case path != "":
+		findings = append(findings, bad("%v", err).mend("chmod 0755 %s", path))
+	case len(paths) == 0:
+		findings = append(findings, bad("%v", err))
+	}
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		findings = append(findings, e.oneBinary(ctx, path))
+	}
+	return findings
+}
+
+func (e *Examination) oneBinary(ctx context.Context, path string) Finding {
+	if _, err := os.Stat(e.Root.Path(path)); err != nil {
+		return bad("%s, which containerd's configuration names: %v", path, errors.Unwrap(err))
+	}
+	binary, err := runnable(e.Root.Path(path))
+	if err != nil {
+		return bad("%s is not run: who can write it, or a directory to it, is root: %v", path, err).
+			mend("chown root: and chmod 0755 what can be written")
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	text, err := e.Probes.Ask(ctx, binary)
+	if err != nil {
+		return bad("%s does not run: %v", path, err)
+	}
+	version := field(text, "Version:")
+	switch {
+	case version == "":
+		return bad("%s is another program: it says %q to -v", path, strings.TrimSpace(text))
+	case e.Version != "" && e.Version != "unknown" && version != e.Version:
+		return warn("%s is version %s, and this program is %s", path, version, e.Version)
+	}
+	return ok("%s, version %s", path, version)
+}
+
+func askVersion(ctx context.Context, binary string) (string, error) {
+	text, err := exec.CommandContext(ctx, binary, "-v").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text)))
+	}
+	return string(text), nil
+}
+
+// field returns the word after a name in a text of lines.
+func field(text, name string) string {
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == name {
+			return f[1]
+		}
+	}
+	return ""
+}
+
+func (e *Examination) defaultConfig(context.Context) []Finding {
+	file := e.Root.Path(options.DefaultFile)
+	all, text, err := options.NewDefaults(file).All()
+	for _, o := range all {
+		_, invalid := settings.Parse(&specs.Spec{}, o, "namespace", "id")
+		err = errors.Join(err, invalid)
+	}
+	switch {
+	case err != nil:
+		return []Finding{bad("containers without options of their own are refused: %v", err)}
+	case all == nil:
+		return []Finding{none("there is no %s", options.DefaultFile)}
+	}
+	return []Finding{ok("%s", text)}
+}

@@ -1,0 +1,185 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func (e *Examination) privileges(context.Context) []Finding {
+	if e.Probes.Euid != 0 {
+		return []Finding{bad("this is user %d: what other checks say of what only root can read is not to be relied on",
+			e.Probes.Euid)}
+	}
+	return []Finding{ok("root")}
+}
+
+// The oldest kernel that the shim accepts (cmd/containerd-shim-sandbox-v1, checkRelease).
+const oldestMajor, oldestMinor = 5, 10
+
+func (e *Examination) kernelVersion(context.Context) []Finding {
+	release, err := e.Root.Sysctl("kernel/osrelease")
+	if err != nil {
+		return []Finding{bad("%v", err)}
+	}
+	var major, minor int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n < 2 {
+		return []Finding{warn("Linux %q: no version in it", release).mend("uname -r")}
+	}
+	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+		return []Finding{bad("Linux %s: the shim refuses to start before %d.%d", release, oldestMajor, oldestMinor)}
+	}
+	return []Finding{ok("Linux %s", release)}
+}
+
+// feature names of which the shim can do without.
+const recursiveAttributes = "mount_setattr"
+
+func (e *Examination) kernelFeatures(context.Context) []Finding {
+	all := e.Probes.Features()
+	var findings []Finding
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		switch err := all[name]; {
+		case err == nil:
+		case name == recursiveAttributes:
+			findings = append(findings, warn("%s: %v: recursive read-only mounts, idmapped mounts and host-rootfs are refused",
+				name, err).mend("boot Linux 5.12 or later"))
+		default:
+			findings = append(findings, bad("%s: %v", name, err))
+		}
+	}
+	if findings == nil {
+		findings = append(findings, ok("%s", strings.Join(slices.Sorted(maps.Keys(all)), ", ")))
+	}
+	return findings
+}
+
+// features tries each system call in a way that changes nothing: the kernel says ENOSYS, or a seccomp filter EPERM,
+// before it looks at arguments that it must refuse.
+func features() map[string]error {
+	const wrong = ^uintptr(0) // no descriptor, no address
+	absent := func(errno unix.Errno) error {
+		if errno == unix.ENOSYS {
+			return errors.New("the kernel has no such call, or a seccomp filter hides it")
+		}
+		if errno == unix.EPERM {
+			return errors.New("not permitted")
+		}
+		return nil
+	}
+	try := func(number uintptr, a ...uintptr) error {
+		var args [6]uintptr
+		copy(args[:], a)
+		_, _, errno := unix.Syscall6(number, args[0], args[1], args[2], args[3], args[4], args[5])
+		return absent(errno)
+	}
+	all := map[string]error{
+		"pidfd_open":        try(unix.SYS_PIDFD_OPEN, wrong, 0),
+		"clone3":            try(unix.SYS_CLONE3, wrong, 0),
+		"openat2":           try(unix.SYS_OPENAT2, wrong, wrong, wrong, 0),
+		"fsopen":            try(unix.SYS_FSOPEN, wrong, 0),
+		"open_tree":         try(unix.SYS_OPEN_TREE, wrong, wrong, 0),
+		"move_mount":        try(unix.SYS_MOVE_MOUNT, wrong, wrong, wrong, wrong, 0),
+		recursiveAttributes: try(unix.SYS_MOUNT_SETATTR, wrong, wrong, 0, wrong, unsafe.Sizeof(unix.MountAttr{})),
+	}
+	fd, err := unix.MemfdCreate("sandboxctl", unix.MFD_CLOEXEC)
+	if err == nil {
+		err = unix.Close(fd)
+	}
+	all["memfd_create"] = err
+	return all
+}
+
+func (e *Examination) memfd(context.Context) []Finding {
+	value, err := e.Root.Sysctl("vm/memfd_noexec")
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return []Finding{ok("this kernel has no vm.memfd_noexec")}
+	case err != nil:
+		return []Finding{bad("%v", err)}
+	case value == "2":
+		return []Finding{warn("vm.memfd_noexec=2 forbids the launcher's memory file: processes start slower, and pods " +
+			"without a pause container that share a PID or user namespace are refused")}
+	}
+	return []Finding{ok("vm.memfd_noexec=%s", value)}
+}
+
+func (e *Examination) namespaces(context.Context) []Finding {
+	var findings []Finding
+	for _, name := range []string{"mnt", "pid", "ipc", "uts", "net", "cgroup", "user"} {
+		text, err := e.Root.Sysctl("user/max_" + name + "_namespaces")
+		limit, parseErr := strconv.Atoi(text)
+		if err = errors.Join(err, parseErr); err != nil {
+			findings = append(findings, warn("%v", err).mend("build the kernel with namespaces of this type"))
+			continue
+		}
+		used := e.countNamespaces(name)
+		remedy := "sysctl -w user.max_" + name + "_namespaces=15000, and the same line in /etc/sysctl.d/99-sandbox.conf"
+		switch {
+		case limit == 0 && name == "user":
+			findings = append(findings, warn("user.max_user_namespaces=0: pods with users of their own (hostUsers: false) "+
+				"are refused").mend("%s", remedy))
+		case limit == 0:
+			findings = append(findings, bad("user.max_%s_namespaces=0: no container can be made", name).mend("%s", remedy))
+		case used*10 >= limit*9:
+			findings = append(findings, warn("user.max_%s_namespaces=%d, of which %d are used: soon no container can be made",
+				name, limit, used).mend("%s", remedy))
+		}
+	}
+	if findings == nil {
+		findings = append(findings, ok("as many as are needed"))
+	}
+	return findings
+}
+
+// countNamespaces counts the namespaces of one type in which there are processes.
+func (e *Examination) countNamespaces(name string) int {
+	links, _ := filepath.Glob(e.Root.Path("proc/[0-9]*/ns", name)) // the pattern is right
+	seen := map[string]bool{}
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil {
+			seen[target] = true
+		}
+	}
+	return len(seen)
+}
+
+func (e *Examination) proc(context.Context) []Finding {
+	mounts, err := e.Root.Mounts()
+	if err != nil {
+		return []Finding{bad("%v", err).mend("mount -t proc proc /proc")}
+	}
+	for _, m := range slices.Backward(mounts) { // the last is on top
+		if m.Mountpoint != "/proc" {
+			continue
+		}
+		options := strings.Split(m.VFSOptions, ",")
+		hidden := slices.ContainsFunc(options, func(o string) bool {
+			value, found := strings.CutPrefix(o, "hidepid=")
+			return found && value != "0" && value != "off"
+		})
+		switch {
+		case slices.Contains(options, "subset=pid"):
+			return []Finding{bad("/proc is mounted with subset=pid: there is no /proc/sys").
+				mend("mount -o remount,subset= /proc, or mount -t proc proc /proc")}
+		case hidden && e.Probes.Euid != 0:
+			return []Finding{warn("/proc is mounted with hidepid, and this is not root: processes of others are not seen")}
+		case hidden:
+			return []Finding{ok("/proc is mounted with hidepid, with which the shim works")}
+		}
+		return []Finding{ok("/proc shows all processes")}
+	}
+	return []Finding{bad("nothing is mounted at /proc").mend("mount -t proc proc /proc")}
+}

@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+
+	"sandbox.internal/shim/cmd/sandboxctl/leftover"
+)
+
+// socketDir is where shims make their sockets.
+func (e *Examination) socketDir() string {
+	if dir := e.config.text("plugins", "io.containerd.shim.v1.manager", "socket_dir"); dir != "" {
+		return dir
+	}
+	return "/run/containerd/s"
+}
+
+// leftoversOf makes a check of one kind of leftovers.
+func leftoversOf(kind leftover.Kind) func(e *Examination, ctx context.Context) []Finding {
+	return func(e *Examination, _ context.Context) []Finding {
+		if e.knownErr != nil && kind.NeedsKnown() {
+			return []Finding{none("containerd does not say which containers there are: %v", e.knownErr)}
+		}
+		var findings []Finding
+		for _, l := range e.leftovers {
+			switch {
+			case l.Kind != kind:
+			case l.Caution != "":
+				findings = append(findings, bad("%s: %s", l.Text, l.Caution).mend("%s", l.Mend))
+			default:
+				findings = append(findings, warn("%s", l.Text).mend("%s", l.Mend))
+			}
+		}
+		if findings == nil {
+			findings = append(findings, ok("none"))
+		}
+		return findings
+	}
+}

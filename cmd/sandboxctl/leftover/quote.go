@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package leftover
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var harmless = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+
+// quote makes a word of a shell: somebody copies the command, and containers choose names of mount points.
+func quote(word string) string {
+	if harmless.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// umount is the beginning of a command that unmounts all of them, the last first.
+func umount(mounts []string) string {
+	if len(mounts) == 0 {
+		return ""
+	}
+	words := []string{"umount", "--"}
+	for _, m := range slices.Backward(mounts) {
+		words = append(words, quote(m))
+	}
+	return strings.Join(words, " ") + " && "
+}

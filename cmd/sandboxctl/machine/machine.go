@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package machine reads what a machine says of itself: files of the kernel, mounts, processes, cgroup hierarchies.
+// Tests give it the files of another machine, below a directory.
+package machine
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+)
+
+// Root is the directory of a machine's files: "/" but in tests.
+type Root string
+
+// Path is a path of the machine.
+func (r Root) Path(elem ...string) string {
+	return filepath.Join(append([]string{string(r)}, elem...)...)
+}
+
+// ReadText reads a small file without the white space around.
+func ReadText(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	return strings.TrimSpace(string(text)), err
+}
+
+// ReadNumber reads a file with one number, or "max", which is -1.
+func ReadNumber(path string) (int, error) {
+	text, err := ReadText(path)
+	if err != nil {
+		return 0, err
+	}
+	if text == "max" {
+		return -1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is no number", path, text)
+	}
+	return n, nil
+}
+
+// Sysctl reads a file below /proc/sys.
+func (r Root) Sysctl(name string) (string, error) { return ReadText(r.Path("proc/sys", name)) }
+
+// Mounts lists what is mounted where this program runs.
+func (r Root) Mounts() ([]*mountinfo.Info, error) {
+	text, err := os.ReadFile(r.Path("proc/self/mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	return mountinfo.GetMountsFromReader(bytes.NewReader(text), nil)
+}
+
+// Process is what /proc says of one.
+type Process struct {
+	Pid  int
+	Args []string
+}
+
+// Processes lists those that have arguments: not the kernel's, and no zombies.
+func (r Root) Processes() []Process {
+	files, _ := filepath.Glob(r.Path("proc/[0-9]*/cmdline")) // the pattern is right
+	var all []Process
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		pid, parseErr := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err == nil && parseErr == nil && len(text) > 0 {
+			all = append(all, Process{pid, strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")})
+		}
+	}
+	return all
+}
+
+// PidText is the name of a process in /proc.
+func PidText(pid int) string { return strconv.Itoa(pid) }
+
+// ProcFile is a file of a process.
+func (r Root) ProcFile(pid int, name string) string { return r.Path("proc", PidText(pid), name) }
+
+// Resolve follows the symbolic links in a path of the machine. A path that does not exist stays as it is.
+func (r Root) Resolve(path string) string {
+	resolved, err := filepath.EvalSymlinks(r.Path(path))
+	if err != nil || !Within(string(r), resolved) {
+		return path
+	}
+	return filepath.Join("/", strings.TrimPrefix(resolved, string(r)))
+}
+
+// FlagValue finds a flag of a command line, with one dash or two, beside its value or before it.
+func FlagValue(args []string, names ...string) string {
+	for i, arg := range args {
+		name, value, joined := strings.Cut(arg, "=")
+		for _, n := range names {
+			if name != "-"+n && name != "--"+n {
+				continue
+			}
+			if joined {
+				return value
+			}
+			if i+1 < len(args) {
+				return args[i+1]
+			}
+		}
+	}
+	return ""
+}
+
+// Within reports whether path is dir or below it.
+func Within(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
