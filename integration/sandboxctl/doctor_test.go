@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sandboxctl
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// withCRI is a configuration of containerd 2 with the table of a handler, whose CRI plugin is not loaded: nothing listens
+// on the machine's ports.
+func withCRI(runtimeType, more string) func(*harness.Containerd) []byte {
+	return func(c *harness.Containerd) []byte {
+		return fmt.Appendf(nil, `version = 3
+root = %q
+state = %q
+disabled_plugins = [%s, "io.containerd.nri.v1.nri", "io.containerd.cri.v1.images", "io.containerd.podsandbox.controller.v1.podsandbox"]
+[grpc]
+  address = %q
+[plugins."io.containerd.shim.v1.manager"]
+  socket_dir = %q
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.mine]
+  runtime_type = %q
+%s`, filepath.Join(c.Dir, "root"), c.State, harness.UnusedPlugins, c.Address, c.Sockets, runtimeType, more)
+	}
+}
+
+func TestDoctor_ANodeWithAContainer(t *testing.T) {
+	p := newPatient(t, withCRI(harness.Ours, ""))
+	pid := p.run("lives")
+	r := p.examine(status(t, p))
+	p.want(r, "containerd", "ok", fmt.Sprint("pid ", p.Pid()))
+	p.want(r, "containerd-version", "ok", p.Version)
+	p.want(r, "handlers", "ok", "mine")
+	p.want(r, "shim-binary", "ok", p.Env.Shim)
+	p.want(r, "kernel-features", "ok", "pidfd_open")
+	p.wantNothingLeft(r)
+	if !harness.Alive(pid) {
+		t.Error("the shim was ended, whose container runs")
+	}
+	if got := p.ctr("task", "ls", "-q"); got != "lives\n" {
+		t.Errorf("tasks afterwards: %q, want that of the container", got)
+	}
+}
+
+// status is that with which doctor ends on this machine, of which other things may be wrong than what a test breaks.
+func status(t *testing.T, p *patient) int {
+	t.Helper()
+	r := p.examine(-1)
+	if r.Status == "failure" {
+		return 2
+	}
+	return 0
+}
+
+func TestDoctor_StatusIsForScripts(t *testing.T) {
+	p := newPatient(t, withCRI(harness.Ours, "sandboxer = \"podsandbox\"\noptions = {NoNewKeyring = true}\n"))
+	r := p.examine(-1)
+	p.want(r, "handlers", "warning", "table of options")
+	if r.Status == "failure" {
+		t.Skipf("SKIPPED: something else is wrong with this machine: %+v", r)
+	}
+	p.examine(0)
+	p.examine(1, "--strict")
+	p.must(p.Kill())
+	p.examine(2)
+}
+
+func TestDoctor_TheHandlerIsAbsent(t *testing.T) {
+	p := newPatient(t, withCRI("io.containerd.runc.v2", ""))
+	p.want(p.examine(2), "handlers", "failure", "there are: mine (io.containerd.runc.v2)")
+}
+
+func TestDoctor_WithoutCRINoHandlerIsNeeded(t *testing.T) {
+	p := newPatient(t, nil)
+	p.want(p.examine(-1), "handlers", "not applicable", "CRI is disabled")
+}
+
+func TestDoctor_TheConfigurationIsChanged(t *testing.T) {
+	p := newPatient(t, withCRI(harness.Ours, ""))
+	file := filepath.Join(p.Dir, "config.toml")
+	p.must(os.WriteFile(file, withCRI("io.containerd.runc.v2", "")(p.Containerd), 0o600))
+	p.want(p.examine(2), "handlers", "failure", "no handler in "+file)
+	p.must(os.WriteFile(file, []byte("version = ["), 0o600))
+	p.want(p.examine(2), "handlers", "failure", "cannot be read")
+}
+
+func TestDoctor_ContainerdIsKilled(t *testing.T) {
+	p := newPatient(t, nil)
+	p.must(p.Kill())
+	r := p.examine(2)
+	p.want(r, "containerd", "failure", "connection refused")
+	p.want(r, "leftover-states", "not applicable", "connection refused")
+}
+
+// A containerd that is stopped accepts connections and answers none.
+func TestDoctor_ContainerdHangs(t *testing.T) {
+	p := newPatient(t, nil)
+	p.must(unix.Kill(p.Pid(), unix.SIGSTOP))
+	defer func() { p.must(unix.Kill(p.Pid(), unix.SIGCONT)) }()
+	p.want(p.examine(2), "containerd", "failure", "does not answer")
+}
+
+func TestDoctor_TheShimIsNotFound(t *testing.T) {
+	empty := t.TempDir()
+	p := newPatient(t, nil, func(e *harness.Env) { e.Shim = filepath.Join(empty, "x") })
+	if _, err := os.Stat("/opt/containerd/bin/containerd-shim-sandbox-v1"); err == nil {
+		t.Skip("SKIPPED: this machine has the shim where each containerd finds it")
+	}
+	p.want(p.examine(2), "shim-binary", "failure", empty)
+}
+
+func TestDoctor_TheShimIsNoProgram(t *testing.T) {
+	dir := t.TempDir()
+	p := newPatient(t, nil, func(e *harness.Env) { e.Shim = filepath.Join(dir, filepath.Base(e.Shim)) })
+	shim := filepath.Join(dir, "containerd-shim-sandbox-v1")
+	p.must(os.WriteFile(shim, []byte("\x7fELF"), 0o644))
+	p.want(p.examine(2), "shim-binary", "failure", "not executable")
+	p.must(os.Chmod(shim, 0o755))
+	p.want(p.examine(2), "shim-binary", "failure", "does not run")
+	p.must(os.Chmod(shim, 0o777))
+	p.want(p.examine(2), "shim-binary", "failure", "written by others")
+}
+
+func TestDoctor_TheKernelRefusesACall(t *testing.T) {
+	p := newPatient(t, nil)
+	for _, call := range []string{"openat2", "clone3", "pidfd_open"} {
+		i := harness.Inject(t, harness.Fault{Call: call, Err: "ENOSYS"})
+		p.want(p.examineBy(i.Command(p.command("-o", "json")...), 2), "kernel-features", "failure", call)
+	}
+	i := harness.Inject(t, harness.Fault{Call: "mount_setattr", Err: "ENOSYS"})
+	p.want(p.examineBy(i.Command(p.command("-o", "json")...), -1), "kernel-features", "warning", "recursive read-only")
+}
+
+func TestDoctor_ContainerdMayHaveFewFilesOpen(t *testing.T) {
+	p := newPatient(t, nil)
+	var before unix.Rlimit
+	p.must(unix.Prlimit(p.Pid(), unix.RLIMIT_NOFILE, nil, &before))
+	few := unix.Rlimit{Cur: 8, Max: before.Max}
+	p.must(unix.Prlimit(p.Pid(), unix.RLIMIT_NOFILE, &few, nil))
+	p.want(p.examine(2), "descriptors", "failure", "may have 8")
+	few = unix.Rlimit{Cur: 1024, Max: 1024}
+	p.must(unix.Prlimit(p.Pid(), unix.RLIMIT_NOFILE, &few, nil))
+	p.want(p.examine(-1), "descriptors", "warning", "1024")
+}
+
+func TestDoctor_ListsItsChecks(t *testing.T) {
+	p := newPatient(t, nil)
+	checks := map[string]bool{}
+	for _, c := range p.examine(-1).Checks {
+		checks[c.Check] = true
+	}
+	var out bytes.Buffer
+	runs(t, &out, p.command("--list")...)
+	for name := range checks {
+		if !bytes.Contains(out.Bytes(), []byte(name)) {
+			t.Errorf("--list does not have %s", name)
+		}
+	}
+}
