@@ -17,6 +17,7 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
 	"sandbox.internal/shim/cmd/sandboxctl/doctor"
 	"sandbox.internal/shim/cmd/sandboxctl/metrics"
+	"sandbox.internal/shim/cmd/sandboxctl/top"
 	"sandbox.internal/shim/cmd/sandboxctl/view"
 )
 
@@ -61,7 +62,7 @@ A command that fails says why, and ends with status 1.`,
 	}
 	o.Bind(cmd)
 	for _, add := range []func(*cli.Options) *cobra.Command{
-		view.Ps, view.Inspect, view.Stacks, view.Events, view.Logs, metrics.Command, doctor.Command,
+		view.Ps, view.Inspect, view.Stacks, view.Events, view.Logs, metrics.Command, doctor.Command, top.Command,
 	} {
 		cmd.AddCommand(add(o))
 	}

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sandbox.internal/shim/cmd/sandboxctl/node"
+)
+
+func TestSize(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0", 1023: "1023", 1024: "1.0K", 10 << 10: "10K", 1023 << 10: "1023K", 1<<20 - 1: "1.0M", 1536 << 20: "1.5G", 1 << 63: "8192P",
+	} {
+		if got := size(n); got != want || len(got) > 5 {
+			t.Errorf("size(%d) = %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestPercent(t *testing.T) {
+	for share, want := range map[float64]string{0: "0.0", 0.123: "12.3", 1: "100.0", 9.99: "999.0", 16: "1600"} {
+		if got := percent(share); got != want {
+			t.Errorf("percent(%v) = %q, want %q", share, got, want)
+		}
+	}
+}
+
+func TestClock(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0:00.00", 61500 * time.Millisecond: "1:01.50", 3*time.Hour + 2*time.Minute + time.Second: "3:02:01",
+	} {
+		if got := clock(d); got != want {
+			t.Errorf("clock(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestCell(t *testing.T) {
+	for _, tt := range []struct {
+		text  string
+		width int
+		left  bool
+		want  string
+	}{
+		{"ab", 4, true, "ab  "}, {"ab", 4, false, "  ab"}, {"abcdef", 4, true, "abc~"}, {"世界世界", 5, true, "世界~"}, {"a\x1b[7mb", 9, true, "a\ufffd[7mb   "},
+	} {
+		if got := cell(tt.text, tt.width, tt.left); got != tt.want {
+			t.Errorf("cell(%q, %d) = %q, want %q", tt.text, tt.width, got, tt.want)
+		}
+	}
+}
+
+// A number that the kernel does not tell is none, also in the sum of a pod.
+func TestRows_WhatIsUnknownIsADash(t *testing.T) {
+	unknown := node.Unknown{CPU: true, Throttling: true, Memory: true, OOMKills: true, Pids: true}
+	s := &node.Snapshot{Pods: []node.Pod{{ID: "p", Sandbox: true, Containers: []node.Container{
+		{ID: "a", Usage: node.Usage{Unknown: unknown}}, {ID: "b"},
+	}}}}
+	g := groups(s, nil)[0]
+	for name, r := range map[string]*row{"pod": &g.row, "container": &g.containers[0]} {
+		for _, text := range []string{r.cpuText(), r.memoryText(), r.pidsText(), r.oomText(), r.throttleText()} {
+			if text != "-" {
+				t.Errorf("%s: %q, want a dash", name, text)
+			}
+		}
+	}
+	if got := g.containers[1].cpuText(); got != "0.0" {
+		t.Errorf("the other container: %q, want its CPU time", got)
+	}
+}
+
+// steps is a source whose snapshots are of one second after the other.
+type steps struct {
+	fake
+	seconds int
+}
+
+func (s *steps) Snapshot(ctx context.Context) (*node.Snapshot, error) {
+	s.seconds++
+	s.snapshot = snapshot(s.seconds)
+	return s.fake.Snapshot(ctx)
+}
+
+func TestOnce_HasRatesOfTheInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &steps{}
+		var out bytes.Buffer
+		if err := writeOnce(t.Context(), &out, s, time.Second, true); err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Interval time.Duration `json:"interval_ns"`
+			Node     struct{ CPUs int }
+			Pods     []struct {
+				Name       string
+				Shim       struct{ Pid int }
+				Containers []struct {
+					Name  string
+					Usage struct{ Memory uint64 }
+					Rates struct{ CPU, Throttled, Execs float64 }
+				}
+			}
+		}
+		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		web := got.Pods[1]
+		if got.Interval != time.Second || got.Node.CPUs != 4 || web.Name != "shop/web-0" || web.Shim.Pid != 1001 || len(web.Containers) != 2 {
+			t.Fatalf("got %+v", got)
+		}
+		if c := web.Containers[0]; c.Name != "nginx" || c.Usage.Memory != 200<<20 || c.Rates.CPU != 0.8 || c.Rates.Throttled != 0.4 || c.Rates.Execs != 3 {
+			t.Errorf("container %+v, want its usage and rates", c)
+		}
+	})
+}
+
+func TestOnce_PrintsOneTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &steps{}
+		var out bytes.Buffer
+		if err := writeOnce(t.Context(), &out, s, time.Second, false); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		if len(lines) != 2+6 || strings.Contains(out.String(), "\x1b") {
+			t.Errorf("printed %q, want the machine, a header and six rows, and nothing for terminals", out.String())
+		}
+	})
+}
+
+var _ Source = (*node.Node)(nil)

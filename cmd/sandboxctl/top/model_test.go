@@ -1,0 +1,316 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"errors"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"sandbox.internal/shim/cmd/sandboxctl/node"
+)
+
+func TestModel_ShowsPodsAndWhatTheyUse(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	x.later(snapshot(11))
+	got := x.lines()
+	x.want("screen", strings.Join(got[:9], "\n")+"\n…\n"+strings.Join(got[22:], "\n"),
+		`12:00:11  CPUs: 4 30.0%  memory: 3.0G of 8.0G  v2  pods: 3  containers: 4
+pressure: cpu 1.5%  memory 0.0%  sorted by CPU%
+   NAME                CPU%    MEM  LIMIT    PSI  PIDS EXEC/S  OOM  THR% CPUS
+ - shop/web-0          90.0   220M   576M  c12.3     7    3.0    2  40.0 *
+     nginx             80.0   200M   512M  c12.3     5    3.0    2  40.0 0-1
+     sidecar           10.0    20M    64M      -     2    0.0    0   0.0 0-3
+ - shop/db-0           30.0   2.0G      -  i33.0    20    0.0    0   0.0 0-3
+     postgres          30.0   2.0G      -  i33.0    20    0.0    0   0.0 0-3
+>  c1                   5.0   700K      -      -     1      -    0   0.0 0-3
+…
+shim runc 1003  running  cpus 0-3  default/c1
+q quit  ? keys  / filter  < > sort  r reverse  space fold  enter processes`)
+}
+
+func TestModel_AWideScreenShowsMore(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	x.send(tea.WindowSizeMsg{Width: 160, Height: 10})
+	x.press("home", "down")
+	got := x.lines()
+	for _, want := range []string{"SHIM", "STATE", "SOURCE", "NAMESPACE"} {
+		if !strings.Contains(got[2], want) {
+			t.Errorf("header %q: want %s", got[2], want)
+		}
+	}
+	if !slices.ContainsFunc(got, func(l string) bool {
+		return strings.Contains(l, "nginx") && strings.Contains(l, "sandbox 1001") && strings.Contains(l, " /kubepods/pod1 ")
+	}) {
+		t.Errorf("no row of nginx with its shim and its source:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+func TestModel_TheChosenRowSaysTheRest(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	x.later(snapshot(11))
+	x.press("home", "down")
+	x.want("detail", x.lines()[22], "shim sandbox 1001 0.1.0 9.0M  running  cpus 0-1 of /kubepods/pod1  k8s.io/a1")
+}
+
+func TestModel_Sorts(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	x.later(snapshot(11))
+	x.press("home", ">") // by memory
+	x.want("by memory", x.names(), " - shop/db-0\n     postgres\n>- shop/web-0\n     nginx\n     sidecar\n   c1")
+	x.press("r")
+	x.want("reversed", x.names(), "   c1\n>- shop/web-0\n     sidecar\n     nginx\n - shop/db-0\n     postgres")
+	if got := x.lines()[1]; !strings.Contains(got, "sorted by MEM, reversed") {
+		t.Errorf("status = %q, want the order", got)
+	}
+	x.press("<", "<") // by name
+	x.want("by name", x.names(), "   c1\n - shop/db-0\n     postgres\n>- shop/web-0\n     nginx\n     sidecar")
+	x.press("<") // around, to the last that is shown
+	if got := x.lines()[1]; !strings.Contains(got, "sorted by CPUS") {
+		t.Errorf("status = %q, want the last column", got)
+	}
+}
+
+func TestModel_FoldsPods(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	x.press("<", "home", "down", "space")
+	const folded = "   c1\n>+ shop/db-0\n - shop/web-0\n     nginx\n     sidecar"
+	x.want("folded", x.names(), folded)
+	x.later(snapshot(11))
+	x.want("folded, later", x.names(), folded)
+	x.press("enter")
+	x.want("unfolded", x.names(), "   c1\n>- shop/db-0\n     postgres\n - shop/web-0\n     nginx\n     sidecar")
+	x.press("down", "space") // on a container
+	x.want("folded by a container", x.names(), folded)
+	x.press("-")
+	x.want("all folded", x.names(), "   c1\n>+ shop/db-0\n + shop/web-0")
+	x.press("+", "end")
+	x.want("all unfolded", x.names(), "   c1\n - shop/db-0\n     postgres\n - shop/web-0\n     nginx\n>    sidecar")
+}
+
+func TestModel_Filters(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	x.press("<", "/", "D", "b", "x", "backspace")
+	x.want("while typing", x.lines()[1], "filter: Db_")
+	x.want("by a pod", x.names(), ">- shop/db-0\n     postgres")
+	x.press("enter", "/", "q") // no key while it is typed
+	x.want("of nothing", x.names(), "")
+	x.press("esc", "/", "s", "i", "d", "e", "enter")
+	x.want("by a container", x.names(), ">- shop/web-0\n     sidecar")
+	if got := x.lines()[1]; !strings.HasPrefix(got, "filter: side (esc ends it)") {
+		t.Errorf("status = %q, want the filter", got)
+	}
+	x.press("esc", "/", "r", "u", "n", "c", "enter")
+	x.want("by a runtime", x.names(), ">  c1")
+	x.press("esc")
+	x.want("ended", x.names(), ">  c1\n - shop/db-0\n     postgres\n - shop/web-0\n     nginx\n     sidecar")
+}
+
+func TestModel_TheCursorStaysOnItsRow(t *testing.T) {
+	x := newScreen(t, many(50, 10))
+	x.later(many(50, 11))
+	x.press("home", "down", "down")
+	chosen := x.chosen
+	x.later(snapshotOf(many(50, 12), func(s *node.Snapshot) { slices.Reverse(s.Pods) }))
+	if x.chosen != chosen {
+		t.Errorf("chosen = %s after a snapshot, want %s", x.chosen, chosen)
+	}
+	x.press("end")
+	if got := x.names(); !strings.HasSuffix(got, ">  c000") || strings.Contains(got, "c049") || strings.Count(got, "\n") != 18 {
+		t.Errorf("at the end: %s, want 19 rows, the last chosen", got)
+	}
+	x.press("pgup")
+	if got := x.names(); !strings.HasPrefix(got, ">  c019") {
+		t.Errorf("a page up: %s, want c019 on top", got)
+	}
+	gone := x.chosen
+	x.later(snapshotOf(many(50, 13), func(s *node.Snapshot) {
+		s.Pods = slices.DeleteFunc(s.Pods, func(p node.Pod) bool { return p.ID == "c019" })
+	}))
+	if x.chosen == gone || x.cursor() < 0 {
+		t.Errorf("chosen = %q after its container has gone, want another", x.chosen)
+	}
+	x.later(many(0, 14))
+	x.want("without containers", x.lines()[22], "no containers")
+}
+
+func snapshotOf(s *node.Snapshot, change func(*node.Snapshot)) *node.Snapshot { change(s); return s }
+
+func TestModel_ShowsTheProcessesOfAContainer(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	x.later(snapshot(11))
+	x.press("home", "down")
+	x.source.processes, x.source.asked = processes(12), nil
+	x.press("enter")
+	if got := x.lines()[1]; got != "asking…" {
+		t.Errorf("before an answer: %q", got)
+	}
+	x.source.snapshot = snapshot(12)
+	x.answer()
+	x.source.processes = processes(13)
+	x.later(snapshot(13))
+	if got := strings.Join(x.source.asked, ", "); got != "snapshot, processes of k8s.io/a1, snapshot, processes of k8s.io/a1" {
+		t.Errorf("asked: %s", got)
+	}
+	got := x.lines()
+	x.want("processes", strings.Join(got[:6], "\n")+"\n"+got[23], `processes of nginx, container a1 in namespace k8s.io
+3 processes, sorted by CPU%
+        PID EXEC             CPU%       TIME    MEM NAME
+>        12 -                50.0    0:06.50    90M nginx: worker
+         11 -                 0.0    1:00.00   5.0M nginx: master
+         13 e1                0.0    0:01.00   1.0M sh
+q quit  ? keys  < > sort  esc back`)
+	x.press("<", "<", "down")
+	got = x.lines()
+	if !strings.HasPrefix(got[4], ">        12") || !strings.Contains(got[1], "sorted by PID") {
+		t.Errorf("by pid, one down: %q", got[1:5])
+	}
+	x.source.err = errors.New("no such container")
+	x.later(nil)
+	x.want("its error", x.lines()[1], "error: no such container")
+	x.press("esc")
+	if got := x.names(); !strings.Contains(got, ">    nginx") {
+		t.Errorf("back: %s, want the table with the cursor where it was", got)
+	}
+}
+
+func TestModel_AnErrorKeepsWhatWasThere(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	before := x.names()
+	x.source.err = errors.New("containerd: connection refused")
+	x.later(nil)
+	x.want("the error", x.lines()[1], "error: containerd: connection refused")
+	x.want("rows", x.names(), before)
+	x.source.err = nil
+	x.later(snapshot(12))
+	if got := x.lines()[1]; strings.Contains(got, "error") {
+		t.Errorf("after an answer: %q", got)
+	}
+}
+
+func TestModel_AnErrorBeforeTheFirstAnswer(t *testing.T) {
+	f := &fake{err: errors.New("no such file")}
+	x := &screen{T: t, model: newModel(t.Context(), f, time.Second), source: f}
+	x.next = x.Init()
+	x.want("before", x.lines()[1], "asking containerd…")
+	x.answer()
+	x.want("after", x.lines()[1], "error: no such file")
+	x.press("enter", "space", "up", "down", "end", "-", "/", "a", "enter", "?")
+}
+
+// A key while the source is asked must not ask it a second time at once: it answers one at a time.
+func TestModel_AsksOneAtATime(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	x.press("end")
+	x.send(tick{x.ticks})
+	first := x.next
+	x.press("enter")
+	if x.asking && x.next != nil && len(x.source.asked) != 1 {
+		t.Fatalf("asked: %v, want nothing so far", x.source.asked)
+	}
+	x.send(first())
+	x.answer()
+	if got := strings.Join(x.source.asked[1:], ", "); got != "snapshot, snapshot, processes of k8s.io/a2" {
+		t.Errorf("asked: %s, want a snapshot, then one with the processes", got)
+	}
+	number := x.ticks
+	x.send(tick{number - 1})
+	if x.asking {
+		t.Error("the end of an interval that was given up asks the source")
+	}
+}
+
+func TestModel_QuitsByKey(t *testing.T) {
+	for _, name := range []string{"q", "ctrl+c"} {
+		x := newScreen(t, snapshot(10))
+		key := tea.KeyPressMsg{Code: 'q', Text: "q"}
+		if name == "ctrl+c" {
+			key = tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl}
+			x.press("/") // even while the filter is typed
+		}
+		_, cmd := x.Update(key)
+		if cmd == nil {
+			t.Fatalf("%s does nothing", name)
+		}
+		if _, quits := cmd().(tea.QuitMsg); !quits {
+			t.Errorf("%s does not quit", name)
+		}
+	}
+}
+
+func TestModel_HelpNamesTheKeys(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	x.press("?")
+	text := strings.Join(x.lines(), "\n")
+	for _, want := range []string{"enter", "space", "filter", "sort", "quit"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("help has no %q", want)
+		}
+	}
+	x.press("q") // goes back
+	if x.help {
+		t.Error("a key does not end the help")
+	}
+}
+
+// What containers name must not reach the terminal as a command of it.
+func TestModel_NamesAreText(t *testing.T) {
+	evil := "a\x1b]0;title\x07\x1b[2Jb\nc\u202ed"
+	x := newScreen(t, snapshotOf(snapshot(10), func(s *node.Snapshot) {
+		s.Pods[0].Name, s.Pods[0].Containers[0].Name = evil, evil
+		s.Pods[0].Containers[0].Error = evil
+	}))
+	x.source.processes = []node.Process{{Pid: 1, Name: evil, Exec: evil}}
+	x.press("end", "enter")
+	x.answer()
+	for _, content := range []string{x.View().Content, func() string { x.press("esc"); return x.View().Content }()} {
+		for _, part := range []string{"\x1b]", "\x1b[2J", "\x07", "\u202e"} {
+			if strings.Contains(content, part) {
+				t.Errorf("%q reaches the terminal", part)
+			}
+		}
+		if !strings.Contains(content, "a\ufffd]0;title") {
+			t.Errorf("the name is not shown: %q", content)
+		}
+	}
+}
+
+// On each size of a terminal, the screen is as large as that, and no line is longer.
+func TestModel_FitsTheTerminal(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	keys := []string{"up", "down", "pgdown", "pgup", "home", "end", "<", ">", "r", "space", "enter", "esc", "?", "+", "-", "/", "a"}
+	x := newScreen(t, snapshot(10))
+	for range 2000 {
+		width, height := 20+random.IntN(200), 6+random.IntN(60)
+		x.send(tea.WindowSizeMsg{Width: width, Height: height})
+		x.press(keys[random.IntN(len(keys))])
+		lines := strings.Split(x.View().Content, "\n")
+		if len(lines) > height {
+			t.Fatalf("%d × %d: %d lines", width, height, len(lines))
+		}
+		for _, l := range lines {
+			if got := ansi.StringWidth(l); got != width {
+				t.Fatalf("%d × %d: a line of width %d: %q", width, height, got, l)
+			}
+		}
+	}
+}
+
+// NO_COLOR is obeyed: there is none.
+func TestModel_HasNoColour(t *testing.T) {
+	x := newScreen(t, snapshot(10))
+	attributes := regexp.MustCompile("\x1b\\[([0-9;]*)m")
+	for _, m := range attributes.FindAllStringSubmatch(x.View().Content, -1) {
+		if !slices.Contains([]string{"", "1", "7"}, m[1]) {
+			t.Errorf("attribute %q: want bold, reverse and normal only", m[1])
+		}
+	}
+}

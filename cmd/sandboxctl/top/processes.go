@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"sandbox.internal/shim/cmd/sandboxctl/node"
+)
+
+// target is a container whose processes are shown.
+type target struct{ namespace, id, name string }
+
+// processView is the list of the processes of one container.
+type processView struct {
+	of     *target // nil: it is not shown
+	now    []node.Process
+	before map[instance]node.Process
+	taken  time.Time
+	passed time.Duration // between the last two
+	known  bool          // there was an answer
+	err    error
+	column int // by which it is sorted
+	at     int // the cursor
+	scroll int
+}
+
+// instance is a process: its id may be another's later.
+type instance struct {
+	pid     int
+	started int64
+}
+
+func instanceOf(p node.Process) instance { return instance{p.Pid, p.Started.UnixNano()} }
+
+// byProcessCPU is the column by which processes are sorted at first.
+const byProcessCPU = 2
+
+func newProcessView() processView { return processView{column: byProcessCPU} }
+
+// take takes over an answer.
+func (v *processView) take(a answer) {
+	v.err, v.known = a.procErr, true
+	if a.procErr != nil {
+		return
+	}
+	v.before = map[instance]node.Process{}
+	for _, p := range v.now {
+		v.before[instanceOf(p)] = p
+	}
+	if a.snapshot != nil {
+		v.passed, v.taken = a.snapshot.Time.Sub(v.taken), a.snapshot.Time
+	}
+	v.now = a.processes
+}
+
+// cpu is what a process used since it was seen before, of one CPU.
+func (v *processView) cpu(p node.Process) float64 {
+	before, seen := v.before[instanceOf(p)]
+	if !seen || v.passed <= 0 || p.CPU < before.CPU {
+		return 0
+	}
+	return float64(p.CPU-before.CPU) / float64(v.passed)
+}
+
+// processColumn is one of the list.
+type processColumn struct {
+	title   string
+	width   int // 0: what is left
+	left    bool
+	text    func(v *processView, p node.Process) string
+	compare func(v *processView, a, b node.Process) int
+}
+
+var processColumns = []processColumn{
+	{
+		"PID", 8, false, func(_ *processView, p node.Process) string { return strconv.Itoa(p.Pid) },
+		func(_ *processView, a, b node.Process) int { return cmp.Compare(a.Pid, b.Pid) },
+	},
+	{
+		"EXEC", 14, true, func(_ *processView, p node.Process) string { return cmp.Or(p.Exec, "-") },
+		func(_ *processView, a, b node.Process) int { return cmp.Compare(a.Exec, b.Exec) },
+	},
+	{
+		"CPU%", 6, false, func(v *processView, p node.Process) string { return percent(v.cpu(p)) },
+		func(v *processView, a, b node.Process) int { return cmp.Compare(v.cpu(b), v.cpu(a)) },
+	},
+	{
+		"TIME", 10, false, func(_ *processView, p node.Process) string { return clock(p.CPU) },
+		func(_ *processView, a, b node.Process) int { return cmp.Compare(b.CPU, a.CPU) },
+	},
+	{
+		"MEM", 6, false, func(_ *processView, p node.Process) string { return size(p.RSS) },
+		func(_ *processView, a, b node.Process) int { return cmp.Compare(b.RSS, a.RSS) },
+	},
+	{
+		"NAME", 0, true, func(_ *processView, p node.Process) string { return p.Name },
+		func(_ *processView, a, b node.Process) int { return cmp.Compare(a.Name, b.Name) },
+	},
+}
+
+// sorted are the processes in their order.
+func (v *processView) sorted() []node.Process {
+	list := slices.Clone(v.now)
+	compare := processColumns[v.column].compare
+	slices.SortStableFunc(list, func(a, b node.Process) int { return cmp.Or(compare(v, a, b), cmp.Compare(a.Pid, b.Pid)) })
+	return list
+}
+
+// key acts on a key. window is how many processes are seen at once.
+func (v *processView) key(name string, window int) tea.Cmd {
+	columns := len(processColumns)
+	switch name {
+	case "esc", "enter", "backspace":
+		*v = newProcessView()
+		return nil
+	case "up", "k":
+		v.at--
+	case "down", "j":
+		v.at++
+	case "pgup":
+		v.at -= window
+	case "pgdown":
+		v.at += window
+	case "home", "g":
+		v.at = 0
+	case "end", "G":
+		v.at = len(v.now) - 1
+	case "<", "left", ",":
+		v.column = (v.column + columns - 1) % columns
+	case ">", "right", ".":
+		v.column = (v.column + 1) % columns
+	}
+	v.at = max(0, min(v.at, len(v.now)-1))
+	v.scroll = scrolled(v.scroll, v.at, len(v.now), window)
+	return nil
+}
+
+// status is the line above the list.
+func (v *processView) status() string {
+	switch {
+	case v.err != nil:
+		return "error: " + v.err.Error()
+	case !v.known:
+		return "asking…"
+	}
+	return fmt.Sprintf("%d processes, sorted by %s", len(v.now), processColumns[v.column].title)
+}

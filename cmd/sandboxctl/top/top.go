@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package top shows what the containers of a node use, again and again: a table of pods, and the processes of one
+// container.
+//
+// A [Source] tells what there is. What changes between two snapshots becomes rows (rows.go), in the order and of the
+// part that was asked for. The model (model.go) is changed by keys and snapshots alone, and drawn from what it has
+// (view.go).
+//
+// Goroutines: bubbletea's. One at a time asks the source.
+package top
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"sandbox.internal/shim/cmd/sandboxctl/cli"
+	"sandbox.internal/shim/cmd/sandboxctl/node"
+)
+
+// Source tells what a node runs. It is asked by one goroutine at a time.
+type Source interface {
+	Snapshot(ctx context.Context) (*node.Snapshot, error)
+	Processes(ctx context.Context, namespace, id string) ([]node.Process, error)
+}
+
+const (
+	defaultInterval = time.Second
+	minInterval     = 200 * time.Millisecond
+)
+
+const long = `Shows the pods and containers of this node and what they use, like htop. ? lists the keys.
+
+  CPU%    of one CPU; of a pod: the sum
+  MEM     memory in use, without files that can be dropped; LIMIT is that of memory
+  PSI     pressure: the share of the last 10 s in which something waited, in %,
+          for c(pu), m(emory) or i(o), the worst of them (cgroup v2)
+  PIDS    processes and threads
+  EXEC/S  execs that were started
+  OOM     processes that were killed for want of memory, since the container began
+  THR%    periods of the CPU limit in which it had to wait
+  CPUS    that it may use; SOURCE is the cgroup whose CPUs it follows
+  SHIM    runtime and pid of its shim
+
+Narrow terminals show less; the line at the bottom has the rest of the row that is chosen.
+
+With --once it prints one table, or with -o json one object, and ends. Rates are those of
+the interval.`
+
+// Command is "sandboxctl top".
+func Command(o *cli.Options) *cobra.Command {
+	var once bool
+	interval := defaultInterval
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show live what pods and containers use",
+		Long:  long,
+		Example: "  sandboxctl top\n  sandboxctl top --interval 5s\n" +
+			"  sandboxctl top --once -o json | jq '.pods[].containers[].rates.cpu'",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case interval < minInterval:
+				return fmt.Errorf("--interval %v: must be %v or more", interval, minInterval)
+			case o.JSON() && !once:
+				return errors.New("--output json: only with --once")
+			}
+			n, err := o.Open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer func() { _ = n.Close() }() // it was only asked
+			if once {
+				return writeOnce(cmd.Context(), cmd.OutOrStdout(), n, interval, o.JSON())
+			}
+			return live(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), n, interval)
+		},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "print once and end")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two looks, 200ms or more")
+	return cmd
+}
+
+// framesPerSecond is how often the screen may be drawn: bubbletea's 60 would wake up the program as often.
+const framesPerSecond = 10
+
+// live runs until somebody ends it.
+func live(ctx context.Context, in io.Reader, out io.Writer, s Source, interval time.Duration) error {
+	for _, f := range []any{in, out} {
+		if f, isFile := f.(*os.File); !isFile || !term.IsTerminal(int(f.Fd())) {
+			return errors.New("stdin and stdout must be a terminal: add --once")
+		}
+	}
+	_, err := tea.NewProgram(newModel(ctx, s, interval), tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out),
+		tea.WithFPS(framesPerSecond), tea.WithoutSignalHandler()).Run()
+	if ctx.Err() != nil { // a signal, which is no error
+		return nil
+	}
+	return err
+}
