@@ -88,5 +88,9 @@ func cpuPerSecond(quota, period string) (uint64, error) {
 	if p <= 0 {
 		return 0, fmt.Errorf("cpu.cfs_period_us %q: must be above 0: %w", period, errdefs.ErrInternal)
 	}
-	return uint64((q*second/p + percent - 1) / percent * percent), nil
+	perSecond := q * second / p
+	if q > 0 {
+		perSecond = max(perSecond, 1) // 0 would be no CPU at all
+	}
+	return uint64((perSecond + percent - 1) / percent * percent), nil
 }
