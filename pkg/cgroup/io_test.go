@@ -4,11 +4,14 @@
 package cgroup
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/containerd/cgroups/v3"
 )
@@ -58,9 +61,7 @@ func TestLimitIO_OnV1(t *testing.T) {
 		if got := has(); got != tt.want {
 			t.Errorf("LimitIO(%d, %d): %v, want %v", tt.read, tt.written, got, tt.want)
 		}
-		if err := child.LiftIO(); err != nil {
-			t.Error(err)
-		}
+		child.LiftIO()
 		if got := has(); got != [4]int64{} {
 			t.Errorf("LiftIO leaves %v", got)
 		}
@@ -83,10 +84,26 @@ func TestLimitIO_OnV2(t *testing.T) {
 	if want := "rbps=4096 wbps=max"; err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("io.max = %q, %v, want %s %s", text, err, d, want)
 	}
-	if err := c.LiftIO(); err != nil {
-		t.Fatal(err)
-	}
+	c.LiftIO()
 	if text, err = os.ReadFile(c.File("io.max")); err != nil || strings.Contains(string(text), "4096") {
 		t.Errorf("io.max = %q, %v after LiftIO", text, err)
 	}
+}
+
+// On v1 nothing else would kill them.
+func TestKill_GoesOnWhereLimitsOfIOCannotBeLifted(t *testing.T) {
+	c := makeV1(t)
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "cgroup.procs"), "")
+	if err := os.Mkdir(filepath.Join(dir, "blkio.throttle.read_bps_device"), 0o700); err != nil { // reading it fails
+		t.Fatal(err)
+	}
+	paths := map[string]string{"pids": c.Path("pids"), "freezer": c.Path("freezer"), "blkio": dir}
+	p := start(t, c, "sleep 1000")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := New(paths).Kill(ctx, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	<-p.ended
 }

@@ -207,9 +207,7 @@ func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 			return c.signalFrozen(ctx, sig)
 		}
 		if round == 0 { // those that wait for a disk do not die meanwhile
-			if err := c.LiftIO(); err != nil {
-				return err
-			}
+			c.LiftIO()
 		}
 		if err := c.killRound(ctx, round); err != nil {
 			return err

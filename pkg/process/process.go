@@ -138,9 +138,7 @@ func (p *Process) Kill(sig syscall.Signal) error {
 		return p.wrap(fmt.Errorf("thaw: %w", err))
 	}
 	if p.limits().LimitsIO() || p.container.config.ExecLimits != nil { // init waits for its execs, and they for a disk
-		if err := p.container.Cgroup().LiftIO(); err != nil {
-			return p.wrap(fmt.Errorf("lift the limits of I/O: %w", err))
-		}
+		p.container.Cgroup().LiftIO()
 	}
 	return nil
 }
