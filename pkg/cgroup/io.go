@@ -108,7 +108,8 @@ func (c *Cgroup) LiftIO() {
 		return nil
 	}, nil)
 	if err != nil && !IsGone(err) {
-		log.L.WithError(err).WithField("cgroup", c.String()).Warn("what is killed may wait for a disk: its limits of I/O stay")
+		entry := log.L.WithError(err).WithField("cgroup", c.String())
+		entry.Warn("limits of I/O stay: what is killed may wait for a disk")
 	}
 }
 
