@@ -19,6 +19,7 @@ import (
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/idle"
 	"sandbox.internal/shim/pkg/ociruntime"
+	"sandbox.internal/shim/pkg/ociruntime/support"
 	"sandbox.internal/shim/pkg/pod"
 	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/reaper"
@@ -130,7 +131,7 @@ func shutDown(
 
 // runtimeFeatures is what -info answers about the OCI runtime specification.
 func runtimeFeatures() *features.Features {
-	f := ociruntime.Features()
+	f := support.Features()
 	f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, settings.UnsafeAnnotations()...)
 	return f
 }

@@ -15,9 +15,9 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -26,7 +26,7 @@ import (
 // Debian 12's 3.17 does not with Linux 6.18.
 func needCriu(t *testing.T) {
 	t.Helper()
-	if out, err := exec.Command(criu, "check").CombinedOutput(); err != nil {
+	if out, err := exec.Command(criu.Program, "check").CombinedOutput(); err != nil {
 		lacking(t, "criu", fmt.Sprintf("a criu that works with this kernel: %v\n%s", err, out))
 	}
 	if _, err := exec.LookPath("iptables-restore"); err != nil {
@@ -34,33 +34,8 @@ func needCriu(t *testing.T) {
 	}
 }
 
-func TestCheckpoint_NeedsTheJoinedNamespaces(t *testing.T) {
-	dir := t.TempDir()
-	other := filepath.Join(dir, "other")
-	must(t, os.WriteFile(other, nil, 0o600))
-	for _, tc := range []struct {
-		name string
-		list configs.Namespaces
-		want string // in the error; empty for none
-	}{
-		{"none by path", configs.Namespaces{{Type: configs.NEWNET}, {Type: configs.NEWPID}}, ""},
-		{"as they were", configs.Namespaces{{Type: configs.NEWNET, Path: "/proc/self/ns/net"}, {Type: configs.NEWPID, Path: "/proc/self/ns/pid"}}, ""},
-		{"a file", configs.Namespaces{{Type: configs.NEWNET, Path: other}}, other},
-		{"another namespace", configs.Namespaces{{Type: configs.NEWPID, Path: "/proc/self/ns/net"}}, "/proc/self/ns/net"},
-		{"nothing", configs.Namespaces{{Type: configs.NEWNET, Path: dir + "/gone"}}, dir + "/gone"},
-		{"one that is not asked for again", configs.Namespaces{{Type: configs.NEWIPC, Path: dir + "/gone"}}, ""},
-	} {
-		err := sameNamespaces(tc.list, os.Getpid())
-		if tc.want == "" {
-			must(t, err)
-		} else if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want a failed precondition that names %s", tc.name, err, tc.want)
-		}
-	}
-}
-
 func TestCheckpoint_NeedsAPathToItsNetwork(t *testing.T) {
-	if _, err := exec.LookPath(criu); err != nil {
+	if _, err := exec.LookPath(criu.Program); err != nil {
 		lacking(t, "criu", err.Error())
 	}
 	holder := exec.Command("/bin/busybox", "sleep", "1000")

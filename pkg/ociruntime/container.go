@@ -21,6 +21,7 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
@@ -49,8 +50,8 @@ type container struct {
 	awaitsProgram atomic.Bool   // Start let init run its program, and nobody has seen it yet
 	spawning      chan struct{} // holds one while libcontainer starts an exec: a lock that waits no longer than a context
 
-	filter      func() (*launch.Filter, error) // the seccomp filter of execs, captured by the first
-	execCgroups execCgroups
+	filter     func() (*launch.Filter, error) // the seccomp filter of execs, captured by the first
+	execGroups *execgroup.Groups
 }
 
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -32,7 +33,7 @@ func restoringCriu(t *testing.T) (restored string, let func()) {
 	self, err := os.Executable()
 	must(t, err)
 	script := fmt.Sprintf("#!/bin/sh\nexport %s=%s GORACE=atexit_sleep_ms=0\nexec %s \"$@\"\n", criuEnv, dir, self)
-	must(t, os.WriteFile(filepath.Join(dir, criu), []byte(script), 0o755)) //nolint:gosec // a program is executable
+	must(t, os.WriteFile(filepath.Join(dir, criu.Program), []byte(script), 0o755)) //nolint:gosec // a program is executable
 	must(t, unix.Mkfifo(filepath.Join(dir, "let"), 0o600))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	return filepath.Join(dir, "restored"), func() {

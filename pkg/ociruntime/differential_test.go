@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -58,7 +59,7 @@ type way func(*container, context.Context, *specs.Process, *stdio.Streams) (proc
 
 //nolint:revive // a method in all but form
 func byLibcontainer(c *container, ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
-	lp, err := libcontainerProcess(p, s)
+	lp, err := translate.Process(p, s)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func byLibcontainer(c *container, ctx context.Context, p *specs.Process, s *stdi
 
 //nolint:revive // as above
 func byLauncher(c *container, ctx context.Context, p *specs.Process, s *stdio.Streams) (process.Handle, error) {
-	lp, err := libcontainerProcess(p, s)
+	lp, err := translate.Process(p, s)
 	if err != nil {
 		return nil, err
 	}

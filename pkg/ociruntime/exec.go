@@ -14,7 +14,10 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/limit"
+	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -25,7 +28,7 @@ func (c *container) Exec(
 	ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams,
 ) (process.Handle, error) {
 	c.AwaitProgram()
-	lp, err := libcontainerProcess(p, s)
+	lp, err := translate.Process(p, s)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +39,7 @@ func (c *container) Exec(
 		}
 		return h, nil
 	}
-	group, err := c.newExecCgroup(l)
+	group, err := c.execGroups.Make(l)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +48,7 @@ func (c *container) Exec(
 
 // startExec starts lp in group, or, if that is nil, in the container's cgroup.
 func (c *container) startExec(
-	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execCgroup,
+	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
 ) (*handle, error) {
 	late := fmt.Errorf("the process was not set up within %v: %w", c.runtime.execTimeout, context.DeadlineExceeded)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.runtime.execTimeout, late)
@@ -59,10 +62,10 @@ func (c *container) startExec(
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
 		c.fellBack(reason.Error())
 		if group != nil {
-			lp.SubCgroupPaths = group.subPaths
+			lp.SubCgroupPaths = group.SubPaths
 		}
 		if h, err = c.spawn(ctx, lp, s); err == nil && group != nil {
-			if err = group.limitPids(); err != nil { // not before: libcontainer has threads
+			if err = group.LimitProcesses(); err != nil { // not before: libcontainer has threads
 				h.kill()
 			}
 		}
@@ -90,7 +93,7 @@ type unsupported struct{ error }
 
 // launch starts lp with the launcher, or returns an unsupported error.
 func (c *container) launch(
-	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execCgroup,
+	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
 ) (*handle, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -108,7 +111,7 @@ func (c *container) launch(
 	}
 	c.setCgroups(command, group)
 	if group != nil {
-		command.Ready = group.limitPids
+		command.Ready = group.LimitProcesses
 	}
 	p, err := command.Start(ctx, launcher, c.runtime.reaper)
 	switch {
@@ -117,7 +120,7 @@ func (c *container) launch(
 	case errors.Is(err, launch.ErrNotStarted):
 		return nil, unsupported{err} // where the cgroup could not be joined, libcontainer joins that of init
 	case err != nil:
-		return nil, startError(fmt.Errorf("%s: %w", processFailed, err), lp.Args)
+		return nil, ocierrors.Start(fmt.Errorf("%s: %w", processFailed, err), lp.Args)
 	}
 	h := newHandle(c.runtime.reaper, p, p.Pid)
 	return h, h.started(ctx, s)

@@ -14,13 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/idmap"
-	"sandbox.internal/shim/pkg/limit"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -168,12 +166,12 @@ func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 			change(&config)
 			b := create(t, config).start()
 			c := b.RuntimeContainer.(*container)
-			n, err := c.newExecCgroup(nil)
+			n, err := c.execGroups.Make(nil)
 			must(t, err)
 			// One that it has started: to start one itself it would have to win a race.
 			child := exec.Command("sleep", "1000")
 			must(t, child.Start())
-			for _, dir := range n.paths {
+			for _, dir := range n.Paths {
 				must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(child.Process.Pid)), 0))
 			}
 			dead := make(chan struct{})
@@ -188,7 +186,7 @@ func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 			must(t, unix.Sendmsg(int(streams.ConsoleSocket().Fd()), []byte("x"), unix.UnixRights(int(null.Fd())), nil, 0))
 			p := command("sleep", "1000")
 			p.Terminal = true
-			lp, err := libcontainerProcess(p, streams)
+			lp, err := translate.Process(p, streams)
 			must(t, err)
 			h, err := c.execIn(t.Context(), lp, streams, n)
 			if err == nil {
@@ -209,21 +207,5 @@ func TestExec_FailureAfterItsProgramBeganLeavesNoProcess(t *testing.T) {
 				t.Errorf("cgroups left: %v", left)
 			}
 		})
-	}
-}
-
-func TestCanLimit_NamesWhatIsAbsent(t *testing.T) {
-	c := cgroup.New(map[string]string{"pids": t.TempDir()})
-	err := canLimit(c, &limit.Limits{WallTime: 1, CPUTime: 1, Memory: 1, Pids: 1, CPUs: 1, ReadBPS: 1, WriteBPS: 1})
-	if !errdefs.IsFailedPrecondition(err) {
-		t.Fatalf("canLimit = %v, want failed precondition", err)
-	}
-	for name, controller := range map[string]string{
-		"memory": "memory", "cpus": "cpu", "cpu-time": "cpuacct", "read-bps": "blkio", "write-bps": "blkio",
-	} {
-		wantText(t, err, fmt.Sprintf("limit %s: cgroup %s has no controller %s for execs", name, c, controller))
-	}
-	if err := canLimit(c, &limit.Limits{WallTime: 1, Pids: 1, Output: 1}); err != nil {
-		t.Error(err)
 	}
 }

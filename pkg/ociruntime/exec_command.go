@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -122,11 +123,11 @@ func namespaces(config *configs.Config) (flags uintptr) {
 }
 
 // setCgroups sets which cgroups the process joins: those of group, or if that is nil, the container's.
-func (c *container) setCgroups(cmd *launch.Command, group *execCgroup) {
+func (c *container) setCgroups(cmd *launch.Command, group *execgroup.Group) {
 	paths := c.manager.GetPaths()
 	freezer := paths["freezer"] // the container's: thawing it thaws those below
 	if group != nil {
-		paths = group.paths
+		paths = group.Paths
 	}
 	cmd.Unified = paths[""]
 	if cgroups.IsCgroup2UnifiedMode() {

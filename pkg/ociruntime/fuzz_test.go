@@ -12,6 +12,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -37,14 +38,14 @@ func FuzzConfig(f *testing.F) {
 			}
 		}
 		c := process.Config{ID: "c1", Bundle: "/bundle", Rootfs: "/bundle/rootfs", Spec: &spec}
-		config, err := libcontainerConfig(c)
+		config, err := translate.Container(c)
 		if err != nil {
 			return
 		}
 		if config.Rootfs != c.Rootfs || !slices.Contains(config.Labels, "bundle="+c.Bundle) {
 			t.Errorf("%q: rootfs %q, labels %q", data, config.Rootfs, config.Labels)
 		}
-		p, err := libcontainerProcess(spec.Process, &stdio.Streams{})
+		p, err := translate.Process(spec.Process, &stdio.Streams{})
 		if err != nil || unsupportedInitReason(c, config, p) != "" {
 			return
 		}
@@ -75,17 +76,6 @@ func FuzzEnvironment(f *testing.F) {
 		}
 		if again, noHomeAgain, err := environment(out); err != nil || noHomeAgain != noHome || !slices.Equal(again, out) {
 			t.Errorf("environment(%q) = %q, and of that %q, %v", env, out, again, err)
-		}
-	})
-}
-
-// CRIU writes names of the container's files and processes to its log.
-func FuzzFirstError(f *testing.F) {
-	f.Add("(00.1) ok\n(00.2) Error (criu/x.c:5): no\nError later\n")
-	f.Fuzz(func(t *testing.T, log string) {
-		cause := firstError(strings.NewReader(log))
-		if strings.Contains(cause, "\n") || !strings.Contains(log, cause) {
-			t.Errorf("firstError(%q) = %q", log, cause)
 		}
 	})
 }

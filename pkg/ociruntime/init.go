@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
@@ -27,6 +28,7 @@ import (
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -78,6 +80,32 @@ func unsupportedInitReason(c process.Config, config *configs.Config, p *libconta
 		}
 	}
 	return ""
+}
+
+// needsLauncher is the setting of a container whose processes libcontainer must not start, since it would ignore it.
+func needsLauncher(c process.Config) string {
+	switch {
+	case c.Init:
+		return "init"
+	case c.TaskDir != "":
+		return "host-rootfs.task-dir"
+	}
+	return ""
+}
+
+// Words of libcontainer before the reason why a process was not started.
+const (
+	processFailed = "unable to start container process"
+	initFailed    = processFailed + ": error during container init"
+)
+
+// launcherError is for such a container, if the launcher does not start a process of it. words are those of
+// libcontainer, for which most of what fails during the start would fail too.
+func launcherError(setting, words string, reason error, args []string) error {
+	if errors.Is(reason, launch.ErrNotStarted) {
+		return ocierrors.Start(fmt.Errorf("%s: %w", words, reason), args)
+	}
+	return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason, errdefs.ErrFailedPrecondition)
 }
 
 // launchInit starts init with the launcher, or returns an unsupported error. In that case nothing is left of it but
@@ -142,7 +170,7 @@ func (r *Runtime) launchInit(
 		}
 		return nil, unsupported{err}
 	case err != nil:
-		return nil, startError(fmt.Errorf("%s: %w", initFailed, err), p.Args)
+		return nil, ocierrors.Start(fmt.Errorf("%s: %w", initFailed, err), p.Args)
 	}
 	made.held, made.init = run, newHandle(r.reaper, proc, proc.Pid)
 	if err = made.init.started(ctx, s); err != nil {

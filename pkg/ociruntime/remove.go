@@ -19,6 +19,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/unixfile"
 )
@@ -90,7 +91,7 @@ func awaitDeath(ctx context.Context, lc *libcontainer.Container) error {
 func removeHalfMade(ctx context.Context, c process.Config) error {
 	var errs []error
 	if c.Spec != nil && c.Spec.Root != nil {
-		if config, err := libcontainerConfig(c); err != nil {
+		if config, err := translate.Container(c); err != nil {
 			log.L.WithError(err).WithField("container", c.ID).Warn("find cgroup of half-made container")
 		} else if m, err := manager.New(config.Cgroups); err != nil {
 			errs = append(errs, err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -23,8 +24,12 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/ociruntime/controlfile"
+	"sandbox.internal/shim/pkg/ociruntime/execgroup"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
+	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
+	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/reaper"
 	"sandbox.internal/shim/pkg/stdio"
@@ -72,14 +77,14 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	if c.Checkpoint != "" {
 		return r.prepare(c, config)
 	}
-	init, err := libcontainerProcess(c.Spec.Process, s)
+	init, err := translate.Process(c.Spec.Process, s)
 	if err != nil {
 		return nil, err
 	}
 	init.Init, init.ExtraFiles = true, c.Files
 	lc, err := libcontainer.Create(c.Root, c.ID, config)
 	if err != nil {
-		return nil, createError(classify(err), c.Spec.Linux)
+		return nil, ocierrors.Create(ocierrors.Classify(err), c.Spec.Linux)
 	}
 	created, err := r.launchInit(ctx, c, config, lc, init, s)
 	if reason := (unsupported{}); errors.As(err, &reason) && needsLauncher(c) != "" {
@@ -98,13 +103,13 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 			undone, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
 			defer cancel()
 			undo := process.Undo(func() error { return removeHalfMade(undone, c) })
-			return nil, errors.Join(createError(err, c.Spec.Linux), undo)
+			return nil, errors.Join(ocierrors.Create(err, c.Spec.Linux), undo)
 		}
 	}
 	if err == nil {
 		return created, nil
 	}
-	err = createError(err, c.Spec.Linux)
+	err = ocierrors.Create(err, c.Spec.Linux)
 	undo := process.Undo(func() error {
 		return fail.After("create-undo.discard", r.discard(lc, stateDir(c.Root, c.ID)))
 	})
@@ -112,6 +117,13 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
 	}
 	return nil, err
+}
+
+// translate suspends the reaper around translate.Container: to read the mappings of a user namespace that the container
+// joins, libcontainer starts a child and waits for it.
+func (r *Runtime) translate(c process.Config) (*configs.Config, error) {
+	defer r.reaper.Suspend()()
+	return translate.Container(c)
 }
 
 // spawnInit starts init with libcontainer.
@@ -144,7 +156,7 @@ func (r *Runtime) spawned(
 	}
 	made.lc, made.init = lc, init
 	if config.RootlessCgroups && !made.cgroup.Exists() {
-		made.cgroup = cgroup.New(nil) // on v2 libcontainer names even a cgroup that it was not allowed to make
+		made.setCgroup(cgroup.New(nil)) // on v2 libcontainer names even a cgroup that it was not allowed to make
 	}
 	// Init's waiter does not run yet, so the pid is init's.
 	if made.initStage, err = statExe(init.pid); err != nil {
@@ -155,11 +167,11 @@ func (r *Runtime) spawned(
 
 // initCreated is called when init waits to be started.
 func (c *container) initCreated() error {
-	if err := fail.After("create.resources", writeExtra(c.cgroup, c.config.Spec.Linux.Resources)); err != nil {
+	if err := fail.After("create.resources", controlfile.WriteRest(c.cgroup, c.config.Spec.Linux.Resources)); err != nil {
 		return fmt.Errorf("linux.resources: %w", err)
 	}
-	limitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
-	if err := fail.After("create.exec-limits", c.prepareExecLimits()); err != nil {
+	controlfile.LimitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
+	if err := fail.After("create.exec-limits", c.execGroups.Prepare()); err != nil {
 		return err
 	}
 	fd, err := unix.PidfdOpen(c.init.pid, 0)
@@ -187,11 +199,21 @@ func (r *Runtime) newContainer(
 	if own.Systemd {
 		m = systemd.NewScope(m, &own)
 	}
-	return &container{
-		runtime: r, config: c, manager: m, cgroup: cgroup.New(m.GetPaths()),
+	made := &container{
+		runtime: r, config: c, manager: m,
 		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), spawning: make(chan struct{}, 1),
 		filter: sync.OnceValues(func() (*launch.Filter, error) {
 			return launch.Capture(func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
 		}),
-	}, nil
+	}
+	made.setCgroup(cgroup.New(m.GetPaths()))
+	return made, nil
 }
+
+// setCgroup is called before the container has a process.
+func (c *container) setCgroup(group *cgroup.Cgroup) {
+	c.cgroup, c.execGroups = group, execgroup.New(group, c.config.ExecLimits)
+}
+
+// stateDir is where libcontainer keeps the state of a container. id was checked to be one path element.
+func stateDir(root, id string) string { return filepath.Join(root, id) }

@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -57,7 +58,7 @@ func (r *Runtime) start(
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("interrupted: %w: %w", context.Cause(ctx), err)
 	case err != nil:
-		return nil, startError(err, p.Args)
+		return nil, ocierrors.Start(err, p.Args)
 	}
 	pid, err := p.Pid()
 	if err != nil {

@@ -6,7 +6,6 @@ package ociruntime
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
@@ -16,6 +15,8 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/ociruntime/controlfile"
+	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/resources"
 )
@@ -30,11 +31,11 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
 		return err
 	}
-	if err := checkUsage(c.cgroup, write.Memory); err != nil {
+	if err := controlfile.CheckUsage(c.cgroup, write.Memory); err != nil {
 		return err
 	}
 	fields := resources.Fields(write)
-	files, err := controlFiles(c.cgroup, fields)
+	files, err := controlfile.Names(c.cgroup, fields)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (c *container) Update(r *specs.LinuxResources) error {
 		return fmt.Errorf("linux.resources: %w", err)
 	}
 	if err := fail.After("update.write", c.write(write)); err != nil {
-		err = updateError(err, fields, c.cgroup)
+		err = ocierrors.Update(err, fields, c.cgroup)
 		if errors.Is(err, systemd.ErrSilent) {
 			return err // systemd is asked first, so nothing was written
 		}
@@ -56,23 +57,6 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	return nil
 }
 
-// controlFiles are the names of the files of fields. Each must be of a controller that the container is in.
-func controlFiles(c *cgroup.Cgroup, fields []resources.Field) ([]string, error) {
-	var all []string
-	for _, f := range fields {
-		files := f.Files(c.Unified())
-		for _, file := range files {
-			if c.File(file) == "" {
-				return nil, fmt.Errorf("linux.resources.%s: the container is in no cgroup that could have %s: %w",
-					f.Name, file, errdefs.ErrFailedPrecondition)
-			}
-		}
-		all = append(all, files...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
-}
-
 // write writes r. If r has device rules, those that every container has follow them.
 func (c *container) write(r *specs.LinuxResources) error {
 	converted, err := c.convert(r, len(r.Devices) > 0)
@@ -82,7 +66,7 @@ func (c *container) write(r *specs.LinuxResources) error {
 	if err := c.manager.Set(converted); err != nil {
 		return err
 	}
-	return writeExtra(c.cgroup, r)
+	return controlfile.WriteRest(c.cgroup, r)
 }
 
 // convert translates r as libcontainer translates config.json, with or without device rules.

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ociruntime
+// Package controlfile writes and checks control files of a container's cgroup where libcontainer does not.
+package controlfile
 
 import (
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,23 +21,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/resources"
 )
 
-// writeExtra writes the limits that libcontainer leaves out although the kernel has them: on cgroup v1 the memory of
+// WriteRest writes the limits that libcontainer leaves out although the kernel has them: on cgroup v1 the memory of
 // TCP buffers, and that the OOM killer is on again; on v2 the weights of devices, if the IO scheduler is not BFQ.
-func writeExtra(c *cgroup.Cgroup, r *specs.LinuxResources) error {
+func WriteRest(c *cgroup.Cgroup, r *specs.LinuxResources) error {
 	switch {
 	case r == nil:
 		return nil
 	case !c.Unified():
-		return writeExtraMemory(c, r.Memory)
+		return writeMemory(c, r.Memory)
 	case r.BlockIO != nil:
 		return writeDeviceWeights(c, r.BlockIO.WeightDevice)
 	}
 	return nil
 }
 
-func writeExtraMemory(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
+func writeMemory(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	if m == nil {
 		return nil
 	}
@@ -72,9 +75,26 @@ func writeFile(c *cgroup.Cgroup, name, text string) error {
 	return cgroups.WriteFile(filepath.Dir(c.File(name)), name, text)
 }
 
-// checkUsage refuses a limit that is not above the current usage, if m asks for that check: on cgroup v2 the kernel
+// Names are the names of the files of fields. Each must be of a controller that the container is in.
+func Names(c *cgroup.Cgroup, fields []resources.Field) ([]string, error) {
+	var all []string
+	for _, f := range fields {
+		files := f.Files(c.Unified())
+		for _, file := range files {
+			if c.File(file) == "" {
+				return nil, fmt.Errorf("linux.resources.%s: the container is in no cgroup that could have %s: %w",
+					f.Name, file, errdefs.ErrFailedPrecondition)
+			}
+		}
+		all = append(all, files...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// CheckUsage refuses a limit that is not above the current usage, if m asks for that check: on cgroup v2 the kernel
 // would kill processes to get below the limit.
-func checkUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
+func CheckUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	if m == nil || m.CheckBeforeUpdate == nil || !*m.CheckBeforeUpdate {
 		return nil
 	}
@@ -103,9 +123,9 @@ func checkUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	return nil
 }
 
-// limitDepth limits how deep a container may nest cgroups, unless its configuration does. libcontainer does not know
+// LimitDepth limits how deep a container may nest cgroups, unless its configuration does. libcontainer does not know
 // this file, so updates do not write it. Without it a container runs too: no walk of this program depends on it.
-func limitDepth(containerID string, c *cgroup.Cgroup, r *specs.LinuxResources) {
+func LimitDepth(containerID string, c *cgroup.Cgroup, r *specs.LinuxResources) {
 	if r != nil {
 		if _, asked := r.Unified[cgroup.DepthFile]; asked {
 			return

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ociruntime
+// Package support tells what this build and this machine can do: the OCI runtime specification's features document, and
+// what the flag -info shows beside it.
+package support
 
 import (
 	"fmt"
@@ -17,6 +19,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
 	"sandbox.internal/shim/pkg/native"
+	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 )
 
@@ -68,9 +71,9 @@ func HasLauncher() bool {
 	return err == nil
 }
 
-// CriuPath is the criu that checkpoint and restore would run, or empty.
-func CriuPath() string {
-	path, _ := exec.LookPath(criu) // not found is the answer
+// CRIUPath is the criu that checkpoint and restore would run, or empty.
+func CRIUPath() string {
+	path, _ := exec.LookPath(criu.Program) // not found is the answer
 	return path
 }
 

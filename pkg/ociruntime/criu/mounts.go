@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ociruntime
+package criu
 
 import (
 	"fmt"
@@ -12,13 +12,13 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 )
 
-// checkExternalMounts refuses links in a container's root file system by which CRIU would mount something else than
+// CheckMounts refuses links in a container's root file system by which CRIU would mount something else than
 // config.json says. libcontainer tells CRIU what to bind by the place where a mount lies once links are followed, and
 // CRIU keeps that as text, mnt[PLACE]:SOURCE: a place with "]:" in it ends early, and the rest is the source
 // (CVE-2026-119101). Of two mounts at one place CRIU takes the source of the first.
 //
 // libcontainer follows the links again. At a restore nobody can exchange them meanwhile, since nothing runs there yet.
-func checkExternalMounts(config *configs.Config) error {
+func CheckMounts(config *configs.Config) error {
 	sources := map[string]string{} // by place
 	for _, m := range config.Mounts {
 		if m.Device != "bind" && m.Device != "cgroup" {

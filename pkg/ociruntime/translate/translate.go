@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ociruntime
+// Package translate makes libcontainer's configuration of a container, and of its processes, from that of the OCI
+// runtime specification (config.md, config-linux.md).
+package translate
 
 import (
 	"fmt"
@@ -26,18 +28,12 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// translate suspends the reaper around libcontainerConfig: to read the mappings of a user namespace that the container
-// joins, libcontainer starts a child and waits for it.
-func (r *Runtime) translate(c process.Config) (*configs.Config, error) {
-	defer r.reaper.Suspend()()
-	return libcontainerConfig(c)
-}
-
 // specconvLock guards specconv.AllowedDevices.
 var specconvLock sync.Mutex
 
-// libcontainerConfig translates the OCI configuration.
-func libcontainerConfig(c process.Config) (*configs.Config, error) {
+// Container translates the configuration of a container. The reaper of children must be suspended: to read the mappings
+// of a user namespace that the container joins, libcontainer starts a child and waits for it.
+func Container(c process.Config) (*configs.Config, error) {
 	specconvLock.Lock()
 	defer specconvLock.Unlock()
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
@@ -89,8 +85,8 @@ func inBundle(c process.Config) *specs.Spec {
 	return &spec
 }
 
-// libcontainerProcess translates an OCI process. The caller of this package has checked its fields.
-func libcontainerProcess(p *specs.Process, s *stdio.Streams) (*libcontainer.Process, error) {
+// Process translates a process that gets the streams s. The caller has checked its fields (pkg/task).
+func Process(p *specs.Process, s *stdio.Streams) (*libcontainer.Process, error) {
 	lp := &libcontainer.Process{
 		Args:            p.Args,
 		Env:             p.Env,
@@ -165,6 +161,3 @@ var rlimits = map[string]int{
 	"RLIMIT_RTPRIO": unix.RLIMIT_RTPRIO, "RLIMIT_RTTIME": unix.RLIMIT_RTTIME,
 	"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING, "RLIMIT_STACK": unix.RLIMIT_STACK,
 }
-
-// stateDir is where libcontainer keeps the state of a container. id was checked to be one path element.
-func stateDir(root, id string) string { return filepath.Join(root, id) }

@@ -1,7 +1,10 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ociruntime
+// Package ocierrors gives errors of libcontainer v1.5.2 their classes, and the names of the fields that they are about.
+// It has sentinels for some errors only. The others are told by their text; a test of pkg/ociruntime provokes each of
+// them, so that another version of libcontainer with other words fails a test.
+package ocierrors
 
 import (
 	"errors"
@@ -21,14 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
-	"sandbox.internal/shim/pkg/ociruntime/launch"
-	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/resources"
 )
-
-// Errors of libcontainer v1.5.2 get their classes here, and the names of the fields that they are about. It has
-// sentinels for some errors only. The others are told by their text; a test provokes each of them, so that another
-// version of libcontainer with other words fails a test.
 
 // sentinelClasses are libcontainer's sentinels, each with the class that it stands for.
 var sentinelClasses = []struct{ sentinel, class error }{
@@ -41,8 +38,8 @@ var sentinelClasses = []struct{ sentinel, class error }{
 	{libcontainer.ErrPaused, errdefs.ErrFailedPrecondition},
 }
 
-// classify adds the class of a sentinel to err.
-func classify(err error) error {
+// Classify adds the class of a sentinel to err.
+func Classify(err error) error {
 	for _, c := range sentinelClasses {
 		if errors.Is(err, c.sentinel) {
 			return fmt.Errorf("%w: %w", err, c.class)
@@ -51,44 +48,18 @@ func classify(err error) error {
 	return err
 }
 
-// startError classifies an error from inside the container. A program that cannot be run is the caller's to fix; the
+// Start classifies an error from inside the container. A program that cannot be run is the caller's to fix; the
 // text is what os/exec.LookPath says. Docker derives the exit statuses 126 and 127 from libcontainer's words, so they
 // are kept.
-func startError(err error, args []string) error {
+func Start(err error, args []string) error {
 	if strings.Contains(err.Error(), fmt.Sprintf("exec: %q: ", args[0])) {
 		return fmt.Errorf("process.args[0] %q: %w: %w", args[0], err, errdefs.ErrInvalidArgument)
 	}
-	return classify(err)
+	return Classify(err)
 }
 
-// needsLauncher is the setting of a container whose processes libcontainer must not start, since it would ignore it.
-func needsLauncher(c process.Config) string {
-	switch {
-	case c.Init:
-		return "init"
-	case c.TaskDir != "":
-		return "host-rootfs.task-dir"
-	}
-	return ""
-}
-
-// Words of libcontainer before the reason why a process was not started.
-const (
-	processFailed = "unable to start container process"
-	initFailed    = processFailed + ": error during container init"
-)
-
-// launcherError is for such a container, if the launcher does not start a process of it. words are those of
-// libcontainer, for which most of what fails during the start would fail too.
-func launcherError(setting, words string, reason error, args []string) error {
-	if errors.Is(reason, launch.ErrNotStarted) {
-		return startError(fmt.Errorf("%s: %w", words, reason), args)
-	}
-	return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason, errdefs.ErrFailedPrecondition)
-}
-
-// createError names the field of config.json because of which no container could be made, if the text of err tells.
-func createError(err error, linux *specs.Linux) error {
+// Create names the field of config.json because of which no container could be made, if the text of err tells.
+func Create(err error, linux *specs.Linux) error {
 	text := err.Error()
 	for _, words := range []string{
 		"cgroup is not empty", "cgroup unexpectedly frozen", "unable to apply cgroup configuration",
@@ -125,8 +96,8 @@ func limitError(err error, r *specs.LinuxResources) error {
 	return resourcesError(err, class, resources.Fields(r), cgroups.Mode() == cgroups.Unified)
 }
 
-// updateError is for limits that a container's cgroup c does not take.
-func updateError(err error, fields []resources.Field, c *cgroup.Cgroup) error {
+// Update is for limits that a container's cgroup c does not take.
+func Update(err error, fields []resources.Field, c *cgroup.Cgroup) error {
 	class := errnoClass(err)
 	if !c.Exists() {
 		err = fmt.Errorf("cgroup %s is gone: %w", c, err)

@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package criu is about the program that saves and restores containers: whether it is there, its options, its log, and
+// what is refused because it would take it for something else.
+package criu
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+// Program is what libcontainer runs for checkpoints. It takes the first in PATH and cannot be told another.
+const Program = "criu"
+
+// Find returns an error if there is no criu, or if want is set and another one would run.
+func Find(want string) error {
+	path, err := exec.LookPath(Program)
+	if err != nil {
+		return fmt.Errorf("program %q: not found in PATH of containerd; it is in the package %q: %w",
+			Program, Program, errdefs.ErrNotImplemented)
+	}
+	if want != "" && want != path {
+		return fmt.Errorf("CriuPath %q: PATH of containerd leads to %q, and only that can be used: %w",
+			want, path, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// Options are the options that are always the same. Others (CNI) make the devices of network namespaces, also before a
+// restore.
+func Options(image, work string) *libcontainer.CriuOpts {
+	return &libcontainer.CriuOpts{ImagesDirectory: image, WorkDirectory: work, EmptyNs: unix.CLONE_NEWNET, StatusFd: -1}
+}
+
+// DumpOptions translates r, as far as libcontainer does not check it.
+func DumpOptions(r process.CheckpointRequest) (*libcontainer.CriuOpts, error) {
+	invalid := func(field, value, want string) error {
+		return fmt.Errorf("%s %q: %s: %w", field, value, want, errdefs.ErrInvalidArgument)
+	}
+	if !filepath.IsAbs(r.Path) {
+		return nil, invalid("path", r.Path, "must be an absolute path")
+	}
+	if r.ParentPath != "" {
+		if filepath.IsAbs(r.ParentPath) {
+			return nil, invalid("parent_path", r.ParentPath, "must be relative to the path of the image")
+		}
+		if parent := filepath.Join(r.Path, r.ParentPath); !IsDir(parent) {
+			return nil, invalid("parent_path", r.ParentPath, "there is no directory "+parent)
+		}
+	}
+	if !slices.Contains(cgroupModes, r.CgroupsMode) {
+		return nil, invalid("cgroups_mode", r.CgroupsMode, "want one of "+strings.Join(cgroupModes[1:], ", "))
+	}
+	for _, kind := range r.EmptyNamespaces {
+		if kind != "network" {
+			return nil, invalid("empty_namespaces", kind, "want network, which is always restored empty")
+		}
+	}
+	o := Options(r.Path, "")
+	o.ParentImage = r.ParentPath
+	o.ManageCgroupsMode = r.CgroupsMode
+	o.LeaveRunning = !r.Exit
+	o.TcpEstablished = r.OpenTCP
+	o.ExternalUnixConnections = r.ExternalUnixSockets
+	o.ShellJob = r.Terminal
+	o.FileLocks = r.FileLocks
+	return o, nil
+}
+
+// cgroupModes are those of criu(8), --manage-cgroups; empty is its default.
+var cgroupModes = []string{"", "soft", "full", "strict", "ignore"}
+
+// CheckImage refuses a directory that is no checkpoint: criu's own error is hard to understand.
+func CheckImage(dir string) error {
+	// CRIU and libcontainer read these first.
+	for _, name := range []string{"inventory.img", "descriptors.json"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("checkpoint %q: not the image of a container, there is no %s: %w",
+				dir, name, errdefs.ErrInvalidArgument)
+		} else if err != nil {
+			return fmt.Errorf("checkpoint %q: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// WithLog calls f with a directory for criu's log, and adds the cause from the log to an error of f. The directory is
+// dir, or if that is empty, one in bundle that is kept only with a cause.
+func WithLog(bundle, dir, log string, f func(dir string) error) error {
+	temporary := dir == ""
+	var err error
+	if temporary {
+		dir, err = os.MkdirTemp(bundle, "criu-")
+	} else {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return fmt.Errorf("directory for the log of criu: %w", err)
+	}
+	if err = f(dir); err != nil {
+		path := filepath.Join(dir, log)
+		if first := cause(path); first != "" {
+			return fmt.Errorf("%w: %s (see %s)", err, first, path)
+		}
+	}
+	if temporary {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return err
+}
+
+// cause is the first error in a log of criu, from which the others follow; "" for none.
+func cause(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	return firstError(f)
+}
+
+func firstError(log io.Reader) string {
+	for s := bufio.NewScanner(log); s.Scan(); {
+		if _, cause, ok := strings.Cut(s.Text(), "Error "); ok {
+			return cause
+		}
+	}
+	return ""
+}
+
+// CheckNamespaces refuses paths that no longer lead to the namespaces of pid, as those of a process that has ended or
+// of a descriptor that was closed: libcontainer reads them again and tells CRIU not to save these namespaces.
+func CheckNamespaces(list configs.Namespaces, pid int) error {
+	for _, ns := range list {
+		if ns.Path == "" || ns.Type != configs.NEWNET && ns.Type != configs.NEWPID {
+			continue
+		}
+		own, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, configs.NsName(ns.Type)))
+		if err != nil {
+			return err
+		}
+		named, err := os.Stat(ns.Path)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err != nil || !os.SameFile(own, named) {
+			return fmt.Errorf("config.json: linux.namespaces: path %q of type %s no longer names the namespace "+
+				"that the container is in: %w", ns.Path, ns.Type, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
+
+// IsDir reports whether path leads to a directory.
+func IsDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}

@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package criu
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/process"
+)
+
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, Program)
+	must(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755)) //nolint:gosec // a program is executable
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	for _, want := range []string{"", path} {
+		if err := Find(want); err != nil {
+			t.Errorf("Find(%q) = %v, want none", want, err)
+		}
+	}
+	err := Find("/opt/criu")
+	wantError(t, err, errdefs.ErrInvalidArgument, "/opt/criu", path)
+	t.Setenv("PATH", t.TempDir())
+	wantError(t, Find(""), errdefs.ErrNotImplemented, `"criu"`, "PATH", "package")
+}
+
+func TestDumpOptions(t *testing.T) {
+	image := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(image, "parent"), 0o700))
+	for _, tc := range []struct {
+		name string
+		in   process.CheckpointRequest
+		want libcontainer.CriuOpts
+	}{
+		{"no options leave the container running", process.CheckpointRequest{Path: image}, libcontainer.CriuOpts{LeaveRunning: true}},
+		{"exit", process.CheckpointRequest{Path: image, Exit: true}, libcontainer.CriuOpts{}},
+		{"every option", process.CheckpointRequest{
+			Path: image, ParentPath: "parent", CgroupsMode: "full", EmptyNamespaces: []string{"network"},
+			OpenTCP: true, ExternalUnixSockets: true, Terminal: true, FileLocks: true,
+		}, libcontainer.CriuOpts{
+			ParentImage: "parent", ManageCgroupsMode: "full", LeaveRunning: true,
+			TcpEstablished: true, ExternalUnixConnections: true, ShellJob: true, FileLocks: true,
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.want.ImagesDirectory, tc.want.EmptyNs, tc.want.StatusFd = image, unix.CLONE_NEWNET, -1
+			got, err := DumpOptions(tc.in)
+			must(t, err)
+			if diff := cmp.Diff(tc.want, *got); diff != "" {
+				t.Errorf("options (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDumpOptions_Refuses(t *testing.T) {
+	image := t.TempDir()
+	for _, tc := range []struct {
+		name string
+		in   process.CheckpointRequest
+		want []string
+	}{
+		{"a relative path", process.CheckpointRequest{Path: "image"}, []string{"path", `"image"`, "absolute"}},
+		{"no path", process.CheckpointRequest{}, []string{"path", `""`, "absolute"}},
+		{"an absolute parent", process.CheckpointRequest{Path: image, ParentPath: "/p"}, []string{"parent_path", `"/p"`, "relative"}},
+		{"a parent that is not there", process.CheckpointRequest{Path: image, ParentPath: "p"}, []string{"parent_path", `"p"`, image}},
+		{"an unknown cgroups mode", process.CheckpointRequest{Path: image, CgroupsMode: "some"}, []string{"cgroups_mode", `"some"`, "soft, full, strict, ignore"}},
+		{"a namespace that cannot be empty", process.CheckpointRequest{Path: image, EmptyNamespaces: []string{"ipc"}}, []string{"empty_namespaces", `"ipc"`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := DumpOptions(tc.in)
+			wantError(t, err, errdefs.ErrInvalidArgument, tc.want...)
+		})
+	}
+}
+
+func TestCheckNamespaces(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	must(t, os.WriteFile(other, nil, 0o600))
+	for _, tc := range []struct {
+		name string
+		list configs.Namespaces
+		want string // in the error; empty for none
+	}{
+		{"none by path", configs.Namespaces{{Type: configs.NEWNET}, {Type: configs.NEWPID}}, ""},
+		{"as they were", configs.Namespaces{{Type: configs.NEWNET, Path: "/proc/self/ns/net"}, {Type: configs.NEWPID, Path: "/proc/self/ns/pid"}}, ""},
+		{"a file", configs.Namespaces{{Type: configs.NEWNET, Path: other}}, other},
+		{"another namespace", configs.Namespaces{{Type: configs.NEWPID, Path: "/proc/self/ns/net"}}, "/proc/self/ns/net"},
+		{"nothing", configs.Namespaces{{Type: configs.NEWNET, Path: dir + "/gone"}}, dir + "/gone"},
+		{"one that is not asked for again", configs.Namespaces{{Type: configs.NEWIPC, Path: dir + "/gone"}}, ""},
+	} {
+		err := CheckNamespaces(tc.list, os.Getpid())
+		if tc.want == "" {
+			must(t, err)
+		} else if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want a failed precondition that names %s", tc.name, err, tc.want)
+		}
+	}
+}
+
+func TestCause_IsTheFirstErrorOfTheLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dump.log")
+	if got := cause(path); got != "" {
+		t.Errorf("cause without a log = %q, want none", got)
+	}
+	log := "(00.001) Warn  (criu/x.c:1): minor\n(00.002) Error (criu/tty.c:9): no master\n(00.003) Error (criu/cr-dump.c:2): Dumping FAILED.\n"
+	must(t, os.WriteFile(path, []byte(log), 0o600))
+	if got, want := cause(path), "(criu/tty.c:9): no master"; got != want {
+		t.Errorf("cause = %q, want %q", got, want)
+	}
+}
+
+func TestWithLog_IsKeptOnlyWithACause(t *testing.T) {
+	failure := errors.New("criu failed")
+	for _, tc := range []struct {
+		name string
+		err  error
+		log  string
+		kept bool
+	}{
+		{"success", nil, "Error (x.c:1): not so bad\n", false},
+		{"a failure without a log", failure, "", false},
+		{"a failure with a cause", failure, "Error (x.c:1): bad\n", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bundle := t.TempDir()
+			err := WithLog(bundle, "", "dump.log", func(dir string) error {
+				if tc.log != "" {
+					must(t, os.WriteFile(filepath.Join(dir, "dump.log"), []byte(tc.log), 0o600))
+				}
+				return tc.err
+			})
+			if !errors.Is(err, tc.err) {
+				t.Errorf("error = %v, want %v", err, tc.err)
+			}
+			left, _ := filepath.Glob(filepath.Join(bundle, "criu-*/dump.log")) // the pattern is well formed
+			if (len(left) > 0) != tc.kept {
+				t.Errorf("logs in the bundle: %v, want one: %t", left, tc.kept)
+			}
+			if tc.kept && (!strings.Contains(err.Error(), "(x.c:1): bad") || !strings.Contains(err.Error(), left[0])) {
+				t.Errorf("error = %q, want the cause and the path of the log", err)
+			}
+		})
+	}
+}
+
+// CRIU writes names of the container's files and processes to its log.
+func FuzzFirstError(f *testing.F) {
+	f.Add("(00.1) ok\n(00.2) Error (criu/x.c:5): no\nError later\n")
+	f.Fuzz(func(t *testing.T, log string) {
+		cause := firstError(strings.NewReader(log))
+		if strings.Contains(cause, "\n") || !strings.Contains(log, cause) {
+			t.Errorf("firstError(%q) = %q", log, cause)
+		}
+	})
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func wantError(t *testing.T, err, class error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, class) {
+		t.Fatalf("error = %v, want one of class %v", err, class)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error = %v, which does not say %q", err, w)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package execgroup makes and removes the cgroups of a container's execs, with their limits.
+package execgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"sandbox.internal/shim/pkg/cgroup"
+	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/limit"
+)
+
+// emptyTimeout is how long the kernel may take to notice that a cgroup is empty.
+const emptyTimeout = time.Second
+
+// Groups are the cgroups of the execs of one container.
+type Groups struct {
+	parent *cgroup.Cgroup // the container's
+	limits *limit.Limits  // of each exec that has none of its own; nil for none
+
+	mu sync.Mutex // held while cgroups are removed, which never blocks
+	// +checklocks:mu
+	last int // number in the name of the last one
+	// +checklocks:mu
+	occupied []*cgroup.Cgroup
+}
+
+// New returns the groups of a container with the cgroup parent, whose execs have limits unless these are nil.
+func New(parent *cgroup.Cgroup, limits *limit.Limits) *Groups {
+	return &Groups{parent: parent, limits: limits}
+}
+
+// initLeaf is the child in which the processes of a container on v2 are that are no execs with limits.
+const initLeaf = "init"
+
+// Prepare makes the limits of execs possible, or returns an error if those that all have are not. It is called when no
+// exec runs yet.
+func (g *Groups) Prepare() error {
+	if g.limits == nil {
+		return nil
+	}
+	if !g.parent.Exists() { // the shim is not root, or only in a user namespace
+		return fmt.Errorf("exec-limits: the container has no cgroup: %w", errdefs.ErrFailedPrecondition)
+	}
+	if err := g.parent.Delegate(initLeaf); err != nil {
+		return err
+	}
+	if err := canLimit(g.parent, g.limits); err != nil {
+		return fmt.Errorf("exec-limits: %w", err)
+	}
+	return nil
+}
+
+// Group is the cgroup of one exec.
+type Group struct {
+	*cgroup.Cgroup
+	Limits   *limit.Limits     // nil for none
+	Paths    map[string]string // of a process in it, by controller
+	SubPaths map[string]string // below the container's, as libcontainer takes them
+}
+
+// Make makes a cgroup for an exec, with limits unless they are nil. The container may have made cgroups of the same
+// names.
+func (g *Groups) Make(l *limit.Limits) (*Group, error) {
+	group, err := g.make(l)
+	if err != nil {
+		return nil, fmt.Errorf("cgroup of the exec: %w", err)
+	}
+	err = nil
+	if l != g.limits { // which was checked by Prepare
+		err = canLimit(g.parent, l)
+	}
+	if err == nil {
+		err = fail.After("exec.limits", group.limit(g.parent))
+	}
+	if err != nil {
+		g.Remove(group, false)
+		return nil, fmt.Errorf("limits of the exec: %w", err)
+	}
+	return group, nil
+}
+
+func (g *Groups) make(l *limit.Limits) (*Group, error) {
+	var further []string
+	if l != nil && l.CPUs > 0 {
+		further = append(further, "cpu")
+	}
+	if l.LimitsIO() {
+		further = append(further, g.parent.IOController())
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		g.last++
+		name := fmt.Sprintf("exec-%d", g.last)
+		group, err := g.parent.MakeChild(name, further...)
+		switch {
+		case errdefs.IsAlreadyExists(err):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		paths, subPaths := g.parent.ChildPaths(group, name), map[string]string{}
+		for controller, dir := range paths {
+			// To libcontainer "" means all hierarchies, so in hybrid mode that of v2 is left out.
+			if dir != g.parent.Path(controller) && (controller != "" || group.Unified()) {
+				subPaths[controller] = name
+			}
+		}
+		return &Group{group, l, paths, subPaths}, nil
+	}
+}
+
+// Remove removes the cgroup of an exec that has ended, and those of earlier execs that have got empty since. If its
+// processes were killed, the cgroup has emptyTimeout to get empty. An occupied one is removed with the container at the
+// latest.
+func (g *Groups) Remove(group *Group, killed bool) {
+	if killed {
+		ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
+		defer cancel()
+		_ = group.Cgroup.Remove(ctx) // tried again below
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	once, cancel := context.WithCancel(context.Background())
+	cancel()
+	g.occupied = slices.DeleteFunc(append(g.occupied, group.Cgroup),
+		func(c *cgroup.Cgroup) bool { return c.Remove(once) == nil })
+}
+
+// canLimit returns an error unless what l asks for is possible in children of a container's cgroup.
+func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
+	if l == nil {
+		return nil
+	}
+	var errs []error
+	for _, needs := range []struct {
+		name, controller string
+		value            int64
+	}{
+		{"memory", "memory", l.Memory},
+		{"pids", "pids", l.Pids},
+		{"cpus", "cpu", l.CPUs},
+		{"read-bps", c.IOController(), l.ReadBPS},
+		{"write-bps", c.IOController(), l.WriteBPS},
+		{"cpu-time", cgroup.CPUTimeController, int64(l.CPUTime)},
+	} {
+		if needs.value > 0 && !c.CanLimit(needs.controller) {
+			errs = append(errs, fmt.Errorf("limit %s: cgroup %s has no controller %s for execs: %w",
+				needs.name, c, needs.controller, errdefs.ErrFailedPrecondition))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// limit writes the limits that hold for the start of the exec too.
+func (g *Group) limit(parent *cgroup.Cgroup) error {
+	if g.Limits == nil {
+		return nil
+	}
+	var errs []error
+	if l := g.Limits; l.Memory > 0 {
+		errs = append(errs, g.LimitMemory(l.Memory, l.Swap))
+	}
+	if l := g.Limits; l.CPUs > 0 {
+		errs = append(errs, g.LimitCPU(l.CPUs))
+	}
+	if l := g.Limits; l.LimitsIO() {
+		errs = append(errs, g.LimitIO(parent, l.ReadBPS, l.WriteBPS))
+	}
+	return errors.Join(errs...)
+}
+
+// LimitProcesses writes the limit of processes, which does not hold for those that start the exec.
+func (g *Group) LimitProcesses() error {
+	if g.Limits == nil || g.Limits.Pids == 0 {
+		return nil
+	}
+	return g.LimitPids(g.Limits.Pids)
+}
