@@ -159,7 +159,7 @@ SEED ?= $(shell date +%s)
 ALLINITS = SHIM_TEST_ALL_INITS=1 SHIM_TEST_INIT_MIXTURES=$(N) SHIM_TEST_INIT_SEED=$(SEED)
 test-inits: deps ## all comparisons of inits with those of libcontainer, of which test-unit runs a part (root); N=, SEED=; ON=v2 or systemd
 ifdef ON
-	$(ALLINITS) $(MAKE) --no-print-directory test-$(ON) PKGS=./pkg/ociruntime=TestInit_
+	$(ALLINITS) $(MAKE) --no-print-directory test-$(ON) PKGS=./pkg/ociruntime=TestInit_ LIMIT=4h
 else
 	umask 022; $(ALLINITS) $(GO) test -count=1 -timeout 30m -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
 endif
@@ -206,8 +206,10 @@ sweep: deps build ## make system calls of the shim fail, one after the other (ro
 		SHIM_SWEEP_TABLE=$(CURDIR)/bin/sweep.txt $(GO) test -count=1 -timeout 24h -run TestSweep ./fakecontainerd
 	cat bin/sweep.txt
 
-# Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that.
-VMTEST   := cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) $(CURDIR)/bin/vm/vmtest
+# Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that. LIMIT is how long each
+# package may take, 30m if it is empty.
+VMTEST    = cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) \
+	$(CURDIR)/bin/vm/vmtest $(if $(LIMIT),-timeout $(LIMIT))
 
 # With WRITE=1 a run in a virtual machine writes a row of docs/compatibility.md.
 ROW       = $(if $(WRITE),-write ../docs/compatibility.md)
@@ -244,7 +246,7 @@ else
 endif
 
 # What differs where SELinux enforces a policy: that of integration/vm/guest.
-SELINUX  := $(VMTEST) -o $(CURDIR)/bin/vm/selinux -append 'security=selinux enforcing=1'
+SELINUX   = $(VMTEST) -o $(CURDIR)/bin/vm/selinux -append 'security=selinux enforcing=1'
 .PHONY: test-selinux
 test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PKGS= and RUN= choose
 	@integration/vm/deps.sh
