@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/spf13/cobra"
 
 	"sandbox.internal/shim/cmd/sandboxctl/node"
@@ -56,12 +57,29 @@ func (o *Options) check() error {
 	switch {
 	case !filepath.IsAbs(strings.TrimPrefix(o.Address, "unix://")):
 		return fmt.Errorf("--address %q: must be an absolute path", o.Address)
+	case o.Namespace != "" && identifiers.Validate(o.Namespace) != nil:
+		return fmt.Errorf("--namespace %q: must be %s", o.Namespace, identifier)
 	case !filepath.IsAbs(o.State):
 		return fmt.Errorf("--state %q: must be an absolute path", o.State)
 	case o.Timeout <= 0:
 		return fmt.Errorf("--timeout %s: must be more than 0", o.Timeout)
 	case o.Output != TableOutput && o.Output != JSONOutput:
 		return fmt.Errorf("--output %q: must be %s or %s", o.Output, TableOutput, JSONOutput)
+	}
+	return nil
+}
+
+// identifier says what names of namespaces and ids containerd accepts (its package identifiers).
+const identifier = "letters and digits, with a single '.', '_' or '-' between them, at most 76 in all"
+
+// OneID checks the arguments of a command that needs an id.
+func OneID(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return fmt.Errorf("%s: the id of a container or a sandbox is missing, or the beginning of one; "+
+			"%s ps shows them", cmd.CommandPath(), cmd.Root().Name())
+	case len(args) > 1:
+		return fmt.Errorf("%s: takes one id, and not %d: %q", cmd.CommandPath(), len(args), args)
 	}
 	return nil
 }

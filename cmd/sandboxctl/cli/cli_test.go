@@ -3,7 +3,48 @@
 
 package cli
 
-import "testing"
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// tool is a program with the global flags and a command that needs an id.
+func tool() *cobra.Command {
+	root := &cobra.Command{Use: "tool", SilenceErrors: true, SilenceUsage: true}
+	new(Options).Bind(root)
+	root.AddCommand(&cobra.Command{Use: "show ID", Args: OneID, RunE: func(*cobra.Command, []string) error { return nil }})
+	root.SetErr(io.Discard)
+	return root
+}
+
+func TestOptions_SayWhatIsWrong(t *testing.T) {
+	for args, want := range map[string]string{
+		"show c":                               "",
+		"show":                                 "tool show: the id of a container or a sandbox is missing, or the beginning of one; tool ps shows them",
+		"show a b":                             `takes one id, and not 2: ["a" "b"]`,
+		"show c -n k8s.io":                     "",
+		"show c -n a_b-c.d":                    "",
+		"show c --namespace ../x":              `--namespace "../x": must be letters and digits, with a single '.', '_' or '-' between them, at most 76 in all`,
+		"show c --namespace a..b":              `--namespace "a..b": must be`,
+		"show c --namespace .":                 `--namespace ".": must be`,
+		"show c --namespace a/b":               `--namespace "a/b": must be`,
+		"show c -n=" + strings.Repeat("a", 77): "at most 76 in all",
+		"show c -n=" + strings.Repeat("a", 76): "",
+		"show c --address x":                   `--address "x": must be an absolute path`,
+		"show c --timeout 0s":                  "--timeout 0s: must be more than 0",
+		"show c -o xml":                        `--output "xml": must be table or json`,
+	} {
+		root := tool()
+		root.SetArgs(strings.Split(args, " "))
+		err := root.Execute()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
 
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string][2]string{

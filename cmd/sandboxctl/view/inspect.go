@@ -30,7 +30,7 @@ on the last ones, and its shim with the events that containerd does not have yet
 ID may be the beginning of an id. Of a container of another runtime there is what
 containerd and the kernel tell.`,
 		Example: "  sandboxctl inspect web\n  sandboxctl inspect web -o json | jq .known.settings",
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.OneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := o.Open(cmd.Context())
 			if err != nil {

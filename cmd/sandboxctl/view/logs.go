@@ -33,7 +33,7 @@ unit or from the file that --file names. What a shim logs while containerd is aw
 lost if it is much. The output of the container itself is not here: see kubectl logs or
 whoever started it.`,
 		Example: "  sandboxctl logs web -f\n  sandboxctl logs web --file /var/log/containerd.log",
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.OneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := o.Open(cmd.Context())
 			if err != nil {

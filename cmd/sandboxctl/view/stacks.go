@@ -24,7 +24,7 @@ func Stacks(o *cli.Options) *cobra.Command {
 docs/debugging.md tells which functions wait for what. A shim that is stopped, or has no
 descriptors left, does not answer: kill -USR1 PID then writes its stacks to its log.`,
 		Example: "  sandboxctl stacks web | less",
-		Args:    cobra.ExactArgs(1),
+		Args:    cli.OneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := o.Open(cmd.Context())
 			if err != nil {
