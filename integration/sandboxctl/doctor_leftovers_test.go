@@ -47,22 +47,43 @@ func (p *patient) killProcess(pid int) {
 }
 
 // forgotten makes what containerd leaves behind when it cannot remove a bundle: the shim of a container is dead, its
-// process runs, and a containerd that was started anew does not know it. It returns the pid of the process.
-func (p *patient) forgotten(id string) (pid int) {
+// process runs, and a containerd that was started anew does not know it. It returns the pid of the process. Others of
+// its pod, which have the same shim, are forgotten, too.
+func (p *patient) forgotten(id string, others ...string) (pid int) {
 	p.Helper()
 	shim := p.run(id)
+	for _, other := range others {
+		p.start(other, p.Env.Runtime, oci.WithProcessArgs("sleep", "1000"), inPodOf(id))
+	}
+	pid = p.pid(id)
+	p.must(p.Kill())
+	p.killProcess(shim)
+	aside := filepath.Join(p.State, "aside")
+	p.must(os.Mkdir(aside, 0o700))
+	for _, id := range append(others, id) {
+		p.must(os.Rename(filepath.Join(p.bundles(), id), filepath.Join(aside, id)))
+	}
+	p.must(p.Start(p.Context()))
+	p.must(os.MkdirAll(p.bundles(), 0o711))
+	for _, id := range append(others, id) {
+		p.ctr("container", "rm", id)
+		p.must(os.Rename(filepath.Join(aside, id), filepath.Join(p.bundles(), id)))
+	}
+	p.must(os.Remove(aside))
+	return pid
+}
+
+// inPodOf puts a container into the shim of another.
+func inPodOf(id string) oci.SpecOpts {
+	return oci.WithAnnotations(map[string]string{"io.containerd.runc.v2.group": id})
+}
+
+// pid is that of a container's process.
+func (p *patient) pid(id string) (pid int) {
+	p.Helper()
 	if _, err := fmt.Sscan(field(p.ctr("task", "ls"), id), &pid); err != nil {
 		p.Fatalf("no process of %s: %v", id, err)
 	}
-	p.must(p.Kill())
-	p.killProcess(shim)
-	bundle := filepath.Join(p.bundles(), id)
-	aside := filepath.Join(p.State, "aside")
-	p.must(os.Rename(bundle, aside))
-	p.must(p.Start(p.Context()))
-	p.ctr("container", "rm", id)
-	p.must(os.MkdirAll(filepath.Dir(bundle), 0o711))
-	p.must(os.Rename(aside, bundle))
 	return pid
 }
 

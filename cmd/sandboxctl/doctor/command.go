@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -25,18 +26,26 @@ mend what is wrong. --list shows the checks.
 
 Nothing is changed. For what dead shims left it says the command that removes it.
 
+With --clean it looks for that alone, shows it, asks once, and removes it: processes,
+mounts, cgroups, sockets and files. --yes answers the question; without a terminal it is
+needed. What cannot be shown to be safe is left, with the reason and the command to do it
+by hand.
+
 Exit status: 0 no failure, and with --strict no warning · 1 warnings, with --strict, or the
-command could not be carried out · 2 failures`
+command could not be carried out · 2 failures
+With --clean: 0 nothing is left · 1 nothing was removed, and why · 2 something is left`
 
 // Command is "sandboxctl doctor".
 func Command(o *cli.Options) *cobra.Command {
 	var strict, list bool
+	var clean cleaning
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node, and say how to mend what is wrong",
 		Long:  long,
 		Example: "  sandboxctl doctor\n" +
-			"  sandboxctl doctor -o json | jq '.checks[] | select(.status == \"failure\")'",
+			"  sandboxctl doctor -o json | jq '.checks[] | select(.status == \"failure\")'\n" +
+			"  sandboxctl doctor --clean",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if list {
@@ -49,6 +58,12 @@ func Command(o *cli.Options) *cobra.Command {
 			}
 			if cmd.Flags().Changed("state") {
 				c.State = o.State
+			}
+			if clean.wanted {
+				return clean.run(cmd, o, c)
+			}
+			if clean.yes {
+				return errors.New("--yes answers the question of --clean, which is not given")
 			}
 			report := Examine(cmd.Context(), c)
 			if err := write(cmd.OutOrStdout(), o, report); err != nil {
@@ -66,6 +81,10 @@ func Command(o *cli.Options) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&strict, "strict", false, "let warnings end the program with status 1")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
+	f.BoolVar(&clean.wanted, "clean", false, "remove what dead shims left, after asking")
+	f.BoolVar(&clean.yes, "yes", false, "do not ask")
+	cmd.MarkFlagsMutuallyExclusive("clean", "list")
+	cmd.MarkFlagsMutuallyExclusive("clean", "strict")
 	return cmd
 }
 

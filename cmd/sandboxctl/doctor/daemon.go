@@ -5,6 +5,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -164,14 +164,13 @@ func (e *Examination) readConfig(ctx context.Context) {
 	}
 	e.configErr = err
 	if e.State == "" {
-		e.State = "/run/containerd"
-		if s := e.config.text("state"); s != "" {
-			e.State = s
-		}
-		if s := machine.FlagValue(e.daemon.Args, "state"); s != "" {
-			e.State = s
-		}
+		e.State = e.configuredState()
 	}
+}
+
+// configuredState is the state directory that containerd has, as far as that can be seen.
+func (e *Examination) configuredState() string {
+	return cmp.Or(machine.FlagValue(e.daemon.Args, "state"), e.config.text("state"), "/run/containerd")
 }
 
 // errOtherMounts keeps the binary of a containerd in a container from being run here.
@@ -211,19 +210,4 @@ func dumpConfig(ctx context.Context, d Daemon) ([]byte, error) {
 		return nil, fmt.Errorf("containerd config dump: %w: %s", err, lines[len(lines)-1])
 	}
 	return text, nil
-}
-
-// startTime is when a process began, in ticks of the clock since the machine did; 0 if it is not known.
-func (e *Examination) startTime(pid int) int64 {
-	stat, err := machine.ReadText(e.Root.ProcFile(pid, "stat"))
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	const start = 22 - 3 // proc_pid_stat(5) counts from 1, and the name is the second
-	if len(fields) <= start {
-		return 0
-	}
-	ticks, _ := strconv.ParseInt(fields[start], 10, 64) // 0 is not known
-	return ticks
 }

@@ -7,8 +7,8 @@
 // containerd and its configuration, what lies on disk, and last what containerd knows. So what containerd has made
 // meanwhile is never taken for a leftover.
 //
-// It starts no goroutine, and changes nothing. It runs programs of containerd and the shim, but none that anybody but
-// root can have written.
+// It starts no goroutine, and changes nothing but what --clean removes, by package removal. It runs programs of
+// containerd and the shim, but none that anybody but root can have written.
 package doctor
 
 import (
@@ -133,12 +133,7 @@ func Examine(ctx context.Context, c Config) Report {
 	e := &Examination{Config: c}
 	e.findDaemon(ctx)
 	e.readConfig(ctx)
-	// What lies on disk is listed before containerd is asked, which knew of what was made before that.
-	scan := leftover.Take(ctx, leftover.Config{
-		Root: c.Root, State: e.State, Sockets: e.socketDir(), Address: c.Address, Daemon: e.daemon.Pid,
-	})
-	e.askDaemon(ctx)
-	e.leftovers = scan.Find(e.known, e.knownErr)
+	e.findLeftovers(ctx)
 	report := Report{Status: NotApplicable, Leftovers: []leftover.Leftover{}}
 	for _, check := range Checks() {
 		r := Result{Check: check.Name, Status: NotApplicable, Findings: check.run(e, ctx)}
@@ -154,6 +149,15 @@ func Examine(ctx context.Context, c Config) Report {
 	}
 	report.Leftovers = append(report.Leftovers, e.leftovers...)
 	return report
+}
+
+// findLeftovers lists what lies on disk before it asks containerd, which knew of what was made before that.
+func (e *Examination) findLeftovers(ctx context.Context) {
+	scan := leftover.Take(ctx, leftover.Config{
+		Root: e.Root, State: e.State, Sockets: e.socketDir(), Address: e.Address, Daemon: e.daemon.Pid,
+	})
+	e.askDaemon(ctx)
+	e.leftovers = scan.Find(e.known, e.knownErr)
 }
 
 func worse(a, b Status) Status {

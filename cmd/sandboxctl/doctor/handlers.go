@@ -107,8 +107,8 @@ func olderThan(version string, major, minor int) bool {
 // changedSinceStart reports whether a file is younger than the process of containerd.
 func (e *Examination) changedSinceStart(file string) bool {
 	info, err := os.Stat(e.Root.Path(file))
-	ticks := e.startTime(e.daemon.Pid)
-	if err != nil || e.daemon.Pid == 0 || ticks == 0 {
+	daemon, statErr := e.Root.Stat(e.daemon.Pid)
+	if err != nil || statErr != nil || e.daemon.Pid == 0 {
 		return false
 	}
 	stat, err := os.Open(e.Root.Path("proc/stat"))
@@ -122,7 +122,8 @@ func (e *Examination) changedSinceStart(file string) bool {
 			const tick = time.Second / 100 // USER_HZ
 			// btime is in whole seconds, and the clock may have been set by some.
 			const doubt = 2 * time.Second
-			return err == nil && info.ModTime().After(time.Unix(boot, 0).Add(time.Duration(ticks)*tick).Add(doubt))
+			began := time.Unix(boot, 0).Add(time.Duration(daemon.Started) * tick)
+			return err == nil && info.ModTime().After(began.Add(doubt))
 		}
 	}
 	return false

@@ -25,13 +25,17 @@ func leftoversOf(kind leftover.Kind) func(e *Examination, ctx context.Context) [
 		}
 		var findings []Finding
 		for _, l := range e.leftovers {
-			switch {
-			case l.Kind != kind:
-			case l.Caution != "":
-				findings = append(findings, bad("%s: %s", l.Text, l.Caution).mend("%s", l.Mend))
-			default:
-				findings = append(findings, warn("%s", l.Text).mend("%s", l.Mend))
+			if l.Kind != kind {
+				continue
 			}
+			text, find := l.Text, warn
+			if l.Caution != "" {
+				text, find = text+": "+l.Caution, bad
+			}
+			if l.Keep != "" && l.Keep != l.Caution {
+				text, find = text+": --clean leaves it: "+l.Keep, bad
+			}
+			findings = append(findings, find("%s", text).mend("%s", l.Mend))
 		}
 		if findings == nil {
 			findings = append(findings, ok("none"))

@@ -2,18 +2,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package leftover finds what dead shims left on a machine, and says the commands that remove it. It removes nothing
-// itself.
+// itself: package removal does.
 //
 // [Take] lists what lies there, and [Scan.Find] tells, by what containerd knows, what of it is a leftover. What cannot
-// be told is none: a shim whose address is not known may live.
+// be told is none: a shim whose address is not known may live. Of a leftover that a program cannot be certain to remove
+// alone, [Leftover.Keep] says why.
 package leftover
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
 )
@@ -40,7 +44,20 @@ type Leftover struct {
 	Pid     int    `json:"pid,omitempty"`
 	Text    string `json:"text"`              // what it is
 	Caution string `json:"caution,omitempty"` // why somebody should look before; empty: nobody misses it
+	Keep    string `json:"keep,omitempty"`    // why only a person should remove it; empty: a program may
 	Mend    string `json:"mend"`              // the command that removes it
+	Target  Target `json:"-"`
+}
+
+// Target is what a program has to know to remove a leftover.
+type Target struct {
+	Name
+	Hidden  bool              // of a bundle: containerd has begun to remove it
+	Binary  string            // of a bundle: the shim that made it, if it says so
+	Bundles []string          // of a bundle: itself and the others of its pod, some of which may be gone
+	States  []string          // state directories of the containers, some of which may be gone
+	Mounts  []*mountinfo.Info // in the order in which they were made
+	Started uint64            // of a shim: when its process began, in ticks
 }
 
 // Name is that of a container or a pod.
@@ -63,11 +80,14 @@ type Scan struct {
 	Config
 	configured string // its State, which labels have
 
-	bundles []bundle
-	shims   []shim
-	mounts  []string // mount points below bundles
-	states  []state
-	sockets []string // on which nobody listens
+	namespace   string // of containerd's mounts; empty: it cannot be seen
+	hierarchies []machine.Hierarchy
+	bundles     []bundle
+	shims       []shim
+	allMounts   []string          // mount points of the machine
+	mounts      []*mountinfo.Info // those below bundles
+	states      []state           // of all containers, also other containerds'
+	sockets     []string          // on which nobody listens
 }
 
 // Find tells which are leftovers. unknown says why it is not known what containerd has; nil: it is.
@@ -85,23 +105,27 @@ func (s *Scan) Find(known Known, unknown error) []Leftover {
 }
 
 func (s *Scan) findBundles(known Known, unknown error) (list []Leftover) {
-	isKnown := func(n Name) bool { return known[n] }
+	isKnown := func(p part) bool { return known[p.Name] }
 	for _, b := range s.bundles {
 		if !b.ours || b.alive {
 			continue
 		}
 		mounts, left := s.leftIn(b)
 		l := Leftover{Kind: Bundles, Path: b.dir, Text: b.dir + ": its shim is dead" + left}
+		l.Target = Target{Name: b.Name, Hidden: b.hidden, Binary: b.binary, Mounts: mounts}
+		for _, p := range b.parts {
+			l.Target.Bundles, l.Target.States = append(l.Target.Bundles, p.bundle), append(l.Target.States, p.state)
+		}
 		ctr := fmt.Sprintf("ctr -a %s -n %s", quote(s.Address), quote(b.Namespace))
 		switch {
 		case unknown != nil:
 			l.Caution = "containerd, which alone knows whether it is still wanted, does not answer; " +
 				"it removes the bundle when it starts"
 			l.Mend = "systemctl start containerd"
-		case isKnown(b.Name):
+		case known[b.Name]:
 			l.Caution = "containerd still knows the container"
 			l.Mend = fmt.Sprintf("%s task rm -f %s", ctr, quote(b.ID))
-		case slices.ContainsFunc(b.members, isKnown):
+		case slices.ContainsFunc(b.parts, isKnown):
 			l.Caution = "containerd still knows others of its pod"
 			l.Mend = ctr + " task ls, and remove those of the pod"
 		case b.hidden: // containerd began to remove it, and leaves alone what is hidden
@@ -109,15 +133,18 @@ func (s *Scan) findBundles(known Known, unknown error) (list []Leftover) {
 		default:
 			l.Mend = "systemctl restart containerd removes it, and ends no container that runs"
 		}
+		if l.Keep = l.Caution; l.Keep == "" {
+			l.Keep = s.keepBundle(b)
+		}
 		list = append(list, l)
 	}
 	return list
 }
 
 // leftIn says what there still is of the container of a bundle.
-func (s *Scan) leftIn(b bundle) (mounts []string, text string) {
+func (s *Scan) leftIn(b bundle) (mounts []*mountinfo.Info, text string) {
 	for _, m := range s.mounts {
-		if machine.Within(b.dir, s.Root.Path(m)) {
+		if machine.Within(b.dir, s.Root.Path(m.Mountpoint)) {
 			mounts = append(mounts, m)
 		}
 	}
@@ -126,8 +153,8 @@ func (s *Scan) leftIn(b bundle) (mounts []string, text string) {
 		parts = append(parts, fmt.Sprintf("mounts: %d", len(mounts)))
 	}
 	for _, st := range s.states {
-		if st.Name == b.Name && st.procs > 0 {
-			parts = append(parts, fmt.Sprintf("processes: %d", st.procs))
+		if st.Name == b.Name && s.here(st) && len(st.pids) > 0 {
+			parts = append(parts, fmt.Sprintf("processes: %d", len(st.pids)))
 		}
 	}
 	if parts == nil {
@@ -137,10 +164,10 @@ func (s *Scan) leftIn(b bundle) (mounts []string, text string) {
 }
 
 func (s *Scan) findMounts(known Known) (list []Leftover) {
-	byBundle := map[string][]string{}
+	byBundle := map[string][]*mountinfo.Info{}
 	var dirs []string
 	for _, m := range s.mounts {
-		dir := s.bundleOf(m)
+		dir := s.bundleOf(m.Mountpoint)
 		if dir == "" || s.claimed(dir, known) {
 			continue
 		}
@@ -151,13 +178,26 @@ func (s *Scan) findMounts(known Known) (list []Leftover) {
 	}
 	for _, dir := range dirs {
 		mounts := byBundle[dir]
-		list = append(list, Leftover{
+		l := Leftover{
 			Kind: Mounts, Path: dir,
-			Text: fmt.Sprintf("%s: nobody has this bundle, and there is mounted: %s", dir, strings.Join(mounts, ", ")),
+			Text: fmt.Sprintf("%s: nobody has this bundle, and there is mounted: %s", dir, strings.Join(points(mounts), ", ")),
 			Mend: strings.TrimSuffix(umount(mounts), " && "),
-		})
+		}
+		l.Target.Name, l.Target.Mounts = bundleName(dir), mounts
+		l.Keep = cmp.Or(s.keepLost(l.Target.Name), s.keepMounts(s.Root.Path(dir)))
+		for _, st := range s.states {
+			if l.Keep == "" && st.Name == l.Target.Name && s.here(st) && len(st.pids) > 0 {
+				l.Keep = s.foreign(st) // the processes go first, unless they stay
+			}
+		}
+		list = append(list, l)
 	}
 	return list
+}
+
+// bundleName is the name of the container of a bundle.
+func bundleName(dir string) Name {
+	return Name{filepath.Base(filepath.Dir(dir)), strings.TrimPrefix(filepath.Base(dir), ".")}
 }
 
 // bundleOf is the bundle to which a mount point belongs, a path of the machine.
@@ -173,8 +213,8 @@ func (s *Scan) bundleOf(mount string) string {
 
 // claimed reports whether a bundle lives, is known, is of another runtime, or is a leftover itself.
 func (s *Scan) claimed(dir string, known Known) bool {
-	n := Name{filepath.Base(filepath.Dir(dir)), strings.TrimPrefix(filepath.Base(dir), ".")}
-	if known[n] || slices.ContainsFunc(s.shims, func(sh shim) bool { return sh.Name == n }) {
+	n := bundleName(dir)
+	if known[n] || s.shimOf(n) != nil {
 		return true
 	}
 	return slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.dir == s.Root.Path(dir) && !b.bare })
@@ -183,16 +223,21 @@ func (s *Scan) claimed(dir string, known Known) bool {
 // findStates finds state directories, with the cgroups that they name: nothing else ties a cgroup to this containerd.
 func (s *Scan) findStates(known Known) (list []Leftover) {
 	for _, st := range s.states {
-		if known[st.Name] || slices.ContainsFunc(s.shims, func(sh shim) bool { return sh.Name == st.Name }) ||
-			slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == st.Name }) {
+		if !s.here(st) || known[st.Name] || s.shimOf(st.Name) != nil ||
+			slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == st.Name && !b.bare }) {
 			continue // whatever removes the bundle removes it
 		}
 		l := Leftover{
 			Kind: States, Path: st.dir, Text: st.dir + ": containerd does not know the container",
-			Mend: fmt.Sprintf("runc --root %s delete --force %s", quote(filepath.Dir(st.dir)), quote(st.ID)),
+			Mend:   fmt.Sprintf("runc --root %s delete --force %s", quote(filepath.Dir(st.dir)), quote(st.ID)),
+			Target: Target{Name: st.Name, States: []string{st.dir}, Bundles: []string{bundlePath(s.State, st.Name)}},
 		}
-		if st.procs > 0 {
-			l.Caution = fmt.Sprintf("%d of its processes live, which this kills", st.procs)
+		if len(st.pids) > 0 {
+			l.Caution = fmt.Sprintf("%d of its processes live, which this kills", len(st.pids))
+		}
+		l.Keep = cmp.Or(s.keepLost(st.Name), s.keepState(part{st.Name, "", st.dir}))
+		if st.bundle != bundlePath(s.State, st.Name) && st.bundle != bundlePath(s.configured, st.Name) {
+			l.Keep = fmt.Sprintf("its bundle was %s, where this containerd has none of it", st.bundle)
 		}
 		list = append(list, l)
 	}
@@ -206,7 +251,8 @@ func (s *Scan) findShims(known Known) (list []Leftover) {
 		}
 		l := Leftover{
 			Kind: Shims, Pid: sh.pid, Mend: fmt.Sprintf("kill -TERM %d", sh.pid),
-			Text: fmt.Sprintf("the shim of %s in namespace %s, pid %d: its bundle is gone", sh.ID, sh.Namespace, sh.pid),
+			Text:   fmt.Sprintf("the shim of %s in namespace %s, pid %d: its bundle is gone", sh.ID, sh.Namespace, sh.pid),
+			Target: Target{Name: sh.Name, Started: sh.started},
 		}
 		switch n, err := s.children(sh.pid); {
 		case err != nil:
@@ -214,6 +260,7 @@ func (s *Scan) findShims(known Known) (list []Leftover) {
 		case n > 0:
 			l.Caution = fmt.Sprintf("it has %d processes of containers, which this stops", n)
 		}
+		l.Keep = l.Caution
 		list = append(list, l)
 	}
 	return list
@@ -237,10 +284,12 @@ func Take(ctx context.Context, c Config) *Scan {
 	s.bundles = s.scanBundles(ctx)
 	mounts, _ := s.Root.Mounts() // without them other checks fail
 	for _, m := range mounts {
+		s.allMounts = append(s.allMounts, m.Mountpoint)
 		if s.bundleOf(m.Mountpoint) != "" {
-			s.mounts = append(s.mounts, m.Mountpoint)
+			s.mounts = append(s.mounts, m)
 		}
 	}
+	s.hierarchies, _, _ = s.Root.Hierarchies() // as above
 	s.states = s.scanStates()
 	s.sockets = s.scanSockets(ctx)
 	return s

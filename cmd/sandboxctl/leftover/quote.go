@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 var harmless = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
@@ -20,13 +22,21 @@ func quote(word string) string {
 }
 
 // umount is the beginning of a command that unmounts all of them, the last first.
-func umount(mounts []string) string {
+func umount(mounts []*mountinfo.Info) string {
 	if len(mounts) == 0 {
 		return ""
 	}
 	words := []string{"umount", "--"}
 	for _, m := range slices.Backward(mounts) {
-		words = append(words, quote(m))
+		words = append(words, quote(m.Mountpoint))
 	}
 	return strings.Join(words, " ") + " && "
+}
+
+// points are the mount points of mounts.
+func points(mounts []*mountinfo.Info) (list []string) {
+	for _, m := range mounts {
+		list = append(list, m.Mountpoint)
+	}
+	return list
 }

@@ -6,6 +6,7 @@ package leftover
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -31,19 +32,31 @@ var bundleDirs = []string{"io.containerd.runtime.v2.task", "io.containerd.sandbo
 // bundle is a directory that containerd made for a container or a pod.
 type bundle struct {
 	Name
-	dir     string
-	hidden  bool   // containerd has begun to remove it
-	bare    bool   // there are only directories in it
-	ours    bool   // its files say so
-	socket  string // of its shim; empty: not known
-	alive   bool   // the shim lives, or it may
-	members []Name // of its pod, if the bundle says it
+	dir    string
+	hidden bool   // containerd has begun to remove it
+	bare   bool   // there are only directories in it
+	ours   bool   // its files say so
+	binary string // of its shim; empty: not known
+	socket string // of its shim; empty: not known
+	alive  bool   // the shim lives, or it may
+	parts  []part // the containers of its shim, itself among them
+	doubt  string // why there may be others
+}
+
+// part is a container of a shim.
+type part struct {
+	Name
+	bundle string // which may be gone
+	state  string // state directory, likewise
 }
 
 // below lists the directories NAMESPACE/ID in one, with valid names.
 func below(dir string, found func(n Name, dir string)) {
 	namespaces, _ := os.ReadDir(dir) // none without it
 	for _, namespace := range namespaces {
+		if !namespace.IsDir() { // such as a symbolic link
+			continue
+		}
 		list, _ := os.ReadDir(filepath.Join(dir, namespace.Name())) // as above
 		for _, d := range list {
 			n := Name{namespace.Name(), strings.TrimPrefix(d.Name(), ".")}
@@ -65,11 +78,11 @@ func (s *Scan) scanBundles(ctx context.Context) (list []bundle) {
 // starts, and bootstrap.json alone for a container in a pod of the Sandbox API, whose shim has the id of the pod.
 func (s *Scan) readBundle(ctx context.Context, n Name, dir string) bundle {
 	b := bundle{Name: n, dir: dir, hidden: strings.HasPrefix(filepath.Base(dir), ".")}
-	binary, err := machine.ReadText(filepath.Join(dir, "shim-binary-path"))
-	if err == nil {
-		b.ours = filepath.Base(binary) == program
+	var err error
+	if b.binary, err = machine.ReadText(filepath.Join(dir, "shim-binary-path")); err == nil {
+		b.ours = filepath.Base(b.binary) == program
 	} else {
-		files := []string{"shim.json", "shim.pod.json", "shim.home", "shim.deleted"}
+		files := []string{stateFile, indexFile, indexLink, "shim.deleted"}
 		b.ours = slices.ContainsFunc(files, func(f string) bool {
 			_, err := os.Lstat(filepath.Join(dir, f))
 			return err == nil
@@ -89,28 +102,67 @@ func (s *Scan) readBundle(ctx context.Context, n Name, dir string) bundle {
 	default:
 		b.alive = !b.bare
 	}
-	b.members = podMembers(b)
+	b.parts, err = s.partsOf(b)
+	if err != nil {
+		b.doubt = fmt.Sprintf("which containers its shim had cannot be read: %v", err)
+	}
 	return b
 }
 
-// podMembers are the containers that the shim of a bundle had.
-func podMembers(b bundle) []Name {
+// Files of pkg/cleanup in bundles.
+const (
+	stateFile = "shim.json"
+	indexFile = "shim.pod.json"
+	indexLink = "shim.home"
+)
+
+// partsOf reads which containers the shim of a bundle had. With an error there may be more.
+func (s *Scan) partsOf(b bundle) (parts []part, err error) {
+	add := func(n Name, bundle, root string) {
+		var file struct{ Root string } // where the index names another, this one counts, as in pkg/cleanup
+		if err := unixfile.ReadJSON(filepath.Join(bundle, stateFile), &file); err == nil && file.Root != "" {
+			root = file.Root
+		}
+		if root == "" {
+			root = filepath.Join(options.DefaultRoot, n.Namespace)
+		}
+		parts = append(parts, part{n, bundle, s.Root.Path(root, n.ID)})
+	}
+	add(b.Name, b.dir, "")
 	at := b.dir
-	if target, err := os.Readlink(filepath.Join(b.dir, "shim.home")); err == nil && filepath.IsAbs(target) {
+	if target, err := os.Readlink(filepath.Join(b.dir, indexLink)); err == nil && filepath.IsAbs(target) {
 		at = target
 	}
-	var index struct { // pkg/cleanup writes it
+	if !s.isBundle(at) {
+		return parts, fmt.Errorf("%s leads to %s, which is no bundle", indexLink, at)
+	}
+	var index struct {
 		ID      string
-		Members map[string]struct{}
+		Members map[string]struct{ Bundle, Root string }
 	}
-	if unixfile.ReadJSON(filepath.Join(at, "shim.pod.json"), &index) != nil {
-		return nil
+	if err := unixfile.ReadJSON(filepath.Join(at, indexFile), &index); errors.Is(err, fs.ErrNotExist) {
+		return parts, nil
+	} else if err != nil {
+		return parts, err
 	}
-	members := []Name{{b.Namespace, index.ID}}
-	for id := range index.Members {
-		members = append(members, Name{b.Namespace, id})
+	if index.ID != "" && at != b.dir {
+		add(Name{b.Namespace, index.ID}, at, "")
 	}
-	return members
+	for id, m := range index.Members {
+		if err := identifiers.Validate(id); err != nil {
+			return parts, fmt.Errorf("%s: %w", indexFile, err)
+		}
+		if at := s.Root.Path(m.Bundle); at != b.dir {
+			add(Name{b.Namespace, id}, at, m.Root)
+		}
+	}
+	return parts, nil
+}
+
+// isBundle reports whether a path is one at which this containerd has bundles.
+func (s *Scan) isBundle(dir string) bool {
+	kind := filepath.Dir(filepath.Dir(dir))
+	return slices.ContainsFunc(bundleDirs, func(name string) bool { return kind == s.Root.Path(s.State, name) })
 }
 
 // young is the age up to which a socket may be one on which a shim is about to listen.
@@ -149,18 +201,15 @@ type shim struct {
 	ours    bool
 	here    bool   // it sees the mounts that containerd does: others are of nodes in containers (kind)
 	address string // of its containerd
+	started uint64
 }
 
 func (s *Scan) scanShims() (list []shim) {
-	namespace := func(pid string) string {
-		link, _ := os.Readlink(s.Root.Path("proc", pid, "ns/mnt")) // empty: it is not the same as any
-		return link
-	}
 	of := "self"
 	if s.Daemon > 0 {
 		of = machine.PidText(s.Daemon)
 	}
-	mounts := namespace(of)
+	s.namespace = s.mountNamespace(of)
 	for _, p := range s.Root.Processes() {
 		base := filepath.Base(p.Args[0])
 		if !strings.HasPrefix(base, "containerd-shim") || len(p.Args) < 2 {
@@ -173,10 +222,17 @@ func (s *Scan) scanShims() (list []shim) {
 		if identifiers.Validate(n.Namespace) != nil || identifiers.Validate(n.ID) != nil {
 			continue
 		}
-		here := mounts != "" && namespace(machine.PidText(p.Pid)) == mounts
-		list = append(list, shim{n, p.Pid, base == program, here, machine.FlagValue(p.Args, "address")})
+		here := s.namespace != "" && s.mountNamespace(machine.PidText(p.Pid)) == s.namespace
+		stat, _ := s.Root.Stat(p.Pid) // it has just ended
+		list = append(list, shim{n, p.Pid, base == program, here, machine.FlagValue(p.Args, "address"), stat.Started})
 	}
 	return list
+}
+
+// mountNamespace names that of a process; empty: it cannot be seen, and is not the same as any.
+func (s *Scan) mountNamespace(pid string) string {
+	link, _ := os.Readlink(s.Root.Path("proc", pid, "ns/mnt"))
+	return link
 }
 
 // children counts the processes that a process has started or adopted. It is an error if one of its threads does not
@@ -219,55 +275,4 @@ func (s *Scan) listening(pid int) (paths []string, err error) {
 		}
 	}
 	return paths, nil
-}
-
-// state is a state directory of libcontainer's.
-type state struct {
-	Name
-	dir   string
-	procs int // in its cgroups
-}
-
-// scanStates lists those of containers whose bundles were below this state directory.
-func (s *Scan) scanStates() (list []state) {
-	below(s.Root.Path(options.DefaultRoot), func(n Name, dir string) {
-		var file struct {
-			CgroupPaths map[string]string `json:"cgroup_paths"`
-			Config      struct {
-				Labels []string `json:"labels"`
-			} `json:"config"`
-		}
-		if unixfile.ReadJSON(filepath.Join(dir, "state.json"), &file) != nil {
-			return // it is just being made, or removed
-		}
-		ours := false
-		for _, label := range file.Config.Labels {
-			b, found := strings.CutPrefix(label, "bundle=")
-			ours = ours || found && (machine.Within(s.State, b) || machine.Within(s.configured, b))
-		}
-		if ours {
-			list = append(list, state{n, dir, s.processes(file.CgroupPaths)})
-		}
-	})
-	return list
-}
-
-// processes counts those in cgroups and below.
-func (s *Scan) processes(paths map[string]string) int {
-	pids := map[string]bool{} // on v1 each hierarchy has them
-	for _, top := range paths {
-		if !machine.Within(machine.CgroupRoot, top) {
-			continue
-		}
-		_ = filepath.WalkDir(s.Root.Path(top), func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				text, _ := machine.ReadText(filepath.Join(path, "cgroup.procs")) // it may be gone
-				for pid := range strings.FieldsSeq(text) {
-					pids[pid] = true
-				}
-			}
-			return nil // what is gone has no processes
-		})
-	}
-	return len(pids)
 }

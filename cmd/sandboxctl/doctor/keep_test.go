@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"sandbox.internal/shim/cmd/sandboxctl/leftover"
+)
+
+// process adds one that is in the mount namespace mnt:[MOUNTS] and began at a tick.
+func (x *tree) process(pid, parent, mounts, started int) {
+	x.Helper()
+	x.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (a) b) S %d%s %d 0 0", pid, parent, strings.Repeat(" 0", 17), started))
+	x.link(fmt.Sprintf("mnt:[%d]", mounts), fmt.Sprintf("proc/%d/ns/mnt", pid))
+}
+
+// lost makes the state directory of container c, which began at tick 50, without a bundle.
+func (x *tree) lost(procs string) {
+	x.Helper()
+	x.stateOf("c", procs)
+	x.write(stateDir+"default/c/state.json", strings.Replace(x.state("c"), "{", `{"init_process_start": 50, `, 1))
+}
+
+// only returns the only leftover of a tree.
+func (x *tree) only() leftover.Leftover {
+	x.Helper()
+	r := Examine(x.Context(), x.config())
+	if len(r.Leftovers) != 1 {
+		x.Fatalf("leftovers: %+v, want one", r.Leftovers)
+	}
+	return r.Leftovers[0]
+}
+
+// What a program may remove.
+func TestKeep_NothingThatIsCertain(t *testing.T) {
+	for _, tt := range []struct {
+		what string
+		do   func(x *tree)
+	}{
+		{"a bundle with nothing but files", func(x *tree) { x.bundle("c") }},
+		{"a bundle with mounts of a shim", func(x *tree) { x.bundle("c"); x.mountLine("default/c/rootfs"); x.mountLine("default/c/shm") }},
+		{"a bundle with a process", func(x *tree) { x.bundle("c"); x.lost("400"); x.process(400, 1, 7, 60) }},
+		{"a bundle with processes one of which has ended", func(x *tree) {
+			x.bundle("c")
+			x.lost("400 401")
+			x.process(400, 1, 7, 50)
+		}},
+		{"a pod", func(x *tree) {
+			x.bundle("c")
+			x.write(task+"default/c/shim.pod.json", `{"ID": "c", "Members": {"d": {"Bundle": "/`+task+`default/d", "Root": "/run/containerd/runc/default"}}}`)
+		}},
+		{"a state directory", func(x *tree) { x.lost("400"); x.process(400, 1, 7, 60) }},
+		{"a state directory, beside a shim that says which containers it has", func(x *tree) {
+			x.lost("")
+			x.bundle("d")
+			x.orphan("d")
+		}},
+		{"a mount", func(x *tree) { x.mountLine("default/c/rootfs") }},
+		{"a shim without containers", func(x *tree) { x.orphan("c") }},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			x := newTree(t)
+			tt.do(x)
+			if l := x.only(); l.Keep != "" {
+				t.Errorf("%s is kept: %s", l.Text, l.Keep)
+			}
+		})
+	}
+}
+
+// What may be somebody's stays, and the report says why.
+func TestKeep_WhatMayBeSomebodys(t *testing.T) {
+	for _, tt := range []struct {
+		what, why string
+		do        func(x *tree)
+	}{
+		{"another mount in a bundle", "is mounted there, and not by a shim", func(x *tree) { x.bundle("c"); x.mountLine("default/c/host-rootfs/0") }},
+		{"a mount at the bundle itself", "is mounted there, and not by a shim", func(x *tree) { x.bundle("c"); x.mountLine("default/c") }},
+		{"another mount in a bundle that nobody has", "is mounted there, and not by a shim", func(x *tree) { x.mountLine("default/c/volume") }},
+		{"a mount in a state directory", "is mounted there, and not by a shim", func(x *tree) {
+			x.lost("")
+			x.replace("proc/self/mountinfo", "24 23", "25 23 0:24 / /"+stateDir+"default/c/x rw - tmpfs tmpfs rw\n24 23")
+		}},
+		{"a list of the pod that cannot be read", "which containers its shim had cannot be read", func(x *tree) {
+			x.bundle("c")
+			x.write(task+"default/c/shim.pod.json", "{")
+		}},
+		{"a list of the pod that leads elsewhere", "names", func(x *tree) {
+			x.bundle("c")
+			x.write(task+"default/c/shim.pod.json", `{"ID": "c", "Members": {"d": {"Bundle": "/home/d"}}}`)
+		}},
+		{"a list of the pod that leads to no id", "which containers its shim had cannot be read", func(x *tree) {
+			x.bundle("c")
+			x.write(task+"default/c/shim.pod.json", `{"ID": "c", "Members": {"../d": {"Bundle": "/home/d"}}}`)
+		}},
+		{"a link to a list elsewhere", "which is no bundle", func(x *tree) { x.bundle("c"); x.link("/home", task+"default/c/shim.home") }},
+		{"a container whose creation was not finished", "its creation was not finished", func(x *tree) {
+			x.bundle("c")
+			x.write(stateDir+"default/c/exec.fifo", "")
+		}},
+		{"the first cgroup of the machine", "which is no cgroup of one container", func(x *tree) {
+			x.lost("")
+			x.replace(stateDir+"default/c/state.json", "/sys/fs/cgroup/default/c", "/sys/fs/cgroup")
+		}},
+		{"a cgroup elsewhere", "which is no cgroup of one container", func(x *tree) {
+			x.lost("")
+			x.replace(stateDir+"default/c/state.json", "/sys/fs/cgroup/default/c", "/sys/fs/cgroup/../x")
+		}},
+		{"the first cgroup of the machine, by another name", "which is no cgroup of one container", func(x *tree) {
+			x.lost("")
+			x.replace(stateDir+"default/c/state.json", "/sys/fs/cgroup/default/c", "/sys/fs/cgroup/default/..")
+		}},
+		{"the cgroup of another container", "container lives in namespace default has its cgroup", func(x *tree) {
+			x.lost("")
+			x.replace(stateDir+"default/c/state.json", "/sys/fs/cgroup/default/c", "/sys/fs/cgroup/default/lives")
+		}},
+		{"a cgroup around that of another container", "container lives in namespace default has its cgroup", func(x *tree) {
+			x.lost("")
+			x.replace(stateDir+"default/c/state.json", "/sys/fs/cgroup/default/c", "/sys/fs/cgroup/default")
+		}},
+		{"the same in a bundle", "container lives in namespace default has its cgroup", func(x *tree) {
+			x.bundle("c")
+			x.lost("")
+			x.replace(stateDir+"default/c/state.json", "/sys/fs/cgroup/default/c", "/sys/fs/cgroup/default")
+		}},
+		{"containerd in the cgroup", "process 100, which is not the container's", func(x *tree) { x.lost("100") }},
+		{"this program in the cgroup", "which is not the container's", func(x *tree) { x.lost(fmt.Sprint(os.Getpid())) }},
+		{"a process of another PID namespace in the cgroup", "process 0", func(x *tree) { x.lost("0") }},
+		{"a process that is older than the container", "older than the container", func(x *tree) { x.lost("400"); x.process(400, 1, 7, 49) }},
+		{"a process with the mounts of the host", "not in a mount namespace of a container", func(x *tree) { x.lost("400"); x.process(400, 1, 0, 60) }},
+		{"a process whose mounts cannot be seen", "not in a mount namespace of a container", func(x *tree) {
+			x.lost("400")
+			x.process(400, 1, 7, 60)
+			x.remove("proc/400/ns/mnt")
+		}},
+		{"a process of a shim that lives", "the shim of lives, pid 200, lives and has its process 401", func(x *tree) {
+			x.lost("401")
+			x.process(401, 400, 7, 61)
+			x.process(400, shimPid, 7, 60)
+			x.process(shimPid, 1, 0, 40)
+		}},
+		{"a container of a pod whose shim lives", "the shim of lives lives and has it", func(x *tree) {
+			x.lost("")
+			x.write(task+"default/lives/shim.pod.json", `{"ID": "lives", "Members": {"c": {"Bundle": "/`+task+`default/c"}}}`)
+		}},
+		{"a container that a shim may have", "the shim of d, pid 300, has no bundle", func(x *tree) {
+			x.lost("")
+			x.orphan("d")
+			x.known["default"]["d"] = true
+		}},
+		{"a mount of a container that a shim may have", "the shim of d, pid 300, has no bundle", func(x *tree) {
+			x.mountLine("default/c/rootfs")
+			x.orphan("d")
+			x.known["default"]["d"] = true
+		}},
+		{"a pod with a container that has a shim of its own", "the shim of d, pid 300, lives", func(x *tree) {
+			x.bundle("c")
+			x.write(task+"default/c/shim.pod.json", `{"ID": "c", "Members": {"d": {"Bundle": "/`+task+`default/d"}}}`)
+			x.orphan("d")
+			x.bundle("d")
+		}},
+		{"a container of another place", "where this containerd has none of it", func(x *tree) {
+			x.lost("")
+			x.replace(stateDir+"default/c/state.json", "task/default/c", "task/default/other")
+		}},
+		{"a shim with containers", "it has 1 processes of containers", func(x *tree) { x.orphan("c"); x.write("proc/300/task/300/children", "301") }},
+		{"a container that containerd knows", "containerd still knows the container", func(x *tree) { x.bundle("c"); x.known["default"]["c"] = true }},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			x := newTree(t)
+			tt.do(x)
+			l := x.only()
+			if !strings.Contains(l.Keep, tt.why) {
+				t.Errorf("%s: is kept for %q, want %q", l.Text, l.Keep, tt.why)
+			}
+			f := Examine(t.Context(), x.config()).result(t, string(l.Kind)).Findings[0]
+			if f.Status != Failure || !strings.Contains(f.Text, tt.why) || f.Mend == "" {
+				t.Errorf("finding: %+v, want a failure that says it, and how to do it by hand", f)
+			}
+		})
+	}
+}
+
+// A directory that is a symbolic link has no state directories of this machine in it.
+func TestKeep_NamespacesThatAreLinks(t *testing.T) {
+	x := newTree(t)
+	x.lost("")
+	x.must(os.Rename(x.path(stateDir+"default"), x.path("elsewhere")))
+	x.link(x.path("elsewhere"), stateDir+"default")
+	if r := Examine(t.Context(), x.config()); len(r.Leftovers) > 0 {
+		t.Errorf("leftovers: %+v, want none", r.Leftovers)
+	}
+}

@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package leftover
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/pkg/options"
+	"sandbox.internal/shim/pkg/unixfile"
+)
+
+// state is a state directory of libcontainer's.
+type state struct {
+	Name
+	dir     string
+	bundle  string   // of the container, as its label has it
+	started uint64   // of its first process
+	groups  []string // its cgroups, one for each hierarchy
+	pids    []int    // in them and below
+}
+
+// readState reads one.
+func (s *Scan) readState(n Name, dir string) (state, error) {
+	var file struct {
+		Started uint64            `json:"init_process_start"`
+		Groups  map[string]string `json:"cgroup_paths"`
+		Config  struct {
+			Labels []string `json:"labels"`
+		} `json:"config"`
+	}
+	if err := unixfile.ReadJSON(filepath.Join(dir, "state.json"), &file); err != nil {
+		return state{}, err
+	}
+	st := state{Name: n, dir: dir, started: file.Started}
+	for _, label := range file.Config.Labels {
+		if bundle, found := strings.CutPrefix(label, "bundle="); found {
+			st.bundle = bundle
+		}
+	}
+	for _, group := range file.Groups {
+		if group != "" && !slices.Contains(st.groups, group) { // empty: the hierarchy is absent
+			st.groups = append(st.groups, group)
+		}
+	}
+	slices.Sort(st.groups)
+	st.pids = s.processes(st.groups)
+	return st, nil
+}
+
+// scanStates lists those of all containers whose state directories are in the default place, or where a bundle says.
+func (s *Scan) scanStates() (list []state) {
+	seen := map[string]bool{}
+	add := func(n Name, dir string) {
+		if seen[dir] {
+			return
+		}
+		seen[dir] = true
+		if st, err := s.readState(n, dir); err == nil { // else it is just being made, or removed
+			list = append(list, st)
+		}
+	}
+	below(s.Root.Path(options.DefaultRoot), add)
+	for _, b := range s.bundles {
+		for _, p := range b.parts {
+			add(p.Name, p.state)
+		}
+	}
+	return list
+}
+
+// here reports whether the bundle of a container was below this containerd's state directory.
+func (s *Scan) here(st state) bool {
+	return st.bundle != "" && (machine.Within(s.State, st.bundle) || machine.Within(s.configured, st.bundle))
+}
+
+// bundlePath is where a containerd has the bundle of a container.
+func bundlePath(state string, n Name) string {
+	return filepath.Join(state, bundleDirs[0], n.Namespace, n.ID)
+}
+
+// processes lists those in cgroups and below.
+func (s *Scan) processes(groups []string) (pids []int) {
+	for _, top := range groups {
+		if !machine.Within(machine.CgroupRoot, top) {
+			continue
+		}
+		_ = filepath.WalkDir(s.Root.Path(top), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				text, _ := machine.ReadText(filepath.Join(path, "cgroup.procs")) // it may be gone
+				for field := range strings.FieldsSeq(text) {
+					if pid, err := strconv.Atoi(field); err == nil && !slices.Contains(pids, pid) { // on v1 each hierarchy has it
+						pids = append(pids, pid)
+					}
+				}
+			}
+			return nil // what is gone has no processes
+		})
+	}
+	return pids
+}
+
+// foreign says why it is not certain that all in the cgroups of a container is its own; empty: it is. Whoever removes
+// the container kills what is there.
+func (s *Scan) foreign(st state) string {
+	for _, group := range st.groups {
+		if filepath.Clean(group) != group || !machine.Within(machine.CgroupRoot, group) || s.isHierarchy(group) {
+			return fmt.Sprintf("its state names %s, which is no cgroup of one container", group)
+		}
+		within := func(other string) bool { return machine.Within(group, other) }
+		for _, other := range s.states {
+			if other.dir != st.dir && slices.ContainsFunc(other.groups, within) {
+				return fmt.Sprintf("container %s in namespace %s has its cgroup %s, or one in it", other.ID, other.Namespace, group)
+			}
+		}
+	}
+	for _, pid := range st.pids {
+		if why := s.stranger(st, pid); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// isHierarchy reports whether a cgroup is the first of a hierarchy.
+func (s *Scan) isHierarchy(group string) bool {
+	return slices.ContainsFunc(s.hierarchies, func(h machine.Hierarchy) bool { return h.Dir == group })
+}
+
+// stranger says why a process in the cgroup of a dead container may be none of it.
+func (s *Scan) stranger(st state, pid int) string {
+	if pid == os.Getpid() || pid == s.Daemon || pid == 0 { // 0: one that has no pid here
+		return fmt.Sprintf("its cgroup has process %d, which is not the container's", pid)
+	}
+	stat, err := s.Root.Stat(pid)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && stat.Dead:
+		return "" // it has ended meanwhile
+	case err != nil:
+		return fmt.Sprintf("its cgroup has process %d, which cannot be seen: %v", pid, err)
+	case stat.Started < st.started:
+		return fmt.Sprintf("its cgroup has process %d, which is older than the container", pid)
+	}
+	if mounts := s.mountNamespace(machine.PidText(pid)); mounts == "" || mounts == s.namespace {
+		return fmt.Sprintf("its cgroup has process %d, which is not in a mount namespace of a container", pid)
+	}
+	const deepest = 1000 // nothing is: a loop of pids that are used again
+	for at, n := pid, 0; at > 1 && n < deepest; n++ {
+		if i := slices.IndexFunc(s.shims, func(sh shim) bool { return sh.pid == at }); i >= 0 {
+			return fmt.Sprintf("the shim of %s, pid %d, lives and has its process %d", s.shims[i].ID, at, pid)
+		}
+		stat, err := s.Root.Stat(at)
+		if err != nil {
+			break
+		}
+		at = stat.Parent
+	}
+	return ""
+}
