@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
@@ -38,7 +39,7 @@ func gauge(name, help string, value func(*node.Container) (float64, bool)) metri
 
 // used is a value of a container that has a cgroup, unless unknown is true.
 func used(
-	unknown func(node.Unknown) bool, value func(*node.Usage) float64,
+	unknown func(measure.Unknown) bool, value func(*measure.Usage) float64,
 ) func(*node.Container) (float64, bool) {
 	return func(c *node.Container) (float64, bool) {
 		return value(&c.Usage), c.Usage.Cgroup != "" && !unknown(c.Usage.Unknown)
@@ -46,43 +47,44 @@ func used(
 }
 
 // limit is a value of which 0 is none.
-func limit(value func(*node.Usage) float64) func(*node.Container) (float64, bool) {
+func limit(value func(*measure.Usage) float64) func(*node.Container) (float64, bool) {
 	return func(c *node.Container) (float64, bool) { v := value(&c.Usage); return v, v > 0 }
 }
 
 func containerMetrics() []metric {
-	cpu := func(u node.Unknown) bool { return u.CPU }
-	times := func(u node.Unknown) bool { return u.Times }
-	throttling := func(u node.Unknown) bool { return u.Throttling }
+	cpu := func(u measure.Unknown) bool { return u.CPU }
+	times := func(u measure.Unknown) bool { return u.Times }
+	throttling := func(u measure.Unknown) bool { return u.Throttling }
 	return []metric{
 		counter("cpu_usage_seconds_total", "CPU time used.",
-			used(cpu, func(u *node.Usage) float64 { return u.CPU.Seconds() })),
+			used(cpu, func(u *measure.Usage) float64 { return u.CPU.Seconds() })),
 		counter("cpu_user_seconds_total", "CPU time used in programs.",
-			used(times, func(u *node.Usage) float64 { return u.User.Seconds() })),
+			used(times, func(u *measure.Usage) float64 { return u.User.Seconds() })),
 		counter("cpu_system_seconds_total", "CPU time used in the kernel.",
-			used(times, func(u *node.Usage) float64 { return u.System.Seconds() })),
+			used(times, func(u *measure.Usage) float64 { return u.System.Seconds() })),
 		counter("cpu_periods_total", "Periods of the CPU limit in which the container ran.",
-			used(throttling, func(u *node.Usage) float64 { return float64(u.Periods) })),
+			used(throttling, func(u *measure.Usage) float64 { return float64(u.Periods) })),
 		counter("cpu_throttled_periods_total", "Periods of the CPU limit in which the container had to wait.",
-			used(throttling, func(u *node.Usage) float64 { return float64(u.Throttled) })),
+			used(throttling, func(u *measure.Usage) float64 { return float64(u.Throttled) })),
 		counter("cpu_throttled_seconds_total", "Time for which the CPU limit made threads wait.",
-			used(throttling, func(u *node.Usage) float64 { return u.Waited.Seconds() })),
+			used(throttling, func(u *measure.Usage) float64 { return u.Waited.Seconds() })),
 		gauge("cpu_limit_cpus", "CPU limit, in CPUs. Absent without a limit.",
-			limit(func(u *node.Usage) float64 { return u.CPULimit })),
+			limit(func(u *measure.Usage) float64 { return u.CPULimit })),
 		gauge("cpus", "CPUs that the container may run on.", func(c *node.Container) (float64, bool) {
 			n := count(c.Usage.CPUs)
 			return float64(n), n > 0
 		}),
 		gauge("memory_working_set_bytes", "Memory in use, without what the kernel can drop at once.",
-			used(func(u node.Unknown) bool { return u.Memory }, func(u *node.Usage) float64 { return float64(u.Memory) })),
+			used(func(u measure.Unknown) bool { return u.Memory }, func(u *measure.Usage) float64 { return float64(u.Memory) })),
 		gauge("memory_limit_bytes", "Memory limit. Absent without a limit.",
-			limit(func(u *node.Usage) float64 { return float64(u.MemoryLimit) })),
+			limit(func(u *measure.Usage) float64 { return float64(u.MemoryLimit) })),
 		counter("oom_kills_total", "Processes that the kernel killed for want of memory.",
-			used(func(u node.Unknown) bool { return u.OOMKills }, func(u *node.Usage) float64 { return float64(u.OOMKills) })),
+			used(func(u measure.Unknown) bool { return u.OOMKills },
+				func(u *measure.Usage) float64 { return float64(u.OOMKills) })),
 		gauge("processes", "Processes and threads.",
-			used(func(u node.Unknown) bool { return u.Pids }, func(u *node.Usage) float64 { return float64(u.Pids) })),
+			used(func(u measure.Unknown) bool { return u.Pids }, func(u *measure.Usage) float64 { return float64(u.Pids) })),
 		gauge("processes_limit", "Limit of processes and threads. Absent without a limit.",
-			limit(func(u *node.Usage) float64 { return float64(u.PidsLimit) })),
+			limit(func(u *measure.Usage) float64 { return float64(u.PidsLimit) })),
 		counter("execs_started_total", "Execs whose program ran. Absent for runtimes that do not count.",
 			func(c *node.Container) (float64, bool) { return float64(c.ExecsStarted), c.ExecsKnown }),
 		gauge("execs", "Execs that run now. Absent for runtimes that do not count.",
@@ -191,7 +193,7 @@ func collectContainers(s *node.Snapshot, metrics []metric, send chan<- prometheu
 		}
 		send <- prometheus.MustNewConstMetric(infoDesc, prometheus.GaugeValue, 1,
 			append(l[:3:3], c.ID, c.Runtime, c.Image, source)...)
-		for resource, psi := range map[string]*node.PSI{
+		for resource, psi := range map[string]*measure.PSI{
 			"cpu": c.Usage.Pressure.CPU, "memory": c.Usage.Pressure.Memory, "io": c.Usage.Pressure.IO,
 		} {
 			if psi == nil {

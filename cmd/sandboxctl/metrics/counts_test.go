@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/semaphore"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
@@ -93,7 +94,7 @@ func TestExporter_TurnIsWaitedForWithTheRequest(t *testing.T) {
 
 // What the kernel does not tell is no 0, which would look as if the counter had been reset.
 func TestMetrics_WhatIsUnknownHasNoSeries(t *testing.T) {
-	c := &node.Container{Usage: node.Usage{Cgroup: "/c", Unknown: node.Unknown{
+	c := &node.Container{Usage: measure.Usage{Cgroup: "/c", Unknown: measure.Unknown{
 		CPU: true, Times: true, Throttling: true, Memory: true, OOMKills: true, Pids: true,
 	}}}
 	for _, m := range containerMetrics() {

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sync/errgroup"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 	"sandbox.internal/shim/pkg/inspect"
 )
@@ -77,7 +78,7 @@ func (n *Node) askShim(ctx context.Context, known *shimState, k key, containers 
 			return err
 		}
 		defer client.Close()
-		if p, err := readProc(client.Peer); err == nil && strings.HasPrefix(p.name, "containerd-shim") {
+		if p, err := measure.ReadProcess(client.Peer); err == nil && strings.HasPrefix(p.Name, "containerd-shim") {
 			known.Pid = client.Peer // for one that does not answer
 		}
 		known.answer, err = client.Inspect(ctx, "")

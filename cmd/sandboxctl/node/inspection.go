@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 	"sandbox.internal/shim/pkg/inspect"
 )
@@ -101,7 +102,7 @@ func (n *Node) Inspect(ctx context.Context, id string) (*Inspection, error) {
 	}
 	if pid := in.Pod.Shim.Pid; pid != 0 {
 		rollup, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // it may have ended
-		in.ShimPSS = meminfo(rollup, "Pss")
+		in.ShimPSS = measure.Field(rollup, "Pss")
 	}
 	if in.Container != nil && in.Container.Pid != 0 {
 		in.Namespaces = namespacesOf(in.Container.Pid, in.Pod.Shim.Pid)

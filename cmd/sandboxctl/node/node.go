@@ -22,6 +22,7 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/grpc"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 	"sandbox.internal/shim/pkg/inspect"
 )
@@ -48,7 +49,7 @@ type Config struct {
 type Node struct {
 	config      Config
 	conn        *grpc.ClientConn
-	hierarchies hierarchies
+	hierarchies measure.Hierarchies
 
 	containers map[key]*container
 	sandboxes  map[key]*sandbox
@@ -68,10 +69,10 @@ type container struct {
 	sandboxID string
 	pod       string // name
 	created   time.Time
-	address   string // of its shim; empty: it has none
-	cgroup    string // as its shim says; empty: it does not
-	group     *group // nil: it has none
-	groupPid  int    // of which process
+	address   string         // of its shim; empty: it has none
+	cgroup    string         // as its shim says; empty: it does not
+	group     *measure.Group // nil: it has none
+	groupPid  int            // of which process
 }
 
 // sandbox is one of the Sandbox API.
@@ -97,7 +98,7 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := findHierarchies()
+	h, err := measure.FindHierarchies()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -111,7 +112,7 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 func (n *Node) Close() error {
 	n.watch.close()
 	for _, c := range n.containers {
-		c.group.close()
+		c.group.Close()
 	}
 	n.closeShims()
 	return n.conn.Close()
@@ -131,7 +132,7 @@ func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 		n.refreshed = time.Time{} // what events told is taken, and may not be learned
 		return nil, err
 	}
-	host, err := readHost(n.hierarchies)
+	host, err := measure.ReadHost(n.hierarchies)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 	s.Pods = n.pods()
 	if n.asked == 1 { // files stay open for those who ask again
 		for _, c := range n.containers {
-			c.group.close()
+			c.group.Close()
 		}
 		n.closeShims()
 	}
@@ -306,7 +307,7 @@ func (n *Node) refreshSandboxes(ctx context.Context, names []string) error {
 
 func (n *Node) forget(k key) {
 	if c := n.containers[k]; c != nil {
-		c.group.close()
+		c.group.Close()
 		delete(n.containers, k)
 	}
 }
@@ -316,24 +317,24 @@ func (c *container) key() key { return key{c.Namespace, c.ID} }
 // readUsage reads a container's cgroup.
 func (n *Node) readUsage(c *container) {
 	if c.group == nil || c.groupPid != c.Pid {
-		c.group.close()
+		c.group.Close()
 		c.group, c.groupPid = nil, c.Pid
 		var dirs map[string]string
 		if c.Pid != 0 {
-			dirs, _ = n.hierarchies.of(c.Pid) // it may have ended
+			dirs, _ = n.hierarchies.Of(c.Pid) // it may have ended
 		}
 		if c.cgroup != "" {
-			dirs = n.hierarchies.below(c.cgroup, dirs)
+			dirs = n.hierarchies.Below(c.cgroup, dirs)
 		}
 		if len(dirs) > 0 {
-			c.group = newGroup(dirs)
+			c.group = measure.NewGroup(dirs)
 		}
 	}
-	c.Usage = Usage{}
+	c.Usage = measure.Usage{}
 	if c.group == nil || c.State == NoTask {
 		return
 	}
-	u, ok := c.group.read()
+	u, ok := c.group.Read()
 	if !ok {
 		c.group = nil
 	}
@@ -354,8 +355,8 @@ func (s *shimState) readUsage() {
 	const most = 1 << 10 // a process has some 300 bytes
 	text := make([]byte, most)
 	size, _ := s.stat.ReadAt(text, 0) // nothing of one that has ended
-	if p, err := parseStat(text[:size]); err == nil {
-		s.CPU, s.RSS = p.cpu, p.rss
+	if p, err := measure.ParseProcess(text[:size]); err == nil {
+		s.CPU, s.RSS = p.CPU, p.RSS
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
@@ -32,18 +33,18 @@ func (n *Node) Processes(ctx context.Context, namespace, id string) ([]Process, 
 	if err != nil {
 		return nil, fmt.Errorf("containerd: processes of %s: %w", id, errgrpc.ToNative(err))
 	}
-	host, err := readHost(n.hierarchies)
+	host, err := measure.ReadHost(n.hierarchies)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range answer.Processes {
-		stat, err := readProc(int(p.Pid))
+		stat, err := measure.ReadProcess(int(p.Pid))
 		if err != nil {
 			continue // it has ended
 		}
 		list = append(list, Process{
-			Pid: int(p.Pid), First: insidePid(int(p.Pid)) == 1, Name: stat.name, Started: host.BootTime.Add(stat.starts),
-			CPU: stat.cpu, RSS: stat.rss,
+			Pid: int(p.Pid), First: insidePid(int(p.Pid)) == 1, Name: stat.Name, Started: host.BootTime.Add(stat.Starts),
+			CPU: stat.CPU, RSS: stat.RSS,
 		})
 	}
 	slices.SortFunc(list, func(a, b Process) int { return a.Pid - b.Pid })

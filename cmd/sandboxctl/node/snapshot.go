@@ -3,24 +3,17 @@
 
 package node
 
-import "time"
+import (
+	"time"
+
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
+)
 
 // Snapshot is what a node runs at one time. Pods are in the order of namespace, name and id.
 type Snapshot struct {
-	Time time.Time `json:"time"`
-	Node Host      `json:"node"`
-	Pods []Pod     `json:"pods"`
-}
-
-// Host is the machine.
-type Host struct {
-	CPUs     int           `json:"cpus"`      // online
-	CPU      time.Duration `json:"cpu_ns"`    // used by all, since the machine was started
-	Memory   uint64        `json:"memory"`    // bytes in use: all but what is available
-	Total    uint64        `json:"total"`     // bytes of memory
-	Pressure Pressure      `json:"pressure"`  // of the whole machine
-	Cgroup   string        `json:"cgroup"`    // v1, hybrid or v2
-	BootTime time.Time     `json:"boot_time"` // from /proc/stat
+	Time time.Time    `json:"time"`
+	Node measure.Host `json:"node"`
+	Pods []Pod        `json:"pods"`
 }
 
 // Pod is the containers of a sandbox, or one container that is in none.
@@ -61,9 +54,9 @@ type Container struct {
 	ExecsStarted uint64 `json:"execs_started"` // since the container was created, as far as is known
 	ExecsKnown   bool   `json:"execs_known"`   // false: of runc's shims, which do not count
 
-	Usage  Usage   `json:"usage"`
-	CPUSet *CPUSet `json:"cpuset,omitempty"` // nil: it follows no source
-	Error  string  `json:"error,omitempty"`  // why something is not known
+	Usage  measure.Usage `json:"usage"`
+	CPUSet *CPUSet       `json:"cpuset,omitempty"` // nil: it follows no source
+	Error  string        `json:"error,omitempty"`  // why something is not known
 }
 
 // State of a container.
@@ -79,58 +72,6 @@ const (
 	Stopped State = "stopped"
 	Dead    State = "dead"
 )
-
-// Usage is read from the cgroup of a container. A counter begins with the cgroup.
-type Usage struct {
-	Cgroup string `json:"cgroup,omitempty"` // path below the hierarchy; empty: there is none, and nothing else is known
-
-	CPU       time.Duration `json:"cpu_ns"`
-	User      time.Duration `json:"cpu_user_ns"`
-	System    time.Duration `json:"cpu_system_ns"`
-	CPULimit  float64       `json:"cpu_limit,omitempty"` // in CPUs; 0: none
-	Periods   uint64        `json:"periods"`             // of the limit, in which the container ran
-	Throttled uint64        `json:"throttled_periods"`   // of these, in which it had to wait
-	Waited    time.Duration `json:"throttled_ns"`
-
-	Memory      uint64 `json:"memory"`                 // bytes, without what the kernel drops at once (inactive files)
-	MemoryLimit uint64 `json:"memory_limit,omitempty"` // bytes; 0: none
-	OOMKills    uint64 `json:"oom_kills"`
-
-	Pids      uint64 `json:"pids"` // processes and threads
-	PidsLimit uint64 `json:"pids_limit,omitempty"`
-
-	CPUs string `json:"cpus,omitempty"` // effective, as a list: 0-3,6
-	Mems string `json:"mems,omitempty"`
-
-	Pressure Pressure `json:"pressure"`
-	Unknown  Unknown  `json:"unknown,omitzero"`
-}
-
-// Unknown is what the kernel does not tell of a cgroup, whose numbers are 0: the controller is absent, or its file
-// could not be read.
-type Unknown struct {
-	CPU        bool `json:"cpu,omitempty"`
-	Times      bool `json:"cpu_times,omitempty"`  // user and system
-	Throttling bool `json:"throttling,omitempty"` // periods
-	Memory     bool `json:"memory,omitempty"`
-	OOMKills   bool `json:"oom_kills,omitempty"`
-	Pids       bool `json:"pids,omitempty"`
-}
-
-// Pressure is how long tasks waited for want of something. nil: the kernel does not say, as on cgroup v1.
-type Pressure struct {
-	CPU    *PSI `json:"cpu,omitempty"`
-	Memory *PSI `json:"memory,omitempty"`
-	IO     *PSI `json:"io,omitempty"`
-}
-
-// PSI is one file of pressure stall information (the kernel's Documentation/accounting/psi.rst).
-type PSI struct {
-	Some10    float64       `json:"some_avg10"` // percent of the last ten seconds in which some task waited
-	Full10    float64       `json:"full_avg10"` // all tasks
-	SomeTotal time.Duration `json:"some_total_ns"`
-	FullTotal time.Duration `json:"full_total_ns"`
-}
 
 // CPUSet is the state of a container that follows the cpuset of another cgroup.
 type CPUSet struct {
@@ -160,7 +101,7 @@ func (c *Container) RatesSince(earlier *Container, passed time.Duration) Rates {
 	if passed <= 0 || c.Usage.CPU < earlier.Usage.CPU || c.Usage.Unknown != earlier.Usage.Unknown {
 		return Rates{}
 	}
-	share := func(now, before *PSI) float64 {
+	share := func(now, before *measure.PSI) float64 {
 		if now == nil || before == nil || now.SomeTotal < before.SomeTotal {
 			return 0
 		}

@@ -13,6 +13,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
@@ -138,34 +139,34 @@ func (x *screen) want(what, got, want string) {
 
 // snapshot is one of a node with two pods and a container, so many seconds after the start.
 func snapshot(seconds int) *node.Snapshot {
-	psi := func(some float64) *node.PSI { return &node.PSI{Some10: some} }
+	psi := func(some float64) *measure.PSI { return &measure.PSI{Some10: some} }
 	used := func(cpus float64) time.Duration { return time.Duration(cpus * float64(seconds) * float64(time.Second)) }
 	ours := node.Shim{Runtime: "io.containerd.sandbox.v1", Pid: 1001, Version: "0.1.0", RSS: 9 << 20}
 	return &node.Snapshot{
 		Time: start.Add(time.Duration(seconds) * time.Second),
-		Node: node.Host{CPUs: 4, CPU: used(1.2), Memory: 3 << 30, Total: 8 << 30, Cgroup: "v2", Pressure: node.Pressure{CPU: psi(1.5), Memory: psi(0)}},
+		Node: measure.Host{CPUs: 4, CPU: used(1.2), Memory: 3 << 30, Total: 8 << 30, Cgroup: "v2", Pressure: measure.Pressure{CPU: psi(1.5), Memory: psi(0)}},
 		Pods: []node.Pod{
 			{Namespace: "default", ID: "c1", Name: "c1", Shim: node.Shim{Runtime: "io.containerd.runc.v2", Pid: 1003}, Containers: []node.Container{{
 				Namespace: "default", ID: "c1", Name: "c1", Runtime: "io.containerd.runc.v2", State: node.Running, Pid: 31,
-				Usage: node.Usage{CPU: used(0.05), Memory: 700 << 10, Pids: 1, CPUs: "0-3"},
+				Usage: measure.Usage{CPU: used(0.05), Memory: 700 << 10, Pids: 1, CPUs: "0-3"},
 			}}},
 			{Namespace: "k8s.io", ID: "aaaa", Name: "shop/web-0", Sandbox: true, Shim: ours, Containers: []node.Container{
 				{
 					Namespace: "k8s.io", ID: "a1", Name: "nginx", State: node.Running, Pid: 11, ExecsKnown: true, ExecsStarted: uint64(seconds) * 3,
-					Usage: node.Usage{
+					Usage: measure.Usage{
 						CPU: used(0.8), Memory: 200 << 20, MemoryLimit: 512 << 20, Pids: 5, PidsLimit: 100, CPUs: "0-1", OOMKills: 2,
-						Periods: uint64(seconds) * 10, Throttled: uint64(seconds) * 4, Pressure: node.Pressure{CPU: psi(12.3), Memory: psi(1)},
+						Periods: uint64(seconds) * 10, Throttled: uint64(seconds) * 4, Pressure: measure.Pressure{CPU: psi(12.3), Memory: psi(1)},
 					},
 					CPUSet: &node.CPUSet{Source: "/sys/fs/cgroup/kubepods/pod1"},
 				},
 				{
 					Namespace: "k8s.io", ID: "a2", Name: "sidecar", State: node.Running, Pid: 12, ExecsKnown: true,
-					Usage: node.Usage{CPU: used(0.1), Memory: 20 << 20, MemoryLimit: 64 << 20, Pids: 2, CPUs: "0-3"},
+					Usage: measure.Usage{CPU: used(0.1), Memory: 20 << 20, MemoryLimit: 64 << 20, Pids: 2, CPUs: "0-3"},
 				},
 			}},
 			{Namespace: "k8s.io", ID: "bbbb", Name: "shop/db-0", Sandbox: true, Shim: ours, Containers: []node.Container{{
 				Namespace: "k8s.io", ID: "b1", Name: "postgres", State: node.Running, Pid: 21, ExecsKnown: true,
-				Usage: node.Usage{CPU: used(0.3), Memory: 2 << 30, Pids: 20, CPUs: "0-3", Pressure: node.Pressure{CPU: psi(0), IO: psi(33)}},
+				Usage: measure.Usage{CPU: used(0.3), Memory: 2 << 30, Pids: 20, CPUs: "0-3", Pressure: measure.Pressure{CPU: psi(0), IO: psi(33)}},
 			}}},
 		},
 	}
@@ -177,7 +178,7 @@ func many(n, seconds int) *node.Snapshot {
 	for i := range n {
 		id := fmt.Sprintf("c%03d", i)
 		s.Pods = append(s.Pods, node.Pod{Namespace: "default", ID: id, Name: id, Containers: []node.Container{{
-			Namespace: "default", ID: id, Name: id, Usage: node.Usage{CPU: time.Duration(seconds*i) * time.Millisecond},
+			Namespace: "default", ID: id, Name: id, Usage: measure.Usage{CPU: time.Duration(seconds*i) * time.Millisecond},
 		}}})
 	}
 	return s

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
@@ -60,9 +61,9 @@ func TestCell(t *testing.T) {
 
 // A number that the kernel does not tell is none, also in the sum of a pod.
 func TestRows_WhatIsUnknownIsADash(t *testing.T) {
-	unknown := node.Unknown{CPU: true, Throttling: true, Memory: true, OOMKills: true, Pids: true}
+	unknown := measure.Unknown{CPU: true, Throttling: true, Memory: true, OOMKills: true, Pids: true}
 	s := &node.Snapshot{Pods: []node.Pod{{ID: "p", Sandbox: true, Containers: []node.Container{
-		{ID: "a", Usage: node.Usage{Unknown: unknown}}, {ID: "b"},
+		{ID: "a", Usage: measure.Usage{Unknown: unknown}}, {ID: "b"},
 	}}}}
 	g := groups(s, nil)[0]
 	for name, r := range map[string]*row{"pod": &g.row, "container": &g.containers[0]} {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
@@ -18,7 +19,7 @@ import (
 type once struct {
 	Time     time.Time     `json:"time"`
 	Interval time.Duration `json:"interval_ns"`
-	Node     node.Host     `json:"node"`
+	Node     measure.Host  `json:"node"`
 	Pods     []oncePod     `json:"pods"`
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
@@ -34,7 +35,7 @@ type row struct {
 	cpus     string
 	source   string
 	shim     node.Shim
-	unknown  node.Unknown
+	unknown  measure.Unknown
 	err      string
 }
 
@@ -46,8 +47,8 @@ type pressure struct {
 
 func (p pressure) worst() float64 { return max(p.cpu, p.memory, p.io) }
 
-func pressureOf(p node.Pressure) pressure {
-	some := func(psi *node.PSI) float64 {
+func pressureOf(p measure.Pressure) pressure {
+	some := func(psi *measure.PSI) float64 {
 		if psi == nil {
 			return 0
 		}
@@ -155,8 +156,8 @@ func (g *group) sum() {
 }
 
 // either is what is not known of one or the other, nor of their sum.
-func either(a, b node.Unknown) node.Unknown {
-	return node.Unknown{
+func either(a, b measure.Unknown) measure.Unknown {
+	return measure.Unknown{
 		CPU: a.CPU || b.CPU, Times: a.Times || b.Times, Throttling: a.Throttling || b.Throttling,
 		Memory: a.Memory || b.Memory, OOMKills: a.OOMKills || b.OOMKills, Pids: a.Pids || b.Pids,
 	}

@@ -11,7 +11,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"sandbox.internal/shim/cmd/sandboxctl/node"
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 )
 
 // The screen has two lines above the table, its header, and two lines below.
@@ -103,11 +103,11 @@ func (m *model) summary() []string {
 	return []string{m.line(first), m.line(second)}
 }
 
-func pressureText(p node.Pressure) string {
+func pressureText(p measure.Pressure) string {
 	var parts []string
 	for _, x := range []struct {
 		name string
-		psi  *node.PSI
+		psi  *measure.PSI
 	}{{"cpu", p.CPU}, {"memory", p.Memory}, {"io", p.IO}} {
 		if x.psi != nil {
 			parts = append(parts, fmt.Sprintf("%s %.1f%%", x.name, x.psi.Some10))

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 	"sandbox.internal/shim/pkg/inspect"
 )
@@ -152,7 +153,7 @@ func (p *printer) container(in *node.Inspection, c *node.Container) {
 	p.row("memory nodes", "%s", u.Mems)
 	for _, one := range []struct {
 		name string
-		psi  *node.PSI
+		psi  *measure.PSI
 	}{{"cpu", u.Pressure.CPU}, {"memory", u.Pressure.Memory}, {"io", u.Pressure.IO}} {
 		if one.psi != nil {
 			p.row(one.name+" pressure", "some %.2f %%, full %.2f %% of the last 10 s", one.psi.Some10, one.psi.Full10)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sandbox.internal/shim/cmd/sandboxctl/cli"
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/limit"
@@ -46,7 +47,7 @@ func TestTables_ArePrintable(t *testing.T) {
 	const evil = "\x1b]0;x\a\x9b2J\u202e\r\xff"
 	c := node.Container{
 		Namespace: evil, ID: evil, Name: "name" + evil, Image: evil, Runtime: evil, State: evil, Error: "container" + evil,
-		Usage: node.Usage{Cgroup: evil, CPUs: evil, Mems: evil}, CPUSet: &node.CPUSet{Source: evil, Pinned: true},
+		Usage: measure.Usage{Cgroup: evil, CPUs: evil, Mems: evil}, CPUSet: &node.CPUSet{Source: evil, Pinned: true},
 	}
 	p := node.Pod{
 		Namespace: evil, ID: evil, Name: evil, Sandbox: true, Containers: []node.Container{c},
@@ -87,7 +88,7 @@ func TestTables_ArePrintable(t *testing.T) {
 }
 
 func TestMemory_IsADashWhereItIsNotKnown(t *testing.T) {
-	c := &node.Container{Usage: node.Usage{Cgroup: "/c", Unknown: node.Unknown{Memory: true}}}
+	c := &node.Container{Usage: measure.Usage{Cgroup: "/c", Unknown: measure.Unknown{Memory: true}}}
 	if got := memory(c); got != "-" {
 		t.Errorf("memory = %q, want -", got)
 	}

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package measure
 
 import (
 	"bytes"
@@ -18,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hierarchies are where cgroups are mounted: "" is cgroup v2, other names are controllers of v1.
-type hierarchies map[string]string
+// Hierarchies are where cgroups are mounted: "" is cgroup v2, other names are controllers of v1.
+type Hierarchies map[string]string
 
-// findHierarchies reads the mounts of this process.
-func findHierarchies() (hierarchies, error) {
+// FindHierarchies reads the mounts of this process.
+func FindHierarchies() (Hierarchies, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	h := hierarchies{}
+	h := Hierarchies{}
 	for line := range strings.Lines(string(text)) {
 		// 36 35 98:0 /root /mountpoint options … - type source superoptions (proc_pid_mountinfo(5))
 		before, after, _ := strings.Cut(line, " - ")
@@ -53,7 +53,7 @@ func findHierarchies() (hierarchies, error) {
 }
 
 // mode is the layout of the machine, as Host.Cgroup has it.
-func (h hierarchies) mode() string {
+func (h Hierarchies) mode() string {
 	switch _, unified := h[""]; {
 	case h["memory"] == "" && h["cpu"] == "":
 		return "v2"
@@ -63,8 +63,8 @@ func (h hierarchies) mode() string {
 	return "v1"
 }
 
-// of returns the absolute path of a process's cgroup in each hierarchy.
-func (h hierarchies) of(pid int) (map[string]string, error) {
+// Of returns the absolute path of a process's cgroup in each hierarchy.
+func (h Hierarchies) Of(pid int) (map[string]string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return nil, err
@@ -86,9 +86,9 @@ func (h hierarchies) of(pid int) (map[string]string, error) {
 	return dirs, nil
 }
 
-// below returns the cgroup at a path that a shim has named, in each hierarchy: that of the container, where its first
+// Below returns the cgroup at a path that a shim has named, in each hierarchy: that of the container, where its first
 // process may be deeper. Where there is none of the path, it is that of the process.
-func (h hierarchies) below(absolute string, ofProcess map[string]string) map[string]string {
+func (h Hierarchies) Below(absolute string, ofProcess map[string]string) map[string]string {
 	dirs := map[string]string{}
 	maps.Copy(dirs, ofProcess)
 	for _, root := range h {
@@ -111,9 +111,9 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// group reads the usage of one cgroup. Its files stay open, since opening one costs more than reading it. What somebody
+// Group reads the usage of one cgroup. Its files stay open, since opening one costs more than reading it. What somebody
 // has set is read only now and then.
-type group struct {
+type Group struct {
 	dirs  map[string]string
 	v2    bool
 	files map[string]*os.File // nil: there is no such file
@@ -129,13 +129,14 @@ type group struct {
 // setEvery is after how many reads limits and CPUs are read again.
 const setEvery = 5
 
-func newGroup(dirs map[string]string) *group {
+// NewGroup is of a cgroup by its path in each hierarchy.
+func NewGroup(dirs map[string]string) *Group {
 	const most = 8 << 10 // memory.stat has some 4 KiB
-	return &group{dirs: dirs, v2: dirs[""] != "", files: map[string]*os.File{}, buf: make([]byte, most)}
+	return &Group{dirs: dirs, v2: dirs[""] != "", files: map[string]*os.File{}, buf: make([]byte, most)}
 }
 
-// close may be called for a group without files.
-func (g *group) close() {
+// Close may be called for a group without files.
+func (g *Group) Close() {
 	if g == nil {
 		return
 	}
@@ -148,7 +149,7 @@ func (g *group) close() {
 }
 
 // path is for people: on v1 that of one controller.
-func (g *group) path() string {
+func (g *Group) path() string {
 	for _, name := range []string{"", "memory", "cpu", "cpuacct", "pids"} {
 		if dir := g.dirs[name]; dir != "" {
 			return dir
@@ -158,7 +159,7 @@ func (g *group) path() string {
 }
 
 // text returns the content of a file until the next call, or nil if there is no such file or it cannot be read.
-func (g *group) text(controller, name string) []byte {
+func (g *Group) text(controller, name string) []byte {
 	if g.v2 {
 		controller = ""
 	}
@@ -185,11 +186,11 @@ func (g *group) text(controller, name string) []byte {
 }
 
 // number is that in a file. It is 0 for the word max, and none.
-func (g *group) number(controller, name string) uint64 { return numberIn(g.text(controller, name), "") }
+func (g *Group) number(controller, name string) uint64 { return numberIn(g.text(controller, name), "") }
 
 // counted is the number in a file, or after a key at the beginning of a line. It sets unknown if the file could not be
 // read.
-func (g *group) counted(unknown *bool, controller, name, key string) uint64 {
+func (g *Group) counted(unknown *bool, controller, name, key string) uint64 {
 	text := g.text(controller, name)
 	*unknown = *unknown || len(text) == 0
 	return numberIn(text, key)
@@ -218,8 +219,8 @@ func numberIn(text []byte, key string) uint64 {
 // noLimit is what cgroup v1 has for no limit: a number of pages near the end of int64.
 const noLimit = 1 << 62
 
-// read returns what the kernel says now. Nothing is known of a cgroup that is gone.
-func (g *group) read() (Usage, bool) {
+// Read returns what the kernel says now. Nothing is known of a cgroup that is gone.
+func (g *Group) Read() (Usage, bool) {
 	if len(g.files) == 0 && !isDir(g.path()) {
 		return Usage{}, false
 	}
@@ -243,14 +244,14 @@ func (g *group) read() (Usage, bool) {
 		u.MemoryLimit = 0
 	}
 	if g.gone {
-		g.close()
+		g.Close()
 		return Usage{}, false
 	}
 	g.last = u
 	return u, true
 }
 
-func (g *group) readV2(u *Usage, isSet bool) {
+func (g *Group) readV2(u *Usage, isSet bool) {
 	cpu := g.text("", "cpu.stat")
 	us := func(key string) time.Duration { return time.Duration(numberIn(cpu, key)) * time.Microsecond }
 	u.CPU, u.User, u.System = us("usage_usec"), us("user_usec"), us("system_usec")
@@ -272,7 +273,7 @@ func (g *group) readV2(u *Usage, isSet bool) {
 	u.CPUs, u.Mems = g.line("", "cpuset.cpus.effective"), g.line("", "cpuset.mems.effective")
 }
 
-func (g *group) readV1(u *Usage, isSet bool) {
+func (g *Group) readV1(u *Usage, isSet bool) {
 	const tick = 10 * time.Millisecond // USER_HZ is 100
 	u.CPU = time.Duration(g.counted(&u.Unknown.CPU, "cpuacct", "cpuacct.usage", ""))
 	sampled := g.text("cpuacct", "cpuacct.stat")
@@ -298,7 +299,7 @@ const muchMemory = 1 << 20
 
 // memory is what is in use, without what the kernel drops at once. That costs the kernel more than all else together:
 // it sums up memory.stat of all CPUs. So it is read when the memory has changed, and now and then.
-func (g *group) memory(unknown *bool, name, inactive string, now bool) uint64 {
+func (g *Group) memory(unknown *bool, name, inactive string, now bool) uint64 {
 	used := g.counted(unknown, "memory", name, "")
 	if now || g.noStat || max(used, g.used)-min(used, g.used) >= muchMemory {
 		g.used, g.noStat = used, false
@@ -308,7 +309,7 @@ func (g *group) memory(unknown *bool, name, inactive string, now bool) uint64 {
 	return less(used, g.inactive)
 }
 
-func (g *group) line(controller, name string) string {
+func (g *Group) line(controller, name string) string {
 	return string(bytes.TrimSpace(g.text(controller, name)))
 }
 

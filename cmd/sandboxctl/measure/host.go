@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package measure
 
 import (
 	"bytes"
@@ -15,7 +15,8 @@ import (
 // tick is the unit of times in /proc: USER_HZ is 100 on each architecture that the shim runs on.
 const tick = 10 * time.Millisecond
 
-func readHost(h hierarchies) (Host, error) {
+// ReadHost reads what the machine uses.
+func ReadHost(h Hierarchies) (Host, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return Host{}, err
@@ -33,8 +34,8 @@ func readHost(h hierarchies) (Host, error) {
 		}
 	}
 	host.BootTime = time.Unix(int64(numberIn(stat, "btime")), 0)
-	host.Total = meminfo(memory, "MemTotal")
-	host.Memory = less(host.Total, meminfo(memory, "MemAvailable"))
+	host.Total = Field(memory, "MemTotal")
+	host.Memory = less(host.Total, Field(memory, "MemAvailable"))
 	host.Pressure = pressure(func(name string) []byte {
 		text, _ := os.ReadFile("/proc/pressure/" + name) // a kernel may be without
 		return text
@@ -42,7 +43,8 @@ func readHost(h hierarchies) (Host, error) {
 	return host, nil
 }
 
-func meminfo(text []byte, key string) uint64 {
+// Field is the number of bytes in a line of the form "Key: 12 kB" of /proc/meminfo or smaps_rollup; 0: there is none.
+func Field(text []byte, key string) uint64 {
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == key+":" {
 			n, _ := strconv.ParseUint(fields[1], 10, 64) // the kernel writes a number
@@ -52,37 +54,38 @@ func meminfo(text []byte, key string) uint64 {
 	return 0
 }
 
-// procStat is what /proc/PID/stat and statm say.
-type procStat struct {
-	name   string
-	cpu    time.Duration
-	rss    uint64
-	starts time.Duration // after the machine
+// Process is what /proc/PID/stat says of one.
+type Process struct {
+	Name   string
+	CPU    time.Duration
+	RSS    uint64
+	Starts time.Duration // after the machine
 }
 
-func readProc(pid int) (procStat, error) {
+// ReadProcess reads what the kernel says of a process.
+func ReadProcess(pid int) (Process, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return procStat{}, err
+		return Process{}, err
 	}
-	return parseStat(text)
+	return ParseProcess(text)
 }
 
-// parseStat reads /proc/PID/stat. The name is in parentheses and may have any bytes in it.
-func parseStat(text []byte) (p procStat, err error) {
+// ParseProcess reads /proc/PID/stat. The name is in parentheses and may have any bytes in it.
+func ParseProcess(text []byte) (p Process, err error) {
 	begin, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	const utime, stime, starttime, rss, first = 14, 15, 22, 24, 3 // proc_pid_stat(5)
 	fields := strings.Fields(string(text[max(end, 0):]))
 	if begin < 0 || end < begin || len(fields) <= rss-first+1 {
-		return procStat{}, fmt.Errorf("stat of a process: %q", text)
+		return Process{}, fmt.Errorf("stat of a process: %q", text)
 	}
-	p.name = strings.ToValidUTF8(string(text[begin+1:end]), "?")
+	p.Name = strings.ToValidUTF8(string(text[begin+1:end]), "?")
 	number := func(field int) uint64 {
 		n, _ := strconv.ParseUint(fields[field-first+1], 10, 64) // the kernel writes a number
 		return n
 	}
-	p.cpu = time.Duration(number(utime)+number(stime)) * tick
-	p.starts = time.Duration(number(starttime)) * tick
-	p.rss = number(rss) * uint64(os.Getpagesize())
+	p.CPU = time.Duration(number(utime)+number(stime)) * tick
+	p.Starts = time.Duration(number(starttime)) * tick
+	p.RSS = number(rss) * uint64(os.Getpagesize())
 	return p, nil
 }

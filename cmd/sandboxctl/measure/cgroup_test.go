@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package measure
 
 import (
 	"fmt"
@@ -46,9 +46,9 @@ func TestGroup_ReadsCgroupV2(t *testing.T) {
 		"cpu.pressure":          "some avg10=1.50 avg60=0.00 avg300=0.00 total=2000\nfull avg10=0.25 avg60=0.00 avg300=0.00 total=1000\n",
 		"io.pressure":           "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 	})
-	g := newGroup(map[string]string{"": dir})
-	defer g.close()
-	got, ok := g.read()
+	g := NewGroup(map[string]string{"": dir})
+	defer g.Close()
+	got, ok := g.Read()
 	want := Usage{
 		Cgroup: dir, CPU: 3 * time.Millisecond, User: 2 * time.Millisecond, System: time.Millisecond, CPULimit: 1.5,
 		Periods: 10, Throttled: 4, Waited: 500 * time.Microsecond, Memory: 6000, OOMKills: 3, Pids: 5, PidsLimit: 100,
@@ -63,7 +63,7 @@ func TestGroup_ReadsCgroupV2(t *testing.T) {
 	// What counts is read each time, and what is set now and then.
 	write(t, dir, map[string]string{"pids.current": "6\n", "memory.max": "4096\n"})
 	for i := 1; i <= setEvery; i++ {
-		got, _ = g.read()
+		got, _ = g.Read()
 		limit := uint64(0)
 		if i == setEvery {
 			limit = 4096
@@ -77,14 +77,14 @@ func TestGroup_ReadsCgroupV2(t *testing.T) {
 // Whoever fills the page cache sees that it can be dropped, at once; what changes little is seen within setEvery reads.
 func TestGroup_ReadsMemoryStatWhenMemoryHasChanged(t *testing.T) {
 	dir := t.TempDir()
-	g := newGroup(map[string]string{"": dir})
-	defer g.close()
+	g := NewGroup(map[string]string{"": dir})
+	defer g.Close()
 	set := func(current, inactive int) {
 		write(t, dir, map[string]string{
 			"memory.current": fmt.Sprintln(current), "memory.stat": fmt.Sprintf("anon 1\ninactive_file %d\n", inactive),
 		})
 	}
-	read := func() uint64 { u, _ := g.read(); return u.Memory }
+	read := func() uint64 { u, _ := g.Read(); return u.Memory }
 	set(10<<20, 1<<20)
 	if got := read(); got != 9<<20 {
 		t.Errorf("memory = %d, want %d", got, 9<<20)
@@ -121,9 +121,9 @@ func TestGroup_ReadsCgroupV1(t *testing.T) {
 		dirs[controller] = filepath.Join(root, controller, "c1")
 		write(t, dirs[controller], files)
 	}
-	g := newGroup(dirs)
-	defer g.close()
-	got, ok := g.read()
+	g := NewGroup(dirs)
+	defer g.Close()
+	got, ok := g.Read()
 	want := Usage{
 		Cgroup: dirs["memory"], CPU: 4 * time.Millisecond, User: 30 * time.Millisecond, System: 10 * time.Millisecond,
 		Periods: 8, Throttled: 2, Waited: 700, Memory: 8000, OOMKills: 1, Pids: 2, CPUs: "0-1", Mems: "0",
@@ -167,13 +167,13 @@ func TestGroup_WhatIsAbsentIsUnknown(t *testing.T) {
 		if tc.v2 {
 			dirs = map[string]string{"": dir}
 		}
-		g := newGroup(dirs)
+		g := NewGroup(dirs)
 		for range 2 {
-			if got, ok := g.read(); got.Unknown != tc.want || got.Memory != 0 && tc.want.Memory || !ok {
+			if got, ok := g.Read(); got.Unknown != tc.want || got.Memory != 0 && tc.want.Memory || !ok {
 				t.Errorf("%s: read = %+v, %t, want %+v to be unknown", name, got, ok, tc.want)
 			}
 		}
-		g.close()
+		g.Close()
 	}
 }
 
@@ -183,21 +183,21 @@ func TestGroup_TriesAgain(t *testing.T) {
 	write(t, dir, map[string]string{"cpu.stat": "usage_usec 3\n"})
 	path := filepath.Join(dir, "pids.current")
 	must(t, os.Symlink(path, path)) // ELOOP
-	g := newGroup(map[string]string{"": dir})
-	defer g.close()
-	if got, ok := g.read(); !ok || !got.Unknown.Pids {
+	g := NewGroup(map[string]string{"": dir})
+	defer g.Close()
+	if got, ok := g.Read(); !ok || !got.Unknown.Pids {
 		t.Errorf("read = %+v, %t, want no number of processes", got, ok)
 	}
 	must(t, os.Remove(path))
 	write(t, dir, map[string]string{"pids.current": "7\n"})
-	if got, ok := g.read(); !ok || got.Unknown.Pids || got.Pids != 7 {
+	if got, ok := g.Read(); !ok || got.Unknown.Pids || got.Pids != 7 {
 		t.Errorf("read = %+v, %t, want 7 processes", got, ok)
 	}
 }
 
 func TestGroup_ThatIsGone(t *testing.T) {
-	g := newGroup(map[string]string{"": filepath.Join(t.TempDir(), "none")})
-	if got, ok := g.read(); ok || got != (Usage{}) {
+	g := NewGroup(map[string]string{"": filepath.Join(t.TempDir(), "none")})
+	if got, ok := g.Read(); ok || got != (Usage{}) {
 		t.Errorf("read = %+v, %t, want nothing", got, ok)
 	}
 }
@@ -224,7 +224,7 @@ func TestNumberIn(t *testing.T) {
 
 func TestHierarchies_BelowIsTheContainersOwn(t *testing.T) {
 	root := t.TempDir()
-	h := hierarchies{}
+	h := Hierarchies{}
 	ofProcess := map[string]string{}
 	for _, name := range []string{"memory", "cpu", "pids"} {
 		h[name] = filepath.Join(root, name)
@@ -232,7 +232,7 @@ func TestHierarchies_BelowIsTheContainersOwn(t *testing.T) {
 		write(t, ofProcess[name], nil)
 	}
 	must(t, os.RemoveAll(filepath.Join(root, "pids/pod/c1")))
-	got := h.below(filepath.Join(root, "memory/pod/c1"), ofProcess)
+	got := h.Below(filepath.Join(root, "memory/pod/c1"), ofProcess)
 	want := maps.Clone(ofProcess)
 	want["memory"], want["cpu"] = filepath.Join(root, "memory/pod/c1"), filepath.Join(root, "cpu/pod/c1")
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -241,14 +241,14 @@ func TestHierarchies_BelowIsTheContainersOwn(t *testing.T) {
 }
 
 func TestParseStat_NameMayHaveAnything(t *testing.T) {
-	p, err := parseStat([]byte("7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 3 4 0 0 20 0 1 0 500 1000 6 18446744073709551615 1 1\n"))
-	want := procStat{name: "a) b (c", cpu: 70 * time.Millisecond, rss: 6 * uint64(os.Getpagesize()), starts: 5 * time.Second}
+	p, err := ParseProcess([]byte("7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 3 4 0 0 20 0 1 0 500 1000 6 18446744073709551615 1 1\n"))
+	want := Process{Name: "a) b (c", CPU: 70 * time.Millisecond, RSS: 6 * uint64(os.Getpagesize()), Starts: 5 * time.Second}
 	if err != nil || p != want {
-		t.Errorf("parseStat = %+v, %v, want %+v", p, err, want)
+		t.Errorf("ParseProcess = %+v, %v, want %+v", p, err, want)
 	}
 	for _, text := range []string{"", "7 (a", "7 a) S", ")(", "7 (a) S 1"} {
-		if _, err := parseStat([]byte(text)); err == nil {
-			t.Errorf("parseStat(%q) succeeded", text)
+		if _, err := ParseProcess([]byte(text)); err == nil {
+			t.Errorf("ParseProcess(%q) succeeded", text)
 		}
 	}
 }
@@ -256,44 +256,5 @@ func TestParseStat_NameMayHaveAnything(t *testing.T) {
 // What a process writes into its name is read without a panic.
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte("7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 3 4 0 0 20 0 1 0 500 1000 6 1 1 1\n"))
-	f.Fuzz(func(_ *testing.T, text []byte) { _, _ = parseStat(text) })
-}
-
-func TestRates_AreSinceTheEarlierSnapshot(t *testing.T) {
-	before := Container{ExecsStarted: 2, Usage: Usage{
-		CPU: time.Second, Periods: 10, Throttled: 1, OOMKills: 1, Pressure: Pressure{CPU: &PSI{SomeTotal: time.Second}},
-	}}
-	after := Container{ExecsStarted: 8, Usage: Usage{
-		CPU: 4 * time.Second, Periods: 20, Throttled: 6, OOMKills: 3, Pressure: Pressure{CPU: &PSI{SomeTotal: 2 * time.Second}},
-	}}
-	want := Rates{CPU: 1.5, Throttled: 0.5, Execs: 3, OOMKills: 2, CPUPressure: 0.5}
-	if got := after.RatesSince(&before, 2*time.Second); got != want {
-		t.Errorf("rates = %+v, want %+v", got, want)
-	}
-	if got := before.RatesSince(&after, time.Second); got != (Rates{}) {
-		t.Errorf("rates of a container that was made again = %+v, want none", got)
-	}
-	unknown := before
-	unknown.Usage.Unknown.OOMKills, unknown.Usage.OOMKills = true, 0
-	if got := after.RatesSince(&unknown, time.Second); got != (Rates{}) {
-		t.Errorf("rates since what was not known = %+v, want none", got)
-	}
-	if got := after.RatesSince(&before, 0); got != (Rates{}) {
-		t.Errorf("rates of no time = %+v, want none", got)
-	}
-}
-
-func TestFind_NamesOne(t *testing.T) {
-	s := &Snapshot{Pods: []Pod{
-		{Namespace: "a", ID: "web-1", Containers: []Container{{Namespace: "a", ID: "web-1"}}},
-		{Namespace: "b", ID: "web-1", Containers: []Container{{Namespace: "b", ID: "web-1"}}},
-		{Namespace: "a", ID: "box", Sandbox: true, Containers: []Container{{Namespace: "a", ID: "box"}, {Namespace: "a", ID: "member"}}},
-		{Namespace: "a", ID: "empty", Sandbox: true},
-		{Namespace: "a", ID: "w", Containers: []Container{{Namespace: "a", ID: "w"}}},
-	}}
-	for id, want := range map[string]string{"mem": "member", "box": "box", "e": "empty", "w": "w", "web-1": "", "web": "", "": "", "x": ""} {
-		if _, got, err := s.Find(id); got != want || (err == nil) != (want != "") {
-			t.Errorf("Find(%q) = %q, %v, want %q", id, got, err, want)
-		}
-	}
+	f.Fuzz(func(_ *testing.T, text []byte) { _, _ = ParseProcess(text) })
 }

@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write makes files in a directory.
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	must(t, os.MkdirAll(dir, 0o755))
+	for name, text := range files {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+}
+
+func TestRates_AreSinceTheEarlierSnapshot(t *testing.T) {
+	before := Container{ExecsStarted: 2, Usage: measure.Usage{
+		CPU: time.Second, Periods: 10, Throttled: 1, OOMKills: 1, Pressure: measure.Pressure{CPU: &measure.PSI{SomeTotal: time.Second}},
+	}}
+	after := Container{ExecsStarted: 8, Usage: measure.Usage{
+		CPU: 4 * time.Second, Periods: 20, Throttled: 6, OOMKills: 3, Pressure: measure.Pressure{CPU: &measure.PSI{SomeTotal: 2 * time.Second}},
+	}}
+	want := Rates{CPU: 1.5, Throttled: 0.5, Execs: 3, OOMKills: 2, CPUPressure: 0.5}
+	if got := after.RatesSince(&before, 2*time.Second); got != want {
+		t.Errorf("rates = %+v, want %+v", got, want)
+	}
+	if got := before.RatesSince(&after, time.Second); got != (Rates{}) {
+		t.Errorf("rates of a container that was made again = %+v, want none", got)
+	}
+	unknown := before
+	unknown.Usage.Unknown.OOMKills, unknown.Usage.OOMKills = true, 0
+	if got := after.RatesSince(&unknown, time.Second); got != (Rates{}) {
+		t.Errorf("rates since what was not known = %+v, want none", got)
+	}
+	if got := after.RatesSince(&before, 0); got != (Rates{}) {
+		t.Errorf("rates of no time = %+v, want none", got)
+	}
+}
+
+func TestFind_NamesOne(t *testing.T) {
+	s := &Snapshot{Pods: []Pod{
+		{Namespace: "a", ID: "web-1", Containers: []Container{{Namespace: "a", ID: "web-1"}}},
+		{Namespace: "b", ID: "web-1", Containers: []Container{{Namespace: "b", ID: "web-1"}}},
+		{Namespace: "a", ID: "box", Sandbox: true, Containers: []Container{{Namespace: "a", ID: "box"}, {Namespace: "a", ID: "member"}}},
+		{Namespace: "a", ID: "empty", Sandbox: true},
+		{Namespace: "a", ID: "w", Containers: []Container{{Namespace: "a", ID: "w"}}},
+	}}
+	for id, want := range map[string]string{"mem": "member", "box": "box", "e": "empty", "w": "w", "web-1": "", "web": "", "": "", "x": ""} {
+		if _, got, err := s.Find(id); got != want || (err == nil) != (want != "") {
+			t.Errorf("Find(%q) = %q, %v, want %q", id, got, err, want)
+		}
+	}
+}
