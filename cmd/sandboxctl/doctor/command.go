@@ -38,7 +38,7 @@ With --clean: 0 nothing is left · 1 nothing was removed, and why · 2 something
 // Command is "sandboxctl doctor".
 func Command(o *cli.Options) *cobra.Command {
 	var strict, list bool
-	var clean cleaning
+	var removes cleaning
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node, and say how to mend what is wrong",
@@ -59,10 +59,10 @@ func Command(o *cli.Options) *cobra.Command {
 			if cmd.Flags().Changed("state") {
 				c.State = o.State
 			}
-			if clean.wanted {
-				return clean.run(cmd, o, c)
+			if removes.wanted {
+				return removes.run(cmd, o, c)
 			}
-			if clean.yes {
+			if removes.yes {
 				return errors.New("--yes answers the question of --clean, which is not given")
 			}
 			report := Examine(cmd.Context(), c)
@@ -81,8 +81,8 @@ func Command(o *cli.Options) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&strict, "strict", false, "let warnings end the program with status 1")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
-	f.BoolVar(&clean.wanted, "clean", false, "remove what dead shims left, after asking")
-	f.BoolVar(&clean.yes, "yes", false, "do not ask")
+	f.BoolVar(&removes.wanted, "clean", false, "remove what dead shims left, after asking")
+	f.BoolVar(&removes.yes, "yes", false, "do not ask")
 	cmd.MarkFlagsMutuallyExclusive("clean", "list")
 	cmd.MarkFlagsMutuallyExclusive("clean", "strict")
 	return cmd
