@@ -4,11 +4,17 @@
 
 # Runs before the package is removed, and refuses that while containers of the runtime run: containerd needs the binary to
 # clean up after them. An upgrade goes on: shims that run keep the binary that they were started from. Arguments are those
-# of the format: deb has "remove" or "upgrade", rpm how many versions stay, apk the version.
+# of the format: deb has "remove" or "upgrade", rpm how many versions stay, apk the version. apk goes on whatever this says.
 set -eu
 
+what='not removed, since'
+todo='Remove them first: containerd could not clean up after them.'
 case ${1:-} in
 upgrade | failed-upgrade | deconfigure | [1-9]) exit 0 ;;
+*.*)
+	what='removed all the same by apk, while'
+	todo='Install it again, and remove them first: containerd cannot clean up after them without it.'
+	;;
 esac
 
 name='containerd-shim-sandbox-v1'
@@ -22,11 +28,11 @@ running=$(
 ) || :
 if [ -n "$running" ]; then
 	cat >&2 <<-END
-		$name: not removed, since containers of the runtime run:
+		$name: $what containers of the runtime run:
 
 		$running
 
-		Remove them first: containerd could not clean up after them.
+		$todo
 	END
 	exit 1
 fi
