@@ -8,6 +8,7 @@ set -euo pipefail
 missing=()
 PATH=$PATH:/usr/sbin:/sbin
 command -v debootstrap >/dev/null || missing+=(debootstrap)
+command -v qemu-aarch64-static >/dev/null || missing+=(qemu-user-static) # runs what is packed for arm64
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
 
 exec "$(dirname "$0")/../../hack/packages.sh" "${missing[@]}"
