@@ -320,12 +320,20 @@ func TestInit_AfterAUserNamespaceHasDevicesOfRoot(t *testing.T) {
 	}
 }
 
+// lockedAtStart is the limit of locked memory of this process before any container was made.
+var lockedAtStart = func() (limit unix.Rlimit) {
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		panic(err)
+	}
+	return limit
+}()
+
 // libcontainer changes the limit of the whole process when it loads device rules of cgroup v2.
 func TestInit_HasTheShimsLimitOfLockedMemory(t *testing.T) {
 	var before unix.Rlimit
 	must(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
 	changed := before
-	changed.Cur = before.Cur / 2
+	changed.Cur = lockedAtStart.Cur / 2
 	must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &changed))
 	t.Cleanup(func() { must(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before)) })
 	line := func(l unix.Rlimit) string {
@@ -337,7 +345,7 @@ func TestInit_HasTheShimsLimitOfLockedMemory(t *testing.T) {
 		}
 		return "Max locked memory +" + text(l.Cur) + " +" + text(l.Max) + " "
 	}
-	lockedMemory := regexp.MustCompile(line(before))
+	lockedMemory := regexp.MustCompile(line(lockedAtStart))
 	for _, r := range []*Runtime{testRuntime, byLibcontainerOnly()} {
 		seen, _ := runInit(t, r, nil)
 		if out := strings.Join(seen.Stdout, ""); !lockedMemory.MatchString(out) {
