@@ -38,7 +38,8 @@ const maxDefaults = 1 << 20
 // Defaults reads the default configuration file whenever it is asked, so that a change of the file is for the next
 // container. Its methods are safe for concurrent use.
 type Defaults struct {
-	path string
+	path    string
+	ignored sync.Once // told that an option has no effect
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -56,8 +57,20 @@ type defaults struct {
 
 // Decode is [Decode], and takes the options from the file if a sets none. Without a file there are none. The error of a
 // file that cannot be read or is not safe names it; of class errdefs.ErrInvalidArgument if its content is wrong,
-// errdefs.ErrFailedPrecondition if somebody else than root could write it.
+// errdefs.ErrFailedPrecondition if somebody else than root could write it. The log says once if an option has no
+// effect.
 func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
+	o, err := d.decode(a, namespace)
+	if err == nil && o.BinaryName != "" {
+		d.ignored.Do(func() {
+			log.L.WithField("BinaryName", o.BinaryName).WithField("from", o.Origin()).
+				Warn("the option BinaryName has no effect: this shim runs no runtime binary")
+		})
+	}
+	return o, err
+}
+
+func (d *Defaults) decode(a *anypb.Any, namespace string) (Options, error) {
 	o, err := Decode(a)
 	if err != nil || hasTOML(a) || !reflect.ValueOf(o).IsZero() {
 		return o, err

@@ -97,13 +97,20 @@ func TestDefaults_AreShownWithTheirNamespaces(t *testing.T) {
 	}
 }
 
-func TestDefaults_AreLoggedWhenTheyChange(t *testing.T) {
-	file := filepath.Join(safeDir(t), "config.toml")
+// logged returns where the log of the test goes.
+func logged(tb testing.TB) *bytes.Buffer {
+	tb.Helper()
 	var out bytes.Buffer
 	logger := log.L.Logger
 	before := logger.Out
 	logger.SetOutput(&out)
-	defer logger.SetOutput(before)
+	tb.Cleanup(func() { logger.SetOutput(before) })
+	return &out
+}
+
+func TestDefaults_AreLoggedWhenTheyChange(t *testing.T) {
+	file := filepath.Join(safeDir(t), "config.toml")
+	out := logged(t)
 	d := NewDefaults(file)
 	for _, text := range []string{"IoUid = 1", "IoUid = 1", "IoUid = 2"} {
 		write(t, file, text)
@@ -115,6 +122,33 @@ func TestDefaults_AreLoggedWhenTheyChange(t *testing.T) {
 		if n := strings.Count(out.String(), want); n != 1 {
 			t.Errorf("%s is logged %d times, want once: %s", want, n, out.String())
 		}
+	}
+}
+
+// Whoever names a runtime binary expects it to run.
+func TestDefaults_SayOnceWhatHasNoEffect(t *testing.T) {
+	file := filepath.Join(safeDir(t), "config.toml")
+	write(t, file, "BinaryName = 'crun'")
+	for name, tc := range map[string]struct {
+		in   *anypb.Any
+		want int
+	}{
+		"runc's options":     {pack(t, runcOptions, &runc.Options{BinaryName: "crun"}), 1},
+		"TOML":               {pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte("BinaryName = 'crun'")}), 1},
+		"the file":           {nil, 1},
+		"without BinaryName": {pack(t, runcOptions, &runc.Options{Root: "/r"}), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, d := logged(t), NewDefaults(file)
+			for range 2 {
+				if _, err := d.Decode(tc.in, "ns"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := strings.Count(out.String(), "BinaryName has no effect"); n != tc.want {
+				t.Errorf("it is logged %d times, want %d: %s", n, tc.want, out)
+			}
+		})
 	}
 }
 
