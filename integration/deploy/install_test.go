@@ -132,6 +132,12 @@ func (n *node) wantHandlers(before string) {
 // wantCRI asks CRI, which answers kubelet.
 func (n *node) wantCRI() {
 	n.Helper()
+	n.wantOffered("sandbox", "sandbox-pauseless")
+}
+
+// wantOffered checks that CRI offers the handlers. CRI of containerd 1.x shows no list: there it is "sandbox" alone.
+func (n *node) wantOffered(handlers ...string) {
+	n.Helper()
 	answer, err := runtime.NewRuntimeServiceClient(n.client().Conn().(grpc.ClientConnInterface)).Status(n.Context(),
 		&runtime.StatusRequest{Verbose: true})
 	if err != nil {
@@ -144,7 +150,7 @@ func (n *node) wantCRI() {
 	if strings.HasPrefix(n.c.Version, "1.") {
 		return
 	}
-	for _, want := range []string{"sandbox", "sandbox-pauseless"} {
+	for _, want := range handlers {
 		found := false
 		for _, h := range answer.GetRuntimeHandlers() {
 			found = found || h.GetName() == want
