@@ -79,6 +79,14 @@ func imageTar(name string, files []entry, runs ocispec.ImageConfig) (io.Reader, 
 		Layers:    []ocispec.Descriptor{rootDesc},
 	})
 	manifest.Annotations = map[string]string{"io.containerd.image.name": name}
+	// A Docker that keeps images itself reads nothing else; containerd prefers the layout.
+	docker, err := json.Marshal([]map[string]any{{
+		"Config": blobPath(config.Digest), "RepoTags": []string{name}, "Layers": []string{blobPath(rootDesc.Digest)},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	a.file("manifest.json", docker)
 	return a.finish(manifest)
 }
 
@@ -106,9 +114,11 @@ func (a *archive) file(name string, data []byte) {
 
 func (a *archive) blob(mediaType string, data []byte) ocispec.Descriptor {
 	d := digest.FromBytes(data)
-	a.file("blobs/sha256/"+d.Encoded(), data)
+	a.file(blobPath(d), data)
 	return ocispec.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(data))}
 }
+
+func blobPath(d digest.Digest) string { return "blobs/sha256/" + d.Encoded() }
 
 func (a *archive) json(mediaType string, v any) ocispec.Descriptor {
 	data, err := json.Marshal(v)
