@@ -25,8 +25,19 @@ import (
 	"sandbox.internal/shim/integration/tools"
 )
 
-// namespace is containerd's for Docker's containers, and "/"+namespace their cgroup.
-const namespace = harness.NamespacePrefix + "docker"
+// namespace is containerd's for Docker's containers, and "/"+namespace their cgroup, or where systemd makes them slice.
+// A dash in its name would make it one in another one.
+const (
+	namespace = harness.NamespacePrefix + "docker"
+	slice     = "shimtestdocker.slice"
+)
+
+// systemd reports whether Docker has systemd make cgroups, as it does by default on cgroup v2 where systemd is pid 1.
+func systemd() bool {
+	_, v1 := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	_, none := os.Stat("/run/systemd/system") // sd_booted(3)
+	return v1 == nil && none == nil
+}
 
 // dockerd is Docker's daemon and the containerd below it. One goroutine at a time may use it.
 type dockerd struct {
@@ -58,11 +69,15 @@ func newDockerd(env harness.Env, programs tools.Docker, more map[string]any) (*d
 		"exec-root":            filepath.Join(d.dir, "exec"),
 		"pidfile":              filepath.Join(d.dir, "pid"),
 		"cgroup-parent":        "/" + namespace,
+		"exec-opts":            []string{"native.cgroupdriver=cgroupfs"},
 		"init-path":            programs.Init,
 		"live-restore":         true,
 		"iptables":             false, // there is nobody to talk to
 		"ip6tables":            false,
 		"userland-proxy":       false,
+	}
+	if systemd() { // as Docker does without being asked
+		settings["cgroup-parent"], settings["exec-opts"] = slice, []string{"native.cgroupdriver=systemd"}
 	}
 	maps.Copy(settings, more)
 	text, err := json.Marshal(settings)
@@ -72,9 +87,7 @@ func newDockerd(env harness.Env, programs tools.Docker, more map[string]any) (*d
 	// The users of a container's own come by on the way to their root file system.
 	err = errors.Join(os.Chmod(c.Dir, 0o711), os.Mkdir(d.dir, 0o711), os.Mkdir(d.bin, 0o755),
 		os.WriteFile(filepath.Join(d.dir, "daemon.json"), text, 0o600))
-	for name, script := range map[string]string{"docker": dockerScript, "await": awaitScript, "processes": processesScript} {
-		err = errors.Join(err, os.WriteFile(filepath.Join(d.bin, name), []byte(script), 0o755))
-	}
+	err = errors.Join(err, writeScripts(d.bin, map[string]string{"docker": dockerScript, "processes": processesScript}))
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -90,19 +103,6 @@ run | create)
 	;;
 esac
 exec "$DOCKER" "$@"
-`
-
-const awaitScript = `#!/bin/sh
-want=$1
-shift
-end=$(($(date +%s) + ${PATIENCE:-60}))
-until [ "$("$@" 2>&1)" = "$want" ]; do
-	if [ $(date +%s) -gt $end ]; then
-		echo "await '$want': $* says: $("$@" 2>&1)" >&2
-		exit 1
-	fi
-	sleep 0.05
-done
 `
 
 const processesScript = `#!/bin/sh
@@ -167,7 +167,7 @@ func (d *dockerd) setUp(ctx context.Context, image io.Reader) error {
 	if _, err := d.docker(ctx, nil, "run", "--rm", "--userns", "host", "--network", "host", "busybox", "true"); err != nil {
 		return err
 	}
-	d.baseline = d.scope().Leaks()
+	d.baseline = d.leaks()
 	return nil
 }
 
@@ -195,7 +195,7 @@ func (d *dockerd) start() error {
 			return nil
 		default:
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), harness.Slow(10*time.Second))
 		defer cancel()
 		_, err := d.docker(ctx, nil, "version")
 		return err
@@ -236,18 +236,22 @@ func (d *dockerd) docker(ctx context.Context, stdin io.Reader, arg ...string) (s
 // scope is where everything of the containers is, of both runtimes.
 func (d *dockerd) scope() harness.Scope {
 	exec := filepath.Join(d.dir, "exec")
-	return harness.Scope{
+	scope := harness.Scope{
 		Namespace: namespace,
 		MountsIn:  d.Dir,
 		Dirs: []string{
 			filepath.Join(exec, "runtime-runc", namespace), // states of runc
 			filepath.Join(exec, "containerd"),              // fifos
-			filepath.Join(exec, "netns"),
 			filepath.Join(d.State, "io.containerd.runtime.v2.task", namespace),
 			filepath.Join(d.dir, "data", "containers"),
 			d.Sockets,
 		},
 	}
+	// Docker 26 unmounts a network namespace at once, and removes the empty file within a minute.
+	if major, _, _ := strings.Cut(d.programs.Version, "."); major != "26" {
+		scope.Dirs = append(scope.Dirs, filepath.Join(exec, "netns"))
+	}
+	return scope
 }
 
 // logs is the end of what dockerd and containerd wrote.
@@ -259,6 +263,61 @@ func (d *dockerd) logs() string {
 	return string(text[max(0, len(text)-4000):]) + d.LogFrom(max(0, d.LogSize()-4000))
 }
 
+// leaks is everything of containers that there is.
+func (d *dockerd) leaks() []string {
+	leaks := d.scope().Leaks()
+	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} { // v2 and v1
+		scopes, err := filepath.Glob(pattern + slice + "/*.scope")
+		if err != nil {
+			leaks = append(leaks, err.Error())
+		}
+		leaks = append(leaks, scopes...)
+	}
+	return leaks
+}
+
+func (d *dockerd) kind() string { return "docker" }
+
+func (d *dockerd) versions() string {
+	client, err := d.docker(context.Background(), nil, "version", "--format", "{{.Client.Version}}")
+	if err != nil {
+		client = err.Error()
+	}
+	return fmt.Sprintf("dockerd %s, docker %s, containerd %s", d.programs.Version, strings.TrimSpace(client), d.Version)
+}
+
+func (d *dockerd) place() string  { return d.Dir }
+func (d *dockerd) left() []string { return beyond(d.baseline, d.leaks()) }
+func (d *dockerd) remove() error  { return d.scope().Remove() }
+
+func (d *dockerd) environ(string) []string {
+	return []string{
+		"PATH=" + d.bin + ":" + os.Getenv("PATH"), "HOME=" + d.dir, "DOCKER=" + d.programs.CLI, "DOCKER_HOST=" + d.host(),
+	}
+}
+
+// clean removes all containers and volumes.
+func (d *dockerd) clean(ctx context.Context) error {
+	var err error
+	if d.cmd == nil { // the case ended dockerd
+		err = d.start()
+	}
+	ids, e := d.docker(ctx, nil, "ps", "--all", "--quiet", "--no-trunc")
+	err = errors.Join(err, e)
+	if list := strings.Fields(ids); len(list) > 0 {
+		_, e := d.docker(ctx, nil, append([]string{"rm", "--force", "--volumes"}, list...)...)
+		err = errors.Join(err, e)
+	}
+	_, e = d.docker(ctx, nil, "volume", "prune", "--force", "--all")
+	return errors.Join(err, e)
+}
+
 func (d *dockerd) close() error {
-	return errors.Join(d.end(syscall.SIGTERM), d.scope().Remove(), d.Containerd.Close())
+	err := errors.Join(d.end(syscall.SIGTERM), d.scope().Remove())
+	if systemd() {
+		if out, e := exec.Command("systemctl", "stop", slice).CombinedOutput(); e != nil {
+			err = errors.Join(err, fmt.Errorf("stop %s: %w\n%s", slice, e, out))
+		}
+	}
+	return errors.Join(err, d.Containerd.Close())
 }

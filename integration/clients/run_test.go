@@ -83,13 +83,13 @@ func TestDocker_Run(t *testing.T) {
 		{
 			name: "attach",
 			script: `docker run -di --name box busybox sh -c 'read line; echo got $line; echo err >&2; exit 3' >/dev/null
-				(echo hello; sleep 1) | docker attach box 2>$W/err || echo $?; cat $W/err`,
+				(echo hello; rest 1) | docker attach box 2>$W/err || echo $?; cat $W/err`,
 			want: "got hello\n3\nerr\n",
 		},
 		{
 			name: "attach twice",
 			script: `docker run -di --name box busybox sh -c 'read line; echo got $line' >/dev/null
-				docker attach --no-stdin box >$W/second & sleep 0.5; (echo hello; sleep 1) | docker attach box; wait; cat $W/second`,
+				docker attach --no-stdin box >$W/second & rest 1; (echo hello; rest 1) | docker attach box; wait; cat $W/second`,
 			want: "got hello\ngot hello\n",
 		},
 		{

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,13 +20,27 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
+// daemon is what a kind of client talks to. One goroutine at a time may use it.
+type daemon interface {
+	kind() string                    // of client
+	versions() string                // of what runs, for the table
+	place() string                   // a directory for those of cases
+	environ(runtime string) []string // of scripts, beside what all have; PATH is what comes before theirs
+	inspect(s *session)              // puts what the client says of what is there into the account
+	clean(ctx context.Context) error // removes what a case left, as a user would
+	left() []string                  // what is there although nothing should be, after clean
+	remove() error                   // removes that
+	logs() string                    // the end of what it wrote
+}
+
 // session is one run of a case with one runtime. Its methods end it when something is not as the case wants it.
 type session struct {
-	*dockerd
-	ctx     context.Context //nolint:containedctx // a session is one call
-	runtime string          // as docker run --runtime has it
-	dir     string          // $W of scripts
-	account strings.Builder
+	*dockerd // nil with other clients
+	daemon   daemon
+	ctx      context.Context //nolint:containedctx // a session is one call
+	runtime  string          // as docker run --runtime has it
+	dir      string          // $W of scripts
+	account  strings.Builder
 }
 
 // failure is what ends a session.
@@ -40,12 +55,14 @@ func (s *session) must(err error, what string) {
 }
 
 // play runs a case with a runtime, and cleans up. It returns what was seen.
-func (d *dockerd) play(ctx context.Context, c clientCase, runtime string) (account string, err error) {
-	dir, err := os.MkdirTemp(d.Dir, "w")
+func play(ctx context.Context, d daemon, c clientCase, runtime string) (account string, err error) {
+	played.Add(1)
+	dir, err := os.MkdirTemp(d.place(), "w")
 	if err != nil {
 		return "", err
 	}
-	s := &session{ctx: ctx, dockerd: d, runtime: runtime, dir: dir}
+	s := &session{ctx: ctx, daemon: d, runtime: runtime, dir: dir}
+	s.dockerd, _ = d.(*dockerd)
 	func() {
 		defer func() {
 			switch p := recover().(type) {
@@ -63,7 +80,7 @@ func (d *dockerd) play(ctx context.Context, c clientCase, runtime string) (accou
 		if got := s.shell(c.script); got != c.want {
 			s.fatalf("output is %q, want %q", got, c.want)
 		}
-		s.inspect()
+		d.inspect(s)
 	}()
 	err = errors.Join(err, s.cleanUp())
 	return s.plain(s.account.String()), err
@@ -101,53 +118,34 @@ func (s *session) sh(script string) (stdout, stderr string) {
 
 // environ is that of a user's shell.
 func (s *session) environ() []string {
-	return []string{
-		"PATH=" + s.bin + ":" + os.Getenv("PATH"), "HOME=" + s.dockerd.dir, "LC_ALL=C", "TERM=dumb",
-		"DOCKER=" + s.programs.CLI, "DOCKER_HOST=" + s.host(), "RUNTIME=" + s.runtime,
+	patience := harness.Slow(time.Minute) / time.Second
+	env := []string{
+		"LC_ALL=C", "TERM=dumb", "RUNTIME=" + s.runtime, fmt.Sprintf("PATIENCE=%d", patience),
+		fmt.Sprintf("SLOWNESS=%d", harness.Slowness()),
 	}
+	return append(env, s.daemon.environ(s.runtime)...)
 }
 
-// cleanUp removes all containers and volumes, and returns what is left of them then, which it removes, too.
+// cleanUp removes what the case left, and returns what is there then, which it removes, too.
 func (s *session) cleanUp() error {
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Slow(2*time.Minute))
 	defer cancel()
-	var err error
-	if s.cmd == nil { // the case ended dockerd
-		err = s.start()
-	}
-	ids, e := s.docker(ctx, nil, "ps", "--all", "--quiet", "--no-trunc")
-	err = errors.Join(err, e)
-	if list := strings.Fields(ids); len(list) > 0 {
-		_, e := s.docker(ctx, nil, append([]string{"rm", "--force", "--volumes"}, list...)...)
-		err = errors.Join(err, e)
-	}
-	_, e = s.docker(ctx, nil, "volume", "prune", "--force", "--all")
-	err = errors.Join(err, e)
+	err := s.daemon.clean(ctx)
 	left := harness.PollFor(harness.Slow(15*time.Second), func() error {
-		if more := s.more(); len(more) > 0 {
+		if more := s.daemon.left(); len(more) > 0 {
 			return fmt.Errorf("left behind:\n\t%s", strings.Join(more, "\n\t"))
 		}
 		return nil
 	})
 	if left != nil {
-		left = errors.Join(left, s.scope().Remove())
+		left = errors.Join(left, s.daemon.remove())
 	}
 	return errors.Join(err, left, os.RemoveAll(s.dir))
 }
 
-// more is what was not there when nothing had run yet.
-func (s *session) more() []string {
-	before := map[string]bool{}
-	for _, leak := range s.baseline {
-		before[leak] = true
-	}
-	var more []string
-	for _, leak := range s.scope().Leaks() {
-		if !before[leak] {
-			more = append(more, leak)
-		}
-	}
-	return more
+// beyond is what is in now and not in before.
+func beyond(before, now []string) []string {
+	return slices.DeleteFunc(now, func(leak string) bool { return slices.Contains(before, leak) })
 }
 
 // What differs between any two runs.

@@ -56,7 +56,7 @@ start" docker logs box; docker inspect -f '{{.State.Running}}' box`,
 		},
 		{
 			name: "the end of init ends all",
-			script: `docker run -d --name box busybox sh -c 'sleep 1000 & sleep 0.5' >/dev/null; docker exec box sleep 1000 || echo $?
+			script: `docker run -d --name box busybox sh -c "sleep 1000 & sleep $SLOWNESS" >/dev/null; docker exec box sleep 1000 || echo $?
 				docker wait box`,
 			want: "137\n0\n",
 		},

@@ -119,8 +119,10 @@ func TestDocker_Terminal(t *testing.T) {
 				sh.shows(1, prompt, prompt)
 				sh.types("stty size\n")
 				sh.shows(1, "30 90\r\n", prompt)
-				sh.resize(40, 100)
+				// docker asks to be told of sizes only once it has handed on the first: one that comes just then is lost.
 				s.must(harness.Poll(func() error {
+					sh.resize(39, 100)
+					sh.resize(40, 100)
 					sh.types("stty size\n")
 					if !strings.Contains(sh.output.String(), "40 100\r\n") {
 						return fmt.Errorf("the terminal shows %q", sh.output.String())

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command tools builds containerd, ctr, containerd-shim-runc-v2 and runc into the cache and prints the directory. With
-// -releases it also provides the other releases of containerd that the tests run the shim under, with -docker a Docker.
+// -releases it also provides the other releases of containerd that the tests run the shim under, with -clients what
+// tests of containerd's clients run.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -20,7 +22,7 @@ func main() {
 	defer stop()
 	releases := flag.Bool("releases", false,
 		"also provide the other releases of containerd, as far as this machine can")
-	docker := flag.Bool("docker", false, "also provide dockerd and a docker")
+	which := flag.String("clients", "", "also provide clients: \"debian\" for Debian's Docker alone, \"all\" for all")
 	flag.Parse()
 	dir, err := tools.Build(ctx)
 	if err != nil {
@@ -28,11 +30,9 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println(dir)
-	if *docker {
-		if _, err := tools.BuildDocker(ctx); err != nil {
-			fmt.Fprintln(os.Stderr, "tools:", err)
-			os.Exit(1)
-		}
+	if err := clients(ctx, *which); err != nil {
+		fmt.Fprintln(os.Stderr, "tools:", err)
+		os.Exit(1)
 	}
 	if !*releases {
 		return
@@ -42,4 +42,21 @@ func main() {
 			fmt.Fprintf(os.Stderr, "tools: containerd %s: %v\n", r.Name, err)
 		}
 	}
+}
+
+// clients provides what -clients names.
+func clients(ctx context.Context, which string) error {
+	switch which {
+	case "":
+		return nil
+	case "debian":
+		_, err := tools.DebianDocker(ctx)
+		return err
+	case "all":
+		_, docker := tools.BuildDocker(ctx)
+		_, buildkit := tools.BuildBuildKit(ctx)
+		_, _, crictl := tools.BuildCrictl(ctx)
+		return errors.Join(docker, buildkit, crictl)
+	}
+	return fmt.Errorf("-clients %q: want debian or all", which)
 }

@@ -44,7 +44,7 @@ func booted() (bool, error) {
 
 // environment is what the tests need to know beside what each environment has.
 func environment(s suite, native bool, programs, out string) ([]string, error) {
-	env := []string{"SHIM_TOOLS=" + programs}
+	env := []string{"SHIM_TOOLS=" + programs, "SHIM_TEST_RESULTS=" + filepath.Join(out, "log")}
 	if shim := os.Getenv("SHIM_BINARY"); shim != "" {
 		shim, err := keep(shim, out)
 		if err != nil {
@@ -57,7 +57,8 @@ func environment(s suite, native bool, programs, out string) ([]string, error) {
 	}
 	for _, name := range []string{
 		"SHIM_TEST_RUNTIME", "SHIM_TEST_SANDBOXER", "SHIM_TEST_PODS", "SHIM_TEST_CPUSET_SECONDS",
-		"SHIM_TEST_CPUSET_CONTAINERS", "SHIM_TEST_ALL_INITS", "SHIM_TEST_INIT_MIXTURES", "SHIM_TEST_INIT_SEED",
+		"SHIM_TEST_CPUSET_CONTAINERS", "SHIM_TEST_CLIENTS", "SHIM_TEST_ALL_INITS", "SHIM_TEST_INIT_MIXTURES",
+		"SHIM_TEST_INIT_SEED",
 	} {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
