@@ -39,7 +39,7 @@ type child interface {
 	Signal(sig os.Signal) error
 }
 
-// newHandle is called while the reaper is suspended, or c is registered.
+// newHandle is called by who has suspended the reaper or registered c: otherwise the exit can be lost.
 func newHandle(r *reaper.Reaper, c child, pid int) *handle {
 	r.Register(pid)
 	return &handle{reaper: r, child: c, pid: pid}

@@ -24,9 +24,9 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Remove stops a container whose shim is dead, as c.Stop says, and removes it. It finds all it needs in the state
-// directory, unless the shim died during Create, before there was a state: then c.Spec leads to the cgroup. c.Spec may
-// be nil otherwise. Remove may be called again, and for a container that never existed.
+// Remove stops a container whose shim is dead, as c.Stop says, and removes it. It reads all that it needs from the
+// state directory. If the shim died during Create, before there was a state, c.Spec leads to the cgroup; only then is
+// it needed. Remove may be called again, and for a container that never existed.
 func Remove(ctx context.Context, c process.Config) error {
 	if c.ID == "" { // its state directory would be that of all containers
 		return fmt.Errorf("remove container %q: id must not be empty: %w", c.ID, errdefs.ErrInvalidArgument)

@@ -90,11 +90,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	if reason := (unsupported{}); errors.As(err, &reason) && needsLauncher(c) != "" {
 		err = launcherError(needsLauncher(c), initFailed, reason.error, c.Spec.Process.Args)
 	} else if errors.As(err, &reason) {
-		level := log.InfoLevel
-		if errors.Is(err, launch.ErrNotStarted) { // most often libcontainer refuses it too, and says so
-			level = log.DebugLevel
-		}
-		log.G(ctx).WithField("container", c.ID).WithField("reason", reason.Error()).Log(level, "init by libcontainer")
+		log.G(ctx).WithField("container", c.ID).WithField("reason", reason.Error()).Info("init by libcontainer")
 		if created, err = r.spawnInit(ctx, c, config, lc, init, s); err == nil {
 			created.initReason = reason.Error()
 		}
@@ -102,7 +98,10 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 			// libcontainer v1.5.2 keeps an init that it could not fork, and panics when it is asked for the state.
 			undone, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
 			defer cancel()
-			undo := process.Undo(func() error { return removeHalfMade(undone, c) })
+			undo := process.Undo(func() error {
+				defer r.reaper.Suspend()() // as around translate
+				return removeHalfMade(undone, c)
+			})
 			return nil, errors.Join(ocierrors.Create(err, c.Spec.Linux), undo)
 		}
 	}
@@ -168,7 +167,7 @@ func (r *Runtime) spawned(
 // initCreated is called when init waits to be started.
 func (c *container) initCreated() error {
 	if err := fail.After("create.resources", controlfile.WriteRest(c.cgroup, c.config.Spec.Linux.Resources)); err != nil {
-		return fmt.Errorf("linux.resources: %w", err)
+		return ocierrors.Limit(err, c.config.Spec.Linux.Resources)
 	}
 	controlfile.LimitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
 	if err := fail.After("create.exec-limits", c.execGroups.Prepare()); err != nil {

@@ -31,12 +31,12 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
 		return err
 	}
-	if err := controlfile.CheckUsage(c.cgroup, write.Memory); err != nil {
-		return err
-	}
 	fields := resources.Fields(write)
 	files, err := controlfile.Names(c.cgroup, fields)
 	if err != nil {
+		return err
+	}
+	if err := controlfile.CheckUsage(c.cgroup, write.Memory); err != nil {
 		return err
 	}
 	snapshot, err := c.cgroup.Snapshot(files)

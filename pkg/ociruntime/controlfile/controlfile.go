@@ -72,6 +72,9 @@ func writeDeviceWeights(c *cgroup.Cgroup, devices []specs.LinuxWeightDevice) err
 }
 
 func writeFile(c *cgroup.Cgroup, name, text string) error {
+	if c.File(name) == "" {
+		return fmt.Errorf("the container is in no cgroup that could have %s: %w", name, errdefs.ErrFailedPrecondition)
+	}
 	return cgroups.WriteFile(filepath.Dir(c.File(name)), name, text)
 }
 

@@ -27,7 +27,7 @@ type Groups struct {
 	parent *cgroup.Cgroup // the container's
 	limits *limit.Limits  // of each exec that has none of its own; nil for none
 
-	mu sync.Mutex // held while cgroups are removed, which never blocks
+	mu sync.Mutex // held while cgroups are made and removed, which never blocks
 	// +checklocks:mu
 	last int // number in the name of the last one
 	// +checklocks:mu

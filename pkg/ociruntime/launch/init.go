@@ -104,7 +104,7 @@ type initBuilder struct {
 	root         int         // of the container, with O_PATH
 	pidNamespace int         // the one to join; -1 for none
 	self         int         // the file of this program, for Reaped
-	userns       int         // the same
+	userns       int         // the user namespace to join; -1 for none
 	sources      map[any]int // open already: of a *configs.Mount, a *devices.Device, or a directory of CgroupMounts
 	readonly     []int       // mounts that get read-only when all is made
 	attributeFDs map[attribute]int

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch starts a process in a running container without starting an OCI runtime again.
+// Package launch starts inits and execs without starting a Go program.
 //
-// [Command.Start] has the program of pkg/native make the system calls of libcontainer (steps.go), and explains what
-// fails in libcontainer's words. docs/decisions/0004 says why that is safe.
+// [Init.Start] is for the former, [Command.Start] for the latter. Both have the program of pkg/native make the system
+// calls of libcontainer (steps.go), and explain what fails in libcontainer's words. docs/decisions/0004 and 0015 say
+// why that is safe. An exec:
 //
 //	shim --start--> program --fork--> in the v2 cgroup --fork--> in the PID namespace --execve--> the process
 //	                signals           v1 cgroups, CPUs           session
@@ -38,9 +39,9 @@ import (
 // ProgramName is what the program of pkg/native is called here.
 const ProgramName = "launcher"
 
-// ErrNotStarted is that nothing was started, though libcontainer may be able to: no process can be started in
-// Command.Unified, or the program may not be run any more. A container's root that is root outside too owns its file,
-// and may have taken the permission.
+// ErrNotStarted is that nothing was done that libcontainer cannot do again, and that it may succeed: no process can be
+// started in Command.Unified, or the program may not be run any more. A container's root that is root outside too owns
+// its file, and may have taken the permission.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
 
 // Start starts c by program, and returns when its own program has begun, or when ctx ends. The process is a child of

@@ -245,7 +245,7 @@ func (b *initBuilder) newFilesystem(kind, source string, options []option, attri
 }
 
 // target opens what is to be mounted on, which is made if it is not there: a directory, or a file if descriptor like is
-// one. existed is done without an error if it was there. A strict target is a directory without a link on the way.
+// one. The step existed succeeds if the target was there. A strict target is a directory without a link on the way.
 func (b *initBuilder) target(destination string, like int, strict bool) (fd int, existed *native.Step) {
 	fd = b.fd()
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}

@@ -27,7 +27,7 @@ import (
 const initFD = native.Socket + 1
 
 // request is the whole way from the shim to the program of the container. Each part names its source in libcontainer,
-// and has the order and the errors from there, on which Docker depends (see pkg/ociruntime/errors.go). One thing
+// and has the order and the errors from there, on which Docker depends (see pkg/ociruntime/ocierrors). One thing
 // differs: the fork into the PID namespace comes last, so that what can be traced there with CAP_SYS_PTRACE has no more
 // rights than the program. Steps before the namespaces are joined may open files of the host, and close them.
 //

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ocierrors gives errors of libcontainer v1.5.2 their classes, and the names of the fields that they are about.
-// It has sentinels for some errors only. The others are told by their text; a test of pkg/ociruntime provokes each of
-// them, so that another version of libcontainer with other words fails a test.
+// libcontainer has sentinels for some errors only. The others are told by their text; a test of pkg/ociruntime provokes
+// each of them, so that another version of libcontainer with other words fails a test.
 package ocierrors
 
 import (
@@ -81,13 +81,13 @@ func Create(err error, linux *specs.Linux) error {
 		}
 	}
 	if linux.Resources != nil && strings.Contains(text, "error setting cgroup config") {
-		return limitError(err, linux.Resources)
+		return Limit(err, linux.Resources)
 	}
 	return err
 }
 
-// limitError is for limits that a new cgroup does not take.
-func limitError(err error, r *specs.LinuxResources) error {
+// Limit is for limits that a new cgroup does not take. It names the fields of r and has a class, as far as err tells.
+func Limit(err error, r *specs.LinuxResources) error {
 	class := errnoClass(err)
 	if missing, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(missing, fs.ErrNotExist) {
 		controller, _, _ := strings.Cut(filepath.Base(missing.Path), ".")

@@ -41,7 +41,7 @@ func Features() *features.Features {
 		Linux: &features.Linux{
 			Namespaces:   specconv.KnownNamespaces(),
 			Capabilities: capabilities.KnownCapabilities(),
-			// No user's systemd: libcontainerConfig never asks for rootless cgroups.
+			// No user's systemd: pkg/ociruntime/systemd asks that of the machine alone.
 			Cgroup:          &features.Cgroup{V1: &yes, V2: &yes, Systemd: &yes, SystemdUser: &no, Rdma: &yes},
 			Seccomp:         &features.Seccomp{Enabled: &no},
 			Apparmor:        &features.Apparmor{Enabled: &yes},
@@ -65,7 +65,8 @@ func Features() *features.Features {
 	return f
 }
 
-// HasLauncher reports whether execs are started without libcontainer (docs/decisions/0004-exec-launcher.md).
+// HasLauncher reports whether inits and execs can be started without libcontainer (docs/decisions/0004-exec-launcher.md
+// and 0015-init-launcher.md).
 func HasLauncher() bool {
 	_, err := native.New(launch.ProgramName)
 	return err == nil

@@ -110,7 +110,7 @@ func (s *Scope) setUnit(ctx context.Context, set ...dbus.Property) error {
 		}
 		unit := unitName(s.config)
 		if err := conn.SetUnitPropertiesContext(ctx, unit, true, set...); err != nil {
-			return fmt.Errorf("set properties of %s: %w", unit, err)
+			return fmt.Errorf("cannot set properties of %s: %w", unit, err)
 		}
 		return nil
 	})

@@ -69,7 +69,8 @@ func Container(c process.Config) (*configs.Config, error) {
 	return config, nil
 }
 
-// inBundle makes paths absolute that are relative to the bundle, for the same reason.
+// inBundle makes paths absolute that are relative to the bundle: specconv would resolve them against the working
+// directory.
 func inBundle(c process.Config) *specs.Spec {
 	spec := *c.Spec
 	root := *spec.Root
