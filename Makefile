@@ -368,14 +368,20 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 	@integration/conformance/deps.sh
 	cd integration; SHIM_BINARY=$(BINARY) $(GO) run ./conformance -runtimes '$(RUNTIMES)' -run '$(REGEX)' -logs $(CURDIR)/bin/conformance
 
-# A campaign goes on where one of the same SEED was ended. CAMPAIGNFLAGS are those of integration/cmd/campaign.
+# A campaign goes on where one of the same SEED was ended. CAMPAIGNFLAGS are those of integration/cmd/campaign. Totals that WRITE=1
+# keeps are a file of the run in integration/campaign/results, and the table is made of all of them.
 CAMPAIGNFLAGS ?=
-.PHONY: campaign
-campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes
+RESULTS       := $(CURDIR)/integration/campaign/results
+.PHONY: campaign campaign-table
+campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md
 	@integration/cri/deps.sh
 	cd integration; $(GO) build -o $(CURDIR)/bin/campaign/campaign ./cmd/campaign
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) \
-		-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME).json -failures $(CURDIR)/bin/campaign $(if $(SHORT),-length 5m) $(CAMPAIGNFLAGS)
+		-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME).json -failures $(CURDIR)/bin/campaign $(if $(SHORT),-length 5m) \
+		$(if $(WRITE),-results $(RESULTS) -write $(CURDIR)/docs/reliability.md) $(CAMPAIGNFLAGS)
+
+campaign-table: ## the table of docs/reliability.md, of the totals that are kept
+	cd integration; $(GO) run ./cmd/campaign -add -write ../docs/reliability.md $(RESULTS)/*.json
 
 fuzz: ## all fuzz targets, for FUZZTIME (5m) together, and what each did; RUN= chooses, TOTALS= is a file that adds up runs
 	cd integration; $(GO) build -o $(CURDIR)/bin/fuzz ./cmd/fuzz

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // account counts the CPU time of shims, of what they start, and of their containers: all that takes part in an exec but
@@ -28,7 +30,7 @@ const shims = "shims"
 // containers. Whatever a shim starts begins there or in a container's cgroup. closeAccount removes it.
 func openAccount(namespace string, pids ...int) (*account, error) {
 	a := &account{dir: filepath.Join("/sys/fs/cgroup", namespace), file: "cpu.stat", unit: time.Microsecond}
-	if cgroupMode() != "v2" {
+	if harness.CgroupMode() != "v2" {
 		*a = account{
 			dir: filepath.Join("/sys/fs/cgroup/cpuacct", namespace), file: "cpuacct.usage",
 			unit: time.Nanosecond,

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // machine is what the figures depend on beside the subjects.
@@ -43,7 +45,7 @@ func (m machine) String() string {
 
 // readMachine asks the kernel, and the programs for their versions.
 func readMachine(ctx context.Context, tools string, subjects []*subject) (machine, error) {
-	m := machine{CPUs: runtime.NumCPU(), Cgroup: cgroupMode()}
+	m := machine{CPUs: runtime.NumCPU(), Cgroup: harness.CgroupMode()}
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
 		return m, err
@@ -97,18 +99,6 @@ func cpuModel(text string) string {
 		}
 	}
 	return runtime.GOARCH
-}
-
-// cgroupMode returns which cgroups there are (cgroup-v2.rst, "Mounting").
-func cgroupMode() string {
-	var fs unix.Statfs_t
-	if err := unix.Statfs("/sys/fs/cgroup", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
-		return "v2"
-	}
-	if err := unix.Statfs("/sys/fs/cgroup/unified", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
-		return "v1, with v2 beside it (hybrid)"
-	}
-	return "v1"
 }
 
 // versionOf returns the name and version of a program.

@@ -6,10 +6,9 @@ package campaign
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -54,6 +53,7 @@ type Totals struct {
 	Daemons    int           `json:"containerdKilled"`
 	Restarts   int           `json:"containerdRestarted"`
 	Found      map[Kind]int  `json:"found,omitempty"`
+	Origins    []Origin      `json:"origins,omitempty"` // one for each run that differs from the one before
 }
 
 // Add adds what another part did. Parts of the same campaign run at the same time, others one after the other.
@@ -91,42 +91,6 @@ func (t *Totals) Violations() int {
 	return n
 }
 
-// WriteTable prints a column for each of the totals.
-func WriteTable(w io.Writer, list ...Totals) {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	row := func(name string, value func(Totals) any) {
-		fmt.Fprint(table, name)
-		for _, t := range list {
-			fmt.Fprintf(table, "\t%v", value(t))
-		}
-		fmt.Fprint(table, "\t\n")
-	}
-	row("", func(t Totals) any { return strings.TrimPrefix(t.Runtime, "io.containerd.") })
-	row("seeds", func(t Totals) any { return seeds(t.Seeds) })
-	row("time", func(t Totals) any { return t.Time.Round(time.Second) })
-	row("operations", func(t Totals) any { return t.Operations })
-	row("containers", func(t Totals) any { return t.Containers })
-	row("of them in pods", func(t Totals) any { return t.Pods })
-	row("execs", func(t Totals) any { return t.Execs })
-	row("events", func(t Totals) any { return t.Events })
-	row("kills of processes", func(t Totals) any { return t.Processes })
-	row("kills of shims", func(t Totals) any { return t.Shims })
-	row("kills of containerd", func(t Totals) any { return t.Daemons })
-	row("restarts of containerd", func(t Totals) any { return t.Restarts })
-	row("stops for a while", func(t Totals) any { return t.Stops })
-	for _, kind := range []Kind{WrongAnswer, LostExit, LostDelete, OutOfOrder, Leak, Harmed, Growth} {
-		row(string(kind), func(t Totals) any { return t.Found[kind] })
-	}
-	_ = table.Flush() // to a person's terminal
-}
-
-func seeds(list []uint64) string {
-	if len(list) > 3 {
-		return fmt.Sprintf("%d, %d and %d more", list[0], list[1], len(list)-2)
-	}
-	return strings.Trim(fmt.Sprint(list), "[]")
-}
-
 // Load reads totals that Save wrote.
 func Load(name string) (t Totals, err error) {
 	text, err := os.ReadFile(name)
@@ -154,22 +118,50 @@ func saveJSON(name string, v any) error {
 	return os.Rename(name+".new", name)
 }
 
-// Sum adds up the totals of several runs, one column for each runtime in the order in which they come.
+// Sum adds up the totals of several runs: one column for each runtime and each mode of cgroups, in the order in which
+// they come.
 func Sum(parts []Totals) []Totals {
 	var list []Totals
 next:
 	for _, p := range parts {
 		for i := range list {
-			if list[i].Runtime == p.Runtime {
-				list[i].Add(p)
-				list[i].Time += p.Time
-				list[i].Seeds = append(list[i].Seeds, p.Seeds...)
+			if list[i].column() == p.column() {
+				list[i].merge(p)
 				continue next
 			}
 		}
-		first := Totals{Runtime: p.Runtime, Seeds: p.Seeds, Time: p.Time}
-		first.Add(p)
+		first := Totals{Runtime: p.Runtime}
+		first.merge(p)
 		list = append(list, first)
 	}
 	return list
+}
+
+// merge adds what another run did.
+func (t *Totals) merge(o Totals) {
+	t.Add(o)
+	t.Time += o.Time
+	t.Seeds = append(t.Seeds, o.Seeds...)
+	t.Origins = append(t.Origins, o.Origins...)
+}
+
+// FileName is that of the totals of a run among those of others.
+func (t *Totals) FileName() string {
+	return fmt.Sprintf("%s-%d-%s-%s.json", t.Origins[0].Begun.Format("2006-01-02T1504"), t.Seeds[0],
+		strings.TrimPrefix(t.Runtime, "io.containerd."), t.cgroup())
+}
+
+// LoadAll reads all totals in a directory, the oldest first.
+func LoadAll(dir string) ([]Totals, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Totals, len(names))
+	for i, name := range names { // Glob sorts
+		if list[i], err = Load(name); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }

@@ -16,6 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// CgroupMode returns which cgroups there are (cgroup-v2.rst, "Mounting").
+func CgroupMode() string {
+	var fs unix.Statfs_t
+	if err := unix.Statfs("/sys/fs/cgroup", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		return "v2"
+	}
+	if err := unix.Statfs("/sys/fs/cgroup/unified", &fs); err == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		return "v1, with v2 beside it (hybrid)"
+	}
+	return "v1"
+}
+
 // CgroupRoots lists where cgroup hierarchies are mounted: all of v1's and v2's.
 func CgroupRoots() ([]string, error) {
 	all, err := mounts()

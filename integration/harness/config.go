@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// daemonVersion asks a containerd for its version: "1.6.20" of "1.6.20~ds1", say.
-func daemonVersion(binary string) (string, error) {
+// DaemonVersion asks a containerd for its version: "1.6.20" of "1.6.20~ds1", say.
+func DaemonVersion(binary string) (string, error) {
 	out, err := exec.Command(binary, "--version").Output()
 	if err != nil {
 		return "", fmt.Errorf("%s --version: %w", binary, err)

@@ -39,7 +39,7 @@ func NewContainerd(env Env) (*Containerd, error) { return NewConfigured(env, (*C
 
 // NewConfigured is NewContainerd with another configuration than the tests of tasks need.
 func NewConfigured(env Env, config func(*Containerd) []byte) (*Containerd, error) {
-	version, err := daemonVersion(env.Daemon)
+	version, err := DaemonVersion(env.Daemon)
 	if err != nil {
 		return nil, err
 	}

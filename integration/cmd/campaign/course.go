@@ -46,6 +46,7 @@ func load(s settings) (*course, error) {
 	if _, err := unix.IoctlGetTermios(int(os.Stdout.Fd()), unix.TCGETS); err == nil { // a person looks at it
 		c.every, c.same = time.Second, true
 	}
+	c.Totals.Continue(s.origin)
 	if s.state == "" {
 		return c, nil
 	}
@@ -54,6 +55,7 @@ func load(s settings) (*course, error) {
 		return c, os.MkdirAll(filepath.Dir(s.state), 0o755)
 	}
 	if err == nil {
+		c.Totals.Origins = nil
 		err = json.Unmarshal(text, c)
 	}
 	if err != nil {
@@ -64,6 +66,7 @@ func load(s settings) (*course, error) {
 		return nil, fmt.Errorf("-state %s is of another campaign: seed %d, %d workers, mix %v, %s", s.state, c.Seed,
 			c.Workers, &c.Mix, c.Totals.Runtime)
 	}
+	c.Totals.Continue(s.origin)
 	c.before = c.Totals
 	return c, nil
 }

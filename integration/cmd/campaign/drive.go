@@ -54,9 +54,7 @@ func drive(ctx context.Context, s settings) error {
 	err = errors.Join(failed, end(workers, news, c))
 	fmt.Println()
 	campaign.WriteTable(os.Stdout, c.Totals)
-	if s.out != "" {
-		err = errors.Join(err, c.Totals.Save(s.out))
-	}
+	err = errors.Join(err, keep(s, c.Totals))
 	if err == nil && s.runtime == harness.Ours && c.Totals.Violations() > 0 {
 		err = fmt.Errorf("%d violations", c.Totals.Violations())
 	}

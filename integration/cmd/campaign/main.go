@@ -6,7 +6,10 @@
 //
 //	campaign [-seed N] [-length 10m] [-workers 4] [-mix shim=20,pod=0] [-state FILE] [-o FILE]
 //	campaign -replay FILE [-times 20]
-//	campaign -add FILE...
+//	campaign -add [-write PAGE] FILE...
+//
+// With -results, the totals of a run are kept in a directory, beside those of earlier runs; with -write, the table of a
+// page is made of all that is there.
 //
 // It can be ended by an interrupt at any time; with the same -state it goes on where it was. After a failure it prints
 // seed and step and the fewest steps that still fail, and writes them to a file for -replay. A shim that is not this
@@ -23,6 +26,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -43,13 +47,16 @@ type settings struct {
 	shrink     time.Duration
 	state      string
 	out        string
+	results    string
+	page       string
 	failures   string
 	replay     string
 	times      int
 	add        bool
 	trace      bool
 
-	worker, first int // of the process of a worker
+	origin        campaign.Origin // of the run
+	worker, first int             // of the process of a worker
 }
 
 func main() {
@@ -72,6 +79,8 @@ func parse() (s settings, err error) {
 	flag.DurationVar(&s.shrink, "shrink", 5*time.Minute, "how long to look for fewer steps after a failure")
 	flag.StringVar(&s.state, "state", "", "`file` in which the campaign is continued")
 	flag.StringVar(&s.out, "o", "", "write the totals to this `file`")
+	flag.StringVar(&s.results, "results", "", "keep the totals in this `directory`, in a file of this run")
+	flag.StringVar(&s.page, "write", "", "write the totals of -results, or of -add, into the table of this `page`")
 	flag.StringVar(&s.failures, "failures", "", "write failures into this `directory`; the current one by default")
 	flag.StringVar(&s.replay, "replay", "", "do the steps of a failure in this `file`")
 	flag.IntVar(&s.times, "times", 10, "how often -replay does the steps, unless they fail")
@@ -86,6 +95,8 @@ func parse() (s settings, err error) {
 		return s, errors.New("-add: name the files that -o has written")
 	case !s.add && flag.NArg() > 0:
 		return s, fmt.Errorf("%q: only flags are taken", flag.Args())
+	case s.page != "" && s.results == "" && !s.add:
+		return s, errors.New("-write: say -results or -add, of which the page is made")
 	case s.workers < 1 || s.times < 1:
 		return s, errors.New("-workers and -times must be at least 1")
 	}
@@ -98,7 +109,7 @@ func run() error {
 		return err
 	}
 	if s.add {
-		return add(flag.Args())
+		return add(s, flag.Args())
 	}
 	// What harness reads.
 	if err := os.Setenv("SHIM_TEST_RUNTIME", s.runtime); err != nil {
@@ -116,11 +127,14 @@ func run() error {
 	case s.worker >= 0:
 		return work(ctx, s, programs)
 	}
+	if s.origin, err = campaign.ReadOrigin(ctx, programs); err != nil {
+		return err
+	}
 	return drive(ctx, s)
 }
 
-// add prints the sums of totals.
-func add(files []string) error {
+// add prints the sums of totals, and writes them into a page.
+func add(s settings, files []string) error {
 	var parts []campaign.Totals
 	for _, name := range files {
 		t, err := campaign.Load(name)
@@ -130,5 +144,30 @@ func add(files []string) error {
 		parts = append(parts, t)
 	}
 	campaign.WriteTable(os.Stdout, campaign.Sum(parts)...)
-	return nil
+	if s.page == "" {
+		return nil
+	}
+	return campaign.WritePage(s.page, campaign.Sum(parts)...)
+}
+
+// keep writes the totals of a run where it was told to.
+func keep(s settings, t campaign.Totals) error {
+	var err error
+	if s.out != "" {
+		err = t.Save(s.out)
+	}
+	if s.results == "" {
+		return err
+	}
+	if t.Operations > 0 { // it may have been ended before that
+		err = errors.Join(err, os.MkdirAll(s.results, 0o755), t.Save(filepath.Join(s.results, t.FileName())))
+	}
+	if s.page == "" {
+		return err
+	}
+	all, e := campaign.LoadAll(s.results)
+	if err = errors.Join(err, e); err != nil {
+		return err
+	}
+	return campaign.WritePage(s.page, campaign.Sum(all)...)
 }
