@@ -46,23 +46,32 @@ func (e *Env) execOnce(ctx context.Context, p *place, id string, program program
 	if answer := e.registerExec(ctx, p, id, program, nil); answer != ok {
 		return answer
 	}
-	answer := e.call(ctx, func(ctx context.Context) error {
-		_, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: p.id, ExecID: id})
-		return err
-	})
+	pid, answer := e.startOnce(ctx, p, id)
 	if answer == ok {
-		e.count(func(t *Totals) { t.Execs++ })
-		answer = e.wait(ctx, p.id, id)
+		answer = e.wait(ctx, p.id, id, pid)
 	}
 	deleted := e.call(ctx, func(ctx context.Context) error {
 		_, err := e.client.TaskService().DeleteProcess(ctx, &tasks.DeleteProcessRequest{ContainerID: p.id, ExecID: id})
 		return err
 	})
-	switch want := fmt.Sprintf("%s %d", ok, program.code()); {
+	switch want := fmt.Sprintf("%s %d", ok, program.codes()[0]); {
 	case answer == fmt.Sprintf("%s %d", ok, killed):
 		return killedMeanwhile
 	case answer == want:
 		return deleted
 	}
 	return answer
+}
+
+// startOnce starts an exec that is in no place.
+func (e *Env) startOnce(ctx context.Context, p *place, id string) (pid int, answer string) {
+	answer = e.call(ctx, func(ctx context.Context) error {
+		r, err := e.client.TaskService().Start(ctx, &tasks.StartRequest{ContainerID: p.id, ExecID: id})
+		pid = int(r.GetPid())
+		return err
+	})
+	if answer == ok {
+		e.count(func(t *Totals) { t.Execs++ })
+	}
+	return pid, answer
 }

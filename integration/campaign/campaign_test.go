@@ -24,7 +24,7 @@ var testLength = harness.Slow(90 * time.Second)
 
 // A short part of a campaign, with more faults than usual, always the same: a failure that it shows can be looked at.
 func TestCampaign_FindsNothing(t *testing.T) {
-	harness.OursOnly(t, "all of P1 to P6")
+	harness.OursOnly(t, "all of P1 to P7")
 	mix := DefaultMix()
 	mix.Daemon, mix.Shim, mix.Process, mix.Stop, mix.Pod = 6, 12, 30, 12, 8
 	sum := Totals{Runtime: programs.Runtime, Seeds: []uint64{1}}
@@ -77,7 +77,7 @@ func TestCheck_FindsWhatIsLeftBehind(t *testing.T) {
 	fifo := filepath.Join(e.daemon.Fifos, "left")
 	wantFound(t, e, Leak, "file "+fifo, func() { must(t, unix.Mkfifo(fifo, 0o600)) }, func() { must(t, os.Remove(fifo)) })
 	wantFound(t, e, Leak, "left", func() {
-		_, err := e.record(e.namespaced(t.Context()), "left")
+		_, err := e.record(e.namespaced(t.Context()), "left", e.plainRuntime())
 		must(t, err)
 	}, func() { must(t, e.forgetRecord(e.namespaced(t.Context()), "left")) })
 	lostProcess(t, e)

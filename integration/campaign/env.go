@@ -42,20 +42,28 @@ type Env struct {
 	round    int
 	serial   int // of containers and pods in the round
 
+	programs  string // directory with the shim's program
+	original  string // of that program
+	replaced  int    // how often
+	noSources string // why no container can follow a source
+
 	mu     sync.Mutex
 	totals Totals // guarded by mu
 }
 
 // NewEnv starts a containerd with nothing but bystanders.
 func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation, name string) (_ *Env, err error) {
+	e := &Env{
+		name: harness.NamespacePrefix + name, order: newOrder(), unwatch: func() {}, noSources: WhyNoSources(programs),
+	}
+	if programs, err = e.ownShim(programs); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(e.programs))
+	}
 	daemon, err := cri.NewDaemon(programs, isolation)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(e.programs))
 	}
-	e := &Env{
-		name: harness.NamespacePrefix + name, daemon: daemon, rootfs: filepath.Join(daemon.Dir, "rootfs"),
-		order: newOrder(), unwatch: func() {},
-	}
+	e.daemon, e.rootfs = daemon, filepath.Join(daemon.Dir, "rootfs")
 	for i := range e.places {
 		e.places[i] = &place{number: i}
 	}
@@ -66,7 +74,9 @@ func NewEnv(ctx context.Context, programs harness.Env, isolation *cri.Isolation,
 	}()
 	steps := []func() error{
 		func() error { return harness.WriteRootfs(programs, e.rootfs) },
-		func() error { return cri.MakeCgroup("/" + e.name) },
+		e.mountRun,
+		e.makeCages,
+		e.makeSource,
 		func() error { return cri.MakeCgroup(e.podParent()) },
 		func() error { return daemon.Start(ctx) },
 		func() error { return e.connect(ctx) },
@@ -144,7 +154,8 @@ func (e *Env) Close() error {
 	scope := e.scope()
 	err := e.daemon.Kill() // so that it does not clean up after the shims while Remove kills them
 	_ = scope.Remove()     // a process may start while this looks for them, and then the next call finds it
-	return errors.Join(err, scope.Remove(), os.RemoveAll(e.rootfs), e.daemon.Close(), removeGroup(e.name))
+	return errors.Join(err, scope.Remove(), os.RemoveAll(e.rootfs), e.daemon.Close(), removeGroup(e.name),
+		os.RemoveAll(e.programs))
 }
 
 // removeGroup removes the cgroup that NewEnv made.

@@ -24,10 +24,10 @@ func newFake(r *rand.Rand, planted func(m *model, s Step, r *result)) *fake {
 
 func (f *fake) do(_ context.Context, s Step) [2]string {
 	f.steps++
-	if s.Op == Pod || s.Op == Restart {
+	if s.elsewhere() {
 		return [2]string{ok}
 	}
-	if s.Fault != nil && s.Fault.Kind == KillShim {
+	if s.Fault != nil && s.Fault.Kind.fatal() {
 		f.model.shimDied(s.Container)
 		return [2]string{"error: closed"}
 	}

@@ -37,6 +37,10 @@ func (e *Env) do(ctx context.Context, s Step) (answers [2]string) {
 		answers[0] = e.operate(ctx, s)
 		return answers
 	}
+	if s.Fault != nil && s.Fault.Kind.weather() {
+		answers[0] = e.doInWeather(ctx, s)
+		return answers
+	}
 	done := make(chan struct{})
 	ended := make(chan struct{})
 	go func() { // joined below
@@ -54,13 +58,15 @@ func (e *Env) do(ctx context.Context, s Step) (answers [2]string) {
 		return answers
 	}
 	switch s.Fault.Kind {
-	case KillShim:
-		answers[1] = e.settle(ctx, s)
+	case KillShim, StarveShim, CrowdShim:
+		if answers[1] == ok {
+			answers[1] = e.settle(ctx, s)
+		}
 	case KillContainerd:
 		if err := e.restart(ctx); err != nil {
 			answers[1] = "error: " + err.Error()
 		}
-	case KillInit, KillExec, StopInit, StopShim, StopContainerd, KillHolder:
+	case KillInit, KillExec, StopInit, StopShim, StopContainerd, KillHolder, FullRun, ReadOnlyRun:
 	}
 	if s.companion() == nil && answers[1] == ok {
 		answers[1] = ""
@@ -99,7 +105,11 @@ func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 		e.signal(f, open(e.daemon.Pid(), func() bool { return true })) // our own child
 	case KillShim, StopShim:
 		e.signalShim(s, p, ended)
-	case KillHolder: // which pods alone have
+	case StarveShim, CrowdShim:
+		if err := e.confine(ctx, s, p, ended); err != nil {
+			return "error: " + err.Error()
+		}
+	case KillHolder, FullRun, ReadOnlyRun: // which pods alone have, and doInWeather
 	}
 	return ok
 }
@@ -108,10 +118,8 @@ func (e *Env) fault(ctx context.Context, s Step, ended <-chan struct{}) string {
 func (e *Env) signalShim(s Step, p *place, ended <-chan struct{}) {
 	for {
 		fds := e.shims(p)
-		for _, i := range sharing(s.Container) {
-			if id := e.idOf(e.places[i]); id != "" && s.Fault.Kind == KillShim {
-				e.order.excuse(e.name, id, s.Op == Create && i == s.Container)
-			}
+		if s.Fault.Kind == KillShim {
+			e.excuse(s)
 		}
 		e.signal(*s.Fault, fds...)
 		if len(fds) > 0 {
@@ -121,6 +129,15 @@ func (e *Env) signalShim(s Step, p *place, ended <-chan struct{}) {
 		case <-ended:
 			return
 		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// excuse says that the shim of a step is about to be killed, and of which containers it is.
+func (e *Env) excuse(s Step) {
+	for _, i := range sharing(s.Container) {
+		if id := e.idOf(e.places[i]); id != "" {
+			e.order.excuse(e.name, id, s.Op == Create && i == s.Container)
 		}
 	}
 }
@@ -220,6 +237,12 @@ func (e *Env) allShims() []harness.Proc {
 		func(p harness.Proc) bool { return slices.Contains(p.Argv, "delete") }) // which cleans up after one
 }
 
+// deleteCommands lists the delete commands that containerd has called and that have not ended.
+func (e *Env) deleteCommands() []harness.Proc {
+	return slices.DeleteFunc(harness.ShimsOf(e.daemon.Address, ""),
+		func(p harness.Proc) bool { return !slices.Contains(p.Argv, "delete") })
+}
+
 // shimID is the id of the container that a shim was started for.
 func shimID(p harness.Proc) string {
 	i := slices.Index(p.Argv, "-id")
@@ -256,7 +279,8 @@ func (e *Env) settle(ctx context.Context, s Step) string {
 			}
 			// containerd says so as soon as nobody answers, and then cleans up. It has forgotten the task at last.
 			if answer := e.pids(ctx, p.id); answer != notFound {
-				return fmt.Errorf("the shim of %s is dead, and Pids says %q", p.id, answer)
+				return fmt.Errorf("the shim of %s is dead, and Pids says %q; delete commands that run: %q", p.id, answer,
+					e.deleteCommands())
 			}
 			return nil
 		})

@@ -46,6 +46,10 @@ func (g *generator) next() []Step {
 		return []Step{g.pod()}
 	case g.one(g.mix.Daemon / 2):
 		return []Step{{Op: Restart, Exec: noExec}}
+	case g.one(g.mix.Source):
+		return []Step{{Op: Source, Exec: noExec, CPUs: 1 + g.rand.IntN(15)}}
+	case g.one(g.mix.Replace):
+		return []Step{{Op: Replace, Exec: noExec}}
 	}
 	container := g.rand.IntN(maxContainers)
 	worlds := g.model[container]
@@ -53,9 +57,15 @@ func (g *generator) next() []Step {
 		return []Step{{Op: Remove, Container: container, Exec: noExec}}
 	}
 	w := worlds[g.rand.IntN(len(worlds))]
+	if w.init.phase == running && g.one(g.mix.Storm) {
+		return []Step{{Op: Storm, Container: container, Exec: noExec, Count: 1 + g.rand.IntN(mostStorm), Gone: g.one(300)}}
+	}
 	s := g.choose(w, container)
 	return g.addFault(g.addCompanion(s, w))
 }
+
+// mostStorm is how many execs a storm has at most.
+const mostStorm = 150
 
 // choose chooses an operation on a container that may be in the state w.
 func (g *generator) choose(w world, container int) Step {
@@ -81,8 +91,13 @@ func (g *generator) choose(w world, container int) Step {
 	case stopped:
 		s.Op = pick(g, 700, Delete, 100, State, 100, Pids, 50, Start, 50, Kill)
 	}
-	if g.model.willEnd(container, noExec) && w.init.phase != stopped && g.one(700) {
+	switch {
+	case g.model.willEnd(container, noExec) && w.init.phase != stopped && g.one(700):
 		s.Op = Wait
+	case w.init.phase == running && w.init.program.waits() && !w.init.closed && g.one(200):
+		s.Op = w.init.program.goesOn()
+	case w.init.phase == running && w.init.program == terminal && g.one(100):
+		s.Op = Resize
 	}
 	return g.complete(s)
 }
@@ -111,10 +126,21 @@ func (g *generator) create(s Step) Step {
 		s.Program = fails
 	case n < 20:
 		s.Program = hungry
+	case n < 24:
+		s.Program = says
+	case n < 31:
+		s.Program = copies
+	case n < 34:
+		s.Program = terminal
+	}
+	if g.one(g.mix.Hostile) {
+		s.Program = ofInit[g.rand.IntN(len(ofInit))]
 	}
 	s.Reuse = g.one(250)
 	s.HostPID = g.one(150)
 	s.Plain = g.one(100)
+	s.Caged = g.one(500)
+	s.Follows = g.one(300)
 	return s
 }
 
@@ -132,7 +158,7 @@ func (g *generator) exec(s Step, w world) Step {
 	case created:
 		s.Op = pick(g, 800, Start, 80, Delete, 40, State, 40, CloseIO, 40, Resize)
 	case running:
-		s.Op = pick(g, 400, Kill, 300, CloseIO, 100, State, 100, Resize, 100, Delete)
+		s.Op = pick(g, 400, Kill, 300, x.program.goesOn(), 100, State, 100, Resize, 100, Delete)
 	case stopped:
 		s.Op = pick(g, 900, Delete, 100, State)
 	case paused: // no exec is
@@ -144,11 +170,11 @@ func (g *generator) exec(s Step, w world) Step {
 func (g *generator) anything(s Step) Step {
 	if g.one(500) {
 		s.Exec = g.rand.IntN(maxExecs)
-		s.Op = pick(g, 1, Start, 1, AddExec, 1, Kill, 1, State, 1, CloseIO, 1, Resize, 1, Delete)
+		s.Op = pick(g, 1, Start, 1, AddExec, 1, Kill, 1, State, 1, CloseIO, 1, Resize, 1, Delete, 1, Read)
 		return g.complete(s)
 	}
 	s.Op = pick(g, 1, Create, 1, Start, 1, Kill, 1, KillAll, 1, Pause, 1, Resume, 1, Update, 1, Stats, 1, Pids, 1, State,
-		1, Delete)
+		1, Delete, 1, CloseIO, 1, Resize)
 	return g.complete(s)
 }
 
@@ -162,6 +188,9 @@ func (g *generator) complete(s Step) Step {
 			s.Exec = g.rand.IntN(maxExecs)
 		}
 		s.Program = program(g.rand.IntN(int(hungry)))
+		if g.one(g.mix.Hostile) {
+			s.Program = ofExec[g.rand.IntN(len(ofExec))]
+		}
 	default:
 	}
 	return s
@@ -169,7 +198,7 @@ func (g *generator) complete(s Step) Step {
 
 // addCompanion lets something else happen to the container at the same time.
 func (g *generator) addCompanion(s Step, w world) Step {
-	if s.Op == Wait || s.Op == Burst || s.Op == Create || !g.one(g.mix.Together) {
+	if s.Op == Wait || s.Op == Burst || s.Op == Create || s.Op == Read || !g.one(g.mix.Together) {
 		return s
 	}
 	other := Step{Container: s.Container, Exec: noExec}
@@ -218,6 +247,8 @@ func (g *generator) addFault(s Step) []Step {
 		}
 	case g.one(g.mix.Shim):
 		f.Kind = KillShim
+	case g.one(g.mix.Weather):
+		g.weather(f)
 	case g.one(g.mix.Daemon - g.mix.Daemon/2):
 		f.Kind = KillContainerd
 		s.Fault = f
@@ -227,6 +258,19 @@ func (g *generator) addFault(s Step) []Step {
 	}
 	s.Fault = f
 	return []Step{s}
+}
+
+// weather chooses a spell of bad weather.
+func (g *generator) weather(f *Fault) {
+	kinds := []FaultKind{FullRun, FullRun, ReadOnlyRun, StarveShim, CrowdShim}
+	f.Kind = kinds[g.rand.IntN(len(kinds))]
+	f.For = time.Duration(1+g.rand.IntN(200)) * time.Millisecond
+	if f.Kind.weather() {
+		f.After = 0
+	}
+	// A container takes about ten pages of /run; the others are some MiB, and processes.
+	most := map[FaultKind]int{FullRun: 12, ReadOnlyRun: 1, StarveShim: 500, CrowdShim: 4}
+	f.Pages = g.rand.IntN(most[f.Kind])
 }
 
 // pod is a pod through CRI, in which one of the faults may happen.

@@ -20,12 +20,18 @@ type Mix struct {
 	Shim     int // faults: a shim is killed
 	Daemon   int // faults: containerd is killed, or restarted
 	Pod      int // steps that are pods through CRI
+	Weather  int // faults: /run is full or read-only, the shim has no more memory or processes
+	Hostile  int // of a thousand programs
+	Storm    int // steps on a container that runs whose execs all end while containerd is away
+	Source   int // steps that change the CPUs that containers follow
+	Replace  int // steps that replace the shim's program
 }
 
 // DefaultMix has about ten execs for each container, and one shim in fifty killed.
 func DefaultMix() Mix {
 	return Mix{
 		Burst: 200, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2, Pod: 3,
+		Weather: 15, Hostile: 60, Storm: 3, Source: 10, Replace: 2,
 	}
 }
 
@@ -47,6 +53,11 @@ func (m *Mix) fields() []struct {
 		{"shim", &m.Shim},
 		{"daemon", &m.Daemon},
 		{"pod", &m.Pod},
+		{"weather", &m.Weather},
+		{"hostile", &m.Hostile},
+		{"storm", &m.Storm},
+		{"source", &m.Source},
+		{"replace", &m.Replace},
 	}
 }
 

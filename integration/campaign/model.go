@@ -41,7 +41,7 @@ func (m *model) results(s Step) []result {
 	var list []result
 	for _, w := range m[s.Container] {
 		if companion == nil {
-			for _, o := range w.apply(s) {
+			for _, o := range slices.Concat(w.apply(s), w.inWeather(s)) {
 				list = append(list, result{[2]string{o.answer}, o.next})
 			}
 			continue
@@ -71,10 +71,13 @@ func (m *model) results(s Step) []result {
 // a task that its shim does not know any more for deleted. After that it closes the connection to the shim, under
 // whatever else it asks.
 func (w world) whileDeleted(s, other Step, swap bool) []result {
-	if s.Op != Delete || s.Exec != noExec {
+	if s.Op != Delete || s.Exec != noExec && other.Op != Start {
 		return nil
 	}
 	var list []result
+	if s.Exec != noExec {
+		return w.whileStarted(s, other, swap)
+	}
 	for _, o := range w.apply(s) {
 		var answers []string
 		if o.next == (world{}) {
@@ -102,6 +105,29 @@ func (w world) whileDeleted(s, other Step, swap bool) []result {
 	return list
 }
 
+// whileStarted lists what else can come of the Delete of an exec and its Start at the same time. It may start, end and be
+// deleted before containerd asks for its state, which is the last that its Start does.
+func (w world) whileStarted(s, start Step, swap bool) []result {
+	if start.Exec != s.Exec || w.execs[s.Exec].phase != created {
+		return nil
+	}
+	var list []result
+	for _, first := range w.apply(start) {
+		for _, between := range closure([]world{first.next}) {
+			for _, o := range between.apply(s) {
+				if !isError(o.answer) {
+					r := result{[2]string{o.answer, notFound}, o.next}
+					if swap {
+						r.answers[0], r.answers[1] = r.answers[1], r.answers[0]
+					}
+					list = append(list, r)
+				}
+			}
+		}
+	}
+	return list
+}
+
 // companion is what happens at the same time as the step and changes the container: another operation, or a fault that
 // ends a process.
 func (s Step) companion() *Step {
@@ -116,22 +142,23 @@ func (s Step) companion() *Step {
 		return &Step{Op: hostKill, Container: s.Container, Exec: noExec}
 	case KillExec:
 		return &Step{Op: hostKill, Container: s.Container, Exec: max(s.Exec, 0)}
-	case KillShim, StopShim, KillContainerd, StopContainerd, StopInit, KillHolder:
+	case KillShim, StopShim, KillContainerd, StopContainerd, StopInit, KillHolder, FullRun, ReadOnlyRun, StarveShim,
+		CrowdShim:
 	}
 	return nil
 }
 
 // lost reports whether the answer of the step says nothing, since who gives it was killed.
 func (s Step) lost() bool {
-	return s.Fault != nil && (s.Fault.Kind == KillShim || s.Fault.Kind == KillContainerd)
+	return s.Fault != nil && (s.Fault.Kind.fatal() || s.Fault.Kind == KillContainerd)
 }
 
 // choose moves the model on by a step of which no answer is known: all that can come of it is possible.
 func (m *model) choose(s Step) {
-	if s.Op == Pod || s.Op == Restart {
+	if s.elsewhere() {
 		return
 	}
-	if s.Fault != nil && s.Fault.Kind == KillShim {
+	if s.Fault != nil && s.Fault.Kind.fatal() {
 		m.shimDied(s.Container)
 		return
 	}
@@ -149,7 +176,7 @@ func (m *model) choose(s Step) {
 
 // observe moves the model on by a step and its answers. The error says what else was possible.
 func (m *model) observe(s Step, answers [2]string) error {
-	if s.Op == Pod || s.Op == Restart {
+	if s.elsewhere() {
 		if answers[0] != ok {
 			return fmt.Errorf("%v: %s", s, answers[0])
 		}
@@ -186,9 +213,15 @@ func (m *model) observe(s Step, answers [2]string) error {
 // matches reports whether an answer is one that the model allows.
 func matches(allowed, answer string) bool {
 	if allowed == anyError {
-		return answer != ok && answer != skipped
+		return isError(answer)
 	}
 	return allowed == answer
+}
+
+// isError reports whether an answer is an error of any class.
+func isError(answer string) bool {
+	return slices.Contains([]string{notFound, precondition, exists, killedMeanwhile}, answer) ||
+		strings.HasPrefix(answer, "error: ")
 }
 
 // shimDied empties the places of the containers that one shim had.

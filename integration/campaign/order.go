@@ -17,14 +17,15 @@ import (
 	"sandbox.internal/shim/integration/harness"
 )
 
-// order checks the events of each container against P1 to P5, as they come. P6 is checked by awaiting an exit that
-// Wait has returned. Any number of goroutines may use it.
+// order checks the events of each container against P1 to P5, as they come, and P6 and P7 by the times of answers
+// (told.go). Any number of goroutines may use it.
 type order struct {
 	mu         sync.Mutex
 	containers map[string]*track // by namespace and id
 	excused    map[string]bool   // namespaces in which shims are killed
 	hungry     map[string]bool   // by namespace and id: those that die for lack of memory
 	ignored    map[string]bool   // by namespace and id: those of pods that have no container of that id
+	exits      exits
 	violations []Violation
 	seen       int
 }
@@ -65,12 +66,12 @@ func (s stage) String() string { return stageNames[s] }
 func newOrder() *order {
 	return &order{
 		containers: map[string]*track{}, excused: map[string]bool{}, ignored: map[string]bool{},
-		hungry: map[string]bool{},
+		hungry: map[string]bool{}, exits: newExits(),
 	}
 }
 
-// add checks an event of the namespace.
-func (o *order) add(namespace string, event any) {
+// add checks an event of the namespace, which was told at a time.
+func (o *order) add(namespace string, event any, at time.Time) {
 	id := eventlog.Container(event)
 	if id == "" {
 		return
@@ -91,9 +92,9 @@ func (o *order) add(namespace string, event any) {
 		excused := o.excused[namespace]
 		*t = track{id: id, execs: map[string]*execTrack{}, excused: excused, unknown: excused, hungry: o.hungry[key]}
 	}
-	for _, v := range t.add(event) {
-		v.Text = fmt.Sprintf("%s: %s", key, v.Text)
-		o.violations = append(o.violations, v)
+	o.blame(key, t.add(event))
+	if exit, ok := event.(*events.TaskExit); ok && !t.excused {
+		o.blame(key, o.exits.tell(key, id, exit, at))
 	}
 }
 
@@ -212,6 +213,7 @@ func (o *order) interrupted(namespace string, ids ...string) {
 			o.containers[namespace+"/"+id] = &track{id: id, execs: map[string]*execTrack{}}
 		}
 	}
+	o.exits.drop("")
 	for _, t := range o.containers {
 		if t.told == toldDelete {
 			continue
@@ -233,6 +235,7 @@ func (o *order) excuse(namespace, id string, creating bool) {
 		o.containers[namespace+"/"+id] = t
 	}
 	t.excused, t.unknown = true, t.unknown || creating
+	o.exits.drop(namespace + "/" + id)
 }
 
 // excuseAll says the same of all containers of a namespace, and of those that come before it is called with false.
@@ -311,7 +314,7 @@ func (o *order) takeSeen() int {
 func (o *order) unfinished(living func(key string) bool) []Violation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var list []Violation
+	list := o.exits.missing()
 	for key, t := range o.containers {
 		if t.told != toldDelete && t.told != untold && !t.gap && !t.unknown && !living(key) {
 			kind := LostExit
@@ -333,6 +336,7 @@ func (o *order) forget(living func(key string) bool) {
 			delete(o.containers, key)
 		}
 	}
+	o.exits = newExits()
 	clear(o.ignored)
 	clear(o.hungry)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/containerd/api/events"
 )
@@ -98,7 +99,7 @@ func TestOrder(t *testing.T) {
 				case "killed":
 					o.excuse("ns", "c", false)
 				default:
-					o.add("ns", e)
+					o.add("ns", e, time.Now())
 				}
 			}
 			found := o.take()
@@ -116,7 +117,7 @@ func TestOrder(t *testing.T) {
 func TestOrder_ALostExitIsMissedAtTheEnd(t *testing.T) {
 	o := newOrder()
 	for _, e := range parse(t, "create | start") {
-		o.add("ns", e)
+		o.add("ns", e, time.Now())
 	}
 	nobody := func(string) bool { return false }
 	if left := o.unfinished(nobody); len(left) != 1 || left[0].Kind != LostExit {
@@ -125,12 +126,73 @@ func TestOrder_ALostExitIsMissedAtTheEnd(t *testing.T) {
 	if left := o.unfinished(func(key string) bool { return key == "ns/c" }); len(left) != 0 {
 		t.Errorf("unfinished = %q, though it lives", left)
 	}
-	o.add("ns", parse(t, "exit")[0])
+	o.add("ns", parse(t, "exit")[0], time.Now())
 	if left := o.unfinished(nobody); len(left) != 1 || left[0].Kind != LostDelete {
 		t.Errorf("unfinished = %q after its exit, want that its delete is lost", left)
 	}
-	o.add("ns", parse(t, "delete")[0])
+	o.add("ns", parse(t, "delete")[0], time.Now())
 	if left := o.unfinished(nobody); len(left) != 0 {
 		t.Errorf("unfinished = %q after its delete", left)
+	}
+}
+
+// Wait may return as soon as the exit is in the shim's queue, and not before. The event may come earlier or later.
+func TestOrder_P6WaitReturnsAfterTheExitWasTold(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		before bool          // the event comes before Wait returns
+		told   time.Duration // from the return of Wait on
+		want   int
+	}{
+		{"told, and Wait returns", true, -time.Millisecond, 0},
+		{"Wait returns, and the event comes", false, -time.Millisecond, 0},
+		{"Wait returns before it is told", false, time.Second, 1},
+		{"the same, and the event is faster", true, time.Second, 1},
+	} {
+		o := newOrder()
+		for _, e := range parse(t, "create | start") {
+			o.add("ns", e, time.Now())
+		}
+		exit := func() { o.add("ns", &events.TaskExit{ContainerID: "c", ID: "c", Pid: 7}, time.Now().Add(tt.told)) }
+		if tt.before {
+			exit()
+		}
+		o.waited("ns", "c", "", 7)
+		if !tt.before {
+			exit()
+		}
+		if found := o.take(); len(found) != tt.want {
+			t.Errorf("%s: %v, want %d", tt.name, found, tt.want)
+		}
+	}
+	o := newOrder()
+	o.add("ns", parse(t, "create")[0], time.Now())
+	o.waited("ns", "c", "x", 9)
+	if left := o.exits.missing(); len(left) != 1 || left[0].Kind != LostExit {
+		t.Errorf("missing = %v, want the exit that Wait has returned", left)
+	}
+	o.interrupted("ns", "c")
+	if left := o.exits.missing(); len(left) != 0 {
+		t.Errorf("missing = %v, though containerd was away", left)
+	}
+}
+
+func TestOrder_P7DeleteReturnsAfterItsEvents(t *testing.T) {
+	for _, tt := range []struct {
+		events string
+		want   int
+	}{
+		{"create | start | exit | delete", 0},
+		{"create | start | exit", 1},
+		{"create | start", 1},
+	} {
+		o := newOrder()
+		for _, e := range parse(t, tt.events) {
+			o.add("ns", e, time.Now())
+		}
+		o.delivered("ns/c")
+		if found := o.take(); len(found) != tt.want {
+			t.Errorf("%s, and Delete has returned: %v, want %d", tt.events, found, tt.want)
+		}
 	}
 }

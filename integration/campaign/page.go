@@ -28,16 +28,25 @@ func rows() []row {
 	count := func(name string, value func(Totals) int) row {
 		return row{name, func(t Totals) string { return thousands(value(t)) }}
 	}
+	pair := func(name string, value func(Totals) (int, int)) row {
+		return row{name, func(t Totals) string {
+			a, b := value(t)
+			return thousands(a) + ", " + thousands(b)
+		}}
+	}
 	found := func(name string, kind Kind) row { return count(name, func(t Totals) int { return t.Found[kind] }) }
 	return []row{
 		count("operations", func(t Totals) int { return t.Operations }),
-		{"containers, of them in pods", func(t Totals) string { return thousands(t.Containers) + ", " + thousands(t.Pods) }},
+		pair("containers, of them in pods", func(t Totals) (int, int) { return t.Containers, t.Pods }),
 		count("execs", func(t Totals) int { return t.Execs }),
 		count("events", func(t Totals) int { return t.Events }),
 		count("processes killed", func(t Totals) int { return t.Processes }),
 		count("shims killed", func(t Totals) int { return t.Shims }),
-		{"containerd killed, restarted", func(t Totals) string { return thousands(t.Daemons) + ", " + thousands(t.Restarts) }},
+		pair("containerd killed, restarted", func(t Totals) (int, int) { return t.Daemons, t.Restarts }),
 		count("stopped for a while", func(t Totals) int { return t.Stops }),
+		count("hostile programs", func(t Totals) int { return t.Hostile }),
+		count("/run full or read-only, shims without memory or processes", func(t Totals) int { return t.Weather }),
+		count("changes of CPU sources", func(t Totals) int { return t.Sources }),
 		found("wrong answers", WrongAnswer),
 		found("lost exits", LostExit),
 		found("lost deletes", LostDelete),
@@ -72,7 +81,7 @@ func WriteTable(w io.Writer, list ...Totals) {
 		if n := len(t.Seeds); n > 3 {
 			return fmt.Sprintf("%d, %d and %d more", t.Seeds[0], t.Seeds[1], n-2)
 		}
-		return enumerate(t.Seeds, func(seed uint64) string { return strconv.FormatUint(seed, 10) })
+		return enumerate(t.Seeds, decimal)
 	})
 	line("time", func(t Totals) string { return t.Time.Round(time.Second).String() })
 	for _, r := range rows() {
@@ -156,11 +165,12 @@ func (t *Totals) describe() string {
 	if day := last.Begun.Format(time.DateOnly); day != days {
 		days += " to " + day
 	}
-	return fmt.Sprintf("%s: %s, %s, by the seeds %s. Builds %s. containerd %s, Linux %s, %s CPUs.", t.column(), days,
-		t.Time.Round(time.Minute).String(), enumerate(t.Seeds, func(seed uint64) string { return strconv.FormatUint(seed, 10) }),
-		builds, of(func(o Origin) string { return o.Containerd }), of(func(o Origin) string { return o.Kernel }),
-		of(func(o Origin) string { return strconv.Itoa(o.CPUs) }))
+	return fmt.Sprintf("%s: %s, %v, by the seeds %s. Builds %s. containerd %s, Linux %s, %s CPUs.", t.column(), days,
+		t.Time.Round(time.Minute), enumerate(t.Seeds, decimal), builds, of(func(o Origin) string { return o.Containerd }),
+		of(func(o Origin) string { return o.Kernel }), of(func(o Origin) string { return strconv.Itoa(o.CPUs) }))
 }
+
+func decimal(seed uint64) string { return strconv.FormatUint(seed, 10) }
 
 func byTime(a, b Origin) int { return a.Begun.Compare(b.Begun) }
 

@@ -22,6 +22,8 @@ type place struct {
 	id      string         // of the container, also after its end
 	process *specs.Process // what an exec begins with
 	pid     int
+	follows bool // it has the CPUs of the source
+	streams *streams
 	execs   [maxExecs]execPlace
 }
 
@@ -30,8 +32,30 @@ type execPlace struct {
 	streams *streams
 }
 
-// closeStreams ends the streams of all execs, of a container that is gone.
+// streamsOf are those of init or of an exec; nil for none.
+func (e *Env) streamsOf(p *place, exec int) *streams {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if exec == noExec {
+		return p.streams
+	}
+	return p.execs[exec].streams
+}
+
+// pidOf is that of init or of an exec; 0 if nobody knows it.
+func (e *Env) pidOf(p *place, exec int) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if exec == noExec {
+		return p.pid
+	}
+	return p.execs[exec].pid
+}
+
+// closeStreams ends the streams of init and all execs, of a container that is gone.
 func (p *place) closeStreams() {
+	p.streams.close()
+	p.streams = nil
 	for i := range p.execs {
 		p.execs[i].streams.close()
 		p.execs[i] = execPlace{}
@@ -46,31 +70,6 @@ func execID(exec int) string {
 	return fmt.Sprintf("x%d", exec)
 }
 
-// argv is the command line of a program.
-func (p program) argv(hostPID bool) []string {
-	switch p {
-	case forever:
-		if hostPID { // a process that the kernel does not kill with init
-			return []string{"sh", "-c", "sleep 1000000 & exec sleep 1000000"}
-		}
-		return []string{"sleep", "1000000"}
-	case succeeds:
-		return []string{"true"}
-	case fails:
-		return []string{"sh", "-c", "exit 7"}
-	case says:
-		return []string{"echo", "hello"}
-	case copies:
-		return []string{"cat"}
-	case terminal:
-		return []string{"sh", "-c", "test -t 0 && test -t 1 && exit 3"}
-	case hungry:
-		// A signal, or a freeze, cuts a read short.
-		return []string{"dd", "if=/dev/zero", "of=/dev/null", "bs=128M", "count=1", "iflag=fullblock"}
-	}
-	return nil
-}
-
 // group is the annotation by which containers share a shim, and groupName what it says in the places that do.
 const (
 	group     = "io.containerd.runc.v2.group"
@@ -80,8 +79,16 @@ const (
 // mib is a mebibyte.
 const mib = 1 << 20
 
+// memory limits of hostile programs, and how many processes they may have.
+const (
+	littleMemory  = 24 * mib
+	someMemory    = 128 * mib
+	fewProcesses  = 40
+	someProcesses = 500 // what update sets, too
+)
+
 // options are those of the container that a step creates.
-func (p *place) options(s Step) []oci.SpecOpts {
+func (p *place) options(s Step, follows string) []oci.SpecOpts {
 	opts := []oci.SpecOpts{oci.WithProcessArgs(s.Program.argv(s.HostPID)...)}
 	if s.HostPID {
 		opts = append(opts, oci.WithHostNamespace(specs.PIDNamespace))
@@ -89,25 +96,41 @@ func (p *place) options(s Step) []oci.SpecOpts {
 	if s.Plain {
 		opts = append(opts, harness.ExecByLibcontainer)
 	}
-	if s.Program == hungry {
-		opts = append(opts, oci.WithMemoryLimit(24*mib), oci.WithMemorySwap(24*mib))
+	if s.Program == terminal {
+		opts = append(opts, oci.WithTTY)
 	}
+	switch s.Program {
+	case hungry, starves:
+		opts = append(opts, oci.WithMemoryLimit(littleMemory), oci.WithMemorySwap(littleMemory))
+	case fills:
+		opts = append(opts, oci.WithMemoryLimit(someMemory), oci.WithMemorySwap(someMemory))
+	case forks:
+		opts = append(opts, oci.WithPidsLimit(fewProcesses))
+	case opens:
+		opts = append(opts, oci.WithPidsLimit(someProcesses))
+	case forever, succeeds, fails, says, copies, terminal, stalls, halts, leaves:
+	}
+	annotations := map[string]string{}
 	if p.number >= firstGrouped {
-		opts = append(opts, oci.WithAnnotations(map[string]string{group: groupName}))
+		annotations[group] = groupName
 	}
-	return opts
+	if follows != "" {
+		annotations[followed] = follows
+	}
+	return append(opts, oci.WithAnnotations(annotations))
 }
 
 // record has containerd know a container, of which there is no task yet. It returns the container's process.
-func (e *Env) record(ctx context.Context, id string, opts ...oci.SpecOpts) (*specs.Process, error) {
+func (e *Env) record(
+	ctx context.Context, id string, runtime client.NewContainerOpts, opts ...oci.SpecOpts,
+) (*specs.Process, error) {
 	var process specs.Process
 	keep := func(_ context.Context, _ oci.Client, _ *containers.Container, s *oci.Spec) error {
 		process = *s.Process
 		return nil
 	}
 	opts = append([]oci.SpecOpts{oci.WithEnv([]string{"PATH=/bin"})}, opts...)
-	_, err := e.client.NewContainer(ctx, id, client.WithRuntime(e.daemon.Env.Runtime, nil),
-		client.WithNewSpec(append(opts, keep)...))
+	_, err := e.client.NewContainer(ctx, id, runtime, client.WithNewSpec(append(opts, keep)...))
 	return &process, err
 }
 

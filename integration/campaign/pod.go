@@ -79,7 +79,8 @@ func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) {
 				fds = append(fds, open(holder.Pid, func() bool { return len(harness.Holders(shim.Pid)) > 0 }))
 			}
 		}
-	case KillShim, StopShim, KillContainerd, KillExec, StopInit: // pods have the first two of these
+	case KillShim, StopShim, KillContainerd, KillExec, StopInit, FullRun, ReadOnlyRun, StarveShim, CrowdShim:
+		// Pods have the first two of these.
 		for _, shim := range e.newShims(before) {
 			fds = append(fds, e.openShim(shim.Pid))
 		}
@@ -185,9 +186,9 @@ func (e *Env) execSync(ctx context.Context, id string, p program) error {
 	if p == says {
 		out = line
 	}
-	if r.GetExitCode() != int32(p.code()) || string(r.GetStdout()) != out {
+	if r.GetExitCode() != int32(p.codes()[0]) || string(r.GetStdout()) != out {
 		return fmt.Errorf("exec of a program that %v: exit code %d, output %q, want %d, %q", p, r.GetExitCode(),
-			r.GetStdout(), p.code(), out)
+			r.GetStdout(), p.codes()[0], out)
 	}
 	return nil
 }

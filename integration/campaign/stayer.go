@@ -24,7 +24,7 @@ func (e *Env) startStayers(ctx context.Context) error {
 		s := &stayer{place: place{id: fmt.Sprintf("bystander%d", i)}}
 		opts = append(opts, oci.WithProcessArgs(forever.argv(false)...))
 		var err error
-		if s.process, err = e.record(e.namespaced(ctx), s.id, opts...); err != nil {
+		if s.process, err = e.record(e.namespaced(ctx), s.id, e.plainRuntime(), opts...); err != nil {
 			return err
 		}
 		r, err := e.client.TaskService().Create(e.namespaced(ctx),

@@ -29,48 +29,22 @@ const (
 	Resize   Op = "resize"
 	Wait     Op = "wait"
 	Delete   Op = "delete"
+	Read     Op = "read"              // what was written to a reader that has stalled, up to the end
 	hostKill Op = "kill-from-outside" // of a process, by a signal past containerd
 
 	Burst   Op = "burst"   // execs from beginning to end
 	Remove  Op = "remove"  // kill, wait and delete, whatever is there
 	Pod     Op = "pod"     // a pod through CRI from beginning to end
 	Restart Op = "restart" // containerd ends as its service manager ends it, and starts again
+	Storm   Op = "storm"   // execs that all end while containerd is away
+	Replace Op = "replace" // the shim's program is another file from now on
+	Source  Op = "source"  // the CPUs of the cgroup that containers follow are others from now on
 )
 
-// program is what a container or an exec runs.
-type program uint8
-
-// The programs. All but forever and copies end by themselves.
-const (
-	forever  program = iota // until it is killed
-	succeeds                // at once, with 0
-	fails                   // at once, with 7
-	says                    // writes a line, and ends with 0
-	copies                  // copies its input until that is closed, and ends with 0
-	terminal                // ends with 3 if it has a terminal
-	hungry                  // is killed for lack of memory
-)
-
-var programNames = [...]string{"forever", "succeeds", "fails", "says", "copies", "terminal", "hungry"}
-
-func (p program) String() string { return programNames[p] }
-
-// code is the exit status of a program that nobody kills.
-func (p program) code() uint8 {
-	switch p {
-	case fails:
-		return 7
-	case terminal:
-		return 3
-	case hungry, forever:
-		return killed
-	case succeeds, says, copies:
-	}
-	return 0
+// elsewhere reports whether a step concerns no container in a place.
+func (s Step) elsewhere() bool {
+	return s.Op == Pod || s.Op == Restart || s.Op == Replace || s.Op == Source
 }
-
-// killed is the exit status after SIGKILL.
-const killed = 128 + 9
 
 // noExec is the exec of a step that concerns init.
 const noExec = -1
@@ -91,7 +65,11 @@ type Step struct {
 	Reuse     bool    `json:"reuse,omitempty"`     // create: with the id of the former container in this place
 	HostPID   bool    `json:"hostPID,omitempty"`   // create: in the machine's PID namespace
 	Plain     bool    `json:"plain,omitempty"`     // create: execs by libcontainer
-	Count     int     `json:"count,omitempty"`     // burst and pod: execs
+	Caged     bool    `json:"caged,omitempty"`     // create: the shim is in a cgroup of its own, if this starts it
+	Follows   bool    `json:"follows,omitempty"`   // create: it has the CPUs of the source
+	Count     int     `json:"count,omitempty"`     // burst, storm and pod: execs
+	CPUs      int     `json:"cpus,omitempty"`      // source: a bit for each
+	Gone      bool    `json:"gone,omitempty"`      // storm: containerd is killed, not stopped
 	Members   int     `json:"members,omitempty"`   // pod: containers
 	NoPause   bool    `json:"noPause,omitempty"`   // pod: without a pause container
 	SharePIDs bool    `json:"sharePIDs,omitempty"` // pod: its containers are in one PID namespace
@@ -112,13 +90,26 @@ const (
 	KillExec       FaultKind = "kill exec"
 	StopInit       FaultKind = "stop init"
 	KillHolder     FaultKind = "kill holder" // of the namespaces of a pod
+
+	// Bad weather. FullRun and ReadOnlyRun are there when the step begins, and end with it at the latest.
+	FullRun     FaultKind = "full /run"
+	ReadOnlyRun FaultKind = "read-only /run"
+	StarveShim  FaultKind = "starve shim"  // no more memory for its cgroup
+	CrowdShim   FaultKind = "confine shim" // no more processes and threads for its cgroup
 )
 
-// Fault is a signal at some time after the beginning of a step.
+// fatal reports whether the shim is not expected to live on.
+func (k FaultKind) fatal() bool { return k == KillShim || k == StarveShim || k == CrowdShim }
+
+// weather reports whether each operation may fail meanwhile.
+func (k FaultKind) weather() bool { return k == FullRun || k == ReadOnlyRun }
+
+// Fault is a signal at some time after the beginning of a step, or bad weather.
 type Fault struct {
 	Kind  FaultKind     `json:"kind"`
 	After time.Duration `json:"after"`
-	For   time.Duration `json:"for,omitempty"` // until SIGCONT
+	For   time.Duration `json:"for,omitempty"`   // until SIGCONT, or fair weather
+	Pages int           `json:"pages,omitempty"` // that are left of /run or of the memory of the cgroup
 }
 
 // String is what a person reads of a step.
@@ -128,6 +119,10 @@ func (s Step) String() string {
 	switch s.Op {
 	case Restart:
 		b.WriteString(" containerd")
+	case Replace:
+		b.WriteString(" the shim's program")
+	case Source:
+		fmt.Fprintf(&b, " has the CPUs %04b", s.CPUs)
 	case Pod:
 		fmt.Fprintf(&b, " of %d containers, %d execs in each", s.Members, s.Count)
 		flag(&b, s.NoPause, "no pause container")
@@ -140,9 +135,12 @@ func (s Step) String() string {
 		if s.Op == Create || s.Op == AddExec {
 			fmt.Fprintf(&b, " (%v)", s.Program)
 		}
-		if s.Op == Burst {
+		if s.Op == Burst || s.Op == Storm {
 			fmt.Fprintf(&b, " of %d", s.Count)
 		}
+		flag(&b, s.Gone, "containerd is killed")
+		flag(&b, s.Caged, "shim in a cgroup")
+		flag(&b, s.Follows, "CPUs of the source")
 		flag(&b, s.Reuse, "former id")
 		flag(&b, s.HostPID, "host PIDs")
 		flag(&b, s.Plain, "execs by libcontainer")
@@ -154,6 +152,9 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, " [%s after %v", f.Kind, f.After)
 		if f.For > 0 {
 			fmt.Fprintf(&b, " for %v", f.For)
+		}
+		if f.Pages > 0 {
+			fmt.Fprintf(&b, " with %d pages", f.Pages)
 		}
 		b.WriteString("]")
 	}
@@ -170,7 +171,7 @@ func flag(b *strings.Builder, on bool, text string) {
 func (s Step) calls() int {
 	n := 1
 	switch s.Op {
-	case Burst:
+	case Burst, Storm:
 		n = 4 * s.Count
 	case Pod:
 		n = 3 + s.Members*(4+s.Count)

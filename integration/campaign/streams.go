@@ -26,14 +26,17 @@ type streams struct {
 	stdin   *io.PipeReader // closed by close
 	ended   chan struct{}  // closed by endStdin
 	endOnce sync.Once
+
+	reading  chan struct{} // closed by read: until then, nobody reads what a program that stalls writes
+	readOnce sync.Once
 }
 
 // openStreams makes the fifos of an exec.
 func (e *Env) openStreams(id string, p program) (*streams, error) {
-	s := &streams{program: p, ended: make(chan struct{})}
+	s := &streams{program: p, ended: make(chan struct{}), reading: make(chan struct{})}
 	opts := []cio.Opt{cio.WithFIFODir(e.daemon.Fifos)}
 	switch p {
-	case says:
+	case says, leaves:
 		opts = append(opts, cio.WithStreams(nil, &s.out, io.Discard))
 	case copies:
 		var w *io.PipeWriter
@@ -47,12 +50,30 @@ func (e *Env) openStreams(id string, p program) (*streams, error) {
 	case terminal:
 		s.stdin, _ = io.Pipe()
 		opts = append(opts, cio.WithStreams(s.stdin, &s.out, nil), cio.WithTerminal)
-	case forever, succeeds, fails, hungry:
+	case stalls:
+		opts = append(opts, cio.WithStreams(nil, stalledReader{s}, nil))
+	case forever, succeeds, fails, hungry, halts, opens, forks, fills, starves:
 		return nil, nil
 	}
 	var err error
 	s.io, err = cio.NewCreator(opts...)(id)
 	return s, err
+}
+
+// stalledReader takes output once somebody reads.
+type stalledReader struct{ *streams }
+
+// Write blocks until then.
+func (r stalledReader) Write(p []byte) (int, error) {
+	<-r.reading
+	return r.out.Write(p)
+}
+
+// read goes on to read.
+func (s *streams) read() {
+	if s != nil {
+		s.readOnce.Do(func() { close(s.reading) })
+	}
 }
 
 // config is what the shim is told.
@@ -69,6 +90,7 @@ func (s *streams) end(code uint8) error {
 	if s == nil {
 		return nil
 	}
+	s.read() // what a reader that stalls has left
 	ended := make(chan struct{})
 	go func() { // ends with the output, at the latest by close
 		s.io.Wait()
@@ -76,11 +98,14 @@ func (s *streams) end(code uint8) error {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(harness.Slow(2 * time.Second)): // it was deleted without a start
+	case <-time.After(harness.Slow(2 * time.Second)): // it was deleted without a start, or before its output was read
 	}
 	s.close()
 	out := s.out.String()
-	if s.program == says && code == 0 && out != line {
+	if s.program == stalls && code == 0 && len(out) != stalled {
+		return fmt.Errorf("output is %d bytes, want %d", len(out), stalled)
+	}
+	if (s.program == says || s.program == leaves) && code == 0 && out != line {
 		return fmt.Errorf("output is %q, want %q", out, line)
 	}
 	// Standard input may have been closed before anything was written to it.
@@ -104,6 +129,7 @@ func (s *streams) close() {
 		return
 	}
 	s.endStdin()
+	s.read()
 	if s.stdin != nil {
 		_ = s.stdin.CloseWithError(errors.New("the exec is gone")) // it never fails
 	}

@@ -13,10 +13,12 @@ func (w world) apply(s Step) []outcome {
 		return w.create(s)
 	case Remove:
 		return []outcome{{ok, world{}}}
-	case Burst:
+	case Burst, Storm:
 		return w.burst()
-	case Pod, Restart:
+	case Pod, Restart, Replace, Source:
 		return []outcome{{ok, w}}
+	case Read:
+		return w.read(s.Exec)
 	default:
 	}
 	if w.init.phase == absent {
@@ -50,6 +52,16 @@ const (
 	metrics   = "ok 1"
 )
 
+// read is what comes of it when the client reads on. It asks nobody.
+func (w world) read(exec int) []outcome {
+	p := &w.init
+	if exec != noExec {
+		p = &w.execs[exec]
+	}
+	p.closed = p.closed || p.program == stalls && p.phase != absent
+	return []outcome{{ok, w}}
+}
+
 func (w world) create(s Step) []outcome {
 	if w.init.phase != absent {
 		return []outcome{{exists, w}}
@@ -62,6 +74,8 @@ func (w world) create(s Step) []outcome {
 func (w world) burst() []outcome {
 	all := []outcome{{ok, w}}
 	switch {
+	case w.init.program.crowds() && (w.init.phase == running || w.init.phase == created):
+		return append(all, outcome{anyError, w})
 	case w.init.phase == running && !w.dying():
 		return all
 	case w.init.phase == absent:
@@ -109,8 +123,13 @@ func (w world) applyInit(s Step) []outcome {
 	case State:
 		return []outcome{{w.init.shown(false), w}}
 	case CloseIO:
-		n.init.closed = true
+		n.init.closed = n.init.closed || n.init.program != stalls
 		return []outcome{{ok, n}}
+	case Resize:
+		if p == stopped || w.init.program != terminal {
+			return []outcome{{precondition, w}}
+		}
+		return []outcome{{ok, w}}
 	case Wait:
 		if p == stopped {
 			return []outcome{{fmt.Sprintf("ok %d", w.init.code), w}}
@@ -210,7 +229,7 @@ func (w world) applyExec(s Step) []outcome {
 	case State:
 		return []outcome{{x.shown(w.init.phase == paused), w}}
 	case CloseIO:
-		n.execs[i].closed = true
+		n.execs[i].closed = x.closed || x.program != stalls
 		return []outcome{{ok, n}}
 	case Resize:
 		if x.phase == stopped || x.program != terminal {
@@ -252,7 +271,7 @@ func (w world) startExec(i int) []outcome {
 	n := w
 	n.execs[i].phase = running
 	list := []outcome{{ok, n}}
-	if w.dying() {
+	if w.dying() || w.init.program.crowds() {
 		n.execs[i].phase, n.execs[i].code = stopped, unknownCode
 		list = append(list, refused, outcome{anyError, n})
 	}
@@ -276,6 +295,25 @@ func (w world) killExec(i int) []outcome {
 	list := []outcome{{ok, n}}
 	if x.ends() || w.dying() {
 		list = append(list, outcome{notFound, w})
+	}
+	return list
+}
+
+// inWeather is what else a step can answer while /run is full or cannot be written to. What it fails at can be done
+// again later.
+func (w world) inWeather(s Step) []outcome {
+	if s.Fault == nil || !s.Fault.Kind.weather() || s.Op == Wait || s.Op == State || s.Op == Remove || s.Op == Read {
+		return nil
+	}
+	list := []outcome{{anyError, w}}
+	n := w
+	switch {
+	case s.Op == Start && s.Exec != noExec && w.execs[s.Exec].phase == created:
+		n.execs[s.Exec].phase, n.execs[s.Exec].code = stopped, unknownCode
+		list = append(list, outcome{anyError, n})
+	case s.Op == Delete && s.Exec == noExec && w.init.phase == created:
+		n.init.killed = true
+		list = append(list, outcome{anyError, n})
 	}
 	return list
 }

@@ -52,6 +52,10 @@ type Totals struct {
 	Shims      int           `json:"shimsKilled"`
 	Daemons    int           `json:"containerdKilled"`
 	Restarts   int           `json:"containerdRestarted"`
+	Hostile    int           `json:"hostile"` // programs
+	Weather    int           `json:"weather"` // spells of bad weather
+	Sources    int           `json:"sources"` // changes of the CPUs that containers follow
+	LeftOut    int           `json:"leftOut"` // of these, where that cannot be
 	Found      map[Kind]int  `json:"found,omitempty"`
 	Origins    []Origin      `json:"origins,omitempty"` // one for each run that differs from the one before
 }
@@ -70,6 +74,10 @@ func (t *Totals) Add(o Totals) {
 	t.Shims += o.Shims
 	t.Daemons += o.Daemons
 	t.Restarts += o.Restarts
+	t.Hostile += o.Hostile
+	t.Weather += o.Weather
+	t.Sources += o.Sources
+	t.LeftOut += o.LeftOut
 	for kind, n := range o.Found {
 		t.found(kind, n)
 	}

@@ -4,6 +4,7 @@
 package campaign
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 
@@ -53,6 +54,8 @@ type measure struct {
 var (
 	descriptors = measure{"descriptors", 3}
 	threads     = measure{"threads", 4}
+	goroutines  = measure{"goroutines", 2}
+	waiting     = measure{"events that wait for containerd", 2}
 	anonymous   = measure{"KiB of anonymous memory", 3072}
 	idle        = measure{"context switches in an idle second", 3}
 )
@@ -101,7 +104,7 @@ func (u usage) growing() []Violation {
 const idleEvery = 20
 
 // sample notes what the shims of the bystanders and the machine hold after a round.
-func (e *Env) sample(u usage, round int) error {
+func (e *Env) sample(ctx context.Context, u usage, round int) error {
 	x := float64(round)
 	for i, s := range e.stayers[:2] { // the third has the shim of the second
 		of := "shim of " + s.id
@@ -116,6 +119,14 @@ func (e *Env) sample(u usage, round int) error {
 		u.add(of, descriptors, x, float64(len(held.FDs)))
 		u.add(of, threads, x, float64(held.Threads))
 		u.add(of, anonymous, x, float64(kib))
+		if e.daemon.Env.Runtime == harness.Ours { // others do not tell
+			told, err := inspect(ctx, e.bundle(s.id))
+			if err != nil {
+				return fmt.Errorf("%s: %w", of, err)
+			}
+			u.add(of, goroutines, x, float64(told.Shim.Goroutines))
+			u.add(of, waiting, x, float64(told.Shim.Events.Waiting))
+		}
 		if round%idleEvery == idleEvery-1 && i == 0 {
 			n, err := idleSwitches(s.shim)
 			if err != nil {

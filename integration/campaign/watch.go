@@ -20,7 +20,8 @@ const readyTopic = "/campaign/ready"
 // watch starts the goroutine that reads containerd's events. It returns once they come. unwatch ends and joins it.
 func (e *Env) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	messages, errs := e.client.Subscribe(ctx, "topic~=^/tasks/", fmt.Sprintf("topic==%q", readyTopic))
+	messages, errs := e.client.Subscribe(ctx, "topic~=^/tasks/", fmt.Sprintf("topic==%q", readyTopic),
+		fmt.Sprintf("topic==%q", deletedTopic))
 	ready, done := make(chan struct{}, 1), make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
@@ -36,9 +37,14 @@ func (e *Env) watch(ctx context.Context) error {
 					continue
 				}
 				event, err := typeurl.UnmarshalAny(m.Event)
-				if err == nil {
-					e.order.add(m.Namespace, event)
+				if err != nil {
+					continue
 				}
+				if gone, ok := event.(*events.NamespaceDelete); ok {
+					e.order.delivered(gone.GetName())
+					continue
+				}
+				e.order.add(m.Namespace, event, m.Timestamp)
 			case err := <-errs: // by cancel, or containerd was killed: either way nothing more comes
 				ended <- err
 				return

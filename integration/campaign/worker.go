@@ -95,7 +95,7 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := e.sample(u, round); err != nil && len(found) == 0 {
+		if err := e.sample(ctx, u, round); err != nil && len(found) == 0 {
 			found = append(found, Violation{Kind: Harmed, Text: err.Error()})
 		}
 		if len(found) == 0 {

@@ -28,7 +28,7 @@ func (p phase) String() string { return phaseNames[p] }
 type proc struct {
 	phase   phase
 	program program
-	closed  bool  // its input
+	closed  bool  // its input, or its output is read
 	killed  bool  // a signal that ends it was sent
 	code    uint8 // once stopped
 }
@@ -37,7 +37,7 @@ type proc struct {
 func (p proc) ends() bool { return p.killed || p.endsItself() }
 
 func (p proc) endsItself() bool {
-	return p.program != forever && (p.program != copies || p.closed)
+	return !p.program.endless() && (!p.program.waits() || p.closed)
 }
 
 // world is one state of a container with its execs.
@@ -112,6 +112,11 @@ func number(b bool) int {
 // dying reports whether init may end at any time, or may be dead while its exit is not told yet. That can be so of a
 // paused container, too: a process that is dead is not frozen.
 func (w world) dying() bool {
+	return w.ending() || w.init.program == starves && (w.init.phase == running || w.init.phase == paused)
+}
+
+// ending reports whether init ends, or has ended.
+func (w world) ending() bool {
 	switch w.init.phase {
 	case running, paused:
 		return w.init.ends()
@@ -126,10 +131,10 @@ func (w world) dying() bool {
 func (w world) willEnd(exec int) bool {
 	frozen := w.init.phase == paused && !w.thawed
 	if exec == noExec {
-		return w.init.phase == stopped || w.dying() && !frozen
+		return w.init.phase == stopped || w.ending() && !frozen
 	}
 	x := w.execs[exec]
-	return x.phase == stopped || x.phase == running && !frozen && (x.ends() || w.dying())
+	return x.phase == stopped || x.phase == running && !frozen && (x.ends() || w.ending())
 }
 
 // spontaneous lists what can happen next without a step: a process ends. Execs end with init, and before it.
@@ -141,14 +146,14 @@ func (w world) spontaneous() []world {
 			continue
 		}
 		living = true
-		for _, code := range x.exits(w.dying()) {
+		for _, code := range x.exits(w.dying() || w.init.program == starves) {
 			n := w
 			n.execs[i].phase, n.execs[i].code = stopped, code
 			next = append(next, n)
 		}
 	}
 	if w.dying() && !living {
-		for _, code := range w.init.exits(false) {
+		for _, code := range w.init.exits(w.init.program == starves) {
 			n := w
 			n.init.phase, n.init.code, n.thawed = stopped, code, false
 			next = append(next, n)
@@ -163,8 +168,13 @@ func (p proc) exits(withInit bool) []uint8 {
 	if p.killed || withInit {
 		codes = append(codes, killed)
 	}
-	if p.phase != created && p.endsItself() && !slices.Contains(codes, p.program.code()) {
-		codes = append(codes, p.program.code())
+	if p.phase == created || !p.endsItself() {
+		return codes
+	}
+	for _, code := range p.program.codes() {
+		if !slices.Contains(codes, code) {
+			codes = append(codes, code)
+		}
 	}
 	return codes
 }

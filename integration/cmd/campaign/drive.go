@@ -35,12 +35,15 @@ type told struct {
 }
 
 // drive runs the workers until it is time to end, and prints what they did and found.
-func drive(ctx context.Context, s settings) error {
+func drive(ctx context.Context, s settings, programs harness.Env) error {
 	c, err := load(s)
 	if err != nil {
 		return err
 	}
 	fmt.Println(c.begin())
+	if why := campaign.WhyNoSources(programs); why != "" {
+		fmt.Printf("LEFT OUT: containers that follow the CPUs of a source, since %s.\n", why)
+	}
 	news := make(chan told)
 	var workers []*process
 	for i := range s.workers {

@@ -130,7 +130,7 @@ func run() error {
 	if s.origin, err = campaign.ReadOrigin(ctx, programs); err != nil {
 		return err
 	}
-	return drive(ctx, s)
+	return drive(ctx, s, programs)
 }
 
 // add prints the sums of totals, and writes them into a page.

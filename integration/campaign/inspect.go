@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package campaign
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// inspected is what a shim of this project tells of itself (pkg/service/inspect.proto, pkg/inspect).
+type inspected struct {
+	Shim struct {
+		Goroutines int `json:"goroutines"`
+		Events     struct {
+			Waiting int `json:"waiting"`
+		} `json:"events"`
+	} `json:"shim"`
+}
+
+// inspect asks the shim of a bundle. The connection is not kept: it would be one that the shim did not have before.
+func inspect(ctx context.Context, bundle string) (told inspected, err error) {
+	address, err := harness.ShimAddress(bundle)
+	if err != nil {
+		return told, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, harness.Slow(10*time.Second))
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(address, "unix://"))
+	if err != nil {
+		return told, err
+	}
+	c := ttrpc.NewClient(conn)
+	defer func() { _ = c.Close() }() // it has answered
+	var request, answer emptypb.Empty
+	if err := c.Call(ctx, "io.containerd.sandbox.v1.Inspect", "Inspect", &request, &answer); err != nil {
+		return told, fmt.Errorf("inspect: %w", err)
+	}
+	// The only field of the answer is bytes of JSON.
+	unknown := answer.ProtoReflect().GetUnknown()
+	_, _, n := protowire.ConsumeTag(unknown)
+	if n < 0 {
+		return told, fmt.Errorf("inspect: %w", protowire.ParseError(n))
+	}
+	text, n := protowire.ConsumeBytes(unknown[n:])
+	if n < 0 {
+		return told, fmt.Errorf("inspect: %w", protowire.ParseError(n))
+	}
+	if err := json.Unmarshal(text, &told); err != nil {
+		return told, fmt.Errorf("inspect: %w", err)
+	}
+	return told, nil
+}
