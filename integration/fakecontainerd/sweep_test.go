@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,16 +22,6 @@ const sweepLimit = 200
 
 // sweepPatience is how long an operation may take. The shim bounds most of what it waits for by more.
 const sweepPatience = 15 * time.Second
-
-// cell counts the runs of an operation with an error.
-type cell struct{ runs, failed, lost, runtime, bad int }
-
-// sweep is the whole of it.
-type sweep struct {
-	*testing.T
-	cells map[[2]string]*cell // by operation and error
-	bad   []string
-}
 
 // chosen are those of all that the variable lists, or else the short list; "all" is all.
 func chosen(t *testing.T, variable string, all, short []string) []string {
@@ -55,7 +44,8 @@ func chosen(t *testing.T, variable string, all, short []string) []string {
 
 // In each operation the first system call of a kind fails, then the second, and so on: after each nothing is left,
 // nobody else is harmed, the shim lives, and the error says what failed. strace counts the calls of each thread by
-// themselves. SHIM_SWEEP_OPS, SHIM_SWEEP_CALLS and SHIM_SWEEP_ERRORS choose; make sweep runs all.
+// themselves. SHIM_SWEEP_OPS, SHIM_SWEEP_CALLS and SHIM_SWEEP_ERRORS choose; make sweep runs all. Calls of different
+// kinds are made to fail at the same time, in containerds of their own, as many as -parallel says.
 func TestSweep(t *testing.T) {
 	harness.OursOnly(t, "what is left after a system call fails")
 	var names []string
@@ -63,35 +53,52 @@ func TestSweep(t *testing.T) {
 		names = append(names, o.name)
 	}
 	ops := chosen(t, "SHIM_SWEEP_OPS", names, []string{"create", "exec", "kill", "delete"})
-	short := []string{"mkdirat", "pipe2", "memfd_create", "socketpair", "mount", "unlinkat", "write", "ppoll", "clone"}
-	calls := chosen(t, "SHIM_SWEEP_CALLS", sweepCalls, short)
 	errs := chosen(t, "SHIM_SWEEP_ERRORS", sweepErrors, []string{"ENOMEM"})
-	s := &sweep{T: t, cells: map[[2]string]*cell{}}
+	kinds := kindsToFail(t)
+	s := newSweep(t, os.Getenv("SHIM_SWEEP_RESULTS"))
 	for _, o := range sweepOps() {
-		if !slices.Contains(ops, o.name) {
+		if !slices.Contains(ops, o.name) || s.has(o.name, errs, kinds) {
 			continue
 		}
 		var made map[string]int
-		t.Run(o.name+"/calls", func(t *testing.T) { made = callsOf(t, o, calls) })
+		t.Run(o.name+"/calls", func(t *testing.T) { made = callsOf(t, o, sweepCalls) })
 		for _, e := range errs {
-			s.cells[[2]string{o.name, e}] = &cell{}
-			for _, c := range calls {
-				tooMany := len(calls) == len(short) && o.name == "create" && c == "write"
-				if made[c] > 0 && !tooMany {
-					t.Run(strings.Join([]string{o.name, e, c}, "/"), func(t *testing.T) { s.one(t, o, c, e) })
+			t.Run(o.name+"/"+e, func(t *testing.T) {
+				for _, c := range kinds(o.name, e) {
+					if k := (kind{o.name, e, c}); made[c] > 0 && !s.done(k) {
+						t.Run(c, func(t *testing.T) {
+							t.Parallel()
+							s.one(t, o, k)
+						})
+					} else if !s.done(k) {
+						s.add(result{kind: k}) // the operation makes no such call
+					}
 				}
-			}
-			got := *s.cells[[2]string{o.name, e}]
+			})
+			got := s.sum(o.name, e)
 			t.Logf("%s %s: %s", o.name, e, got)
 			fmt.Fprintf(os.Stderr, "sweep: %s: %s %s: %s\n", time.Now().UTC().Format(time.TimeOnly), o.name, e, got)
 		}
 	}
-	s.report(ops, errs)
+	s.report(t, ops, errs)
 }
 
-func (c cell) String() string {
-	return fmt.Sprintf("%d runs, %d failed, %d lost the connection, %d ended Go's runtime or hung there, %d are wrong",
-		c.runs, c.failed, c.lost, c.runtime, c.bad)
+// kindsToFail returns the calls that are made to fail in an operation with an error: those that SHIM_SWEEP_CALLS lists,
+// "all", "possible" for those that may return the error by their manual pages, or without the variable a few.
+func kindsToFail(t *testing.T) func(op, errno string) []string {
+	t.Helper()
+	const variable = "SHIM_SWEEP_CALLS"
+	if os.Getenv(variable) == "possible" {
+		return func(_, errno string) []string { return possible(errno) }
+	}
+	short := []string{"mkdirat", "pipe2", "memfd_create", "socketpair", "mount", "unlinkat", "write", "ppoll", "clone"}
+	calls := chosen(t, variable, sweepCalls, short)
+	return func(op, _ string) []string {
+		if len(calls) == len(short) && op == "create" { // which writes much
+			return slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return c == "write" })
+		}
+		return calls
+	}
 }
 
 // callsOf lists the calls that an operation makes, by their number.
@@ -115,8 +122,15 @@ func callsOf(t *testing.T, o sweepOp, calls []string) map[string]int {
 }
 
 // one makes the calls of one kind fail, one after the other.
-func (s *sweep) one(t *testing.T, o sweepOp, call, errno string) {
+func (s *sweep) one(t *testing.T, o sweepOp, k kind) {
 	t.Helper()
+	c := &result{kind: k}
+	defer func() {
+		if t.Failed() && len(c.Bad) == 0 {
+			c.Bad = append(c.Bad, fmt.Sprintf("%s, %s, %s: something is left, or the run could not go on: see the log", k.Op, k.Call, k.Err))
+		}
+		s.add(*c)
+	}()
 	w := newWorld(newFake(t))
 	state := regexp.MustCompile(`^(process \d+) \S+ \(\w+\)`)
 	left := func() []string {
@@ -127,81 +141,105 @@ func (s *sweep) one(t *testing.T, o sweepOp, call, errno string) {
 		return all
 	}
 	before := left()
-	c := s.cells[[2]string{o.name, errno}]
 	for n := 1; ; n++ {
 		if n > sweepLimit {
 			t.Logf("ended after %d", sweepLimit)
 			break
 		}
-		w.begin(o)
-		fault := harness.Fault{Call: call, Err: errno, When: fmt.Sprint(n)}
-		faults := harness.Inject(t, fault)
-		detach := faults.Into(w.target().Pid)
-		began := time.Now()
-		err := o.do(w)
-		took := time.Since(began)
-		detach()
-		injected := faults.Injected()
-		hit := len(injected) > 0
-		wrong := func(format string, args ...any) {
-			c.bad++
-			text := fmt.Sprintf("%s, %v: ", o.name, fault) + fmt.Sprintf(format, args...) + "\n\t" +
-				strings.Join(injected, "\n\t")
-			s.bad = append(s.bad, text)
-			t.Error(text)
-		}
-		if hit {
-			c.runs++
-		}
-		if !harness.Alive(w.target().Pid) {
-			s.died(w, c, wrong)
-			return // the rest would be of a new world: it ends here
-		}
-		switch {
-		case took > sweepPatience && slices.ContainsFunc(injected, forkPipe.MatchString):
-			c.runtime++
-			t.Logf("ended after %d: package syscall waits for ever", n)
-			w.Must(unix.Kill(w.target().Pid, unix.SIGKILL), "kill the shim that waits")
-			s.removeDead(w)
-			return
-		case took > sweepPatience:
-			wrong("hangs: %v", err)
-		case err != nil && lost(err):
-			c.lost++
-		case err != nil:
-			c.failed++
-			if !hit {
-				wrong("fails, though no call did: %v", err)
-			} else if !saysWhat(err, w.bundle.ID, errno) {
-				wrong("the error does not say what failed: %v", err)
-			}
-		}
-		if text := w.target().Log(); strings.Contains(text, "panic:") {
-			wrong("panic: %s", text)
-		}
-		if err := w.finish(); err != nil {
-			wrong("%v; the error was %v", err, err)
-			return
-		}
+		fault := harness.Fault{Call: k.Call, Err: k.Err, When: fmt.Sprint(n)}
 		before = harness.CheckSince(t, before, left)
-		w.redial(w.shim)
-		if err := w.bystanders(); err != nil {
-			wrong("others are harmed: %v", err)
+		switch s.fail(t, w, o, fault, c) {
+		case hit:
+		case missed:
+			w.end()
 			return
-		}
-		t.Logf("%v: %v: %v", fault, took.Round(time.Millisecond), err)
-		if !hit {
-			break
+		case useless:
+			return
+		case dead:
+			w = newWorld(newFake(t))
+			before = left()
 		}
 	}
 	w.end()
 }
 
+// after is what can be done after a run.
+type after int
+
+const (
+	hit     after = iota // the next call
+	missed               // nothing: there was no such call any more
+	useless              // nothing: what is there is not as it was
+	dead                 // the next call, in a world of its own
+)
+
+// fail makes a call of an operation fail.
+func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *result) after {
+	t.Helper()
+	w.begin(o)
+	faults := harness.Inject(t, fault)
+	detach := faults.Into(w.target().Pid)
+	began := time.Now()
+	err := o.do(w)
+	took := time.Since(began)
+	detach()
+	injected := faults.Injected()
+	wrong := func(format string, args ...any) {
+		text := fmt.Sprintf("%s, %v: ", o.name, fault) + fmt.Sprintf(format, args...) + "\n\t" +
+			strings.Join(injected, "\n\t")
+		c.Bad = append(c.Bad, text)
+		t.Error(text)
+	}
+	if len(injected) > 0 {
+		c.Runs++
+	}
+	if !harness.Alive(w.target().Pid) {
+		s.died(w, c, wrong)
+		return dead
+	}
+	switch {
+	case took > sweepPatience && slices.ContainsFunc(injected, waitsForEver):
+		c.Runtime++
+		t.Logf("%v: Go's runtime or package syscall waits for ever", fault)
+		w.Must(unix.Kill(w.target().Pid, unix.SIGKILL), "kill the shim that waits")
+		s.removeDead(w)
+		return dead
+	case took > sweepPatience:
+		wrong("hangs: %v", err)
+	case err != nil && lost(err):
+		c.Lost++
+	case err != nil:
+		c.Failed++
+		if len(injected) == 0 {
+			wrong("fails, though no call did: %v", err)
+		} else if !saysWhat(err, w.bundle.ID, fault.Err) {
+			wrong("the error does not say what failed: %v", err)
+		}
+	}
+	if text := w.target().Log(); strings.Contains(text, "panic:") {
+		wrong("panic: %s", text)
+	}
+	if finishErr := w.finish(); finishErr != nil {
+		wrong("%v; the error was %v", finishErr, err)
+		return useless
+	}
+	w.redial(w.shim)
+	if err := w.bystanders(); err != nil {
+		wrong("others are harmed: %v", err)
+		return useless
+	}
+	t.Logf("%v: %v: %v", fault, took.Round(time.Millisecond), err)
+	if len(injected) == 0 {
+		return missed
+	}
+	return hit
+}
+
 // died tells the end of Go's runtime from ours, and removes what the dead shim had.
-func (s *sweep) died(w *world, c *cell, wrong func(string, ...any)) {
+func (s *sweep) died(w *world, c *result, wrong func(string, ...any)) {
 	text := w.target().Log()
 	if slices.ContainsFunc(runtimeDied, func(words string) bool { return strings.Contains(text, words) }) {
-		c.runtime++
+		c.Runtime++
 	} else {
 		wrong("the shim died: %s", text)
 	}
@@ -238,30 +276,4 @@ func saysWhat(err error, id, errno string) bool {
 var errnos = map[string]unix.Errno{
 	"ENOMEM": unix.ENOMEM, "EMFILE": unix.EMFILE, "ENFILE": unix.ENFILE, "ENOSPC": unix.ENOSPC, "EIO": unix.EIO,
 	"EINTR": unix.EINTR, "EAGAIN": unix.EAGAIN,
-}
-
-// report writes the table, to the log and to the file SHIM_SWEEP_TABLE.
-func (s *sweep) report(ops, errs []string) {
-	var b strings.Builder
-	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "operation\t%s\n", strings.Join(errs, "\t"))
-	for _, o := range ops {
-		row := []string{o}
-		for _, e := range errs {
-			c := s.cells[[2]string{o, e}]
-			row = append(row, fmt.Sprintf("%d/%d/%d", c.runs, c.failed+c.lost, c.bad))
-		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
-	}
-	_ = table.Flush() // into memory
-	b.WriteString("\ncalls that failed / operations that failed by it / shims that died, hung or left something, or said nothing of the step\n")
-	for _, text := range s.bad {
-		b.WriteString("\n" + text + "\n")
-	}
-	s.Log("\n" + b.String())
-	if name := os.Getenv("SHIM_SWEEP_TABLE"); name != "" {
-		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
-			s.Error(err)
-		}
-	}
 }
