@@ -4,7 +4,9 @@
 package fakecontainerd_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
@@ -140,6 +142,39 @@ func TestShim_OutlivesErrorsOfItsListener(t *testing.T) {
 			endAll(f, s, b)
 		})
 	}
+}
+
+// A signal that cuts a call of the launcher short, as SIGSTOP does, does not make the exec fail.
+func TestExec_GoesOnAfterAnInterruptedCall(t *testing.T) {
+	harness.OursOnly(t, "starts execs without libcontainer")
+	f := newFake(t)
+	b := f.Bundle("c", nil, "sleep", "1000")
+	s := f.Shim(b)
+	s.Run(b)
+	for i, fault := range []harness.Fault{
+		{Call: "write", Err: "EINTR", When: "1..2"},
+		{Call: "openat", Err: "EINTR", When: "1..2"},
+		{Call: "keyctl", Err: "EINTR", When: "1"},
+		{Call: "waitid", Err: "EINTR", When: "1..2"},
+	} {
+		t.Run(fault.String(), func(t *testing.T) {
+			faults := harness.Inject(t, fault)
+			detach := faults.Into(s.Pid)
+			id := fmt.Sprintf("x%d", i)
+			_, err := s.Exec(f.Ctx, &task.ExecProcessRequest{ID: b.ID, ExecID: id, Spec: f.ProcessSpec(nil, "true")})
+			if err == nil {
+				_, err = s.Start(f.Ctx, &task.StartRequest{ID: b.ID, ExecID: id})
+			}
+			detach()
+			if err != nil {
+				t.Errorf("exec = %v, want it to go on\n%s", err, strings.Join(faults.Injected(), "\n"))
+			}
+			if faults.Hits() == 0 {
+				t.Error("no system call failed")
+			}
+		})
+	}
+	endAll(f, s, b)
 }
 
 // What a kernel lacks is named with the kernel that has it.

@@ -42,6 +42,10 @@ func AwaitDeath(ctx context.Context, pid int) error {
 
 // isChild returns an error if pid cannot be waited for.
 func isChild(pid int) error {
-	err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
-	return os.NewSyscallError("waitid", err)
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
 }

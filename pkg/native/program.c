@@ -65,7 +65,11 @@ CODE __attribute__((noreturn)) static void end(int status)
 CODE static bool tell(uint32_t kind, uint32_t value, uint32_t step, uint32_t detail)
 {
 	struct message m = {kind, value, step, detail};
-	return SYS(SYS_write, FD_SOCKET, &m, sizeof m) == sizeof m;
+	long n;
+	do
+		n = SYS(SYS_write, FD_SOCKET, &m, sizeof m);
+	while (n == -EINTR);
+	return n == sizeof m;
 }
 
 CODE __attribute__((noreturn)) static void fail(long step, long error, uint32_t detail)
@@ -325,7 +329,9 @@ CODE __attribute__((noreturn, used)) void native_main(long *stack)
 			continue;
 		long result = 0;
 		if (s->op == OP_CALL) {
-			result = sys(s->call, s->arg[0], s->arg[1], s->arg[2], s->arg[3], s->arg[4], s->arg[5]);
+			do // SIGSTOP may cut short what waits for a file system, such as FUSE
+				result = sys(s->call, s->arg[0], s->arg[1], s->arg[2], s->arg[3], s->arg[4], s->arg[5]);
+			while (result == -EINTR && s->call != SYS_close); // which has closed it all the same
 		} else if (s->op == OP_FORK) {
 			result = fork_sibling(s->arg[0], s->arg[1], i);
 		} else if (s->op == OP_WAIT) {
