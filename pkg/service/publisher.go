@@ -4,6 +4,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,11 +74,14 @@ func (p *Publisher) forward(ctx context.Context, request *events.ForwardRequest)
 		}
 		p.client = ttrpc.NewClient(conn)
 	}
-	_, err := events.NewTTRPCEventsClient(p.client).Forward(ctx, request)
+	client := p.client
+	defer context.AfterFunc(ctx, func() { _ = client.Close() })() // or ttrpc would wait for ever until it has written
+	_, err := events.NewTTRPCEventsClient(client).Forward(ctx, request)
 	if err != nil {
 		_ = p.Close() // it may be broken
+		return cmp.Or(ctx.Err(), err)
 	}
-	return err
+	return nil
 }
 
 // refused reports whether containerd would answer the same next time.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -192,5 +193,25 @@ func TestPublish_IsBounded(t *testing.T) {
 	}
 	if err := <-published; err == nil || errors.Is(err, event.ErrRejected) {
 		t.Errorf("Publish whose context ended = %v, want an error that may pass", err)
+	}
+}
+
+// Not even what containerd does not read holds a shim up.
+func TestPublish_IsBoundedWhileNobodyReads(t *testing.T) {
+	path, l := listen(t)
+	t.Cleanup(func() { _ = l.Close() }) // listen may have closed it
+	p := newPublisher(t, path)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	large := event.TaskCreate{Bundle: strings.Repeat("x", 2<<20)} // more than the kernel buffers
+	ended := make(chan error, 1)
+	go func() { ended <- p.Publish(ctx, large, time.Now()) }() // joined below
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Publish = %v, want that its time is over", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Publish waits for a reader")
 	}
 }
