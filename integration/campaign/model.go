@@ -105,8 +105,8 @@ func (w world) whileDeleted(s, other Step, swap bool) []result {
 	return list
 }
 
-// whileStarted lists what else can come of the Delete of an exec and its Start at the same time. It may start, end and be
-// deleted before containerd asks for its state, which is the last that its Start does.
+// whileStarted lists what else can come of the Delete of an exec and its Start at the same time. It may start, end and
+// be deleted before containerd asks for its state, which is the last that its Start does.
 func (w world) whileStarted(s, start Step, swap bool) []result {
 	if start.Exec != s.Exec || w.execs[s.Exec].phase != created {
 		return nil

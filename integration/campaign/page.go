@@ -102,12 +102,17 @@ func WritePage(name string, list ...Totals) error {
 	if err != nil {
 		return err
 	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
 	before, rest, found := strings.Cut(string(text), pageBegin)
 	_, after, ended := strings.Cut(rest, pageEnd)
 	if !found || !ended {
 		return fmt.Errorf("%s: no %q with %q after it", name, strings.TrimSpace(pageBegin), strings.TrimSpace(pageEnd))
 	}
-	return os.WriteFile(name, []byte(before+pageBegin+page(list)+pageEnd+after), 0o644)
+	changed := before + pageBegin + page(list) + pageEnd + after
+	return os.WriteFile(name, []byte(changed), info.Mode()) //nolint:gosec // whoever runs a campaign names the page
 }
 
 // page is what stands there, in Markdown.
