@@ -282,6 +282,10 @@ func (e *Env) settle(ctx context.Context, s Step) string {
 				return fmt.Errorf("the shim of %s is dead, and Pids says %q; delete commands that run: %q", p.id, answer,
 					e.deleteCommands())
 			}
+			// Of a Create that has failed it has forgotten the task before. Until it has cleaned up, the id is in use.
+			if _, err := os.Stat(e.bundle(p.id)); !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("the shim of %s is dead, and its bundle is still there: %w", p.id, err)
+			}
 			return nil
 		})
 		if err != nil {

@@ -27,16 +27,19 @@ import (
 const runSize = 1 << 30
 
 // mountRun gives the worker's containerd a file system of its own for bundles. What else lies in /run has one already,
-// by cri.Isolation.
+// by cri.Isolation. containerd's database of mounts stays elsewhere: its failures are not the shim's.
 func (e *Env) mountRun() error {
-	if err := os.Mkdir(e.daemon.State, 0o711); err != nil {
+	bundles := e.runs()[0]
+	if err := os.MkdirAll(bundles, 0o711); err != nil {
 		return err
 	}
-	return errors.Join(harness.Mount("tmpfs", e.daemon.State, "tmpfs", 0), os.Chmod(e.daemon.State, 0o711))
+	return errors.Join(harness.Mount("tmpfs", bundles, "tmpfs", 0), os.Chmod(bundles, 0o711))
 }
 
 // runs are the file systems that are /run to the worker's shims: bundles, and the states of containers.
-func (e *Env) runs() []string { return []string{e.daemon.State, "/run/containerd"} }
+func (e *Env) runs() []string {
+	return []string{filepath.Join(e.daemon.State, "io.containerd.runtime.v2.task"), "/run/containerd"}
+}
 
 // spoilLimit is how long spoil tries.
 const spoilLimit = time.Second
