@@ -39,7 +39,7 @@ func roots() (map[string]string, error) {
 		found[""] = cgroupRoot + "/unified"
 	case cgroups.Legacy, cgroups.Unavailable:
 	}
-	subsystems, err := cgroup1.Default()
+	subsystems, err := subsystems()
 	if err != nil && !errors.Is(err, cgroup1.ErrMountPointNotExist) {
 		return nil, fmt.Errorf("find the cgroup hierarchies: %w", err)
 	}
@@ -51,6 +51,34 @@ func roots() (map[string]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// subsystems are those of v1 on this machine. Default leaves out whatever it cannot look at: a pod would lack a
+// hierarchy, and what is made there later would stay.
+func subsystems() ([]cgroup1.Subsystem, error) {
+	list, err := cgroup1.Default()
+	if err != nil {
+		return nil, err
+	}
+	more, err := overlooked(cgroupRoot, list)
+	if err == nil && more { // it can look at it now
+		list, err = cgroup1.Default()
+	}
+	return list, err
+}
+
+// overlooked reports whether there is the hierarchy of a subsystem below root that the list lacks.
+func overlooked(root string, list []cgroup1.Subsystem) (bool, error) {
+	for _, name := range append(cgroup1.Subsystems(), cgroup1.SystemdDbus) {
+		if slices.ContainsFunc(list, func(s cgroup1.Subsystem) bool { return s.Name() == name }) {
+			continue
+		}
+		_, err := os.Lstat(filepath.Join(root, string(name)))
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may
@@ -145,7 +173,7 @@ func prepare(path string) error {
 		}
 		return err
 	}
-	subsystems, err := cgroup1.Default()
+	subsystems, err := subsystems()
 	for _, s := range subsystems {
 		if cpuset, ok := s.(interface {
 			Create(path string, r *specs.LinuxResources) error

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/containerd/cgroups/v3"
+	"github.com/containerd/cgroups/v3/cgroup1"
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/pkg/cgroup"
@@ -55,6 +56,27 @@ func absent(t *testing.T) (path string, tops []string) {
 		}
 	})
 	return "/" + first + "/a/b", tops
+}
+
+// A hierarchy that could not be looked at for a moment is not one that the machine lacks.
+func TestOverlooked_AnErrorIsNotAbsence(t *testing.T) {
+	root := t.TempDir()
+	some := []cgroup1.Subsystem{cgroup1.NewFreezer(root), cgroup1.NewPids(root)}
+	want := func(when, root string, wantMore, wantErr bool) {
+		t.Helper()
+		if more, err := overlooked(root, some); more != wantMore || (err != nil) != wantErr {
+			t.Errorf("%s: overlooked = %t, %v, want %t and an error: %t", when, more, err, wantMore, wantErr)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(root, "freezer"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want("all are known", root, false, false)
+	want("it cannot be looked", filepath.Join(root, strings.Repeat("x", 256)), true, true) // ENAMETOOLONG
+	if err := os.Mkdir(filepath.Join(root, "cpuset"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want("there is another", root, true, false)
 }
 
 func makeAt(t *testing.T, path string) []string {
