@@ -125,7 +125,12 @@ func TestWeather_ReadOnlyRun(t *testing.T) {
 	harness.OursOnly(t, "what runs ends, and can be removed later")
 	e, cfg, small := smallRun(t)
 	c := e.run("c1", cfg, "sleep", "1000")
+	created := e.create("created", cfg, "sleep", "1000")
 	e.must(unix.Mount("", small, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""), "make it read-only")
+	e.must(created.process.Start(e.ctx), "start what was created before")
+	if status := created.status("created"); status.Status != client.Running {
+		t.Errorf("created, and started = %+v, want running", status)
+	}
 	if _, err := e.tryCreate("c2", cfg, "true"); err == nil || !strings.Contains(err.Error(), "read-only file system") {
 		t.Errorf("create = %v, want that the file system is read-only", err)
 	}
@@ -141,6 +146,7 @@ func TestWeather_ReadOnlyRun(t *testing.T) {
 	}
 	e.must(unix.Mount("", small, "", unix.MS_REMOUNT, ""), "make it writable")
 	c.delete()
+	created.kill()
 	e.run("c3", cfg, "true").wantExit(0)
 }
 

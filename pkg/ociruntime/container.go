@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -113,8 +114,11 @@ func (c *container) Start(ctx context.Context) error {
 	if err := start(ctx, path); err != nil {
 		return err
 	}
-	// To runc's commands a container without this file is running.
-	return os.Remove(path)
+	// To runc's commands a container without this file is running. The program runs by now, so this is no failed start.
+	if err := os.Remove(path); err != nil {
+		log.L.WithError(err).WithField("container", c.config.ID).Warn("runc's commands take the container for created")
+	}
+	return nil
 }
 
 // openFifo opens the fifo at which libcontainer's init waits. libcontainer's Exec does the same, but never ends its
