@@ -107,7 +107,8 @@ func (w world) applyInit(s Step) []outcome {
 	case Pause:
 		n.init.phase = paused
 		list := w.legal(n, p == running)
-		if w.dying() { // SIGKILL thaws what Pause is freezing
+		// SIGKILL thaws what Pause is freezing. v1 may not freeze what forks all the time.
+		if w.dying() || w.init.program.crowds() {
 			list = append(list, outcome{anyError, w})
 		}
 		return list
