@@ -5,62 +5,32 @@ package clients_test
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/containerd/console"
 
 	"sandbox.internal/shim/integration/harness"
 )
 
 // terminal is a docker that a person has started.
 type terminal struct {
-	s      *session
-	master console.Console
-	output harness.Buffer
-	cmd    *exec.Cmd
-	exited <-chan struct{}
+	*harness.Terminal
+	s *session
 }
 
 // terminal starts docker on a terminal of 30 lines and 90 columns.
 func (s *session) terminal(arg ...string) *terminal {
-	master, name, err := console.NewPty()
-	s.must(err, "terminal")
-	slave, err := os.OpenFile(name, os.O_RDWR|syscall.O_NOCTTY, 0)
-	s.must(err, "terminal")
-	defer func() { _ = slave.Close() }() // docker has it
-	t := &terminal{s: s, master: master, cmd: exec.Command(s.bin+"/docker", arg...)}
-	t.resize(30, 90)
-	t.cmd.Env = s.environ()
-	t.cmd.Stdin, t.cmd.Stdout, t.cmd.Stderr = slave, slave, slave
-	t.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Pdeathsig: syscall.SIGKILL}
-	t.exited, err = harness.Spawn(t.cmd)
+	cmd := exec.Command(s.bin+"/docker", arg...)
+	cmd.Env = s.environ()
+	t, err := harness.NewTerminal(cmd)
 	s.must(err, "start docker")
-	go func() {
-		buf := make([]byte, 4096)
-		for {
-			n, err := master.Read(buf)
-			_, _ = t.output.Write(buf[:n]) // it never fails
-			if err != nil {
-				return // docker has ended
-			}
-		}
-	}()
-	return t
+	return &terminal{Terminal: t, s: s}
 }
 
-func (t *terminal) resize(lines, columns uint16) {
-	t.s.must(t.master.Resize(console.WinSize{Height: lines, Width: columns}), "resize")
-}
+func (t *terminal) resize(lines, columns uint16) { t.s.must(t.Resize(lines, columns), "resize") }
 
-func (t *terminal) types(text string) {
-	_, err := t.master.Write([]byte(text))
-	t.s.must(err, "type")
-}
+func (t *terminal) types(text string) { t.s.must(t.Type(text), "type") }
 
 // shows waits until n times text has been shown, and what was shown ends with end.
 func (t *terminal) shows(n int, text, end string) {
@@ -68,7 +38,7 @@ func (t *terminal) shows(n int, text, end string) {
 }
 
 func (t *terminal) shown(n int, text, end string) error {
-	shown := strings.ReplaceAll(t.output.String(), "\x1b[6n", "") // busybox asks where the cursor is
+	shown := strings.ReplaceAll(t.Shown(), "\x1b[6n", "") // busybox asks where the cursor is
 	if strings.Count(shown, text) < n || !strings.HasSuffix(shown, end) {
 		return fmt.Errorf("the terminal shows %q, want %q %d times, and %q at the end", shown, text, n, end)
 	}
@@ -77,19 +47,12 @@ func (t *terminal) shown(n int, text, end string) error {
 
 // ends waits for docker's end, with an exit status, and puts what was shown into the account.
 func (t *terminal) ends(status int) {
-	t.s.must(harness.Poll(func() error {
-		select {
-		case <-t.exited:
-			return nil
-		default:
-			return fmt.Errorf("docker does not end; it shows %q", t.output.String())
-		}
-	}), "wait")
-	if got := t.cmd.ProcessState.ExitCode(); got != status {
-		t.s.fatalf("docker ended with %d, want %d; it shows %q", got, status, t.output.String())
+	got, err := t.Wait()
+	t.s.must(err, "the end of docker")
+	if got != status {
+		t.s.fatalf("docker ended with %d, want %d; it shows %q", got, status, t.Shown())
 	}
-	t.s.account.WriteString(t.output.String())
-	t.s.must(t.master.Close(), "close the terminal")
+	t.s.account.WriteString(t.Shown())
 }
 
 // interrupts types control-C until there are n prompts. The terminal must show each. One is not always enough, with
@@ -97,14 +60,14 @@ func (t *terminal) ends(status int) {
 func (t *terminal) interrupts(n int) {
 	const most = 5
 	for range most {
-		echoed := strings.Count(t.output.String(), "^C")
+		echoed := strings.Count(t.Shown(), "^C")
 		t.types("\x03")
 		t.shows(echoed+1, "^C", "")
 		if harness.PollFor(harness.Slow(2*time.Second), func() error { return t.shown(n, prompt, prompt) }) == nil {
 			return
 		}
 	}
-	t.s.fatalf("no prompt after %d times control-C: %q", most, t.output.String())
+	t.s.fatalf("no prompt after %d times control-C: %q", most, t.Shown())
 }
 
 const prompt = "/ # "
@@ -124,12 +87,12 @@ func TestDocker_Terminal(t *testing.T) {
 					sh.resize(39, 100)
 					sh.resize(40, 100)
 					sh.types("stty size\n")
-					if !strings.Contains(sh.output.String(), "40 100\r\n") {
-						return fmt.Errorf("the terminal shows %q", sh.output.String())
+					if !strings.Contains(sh.Shown(), "40 100\r\n") {
+						return fmt.Errorf("the terminal shows %q", sh.Shown())
 					}
 					return nil
 				}), "resize")
-				sh.output = harness.Buffer{} // how often it asked differs
+				sh.Forget() // how often it asked differs
 				sh.types("exit 7\n")
 				sh.ends(7)
 				s.account.Reset()

@@ -31,6 +31,13 @@ func (b *Buffer) String() string {
 	return b.data.String()
 }
 
+// Reset forgets everything written so far.
+func (b *Buffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data.Reset()
+}
+
 // WaitFor returns once the output contains want.
 func (b *Buffer) WaitFor(tb testing.TB, want string) {
 	tb.Helper()
