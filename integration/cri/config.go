@@ -60,9 +60,10 @@ func writeCNI(dir string) error {
 		fmt.Appendf(nil, cniConf, Bridge, filepath.Join(dir, "ipam")), 0o644)
 }
 
-// config is containerd's, with CRI and NRI and nothing that writes outside of the directory of c. Pause containers want
-// an OOM score below containerd's, which not every root may give.
-func config(c *harness.Containerd) []byte {
+// Config is containerd's without runtimes, of which the one called defaultRuntime is that of pods without a class: with
+// CRI and NRI and nothing that writes outside of the directory of c. Pause containers want an OOM score below
+// containerd's, which not every root may give.
+func Config(c *harness.Containerd, defaultRuntime string) []byte {
 	snapshotter := "overlayfs"
 	probe := filepath.Join(c.Dir, "probe")
 	if err := overlayutils.Supported(probe); err != nil {
@@ -106,7 +107,13 @@ disabled_plugins = [%s]
 `, filepath.Join(c.Dir, "root"), c.State, harness.UnusedPlugins, c.Address, c.Sockets,
 		NRISocket(c), filepath.Join(c.Dir, "nri"), filepath.Join(c.Dir, "nri"),
 		snapshotter, harness.PauseImage, noSELinux == nil, harness.Slow(DrainTimeout),
-		pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir, "net.d"), PodSandbox)
+		pluginDirs[0], pluginDirs[1], filepath.Join(c.Dir, "net.d"), defaultRuntime)
+	return b.Bytes()
+}
+
+// config has the handlers, too.
+func config(c *harness.Containerd) []byte {
+	b := bytes.NewBuffer(Config(c, PodSandbox))
 	handlers := []struct{ name, text string }{
 		{PodSandbox, "sandboxer = \"podsandbox\"\n"},
 		{Shim, "sandboxer = \"shim\"\ndisable_pause_image_pull = true\n"},
@@ -120,7 +127,7 @@ disabled_plugins = [%s]
 	for _, h := range handlers {
 		const annotations = "pod_annotations = [\"io.containerd.sandbox.v1/*\"]\n" +
 			"container_annotations = [\"io.containerd.sandbox.v1/*\"]\n"
-		fmt.Fprintf(&b, "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s]\nruntime_type = %q\n%s%s",
+		fmt.Fprintf(b, "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s]\nruntime_type = %q\n%s%s",
 			h.name, c.Env.Runtime, annotations, h.text)
 	}
 	return b.Bytes()
