@@ -168,7 +168,7 @@ integration: failpoints ## the built binary against a fake and a real containerd
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
 	@integration/cri/deps.sh
 	@integration/packages/root.sh bookworm >/dev/null || echo "NOT TESTED: the package on Debian 12, of which there is no root" >&2
-	@echo "NOT TESTED here: Docker, BuildKit, crictl and ctr: make test-clients"
+	@echo "NOT TESTED here: Docker, BuildKit, crictl and ctr: make test-clients; Kubernetes: make test-kubernetes"
 	@echo "NOT TESTED here: releases, .rpm, .apk, .deb on Debian 13, builds without root and tools: make test-packages"
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
@@ -209,6 +209,13 @@ smoke-clients: deps build ## a dozen cases of Docker, whose daemon is Debian's: 
 	@$(CLIENTDEPS) debian
 	SHIM_TEST_CLIENTS=debian; export SHIM_TEST_CLIENTS; $(CLIENTS) -timeout 10m \
 		-run 'TestDocker_(Run|Exec|Stop|Limits|Files|Terminal|Restore)/^($(SMOKE_CLIENTS))$$' ./clients
+
+# Its programs are built for these alone, which takes a quarter of an hour; they stay in the cache.
+.PHONY: test-kubernetes
+test-kubernetes: deps build ## a kubelet and its control plane, with this shim and with the runc shim, compared (root); RUN= chooses; WRITE=1: the table
+	@integration/cri/deps.sh
+	cd integration; $(GO) run ./cmd/tools -kubernetes; umask 022; SHIM_TEST_KUBERNETES=1 SHIM_BINARY=$(BINARY) \
+		$(GO) test -count=1 -v -timeout 120m -parallel 4 -run '$(RUN)' ./kubernetes $(if $(WRITE),-update)
 
 # Each system call of an operation fails once, with each error: hours. Operations, calls and errors as in
 # integration/fakecontainerd, with commas between them; CALLS=possible leaves out what a call cannot return by its manual page.

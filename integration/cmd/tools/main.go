@@ -3,7 +3,7 @@
 
 // Command tools builds containerd, ctr, containerd-shim-runc-v2 and runc into the cache and prints the directory. With
 // -releases it also provides the other releases of containerd that the tests run the shim under, with -clients what
-// tests of containerd's clients run.
+// tests of containerd's clients run, with -kubernetes a Kubernetes.
 package main
 
 import (
@@ -23,6 +23,7 @@ func main() {
 	releases := flag.Bool("releases", false,
 		"also provide the other releases of containerd, as far as this machine can")
 	which := flag.String("clients", "", "also provide clients: \"debian\" for Debian's Docker alone, \"all\" for all")
+	kubernetes := flag.Bool("kubernetes", false, "also provide the programs of a Kubernetes")
 	flag.Parse()
 	dir, err := tools.Build(ctx)
 	if err != nil {
@@ -33,6 +34,12 @@ func main() {
 	if err := clients(ctx, *which); err != nil {
 		fmt.Fprintln(os.Stderr, "tools:", err)
 		os.Exit(1)
+	}
+	if *kubernetes {
+		if _, err := tools.BuildKubernetes(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, "tools:", err)
+			os.Exit(1)
+		}
 	}
 	if !*releases {
 		return

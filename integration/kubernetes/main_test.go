@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"sandbox.internal/shim/integration/cri"
+	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/tools"
+)
+
+var update = flag.Bool("update", false, "write the table of cases into docs/compatibility.md")
+
+// shared is the cluster of all tests; TestMain owns it. seen is the results.
+var (
+	shared *cluster
+	seen   results
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	if os.Getenv("SHIM_TEST_KUBERNETES") == "" {
+		fmt.Fprintln(os.Stderr, "NOT TESTED: Kubernetes: make test-kubernetes")
+		return 0
+	}
+	ctx := context.Background()
+	env, err := harness.Require(ctx)
+	var programs tools.Kubernetes
+	if err == nil {
+		programs, err = tools.BuildKubernetes(ctx)
+	}
+	var isolation *cri.Isolation
+	if err == nil {
+		isolation, err = cri.Isolate()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	status, err := runIn(ctx, m, env, isolation, programs)
+	if err = errors.Join(err, isolation.Close()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return status
+}
+
+func runIn(
+	ctx context.Context, m *testing.M, env harness.Env, isolation *cri.Isolation, programs tools.Kubernetes,
+) (int, error) {
+	var err error
+	if shared, err = newCluster(env, isolation, programs); err != nil {
+		return 1, fmt.Errorf("prepare the cluster: %w", err)
+	}
+	if err := shared.setUp(ctx); err != nil {
+		return 1, errors.Join(fmt.Errorf("start the cluster: %w\n%s", err, shared.logs()), shared.close())
+	}
+	status := m.Run()
+	if status == 0 && *update && flag.Lookup("test.run").Value.String() == "" { // all cases
+		err = seen.write(shared)
+	}
+	return status, errors.Join(err, shared.close())
+}

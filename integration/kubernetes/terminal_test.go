@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"sandbox.internal/shim/integration/harness"
+)
+
+// terminal is a kubectl that a person has started.
+type terminal struct {
+	*harness.Terminal
+	s *session
+}
+
+func (s *session) terminal(arg ...string) *terminal {
+	cmd := exec.Command(filepath.Join(s.bin, "kubectl"), arg...)
+	cmd.Env = s.environ()
+	t, err := harness.NewTerminal(cmd)
+	s.must(err, "start kubectl")
+	return &terminal{Terminal: t, s: s}
+}
+
+func (t *terminal) types(text string) { t.s.must(t.Type(text), "type") }
+
+func (t *terminal) resize(lines, columns uint16) { t.s.must(t.Resize(lines, columns), "resize") }
+
+// shows waits until a line is text.
+func (t *terminal) shows(text string) {
+	t.s.must(harness.Poll(func() error {
+		if shown := t.Shown(); !strings.Contains(shown, "\n"+text+"\r\n") {
+			return fmt.Errorf("the terminal shows %q, want a line %q", shown, text)
+		}
+		return nil
+	}), "wait")
+}
+
+// ends waits for kubectl's end, with an exit status.
+func (t *terminal) ends(status int) {
+	got, err := t.Wait()
+	t.s.must(err, "the end of kubectl")
+	if got != status {
+		t.s.fatalf("kubectl ended with %d, want %d; it shows %q", got, status, t.Shown())
+	}
+}
