@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -30,13 +31,14 @@ import (
 )
 
 const (
-	// scopeName names what pods have on the machine. "/"+scopeName is the cgroup of all pods.
-	scopeName = harness.NamespacePrefix + "kube"
 	// address is the node's, which may not be one of 127.0.0.0/8.
 	address  = "10.99.0.1"
 	node     = "node"
 	shimName = "containerd-shim-sandbox-v1"
 )
+
+// scopeName names what pods have on the machine. "/"+scopeName is the cgroup of all pods.
+var scopeName = harness.NamespacePrefix + "kube-" + strconv.Itoa(os.Getpid())
 
 // cluster is a control plane, a kubelet, and the containerd below it.
 type cluster struct {

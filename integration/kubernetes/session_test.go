@@ -98,7 +98,9 @@ func (c *cluster) play(ctx context.Context, kc kubeCase, way string) (account st
 		if kc.ours != nil && way != runcShim {
 			kc.ours(s)
 		}
-		s.inspect()
+		if !kc.changes {
+			s.inspect()
+		}
 	}()
 	return s.plain(s.account.String()), errors.Join(err, s.cleanUp())
 }
@@ -243,10 +245,15 @@ func (s *session) inspect() {
 		for _, name := range ofClass {
 			delete(pod.Status, name)
 		}
+		conditions, _ := pod.Status["conditions"].([]any) // or none yet
+		pod.Status["conditions"] = slices.DeleteFunc(conditions, func(c any) bool {
+			condition, ok := c.(map[string]any)
+			return ok && condition["type"] == "PodReadyToStartContainers" // it is told some time after the end of the pod
+		})
 		status, err := json.MarshalIndent(pod.Status, "", " ")
 		s.must(err, "status")
 		if pod.Metadata.GenerateName != "" {
-			pod.Metadata.Name = pod.Metadata.GenerateName
+			pod.Metadata.Name = "one of several"
 		}
 		all = append(all, pod.Metadata.Name+" "+string(status)+"\n")
 	}
@@ -294,6 +301,7 @@ var volatile = []struct {
 }{
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "<id>"},
 	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "<uid>"},
+	{regexp.MustCompile(`(?m)^[IWE]\d{4} .*\n`), ""}, // of kubectl's log
 	{regexp.MustCompile(`kube-api-access-\w{5}`), "kube-api-access"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)`), "<time>"},
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -32,11 +33,21 @@ func (t *terminal) resize(lines, columns uint16) { t.s.must(t.Resize(lines, colu
 
 // shows waits until a line is text.
 func (t *terminal) shows(text string) {
+	t.s.must(harness.Poll(func() error { return t.shown(text) }), "wait")
+}
+
+func (t *terminal) shown(text string) error {
+	if shown := t.Shown(); !strings.Contains(shown, "\n"+text+"\r\n") {
+		return fmt.Errorf("the terminal shows %q, want a line %q", shown, text)
+	}
+	return nil
+}
+
+// asks types a command until a line is its answer: the size comes when it comes.
+func (t *terminal) asks(command, answer string) {
 	t.s.must(harness.Poll(func() error {
-		if shown := t.Shown(); !strings.Contains(shown, "\n"+text+"\r\n") {
-			return fmt.Errorf("the terminal shows %q, want a line %q", shown, text)
-		}
-		return nil
+		t.types(command + "\r")
+		return harness.PollFor(harness.Slow(time.Second), func() error { return t.shown(answer) })
 	}), "wait")
 }
 
