@@ -234,7 +234,7 @@ sweep: deps build ## make system calls of the shim fail, one after the other (ro
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that. LIMIT is how long each
 # package may take, 30m if it is empty.
 VMTEST    = cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) \
-	$(CURDIR)/bin/vm/vmtest $(if $(LIMIT),-timeout $(LIMIT))
+	SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) $(CURDIR)/bin/vm/vmtest $(if $(LIMIT),-timeout $(LIMIT))
 
 # With WRITE=1 a run in a virtual machine writes a row of docs/compatibility.md.
 ROW       = $(if $(WRITE),-write ../docs/compatibility.md)

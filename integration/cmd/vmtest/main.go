@@ -15,7 +15,8 @@
 // GOARCH. hack/musl.sh runs vmtest then, so that all is compiled for that.
 //
 // The tests are compiled here and run one package after the other. They have no race detector: emulated, it takes many
-// times as long, and these tests are here for the kernel. SHIM_BINARY is the shim to test.
+// times as long, and these tests are here for the kernel. SHIM_BINARY is the shim to test, and SANDBOXCTL_BINARY the
+// operator's tool, for tests of that.
 package main
 
 import (

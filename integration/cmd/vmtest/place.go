@@ -45,12 +45,14 @@ func booted() (bool, error) {
 // environment is what the tests need to know beside what each environment has.
 func environment(s suite, native bool, programs, out string) ([]string, error) {
 	env := []string{"SHIM_TOOLS=" + programs, "SHIM_TEST_RESULTS=" + filepath.Join(out, "log")}
-	if shim := os.Getenv("SHIM_BINARY"); shim != "" {
-		shim, err := keep(shim, out)
-		if err != nil {
-			return nil, err
+	for _, name := range []string{"SHIM_BINARY", "SANDBOXCTL_BINARY"} {
+		if binary := os.Getenv(name); binary != "" {
+			binary, err := keep(binary, out)
+			if err != nil {
+				return nil, err
+			}
+			env = append(env, name+"="+binary)
 		}
-		env = append(env, "SHIM_BINARY="+shim)
 	}
 	if !native {
 		env = append(env, "SHIM_TEST_PODS=10") // the last of a name counts, so the caller has the last word
