@@ -86,16 +86,20 @@ func TestKubernetes_Exec(t *testing.T) {
 			want:   "100000\n",
 		},
 		{
-			name: "logs: --tail, --since, -f, --previous, --all-containers",
+			name: "logs --previous", changes: true,
+			pods:   map[string]string{"box": `containers: [{name: c, command: [sh, -c, "echo run; sleep 1; exit 1"]}]`},
+			script: `until [ "$(get box '{.status.containerStatuses[0].restartCount}')" -ge 1 ]; do sleep 0.3; done; kubectl logs --previous box`,
+			want:   "run\n",
+		},
+		{
+			name: "logs: --tail, --since, -f, --all-containers",
 			pods: map[string]string{
 				"lines": `{restartPolicy: Never, containers: [{name: c, command: [sh, -c, "seq 20000"]}]}`,
 				"two":   `{containers: [{name: a, command: [sh, -c, "echo a; exec sleep 1000"]}, {name: b, command: [sh, -c, "echo b; exec sleep 1000"]}]}`,
-				"again": `containers: [{name: c, command: [sh, -c, "echo run; sleep 1; exit 1"]}]`,
 			},
 			script: `phase Succeeded lines; kubectl logs lines >$W/got; seq 20000 | cmp - $W/got; kubectl logs --tail=2 lines; kubectl logs -f lines | wc -l
-				ready two; kubectl logs two --all-containers | sort; kubectl logs --since=1h lines | wc -l
-				await 1 get again '{.status.containerStatuses[0].restartCount}'; kubectl logs --previous again`,
-			want: "19999\n20000\n20000\na\nb\n20000\nrun\n",
+				ready two; kubectl logs two --all-containers | sort; kubectl logs --since=1h lines | wc -l`,
+			want: "19999\n20000\n20000\na\nb\n20000\n",
 		},
 		{
 			name:   "a line of 3 MB, and many lines",
