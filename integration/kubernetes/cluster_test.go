@@ -12,7 +12,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -197,7 +196,7 @@ func (c *cluster) startControlPlane(ctx context.Context) error {
 		if err := c.ended(); err != nil {
 			return nil //nolint:nilerr // it is asked for below
 		}
-		_, err := c.kubectl(ctx, nil, "get", "--raw", "/readyz")
+		_, err := c.kubectl(ctx, "get", "--raw", "/readyz")
 		return err
 	}); err != nil {
 		return err
@@ -220,14 +219,14 @@ func (c *cluster) register(ctx context.Context) error {
 		if err := c.ended(); err != nil {
 			return nil //nolint:nilerr // it is asked for below
 		}
-		_, err := c.kubectl(ctx, nil, "wait", "--for=condition=Ready", "--timeout=10s", "node/"+node)
+		_, err := c.kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=10s", "node/"+node)
 		return err
 	}); err != nil {
 		return err
 	}
 	const label = "io.containerd.sandbox.v1/"
-	_, labelled := c.kubectl(ctx, nil, "label", "node", node, label+"installed=true", label+"pauseless=true")
-	_, applied := c.kubectl(ctx, nil, "apply", "-f", "../../deploy/runtimeclass.yaml")
+	_, labelled := c.kubectl(ctx, "label", "node", node, label+"installed=true", label+"pauseless=true")
+	_, applied := c.kubectl(ctx, "apply", "-f", "../../deploy/runtimeclass.yaml")
 	return errors.Join(labelled, applied, c.ended())
 }
 
@@ -279,11 +278,11 @@ func (c *cluster) end(signal syscall.Signal) error {
 }
 
 // kubectl runs kubectl and returns its output.
-func (c *cluster) kubectl(ctx context.Context, stdin io.Reader, arg ...string) (string, error) {
+func (c *cluster) kubectl(ctx context.Context, arg ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.programs.Kubectl, arg...)
 	cmd.Env = []string{"KUBECONFIG=" + filepath.Join(c.dir, "kubeconfig"), "HOME=" + c.dir, "PATH=" + os.Getenv("PATH")}
 	var stderr bytes.Buffer
-	cmd.Stdin, cmd.Stderr = stdin, &stderr
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return string(out), fmt.Errorf("kubectl %s: %w\n%s", strings.Join(arg, " "), err, stderr.Bytes())

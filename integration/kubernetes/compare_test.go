@@ -45,11 +45,6 @@ const (
 
 func ways() []string { return []string{runcShim, withPause, pauseless} }
 
-// everyWay is a reason to fail that all ways have.
-func everyWay(reason string) map[string]string {
-	return map[string]string{runcShim: reason, withPause: reason, pauseless: reason}
-}
-
 // compare runs cases in each way. When all have ended, nothing may be left of them.
 func compare(t *testing.T, cases []kubeCase) {
 	t.Helper()

@@ -127,7 +127,7 @@ func (c *cluster) awaitNode(ctx context.Context) error {
 		if err := c.ended(); err != nil {
 			return err
 		}
-		out, err := c.kubectl(ctx, nil, "get", "node", node, "-o",
+		out, err := c.kubectl(ctx, "get", "node", node, "-o",
 			`jsonpath={range .status.conditions[?(@.type=="Ready")]}{.status} {.lastHeartbeatTime}{end}`)
 		if err != nil {
 			return err

@@ -51,13 +51,15 @@ func (s *session) reboot() error {
 		s.Daemon.Start(s.ctx), s.startKubelet(s.ctx), s.awaitNode(s.ctx))
 }
 
-// unmountState detaches everything below containerd's state and the states of runtimes.
+// unmountState detaches everything below containerd's state, and removes the states of runtimes.
 func (s *session) unmountState() error {
 	var err error
 	for _, point := range s.scope().Mounts() {
 		err = errors.Join(err, unix.Unmount(point, unix.MNT_DETACH))
 	}
-	return errors.Join(err, removeAll("/run/containerd/runc"), s.removeSockets())
+	// containerd looks for what to remove where the state was.
+	work := filepath.Join(s.Dir, "root", "io.containerd.runtime.v2.task", "k8s.io")
+	return errors.Join(err, removeAll("/run/containerd/runc"), removeAll(work), s.removeSockets())
 }
 
 func (c *cluster) removeSockets() error { return removeAll(c.Sockets) }

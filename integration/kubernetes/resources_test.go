@@ -31,7 +31,7 @@ func TestKubernetes_Resources(t *testing.T) {
 			},
 			script: cgroupScript + `ready best burst guaranteed; for pod in best burst guaranteed; do get $pod {.status.qosClass}; pid=$(pid $pod)
 				echo $(value $pid 0 memory memory.limit_in_bytes memory.max) $(value $pid 0 cpu cpu.cfs_quota_us cpu.max) $(value $pid 0 cpu cpu.shares cpu.weight); cat /proc/$pid/oom_score_adj >&2
-				sed -n 's/^[0-9]*:memory://p' /proc/$pid/cgroup | sed 's/[0-9a-f]\{64\}/ID/; s/.pod[0-9a-f-]*/\/POD/; s/^.shim-test-kube-[0-9]*//'; done`,
+				sed -n 's/^[0-9]*:memory://p' /proc/$pid/cgroup | sed 's/[0-9a-f]\{64\}/ID/; s|/pod[0-9a-f-]*|/POD|; s/^.shim-test-kube-[0-9]*//'; done`,
 			want: "BestEffort\n9223372036854771712 -1 2\n/kubepods/besteffort/POD/ID\n" +
 				"Burstable\n67108864 -1 102\n/kubepods/burstable/POD/ID\n" +
 				"Guaranteed\n67108864 20000 204\n/kubepods/POD/ID\n",

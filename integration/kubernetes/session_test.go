@@ -212,7 +212,7 @@ func (s *session) environ() []string {
 func (s *session) describe() string {
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Slow(time.Minute))
 	defer cancel()
-	pods, err := s.kubectl(ctx, nil, "describe", "pods", "--namespace", s.namespace)
+	pods, err := s.kubectl(ctx, "describe", "pods", "--namespace", s.namespace)
 	if err != nil {
 		pods = err.Error()
 	}
@@ -230,7 +230,7 @@ var ofClass = []string{"allocatedResources", "resources"}
 
 // inspect puts the status of the pods that there are into the account.
 func (s *session) inspect() {
-	text, err := s.kubectl(s.ctx, nil, "get", "pods", "--namespace", s.namespace, "-o", "json")
+	text, err := s.kubectl(s.ctx, "get", "pods", "--namespace", s.namespace, "-o", "json")
 	s.must(err, "list pods")
 	var list struct {
 		Items []struct {
@@ -288,7 +288,7 @@ func (s *session) cleanUp() error {
 	for _, what := range [][]string{
 		{"deployments,jobs", "--all", "--cascade=foreground"}, {"pods", "--all"}, {"namespace", s.namespace, "--wait=false"},
 	} {
-		_, e := s.kubectl(ctx, nil, append([]string{"delete", "--namespace", s.namespace}, what...)...)
+		_, e := s.kubectl(ctx, append([]string{"delete", "--namespace", s.namespace}, what...)...)
 		err = errors.Join(err, e)
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))

@@ -16,15 +16,16 @@ type Kubernetes struct {
 	Etcd, APIServer, Controllers, Scheduler, Kubelet, Kubectl string
 }
 
-// BuildKubernetes provides Kubernetes as Build does the other tools. Its programs are tool lines of a module of its own,
-// which says what the parts of Kubernetes are that its own go.mod wants in version v0.0.0.
+// BuildKubernetes provides Kubernetes as Build does the other tools. Its programs are tool lines of a module of its
+// own, which says what the parts of Kubernetes are that its own go.mod wants in version v0.0.0.
 func BuildKubernetes(ctx context.Context) (Kubernetes, error) {
 	const module = "k8s.io/kubernetes"
 	dir, err := moduleDir(ctx)
 	if err != nil {
 		return Kubernetes{}, err
 	}
-	version, err := goOutput(ctx, "-C", filepath.Join(dir, "tools", "kubernetes"), "list", "-m", "-f", "{{.Version}}", module)
+	source := filepath.Join(dir, "tools", "kubernetes")
+	version, err := goOutput(ctx, "-C", source, "list", "-m", "-f", "{{.Version}}", module)
 	if err != nil {
 		return Kubernetes{}, err
 	}
