@@ -6,6 +6,7 @@ package doctor
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -90,7 +91,7 @@ func TestKeep_WhatMayBeSomebodys(t *testing.T) {
 			x.bundle("c")
 			x.write(task+"default/c/shim.pod.json", "{")
 		}},
-		{"a list of the pod that leads elsewhere", "names", func(x *tree) {
+		{"a list of the pod that leads elsewhere", "of its pod names", func(x *tree) {
 			x.bundle("c")
 			x.write(task+"default/c/shim.pod.json", `{"ID": "c", "Members": {"d": {"Bundle": "/home/d"}}}`)
 		}},
@@ -170,6 +171,17 @@ func TestKeep_WhatMayBeSomebodys(t *testing.T) {
 		}},
 		{"a shim with containers", "it has 1 processes of containers", func(x *tree) { x.orphan("c"); x.write("proc/300/task/300/children", "301") }},
 		{"a container that containerd knows", "containerd still knows the container", func(x *tree) { x.bundle("c"); x.known["default"]["c"] = true }},
+		{"a bundle whose state directory is another containerd's", "where this containerd has none of it", func(x *tree) {
+			x.bundle("c")
+			x.lost("400")
+			x.process(400, 1, 7, 60)
+			x.replace(stateDir+"default/c/state.json", "/run/containerd/io", "/run/other/io")
+		}},
+		{"a mount in a bundle, while nobody says which containers there are", "is mounted there, and not by a shim", func(x *tree) {
+			x.bundle("c")
+			x.mountLine("default/c/volume")
+			x.silent = true
+		}},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			x := newTree(t)
@@ -179,11 +191,39 @@ func TestKeep_WhatMayBeSomebodys(t *testing.T) {
 				t.Errorf("%s: is kept for %q, want %q", l.Text, l.Keep, tt.why)
 			}
 			f := Examine(t.Context(), x.config()).result(t, string(l.Kind)).Findings[0]
-			if f.Status != Failure || !strings.Contains(f.Text, tt.why) || f.Mend == "" {
-				t.Errorf("finding: %+v, want a failure that says it, and how to do it by hand", f)
+			if f.Status != Failure || !strings.Contains(f.Text, tt.why) || !mendOf(tt.why).MatchString(f.Mend) {
+				t.Errorf("finding: %+v, want a failure that says it, with the mend %q", f, mendOf(tt.why))
 			}
 		})
 	}
+}
+
+// mendOf is what to do for what is kept. None ends or removes what it is kept for, as containerd does when it starts.
+func mendOf(why string) *regexp.Regexp {
+	for part, mend := range map[string]string{
+		"is mounted there":             "^umount -- /run/containerd/[a-z0-9/.-]+ first, then run this again$",
+		"which containers its shim":    "shim.pod.json, .* and mend it, then run this again$",
+		"which is no bundle":           "shim.pod.json, .* and mend it, then run this again$",
+		"of its pod names":             "shim.pod.json, .* and mend it, then run this again$",
+		"creation was not finished":    "^when no process of the container runs: rm -r .*/c, then run this again$",
+		"no cgroup of one container":   "^when no process of the container runs: rm -r .*/c, then run this again$",
+		"has its cgroup":               "^when container lives in namespace default has ended, run this again$",
+		"which is not the container's": "^move process [0-9]+ out of the cgroup first, then run this again$",
+		"process 0":                    "^move process 0 out of the cgroup first, then run this again$",
+		"older than the container":     "^move process 400 out of the cgroup or end it first, then run this again$",
+		"not in a mount namespace":     "^move process 400 out of the cgroup or end it first, then run this again$",
+		"pid 200":                      "^when process 200 has ended, run this again$",
+		"pid 300":                      "^when process 300 has ended, run this again$",
+		"the shim of lives lives":      "^when the shim of lives has ended, run this again$",
+		"has none of it":               "^when who made .*/c has removed it, run this again$",
+		"processes of containers":      "^kill -TERM 300$",
+		"containerd still knows":       "task rm -f c$",
+	} {
+		if strings.Contains(why, part) {
+			return regexp.MustCompile(mend)
+		}
+	}
+	return regexp.MustCompile("^no mend is known$")
 }
 
 // A directory that is a symbolic link has no state directories of this machine in it.

@@ -147,6 +147,20 @@ func TestLeftovers_CommandsAreQuoted(t *testing.T) {
 	}
 }
 
+// The name of a hidden bundle may be that of a container that was made since.
+func TestLeftovers_AHiddenBundleOfAContainerThatWasMadeAnew(t *testing.T) {
+	x := newTree(t)
+	x.bundle(".c")
+	x.known["default"]["c"] = true
+	x.write(task+"default/c/config.json", "{}")
+	x.write(task+"default/c/bootstrap.json", strings.ReplaceAll(address2, "s/c", "s/pod"))
+	x.listen(socketDir+"pod", true)
+	want := "rm -r --one-file-system -- " + x.path(task+"default/.c")
+	if l := x.only(); l.Mend != want || !strings.Contains(l.Keep, "may be another") {
+		t.Errorf("kept for %q, command %q, want %q", l.Keep, l.Mend, want)
+	}
+}
+
 // containerd leaves alone what it has hidden.
 func TestLeftovers_AHiddenBundle(t *testing.T) {
 	x := newTree(t)

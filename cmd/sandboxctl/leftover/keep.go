@@ -4,12 +4,14 @@
 package leftover
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
 )
@@ -17,58 +19,91 @@ import (
 // mountDirs are where shims mount something in a bundle.
 var mountDirs = []string{"rootfs", "etc", "shm"}
 
-// keepBundle says why a bundle is not to be removed by a program; empty: it may be. The delete command of the shim ends
-// all containers of the pod, so that each must be one that is dead.
-func (s *Scan) keepBundle(b bundle) string {
+// hold is a reason why a program must not remove a leftover, and what a person does about that. It never is a command
+// that removes or ends what the leftover is kept for.
+type hold struct{ why, mend string }
+
+// again is what to do when what holds a leftover is gone.
+const again = "then run this again"
+
+func holdf(mend, why string, args ...any) hold { return hold{fmt.Sprintf(why, args...), mend} }
+
+// keep sets why a leftover is kept, unless nothing holds it.
+func (l *Leftover) keep(h hold) {
+	if h != (hold{}) {
+		l.Keep, l.Mend = h.why, h.mend
+	}
+}
+
+// keepBundle says why a bundle is not to be removed by a program. The delete command of the shim ends all containers of
+// the pod, so that each must be one that is dead.
+func (s *Scan) keepBundle(b bundle) hold {
+	list := quote(filepath.Join(b.dir, indexFile)) + ", or what " + indexLink + " leads to"
 	if b.doubt != "" {
-		return b.doubt
+		return hold{b.doubt, "look into " + list + ", and mend it, " + again}
 	}
 	for _, p := range b.parts {
 		if !s.isBundle(p.bundle) {
-			return fmt.Sprintf("the list of its pod names %s, which is no bundle", p.bundle)
+			return holdf("look into "+list+", and mend it, "+again, "the list of its pod names %s, which is no bundle", p.bundle)
 		}
 		if sh := s.shimOf(p.Name); sh != nil {
-			return fmt.Sprintf("the shim of %s, pid %d, lives", p.ID, sh.pid)
+			return holdf(sh.wait(), "the shim of %s, pid %d, lives", p.ID, sh.pid)
 		}
-		if why := s.keepMounts(p.bundle); why != "" {
-			return why
-		}
-		if why := s.keepState(p); why != "" {
-			return why
+		if h := cmp.Or(s.keepMounts(p.bundle), s.keepState(p)); h != (hold{}) {
+			return h
 		}
 	}
-	return ""
+	return hold{}
 }
 
+// wait says that a shim has to end first.
+func (sh shim) wait() string { return fmt.Sprintf("when process %d has ended, run this again", sh.pid) }
+
 // keepState says why what a state directory names is not to be removed. There may be no such directory.
-func (s *Scan) keepState(p part) string {
+// All containerds of a machine may have theirs at the same place.
+func (s *Scan) keepState(p part) hold {
 	i := slices.IndexFunc(s.states, func(st state) bool { return st.dir == p.state })
 	if i < 0 {
 		if _, err := os.Lstat(p.state); errors.Is(err, fs.ErrNotExist) {
-			return ""
+			return hold{}
 		}
-		return fmt.Sprintf("%s does not say which cgroups the container had: its creation was not finished", p.state)
+		return holdf(fmt.Sprintf("when no process of the container runs: rm -r --one-file-system -- %s, %s", quote(p.state), again),
+			"%s does not say which cgroups the container had: its creation was not finished", p.state)
 	}
-	if why := s.keepMountsIn(p.state, func(string) bool { return false }); why != "" {
-		return why
+	st := s.states[i]
+	if st.bundle == "" || !s.sameBundle(s.Root.Path(st.bundle), p.bundle) {
+		return holdf(fmt.Sprintf("when who made %s has removed it, run this again", quote(p.state)),
+			"its state directory is of a container whose bundle was %q, where this containerd has none of it", st.bundle)
 	}
-	return s.foreign(s.states[i])
+	return cmp.Or(s.keepMountsIn(p.state, func(string) bool { return false }), s.foreign(st))
+}
+
+// sameBundle reports whether two paths are that of one bundle, by containerd's state directory as it is configured or
+// without symbolic links, and hidden or not.
+func (s *Scan) sameBundle(a, b string) bool {
+	plain := func(path string) string {
+		if machine.Within(s.Root.Path(s.configured), path) {
+			path = s.Root.Path(s.State, strings.TrimPrefix(path, s.Root.Path(s.configured)))
+		}
+		return filepath.Join(filepath.Dir(path), strings.TrimPrefix(filepath.Base(path), "."))
+	}
+	return plain(a) == plain(b)
 }
 
 // keepMounts says which mount in a bundle was not made by a shim.
-func (s *Scan) keepMounts(bundle string) string {
+func (s *Scan) keepMounts(bundle string) hold {
 	return s.keepMountsIn(bundle, func(at string) bool {
 		return slices.ContainsFunc(mountDirs, func(dir string) bool { return machine.Within(filepath.Join(bundle, dir), at) })
 	})
 }
 
-func (s *Scan) keepMountsIn(dir string, fine func(at string) bool) string {
+func (s *Scan) keepMountsIn(dir string, fine func(at string) bool) hold {
 	for _, m := range s.allMounts {
 		if at := s.Root.Path(m); machine.Within(dir, at) && !fine(at) {
-			return fmt.Sprintf("%s is mounted there, and not by a shim", m)
+			return holdf("umount -- "+quote(m)+" first, "+again, "%s is mounted there, and not by a shim", m)
 		}
 	}
-	return ""
+	return hold{}
 }
 
 // shimOf finds the shim that was started for a container or a pod.
@@ -80,18 +115,18 @@ func (s *Scan) shimOf(n Name) *shim {
 }
 
 // keepLost says why a container whose bundle is gone may still have a shim: that of its pod.
-func (s *Scan) keepLost(n Name) string {
+func (s *Scan) keepLost(n Name) hold {
 	for _, b := range s.bundles {
 		if b.alive && slices.ContainsFunc(b.parts, func(p part) bool { return p.Name == n }) {
-			return fmt.Sprintf("the shim of %s lives and has it", b.ID)
+			return holdf(fmt.Sprintf("when the shim of %s has ended, run this again", b.ID), "the shim of %s lives and has it", b.ID)
 		}
 	}
 	for _, sh := range s.shims {
 		named := slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == sh.Name && b.doubt == "" })
 		ours := sh.here && (sh.address == "" || s.Root.Resolve(sh.address) == s.Root.Resolve(s.Address))
 		if ours && sh.Namespace == n.Namespace && !named {
-			return fmt.Sprintf("the shim of %s, pid %d, has no bundle that says which containers it has", sh.ID, sh.pid)
+			return holdf(sh.wait(), "the shim of %s, pid %d, has no bundle that says which containers it has", sh.ID, sh.pid)
 		}
 	}
-	return ""
+	return hold{}
 }

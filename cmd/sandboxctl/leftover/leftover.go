@@ -122,20 +122,22 @@ func (s *Scan) findBundles(known Known, unknown error) (list []Leftover) {
 			l.Caution = "containerd, which alone knows whether it is still wanted, does not answer; " +
 				"it removes the bundle when it starts"
 			l.Mend = "systemctl start containerd"
+		case b.hidden: // containerd began to remove it, and leaves alone what is hidden
+			if known[b.Name] {
+				l.Caution = "containerd knows a container of its name, which may be another"
+			}
+			l.Mend = umount(mounts) + "rm -r --one-file-system -- " + quote(b.dir)
 		case known[b.Name]:
 			l.Caution = "containerd still knows the container"
 			l.Mend = fmt.Sprintf("%s task rm -f %s", ctr, quote(b.ID))
 		case slices.ContainsFunc(b.parts, isKnown):
 			l.Caution = "containerd still knows others of its pod"
 			l.Mend = ctr + " task ls, and remove those of the pod"
-		case b.hidden: // containerd began to remove it, and leaves alone what is hidden
-			l.Mend = umount(mounts) + "rm -r --one-file-system -- " + quote(b.dir)
 		default:
 			l.Mend = "systemctl restart containerd removes it, and ends no container that runs"
 		}
-		if l.Keep = l.Caution; l.Keep == "" {
-			l.Keep = s.keepBundle(b)
-		}
+		l.Keep = l.Caution
+		l.keep(s.keepBundle(b)) // containerd would do no better
 		list = append(list, l)
 	}
 	return list
@@ -184,10 +186,10 @@ func (s *Scan) findMounts(known Known) (list []Leftover) {
 			Mend: strings.TrimSuffix(umount(mounts), " && "),
 		}
 		l.Target.Name, l.Target.Mounts = bundleName(dir), mounts
-		l.Keep = cmp.Or(s.keepLost(l.Target.Name), s.keepMounts(s.Root.Path(dir)))
+		l.keep(cmp.Or(s.keepLost(l.Target.Name), s.keepMounts(s.Root.Path(dir))))
 		for _, st := range s.states {
 			if l.Keep == "" && st.Name == l.Target.Name && s.here(st) && len(st.pids) > 0 {
-				l.Keep = s.foreign(st) // the processes go first, unless they stay
+				l.keep(s.foreign(st)) // the processes go first, unless they stay
 			}
 		}
 		list = append(list, l)
@@ -232,12 +234,9 @@ func (s *Scan) findStates(known Known) (list []Leftover) {
 			Mend:   fmt.Sprintf("runc --root %s delete --force %s", quote(filepath.Dir(st.dir)), quote(st.ID)),
 			Target: Target{Name: st.Name, States: []string{st.dir}, Bundles: []string{bundlePath(s.State, st.Name)}},
 		}
-		if len(st.pids) > 0 {
+		l.keep(cmp.Or(s.keepLost(st.Name), s.keepState(part{st.Name, s.Root.Path(bundlePath(s.State, st.Name)), st.dir})))
+		if l.Keep == "" && len(st.pids) > 0 {
 			l.Caution = fmt.Sprintf("%d of its processes live, which this kills", len(st.pids))
-		}
-		l.Keep = cmp.Or(s.keepLost(st.Name), s.keepState(part{st.Name, "", st.dir}))
-		if st.bundle != bundlePath(s.State, st.Name) && st.bundle != bundlePath(s.configured, st.Name) {
-			l.Keep = fmt.Sprintf("its bundle was %s, where this containerd has none of it", st.bundle)
 		}
 		list = append(list, l)
 	}

@@ -110,26 +110,28 @@ func (s *Scan) processes(groups []string) (pids []int) {
 	return pids
 }
 
-// foreign says why it is not certain that all in the cgroups of a container is its own; empty: it is. Whoever removes
+// foreign says why it is not certain that all in the cgroups of a container is its own. Whoever removes
 // the container kills what is there.
-func (s *Scan) foreign(st state) string {
+func (s *Scan) foreign(st state) hold {
 	for _, group := range st.groups {
 		if filepath.Clean(group) != group || !machine.Within(machine.CgroupRoot, group) || s.isHierarchy(group) {
-			return fmt.Sprintf("its state names %s, which is no cgroup of one container", group)
+			return holdf(fmt.Sprintf("when no process of the container runs: rm -r --one-file-system -- %s, %s", quote(st.dir), again),
+				"its state names %s, which is no cgroup of one container", group)
 		}
 		within := func(other string) bool { return machine.Within(group, other) }
 		for _, other := range s.states {
 			if other.dir != st.dir && slices.ContainsFunc(other.groups, within) {
-				return fmt.Sprintf("container %s in namespace %s has its cgroup %s, or one in it", other.ID, other.Namespace, group)
+				return holdf(fmt.Sprintf("when container %s in namespace %s has ended, run this again", other.ID, other.Namespace),
+					"container %s in namespace %s has its cgroup %s, or one in it", other.ID, other.Namespace, group)
 			}
 		}
 	}
 	for _, pid := range st.pids {
-		if why := s.stranger(st, pid); why != "" {
-			return why
+		if h := s.stranger(st, pid); h != (hold{}) {
+			return h
 		}
 	}
-	return ""
+	return hold{}
 }
 
 // isHierarchy reports whether a cgroup is the first of a hierarchy.
@@ -138,26 +140,27 @@ func (s *Scan) isHierarchy(group string) bool {
 }
 
 // stranger says why a process in the cgroup of a dead container may be none of it.
-func (s *Scan) stranger(st state, pid int) string {
+func (s *Scan) stranger(st state, pid int) hold {
+	move := fmt.Sprintf("move process %d out of the cgroup ", pid)
 	if pid == os.Getpid() || pid == s.Daemon || pid == 0 { // 0: one that has no pid here
-		return fmt.Sprintf("its cgroup has process %d, which is not the container's", pid)
+		return holdf(move+"first, "+again, "its cgroup has process %d, which is not the container's", pid)
 	}
 	stat, err := s.Root.Stat(pid)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && stat.Dead:
-		return "" // it has ended meanwhile
+		return hold{} // it has ended meanwhile
 	case err != nil:
-		return fmt.Sprintf("its cgroup has process %d, which cannot be seen: %v", pid, err)
+		return holdf(move+"or end it first, "+again, "its cgroup has process %d, which cannot be seen: %v", pid, err)
 	case stat.Started < st.started:
-		return fmt.Sprintf("its cgroup has process %d, which is older than the container", pid)
+		return holdf(move+"or end it first, "+again, "its cgroup has process %d, which is older than the container", pid)
 	}
 	if mounts := s.mountNamespace(machine.PidText(pid)); mounts == "" || mounts == s.namespace {
-		return fmt.Sprintf("its cgroup has process %d, which is not in a mount namespace of a container", pid)
+		return holdf(move+"or end it first, "+again, "its cgroup has process %d, which is not in a mount namespace of a container", pid)
 	}
 	const deepest = 1000 // nothing is: a loop of pids that are used again
 	for at, n := pid, 0; at > 1 && n < deepest; n++ {
 		if i := slices.IndexFunc(s.shims, func(sh shim) bool { return sh.pid == at }); i >= 0 {
-			return fmt.Sprintf("the shim of %s, pid %d, lives and has its process %d", s.shims[i].ID, at, pid)
+			return holdf(s.shims[i].wait(), "the shim of %s, pid %d, lives and has its process %d", s.shims[i].ID, at, pid)
 		}
 		stat, err := s.Root.Stat(at)
 		if err != nil {
@@ -165,5 +168,5 @@ func (s *Scan) stranger(st state, pid int) string {
 		}
 		at = stat.Parent
 	}
-	return ""
+	return hold{}
 }
