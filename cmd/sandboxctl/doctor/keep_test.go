@@ -17,6 +17,7 @@ import (
 func (x *tree) process(pid, parent, mounts, started int) {
 	x.Helper()
 	x.write(fmt.Sprintf("proc/%d/stat", pid), fmt.Sprintf("%d (a) b) S %d%s %d 0 0", pid, parent, strings.Repeat(" 0", 17), started))
+	x.remove(fmt.Sprintf("proc/%d/ns/mnt", pid))
 	x.link(fmt.Sprintf("mnt:[%d]", mounts), fmt.Sprintf("proc/%d/ns/mnt", pid))
 }
 
@@ -60,6 +61,11 @@ func TestKeep_NothingThatIsCertain(t *testing.T) {
 			x.lost("")
 			x.bundle("d")
 			x.orphan("d")
+		}},
+		{"a state directory, beside a process of a user with the command line of a shim", func(x *tree) {
+			x.lost("")
+			x.orphan("c")
+			x.write("proc/300/status", "Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
 		}},
 		{"a mount", func(x *tree) { x.mountLine("default/c/rootfs") }},
 		{"a shim without containers", func(x *tree) { x.orphan("c") }},
@@ -177,6 +183,28 @@ func TestKeep_WhatMayBeSomebodys(t *testing.T) {
 			x.process(400, 1, 7, 60)
 			x.replace(stateDir+"default/c/state.json", "/run/containerd/io", "/run/other/io")
 		}},
+		{"a bundle, and a process with the command line of its shim in its cgroup", "what may be the shim of c, pid 400, lives", func(x *tree) {
+			x.bundle("c")
+			x.lost("400")
+			x.process(400, 1, 7, 60)
+			x.write("proc/400/cmdline", "containerd-shim-x\x00-namespace\x00default\x00-id\x00c\x00")
+		}},
+		{"a state directory, and a process with the command line of its shim", "what may be the shim of c, pid 300, lives", func(x *tree) {
+			x.lost("")
+			x.orphan("c")
+			x.remove("proc/300/exe")
+			x.link(x.path("usr/bin/containerd"), "proc/300/exe")
+		}},
+		{"a mount, and a process with the command line of its shim, by a program that is a user's", "what may be the shim of c, pid 300, lives", func(x *tree) {
+			x.mountLine("default/c/rootfs")
+			x.orphan("c")
+			x.must(os.Chown(x.path("usr/bin/"+program), 1000, 1000))
+		}},
+		{"a process of what may be another's shim", "what may be the shim of b, pid 400, lives and has its process 400", func(x *tree) {
+			x.lost("400")
+			x.process(400, 1, 7, 60)
+			x.write("proc/400/cmdline", "containerd-shim-x\x00-namespace\x00a\x00-id\x00b\x00")
+		}},
 		{"a mount in a bundle, while nobody says which containers there are", "is mounted there, and not by a shim", func(x *tree) {
 			x.bundle("c")
 			x.mountLine("default/c/volume")
@@ -213,6 +241,7 @@ func mendOf(why string) *regexp.Regexp {
 		"older than the container":     "^move process 400 out of the cgroup or end it first, then run this again$",
 		"not in a mount namespace":     "^move process 400 out of the cgroup or end it first, then run this again$",
 		"pid 200":                      "^when process 200 has ended, run this again$",
+		"pid 400":                      "^when process 400 has ended, run this again$",
 		"pid 300":                      "^when process 300 has ended, run this again$",
 		"the shim of lives lives":      "^when the shim of lives has ended, run this again$",
 		"has none of it":               "^when who made .*/c has removed it, run this again$",

@@ -110,6 +110,9 @@ func newTree(t *testing.T) *tree {
 	} {
 		x.write(path, text)
 	}
+	x.write("usr/bin/containerd-shim-runc-v2", "")
+	x.link(x.path("usr/bin/"+program), "proc/200/exe")
+	x.link("mnt:[0]", "proc/200/ns/mnt")
 	x.write("usr/bin/"+program, "#!/bin/sh\nprintf '%s\\n  Version:  1.0\\n' "+program+"\n")
 	x.chmod("usr/bin/"+program, 0o755)
 	x.link("/usr/bin/containerd", "proc/100/exe")
@@ -198,6 +201,8 @@ func (x *tree) orphan(id string) {
 	x.Helper()
 	x.write("proc/300/cmdline", strings.ReplaceAll(
 		program+" -namespace default -id "+id+" -address /run/containerd/containerd.sock", " ", "\x00")+"\x00")
+	x.link(x.path("usr/bin/"+program), "proc/300/exe")
+	x.write("proc/300/status", "Name:\tx\nUid:\t0\t0\t0\t0\n")
 	x.link("mnt:[0]", "proc/300/ns/mnt")
 	x.write("proc/300/task/300/children", "")
 	x.link("/dev/null", "proc/300/fd/0")

@@ -47,13 +47,21 @@ func (s *Scan) keepBundle(b bundle) hold {
 			return holdf("look into "+list+", and mend it, "+again, "the list of its pod names %s, which is no bundle", p.bundle)
 		}
 		if sh := s.shimOf(p.Name); sh != nil {
-			return holdf(sh.wait(), "the shim of %s, pid %d, lives", p.ID, sh.pid)
+			return holdf(sh.wait(), "%s, lives", sh)
 		}
 		if h := cmp.Or(s.keepMounts(p.bundle), s.keepState(p)); h != (hold{}) {
 			return h
 		}
 	}
 	return hold{}
+}
+
+// String names a shim.
+func (sh shim) String() string {
+	if sh.sure {
+		return fmt.Sprintf("the shim of %s, pid %d", sh.ID, sh.pid)
+	}
+	return fmt.Sprintf("what may be the shim of %s, pid %d", sh.ID, sh.pid)
 }
 
 // wait says that a shim has to end first.
@@ -106,16 +114,27 @@ func (s *Scan) keepMountsIn(dir string, fine func(at string) bool) hold {
 	return hold{}
 }
 
-// shimOf finds the shim that was started for a container or a pod.
+// shimOf finds the shim that was started for a container or a pod, or what may be it.
 func (s *Scan) shimOf(n Name) *shim {
-	if i := slices.IndexFunc(s.shims, func(sh shim) bool { return sh.Name == n }); i >= 0 {
-		return &s.shims[i]
+	for _, sure := range []bool{true, false} {
+		if i := slices.IndexFunc(s.shims, func(sh shim) bool { return sh.Name == n && sh.sure == sure }); i >= 0 {
+			return &s.shims[i]
+		}
 	}
 	return nil
 }
 
+// lives reports whether a container or a pod certainly has a shim of its own.
+func (s *Scan) lives(n Name) bool {
+	sh := s.shimOf(n)
+	return sh != nil && sh.sure
+}
+
 // keepLost says why a container whose bundle is gone may still have a shim: that of its pod.
 func (s *Scan) keepLost(n Name) hold {
+	if sh := s.shimOf(n); sh != nil {
+		return holdf(sh.wait(), "%s, lives", sh)
+	}
 	for _, b := range s.bundles {
 		if b.alive && slices.ContainsFunc(b.parts, func(p part) bool { return p.Name == n }) {
 			return holdf(fmt.Sprintf("when the shim of %s has ended, run this again", b.ID), "the shim of %s lives and has it", b.ID)
@@ -125,7 +144,7 @@ func (s *Scan) keepLost(n Name) hold {
 		named := slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == sh.Name && b.doubt == "" })
 		ours := sh.here && (sh.address == "" || s.Root.Resolve(sh.address) == s.Root.Resolve(s.Address))
 		if ours && sh.Namespace == n.Namespace && !named {
-			return holdf(sh.wait(), "the shim of %s, pid %d, has no bundle that says which containers it has", sh.ID, sh.pid)
+			return holdf(sh.wait(), "%s, has no bundle that says which containers it has", sh)
 		}
 	}
 	return hold{}

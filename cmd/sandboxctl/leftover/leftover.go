@@ -216,7 +216,7 @@ func (s *Scan) bundleOf(mount string) string {
 // claimed reports whether a bundle lives, is known, is of another runtime, or is a leftover itself.
 func (s *Scan) claimed(dir string, known Known) bool {
 	n := bundleName(dir)
-	if known[n] || s.shimOf(n) != nil {
+	if known[n] || s.lives(n) {
 		return true
 	}
 	return slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.dir == s.Root.Path(dir) && !b.bare })
@@ -225,7 +225,7 @@ func (s *Scan) claimed(dir string, known Known) bool {
 // findStates finds state directories, with the cgroups that they name: nothing else ties a cgroup to this containerd.
 func (s *Scan) findStates(known Known) (list []Leftover) {
 	for _, st := range s.states {
-		if !s.here(st) || known[st.Name] || s.shimOf(st.Name) != nil ||
+		if !s.here(st) || known[st.Name] || s.lives(st.Name) ||
 			slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == st.Name && !b.bare }) {
 			continue // whatever removes the bundle removes it
 		}
@@ -245,7 +245,7 @@ func (s *Scan) findStates(known Known) (list []Leftover) {
 
 func (s *Scan) findShims(known Known) (list []Leftover) {
 	for _, sh := range s.shims {
-		if !sh.ours || !sh.here || sh.address != s.Address || known[sh.Name] || s.hasBundle(sh) {
+		if !sh.ours || !sh.sure || sh.address != s.Address || known[sh.Name] || s.hasBundle(sh) {
 			continue
 		}
 		l := Leftover{

@@ -95,7 +95,7 @@ func (s *Scan) readBundle(ctx context.Context, n Name, dir string) bundle {
 		b.socket = socket
 	}
 	switch {
-	case slices.ContainsFunc(s.shims, func(sh shim) bool { return sh.Name == n }):
+	case slices.ContainsFunc(s.shims, func(sh shim) bool { return sh.sure && sh.Name == n }):
 		b.alive = true
 	case b.socket != "":
 		b.alive = listens(ctx, s.Root.Path(b.socket))
@@ -194,10 +194,11 @@ func listens(ctx context.Context, socket string) bool {
 	return !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
 }
 
-// shim is a process of a shim, of any runtime.
+// shim is a process that has the command line of a shim, of any runtime.
 type shim struct {
 	Name
 	pid     int
+	sure    bool // it is one, of this containerd's mounts; else it may be: anybody can have such a command line
 	ours    bool
 	here    bool   // it sees the mounts that containerd does: others are of nodes in containers (kind)
 	address string // of its containerd
@@ -222,11 +223,40 @@ func (s *Scan) scanShims() (list []shim) {
 		if identifiers.Validate(n.Namespace) != nil || identifiers.Validate(n.ID) != nil {
 			continue
 		}
+		if s.ofUser(p.Pid) {
+			continue
+		}
 		here := s.namespace != "" && s.mountNamespace(machine.PidText(p.Pid)) == s.namespace
 		stat, _ := s.Root.Stat(p.Pid) // it has just ended
-		list = append(list, shim{n, p.Pid, base == program, here, machine.FlagValue(p.Args, "address"), stat.Started})
+		list = append(list, shim{
+			Name: n, pid: p.Pid, sure: here && s.runsShim(p.Pid), ours: base == program, here: here,
+			address: machine.FlagValue(p.Args, "address"), started: stat.Started,
+		})
 	}
 	return list
+}
+
+// ofUser reports whether a process is certain to belong to another user than root and who runs this program.
+func (s *Scan) ofUser(pid int) bool {
+	status, _ := machine.ReadText(s.Root.ProcFile(pid, "status")) // of what has ended nothing is certain
+	for line := range strings.Lines(status) {
+		if ids, found := strings.CutPrefix(line, "Uid:"); found {
+			return slices.ContainsFunc(strings.Fields(ids), func(id string) bool { return id != "0" && id != fmt.Sprint(os.Geteuid()) })
+		}
+	}
+	return false
+}
+
+// runsShim reports whether a process runs the program of a shim that is root's.
+func (s *Scan) runsShim(pid int) bool {
+	exe := s.Root.ProcFile(pid, "exe")
+	name, err := os.Readlink(exe)
+	if err != nil || !strings.HasPrefix(filepath.Base(name), "containerd-shim-") {
+		return false
+	}
+	var st unix.Stat_t // of the file that it runs, also when that is deleted
+	err = unix.Stat(exe, &st)
+	return err == nil && st.Uid == 0
 }
 
 // mountNamespace names that of a process; empty: it cannot be seen, and is not the same as any.

@@ -160,7 +160,7 @@ func (s *Scan) stranger(st state, pid int) hold {
 	const deepest = 1000 // nothing is: a loop of pids that are used again
 	for at, n := pid, 0; at > 1 && n < deepest; n++ {
 		if i := slices.IndexFunc(s.shims, func(sh shim) bool { return sh.pid == at }); i >= 0 {
-			return holdf(s.shims[i].wait(), "the shim of %s, pid %d, lives and has its process %d", s.shims[i].ID, at, pid)
+			return holdf(s.shims[i].wait(), "%s, lives and has its process %d", s.shims[i], pid)
 		}
 		stat, err := s.Root.Stat(at)
 		if err != nil {
