@@ -38,16 +38,24 @@ type Outcome struct {
 // Report is what is printed as JSON.
 type Report struct {
 	Removed []Outcome `json:"removed"`
+	Gone    []Outcome `json:"gone"` // was no leftover any more when it was to be removed
 	Left    []Outcome `json:"left"`
 }
 
 // ExitLeft is the status with which the program ends if something is left.
 const ExitLeft = 2
 
+// What became of a leftover, as people read it.
+const (
+	removed = "removed"
+	gone    = "gone"
+	left    = "left"
+)
+
 // Run removes what it may of leftovers. It is an error if nothing was removed since that was not wanted, and cli.Exit
 // if something is left.
 func (s Session) Run(ctx context.Context, found []leftover.Leftover) error {
-	report := Report{Removed: []Outcome{}, Left: []Outcome{}}
+	report := Report{Removed: []Outcome{}, Gone: []Outcome{}, Left: []Outcome{}}
 	var todo []leftover.Leftover
 	for _, l := range found {
 		if l.Keep == "" {
@@ -68,14 +76,19 @@ func (s Session) Run(ctx context.Context, found []leftover.Leftover) error {
 		}
 	}
 	for _, l := range todo {
-		outcome := Outcome{Leftover: l}
-		if err := s.Remove(ctx, l); err != nil {
+		outcome, became := Outcome{Leftover: l}, removed
+		switch err := s.Remove(ctx, l); {
+		case err == nil:
+			report.Removed = append(report.Removed, outcome)
+		case errors.Is(err, removal.ErrGone):
+			became = gone
+			report.Gone = append(report.Gone, outcome)
+		default:
+			became = left
 			outcome.Reason = err.Error()
 			report.Left = append(report.Left, outcome)
-		} else {
-			report.Removed = append(report.Removed, outcome)
 		}
-		if err := outcome.write(s.Out, s.Options); err != nil {
+		if err := outcome.write(s.Out, s.Options, became); err != nil {
 			return err
 		}
 	}
@@ -84,16 +97,17 @@ func (s Session) Run(ctx context.Context, found []leftover.Leftover) error {
 
 // finish looks once more: what was removed may have left something that was none before.
 func (s Session) finish(ctx context.Context, r Report) error {
+	var lookErr error
 	if len(r.Removed) > 0 {
 		now, err := s.Look(ctx)
 		if err != nil {
-			return fmt.Errorf("whether something is left: %w", err)
+			lookErr = fmt.Errorf("whether something is left: %w", err)
 		}
 		for _, l := range now {
 			if !r.names(l) {
 				outcome := Outcome{l, "it was none before: run this again"}
 				r.Left = append(r.Left, outcome)
-				if err := outcome.write(s.Out, s.Options); err != nil {
+				if err := outcome.write(s.Out, s.Options, left); err != nil {
 					return err
 				}
 			}
@@ -103,6 +117,9 @@ func (s Session) finish(ctx context.Context, r Report) error {
 		if err := cli.WriteJSON(s.Out, r); err != nil {
 			return err
 		}
+	}
+	if lookErr != nil {
+		return lookErr
 	}
 	if len(r.Left) > 0 {
 		return cli.Exit(ExitLeft)
@@ -146,7 +163,7 @@ func (o Outcome) why(b *strings.Builder) {
 }
 
 // write prints what became of a leftover, for people.
-func (o Outcome) write(w io.Writer, options *cli.Options) error {
+func (o Outcome) write(w io.Writer, options *cli.Options, became string) error {
 	if options.JSON() {
 		return nil
 	}
@@ -155,10 +172,12 @@ func (o Outcome) write(w io.Writer, options *cli.Options) error {
 	if o.Pid > 0 {
 		subject = fmt.Sprintf("pid %d", o.Pid)
 	}
-	if o.Reason == "" {
-		fmt.Fprintf(&b, "removed: %s %s\n", o.Kind, cli.Printable(subject))
-	} else {
-		fmt.Fprintf(&b, "left:    %s %s\n", o.Kind, cli.Printable(subject))
+	fmt.Fprintf(&b, "%-8s %s %s", became+":", o.Kind, cli.Printable(subject))
+	if became == gone {
+		b.WriteString(" is no leftover any more")
+	}
+	b.WriteByte('\n')
+	if became == left {
 		o.why(&b)
 	}
 	_, err := io.WriteString(w, b.String())

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -133,5 +134,42 @@ func TestRun_NothingIsLeft(t *testing.T) {
 	n.list = nil
 	if err := n.run("", cli.TableOutput); err != nil || !strings.Contains(n.out.String(), "no shim left anything") {
 		t.Errorf("Run = %v, and says\n%s", err, &n.out)
+	}
+}
+
+func TestRun_WhatIsNoLeftoverAnyMoreIsNotRemoved(t *testing.T) {
+	for output, want := range map[string]string{
+		cli.TableOutput: "gone:    leftover-sockets %s is no leftover any more\n",
+		cli.JSONOutput:  `"removed":[],"gone":[{"check":"leftover-sockets","path":"%s",`,
+	} {
+		n := newNode(t)
+		none := func(context.Context) ([]leftover.Leftover, error) { return nil, nil }
+		s := Session{Remover: removal.Remover{Look: none}, Options: &cli.Options{Output: output}, Out: &n.out, Err: &n.err}
+		err := s.Run(t.Context(), n.list[:1])
+		got := n.out.String()
+		if output == cli.JSONOutput {
+			got = strings.Join(strings.Fields(got), "")
+		}
+		if want := fmt.Sprintf(want, n.socket); err != nil || n.removed() || !strings.Contains(got, want) || strings.Contains(got, "removed:") {
+			t.Errorf("Run = %v, removed: %t, and says\n%s\nwant %q", err, n.removed(), &n.out, want)
+		}
+	}
+}
+
+// What was removed is told even if it cannot be seen what is left.
+func TestRun_TheLastLookFails(t *testing.T) {
+	n := newNode(t)
+	broken := errors.New("containerd does not answer")
+	look := func(context.Context) ([]leftover.Leftover, error) {
+		if n.removed() {
+			return nil, broken
+		}
+		return n.list, nil
+	}
+	s := Session{Remover: removal.Remover{Look: look}, Options: &cli.Options{Output: cli.JSONOutput}, Out: &n.out, Err: &n.err}
+	err := s.Run(t.Context(), n.list[:1])
+	var r Report
+	if decodeErr := json.Unmarshal([]byte(n.out.String()), &r); !errors.Is(err, broken) || decodeErr != nil || len(r.Removed) != 1 {
+		t.Errorf("Run = %v, and says %q (%v), want %v and what was removed", err, &n.out, decodeErr, broken)
 	}
 }

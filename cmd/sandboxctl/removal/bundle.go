@@ -176,8 +176,11 @@ func (r Remover) stateDirectory(ctx context.Context, l leftover.Leftover) error 
 	}
 	defer release()
 	now, err := r.again(ctx, l) // nobody can have made it since
-	if err != nil || now == nil {
+	if err != nil {
 		return err
+	}
+	if now == nil {
+		return ErrGone
 	}
 	if err := r.checkAll(now.Target); err != nil {
 		return err
@@ -185,10 +188,13 @@ func (r Remover) stateDirectory(ctx context.Context, l leftover.Leftover) error 
 	if err := r.runDelete(ctx, l.Target.Name, "", l.Target.Bundles[0]); err != nil {
 		return err
 	}
-	if _, err := os.Lstat(l.Path); !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%s is still there after the delete command (%w)", l.Path, err)
+	switch _, err := os.Lstat(l.Path); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("whether the delete command has removed it: %w", err)
 	}
-	return nil
+	return fmt.Errorf("%s is still there after the delete command", l.Path)
 }
 
 // reserve makes an empty bundle. containerd removes one when it starts, should this program be killed meanwhile.

@@ -4,6 +4,7 @@
 package removal
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -170,8 +171,8 @@ func TestRemove_LooksAgain(t *testing.T) {
 		p := newPlace(t)
 		l := p.bundle()
 		p.look = func(int) { p.list = nil }
-		if err := p.remover().Remove(t.Context(), l); err != nil || p.ran() != "" {
-			t.Errorf("Remove = %v, ran %q, want that nothing is done", err, p.ran())
+		if err := p.remover().Remove(t.Context(), l); !errors.Is(err, ErrGone) || p.ran() != "" {
+			t.Errorf("Remove = %v, ran %q, want %v, and that nothing is done", err, p.ran(), ErrGone)
 		}
 		p.there(p.bundlePath("config.json"))
 	})

@@ -4,6 +4,7 @@
 package removal
 
 import (
+	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -55,6 +56,21 @@ func TestStateDirectory_OfAContainerThatIsMadeAnew(t *testing.T) {
 	p.there(p.bundlePath())
 }
 
+// The delete command of containerd was faster.
+func TestStateDirectory_IsGoneByNow(t *testing.T) {
+	p := newPlace(t)
+	l := p.state()
+	p.look = func(n int) {
+		if n == 2 {
+			p.list = nil
+		}
+	}
+	if err := p.remover().Remove(t.Context(), l); !errors.Is(err, ErrGone) || p.ran() != "" {
+		t.Errorf("Remove = %v, ran %q, want %v, and that nothing is done", err, p.ran(), ErrGone)
+	}
+	p.gone(p.bundlePath())
+}
+
 // It is looked again when nobody can make another any more.
 func TestStateDirectory_IsWantedByNow(t *testing.T) {
 	p := newPlace(t)
@@ -95,7 +111,10 @@ func TestStateDirectory_TheDeleteCommandLeavesIt(t *testing.T) {
 	p := newPlace(t)
 	l := p.state()
 	p.run = ""
-	p.leaves(l, "is still there after the delete command")
+	if err := p.remover().Remove(t.Context(), l); err == nil || err.Error() != l.Path+" is still there after the delete command" {
+		t.Errorf("Remove = %v, want that it is still there", err)
+	}
+	p.there(l.Path)
 }
 
 // sleeper starts a process with the name of a shim and an executable, by a user, and says that it is a shim without a bundle.
@@ -162,8 +181,8 @@ func TestShim_OnlyLooksLikeOne(t *testing.T) {
 		p := newPlace(t)
 		cmd, l := p.sleeper(program, 0)
 		l.Target.Started--
-		if err := p.remover().Remove(t.Context(), l); err != nil {
-			t.Error(err)
+		if err := p.remover().Remove(t.Context(), l); !errors.Is(err, ErrGone) {
+			t.Errorf("Remove = %v, want %v", err, ErrGone)
 		}
 		p.lives(cmd)
 	})

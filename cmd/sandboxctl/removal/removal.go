@@ -40,6 +40,9 @@ type Remover struct {
 // errKept is that of what should be removed by a person.
 var errKept = errors.New("it is left")
 
+// ErrGone is that of what was no leftover any more when it was looked at again: nothing was done.
+var ErrGone = errors.New("it is no leftover any more")
+
 // order is that of removal. Shims come after containers, which they may have; mounts after the processes that use them.
 var order = []leftover.Kind{leftover.Bundles, leftover.States, leftover.Shims, leftover.Mounts, leftover.Sockets}
 
@@ -58,11 +61,14 @@ func Sort(list []leftover.Leftover) {
 	})
 }
 
-// Remove removes one leftover. It is no error if it is gone. An error says why it, or a part of it, is left.
+// Remove removes one leftover. The error is ErrGone if it is none any more; another says why it, or a part of it, is left.
 func (r Remover) Remove(ctx context.Context, l leftover.Leftover) error {
 	now, err := r.again(ctx, l)
-	if err != nil || now == nil {
+	if err != nil {
 		return err
+	}
+	if now == nil {
+		return ErrGone
 	}
 	switch now.Kind {
 	case leftover.Bundles:

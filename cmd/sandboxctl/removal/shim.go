@@ -29,22 +29,26 @@ const (
 func (r Remover) shim(ctx context.Context, l leftover.Leftover) error {
 	fd, err := unix.PidfdOpen(l.Pid, 0)
 	if errors.Is(err, unix.ESRCH) {
-		return nil
+		return ErrGone
 	}
 	if err != nil {
 		return fmt.Errorf("pidfd of %d: %w", l.Pid, err)
 	}
 	defer unix.Close(fd) //nolint:errcheck // no file
 	// Looked at while the pidfd is open. If it has not ended after that, it is the process that was seen.
-	if now, err := r.again(ctx, l); err != nil || now == nil {
+	now, err := r.again(ctx, l)
+	if err != nil {
 		return err
+	}
+	if now == nil {
+		return ErrGone
 	}
 	if err := recognize(l.Pid); err != nil {
 		return err
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil {
 		if errors.Is(err, unix.ESRCH) {
-			return nil
+			return ErrGone
 		}
 		return fmt.Errorf("SIGTERM to the shim, pid %d: %w", l.Pid, err)
 	}
@@ -115,7 +119,7 @@ func (r Remover) socket(ctx context.Context, l leftover.Leftover) error {
 	name := filepath.Base(l.Path)
 	st, err := lstat(dir, name)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return ErrGone
 	}
 	if err != nil {
 		return err
