@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -278,6 +280,57 @@ func TestMounts_OfABundleThatNobodyHas(t *testing.T) {
 	l.Target.Mounts = p.mountsIn(l.Path)
 	p.list = []leftover.Leftover{l}
 	p.removes(l)
+}
+
+// fuse mounts a file system in a bundle whose server answers nothing until it is stopped.
+func (p *place) fuse(at string) (stop func()) {
+	p.Helper()
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	p.must(err)
+	p.must(os.MkdirAll(at, 0o711))
+	p.must(unix.Mount("fuse", at, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)))
+	stop = sync.OnceFunc(func() { p.must(unix.Close(fd)) })
+	p.Cleanup(stop)
+	return stop
+}
+
+func TestRemove_AsksNoFileSystemOfAContainer(t *testing.T) {
+	for _, server := range []string{"does not answer", "is dead"} {
+		for kind, leftoverOf := range map[string]func(p *place) leftover.Leftover{
+			"bundle": func(p *place) leftover.Leftover {
+				p.run = "umount -l " + p.bundlePath("rootfs")
+				return p.bundle()
+			},
+			"mounts": func(p *place) leftover.Leftover {
+				l := leftover.Leftover{Kind: leftover.Mounts, Path: p.bundlePath()}
+				p.must(os.MkdirAll(l.Path, 0o711))
+				p.list = []leftover.Leftover{l}
+				return l
+			},
+		} {
+			t.Run(kind+", the server "+server, func(t *testing.T) {
+				p := newPlace(t)
+				l := leftoverOf(p)
+				stop := p.fuse(p.bundlePath("rootfs"))
+				p.list[0].Target.Mounts = p.mountsIn(l.Path)
+				if server == "is dead" {
+					stop()
+				}
+				done := make(chan error, 1)
+				go func() { done <- p.remover().Remove(t.Context(), l) }()
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Error(err)
+					}
+				case <-time.After(5 * time.Second):
+					stop() // which ends the call
+					t.Errorf("it hangs; then: %v", <-done)
+				}
+				p.gone(l.Path)
+			})
+		}
+	}
 }
 
 // A link in the way of a mount point leads to what was not meant.

@@ -18,17 +18,23 @@ import (
 
 // openTop opens a directory by its absolute path, no part of which is a symbolic link. Nobody but root may write it.
 func openTop(path string) (*os.File, error) {
-	return unchangeable(open(unix.AT_FDCWD, path, path, unix.RESOLVE_NO_SYMLINKS))
+	return unchangeable(open(unix.AT_FDCWD, path, path, unix.O_RDONLY, unix.RESOLVE_NO_SYMLINKS))
 }
 
 // openIn opens a directory below another on the same mount, through no symbolic link.
 func openIn(dir *os.File, name string) (*os.File, error) {
 	const inside = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH
-	return open(int(dir.Fd()), name, filepath.Join(dir.Name(), name), inside)
+	return open(int(dir.Fd()), name, filepath.Join(dir.Name(), name), unix.O_RDONLY, inside)
 }
 
-func open(at int, name, path string, resolve uint64) (*os.File, error) {
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolve}
+// pathIn opens a directory in another, or what is mounted at it, as a path: the file system is not asked for that.
+func pathIn(dir *os.File, name string) (*os.File, error) {
+	const inside = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH
+	return open(int(dir.Fd()), name, filepath.Join(dir.Name(), name), unix.O_PATH, inside)
+}
+
+func open(at int, name, path string, flags, resolve uint64) (*os.File, error) {
+	how := unix.OpenHow{Flags: flags | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolve}
 	fd, err := unixfile.Openat2(at, name, &how)
 	switch {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR):
