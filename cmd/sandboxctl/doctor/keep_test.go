@@ -205,6 +205,32 @@ func TestKeep_WhatMayBeSomebodys(t *testing.T) {
 			x.process(400, 1, 7, 60)
 			x.write("proc/400/cmdline", "containerd-shim-x\x00-namespace\x00a\x00-id\x00b\x00")
 		}},
+		{"a state directory elsewhere than the default, whose own bundle is gone", "is not below /run/containerd/runc, is gone", func(x *tree) {
+			x.lost("")
+			x.must(os.MkdirAll(x.path("run/other/default"), 0o711))
+			x.must(os.Rename(x.path(stateDir+"default/c"), x.path("run/other/default/c")))
+			x.write(task+"default/pod/config.json", "{}")
+			x.write(task+"default/pod/address", "unix:///"+socketDir+"pod")
+			x.write(task+"default/pod/shim-binary-path", "/usr/bin/containerd-shim-runc-v2")
+			x.write(task+"default/pod/shim.pod.json", `{"ID": "pod", "Members": {"c": {"Bundle": "/`+task+`default/c", "Root": "/run/other/default"}}}`)
+		}},
+		{"a state that names no cgroup", "names no cgroup", func(x *tree) {
+			x.lost("")
+			x.replace(stateDir+"default/c/state.json", `{"": "/sys/fs/cgroup/default/c"}`, `{}`)
+		}},
+		{"a state that libcontainer cannot read", "its state cannot be read", func(x *tree) {
+			x.lost("")
+			x.replace(stateDir+"default/c/state.json", `"config"`, `"id": 5, "config"`)
+		}},
+		{"a container that another runtime's shim of a pod may have", "the shim of pod, pid 300, has no bundle", func(x *tree) {
+			x.lost("")
+			x.orphan("pod")
+			x.replace("proc/300/cmdline", program, "containerd-shim-runc-v2")
+			x.write(task+"default/pod/shim-binary-path", "/usr/bin/containerd-shim-runc-v2")
+			x.write(task+"default/pod/address", "unix:///"+socketDir+"pod")
+			x.listen(socketDir+"pod", true)
+			x.known["default"]["pod"] = true
+		}},
 		{"a mount in a bundle, while nobody says which containers there are", "is mounted there, and not by a shim", func(x *tree) {
 			x.bundle("c")
 			x.mountLine("default/c/volume")
@@ -242,6 +268,9 @@ func mendOf(why string) *regexp.Regexp {
 		"not in a mount namespace":     "^move process 400 out of the cgroup or end it first, then run this again$",
 		"pid 200":                      "^when process 200 has ended, run this again$",
 		"pid 400":                      "^when process 400 has ended, run this again$",
+		"is not below":                 "^remove the bundle of its pod, then run this again$",
+		"names no cgroup":              "^when no process of the container runs: rm -r .*/c, then run this again$",
+		"its state cannot be read":     "^when no process of the container runs: rm -r .*/c, then run this again$",
 		"pid 300":                      "^when process 300 has ended, run this again$",
 		"the shim of lives lives":      "^when the shim of lives has ended, run this again$",
 		"has none of it":               "^when who made .*/c has removed it, run this again$",
@@ -253,6 +282,29 @@ func mendOf(why string) *regexp.Regexp {
 		}
 	}
 	return regexp.MustCompile("^no mend is known$")
+}
+
+// Somebody has removed all files of a bundle, and the container runs.
+func TestKeep_ABareBundle(t *testing.T) {
+	for mounted, why := range map[string]string{"rootfs": "", "volume": "is mounted there, and not by a shim"} {
+		x := newTree(t)
+		x.must(os.MkdirAll(x.path(task+"default/c/"+mounted), 0o711))
+		x.mountLine("default/c/" + mounted)
+		x.lost("400")
+		x.process(400, 1, 7, 60)
+		r := Examine(t.Context(), x.config())
+		if len(r.Leftovers) != 2 || r.Leftovers[0].Kind != leftover.Mounts || r.Leftovers[1].Kind != leftover.States {
+			t.Fatalf("%s: leftovers: %+v, want a mount and a state", mounted, r.Leftovers)
+		}
+		if n := r.Leftovers[0].Target.Processes; n != 1 {
+			t.Errorf("%s: %d processes may use the mount, want 1", mounted, n)
+		}
+		for _, l := range r.Leftovers {
+			if (l.Keep == "") != (why == "") || !strings.Contains(l.Keep, why) {
+				t.Errorf("%s: %s is kept for %q, want %q", mounted, l.Kind, l.Keep, why)
+			}
+		}
+	}
 }
 
 // A directory that is a symbolic link has no state directories of this machine in it.

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/pkg/options"
 )
 
 // mountDirs are where shims mount something in a bundle.
@@ -86,6 +87,15 @@ func (s *Scan) keepState(p part) hold {
 	return cmp.Or(s.keepMountsIn(p.state, func(string) bool { return false }), s.foreign(st))
 }
 
+// keepDefault says that a state directory is elsewhere than the delete command looks for one without a bundle.
+func (s *Scan) keepDefault(st state) hold {
+	if st.dir == s.Root.Path(options.DefaultRoot, st.Namespace, st.ID) {
+		return hold{}
+	}
+	return holdf("remove the bundle of its pod, "+again, "its own bundle, which says that its state directory is not below %s, is gone",
+		options.DefaultRoot)
+}
+
 // sameBundle reports whether two paths are that of one bundle, by containerd's state directory as it is configured or
 // without symbolic links, and hidden or not.
 func (s *Scan) sameBundle(a, b string) bool {
@@ -141,7 +151,7 @@ func (s *Scan) keepLost(n Name) hold {
 		}
 	}
 	for _, sh := range s.shims {
-		named := slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.Name == sh.Name && b.doubt == "" })
+		named := slices.ContainsFunc(s.bundles, func(b bundle) bool { return b.ours && b.Name == sh.Name && b.doubt == "" })
 		ours := sh.here && (sh.address == "" || s.Root.Resolve(sh.address) == s.Root.Resolve(s.Address))
 		if ours && sh.Namespace == n.Namespace && !named {
 			return holdf(sh.wait(), "%s, has no bundle that says which containers it has", sh)

@@ -58,6 +58,8 @@ type Target struct {
 	States  []string          // state directories of the containers, some of which may be gone
 	Mounts  []*mountinfo.Info // in the order in which they were made
 	Started uint64            // of a shim: when its process began, in ticks
+
+	Processes int // of mounts: of the container, which go before
 }
 
 // Name is that of a container or a pod.
@@ -188,8 +190,11 @@ func (s *Scan) findMounts(known Known) (list []Leftover) {
 		l.Target.Name, l.Target.Mounts = bundleName(dir), mounts
 		l.keep(cmp.Or(s.keepLost(l.Target.Name), s.keepMounts(s.Root.Path(dir))))
 		for _, st := range s.states {
-			if l.Keep == "" && st.Name == l.Target.Name && s.here(st) && len(st.pids) > 0 {
-				l.keep(s.foreign(st)) // the processes go first, unless they stay
+			if st.Name == l.Target.Name && s.here(st) && len(st.pids) > 0 {
+				l.Target.Processes = len(st.pids)
+				if l.Keep == "" {
+					l.keep(s.foreign(st)) // the processes go first, unless they stay
+				}
 			}
 		}
 		list = append(list, l)
@@ -234,7 +239,8 @@ func (s *Scan) findStates(known Known) (list []Leftover) {
 			Mend:   fmt.Sprintf("runc --root %s delete --force %s", quote(filepath.Dir(st.dir)), quote(st.ID)),
 			Target: Target{Name: st.Name, States: []string{st.dir}, Bundles: []string{bundlePath(s.State, st.Name)}},
 		}
-		l.keep(cmp.Or(s.keepLost(st.Name), s.keepState(part{st.Name, s.Root.Path(bundlePath(s.State, st.Name)), st.dir})))
+		p := part{st.Name, s.Root.Path(bundlePath(s.State, st.Name)), st.dir}
+		l.keep(cmp.Or(s.keepLost(st.Name), s.keepState(p), s.keepDefault(st), s.keepMounts(p.bundle)))
 		if l.Keep == "" && len(st.pids) > 0 {
 			l.Caution = fmt.Sprintf("%d of its processes live, which this kills", len(st.pids))
 		}

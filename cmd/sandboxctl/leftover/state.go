@@ -4,6 +4,7 @@
 package leftover
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -28,21 +30,33 @@ type state struct {
 	started uint64   // of its first process
 	groups  []string // its cgroups, one for each hierarchy
 	pids    []int    // in them and below
+	doubt   string   // why libcontainer, and with it the delete command, may see something else in it
 }
 
 // readState reads one.
 func (s *Scan) readState(n Name, dir string) (state, error) {
-	var file struct {
-		Started uint64            `json:"init_process_start"`
-		Groups  map[string]string `json:"cgroup_paths"`
-		Config  struct {
+	var file struct { // all of libcontainer's but for the rest of config
+		ID          string            `json:"id"`
+		Pid         int               `json:"init_process_pid"`
+		Started     uint64            `json:"init_process_start"`
+		Created     time.Time         `json:"created"`
+		Rootless    bool              `json:"rootless"`
+		Groups      map[string]string `json:"cgroup_paths"`
+		Namespaces  map[string]string `json:"namespace_paths"`
+		Descriptors []string          `json:"external_descriptors"`
+		RDT         string            `json:"intel_rdt_path"`
+		Config      struct {
 			Labels []string `json:"labels"`
 		} `json:"config"`
 	}
-	if err := unixfile.ReadJSON(filepath.Join(dir, "state.json"), &file); err != nil {
+	st := state{Name: n, dir: dir}
+	err := unixfile.ReadJSON(filepath.Join(dir, "state.json"), &file)
+	if _, other := errors.AsType[*json.UnmarshalTypeError](err); other { // the other fields are read
+		st.doubt = fmt.Sprintf("its state cannot be read: %v", err)
+	} else if err != nil {
 		return state{}, err
 	}
-	st := state{Name: n, dir: dir, started: file.Started}
+	st.started = file.Started
 	for _, label := range file.Config.Labels {
 		if bundle, found := strings.CutPrefix(label, "bundle="); found {
 			st.bundle = bundle
@@ -52,6 +66,9 @@ func (s *Scan) readState(n Name, dir string) (state, error) {
 		if group != "" && !slices.Contains(st.groups, group) { // empty: the hierarchy is absent
 			st.groups = append(st.groups, group)
 		}
+	}
+	if st.doubt == "" && len(st.groups) == 0 {
+		st.doubt = "its state names no cgroup"
 	}
 	slices.Sort(st.groups)
 	st.pids = s.processes(st.groups)
@@ -113,6 +130,9 @@ func (s *Scan) processes(groups []string) (pids []int) {
 // foreign says why it is not certain that all in the cgroups of a container is its own. Whoever removes
 // the container kills what is there.
 func (s *Scan) foreign(st state) hold {
+	if st.doubt != "" {
+		return hold{st.doubt, fmt.Sprintf("when no process of the container runs: rm -r --one-file-system -- %s, %s", quote(st.dir), again)}
+	}
 	for _, group := range st.groups {
 		if filepath.Clean(group) != group || !machine.Within(machine.CgroupRoot, group) || s.isHierarchy(group) {
 			return holdf(fmt.Sprintf("when no process of the container runs: rm -r --one-file-system -- %s, %s", quote(st.dir), again),

@@ -169,11 +169,11 @@ func nothingMounted(dir string) error {
 // stateDirectory ends and removes a container of which the state directory is left. Meanwhile it has a bundle of the
 // same id, as containerd has for each container, so that none is made.
 func (r Remover) stateDirectory(ctx context.Context, l leftover.Leftover) error {
-	release, err := r.reserve(l.Target.Bundles[0])
+	reserved, err := r.reserve(l.Target.Bundles[0])
 	if err != nil {
 		return err
 	}
-	defer release()
+	defer reserved.release()
 	now, err := r.again(ctx, l) // nobody can have made it since
 	if err != nil {
 		return err
@@ -189,49 +189,10 @@ func (r Remover) stateDirectory(ctx context.Context, l leftover.Leftover) error 
 	}
 	switch _, err := os.Lstat(l.Path); {
 	case errors.Is(err, os.ErrNotExist):
+		reserved.removable = true
 		return nil
 	case err != nil:
 		return fmt.Errorf("whether the delete command has removed it: %w", err)
 	}
 	return fmt.Errorf("%s is still there after the delete command", l.Path)
-}
-
-// reserve makes an empty bundle. containerd removes one when it starts, should this program be killed meanwhile.
-func (r Remover) reserve(bundle string) (release func(), err error) {
-	namespace := filepath.Dir(bundle)
-	top, err := openTop(r.State)
-	if err != nil {
-		return nil, err
-	}
-	defer top.Close() //nolint:errcheck // opened for reading
-	kind, err := unchangeable(openIn(top, filepath.Base(filepath.Dir(namespace))))
-	if err != nil {
-		return nil, err
-	}
-	const mode, bundleMode = 0o711, 0o700 // as containerd makes them
-	made := unix.Mkdirat(int(kind.Fd()), filepath.Base(namespace), mode)
-	if made != nil && !errors.Is(made, unix.EEXIST) {
-		return nil, errors.Join(fmt.Errorf("make %s: %w", namespace, made), kind.Close())
-	}
-	undo := func() {
-		if made == nil {
-			_ = unlink(kind, filepath.Base(namespace), unix.AT_REMOVEDIR) // somebody may use it by now
-		}
-		_ = kind.Close() // opened for reading
-	}
-	parent, err := unchangeable(openIn(kind, filepath.Base(namespace)))
-	if err != nil {
-		undo()
-		return nil, err
-	}
-	if err := unix.Mkdirat(int(parent.Fd()), filepath.Base(bundle), bundleMode); err != nil {
-		undo()
-		err = fmt.Errorf("make %s, so that no container of the same id is made: %w", bundle, err)
-		return nil, errors.Join(err, parent.Close())
-	}
-	return func() {
-		_ = unlink(parent, filepath.Base(bundle), unix.AT_REMOVEDIR) // containerd may have removed it
-		_ = parent.Close()                                           // opened for reading
-		undo()
-	}, nil
 }

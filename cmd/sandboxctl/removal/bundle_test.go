@@ -333,6 +333,16 @@ func TestRemove_AsksNoFileSystemOfAContainer(t *testing.T) {
 	}
 }
 
+func TestMounts_WhileProcessesOfTheContainerLive(t *testing.T) {
+	p := newPlace(t)
+	p.mount(p.bundlePath("rootfs"))
+	l := leftover.Leftover{Kind: leftover.Mounts, Path: p.bundlePath()}
+	l.Target.Mounts, l.Target.Processes = p.mountsIn(l.Path), 1
+	p.list = []leftover.Leftover{l}
+	p.leaves(l, "1 processes of the container live")
+	p.there(p.bundlePath("rootfs/file"))
+}
+
 // A link in the way of a mount point leads to what was not meant.
 func TestMount_IsBehindALink(t *testing.T) {
 	p := newPlace(t)

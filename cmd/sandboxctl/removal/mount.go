@@ -19,6 +19,9 @@ import (
 
 // mounts unmounts what is mounted in a bundle that nobody has, and removes its directories, which are empty then.
 func (r Remover) mounts(l leftover.Leftover) error {
+	if n := l.Target.Processes; n > 0 {
+		return fmt.Errorf("%d processes of the container live, which may use it", n)
+	}
 	parent, dir, err := openBelow(r.State, l.Path)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"sandbox.internal/shim/cmd/sandboxctl/leftover"
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // While the container of a state directory is removed, nobody can make another of its id.
@@ -47,13 +48,64 @@ func TestStateDirectory_HasABundleMeanwhile(t *testing.T) {
 func TestStateDirectory_OfAContainerThatIsMadeAnew(t *testing.T) {
 	p := newPlace(t)
 	l := p.state()
-	p.must(os.Mkdir(p.bundlePath(), 0o700))
-	p.leaves(l, "so that no container of the same id is made")
-	if got := p.ran(); got != "" {
-		t.Errorf("ran %q, want nothing", got)
+	for _, file := range []string{"rootfs/file", "config.json"} {
+		p.write("state/"+kind+"/ns/c/"+file, "")
+		p.must(os.Chmod(p.bundlePath(), 0o700))
+		p.leaves(l, "so that no container of the same id is made")
+		if got := p.ran(); got != "" {
+			t.Errorf("ran %q, want nothing", got)
+		}
+		p.there(l.Path)
+		p.there(p.bundlePath(file))
+		p.must(os.RemoveAll(p.bundlePath()))
 	}
-	p.there(l.Path)
-	p.there(p.bundlePath())
+}
+
+// What somebody left who removed a bundle by hand, or this program when it was killed.
+func TestStateDirectory_HasABareBundle(t *testing.T) {
+	bare := func(t *testing.T) (*place, leftover.Leftover) {
+		p := newPlace(t)
+		p.must(os.MkdirAll(p.bundlePath("rootfs"), 0o700))
+		return p, p.state()
+	}
+	t.Run("empty", func(t *testing.T) {
+		p, l := bare(t)
+		p.must(os.Remove(p.bundlePath("rootfs")))
+		p.removes(l)
+		p.gone(p.bundlePath())
+	})
+	t.Run("with a mount that the delete command unmounts", func(t *testing.T) {
+		p, l := bare(t)
+		p.mount(p.bundlePath("rootfs"))
+		p.run += "\numount " + p.bundlePath("rootfs")
+		p.removes(l)
+		p.gone(p.bundlePath())
+	})
+	t.Run("with a mount that stays", func(t *testing.T) {
+		p, l := bare(t)
+		p.mount(p.bundlePath("rootfs"))
+		p.removes(l)
+		p.there(p.bundlePath("rootfs/file"))
+	})
+	t.Run("of a container that is made anew", func(t *testing.T) {
+		p, l := bare(t)
+		p.look = func(n int) {
+			if n == 2 {
+				p.list = nil
+			}
+		}
+		if err := p.remover().Remove(t.Context(), l); !errors.Is(err, ErrGone) {
+			t.Errorf("Remove = %v, want %v", err, ErrGone)
+		}
+		p.there(p.bundlePath("rootfs"))
+	})
+	t.Run("on which another works", func(t *testing.T) {
+		p, l := bare(t)
+		unlock, err := unixfile.TryLock(p.bundlePath())
+		p.must(err)
+		defer unlock()
+		p.leaves(l, "another process holds the lock")
+	})
 }
 
 // The delete command of containerd was faster.
