@@ -136,6 +136,19 @@ func TestLeftovers_TheStateDirectoryIsNamedByALink(t *testing.T) {
 	}
 }
 
+// So is the socket of containerd.
+func TestLeftovers_TheAddressIsNamedByALink(t *testing.T) {
+	x := newTree(t)
+	x.link("../run", "var/run")
+	x.listen("run/containerd/containerd.sock", true)
+	x.orphan("c")
+	config := x.config()
+	config.Address = "/var/run/containerd/containerd.sock"
+	if r := Examine(t.Context(), config); len(r.Leftovers) != 1 || r.Leftovers[0].Pid != 300 {
+		t.Errorf("leftovers: %+v, want the shim", r.Leftovers)
+	}
+}
+
 // Containers name mount points, and somebody copies the commands.
 func TestLeftovers_CommandsAreQuoted(t *testing.T) {
 	x := newTree(t)

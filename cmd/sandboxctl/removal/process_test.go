@@ -278,6 +278,33 @@ func TestSocket_OnWhichSomebodyListensByNow(t *testing.T) {
 	p.there(l.Path)
 }
 
+// A shim of another runtime, which takes no lock, makes a socket of the same name after it was seen that nobody listens.
+func TestSocket_IsMadeAnew(t *testing.T) {
+	for _, listening := range []bool{true, false} {
+		p := newPlace(t)
+		socket, l := p.listener()
+		dir, err := openTop(p.path("s"))
+		p.must(err)
+		defer dir.Close()
+		seen, err := lstat(dir, filepath.Base(l.Path))
+		p.must(err)
+		if !listening { // it is bound, and not listened on so far
+			p.must(os.Rename(l.Path, p.path("old")))
+			fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+			p.must(err)
+			defer unix.Close(fd)
+			p.must(unix.Bind(fd, &unix.SockaddrUnix{Name: l.Path}))
+		}
+		if err := unlinkSocket(t.Context(), dir, filepath.Base(l.Path), seen); err == nil {
+			t.Errorf("listening %t: unlinkSocket = nil, want an error", listening)
+		}
+		if names, err := os.ReadDir(dir.Name()); err != nil || len(names) != 1 || names[0].Name() != filepath.Base(l.Path) {
+			t.Errorf("listening %t: there are %v, %v, want the socket", listening, names, err)
+		}
+		p.must(socket.Close())
+	}
+}
+
 func TestSocket_IsNone(t *testing.T) {
 	p := newPlace(t)
 	socket, l := p.listener()

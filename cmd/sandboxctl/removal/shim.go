@@ -102,7 +102,8 @@ func awaitEnd(ctx context.Context, fd, pid int) error {
 // lockTimeout is for the lock of the directory of sockets, which shims hold over a few system calls.
 const lockTimeout = 2 * time.Second
 
-// socket removes a socket on which nobody listens. No shim can begin to meanwhile: it takes the same lock for that.
+// socket removes a socket on which nobody listens. No shim of ours can begin to meanwhile: it takes the same lock for
+// that. Those of other runtimes take none.
 func (r Remover) socket(ctx context.Context, l leftover.Leftover) error {
 	dir, err := openTop(filepath.Dir(l.Path))
 	if err != nil {
@@ -127,12 +128,40 @@ func (r Remover) socket(ctx context.Context, l leftover.Leftover) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return fmt.Errorf("%s is no socket", l.Path)
 	}
+	if err := nobodyListens(ctx, dir, name); err != nil {
+		return err
+	}
+	return unlinkSocket(ctx, dir, name, st)
+}
+
+func nobodyListens(ctx context.Context, dir *os.File, name string) error {
+	path := filepath.Join(dir.Name(), name)
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", inFD(dir, name))
 	if err == nil {
-		return errors.Join(fmt.Errorf("%s: somebody listens by now", l.Path), conn.Close())
+		return errors.Join(fmt.Errorf("%s: somebody listens by now", path), conn.Close())
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("%s: whether somebody listens: %w", l.Path, err)
+		return fmt.Errorf("%s: whether somebody listens: %w", path, err)
 	}
-	return unlink(dir, name, 0)
+	return nil
+}
+
+// unlinkSocket removes a socket that was seen. One that has its name by now keeps it. A name that is left aside, should
+// this program be killed, is found as a leftover.
+func unlinkSocket(ctx context.Context, dir *os.File, name string, seen unix.Stat_t) error {
+	fd, aside := int(dir.Fd()), "removed-"+name
+	if err := unix.Renameat2(fd, name, fd, aside, unix.RENAME_NOREPLACE); err != nil {
+		return &os.LinkError{Op: "rename", Old: filepath.Join(dir.Name(), name), New: aside, Err: err}
+	}
+	now, err := lstat(dir, aside)
+	if err == nil && (now.Dev != seen.Dev || now.Ino != seen.Ino) {
+		err = fmt.Errorf("%s was made anew meanwhile", filepath.Join(dir.Name(), name))
+	}
+	if err == nil {
+		err = nobodyListens(ctx, dir, aside)
+	}
+	if err != nil {
+		return errors.Join(err, unix.Renameat2(fd, aside, fd, name, unix.RENAME_NOREPLACE))
+	}
+	return unlink(dir, aside, 0)
 }
