@@ -25,7 +25,7 @@ import (
 )
 
 // cleaned is what --clean prints.
-type cleaned struct{ Removed, Left []outcome }
+type cleaned struct{ Removed, Gone, Left []outcome }
 
 type outcome struct {
 	Check, Path, Reason, Mend string
@@ -170,6 +170,32 @@ func TestClean_AContainerWithoutABundle(t *testing.T) {
 	unharmed()
 }
 
+// Somebody has removed all files of a bundle. Its rootfs is mounted, and stays while the container lives.
+func TestClean_AContainerWithABareBundle(t *testing.T) {
+	p := newPatient(t, nil)
+	unharmed := p.bystander()
+	pid := p.forgotten("lost")
+	entries, err := os.ReadDir(filepath.Join(p.bundles(), "lost"))
+	p.must(err)
+	for _, d := range entries {
+		if d.Name() != "rootfs" {
+			p.must(os.RemoveAll(filepath.Join(p.bundles(), "lost", d.Name())))
+		}
+	}
+	p.ages(3)
+	c := p.clean(0)
+	if len(c.Gone) != 1 || c.Gone[0].Check != "leftover-mounts" {
+		t.Errorf("gone: %v, want what the delete command has unmounted", c.Gone)
+	}
+	p.wantRemoved(c, "leftover-states", "leftover-sockets")
+	if harness.Alive(pid) {
+		t.Error("the process of the container lives")
+	}
+	p.must(os.RemoveAll(filepath.Join(p.Dir, "root/io.containerd.runtime.v2.task", p.namespace, "lost"))) // of which nothing tells
+	p.wantTraceless("lost")
+	unharmed()
+}
+
 // All kinds of leftovers go in one run.
 func TestClean_AMountAndAContainerWithoutABundle(t *testing.T) {
 	p := newPatient(t, nil)
@@ -200,7 +226,7 @@ func TestClean_LeavesABundleWithAnothersMount(t *testing.T) {
 	at := filepath.Join(p.bundles(), "dead/volume")
 	p.must(os.Mkdir(at, 0o700))
 	p.must(unix.Mount(volume, at, "", unix.MS_BIND, ""))
-	p.wantLeft(p.clean(2), "leftover-bundles", "is mounted there, and not by a shim")
+	p.wantLeft(p.clean(2), "leftover-bundles", "is mounted there, and not by a shim", "umount -- "+at+" first, then run this again")
 	if _, err := os.Stat(file); err != nil || !harness.Alive(pid) {
 		t.Errorf("the file in the volume: %v, the process lives: %t", err, harness.Alive(pid))
 	}
@@ -212,11 +238,11 @@ func TestClean_LeavesABundleWithAnothersMount(t *testing.T) {
 	unharmed()
 }
 
-// wantLeft fails the test unless one leftover stays, for a reason, and nothing was removed.
-func (p *patient) wantLeft(c cleaned, check, reason string) {
+// wantLeft fails the test unless one leftover stays, for a reason and with a mend, and nothing was removed.
+func (p *patient) wantLeft(c cleaned, check, reason, mend string) {
 	p.Helper()
-	if len(c.Removed) > 0 || len(c.Left) != 1 || c.Left[0].Check != check || !strings.Contains(c.Left[0].Reason, reason) || c.Left[0].Mend == "" {
-		p.Errorf("removed %v, left %v, want that %s stays with %q, and how to do it by hand", c.Removed, c.Left, check, reason)
+	if len(c.Removed) > 0 || len(c.Left) != 1 || c.Left[0].Check != check || !strings.Contains(c.Left[0].Reason, reason) || c.Left[0].Mend != mend {
+		p.Errorf("removed %v, left %+v, want that %s stays with %q, and the mend %q", c.Removed, c.Left, check, reason, mend)
 	}
 }
 
@@ -231,7 +257,8 @@ func TestClean_LeavesACgroupWithAnothersProcess(t *testing.T) {
 	file, err := harness.CgroupFilePath("/"+p.namespace+"/dead", "cgroup.procs", "cgroup.procs")
 	p.must(err)
 	p.must(os.WriteFile(file, fmt.Append(nil, other.Process.Pid), 0))
-	p.wantLeft(p.clean(2), "leftover-bundles", fmt.Sprintf("its cgroup has process %d", other.Process.Pid))
+	p.wantLeft(p.clean(2), "leftover-bundles", fmt.Sprintf("its cgroup has process %d", other.Process.Pid),
+		fmt.Sprintf("move process %d out of the cgroup or end it first, then run this again", other.Process.Pid))
 	if !harness.Alive(other.Process.Pid) || !harness.Alive(pid) {
 		t.Errorf("the other process lives: %t, that of the container: %t", harness.Alive(other.Process.Pid), harness.Alive(pid))
 	}
@@ -253,7 +280,7 @@ func TestClean_LeavesAContainerOfAShimThatLives(t *testing.T) {
 	p.must(os.RemoveAll(bundle))
 	p.must(p.Start(t.Context()))
 	p.ctr("container", "rm", "one")
-	p.wantLeft(p.clean(2), "leftover-states", "the shim of pod lives and has it")
+	p.wantLeft(p.clean(2), "leftover-states", "the shim of pod lives and has it", "when the shim of pod has ended, run this again")
 	if !harness.Alive(shim) || !harness.Alive(pid) {
 		t.Errorf("the shim lives: %t, the process of the container: %t", harness.Alive(shim), harness.Alive(pid))
 	}
@@ -279,7 +306,7 @@ func TestClean_LeavesAShimThatHasAContainer(t *testing.T) {
 	p.must(os.RemoveAll(bundle))
 	p.must(p.Start(t.Context()))
 	p.ctr("container", "rm", "lost")
-	p.wantLeft(p.clean(2), "leftover-shims", "it has 1 processes of containers")
+	p.wantLeft(p.clean(2), "leftover-shims", "it has 1 processes of containers", fmt.Sprintf("kill -TERM %d", shim))
 	if !harness.Alive(shim) || !harness.Alive(pid) {
 		t.Errorf("the shim lives: %t, the process of the container: %t", harness.Alive(shim), harness.Alive(pid))
 	}
