@@ -65,6 +65,7 @@ func TestKeep_NothingThatIsCertain(t *testing.T) {
 		{"a state directory, beside a process of a user with the command line of a shim", func(x *tree) {
 			x.lost("")
 			x.orphan("c")
+			x.remove("proc/300/exe")
 			x.write("proc/300/status", "Name:\tx\nUid:\t1000\t1000\t1000\t1000\n")
 		}},
 		{"a mount", func(x *tree) { x.mountLine("default/c/rootfs") }},

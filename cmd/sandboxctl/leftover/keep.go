@@ -65,6 +65,11 @@ func (sh shim) String() string {
 	return fmt.Sprintf("what may be the shim of %s, pid %d", sh.ID, sh.pid)
 }
 
+// removeState says how to remove a state directory by hand.
+func removeState(dir string) string {
+	return "when no process of the container runs: rm -r --one-file-system -- " + quote(dir) + ", " + again
+}
+
 // wait says that a shim has to end first.
 func (sh shim) wait() string { return fmt.Sprintf("when process %d has ended, run this again", sh.pid) }
 
@@ -76,7 +81,7 @@ func (s *Scan) keepState(p part) hold {
 		if _, err := os.Lstat(p.state); errors.Is(err, fs.ErrNotExist) {
 			return hold{}
 		}
-		return holdf(fmt.Sprintf("when no process of the container runs: rm -r --one-file-system -- %s, %s", quote(p.state), again),
+		return holdf(removeState(p.state),
 			"%s does not say which cgroups the container had: its creation was not finished", p.state)
 	}
 	st := s.states[i]
@@ -92,8 +97,8 @@ func (s *Scan) keepDefault(st state) hold {
 	if st.dir == s.Root.Path(options.DefaultRoot, st.Namespace, st.ID) {
 		return hold{}
 	}
-	return holdf("remove the bundle of its pod, "+again, "its own bundle, which says that its state directory is not below %s, is gone",
-		options.DefaultRoot)
+	return holdf("remove the bundle of its pod, "+again,
+		"its own bundle, which says that its state directory is not below %s, is gone", options.DefaultRoot)
 }
 
 // sameBundle reports whether two paths are that of one bundle, by containerd's state directory as it is configured or
@@ -147,7 +152,8 @@ func (s *Scan) keepLost(n Name) hold {
 	}
 	for _, b := range s.bundles {
 		if b.alive && slices.ContainsFunc(b.parts, func(p part) bool { return p.Name == n }) {
-			return holdf(fmt.Sprintf("when the shim of %s has ended, run this again", b.ID), "the shim of %s lives and has it", b.ID)
+			mend := fmt.Sprintf("when the shim of %s has ended, run this again", b.ID)
+			return holdf(mend, "the shim of %s lives and has it", b.ID)
 		}
 	}
 	for _, sh := range s.shims {

@@ -251,7 +251,8 @@ func (s *Scan) findStates(known Known) (list []Leftover) {
 
 func (s *Scan) findShims(known Known) (list []Leftover) {
 	for _, sh := range s.shims {
-		if !sh.ours || !sh.sure || s.Root.Resolve(sh.address) != s.Root.Resolve(s.Address) || known[sh.Name] || s.hasBundle(sh) {
+		here := sh.sure && s.Root.Resolve(sh.address) == s.Root.Resolve(s.Address)
+		if !sh.ours || !here || known[sh.Name] || s.hasBundle(sh) {
 			continue
 		}
 		l := Leftover{

@@ -241,7 +241,8 @@ func (s *Scan) ofUser(pid int) bool {
 	status, _ := machine.ReadText(s.Root.ProcFile(pid, "status")) // of what has ended nothing is certain
 	for line := range strings.Lines(status) {
 		if ids, found := strings.CutPrefix(line, "Uid:"); found {
-			return slices.ContainsFunc(strings.Fields(ids), func(id string) bool { return id != "0" && id != fmt.Sprint(os.Geteuid()) })
+			own := fmt.Sprint(os.Geteuid())
+			return slices.ContainsFunc(strings.Fields(ids), func(id string) bool { return id != "0" && id != own })
 		}
 	}
 	return false

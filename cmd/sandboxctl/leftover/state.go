@@ -127,15 +127,15 @@ func (s *Scan) processes(groups []string) (pids []int) {
 	return pids
 }
 
-// foreign says why it is not certain that all in the cgroups of a container is its own. Whoever removes
-// the container kills what is there.
+// foreign says why it is not certain that all in the cgroups of a container is its own. Whoever removes the
+// container kills what is there.
 func (s *Scan) foreign(st state) hold {
 	if st.doubt != "" {
-		return hold{st.doubt, fmt.Sprintf("when no process of the container runs: rm -r --one-file-system -- %s, %s", quote(st.dir), again)}
+		return hold{st.doubt, removeState(st.dir)}
 	}
 	for _, group := range st.groups {
 		if filepath.Clean(group) != group || !machine.Within(machine.CgroupRoot, group) || s.isHierarchy(group) {
-			return holdf(fmt.Sprintf("when no process of the container runs: rm -r --one-file-system -- %s, %s", quote(st.dir), again),
+			return holdf(removeState(st.dir),
 				"its state names %s, which is no cgroup of one container", group)
 		}
 		within := func(other string) bool { return machine.Within(group, other) }
@@ -161,21 +161,22 @@ func (s *Scan) isHierarchy(group string) bool {
 
 // stranger says why a process in the cgroup of a dead container may be none of it.
 func (s *Scan) stranger(st state, pid int) hold {
-	move := fmt.Sprintf("move process %d out of the cgroup ", pid)
+	move := fmt.Sprintf("move process %d out of the cgroup first, %s", pid, again)
+	end := fmt.Sprintf("move process %d out of the cgroup or end it first, %s", pid, again)
 	if pid == os.Getpid() || pid == s.Daemon || pid == 0 { // 0: one that has no pid here
-		return holdf(move+"first, "+again, "its cgroup has process %d, which is not the container's", pid)
+		return holdf(move, "its cgroup has process %d, which is not the container's", pid)
 	}
 	stat, err := s.Root.Stat(pid)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || err == nil && stat.Dead:
 		return hold{} // it has ended meanwhile
 	case err != nil:
-		return holdf(move+"or end it first, "+again, "its cgroup has process %d, which cannot be seen: %v", pid, err)
+		return holdf(end, "its cgroup has process %d, which cannot be seen: %v", pid, err)
 	case stat.Started < st.started:
-		return holdf(move+"or end it first, "+again, "its cgroup has process %d, which is older than the container", pid)
+		return holdf(end, "its cgroup has process %d, which is older than the container", pid)
 	}
 	if mounts := s.mountNamespace(machine.PidText(pid)); mounts == "" || mounts == s.namespace {
-		return holdf(move+"or end it first, "+again, "its cgroup has process %d, which is not in a mount namespace of a container", pid)
+		return holdf(end, "its cgroup has process %d, which is not in a mount namespace of a container", pid)
 	}
 	const deepest = 1000 // nothing is: a loop of pids that are used again
 	for at, n := pid, 0; at > 1 && n < deepest; n++ {

@@ -61,7 +61,8 @@ func Sort(list []leftover.Leftover) {
 	})
 }
 
-// Remove removes one leftover. The error is ErrGone if it is none any more; another says why it, or a part of it, is left.
+// Remove removes one leftover. The error is ErrGone if it is none any more. Another says why it, or a part of it, is
+// left.
 func (r Remover) Remove(ctx context.Context, l leftover.Leftover) error {
 	now, err := r.again(ctx, l)
 	if err != nil {
