@@ -64,6 +64,7 @@ func TestStateDirectory_OfAContainerThatIsMadeAnew(t *testing.T) {
 // What somebody left who removed a bundle by hand, or this program when it was killed.
 func TestStateDirectory_HasABareBundle(t *testing.T) {
 	bare := func(t *testing.T) (*place, leftover.Leftover) {
+		t.Helper()
 		p := newPlace(t)
 		p.must(os.MkdirAll(p.bundlePath("rootfs"), 0o700))
 		return p, p.state()
