@@ -88,8 +88,7 @@ func TestKubernetes_Exec(t *testing.T) {
 		{
 			name: "logs --previous", changes: true,
 			pods:   map[string]string{"box": `containers: [{name: c, command: [sh, -c, "echo run; sleep 1; exit 1"]}]`},
-			script: `until [ "$(get box '{.status.containerStatuses[0].restartCount}')" -ge 1 ]; do sleep 0.3; done; kubectl logs --previous box`,
-			want:   "run\n",
+			script: `await run kubectl logs --previous box`,
 		},
 		{
 			name: "logs: --tail, --since, -f, --all-containers",

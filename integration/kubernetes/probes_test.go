@@ -92,13 +92,13 @@ func thirtyProbes() kubeCase {
 		name := fmt.Sprintf("p%02d", n)
 		names = append(names, name)
 		pods[name] = `containers: [{name: c, command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1; done"],
-			readinessProbe: {exec: {command: [sh, -c, "echo >>/tmp/probes"]}, periodSeconds: 1, timeoutSeconds: 5, failureThreshold: 1}}]`
+			readinessProbe: {exec: {command: [sh, -c, "echo >>/tmp/probes"]}, periodSeconds: 1, timeoutSeconds: 30, failureThreshold: 1}}]`
 	}
 	return kubeCase{
 		name:  "thirty pods with an exec probe each second",
 		alone: true,
 		pods:  pods,
-		script: `ready ` + strings.Join(names, " ") + `; kubectl exec p00 -- sh -c 'n=$(wc -l </tmp/probes); sleep 20; [ $(($(wc -l </tmp/probes) - n)) -ge 15 ] && echo enough'
+		script: `ready ` + strings.Join(names, " ") + `; kubectl exec p00 -- sh -c 'n=$(wc -l </tmp/probes); until [ $(wc -l </tmp/probes) -ge $((n + 20)) ]; do sleep 1; done; echo enough'
 			kubectl get pods -o jsonpath='{.items[*].status.containerStatuses[0].ready} {.items[*].status.containerStatuses[0].restartCount}' | tr ' ' '\n' | sort | uniq -c | tr -s ' '
 			kubectl get events --field-selector reason=Unhealthy -o name; kubectl exec p29 -- sh -c 'ps | grep -c "[e]cho >>" || true'`,
 		want: "enough\n 30 0\n 30 true\n0\n",
