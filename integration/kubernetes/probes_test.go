@@ -77,7 +77,7 @@ not" kubectl get events --field-selector reason=Unhealthy -o jsonpath='{.items[0
 			name: "liveness, with a grace of its own", changes: true,
 			pods: map[string]string{"box": `{terminationGracePeriodSeconds: 600, containers: [{name: c, command: [sleep, "1000"],
 				livenessProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 1}}]}`},
-			script: `until [ "$(get box '{.status.containerStatuses[0].restartCount}')" -ge 1 ]; do sleep 0.3; done; get box '{.status.containerStatuses[0].lastState.terminated.exitCode}'; kubectl delete pod box --grace-period=1 >/dev/null`,
+			script: `until [ "$(get box '{.status.containerStatuses[0].restartCount}')" -ge 1 ] 2>/dev/null; do sleep 0.3; done; get box '{.status.containerStatuses[0].lastState.terminated.exitCode}'; kubectl delete pod box --grace-period=1 >/dev/null`,
 			want:   "137\n",
 		},
 		thirtyProbes(),

@@ -50,7 +50,7 @@ func TestKubernetes_Resources(t *testing.T) {
 		},
 		{
 			name: "resize with a restart of the container",
-			pods: map[string]string{"box": `containers: [{name: c, ` + idle + `, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources: {limits: {cpu: 100m, memory: 64Mi}}}]`},
+			pods: map[string]string{"box": `containers: [{name: c, command: [sh, -c, "trap 'exit 3' TERM; touch /tmp/f; while :; do sleep 0.1; done"], readinessProbe: {exec: {command: [test, -e, /tmp/f]}, periodSeconds: 1}, resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources: {limits: {cpu: 100m, memory: 64Mi}}}]`},
 			script: cgroupScript + `ready box; kubectl patch pod box --subresource resize -p '{"spec": {"containers": [{"name": "c", "resources": {"requests": {"memory": "96Mi"}, "limits": {"memory": "96Mi"}}}]}}' >/dev/null
 				await 1 get box '{.status.containerStatuses[0].restartCount}'; ready box; value $(pid box) 0 memory memory.limit_in_bytes memory.max`,
 			want: "100663296\n",

@@ -100,7 +100,7 @@ func TestKubernetes_Security(t *testing.T) {
 		{
 			name: "containers of a pod share network, IPC and host name",
 			pods: map[string]string{"box": `{hostname: here, subdomain: there, hostAliases: [{ip: 10.1.2.3, hostnames: [alias]}], dnsPolicy: None, dnsConfig: {nameservers: [10.9.9.9], searches: [example.org], options: [{name: ndots, value: "3"}]}, containers: [{name: a, ` + idle + `}, {name: b, ` + idle + `}]}`},
-			script: `ready box; for c in a b; do kubectl exec box -c $c -- sh -c 'for n in net ipc uts pid mnt; do readlink /proc/self/ns/$n; done' >$W/$c; done; comm -12 $W/a $W/b | cut -d: -f 1 | sort | tr '\n' ' '
+			script: `ready box; for c in a b; do kubectl exec box -c $c -- sh -c 'for n in net ipc uts pid mnt; do readlink /proc/self/ns/$n; done' | sort >$W/$c; done; comm -12 $W/a $W/b | cut -d: -f 1 | sort | tr '\n' ' '
 				kubectl exec box -c b -- sh -c 'hostname; cat /etc/resolv.conf; grep -c "10.1.2.3.*alias" /etc/hosts; grep -c "here.there" /etc/hosts'`,
 			want: "ipc net uts here\nsearch example.org\nnameserver 10.9.9.9\noptions ndots:3\n1\n1\n",
 		},
