@@ -133,7 +133,7 @@ func Sum(parts []Totals) []Totals {
 next:
 	for _, p := range parts {
 		for i := range list {
-			if list[i].column() == p.column() {
+			if list[i].Runtime == p.Runtime && list[i].cgroup() == p.cgroup() {
 				list[i].merge(p)
 				continue next
 			}
