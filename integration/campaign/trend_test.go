@@ -70,7 +70,7 @@ func TestTotals_AddUp(t *testing.T) {
 	var b strings.Builder
 	WriteTable(&b, sums...)
 	text := strings.Join(strings.Fields(b.String()), " ")
-	for _, want := range []string{"a.b.one a.b.two", " containers 7 5 ", " leak 3 0 "} {
+	for _, want := range []string{"a.b.one a.b.two", " containers, of them in pods 7, 0 5, 0 ", " leaks 3 0 "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("table has no %q:\n%s", want, b.String())
 		}
