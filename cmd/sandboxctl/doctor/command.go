@@ -24,7 +24,8 @@ const (
 const long = `Checks this node for what containerd-shim-sandbox-v1 and its users need, and says how to
 mend what is wrong. --list shows the checks.
 
-Nothing is changed. For what dead shims left it says the command that removes it.
+Without --clean it changes nothing, and for what dead shims left it says the command that
+removes it.
 
 With --clean it looks for that alone, shows it, asks once, and removes it: processes,
 mounts, cgroups, sockets and files. --yes answers the question; without a terminal it is
