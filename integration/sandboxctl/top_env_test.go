@@ -51,7 +51,8 @@ func (p *patient) top(args ...string) *terminal {
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = x.tty, x.tty, x.tty
 	x.cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
 	p.must(x.cmd.Start())
-	go func() { _, _ = io.Copy(x.pty, x.emulator) }() // what a terminal answers; it ends with the emulator
+	answers := x.emulator.InputPipe().(io.Closer)
+	go func() { _, _ = io.Copy(x.pty, x.emulator) }() // what a terminal answers; it ends with that pipe
 	taken := make(chan struct{})
 	go x.take(taken)
 	go func() {
@@ -63,7 +64,7 @@ func (p *patient) top(args ...string) *terminal {
 	p.Cleanup(func() {
 		_ = x.cmd.Process.Kill() // it has ended if the test passed
 		<-x.ended
-		_ = x.emulator.Close()
+		_ = answers.Close() // Emulator.Close would race with Read
 		_ = x.pty.Close()
 	})
 	return x
