@@ -25,7 +25,7 @@ func TestRun_EndsFirstWhatIsInThePIDNamespaceOfAnother(t *testing.T) {
 		spec := goodSpec()
 		spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/4321/ns/pid"}}
 		h.bundles["s"], h.bundles["a"], h.bundles["b"] = newBundle(t, goodSpec()), newBundle(t, spec), newBundle(t, goodSpec())
-		s.Init(h.bundles["s"], "/the/socket", nil)
+		s.SetShim(h.bundles["s"], "/the/socket", nil)
 		for _, id := range []string{"s", "a", "b"} {
 			h.create(&s, id)
 		}
@@ -58,7 +58,7 @@ func TestRun_DoesNotWaitForOneThatCannotDie(t *testing.T) {
 	spec := goodSpec()
 	spec.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.PIDNamespace, Path: "/proc/4321/ns/pid"}}
 	h.bundles["s"], h.bundles["a"] = newBundle(t, goodSpec()), newBundle(t, spec)
-	s.Init(h.bundles["s"], "/the/socket", nil)
+	s.SetShim(h.bundles["s"], "/the/socket", nil)
 	for _, id := range []string{"s", "a"} {
 		h.create(&s, id)
 	}

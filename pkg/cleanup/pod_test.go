@@ -42,7 +42,7 @@ func newHousehold(t *testing.T, home string, pod bool, ids ...string) *household
 		spec = nil
 	}
 	h.bundles[home] = newBundle(t, spec)
-	s.Init(h.bundles[home], "/the/socket", nil)
+	s.SetShim(h.bundles[home], "/the/socket", nil)
 	if pod {
 		must(t, s.SetPod(home, h.bundles[home], true))
 	} else {
@@ -255,7 +255,7 @@ func TestIndex_MovesWhenItsBundleGoes(t *testing.T) {
 	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
 	var s Index
 	h.bundles["a"] = newBundle(t, goodSpec())
-	s.Init(h.bundles["a"], "/the/socket", nil)
+	s.SetShim(h.bundles["a"], "/the/socket", nil)
 	for _, id := range []string{"a", "b", "c", "d"} {
 		h.create(&s, id)
 	}
@@ -290,7 +290,7 @@ func TestIndex_MovesWhenItsBundleGoes(t *testing.T) {
 func TestIndex_OfAShimWhoseBundleIsGone(t *testing.T) {
 	h := newHousehold(t, "s", false)
 	var s Index
-	s.Init(filepath.Join(t.TempDir(), "gone"), "/the/socket", nil)
+	s.SetShim(filepath.Join(t.TempDir(), "gone"), "/the/socket", nil)
 	h.create(&s, "a") // becomes home
 	h.create(&s, "b")
 	if got, err := h.delete("b"); err != nil || got != "a b" {
@@ -302,7 +302,7 @@ func TestIndex_OfAShimWhoseBundleIsGone(t *testing.T) {
 func TestIndex_OfASandboxWhoseBundleIsGone(t *testing.T) {
 	h := &household{t: t, bundles: map[string]string{"s": newBundle(t, nil)}, failing: map[string]error{}}
 	var s Index
-	s.Init(h.bundles["s"], "/the/socket", nil)
+	s.SetShim(h.bundles["s"], "/the/socket", nil)
 	must(t, s.SetPod("s", h.bundles["s"], true))
 	h.create(&s, "a")
 	must(t, os.RemoveAll(h.bundles["s"]))
@@ -329,7 +329,7 @@ func TestRun_BundlesBehindALink(t *testing.T) {
 				"s": link + plain, "a": link + newBundle(t, goodSpec()),
 			}}
 			var s Index
-			s.Init(plain, "/the/socket", nil)
+			s.SetShim(plain, "/the/socket", nil)
 			want := "a s"
 			if pod {
 				must(t, s.SetPod("s", h.bundles["s"], true))
@@ -351,7 +351,7 @@ func TestRun_BundlesBehindALink(t *testing.T) {
 func TestRun_WithoutAContainerInTheIndexBundle(t *testing.T) {
 	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"a": newBundle(t, goodSpec())}}
 	var s Index
-	s.Init(newBundle(t, nil), "/the/socket", nil)
+	s.SetShim(newBundle(t, nil), "/the/socket", nil)
 	h.create(&s, "a")
 	if got, err := h.delete("a"); err != nil || got != "a" {
 		t.Errorf("delete removed %q, %v, want a and nothing else", got, err)
@@ -364,7 +364,7 @@ func TestRun_WithoutAContainerInTheIndexBundle(t *testing.T) {
 func TestRun_WhereTheIndexBundlesContainerWasNotTheFirst(t *testing.T) {
 	h := &household{t: t, failing: map[string]error{}, bundles: map[string]string{"s": newBundle(t, goodSpec())}}
 	var s Index
-	s.Init(h.bundles["s"], "/the/socket", nil)
+	s.SetShim(h.bundles["s"], "/the/socket", nil)
 	h.create(&s, "a")
 	h.create(&s, "s")
 	if got, err := h.delete("a"); err != nil || got != "a s" {

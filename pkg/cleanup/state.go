@@ -99,9 +99,9 @@ type Index struct {
 // Answer encodes what the delete command prints: the pid and exit of a container's init.
 type Answer func(pid int, exit process.Exit) ([]byte, error)
 
-// Init says in which bundle the shim was started, where it listens, and how the delete command answers. It is called
+// SetShim says in which bundle the shim was started, where it listens, and how the delete command answers. It is called
 // before anything else.
-func (x *Index) Init(bundle, socket string, answer Answer) {
+func (x *Index) SetShim(bundle, socket string, answer Answer) {
 	x.bundle, x.index.Socket, x.answer = resolveBundle(bundle), socket, answer
 }
 

@@ -74,7 +74,7 @@ func TestLeaveAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bundle := newBundle(t, goodSpec())
 			var x Index
-			x.Init(bundle, "/the/socket", tt.answer)
+			x.SetShim(bundle, "/the/socket", tt.answer)
 			must(t, x.Add("c1", bundle, "/r"))
 			if tt.other != "" {
 				must(t, x.Add(tt.other, newBundle(t, goodSpec()), "/r"))
@@ -97,7 +97,7 @@ func TestLeaveAnswer(t *testing.T) {
 
 func TestLeaveAnswer_WithoutABundle(t *testing.T) {
 	var x Index
-	x.Init("/nowhere", "", func(int, process.Exit) ([]byte, error) { return nil, nil })
+	x.SetShim("/nowhere", "", func(int, process.Exit) ([]byte, error) { return nil, nil })
 	x.LeaveAnswer("/nowhere", State{Exit: &process.Exit{}}) // does nothing
 	if err := RemoveAnswer("/nowhere"); err != nil {
 		t.Errorf("RemoveAnswer = %v, want it to do nothing", err)

@@ -48,8 +48,8 @@ type container struct {
 	initReason string // why libcontainer started init; empty if it did not
 	fallback   atomic.Pointer[fallback]
 
-	awaitsProgram atomic.Bool   // Start let init run its program, and nobody has seen it yet
-	spawning      chan struct{} // holds one while libcontainer starts an exec: a lock that waits no longer than a context
+	awaitsProgram    atomic.Bool   // Start let init run its program, and nobody has seen it yet
+	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock that waits no longer than a context
 
 	filter     func() (*launch.Filter, error) // the seccomp filter of execs, captured by the first
 	execGroups *execgroup.Groups

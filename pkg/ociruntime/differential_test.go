@@ -63,7 +63,7 @@ func byLibcontainer(c *container, ctx context.Context, p *specs.Process, s *stdi
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.spawn(ctx, lp, s)
+	h, err := c.execByLibcontainer(ctx, lp, s)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func byLauncher(c *container, ctx context.Context, p *specs.Process, s *stdio.St
 	if err != nil {
 		return nil, err
 	}
-	h, err := c.launch(ctx, lp, s, nil)
+	h, err := c.execByLauncher(ctx, lp, s, nil)
 	if err != nil {
 		return nil, err
 	}

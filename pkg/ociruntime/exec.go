@@ -53,7 +53,7 @@ func (c *container) startExec(
 	late := fmt.Errorf("the process was not set up within %v: %w", c.runtime.execTimeout, context.DeadlineExceeded)
 	ctx, cancel := context.WithTimeoutCause(ctx, c.runtime.execTimeout, late)
 	defer cancel()
-	h, err := c.launch(ctx, lp, s, group)
+	h, err := c.execByLauncher(ctx, lp, s, group)
 	if reason := (unsupported{}); errors.As(err, &reason) {
 		if c.config.TaskDir != "" && !filepath.IsAbs(lp.Args[0]) { // it is not looked for anywhere else
 			return nil, launcherError("host-rootfs.task-dir", processFailed, reason.error, lp.Args)
@@ -64,7 +64,7 @@ func (c *container) startExec(
 		if group != nil {
 			lp.SubCgroupPaths = group.SubPaths
 		}
-		if h, err = c.spawn(ctx, lp, s); err == nil && group != nil {
+		if h, err = c.execByLibcontainer(ctx, lp, s); err == nil && group != nil {
 			if err = group.LimitProcesses(); err != nil { // not before: libcontainer has threads
 				h.kill()
 			}
@@ -73,16 +73,16 @@ func (c *container) startExec(
 	return h, err
 }
 
-// spawn starts lp with libcontainer, one at a time: when ctx ends, the stages that it kills must be those of this exec.
-func (c *container) spawn(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+// execByLibcontainer starts lp with libcontainer, one at a time: when ctx ends, the stages that it kills must be those of this exec.
+func (c *container) execByLibcontainer(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams) (*handle, error) {
 	select {
-	case c.spawning <- struct{}{}:
-		defer func() { <-c.spawning }()
+	case c.libcontainerExec <- struct{}{}:
+		defer func() { <-c.libcontainerExec }()
 		lc, err := c.libcontainer()
 		if err != nil {
 			return nil, err
 		}
-		return c.runtime.spawn(ctx, lc, lp, s)
+		return c.runtime.startByLibcontainer(ctx, lc, lp, s)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("interrupted while libcontainer starts another exec: %w", context.Cause(ctx))
 	}
@@ -91,8 +91,8 @@ func (c *container) spawn(ctx context.Context, lp *libcontainer.Process, s *stdi
 // unsupported is the reason why the launcher cannot start a process. Nothing was started then.
 type unsupported struct{ error }
 
-// launch starts lp with the launcher, or returns an unsupported error.
-func (c *container) launch(
+// execByLauncher starts lp with the launcher, or returns an unsupported error.
+func (c *container) execByLauncher(
 	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
 ) (*handle, error) {
 	if err := ctx.Err(); err != nil {
@@ -109,7 +109,7 @@ func (c *container) launch(
 	if err != nil {
 		return nil, err
 	}
-	c.setCgroups(command, group)
+	c.joinCgroups(command, group)
 	if group != nil {
 		command.Ready = group.LimitProcesses
 	}

@@ -122,8 +122,8 @@ func namespaces(config *configs.Config) (flags uintptr) {
 	return flags
 }
 
-// setCgroups sets which cgroups the process joins: those of group, or if that is nil, the container's.
-func (c *container) setCgroups(cmd *launch.Command, group *execgroup.Group) {
+// joinCgroups sets which cgroups the process joins: those of group, or if that is nil, the container's.
+func (c *container) joinCgroups(cmd *launch.Command, group *execgroup.Group) {
 	paths := c.manager.GetPaths()
 	freezer := paths["freezer"] // the container's: thawing it thaws those below
 	if group != nil {

@@ -251,7 +251,7 @@ func TestExec_ByALauncherThatMayNotBeRunAnyMore(t *testing.T) {
 	}
 	must(t, err)
 	lp := &libcontainer.Process{Args: []string{"true"}}
-	if _, err := c.launch(t.Context(), lp, nil, nil); !errors.As(err, &unsupported{}) {
+	if _, err := c.execByLauncher(t.Context(), lp, nil, nil); !errors.As(err, &unsupported{}) {
 		t.Errorf("launch = %v, want not covered", err)
 	}
 	if got, want := b.exec(t.Context(), command("sh", "-c", "exit 4")), (result{4, "", nil}); got != want {

@@ -108,9 +108,9 @@ func launcherError(setting, words string, reason error, args []string) error {
 	return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason, errdefs.ErrFailedPrecondition)
 }
 
-// launchInit starts init with the launcher, or returns an unsupported error. In that case nothing is left of it but
+// initByLauncher starts init with the launcher, or returns an unsupported error. In that case nothing is left of it but
 // what libcontainer.Create made, and what mounts need to lie on.
-func (r *Runtime) launchInit(
+func (r *Runtime) initByLauncher(
 	ctx context.Context, c process.Config, config *configs.Config, lc *libcontainer.Container, p *libcontainer.Process,
 	s *stdio.Streams,
 ) (*container, error) {
@@ -203,13 +203,13 @@ func (i *initLauncher) prepare() error {
 		return nil
 	}
 	if config.Cgroups.Systemd {
-		i.Born = apply
+		i.Forked = apply
 	} else {
 		const nobody = -1 // makes the cgroup and moves no process (cgroups/utils.go, WriteCgroupProc)
 		if err := fail.After("create.cgroup", apply(nobody)); err != nil {
 			return err
 		}
-		i.made.setCgroups(&i.Command, nil)
+		i.made.joinCgroups(&i.Command, nil)
 	}
 	var err error
 	if i.CgroupMounts, err = cgroupMounts(config, i.group.GetPaths()); err != nil {

@@ -86,12 +86,12 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	if err != nil {
 		return nil, ocierrors.Create(ocierrors.Classify(err), c.Spec.Linux)
 	}
-	created, err := r.launchInit(ctx, c, config, lc, init, s)
+	created, err := r.initByLauncher(ctx, c, config, lc, init, s)
 	if reason := (unsupported{}); errors.As(err, &reason) && needsLauncher(c) != "" {
 		err = launcherError(needsLauncher(c), initFailed, reason.error, c.Spec.Process.Args)
 	} else if errors.As(err, &reason) {
 		log.G(ctx).WithField("container", c.ID).WithField("reason", reason.Error()).Info("init by libcontainer")
-		if created, err = r.spawnInit(ctx, c, config, lc, init, s); err == nil {
+		if created, err = r.initByLibcontainer(ctx, c, config, lc, init, s); err == nil {
 			created.initReason = reason.Error()
 		}
 		if _, none := init.Pid(); err != nil && none != nil {
@@ -125,24 +125,24 @@ func (r *Runtime) translate(c process.Config) (*configs.Config, error) {
 	return translate.Container(c)
 }
 
-// spawnInit starts init with libcontainer.
-func (r *Runtime) spawnInit(
+// initByLibcontainer starts init with libcontainer.
+func (r *Runtime) initByLibcontainer(
 	ctx context.Context, c process.Config, config *configs.Config, lc *libcontainer.Container, p *libcontainer.Process,
 	s *stdio.Streams,
 ) (*container, error) {
-	init, err := r.spawn(ctx, lc, p, s)
+	init, err := r.startByLibcontainer(ctx, lc, p, s)
 	if err != nil {
 		return nil, err
 	}
-	made, err := r.spawned(c, config, lc, init)
+	made, err := r.libcontainerInit(c, config, lc, init)
 	if err != nil {
 		init.kill()
 	}
 	return made, err
 }
 
-// spawned is the container of an init that libcontainer has started.
-func (r *Runtime) spawned(
+// libcontainerInit is the container of an init that libcontainer has started.
+func (r *Runtime) libcontainerInit(
 	c process.Config, config *configs.Config, lc *libcontainer.Container, init *handle,
 ) (*container, error) {
 	state, err := lc.State()
@@ -200,7 +200,7 @@ func (r *Runtime) newContainer(
 	}
 	made := &container{
 		runtime: r, config: c, manager: m,
-		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), spawning: make(chan struct{}, 1),
+		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), libcontainerExec: make(chan struct{}, 1),
 		filter: sync.OnceValues(func() (*launch.Filter, error) {
 			return launch.Capture(func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
 		}),

@@ -35,7 +35,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 			c.live.Release(1)
 		}
 	}()
-	err := p.launch(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, p.limits(), s) })
+	err := p.startWithStreams(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, p.limits(), s) })
 	if err != nil {
 		if errors.Is(err, unix.ESRCH) { // it was to join namespaces of a process that is gone
 			err = fmt.Errorf("%w: %w", err, errInitExited)
@@ -55,12 +55,12 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	return nil
 }
 
-// launch brings p to life by start, with streams that it opens. Before that there is no process, and none after
+// startWithStreams calls start, which makes p live, with streams that it opens. Before that there is no process, and none after
 // a failure or a panic: then p cannot be started again, no exit is told, and those who wait for one are released.
-func (p *Process) launch(ctx context.Context, start func(*stdio.Streams) (Handle, error)) error {
-	launched := false
+func (p *Process) startWithStreams(ctx context.Context, start func(*stdio.Streams) (Handle, error)) error {
+	started := false
 	defer func() {
-		if !launched {
+		if !started {
 			p.failStart()
 		}
 	}()
@@ -74,7 +74,7 @@ func (p *Process) launch(ctx context.Context, start func(*stdio.Streams) (Handle
 		return err
 	}
 	p.setHandle(handle, streams)
-	launched = true
+	started = true
 	return nil
 }
 

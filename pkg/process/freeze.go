@@ -171,7 +171,7 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 
 // restore brings init back to life from its checkpoint. The caller holds init's opLock.
 func (c *Container) restore(ctx context.Context) error {
-	return c.init.launch(ctx, func(s *stdio.Streams) (Handle, error) {
+	return c.init.startWithStreams(ctx, func(s *stdio.Streams) (Handle, error) {
 		init, err := c.runtime.Restore(ctx, s)
 		if err != nil {
 			return nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)

@@ -216,7 +216,7 @@ type Admit func() (adapt func(*specs.Spec) error, err error)
 // KeepIndex says in which bundle the shim was started, where it listens, and how the delete command answers. It is
 // called before anything is created.
 func (m *Manager) KeepIndex(bundle, socket string, answer cleanup.Answer) {
-	m.index.Init(bundle, socket, answer)
+	m.index.SetShim(bundle, socket, answer)
 }
 
 // AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. From then on admit decides

@@ -32,9 +32,9 @@ type Init struct {
 	// can take the permission to execute it.
 	Reaped bool
 
-	// Born is called with the process id before the container's file systems are made: on systemd's cgroups to put the
+	// Forked is called with the process id before the container's file systems are made: on systemd's cgroups to put the
 	// process there. It may be nil.
-	Born func(pid int) error
+	Forked func(pid int) error
 	// Mounted is called when they are made, and before they are the root of the process: for limits and hooks.
 	Mounted func(pid int) error
 	// MountedOnce says that Mounted cannot be called for another process in place of this one.
@@ -127,7 +127,7 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 	if i.Reaped {
 		b.self, _ = b.open("/proc/self/exe", unix.O_RDONLY) // the host's /proc
 	}
-	b.birth(moves)
+	b.fork(moves)
 	if i.Config.Namespaces.Contains(configs.NEWUSER) {
 		b.enterUserNamespace()
 	} else {
@@ -225,9 +225,9 @@ func (b *initBuilder) newNamespaces() int {
 	return int(b.Config.Namespaces.CloneFlags() &^ others)
 }
 
-// birth forks the process into its cgroups and its new namespaces. The cgroup namespace is not among them: the root of
+// fork forks the process into its cgroups and its new namespaces. The cgroup namespace is not among them: the root of
 // that is the cgroup in which it is made.
-func (b *initBuilder) birth(moves bool) {
+func (b *initBuilder) fork(moves bool) {
 	i := &b.Command
 	resetSignals(b.Request)
 	for fd := native.Socket; fd < b.freeFD(); fd++ {
@@ -256,7 +256,7 @@ func (b *initBuilder) birth(moves bool) {
 	default:
 		b.Fork(namespaces).OnError("clone")
 	}
-	b.Wait(b.Born)
+	b.Wait(b.Forked)
 	resetAffinity(b.Request)
 }
 

@@ -37,7 +37,7 @@ func (b *initBuilder) run(env native.Word) {
 		b.loadLateFilter(b.Request)
 	}
 	if b.Reaped {
-		b.Request.Init(b.self, b.Args, env).OnError("run the init")
+		b.ExecInit(b.self, b.Args, env).OnError("run the init")
 		return
 	}
 	b.exec(b.Request, paths, env)
