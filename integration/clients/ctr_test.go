@@ -102,7 +102,7 @@ const noEffect = "the option BinaryName has no effect"
 // wantSaid checks that the log of our shim has said that a runtime binary has no effect, once.
 func (x *ctr) wantSaid(s *session, since int64) {
 	if n := strings.Count(x.LogFrom(since), noEffect); n != 1 {
-		s.fatalf("the log says %d times that %s, want once", n, noEffect)
+		s.Fatalf("the log says %d times that %s, want once", n, noEffect)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestCtr(t *testing.T) {
 			name: "--runtime-config-path with a BinaryName: accepted, no effect",
 			run: func(s *session) {
 				size := x.LogSize()
-				s.shell(`echo 'BinaryName = "/nothing"' >$W/options; ctr run --rm --runtime-config-path $W/options $IMAGE box echo hello`)
+				s.Shell(`echo 'BinaryName = "/nothing"' >$W/options; ctr run --rm --runtime-config-path $W/options $IMAGE box echo hello`)
 				if s.runtime == "sandbox" {
 					x.wantSaid(s, size)
 				}
@@ -228,16 +228,16 @@ func TestCtr_InPlaceOfTheRuncShim(t *testing.T) {
 	_, err = play(t.Context(), x, clientCase{
 		run: func(s *session) {
 			size := x.LogSize()
-			s.shell(`ctr run -d --runc-binary /nothing --runc-root $W/root $IMAGE box sleep 1000`)
+			s.Shell(`ctr run -d --runc-binary /nothing --runc-root $W/root $IMAGE box sleep 1000`)
 			x.wantSaid(s, size)
 			shims := harness.ShimsOf(x.Address, "")
 			if len(shims) != 1 {
-				s.fatalf("shims are %v, want one", shims)
+				s.Fatalf("shims are %v, want one", shims)
 			}
 			exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", shims[0].Pid))
-			s.must(err, "the shim's program")
+			s.Must(err, "the shim's program")
 			if exe != shared.Env.Shim {
-				s.fatalf("the shim is %s, want %s", exe, shared.Env.Shim)
+				s.Fatalf("the shim is %s, want %s", exe, shared.Env.Shim)
 			}
 		},
 		script: `ls $W/root/*`,

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"sandbox.internal/shim/integration/script"
 )
 
 // perRun names what docker inspect says that differs between any two runs.
@@ -16,40 +18,23 @@ var perRun = []string{"Created", "FinishedAt", "Log", "Pid", "Runtime", "Sandbox
 
 // inspect puts what docker inspect says of the containers that there are into the account.
 func (d *dockerd) inspect(s *session) {
-	ids, err := d.docker(s.ctx, nil, "ps", "--all", "--quiet", "--no-trunc")
-	s.must(err, "list containers")
+	ids, err := d.docker(s.Context, nil, "ps", "--all", "--quiet", "--no-trunc")
+	s.Must(err, "list containers")
 	list := strings.Fields(ids)
 	if len(list) == 0 {
 		return
 	}
-	text, err := d.docker(s.ctx, nil, append([]string{"inspect"}, list...)...)
-	s.must(err, "inspect")
+	text, err := d.docker(s.Context, nil, append([]string{"inspect"}, list...)...)
+	s.Must(err, "inspect")
 	var all []map[string]any
-	s.must(json.Unmarshal([]byte(text), &all), "inspect")
+	s.Must(json.Unmarshal([]byte(text), &all), "inspect")
 	slices.SortFunc(all, func(a, b map[string]any) int { return strings.Compare(fmt.Sprint(a["Name"]), fmt.Sprint(b["Name"])) })
 	for _, said := range all {
-		without(said)
+		script.Delete(said, perRun...)
 	}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetIndent("", " ")
-	s.must(e.Encode(all), "inspect")
-	s.account.Write(out.Bytes())
-}
-
-// without removes what is volatile from parsed JSON.
-func without(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, name := range perRun {
-			delete(v, name)
-		}
-		for _, child := range v {
-			without(child)
-		}
-	case []any:
-		for _, child := range v {
-			without(child)
-		}
-	}
+	s.Must(e.Encode(all), "inspect")
+	s.Note(out.String())
 }

@@ -14,30 +14,30 @@ import (
 
 // killShim ends the shim of the container box without warning.
 func (s *session) killShim() {
-	shims := harness.Shims(namespace, s.quiet("docker inspect -f '{{.Id}}' box"))
+	shims := harness.Shims(namespace, s.Quiet("docker inspect -f '{{.Id}}' box"))
 	if len(shims) != 1 {
-		s.fatalf("the container has the shims %v, want one", shims)
+		s.Fatalf("the container has the shims %v, want one", shims)
 	}
-	s.must(syscall.Kill(shims[0].Pid, syscall.SIGKILL), "kill the shim")
+	s.Must(syscall.Kill(shims[0].Pid, syscall.SIGKILL), "kill the shim")
 }
 
 // withoutDockerd kills dockerd, does work, and starts it again.
 func (s *session) withoutDockerd(work func()) {
-	s.must(s.end(syscall.SIGKILL), "kill dockerd")
+	s.Must(s.end(syscall.SIGKILL), "kill dockerd")
 	work()
-	s.must(s.start(), "start dockerd")
+	s.Must(s.start(), "start dockerd")
 }
 
 // initPid is the process id of the first process of the container box.
 func (s *session) initPid() (pid int) {
-	_, err := fmt.Sscan(s.quiet("docker inspect -f '{{.State.Pid}}' box"), &pid)
-	s.must(err, "process id")
+	_, err := fmt.Sscan(s.Quiet("docker inspect -f '{{.State.Pid}}' box"), &pid)
+	s.Must(err, "process id")
 	return pid
 }
 
 // gone waits for the end of a process.
 func (s *session) gone(pid int) {
-	s.must(harness.Poll(func() error {
+	s.Must(harness.Poll(func() error {
 		if harness.Alive(pid) {
 			return errors.New("it lives")
 		}
@@ -50,11 +50,11 @@ func TestDocker_Restore(t *testing.T) {
 		{
 			name: "live-restore: the container goes on, its output is kept",
 			run: func(s *session) {
-				s.shell(`docker run -d --name box busybox sh -c 'n=0; until test -e /end; do n=$((n+1)); echo $n; sleep 0.05; done; echo end; exit 7' >/dev/null; await true docker inspect -f '{{gt .State.Pid 0}}' box`)
+				s.Shell(`docker run -d --name box busybox sh -c 'n=0; until test -e /end; do n=$((n+1)); echo $n; sleep 0.05; done; echo end; exit 7' >/dev/null; await true docker inspect -f '{{gt .State.Pid 0}}' box`)
 				pid := s.initPid()
 				s.withoutDockerd(func() {})
 				if again := s.initPid(); again != pid {
-					s.fatalf("the first process is %d, was %d", again, pid)
+					s.Fatalf("the first process is %d, was %d", again, pid)
 				}
 			},
 			script: `docker exec box touch /end; docker wait box; docker logs box >$W/log; tail -n 1 $W/log; head -n -1 $W/log >$W/got; seq $(wc -l <$W/got) | cmp - $W/got && echo all`,
@@ -63,10 +63,10 @@ func TestDocker_Restore(t *testing.T) {
 		{
 			name: "live-restore: a container that ends while dockerd is dead, its last output",
 			run: func(s *session) {
-				s.shell(`docker run -d --name box busybox sh -c 'echo first; while test -e /go; do :; done; until test -e /end; do sleep 0.05; done; echo last; exit 9' >/dev/null; await first docker logs box`)
+				s.Shell(`docker run -d --name box busybox sh -c 'echo first; while test -e /go; do :; done; until test -e /end; do sleep 0.05; done; echo last; exit 9' >/dev/null; await first docker logs box`)
 				pid := s.initPid()
 				s.withoutDockerd(func() {
-					s.shell(fmt.Sprintf("touch /proc/%d/root/end", pid))
+					s.Shell(fmt.Sprintf("touch /proc/%d/root/end", pid))
 					s.gone(pid)
 				})
 			},
@@ -78,7 +78,7 @@ last" docker logs box`,
 		{
 			name: "live-restore: exec, stop, restart afterwards",
 			run: func(s *session) {
-				s.shell(`docker run -d --name box busybox sh -c 'trap "exit 5" TERM; while :; do sleep 0.1; done' >/dev/null`)
+				s.Shell(`docker run -d --name box busybox sh -c 'trap "exit 5" TERM; while :; do sleep 0.1; done' >/dev/null`)
 				s.withoutDockerd(func() {})
 			},
 			script: `docker exec box echo hello; docker stop box; docker wait box; docker start box; docker exec box echo again; docker restart box`,
@@ -87,7 +87,7 @@ last" docker logs box`,
 		{
 			name: "live-restore of a paused one",
 			run: func(s *session) {
-				s.shell(`docker run -d --name box busybox sleep 1000 >/dev/null; docker pause box`)
+				s.Shell(`docker run -d --name box busybox sleep 1000 >/dev/null; docker pause box`)
 				s.withoutDockerd(func() {})
 			},
 			script: `docker inspect -f '{{.State.Status}}' box; docker unpause box; docker exec box echo hello`,
@@ -96,10 +96,10 @@ last" docker logs box`,
 		{
 			name: "--restart always over a dockerd that is dead",
 			run: func(s *session) {
-				s.shell(`docker run -d --restart always --name box busybox sleep 1000 >/dev/null`)
+				s.Shell(`docker run -d --restart always --name box busybox sleep 1000 >/dev/null`)
 				pid := s.initPid()
 				s.withoutDockerd(func() {
-					s.must(syscall.Kill(pid, syscall.SIGKILL), "kill init")
+					s.Must(syscall.Kill(pid, syscall.SIGKILL), "kill init")
 					s.gone(pid)
 				})
 			},
@@ -109,7 +109,7 @@ last" docker logs box`,
 		{
 			name: "a killed shim: the container has ended, and starts again",
 			run: func(s *session) {
-				s.shell(`docker run -d --name box busybox sleep 1000 >/dev/null`)
+				s.Shell(`docker run -d --name box busybox sleep 1000 >/dev/null`)
 				pid := s.initPid()
 				s.killShim()
 				s.gone(pid)
@@ -120,7 +120,7 @@ last" docker logs box`,
 		{
 			name: "a killed shim under an exec",
 			run: func(s *session) {
-				s.shell(`docker run -d --name box busybox sleep 1000 >/dev/null; docker exec -d box sleep 1001; await "sleep 1000
+				s.Shell(`docker run -d --name box busybox sleep 1000 >/dev/null; docker exec -d box sleep 1001; await "sleep 1000
 sleep 1001" processes box`)
 				pid := s.initPid()
 				s.killShim()
@@ -133,12 +133,12 @@ sleep 1001" processes box`)
 		{
 			name: "a restart of containerd",
 			run: func(s *session) {
-				s.shell(`docker run -d --name box busybox sh -c 'trap "exit 5" TERM; while :; do sleep 0.1; done' >/dev/null`)
+				s.Shell(`docker run -d --name box busybox sh -c 'trap "exit 5" TERM; while :; do sleep 0.1; done' >/dev/null`)
 				pid := s.initPid()
-				s.must(s.Stop(), "stop containerd")
-				s.must(s.Containerd.Start(s.ctx), "start containerd")
+				s.Must(s.Stop(), "stop containerd")
+				s.Must(s.Containerd.Start(s.Context), "start containerd")
 				if !harness.Alive(pid) {
-					s.fatalf("the container has ended")
+					s.Fatalf("the container has ended")
 				}
 			},
 			script: `await hello docker exec box echo hello; docker stop box; docker wait box; docker start box`,

@@ -20,9 +20,9 @@ func TestDocker_Run(t *testing.T) {
 			name: "run",
 			run: func(s *session) {
 				size := s.LogSize()
-				s.shell("docker run --rm busybox true")
+				s.Shell("docker run --rm busybox true")
 				if log := s.LogFrom(size); strings.Contains(log, "init by libcontainer") {
-					s.fatalf("the launcher did not start it:\n%s", log)
+					s.Fatalf("the launcher did not start it:\n%s", log)
 				}
 			},
 			script: `docker run --rm busybox echo hello`,

@@ -4,20 +4,18 @@
 package clients_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/script"
 )
 
 // daemon is what a kind of client talks to. One goroutine at a time may use it.
@@ -33,25 +31,12 @@ type daemon interface {
 	logs() string                    // the end of what it wrote
 }
 
-// session is one run of a case with one runtime. Its methods end it when something is not as the case wants it.
+// session is one run of a case with one runtime.
 type session struct {
 	*dockerd // nil with other clients
-	daemon   daemon
-	ctx      context.Context //nolint:containedctx // a session is one call
-	runtime  string          // as docker run --runtime has it
-	dir      string          // $W of scripts
-	account  strings.Builder
-}
-
-// failure is what ends a session.
-type failure struct{ error }
-
-func (s *session) fatalf(format string, arg ...any) { panic(failure{fmt.Errorf(format, arg...)}) }
-
-func (s *session) must(err error, what string) {
-	if err != nil {
-		s.fatalf("%s: %w", what, err)
-	}
+	*script.Session
+	daemon  daemon
+	runtime string // as docker run --runtime has it
 }
 
 // play runs a case with a runtime, and cleans up. It returns what was seen.
@@ -61,59 +46,24 @@ func play(ctx context.Context, d daemon, c clientCase, runtime string) (account 
 	if err != nil {
 		return "", err
 	}
-	s := &session{ctx: ctx, daemon: d, runtime: runtime, dir: dir}
+	s := &session{
+		Session: &script.Session{Context: ctx, Dir: dir, Limit: harness.Slow(3 * time.Minute)},
+		daemon:  d, runtime: runtime,
+	}
+	s.Environ = s.environ
 	s.dockerd, _ = d.(*dockerd)
-	func() {
-		defer func() {
-			switch p := recover().(type) {
-			case nil:
-			case failure:
-				err = p.error
-			default:
-				panic(p)
-			}
-		}()
-		s.must(os.Chmod(dir, 0o755), "directory of the case")
+	err = s.Run(func() {
+		s.Must(os.Chmod(dir, 0o755), "directory of the case")
 		if c.run != nil {
 			c.run(s)
 		}
-		if got := s.shell(c.script); got != c.want {
-			s.fatalf("output is %q, want %q", got, c.want)
+		if got := s.Shell(c.script); got != c.want {
+			s.Fatalf("output is %q, want %q", got, c.want)
 		}
 		d.inspect(s)
-	}()
+	})
 	err = errors.Join(err, s.cleanUp())
-	return s.plain(s.account.String()), err
-}
-
-// shell runs a script that must succeed, and returns its output.
-func (s *session) shell(script string) string {
-	stdout, stderr := s.sh(script)
-	fmt.Fprintf(&s.account, "%s\n%s\n", stdout, stderr)
-	return stdout
-}
-
-// quiet is shell with an output that differs each time.
-func (s *session) quiet(script string) string {
-	stdout, _ := s.sh(script)
-	return strings.TrimSpace(stdout)
-}
-
-func (s *session) sh(script string) (stdout, stderr string) {
-	ctx, cancel := context.WithTimeout(s.ctx, harness.Slow(3*time.Minute))
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-euc", script)
-	cmd.Env = append(s.environ(), "W="+s.dir)
-	cmd.Dir = s.dir
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Run(); err != nil {
-		s.fatalf("script: %w (%v)\nstdout: %sstderr: %s", err, ctx.Err(), out.Bytes(), errs.Bytes())
-	}
-	return out.String(), errs.String()
+	return s.plain(s.Account()), err
 }
 
 // environ is that of a user's shell.
@@ -140,7 +90,7 @@ func (s *session) cleanUp() error {
 	if left != nil {
 		left = errors.Join(left, s.daemon.remove())
 	}
-	return errors.Join(err, left, os.RemoveAll(s.dir))
+	return errors.Join(err, left, os.RemoveAll(s.Session.Dir))
 }
 
 // beyond is what is in now and not in before.
@@ -149,20 +99,13 @@ func beyond(before, now []string) []string {
 }
 
 // What differs between any two runs.
-var volatile = []struct {
-	pattern *regexp.Regexp
-	plain   string
-}{
-	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "<id>"},
-	{regexp.MustCompile(`\b[0-9a-f]{12}\b`), "<short id>"},
-	{regexp.MustCompile(`\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b`), "<mac>"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)`), "<time>"},
+var volatile = []script.Replacement{
+	{Pattern: regexp.MustCompile(`\b[0-9a-f]{64}\b`), By: "<id>"},
+	{Pattern: regexp.MustCompile(`\b[0-9a-f]{12}\b`), By: "<short id>"},
+	{Pattern: regexp.MustCompile(`\b[0-9a-f]{2}(:[0-9a-f]{2}){5}\b`), By: "<mac>"},
+	{Pattern: regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)`), By: "<time>"},
 }
 
 func (s *session) plain(text string) string {
-	text = strings.ReplaceAll(text, filepath.Base(s.dir), "<dir>")
-	for _, v := range volatile {
-		text = v.pattern.ReplaceAllString(text, v.plain)
-	}
-	return text
+	return script.Replace(strings.ReplaceAll(text, filepath.Base(s.Session.Dir), "<dir>"), volatile)
 }

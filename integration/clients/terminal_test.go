@@ -22,19 +22,19 @@ type terminal struct {
 // terminal starts docker on a terminal of 30 lines and 90 columns.
 func (s *session) terminal(arg ...string) *terminal {
 	cmd := exec.Command(s.bin+"/docker", arg...)
-	cmd.Env = s.environ()
+	cmd.Env = s.Environ()
 	t, err := harness.NewTerminal(cmd)
-	s.must(err, "start docker")
+	s.Must(err, "start docker")
 	return &terminal{Terminal: t, s: s}
 }
 
-func (t *terminal) resize(lines, columns uint16) { t.s.must(t.Resize(lines, columns), "resize") }
+func (t *terminal) resize(lines, columns uint16) { t.s.Must(t.Resize(lines, columns), "resize") }
 
-func (t *terminal) types(text string) { t.s.must(t.Type(text), "type") }
+func (t *terminal) types(text string) { t.s.Must(t.Type(text), "type") }
 
 // shows waits until n times text has been shown, and what was shown ends with end.
 func (t *terminal) shows(n int, text, end string) {
-	t.s.must(harness.Poll(func() error { return t.shown(n, text, end) }), "wait")
+	t.s.Must(harness.Poll(func() error { return t.shown(n, text, end) }), "wait")
 }
 
 func (t *terminal) shown(n int, text, end string) error {
@@ -48,11 +48,11 @@ func (t *terminal) shown(n int, text, end string) error {
 // ends waits for docker's end, with an exit status, and puts what was shown into the account.
 func (t *terminal) ends(status int) {
 	got, err := t.Wait()
-	t.s.must(err, "the end of docker")
+	t.s.Must(err, "the end of docker")
 	if got != status {
-		t.s.fatalf("docker ended with %d, want %d; it shows %q", got, status, t.Shown())
+		t.s.Fatalf("docker ended with %d, want %d; it shows %q", got, status, t.Shown())
 	}
-	t.s.account.WriteString(t.Shown())
+	t.s.Note(t.Shown())
 }
 
 // interrupts types control-C until there are n prompts. The terminal must show each. One is not always enough, with
@@ -67,7 +67,7 @@ func (t *terminal) interrupts(n int) {
 			return
 		}
 	}
-	t.s.fatalf("no prompt after %d times control-C: %q", most, t.Shown())
+	t.s.Fatalf("no prompt after %d times control-C: %q", most, t.Shown())
 }
 
 const prompt = "/ # "
@@ -83,7 +83,7 @@ func TestDocker_Terminal(t *testing.T) {
 				sh.types("stty size\n")
 				sh.shows(1, "30 90\r\n", prompt)
 				// docker asks to be told of sizes only once it has handed on the first: one that comes just then is lost.
-				s.must(harness.Poll(func() error {
+				s.Must(harness.Poll(func() error {
 					sh.resize(39, 100)
 					sh.resize(40, 100)
 					sh.types("stty size\n")
@@ -95,7 +95,7 @@ func TestDocker_Terminal(t *testing.T) {
 				sh.Forget() // how often it asked differs
 				sh.types("exit 7\n")
 				sh.ends(7)
-				s.account.Reset()
+				s.Forget()
 			},
 		},
 		{
@@ -121,7 +121,7 @@ func TestDocker_Terminal(t *testing.T) {
 				sh = s.terminal("attach", "box")
 				sh.types("echo again; exit 4\n")
 				sh.ends(4)
-				s.account.Reset() // the prompt comes in one or in the other
+				s.Forget() // the prompt comes in one or in the other
 			},
 			script: `docker inspect -f '{{.State.ExitCode}}' box`,
 			want:   "4\n",
@@ -129,7 +129,7 @@ func TestDocker_Terminal(t *testing.T) {
 		{
 			name: "exec -it",
 			run: func(s *session) {
-				s.shell(box)
+				s.Shell(box)
 				sh := s.terminal("exec", "-it", "box", "sh")
 				sh.shows(1, prompt, prompt)
 				sh.types("tty; stty size; exit 5\n")
@@ -140,7 +140,7 @@ func TestDocker_Terminal(t *testing.T) {
 		{
 			name: "exec -it: control-C right after a line, 30 times",
 			run: func(s *session) {
-				s.shell(box)
+				s.Shell(box)
 				sh := s.terminal("exec", "-it", "box", "sh")
 				sh.shows(1, prompt, prompt)
 				for n := range 30 {
@@ -150,16 +150,16 @@ func TestDocker_Terminal(t *testing.T) {
 				}
 				sh.types("exit 3\n")
 				sh.ends(3)
-				s.account.Reset() // how often it took another one differs
+				s.Forget() // how often it took another one differs
 			},
 		},
 		{
 			name: "exec -it: the end of the container",
 			run: func(s *session) {
-				s.shell(box)
+				s.Shell(box)
 				sh := s.terminal("exec", "-it", "box", "sh")
 				sh.shows(1, prompt, prompt)
-				s.shell("docker kill box")
+				s.Shell("docker kill box")
 				sh.ends(137)
 			},
 		},

@@ -25,13 +25,13 @@ func TestKubernetes_Exec(t *testing.T) {
 			name: "exec -it: size, control-C, exit code",
 			pods: box(),
 			run: func(s *session) {
-				s.quiet("ready box")
+				s.Quiet("ready box")
 				sh := s.terminal("exec", "-it", "box", "--", "sh")
 				sh.asks("stty size", "30 90")
 				sh.resize(50, 100)
 				sh.asks("stty size", "50 100")
 				sh.types("sleep 1001\r")
-				s.quiet(`kubectl exec box -- sh -c 'until ps | grep -q "[s]leep 1001"; do sleep 0.1; done'`)
+				s.Quiet(`kubectl exec box -- sh -c 'until ps | grep -q "[s]leep 1001"; do sleep 0.1; done'`)
 				sh.types("\x03")
 				sh.asks("echo $((6*7))", "42")
 				sh.types("exit 7\r")
@@ -68,7 +68,7 @@ func TestKubernetes_Exec(t *testing.T) {
 			name: "attach -it",
 			pods: map[string]string{"box": `{restartPolicy: Never, containers: [{name: c, stdin: true, tty: true, command: [sh]}]}`},
 			run: func(s *session) {
-				s.quiet("ready box")
+				s.Quiet("ready box")
 				sh := s.terminal("attach", "-it", "box")
 				sh.types("\r")
 				sh.types("tty; echo $((6*7))\r")

@@ -20,7 +20,7 @@ import (
 
 // containerID is that of a pod's first container.
 func (s *session) containerID(pod string) string {
-	id := s.quiet(`kubectl get pod ` + pod + ` -o jsonpath='{.status.containerStatuses[0].containerID}'`)
+	id := s.Quiet(`kubectl get pod ` + pod + ` -o jsonpath='{.status.containerStatuses[0].containerID}'`)
 	return strings.TrimPrefix(id, "containerd://")
 }
 
@@ -48,7 +48,7 @@ func (s *session) reboot() error {
 	err := errors.Join(s.end(syscall.SIGKILL), s.Kill())
 	err = errors.Join(err, kill(s.shims()), kill(harness.InCgroup("/"+scopeName)))
 	return errors.Join(err, s.unmountState(), os.RemoveAll(s.State), s.setSysctl(bootID, uuid.NewString()),
-		s.Daemon.Start(s.ctx), s.startKubelet(s.ctx), s.awaitNode(s.ctx))
+		s.Daemon.Start(s.Context), s.startKubelet(s.Context), s.awaitNode(s.Context))
 }
 
 // unmountState detaches everything below containerd's state, and removes the states of runtimes.
@@ -58,7 +58,7 @@ func (s *session) unmountState() error {
 		err = errors.Join(err, unix.Unmount(point, unix.MNT_DETACH))
 	}
 	// containerd looks for what to remove where the state was.
-	work := filepath.Join(s.Dir, "root", "io.containerd.runtime.v2.task", "k8s.io")
+	work := filepath.Join(s.cluster.Dir, "root", "io.containerd.runtime.v2.task", "k8s.io")
 	return errors.Join(err, removeAll("/run/containerd/runc"), removeAll(work), s.removeSockets())
 }
 
@@ -82,8 +82,8 @@ func TestKubernetes_Node(t *testing.T) {
 		{
 			name: "a restart of containerd: pods go on", alone: true, pods: counts,
 			run: func(s *session) {
-				s.quiet(`ready box`)
-				s.must(errors.Join(s.Stop(), s.Daemon.Start(s.ctx)), "restart containerd")
+				s.Quiet(`ready box`)
+				s.Must(errors.Join(s.Stop(), s.Daemon.Start(s.Context)), "restart containerd")
 			},
 			script: `await hello kubectl exec box -- echo hello; ready box; get box '{.status.containerStatuses[0].restartCount}'; ` + complete,
 			want:   "0\nall\n",
@@ -92,8 +92,8 @@ func TestKubernetes_Node(t *testing.T) {
 			name: "containerd is killed under an exec probe", alone: true,
 			pods: map[string]string{"box": `containers: [{name: c, command: [sleep, "1000"], readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1}}]`},
 			run: func(s *session) {
-				s.quiet(`ready box`)
-				s.must(errors.Join(s.Kill(), s.Daemon.Start(s.ctx)), "restart containerd")
+				s.Quiet(`ready box`)
+				s.Must(errors.Join(s.Kill(), s.Daemon.Start(s.Context)), "restart containerd")
 			},
 			script: `await hello kubectl exec box -- echo hello; ready box; get box '{.status.containerStatuses[0].restartCount}'`,
 			want:   "0\n",
@@ -102,10 +102,10 @@ func TestKubernetes_Node(t *testing.T) {
 			name: "a container that ends while containerd is dead", alone: true,
 			pods: map[string]string{"box": `{restartPolicy: Never, containers: [{name: c, command: [sh, -c, "sleep 3; echo end; exit 9"]}]}`},
 			run: func(s *session) {
-				s.quiet(`ready box`)
+				s.Quiet(`ready box`)
 				id := s.containerID("box")
-				s.must(s.Kill(), "kill containerd")
-				s.must(harness.Poll(func() error {
+				s.Must(s.Kill(), "kill containerd")
+				s.Must(harness.Poll(func() error {
 					for _, p := range harness.InCgroup("/" + scopeName) {
 						if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.Pid)); err == nil && strings.Contains(string(text), id) {
 							return fmt.Errorf("%v lives", p)
@@ -113,7 +113,7 @@ func TestKubernetes_Node(t *testing.T) {
 					}
 					return nil
 				}), "the end of the container")
-				s.must(s.Daemon.Start(s.ctx), "start containerd")
+				s.Must(s.Daemon.Start(s.Context), "start containerd")
 			},
 			script: `phase Failed box; get box '{.status.containerStatuses[0].state.terminated.exitCode}'; kubectl logs box`,
 			want:   "9\nend\n",
@@ -122,8 +122,8 @@ func TestKubernetes_Node(t *testing.T) {
 		{
 			name: "a restart of the kubelet: pods go on", alone: true, pods: counts,
 			run: func(s *session) {
-				s.quiet(`ready box`)
-				s.must(s.withoutKubelet(s.ctx, func() error { return nil }), "restart the kubelet")
+				s.Quiet(`ready box`)
+				s.Must(s.withoutKubelet(s.Context, func() error { return nil }), "restart the kubelet")
 			},
 			script: `ready box; await hello kubectl exec box -- echo hello; get box '{.status.containerStatuses[0].restartCount}'; ` + complete,
 			want:   "0\nall\n",
@@ -132,10 +132,10 @@ func TestKubernetes_Node(t *testing.T) {
 			name: "a killed shim: the container is started again", alone: true, pods: box(),
 			mask: restarts, reason: "what is told of the former container",
 			run: func(s *session) {
-				s.quiet(`ready box`)
-				s.must(kill(s.shims()), "kill the shim")
+				s.Quiet(`ready box`)
+				s.Must(kill(s.shims()), "kill the shim")
 				if s.way == runcShim { // it leaves its sockets
-					s.must(s.removeSockets(), "sockets")
+					s.Must(s.removeSockets(), "sockets")
 				}
 			},
 			script: `await 1 get box '{.status.containerStatuses[0].restartCount}'; ready box; kubectl exec box -- echo hello`,
@@ -144,11 +144,11 @@ func TestKubernetes_Node(t *testing.T) {
 		{
 			name: "the pause container is killed", alone: true, pods: box(),
 			run: func(s *session) {
-				s.quiet(`ready box`)
+				s.Quiet(`ready box`)
 				for _, p := range harness.InCgroup("/" + scopeName) {
 					if len(p.Argv) == 1 && p.Argv[0] == "/pause" {
-						s.must(kill([]harness.Proc{p}), "kill the pause container")
-						s.quiet(`await 1 get box '{.status.containerStatuses[0].restartCount}'`)
+						s.Must(kill([]harness.Proc{p}), "kill the pause container")
+						s.Quiet(`await 1 get box '{.status.containerStatuses[0].restartCount}'`)
 					}
 				}
 			},
@@ -164,8 +164,8 @@ func TestKubernetes_Node(t *testing.T) {
 				"init": `{initContainers: [{name: i, command: [echo, init]}, {name: s, restartPolicy: Always, command: [sleep, "1000"]}], containers: [{name: c, command: [sleep, "1000"]}]}`,
 			},
 			run: func(s *session) {
-				s.quiet(`phase Succeeded done; ready box init`)
-				s.must(s.reboot(), "reboot")
+				s.Quiet(`phase Succeeded done; ready box init`)
+				s.Must(s.reboot(), "reboot")
 			},
 			script: `await 1 get box '{.status.containerStatuses[0].restartCount}'; await 1 get init '{.status.containerStatuses[0].restartCount}'; ready box init; kubectl exec box -- cat /v/f; get done {.status.phase}`,
 			want:   "run\nrun\nSucceeded\n",

@@ -60,9 +60,9 @@ func TestKubernetes_Resources(t *testing.T) {
 			pods:   map[string]string{"box": `containers: [{name: c, ` + idle + `, resources: {limits: {cpu: 100m, memory: 64Mi}}}]`},
 			script: `ready box`,
 			ours: func(s *session) {
-				got := s.quiet(cgroupScript + `echo $(value $(pid box) 1 memory memory.limit_in_bytes memory.max) $(value $(pid box) 1 cpu cpu.cfs_quota_us cpu.max)`)
+				got := s.Quiet(cgroupScript + `echo $(value $(pid box) 1 memory memory.limit_in_bytes memory.max) $(value $(pid box) 1 cpu cpu.cfs_quota_us cpu.max)`)
 				if got != "83886080 11000" {
-					s.fatalf("limits of the pod are %q, want those of the container and 16Mi, 10m", got)
+					s.Fatalf("limits of the pod are %q, want those of the container and 16Mi, 10m", got)
 				}
 			},
 		},

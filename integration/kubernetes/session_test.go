@@ -4,23 +4,21 @@
 package kubernetes_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"sigs.k8s.io/yaml"
 
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/script"
 )
 
 // scripts are what those of cases call.
@@ -49,25 +47,12 @@ exec kubectl wait --for=jsonpath={.status.phase}="$phase" --timeout="${PATIENCE:
 `,
 }
 
-// session is one run of a case in one way. Its methods end it when something is not as the case wants it.
+// session is one run of a case in one way.
 type session struct {
 	*cluster
-	ctx       context.Context //nolint:containedctx // a session is one call
+	*script.Session
 	way       string
 	namespace string // the case's own
-	dir       string // $W of scripts
-	account   strings.Builder
-}
-
-// failure is what ends a session.
-type failure struct{ error }
-
-func (s *session) fatalf(format string, arg ...any) { panic(failure{fmt.Errorf(format, arg...)}) }
-
-func (s *session) must(err error, what string) {
-	if err != nil {
-		s.fatalf("%s: %w", what, err)
-	}
 }
 
 // play runs a case in a way, and cleans up. It returns what was seen.
@@ -76,24 +61,19 @@ func (c *cluster) play(ctx context.Context, kc kubeCase, way string) (account st
 	if err != nil {
 		return "", err
 	}
-	s := &session{ctx: ctx, cluster: c, way: way, dir: dir, namespace: strings.ToLower(filepath.Base(dir)) + "-" + way}
-	func() {
-		defer func() {
-			switch p := recover().(type) {
-			case nil:
-			case failure:
-				err = p.error
-			default:
-				panic(p)
-			}
-		}()
-		s.must(os.Chmod(dir, 0o755), "directory of the case")
+	s := &session{
+		Session: &script.Session{Context: ctx, Dir: dir, Limit: harness.Slow(4 * time.Minute)},
+		cluster: c, way: way, namespace: strings.ToLower(filepath.Base(dir)) + "-" + way,
+	}
+	s.Environ, s.Describe = s.environ, s.describe
+	err = s.Run(func() {
+		s.Must(os.Chmod(dir, 0o755), "directory of the case")
 		s.create(kc)
 		if kc.run != nil {
 			kc.run(s)
 		}
-		if got := s.plain(s.shell(kc.script)); got != kc.want {
-			s.fatalf("output is %q, want %q\n%s", got, kc.want, s.describe())
+		if got := s.plain(s.Shell(kc.script)); got != kc.want {
+			s.Fatalf("output is %q, want %q\n%s", got, kc.want, s.describe())
 		}
 		if kc.ours != nil && way != runcShim {
 			kc.ours(s)
@@ -101,16 +81,16 @@ func (c *cluster) play(ctx context.Context, kc kubeCase, way string) (account st
 		if !kc.changes {
 			s.inspect()
 		}
-	}()
-	return s.plain(s.account.String()), errors.Join(err, s.cleanUp())
+	})
+	return s.plain(s.Account()), errors.Join(err, s.cleanUp())
 }
 
 // create makes the namespace, and all of the case in it.
 func (s *session) create(c kubeCase) {
-	s.quiet(`"$KUBECTL" create namespace $NAMESPACE; await serviceaccount/default kubectl get serviceaccount default -o name`)
+	s.Quiet(`"$KUBECTL" create namespace $NAMESPACE; await serviceaccount/default kubectl get serviceaccount default -o name`)
 	if c.objects != "" {
-		s.must(os.WriteFile(filepath.Join(s.dir, "objects.yaml"), []byte(s.expand(c.objects)), 0o644), "objects")
-		s.quiet("kubectl create -f $W/objects.yaml")
+		s.Must(os.WriteFile(filepath.Join(s.Session.Dir, "objects.yaml"), []byte(s.expand(c.objects)), 0o644), "objects")
+		s.Quiet("kubectl create -f $W/objects.yaml")
 	}
 	s.pods(c.pods)
 }
@@ -120,12 +100,12 @@ func (s *session) pods(specs map[string]string) {
 	files := ""
 	for name, text := range specs {
 		spec, err := s.manifest(name, s.expand(text))
-		s.must(err, "pod "+name)
-		s.must(os.WriteFile(filepath.Join(s.dir, name+".json"), spec, 0o644), "pod "+name)
+		s.Must(err, "pod "+name)
+		s.Must(os.WriteFile(filepath.Join(s.Session.Dir, name+".json"), spec, 0o644), "pod "+name)
 		files += " -f $W/" + name + ".json"
 	}
 	if files != "" {
-		s.quiet("kubectl create" + files)
+		s.Quiet("kubectl create" + files)
 	}
 }
 
@@ -135,7 +115,7 @@ func (s *session) expand(text string) string {
 	if s.way != runcShim {
 		class = "runtimeClassName: " + s.way
 	}
-	return strings.NewReplacer("$CLASS", class, "$IMAGE", harness.Image, "$W", s.dir, "$BIN", s.bin, "$NAMESPACE", s.namespace).Replace(text)
+	return strings.NewReplacer("$CLASS", class, "$IMAGE", harness.Image, "$W", s.Session.Dir, "$BIN", s.bin, "$NAMESPACE", s.namespace).Replace(text)
 }
 
 // manifest completes the specification of a pod. Those who do not say otherwise end at once.
@@ -169,40 +149,10 @@ func (s *session) manifest(name, text string) ([]byte, error) {
 	return json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
-// shell runs a script that must succeed, and returns its output.
-func (s *session) shell(script string) string {
-	stdout, stderr := s.sh(script)
-	fmt.Fprintf(&s.account, "%s\n%s\n", stdout, stderr)
-	return stdout
-}
-
-// quiet is shell with an output that differs each time.
-func (s *session) quiet(script string) string {
-	stdout, _ := s.sh(script)
-	return strings.TrimSpace(stdout)
-}
-
-func (s *session) sh(script string) (stdout, stderr string) {
-	ctx, cancel := context.WithTimeout(s.ctx, harness.Slow(4*time.Minute))
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-euc", script)
-	cmd.Env = s.environ()
-	cmd.Dir = s.dir
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	if err := cmd.Run(); err != nil {
-		s.fatalf("script: %w (%v)\nstdout: %sstderr: %s\n%s", err, ctx.Err(), out.Bytes(), errs.Bytes(), s.describe())
-	}
-	return out.String(), errs.String()
-}
-
 // environ is that of a user's shell.
 func (s *session) environ() []string {
 	return []string{
-		"PATH=" + s.bin + ":" + os.Getenv("PATH"), "HOME=" + s.cluster.dir, "LC_ALL=C", "TERM=dumb", "W=" + s.dir,
+		"PATH=" + s.bin + ":" + os.Getenv("PATH"), "HOME=" + s.cluster.dir, "LC_ALL=C", "TERM=dumb",
 		"KUBECTL=" + s.programs.Kubectl, "KUBECONFIG=" + filepath.Join(s.cluster.dir, "kubeconfig"),
 		"NAMESPACE=" + s.namespace, "NODE=" + node, "BUSYBOX=" + s.Env.Busybox,
 	}
@@ -230,18 +180,18 @@ var ofClass = []string{"allocatedResources", "resources"}
 
 // inspect puts the status of the pods that there are into the account.
 func (s *session) inspect() {
-	text, err := s.kubectl(s.ctx, "get", "pods", "--namespace", s.namespace, "-o", "json")
-	s.must(err, "list pods")
+	text, err := s.kubectl(s.Context, "get", "pods", "--namespace", s.namespace, "-o", "json")
+	s.Must(err, "list pods")
 	var list struct {
 		Items []struct {
 			Metadata struct{ Name, GenerateName string }
 			Status   map[string]any
 		}
 	}
-	s.must(json.Unmarshal([]byte(text), &list), "list pods")
+	s.Must(json.Unmarshal([]byte(text), &list), "list pods")
 	var all []string
 	for _, pod := range list.Items {
-		without(pod.Status)
+		script.Delete(pod.Status, perRun...)
 		for _, name := range ofClass {
 			delete(pod.Status, name)
 		}
@@ -251,7 +201,7 @@ func (s *session) inspect() {
 			return ok && condition["type"] == "PodReadyToStartContainers" // it is told some time after the end of the pod
 		})
 		status, err := json.MarshalIndent(pod.Status, "", " ")
-		s.must(err, "status")
+		s.Must(err, "status")
 		if pod.Metadata.GenerateName != "" {
 			pod.Metadata.Name = "one of several"
 		}
@@ -259,24 +209,7 @@ func (s *session) inspect() {
 	}
 	slices.Sort(all)
 	for _, text := range all {
-		s.account.WriteString(text)
-	}
-}
-
-// without removes what is volatile from parsed JSON.
-func without(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, name := range perRun {
-			delete(v, name)
-		}
-		for _, child := range v {
-			without(child)
-		}
-	case []any:
-		for _, child := range v {
-			without(child)
-		}
+		s.Note(text)
 	}
 }
 
@@ -291,25 +224,19 @@ func (s *session) cleanUp() error {
 		_, e := s.kubectl(ctx, append([]string{"delete", "--namespace", s.namespace}, what...)...)
 		err = errors.Join(err, e)
 	}
-	return errors.Join(err, os.RemoveAll(s.dir))
+	return errors.Join(err, os.RemoveAll(s.Session.Dir))
 }
 
 // What differs between any two runs.
-var volatile = []struct {
-	pattern *regexp.Regexp
-	plain   string
-}{
-	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "<id>"},
-	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "<uid>"},
-	{regexp.MustCompile(`(?m)^[IWE]\d{4} .*\n`), ""}, // of kubectl's log
-	{regexp.MustCompile(`kube-api-access-\w{5}`), "kube-api-access"},
-	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)`), "<time>"},
+var volatile = []script.Replacement{
+	{Pattern: regexp.MustCompile(`\b[0-9a-f]{64}\b`), By: "<id>"},
+	{Pattern: regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), By: "<uid>"},
+	{Pattern: regexp.MustCompile(`(?m)^[IWE]\d{4} .*\n`), By: ""}, // of kubectl's log
+	{Pattern: regexp.MustCompile(`kube-api-access-\w{5}`), By: "kube-api-access"},
+	{Pattern: regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)`), By: "<time>"},
 }
 
 func (s *session) plain(text string) string {
-	text = strings.NewReplacer(s.namespace, "<namespace>", filepath.Base(s.dir), "<dir>").Replace(text)
-	for _, v := range volatile {
-		text = v.pattern.ReplaceAllString(text, v.plain)
-	}
-	return text
+	text = strings.NewReplacer(s.namespace, "<namespace>", filepath.Base(s.Session.Dir), "<dir>").Replace(text)
+	return script.Replace(text, volatile)
 }

@@ -21,19 +21,19 @@ type terminal struct {
 
 func (s *session) terminal(arg ...string) *terminal {
 	cmd := exec.Command(filepath.Join(s.bin, "kubectl"), arg...)
-	cmd.Env = s.environ()
+	cmd.Env = s.Environ()
 	t, err := harness.NewTerminal(cmd)
-	s.must(err, "start kubectl")
+	s.Must(err, "start kubectl")
 	return &terminal{Terminal: t, s: s}
 }
 
-func (t *terminal) types(text string) { t.s.must(t.Type(text), "type") }
+func (t *terminal) types(text string) { t.s.Must(t.Type(text), "type") }
 
-func (t *terminal) resize(lines, columns uint16) { t.s.must(t.Resize(lines, columns), "resize") }
+func (t *terminal) resize(lines, columns uint16) { t.s.Must(t.Resize(lines, columns), "resize") }
 
 // shows waits until a line is text.
 func (t *terminal) shows(text string) {
-	t.s.must(harness.Poll(func() error { return t.shown(text) }), "wait")
+	t.s.Must(harness.Poll(func() error { return t.shown(text) }), "wait")
 }
 
 func (t *terminal) shown(text string) error {
@@ -45,7 +45,7 @@ func (t *terminal) shown(text string) error {
 
 // asks types a command until a line is its answer: the size comes when it comes.
 func (t *terminal) asks(command, answer string) {
-	t.s.must(harness.Poll(func() error {
+	t.s.Must(harness.Poll(func() error {
 		t.types(command + "\r")
 		return harness.PollFor(harness.Slow(time.Second), func() error { return t.shown(answer) })
 	}), "wait")
@@ -54,8 +54,8 @@ func (t *terminal) asks(command, answer string) {
 // ends waits for kubectl's end, with an exit status.
 func (t *terminal) ends(status int) {
 	got, err := t.Wait()
-	t.s.must(err, "the end of kubectl")
+	t.s.Must(err, "the end of kubectl")
 	if got != status {
-		t.s.fatalf("kubectl ended with %d, want %d; it shows %q", got, status, t.Shown())
+		t.s.Fatalf("kubectl ended with %d, want %d; it shows %q", got, status, t.Shown())
 	}
 }

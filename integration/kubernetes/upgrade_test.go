@@ -16,12 +16,12 @@ var restarts = regexp.MustCompile(`(?s)"lastState": (\{\}|\{.*?\n   \}),|"restar
 // upgrade installs a shim that is another file, as a new release is.
 func (s *session) upgrade() {
 	text, err := os.ReadFile(s.source)
-	s.must(err, "shim")
-	dir := filepath.Join(s.dir, "release")
-	s.must(os.Mkdir(dir, 0o755), "release")
+	s.Must(err, "shim")
+	dir := filepath.Join(s.Session.Dir, "release")
+	s.Must(os.Mkdir(dir, 0o755), "release")
 	other := filepath.Join(dir, shimName)
-	s.must(os.WriteFile(other, append(text, s.namespace...), 0o755), "release")
-	s.must(s.install(s.ctx, other), "upgrade")
+	s.Must(os.WriteFile(other, append(text, s.namespace...), 0o755), "release")
+	s.Must(s.install(s.Context, other), "upgrade")
 }
 
 func TestKubernetes_Upgrade(t *testing.T) {
@@ -30,7 +30,7 @@ func TestKubernetes_Upgrade(t *testing.T) {
 			name: "an upgrade of the shim under running pods", alone: true,
 			pods: map[string]string{"box": `containers: [{name: c, command: [sh, -c, "trap 'exit 3' TERM; while :; do sleep 0.1; done"], readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1}}, {name: d, command: [sleep, "1000"]}]`},
 			run: func(s *session) {
-				s.quiet(`ready box`)
+				s.Quiet(`ready box`)
 				s.upgrade()
 			},
 			script: `kubectl exec box -c c -- echo hello; get box '{.status.containerStatuses[*].restartCount}'
