@@ -155,7 +155,9 @@ top-cost: build ## what sandboxctl top costs with a hundred containers (root)
 
 # Mixtures of settings are made at random: as many as N, by SEED, which a failure prints.
 N    ?= 500
-SEED ?= $(shell date +%s)
+ifndef SEED
+SEED := $(shell date +%s)
+endif
 ALLINITS = SHIM_TEST_ALL_INITS=1 SHIM_TEST_INIT_MIXTURES=$(N) SHIM_TEST_INIT_SEED=$(SEED)
 test-inits: deps ## all comparisons of inits with those of libcontainer, of which test-unit runs a part (root); N=, SEED=; ON=v2 or systemd
 ifdef ON
@@ -383,12 +385,21 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 CAMPAIGNFLAGS ?=
 RESULTS       := $(CURDIR)/integration/campaign/results
 .PHONY: campaign campaign-table
-campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md
+# UNIFIED=1 is as for bench: v2 without its controllers. ON=v2 or systemd: in a virtual machine, some twenty times slower.
+CAMPAIGN       = $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) -failures $(CURDIR)/bin/campaign \
+	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON)$(if $(UNIFIED),unified).json $(if $(SHORT),-length 5m) \
+	$(if $(WRITE),-results $(RESULTS)) $(CAMPAIGNFLAGS)
+CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
+	-rw $(CURDIR)/bin/campaign -rw $(RESULTS) \
+	-env SHIM_TEST_SLOWNESS=5 -env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
+	-- sh -c 'cp "$$0"/* $(BINARY) /mnt && exec "$$@"' "$$($(GO) run ./cmd/tools)"
+campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; UNIFIED=1, ON=v2, ON=systemd: where
 	@integration/cri/deps.sh
+	$(if $(ON),@integration/vm/deps.sh)
 	cd integration; $(GO) build -o $(CURDIR)/bin/campaign/campaign ./cmd/campaign
-	cd integration; umask 022; SHIM_BINARY=$(BINARY) $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) \
-		-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME).json -failures $(CURDIR)/bin/campaign $(if $(SHORT),-length 5m) \
-		$(if $(WRITE),-results $(RESULTS) -write $(CURDIR)/docs/reliability.md) $(CAMPAIGNFLAGS)
+	cd integration; umask 022; $(if $(ON),$(CAMPAIGNGUEST),SHIM_BINARY=$(BINARY) \
+		$(if $(UNIFIED),unshare -m sh -c 'mount --rbind /sys/fs/cgroup/unified /sys/fs/cgroup && exec "$$@"' sh)) $(CAMPAIGN)
+	$(if $(WRITE),$(MAKE) --no-print-directory campaign-table)
 
 campaign-table: ## the table of docs/reliability.md, of the totals that are kept
 	cd integration; $(GO) run ./cmd/campaign -add -write ../docs/reliability.md $(RESULTS)/*.json
