@@ -53,13 +53,14 @@ func (m *Memory) Trim() {
 		debug.FreeOSMemory()
 		m.collected = collections()
 	}
+	if threads, err := os.ReadDir("/proc/self/task"); err == nil && len(threads) > keptThreads {
+		endThreads(len(threads) - keptThreads)
+	}
+	// Last: what runs after this maps its code and data again.
 	for _, c := range m.code {
 		// The pages stay in the page cache, and come back when they are used. Where madvise(2) fails more stays mapped,
 		// which harms nobody.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, c[0], c[1], unix.MADV_DONTNEED)
-	}
-	if threads, err := os.ReadDir("/proc/self/task"); err == nil && len(threads) > keptThreads {
-		endThreads(len(threads) - keptThreads)
 	}
 }
 
