@@ -144,9 +144,9 @@ func (r *Request) Lookup(paths []string, inPath bool) *Step {
 // process prints the error on its standard error, and ends with status 255. The detail is the index of the path.
 func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
 
-// ExecInit runs, in place of the file that Lookup chose, this program from a descriptor of it, which runs that file as its
-// child, reaps, hands signals on, and ends with the child's status. Signals should be blocked before. It is the last
-// step. Errors are told as those of Exec.
+// ExecInit runs, in place of the file that Lookup chose, this program from a descriptor of it, which runs that file as
+// its child, reaps, hands signals on, and ends with the child's status. Signals should be blocked before. It is the
+// last step. Errors are told as those of Exec.
 func (r *Request) ExecInit(fd int, args []string, env Word) *Step {
 	return r.add(C.OP_INIT, r.Strings(append([]string{"init", ""}, args...), 0), env, fd)
 }

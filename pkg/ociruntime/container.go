@@ -49,7 +49,7 @@ type container struct {
 	fallback   atomic.Pointer[fallback]
 
 	awaitsProgram    atomic.Bool   // Start let init run its program, and nobody has seen it yet
-	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock that waits no longer than a context
+	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
 
 	filter     func() (*launch.Filter, error) // the seccomp filter of execs, captured by the first
 	execGroups *execgroup.Groups

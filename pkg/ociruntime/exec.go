@@ -73,8 +73,11 @@ func (c *container) startExec(
 	return h, err
 }
 
-// execByLibcontainer starts lp with libcontainer, one at a time: when ctx ends, the stages that it kills must be those of this exec.
-func (c *container) execByLibcontainer(ctx context.Context, lp *libcontainer.Process, s *stdio.Streams) (*handle, error) {
+// execByLibcontainer starts lp with libcontainer, one at a time: when ctx ends, the stages that it kills must be those
+// of this exec.
+func (c *container) execByLibcontainer(
+	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams,
+) (*handle, error) {
 	select {
 	case c.libcontainerExec <- struct{}{}:
 		defer func() { <-c.libcontainerExec }()

@@ -21,9 +21,9 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// startByLibcontainer starts p in lc by libcontainer, and hands it its streams. If ctx ends before p is set up, it kills p, or
-// with init everything in the container's cgroup, so that libcontainer gives up. When it fails, p is dead and
-// reaped.
+// startByLibcontainer starts p in lc by libcontainer, and hands it its streams. If ctx ends before p is set up, it
+// kills p, or with init everything in the container's cgroup, so that libcontainer gives up. When it fails, p is dead
+// and reaped.
 func (r *Runtime) startByLibcontainer(
 	ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, error) {

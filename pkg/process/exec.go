@@ -35,7 +35,9 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 			c.live.Release(1)
 		}
 	}()
-	err := p.startWithStreams(ctx, func(s *stdio.Streams) (Handle, error) { return c.runtime.Exec(ctx, p.spec, p.limits(), s) })
+	err := p.startWithStreams(ctx, func(s *stdio.Streams) (Handle, error) {
+		return c.runtime.Exec(ctx, p.spec, p.limits(), s)
+	})
 	if err != nil {
 		if errors.Is(err, unix.ESRCH) { // it was to join namespaces of a process that is gone
 			err = fmt.Errorf("%w: %w", err, errInitExited)
@@ -55,8 +57,9 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	return nil
 }
 
-// startWithStreams calls start, which makes p live, with streams that it opens. Before that there is no process, and none after
-// a failure or a panic: then p cannot be started again, no exit is told, and those who wait for one are released.
+// startWithStreams calls start, which makes p live, with streams that it opens. Before that there is no process, and
+// none after a failure or a panic: then p cannot be started again, no exit is told, and those who wait for one are
+// released.
 func (p *Process) startWithStreams(ctx context.Context, start func(*stdio.Streams) (Handle, error)) error {
 	started := false
 	defer func() {
