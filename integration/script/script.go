@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Session is one run of a case. Its methods end it when something is not as the case wants it. One goroutine may use it.
+// Session is one run of a case. Its methods end it when something is not as the case wants it. It is for one goroutine.
 type Session struct {
 	Context context.Context //nolint:containedctx // a session is one call
 	Dir     string          // in which scripts run, and their $W
