@@ -173,17 +173,27 @@ func (r *Runtime) initByLauncher(
 		return nil, ocierrors.Start(fmt.Errorf("%s: %w", initFailed, err), p.Args)
 	}
 	made.held, made.init = run, newHandle(r.reaper, proc, proc.Pid)
-	if err = made.init.started(ctx, s); err != nil {
-		return nil, errors.Join(err, run.Close())
-	}
-	if err = fail.After("create.state-file", i.saveState(proc.Pid)); err == nil {
-		err = made.initCreated()
-	}
-	if err != nil {
-		made.init.kill()
+	if err := i.finish(ctx, s); err != nil {
 		return nil, errors.Join(err, run.Close())
 	}
 	return made, nil
+}
+
+// finish hands the streams to init, which waits to be started, and writes down that it does. When it fails, init is
+// killed.
+func (i *initLauncher) finish(ctx context.Context, s *stdio.Streams) error {
+	init := i.made.init
+	if err := init.started(ctx, s); err != nil {
+		return err
+	}
+	err := fail.After("create.state-file", i.saveState(init.pid))
+	if err == nil {
+		err = i.made.initCreated()
+	}
+	if err != nil {
+		init.kill()
+	}
+	return err
 }
 
 // initLauncher starts one init.
