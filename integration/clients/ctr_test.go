@@ -139,7 +139,7 @@ func TestCtr(t *testing.T) {
 		},
 		{
 			name: "--memory-limit, --cpus, --cpuset-cpus, --cgroup",
-			script: `read() { ctr tasks exec --exec-id r box sh -c "cat /sys/fs/cgroup/$1 /sys/fs/cgroup/$2 2>/dev/null || :"; }
+			script: `read() { ctr tasks exec --exec-id r box sh -c "cd /sys/fs/cgroup; cat $1 $2 $CONTAINERD_NAMESPACE/own/$2 2>/dev/null || :"; }
 				ctr run -d --memory-limit 67108864 --cpus 0.5 --cpuset-cpus 0 --cgroup /$CONTAINERD_NAMESPACE/own --mount type=cgroup,src=cgroup,dst=/sys/fs/cgroup,options=ro $IMAGE box sleep 1000
 				read memory/memory.limit_in_bytes memory.max; read cpu/cpu.cfs_quota_us cpu.max | cut -d' ' -f1; ctr tasks exec --exec-id r box grep Cpus_allowed_list /proc/self/status
 				grep -c /own /proc/$(ctr tasks ls | awk '$1 == "box" { print $2 }')/cgroup | sed 's/[1-9][0-9]*/own/'`,

@@ -18,7 +18,7 @@ func TestDocker_Security(t *testing.T) {
 			name: "--cap-drop, --cap-add",
 			script: `docker run --rm --cap-drop ALL busybox sh -c 'grep CapEff /proc/self/status; chown 1 /tmp' 2>$W/err || cat $W/err
 				docker run --rm --cap-drop ALL --cap-add NET_ADMIN busybox sh -c 'grep CapEff /proc/self/status; ip link set lo mtu 1400 && echo set'
-				docker run --rm --cap-add SYS_ADMIN busybox sh -c 'mount -t tmpfs none /tmp && echo mounted'`,
+				docker run --rm --cap-add SYS_ADMIN --security-opt apparmor=unconfined busybox sh -c 'mount -t tmpfs none /tmp && echo mounted'`,
 			want: "CapEff:\t0000000000000000\nchown: /tmp: Operation not permitted\nCapEff:\t0000000000001000\nset\nmounted\n",
 		},
 		{
@@ -80,7 +80,7 @@ func TestDocker_Security(t *testing.T) {
 		},
 		{
 			name:   "what is in /dev",
-			script: `docker run --rm busybox ls /dev; docker run --rm -t busybox test -c /dev/console && echo console`,
+			script: `docker run --rm busybox ls /dev | grep -vx core; docker run --rm -t busybox test -c /dev/console && echo console`,
 			want:   "fd\nfull\nmqueue\nnull\nptmx\npts\nrandom\nshm\nstderr\nstdin\nstdout\ntty\nurandom\nzero\nconsole\n",
 		},
 	})
