@@ -35,6 +35,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 			c.live.Release(1)
 		}
 	}()
+	asked := time.Now()
 	err := p.startWithStreams(ctx, func(s *stdio.Streams) (Handle, error) {
 		return c.runtime.Exec(ctx, p.spec, p.limits(), s)
 	})
@@ -49,7 +50,7 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	c.execsStarted.Add(1)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
 	p.startDeadline()
-	p.begin()
+	p.begin(asked)
 	p.startWaiter()
 	if c.initLives.Err() != nil {
 		c.killStrays() // p came to life after finishExecs had killed the others

@@ -101,11 +101,12 @@ func (p *Process) Start(ctx context.Context) error {
 		start = c.restore
 	}
 	p.beginInit()
+	asked := time.Now()
 	if err := start(ctx); err != nil {
 		return p.wrap(err)
 	}
 	p.commit(OpStart)
-	p.begin()
+	p.begin(asked)
 	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: p.Pid()})
 	c.tellOOMs()
 	if c.Restored() {

@@ -116,14 +116,15 @@ func (p *Process) beginInit() {
 }
 
 // begin starts what ends a run that is over its limits. It is called once, with opLock held, when the program runs.
-func (p *Process) begin() {
+// From asked on it may have run: a busy machine tells the shim of its start late, and a verdict must not take time off it.
+func (p *Process) begin(asked time.Time) {
 	r := p.run
 	if r == nil {
 		return
 	}
 	firstLook := r.limits.NextLook(0, processors())
 	r.mu.Lock()
-	r.started = time.Now()
+	r.started = asked
 	if t := r.limits.WallTime; t > 0 {
 		r.wall = time.AfterFunc(t, func() { p.exceed(limit.WallTime) })
 	}
