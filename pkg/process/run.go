@@ -116,7 +116,8 @@ func (p *Process) beginInit() {
 }
 
 // begin starts what ends a run that is over its limits. It is called once, with opLock held, when the program runs.
-// From asked on it may have run: a busy machine tells the shim of its start late, and a verdict must not take time off it.
+// From asked on it may have run: a busy machine tells the shim of its start late, and a verdict must not take time off
+// it.
 func (p *Process) begin(asked time.Time) {
 	r := p.run
 	if r == nil {
