@@ -104,7 +104,7 @@ func TestDoctor_ContainerdIsKilled(t *testing.T) {
 // A containerd that is stopped accepts connections and answers none.
 func TestDoctor_ContainerdHangs(t *testing.T) {
 	p := newPatient(t, nil)
-	p.must(unix.Kill(p.Pid(), unix.SIGSTOP))
+	harness.Stop(t, p.Pid())
 	defer func() { p.must(unix.Kill(p.Pid(), unix.SIGCONT)) }()
 	p.want(p.examine(2), "containerd", "failure", "does not answer")
 }

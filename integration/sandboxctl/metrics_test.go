@@ -146,7 +146,7 @@ func TestMetrics_ShimThatHangsDoesNotHoldAScrape(t *testing.T) {
 		}
 	}
 	shim := e.shim("hung")
-	e.must(unix.Kill(shim, unix.SIGSTOP))
+	harness.Stop(t, shim)
 	t.Cleanup(func() { e.must(unix.Kill(shim, unix.SIGCONT)) })
 	for range 2 {
 		start := time.Now()

@@ -101,7 +101,7 @@ func TestPs_ShimsThatHang(t *testing.T) {
 	fine := e.run("fine", harness.Ours, nil)
 	old := e.run("old", runc, nil)
 	for id, pid := range hung {
-		e.must(unix.Kill(pid, unix.SIGSTOP))
+		harness.Stop(t, pid)
 		t.Cleanup(func() { e.must(unix.Kill(hung[id], unix.SIGCONT)) })
 	}
 	start := time.Now()
