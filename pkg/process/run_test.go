@@ -35,6 +35,22 @@ func TestRun_InitIsKilledAtItsWallTime(t *testing.T) {
 	})
 }
 
+// A busy machine tells the shim late that a program runs.
+func TestRun_WallTimeHasWhatTheStartTook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.gates["start"] = make(chan struct{})
+		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{}}})
+		time.AfterFunc(time.Second, func() { close(f.gates["start"]) })
+		must(t, w.Init().Start(ctx))
+		f.init.die(0)
+		<-w.Init().Exited()
+		if v := w.Verdicts(); len(v) != 1 || v[0].Wall != time.Second {
+			t.Errorf("verdicts %+v, want one with a second", v)
+		}
+	})
+}
+
 // The verdict is written before the exit is told, also on one that never ran its program.
 func TestRun_VerdictComesBeforeTheExit(t *testing.T) {
 	dir := t.TempDir()
