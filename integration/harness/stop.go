@@ -15,12 +15,13 @@ import (
 )
 
 // Stop stops a process by SIGSTOP, and returns when each of its threads has stopped: on a busy machine others run on
-// until the one that got the signal handles it. SIGCONT is up to the caller.
+// until the one that got the signal handles it. It goes on at the end of the test.
 func Stop(tb testing.TB, pid int) {
 	tb.Helper()
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		tb.Fatalf("stop process %d: %v", pid, err)
 	}
+	tb.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) }) // it may have been killed
 	Eventually(tb, fmt.Sprintf("process %d stops", pid), func() error {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		if err != nil {
