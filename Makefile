@@ -79,14 +79,14 @@ build: ## build bin/containerd-shim-sandbox-v1 (musl, seccomp, no shared librari
 		-ldflags "$(LDFLAGS) -extldflags=$$SHIM_LINK" -o $(BIN)/$(NAME) ./cmd/$(NAME) && \
 		if [ -n "$$SHIM_LINK" ] && readelf -lW $(BIN)/$(NAME) | grep INTERP; then echo "$(BIN)/$(NAME) is not static" >&2; exit 1; fi'
 
-	@$(TOOLBUILD) -o ../../$(BIN)/$(TOOL) .
+	@$(TOOLBUILD) -o $(abspath $(BIN))/$(TOOL) .
 
 # The operator's tool is a module of its own, without C.
 TOOL      := sandboxctl
 TOOLBUILD  = cd cmd/$(TOOL); CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath -ldflags "-s -w -buildid= -X main.version=$(SHOWN)"
 .PHONY: sandboxctl
 sandboxctl: ## build bin/sandboxctl alone
-	@$(TOOLBUILD) -o ../../$(BIN)/$(TOOL) .
+	@$(TOOLBUILD) -o $(abspath $(BIN))/$(TOOL) .
 
 # For tests alone: a shim that fails where pkg/fail says.
 FAILING  := $(CURDIR)/bin/failpoints/$(NAME)
@@ -385,7 +385,7 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 CAMPAIGNFLAGS ?=
 RESULTS       := $(CURDIR)/integration/campaign/results
 .PHONY: campaign campaign-table
-# ON=v2 or systemd: in a virtual machine, some twenty times slower.
+# ON=v2 or systemd: in a virtual machine, some ten times slower.
 CAMPAIGN       = $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) -failures $(CURDIR)/bin/campaign \
 	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON).json $(if $(SHORT),-length 5m) \
 	$(if $(WRITE),-results $(RESULTS)) $(CAMPAIGNFLAGS)
