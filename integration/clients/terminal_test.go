@@ -5,32 +5,23 @@ package clients_test
 
 import (
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/script"
 )
 
 // terminal is a docker that a person has started.
 type terminal struct {
-	*harness.Terminal
+	*script.Terminal
 	s *session
 }
 
-// terminal starts docker on a terminal of 30 lines and 90 columns.
 func (s *session) terminal(arg ...string) *terminal {
-	cmd := exec.Command(s.bin+"/docker", arg...)
-	cmd.Env = s.Environ()
-	t, err := harness.NewTerminal(cmd)
-	s.Must(err, "start docker")
-	return &terminal{Terminal: t, s: s}
+	return &terminal{s.Terminal(s.bin+"/docker", arg...), s}
 }
-
-func (t *terminal) resize(lines, columns uint16) { t.s.Must(t.Resize(lines, columns), "resize") }
-
-func (t *terminal) types(text string) { t.s.Must(t.Type(text), "type") }
 
 // shows waits until n times text has been shown, and what was shown ends with end.
 func (t *terminal) shows(n int, text, end string) {
@@ -47,11 +38,7 @@ func (t *terminal) shown(n int, text, end string) error {
 
 // ends waits for docker's end, with an exit status, and puts what was shown into the account.
 func (t *terminal) ends(status int) {
-	got, err := t.Wait()
-	t.s.Must(err, "the end of docker")
-	if got != status {
-		t.s.Fatalf("docker ended with %d, want %d; it shows %q", got, status, t.Shown())
-	}
+	t.Ends(status)
 	t.s.Note(t.Shown())
 }
 
@@ -61,7 +48,7 @@ func (t *terminal) interrupts(n int) {
 	const most = 5
 	for range most {
 		echoed := strings.Count(t.Shown(), "^C")
-		t.types("\x03")
+		t.Types("\x03")
 		t.shows(echoed+1, "^C", "")
 		if harness.PollFor(harness.Slow(2*time.Second), func() error { return t.shown(n, prompt, prompt) }) == nil {
 			return
@@ -80,20 +67,20 @@ func TestDocker_Terminal(t *testing.T) {
 			run: func(s *session) {
 				sh := s.terminal("run", "-it", "--name", "box", "busybox")
 				sh.shows(1, prompt, prompt)
-				sh.types("stty size\n")
+				sh.Types("stty size\n")
 				sh.shows(1, "30 90\r\n", prompt)
 				// docker asks to be told of sizes only once it has handed on the first: one that comes just then is lost.
 				s.Must(harness.Poll(func() error {
-					sh.resize(39, 100)
-					sh.resize(40, 100)
-					sh.types("stty size\n")
+					sh.Resizes(39, 100)
+					sh.Resizes(40, 100)
+					sh.Types("stty size\n")
 					if !strings.Contains(sh.Shown(), "40 100\r\n") {
 						return fmt.Errorf("the terminal shows %q", sh.Shown())
 					}
 					return nil
 				}), "resize")
 				sh.Forget() // how often it asked differs
-				sh.types("exit 7\n")
+				sh.Types("exit 7\n")
 				sh.ends(7)
 				s.Forget()
 			},
@@ -103,11 +90,11 @@ func TestDocker_Terminal(t *testing.T) {
 			run: func(s *session) {
 				sh := s.terminal("run", "-it", "--name", "box", "busybox")
 				sh.shows(1, prompt, prompt)
-				sh.types("echo sleeps; sleep 1000\n")
+				sh.Types("echo sleeps; sleep 1000\n")
 				sh.shows(1, "sleeps\r\n", "sleeps\r\n")
-				sh.types("\x03")
+				sh.Types("\x03")
 				sh.shows(2, prompt, prompt)
-				sh.types("\x04")
+				sh.Types("\x04")
 				sh.ends(130)
 			},
 		},
@@ -116,10 +103,10 @@ func TestDocker_Terminal(t *testing.T) {
 			run: func(s *session) {
 				sh := s.terminal("run", "-it", "--name", "box", "busybox")
 				sh.shows(1, prompt, prompt)
-				sh.types("\x10\x11")
+				sh.Types("\x10\x11")
 				sh.ends(0)
 				sh = s.terminal("attach", "box")
-				sh.types("echo again; exit 4\n")
+				sh.Types("echo again; exit 4\n")
 				sh.ends(4)
 				s.Forget() // the prompt comes in one or in the other
 			},
@@ -132,7 +119,7 @@ func TestDocker_Terminal(t *testing.T) {
 				s.Shell(box)
 				sh := s.terminal("exec", "-it", "box", "sh")
 				sh.shows(1, prompt, prompt)
-				sh.types("tty; stty size; exit 5\n")
+				sh.Types("tty; stty size; exit 5\n")
 				sh.shows(1, "/dev/pts/0\r\n30 90\r\n", "30 90\r\n")
 				sh.ends(5)
 			},
@@ -144,11 +131,11 @@ func TestDocker_Terminal(t *testing.T) {
 				sh := s.terminal("exec", "-it", "box", "sh")
 				sh.shows(1, prompt, prompt)
 				for n := range 30 {
-					sh.types(fmt.Sprintf("echo line-$((%d + 1000)); sleep 1000\n", n))
+					sh.Types(fmt.Sprintf("echo line-$((%d + 1000)); sleep 1000\n", n))
 					sh.shows(1, fmt.Sprintf("line-%d\r\n", n+1000), "\r\n")
 					sh.interrupts(n + 2)
 				}
-				sh.types("exit 3\n")
+				sh.Types("exit 3\n")
 				sh.ends(3)
 				s.Forget() // how often it took another one differs
 			},
@@ -168,7 +155,7 @@ func TestDocker_Terminal(t *testing.T) {
 			run: func(s *session) {
 				sh := s.terminal("run", "--name", "box", "busybox", "sh", "-c", "trap 'exit 6' INT; echo ready; while :; do sleep 0.1; done")
 				sh.shows(1, "ready\r\n", "ready\r\n")
-				sh.types("\x03")
+				sh.Types("\x03")
 				sh.ends(6)
 			},
 		},

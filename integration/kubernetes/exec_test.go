@@ -28,14 +28,14 @@ func TestKubernetes_Exec(t *testing.T) {
 				s.Quiet("ready box")
 				sh := s.terminal("exec", "-it", "box", "--", "sh")
 				sh.asks("stty size", "30 90")
-				sh.resize(50, 100)
+				sh.Resizes(50, 100)
 				sh.asks("stty size", "50 100")
-				sh.types("sleep 1001\r")
+				sh.Types("sleep 1001\r")
 				s.Quiet(`kubectl exec box -- sh -c 'until ps | grep -q "[s]leep 1001"; do sleep 0.1; done'`)
-				sh.types("\x03")
+				sh.Types("\x03")
 				sh.asks("echo $((6*7))", "42")
-				sh.types("exit 7\r")
-				sh.ends(7)
+				sh.Types("exit 7\r")
+				sh.Ends(7)
 			},
 		},
 		{
@@ -70,11 +70,11 @@ func TestKubernetes_Exec(t *testing.T) {
 			run: func(s *session) {
 				s.Quiet("ready box")
 				sh := s.terminal("attach", "-it", "box")
-				sh.types("\r")
-				sh.types("tty; echo $((6*7))\r")
+				sh.Types("\r")
+				sh.Types("tty; echo $((6*7))\r")
 				sh.shows("42")
-				sh.types("exit 6\r")
-				sh.ends(0)
+				sh.Types("exit 6\r")
+				sh.Ends(0)
 			},
 			script: `phase Failed box; get box '{.status.containerStatuses[0].state.terminated.exitCode}'`,
 			want:   "6\n",

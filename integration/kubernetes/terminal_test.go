@@ -5,31 +5,23 @@ package kubernetes_test
 
 import (
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/script"
 )
 
 // terminal is a kubectl that a person has started.
 type terminal struct {
-	*harness.Terminal
+	*script.Terminal
 	s *session
 }
 
 func (s *session) terminal(arg ...string) *terminal {
-	cmd := exec.Command(filepath.Join(s.bin, "kubectl"), arg...)
-	cmd.Env = s.Environ()
-	t, err := harness.NewTerminal(cmd)
-	s.Must(err, "start kubectl")
-	return &terminal{Terminal: t, s: s}
+	return &terminal{s.Terminal(filepath.Join(s.bin, "kubectl"), arg...), s}
 }
-
-func (t *terminal) types(text string) { t.s.Must(t.Type(text), "type") }
-
-func (t *terminal) resize(lines, columns uint16) { t.s.Must(t.Resize(lines, columns), "resize") }
 
 // shows waits until a line is text.
 func (t *terminal) shows(text string) {
@@ -46,16 +38,7 @@ func (t *terminal) shown(text string) error {
 // asks types a command until a line is its answer: the size comes when it comes.
 func (t *terminal) asks(command, answer string) {
 	t.s.Must(harness.Poll(func() error {
-		t.types(command + "\r")
+		t.Types(command + "\r")
 		return harness.PollFor(harness.Slow(time.Second), func() error { return t.shown(answer) })
 	}), "wait")
-}
-
-// ends waits for kubectl's end, with an exit status.
-func (t *terminal) ends(status int) {
-	got, err := t.Wait()
-	t.s.Must(err, "the end of kubectl")
-	if got != status {
-		t.s.Fatalf("kubectl ended with %d, want %d; it shows %q", got, status, t.Shown())
-	}
 }
