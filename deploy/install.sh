@@ -38,7 +38,7 @@ usage() {
 		  --force             uninstall although containers exist: what they leave must be removed by hand
 
 		exit status: 0 done · 1 refused, nothing was changed · 2 usage · 3 it failed, the former files are back and containerd
-		answers · 4 it failed, the former files are back if no message says otherwise, and containerd does not answer
+		answers · 4 it failed, and containerd does not answer or a former file could not be put back
 	END
 }
 

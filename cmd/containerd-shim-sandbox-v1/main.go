@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command containerd-shim-sandbox-v1 is a containerd shim v2 runtime (io.containerd.sandbox.v1). It is one binary in
-// four roles, told apart by its arguments: `start` becomes the daemon or joins the pod's, `delete` cleans up after a
-// dead daemon, -info and -v describe the runtime, and without an action it is a daemon on the socket that -socket
-// names.
+// five roles, told apart by its arguments: `start` becomes the daemon or joins the pod's, `delete` cleans up after a
+// dead daemon, `init` is the first stage of what libcontainer starts, -info and -v describe the runtime, and without
+// an action it is a daemon on the socket that -socket names.
 //
 // This package holds the arguments, the help, and what joins the other packages (serve.go).
 package main

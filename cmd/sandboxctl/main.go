@@ -53,7 +53,7 @@ sandboxctl asks containerd which containers there are, and their shims what they
 must be run as root on the node itself. Containers of other runtimes are shown as far as
 containerd and the kernel know them.
 
-A command that fails says why, and ends with status 1.`,
+A command that fails says why, and ends with status 1; doctor --help has its statuses.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -186,7 +186,7 @@ func (o Outcome) write(w io.Writer, options *cli.Options, became string) error {
 
 // confirm asks a person.
 func confirm(ctx context.Context, in io.Reader, out io.Writer, n int) error {
-	fmt.Fprintf(out, "Remove what is not left alone (%d)? [y/N] ", n)
+	fmt.Fprintf(out, "Remove the %d not marked \"left\"? [y/N] ", n)
 	answer := make(chan string, 1)
 	go func() { // ends with the answer, or with this program: a read of a terminal cannot be given up
 		line, _ := bufio.NewReader(in).ReadString('\n') // what is no answer is none

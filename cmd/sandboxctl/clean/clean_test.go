@@ -81,7 +81,7 @@ func TestRun_AsksOnceAndShowsAll(t *testing.T) {
 				t.Errorf("%q: it shows\n%swithout %q", answer, &n.out, text)
 			}
 		}
-		if got := n.err.String(); got != "Remove what is not left alone (1)? [y/N] " {
+		if got := n.err.String(); got != "Remove the 1 not marked \"left\"? [y/N] " {
 			t.Errorf("%q: the question is %q", answer, got)
 		}
 	}

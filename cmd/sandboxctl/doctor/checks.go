@@ -53,7 +53,7 @@ func Checks() []Check {
 			"sysctl -w user.max_NAME_namespaces=15000, and the same line in /etc/sysctl.d/99-sandbox.conf",
 			(*Examination).namespaces,
 		},
-		{"proc", "how /proc is mounted", "mount -o remount,hidepid=0 /proc", (*Examination).proc},
+		{"proc", "how /proc is mounted", "mount -o remount,subset= /proc", (*Examination).proc},
 		{
 			"cgroup-mode", "cgroup v2, v1, or both",
 			"add systemd.unified_cgroup_hierarchy=1 to the kernel's command line and reboot", (*Examination).cgroupMode,

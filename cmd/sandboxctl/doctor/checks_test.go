@@ -54,7 +54,7 @@ func breakages() []breakage {
 		{"namespaces", "none of users", write("proc/sys/user/max_user_namespaces", "0"), Warning, "hostUsers", "user.max_user_namespaces=15000"},
 		{"namespaces", "nearly all are used", write("proc/sys/user/max_pid_namespaces", "1"), Warning, "of which 1 are used", "user.max_pid_namespaces=15000"},
 		{"proc", "without /proc/sys", replace(mounts, "/proc rw,relatime - proc proc rw", "/proc rw - proc proc rw,subset=pid"), Failure, "subset=pid", "mount"},
-		{"proc", "hidden from a user", func(x *tree) { x.euid = 1; x.replace(mounts, "proc proc rw", "proc proc rw,hidepid=2") }, Warning, "not root", "mount -o remount,hidepid=0 /proc"},
+		{"proc", "hidden from a user", func(x *tree) { x.euid = 1; x.replace(mounts, "proc proc rw", "proc proc rw,hidepid=2") }, Warning, "not root", "sudo sandboxctl doctor"},
 		{"cgroup-mode", "v1", replace(mounts, "/sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw,nsdelegate", "/sys/fs/cgroup/pids rw - cgroup cgroup rw,pids"), Warning, "v1: containers run", "unified_cgroup_hierarchy=1"},
 		{"cgroup-mode", "none", replace(mounts, "cgroup2", "tmpfs"), Failure, "no cgroups", "mount -t cgroup2"},
 		{"cgroup-controllers", "memory is disabled", write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io pids"), Failure, "memory is absent", "cgroup_disable="},

@@ -175,7 +175,8 @@ func (e *Examination) proc(context.Context) []Finding {
 			return []Finding{bad("/proc is mounted with subset=pid: there is no /proc/sys").
 				mend("mount -o remount,subset= /proc, or mount -t proc proc /proc")}
 		case hidden && e.Probes.Euid != 0:
-			return []Finding{warn("/proc is mounted with hidepid, and this is not root: processes of others are not seen")}
+			return []Finding{warn("/proc is mounted with hidepid, and this is not root: processes of others are not seen").
+				mend("sudo sandboxctl doctor")}
 		case hidden:
 			return []Finding{ok("/proc is mounted with hidepid, with which the shim works")}
 		}

@@ -21,8 +21,9 @@ func Stacks(o *cli.Options) *cobra.Command {
 		Use:   "stacks ID",
 		Short: "Print the stack of each goroutine of a shim",
 		Long: `Print the stack of each goroutine of the shim that runs a container or a sandbox.
-docs/debugging.md tells which functions wait for what. A shim that is stopped, or has no
-descriptors left, does not answer: kill -USR1 PID then writes its stacks to its log.`,
+docs/debugging.md tells which functions wait for what. A shim that has no descriptors left
+does not answer: kill -USR1 PID then writes its stacks to its log. One that SIGSTOP stopped
+does neither until kill -CONT PID.`,
 		Example: "  sandboxctl stacks web | less",
 		Args:    cli.OneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
