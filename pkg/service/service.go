@@ -86,7 +86,21 @@ func toStatus(err error) error {
 	if exhausted(err, code) {
 		code, text = codes.ResourceExhausted, strings.TrimSuffix(text, class)+": "+errdefs.ErrResourceExhausted.Error()
 	}
-	return status.Error(code, text)
+	return status.Error(code, sendable(text))
+}
+
+// mostText is how long the text of an error is at most, in bytes. It may repeat what a container or its specification
+// says.
+const mostText = 32 << 10
+
+// sendable returns text as a message can hold it: in UTF-8, and not longer than mostText. Its beginning and its end, which
+// names the class, stay. ttrpc closes the connection of an answer that it cannot send, and containerd then takes the shim
+// for dead.
+func sendable(text string) string {
+	if len(text) > mostText {
+		text = text[:mostText/2] + " … " + text[len(text)-mostText/2:]
+	}
+	return strings.ToValidUTF8(text, "?")
 }
 
 // exhausted reports whether err is for want of something that the machine may have again. That is told in place of a
