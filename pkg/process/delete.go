@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"sandbox.internal/shim/pkg/event"
@@ -27,6 +28,9 @@ func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) 
 		return Status{}, err
 	}
 	p.commit(OpDelete)
+	if status.State == Created {
+		p.releaseWaiters()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.execs[p.execID] == p {
@@ -49,6 +53,9 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	if err := awaitDrained(ctx, c.processes()); err != nil {
 		return Status{}, err
 	}
+	if err := c.deleteUnstartedExecs(ctx); err != nil {
+		return Status{}, err
+	}
 	c.beforeDestroy()
 	err := c.runtime.Destroy()
 	if err == nil {
@@ -58,6 +65,9 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 		return Status{}, c.init.wrap(fmt.Errorf("delete: %w", err))
 	}
 	c.init.commit(OpDelete)
+	if status.State == Created { // it was to be restored
+		c.init.releaseWaiters()
+	}
 	for _, h := range c.config.Hooks {
 		h.Deleted()
 	}
@@ -66,6 +76,28 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	})
 	c.deliver(ctx) // with opLock: another Delete, which finds nothing, is not answered before this one
 	return status, nil
+}
+
+// deleteUnstartedExecs deletes the execs that were never started, and now cannot be.
+func (c *Container) deleteUnstartedExecs(ctx context.Context) error {
+	for _, p := range c.processes() {
+		if p == c.init || p.Status().State != Created {
+			continue
+		}
+		if _, err := c.DeleteExec(ctx, p); err != nil && !errdefs.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// releaseWaiters answers those who wait for the exit of p, which was deleted and never lived, as after a start that
+// failed. The caller holds opLock.
+func (p *Process) releaseWaiters() {
+	p.mu.Lock()
+	p.exit = Exit{Status: unknownStatus}
+	p.mu.Unlock()
+	close(p.exited)
 }
 
 // deliverTimeout bounds how long Delete waits for containerd to take the events of the container.

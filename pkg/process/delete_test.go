@@ -56,3 +56,42 @@ func TestDelete_WaitsHalfASecondForContainerd(t *testing.T) {
 		w.wantLog(t, "create c1 | start c1 | exit c1 0 | delete c1")
 	})
 }
+
+// Nobody else would answer them.
+func TestDelete_AnswersWaitsForWhatNeverRan(t *testing.T) {
+	for name, remove := range map[string]func(w *world, p *Process) error{
+		"the exec": func(w *world, p *Process) error { _, err := w.DeleteExec(ctx, p); return err },
+		"its container": func(w *world, _ *Process) error {
+			w.fake.init.die(0)
+			_, err := w.Init().Wait(ctx)
+			if err == nil {
+				_, err = w.Delete(ctx)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, newFake())
+				must(t, w.Init().Start(ctx))
+				defer w.fake.init.die(0) // at the latest
+				p := w.addExec(t, "e1")
+				waited := make(chan Exit, 1)
+				go func() {
+					exit, _ := p.Wait(t.Context())
+					waited <- exit
+				}()
+				must(t, remove(w, p))
+				synctest.Wait()
+				select {
+				case exit := <-waited:
+					if exit.Status != unknownStatus {
+						t.Errorf("Wait = %+v, want status %d, that of what never ran", exit, unknownStatus)
+					}
+				default:
+					t.Error("Wait waits for ever")
+				}
+			})
+		})
+	}
+}
