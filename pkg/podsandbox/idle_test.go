@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,26 @@ func TestShutdownIdle(t *testing.T) {
 			_, err = s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
 			must(t, err)
 			must(t, os.RemoveAll(r.Bundle))
+		}, false},
+		{"a container that has died and whose bundle is gone", func(t *testing.T, s *Controller, _ CreateRequest) {
+			t.Helper()
+			bundle := newBundle(t, goodSpec())
+			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "c", Bundle: bundle})
+			must(t, err)
+			must(t, c.Init().Start(t.Context()))
+			must(t, c.KillAll(t.Context(), syscall.SIGKILL))
+			_, err = c.Init().Wait(t.Context())
+			must(t, err)
+			must(t, os.RemoveAll(bundle))
+		}, true},
+		{"a container that has died", func(t *testing.T, s *Controller, _ CreateRequest) {
+			t.Helper()
+			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "c", Bundle: newBundle(t, goodSpec())})
+			must(t, err)
+			must(t, c.Init().Start(t.Context()))
+			must(t, c.KillAll(t.Context(), syscall.SIGKILL))
+			_, err = c.Init().Wait(t.Context())
+			must(t, err)
 		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

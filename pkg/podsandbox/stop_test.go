@@ -187,6 +187,37 @@ func TestStop_NoContainerIsRestoredAfter(t *testing.T) {
 	must(t, s.Shutdown(t.Context(), "s"))
 }
 
+// A restore that has begun goes on: what it makes is killed like the rest.
+func TestStop_WaitsForARestoreUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &fakeRuntime{}
+		s, p := runPod(t, engine)
+		_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
+		must(t, err)
+		engine.entered, engine.gate = make(chan string, 1), make(chan struct{})
+		started, stopped := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := s.tasks.Start(t.Context(), "m", "")
+			started <- err
+		}()
+		<-engine.entered
+		go func() { stopped <- s.Stop(t.Context(), "s", 0) }()
+		synctest.Wait()
+		if len(stopped) > 0 || strings.Contains(p.log(), "close") {
+			t.Error("the pod is stopped while a container of it is restored")
+		}
+		close(engine.gate)
+		must(t, <-started)
+		must(t, <-stopped)
+		c, err := s.tasks.Container("m")
+		must(t, err)
+		if got := c.Init().Status().State; got != process.Stopped {
+			t.Errorf("after StopSandbox the container is %v", got)
+		}
+		must(t, s.Shutdown(t.Context(), "s"))
+	})
+}
+
 func TestStop_EndsACreateUnderWay(t *testing.T) {
 	engine := &fakeRuntime{entered: make(chan string, 1), gate: make(chan struct{})}
 	s, _ := runPod(t, engine)

@@ -37,7 +37,7 @@ const (
 type fakeRuntime struct {
 	destroy func() error              // nil: succeeds
 	entered chan string               // not nil: Create says that it begins, and
-	gate    chan struct{}             // waits for this
+	gate    chan struct{}             // waits for this, as does Restore
 	deaf    func(syscall.Signal) bool // what no init dies of; nil: it does of all
 
 	mu      sync.Mutex
@@ -75,6 +75,15 @@ type fakeContainer struct {
 func (r *fakeContainer) Init() process.Handle        { return r.init }
 func (r *fakeContainer) Start(context.Context) error { return nil }
 func (r *fakeContainer) OwnsPIDs() bool              { return true }
+func (r *fakeContainer) Restore(context.Context, *stdio.Streams) (process.Handle, error) {
+	if r.engine.entered != nil {
+		r.engine.entered <- "restore"
+		<-r.engine.gate
+	}
+	r.live = true
+	return r.init, nil
+}
+
 func (r *fakeContainer) Cgroup() *cgroup.Cgroup      { return cgroup.New(nil) }
 func (r *fakeContainer) Discard() error              { return r.Destroy() }
 

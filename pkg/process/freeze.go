@@ -171,6 +171,11 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 
 // restore brings init back to life from its checkpoint. The caller holds init's opLock.
 func (c *Container) restore(ctx context.Context) error {
+	if may := c.config.MayRestore; may != nil {
+		if err := may(); err != nil {
+			return err
+		}
+	}
 	return c.init.startWithStreams(ctx, func(s *stdio.Streams) (Handle, error) {
 		init, err := c.runtime.Restore(ctx, s)
 		if err != nil {

@@ -221,6 +221,17 @@ func (p *Process) lockOp(ctx context.Context, op Op) error {
 
 func (p *Process) unlockOp() { <-p.opLock }
 
+// AwaitOperation waits for the end of the operation that is under way, if there is one.
+func (p *Process) AwaitOperation(ctx context.Context) error {
+	select {
+	case p.opLock <- struct{}{}:
+		p.unlockOp()
+		return nil
+	case <-ctx.Done():
+		return p.wrap(fmt.Errorf("another operation is still under way: %w", ctx.Err()))
+	}
+}
+
 // nextLocked is the state that op leads to from here.
 func (p *Process) nextLocked(op Op) (State, error) {
 	table := initTable

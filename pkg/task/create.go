@@ -137,6 +137,7 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 	}
 	return process.Config{
 		ID: r.ID, Bundle: r.Bundle, Rootfs: rootfs, Spec: spec, IO: r.IO, Checkpoint: r.Checkpoint, Mounts: mounts,
+		MayRestore: m.mayRestore,
 		Options: process.Options{
 			Root:          filepath.Join(cmp.Or(r.Options.Root, options.DefaultRoot), m.io.Namespace),
 			SystemdCgroup: r.Options.SystemdCgroup || systemdCgroup(spec),

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -36,11 +37,6 @@ func (m *Manager) Start(ctx context.Context, containerID, execID string) (*proce
 	p, err := c.Process(execID)
 	if err != nil {
 		return nil, err
-	}
-	if execID == "" && c.Restored() {
-		if _, err := m.admit(); err != nil {
-			return nil, fmt.Errorf("container %q: %w", containerID, err)
-		}
 	}
 	if err := p.Start(ctx); err != nil {
 		return nil, err
@@ -118,6 +114,26 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 		c.mu.Unlock()
 	}
 	return status, err
+}
+
+// DeleteAbandoned deletes the containers that have died and whose bundle is gone. containerd removes it when it gives a
+// container up, as it does when a shim is too slow to answer after a restart of containerd, and then deletes nothing.
+func (m *Manager) DeleteAbandoned() {
+	ctx, cancel := context.WithTimeout(context.Background(), deathTimeout)
+	defer cancel()
+	for _, c := range m.Containers() {
+		if _, err := os.Stat(c.Init().Status().Bundle); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if _, err := c.Init().Wait(ctx); err != nil { // the delete command may just have killed it
+			log.L.WithField("container", c.ID()).Warn("its bundle is gone, and it lives")
+			continue
+		}
+		log.L.WithField("container", c.ID()).Info("delete an abandoned container")
+		if _, err := m.Delete(ctx, c.ID(), ""); err != nil {
+			log.L.WithError(err).WithField("container", c.ID()).Error("delete an abandoned container")
+		}
+	}
 }
 
 // criTypeAnnotation is on every container of containerd's CRI plugin, and on no other (containerd
@@ -304,9 +320,14 @@ func (c *Container) Stop(ctx context.Context, grace time.Duration) error {
 // stopWithin is Stop with a grace that is over when graceful ends.
 func (c *Container) stopWithin(ctx, graceful context.Context) error {
 	init := c.Init()
+	if init.Pid() == 0 { // to be restored, which may be under way
+		if err := c.awaitRestore(ctx); err != nil {
+			return err
+		}
+	}
 	switch status := init.Status(); {
 	case status.Pid == 0 || status.State == process.Stopped || status.State == process.Deleted:
-		return nil // not restored yet, or dead
+		return nil // not restored, or dead
 	case status.State == process.Created:
 		return c.killAndWait(ctx) // it has no program that could handle a signal
 	}
@@ -318,14 +339,14 @@ func (c *Container) stopWithin(ctx, graceful context.Context) error {
 	}
 	c.stopBy = by
 	c.mu.Unlock()
-	if first && graceful.Err() == nil {
-		if err := c.sendStopSignal(ctx); err != nil {
-			log.L.WithError(err).WithField("container", c.ID()).Warn("stop: signal")
-		}
-	}
 	wait, cancel := context.WithDeadline(ctx, by)
 	defer cancel()
 	defer context.AfterFunc(graceful, cancel)()
+	if first && graceful.Err() == nil {
+		if err := c.sendStopSignal(wait); err != nil {
+			log.L.WithError(err).WithField("container", c.ID()).Warn("stop: signal")
+		}
+	}
 	_, err := init.Wait(wait)
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -334,8 +355,17 @@ func (c *Container) stopWithin(ctx, graceful context.Context) error {
 	return c.killAndWait(ctx)
 }
 
+// awaitRestore waits for the end of a Start under way that restores the container. None begins after it, since the pod
+// no longer admits one (process.Config.MayRestore).
+func (c *Container) awaitRestore(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	return c.Init().AwaitOperation(ctx)
+}
+
 // sendStopSignal signals before it thaws, so that the signal is the first thing that a frozen container handles. The
-// state is looked at after the signal, since a pause may be under way.
+// state is looked at after the signal, since a pause may be under way. ctx ends with the grace: a checkpoint of a paused
+// container keeps it from being thawed for as long as it takes.
 func (c *Container) sendStopSignal(ctx context.Context) error {
 	if err := c.Init().Kill(c.stop.Signal); err != nil {
 		if errdefs.IsNotFound(err) {

@@ -290,6 +290,11 @@ func (m *Manager) admit() (adapt func(*specs.Spec) error, err error) {
 	return m.admitLocked()
 }
 
+func (m *Manager) mayRestore() error {
+	_, err := m.admit()
+	return err
+}
+
 // +checklocks:m.mu
 func (m *Manager) admitLocked() (adapt func(*specs.Spec) error, err error) {
 	if m.pod == nil {
