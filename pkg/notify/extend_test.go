@@ -64,3 +64,30 @@ func TestAwait_NoLongerThanTheLongest(t *testing.T) {
 		})
 	}
 }
+
+// What came before the time was over counts, whichever of the two is noticed first.
+func TestAwait_ReadyCountsWhenTheTimeIsOverAsWell(t *testing.T) {
+	r := &Receiver{ready: make(chan struct{}), state: State{Ready: true}}
+	close(r.ready)
+	for range 1000 {
+		if err := r.Await(0, time.Hour, never); err != nil {
+			t.Fatalf("Await = %v", err)
+		}
+	}
+}
+
+func TestAwait_ReadsWhatWasSentBeforeTheTimeIsOver(t *testing.T) {
+	for range 20 {
+		f := listen(t, nil)
+		f.send(t, "READY=1")
+		if err := f.Await(0, time.Hour, never); err != nil {
+			t.Fatalf("Await after READY=1 = %v", err)
+		}
+		f = listen(t, nil)
+		f.send(t, "EXTEND_TIMEOUT_USEC=50000")
+		began := time.Now()
+		if err := f.Await(0, time.Hour, never); !errors.Is(err, ErrTimeout) || time.Since(began) < 20*time.Millisecond {
+			t.Fatalf("Await = %v after %v, want %v after about 50ms", err, time.Since(began), ErrTimeout)
+		}
+	}
+}

@@ -174,8 +174,8 @@ var (
 )
 
 // Await returns once READY=1 came. It gives up after timeout or when the time is over for which the program asked by
-// EXTEND_TIMEOUT_USEC, whichever is later, but after longest in any case. When exited is closed, it gives up after all
-// that was sent before has been read.
+// EXTEND_TIMEOUT_USEC, whichever is later, but after longest in any case. When the time is over or exited is closed,
+// it gives up after all that was sent before has been read.
 func (r *Receiver) Await(timeout, longest time.Duration, exited <-chan struct{}) error {
 	began := time.Now()
 	timer := time.NewTimer(timeout)
@@ -199,11 +199,17 @@ func (r *Receiver) Await(timeout, longest time.Duration, exited <-chan struct{})
 			}
 			timer.Reset(r.left(began, timeout, longest))
 		case <-timer.C:
-			if left := r.left(began, timeout, longest); left > 0 {
-				timer.Reset(left)
-				continue
+			if r.left(began, timeout, longest) <= 0 {
+				r.drainQueue() // or a healthy init that said it in time would be killed
 			}
-			return ErrTimeout
+			if r.State().Ready {
+				return nil
+			}
+			left := r.left(began, timeout, longest)
+			if left <= 0 {
+				return ErrTimeout
+			}
+			timer.Reset(left)
 		}
 	}
 }
