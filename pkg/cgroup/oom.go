@@ -6,6 +6,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -208,7 +209,11 @@ func (c *oomControl) kills() (uint64, error) {
 	if len(now) == 0 {
 		return 0, err
 	}
-	c.seen = now
+	if err == nil || c.seen == nil {
+		c.seen = now
+	} else {
+		maps.Copy(c.seen, now) // or the kills in cgroups that were not reached would count again
+	}
 	return c.total, nil
 }
 

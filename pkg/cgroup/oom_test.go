@@ -4,6 +4,7 @@
 package cgroup
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -228,6 +229,50 @@ func TestOOMWatch_NamesTheMissingLine(t *testing.T) {
 	_, err := New(map[string]string{"": dir}).WatchOOM(func() {})
 	if !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "oom_kill") {
 		t.Errorf("WatchOOM: %v, want not implemented and the name of the line", err)
+	}
+}
+
+// What could not be read of nested cgroups is not what was never counted. The order of the two is the directory's.
+func TestOOMControl_CountsNoKillTwiceAfterAnError(t *testing.T) {
+	const name = "memory.oom_control"
+	counts := map[string]string{"first": "oom_kill 3\n", "second": "oom_kill 0\n"}
+	for broken := range counts {
+		t.Run(broken, func(t *testing.T) {
+			top := t.TempDir()
+			put(t, filepath.Join(top, name), "oom_kill 0\n")
+			for child, text := range counts {
+				if err := os.Mkdir(filepath.Join(top, child), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				put(t, filepath.Join(top, child, name), text)
+			}
+			file, err := os.Open(filepath.Join(top, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = file.Close() }() // opened for reading only
+			c := &oomControl{dir: top, file: file}
+			want := func(when string) {
+				t.Helper()
+				if n, err := c.kills(); err != nil || n != 3 {
+					t.Errorf("%s kills = %d, %v, want 3", when, n, err)
+				}
+			}
+			want("at first")
+			path := filepath.Join(top, broken, name)
+			if err := errors.Join(os.Remove(path), os.Symlink("nowhere", path)); err != nil { // ELOOP by O_NOFOLLOW
+				t.Fatal(err)
+			}
+			want("while a file cannot be opened")
+			if n, err := (&oomControl{dir: top, file: file}).kills(); err != nil || n > 3 {
+				t.Errorf("kills that begin then = %d, %v, want 3 at most", n, err)
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			put(t, path, counts[broken])
+			want("after that")
+		})
 	}
 }
 
