@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -34,6 +35,8 @@ type stream struct {
 	unsent []byte   // read, but not sent when its client went away
 	once   sync.Once
 	ended  chan struct{} // closed by once, when a client was sent all
+
+	abandoned atomic.Bool // an output that no client is to come back to
 
 	writer *os.File // of stdin, held until CloseStdin
 }
@@ -70,12 +73,19 @@ func (s *stream) end(ctx context.Context) error {
 	case <-s.ended:
 		return nil
 	case <-s.removed.Done(): // by Close or abandon; a slow client has until then
+		select {
+		case <-s.ended: // before
+			return nil
+		default:
+		}
 		return fmt.Errorf("the last bytes are not read: %w", context.Cause(ctx))
 	}
 }
 
-// abandon ends an output if no client is there: what is written from now on is refused, and end does not wait.
+// abandon ends an output if no client is there, or else when the last one leaves: what is written from then on is
+// refused, and end does not wait.
 func (s *stream) abandon() {
+	s.abandoned.Store(true) // first, so that the client that has the slot sees it when it leaves
 	select {
 	case s.serving <- struct{}{}:
 		s.remove()
@@ -245,6 +255,12 @@ func (x *StreamRegistry) Serve(call context.Context, id string, peer Peer) error
 	if err != nil {
 		return err
 	}
+	defer func() { // after the slot is released
+		x.clients.CompareAndDelete(id, c)
+		if _, another := x.clients.Load(id); !another && s.abandoned.Load() {
+			s.abandon()
+		}
+	}()
 	select {
 	case s.serving <- struct{}{}:
 		defer func() { <-s.serving }()

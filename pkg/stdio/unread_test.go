@@ -4,6 +4,7 @@
 package stdio
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"regexp"
@@ -144,4 +145,35 @@ func TestStream_AClientThatIsThereIsNotLetGo(t *testing.T) {
 	if err := <-drained; err != nil {
 		t.Errorf("Drain() = %v, want nil", err)
 	}
+}
+
+// A client that was there when the stream was given up and leaves without having read all is the last one.
+func TestStream_IsLetGoWhenItsLastClientLeaves(t *testing.T) {
+	r, x := newStreamedKept(t, time.Millisecond, "stdout")
+	ctx, leave := context.WithCancel(t.Context())
+	client, served := serve(ctx, x, "c1-stdout")
+	process := r.process()
+	r.started()
+	write(t, process, "hello")
+	client.read(t, "hello") // it is there
+	write(t, process, pattern(2*bufferSize))
+	process.Close()
+	drained := make(chan error, 1)
+	go func() { drained <- r.Drain(t.Context()) }()
+	<-r.kept.Done()
+	eventually(t, "the stream is given up", r.outputs[0].(*stream).abandoned.Load)
+
+	// Another client takes its place, and may read on.
+	ctx2, leave2 := context.WithCancel(t.Context())
+	second, served2 := serve(ctx2, x, "c1-stdout")
+	wantServed(t, served, errdefs.ErrAborted)
+	<-second.sent
+	leave()
+	leave2()
+	wantServed(t, served2, context.Canceled)
+	within(t, "Drain", func() {
+		if err := <-drained; !errors.Is(err, errdefs.ErrDataLoss) {
+			t.Errorf("Drain() = %v, want ErrDataLoss", err)
+		}
+	})
 }
