@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
 
 	"github.com/containerd/log"
@@ -54,7 +55,8 @@ func (m *Memory) Trim() {
 		m.collected = collections()
 	}
 	if threads, err := os.ReadDir("/proc/self/task"); err == nil && len(threads) > keptThreads {
-		endThreads(len(threads) - keptThreads)
+		// For each that is in a system call the runtime would make a new one, of which the cgroup may allow no more.
+		endThreads(len(threads) - keptThreads - inSystemCalls())
 	}
 	// Last: what runs after this maps its code and data again.
 	for _, c := range m.code {
@@ -64,12 +66,22 @@ func (m *Memory) Trim() {
 	}
 }
 
-// endThreads ends n threads that have nothing to do. The Go runtime makes one for each system call that blocks, and
-// keeps it for the next one. But a goroutine that returns while it is locked to its thread ends it.
+// inSystemCalls is how many threads are in system calls now, about.
+func inSystemCalls() int {
+	sample := []metrics.Sample{{Name: "/sched/goroutines/not-in-go:goroutines"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindUint64 {
+		return 0 // a Go that has no such metric
+	}
+	return int(sample[0].Value.Uint64())
+}
+
+// endThreads ends n threads, if any, that have nothing to do. The Go runtime makes one for each system call that
+// blocks, and keeps it for the next one. But a goroutine that returns while it is locked to its thread ends it.
 func endThreads(n int) {
 	var locked sync.WaitGroup
 	all := make(chan struct{})
-	locked.Add(n)
+	locked.Add(max(n, 0))
 	for range n {
 		go func() {
 			runtime.LockOSThread()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"testing"
@@ -61,9 +62,34 @@ func TestTrim_CollectsOnceUnlessAnOperatorSaysWhen(t *testing.T) {
 
 func TestTrim_EndsThreadsOfABurst(t *testing.T) {
 	const burst = 100
+	unblock := blockThreads(t, burst)
+	unblock()
+	(&Memory{collected: collections()}).Trim()
+	await(t, "the end of the burst's threads", func() bool {
+		threads, err := os.ReadDir("/proc/self/task")
+		return err == nil && len(threads) < burst/2
+	})
+}
+
+// A thread in a system call cannot be ended. For each that Trim tried to end the runtime would make another one,
+// which may be more than the limit of processes of the shim's cgroup allows.
+func TestTrim_MakesNoThreadsWhileSystemCallsBlock(t *testing.T) {
+	unblock := blockThreads(t, 100)
+	defer unblock()
+	made := pprof.Lookup("threadcreate")
+	before := made.Count()
+	(&Memory{collected: collections()}).Trim()
+	if n := made.Count() - before; n >= 10 {
+		t.Errorf("Trim made %d threads, want fewer than 10", n)
+	}
+}
+
+// blockThreads blocks n threads in system calls. unblock ends these, and returns once they have ended.
+func blockThreads(t *testing.T, n int) (unblock func()) {
+	t.Helper()
 	var reads sync.WaitGroup
 	var writers []*os.File
-	for range burst {
+	for range n {
 		var fds [2]int
 		if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 			t.Fatal(err)
@@ -74,33 +100,26 @@ func TestTrim_EndsThreadsOfABurst(t *testing.T) {
 			_ = unix.Close(fds[0])
 		})
 	}
-	awaitThreads(t, "in a burst", func(n int) bool { return n >= burst })
-	for _, w := range writers {
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
+	await(t, "that all reads block", func() bool { return inSystemCalls() >= n })
+	return func() {
+		for _, w := range writers {
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
 		}
+		reads.Wait()
 	}
-	reads.Wait()
-	(&Memory{collected: collections()}).Trim()
-	awaitThreads(t, "after the burst", func(n int) bool { return n < burst/2 })
 }
 
-func awaitThreads(t *testing.T, when string, enough func(n int) bool) {
+func await(t *testing.T, what string, reached func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for end := time.After(10 * time.Second); ; {
-		threads, err := os.ReadDir("/proc/self/task")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if enough(len(threads)) {
-			return
-		}
+	for end := time.After(10 * time.Second); !reached(); {
 		select {
 		case <-tick.C:
 		case <-end:
-			t.Fatalf("%s the process has %d threads", when, len(threads))
+			t.Fatalf("waited in vain for %s", what)
 		}
 	}
 }
