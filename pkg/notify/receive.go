@@ -18,6 +18,7 @@ const (
 	longest     = 4096 // bytes of a message, as with systemd
 	mostRights  = 253  // descriptors with one message (unix(7), SCM_MAX_FD)
 	rate        = 100  // messages in a second
+	restFactor  = 9    // how many times as long as a message took nothing is read after it: a tenth of a CPU
 	logRate     = 5    // lines of the log in logSpan
 	logSpan     = 10 * time.Second
 	bytesOfAnFD = 4
@@ -45,8 +46,10 @@ func (r *Receiver) receive(check func(Sender) error) {
 		if err != nil {
 			return // Close closed it; nothing else makes a datagram socket fail
 		}
+		began := time.Now()
 		r.take(data[:n], control[:oob], flags, check, say)
-		if wait := messages.wait(time.Now()); wait > 0 {
+		now := time.Now()
+		if wait := max(messages.wait(now), restFactor*now.Sub(began)); wait > 0 {
 			select {
 			case <-time.After(wait):
 			case <-r.closed:
