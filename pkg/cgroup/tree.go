@@ -20,7 +20,8 @@ import (
 // node is the open directory of a cgroup in one hierarchy. A container that may make cgroups can nest them deeper than
 // a path can name (PATH_MAX), so nested ones are opened from one directory to the next.
 type node struct {
-	*os.File // its name is for messages only
+	*os.File     // its name is for messages only
+	depth    int // below the directory at which walk began
 }
 
 // walk calls visit for the directory at path and for each below it, parents first. After all directories in one below
@@ -33,7 +34,7 @@ func walk(path string, visit func(node) error, leave func(parent node, name stri
 	if err != nil {
 		return err
 	}
-	here := node{f}
+	here := node{File: f}
 	defer func() { _ = here.Close() }() // whichever is open by then; all are opened for reading
 	children, err := here.visit(visit)
 	if err != nil {
@@ -124,8 +125,12 @@ func (n node) stat() (s unix.Stat_t, err error) {
 }
 
 func (n node) openDir(name string) (node, error) {
+	depth := n.depth + 1
+	if name == ".." {
+		depth = n.depth - 1
+	}
 	f, err := n.open(name, unix.O_DIRECTORY)
-	return node{f}, err
+	return node{f, depth}, err
 }
 
 func (n node) open(name string, flags int) (*os.File, error) {
@@ -152,6 +157,14 @@ func (n node) read(file string) ([]byte, error) {
 	}
 	defer func() { _ = f.Close() }() // opened for reading only
 	return io.ReadAll(f)
+}
+
+func (n node) write(file, text string) error {
+	f, err := n.open(file, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	return writeAndClose(f, text)
 }
 
 const (
@@ -231,11 +244,7 @@ func (c *Cgroup) Thaw() error {
 		return nil
 	}
 	err := walk(f.dir, func(n node) error {
-		file, err := n.open(f.file, unix.O_WRONLY)
-		if err != nil {
-			return err
-		}
-		return writeAndClose(file, f.thawed)
+		return n.write(f.file, f.thawed)
 	}, nil)
 	if err != nil && !IsGone(err) {
 		return fmt.Errorf("thaw cgroup %s: %w", f.dir, err)

@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/cgroup"
 )
 
 // Container is a container that follows a source.
@@ -125,15 +127,44 @@ func (f *follower) follow(r resource, last *Set) error {
 	return err
 }
 
+// apply does the writes: first those to nested cgroups, the deepest first, as plan has them.
 func (f *follower) apply(writes []write) error {
+	nested := make(map[uint64]write)
 	for _, w := range writes {
-		if err := w.apply(); err != nil {
+		if w.inode != 0 {
+			nested[w.inode] = w
+		}
+	}
+	if len(nested) > 0 {
+		err := cgroup.WalkNested(f.Dir, nil, func(n cgroup.Nested) error {
+			w, ok := nested[n.Inode]
+			if !ok {
+				return nil
+			}
+			return f.record(w, w.applyNested(n))
+		})
+		if err != nil && !cgroup.IsGone(err) { // the write below will say so
 			return err
 		}
+	}
+	for _, w := range writes {
+		if w.inode != 0 {
+			continue
+		}
+		if err := f.record(w, w.apply()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record counts a write, and logs it, unless it failed with err.
+func (f *follower) record(w write, err error) error {
+	if err == nil {
 		f.state.Writes++
 		f.log().WithField(string(w.resource), w.set).WithField("cgroup", w.dir).Debug("cpuset follows its source")
 	}
-	return nil
+	return err
 }
 
 // notifyApplied calls Apply with the assignment that reconcile wrote, unless Apply took it already.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
@@ -201,12 +203,15 @@ func TestReconcile_NarrowsNestedCgroupsWhereTheKernelRequiresIt(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err := os.Remove(w.path(pair[1] + "/cpuset.cpus")); err != nil {
+		file := w.path(pair[1] + "/cpuset.cpus")
+		if err := unix.Mount(pair[0]+"/cpuset.cpus", file, "", unix.MS_BIND, ""); err != nil { // links are not followed
 			t.Fatal(err)
 		}
-		if err := os.Symlink(pair[0]+"/cpuset.cpus", w.path(pair[1]+"/cpuset.cpus")); err != nil {
-			t.Fatal(err)
-		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(file, 0); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	w.write("pod/c1", "cpuset.cpus", "0-1")
 	w.write("pod/c1/nested", "cpuset.cpus", "1")

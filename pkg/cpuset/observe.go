@@ -24,7 +24,8 @@ const (
 )
 
 type node struct {
-	dir       string
+	dir       string // of a nested one its name alone, since its path may be longer than the kernel takes
+	inode     uint64 // of a nested one
 	requested Set    // what the file of the resource says; empty inherits
 	effective Set    // what the tasks of the cgroup have
 	partition string // cpuset.cpus.partition: member, or root or isolated, if invalid with the reason
@@ -33,12 +34,13 @@ type node struct {
 
 type write struct {
 	resource resource
-	dir      string
+	dir      string // as node has it
+	inode    uint64 // of a nested cgroup; else 0
 	set      Set
 }
 
-// apply does the write, in one call since the kernel takes each call as a whole list. A cgroup that is gone is
-// errdefs.ErrNotFound.
+// apply does the write to a cgroup that is not nested, in one call since the kernel takes each call as a whole list.
+// A cgroup that is gone is errdefs.ErrNotFound.
 func (w write) apply() error {
 	err := cgroup.Write(filepath.Join(w.dir, string(w.resource)), w.set.String())
 	if cgroup.IsGone(err) {
@@ -46,6 +48,14 @@ func (w write) apply() error {
 	}
 	if err != nil {
 		return fmt.Errorf("write %q to %s of %s: %w", w.set, w.resource, w.dir, err)
+	}
+	return nil
+}
+
+// applyNested is apply for a nested cgroup. The error of one that is gone says so (cgroup.IsGone).
+func (w write) applyNested(n cgroup.Nested) error {
+	if err := n.Write(string(w.resource), w.set.String()); err != nil {
+		return fmt.Errorf("write %q to %s of nested cgroup %s: %w", w.set, w.resource, w.dir, err)
 	}
 	return nil
 }
@@ -77,26 +87,29 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 // since on v2 a child may ask for more than its parent has. For newer kernels, which mask nested cgroups, leave nested
 // empty.
 func plan(r resource, destination node, wanted Set) []write {
-	if destination.requested == wanted {
-		return nil
-	}
-	var writes []write
-	for _, n := range destination.nested {
-		writes = append(writes, narrow(r, n, wanted)...)
-	}
-	return append(writes, write{r, destination.dir, wanted})
+	return appendPlan(nil, r, &destination, wanted)
 }
 
-// narrow returns the writes that bring a cgroup and those nested in it within bound. A cgroup that asks for nothing
-// within it gets all of it, since the kernel lets no list become empty while there are tasks.
-func narrow(r resource, n node, bound Set) []write {
+func appendPlan(writes []write, r resource, n *node, wanted Set) []write {
+	if n.requested == wanted {
+		return writes
+	}
+	for i := range n.nested {
+		writes = appendNarrow(writes, r, &n.nested[i], wanted)
+	}
+	return append(writes, write{r, n.dir, n.inode, wanted})
+}
+
+// appendNarrow adds the writes that bring a cgroup and those nested in it within bound. A cgroup that asks for
+// nothing within it gets all of it, since the kernel lets no list become empty while there are tasks.
+func appendNarrow(writes []write, r resource, n *node, bound Set) []write {
 	if n.requested.Subset(bound) {
-		return nil
+		return writes
 	}
 	if within := n.requested.Intersect(bound); !within.Empty() {
 		bound = within
 	}
-	return plan(r, n, bound)
+	return appendPlan(writes, r, n, bound)
 }
 
 // observe reads what dir has of the resource. A directory that is gone is errdefs.ErrNotFound, one without the cpuset
@@ -160,25 +173,31 @@ func readStable(read func() (lists, error)) (lists, error) {
 
 // observeNested returns the cgroups in dir, with requested alone. It leaves out those that go meanwhile.
 func observeNested(dir string, r resource) ([]node, error) {
-	entries, err := os.ReadDir(dir)
+	way := make([]node, 1) // dir itself, and from one to the next to the nested cgroup where the walk is
+	leaveTo := func(depth int) {
+		for last := len(way) - 1; last > depth; last-- {
+			way[last-1].nested = append(way[last-1].nested, way[last])
+			way = way[:last]
+		}
+	}
+	err := cgroup.WalkNested(dir, func(n cgroup.Nested) error {
+		text, err := n.Read(string(r))
+		if err != nil && !cgroup.IsGone(err) { // as in readRequested
+			return err
+		}
+		requested, err := Parse(firstLine(text))
+		if err != nil {
+			return fmt.Errorf("%s of nested cgroup %s: %w", r, n.Name(), err)
+		}
+		leaveTo(n.Depth() - 1)
+		way = append(way, node{dir: n.Name(), inode: n.Inode, requested: requested})
+		return nil
+	}, nil)
 	if err != nil && !cgroup.IsGone(err) {
 		return nil, err
 	}
-	var nested []node
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		n := node{dir: filepath.Join(dir, e.Name())}
-		if n.requested, err = readRequested(n.dir, r); err != nil {
-			return nil, err
-		}
-		if n.nested, err = observeNested(n.dir, r); err != nil {
-			return nil, err
-		}
-		nested = append(nested, n)
-	}
-	return nested, nil
+	leaveTo(0)
+	return way[0].nested, nil
 }
 
 // readRequested reads what a cgroup asks for: nothing without a file, as in the root and where the controller is off.
@@ -204,8 +223,12 @@ func readList(dir, file string) (Set, error) {
 
 func readLine(dir, file string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, file))
-	line, _, _ := bytes.Cut(b, []byte{'\n'})
-	return string(line), err
+	return firstLine(b), err
+}
+
+func firstLine(text []byte) string {
+	line, _, _ := bytes.Cut(text, []byte{'\n'})
+	return string(line)
 }
 
 func isDir(path string) bool {
