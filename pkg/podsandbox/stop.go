@@ -159,8 +159,9 @@ const (
 )
 
 // ShutdownIdle ends a shim that has had no client for a while, if it has no container and no pod, or abandoned ones.
-// Containers that have died are abandoned if their bundles are gone (task.Manager.DeleteAbandoned). A pod that runs is kept for a containerd that comes back. It is abandoned if it was never started, since the start
-// follows at once, or if its bundle is gone, which containerd removes when it gives the pod up.
+// Containers that have died are abandoned if their bundles are gone (task.Manager.DeleteAbandoned). A pod that runs is
+// kept for a containerd that comes back. It is abandoned if it was never started, since the start follows at once, or
+// if its bundle is gone, which containerd removes when it gives the pod up.
 //
 // After a failure a timer tries again, since nobody else would. It ends with the shim.
 func (c *Controller) ShutdownIdle() {

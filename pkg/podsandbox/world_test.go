@@ -84,8 +84,8 @@ func (r *fakeContainer) Restore(context.Context, *stdio.Streams) (process.Handle
 	return r.init, nil
 }
 
-func (r *fakeContainer) Cgroup() *cgroup.Cgroup      { return cgroup.New(nil) }
-func (r *fakeContainer) Discard() error              { return r.Destroy() }
+func (r *fakeContainer) Cgroup() *cgroup.Cgroup { return cgroup.New(nil) }
+func (r *fakeContainer) Discard() error         { return r.Destroy() }
 
 func (r *fakeContainer) Destroy() error {
 	if r.live && !r.init.waited.Load() {

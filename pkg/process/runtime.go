@@ -124,7 +124,7 @@ type Config struct {
 	// Checkpoint is the directory of the image that init is restored from at Start; empty for a fresh container.
 	Checkpoint string
 	// MayRestore refuses a restore that is about to begin. No other operation on init is under way then. nil refuses none.
-	MayRestore func() error
+	MayRestore func() error `json:"-"`
 	// Stop is how a container that lives is ended before it is removed from disk; the zero value kills it.
 	Stop  Stop
 	Files []*os.File // init's, from descriptor 3 on

@@ -93,9 +93,9 @@ func toStatus(err error) error {
 // says.
 const mostText = 32 << 10
 
-// sendable returns text as a message can hold it: in UTF-8, and not longer than mostText. Its beginning and its end, which
-// names the class, stay. ttrpc closes the connection of an answer that it cannot send, and containerd then takes the shim
-// for dead.
+// sendable returns text as a message can hold it: in UTF-8, and not much longer than mostText. Its beginning and its
+// end, which names the class, stay. ttrpc closes the connection of an answer that it cannot send, and containerd then
+// takes the shim for dead.
 func sendable(text string) string {
 	if len(text) > mostText {
 		text = text[:mostText/2] + " … " + text[len(text)-mostText/2:]

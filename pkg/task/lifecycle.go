@@ -364,8 +364,8 @@ func (c *Container) awaitRestore(ctx context.Context) error {
 }
 
 // sendStopSignal signals before it thaws, so that the signal is the first thing that a frozen container handles. The
-// state is looked at after the signal, since a pause may be under way. ctx ends with the grace: a checkpoint of a paused
-// container keeps it from being thawed for as long as it takes.
+// state is looked at after the signal, since a pause may be under way. ctx ends with the grace: a checkpoint of a
+// paused container keeps it from being thawed for as long as it takes.
 func (c *Container) sendStopSignal(ctx context.Context) error {
 	if err := c.Init().Kill(c.stop.Signal); err != nil {
 		if errdefs.IsNotFound(err) {
