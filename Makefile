@@ -111,7 +111,7 @@ release: ## bin/release: binaries, archives, packages, SBOMs and their sums, of 
 	rm -rf $(RELEASES).part
 	$(if $(SIGN),cd $(RELEASES) && $(SIGN) SHA256SUMS)
 
-dynamic: ## the same with the system's libc and libseccomp, as shared libraries: slower to start
+dynamic: ## build bin/containerd-shim-sandbox-v1 with the system's libc and libseccomp, as shared libraries: slower to start
 	$(GO) build -trimpath -tags "$(TAGS)" -ldflags "$(LDFLAGS)" -o bin/$(NAME) ./cmd/$(NAME)
 
 install: ## copy the built binaries to $(DESTDIR)$(PREFIX)/bin (builds them if they are absent)
@@ -141,7 +141,7 @@ deps: ## check for the Debian packages a build and test need, for ARCH=arm64 too
 tools: ## build containerd, ctr, the runc shim and runc for tests, demo and bench into the cache
 	cd integration && $(GO) run ./cmd/tools
 
-test: deps test-unit build integration ## all tests: needs root, Go and make, nothing else
+test: deps test-unit build integration ## unit and integration tests: needs root, Go and make, and Debian or Ubuntu
 
 test-unit: ## unit tests of the shim, with the race detector
 	umask 022; $(GO) test -race -shuffle=on -tags "$(TAGS)" ./...
@@ -212,12 +212,19 @@ smoke-clients: deps build ## a dozen cases of Docker, whose daemon is Debian's: 
 	SHIM_TEST_CLIENTS=debian; export SHIM_TEST_CLIENTS; $(CLIENTS) -timeout 10m \
 		-run 'TestDocker_(Run|Exec|Stop|Limits|Files|Terminal|Restore)/^($(SMOKE_CLIENTS))$$' ./clients
 
-# Its programs are built for these alone, which takes a quarter of an hour; they stay in the cache.
+# Its programs are built for these alone, which takes a quarter of an hour; they stay in the cache. In a virtual machine only
+# what differs there is run, unless RUN says otherwise.
+KUBERNETESV2 := CPU|Resources
 .PHONY: test-kubernetes
-test-kubernetes: deps build ## a kubelet and its control plane, with this shim and with the runc shim, compared (root); RUN= chooses; WRITE=1: the table
+test-kubernetes: deps build ## a kubelet and its control plane, with this shim and with the runc shim, compared (root); RUN= chooses; WRITE=1: the table; ON=v2
 	@integration/cri/deps.sh
-	cd integration; $(GO) run ./cmd/tools -kubernetes; umask 022; SHIM_TEST_KUBERNETES=1 SHIM_BINARY=$(BINARY) \
+	cd integration; $(GO) run ./cmd/tools -kubernetes
+ifdef ON
+	SHIM_TEST_KUBERNETES=1 $(MAKE) --no-print-directory test-$(ON) PKGS=./integration/kubernetes RUN='$(or $(RUN),$(KUBERNETESV2))' WRITE= LIMIT=2h
+else
+	cd integration; umask 022; SHIM_TEST_KUBERNETES=1 SHIM_BINARY=$(BINARY) \
 		$(GO) test -count=1 -v -timeout 120m -parallel 4 -run '$(RUN)' ./kubernetes $(if $(WRITE),-update)
+endif
 
 # Each system call of an operation fails once, with each error: hours. Operations, calls and errors as in
 # integration/fakecontainerd, with commas between them; CALLS=possible leaves out what a call cannot return by its manual page.

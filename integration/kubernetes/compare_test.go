@@ -156,16 +156,21 @@ func (r *results) add(c kubeCase) {
 	r.rows = append(r.rows, row+" |\n")
 }
 
+// unified reports whether the machine has cgroup v2 alone.
+func unified() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
 // write replaces the table in docs/compatibility.md.
 func (r *results) write(c *cluster) error {
 	text, err := os.ReadFile(tableFile)
 	if err != nil {
 		return err
 	}
-	group, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
-	on := "cgroup v2"
-	if err != nil || len(group) == 0 {
-		on = "cgroup v1"
+	on := "cgroup v1"
+	if unified() {
+		on = "cgroup v2"
 	}
 	head, rest, found := strings.Cut(string(text), tableBegin)
 	_, tail, ended := strings.Cut(rest, tableEnd)

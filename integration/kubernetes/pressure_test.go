@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 )
 
@@ -35,29 +34,6 @@ func reconfigure(t *testing.T, settings map[string]any) {
 			t.Errorf("restart the kubelet: %v\n%s", err, shared.logs())
 		}
 	})
-}
-
-func TestKubernetes_CPUManager(t *testing.T) {
-	if runtime.NumCPU() < 2 {
-		t.Skip("SKIPPED: needs two CPUs")
-	}
-	reconfigure(t, map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}})
-	const cpus = `[sh, -c, "trap 'exit 0' TERM; while :; do grep Cpus_allowed_list /proc/self/status | cut -f 2 >/tmp/cpus.part; mv /tmp/cpus.part /tmp/cpus; sleep 0.2; done"]`
-	compare(t, []kubeCase{{
-		name: "the static CPU manager: exclusive CPUs, which the others leave", alone: true,
-		pods: map[string]string{"shared": `containers: [{name: c, command: ` + cpus + `}]`},
-		run: func(s *session) {
-			s.pods(map[string]string{"own": `containers: [{name: c, command: ` + cpus + `, resources: {limits: {cpu: "1", memory: 64Mi}}}]`})
-		},
-		script: `ready shared own; own=$(kubectl exec own -- cat /tmp/cpus); case $own in *[!0-9]*) echo "own has $own" ;; esac
-			all=$(cat /sys/devices/system/cpu/online); cat >$W/shares <<-'END'
-				case ",$(kubectl exec shared -- cat /tmp/cpus)," in "$1") echo all ;; *[-,]$2[-,]*) echo no ;; *) echo rest ;; esac
-				END
-			await rest sh $W/shares none "$own"; [ "$(kubectl exec own -- grep Cpus_allowed_list /proc/self/status | cut -f 2)" = "$own" ] && echo exec
-			kubectl exec shared -- grep -c "Cpus_allowed_list.*$own" /proc/self/status || true
-			kubectl delete pod own >/dev/null; await all sh $W/shares ",$all," none`,
-		want: "exec\n0\n",
-	}})
 }
 
 func TestKubernetes_Eviction(t *testing.T) {

@@ -59,8 +59,8 @@ func environment(s suite, native bool, programs, out string) ([]string, error) {
 	}
 	for _, name := range []string{
 		"SHIM_TEST_RUNTIME", "SHIM_TEST_SANDBOXER", "SHIM_TEST_PODS", "SHIM_TEST_CPUSET_SECONDS",
-		"SHIM_TEST_CPUSET_CONTAINERS", "SHIM_TEST_CLIENTS", "SHIM_TEST_ALL_INITS", "SHIM_TEST_INIT_MIXTURES",
-		"SHIM_TEST_INIT_SEED",
+		"SHIM_TEST_CPUSET_CONTAINERS", "SHIM_TEST_CLIENTS", "SHIM_TEST_KUBERNETES", "SHIM_TEST_ALL_INITS",
+		"SHIM_TEST_INIT_MIXTURES", "SHIM_TEST_INIT_SEED",
 	} {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
