@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -288,6 +289,25 @@ func TestLimit_OfAContainer(t *testing.T) {
 		}
 		if id == "spins" && (v.CPU < 300*time.Millisecond || v.CPU > harness.Slow(315*time.Millisecond)) {
 			t.Errorf("%s: CPU time %v", id, v.CPU)
+		}
+		c.process.delete()
+	}
+}
+
+// The verdict on a container is not that on its execs, whoever has a limit of memory.
+func TestLimit_OfAContainerWhoseExecRanOutOfMemory(t *testing.T) {
+	j := newJudge(t)
+	for id, opts := range map[string][]oci.SpecOpts{"unlimited": nil, "limited": {oci.WithMemoryLimit(256 * mib)}} {
+		opts = append(opts, j.limited("limits", "on"), execLimits("memory=16Mi"))
+		c := j.run(id, config{opts: opts}, "sh", "-c", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.1; done")
+		c.out.WaitFor(t, "ready")
+		if _, v := j.exec(c, "glutton", nil, glutton+"; sleep 1000"); v.Limit != "memory" || v.OOMKills == 0 {
+			t.Errorf("%s: verdict on the exec %+v", id, v)
+		}
+		j.must(c.Task.Kill(j.ctx, syscall.SIGTERM), "SIGTERM")
+		c.exit()
+		if v := j.verdict(id, "_init"); v.Limit != "" || v.Status != 3 || v.OOMKills != 0 {
+			t.Errorf("%s: verdict on the container %+v", id, v)
 		}
 		c.process.delete()
 	}

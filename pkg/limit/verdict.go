@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/fail"
@@ -67,21 +68,36 @@ func (v *Verdict) SplitCPU(user, system time.Duration) {
 }
 
 // Judge sets Limit. ended is the limit by which the run was killed from here, if it was. What the kernel does by itself
-// shows in the rest of v and in how it ended.
-func (l *Limits) Judge(v *Verdict, ended Reason) {
+// shows in the rest of v and in how it ended. memory says that the container has a limit of memory, whoever set it.
+// Without one the machine had none left.
+func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
 	over := func(s Stream) bool { return l.EndAtOutput > 0 && s.Dropped > 0 }
 	switch {
 	case ended != None && v.Signal == unix.SIGKILL:
 		v.Limit = ended
 	case over(v.Stdout) || over(v.Stderr): // it may have ended before all of it was read
 		v.Limit = Output
-	case v.OOMKills > 0 && v.Status != 0:
+	case v.OOMKills > 0 && v.Status != 0 && (memory || l.Memory > 0):
 		v.Limit = Memory
 	case l.FileSize > 0 && v.Signal == unix.SIGXFSZ:
 		v.Limit = FileSize
 	case v.ForksRefused > 0 && v.Status != 0:
 		v.Limit = Pids
 	}
+}
+
+// OfMemory reports whether r limits memory. ok says that r is about that.
+func OfMemory(r *specs.LinuxResources) (limited, ok bool) {
+	if r == nil {
+		return false, false
+	}
+	if most, ok := r.Unified["memory.max"]; ok { // is written after the other
+		return most != "max", true
+	}
+	if r.Memory == nil || r.Memory.Limit == nil || *r.Memory.Limit == 0 {
+		return false, false
+	}
+	return *r.Memory.Limit > 0, true
 }
 
 // InitName stands for {exec} in the path of the verdict on a container itself. No exec can have this id.

@@ -17,6 +17,7 @@ import (
 func TestJudge(t *testing.T) {
 	killed := Verdict{Status: 137, Signal: unix.SIGKILL}
 	with := func(v Verdict, change func(*Verdict)) Verdict { change(&v); return v }
+	memory := &Limits{Memory: 1}
 	drops, ends := &Limits{Output: 1}, &Limits{Output: 1, EndAtOutput: 1}
 	oom := func(v *Verdict) { v.OOMKills = 1 }
 	for name, tt := range map[string]struct {
@@ -25,13 +26,14 @@ func TestJudge(t *testing.T) {
 		ended Reason
 		want  Reason
 	}{
+		"killed for want of the machine's":  {&Limits{}, with(killed, oom), None, None},
 		"exits":                             {&Limits{}, Verdict{}, None, None},
 		"killed by another":                 {&Limits{}, killed, None, None},
 		"killed by a timer":                 {&Limits{}, killed, WallTime, WallTime},
 		"exits as the timer expires":        {&Limits{}, Verdict{Status: 1}, WallTime, None},
-		"killed by the kernel":              {&Limits{}, with(killed, oom), None, Memory},
-		"a child killed by the kernel":      {&Limits{}, with(Verdict{Status: 1}, oom), None, Memory},
-		"does without the child":            {&Limits{}, with(Verdict{}, oom), None, None},
+		"killed by the kernel":              {memory, with(killed, oom), None, Memory},
+		"a child killed by the kernel":      {memory, with(Verdict{Status: 1}, oom), None, Memory},
+		"does without the child":            {memory, with(Verdict{}, oom), None, None},
 		"a timer came first":                {&Limits{}, with(killed, oom), CPUTime, CPUTime},
 		"prints too much":                   {drops, with(Verdict{}, func(v *Verdict) { v.Stdout.Dropped = 1 }), None, None},
 		"prints too much and was not seen":  {ends, with(Verdict{}, func(v *Verdict) { v.Stderr.Dropped = 1 }), None, Output},
@@ -40,8 +42,16 @@ func TestJudge(t *testing.T) {
 		"writes too much":                   {&Limits{FileSize: 1}, Verdict{Status: 153, Signal: unix.SIGXFSZ}, None, FileSize},
 		"has its signal from somebody else": {&Limits{}, Verdict{Status: 153, Signal: unix.SIGXFSZ}, None, None},
 	} {
-		if tt.l.Judge(&tt.v, tt.ended); tt.v.Limit != tt.want {
-			t.Errorf("%s: %q, want %q", name, tt.v.Limit, tt.want)
+		v := tt.v
+		if tt.l.Judge(&v, tt.ended, false); v.Limit != tt.want {
+			t.Errorf("%s: %q, want %q", name, v.Limit, tt.want)
+		}
+		want := tt.want
+		if want == None && tt.v.OOMKills > 0 && tt.v.Status != 0 {
+			want = Memory
+		}
+		if tt.l.Judge(&tt.v, tt.ended, true); tt.v.Limit != want {
+			t.Errorf("%s, in a container with a limit of memory: %q, want %q", name, tt.v.Limit, want)
 		}
 	}
 }

@@ -53,12 +53,15 @@ type Container struct {
 	initDied  context.CancelFunc
 
 	execsStarted atomic.Uint64
+	limitsMemory atomic.Bool // linux.resources does
 
 	mu sync.Mutex
 	// +checklocks:mu
 	execs map[string]*Process
 	// +checklocks:mu
 	verdicts []limit.Verdict // the last ones
+	// +checklocks:mu
+	execKills uint64 // OOM kills in the verdicts on all execs
 }
 
 // New has runtime create a container, and tells the event. When it fails nothing is left of the container.
@@ -69,6 +72,9 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	}
 	c.initLives, c.initDied = context.WithCancel(context.Background())
 	c.init = newProcess(c, "", nil, config.IO, config.Limits)
+	if config.Spec != nil && config.Spec.Linux != nil {
+		c.noteMemoryLimit(config.Spec.Linux.Resources)
+	}
 	if err := c.create(ctx, runtime); err != nil {
 		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, Undo(c.removeHooks)))
 	}

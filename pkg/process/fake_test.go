@@ -32,8 +32,9 @@ type fake struct {
 	group    *cgroup.Cgroup
 	gates    map[string]chan struct{}
 	failing  map[string]error
-	panics   string      // the call that does
-	entered  chan string // a gated call has begun
+	panics   string          // the call that does
+	account  *cgroup.Account // of each exec; nil: they have no cgroups of their own
+	entered  chan string     // a gated call has begun
 
 	mu      sync.Mutex
 	init    *fakeProcess
@@ -114,8 +115,22 @@ func (f *fake) Exec(context.Context, *specs.Process, *limit.Limits, *stdio.Strea
 	f.mu.Lock()
 	f.execs = append(f.execs, p)
 	f.mu.Unlock()
+	if f.account != nil {
+		return &fakeInCgroup{p, f}, nil
+	}
 	return p, nil
 }
+
+// fakeInCgroup is an exec with a cgroup of its own.
+type fakeInCgroup struct {
+	*fakeProcess
+	fake *fake
+}
+
+func (p *fakeInCgroup) Cgroup() *cgroup.Cgroup  { return p.fake.group }
+func (p *fakeInCgroup) Account() cgroup.Account { return *p.fake.account }
+func (p *fakeInCgroup) Usage() Usage            { return Usage{} }
+func (p *fakeInCgroup) Release()                {}
 
 func (f *fake) Pause() error  { return f.freeze("pause", true) }
 func (f *fake) Resume() error { return f.freeze("resume", false) }

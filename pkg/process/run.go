@@ -255,7 +255,7 @@ func (p *Process) judge(exit Exit) {
 		v.Wall = exit.At.Sub(started)
 	}
 	v.SplitCPU(used.User, used.System)
-	r.limits.Judge(&v, ended)
+	r.limits.Judge(&v, ended, c.limitsMemory.Load())
 	if err := v.Write(c.config.VerdictFile); err != nil {
 		p.logger().WithError(err).Error("write the verdict")
 	}
@@ -274,7 +274,17 @@ func (p *Process) account() cgroup.Account {
 	}
 	c.oom.Check()
 	used.OOMKills = c.oom.Kills() // on v1 a cgroup does not count those of its children
+	c.mu.Lock()
+	used.OOMKills -= min(used.OOMKills, c.execKills) // they have verdicts of their own
+	c.mu.Unlock()
 	return used
+}
+
+// noteMemoryLimit keeps whether the container has a limit of memory, after r was written.
+func (c *Container) noteMemoryLimit(r *specs.LinuxResources) {
+	if limited, ok := limit.OfMemory(r); ok {
+		c.limitsMemory.Store(limited)
+	}
 }
 
 // keptVerdicts is how many verdicts on execs a container keeps.
@@ -287,6 +297,9 @@ func (c *Container) keepVerdict(v limit.Verdict) {
 		c.verdicts = slices.Delete(c.verdicts, 0, 1)
 	}
 	c.verdicts = append(c.verdicts, v)
+	if v.Exec != "" {
+		c.execKills += v.OOMKills
+	}
 }
 
 // Verdicts are those on the last execs that have ended and had limits, and on the container itself, in this order.

@@ -112,6 +112,53 @@ func TestRun_IsNotKilledBecauseItsCPUTimeCannotBeRead(t *testing.T) {
 	})
 }
 
+// On v1 and v2 the watch of the container counts the kills in the cgroups of execs too, and these have verdicts.
+func TestRun_AContainerIsNotJudgedForAnExecThatRanOutOfMemory(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ofExec, all uint64
+		limited     bool
+		want        limit.Reason
+		wantKills   uint64
+	}{
+		"of the exec alone":              {2, 2, true, limit.None, 0},
+		"of both":                        {2, 3, true, limit.Memory, 1},
+		"of the container without limit": {0, 1, false, limit.None, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			count := func(kills uint64) {
+				must(t, os.WriteFile(filepath.Join(dir, "memory.events"), fmt.Appendf(nil, "oom_kill %d\n", kills), 0o600))
+			}
+			count(0)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				f.group = cgroup.New(map[string]string{"": dir})
+				f.account = &cgroup.Account{OOMKills: tt.ofExec}
+				memory := int64(64 << 20)
+				w := newWorldOf(t, f, Config{
+					ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{}, ExecLimits: &limit.Limits{}},
+					Spec: &specs.Spec{Linux: &specs.Linux{}},
+				})
+				must(t, w.Init().Start(ctx))
+				if tt.limited {
+					must(t, w.Update(ctx, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &memory}}))
+				}
+				e := w.addExec(t, "e1")
+				must(t, e.Start(ctx))
+				count(tt.all)
+				f.execs[0].die(137)
+				<-e.Exited()
+				f.init.die(143)
+				<-w.Init().Exited()
+				v := w.Verdicts()
+				if len(v) != 2 || v[1].Limit != tt.want || v[1].OOMKills != tt.wantKills || v[0].OOMKills != tt.ofExec {
+					t.Errorf("verdicts %+v, want %q and %d kills of the container", v, tt.want, tt.wantKills)
+				}
+			})
+		})
+	}
+}
+
 func TestRun_KeepsTheLastVerdicts(t *testing.T) {
 	c := &Container{}
 	for i := range keptVerdicts + 5 {
