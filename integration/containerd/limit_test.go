@@ -273,14 +273,16 @@ func TestLimit_SettingsAreRefusedByName(t *testing.T) {
 func TestLimit_OfAContainer(t *testing.T) {
 	j := newJudge(t)
 	for id, tt := range map[string]struct{ limits, program, want string }{
-		"exits":     {"on", "exit 3", " 0 3"},
-		"sleeps":    {"wall-time=300ms", "sleep 1000", "wall-time 9 137"},
-		"spins":     {"cpu-time=300ms", "(" + spin + ") & " + spin, "cpu-time 9 137"},
-		"allocates": {"memory=32Mi", "exec " + glutton, "memory 9 137"},
-		"forks":     {"pids=8", "i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done", "pids 0"},
-		"floods":    {"output=4Ki,output-over=end", "yes", "output 9 137"},
-		"writes":    {"file-size=4Ki,open-files=99", "[ $(ulimit -n) = 99 ] && ! dd if=/dev/zero of=/tmp/large bs=64k && exit 7", " 0 7"},
+		"exits":                {"on", "exit 3", " 0 3"},
+		"sleeps":               {"wall-time=300ms", "sleep 1000", "wall-time 9 137"},
+		"spins":                {"cpu-time=300ms", "(" + spin + ") & " + spin, "cpu-time 9 137"},
+		"allocates":            {"memory=32Mi", "exec " + glutton, "memory 9 137"},
+		"allocates in a child": {"memory=32Mi", glutton + "; sleep 1000", "memory 9 137"},
+		"forks":                {"pids=8", "i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done", "pids 0"},
+		"floods":               {"output=4Ki,output-over=end", "yes", "output 9 137"},
+		"writes":               {"file-size=4Ki,open-files=99", "[ $(ulimit -n) = 99 ] && ! dd if=/dev/zero of=/tmp/large bs=64k && exit 7", " 0 7"},
 	} {
+		id = strings.ReplaceAll(id, " ", "-")
 		c := j.run(id, config{opts: with(j.limited("limits", tt.limits))}, "sh", "-c", tt.program)
 		status := c.exit()
 		v := j.verdict(id, "_init")
@@ -289,6 +291,35 @@ func TestLimit_OfAContainer(t *testing.T) {
 		}
 		if id == "spins" && (v.CPU < 300*time.Millisecond || v.CPU > harness.Slow(315*time.Millisecond)) {
 			t.Errorf("%s: CPU time %v", id, v.CPU)
+		}
+		c.process.delete()
+	}
+}
+
+// A container is ended for an exec that uses up the container's memory, and not for one that uses up its own.
+func TestLimit_OfAContainerAndItsExecs(t *testing.T) {
+	j := newJudge(t)
+	for id, tt := range map[string]struct {
+		execs string
+		ends  bool // the container, by its limit; otherwise by SIGTERM
+		want  string
+	}{
+		"own": {"memory=16Mi", false, " 0 3"}, "containers": {"pids=20", true, "memory 9 137"},
+	} {
+		c := j.run(id, config{opts: with(j.limited("limits", "memory=32Mi"), execLimits(tt.execs))},
+			"sh", "-c", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.1; done")
+		c.out.WaitFor(t, "ready")
+		if _, v := j.exec(c, "glutton", nil, "exec "+glutton); v.Limit != "memory" {
+			t.Errorf("%s: verdict on the exec %+v", id, v)
+		}
+		j.waitEvents(id, "oom")
+		if !tt.ends {
+			j.must(c.Task.Kill(j.ctx, syscall.SIGTERM), "SIGTERM")
+		}
+		c.exit()
+		v := j.verdict(id, "_init")
+		if got := fmt.Sprintf("%s %d %d", v.Limit, v.Signal, v.Status); got != tt.want {
+			t.Errorf("%s: %q, want %q: %+v", id, got, tt.want, v)
 		}
 		c.process.delete()
 	}

@@ -115,6 +115,38 @@ func (w *OOMWatch) Stop() {
 	w.waiter.Wait()
 }
 
+// OOMKillsV1 is how often the kernel has killed a process of a v1 cgroup or of those nested in it, without those that
+// have a limit of memory of their own, which may be what the kill was for. Kills in cgroups that are gone do not count.
+func (c *Cgroup) OOMKillsV1() (total uint64, err error) {
+	dir := c.Path("memory")
+	if dir == "" {
+		return 0, nil
+	}
+	first := true
+	read := func(n node, file, key string) (uint64, error) {
+		f, err := n.open(file, unix.O_RDONLY)
+		if err != nil {
+			return 0, err
+		}
+		defer f.Close() //nolint:errcheck // closing a control file cannot fail
+		return numberIn(f, key)
+	}
+	err = walk(dir, func(n node) error {
+		if !first {
+			if most, err := read(n, "memory.limit_in_bytes", ""); err != nil {
+				return err
+			} else if most < noLimitV1 {
+				return os.ErrNotExist // walk leaves it out, with what is nested in it
+			}
+		}
+		first = false
+		kills, err := read(n, "memory.oom_control", "oom_kill")
+		total += kills
+		return err
+	}, nil)
+	return total, classify(err)
+}
+
 // memoryEvents is memory.events of a v2 cgroup, which counts the whole subtree. memory.events.local would leave out the
 // cgroups that a container makes for itself (cgroup-v2.rst, "Memory Interface Files").
 //

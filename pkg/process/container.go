@@ -156,6 +156,7 @@ func (c *Container) removeHooks() error {
 
 // oomKilled tells an OOM kill, or leaves that to tellOOMs: the kernel may kill before Start has told that it started.
 func (c *Container) oomKilled() {
+	c.init.endForMemory()
 	c.oomMu.Lock()
 	defer c.oomMu.Unlock()
 	if !c.tellsOOMs {

@@ -29,6 +29,8 @@ type run struct {
 	// +checklocks:mu
 	before time.Duration // CPU time of the cgroup when the program started
 	// +checklocks:mu
+	killsBefore uint64 // on v1, of an init with a limit of memory
+	// +checklocks:mu
 	ended limit.Reason // why the run is being killed
 	// +checklocks:mu
 	wall *time.Timer
@@ -110,9 +112,38 @@ func (p *Process) beginInit() {
 	if err != nil {
 		logger(p.container.ID()).WithError(err).Warn("usage before the start")
 	}
+	kills := p.ownOOMKills()
 	p.run.mu.Lock()
-	p.run.before = used.CPU
+	p.run.before, p.run.killsBefore = used.CPU, kills
 	p.run.mu.Unlock()
+}
+
+// ownOOMKills is how many processes of p, which is init, the kernel has killed for the container's limit of memory on
+// v1, where it kills one alone. It is 0 on v2, and where that limit does not end the run.
+func (p *Process) ownOOMKills() uint64 {
+	if l := p.limits(); l == nil || l.Memory == 0 || p.group().Unified() {
+		return 0
+	}
+	kills, err := p.group().OOMKillsV1()
+	if err != nil && !errdefs.IsNotFound(err) {
+		p.logger().WithError(err).Error("OOM kills of a run")
+	}
+	return kills
+}
+
+// endForMemory ends p, which is init, when the kernel has killed a process for its limit of memory: on v1 the others
+// would go on. The watch of the container calls it, and does not wait.
+func (p *Process) endForMemory() {
+	kills := p.ownOOMKills()
+	if kills == 0 {
+		return
+	}
+	p.run.mu.Lock()
+	over := kills > p.run.killsBefore
+	p.run.mu.Unlock()
+	if over {
+		go p.exceed(limit.Memory) // ends soon: it sends a signal
+	}
 }
 
 // begin starts what ends a run that is over its limits. It is called once, with opLock held, when the program runs.
@@ -145,7 +176,8 @@ func (p *Process) begin(asked time.Time) {
 // watchAfter is the age at which the memory of a run is watched. A shorter one is judged by the kernel's counter alone.
 const watchAfter = 20 * time.Millisecond
 
-// watchMemory ends the run when the kernel has killed a process of it: on v1 the others would go on.
+// watchMemory ends an exec when the kernel has killed a process of it: on v1 the others would go on. For init the watch
+// of the container calls endForMemory.
 func (p *Process) watchMemory() {
 	watch, err := p.group().WatchOOM(func() { p.exceed(limit.Memory) })
 	if err != nil {

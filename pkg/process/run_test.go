@@ -159,6 +159,38 @@ func TestRun_AContainerIsNotJudgedForAnExecThatRanOutOfMemory(t *testing.T) {
 	}
 }
 
+// On v1 the kernel kills one process where memory is used up.
+func TestRun_AContainerEndsWhenItsMemoryIsUsedUpOnV1(t *testing.T) {
+	dir := t.TempDir()
+	count := func(at string, kills int) {
+		must(t, os.WriteFile(filepath.Join(dir, at, "memory.oom_control"), fmt.Appendf(nil, "oom_kill %d\n", kills), 0o600))
+	}
+	for at, most := range map[string]string{"": "33554432", "exec-1": "16777216"} {
+		must(t, os.MkdirAll(filepath.Join(dir, at), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, at, "memory.limit_in_bytes"), []byte(most), 0o600))
+		must(t, os.WriteFile(filepath.Join(dir, at, "cgroup.event_control"), nil, 0o600))
+		count(at, 1) // before the container
+	}
+	f := newFake()
+	f.group = cgroup.New(map[string]string{"memory": dir})
+	w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{Memory: 32 << 20}}})
+	must(t, w.Init().Start(ctx))
+	count("exec-1", 3) // it has a limit of its own
+	w.oom.Check()
+	w.Init().run.mu.Lock()
+	ended := w.Init().run.ended
+	w.Init().run.mu.Unlock()
+	if ended != limit.None || w.Init().Status().State != Running {
+		t.Errorf("ended by %q for a kill in an exec with a limit of its own", ended)
+	}
+	count("", 2)
+	w.oom.Check()
+	<-w.Init().Exited()
+	if v := w.Verdicts(); len(v) != 1 || v[0].Limit != limit.Memory || v[0].Status != 137 {
+		t.Errorf("verdicts %+v", v)
+	}
+}
+
 func TestRun_KeepsTheLastVerdicts(t *testing.T) {
 	c := &Container{}
 	for i := range keptVerdicts + 5 {
