@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -152,6 +153,8 @@ const (
 	// what it has closed, so nobody needs the rest of the time. The first look leaves a reader that comes back, as
 	// containerd does after a restart, the time to open what it reads.
 	readerPoll = 100 * time.Millisecond
+	// markTimeout bounds how long Delete waits until it is known how much is in the outputs.
+	markTimeout = time.Second
 )
 
 // awaitDrained waits until the output of those processes that have exited is read, has no reader, or its readers and
@@ -168,9 +171,13 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 	defer overdue.Stop()
 	poll := time.NewTicker(readerPoll)
 	defer poll.Stop()
+	mark, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	var marks sync.WaitGroup // at the same time: one that takes all of the time must not take it off the others
 	for _, p := range exited {
-		p.streams.Mark()
+		marks.Go(func() { p.streams.Mark(mark) })
 	}
+	marks.Wait()
 	for i := 0; i < len(exited); {
 		select {
 		case <-exited[i].drained:

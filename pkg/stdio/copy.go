@@ -54,6 +54,11 @@ type copier struct {
 	kept       context.Context //nolint:containedctx // of the Streams, which bounds the end of the sink
 	source     io.Closer       // from and what belongs to it
 	ended      chan struct{}   // closed once, when run returns
+	looking    chan struct{}   // one slot, of who looks how much is in the source
+
+	// reading is held over each call that takes from the source or counts what is in it. Whoever writes to a pipe can make
+	// such a call wait: see the package documentation.
+	reading sync.Mutex
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -67,7 +72,8 @@ type copier struct {
 	// +checklocks:mu
 	eof bool // the source came to its end
 	// +checklocks:mu
-	cut  bool  // Close came before the end
+	cut bool // Close came before the end
+	// +checklocks:mu
 	mark int64 // all that Mark found is delivered when so many bytes are written
 	// +checklocks:mu
 	unread error // of the sink's end
@@ -125,23 +131,27 @@ func (c *copier) take() (*[bufferSize]byte, int, error) {
 	}
 }
 
-// tryRead reads once. Neither bytes nor an error means that there was nothing to read. Under the lock the bytes in the
-// pipe and those counted here have the same sum at any time. The descriptor is non-blocking, so the lock is held
-// shortly.
+// tryRead reads once. Neither bytes nor an error means that there was nothing to read. With reading held the bytes in
+// the pipe and those counted here have the same sum at any time. The descriptor is non-blocking, but the pipe has a lock.
 func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	exited := c.exited // before the read, which then finds all that was written
+	c.mu.Unlock()
 	buf := buffers.Get().(*[bufferSize]byte)
 	n, err := unix.Read(fd, buf[:]) // EINTR is for calls that wait
 	if n > 0 {
+		c.mu.Lock()
 		c.taken += int64(n)
+		c.mu.Unlock()
 		return buf, n, nil
 	}
 	buffers.Put(buf)
 	switch {
 	case err == nil:
 		return nil, 0, io.EOF
-	case c.terminal && c.exited && (errors.Is(err, unix.EIO) || errors.Is(err, unix.EAGAIN)):
+	case c.terminal && exited && (errors.Is(err, unix.EIO) || errors.Is(err, unix.EAGAIN)):
 		// A terminal ends with its process, whoever else has it open, as with the runc shim (process/exec.go,
 		// setExited). The kernel returns all that was written before either error (drivers/tty/n_tty.c, n_tty_read).
 		return nil, 0, io.EOF
@@ -202,8 +212,8 @@ func (c *copier) splice(in int) bool {
 	if c.pipe == nil {
 		return false
 	}
-	c.mu.Lock() // as in tryRead
-	defer c.mu.Unlock()
+	c.reading.Lock() // as in tryRead
+	defer c.reading.Unlock()
 	size, err := unix.IoctlGetInt(in, fionread)
 	if err != nil || size < spliceMin {
 		return false
@@ -218,6 +228,8 @@ func (c *copier) splice(in int) bool {
 	if closed != nil || moved <= 0 {
 		return false
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.taken += moved
 	c.written += moved
 	return true
@@ -226,7 +238,8 @@ func (c *copier) splice(in int) bool {
 // Drain waits, after the process has exited, until every output has ended and what was written is delivered.
 //
 // Where other processes hold an output, such as a daemon that an exec left behind, the end may never come. What they
-// write is copied until ctx ends. ctx also bounds how long a reader may be slow or away.
+// write is copied until ctx ends. ctx also bounds how long a reader may be slow or away. A pipe whose lock somebody keeps
+// is waited for by lookTimeout more.
 //
 // If ctx ends, Drain returns nil if all that was there at the exit or at the last Mark is delivered. Otherwise the
 // error names the stream, what is left and how long it waited; likewise after Close, which discards the rest and ends a
@@ -238,9 +251,9 @@ func (s *Streams) Drain(ctx context.Context) error {
 		defer time.AfterFunc(s.keepUnread, s.giveUpUnread).Stop()
 	}
 	copiers := s.outputCopiers()
-	for _, c := range copiers {
-		c.setMark(true)
-	}
+	look, cancel := context.WithTimeout(context.Background(), lookTimeout) // also if ctx has ended
+	defer cancel()
+	forEach(copiers, func(c *copier) { c.setMark(look, true) })
 	errs := make([]error, len(copiers))
 	for i, c := range copiers {
 		select {
@@ -266,11 +279,10 @@ func (s *Streams) giveUpUnread() {
 	}
 }
 
-// Mark records how much is in the outputs now, for DrainMayStop and Drain.
-func (s *Streams) Mark() {
-	for _, c := range s.outputCopiers() {
-		c.setMark(false)
-	}
+// Mark records how much is in the outputs now, for DrainMayStop and Drain. What it cannot find out until ctx ends counts
+// as not delivered.
+func (s *Streams) Mark(ctx context.Context) {
+	forEach(s.outputCopiers(), func(c *copier) { c.setMark(ctx, false) })
 }
 
 // DrainMayStop reports whether Drain waits only for last bytes in fifos that nobody has open to read or, with held, for
@@ -325,20 +337,19 @@ func (c *copier) drainError(cause error, waited time.Duration) error {
 
 // setMark sets the mark to all that is in the source now. exited says that the process is gone, which is the end of a
 // terminal; then the terminal is read once more.
-func (c *copier) setMark(exited bool) {
+func (c *copier) setMark(ctx context.Context, exited bool) {
+	c.mu.Lock()
+	c.exited = c.exited || exited
+	c.mu.Unlock()
+	if !c.terminal {
+		if _, ok := c.produced(ctx, true); ok {
+			return
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.exited = c.exited || exited
+	c.mark = math.MaxInt64 // unknown; a terminal has more buffers than it counts
 	if c.terminal {
-		c.mark = math.MaxInt64                           // it has more buffers than it counts here
 		_ = c.from.file.SetReadDeadline(time.Unix(1, 0)) // long past: interrupts a read; fails only when c has ended
-		return
 	}
-	taken := c.taken
-	// Control fails when c has ended, which says enough.
-	_ = c.from.conn.Control(func(fd uintptr) {
-		if n, err := unix.IoctlGetInt(int(fd), fionread); err == nil {
-			c.mark = taken + int64(n)
-		}
-	})
 }

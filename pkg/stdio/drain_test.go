@@ -47,7 +47,7 @@ func (r *env) drainAsDelete() {
 	eventually(r.t, "Drain has looked", func() bool {
 		return !slices.ContainsFunc(r.outputCopiers(), func(c *copier) bool { return !c.is(func() bool { return c.exited }) })
 	})
-	r.Mark()
+	r.Mark(r.t.Context())
 	eventually(r.t, "all that was written is handed on", func() bool { return r.DrainMayStop(true) })
 	cancel()
 	if err := <-drained; err != nil {

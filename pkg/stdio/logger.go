@@ -52,6 +52,7 @@ type logger struct {
 type loggerInput struct {
 	*pipeEnd
 	logger *logger
+	closed sync.Once
 }
 
 // startLogger runs the binary and waits until it is ready. After an error nothing is left of it.
@@ -91,7 +92,7 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, err erro
 	}
 	for i, name := range outputNames {
 		ours[i].name = fmt.Sprintf("%s of logging binary %q", name, l.path)
-		g.inputs[i] = loggerInput{pipeEnd: ours[i], logger: g}
+		g.inputs[i].pipeEnd, g.inputs[i].logger = ours[i], g
 	}
 	if err := g.start(); err != nil {
 		return nil, err
@@ -149,13 +150,14 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 		g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
 }
 
-// Close ends this stream for the binary.
+// Close ends this stream for the binary. That gets its signals also if the closing hangs.
 func (i *loggerInput) Close() error {
-	err := i.pipeEnd.Close()
-	if !errors.Is(err, os.ErrClosed) && i.logger.open.Add(-1) == 0 {
-		close(i.logger.ending)
-	}
-	return err
+	i.closed.Do(func() {
+		if i.logger.open.Add(-1) == 0 {
+			close(i.logger.ending)
+		}
+	})
+	return i.pipeEnd.Close()
 }
 
 // end closes. The last of the two waits for the binary, which still reads.

@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 		runAsLogger(os.Args[2:])
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == holderArg {
+		runAsHolder()
+	}
 	before := openFDs()
 	code := m.Run()
 	if code == 0 {

@@ -9,15 +9,24 @@
 // # Goroutines
 //
 // A [Streams] owns one goroutine per stream that is copied. They start in [Streams.Started]. Each ends with its source,
-// or in [Streams.Close], which joins them all. A reader that does not read blocks the goroutine of its own stream and
-// nothing else. An idle stream costs neither CPU nor a buffer: its goroutine waits in the runtime's poller. An ended
-// output with bytes that nobody came to read blocks a thread, by package fifo. A logging binary has three more
-// goroutines, one of them os/exec's, which end with it; Close waits for them. [StreamRegistry.Serve] starts none.
+// or in [Streams.Close], which joins them all within a bound. A reader that does not read blocks the goroutine of its
+// own stream and nothing else. An idle stream costs neither CPU nor a buffer: its goroutine waits in the runtime's
+// poller. An ended output with bytes that nobody came to read blocks a thread, by package fifo. A logging binary has
+// three more goroutines, one of them os/exec's, which end with it; Close waits for them. [StreamRegistry.Serve] starts
+// none.
+//
+// The kernel copies from the memory of whoever writes to a pipe, and into that of whoever reads, with the pipe's lock
+// held (fs/pipe.c). If that memory does not come, as with userfaultfd or a mapped file of FUSE or of an NFS server that
+// hangs, every read, write, splice and FIONREAD of the pipe waits, uninterruptibly, until that process is killed or gets
+// its memory. So what may wait for a pipe is in goroutines that may be left behind until then: for each stream the one
+// that copies, one that counts what is in the pipe (copier.produced) and one that closes (Close), and for each Streams
+// the one that joins them. Mark, Drain, Written and Close do not wait for these beyond a bound.
 //
 // # Locks
 //
 // Streams.mu guards the fields of a Streams, copier.mu the counters of one copier and StreamRegistry.mu its streams.
-// None is held across anything that blocks, and no two are held together.
+// None is held across anything that blocks, and no two are held together. copier.reading is held over calls that may
+// wait for a pipe, only by goroutines that may be left behind; copier.mu is taken with it held.
 //
 // # Promises
 //
@@ -141,6 +150,8 @@ type Streams struct {
 	closed bool
 	// +checklocks:mu
 	copiers []*copier // of the outputs
+
+	joined chan struct{} // set by Close; closed once, when nothing copies or closes any more
 }
 
 var outputNames = [...]string{"stdout", "stderr"}
@@ -250,26 +261,55 @@ func (s *Streams) ConsoleSocket() *os.File {
 	return s.terminal.peer
 }
 
+// closeTimeout bounds how long Close waits for a pipe whose lock somebody keeps.
+const closeTimeout = time.Second
+
 // Close stops the copying and releases everything. Output that was not delivered is lost: call Drain first. Each Close
-// returns after the goroutines and the logging binary have ended. The binary gets SIGTERM two seconds after the end of
-// its input, or at once if Drain ran out of time, and SIGKILL a second after that.
+// returns after the goroutines and the logging binary have ended, but for goroutines that wait for a pipe whose lock
+// somebody keeps: they are left behind after closeTimeout, and release what they have when they can. The binary gets
+// SIGTERM two seconds after the end of its input, or at once if Drain ran out of time, and SIGKILL a second after that.
 func (s *Streams) Close() error {
 	s.mu.Lock()
-	var err error
-	if !s.closed {
+	var errs [4]error
+	first := !s.closed
+	if first {
 		s.closed = true
 		s.release(fmt.Errorf("the streams are closed: %w", errdefs.ErrAborted))
-		// This wakes every goroutine that waits on one of the files. It waits for nobody, since no goroutine is ever
-		// inside a call that blocks.
-		err = closeAll(s.child[0], s.child[1], s.child[2], s.inPipe, s.outPipes[0], s.outPipes[1], s.outputs[0],
-			s.outputs[1], s.input, s.terminal)
+		// This wakes every goroutine that waits on one of the files, and waits for each that is inside a call.
+		for i, stream := range [...][]io.Closer{
+			{s.terminal}, {s.child[0], s.input, s.inPipe},
+			{s.child[1], s.outputs[0], s.outPipes[0]}, {s.child[2], s.outputs[1], s.outPipes[1]},
+		} {
+			s.copying.Go(func() { errs[i] = closeAll(stream...) })
+		}
+		s.joined = make(chan struct{})
+		go s.join(s.copiers) // ends with those that it joins
 	}
 	s.mu.Unlock()
-	s.copying.Wait()
+	var err error
+	select {
+	case <-s.joined:
+		if first {
+			err = errors.Join(errs[:]...)
+		}
+	case <-time.After(closeTimeout):
+		s.logger.Warnf("standard streams are not released after %v: a process at the other end keeps a pipe locked, or a file "+
+			"does not answer", closeTimeout)
+	}
 	if s.binary != nil {
 		s.binary.work.Wait()
 	}
 	return err
+}
+
+// join waits until the copying has ended, everything is closed, and nobody looks what is in a pipe.
+func (s *Streams) join(copiers []*copier) {
+	s.copying.Wait()
+	for _, c := range copiers {
+		c.looking <- struct{}{}
+		<-c.looking
+	}
+	close(s.joined)
 }
 
 // closeAll closes what is still open of c. A file or a stream that is nil was never opened.
