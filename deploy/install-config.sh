@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# The part of install.sh that plans containerd's new configuration in $work. It replaces nothing.
+# The part of install.sh that plans containerd's new configuration in $work, and checks it. It replaces nothing.
 #
 # containerd 2.x merges imported files, so the tables go into a drop-in file; if necessary, an import is added to
 # config.toml. In containerd 1.x an imported file replaces the whole section of a plugin, so the tables go to the end of
@@ -207,4 +207,26 @@ plan_uninstall() {
 		return 0
 	fi
 	cp "$work/stripped" "$work/new"
+}
+
+# settled reports whether the files are as planned.
+settled() {
+	if [ -e "$work/new" ]; then cmp -s "$work/new" "$config"; else [ ! -e "$config" ]; fi &&
+		if [ -e "$work/new-dropin" ]; then cmp -s "$work/new-dropin" "$dropin"; else [ ! -e "$dropin" ]; fi
+}
+
+# verify has containerd read the real files, and compares the result with the baseline.
+verify() {
+	if [ ! -e "$config" ]; then return 0; fi
+	dump "$config" final || refuse "containerd $version cannot read the new files: $(tail -n 1 "$work/error")"
+	same_otherwise before final || {
+		cat "$work/difference" >&2
+		refuse "the new files change more than this runtime's handlers"
+	}
+	have=$(handlers final)
+	if [ "$action" = install ]; then
+		has_all "$have" || refuse "handlers are \"$have\" with the new files, want \"$wanted\""
+	elif [ -n "$have" ]; then
+		complain "$config or a file it imports still has what somebody else wrote: handlers $have"
+	fi
 }

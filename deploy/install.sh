@@ -121,7 +121,7 @@ dropin=$conf_d/$name.toml
 backup=$config.before-sandbox
 candidate=$config.sandbox-candidate # beside the real one, since imports may be relative to it
 baseline=$config.sandbox-baseline
-unfinished=$config.sandbox-unfinished # exists from the first change until containerd answers
+unfinished=$config.sandbox-unfinished # exists from the first change until containerd answers; has the former files
 mark_begin="# begin $name: install.sh writes and removes what is between these lines"
 mark_end="# end $name"
 mark_import="imports = [\"$dropin\"] # $name"
@@ -139,20 +139,21 @@ done
 # --- undo -------------------------------------------------------------------------------------------------------------
 
 work=$(mktemp -d)
+former=$work/former
 changed=false   # a file was replaced
 restarted=false # containerd was asked to restart
-made_conf_d=false
-made_etc=false # the directory of the configuration was made
+resumed=false   # $former is what an earlier run found, which was cut short
+made_etc=false  # the directory of the configuration was made
 
-# keep FILE NAME saves a file as $work/NAME, if it exists.
+# keep FILE NAME saves a file as $former/NAME, if it exists.
 keep() {
-	if [ -e "$1" ]; then cp -p "$1" "$work/$2"; fi
+	if [ -e "$1" ]; then cp -p "$1" "$former/$2"; fi
 }
 
 # put FILE NAME restores FILE as it was at keep, or adds it to $lost.
 put() {
-	if [ -e "$work/$2" ]; then
-		cmp -s "$1" "$work/$2" || replace "$1" "$work/$2"
+	if [ -e "$former/$2" ]; then
+		cmp -s "$1" "$former/$2" || replace "$1" "$former/$2"
 	else
 		rm -f "$1"
 	fi || lost="$lost $1"
@@ -161,11 +162,11 @@ put() {
 # put_all restores an imported file before the file that imports it, and removes it after that file.
 put_all() {
 	lost=
-	if [ -e "$work/dropin" ]; then put "$dropin" dropin; fi
+	if [ -e "$former/dropin" ]; then put "$dropin" dropin; fi
 	put "$config" config
 	put "$dropin" dropin
 	put "$backup" backup
-	put "$shim" shim
+	! $place || put "$shim" shim # a package may have upgraded its own
 	[ -z "$lost" ]
 }
 
@@ -194,7 +195,7 @@ finish() {
 		complain "going back to the former files"
 		status=3
 		if ! put_all; then
-			complain "could not put back$lost: the former ones are in $work"
+			complain "could not put back$lost: the former ones are in $former"
 			status=4
 		fi
 		if $restarted; then
@@ -206,9 +207,13 @@ finish() {
 				status=4
 			fi
 		fi
-		[ $status -eq 4 ] || rm -f "$unfinished"
-		if $made_conf_d; then rmdir "$conf_d"; fi
+		if $configure && [ -z "$lost" ]; then
+			rm -rf "$unfinished"
+			[ $status -eq 3 ] || : >"$unfinished" # so that the next run restarts containerd
+		fi
+		if [ -e "$former/no-conf.d" ]; then rmdir "$conf_d" 2>/dev/null; fi
 	fi
+	rm -rf "$unfinished.sandbox-part"
 	rm -f "$candidate" "$baseline" "$config.sandbox-part" "$shim.sandbox-part" "$dropin.sandbox-part"
 	if $made_etc; then rmdir "$(dirname "$config")" 2>/dev/null; fi # unless there are files in it
 	[ $status -eq 4 ] || rm -rf "$work"
@@ -234,13 +239,10 @@ commit() {
 		[ -e "$unfinished" ] || return 0
 		say "an earlier run was cut short before containerd was restarted"
 	elif $configure; then
+		$resumed || save || refuse "cannot write $unfinished"
 		changed=true
-		: >"$unfinished" || refuse "cannot write $unfinished"
 		if [ -e "$work/new-dropin" ]; then # before it is imported
-			if [ ! -d "$conf_d" ]; then
-				mkdir "$conf_d" || refuse "cannot make $conf_d"
-				made_conf_d=true
-			fi
+			[ -d "$conf_d" ] || mkdir "$conf_d" || refuse "cannot make $conf_d"
 			replace "$dropin" "$work/new-dropin" || refuse "cannot write $dropin"
 		fi
 		if [ ! -e "$work/new" ]; then
@@ -262,29 +264,7 @@ commit() {
 	do_restart || refuse "containerd could not be restarted with the new configuration"
 	answers || refuse "containerd did not come back as it should with the new configuration"
 	say "containerd $version answers on $socket"
-	rm -f "$unfinished"
-}
-
-# settled reports whether the files are as planned.
-settled() {
-	if [ -e "$work/new" ]; then cmp -s "$work/new" "$config"; else [ ! -e "$config" ]; fi &&
-		if [ -e "$work/new-dropin" ]; then cmp -s "$work/new-dropin" "$dropin"; else [ ! -e "$dropin" ]; fi
-}
-
-# verify has containerd read the real files, and compares the result with the baseline.
-verify() {
-	if [ ! -e "$config" ]; then return 0; fi
-	dump "$config" final || refuse "containerd $version cannot read the new files: $(tail -n 1 "$work/error")"
-	same_otherwise before final || {
-		cat "$work/difference" >&2
-		refuse "the new files change more than this runtime's handlers"
-	}
-	have=$(handlers final)
-	if [ "$action" = install ]; then
-		has_all "$have" || refuse "handlers are \"$have\" with the new files, want \"$wanted\""
-	elif [ -n "$have" ]; then
-		complain "$config or a file it imports still has what somebody else wrote: handlers $have"
-	fi
+	rm -rf "$unfinished"
 }
 
 check_binary() {
@@ -372,11 +352,33 @@ do_uninstall() {
 	fi
 }
 
+# remember saves the files in $former. After a run that was cut short these are the files that it found, unless somebody
+# else changed the configuration since. Its shim counts only if it was at the same place.
 remember() {
-	keep "$shim" shim
-	keep "$config" config
-	keep "$dropin" dropin
-	keep "$backup" backup
+	mkdir -m 0700 "$former"
+	if $configure && [ -d "$unfinished" ] && stripped "$unfinished/config" | cmp -s - "$work/stripped"; then
+		resumed=true
+		cp -p "$unfinished"/* "$former" || refuse "cannot copy $unfinished"
+		broken_before=$(cat "$former/broken")
+	else
+		keep "$config" config
+		keep "$dropin" dropin
+		keep "$backup" backup
+		[ -d "$conf_d" ] || : >"$former/no-conf.d"
+		say "${broken_before:-}" >"$former/broken"
+	fi
+	if $place && ! { $resumed && [ "$shim" = "$(cat "$former/placed")" ]; }; then
+		rm -f "$former/shim"
+		keep "$shim" shim
+	fi
+	$resumed || if $place; then say "$shim"; fi >"$former/placed"
+	if $configure && [ -e "$unfinished" ]; then changed=true restarted=true; fi # not before all is saved
+}
+
+# save copies the former files for the next run, in case this one is cut short.
+save() {
+	rm -rf "$unfinished" "$unfinished.sandbox-part"
+	cp -rp "$former" "$unfinished.sandbox-part" && mv "$unfinished.sandbox-part" "$unfinished"
 }
 
 do_"$action"

@@ -12,6 +12,23 @@ import (
 	"testing"
 )
 
+// noCRI is a containerd that comes back without CRI.
+const noCRI = `sed 's/^\[plugins.*containerd.runtimes.runc.*/` +
+	`[plugins."io.containerd.cri.v1.runtime".containerd]\ndefault_runtime_name = "none"\n&/' "$2" >"$2.broken"
+set -- "$1" "$2.broken"`
+
+// wrapper makes a containerd that does something else first when it is started with the new configuration.
+func wrapper(t *testing.T, real, daemon string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "containerd")
+	script := "#!/bin/sh\ncase \"$*\" in *config\\ dump | *--version) ;; *)\nif grep -q " + shimName +
+		" \"$2\"; then\n:\n" + daemon + "\nfi ;; esac\nexec " + real + " \"$@\"\n"
+	if err := os.WriteFile(name, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 // What goes wrong after the files were replaced ends with the former files, byte for byte, and a containerd that
 // answers. Each fault is one that the check before the restart cannot see.
 func TestInstall_ContainerdThatFailsGetsItsFormerFiles(t *testing.T) {
@@ -27,9 +44,8 @@ func TestInstall_ContainerdThatFailsGetsItsFormerFiles(t *testing.T) {
 			printed: []string{"could not be restarted", "going back", "answers with its former configuration"},
 		},
 		{
-			name: "CRI is not loaded", daemon: `sed 's/^\[plugins.*containerd.runtimes.runc.*/[plugins."io.containerd.cri.v1.runtime".containerd]\ndefault_runtime_name = "none"\n&/' "$2" >"$2.broken"; set -- "$1" "$2.broken"`,
-			restarts: 2,
-			printed:  []string{"could not load io.containerd.", "going back", "answers with its former configuration"},
+			name: "CRI is not loaded", daemon: noCRI, restarts: 2,
+			printed: []string{"could not load io.containerd.", "going back", "answers with its former configuration"},
 		},
 		{name: "the restart fails", restart: "exit 7", printed: []string{"\"exit 7\" fails with status 7", "answers with its former configuration"}},
 		{name: "the restart hangs", restart: "sleep 1000", printed: []string{"fails with status 124", "answers with its former configuration"}},
@@ -37,13 +53,7 @@ func TestInstall_ContainerdThatFailsGetsItsFormerFiles(t *testing.T) {
 	real := release(t, "2.4")
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			wrapper := filepath.Join(t.TempDir(), "containerd")
-			script := "#!/bin/sh\ncase \"$*\" in *config\\ dump | *--version) ;; *)\nif grep -q " + shimName +
-				" \"$2\"; then\n:\n" + tt.daemon + "\nfi ;; esac\nexec " + real + " \"$@\"\n"
-			if err := os.WriteFile(wrapper, []byte(script), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			n := newNode(t, wrapper, basic)
+			n := newNode(t, wrapper(t, real, tt.daemon), basic)
 			if tt.restart != "" {
 				n.restart = tt.restart
 			}
@@ -84,21 +94,92 @@ func TestInstall_ContainerdThatNeverComesBackIsReported(t *testing.T) {
 	}
 }
 
+// killInstaller is a restart command that kills install.sh: timeout is between.
+const killInstaller = "kill -KILL $(awk '$1 == \"PPid:\" { print $2 }' /proc/$PPID/status)"
+
+// wantKilled runs install.sh, which its restart command kills.
+func (n *node) wantKilled(args ...string) {
+	n.Helper()
+	cmd := n.command(args...)
+	if out, err := cmd.CombinedOutput(); err == nil || cmd.ProcessState.ExitCode() >= 0 {
+		n.Fatalf("install.sh was not killed: %v\n%s", err, out)
+	}
+}
+
 // A run that was killed between the files and the restart is made good by the next.
 func TestInstall_KilledRunIsFinishedByTheNext(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)
 	real := n.restart
-	n.restart = "kill -KILL $(awk '$1 == \"PPid:\" { print $2 }' /proc/$PPID/status)" // install.sh: timeout is between
-	cmd := n.command("install")
-	if out, err := cmd.CombinedOutput(); err == nil || cmd.ProcessState.ExitCode() >= 0 {
-		t.Fatalf("install.sh was not killed: %v\n%s", err, out)
-	}
+	n.restart = killInstaller
+	n.wantKilled("install")
 	n.restart = real
 	n.want(0, []string{"cut short", "answers on"}, "install")
 	n.wantRestarts(1)
 	n.wantCRI()
 	n.want(0, nil, "install")
 	n.wantRestarts(0)
+	left, err := filepath.Glob(n.config + ".*")
+	if err != nil || len(left) != 1 || left[0] != n.config+".before-sandbox" {
+		t.Errorf("beside the configuration: %q, %v", left, err)
+	}
+}
+
+// If the files of a killed run are what keeps containerd from coming back, the next run goes back to those before both.
+func TestInstall_KilledRunThatBrokeContainerdIsUndoneByTheNext(t *testing.T) {
+	tests := []struct {
+		name    string
+		daemon  string // what containerd does when it is started with the new configuration
+		printed string
+	}{
+		{name: "containerd ends", daemon: "exit 1", printed: "could not be restarted"},
+		{name: "CRI is not loaded", daemon: noCRI, printed: "could not load io.containerd."},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, wrapper(t, release(t, "2.4"), tt.daemon), basic)
+			before := n.files()
+			real := n.restart
+			n.restart = real + "; " + killInstaller
+			n.wantKilled("install")
+			n.wantRestarts(1)
+
+			n.restart = real
+			n.want(3, []string{"cut short", tt.printed, "answers with its former configuration"}, "install",
+				"--timeout", "5")
+			n.wantRestarts(2)
+			_ = os.Remove(n.config + ".broken")
+			delete(before, n.bindir)
+			_ = os.Remove(n.bindir) // it may stay, empty
+			n.wantFiles(before)
+			n.want(0, []string{"nothing to change"}, "uninstall")
+		})
+	}
+}
+
+// What somebody changed after a run was killed is not undone, nor is the shim of a package.
+func TestInstall_KilledRunDoesNotUndoWhatOthersChanged(t *testing.T) {
+	n := newNode(t, release(t, "2.4"), basic)
+	n.want(0, nil, "install", "--binary-only")
+	binary := n.binary
+	n.binary, n.restart = "", killInstaller
+	n.wantKilled("install", "--config-only")
+	newer := n.read(binary) + "newer"
+	n.write(n.c.Env.Shim, newer)
+	n.restart = "exit 7"
+	n.want(3, []string{"cut short", "going back"}, "install", "--config-only", "--timeout", "2")
+	if n.read(n.c.Env.Shim) != newer {
+		t.Error("the package's shim was replaced by the former one")
+	}
+
+	n.restart = killInstaller
+	n.wantKilled("install", "--config-only")
+	changed := n.read(n.config) + "# mine\n"
+	n.write(n.config, changed)
+	n.restart = "exit 7"
+	n.want(3, []string{"cut short", "going back"}, "install", "--config-only", "--timeout", "2")
+	if got := n.read(n.config); got != changed {
+		t.Errorf("the configuration is\n%s\nwant\n%s", got, changed)
+	}
 }
 
 // A refusal names its cause, and changes nothing.
