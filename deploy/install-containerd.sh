@@ -104,7 +104,8 @@ broken_cri() {
 	awk '($1 ~ /\.cri\.v1$/ || $2 == "cri") && $4 == "error" { print $1 "." $2 }' "$work/plugins"
 }
 
-# users prints the containers and shims of this runtime. It fails if containerd does not list them.
+# users prints the containers and shims of this runtime, and if the binary is to be removed, what else runs from it. It
+# fails if containerd does not list its containers.
 users() {
 	namespaces=$(client namespaces ls -q) || return 1
 	for namespace in $namespaces; do
@@ -114,11 +115,20 @@ users() {
 				print "container " $1 " in namespace " namespace
 			}' "$work/list"
 	done
+	removed=''
+	if $place && [ -e "$shim" ]; then removed=$(readlink -f "$shim") || return 1; fi
 	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
+		process=${file%/cmdline}
+		pid=${process#/proc/}
 		args=$(tr '\0' ' ' 2>/dev/null <"$file") || continue
-		pid=${file#/proc/}
+		exe=$(readlink "$process/exe") || continue
 		case "/$args" in # by the arguments: other programs may have a directory of that name
-		*/"$name -"*"-address $socket "*) say "shim, pid ${pid%/cmdline}" ;;
+		*/"$name -"*"-address $socket "*) say "shim, pid $pid" ;;
+		*/"$name -"*"-address "*)
+			[ "${exe% (deleted)}" = "$removed" ] || continue
+			address=${args##*-address }
+			say "shim, pid $pid, of the containerd at ${address%% *}"
+			;;
 		esac
 	done
 }
