@@ -104,6 +104,15 @@ broken_cri() {
 	awk '($1 ~ /\.cri\.v1$/ || $2 == "cri") && $4 == "error" { print $1 "." $2 }' "$work/plugins"
 }
 
+# is_shim PID reports whether a process is a shim. Arguments alone do not tell: anybody can start a program with those.
+# Root in a container has another pid namespace.
+is_shim() {
+	exe=$(readlink "/proc/$1/exe") || return 1
+	exe=${exe% (deleted)} # by an upgrade
+	[ "${exe##*/}" = "$name" ] && [ "$(readlink "/proc/$1/ns/pid")" = "$(readlink /proc/self/ns/pid)" ] &&
+		grep -qs '^Uid:[[:blank:]]*0[[:blank:]]' "/proc/$1/status"
+}
+
 # users prints the containers and shims of this runtime, and if the binary is to be removed, what else runs from it. It
 # fails if containerd does not list its containers.
 users() {
@@ -118,19 +127,18 @@ users() {
 	removed=''
 	if $place && [ -e "$shim" ]; then removed=$(readlink -f "$shim") || return 1; fi
 	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
-		process=${file%/cmdline}
-		pid=${process#/proc/}
+		pid=${file#/proc/}
+		pid=${pid%/cmdline}
+		is_shim "$pid" || continue
 		args=$(tr '\0' ' ' 2>/dev/null <"$file") || continue
-		exe=$(readlink "$process/exe") || continue
-		case "/$args" in # by the arguments: other programs may have a directory of that name
+		case "/$args" in
 		*/"$name -"*"-address $socket "*) say "shim, pid $pid" ;;
 		*/"$name -"*"-address "*)
-			[ "${exe% (deleted)}" = "$removed" ] || continue
+			[ "$exe" = "$removed" ] || continue
 			address=${args##*-address }
-			say "shim, pid $pid, of the containerd at ${address%% *}"
-			;;
+			say "shim, pid $pid, of the containerd at ${address%% *}" ;;
 		esac
-	done
+	done | tr -cd ' -~\n' # no escape sequence reaches the terminal
 }
 
 # answers waits until containerd answers, with CRI unless that was broken before.

@@ -18,13 +18,25 @@ upgrade | failed-upgrade | deconfigure | [1-9]) exit 0 ;;
 esac
 
 name='containerd-shim-sandbox-v1'
+# Arguments alone do not tell a shim: anybody can start a program with those. Root in a container has another pid
+# namespace.
+is_shim() {
+	exe=$(readlink "/proc/$1/exe") || return 1
+	exe=${exe% (deleted)} # by an upgrade
+	[ "${exe##*/}" = "$name" ] && [ "$(readlink "/proc/$1/ns/pid")" = "$(readlink /proc/self/ns/pid)" ] &&
+		grep -qs '^Uid:[[:blank:]]*0[[:blank:]]' "/proc/$1/status"
+}
 running=$(
 	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
-		args=$(tr '\0' ' ' 2>/dev/null <"$file") || continue
-		case "/$args" in # by the arguments: other programs may have the name among theirs
-		*/"$name -"*"-address "*) echo "$args" | sed -E 's/.* -namespace ([^ ]+).* -id ([^ ]+).*/    \2 in namespace \1/' ;;
+		pid=${file#/proc/}
+		is_shim "${pid%/cmdline}" || continue
+		args=$(tr '\0\n' '  ' 2>/dev/null <"$file") || continue
+		case "/$args" in
+		*/"$name -"*"-address "*)
+			printf '%s\n' "$args" | sed -E 's/.* -namespace ([^ ]+).* -id ([^ ]+).*/    \2 in namespace \1/'
+			;;
 		esac
-	done
+	done | LC_ALL=C tr -cd ' -~\n' # no escape sequence reaches the terminal
 ) || :
 if [ -n "$running" ]; then
 	cat >&2 <<-END

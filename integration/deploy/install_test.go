@@ -6,6 +6,7 @@ package deploy_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,6 +90,10 @@ func (n *node) testContainers(options ...string) {
 	n.want(1, []string{"container c1 in namespace " + namespace, "shim, pid ", "remove them first"},
 		append([]string{"uninstall"}, options...)...)
 	n.wantFiles(installed)
+	out, err := exec.CommandContext(n.Context(), "sh", preremove, "remove").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "c1 in namespace "+namespace) {
+		n.Errorf("the removal of a package under a container: %v\n%s", err, out)
+	}
 	ok("", "tasks", "delete", "--force", "c1")
 	ok("", "containers", "delete", "c1")
 	harness.Eventually(n, "the shim ends", func() error {
