@@ -96,9 +96,12 @@ type Rates struct {
 }
 
 // RatesSince returns what a container did since an earlier snapshot of it, which was taken that long before. All are 0
-// for a container that was made again in between, and where less is known of one than of the other.
+// for a container that was made again in between, and where less is known of one than of the other, or nothing.
 func (c *Container) RatesSince(earlier *Container, passed time.Duration) Rates {
-	if passed <= 0 || c.Usage.CPU < earlier.Usage.CPU || c.Usage.Unknown != earlier.Usage.Unknown {
+	if passed <= 0 || c.Usage.Cgroup == "" || earlier.Usage.Cgroup == "" {
+		return Rates{}
+	}
+	if c.Usage.CPU < earlier.Usage.CPU || c.Usage.Unknown != earlier.Usage.Unknown {
 		return Rates{}
 	}
 	share := func(now, before *measure.PSI) float64 {
@@ -114,7 +117,7 @@ func (c *Container) RatesSince(earlier *Container, passed time.Duration) Rates {
 		MemoryPressure: share(u.Pressure.Memory, e.Pressure.Memory),
 		IOPressure:     share(u.Pressure.IO, e.Pressure.IO),
 	}
-	if c.ExecsStarted >= earlier.ExecsStarted {
+	if c.ExecsKnown && earlier.ExecsKnown && c.ExecsStarted >= earlier.ExecsStarted {
 		r.Execs = float64(c.ExecsStarted-earlier.ExecsStarted) / passed.Seconds()
 	}
 	if periods := u.Periods - e.Periods; u.Periods > e.Periods && u.Throttled >= e.Throttled {

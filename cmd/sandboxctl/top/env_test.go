@@ -148,25 +148,25 @@ func snapshot(seconds int) *node.Snapshot {
 		Pods: []node.Pod{
 			{Namespace: "default", ID: "c1", Name: "c1", Shim: node.Shim{Runtime: "io.containerd.runc.v2", Pid: 1003}, Containers: []node.Container{{
 				Namespace: "default", ID: "c1", Name: "c1", Runtime: "io.containerd.runc.v2", State: node.Running, Pid: 31,
-				Usage: measure.Usage{CPU: used(0.05), Memory: 700 << 10, Pids: 1, CPUs: "0-3"},
+				Usage: measure.Usage{Cgroup: "/c", CPU: used(0.05), Memory: 700 << 10, Pids: 1, CPUs: "0-3"},
 			}}},
 			{Namespace: "k8s.io", ID: "aaaa", Name: "shop/web-0", Sandbox: true, Shim: ours, Containers: []node.Container{
 				{
 					Namespace: "k8s.io", ID: "a1", Name: "nginx", State: node.Running, Pid: 11, ExecsKnown: true, ExecsStarted: uint64(seconds) * 3,
 					Usage: measure.Usage{
-						CPU: used(0.8), Memory: 200 << 20, MemoryLimit: 512 << 20, Pids: 5, PidsLimit: 100, CPUs: "0-1", OOMKills: 2,
+						Cgroup: "/c", CPU: used(0.8), Memory: 200 << 20, MemoryLimit: 512 << 20, Pids: 5, PidsLimit: 100, CPUs: "0-1", OOMKills: 2,
 						Periods: uint64(seconds) * 10, Throttled: uint64(seconds) * 4, Pressure: measure.Pressure{CPU: psi(12.3), Memory: psi(1)},
 					},
 					CPUSet: &node.CPUSet{Source: "/sys/fs/cgroup/kubepods/pod1"},
 				},
 				{
 					Namespace: "k8s.io", ID: "a2", Name: "sidecar", State: node.Running, Pid: 12, ExecsKnown: true,
-					Usage: measure.Usage{CPU: used(0.1), Memory: 20 << 20, MemoryLimit: 64 << 20, Pids: 2, CPUs: "0-3"},
+					Usage: measure.Usage{Cgroup: "/c", CPU: used(0.1), Memory: 20 << 20, MemoryLimit: 64 << 20, Pids: 2, CPUs: "0-3"},
 				},
 			}},
 			{Namespace: "k8s.io", ID: "bbbb", Name: "shop/db-0", Sandbox: true, Shim: ours, Containers: []node.Container{{
 				Namespace: "k8s.io", ID: "b1", Name: "postgres", State: node.Running, Pid: 21, ExecsKnown: true,
-				Usage: measure.Usage{CPU: used(0.3), Memory: 2 << 30, Pids: 20, CPUs: "0-3", Pressure: measure.Pressure{CPU: psi(0), IO: psi(33)}},
+				Usage: measure.Usage{Cgroup: "/c", CPU: used(0.3), Memory: 2 << 30, Pids: 20, CPUs: "0-3", Pressure: measure.Pressure{CPU: psi(0), IO: psi(33)}},
 			}}},
 		},
 	}
@@ -178,7 +178,7 @@ func many(n, seconds int) *node.Snapshot {
 	for i := range n {
 		id := fmt.Sprintf("c%03d", i)
 		s.Pods = append(s.Pods, node.Pod{Namespace: "default", ID: id, Name: id, Containers: []node.Container{{
-			Namespace: "default", ID: id, Name: id, Usage: measure.Usage{CPU: time.Duration(seconds*i) * time.Millisecond},
+			Namespace: "default", ID: id, Name: id, Usage: measure.Usage{Cgroup: "/c", CPU: time.Duration(seconds*i) * time.Millisecond},
 		}}})
 	}
 	return s
