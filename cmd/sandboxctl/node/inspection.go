@@ -104,8 +104,8 @@ func (n *Node) Inspect(ctx context.Context, id string) (*Inspection, error) {
 		rollup, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // it may have ended
 		in.ShimPSS = measure.Field(rollup, "Pss")
 	}
-	if in.Container != nil && in.Container.Pid != 0 {
-		in.Namespaces = namespacesOf(in.Container.Pid, in.Pod.Shim.Pid)
+	if in.Container != nil {
+		in.Namespaces = namespacesOf(in.Container.livingPid(), in.Pod.Shim.Pid)
 	}
 	return in, nil
 }
@@ -119,7 +119,8 @@ func (s *Snapshot) in(p Pod, id string) bool {
 	return false
 }
 
-// namespacesOf compares the namespaces of a process with those of the host and of the shim's main thread.
+// namespacesOf compares the namespaces of a process with those of the host and of the shim's main thread. There
+// are none of a process that has ended.
 func namespacesOf(pid, shim int) []Namespace {
 	var all []Namespace
 	for _, kind := range []string{"cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"} {

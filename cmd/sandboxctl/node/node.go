@@ -319,10 +319,7 @@ func (n *Node) readUsage(c *container) {
 	if c.group == nil || c.groupPid != c.Pid {
 		c.group.Close()
 		c.group, c.groupPid = nil, c.Pid
-		var dirs map[string]string
-		if c.Pid != 0 {
-			dirs, _ = n.hierarchies.Of(c.Pid) // it may have ended
-		}
+		dirs, _ := n.hierarchies.Of(c.livingPid()) // it may have ended
 		if c.cgroup != "" {
 			dirs = n.hierarchies.Below(c.cgroup, dirs)
 		}

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/pkg/inspect"
 	"sandbox.internal/shim/pkg/protofield"
 )
@@ -270,6 +271,26 @@ func TestDial_RefusesASocketOfAnotherUser(t *testing.T) {
 		refused := err != nil && strings.Contains(err.Error(), "belongs to user 1000")
 		if refused != (uid != 0) {
 			t.Errorf("Dial of a socket of user %d: %v", uid, err)
+		}
+	}
+}
+
+// The pid of a task that has ended may be another process's by now.
+func TestSnapshot_AsksNoPidOfATaskThatHasEnded(t *testing.T) {
+	h, err := measure.FindHierarchies()
+	must(t, err)
+	n := &Node{hierarchies: h}
+	for state, want := range map[State]bool{
+		Created: true, Running: true, Pausing: true, Paused: true, Stopped: false, Dead: false, NoTask: false,
+	} {
+		c := &container{Container: Container{State: state, Pid: os.Getpid()}}
+		n.readUsage(c)
+		c.group.Close()
+		if got := c.Usage.Cgroup; (got != "") != want {
+			t.Errorf("cgroup of a container in state %s = %q, want one: %t", state, got, want)
+		}
+		if got := namespacesOf(c.livingPid(), 0); (len(got) > 0) != want {
+			t.Errorf("namespaces of a container in state %s = %v, want some: %t", state, got, want)
 		}
 	}
 }

@@ -73,6 +73,17 @@ const (
 	Dead    State = "dead"
 )
 
+// livingPid is that of a container's first process, and 0 where it is not known to live: the kernel may have given the
+// pid of one that has ended to another process.
+func (c *Container) livingPid() int {
+	switch c.State {
+	case Created, Running, Pausing, Paused:
+		return c.Pid
+	case NoTask, Stopped, Dead:
+	}
+	return 0
+}
+
 // CPUSet is the state of a container that follows the cpuset of another cgroup.
 type CPUSet struct {
 	Source string `json:"source"` // absolute path of the cgroup
