@@ -13,7 +13,10 @@ import (
 func (n *Node) pods() []Pod {
 	byKey := map[key]*Pod{}
 	for k, s := range n.sandboxes {
-		byKey[k] = &Pod{Namespace: k.namespace, ID: k.id, Name: s.pod, Sandbox: true, Shim: n.shimOf(s.address, s.runtime)}
+		byKey[k] = &Pod{
+			Namespace: k.namespace, ID: k.id, Name: s.pod, Sandbox: true, Shim: n.shimOf(s.address, s.runtime),
+			Containers: []Container{}, // in JSON a list, too, and not null
+		}
 	}
 	for _, c := range n.containers {
 		k := key{c.Namespace, c.ID}

@@ -4,8 +4,10 @@
 package node
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,5 +77,15 @@ func TestFind_NamesOne(t *testing.T) {
 		if _, got, err := s.Find(id); got != want || (err == nil) != (want != "") {
 			t.Errorf("Find(%q) = %q, %v, want %q", id, got, err, want)
 		}
+	}
+}
+
+// jq ends with an error at the null of `.pods[].containers[]`.
+func TestPods_WithoutContainersHaveAnEmptyList(t *testing.T) {
+	n := &Node{sandboxes: map[key]*sandbox{{"ns", "empty"}: {pod: "default/web"}}}
+	text, err := json.Marshal(n.pods())
+	must(t, err)
+	if !strings.Contains(string(text), `"containers":[]`) {
+		t.Errorf("pods = %s, want an empty list of containers", text)
 	}
 }
