@@ -26,9 +26,12 @@ func (n *Node) askAll(ctx context.Context, which func(*container) bool, counted 
 	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(atOnce)
-	of := map[string][]*container{}
-	for _, c := range n.containers {
-		of[c.address] = append(of[c.address], c)
+	of, keys := map[string][]*container{}, map[string][]key{}
+	for k, c := range n.containers {
+		of[c.address], keys[c.address] = append(of[c.address], c), append(keys[c.address], k)
+	}
+	for k, s := range n.sandboxes {
+		keys[s.address] = append(keys[s.address], k)
 	}
 	var told, recounted []*shimState
 	for address, known := range n.shims {
@@ -37,26 +40,29 @@ func (n *Node) askAll(ctx context.Context, which func(*container) bool, counted 
 			group.Go(func() error { known.count(ctx); return nil })
 		}
 	}
-	ask := func(k key, address, runtime string) {
+	ask := func(address, runtime string) {
 		if address == "" || n.shims[address] != nil {
 			return
 		}
 		known := &shimState{Shim: Shim{Runtime: runtime, Address: address}, asked: time.Now()}
 		n.shims[address] = known
 		told = append(told, known)
-		group.Go(func() error { n.askShim(ctx, known, k, of[address]); return nil })
+		group.Go(func() error { n.askShim(ctx, known, keys[address], of[address]); return nil })
 	}
-	for k, c := range n.containers {
+	for _, c := range n.containers {
 		if which(c) {
-			ask(k, c.address, c.Runtime)
+			ask(c.address, c.Runtime)
 		}
 	}
-	for k, s := range n.sandboxes {
-		ask(k, s.address, s.runtime)
+	for _, s := range n.sandboxes {
+		ask(s.address, s.runtime)
 	}
 	_ = group.Wait() // what a shim does not answer is in its Error
 	for _, known := range told {
 		known.spread(of[known.Address])
+		if known.gone {
+			n.forgetShim(known.Address, of[known.Address])
+		}
 	}
 	for _, known := range append(told, recounted...) {
 		known.spreadCounters(of[known.Address])
@@ -66,11 +72,32 @@ func (n *Node) askAll(ctx context.Context, which func(*container) bool, counted 
 	}
 }
 
-// askShim asks one shim, or containerd about its containers if it is another's. Only the deadline ends what hangs.
-func (n *Node) askShim(ctx context.Context, known *shimState, k key, containers []*container) {
+// forgetShim is for a shim of whose containers none has a bundle any more: its address is that of nobody.
+func (n *Node) forgetShim(address string, containers []*container) {
+	delete(n.shims, address)
+	for _, c := range containers {
+		c.address = ""
+	}
+	for _, s := range n.sandboxes {
+		if s.address == address {
+			s.address = ""
+		}
+	}
+}
+
+// askShim asks one shim, or containerd about its containers if it is another's. Only the deadline ends what hangs. It
+// is found by the first of keys, its containers and sandbox, whose bundle has not gone meanwhile.
+func (n *Node) askShim(ctx context.Context, known *shimState, keys []key, containers []*container) {
 	err := func() error {
+		var k key
 		var err error
-		if known.address, err = shim.Find(n.config.State, k.namespace, k.id); err != nil {
+		for _, k = range keys {
+			known.address, err = shim.Find(n.config.State, k.namespace, k.id)
+			if !errors.Is(err, shim.ErrNoBundle) {
+				break
+			}
+		}
+		if err != nil {
 			return err
 		}
 		client, err := shim.Dial(ctx, known.address)
@@ -91,6 +118,8 @@ func (n *Node) askShim(ctx context.Context, known *shimState, k key, containers 
 		return err
 	}()
 	switch {
+	case errors.Is(err, shim.ErrNoBundle):
+		known.gone = true
 	case errors.Is(err, context.DeadlineExceeded):
 		known.Error = fmt.Sprintf("the shim does not answer within %v", n.config.Timeout)
 	case err != nil:

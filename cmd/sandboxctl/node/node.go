@@ -86,6 +86,7 @@ type shimState struct {
 	Shim
 	address shim.Address
 	other   bool // it is none of this project's
+	gone    bool // no bundle names it any more
 	answer  inspect.Answer
 	counters
 	stat  *os.File // of its process; nil: not open

@@ -275,6 +275,34 @@ func TestDial_RefusesASocketOfAnotherUser(t *testing.T) {
 	}
 }
 
+// A bundle may go after containerd was asked, and before the shim is. Others that the shim has are asked for by theirs.
+func TestSnapshot_ContainerWhoseBundleHasGoneHasNoTask(t *testing.T) {
+	n, _ := newNode(t)
+	bundle(t, n, &fakeShim{})
+	all := func(*container) bool { return true }
+	counted := func(string) bool { return true }
+	for range 8 { // the order of maps is not the same each time
+		clear(n.shims)
+		for id, socket := range map[string]string{"c1": "shim", "c2": "shim", "c3": "other"} {
+			c := &container{address: filepath.Join(n.config.State, socket), pod: "p", sandboxID: socket}
+			c.Namespace, c.ID, c.State, c.Pid = "ns", id, Running, 1
+			n.containers[c.key()] = c
+		}
+		n.sandboxes[key{"ns", "other"}] = &sandbox{address: filepath.Join(n.config.State, "other")}
+		n.askAll(t.Context(), all, counted)
+		for id, want := range map[string]State{"c1": Running, "c2": NoTask, "c3": NoTask} {
+			if c := n.containers[key{"ns", id}]; c.State != want || c.Error != "" || c.Pid != 0 {
+				t.Errorf("container %s: %+v, want %s", id, c.Container, want)
+			}
+		}
+		for _, p := range n.pods() {
+			if alive := p.ID == "shim"; p.Shim.Error != "" || (p.Shim.Pid != 0) != alive {
+				t.Errorf("shim of %s: %+v, want one that lives: %t", p.ID, p.Shim, alive)
+			}
+		}
+	}
+}
+
 // The pid of a task that has ended may be another process's by now.
 func TestSnapshot_AsksNoPidOfATaskThatHasEnded(t *testing.T) {
 	h, err := measure.FindHierarchies()
