@@ -5,8 +5,12 @@ package metrics
 
 import (
 	"context"
+	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +94,62 @@ func TestExporter_TurnIsWaitedForWithTheRequest(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("status %d while another scrape goes on, want %d", w.Code, http.StatusServiceUnavailable)
 	}
+}
+
+// alone is a node whose containerd has ended.
+func alone(t *testing.T) *node.Node {
+	t.Helper()
+	c := node.Config{Address: filepath.Join(t.TempDir(), "s"), Timeout: 10 * time.Second}
+	l, err := net.Listen("unix", c.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := node.Open(t.Context(), c)
+	if err := errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// stuck is of a client that does not read.
+type stuck struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	began    chan struct{}
+	release  chan struct{}
+}
+
+func (s *stuck) SetWriteDeadline(at time.Time) error { s.deadline = at; return nil }
+
+func (s *stuck) Write(text []byte) (int, error) {
+	close(s.began)
+	<-s.release
+	return 0, errors.New("deadline exceeded")
+}
+
+// A client that does not read its answer holds up no other, nor for ever.
+func TestExporter_ClientThatDoesNotReadHasNoTurn(t *testing.T) {
+	e := newExporter(alone(t))
+	defer e.close()
+	request := func(ctx context.Context) *http.Request {
+		return httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
+	}
+	s := &stuck{httptest.NewRecorder(), time.Time{}, make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	go func() { defer close(done); e.ServeHTTP(s, request(t.Context())) }()
+	<-s.began
+	if left := time.Until(s.deadline); left <= 0 || left > time.Minute {
+		t.Errorf("the client has %v to read, want some seconds", left)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	w := httptest.NewRecorder()
+	e.ServeHTTP(w, request(short))
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), prefix+"up 0") {
+		t.Errorf("status %d while another client does not read: %s", w.Code, w.Body)
+	}
+	close(s.release)
+	<-done
 }
 
 // What the kernel does not tell is no 0, which would look as if the counter had been reset.

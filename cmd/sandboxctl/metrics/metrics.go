@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/semaphore"
 
@@ -64,6 +65,9 @@ A shim that ends between two scrapes takes with it what it measured since the fi
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9475", "address and port to listen on")
 	return cmd
 }
+
+// writeTimeout is how long a client may take to read its answer.
+const writeTimeout = 10 * time.Second
 
 // serve answers on l until ctx ends.
 func serve(ctx context.Context, l net.Listener, e *Exporter) error {
@@ -118,10 +122,19 @@ func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the scrape before this one goes on", http.StatusServiceUnavailable)
 		return
 	}
+	families, err := e.gather(ctx)
+	// It begins here, since a scrape takes as long as --timeout lets it.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // some tests have no connection
+	answer := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return families, err })
+	promhttp.HandlerFor(answer, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+}
+
+// gather is one scrape. The turn ends with it: a client may take its time to read.
+func (e *Exporter) gather(ctx context.Context) ([]*dto.MetricFamily, error) {
 	defer e.turn.Release(1)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(scrape{e, ctx})
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return registry.Gather()
 }
 
 // patience is how long Prometheus waits, by its header of a request. Nobody can have an answer cut off on purpose, or
