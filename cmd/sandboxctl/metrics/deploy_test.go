@@ -44,11 +44,7 @@ func TestDeploy_UsesSeriesThatExist(t *testing.T) {
 	known := names()
 	used := regexp.MustCompile(prefix + `\w+`)
 	for _, file := range []string{"grafana.json", "rules.yml"} {
-		text, err := os.ReadFile("../../../deploy/monitoring/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := used.FindAllString(string(text), -1)
+		found := used.FindAllString(deployed(t, file), -1)
 		for _, name := range found {
 			if !known[name] {
 				t.Errorf("%s uses %s, which does not exist", file, name)
@@ -60,11 +56,33 @@ func TestDeploy_UsesSeriesThatExist(t *testing.T) {
 	}
 }
 
-func TestDeploy_DashboardIsWhole(t *testing.T) {
-	text, err := os.ReadFile("../../../deploy/monitoring/grafana.json")
+func deployed(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../../deploy/monitoring/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// The series of an exporter that does not run are absent, so that no rule on them holds.
+func TestDeploy_AnAlertTellsThatTheExporterDoesNotRun(t *testing.T) {
+	job := regexp.MustCompile(`job_name: (\S+)`).FindStringSubmatch(deployed(t, "prometheus.yml"))
+	if job == nil || !strings.Contains(deployed(t, "rules.yml"), `expr: up{job="`+job[1]+`"} == 0`) {
+		t.Errorf("no alert on the target of job %v", job)
+	}
+}
+
+// systemd gives up a service that has failed five times in ten seconds, for good.
+func TestDeploy_UnitIsStartedAgainWhateverHappens(t *testing.T) {
+	unit := deployed(t, "sandboxctl-metrics.service")
+	head, service, _ := strings.Cut(unit, "[Service]")
+	if !strings.Contains(head, "\nStartLimitIntervalSec=0\n") || !strings.Contains(service, "\nRestartSec=5\n") {
+		t.Errorf("the unit is given up:\n%s", unit)
+	}
+}
+
+func TestDeploy_DashboardIsWhole(t *testing.T) {
 	var d struct {
 		Title, UID string
 		Panels     []struct {
@@ -75,7 +93,7 @@ func TestDeploy_DashboardIsWhole(t *testing.T) {
 		}
 		Templating struct{ List []struct{ Name string } }
 	}
-	if err := json.Unmarshal(text, &d); err != nil {
+	if err := json.Unmarshal([]byte(deployed(t, "grafana.json")), &d); err != nil {
 		t.Fatal(err)
 	}
 	if d.Title == "" || d.UID == "" || len(d.Panels) == 0 {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -39,7 +40,8 @@ many as there are containers.
 
 There is neither TLS nor a password: listen where Prometheus alone comes by, or put what
 has them before it. A scrape takes at most --timeout for containerd, as long for all shims,
-and what it takes to read the cgroups. containerd_sandbox_shim_up tells which hang.
+and what it takes to read the cgroups. containerd_sandbox_shim_up tells which hang. It may
+be started before containerd: containerd_sandbox_up is 0 until that answers.
 
 A shim that ends between two scrapes takes with it what it measured since the first.`,
 		Example: "  sandboxctl metrics --listen 127.0.0.1:9475",
@@ -48,11 +50,11 @@ A shim that ends between two scrapes takes with it what it measured since the fi
 			if _, _, err := net.SplitHostPort(listen); err != nil {
 				return fmt.Errorf("--listen %q: must be ADDRESS:PORT, such as 127.0.0.1:9475 or :9475", listen)
 			}
-			n, err := o.Open(cmd.Context())
+			n, err := o.OpenLater()
 			if err != nil {
 				return err
 			}
-			e := newExporter(n)
+			e := newExporter(n, cmd.ErrOrStderr())
 			defer e.close()
 			l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", listen)
 			if err != nil {
@@ -98,11 +100,15 @@ type Exporter struct {
 	metrics []metric
 	shims   map[string]counts // as of the last scrape, by the socket
 	gone    counts            // of shims that have ended
+	log     io.Writer
+	failure string // of the last scrape; empty: containerd answered
 }
 
-func newExporter(n *node.Node) *Exporter {
+func newExporter(n *node.Node, log io.Writer) *Exporter {
 	n.CountAll()
-	return &Exporter{turn: semaphore.NewWeighted(1), node: n, metrics: containerMetrics(), shims: map[string]counts{}}
+	return &Exporter{
+		turn: semaphore.NewWeighted(1), node: n, metrics: containerMetrics(), shims: map[string]counts{}, log: log,
+	}
 }
 
 func (e *Exporter) close() {
@@ -169,6 +175,7 @@ func (s scrape) Collect(send chan<- prometheus.Metric) {
 // collect reports whether containerd answered. What was counted by shims is sent anyway.
 func (e *Exporter) collect(ctx context.Context, send chan<- prometheus.Metric) bool {
 	snapshot, err := e.node.Snapshot(ctx)
+	e.tell(err)
 	if err == nil {
 		answered, silent := e.node.Counters()
 		e.take(answered, silent)
@@ -177,6 +184,18 @@ func (e *Exporter) collect(ctx context.Context, send chan<- prometheus.Metric) b
 	}
 	e.sum().collect(send)
 	return err == nil
+}
+
+// tell logs why containerd does not answer, once for each reason.
+func (e *Exporter) tell(err error) {
+	failure := ""
+	if err != nil {
+		failure = cli.PrintableText(err.Error())
+	}
+	if failure != "" && failure != e.failure {
+		fmt.Fprintln(e.log, failure)
+	}
+	e.failure = failure
 }
 
 // take takes over what shims have counted. One that does not answer keeps its counts of before.

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
@@ -24,6 +25,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
@@ -31,11 +33,11 @@ import (
 
 // Dial connects to containerd. An error says what a person can do.
 func Dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
+	if err := checkRoot(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	if os.Geteuid() != 0 {
-		return nil, errors.New("sandboxctl must be run as root: it asks the shims, which answer nobody else")
-	}
 	probe, err := dialOwn(ctx, c.Address)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -44,10 +46,24 @@ func Dial(ctx context.Context, c Config) (*grpc.ClientConn, error) {
 	case err != nil:
 		return nil, fmt.Errorf("containerd's socket %s: %w", c.Address, err)
 	}
-	_ = probe.Close()           // nothing was said
+	_ = probe.Close() // nothing was said
+	return newClient(c)
+}
+
+func checkRoot() error {
+	if os.Geteuid() != 0 {
+		return errors.New("sandboxctl must be run as root: it asks the shims, which answer nobody else")
+	}
+	return nil
+}
+
+// newClient connects when it is first asked, and again once a second while containerd is away.
+func newClient(c Config) (*grpc.ClientConn, error) {
 	const maxMessage = 64 << 20 // containers have their configuration with them
+	again := backoff.Config{BaseDelay: time.Second, Multiplier: 1, MaxDelay: time.Second}
 	return grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialOwn(ctx, c.Address) }),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: c.Timeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 

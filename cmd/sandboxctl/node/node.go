@@ -99,6 +99,22 @@ func Open(ctx context.Context, c Config) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	return on(c, conn)
+}
+
+// OpenLater connects to a containerd that may not be there yet. Until it is, snapshots fail.
+func OpenLater(c Config) (*Node, error) {
+	if err := checkRoot(); err != nil {
+		return nil, err
+	}
+	conn, err := newClient(c)
+	if err != nil {
+		return nil, err
+	}
+	return on(c, conn)
+}
+
+func on(c Config, conn *grpc.ClientConn) (*Node, error) {
 	h, err := measure.FindHierarchies()
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
