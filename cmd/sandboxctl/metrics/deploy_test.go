@@ -17,7 +17,7 @@ import (
 func allDescs() []*prometheus.Desc {
 	return []*prometheus.Desc{
 		upDesc, tookDesc, stateDesc, infoDesc, pressureDesc, stalledDesc, shimUpDesc, shimCPUDesc, shimRSSDesc, opsDesc,
-		failedDesc,
+		failedDesc, oomDesc,
 	}
 }
 

@@ -100,6 +100,7 @@ type Exporter struct {
 	metrics []metric
 	shims   map[string]counts // as of the last scrape, by the socket
 	gone    counts            // of shims that have ended
+	ooms    ooms
 	log     io.Writer
 	failure string // of the last scrape; empty: containerd answered
 }
@@ -181,6 +182,7 @@ func (e *Exporter) collect(ctx context.Context, send chan<- prometheus.Metric) b
 		e.take(answered, silent)
 		collectContainers(snapshot, e.metrics, send)
 		collectShims(snapshot, silent, send)
+		e.ooms.collect(snapshot, e.node.TakeOOMs(), send)
 	}
 	e.sum().collect(send)
 	return err == nil

@@ -43,9 +43,9 @@ func (s *shimState) spreadCounters(containers []*container) {
 	}
 }
 
-// CountAll makes each snapshot ask all shims of this project for their counters. Without it those are asked of which an
-// event tells.
-func (n *Node) CountAll() { n.countAll = true }
+// CountAll makes each snapshot ask all shims of this project for their counters, and take OOM events from the first one
+// on. Without it those are asked of which an event tells.
+func (n *Node) CountAll() { n.countAll, n.ooms = true, map[key]uint64{} }
 
 // Counters are those of one shim.
 type Counters struct {
@@ -66,4 +66,34 @@ func (n *Node) Counters() (answered map[string]Counters, silent map[string]bool)
 		}
 	}
 	return answered, silent
+}
+
+// OOM is how many OOM events there were of a container.
+type OOM struct {
+	Namespace, ID string
+	Events        uint64
+}
+
+// mostOOMs is of how many containers OOM events wait to be taken, while no snapshot succeeds.
+const mostOOMs = 4096
+
+func (n *Node) addOOMs(events map[key]uint64) {
+	if !n.countAll {
+		return
+	}
+	for k, more := range events {
+		if _, ok := n.ooms[k]; ok || len(n.ooms) < mostOOMs {
+			n.ooms[k] += more
+		}
+	}
+}
+
+// TakeOOMs returns the OOM events since it was last called. It is for those who have called CountAll.
+func (n *Node) TakeOOMs() []OOM {
+	var taken []OOM
+	for k, events := range n.ooms {
+		taken = append(taken, OOM{k.namespace, k.id, events})
+	}
+	clear(n.ooms)
+	return taken
 }

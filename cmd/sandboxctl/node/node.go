@@ -58,6 +58,7 @@ type Node struct {
 	asked      int                   // how many snapshots were taken
 	watch      *watch                // nil: events are not followed
 	countAll   bool                  // see CountAll
+	ooms       map[key]uint64        // see TakeOOMs
 }
 
 // key names a container or a sandbox.
@@ -172,7 +173,7 @@ func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 
 // update learns what has changed since the last snapshot.
 func (n *Node) update(ctx context.Context) error {
-	if n.asked == 1 {
+	if n.asked == 1 && !n.countAll {
 		return n.refresh(ctx)
 	}
 	if n.watch == nil || n.watch.ended() {
@@ -181,6 +182,7 @@ func (n *Node) update(ctx context.Context) error {
 		n.refreshed = time.Time{} // events may have been missed
 	}
 	changed := n.watch.take()
+	n.addOOMs(changed.ooms)
 	if time.Since(n.refreshed) > refreshAfter {
 		return n.refresh(ctx)
 	}

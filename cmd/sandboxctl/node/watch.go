@@ -27,9 +27,10 @@ type watch struct {
 type changes struct {
 	containers map[key]bool // to be asked again
 	execs      map[key]bool // of these containers, to be counted again
+	ooms       map[key]uint64
 }
 
-func noChanges() changes { return changes{map[key]bool{}, map[key]bool{}} }
+func noChanges() changes { return changes{map[key]bool{}, map[key]bool{}, map[key]uint64{}} }
 
 // subscribe starts the goroutine that reads events. It ends with close, or when containerd does.
 func (n *Node) subscribe() *watch {
@@ -98,6 +99,8 @@ func (w *watch) add(e *types.Envelope) {
 		w.changed.containers[k] = true
 	case ofExecs:
 		w.changed.execs[k] = true
+	case ofMemory:
+		w.changed.ooms[k]++
 	case nothing:
 	}
 }
@@ -109,6 +112,7 @@ const (
 	nothing     change = iota
 	ofContainer        // or of a sandbox: all of them are asked for again then
 	ofExecs
+	ofMemory // an OOM kill
 )
 
 // changeBy returns whose change an event is, and which.
@@ -121,8 +125,10 @@ func changeBy(event any) (id string, of change) {
 			return e.ContainerID, ofExecs
 		}
 		return e.ContainerID, ofContainer
-	case *eventtypes.TaskExecAdded, *eventtypes.TaskOOM: // which the cgroup counts
+	case *eventtypes.TaskExecAdded:
 		return "", nothing
+	case *eventtypes.TaskOOM:
+		return e.ContainerID, ofMemory
 	case *eventtypes.TaskDelete:
 		if e.ID != "" && e.ID != e.ContainerID { // an exec
 			return "", nothing

@@ -24,7 +24,7 @@ func TestChangeBy(t *testing.T) {
 		{&eventtypes.TaskExecAdded{ContainerID: "c", ExecID: "e"}, "", nothing},
 		{&eventtypes.TaskDelete{ContainerID: "c"}, "c", ofContainer},
 		{&eventtypes.TaskDelete{ContainerID: "c", ID: "e"}, "", nothing},
-		{&eventtypes.TaskOOM{ContainerID: "c"}, "", nothing},
+		{&eventtypes.TaskOOM{ContainerID: "c"}, "c", ofMemory},
 		{&eventtypes.ContainerCreate{ID: "c"}, "c", ofContainer},
 		{&eventtypes.ContainerDelete{ID: "c"}, "c", ofContainer},
 		{&eventtypes.SandboxStart{SandboxID: "s"}, "s", ofContainer},
