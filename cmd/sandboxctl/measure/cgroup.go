@@ -119,20 +119,21 @@ type Group struct {
 	files map[string]*os.File // nil: there is no such file
 	buf   []byte
 	gone  bool
-	reads int
 	last  Usage
+	now   func() time.Time
+	set   time.Time // when that was read which somebody has set; zero: never
 
 	used, inactive uint64 // memory, when memory.stat was read
 	noStat         bool   // it could not be
 }
 
-// setEvery is after how many reads limits and CPUs are read again.
-const setEvery = 5
+// setEvery is how old limits, CPUs and what can be dropped of the memory may be. More often it costs too much.
+const setEvery = 5 * time.Second
 
 // NewGroup is of a cgroup by its path in each hierarchy.
 func NewGroup(dirs map[string]string) *Group {
 	const most = 8 << 10 // memory.stat has some 4 KiB
-	return &Group{dirs: dirs, v2: dirs[""] != "", files: map[string]*os.File{}, buf: make([]byte, most)}
+	return &Group{dirs: dirs, v2: dirs[""] != "", files: map[string]*os.File{}, buf: make([]byte, most), now: time.Now}
 }
 
 // Close may be called for a group without files.
@@ -226,8 +227,11 @@ func (g *Group) Read() (Usage, bool) {
 	}
 	u := g.last
 	u.Cgroup, u.Unknown = g.path(), Unknown{}
-	isSet := g.reads%setEvery == 0
-	g.reads++
+	now := g.now()
+	isSet := now.Sub(g.set) >= setEvery
+	if isSet {
+		g.set = now
+	}
 	if g.v2 {
 		g.readV2(&u, isSet)
 	} else {

@@ -48,6 +48,7 @@ func TestGroup_ReadsCgroupV2(t *testing.T) {
 	})
 	g := NewGroup(map[string]string{"": dir})
 	defer g.Close()
+	later := clock(g)
 	got, ok := g.Read()
 	want := Usage{
 		Cgroup: dir, CPU: 3 * time.Millisecond, User: 2 * time.Millisecond, System: time.Millisecond, CPULimit: 1.5,
@@ -62,23 +63,35 @@ func TestGroup_ReadsCgroupV2(t *testing.T) {
 	}
 	// What counts is read each time, and what is set now and then.
 	write(t, dir, map[string]string{"pids.current": "6\n", "memory.max": "4096\n"})
-	for i := 1; i <= setEvery; i++ {
-		got, _ = g.Read()
-		limit := uint64(0)
-		if i == setEvery {
-			limit = 4096
+	for _, tc := range []struct {
+		passed time.Duration
+		limit  uint64
+	}{{0, 0}, {setEvery - time.Millisecond, 0}, {time.Millisecond, 4096}} {
+		later(tc.passed)
+		if got, _ = g.Read(); got.Pids != 6 || got.MemoryLimit != tc.limit {
+			t.Errorf("%v later: %d pids and a limit of %d, want 6 and %d", tc.passed, got.Pids, got.MemoryLimit, tc.limit)
 		}
-		if got.Pids != 6 || got.MemoryLimit != limit {
-			t.Errorf("read %d: %d pids and a limit of %d, want 6 and %d", i, got.Pids, got.MemoryLimit, limit)
-		}
+	}
+	write(t, dir, map[string]string{"memory.max": "8192\n"})
+	later(30 * time.Second) // as Prometheus asks
+	if got, _ = g.Read(); got.MemoryLimit != 8192 {
+		t.Errorf("limit = %d half a minute later, want 8192", got.MemoryLimit)
 	}
 }
 
-// Whoever fills the page cache sees that it can be dropped, at once; what changes little is seen within setEvery reads.
+// clock stops that of a group, and returns how it is put forward.
+func clock(g *Group) (later func(time.Duration)) {
+	now := time.Now()
+	g.now = func() time.Time { return now }
+	return func(d time.Duration) { now = now.Add(d) }
+}
+
+// Whoever fills the page cache sees that it can be dropped, at once; what changes little is seen after setEvery.
 func TestGroup_ReadsMemoryStatWhenMemoryHasChanged(t *testing.T) {
 	dir := t.TempDir()
 	g := NewGroup(map[string]string{"": dir})
 	defer g.Close()
+	later := clock(g)
 	set := func(current, inactive int) {
 		write(t, dir, map[string]string{
 			"memory.current": fmt.Sprintln(current), "memory.stat": fmt.Sprintf("anon 1\ninactive_file %d\n", inactive),
@@ -94,11 +107,11 @@ func TestGroup_ReadsMemoryStatWhenMemoryHasChanged(t *testing.T) {
 		t.Errorf("memory = %d after a file was read, want %d as before", got, 9<<20)
 	}
 	set(60<<20+100, 0)
-	for i := 2; i < setEvery; i++ {
-		if got := read(); got != 9<<20+100 {
-			t.Errorf("read %d: memory = %d, want what is new with what was to be dropped, %d", i, got, 9<<20+100)
-		}
+	later(setEvery - time.Millisecond)
+	if got := read(); got != 9<<20+100 {
+		t.Errorf("memory = %d, want what is new with what was to be dropped, %d", got, 9<<20+100)
 	}
+	later(time.Millisecond)
 	if got := read(); got != 60<<20+100 {
 		t.Errorf("memory = %d, want %d", got, 60<<20+100)
 	}
