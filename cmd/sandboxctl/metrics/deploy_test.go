@@ -91,7 +91,12 @@ func TestDeploy_DashboardIsWhole(t *testing.T) {
 			GridPos struct{ X, Y, W, H int }
 			Targets []struct{ Expr string }
 		}
-		Templating struct{ List []struct{ Name string } }
+		Templating struct {
+			List []struct {
+				Name, AllValue string
+				IncludeAll     bool
+			}
+		}
 	}
 	if err := json.Unmarshal([]byte(deployed(t, "grafana.json")), &d); err != nil {
 		t.Fatal(err)
@@ -102,6 +107,9 @@ func TestDeploy_DashboardIsWhole(t *testing.T) {
 	variables := map[string]bool{"__rate_interval": true}
 	for _, v := range d.Templating.List {
 		variables[v.Name] = true
+		if v.IncludeAll && v.AllValue != ".*" { // else All is the values of one series, and others have more
+			t.Errorf("All of the variable %s = %q, want .*", v.Name, v.AllValue)
+		}
 	}
 	at := map[[2]int]string{}
 	variable := regexp.MustCompile(`\$(\w+)`)
