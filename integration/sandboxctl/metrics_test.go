@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -132,6 +134,37 @@ func TestMetrics_AreThoseOfContainersAndShims(t *testing.T) {
 	h := find(got[prefix+"operation_duration_seconds"], map[string]string{"namespace": e.namespace, "operation": "exec"}).GetHistogram()
 	if h.GetSampleCount() != 3 {
 		t.Errorf("%d execs are counted after the end of the shim, want 3", h.GetSampleCount())
+	}
+}
+
+// The cgroup goes with the container, and with it the kernel's count.
+func TestMetrics_OOMKillsThatEndAContainerAreCounted(t *testing.T) {
+	e := newEnv(t)
+	url := e.serve()
+	e.scrape(url)
+	const limit = 24 << 20
+	c := e.container("c1", harness.Ours, []oci.SpecOpts{
+		oci.WithMemoryLimit(limit), oci.WithMemorySwap(limit),
+		oci.WithProcessArgs("dd", "if=/dev/zero", "of=/dev/null", "bs=128M", "count=1"),
+	})
+	for kills := range 2 {
+		task, err := c.NewTask(e.ctx, cio.NullIO)
+		e.must(err)
+		ended, err := task.Wait(e.ctx)
+		e.must(err)
+		e.must(task.Start(e.ctx))
+		if status := <-ended; status.ExitCode() != 137 {
+			t.Errorf("status %d, want 137", status.ExitCode())
+		}
+		_, err = task.Delete(e.ctx)
+		e.must(err)
+		harness.Eventually(t, "the kill is counted", func() error {
+			m := find(e.scrape(url)[prefix+"container_oom_events_total"], map[string]string{"container": "c1"})
+			if m.GetCounter().GetValue() != float64(kills+1) {
+				return fmt.Errorf("%v, want %d", m, kills+1)
+			}
+			return nil
+		})
 	}
 }
 
