@@ -118,7 +118,7 @@ type stuck struct {
 
 func (s *stuck) SetWriteDeadline(at time.Time) error { s.deadline = at; return nil }
 
-func (s *stuck) Write(text []byte) (int, error) {
+func (s *stuck) Write([]byte) (int, error) {
 	close(s.began)
 	<-s.release
 	return 0, errors.New("deadline exceeded")

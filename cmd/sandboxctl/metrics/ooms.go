@@ -14,8 +14,8 @@ import (
 var oomDesc = prometheus.NewDesc(prefix+"container_oom_events_total",
 	"OOM kills that containerd told of, over restarts of the container.", ofContainer, nil)
 
-// keepOOMs is how long the count of a container stays that has gone.
-const keepOOMs = time.Hour
+// keepCount is how long the count of a container stays that has gone.
+const keepCount = time.Hour
 
 // ooms counts the OOM events of containers by their labels, which those that are started again have in common. The
 // kernel's counter goes with the cgroup, which an OOM kill ends at once where it kills all processes in it.
@@ -44,7 +44,7 @@ func (o *ooms) collect(s *node.Snapshot, events []node.OOM, send chan<- promethe
 		if tell[labels] {
 			c.seen = s.Time
 		}
-		if s.Time.Sub(c.seen) <= keepOOMs {
+		if s.Time.Sub(c.seen) <= keepCount {
 			counted[labels], tell[labels] = c, true
 		}
 	}
