@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ var scripts = map[string]string{
 	"kubectl": `exec "$KUBECTL" --namespace "$NAMESPACE" "$@"` + "\n",
 	"await": `want=$1
 shift
-end=$(($(date +%s) + ${PATIENCE:-90}))
+end=$(($(date +%s) + $PATIENCE))
 until [ "$("$@" 2>&1)" = "$want" ]; do
 	if [ $(date +%s) -gt $end ]; then
 		echo "await '$want': $* says: $("$@" 2>&1)" >&2
@@ -36,12 +37,12 @@ until [ "$("$@" 2>&1)" = "$want" ]; do
 done
 `,
 	"ready": `for pod; do set -- "$@" "pod/$pod"; shift; done
-exec kubectl wait --for=condition=Ready --timeout="${PATIENCE:-90}s" "$@" >/dev/null
+exec kubectl wait --for=condition=Ready --timeout="${PATIENCE}s" "$@" >/dev/null
 `,
 	"phase": `phase=$1
 shift
 for pod; do set -- "$@" "pod/$pod"; shift; done
-exec kubectl wait --for=jsonpath={.status.phase}="$phase" --timeout="${PATIENCE:-90}s" "$@" >/dev/null
+exec kubectl wait --for=jsonpath={.status.phase}="$phase" --timeout="${PATIENCE}s" "$@" >/dev/null
 `,
 	"get": `kubectl get pod "$1" -o jsonpath="$2" && echo
 `,
@@ -149,12 +150,16 @@ func (s *session) manifest(name, text string) ([]byte, error) {
 	return json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
+// patience is how long scripts wait for pods. Some cases say so themselves.
+func patience() time.Duration { return harness.Slow(90 * time.Second) }
+
 // environ is that of a user's shell.
 func (s *session) environ() []string {
 	return []string{
 		"PATH=" + s.bin + ":" + os.Getenv("PATH"), "HOME=" + s.cluster.dir, "LC_ALL=C", "TERM=dumb",
 		"KUBECTL=" + s.programs.Kubectl, "KUBECONFIG=" + filepath.Join(s.cluster.dir, "kubeconfig"),
 		"NAMESPACE=" + s.namespace, "NODE=" + node, "BUSYBOX=" + s.Env.Busybox,
+		"PATIENCE=" + strconv.Itoa(int(patience().Seconds())),
 	}
 }
 
