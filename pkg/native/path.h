@@ -6,7 +6,8 @@
 CODE static long open_below(long root, const char *path, uint64_t flags)
 {
 	struct open_how how = {.flags = flags | O_PATH | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT};
-	return sys(SYS_openat2, root, (long)path, (long)&how, sizeof how, 0, 0);
+	const uint64_t arg[6] = {root, (uint64_t)path, (uint64_t)&how, sizeof how};
+	return call(SYS_openat2, arg);
 }
 
 // Opens the entry name of a directory with O_PATH, which is made if it is not there. Nobody can put a link in its place.

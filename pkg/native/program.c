@@ -133,6 +133,20 @@ CODE static bool tolerated(const struct step *s, long error)
 	return false;
 }
 
+// Makes a system call, again where it was cut short: by SIGSTOP one that waits for a file system, such as FUSE; by a
+// rename or a mount anywhere on the machine openat2(2) of a path with "..". There the tries are bounded, since others
+// can rename without a pause.
+CODE static long call(long number, const uint64_t *arg)
+{
+	long result;
+	int tries = 0;
+	do
+		result = sys(number, arg[0], arg[1], arg[2], arg[3], arg[4], arg[5]);
+	while ((result == -EINTR && number != SYS_close) || // which has closed it all the same
+	       (result == -EAGAIN && number == SYS_openat2 && ++tries < 10000));
+	return result;
+}
+
 // Returns 0 in the child alone; in this process, an error.
 CODE static long fork_sibling(uint64_t cgroup, uint64_t namespaces, uint32_t step)
 {
@@ -329,9 +343,7 @@ CODE __attribute__((noreturn, used)) void native_main(long *stack)
 			continue;
 		long result = 0;
 		if (s->op == OP_CALL) {
-			do // SIGSTOP may cut short what waits for a file system, such as FUSE
-				result = sys(s->call, s->arg[0], s->arg[1], s->arg[2], s->arg[3], s->arg[4], s->arg[5]);
-			while (result == -EINTR && s->call != SYS_close); // which has closed it all the same
+			result = call(s->call, s->arg);
 		} else if (s->op == OP_FORK) {
 			result = fork_sibling(s->arg[0], s->arg[1], i);
 		} else if (s->op == OP_WAIT) {
