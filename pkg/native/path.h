@@ -10,7 +10,8 @@ CODE static long open_below(long root, const char *path, uint64_t flags)
 	return call(SYS_openat2, arg);
 }
 
-// Opens the entry name of a directory with O_PATH, which is made if it is not there. Nobody can put a link in its place.
+// Opens the entry name of a directory with O_PATH, which is made if it is not there. A link is refused: it leads to
+// nothing, or somebody has put it there meanwhile.
 CODE static long make_entry(long directory, const char *name, bool file)
 {
 	long error;
@@ -23,7 +24,15 @@ CODE static long make_entry(long directory, const char *name, bool file)
 	}
 	if (error < 0 && error != -EEXIST)
 		return error;
-	return SYS(SYS_openat, directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC | (file ? 0 : O_DIRECTORY));
+	const int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC | (file ? 0 : O_DIRECTORY);
+	long fd = sys(SYS_openat, directory, (long)name, flags, 0, 0, 0);
+	if (fd < 0)
+		return fd;
+	struct stat st;
+	error = SYS(SYS_fstat, fd, &st, 0);
+	if (error < 0)
+		return error;
+	return S_ISLNK(st.st_mode) ? -ELOOP : fd;
 }
 
 // OP_MAKE. The descriptor is the lowest that is free. buffer has LINE_ROOM bytes.

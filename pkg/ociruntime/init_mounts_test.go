@@ -6,6 +6,8 @@ package ociruntime
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -47,4 +49,46 @@ func TestInit_WhileSomebodyRenamesFiles(t *testing.T) {
 	}
 	stop.Store(true)
 	must(t, <-done)
+}
+
+// libcontainer makes what a link leads to, if it is not there.
+func TestInit_WithALinkToNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name, made string
+		change     func(*process.Config)
+		launches   bool
+	}{
+		{"a file to mount on", "/run/systemd/resolve/stub-resolv.conf", func(c *process.Config) {
+			must(t, os.Symlink("../run/systemd/resolve/stub-resolv.conf", filepath.Join(c.Rootfs, "etc/resolv.conf")))
+			source := filepath.Join(filepath.Dir(c.Bundle), "a-file")
+			must(t, os.WriteFile(source, []byte("x"), 0o600))
+			mount(specs.Mount{Destination: "/etc/resolv.conf", Type: "bind", Source: source, Options: []string{"bind", "ro"}})(c)
+		}, false},
+		{"a directory on the way", "/gone/dir/sub", func(c *process.Config) {
+			must(t, os.Symlink("/gone/dir", filepath.Join(c.Rootfs, "etc/link")))
+			mount(specs.Mount{Destination: "/etc/link/sub", Type: "tmpfs", Source: "tmpfs"})(c)
+		}, false},
+		{"a device", "/data/target", func(c *process.Config) {
+			must(t, os.Symlink("/data/target", filepath.Join(c.Rootfs, "etc/zero")))
+			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: "/etc/zero", Type: "c", Major: 1, Minor: 5}}
+		}, false},
+		{"a device that is there", "/data/target", func(c *process.Config) {
+			must(t, os.WriteFile(filepath.Join(c.Rootfs, "data/target"), nil, 0o600))
+			must(t, os.Symlink("/data/target", filepath.Join(c.Rootfs, "etc/zero")))
+			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: "/etc/zero", Type: "c", Major: 1, Minor: 5}}
+		}, true},
+		{"a device in a user namespace", "/data/target", func(c *process.Config) {
+			must(t, os.Symlink("/data/target", filepath.Join(c.Rootfs, "dev/zero")))
+			c.Spec.Mounts = c.Spec.Mounts[:1] // no /dev of the container's own
+			ownRootfs(t, c)
+		}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := wantSameInit(t, tc.change, tc.launches)
+			made := func(line string) bool { return strings.HasPrefix(line, tc.made+" ") }
+			if got.Status != 7 || !slices.ContainsFunc(got.Rootfs, made) {
+				t.Errorf("libcontainer: status %d, error %q, %s in %q, want 7, and the file", got.Status, got.Err, tc.made, got.Rootfs)
+			}
+		})
+	}
 }

@@ -89,6 +89,12 @@ func (b *initBuilder) makeDev() {
 			OnError("chmod " + name)
 		b.Call(unix.SYS_FCHOWNAT, fd, "", d.Uid, d.Gid, unix.AT_EMPTY_PATH).IfDone(made).OnError("chown " + name)
 		b.close(fd).IfDone(made)
+		// What is there may be a link to nothing: libcontainer makes the device where it leads.
+		there := b.fd()
+		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+		b.Call(unix.SYS_OPENAT2, b.root, name, packed(how), unix.SizeofOpenHow).ExpectFD(there).IfFailed(made).
+			OnError("open " + name)
+		b.close(there).IfFailed(made)
 	}
 	directory("/dev")
 	b.Call(unix.SYS_UNLINKAT, parent, "ptmx", 0).Tolerate(unix.ENOENT).OnError("unlink /dev/ptmx")
