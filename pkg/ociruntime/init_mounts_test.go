@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
 )
@@ -90,5 +91,52 @@ func TestInit_WithALinkToNothing(t *testing.T) {
 				t.Errorf("libcontainer: status %d, error %q, %s in %q, want 7, and the file", got.Status, got.Err, tc.made, got.Rootfs)
 			}
 		})
+	}
+}
+
+// In a user namespace a mount keeps the flags that its source has.
+func TestInit_InAUserNamespaceWithAVolumeOnAMountWithFlags(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for the root of the user namespace
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOSYMFOLLOW, "mode=755"))
+	t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	for _, tc := range []struct {
+		options           []string
+		refused, launches bool
+	}{
+		{[]string{"rbind"}, false, true},
+		{[]string{"rbind", "rprivate", "rw"}, false, true},
+		{[]string{"rbind", "rprivate", "ro"}, false, true},
+		{[]string{"bind", "noexec"}, false, true},
+		{[]string{"bind", "nosuid", "nodev", "nosymfollow"}, false, true},
+		{[]string{"bind", "exec", "rro"}, false, true},
+		{[]string{"bind", "suid"}, true, false},
+		{[]string{"bind", "rw", "dev"}, true, false},
+		{[]string{"bind", "noatime"}, true, false},
+		{[]string{"bind", "relatime"}, false, false},
+		{[]string{"bind", "ro", "norelatime"}, true, false},
+	} {
+		t.Run(strings.Join(tc.options, ","), func(t *testing.T) {
+			got := wantSameInit(t, func(c *process.Config) {
+				ownRootfs(t, c)
+				mount(specs.Mount{Destination: "/data", Type: "bind", Source: dir, Options: tc.options})(c)
+			}, tc.launches)
+			if (got.Err != "") != tc.refused {
+				t.Errorf("libcontainer: error %q, want one: %t", got.Err, tc.refused)
+			}
+		})
+	}
+}
+
+func TestInit_InAUserNamespaceWithAReadOnlyRootOnAMountWithFlags(t *testing.T) {
+	got := wantSameInit(t, func(c *process.Config) {
+		ownRootfs(t, c)
+		must(t, unix.Mount(c.Rootfs, c.Rootfs, "", unix.MS_BIND, ""))
+		t.Cleanup(func() { must(t, unix.Unmount(c.Rootfs, unix.MNT_DETACH)) })
+		must(t, unix.Mount("", c.Rootfs, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV, ""))
+		c.Spec.Root.Readonly = true
+	}, true)
+	if got.Status != 7 {
+		t.Errorf("libcontainer: status %d, error %q, want 7", got.Status, got.Err)
 	}
 }

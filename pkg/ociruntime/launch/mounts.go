@@ -115,7 +115,7 @@ func (b *initBuilder) mount(m *configs.Mount) {
 	if m.Device == "bind" {
 		fd = b.source(m)
 		if m.Flags&^(unix.MS_BIND|unix.MS_REC) != 0 || m.ClearedFlags != 0 {
-			b.setAttributes(fd, m.Flags)
+			b.setAttributes(fd, m.Flags, m.ClearedFlags, "flags of "+m.Destination)
 		}
 		target, _ = b.target(m.Destination, fd, false)
 	} else {
@@ -291,14 +291,23 @@ func (b *initBuilder) setAttr(fd int, attr *unix.MountAttr, recursive bool) *nat
 }
 
 // setAttributes gives a mount the flags, and takes the others, as MS_REMOUNT|MS_BIND of mount(2) does. It keeps how
-// times of access are written, unless flags say so.
-func (b *initBuilder) setAttributes(fd, flags int) *native.Step {
+// times of access are written, unless flags say so. In a user namespace a mount keeps what its source has, unless that
+// is among the cleared flags.
+func (b *initBuilder) setAttributes(fd, flags, cleared int, what string) {
+	const accessFlags = atimeFlags | unix.MS_NODIRATIME
 	attr := unix.MountAttr{Attr_set: attributes(flags), Attr_clr: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID |
 		unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOSYMFOLLOW}
-	if flags&(atimeFlags|unix.MS_NODIRATIME) != 0 {
+	if flags&accessFlags != 0 {
 		attr.Attr_clr |= unix.MOUNT_ATTR__ATIME | unix.MOUNT_ATTR_NODIRATIME
 	}
-	return b.setAttr(fd, &attr, false)
+	step := b.setAttr(fd, &attr, false).OnError(what)
+	if !b.Config.Namespaces.Contains(configs.NEWUSER) || (flags|cleared)&accessFlags != 0 {
+		return
+	}
+	// EPERM: it would take flags that are locked (mount_namespaces(7)). MOUNT_ATTR_NOSYMFOLLOW never is.
+	step.Tolerate(unix.EPERM)
+	attr.Attr_clr = attributes(cleared) | unix.MOUNT_ATTR_NOSYMFOLLOW
+	b.setAttr(fd, &attr, false).IfFailed(step).OnError(what)
 }
 
 // mountCgroups: rootfs_linux.go, mountCgroupV1.

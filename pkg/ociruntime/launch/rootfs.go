@@ -196,7 +196,7 @@ func (b *initBuilder) finalize() {
 		b.close(fd)
 	}
 	if b.Config.Readonlyfs {
-		b.setAttributes(b.root, unix.MS_RDONLY).OnError("error setting rootfs as readonly")
+		b.setAttributes(b.root, unix.MS_RDONLY, 0, "error setting rootfs as readonly")
 	}
 	umask := uint32(0o022)
 	if b.Umask != nil {
