@@ -69,6 +69,11 @@ func unsupportedInitReason(c process.Config, config *configs.Config, p *libconta
 	if !launch.HasMountSetattr() {
 		return "no mount_setattr, before Linux 5.12"
 	}
+	for _, d := range config.Devices {
+		if launch.HasPathOfRootfs(config, d.Path) {
+			return "device with the path of the root file system"
+		}
+	}
 	for _, m := range config.Mounts {
 		if reason := launch.UnsupportedMount(config, m); reason != "" {
 			return reason

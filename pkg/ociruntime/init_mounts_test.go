@@ -140,3 +140,34 @@ func TestInit_InAUserNamespaceWithAReadOnlyRootOnAMountWithFlags(t *testing.T) {
 		t.Errorf("libcontainer: status %d, error %q, want 7", got.Status, got.Err)
 	}
 }
+
+func TestInit_WithADestinationInProcOrOnTheHost(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		change  func(*process.Config)
+		refusal string
+		made    string
+	}{
+		{"procfs in /proc", mount(specs.Mount{Destination: "/proc/sys", Type: "proc", Source: "proc"}), "inside /proc", ""},
+		{"path of the root file system", func(c *process.Config) {
+			mount(specs.Mount{Destination: filepath.Join(c.Rootfs, "new"), Type: "tmpfs", Source: "tmpfs"})(c)
+		}, "", "/new"},
+		{"root file system", func(c *process.Config) {
+			mount(specs.Mount{Destination: c.Rootfs, Type: "tmpfs", Source: "tmpfs"})(c)
+		}, "on the top of rootfs", ""},
+		{"device in the root file system", func(c *process.Config) {
+			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: filepath.Join(c.Rootfs, "etc/zero"), Type: "c", Major: 1, Minor: 5}}
+		}, "", "/etc/zero"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := wantSameInit(t, tc.change, false)
+			if (got.Err != "") != (tc.refusal != "") || !strings.Contains(got.Err, tc.refusal) {
+				t.Errorf("libcontainer: error %q, want one with %q", got.Err, tc.refusal)
+			}
+			made := func(line string) bool { return strings.HasPrefix(line, tc.made+" ") }
+			if tc.made != "" && !slices.ContainsFunc(got.Rootfs, made) {
+				t.Errorf("libcontainer left %q, want %s", got.Rootfs, tc.made)
+			}
+		})
+	}
+}

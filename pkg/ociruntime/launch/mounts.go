@@ -59,12 +59,21 @@ func UnsupportedMount(config *configs.Config, m *configs.Mount) (reason string) 
 		return "mount with a copy of what it covers"
 	case strings.ContainsAny(m.Data, "\"\\") || strings.Contains(m.Data, "mpol="):
 		return fmt.Sprintf("mount data %q", m.Data)
-	case (destination == "/proc" || strings.HasPrefix(destination, "/proc/")) && m.Device != "proc":
+	case destination == "/proc" && m.Device != "proc", strings.HasPrefix(destination, "/proc/"):
 		return "mount in /proc"
+	case HasPathOfRootfs(config, destination):
+		return "mount with the path of the root file system"
 	case strings.ContainsRune(m.Source+m.Destination+m.Data, 0):
 		return "zero byte in a mount"
 	}
 	return ""
+}
+
+// HasPathOfRootfs reports whether a path in the container begins with that of its root file system on the host.
+// libcontainer takes that for the root (internal/pathrs, LexicallyStripRoot).
+func HasPathOfRootfs(config *configs.Config, name string) bool {
+	root := path.Clean(config.Rootfs)
+	return root != "/" && strings.HasPrefix(path.Clean("/"+name)+"/", root+"/")
 }
 
 // hasContainersIDs reports whether a mount has the ids of a user namespace that is made for the container.
