@@ -63,7 +63,8 @@ func TestInit_WithALinkToNothing(t *testing.T) {
 			must(t, os.Symlink("../run/systemd/resolve/stub-resolv.conf", filepath.Join(c.Rootfs, "etc/resolv.conf")))
 			source := filepath.Join(filepath.Dir(c.Bundle), "a-file")
 			must(t, os.WriteFile(source, []byte("x"), 0o600))
-			mount(specs.Mount{Destination: "/etc/resolv.conf", Type: "bind", Source: source, Options: []string{"bind", "ro"}})(c)
+			m := specs.Mount{Destination: "/etc/resolv.conf", Type: "bind", Source: source, Options: []string{"bind", "ro"}}
+			mount(m)(c)
 		}, false},
 		{"a directory on the way", "/gone/dir/sub", func(c *process.Config) {
 			must(t, os.Symlink("/gone/dir", filepath.Join(c.Rootfs, "etc/link")))
@@ -88,7 +89,7 @@ func TestInit_WithALinkToNothing(t *testing.T) {
 			got := wantSameInit(t, tc.change, tc.launches)
 			made := func(line string) bool { return strings.HasPrefix(line, tc.made+" ") }
 			if got.Status != 7 || !slices.ContainsFunc(got.Rootfs, made) {
-				t.Errorf("libcontainer: status %d, error %q, %s in %q, want 7, and the file", got.Status, got.Err, tc.made, got.Rootfs)
+				t.Errorf("libcontainer: status %d, error %q, want 7, and %s in %q", got.Status, got.Err, tc.made, got.Rootfs)
 			}
 		})
 	}
@@ -156,7 +157,8 @@ func TestInit_WithADestinationInProcOrOnTheHost(t *testing.T) {
 			mount(specs.Mount{Destination: c.Rootfs, Type: "tmpfs", Source: "tmpfs"})(c)
 		}, "on the top of rootfs", ""},
 		{"device in the root file system", func(c *process.Config) {
-			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: filepath.Join(c.Rootfs, "etc/zero"), Type: "c", Major: 1, Minor: 5}}
+			zero := filepath.Join(c.Rootfs, "etc/zero")
+			c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: zero, Type: "c", Major: 1, Minor: 5}}
 		}, "", "/etc/zero"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
