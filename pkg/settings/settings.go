@@ -8,6 +8,7 @@
 package settings
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -60,7 +61,7 @@ type Settings struct {
 
 // Parse reads the settings of a container. It changes nothing.
 func Parse(spec *specs.Spec, o options.Options, namespace, containerID string) (Settings, error) {
-	if err := checkUnsafe(spec.Annotations, o); err != nil {
+	if err := cmp.Or(checkUnsafe(spec.Annotations, o), checkProperties(spec.Annotations)); err != nil {
 		return Settings{}, err
 	}
 	s := Settings{Stop: process.Stop{Signal: unix.SIGTERM, Grace: defaultGrace}}
