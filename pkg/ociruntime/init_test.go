@@ -22,6 +22,7 @@ import (
 
 	cgroupmode "github.com/containerd/cgroups/v3"
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/native"
@@ -320,6 +321,20 @@ func TestInit_AfterAUserNamespaceHasDevicesOfRoot(t *testing.T) {
 		if null := "file /dev/null mode 20666 owner 0:0 "; !strings.Contains(strings.Join(second.Stdout, ""), null) {
 			t.Errorf("the second container lacks %q", null)
 		}
+	}
+}
+
+func TestInit_AfterAUserNamespaceThatWasRefusedHasDevicesOfRoot(t *testing.T) {
+	first, _ := runInit(t, testRuntime, func(c *process.Config) {
+		inUserNamespace(c)
+		c.Spec.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: "SCMP_ACT_NOPE"} // refused after the devices were made
+	})
+	if !strings.Contains(first.Err, "SCMP_ACT_NOPE") {
+		t.Fatalf("error %q, want that the action is unknown", first.Err)
+	}
+	second, _ := runInit(t, testRuntime, nil)
+	if null := "file /dev/null mode 20666 owner 0:0 "; !strings.Contains(strings.Join(second.Stdout, ""), null) {
+		t.Errorf("the second container lacks %q", null)
 	}
 }
 

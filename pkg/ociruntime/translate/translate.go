@@ -36,6 +36,13 @@ var specconvLock sync.Mutex
 func Container(c process.Config) (*configs.Config, error) {
 	specconvLock.Lock()
 	defer specconvLock.Unlock()
+	// specconv gives each container the same devices, and those of one with a user namespace its owner, also if it
+	// refuses the container then (specconv/spec_linux.go, CreateLibcontainerConfig).
+	defer func() {
+		for _, d := range specconv.AllowedDevices {
+			d.Uid, d.Gid = 0, 0
+		}
+	}()
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
 		CgroupName:       c.ID,
 		UseSystemdCgroup: c.SystemdCgroup,
@@ -50,14 +57,9 @@ func Container(c process.Config) (*configs.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	// specconv gives each container the same devices, and those of one with a user namespace its owner
-	// (specconv/spec_linux.go, CreateLibcontainerConfig).
 	for i, d := range config.Devices {
 		own := *d
 		config.Devices[i] = &own
-		if slices.Contains(specconv.AllowedDevices, d) {
-			d.Uid, d.Gid = 0, 0
-		}
 	}
 	config.Rlimits = withMemlock(config.Rlimits)
 	// specconv takes the working directory as the bundle, but a shim serves several containers.
