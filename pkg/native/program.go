@@ -70,7 +70,7 @@ func New(name string) (*Program, error) {
 	// The newest system call that is needed.
 	pidfd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return nil, fmt.Errorf("%s: pidfd_open: %w: %w", name, err, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("%s: pidfd_open: %w", name, Unsupported(err))
 	}
 	_ = unix.Close(pidfd) // it was only tried
 	file, err := memoryFile(name, image(code, entry))
@@ -78,6 +78,17 @@ func New(name string) (*Program, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return &Program{name, file}, nil
+}
+
+// Unsupported is the error of a system call that the kernel refuses: errdefs.ErrNotImplemented, unless it lacks
+// something at the moment.
+func Unsupported(err error) error {
+	for _, lack := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
+		if errors.Is(err, lack) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %w", err, errdefs.ErrNotImplemented)
 }
 
 // Close closes the file. Processes that run it go on.
@@ -143,7 +154,7 @@ func memoryFile(name string, content []byte) (*os.File, error) {
 		err = fmt.Errorf("a memory file that executes is forbidden by vm.memfd_noexec=2: %w", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("memfd_create: %w: %w", err, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("memfd_create: %w", Unsupported(err))
 	}
 	file := os.NewFile(uintptr(fd), name)
 	err = seal(file, content, seals|more)
@@ -161,7 +172,7 @@ func seal(file *os.File, content []byte, seals int) error {
 		return err
 	}
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, seals); err != nil {
-		return fmt.Errorf("seal: %w: %w", err, errdefs.ErrNotImplemented)
+		return fmt.Errorf("seal: %w", Unsupported(err))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -169,6 +170,34 @@ func TestProgram_CannotBeChanged(t *testing.T) {
 	got, err := os.ReadFile(pathOf(p.file))
 	if code, _ := code(); err != nil || !bytes.HasSuffix(got, code) {
 		t.Errorf("the program has %d bytes, %v, want its %d at the end", len(got), err, len(code))
+	}
+}
+
+// At the limit of descriptors, which the machine may have again.
+func TestNew_SaysThatTheMachineCannotOnlyWhereItNeverCan(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	free, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(free) // it says which descriptor is next
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free), Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = New("test")
+	if undo := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); undo != nil {
+		t.Fatal(undo)
+	}
+	if !errors.Is(err, unix.EMFILE) || errdefs.IsNotImplemented(err) {
+		t.Errorf("error = %v, want %v alone", err, unix.EMFILE)
+	}
+	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EINVAL, unix.EACCES, unix.EPERM, unix.EBUSY} {
+		if err := Unsupported(errno); !errdefs.IsNotImplemented(err) || !errors.Is(err, errno) {
+			t.Errorf("error of a machine that cannot = %v", err)
+		}
 	}
 }
 

@@ -38,7 +38,7 @@ import (
 // Runtime makes containers. It holds no state of theirs.
 type Runtime struct {
 	reaper   *reaper.Reaper
-	launcher func() (*native.Program, error) // made by the first exec
+	launcher func() (*native.Program, error) // made by the first use that can
 	rcu      systemd.RCUWarmup
 
 	execTimeout time.Duration
@@ -52,8 +52,25 @@ const execTimeout = 30 * time.Second
 func New(reaper *reaper.Reaper) *Runtime {
 	return &Runtime{
 		reaper:      reaper,
-		launcher:    sync.OnceValues(func() (*native.Program, error) { return native.New(launch.ProgramName) }),
+		launcher:    keep(func() (*native.Program, error) { return native.New(launch.ProgramName) }),
 		execTimeout: execTimeout,
+	}
+}
+
+// keep calls f until it succeeds, or fails because the machine cannot do it, and keeps that answer.
+func keep[T any](f func() (T, error)) func() (T, error) {
+	var lock sync.Mutex
+	var value T
+	var err error
+	kept := false
+	return func() (T, error) {
+		lock.Lock()
+		defer lock.Unlock()
+		if !kept {
+			value, err = f()
+			kept = err == nil || errdefs.IsNotImplemented(err)
+		}
+		return value, err
 	}
 }
 
@@ -201,7 +218,7 @@ func (r *Runtime) newContainer(
 	made := &container{
 		runtime: r, config: c, manager: m,
 		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), libcontainerExec: make(chan struct{}, 1),
-		filter: sync.OnceValues(func() (*launch.Filter, error) {
+		filter: keep(func() (*launch.Filter, error) {
 			return launch.Capture(func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
 		}),
 	}

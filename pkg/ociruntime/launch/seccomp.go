@@ -78,7 +78,6 @@ import (
 	"runtime"
 	"unsafe"
 
-	"github.com/containerd/errdefs"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -128,7 +127,7 @@ func Capture(load func() error) (*Filter, error) {
 	}()
 	listener, ok := <-listening
 	if !ok {
-		return nil, fmt.Errorf("capture seccomp filter: %w: %w", <-loaded, errdefs.ErrNotImplemented)
+		return nil, fmt.Errorf("capture seccomp filter: %w", native.Unsupported(<-loaded))
 	}
 	defer func() { _ = unix.Close(listener) }() // the thread is gone
 	var c C.struct_capture

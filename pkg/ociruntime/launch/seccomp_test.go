@@ -17,6 +17,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/ociruntime/launch"
@@ -43,6 +44,29 @@ func TestCapture(t *testing.T) {
 				t.Errorf("captures = %v\n%s", errors.Join(err, ctx.Err()), out)
 			}
 		})
+	}
+}
+
+// There is a descriptor to wait with, and none for the listener.
+func TestCapture_AtTheLimitOfDescriptorsMayBeTriedAgain(t *testing.T) {
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	free, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(free) // it says which descriptor is next
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + 1, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = launch.Capture(func() error { return nil })
+	if undo := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); undo != nil {
+		t.Fatal(undo)
+	}
+	if !errors.Is(err, unix.EMFILE) || errdefs.IsNotImplemented(err) {
+		t.Errorf("error = %v, want %v alone", err, unix.EMFILE)
 	}
 }
 
