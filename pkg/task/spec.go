@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -67,7 +68,10 @@ func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 	case spec.Linux == nil:
 		return fmt.Errorf("linux: must be set: %w", errdefs.ErrInvalidArgument)
 	}
+	withoutAnnotations := *spec
+	withoutAnnotations.Annotations = nil // they stay texts
 	return cmp.Or(
+		checkStrings("", withoutAnnotations),
 		checkNamespaces(spec),
 		idmap.Check("linux.uidMappings", spec.Linux.UIDMappings),
 		idmap.Check("linux.gidMappings", spec.Linux.GIDMappings),
@@ -116,17 +120,58 @@ func checkProcess(field string, p *specs.Process) error {
 		return fmt.Errorf("%s.args[0] %q: must name a program: %w", field, p.Args[0], errdefs.ErrInvalidArgument)
 	case !filepath.IsAbs(p.Cwd):
 		return fmt.Errorf("%s.cwd %q: must be an absolute path: %w", field, p.Cwd, errdefs.ErrInvalidArgument)
-	case hasNUL(p.Cwd):
-		return fmt.Errorf("%s.cwd %q: must not contain NUL: %w", field, p.Cwd, errdefs.ErrInvalidArgument)
 	}
-	// Execve takes strings that end with NUL. For an argument init would find out only after Start had answered.
-	if i := slices.IndexFunc(p.Args, hasNUL); i >= 0 {
-		return fmt.Errorf("%s.args[%d] %q: must not contain NUL: %w", field, i, p.Args[i], errdefs.ErrInvalidArgument)
+	// For an argument init would find out only after Start had answered.
+	return checkStrings(field, *p)
+}
+
+// checkStrings refuses strings in a structure of the specification, which stands in field, that have a NUL. For the
+// kernel and for libraries in C they end there: another path than the one that is named would be masked, for example.
+func checkStrings(field string, structure any) error {
+	path, text := findNUL(reflect.ValueOf(structure))
+	if text == "" {
+		return nil
 	}
-	if i := slices.IndexFunc(p.Env, hasNUL); i >= 0 {
-		return fmt.Errorf("%s.env[%d] %q: must not contain NUL: %w", field, i, p.Env[i], errdefs.ErrInvalidArgument)
+	if field == "" {
+		path = strings.TrimPrefix(path, ".")
 	}
-	return nil
+	return fmt.Errorf("%s%s %q: must not contain NUL: %w", field, path, text, errdefs.ErrInvalidArgument)
+}
+
+// findNUL returns the first string in v that has a NUL, and where in v it stands; "" if there is none.
+func findNUL(v reflect.Value) (path, text string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return findNUL(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if path, text := findNUL(v.Index(i)); text != "" {
+				return fmt.Sprintf("[%d]%s", i, path), text
+			}
+		}
+	case reflect.Map:
+		for key, value := range v.Seq2() {
+			for _, of := range []reflect.Value{key, value} {
+				if path, text := findNUL(of); text != "" {
+					return fmt.Sprintf("[%q]%s", key, path), text
+				}
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if path, text := findNUL(v.Field(i)); text != "" {
+				name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+				return "." + name + path, text
+			}
+		}
+	case reflect.String:
+		if hasNUL(v.String()) {
+			return "", v.String()
+		}
+	}
+	return "", ""
 }
 
 func hasNUL(s string) bool { return strings.ContainsRune(s, 0) }

@@ -57,6 +57,48 @@ func TestCheckSpec(t *testing.T) {
 	}
 }
 
+// What is before the NUL would be masked, mounted, joined or written instead.
+func TestCheckSpec_RefusesNUL(t *testing.T) {
+	for field, change := range map[string]func(*specs.Spec){
+		"root.path":            func(s *specs.Spec) { s.Root.Path = "a\x00b" },
+		"process.args[1]":      func(s *specs.Spec) { s.Process.Args = []string{"a", "a\x00b"} },
+		"process.env[0]":       func(s *specs.Spec) { s.Process.Env = []string{"a\x00b"} },
+		"process.selinuxLabel": func(s *specs.Spec) { s.Process.SelinuxLabel = "a\x00b" },
+		"hostname":             func(s *specs.Spec) { s.Hostname = "a\x00b" },
+		"mounts[0].destination": func(s *specs.Spec) {
+			s.Mounts = []specs.Mount{{Destination: "a\x00b"}}
+		},
+		"mounts[0].options[1]": func(s *specs.Spec) {
+			s.Mounts = []specs.Mount{{Options: []string{"ro", "a\x00b"}}}
+		},
+		"hooks.prestart[0].path": func(s *specs.Spec) {
+			s.Hooks = &specs.Hooks{Prestart: []specs.Hook{{Path: "a\x00b"}}} //nolint:staticcheck // libcontainer runs them
+		},
+		"linux.maskedPaths[1]":   func(s *specs.Spec) { s.Linux.MaskedPaths = []string{"/proc/kcore", "a\x00b"} },
+		"linux.readonlyPaths[0]": func(s *specs.Spec) { s.Linux.ReadonlyPaths = []string{"a\x00b"} },
+		"linux.devices[0].path":  func(s *specs.Spec) { s.Linux.Devices = []specs.LinuxDevice{{Path: "a\x00b"}} },
+		"linux.namespaces[0].path": func(s *specs.Spec) {
+			s.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: "a\x00b"}}
+		},
+		`linux.sysctl["a\x00b"]`: func(s *specs.Spec) { s.Linux.Sysctl = map[string]string{"a\x00b": "1"} },
+		`linux.sysctl["key"]`:    func(s *specs.Spec) { s.Linux.Sysctl = map[string]string{"key": "a\x00b"} },
+		"linux.seccomp.syscalls[0].names[0]": func(s *specs.Spec) {
+			s.Linux.Seccomp = &specs.LinuxSeccomp{Syscalls: []specs.LinuxSyscall{{Names: []string{"a\x00b"}}}}
+		},
+	} {
+		t.Run(field, func(t *testing.T) {
+			s := goodSpec()
+			change(s)
+			wantInvalid(t, checkSpec(s), field+` "a\x00b": must not contain NUL`)
+		})
+	}
+	s := goodSpec()
+	s.Annotations = map[string]string{"a\x00b": "a\x00b"}
+	must(t, checkSpec(s))
+	s.Process.Cwd = "/a\x00b"
+	wantInvalid(t, checkProcess("exec.process", s.Process), `exec.process.cwd "/a\x00b"`)
+}
+
 func TestReadSpec_Refuses(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
