@@ -93,6 +93,22 @@ func TestExec_APasswdThatIsNoRegularFileIsNone(t *testing.T) {
 	}
 }
 
+func TestHome_IsFoundWhateverTheLimitOfDescriptors(t *testing.T) {
+	limit := func(p *specs.Process) *specs.Process {
+		p.Args = []string{"sh", "-c", "echo $HOME"}
+		p.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 3, Hard: 3}}
+		return p
+	}
+	seen, launched := runInit(t, testRuntime, func(c *process.Config) { limit(c.Spec.Process) })
+	if seen.Err != "" || !launched || !slices.Equal(seen.Stdout, []string{"/root\n", ""}) {
+		t.Errorf("init: %q, %s, launched %t", seen.Stdout, seen.Err, launched)
+	}
+	b := withProbe(t, nil)
+	if got, want := b.exec(t.Context(), limit(command())), (result{out: "/root\n"}); got != want {
+		t.Errorf("exec = %+v, want %+v", got, want)
+	}
+}
+
 // It is read to its end, as libcontainer does, but not for as long as the container likes.
 func TestExec_APasswdThatIsTooLargeIsNone(t *testing.T) {
 	b := withProbe(t, nil)

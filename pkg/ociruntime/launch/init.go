@@ -152,14 +152,14 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 	procSelf := b.enterRoot()
 	b.openConsole(procSelf, final)
 	b.finalize()
-	b.configureInit()
 	env := b.Strings(i.Env, 1)
+	b.configureInit(env)
 	user := i.Command
 	user.Label = "" // it is set
 	if b.Reaped {
 		user.Capabilities = b.afterExec()
 	}
-	user.becomeUser(b.Request, env)
+	user.becomeUser(b.Request)
 	b.run(env)
 	return b.Request
 }
@@ -323,7 +323,7 @@ func (b *initBuilder) keyring() {
 }
 
 // configureInit: standard_init_linux.go, from the host name on.
-func (b *initBuilder) configureInit() {
+func (b *initBuilder) configureInit(env native.Word) {
 	if name := b.Config.Hostname; name != "" {
 		b.Call(unix.SYS_SETHOSTNAME, name, len(name)).OnError("sethostname")
 	}
@@ -349,7 +349,7 @@ func (b *initBuilder) configureInit() {
 	if b.pidNamespace >= 0 {
 		b.Call(unix.SYS_SETNS, b.pidNamespace, unix.CLONE_NEWPID).OnError("join the PID namespace: setns")
 	}
-	b.Wait(b.setRlimits)
+	b.limit(b.Request, env)
 	// From here on it has its standard streams, its socket, and its own file if it is an init.
 	unused := native.Socket + 1
 	if b.Reaped {

@@ -4,6 +4,7 @@
 package launch
 
 import (
+	"fmt"
 	"math"
 
 	"golang.org/x/sys/unix"
@@ -49,4 +50,21 @@ func (b *initBuilder) becomeLeader() {
 	if b.Terminal != nil && !b.Reaped { // else the program gets it, in a session of its own
 		b.Call(unix.SYS_IOCTL, 0, unix.TIOCSCTTY, 0).OnError("ioctl(setctty)")
 	}
+}
+
+// limit has the shim set the resource limits. HOME is looked for before: one of descriptors may forbid to open a file.
+func (c *Command) limit(r *native.Request, env native.Word) {
+	if c.FindHome {
+		r.FindHome(c.UID, env, len(c.Env))
+	}
+	r.Wait(c.setRlimits)
+}
+
+func (c *Command) setRlimits(pid int) error {
+	for _, l := range c.Rlimits {
+		if err := unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
+			return fmt.Errorf("error setting rlimits for ready process: error setting rlimit type %d: %w", l.Resource, err)
+		}
+	}
+	return nil
 }

@@ -39,9 +39,9 @@ func (c *Command) request(moves bool) *native.Request {
 	}
 	c.enterCgroups(r, moves)
 	c.enterNamespaces(r)
-	c.configure(r)
 	env := r.Strings(c.Env, 1)
-	c.becomeUser(r, env)
+	c.configure(r, env)
+	c.becomeUser(r)
 	c.enterPIDNamespace(r, env)
 	return r
 }
@@ -182,7 +182,7 @@ func packed(structure any) []byte {
 }
 
 // configure: setns_init_linux.go, Init, up to where the parent sets the resource limits.
-func (c *Command) configure(r *native.Request) {
+func (c *Command) configure(r *native.Request, env native.Word) {
 	if c.Keyring != "" {
 		c.setAttribute(r, keyLabel)
 		r.Call(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, c.Keyring).Tolerate(unix.ENOSYS).
@@ -200,20 +200,11 @@ func (c *Command) configure(r *native.Request) {
 	if c.IOPriority != nil {
 		r.Call(unix.SYS_IOPRIO_SET, 1 /* IOPRIO_WHO_PROCESS */, 0, *c.IOPriority).OnError("failed to set io priority")
 	}
-	r.Wait(c.setRlimits)
-}
-
-func (c *Command) setRlimits(pid int) error {
-	for _, l := range c.Rlimits {
-		if err := unix.Prlimit(pid, l.Resource, &unix.Rlimit{Cur: l.Soft, Max: l.Hard}, nil); err != nil {
-			return fmt.Errorf("error setting rlimits for ready process: error setting rlimit type %d: %w", l.Resource, err)
-		}
-	}
-	return nil
+	c.limit(r, env)
 }
 
 // becomeUser: the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
-func (c *Command) becomeUser(r *native.Request, env native.Word) {
+func (c *Command) becomeUser(r *native.Request) {
 	c.setAttribute(r, execLabel)
 	if c.Filter != nil && !c.NoNewPrivileges { // it needs a privilege that is about to be dropped
 		c.loadFilter(r).OnError("error loading seccomp filter into kernel: error loading seccomp filter")
@@ -222,9 +213,6 @@ func (c *Command) becomeUser(r *native.Request, env native.Word) {
 	var chdir *native.Step
 	if c.Cwd != "" {
 		chdir = r.Call(unix.SYS_CHDIR, c.Cwd).Tolerate(unix.EPERM, unix.EACCES).OnError(chdirFailed)
-	}
-	if c.FindHome {
-		r.FindHome(c.UID, env, len(c.Env))
 	}
 	if c.Capabilities != nil {
 		c.dropBounding(r)
