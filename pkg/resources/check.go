@@ -123,15 +123,23 @@ func checkCPUSet(c specs.LinuxCPU, h Host) error {
 		{"cpu.cpus", c.Cpus, h.CPUs},
 		{"cpu.mems", c.Mems, h.Nodes},
 	} {
-		set, err := cpuset.Parse(f.list)
+		set, err := parseSet(f.name, f.list)
 		if err != nil {
-			return refuse(f.name, f.list, "must be numbers and ranges of them from 0 to %d, such as 0-3,7", cpuset.Limit-1)
+			return err
 		}
 		if missing := set.Difference(f.all); !f.all.Empty() && !missing.Empty() {
 			return refuse(f.name, f.list, "%s does not exist here, must be among %s", missing, f.all)
 		}
 	}
 	return nil
+}
+
+func parseSet(field, list string) (cpuset.Set, error) {
+	set, err := cpuset.Parse(list)
+	if err != nil {
+		err = refuse(field, list, "must be numbers and ranges of them from 0 to %d, such as 0-3,7", cpuset.Limit-1)
+	}
+	return set, err
 }
 
 // The weights of the OCI runtime specification (config-linux.md, Block IO), which are those of cgroup v1.
@@ -247,6 +255,11 @@ func checkUnified(files map[string]string, h Host) error {
 		}
 		if controller, _, ok := strings.Cut(key, "."); !ok || controller == "" || strings.ContainsAny(key, "/\x00") {
 			return refuse(field, text, "the key must be the name of a control file, such as memory.high")
+		}
+		if key == "cpuset.cpus" || key == "cpuset.mems" { // of which libcontainer makes bits for systemd, one by one
+			if _, err := parseSet(field, text); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

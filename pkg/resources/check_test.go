@@ -114,6 +114,8 @@ func TestCheck_Refuses(t *testing.T) {
 		},
 		{"a path as a key", specs.LinuxResources{Unified: map[string]string{"../memory.max": "1"}}, `unified["../memory.max"] "1": the key must be the name of a control file, such as memory.high`},
 		{"a key of no controller", specs.LinuxResources{Unified: map[string]string{"..": "1"}}, `unified[".."] "1": the key must be the name of a control file, such as memory.high`},
+		{"a CPU that no kernel has, by a file", specs.LinuxResources{Unified: map[string]string{"cpuset.cpus": "0-4294967295"}}, `unified["cpuset.cpus"] "0-4294967295": must be numbers and ranges of them from 0 to 8191, such as 0-3,7`},
+		{"a word for nodes, by a file", specs.LinuxResources{Unified: map[string]string{"cpuset.mems": "some"}}, `unified["cpuset.mems"] "some": must be numbers and ranges of them from 0 to 8191, such as 0-3,7`},
 		{"a key without a dot", specs.LinuxResources{Unified: map[string]string{"memory": "1"}}, `unified["memory"] "1": the key must be the name of a control file, such as memory.high`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -164,6 +166,7 @@ func TestCheck_Accepts(t *testing.T) {
 		{"the rule with which CRI begins", specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Access: "rwm"}}}},
 		{"a wildcard", specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Type: "c", Major: new(int64(-1)), Minor: new(int64(-1)), Access: "m"}}}},
 		{"files of v2", specs.LinuxResources{Unified: map[string]string{"memory.high": "max", "cgroup.max.depth": "3"}}},
+		{"a CPU set of v2", specs.LinuxResources{Unified: map[string]string{"cpuset.cpus": "0-1,3", "cpuset.mems": ""}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if err := resources.Check(&tc.r, host(t, true)); err != nil {
