@@ -11,8 +11,8 @@
 // Each Process has one waiter (exit.go). It starts when the kernel process exists, is the only one that waits for it,
 // and ends after the exit is published and the output is drained. [Container.Delete] joins it. The timer of an exec's
 // deadline calls Kill in a goroutine of its own; the waiter stops it. So it is with the timers of a run, which is a
-// process with limits, and with the watch of its memory (run.go). When the kernel has killed a process for a container's
-// limit of memory on cgroup v1, a goroutine sends SIGKILL to init and ends.
+// process with limits, and with the watch of its memory (run.go). When the kernel has killed a process for a
+// container's limit of memory on cgroup v1, a goroutine sends SIGKILL to init and ends.
 //
 // # Locks
 //

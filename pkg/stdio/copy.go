@@ -132,7 +132,8 @@ func (c *copier) take() (*[bufferSize]byte, int, error) {
 }
 
 // tryRead reads once. Neither bytes nor an error means that there was nothing to read. With reading held the bytes in
-// the pipe and those counted here have the same sum at any time. The descriptor is non-blocking, but the pipe has a lock.
+// the pipe and those counted here have the same sum at any time. The descriptor is non-blocking, but the pipe has a
+// lock.
 func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -238,8 +239,8 @@ func (c *copier) splice(in int) bool {
 // Drain waits, after the process has exited, until every output has ended and what was written is delivered.
 //
 // Where other processes hold an output, such as a daemon that an exec left behind, the end may never come. What they
-// write is copied until ctx ends. ctx also bounds how long a reader may be slow or away. A pipe whose lock somebody keeps
-// is waited for by lookTimeout more.
+// write is copied until ctx ends. ctx also bounds how long a reader may be slow or away. A pipe whose lock somebody
+// keeps is waited for by lookTimeout more.
 //
 // If ctx ends, Drain returns nil if all that was there at the exit or at the last Mark is delivered. Otherwise the
 // error names the stream, what is left and how long it waited; likewise after Close, which discards the rest and ends a
@@ -279,8 +280,8 @@ func (s *Streams) giveUpUnread() {
 	}
 }
 
-// Mark records how much is in the outputs now, for DrainMayStop and Drain. What it cannot find out until ctx ends counts
-// as not delivered.
+// Mark records how much is in the outputs now, for DrainMayStop and Drain. What it cannot find out until ctx ends
+// counts as not delivered.
 func (s *Streams) Mark(ctx context.Context) {
 	forEach(s.outputCopiers(), func(c *copier) { c.setMark(ctx, false) })
 }

@@ -17,10 +17,10 @@
 //
 // The kernel copies from the memory of whoever writes to a pipe, and into that of whoever reads, with the pipe's lock
 // held (fs/pipe.c). If that memory does not come, as with userfaultfd or a mapped file of FUSE or of an NFS server that
-// hangs, every read, write, splice and FIONREAD of the pipe waits, uninterruptibly, until that process is killed or gets
-// its memory. So what may wait for a pipe is in goroutines that may be left behind until then: for each stream the one
-// that copies, one that counts what is in the pipe (copier.produced) and one that closes (Close), and for each Streams
-// the one that joins them. Mark, Drain, Written and Close do not wait for these beyond a bound.
+// hangs, every read, write, splice and FIONREAD of the pipe waits, uninterruptibly, until that process is killed or
+// gets its memory. So what may wait for a pipe is in goroutines that may be left behind until then: for each stream the
+// one that copies, one that counts what is in the pipe (copier.produced) and one that closes (Close), and for each
+// Streams the one that joins them. Mark, Drain, Written and Close do not wait for these beyond a bound.
 //
 // # Locks
 //
@@ -277,8 +277,10 @@ func (s *Streams) Close() error {
 		s.release(fmt.Errorf("the streams are closed: %w", errdefs.ErrAborted))
 		// This wakes every goroutine that waits on one of the files, and waits for each that is inside a call.
 		for i, stream := range [...][]io.Closer{
-			{s.terminal}, {s.child[0], s.input, s.inPipe},
-			{s.child[1], s.outputs[0], s.outPipes[0]}, {s.child[2], s.outputs[1], s.outPipes[1]},
+			{s.terminal},
+			{s.child[0], s.input, s.inPipe},
+			{s.child[1], s.outputs[0], s.outPipes[0]},
+			{s.child[2], s.outputs[1], s.outPipes[1]},
 		} {
 			s.copying.Go(func() { errs[i] = closeAll(stream...) })
 		}
@@ -293,8 +295,8 @@ func (s *Streams) Close() error {
 			err = errors.Join(errs[:]...)
 		}
 	case <-time.After(closeTimeout):
-		s.logger.Warnf("standard streams are not released after %v: a process at the other end keeps a pipe locked, or a file "+
-			"does not answer", closeTimeout)
+		s.logger.Warnf("standard streams are not released after %v: a process at the other end keeps a pipe locked, "+
+			"or a file does not answer", closeTimeout)
 	}
 	if s.binary != nil {
 		s.binary.work.Wait()
