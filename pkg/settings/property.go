@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 const propertyPrefix = "org.systemd.property."
@@ -23,9 +24,12 @@ const (
 	list   = `(@a[bynqiuxtds] +)?\[ *(` + typed + ` *(, *` + typed + ` *)*)?\]`
 )
 
+// They are compiled when a container has properties: no other start of the shim is to pay for them.
 var (
-	isScalar   = regexp.MustCompile(`^ *` + typed + ` *$`).MatchString
-	isProperty = regexp.MustCompile(`^ *(` + typed + `|` + list + `|b(` + text + `)) *$`).MatchString
+	scalars    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^ *` + typed + ` *$`) })
+	properties = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^ *(` + typed + `|` + list + `|b(` + text + `)) *$`)
+	})
 )
 
 // checkProperties refuses values of properties that libcontainer must not parse.
@@ -38,10 +42,10 @@ func checkProperties(annotations map[string]string) error {
 		v := Value{Key: "config.json: annotations: " + key, Text: annotations[key], ByAnnotation: true}
 		const allowed = "true, false, a number, or printable ASCII in quotes, also after its type, such as uint64 5"
 		if slices.Contains(harmlessProperties, name) {
-			if !isScalar(v.Text) {
+			if !scalars().MatchString(v.Text) {
 				return v.Refuse(allowed)
 			}
-		} else if !isProperty(v.Text) {
+		} else if !properties().MatchString(v.Text) {
 			return v.Refuse(allowed + "; or a list of them in brackets")
 		}
 	}

@@ -65,10 +65,10 @@ func FuzzProperties(f *testing.F) {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		if isScalar(value) && !isProperty(value) {
+		if scalars().MatchString(value) && !properties().MatchString(value) {
 			t.Errorf("%q is allowed for some properties alone", value)
 		}
-		if !isProperty(value) {
+		if !properties().MatchString(value) {
 			return
 		}
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
