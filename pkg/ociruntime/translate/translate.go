@@ -36,13 +36,7 @@ var specconvLock sync.Mutex
 func Container(c process.Config) (*configs.Config, error) {
 	specconvLock.Lock()
 	defer specconvLock.Unlock()
-	// specconv gives each container the same devices, and those of one with a user namespace its owner, also if it
-	// refuses the container then (specconv/spec_linux.go, CreateLibcontainerConfig).
-	defer func() {
-		for _, d := range specconv.AllowedDevices {
-			d.Uid, d.Gid = 0, 0
-		}
-	}()
+	defer resetDevices()
 	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{
 		CgroupName:       c.ID,
 		UseSystemdCgroup: c.SystemdCgroup,
@@ -69,6 +63,14 @@ func Container(c process.Config) (*configs.Config, error) {
 		}
 	}
 	return config, nil
+}
+
+// resetDevices gives the devices to root. specconv gives each container the same ones, and those of one with a user
+// namespace its owner, also if it refuses the container then (specconv/spec_linux.go, CreateLibcontainerConfig).
+func resetDevices() {
+	for _, d := range specconv.AllowedDevices {
+		d.Uid, d.Gid = 0, 0
+	}
 }
 
 // inBundle makes paths absolute that are relative to the bundle: specconv would resolve them against the working
