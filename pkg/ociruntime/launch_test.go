@@ -4,6 +4,7 @@
 package ociruntime
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -40,7 +41,7 @@ func TestKeep_TriesAgainWhatMaySucceedLater(t *testing.T) {
 	answers := []error{unix.EMFILE, unix.ENOMEM, nil, unix.EMFILE}
 	f := keep(func() (int, error) { calls++; return calls, answers[calls-1] })
 	for _, want := range answers[:2] {
-		if _, err := f(); err != want {
+		if _, err := f(); !errors.Is(err, want) {
 			t.Errorf("error = %v, want %v", err, want)
 		}
 	}

@@ -152,23 +152,34 @@ func findNUL(v reflect.Value) (path, text string) {
 			}
 		}
 	case reflect.Map:
-		for key, value := range v.Seq2() {
-			for _, of := range []reflect.Value{key, value} {
-				if path, text := findNUL(of); text != "" {
-					return fmt.Sprintf("[%q]%s", key, path), text
-				}
-			}
-		}
+		return findNULInMap(v)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			if path, text := findNUL(v.Field(i)); text != "" {
-				name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-				return "." + name + path, text
-			}
-		}
+		return findNULInStruct(v)
 	case reflect.String:
 		if hasNUL(v.String()) {
 			return "", v.String()
+		}
+	default: // numbers and booleans
+	}
+	return "", ""
+}
+
+func findNULInMap(v reflect.Value) (path, text string) {
+	for key, value := range v.Seq2() {
+		for _, of := range []reflect.Value{key, value} {
+			if path, text := findNUL(of); text != "" {
+				return fmt.Sprintf("[%q]%s", key, path), text
+			}
+		}
+	}
+	return "", ""
+}
+
+func findNULInStruct(v reflect.Value) (path, text string) {
+	for i := range v.NumField() {
+		if path, text := findNUL(v.Field(i)); text != "" {
+			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			return "." + name + path, text
 		}
 	}
 	return "", ""
