@@ -140,26 +140,30 @@ func checkStrings(field string, structure any) error {
 
 // findNUL returns the first string in v that has a NUL, and where in v it stands; "" if there is none.
 func findNUL(v reflect.Value) (path, text string) {
-	switch v.Kind() {
-	case reflect.Pointer:
-		if !v.IsNil() {
-			return findNUL(v.Elem())
-		}
-	case reflect.Slice:
-		for i := range v.Len() {
-			if path, text := findNUL(v.Index(i)); text != "" {
-				return fmt.Sprintf("[%d]%s", i, path), text
-			}
-		}
-	case reflect.Map:
+	kind := v.Kind()
+	if kind == reflect.String && hasNUL(v.String()) {
+		return "", v.String()
+	}
+	if kind == reflect.Pointer && !v.IsNil() {
+		return findNUL(v.Elem())
+	}
+	if kind == reflect.Slice {
+		return findNULInSlice(v)
+	}
+	if kind == reflect.Map {
 		return findNULInMap(v)
-	case reflect.Struct:
+	}
+	if kind == reflect.Struct {
 		return findNULInStruct(v)
-	case reflect.String:
-		if hasNUL(v.String()) {
-			return "", v.String()
+	}
+	return "", ""
+}
+
+func findNULInSlice(v reflect.Value) (path, text string) {
+	for i := range v.Len() {
+		if path, text := findNUL(v.Index(i)); text != "" {
+			return fmt.Sprintf("[%d]%s", i, path), text
 		}
-	default: // numbers and booleans
 	}
 	return "", ""
 }
