@@ -173,8 +173,13 @@ func (p *Process) begin(asked time.Time) {
 	}
 }
 
-// watchAfter is the age at which the memory of a run is watched. A shorter one is judged by the kernel's counter alone.
-const watchAfter = 20 * time.Millisecond
+const (
+	// watchAfter is the age at which the memory of a run is watched. A shorter one is judged by the kernel's counter
+	// alone.
+	watchAfter = 20 * time.Millisecond
+	// killTime is longer than the kernel takes from the signal that a cgroup is out of memory to the kill.
+	killTime = time.Second
+)
 
 // watchMemory ends an exec when the kernel has killed a process of it: on v1 the others would go on. For init the watch
 // of the container calls endForMemory.
@@ -199,6 +204,13 @@ func (p *Process) watchMemory() {
 	}
 	if a, err := p.group().Account(); err == nil && a.OOMKills > 0 { // before the watch
 		p.exceed(limit.Memory)
+		return
+	}
+	// The kernel signals before it kills. If the watch began in between, nothing is signalled any more.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over {
+		r.oom = time.AfterFunc(killTime, watch.Check)
 	}
 }
 
