@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"sandbox.internal/shim/pkg/event"
@@ -28,8 +27,15 @@ func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) 
 	if err := awaitDrained(ctx, []*Process{p}); err != nil {
 		return Status{}, err
 	}
+	c.removeExec(p)
+	return status, nil
+}
+
+// removeExec is the end of the deletion of an exec. The caller holds its opLock.
+func (c *Container) removeExec(p *Process) {
+	neverRan := p.Status().State == Created
 	p.commit(OpDelete)
-	if status.State == Created {
+	if neverRan {
 		p.releaseWaiters()
 	}
 	c.mu.Lock()
@@ -37,7 +43,6 @@ func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) 
 	if c.execs[p.execID] == p {
 		delete(c.execs, p.execID)
 	}
-	return status, nil
 }
 
 // Delete removes a container whose init has exited, or was never started: then init is killed first. A Delete that
@@ -54,9 +59,7 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	if err := awaitDrained(ctx, c.processes()); err != nil {
 		return Status{}, err
 	}
-	if err := c.deleteUnstartedExecs(ctx); err != nil {
-		return Status{}, err
-	}
+	c.deleteUnstartedExecs()
 	c.beforeDestroy()
 	err := c.runtime.Destroy()
 	if err == nil {
@@ -80,16 +83,21 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 }
 
 // deleteUnstartedExecs deletes the execs that were never started, and now cannot be.
-func (c *Container) deleteUnstartedExecs(ctx context.Context) error {
+func (c *Container) deleteUnstartedExecs() {
 	for _, p := range c.processes() {
-		if p == c.init || p.Status().State != Created {
+		if p == c.init {
 			continue
 		}
-		if _, err := c.DeleteExec(ctx, p); err != nil && !errdefs.IsNotFound(err) {
-			return err
+		select {
+		case p.opLock <- struct{}{}:
+		default:
+			continue // its Start is under way, which answers those who wait for its exit
 		}
+		if p.Status().State == Created {
+			c.removeExec(p)
+		}
+		p.unlockOp()
 	}
-	return nil
 }
 
 // releaseWaiters answers those who wait for the exit of p, which was deleted and never lived, as after a start that

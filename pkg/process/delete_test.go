@@ -95,3 +95,31 @@ func TestDelete_AnswersWaitsForWhatNeverRan(t *testing.T) {
 		})
 	}
 }
+
+// Its start may hang for as long as a file system does.
+func TestDelete_DoesNotWaitForAnExecWhoseStartHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.gates["exec"] = make(chan struct{})
+		w := newWorld(t, f)
+		must(t, w.Init().Start(ctx))
+		p := w.addExec(t, "e1")
+		started := make(chan error, 1)
+		go func() { started <- p.Start(ctx) }()
+		synctest.Wait()
+		f.init.die(0)
+		_, err := w.Init().Wait(ctx) // for execTimeout
+		must(t, err)
+		began := time.Now()
+		_, err = w.Delete(ctx)
+		must(t, err)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("Delete took %v", took)
+		}
+		f.failing["exec"] = errors.New("its container is gone")
+		close(f.gates["exec"])
+		if err := <-started; err == nil {
+			t.Error("Start of the exec succeeded")
+		}
+	})
+}
