@@ -184,11 +184,13 @@ func many(n, seconds int) *node.Snapshot {
 	return s
 }
 
-// processes are those of the container nginx, so many seconds after the start.
+// processes are those of the container nginx, so many seconds after the start. The second one's start is seen as the
+// shim tells it, a bit different each time; the third one's pid is a new process each time.
 func processes(seconds int) []node.Process {
+	passed := time.Duration(seconds) * time.Second
 	return []node.Process{
 		{Pid: 11, First: true, Name: "nginx: master", Started: start, CPU: time.Minute, RSS: 5 << 20},
-		{Pid: 12, Name: "nginx: worker", Started: start, CPU: time.Duration(seconds) * time.Second / 2, RSS: 90 << 20},
-		{Pid: 13, Exec: "e1", First: true, Name: "sh", Started: start.Add(time.Duration(seconds) * time.Second), CPU: time.Second, RSS: 1 << 20},
+		{Pid: 12, Name: "nginx: worker", Started: start.Add(passed / 1000), CPU: passed / 2, RSS: 90 << 20},
+		{Pid: 13, Exec: "e1", First: true, Name: "sh", Started: start.Add(2 * passed), CPU: passed / 10, RSS: 1 << 20},
 	}
 }

@@ -166,7 +166,7 @@ func TestModel_ShowsTheProcessesOfAContainer(t *testing.T) {
         PID EXEC             CPU%       TIME    MEM NAME
 >        12 -                50.0    0:06.50    90M nginx: worker
          11 -                 0.0    1:00.00   5.0M nginx: master
-         13 e1                0.0    0:01.00   1.0M sh
+         13 e1                0.0    0:01.30   1.0M sh
 q quit  ? keys  < > sort  esc back`)
 	x.press("<", "<", "down")
 	got = x.lines()

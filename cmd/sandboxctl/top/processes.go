@@ -22,7 +22,7 @@ type target struct{ namespace, id, name string }
 type processView struct {
 	of     *target // nil: it is not shown
 	now    []node.Process
-	before map[instance]node.Process
+	before map[int]node.Process // by pid
 	taken  time.Time
 	passed time.Duration // between the last two
 	known  bool          // there was an answer
@@ -31,14 +31,6 @@ type processView struct {
 	at     int // the cursor
 	scroll int
 }
-
-// instance is a process: its id may be another's later.
-type instance struct {
-	pid     int
-	started int64
-}
-
-func instanceOf(p node.Process) instance { return instance{p.Pid, p.Started.UnixNano()} }
 
 // byProcessCPU is the column by which processes are sorted at first.
 const byProcessCPU = 2
@@ -51,9 +43,9 @@ func (v *processView) take(a answer) {
 	if a.procErr != nil {
 		return
 	}
-	v.before = map[instance]node.Process{}
+	v.before = map[int]node.Process{}
 	for _, p := range v.now {
-		v.before[instanceOf(p)] = p
+		v.before[p.Pid] = p
 	}
 	if a.snapshot != nil {
 		v.passed, v.taken = a.snapshot.Time.Sub(v.taken), a.snapshot.Time
@@ -61,10 +53,14 @@ func (v *processView) take(a answer) {
 	v.now = a.processes
 }
 
+// sameStart is how far the times at which one process began may differ between two looks. They are taken from the
+// clock less the time since boot, which are not read at one moment, and the clock is adjusted.
+const sameStart = time.Second
+
 // cpu is what a process used since it was seen before, of one CPU.
 func (v *processView) cpu(p node.Process) float64 {
-	before, seen := v.before[instanceOf(p)]
-	if !seen || v.passed <= 0 || p.CPU < before.CPU {
+	before, seen := v.before[p.Pid]
+	if !seen || v.passed <= 0 || p.CPU < before.CPU || p.Started.Sub(before.Started).Abs() > sameStart {
 		return 0
 	}
 	return float64(p.CPU-before.CPU) / float64(v.passed)
