@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/containerd/api/services/tasks/v1"
 )
 
-// lanes is how many execs of a burst run at the same time.
+// lanes is how many execs of a burst, or containers of a batch, run at the same time.
 const lanes = 3
 
 // burst runs execs from beginning to end, and tells of one that went wrong if there is one.
@@ -25,11 +25,7 @@ func (e *Env) burst(ctx context.Context, p *place, count int) string {
 		all.Go(func() {
 			answers[lane] = ok
 			for i := lane; i < count && answers[lane] == ok; i += lanes {
-				program := succeeds
-				if i%4 == 3 {
-					program = fails
-				}
-				answers[lane] = e.execOnce(ctx, p, fmt.Sprintf("b%d", i), program)
+				answers[lane] = e.execOnce(ctx, p, fmt.Sprintf("b%d", i), programOf(i))
 			}
 		})
 	}

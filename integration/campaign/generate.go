@@ -44,6 +44,8 @@ func (g *generator) next() []Step {
 	switch {
 	case g.one(g.mix.Pod):
 		return []Step{g.pod()}
+	case g.one(g.mix.Batch):
+		return []Step{g.batch()}
 	case g.one(g.mix.Daemon / 2):
 		return []Step{{Op: Restart, Exec: noExec}}
 	case g.one(g.mix.Source):
@@ -62,6 +64,15 @@ func (g *generator) next() []Step {
 	}
 	s := g.choose(w, container)
 	return g.addFault(g.addCompanion(s, w))
+}
+
+// batch is a batch of containers, in which containerd may be stopped for a while.
+func (g *generator) batch() Step {
+	s := Step{Op: Batch, Exec: noExec, Count: 1 + g.rand.IntN(max(g.mix.Length, 1))}
+	if g.one(20 * g.mix.Stop) {
+		s.Fault = &Fault{Kind: StopContainerd, After: g.moment(), For: g.moment()}
+	}
+	return s
 }
 
 // mostStorm is how many execs a storm has at most.

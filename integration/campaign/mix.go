@@ -12,7 +12,8 @@ import (
 // Mix says how many of a thousand steps of a round are what, and how long its bursts are.
 type Mix struct {
 	Burst    int // steps on a container that runs that are bursts of execs
-	Length   int // execs of a burst, at most
+	Batch    int // steps that are batches of containers from beginning to end
+	Length   int // execs of a burst and containers of a batch, at most
 	Together int // steps that have a companion
 	Illegal  int // steps that may be anything in any state
 	Process  int // faults: a process of a container is killed or stopped
@@ -30,7 +31,7 @@ type Mix struct {
 // DefaultMix has about ten execs for each container, and one shim in fifty killed.
 func DefaultMix() Mix {
 	return Mix{
-		Burst: 200, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2, Pod: 3,
+		Burst: 200, Batch: 2, Length: 20, Together: 60, Illegal: 60, Process: 20, Stop: 10, Shim: 8, Daemon: 2, Pod: 3,
 		Weather: 15, Hostile: 60, Storm: 3, Source: 10, Replace: 2,
 	}
 }
@@ -45,6 +46,7 @@ func (m *Mix) fields() []struct {
 		value *int
 	}{
 		{"burst", &m.Burst},
+		{"batch", &m.Batch},
 		{"length", &m.Length},
 		{"together", &m.Together},
 		{"illegal", &m.Illegal},

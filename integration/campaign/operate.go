@@ -79,6 +79,8 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 		return e.remove(ctx, p, s.Exec)
 	case Burst:
 		return e.burst(ctx, p, s.Count)
+	case Batch:
+		return e.batch(ctx, s.Count)
 	case Remove:
 		return e.clear(ctx, p)
 	case Pod:

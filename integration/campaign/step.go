@@ -5,6 +5,7 @@ package campaign
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -33,6 +34,7 @@ const (
 	hostKill Op = "kill-from-outside" // of a process, by a signal past containerd
 
 	Burst   Op = "burst"   // execs from beginning to end
+	Batch   Op = "batch"   // containers from beginning to end, each with a shim of its own
 	Remove  Op = "remove"  // kill, wait and delete, whatever is there
 	Pod     Op = "pod"     // a pod through CRI from beginning to end
 	Restart Op = "restart" // containerd ends as its service manager ends it, and starts again
@@ -43,7 +45,7 @@ const (
 
 // elsewhere reports whether a step concerns no container in a place.
 func (s Step) elsewhere() bool {
-	return s.Op == Pod || s.Op == Restart || s.Op == Replace || s.Op == Source
+	return slices.Contains([]Op{Batch, Pod, Restart, Replace, Source}, s.Op)
 }
 
 // noExec is the exec of a step that concerns init.
@@ -67,7 +69,7 @@ type Step struct {
 	Plain     bool    `json:"plain,omitempty"`     // create: execs by libcontainer
 	Caged     bool    `json:"caged,omitempty"`     // create: the shim is in a cgroup of its own, if this starts it
 	Follows   bool    `json:"follows,omitempty"`   // create: it has the CPUs of the source
-	Count     int     `json:"count,omitempty"`     // burst, storm and pod: execs
+	Count     int     `json:"count,omitempty"`     // burst, storm and pod: execs; batch: containers
 	CPUs      int     `json:"cpus,omitempty"`      // source: a bit for each
 	Gone      bool    `json:"gone,omitempty"`      // storm: containerd is killed, not stopped
 	Members   int     `json:"members,omitempty"`   // pod: containers
@@ -123,6 +125,8 @@ func (s Step) String() string {
 		b.WriteString(" the shim's program")
 	case Source:
 		fmt.Fprintf(&b, " has the CPUs %04b", s.CPUs)
+	case Batch:
+		fmt.Fprintf(&b, " of %d containers", s.Count)
 	case Pod:
 		fmt.Fprintf(&b, " of %d containers, %d execs in each", s.Members, s.Count)
 		flag(&b, s.NoPause, "no pause container")
@@ -172,6 +176,8 @@ func (s Step) calls() int {
 	n := 1
 	switch s.Op {
 	case Burst, Storm:
+		n = 4 * s.Count
+	case Batch:
 		n = 4 * s.Count
 	case Pod:
 		n = 3 + s.Members*(4+s.Count)

@@ -15,7 +15,7 @@ func (w world) apply(s Step) []outcome {
 		return []outcome{{ok, world{}}}
 	case Burst, Storm:
 		return w.burst()
-	case Pod, Restart, Replace, Source:
+	case Batch, Pod, Restart, Replace, Source:
 		return []outcome{{ok, w}}
 	case Read:
 		return w.read(s.Exec)

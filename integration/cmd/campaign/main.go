@@ -74,7 +74,7 @@ func parse() (s settings, err error) {
 	flag.IntVar(&s.execs, "execs", 0, "end after so many execs, with those of earlier runs of -state")
 	flag.IntVar(&s.workers, "workers", 4, "how many workers there are, each with a containerd of its own")
 	flag.StringVar(&s.runtime, "runtime", harness.Ours, "the shim to test")
-	flag.Var(&s.mix, "mix", "how many of a thousand steps are what; length is that of a burst of execs")
+	flag.Var(&s.mix, "mix", "how many of a thousand steps are what; length is that of a burst or a batch")
 	flag.BoolVar(&s.keepGoing, "keep-going", false, "count what is wrong and go on, as with a shim of others")
 	flag.DurationVar(&s.shrink, "shrink", 5*time.Minute, "how long to look for fewer steps after a failure")
 	flag.StringVar(&s.state, "state", "", "`file` in which the campaign is continued")
