@@ -66,10 +66,16 @@ CODE static void set_home(char *home, const char *directory)
 		NO_LIBRARY_CALL;
 }
 
-// Opens a file of the container if it is a regular one: reading from anything else could block.
+// Opens a file of the container if it is a regular one: reading from anything else could block. Links of procfs are
+// followed nowhere: they may lead to what this process has open.
 CODE static long open_regular(const char *file)
 {
-	long fd = SYS(SYS_openat, AT_FDCWD, file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct open_how how = {
+		.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+		.resolve = RESOLVE_NO_MAGICLINKS,
+	};
+	const uint64_t arg[6] = {AT_FDCWD, (uint64_t)file, (uint64_t)&how, sizeof how};
+	long fd = call(SYS_openat2, arg);
 	if (fd < 0)
 		return fd;
 	struct stat st;

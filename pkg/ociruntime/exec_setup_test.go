@@ -65,6 +65,11 @@ func TestExec_APasswdThatIsNoRegularFileIsNone(t *testing.T) {
 		"fifo":      func(path string) error { return unix.Mkfifo(path, 0o644) },
 		"directory": func(path string) error { return os.Mkdir(path, 0o755) },
 		"terminal":  func(path string) error { return os.Symlink("/dev/pts/ptmx", path) },
+		"descriptor": func(path string) error {
+			text := []byte("root:x:0:0:root:/secret:/bin/sh\n")
+			//nolint:gosec // as in any system
+			return errors.Join(os.WriteFile(path+"-", text, 0o644), os.Symlink("/proc/self/root/etc/passwd-", path))
+		},
 		"endless": func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o644), os.Truncate(path, 1<<40)) //nolint:gosec // as in any system
 		},
@@ -137,7 +142,7 @@ func TestExec_SettingUpHasABound(t *testing.T) {
 		{"a file that is not opened", func(t *testing.T, b *box) ([]string, func()) {
 			t.Helper()
 			return []string{"true"}, holdAt(t, filepath.Join(b.config.Rootfs, "etc/passwd"), opening).letGo
-		}, `openat "/etc/passwd"`},
+		}, `openat2 "/etc/passwd"`},
 		{"a program that is not run", func(t *testing.T, b *box) ([]string, func()) {
 			t.Helper()
 			program, file := b.own("true")

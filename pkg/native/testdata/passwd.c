@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static long in_memory(long call, long a, long b, long c)
 {
 	(void)a;
 	switch (call) {
-	case SYS_openat:
+	case SYS_openat2:
 		at = 0;
 		return 3;
 	case SYS_fstat:
@@ -46,6 +47,7 @@ static long in_memory(long call, long a, long b, long c)
 }
 
 #define SYS(call, a, b, c) in_memory(call, (long)(a), (long)(b), (long)(c))
+static long call(long number, const uint64_t *arg) { return SYS(number, arg[0], arg[1], arg[2]); }
 #include "../passwd.h"
 
 static void transfer(ssize_t (*one)(int, void *, size_t), int fd, void *data, size_t n)

@@ -349,7 +349,6 @@ func (b *initBuilder) configureInit(env native.Word) {
 	if b.pidNamespace >= 0 {
 		b.Call(unix.SYS_SETNS, b.pidNamespace, unix.CLONE_NEWPID).OnError("join the PID namespace: setns")
 	}
-	b.limit(b.Request, env)
 	// From here on it has its standard streams, its socket, and its own file if it is an init.
 	unused := native.Socket + 1
 	if b.Reaped {
@@ -360,6 +359,7 @@ func (b *initBuilder) configureInit(env native.Word) {
 		unused++
 	}
 	b.Call(unix.SYS_CLOSE_RANGE, unused, uint32(math.MaxUint32), 0).OnError("close_range")
+	b.limit(b.Request, env) // after that: HOME is looked for in a file that the image may have made a link to a descriptor
 }
 
 // afterExec are the capabilities with which the program of an init is looked up: only those are effective that the init

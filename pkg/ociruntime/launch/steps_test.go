@@ -11,7 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/native"
 )
 
 // reader reads a request as the program does (pkg/native/program.h).
@@ -193,6 +197,38 @@ func TestPaths_BelowATaskDirectoryComeFirst(t *testing.T) {
 		c := Command{Args: []string{tc.name}, Env: []string{"PATH=/bin:/usr/bin"}, Cwd: "/work", TaskDir: "/task"}
 		if got, inPath := c.paths(); !slices.Equal(got, tc.want) || inPath != tc.inPath {
 			t.Errorf("paths of %q = %q, %t, want %q, %t", tc.name, got, inPath, tc.want, tc.inPath)
+		}
+	}
+}
+
+// A link of procfs to what an init has open could lead to the host.
+func TestInit_LooksForHomeWithNothingOfTheHostOpen(t *testing.T) {
+	var one native.Request
+	one.FindHome(0, one.Strings(nil, 1), 0)
+	opHome := reader{t, one.Encode()}.steps()[0].op
+	for _, c := range []Command{
+		{},
+		{Label: "label", Profile: "profile"},
+		{Label: "label", Terminal: &Terminal{}},
+	} {
+		c.Args, c.Cwd, c.FindHome = []string{"true"}, "/", true
+		namespaces := configs.Namespaces{{Type: configs.NEWNS}, {Type: configs.NEWPID}}
+		i := &Init{Command: c, Config: &configs.Config{Rootfs: "/rootfs", Namespaces: namespaces, Cgroups: &cgroups.Cgroup{}}}
+		for _, reaped := range []bool{false, true} {
+			i.Reaped = reaped
+			var final bool
+			closed, home := -1, -1
+			for n, s := range (reader{t, i.request(false, &final).Encode()}).steps() {
+				switch {
+				case s.op == opCall && s.call == unix.SYS_CLOSE_RANGE:
+					closed = n
+				case s.op == opHome:
+					home = n
+				}
+			}
+			if closed < 0 || home < closed {
+				t.Errorf("%+v, reaped %t: HOME is looked for in step %d, and all is closed in step %d", c, reaped, home, closed)
+			}
 		}
 	}
 }
