@@ -88,6 +88,43 @@ func restart(e *env, stop func(*harness.Containerd) error) {
 	wantConsecutive(e, talker.out.String())
 }
 
+// The client of the Create is gone with containerd. The next one deletes what comes of it.
+func TestRestart_DuringACreateLeavesNothing(t *testing.T) {
+	harness.OursOnly(t, "failpoints")
+	programs := shared.Env
+	points := harness.NewFailpoints(t, &programs)
+	e := newEnvOn(t, startContainerd(t, programs))
+	points.Set("create.state", "hang")
+	created := make(chan error, 1)
+	go func() { // ends with containerd
+		_, err := e.tryCreate("c1", config{}, "true")
+		created <- err
+	}()
+	e.must(harness.Poll(func() error { return points.Hangs("create.state") }), "wait for the create")
+	e.must(e.containerd.Kill(), "kill containerd")
+	if err := <-created; err == nil {
+		t.Error("the create has succeeded")
+	}
+	logStart := e.containerd.LogSize()
+	released := make(chan error, 1)
+	go func() { // ends once containerd has asked
+		released <- harness.Poll(func() error {
+			if !strings.Contains(e.containerd.LogFrom(logStart), "cleaning leaked shim process") {
+				return errors.New("containerd has not found out that there is no task")
+			}
+			return points.Release("create.state")
+		})
+	}()
+	e.must(e.containerd.Start(e.ctx), "start containerd again")
+	e.must(<-released, "let the create go on")
+	e.must(harness.Poll(func() error {
+		if shims := harness.Shims(e.namespace, "c1"); len(shims) > 0 {
+			return fmt.Errorf("there is a shim: %v", shims)
+		}
+		return nil
+	}), "wait for the end of the shim")
+}
+
 // wantEnded checks what has become of a container whose only process died while containerd was away.
 func (e *env) wantEnded(t *task) {
 	e.Helper()

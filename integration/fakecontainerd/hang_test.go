@@ -59,6 +59,10 @@ func TestCreate_WhileItHangsTheRestOfThePodIsServed(t *testing.T) {
 		_, err := s.State(f.Ctx, &task.StateRequest{ID: "app"})
 		return err
 	}), refused, "app")
+	f.WantError(within(t, "Pids of the container that is being created", func() error {
+		_, err := s.Pids(f.Ctx, &task.PidsRequest{ID: "app"})
+		return err
+	}), notFound, "app")
 	f.WantError(within(t, "Kill of the container that is being created", func() error {
 		_, err := s.Kill(f.Ctx, &task.KillRequest{ID: "app", Signal: 9})
 		return err

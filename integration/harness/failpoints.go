@@ -54,6 +54,15 @@ func (f *Failpoints) Reset(name string) {
 	}
 }
 
+// Hangs returns nil once somebody hangs at a failpoint.
+func (f *Failpoints) Hangs(name string) error {
+	_, err := os.Stat(filepath.Join(f.dir, name+".hang"))
+	return err
+}
+
+// Release lets who hangs at a failpoint go on.
+func (f *Failpoints) Release(name string) error { return os.Remove(filepath.Join(f.dir, name+".hang")) }
+
 // Passed returns what was passed since the last call.
 func (f *Failpoints) Passed() []Passage {
 	f.tb.Helper()

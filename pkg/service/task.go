@@ -129,6 +129,11 @@ func deleteResponse(s process.Status, err error) (*api.DeleteResponse, error) {
 
 func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
 	c, err := t.manager.Container(r.ID)
+	if errdefs.IsFailedPrecondition(err) {
+		// A containerd that starts while the Create of one that died is under way deletes what comes of it, but only if
+		// there is no such container (core/runtime/v2/shim_load.go, shouldCleanupShim). Else nobody ever would.
+		err = fmt.Errorf("container %q: still being created: %w", r.ID, errdefs.ErrNotFound)
+	}
 	if err != nil {
 		return nil, err
 	}
