@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ const (
 	longest     = 4096 // bytes of a message, as with systemd
 	mostRights  = 253  // descriptors with one message (unix(7), SCM_MAX_FD)
 	rate        = 100  // messages in a second
-	restFactor  = 9    // how many times as long as a message took nothing is read after it: a tenth of a CPU
+	restFactor  = 9    // how many times the CPU time of a message nothing is read after it: a tenth of a CPU
 	logRate     = 5    // lines of the log in logSpan
 	logSpan     = 10 * time.Second
 	bytesOfAnFD = 4
@@ -46,10 +47,8 @@ func (r *Receiver) receive(check func(Sender) error) {
 		if err != nil {
 			return // Close closed it; nothing else makes a datagram socket fail
 		}
-		began := time.Now()
-		r.take(data[:n], control[:oob], flags, check, say)
-		now := time.Now()
-		if wait := max(messages.wait(now), restFactor*now.Sub(began)); wait > 0 {
+		used := ofThread(func() { r.take(data[:n], control[:oob], flags, check, say) })
+		if wait := max(messages.wait(time.Now()), restFactor*used); wait > 0 {
 			select {
 			case <-time.After(wait):
 			case <-r.closed:
@@ -57,6 +56,18 @@ func (r *Receiver) receive(check func(Sender) error) {
 			}
 		}
 	}
+}
+
+// ofThread returns the CPU time of f. Time in which it waits does not count: on a busy machine, READY=1 behind another
+// message would be read too late.
+func ofThread(f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var began, ended unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &began) // it never fails
+	f()
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ended)
+	return time.Duration(ended.Nano() - began.Nano())
 }
 
 // take applies one datagram, and then closes the descriptors that came with it.

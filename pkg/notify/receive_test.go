@@ -12,39 +12,73 @@ import (
 	"sandbox.internal/shim/pkg/idmap"
 )
 
-// To check a sender takes longer the more processes a container has. The shim rests nine times as long in between,
-// so that a container takes a tenth of a CPU at most.
-func TestReceive_RestsInProportionToWhatACheckTakes(t *testing.T) {
-	type check struct{ began, ended time.Time }
-	checks := make(chan check)
-	dir := filepath.Join(t.TempDir(), "notify")
+// receiver receives in a directory of the test.
+func receiver(t *testing.T, check func(Sender) error) (r *Receiver, dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "notify")
 	r, err := Listen(dir, idmap.Owner{UID: os.Getuid(), GID: os.Getgid()}, func(string, map[string]any) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Receive(func(Sender) error {
-		began := time.Now()
-		<-time.After(20 * time.Millisecond)
-		checks <- check{began, time.Now()}
-		return nil
-	})
+	r.Receive(check)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	const messages = 4 // which the socket has room for
-	for range messages {
-		if err := send(dir, "STATUS=x"); err != nil {
+	return r, dir
+}
+
+func mustSend(t *testing.T, dir string, messages ...string) {
+	t.Helper()
+	for _, m := range messages {
+		if err := send(dir, m); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// To check a sender takes longer the more processes a container has. The shim rests nine times as long in between,
+// so that a container takes a tenth of a CPU at most.
+func TestReceive_RestsInProportionToWhatACheckUses(t *testing.T) {
+	type check struct{ began, ended time.Time }
+	const used = 20 * time.Millisecond
+	checks := make(chan check)
+	_, dir := receiver(t, func(Sender) error {
+		began := time.Now()
+		for spent := time.Duration(0); spent < used; {
+			spent += ofThread(func() {
+				for start := time.Now(); time.Since(start) < time.Millisecond; { // it needs the CPU, or waits for it
+					continue
+				}
+			})
+		}
+		checks <- check{began, time.Now()}
+		return nil
+	})
+	mustSend(t, dir, "STATUS=x", "STATUS=x", "STATUS=x", "STATUS=x") // for which the socket has room
 	last := <-checks
-	for range messages - 1 {
+	for range 3 {
 		next := <-checks
-		if took, rest := last.ended.Sub(last.began), next.began.Sub(last.ended); rest < 9*took {
-			t.Errorf("%v of rest after a check that took %v, want %v", rest, took, 9*took)
+		if rest := next.began.Sub(last.ended); rest < 9*used {
+			t.Errorf("%v of rest after a check that used %v, want %v", rest, used, 9*used)
 		}
 		last = next
+	}
+}
+
+// On a busy machine a check takes long without using the CPU.
+func TestAwait_ReadyBehindACheckThatWaited(t *testing.T) {
+	first := true
+	r, dir := receiver(t, func(Sender) error {
+		if first {
+			first = false
+			<-time.After(800 * time.Millisecond)
+		}
+		return nil
+	})
+	mustSend(t, dir, "STATUS=starting", "READY=1")
+	if err := r.Await(time.Second, time.Hour, make(chan struct{})); err != nil {
+		t.Errorf("Await = %v, although READY=1 was sent at once", err)
 	}
 }
