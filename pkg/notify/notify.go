@@ -13,7 +13,7 @@
 //
 //   - Only messages of the container's processes count. The kernel names the sender of a datagram, whose cgroup is
 //     checked (pkg/cgroup, Contains). From others nothing is used; descriptors are closed.
-//   - A sender cannot keep the shim busy. Beyond a hundred messages in a second, or a tenth of the time, the rest
+//   - A sender cannot keep the shim busy. Beyond a hundred messages in a second, or a tenth of a CPU, the rest
 //     waits, and the senders with it, since the kernel's queue is short. Nor can it fill the log.
 //   - A datagram is read as a whole or not at all, into memory of a fixed size.
 //   - A descriptor that comes with a message is closed once that message and all before it have taken effect, which is
