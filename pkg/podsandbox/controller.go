@@ -65,6 +65,8 @@ type Controller struct {
 	sandbox atomic.Pointer[sandbox] // nil: there is none
 
 	mu sync.Mutex
+	// +checklocks:mu
+	containers retry // of abandoned ones, since ShutdownIdle has left some
 }
 
 // sandbox is a pod and its stage.
@@ -83,8 +85,7 @@ type sandbox struct {
 	stop    *stop         // under way, or nil
 	died    *process.Exit // of the process that holds the namespaces; nil while it lives, or if it is the shim
 	exit    *process.Exit // nil until all containers are dead; told when the stage is Stopped
-	retry   *time.Timer   // nil before ShutdownIdle has failed
-	retryIn time.Duration // of retry
+	retry   retry         // since ShutdownIdle has failed
 	updated Resources
 }
 

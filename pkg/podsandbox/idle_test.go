@@ -52,6 +52,44 @@ func TestShutdownIdle_IsTriedAgain(t *testing.T) {
 	})
 }
 
+// Neither one that lives nor one that cannot be deleted keeps others, and it is not forgotten.
+func TestShutdownIdle_ComesBackForAnAbandonedContainerThatLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, _ := newController(t, &fakeRuntime{})
+		kill := map[string]func(){}
+		for _, id := range []string{"a", "b", "c"} {
+			bundle := newBundle(t, goodSpec())
+			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: id, Bundle: bundle})
+			must(t, err)
+			must(t, c.Init().Start(t.Context()))
+			kill[id] = func() {
+				must(t, c.KillAll(t.Context(), syscall.SIGKILL))
+				_, err := c.Init().Wait(t.Context())
+				must(t, err)
+			}
+			must(t, os.RemoveAll(bundle))
+		}
+		kill["b"]()
+		kill["c"]()
+		s.ShutdownIdle()
+		for _, id := range []string{"b", "c"} {
+			if _, err := s.tasks.Container(id); err == nil {
+				t.Errorf("container %s, which is dead, was not deleted", id)
+			}
+		}
+		time.Sleep(24 * time.Hour)
+		if isClosed(s.tasks.Done()) {
+			t.Error("the shim has ended, and a container lives")
+		}
+		kill["a"]()
+		time.Sleep(lastRetry + time.Minute)
+		synctest.Wait()
+		if !isClosed(s.tasks.Done()) {
+			t.Error("the shim does not end, although all containers are dead")
+		}
+	})
+}
+
 func TestShutdownIdle(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

@@ -158,21 +158,43 @@ const (
 	lastRetry  = 15 * time.Minute
 )
 
+// retry has something tried again after a failure, since nobody else would.
+type retry struct {
+	timer *time.Timer // nil before the first failure; it ends with the shim
+	in    time.Duration
+}
+
+// again calls f later, and returns in how long. The caller holds Controller.mu.
+func (r *retry) again(f func()) time.Duration {
+	if r.timer == nil {
+		r.in = firstRetry
+		r.timer = time.AfterFunc(r.in, f)
+	} else {
+		r.in = min(2*r.in, lastRetry)
+		r.timer.Reset(r.in)
+	}
+	return r.in
+}
+
 // ShutdownIdle ends a shim that has had no client for a while, if it has no container and no pod, or abandoned ones.
 // Containers that have died are abandoned if their bundles are gone (task.Manager.DeleteAbandoned). A pod that runs is
 // kept for a containerd that comes back. It is abandoned if it was never started, since the start follows at once, or
 // if its bundle is gone, which containerd removes when it gives the pod up.
 //
-// After a failure a timer tries again, since nobody else would. It ends with the shim.
+// After a failure, and as long as an abandoned container lives, a timer tries again.
 func (c *Controller) ShutdownIdle() {
-	c.tasks.DeleteAbandoned()
+	if c.tasks.DeleteAbandoned() {
+		c.mu.Lock()
+		c.containers.again(c.ShutdownIdle)
+		c.mu.Unlock()
+	}
 	if c.tasks.Shutdown() || !c.tasks.Idle() {
 		return
 	}
 	c.mu.Lock()
 	p := c.sandbox.Load()
 	creating := p == nil || p.stage == Creating
-	abandoned := !creating && (p.stage == Created || p.retry != nil)
+	abandoned := !creating && (p.stage == Created || p.retry.timer != nil)
 	c.mu.Unlock()
 	if creating {
 		return
@@ -185,14 +207,7 @@ func (c *Controller) ShutdownIdle() {
 	defer cancel()
 	if err := c.Shutdown(ctx, p.id); err != nil {
 		c.mu.Lock()
-		if p.retry == nil {
-			p.retryIn = firstRetry
-			p.retry = time.AfterFunc(p.retryIn, c.ShutdownIdle)
-		} else {
-			p.retryIn = min(2*p.retryIn, lastRetry)
-			p.retry.Reset(p.retryIn)
-		}
-		in := p.retryIn
+		in := p.retry.again(c.ShutdownIdle)
 		c.mu.Unlock()
 		log.L.WithError(err).WithField("sandbox", p.id).Errorf("shut down an abandoned sandbox: tried again in %v", in)
 	}

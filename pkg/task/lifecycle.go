@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -114,26 +113,6 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 		c.mu.Unlock()
 	}
 	return status, err
-}
-
-// DeleteAbandoned deletes the containers that have died and whose bundle is gone. containerd removes it when it gives a
-// container up, as it does when a shim is too slow to answer after a restart of containerd, and then deletes nothing.
-func (m *Manager) DeleteAbandoned() {
-	ctx, cancel := context.WithTimeout(context.Background(), deathTimeout)
-	defer cancel()
-	for _, c := range m.Containers() {
-		if _, err := os.Stat(c.Init().Status().Bundle); !errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if _, err := c.Init().Wait(ctx); err != nil { // the delete command may just have killed it
-			log.L.WithField("container", c.ID()).Warn("its bundle is gone, and it lives")
-			continue
-		}
-		log.L.WithField("container", c.ID()).Info("delete an abandoned container")
-		if _, err := m.Delete(ctx, c.ID(), ""); err != nil {
-			log.L.WithError(err).WithField("container", c.ID()).Error("delete an abandoned container")
-		}
-	}
 }
 
 // criTypeAnnotation is on every container of containerd's CRI plugin, and on no other (containerd
