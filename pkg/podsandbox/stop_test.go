@@ -187,35 +187,37 @@ func TestStop_NoContainerIsRestoredAfter(t *testing.T) {
 	must(t, s.Shutdown(t.Context(), "s"))
 }
 
-// A restore that has begun goes on: what it makes is killed like the rest.
-func TestStop_WaitsForARestoreUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		engine := &fakeRuntime{}
-		s, p := runPod(t, engine)
-		_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
-		must(t, err)
-		engine.entered, engine.gate = make(chan string, 1), make(chan struct{})
-		started, stopped := make(chan error, 1), make(chan error, 1)
-		go func() {
-			_, err := s.tasks.Start(t.Context(), "m", "")
-			started <- err
-		}()
-		<-engine.entered
-		go func() { stopped <- s.Stop(t.Context(), "s", 0) }()
-		synctest.Wait()
-		if len(stopped) > 0 || strings.Contains(p.log(), "close") {
-			t.Error("the pod is stopped while a container of it is restored")
-		}
-		close(engine.gate)
-		must(t, <-started)
-		must(t, <-stopped)
-		c, err := s.tasks.Container("m")
-		must(t, err)
-		if got := c.Init().Status().State; got != process.Stopped {
-			t.Errorf("after StopSandbox the container is %v", got)
-		}
-		must(t, s.Shutdown(t.Context(), "s"))
-	})
+// The restore of a large image takes long. What it has made all the same is killed like the rest.
+func TestStop_EndsARestoreUnderWay(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := &fakeRuntime{}
+			s, p := runPod(t, engine)
+			c, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec()), Checkpoint: "/image"})
+			must(t, err)
+			engine.entered, engine.gate, engine.ended = make(chan string, 1), make(chan struct{}), make(chan bool)
+			started, stopped := make(chan error, 1), make(chan error, 1)
+			go func() {
+				_, err := s.tasks.Start(t.Context(), "m", "")
+				started <- err
+			}()
+			<-engine.entered
+			go func() { stopped <- s.Stop(t.Context(), "s", 0) }()
+			synctest.Wait()
+			if len(stopped) > 0 || strings.Contains(p.log(), "close") {
+				t.Error("the pod is stopped while a container of it is restored")
+			}
+			engine.ended <- late
+			if err := <-started; errors.Is(err, context.Canceled) == late || (err == nil) != late {
+				t.Errorf("Start = %v, and its end came too late: %t", err, late)
+			}
+			must(t, <-stopped)
+			if got := c.Init().Status().State; late && got != process.Stopped {
+				t.Errorf("after StopSandbox the container is %v", got)
+			}
+			must(t, s.Shutdown(t.Context(), "s"))
+		})
+	}
 }
 
 func TestStop_EndsACreateUnderWay(t *testing.T) {

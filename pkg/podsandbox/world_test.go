@@ -38,6 +38,7 @@ type fakeRuntime struct {
 	destroy func() error              // nil: succeeds
 	entered chan string               // not nil: Create says that it begins, and
 	gate    chan struct{}             // waits for this, as does Restore
+	ended   chan bool                 // for which a Restore waits that is ended; it says whether that came too late
 	deaf    func(syscall.Signal) bool // what no init dies of; nil: it does of all
 
 	mu      sync.Mutex
@@ -75,10 +76,16 @@ type fakeContainer struct {
 func (r *fakeContainer) Init() process.Handle        { return r.init }
 func (r *fakeContainer) Start(context.Context) error { return nil }
 func (r *fakeContainer) OwnsPIDs() bool              { return true }
-func (r *fakeContainer) Restore(context.Context, *stdio.Streams) (process.Handle, error) {
+func (r *fakeContainer) Restore(ctx context.Context, _ *stdio.Streams) (process.Handle, error) {
 	if r.engine.entered != nil {
 		r.engine.entered <- "restore"
-		<-r.engine.gate
+		select {
+		case <-r.engine.gate:
+		case <-ctx.Done():
+			if late := <-r.engine.ended; !late {
+				return nil, ctx.Err()
+			}
+		}
 	}
 	r.live = true
 	return r.init, nil

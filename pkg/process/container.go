@@ -52,6 +52,8 @@ type Container struct {
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
 	initDied  context.CancelFunc
 
+	restoring atomic.Pointer[context.CancelFunc] // ends the restore under way; nil for none
+
 	execsStarted atomic.Uint64
 	limitsMemory atomic.Bool // linux.resources does
 

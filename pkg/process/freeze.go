@@ -170,8 +170,20 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 	return err
 }
 
+// EndRestore ends a restore that is under way, and waits for its end. It may have succeeded nevertheless.
+func (c *Container) EndRestore(ctx context.Context) error {
+	if cancel := c.restoring.Load(); cancel != nil {
+		(*cancel)()
+	}
+	return c.init.awaitOperation(ctx)
+}
+
 // restore brings init back to life from its checkpoint. The caller holds init's opLock.
 func (c *Container) restore(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.restoring.Store(&cancel) // before the restore is admitted, so that EndRestore sees one that was
+	defer c.restoring.Store(nil)
 	if may := c.config.MayRestore; may != nil {
 		if err := may(); err != nil {
 			return err

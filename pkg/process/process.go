@@ -221,8 +221,8 @@ func (p *Process) lockOp(ctx context.Context, op Op) error {
 
 func (p *Process) unlockOp() { <-p.opLock }
 
-// AwaitOperation waits for the end of the operation that is under way, if there is one.
-func (p *Process) AwaitOperation(ctx context.Context) error {
+// awaitOperation waits for the end of the operation that is under way, if there is one.
+func (p *Process) awaitOperation(ctx context.Context) error {
 	select {
 	case p.opLock <- struct{}{}:
 		p.unlockOp()

@@ -300,7 +300,7 @@ func (c *Container) Stop(ctx context.Context, grace time.Duration) error {
 func (c *Container) stopWithin(ctx, graceful context.Context) error {
 	init := c.Init()
 	if init.Pid() == 0 { // to be restored, which may be under way
-		if err := c.awaitRestore(ctx); err != nil {
+		if err := c.endRestore(ctx); err != nil {
 			return err
 		}
 	}
@@ -334,12 +334,12 @@ func (c *Container) stopWithin(ctx, graceful context.Context) error {
 	return c.killAndWait(ctx)
 }
 
-// awaitRestore waits for the end of a Start under way that restores the container. None begins after it, since the pod
-// no longer admits one (process.Config.MayRestore).
-func (c *Container) awaitRestore(ctx context.Context) error {
+// endRestore ends a Start under way that restores the container. None begins after it, since neither the pod nor a shim
+// that ends admits one (process.Config.MayRestore).
+func (c *Container) endRestore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
-	return c.Init().AwaitOperation(ctx)
+	return c.EndRestore(ctx)
 }
 
 // sendStopSignal signals before it thaws, so that the signal is the first thing that a frozen container handles. The

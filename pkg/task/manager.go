@@ -291,7 +291,12 @@ func (m *Manager) admit() (adapt func(*specs.Spec) error, err error) {
 }
 
 func (m *Manager) mayRestore() error {
-	_, err := m.admit()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return fmt.Errorf("the shim is shutting down: %w", errdefs.ErrUnavailable)
+	}
+	_, err := m.admitLocked()
 	return err
 }
 
