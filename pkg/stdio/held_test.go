@@ -103,8 +103,15 @@ func lacking(tb testing.TB, name, what string) {
 
 // A process that an exec left behind, say, can make the kernel wait for its memory with the pipe locked.
 func TestStreams_DoNotWaitForAWriterThatKeepsThePipeLocked(t *testing.T) {
-	for name, before := range map[string]bool{"before the copying": true, "while the copier sleeps": false} {
-		t.Run(name, func(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		before, anew bool
+	}{
+		{name: "before the copying", before: true},
+		{name: "before the copying, by a descriptor of its own", before: true, anew: true},
+		{name: "while the copier sleeps"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			r := newEnv(t, false, "stdout", "stderr")
 			r.client("stdout")
 			stderr, stdout := r.client("stderr"), r.process()
@@ -117,14 +124,22 @@ func TestStreams_DoNotWaitForAWriterThatKeepsThePipeLocked(t *testing.T) {
 			if _, err := unix.Write(other, []byte("other")); err != nil {
 				t.Fatal(err)
 			}
-			if !before {
+			if !tc.before {
 				r.started()
 				eventually(t, "the copiers sleep", asleep(2))
 			}
+			if tc.anew {
+				given := stdout
+				stdout, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", given.Fd()), os.O_WRONLY, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				given.Close()
+			}
 			release := hold(t, stdout)
 			stdout.Close()
-			if before {
-				r.started()
+			if tc.before {
+				within(t, "Started", r.started)
 			}
 
 			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -172,12 +172,15 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 		return fmt.Errorf("start copying the streams: already started or closed: %w", errdefs.ErrFailedPrecondition)
 	}
 	s.started = true
+	// Otherwise our copies would keep the pipes from ever ending. The process may have opened its pipe anew, and keep it
+	// locked: to close the end that it was given waits for it then.
+	s.copying.Go(func() { // joined by Close
+		for _, f := range s.child {
+			_ = f.Close() // fails if it is nil or a Close was faster
+		}
+	})
 	s.mu.Unlock()
 
-	// Otherwise our copies would keep the pipes from ever ending.
-	for _, f := range s.child {
-		_ = f.Close() // fails if it is nil or a Close was faster
-	}
 	var master *pipeEnd
 	if s.terminal != nil {
 		if master, err = s.terminal.receive(ctx); err != nil {
