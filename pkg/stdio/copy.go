@@ -339,16 +339,16 @@ func (c *copier) drainError(cause error, waited time.Duration) error {
 // setMark sets the mark to all that is in the source now. exited says that the process is gone, which is the end of a
 // terminal; then the terminal is read once more.
 func (c *copier) setMark(ctx context.Context, exited bool) {
-	c.mu.Lock()
-	c.exited = c.exited || exited
-	c.mu.Unlock()
+	known := false
 	if !c.terminal {
-		if _, ok := c.produced(ctx, true); ok {
-			return
-		}
+		_, known = c.produced(ctx, true)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.exited = c.exited || exited
+	if known {
+		return
+	}
 	c.mark = math.MaxInt64 // unknown; a terminal has more buffers than it counts
 	if c.terminal {
 		_ = c.from.file.SetReadDeadline(time.Unix(1, 0)) // long past: interrupts a read; fails only when c has ended
