@@ -5,6 +5,7 @@ package process
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -299,7 +300,7 @@ func (p *Process) judge(exit Exit) {
 		v.Wall = exit.At.Sub(started)
 	}
 	v.SplitCPU(used.User, used.System)
-	r.limits.Judge(&v, ended, c.limitsMemory.Load())
+	r.limits.Judge(&v, ended, v.OOMKills > 0 && c.isLimitedInMemory())
 	if err := v.Write(c.config.VerdictFile); err != nil {
 		p.logger().WithError(err).Error("write the verdict")
 	}
@@ -322,6 +323,19 @@ func (p *Process) account() cgroup.Account {
 	used.OOMKills -= min(used.OOMKills, c.execKills) // they have verdicts of their own
 	c.mu.Unlock()
 	return used
+}
+
+// isLimitedInMemory reports whether the container or a cgroup above it, as a pod's, has a limit. Its own cgroup may be
+// gone: systemd removes an empty scope.
+func (c *Container) isLimitedInMemory() bool {
+	if c.limitsMemory.Load() {
+		return true
+	}
+	most, err := c.Cgroup().MemoryLimit()
+	if err != nil {
+		c.init.logger().WithError(err).Warn("which limit of memory a run has")
+	}
+	return err == nil && most < math.MaxUint64
 }
 
 // noteMemoryLimit keeps whether the container has a limit of memory, after r was written.

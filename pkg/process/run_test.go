@@ -117,15 +117,19 @@ func TestRun_AContainerIsNotJudgedForAnExecThatRanOutOfMemory(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ofExec, all uint64
 		limited     bool
+		pod         string // memory.max of the cgroup above
 		want        limit.Reason
 		wantKills   uint64
 	}{
-		"of the exec alone":              {2, 2, true, limit.None, 0},
-		"of both":                        {2, 3, true, limit.Memory, 1},
-		"of the container without limit": {0, 1, false, limit.None, 1},
+		"of the exec alone":              {2, 2, true, "max", limit.None, 0},
+		"of both":                        {2, 3, true, "max", limit.Memory, 1},
+		"of the container without limit": {0, 1, false, "max", limit.None, 1},
+		"of the container in a pod":      {0, 1, false, "1048576", limit.Memory, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := filepath.Join(t.TempDir(), "c1")
+			must(t, os.Mkdir(dir, 0o755))
+			must(t, os.WriteFile(filepath.Join(dir, "../memory.max"), []byte(tt.pod+"\n"), 0o600))
 			count := func(kills uint64) {
 				must(t, os.WriteFile(filepath.Join(dir, "memory.events"), fmt.Appendf(nil, "oom_kill %d\n", kills), 0o600))
 			}

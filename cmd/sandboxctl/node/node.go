@@ -178,6 +178,9 @@ func (n *Node) update(ctx context.Context) error {
 	}
 	if n.watch == nil || n.watch.ended() {
 		n.watch.close()
+		if n.watch != nil {
+			n.addOOMs(n.watch.take().ooms) // which nothing else tells
+		}
 		n.watch = n.subscribe()
 		n.refreshed = time.Time{} // events may have been missed
 	}

@@ -241,6 +241,22 @@ func TestTakeOOMs_LosesNoneWithASnapshotThatFails(t *testing.T) {
 	}
 }
 
+func TestTakeOOMs_HasThoseFromJustBeforeContainerdEnds(t *testing.T) {
+	n, containerd := newNode(t)
+	n.CountAll()
+	containerd.set("a")
+	snapshot(t, n)
+	n.watch.close()
+	done := make(chan struct{})
+	close(done) // containerd hung up
+	n.watch = &watch{cancel: func() {}, done: done, changed: noChanges()}
+	n.told(t, &eventtypes.TaskOOM{ContainerID: "a"})
+	snapshot(t, n)
+	if got := n.TakeOOMs(); len(got) != 1 {
+		t.Errorf("OOM events = %v, want that of a", got)
+	}
+}
+
 // Shims that hang are not in the way of one that answers, however many they are.
 func TestSnapshot_ShimsThatHangDelayNoOther(t *testing.T) {
 	n, containerd := newNode(t)
