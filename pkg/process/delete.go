@@ -59,7 +59,6 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	if err := awaitDrained(ctx, c.processes()); err != nil {
 		return Status{}, err
 	}
-	c.deleteUnstartedExecs()
 	c.beforeDestroy()
 	err := c.runtime.Destroy()
 	if err == nil {
@@ -72,6 +71,7 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	if status.State == Created { // it was to be restored
 		c.init.releaseWaiters()
 	}
+	c.deleteUnstartedExecs()
 	for _, h := range c.config.Hooks {
 		h.Deleted()
 	}
@@ -82,21 +82,29 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	return status, nil
 }
 
-// deleteUnstartedExecs deletes the execs that were never started, and now cannot be.
+// deleteUnstartedExecs deletes the execs of a container that was deleted which were never started, and now cannot be.
 func (c *Container) deleteUnstartedExecs() {
 	for _, p := range c.processes() {
-		if p == c.init {
-			continue
+		if p != c.init {
+			p.deleteUnstarted()
 		}
-		select {
-		case p.opLock <- struct{}{}:
-		default:
-			continue // its Start is under way, which answers those who wait for its exit
-		}
-		if p.Status().State == Created {
-			c.removeExec(p)
-		}
-		p.unlockOp()
+	}
+}
+
+// deleteUnstarted deletes an exec if it was never started and its container was deleted. Whoever has its opLock calls
+// this afterwards.
+func (p *Process) deleteUnstarted() {
+	if p.container.init.Status().State != Deleted {
+		return
+	}
+	select {
+	case p.opLock <- struct{}{}:
+		defer p.unlockOp()
+	default:
+		return
+	}
+	if p.Status().State == Created {
+		p.container.removeExec(p)
 	}
 }
 

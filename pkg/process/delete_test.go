@@ -123,3 +123,32 @@ func TestDelete_DoesNotWaitForAnExecWhoseStartHangs(t *testing.T) {
 		}
 	})
 }
+
+// Start of an exec can come so late that it is refused, and then keeps Delete from deleting the exec.
+func TestDelete_AnswersWaitsForAnExecWhoseStartIsRefusedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		w := newWorld(t, f)
+		must(t, w.Init().Start(ctx))
+		p := w.addExec(t, "e1")
+		waited := make(chan error, 1)
+		go func() {
+			_, err := p.Wait(t.Context())
+			waited <- err
+		}()
+		p.opLock <- struct{}{} // as Start does at first
+		f.init.die(0)
+		_, err := w.Init().Wait(ctx)
+		must(t, err)
+		_, err = w.Delete(ctx)
+		must(t, err)
+		p.unlockOp()
+		if err := p.Start(ctx); err == nil {
+			t.Error("Start of the exec succeeded")
+		}
+		synctest.Wait()
+		if len(waited) == 0 {
+			t.Error("Wait for the exec does not return")
+		}
+	})
+}

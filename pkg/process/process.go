@@ -88,6 +88,9 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Start runs the program of init, or the exec.
 func (p *Process) Start(ctx context.Context) error {
+	if p.execID != "" {
+		defer p.deleteUnstarted() // if it was refused while the container was deleted
+	}
 	if err := p.lockOp(ctx, OpStart); err != nil {
 		return err
 	}

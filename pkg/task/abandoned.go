@@ -16,8 +16,8 @@ import (
 )
 
 // DeleteAbandoned deletes the containers that have died and whose bundle is gone. containerd removes it when it gives a
-// container up, as it does when a shim is too slow to answer after a restart of containerd, and then deletes nothing. It
-// reports whether one is left, which lives or could not be deleted.
+// container up, as it does when a shim is too slow to answer after a restart of containerd, and then deletes nothing.
+// It reports whether one is left, which lives or could not be deleted.
 func (m *Manager) DeleteAbandoned() bool {
 	var left atomic.Bool
 	var all sync.WaitGroup
