@@ -262,8 +262,12 @@ func grouped(id string) bool {
 // settle returns when containerd has cleaned up after a shim that was killed. A shim that was not killed, since it was
 // not there, or was gone before, has its containers removed, so that it makes no difference for the next steps.
 func (e *Env) settle(ctx context.Context, s Step) string {
-	if s.Op == Create {
-		defer e.removeSocket(e.places[s.Container])
+	if p := e.places[s.Container]; s.Op == Create {
+		id := p.id
+		if p.number >= firstGrouped {
+			id = groupName
+		}
+		defer e.removeSocket(e.name, id)
 	}
 	for _, i := range sharing(s.Container) {
 		p := e.places[i]
@@ -302,12 +306,8 @@ func (e *Env) settle(ctx context.Context, s Step) string {
 // removeSocket removes the socket of a shim that was killed after it had made it and before it told containerd where it
 // is: nobody else can know of it, until the same id is used again. The name is that which containerd's own shims choose
 // (pkg/shim/util_unix.go, SocketAddress).
-func (e *Env) removeSocket(p *place) {
-	id := p.id
-	if p.number >= firstGrouped {
-		id = groupName
-	}
-	sum := sha256.Sum256([]byte(filepath.Join(e.daemon.Address, e.name, id)))
+func (e *Env) removeSocket(namespace, id string) {
+	sum := sha256.Sum256([]byte(filepath.Join(e.daemon.Address, namespace, id)))
 	_ = os.Remove(filepath.Join(e.daemon.Sockets, hex.EncodeToString(sum[:]))) // most often it is gone
 }
 

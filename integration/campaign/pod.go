@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,14 +30,20 @@ func (e *Env) pod(ctx context.Context, s Step) string {
 		defer e.order.excuseAll(podNamespace, false)
 	}
 	faultDone := make(chan struct{})
+	var hit []harness.Proc
 	go func() { // joined below
 		defer close(faultDone)
 		if s.Fault != nil {
-			e.podFault(ctx, *s.Fault, before)
+			hit = e.podFault(ctx, *s.Fault, before)
 		}
 	}()
 	err := e.podLife(ctx, s)
 	<-faultDone
+	if fatal && err != nil && strings.Contains(err.Error(), "start failed") {
+		for _, shim := range hit {
+			e.removeSocket(podNamespace, shimID(shim))
+		}
+	}
 	if fatal {
 		err = nil
 	}
@@ -58,12 +65,13 @@ func (e *Env) pod(ctx context.Context, s Step) string {
 // podNamespace is CRI's.
 const podNamespace = "k8s.io"
 
-// podFault sends a signal to the shim of a pod, which is one that was not there before, or to one of its processes.
-func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) {
+// podFault sends a signal to the shim of a pod, which is one that was not there before, or to one of its processes. It
+// returns the shims that it was sent to.
+func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) (shims []harness.Proc) {
 	select {
 	case <-time.After(f.After):
 	case <-ctx.Done():
-		return
+		return nil
 	}
 	var fds []int
 	switch f.Kind {
@@ -81,11 +89,13 @@ func (e *Env) podFault(ctx context.Context, f Fault, before []harness.Proc) {
 		}
 	case KillShim, StopShim, KillContainerd, KillExec, StopInit, FullRun, ReadOnlyRun, StarveShim, CrowdShim:
 		// Pods have the first two of these.
-		for _, shim := range e.newShims(before) {
+		shims = e.newShims(before)
+		for _, shim := range shims {
 			fds = append(fds, e.openShim(shim.Pid))
 		}
 	}
 	e.signal(f, fds...)
+	return shims
 }
 
 func (e *Env) newShims(before []harness.Proc) []harness.Proc {
