@@ -95,7 +95,11 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err := e.sample(ctx, u, round); err != nil && len(found) == 0 {
+		err := e.sample(ctx, u, round)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && len(found) == 0 {
 			found = append(found, Violation{Kind: Harmed, Text: err.Error()})
 		}
 		if len(found) == 0 {
@@ -113,7 +117,7 @@ func (w Worker) Work(ctx context.Context, report func(Report)) (err error) {
 		r.Failure = w.failure(round, at, found, steps)
 		r.Failure.Log = tail(e.daemon.LogFrom(logStart))
 		report(r)
-		err := e.Close() // what was found may disturb what comes next
+		err = e.Close() // what was found may disturb what comes next
 		e = nil
 		if err != nil {
 			return fmt.Errorf("clean up after a failure: %w", err)

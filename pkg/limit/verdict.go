@@ -68,8 +68,8 @@ func (v *Verdict) SplitCPU(user, system time.Duration) {
 }
 
 // Judge sets Limit. ended is the limit by which the run was killed from here, if it was. What the kernel does by itself
-// shows in the rest of v and in how it ended. memory says that the container or a cgroup above it has a limit of memory,
-// whoever set it. Without one the machine had none left.
+// shows in the rest of v and in how it ended. memory says that the container or a cgroup above it has a limit of
+// memory, whoever set it. Without one the machine had none left.
 func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
 	over := func(s Stream) bool { return l.EndAtOutput > 0 && s.Dropped > 0 }
 	switch {
