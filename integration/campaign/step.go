@@ -175,9 +175,7 @@ func flag(b *strings.Builder, on bool, text string) {
 func (s Step) calls() int {
 	n := 1
 	switch s.Op {
-	case Burst, Storm:
-		n = 4 * s.Count
-	case Batch:
+	case Burst, Storm, Batch:
 		n = 4 * s.Count
 	case Pod:
 		n = 3 + s.Members*(4+s.Count)

@@ -82,8 +82,11 @@ func eventsOfKills(t *testing.T) bool {
 	}
 	if !lives {
 		f.SinkUp()
-		_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1"})
+		r, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: "c1"})
 		f.Must(err, "delete")
+		if r.GetExitStatus() != 137 {
+			t.Errorf("init ended with %d, want SIGKILL", r.GetExitStatus())
+		}
 		f.Remove(b)
 		s.End()
 		t.Log("the kernel chose init")
