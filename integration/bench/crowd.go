@@ -65,9 +65,6 @@ func (b *bench) crowd(ctx context.Context) error {
 		}
 		b.add(rowCrowdStart, column, took)
 		b.add(rowCrowdCPU, column, milliseconds(after-before)/float64(len(all)))
-		if s.isNothing() {
-			return nil
-		}
 		if !pause(ctx, settle) {
 			return ctx.Err()
 		}

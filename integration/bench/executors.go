@@ -26,6 +26,7 @@ func prewarmGroup() group {
 		rows: []row{
 			{Name: rowPrewarmedMemory, Unit: "MiB", Target: target{Ratio: 0.35}}, {Name: rowPrewarmed, Unit: "ms"},
 		},
+		nothing: true,
 		measure: func(b *bench, ctx context.Context) error { return b.turns(ctx, 1, b.prewarm) },
 	}
 }
@@ -46,11 +47,15 @@ func (b *bench) prewarm(ctx context.Context, column int, s *subject) (err error)
 	}
 	var sum float64
 	for _, c := range all {
-		shim, err := c.shim()
-		if err != nil {
-			return err
+		pids := []int{int(c.task.Pid())}
+		if !s.isNothing() { // whose container has no process before it is started, but the shim's own pid
+			shim, err := c.shim()
+			if err != nil {
+				return err
+			}
+			pids = append(pids, shim)
 		}
-		for _, pid := range []int{shim, int(c.task.Pid())} {
+		for _, pid := range pids {
 			kib, err := rollup(pid, "Pss")
 			if err != nil {
 				return err

@@ -14,12 +14,12 @@ const (
 	rowWakeups = "idle shim with one container, wake-ups"
 )
 
-// idleRounds times two shims times -idle is what the group takes. One chance wake-up must not be the median.
+// idleRounds times the shims times -idle is what the group takes. One chance wake-up must not be the median.
 const idleRounds = 3
 
 func idleGroup() group {
 	return group{
-		name: "idle", about: "memory and wake-ups of a shim with one container, over -idle",
+		name: "idle", about: "memory and wake-ups of a shim with one container, over -idle", nothing: true,
 		rows: []row{
 			{Name: rowPSS, Unit: "MiB", Target: target{Ratio: 0.60}},
 			{Name: rowAnon, Unit: "MiB"},
