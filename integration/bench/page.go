@@ -5,8 +5,9 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
+
+	"sandbox.internal/shim/integration/section"
 )
 
 // page is what stands in docs/performance.md between the marks of a section.
@@ -40,31 +41,7 @@ func (r *report) missed() []string {
 	return names
 }
 
-// write replaces a section of a page.
-func (r *report) write(name, section string) error {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	changed, err := replace(string(text), section, r.page())
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(name, []byte(changed), info.Mode()) //nolint:gosec // whoever runs the bench names the page
-}
-
-// replace puts content between the marks of a section.
-func replace(text, section, content string) (string, error) {
-	begin, end := fmt.Sprintf("<!-- bench:%s:begin -->\n", section), fmt.Sprintf("<!-- bench:%s:end -->\n", section)
-	before, rest, found := strings.Cut(text, begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		return "", fmt.Errorf("section %q: no %q with %q after it", section, strings.TrimSpace(begin),
-			strings.TrimSpace(end))
-	}
-	return before + begin + content + end + after, nil
+// write puts the report into a section of a page.
+func (r *report) write(name, part string) error {
+	return section.Rewrite(name, "bench:"+part, func(string) string { return r.page() })
 }

@@ -7,14 +7,17 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/section"
 )
 
 // row is one line of the table of totals.
@@ -58,13 +61,7 @@ func rows() []row {
 }
 
 // thousands is a number with a comma in front of each three digits.
-func thousands(n int) string {
-	text := strconv.Itoa(n)
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
-}
+func thousands(n int) string { return message.NewPrinter(language.English).Sprint(n) }
 
 // WriteTable prints a column for each of the totals, for a terminal.
 func WriteTable(w io.Writer, list ...Totals) {
@@ -90,29 +87,9 @@ func WriteTable(w io.Writer, list ...Totals) {
 	_ = table.Flush() // to a person's terminal
 }
 
-// Marks of the part of a page that WritePage writes.
-const (
-	pageBegin = "<!-- campaign:begin -->\n"
-	pageEnd   = "<!-- campaign:end -->\n"
-)
-
-// WritePage replaces what is between the marks of a page by the totals.
+// WritePage puts the totals into their section of a page.
 func WritePage(name string, list ...Totals) error {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	before, rest, found := strings.Cut(string(text), pageBegin)
-	_, after, ended := strings.Cut(rest, pageEnd)
-	if !found || !ended {
-		return fmt.Errorf("%s: no %q with %q after it", name, strings.TrimSpace(pageBegin), strings.TrimSpace(pageEnd))
-	}
-	changed := before + pageBegin + page(list) + pageEnd + after
-	return os.WriteFile(name, []byte(changed), info.Mode()) //nolint:gosec // whoever runs a campaign names the page
+	return section.Rewrite(name, "campaign", func(string) string { return page(list) })
 }
 
 // page is what stands there, in Markdown.

@@ -51,6 +51,7 @@ func TestSum_AddsUpWhatRanOnTheSameCgroups(t *testing.T) {
 
 func TestWritePage_ReplacesWhatIsBetweenTheMarks(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "page.md")
+	const pageBegin, pageEnd = "<!-- campaign:begin -->\n", "<!-- campaign:end -->\n"
 	must(t, os.WriteFile(name, []byte("# Before\n"+pageBegin+"old\n"+pageEnd+"After\n"), 0o600))
 	totals := part(harness.Ours, "v1", "0.1.0+a", 1, 7, 1000)
 	must(t, WritePage(name, totals))

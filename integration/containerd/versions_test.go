@@ -16,17 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/section"
 	"sandbox.internal/shim/integration/tools"
 )
 
 // update makes TestVersions_EveryContainerdRunsTheShim write its table into docs/compatibility.md.
 var update = flag.Bool("update", false, "write the table of releases into docs/compatibility.md")
 
-const (
-	versionsFile  = "../../docs/compatibility.md"
-	versionsBegin = "<!-- versions:begin -->\n"
-	versionsEnd   = "<!-- versions:end -->\n"
-)
+const versionsFile = "../../docs/compatibility.md"
 
 // aspect is a column of the table whose cells are tests.
 type aspect struct {
@@ -134,28 +131,15 @@ func unavailable(t *testing.T, what string, err error) {
 // compareVersions checks that docs/compatibility.md has the table.
 func compareVersions(t *testing.T, table string) {
 	t.Helper()
-	text, err := os.ReadFile(versionsFile)
+	err := section.Rewrite(versionsFile, "versions", func(former string) string {
+		if former == table || *update {
+			return table
+		}
+		t.Errorf("%s has\n%s\nwant\n%s(go test -run %s ./containerd -args -update)", versionsFile, former, table, t.Name())
+		return former
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, _ := strings.Cut(string(text), versionsBegin)
-	former, after, found := strings.Cut(rest, versionsEnd)
-	if !found {
-		t.Fatalf("%s has no %q and %q", versionsFile, versionsBegin, versionsEnd)
-	}
-	if former == table {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s has\n%s\nwant\n%s(go test -run %s ./containerd -args -update)", versionsFile, former,
-			table, t.Name())
-	}
-	info, err := os.Stat(versionsFile)
-	if err == nil {
-		err = os.WriteFile(versionsFile, []byte(before+versionsBegin+table+versionsEnd+after), info.Mode())
-	}
-	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 }
 

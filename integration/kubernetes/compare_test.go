@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/section"
 )
 
 // kubeCase is what somebody does with pods.
@@ -128,11 +129,7 @@ func (c *cluster) checkLeft(t *testing.T) {
 	}
 }
 
-const (
-	tableFile  = "../../docs/compatibility.md"
-	tableBegin = "<!-- kubernetes:begin -->\n"
-	tableEnd   = "<!-- kubernetes:end -->\n"
-)
+const tableFile = "../../docs/compatibility.md"
 
 // results is the cases that have been run.
 type results struct {
@@ -164,21 +161,12 @@ func unified() bool {
 
 // write replaces the table in docs/compatibility.md.
 func (r *results) write(c *cluster) error {
-	text, err := os.ReadFile(tableFile)
-	if err != nil {
-		return err
-	}
 	on := "cgroup v1"
 	if unified() {
 		on = "cgroup v2"
 	}
-	head, rest, found := strings.Cut(string(text), tableBegin)
-	_, tail, ended := strings.Cut(rest, tableEnd)
-	if !found || !ended {
-		return fmt.Errorf("%s has no %q and %q", tableFile, tableBegin, tableEnd)
-	}
 	slices.Sort(r.rows) // cases end in any order
 	table := fmt.Sprintf("Kubernetes %s, containerd %s, %s:\n\n| case | runc shim | this shim | without a pause container |\n"+
 		"| --- | --- | --- | --- |\n%s", c.programs.Version, c.Version, on, strings.Join(r.rows, ""))
-	return os.WriteFile(tableFile, []byte(head+tableBegin+table+tableEnd+tail), 0o644)
+	return section.Rewrite(tableFile, "kubernetes", func(string) string { return table })
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"sandbox.internal/shim/integration/section"
 )
 
 // Row is what came of one case: Cell is what the table shows.
@@ -49,28 +51,17 @@ func Merge(page, file string) error {
 
 // Put writes columns into a page.
 func Put(page string, columns []Column) error {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	changed := string(text)
 	for _, c := range columns {
-		if changed, err = c.into(changed); err != nil {
-			return fmt.Errorf("%s: %w", page, err)
+		if err := section.Rewrite(page, c.Kind, c.into); err != nil {
+			return err
 		}
 	}
-	return os.WriteFile(page, []byte(changed), 0o644) //nolint:gosec // a page of the repository
+	return nil
 }
 
-// into returns the page with the column in place of the one of the same machine. The column's cases are the rows;
+// into returns the table with the column in place of the one of the same machine. The column's cases are the rows;
 // others go.
-func (c Column) into(text string) (string, error) {
-	begin, end := "<!-- "+c.Kind+":begin -->\n", "<!-- "+c.Kind+":end -->\n"
-	head, rest, isThere := strings.Cut(text, begin)
-	table, tail, ended := strings.Cut(rest, end)
-	if !isThere || !ended {
-		return "", fmt.Errorf("it has no %q and %q", begin, end)
-	}
+func (c Column) into(table string) string {
 	all := slices.DeleteFunc(parse(table), func(other Column) bool { return other.Machine == c.Machine })
 	all = append(all, c)
 	slices.SortFunc(all, func(a, b Column) int { return strings.Compare(a.Machine, b.Machine) })
@@ -96,7 +87,7 @@ func (c Column) into(text string) (string, error) {
 	for _, column := range all {
 		b.WriteString("- " + column.Machine + ": " + column.With + "\n")
 	}
-	return head + begin + b.String() + end + tail, nil
+	return b.String()
 }
 
 // parse reads the columns of a table that into has written.

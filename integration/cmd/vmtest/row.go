@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/section"
 )
 
-// The region of docs/compatibility.md that runs with -write make, and the head of its table. A run replaces the row of
-// the same machine, which is what the first four columns say.
+// The head of the table in docs/compatibility.md that runs with -write make. A run replaces the row of the same machine,
+// which is what the first four columns say.
 const (
-	rowsBegin = "<!-- kernels:begin -->\n"
-	rowsEnd   = "<!-- kernels:end -->"
-	rowsHead  = "| kernel | security module | cgroup | architecture | when | result | passed (skipped, failed) |\n" +
+	rowsHead = "| kernel | security module | cgroup | architecture | when | result | passed (skipped, failed) |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- |\n"
 	rowKey = 4
 )
@@ -88,34 +88,17 @@ func securityModule() (string, error) {
 	return "none", nil
 }
 
-// putRow writes a row into the region of a page.
+// putRow writes a row into the table of a page.
 func putRow(name, line string) error {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	changed, err := withRow(string(text), line)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(name, []byte(changed), info.Mode()) //nolint:gosec // whoever runs the tests names the page
+	return section.Rewrite(name, "kernels", func(table string) string { return withRow(table, line) })
 }
 
-func withRow(page, line string) (string, error) {
-	before, rest, found := strings.Cut(page, rowsBegin)
-	table, after, ended := strings.Cut(rest, rowsEnd)
-	if !found || !ended {
-		return "", fmt.Errorf("it has no region from %q to %q", strings.TrimSpace(rowsBegin), rowsEnd)
-	}
+func withRow(table, line string) string {
 	lines := slices.Collect(strings.Lines(strings.TrimPrefix(table, rowsHead)))
 	lines = slices.DeleteFunc(lines, func(other string) bool { return machineOf(other) == machineOf(line) })
 	lines = append(lines, line)
 	slices.Sort(lines)
-	return before + rowsBegin + rowsHead + strings.Join(lines, "") + rowsEnd + after, nil
+	return rowsHead + strings.Join(lines, "")
 }
 
 // machineOf is the series of a row's kernel and the other columns that name a machine.

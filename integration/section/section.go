@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package section changes the parts of docs that tests and measurements write. Such a section stands between the lines
+// `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+package section
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// Rewrite gives change what stands in the section of a page, and puts in its place what change returns.
+func Rewrite(page, name string, change func(former string) string) error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	changed, err := in(string(text), name, change)
+	if err != nil {
+		return fmt.Errorf("%s: %w", page, err)
+	}
+	return os.WriteFile(page, []byte(changed), 0o644) //nolint:gosec // a page of the repository; its mode stays
+}
+
+func in(text, name string, change func(former string) string) (string, error) {
+	begin, end := "<!-- "+name+":begin -->\n", "<!-- "+name+":end -->\n"
+	before, rest, begun := strings.Cut(text, begin)
+	former, after, ended := strings.Cut(rest, end)
+	if !begun || !ended {
+		return "", fmt.Errorf("no section between the lines %q and %q", strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	return before + begin + change(former) + end + after, nil
+}
