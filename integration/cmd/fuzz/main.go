@@ -3,7 +3,7 @@
 
 // Command fuzz runs the fuzz targets of the shim's module, one after the other, each for the same part of a time. It
 // finds them in the tree, so that there is no list to forget one in. In the end it prints what each target did, and all
-// together; -o adds that to what earlier runs did.
+// together; -o adds that to what earlier runs did, and -write puts the sum into a page.
 package main
 
 import (
@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"time"
+
+	"sandbox.internal/shim/integration/section"
 )
 
 // leastTime is what a target needs to try its corpus and a few inputs more.
@@ -47,8 +49,12 @@ func run(ctx context.Context) (err error) {
 	total := flag.Duration("time", time.Minute, "time of all targets together; each has at least "+leastTime.String())
 	only := flag.String("run", ".", "expression for package.target")
 	output := flag.String("o", "", "file with the totals of all runs, which this one is added to")
+	page := flag.String("write", "", "page whose section `fuzz` says the totals of -o")
 	list := flag.Bool("list", false, "only list the targets")
 	flag.Parse()
+	if *page != "" && *output == "" {
+		return errors.New("-write: say -o, of which the page is made")
+	}
 	wanted, err := regexp.Compile(*only)
 	if err != nil {
 		return err
@@ -88,7 +94,11 @@ func run(ctx context.Context) (err error) {
 	}
 	done.print(os.Stdout)
 	if *output != "" {
-		failed = append(failed, done.addTo(*output))
+		totals, err := done.addTo(*output)
+		if err == nil && *page != "" {
+			err = section.Rewrite(*page, "fuzz", func(string) string { return totals.sentences() })
+		}
+		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
 }

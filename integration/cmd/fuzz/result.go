@@ -15,8 +15,12 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // result is what one target did, in one run or in several.
@@ -90,15 +94,36 @@ func (r results) print(to io.Writer) {
 	_ = w.Flush() // to a terminal or a file; there is nothing to do about it
 }
 
-// addTo adds the results to those in a file, which may be absent, and prints the sum of all runs.
-func (r results) addTo(path string) error {
+// sentences say what all targets did together, for a page.
+func (r results) sentences() string {
+	var found []string
+	least := ""
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		if r[name].Found {
+			found = append(found, "`"+name+"`")
+		}
+		if least == "" || r[name].Executions < r[least].Executions {
+			least = name
+		}
+	}
+	if len(found) == 0 {
+		found = []string{"none"}
+	}
+	sum, p := r.sum(), message.NewPrinter(language.English)
+	return p.Sprintf("%d targets, %d executions in %.1f hours. The fewest had `%s`: %d. "+
+		"Targets that found an input that failed: %s.\n",
+		len(r), sum.Executions, sum.Seconds/time.Hour.Seconds(), least, r[least].Executions, strings.Join(found, ", "))
+}
+
+// addTo adds the results to those in a file, which may be absent, and prints and returns the sums of all runs.
+func (r results) addTo(path string) (results, error) {
 	all := results{}
 	data, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(data, &all)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("totals of earlier runs: %w", err)
+		return nil, fmt.Errorf("totals of earlier runs: %w", err)
 	}
 	for name, one := range r {
 		all[name] = all[name].add(one)
@@ -106,7 +131,7 @@ func (r results) addTo(path string) error {
 	sum := all.sum()
 	fmt.Printf("with earlier runs: %d executions in %.0fs, %d targets\n", sum.Executions, sum.Seconds, len(all))
 	if data, err = json.MarshalIndent(all, "", "\t"); err != nil {
-		return err
+		return nil, err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o600)
+	return all, os.WriteFile(path, append(data, '\n'), 0o644) //nolint:gosec // no secret, and a file of the repository
 }

@@ -37,7 +37,7 @@ func TestResults_AddUp(t *testing.T) {
 		"a.FuzzA": {Executions: 6, Seconds: 2, New: 1, Corpus: 8, Runs: 1}, "b.FuzzB": {Executions: 1, Corpus: 1, Runs: 1},
 	}
 	for _, r := range []results{first, second} {
-		if err := r.addTo(file); err != nil {
+		if _, err := r.addTo(file); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,6 +58,21 @@ func TestResults_AddUp(t *testing.T) {
 	}
 	if sum := got.sum(); sum.Executions != 12 || sum.Corpus != 9 {
 		t.Errorf("sum = %+v, want 12 executions and 9 inputs", sum)
+	}
+}
+
+func TestResults_AreSaidInSentences(t *testing.T) {
+	r := results{
+		"a.FuzzA": {Executions: 1_000_000_000, Seconds: 7200}, "b.FuzzB": {Executions: 1234, Seconds: 1800},
+	}
+	want := "2 targets, 1,000,001,234 executions in 2.5 hours. The fewest had `b.FuzzB`: 1,234. " +
+		"Targets that found an input that failed: none.\n"
+	if got := r.sentences(); got != want {
+		t.Errorf("sentences = %q, want %q", got, want)
+	}
+	r["a.FuzzA"] = result{Executions: 1, Found: true}
+	if got, want := r.sentences(), "failed: `a.FuzzA`.\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("sentences = %q, want %q at the end", got, want)
 	}
 }
 
