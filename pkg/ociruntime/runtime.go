@@ -119,7 +119,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 				defer r.reaper.Suspend()() // as around translate
 				return removeHalfMade(undone, c)
 			})
-			return nil, errors.Join(ocierrors.Create(err, c.Spec.Linux), undo)
+			return nil, errors.Join(ocierrors.Create(err, c.Spec.Linux), process.Left(undo))
 		}
 	}
 	if err == nil {
@@ -129,10 +129,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 	undo := process.Undo(func() error {
 		return fail.After("create-undo.discard", r.discard(lc, stateDir(c.Root, c.ID)))
 	})
-	if undo != nil {
-		err = errors.Join(err, fmt.Errorf("undo: %w", undo))
-	}
-	return nil, err
+	return nil, errors.Join(err, process.Left(undo))
 }
 
 // translate suspends the reaper around translate.Container: to read the mappings of a user namespace that the container

@@ -78,7 +78,8 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 		c.noteMemoryLimit(config.Spec.Linux.Resources)
 	}
 	if err := c.create(ctx, runtime); err != nil {
-		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, Undo(c.removeHooks)))
+		undone := Undo(func() error { return c.removeHooks(errors.Is(err, ErrLeft)) })
+		return nil, fmt.Errorf("container %q: %w", config.ID, errors.Join(err, undone))
 	}
 	pid, io := c.init.Pid(), config.IO
 	events.Put(event.TaskCreate{
@@ -115,7 +116,8 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	if err := c.initCreated(ctx, init); err != nil {
 		_ = streams.Close() // nothing that was written matters any more
 		c.beforeDestroy()
-		return errors.Join(err, Undo(func() error { return fail.After("create-undo.container", c.runtime.Discard()) }))
+		undone := Undo(func() error { return fail.After("create-undo.container", c.runtime.Discard()) })
+		return errors.Join(err, Left(undone))
 	}
 	c.init.handle, c.init.streams = init, streams
 	return nil
@@ -147,10 +149,14 @@ func (c *Container) beforeDestroy() {
 	}
 }
 
-// removeHooks undoes the hooks. One that fails does not keep the others from being undone.
-func (c *Container) removeHooks() error {
+// removeHooks undoes the hooks. One that fails does not keep the others from being undone, but for the first, which stays
+// while something else is left.
+func (c *Container) removeHooks(somethingLeft bool) error {
 	var errs []error
-	for _, h := range slices.Backward(c.config.Hooks) {
+	for i, h := range slices.Backward(c.config.Hooks) {
+		if err := errors.Join(errs...); i == 0 && (somethingLeft || err != nil) {
+			return err
+		}
 		errs = append(errs, h.Removed())
 	}
 	return errors.Join(errs...)

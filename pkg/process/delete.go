@@ -62,7 +62,7 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	c.beforeDestroy()
 	err := c.runtime.Destroy()
 	if err == nil {
-		err = c.removeHooks()
+		err = c.removeHooks(false)
 	}
 	if err != nil {
 		return Status{}, c.init.wrap(fmt.Errorf("delete: %w", err))

@@ -80,3 +80,35 @@ func TestHooks_OfTheCgroupAreToldOfUpdateAndDelete(t *testing.T) {
 		}
 	})
 }
+
+// The first hook has what the delete command needs to find what is left.
+func TestHooks_TheFirstStaysWhileSomethingIsLeft(t *testing.T) {
+	broken := errors.New("broken")
+	for name, tc := range map[string]struct {
+		fails   string           // of the second hook
+		failing map[string]error // of the runtime
+		want    []string         // the end of the calls
+	}{
+		"the runtime could not undo its own": {"", map[string]error{"create": Left(broken)}, []string{"removed b"}},
+		"the container cannot be discarded":  {"created", map[string]error{"destroy": broken}, []string{"destroy b", "removed b"}},
+		"another hook cannot be undone":      {"removed", map[string]error{"create": broken}, []string{"removed b", "removed b"}},
+		"nothing is left":                    {"", map[string]error{"create": broken}, []string{"removed b", "removed a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, newFake())
+				f := newFake()
+				f.failing = tc.failing
+				var calls []string
+				hooks := []Hook{fakeHook{name: "a", calls: &calls}, fakeHook{name: "b", calls: &calls, fails: tc.fails}}
+				if _, err := New(ctx, f, w.queue, Config{ID: "c2", Hooks: hooks}); err == nil {
+					t.Error("New succeeded")
+				}
+				if end := calls[len(calls)-len(tc.want):]; !slices.Equal(end, tc.want) {
+					t.Errorf("calls = %q, want %q at the end", calls, tc.want)
+				}
+				w.fake.init.die(0)
+			})
+		})
+	}
+}

@@ -128,7 +128,7 @@ type Config struct {
 	// Stop is how a container that lives is ended before it is removed from disk; the zero value kills it.
 	Stop  Stop
 	Files []*os.File // init's, from descriptor 3 on
-	Hooks []Hook
+	Hooks []Hook     // the first has what the delete command must know, and is undone when nothing else is left
 	Options
 }
 

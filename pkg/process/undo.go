@@ -6,6 +6,7 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -17,6 +18,17 @@ const (
 	firstUndo = time.Millisecond
 	lastUndo  = 64 * time.Millisecond
 )
+
+// ErrLeft says that what a failed creation had made could not be removed. The first of [Config.Hooks] then stays.
+var ErrLeft = errors.New("something of the container is left")
+
+// Left is the error of a Create that could not undo what it had made: nil if undone is.
+func Left(undone error) error {
+	if undone == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrLeft, undone)
+}
 
 // Undo calls undo until it succeeds, at most five times within a tenth of a second. What an operation fails for, such
 // as want of descriptors, fails its undo as well, and often passes; nobody else would undo it. An undo that has waited

@@ -233,3 +233,23 @@ func TestCreate_PanicLeavesNoContainer(t *testing.T) {
 		t.Error("the shim does not end")
 	}
 }
+
+// A client may have its own directory for the state of containers. The delete command finds what is left there only by
+// what the shim has written, and so it does if a Delete fails halfway.
+func TestCreate_WhatIsLeftIsFoundByTheDeleteCommand(t *testing.T) {
+	broken := fmt.Errorf("broken: %w", errdefs.ErrFailedPrecondition)
+	bundle := newBundle(t, goodSpec())
+	r := CreateRequest{ID: "c1", Bundle: bundle, Options: options.Options{Root: "/run/client"}}
+	s := newManager(t, &fakeEngine{create: func(process.Config) error { return process.Left(broken) }})
+	_, err := s.Create(t.Context(), r)
+	if !errors.Is(err, broken) {
+		t.Errorf("Create = %v, want %v", err, broken)
+	}
+	wantText(t, err, "left")
+	if state, err := cleanup.ReadState(bundle); err != nil || state.Root != "/run/client/ns" {
+		t.Errorf("state in the bundle = %+v, %v, want one with the root /run/client/ns", state, err)
+	}
+	if _, err := s.Container("c1"); !errdefs.IsNotFound(err) {
+		t.Errorf("Container = %v, want not found", err)
+	}
+}
