@@ -14,7 +14,6 @@ package cleanup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,7 +23,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -63,14 +61,15 @@ func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 		return 0, process.Exit{}, fmt.Errorf("id %q: %w", r.ID, err)
 	}
 	r.Bundle = resolveBundle(r.Bundle)
-	at := indexBundle(r.Bundle)
+	at, err := indexBundle(r.Bundle)
+	if err != nil {
+		return 0, process.Exit{}, err
+	}
 	index, err := readIndex(at)
 	if errors.Is(err, os.ErrNotExist) {
 		return r.container(ctx)
 	}
-	if _, unread := errors.AsType[*os.PathError](err); unread {
-		// For want of descriptors, say. containerd would remove the bundles, and with them the way to the others,
-		// which would go on.
+	if unread(err) {
 		return 0, process.Exit{}, fmt.Errorf("which containers the shim has: %w", err)
 	}
 	if err != nil {
@@ -90,6 +89,13 @@ func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 		return 0, process.Exit{Status: killed, At: time.Now()}, r.Pod(at)
 	}
 	return r.container(ctx)
+}
+
+// unread reports whether a file could not be read, for want of descriptors, say, rather than not be understood. The
+// delete command fails then: when it succeeds, containerd removes the bundles, and with them the way to what goes on.
+func unread(err error) bool {
+	_, ok := errors.AsType[*os.PathError](err)
+	return ok && !errors.Is(err, os.ErrNotExist)
 }
 
 // all removes all that the dead shim had. The first call does so; others remove only their container. The call for the
@@ -144,7 +150,7 @@ func (r Request) members(ctx context.Context, at string, index *podIndex, remove
 	var early, late sync.WaitGroup
 	begin := make(chan struct{}) // closed when the late ones may
 	run := func(bundle string, remove func()) {
-		if JoinsPIDs(readSpec(bundle)) {
+		if spec, _ := readSpec(bundle); JoinsPIDs(spec) { // whoever removes it tells the error
 			early.Go(remove)
 		} else {
 			late.Go(func() { <-begin; remove() })
@@ -184,8 +190,10 @@ func (r Request) members(ctx context.Context, at string, index *podIndex, remove
 
 // member removes a container of the pod, unless its bundle belongs to another pod by now: a new container has its id.
 func (r Request) member(ctx context.Context, at, id string, e podEntry) error {
-	if _, err := os.Stat(e.Bundle); err == nil && indexBundle(e.Bundle) != at {
-		return nil
+	if _, err := os.Stat(e.Bundle); err == nil {
+		if other, err := indexBundle(e.Bundle); err != nil || other != at {
+			return err
+		}
 	}
 	unlock, err := lockBundle(ctx, e.Bundle)
 	if err != nil {
@@ -223,6 +231,9 @@ func lockBundle(ctx context.Context, bundle string) (unlock func(), err error) {
 // counts if there is no state that names another.
 func (r Request) containerLocked(ctx context.Context, root, id, bundle string) (int, process.Exit, error) {
 	s, err := ReadState(bundle)
+	if unread(err) {
+		return 0, process.Exit{}, fmt.Errorf("state of container %q: %w", id, err)
+	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		log.L.WithError(err).WithField("container", id).Warn("read the container's state; using defaults")
 	}
@@ -232,7 +243,10 @@ func (r Request) containerLocked(ctx context.Context, root, id, bundle string) (
 	config := process.Config{
 		ID: id, Bundle: bundle, Stop: s.Stop, Options: process.Options{Root: s.Root, SystemdCgroup: s.SystemdCgroup},
 	}
-	if config.Spec = readSpec(bundle); config.Spec != nil {
+	if config.Spec, err = readSpec(bundle); err != nil {
+		return 0, process.Exit{}, err
+	}
+	if config.Spec != nil {
 		if config.Rootfs = config.Spec.Root.Path; !filepath.IsAbs(config.Rootfs) {
 			config.Rootfs = filepath.Join(bundle, config.Rootfs)
 		}
@@ -266,25 +280,33 @@ func removeSockets(ctx context.Context, id string, sockets []listen.File) {
 	}
 }
 
-// UnmountRootfs unmounts all that is mounted at a bundle's rootfs. A process that still uses a file there does not keep
-// the mount: it goes when the last of them does, and at once when there is none.
+// UnmountRootfs unmounts all that is mounted at a bundle's rootfs, and on it. A process that still uses a file there does
+// not keep the mount: it goes when the last of them does, and at once when there is none. The file systems themselves are
+// not asked anything: one of FUSE may have a daemon that is dead.
 func UnmountRootfs(bundle string) error {
 	target := filepath.Join(bundle, "rootfs")
-	err := mount.UnmountRecursive(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("unmount %q: %w", target, err)
+	for {
+		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // no mount, or no directory
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("unmount %q: %w", target, err)
+		}
 	}
-	return nil
 }
 
 // readSpec reads the configuration of a container, or returns nil where there is none by which a container was made.
-func readSpec(bundle string) *specs.Spec {
-	data, err := os.ReadFile(filepath.Join(bundle, "config.json"))
+func readSpec(bundle string) (*specs.Spec, error) {
 	var s specs.Spec
-	if err != nil || json.Unmarshal(data, &s) != nil || s.Root == nil || s.Process == nil || s.Linux == nil {
-		return nil
+	err := unixfile.ReadJSON(filepath.Join(bundle, "config.json"), &s)
+	if unread(err) {
+		return nil, err
 	}
-	return &s
+	if err != nil || s.Root == nil || s.Process == nil || s.Linux == nil {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return &s, nil
 }
 
 // JoinsPIDs reports whether a container is in the PID namespace of another, whose end kills it (pid_namespaces(7)).

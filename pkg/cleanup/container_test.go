@@ -6,6 +6,7 @@ package cleanup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/core/mount"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/process"
@@ -174,5 +176,52 @@ func TestRun_GivesUpItsTurnWithItsContext(t *testing.T) {
 	unlock()
 	if _, _, err := request(bundle, removed(&asked)).Run(t.Context()); err != nil {
 		t.Errorf("Remove after that: %v", err)
+	}
+}
+
+// What cannot be read now may be read later. Until then nothing is taken for removed: containerd would remove the bundle.
+func TestRun_FailsWhereAFileOfTheBundleCannotBeRead(t *testing.T) {
+	for _, file := range []string{stateFile, "config.json", indexLink} {
+		t.Run(file, func(t *testing.T) {
+			bundle := newBundle(t, goodSpec())
+			must(t, State{Root: "/r/ns"}.Write(bundle))
+			path := filepath.Join(bundle, file)
+			_ = os.Remove(path) // the link is not there
+			must(t, os.Symlink(file, path))
+			if file == indexLink {
+				must(t, os.RemoveAll(bundle))
+				must(t, os.Symlink(filepath.Base(bundle), bundle))
+			}
+			_, _, err := request(bundle, func(context.Context, process.Config) error {
+				t.Error("a container was removed")
+				return nil
+			}).Run(t.Context())
+			if !errors.Is(err, unix.ELOOP) {
+				t.Errorf("Run = %v, want an error of the file", err)
+			}
+			wantText(t, err, file)
+		})
+	}
+}
+
+// A file system whose daemon is dead answers nothing that it is asked.
+func TestUnmountRootfs_OfAFUSEFileSystemWithoutItsDaemon(t *testing.T) {
+	bundle := newBundle(t, goodSpec())
+	rootfs := filepath.Join(bundle, "rootfs")
+	must(t, mount.All(tmpfs(), rootfs)) // below it
+	daemon, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("SKIPPED: needs FUSE in the kernel")
+	}
+	must(t, err)
+	must(t, unix.Mount("none", rootfs, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", daemon.Fd())))
+	t.Cleanup(func() { _ = unix.Unmount(rootfs, unix.MNT_DETACH) }) // if the test fails
+	must(t, daemon.Close())
+	if _, err := os.Lstat(rootfs); !errors.Is(err, unix.ENOTCONN) {
+		t.Fatalf("lstat = %v, want %v", err, unix.ENOTCONN)
+	}
+	must(t, UnmountRootfs(bundle))
+	if left := mountsBelow(t, bundle); len(left) > 0 {
+		t.Errorf("mounts left: %v", left)
 	}
 }

@@ -5,6 +5,7 @@ package cleanup
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/fail"
 	"sandbox.internal/shim/pkg/listen"
@@ -217,11 +219,15 @@ func (x *Index) saveLocked() error {
 
 // indexBundle is the bundle that has the index of the pod to which bundle belongs, if there is one. A link that leads
 // nowhere leads to a bundle that is gone.
-func indexBundle(bundle string) string {
-	if target, err := os.Readlink(filepath.Join(bundle, indexLink)); err == nil && filepath.IsAbs(target) {
-		return target
+func indexBundle(bundle string) (string, error) {
+	target, err := os.Readlink(filepath.Join(bundle, indexLink))
+	switch {
+	case err == nil && filepath.IsAbs(target):
+		return target, nil
+	case err == nil, errors.Is(err, os.ErrNotExist), errors.Is(err, unix.EINVAL): // EINVAL: not a link
+		return bundle, nil
 	}
-	return bundle
+	return "", fmt.Errorf("which bundle has the list of the pod's containers: %w", err)
 }
 
 // resolveBundle is the path of a bundle, which may be gone, without links: bundles are told apart by their paths.
