@@ -128,7 +128,11 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // opened for its name only
+	defer func() { _ = root.Close() }()            // opened for its name only
+	bundle, err := filepath.EvalSymlinks(c.Bundle) // what is mounted must have no link on its way: checkBinds
+	if err != nil {
+		return err
+	}
 	spec := *c.Spec
 	if h.user != nil {
 		first := *spec.Process
@@ -141,7 +145,7 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		if slices.ContainsFunc(v.taken, func(t mountPoint) bool { return t.path == e.container }) {
 			continue // a mount of the configuration covers it
 		}
-		if err := v.add(e, int(root.Fd()), filepath.Join(c.Bundle, skeletons, fmt.Sprint(i))); err != nil {
+		if err := v.add(e, int(root.Fd()), filepath.Join(bundle, skeletons, fmt.Sprint(i))); err != nil {
 			return fmt.Errorf("host-rootfs: show %q: %w", e.host, err)
 		}
 		for _, m := range v.mounts {

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/settings"
@@ -235,5 +236,27 @@ func wantInvalid(t *testing.T, err error, text ...string) {
 		if err == nil || !strings.Contains(err.Error(), w) {
 			t.Errorf("error = %v, which does not say %q", err, w)
 		}
+	}
+}
+
+// A client may name the bundle by a link, such as /var/run.
+func TestPrepare_OfABundleBehindALink(t *testing.T) {
+	h := parsed(t, "default")
+	dir := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(dir, "run"), 0o700))
+	must(t, os.Symlink("run", filepath.Join(dir, "link")))
+	spec := &specs.Spec{Linux: &specs.Linux{}}
+	c := process.Config{Bundle: filepath.Join(dir, "link"), Rootfs: t.TempDir(), Spec: spec}
+	must(t, h.Prepare(t.Context(), &c))
+	for _, m := range h.binds {
+		if strings.HasPrefix(m.Source, dir) {
+			if _, err := statAt(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS); err != nil {
+				t.Errorf("source %q of a mount: %v", m.Source, err)
+			}
+		}
+	}
+	must(t, h.Removed())
+	if got := files(t, c.Bundle); got != "" {
+		t.Errorf("the bundle has %s", got)
 	}
 }
