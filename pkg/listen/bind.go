@@ -256,11 +256,7 @@ func (b *Bound) Left(root string, volumes []Volume) ([]File, error) {
 	}
 	var list []File
 	for _, f := range b.files {
-		path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.dir))
-		if err != nil {
-			return nil, err
-		}
-		inside, err := filepath.Rel(top, path)
+		inside, err := nameBelow(top, f.dir)
 		if err != nil {
 			return nil, err
 		}
@@ -272,8 +268,12 @@ func (b *Bound) Left(root string, volumes []Volume) ([]File, error) {
 		left := File{Name: f.name, In: in, ID: id}
 		// Where volumes are mounted over each other, the one with the directory counts.
 		for _, v := range volumes {
+			mountPoint, err := v.mountPoint(root, top)
+			if err != nil {
+				continue // it is a file, or gone
+			}
 			left.Volume = v.Source
-			left.Dir, err = filepath.Rel(v.Destination, filepath.Join("/", inside))
+			left.Dir, err = filepath.Rel(mountPoint, inside)
 			if err != nil || !filepath.IsLocal(left.Dir) {
 				continue
 			}
@@ -285,6 +285,26 @@ func (b *Bound) Left(root string, volumes []Volume) ([]File, error) {
 		}
 	}
 	return list, nil
+}
+
+// mountPoint is where a volume is mounted, without the links that may be on the way to its Destination. top is the path
+// of root.
+func (v Volume) mountPoint(root, top string) (string, error) {
+	dir, err := directory(root, v.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(dir) //nolint:errcheck // nothing was written
+	return nameBelow(top, dir)
+}
+
+// nameBelow is the kernel's name of an open file, relative to top.
+func nameBelow(top string, fd int) (string, error) {
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return "", err
+	}
+	return filepath.Rel(top, path)
 }
 
 // open opens the directory, unless another replaced it. It follows no link that the container may have made.

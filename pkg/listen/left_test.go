@@ -142,6 +142,9 @@ func TestLeft_ListsWhatIsOnTheHost(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(other, "sub"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink("vol", filepath.Join(root, "linked")); err != nil { // as /var/run is
+		t.Fatal(err)
+	}
 	vol, decoy := Volume{root + "/vol", "/vol"}, Volume{other, "/vol"}
 	for _, tt := range []struct {
 		name    string
@@ -149,6 +152,7 @@ func TestLeft_ListsWhatIsOnTheHost(t *testing.T) {
 		want    string
 	}{
 		{"a volume", []Volume{vol}, root + "/vol sub"},
+		{"a volume at a link", []Volume{{root + "/vol", "/linked"}}, root + "/vol sub"},
 		{"a volume mounted over another", []Volume{decoy, vol}, root + "/vol sub"},
 		{"the root file system", []Volume{{root, "/"}}, root + " vol/sub"},
 		{"the directory itself", []Volume{{root + "/vol/sub", "/vol/sub/"}}, root + "/vol/sub ."},
