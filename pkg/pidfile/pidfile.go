@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -104,7 +105,7 @@ func Read(path string) (int, error) {
 func parse(data []byte) (pid int, ok bool) {
 	text := strings.TrimSuffix(string(data), "\n")
 	n, err := strconv.ParseUint(text, 10, 64)
-	return int(n), err == nil && len(text) <= digits
+	return int(n), err == nil && len(text) <= digits && 0 < n && n <= math.MaxInt32 // as a pid_t
 }
 
 func invalid(path string) error {
