@@ -85,8 +85,9 @@ type sandbox struct {
 	stop    *stop         // under way, or nil
 	died    *process.Exit // of the process that holds the namespaces; nil while it lives, or if it is the shim
 	exit    *process.Exit // nil until all containers are dead; told when the stage is Stopped
-	retry   retry         // since ShutdownIdle has failed
 	updated Resources
+	retry   retry // since ShutdownIdle has failed
+	dead    retry // since stopDead has
 }
 
 // Stage is a stage in the life of a pod. Each one leads to the next, and Created also to Stopping.
@@ -260,15 +261,26 @@ func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, erro
 }
 
 // awaitDeath stops the pod when the process that holds its namespaces dies: no container can be created without it.
+// A stop that fails is tried again, since containerd waits for the end of the pod and asks for nothing.
 func (c *Controller) awaitDeath(p *sandbox) {
 	<-p.pod.Exited()
 	status, at := p.pod.Exit()
 	c.mu.Lock()
 	p.died = &process.Exit{Status: status, At: at}
 	c.mu.Unlock()
+	c.stopDead(p)
+}
+
+func (c *Controller) stopDead(p *sandbox) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	if err := c.Stop(ctx, p.id, 0); err != nil && !errdefs.IsNotFound(err) {
-		log.L.WithError(err).WithField("sandbox", p.id).Error("stop after the death of the process that holds its namespaces")
+	err := c.Stop(ctx, p.id, 0)
+	if err == nil || errdefs.IsNotFound(err) {
+		return
 	}
+	c.mu.Lock()
+	in := p.dead.again(func() { c.stopDead(p) })
+	c.mu.Unlock()
+	log.L.WithError(err).WithField("sandbox", p.id).
+		Errorf("stop after the death of the process that holds its namespaces: tried again in %v", in)
 }

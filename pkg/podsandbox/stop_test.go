@@ -347,3 +347,23 @@ func TestShutdown_EndsAll(t *testing.T) {
 		t.Errorf("files = %q, want %q", got, want)
 	}
 }
+
+// containerd waits for the end of the pod, and asks for nothing.
+func TestWait_EndsAfterAFailedStopOfAPodThatDied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p, r := newController(t, &fakeRuntime{})
+		p.pid = 4321
+		must(t, s.Create(t.Context(), r))
+		_, err := s.Start(t.Context(), "s")
+		must(t, err)
+		p.fail("close", errors.New("busy"))
+		p.die()
+		time.Sleep(time.Minute)
+		p.fail("close", nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if exit, err := s.Wait(ctx, "s"); err != nil || exit.Status != 137 {
+			t.Errorf("Wait = %+v, %v, want the exit of the process", exit, err)
+		}
+	})
+}
