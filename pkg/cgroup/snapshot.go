@@ -35,7 +35,7 @@ func (c *Cgroup) File(name string) string {
 func (c *Cgroup) Snapshot(names []string) (Snapshot, error) {
 	s := Snapshot{}
 	for _, name := range names {
-		paths, err := filepath.Glob(c.File(name))
+		paths, err := c.matching(name)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
@@ -51,6 +51,28 @@ func (c *Cgroup) Snapshot(names []string) (Snapshot, error) {
 		}
 	}
 	return s, nil
+}
+
+// matching returns the paths of the files whose names match a pattern. The path of the cgroup is no pattern: names of
+// systemd's units have backslashes.
+func (c *Cgroup) matching(pattern string) ([]string, error) {
+	file := c.File(pattern)
+	if file == "" || !strings.ContainsAny(pattern, `*?[\`) {
+		return []string{file}, nil
+	}
+	entries, err := os.ReadDir(filepath.Dir(file))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var paths []string
+	for _, e := range entries {
+		if ok, err := filepath.Match(pattern, e.Name()); err != nil {
+			return nil, err
+		} else if ok {
+			paths = append(paths, filepath.Join(filepath.Dir(file), e.Name()))
+		}
+	}
+	return paths, nil
 }
 
 // Restore writes the files that differ from the snapshot. The kernel checks some against others, so Restore repeats as

@@ -159,3 +159,22 @@ func TestSnapshot_RestoresAnEmptyCPUSet(t *testing.T) {
 		t.Errorf("cpuset.cpus.effective after Restore() = %q, want the parent's %q", got, all)
 	}
 }
+
+// A unit of systemd may be named so.
+func TestSnapshot_OfACgroupWhoseNameLooksLikeAPattern(t *testing.T) {
+	for _, name := range []string{`cri-a\x2db.scope`, "a[1]", "a*"} {
+		dir := filepath.Join(t.TempDir(), name)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"memory.max", "hugetlb.2MB.max", "hugetlb.1GB.max", "hugetlb.1GB.current"} {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte("1\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := New(map[string]string{"": dir}).Snapshot([]string{"memory.max", "hugetlb.*.max"})
+		if want := 3; len(got) != want || err != nil {
+			t.Errorf("snapshot of %q = %v, %v, want %d files", name, got, err, want)
+		}
+	}
+}
