@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -294,6 +295,43 @@ func TestLimit_OfAContainer(t *testing.T) {
 		}
 		c.process.delete()
 	}
+}
+
+// Neither what config.json says of the files of cgroup v2 nor an update lifts the limits of a container. CRI repeats all of
+// linux.resources in each update.
+func TestLimit_OfAContainerHoldsOverAnUpdate(t *testing.T) {
+	j := newJudge(t)
+	memory, pids, quota, period := int64(512*mib), int64(-1), int64(200000), uint64(100000)
+	resources := &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: &memory}, Pids: &specs.LinuxPids{Limit: &pids},
+		CPU: &specs.LinuxCPU{Quota: &quota, Period: &period},
+	}
+	if unified() {
+		resources.Unified = map[string]string{"memory.max": "max", "pids.max": "max", "cpu.max": "max 100000"}
+	}
+	asked := spec(func(s *oci.Spec) {
+		s.Linux.Resources.Memory, s.Linux.Resources.Pids = resources.Memory, resources.Pids
+		s.Linux.Resources.CPU, s.Linux.Resources.Unified = resources.CPU, resources.Unified
+	})
+	opts := append([]oci.SpecOpts{asked}, with(j.limited("limits", "memory=64Mi,pids=16,cpus=0.5"))...)
+	c := j.run("c1", config{opts: opts}, "sleep", "1000")
+	want := func(when, v1, v2, value1, value2 string) {
+		t.Helper()
+		got, err := harness.CgroupFile("/"+j.namespace+"/c1", v1, v2)
+		if err != nil || got != value1 && got != value2 {
+			t.Errorf("%s: %s or %s = %q, %v, want %q or %q", when, v1, v2, got, err, value1, value2)
+		}
+	}
+	for _, when := range []string{"at first", "after an update"} {
+		want(when, "memory.limit_in_bytes", "memory.max", "67108864", "67108864")
+		want(when, "pids.max", "pids.max", "16", "16")
+		want(when, "cpu.cfs_quota_us", "cpu.max", "50000", "50000 100000")
+		j.must(c.Update(j.ctx, client.WithResources(resources)), "update")
+	}
+	less := int64(32 * mib)
+	j.must(c.Update(j.ctx, client.WithResources(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &less}})), "update")
+	want("after an update to less", "memory.limit_in_bytes", "memory.max", "33554432", "33554432")
+	c.kill()
 }
 
 // A container is ended for an exec that uses up the container's memory, and not for one that uses up its own.

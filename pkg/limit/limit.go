@@ -10,7 +10,6 @@ package limit
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -19,8 +18,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-
-	"sandbox.internal/shim/pkg/cgroup"
 )
 
 // Limits of a run. 0 is none.
@@ -303,91 +300,3 @@ func (l *Limits) Rlimits(limits []specs.POSIXRlimit) []specs.POSIXRlimit {
 
 // LimitsIO reports whether there is a limit of what is read or written. A nil l has none.
 func (l *Limits) LimitsIO() bool { return l != nil && (l.ReadBPS > 0 || l.WriteBPS > 0) }
-
-// Lower returns resources of a container, lowered to those of l, for cgroup v2 or v1 and a kernel that counts swap or
-// does not.
-func (l *Limits) Lower(r *specs.LinuxResources, unified, swap bool) *specs.LinuxResources {
-	lowered := specs.LinuxResources{}
-	if r != nil {
-		lowered = *r
-	}
-	if l.Memory > 0 {
-		l.lowerMemory(&lowered, unified, swap)
-	}
-	if l.Pids > 0 {
-		pids := specs.LinuxPids{}
-		if lowered.Pids != nil {
-			pids = *lowered.Pids
-		}
-		pids.Limit = lower(pids.Limit, l.Pids)
-		lowered.Pids = &pids
-	}
-	if l.CPUs > 0 {
-		cpu := specs.LinuxCPU{}
-		if lowered.CPU != nil {
-			cpu = *lowered.CPU
-		}
-		period := uint64(100000) // the kernel's default, in µs
-		if cpu.Period != nil && *cpu.Period > 0 {
-			period = *cpu.Period
-		}
-		cpu.Quota, cpu.Period = lower(cpu.Quota, l.CPUs*int64(period)/1000), &period
-		lowered.CPU = &cpu
-	}
-	if l.LimitsIO() {
-		io := specs.LinuxBlockIO{}
-		if lowered.BlockIO != nil {
-			io = *lowered.BlockIO
-		}
-		io.ThrottleReadBpsDevice = lowerDisks(io.ThrottleReadBpsDevice, l.ReadBPS)
-		io.ThrottleWriteBpsDevice = lowerDisks(io.ThrottleWriteBpsDevice, l.WriteBPS)
-		lowered.BlockIO = &io
-	}
-	return &lowered
-}
-
-func (l *Limits) lowerMemory(r *specs.LinuxResources, unified, swap bool) {
-	memory := specs.LinuxMemory{}
-	if r.Memory != nil {
-		memory = *r.Memory
-	}
-	memory.Limit = lower(memory.Limit, l.Memory)
-	if swap { // here that of memory and swap together
-		memory.Swap = lower(memory.Swap, *memory.Limit+l.Swap)
-	}
-	r.Memory = &memory
-	if unified {
-		r.Unified = maps.Clone(r.Unified)
-		if r.Unified == nil {
-			r.Unified = map[string]string{}
-		}
-		r.Unified["memory.oom.group"] = "1"
-	}
-}
-
-// lower returns the lower of two limits, of which the first is none if it is nil or not positive.
-func lower(limit *int64, most int64) *int64 {
-	if limit != nil && *limit > 0 {
-		most = min(*limit, most)
-	}
-	return &most
-}
-
-// lowerDisks lowers limits of all disks to most, unless that is 0.
-func lowerDisks(limits []specs.LinuxThrottleDevice, most int64) []specs.LinuxThrottleDevice {
-	limits = slices.Clone(limits)
-	for _, d := range cgroup.Disks() {
-		one := specs.LinuxThrottleDevice{Rate: uint64(most)}
-		one.Major, one.Minor = d.Major, d.Minor
-		is := func(t specs.LinuxThrottleDevice) bool { return t.Major == d.Major && t.Minor == d.Minor }
-		i := slices.IndexFunc(limits, is)
-		switch {
-		case most == 0:
-		case i < 0:
-			limits = append(limits, one)
-		case limits[i].Rate == 0 || limits[i].Rate > one.Rate:
-			limits[i] = one
-		}
-	}
-	return limits
-}

@@ -12,8 +12,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
-
-	"sandbox.internal/shim/pkg/cgroup"
 )
 
 func TestParse(t *testing.T) {
@@ -127,68 +125,6 @@ func TestRlimits(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" || given[0].Hard != 1024 {
 		t.Errorf("Rlimits: %s", diff)
-	}
-}
-
-func TestLower(t *testing.T) {
-	number := func(n int64) *int64 { return &n }
-	period, half := uint64(100000), uint64(50000)
-	l := &Limits{Memory: 64 << 20, Swap: 1 << 20, Pids: 10, CPUs: 1500}
-	for name, tt := range map[string]struct {
-		given, want *specs.LinuxResources
-		unified     bool
-	}{
-		"nothing": {nil, &specs.LinuxResources{
-			Memory: &specs.LinuxMemory{Limit: number(64 << 20), Swap: number(65 << 20)},
-			Pids:   &specs.LinuxPids{Limit: number(10)}, CPU: &specs.LinuxCPU{Quota: number(150000), Period: &period},
-		}, false},
-		"no limits": {&specs.LinuxResources{
-			Memory: &specs.LinuxMemory{Limit: number(-1)}, Pids: &specs.LinuxPids{Limit: number(-1)},
-			CPU: &specs.LinuxCPU{Quota: number(-1)},
-		}, &specs.LinuxResources{
-			Memory: &specs.LinuxMemory{Limit: number(64 << 20), Swap: number(65 << 20)},
-			Pids:   &specs.LinuxPids{Limit: number(10)}, CPU: &specs.LinuxCPU{Quota: number(150000), Period: &period},
-			Unified: map[string]string{"memory.oom.group": "1"},
-		}, true},
-		"lower ones": {&specs.LinuxResources{
-			Memory: &specs.LinuxMemory{Limit: number(1 << 20), Swap: number(1 << 20)},
-			Pids:   &specs.LinuxPids{Limit: number(3)}, CPU: &specs.LinuxCPU{Quota: number(10), Period: &half, Cpus: "0"},
-		}, &specs.LinuxResources{
-			Memory: &specs.LinuxMemory{Limit: number(1 << 20), Swap: number(1 << 20)},
-			Pids:   &specs.LinuxPids{Limit: number(3)}, CPU: &specs.LinuxCPU{Quota: number(10), Period: &half, Cpus: "0"},
-		}, false},
-	} {
-		if diff := cmp.Diff(tt.want, l.Lower(tt.given, tt.unified, true)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-	}
-	if got := l.Lower(nil, false, false); got.Memory.Swap != nil {
-		t.Errorf("Lower where swap is not counted = %d", *got.Memory.Swap)
-	}
-}
-
-func TestLower_DisksOfTheMachine(t *testing.T) {
-	disks := cgroup.Disks()
-	if len(disks) == 0 {
-		t.Skip("CANNOT RUN HERE: a block device is needed")
-	}
-	device := func(d cgroup.Disk, rate uint64) (t specs.LinuxThrottleDevice) {
-		t.Major, t.Minor, t.Rate = d.Major, d.Minor, rate
-		return t
-	}
-	other := device(cgroup.Disk{Major: 4000, Minor: 1}, 9)
-	l := &Limits{ReadBPS: 5000}
-	for rate, want := range map[uint64]uint64{0: 5000, 4000: 4000, 6000: 5000} {
-		given := []specs.LinuxThrottleDevice{other, device(disks[0], rate)}
-		r := &specs.LinuxResources{BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: given}}
-		got := l.Lower(r, false, true).BlockIO
-		d := got.ThrottleReadBpsDevice
-		if len(d) != 1+len(disks) || d[0] != other || d[1] != device(disks[0], want) || given[1].Rate != rate {
-			t.Errorf("Lower of %v = %v", given, d)
-		}
-		if d := got.ThrottleWriteBpsDevice; d != nil {
-			t.Errorf("Lower without a limit of what is written = %v", d)
-		}
 	}
 }
 

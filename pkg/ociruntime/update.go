@@ -6,6 +6,7 @@ package ociruntime
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
@@ -28,6 +29,8 @@ func (c *container) Update(r *specs.LinuxResources) error {
 		before = c.config.Spec.Linux.Resources
 	}
 	next, write := resources.Merge(before, r)
+	// CRI repeats all that config.json says, which does not have the limits of the container as a run.
+	next, write = c.config.Limits.LowerUpdate(next, write, c.cgroup.Unified(), c.countsSwap())
 	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
 		return err
 	}
@@ -55,6 +58,15 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	}
 	c.resources = next
 	return nil
+}
+
+// countsSwap reports whether the kernel can limit swap.
+func (c *container) countsSwap() bool {
+	if c.cgroup.Unified() {
+		return true
+	}
+	_, err := os.Stat(c.cgroup.File("memory.memsw.limit_in_bytes"))
+	return err == nil
 }
 
 // write writes r. If r has device rules, those that every container has follow them.

@@ -341,7 +341,7 @@ func (c *Container) isLimitedInMemory() bool {
 // noteMemoryLimit keeps whether the container has a limit of memory, after r was written.
 func (c *Container) noteMemoryLimit(r *specs.LinuxResources) {
 	if limited, ok := limit.OfMemory(r); ok {
-		c.limitsMemory.Store(limited)
+		c.limitsMemory.Store(limited || c.config.Limits != nil && c.config.Limits.Memory > 0)
 	}
 }
 

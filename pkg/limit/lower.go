@@ -1,0 +1,236 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package limit
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/cgroup"
+)
+
+// Lower returns resources of a container, lowered to those of l, for cgroup v2 or v1 and a kernel that counts swap or
+// does not.
+func (l *Limits) Lower(r *specs.LinuxResources, unified, swap bool) *specs.LinuxResources {
+	lowered := specs.LinuxResources{}
+	if r != nil {
+		lowered = *r
+	}
+	if l.Memory > 0 {
+		l.lowerMemory(&lowered, unified, swap)
+	}
+	if l.Pids > 0 {
+		pids := specs.LinuxPids{}
+		if lowered.Pids != nil {
+			pids = *lowered.Pids
+		}
+		pids.Limit = lower(pids.Limit, l.Pids)
+		lowered.Pids = &pids
+	}
+	if l.CPUs > 0 {
+		cpu := specs.LinuxCPU{}
+		if lowered.CPU != nil {
+			cpu = *lowered.CPU
+		}
+		period := uint64(100000) // the kernel's default, in µs
+		if cpu.Period != nil && *cpu.Period > 0 {
+			period = *cpu.Period
+		}
+		cpu.Quota, cpu.Period = lower(cpu.Quota, l.CPUs*int64(period)/1000), &period
+		if cpu.Burst != nil {
+			burst := min(*cpu.Burst, uint64(*cpu.Quota)) // more is refused
+			cpu.Burst = &burst
+		}
+		lowered.CPU = &cpu
+	}
+	if l.LimitsIO() {
+		io := specs.LinuxBlockIO{}
+		if lowered.BlockIO != nil {
+			io = *lowered.BlockIO
+		}
+		io.ThrottleReadBpsDevice = lowerDisks(io.ThrottleReadBpsDevice, l.ReadBPS)
+		io.ThrottleWriteBpsDevice = lowerDisks(io.ThrottleWriteBpsDevice, l.WriteBPS)
+		lowered.BlockIO = &io
+	}
+	lowered.Unified = l.lowerUnified(lowered.Unified)
+	return &lowered
+}
+
+// LowerUpdate is Lower for an update: next is what the container has after it, and write what of it is written, of which
+// nothing else is written for it. A nil l lowers nothing.
+func (l *Limits) LowerUpdate(next, write *specs.LinuxResources, unified, swap bool) (n, w *specs.LinuxResources) {
+	if l == nil {
+		return next, write
+	}
+	n, lowered := l.Lower(next, unified, swap), *write
+	if m := write.Memory; l.Memory > 0 && m != nil && (isSet(m.Limit) || isSet(m.Swap)) {
+		memory := *m
+		memory.Limit, memory.Swap = n.Memory.Limit, n.Memory.Swap
+		lowered.Memory = &memory
+	}
+	if write.Pids != nil && write.Pids.Limit != nil {
+		lowered.Pids = n.Pids
+	}
+	if c := write.CPU; l.CPUs > 0 && c != nil && (isSet(c.Quota) || isSet(c.Period) || c.Burst != nil) {
+		cpu := *c
+		cpu.Quota, cpu.Period = n.CPU.Quota, n.CPU.Period
+		if cpu.Burst != nil {
+			cpu.Burst = n.CPU.Burst
+		}
+		lowered.CPU = &cpu
+	}
+	if write.BlockIO != nil {
+		io := *write.BlockIO
+		if len(io.ThrottleReadBpsDevice) > 0 {
+			io.ThrottleReadBpsDevice = n.BlockIO.ThrottleReadBpsDevice
+		}
+		if len(io.ThrottleWriteBpsDevice) > 0 {
+			io.ThrottleWriteBpsDevice = n.BlockIO.ThrottleWriteBpsDevice
+		}
+		lowered.BlockIO = &io
+	}
+	lowered.Unified = maps.Clone(write.Unified)
+	for file := range lowered.Unified {
+		lowered.Unified[file] = n.Unified[file]
+	}
+	return n, &lowered
+}
+
+func isSet[T int64 | uint64](p *T) bool { return p != nil && *p != 0 }
+
+// lowerUnified lowers what is written to the files of cgroup v2 after the other fields.
+func (l *Limits) lowerUnified(files map[string]string) map[string]string {
+	files = maps.Clone(files)
+	for file, text := range files {
+		switch file {
+		case "memory.max":
+			files[file] = lowerText(text, l.Memory, l.Memory > 0)
+		case "memory.swap.max":
+			files[file] = lowerText(text, l.Swap, l.Memory > 0)
+		case "pids.max":
+			files[file] = lowerText(text, l.Pids, l.Pids > 0)
+		case "cpu.max":
+			files[file] = l.lowerCPUMax(text)
+		case "io.max":
+			files[file] = l.lowerIOMax(text)
+		}
+	}
+	return files
+}
+
+// lowerText lowers the text of a control file with one number to most, if that is a limit. What the kernel would not
+// understand stays, for the kernel to refuse.
+func lowerText(text string, most int64, limits bool) string {
+	n, ok := parseMax(strings.TrimSpace(text))
+	if !limits || !ok || n <= most {
+		return text
+	}
+	return strconv.FormatInt(most, 10)
+}
+
+// parseMax reads a number as the kernel does (memparse in lib/cmdline.c), or max, which is the greatest.
+func parseMax(text string) (n int64, ok bool) {
+	if text == "max" {
+		return math.MaxInt64, true
+	}
+	shift := 0
+	if text != "" {
+		if i := strings.IndexByte("KMGTPE", text[len(text)-1]&^0x20); i >= 0 && !strings.HasPrefix(text, "0x") {
+			text, shift = text[:len(text)-1], 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(text, 0, 64)
+	if err != nil || n < 0 {
+		return 0, false
+	}
+	if n > math.MaxInt64>>shift {
+		return math.MaxInt64, true
+	}
+	return n << shift, true
+}
+
+// lowerCPUMax lowers QUOTA or QUOTA PERIOD, in µs.
+func (l *Limits) lowerCPUMax(text string) string {
+	fields := strings.Fields(text)
+	period := int64(100000) // the kernel's default
+	if len(fields) == 2 {
+		n, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return text
+		}
+		period = n
+	}
+	if len(fields) == 0 || l.CPUs == 0 {
+		return text
+	}
+	fields[0] = lowerText(fields[0], l.CPUs*period/1000, true)
+	return strings.Join(fields, " ")
+}
+
+// lowerIOMax lowers lines of MAJ:MIN KEY=NUMBER….
+func (l *Limits) lowerIOMax(text string) string {
+	most := map[string]int64{"rbps": l.ReadBPS, "wbps": l.WriteBPS}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		fields := strings.Fields(line)
+		for n, field := range fields {
+			if key, value, ok := strings.Cut(field, "="); ok {
+				fields[n] = key + "=" + lowerText(value, most[key], most[key] > 0)
+			}
+		}
+		lines[i] = strings.Join(fields, " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (l *Limits) lowerMemory(r *specs.LinuxResources, unified, swap bool) {
+	memory := specs.LinuxMemory{}
+	if r.Memory != nil {
+		memory = *r.Memory
+	}
+	memory.Limit = lower(memory.Limit, l.Memory)
+	if swap { // here that of memory and swap together
+		memory.Swap = lower(memory.Swap, *memory.Limit+l.Swap)
+	}
+	r.Memory = &memory
+	if unified {
+		r.Unified = maps.Clone(r.Unified)
+		if r.Unified == nil {
+			r.Unified = map[string]string{}
+		}
+		r.Unified["memory.oom.group"] = "1"
+	}
+}
+
+// lower returns the lower of two limits, of which the first is none if it is nil or not positive.
+func lower(limit *int64, most int64) *int64 {
+	if limit != nil && *limit > 0 {
+		most = min(*limit, most)
+	}
+	return &most
+}
+
+// lowerDisks lowers limits of all disks to most, unless that is 0.
+func lowerDisks(limits []specs.LinuxThrottleDevice, most int64) []specs.LinuxThrottleDevice {
+	limits = slices.Clone(limits)
+	for _, d := range cgroup.Disks() {
+		one := specs.LinuxThrottleDevice{Rate: uint64(most)}
+		one.Major, one.Minor = d.Major, d.Minor
+		is := func(t specs.LinuxThrottleDevice) bool { return t.Major == d.Major && t.Minor == d.Minor }
+		i := slices.IndexFunc(limits, is)
+		switch {
+		case most == 0:
+		case i < 0:
+			limits = append(limits, one)
+		case limits[i].Rate == 0 || limits[i].Rate > one.Rate:
+			limits[i] = one
+		}
+	}
+	return limits
+}
