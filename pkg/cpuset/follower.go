@@ -54,6 +54,8 @@ const (
 type follower struct {
 	Container
 	state   State
+	root    string    // of the hierarchy
+	own     uint64    // inode of the container's cgroup
 	inode   uint64    // of the source, 0 when it was gone
 	since   time.Time // when the source was found made again, zero if it is the first one
 	applied *State    // the last assignment that Apply took
@@ -67,7 +69,7 @@ func newFollower(root string, c Container) (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{Container: c, state: State{Source: source}, inode: inode(source)}
+	f := &follower{Container: c, state: State{Source: source}, root: root, own: inode(c.Dir), inode: inode(source)}
 	if source == filepath.Dir(c.Dir) {
 		// Before 5.17 nobody can take CPUs from a cgroup while one in it asks for them: EBUSY. A container without a list of
 		// its own has all that its parent has.
@@ -79,6 +81,10 @@ func newFollower(root string, c Container) (*follower, error) {
 
 // reconcile reads everything anew and corrects the container's cgroup.
 func (f *follower) reconcile() error {
+	// A container that has exited follows until it is deleted, and its cgroup may be another container's by then.
+	if inode(f.Dir) != f.own {
+		return fmt.Errorf("cgroup %s, which was made again: %w", f.Dir, errdefs.ErrNotFound)
+	}
 	if id := inode(f.state.Source); id != f.inode {
 		f.inode, f.since = id, time.Now()
 	}
@@ -98,6 +104,13 @@ func (f *follower) follow(r resource, last *Set) error {
 	if source.requested.Empty() && time.Since(f.since) < grace {
 		return fmt.Errorf("%s of %s, which was made again, is not written yet: %w",
 			r, source.dir, errdefs.ErrFailedPrecondition)
+	}
+	giver, err := f.giver(source, r)
+	if err == nil {
+		err = giver.canBeUsed(r)
+	}
+	if err != nil {
+		return err
 	}
 	parent, err := observe(filepath.Dir(f.Dir), r)
 	if err != nil {
@@ -125,6 +138,17 @@ func (f *follower) follow(r resource, last *Set) error {
 		*last = wanted
 	}
 	return err
+}
+
+// giver is the cgroup whose list the source has: its own, or that of the nearest ancestor that has one.
+func (f *follower) giver(source node, r resource) (node, error) {
+	for source.requested.Empty() && below(filepath.Dir(source.dir), f.root) {
+		var err error
+		if source, err = observe(filepath.Dir(source.dir), r); err != nil {
+			return node{}, err
+		}
+	}
+	return source, nil
 }
 
 // apply does the writes: first those to nested cgroups, the deepest first, as plan has them.

@@ -70,14 +70,20 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 			cpus, destination.dir, destination.partition, errdefs.ErrFailedPrecondition)
 	case source.effective.Empty():
 		return Set{}, fmt.Errorf("%s.effective of %s is empty: %w", r, source.dir, errdefs.ErrFailedPrecondition)
-	case lists{source.requested, source.effective}.contradict():
-		return Set{}, fmt.Errorf("%s %q of %s: none of these can be used now: %w",
-			r, source.requested, source.dir, errdefs.ErrFailedPrecondition)
 	case wanted.Empty():
 		return Set{}, fmt.Errorf("%s.effective of %s is %q: has nothing of the source's %q: %w",
 			r, parent.dir, parent.effective, source.effective, errdefs.ErrFailedPrecondition)
 	}
 	return wanted, nil
+}
+
+// canBeUsed is an error if nothing that n asks for can be used: what n and cgroups in it have then is no assignment, but
+// what the kernel lends them of n's parent.
+func (n node) canBeUsed(r resource) error {
+	if !(lists{n.requested, n.effective}.contradict()) {
+		return nil
+	}
+	return fmt.Errorf("%s %q of %s: none of these can be used now: %w", r, n.requested, n.dir, errdefs.ErrFailedPrecondition)
 }
 
 // plan returns the writes, in order, that give the destination the wanted set, of which its parent has all.

@@ -30,7 +30,6 @@ func TestAssign(t *testing.T) {
 		{name: "not into a partition", source: "0-1", parent: "0-3", partition: "root", refusal: `partition of /d is "root"`},
 		{name: "nor into an invalid one", source: "0-1", parent: "0-3", partition: "isolated invalid (why)", refusal: "must be member"},
 		{name: "not nothing", parent: "0-3", refusal: "effective of /s is empty"},
-		{name: "not what the kernel lends a source", source: "0-2", requested: "3", parent: "0-3", refusal: "none of these can be used now"},
 		{name: "not what only the source has", source: "4-5", parent: "0-3", refusal: `has nothing of the source's "4-5"`},
 	} {
 		source := node{dir: "/s", requested: must(t, c.requested), effective: must(t, c.source)}

@@ -347,3 +347,43 @@ func TestReconcile_WatchesWhereAMissingSourceWillBe(t *testing.T) {
 		w.wantCPUs("without source", "pod/c1", "2")
 	})
 }
+
+// A source without a list has that of an ancestor, and with it what the kernel lends that one when none of it can be used.
+func TestReconcile_KeepsWhatAnAncestorOfTheSourceAsksFor(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		w.mkdir("above", "4-5", "4-5")
+		w.mkdir("above/between", "", "4-5")
+		w.mkdir("above/between/source", "", "4-5")
+		have := func(list string) {
+			for _, dir := range []string{"above", "above/between", "above/between/source"} {
+				w.write(dir, "cpuset.cpus.effective", list)
+			}
+			g.tell()
+			time.Sleep(late)
+		}
+		add(w, r, w.follow("above/between/source"))
+		have("0-3")
+		w.wantCPUs("lent", "pod/c1", "4-5")
+		if err := state(w, r, "c1").Err; err == nil || !strings.Contains(err.Error(), w.path("above")+":") {
+			w.Errorf("lent: error %v, want one that names the ancestor", err)
+		}
+		have("4")
+		w.wantCPUs("back", "pod/c1", "4")
+	})
+}
+
+// The cgroup of a container that has exited may go, and be made again for another container.
+func TestReconcile_LeavesACgroupThatWasMadeAgain(t *testing.T) {
+	bubble(t, func(w tree, g *gate, r *cpuset.Reconciler) {
+		add(w, r, w.follow("shared"))
+		w.mkdir("pod/c2", "7", "7")
+		w.remove("pod/c1")
+		if err := os.Rename(w.path("pod/c2"), w.path("pod/c1")); err != nil {
+			w.Fatal(err)
+		}
+		w.assign("shared", "2")
+		g.tell()
+		time.Sleep(late)
+		w.wantCPUs("made again", "pod/c1", "7")
+	})
+}
