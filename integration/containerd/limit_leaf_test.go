@@ -152,3 +152,31 @@ func TestSystemd_LimitsOfExecs(t *testing.T) {
 	c.kill()
 	wantNoUnit(t, unit, dir)
 }
+
+// systemd 253 and later know memory.oom.group as OOMPolicy=kill, with which a kill in any cgroup of a scope ends all of it.
+func TestSystemd_LimitsContainerOutlivesAnExecWithoutMemory(t *testing.T) {
+	needCgroup2(t)
+	harness.OursOnly(t, "exec-limits")
+	j := judge{newSystemdEnv(t), publicDir(t)}
+	j.allow("verdict-file")
+	c := j.run("c1", config{opts: with(j.scoped("c1"), j.limited("limits", "memory=128Mi"), execLimits("memory=32Mi"))},
+		"sh", "-c", "trap 'echo ended' TERM; echo ready; while :; do sleep 0.1; done")
+	c.out.WaitFor(t, "ready")
+	unit := j.scopeOf("c1")
+	if got := control(t, cgroupOf(t, unit), "memory.oom.group"); got != "1" {
+		t.Errorf("memory.oom.group of a container with a limit of memory = %s, want 1", got)
+	}
+	if systemdVersion(t) >= 253 {
+		wantProperty(t, unit, "OOMPolicy", "continue")
+	}
+	for i := range 3 {
+		if _, v := j.exec(c, fmt.Sprintf("glutton-%d", i), nil, "exec "+glutton); v.Limit != "memory" {
+			t.Errorf("verdict on an exec: %+v", v)
+		}
+	}
+	wantProperty(t, unit, "ActiveState", "active")
+	if got := c.out.String(); strings.Contains(got, "ended") {
+		t.Errorf("the container was told to end: %q", got)
+	}
+	c.kill()
+}

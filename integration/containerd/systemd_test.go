@@ -76,6 +76,34 @@ func TestSystemd_ContainerIsAScopeInItsSlice(t *testing.T) {
 	wantNoUnit(t, unit, dir)
 }
 
+// A system bus has few connections for all who are root.
+func TestSystemd_ContainerKeepsNoConnection(t *testing.T) {
+	harness.OursOnly(t, "the runc shim runs runc, whose connections end with it")
+	e := newSystemdEnv(t)
+	c := e.run("c1", config{opts: append(little, e.scoped("c1"))}, "sleep", "1000")
+	shim := strconv.Itoa(e.shim("c1"))
+	wantNone := func(when string) {
+		t.Helper()
+		out, err := exec.Command("busctl", "list", "--unique", "--no-legend").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "\n") {
+			t.Fatalf("busctl list: %v: %s", err, out)
+		}
+		for line := range strings.Lines(string(out)) {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[1] == shim {
+				t.Errorf("%s the shim has a connection: %s", when, line)
+			}
+		}
+	}
+	wantNone("after a create and a start")
+	e.must(c.Update(e.ctx, pidsLimit(33)), "update")
+	wantNone("after an update")
+	x := c.exec("e1", config{}, nil, "true")
+	e.must(x.Start(e.ctx), "start e1")
+	x.wantExit(0)
+	wantNone("after an exec")
+	c.kill()
+}
+
 func TestSystemd_OOMIsReported(t *testing.T) {
 	e := newSystemdEnv(t)
 	c := e.run("c1", config{opts: append(little, e.scoped("c1"))}, strings.Fields(glutton)...)

@@ -17,6 +17,7 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime/controlfile"
 	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/ociruntime/translate"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
@@ -105,6 +106,9 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 
 func (c *container) restoreImage(init *libcontainer.Process) error {
 	config := c.lc.Config()
+	if config.Cgroups.Systemd {
+		defer systemd.Connected()()
+	}
 	if err := criu.CheckMounts(&config); err != nil {
 		return err
 	}

@@ -66,6 +66,9 @@ func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
 
 // destroy removes the cgroup and the state directory, if they are there, and then runs the poststop hooks.
 func destroy(lc *libcontainer.Container) error {
+	if lc.Config().Cgroups.Systemd {
+		defer systemd.Connected()()
+	}
 	if err := fail.After("destroy.cgroup", removeCgroup(lc)); err != nil {
 		return err
 	}

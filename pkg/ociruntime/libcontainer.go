@@ -32,6 +32,7 @@ func (r *Runtime) startByLibcontainer(
 	}
 	config := lc.Config()
 	if !p.Init && config.Cgroups.Systemd {
+		defer systemd.Connected()()
 		// If the container made cgroups of its own, libcontainer has systemd move p.
 		if err := systemd.Await(ctx); err != nil {
 			return nil, err

@@ -86,6 +86,7 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		return nil, fmt.Errorf("config.json: %w: %w", err, errdefs.ErrInvalidArgument)
 	}
 	if config.Cgroups.Systemd {
+		defer systemd.Connected()()
 		r.rcu.Start()
 		if err := systemd.Prepare(ctx, c.Spec.Linux.CgroupsPath, config.Cgroups); err != nil {
 			return nil, err

@@ -43,6 +43,7 @@ func (s *Scope) Set(r *cgroups.Resources) error {
 		if err := s.setUnit(ctx, properties(r, s.unified)...); err != nil {
 			return err
 		}
+		defer Connected()()
 		return s.Manager.Set(r)
 	})
 }

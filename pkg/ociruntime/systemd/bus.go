@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"sync"
+	_ "unsafe" // for go:linkname
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	_ "github.com/opencontainers/cgroups/systemd" // which has the connection
+)
+
+// libcontainer keeps its connection for as long as the program runs, which for runc is milliseconds, and offers no way to
+// close it (cgroups v0.1.0 systemd/dbus.go).
+//
+//go:linkname libcontainerConn github.com/opencontainers/cgroups/systemd.dbusC
+var libcontainerConn *dbus.Conn // libcontainerMu guards it
+
+//go:linkname libcontainerMu github.com/opencontainers/cgroups/systemd.dbusMu
+var libcontainerMu sync.RWMutex
+
+var users struct {
+	sync.Mutex
+	count int
+}
+
+// Connected is called before libcontainer may talk to systemd, and release afterwards: the last release closes what
+// libcontainer has opened. A connection of it is two sockets of the system bus, which has 256 for all programs of a user
+// (max_connections_per_user in dbus-daemon(1)): kept, those of 128 shims would lock out everybody who is root. They would
+// also wake each shim whenever systemd finishes a job.
+func Connected() (release func()) {
+	users.Lock()
+	defer users.Unlock()
+	users.count++
+	return sync.OnceFunc(func() {
+		users.Lock()
+		defer users.Unlock()
+		if users.count--; users.count > 0 {
+			return
+		}
+		libcontainerMu.Lock()
+		defer libcontainerMu.Unlock()
+		if libcontainerConn != nil {
+			libcontainerConn.Close()
+			libcontainerConn = nil
+		}
+	})
+}
