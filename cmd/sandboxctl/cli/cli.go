@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/spf13/cobra"
@@ -120,11 +121,40 @@ func PrintableText(text string) string {
 	}, text)
 }
 
-// WriteJSON prints v, indented.
+// WriteJSON prints v, indented. What could do something to a terminal is escaped: encoding/json leaves some of it.
 func WriteJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeEscaped(w, text)
+}
+
+// WriteJSONLine is WriteJSON on one line.
+func WriteJSONLine(w io.Writer, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return writeEscaped(w, text)
+}
+
+func writeEscaped(w io.Writer, text []byte) error {
+	var b strings.Builder
+	for _, r := range string(text) {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			b.WriteRune(r)
+		case r > 0xffff:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		default: // in a string: JSON has no such character elsewhere
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	b.WriteByte('\n')
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // Exit is an error that ends the program with a status of its own. What there is to say has been printed.

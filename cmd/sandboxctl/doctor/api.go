@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
@@ -45,20 +46,28 @@ func (e *Examination) askDaemon(ctx context.Context) {
 		return
 	}
 	defer func() { _ = api.Close() }() // it was only asked
-	within := func(ask func(ctx context.Context) error) error {
-		ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	within := func(timeout time.Duration, ask func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		return ask(ctx)
 	}
-	e.versionErr = within(func(ctx context.Context) (err error) {
+	e.versionErr = within(e.Timeout, func(ctx context.Context) (err error) {
 		e.version, err = api.Version(ctx)
 		return err
 	})
-	e.knownErr = within(func(ctx context.Context) (err error) {
+	timeout := max(e.Timeout, knownTimeout)
+	e.knownErr = within(timeout, func(ctx context.Context) (err error) {
 		e.known, err = askKnown(ctx, api)
+		if ctx.Err() != nil {
+			err = fmt.Errorf("not within %v, since shims hang: it waits 2 s for each (--timeout gives more time): %w", timeout, err)
+		}
 		return err
 	})
 }
+
+// knownTimeout is for the lists of containers: containerd asks each shim for its tasks, one after the other, and waits 2 s
+// for one that hangs (plugins/services/tasks/local.go).
+const knownTimeout = 30 * time.Second
 
 func askKnown(ctx context.Context, api API) (leftover.Known, error) {
 	known := leftover.Known{}

@@ -52,6 +52,9 @@ func Command(o *cli.Options) *cobra.Command {
 			if list {
 				return writeTable(cmd.OutOrStdout(), o)
 			}
+			if o.Namespace != "" {
+				return errors.New("--namespace: doctor looks at the whole node, and --clean removes leftovers of all namespaces")
+			}
 			c := Config{
 				Root: "/", Address: strings.TrimPrefix(o.Address, "unix://"), Version: cmd.Root().Version,
 				Timeout: max(o.Timeout, 5*time.Second),

@@ -85,7 +85,6 @@ func newTree(t *testing.T) *tree {
 		"proc/loadavg":                                           "0.1 0.1 0.1 1/300 4711",
 		"proc/stat":                                              "cpu 1 2 3\nbtime 1700000000\n",
 		"proc/meminfo":                                           "CommitLimit: 1000 kB\nCommitted_AS: 500 kB\n",
-		"proc/net/unix":                                          "Num RefCount Protocol Flags Type St Inode Path\n",
 		"proc/100/cmdline":                                       "/usr/bin/containerd\x00",
 		"proc/100/environ":                                       "HOME=/\x00PATH=/usr/local/bin:/usr/bin\x00",
 		"proc/100/cgroup":                                        "0::/system.slice/containerd.service\n",
@@ -205,6 +204,7 @@ func (x *tree) orphan(id string) {
 	x.write("proc/300/status", "Name:\tx\nUid:\t0\t0\t0\t0\n")
 	x.link("mnt:[0]", "proc/300/ns/mnt")
 	x.write("proc/300/task/300/children", "")
+	x.write("proc/300/net/unix", "Num RefCount Protocol Flags Type St Inode Path\n")
 	x.link("/dev/null", "proc/300/fd/0")
 }
 

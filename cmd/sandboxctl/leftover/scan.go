@@ -285,7 +285,7 @@ func (s *Scan) children(pid int) (n int, err error) {
 
 // listening are the paths of the sockets on which a process listens.
 func (s *Scan) listening(pid int) (paths []string, err error) {
-	text, err := machine.ReadText(s.Root.Path("proc/net/unix"))
+	text, err := machine.ReadText(s.Root.ProcFile(pid, "net/unix")) // of its network namespace
 	if err != nil {
 		return nil, err
 	}

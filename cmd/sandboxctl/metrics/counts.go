@@ -18,6 +18,12 @@ type series struct{ namespace, operation string }
 // counts are histograms of one shim or of several. They are not changed once made.
 type counts map[series]shim.Histogram
 
+// shimCounts are those of one shim.
+type shimCounts struct {
+	pid int
+	counts
+}
+
 // plus is the sum. Shims of all versions have the buckets of the first.
 func (c counts) plus(other counts) counts {
 	sum := maps.Clone(c)

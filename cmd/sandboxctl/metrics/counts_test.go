@@ -160,3 +160,18 @@ func TestMetrics_WhatIsUnknownHasNoSeries(t *testing.T) {
 		}
 	}
 }
+
+// A container that is started again has a shim at the same address, which may have counted as much.
+func TestExporter_CountsShimsAtOneAddress(t *testing.T) {
+	e := newExporter(alone(t), io.Discard)
+	for pid := range 3 {
+		of := node.Counters{Namespace: "ns", Pid: pid + 1, Histograms: []shim.Histogram{one(uint64(1+pid%2), 1)}}
+		for range 2 { // scrapes
+			e.take(map[string]node.Counters{"/socket": of}, nil)
+		}
+	}
+	got := e.sum()[series{"ns", "exec"}]
+	if total(got) != 7 || got.Sum != 3*time.Second || got.Failed != 3 || got.Buckets[0].Count != 4 {
+		t.Errorf("sum = %+v, want that of three shims", got)
+	}
+}

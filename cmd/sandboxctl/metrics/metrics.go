@@ -98,8 +98,8 @@ type Exporter struct {
 	turn    *semaphore.Weighted // of one; who has it may use the rest
 	node    *node.Node
 	metrics []metric
-	shims   map[string]counts // as of the last scrape, by the socket
-	gone    counts            // of shims that have ended
+	shims   map[string]shimCounts // as of the last scrape, by the socket
+	gone    counts                // of shims that have ended
 	ooms    ooms
 	log     io.Writer
 	failure string // of the last scrape; empty: containerd answered
@@ -108,7 +108,7 @@ type Exporter struct {
 func newExporter(n *node.Node, log io.Writer) *Exporter {
 	n.CountAll()
 	return &Exporter{
-		turn: semaphore.NewWeighted(1), node: n, metrics: containerMetrics(), shims: map[string]counts{}, log: log,
+		turn: semaphore.NewWeighted(1), node: n, metrics: containerMetrics(), shims: map[string]shimCounts{}, log: log,
 	}
 }
 
@@ -207,14 +207,15 @@ func (e *Exporter) take(answered map[string]node.Counters, silent map[string]boo
 		for _, h := range of.Histograms {
 			now[series{of.Namespace, h.Operation}] = h
 		}
-		if before := e.shims[path]; before.after(now) { // another one at the same address
-			e.gone = e.gone.plus(before)
+		// A container that is started again has a shim at the same address.
+		if before := e.shims[path]; before.pid != of.Pid || before.after(now) {
+			e.gone = e.gone.plus(before.counts)
 		}
-		e.shims[path] = now
+		e.shims[path] = shimCounts{of.Pid, now}
 	}
 	for path, last := range e.shims {
 		if _, alive := answered[path]; !alive && !silent[path] {
-			e.gone = e.gone.plus(last)
+			e.gone = e.gone.plus(last.counts)
 			delete(e.shims, path)
 		}
 	}
@@ -223,7 +224,7 @@ func (e *Exporter) take(answered map[string]node.Counters, silent map[string]boo
 func (e *Exporter) sum() counts {
 	all := counts{}.plus(e.gone)
 	for _, c := range e.shims {
-		all = all.plus(c)
+		all = all.plus(c.counts)
 	}
 	return all
 }

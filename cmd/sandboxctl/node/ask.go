@@ -97,6 +97,10 @@ func (n *Node) askShim(ctx context.Context, known *shimState, keys []key, contai
 				break
 			}
 		}
+		if errdefs.IsNotImplemented(err) {
+			known.other = true
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -113,6 +117,7 @@ func (n *Node) askShim(ctx context.Context, known *shimState, keys []key, contai
 			known.Pid, _, err = client.Pid(ctx, k.id)
 		} else if err == nil {
 			known.Pid, known.Version = known.answer.Shim.Pid, known.answer.Shim.Version
+			known.peer = client.Peer
 			known.histograms, known.execs, err = client.Histograms(ctx)
 		}
 		return err

@@ -19,6 +19,7 @@ import (
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
 	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
+	versionapi "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containerd/containerd/api/types"
 	tasktypes "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -26,7 +27,10 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
@@ -78,6 +82,20 @@ func dialOwn(ctx context.Context, path string) (net.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// ping reports whether containerd answers: one that is stopped tells no change.
+func (n *Node) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
+	defer cancel()
+	_, err := versionapi.NewVersionClient(n.conn).Version(ctx, &emptypb.Empty{})
+	if status.Code(err) == codes.Unimplemented {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("containerd: version: %w", errgrpc.ToNative(err))
+	}
+	return nil
 }
 
 // namespaces are those of containerd that are asked for.

@@ -13,6 +13,7 @@ import (
 type counters struct {
 	histograms []shim.Histogram
 	execs      []shim.Execs
+	peer       int  // pid of who answered
 	silent     bool // it did not answer when it was last asked for them
 }
 
@@ -25,7 +26,7 @@ func (s *shimState) count(ctx context.Context) {
 	}
 	defer client.Close()
 	if histograms, execs, err := client.Histograms(ctx); err == nil {
-		s.counters = counters{histograms: histograms, execs: execs}
+		s.counters = counters{peer: client.Peer, histograms: histograms, execs: execs}
 	}
 }
 
@@ -50,6 +51,7 @@ func (n *Node) CountAll() { n.countAll, n.ooms = true, map[key]uint64{} }
 // Counters are those of one shim.
 type Counters struct {
 	Namespace  string // of its containers
+	Pid        int    // of the shim: a later one at the same socket has another
 	Histograms []shim.Histogram
 }
 
@@ -62,7 +64,7 @@ func (n *Node) Counters() (answered map[string]Counters, silent map[string]bool)
 		case known.Error != "" || known.silent:
 			silent[path] = true
 		case !known.other:
-			answered[path] = Counters{known.answer.Shim.Namespace, known.histograms}
+			answered[path] = Counters{known.answer.Shim.Namespace, known.peer, known.histograms}
 		}
 	}
 	return answered, silent

@@ -186,7 +186,7 @@ func (n *Node) update(ctx context.Context) error {
 	}
 	changed := n.watch.take()
 	n.addOOMs(changed.ooms)
-	if time.Since(n.refreshed) > refreshAfter {
+	if changed.all || time.Since(n.refreshed) > refreshAfter {
 		return n.refresh(ctx)
 	}
 	again := map[string]bool{} // addresses of shims
@@ -194,6 +194,8 @@ func (n *Node) update(ctx context.Context) error {
 		if err := n.refreshSome(ctx, changed.containers, again); err != nil {
 			return err
 		}
+	} else if err := n.ping(ctx); err != nil {
+		return err
 	}
 	for address, known := range n.shims {
 		if known.Error != "" && time.Since(known.asked) > askAgainAfter {

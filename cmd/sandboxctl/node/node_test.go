@@ -13,11 +13,13 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	eventtypes "github.com/containerd/containerd/api/events"
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	versionapi "github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/ttrpc"
 	"github.com/containerd/typeurl/v2"
@@ -36,9 +38,18 @@ import (
 // fakeContainerd has containers, and no Sandbox API.
 type fakeContainerd struct {
 	containersapi.UnimplementedContainersServer
-	mu sync.Mutex
+	versionapi.UnimplementedVersionServer
+	hangs atomic.Bool
+	mu    sync.Mutex
 	// +checklocks:mu
 	ids []string
+}
+
+func (f *fakeContainerd) Version(ctx context.Context, _ *emptypb.Empty) (*versionapi.VersionResponse, error) {
+	if f.hangs.Load() {
+		<-ctx.Done()
+	}
+	return &versionapi.VersionResponse{}, ctx.Err()
 }
 
 func (f *fakeContainerd) set(ids ...string) {
@@ -113,6 +124,7 @@ func newNode(t *testing.T) (*Node, *fakeContainerd) {
 	f := &fakeContainerd{}
 	server := grpc.NewServer()
 	containersapi.RegisterContainersServer(server, f)
+	versionapi.RegisterVersionServer(server, f)
 	socket := filepath.Join(state, "containerd")
 	l, err := net.Listen("unix", socket)
 	must(t, err)

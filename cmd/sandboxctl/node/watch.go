@@ -28,9 +28,15 @@ type changes struct {
 	containers map[key]bool // to be asked again
 	execs      map[key]bool // of these containers, to be counted again
 	ooms       map[key]uint64
+	all        bool // there were more than mostChanges
 }
 
-func noChanges() changes { return changes{map[key]bool{}, map[key]bool{}, map[key]uint64{}} }
+// mostChanges is how many containers are told apart while nobody asks. Above that all are asked for again.
+const mostChanges = 4096
+
+func noChanges() changes {
+	return changes{containers: map[key]bool{}, execs: map[key]bool{}, ooms: map[key]uint64{}}
+}
 
 // subscribe starts the goroutine that reads events. It ends with close, or when containerd does.
 func (n *Node) subscribe() *watch {
@@ -100,8 +106,15 @@ func (w *watch) add(e *types.Envelope) {
 	case ofExecs:
 		w.changed.execs[k] = true
 	case ofMemory:
-		w.changed.ooms[k]++
+		if _, ok := w.changed.ooms[k]; ok || len(w.changed.ooms) < mostOOMs {
+			w.changed.ooms[k]++
+		}
 	case nothing:
+	}
+	if len(w.changed.containers)+len(w.changed.execs) > mostChanges {
+		w.changed.all = true
+		clear(w.changed.containers)
+		clear(w.changed.execs)
 	}
 }
 

@@ -4,7 +4,11 @@
 package node
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	eventtypes "github.com/containerd/containerd/api/events"
 )
@@ -33,5 +37,38 @@ func TestChangeBy(t *testing.T) {
 		if id, of := changeBy(tc.event); id != tc.id || of != tc.of {
 			t.Errorf("changeBy(%T) = %q, %d, want %q, %d", tc.event, id, of, tc.id, tc.of)
 		}
+	}
+}
+
+// A containerd that is stopped tells no change, and does not hang up.
+func TestSnapshot_AsksContainerdAlsoWhereNothingHasChanged(t *testing.T) {
+	n, containerd := newNode(t)
+	containerd.set("c1")
+	for range 3 {
+		snapshot(t, n)
+	}
+	n.config.Timeout = 100 * time.Millisecond
+	containerd.hangs.Store(true)
+	if _, err := n.Snapshot(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a snapshot of a containerd that hangs: %v, want %v", err, context.DeadlineExceeded)
+	}
+	containerd.hangs.Store(false)
+	n.config.Timeout = 10 * time.Second
+	snapshot(t, n)
+}
+
+// Nobody may ask for a long time.
+func TestWatch_IsBounded(t *testing.T) {
+	n, _ := newNode(t)
+	n.CountAll()
+	for i := range mostChanges + mostOOMs {
+		id := fmt.Sprint(i)
+		n.told(t, &eventtypes.TaskCreate{ContainerID: id})
+		n.told(t, &eventtypes.TaskExecStarted{ContainerID: id, ExecID: "e"})
+		n.told(t, &eventtypes.TaskOOM{ContainerID: id})
+	}
+	got := n.watch.take()
+	if len(got.containers)+len(got.execs) > mostChanges || len(got.ooms) > mostOOMs || !got.all {
+		t.Errorf("%d containers, %d execs and %d OOM events wait, all: %t", len(got.containers), len(got.execs), len(got.ooms), got.all)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/containerd/containerd/v2/pkg/identifiers"
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,7 +33,8 @@ const (
 // ErrNoBundle says that there is no task or sandbox with an id.
 var ErrNoBundle = errors.New("no bundle")
 
-// Find returns the address of the shim of a container or a sandbox. state is containerd's state directory.
+// Find returns the address of the shim of a container or a sandbox. state is containerd's state directory. One that is
+// spoken to otherwise than by ttrpc over a unix socket, as this project's never is, is errdefs.ErrNotImplemented.
 func Find(state, namespace, id string) (Address, error) {
 	bundle, err := Bundle(state, namespace, id)
 	if err != nil {
@@ -86,7 +88,12 @@ func readAddress(bundle string) (Address, error) {
 		return Address{}, err
 	}
 	if p.Protocol != "ttrpc" {
-		return Address{}, fmt.Errorf("%s/bootstrap.json: protocol %q: only ttrpc is spoken", bundle, p.Protocol)
+		return Address{}, fmt.Errorf("%s/bootstrap.json: protocol %q: only ttrpc is spoken: %w",
+			bundle, p.Protocol, errdefs.ErrNotImplemented)
+	}
+	if scheme, _, ok := strings.Cut(strings.TrimPrefix(p.Address, "ttrpc+"), "://"); ok && scheme != "unix" {
+		return Address{}, fmt.Errorf("%s/bootstrap.json: address %q: only unix sockets are spoken to: %w",
+			bundle, p.Address, errdefs.ErrNotImplemented)
 	}
 	return checkAddress(p.Address, p.Version)
 }

@@ -4,12 +4,18 @@
 package shim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func must(t *testing.T, err error) {
@@ -87,9 +93,43 @@ func TestFind_RefusesWhatLeadsElsewhere(t *testing.T) {
 }
 
 func TestFind_RefusesAnotherProtocol(t *testing.T) {
-	state, _ := bundle(t, map[string]string{"bootstrap.json": `{"version":3,"address":"unix://%s","protocol":"grpc"}`})
-	if a, err := Find(state, "ns", "c1"); err == nil {
-		t.Errorf("Find of a shim that speaks gRPC = %+v", a)
+	for _, text := range []string{
+		`{"version":3,"address":"unix://%s","protocol":"grpc"}`, `{"version":3,"address":"vsock://3:5%.0s","protocol":"ttrpc"}`,
+	} {
+		state, _ := bundle(t, map[string]string{"bootstrap.json": text})
+		if a, err := Find(state, "ns", "c1"); !errdefs.IsNotImplemented(err) {
+			t.Errorf("Find with %s = %+v, %v, want %v", text, a, err, errdefs.ErrNotImplemented)
+		}
+	}
+}
+
+// Shims are written in other languages, too.
+func TestInspect_OfAShimThatDoesNotKnowIt(t *testing.T) {
+	for name, answer := range map[string]error{
+		"Go": nil, "Rust": status.Error(codes.InvalidArgument, "/io.containerd.sandbox.v1.Inspect/Inspect service does not exist"),
+	} {
+		server, err := ttrpc.NewServer()
+		must(t, err)
+		if answer != nil {
+			server.RegisterService("io.containerd.sandbox.v1.Inspect", &ttrpc.ServiceDesc{Methods: map[string]ttrpc.Method{
+				"Inspect": func(context.Context, func(any) error) (any, error) { return nil, answer },
+			}})
+		}
+		dir, err := os.MkdirTemp("", "s")
+		must(t, err)
+		t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+		socket := filepath.Join(dir, "socket")
+		l, err := net.Listen("unix", socket)
+		must(t, err)
+		done := make(chan struct{})
+		go func() { defer close(done); _ = server.Serve(context.Background(), l) }() // ends with the server
+		t.Cleanup(func() { _ = server.Close(); <-done })
+		client, err := Dial(t.Context(), Address{Path: socket})
+		must(t, err)
+		t.Cleanup(client.Close)
+		if _, err := client.Inspect(t.Context(), ""); !errdefs.IsNotImplemented(err) {
+			t.Errorf("%s: Inspect = %v, want %v", name, err, errdefs.ErrNotImplemented)
+		}
 	}
 }
 

@@ -13,9 +13,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
@@ -98,6 +100,9 @@ func (c *Client) own(ctx context.Context, service, method string, request []any,
 	var from, to emptypb.Empty
 	from.ProtoReflect().SetUnknown(encoded)
 	if err := c.call(ctx, "io.containerd.sandbox.v1."+service, method, &from, &to); err != nil {
+		if errdefs.IsInvalidArgument(err) && strings.Contains(err.Error(), "service does not exist") { // ttrpc-rust
+			err = fmt.Errorf("%w: %w", errdefs.ErrNotImplemented, err)
+		}
 		return err
 	}
 	if err := protofield.Decode(to.ProtoReflect().GetUnknown(), answer...); err != nil {

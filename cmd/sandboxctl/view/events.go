@@ -4,7 +4,6 @@
 package view
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -30,10 +29,9 @@ promised about their order.`,
 				return err
 			}
 			defer n.Close() //nolint:errcheck // what was asked is answered
-			encoder := json.NewEncoder(cmd.OutOrStdout())
 			return n.Events(cmd.Context(), all, func(e node.Event) error {
 				if o.JSON() {
-					return encoder.Encode(e)
+					return cli.WriteJSONLine(cmd.OutOrStdout(), e)
 				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), cli.Printable(e.String()))
 				return err

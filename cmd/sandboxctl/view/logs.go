@@ -34,7 +34,7 @@ lost if it is much. The output of the container itself is not here: see kubectl 
 whoever started it.`,
 		Example: "  sandboxctl logs web -f\n  sandboxctl logs web --file /var/log/containerd.log",
 		Args:    cli.OneID,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			n, err := o.Open(cmd.Context())
 			if err != nil {
 				return err
@@ -51,7 +51,7 @@ whoever started it.`,
 				return is
 			}
 			defer func() {
-				if !found && !follow {
+				if err == nil && cmd.Context().Err() == nil && !found && !follow {
 					fmt.Fprintf(cmd.ErrOrStderr(), "nothing of the shim %s of namespace %s: "+
 						"--unit or --file say where containerd's log is\n", cli.Printable(id), cli.Printable(namespace))
 				}
