@@ -116,21 +116,21 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 			// libcontainer v1.5.2 keeps an init that it could not fork, and panics when it is asked for the state.
 			undone, cancel := context.WithTimeoutCause(context.Background(), destroyTimeout, errOccupied)
 			defer cancel()
-			undo := process.Undo(func() error {
+			undo := process.UndoCreate(func() error {
 				defer r.reaper.Suspend()() // as around translate
 				return removeHalfMade(undone, c)
 			})
-			return nil, errors.Join(ocierrors.Create(err, c.Spec.Linux), process.Left(undo))
+			return nil, errors.Join(ocierrors.Create(err, c.Spec.Linux), undo)
 		}
 	}
 	if err == nil {
 		return created, nil
 	}
 	err = ocierrors.Create(err, c.Spec.Linux)
-	undo := process.Undo(func() error {
+	undo := process.UndoCreate(func() error {
 		return fail.After("create-undo.discard", r.discard(lc, stateDir(c.Root, c.ID)))
 	})
-	return nil, errors.Join(err, process.Left(undo))
+	return nil, errors.Join(err, undo)
 }
 
 // translate suspends the reaper around translate.Container: to read the mappings of a user namespace that the container

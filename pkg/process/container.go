@@ -116,8 +116,8 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	if err := c.initCreated(ctx, init); err != nil {
 		_ = streams.Close() // nothing that was written matters any more
 		c.beforeDestroy()
-		undone := Undo(func() error { return fail.After("create-undo.container", c.runtime.Discard()) })
-		return errors.Join(err, Left(undone))
+		undone := UndoCreate(func() error { return fail.After("create-undo.container", c.runtime.Discard()) })
+		return errors.Join(err, undone)
 	}
 	c.init.handle, c.init.streams = init, streams
 	return nil

@@ -89,7 +89,7 @@ func TestHooks_TheFirstStaysWhileSomethingIsLeft(t *testing.T) {
 		failing map[string]error // of the runtime
 		want    []string         // the end of the calls
 	}{
-		"the runtime could not undo its own": {"", map[string]error{"create": Left(broken)}, []string{"removed b"}},
+		"the runtime could not undo its own": {"", map[string]error{"create": errors.Join(broken, ErrLeft)}, []string{"removed b"}},
 		"the container cannot be discarded":  {"created", map[string]error{"destroy": broken}, []string{"destroy b", "removed b"}},
 		"another hook cannot be undone":      {"removed", map[string]error{"create": broken}, []string{"removed b", "removed b"}},
 		"nothing is left":                    {"", map[string]error{"create": broken}, []string{"removed b", "removed a"}},

@@ -22,14 +22,6 @@ const (
 // ErrLeft says that what a failed creation had made could not be removed. The first of [Config.Hooks] then stays.
 var ErrLeft = errors.New("something of the container is left")
 
-// Left is the error of a Create that could not undo what it had made: nil if undone is.
-func Left(undone error) error {
-	if undone == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrLeft, undone)
-}
-
 // Undo calls undo until it succeeds, at most five times within a tenth of a second. What an operation fails for, such
 // as want of descriptors, fails its undo as well, and often passes; nobody else would undo it. An undo that has waited
 // in vain, for a cgroup to become empty say, is not tried again. undo may be called again after it has failed midway.
@@ -42,4 +34,12 @@ func Undo(undo func() error) error {
 		log.L.WithError(err).Warn("undo: tried again")
 		<-time.After(wait)
 	}
+}
+
+// UndoCreate is Undo for what a Create has made of a container. Its error is ErrLeft.
+func UndoCreate(undo func() error) error {
+	if err := Undo(undo); err != nil {
+		return fmt.Errorf("%w: %w", ErrLeft, err)
+	}
+	return nil
 }

@@ -240,7 +240,7 @@ func TestCreate_WhatIsLeftIsFoundByTheDeleteCommand(t *testing.T) {
 	broken := fmt.Errorf("broken: %w", errdefs.ErrFailedPrecondition)
 	bundle := newBundle(t, goodSpec())
 	r := CreateRequest{ID: "c1", Bundle: bundle, Options: options.Options{Root: "/run/client"}}
-	s := newManager(t, &fakeEngine{create: func(process.Config) error { return process.Left(broken) }})
+	s := newManager(t, &fakeEngine{create: func(process.Config) error { return errors.Join(broken, process.ErrLeft) }})
 	_, err := s.Create(t.Context(), r)
 	if !errors.Is(err, broken) {
 		t.Errorf("Create = %v, want %v", err, broken)
