@@ -159,24 +159,29 @@ func TestSystemd_LimitsContainerOutlivesAnExecWithoutMemory(t *testing.T) {
 	harness.OursOnly(t, "exec-limits")
 	j := judge{newSystemdEnv(t), publicDir(t)}
 	j.allow("verdict-file")
-	c := j.run("c1", config{opts: with(j.scoped("c1"), j.limited("limits", "memory=128Mi"), execLimits("memory=32Mi"))},
-		"sh", "-c", "trap 'echo ended' TERM; echo ready; while :; do sleep 0.1; done")
-	c.out.WaitFor(t, "ready")
-	unit := j.scopeOf("c1")
-	if got := control(t, cgroupOf(t, unit), "memory.oom.group"); got != "1" {
-		t.Errorf("memory.oom.group of a container with a limit of memory = %s, want 1", got)
-	}
-	if systemdVersion(t) >= 253 {
-		wantProperty(t, unit, "OOMPolicy", "continue")
-	}
-	for i := range 3 {
-		if _, v := j.exec(c, fmt.Sprintf("glutton-%d", i), nil, "exec "+glutton); v.Limit != "memory" {
-			t.Errorf("verdict on an exec: %+v", v)
+	for id, more := range map[string][]oci.SpecOpts{
+		"launcher":     nil,
+		"libcontainer": {oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/listen": "tcp://127.0.0.1:0"})},
+	} {
+		opts := append(with(j.scoped(id), j.limited("limits", "memory=128Mi"), execLimits("memory=32Mi")), more...)
+		c := j.run(id, config{opts: opts}, "sh", "-c", "trap 'echo ended' TERM; echo ready; while :; do sleep 0.1; done")
+		c.out.WaitFor(t, "ready")
+		unit := j.scopeOf(id)
+		if got := control(t, cgroupOf(t, unit), "memory.oom.group"); got != "1" {
+			t.Errorf("%s: memory.oom.group of a container with a limit of memory = %s, want 1", id, got)
 		}
+		if systemdVersion(t) >= 253 {
+			wantProperty(t, unit, "OOMPolicy", "continue")
+		}
+		for i := range 3 {
+			if _, v := j.exec(c, fmt.Sprintf("glutton-%d", i), nil, "exec "+glutton); v.Limit != "memory" {
+				t.Errorf("%s: verdict on an exec: %+v", id, v)
+			}
+		}
+		wantProperty(t, unit, "ActiveState", "active")
+		if got := c.out.String(); strings.Contains(got, "ended") {
+			t.Errorf("%s: the container was told to end: %q", id, got)
+		}
+		c.kill()
 	}
-	wantProperty(t, unit, "ActiveState", "active")
-	if got := c.out.String(); strings.Contains(got, "ended") {
-		t.Errorf("the container was told to end: %q", got)
-	}
-	c.kill()
 }

@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/identifiers"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -280,20 +281,23 @@ func removeSockets(ctx context.Context, id string, sockets []listen.File) {
 	}
 }
 
-// UnmountRootfs unmounts all that is mounted at a bundle's rootfs, and on it. A process that still uses a file there does
-// not keep the mount: it goes when the last of them does, and at once when there is none. The file systems themselves are
-// not asked anything: one of FUSE may have a daemon that is dead.
+// UnmountRootfs unmounts all that is mounted at a bundle's rootfs or below it. A process that still uses a file there does
+// not keep the mount: it goes when the last of them does, and at once when there is none.
 func UnmountRootfs(bundle string) error {
+	const flags = unix.UMOUNT_NOFOLLOW | unix.MNT_DETACH
 	target := filepath.Join(bundle, "rootfs")
-	for {
-		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // no mount, or no directory
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("unmount %q: %w", target, err)
-		}
+	// First without a question to a file system there: one of FUSE may have a daemon that is dead.
+	err := unix.Unmount(target, flags)
+	for err == nil {
+		err = unix.Unmount(target, flags)
 	}
+	if errors.Is(err, unix.EINVAL) { // nothing is mounted there any more
+		err = mount.UnmountRecursive(target, flags)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("unmount %q: %w", target, err)
+	}
+	return nil
 }
 
 // readSpec reads the configuration of a container, or returns nil where there is none by which a container was made.

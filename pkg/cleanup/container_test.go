@@ -225,3 +225,17 @@ func TestUnmountRootfs_OfAFUSEFileSystemWithoutItsDaemon(t *testing.T) {
 		t.Errorf("mounts left: %v", left)
 	}
 }
+
+// A client that makes the bundle itself may have a link there, or mount something below.
+func TestUnmountRootfs_BehindALinkAndBelow(t *testing.T) {
+	bundle := newBundle(t, goodSpec())
+	rootfs := filepath.Join(bundle, "rootfs")
+	must(t, os.RemoveAll(rootfs))
+	must(t, os.MkdirAll(filepath.Join(bundle, "real/sub"), 0o700))
+	must(t, os.Symlink("real", rootfs))
+	must(t, mount.All(tmpfs(), filepath.Join(bundle, "real/sub")))
+	must(t, UnmountRootfs(bundle))
+	if left := mountsBelow(t, bundle); len(left) > 0 {
+		t.Errorf("mounts left: %v", left)
+	}
+}

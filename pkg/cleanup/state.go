@@ -144,7 +144,15 @@ func (x *Index) Remove(containerID, bundle string) error {
 			x.bundle = ""
 			return nil
 		}
-		next := slices.Min(slices.Collect(maps.Keys(x.index.Members)))
+		ids := slices.Sorted(maps.Keys(x.index.Members))
+		i := slices.IndexFunc(ids, func(id string) bool { // that of one whose creation failed is gone
+			_, err := os.Stat(x.index.Members[id].Bundle)
+			return err == nil
+		})
+		if i < 0 {
+			return nil // the next Add moves it
+		}
+		next := ids[i]
 		err := x.moveLocked(next, x.index.Members[next].Bundle)
 		return errors.Join(err, unixfile.Remove(filepath.Join(bundle, indexFile)))
 	}

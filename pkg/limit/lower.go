@@ -4,6 +4,7 @@
 package limit
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -79,10 +80,7 @@ func (l *Limits) LowerUpdate(next, write *specs.LinuxResources, unified, swap bo
 	}
 	if c := write.CPU; l.CPUs > 0 && c != nil && (isSet(c.Quota) || isSet(c.Period) || c.Burst != nil) {
 		cpu := *c
-		cpu.Quota, cpu.Period = n.CPU.Quota, n.CPU.Period
-		if cpu.Burst != nil {
-			cpu.Burst = n.CPU.Burst
-		}
+		cpu.Quota, cpu.Period, cpu.Burst = n.CPU.Quota, n.CPU.Period, n.CPU.Burst // which are checked together
 		lowered.CPU = &cpu
 	}
 	if write.BlockIO != nil {
@@ -124,11 +122,10 @@ func (l *Limits) lowerUnified(files map[string]string) map[string]string {
 	return files
 }
 
-// lowerText lowers the text of a control file with one number to most, if that is a limit. What the kernel would not
-// understand stays, for the kernel to refuse.
+// lowerText lowers the text of a control file with one number to most, if that is a limit. What is not understood becomes
+// most as well: the kernel reads more than it should.
 func lowerText(text string, most int64, limits bool) string {
-	n, ok := parseMax(strings.TrimSpace(text))
-	if !limits || !ok || n <= most {
+	if n, ok := parseMax(strings.TrimSpace(text)); !limits || ok && n <= most {
 		return text
 	}
 	return strconv.FormatInt(most, 10)
@@ -145,29 +142,29 @@ func parseMax(text string) (n int64, ok bool) {
 			text, shift = text[:len(text)-1], 10*(i+1)
 		}
 	}
-	n, err := strconv.ParseInt(text, 0, 64)
-	if err != nil || n < 0 {
+	u, err := strconv.ParseUint(text, 0, 64)
+	switch {
+	case errors.Is(err, strconv.ErrRange), err == nil && u > math.MaxInt64>>shift:
+		return math.MaxInt64, true
+	case err != nil:
 		return 0, false
 	}
-	if n > math.MaxInt64>>shift {
-		return math.MaxInt64, true
-	}
-	return n << shift, true
+	return int64(u << shift), true
 }
 
 // lowerCPUMax lowers QUOTA or QUOTA PERIOD, in µs.
 func (l *Limits) lowerCPUMax(text string) string {
-	fields := strings.Fields(text)
-	period := int64(100000) // the kernel's default
-	if len(fields) == 2 {
-		n, err := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil {
-			return text
-		}
-		period = n
-	}
-	if len(fields) == 0 || l.CPUs == 0 {
+	if l.CPUs == 0 {
 		return text
+	}
+	const usual, longest = 100000, 1000000 // the kernel's default and its limit, in µs
+	fields := strings.Fields(text)
+	period := int64(usual)
+	if len(fields) == 2 {
+		period, _ = strconv.ParseInt(fields[1], 10, 64) // else 0
+	}
+	if len(fields) == 0 || len(fields) > 2 || period < 1 || period > longest {
+		fields, period = []string{"max", strconv.Itoa(usual)}, usual
 	}
 	fields[0] = lowerText(fields[0], l.CPUs*period/1000, true)
 	return strings.Join(fields, " ")
@@ -195,8 +192,11 @@ func (l *Limits) lowerMemory(r *specs.LinuxResources, unified, swap bool) {
 		memory = *r.Memory
 	}
 	memory.Limit = lower(memory.Limit, l.Memory)
-	if swap { // here that of memory and swap together
+	switch {
+	case swap: // here that of memory and swap together
 		memory.Swap = lower(memory.Swap, *memory.Limit+l.Swap)
+	case memory.Swap != nil && *memory.Swap == -1: // there is no file to write that to
+		memory.Swap = nil
 	}
 	r.Memory = &memory
 	if unified {

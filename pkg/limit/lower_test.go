@@ -119,10 +119,38 @@ func TestLower_FilesOfOneLimitAlone(t *testing.T) {
 	}
 }
 
+// The kernel reads numbers that end in something else, and libcontainer writes one line after the other.
+func TestLower_WhatIsNotUnderstoodIsTheLimit(t *testing.T) {
+	l := Limits{Memory: 64 << 20, Pids: 5, CPUs: 500, ReadBPS: 8}
+	for file, texts := range map[string][]string{
+		"memory.max": {"18446744073709551615", "0xFFFFFFFFFK", "1M\nmax", "lots"}, "pids.max": {"1\nmax", "-1"},
+		"cpu.max": {"max 100000x", "9999999x", "max 1000 x", "max 0", "", "max 100000000"}, "io.max": {"8:0 rbps=99999999999x"},
+	} {
+		for _, text := range texts {
+			want := map[string]string{"memory.max": "67108864", "pids.max": "5", "cpu.max": "50000 100000", "io.max": "8:0 rbps=8"}[file]
+			r := &specs.LinuxResources{Unified: map[string]string{file: text}}
+			if got := l.Lower(r, true, true).Unified[file]; got != want && got+" 100000" != want {
+				t.Errorf("%s %q becomes %q, want %q", file, text, got, want)
+			}
+		}
+	}
+}
+
+// Where the kernel does not count swap, an update that lifts the limit of memory must not write one of swap.
+func TestLowerUpdate_WithoutSwap(t *testing.T) {
+	none := int64(-1)
+	r := &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &none, Swap: &none}}
+	_, write := (&Limits{Memory: 64 << 20}).LowerUpdate(r, r, false, false)
+	if *write.Memory.Limit != 64<<20 || write.Memory.Swap != nil {
+		t.Errorf("written = %+v, want the limit of memory alone", write.Memory)
+	}
+}
+
 func TestParseMax(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "12": 12, "1k": 1 << 10, "2M": 2 << 20, "1g": 1 << 30, "1T": 1 << 40, "7E": 7 << 60, "8E": math.MaxInt64,
-		"max": math.MaxInt64, "0x10": 16, "": -1, "M": -1, "-1": -1, "1MB": -1, "1.5G": -1,
+		"max": math.MaxInt64, "0x10": 16, "9223372036854775808": math.MaxInt64, "18446744073709551615": math.MaxInt64,
+		"99999999999999999999": math.MaxInt64, "1\nmax": -1, "0x1K": -1, "": -1, "M": -1, "-1": -1, "1MB": -1, "1.5G": -1,
 	} {
 		if n, ok := parseMax(text); ok != (want >= 0) || ok && n != want {
 			t.Errorf("parseMax(%q) = %d, %t, want %d", text, n, ok, want)

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -147,11 +146,6 @@ func (r *Runtime) initByLauncher(
 	made.lc = lc
 	own, limits := *config.Cgroups, *config.Cgroups.Resources
 	own.Resources = &limits
-	if c.ExecLimits != nil {
-		// As a property OOMPolicy=kill, with which systemd 253 and later end the scope for a kill in any cgroup in it.
-		own.Resources.Unified = maps.Clone(limits.Unified)
-		delete(own.Resources.Unified, "memory.oom.group") // mounted writes the file
-	}
 	group, err := manager.NewWithPaths(&own, state.CgroupPaths)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -90,6 +91,12 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 		r.rcu.Start()
 		if err := systemd.Prepare(ctx, c.Spec.Linux.CgroupsPath, config.Cgroups); err != nil {
 			return nil, err
+		}
+		if c.ExecLimits != nil {
+			// libcontainer makes it OOMPolicy=kill, with which systemd 253 and later end the scope for a kill in any cgroup
+			// in it. initCreated writes the file.
+			config.Cgroups.Resources.Unified = maps.Clone(config.Cgroups.Resources.Unified)
+			delete(config.Cgroups.Resources.Unified, oomGroup)
 		}
 	}
 	if c.Checkpoint != "" {
@@ -179,8 +186,15 @@ func (r *Runtime) libcontainerInit(
 	return made, fail.After("create.spawned", made.initCreated())
 }
 
+const oomGroup = "memory.oom.group"
+
 // initCreated is called when init waits to be started.
 func (c *container) initCreated() error {
+	if r := c.config.Spec.Linux.Resources; r != nil && r.Unified[oomGroup] != "" && c.config.ExecLimits != nil {
+		if err := cgroup.Write(c.cgroup.File(oomGroup), r.Unified[oomGroup]); err != nil {
+			return ocierrors.Limit(err, r)
+		}
+	}
 	if err := fail.After("create.resources", controlfile.WriteRest(c.cgroup, c.config.Spec.Linux.Resources)); err != nil {
 		return ocierrors.Limit(err, c.config.Spec.Linux.Resources)
 	}

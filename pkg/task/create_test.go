@@ -235,7 +235,7 @@ func TestCreate_PanicLeavesNoContainer(t *testing.T) {
 }
 
 // A client may have its own directory for the state of containers. The delete command finds what is left there only by
-// what the shim has written, and so it does if a Delete fails halfway.
+// what the shim has written.
 func TestCreate_WhatIsLeftIsFoundByTheDeleteCommand(t *testing.T) {
 	broken := fmt.Errorf("broken: %w", errdefs.ErrFailedPrecondition)
 	bundle := newBundle(t, goodSpec())

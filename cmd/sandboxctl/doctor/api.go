@@ -58,8 +58,9 @@ func (e *Examination) askDaemon(ctx context.Context) {
 	timeout := max(e.Timeout, knownTimeout)
 	e.knownErr = within(timeout, func(ctx context.Context) (err error) {
 		e.known, err = askKnown(ctx, api)
-		if ctx.Err() != nil {
-			err = fmt.Errorf("not within %v, since shims hang: it waits 2 s for each (--timeout gives more time): %w", timeout, err)
+		if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = fmt.Errorf("not within %v, perhaps since shims hang: it waits 2 s for each (--timeout gives more time): %w",
+				timeout, err)
 		}
 		return err
 	})

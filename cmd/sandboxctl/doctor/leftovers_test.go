@@ -115,7 +115,9 @@ func TestLeftovers_NothingThatIsWanted(t *testing.T) {
 func (x *tree) listens(socket string) {
 	x.Helper()
 	x.link("socket:[4711]", "proc/300/fd/5")
-	x.write("proc/300/net/unix", "a: 2 0 1 1 1 4711 /"+socketDir+socket+"\n")
+	x.write("proc/300/task/300/net/unix", "Num RefCount Protocol Flags Type St Inode Path\n")
+	x.write("proc/300/task/301/children", "")
+	x.write("proc/300/task/301/net/unix", "a: 2 0 1 1 1 4711 /"+socketDir+socket+"\n")
 }
 
 // The kernel names mount points by what symbolic links lead to, and containers by what their containerd was told.

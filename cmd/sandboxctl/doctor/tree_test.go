@@ -204,7 +204,7 @@ func (x *tree) orphan(id string) {
 	x.write("proc/300/status", "Name:\tx\nUid:\t0\t0\t0\t0\n")
 	x.link("mnt:[0]", "proc/300/ns/mnt")
 	x.write("proc/300/task/300/children", "")
-	x.write("proc/300/net/unix", "Num RefCount Protocol Flags Type St Inode Path\n")
+	x.write("proc/300/task/300/net/unix", "Num RefCount Protocol Flags Type St Inode Path\n")
 	x.link("/dev/null", "proc/300/fd/0")
 }
 

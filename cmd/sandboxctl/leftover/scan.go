@@ -285,15 +285,26 @@ func (s *Scan) children(pid int) (n int, err error) {
 
 // listening are the paths of the sockets on which a process listens.
 func (s *Scan) listening(pid int) (paths []string, err error) {
-	text, err := machine.ReadText(s.Root.ProcFile(pid, "net/unix")) // of its network namespace
+	threads, err := os.ReadDir(s.Root.ProcFile(pid, "task"))
 	if err != nil {
 		return nil, err
 	}
-	byInode := map[string]string{}
-	for line := range strings.Lines(text) { // Num RefCount Protocol Flags Type St Inode Path
-		if f := strings.Fields(line); len(f) == 8 {
-			byInode["socket:["+f[6]+"]"] = f[7]
+	byInode, looked := map[string]string{}, false
+	for _, t := range threads { // the first thread of a pod's shim is in the pod's network namespace
+		text, readErr := machine.ReadText(s.Root.ProcFile(pid, "task/"+t.Name()+"/net/unix"))
+		if readErr != nil {
+			err = readErr // or it has ended
+			continue
 		}
+		looked = true
+		for line := range strings.Lines(text) { // Num RefCount Protocol Flags Type St Inode Path
+			if f := strings.Fields(line); len(f) == 8 {
+				byInode["socket:["+f[6]+"]"] = f[7]
+			}
+		}
+	}
+	if !looked {
+		return nil, err
 	}
 	list, err := os.ReadDir(s.Root.ProcFile(pid, "fd"))
 	if err != nil {
