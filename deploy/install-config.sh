@@ -20,16 +20,29 @@ tables() {
 	done
 }
 
-# stripped FILE prints a configuration without the lines that this script added.
+# stripped FILE prints a configuration without what this script added.
 stripped() {
 	[ -e "$1" ] || return 0
-	awk -v begin="$mark_begin" -v end="$mark_end" -v line="$mark_import" -v element="\"$dropin\", " '
+	awk -v begin="$mark_begin" -v end="$mark_end" -v path="$dropin" -v q="'" '
+		function without(line, quote,    element, at) {
+			element = quote path quote ", "
+			at = index(line, element)
+			return at ? substr(line, 1, at - 1) substr(line, at + length(element)) : line
+		}
 		$0 == begin { ours = 1 }
 		ours { if ($0 == end) ours = 0; next }
-		$0 == line { next }
-		!found && (at = index($0, element)) { found = 1; $0 = substr($0, 1, at - 1) substr($0, at + length(element)) }
-		{ print }' "$1"
+		{ # other programs that write the file change quotes, and drop comments
+			bare = $0
+			sub(/#.*/, "", bare)
+			gsub("[ \t\"" q "]", "", bare)
+			if (bare == "imports=[" path "]") next
+			$0 = without(without($0, "\""), q)
+			print
+		}' "$1"
 }
+
+# dropin_is_ours reports whether there is a drop-in that this script wrote.
+dropin_is_ours() { [ -e "$dropin" ] && [ "$(sed 1q "$dropin")" = "$dropin_head" ]; }
 
 # made_here reports whether there is no configuration, or only lines that this script wrote.
 made_here() { [ ! -e "$config" ] || { [ ! -s "$work/stripped" ] && [ ! -e "$backup" ] && grep -qF "$mark_begin" "$config"; }; }
@@ -44,6 +57,9 @@ imports() { awk '/^[ \t]*\[/ && !open { exit } /^[ \t]*imports[ \t]*=/ { open = 
 imports_conf_d() {
 	imports "$work/stripped" | grep -qF -e "\"$conf_d/*.toml\"" -e "'$conf_d/*.toml'" -e '"conf.d/*.toml"' -e "'conf.d/*.toml'"
 }
+
+# imports_dropin FILE reports whether a configuration has the drop-in among its imports, in whatever form.
+imports_dropin() { imports "$1" | grep -qF -e "\"$dropin\"" -e "'$dropin'"; }
 
 # with_import FILE prints FILE with an import of the drop-in.
 with_import() {
@@ -161,12 +177,12 @@ plan_install() {
 		wanted=sandbox
 		if [ "$major" -gt 2 ] || [ "$minor" -ge 3 ]; then wanted='sandbox sandbox-pauseless'; fi
 		{
-			say "# $name: install.sh writes and removes this file."
+			say "$dropin_head"
 			say 'version = 3'
 			# shellcheck disable=SC2086 # a list of words
 			tables containerd-2.toml $wanted
 		} >"$work/new-dropin"
-		if imports_conf_d; then
+		if imports_conf_d || imports_dropin "$work/stripped"; then
 			cp "$work/stripped" "$work/new"
 		elif ! made_here; then
 			with_import "$work/stripped" >"$work/new"
@@ -186,8 +202,8 @@ check_candidate() {
 	if [ ! -e "$work/new-dropin" ]; then
 		cp "$work/new" "$work/trial"
 	else
-		if cmp -s "$work/new" "$work/stripped"; then with_import "$work/new"; else cat "$work/new"; fi |
-			sed "s|^imports = \[\"$dropin\"\]|imports = [\"$work/new-dropin\"]|; s|\"$dropin\", |\"$work/new-dropin\", |" >"$work/trial"
+		if imports_dropin "$work/new"; then cat "$work/new"; else with_import "$work/new"; fi |
+			sed "s|\([\"']\)$dropin\([\"']\)|\1$work/new-dropin\2|g" >"$work/trial"
 	fi
 	write "$candidate" "$work/trial" || refuse "cannot write $candidate: nothing was changed"
 	dump "$candidate" after
@@ -196,7 +212,8 @@ check_candidate() {
 # plan_uninstall writes the former configuration to $work/new, or nothing if there was none.
 plan_uninstall() {
 	[ -e "$config" ] || return 0
-	if ! grep -qF -e "$mark_begin" -e "\"$dropin\"" "$config"; then
+	if [ -e "$dropin" ] && ! dropin_is_ours; then cp -p "$dropin" "$work/new-dropin"; fi # it stays
+	if ! grep -qF -e "$mark_begin" -e "$dropin" "$config"; then
 		cp "$config" "$work/new"
 		return 0
 	fi
@@ -207,6 +224,8 @@ plan_uninstall() {
 		return 0
 	fi
 	cp "$work/stripped" "$work/new"
+	[ -e "$work/new-dropin" ] || ! imports_dropin "$work/new" ||
+		refuse "$config imports $dropin in a form that install.sh did not write: take it out of imports; nothing was changed"
 }
 
 # settled reports whether the files are as planned.

@@ -5,6 +5,13 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154 # variables of install.sh
 
+# need_tools refuses a node without a program that is needed: without diff, say, all would look the same.
+need_tools() {
+	for tool in awk cat cmp cp date diff grep mktemp mv readlink rm rmdir sed sort sync tail timeout tr; do
+		command -v "$tool" >/dev/null || refuse "the program $tool is absent"
+	done
+}
+
 find_containerd() {
 	if [ -z "$containerd" ]; then
 		containerd=$(command -v containerd) || refuse "no containerd in PATH: name it with --containerd"

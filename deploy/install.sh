@@ -124,6 +124,7 @@ baseline=$config.sandbox-baseline
 unfinished=$config.sandbox-unfinished # exists from the first change until containerd answers; has the former files
 mark_begin="# begin $name: install.sh writes and removes what is between these lines"
 mark_end="# end $name"
+dropin_head="# $name: install.sh writes and removes this file."
 mark_import="imports = [\"$dropin\"] # $name"
 
 [ "$(id -u)" -eq 0 ] || refuse "needs root"
@@ -135,6 +136,7 @@ done
 . "$here/install-containerd.sh"
 # shellcheck source-path=SCRIPTDIR source=install-config.sh
 . "$here/install-config.sh"
+need_tools
 
 # --- undo -------------------------------------------------------------------------------------------------------------
 
@@ -170,18 +172,22 @@ put_all() {
 	[ -z "$lost" ]
 }
 
+# flush FILE... has files and directories written to the disk: a rename may be there before what the file has.
+flush() { sync "$@" 2>/dev/null || sync; } # that of busybox may take no names
+
 # replace FILE SOURCE replaces FILE at once. It keeps its owner and mode; a new file has those of SOURCE.
 replace() {
 	if [ -e "$1" ]; then
 		cp -p "$1" "$1.sandbox-part" && cat "$2" >"$1.sandbox-part"
 	else
 		cp -p "$2" "$1.sandbox-part"
-	fi && mv -f "$1.sandbox-part" "$1"
+	fi && flush "$1.sandbox-part" && mv -f "$1.sandbox-part" "$1" && flush "$(dirname "$1")"
 }
 
 # replace_shim SOURCE replaces the shim at once. Running shims keep the former file.
 replace_shim() {
-	mkdir -p "$bindir" && cp "$1" "$shim.sandbox-part" && chmod 0755 "$shim.sandbox-part" && mv -f "$shim.sandbox-part" "$shim"
+	mkdir -p "$bindir" && cp "$1" "$shim.sandbox-part" && chmod 0755 "$shim.sandbox-part" && flush "$shim.sandbox-part" &&
+		mv -f "$shim.sandbox-part" "$shim" && flush "$bindir"
 }
 
 # finish runs on every exit.
@@ -226,7 +232,8 @@ trap 'exit 143' TERM
 
 # Only one install.sh runs at a time. The lock ends with the process.
 if command -v flock >/dev/null; then
-	exec 9>"/run/$name.lock"
+	(umask 077 && : >>"/run/$name.lock" && chmod 0600 "/run/$name.lock") # nobody else may open it, and so keep it locked
+	exec 9<>"/run/$name.lock"
 	flock -n 9 || refuse "another install.sh is at work on this machine"
 fi
 
@@ -287,11 +294,12 @@ do_install() {
 		find_containerd
 		find_daemon
 		read_baseline
-		if [ ! -e "$dropin" ] && [ -n "$(handlers before)" ]; then
+		if [ -n "$(handlers before)" ] && ! dropin_is_ours; then
 			wanted=$(handlers before)
 			say "$config has handlers that somebody else wrote, which stay: $wanted"
 			configure=false
 		else
+			[ ! -e "$dropin" ] || dropin_is_ours || refuse "$dropin: somebody else wrote it, and it gives no handler"
 			plan_install
 		fi
 	fi
@@ -336,6 +344,13 @@ do_uninstall() {
 	fi
 	remember
 	commit
+	if ! $force; then # one may have begun before the handlers went
+		exist=$(users) || refuse "containerd does not tell which containers exist"
+		if [ -n "$exist" ]; then
+			say "$exist" >&2
+			refuse "these began meanwhile: remove them first"
+		fi
+	fi
 	if ! $place; then
 		say "$shim: stays, it belongs to a package"
 	elif [ -e "$shim" ]; then
@@ -378,7 +393,8 @@ remember() {
 # save copies the former files for the next run, in case this one is cut short.
 save() {
 	rm -rf "$unfinished" "$unfinished.sandbox-part"
-	cp -rp "$former" "$unfinished.sandbox-part" && mv "$unfinished.sandbox-part" "$unfinished"
+	cp -rp "$former" "$unfinished.sandbox-part" && flush "$unfinished.sandbox-part"/* "$unfinished.sandbox-part" &&
+		mv "$unfinished.sandbox-part" "$unfinished" && flush "$(dirname "$config")"
 }
 
 do_"$action"

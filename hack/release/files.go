@@ -60,6 +60,9 @@ func (r release) files(work, dir, licences string) ([]file, error) {
 		if err != nil || len(sources) == 0 {
 			return nil, fmt.Errorf("%s: no files: %w", pattern, err)
 		}
+		sources = slices.DeleteFunc(sources, func(source string) bool { // what an editor has left, which git ignores
+			return strings.HasPrefix(filepath.Base(source), ".") || strings.HasSuffix(source, "~")
+		})
 		for _, source := range sources {
 			relative, err := filepath.Rel(r.root, source)
 			if err != nil {

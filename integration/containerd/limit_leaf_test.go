@@ -161,7 +161,7 @@ func TestSystemd_LimitsContainerOutlivesAnExecWithoutMemory(t *testing.T) {
 	j.allow("verdict-file")
 	for id, more := range map[string][]oci.SpecOpts{
 		"launcher":     nil,
-		"libcontainer": {oci.WithAnnotations(map[string]string{"io.containerd.sandbox.v1/listen": "tcp://127.0.0.1:0"})},
+		"libcontainer": {sockets("tcp://127.0.0.1:0")},
 	} {
 		opts := append(with(j.scoped(id), j.limited("limits", "memory=128Mi"), execLimits("memory=32Mi")), more...)
 		c := j.run(id, config{opts: opts}, "sh", "-c", "trap 'echo ended' TERM; echo ready; while :; do sleep 0.1; done")

@@ -55,7 +55,8 @@ type defaults struct {
 	Namespace map[string]Options `toml:"namespace"`
 }
 
-// Decode is [Decode], and takes the options from the file if a sets none. Without a file there are none. The error of a
+// Decode is [Decode], and takes the options from the file if a sets none but IoUid and IoGid, which containerd 2.x adds
+// itself for a pod with a user namespace. Without a file there are none. The error of a
 // file that cannot be read or is not safe names it; of class errdefs.ErrInvalidArgument if its content is wrong,
 // errdefs.ErrFailedPrecondition if somebody else than root could write it. The log says once if an option has no
 // effect.
@@ -71,13 +72,15 @@ func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
 }
 
 func (d *Defaults) decode(a *anypb.Any, namespace string) (Options, error) {
-	o, err := Decode(a)
-	if err != nil || hasTOML(a) || !reflect.ValueOf(o).IsZero() {
-		return o, err
+	sent, err := Decode(a)
+	others := sent
+	others.IoUid, others.IoGid = 0, 0
+	if err != nil || hasTOML(a) || !reflect.ValueOf(others).IsZero() {
+		return sent, err
 	}
 	body, err := d.read()
 	if err != nil || body == nil {
-		return Options{}, err
+		return sent, err
 	}
 	content, err := d.parse(body)
 	if err != nil {
@@ -89,6 +92,9 @@ func (d *Defaults) decode(a *anypb.Any, namespace string) (Options, error) {
 		o = content.Options
 	}
 	o.File = d.path
+	if sent.IoUid != 0 || sent.IoGid != 0 {
+		o.IoUid, o.IoGid = sent.IoUid, sent.IoGid
+	}
 	return o, nil
 }
 
@@ -169,12 +175,12 @@ func toJSON(body []byte) string {
 // read returns the content of the file, nil if there is none. The checks are those of sshd for its files (sshd(8),
 // StrictModes). A shim that is root in a user namespace only has no such file: whose it is cannot be told there.
 func (d *Defaults) read() ([]byte, error) {
+	if userns.RunningInUserNS() {
+		return nil, nil
+	}
 	f, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	switch {
-	case errors.Is(err, os.ErrNotExist), err == nil && userns.RunningInUserNS():
-		if f != nil {
-			_ = f.Close() // opened for reading only
-		}
+	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
 	case errors.Is(err, unix.ELOOP):
 		return nil, fmt.Errorf("%s: must not be a symbolic link: %w", d.path, errdefs.ErrFailedPrecondition)

@@ -65,7 +65,11 @@ func TestDefaults_AreForWhoHasNoOptions(t *testing.T) {
 			pack(t, genericOptions, &runtimeoptions.Options{ConfigBody: []byte("NoNewKeyring = false")}), "default",
 			Options{},
 		},
-		{"options of its own", pack(t, runcOptions, &runc.Options{IoUid: 1}), "default", Options{IoUid: 1}},
+		{"options of its own", pack(t, runcOptions, &runc.Options{NoPivotRoot: true}), "default", Options{NoPivotRoot: true}},
+		{
+			"what containerd adds for a user namespace", pack(t, runcOptions, &runc.Options{IoUid: 1, IoGid: 2}), "default",
+			Options{StopTimeout: "5s", NoNewKeyring: true, File: file, IoUid: 1, IoGid: 2},
+		},
 		{"a namespace with a table", nil, "moby", Options{StopSignal: "INT", File: file}},
 		{"a namespace with an empty table", nil, "k8s.io", Options{File: file}},
 	} {
@@ -206,7 +210,8 @@ func TestDefaults_RefusesWhatIsWrong(t *testing.T) {
 			if _, _, all := NewDefaults(file).All(); all == nil || all.Error() != err.Error() {
 				t.Errorf("All = %v, want the same error", all)
 			}
-			if o, err := NewDefaults(file).Decode(pack(t, runcOptions, &runc.Options{IoUid: 1}), "ns"); err != nil || o.IoUid != 1 {
+			o, err := NewDefaults(file).Decode(pack(t, runcOptions, &runc.Options{NoPivotRoot: true}), "ns")
+			if err != nil || !o.NoPivotRoot {
 				t.Errorf("Decode of a container with options = %+v, %v, want them", o, err)
 			}
 		})
