@@ -99,7 +99,8 @@ func TestInstall_DropInOfSomebodyElseStays(t *testing.T) {
 func TestInstall_NamesAProgramThatIsAbsent(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic).sibling(t, forms2()[0])
 	n.applets = t.TempDir()
-	const tools = "awk cat chmod cmp cp date dirname grep id mkdir mktemp mv readlink rm rmdir sed sh sort sync tail timeout tr"
+	const tools = "awk cat chmod cmp cp date dirname grep id mkdir mktemp mv readlink rm rmdir sed sh sort sync tail timeout " +
+		"tr"
 	for tool := range strings.FieldsSeq(tools) {
 		path, err := exec.LookPath(tool)
 		if err == nil {
