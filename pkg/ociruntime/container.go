@@ -43,7 +43,7 @@ type container struct {
 	init      *handle
 	initFD    *os.File    // pidfd of init, which Start polls and Destroy closes
 	held      *native.Run // that started init; nil if libcontainer did
-	initStage os.FileInfo // what init runs until it runs the container's program, if libcontainer started it
+	initStage exeFile     // what init runs until it runs the container's program, if libcontainer started it
 
 	initReason string // why libcontainer started init; empty if it did not
 	fallback   atomic.Pointer[fallback]
@@ -195,7 +195,7 @@ func (c *container) AwaitProgram() {
 		timeout = programHookTimeout
 	}
 	for end := time.Now().Add(timeout); time.Now().Before(end); <-time.After(programPoll) {
-		if exe, err := statExe(c.init.pid); err != nil || !os.SameFile(exe, c.initStage) {
+		if exe, err := statExe(c.init.pid); err != nil || exe != c.initStage {
 			c.awaitsProgram.Store(false)
 			return
 		}
@@ -204,4 +204,15 @@ func (c *container) AwaitProgram() {
 
 // statExe is the file that a process runs. A container can give its program any name, but cannot run the sealed copy of
 // this program that is the first stage of its init.
-func statExe(pid int) (os.FileInfo, error) { return os.Stat(fmt.Sprintf("/proc/%d/exe", pid)) }
+// Its file system is not asked: it may be one of FUSE that the container serves, or does not.
+func statExe(pid int) (exeFile, error) {
+	var s unix.Statx_t
+	path := fmt.Sprintf("/proc/%d/exe", pid)
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &s); err != nil {
+		return exeFile{}, &os.PathError{Op: "statx", Path: path, Err: err}
+	}
+	return exeFile{unix.Mkdev(s.Dev_major, s.Dev_minor), s.Ino}, nil
+}
+
+// exeFile tells files apart.
+type exeFile struct{ dev, ino uint64 }

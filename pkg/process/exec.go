@@ -82,17 +82,24 @@ func (p *Process) startWithStreams(ctx context.Context, start func(*stdio.Stream
 	return nil
 }
 
-// setHandle makes h and s those of p, which lives from now on, and applies what was asked of them before.
+// setHandle makes h and s those of p, which lives from now on, and applies what was asked of them before. What is asked
+// for meanwhile comes after that.
 func (p *Process) setHandle(h Handle, s *stdio.Streams) {
 	p.mu.Lock()
-	p.handle, p.streams = h, s
-	asked := p.asked
-	p.mu.Unlock()
-	for op, act := range asked {
-		if err := act(s); err != nil {
-			logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warnf("%v, asked for before the start", op)
+	defer p.mu.Unlock()
+	p.handle = h
+	for len(p.asked) > 0 {
+		asked := p.asked
+		p.asked = map[Op]func(*stdio.Streams) error{}
+		p.mu.Unlock()
+		for op, act := range asked {
+			if err := act(s); err != nil {
+				logger(p.container.ID()).WithError(err).WithField("exec", p.execID).Warnf("%v, asked for before the start", op)
+			}
 		}
+		p.mu.Lock()
 	}
+	p.streams = s
 }
 
 var errInitExited = fmt.Errorf("the container's init has exited: %w", errdefs.ErrFailedPrecondition)

@@ -192,7 +192,7 @@ func (t *taskService) Kill(ctx context.Context, r *api.KillRequest) (*emptypb.Em
 	if err != nil {
 		return nil, err
 	}
-	if r.All {
+	if r.All && r.ExecID == "" { // an exec has no others
 		return empty, c.KillAll(ctx, syscall.Signal(r.Signal))
 	}
 	p, err := c.Process(r.ExecID)

@@ -15,16 +15,27 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
-// holderArg makes this binary a process that keeps the lock of the pipe which is its stdout, until it is killed. It says
-// so on stderr, or why it cannot.
-const holderArg = "hold-the-pipe"
+// holderArg makes this binary a process that keeps the lock of the pipe which is its stdout, or with sizeArg that of the
+// size of the terminal, until it is killed. It says so on stderr, or why it cannot.
+const (
+	holderArg = "hold"
+	sizeArg   = "the-size"
+)
 
 func runAsHolder() {
 	time.AfterFunc(2*patience, func() { os.Exit(1) }) // should nobody kill it
-	uffd, err := holdPipe(1)
+	begin := func(mem []byte) { _, _ = unix.Write(1, mem) }
+	if len(os.Args) > 2 && os.Args[2] == sizeArg {
+		begin = func(mem []byte) {
+			second := uintptr(unsafe.Pointer(&mem[os.Getpagesize()]))
+			_, _, _ = unix.Syscall(unix.SYS_IOCTL, 1, unix.TIOCGWINSZ, second)
+		}
+	}
+	uffd, err := holdMemory(begin)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -37,8 +48,8 @@ func runAsHolder() {
 	select {}
 }
 
-// holdPipe begins to write two pages to fd, of which the second never comes (userfaultfd(2)).
-func holdPipe(fd int) (uffd int, err error) {
+// holdMemory begins to use two pages, of which the second never comes (userfaultfd(2)).
+func holdMemory(begin func(mem []byte)) (uffd int, err error) {
 	const (
 		api, apiVersion          = 0xc018aa3f, 0xaa // UFFDIO_API, UFFD_API
 		register, registerAbsent = 0xc020aa00, 1    // UFFDIO_REGISTER, UFFDIO_REGISTER_MODE_MISSING
@@ -61,14 +72,14 @@ func holdPipe(fd int) (uffd int, err error) {
 	if _, _, e := unix.Syscall(unix.SYS_IOCTL, fault, register, uintptr(unsafe.Pointer(&second))); e != 0 {
 		return -1, fmt.Errorf("UFFDIO_REGISTER: %w", e)
 	}
-	go func() { _, _ = unix.Write(fd, mem) }() // ends with the process
+	go begin(mem) // ends with the process
 	return int(fault), nil
 }
 
-// hold starts a process that keeps the lock of the pipe which ends in stdout. release kills it.
-func hold(t *testing.T, stdout *os.File) (release func()) {
+// hold starts a process that keeps the lock of the pipe which ends in stdout, or of what else args say. release kills it.
+func hold(t *testing.T, stdout *os.File, args ...string) (release func()) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], holderArg)
+	cmd := exec.Command(os.Args[0], append([]string{holderArg}, args...)...)
 	cmd.Stdout = stdout
 	told, err := cmd.StderrPipe()
 	if err != nil {
@@ -162,4 +173,27 @@ func TestStreams_DoNotWaitForAWriterThatKeepsThePipeLocked(t *testing.T) {
 			within(t, "joining the rest", func() { <-r.joined })
 		})
 	}
+}
+
+// A process that has the terminal can keep its size locked. Neither its size nor its end is waited for.
+func TestResize_DoesNotWaitForAProcessThatKeepsTheSizeLocked(t *testing.T) {
+	r := newEnv(t, true, "stdout")
+	r.client("stdout")
+	slave := openSlave(t, r.attach())
+	r.started()
+	release := hold(t, slave, sizeArg)
+	within(t, "Resize, twice", func() {
+		for range 2 {
+			if err := r.Resize(80, 25); !errdefs.IsUnavailable(err) {
+				t.Errorf("Resize = %v, want %v", err, errdefs.ErrUnavailable)
+			}
+		}
+	})
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	within(t, "Mark", func() { r.Mark(short) })
+	within(t, "Close", func() { _ = r.Close() })
+	release()
+	within(t, "joining the rest", func() { <-r.joined })
+	within(t, "the end of the call", func() { r.resizing <- struct{}{} })
 }

@@ -246,25 +246,61 @@ func (s *Streams) Resize(width, height uint16) error {
 	if s.terminal == nil {
 		return fmt.Errorf("%s: the process has no terminal: %w", op, errdefs.ErrFailedPrecondition)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return errClosed(op)
+	ctx, cancel := context.WithTimeout(context.Background(), resizeTimeout)
+	defer cancel()
+	select {
+	case s.resizing <- struct{}{}:
+	case <-ctx.Done():
+		return errSizeLocked(op)
 	}
-	master := s.outPipes[0]
-	if master == nil {
-		return fmt.Errorf("%s: the process has not started: %w", op, errdefs.ErrFailedPrecondition)
+	master, err := s.duplicateMaster(op)
+	if err != nil {
+		<-s.resizing
+		return err
 	}
-	var err error
-	if master.conn.Control(func(fd uintptr) {
-		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})
-	}) != nil {
-		return errClosed(op)
+	set := make(chan error, 1)
+	go func() { // ends when the kernel answers, which a process that has the terminal can delay
+		set <- unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Col: width, Row: height})
+		_ = unix.Close(master) // nothing was written
+		<-s.resizing
+	}()
+	select {
+	case err = <-set:
+	case <-ctx.Done():
+		return errSizeLocked(op)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	return nil
+}
+
+// resizeTimeout is for the kernel to set the size of a terminal. A process that asks for the size has it locked while the
+// kernel writes to its memory (drivers/tty/tty_io.c, tiocgwinsz), and that may never come (userfaultfd(2), FUSE).
+const resizeTimeout = time.Second
+
+func errSizeLocked(op string) error {
+	return fmt.Errorf("%s: a process keeps the size of the terminal locked: %w", op, errdefs.ErrUnavailable)
+}
+
+// duplicateMaster returns a descriptor of the terminal of the caller's own, which does not hold up Close.
+func (s *Streams) duplicateMaster(op string) (fd int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return -1, errClosed(op)
+	}
+	master := s.outPipes[0]
+	if master == nil {
+		return -1, fmt.Errorf("%s: the process has not started: %w", op, errdefs.ErrFailedPrecondition)
+	}
+	if master.conn.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }) != nil {
+		return -1, errClosed(op)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("%s: %w", op, err)
+	}
+	return fd, nil
 }
 
 func errClosed(op string) error {

@@ -151,6 +151,8 @@ type Streams struct {
 	// +checklocks:mu
 	copiers []*copier // of the outputs
 
+	resizing chan struct{} // holds one while the kernel is asked to set the size of the terminal
+
 	joined chan struct{} // set by Close; closed once, when nothing copies or closes any more
 }
 
@@ -170,6 +172,7 @@ func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) 
 	}
 	s := &Streams{
 		logger: log.G(ctx), keepUnread: c.KeepUnread, limit: outputLimit{c.MaxOutput, c.OnOutputOver},
+		resizing: make(chan struct{}, 1),
 	}
 	s.kept, s.release = context.WithCancelCause(context.Background())
 	defer func() {

@@ -190,7 +190,7 @@ func TestExec_ChecksTheID(t *testing.T) {
 	s := newManager(t, &fakeEngine{})
 	c, err := s.Create(t.Context(), CreateRequest{ID: "c1", Bundle: newBundle(t, goodSpec())})
 	must(t, err)
-	for _, id := range []string{"", "../e", strings.Repeat("e", 77)} {
+	for _, id := range []string{"", "../e", strings.Repeat("e", 77), "c1"} {
 		wantInvalid(t, s.Exec(c, id, goodSpec().Process, c.Init().Status().IO), "exec id", id)
 	}
 	must(t, s.Exec(c, "e1", goodSpec().Process, c.Init().Status().IO))
