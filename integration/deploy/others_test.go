@@ -4,6 +4,7 @@
 package deploy_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,7 +49,7 @@ func TestUninstall_AfterAnotherProgramHasWrittenTheConfiguration(t *testing.T) {
 			if text := n.read(n.config); strings.Contains(text, n.dropin()) {
 				t.Errorf("the configuration still has the import:\n%s", text)
 			}
-			if _, err := os.Stat(n.dropin()); !os.IsNotExist(err) {
+			if _, err := os.Stat(n.dropin()); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the imported file is there: %v", err)
 			}
 		})

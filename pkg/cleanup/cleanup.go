@@ -281,8 +281,8 @@ func removeSockets(ctx context.Context, id string, sockets []listen.File) {
 	}
 }
 
-// UnmountRootfs unmounts all that is mounted at a bundle's rootfs or below it. A process that still uses a file there does
-// not keep the mount: it goes when the last of them does, and at once when there is none.
+// UnmountRootfs unmounts all that is mounted at a bundle's rootfs or below it. A process that still uses a file there
+// does not keep the mount: it goes when the last of them does, and at once when there is none.
 func UnmountRootfs(bundle string) error {
 	const flags = unix.UMOUNT_NOFOLLOW | unix.MNT_DETACH
 	target := filepath.Join(bundle, "rootfs")

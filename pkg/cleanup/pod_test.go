@@ -287,23 +287,6 @@ func TestIndex_MovesWhenItsBundleGoes(t *testing.T) {
 	leave("f")
 }
 
-// What could not be undone of a create is listed until the shim ends, and containerd removes its bundle at once.
-func TestIndex_MovesToABundleThatIsThere(t *testing.T) {
-	h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
-	var s Index
-	h.bundles["s"] = newBundle(t, goodSpec())
-	s.SetShim(h.bundles["s"], "/the/socket", nil)
-	for _, id := range []string{"s", "a", "b", "c"} {
-		h.create(&s, id)
-	}
-	must(t, os.RemoveAll(h.bundles["a"]))
-	must(t, s.Remove("s", h.bundles["s"]))
-	must(t, os.RemoveAll(h.bundles["s"]))
-	if got, err := h.delete("c"); err != nil || got != "a b c" {
-		t.Errorf("delete removed %q, %v, want a b c", got, err)
-	}
-}
-
 func TestIndex_OfAShimWhoseBundleIsGone(t *testing.T) {
 	h := newHousehold(t, "s", false)
 	var s Index

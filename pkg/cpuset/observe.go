@@ -77,13 +77,14 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 	return wanted, nil
 }
 
-// canBeUsed is an error if nothing that n asks for can be used: what n and cgroups in it have then is no assignment, but
-// what the kernel lends them of n's parent.
+// canBeUsed is an error if nothing that n asks for can be used: what n and cgroups in it have then is no assignment,
+// but what the kernel lends them of n's parent.
 func (n node) canBeUsed(r resource) error {
 	if !(lists{n.requested, n.effective}.contradict()) {
 		return nil
 	}
-	return fmt.Errorf("%s %q of %s: none of these can be used now: %w", r, n.requested, n.dir, errdefs.ErrFailedPrecondition)
+	return fmt.Errorf("%s %q of %s: none of these can be used now: %w",
+		r, n.requested, n.dir, errdefs.ErrFailedPrecondition)
 }
 
 // plan returns the writes, in order, that give the destination the wanted set, of which its parent has all.

@@ -13,10 +13,11 @@
 // well. It could not use the rest, and asking for CPUs of a partition next to it invalidates that partition on kernels
 // without commit 2a3602030d80.
 //
-// The destination keeps what it has, and State says why, while the source is gone, its list is empty or unreadable, none
-// of its CPUs is usable (the kernel then lends it those of its parent, which are no assignment; a source without a list
-// has that of an ancestor) or in the destination's parent, and while the destination is a partition root. A source that
-// was made again has a second to get a list, which its maker writes after mkdir. In Add each of these is an error.
+// The destination keeps what it has, and State says why, while the source is gone, its list is empty or unreadable,
+// none of its CPUs is usable (the kernel then lends it those of its parent, which are no assignment; a source without
+// a list has that of an ancestor) or in the destination's parent, and while the destination is a partition root. A
+// source that was made again has a second to get a list, which its maker writes after mkdir. In Add each of these is
+// an error.
 //
 // Only the container's own cgroup is written. The kernel masks those nested in it, except before Linux 5.17: there it
 // refuses a list without the CPUs of nested cgroups, which are narrowed first. Parents are never written.

@@ -12,8 +12,8 @@
 //
 //   - Each stop has one. It ends when the containers have ended, which the grace and the kill after it bound.
 //   - One waits for the process that holds the pod's namespaces, if that is not the shim. It ends with that process.
-//   - A timer runs after a failed shutdown of an abandoned pod, and another after a failed stop of a pod whose process of
-//     namespaces died. They end with the shim.
+//   - A timer runs after a failed shutdown of an abandoned pod, and another after a failed stop of a pod whose process
+//     of namespaces died. They end with the shim.
 //
 // # Locks
 //

@@ -275,8 +275,8 @@ func (s *Streams) Resize(width, height uint16) error {
 	return nil
 }
 
-// resizeTimeout is for the kernel to set the size of a terminal. A process that asks for the size has it locked while the
-// kernel writes to its memory (drivers/tty/tty_io.c, tiocgwinsz), and that may never come (userfaultfd(2), FUSE).
+// resizeTimeout is for the kernel to set the size of a terminal. A process that asks for the size has it locked while
+// the kernel writes to its memory (drivers/tty/tty_io.c, tiocgwinsz), and that may never come (userfaultfd(2), FUSE).
 const resizeTimeout = time.Second
 
 func errSizeLocked(op string) error {

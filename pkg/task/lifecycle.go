@@ -74,7 +74,8 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 		return err
 	}
 	if execID == c.ID() { // its exit would be told as that of the container
-		return fmt.Errorf("container %q: exec id %q: must differ from the container's: %w", c.ID(), execID, errdefs.ErrInvalidArgument)
+		return fmt.Errorf("container %q: exec id %q: must differ from the container's: %w",
+			c.ID(), execID, errdefs.ErrInvalidArgument)
 	}
 	if err := checkProcess("spec", spec); err != nil {
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, err)

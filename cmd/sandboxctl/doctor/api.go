@@ -66,8 +66,8 @@ func (e *Examination) askDaemon(ctx context.Context) {
 	})
 }
 
-// knownTimeout is for the lists of containers: containerd asks each shim for its tasks, one after the other, and waits 2 s
-// for one that hangs (plugins/services/tasks/local.go).
+// knownTimeout is for the lists of containers: containerd asks each shim for its tasks, one after the other, and waits
+// 2 s for one that hangs (plugins/services/tasks/local.go).
 const knownTimeout = 30 * time.Second
 
 func askKnown(ctx context.Context, api API) (leftover.Known, error) {

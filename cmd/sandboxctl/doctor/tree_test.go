@@ -85,6 +85,7 @@ func newTree(t *testing.T) *tree {
 		"proc/loadavg":                                           "0.1 0.1 0.1 1/300 4711",
 		"proc/stat":                                              "cpu 1 2 3\nbtime 1700000000\n",
 		"proc/meminfo":                                           "CommitLimit: 1000 kB\nCommitted_AS: 500 kB\n",
+		"proc/200/task/200/net/unix":                             "Num RefCount Protocol Flags Type St Inode Path\n",
 		"proc/100/cmdline":                                       "/usr/bin/containerd\x00",
 		"proc/100/environ":                                       "HOME=/\x00PATH=/usr/local/bin:/usr/bin\x00",
 		"proc/100/cgroup":                                        "0::/system.slice/containerd.service\n",

@@ -20,8 +20,8 @@ import (
 	"sandbox.internal/shim/integration/section"
 )
 
-// The head of the table in docs/compatibility.md that runs with -write make. A run replaces the row of the same machine,
-// which is what the first four columns say.
+// The head of the table in docs/compatibility.md that runs with -write make. A run replaces the row of the same
+// machine, which is what the first four columns say.
 const (
 	rowsHead = "| kernel | security module | cgroup | architecture | when | result | passed (skipped, failed) |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- |\n"

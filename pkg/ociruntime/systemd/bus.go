@@ -11,8 +11,8 @@ import (
 	_ "github.com/opencontainers/cgroups/systemd" // which has the connection
 )
 
-// libcontainer keeps its connection for as long as the program runs, which for runc is milliseconds, and offers no way to
-// close it (cgroups v0.1.0 systemd/dbus.go).
+// libcontainer keeps its connection for as long as the program runs, which for runc is milliseconds, and offers no way
+// to close it (cgroups v0.1.0 systemd/dbus.go).
 //
 //go:linkname libcontainerConn github.com/opencontainers/cgroups/systemd.dbusC
 var libcontainerConn *dbus.Conn // libcontainerMu guards it
@@ -26,9 +26,9 @@ var users struct {
 }
 
 // Connected is called before libcontainer may talk to systemd, and release afterwards: the last release closes what
-// libcontainer has opened. A connection of it is two sockets of the system bus, which has 256 for all programs of a user
-// (max_connections_per_user in dbus-daemon(1)): kept, those of 128 shims would lock out everybody who is root. They would
-// also wake each shim whenever systemd finishes a job.
+// libcontainer has opened. A connection of it is two sockets of the system bus, which has 256 for all programs of a
+// user (max_connections_per_user in dbus-daemon(1)): kept, those of 128 shims would lock out everybody who is root.
+// They would also wake each shim whenever systemd finishes a job.
 func Connected() (release func()) {
 	users.Lock()
 	defer users.Unlock()
