@@ -149,8 +149,8 @@ func (c *Container) beforeDestroy() {
 	}
 }
 
-// removeHooks undoes the hooks. One that fails does not keep the others from being undone, but for the first, which stays
-// while something else is left.
+// removeHooks undoes the hooks. One that fails does not keep the others from being undone, but for the first, which
+// stays while something else is left.
 func (c *Container) removeHooks(somethingLeft bool) error {
 	var errs []error
 	for i, h := range slices.Backward(c.config.Hooks) {
