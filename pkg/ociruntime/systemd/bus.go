@@ -14,14 +14,17 @@ import (
 // libcontainer keeps its connection for as long as the program runs, which for runc is milliseconds, and offers no way
 // to close it (cgroups v0.1.0 systemd/dbus.go).
 //
+// +checklocks:libcontainerMu
+//
 //go:linkname libcontainerConn github.com/opencontainers/cgroups/systemd.dbusC
-var libcontainerConn *dbus.Conn // libcontainerMu guards it
+var libcontainerConn *dbus.Conn
 
 //go:linkname libcontainerMu github.com/opencontainers/cgroups/systemd.dbusMu
 var libcontainerMu sync.RWMutex
 
 var users struct {
-	sync.Mutex
+	mu sync.Mutex
+	// +checklocks:mu
 	count int
 }
 
@@ -30,12 +33,12 @@ var users struct {
 // user (max_connections_per_user in dbus-daemon(1)): kept, those of 128 shims would lock out everybody who is root.
 // They would also wake each shim whenever systemd finishes a job.
 func Connected() (release func()) {
-	users.Lock()
-	defer users.Unlock()
+	users.mu.Lock()
+	defer users.mu.Unlock()
 	users.count++
 	return sync.OnceFunc(func() {
-		users.Lock()
-		defer users.Unlock()
+		users.mu.Lock()
+		defer users.mu.Unlock()
 		if users.count--; users.count > 0 {
 			return
 		}
