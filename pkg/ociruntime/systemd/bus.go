@@ -12,9 +12,7 @@ import (
 )
 
 // libcontainer keeps its connection for as long as the program runs, which for runc is milliseconds, and offers no way
-// to close it (cgroups v0.1.0 systemd/dbus.go).
-//
-// +checklocks:libcontainerMu
+// to close it (cgroups v0.1.0 systemd/dbus.go). libcontainerMu guards it.
 //
 //go:linkname libcontainerConn github.com/opencontainers/cgroups/systemd.dbusC
 var libcontainerConn *dbus.Conn
@@ -22,31 +20,44 @@ var libcontainerConn *dbus.Conn
 //go:linkname libcontainerMu github.com/opencontainers/cgroups/systemd.dbusMu
 var libcontainerMu sync.RWMutex
 
-var users struct {
+// closeLibcontainers closes the connection. The next call of libcontainer makes another.
+//
+// +checklocksignore: variables outside of a struct cannot be annotated
+func closeLibcontainers() {
+	libcontainerMu.Lock()
+	defer libcontainerMu.Unlock()
+	if libcontainerConn != nil {
+		libcontainerConn.Close()
+		libcontainerConn = nil
+	}
+}
+
+// users are those of libcontainer's connection.
+type users struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	count int
 }
 
+var connected users
+
 // Connected is called before libcontainer may talk to systemd, and release afterwards: the last release closes what
 // libcontainer has opened. A connection of it is two sockets of the system bus, which has 256 for all programs of a
 // user (max_connections_per_user in dbus-daemon(1)): kept, those of 128 shims would lock out everybody who is root.
 // They would also wake each shim whenever systemd finishes a job.
-func Connected() (release func()) {
-	users.mu.Lock()
-	defer users.mu.Unlock()
-	users.count++
-	return sync.OnceFunc(func() {
-		users.mu.Lock()
-		defer users.mu.Unlock()
-		if users.count--; users.count > 0 {
-			return
-		}
-		libcontainerMu.Lock()
-		defer libcontainerMu.Unlock()
-		if libcontainerConn != nil {
-			libcontainerConn.Close()
-			libcontainerConn = nil
-		}
-	})
+func Connected() (release func()) { return connected.begin() }
+
+func (u *users) begin() (end func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.count++
+	return sync.OnceFunc(u.end)
+}
+
+func (u *users) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.count--; u.count == 0 {
+		closeLibcontainers()
+	}
 }
