@@ -20,15 +20,13 @@ var libcontainerConn *dbus.Conn
 //go:linkname libcontainerMu github.com/opencontainers/cgroups/systemd.dbusMu
 var libcontainerMu sync.RWMutex
 
-// closeLibcontainers closes the connection. The next call of libcontainer makes another.
-//
-// +checklocksignore: variables outside of a struct cannot be annotated
-func closeLibcontainers() {
-	libcontainerMu.Lock()
-	defer libcontainerMu.Unlock()
-	if libcontainerConn != nil {
-		libcontainerConn.Close()
-		libcontainerConn = nil
+// closeConn closes a connection that mu guards. Its owner makes another when it needs one.
+func closeConn(mu *sync.RWMutex, conn **dbus.Conn) {
+	mu.Lock()
+	defer mu.Unlock()
+	if *conn != nil {
+		(*conn).Close()
+		*conn = nil
 	}
 }
 
@@ -58,6 +56,6 @@ func (u *users) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.count--; u.count == 0 {
-		closeLibcontainers()
+		closeConn(&libcontainerMu, &libcontainerConn)
 	}
 }
