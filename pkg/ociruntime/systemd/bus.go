@@ -30,14 +30,16 @@ func closeConn(mu *sync.RWMutex, conn **dbus.Conn) {
 	}
 }
 
-// users are those of libcontainer's connection.
+// users are those of a connection.
 type users struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	count int
+	// +checklocks:mu
+	last func() // called when there is none any more
 }
 
-var connected users
+var connected = users{last: func() { closeConn(&libcontainerMu, &libcontainerConn) }}
 
 // Connected is called before libcontainer may talk to systemd, and release afterwards: the last release closes what
 // libcontainer has opened. A connection of it is two sockets of the system bus, which has 256 for all programs of a
@@ -56,6 +58,6 @@ func (u *users) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.count--; u.count == 0 {
-		closeConn(&libcontainerMu, &libcontainerConn)
+		u.last()
 	}
 }
