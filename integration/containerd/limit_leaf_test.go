@@ -158,10 +158,10 @@ func TestSystemd_LimitsContainerOutlivesAnExecWithoutMemory(t *testing.T) {
 	needCgroup2(t)
 	harness.OursOnly(t, "exec-limits")
 	j := judge{newSystemdEnv(t), publicDir(t)}
-	j.allow("verdict-file")
+	j.allow("verdict-file", "listen")
 	for id, more := range map[string][]oci.SpecOpts{
 		"launcher":     nil,
-		"libcontainer": {sockets("tcp://127.0.0.1:0")},
+		"libcontainer": {sockets("unix:///tmp/serves")},
 	} {
 		opts := append(with(j.scoped(id), j.limited("limits", "memory=128Mi"), execLimits("memory=32Mi")), more...)
 		c := j.run(id, config{opts: opts}, "sh", "-c", "trap 'echo ended' TERM; echo ready; while :; do sleep 0.1; done")
