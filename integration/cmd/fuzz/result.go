@@ -100,7 +100,7 @@ func (r results) sentences() string {
 	least := ""
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		if r[name].Found {
-			found = append(found, "`"+name+"`")
+			found = append(found, spoken(name))
 		}
 		if least == "" || r[name].Executions < r[least].Executions {
 			least = name
@@ -110,9 +110,15 @@ func (r results) sentences() string {
 		found = []string{"none"}
 	}
 	sum, p := r.sum(), message.NewPrinter(language.English)
-	return p.Sprintf("%d targets, %d executions in %.1f hours. The fewest had `%s`: %d. "+
+	return p.Sprintf("%d targets, %d executions in %.1f hours. The fewest had %s: %d. "+
 		"Targets that found an input that failed: %s.\n",
-		len(r), sum.Executions, sum.Seconds/time.Hour.Seconds(), least, r[least].Executions, strings.Join(found, ", "))
+		len(r), sum.Executions, sum.Seconds/time.Hour.Seconds(), spoken(least), r[least].Executions, strings.Join(found, ", "))
+}
+
+// spoken is the name of a target for a page, where what is code and has a slash is a path.
+func spoken(name string) string {
+	dot := strings.LastIndexByte(name, '.')
+	return name[dot+1:] + " of `" + name[:dot] + "`"
 }
 
 // addTo adds the results to those in a file, which may be absent, and prints and returns the sums of all runs.

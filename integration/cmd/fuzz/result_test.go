@@ -65,13 +65,13 @@ func TestResults_AreSaidInSentences(t *testing.T) {
 	r := results{
 		"a.FuzzA": {Executions: 1_000_000_000, Seconds: 7200}, "b.FuzzB": {Executions: 1234, Seconds: 1800},
 	}
-	want := "2 targets, 1,000,001,234 executions in 2.5 hours. The fewest had `b.FuzzB`: 1,234. " +
+	want := "2 targets, 1,000,001,234 executions in 2.5 hours. The fewest had FuzzB of `b`: 1,234. " +
 		"Targets that found an input that failed: none.\n"
 	if got := r.sentences(); got != want {
 		t.Errorf("sentences = %q, want %q", got, want)
 	}
 	r["a.FuzzA"] = result{Executions: 1, Found: true}
-	if got, want := r.sentences(), "failed: `a.FuzzA`.\n"; !strings.HasSuffix(got, want) {
+	if got, want := r.sentences(), "failed: FuzzA of `a`.\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("sentences = %q, want %q at the end", got, want)
 	}
 }
