@@ -26,7 +26,6 @@ func prewarmGroup() group {
 		rows: []row{
 			{Name: rowPrewarmedMemory, Unit: "MiB", Target: target{Ratio: 0.35}}, {Name: rowPrewarmed, Unit: "ms"},
 		},
-		nothing: true,
 		measure: func(b *bench, ctx context.Context) error { return b.turns(ctx, 1, b.prewarm) },
 	}
 }
@@ -47,15 +46,11 @@ func (b *bench) prewarm(ctx context.Context, column int, s *subject) (err error)
 	}
 	var sum float64
 	for _, c := range all {
-		pids := []int{int(c.task.Pid())}
-		if !s.isNothing() { // whose container has no process before it is started, but the shim's own pid
-			shim, err := c.shim()
-			if err != nil {
-				return err
-			}
-			pids = append(pids, shim)
+		shim, err := c.shim()
+		if err != nil {
+			return err
 		}
-		for _, pid := range pids {
+		for _, pid := range []int{shim, int(c.task.Pid())} {
 			kib, err := rollup(pid, "Pss")
 			if err != nil {
 				return err
