@@ -112,7 +112,8 @@ func (r results) sentences() string {
 	sum, p := r.sum(), message.NewPrinter(language.English)
 	return p.Sprintf("%d targets, %d executions in %.1f hours. The fewest had %s: %d. "+
 		"Targets that found an input that failed: %s.\n",
-		len(r), sum.Executions, sum.Seconds/time.Hour.Seconds(), spoken(least), r[least].Executions, strings.Join(found, ", "))
+		len(r), sum.Executions, sum.Seconds/time.Hour.Seconds(), spoken(least), r[least].Executions,
+		strings.Join(found, ", "))
 }
 
 // spoken is the name of a target for a page, where what is code and has a slash is a path.
