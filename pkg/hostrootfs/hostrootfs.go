@@ -128,8 +128,9 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }()            // opened for its name only
-	bundle, err := filepath.EvalSymlinks(c.Bundle) // what is mounted must have no link on its way: checkBinds
+	defer func() { _ = root.Close() }() // opened for its name only
+	// What is mounted must have no link on its way (checkBinds).
+	bundle, err := filepath.EvalSymlinks(c.Bundle)
 	if err != nil {
 		return err
 	}

@@ -190,7 +190,8 @@ const oomGroup = "memory.oom.group"
 
 // initCreated is called when init waits to be started.
 func (c *container) initCreated() error {
-	if r := c.config.Spec.Linux.Resources; r != nil && r.Unified[oomGroup] != "" && c.config.ExecLimits != nil {
+	r := c.config.Spec.Linux.Resources
+	if c.config.SystemdCgroup && c.config.ExecLimits != nil && r != nil && r.Unified[oomGroup] != "" { // see Create
 		if err := cgroup.Write(c.cgroup.File(oomGroup), r.Unified[oomGroup]); err != nil {
 			return ocierrors.Limit(err, r)
 		}
