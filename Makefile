@@ -199,7 +199,7 @@ CLIENTS    = cd integration; umask 022; SHIM_BINARY=$(BINARY) $(GO) test -count=
 test-clients: deps build ## Docker, BuildKit, crictl, ctr, with this shim and with the runc shim (root); RUN= chooses; WRITE=1: tables of docs/compatibility.md; ON=v2 or systemd
 	@$(CLIENTDEPS) all
 ifdef ON
-	SHIM_TEST_CLIENTS=$(DOCKER) $(MAKE) --no-print-directory test-$(ON) PKGS=./integration/clients WRITE= LIMIT=3h
+	SHIM_TEST_CLIENTS=$(DOCKER) $(MAKE) --no-print-directory test-$(ON) PKGS=./integration/clients WRITE= LIMIT=3h CPUS=$(or $(CPUS),2)
 	$(if $(WRITE),cd integration; $(GO) test -count=1 ./clients -from $(CURDIR)/bin/vm/$(LOG_$(ON))/log/clients.json)
 else
 	SHIM_TEST_CLIENTS=$(DOCKER); export SHIM_TEST_CLIENTS; $(CLIENTS) -v -timeout 90m -run '$(RUN)' ./clients $(if $(WRITE),-update)
@@ -241,9 +241,10 @@ sweep: deps build ## make system calls of the shim fail, one after the other (ro
 	cat bin/sweep.txt
 
 # Compiles tests and runs them on cgroup v2, in a virtual machine unless this machine is like that. LIMIT is how long each
-# package may take, 30m if it is empty.
+# package may take, 30m if it is empty. CPUS is how many the guest has: 4 by default, which tests of CPU sets need, and
+# which is slower than 2 on a host with 2.
 VMTEST    = cd integration; $(GO) build -o $(CURDIR)/bin/vm/vmtest ./cmd/vmtest; umask 022; SHIM_BINARY=$(BINARY) \
-	SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) $(CURDIR)/bin/vm/vmtest $(if $(LIMIT),-timeout $(LIMIT))
+	SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) $(CURDIR)/bin/vm/vmtest $(if $(LIMIT),-timeout $(LIMIT)) $(if $(CPUS),-cpus $(CPUS))
 
 # With WRITE=1 a run in a virtual machine writes a row of docs/compatibility.md.
 ROW       = $(if $(WRITE),-write ../docs/compatibility.md)
@@ -396,7 +397,7 @@ RESULTS       := $(CURDIR)/integration/campaign/results
 CAMPAIGN       = $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) -failures $(CURDIR)/bin/campaign \
 	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON).json $(if $(SHORT),-length 5m) \
 	$(if $(WRITE),-results $(RESULTS)) $(CAMPAIGNFLAGS)
-CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
+CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h -cpus $(or $(CPUS),2) $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
 	-rw $(CURDIR)/bin/campaign -rw $(RESULTS) \
 	-env SHIM_TEST_SLOWNESS=5 -env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
 	-- sh -c 'cp "$$0"/* $(BINARY) /mnt && exec "$$@"' "$$($(GO) run ./cmd/tools)"

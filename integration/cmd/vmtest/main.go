@@ -20,6 +20,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,6 +50,7 @@ func main() {
 		root    = flag.String("root", "", "a `directory` that is the guest's root, made by integration/vm/root.sh")
 		v1      = flag.Bool("v1", false, "with -systemd, run on cgroup v1, always in a virtual machine")
 		limit   = flag.Duration("timeout", 30*time.Minute, "how long each package may take")
+		cpus    = flag.Int("cpus", 0, "the guest's CPUs, as vmrun has it when 0; tests of CPU sets need 4")
 		kernel  = flag.String("kernel", "",
 			"the `version` of a kernel of Debian's, such as 5.10; the tests then run in a virtual machine")
 		write = flag.String("write", "", "the `page` in whose table of machines a row says what was run")
@@ -64,7 +66,7 @@ func main() {
 	} else {
 		s := suite{
 			systemd: *systemd, run: *pattern, out: *out, extra: *extra, require: *require, kernel: *kernel, write: *write,
-			root: *root, v1: *v1, limit: *limit,
+			root: *root, v1: *v1, limit: *limit, cpus: *cpus,
 		}
 		status, err = run(ctx, s, flag.Args())
 	}
@@ -87,6 +89,7 @@ type suite struct {
 	root    string // of the guest; the host's when empty
 	v1      bool   // cgroup v1
 	limit   time.Duration
+	cpus    int // of the guest; 0: those of vm.Default
 }
 
 // hanging is how many packages may take all of their time: the guest ends after so many times that.
@@ -151,6 +154,7 @@ func run(ctx context.Context, s suite, patterns []string) (int, error) {
 	c.Append = "hugepages=16 " + s.extra
 	c.Timeout = hanging * s.limit
 	c.Kernel = s.kernel
+	c.CPUs = cmp.Or(s.cpus, c.CPUs)
 	return s.record(logs)(vm.Run(ctx, c))
 }
 
