@@ -49,11 +49,12 @@ func root() *cobra.Command {
 		Short: "See what the containers of a node and their shims do",
 		Long: `See what the containers of a node and their shims do.
 
-sandboxctl asks containerd which containers there are, and their shims what they know. It
-must be run as root on the node itself. Containers of other runtimes are shown as far as
-containerd and the kernel know them.
+sandboxctl gets the list of containers from containerd and the details from their shims. Run
+it as root on the node itself. For containers of other runtimes it shows only what
+containerd and the kernel report.
 
-A command that fails says why, and ends with status 1; doctor --help has its statuses.`,
+A command that fails prints the reason and exits with status 1. doctor has exit statuses of
+its own (see doctor --help). Only doctor --clean changes anything.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

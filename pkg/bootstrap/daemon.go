@@ -86,9 +86,10 @@ func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
 	})
 }
 
-// dropSignals catches and drops what would end the shim. Who hangs up, containerd too, is an error of the call that
-// writes to him. The kernel sends SIGHUP to a shim that somebody has stopped when start ends (setpgid(2)); before this,
-// detach.c ignores it. They are not ignored for good: that would be inherited by every program we execute.
+// dropSignals catches and drops signals that would end the shim. A peer that hangs up, even containerd, then only
+// causes an error of the call that writes to it (SIGPIPE). The kernel sends SIGHUP to a shim that somebody has stopped
+// when start ends (setpgid(2)); before this, detach.c ignores it. The signals are not set to ignored: every program that
+// the shim executes would inherit that.
 func dropSignals() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
 
 func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {

@@ -71,7 +71,7 @@ func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 		return r.container(ctx)
 	}
 	if unread(err) {
-		return 0, process.Exit{}, fmt.Errorf("which containers the shim has: %w", err)
+		return 0, process.Exit{}, fmt.Errorf("read the list of the pod's containers in %s: %w", at, err)
 	}
 	if err != nil {
 		log.L.WithError(err).WithField("bundle", at).Warn("read the list of the pod's containers; removing one only")
@@ -79,7 +79,7 @@ func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 	}
 	serves, err := r.Serves(ctx, index.Socket, r.ID)
 	if err != nil {
-		return 0, process.Exit{}, fmt.Errorf("whether the shim lives: %w", err)
+		return 0, process.Exit{}, fmt.Errorf("check whether the shim at socket %s is alive: %w", index.Socket, err)
 	}
 	if !serves {
 		return r.all(ctx, at)
@@ -92,8 +92,9 @@ func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 	return r.container(ctx)
 }
 
-// unread reports whether a file could not be read, for want of descriptors, say, rather than not be understood. The
-// delete command fails then: when it succeeds, containerd removes the bundles, and with them the way to what goes on.
+// unread reports whether err is a failure to read a file, for example for lack of descriptors, and not a malformed
+// file. The delete command must fail then: if it succeeded, containerd would remove the bundles, and with them the
+// only record of what still runs.
 func unread(err error) bool {
 	_, ok := errors.AsType[*os.PathError](err)
 	return ok && !errors.Is(err, os.ErrNotExist)

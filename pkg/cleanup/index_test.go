@@ -28,7 +28,7 @@ func TestRun_LeavesAllWhereTheIndexCannotBeReadNow(t *testing.T) {
 		if got != "" {
 			t.Errorf("delete of %s removed %q, want nothing", id, got)
 		}
-		wantText(t, err, "which containers the shim has", indexFile)
+		wantText(t, err, "read the list of the pod's containers", indexFile)
 	}
 	must(t, os.Remove(list))
 	must(t, os.Rename(list+".away", list))

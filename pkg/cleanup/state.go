@@ -235,7 +235,7 @@ func indexBundle(bundle string) (string, error) {
 	case err == nil, errors.Is(err, os.ErrNotExist), errors.Is(err, unix.EINVAL): // EINVAL: not a link
 		return bundle, nil
 	}
-	return "", fmt.Errorf("which bundle has the list of the pod's containers: %w", err)
+	return "", fmt.Errorf("find the bundle with the list of the pod's containers: %w", err)
 }
 
 // resolveBundle is the path of a bundle, which may be gone, without links: bundles are told apart by their paths.

@@ -62,7 +62,8 @@ func (h *Hook) Created(ctx context.Context, c process.RuntimeContainer, _ proces
 	if h.pinned {
 		return nil
 	}
-	err := fmt.Errorf("cpuset source %q: none of it is for container %q: %w", h.source.Text, h.id, errdefs.ErrNotFound)
+	err := fmt.Errorf("cpuset source %q: none of the list applies to container %q: "+
+		"those with {alloc} or {task} need an id made by Nomad; add another: %w", h.source.Text, h.id, errdefs.ErrNotFound)
 	for _, source := range h.sources {
 		err = h.reconciler.Add(ctx, Container{
 			ID: h.id, Source: source, Dir: c.Cgroup().Path("cpuset"), Mems: h.mems,

@@ -8,7 +8,7 @@
 //
 // Promises:
 //   - Events are published in the order of their Put calls, one at a time: an event is not tried before the one ahead
-//     of it was accepted or rejected. Promises P1 to P6 of the shim rest on this.
+//     of it was accepted or rejected. Promises P1 to P7 of the shim rest on this (docs/events.md).
 //   - An event is dropped only when the receiver rejects it, when it is put after Close, or when Close runs out of
 //     time. Each of these is logged or returned.
 //   - An event may be published twice, when the receiver's answer was lost.

@@ -33,9 +33,9 @@ func findUser(setting settings.Value, passwd, group string) (*hostUser, error) {
 	switch {
 	case err != nil:
 	case found.Uid == unknown:
-		err = errors.New("must name a user")
+		err = errors.New("must be the name or number of a user of the host, or user:group")
 	case found.Gid == unknown:
-		err = errors.New("must have a group behind a colon, since the user is not in " + passwd)
+		err = errors.New("the user is not in " + passwd + ", so give the group as well, as user:group")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w: %w", setting.Key, setting.Text, err, errdefs.ErrInvalidArgument)

@@ -52,7 +52,7 @@ type Config struct {
 	Quiet    func()          // nobody has called for a while, polls apart; not again before the next call
 }
 
-// Tracker is the handshake of each connection and stands before each call of a ttrpc server. It counts both.
+// Tracker counts the connections and calls of a ttrpc server: it is the server's Handshaker and its call interceptor.
 type Tracker struct {
 	config    Config
 	handshake ttrpc.Handshaker

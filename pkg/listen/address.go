@@ -102,7 +102,7 @@ func (a *Address) parseInet(text string) (err error) {
 	case a.Inet.Port() == 0:
 		return fmt.Errorf("port 0: must be 1 to 65535")
 	case a.Inet.Addr().Zone() != "":
-		return fmt.Errorf("zone %q: cannot be had", a.Inet.Addr().Zone())
+		return fmt.Errorf("zone %q: not supported: use an address without a zone", a.Inet.Addr().Zone())
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func TestParse_Refuses(t *testing.T) {
 		"tcp://1.2.3.4":                       "must be IP:PORT",
 		"tcp://1.2.3.4:65536":                 "must be IP:PORT",
 		"udp://1.2.3.4:0":                     "port 0: must be 1 to 65535",
-		"tcp://[fe80::1%eth0]:80":             `zone "eth0": cannot be had`,
+		"tcp://[fe80::1%eth0]:80":             `zone "eth0": not supported`,
 		"unix://run/x":                        `path "run/x": must be absolute`,
 		"unix:///":                            `path "/": must be absolute`,
 		"unix:///a/../b":                      `path "/a/../b": must be absolute, without elements . or ..`,

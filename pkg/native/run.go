@@ -27,10 +27,10 @@ import (
 	"sandbox.internal/shim/pkg/reaper"
 )
 
-// ErrKilledInCgroup is that a process was killed as soon as it was born in the cgroup of [Request.ForkInto]. Newer
-// kernels (6.18 does) do that where cgroup.kill was not written as often in that cgroup as in the parent's own
-// (kernel/cgroup/cgroup.c, kill_seq).
-var ErrKilledInCgroup = errors.New("the process was killed when it was born in the cgroup")
+// ErrKilledInCgroup means that the kernel killed a process right after it was forked into the cgroup of
+// [Request.ForkInto]. Newer kernels (6.18 does) do that if cgroup.kill was not written as often in that cgroup as in the
+// parent's own (kernel/cgroup/cgroup.c, kill_seq).
+var ErrKilledInCgroup = errors.New("the process was killed when it was forked into the cgroup")
 
 // deathTimeout is how long Execute waits for a process that it killed. The reaper collects one that sleeps
 // uninterruptibly in a file system of a container.

@@ -342,7 +342,8 @@ func (h *Hook) AwaitReady(init *process.Process) error {
 	}
 	switch {
 	case errors.Is(err, ErrTimeout):
-		err = fmt.Errorf("%w, which is %v by notify-timeout, or as long as EXTEND_TIMEOUT_USEC said, at most %v; %s: %w",
+		err = fmt.Errorf("%w (notify-timeout %v, which EXTEND_TIMEOUT_USEC may extend to at most %v); "+
+			"the container was killed; %s: %w",
 			err, h.timeout, settings.MaxTimeout, last, context.DeadlineExceeded)
 	case errors.Is(err, ErrExited):
 		err = fmt.Errorf("%w, with status %d; %s: %w", err, exit.Status, last, errdefs.ErrAborted)

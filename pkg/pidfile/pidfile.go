@@ -109,7 +109,8 @@ func parse(data []byte) (pid int, ok bool) {
 }
 
 func invalid(path string) error {
-	return fmt.Errorf("%q: no pid file: %w", path, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("%q: exists and is not a pid file: remove it, or choose another path: %w",
+		path, errdefs.ErrInvalidArgument)
 }
 
 // Write makes a pid file, or replaces one. The file gets its name when it is complete: nobody reads half of it, and a

@@ -51,7 +51,7 @@ func openNamespace(path string) (*os.File, error) {
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.NSFS_MAGIC {
-		return nil, cmp.Or(err, errors.New("it is no namespace"))
+		return nil, cmp.Or(err, errors.New("must be a namespace file, such as /proc/PID/ns/net or a bind mount of it"))
 	}
 	return os.Open("/proc/thread-self/fd/" + strconv.Itoa(fd))
 }
@@ -62,11 +62,11 @@ func checkNetNS(file *os.File) error {
 		return os.NewSyscallError("ioctl NS_GET_NSTYPE", err)
 	}
 	if kind != unix.CLONE_NEWNET {
-		return fmt.Errorf("it is a namespace of kind %#x, not %#x", kind, unix.CLONE_NEWNET)
+		return fmt.Errorf("must be a network namespace, and is one of type %#x (CLONE_NEW…)", kind)
 	}
 	host, err := isHosts(file, "net")
 	if host {
-		return errors.New("it is the host's")
+		return errors.New("must not be the host's: for the host network use the namespace mode NODE")
 	}
 	return err
 }

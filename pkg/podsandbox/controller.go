@@ -177,7 +177,7 @@ func (r *CreateRequest) complete() error {
 	} else {
 		spec, err := task.ReadSpec(r.Bundle)
 		if err != nil {
-			return fmt.Errorf("no options are given: %w", err)
+			return fmt.Errorf("no PodSandboxConfig in the request, and %w", err)
 		}
 		if config, err = pod.ConfigFromSpec(spec); err != nil {
 			return err
@@ -212,7 +212,7 @@ func (c *Controller) admit(p *sandbox) task.Admit {
 
 // refuse is the error of an operation that the stage does not allow.
 func (p *sandbox) refuse(op string) error {
-	return fmt.Errorf("sandbox %q: %s while %v: %w", p.id, op, p.stage, errdefs.ErrFailedPrecondition)
+	return fmt.Errorf("sandbox %q: cannot %s: the pod is %v: %w", p.id, op, p.stage, errdefs.ErrFailedPrecondition)
 }
 
 // Started is what StartSandbox answers.

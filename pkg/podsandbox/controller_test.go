@@ -209,10 +209,10 @@ func TestStages_ErrorsNameTheStage(t *testing.T) {
 	s, _, r := newController(t, &fakeRuntime{})
 	must(t, s.Create(t.Context(), r))
 	_, err := s.tasks.Create(t.Context(), task.CreateRequest{ID: "m", Bundle: newBundle(t, goodSpec())})
-	wantText(t, err, `"m"`, `"s"`, "create a container while created")
+	wantText(t, err, `"m"`, `"s"`, "cannot create a container: the pod is created")
 	must(t, s.Stop(t.Context(), "s", 0))
 	_, err = s.Start(t.Context(), "s")
-	wantText(t, err, `"s"`, "start while stopped")
+	wantText(t, err, `"s"`, "cannot start: the pod is stopped")
 	r.ID = "s2"
 	wantText(t, s.Create(t.Context(), r), `"s2"`, `"s"`)
 }
@@ -232,7 +232,7 @@ func TestCreate_Refuses(t *testing.T) {
 			r.Bundle += "/file"
 			must(t, os.WriteFile(r.Bundle, nil, 0o600))
 		}, []string{"bundle", "/file"}},
-		{"no configuration at all", func(_ *testing.T, r *CreateRequest) { r.Config = nil }, []string{"no options", specFile}},
+		{"no configuration at all", func(_ *testing.T, r *CreateRequest) { r.Config = nil }, []string{"no PodSandboxConfig in the request", specFile}},
 		{"a broken configuration", func(t *testing.T, r *CreateRequest) {
 			t.Helper()
 			r.Config = nil

@@ -162,7 +162,7 @@ func (c *Container) removeHooks(somethingLeft bool) error {
 	return errors.Join(errs...)
 }
 
-// oomKilled tells an OOM kill, or leaves that to tellOOMs: the kernel may kill before Start has told that it started.
+// oomKilled publishes an OOM kill, or leaves it to tellOOMs if the start event is not published yet.
 func (c *Container) oomKilled() {
 	c.init.endForMemory()
 	c.oomMu.Lock()

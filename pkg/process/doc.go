@@ -38,14 +38,14 @@
 //	P2  exec-added, exec-started and the exit of an exec are told in this order.
 //	P3  the exit of init is the last exit of its container.
 //	P4  no exec starts after init has exited.
-//	P5  an OOM kill is told after the start of init and before the exit that it caused.
+//	P5  an OOM kill is published after the start of init and before the exit that it caused.
 //	P6  Wait returns after the exit was told.
 //	P7  Delete returns after the events of the container were delivered, or half a
 //	    second later.
 //
 // A verdict on a run is written before its exit is told.
 //
-// "Told" is: put into the queue.
+// "Published" means put into the queue; docs/events.md has the same promises for users.
 //
 // P1 and P2 hold because an exit takes opLock: a Start in flight finishes and tells first. P3 and P4 hold because an
 // exec's Start counts the exec as live before it looks whether init is dead, and init's waiter marks init as dead

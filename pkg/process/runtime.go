@@ -72,7 +72,7 @@ type RuntimeContainer interface {
 	Discard() error
 }
 
-// Handle is one live process. It stays right when the kernel reuses the pid.
+// Handle is one live process. It remains valid when the kernel reuses the pid.
 type Handle interface {
 	Pid() int
 	// Wait blocks until the process is dead and reaps it. The waiter alone calls it.

@@ -98,5 +98,5 @@ func next(table map[step]State, s State, op Op) (State, error) {
 	case s == Stopped && op == OpKill:
 		return s, fmt.Errorf("%v: process already finished: %w", op, errdefs.ErrNotFound)
 	}
-	return s, fmt.Errorf("%v while %v: %w", op, s, errdefs.ErrFailedPrecondition)
+	return s, fmt.Errorf("cannot %v: the process is %v: %w", op, s, errdefs.ErrFailedPrecondition)
 }

@@ -375,7 +375,7 @@ func TestTask_RefusesRequests(t *testing.T) {
 		},
 		{
 			"resume of what is not paused", "Resume", &api.ResumeRequest{ID: "c1"}, errdefs.ErrFailedPrecondition,
-			[]string{"resume while created"},
+			[]string{"cannot resume: the process is created"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -298,7 +298,7 @@ func TestCreateSandbox_RefusesOptions(t *testing.T) {
 			},
 			[]string{"options", "PodSandboxConfig"},
 		},
-		{"that are none, without config.json", &api.CreateSandboxRequest{}, []string{"options", "config.json"}},
+		{"that are none, without config.json", &api.CreateSandboxRequest{}, []string{"PodSandboxConfig", "config.json"}},
 		{
 			"with a root file system",
 			&api.CreateSandboxRequest{Options: podOptions(t), Rootfs: []*types.Mount{{Source: "/image"}}},

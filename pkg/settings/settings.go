@@ -4,7 +4,7 @@
 // Package settings reads what a container is given beside its OCI configuration: by annotations of the configuration
 // and, for containers without the annotation, by runtime options. docs/configuration.md describes them.
 //
-// To add one, add a row to the table and a field to [Settings].
+// To add one, follow "To add an annotation" in ARCHITECTURE.md: a row and a field here are only the first two steps.
 package settings
 
 import (
@@ -226,12 +226,13 @@ type annotation struct {
 	option string                       // the field of options.Options that holds without the annotation
 	parse  func(*Settings, Value) error // is called with a value that is set; nil: it is a pod's, and read elsewhere
 
-	// A container gets at the host or at other containers by it, unless its value is harmless.
+	// unsafe: the annotation gives a container access to the host or to other containers, unless its value is harmless.
 	unsafe   bool
 	harmless string
-	// The option takes rights from containers, which would have them back by the annotation: it is unsafe beside it.
+	// restricts: the option restricts containers, and the annotation would lift that. So the annotation is unsafe if the
+	// option is set.
 	restricts bool
-	standard  string // what holds without both
+	standard  string // the default, without annotation and option
 }
 
 // listenNone is the word for no sockets, hostRootfsOff for no directories of the host.
@@ -361,6 +362,7 @@ var foreign = []string{"org.criu.config", "org.systemd.property"}
 var harmlessProperties = []string{"CollectMode", "Delegate", "KillSignal", "TimeoutStopUSec"}
 
 func denied(key, value, name string) error {
-	return fmt.Errorf("config.json: annotations: %s %q: reaches what is not the container's; "+
-		"the runtime option AllowUnsafeAnnotations = [%q] would allow it: %w", key, value, name, errdefs.ErrPermissionDenied)
+	return fmt.Errorf("config.json: annotations: %s %q: gives the container access to the host or to other containers; "+
+		"to allow it, set the runtime option AllowUnsafeAnnotations = [%q]: %w",
+		key, value, name, errdefs.ErrPermissionDenied)
 }

@@ -187,11 +187,11 @@ func TestParse_OfHostRootfs(t *testing.T) {
 		}
 	}
 	for want, spec := range map[string]*specs.Spec{
-		`host-rootfs.user "x": needs ` + Prefix + "host-rootfs":         annotated("host-rootfs.user", "x"),
-		`host-rootfs.task-dir "/x": needs ` + Prefix + "host-rootfs":    annotated("host-rootfs.task-dir", "/x", "host-rootfs", "off"),
-		`host-rootfs.task-dir "x": must be an absolute path`:            annotated("host-rootfs.task-dir", "x", "host-rootfs", "default"),
-		`host-rootfs.task-dir "/a/../b": must be an absolute path`:      annotated("host-rootfs.task-dir", "/a/../b", "host-rootfs", "default"),
-		`host-rootfs.user "": must be the name or the number of a user`: annotated("host-rootfs.user", "", "host-rootfs", "default"),
+		`host-rootfs.user "x": has no effect without ` + Prefix + "host-rootfs":      annotated("host-rootfs.user", "x"),
+		`host-rootfs.task-dir "/x": has no effect without ` + Prefix + "host-rootfs": annotated("host-rootfs.task-dir", "/x", "host-rootfs", "off"),
+		`host-rootfs.task-dir "x": must be an absolute path`:                         annotated("host-rootfs.task-dir", "x", "host-rootfs", "default"),
+		`host-rootfs.task-dir "/a/../b": must be an absolute path`:                   annotated("host-rootfs.task-dir", "/a/../b", "host-rootfs", "default"),
+		`host-rootfs.user "": must be the name or the number of a user`:              annotated("host-rootfs.user", "", "host-rootfs", "default"),
 	} {
 		_, err := Parse(spec, allowing(options.Options{}), "ns", "c1")
 		wantInvalid(t, err, want)
@@ -224,7 +224,7 @@ func TestParse_Limits(t *testing.T) {
 		o    options.Options
 		want string
 	}{
-		{annotated("verdict-file", "/v/{exec}"), options.Options{}, "needs " + Prefix + "limits or exec-limits"},
+		{annotated("verdict-file", "/v/{exec}"), options.Options{}, "has no effect without " + Prefix + "limits or exec-limits"},
 		{annotated("limits", "on", "verdict-file", "v/{exec}"), options.Options{}, "absolute path"},
 		{annotated("limits", "on", "verdict-file", "/{exec}/v"), options.Options{}, "{exec} in the name of the file"},
 		{annotated("limits", "on"), options.Options{VerdictFile: "/v/{exec}"}, "{id}"},
@@ -277,20 +277,20 @@ func TestParse_Refuses(t *testing.T) {
 		spec *specs.Spec
 		o    options.Options
 	}{
-		key + `notify "yes": must be true or false`:                {spec: annotated("notify", "yes")},
-		key + `notify "": must be true or false`:                   {spec: annotated("notify", "")},
-		key + `notify-timeout "": ` + form:                         {spec: annotated("notify", "true", "notify-timeout", "")},
-		key + `notify-timeout "0s": ` + form:                       {spec: annotated("notify", "true", "notify-timeout", "0s")},
-		key + `notify-timeout "-1s": ` + form:                      {spec: annotated("notify", "true", "notify-timeout", "-1s")},
-		key + `notify-timeout "90": ` + form:                       {spec: annotated("notify", "true", "notify-timeout", "90")},
-		key + `notify-timeout "24h1s": ` + form:                    {spec: annotated("notify", "true", "notify-timeout", "24h1s")},
-		key + `notify-timeout "5s": needs ` + Prefix + "notify":    {spec: annotated("notify-timeout", "5s")},
-		`runtime options: NotifyTimeout "x": ` + form:              {o: options.Options{Notify: true, NotifyTimeout: "x"}},
-		`runtime options: NotifyTimeout "5s": needs Notify`:        {o: options.Options{NotifyTimeout: "5s"}},
-		key + `exec-cgroup "1": must be true or false`:             {spec: annotated("exec-cgroup", "1")},
-		key + `exec-timeout "x": must be a time such as`:           {spec: annotated("exec-cgroup", "true", "exec-timeout", "x")},
-		key + `exec-timeout "5s": needs ` + Prefix + "exec-cgroup": {spec: annotated("exec-timeout", "5s")},
-		`runtime options: ExecTimeout "5s": needs ExecCgroup`:      {o: options.Options{ExecTimeout: "5s"}},
+		key + `notify "yes": must be true or false`:                                {spec: annotated("notify", "yes")},
+		key + `notify "": must be true or false`:                                   {spec: annotated("notify", "")},
+		key + `notify-timeout "": ` + form:                                         {spec: annotated("notify", "true", "notify-timeout", "")},
+		key + `notify-timeout "0s": ` + form:                                       {spec: annotated("notify", "true", "notify-timeout", "0s")},
+		key + `notify-timeout "-1s": ` + form:                                      {spec: annotated("notify", "true", "notify-timeout", "-1s")},
+		key + `notify-timeout "90": ` + form:                                       {spec: annotated("notify", "true", "notify-timeout", "90")},
+		key + `notify-timeout "24h1s": ` + form:                                    {spec: annotated("notify", "true", "notify-timeout", "24h1s")},
+		key + `notify-timeout "5s": has no effect without ` + Prefix + "notify":    {spec: annotated("notify-timeout", "5s")},
+		`runtime options: NotifyTimeout "x": ` + form:                              {o: options.Options{Notify: true, NotifyTimeout: "x"}},
+		`runtime options: NotifyTimeout "5s": has no effect without Notify`:        {o: options.Options{NotifyTimeout: "5s"}},
+		key + `exec-cgroup "1": must be true or false`:                             {spec: annotated("exec-cgroup", "1")},
+		key + `exec-timeout "x": must be a time such as`:                           {spec: annotated("exec-cgroup", "true", "exec-timeout", "x")},
+		key + `exec-timeout "5s": has no effect without ` + Prefix + "exec-cgroup": {spec: annotated("exec-timeout", "5s")},
+		`runtime options: ExecTimeout "5s": has no effect without ExecCgroup`:      {o: options.Options{ExecTimeout: "5s"}},
 	} {
 		if tc.spec == nil {
 			tc.spec = annotated()

@@ -49,7 +49,8 @@ func (v Value) needs(annotation, option string) error {
 	if v.ByAnnotation {
 		other = Prefix + annotation
 	}
-	return fmt.Errorf("%s %q: needs %s: %w", v.Key, v.Text, other, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("%s %q: has no effect without %s: set that as well, or remove this one: %w",
+		v.Key, v.Text, other, errdefs.ErrInvalidArgument)
 }
 
 func (v Value) bool() (bool, error) {

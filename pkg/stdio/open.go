@@ -89,7 +89,8 @@ func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) e
 	case l.binary() && i == 0:
 		return s.openBinary(ctx, l, c)
 	case l.binary():
-		return fmt.Errorf("a logging binary takes both outputs, want it as stdout: %w", errdefs.ErrInvalidArgument)
+		return fmt.Errorf("a logging binary always takes both outputs: name it as stdout (stderr is then ignored): %w",
+			errdefs.ErrInvalidArgument)
 	case l.scheme == "ttrpc+unix":
 		out, err := c.openStream(l, true)
 		if err != nil {

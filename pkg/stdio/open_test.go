@@ -52,7 +52,7 @@ func TestOpen_RefusesAndLeavesNothing(t *testing.T) {
 			"a logging binary for stderr alone",
 			Config{Stderr: "binary-v2:///bin/log", Host: host},
 			errdefs.ErrInvalidArgument,
-			`stderr "binary-v2:///bin/log": a logging binary takes both outputs, want it as stdout: invalid argument`,
+			`stderr "binary-v2:///bin/log": a logging binary always takes both outputs: name it as stdout (stderr is then ignored): invalid argument`,
 		},
 		{
 			"a logging binary that does not exist",

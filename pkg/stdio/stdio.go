@@ -48,11 +48,11 @@
 //
 //   - With a terminal, stderr is not opened unless Config.SplitStderr is set and Stderr names something of its own.
 //
-// # Not here
+// # Not in this package
 //
-// Who puts the terminal on the descriptors of the process. The launcher can leave it a stderr beside the terminal;
-// libcontainer puts the terminal on all of 0, 1 and 2 (libcontainer/console_linux.go, dupStdio), and what stderr was to
-// lead to then ends in Started.
+// Attaching the terminal to the process's descriptors is the runtime's task. The launcher can give it a separate stderr;
+// libcontainer puts the terminal on 0, 1 and 2 (libcontainer/console_linux.go, dupStdio), and Started then closes what
+// was opened for stderr.
 package stdio
 
 import (

@@ -58,7 +58,7 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 			map[string]string{mems: "true"},
 			options.Options{},
 			nil, errdefs.ErrInvalidArgument,
-			`config.json: annotations: ` + mems + ` "true": needs ` + source,
+			`config.json: annotations: ` + mems + ` "true": has no effect without ` + source,
 		},
 		{
 			"cgroup v1",
@@ -91,7 +91,7 @@ func TestCPUSet_RefusesSources(t *testing.T) {
 			"sources for the tasks of Nomad alone", nil,
 			options.Options{CpusetSource: "{alloc}", File: "/etc/c.toml"},
 			nil, errdefs.ErrNotFound,
-			`/etc/c.toml: CpusetSource: cpuset source "{alloc}": none of it is for container "c1"`,
+			`/etc/c.toml: CpusetSource: cpuset source "{alloc}": none of the list applies to container "c1"`,
 		},
 		{
 			"a source elsewhere", nil,

@@ -216,7 +216,7 @@ func (c *Container) refuseCheckpoint(what string, class error) error {
 	if !c.init {
 		return nil
 	}
-	return fmt.Errorf("init: a container with an init %s: %w", what, class)
+	return fmt.Errorf("setting init = true: such a container %s: %w", what, class)
 }
 
 // Checkpoint writes the container's state to disk. It refuses a container with an init or with directories of the host.

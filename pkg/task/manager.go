@@ -107,9 +107,9 @@ func (m *Manager) Process(containerID, execID string) (*process.Process, error) 
 	return c.Process(execID)
 }
 
-// Shutdown ends the shim, unless there is a container, or a pod, which podsandbox.Controller.Shutdown ends: containerd
-// asks after every task that it deleted (core/runtime/v2/shim.go, shimTask.delete). It reports whether the shim ends by
-// this call.
+// Shutdown ends the shim if it has neither containers nor a pod (podsandbox.Controller.Shutdown ends a pod).
+// containerd calls it after each task that it has deleted (core/runtime/v2/shim.go, shimTask.delete). It reports
+// whether this call ends the shim.
 func (m *Manager) Shutdown() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,20 +21,21 @@ const (
 	exitFailures = 2
 )
 
-const long = `Checks this node for what containerd-shim-sandbox-v1 and its users need, and says how to
-mend what is wrong. --list shows the checks.
+const long = `Check that this node has what containerd-shim-sandbox-v1 and its containers need, and show
+how to fix what is missing. --list lists the checks.
 
-Without --clean it changes nothing, and for what dead shims left it says the command that
-removes it.
+Without --clean it changes nothing; for each leftover of a dead shim it prints the command
+that removes it.
 
-With --clean it looks for that alone, shows it, asks once, and removes it: processes,
-mounts, cgroups, sockets and files. --yes answers the question; without a terminal it is
-needed. What cannot be shown to be safe is left, with the reason and the command to do it
-by hand.
+With --clean it only looks for such leftovers (processes, mounts, cgroups, sockets and
+files), lists them, asks once for confirmation, and removes them. --yes skips the question
+and is required without a terminal. A leftover that cannot safely be removed is kept, with
+the reason and the command that removes it.
 
-Exit status: 0 no failure, and with --strict no warning · 1 warnings, with --strict, or the
-command could not be carried out · 2 failures
-With --clean: 0 nothing is left · 1 nothing was removed, and why · 2 something is left`
+Exit status: 0 no failures (with --strict: no warnings either) · 1 warnings with --strict,
+or doctor itself failed · 2 failures
+With --clean: 0 nothing is left · 1 nothing was removed (the reason is printed) · 2 some
+leftovers remain`
 
 // Command is "sandboxctl doctor".
 func Command(o *cli.Options) *cobra.Command {
@@ -42,7 +43,7 @@ func Command(o *cli.Options) *cobra.Command {
 	var removes cleaning
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check this node, and say how to mend what is wrong",
+		Short: "Check this node and show how to fix problems",
 		Long:  long,
 		Example: "  sandboxctl doctor\n" +
 			"  sandboxctl doctor -o json | jq '.checks[] | select(.status == \"failure\")'\n" +
@@ -83,7 +84,7 @@ func Command(o *cli.Options) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&strict, "strict", false, "let warnings end the program with status 1")
+	f.BoolVar(&strict, "strict", false, "exit with status 1 if there are warnings")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
 	f.BoolVar(&removes.wanted, "clean", false, "remove what dead shims left, after asking")
 	f.BoolVar(&removes.yes, "yes", false, "do not ask")

@@ -4,9 +4,9 @@
 // Package leftover finds what dead shims left on a machine, and says the commands that remove it. It removes nothing
 // itself: package removal does.
 //
-// [Take] lists what lies there, and [Scan.Find] tells, by what containerd knows, what of it is a leftover. What cannot
-// be told is none: a shim whose address is not known may live. Of a leftover that a program cannot be certain to remove
-// alone, [Leftover.Keep] says why.
+// [Take] lists candidates, and [Scan.Find] decides with containerd's list which of them are leftovers. If that cannot
+// be decided, it is not a leftover: a shim whose address is unknown may be alive. [Leftover.Keep] says why a leftover
+// must not be removed automatically.
 package leftover
 
 import (

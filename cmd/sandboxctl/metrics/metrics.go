@@ -38,12 +38,12 @@ of each container, and histograms of create, start, exec and delete as the shims
 them, by namespace. Series have the labels namespace, pod and container, so there are as
 many as there are containers.
 
-There is neither TLS nor a password: listen where Prometheus alone comes by, or put what
-has them before it. A scrape takes at most --timeout for containerd, as long for all shims,
-and what it takes to read the cgroups. containerd_sandbox_shim_up tells which hang. It may
-be started before containerd: containerd_sandbox_up is 0 until that answers.
+There is no TLS and no authentication: listen on an address that only Prometheus can reach,
+or put a reverse proxy in front. A scrape takes at most --timeout for containerd, as long
+for all shims, and the time to read the cgroups. containerd_sandbox_shim_up is 0 for a shim
+that hangs, and containerd_sandbox_up is 0 while containerd does not answer.
 
-A shim that ends between two scrapes takes with it what it measured since the first.`,
+What a shim measured after the last scrape is lost when it ends.`,
 		Example: "  sandboxctl metrics --listen 127.0.0.1:9475",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

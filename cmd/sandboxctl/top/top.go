@@ -46,9 +46,9 @@ const long = `Shows the pods and containers of this node and what they use, like
           for c(pu), m(emory) or i(o), the worst of them (cgroup v2)
   PIDS    processes and threads
   EXEC/S  execs that were started
-  OOM     processes that were killed for want of memory, since the container began
-  THR%    periods of the CPU limit in which it had to wait
-  CPUS    that it may use; SOURCE is the cgroup whose CPUs it follows
+  OOM     processes killed for lack of memory since the container was created
+  THR%    share of CPU quota periods in which it was throttled
+  CPUS    CPUs it may run on; SOURCE is the cgroup whose CPUs it follows
   SHIM    runtime and pid of its shim
 
 Narrow terminals show less; the line at the bottom has the rest of the row that is chosen.
@@ -86,7 +86,7 @@ func Command(o *cli.Options) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "print once and end")
-	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two looks, 200ms or more")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "refresh interval, at least 200ms")
 	return cmd
 }
 

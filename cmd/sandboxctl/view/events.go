@@ -38,6 +38,6 @@ promised about their order.`,
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "those of other runtimes, too")
+	cmd.Flags().BoolVar(&all, "all", false, "include events of other runtimes")
 	return cmd
 }

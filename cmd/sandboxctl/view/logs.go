@@ -27,11 +27,10 @@ func Logs(o *cli.Options) *cobra.Command {
 		Short: "Print what the shim of a container has logged",
 		Long: `Print what the shim of a container or a sandbox has logged.
 
-A shim has no log of its own: it writes to containerd, which copies that into its own
-log. So this is the part of containerd's log that is of the shim, from the journal of its
-unit or from the file that --file names. What a shim logs while containerd is away is
-lost if it is much. The output of the container itself is not here: see kubectl logs or
-whoever started it.`,
+A shim has no log file: containerd copies its log into its own. This command prints the
+shim's part of that, from the journal of containerd's unit or from the file that --file
+names. While containerd is down, log lines are lost once the pipe is full. For the output
+of the container itself, use kubectl logs or the client that started it.`,
 		Example: "  sandboxctl logs web -f\n  sandboxctl logs web --file /var/log/containerd.log",
 		Args:    cli.OneID,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -72,7 +71,7 @@ whoever started it.`,
 	}
 	cmd.Flags().StringVar(&file, "file", "", "file that has containerd's log (default: the journal)")
 	cmd.Flags().StringVar(&unit, "unit", "containerd", "unit of systemd that containerd runs in")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is logged from now on")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing new lines")
 	return cmd
 }
 
