@@ -45,7 +45,7 @@ func (e *Env) runs() []string {
 const spoilLimit = time.Second
 
 // spoil makes the weather bad, and returns what makes it fair again.
-func (e *Env) spoil(f Fault) (mend func() error, err error) {
+func (e *Env) spoil(f Fault) (fix func() error, err error) {
 	for _, dir := range e.runs() {
 		err = errors.Join(err, harness.PollFor(spoilLimit, func() error {
 			if f.Kind == ReadOnlyRun { // a file that is just being written delays it
@@ -71,9 +71,9 @@ func (e *Env) spoil(f Fault) (mend func() error, err error) {
 
 // doInWeather does a step in bad weather, which ends with it at the latest.
 func (e *Env) doInWeather(ctx context.Context, s Step) string {
-	mend, err := e.spoil(*s.Fault)
+	fix, err := e.spoil(*s.Fault)
 	if err != nil { // somebody writes to it all the time
-		if err := mend(); err != nil {
+		if err := fix(); err != nil {
 			return "weather: " + err.Error()
 		}
 		return e.operate(ctx, s)
@@ -84,9 +84,9 @@ func (e *Env) doInWeather(ctx context.Context, s Step) string {
 	var answer string
 	select {
 	case answer = <-done:
-		err = mend()
+		err = fix()
 	case <-time.After(s.Fault.For):
-		err = mend()
+		err = fix()
 		answer = <-done
 	}
 	if err != nil {

@@ -67,7 +67,7 @@ func testDelegation(t *testing.T, e *env, opts []oci.SpecOpts) {
 		t.Errorf("metrics = %v, want 4 processes", m)
 	}
 
-	// One is killed for want of memory in a cgroup of the container's own.
+	// One is killed for lack of memory in a cgroup of the container's own.
 	g := c.exec("glutton", config{}, nil, "sh", "-c",
 		`echo 16M >/sys/fs/cgroup/work/memory.max; echo $$ >/sys/fs/cgroup/work/cgroup.procs; `+glutton)
 	e.must(g.Start(e.ctx), "start glutton")

@@ -230,7 +230,7 @@ func TestStats_CountExecsInCgroupsOfTheirOwn(t *testing.T) {
 	c.kill()
 }
 
-// An exec that is killed for want of memory is reported as such, though its own cgroup has no limit.
+// An exec that is killed for lack of memory is reported as such, though its own cgroup has no limit.
 func TestOOM_KillInTheCgroupOfAnExecIsReported(t *testing.T) {
 	harness.OursOnly(t, "exec-cgroup")
 	e := newEnv(t)

@@ -28,7 +28,7 @@ func (t *task) metrics() any {
 	return m
 }
 
-// wantOOMKills compares how many processes the metrics say were killed for want of memory: CRI takes an exit with 137
+// wantOOMKills compares how many processes the metrics say were killed for lack of memory: CRI takes an exit with 137
 // for such a kill when there is one (internal/cri/server/events.go).
 func (t *task) wantOOMKills(want uint64) {
 	t.e.Helper()

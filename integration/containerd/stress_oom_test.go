@@ -61,7 +61,7 @@ func TestOOM_IsReportedBeforeTheExitOfItsContainer(t *testing.T) {
 	}
 }
 
-// runOutOfMemory runs one container whose first process is killed for want of memory.
+// runOutOfMemory runs one container whose first process is killed for lack of memory.
 func (e *env) runOutOfMemory(id string) error {
 	container, err := e.client.NewContainer(e.ctx, id, append(e.plain(id), client.WithNewSpec(append([]oci.SpecOpts{
 		oci.WithImageConfig(e.image), oci.WithProcessArgs(strings.Fields(glutton)...),

@@ -119,7 +119,7 @@ func testRelease(t *testing.T, release tools.Release) []string {
 	return cells
 }
 
-// unavailable skips a test for want of what err says; in CI nothing may be left out.
+// unavailable skips a test for lack of what err says; in CI nothing may be left out.
 func unavailable(t *testing.T, what string, err error) {
 	t.Helper()
 	if os.Getenv("CI") != "" {

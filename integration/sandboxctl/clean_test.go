@@ -28,8 +28,8 @@ import (
 type cleaned struct{ Removed, Gone, Left []outcome }
 
 type outcome struct {
-	Check, Path, Reason, Mend string
-	Pid                       int
+	Check, Path, Reason, Fix string
+	Pid                      int
 }
 
 func (o outcome) String() string { return fmt.Sprintf("%s %s %s", o.Check, o.Path, o.Reason) }
@@ -238,11 +238,11 @@ func TestClean_LeavesABundleWithAnothersMount(t *testing.T) {
 	unharmed()
 }
 
-// wantLeft fails the test unless one leftover stays, for a reason and with a mend, and nothing was removed.
-func (p *patient) wantLeft(c cleaned, check, reason, mend string) {
+// wantLeft fails the test unless one leftover stays, for a reason and with a fix, and nothing was removed.
+func (p *patient) wantLeft(c cleaned, check, reason, fix string) {
 	p.Helper()
-	if len(c.Removed) > 0 || len(c.Left) != 1 || c.Left[0].Check != check || !strings.Contains(c.Left[0].Reason, reason) || c.Left[0].Mend != mend {
-		p.Errorf("removed %v, left %+v, want that %s stays with %q, and the mend %q", c.Removed, c.Left, check, reason, mend)
+	if len(c.Removed) > 0 || len(c.Left) != 1 || c.Left[0].Check != check || !strings.Contains(c.Left[0].Reason, reason) || c.Left[0].Fix != fix {
+		p.Errorf("removed %v, left %+v, want that %s stays with %q, and the fix %q", c.Removed, c.Left, check, reason, fix)
 	}
 }
 

@@ -148,11 +148,11 @@ type report struct {
 	Status string
 	Checks []struct {
 		Check, Status string
-		Findings      []struct{ Status, Text, Mend string }
+		Findings      []struct{ Status, Text, Fix string }
 	}
 	Leftovers []struct {
-		Check, Path, Text, Caution, Mend string
-		Pid                              int
+		Check, Path, Text, Caution, Fix string
+		Pid                             int
 	}
 }
 

@@ -104,17 +104,17 @@ func (p *patient) wantGone(what string) {
 	}
 }
 
-// mends runs the command that sandboxctl says for its only leftover, after which there is none.
-func (p *patient) mends(r report) {
+// fixes runs the command that sandboxctl says for its only leftover, after which there is none.
+func (p *patient) fixes(r report) {
 	p.Helper()
 	if len(r.Leftovers) != 1 {
 		p.Fatalf("leftovers: %+v, want one", r.Leftovers)
 	}
-	cmd := exec.CommandContext(p.Context(), "sh", "-c", r.Leftovers[0].Mend)
+	cmd := exec.CommandContext(p.Context(), "sh", "-c", r.Leftovers[0].Fix)
 	cmd.Env = append(os.Environ(), "PATH="+p.Env.Path())
 	cmd.Stdout, cmd.Stderr = p.Output(), p.Output()
 	if err := cmd.Run(); err != nil {
-		p.Fatalf("%s: %v", r.Leftovers[0].Mend, err)
+		p.Fatalf("%s: %v", r.Leftovers[0].Fix, err)
 	}
 	harness.Eventually(p, "nothing is left", func() error {
 		if r := p.examine(-1); len(r.Leftovers) > 0 {
@@ -140,7 +140,7 @@ func TestDoctorLeftovers_ABundle(t *testing.T) {
 	bundle := filepath.Join(p.bundles(), "dead")
 	r := p.examine(status(t, p))
 	p.want(r, "leftover-bundles", "warning", bundle+": its shim is dead (mounts: 1, processes: 1)")
-	if len(r.Leftovers) != 1 || !strings.HasPrefix(r.Leftovers[0].Mend, "systemctl restart containerd") {
+	if len(r.Leftovers) != 1 || !strings.HasPrefix(r.Leftovers[0].Fix, "systemctl restart containerd") {
 		t.Fatalf("leftovers = %+v, want the bundle, which containerd removes", r.Leftovers)
 	}
 	p.must(p.Kill())
@@ -202,7 +202,7 @@ func TestDoctorLeftovers_ASocketOnWhichNobodyListens(t *testing.T) {
 	p.must(os.Chtimes(dead, time.Time{}, time.Now().Add(-time.Minute)))
 	r := p.examine(-1)
 	p.want(r, "leftover-sockets", "warning", dead+": nobody listens")
-	p.mends(r)
+	p.fixes(r)
 	p.wantGone(dead)
 	p.wantWorks("c1")
 }
@@ -215,7 +215,7 @@ func TestDoctorLeftovers_AMountThatNobodyHas(t *testing.T) {
 	p.must(unix.Mount("tmpfs", at, "tmpfs", 0, ""))
 	r := p.examine(-1)
 	p.want(r, "leftover-mounts", "warning", at)
-	p.mends(r)
+	p.fixes(r)
 	p.must(os.RemoveAll(filepath.Dir(at)))
 	p.wantWorks("c1")
 }
@@ -230,7 +230,7 @@ func TestDoctorLeftovers_AStateDirectoryWithoutABundle(t *testing.T) {
 	r := p.examine(2)
 	dir := filepath.Join(harness.StateRoot(p.namespace), "lost")
 	p.want(r, "leftover-states", "failure", "1 of its processes live")
-	p.mends(r)
+	p.fixes(r)
 	if harness.Alive(pid) {
 		t.Error("the process of the container lives")
 	}
@@ -240,7 +240,7 @@ func TestDoctorLeftovers_AStateDirectoryWithoutABundle(t *testing.T) {
 	for _, socket := range sockets { // that of the dead shim is too young to be one
 		p.must(os.Chtimes(socket, time.Time{}, time.Now().Add(-time.Minute)))
 	}
-	p.mends(p.examine(-1))
+	p.fixes(p.examine(-1))
 	p.must(os.RemoveAll(filepath.Join(p.Dir, "root/io.containerd.runtime.v2.task", p.namespace, "lost")))
 	p.wantWorks("c1")
 }
@@ -257,7 +257,7 @@ func TestDoctorLeftovers_AShimWhoseBundleIsGone(t *testing.T) {
 	p.ctr("container", "rm", "lost")
 	r := p.examine(2)
 	p.want(r, "leftover-shims", "failure", "it has 1 processes of containers")
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", r.Leftovers[0].Mend)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", r.Leftovers[0].Fix)
 	p.must(cmd.Run())
 	harness.Eventually(t, "end of the shim", func() error {
 		if harness.Alive(shim) {
@@ -266,7 +266,7 @@ func TestDoctorLeftovers_AShimWhoseBundleIsGone(t *testing.T) {
 		return nil
 	})
 	if r := p.examine(-1); len(r.Leftovers) > 0 { // its state directory
-		p.mends(r)
+		p.fixes(r)
 	}
 	p.must(os.RemoveAll(filepath.Join(p.Dir, "root/io.containerd.runtime.v2.task", p.namespace, "lost")))
 }

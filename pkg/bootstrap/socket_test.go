@@ -119,7 +119,7 @@ func TestServes(t *testing.T) {
 	is(false, "a dead socket")
 }
 
-// A shim that cannot take a connection into its poller, for want of memory say, hangs up: that is not death.
+// A shim that cannot take a connection into its poller, for lack of memory say, hangs up: that is not death.
 func TestServes_AShimThatHangsUpIsNotDead(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	l, err := listen(t.Context(), path)

@@ -167,7 +167,7 @@ func TestOOMWatch_OfACgroupThatIsRemoved(t *testing.T) {
 	c := makeMemory(t)
 	w, reports := watch(t, c)
 	p := start(t, c, "read x")
-	kill(t, c) // a kill by somebody is none for want of memory
+	kill(t, c) // a kill by somebody is none for lack of memory
 	p.wait(t)
 	remove(t, c) // on v1 this signals the eventfd
 	w.Check()

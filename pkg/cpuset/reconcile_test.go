@@ -243,7 +243,7 @@ func TestReconcile_LimitsTheWritesOfABurst(t *testing.T) {
 func TestReconcile_KeepsAndLogsOnceWhatItCannotFollow(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(w tree)
-		mend  func(w tree)
+		fix  func(w tree)
 	}{
 		"an empty list": {func(w tree) { w.assign("shared", "") }, nil},
 		"garbage":       {func(w tree) { w.assign("shared", "1-") }, nil},
@@ -276,20 +276,20 @@ func TestReconcile_KeepsAndLogsOnceWhatItCannotFollow(t *testing.T) {
 				if got := l.at("warning"); len(got) != 1 {
 					w.Errorf("spoilt: warnings %q, want one", got)
 				}
-				if c.mend != nil {
-					c.mend(w)
+				if c.fix != nil {
+					c.fix(w)
 				}
 				if name != "no source" {
 					w.assign("shared", "2-3")
 				}
 				g.tell()
 				time.Sleep(late)
-				w.wantCPUs("mended", "pod/c1", "2-3")
+				w.wantCPUs("fixed", "pod/c1", "2-3")
 				if got := state(w, r, "c1"); got.Err != nil || got.Writes != 2 {
-					w.Errorf("mended: State = %+v, want no error and two writes", got)
+					w.Errorf("fixed: State = %+v, want no error and two writes", got)
 				}
 				if got := l.at("info"); len(got) != 1 {
-					w.Errorf("mended: notes %q, want one", got)
+					w.Errorf("fixed: notes %q, want one", got)
 				}
 			})
 		})

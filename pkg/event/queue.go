@@ -286,7 +286,7 @@ type TaskStart struct {
 	Pid         int
 }
 
-// TaskOOM says that the kernel killed a process of the container for want of memory.
+// TaskOOM says that the kernel killed a process of the container for lack of memory.
 type TaskOOM struct{ ContainerID string }
 
 // TaskExit says that a process ended. ID is the container's id for its init and the exec's id for an exec, which is how

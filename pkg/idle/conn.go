@@ -47,7 +47,7 @@ const (
 	lastAgain  = 256 * time.Millisecond
 )
 
-// again calls transfer, which reads or writes b, until it does not fail for want of memory, or that lasts for half a
+// again calls transfer, which reads or writes b, until it does not fail for lack of memory, or that lasts for half a
 // second. containerd takes a shim whose connection ends for dead, and kills its containers.
 func again(transfer func([]byte) (int, error), b []byte) (done int, err error) {
 	for wait := firstAgain; ; wait *= 2 {

@@ -26,7 +26,7 @@ func TestJudge(t *testing.T) {
 		ended Reason
 		want  Reason
 	}{
-		"killed for want of the machine's":  {&Limits{}, with(killed, oom), None, None},
+		"killed for lack of the machine's":  {&Limits{}, with(killed, oom), None, None},
 		"exits":                             {&Limits{}, Verdict{}, None, None},
 		"killed by another":                 {&Limits{}, killed, None, None},
 		"killed by a timer":                 {&Limits{}, killed, WallTime, WallTime},

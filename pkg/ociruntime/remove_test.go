@@ -89,7 +89,7 @@ func TestRemove_WhileAnotherDoes(t *testing.T) {
 	}
 	calls.Wait()
 	// They take turns in the sandbox, by its lock; here it is enough that a
-	// further call mends what they did to each other.
+	// further call fixes what they did to each other.
 	if err := Remove(ctx, c); err != nil {
 		t.Errorf("Remove after %v: %v", errs, err)
 	}

@@ -215,7 +215,7 @@ func (p *Process) watchMemory() {
 	}
 }
 
-// lookAgain is when the CPU time of a run is looked at again that could not be read, for want of descriptors say.
+// lookAgain is when the CPU time of a run is looked at again that could not be read, for lack of descriptors say.
 const lookAgain = 100 * time.Millisecond
 
 // lookAtCPUTime ends a run that has used its CPU time, or looks again when it can have.

@@ -103,7 +103,7 @@ func sendable(text string) string {
 	return strings.ToValidUTF8(text, "?")
 }
 
-// exhausted reports whether err is for want of something that the machine may have again. That is told in place of a
+// exhausted reports whether err is for lack of something that the machine may have again. That is told in place of a
 // class that may have been added to whatever the error was.
 func exhausted(err error, code codes.Code) bool {
 	if code != codes.Unknown && code != codes.InvalidArgument && code != codes.FailedPrecondition {

@@ -159,7 +159,7 @@ func show(w io.Writer, todo []leftover.Leftover, left []Outcome) error {
 // why says why a leftover stays, and how to remove it by hand.
 func (o Outcome) why(b *strings.Builder) {
 	fmt.Fprintf(b, "%-19s   left:  %s\n", "", cli.Printable(o.Reason))
-	fmt.Fprintf(b, "%-19s   mend:  %s\n", "", cli.Printable(o.Mend))
+	fmt.Fprintf(b, "%-19s   fix:   %s\n", "", cli.Printable(o.Fix))
 }
 
 // write prints what became of a leftover, for people.

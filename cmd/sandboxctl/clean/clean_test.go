@@ -41,8 +41,8 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.list = []leftover.Leftover{
-		{Kind: leftover.Sockets, Path: n.socket, Text: n.socket + ": nobody\x1b[2J listens", Mend: "rm -- " + n.socket},
-		{Kind: leftover.Shims, Pid: 4711, Text: "the shim of c", Keep: "it has 1 processes", Mend: "kill -TERM 4711"},
+		{Kind: leftover.Sockets, Path: n.socket, Text: n.socket + ": nobody\x1b[2J listens", Fix: "rm -- " + n.socket},
+		{Kind: leftover.Shims, Pid: 4711, Text: "the shim of c", Keep: "it has 1 processes", Fix: "kill -TERM 4711"},
 	}
 	return n
 }
@@ -89,12 +89,12 @@ func TestRun_AsksOnceAndShowsAll(t *testing.T) {
 
 func TestRun_SaysWhatBecameOfEach(t *testing.T) {
 	n := newNode(t)
-	n.later = append(n.list[1:2:2], leftover.Leftover{Kind: leftover.Mounts, Path: "/new", Mend: "umount /new"})
+	n.later = append(n.list[1:2:2], leftover.Leftover{Kind: leftover.Mounts, Path: "/new", Fix: "umount /new"})
 	if err := n.run("", cli.JSONOutput); err != cli.Exit(ExitLeft) { //nolint:errorlint // it is not wrapped
 		t.Errorf("Run = %v, want status %d", err, ExitLeft)
 	}
 	var r struct {
-		Removed, Left []struct{ Check, Reason, Mend string }
+		Removed, Left []struct{ Check, Reason, Fix string }
 	}
 	if err := json.Unmarshal([]byte(n.out.String()), &r); err != nil {
 		t.Fatalf("%v: %s", err, &n.out)
@@ -102,7 +102,7 @@ func TestRun_SaysWhatBecameOfEach(t *testing.T) {
 	if len(r.Removed) != 1 || r.Removed[0].Check != "leftover-sockets" {
 		t.Errorf("removed %+v, want the socket", r.Removed)
 	}
-	if len(r.Left) != 2 || r.Left[0].Reason != "it has 1 processes" || !strings.Contains(r.Left[1].Reason, "none before") || r.Left[1].Mend == "" {
+	if len(r.Left) != 2 || r.Left[0].Reason != "it has 1 processes" || !strings.Contains(r.Left[1].Reason, "none before") || r.Left[1].Fix == "" {
 		t.Errorf("left %+v, want the shim and what is new", r.Left)
 	}
 	if n.err.Len() > 0 {
@@ -120,7 +120,7 @@ func TestRun_WhatCannotBeRemovedIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := n.run("", cli.TableOutput)
-	if exit, _ := errors.AsType[cli.Exit](err); exit != ExitLeft || !strings.Contains(n.out.String(), "is no socket") || !strings.Contains(n.out.String(), "mend:") {
+	if exit, _ := errors.AsType[cli.Exit](err); exit != ExitLeft || !strings.Contains(n.out.String(), "is no socket") || !strings.Contains(n.out.String(), "fix:") {
 		t.Errorf("Run = %v, and says\n%s\nwant status %d and the reason", err, &n.out, ExitLeft)
 	}
 }

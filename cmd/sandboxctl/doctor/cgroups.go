@@ -22,7 +22,7 @@ func (e *Examination) cgroupMode(context.Context) []Finding {
 		return []Finding{bad("%v", err)}
 	case mode == machine.CgroupNone:
 		return []Finding{
-			bad("no cgroups are mounted at %s", machine.CgroupRoot).mend("mount -t cgroup2 cgroup2 %s", machine.CgroupRoot),
+			bad("no cgroups are mounted at %s", machine.CgroupRoot).fix("mount -t cgroup2 cgroup2 %s", machine.CgroupRoot),
 		}
 	case mode != machine.CgroupV2:
 		return []Finding{warn("%s: containers run, but CPU sets that follow a cgroup, checkpoints and the pressure of "+
@@ -119,12 +119,12 @@ func (e *Examination) handedDown() []Finding {
 	if err == nil && inner == nil && procs != "" {
 		return []Finding{bad("%s is not the machine's root, and has processes: the kernel refuses to hand down %s (EBUSY)",
 			machine.CgroupRoot, strings.Join(absent, ", ")).
-			mend("cd %s; mkdir -p init; for p in $(cat cgroup.procs); do echo $p >init/cgroup.procs; done; "+
+			fix("cd %s; mkdir -p init; for p in $(cat cgroup.procs); do echo $p >init/cgroup.procs; done; "+
 				"echo +%s >cgroup.subtree_control", machine.CgroupRoot, strings.Join(absent, " +"))}
 	}
 	if unix.Access(file, unix.W_OK) != nil {
 		return []Finding{bad("%s is read-only, and lacks %s", file, strings.Join(absent, ", ")).
-			mend("mount -o remount,rw %s", machine.CgroupRoot)}
+			fix("mount -o remount,rw %s", machine.CgroupRoot)}
 	}
 	return []Finding{ok("the shim enables %s when a container needs it", strings.Join(absent, ", "))}
 }
@@ -147,5 +147,5 @@ func (e *Examination) delegated() []Finding {
 	}
 	unit := filepath.Base(group)
 	return []Finding{warn("systemd does not delegate %s: it may move shims, or take controllers from cgroups in it", unit).
-		mend("%s", dropIn(unit, "Delegate=yes"))}
+		fix("%s", dropIn(unit, "Delegate=yes"))}
 }

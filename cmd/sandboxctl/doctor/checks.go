@@ -15,7 +15,7 @@ import (
 type Check struct {
 	Name string
 	What string // is looked at
-	Mend string // what to do if a finding says nothing else
+	Fix  string // what to do if a finding says nothing else
 	run  func(e *Examination, ctx context.Context) []Finding
 }
 
@@ -84,7 +84,7 @@ func Checks() []Check {
 		},
 		{
 			"default-config", "that the shim accepts " + "/etc/containerd-shim-sandbox-v1/config.toml",
-			"mend the file, or remove it: without it containers have no default options", (*Examination).defaultConfig,
+			"fix the file, or remove it: without it containers have no default options", (*Examination).defaultConfig,
 		},
 		{
 			"apparmor", "that containerd can load its AppArmor profile",

@@ -34,7 +34,7 @@ type breakage struct {
 	do    func(x *tree)
 	want  Status
 	text  string // in the finding
-	mend  string // in its remedy
+	fix   string // in its remedy
 }
 
 func breakages() []breakage {
@@ -88,9 +88,9 @@ func breakages() []breakage {
 		{"shim-binary", "it is another program", write("usr/bin/"+program, "#!/bin/sh\necho hello\n"), Failure, `says "hello"`, "install"},
 		{"shim-binary", "it has another version", replace("usr/bin/"+program, "1.0", "0.9"), Warning, "is version 0.9, and this program is 1.0", "same release"},
 		{"shim-binary", "runtime_path leads nowhere", replace(configFile, `"io.containerd.sandbox.v1"`, "\"io.containerd.sandbox.v1\"\nruntime_path = \"/opt/none\""), Failure, "/opt/none, which containerd's configuration names: no such file", "install"},
-		{"default-config", "an unknown key", write("etc/containerd-shim-sandbox-v1/config.toml", "StopTimeou = '5s'"), Failure, "StopTimeou", "mend the file"},
-		{"default-config", "a wrong value", write("etc/containerd-shim-sandbox-v1/config.toml", "StopTimeout = 'soon'"), Failure, "soon", "mend the file"},
-		{"default-config", "others can write it", func(x *tree) { x.chmod("etc/containerd-shim-sandbox-v1/config.toml", 0o666) }, Failure, "writable by its owner alone", "mend the file"},
+		{"default-config", "an unknown key", write("etc/containerd-shim-sandbox-v1/config.toml", "StopTimeou = '5s'"), Failure, "StopTimeou", "fix the file"},
+		{"default-config", "a wrong value", write("etc/containerd-shim-sandbox-v1/config.toml", "StopTimeout = 'soon'"), Failure, "soon", "fix the file"},
+		{"default-config", "others can write it", func(x *tree) { x.chmod("etc/containerd-shim-sandbox-v1/config.toml", 0o666) }, Failure, "writable by its owner alone", "fix the file"},
 		{"apparmor", "without its parser", remove("sbin/apparmor_parser"), Warning, "no /sbin/apparmor_parser", "apt-get install apparmor"},
 		{"apparmor", "without securityfs", remove("sys/kernel/security"), Warning, "securityfs", "mount -t securityfs"},
 		{"apparmor", "containerd does not use it", replace(configFile, "enable_selinux = true", "enable_selinux = true\ndisable_apparmor = true"), Warning, "disable_apparmor", "disable_apparmor = false"},
@@ -176,8 +176,8 @@ func TestCheck_FindsWhatIsBroken(t *testing.T) {
 			if got.Status != b.want || i < 0 {
 				t.Fatalf("%s: %+v, want %s with %q", b.check, got, b.want, b.text)
 			}
-			if f := got.Findings[i]; !strings.Contains(f.Mend, b.mend) {
-				t.Errorf("remedy of %q = %q, want %q in it", f.Text, f.Mend, b.mend)
+			if f := got.Findings[i]; !strings.Contains(f.Fix, b.fix) {
+				t.Errorf("remedy of %q = %q, want %q in it", f.Text, f.Fix, b.fix)
 			}
 			if r.Status.rank() < b.want.rank() {
 				t.Errorf("status of the node = %s, want %s at least", r.Status, b.want)
@@ -195,8 +195,8 @@ func TestCheck_EachIsBrokenByATest(t *testing.T) {
 		if !broken[c.Name] {
 			t.Errorf("no test breaks what %s looks at", c.Name)
 		}
-		if c.What == "" || c.Mend == "" {
-			t.Errorf("%s: want what it looks at and how to mend it", c.Name)
+		if c.What == "" || c.Fix == "" {
+			t.Errorf("%s: want what it looks at and how to fix it", c.Name)
 		}
 		delete(broken, c.Name)
 	}

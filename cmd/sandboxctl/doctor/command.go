@@ -107,8 +107,8 @@ func write(w io.Writer, o *cli.Options, r Report) error {
 			if _, err := fmt.Fprintf(w, "%-19s %-8s %s\n", name, short(f.Status), cli.Printable(f.Text)); err != nil {
 				return err
 			}
-			if f.Mend != "" {
-				if _, err := fmt.Fprintf(w, "%-19s %-8s %s\n", "", "  mend:", cli.Printable(f.Mend)); err != nil {
+			if f.Fix != "" {
+				if _, err := fmt.Fprintf(w, "%-19s %-8s %s\n", "", "  fix:", cli.Printable(f.Fix)); err != nil {
 					return err
 				}
 			}
@@ -131,16 +131,16 @@ func writeTable(w io.Writer, o *cli.Options) error {
 		type row struct {
 			Name string `json:"name"`
 			What string `json:"what"`
-			Mend string `json:"mend"`
+			Fix  string `json:"fix"`
 		}
 		var rows []row
 		for _, c := range Checks() {
-			rows = append(rows, row{c.Name, c.What, c.Mend})
+			rows = append(rows, row{c.Name, c.What, c.Fix})
 		}
 		return cli.WriteJSON(w, rows)
 	}
 	for _, c := range Checks() {
-		if _, err := fmt.Fprintf(w, "%-19s %s\n%-19s mend: %s\n", c.Name, c.What, "", c.Mend); err != nil {
+		if _, err := fmt.Fprintf(w, "%-19s %s\n%-19s fix: %s\n", c.Name, c.What, "", c.Fix); err != nil {
 			return err
 		}
 	}

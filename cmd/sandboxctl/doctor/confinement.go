@@ -18,14 +18,14 @@ func (e *Examination) apparmor(context.Context) []Finding {
 	}
 	if _, err := os.Stat(e.Root.Path("sys/kernel/security/apparmor")); err != nil {
 		return []Finding{warn("AppArmor is enabled, and securityfs is not mounted: containers run without a profile").
-			mend("mount -t securityfs securityfs /sys/kernel/security; systemctl restart containerd")}
+			fix("mount -t securityfs securityfs /sys/kernel/security; systemctl restart containerd")}
 	}
 	if _, err := os.Stat(e.Root.Path("sbin/apparmor_parser")); err != nil {
 		return []Finding{warn("AppArmor is enabled, and there is no /sbin/apparmor_parser: containers run without a profile")}
 	}
 	if e.criSetting("disable_apparmor") {
 		return []Finding{warn("AppArmor is enabled, and disable_apparmor = true in %s: pods run without a profile",
-			e.config.file).mend("set disable_apparmor = false in %s; systemctl restart containerd", e.config.file)}
+			e.config.file).fix("set disable_apparmor = false in %s; systemctl restart containerd", e.config.file)}
 	}
 	return []Finding{ok("enabled, with its parser")}
 }

@@ -77,7 +77,7 @@ func (e *Examination) containerd(context.Context) []Finding {
 	}
 	if e.versionErr != nil {
 		return []Finding{bad("containerd, pid %d, accepts connections on %s but does not answer: %v", e.daemon.Pid, e.Address,
-			e.versionErr).mend("kill -USR1 %d writes its goroutines to its log; systemctl restart containerd", e.daemon.Pid)}
+			e.versionErr).fix("kill -USR1 %d writes its goroutines to its log; systemctl restart containerd", e.daemon.Pid)}
 	}
 	return []Finding{ok("pid %d answers on %s", e.daemon.Pid, e.Address)}
 }
@@ -101,7 +101,7 @@ func (e *Examination) containerdVersion(context.Context) []Finding {
 		return []Finding{bad("containerd %s: 1.6 is the oldest that the shim answers", e.version)}
 	case release > newestContainerd:
 		return []Finding{warn("containerd %s is newer than what this release was tested with, 2.4", e.version).
-			mend("see whether there is a newer release of containerd-shim-sandbox-v1")}
+			fix("see whether there is a newer release of containerd-shim-sandbox-v1")}
 	}
 	return []Finding{ok("%s", e.version)}
 }

@@ -17,9 +17,9 @@ var update = flag.Bool("update", false, "write docs/sandboxctl-doctor.md")
 func TestChecks_AreTheTableOfTheDocs(t *testing.T) {
 	const file = "../../../docs/sandboxctl-doctor.md"
 	var b strings.Builder
-	b.WriteString("<!-- checks:begin -->\n| check | looks at | mended by |\n|---|---|---|\n")
+	b.WriteString("<!-- checks:begin -->\n| check | looks at | fixed by |\n|---|---|---|\n")
 	for _, c := range Checks() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, c.What, strings.ReplaceAll(c.Mend, "|", `\|`))
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.Name, c.What, strings.ReplaceAll(c.Fix, "|", `\|`))
 	}
 	b.WriteString("<!-- checks:end -->")
 	text, err := os.ReadFile(file)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor checks a node for what the shim and its users need, and says how to mend what is wrong.
+// Package doctor checks a node for what the shim and its users need, and says how to fix what is wrong.
 //
 // [Checks] is the table of all checks. Each looks at one thing. What several look at is found first: the process of
 // containerd and its configuration, what lies on disk, and last what containerd knows. So what containerd has made
@@ -42,7 +42,7 @@ func (s Status) rank() int {
 type Finding struct {
 	Status Status `json:"status"`
 	Text   string `json:"text"`
-	Mend   string `json:"mend,omitempty"` // the command or the setting that mends it
+	Fix    string `json:"fix,omitempty"` // the command or the setting that fixes it
 }
 
 func ok(format string, a ...any) Finding {
@@ -61,9 +61,9 @@ func bad(format string, a ...any) Finding {
 	return Finding{Status: Failure, Text: fmt.Sprintf(format, a...)}
 }
 
-// mend gives a finding another remedy than that of its check.
-func (f Finding) mend(format string, a ...any) Finding {
-	f.Mend = fmt.Sprintf(format, a...)
+// fix gives a finding another remedy than that of its check.
+func (f Finding) fix(format string, a ...any) Finding {
+	f.Fix = fmt.Sprintf(format, a...)
 	return f
 }
 
@@ -139,8 +139,8 @@ func Examine(ctx context.Context, c Config) Report {
 		r := Result{Check: check.Name, Status: NotApplicable, Findings: check.run(e, ctx)}
 		for i := range r.Findings {
 			f := &r.Findings[i]
-			if f.Status.rank() > OK.rank() && f.Mend == "" {
-				f.Mend = check.Mend
+			if f.Status.rank() > OK.rank() && f.Fix == "" {
+				f.Fix = check.Fix
 			}
 			r.Status = worse(r.Status, f.Status)
 		}

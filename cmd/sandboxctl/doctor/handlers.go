@@ -61,7 +61,7 @@ func (e *Examination) handlers(context.Context) []Finding {
 	}
 	if e.configErr != nil {
 		return []Finding{bad("the configuration cannot be read: %v", e.configErr).
-			mend("containerd --config %s config dump says where", e.config.file)}
+			fix("containerd --config %s config dump says where", e.config.file)}
 	}
 	if e.config.disabled("cri") {
 		return []Finding{none("CRI is disabled in %s: ctr, nerdctl and Docker need no handler", e.config.file)}
@@ -77,11 +77,11 @@ func (e *Examination) handlers(context.Context) []Finding {
 		ours = append(ours, h.name)
 		if h.sandboxer == "shim" && e.versionErr == nil && olderThan(e.version, 2, 3) {
 			findings = append(findings, bad("the handler %s has sandboxer = \"shim\", which containerd %s does not know", h.name,
-				e.version).mend("remove sandboxer from that table in %s, or install containerd 2.3 or later", e.config.file))
+				e.version).fix("remove sandboxer from that table in %s, or install containerd 2.3 or later", e.config.file))
 		}
 		if h.options && e.versionErr == nil && !olderThan(e.version, 2, 0) {
 			findings = append(findings, warn("the handler %s has a table of options: containerd %s then refuses pods with "+
-				"users of their own", h.name, e.version).mend("move the options to %s", options.DefaultFile))
+				"users of their own", h.name, e.version).fix("move the options to %s", options.DefaultFile))
 		}
 	}
 	if ours == nil {
@@ -90,7 +90,7 @@ func (e *Examination) handlers(context.Context) []Finding {
 	}
 	if e.changedSinceStart(e.config.file) {
 		findings = append(findings, warn("%s was changed after containerd had read it", e.config.file).
-			mend("systemctl restart containerd"))
+			fix("systemctl restart containerd"))
 	}
 	if findings == nil {
 		findings = append(findings, ok("%s", strings.Join(ours, ", ")))
@@ -183,7 +183,7 @@ func (e *Examination) shimBinary(ctx context.Context) []Finding {
 	case err == nil:
 		paths[path] = true
 	case path != "":
-		findings = append(findings, bad("%v", err).mend("chmod 0755 %s", path))
+		findings = append(findings, bad("%v", err).fix("chmod 0755 %s", path))
 	case len(paths) == 0:
 		findings = append(findings, bad("%v", err))
 	}
@@ -200,7 +200,7 @@ func (e *Examination) oneBinary(ctx context.Context, path string) Finding {
 	binary, err := runnable(e.Root.Path(path))
 	if err != nil {
 		return bad("%s is not run: who can write it, or a directory to it, is root: %v", path, err).
-			mend("chown root: and chmod 0755 what can be written")
+			fix("chown root: and chmod 0755 what can be written")
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
 	defer cancel()

@@ -246,20 +246,20 @@ func TestKeep_WhatMayBeSomebodys(t *testing.T) {
 				t.Errorf("%s: is kept for %q, want %q", l.Text, l.Keep, tt.why)
 			}
 			f := Examine(t.Context(), x.config()).result(t, string(l.Kind)).Findings[0]
-			if f.Status != Failure || !strings.Contains(f.Text, tt.why) || !mendOf(tt.why).MatchString(f.Mend) {
-				t.Errorf("finding: %+v, want a failure that says it, with the mend %q", f, mendOf(tt.why))
+			if f.Status != Failure || !strings.Contains(f.Text, tt.why) || !fixOf(tt.why).MatchString(f.Fix) {
+				t.Errorf("finding: %+v, want a failure that says it, with the fix %q", f, fixOf(tt.why))
 			}
 		})
 	}
 }
 
-// mendOf is what to do for what is kept. None ends or removes what it is kept for, as containerd does when it starts.
-func mendOf(why string) *regexp.Regexp {
-	for part, mend := range map[string]string{
+// fixOf is what to do for what is kept. None ends or removes what it is kept for, as containerd does when it starts.
+func fixOf(why string) *regexp.Regexp {
+	for part, fix := range map[string]string{
 		"is mounted there":             "^umount -- /run/containerd/[a-z0-9/.-]+ first, then run this again$",
-		"which containers its shim":    "shim.pod.json, .* and mend it, then run this again$",
-		"which is no bundle":           "shim.pod.json, .* and mend it, then run this again$",
-		"of its pod names":             "shim.pod.json, .* and mend it, then run this again$",
+		"which containers its shim":    "shim.pod.json, .* and fix it, then run this again$",
+		"which is no bundle":           "shim.pod.json, .* and fix it, then run this again$",
+		"of its pod names":             "shim.pod.json, .* and fix it, then run this again$",
 		"creation was not finished":    "^when no process of the container runs: rm -r .*/c, then run this again$",
 		"no cgroup of one container":   "^when no process of the container runs: rm -r .*/c, then run this again$",
 		"has its cgroup":               "^when container lives in namespace default has ended, run this again$",
@@ -279,10 +279,10 @@ func mendOf(why string) *regexp.Regexp {
 		"containerd still knows":       "task rm -f c$",
 	} {
 		if strings.Contains(why, part) {
-			return regexp.MustCompile(mend)
+			return regexp.MustCompile(fix)
 		}
 	}
-	return regexp.MustCompile("^no mend is known$")
+	return regexp.MustCompile("^no fix is known$")
 }
 
 // Somebody has removed all files of a bundle, and the container runs.

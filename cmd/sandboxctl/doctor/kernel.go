@@ -36,7 +36,7 @@ func (e *Examination) kernelVersion(context.Context) []Finding {
 	}
 	var major, minor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n < 2 {
-		return []Finding{warn("Linux %q: no version in it", release).mend("uname -r")}
+		return []Finding{warn("Linux %q: no version in it", release).fix("uname -r")}
 	}
 	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
 		return []Finding{bad("Linux %s: the shim refuses to start before %d.%d", release, oldestMajor, oldestMinor)}
@@ -55,7 +55,7 @@ func (e *Examination) kernelFeatures(context.Context) []Finding {
 		case err == nil:
 		case name == recursiveAttributes:
 			findings = append(findings, warn("%s: %v: recursive read-only mounts, idmapped mounts and host-rootfs are refused",
-				name, err).mend("boot Linux 5.12 or later"))
+				name, err).fix("boot Linux 5.12 or later"))
 		default:
 			findings = append(findings, bad("%s: %v", name, err))
 		}
@@ -122,7 +122,7 @@ func (e *Examination) namespaces(context.Context) []Finding {
 		text, err := e.Root.Sysctl("user/max_" + name + "_namespaces")
 		limit, parseErr := strconv.Atoi(text)
 		if err = errors.Join(err, parseErr); err != nil {
-			findings = append(findings, warn("%v", err).mend("build the kernel with namespaces of this type"))
+			findings = append(findings, warn("%v", err).fix("build the kernel with namespaces of this type"))
 			continue
 		}
 		used := e.countNamespaces(name)
@@ -130,12 +130,12 @@ func (e *Examination) namespaces(context.Context) []Finding {
 		switch {
 		case limit == 0 && name == "user":
 			findings = append(findings, warn("user.max_user_namespaces=0: pods with users of their own (hostUsers: false) "+
-				"are refused").mend("%s", remedy))
+				"are refused").fix("%s", remedy))
 		case limit == 0:
-			findings = append(findings, bad("user.max_%s_namespaces=0: no container can be made", name).mend("%s", remedy))
+			findings = append(findings, bad("user.max_%s_namespaces=0: no container can be made", name).fix("%s", remedy))
 		case used*10 >= limit*9:
 			findings = append(findings, warn("user.max_%s_namespaces=%d, of which %d are used: soon no container can be made",
-				name, limit, used).mend("%s", remedy))
+				name, limit, used).fix("%s", remedy))
 		}
 	}
 	if findings == nil {
@@ -159,7 +159,7 @@ func (e *Examination) countNamespaces(name string) int {
 func (e *Examination) proc(context.Context) []Finding {
 	mounts, err := e.Root.Mounts()
 	if err != nil {
-		return []Finding{bad("%v", err).mend("mount -t proc proc /proc")}
+		return []Finding{bad("%v", err).fix("mount -t proc proc /proc")}
 	}
 	for _, m := range slices.Backward(mounts) { // the last is on top
 		if m.Mountpoint != "/proc" {
@@ -173,14 +173,14 @@ func (e *Examination) proc(context.Context) []Finding {
 		switch {
 		case slices.Contains(options, "subset=pid"):
 			return []Finding{bad("/proc is mounted with subset=pid: there is no /proc/sys").
-				mend("mount -o remount,subset= /proc, or mount -t proc proc /proc")}
+				fix("mount -o remount,subset= /proc, or mount -t proc proc /proc")}
 		case hidden && e.Probes.Euid != 0:
 			return []Finding{warn("/proc is mounted with hidepid, and this is not root: processes of others are not seen").
-				mend("sudo sandboxctl doctor")}
+				fix("sudo sandboxctl doctor")}
 		case hidden:
 			return []Finding{ok("/proc is mounted with hidepid, with which the shim works")}
 		}
 		return []Finding{ok("/proc shows all processes")}
 	}
-	return []Finding{bad("nothing is mounted at /proc").mend("mount -t proc proc /proc")}
+	return []Finding{bad("nothing is mounted at /proc").fix("mount -t proc proc /proc")}
 }

@@ -35,7 +35,7 @@ func leftoversOf(kind leftover.Kind) func(e *Examination, ctx context.Context) [
 			if l.Keep != "" && l.Keep != l.Caution {
 				text, find = text+": --clean leaves it: "+l.Keep, bad
 			}
-			findings = append(findings, find("%s", text).mend("%s", l.Mend))
+			findings = append(findings, find("%s", text).fix("%s", l.Fix))
 		}
 		if findings == nil {
 			findings = append(findings, ok("none"))

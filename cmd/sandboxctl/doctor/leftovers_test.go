@@ -157,8 +157,8 @@ func TestLeftovers_CommandsAreQuoted(t *testing.T) {
 	x.mountLine(`default/dead/rootfs/$(reboot)'`)
 	r := Examine(t.Context(), x.config())
 	want := `umount -- '/` + task + `default/dead/rootfs/$(reboot)'\'''`
-	if f := r.result(t, "leftover-mounts").Findings[0]; f.Mend != want {
-		t.Errorf("command: %s, want %s", f.Mend, want)
+	if f := r.result(t, "leftover-mounts").Findings[0]; f.Fix != want {
+		t.Errorf("command: %s, want %s", f.Fix, want)
 	}
 }
 
@@ -171,8 +171,8 @@ func TestLeftovers_AHiddenBundleOfAContainerThatWasMadeAnew(t *testing.T) {
 	x.write(task+"default/c/bootstrap.json", strings.ReplaceAll(address2, "s/c", "s/pod"))
 	x.listen(socketDir+"pod", true)
 	want := "rm -r --one-file-system -- " + x.path(task+"default/.c")
-	if l := x.only(); l.Mend != want || !strings.Contains(l.Keep, "may be another") {
-		t.Errorf("kept for %q, command %q, want %q", l.Keep, l.Mend, want)
+	if l := x.only(); l.Fix != want || !strings.Contains(l.Keep, "may be another") {
+		t.Errorf("kept for %q, command %q, want %q", l.Keep, l.Fix, want)
 	}
 }
 
@@ -183,7 +183,7 @@ func TestLeftovers_AHiddenBundle(t *testing.T) {
 	x.mountLine("default/.half/rootfs")
 	r := Examine(t.Context(), x.config())
 	want := "umount -- /" + task + "default/.half/rootfs && rm -r --one-file-system -- " + x.path(task+"default/.half")
-	if f := r.result(t, "leftover-bundles").Findings[0]; f.Mend != want {
-		t.Errorf("command: %s, want %s", f.Mend, want)
+	if f := r.result(t, "leftover-bundles").Findings[0]; f.Fix != want {
+		t.Errorf("command: %s, want %s", f.Fix, want)
 	}
 }

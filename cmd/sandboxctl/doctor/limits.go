@@ -28,7 +28,7 @@ func (e *Examination) inotify(context.Context) []Finding {
 		limit, err := machine.ReadNumber(e.Root.Path("proc/sys/fs/inotify", l.name))
 		switch {
 		case err != nil:
-			findings = append(findings, bad("%v", err).mend("build the kernel with CONFIG_INOTIFY_USER"))
+			findings = append(findings, bad("%v", err).fix("build the kernel with CONFIG_INOTIFY_USER"))
 		case l.used >= limit:
 			findings = append(findings, bad("fs.inotify.%s=%d, and root has %d: shims and the kubelet see no changes", l.name,
 				limit, l.used))
@@ -71,7 +71,7 @@ func (e *Examination) threads(context.Context) []Finding {
 		err = fmt.Errorf("/proc/loadavg: %q has no number of threads", text)
 	}
 	if err != nil {
-		return []Finding{bad("%v", err).mend("mount -t proc proc /proc")}
+		return []Finding{bad("%v", err).fix("mount -t proc proc /proc")}
 	}
 	_, number, _ := strings.Cut(fields[3], "/")
 	used, err := strconv.Atoi(number)
@@ -111,10 +111,10 @@ func (e *Examination) tasksMax(context.Context) []Finding {
 		case errors.Join(err, usedErr) != nil || limit < 0: // the root has none
 		case full(used, limit):
 			return []Finding{warn("pids.max of %s is %d, and it has %d threads: soon no shim can start", group, limit, used).
-				mend("%s", remedy)}
+				fix("%s", remedy)}
 		case limit < fewTasks:
 			return []Finding{warn("pids.max of %s is %d: shims run there, with about ten threads each", group, limit).
-				mend("%s", remedy)}
+				fix("%s", remedy)}
 		}
 		if group == "/" || group == "." {
 			return []Finding{ok("no limit, or far from it")}
@@ -133,7 +133,7 @@ func (e *Examination) descriptors(context.Context) []Finding {
 		// The limit may be more than an int holds on other architectures; it is huge then.
 		if limit, err := strconv.Atoi(f[2]); err == nil && full(used, limit) {
 			findings = append(findings, warn("fs.file-max=%d, of which %d are open", limit, used).
-				mend("sysctl -w fs.file-max=%d", 4*limit))
+				fix("sysctl -w fs.file-max=%d", 4*limit))
 		}
 	}
 	if e.daemonErr != nil {
@@ -227,9 +227,9 @@ func (e *Examination) runSpace(context.Context) []Finding {
 		text := fmt.Sprintf("%s: %.0f%% of bytes and %.0f%% of inodes are free", dir, 100*bytes, 100*inodes)
 		switch least := min(bytes, inodes); {
 		case least < noSpace:
-			findings = append(findings, bad("%s: containers cannot be made", text).mend("%s", remedy))
+			findings = append(findings, bad("%s: containers cannot be made", text).fix("%s", remedy))
 		case least < littleSpace:
-			findings = append(findings, warn("%s", text).mend("%s", remedy))
+			findings = append(findings, warn("%s", text).fix("%s", remedy))
 		default:
 			findings = append(findings, ok("%s", text))
 		}

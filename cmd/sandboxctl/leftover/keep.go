@@ -22,17 +22,17 @@ var mountDirs = []string{"rootfs", "etc", "shm"}
 
 // hold is a reason why a program must not remove a leftover, and what a person does about that. It never is a command
 // that removes or ends what the leftover is kept for.
-type hold struct{ why, mend string }
+type hold struct{ why, fix string }
 
 // again is what to do when what holds a leftover is gone.
 const again = "then run this again"
 
-func holdf(mend, why string, args ...any) hold { return hold{fmt.Sprintf(why, args...), mend} }
+func holdf(fix, why string, args ...any) hold { return hold{fmt.Sprintf(why, args...), fix} }
 
 // keep sets why a leftover is kept, unless nothing holds it.
 func (l *Leftover) keep(h hold) {
 	if h != (hold{}) {
-		l.Keep, l.Mend = h.why, h.mend
+		l.Keep, l.Fix = h.why, h.fix
 	}
 }
 
@@ -41,11 +41,11 @@ func (l *Leftover) keep(h hold) {
 func (s *Scan) keepBundle(b bundle) hold {
 	list := quote(filepath.Join(b.dir, indexFile)) + ", or what " + indexLink + " leads to"
 	if b.doubt != "" {
-		return hold{b.doubt, "look into " + list + ", and mend it, " + again}
+		return hold{b.doubt, "look into " + list + ", and fix it, " + again}
 	}
 	for _, p := range b.parts {
 		if !s.isBundle(p.bundle) {
-			return holdf("look into "+list+", and mend it, "+again, "the list of its pod names %s, which is no bundle", p.bundle)
+			return holdf("look into "+list+", and fix it, "+again, "the list of its pod names %s, which is no bundle", p.bundle)
 		}
 		if sh := s.shimOf(p.Name); sh != nil {
 			return holdf(sh.wait(), "%s, lives", sh)
@@ -152,8 +152,8 @@ func (s *Scan) keepLost(n Name) hold {
 	}
 	for _, b := range s.bundles {
 		if b.alive && slices.ContainsFunc(b.parts, func(p part) bool { return p.Name == n }) {
-			mend := fmt.Sprintf("when the shim of %s has ended, run this again", b.ID)
-			return holdf(mend, "the shim of %s lives and has it", b.ID)
+			fix := fmt.Sprintf("when the shim of %s has ended, run this again", b.ID)
+			return holdf(fix, "the shim of %s lives and has it", b.ID)
 		}
 	}
 	for _, sh := range s.shims {

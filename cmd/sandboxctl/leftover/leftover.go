@@ -45,7 +45,7 @@ type Leftover struct {
 	Text    string `json:"text"`              // what it is
 	Caution string `json:"caution,omitempty"` // why somebody should look before; empty: nobody misses it
 	Keep    string `json:"keep,omitempty"`    // why only a person should remove it; empty: a program may
-	Mend    string `json:"mend"`              // the command that removes it
+	Fix     string `json:"fix"`               // the command that removes it
 	Target  Target `json:"-"`
 }
 
@@ -97,7 +97,7 @@ func (s *Scan) Find(known Known, unknown error) []Leftover {
 	list := s.findBundles(known, unknown)
 	for _, path := range s.sockets {
 		list = append(list, Leftover{
-			Kind: Sockets, Path: path, Text: path + ": nobody listens", Mend: "rm -- " + quote(path),
+			Kind: Sockets, Path: path, Text: path + ": nobody listens", Fix: "rm -- " + quote(path),
 		})
 	}
 	if unknown != nil {
@@ -123,20 +123,20 @@ func (s *Scan) findBundles(known Known, unknown error) (list []Leftover) {
 		case unknown != nil:
 			l.Caution = "containerd, which alone knows whether it is still wanted, does not answer; " +
 				"it removes the bundle when it starts"
-			l.Mend = "systemctl start containerd"
+			l.Fix = "systemctl start containerd"
 		case b.hidden: // containerd began to remove it, and leaves alone what is hidden
 			if known[b.Name] {
 				l.Caution = "containerd knows a container of its name, which may be another"
 			}
-			l.Mend = umount(mounts) + "rm -r --one-file-system -- " + quote(b.dir)
+			l.Fix = umount(mounts) + "rm -r --one-file-system -- " + quote(b.dir)
 		case known[b.Name]:
 			l.Caution = "containerd still knows the container"
-			l.Mend = fmt.Sprintf("%s task rm -f %s", ctr, quote(b.ID))
+			l.Fix = fmt.Sprintf("%s task rm -f %s", ctr, quote(b.ID))
 		case slices.ContainsFunc(b.parts, isKnown):
 			l.Caution = "containerd still knows others of its pod"
-			l.Mend = ctr + " task ls, and remove those of the pod"
+			l.Fix = ctr + " task ls, and remove those of the pod"
 		default:
-			l.Mend = "systemctl restart containerd removes it, and ends no container that runs"
+			l.Fix = "systemctl restart containerd removes it, and ends no container that runs"
 		}
 		l.Keep = l.Caution
 		l.keep(s.keepBundle(b)) // containerd would do no better
@@ -185,7 +185,7 @@ func (s *Scan) findMounts(known Known) (list []Leftover) {
 		l := Leftover{
 			Kind: Mounts, Path: dir,
 			Text: fmt.Sprintf("%s: nobody has this bundle, and there is mounted: %s", dir, strings.Join(points(mounts), ", ")),
-			Mend: strings.TrimSuffix(umount(mounts), " && "),
+			Fix:  strings.TrimSuffix(umount(mounts), " && "),
 		}
 		l.Target.Name, l.Target.Mounts = bundleName(dir), mounts
 		l.keep(cmp.Or(s.keepLost(l.Target.Name), s.keepMounts(s.Root.Path(dir))))
@@ -236,7 +236,7 @@ func (s *Scan) findStates(known Known) (list []Leftover) {
 		}
 		l := Leftover{
 			Kind: States, Path: st.dir, Text: st.dir + ": containerd does not know the container",
-			Mend:   fmt.Sprintf("runc --root %s delete --force %s", quote(filepath.Dir(st.dir)), quote(st.ID)),
+			Fix:    fmt.Sprintf("runc --root %s delete --force %s", quote(filepath.Dir(st.dir)), quote(st.ID)),
 			Target: Target{Name: st.Name, States: []string{st.dir}, Bundles: []string{bundlePath(s.State, st.Name)}},
 		}
 		p := part{st.Name, s.Root.Path(bundlePath(s.State, st.Name)), st.dir}
@@ -256,7 +256,7 @@ func (s *Scan) findShims(known Known) (list []Leftover) {
 			continue
 		}
 		l := Leftover{
-			Kind: Shims, Pid: sh.pid, Mend: fmt.Sprintf("kill -TERM %d", sh.pid),
+			Kind: Shims, Pid: sh.pid, Fix: fmt.Sprintf("kill -TERM %d", sh.pid),
 			Text:   fmt.Sprintf("the shim of %s in namespace %s, pid %d: its bundle is gone", sh.ID, sh.Namespace, sh.pid),
 			Target: Target{Name: sh.Name, Started: sh.started},
 		}

@@ -170,7 +170,7 @@ func (g *Group) text(controller, name string) []byte {
 		if dir := g.dirs[controller]; dir != "" {
 			f, err = os.Open(filepath.Join(dir, name))
 		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // such as for want of descriptors: the next read tries again
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // such as for lack of descriptors: the next read tries again
 			return nil
 		}
 		g.files[name] = f // a controller may be absent, and the cgroup gone

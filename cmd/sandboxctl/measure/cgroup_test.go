@@ -190,7 +190,7 @@ func TestGroup_WhatIsAbsentIsUnknown(t *testing.T) {
 	}
 }
 
-// A file that could not be opened once, as for want of descriptors, is read when it can be.
+// A file that could not be opened once, as for lack of descriptors, is read when it can be.
 func TestGroup_TriesAgain(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"cpu.stat": "usage_usec 3\n"})

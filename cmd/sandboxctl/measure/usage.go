@@ -55,7 +55,7 @@ type Unknown struct {
 	Pids       bool `json:"pids,omitempty"`
 }
 
-// Pressure is how long tasks waited for want of something. nil: the kernel does not say, as on cgroup v1.
+// Pressure is how long tasks waited for lack of something. nil: the kernel does not say, as on cgroup v1.
 type Pressure struct {
 	CPU    *PSI `json:"cpu,omitempty"`
 	Memory *PSI `json:"memory,omitempty"`

@@ -78,7 +78,7 @@ func containerMetrics() []metric {
 			used(func(u measure.Unknown) bool { return u.Memory }, func(u *measure.Usage) float64 { return float64(u.Memory) })),
 		gauge("memory_limit_bytes", "Memory limit. Absent without a limit.",
 			limit(func(u *measure.Usage) float64 { return float64(u.MemoryLimit) })),
-		counter("oom_kills_total", "Processes that the kernel killed for want of memory.",
+		counter("oom_kills_total", "Processes that the kernel killed for lack of memory.",
 			used(func(u measure.Unknown) bool { return u.OOMKills },
 				func(u *measure.Usage) float64 { return float64(u.OOMKills) })),
 		gauge("processes", "Processes and threads.",
