@@ -50,6 +50,9 @@ func wantStatus(c *task, want client.ProcessStatus) {
 	if status.Status != want {
 		c.e.Errorf("status = %v, want %v", status.Status, want)
 	}
+	if exited := want == client.Stopped; status.ExitTime.IsZero() == exited {
+		c.e.Errorf("time of the exit = %v while %v", status.ExitTime, want)
+	}
 }
 
 func TestPause_ContainerStandsStillAndCanBeKilled(t *testing.T) { testPaused(newEnv(t)) }

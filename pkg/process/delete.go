@@ -158,8 +158,8 @@ func (c *Container) processes() []*Process {
 }
 
 const (
-	// outputTimeout bounds how long Delete waits for readers of the output. A logging binary that does not end has a
-	// second more (stdio.Streams.Close). CRI gives a Delete 10 s in all (internal/cri/server, its handling of exits).
+	// outputTimeout bounds how long Delete waits for readers of the output. A logging binary that does not end has
+	// some seconds more (stdio.Streams.Close). CRI gives a Delete 10 s in all (internal/cri/server, its handling of exits).
 	outputTimeout = 4 * time.Second
 	// leftoverTimeout is for other processes that hold the output of one that has exited, such as children that end
 	// with it, to write their last: from the exit on, so that a client that waited for it does not wait again. After

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	eventtypes "github.com/containerd/containerd/api/events"
@@ -31,9 +32,10 @@ type Publisher struct {
 	client    *ttrpc.Client
 }
 
-// NewPublisher returns a Publisher that dials when there is something to send. address is containerd's ttrpc socket.
+// NewPublisher returns a Publisher that dials when there is something to send. address is containerd's ttrpc socket, as
+// a path or as unix://PATH: containerd sends the former, and its bootstrap protocol has an example of the latter.
 func NewPublisher(namespace, address string) *Publisher {
-	return &Publisher{namespace: namespace, address: address}
+	return &Publisher{namespace: namespace, address: strings.TrimPrefix(address, "unix://")}
 }
 
 // Publish sends one event. An event that containerd refuses is event.ErrRejected; any other error may pass.
@@ -117,12 +119,12 @@ func message(e event.Event) (topic string, _ proto.Message) {
 	case event.TaskExit:
 		return "/tasks/exit", &eventtypes.TaskExit{
 			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status),
-			ExitedAt: timestamp(e.At),
+			ExitedAt: exitTime(e.At),
 		}
 	case event.TaskDelete:
 		return "/tasks/delete", &eventtypes.TaskDelete{
 			ContainerID: e.ContainerID, ID: e.ID, Pid: uint32(e.Pid), ExitStatus: uint32(e.Status),
-			ExitedAt: timestamp(e.At),
+			ExitedAt: exitTime(e.At),
 		}
 	case event.TaskExecAdded:
 		return "/tasks/exec-added", &eventtypes.TaskExecAdded{ContainerID: e.ContainerID, ExecID: e.ExecID}

@@ -61,6 +61,17 @@ func TestPublish_EveryEvent(t *testing.T) {
 	}
 }
 
+// The bootstrap protocol has this form as its example (containerd api/runtime/bootstrap/v1/bootstrap.proto).
+func TestPublish_ToTheAddressAsAURL(t *testing.T) {
+	path, l := listen(t)
+	topics := make(chan string, 1)
+	receive(t, l, func(_ context.Context, e *types.Envelope) error { topics <- e.Topic; return nil })
+	must(t, newPublisher(t, "unix://"+path).Publish(t.Context(), event.TaskOOM{}, time.Now()))
+	if got := <-topics; got != "/tasks/oom" {
+		t.Errorf("topic = %q", got)
+	}
+}
+
 func TestPublish_WhatIsTriedAgain(t *testing.T) {
 	rejected := map[codes.Code]bool{
 		codes.InvalidArgument: true, codes.Unimplemented: true, codes.NotFound: true, codes.PermissionDenied: true,

@@ -40,8 +40,8 @@ func TestState_Response(t *testing.T) {
 			ExitStatus: 137, ExitedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6},
 		})
 	}
-	if got := stateResponse(process.Status{}); got.ExitedAt != nil {
-		t.Errorf("time of an exit that did not happen = %v, want none", got.ExitedAt)
+	if got := stateResponse(process.Status{}); !got.ExitedAt.AsTime().IsZero() {
+		t.Errorf("time of an exit that did not happen = %v, want the zero time", got.ExitedAt)
 	}
 }
 

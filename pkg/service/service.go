@@ -131,7 +131,12 @@ func classAtEnd(text, class string) string {
 	return strings.Join(lines, "\n") + class
 }
 
-// timestamp returns nil, which containerd takes for none, where t is not set.
+// exitTime is the time of an exit for containerd. Where t is not set it is the year 1, as from the runc shim: containerd's
+// clients then have a time that IsZero. A message without a time would be the year 1970 to them (containerd
+// protobuf/timestamp.go, FromTimestamp), as if the process had ended then.
+func exitTime(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
+
+// timestamp returns nil where t is not set.
 func timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

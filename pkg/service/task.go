@@ -123,7 +123,7 @@ func (t *taskService) Delete(ctx context.Context, r *api.DeleteRequest) (*api.De
 
 func deleteResponse(s process.Status, err error) (*api.DeleteResponse, error) {
 	return &api.DeleteResponse{
-		Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At),
+		Pid: uint32(s.Pid), ExitStatus: uint32(s.Exit.Status), ExitedAt: exitTime(s.Exit.At),
 	}, err
 }
 
@@ -258,7 +258,7 @@ func (t *taskService) Wait(ctx context.Context, r *api.WaitRequest) (*api.WaitRe
 		return nil, err
 	}
 	exit, err := p.Wait(ctx)
-	return &api.WaitResponse{ExitStatus: uint32(exit.Status), ExitedAt: timestamp(exit.At)}, err
+	return &api.WaitResponse{ExitStatus: uint32(exit.Status), ExitedAt: exitTime(exit.At)}, err
 }
 
 func (t *taskService) Stats(_ context.Context, r *api.StatsRequest) (*api.StatsResponse, error) {
@@ -302,7 +302,7 @@ func stateResponse(s process.Status) *api.StateResponse {
 	return &api.StateResponse{
 		ID: s.ID, Bundle: s.Bundle, Pid: uint32(s.Pid), Status: statuses[s.State],
 		Stdin: s.IO.Stdin, Stdout: s.IO.Stdout, Stderr: s.IO.Stderr, Terminal: s.IO.Terminal,
-		ExitStatus: uint32(s.Exit.Status), ExitedAt: timestamp(s.Exit.At),
+		ExitStatus: uint32(s.Exit.Status), ExitedAt: exitTime(s.Exit.At),
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 var void = &emptypb.Empty{}
@@ -31,12 +32,12 @@ func TestTask_Life(t *testing.T) {
 			created := &api.CreateTaskResponse{}
 			w.must("Create", &api.CreateTaskRequest{ID: "c1", Bundle: bundle}, created)
 			wantEqual(t, "Create", created, &api.CreateTaskResponse{Pid: pid})
-			w.wantState("", &api.StateResponse{ID: "c1", Bundle: bundle, Pid: pid, Status: tasktypes.Status_CREATED})
+			w.wantState("", &api.StateResponse{ID: "c1", Bundle: bundle, Pid: pid, Status: tasktypes.Status_CREATED, ExitedAt: notExited()})
 
 			started := &api.StartResponse{}
 			w.must("Start", &api.StartRequest{ID: "c1"}, started)
 			wantEqual(t, "Start", started, &api.StartResponse{Pid: pid})
-			w.wantState("", &api.StateResponse{ID: "c1", Bundle: bundle, Pid: pid, Status: tasktypes.Status_RUNNING})
+			w.wantState("", &api.StateResponse{ID: "c1", Bundle: bundle, Pid: pid, Status: tasktypes.Status_RUNNING, ExitedAt: notExited()})
 
 			connected := &api.ConnectResponse{}
 			w.must("Connect", &api.ConnectRequest{ID: "c1"}, connected)
@@ -46,7 +47,7 @@ func TestTask_Life(t *testing.T) {
 			wantEqual(t, "Connect to an unknown id", unknown, &api.ConnectResponse{ShimPid: uint32(os.Getpid())})
 
 			w.must("Pause", &api.PauseRequest{ID: "c1"}, void)
-			w.wantState("", &api.StateResponse{ID: "c1", Bundle: bundle, Pid: pid, Status: tasktypes.Status_PAUSED})
+			w.wantState("", &api.StateResponse{ID: "c1", Bundle: bundle, Pid: pid, Status: tasktypes.Status_PAUSED, ExitedAt: notExited()})
 			w.must("Resume", &api.ResumeRequest{ID: "c1"}, void)
 
 			limit := int64(7)
@@ -119,7 +120,7 @@ func (w *env) exec(bundle string) {
 	p := goodProcess()
 	p.Terminal = true // the request says otherwise, and counts
 	w.must("Exec", &api.ExecProcessRequest{ID: "c1", ExecID: "e1", Spec: packJSON(t, "Process", p)}, void)
-	w.wantState("e1", &api.StateResponse{ID: "e1", Bundle: bundle, Status: tasktypes.Status_CREATED})
+	w.wantState("e1", &api.StateResponse{ID: "e1", Bundle: bundle, Status: tasktypes.Status_CREATED, ExitedAt: notExited()})
 	started := &api.StartResponse{}
 	w.must("Start", &api.StartRequest{ID: "c1", ExecID: "e1"}, started)
 	wantEqual(t, "Start of an exec", started, &api.StartResponse{Pid: pid})
@@ -166,3 +167,6 @@ func TestTask_RefusesBytesThatAreNoMessage(t *testing.T) {
 		t.Errorf("an unknown method = %v, want not implemented", err)
 	}
 }
+
+// notExited is the time of the exit of a process that lives: it IsZero.
+func notExited() *timestamppb.Timestamp { return timestamppb.New(time.Time{}) }

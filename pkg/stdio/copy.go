@@ -243,8 +243,8 @@ func (c *copier) splice(in int) bool {
 // keeps is waited for by lookTimeout more.
 //
 // If ctx ends, Drain returns nil if all that was there at the exit or at the last Mark is delivered. Otherwise the
-// error names the stream, what is left and how long it waited; likewise after Close, which discards the rest and ends a
-// logging binary without waiting for it to read. It is an error too if a sink refused bytes, as on a full disk, or if
+// error names the stream, what is left and how long it waited; likewise after Close, which discards the rest. What a
+// logging binary has in its pipe counts as delivered: Close gives it time to read that. It is an error too if a sink refused bytes, as on a full disk, or if
 // nobody came to read within Config.KeepUnread.
 func (s *Streams) Drain(ctx context.Context) error {
 	start := time.Now()
@@ -287,7 +287,8 @@ func (s *Streams) Mark(ctx context.Context) {
 }
 
 // DrainMayStop reports whether Drain waits only for last bytes in fifos that nobody has open to read or, with held, for
-// outputs that other processes hold and of which all is delivered that was there at the last Mark.
+// a logging binary that has all, or for outputs that other processes hold and of which all is delivered that was there
+// at the last Mark.
 func (s *Streams) DrainMayStop(held bool) bool {
 	for _, c := range s.outputCopiers() {
 		if !c.mayStop(held) {
@@ -310,12 +311,18 @@ func (c *copier) mayStop(held bool) bool {
 	if done || !eof {
 		return done || held && marked
 	}
-	fifo, ok := c.to.(*fifoOutput)
-	return ok && fifo.unread() > 0
+	switch to := c.to.(type) {
+	case *fifoOutput:
+		return to.unread() > 0
+	case *loggerInput:
+		return held
+	}
+	return false
 }
 
 // drainError says what became of the output of c. If it has not ended, cause is why nobody waits any longer.
 func (c *copier) drainError(cause error, waited time.Duration) error {
+	_, isLogger := c.to.(*loggerInput)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -325,7 +332,7 @@ func (c *copier) drainError(cause error, waited time.Duration) error {
 		return fmt.Errorf("drain %s: closed after %v: %w", c.name, waited, errdefs.ErrAborted)
 	case c.unread != nil:
 		return fmt.Errorf("drain %s: %w", c.name, c.unread)
-	case c.done:
+	case c.done, c.eof && isLogger:
 		return nil
 	case c.eof:
 		return fmt.Errorf("drain %s: the last bytes have no reader after %v: %w", c.name, waited, cause)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -22,7 +23,7 @@ import (
 // bounds limit how long a logging binary is waited for.
 type bounds struct {
 	ready time.Duration // until it says that it is ready
-	leave time.Duration // from the end of its input until SIGTERM
+	leave time.Duration // from Close until SIGTERM
 	term  time.Duration // from SIGTERM until SIGKILL
 }
 
@@ -38,9 +39,10 @@ type logger struct {
 	children Children
 	log      *log.Entry
 	bounds   bounds
-	inputs   [2]loggerInput // of stdout and stderr
-	open     atomic.Int32   // inputs that are not closed yet
-	ending   chan struct{}  // closed once, when the last input is
+	inputs   [2]loggerInput  // of stdout and stderr
+	open     atomic.Int32    // inputs that are not closed yet
+	ending   chan struct{}   // closed once, when the last input is
+	kept     <-chan struct{} // closed when what the binary still has to read or to write is waited for no longer
 	expired  <-chan struct{}
 	expire   func()        // the binary had all the time there is to read: it gets SIGTERM as soon as its input ends
 	end      func()        // sends SIGTERM, and SIGKILL after bounds.term
@@ -55,14 +57,15 @@ type loggerInput struct {
 	closed sync.Once
 }
 
-// startLogger runs the binary and waits until it is ready. After an error nothing is left of it.
-func startLogger(ctx context.Context, l location, c Config) (_ *logger, err error) {
+// startLogger runs the binary and waits until it is ready. After an error nothing is left of it, unless SIGKILL does not
+// end it. kept is for [logger.kept].
+func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}) (_ *logger, err error) {
 	if c.Host == nil {
 		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
 	}
 	g := &logger{
 		children: c.Host.Children, log: log.G(ctx).WithField("logger", l.path), bounds: c.Host.bounds,
-		ending: make(chan struct{}), exited: make(chan struct{}),
+		kept: kept, ending: make(chan struct{}), exited: make(chan struct{}),
 	}
 	expired, expire := context.WithCancel(context.Background())
 	g.expired, g.expire = expired.Done(), expire
@@ -99,9 +102,7 @@ func startLogger(ctx context.Context, l location, c Config) (_ *logger, err erro
 	}
 	_ = g.cmd.ExtraFiles[2].Close() // ours would keep the end of the pipe from showing
 	if err := g.awaitReady(ctx, ours[2], l.scheme == "binary-v2"); err != nil {
-		_ = g.cmd.Process.Kill() // it may be dead already
-		g.work.Wait()
-		return nil, fmt.Errorf("logging binary %q: %w", l.path, err)
+		return nil, fmt.Errorf("logging binary %q: %w", l.path, errors.Join(err, g.kill()))
 	}
 	g.work.Go(g.supervise) // ends with the binary
 	return g, nil
@@ -144,8 +145,9 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 		return fmt.Errorf("wait for its ready sign: %w", err)
 	}
 	// If the process has ended, its status was set before its files were closed, so this does not change it.
-	_ = g.cmd.Process.Kill()
-	<-g.exited
+	if err := g.kill(); err != nil {
+		return err
+	}
 	return fmt.Errorf("closed descriptor 5 without the byte that says it is ready (%v): %w",
 		g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
 }
@@ -186,8 +188,46 @@ func (g *logger) supervise() {
 	case <-g.exited:
 		return
 	case <-g.expired:
-	case <-time.After(g.bounds.leave):
+	case <-g.kept:
+		select {
+		case <-g.exited:
+			return
+		case <-g.expired:
+		case <-time.After(g.bounds.leave):
+		}
 	}
 	g.log.Warnf("logging binary goes on after the end of its input: sending SIGTERM, and SIGKILL after %v", g.bounds.term)
 	g.end()
+}
+
+// kill ends a binary that is not supervised yet. The error is about one that SIGKILL does not end in time, such as one
+// that waits for a file system that does not answer.
+func (g *logger) kill() error {
+	_ = g.cmd.Process.Kill() // it may be dead already
+	return g.awaitExit(closeTimeout)
+}
+
+// await returns when the binary has ended. It is for after Close, which bounds the binary's time. An error says that
+// what the process wrote may be lost.
+func (g *logger) await() error {
+	if err := g.awaitExit(g.bounds.leave + g.bounds.term + closeTimeout); err != nil {
+		return err
+	}
+	if status, ok := g.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return fmt.Errorf("logging binary %q was ended by %v: what it had not written is lost: %w",
+			g.cmd.Path, status.Signal(), errdefs.ErrDataLoss)
+	}
+	return nil
+}
+
+// awaitExit returns when the binary and the goroutines have ended. After an error they go on until the kernel ends it.
+func (g *logger) awaitExit(timeout time.Duration) error {
+	select {
+	case <-g.exited:
+		g.work.Wait()
+		return nil
+	case <-time.After(timeout):
+		return fmt.Errorf("logging binary %q (process %d) does not end by SIGKILL, and is left behind: %w",
+			g.cmd.Path, g.cmd.Process.Pid, errdefs.ErrAborted)
+	}
 }

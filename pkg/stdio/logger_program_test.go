@@ -11,7 +11,9 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +39,9 @@ func loggerURI(t *testing.T, scheme, mode, to string) string {
 // runAsLogger is the logging binary.
 func runAsLogger(args []string) {
 	mode, to := args[0], args[2]
+	if mode == "traces" {
+		runAsTracer(to)
+	}
 	stdout, stderr, ready := os.NewFile(3, "stdout"), os.NewFile(4, "stderr"), os.NewFile(5, "ready")
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, unix.SIGTERM)
@@ -98,6 +103,19 @@ type slowly struct{ io.Reader }
 func (s slowly) Read(b []byte) (int, error) {
 	<-time.After(50 * time.Millisecond)
 	return s.Reader.Read(b[:min(len(b), 4096)])
+}
+
+// runAsTracer attaches to a process until its own stdin ends. A process that is traced by one that is not its parent
+// cannot be waited for by its parent, even after SIGKILL, before the tracer lets go (ptrace(2)).
+func runAsTracer(pid string) {
+	runtime.LockOSThread() // a thread is the tracer
+	n, err := strconv.Atoi(pid)
+	if err == nil {
+		err = unix.PtraceSeize(n)
+	}
+	fmt.Println(err)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
 }
 
 func copyTo(to, suffix string, r io.Reader) {
@@ -168,4 +186,13 @@ func (c *fakeChildren) Unregister(pid int) {
 		c.t.Errorf("child %d is unregistered before it was waited for", pid)
 	}
 	delete(c.registered, pid)
+}
+
+// only is the child that is registered, or 0.
+func (c *fakeChildren) only() (pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for pid = range c.registered {
+	}
+	return pid
 }

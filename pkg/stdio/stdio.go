@@ -110,10 +110,10 @@ func NewHost(namespace string, children Children) *Host {
 	return &Host{
 		Namespace: namespace, Children: children,
 		StreamRegistry: &StreamRegistry{streams: map[string]*stream{}, arrived: make(chan struct{})},
-		// The runc shim (containerd-shim-runc-v2/process/io.go, binaryIO) waits for the ready sign without a bound, sends
-		// SIGTERM as soon as it closes the pipes, which cuts off a binary that still reads, and SIGKILL 12 s later, more
-		// than the 10 s that CRI gives a whole Delete. Here a binary is gone 3 s after the end of its input.
-		bounds: bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: time.Second},
+		// The runc shim (containerd-shim-runc-v2/process/io.go, binaryIO) waits for the ready sign without a bound. At
+		// Delete it sends SIGTERM at once, which cuts off a binary that still reads, and SIGKILL 12 s later, more than
+		// the 10 s that CRI gives a whole Delete. Here a binary has more time to read and less to end.
+		bounds: bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: 2 * time.Second},
 	}
 }
 
@@ -215,7 +215,7 @@ func (s *Streams) openOutputs(ctx context.Context, c Config) error {
 // openBinary starts a logging binary. It takes both outputs, whatever stderr names, as with the runc shim
 // (process/io.go, createIO).
 func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
-	binary, err := startLogger(ctx, l, c)
+	binary, err := startLogger(ctx, l, c, s.kept.Done())
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,8 @@ const closeTimeout = time.Second
 // Close stops the copying and releases everything. Output that was not delivered is lost: call Drain first. Each Close
 // returns after the goroutines and the logging binary have ended, but for goroutines that wait for a pipe whose lock
 // somebody keeps: they are left behind after closeTimeout, and release what they have when they can. The binary gets
-// SIGTERM two seconds after the end of its input, or at once if Drain ran out of time, and SIGKILL a second after that.
+// SIGTERM two seconds after Close, or at once if it did not read what there was while Drain waited, and SIGKILL two
+// seconds after that. One that does not even end then is left behind, too.
 func (s *Streams) Close() error {
 	s.mu.Lock()
 	var errs [4]error
@@ -302,7 +303,9 @@ func (s *Streams) Close() error {
 			"or a file does not answer", closeTimeout)
 	}
 	if s.binary != nil {
-		s.binary.work.Wait()
+		if ended := s.binary.await(); first {
+			err = errors.Join(err, ended)
+		}
 	}
 	return err
 }
