@@ -128,6 +128,9 @@ func CgroupFilePath(path, v1, v2 string) (string, error) {
 		return "", err
 	}
 	for _, file := range []string{v1, v2} {
+		if file == "" { // there it has none
+			continue
+		}
 		for _, root := range roots {
 			name := filepath.Join(root, path, file)
 			if _, err := os.Lstat(name); err == nil {
