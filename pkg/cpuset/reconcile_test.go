@@ -243,7 +243,7 @@ func TestReconcile_LimitsTheWritesOfABurst(t *testing.T) {
 func TestReconcile_KeepsAndLogsOnceWhatItCannotFollow(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(w tree)
-		fix  func(w tree)
+		fix   func(w tree)
 	}{
 		"an empty list": {func(w tree) { w.assign("shared", "") }, nil},
 		"garbage":       {func(w tree) { w.assign("shared", "1-") }, nil},

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -17,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
 // leave binds a socket at /vol/sub/s of a root, whose /vol is a volume, and returns what is left to be removed by
@@ -171,34 +172,11 @@ func TestLeft_ListsWhatIsOnTheHost(t *testing.T) {
 	}
 }
 
-// hang mounts a FUSE file system on dir that nobody serves: what asks it for anything waits until the test ends.
-func hang(t *testing.T, dir string) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("SKIPPED: needs root to mount")
-	}
-	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("SKIPPED: needs FUSE in the kernel")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("none", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(server.Close(), unix.Unmount(dir, unix.MNT_DETACH)); err != nil { // who waits gets an error
-			t.Error(err)
-		}
-	})
-}
-
 func TestRemoveLeft_DoesNotWaitForAVolumeThatHangs(t *testing.T) {
 	root := t.TempDir()
 	s, list := leave(t, root, Volume{root + "/vol", "/vol"})
 	s.Close()
-	hang(t, root+"/vol")
+	hungfs.Mount(t, root+"/vol")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := RemoveLeft(ctx, list); !errors.Is(err, context.DeadlineExceeded) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pidfile writes and removes files that hold the process id of a container's init; [Hook] does so when one is
-// created and deleted. It never replaces or removes a file that is anything else, and has no goroutines.
+// created and deleted. It never replaces or removes a file that is anything else. A removal runs in a goroutine
+// that ends with it; one in a file system that does not answer is left behind.
 package pidfile
 
 import (
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -67,6 +69,10 @@ func (h *Hook) Removed() error {
 	}
 	return fail.After("remove.pid-file", Remove(h.setting.Text, h.pid))
 }
+
+// removeTimeout bounds how long Delete and the delete command wait for a file system that does not answer. They then
+// fail, and can be tried again.
+const removeTimeout = 2 * time.Second
 
 // mode lets everybody read a pid file, as runc and containerd do.
 const mode = 0o644
@@ -185,6 +191,13 @@ func removeIf(path string, ours func(pid int) (bool, error)) error {
 	if path == "" {
 		return nil
 	}
+	if err := unixfile.Within(removeTimeout, func() error { return removeNow(path, ours) }); err != nil {
+		return fmt.Errorf("remove pid file %s: %w", path, err)
+	}
+	return nil
+}
+
+func removeNow(path string, ours func(pid int) (bool, error)) error {
 	pid, err := Read(path)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errdefs.IsInvalidArgument(err) {
 		return nil // it is gone, or something else
@@ -195,7 +208,7 @@ func removeIf(path string, ours func(pid int) (bool, error)) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("remove pid file %s: %w", path, err)
+		return err
 	case remove:
 		return unixfile.Remove(path)
 	}

@@ -4,6 +4,7 @@
 package pidfile
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/settings"
+	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
 // A shim may be killed at any moment, so there is no other file at any.
@@ -185,4 +187,13 @@ func TestRemove_SaysThatItCannotTell(t *testing.T) {
 		}
 	}
 	wantFile(t, path, strconv.Itoa(os.Getpid()))
+}
+
+// Delete has the lock of its container meanwhile, and tries again.
+func TestRemove_DoesNotWaitForAFileSystemThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	hungfs.Mount(t, dir)
+	if err := Remove(filepath.Join(dir, "pid"), 7); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Remove = %v, want %v", err, context.DeadlineExceeded)
+	}
 }

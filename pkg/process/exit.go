@@ -19,6 +19,8 @@ const (
 	// execTimeout bounds how long init's exit waits for the exits of execs. All of them are being killed by then, so
 	// only a process in uninterruptible sleep takes this long.
 	execTimeout = 30 * time.Second
+	// verdictTimeout bounds how long an exit waits until the verdict on it is written.
+	verdictTimeout = 2 * time.Second
 	// unreadTimeout bounds how long after its exit the output of an exec is kept for a reader that is away. When
 	// containerd dies, or a client, nobody deletes its execs. What init wrote is kept until Delete.
 	unreadTimeout = 5 * time.Minute

@@ -17,6 +17,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // run is what a process with limits has beside others. Its timers start with the program, and end before the exit is
@@ -301,8 +302,11 @@ func (p *Process) judge(exit Exit) {
 	}
 	v.SplitCPU(used.User, used.System)
 	r.limits.Judge(&v, ended, v.OOMKills > 0 && c.isLimitedInMemory())
-	if err := v.Write(c.config.VerdictFile); err != nil {
-		p.logger().WithError(err).Error("write the verdict")
+	if path := c.config.VerdictFile; path != "" {
+		written := v // which a file system that does not answer in time may still read
+		if err := unixfile.Within(verdictTimeout, func() error { return written.Write(path) }); err != nil {
+			p.logger().WithError(err).Error("write the verdict")
+		}
 	}
 	c.keepVerdict(v)
 }

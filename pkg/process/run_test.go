@@ -16,6 +16,7 @@ import (
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
+	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
 func TestRun_InitIsKilledAtItsWallTime(t *testing.T) {
@@ -68,6 +69,26 @@ func TestRun_VerdictComesBeforeTheExit(t *testing.T) {
 			t.Errorf("verdicts %+v", v)
 		}
 	})
+}
+
+// The exit matters more than the file with the verdict, whose file system may hang.
+func TestRun_ExitDoesNotWaitForTheFileOfTheVerdict(t *testing.T) {
+	dir := t.TempDir()
+	hungfs.Mount(t, dir)
+	f := newFake()
+	w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{
+		Limits: &limit.Limits{}, VerdictFile: filepath.Join(dir, "{exec}"),
+	}})
+	must(t, w.Init().Start(ctx))
+	f.init.die(3)
+	select {
+	case <-w.Init().Exited():
+	case <-time.After(10 * verdictTimeout):
+		t.Fatal("the exit is not told")
+	}
+	if v := w.Verdicts(); len(v) != 1 || v[0].Status != 3 {
+		t.Errorf("verdicts %+v", v)
+	}
 }
 
 func TestRun_ALimitThatIsReachedBeforeTheStartCountsThen(t *testing.T) {

@@ -131,6 +131,21 @@ func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 }
 
+// Within runs f, which asks a file system that may not answer, and returns its error. When timeout is over, that is
+// context.DeadlineExceeded, and f goes on in a goroutine of its own until the file system answers.
+func Within(timeout time.Duration, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("the file system does not answer within %v: %w", timeout, context.DeadlineExceeded)
+	}
+}
+
 // Openat2 is openat2(2). It tries again where a rename or a mount elsewhere on the machine got in the way of a path
 // with "..".
 func Openat2(dir int, path string, how *unix.OpenHow) (fd int, err error) {

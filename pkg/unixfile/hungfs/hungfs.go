@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hungfs has a file system that does not answer, for tests.
+package hungfs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mount mounts a FUSE file system on dir that nobody serves: whoever asks it for anything waits until the test ends, and
+// then gets an error. It needs root.
+func Mount(t *testing.T, dir string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("SKIPPED: needs root to mount")
+	}
+	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skip("SKIPPED: needs FUSE in the kernel")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())
+	if err := unix.Mount("none", dir, "fuse", 0, options); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(server.Close(), unix.Unmount(dir, unix.MNT_DETACH)); err != nil {
+			t.Error(err)
+		}
+	})
+}
