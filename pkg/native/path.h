@@ -49,9 +49,10 @@ CODE static long make(long root, const char *path, long like, char *buffer)
 	const char dot[] = {'.', 0};
 	long fd = open_below(root, dot, O_DIRECTORY);
 	for (uint64_t at = 0; fd >= 0;) {
-		while (path[at] == '/') {
+		for (; path[at] == '/'; at++) {
+			if (at >= LINE_MAX_SIZE)
+				return -ENAMETOOLONG;
 			buffer[at] = '/';
-			at++;
 		}
 		if (path[at] == 0)
 			break;

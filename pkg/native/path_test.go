@@ -8,10 +8,45 @@ package native
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
+
+// The program writes what it has read of the path into a buffer.
+func TestMake_RefusesLongPaths(t *testing.T) {
+	p, err := New("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for path, want := range map[string]error{
+		strings.Repeat("/", 1000) + "made":     nil,
+		strings.Repeat("/", 70_000):            unix.ENAMETOOLONG,
+		strings.Repeat("/", 1_000_000):         unix.ENAMETOOLONG,
+		"made/" + strings.Repeat("/", 100_000): unix.ENAMETOOLONG,
+		strings.Repeat("n", 100_000):           unix.ENAMETOOLONG,
+	} {
+		root, err := os.Open(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := p.Start(held(t), [3]*os.File{}, root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var request Request
+		request.Make(Socket+1, path, -1)
+		request.Call(unix.SYS_EXIT, 0)
+		if _, err := run.Execute(t.Context(), &request); !errors.Is(err, want) {
+			t.Errorf("%d bytes: Execute = %v, want %v", len(path), err, want)
+		}
+		if err := root.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // As where somebody renames files all the time.
 func TestMake_EndsIfThePathCannotBeOpened(t *testing.T) {

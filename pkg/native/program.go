@@ -4,7 +4,7 @@
 // Package native runs lists of system calls in a process that is not Go's: it has one thread, can fork, and has nothing
 // of the shim in its memory.
 //
-// The program (program.c) is three kilobytes of C without a library. It lies in a section of this binary, and [New]
+// The program (program.c) is seven kilobytes of C without a library. It lies in a section of this binary, and [New]
 // makes an ELF file of it in sealed memory. [Program.Start] runs that. [Run.Execute] sends it a [Request], which says
 // what system calls to make in which order. It ends as the program of a container, or sleeps.
 //

@@ -115,8 +115,8 @@ func (r *Request) ReplaceNull(fd int) *Step { return r.add(C.OP_NULL, fd) }
 // ChownStdio gives the standard streams to a user, as far as possible. The detail of an error is the stream.
 func (r *Request) ChownStdio(uid int) *Step { return r.add(C.OP_STDIO, uid) }
 
-// FindHome makes string i of the environment "HOME=" and the user's directory in /etc/passwd, else "/". Make and
-// UserNamespace overwrite it.
+// FindHome makes string i of the environment "HOME=" and the user's directory in /etc/passwd, else "/". Make,
+// UserNamespace and CheckBelow overwrite it.
 func (r *Request) FindHome(uid int, env Word, i int) {
 	env.value += uint64(i * wordSize)
 	r.add(C.OP_HOME, uid, "/etc/passwd", env)

@@ -124,7 +124,7 @@ func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inCon
 }
 
 // numbers are of processes whose namespaces are joined, and of descriptors of libcontainer's.
-var numbers = regexp.MustCompile(`/proc/\d+/ns/(user|net|ipc|uts)|/proc/thread-self/fd/\d+`)
+var numbers = regexp.MustCompile(`/proc/\d+/ns/(user|pid|net|ipc|uts)|/proc/thread-self/fd/\d+`)
 
 var pipes = regexp.MustCompile(`pipe:\[\d+\]`)
 

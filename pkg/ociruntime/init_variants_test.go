@@ -230,7 +230,12 @@ func initVariants(tb testing.TB) []configVariant {
 			ownRootfs(tb, c)
 			c.Spec.Linux.Sysctl = map[string]string{"net.ipv4.ip_forward": "1", "kernel.shm_rmid_forced": "1"}
 		}},
-		{"user namespace of another", func(c *process.Config) { inUserNamespaceOfAnother(tb, c) }},
+		{"user namespace of another", func(c *process.Config) { inUserNamespaceOfAnother(tb, c, 0) }},
+		{"PID and user namespace of another, sysctls", func(c *process.Config) { sysctlsOfAnother(tb, c) }},
+		{"PID and user namespace of another, sysctls, a terminal", func(c *process.Config) {
+			sysctlsOfAnother(tb, c)
+			c.Spec.Process.Terminal = true
+		}},
 		{"OOM score", func(c *process.Config) { c.Spec.Process.OOMScoreAdj = new(321) }},
 		{"umask", func(c *process.Config) { c.Spec.Process.User.Umask = new(uint32(0o077)) }},
 		{"a new directory", func(c *process.Config) { c.Spec.Process.Cwd = "/var/run/a/b" }},
@@ -342,14 +347,43 @@ func ownRootfs(tb testing.TB, c *process.Config) {
 }
 
 // inUserNamespaceOfAnother has the container join the user namespace of a process of the test.
-func inUserNamespaceOfAnother(tb testing.TB, c *process.Config) {
+// inUserNamespaceOfAnother puts the container into the user namespace of another process, and into those of its others
+// that have flags.
+func inUserNamespaceOfAnother(tb testing.TB, c *process.Config, flags uintptr) {
 	tb.Helper()
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 100000, Size: 65536}}
-	holder := hold(tb, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids})
+	holder := hold(tb, &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER | flags, UidMappings: ids, GidMappings: ids})
 	ownRootfs(tb, c)
 	c.Spec.Linux.UIDMappings, c.Spec.Linux.GIDMappings = nil, nil
 	list := c.Spec.Linux.Namespaces
 	list[len(list)-1].Path = fmt.Sprintf("/proc/%d/ns/user", holder)
+	for i, n := range list {
+		if name, flag := namespaceOf(n.Type); flags&flag != 0 {
+			list[i].Path = fmt.Sprintf("/proc/%d/ns/%s", holder, name)
+		}
+	}
+}
+
+// namespaceOf is the name in /proc/PID/ns, and the flag of clone(2), of a namespace that has either.
+func namespaceOf(kind specs.LinuxNamespaceType) (name string, flag uintptr) {
+	switch kind {
+	case specs.PIDNamespace:
+		return "pid", unix.CLONE_NEWPID
+	case specs.NetworkNamespace:
+		return "net", unix.CLONE_NEWNET
+	case specs.IPCNamespace:
+		return "ipc", unix.CLONE_NEWIPC
+	case specs.UTSNamespace:
+		return "uts", unix.CLONE_NEWUTS
+	}
+	return "", 0
+}
+
+// sysctlsOfAnother sets sysctls of namespaces that were made in the user namespace.
+func sysctlsOfAnother(tb testing.TB, c *process.Config) {
+	tb.Helper()
+	inUserNamespaceOfAnother(tb, c, unix.CLONE_NEWPID|unix.CLONE_NEWNET|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS)
+	c.Spec.Linux.Sysctl = map[string]string{"net.ipv4.ip_forward": "1"}
 }
 
 // timeNamespace gives the container a time namespace without offsets, as Docker does.

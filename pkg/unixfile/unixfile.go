@@ -146,12 +146,16 @@ func Within(timeout time.Duration, f func() error) error {
 	}
 }
 
+// openTimeout bounds Openat2: others can rename without a pause.
+const openTimeout = 5 * time.Second
+
 // Openat2 is openat2(2). It tries again where a rename or a mount elsewhere on the machine got in the way of a path
-// with "..".
+// with "..", for some seconds at most.
 func Openat2(dir int, path string, how *unix.OpenHow) (fd int, err error) {
-	for {
+	for start := time.Now(); ; {
 		fd, err := unix.Openat2(dir, path, how)
-		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+		again := errors.Is(err, unix.EAGAIN) && time.Since(start) < openTimeout || errors.Is(err, unix.EINTR)
+		if !again {
 			return fd, err
 		}
 	}

@@ -51,8 +51,8 @@ type CgroupMount struct {
 // Start starts the process, as [Command.Start] does, and returns when it waits to be told to run its program, which
 // [native.Run.Resume] does. The process ends when the run is closed.
 //
-// The error is ErrNotStarted where nothing was done that cannot be done again by libcontainer. Only directories and
-// files to mount on may remain.
+// The error is ErrNotStarted where nothing was done that cannot be done again by libcontainer. Only what
+// libcontainer makes again may remain: directories and files to mount on, and device nodes where /dev is the image's.
 func (i *Init) Start(
 	ctx context.Context, program *native.Program, reaper *reaper.Reaper,
 ) (run *native.Run, p *os.Process, err error) {
@@ -106,7 +106,7 @@ type initBuilder struct {
 	self         int         // the file of this program, for Reaped
 	userns       int         // the user namespace to join; -1 for none
 	sources      map[any]int // open already: of a *configs.Mount, a *devices.Device, or a directory of CgroupMounts
-	readonly     []int       // mounts that get read-only when all is made
+	readonly     []readonlyMount
 	attributeFDs map[attribute]int
 }
 
@@ -362,6 +362,12 @@ func (b *initBuilder) configureInit(env native.Word) {
 	b.limit(b.Request, env) // after that: HOME is looked for in a file that the image may have made a link to a descriptor
 }
 
+// readonlyMount is a mount that gets read-only when all is made.
+type readonlyMount struct {
+	fd          int
+	destination string
+}
+
 // afterExec are the capabilities with which the program of an init is looked up: only those are effective that the init
 // still has when it executes the program (capabilities(7)).
 func (b *initBuilder) afterExec() *Capabilities {
@@ -378,7 +384,7 @@ func (b *initBuilder) sysctls() {
 	if len(b.Config.Sysctl) == 0 {
 		return
 	}
-	proc := b.newFilesystem("proc", "proc", nil, 0)
+	proc := b.newFilesystem("proc", "proc", b.procOptions(), 0)
 	for key, value := range b.Config.Sysctl {
 		fd := b.fd()
 		how := packed(unix.OpenHow{

@@ -19,8 +19,9 @@
 // # Promises
 //
 //   - Start ends when its context does, and leaves no process when it fails, as pkg/native says.
-//   - No descriptor of the shim but the standard streams gets into the container's PID namespace, and the program's
-//     socket, which execve closes.
+//   - No descriptor of the shim but the standard streams gets into a PID namespace that others are in, and the program's
+//     socket, which execve closes. An init that is the first process of its own has others open until its file system
+//     is complete, while only hooks of the host may join it.
 package launch
 
 import (

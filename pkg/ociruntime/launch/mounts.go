@@ -130,17 +130,18 @@ func (b *initBuilder) mount(m *configs.Mount) {
 	} else {
 		fd, target = b.mountFilesystem(m)
 	}
-	b.moveMount(fd, target)
+	b.moveMount(fd, target).OnError("mount on " + m.Destination)
 	b.close(target)
 	for _, p := range m.PropagationFlags {
-		b.setAttr(fd, &unix.MountAttr{Propagation: uint64(p &^ unix.MS_REC)}, p&unix.MS_REC != 0)
+		b.setAttr(fd, &unix.MountAttr{Propagation: uint64(p &^ unix.MS_REC)}, p&unix.MS_REC != 0).
+			OnError("propagation of " + m.Destination)
 	}
 	if m.RecAttr != nil && m.Device == "bind" { // of others libcontainer ignores them
-		b.setAttr(fd, m.RecAttr, true)
+		b.setAttr(fd, m.RecAttr, true).OnError("recursive flags of " + m.Destination)
 	}
 	// "/dev" and tmpfs get read-only when all is made (finalizeRootfs).
 	if m.Flags&unix.MS_RDONLY != 0 && delaysReadonly(m) {
-		b.readonly = append(b.readonly, fd)
+		b.readonly = append(b.readonly, readonlyMount{fd, m.Destination})
 		return
 	}
 	b.close(fd)
@@ -162,8 +163,8 @@ func (b *initBuilder) mountFilesystem(m *configs.Mount) (fd, target int) {
 	strict := kind == "proc" || kind == "sysfs"
 	target, existed := b.target(m.Destination, -1, strict)
 	var options []option
-	if kind == "proc" && b.pidNamespace >= 0 {
-		options = append(options, option{name: "pidns", fd: b.pidNamespace})
+	if kind == "proc" {
+		options = b.procOptions()
 	}
 	for flag, name := range superblockFlags {
 		if flags&flag != 0 {
@@ -190,6 +191,14 @@ func (b *initBuilder) mountFilesystem(m *configs.Mount) (fd, target int) {
 			OnError("label of " + m.Destination)
 	}
 	return fd, target
+}
+
+// procOptions make a procfs that of the PID namespace that is joined later, if one is.
+func (b *initBuilder) procOptions() []option {
+	if b.pidNamespace < 0 {
+		return nil
+	}
+	return []option{{name: "pidns", fd: b.pidNamespace}}
 }
 
 // contextOption gives all files of a file system the SELinux label, if there is one.
@@ -265,7 +274,11 @@ func (b *initBuilder) target(destination string, like int, strict bool) (fd int,
 	existed = b.Call(unix.SYS_OPENAT2, b.root, destination, packed(how), unix.SizeofOpenHow).ExpectFD(fd).
 		Tolerate(unix.ENOENT).OnError("open " + destination)
 	b.Make(b.root, destination, like).ExpectFD(fd).IfFailed(existed).OnError("make " + destination)
-	if !strict {
+	if strict { // Make follows links, which somebody may have put there meanwhile
+		b.Call(unix.SYS_CLOSE, fd).IfFailed(existed).OnError("close")
+		b.Call(unix.SYS_OPENAT2, b.root, destination, packed(how), unix.SizeofOpenHow).ExpectFD(fd).IfFailed(existed).
+			OnError("open " + destination)
+	} else {
 		const proc = "proc" // checkProcMount
 		b.CheckBelow(fd, b.Config.Rootfs, proc).OnError("check " + destination)
 	}

@@ -191,9 +191,9 @@ func (b *initBuilder) openConsole(procSelf int, final *bool) {
 // finalize: rootfs_linux.go, finalizeRootfs.
 func (b *initBuilder) finalize() {
 	readonly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	for _, fd := range b.readonly {
-		b.setAttr(fd, readonly, false)
-		b.close(fd)
+	for _, m := range b.readonly {
+		b.setAttr(m.fd, readonly, false).OnError("make " + m.destination + " read-only")
+		b.close(m.fd)
 	}
 	if b.Config.Readonlyfs {
 		b.setAttributes(b.root, unix.MS_RDONLY, 0, "error setting rootfs as readonly")
