@@ -76,7 +76,13 @@ static void split(int argc, char **argv, char **env)
 	pid_t original = getpid();
 	signal(SIGCHLD, SIG_DFL); // where it was ignored, there would be no status to wait for
 	int ends[2];
-	pid_t child = pipe2(ends, O_CLOEXEC) < 0 ? -1 : fork();
+	pid_t child = -1;
+	if (pipe2(ends, O_CLOEXEC) == 0) {
+		if (ends[0] > STDERR_FILENO && ends[1] > STDERR_FILENO)
+			child = fork();
+		else // the answer would go into the pipe
+			errno = EBADF;
+	}
 	if (child < 0) {
 		detached.error = errno;
 		return;

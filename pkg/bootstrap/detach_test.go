@@ -50,6 +50,21 @@ func TestStart_ThatCannotAnswerLeavesNothing(t *testing.T) {
 	}
 }
 
+// The answer would go into whatever has the descriptors next.
+func TestStart_WithoutStandardStreamsLeavesNothing(t *testing.T) {
+	w := newEnv(t)
+	cmd := w.command(w.bundle("c1", ""), w.params("c1"), "start")
+	shell := []string{"sh", "-c", `exec "$0" "$@" <&- >&- 2>&-`}
+	cmd.Path, cmd.Args = "/bin/sh", append(shell, append([]string{cmd.Path}, cmd.Args[1:]...)...)
+	cmd.Stdin = nil
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("start = %v, want exit code 1", err)
+	}
+	if got, left := len(w.daemons()), w.sockets(); got != 0 || len(left) != 0 {
+		t.Errorf("%d daemons and sockets %q, want nothing", got, left)
+	}
+}
+
 // Whoever else has containerd's end of stdout may have made it non-blocking, and filled it.
 func TestStart_WaitsForRoomForItsAnswer(t *testing.T) {
 	w := newEnv(t)

@@ -19,12 +19,14 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/reaper"
+	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // ErrKilledInCgroup means that the kernel killed a process right after it was forked into the cgroup of
@@ -109,9 +111,23 @@ func (r *Run) killUnread() error {
 // errdefs.ErrFailedPrecondition if the process ended before. If ctx ends first, Resume may be called again.
 func (r *Run) Resume(ctx context.Context) error {
 	socket := r.socket
-	defer context.AfterFunc(ctx, func() { _ = socket.SetDeadline(time.Unix(1, 0)) })() // as in Execute
+	expired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { // as in Execute
+		defer close(expired)
+		_ = socket.SetDeadline(time.Unix(1, 0))
+	})
+	defer func() {
+		if !stop() { // the context has ended, and a later call must not find its deadline
+			<-expired
+			_ = socket.SetDeadline(time.Time{})
+		}
+	}()
 	if r.held() {
-		if _, err := r.socket.Write([]byte{1}); err != nil {
+		_, err := r.socket.Write([]byte{1})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return context.Cause(ctx)
+		}
+		if err != nil {
 			return fmt.Errorf("the %s ended: %w: %w", r.name, err, errdefs.ErrFailedPrecondition)
 		}
 		r.resumed, r.waiting = r.waiting, nil
@@ -120,9 +136,8 @@ func (r *Run) Resume(ctx context.Context) error {
 	if errors.Is(err, os.ErrClosed) { // by an earlier call, which says why, or Close
 		return fmt.Errorf("the %s ended: %w", r.name, errdefs.ErrFailedPrecondition)
 	}
-	if ctx.Err() != nil {
-		err = fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, placeOf(r.current.Pid))
-		return errors.Join(err, r.socket.SetDeadline(time.Time{}))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, placeOf(r.current.Pid))
 	}
 	// The container may live for years, and the request holds all that it was made from.
 	*r = Run{name: r.name, reaper: r.reaper, socket: socket, current: r.current}
@@ -360,6 +375,10 @@ var pathCalls = map[int]struct {
 	C.SYS_execve:     {"execve", 0},
 }
 
+// placeTimeout bounds how long the path is looked for: the process may have it in memory that does not come, such as a
+// mapped file of FUSE.
+const placeTimeout = 100 * time.Millisecond
+
 // placeOf says which system call a living process is in, with its path if it has one.
 func placeOf(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
@@ -375,11 +394,20 @@ func placeOf(pid int) string {
 	if !ok {
 		return fmt.Sprintf("system call %d", number)
 	}
-	path := make([]byte, 256)
-	if memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid)); err == nil {
-		_, _ = memory.ReadAt(path, int64(args[call.path])) // what can be read
-		_ = memory.Close()                                 // only read
+	var path atomic.Pointer[[]byte]
+	err = unixfile.Within(placeTimeout, func() error {
+		memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+		if err != nil {
+			return err
+		}
+		text := make([]byte, 256)
+		_, _ = memory.ReadAt(text, int64(args[call.path])) // what can be read
+		text, _, _ = bytes.Cut(text, []byte{0})
+		path.Store(&text)
+		return memory.Close()
+	})
+	if read := path.Load(); err == nil && read != nil {
+		return fmt.Sprintf("%s %q", call.name, *read)
 	}
-	path, _, _ = bytes.Cut(path, []byte{0})
-	return fmt.Sprintf("%s %q", call.name, path)
+	return call.name + " of an unknown path"
 }

@@ -154,8 +154,13 @@ type Container struct {
 // PIDs returns the processes in the container's cgroup, or without one those that Processes knows. When there are none,
 // since init is dead and its exit is told or about to be, it returns the pid that init had: containerd, when it starts,
 // deletes a container without a pid (core/runtime/v2/shim_load.go), and nobody would hear how it ended. A cgroup that
-// is a scope of systemd is gone then.
+// is a scope of systemd is gone then. A container that is to be restored has none before it is started; it is not
+// errdefs.ErrNotFound either, for the same reason.
 func (c *Container) PIDs() ([]int, error) {
+	if c.Restored() && c.Init().Pid() == 0 {
+		return nil, fmt.Errorf("container %q: it is restored when it is started, and has no processes before: %w",
+			c.ID(), errdefs.ErrFailedPrecondition)
+	}
 	pids, err := c.Cgroup().Procs()
 	if c.Cgroup().IsNone() {
 		_, first := c.Owners()

@@ -17,23 +17,30 @@ import (
 // then gets an error. It needs root.
 func Mount(t *testing.T, dir string) {
 	t.Helper()
+	mount(t, dir)
+}
+
+func mount(t *testing.T, dir string) (server *os.File) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: needs root to mount")
 	}
-	server, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if errors.Is(err, os.ErrNotExist) {
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ENOENT) {
 		t.Skip("SKIPPED: needs FUSE in the kernel")
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", server.Fd())
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)
 	if err := unix.Mount("none", dir, "fuse", 0, options); err != nil {
 		t.Fatal(err)
 	}
+	server = os.NewFile(uintptr(fd), "/dev/fuse") // after the mount: the poller does not see what is not mounted
 	t.Cleanup(func() {
 		if err := errors.Join(server.Close(), unix.Unmount(dir, unix.MNT_DETACH)); err != nil {
 			t.Error(err)
 		}
 	})
+	return server
 }
