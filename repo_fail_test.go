@@ -276,7 +276,6 @@ func (p program) calledWithFailpoint(callee step) bool {
 // noUndo lists what is joined to an error, has no failpoint and needs none, as "package function called", and why.
 var noUndo = map[string]string{
 	"pkg/listen withFSIDs Prctl":            "puts back a flag of the process, whatever came of the step",
-	"pkg/native Run.Resume SetDeadline":     "it waits again, if it is called again",
 	"pkg/notify Listen RemoveAll":           "the failpoint of its hook comes after it",
 	"pkg/ociruntime/criu WithLog RemoveAll": "the directory of a log, in the bundle",
 	"pkg/pidfile Read invalid":              "no step",

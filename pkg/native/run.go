@@ -4,7 +4,6 @@
 package native
 
 /*
-#include <sys/syscall.h>
 #include "program.h"
 */
 import "C"
@@ -19,14 +18,12 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/reaper"
-	"sandbox.internal/shim/pkg/unixfile"
 )
 
 // ErrKilledInCgroup means that the kernel killed a process right after it was forked into the cgroup of
@@ -358,56 +355,4 @@ func (r *Run) receive() (m message, err error) {
 		err = io.EOF
 	}
 	return m, err
-}
-
-// pathCalls are the system calls of the program that a file system of the container can block, with the index of the
-// argument that is the path.
-var pathCalls = map[int]struct {
-	name string
-	path int
-}{
-	C.SYS_chdir:      {"chdir", 0},
-	C.SYS_open_tree:  {"open_tree", 1},
-	C.SYS_openat2:    {"openat2", 1},
-	C.SYS_openat:     {"openat", 1},
-	C.SYS_newfstatat: {"newfstatat", 1},
-	C.SYS_faccessat2: {"faccessat2", 1},
-	C.SYS_execve:     {"execve", 0},
-}
-
-// placeTimeout bounds how long the path is looked for: the process may have it in memory that does not come, such as a
-// mapped file of FUSE.
-const placeTimeout = 100 * time.Millisecond
-
-// placeOf says which system call a living process is in, with its path if it has one.
-func placeOf(pid int) string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
-	if err != nil {
-		return "an unknown step"
-	}
-	var number int
-	var args [2]uint64
-	if n, err := fmt.Sscanf(string(text), "%d 0x%x 0x%x", &number, &args[0], &args[1]); n != 1+len(args) {
-		return fmt.Sprintf("no system call (%s: %v)", bytes.TrimSpace(text), err)
-	}
-	call, ok := pathCalls[number]
-	if !ok {
-		return fmt.Sprintf("system call %d", number)
-	}
-	var path atomic.Pointer[[]byte]
-	err = unixfile.Within(placeTimeout, func() error {
-		memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-		if err != nil {
-			return err
-		}
-		text := make([]byte, 256)
-		_, _ = memory.ReadAt(text, int64(args[call.path])) // what can be read
-		text, _, _ = bytes.Cut(text, []byte{0})
-		path.Store(&text)
-		return memory.Close()
-	})
-	if read := path.Load(); err == nil && read != nil {
-		return fmt.Sprintf("%s %q", call.name, *read)
-	}
-	return call.name + " of an unknown path"
 }
