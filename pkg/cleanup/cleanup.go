@@ -70,7 +70,7 @@ func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return r.container(ctx)
 	}
-	if unread(err) {
+	if isReadError(err) {
 		return 0, process.Exit{}, fmt.Errorf("read the list of the pod's containers in %s: %w", at, err)
 	}
 	if err != nil {
@@ -92,10 +92,10 @@ func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 	return r.container(ctx)
 }
 
-// unread reports whether err is a failure to read a file, for example for lack of descriptors, and not a malformed
+// isReadError reports whether err is a failure to read a file, for example for lack of descriptors, and not a malformed
 // file. The delete command must fail then: if it succeeded, containerd would remove the bundles, and with them the
 // only record of what still runs.
-func unread(err error) bool {
+func isReadError(err error) bool {
 	_, ok := errors.AsType[*os.PathError](err)
 	return ok && !errors.Is(err, os.ErrNotExist)
 }
@@ -233,7 +233,7 @@ func lockBundle(ctx context.Context, bundle string) (unlock func(), err error) {
 // counts if there is no state that names another.
 func (r Request) containerLocked(ctx context.Context, root, id, bundle string) (int, process.Exit, error) {
 	s, err := ReadState(bundle)
-	if unread(err) {
+	if isReadError(err) {
 		return 0, process.Exit{}, fmt.Errorf("state of container %q: %w", id, err)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -305,7 +305,7 @@ func UnmountRootfs(bundle string) error {
 func readSpec(bundle string) (*specs.Spec, error) {
 	var s specs.Spec
 	err := unixfile.ReadJSON(filepath.Join(bundle, "config.json"), &s)
-	if unread(err) {
+	if isReadError(err) {
 		return nil, err
 	}
 	if err != nil || s.Root == nil || s.Process == nil || s.Linux == nil {

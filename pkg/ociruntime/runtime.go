@@ -45,16 +45,16 @@ type Runtime struct {
 	execTimeout time.Duration
 }
 
-// execTimeout bounds how long setting up an exec may take. The container decides about parts of that: its cgroup may be
+// execSetupTimeout bounds how long setting up an exec may take. The container decides about parts of that: its cgroup may be
 // frozen, or one of its file systems may not answer. With hardly any CPU time it takes seconds.
-const execTimeout = 30 * time.Second
+const execSetupTimeout = 30 * time.Second
 
 // New makes a Runtime whose children reaper leaves alone.
 func New(reaper *reaper.Reaper) *Runtime {
 	return &Runtime{
 		reaper:      reaper,
 		launcher:    keep(func() (*native.Program, error) { return native.New(launch.ProgramName) }),
-		execTimeout: execTimeout,
+		execTimeout: execSetupTimeout,
 	}
 }
 

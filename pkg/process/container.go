@@ -34,9 +34,9 @@ type Container struct {
 
 	oomMu sync.Mutex
 	// +checklocks:oomMu
-	tellsOOMs bool
+	publishesOOMs bool
 	// +checklocks:oomMu
-	untoldOOMs int
+	pendingOOMs int
 
 	// freezing keeps execs from being started while the container is being frozen: one that joined a frozen cgroup
 	// would hang in the middle of its set-up. Each exec takes one slot, as does a signal to all, and a freeze takes all.
@@ -162,24 +162,24 @@ func (c *Container) removeHooks(somethingLeft bool) error {
 	return errors.Join(errs...)
 }
 
-// oomKilled publishes an OOM kill, or leaves it to tellOOMs if the start event is not published yet.
+// oomKilled publishes an OOM kill, or leaves it to publishOOMs if the start event is not published yet.
 func (c *Container) oomKilled() {
 	c.init.endForMemory()
 	c.oomMu.Lock()
 	defer c.oomMu.Unlock()
-	if !c.tellsOOMs {
-		c.untoldOOMs++
+	if !c.publishesOOMs {
+		c.pendingOOMs++
 		return
 	}
 	c.events.Put(event.TaskOOM{ContainerID: c.ID()})
 }
 
-// tellOOMs is called when the start of init was told, or its exit is about to be.
-func (c *Container) tellOOMs() {
+// publishOOMs is called when the start of init was told, or its exit is about to be.
+func (c *Container) publishOOMs() {
 	c.oomMu.Lock()
 	defer c.oomMu.Unlock()
-	c.tellsOOMs = true
-	for ; c.untoldOOMs > 0; c.untoldOOMs-- {
+	c.publishesOOMs = true
+	for ; c.pendingOOMs > 0; c.pendingOOMs-- {
 		c.events.Put(event.TaskOOM{ContainerID: c.ID()})
 	}
 }

@@ -50,10 +50,10 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	c.execsStarted.Add(1)
 	c.events.Put(event.TaskExecStarted{ContainerID: c.ID(), ExecID: p.execID, Pid: p.Pid()})
 	p.startDeadline()
-	p.begin(asked)
+	p.startLimits(asked)
 	p.startWaiter()
 	if c.initLives.Err() != nil {
-		c.killStrays() // p came to life after finishExecs had killed the others
+		c.killRemaining() // p came to life after finishExecs had killed the others
 	}
 	return nil
 }
@@ -131,10 +131,10 @@ func (p *Process) startDeadline() {
 	if timeout == 0 || p.run != nil {
 		return // its limits have it
 	}
-	p.deadline = time.AfterFunc(timeout, p.expire) // finishExec stops it; Kill does not block for long
+	p.deadline = time.AfterFunc(timeout, p.killAtDeadline) // finishExec stops it; Kill does not block for long
 }
 
-func (p *Process) expire() {
+func (p *Process) killAtDeadline() {
 	timeout := p.container.config.ExecTimeout
 	entry := logger(p.container.ID()).WithField("exec", p.execID)
 	note := ""

@@ -13,12 +13,12 @@ import (
 
 // Bounds on what an exit waits for.
 const (
-	// strayTimeout bounds the killing of what init leaves behind in a PID namespace that it shares. A process in
+	// remainingTimeout bounds the killing of what init leaves behind in a PID namespace that it shares. A process in
 	// uninterruptible sleep can outlast any bound; the exit is told all the same.
-	strayTimeout = 10 * time.Second
-	// execTimeout bounds how long init's exit waits for the exits of execs. All of them are being killed by then, so
+	remainingTimeout = 10 * time.Second
+	// execExitTimeout bounds how long init's exit waits for the exits of execs. All of them are being killed by then, so
 	// only a process in uninterruptible sleep takes this long.
-	execTimeout = 30 * time.Second
+	execExitTimeout = 30 * time.Second
 	// verdictTimeout bounds how long an exit waits until the verdict on it is written.
 	verdictTimeout = 2 * time.Second
 	// unreadTimeout bounds how long after its exit the output of an exec is kept for a reader that is away. When
@@ -39,7 +39,7 @@ func (p *Process) await() {
 		p.container.finishExecs()
 	}
 	p.opLock <- struct{}{} // a Start in flight tells its TaskStart first
-	p.judge(exit)
+	p.recordVerdict(exit)
 	p.publishExit(exit)
 	p.unlockOp()
 	if p.execID != "" {
@@ -53,20 +53,20 @@ func (p *Process) await() {
 // until every exec has told its exit.
 func (c *Container) finishExecs() {
 	c.initDied()
-	c.killStrays()
-	ctx, cancel := context.WithTimeout(context.Background(), execTimeout)
+	c.killRemaining()
+	ctx, cancel := context.WithTimeout(context.Background(), execExitTimeout)
 	defer cancel()
 	if c.live.Acquire(ctx, allSlots) != nil {
-		logger(c.ID()).Errorf("an exec is not dead %v after init; init's exit is told before the exec's", execTimeout)
+		logger(c.ID()).Errorf("an exec is not dead %v after init; init's exit is told before the exec's", execExitTimeout)
 	}
 }
 
-// killStrays kills what the kernel did not kill with init.
-func (c *Container) killStrays() {
+// killRemaining kills what the kernel did not kill with init.
+func (c *Container) killRemaining() {
 	if c.runtime.OwnsPIDs() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), strayTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), remainingTimeout)
 	defer cancel()
 	if err := c.runtime.Cgroup().Kill(ctx, syscall.SIGKILL); err != nil {
 		logger(c.ID()).WithError(err).Error("kill what init left behind")
@@ -79,7 +79,7 @@ func (p *Process) publishExit(exit Exit) {
 	p.commitExit(exit)
 	if p.execID == "" {
 		c.oom.Stop()
-		c.tellOOMs()
+		c.publishOOMs()
 		for _, h := range c.config.Hooks {
 			h.Exited(exit)
 		}

@@ -118,8 +118,8 @@ func TestExit_OfInitIsToldWhenAnExecDoesNotDie(t *testing.T) {
 		w.fake.init.die(0)
 		_, err := w.Init().Wait(ctx)
 		must(t, err)
-		if took := time.Since(begin); took != execTimeout {
-			t.Errorf("init's exit told after %v, want %v", took, execTimeout)
+		if took := time.Since(begin); took != execExitTimeout {
+			t.Errorf("init's exit told after %v, want %v", took, execExitTimeout)
 		}
 		w.fake.execs[0].die(137)
 		w.wantLog(t, "create c1 | start c1 | exec-added e1 | exec-started e1 | exit c1 0 | exit e1 137")

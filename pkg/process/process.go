@@ -109,9 +109,9 @@ func (p *Process) Start(ctx context.Context) error {
 		return p.wrap(err)
 	}
 	p.commit(OpStart)
-	p.begin(asked)
+	p.startLimits(asked)
 	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: p.Pid()})
-	c.tellOOMs()
+	c.publishOOMs()
 	if c.Restored() {
 		p.startWaiter()
 	}

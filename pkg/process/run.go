@@ -93,7 +93,7 @@ func (p *Process) limitOutput() {
 	}
 	p.io.MaxOutput = p.run.limits.Output
 	if p.run.limits.EndAtOutput > 0 {
-		p.io.OnOutputOver = func() { p.exceed(limit.Output) }
+		p.io.OnOutputOver = func() { p.killOverLimit(limit.Output) }
 	}
 }
 
@@ -144,14 +144,14 @@ func (p *Process) endForMemory() {
 	over := kills > p.run.killsBefore
 	p.run.mu.Unlock()
 	if over {
-		go p.exceed(limit.Memory) // ends soon: it sends a signal
+		go p.killOverLimit(limit.Memory) // ends soon: it sends a signal
 	}
 }
 
-// begin starts what ends a run that is over its limits. It is called once, with opLock held, when the program runs.
+// startLimits starts what ends a run that is over its limits. It is called once, with opLock held, when the program runs.
 // From asked on it may have run: a busy machine tells the shim of its start late, and a verdict must not take time off
 // it.
-func (p *Process) begin(asked time.Time) {
+func (p *Process) startLimits(asked time.Time) {
 	r := p.run
 	if r == nil {
 		return
@@ -160,7 +160,7 @@ func (p *Process) begin(asked time.Time) {
 	r.mu.Lock()
 	r.started = asked
 	if t := r.limits.WallTime; t > 0 {
-		r.wall = time.AfterFunc(t, func() { p.exceed(limit.WallTime) })
+		r.wall = time.AfterFunc(t, func() { p.killOverLimit(limit.WallTime) })
 	}
 	if r.limits.CPUTime > 0 {
 		r.cpu = time.AfterFunc(firstLook, p.lookAtCPUTime)
@@ -186,7 +186,7 @@ const (
 // watchMemory ends an exec when the kernel has killed a process of it: on v1 the others would go on. For init the watch
 // of the container calls endForMemory.
 func (p *Process) watchMemory() {
-	watch, err := p.group().WatchOOM(func() { p.exceed(limit.Memory) })
+	watch, err := p.group().WatchOOM(func() { p.killOverLimit(limit.Memory) })
 	if err != nil {
 		if !errdefs.IsNotFound(err) { // it has ended
 			p.logger().WithError(err).Error("watch the memory of an exec")
@@ -197,7 +197,7 @@ func (p *Process) watchMemory() {
 	r.mu.Lock()
 	over := r.over
 	if !over {
-		r.watch = watch // judge stops it
+		r.watch = watch // recordVerdict stops it
 	}
 	r.mu.Unlock()
 	if over {
@@ -205,7 +205,7 @@ func (p *Process) watchMemory() {
 		return
 	}
 	if a, err := p.group().Account(); err == nil && a.OOMKills > 0 { // before the watch
-		p.exceed(limit.Memory)
+		p.killOverLimit(limit.Memory)
 		return
 	}
 	// The kernel signals before it kills. If the watch began in between, nothing is signalled any more.
@@ -238,12 +238,13 @@ func (p *Process) lookAtCPUTime() {
 	if err != nil {
 		p.logger().WithError(err).Error("CPU time of a run")
 	} else if next == 0 {
-		p.exceed(limit.CPUTime)
+		p.killOverLimit(limit.CPUTime)
 	}
 }
 
-// exceed kills the run because of a limit, the first one for which it is called. Before the program runs, begin does.
-func (p *Process) exceed(why limit.Reason) {
+// killOverLimit kills the run because of a limit, the first one for which it is called. Before the program runs,
+// startLimits does.
+func (p *Process) killOverLimit(why limit.Reason) {
 	r := p.run
 	r.mu.Lock()
 	kill := r.ended == limit.None && !r.over
@@ -267,9 +268,9 @@ func (p *Process) killFor(why limit.Reason) {
 	}
 }
 
-// judge ends what begin started, keeps the verdict, and writes it to its file. The waiter calls it, with opLock held,
-// when the run is dead and before its exit is told.
-func (p *Process) judge(exit Exit) {
+// recordVerdict ends what startLimits started, keeps the verdict, and writes it to its file. The waiter calls it, with
+// opLock held, when the run is dead and before its exit is told.
+func (p *Process) recordVerdict(exit Exit) {
 	r := p.run
 	if r == nil {
 		return

@@ -95,8 +95,8 @@ func TestRun_ALimitThatIsReachedBeforeTheStartCountsThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{Limits: &limit.Limits{}}})
-		w.Init().exceed(limit.Output)
-		w.Init().exceed(limit.WallTime) // the first one counts
+		w.Init().killOverLimit(limit.Output)
+		w.Init().killOverLimit(limit.WallTime) // the first one counts
 		synctest.Wait()
 		if w.Init().Status().State != Created {
 			t.Fatal("killed before the start was told")

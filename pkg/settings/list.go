@@ -24,7 +24,7 @@ func List(annotations map[string]string, o options.Options) []inspect.Setting {
 			continue
 		}
 		listed[a.option] = true
-		s := inspect.Setting{Name: a.name, Option: a.option, Value: a.standard, Origin: inspect.FromDefault}
+		s := inspect.Setting{Name: a.name, Option: a.option, Value: a.defaultValue, Origin: inspect.FromDefault}
 		if text, ok := annotations[Prefix+a.name]; ok {
 			s.Value, s.Origin = text, inspect.FromAnnotation
 		} else if v := values.FieldByName(a.option); !v.IsZero() {

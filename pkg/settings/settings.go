@@ -226,13 +226,11 @@ type annotation struct {
 	option string                       // the field of options.Options that holds without the annotation
 	parse  func(*Settings, Value) error // is called with a value that is set; nil: it is a pod's, and read elsewhere
 
-	// unsafe: the annotation gives a container access to the host or to other containers, unless its value is harmless.
-	unsafe   bool
-	harmless string
-	// restricts: the option restricts containers, and the annotation would lift that. So the annotation is unsafe if the
-	// option is set.
-	restricts bool
-	standard  string // the default, without annotation and option
+	unsafe    bool   // it gives a container access to the host or to other containers
+	safeValue string // with which it does not
+	// The option restricts containers, and the annotation would lift that. So it is unsafe if the option is set.
+	optionRestricts bool
+	defaultValue    string // the default, without annotation and option
 }
 
 // listenNone is the word for no sockets, hostRootfsOff for no directories of the host.
@@ -249,30 +247,30 @@ func table() []annotation {
 		// Another source may be any cgroup of the machine.
 		{
 			name: "cpuset.source", option: "CpusetSource", parse: (*Settings).parseCPUSetSource,
-			unsafe: true, harmless: "parent",
+			unsafe: true, safeValue: "parent",
 		},
-		{name: "cpuset.mems", option: "CpusetMems", parse: (*Settings).parseCPUSetMems, standard: "false"},
-		{name: "stop-signal", option: "StopSignal", parse: (*Settings).parseStopSignal, standard: "SIGTERM"},
-		{name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout, standard: defaultGrace.String()},
-		{name: "host-rootfs", option: "HostRootfs", parse: setHostRootfs, unsafe: true, harmless: hostRootfsOff},
+		{name: "cpuset.mems", option: "CpusetMems", parse: (*Settings).parseCPUSetMems, defaultValue: "false"},
+		{name: "stop-signal", option: "StopSignal", parse: (*Settings).parseStopSignal, defaultValue: "SIGTERM"},
+		{name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout, defaultValue: defaultGrace.String()},
+		{name: "host-rootfs", option: "HostRootfs", parse: setHostRootfs, unsafe: true, safeValue: hostRootfsOff},
 		{name: "host-rootfs.mask", option: "HostRootfsMask", parse: setHostRootfsMask, unsafe: true},
-		{name: "host-rootfs.user", option: "HostRootfsUser", parse: (*Settings).parseHostRootfsUser, restricts: true},
+		{name: "host-rootfs.user", option: "HostRootfsUser", parse: (*Settings).parseHostRootfsUser, optionRestricts: true},
 		{name: "host-rootfs.task-dir", option: "HostRootfsTaskDir", parse: (*Settings).parseTaskDir},
 		{name: "pid-file", option: "PidFile", parse: (*Settings).parsePidFile, unsafe: true},
-		{name: "notify", option: "Notify", parse: (*Settings).parseNotify, standard: "false"},
+		{name: "notify", option: "Notify", parse: (*Settings).parseNotify, defaultValue: "false"},
 		{
 			name: "notify-timeout", option: "NotifyTimeout", parse: (*Settings).parseNotifyTimeout,
-			standard: defaultNotifyTimeout.String(),
+			defaultValue: defaultNotifyTimeout.String(),
 		},
-		{name: "init", option: "Init", parse: (*Settings).parseInit, standard: "false"},
-		{name: "exec-cgroup", option: "ExecCgroup", parse: (*Settings).parseExecCgroup, standard: "false"},
+		{name: "init", option: "Init", parse: (*Settings).parseInit, defaultValue: "false"},
+		{name: "exec-cgroup", option: "ExecCgroup", parse: (*Settings).parseExecCgroup, defaultValue: "false"},
 		{name: "exec-timeout", option: "ExecTimeout", parse: (*Settings).parseExecTimeout},
 		{name: "limits", option: "Limits", parse: (*Settings).parseLimits},
 		{name: "exec-limits", option: "ExecLimits", parse: (*Settings).parseExecLimits},
 		// Root writes the file.
 		{name: "verdict-file", option: "VerdictFile", parse: (*Settings).parseVerdictFile, unsafe: true},
 		// Root binds the sockets: ports in the host's network, paths on volumes.
-		{name: "listen", option: "Listen", parse: (*Settings).parseListen, unsafe: true, harmless: listenNone},
+		{name: "listen", option: "Listen", parse: (*Settings).parseListen, unsafe: true, safeValue: listenNone},
 		{name: "shm-size"}, // pod.ShmSizeAnnotation
 	}
 }
@@ -293,7 +291,7 @@ func UnsafeAnnotations() []string {
 }
 
 func unsafeNames() []string {
-	return sortedNames(func(a annotation) bool { return a.unsafe || a.restricts })
+	return sortedNames(func(a annotation) bool { return a.unsafe || a.optionRestricts })
 }
 
 func sortedNames(keep func(annotation) bool) []string {
@@ -327,7 +325,7 @@ func CheckAnnotations(annotations map[string]string) error {
 // whoever configures the machine: that of a pod is written by those who may create pods.
 func checkUnsafe(annotations map[string]string, o options.Options) error {
 	allowed := o.AllowUnsafeAnnotations
-	unsafe := slices.Concat(unsafeNames(), foreign)
+	unsafe := slices.Concat(unsafeNames(), libcontainerAnnotations)
 	for _, name := range allowed {
 		if !slices.Contains(unsafe, name) {
 			return fmt.Errorf("%s: AllowUnsafeAnnotations: %q: must be one of %s: %w",
@@ -336,14 +334,14 @@ func checkUnsafe(annotations map[string]string, o options.Options) error {
 	}
 	for _, a := range table() {
 		value, ok := annotations[Prefix+a.name]
-		unsafe := a.unsafe || a.restricts && a.optionOf(o).IsSet()
-		if !unsafe || !ok || value == a.harmless || slices.Contains(allowed, a.name) {
+		unsafe := a.unsafe || a.optionRestricts && a.optionOf(o).IsSet()
+		if !unsafe || !ok || value == a.safeValue || slices.Contains(allowed, a.name) {
 			continue
 		}
 		return denied(Prefix+a.name, value, a.name)
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		for _, name := range foreign {
+		for _, name := range libcontainerAnnotations {
 			is := key == name || strings.HasPrefix(key, name+".") && !slices.Contains(harmlessProperties, key[len(name)+1:])
 			if is && !slices.Contains(allowed, name) {
 				return denied(key, annotations[key], name)
@@ -353,10 +351,10 @@ func checkUnsafe(annotations map[string]string, o options.Options) error {
 	return nil
 }
 
-// foreign are annotations that libcontainer reads: properties of the container's unit of systemd, by which the machine
+// libcontainerAnnotations are annotations that libcontainer reads: properties of the container's unit of systemd, by which the machine
 // can be powered off when the container ends (CVE-2024-3154), and a file with options of CRIU, which is run as root.
 // One with a name and a dot before it is meant too.
-var foreign = []string{"org.criu.config", "org.systemd.property"}
+var libcontainerAnnotations = []string{"org.criu.config", "org.systemd.property"}
 
 // harmlessProperties of a unit change nothing but the unit. Clients set them.
 var harmlessProperties = []string{"CollectMode", "Delegate", "KillSignal", "TimeoutStopUSec"}
