@@ -47,7 +47,7 @@ var layers = [][]string{
 	{"pkg/ociruntime"},
 	{"pkg/cleanup"},
 	{"pkg/task"},
-	{"pkg/podsandbox"},
+	{"pkg/sandbox"},
 	{"pkg/service"},
 	{"cmd/containerd-shim-sandbox-v1"},
 }

@@ -21,8 +21,8 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/ociruntime/support"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/reaper"
+	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/service"
 	"sandbox.internal/shim/pkg/settings"
 	"sandbox.internal/shim/pkg/stdio"
@@ -53,7 +53,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	tasks := task.New(ociruntime.New(reaper), events, stdio.NewHost(d.Namespace, reaper))
 	defer tasks.Close()
 	tasks.KeepIndex(d.Bundle, d.SocketPath, deleteAnswer)
-	pods := podsandbox.New(tasks, func(ctx context.Context, r pod.Request) (podsandbox.Pod, error) {
+	pods := sandbox.New(tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
 		r.SystemdCgroup, r.MaxShmSize, r.Reaper = d.Options.SystemdCgroup, d.Options.MaxShmSize, reaper
 		return pod.Create(ctx, r, d.Thread)
 	})

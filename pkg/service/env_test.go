@@ -32,8 +32,8 @@ import (
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -143,7 +143,7 @@ type env struct {
 	fake   *fake
 	box    *task.Manager
 	pod    *fakePod
-	pods   *podsandbox.Controller
+	pods   *sandbox.Controller
 	client *ttrpc.Client
 	name   string // of the service that is called
 }
@@ -188,7 +188,7 @@ func newEnv(t *testing.T, name string) *env {
 	w := &env{t: t, fake: f, name: name}
 	w.box = task.New(f, queue, stdio.NewHost("ns", noReaper{}))
 	w.pod = &fakePod{cgroup: "/" + filepath.Base(f.cgroup.String())}
-	w.pods = podsandbox.New(w.box, func(_ context.Context, r pod.Request) (podsandbox.Pod, error) {
+	w.pods = sandbox.New(w.box, func(_ context.Context, r pod.Request) (sandbox.Pod, error) {
 		w.pod.request = r
 		return w.pod, nil
 	})

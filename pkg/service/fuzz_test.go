@@ -23,7 +23,7 @@ import (
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/podsandbox"
+	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/task"
 )
@@ -33,8 +33,8 @@ import (
 func FuzzCall(f *testing.F) {
 	queue := event.NewQueue(func(context.Context, event.Event, time.Time) error { return nil })
 	tasks := task.New(&fake{}, queue, stdio.NewHost("ns", noReaper{}))
-	noPod := func(context.Context, pod.Request) (podsandbox.Pod, error) { return nil, context.Canceled }
-	pods := podsandbox.New(tasks, noPod)
+	noPod := func(context.Context, pod.Request) (sandbox.Pod, error) { return nil, context.Canceled }
+	pods := sandbox.New(tasks, noPod)
 	methods := (&taskService{tasks, options.NewDefaults(""), &durations{}}).methods()
 	shim := Shim{Events: queue, Clients: func() int { return 0 }}
 	maps.Copy(methods, (&inspectService{shim, tasks, pods, &durations{}}).methods())

@@ -18,8 +18,8 @@ import (
 
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/inspect"
-	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/protofield"
+	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/task"
 )
 
@@ -39,7 +39,7 @@ type Shim struct {
 type inspectService struct {
 	shim      Shim
 	manager   *task.Manager
-	pods      *podsandbox.Controller
+	pods      *sandbox.Controller
 	durations *durations
 }
 

@@ -22,8 +22,8 @@ import (
 
 	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/protofield"
+	"sandbox.internal/shim/pkg/sandbox"
 )
 
 const sandboxServiceName = "containerd.runtime.sandbox.v1.Sandbox"
@@ -31,7 +31,7 @@ const sandboxServiceName = "containerd.runtime.sandbox.v1.Sandbox"
 // sandboxService is containerd.runtime.sandbox.v1.Sandbox. Its methods are in the order of the proto, and their
 // requests and answers are encoded messages, whose fields are those of api/runtime/sandbox/v1/sandbox.proto by number.
 type sandboxService struct {
-	controller *podsandbox.Controller
+	controller *sandbox.Controller
 }
 
 func (s *sandboxService) methods() map[string]ttrpc.Method {
@@ -79,7 +79,7 @@ func decode(request []byte, fields ...any) error {
 }
 
 func (s *sandboxService) Create(ctx context.Context, id string, request []byte) (answer []byte, err error) {
-	r := podsandbox.CreateRequest{ID: id}
+	r := sandbox.CreateRequest{ID: id}
 	var options anypb.Any
 	var rootfs []*types.Mount
 	if err := decode(request, nil, &r.Bundle, &rootfs, &options, &r.NetNS, &r.Annotations); err != nil {
@@ -151,7 +151,7 @@ func (s *sandboxService) Status(_ context.Context, id string, request []byte) (a
 		}
 	}
 	state := "SANDBOX_NOTREADY" // CRI's PodSandboxState
-	if status.Stage == podsandbox.Running {
+	if status.Stage == sandbox.Running {
 		state = "SANDBOX_READY"
 	}
 	return protofield.Encode(status.ID, uint32(status.Pid), state, info,
@@ -186,9 +186,9 @@ func (s *sandboxService) Update(_ context.Context, id string, request []byte) (a
 	if err := decode(request, nil, nil, nil, &record); err != nil {
 		return nil, err
 	}
-	var resources *podsandbox.Resources // nil for an update of something else
+	var resources *sandbox.Resources // nil for an update of something else
 	if value := record.Extensions[key]; value != nil {
-		resources = new(podsandbox.Resources)
+		resources = new(sandbox.Resources)
 		if err := json.Unmarshal(value.Value, resources); err != nil { // CRI tolerates this class
 			return nil, fmt.Errorf("sandbox %q: update: extension %q: %w: %w", id, key, err, errdefs.ErrNotImplemented)
 		}
@@ -221,7 +221,7 @@ func podConfig(options *anypb.Any) (*pod.Config, error) {
 
 // podInfo returns what SandboxStatus tells if it is asked to be verbose. CRI decodes the value of "info" and encodes it
 // again, so what CRI does not know stands under other keys.
-func podInfo(s podsandbox.Status) (map[string]string, error) {
+func podInfo(s sandbox.Status) (map[string]string, error) {
 	info := map[string]string{}
 	for key, value := range map[string]any{
 		"info": sandboxInfo{
@@ -273,7 +273,7 @@ type execInfo struct {
 	CgroupTotal bool    `json:"memoryIsOfAll"` // and not of its largest process alone
 }
 
-func members(list []podsandbox.ContainerStatus) []memberInfo {
+func members(list []sandbox.ContainerStatus) []memberInfo {
 	all := []memberInfo{}
 	for _, m := range list {
 		info := memberInfo{
@@ -299,7 +299,7 @@ type cpusetInfo struct {
 	Error  string `json:"error,omitempty"`
 }
 
-func cpusets(list []podsandbox.ContainerStatus) map[string]cpusetInfo {
+func cpusets(list []sandbox.ContainerStatus) map[string]cpusetInfo {
 	all := map[string]cpusetInfo{}
 	for _, m := range list {
 		if m.CPUSet == nil {

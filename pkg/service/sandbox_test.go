@@ -28,8 +28,8 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 	"sandbox.internal/shim/pkg/notify"
 	"sandbox.internal/shim/pkg/pod"
-	"sandbox.internal/shim/pkg/podsandbox"
 	"sandbox.internal/shim/pkg/process"
+	"sandbox.internal/shim/pkg/sandbox"
 )
 
 // fakePod is a pod without namespaces, in the cgroup of the test.
@@ -248,7 +248,7 @@ func TestUpdateSandbox_ResourcesAreToldByTheVerboseStatus(t *testing.T) {
 func TestSandboxStatus_TellsOfCPUSets(t *testing.T) {
 	cpus, err := cpuset.Parse("0-2")
 	must(t, err)
-	info, err := podInfo(podsandbox.Status{ID: "s", Containers: []podsandbox.ContainerStatus{
+	info, err := podInfo(sandbox.Status{ID: "s", Containers: []sandbox.ContainerStatus{
 		{
 			Status: process.Status{ID: "c1"},
 			CPUSet: &cpuset.State{Source: "/a", CPUs: cpus, Writes: 3, Err: fmt.Errorf("no room")},
@@ -263,7 +263,7 @@ func TestSandboxStatus_TellsOfCPUSets(t *testing.T) {
 }
 
 func TestSandboxStatus_TellsOfReadinessAndExecs(t *testing.T) {
-	info, err := podInfo(podsandbox.Status{ID: "s", Containers: []podsandbox.ContainerStatus{{
+	info, err := podInfo(sandbox.Status{ID: "s", Containers: []sandbox.ContainerStatus{{
 		Status:   process.Status{ID: "c1", Pid: 7, State: process.Running},
 		Notified: &notify.State{Ready: true, Status: "serves", Errno: 2},
 		Execs:    map[string]process.Usage{"e1": {CPU: 1500 * time.Millisecond, Memory: 4096, CgroupTotal: true}},

@@ -27,14 +27,14 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"sandbox.internal/shim/pkg/options"
-	"sandbox.internal/shim/pkg/podsandbox"
+	"sandbox.internal/shim/pkg/sandbox"
 	"sandbox.internal/shim/pkg/task"
 )
 
 // Register adds the services of tasks, sandboxes and streams to server, and this shim's own (runs.proto,
 // inspect.proto). d has options for containers without any. The task service has two versions with the same messages
 // (containerd api/runtime/task).
-func Register(server *ttrpc.Server, m *task.Manager, c *podsandbox.Controller, d *options.Defaults, s Shim) {
+func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *options.Defaults, s Shim) {
 	took := &durations{}
 	tasks := (&taskService{m, d, took}).methods()
 	server.RegisterService("containerd.task.v2.Task", &ttrpc.ServiceDesc{Methods: tasks})

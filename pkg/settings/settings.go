@@ -351,8 +351,9 @@ func checkUnsafe(annotations map[string]string, o options.Options) error {
 	return nil
 }
 
-// libcontainerAnnotations are annotations that libcontainer reads: properties of the container's unit of systemd, by which the machine
-// can be powered off when the container ends (CVE-2024-3154), and a file with options of CRIU, which is run as root.
+// libcontainerAnnotations are annotations that libcontainer reads: properties of the container's unit of systemd, by
+// which the machine can be powered off when the container ends (CVE-2024-3154), and a file with options of CRIU, which
+// is run as root.
 // One with a name and a dot before it is meant too.
 var libcontainerAnnotations = []string{"org.criu.config", "org.systemd.property"}
 

@@ -3,7 +3,7 @@
 
 // Package task is the registry of a shim's containers: it creates them with all that surrounds them, starts, stops and
 // deletes them, and decides when the shim has nothing left to do. With the Sandbox API the pod has a life of its own,
-// which pkg/podsandbox controls from above. Without it the shim ends with the last container.
+// which pkg/sandbox controls from above. Without it the shim ends with the last container.
 //
 // # Goroutines
 //
@@ -107,7 +107,7 @@ func (m *Manager) Process(containerID, execID string) (*process.Process, error) 
 	return c.Process(execID)
 }
 
-// Shutdown ends the shim if it has neither containers nor a pod (podsandbox.Controller.Shutdown ends a pod).
+// Shutdown ends the shim if it has neither containers nor a pod (sandbox.Controller.Shutdown ends a pod).
 // containerd calls it after each task that it has deleted (core/runtime/v2/shim.go, shimTask.delete). It reports
 // whether this call ends the shim.
 func (m *Manager) Shutdown() bool {
@@ -203,7 +203,7 @@ func (m *Manager) releaseDeleted(c *Container) {
 // the cpusets that they have.
 func (m *Manager) Close() { m.cpusets.Stop() }
 
-// pod is what a Manager knows of the pod of its containers. pkg/podsandbox sets it.
+// pod is what a Manager knows of the pod of its containers. pkg/sandbox sets it.
 type pod struct {
 	id, bundle string
 	admit      Admit

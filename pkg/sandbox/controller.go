@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podsandbox controls the life of a pod, as containerd's Sandbox API asks for it: create, start, stop, wait,
+// Package sandbox controls the life of a pod, as containerd's Sandbox API asks for it: create, start, stop, wait,
 // status, shutdown.
 //
 // A [Controller] makes the pod by pkg/pod. It tells task.Manager, the registry of containers, whether containers may be
@@ -19,7 +19,7 @@
 //
 // Controller.mu guards the stage of the pod and is never held over anything that blocks. sandbox.opLock keeps Start,
 // the goroutine of a stop and the end of a shutdown apart. It and task.Manager's lock are taken before mu.
-package podsandbox
+package sandbox
 
 import (
 	"cmp"
