@@ -166,7 +166,7 @@ else
 	umask 022; $(ALLINITS) $(GO) test -count=1 -timeout 30m -tags "$(TAGS)" -run TestInit_ ./pkg/ociruntime
 endif
 
-integration: failpoints ## the built binary against a fake and a real containerd (root)
+integration: failpoints ## the built binary against a fake and a real containerd (root); RUN= and PKGS=./integration/… choose
 	@test -x bin/$(NAME) || { echo "bin/$(NAME) is absent: make build" >&2; exit 1; }
 	@integration/cri/deps.sh
 	@integration/packages/root.sh bookworm >/dev/null || echo "NOT TESTED: the package on Debian 12, of which there is no root" >&2
@@ -175,9 +175,11 @@ integration: failpoints ## the built binary against a fake and a real containerd
 	@echo "building containerd and runc for the tests (the first time takes minutes; they stay in the cache)"
 	cd integration; $(GO) run ./cmd/tools -releases
 	cd integration; umask 022; SHIM_BINARY=$(BINARY) SHIM_FAILPOINTS_BINARY=$(FAILING) SANDBOXCTL_BINARY=$(wildcard $(CURDIR)/bin/$(TOOL)) \
-		$(GO) test -count=1 -timeout 15m ./...
+		$(GO) test -count=1 -timeout 15m -run '$(RUN)' $(if $(filter file,$(origin PKGS)),./...,$(PKGS:./integration/%=./%))
+ifeq ($(RUN)$(filter-out file,$(origin PKGS)),)
 	@echo "execs once more, by libcontainer, as where the launcher cannot start them"
 	cd integration; umask 022; SHIM_TEST_EXEC=libcontainer SHIM_BINARY=$(BINARY) $(GO) test -count=1 -timeout 15m -run 'Exec|Terminal' ./containerd ./cri
+endif
 
 .PHONY: test-packages
 test-packages: deps build ## releases made twice, their packages on Debian 12 and 13, a build without root and tools (root); RUN= chooses
