@@ -37,7 +37,7 @@ func TestCPUSet_AnnotationsThatAreRefused(t *testing.T) {
 	}{
 		"unknown": {map[string]string{"io.containerd.sandbox.v1/cpuset.sources": "parent"}, []string{`"io.containerd.sandbox.v1/cpuset.sources"`, annotationSource, annotationMems}},
 		"bool":    {map[string]string{annotationSource: "parent", annotationMems: "1"}, []string{annotationMems, `"1"`, "true or false"}},
-		"nothing": {map[string]string{annotationMems: "true"}, []string{annotationMems, "needs " + annotationSource}},
+		"nothing": {map[string]string{annotationMems: "true"}, []string{annotationMems, "has no effect without " + annotationSource}},
 	} {
 		_, err := e.tryCreate(id, config{opts: with(oci.WithAnnotations(tt.annotations))}, "true")
 		wantError(t, err, errdefs.ErrInvalidArgument, tt.words...)

@@ -73,7 +73,7 @@ func TestHostRootfs_UserOfTheHostByName(t *testing.T) {
 		wantError(t, err, errdefs.ErrInvalidArgument, tt.words...)
 	}
 	_, err := e.tryCreate("image", config{opts: with(annotations(annotationHostUser, user))}, "true")
-	wantError(t, err, errdefs.ErrInvalidArgument, annotationHostUser, "needs")
+	wantError(t, err, errdefs.ErrInvalidArgument, annotationHostUser, "has no effect without")
 }
 
 func TestHostRootfs_ProgramsBelowTheTaskDirectoryComeFirst(t *testing.T) {
