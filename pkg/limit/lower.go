@@ -43,6 +43,7 @@ func (l *Limits) Lower(r *specs.LinuxResources, unified, swap bool) *specs.Linux
 		if cpu.Period != nil && *cpu.Period > 0 {
 			period = *cpu.Period
 		}
+		period = l.leastPeriod(period)
 		cpu.Quota, cpu.Period = lower(cpu.Quota, l.CPUs*int64(period)/1000), &period
 		if cpu.Burst != nil {
 			burst := min(*cpu.Burst, uint64(*cpu.Quota)) // more is refused
@@ -166,8 +167,19 @@ func (l *Limits) lowerCPUMax(text string) string {
 	if len(fields) == 0 || len(fields) > 2 || period < 1 || period > longest {
 		fields, period = []string{"max", strconv.Itoa(usual)}, usual
 	}
+	if longer := int64(l.leastPeriod(uint64(period))); longer != period {
+		fields = []string{"max", strconv.FormatInt(longer, 10)}
+		period = longer
+	}
 	fields[0] = lowerText(fields[0], l.CPUs*period/1000, true)
 	return strings.Join(fields, " ")
+}
+
+// leastPeriod is the given period of CPU time, in µs, or the shortest with which the limit is no quota that the kernel
+// refuses.
+func (l *Limits) leastPeriod(period uint64) uint64 {
+	const leastQuota = 1000 // µs (kernel/sched/core.c, min_cfs_quota_period)
+	return max(period, uint64((leastQuota*1000+l.CPUs-1)/l.CPUs))
 }
 
 // lowerIOMax lowers lines of MAJ:MIN KEY=NUMBER….

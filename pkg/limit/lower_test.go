@@ -4,6 +4,7 @@
 package limit
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -90,6 +91,25 @@ func TestLower_DisksOfTheMachine(t *testing.T) {
 		}
 		if d := got.ThrottleWriteBpsDevice; d != nil {
 			t.Errorf("Lower without a limit of what is written = %v", d)
+		}
+	}
+}
+
+// The kernel refuses a quota of less than a millisecond, and nobody has asked for one.
+func TestLower_QuotaIsNotBelowWhatTheKernelTakes(t *testing.T) {
+	for _, cpus := range []int64{10, 15, 50, 1000} {
+		for _, period := range []uint64{1000, 10000, 50000, 100000} {
+			l := &Limits{CPUs: cpus}
+			r := l.Lower(&specs.LinuxResources{
+				CPU: &specs.LinuxCPU{Period: &period}, Unified: map[string]string{"cpu.max": fmt.Sprintf("max %d", period)},
+			}, true, true)
+			quota, lowered := *r.CPU.Quota, *r.CPU.Period
+			if quota < 1000 || lowered < period || lowered > 100000 || quota*1000 > cpus*int64(lowered) {
+				t.Errorf("%d thousandths, period %d: quota %d in %d µs", cpus, period, quota, lowered)
+			}
+			if got, want := r.Unified["cpu.max"], fmt.Sprintf("%d %d", quota, lowered); got != want {
+				t.Errorf("%d thousandths, period %d: cpu.max %q, want %q", cpus, period, got, want)
+			}
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/fail"
-	"sandbox.internal/shim/pkg/ociruntime/controlfile"
 	"sandbox.internal/shim/pkg/ociruntime/criu"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
 	"sandbox.internal/shim/pkg/ociruntime/systemd"
@@ -127,6 +126,5 @@ func (c *container) restoreImage(init *libcontainer.Process) error {
 		return err
 	}
 	c.lc = lc
-	controlfile.LimitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
-	return c.execGroups.Prepare()
+	return c.limitRest()
 }

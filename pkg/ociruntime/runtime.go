@@ -188,19 +188,24 @@ func (r *Runtime) libcontainerInit(
 
 const oomGroup = "memory.oom.group"
 
-// initCreated is called when init waits to be started.
-func (c *container) initCreated() error {
+// limitRest writes what libcontainer leaves out to the cgroup of a container that was created or restored.
+func (c *container) limitRest() error {
 	r := c.config.Spec.Linux.Resources
 	if c.config.SystemdCgroup && c.config.ExecLimits != nil && r != nil && r.Unified[oomGroup] != "" { // see Create
 		if err := cgroup.Write(c.cgroup.File(oomGroup), r.Unified[oomGroup]); err != nil {
 			return ocierrors.Limit(err, r)
 		}
 	}
-	if err := fail.After("create.resources", controlfile.WriteRest(c.cgroup, c.config.Spec.Linux.Resources)); err != nil {
-		return ocierrors.Limit(err, c.config.Spec.Linux.Resources)
+	if err := fail.After("create.resources", controlfile.WriteRest(c.cgroup, r)); err != nil {
+		return ocierrors.Limit(err, r)
 	}
-	controlfile.LimitDepth(c.config.ID, c.cgroup, c.config.Spec.Linux.Resources)
-	if err := fail.After("create.exec-limits", c.execGroups.Prepare()); err != nil {
+	controlfile.LimitDepth(c.config.ID, c.cgroup, r)
+	return fail.After("create.exec-limits", c.execGroups.Prepare())
+}
+
+// initCreated is called when init waits to be started.
+func (c *container) initCreated() error {
+	if err := c.limitRest(); err != nil {
 		return err
 	}
 	fd, err := unix.PidfdOpen(c.init.pid, 0)

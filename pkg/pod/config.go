@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"unicode"
@@ -230,7 +229,6 @@ type Resources struct {
 
 const (
 	// Limits of resolv.conf(5), which are Kubernetes' (pkg/apis/core/validation).
-	maxServers     = 3
 	maxSearches    = 32
 	maxSearchChars = 2048
 
@@ -276,22 +274,16 @@ func checkDNS(d *DNSConfig) error {
 	if d == nil {
 		return nil
 	}
-	if len(d.Servers) > maxServers {
-		return invalidf("dns_config.servers %q: must be at most %d", d.Servers, maxServers)
-	}
 	if chars := len(strings.Join(d.Searches, " ")); len(d.Searches) > maxSearches || chars > maxSearchChars {
 		return invalidf("dns_config.searches: are %d of %d characters, must be at most %d of %d",
 			len(d.Searches), chars, maxSearches, maxSearchChars)
 	}
-	for i, server := range d.Servers {
-		if _, err := netip.ParseAddr(server); err != nil || strings.ContainsFunc(server, notInWord) {
-			return invalidf("dns_config.servers[%d] %q: must be an address", i, server)
-		}
-	}
+	// Not checked any further: the kubelet passes on what the node's /etc/resolv.conf has, and libc skips what it cannot
+	// use.
 	for _, list := range []struct {
 		name  string
 		words []string
-	}{{"searches", d.Searches}, {"options", d.Options}} {
+	}{{"servers", d.Servers}, {"searches", d.Searches}, {"options", d.Options}} {
 		for i, word := range list.words {
 			if word == "" || strings.ContainsFunc(word, notInWord) {
 				return invalidf("dns_config.%s[%d] %q: must be a word without blanks and control characters",

@@ -258,7 +258,7 @@ func sysctlPath(name string) string {
 }
 
 // checkSysctls refuses sysctls that belong to no namespace, or to one of the host. The rules are those of libcontainer
-// (configs/validate) and Kubernetes.
+// (configs/validate) and Kubernetes, but user.* is refused, which libcontainer allows in a user namespace.
 func checkSysctls(c Config) error {
 	for _, key := range slices.Sorted(maps.Keys(c.Sysctls)) {
 		refuse := func(why string) error {

@@ -3,7 +3,16 @@
 
 package systemd
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	"golang.org/x/sys/unix"
+)
 
 // A connection is not closed under somebody who uses it.
 func TestUsers_TheLastEndsTheConnection(t *testing.T) {
@@ -24,5 +33,33 @@ func TestUsers_TheLastEndsTheConnection(t *testing.T) {
 	u.begin()()
 	if closed != 2 {
 		t.Errorf("closed %d times, want once more", closed)
+	}
+}
+
+// As where many pods start at the same time.
+func TestAsk_WaitsForRoomInTheBacklogOfTheBus(t *testing.T) {
+	address := &unix.SockaddrUnix{Name: filepath.Join(t.TempDir(), "bus")}
+	socket := func() int {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		must(t, err)
+		t.Cleanup(func() { must(t, unix.Close(fd)) })
+		return fd
+	}
+	bus := socket()
+	must(t, unix.Bind(bus, address))
+	must(t, unix.Listen(bus, 1))
+	for {
+		err := unix.Connect(socket(), address)
+		if errors.Is(err, unix.EAGAIN) {
+			break // it is full
+		}
+		must(t, err)
+	}
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+address.Name)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := ask(ctx, func(context.Context, *dbus.Conn) error { return nil })
+	if errors.Is(err, errAbsent) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("ask = %v, want that it waits until its context ends", err)
 	}
 }

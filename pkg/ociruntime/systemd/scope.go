@@ -144,7 +144,7 @@ func (s *Scope) change(ctx context.Context, keepOOMGroup bool, set func(context.
 }
 
 // properties are the properties of cgroup v2 (systemd.resource-control(5)) that libcontainer leaves out: the weight of
-// block IO, and "no swap". cgroup v1 has none of them.
+// block IO, and "no swap" unless r.Unified says how much. cgroup v1 has none of them.
 func properties(r *cgroups.Resources, unified bool) []dbus.Property {
 	if !unified {
 		return nil
@@ -156,7 +156,7 @@ func properties(r *cgroups.Resources, unified bool) []dbus.Property {
 	if weight := ioWeight(r); weight != 0 {
 		add("IOWeight", weight)
 	}
-	if r.Memory > 0 && r.MemorySwap == r.Memory {
+	if _, own := r.Unified["memory.swap.max"]; !own && r.Memory > 0 && r.MemorySwap == r.Memory {
 		add("MemorySwapMax", 0)
 	}
 	return all

@@ -21,6 +21,7 @@ import (
 	"github.com/coreos/go-systemd/v22/dbus"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/systemd"
+	"golang.org/x/sys/unix"
 )
 
 // timeout bounds one question to systemd. A refused Update asks twice, since it restores the former values.
@@ -39,7 +40,7 @@ var (
 func ask(ctx context.Context, question func(context.Context, *dbus.Conn) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrSilent)
 	defer cancel()
-	conn, err := dbus.NewWithContext(ctx)
+	conn, err := connect(ctx)
 	if err == nil {
 		defer conn.Close()
 		err = question(ctx, conn)
@@ -53,6 +54,32 @@ func ask(ctx context.Context, question func(context.Context, *dbus.Conn) error) 
 		return fmt.Errorf("systemd %w", err)
 	}
 	return nil
+}
+
+// connect connects to the system bus, or to systemd's own socket. It tries again while the backlog of either is full, as
+// where many pods start at the same time: with unix sockets that is EAGAIN (unix(7)). libcontainer does so, too (cgroups
+// v0.1.0 systemd/dbus.go, newConnection).
+func connect(ctx context.Context) (*dbus.Conn, error) {
+	const longest = time.Second
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, longest) {
+		conn, err := dbus.NewSystemConnectionContext(ctx)
+		if err == nil {
+			return conn, nil
+		}
+		conn, privateErr := dbus.NewSystemdConnectionContext(ctx)
+		if privateErr == nil {
+			return conn, nil
+		}
+		err = errors.Join(err, privateErr)
+		if !errors.Is(err, unix.EAGAIN) {
+			return nil, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // Await returns nil once systemd answers, or if it cannot be reached: libcontainer does without it then.

@@ -190,6 +190,10 @@ func TestScope_Properties(t *testing.T) {
 		{"a limit on memory and none on swap", &cgroups.Resources{Memory: 5}, nil},
 		{"swap beside memory", &cgroups.Resources{Memory: 5, MemorySwap: 7}, nil},
 		{"no swap", &cgroups.Resources{Memory: 5, MemorySwap: 5}, map[string]uint64{"MemorySwapMax": 0}},
+		{
+			"swap of cgroup v2", // as the kubelet has it beside what containerd adds
+			&cgroups.Resources{Memory: 5, MemorySwap: 5, Unified: map[string]string{"memory.swap.max": "3"}}, nil,
+		},
 		{"memory and swap without limit", &cgroups.Resources{Memory: -1, MemorySwap: -1}, nil},
 		{"the least weight", &cgroups.Resources{BlkioWeight: 10}, map[string]uint64{"IOWeight": 1}},
 		{"the greatest weight", &cgroups.Resources{BlkioWeight: 1000}, map[string]uint64{"IOWeight": 10000}},
