@@ -228,6 +228,9 @@ func (e *Env) clear(ctx context.Context, p *place) string {
 				return err
 			})
 			_, err := e.client.TaskService().Delete(e.namespaced(ctx), &tasks.DeleteTaskRequest{ContainerID: p.id})
+			if err == nil {
+				e.order.owe(e.name + "/" + p.id)
+			}
 			if err = errgrpc.ToNative(err); err == nil || errdefs.IsNotFound(err) {
 				return nil
 			}

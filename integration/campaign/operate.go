@@ -166,7 +166,7 @@ func (e *Env) wait(ctx context.Context, id, exec string, pid int) string {
 		return err
 	})
 	if answer == ok {
-		e.order.waited(e.name, id, exec, pid)
+		e.order.waited(e.name, id, exec, pid, code)
 		answer = fmt.Sprintf("%s %d", ok, code)
 	}
 	return answer

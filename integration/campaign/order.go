@@ -40,6 +40,7 @@ type track struct {
 	gap     bool // events may be missing up to now, and the next may have been told before: containerd was away
 	excused bool // its shim was killed: containerd says that it ended, and nobody says how its execs did
 	away    bool // containerd was away at some time
+	owed    bool // its Delete has succeeded while the worker was subscribed, so its delete must come
 	unknown bool // its shim was killed while it was created: containerd need not say anything
 }
 
@@ -218,7 +219,7 @@ func (o *order) interrupted(namespace string, ids ...string) {
 		if t.told == toldDelete {
 			continue
 		}
-		t.gap, t.away = true, true
+		t.gap, t.away, t.owed = true, true, false
 		for _, x := range t.execs {
 			x.gap = true
 		}
@@ -316,6 +317,10 @@ func (o *order) unfinished(living func(key string) bool) []Violation {
 	defer o.mu.Unlock()
 	list := o.exits.missing()
 	for key, t := range o.containers {
+		if t.owed && t.told != toldDelete && !t.excused {
+			list = append(list, Violation{Kind: LostDelete, Text: fmt.Sprintf("%s: Delete returned, and %v is the last event", key, t.told)})
+			continue
+		}
 		if t.told != toldDelete && t.told != untold && !t.gap && !t.unknown && !living(key) {
 			kind := LostExit
 			if t.told == toldExit {
@@ -339,4 +344,17 @@ func (o *order) forget(living func(key string) bool) {
 	o.exits = newExits()
 	clear(o.ignored)
 	clear(o.hungry)
+}
+
+// owe says that a Delete has returned, of a container whose delete must be told then.
+func (o *order) owe(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.containers[key]
+	if t == nil {
+		t = &track{execs: map[string]*execTrack{}}
+		_, t.id, _ = strings.Cut(key, "/")
+		o.containers[key] = t
+	}
+	t.owed = true
 }

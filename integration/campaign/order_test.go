@@ -157,7 +157,7 @@ func TestOrder_P6WaitReturnsAfterTheExitWasTold(t *testing.T) {
 		if tt.before {
 			exit()
 		}
-		o.waited("ns", "c", "", 7)
+		o.waited("ns", "c", "", 7, 0)
 		if !tt.before {
 			exit()
 		}
@@ -167,13 +167,47 @@ func TestOrder_P6WaitReturnsAfterTheExitWasTold(t *testing.T) {
 	}
 	o := newOrder()
 	o.add("ns", parse(t, "create")[0], time.Now())
-	o.waited("ns", "c", "x", 9)
+	o.waited("ns", "c", "x", 9, 0)
 	if left := o.exits.missing(); len(left) != 1 || left[0].Kind != LostExit {
 		t.Errorf("missing = %v, want the exit that Wait has returned", left)
 	}
 	o.interrupted("ns", "c")
 	if left := o.exits.missing(); len(left) != 0 {
 		t.Errorf("missing = %v, though containerd was away", left)
+	}
+}
+
+func TestOrder_ExitHasTheStatusThatWaitReturns(t *testing.T) {
+	o := newOrder()
+	for _, e := range parse(t, "create | start") {
+		o.add("ns", e, time.Now())
+	}
+	o.add("ns", &events.TaskExit{ContainerID: "c", ID: "c", Pid: 7, ExitStatus: 3}, time.Now())
+	o.waited("ns", "c", "", 7, 4)
+	if found := o.take(); len(found) != 1 || found[0].Kind != LostExit {
+		t.Errorf("%v, want that the exit was told with another status", found)
+	}
+}
+
+// Not even of a container without any event.
+func TestOrder_DeleteThatReturnedMustBeTold(t *testing.T) {
+	dead := func(string) bool { return false }
+	for _, text := range []string{"", "create | start", "create | start | exit"} {
+		o := newOrder()
+		if text != "" {
+			for _, e := range parse(t, text) {
+				o.add("ns", e, time.Now())
+			}
+		}
+		o.owe("ns/c")
+		found := o.unfinished(dead)
+		if len(found) == 0 || found[0].Kind != LostDelete {
+			t.Errorf("after %q: %v, want a lost delete", text, found)
+		}
+		o.interrupted("ns", "c")
+		if found := o.unfinished(dead); len(found) != 0 {
+			t.Errorf("after %q: %v, though containerd was away", text, found)
+		}
 	}
 }
 

@@ -14,8 +14,14 @@ import (
 // exits checks P6: Wait returns after the exit was told. That is when the shim put the exit into its queue, which is
 // the time that the event has. The event itself may come later than the answer of Wait.
 type exits struct {
-	told   map[ended]time.Time // when exits were put into the queue
-	waited map[ended]time.Time // when Wait returned, of exits that have not come yet
+	told   map[ended]exited // exits by their events
+	waited map[ended]exited // what Wait returned, of exits that have not come yet
+}
+
+// exited is when a process ended, and how.
+type exited struct {
+	at     time.Time
+	status uint32
 }
 
 // ended is a process whose end was told or waited for.
@@ -25,7 +31,7 @@ type ended struct {
 	pid  int
 }
 
-func newExits() exits { return exits{told: map[ended]time.Time{}, waited: map[ended]time.Time{}} }
+func newExits() exits { return exits{told: map[ended]exited{}, waited: map[ended]exited{}} }
 
 // tell takes an exit that was put into the queue at a time.
 func (x *exits) tell(key, id string, e *events.TaskExit, at time.Time) []Violation {
@@ -33,30 +39,35 @@ func (x *exits) tell(key, id string, e *events.TaskExit, at time.Time) []Violati
 	if p.exec == id {
 		p.exec = ""
 	}
-	x.told[p] = at
+	told := exited{at, e.GetExitStatus()}
+	x.told[p] = told
 	waited, ok := x.waited[p]
 	delete(x.waited, p)
 	if !ok {
 		return nil
 	}
-	return p.early(at, waited)
+	return p.early(told, waited)
 }
 
 // wait takes a Wait that has returned at a time.
-func (x *exits) wait(p ended, at time.Time) []Violation {
+func (x *exits) wait(p ended, waited exited) []Violation {
 	if told, ok := x.told[p]; ok {
-		return p.early(told, at)
+		return p.early(told, waited)
 	}
-	x.waited[p] = at
+	x.waited[p] = waited
 	return nil
 }
 
 // early is what is wrong if Wait returned before the exit was told.
-func (p ended) early(told, waited time.Time) []Violation {
-	if !told.After(waited) {
+func (p ended) early(told, waited exited) []Violation {
+	if told.status != waited.status {
+		return []Violation{{Kind: LostExit, Text: fmt.Sprintf("Wait for %q, pid %d, returned %d, and its exit was told with %d",
+			p.exec, p.pid, waited.status, told.status)}}
+	}
+	if !told.at.After(waited.at) {
 		return nil
 	}
-	return outOfOrder("Wait for %q, pid %d, returned %v before its exit was told", p.exec, p.pid, told.Sub(waited))
+	return outOfOrder("Wait for %q, pid %d, returned %v before its exit was told", p.exec, p.pid, told.at.Sub(waited.at))
 }
 
 // drop forgets what was waited for in a container, or in all for an empty key: its exits need not come.
@@ -79,16 +90,16 @@ func (x *exits) missing() []Violation {
 }
 
 // waited says that Wait has just returned for a process. With pid 0 nobody knows which one that was.
-func (o *order) waited(namespace, id, exec string, pid int) {
+func (o *order) waited(namespace, id, exec string, pid int, status uint32) {
 	at := time.Now()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	key := namespace + "/" + id
 	t := o.containers[key]
-	if pid == 0 || t == nil || t.excused || t.gap {
+	if pid == 0 || t != nil && (t.excused || t.gap) {
 		return
 	}
-	o.blame(key, o.exits.wait(ended{key, exec, pid}, at))
+	o.blame(key, o.exits.wait(ended{key, exec, pid}, exited{at, status}))
 }
 
 // blame keeps what is wrong with a container.
@@ -109,6 +120,7 @@ const deletedTopic = "/campaign/deleted"
 
 // deleted has P7 checked of a container whose Delete has just returned.
 func (e *Env) deleted(ctx context.Context, id string, took time.Duration) {
+	e.order.owe(e.name + "/" + id)
 	if took > deliverLimit {
 		return
 	}

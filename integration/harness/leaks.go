@@ -80,6 +80,7 @@ func (s Scope) Leaks() []string {
 
 func (s Scope) procs() []Proc {
 	list := append(s.shims(), inCgroup("/"+s.Namespace)...)
+	list = append(list, orphanedHolders()...)
 	for _, dir := range s.Dirs {
 		list = append(list, below(dir)...)
 	}

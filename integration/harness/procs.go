@@ -154,10 +154,28 @@ func Zombies(parent int) []Proc {
 
 // Holders lists the processes that hold the namespaces of a shim's pod.
 func Holders(shim int) []Proc {
+	return procs(func(p Proc) bool { return isHolder(p) && isChild(p.Pid, shim) })
+}
+
+// orphanedHolders lists those whose shim has ended, with which they should have ended. Nothing says which shim that was:
+// they have neither its arguments nor a file of its pod.
+func orphanedHolders() []Proc {
 	return procs(func(p Proc) bool {
-		name, err := procStatus(p.Pid, "Name")
-		return err == nil && name == "sandbox-init" && isChild(p.Pid, shim)
+		if !isHolder(p) {
+			return false
+		}
+		ppid, err := procStatus(p.Pid, "PPid")
+		if err != nil {
+			return false
+		}
+		parent, err := os.ReadFile("/proc/" + ppid + "/comm")
+		return err == nil && !strings.HasPrefix(string(parent), "containerd-shim")
 	})
+}
+
+func isHolder(p Proc) bool {
+	name, err := procStatus(p.Pid, "Name")
+	return err == nil && name == "sandbox-init"
 }
 
 func isChild(pid, parent int) bool {
