@@ -26,16 +26,16 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so
-// that it gets an answer and not a signal. It counts from when containerd started this process: on a machine that is
-// short of CPU or memory, where shims die, the way to the first line of Go can take a good part of it.
+// deleteTimeout stays below the 5 s after which containerd kills `delete` (io.containerd.timeout.shim.cleanup), so that
+// it gets an answer and not a signal. It counts from when containerd started this process: on a machine that is short
+// of CPU or memory, where shims die, getting to the first line of Go can take a good part of it.
 const deleteTimeout = 4500 * time.Millisecond
 
-// deleteBundle answers `delete`: it removes everything of the container by r, within a bound, and writes a
+// deleteBundle answers `delete`: it removes everything of the container with r, within a bound, and writes a
 // DeleteResponse to stdout. The daemon is usually dead. One that serves other containers of the group stays, and its
 // socket too.
 //
-// containerd calls it twice and for all containers of a pod at once, and removes the bundle when it succeeds.
+// containerd calls it twice and for all containers of a pod at the same time, and removes the bundle when it succeeds.
 func deleteBundle(f flags, stdout io.Writer, within time.Duration, r cleanup.Request) error {
 	log.L.Logger.SetOutput(os.Stderr) // containerd logs it as a warning
 	log.L.Logger.SetLevel(log.WarnLevel)
@@ -55,8 +55,8 @@ func removeBundle(f flags, within time.Duration, r cleanup.Request) (answer []by
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	pid, exit, err := r.Run(ctx)
-	// After Run, which may itself end the daemon. Also if it failed: containerd removes the bundle of a create that
-	// failed all the same, and with it the way to the socket. One that stays is no reason to keep the bundle.
+	// This comes after Run, which may itself end the daemon, and even if Run failed: containerd removes the bundle of a
+	// failed create anyway, and with it the way to the socket. A socket that stays is no reason to keep the bundle.
 	if err := bootstrap.RemoveSocket(ctx, r.Bundle, r.ID); err != nil {
 		log.L.WithError(err).Warn("the shim's socket may be left")
 	}
@@ -66,14 +66,14 @@ func removeBundle(f flags, within time.Duration, r cleanup.Request) (answer []by
 	return deleteAnswer(pid, exit)
 }
 
-// deleteAnswer is what `delete` prints of a container's init.
+// deleteAnswer returns what `delete` prints about a container's init.
 func deleteAnswer(pid int, exit process.Exit) ([]byte, error) {
 	return proto.Marshal(&taskapi.DeleteResponse{
 		Pid: uint32(pid), ExitStatus: uint32(exit.Status), ExitedAt: timestamppb.New(exit.At),
 	})
 }
 
-// age is how long this process has existed, to a hundredth of a second; 0 where the kernel does not say it.
+// age returns how long this process has existed, to a hundredth of a second, or 0 if the kernel does not say.
 func age() time.Duration {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
@@ -94,7 +94,7 @@ func age() time.Duration {
 	return time.Duration(now.Nano()) - time.Duration(ticks)*tick
 }
 
-// bundleOf is -bundle, or the working directory when that is the container's.
+// bundleOf returns -bundle, or the working directory if that is the container's.
 func bundleOf(f flags) (string, error) {
 	if f.bundle != "" {
 		return filepath.Clean(f.bundle), nil

@@ -74,8 +74,8 @@ func info(stdin *os.File, stdout io.Writer, f *features.Features) error {
 // prefix begins the name of each annotation.
 const prefix = runtimeName + "/"
 
-// hostAnnotations say, for who places tasks on nodes, what this shim has and finds on this machine. The features
-// document beside them describes the runtime alone. docs/executors.md has the table.
+// hostAnnotations returns annotations that say, for schedulers that place tasks on nodes, what this shim has and finds
+// on this machine. The features document next to them describes only the runtime. docs/executors.md has the table.
 func hostAnnotations() (map[string]string, error) {
 	mode := cgroups.Mode()
 	list, err := controllers(mode)
@@ -93,8 +93,8 @@ func hostAnnotations() (map[string]string, error) {
 	}, nil
 }
 
-// defaultsAnnotations show the default configuration file, or what is wrong with it. That is no error of -info: it does
-// not concern containers with options of their own.
+// defaultsAnnotations returns annotations that show the default configuration file, or what is wrong with it. That is
+// no error of -info: it does not concern containers with options of their own.
 func defaultsAnnotations(file string) map[string]string {
 	all, text, err := options.NewDefaults(file).All()
 	for _, o := range all {
@@ -112,7 +112,7 @@ var cgroupModes = map[cgroups.CGMode]string{
 	cgroups.Unavailable: "none", cgroups.Legacy: "v1", cgroups.Hybrid: "hybrid", cgroups.Unified: "v2",
 }
 
-// controllers are those of the kernel that a cgroup of a container can have, in alphabetical order.
+// controllers returns those of the kernel that a cgroup of a container can have, in alphabetical order.
 func controllers(mode cgroups.CGMode) (list []string, err error) {
 	file := "/proc/cgroups" // cgroups(7): name, hierarchy, number of cgroups, enabled
 	if mode == cgroups.Unified {
@@ -161,7 +161,8 @@ func buildOf() (shim, commit, libcontainer string) {
 	return shim, commit, libcontainer
 }
 
-// versionText is the answer to -v, in the form of containerd's own shims (pkg/shim/shim.go), with two lines of ours.
+// versionText returns the answer to -v, in the form of containerd's own shims (pkg/shim/shim.go), with two lines of
+// ours.
 func versionText(seccomp string) string {
 	shim, commit, libcontainer := buildOf()
 	return fmt.Sprintf(`%s:

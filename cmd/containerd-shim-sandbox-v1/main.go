@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command containerd-shim-sandbox-v1 is a containerd shim v2 runtime (io.containerd.sandbox.v1). It is one binary in
-// five roles, told apart by its arguments: `start` becomes the daemon or joins the pod's, `delete` cleans up after a
-// dead daemon, `init` is the first stage of what libcontainer starts, -info and -v describe the runtime, and without
-// an action it is a daemon on the socket that -socket names.
+// five roles, distinguished by its arguments: `start` becomes the daemon or joins the pod's, `delete` cleans up after a
+// dead daemon, `init` is the first stage of what libcontainer starts, -info and -v describe the runtime, and without an
+// action it is a daemon on the socket that -socket names.
 //
 // This package holds the arguments, the help, and what joins the other packages (serve.go).
 package main
@@ -79,7 +79,7 @@ func run(args []string, stdin *os.File, stdout, stderr io.Writer, serve bootstra
 // dispatch runs the role that f names. It is called on the main goroutine.
 func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFunc) error {
 	if f.help || f.version || f.info || f.action == "delete" {
-		runtime.UnlockOSThread() // that of pkg/osthread, which the daemon alone needs
+		runtime.UnlockOSThread() // that of pkg/osthread, which only the daemon needs
 	}
 	switch {
 	case f.help:
@@ -118,10 +118,11 @@ func dispatch(f flags, stdin *os.File, stdout io.Writer, serve bootstrap.ServeFu
 	}
 }
 
-// The oldest kernel on which the tests run. What later ones have is tried once, and done without where it is absent.
+// The oldest kernel on which the tests run. What later ones have is tried once, and not used if it is absent.
 const oldestMajor, oldestMinor = 5, 10
 
-// checkRelease refuses a kernel that is too old. It takes a release that it cannot read: who named it knows what it is.
+// checkRelease refuses a kernel that is too old. It accepts a release that it cannot parse: whoever named it knows what
+// it is.
 func checkRelease(release string) error {
 	var major, minor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n < 2 {
@@ -137,7 +138,7 @@ func checkRelease(release string) error {
 // flags is the command line as containerd writes it (core/runtime/v2/command.go; runtime/v2/shim/util.go before 2.3).
 type flags struct {
 	bootstrap.Args
-	bundle      string // given with delete only
+	bundle      string // given only with delete
 	socket      string // for a daemon that is run by hand: serve here
 	debugSocket string // taken for compatibility: the profiler it is for is not linked
 	version     bool

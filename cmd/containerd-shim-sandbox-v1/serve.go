@@ -31,8 +31,8 @@ import (
 
 // Bounds on the end of the shim, when there is no container any more.
 const (
-	// flushTimeout is for the last events, TaskDelete among them. containerd is there, since it asked for the end. It is
-	// longer than one attempt takes.
+	// flushTimeout bounds the sending of the last events, TaskDelete among them. containerd is running, since it asked
+	// for the end. The time is longer than one attempt takes.
 	flushTimeout = 10 * time.Second
 	// answerTimeout is for the answer to the Shutdown call itself, for which containerd waits 3 s
 	// (io.containerd.timeout.shim.shutdown).
@@ -61,7 +61,7 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	memory := idle.OwnMemory()
 	clients := idle.NewTracker(idle.Config{Done: tasks.Done(), NoClient: pods.ShutdownIdle, Quiet: func() {
 		memory.Trim()
-		// A containerd that cannot write down where the shim listens removes the bundle, and stays connected
+		// A containerd that cannot record where the shim listens removes the bundle, and stays connected
 		// (core/runtime/v2/binary.go, Start).
 		if _, err := os.Stat(d.Bundle); errors.Is(err, os.ErrNotExist) {
 			pods.ShutdownIdle()
@@ -116,7 +116,7 @@ func shutDown(
 	defer closeNow()
 	clients.Drain(answerCtx, closeNow)
 	if err := server.Shutdown(closeCtx); err != nil {
-		// A connection that is kept open is no call in flight, and nobody waits for a call that came too late.
+		// A connection that is kept open is not a call in flight, and nobody waits for a call that came too late.
 		log.L.WithError(err).Debug("end calls")
 		_ = server.Close() // what it complains of ends with the process
 	}
@@ -129,7 +129,7 @@ func shutDown(
 	return errors.Join(err, events.Close(flushCtx), publisher.Close())
 }
 
-// runtimeFeatures is what -info answers about the OCI runtime specification.
+// runtimeFeatures returns what -info answers about the OCI runtime specification.
 func runtimeFeatures() *features.Features {
 	f := support.Features()
 	f.PotentiallyUnsafeConfigAnnotations = append(f.PotentiallyUnsafeConfigAnnotations, settings.UnsafeAnnotations()...)

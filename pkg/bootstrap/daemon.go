@@ -46,7 +46,7 @@ type Daemon struct {
 // Program is the name of this program, which ps shows.
 const Program = "containerd-shim-sandbox-v1"
 
-// Args is what the command line says of the shim.
+// Args is what the command line says about the shim.
 type Args struct {
 	Namespace string // containerd's namespace; one daemon serves one
 	ID        string // of the container or sandbox
@@ -76,8 +76,8 @@ func ServeOn(a Args, socket string, serve ServeFunc) error {
 	}, l, serve)
 }
 
-// runDaemon sets this process up as the shim and lets serve run, on another goroutine than this, which keeps the main
-// thread for it, until there is nothing left to do. It owns l. Its error reaches the log: containerd has been answered
+// runDaemon sets this process up as the shim and runs serve until there is nothing left to do, on another goroutine,
+// since this one keeps the main thread for it. It owns l. Its error goes to the log: containerd already has its answer
 // (docs/decisions/0009).
 func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
 	return osthread.Main(func(t *osthread.Thread) error {
@@ -86,10 +86,10 @@ func runDaemon(d Daemon, l *net.UnixListener, serve ServeFunc) error {
 	})
 }
 
-// dropSignals catches and drops signals that would end the shim. A peer that hangs up, even containerd, then only
-// causes an error of the call that writes to it (SIGPIPE). The kernel sends SIGHUP to a shim that somebody has stopped
-// when start ends (setpgid(2)); before this, detach.c ignores it. The signals are not set to ignored: every program that
-// the shim executes would inherit that.
+// dropSignals catches and drops signals that would end the shim. A peer that hangs up, even containerd, then only makes
+// the call that writes to it fail (SIGPIPE). The kernel sends SIGHUP to a stopped shim when start ends (setpgid(2));
+// before this, detach.c ignores it. The signals are not set to ignored: every program that the shim executes would
+// inherit that.
 func dropSignals() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
 
 func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
@@ -103,11 +103,12 @@ func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 		}
 	}()
 	defer func() { err = errors.Join(err, retire(l)) }()
-	// Orphans of a container without a pid namespace come to us, where Delete finds them. Not inherited by children.
+	// Orphans of a container without a pid namespace come to us, where Delete finds them. This is not inherited by
+	// children.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	// The bundle goes with its container, but the daemon may serve others of the group after that.
+	// The bundle is removed with its container, but the daemon may serve others of the group after that.
 	if err := fail.After("start.directory", os.Chdir("/")); err != nil {
 		return err
 	}
@@ -148,10 +149,10 @@ func watchSignals() (ctx context.Context, stop func()) {
 	}
 }
 
-// dumpGoroutines logs the stack of each goroutine as an entry of its own, so that a full log loses single ones, and
-// then how many there are.
+// dumpGoroutines logs the stack of each goroutine as an entry of its own, so that a full log loses only single ones,
+// and then how many there are.
 func dumpGoroutines() {
-	buf := make([]byte, 16<<20) // takes memory as far as it is written to
+	buf := make([]byte, 16<<20) // uses memory only as far as it is written to
 	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
 	for _, stack := range stacks {
 		log.L.Info("goroutine dump: " + stack)
@@ -159,11 +160,11 @@ func dumpGoroutines() {
 	log.L.Infof("goroutine dump: %d in all", len(stacks))
 }
 
-// initDaemon gives this process what the daemon has of its own. It joins the existing cgroup ShimCgroup, if the options
-// name one.
+// initDaemon sets up what the daemon has of its own. It joins the existing cgroup ShimCgroup, if the options name one.
 func initDaemon(d Daemon) error {
-	// A group of its own keeps a terminal's signals and kills of containerd's group away. Not a session of its own: the
-	// leader of a session takes the first terminal it opens as its controlling one, and shims open terminals.
+	// A process group of its own keeps a terminal's signals and kills of containerd's group away. It gets no session of
+	// its own: the leader of a session takes the first terminal it opens as its controlling one, and shims open
+	// terminals.
 	if err := unix.Setpgid(0, 0); err != nil {
 		return fmt.Errorf("start daemon: make process group: %w", err)
 	}
@@ -176,12 +177,12 @@ func initDaemon(d Daemon) error {
 		log.L.WithError(err).Warn("the shim keeps the OOM score of its parent")
 	}
 	if os.Getenv("SCHED_CORE") != "" {
-		// Asked for to keep workloads off each other's cores, so refusing is right where the kernel cannot.
+		// This is requested to keep workloads off each other's cores, so failing is right if the kernel cannot do it.
 		if err := schedcore.Create(schedcore.ProcessGroup); err != nil {
 			return fmt.Errorf("SCHED_CORE: make core scheduling domain: %w", err)
 		}
 	}
-	// What it executes, loggers say, finds these where containerd's own shims have them (pkg/shim/util.go).
+	// Programs that it executes, such as loggers, find these where containerd's own shims have them (pkg/shim/util.go).
 	for name, value := range map[string]string{
 		"TTRPC_ADDRESS": d.TTRPCAddress, "GRPC_ADDRESS": d.Address, "NAMESPACE": d.Namespace,
 		"OTEL_SERVICE_NAME": "containerd-shim-" + d.ID,
@@ -199,7 +200,7 @@ func initDaemon(d Daemon) error {
 }
 
 // joinCgroup moves this process into the cgroup group: on v1 in each hierarchy that has it. start calls it before it
-// answers, so that containerd hears of a failure.
+// answers, so that containerd learns of a failure.
 func joinCgroup(group string) (err error) {
 	group = path.Clean("/" + group) // no ".." leads out of the hierarchy
 	pid := uint64(os.Getpid())
@@ -223,8 +224,8 @@ func joinCgroup(group string) (err error) {
 	return err
 }
 
-// raiseOOMScore makes this process one point likelier to be killed for memory than parent: losing containerd would cost
-// every container, losing a shim one pod. Where the parent's score is below ours, that needs CAP_SYS_RESOURCE
+// raiseOOMScore makes this process one point more likely to be killed for memory than parent: losing containerd would
+// cost every container, losing a shim one pod. Where the parent's score is below ours, that needs CAP_SYS_RESOURCE
 // (proc_pid_oom_score_adj(5)).
 func raiseOOMScore(parent int) error {
 	score, err := sys.GetOOMScoreAdj(parent)
@@ -242,11 +243,11 @@ func raiseOOMScore(parent int) error {
 type logFifo struct {
 	fd      int
 	dropped int
-	torn    bool // the last line went out in part
+	torn    bool // the last line was written in part
 }
 
-// openLogFifo opens the fifo for reading and writing: so the open needs no reader, and a write after containerd's end
-// is no EPIPE. It returns nil when there is none: a sandbox may have no log.
+// openLogFifo opens the fifo for reading and writing, so that the open needs no reader, and a write after containerd
+// has exited does not fail with EPIPE. It returns nil if there is no fifo: a sandbox may have no log.
 func openLogFifo(path string) *logFifo {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -268,7 +269,7 @@ func (l *logFifo) Write(p []byte) (int, error) {
 		if l.torn {
 			note = append([]byte("\n"), note...)
 		}
-		// Shorter than PIPE_BUF, so it goes out whole or not at all (pipe(7)).
+		// It is shorter than PIPE_BUF, so it is written whole or not at all (pipe(7)).
 		if l.write(note) != len(note) {
 			l.dropped++
 			return len(p), nil

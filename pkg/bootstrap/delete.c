@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// containerd 2.4 runs `delete` after each container, also after one that the shim itself has removed. Such a shim has
-// left the answer in the bundle (pkg/cleanup, Index.LeaveAnswer), and no Go runtime begins to print it: detach.c calls this
-// first (docs/decisions/0016-delete-of-what-is-deleted.md).
+// containerd 2.4 runs `delete` after each container, even after one that the shim itself has removed. The shim has then
+// left the answer in the bundle (pkg/cleanup, Index.LeaveAnswer), which is printed without starting the Go runtime:
+// detach.c calls this first (docs/decisions/0016-delete-of-what-is-deleted.md).
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,16 +19,16 @@ static int is_absent(int dir, const char *name)
 	return faccessat(dir, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
-// answer_in finds the answer in the content of the file: behind the path of a socket or "", and a zero byte. There is
-// none in a file that fills the room that it was read into, and may be longer.
+// answer_in finds the answer in the content of the file: after the path of a socket or "", and a zero byte. A file that
+// fills the room that it was read into may be longer, and counts as having none.
 static const char *answer_in(const char *text, size_t size, size_t room)
 {
 	const char *end = size < room ? memchr(text, 0, size) : NULL;
 	return end ? end + 1 : NULL;
 }
 
-// print_answer returns if the answer is not there, or does not hold: the list of a pod's containers is in this bundle,
-// or the socket of a shim that is to have ended is left.
+// print_answer prints the answer and exits. It returns if there is none, or it is not valid: if the list of a pod's
+// containers is in this bundle, or the socket of a shim that should have ended is left.
 static void print_answer(const char *bundle)
 {
 	char text[512];

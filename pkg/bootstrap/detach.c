@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // containerd waits for the end of the process that it runs as `start`, and the shim has to outlive it. So this process
-// splits before the Go runtime begins, while it has one thread: a child goes on, as `start` and then as the daemon, and
-// the original waits until the child says that containerd has its answer. So one Go program begins for a shim, and not
-// two (docs/decisions/0009-start-becomes-the-daemon.md).
+// splits before the Go runtime starts, while it has one thread: a child continues, as `start` and then as the daemon,
+// and the original waits until the child says that containerd has its answer. So only one Go program starts for a shim,
+// not two (docs/decisions/0009-start-becomes-the-daemon.md).
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,8 +22,8 @@
 
 struct detached detached = { .original = -1 };
 
-// follow is the original process: it ends with the byte that the child sends, or as the child did that ended without.
-// No system call is interrupted: there are no handlers of signals.
+// follow is the original process: it exits with the byte that the child sends or, if the child exits without one, as
+// the child did. No system call is interrupted: there are no signal handlers.
 static _Noreturn void follow(pid_t child, int from)
 {
 	unsigned char code;
@@ -58,8 +58,8 @@ static int free_arguments(int argc, char **argv)
 }
 
 // use_one_cpu replaces the GOMAXPROCS that containerd gives to every shim. One is enough for what is mostly system
-// calls, which do not count, and takes less memory and CPU time (docs/decisions/0006-memory-of-a-shim.md). Another
-// number is an operator's wish.
+// calls, which do not count, and takes less memory and CPU time (docs/decisions/0006-memory-of-a-shim.md). Any other
+// number is an operator's choice.
 static void use_one_cpu(char **env)
 {
 	static char ours[] = "GOMAXPROCS=1";
@@ -74,7 +74,7 @@ static void split(int argc, char **argv, char **env)
 		return;
 	detached.caller = getppid();
 	pid_t original = getpid();
-	signal(SIGCHLD, SIG_DFL); // where it was ignored, there would be no status to wait for
+	signal(SIGCHLD, SIG_DFL); // if it were ignored, there would be no status to wait for
 	int ends[2];
 	pid_t child = -1;
 	if (pipe2(ends, O_CLOEXEC) == 0) {
@@ -103,9 +103,9 @@ static void split(int argc, char **argv, char **env)
 	detached.error = free_arguments(argc, argv);
 }
 
-// Both are called before the Go runtime begins. glibc gives a constructor the program's arguments, and musl does
-// not: there they are found before the environment, with their number (System V ABI, "Process Initialization"). A
-// program with musl is static, so nobody was earlier and moved the environment.
+// Both are called before the Go runtime starts. glibc gives a constructor the program's arguments, and musl does not:
+// there they are found before the environment, with their number (System V ABI, "Process Initialization"). A program
+// with musl is static, so nothing ran earlier and moved the environment.
 #ifdef __GLIBC__
 __attribute__((constructor(102))) static void begin(int argc, char **argv, char **env)
 {

@@ -29,11 +29,11 @@ func checkDetached() error {
 	return nil
 }
 
-// caller is the pid of who ran start: containerd's.
+// caller returns the pid of the process that ran start: containerd's.
 func caller() int { return int(C.detached.caller) }
 
-// detach makes this process the daemon that d describes and answers containerd. When it fails, it has not answered, or
-// the answer does not count, since the original process ends with failure too. It is called on the main thread.
+// detach makes this process the daemon that d describes and answers containerd. If it fails, it has not answered, or
+// the answer does not count, since the original process fails too. It is called on the main thread.
 func detach(ctx context.Context, d Daemon, answer []byte) error {
 	if err := initDaemon(d); err != nil {
 		return err
@@ -65,7 +65,7 @@ func detach(ctx context.Context, d Daemon, answer []byte) error {
 	return nil
 }
 
-// showArgs has ps show other arguments than those of start, cut off where there is no more room. Those of the daemon
+// showArgs makes ps show args instead of the arguments of start, cut off if there is no more room. Those of the daemon
 // fit, unless containerd sends another address on stdin.
 func showArgs(args []string) {
 	shown := unsafe.Slice((*byte)(unsafe.Pointer(C.detached.args)), int(C.detached.size))

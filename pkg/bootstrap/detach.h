@@ -3,10 +3,10 @@
 
 #include <stddef.h>
 
-// What detach.c tells the Go part of the process that it split off.
+// What detach.c reports to the Go part of the process that it split off.
 extern struct detached {
 	int error;    // errno of the split that failed
-	int caller;   // pid of who ran `start`
+	int caller;   // pid of the process that ran `start`
 	int original; // descriptor on which the original process waits for its exit code; -1 without a split
 	char *args;   // the process's arguments, as ps shows them
 	size_t size;  // how many bytes they are

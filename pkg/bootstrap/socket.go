@@ -47,7 +47,7 @@ func socketPath(dir, address, namespace, group string) (string, error) {
 	return p, nil
 }
 
-// socketAddress is the form of path that containerd dials.
+// socketAddress returns path in the form that containerd dials.
 func socketAddress(path string) string { return "unix://" + path }
 
 // addressFile is what start leaves in the bundle, for delete and for containerd: 1.x reads it after its restart
@@ -95,7 +95,7 @@ func shimGroup(bundle, id string) (string, error) {
 	return group, nil
 }
 
-// groupIn is the group that a config.json names, or id.
+// groupIn returns the group that a config.json names, or id.
 func groupIn(data []byte, id string) (string, error) {
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`
@@ -120,8 +120,8 @@ func groupIn(data []byte, id string) (string, error) {
 	return id, nil
 }
 
-// listen binds path, unless a living shim serves it already: then it returns ErrAlreadyExists. A socket nobody
-// listens on is replaced; any other file stays, and is an error.
+// listen binds path, unless a running shim serves it already: then it returns ErrAlreadyExists. A socket nobody listens
+// on is replaced; any other file stays, and is an error.
 //
 // Test and replacement are one step under the directory's lock, so of two starts one binds and the other finds it
 // listening: the socket listens before the lock is released.
@@ -146,7 +146,7 @@ const backlog = 128
 
 // bind makes the listening socket. Its file has mode 0600 from the beginning: the kernel takes it from the socket.
 //
-// Not by net.Listen: it reads /proc for the backlog, and start takes 0.2 of 5 ms longer.
+// It does not use net.Listen, which reads /proc for the backlog: start would take 0.2 of 5 ms longer.
 func bind(path string) (*net.UnixListener, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -170,8 +170,8 @@ func bind(path string) (*net.UnixListener, error) {
 	return nil, errors.Join(err, fail.After("start-undo.listen", unixfile.Remove(path)))
 }
 
-// removeUnheard removes the socket at path unless somebody listens there, which is ErrAlreadyExists. What is no socket
-// stays. The caller has the directory's lock.
+// removeUnheard removes the socket at path, or returns ErrAlreadyExists if somebody listens there. Anything but a
+// socket stays. The caller has the directory's lock.
 func removeUnheard(ctx context.Context, path string) error {
 	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != os.ModeSocket {
 		return nil //nolint:nilerr // gone, or not ours to remove
@@ -225,9 +225,9 @@ const (
 	lastAccept  = 100 * time.Millisecond
 )
 
-// steadyListener accepts until it is closed. Any other error passes: a machine without memory or descriptors gets some
-// again, a client has gone before it was accepted. A ttrpc server would end with most of them, such as ENOMEM and
-// ENOBUFS, and with it the shim.
+// steadyListener accepts until it is closed. Any other error is temporary: a machine without memory or descriptors gets
+// some again, or a client has gone before it was accepted. Most of these errors, such as ENOMEM and ENOBUFS, would end
+// a ttrpc server, and with it the shim.
 type steadyListener struct{ net.Listener }
 
 // Accept implements net.Listener. Of the errors until the next connection it logs the first.
@@ -248,7 +248,7 @@ func (l steadyListener) Accept() (net.Conn, error) {
 // enough: it listens before its daemon runs, and the daemon may still fail.
 func ping(ctx context.Context, path, id string) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	for errors.Is(err, unix.EAGAIN) { // as many wait to be accepted as can (connect(2))
+	for errors.Is(err, unix.EAGAIN) { // the backlog is full (connect(2))
 		select {
 		case <-time.After(2 * time.Millisecond):
 		case <-ctx.Done():
@@ -292,20 +292,21 @@ func RemoveSocket(ctx context.Context, bundle, id string) error {
 	return removeDeadSocket(ctx, path)
 }
 
-// hangTimeout is for the answer of a shim that is alive. One that hangs is: its containers are not to be taken from it.
+// hangTimeout bounds the wait for the answer of a running shim. A shim that hangs counts as running: its containers
+// must not be taken from it.
 const hangTimeout = time.Second
 
-// How long Serves waits before it tries again: a shim that was killed is dead within milliseconds, while want of memory
-// or descriptors may last.
+// How long Serves waits before it tries again: a shim that was killed is dead within milliseconds, while a lack of
+// memory or descriptors may last.
 const (
 	firstAgain = 2 * time.Millisecond
 	lastAgain  = 100 * time.Millisecond
 )
 
-// Serves reports whether a living shim listens on socket. It is dead if the kernel says that nobody listens there:
+// Serves reports whether a running shim listens on socket. It is dead if the kernel says that nobody listens there:
 // connect(2) is refused, or there is no socket. No other error proves that: this process, the machine or the shim may
-// lack descriptors or memory; and while a process of many threads dies, its sockets are open for some milliseconds
-// more, and connections to them are reset. So Serves tries again until ctx ends, which is an error.
+// lack descriptors or memory; and while a process with many threads dies, its sockets stay open for some milliseconds,
+// and connections to them are reset. So Serves tries again until ctx ends, which is an error.
 func Serves(ctx context.Context, socket, id string) (bool, error) {
 	began := time.Now()
 	var last error
@@ -320,7 +321,8 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 		case err == nil, hangs:
 			return true, nil
 		case last == nil || ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded):
-			// The error of a try that was cut short says nothing. A dial may find so before the timer of ctx does.
+			// The error of a try that was cut short says nothing. A dial may notice the deadline before the timer of
+			// ctx does.
 			last = err
 		}
 		select {

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstrap makes a shim of the process that containerd starts: it reads what each version of containerd asks
+// Package bootstrap turns the process that containerd starts into a shim: it reads what each version of containerd asks
 // of `start`, finds or makes the socket of the container's group, becomes a daemon, and answers.
 //
 // Goroutines: the daemon has one for signals; [Start] and [ServeOn] end and join it.
-// Locks: the flock of the socket directory is held over a few system calls only, never over a fork or an RPC.
+// Locks: the flock of the socket directory is held during a few system calls only, never during a fork or an RPC.
 //
 // Promises: start writes its answer to stdout and nothing else anywhere, since containerd reads stdout and stderr as
-// one stream. A start that fails leaves neither daemon nor socket, and a daemon that fails leaves no socket. Two starts
-// at once give one daemon.
+// one stream. A start that fails leaves neither daemon nor socket, and a daemon that fails leaves no socket. Two
+// concurrent starts give one daemon.
 package bootstrap
 
 import (
@@ -44,13 +44,13 @@ const startTimeout = 10 * time.Second
 // joinAttempts bounds how often start meets a socket whose daemon dies before it answers.
 const joinAttempts = 3
 
-// Start answers `start`: it becomes the daemon of the container's group, or finds that alive, and writes the socket's
-// address to stdout in the form that the caller reads. Until then nothing is written anywhere but to the log. It
-// returns when the daemon ends. It is called on the main goroutine.
+// Start answers `start`: it becomes the daemon of the container's group, or finds that it is running, and writes the
+// socket's address to stdout in the form that the caller reads. Until then nothing is written anywhere but to the log.
+// It returns when the daemon ends. It is called on the main goroutine.
 //
-// It runs in a process that detach.c split off. The one that containerd waits for ends once containerd has its answer;
-// after an error it ends as this one does, and there is neither daemon nor socket. Killing that one also kills this
-// process, which may leave a socket on which nobody listens.
+// It runs in a process that detach.c split off. The original process, for which containerd waits, exits once containerd
+// has its answer; after an error it exits as this one does, and there is neither daemon nor socket. Killing the
+// original also kills this process, which may leave a socket on which nobody listens.
 func Start(a Args, stdin *os.File, serve ServeFunc) error {
 	d, l, err := begin(a, stdin)
 	if err != nil {
@@ -62,9 +62,9 @@ func Start(a Args, stdin *os.File, serve ServeFunc) error {
 	return runDaemon(d, l, serve)
 }
 
-// begin performs every step before the answer to containerd, and that. The listener is nil where another daemon's
-// address is the answer. It runs on the main thread while there is hardly another: a second goroutine, even that of
-// os/signal, would make the runtime start a thread, and containerd wait for it.
+// begin performs every step up to and including the answer to containerd. The listener is nil if another daemon's
+// address is the answer. It runs on the main thread while there are hardly any others: a second goroutine, even that of
+// os/signal, would make the runtime start a thread, and containerd would wait for it.
 func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 	if err := checkDetached(); err != nil {
 		return Daemon{}, nil, err
@@ -110,8 +110,8 @@ func begin(a Args, stdin *os.File) (Daemon, *net.UnixListener, error) {
 	return r.Daemon, l, nil
 }
 
-// reply writes the answer to stdout. Not by an [os.File], which ends the program where containerd has hung up. ctx has
-// a deadline, which bounds the wait for room in a pipe that is non-blocking, whoever made it so.
+// reply writes the answer to stdout. It does not use an [os.File], which ends the program if containerd has hung up.
+// ctx has a deadline, which bounds the wait for room in a pipe that somebody made non-blocking.
 func reply(ctx context.Context, stdout int, answer []byte) error {
 	deadline, _ := ctx.Deadline()
 	for len(answer) > 0 {
@@ -122,7 +122,7 @@ func reply(ctx context.Context, stdout int, answer []byte) error {
 			if ctx.Err() != nil {
 				return fmt.Errorf("write stdout: it is full, and nobody reads: %w", ctx.Err())
 			}
-			wait := max(1, int(time.Until(deadline).Milliseconds())) // in ms; not for ever, as a negative one
+			wait := max(1, int(time.Until(deadline).Milliseconds())) // in ms; a negative one means forever
 			_, err := unix.Poll([]unix.PollFd{{Fd: int32(stdout), Events: unix.POLLOUT}}, wait)
 			if err != nil && !errors.Is(err, unix.EINTR) {
 				return os.NewSyscallError("poll", err)
@@ -136,7 +136,7 @@ func reply(ctx context.Context, stdout int, answer []byte) error {
 	return nil
 }
 
-// listenOrJoin listens on path, or returns nil where the group has a living daemon there.
+// listenOrJoin listens on path, or returns nil if the group has a running daemon there.
 func listenOrJoin(ctx context.Context, path, group, id string) (*net.UnixListener, error) {
 	for range joinAttempts {
 		l, err := listen(ctx, path)
@@ -151,7 +151,7 @@ func listenOrJoin(ctx context.Context, path, group, id string) (*net.UnixListene
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("join the shim of group %q: %w", group, err)
 		}
-		// It died between listening and answering: another start failed, or the last container of the pod went. The
+		// It died between listening and answering: another start failed, or the last container of the pod is gone. The
 		// socket is dead now, and the next attempt replaces it.
 	}
 	return nil, fmt.Errorf("join the shim of group %q: it ended %d times: %w", group, joinAttempts, errdefs.ErrUnavailable)
@@ -270,7 +270,7 @@ func parseOptions(list []*anypb.Any, defaults *options.Defaults, namespace strin
 //	2.3-        BootstrapParams "2"               protobuf, else JSON or plain   3
 //
 // 1.6 passes the whole text to the dialler (runtime/v2/binary.go), so JSON would be taken for a socket path. 1.7 and
-// 2.0 send the same arguments, environment and stdin (their Command functions differ in import paths only), so what
+// 2.0 send the same arguments, environment and stdin (their Command functions differ only in import paths), so what
 // tells them apart is the caller itself: the module path in the build information of the parent's executable. Where
 // that says nothing (stripped build information, a product that embeds containerd) version 2 is right for all.
 type protocolVersion int
@@ -293,7 +293,7 @@ func legacyVersion(lookup func(string) (string, bool), caller func() (*debug.Bui
 	}
 	bi, err := caller()
 	if err != nil {
-		return jsonVersion2 // hidepid, no Go program, the caller is gone: what all of them read
+		return jsonVersion2 // hidepid, not a Go program, or the caller is gone: all of them read this
 	}
 	if bi.Main.Path == containerd2 || strings.HasPrefix(bi.Path, containerd2+"/") {
 		return jsonVersion3

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cleanup removes what a shim that died left behind, from what is on disk alone. containerd's `delete` command
+// Package cleanup removes what a shim that died left behind, using only what is on disk. containerd's `delete` command
 // calls it. The shim writes the files that it reads: the state of each container in its bundle ([State]), and the index
 // of a pod's containers in one of them ([Index]).
 //
 // Goroutines: [Request.Run] runs one for each container of the pod, and joins them.
 // Locks: the flock of the index bundle, before that of another bundle. Index has a mutex, and calls nobody with it.
 //
-// Promises: it may be called again, and by several processes at once. A container of a shim that lives is removed only
-// if it is the one that was asked for.
+// Promises: it may be called again, and by several processes at the same time. A container of a running shim is removed
+// only if it is the one that was asked for.
 package cleanup
 
 import (
@@ -50,13 +50,13 @@ type Request struct {
 	Serves func(ctx context.Context, socket, id string) (bool, error)
 }
 
-// removalReserve is the end of the delete command's time, in which nobody is waited for any more: as much as
+// removalReserve is the last part of the delete command's time, in which nothing is waited for any more: as much as
 // Request.Container keeps for the kill.
 const removalReserve = 1500 * time.Millisecond
 
-// Run removes, and returns the pid and exit of the container's init. While the shim lives, only the container that was
-// asked for is removed: containerd calls `delete` after each container of a pod. When the shim is dead, nobody can look
-// after the others or end them, so the first call, for whichever container, removes all of them and the pod.
+// Run removes the container, and returns the pid and exit of its init. While the shim is running, only the container
+// that was asked for is removed: containerd calls `delete` after each container of a pod. When the shim is dead, nobody
+// can look after the others or end them, so the first call, for whichever container, removes all of them and the pod.
 func (r Request) Run(ctx context.Context) (int, process.Exit, error) {
 	if err := identifiers.Validate(r.ID); err != nil {
 		return 0, process.Exit{}, fmt.Errorf("id %q: %w", r.ID, err)
@@ -101,7 +101,7 @@ func isReadError(err error) bool {
 }
 
 // all removes all that the dead shim had. The first call does so; others remove only their container. The call for the
-// index bundle waits for the first: containerd removes the bundle, and the index with it, when it succeeds.
+// index bundle waits for the first: containerd removes the bundle, and the index with it, when that call succeeds.
 func (r Request) all(ctx context.Context, at string) (pid int, exit process.Exit, err error) {
 	var unlock func()
 	if at == r.Bundle {
@@ -143,16 +143,16 @@ func (r Request) all(ctx context.Context, at string) (pid int, exit process.Exit
 	return r.container(ctx)
 }
 
-// members removes the members of index, and by removeOwner the container of the index bundle. Those that are gone are
-// taken off the index. All have their time to end at once, but those in the PID namespace of another before that one.
-// One that cannot die does not hold up the others.
+// members removes the members of index and, by removeOwner, the container of the index bundle. Those that are gone are
+// taken off the index. All have their time to end concurrently, except that those in the PID namespace of another
+// container come before that one. One that cannot die does not delay the others.
 func (r Request) members(ctx context.Context, at string, index *podIndex, removeOwner func()) error {
 	var mu sync.Mutex // guards errs and index.Members
 	var errs []error
 	var early, late sync.WaitGroup
-	begin := make(chan struct{}) // closed when the late ones may
+	begin := make(chan struct{}) // closed when the late ones may begin
 	run := func(bundle string, remove func()) {
-		if spec, _ := readSpec(bundle); JoinsPIDs(spec) { // whoever removes it tells the error
+		if spec, _ := readSpec(bundle); JoinsPIDs(spec) { // the removal reports the error
 			early.Go(remove)
 		} else {
 			late.Go(func() { <-begin; remove() })
@@ -210,7 +210,7 @@ func (r Request) member(ctx context.Context, at, id string, e podEntry) error {
 // 128 + SIGKILL, as the runc shim answers.
 const killed = 128 + int(unix.SIGKILL)
 
-// container removes the container of the request alone. Several may be called at once: they take turns.
+// container removes only the container of the request. Concurrent calls take turns.
 func (r Request) container(ctx context.Context) (int, process.Exit, error) {
 	unlock, err := lockBundle(ctx, r.Bundle)
 	if err != nil {
@@ -230,7 +230,7 @@ func lockBundle(ctx context.Context, bundle string) (unlock func(), err error) {
 }
 
 // containerLocked ends and removes a container, and returns init's pid and exit. The caller has the bundle's lock. root
-// counts if there is no state that names another.
+// applies if no state names another.
 func (r Request) containerLocked(ctx context.Context, root, id, bundle string) (int, process.Exit, error) {
 	s, err := ReadState(bundle)
 	if isReadError(err) {
@@ -254,7 +254,7 @@ func (r Request) containerLocked(ctx context.Context, root, id, bundle string) (
 		}
 	}
 	err = fail.After("cleanup.container", r.Container(ctx, config))
-	removeSockets(ctx, id, s.Sockets) // before the rootfs goes, in which they may be
+	removeSockets(ctx, id, s.Sockets) // before the rootfs, in which they may be
 	err = errors.Join(err, fail.After("cleanup.rootfs", UnmountRootfs(bundle)), hostrootfs.Remove(bundle))
 	err = errors.Join(err, fail.After("cleanup.pid-file", pidfile.Remove(s.PidFile, s.Pid)))
 	if s.Pid == 0 {
@@ -283,11 +283,11 @@ func removeSockets(ctx context.Context, id string, sockets []listen.File) {
 }
 
 // UnmountRootfs unmounts all that is mounted at a bundle's rootfs or below it. A process that still uses a file there
-// does not keep the mount: it goes when the last of them does, and at once when there is none.
+// does not prevent that: the mount disappears when the last of them does, and immediately if there is none.
 func UnmountRootfs(bundle string) error {
 	const flags = unix.UMOUNT_NOFOLLOW | unix.MNT_DETACH
 	target := filepath.Join(bundle, "rootfs")
-	// First without a question to a file system there: one of FUSE may have a daemon that is dead.
+	// The first attempts ask no file system there: the daemon of a FUSE file system may be dead.
 	err := unix.Unmount(target, flags)
 	for err == nil {
 		err = unix.Unmount(target, flags)
@@ -301,7 +301,7 @@ func UnmountRootfs(bundle string) error {
 	return nil
 }
 
-// readSpec reads the configuration of a container, or returns nil where there is none by which a container was made.
+// readSpec reads the configuration of a container. It returns nil if there is none from which a container was made.
 func readSpec(bundle string) (*specs.Spec, error) {
 	var s specs.Spec
 	err := unixfile.ReadJSON(filepath.Join(bundle, "config.json"), &s)

@@ -25,7 +25,7 @@ import (
 // stateFile lies in the bundle, which containerd removes after the container.
 const stateFile = "shim.json"
 
-// State is what the delete command has to know of a container whose shim is dead, and cannot find in the bundle
+// State is what the delete command has to know about a container whose shim is dead, and cannot find in the bundle
 // otherwise: containerd gives it no options.
 type State struct {
 	Root          string        // directory of state directories, with the namespace
@@ -33,7 +33,7 @@ type State struct {
 	Pid           int           `json:",omitempty"` // of init; 0 while it is being created
 	Exit          *process.Exit `json:",omitempty"` // of init; nil before it
 	PidFile       string        `json:",omitempty"`
-	Stop          process.Stop  `json:",omitzero"`  // how a container that lives is ended; zero: killed
+	Stop          process.Stop  `json:",omitzero"`  // how a running container is stopped; zero: killed
 	Sockets       []listen.File `json:",omitempty"` // those of `listen` that lie on volumes or in the rootfs
 }
 
@@ -50,7 +50,7 @@ func ReadState(bundle string) (s State, err error) {
 	return s, unixfile.ReadJSON(filepath.Join(bundle, stateFile), &s)
 }
 
-// DefaultRoot is the directory of the state directories of a namespace, if no option moves it.
+// DefaultRoot returns the directory of the state directories of a namespace, if no option moves it.
 func DefaultRoot(namespace string) string { return filepath.Join(options.DefaultRoot, namespace) }
 
 // deletedFile lies in the bundle of a container that its shim removed: the path of the socket of a shim that has
@@ -101,7 +101,7 @@ type Index struct {
 // Answer encodes what the delete command prints: the pid and exit of a container's init.
 type Answer func(pid int, exit process.Exit) ([]byte, error)
 
-// SetShim says in which bundle the shim was started, where it listens, and how the delete command answers. It is called
+// SetShim sets in which bundle the shim was started, where it listens, and how the delete command answers. It is called
 // before anything else.
 func (x *Index) SetShim(bundle, socket string, answer Answer) {
 	x.bundle, x.index.Socket, x.answer = resolveBundle(bundle), socket, answer
@@ -119,7 +119,7 @@ func (x *Index) Add(containerID, bundle, root string) error {
 	if bundle == x.bundle {
 		x.index.ID = containerID
 		if len(x.index.Members) == 0 {
-			return nil // the bundle says it
+			return nil // the bundle itself says so
 		}
 		return x.saveLocked()
 	}
@@ -134,7 +134,8 @@ func (x *Index) Add(containerID, bundle, root string) error {
 	return fail.After("index.link", unixfile.Symlink(x.bundle, filepath.Join(bundle, indexLink)))
 }
 
-// Remove undoes Add, and may come without it. When the index bundle itself goes, another takes its place.
+// Remove undoes Add, and may be called without it. When the index bundle itself is removed, another one takes its
+// place.
 func (x *Index) Remove(containerID, bundle string) error {
 	bundle = resolveBundle(bundle)
 	x.mu.Lock()
@@ -145,7 +146,7 @@ func (x *Index) Remove(containerID, bundle string) error {
 			return nil
 		}
 		ids := slices.Sorted(maps.Keys(x.index.Members))
-		i := slices.IndexFunc(ids, func(id string) bool { // that of one whose creation failed is gone
+		i := slices.IndexFunc(ids, func(id string) bool { // the bundle of one whose creation failed is gone
 			_, err := os.Stat(x.index.Members[id].Bundle)
 			return err == nil
 		})
@@ -213,7 +214,7 @@ func (x *Index) moveLocked(containerID, bundle string) error {
 	return unixfile.Remove(filepath.Join(bundle, indexLink))
 }
 
-// saveLocked writes the index, or removes it where it would say nothing. An index bundle that is gone needs none: the
+// saveLocked writes the index, or removes it if it would say nothing. An index bundle that is gone needs none: the
 // delete command would not find it.
 func (x *Index) saveLocked() error {
 	if len(x.index.Members) == 0 && !x.index.Pod {
@@ -225,8 +226,8 @@ func (x *Index) saveLocked() error {
 	return nil
 }
 
-// indexBundle is the bundle that has the index of the pod to which bundle belongs, if there is one. A link that leads
-// nowhere leads to a bundle that is gone.
+// indexBundle returns the bundle that has the index of the pod to which bundle belongs, if there is one. A link that
+// leads nowhere leads to a bundle that is gone.
 func indexBundle(bundle string) (string, error) {
 	target, err := os.Readlink(filepath.Join(bundle, indexLink))
 	switch {
@@ -238,8 +239,8 @@ func indexBundle(bundle string) (string, error) {
 	return "", fmt.Errorf("find the bundle with the list of the pod's containers: %w", err)
 }
 
-// resolveBundle is the path of a bundle, which may be gone, without links: bundles are told apart by their paths.
-// containerd names them by its configuration, such as /var/run; the kernel names them otherwise to the shim that is
+// resolveBundle returns the path of a bundle, which may be gone, without links: bundles are identified by their paths.
+// containerd names them by its configuration, such as /var/run; the kernel gives another name to the shim that is
 // started in one.
 func resolveBundle(bundle string) string {
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(bundle)); err == nil {

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package event defines the events of a container that containerd is told, and the queue that publishes them in order.
+// Package event defines the events of a container that are sent to containerd, and the queue that publishes them in
+// order.
 //
 // A Queue owns one goroutine, the publisher. NewQueue starts it; Close ends and joins it. One mutex guards the list. It
 // is never held while an event is published, so Put cannot block on a receiver that is slow or away.
@@ -16,8 +17,8 @@
 //     the kills before it.
 //
 // The queue has no bound, on purpose. Each exec and each container makes a fixed number of events, apart from its OOM
-// kills, and it is the receiver that starts them: while containerd is away nobody does, so the queue is limited by what
-// runs. A bound would have to drop an exit or block the waiter that reports it.
+// kills, and the receiver starts execs and containers: while containerd is away nobody does, so the queue is limited by
+// what is running. A bound would have to drop an exit or block the waiter that reports it.
 //
 // The package knows neither topics nor protobuf; the service package turns an Event into containerd's message.
 package event
@@ -44,7 +45,7 @@ const (
 	tryTimeout = 5 * time.Second
 )
 
-// ErrRejected marks a publish error for which a retry is no use: the receiver refused the event.
+// ErrRejected marks a publish error for which a retry is useless: the receiver refused the event.
 var ErrRejected = errors.New("event rejected")
 
 // Publisher sends one event, which happened at the given time, and returns once the receiver has it. It must return
@@ -118,14 +119,14 @@ func (q *Queue) coalescesLocked(e Event) bool {
 }
 
 // Flush returns when the receiver has all events that were put before, or ctx ends. A receiver that was away is tried
-// at once.
+// again immediately.
 func (q *Queue) Flush(ctx context.Context) error {
 	select {
 	case q.flushed <- struct{}{}:
 	default: // the publisher has not seen the last one
 	}
 	stop := context.AfterFunc(ctx, func() {
-		q.mu.Lock() // or the end of ctx could come between a look at it and the wait
+		q.mu.Lock() // otherwise ctx could end between the check and the wait
 		defer q.mu.Unlock()
 		q.changed.Broadcast()
 	})
@@ -151,7 +152,7 @@ type Backlog struct {
 	Problem       error     // why its last attempt failed; nil before that
 }
 
-// Backlog tells what waits, and how much was sent.
+// Backlog returns what waits, and how much was sent.
 func (q *Queue) Backlog() Backlog {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -169,7 +170,7 @@ func (q *Queue) setProblem(err error) {
 }
 
 // Close refuses further events, publishes those that are left until ctx ends, and ends the publisher. The error says
-// how many events were not sent and why. Close may be called again, also concurrently, and returns the same.
+// how many events were not sent and why. Close may be called again, even concurrently, and returns the same.
 func (q *Queue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true

@@ -52,7 +52,7 @@ func After(name string, err error) error {
 	return fmt.Errorf("failpoint %s: action %q is not known", name, action)
 }
 
-// take removes the file at path and returns what it says, or "-" if there is none. Of several who come at once, one
+// take removes the file at path and returns what it says, or "-" if there is none. Of several concurrent callers, one
 // takes it.
 func take(path string) string {
 	action, err := os.ReadFile(path)
@@ -62,7 +62,7 @@ func take(path string) string {
 	return strings.TrimSpace(string(action))
 }
 
-// record adds a line to the log. It panics where it cannot: a test that misses a line proves nothing.
+// record adds a line to the log. It panics if it cannot: a test that misses a line proves nothing.
 func record(dir, line string) {
 	f, err := os.OpenFile(filepath.Join(dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if errors.Is(err, os.ErrNotExist) {

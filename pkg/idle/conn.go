@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trackedConn is a connection that says when it is closed.
+// trackedConn is a connection that reports when it is closed.
 type trackedConn struct {
 	net.Conn
 	closed func()
 }
 
-// Read ends the connection with any error that does not pass: ttrpc would read no further and keep it, and each call on
+// Read ends the connection on any error that is not temporary: ttrpc would stop reading but keep it, and each call on
 // it would hang.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	n, err := again(c.Conn.Read, b)
@@ -31,8 +31,8 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write hides that the peer has gone. ttrpc would drop what the peer had sent before and is not read yet, the end of a
-// stdin say; reading reports it after that.
+// Write hides that the peer has gone. Otherwise ttrpc would drop what the peer sent before that has not been read yet,
+// such as the end of a stdin; reading reports the end after that.
 func (c *trackedConn) Write(b []byte) (int, error) {
 	n, err := again(c.Conn.Write, b)
 	if errors.Is(err, unix.EPIPE) {
@@ -47,8 +47,8 @@ const (
 	lastAgain  = 256 * time.Millisecond
 )
 
-// again calls transfer, which reads or writes b, until it does not fail for lack of memory, or that lasts for half a
-// second. containerd takes a shim whose connection ends for dead, and kills its containers.
+// again calls transfer, which reads or writes b, until it no longer fails for lack of memory, or that has lasted for
+// half a second. containerd considers a shim dead if its connection ends, and kills its containers.
 func again(transfer func([]byte) (int, error), b []byte) (done int, err error) {
 	for wait := firstAgain; ; wait *= 2 {
 		n, err := transfer(b[done:])

@@ -19,7 +19,8 @@ import (
 // keptThreads is how many threads Trim leaves. A shim that had no burst has fewer.
 const keptThreads = 12
 
-// quietGC is the GOGC of a shim that has been quiet: the least heap at which Go collects is that share of 4 MiB.
+// quietGC is the GOGC of a shim that has been quiet: the smallest heap at which Go collects is that percentage of 4
+// MiB.
 const quietGC = 50
 
 // Memory is what this process can give back to the system (docs/decisions/0006-memory-of-a-shim.md).
@@ -28,10 +29,10 @@ type Memory struct {
 	// +checklocks:mu
 	code [][2]uintptr // start and size of the program's segments that nothing writes to
 	// +checklocks:mu
-	collected int64 // collections of garbage when it was last given back
+	collected int64 // garbage collections when memory was last given back
 }
 
-// OwnMemory is the memory of this process.
+// OwnMemory returns the memory of this process.
 func OwnMemory() *Memory {
 	code, err := readOnlySegments("/proc/self/exe")
 	if err != nil {
@@ -40,9 +41,9 @@ func OwnMemory() *Memory {
 	return &Memory{code: code}
 }
 
-// Trim gives threads, garbage and the mapped pages of the program's file back. From the first time on garbage is
-// collected earlier: what polls leave must not grow to what a busy shim may have. Nothing is collected for the first
-// time here if an operator has set GOGC.
+// Trim gives threads, garbage and the mapped pages of the program's file back. From the first call on, garbage is
+// collected earlier: what polls leave must not grow to what a busy shim may have. If an operator has set GOGC, Trim
+// does not start the first collection.
 func (m *Memory) Trim() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,23 +56,23 @@ func (m *Memory) Trim() {
 		m.collected = collections()
 	}
 	if threads, err := os.ReadDir("/proc/self/task"); err == nil && len(threads) > keptThreads {
-		// For each that is in a system call the runtime would make a new one, of which the cgroup may allow no more.
+		// For each thread in a system call the runtime would make a new one, which the cgroup may not allow.
 		endThreads(len(threads) - keptThreads - inSystemCalls())
 	}
-	// Last: what runs after this maps its code and data again.
+	// This comes last: what runs after it maps its code and data again.
 	for _, c := range m.code {
-		// The pages stay in the page cache, and come back when they are used. Where madvise(2) fails more stays mapped,
-		// which harms nobody.
+		// The pages stay in the page cache, and come back when they are used. If madvise(2) fails, more stays mapped,
+		// which does no harm.
 		_, _, _ = unix.Syscall(unix.SYS_MADVISE, c[0], c[1], unix.MADV_DONTNEED)
 	}
 }
 
-// inSystemCalls is how many threads are in system calls now, about.
+// inSystemCalls returns about how many threads are in system calls now.
 func inSystemCalls() int {
 	sample := []metrics.Sample{{Name: "/sched/goroutines/not-in-go:goroutines"}}
 	metrics.Read(sample)
 	if sample[0].Value.Kind() != metrics.KindUint64 {
-		return 0 // a Go that has no such metric
+		return 0 // this Go has no such metric
 	}
 	return int(sample[0].Value.Uint64())
 }
@@ -93,8 +94,8 @@ func endThreads(n int) {
 	close(all)
 }
 
-// collections is how many the runtime has made. runtime.ReadMemStats has the number too, but takes memory as a
-// collection does.
+// collections returns how many collections the runtime has made. runtime.ReadMemStats has the number too, but takes
+// memory as a collection does.
 func collections() int64 {
 	var s debug.GCStats
 	debug.ReadGCStats(&s)
@@ -110,7 +111,7 @@ func readOnlySegments(path string) (segments [][2]uintptr, err error) {
 	}
 	defer func() { _ = f.Close() }() // opened for reading only
 	if f.Type != elf.ET_EXEC {
-		return nil, nil // it lies elsewhere than its file says
+		return nil, nil // it is loaded elsewhere than its file says
 	}
 	page := uint64(os.Getpagesize())
 	for _, p := range f.Progs {

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package idle tracks what the clients of a shim do, and what the shim does when they do nothing: it ends when nobody
-// is connected, and gives memory back when nobody calls.
+// Package idle tracks what the clients of a shim do, and acts when they do nothing: the shim ends when nobody is
+// connected, and gives memory back when nobody calls.
 //
 // Goroutines: two timers of a [Tracker], which run once after the last connection and the last call; [Tracker.Stop]
 // ends them. So an idle shim does not wake up.
-// Locks: mu of a Tracker is held over a few assignments. [Memory] has one for a single goroutine at a time.
+// Locks: mu of a Tracker is held during a few assignments. [Memory] has one for a single goroutine at a time.
 package idle
 
 import (
@@ -20,17 +20,18 @@ import (
 )
 
 const (
-	// noClientTimeout is how long nobody has to be connected before [Config.NoClient]. containerd may have died between
-	// start and Create, and then nobody ever asks this shim to end. A containerd that restarts connects again within
-	// seconds, if there is anything to connect for.
+	// noClientTimeout is how long nobody must be connected before [Config.NoClient] is called. containerd may have died
+	// between start and Create, and then nobody ever asks this shim to end. A containerd that restarts connects again
+	// within seconds, if there is anything to connect for.
 	noClientTimeout = 15 * time.Second
-	// firstQuiet and laterQuiet are how long nobody has to call before [Config.Quiet]: first it is soon after the
-	// container started. Later it is more than the ten seconds between the probes of a kubelet, which would else pay
-	// for the pages that they bring back.
+	// firstQuiet and laterQuiet are how long nobody must call before [Config.Quiet] is called: first soon after the
+	// container started, later after more than the ten seconds between the probes of a kubelet, which would otherwise
+	// pay for the pages that they bring back.
 	firstQuiet = 2 * time.Second
 	laterQuiet = 15 * time.Second
-	// hangUpTimeout is for clients to hang up once they have their answers, as containerd does. One that does not has
-	// them within that: only the writing is left then. It is also for answers that come before that of Shutdown.
+	// hangUpTimeout is how long clients have to hang up once they have their answers, as containerd does. A client that
+	// does not hang up has them within that time: only the writing is left then. It also bounds the wait for answers
+	// that come before that of Shutdown.
 	hangUpTimeout = 100 * time.Millisecond
 )
 
@@ -69,7 +70,7 @@ type Tracker struct {
 	late      func()        // not nil once Drain has seen the last answer: called for each later call
 }
 
-// NewTracker begins with nobody connected.
+// NewTracker returns a Tracker with nobody connected.
 func NewTracker(c Config) *Tracker {
 	t := &Tracker{config: c, handshake: ttrpc.UnixSocketRequireSameUser(), quietTime: firstQuiet}
 	t.noClient = time.AfterFunc(noClientTimeout, t.whenNoClient)
@@ -77,7 +78,7 @@ func NewTracker(c Config) *Tracker {
 	return t
 }
 
-// Clients is how many connections are open.
+// Clients returns how many connections are open.
 func (t *Tracker) Clients() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,8 +129,8 @@ func (t *Tracker) connClosed() {
 	}
 }
 
-// Intercept is next with its calls tracked. A call that comes after the last answer (see Drain) is never answered: its
-// client hears from the connection, which ends with the shim.
+// Intercept returns next with its calls tracked. A call that comes after the last answer (see Drain) is never answered:
+// its client learns that from the connection, which ends with the shim.
 func (t *Tracker) Intercept(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServerInterceptor {
 	return func(
 		ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method,
@@ -172,8 +173,8 @@ func (t *Tracker) callEnds(poll bool) {
 	}
 }
 
-// awaitOthers waits until the other calls are answered, for a while, if the shim is to end: a client that has the
-// answer of Shutdown closes the connection, also on a call that it has under way, such as another Delete.
+// awaitOthers waits a while until the other calls are answered, if the shim is to end: a client that has the answer to
+// Shutdown closes the connection, even with another call under way, such as another Delete.
 func (t *Tracker) awaitOthers(ctx context.Context) {
 	select {
 	case <-t.config.Done:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inspect has the answers of a shim about itself and its containers, as JSON (pkg/service/inspect.proto). It is
-// data alone. Fields are added, and keep their meaning.
+// only data. Fields are added, and keep their meaning.
 package inspect
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sandbox.internal/shim/pkg/limit"
 )
 
-// Answer is that of the method Inspect.
+// Answer is the answer of the method Inspect.
 type Answer struct {
 	Shim       Shim        `json:"shim"`
 	Pod        *Pod        `json:"pod,omitempty"` // of the Sandbox API; none without it
@@ -26,10 +26,10 @@ type Shim struct {
 	Namespace  string    `json:"namespace"`  // containerd's, of all containers
 	Socket     string    `json:"socket"`     // its path
 	Containerd string    `json:"containerd"` // socket that gets the events; empty: nobody does
-	Clients    int       `json:"clients"`    // connections to Socket, that of this call included
+	Clients    int       `json:"clients"`    // connections to Socket, including that of this call
 	Events     Events    `json:"events"`
 	Goroutines int       `json:"goroutines"`
-	Heap       uint64    `json:"heap"`      // bytes of living and dead objects
+	Heap       uint64    `json:"heap"`      // bytes of live and dead objects
 	HeapHeld   uint64    `json:"heap_held"` // bytes that Go has from the kernel for objects
 }
 
@@ -48,7 +48,7 @@ type Pod struct {
 	Stage string `json:"stage"` // creating, created, running, stopping or stopped
 }
 
-// Container is what the shim knows of one container.
+// Container is what the shim knows about one container.
 type Container struct {
 	ID          string            `json:"id"`
 	Bundle      string            `json:"bundle"`
@@ -83,7 +83,7 @@ const (
 type Launch struct {
 	Init       string `json:"init"`
 	InitReason string `json:"init_reason,omitempty"` // why libcontainer started init
-	// Execs that libcontainer started, or was to, and why it was the last one.
+	// Execs that libcontainer started, or was to start, and why it was used for the last one.
 	ExecsByLibcontainer uint64 `json:"execs_by_libcontainer"`
 	ExecReason          string `json:"exec_reason,omitempty"`
 }
@@ -98,7 +98,7 @@ type CPUSet struct {
 	Error  string `json:"error,omitempty"` // why the last assignment is kept
 }
 
-// Notify is what a container told of its readiness.
+// Notify is what a container reported about its readiness.
 type Notify struct {
 	Ready  bool   `json:"ready"`
 	Status string `json:"status,omitempty"`
@@ -119,7 +119,7 @@ const (
 	FromDefault    = "default"
 )
 
-// Setting is one of docs/configuration.md and what holds of it.
+// Setting is a setting of docs/configuration.md as it applies.
 type Setting struct {
 	Name   string `json:"name"`             // of the annotation, without its prefix; else of the option
 	Option string `json:"option,omitempty"` // of the annotation
@@ -134,7 +134,7 @@ type Execs struct {
 	List    []Exec `json:"list,omitempty"` // the first in the order of their ids
 }
 
-// MaxExecs is of how many execs an answer tells, over all containers: ttrpc carries 4 MiB.
+// MaxExecs is how many execs an answer reports, over all containers: ttrpc carries 4 MiB.
 const MaxExecs = 1000
 
 // Exec is one exec.

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit has what bounds a run, which is a container or one exec in it, and the verdict: how the run ended and
-// what it used. Settings and environment variables are read here; pkg/process enforces, and pkg/ociruntime writes what
-// the kernel enforces.
+// Package limit defines what bounds a run, which is a container or one exec in it, and the verdict: how the run ended
+// and what it used. Settings and environment variables are read here; pkg/process enforces, and pkg/ociruntime writes
+// what the kernel enforces.
 //
 // It has no goroutines and no state.
 package limit
@@ -20,12 +20,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Limits of a run. 0 is none.
+// Limits are the limits of a run. 0 is none.
 type Limits struct {
 	WallTime time.Duration
 	CPUTime  time.Duration // of all processes together
 	Memory   int64         // bytes
-	Swap     int64         // bytes beside Memory; 0 is no swap at all
+	Swap     int64         // bytes in addition to Memory; 0 is no swap at all
 	Pids     int64         // processes and threads at a time
 	CPUs     int64         // thousandths of a CPU at a time
 	ReadBPS  int64         // bytes per second, from each disk
@@ -120,7 +120,7 @@ func fields() []field {
 	}
 }
 
-// Names are those of all limits.
+// Names returns the names of all limits.
 func Names() (names []string) {
 	for _, f := range fields() {
 		names = append(names, f.name)
@@ -165,8 +165,8 @@ func Parse(key, text string) (*Limits, error) {
 }
 
 // FromEnv takes the variables with [Prefix] out of env and returns l with what they set. They can only lower a limit,
-// or set one that l does not have. Errors are of class errdefs.ErrInvalidArgument. A nil l is no setting: then there
-// must be no such variable.
+// or set one that l does not have. Errors are of class errdefs.ErrInvalidArgument. A nil l means that there is no
+// setting: then there must be no such variable.
 func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 	isOurs := func(setting string) bool { return strings.HasPrefix(setting, Prefix) }
 	if !slices.ContainsFunc(env, isOurs) {
@@ -176,7 +176,7 @@ func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 	if l != nil {
 		own = *l
 	}
-	for _, setting := range env { // as of other variables, the last one of a name counts
+	for _, setting := range env { // as with other variables, the last one of a name counts
 		variable, value, _ := strings.Cut(setting, "=")
 		if !isOurs(setting) {
 			continue
@@ -256,7 +256,7 @@ func parseNumber(text string) (int64, bool) {
 	return int64(n), err == nil
 }
 
-// parseSize reads bytes, also with the units of Kubernetes.
+// parseSize reads a number of bytes, which may have a unit of Kubernetes.
 func parseSize(text string) (int64, bool) {
 	units := map[string]int64{
 		"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
@@ -298,5 +298,5 @@ func (l *Limits) Rlimits(limits []specs.POSIXRlimit) []specs.POSIXRlimit {
 	return limits
 }
 
-// LimitsIO reports whether there is a limit of what is read or written. A nil l has none.
+// LimitsIO reports whether there is a limit on what is read or written. A nil l has none.
 func (l *Limits) LimitsIO() bool { return l != nil && (l.ReadBPS > 0 || l.WriteBPS > 0) }

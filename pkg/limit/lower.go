@@ -64,8 +64,8 @@ func (l *Limits) Lower(r *specs.LinuxResources, unified, swap bool) *specs.Linux
 	return &lowered
 }
 
-// LowerUpdate is Lower for an update: next is what the container has after it, and write what of that is written. What
-// write does not set is not written. A nil l lowers nothing.
+// LowerUpdate is Lower for an update: next is what the container has after it, and write the part of it that is
+// written. What write does not set is not written. A nil l lowers nothing.
 func (l *Limits) LowerUpdate(next, write *specs.LinuxResources, unified, swap bool) (n, w *specs.LinuxResources) {
 	if l == nil {
 		return next, write
@@ -124,7 +124,7 @@ func (l *Limits) lowerUnified(files map[string]string) map[string]string {
 }
 
 // lowerText lowers the text of a control file with one number to most, if that is a limit. What is not understood
-// becomes most as well: the kernel reads more than it should.
+// becomes most as well: the kernel accepts more than it should.
 func lowerText(text string, most int64, limits bool) string {
 	if n, ok := parseMax(strings.TrimSpace(text)); !limits || ok && n <= most {
 		return text

@@ -57,8 +57,8 @@ type Verdict struct {
 	Stderr       Stream         `json:"stderr"`
 }
 
-// SplitCPU sets User and System to parts of CPU in the proportion of user and system, which the kernel may know from
-// samples alone (cpuacct of cgroup v1).
+// SplitCPU sets User and System to parts of CPU in the proportion of user and system, which the kernel may know only
+// from samples (cpuacct of cgroup v1).
 func (v *Verdict) SplitCPU(user, system time.Duration) {
 	v.User = v.CPU
 	if sampled := user + system; sampled > 0 {
@@ -67,9 +67,9 @@ func (v *Verdict) SplitCPU(user, system time.Duration) {
 	v.System = v.CPU - v.User
 }
 
-// Judge sets Limit. ended is the limit by which the run was killed from here, if it was. What the kernel does by itself
-// shows in the rest of v and in how it ended. memory says that the container or a cgroup above it has a limit of
-// memory, whoever set it. Without one the machine had none left.
+// Judge sets Limit. ended is the limit for which the shim killed the run, if it did. What the kernel does by itself
+// shows in the rest of v and in how the run ended. memory says that the container or a cgroup above it has a memory
+// limit, whoever set it. Without one the machine had no memory left.
 func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
 	over := func(s Stream) bool { return l.EndAtOutput > 0 && s.Dropped > 0 }
 	switch {
@@ -86,12 +86,12 @@ func (l *Limits) Judge(v *Verdict, ended Reason, memory bool) {
 	}
 }
 
-// OfMemory reports whether r limits memory. ok says that r is about that.
+// OfMemory reports whether r limits memory. ok says whether r is about that.
 func OfMemory(r *specs.LinuxResources) (limited, ok bool) {
 	if r == nil {
 		return false, false
 	}
-	if most, ok := r.Unified["memory.max"]; ok { // is written after the other
+	if most, ok := r.Unified["memory.max"]; ok { // it is written after the other
 		return most != "max", true
 	}
 	if r.Memory == nil || r.Memory.Limit == nil || *r.Memory.Limit == 0 {
@@ -103,8 +103,8 @@ func OfMemory(r *specs.LinuxResources) (limited, ok bool) {
 // InitName stands for {exec} in the path of the verdict on a container itself. No exec can have this id.
 const InitName = "_init"
 
-// Write writes v to the file at path, in which {exec} stands for the exec, all at once and with mode 0600. An empty
-// path is no file.
+// Write writes v to the file at path, in which {exec} stands for the exec, atomically and with mode 0600. With an empty
+// path it writes no file.
 func (v *Verdict) Write(path string) error {
 	if path == "" {
 		return nil
@@ -125,8 +125,8 @@ const (
 	leastWait = time.Millisecond
 )
 
-// NextLook is how long a run that has used so much CPU time cannot be over its limit by more than the tolerance, on so
-// many processors. It is 0 for one that is over its limit.
+// NextLook returns for how long a run that has used so much CPU time cannot exceed its limit by more than the
+// tolerance, on so many processors. It returns 0 for one that is over its limit.
 func (l *Limits) NextLook(used time.Duration, processors int) time.Duration {
 	if used >= l.CPUTime {
 		return 0

@@ -21,7 +21,7 @@ import (
 
 const sliceSuffix = ".slice"
 
-// parentOf is the cgroup parent in an OCI cgroupsPath: the slice of slice:prefix:name, or the directory of a path.
+// parentOf returns the cgroup parent in an OCI cgroupsPath: the slice of slice:prefix:name, or the directory of a path.
 func parentOf(cgroupsPath string) string {
 	if cgroupsPath == "" {
 		return ""
@@ -33,8 +33,8 @@ func parentOf(cgroupsPath string) string {
 	return path.Dir(cgroupsPath)
 }
 
-// parentPath is the path of a pod's cgroup parent from the root of a hierarchy, "" for none. The suffix .slice means
-// that the driver is systemd's, as in CRI; only the last element of its path counts then.
+// parentPath returns the path of a pod's cgroup parent from the root of a hierarchy, "" for none. The suffix .slice
+// means that the driver is systemd's, as in CRI; only the last element of its path counts then.
 func parentPath(parent string, systemdDriver bool) (string, error) {
 	refuse := func(want string) (string, error) {
 		return "", invalidf("cgroup_parent %q: must be %s", parent, want)

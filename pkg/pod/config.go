@@ -51,13 +51,13 @@ type Config struct {
 	PID     Mode            // ModePod, ModeContainer or ModeNode
 	IPC     Mode            // ModePod or ModeNode
 	User    *idmap.Mappings // nil for the host's user namespace
-	NetNS   string          // path of the network namespace, which CRI gives beside its message; "" for a new one
+	NetNS   string          // path of the network namespace, which CRI gives apart from its message; "" for a new one
 
 	SELinux    *SELinuxOptions // nil for the machine's defaults
 	MountLabel string          // in an OCI configuration, in place of SELinux: the whole context
 }
 
-// cri is what CRI says, which may be nothing.
+// cri returns what CRI says, which may be nothing.
 func (c Config) cri() *CRIConfig { return cmp.Or(c.CRI, &CRIConfig{}) }
 
 // DecodeConfig reads a PodSandboxConfig in its wire form. Fields that are not known are skipped.
@@ -91,8 +91,8 @@ func DecodeConfig(value []byte) (Config, error) {
 }
 
 // addDefaultSysctls lets all users bind to every port and send pings. containerd's CRI plugin does so for its pause
-// containers by default (enable_unprivileged_ports and enable_unprivileged_icmp; it does not tell a shim). Sysctls of
-// the pod itself take precedence.
+// containers by default (enable_unprivileged_ports and enable_unprivileged_icmp; it does not report this to a shim).
+// Sysctls of the pod itself take precedence.
 func (c *Config) addDefaultSysctls() {
 	if c.Network != ModePod {
 		return
@@ -116,8 +116,8 @@ func decodeMappings(list []idMapping) []specs.LinuxIDMapping {
 	return all
 }
 
-// ConfigFromSpec is the pod that an OCI configuration asks for, as `ctr sandbox run` passes one: a namespace that is
-// not listed is the host's.
+// ConfigFromSpec returns the pod that an OCI configuration asks for, as `ctr sandbox run` passes one: a namespace that
+// is not listed is the host's.
 func ConfigFromSpec(s *specs.Spec) (Config, error) {
 	if s == nil {
 		return Config{}, invalidf("config.json: must have a configuration")
@@ -157,8 +157,8 @@ func ConfigFromSpec(s *specs.Spec) (Config, error) {
 
 // CRIConfig is the part of CRI's PodSandboxConfig that a shim acts on, with the JSON of CRI. CRI's own package,
 // k8s.io/cri-api/pkg/apis/runtime/v1, links gRPC (docs/decisions/0013-messages-of-containerd.md); tests compare with
-// it. protofield.Unmarshal reads it: fields are in the order of their numbers. A message that is no pointer is empty
-// where it was not sent.
+// it. protofield.Unmarshal reads it: fields are in the order of their numbers. A message that is not a pointer is empty
+// if it was not sent.
 type CRIConfig struct {
 	Metadata struct {
 		Name      string `json:"name,omitempty"`
@@ -232,7 +232,7 @@ const (
 	maxSearches    = 32
 	maxSearchChars = 2048
 
-	maxHostname = 64 // what the kernel takes
+	maxHostname = 64 // the kernel's limit
 )
 
 // invalidf is fmt.Errorf with the class errdefs.ErrInvalidArgument.
@@ -240,7 +240,7 @@ func invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
 }
 
-// check refuses what no pod can be. The caller has checked ID and Bundle.
+// check refuses what no pod can have. The caller has checked ID and Bundle.
 func (r Request) check() error {
 	c := r.Config
 	for _, m := range []struct {

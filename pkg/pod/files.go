@@ -36,7 +36,7 @@ const (
 // etcFiles are the files in etcDir for /etc of the containers.
 var etcFiles = []string{"hostname", "hosts", "resolv.conf"}
 
-// Bounds on what containers write to etcDir, in addition to the first content of the files.
+// Bounds on what containers write to etcDir, in addition to the initial content of the files.
 const (
 	etcRoom   = 1 << 20
 	etcInodes = 16 // the directory, the files, and what extended attributes count as
@@ -45,7 +45,7 @@ const (
 // devShm is the path in a container and on the host.
 const devShm = "/dev/shm"
 
-// etcContent is the first content of the files, by their names.
+// etcContent returns the initial content of the files, by their names.
 func (c Config) etcContent() (map[string]string, error) {
 	name := c.Hostname
 	if name == "" {
@@ -67,7 +67,7 @@ func (c Config) etcContent() (map[string]string, error) {
 	return map[string]string{"hostname": name + "\n", "hosts": hosts, "resolv.conf": resolv}, nil
 }
 
-// readHost reads a file of the host. It is missing where the host has none.
+// readHost returns the content of a file of the host, or missing if the host has none.
 func readHost(path, missing string) (string, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -76,7 +76,7 @@ func readHost(path, missing string) (string, error) {
 	return string(data), err
 }
 
-// resolvConf is the content of a resolv.conf(5).
+// resolvConf returns the content of a resolv.conf(5).
 func resolvConf(d *DNSConfig) string {
 	var b strings.Builder
 	if len(d.Searches) > 0 {
@@ -138,7 +138,7 @@ func makeFiles(bundle string, c Config, shmSize uint64, mountLabel string) (err 
 // fileSystem is a tmpfs that is mounted in the bundle.
 type fileSystem struct{ name, options string }
 
-// fileSystems are those of a pod. mountLabel is the SELinux context of everything in them.
+// fileSystems returns those of a pod. mountLabel is the SELinux context of everything in them.
 func (c Config) fileSystems(etcSize int, shmSize uint64, mountLabel string) []fileSystem {
 	all := []fileSystem{{etcDir, fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", etcSize, etcInodes)}}
 	if c.IPC != ModeNode {
@@ -151,7 +151,7 @@ func (c Config) fileSystems(etcSize int, shmSize uint64, mountLabel string) []fi
 	return all
 }
 
-// etcSize is the size of etcDir in bytes: each file takes whole pages.
+// etcSize returns the size of etcDir in bytes: each file takes whole pages.
 func etcSize(content map[string]string) int {
 	size := etcRoom
 	for _, text := range content {
@@ -184,9 +184,9 @@ const ShmSizeAnnotation = "io.containerd.sandbox.v1/shm-size"
 // defaultShmSize is that of CRI and of Docker.
 const defaultShmSize = 64 << 20
 
-// shmSize is the size of the pod's /dev/shm. What a container writes there is charged to its cgroup, and so bounded.
-// But a size beyond the memory promises what is not there, and in a cgroup without a limit it is all of the machine's.
-// Up to defaultShmSize there is no bound, as for a pod that does not ask.
+// shmSize returns the size of the pod's /dev/shm. What a container writes there is charged to its cgroup, and so
+// bounded. But a size beyond the memory promises what is not there, and in a cgroup without a limit it can take all of
+// the machine's. Up to defaultShmSize there is no bound, as for a pod that requests no size.
 func (r Request) shmSize(cgroupPath string) (uint64, error) {
 	most, err := r.maxShmSize()
 	if err != nil {
@@ -234,7 +234,7 @@ type shmLimit struct {
 	name string // for the error
 }
 
-// maxShmSize is the limit for all pods of the machine.
+// maxShmSize returns the limit for all pods of the machine.
 func (r Request) maxShmSize() (shmLimit, error) {
 	if r.MaxShmSize != "" {
 		size, err := parseSize("runtime options: MaxShmSize", r.MaxShmSize)
@@ -242,12 +242,12 @@ func (r Request) maxShmSize() (shmLimit, error) {
 	}
 	var info unix.Sysinfo_t
 	_ = unix.Sysinfo(&info) // fails for no other reason than a bad address
-	// That of a tmpfs without a size (Documentation/filesystems/tmpfs.rst).
+	// This is the default size of a tmpfs (Documentation/filesystems/tmpfs.rst).
 	half := info.Totalram * uint64(info.Unit) / 2
 	return shmLimit{half, "half of the machine's memory; the runtime option MaxShmSize sets another bound"}, nil
 }
 
-// parseSize reads a quantity of Kubernetes (pkg/api/resource) that is a whole number of bytes. what has it.
+// parseSize reads a quantity of Kubernetes (pkg/api/resource) that is a whole number of bytes. what names its origin.
 func parseSize(what, text string) (bytes uint64, err error) {
 	digits := strings.TrimRight(text, "KMGTki")
 	factor, ok := map[string]uint64{
@@ -266,7 +266,7 @@ var levelForm = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^s\d(-s\d)??(:c\d{1,4}(\.c\d{1,4})?(,c\d{1,4}(\.c\d{1,4})?)*)?$`)
 })
 
-// checkSELinux refuses what would end the context, which becomes an option of a mount. It does so also where SELinux is
+// checkSELinux refuses what would end the context, which becomes an option of a mount. It does so even where SELinux is
 // off, as CRI does with the level.
 func (c Config) checkSELinux() error {
 	o := cmp.Or(c.SELinux, &SELinuxOptions{})
@@ -286,12 +286,12 @@ func (c Config) checkSELinux() error {
 
 func notInLabel(r rune) bool { return notInWord(r) || r == '"' || r == '\\' }
 
-// mountLabel is the SELinux context of all files of the pod, "" where SELinux is off. initLabels is label.InitLabels,
-// which returns the contexts of a process and of its files.
+// mountLabel returns the SELinux context of all files of the pod, "" where SELinux is off. initLabels is
+// label.InitLabels, which returns the contexts of a process and of its files.
 //
 // A pod without a level gets none: with a pause container CRI would give all containers the pause container's level.
 // From a shim that is the sandbox it takes none (plugins/sandbox, controllerLocal.Start), so each container has
-// categories of its own, and what they share must have none, as files that Docker mounts with the option z.
+// categories of its own, and what they share must have none, like files that Docker mounts with the option z.
 func (c Config) mountLabel(initLabels func(options []string) (process, mount string, err error)) (string, error) {
 	var options []string
 	o := cmp.Or(c.SELinux, &SELinuxOptions{})

@@ -26,7 +26,7 @@ import (
 	"sandbox.internal/shim/pkg/osthread"
 )
 
-// openNetNS opens the network namespace at path. The host's is refused: a pod that is to use that has ModeNode.
+// openNetNS opens the network namespace at path. The host's is refused: a pod that is to use it has ModeNode.
 func openNetNS(path string) (*os.File, error) {
 	file, err := openNamespace(path)
 	if err == nil {
@@ -43,7 +43,7 @@ func openNetNS(path string) (*os.File, error) {
 }
 
 func openNamespace(path string) (*os.File, error) {
-	// With O_PATH until the type is known: the open of a fifo would block, that of a device can do anything.
+	// It uses O_PATH until the type is known: opening a fifo would block, opening a device can do anything.
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,8 @@ func checkNetNS(file *os.File) error {
 	return err
 }
 
-// hostNamespace is the path of a namespace of the calling thread. It is the host's on any thread but the main one.
+// hostNamespace returns the path of a namespace of the calling thread, which is the host's on any thread but the main
+// one.
 func hostNamespace(name string) string { return "/proc/thread-self/ns/" + name }
 
 // isHosts reports whether file is the host's namespace of this name.
@@ -89,7 +90,7 @@ func isAt(file os.FileInfo, path string) (bool, error) {
 	return err == nil && os.SameFile(file, at), err
 }
 
-// ownerOf opens the user namespace that owns the network namespace. It is nil for the host's, and for no network.
+// ownerOf opens the user namespace that owns the network namespace. It returns nil for the host's, and for no network.
 func ownerOf(network *os.File) (*os.File, error) {
 	if network == nil {
 		return nil, nil
@@ -128,7 +129,7 @@ func setns(file *os.File, kind int) error {
 }
 
 // enterNamespaces moves the calling thread into network, if that is not nil, and into new namespaces, which are
-// CLONE_NEW… bits. A host name that is empty stays the host's.
+// CLONE_NEW… bits. With an empty host name, the host's stays.
 func enterNamespaces(network *os.File, cloneFlags int, hostname string) error {
 	if network != nil {
 		if err := setns(network, unix.CLONE_NEWNET); err != nil {
@@ -198,7 +199,7 @@ func checkMappings(u *idmap.Mappings) error {
 	return nil
 }
 
-// root is who the root of the pod is on the host.
+// root returns who the root of the pod is on the host.
 func (c Config) root() idmap.Owner {
 	users := cmp.Or(c.User, &idmap.Mappings{})
 	return idmap.Root(users.UIDs, users.GIDs)
@@ -207,7 +208,7 @@ func (c Config) root() idmap.Owner {
 // pauseID is the user and the group of a pod's process without a user namespace: that of the pause image.
 const pauseID = 65535
 
-// lastID is the highest id of the first mapping: one that is mapped, and most likely nobody's.
+// lastID returns the highest id of the first mapping: one that is mapped, and most likely nobody's.
 func lastID(list []specs.LinuxIDMapping) uint32 { return list[0].ContainerID + list[0].Size - 1 }
 
 // checkProcess refuses a process in a user namespace with other mappings. The kernel shows them as they were written.
@@ -243,8 +244,8 @@ var ipcSysctls = []string{
 	"kernel.shm_rmid_forced", "kernel.shmall", "kernel.shmmax", "kernel.shmmni",
 }
 
-// sysctlName is a key with dots between its elements. In a key whose first separator is a slash, slashes separate, and
-// an element can contain dots (sysctl.d(5)).
+// sysctlName returns a key with dots between its elements. In a key whose first separator is a slash, slashes separate,
+// and an element can contain dots (sysctl.d(5)).
 func sysctlName(key string) string {
 	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
 		return key
@@ -252,7 +253,7 @@ func sysctlName(key string) string {
 	return strings.NewReplacer(".", "/", "/", ".").Replace(key)
 }
 
-// sysctlPath is the file of a sysctlName.
+// sysctlPath returns the file of a sysctlName.
 func sysctlPath(name string) string {
 	return "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
@@ -292,9 +293,9 @@ func checkSysctls(c Config) error {
 	return nil
 }
 
-// writeSysctls writes sysctls of the calling thread's namespaces. Some only the owner of the namespace may write, such
-// as fs.mqueue since Linux 6.9. They are written as root, the host's id of the root of a user namespace, after which
-// the thread cannot be used for anything else.
+// writeSysctls writes sysctls of the calling thread's namespaces. Only the owner of the namespace may write some of
+// them, such as fs.mqueue since Linux 6.9. Those are written as root, the host's id of the root of a user namespace,
+// after which the thread cannot be used for anything else.
 func writeSysctls(sysctls map[string]string, root int) error {
 	denied := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(sysctls)) {
@@ -326,11 +327,11 @@ func writeSysctl(key, value string) error {
 	return nil
 }
 
-// setThreadUID changes the effective user of the calling thread alone. It cannot change back.
+// setThreadUID changes the effective user of only the calling thread. It cannot change back.
 func setThreadUID(uid int) error {
 	dumpable, _ := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0) // cannot fail
 	const keep = ^uintptr(0)
-	// The bare system call: package syscall would change all threads.
+	// This is the bare system call: package syscall would change all threads.
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
 		return fmt.Errorf("set user %d: %w", uid, os.NewSyscallError("setresuid", errno))
 	}

@@ -16,7 +16,7 @@
 //
 // # Goroutines and locks
 //
-// A pod has no goroutine but the one that waits for its process. There is no lock: Create, Start and Close are not
+// A pod has no goroutine except the one that waits for its process. There is no lock: Create, Start and Close are not
 // called at the same time, and what the other methods read does not change after Start.
 //
 // # Promises
@@ -134,7 +134,7 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 	if p.Config.PID == ModePod || p.Config.User != nil {
 		err = fail.After("pod.holder", p.startHolder(ctx))
 	} else {
-		p.onMainThread = true // also if it fails half-way
+		p.onMainThread = true // even if it fails halfway
 		err = p.thread.Do(ctx, func() error { return enterNamespaces(p.network, p.cloneFlags(), p.Config.Hostname) })
 	}
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *Pod) Start(ctx context.Context) (err error) {
 	return fail.After("pod.configure", p.configureNamespaces())
 }
 
-// cloneFlags are the CLONE_NEW… bits of the namespaces to be made for the pod, but for those of users and PIDs.
+// cloneFlags returns the CLONE_NEW… bits of the namespaces to be made for the pod, except user and PID namespaces.
 func (p *Pod) cloneFlags() (flags int) {
 	if p.Config.Network == ModePod {
 		flags |= unix.CLONE_NEWUTS
@@ -218,7 +218,7 @@ func (p *Pod) removeNamespaces() error {
 	return err
 }
 
-// Pid is that of the process that holds the namespaces, once the pod is started: the shim or a child of it.
+// Pid returns the pid of the process that holds the namespaces, once the pod is started: the shim or a child of it.
 func (p *Pod) Pid() int {
 	if p.holder != nil {
 		return p.holder.Pid()
@@ -226,8 +226,8 @@ func (p *Pod) Pid() int {
 	return os.Getpid()
 }
 
-// Exited is closed when the process that holds the namespaces has died. It is nil where that is the shim. The pod was
-// started.
+// Exited returns a channel that is closed when the process that holds the namespaces has died, or nil if that is the
+// shim. The pod must have been started.
 func (p *Pod) Exited() <-chan struct{} {
 	if p.holder != nil {
 		return p.holder.Exited()
@@ -235,14 +235,15 @@ func (p *Pod) Exited() <-chan struct{} {
 	return nil
 }
 
-// Exit is how the process ended that holds the namespaces: its exit code, or 128 and the signal. Exited is closed.
+// Exit returns how the process that holds the namespaces ended: its exit code, or 128 and the signal. It is called
+// after Exited is closed.
 func (p *Pod) Exit() (status int, at time.Time) { return p.holder.Exit() }
 
-// CgroupPath is the cgroup of the pod: the path from the root of a hierarchy, or "".
+// CgroupPath returns the cgroup of the pod: the path from the root of a hierarchy, or "".
 func (p *Pod) CgroupPath() string { return p.cgroupPath }
 
-// Close undoes Start and Create. Namespaces that containers still use live as long as those. It can be called again,
-// and has to be when cgroups stayed because containers were still in them.
+// Close undoes Start and Create. Namespaces that containers still use exist as long as those. Close can be called
+// again, and has to be if cgroups stayed because containers were still in them.
 func (p *Pod) Close() error {
 	left, err := removeMade(p.Bundle, p.madeCgroups)
 	p.madeCgroups = left

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Spec describes the started pod as the OCI configuration that its pause container would have: CRI stores it, and hands
-// it to NRI plugins. A namespace that it does not list is the host's. The network namespace is named by the path that
-// the pod was given, if it was: plugins read it also after the end of the pod, when /proc/PID is gone.
+// Spec describes the started pod as the OCI configuration that its pause container would have: CRI stores it, and
+// passes it to NRI plugins. A namespace that it does not list is the host's. The network namespace is named by the path
+// that the pod was given, if it was: plugins read it even after the end of the pod, when /proc/PID is gone.
 func (p *Pod) Spec() *specs.Spec {
 	c := p.Config
 	spec := &specs.Spec{
@@ -54,7 +54,7 @@ func (p *Pod) Spec() *specs.Spec {
 	return spec
 }
 
-// annotations are those by which containerd's CRI plugin and its plugins know a pod (internal/cri/annotations).
+// annotations returns those by which containerd's CRI plugin and its plugins know a pod (internal/cri/annotations).
 func (p *Pod) annotations() map[string]string {
 	const prefix = "io.kubernetes.cri."
 	m := p.Config.cri()
@@ -75,7 +75,7 @@ func (p *Pod) annotations() map[string]string {
 	return all
 }
 
-// cgroupsPath is what CRI would give a pause container (podsandbox, getCgroupsPath).
+// cgroupsPath returns what CRI would give a pause container (podsandbox, getCgroupsPath).
 func (p *Pod) cgroupsPath() string {
 	switch parent := p.Config.CgroupParent; {
 	case parent == "":
@@ -87,7 +87,7 @@ func (p *Pod) cgroupsPath() string {
 	}
 }
 
-// Adapt adds to a container's configuration what the pod has for it: the files of /etc and /dev/shm, unless the
+// Adapt adds to a container's configuration what the pod contributes: the files of /etc and /dev/shm, unless the
 // container brings its own. The tmpfs that containerd puts at /dev/shm by default does not count as its own.
 func (p *Pod) Adapt(spec *specs.Spec) error {
 	if spec == nil {
@@ -116,7 +116,7 @@ func (p *Pod) adaptShm(spec *specs.Spec) {
 	}
 }
 
-// mountAt is the index of the last mount at destination, or -1.
+// mountAt returns the index of the last mount at destination, or -1.
 func mountAt(spec *specs.Spec, destination string) int {
 	for i, m := range slices.Backward(spec.Mounts) {
 		if path.Join("/", m.Destination) == destination {
@@ -126,7 +126,7 @@ func mountAt(spec *specs.Spec, destination string) int {
 	return -1
 }
 
-// namespacePath is the path of the namespace of this kind, which is "" for one to be made.
+// namespacePath returns the path of the namespace of this kind, which is "" for one to be made.
 func namespacePath(spec *specs.Spec, kind specs.LinuxNamespaceType) (path string, listed bool) {
 	for _, ns := range cmp.Or(spec.Linux, &specs.Linux{}).Namespaces {
 		if ns.Type == kind {
@@ -136,7 +136,7 @@ func namespacePath(spec *specs.Spec, kind specs.LinuxNamespaceType) (path string
 	return "", false
 }
 
-// etcMount mounts a file of the pod in /etc.
+// etcMount returns the mount of a file of the pod in /etc.
 func (p *Pod) etcMount(name string, readonly bool) specs.Mount {
 	access := "rw"
 	if readonly {
@@ -152,8 +152,8 @@ func (p *Pod) shmMount() specs.Mount {
 	return bind(filepath.Join(p.Bundle, shmDir), devShm, "rw")
 }
 
-// bind has the nosuid, nodev and noexec of the file system: a container in a user namespace cannot take them away
-// (mount_namespaces(7)).
+// bind returns a mount with the nosuid, nodev and noexec of the file system: a container in a user namespace cannot
+// remove them (mount_namespaces(7)).
 func bind(source, destination, access string) specs.Mount {
 	return specs.Mount{
 		Destination: destination, Type: "bind", Source: source,
@@ -161,9 +161,9 @@ func bind(source, destination, access string) specs.Mount {
 	}
 }
 
-// adaptSysctls writes those of a container that belong to the pod's network namespace, and takes them out of spec.
-// libcontainer takes the main thread's network namespace for the host's (configs/validate, isHostNetNS). That is the
-// pod's here, so it would refuse them in the pod's, and allow them in the host's.
+// adaptSysctls writes those of a container that belong to the pod's network namespace, and removes them from spec.
+// libcontainer assumes that the main thread's network namespace is the host's (configs/validate, isHostNetNS). Here it
+// is the pod's, so libcontainer would refuse them in the pod's, and allow them in the host's.
 func (p *Pod) adaptSysctls(spec *specs.Spec) error {
 	if !p.onMainThread || p.Config.Network != ModePod {
 		return nil

@@ -39,34 +39,34 @@ type Container struct {
 	pendingOOMs int
 
 	// freezing keeps execs from being started while the container is being frozen: one that joined a frozen cgroup
-	// would hang in the middle of its set-up. Each exec takes one slot, as does a signal to all, and a freeze takes all.
-	// They are served in the order in which they ask.
+	// would hang in the middle of its set-up. Each exec start takes one slot, as does a signal to all, and a freeze
+	// takes all slots. They are served in the order of their requests.
 	freezing *semaphore.Weighted
 	pausing  atomic.Bool // a freeze is under way
 
-	// live is how init's exit waits for those of execs: each that started, or is about to, takes one slot until its exit
-	// is told, and init's waiter takes all.
+	// live makes init's exit wait for those of execs: each exec takes one slot just before it starts and keeps it until
+	// its exit is published, and init's waiter takes all slots.
 	live *semaphore.Weighted
 
-	// initLives ends when init is dead: no exec starts any more (P4), and nobody waits for freezing.
+	// initLives is canceled when init has exited: no exec starts any more (P4), and nobody waits for freezing.
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
 	initDied  context.CancelFunc
 
-	restoring atomic.Pointer[context.CancelFunc] // ends the restore under way; nil for none
+	restoring atomic.Pointer[context.CancelFunc] // cancels the restore under way; nil if there is none
 
 	execsStarted atomic.Uint64
-	limitsMemory atomic.Bool // linux.resources does
+	limitsMemory atomic.Bool // linux.resources limits memory
 
 	mu sync.Mutex
 	// +checklocks:mu
 	execs map[string]*Process
 	// +checklocks:mu
-	verdicts []limit.Verdict // the last ones
+	verdicts []limit.Verdict // the most recent ones
 	// +checklocks:mu
 	execKills uint64 // OOM kills in the verdicts on all execs
 }
 
-// New has runtime create a container, and tells the event. When it fails nothing is left of the container.
+// New has runtime create a container, and publishes the event. If it fails, nothing is left of the container.
 func New(ctx context.Context, runtime Runtime, events *event.Queue, config Config) (*Container, error) {
 	c := &Container{
 		config: config, events: events, execs: map[string]*Process{},
@@ -92,8 +92,8 @@ func New(ctx context.Context, runtime Runtime, events *event.Queue, config Confi
 	return c, nil
 }
 
-// create has the runtime create the container, with its init unless that is restored at Start. When it fails, only
-// hooks are left.
+// create has the runtime create the container, including its init unless Start restores that. If it fails, only what
+// the hooks made is left.
 func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	for _, h := range c.config.Hooks {
 		if err := h.Prepare(ctx, &c.config); err != nil {
@@ -123,7 +123,7 @@ func (c *Container) create(ctx context.Context, runtime Runtime) (err error) {
 	return nil
 }
 
-// initCreated runs the hooks for init, of which nobody knows yet. When it fails, init is dead.
+// initCreated runs the hooks for init, which has not been announced yet. If it fails, init has exited.
 func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 	defer func() {
 		if err != nil {
@@ -136,7 +136,7 @@ func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 			return err
 		}
 	}
-	// Before init can run its program, so that no kill is missed.
+	// This comes before init can run its program, so that no kill is missed.
 	if c.oom, err = c.runtime.Cgroup().WatchOOM(c.oomKilled); err != nil {
 		return fmt.Errorf("watch for OOM kills: %w", err)
 	}
@@ -149,8 +149,7 @@ func (c *Container) beforeDestroy() {
 	}
 }
 
-// removeHooks undoes the hooks. One that fails does not keep the others from being undone, but for the first, which
-// stays while something else is left.
+// removeHooks undoes all hooks, even if some of them fail, except the first, which stays while something else is left.
 func (c *Container) removeHooks(somethingLeft bool) error {
 	var errs []error
 	for i, h := range slices.Backward(c.config.Hooks) {
@@ -174,7 +173,8 @@ func (c *Container) oomKilled() {
 	c.events.Put(event.TaskOOM{ContainerID: c.ID()})
 }
 
-// publishOOMs is called when the start of init was told, or its exit is about to be.
+// publishOOMs publishes pending and future OOM kills. It is called after init's start is published, or just before its
+// exit is.
 func (c *Container) publishOOMs() {
 	c.oomMu.Lock()
 	defer c.oomMu.Unlock()
@@ -184,19 +184,19 @@ func (c *Container) publishOOMs() {
 	}
 }
 
-// ID is the container id.
+// ID returns the container id.
 func (c *Container) ID() string { return c.config.ID }
 
-// Init is the container's first process.
+// Init returns the container's first process.
 func (c *Container) Init() *Process { return c.init }
 
 // Restored reports whether init comes from a checkpoint.
 func (c *Container) Restored() bool { return c.config.Checkpoint != "" }
 
-// Cgroup is where the container's processes live.
+// Cgroup returns the cgroup of the container's processes.
 func (c *Container) Cgroup() *cgroup.Cgroup { return c.runtime.Cgroup() }
 
-// Process finds init, by an empty id, or an exec.
+// Process returns init if execID is empty, and otherwise that exec or errdefs.ErrNotFound.
 func (c *Container) Process(execID string) (*Process, error) {
 	if execID == "" {
 		return c.init, nil
@@ -229,7 +229,7 @@ func (c *Container) AddExec(execID string, spec *specs.Process, io stdio.Config)
 	return nil
 }
 
-// Execs maps the pid of each live exec to its id.
+// Execs returns a map from the pid of each live exec to its id.
 func (c *Container) Execs() map[int]string {
 	pids := map[int]string{}
 	for _, p := range c.processes() {
@@ -240,8 +240,8 @@ func (c *Container) Execs() map[int]string {
 	return pids
 }
 
-// Owners maps each process that is known to be of an exec to the exec's id, and tells which processes are the first of
-// the container or of an exec. With a cgroup of its own all processes of an exec are known, otherwise the first.
+// Owners maps each process known to belong to an exec to the exec's id, and reports which processes are the first of
+// the container or of an exec. Of an exec with its own cgroup all processes are known, otherwise only the first.
 func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
 	execs, first = c.Execs(), map[int]bool{}
 	for pid := range execs {
@@ -272,7 +272,7 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
 	}
 	if group := c.runtime.Cgroup(); group.Exists() {
 		if sig != syscall.SIGKILL {
-			c.runtime.AwaitProgram() // for which the signal is
+			c.runtime.AwaitProgram() // which the signal is meant for
 		}
 		if err := c.killGroup(ctx, group, sig); err != nil {
 			return c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, err))
@@ -289,7 +289,7 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
 }
 
 // killGroup signals all processes in the container's cgroup. For a signal other than SIGKILL it freezes and thaws the
-// cgroup, unless a Pause or a Checkpoint does so: they wait for this, and this does not wait for them.
+// cgroup, unless a Pause or a Checkpoint does so: they wait for killGroup, which does not wait for them.
 func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup, sig syscall.Signal) error {
 	if sig == syscall.SIGKILL {
 		return group.Kill(ctx, sig)

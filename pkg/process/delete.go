@@ -31,7 +31,7 @@ func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) 
 	return status, nil
 }
 
-// removeExec is the end of the deletion of an exec. The caller holds its opLock.
+// removeExec completes the deletion of an exec, whose opLock the caller holds.
 func (c *Container) removeExec(p *Process) {
 	neverRan := p.Status().State == Created
 	p.commit(OpDelete)
@@ -45,8 +45,8 @@ func (c *Container) removeExec(p *Process) {
 	}
 }
 
-// Delete removes a container whose init has exited, or was never started: then init is killed first. A Delete that
-// failed can be tried again.
+// Delete removes a container whose init has exited or was never started; one that was not started is killed first. A
+// failed Delete can be retried.
 func (c *Container) Delete(ctx context.Context) (Status, error) {
 	if err := c.killUnstarted(ctx); err != nil {
 		return Status{}, err
@@ -78,11 +78,11 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 	c.events.Put(event.TaskDelete{
 		ContainerID: c.ID(), ID: c.ID(), Pid: status.Pid, Status: status.Exit.Status, At: status.Exit.At,
 	})
-	c.deliver(ctx) // with opLock: another Delete, which finds nothing, is not answered before this one
+	c.deliver(ctx) // with opLock held: another Delete, which finds nothing, is not answered before this one
 	return status, nil
 }
 
-// deleteUnstartedExecs deletes the execs of a container that was deleted which were never started, and now cannot be.
+// deleteUnstartedExecs deletes the execs of a deleted container that were never started, and no longer can be.
 func (c *Container) deleteUnstartedExecs() {
 	for _, p := range c.processes() {
 		if p != c.init {
@@ -91,8 +91,8 @@ func (c *Container) deleteUnstartedExecs() {
 	}
 }
 
-// deleteUnstarted deletes an exec if it was never started and its container was deleted. Whoever has its opLock calls
-// this afterwards.
+// deleteUnstarted deletes an exec if it was never started and its container was deleted. A holder of its opLock calls
+// this after releasing it.
 func (p *Process) deleteUnstarted() {
 	if p.container.init.Status().State != Deleted {
 		return
@@ -108,8 +108,8 @@ func (p *Process) deleteUnstarted() {
 	}
 }
 
-// releaseWaiters answers those who wait for the exit of p, which was deleted and never lived, as after a start that
-// failed. The caller holds opLock.
+// releaseWaiters answers those who wait for the exit of p, which was deleted without ever having run, as after a failed
+// start. The caller holds opLock.
 func (p *Process) releaseWaiters() {
 	p.mu.Lock()
 	p.exit = Exit{Status: unknownStatus}
@@ -120,10 +120,10 @@ func (p *Process) releaseWaiters() {
 // deliverTimeout bounds how long Delete waits for containerd to take the events of the container.
 const deliverTimeout = 500 * time.Millisecond
 
-// deliver returns when containerd has what was told so far, or its time is over. containerd takes the events of a
-// container whose Delete was answered for delivered, and publishes none itself if the shim dies then
-// (core/runtime/v2/shim.go, shimTask.delete). Those of a later container with the same id come from another shim, and
-// must not come before.
+// deliver waits until containerd has all events published so far, or until the time-out. Once containerd has an answer
+// to Delete, it considers the events of the container delivered, and publishes none itself if the shim then dies
+// (core/runtime/v2/shim.go, shimTask.delete). Events of a later container with the same id come from another shim, and
+// must not come first.
 func (c *Container) deliver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, deliverTimeout)
 	defer cancel()
@@ -132,7 +132,7 @@ func (c *Container) deliver(ctx context.Context) {
 	}
 }
 
-// killUnstarted kills an init that waits to be started, and returns once its exit is told.
+// killUnstarted kills an init that waits to be started, and returns once its exit is published.
 func (c *Container) killUnstarted(ctx context.Context) error {
 	if err := c.init.lockOp(ctx, OpDelete); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (c *Container) killUnstarted(ctx context.Context) error {
 	return err
 }
 
-// processes are init and the execs that nobody deleted.
+// processes returns init and the execs that have not been deleted.
 func (c *Container) processes() []*Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,26 +158,27 @@ func (c *Container) processes() []*Process {
 }
 
 const (
-	// outputTimeout bounds how long Delete waits for readers of the output. A logging binary that does not end has
-	// some seconds more (stdio.Streams.Close). CRI gives a Delete 10 s in all (internal/cri/server, its handling of exits).
+	// outputTimeout bounds how long Delete waits for readers of the output. A logging binary that does not exit gets
+	// some seconds more (stdio.Streams.Close). CRI allows 10 s for the whole Delete (internal/cri/server, its handling
+	// of exits).
 	outputTimeout = 4 * time.Second
-	// leftoverTimeout is for other processes that hold the output of one that has exited, such as children that end
-	// with it, to write their last: from the exit on, so that a client that waited for it does not wait again. After
-	// Delete they have nowhere to write to.
+	// leftoverTimeout is how long other processes that hold the output of one that has exited, such as children that
+	// end with it, may write their last. It counts from the exit, so that a client that has already waited does not
+	// wait again. After Delete they have nowhere to write to.
 	leftoverTimeout = 2 * time.Second
-	// readerPoll is how often Delete looks whether there are still readers. Whoever asks for Delete has stopped reading
-	// what it has closed, so nobody needs the rest of the time. The first look leaves a reader that comes back, as
-	// containerd does after a restart, the time to open what it reads.
+	// readerPoll is how often Delete checks whether there are still readers. A client that calls Delete has stopped
+	// reading what it has closed, so nobody needs the rest of the time. The first check comes late enough for a
+	// returning reader, such as containerd after a restart, to open what it reads.
 	readerPoll = 100 * time.Millisecond
-	// markTimeout bounds how long Delete waits until it is known how much is in the outputs.
+	// markTimeout bounds how long Delete waits to learn how much the outputs hold.
 	markTimeout = time.Second
 )
 
-// awaitDrained waits until the output of those processes that have exited is read, has no reader, or its readers and
-// writers had their time. The time of readers is one for all.
+// awaitDrained waits until the output of each process that has exited is read, has no reader, or its readers and
+// writers have used up their time. The readers of all processes share one time-out.
 func awaitDrained(ctx context.Context, processes []*Process) error {
 	exited := slices.DeleteFunc(processes, func(p *Process) bool {
-		return p.Status().State != Stopped || p.streams == nil // nil: it was never started, or that failed
+		return p.Status().State != Stopped || p.streams == nil // nil: never started, or the start failed
 	})
 	overdue := time.AfterFunc(outputTimeout, func() {
 		for _, p := range exited {
@@ -189,7 +190,7 @@ func awaitDrained(ctx context.Context, processes []*Process) error {
 	defer poll.Stop()
 	mark, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
-	var marks sync.WaitGroup // at the same time: one that takes all of the time must not take it off the others
+	var marks sync.WaitGroup // concurrently: one that uses all of the time must not take it from the others
 	for _, p := range exited {
 		marks.Go(func() { p.streams.Mark(mark) })
 	}

@@ -3,26 +3,26 @@
 
 // Package process runs one container: its init process and its execs.
 //
-// It knows no wire format and no OCI runtime. pkg/ociruntime implements [Runtime]; events go to [event.Queue]. What a
-// container has beside what the runtime makes is made and removed by [Hook].
+// It knows neither a wire format nor an OCI runtime. pkg/ociruntime implements [Runtime]; events go to [event.Queue]. A
+// [Hook] makes and removes what a container has in addition to what the runtime makes.
 //
 // # Goroutines
 //
 // Each Process has one waiter (exit.go). It starts when the kernel process exists, is the only one that waits for it,
 // and ends after the exit is published and the output is drained. [Container.Delete] joins it. The timer of an exec's
-// deadline calls Kill in a goroutine of its own; the waiter stops it. So it is with the timers of a run, which is a
-// process with limits, and with the watch of its memory (run.go). When the kernel has killed a process for a
-// container's limit of memory on cgroup v1, a goroutine sends SIGKILL to init and ends.
+// deadline calls Kill in a goroutine of its own; the waiter stops it. The same holds for the timers of a run, which is
+// a process with limits, and for the watch on its memory (run.go). When the kernel has killed a process for a
+// container's memory limit on cgroup v1, a goroutine sends SIGKILL to init and ends.
 //
 // # Locks
 //
-// opLock, a channel with one slot, serializes the lifecycle operations of one process and its exit. It may be held over
-// slow kernel work. A caller whose context ends gives up waiting for it.
+// opLock, a channel with one slot, serializes the lifecycle operations of one process and its exit. It may be held
+// during slow kernel work. A caller whose context ends gives up waiting for it.
 //
-// Container.freezing keeps the start of an exec and a freeze apart: each exec that is being started holds one slot of
-// it, and Pause, Resume and Checkpoint hold all. Waiting for it ends with the caller's context, and with init's death,
-// so that the exit gets opLock. Those three also give up after 10 s, so that an exec that hangs does not block the
-// execs behind it forever. A signal to all processes takes a slot if one is free, since it freezes and thaws them.
+// Container.freezing keeps exec starts and freezes apart: each exec that is being started holds one slot of it, and
+// Pause, Resume and Checkpoint hold all. Waiting for it ends with the caller's context or when init exits, so that the
+// exit gets opLock. Those three also give up after 10 s, so that an exec that hangs does not block the execs behind it
+// forever. A signal to all processes takes a slot if one is free, since it freezes and thaws them.
 //
 // mu guards fields and is never held across anything that blocks. Order: opLock, freezing, then Container.mu,
 // Process.mu or run.mu, which are never held together. Status, Pid, Wait and Kill take only mu, so they answer while
@@ -33,22 +33,22 @@
 //
 // The order of events is containerd's contract (docs/runtime-v2.md):
 //
-//	P1  create, start, exit, delete of a process are told in this order; a step
+//	P1  create, start, exit, delete of a process are published in this order; a step
 //	    that did not happen is left out.
-//	P2  exec-added, exec-started and the exit of an exec are told in this order.
+//	P2  exec-added, exec-started and the exit of an exec are published in this order.
 //	P3  the exit of init is the last exit of its container.
 //	P4  no exec starts after init has exited.
 //	P5  an OOM kill is published after the start of init and before the exit that it caused.
-//	P6  Wait returns after the exit was told.
+//	P6  Wait returns after the exit was published.
 //	P7  Delete returns after the events of the container were delivered, or half a
 //	    second later.
 //
-// A verdict on a run is written before its exit is told.
+// A verdict on a run is written before its exit is published.
 //
 // "Published" means put into the queue; docs/events.md has the same promises for users.
 //
-// P1 and P2 hold because an exit takes opLock: a Start in flight finishes and tells first. P3 and P4 hold because an
-// exec's Start counts the exec as live before it looks whether init is dead, and init's waiter marks init as dead
-// before it waits until none is live. P5 holds because the waiter reads the OOM counter itself before it tells the
-// exit.
+// P1 and P2 hold because an exit takes opLock: a Start in flight finishes and publishes first. P3 and P4 hold because
+// an exec's Start counts the exec as live before it checks whether init has exited, and init's waiter marks init as
+// exited before it waits until none is live. P5 holds because the waiter reads the OOM counter itself before it
+// publishes the exit.
 package process

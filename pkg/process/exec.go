@@ -53,14 +53,13 @@ func (c *Container) startExec(ctx context.Context, p *Process) error {
 	p.startLimits(asked)
 	p.startWaiter()
 	if c.initLives.Err() != nil {
-		c.killRemaining() // p came to life after finishExecs had killed the others
+		c.killRemaining() // p started after finishExecs had killed the others
 	}
 	return nil
 }
 
-// startWithStreams calls start, which makes p live, with streams that it opens. Before that there is no process, and
-// none after a failure or a panic: then p cannot be started again, no exit is told, and those who wait for one are
-// released.
+// startWithStreams opens p's streams and calls start with them, which starts p's process. After a failure or a panic
+// there is still no process: p cannot be started again, no exit is published, and those who wait for one are released.
 func (p *Process) startWithStreams(ctx context.Context, start func(*stdio.Streams) (Handle, error)) error {
 	started := false
 	defer func() {
@@ -82,8 +81,8 @@ func (p *Process) startWithStreams(ctx context.Context, start func(*stdio.Stream
 	return nil
 }
 
-// setHandle makes h and s those of p, which lives from now on, and applies what was asked of them before. What is asked
-// for meanwhile comes after that.
+// setHandle sets the handle and the streams of p, which runs from now on, and applies what was asked of the streams
+// before; what is asked meanwhile comes after that.
 func (p *Process) setHandle(h Handle, s *stdio.Streams) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,9 +103,9 @@ func (p *Process) setHandle(h Handle, s *stdio.Streams) {
 
 var errInitExited = fmt.Errorf("the container's init has exited: %w", errdefs.ErrFailedPrecondition)
 
-// addLiveExec makes init's exit wait for p's, unless init is dead (P3, P4).
+// addLiveExec makes init's exit wait for p's, or fails if init has exited (P3, P4).
 func (c *Container) addLiveExec(p *Process) error {
-	if c.live.TryAcquire(1) { // not if init's exit waits, or has waited, for all
+	if c.live.TryAcquire(1) { // fails if init's exit waits, or has waited, for all
 		if c.initLives.Err() == nil {
 			return nil
 		}
@@ -115,8 +114,7 @@ func (c *Container) addLiveExec(p *Process) error {
 	return p.wrap(fmt.Errorf("start: %w", errInitExited))
 }
 
-// unknownStatus is the exit status of a process that never came to life, as containerd's client has it
-// (client.UnknownExitStatus).
+// unknownStatus is the exit status of a process that never ran, as in containerd's client (client.UnknownExitStatus).
 const unknownStatus = 255
 
 // failStart ends a process whose start failed.
@@ -125,11 +123,11 @@ func (p *Process) failStart() {
 	close(p.exited)
 }
 
-// startDeadline starts the timer that kills an exec which runs too long. It is called once, before the waiter starts.
+// startDeadline starts the timer that kills an exec that runs too long. It is called once, before the waiter starts.
 func (p *Process) startDeadline() {
 	timeout := p.container.config.ExecTimeout
 	if timeout == 0 || p.run != nil {
-		return // its limits have it
+		return // its limits include it
 	}
 	p.deadline = time.AfterFunc(timeout, p.killAtDeadline) // finishExec stops it; Kill does not block for long
 }
@@ -151,7 +149,7 @@ func (p *Process) killAtDeadline() {
 }
 
 // finishExec stops the timer of an exec, logs what it used, and releases its cgroup. The waiter calls it once, after
-// the exit was told.
+// the exit was published.
 func (p *Process) finishExec(exit Exit) {
 	if p.deadline != nil {
 		p.deadline.Stop()
@@ -170,8 +168,7 @@ func (p *Process) finishExec(exit Exit) {
 	h.Release()
 }
 
-// ExecUsage maps the id of each exec that has a cgroup of its own, lives or has lived, and was not deleted, to what it
-// has used.
+// ExecUsage maps the id of each exec that has its own cgroup, was started and not deleted, to what it has used.
 func (c *Container) ExecUsage() map[string]Usage {
 	used := map[string]Usage{}
 	for _, p := range c.processes() {

@@ -14,22 +14,22 @@ import (
 // Bounds on what an exit waits for.
 const (
 	// remainingTimeout bounds the killing of what init leaves behind in a PID namespace that it shares. A process in
-	// uninterruptible sleep can outlast any bound; the exit is told all the same.
+	// uninterruptible sleep can outlast any bound; the exit is published anyway.
 	remainingTimeout = 10 * time.Second
 	// execExitTimeout bounds how long init's exit waits for the exits of execs. All of them are being killed by then, so
 	// only a process in uninterruptible sleep takes this long.
 	execExitTimeout = 30 * time.Second
 	// verdictTimeout bounds how long an exit waits until the verdict on it is written.
 	verdictTimeout = 2 * time.Second
-	// unreadTimeout bounds how long after its exit the output of an exec is kept for a reader that is away. When
-	// containerd dies, or a client, nobody deletes its execs. What init wrote is kept until Delete.
+	// unreadTimeout bounds how long after its exit the output of an exec is kept for an absent reader: when containerd
+	// or a client dies, nobody deletes its execs. What init wrote is kept until Delete.
 	unreadTimeout = 5 * time.Minute
 )
 
 // startWaiter starts p's waiter, which ends after p's exit. Delete joins it through drained.
 func (p *Process) startWaiter() { go p.await() }
 
-// await is p's waiter. It ends when p is dead, its exit is told and its output is drained.
+// await is p's waiter. It ends when p has exited, its exit is published and its output is drained.
 func (p *Process) await() {
 	exit := p.handle.Wait()
 	var draining context.Context
@@ -38,7 +38,7 @@ func (p *Process) await() {
 	if p.execID == "" {
 		p.container.finishExecs()
 	}
-	p.opLock <- struct{}{} // a Start in flight tells its TaskStart first
+	p.opLock <- struct{}{} // a Start in flight publishes its TaskStart first
 	p.recordVerdict(exit)
 	p.publishExit(exit)
 	p.unlockOp()
@@ -50,7 +50,7 @@ func (p *Process) await() {
 }
 
 // finishExecs makes init's exit the last of its container: no exec starts from now on, strays are killed, and it waits
-// until every exec has told its exit.
+// until the exit of every exec is published.
 func (c *Container) finishExecs() {
 	c.initDied()
 	c.killRemaining()
@@ -73,7 +73,7 @@ func (c *Container) killRemaining() {
 	}
 }
 
-// publishExit commits the exit and tells it. The waiter calls it once, with opLock held.
+// publishExit commits the exit and publishes it. The waiter calls it once, with opLock held.
 func (p *Process) publishExit(exit Exit) {
 	c := p.container
 	p.commitExit(exit)

@@ -18,15 +18,15 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// allSlots is how much of freezing a freeze takes, and of live the exit of init.
+// allSlots is how many slots a freeze takes of freezing, and the exit of init of live.
 const allSlots = math.MaxInt64
 
-// startTimeout bounds how long a freeze waits for execs that are being started. Execs that are asked for meanwhile wait
-// behind it.
+// startTimeout bounds how long a freeze waits for execs that are being started. Execs requested meanwhile wait behind
+// it.
 const startTimeout = 10 * time.Second
 
-// acquireFreezing takes n slots of freezing. It gives up when ctx ends, and when init dies: a freeze that waits holds
-// init's opLock, which the exit needs.
+// acquireFreezing takes n slots of freezing. It gives up when ctx ends or init exits: a waiting freeze holds init's
+// opLock, which the exit needs.
 func (c *Container) acquireFreezing(ctx context.Context, n int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -66,7 +66,7 @@ func (c *Container) Pause(ctx context.Context) error {
 	defer c.pausing.Store(false)
 	if err := fail.After("pause.freeze", c.runtime.Pause()); err != nil {
 		_ = c.runtime.Resume()    // half of the container may be frozen; the error below is the one that matters
-		if c.init.killed.Load() { // which thaws
+		if c.init.killed.Load() { // a kill thaws
 			err = fmt.Errorf("the container is being killed: %w: %w", err, errdefs.ErrFailedPrecondition)
 		}
 		return c.init.wrap(fmt.Errorf("pause: %w", err))
@@ -79,7 +79,8 @@ func (c *Container) Pause(ctx context.Context) error {
 	return nil
 }
 
-// Resume thaws the container. It waits for a signal that is being sent to all of it, which freezes as well.
+// Resume thaws the container. It waits for a signal that is being sent to all its processes, which freezes them as
+// well.
 func (c *Container) Resume(ctx context.Context) error {
 	unlock, err := c.lockFreeze(ctx, OpResume)
 	if err != nil {
@@ -121,7 +122,7 @@ func (c *Container) thaw() error {
 	return nil
 }
 
-// shownState is the state shown for a process that runs: Paused or Pausing if the container is.
+// shownState returns the state shown for a running process: Paused or Pausing if the container is.
 func (c *Container) shownState() State {
 	c.init.mu.Lock()
 	defer c.init.mu.Unlock()
@@ -134,7 +135,7 @@ func (c *Container) shownState() State {
 	return Running
 }
 
-// CheckpointRequest is how a container's state is written to disk. The fields but Path are those of
+// CheckpointRequest says how a container's state is written to disk. All fields except Path are those of
 // containerd.runc.v1.CheckpointOptions; the zero value of each is the default.
 type CheckpointRequest struct {
 	Path                string   // directory for the image, absolute; made if its parent exists
@@ -142,7 +143,7 @@ type CheckpointRequest struct {
 	ParentPath          string   // image of an earlier checkpoint, relative to Path
 	CgroupsMode         string   // what is kept of cgroups: soft, full, strict, ignore; empty for CRIU's default
 	EmptyNamespaces     []string // kinds of namespaces that are restored empty
-	Exit                bool     // end the processes instead of letting them go on
+	Exit                bool     // end the processes instead of letting them continue
 	OpenTCP             bool     // allow established TCP connections
 	ExternalUnixSockets bool     // allow unix sockets whose other end is outside
 	Terminal            bool     // allow a controlling terminal from outside
@@ -156,7 +157,7 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 	if err != nil {
 		return err
 	}
-	defer unlock() // after which a TaskExit caused by r.Exit is told
+	defer unlock() // after which a TaskExit caused by r.Exit is published
 	err = c.runtime.Checkpoint(r)
 	if err == nil {
 		c.events.Put(event.TaskCheckpointed{ContainerID: c.ID(), Checkpoint: r.Path})
@@ -170,7 +171,7 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 	return err
 }
 
-// EndRestore ends a restore that is under way, and waits for its end. It may have succeeded nevertheless.
+// EndRestore cancels a restore under way, and waits for its end. The restore may succeed nevertheless.
 func (c *Container) EndRestore(ctx context.Context) error {
 	if cancel := c.restoring.Load(); cancel != nil {
 		(*cancel)()
@@ -178,11 +179,11 @@ func (c *Container) EndRestore(ctx context.Context) error {
 	return c.init.awaitOperation(ctx)
 }
 
-// restore brings init back to life from its checkpoint. The caller holds init's opLock.
+// restore restores init from its checkpoint. The caller holds init's opLock.
 func (c *Container) restore(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c.restoring.Store(&cancel) // before the restore is admitted, so that EndRestore sees one that was
+	c.restoring.Store(&cancel) // set before the restore is admitted, so that EndRestore sees an admitted one
 	defer c.restoring.Store(nil)
 	if may := c.config.MayRestore; may != nil {
 		if err := may(); err != nil {
@@ -194,7 +195,7 @@ func (c *Container) restore(ctx context.Context) error {
 		if err != nil {
 			return nil, fmt.Errorf("restore from %q: %w", c.config.Checkpoint, err)
 		}
-		// An OOM kill before this is not told: the cgroup does not exist before its processes run.
+		// An OOM kill before this is not published: the cgroup does not exist before its processes run.
 		return init, c.initCreated(ctx, init)
 	})
 }

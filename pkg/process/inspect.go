@@ -10,11 +10,11 @@ import (
 	"sandbox.internal/shim/pkg/inspect"
 )
 
-// ExecsStarted is how many execs have run their program.
+// ExecsStarted returns how many execs have run their program.
 func (c *Container) ExecsStarted() uint64 { return c.execsStarted.Load() }
 
-// Inspect is what this package knows of the container, with maxExecs of its execs at most. It never blocks: see the
-// package documentation, Locks.
+// Inspect returns what this package knows about the container, with at most maxExecs of its execs. It never blocks: see
+// the package documentation, Locks.
 func (c *Container) Inspect(maxExecs int) inspect.Container {
 	s := c.init.Status()
 	answer := inspect.Container{

@@ -29,21 +29,21 @@ type Process struct {
 	io        stdio.Config
 
 	opLock  chan struct{} // one slot; see the package documentation
-	exited  chan struct{} // closed once, after the exit is told
+	exited  chan struct{} // closed once, after the exit is published
 	drained chan struct{} // closed once, after the output is drained and the streams are closed
 
 	run          *run               // nil without limits
 	deadline     *time.Timer        // kills an exec; nil without one; set before the waiter starts, which stops it
-	stopDraining context.CancelFunc // ends the wait for those who read the output; set before p is Stopped
+	stopDraining context.CancelFunc // ends the wait for readers of the output; set before p is Stopped
 
 	mu      sync.Mutex
 	state   State
-	handle  Handle         // nil before the process lives: an exec, or an init to be restored, before Start
-	streams *stdio.Streams // nil before the process lives
+	handle  Handle         // nil before the process exists: for an exec, or an init to be restored, before Start
+	streams *stdio.Streams // nil before the process runs
 	// +checklocks:mu
 	exit Exit
 	// +checklocks:mu
-	asked  map[Op]func(*stdio.Streams) error // of the streams before there were any
+	asked  map[Op]func(*stdio.Streams) error // what was asked of the streams before there were any
 	killed atomic.Bool                       // init was sent SIGKILL; a later freeze must be undone; set with mu held
 }
 
@@ -66,7 +66,7 @@ type Status struct {
 	IO     stdio.Config
 }
 
-// Status never blocks: see the package documentation, Locks.
+// Status returns the status of the process. It never blocks: see the package documentation, Locks.
 func (p *Process) Status() Status {
 	p.mu.Lock()
 	s := Status{ID: p.id(), State: p.state, Exit: p.exit, Bundle: p.container.config.Bundle, IO: p.io}
@@ -80,10 +80,10 @@ func (p *Process) Status() Status {
 	return s
 }
 
-// Pid is the process id as the shim sees it; 0 before there is one.
+// Pid returns the process id as the shim sees it, or 0 before there is a process.
 func (p *Process) Pid() int { return p.Status().Pid }
 
-// Exited is closed once the exit was told.
+// Exited returns a channel that is closed once the exit is published.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
 // Start runs the program of init, or the exec.
@@ -118,8 +118,9 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
-// Kill sends sig. SIGKILL to init thaws the container, since a frozen process does not die on cgroup v1, whoever froze
-// it, or a part of it. That only writes to the cgroup: the runtime may be busy with a Pause or an Update.
+// Kill sends sig. SIGKILL to init also thaws the container, whoever froze it or a part of it, since a frozen process
+// does not die on cgroup v1. Thawing only writes to the cgroup, since the runtime may be busy with a Pause or an
+// Update.
 func (p *Process) Kill(sig syscall.Signal) error {
 	p.mu.Lock()
 	_, err := p.nextLocked(OpKill)
@@ -174,7 +175,7 @@ func (p *Process) askStreams(op Op, act func(*stdio.Streams) error) error {
 	return act(streams)
 }
 
-// Wait blocks until the exit was told, or ctx ends.
+// Wait blocks until the exit is published, or ctx ends.
 func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	select {
 	case <-p.exited:
@@ -208,7 +209,8 @@ func (p *Process) logger() *log.Entry {
 	return entry
 }
 
-// lockOp waits until no other operation is under way, for op. If the state table refuses op, it is not locked.
+// lockOp waits until no other operation is under way, and locks opLock for op. It fails without the lock if ctx ends
+// first or the state table refuses op.
 func (p *Process) lockOp(ctx context.Context, op Op) error {
 	select {
 	case p.opLock <- struct{}{}:
@@ -235,7 +237,7 @@ func (p *Process) awaitOperation(ctx context.Context) error {
 	}
 }
 
-// nextLocked is the state that op leads to from here.
+// nextLocked returns the state that op leads to from the current one.
 func (p *Process) nextLocked(op Op) (State, error) {
 	table := initTable
 	if p.execID != "" || p.handle == nil {
@@ -248,7 +250,8 @@ func (p *Process) nextLocked(op Op) (State, error) {
 	return to, nil
 }
 
-// check refuses op before its side effect if the state table does. With opLock held the answer stays true.
+// check returns an error if the state table refuses op, before op has a side effect. With opLock held the answer stays
+// valid.
 func (p *Process) check(op Op) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +259,7 @@ func (p *Process) check(op Op) error {
 	return err
 }
 
-// commit moves the state after the side effect of op. The caller holds opLock and has checked op.
+// commit changes the state after the side effect of op. The caller holds opLock and has checked op.
 func (p *Process) commit(op Op) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -20,18 +20,19 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// run is what a process with limits has beside others. Its timers start with the program, and end before the exit is
-// told. Each calls its function in a goroutine of its own, which may still look at the run then, and changes nothing.
+// run is the additional state of a process with limits. Its timers start with the program, and end before the exit is
+// published. Each calls its function in a goroutine of its own, which may still look at the run afterwards, but changes
+// nothing.
 type run struct {
 	limits *limit.Limits
 
 	mu sync.Mutex
 	// +checklocks:mu
-	started time.Time // zero before the program
+	started time.Time // zero before the program runs
 	// +checklocks:mu
 	before time.Duration // CPU time of the cgroup when the program started
 	// +checklocks:mu
-	killsBefore uint64 // on v1, of an init with a limit of memory
+	killsBefore uint64 // OOM kills by then, on v1, of an init with a memory limit
 	// +checklocks:mu
 	ended limit.Reason // why the run is being killed
 	// +checklocks:mu
@@ -41,7 +42,7 @@ type run struct {
 	// +checklocks:mu
 	oom *time.Timer
 	// +checklocks:mu
-	watch *cgroup.OOMWatch // on v1, where the kernel kills one process: of a run of some length; nil otherwise
+	watch *cgroup.OOMWatch // on v1, where the kernel kills one process, for a run of some length; nil otherwise
 	// +checklocks:mu
 	over bool // the exit is known
 }
@@ -54,8 +55,8 @@ func newRun(l *limit.Limits) *run {
 	return &run{limits: l}
 }
 
-// limitExec returns the limits of an exec, nil for none, and its configuration with them. Its environment loses the
-// variables that set some.
+// limitExec returns the limits of an exec, or nil, and its configuration with them applied. Variables that set limits
+// are removed from its environment.
 func (c *Config) limitExec(p *specs.Process) (*limit.Limits, *specs.Process, error) {
 	l, env, err := c.ExecLimits.FromEnv(p.Env)
 	if err != nil || l == nil {
@@ -78,7 +79,7 @@ func (c *Config) limitExec(p *specs.Process) (*limit.Limits, *specs.Process, err
 	return l, &spec, nil
 }
 
-// limits are those of p, or nil.
+// limits returns the limits of p, or nil.
 func (p *Process) limits() *limit.Limits {
 	if p.run == nil {
 		return nil
@@ -97,15 +98,15 @@ func (p *Process) limitOutput() {
 	}
 }
 
-// group is the cgroup of the run that p is.
+// group returns the cgroup of p, which is a run.
 func (p *Process) group() *cgroup.Cgroup {
 	if p.execID == "" {
 		return p.container.Cgroup()
 	}
-	return p.handle.(CgroupHandle).Cgroup() // as RuntimeContainer.Exec has it with limits
+	return p.handle.(CgroupHandle).Cgroup() // which RuntimeContainer.Exec returns with limits
 }
 
-// beginInit is called when init is about to run its program: what creating it took does not count.
+// beginInit notes the usage just before init runs its program: what creating it took does not count.
 func (p *Process) beginInit() {
 	if p.run == nil || p.container.Restored() {
 		return
@@ -120,8 +121,8 @@ func (p *Process) beginInit() {
 	p.run.mu.Unlock()
 }
 
-// ownOOMKills is how many processes of p, which is init, the kernel has killed for the container's limit of memory on
-// v1, where it kills one alone. It is 0 on v2, and where that limit does not end the run.
+// ownOOMKills returns how many processes of p, which is init, the kernel has killed for the container's memory limit on
+// v1, where it kills only one process. It returns 0 on v2, and where that limit does not end the run.
 func (p *Process) ownOOMKills() uint64 {
 	if l := p.limits(); l == nil || l.Memory == 0 || p.group().Unified() {
 		return 0
@@ -133,8 +134,8 @@ func (p *Process) ownOOMKills() uint64 {
 	return kills
 }
 
-// endForMemory ends p, which is init, when the kernel has killed a process for its limit of memory: on v1 the others
-// would go on. The watch of the container calls it, and does not wait.
+// endForMemory ends p, which is init, if the kernel has killed a process for its memory limit: on v1 the others would
+// continue. The container's OOM watch calls it, and does not wait.
 func (p *Process) endForMemory() {
 	kills := p.ownOOMKills()
 	if kills == 0 {
@@ -144,13 +145,13 @@ func (p *Process) endForMemory() {
 	over := kills > p.run.killsBefore
 	p.run.mu.Unlock()
 	if over {
-		go p.killOverLimit(limit.Memory) // ends soon: it sends a signal
+		go p.killOverLimit(limit.Memory) // ends soon: it only sends a signal
 	}
 }
 
-// startLimits starts what ends a run that is over its limits. It is called once, with opLock held, when the program runs.
-// From asked on it may have run: a busy machine tells the shim of its start late, and a verdict must not take time off
-// it.
+// startLimits starts the timers that end a run over its limits. It is called once, with opLock held, when the program
+// runs. The program may have been running since asked: on a busy machine the shim learns of its start late, and a
+// verdict must not take time off the run.
 func (p *Process) startLimits(asked time.Time) {
 	r := p.run
 	if r == nil {
@@ -176,15 +177,15 @@ func (p *Process) startLimits(asked time.Time) {
 }
 
 const (
-	// watchAfter is the age at which the memory of a run is watched. A shorter one is judged by the kernel's counter
-	// alone.
+	// watchAfter is the age from which the memory of a run is watched. A shorter run is judged only by the kernel's
+	// counter.
 	watchAfter = 20 * time.Millisecond
-	// killTime is longer than the kernel takes from the signal that a cgroup is out of memory to the kill.
+	// killTime is longer than the kernel takes to kill after it signals that a cgroup is out of memory.
 	killTime = time.Second
 )
 
-// watchMemory ends an exec when the kernel has killed a process of it: on v1 the others would go on. For init the watch
-// of the container calls endForMemory.
+// watchMemory ends an exec when the kernel has killed one of its processes: on v1 the others would continue. For init
+// the container's OOM watch calls endForMemory.
 func (p *Process) watchMemory() {
 	watch, err := p.group().WatchOOM(func() { p.killOverLimit(limit.Memory) })
 	if err != nil {
@@ -204,11 +205,11 @@ func (p *Process) watchMemory() {
 		watch.Stop()
 		return
 	}
-	if a, err := p.group().Account(); err == nil && a.OOMKills > 0 { // before the watch
+	if a, err := p.group().Account(); err == nil && a.OOMKills > 0 { // killed before the watch
 		p.killOverLimit(limit.Memory)
 		return
 	}
-	// The kernel signals before it kills. If the watch began in between, nothing is signalled any more.
+	// The kernel signals before it kills. If the watch began in between, it gets no signal.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.over {
@@ -216,10 +217,11 @@ func (p *Process) watchMemory() {
 	}
 }
 
-// lookAgain is when the CPU time of a run is looked at again that could not be read, for lack of descriptors say.
+// lookAgain is the wait before another attempt to read the CPU time of a run, if that failed, for example for lack of
+// descriptors.
 const lookAgain = 100 * time.Millisecond
 
-// lookAtCPUTime ends a run that has used its CPU time, or looks again when it can have.
+// lookAtCPUTime ends a run that has used up its CPU time, or looks again when it may have.
 func (p *Process) lookAtCPUTime() {
 	used, err := p.group().Usage()
 	if errdefs.IsNotFound(err) {
@@ -242,8 +244,8 @@ func (p *Process) lookAtCPUTime() {
 	}
 }
 
-// killOverLimit kills the run because of a limit, the first one for which it is called. Before the program runs,
-// startLimits does.
+// killOverLimit kills the run because of a limit: the first one for which it is called. If the program does not run
+// yet, startLimits does it.
 func (p *Process) killOverLimit(why limit.Reason) {
 	r := p.run
 	r.mu.Lock()
@@ -268,8 +270,8 @@ func (p *Process) killFor(why limit.Reason) {
 	}
 }
 
-// recordVerdict ends what startLimits started, keeps the verdict, and writes it to its file. The waiter calls it, with
-// opLock held, when the run is dead and before its exit is told.
+// recordVerdict stops what startLimits started, keeps the verdict, and writes it to its file. The waiter calls it, with
+// opLock held, when the run has exited and before its exit is published.
 func (p *Process) recordVerdict(exit Exit) {
 	r := p.run
 	if r == nil {
@@ -304,7 +306,7 @@ func (p *Process) recordVerdict(exit Exit) {
 	v.SplitCPU(used.User, used.System)
 	r.limits.Judge(&v, ended, v.OOMKills > 0 && c.isLimitedInMemory())
 	if path := c.config.VerdictFile; path != "" {
-		written := v // which a file system that does not answer in time may still read
+		written := v // a copy, which a write that does not end in time may still read
 		if err := unixfile.Within(verdictTimeout, func() error { return written.Write(path) }); err != nil {
 			p.logger().WithError(err).Error("write the verdict")
 		}
@@ -312,7 +314,7 @@ func (p *Process) recordVerdict(exit Exit) {
 	c.keepVerdict(v)
 }
 
-// account is what the run used, which is dead.
+// account returns what a run that has exited used.
 func (p *Process) account() cgroup.Account {
 	if p.execID != "" {
 		return p.handle.(CgroupHandle).Account() // as in group
@@ -330,8 +332,8 @@ func (p *Process) account() cgroup.Account {
 	return used
 }
 
-// isLimitedInMemory reports whether the container or a cgroup above it, as a pod's, has a limit. Its own cgroup may be
-// gone: systemd removes an empty scope.
+// isLimitedInMemory reports whether the container or a cgroup above it, such as a pod's, has a memory limit. Its own
+// cgroup may be gone: systemd removes an empty scope.
 func (c *Container) isLimitedInMemory() bool {
 	if c.limitsMemory.Load() {
 		return true
@@ -343,14 +345,14 @@ func (c *Container) isLimitedInMemory() bool {
 	return err == nil && most < math.MaxUint64
 }
 
-// noteMemoryLimit keeps whether the container has a limit of memory, after r was written.
+// noteMemoryLimit records whether the container has a memory limit, after r was written.
 func (c *Container) noteMemoryLimit(r *specs.LinuxResources) {
 	if limited, ok := limit.OfMemory(r); ok {
 		c.limitsMemory.Store(limited || c.config.Limits != nil && c.config.Limits.Memory > 0)
 	}
 }
 
-// keptVerdicts is how many verdicts on execs a container keeps.
+// keptVerdicts is how many verdicts a container keeps: on execs, and on itself.
 const keptVerdicts = 100
 
 func (c *Container) keepVerdict(v limit.Verdict) {
@@ -365,14 +367,15 @@ func (c *Container) keepVerdict(v limit.Verdict) {
 	}
 }
 
-// Verdicts are those on the last execs that have ended and had limits, and on the container itself, in this order.
+// Verdicts returns the verdicts on the last execs that had limits and have ended, and on the container itself, in this
+// order.
 func (c *Container) Verdicts() []limit.Verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.verdicts)
 }
 
-// processors is how many the machine has online: a container may have more than the shim.
+// processors returns how many processors the machine has online: a container may have more than the shim.
 var processors = sync.OnceValue(func() int {
 	stat, _ := os.ReadFile("/proc/stat") // it is always there
 	return max(bytes.Count(stat, []byte("\ncpu")), 1)

@@ -23,85 +23,85 @@ import (
 
 // Runtime is an OCI runtime.
 type Runtime interface {
-	// Create creates a container whose init waits to be told to run its program, or, with c.Checkpoint, one whose init
-	// can be restored: then there is no process yet, and s is nil. When it fails, or ctx ends first, nothing is left.
+	// Create creates a container whose init waits for Start to run its program, or, with c.Checkpoint, one whose init
+	// can be restored: then there is no process yet, and s is nil. If it fails, or ctx ends first, nothing is left.
 	Create(ctx context.Context, c Config, s *stdio.Streams) (RuntimeContainer, error)
 }
 
 // RuntimeContainer is one container of a Runtime. Restore, Start, Pause, Resume, Update, Checkpoint and Destroy are
-// called one at a time, with opLock of init held, and nothing is called beside Destroy. The others are called at any
-// time.
+// called one at a time, with opLock of init held. The others are called at any time.
 type RuntimeContainer interface {
-	// Init is the container's first process, as Create started it.
+	// Init returns the container's first process, as Create started it.
 	Init() Handle
-	// Restore brings init and all other processes of the checkpoint back to life, in place of Start. When it fails, or
-	// ctx ends first, none of them lives.
+	// Restore restores init and all other processes of the checkpoint, and replaces Start. If it fails, or ctx ends
+	// first, none of them is running.
 	Restore(ctx context.Context, s *stdio.Streams) (Handle, error)
-	// Start lets init run its program. It returns when that has begun, or with an error when init is dead.
+	// Start lets init run its program. It returns when the program has begun, or with an error if init has exited.
 	Start(ctx context.Context) error
-	// AwaitProgram waits a little after Start until init runs its program: the kernel loads it after Start returned.
+	// AwaitProgram waits briefly after Start until init runs its program, which the kernel loads after Start has
+	// returned.
 	AwaitProgram()
-	// Exec runs a further process and returns when its program has begun. With limits, which are nil for none, its Handle
-	// is a CgroupHandle, and the kernel keeps those of memory, processes and CPUs.
+	// Exec runs another process and returns when its program has begun. If l is not nil, its Handle is a CgroupHandle,
+	// and the kernel enforces the limits on memory, processes and CPUs.
 	Exec(ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams) (Handle, error)
 	// Pause freezes every process of the container.
 	Pause() error
 	// Resume thaws them. It does not wait for an Exec in flight.
 	Resume() error
-	// Update changes the resources that r names and leaves the others. When it fails the former values are back, as far
-	// as the kernel allows.
+	// Update changes the resources that r names and leaves the others. If it fails, it restores the former values as
+	// far as the kernel allows.
 	Update(r *specs.LinuxResources) error
-	// KeepCPUSet tells others who write the container's cgroup, as systemd does when it is reloaded, which CPUs and
+	// KeepCPUSet informs others that write the container's cgroup, as systemd does when it is reloaded, which CPUs and
 	// memory nodes were written there. An empty list is left out.
 	KeepCPUSet(ctx context.Context, cpus, mems string) error
-	// Checkpoint writes the state of all processes to disk. With r.Exit they are dead afterwards; otherwise, and when
-	// it fails, they go on. It is not interrupted: processes that CRIU looks at from inside might not survive that.
+	// Checkpoint writes the state of all processes to disk. With r.Exit they have exited afterwards; otherwise, and if
+	// it fails, they continue. It is not interrupted: processes that CRIU inspects from inside might not survive that.
 	Checkpoint(r CheckpointRequest) error
-	// Cgroup is where the container's processes live.
+	// Cgroup returns the cgroup of the container's processes.
 	Cgroup() *cgroup.Cgroup
-	// Launch tells how processes were started.
+	// Launch returns how processes were started.
 	Launch() inspect.Launch
-	// OwnsPIDs reports whether the kernel kills all processes when init dies, which it does in a PID namespace of the
+	// OwnsPIDs reports whether the kernel kills all processes when init exits, as it does in a PID namespace of the
 	// container's own.
 	OwnsPIDs() bool
-	// Destroy removes what Create made. Init must be dead. It succeeds if the container is gone already, so that a
-	// failed Destroy can be called again.
+	// Destroy removes what Create made. Init must have exited. It succeeds if the container is gone already, so that a
+	// failed Destroy can be retried.
 	Destroy() error
-	// Discard is Destroy for a container that nobody will destroy again, since its creation failed. Nothing is left on
-	// disk even if another program that has to know, such as systemd, does not answer; then it is an error.
+	// Discard is Destroy for a container whose creation failed, and which nobody will destroy again. Nothing is left on
+	// disk even if another program that has to know, such as systemd, does not answer; Discard then returns an error.
 	Discard() error
 }
 
 // Handle is one live process. It remains valid when the kernel reuses the pid.
 type Handle interface {
 	Pid() int
-	// Wait blocks until the process is dead and reaps it. The waiter alone calls it.
+	// Wait blocks until the process has exited and reaps it. Only the waiter calls it.
 	Wait() Exit
-	// Signal returns errdefs.ErrNotFound for a process that is dead. Right after Start a signal other than SIGKILL waits
-	// a little for the program that it is for (RuntimeContainer.AwaitProgram).
+	// Signal returns errdefs.ErrNotFound for a process that has exited. Right after Start a signal other than SIGKILL
+	// waits briefly for the program that it is meant for (RuntimeContainer.AwaitProgram).
 	Signal(sig syscall.Signal) error
 }
 
 // CgroupHandle is the Handle of an exec with a cgroup of its own. SIGKILL kills all processes there, and Wait then
-// returns when all are dead. Processes that an exec leaves behind when it exits by itself live on, unless it has
-// limits: then Wait kills them.
+// returns when all have exited. Processes that an exec leaves behind when it exits by itself keep running, unless it
+// has limits: then Wait kills them.
 type CgroupHandle interface {
 	Handle
-	// Cgroup is the exec's. It is there until Release.
+	// Cgroup returns the exec's cgroup, which exists until Release.
 	Cgroup() *cgroup.Cgroup
-	// Account is what an exec with limits used, with all processes that it started. It is for after Wait.
+	// Account returns what an exec with limits used, including all processes that it started. It is called after Wait.
 	Account() cgroup.Account
-	// Usage is that of now, or of the end.
+	// Usage returns the current usage, or the final one.
 	Usage() Usage
-	// Release removes the cgroup as soon as it is empty. The waiter calls it after the exit was told.
+	// Release removes the cgroup as soon as it is empty. The waiter calls it after the exit is published.
 	Release()
 }
 
-// Usage is what an exec used, with all processes that it started.
+// Usage is what an exec used, including all processes that it started.
 type Usage struct {
 	CPU time.Duration
-	// Memory is the peak in bytes: of all processes together, or if CgroupTotal is false of the largest of them that
-	// has exited.
+	// Memory is the peak in bytes: of all processes together or, if CgroupTotal is false, of the largest one that has
+	// exited.
 	Memory      uint64
 	CgroupTotal bool
 }
@@ -117,22 +117,23 @@ type Exit struct {
 type Config struct {
 	ID     string
 	Bundle string // absolute path of the OCI bundle
-	Rootfs string // absolute path of the root file system; mounted when Prepare of all hooks has returned
+	Rootfs string // absolute path of the root file system; mounted once Prepare of all hooks has returned
 	Spec   *specs.Spec
 	IO     stdio.Config
-	Mounts []event.Mount // of the root file system, as they are told by the event
+	Mounts []event.Mount // of the root file system, as the event reports them
 	// Checkpoint is the directory of the image that init is restored from at Start; empty for a fresh container.
 	Checkpoint string
-	// MayRestore refuses a restore that is about to begin. No other operation on init is under way then. nil refuses none.
+	// MayRestore may refuse a restore that is about to begin. No other operation on init is under way then. nil refuses
+	// none.
 	MayRestore func() error `json:"-"`
-	// Stop is how a container that lives is ended before it is removed from disk; the zero value kills it.
+	// Stop is how a running container is stopped before it is removed from disk; the zero value kills it.
 	Stop  Stop
 	Files []*os.File // init's, from descriptor 3 on
-	Hooks []Hook     // the first has what the delete command must know, and is undone when nothing else is left
+	Hooks []Hook     // the first records what the delete command must know, and is undone when nothing else is left
 	Options
 }
 
-// Stop is how a container is ended: init gets Signal, and what lives when Grace is over is killed.
+// Stop is how a container is stopped: init gets Signal, and what still runs after Grace is killed.
 type Stop struct {
 	Signal syscall.Signal
 	Grace  time.Duration
@@ -147,8 +148,8 @@ type Options struct {
 	IOOwner       idmap.Owner   // owner of the pipes given to processes
 	CriuPath      string        // the criu program that is wanted; empty for the one in PATH
 	CriuWorkPath  string        // for logs of a restore; empty for a directory in the bundle
-	Init          bool          // a small init starts the program, reaps, and hands signals on
-	TaskDir       string        // in the container, where programs are looked for before PATH; empty for none
+	Init          bool          // a small init starts the program, reaps, and forwards signals
+	TaskDir       string        // directory in the container where programs are looked for before PATH; empty for none
 	ExecCgroup    bool          // each exec gets a cgroup of its own: its Handle is a CgroupHandle
 	ExecTimeout   time.Duration // after which an exec is killed; 0 for never
 	Limits        *limit.Limits // of the container as a run; nil for none, and no verdict
@@ -156,34 +157,34 @@ type Options struct {
 	VerdictFile   string        // path of files with verdicts, in which {exec} stands for the exec; "" for none
 }
 
-// SetEnv sets a variable of init, whatever the configuration made of it.
+// SetEnv sets an environment variable of init, overriding the configuration.
 func (c *Config) SetEnv(name, value string) {
 	p := c.Spec.Process
 	env := slices.DeleteFunc(slices.Clone(p.Env), func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	p.Env = append(env, name+"="+value)
 }
 
-// Hook makes what a container has beside what the runtime makes, such as a pid file. Its methods are called in the
-// order of [Config.Hooks], Removed in the reverse order. An implementation embeds [NoHook] for those that it does not
-// need.
+// Hook makes something that a container has in addition to what the runtime makes, such as a pid file. Its methods are
+// called in the order of [Config.Hooks], Removed in the reverse order. An implementation embeds [NoHook] for the
+// methods that it does not need.
 type Hook interface {
 	// Prepare is called before the runtime creates the container. It may change c.Spec, c.Rootfs and c.Files.
 	Prepare(ctx context.Context, c *Config) error
-	// Created is called when init exists, before anybody is told of it. Init does not run its program yet, except in a
-	// container that is restored from a checkpoint: there Start calls it.
+	// Created is called when init exists, before it is announced. Init does not run its program yet, except in a
+	// container restored from a checkpoint, where Start calls Created.
 	Created(ctx context.Context, c RuntimeContainer, init Handle) error
-	// Removed undoes Prepare and Created. It is called after the container is destroyed, and when its creation failed,
+	// Removed undoes Prepare and Created. It is called after the container is destroyed, and if its creation failed,
 	// even if Prepare or Created failed or were not called. It is called again after a failure.
 	Removed() error
 	// BeforeUpdate is called before the runtime writes r to the cgroup.
 	BeforeUpdate(r *specs.LinuxResources)
 	// AfterUpdate is called with the runtime's result.
 	AfterUpdate(err error)
-	// Exited is called before init's exit is told. It must not block for long.
+	// Exited is called before init's exit is published. It must not block for long.
 	Exited(exit Exit)
 	// BeforeDestroy is called before the runtime removes the cgroup.
 	BeforeDestroy()
-	// Deleted is called when a Delete has left nothing of the container, before that is told.
+	// Deleted is called when a Delete has left nothing of the container, before that is published.
 	Deleted()
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// State is where a process is in its life.
+// State is a stage in the life of a process.
 type State int
 
 // The states. A process that is being created has none yet.
@@ -55,9 +55,8 @@ type step struct {
 	op   Op
 }
 
-// initTable and execTable list every legal step; a step that is missing is
-// refused. testdata/lifecycle.golden is the same as a matrix. execTable is also
-// that of an init which Start restores, as long as there is no process.
+// initTable and execTable list every legal step; a step that is missing is refused. testdata/lifecycle.golden is the
+// same as a matrix. execTable also applies to an init that Start restores, as long as there is no process.
 var (
 	initTable = map[step]State{
 		{Created, OpStart}: Running, {Created, OpExec}: Created, {Created, OpUpdate}: Created,
@@ -85,9 +84,8 @@ var (
 	}
 )
 
-// next is the state that op leads to from s, or why op is refused: what is
-// gone cannot be found, anything else is asked at the wrong time. The classes
-// are those that containerd and its CRI plugin branch on.
+// next returns the state that op leads to from s, or an error that says why op is refused: errdefs.ErrNotFound if the
+// process is gone, otherwise errdefs.ErrFailedPrecondition. containerd and its CRI plugin branch on these classes.
 func next(table map[step]State, s State, op Op) (State, error) {
 	if to, ok := table[step{s, op}]; ok {
 		return to, nil

@@ -19,12 +19,13 @@ const (
 	lastUndo  = 64 * time.Millisecond
 )
 
-// ErrLeft says that what a failed creation had made could not be removed. The first of [Config.Hooks] then stays.
+// ErrLeft means that something made by a failed creation could not be removed. The first of [Config.Hooks] then stays.
 var ErrLeft = errors.New("something of the container is left")
 
-// Undo calls undo until it succeeds, at most five times within a tenth of a second. What an operation fails for, such
-// as want of descriptors, fails its undo as well, and often passes; nobody else would undo it. An undo that has waited
-// in vain, for a cgroup to become empty say, is not tried again. undo may be called again after it has failed midway.
+// Undo calls undo until it succeeds, at most five times within a tenth of a second. What makes an operation fail, such
+// as a lack of descriptors, makes its undo fail as well, but often passes; nobody else would undo it. An undo that has
+// waited in vain, for example for a cgroup to become empty, is not retried. undo may be called again after it has
+// failed midway.
 func Undo(undo func() error) error {
 	for wait := firstUndo; ; wait *= 4 {
 		err := undo()

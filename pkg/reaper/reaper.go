@@ -51,7 +51,7 @@ func (r *Reaper) Run(ctx context.Context) {
 }
 
 // Suspend stops the reaping while the caller, or a library that it calls, starts children and waits for them. The
-// caller registers those that live on before it calls resume, which it does once.
+// caller registers those that keep running before it calls resume, which it does once.
 func (r *Reaper) Suspend() (resume func()) {
 	r.mu.Lock()
 	r.suspended++

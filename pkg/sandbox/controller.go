@@ -1,16 +1,16 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox controls the life of a pod, as containerd's Sandbox API asks for it: create, start, stop, wait,
+// Package sandbox controls the lifecycle of a pod, as containerd's Sandbox API asks for it: create, start, stop, wait,
 // status, shutdown.
 //
-// A [Controller] makes the pod by pkg/pod. It tells task.Manager, the registry of containers, whether containers may be
-// created now, and how the pod changes their configuration. Without the Sandbox API there is no pod, and the shim ends
-// with its last container.
+// A [Controller] makes the pod with pkg/pod. It tells task.Manager, the registry of containers, whether containers may
+// be created now, and how the pod changes their configuration. Without the Sandbox API there is no pod, and the shim
+// ends with its last container.
 //
 // # Goroutines
 //
-//   - Each stop has one. It ends when the containers have ended, which the grace and the kill after it bound.
+//   - Each stop has one. It ends when the containers have ended, which the grace period and the kill after it bound.
 //   - One waits for the process that holds the pod's namespaces, if that is not the shim. It ends with that process.
 //   - A timer runs after a failed shutdown of an abandoned pod, and another after a failed stop of a pod whose process
 //     of namespaces died. They end with the shim.
@@ -67,7 +67,7 @@ type Controller struct {
 
 	mu sync.Mutex
 	// +checklocks:mu
-	containers retry // of abandoned ones, since ShutdownIdle has left some
+	containers retry // of abandoned ones that ShutdownIdle has left
 }
 
 // sandbox is a pod and its stage.
@@ -84,11 +84,11 @@ type sandbox struct {
 	stage   Stage
 	started Started       // zero before start
 	stop    *stop         // under way, or nil
-	died    *process.Exit // of the process that holds the namespaces; nil while it lives, or if it is the shim
-	exit    *process.Exit // nil until all containers are dead; told when the stage is Stopped
+	died    *process.Exit // of the process that holds the namespaces; nil while it runs, or if it is the shim
+	exit    *process.Exit // nil until all containers have exited; reported when the stage is Stopped
 	updated Resources
-	retry   retry // since ShutdownIdle has failed
-	dead    retry // since stopDead has
+	retry   retry // after ShutdownIdle has failed
+	dead    retry // after stopDead has failed
 }
 
 // Stage is a stage in the life of a pod. Each one leads to the next, and Created also to Stopping.
@@ -146,7 +146,7 @@ func (c *Controller) create(ctx context.Context, r CreateRequest) (err error) {
 	c.sandbox.Store(p)
 	var made Pod
 	defer func() {
-		if made == nil { // also after a panic: Shutdown has to end the shim
+		if made == nil { // even after a panic: Shutdown has to end the shim
 			c.sandbox.Store(nil)
 			err = errors.Join(err, c.tasks.RemovePod())
 		}
@@ -210,7 +210,7 @@ func (c *Controller) admit(p *sandbox) task.Admit {
 	}
 }
 
-// refuse is the error of an operation that the stage does not allow.
+// refuse returns the error of an operation that the stage does not allow.
 func (p *sandbox) refuse(op string) error {
 	return fmt.Errorf("sandbox %q: cannot %s: the pod is %v: %w", p.id, op, p.stage, errdefs.ErrFailedPrecondition)
 }
@@ -222,7 +222,7 @@ type Started struct {
 	Spec      *specs.Spec
 }
 
-// Start makes the pod's namespaces, after which containers can be created. It can be tried again when it fails.
+// Start makes the pod's namespaces, after which containers can be created. It can be retried if it fails.
 func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, error) {
 	p, err := c.get(sandboxID)
 	if err != nil {
@@ -261,8 +261,8 @@ func (c *Controller) Start(ctx context.Context, sandboxID string) (Started, erro
 	return started, nil
 }
 
-// awaitDeath stops the pod when the process that holds its namespaces dies: no container can be created without it.
-// A stop that fails is tried again, since containerd waits for the end of the pod and asks for nothing.
+// awaitDeath stops the pod when the process that holds its namespaces dies: no container can be created without it. A
+// failed stop is retried, since containerd waits for the end of the pod and requests nothing.
 func (c *Controller) awaitDeath(p *sandbox) {
 	<-p.pod.Exited()
 	status, at := p.pod.Exit()

@@ -49,7 +49,7 @@ type Resources struct {
 	Overhead, Resources *json.RawMessage // nil before an update
 }
 
-// Update keeps the resources, unless they are nil. A containerd that restarts reads them from the status.
+// Update stores the resources, unless they are nil. A containerd that restarts reads them from the status.
 func (c *Controller) Update(sandboxID string, resources *Resources) error {
 	p, err := c.get(sandboxID)
 	if err == nil && resources != nil {
@@ -60,7 +60,7 @@ func (c *Controller) Update(sandboxID string, resources *Resources) error {
 	return err
 }
 
-// Status never blocks for long.
+// Status returns the status of the pod. It never blocks for long.
 func (c *Controller) Status(sandboxID string, verbose bool) (Status, error) {
 	p, err := c.get(sandboxID)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Controller) Status(sandboxID string, verbose bool) (Status, error) {
 	return status, nil
 }
 
-// Inspect is the pod, or nil if there is none.
+// Inspect returns the pod, or nil if there is none.
 func (c *Controller) Inspect() *inspect.Pod {
 	p := c.sandbox.Load()
 	if p == nil {

@@ -18,8 +18,8 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// stopTimeout bounds a stop without grace for which no client waits. task.Manager waits 10 s for a Create that it
-// cancelled, and 10 s for a container that it killed.
+// stopTimeout bounds a stop without a grace period for which no client waits. task.Manager waits 10 s for a Create that
+// it cancelled, and 10 s for a container that it killed.
 const stopTimeout = 20 * time.Second
 
 // stop is a Stop under way, which has a goroutine of its own.
@@ -30,12 +30,12 @@ type stop struct {
 	err   error
 }
 
-// Stop ends all containers of the pod, and then the pod. Inits get their stop signal and have timeout to end; then
-// everything is killed, with a timeout of 0 at once. No container is created from then on. Stop returns when clients
-// have been told of all exits.
+// Stop stops all containers of the pod, and then the pod. Each init gets its stop signal and has timeout to exit; then
+// everything is killed, immediately with a timeout of 0. No container is created from then on. Stop returns when all
+// exits have been published.
 //
 // Stop of a stopped pod has no effect. A Stop while another one waits joins it, and the earlier end of their timeouts
-// counts. When ctx ends the stop goes on without its caller. After a failure it can be called again.
+// counts. When ctx ends, the stop continues without its caller. After a failure it can be called again.
 func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Duration) error {
 	p, err := c.get(sandboxID)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Du
 	s := p.stop
 	if s == nil {
 		s = &stop{done: make(chan struct{})}
-		// Without a timeout the grace is over before any container is sent its stop signal.
+		// Without a timeout the grace period ends before any container is sent its stop signal.
 		s.grace, s.kill = context.WithTimeout(context.Background(), timeout)
 		p.stop, p.stage = s, Stopping
 		go c.runStop(p, s)
@@ -63,7 +63,7 @@ func (c *Controller) Stop(ctx context.Context, sandboxID string, timeout time.Du
 	case <-s.done:
 		timer.Stop()
 		return s.err
-	case <-ctx.Done(): // the timer stays
+	case <-ctx.Done(): // the timer keeps running
 		return fmt.Errorf("sandbox %q: stop: not all is dead yet: %w", p.id, ctx.Err())
 	}
 }
@@ -109,7 +109,7 @@ func (c *Controller) Wait(ctx context.Context, sandboxID string) (process.Exit, 
 	return *p.exit, nil
 }
 
-// Shutdown kills the pod if it runs, deletes its containers, and ends the shim. It can be called again when it fails.
+// Shutdown kills the pod if it runs, deletes its containers, and ends the shim. It can be called again if it fails.
 //
 // If there is neither a pod nor a container it ends the shim too: containerd calls it when CreateSandbox has failed
 // (plugins/sandbox, controllerLocal.cleanupShim).
@@ -158,13 +158,13 @@ const (
 	lastRetry  = 15 * time.Minute
 )
 
-// retry has something tried again after a failure, since nobody else would.
+// retry retries something after a failure, since nobody else would.
 type retry struct {
 	timer *time.Timer // nil before the first failure; it ends with the shim
 	in    time.Duration
 }
 
-// again calls f later, and returns in how long. The caller holds Controller.mu.
+// again schedules a call of f, and returns the delay. The caller holds Controller.mu.
 func (r *retry) again(f func()) time.Duration {
 	if r.timer == nil {
 		r.in = firstRetry
@@ -176,12 +176,12 @@ func (r *retry) again(f func()) time.Duration {
 	return r.in
 }
 
-// ShutdownIdle ends a shim that has had no client for a while, if it has no container and no pod, or abandoned ones.
-// Containers that have died are abandoned if their bundles are gone (task.Manager.DeleteAbandoned). A pod that runs is
-// kept for a containerd that comes back. It is abandoned if it was never started, since the start follows at once, or
-// if its bundle is gone, which containerd removes when it gives the pod up.
+// ShutdownIdle ends a shim that has had no client for a while, if it has neither containers nor a pod, or only
+// abandoned ones. Containers that have exited are abandoned if their bundles are gone (task.Manager.DeleteAbandoned). A
+// running pod is kept for a containerd that comes back. A pod is abandoned if it was never started, since the start
+// follows its creation immediately, or if its bundle is gone, which containerd removes when it gives up the pod.
 //
-// After a failure, and as long as an abandoned container lives, a timer tries again.
+// After a failure, and as long as an abandoned container is running, a timer tries again.
 func (c *Controller) ShutdownIdle() {
 	if c.tasks.DeleteAbandoned() {
 		c.mu.Lock()

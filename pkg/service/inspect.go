@@ -25,13 +25,13 @@ import (
 
 const inspectServiceName = "io.containerd.sandbox.v1.Inspect"
 
-// Shim is what the services are told of the process that they run in.
+// Shim is what the services know about the process that they run in.
 type Shim struct {
 	Version    string
 	Started    time.Time
 	Socket     string       // its path
 	Containerd string       // socket that gets the events
-	Events     *event.Queue // to it
+	Events     *event.Queue // events to containerd
 	Clients    func() int   // how many are connected
 }
 
@@ -97,7 +97,7 @@ func (s *inspectService) inspectShim() inspect.Shim {
 const maxStacks = 3 << 20
 
 func (*inspectService) Stacks(context.Context, string, []byte) ([]byte, error) {
-	text := make([]byte, maxStacks) // takes memory as far as it is written to
+	text := make([]byte, maxStacks) // uses memory only as far as it is written to
 	n := runtime.Stack(text, true)
 	return protofield.Encode(strings.ToValidUTF8(string(text[:n]), "?"), n == maxStacks)
 }
@@ -124,7 +124,7 @@ type operation int
 const (
 	opCreate operation = iota
 	opStart
-	opExec // its start
+	opExec // the start of an exec
 	opDelete
 	operations
 )
@@ -148,7 +148,7 @@ type durations [operations]struct {
 // errPanicked is the error of an operation that did not return.
 var errPanicked = errors.New("panic")
 
-// measure calls, and counts how long that took. A panic is counted as failed, and goes on.
+// measure runs call and counts how long that took. A panic counts as a failure, and propagates.
 func measure[T any](d *durations, op operation, call func() (T, error)) (answer T, err error) {
 	err = errPanicked
 	defer func(start time.Time) { d.ended(op, time.Since(start), err) }(time.Now())
@@ -156,7 +156,7 @@ func measure[T any](d *durations, op operation, call func() (T, error)) (answer 
 	return answer, err
 }
 
-// ended counts an operation that took a while, if it succeeded.
+// ended counts an operation: its duration if it succeeded, otherwise the failure.
 func (d *durations) ended(op operation, took time.Duration, err error) {
 	h := &d[op]
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 )
 
 // Publisher sends events to containerd. Its Publish is an event.Publisher. One goroutine at a time calls Publish or
-// Close. A containerd that hangs is dialled again after the time that the context of an attempt has.
+// Close. A containerd that hangs is dialled again when the context of an attempt has ended.
 type Publisher struct {
 	namespace string
 	address   string
@@ -38,7 +38,8 @@ func NewPublisher(namespace, address string) *Publisher {
 	return &Publisher{namespace: namespace, address: strings.TrimPrefix(address, "unix://")}
 }
 
-// Publish sends one event. An event that containerd refuses is event.ErrRejected; any other error may pass.
+// Publish sends one event. The error is event.ErrRejected if containerd refuses the event; any other error may be
+// temporary.
 func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) error {
 	if p.address == "" {
 		return fmt.Errorf("containerd gave no TTRPC_ADDRESS: %w", event.ErrRejected)
@@ -54,8 +55,8 @@ func (p *Publisher) Publish(ctx context.Context, e event.Event, at time.Time) er
 	kept := p.client != nil
 	err = p.forward(ctx, request)
 	if kept && errors.Is(err, ttrpc.ErrClosed) {
-		// containerd has ended since the last event. Most often it is back, and asks for things: if this event waited for
-		// the queue's next attempt, those of the next shim of the same container could overtake it.
+		// containerd has exited since the last event. Usually it is running again and sends requests: if this event
+		// waited for the queue's next attempt, those of the next shim of the same container could overtake it.
 		err = p.forward(ctx, request)
 	}
 	if err == nil {
@@ -77,7 +78,7 @@ func (p *Publisher) forward(ctx context.Context, request *events.ForwardRequest)
 		p.client = ttrpc.NewClient(conn)
 	}
 	client := p.client
-	defer context.AfterFunc(ctx, func() { _ = client.Close() })() // or ttrpc would wait for ever until it has written
+	defer context.AfterFunc(ctx, func() { _ = client.Close() })() // otherwise ttrpc could wait forever for its write
 	_, err := events.NewTTRPCEventsClient(client).Forward(ctx, request)
 	if err != nil {
 		_ = p.Close() // it may be broken

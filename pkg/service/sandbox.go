@@ -49,7 +49,7 @@ func (s *sandboxService) methods() map[string]ttrpc.Method {
 	}
 }
 
-// encodedMethod calls with the request's sandbox_id, which is field 1 in all of them, and the request. ttrpc decodes
+// encodedMethod passes call the request's sandbox_id, which is field 1 in all requests, and the request. ttrpc decodes
 // and encodes each message as an Empty: the fields that an Empty does not know are the whole message.
 func encodedMethod(call func(ctx context.Context, id string, request []byte) (answer []byte, err error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
@@ -111,7 +111,7 @@ func (s *sandboxService) Start(ctx context.Context, id string, _ []byte) (answer
 	)
 }
 
-// Platform is what containers are made for: that of this program.
+// Platform returns the platform of the containers, which is that of this program.
 func (s *sandboxService) Platform(_ context.Context, id string, _ []byte) (answer []byte, err error) {
 	if err := s.controller.Ping(id); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (s *sandboxService) Metrics(_ context.Context, id string, _ []byte) (answer
 	return protofield.Encode(&types.Metric{Timestamp: timestamppb.Now(), ID: id, Data: data})
 }
 
-// Update is how CRI tells that the sums of the pod's resources changed (internal/cri/server,
+// Update is how CRI reports that the sums of the pod's resources changed (internal/cri/server,
 // UpdatePodSandboxResources). The kubelet owns the pod's cgroup, and writes to it afterwards.
 func (s *sandboxService) Update(_ context.Context, id string, request []byte) (answer []byte, err error) {
 	const key = "updated-resources" // internal/cri/server/podsandbox, UpdatedResourcesKey
@@ -199,8 +199,8 @@ func (s *sandboxService) Update(_ context.Context, id string, request []byte) (a
 // podConfigName is the name of CRI's message.
 const podConfigName = "runtime.v1.PodSandboxConfig"
 
-// podConfig reads the options of a CreateSandbox. It returns nil where there are none: the configuration is in the
-// bundle then.
+// podConfig reads the options of a CreateSandbox. It returns nil if there are none: the configuration is then in the
+// bundle.
 func podConfig(options *anypb.Any) (*pod.Config, error) {
 	url := options.TypeUrl
 	if url == "" && len(options.Value) == 0 {
@@ -219,8 +219,8 @@ func podConfig(options *anypb.Any) (*pod.Config, error) {
 	return &config, nil
 }
 
-// podInfo returns what SandboxStatus tells if it is asked to be verbose. CRI decodes the value of "info" and encodes it
-// again, so what CRI does not know stands under other keys.
+// podInfo returns what a verbose SandboxStatus adds. CRI decodes the value of "info" and encodes it again, so what CRI
+// does not know is under other keys.
 func podInfo(s sandbox.Status) (map[string]string, error) {
 	info := map[string]string{}
 	for key, value := range map[string]any{
@@ -270,7 +270,7 @@ type memberInfo struct {
 type execInfo struct {
 	CPUSeconds  float64 `json:"cpuSeconds"`
 	MemoryBytes uint64  `json:"memoryBytes"`
-	CgroupTotal bool    `json:"memoryIsOfAll"` // and not of its largest process alone
+	CgroupTotal bool    `json:"memoryIsOfAll"` // and not only of its largest process
 }
 
 func members(list []sandbox.ContainerStatus) []memberInfo {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package service serves containerd's APIs over ttrpc: it decodes a request, makes one call, and encodes the answer. It
-// also sends events to containerd. Errors carry a class of errdefs from where they arose; Intercept alone turns them
+// also sends events to containerd. Errors carry a class of errdefs from where they arose; only Intercept turns them
 // into status codes.
 //
 // Messages are those of containerd/api. Its packages for the sandbox and the streaming service link gRPC, so their few
@@ -32,8 +32,8 @@ import (
 )
 
 // Register adds the services of tasks, sandboxes and streams to server, and this shim's own (runs.proto,
-// inspect.proto). d has options for containers without any. The task service has two versions with the same messages
-// (containerd api/runtime/task).
+// inspect.proto). d provides the options of containers without any. The task service has two versions with the same
+// messages (containerd api/runtime/task).
 func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *options.Defaults, s Shim) {
 	took := &durations{}
 	tasks := (&taskService{m, d, took}).methods()
@@ -45,8 +45,8 @@ func Register(server *ttrpc.Server, m *task.Manager, c *sandbox.Controller, d *o
 	registerStreaming(server, m.StreamRegistry())
 }
 
-// Intercept surrounds every call: it turns an error into a status. A panic is a bug; it is logged with its stack and
-// answered as errdefs.ErrInternal, so that the other containers of the pod live on.
+// Intercept wraps every call: it turns an error into a status. A panic is a bug; it is logged with its stack and
+// answered as errdefs.ErrInternal, so that the other containers of the pod keep running.
 func Intercept(
 	ctx context.Context, unmarshal ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, call ttrpc.Method,
 ) (answer any, err error) {
@@ -89,13 +89,13 @@ func toStatus(err error) error {
 	return status.Error(code, sendable(text))
 }
 
-// mostText is how long the text of an error is at most, in bytes. It may repeat what a container or its specification
-// says.
+// mostText is the maximum length of an error's text, in bytes. The text may repeat what a container or its
+// specification says.
 const mostText = 32 << 10
 
 // sendable returns text as a message can hold it: in UTF-8, and not much longer than mostText. Its beginning and its
-// end, which names the class, stay. ttrpc closes the connection of an answer that it cannot send, and containerd then
-// takes the shim for dead.
+// end, which names the class, are kept. ttrpc closes the connection if it cannot send an answer, and containerd then
+// considers the shim dead.
 func sendable(text string) string {
 	if len(text) > mostText {
 		text = text[:mostText/2] + " … " + text[len(text)-mostText/2:]
@@ -103,20 +103,20 @@ func sendable(text string) string {
 	return strings.ToValidUTF8(text, "?")
 }
 
-// exhausted reports whether err is for lack of something that the machine may have again. That is told in place of a
-// class that may have been added to whatever the error was.
+// exhausted reports whether err is due to a lack of something that the machine may have again later. This is reported
+// instead of a class that may have been added to any error.
 func exhausted(err error, code codes.Code) bool {
 	if code != codes.Unknown && code != codes.InvalidArgument && code != codes.FailedPrecondition {
 		return false
 	}
-	// By ENOSPC the kernel also refuses CPUs in a control file (pkg/ociruntime/ocierrors, stateErrnos).
+	// The kernel also uses ENOSPC to refuse CPUs in a control file (pkg/ociruntime/ocierrors, stateErrnos).
 	return errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) ||
 		errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOSPC) && code != codes.FailedPrecondition
 }
 
-// classAtEnd returns text with its class, the end of an error's text, once and at the end, where clients look for it to
-// take it off and put it back. In text it may end several lines, when an undoing failed as well, or stand twice, when
-// the kernel's words are the same.
+// classAtEnd returns an error's text with its class once and at the end, where clients look for it to remove and
+// restore it. In text it may end several lines, if an undo failed as well, or appear twice, if the kernel's message is
+// the same.
 func classAtEnd(text, class string) string {
 	found := false
 	lines := strings.Split(text, "\n")
@@ -131,12 +131,12 @@ func classAtEnd(text, class string) string {
 	return strings.Join(lines, "\n") + class
 }
 
-// exitTime is the time of an exit for containerd. Where t is not set it is the year 1, as from the runc shim: containerd's
-// clients then have a time that IsZero. A message without a time would be the year 1970 to them (containerd
-// protobuf/timestamp.go, FromTimestamp), as if the process had ended then.
+// exitTime encodes the time of an exit for containerd. If t is not set, it is the year 1, as from the runc shim:
+// containerd's clients then get a time that IsZero. They would read a message without a time as the year 1970
+// (containerd protobuf/timestamp.go, FromTimestamp), as if the process had exited then.
 func exitTime(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
 
-// timestamp returns nil where t is not set.
+// timestamp encodes t, and returns nil if it is not set.
 func timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

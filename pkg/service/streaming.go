@@ -23,9 +23,10 @@ import (
 )
 
 // The streaming service carries standard streams over ttrpc, for CRI's io_type "streaming". A client calls Stream and
-// sends a StreamInit with the id of the stream. An Empty is sent back at once. Then both sides speak the protocol of
-// containerd's byte streams (core/streaming/proxy, core/transfer/streaming): the reader grants a window in WindowUpdate
-// messages, the writer sends no more than that in Data messages, and the end of the call is the end of the stream.
+// sends a StreamInit with the id of the stream. An Empty is sent back immediately. Then both sides speak the protocol
+// of containerd's byte streams (core/streaming/proxy, core/transfer/streaming): the reader grants a window in
+// WindowUpdate messages, the writer sends no more than that in Data messages, and the end of the call is the end of the
+// stream.
 
 const (
 	streamingService = "containerd.services.streaming.v1.Streaming"
@@ -72,7 +73,7 @@ func stream(ctx context.Context, s ttrpc.StreamServer, x *stdio.StreamRegistry) 
 		pending := len(p.input) > 0 || p.taken
 		p.mu.Unlock()
 		if pending {
-			// The process still gets what the client sent before it hung up. Then Recv says that there is no more.
+			// The process still gets what the client sent before it hung up. Recv then reports that there is no more.
 			time.AfterFunc(inputTimeout, func() { end(context.Cause(ctx)) })
 			return
 		}
@@ -160,7 +161,7 @@ func (p *streamPeer) Recv(ctx context.Context) ([]byte, error) {
 		b, err := p.input, p.err
 		p.input, p.taken = nil, len(p.input) > 0
 		grant := 0
-		if len(b) == 0 && err == nil && p.open <= window/2 { // not for each key that is typed
+		if len(b) == 0 && err == nil && p.open <= window/2 { // not for each keystroke
 			grant = window - p.open
 			p.open = window
 		}

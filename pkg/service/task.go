@@ -38,8 +38,8 @@ type taskService struct {
 
 var _ api.TTRPCTaskService = (*taskService)(nil)
 
-// methods are those that api.RegisterTTRPCTaskService would register. That registers version 2 only, and the package of
-// version 3 links gRPC.
+// methods returns those that api.RegisterTTRPCTaskService would register. That registers only version 2, and the
+// package of version 3 links gRPC.
 func (t *taskService) methods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{
 		"State":      method(t.State),
@@ -62,7 +62,8 @@ func (t *taskService) methods() map[string]ttrpc.Method {
 	}
 }
 
-// method decodes a request and calls. An answer that comes with an error is dropped by [Intercept].
+// method returns a ttrpc.Method that decodes a request and passes it to call. [Intercept] drops an answer that comes
+// with an error.
 func method[Request, Response any](call func(context.Context, *Request) (*Response, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
 		r := new(Request)
@@ -130,8 +131,8 @@ func deleteResponse(s process.Status, err error) (*api.DeleteResponse, error) {
 func (t *taskService) Pids(_ context.Context, r *api.PidsRequest) (*api.PidsResponse, error) {
 	c, err := t.manager.Container(r.ID)
 	if errdefs.IsFailedPrecondition(err) {
-		// A containerd that starts while the Create of one that died is under way deletes what comes of it, but only if
-		// there is no such container (core/runtime/v2/shim_load.go, shouldCleanupShim). Else nobody ever would.
+		// A containerd that starts while the Create of one that died is under way deletes the result, but only if there
+		// is no such container (core/runtime/v2/shim_load.go, shouldCleanupShim). Otherwise nobody ever would.
 		err = fmt.Errorf("container %q: still being created: %w", r.ID, errdefs.ErrNotFound)
 	}
 	if err != nil {
@@ -295,7 +296,7 @@ var statuses = map[process.State]tasktypes.Status{
 	process.Pausing: tasktypes.Status_PAUSING,
 	process.Paused:  tasktypes.Status_PAUSED,
 	process.Stopped: tasktypes.Status_STOPPED,
-	process.Deleted: tasktypes.Status_STOPPED, // seen only by a caller that found the process just before it went
+	process.Deleted: tasktypes.Status_STOPPED, // seen only by a caller that found the process just before its deletion
 }
 
 func stateResponse(s process.Status) *api.StateResponse {
@@ -311,7 +312,7 @@ func streams(stdin, stdout, stderr string, terminal bool) stdio.Config {
 }
 
 // checkpointRequest reads the options of a checkpoint. Without any, which is what containerd's client sends to runtimes
-// that it does not know, the container goes on running.
+// that it does not know, the container keeps running.
 func checkpointRequest(r *api.CheckpointTaskRequest) (process.CheckpointRequest, error) {
 	var o runc.CheckpointOptions
 	if r.Options.GetTypeUrl() != "" {

@@ -23,7 +23,7 @@ type sink interface {
 	// write writes all of b and reports each part that was written. It blocks until the reader has room, or until
 	// Close, which makes it return os.ErrClosed.
 	write(b []byte, written func(n int)) error
-	// end closes the sink after its reader has all, or when ctx ends. The error says which bytes nobody read.
+	// end closes the sink when its reader has everything, or when ctx ends. The error says which bytes nobody read.
 	end(ctx context.Context) error
 	Close() error
 }
@@ -46,17 +46,17 @@ type copier struct {
 	name       string
 	from       *pipeEnd
 	to         sink
-	pipe       *pipeEnd // of to, where it may be a pipe and from is one; used by run alone
+	pipe       *pipeEnd // of to, if that may be a pipe and from is one; used only by run
 	terminal   bool     // from is a terminal's master
-	persistent bool     // go on after an error of the sink, so that the process does not block
+	persistent bool     // continue after an error of the sink, so that the process does not block
 	limit      outputLimit
 	logger     *log.Entry
 	kept       context.Context //nolint:containedctx // of the Streams, which bounds the end of the sink
 	source     io.Closer       // from and what belongs to it
 	ended      chan struct{}   // closed once, when run returns
-	looking    chan struct{}   // one slot, of who looks how much is in the source
+	looking    chan struct{}   // one slot, held while counting what is in the source
 
-	// reading is held over each call that takes from the source or counts what is in it. Whoever writes to a pipe can make
+	// reading is held during each call that reads from the source or counts what is in it. A writer to a pipe can make
 	// such a call wait: see the package documentation.
 	reading sync.Mutex
 
@@ -68,17 +68,17 @@ type copier struct {
 	// +checklocks:mu
 	lost int64 // bytes that the sink refused
 	// +checklocks:mu
-	exited bool // the process is gone
+	exited bool // the process has exited
 	// +checklocks:mu
-	eof bool // the source came to its end
+	eof bool // the source has ended
 	// +checklocks:mu
 	cut bool // Close came before the end
 	// +checklocks:mu
-	mark int64 // all that Mark found is delivered when so many bytes are written
+	mark int64 // once this many bytes are written, all that Mark found is delivered
 	// +checklocks:mu
-	unread error // of the sink's end
+	unread error // the error of the sink's end
 	// +checklocks:mu
-	done bool // the sink came to its end
+	done bool // the sink has ended
 }
 
 // run copies until the source ends, a sink that is not persistent fails, or Close.
@@ -131,9 +131,9 @@ func (c *copier) take() (*[bufferSize]byte, int, error) {
 	}
 }
 
-// tryRead reads once. Neither bytes nor an error means that there was nothing to read. With reading held the bytes in
-// the pipe and those counted here have the same sum at any time. The descriptor is non-blocking, but the pipe has a
-// lock.
+// tryRead reads once. Neither bytes nor an error means that there was nothing to read. With reading held, the sum of
+// the bytes in the pipe and of those counted here is always consistent. The descriptor is non-blocking, but the pipe
+// has a lock.
 func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -157,8 +157,8 @@ func (c *copier) tryRead(fd int) (*[bufferSize]byte, int, error) {
 		// setExited). The kernel returns all that was written before either error (drivers/tty/n_tty.c, n_tty_read).
 		return nil, 0, io.EOF
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EIO) && c.terminal:
-		// A master answers EIO while nobody has the terminal open. This is not the end: a living process may open it
-		// again, as systemd does. The poller then tells when there is something to read.
+		// A master returns EIO while nobody has the terminal open. This is not the end: a running process may open it
+		// again, as systemd does. The poller then reports when there is something to read.
 		return nil, 0, nil
 	}
 	return nil, 0, os.NewSyscallError("read", err)
@@ -170,7 +170,7 @@ func (c *copier) addWritten(n int) {
 	c.written += int64(n)
 }
 
-// onWriteError reports whether to go on after an error of the sink: a full disk must not stop the process. What the
+// onWriteError reports whether to continue after an error of the sink: a full disk must not stop the process. What the
 // sink did not take is lost, which is logged once.
 func (c *copier) onWriteError(err error) bool {
 	if !c.persistent || errors.Is(err, os.ErrClosed) {
@@ -201,12 +201,12 @@ func (c *copier) finish(err error) {
 }
 
 // spliceMin is the size from which the kernel moves the pages from one pipe to the other (splice(2)) instead of copying
-// them twice, which gives 1.2 instead of 0.9 GB/s of output. Go's io.Copy splices from sockets only. Less is copied: a
-// moved page takes one of the 16 places of a pipe however little is in it, while small writes that are copied share
+// them twice, which gives 1.2 instead of 0.9 GB/s of output. Go's io.Copy splices only from sockets. Smaller amounts
+// are copied: a moved page takes one of the 16 slots of a pipe however little it holds, while small copied writes share
 // pages.
 const spliceMin = 16 << 10
 
-// splice moves from the source as much as the sink has room for, and reports whether it moved anything. The rest is to
+// splice moves from the source as much as the sink has room for, and reports whether it moved anything. The rest must
 // be copied: splicing page by page, as a slow reader makes room, would wake the writer for each page. Copying will find
 // errors.
 func (c *copier) splice(in int) bool {
@@ -238,21 +238,21 @@ func (c *copier) splice(in int) bool {
 
 // Drain waits, after the process has exited, until every output has ended and what was written is delivered.
 //
-// Where other processes hold an output, such as a daemon that an exec left behind, the end may never come. What they
-// write is copied until ctx ends. ctx also bounds how long a reader may be slow or away. A pipe whose lock somebody
-// keeps is waited for by lookTimeout more.
+// If other processes hold an output, such as a daemon that an exec left behind, it may never end. What they write is
+// copied until ctx ends. ctx also bounds how long a reader may be slow or absent. For a pipe whose lock somebody keeps,
+// Drain waits up to lookTimeout longer.
 //
 // If ctx ends, Drain returns nil if all that was there at the exit or at the last Mark is delivered. Otherwise the
 // error names the stream, what is left and how long it waited; likewise after Close, which discards the rest. What a
-// logging binary has in its pipe counts as delivered: Close gives it time to read that. It is an error too if a sink refused bytes, as on a full disk, or if
-// nobody came to read within Config.KeepUnread.
+// logging binary has in its pipe counts as delivered: Close gives it time to read that. It is also an error if a sink
+// refused bytes, as on a full disk, or if no reader came within Config.KeepUnread.
 func (s *Streams) Drain(ctx context.Context) error {
 	start := time.Now()
 	if s.keepUnread > 0 {
 		defer time.AfterFunc(s.keepUnread, s.giveUpUnread).Stop()
 	}
 	copiers := s.outputCopiers()
-	look, cancel := context.WithTimeout(context.Background(), lookTimeout) // also if ctx has ended
+	look, cancel := context.WithTimeout(context.Background(), lookTimeout) // even if ctx has ended
 	defer cancel()
 	forEach(copiers, func(c *copier) { c.setMark(look, true) })
 	errs := make([]error, len(copiers))
@@ -270,7 +270,8 @@ func (s *Streams) Drain(ctx context.Context) error {
 	return err
 }
 
-// giveUpUnread abandons the outputs that have no reader. Processes that hold them can write on, to nobody.
+// giveUpUnread abandons the outputs that have no reader. Processes that hold them can keep writing, but nobody reads
+// it.
 func (s *Streams) giveUpUnread() {
 	s.release(fmt.Errorf("nobody came within %v: %w", s.keepUnread, errdefs.ErrDataLoss))
 	for _, o := range s.outputs {
@@ -280,15 +281,15 @@ func (s *Streams) giveUpUnread() {
 	}
 }
 
-// Mark records how much is in the outputs now, for DrainMayStop and Drain. What it cannot find out until ctx ends
+// Mark records how much is in the outputs now, for DrainMayStop and Drain. What it cannot find out before ctx ends
 // counts as not delivered.
 func (s *Streams) Mark(ctx context.Context) {
 	forEach(s.outputCopiers(), func(c *copier) { c.setMark(ctx, false) })
 }
 
-// DrainMayStop reports whether Drain waits only for last bytes in fifos that nobody has open to read or, with held, for
-// a logging binary that has all, or for outputs that other processes hold and of which all is delivered that was there
-// at the last Mark.
+// DrainMayStop reports whether Drain waits only for the last bytes in fifos that nobody has open for reading or, with
+// held, for a logging binary that has everything, or for outputs that other processes hold and whose content at the
+// last Mark is delivered.
 func (s *Streams) DrainMayStop(held bool) bool {
 	for _, c := range s.outputCopiers() {
 		if !c.mayStop(held) {
@@ -320,7 +321,8 @@ func (c *copier) mayStop(held bool) bool {
 	return false
 }
 
-// drainError says what became of the output of c. If it has not ended, cause is why nobody waits any longer.
+// drainError returns what went wrong with the output of c, or nil. If the output has not ended, cause is why the wait
+// is given up.
 func (c *copier) drainError(cause error, waited time.Duration) error {
 	_, isLogger := c.to.(*loggerInput)
 	c.mu.Lock()
@@ -343,8 +345,8 @@ func (c *copier) drainError(cause error, waited time.Duration) error {
 	return nil // held by another process
 }
 
-// setMark sets the mark to all that is in the source now. exited says that the process is gone, which is the end of a
-// terminal; then the terminal is read once more.
+// setMark sets the mark to everything that is in the source now. exited says that the process has exited, which ends a
+// terminal; the terminal is then read once more.
 func (c *copier) setMark(ctx context.Context, exited bool) {
 	known := false
 	if !c.terminal {

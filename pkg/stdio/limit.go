@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputLimit is that of each output.
+// outputLimit is the limit of each output.
 type outputLimit struct {
 	most   int64  // bytes that the sink gets; 0: all
-	onOver func() // is called when the first byte beyond them is dropped; nil: nothing is
+	onOver func() // called when the first byte beyond them is dropped; nil: nothing is called
 }
 
-// withinLimit returns the part of b, the bytes that were taken last, that the sink gets. The rest counts as written.
+// withinLimit returns the part of b, the bytes that were taken last, that goes to the sink. The rest counts as written.
 func (c *copier) withinLimit(b []byte) []byte {
 	if c.limit.most == 0 {
 		return b
@@ -35,14 +35,14 @@ func (c *copier) withinLimit(b []byte) []byte {
 
 // Output is what a process wrote to an output.
 type Output struct {
-	Written int64 // also what was not read yet, but for a terminal and for a pipe whose writer keeps it locked
-	Dropped int64 // of it, beyond Config.MaxOutput
+	Written int64 // including what was not read yet, except for a terminal and a pipe whose writer keeps it locked
+	Dropped int64 // the part beyond Config.MaxOutput
 }
 
 // lookTimeout bounds how long Written and Drain wait until the bytes in pipes are counted.
 const lookTimeout = time.Second
 
-// Written returns what the process wrote so far to stdout and stderr. It takes lookTimeout at most.
+// Written returns how much the process has written to stdout and stderr. It takes lookTimeout at most.
 func (s *Streams) Written() (outputs [2]Output) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
@@ -61,7 +61,7 @@ func (s *Streams) Written() (outputs [2]Output) {
 	return outputs
 }
 
-// forEach calls f for all copiers at the same time, so that one whose pipe is locked takes no time off the others.
+// forEach calls f for all copiers concurrently, so that one whose pipe is locked takes no time from the others.
 func forEach(copiers []*copier, f func(*copier)) {
 	var calls sync.WaitGroup
 	for _, c := range copiers {
@@ -70,8 +70,9 @@ func forEach(copiers []*copier, f func(*copier)) {
 	calls.Wait()
 }
 
-// produced is how much was taken from the source, and is in it, which also becomes the mark if that is wanted. Of a
-// terminal, and not ok if ctx ends before the kernel has answered, it is how much was taken.
+// produced returns how much was taken from the source plus what is in it, which also becomes the mark if mark is set.
+// For a terminal, or if ctx ends before the kernel has answered, it is only what was taken; in the latter case ok is
+// false.
 func (c *copier) produced(ctx context.Context, mark bool) (n int64, ok bool) {
 	if !c.terminal {
 		select {
@@ -94,7 +95,7 @@ func (c *copier) produced(ctx context.Context, mark bool) (n int64, ok bool) {
 	return c.taken, c.terminal
 }
 
-// look counts what produced wants to know.
+// look does the counting for produced.
 func (c *copier) look(mark bool) int64 {
 	c.reading.Lock()
 	defer c.reading.Unlock()

@@ -31,9 +31,9 @@ type bounds struct {
 // descriptor 3 and stderr as 4, and signals on 5 that it is ready.
 //
 // It does not get the process's own pipes, but others into which the output is copied. So the process neither dies nor
-// blocks when the binary is gone or has closed one of the two, and a terminal works in the same way.
+// blocks when the binary has exited or closed one of the two, and a terminal works in the same way.
 //
-// It owns two goroutines, in work: one waits for the binary, one makes it end. Both inputs must be closed for that.
+// It owns two goroutines, in work: one waits for the binary, one makes it exit. Both inputs must be closed for that.
 type logger struct {
 	cmd      *exec.Cmd
 	children Children
@@ -42,11 +42,11 @@ type logger struct {
 	inputs   [2]loggerInput  // of stdout and stderr
 	open     atomic.Int32    // inputs that are not closed yet
 	ending   chan struct{}   // closed once, when the last input is
-	kept     <-chan struct{} // closed when what the binary still has to read or to write is waited for no longer
+	kept     <-chan struct{} // closed when nobody waits any longer for what the binary still has to read or write
 	expired  <-chan struct{}
-	expire   func()        // the binary had all the time there is to read: it gets SIGTERM as soon as its input ends
+	expire   func()        // the binary has used up its time to read: it gets SIGTERM as soon as its input ends
 	end      func()        // sends SIGTERM, and SIGKILL after bounds.term
-	exited   chan struct{} // closed once, when the binary was waited for
+	exited   chan struct{} // closed once, when the binary has been waited for
 	work     sync.WaitGroup
 }
 
@@ -57,8 +57,8 @@ type loggerInput struct {
 	closed sync.Once
 }
 
-// startLogger runs the binary and waits until it is ready. After an error nothing is left of it, unless SIGKILL does not
-// end it. kept is for [logger.kept].
+// startLogger runs the binary and waits until it is ready. After an error nothing is left of it, unless SIGKILL fails
+// to end it. kept is for [logger.kept].
 func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}) (_ *logger, err error) {
 	if c.Host == nil {
 		return nil, fmt.Errorf("scheme %q is not served here: %w", l.scheme, errdefs.ErrNotImplemented)
@@ -74,7 +74,7 @@ func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}
 	g.cmd = exec.CommandContext(life, l.path, l.args...)
 	g.cmd.Cancel = func() error { return g.cmd.Process.Signal(unix.SIGTERM) }
 	g.cmd.WaitDelay = g.bounds.term
-	// Nothing else, as with the runc shim (process/io_util.go, NewBinaryCmd).
+	// Its environment has nothing else, as with the runc shim (process/io_util.go, NewBinaryCmd).
 	g.cmd.Env = []string{"CONTAINER_ID=" + c.ID, "CONTAINER_NAMESPACE=" + c.Host.Namespace}
 	var ours [3]*pipeEnd
 	defer func() {
@@ -100,7 +100,7 @@ func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}
 	if err := g.start(); err != nil {
 		return nil, err
 	}
-	_ = g.cmd.ExtraFiles[2].Close() // ours would keep the end of the pipe from showing
+	_ = g.cmd.ExtraFiles[2].Close() // if ours stayed open, the end of the pipe would not show
 	if err := g.awaitReady(ctx, ours[2], l.scheme == "binary-v2"); err != nil {
 		return nil, fmt.Errorf("logging binary %q: %w", l.path, errors.Join(err, g.kill()))
 	}
@@ -108,8 +108,8 @@ func startLogger(ctx context.Context, l location, c Config, kept <-chan struct{}
 	return g, nil
 }
 
-// start forks. The reaper is suspended until it knows that the child has a waiter. Start itself waits for a child that
-// finds no program to run.
+// start starts the binary. The reaper is suspended until it knows that the child has a waiter. cmd.Start itself waits
+// for a child that finds no program to run.
 func (g *logger) start() error {
 	defer g.children.Suspend()()
 	if err := g.cmd.Start(); err != nil {
@@ -123,7 +123,7 @@ func (g *logger) start() error {
 
 func (g *logger) wait() {
 	defer close(g.exited)
-	_ = g.cmd.Wait() // what counts of it is in ProcessState
+	_ = g.cmd.Wait() // what matters is in ProcessState
 	g.end()
 	g.children.Unregister(g.cmd.Process.Pid)
 }
@@ -152,7 +152,7 @@ func (g *logger) awaitReady(ctx context.Context, ready *pipeEnd, confirm bool) e
 		g.cmd.ProcessState, errdefs.ErrFailedPrecondition)
 }
 
-// Close ends this stream for the binary. That gets its signals also if the closing hangs.
+// Close ends this stream for the binary, which gets its signals even if the closing hangs.
 func (i *loggerInput) Close() error {
 	i.closed.Do(func() {
 		if i.logger.open.Add(-1) == 0 {
@@ -162,7 +162,7 @@ func (i *loggerInput) Close() error {
 	return i.pipeEnd.Close()
 }
 
-// end closes. The last of the two waits for the binary, which still reads.
+// end closes the stream. The last of the two waits for the binary, which is still reading.
 func (i *loggerInput) end(ctx context.Context) error {
 	_ = i.Close() // a pipe has no late errors
 	if i.logger.open.Load() > 0 {
@@ -175,7 +175,7 @@ func (i *loggerInput) end(ctx context.Context) error {
 	return nil
 }
 
-// supervise waits until the binary has no more input, and then makes it end.
+// supervise waits until the binary has no more input, and then makes it exit.
 func (g *logger) supervise() {
 	select {
 	case <-g.ending:
@@ -200,15 +200,15 @@ func (g *logger) supervise() {
 	g.end()
 }
 
-// kill ends a binary that is not supervised yet. The error is about one that SIGKILL does not end in time, such as one
-// that waits for a file system that does not answer.
+// kill kills a binary that is not supervised yet. It returns an error if SIGKILL does not end the binary in time, for
+// example because that waits for a file system that does not answer.
 func (g *logger) kill() error {
 	_ = g.cmd.Process.Kill() // it may be dead already
 	return g.awaitExit(closeTimeout)
 }
 
-// await returns when the binary has ended. It is for after Close, which bounds the binary's time. An error says that
-// what the process wrote may be lost.
+// await returns when the binary has exited. It is called after Close, which bounds the binary's time. An error means
+// that what the process wrote may be lost.
 func (g *logger) await() error {
 	if err := g.awaitExit(g.bounds.leave + g.bounds.term + closeTimeout); err != nil {
 		return err
@@ -220,7 +220,8 @@ func (g *logger) await() error {
 	return nil
 }
 
-// awaitExit returns when the binary and the goroutines have ended. After an error they go on until the kernel ends it.
+// awaitExit returns when the binary and the goroutines have ended. After an error the goroutines continue until the
+// kernel ends the binary.
 func (g *logger) awaitExit(timeout time.Duration) error {
 	select {
 	case <-g.exited:

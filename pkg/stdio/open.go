@@ -79,7 +79,7 @@ func binaryArgs(query string) ([]string, error) {
 	return args, nil
 }
 
-// openOutput opens what stdout or stderr, which i tells, leads to.
+// openOutput opens what the output with index i, stdout or stderr, leads to.
 func (s *Streams) openOutput(ctx context.Context, c Config, i int, uri string) error {
 	l, err := parse(uri)
 	if err != nil {
@@ -145,7 +145,7 @@ func openFileOutput(path string) (sink, error) {
 
 // readerPatience bounds the wait for the reader of an output to open the fifo. containerd's client opens it
 // concurrently with its request, and drops what it could not open in time. Without the wait, the output of a process
-// that ends at once could be lost. The runc shim waits without a bound.
+// that exits immediately could be lost. The runc shim waits without a bound.
 const readerPatience = time.Second
 
 // input is the fifo, or the pipe of a streaming client, that stdin comes from.
@@ -183,9 +183,9 @@ func (i *input) Close() error {
 
 // fifoOutput is a fifo that stdout or stderr leads to.
 //
-// Both of its ends are open here. The reading end keeps the fifo alive while no reader is there: no EPIPE, and what was
-// written stays. They are two descriptors because one for both would wake the poller for every byte written, and could
-// not tell whether there is another reader (see unread).
+// Both of its ends are open here. The reading end keeps the fifo alive while there is no reader: a write gets no EPIPE,
+// and what was written stays. They are two descriptors because one for both would wake the poller for every byte
+// written, and could not tell whether there is another reader (see unread).
 type fifoOutput struct {
 	*pipeEnd
 	hold *os.File
@@ -224,8 +224,8 @@ func isFifo(fd int) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO
 }
 
-// openOtherEnd opens the fifo of fd once more, to hold it open. Through /proc, so that both ends are of the same fifo
-// whatever happens to the path. Neither open waits for a peer: package fifo would open one end for each call in a
+// openOtherEnd opens the fifo of fd again, to hold it open. It does so through /proc, so that both ends are of the same
+// fifo whatever happens to the path. Neither open waits for a peer: package fifo would open one end for each call in a
 // goroutine of its own, which takes 70 µs more of each exec's 1.1 ms.
 func openOtherEnd(fd, flags int, name string) (*os.File, error) {
 	other, err := openFD(fmt.Sprintf("/proc/self/fd/%d", fd), flags|unix.O_NONBLOCK, 0)
@@ -236,7 +236,7 @@ func openOtherEnd(fd, flags int, name string) (*os.File, error) {
 }
 
 // waitForReader waits until the fifo has a reader, or until readerPatience or ctx ends. A writing end stays open until
-// release, so that the reader sees no end before others are open.
+// release, so that the reader sees no end of file before others are open.
 func waitForReader(ctx context.Context, path string) (release func()) {
 	ctx, cancel := context.WithTimeout(ctx, readerPatience)
 	open, giveUp := context.WithCancel(context.Background())
@@ -278,13 +278,13 @@ func (o *fifoOutput) end(ctx context.Context) error {
 	return nil
 }
 
-// awaitReader returns when somebody has opened the fifo to read. The kernel tells a writer so in one way only: by an
-// open that blocks a thread until the first reader comes. No poll shows it.
+// awaitReader returns when somebody has opened the fifo for reading. A writer learns this from the kernel in only one
+// way: by an open that blocks a thread until the first reader comes. No poll shows it.
 func (o *fifoOutput) awaitReader(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// By a duplicate, which Close does not close.
+	// This uses a duplicate, which Close does not close.
 	fd, err := -1, error(nil)
 	closed := o.conn.Control(func(end uintptr) { fd, err = unix.FcntlInt(end, unix.F_DUPFD_CLOEXEC, 0) })
 	if closed == nil && err == nil {
@@ -301,7 +301,8 @@ func (o *fifoOutput) awaitReader(ctx context.Context) error {
 // abandon leaves the fifo to its reader. Without one, what is written from now on is refused, and end does not wait.
 func (o *fifoOutput) abandon() { _ = o.hold.Close() } // it may be closed already
 
-// unread returns how many bytes are in the fifo while nobody has it open to read. It is for after hold was closed.
+// unread returns how many bytes are in the fifo while nobody has it open for reading. It is called after hold was
+// closed.
 func (o *fifoOutput) unread() (n int) {
 	// Control fails only when the file is closed, and then nothing is left.
 	_ = o.conn.Control(func(fd uintptr) {
@@ -313,8 +314,8 @@ func (o *fifoOutput) unread() (n int) {
 	return n
 }
 
-// unusable adds the class of an error in opening what the caller named. It is not ErrNotFound, which containerd takes
-// for a missing task.
+// unusable adds a class to an error in opening what the caller named. The class is not ErrNotFound, which containerd
+// takes for a missing task.
 func unusable(err error) error {
 	if errors.Is(err, unix.ENOSPC) { // pkg/service adds the class
 		return err

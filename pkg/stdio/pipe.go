@@ -36,7 +36,7 @@ func newPipeEnd(fd int, name string) *pipeEnd {
 	return &pipeEnd{f, conn, name}
 }
 
-// Close wakes whoever waits in a read or a write.
+// Close wakes every goroutine that waits in a read or a write.
 func (p *pipeEnd) Close() error {
 	if p == nil {
 		return nil
@@ -44,7 +44,7 @@ func (p *pipeEnd) Close() error {
 	return p.file.Close()
 }
 
-// spliceTo is where a copier may splice to, of each sink that embeds a pipeEnd.
+// spliceTo returns where a copier may splice to, for each sink that embeds a pipeEnd.
 func (p *pipeEnd) spliceTo() *pipeEnd { return p }
 
 func (p *pipeEnd) write(b []byte, written func(n int)) error {
@@ -71,8 +71,8 @@ func (p *pipeEnd) write(b []byte, written func(n int)) error {
 	return werr
 }
 
-// interrupted makes os.ErrClosed of the error of a RawConn whose file was closed, which has no public name. The only
-// other error is that a deadline passed.
+// interrupted returns os.ErrClosed for the error of a RawConn whose file was closed, which has no public name. The only
+// other error means that a deadline has passed.
 func interrupted(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -80,7 +80,7 @@ func interrupted(err error) error {
 	return fmt.Errorf("%w (%w)", os.ErrClosed, err)
 }
 
-// end closes. The other side still reads what a pipe holds.
+// end closes the file. The other side can still read what a pipe holds.
 func (p *pipeEnd) end(context.Context) error {
 	_ = p.file.Close() // a late write error of a log file has no one to go to
 	return nil
@@ -89,7 +89,7 @@ func (p *pipeEnd) end(context.Context) error {
 // newHeld takes over fd, an end of a fifo that is kept open and neither read nor written. It is made blocking, so that
 // it stays out of the poller, which would wake for every byte that passes.
 func newHeld(fd int, name string) *os.File {
-	// Fails only for a descriptor that is not open, and would cost needless wake-ups only.
+	// This fails only for a descriptor that is not open, and would only cost needless wake-ups.
 	_ = unix.SetNonblock(fd, false)
 	return os.NewFile(uintptr(fd), name)
 }

@@ -76,7 +76,7 @@ func (t *terminal) receive(ctx context.Context) (*pipeEnd, error) {
 	return newPipeEnd(fds[0], "terminal"), nil
 }
 
-// maxFDs is how many descriptors are received. The kernel closes any more.
+// maxFDs is how many descriptors are received. The kernel closes any others.
 const maxFDs = 8
 
 // receiveFDs reads one message. Its bytes, the terminal's name, do not matter.
@@ -145,7 +145,7 @@ func (t *terminalInput) write(b []byte, written func(int)) error {
 // unfinished line takes one more, which sends the line (termios(3), VEOF). The master stays open for output.
 func (t *terminalInput) end(context.Context) error {
 	var typed []byte
-	// Fails only when the master is closed, and then nobody reads.
+	// This fails only when the master is closed, and then nobody reads.
 	_ = t.master.conn.Control(func(fd uintptr) {
 		tio, err := unix.IoctlGetTermios(int(fd), unix.TCGETS) // of a master: the settings of the terminal
 		if err == nil && tio.Lflag&unix.ICANON != 0 {
@@ -172,8 +172,8 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 		return fmt.Errorf("start copying the streams: already started or closed: %w", errdefs.ErrFailedPrecondition)
 	}
 	s.started = true
-	// Otherwise our copies would keep the pipes from ever ending. The process may have opened its pipe anew, and keep it
-	// locked: to close the end that it was given waits for it then.
+	// Otherwise our copies would keep the pipes from ever ending. The process may have reopened its pipe and keep it
+	// locked: closing the end that it was given then waits for it.
 	s.copying.Go(func() { // joined by Close
 		for _, f := range s.child {
 			_ = f.Close() // fails if it is nil or a Close was faster
@@ -239,7 +239,7 @@ func (s *Streams) CloseStdin() error {
 	return closeAll(s.input.hold)
 }
 
-// Resize sets the size of the terminal in characters. Without a terminal, before Started and after Close it is
+// Resize sets the size of the terminal in characters. Without a terminal, before Started and after Close the error is
 // errdefs.ErrFailedPrecondition.
 func (s *Streams) Resize(width, height uint16) error {
 	op := fmt.Sprintf("resize to %dx%d", width, height)
@@ -275,15 +275,16 @@ func (s *Streams) Resize(width, height uint16) error {
 	return nil
 }
 
-// resizeTimeout is for the kernel to set the size of a terminal. A process that asks for the size has it locked while
-// the kernel writes to its memory (drivers/tty/tty_io.c, tiocgwinsz), and that may never come (userfaultfd(2), FUSE).
+// resizeTimeout bounds how long the kernel may take to set the size of a terminal. A process that asks for the size
+// keeps it locked while the kernel writes to the process's memory (drivers/tty/tty_io.c, tiocgwinsz), which may never
+// become available (userfaultfd(2), FUSE).
 const resizeTimeout = time.Second
 
 func errSizeLocked(op string) error {
 	return fmt.Errorf("%s: a process keeps the size of the terminal locked: %w", op, errdefs.ErrUnavailable)
 }
 
-// duplicateMaster returns a descriptor of the terminal of the caller's own, which does not hold up Close.
+// duplicateMaster returns a descriptor of the terminal that belongs to the caller and does not delay Close.
 func (s *Streams) duplicateMaster(op string) (fd int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

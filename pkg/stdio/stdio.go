@@ -3,29 +3,30 @@
 
 // Package stdio carries the standard streams of one process, a container's init or an exec, between the process and
 // what containerd named for it: fifos, files, a logging binary, or the clients of a [StreamRegistry]. The process gets
-// pipes or a terminal. What is a fifo for containerd is waited for by github.com/containerd/fifo; bounded draining, and
-// waiting that costs no thread, are done here.
+// pipes or a terminal. Fifos that containerd names are waited for with github.com/containerd/fifo; bounded draining,
+// and waiting that costs no thread, are done here.
 //
 // # Goroutines
 //
 // A [Streams] owns one goroutine per stream that is copied. They start in [Streams.Started]. Each ends with its source,
 // or in [Streams.Close], which joins them all within a bound. A reader that does not read blocks the goroutine of its
 // own stream and nothing else. An idle stream costs neither CPU nor a buffer: its goroutine waits in the runtime's
-// poller. An ended output with bytes that nobody came to read blocks a thread, by package fifo. A logging binary has
-// three more goroutines, one of them os/exec's, which end with it; Close waits for them. [StreamRegistry.Serve] starts
-// none.
+// poller. An output that has ended with bytes that nobody has read blocks a thread, in package fifo. A logging binary
+// has three more goroutines, one of them os/exec's, which end with it; Close waits for them. [StreamRegistry.Serve]
+// starts none.
 //
-// The kernel copies from the memory of whoever writes to a pipe, and into that of whoever reads, with the pipe's lock
-// held (fs/pipe.c). If that memory does not come, as with userfaultfd or a mapped file of FUSE or of an NFS server that
-// hangs, every read, write, splice and FIONREAD of the pipe waits, uninterruptibly, until that process is killed or
-// gets its memory. So what may wait for a pipe is in goroutines that may be left behind until then: for each stream the
-// one that copies, one that counts what is in the pipe (copier.produced) and one that closes (Close), and for each
-// Streams the one that joins them. Mark, Drain, Written and Close do not wait for these beyond a bound.
+// The kernel copies from the memory of the process that writes to a pipe, and into that of the one that reads, with the
+// pipe's lock held (fs/pipe.c). If that memory is not available, as with userfaultfd or a mapped file of FUSE or of an
+// NFS server that hangs, every read, write, splice and FIONREAD of the pipe waits uninterruptibly, until that process
+// is killed or gets its memory. So everything that may wait for a pipe runs in goroutines that may be left behind until
+// then: for each stream the one that copies, one that counts what is in the pipe (copier.produced) and one that closes
+// (Close), and for each Streams the one that joins them. Mark, Drain, Written and Close do not wait for these beyond a
+// bound.
 //
 // # Locks
 //
 // Streams.mu guards the fields of a Streams, copier.mu the counters of one copier and StreamRegistry.mu its streams.
-// None is held across anything that blocks, and no two are held together. copier.reading is held over calls that may
+// None is held across anything that blocks, and no two are held together. copier.reading is held during calls that may
 // wait for a pipe, only by goroutines that may be left behind; copier.mu is taken with it held.
 //
 // # Promises
@@ -38,13 +39,13 @@
 //     Delete). A terminal can be opened again as long as the process lives, so its end shows once Drain was called,
 //     whoever else has it open then.
 //
-//   - Where Config.KeepUnread sets a bound, output without a reader is abandoned then; what processes that were left
-//     behind write from then on is dropped, and they neither block nor die of it.
+//   - If Config.KeepUnread sets a bound, output without a reader is abandoned then; what processes that were left
+//     behind write afterwards is dropped, and they neither block nor die because of that.
 //
 //   - A process neither dies nor blocks because its logging binary did. What it writes then is lost, which is logged
 //     once.
 //
-//   - No child inherits a descriptor made here, but for the files that the caller passes to it.
+//   - No child inherits a descriptor made here, except for the files that the caller passes to it.
 //
 //   - With a terminal, stderr is not opened unless Config.SplitStderr is set and Stderr names something of its own.
 //
@@ -79,14 +80,14 @@ type Config struct {
 	Stderr   string
 	Terminal bool // the process gets one terminal instead of three pipes
 	// SplitStderr lets a process with a terminal have a stderr of its own, if Stderr names one: a fifo that exists, or
-	// anything else than Stdout does. containerd's client names a stderr for every terminal, and makes no fifo for it
-	// (pkg/cio, openFifos).
+	// anything other than what Stdout names. containerd's client names a stderr for every terminal, and makes no fifo
+	// for it (pkg/cio, openFifos).
 	SplitStderr bool
-	// KeepUnread is how long after the call of Drain output waits for a reader that is away. 0: until Close.
+	// KeepUnread is how long after the call of Drain output waits for an absent reader. 0: until Close.
 	KeepUnread time.Duration
-	// MaxOutput is how many bytes of each output are handed on; what follows is dropped. 0: all.
+	// MaxOutput is how many bytes of each output are passed on; what follows is dropped. 0: all.
 	MaxOutput int64
-	// OnOutputOver is called when the first byte was dropped, at most once for each output. nil: nothing is.
+	// OnOutputOver is called when the first byte was dropped, at most once for each output. It may be nil.
 	OnOutputOver func() `json:"-"`
 
 	// ID is CONTAINER_ID of a logging binary: the id of the container or of the exec, as with the runc shim.
@@ -111,13 +112,13 @@ func NewHost(namespace string, children Children) *Host {
 		Namespace: namespace, Children: children,
 		StreamRegistry: &StreamRegistry{streams: map[string]*stream{}, arrived: make(chan struct{})},
 		// The runc shim (containerd-shim-runc-v2/process/io.go, binaryIO) waits for the ready sign without a bound. At
-		// Delete it sends SIGTERM at once, which cuts off a binary that still reads, and SIGKILL 12 s later, more than
-		// the 10 s that CRI gives a whole Delete. Here a binary has more time to read and less to end.
+		// Delete it sends SIGTERM immediately, which cuts off a binary that is still reading, and SIGKILL 12 s later,
+		// more than the 10 s that CRI gives a whole Delete. Here a binary has more time to read and less to exit.
 		bounds: bounds{ready: 10 * time.Second, leave: 2 * time.Second, term: 2 * time.Second},
 	}
 }
 
-// Children keeps the reaper of orphans away from a child that has a waiter. reaper.Reaper is one, and documents it.
+// Children keeps the reaper of orphans away from a child that has a waiter. reaper.Reaper implements and documents it.
 type Children interface {
 	Suspend() (resume func())
 	Register(pid int) bool
@@ -131,7 +132,7 @@ type Streams struct {
 	release context.CancelCauseFunc
 	copying sync.WaitGroup
 
-	// Set by Open and not changed afterwards, but for the terminal's master. What is nil does not exist.
+	// These are set by Open and not changed afterwards, except for the terminal's master. What is nil does not exist.
 	child    [3]*os.File
 	terminal *terminal
 	input    *input      // what containerd calls stdin
@@ -164,8 +165,8 @@ var outputNames = [...]string{"stdout", "stderr"}
 // The pipes that the process gets belong to o (containerd.runc.v1.Options, io_uid and io_gid), so that it may open
 // /proc/self/fd/1 again in a user namespace.
 //
-// A name that is not understood is errdefs.ErrInvalidArgument, a fifo or a program that does not exist or is of the
-// wrong kind errdefs.ErrFailedPrecondition.
+// The error is errdefs.ErrInvalidArgument for a name that is not understood, and errdefs.ErrFailedPrecondition for a
+// fifo or a program that does not exist or is of the wrong kind.
 func Open(ctx context.Context, c Config, o idmap.Owner) (_ *Streams, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -249,8 +250,8 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 	return nil
 }
 
-// Child returns what the process gets as descriptors 0, 1 and 2. Without a terminal none is nil; with one all are but a
-// stderr beside it. They belong to the Streams, and are open until Started or Close.
+// Child returns what the process gets as descriptors 0, 1 and 2. Without a terminal none is nil; with one all are,
+// except a separate stderr. They belong to the Streams, and are open until Started or Close.
 func (s *Streams) Child() (stdin, stdout, stderr *os.File) {
 	return s.child[0], s.child[1], s.child[2]
 }
@@ -268,10 +269,10 @@ func (s *Streams) ConsoleSocket() *os.File {
 const closeTimeout = time.Second
 
 // Close stops the copying and releases everything. Output that was not delivered is lost: call Drain first. Each Close
-// returns after the goroutines and the logging binary have ended, but for goroutines that wait for a pipe whose lock
+// returns after the goroutines and the logging binary have ended, except for goroutines that wait for a pipe whose lock
 // somebody keeps: they are left behind after closeTimeout, and release what they have when they can. The binary gets
-// SIGTERM two seconds after Close, or at once if it did not read what there was while Drain waited, and SIGKILL two
-// seconds after that. One that does not even end then is left behind, too.
+// SIGTERM two seconds after Close, or immediately if it did not read what there was while Drain waited, and SIGKILL two
+// seconds after that. A binary that does not exit even then is left behind, too.
 func (s *Streams) Close() error {
 	s.mu.Lock()
 	var errs [4]error
@@ -310,7 +311,7 @@ func (s *Streams) Close() error {
 	return err
 }
 
-// join waits until the copying has ended, everything is closed, and nobody looks what is in a pipe.
+// join waits until the copying has ended, everything is closed, and nobody is counting what is in a pipe.
 func (s *Streams) join(copiers []*copier) {
 	s.copying.Wait()
 	for _, c := range copiers {

@@ -34,9 +34,9 @@ type stream struct {
 	reader *pipeEnd // nil: the stream is stdin
 	unsent []byte   // read, but not sent when its client went away
 	once   sync.Once
-	ended  chan struct{} // closed by once, when a client was sent all
+	ended  chan struct{} // closed by once, when a client was sent everything
 
-	abandoned atomic.Bool // an output that no client is to come back to
+	abandoned atomic.Bool // an output to which no client is to come back
 
 	writer *os.File // of stdin, held until CloseStdin
 }
@@ -239,8 +239,8 @@ type Peer interface {
 }
 
 // Serve waits for the stream of that id to be opened and carries it to or from peer. It returns nil when the stream or
-// the client ends, and an error when ctx does; what the client wrote to stdin before that is delivered all the same.
-// The error is errdefs.ErrAborted when another client came.
+// the client ends, and an error when ctx does; what the client wrote to stdin before that is still delivered. The error
+// is errdefs.ErrAborted when another client came.
 func (x *StreamRegistry) Serve(call context.Context, id string, peer Peer) error {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(call))
 	defer cancel(nil)
@@ -269,7 +269,7 @@ func (x *StreamRegistry) Serve(call context.Context, id string, peer Peer) error
 	}
 	serve := s.send
 	if s.reader == nil {
-		detach() // Recv tells when there is no more
+		detach() // Recv reports when there is no more
 		serve = s.receive
 	}
 	defer context.AfterFunc(s.removed, func() { cancel(nil) })()
@@ -312,17 +312,17 @@ func (x *StreamRegistry) add(s *stream) error {
 // window does not prevent that: it counts bytes, and containerd's client grants up to 128 KiB of them. Nor can small
 // messages count as more: the client grants the next 64 KiB only when it has read as much.
 //
-// So small parts are coalesced. The first ones go at once, since somebody who types wants to see them; then one goes in
-// each delay, or when there is enough for a message. A client that stops reading a fast writer is sent 16 small
-// messages and 32 of 4 KiB, and then its window is used up. That of a slow writer may stop for three seconds.
+// So small parts are coalesced. The first ones are sent immediately, since a user who types wants to see them; then one
+// is sent in each delay, or when there is enough for a message. A client that stops reading from a fast writer is sent
+// 16 small messages and 32 of 4 KiB, and then its window is used up. That of a slow writer may stop for three seconds.
 const (
-	coalesceSize  = 4 << 10 // bytes that always go
-	smallMessages = 16      // messages of less that go without delay
+	coalesceSize  = 4 << 10 // bytes that are always sent
+	smallMessages = 16      // smaller messages that are sent without delay
 	coalesceDelay = 50 * time.Millisecond
 )
 
 type limiter struct {
-	full time.Time // when all small messages may go at once again
+	full time.Time // when all small messages may be sent without delay again
 }
 
 func (p *limiter) next() time.Time { return p.full.Add(-(smallMessages - 1) * coalesceDelay) }
@@ -334,7 +334,7 @@ func (p *limiter) spend(now time.Time) {
 	p.full = p.full.Add(coalesceDelay)
 }
 
-// coalesce reads on until there is enough to send or a small message may go.
+// coalesce continues to read until there is enough to send or a small message may be sent.
 func (s *stream) coalesce(ctx context.Context, p *limiter) error {
 	if until := p.next(); len(s.unsent) < coalesceSize && time.Now().Before(until) {
 		if err := s.readUntil(ctx, until); err != nil {
@@ -347,8 +347,8 @@ func (s *stream) coalesce(ctx context.Context, p *limiter) error {
 	return nil
 }
 
-// readUntil adds to unsent until there is enough, the output ends, or t. It looks at ctx after it has set a deadline:
-// if ctx ends later, its AfterFunc in send interrupts the read.
+// readUntil adds to unsent until there is enough, the output ends, or t. It checks ctx after it has set a deadline: if
+// ctx ends later, its AfterFunc in send interrupts the read.
 func (s *stream) readUntil(ctx context.Context, t time.Time) error {
 	setDeadline := func(t time.Time) error { return cmp.Or(s.reader.file.SetReadDeadline(t), context.Cause(ctx)) }
 	if err := setDeadline(t); err != nil {

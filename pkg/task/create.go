@@ -46,7 +46,7 @@ type CreateRequest struct {
 	Options    options.Options
 }
 
-// Create creates a container whose init waits to be started or restored. When it fails, or ctx ends first, nothing is
+// Create creates a container whose init waits to be started or restored. If it fails, or ctx ends first, nothing is
 // left of it.
 func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container, err error) {
 	if err := CheckID("id", r.ID); err != nil {
@@ -57,7 +57,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container,
 	if err := m.reserve(r.ID, cancel); err != nil {
 		return nil, err
 	}
-	defer func() { m.finishCreate(r.ID, made) }() // none also after a panic: the delete command removes what there is
+	defer func() { m.finishCreate(r.ID, made) }() // nil after a panic too: the delete command removes what is left
 	spec, err := m.spec(r)
 	if err != nil {
 		return nil, fmt.Errorf("container %q: %w", r.ID, err)
@@ -83,7 +83,7 @@ func (m *Manager) Create(ctx context.Context, r CreateRequest) (made *Container,
 	return c, nil
 }
 
-// spec reads and checks the OCI configuration, and adds what the pod has for it.
+// spec reads and checks the OCI configuration, and adds what the pod contributes to it.
 func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 	if !filepath.IsAbs(r.Bundle) {
 		return nil, fmt.Errorf("bundle %q: must be an absolute path: %w", r.Bundle, errdefs.ErrInvalidArgument)
@@ -123,8 +123,8 @@ func (m *Manager) limit(spec *specs.Spec, set settings.Settings) error {
 	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
 }
 
-// config is what pkg/process is asked for, without hooks. containerd's clients cannot always say that the cgroup driver
-// is systemd's, but the form of cgroupsPath does.
+// config returns the configuration for pkg/process, without hooks. containerd's clients cannot always say that the
+// cgroup driver is systemd's, but the form of cgroupsPath does.
 func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Settings) process.Config {
 	r.IO.ID, r.IO.Host, r.IO.SplitStderr = r.ID, m.io, !ofCRI(spec)
 	rootfs := spec.Root.Path
@@ -157,8 +157,8 @@ func (m *Manager) config(r CreateRequest, spec *specs.Spec, set settings.Setting
 	}
 }
 
-// addHooks adds to config what c has beside what the runtime makes. The sockets are made after the check of the host's
-// directories, in which they may be, and init is told of last.
+// addHooks adds to config the hooks for what c has in addition to what the runtime makes. The sockets are made after
+// the check of the host's directories, in which they may be, and init is announced last.
 func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.Mount, set settings.Settings) error {
 	host, err := hostrootfs.Parse(set.HostRootfs, set.HostRootfsMask, set.HostRootfsUser)
 	if err != nil {
@@ -177,7 +177,7 @@ func (m *Manager) addHooks(c *Container, config *process.Config, image []mount.M
 	bundle := &bundleHook{index: &m.index, id: config.ID, dir: config.Bundle, state: cleanup.State{
 		Root: config.Root, SystemdCgroup: config.SystemdCgroup, PidFile: set.PidFile.Text,
 	}}
-	if set.StopIsSet { // else the delete command kills at once
+	if set.StopIsSet { // else the delete command kills immediately
 		bundle.state.Stop = set.Stop
 	}
 	c.bundle = bundle
@@ -214,7 +214,7 @@ type bundleHook struct {
 }
 
 func (h *bundleHook) Prepare(context.Context, *process.Config) error {
-	// That of a container that had this bundle before.
+	// An earlier container with this bundle may have left it.
 	if err := fail.After("create.remove-answer", cleanup.RemoveAnswer(h.dir)); err != nil {
 		return err
 	}
@@ -231,7 +231,8 @@ func (h *bundleHook) Removed() error {
 
 func (h *bundleHook) Deleted() { h.index.LeaveAnswer(h.dir, h.state) }
 
-// stateHook adds to the state what is known when init exists and when it exits. It comes after the hook of sockets.
+// stateHook adds to the state what is known when init exists and when it exits. It comes after the hook for the
+// sockets.
 type stateHook struct {
 	process.NoHook
 	bundle  *bundleHook
@@ -252,7 +253,7 @@ func (h stateHook) Exited(exit process.Exit) {
 	h.written(fail.After("exit.state", h.bundle.state.Write(h.bundle.dir)))
 }
 
-// written does without the state rather than without the container.
+// written logs err: a missing state is better than a missing container.
 func (h stateHook) written(err error) {
 	if err != nil {
 		log.L.WithError(err).WithField("container", h.bundle.id).Warn("write the pid and the exit for the delete command")
@@ -264,10 +265,10 @@ type rootfsHook struct {
 	process.NoHook
 	image   []mount.Mount
 	host    *hostrootfs.Rootfs
-	suspend func() (resume func()) // the reaper, while mount helpers may run
+	suspend func() (resume func()) // suspends the reaper while mount helpers may run
 	bundle  string
 	made    string // directory that Prepare made, or ""
-	mounted bool   // something, which may be the first of several mounts alone
+	mounted bool   // something is, perhaps only the first of several mounts
 }
 
 func (h *rootfsHook) Prepare(_ context.Context, c *process.Config) error {

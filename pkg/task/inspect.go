@@ -8,7 +8,7 @@ import (
 	"sandbox.internal/shim/pkg/settings"
 )
 
-// Inspect is all that is known of the container, with maxExecs of its execs at most. It never blocks.
+// Inspect returns all that is known about the container, with at most maxExecs of its execs. It never blocks.
 func (c *Container) Inspect(maxExecs int) inspect.Container {
 	answer := c.Container.Inspect(maxExecs)
 	answer.Settings = settings.List(c.annotations, c.options)

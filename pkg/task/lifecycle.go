@@ -26,8 +26,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Start runs the program of init, or an exec. If init tells when it is ready, Start returns then. It fails if init is
-// not ready in time, or exits before; init is dead then and its exit is told.
+// Start runs the program of init, or an exec. If init reports when it is ready, Start returns then. It fails if init is
+// not ready in time, or exits before; then init has exited and its exit is published.
 func (m *Manager) Start(ctx context.Context, containerID, execID string) (*process.Process, error) {
 	c, err := m.Container(containerID)
 	if err != nil {
@@ -46,8 +46,8 @@ func (m *Manager) Start(ctx context.Context, containerID, execID string) (*proce
 	return p, c.awaitReady(ctx)
 }
 
-// awaitReady waits until init tells that it is ready. It goes on when ctx ends: init runs, and has to be ready in time
-// also if containerd is restarted meanwhile.
+// awaitReady waits until init reports that it is ready. The wait continues in the background when ctx ends: init runs,
+// and has to be ready in time even if containerd is restarted meanwhile.
 func (c *Container) awaitReady(ctx context.Context) error {
 	ready := make(chan error, 1)
 	go func() { // ends with the time-out or init's exit at the latest; Start succeeds once, so it is the only one
@@ -73,7 +73,7 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 	if err := CheckID("exec id", execID); err != nil {
 		return err
 	}
-	if execID == c.ID() { // its exit would be told as that of the container
+	if execID == c.ID() { // its exit would be published as that of the container
 		return fmt.Errorf("container %q: exec id %q: must differ from the container's: %w",
 			c.ID(), execID, errdefs.ErrInvalidArgument)
 	}
@@ -86,8 +86,8 @@ func (m *Manager) Exec(c *Container, execID string, spec *specs.Process, io stdi
 	return c.AddExec(execID, spec, io)
 }
 
-// Delete removes a container whose init has exited or was never started, or an exec of it. A Delete that failed can be
-// tried again. It ends a Create under way; the container is not found then, unless it had been created.
+// Delete removes a container whose init has exited or was never started, or an exec of it. A failed Delete can be
+// retried. Delete cancels a Create under way; the container is then not found, unless it had been created.
 func (m *Manager) Delete(ctx context.Context, containerID, execID string) (process.Status, error) {
 	if execID == "" {
 		// containerd deletes what its client no longer waits for, and ends the shim only when that worked
@@ -107,7 +107,7 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 		}
 		return c.DeleteExec(ctx, p)
 	}
-	defer m.releaseDeleted(c) // after TaskDelete was told, or Shutdown could come before it
+	defer m.releaseDeleted(c) // after TaskDelete is published, or Shutdown could come before it
 	status, err := c.Delete(ctx)
 	if err == nil {
 		c.mu.Lock()
@@ -123,12 +123,12 @@ func (m *Manager) Delete(ctx context.Context, containerID, execID string) (proce
 // internal/cri/annotations).
 const criTypeAnnotation = "io.kubernetes.cri.container-type"
 
-// ofCRI reports whether CRI made the container. It makes a fifo for the stderr of an exec with a terminal as well, and
-// never reads it (internal/cri/io/exec_io.go, Attach): with a stderr of its own `kubectl exec -it` would show none, and
+// ofCRI reports whether CRI made the container. CRI also makes a fifo for the stderr of an exec with a terminal, but
+// never reads it (internal/cri/io/exec_io.go, Attach): with a separate stderr `kubectl exec -it` would show none, and
 // no shell would be interactive.
 func ofCRI(spec *specs.Spec) bool { return spec.Annotations[criTypeAnnotation] != "" }
 
-// Container is a container and what the Manager knows of it.
+// Container is a container and what the Manager knows about it.
 type Container struct {
 	*process.Container
 	cpusets     *cpuset.Reconciler
@@ -140,22 +140,22 @@ type Container struct {
 	stop        process.Stop
 	stopIsSet   bool      // a setting says how it is to be stopped
 	joinsPIDs   bool      // it is in the PID namespace of another container
-	noCgroup    sync.Once // has been told
+	noCgroup    sync.Once // logs that there is none
 	ofCRI       bool      // containerd's CRI plugin made it
 	init        bool      // a small init is its first process
 
 	mu sync.Mutex
 	// +checklocks:mu
-	stats *stats.Reader // nil until it is asked for: a container to be restored has no cgroup yet
+	stats *stats.Reader // nil until first used: a container to be restored has no cgroup yet
 	// +checklocks:mu
 	stopBy time.Time // end of the grace of the Stop under way; zero before it
 }
 
-// PIDs returns the processes in the container's cgroup, or without one those that Processes knows. When there are none,
-// since init is dead and its exit is told or about to be, it returns the pid that init had: containerd, when it starts,
-// deletes a container without a pid (core/runtime/v2/shim_load.go), and nobody would hear how it ended. A cgroup that
-// is a scope of systemd is gone then. A container that is to be restored has none before it is started; it is not
-// errdefs.ErrNotFound either, for the same reason.
+// PIDs returns the processes in the container's cgroup or, without one, those that Processes knows. If there are none,
+// because init has exited and its exit is or will be published, it returns the pid that init had: when containerd
+// starts, it deletes a container without a pid (core/runtime/v2/shim_load.go), and nobody would learn how it ended. A
+// cgroup that is a systemd scope is gone by then. A container that is to be restored has no processes before it is
+// started; for the same reason the error is then not errdefs.ErrNotFound.
 func (c *Container) PIDs() ([]int, error) {
 	if c.Restored() && c.Init().Pid() == 0 {
 		return nil, fmt.Errorf("container %q: it is restored when it is started, and has no processes before: %w",
@@ -175,8 +175,8 @@ func (c *Container) PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// Metrics are those of the container's cgroup, or of its processes if it never had one, as containerd's message for the
-// version of cgroups. The error is errdefs.ErrNotFound when the cgroup is gone.
+// Metrics returns the metrics of the container's cgroup, or of its processes if it never had one, as containerd's
+// message for the cgroup version. The error is errdefs.ErrNotFound when the cgroup is gone.
 func (c *Container) Metrics() (stats.Metrics, error) {
 	if c.Cgroup().IsNone() {
 		return c.processMetrics()
@@ -198,7 +198,7 @@ func (c *Container) Metrics() (stats.Metrics, error) {
 	return m, nil
 }
 
-// CPUSet is how the container follows the CPUs of another cgroup, or nil if it does not.
+// CPUSet returns how the container follows the CPUs of another cgroup, or nil if it does not.
 func (c *Container) CPUSet() *cpuset.State {
 	if state, ok := c.cpusets.State(c.ID()); ok {
 		return &state
@@ -206,7 +206,7 @@ func (c *Container) CPUSet() *cpuset.State {
 	return nil
 }
 
-// Notified is what init told by its notify socket, or nil if it has none.
+// Notified returns what init reported through its notify socket, or nil if it has none.
 func (c *Container) Notified() *notify.State {
 	if c.notify == nil {
 		return nil
@@ -239,9 +239,9 @@ func (c *Container) Checkpoint(ctx context.Context, r process.CheckpointRequest)
 // process in uninterruptible sleep, a mount or a hook can outlast any bound.
 const deathTimeout = 10 * time.Second
 
-// StopContainers is for a shim that was told to end. No container is created any more. Containers that have a stop
-// signal or timeout are stopped, each with its own grace; those in the PID namespace of another one before that. It
-// returns when their exits are told. The others are left to containerd's delete command (pkg/cleanup).
+// StopContainers is for a shim that was asked to end. No container is created any more. Containers that have a stop
+// signal or timeout are stopped, each with its own grace period, those in the PID namespace of another one first. It
+// returns when their exits are published. The others are left to containerd's delete command (pkg/cleanup).
 func (m *Manager) StopContainers(ctx context.Context) error {
 	m.mu.Lock()
 	m.closed = true
@@ -263,8 +263,8 @@ func (m *Manager) StopContainers(ctx context.Context) error {
 	return errors.Join(m.stopEach(ctx, first, stop), m.stopEach(ctx, then, stop))
 }
 
-// StopAll ends every container, and every Create under way. Inits get their stop signal and until the end of grace,
-// then everything is killed. The caller sees to it that no other container is created.
+// StopAll stops every container, and cancels every Create under way. Each init gets its stop signal and has until the
+// end of grace, then everything is killed. The caller ensures that no other container is created.
 func (m *Manager) StopAll(grace context.Context) error {
 	m.mu.Lock()
 	ids := slices.Collect(maps.Keys(m.containers))
@@ -273,7 +273,7 @@ func (m *Manager) StopAll(grace context.Context) error {
 	return m.stopEach(ctx, ids, func(c *Container) error { return c.stopWithin(ctx, grace) })
 }
 
-// stopEach ends the Creates of these containers that are under way, and stops the containers, all at the same time.
+// stopEach cancels the Creates of these containers that are under way, and stops the containers, all concurrently.
 func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Container) error) error {
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
@@ -293,19 +293,21 @@ func (m *Manager) stopEach(ctx context.Context, ids []string, stop func(*Contain
 	return errors.Join(errs...)
 }
 
-// Stop ends the container: it sends init the stop signal, and kills everything in the container when init has not ended
-// after grace; 0 kills at once. It returns when init's exit was told. It is no error if init does not run. A frozen
-// container is thawed, so that it can handle the signal. One that was never started is killed at once.
+// Stop stops the container: it sends init the stop signal, and kills everything in the container if init has not exited
+// after grace; 0 kills immediately. It returns when init's exit is published. It is not an error if init is not
+// running. A frozen container is thawed, so that it can handle the signal. One that was never started is killed
+// immediately.
 //
-// A Stop while another waits joins it: nothing is signalled again, and the earlier of the two ends of grace counts.
-// When ctx ends nothing more is done to the container; the next Stop goes on with what is left of the grace.
+// A Stop while another one waits joins it: no signal is sent again, and the earlier end of the two grace periods
+// counts. When ctx ends, nothing more is done to the container; the next Stop continues with the rest of the grace
+// period.
 func (c *Container) Stop(ctx context.Context, grace time.Duration) error {
 	graceful, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	return c.stopWithin(ctx, graceful)
 }
 
-// stopWithin is Stop with a grace that is over when graceful ends.
+// stopWithin is Stop with a grace period that ends when graceful does.
 func (c *Container) stopWithin(ctx, graceful context.Context) error {
 	init := c.Init()
 	if init.Pid() == 0 { // to be restored, which may be under way
@@ -315,7 +317,7 @@ func (c *Container) stopWithin(ctx, graceful context.Context) error {
 	}
 	switch status := init.Status(); {
 	case status.Pid == 0 || status.State == process.Stopped || status.State == process.Deleted:
-		return nil // not restored, or dead
+		return nil // not restored, or has exited
 	case status.State == process.Created:
 		return c.killAndWait(ctx) // it has no program that could handle a signal
 	}
@@ -343,17 +345,17 @@ func (c *Container) stopWithin(ctx, graceful context.Context) error {
 	return c.killAndWait(ctx)
 }
 
-// endRestore ends a Start under way that restores the container. None begins after it, since neither the pod nor a shim
-// that ends admits one (process.Config.MayRestore).
+// endRestore cancels a Start under way that restores the container. None begins afterwards, since neither the pod nor a
+// shim that is ending admits one (process.Config.MayRestore).
 func (c *Container) endRestore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
 	return c.EndRestore(ctx)
 }
 
-// sendStopSignal signals before it thaws, so that the signal is the first thing that a frozen container handles. The
-// state is looked at after the signal, since a pause may be under way. ctx ends with the grace: a checkpoint of a
-// paused container keeps it from being thawed for as long as it takes.
+// sendStopSignal sends the stop signal before it thaws, so that the signal is the first thing that a frozen container
+// handles. It checks the state after the signal, since a pause may be under way. ctx ends with the grace period: a
+// checkpoint of a paused container keeps it from being thawed for as long as it takes.
 func (c *Container) sendStopSignal(ctx context.Context) error {
 	if err := c.Init().Kill(c.stop.Signal); err != nil {
 		if errdefs.IsNotFound(err) {
@@ -363,7 +365,7 @@ func (c *Container) sendStopSignal(ctx context.Context) error {
 	}
 	if state := c.Init().Status().State; state == process.Paused || state == process.Pausing {
 		if err := c.Resume(ctx); err != nil {
-			// It ended, or somebody else resumed it. Else the kill thaws it.
+			// It exited, or somebody else resumed it. Otherwise the kill thaws it.
 			log.L.WithError(err).WithField("container", c.ID()).Info("stop: thaw")
 		}
 	}

@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package task is the registry of a shim's containers: it creates them with all that surrounds them, starts, stops and
-// deletes them, and decides when the shim has nothing left to do. With the Sandbox API the pod has a life of its own,
-// which pkg/sandbox controls from above. Without it the shim ends with the last container.
+// deletes them, and decides when the shim has nothing left to do. With the Sandbox API the pod has a lifecycle of its
+// own, which pkg/sandbox controls. Without it the shim ends with the last container.
 //
 // # Goroutines
 //
-// Start has one for a container that tells when it is ready; it ends with the time-out or with init's exit. StopAll and
-// StopContainers have one for each container, and wait for them. Hooks own theirs: the cpuset.Reconciler's ends with
-// the last container that follows a source, or with Close; the notify.Receiver's with the container.
+// Start has one for a container that reports when it is ready; it ends with the time-out or with init's exit. StopAll
+// and StopContainers have one for each container, and wait for them. Hooks own theirs: the cpuset.Reconciler's ends
+// with the last container that follows a source, or with Close; the notify.Receiver's with the container.
 //
 // # Locks
 //
@@ -39,7 +39,7 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Manager has the containers of one shim: those of a pod, or one that is in none.
+// Manager manages the containers of one shim: those of a pod, or a single one without a pod.
 type Manager struct {
 	runtime process.Runtime
 	events  *event.Queue
@@ -53,7 +53,7 @@ type Manager struct {
 	containers map[string]*entry
 	// +checklocks:mu
 	pod  *pod          // of the Sandbox API; nil if there is none
-	done chan struct{} // closed once, by Shutdown
+	done chan struct{} // closed once, by Shutdown or ShutdownPod
 	// +checklocks:mu
 	closed bool
 }
@@ -77,13 +77,13 @@ func New(runtime process.Runtime, events *event.Queue, io *stdio.Host) *Manager 
 	}
 }
 
-// Namespace is containerd's, of all containers.
+// Namespace returns the containerd namespace of all containers.
 func (m *Manager) Namespace() string { return m.io.Namespace }
 
-// StreamRegistry is where streaming clients meet their streams.
+// StreamRegistry returns the registry in which streaming clients find their streams.
 func (m *Manager) StreamRegistry() *stdio.StreamRegistry { return m.io.StreamRegistry }
 
-// Container finds a container. The error is errdefs.ErrNotFound for an unknown id, and errdefs.ErrFailedPrecondition
+// Container returns a container. The error is errdefs.ErrNotFound for an unknown id, and errdefs.ErrFailedPrecondition
 // while it is being created.
 func (m *Manager) Container(containerID string) (*Container, error) {
 	m.mu.Lock()
@@ -98,7 +98,7 @@ func (m *Manager) Container(containerID string) (*Container, error) {
 	return e.container, nil
 }
 
-// Process finds the init of a container, by an empty execID, or an exec.
+// Process returns the init of a container if execID is empty, otherwise that exec.
 func (m *Manager) Process(containerID, execID string) (*process.Process, error) {
 	c, err := m.Container(containerID)
 	if err != nil {
@@ -133,10 +133,10 @@ func (m *Manager) Idle() bool {
 	return len(m.containers) == 0 && !m.closed
 }
 
-// Done is closed once Shutdown took effect; no container is created after.
+// Done returns a channel that is closed once Shutdown takes effect; no container is created afterwards.
 func (m *Manager) Done() <-chan struct{} { return m.done }
 
-// reserve takes an id, so that nobody else creates it meanwhile. cancel ends the caller's Create, which calls
+// reserve reserves an id, so that nobody else creates it meanwhile. cancel ends the caller's Create, which calls
 // finishCreate at its end.
 func (m *Manager) reserve(containerID string, cancel context.CancelFunc) error {
 	m.mu.Lock()
@@ -187,7 +187,7 @@ func (m *Manager) cancelCreate(ctx context.Context, containerID string) error {
 	}
 }
 
-// releaseDeleted frees the id of a container if nothing of it is left, also where something panicked after that.
+// releaseDeleted frees the id of a container if nothing of it is left, even if something panicked after that.
 func (m *Manager) releaseDeleted(c *Container) {
 	if c.Init().Status().State != process.Deleted {
 		return
@@ -199,29 +199,29 @@ func (m *Manager) releaseDeleted(c *Container) {
 	}
 }
 
-// Close ends the goroutine of the Reconciler. It is for the end of the shim, which containers may outlive: they keep
-// the cpusets that they have.
+// Close ends the goroutine of the Reconciler. It is called when the shim ends, which containers may outlive: they keep
+// their cpusets.
 func (m *Manager) Close() { m.cpusets.Stop() }
 
-// pod is what a Manager knows of the pod of its containers. pkg/sandbox sets it.
+// pod is what a Manager knows about the pod of its containers. pkg/sandbox sets it.
 type pod struct {
 	id, bundle string
 	admit      Admit
 }
 
-// Admit says why no container may be created now, or returns what changes the configuration of one for the pod. It is
-// called with the Manager's lock held.
+// Admit returns an error if no container may be created now, or else a function that adapts the configuration of a
+// container to the pod. It is called with the Manager's lock held.
 type Admit func() (adapt func(*specs.Spec) error, err error)
 
-// KeepIndex says in which bundle the shim was started, where it listens, and how the delete command answers. It is
+// KeepIndex records in which bundle the shim was started, where it listens, and how the delete command answers. It is
 // called before anything is created.
 func (m *Manager) KeepIndex(bundle, socket string, answer cleanup.Answer) {
 	m.index.SetShim(bundle, socket, answer)
 }
 
 // AddPod adds the pod, with which the shim does not end before RemovePod or ShutdownPod. From then on admit decides
-// whether a container can be created. That does not end a Create under way; StopAll does. AddPod fails if there is a
-// container or a pod, and while the shim ends.
+// whether a container can be created. That does not cancel a Create under way; StopAll does. AddPod fails if there is a
+// container or a pod, and while the shim is ending.
 func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) (err error) {
 	m.mu.Lock()
 	switch {
@@ -249,7 +249,7 @@ func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) (err error) {
 	return err
 }
 
-// SetPodPid records the process that holds the pod's namespaces for the delete command. There is a pod.
+// SetPodPid records the process that holds the pod's namespaces for the delete command. There must be a pod.
 func (m *Manager) SetPodPid(pid int) error {
 	m.mu.Lock()
 	bundle := m.pod.bundle
@@ -262,7 +262,7 @@ func (m *Manager) SetPodPid(pid int) error {
 func (m *Manager) RemovePod() error { return m.removePod(false) }
 
 // ShutdownPod removes the pod and ends the shim in one step: a container that was created in between would find the
-// host's namespaces at the pod's pid. It ends the shim also when it returns an error. There are no containers.
+// host's namespaces at the pod's pid. It ends the shim even if it returns an error. There must be no containers.
 func (m *Manager) ShutdownPod() error { return m.removePod(true) }
 
 func (m *Manager) removePod(shutdown bool) error {
@@ -283,7 +283,7 @@ func (m *Manager) removePod(shutdown bool) error {
 	return err
 }
 
-// admit fails if the pod, if there is one, does not run: the namespaces at its pid may be the host's.
+// admit fails if there is a pod that does not run: the namespaces at its pid may be the host's.
 func (m *Manager) admit() (adapt func(*specs.Spec) error, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -308,7 +308,7 @@ func (m *Manager) admitLocked() (adapt func(*specs.Spec) error, err error) {
 	return m.pod.admit()
 }
 
-// Containers returns those whose Create has succeeded, in the order of their ids.
+// Containers returns the containers whose Create has succeeded, in the order of their ids.
 func (m *Manager) Containers() []*Container {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -31,15 +31,15 @@ type ProcessInfo struct {
 	RSS     uint64        // bytes
 	parent  int
 
-	user, system time.Duration // of CPU, with that of the children that it has waited for
+	user, system time.Duration // of CPU, including that of the children that it has waited for
 }
 
 // tick is the unit of times in /proc/PID/stat: USER_HZ is 100 on each architecture that the shim runs on.
 const tick = 10 * time.Millisecond
 
-// Processes lists the processes of the container in the order of their ids. It is partial for a container without a
-// cgroup: then it has those that come from the first processes of the container and of its execs. Whoever has lost its
-// parent is a child of init only in a PID namespace of the container's own.
+// Processes lists the processes of the container in the order of their ids. The list is partial for a container without
+// a cgroup: then it has the descendants of the first processes of the container and of its execs. An orphan becomes a
+// child of init only in a PID namespace of the container's own.
 func (c *Container) Processes() (list []ProcessInfo, partial bool, err error) {
 	owners, first := c.Owners()
 	pids := func() ([]int, error) { return c.Cgroup().Procs() }
@@ -67,7 +67,7 @@ func (c *Container) Processes() (list []ProcessInfo, partial bool, err error) {
 		p.Pid, p.Exec, p.First = pid, owners[pid], first[pid]
 		list = append(list, p)
 	}
-	// One that ended may have given its id to a process of somebody else before it was read.
+	// The id of a process that ended may have been reused outside the container before it was read.
 	after, err := pids()
 	if err != nil && !errdefs.IsNotFound(err) {
 		return nil, partial, fmt.Errorf("container %q: %w", c.ID(), err)
@@ -77,7 +77,7 @@ func (c *Container) Processes() (list []ProcessInfo, partial bool, err error) {
 	return list, partial, nil
 }
 
-// descendants are those of the processes in first, and these themselves, in the order of their ids.
+// descendants returns the processes in first and their descendants, in the order of their ids.
 func descendants(first map[int]bool) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is right
 	parents := map[int]int{}
@@ -89,7 +89,7 @@ func descendants(first map[int]bool) (pids []int) {
 		}
 	}
 	for pid := range parents {
-		// The parent of the first process of all is 0. Of ids that are given anew, a circle may come.
+		// The parent of the first process of all is 0. Reused ids may form a cycle.
 		for p, n := pid, 0; p != 0 && n < len(parents); p, n = parents[p], n+1 {
 			if first[p] {
 				pids = append(pids, pid)
@@ -101,7 +101,7 @@ func descendants(first map[int]bool) (pids []int) {
 	return pids
 }
 
-// processMetrics are the metrics of a container without a cgroup.
+// processMetrics returns the metrics of a container without a cgroup.
 func (c *Container) processMetrics() (stats.Metrics, error) {
 	list, _, err := c.Processes()
 	if err != nil {
@@ -122,8 +122,8 @@ func (c *Container) processMetrics() (stats.Metrics, error) {
 	return sum.Metrics(), nil
 }
 
-// memory is the share of p in the memory that it has with others (proc_pid_smaps(5), Pss), or where that cannot be read
-// all that it has.
+// memory returns p's memory with its share of what it shares with others (proc_pid_smaps(5), Pss), or its whole
+// resident memory where that cannot be read.
 func (p *ProcessInfo) memory() uint64 {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.Pid)) // fails where p may not be traced
 	_, rest, _ := strings.Cut(string(text), "\nPss:")
@@ -156,7 +156,7 @@ func inherit(list []ProcessInfo) {
 	}
 }
 
-// bootTime is when the machine was started.
+// bootTime returns when the machine was started.
 func bootTime() (time.Time, error) {
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
@@ -165,7 +165,7 @@ func bootTime() (time.Time, error) {
 	return time.Now().Add(-time.Duration(up.Nano())), nil
 }
 
-// parseStat reads /proc/PID/stat. The name is in parentheses and may have any bytes in it.
+// parseStat reads /proc/PID/stat. The name is in parentheses and may contain any bytes.
 func parseStat(stat []byte, boot time.Time) (p ProcessInfo, err error) {
 	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if begin < 0 || end < begin {

@@ -49,7 +49,7 @@ func decodeSpec(data []byte) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// checkSpec refuses what libcontainer would refuse late, or not say clearly.
+// checkSpec refuses what libcontainer would refuse late, or without a clear error.
 func checkSpec(spec *specs.Spec) error {
 	var r *specs.LinuxResources
 	if spec.Linux != nil {
@@ -69,7 +69,7 @@ func checkSpecOn(spec *specs.Spec, h resources.Host) error {
 		return fmt.Errorf("linux: must be set: %w", errdefs.ErrInvalidArgument)
 	}
 	withoutAnnotations := *spec
-	withoutAnnotations.Annotations = nil // they stay texts
+	withoutAnnotations.Annotations = nil // they remain texts
 	return cmp.Or(
 		checkStrings("", withoutAnnotations),
 		checkNamespaces(spec),
@@ -111,7 +111,7 @@ func checkNamespaces(spec *specs.Spec) error {
 	return nil
 }
 
-// checkProcess refuses a process, which stands in field, that no kernel can run.
+// checkProcess refuses a process that no kernel can run. field is where it stands.
 func checkProcess(field string, p *specs.Process) error {
 	switch {
 	case len(p.Args) == 0:
@@ -121,12 +121,12 @@ func checkProcess(field string, p *specs.Process) error {
 	case !filepath.IsAbs(p.Cwd):
 		return fmt.Errorf("%s.cwd %q: must be an absolute path: %w", field, p.Cwd, errdefs.ErrInvalidArgument)
 	}
-	// For an argument init would find out only after Start had answered.
+	// Init would find this in an argument only after Start had answered.
 	return checkStrings(field, *p)
 }
 
-// checkStrings refuses strings in a structure of the specification, which stands in field, that have a NUL. For the
-// kernel and for libraries in C they end there: another path than the one that is named would be masked, for example.
+// checkStrings refuses strings that contain a NUL in a structure of the specification, which stands in field. For the
+// kernel and for C libraries they end there: for example, another path than the named one would be masked.
 func checkStrings(field string, structure any) error {
 	path, text := findNUL(reflect.ValueOf(structure))
 	if text == "" {
@@ -138,7 +138,7 @@ func checkStrings(field string, structure any) error {
 	return fmt.Errorf("%s%s %q: must not contain NUL: %w", field, path, text, errdefs.ErrInvalidArgument)
 }
 
-// findNUL returns the first string in v that has a NUL, and where in v it stands; "" if there is none.
+// findNUL returns the first string in v that contains a NUL, and where in v it is; "" if there is none.
 func findNUL(v reflect.Value) (path, text string) {
 	kind := v.Kind()
 	if kind == reflect.String && hasNUL(v.String()) {
@@ -197,7 +197,7 @@ func systemdCgroup(spec *specs.Spec) bool {
 	return !strings.Contains(path, "/") && strings.Count(path, ":") == 2
 }
 
-// CheckID keeps ids from being anything but one path element, as containerd does.
+// CheckID refuses ids that are not a single path element, as containerd does.
 func CheckID(field, id string) error {
 	if err := identifiers.Validate(id); err != nil {
 		return fmt.Errorf("%s %q: %w", field, id, err)

@@ -15,7 +15,8 @@
 //
 // # Goroutines and locks
 //
-// Each Holder has one goroutine, its waiter, which ends when the process is dead and waited for. There is no lock.
+// Each Holder has one goroutine, its waiter, which ends when the process has exited and been waited for. There is no
+// lock.
 //
 // # Promises
 //
@@ -50,7 +51,7 @@ type Config struct {
 	Net  *os.File        // network namespace to join
 	User *os.File        // user namespace to join
 	Map  *idmap.Mappings // of a user namespace to make; not with User
-	Make int             // CLONE_NEW… of clone(2) of the others to make, but for the PID namespace
+	Make int             // CLONE_NEW… of clone(2) of the others to make, except the PID namespace
 	PID  bool            // make a PID namespace and be its first process
 
 	Hostname string // "" to leave it; not without CLONE_NEWUTS
@@ -90,16 +91,17 @@ func Start(ctx context.Context, c Config, t *osthread.Thread, reaper *reaper.Rea
 	return h, nil
 }
 
-// Pid is the pid of the process.
+// Pid returns the pid of the process.
 func (h *Holder) Pid() int { return h.process.Pid }
 
-// Exited is closed when the process is dead and has been waited for.
+// Exited returns a channel that is closed when the process has exited and been waited for.
 func (h *Holder) Exited() <-chan struct{} { return h.exited }
 
 // Exit returns how the process ended: its exit code, or 128 and the signal. It is called after Exited is closed.
 func (h *Holder) Exit() (status int, at time.Time) { return h.status, h.at }
 
-// Kill kills the process, with all of its PID namespace, and waits for its end, or that of ctx. It can be called again.
+// Kill kills the process, with all of its PID namespace, and waits until the process has ended or ctx ends. It can be
+// called again.
 func (h *Holder) Kill(ctx context.Context) error {
 	if err := h.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill sandbox-init %d: %w", h.process.Pid, err)
@@ -107,7 +109,7 @@ func (h *Holder) Kill(ctx context.Context) error {
 	select {
 	case <-h.exited:
 		return nil
-	case <-ctx.Done(): // a process of the namespace does not die, for which the first one waits
+	case <-ctx.Done(): // the first process waits for one of the namespace that does not die
 		return fmt.Errorf("wait for the end of sandbox-init %d: %w", h.process.Pid, context.Cause(ctx))
 	}
 }
@@ -134,18 +136,18 @@ const (
 	userFD = native.Socket + 2 // user namespace to join
 )
 
-// request is all that the process does.
+// request returns all that the process does.
 func (c Config) request() *native.Request {
 	r := &native.Request{}
 	const sigIgn, sizeOfSigset = 1, 8
 	r.Call(unix.SYS_RT_SIGACTION, int(unix.SIGCHLD), r.Table(sigIgn, 0, 0, 0), 0, sizeOfSigset)
 	r.Call(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, r.Table(uint64(math.MaxUint64)), 0, sizeOfSigset)
-	r.Call(unix.SYS_SETSID).IgnoreErrors() // where it leads a group, which nobody signals
+	r.Call(unix.SYS_SETSID).IgnoreErrors() // fails if it leads a group, which nobody signals
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_NAME, programName).IgnoreErrors()
 	emptyRoot(r)
 	c.enterNamespaces(r)
 	c.dropPrivileges(r)
-	// After the change of the user, which resets both.
+	// These come after the change of the user, which resets both.
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0).OnError("become undumpable")
 	r.Call(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, int(unix.SIGKILL)).OnError("set the parent's death signal")
 	r.Wait(nil) // ends here if the shim died before
@@ -158,7 +160,7 @@ func (c Config) request() *native.Request {
 func emptyRoot(r *native.Request) {
 	const what = "make an empty root"
 	r.Call(unix.SYS_UNSHARE, unix.CLONE_NEWNS).OnError(what)
-	// Nothing goes to the host, and what is unmounted there is unmounted here, where nobody could unmount it.
+	// Nothing propagates to the host, and what is unmounted there is unmounted here, where nobody could unmount it.
 	r.Call(unix.SYS_MOUNT, "", "/", 0, unix.MS_REC|unix.MS_SLAVE, 0).OnError(what)
 	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	r.Call(unix.SYS_MOUNT, "tmpfs", "/proc", "tmpfs", flags, "size=4k").OnError(what) // /proc is always there
@@ -183,7 +185,7 @@ func (c Config) enterNamespaces(r *native.Request) {
 		r.Wait(func(pid int) error { return writeMappings(pid, c.Map) })
 	}
 	if c.User != nil || c.Map != nil {
-		// Files of the namespaces, as the root of mqueue, belong to who makes them. EINVAL: there is no root.
+		// Files of the namespaces, such as the root of mqueue, belong to their creator. EINVAL: there is no root.
 		r.Call(unix.SYS_SETRESGID, 0, 0, 0).Tolerate(unix.EINVAL).OnError("setresgid")
 		r.Call(unix.SYS_SETRESUID, 0, 0, 0).Tolerate(unix.EINVAL).OnError("setresuid")
 	}
