@@ -15,9 +15,10 @@ import (
 	"github.com/containerd/log"
 )
 
-// DeleteAbandoned deletes the containers whose bundle is gone and that have exited, or were never restored. containerd removes the bundle when
-// it gives up a container, as it does when a shim is too slow to answer after a restart of containerd, and then deletes
-// nothing. DeleteAbandoned reports whether one is left that is running or could not be deleted.
+// DeleteAbandoned deletes the containers whose bundle is gone and that have exited, or were never restored. containerd
+// removes the bundle when it gives up a container, as it does when a shim is too slow to answer after a restart of
+// containerd, and then deletes nothing. DeleteAbandoned reports whether one is left that is running or could not be
+// deleted.
 func (m *Manager) DeleteAbandoned() bool {
 	var left atomic.Bool
 	var all sync.WaitGroup
