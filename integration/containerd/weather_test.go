@@ -242,6 +242,9 @@ func TestWeather_ShimWithoutProcesses(t *testing.T) {
 	if !harness.Alive(shim) {
 		e.waitEvents("c1", "exit c1 137 | delete c1")
 		c.closeIO()
+		if log := e.containerd.LogFrom(e.logStart); !harness.GoRuntimeDied(log) {
+			t.Errorf("the shim died, not by the Go runtime's lack of a thread:\n%s", log)
+		}
 		return
 	}
 	if !errdefs.IsResourceExhausted(err) ||

@@ -4,6 +4,8 @@
 package cri_test
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -73,8 +75,18 @@ func TestHandler_OptionsReachTheShim(t *testing.T) {
 		} else {
 			e.Skip("the handler with options is of the other way")
 		}
-		p := e.pod("p")
-		p.run("c", forever).wantExec("works", "echo", "works")
-		p.remove()
+		hasKeyring := func() bool {
+			p := e.pod("p")
+			c := p.run("c", forever)
+			keys, err := os.ReadFile("/proc/keys") // of all users, for root
+			e.must(err, "keys of the machine")
+			p.remove()
+			return strings.Contains(string(keys), "_ses."+c.id)
+		}
+		with := hasKeyring() // NoNewKeyring is among the options
+		e.handler = cri.PodSandbox
+		if without := hasKeyring(); with || !without {
+			e.Errorf("a container has a keyring of its own: %t with the option NoNewKeyring, %t without", with, without)
+		}
 	})
 }

@@ -20,7 +20,7 @@ var sweepErrors = []string{"ENOMEM", "EMFILE", "ENFILE", "ENOSPC", "EIO", "EINTR
 // closes the descriptor whatever it returns, which strace does not.
 //
 // clone and write stay, though the runtime calls them too: the first for threads, the second to wake its poller.
-// runtimeDied tells its end from ours.
+// harness.GoRuntimeDied tells its end from ours.
 var sweepCalls = []string{
 	// Files
 	"openat", "openat2", "read", "pread64", "write", "pwrite64", "writev", "lseek", "newfstatat", "fstat", "statx",
@@ -38,13 +38,6 @@ var sweepCalls = []string{
 	"setns", "unshare", "sethostname", "getrandom", "umask",
 	// Mounts
 	"mount", "umount2", "move_mount", "open_tree", "mount_setattr", "fsopen", "fsconfig", "fsmount", "fspick", "pivot_root", "chroot",
-}
-
-// runtimeDied are words of Go's runtime and of cgo when a system call of theirs fails, and who calls runtime.throw then,
-// should somebody have read the words before.
-var runtimeDied = []string{
-	"netpollBreak write failed", "runtime.netpollBreak(", "failed to create new OS thread", "pthread_create failed", "netpoll failed",
-	"netpollinit", "out of memory",
 }
 
 // forkPipe is the read by which package syscall hears why a child could not run its program. No kernel lets that fail.

@@ -238,7 +238,7 @@ func (s *sweep) fail(t *testing.T, w *world, o sweepOp, fault harness.Fault, c *
 // died tells the end of Go's runtime from ours, and removes what the dead shim had.
 func (s *sweep) died(w *world, c *result, wrong func(string, ...any)) {
 	text := w.target().Log()
-	if slices.ContainsFunc(runtimeDied, func(words string) bool { return strings.Contains(text, words) }) {
+	if harness.GoRuntimeDied(text) {
 		c.Runtime++
 	} else {
 		wrong("the shim died: %s", text)

@@ -182,3 +182,12 @@ func isChild(pid, parent int) bool {
 	ppid, err := procStatus(pid, "PPid")
 	return err == nil && ppid == strconv.Itoa(parent)
 }
+
+// GoRuntimeDied reports whether the log of a program says that the Go runtime, or cgo, ended it since a system call of
+// their own failed, as one that makes a thread.
+func GoRuntimeDied(log string) bool {
+	return slices.ContainsFunc([]string{
+		"netpollBreak write failed", "runtime.netpollBreak(", // who calls runtime.throw, should somebody have read the words before
+		"failed to create new OS thread", "pthread_create failed", "netpoll failed", "netpollinit", "out of memory",
+	}, func(words string) bool { return strings.Contains(log, words) })
+}

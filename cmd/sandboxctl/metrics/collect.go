@@ -206,19 +206,10 @@ func collectContainers(s *node.Snapshot, metrics []metric, send chan<- prometheu
 	}
 }
 
-// collectShims tells of the shims. Those at the addresses that are silent have not answered for their counters.
+// collectShims sends the metrics of the shims. Those at the addresses that are silent have not answered for their
+// counters.
 func collectShims(s *node.Snapshot, silent map[string]bool, send chan<- prometheus.Metric) {
-	seen := map[[2]string]bool{}
-	for i := range s.Pods {
-		p := &s.Pods[i]
-		if p.Shim.Pid == 0 && p.Shim.Error == "" { // none runs
-			continue
-		}
-		l := [2]string{p.Namespace, p.Name}
-		if seen[l] {
-			continue
-		}
-		seen[l] = true
+	for l, p := range shims(s) {
 		up := truth(p.Shim.Error == "" && !silent[p.Shim.Address])
 		send <- prometheus.MustNewConstMetric(shimUpDesc, prometheus.GaugeValue, up, l[:]...)
 		if p.Shim.RSS != 0 { // else its process could not be read
@@ -226,4 +217,21 @@ func collectShims(s *node.Snapshot, silent map[string]bool, send chan<- promethe
 			send <- prometheus.MustNewConstMetric(shimRSSDesc, prometheus.GaugeValue, float64(p.Shim.RSS), l[:]...)
 		}
 	}
+}
+
+// shims returns the pods with a shim by their labels. Of several of one name, as when a kubelet has made a pod again, it
+// takes one whose shim answers.
+func shims(s *node.Snapshot) map[[2]string]*node.Pod {
+	chosen := map[[2]string]*node.Pod{}
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if p.Shim.Pid == 0 && p.Shim.Error == "" { // none runs
+			continue
+		}
+		l := [2]string{p.Namespace, p.Name}
+		if other := chosen[l]; other == nil || other.Shim.Error != "" && p.Shim.Error == "" {
+			chosen[l] = p
+		}
+	}
+	return chosen
 }

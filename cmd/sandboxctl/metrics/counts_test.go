@@ -71,6 +71,18 @@ func TestContainers_AreOneOfEachName(t *testing.T) {
 	}
 }
 
+func TestShims_AreOneOfEachNameThatAnswers(t *testing.T) {
+	pod := func(id, err string) node.Pod {
+		return node.Pod{Namespace: "k8s.io", ID: id, Name: "default/web", Sandbox: true, Shim: node.Shim{Pid: 7, Error: err}}
+	}
+	for _, pods := range [][]node.Pod{{pod("a", "dead"), pod("b", "")}, {pod("b", ""), pod("a", "dead")}} {
+		got := shims(&node.Snapshot{Pods: pods})
+		if p := got[[2]string{"k8s.io", "default/web"}]; len(got) != 1 || p.ID != "b" {
+			t.Errorf("shims = %+v, want the one that answers", got)
+		}
+	}
+}
+
 func TestPatience_IsBounded(t *testing.T) {
 	for header, want := range map[string]time.Duration{
 		"9.5": 9500 * time.Millisecond, "1e-9": time.Second, "1e300": 5 * time.Minute, "Inf": 5 * time.Minute,

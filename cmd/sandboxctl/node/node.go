@@ -20,6 +20,7 @@ import (
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
@@ -56,6 +57,7 @@ type Node struct {
 	shims      map[string]*shimState // by the path of the socket
 	refreshed  time.Time             // zero: never
 	asked      int                   // how many snapshots were taken
+	scarce     bool                  // descriptors are: no file of a cgroup stays open
 	watch      *watch                // nil: events are not followed
 	countAll   bool                  // see CountAll
 	ooms       map[key]uint64        // see TakeOOMs
@@ -129,11 +131,16 @@ func on(c Config, conn *grpc.ClientConn) (*Node, error) {
 // Close ends the connections.
 func (n *Node) Close() error {
 	n.watch.close()
+	n.closeGroups()
+	n.closeShims()
+	return n.conn.Close()
+}
+
+// closeGroups closes the files of all containers. They are opened again when they are read.
+func (n *Node) closeGroups() {
 	for _, c := range n.containers {
 		c.group.Close()
 	}
-	n.closeShims()
-	return n.conn.Close()
 }
 
 func (n *Node) closeShims() {
@@ -151,21 +158,27 @@ func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 		return nil, err
 	}
 	host, err := measure.ReadHost(n.hierarchies)
+	if errors.Is(err, unix.EMFILE) { // the files of all containers are more than this process may have open
+		n.scarce = true
+		n.closeGroups()
+		host, err = measure.ReadHost(n.hierarchies)
+	}
 	if err != nil {
 		return nil, err
 	}
 	s := &Snapshot{Time: time.Now(), Node: host}
 	for _, c := range n.containers {
 		n.readUsage(c)
+		if n.scarce {
+			c.group.Close()
+		}
 	}
 	for _, known := range n.shims {
 		known.readUsage()
 	}
 	s.Pods = n.pods()
 	if n.asked == 1 { // files stay open for those who ask again
-		for _, c := range n.containers {
-			c.group.Close()
-		}
+		n.closeGroups()
 		n.closeShims()
 	}
 	return s, nil
@@ -355,6 +368,7 @@ func (n *Node) readUsage(c *container) {
 	if c.group == nil || c.State == NoTask {
 		return
 	}
+	c.ReadAt = time.Now()
 	u, ok := c.group.Read()
 	if !ok {
 		c.group = nil

@@ -47,6 +47,8 @@ type Container struct {
 	Pause     bool   `json:"pause,omitempty"` // it does nothing but hold the namespaces of its pod
 	State     State  `json:"state"`
 	Pid       int    `json:"pid,omitempty"` // of its first process; 0: there is none
+	// ReadAt is when Usage was read.
+	ReadAt time.Time `json:"-"`
 	// ExitStatus is set in the state stopped alone.
 	ExitStatus uint32 `json:"exit_status,omitempty"`
 
@@ -106,9 +108,11 @@ type Rates struct {
 	IOPressure     float64 `json:"io_pressure"`
 }
 
-// RatesSince returns what a container did since an earlier snapshot of it, which was taken that long before. All are 0
-// for a container that was made again in between, and where less is known of one than of the other, or nothing.
-func (c *Container) RatesSince(earlier *Container, passed time.Duration) Rates {
+// RatesSince returns what a container did since an earlier snapshot of it. All are 0 for a container that was made again
+// in between, and where less is known of one than of the other, or nothing.
+func (c *Container) RatesSince(earlier *Container) Rates {
+	// Not what passed between the snapshots: in each, containers are read one after the other, in any order.
+	passed := c.ReadAt.Sub(earlier.ReadAt)
 	if passed <= 0 || c.Usage.Cgroup == "" || earlier.Usage.Cgroup == "" {
 		return Rates{}
 	}

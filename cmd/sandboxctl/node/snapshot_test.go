@@ -31,36 +31,41 @@ func write(t *testing.T, dir string, files map[string]string) {
 }
 
 func TestRates_AreSinceTheEarlierSnapshot(t *testing.T) {
-	before := Container{ExecsStarted: 2, ExecsKnown: true, Usage: measure.Usage{
+	start := time.Unix(1000, 0)
+	before := Container{ReadAt: start, ExecsStarted: 2, ExecsKnown: true, Usage: measure.Usage{
 		Cgroup: "/c", CPU: time.Second, Periods: 10, Throttled: 1, OOMKills: 1, Pressure: measure.Pressure{CPU: &measure.PSI{SomeTotal: time.Second}},
 	}}
-	after := Container{ExecsStarted: 8, ExecsKnown: true, Usage: measure.Usage{
+	after := Container{ReadAt: start.Add(2 * time.Second), ExecsStarted: 8, ExecsKnown: true, Usage: measure.Usage{
 		Cgroup: "/c", CPU: 4 * time.Second, Periods: 20, Throttled: 6, OOMKills: 3, Pressure: measure.Pressure{CPU: &measure.PSI{SomeTotal: 2 * time.Second}},
 	}}
 	want := Rates{CPU: 1.5, Throttled: 0.5, Execs: 3, OOMKills: 2, CPUPressure: 0.5}
-	if got := after.RatesSince(&before, 2*time.Second); got != want {
+	if got := after.RatesSince(&before); got != want {
 		t.Errorf("rates = %+v, want %+v", got, want)
 	}
-	if got := before.RatesSince(&after, time.Second); got != (Rates{}) {
+	again := before
+	again.ReadAt = after.ReadAt.Add(time.Second)
+	if got := again.RatesSince(&after); got != (Rates{}) {
 		t.Errorf("rates of a container that was made again = %+v, want none", got)
 	}
 	unknown := before
 	unknown.Usage.Unknown.OOMKills, unknown.Usage.OOMKills = true, 0
-	if got := after.RatesSince(&unknown, time.Second); got != (Rates{}) {
+	if got := after.RatesSince(&unknown); got != (Rates{}) {
 		t.Errorf("rates since what was not known = %+v, want none", got)
 	}
-	if got := after.RatesSince(&Container{State: Dead}, time.Second); got != (Rates{}) {
+	if got := after.RatesSince(&Container{State: Dead}); got != (Rates{}) {
 		t.Errorf("rates since a look of which nothing was known = %+v, want none", got)
 	}
-	if got := (&Container{State: Dead}).RatesSince(&Container{}, time.Second); got != (Rates{}) {
+	if got := (&Container{State: Dead}).RatesSince(&Container{}); got != (Rates{}) {
 		t.Errorf("rates of what is not known = %+v, want none", got)
 	}
 	silent := before
 	silent.ExecsStarted, silent.ExecsKnown = 0, false
-	if got := after.RatesSince(&silent, 2*time.Second); got.Execs != 0 || got.CPU != want.CPU {
+	if got := after.RatesSince(&silent); got.Execs != 0 || got.CPU != want.CPU {
 		t.Errorf("rates since a look at which no execs were known = %+v, want the others alone", got)
 	}
-	if got := after.RatesSince(&before, 0); got != (Rates{}) {
+	sameTime := before
+	sameTime.ReadAt = after.ReadAt
+	if got := after.RatesSince(&sameTime); got != (Rates{}) {
 		t.Errorf("rates of no time = %+v, want none", got)
 	}
 }

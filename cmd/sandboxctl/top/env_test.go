@@ -4,6 +4,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -19,16 +20,18 @@ import (
 
 // fake is a Source, and what it was asked.
 type fake struct {
+	at        time.Time // of an answer about processes; zero: the snapshot's
 	snapshot  *node.Snapshot
 	processes []node.Process
 	err       error
+	hangs     error // of containerd; shims still answer
 	asked     []string
 }
 
 func (f *fake) Snapshot(context.Context) (*node.Snapshot, error) {
 	f.asked = append(f.asked, "snapshot")
-	if f.err != nil {
-		return nil, f.err
+	if err := cmp.Or(f.err, f.hangs); err != nil {
+		return nil, err
 	}
 	s := *f.snapshot
 	return &s, nil
@@ -54,6 +57,12 @@ func newScreen(t *testing.T, s *node.Snapshot) *screen {
 	t.Helper()
 	f := &fake{snapshot: s}
 	x := &screen{T: t, model: newModel(t.Context(), f, time.Second), source: f}
+	x.clock = func() time.Time {
+		if f.at.IsZero() && f.snapshot != nil {
+			return f.snapshot.Time
+		}
+		return f.at
+	}
 	x.send(tea.WindowSizeMsg{Width: 80, Height: 24})
 	x.next = x.Init()
 	x.answer()
@@ -142,7 +151,7 @@ func snapshot(seconds int) *node.Snapshot {
 	psi := func(some float64) *measure.PSI { return &measure.PSI{Some10: some} }
 	used := func(cpus float64) time.Duration { return time.Duration(cpus * float64(seconds) * float64(time.Second)) }
 	ours := node.Shim{Runtime: "io.containerd.sandbox.v1", Pid: 1001, Version: "0.1.0", RSS: 9 << 20}
-	return &node.Snapshot{
+	return readThen(&node.Snapshot{
 		Time: start.Add(time.Duration(seconds) * time.Second),
 		Node: measure.Host{CPUs: 4, CPU: used(1.2), Memory: 3 << 30, Total: 8 << 30, Cgroup: "v2", Pressure: measure.Pressure{CPU: psi(1.5), Memory: psi(0)}},
 		Pods: []node.Pod{
@@ -169,7 +178,17 @@ func snapshot(seconds int) *node.Snapshot {
 				Usage: measure.Usage{Cgroup: "/c", CPU: used(0.3), Memory: 2 << 30, Pids: 20, CPUs: "0-3", Pressure: measure.Pressure{CPU: psi(0), IO: psi(33)}},
 			}}},
 		},
+	})
+}
+
+// readThen makes the time of a snapshot that at which its containers were read.
+func readThen(s *node.Snapshot) *node.Snapshot {
+	for i := range s.Pods {
+		for j := range s.Pods[i].Containers {
+			s.Pods[i].Containers[j].ReadAt = s.Time
+		}
 	}
+	return s
 }
 
 // many is a node with so many containers.
@@ -181,7 +200,7 @@ func many(n, seconds int) *node.Snapshot {
 			Namespace: "default", ID: id, Name: id, Usage: measure.Usage{Cgroup: "/c", CPU: time.Duration(seconds*i) * time.Millisecond},
 		}}})
 	}
-	return s
+	return readThen(s)
 }
 
 // processes are those of the container nginx, so many seconds after the start. The second one's start is seen as the

@@ -18,6 +18,7 @@ import (
 // model is all that the screen shows. Only Update changes it.
 type model struct {
 	ctx      context.Context //nolint:containedctx // of the program, for what it asks the source
+	clock    func() time.Time
 	source   Source
 	interval time.Duration
 
@@ -45,7 +46,7 @@ type model struct {
 func newModel(ctx context.Context, s Source, interval time.Duration) *model {
 	return &model{
 		ctx: ctx, source: s, interval: interval, width: 80, height: 24, order: order{column: byCPU},
-		folded: map[string]bool{}, process: newProcessView(),
+		folded: map[string]bool{}, process: newProcessView(), clock: time.Now,
 	}
 }
 
@@ -55,6 +56,7 @@ type answer struct {
 	err       error
 	of        *target // whose processes
 	processes []node.Process
+	procAt    time.Time // when their shim had answered
 	procErr   error
 }
 
@@ -71,12 +73,13 @@ func (m *model) ask() tea.Cmd {
 		return nil
 	}
 	m.asking, m.again = true, false
-	ctx, source, of := m.ctx, m.source, m.process.of
+	ctx, source, of, clock := m.ctx, m.source, m.process.of, m.clock
 	return func() tea.Msg {
 		a := answer{of: of}
 		a.snapshot, a.err = source.Snapshot(ctx)
 		if of != nil {
 			a.processes, a.procErr = source.Processes(ctx, of.namespace, of.id)
+			a.procAt = clock()
 		}
 		return a
 	}

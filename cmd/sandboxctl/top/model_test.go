@@ -168,6 +168,13 @@ func TestModel_ShowsTheProcessesOfAContainer(t *testing.T) {
          11 -                 0.0    1:00.00   5.0M nginx: master
          13 e1                0.0    0:01.30   1.0M sh
 q quit  ? keys  < > sort  esc back`)
+	x.source.hangs = errors.New("containerd hangs")
+	x.source.processes, x.source.at = processes(16), start.Add(16*time.Second)
+	x.later(snapshot(13))
+	if got := x.lines()[3]; !strings.Contains(got, " 50.0 ") {
+		t.Errorf("while containerd hangs: %q, want the same share of a CPU", got)
+	}
+	x.source.hangs, x.source.at = nil, time.Time{}
 	x.press("<", "<", "down")
 	got = x.lines()
 	if !strings.HasPrefix(got[4], ">        12") || !strings.Contains(got[1], "sorted by PID") {

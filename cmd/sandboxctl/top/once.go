@@ -76,7 +76,7 @@ func withRates(now, before *node.Snapshot) once {
 		for _, c := range p.Containers {
 			var r node.Rates
 			if earlier := before.Container(c.Namespace, c.ID); earlier != nil {
-				r = c.RatesSince(earlier, passed)
+				r = c.RatesSince(earlier)
 			}
 			pod.Containers = append(pod.Containers, onceContainer{c, r})
 		}

@@ -47,9 +47,7 @@ func (v *processView) take(a answer) {
 	for _, p := range v.now {
 		v.before[p.Pid] = p
 	}
-	if a.snapshot != nil {
-		v.passed, v.taken = a.snapshot.Time.Sub(v.taken), a.snapshot.Time
-	}
+	v.passed, v.taken = a.procAt.Sub(v.taken), a.procAt
 	v.now = a.processes
 }
 

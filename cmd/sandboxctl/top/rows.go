@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"sandbox.internal/shim/cmd/sandboxctl/measure"
 	"sandbox.internal/shim/cmd/sandboxctl/node"
@@ -65,10 +64,8 @@ type group struct {
 
 // groups makes rows of a snapshot and the one before it, which may be nil: then there are no rates.
 func groups(now, before *node.Snapshot) []group {
-	var passed time.Duration
 	earlier := map[[2]string]*node.Container{} // by namespace and id
 	if before != nil {
-		passed = now.Time.Sub(before.Time)
 		for i := range before.Pods {
 			for j := range before.Pods[i].Containers {
 				c := &before.Pods[i].Containers[j]
@@ -85,7 +82,7 @@ func groups(now, before *node.Snapshot) []group {
 		}}
 		for j := range p.Containers {
 			c := &p.Containers[j]
-			g.containers = append(g.containers, containerRow(p, c, earlier[[2]string{c.Namespace, c.ID}], passed))
+			g.containers = append(g.containers, containerRow(p, c, earlier[[2]string{c.Namespace, c.ID}]))
 		}
 		if p.Sandbox {
 			g.sum()
@@ -95,7 +92,7 @@ func groups(now, before *node.Snapshot) []group {
 	return list
 }
 
-func containerRow(p *node.Pod, c, earlier *node.Container, passed time.Duration) row {
+func containerRow(p *node.Pod, c, earlier *node.Container) row {
 	r := row{
 		key: p.Namespace + "/" + p.ID + "/" + c.ID, namespace: c.Namespace, id: c.ID, name: c.Name, inPod: p.Sandbox,
 		state: string(c.State), memory: c.Usage.Memory, limit: c.Usage.MemoryLimit, pressure: pressureOf(c.Usage.Pressure),
@@ -114,7 +111,7 @@ func containerRow(p *node.Pod, c, earlier *node.Container, passed time.Duration)
 		r.err = cmp.Or(r.err, c.CPUSet.Error)
 	}
 	if earlier != nil {
-		rates := c.RatesSince(earlier, passed)
+		rates := c.RatesSince(earlier)
 		r.cpu, r.throttle, r.execs = rates.CPU, rates.Throttled, rates.Execs
 	}
 	return r
