@@ -8,13 +8,13 @@
 // may make cgroups can nest them deeper than a path can name, and keep a freeze from completing. So processes, kill,
 // freeze, removal and OOM kills are done here. Package hierarchy uses cgroups/v3 to find and make cgroups.
 //
-// The package works on paths that the container runtime made. It makes a cgroup only in MakeChild, and moves no
-// process. A Cgroup is immutable and safe for concurrent use. Nothing is cached: each call asks the kernel.
+// The package works on paths that the container runtime made. It makes a cgroup only in MakeChild and Delegate,
+// and moves processes only in Delegate. A Cgroup is immutable and safe for concurrent use. Nothing is cached: each call asks the kernel.
 //
 // An OOMWatch owns one goroutine, which Stop ends and joins. The watch holds its mutex while it reads the counter and
 // while it calls notify, so notify must not call the watch.
 //
-// A cgroup that is gone is errdefs.ErrNotFound, or success where the aim was to leave nothing (Kill, Remove, Thaw).
+// A cgroup that is gone gives errdefs.ErrNotFound, or success if the aim was to leave nothing (Kill, Remove, Thaw).
 package cgroup
 
 import (
@@ -43,7 +43,7 @@ type Cgroup struct {
 }
 
 // New returns the cgroup with the given paths, as libcontainer's State.CgroupPaths has them: on v1 each controller's
-// name with its absolute path, on hybrid also the key "" for the v2 hierarchy, on v2 the key "" alone. It does not
+// name with its absolute path, on hybrid also the key "" for the v2 hierarchy, on v2 only the key "". It does not
 // access them.
 func New(paths map[string]string) *Cgroup {
 	c := &Cgroup{paths: maps.Clone(paths), dirs: slices.Sorted(maps.Values(paths))}
@@ -65,7 +65,7 @@ func (c *Cgroup) Path(controller string) string {
 	return c.paths[controller]
 }
 
-// IsNone reports whether the cgroup has no directory anywhere: its container has none.
+// IsNone reports whether the cgroup has no directory anywhere: its container has no cgroup.
 func (c *Cgroup) IsNone() bool { return len(c.dirs) == 0 }
 
 // Exists reports whether any directory of the cgroup exists.
@@ -78,7 +78,7 @@ func (c *Cgroup) String() string {
 }
 
 // IsGone reports whether err means that the cgroup was removed: its files cannot be opened any more, and those that are
-// open answer ENODEV.
+// open return ENODEV.
 func IsGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
@@ -123,7 +123,7 @@ func readNumber(path, key string) (uint64, error) {
 	return numberIn(f, key)
 }
 
-// numberIn is readNumber of an open file. The read is positioned, so it disturbs no other reader.
+// numberIn is readNumber for an open file. The read is positioned, so it disturbs no other reader.
 func numberIn(f *os.File, key string) (uint64, error) {
 	var buf [512]byte // memory.events has about 100 bytes
 	n, err := f.ReadAt(buf[:], 0)
@@ -137,7 +137,7 @@ func numberIn(f *os.File, key string) (uint64, error) {
 	return number, nil
 }
 
-// numberOf is readNumber of a file's text.
+// numberOf is readNumber for a file's text.
 func numberOf(text []byte, key string) (uint64, error) {
 	for line := range bytes.Lines(text) {
 		name, number, keyed := bytes.Cut(bytes.TrimSpace(line), []byte{' '})
@@ -192,7 +192,7 @@ const MaxDepth = 32
 const DepthFile = "cgroup.max.depth"
 
 // LimitDepth sets DepthFile to MaxDepth unless it has a limit already. v1 has no such limit. Lower limits of ancestors
-// still apply. A kernel without the file is errdefs.ErrNotFound.
+// still apply. If the kernel has no such file, the error is errdefs.ErrNotFound.
 func (c *Cgroup) LimitDepth() error {
 	if c.paths[""] == "" {
 		return nil
@@ -208,15 +208,15 @@ func (c *Cgroup) LimitDepth() error {
 	return nil
 }
 
-// childHierarchies are the v1 hierarchies in which a child has a directory: those that count for it, and the freezer,
-// by which all of it can be killed. In the others its processes stay in the parent. There a child would get a share of
-// its own, or in cpuset no CPU at all.
+// childHierarchies are the v1 hierarchies in which a child has a directory: those that account for it, and the freezer,
+// by which all of it can be killed. In the others its processes stay in the parent, since a child would get a share of
+// its own there, or in cpuset no CPU at all.
 var childHierarchies = []string{"", "freezer", "pids", "cpuacct", "memory"}
 
 // MakeChild makes a cgroup in this one, without limits. On v2 it has the controllers that the parent enables for its
 // children, which are none while the parent holds processes (cgroup-v2.rst, "No Internal Process Constraint"; see
-// Delegate). On v1 it is also in the hierarchies of further controllers. Remove removes it. A name that is taken is
-// errdefs.ErrAlreadyExists.
+// Delegate). On v1 it is also in the hierarchies of further controllers. Remove removes it. If the name is taken, the
+// error is errdefs.ErrAlreadyExists.
 func (c *Cgroup) MakeChild(name string, further ...string) (*Cgroup, error) {
 	paths := make(map[string]string)
 	for _, controller := range slices.Concat(childHierarchies, further) {
@@ -270,7 +270,7 @@ type Usage struct {
 	Memory uint64 // the peak in bytes; 0 where it is not counted, see MakeChild
 }
 
-// Usage reads the usage. A cgroup that is gone is errdefs.ErrNotFound.
+// Usage reads the usage. If the cgroup is gone, the error is errdefs.ErrNotFound.
 func (c *Cgroup) Usage() (Usage, error) {
 	cpu, key, unit, peak := "cpuacct.usage", "", time.Nanosecond, "memory.max_usage_in_bytes"
 	if c.unified {

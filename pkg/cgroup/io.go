@@ -19,7 +19,7 @@ type Disk struct{ Major, Minor int64 }
 
 func (d Disk) String() string { return fmt.Sprintf("%d:%d", d.Major, d.Minor) }
 
-// Disks are the block devices of this machine that have a size. They are whole ones: the kernel limits no partition.
+// Disks returns the block devices of this machine that have a size: whole disks, as the kernel limits no partition.
 func Disks() (disks []Disk) {
 	dirs, _ := filepath.Glob("/sys/block/*") // the pattern is right
 	for _, dir := range dirs {
@@ -33,7 +33,7 @@ func Disks() (disks []Disk) {
 	return disks
 }
 
-// IOController is the name of the controller of I/O.
+// IOController returns the name of the controller of I/O.
 func (c *Cgroup) IOController() string {
 	if c.unified {
 		return "io"
@@ -41,7 +41,8 @@ func (c *Cgroup) IOController() string {
 	return "blkio"
 }
 
-// ioFiles have the limits of I/O, a disk in each line: of bytes read, of bytes written, and on v1 of operations.
+// ioFiles returns the files with limits of I/O, one disk a line: of bytes read, of bytes written, and on v1 of
+// operations.
 func (c *Cgroup) ioFiles() []string {
 	if c.unified {
 		return []string{"io.max"}
@@ -53,7 +54,7 @@ func (c *Cgroup) ioFiles() []string {
 }
 
 // LimitIO limits what is read from each disk and what is written to it, in bytes per second; 0 is no limit. On v1 the
-// limits of parent do not hold for its children (block/blk-throttle.c, throtl_pd_init), so c gets those that parent has
+// limits of parent do not apply to its children (block/blk-throttle.c, throtl_pd_init), so c gets those that parent has
 // now.
 func (c *Cgroup) LimitIO(parent *Cgroup, read, written int64) error {
 	disks := Disks()
@@ -83,7 +84,7 @@ func (c *Cgroup) LimitIO(parent *Cgroup, read, written int64) error {
 	return errors.Join(errs...)
 }
 
-// limitDisk writes the limits of a disk, which may have gone.
+// limitDisk writes the limits of a disk, which may be gone.
 func (c *Cgroup) limitDisk(file, line string) error {
 	if err := c.write(file, line); !errors.Is(err, unix.ENODEV) {
 		return err
@@ -91,8 +92,8 @@ func (c *Cgroup) limitDisk(file, line string) error {
 	return nil
 }
 
-// LiftIO removes the limits of I/O of the cgroup and of those below it. A process that was killed does not end before
-// all is read and written that it had asked for. No kill fails because this does: an error is logged.
+// LiftIO removes the limits of I/O of the cgroup and of those below it. A killed process does not end before everything
+// that it had asked for is read and written. An error is only logged, so that no kill fails because of it.
 func (c *Cgroup) LiftIO() {
 	files := c.ioFiles()
 	path := c.File(files[0])
@@ -124,7 +125,7 @@ func (n node) liftIO(file string) error {
 			return err
 		}
 		_, err = f.WriteString(reset(file, deviceOf(line), line))
-		_ = f.Close()                   // a file of the kernel's keeps nothing back
+		_ = f.Close()                   // closing a control file cannot fail
 		if err != nil && !IsGone(err) { // a disk that has gone
 			return err
 		}

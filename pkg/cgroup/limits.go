@@ -17,15 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// delegated are the controllers of v2 that children get. Without cpuset in a child, it has the CPUs of its parent
-// whenever these change.
+// delegated are the controllers of v2 that children get. Without cpuset, a child always has the CPUs of its parent,
+// even when these change.
 var delegated = []string{"cpu", "io", "memory", "pids"}
 
 // Delegate makes limits possible in children that MakeChild makes. On v2 the kernel gives controllers only to children
-// of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so those that are there
-// move into a child called leaf. What counts in c, and is limited there, stays the same. On v1 nothing has to be done.
+// of a cgroup without processes of its own (cgroup-v2.rst, "No Internal Process Constraint"), so it moves those that
+// are there into a child called leaf. What counts in c, and is limited there, stays the same. On v1 nothing has to be
+// done.
 //
-// The caller sees to it that no process enters c itself from then on.
+// The caller ensures that no process enters c itself from then on.
 func (c *Cgroup) Delegate(leaf string) error {
 	if !c.unified {
 		return nil
@@ -73,10 +74,10 @@ func (c *Cgroup) delegate(dir, leaf string) error {
 	return Write(filepath.Join(dir, "cgroup.subtree_control"), strings.Join(enable, " "))
 }
 
-// CPUTimeController is the controller of v1 by which Usage knows the CPU time. On v2 each cgroup counts it.
+// CPUTimeController is the controller of v1 from which Usage gets the CPU time. On v2 each cgroup counts it.
 const CPUTimeController = "cpuacct"
 
-// CanLimit reports whether a controller is there for children that MakeChild makes.
+// CanLimit reports whether a controller is available to children that MakeChild makes.
 func (c *Cgroup) CanLimit(controller string) bool {
 	if !c.unified {
 		dir := c.paths[controller]
@@ -89,8 +90,8 @@ func (c *Cgroup) CanLimit(controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(given)), controller)
 }
 
-// LimitMemory limits memory to so many bytes, with swap beside it. When it is used up, the kernel kills all processes
-// on v2, and one on v1.
+// LimitMemory limits memory to memory bytes, plus swap bytes of swap. When these are used up, the kernel kills all
+// processes on v2, and one on v1.
 func (c *Cgroup) LimitMemory(memory, swap int64) error {
 	if c.unified {
 		return errors.Join(c.set("memory.max", memory), c.setIfThere("memory.swap.max", swap),
@@ -109,10 +110,10 @@ func (c *Cgroup) LimitMemory(memory, swap int64) error {
 	return err
 }
 
-// LimitPids limits the processes and threads at a time.
+// LimitPids limits the number of processes and threads.
 func (c *Cgroup) LimitPids(n int64) error { return c.set("pids.max", n) }
 
-// LimitCPU limits the processors at a time to so many thousandths of one.
+// LimitCPU limits CPU time to so many thousandths of a processor.
 func (c *Cgroup) LimitCPU(thousandths int64) error {
 	const period = 100000 // the kernel's default, in µs
 	if c.unified {
@@ -123,7 +124,7 @@ func (c *Cgroup) LimitCPU(thousandths int64) error {
 
 func (c *Cgroup) set(file string, n int64) error { return c.write(file, strconv.FormatInt(n, 10)) }
 
-// setIfThere is set where the kernel has the file: it need not count swap.
+// setIfThere is like set, but accepts that the kernel does not have the file: it may not count swap.
 func (c *Cgroup) setIfThere(file string, n int64) error {
 	err := c.set(file, n)
 	if errdefs.IsFailedPrecondition(err) {
@@ -152,7 +153,7 @@ type Account struct {
 	ForksRefused uint64 // to its processes, by a limit of processes
 }
 
-// Account reads the account. What the kernel does not count is 0. A cgroup that is gone is errdefs.ErrNotFound.
+// Account reads the account. What the kernel does not count is 0. A cgroup that is gone gives errdefs.ErrNotFound.
 func (c *Cgroup) Account() (a Account, err error) {
 	if a.Usage, err = c.Usage(); err != nil {
 		return Account{}, err

@@ -11,7 +11,7 @@ type Nested struct {
 
 // WalkNested calls enter for each cgroup below the one at path, parents first, and leave after it has been called for
 // all those in the cgroup. Either may be nil. Nested cgroups come and go: one that goes meanwhile is skipped, also if a
-// function says so by its error (IsGone). Only path itself being gone is an error.
+// function's error says so (IsGone). Only path itself being gone is an error.
 func WalkNested(path string, enter, leave func(Nested) error) error {
 	call := func(f func(Nested) error, n node) error {
 		if f == nil {
@@ -38,10 +38,10 @@ func WalkNested(path string, enter, leave func(Nested) error) error {
 	})
 }
 
-// Name is that of its directory in its parent.
+// Name returns the name of its directory in its parent.
 func (n Nested) Name() string { return n.dir.Name() }
 
-// Depth is how far it is below the cgroup at the top of the walk: 1 in it.
+// Depth returns how far it is below the cgroup at the top of the walk; 1 is directly in it.
 func (n Nested) Depth() int { return n.dir.depth }
 
 // Read reads a control file.

@@ -48,7 +48,7 @@ type oomSource interface {
 // is called by the watch's goroutine or inside Check or Stop, never concurrently. It must return soon and must not call
 // the watch.
 //
-// A cgroup without memory controller gives a watch that does nothing. A cgroup that is gone is errdefs.ErrNotFound. The
+// A cgroup without memory controller gives a watch that does nothing. One that is gone gives errdefs.ErrNotFound. The
 // caller must call Stop.
 func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	w := &OOMWatch{cgroup: c.String(), notify: notify}
@@ -110,13 +110,14 @@ func (w *OOMWatch) Kills() uint64 {
 func (w *OOMWatch) Stop() {
 	w.Check()
 	if w.source != nil {
-		w.source.close() // again is no harm
+		w.source.close() // closing it again does no harm
 	}
 	w.waiter.Wait()
 }
 
-// OOMKillsV1 is how often the kernel has killed a process of a v1 cgroup or of those nested in it, without those that
-// have a limit of memory of their own, which may be what the kill was for. Kills in cgroups that are gone do not count.
+// OOMKillsV1 returns how often the kernel has killed a process of a v1 cgroup or of those nested in it, without those
+// that have a limit of memory of their own, which may be what the kill was for. Kills in cgroups that are gone do not
+// count.
 func (c *Cgroup) OOMKillsV1() (total uint64, err error) {
 	dir := c.Path("memory")
 	if dir == "" {
@@ -162,7 +163,7 @@ func openMemoryEvents(dir string) (oomSource, error) {
 func (e memoryEvents) kills() (uint64, error) { return numberIn(e.File, "oom_kill") }
 
 // await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed. It
-// would return at once for a file that cannot be polled; those of cgroup2 can.
+// would return immediately for a file that cannot be polled; those of cgroup2 can.
 func (e memoryEvents) await(check func()) {
 	conn, _ := e.SyscallConn()         // fails only without a file
 	_ = conn.Read(func(uintptr) bool { // the error says that the file was closed
@@ -188,8 +189,8 @@ type oomControl struct {
 	file  *os.File
 	event *os.File
 
-	// The counter is that of one cgroup alone, so nested ones are read as well. They come and go: seen has the last count
-	// of each by its inode number, and total never falls.
+	// The counter is that of one cgroup only, so nested ones are read as well. They come and go: seen has the last
+	// count of each by its inode number, and total never falls.
 	seen  map[uint64]uint64
 	total uint64
 }

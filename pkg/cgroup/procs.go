@@ -22,8 +22,7 @@ import (
 
 // Procs returns the ids of all processes in the cgroup and the cgroups nested in it, each once, in rising order. On v1
 // it is the union over all hierarchies, since a process on its way in is not in each of them yet. Processes outside of
-// the caller's pid namespace have no id and are left out. A cgroup of which no directory is left is
-// errdefs.ErrNotFound.
+// the caller's pid namespace have no id and are left out. If no directory is left, the error is errdefs.ErrNotFound.
 func (c *Cgroup) Procs() ([]int, error) {
 	var pids []int
 	found := false
@@ -114,7 +113,8 @@ func programAndState(stat []byte) string {
 
 // Contains returns nil if a process is in the cgroup or one nested in it. pidfd is the process's, or -1, which stands
 // for the process that has the id now. A dead process counts in its last cgroup where the kernel keeps that (Linux 6.17
-// with cgroup v2 or hybrid); else it is errdefs.ErrNotFound. A process elsewhere is errdefs.ErrPermissionDenied.
+// with cgroup v2 or hybrid); else the error is errdefs.ErrNotFound. For a process elsewhere it is
+// errdefs.ErrPermissionDenied.
 func (c *Cgroup) Contains(pid, pidfd int) error {
 	ended := fmt.Errorf("process %d: ended before its cgroup was known: %w", pid, errdefs.ErrNotFound)
 	if pidfd < 0 {
@@ -187,11 +187,11 @@ const batchSize = 128
 // It sends any other signal once, with the cgroup frozen meanwhile so that it misses no fork. A cgroup that was frozen
 // before stays frozen, and the signal arrives when whoever paused it thaws it.
 //
-// Linux 6.18 kills at birth what is later cloned with CLONE_INTO_CGROUP into a cgroup in which cgroup.kill was written,
-// so the caller has to check that it lives. Joining through cgroup.procs is safe.
+// Linux 6.18 kills at birth a process that is later cloned with CLONE_INTO_CGROUP into a cgroup in which cgroup.kill
+// was written, so the caller has to check that it is alive. Joining through cgroup.procs is safe.
 //
-// A cgroup that is gone is success. The root of a hierarchy, a cgroup that contains the calling process, and one
-// without a path are errdefs.ErrFailedPrecondition.
+// It succeeds if the cgroup is gone. For the root of a hierarchy, a cgroup that contains the calling process, and one
+// without a path, the error is errdefs.ErrFailedPrecondition.
 func (c *Cgroup) Kill(ctx context.Context, sig syscall.Signal) error {
 	if err := c.refuseKill(); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (c *Cgroup) refuseKill() error {
 	return nil
 }
 
-// others is Procs, with nothing in a cgroup that is gone. The calling process being there is an error.
+// others is Procs, but returns nothing for a cgroup that is gone, and an error if the calling process is in it.
 func (c *Cgroup) others() ([]int, error) {
 	pids, err := c.Procs()
 	switch {
@@ -275,7 +275,7 @@ func (c *Cgroup) mayContainSelf() bool {
 	})
 }
 
-// writeKill sends SIGKILL to all processes by cgroup.kill, and reports whether it could.
+// writeKill sends SIGKILL to all processes through cgroup.kill, and reports whether it could.
 func (c *Cgroup) writeKill() bool {
 	if c.paths[""] == "" {
 		return false
@@ -290,7 +290,7 @@ func (c *Cgroup) writeKill() bool {
 // killRound sends SIGKILL once to all processes, in the best way the machine has.
 func (c *Cgroup) killRound(ctx context.Context, round int) error {
 	switch {
-	// On hybrid the v2 hierarchy has the same processes, unless somebody moved some in one hierarchy alone. The second
+	// On hybrid the v2 hierarchy has the same processes, unless somebody moved some in one hierarchy only. The second
 	// round is for these.
 	case !c.unified && round > 0, !c.writeKill():
 		return c.signalFrozen(ctx, syscall.SIGKILL)
@@ -317,9 +317,9 @@ func (c *Cgroup) signalFrozen(ctx context.Context, sig syscall.Signal) (err erro
 	return err
 }
 
-// signalEach sends sig to each process that is in the cgroup now. After a process id was read, the process may end and
-// somebody else's get the id. So each process is pinned first (os.FindProcess opens a pidfd), and only those are
-// signalled that the cgroup still lists after that.
+// signalEach sends sig to each process that is in the cgroup now. After an id was read, its process may end and another
+// process may get the id. So each process is pinned first (os.FindProcess opens a pidfd), and only those that the
+// cgroup still lists after that are signalled.
 func (c *Cgroup) signalEach(sig syscall.Signal) error {
 	pids, err := c.others()
 	for batch := range slices.Chunk(pids, batchSize) {

@@ -53,8 +53,8 @@ func (c *Cgroup) Snapshot(names []string) (Snapshot, error) {
 	return s, nil
 }
 
-// matching returns the paths of the files whose names match a pattern. The path of the cgroup is no pattern: names of
-// systemd's units have backslashes.
+// matching returns the paths of the files whose names match a pattern. The path of the cgroup is not a pattern: names
+// of systemd's units have backslashes.
 func (c *Cgroup) matching(pattern string) ([]string, error) {
 	file := c.File(pattern)
 	if file == "" || !strings.ContainsAny(pattern, `*?[\`) {

@@ -177,7 +177,7 @@ const (
 	lastPoll  = 50 * time.Millisecond
 )
 
-// freezer is the files that stop and continue all processes of a cgroup: freezer.state on v1
+// freezer describes the files that stop and continue all processes of a cgroup: freezer.state on v1
 // (cgroup-v1/freezer-subsystem.rst), cgroup.freeze and cgroup.events on v2 (cgroup-v2.rst, "Core Interface Files").
 type freezer struct {
 	dir            string
@@ -205,7 +205,7 @@ func (f freezer) requested() bool {
 }
 
 // freeze stops all processes and waits for that, at most for freezeTimeout. It returns no error after the timeout:
-// those that are stopped by then stay stopped. thaw continues them, also after an error. It opens nothing, since no
+// those that are stopped by then stay stopped. thaw continues them, even after an error. It opens nothing, since no
 // descriptor may be left by then, and succeeds for a cgroup that is gone.
 func (f freezer) freeze(ctx context.Context) (thaw func() error, err error) {
 	nothing := func() error { return nil }
@@ -236,8 +236,8 @@ func (f freezer) freeze(ctx context.Context) (thaw func() error, err error) {
 	}
 }
 
-// Thaw continues all processes, whoever froze them, also those in nested cgroups, which may have been frozen on their
-// own.
+// Thaw continues all processes, whoever froze them, including those in nested cgroups, which may have been frozen on
+// their own.
 func (c *Cgroup) Thaw() error {
 	f := c.freezer()
 	if f.dir == "" {

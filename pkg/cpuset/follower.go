@@ -28,9 +28,9 @@ type Container struct {
 	Dir    string // the absolute path of the container's own cgroup
 	Mems   bool   // follow the memory nodes as well
 
-	// Apply, unless nil, is called with each new assignment after it was written, for whoever else writes the cgroup, such
-	// as systemd by the unit's AllowedCPUs and AllowedMemoryNodes. mems is empty unless Mems is set. It is called again
-	// after an error. It must return when ctx is done and must not call the Reconciler.
+	// Apply, unless nil, is called with each new assignment after it was written, for others that write the cgroup,
+	// such as systemd through the unit's AllowedCPUs and AllowedMemoryNodes. mems is empty unless Mems is set. It is
+	// called again after an error. It must return when ctx is done and must not call the Reconciler.
 	Apply func(ctx context.Context, cpus, mems Set) error
 }
 
@@ -59,7 +59,7 @@ type follower struct {
 	inode   uint64    // of the source, 0 when it was gone
 	since   time.Time // when the source was found made again, zero if it is the first one
 	applied *State    // the last assignment that Apply took
-	// The source is the container's parent, and what that loses the kernel must not find in the container's own list: see
+	// The source is the container's parent, and the container's own list must not contain what the parent loses: see
 	// newFollower.
 	inherits bool
 }
@@ -79,7 +79,7 @@ func newFollower(root string, c Container) (*follower, error) {
 	return f, nil
 }
 
-// reconcile reads everything anew and corrects the container's cgroup.
+// reconcile reads everything again and corrects the container's cgroup.
 func (f *follower) reconcile() error {
 	// A container that has exited follows until it is deleted, and its cgroup may be another container's by then.
 	if inode(f.Dir) != f.own {
@@ -95,7 +95,7 @@ func (f *follower) reconcile() error {
 	return err
 }
 
-// follow reconciles one resource; last becomes the assignment.
+// follow reconciles one resource and stores the assignment in last.
 func (f *follower) follow(r resource, last *Set) error {
 	source, err := observe(f.state.Source, r)
 	if err != nil {
@@ -140,7 +140,7 @@ func (f *follower) follow(r resource, last *Set) error {
 	return err
 }
 
-// giver is the cgroup whose list the source has: its own, or that of the nearest ancestor that has one.
+// giver returns the cgroup whose list the source has: its own, or that of the nearest ancestor that has one.
 func (f *follower) giver(source node, r resource) (node, error) {
 	for source.requested.Empty() && below(filepath.Dir(source.dir), f.root) {
 		var err error
@@ -151,7 +151,7 @@ func (f *follower) giver(source node, r resource) (node, error) {
 	return source, nil
 }
 
-// apply does the writes: first those to nested cgroups, the deepest first, as plan has them.
+// apply does the writes: first those to nested cgroups, the deepest first, as plan orders them.
 func (f *follower) apply(writes []write) error {
 	nested := make(map[uint64]write)
 	for _, w := range writes {
@@ -259,7 +259,7 @@ func inode(dir string) uint64 {
 const Parent = "parent"
 
 // locate returns the absolute path of a source for the destination dir. It exists and is below root without symbolic
-// links. A source that does not exist is errdefs.ErrNotFound, one that is not allowed errdefs.ErrInvalidArgument.
+// links. A source that does not exist gives errdefs.ErrNotFound, one that is not allowed errdefs.ErrInvalidArgument.
 func locate(root, source, dir string) (string, error) {
 	refuse := func(why string) (string, error) {
 		return "", fmt.Errorf("cpuset source %q: %s: %w", source, why, errdefs.ErrInvalidArgument)

@@ -24,12 +24,12 @@ const (
 )
 
 type node struct {
-	dir       string // of a nested one its name alone, since its path may be longer than the kernel takes
+	dir       string // of a nested one only its name, since its path may be longer than the kernel takes
 	inode     uint64 // of a nested one
 	requested Set    // what the file of the resource says; empty inherits
 	effective Set    // what the tasks of the cgroup have
-	partition string // cpuset.cpus.partition: member, or root or isolated, if invalid with the reason
-	nested    []node // the cgroups in it, with requested alone
+	partition string // cpuset.cpus.partition: member, root or isolated, with the reason if invalid
+	nested    []node // the cgroups in it, with only requested
 }
 
 type write struct {
@@ -39,8 +39,8 @@ type write struct {
 	set      Set
 }
 
-// apply does the write to a cgroup that is not nested, in one call since the kernel takes each call as a whole list.
-// A cgroup that is gone is errdefs.ErrNotFound.
+// apply does the write to a cgroup that is not nested, in one call since the kernel takes each call as a whole list. A
+// cgroup that is gone gives errdefs.ErrNotFound.
 func (w write) apply() error {
 	err := cgroup.Write(filepath.Join(w.dir, string(w.resource)), w.set.String())
 	if cgroup.IsGone(err) {
@@ -52,7 +52,7 @@ func (w write) apply() error {
 	return nil
 }
 
-// applyNested is apply for a nested cgroup. The error of one that is gone says so (cgroup.IsGone).
+// applyNested is apply for a nested cgroup. If that is gone, the error says so (cgroup.IsGone).
 func (w write) applyNested(n cgroup.Nested) error {
 	if err := n.Write(string(w.resource), w.set.String()); err != nil {
 		return fmt.Errorf("write %q to %s of nested cgroup %s: %w", w.set, w.resource, w.dir, err)
@@ -77,8 +77,8 @@ func assign(r resource, source, parent, destination node) (Set, error) {
 	return wanted, nil
 }
 
-// canBeUsed is an error if nothing that n asks for can be used: what n and cgroups in it have then is no assignment,
-// but what the kernel lends them of n's parent.
+// canBeUsed returns an error if nothing that n asks for can be used: what n and cgroups in it then have is not an
+// assignment, but what the kernel lends them from n's parent.
 func (n node) canBeUsed(r resource) error {
 	if !(lists{n.requested, n.effective}.contradict()) {
 		return nil
@@ -119,8 +119,9 @@ func appendNarrow(writes []write, r resource, n *node, bound Set) []write {
 	return appendPlan(writes, r, n, bound)
 }
 
-// observe reads what dir has of the resource. A directory that is gone is errdefs.ErrNotFound, one without the cpuset
-// controller errdefs.ErrFailedPrecondition. The root of the hierarchy, which has no list and is no partition, inherits.
+// observe reads what dir has of the resource. A directory that is gone gives errdefs.ErrNotFound, one without the
+// cpuset controller errdefs.ErrFailedPrecondition. The root of the hierarchy, which has no list and is no partition,
+// inherits.
 func observe(dir string, r resource) (node, error) {
 	l, err := readStable(func() (l lists, err error) {
 		if l.requested, err = readRequested(dir, r); err == nil {
@@ -158,7 +159,7 @@ func (l lists) contradict() bool {
 // errChanging says that a cgroup was written during each read. The last write triggers another reconciliation.
 var errChanging = fmt.Errorf("it changes all the time: %w", errdefs.ErrUnavailable)
 
-// readStable reads until the lists are consistent. A contradiction counts when it stays the same.
+// readStable reads until the lists are consistent. A contradiction counts if it persists.
 func readStable(read func() (lists, error)) (lists, error) {
 	const tries, enough = 12, 3
 	var before lists
@@ -178,9 +179,9 @@ func readStable(read func() (lists, error)) (lists, error) {
 	return lists{}, errChanging
 }
 
-// observeNested returns the cgroups in dir, with requested alone. It leaves out those that go meanwhile.
+// observeNested returns the cgroups in dir, with only requested. It leaves out those that disappear meanwhile.
 func observeNested(dir string, r resource) ([]node, error) {
-	way := make([]node, 1) // dir itself, and from one to the next to the nested cgroup where the walk is
+	way := make([]node, 1) // dir itself, and the nested cgroups down to the one where the walk is
 	leaveTo := func(depth int) {
 		for last := len(way) - 1; last > depth; last-- {
 			way[last-1].nested = append(way[last-1].nested, way[last])
@@ -207,7 +208,8 @@ func observeNested(dir string, r resource) ([]node, error) {
 	return way[0].nested, nil
 }
 
-// readRequested reads what a cgroup asks for: nothing without a file, as in the root and where the controller is off.
+// readRequested reads what a cgroup asks for: nothing if there is no file, as in the root and where the controller is
+// off.
 func readRequested(dir string, r resource) (Set, error) {
 	set, err := readList(dir, string(r))
 	if cgroup.IsGone(err) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cpuset keeps the CPUs, and if asked the memory nodes, of containers equal to those of a source cgroup, as
-// long as the container lives and also when the source changes. It is for cgroup v2 alone.
+// long as the container exists, also when the source changes. It is for cgroup v2 only.
 //
 // A cpuset in the specification or by Task.Update takes precedence: [Hook] does not Add the container, or Pins it.
 //
@@ -14,10 +14,10 @@
 // without commit 2a3602030d80.
 //
 // The destination keeps what it has, and State says why, while the source is gone, its list is empty or unreadable,
-// none of its CPUs is usable (the kernel then lends it those of its parent, which are no assignment; a source without
-// a list has that of an ancestor) or in the destination's parent, and while the destination is a partition root. A
-// source that was made again has a second to get a list, which its maker writes after mkdir. In Add each of these is
-// an error.
+// none of its CPUs is usable (the kernel then lends it those of its parent, which are not an assignment; a source
+// without a list has that of an ancestor) or in the destination's parent, and while the destination is a partition
+// root. A source that was made again has a second to get a list, which its maker writes after mkdir. In Add each of
+// these is an error.
 //
 // Only the container's own cgroup is written. The kernel masks those nested in it, except before Linux 5.17: there it
 // refuses a list without the CPUs of nested cgroups, which are narrowed first. Parents are never written.
@@ -26,9 +26,9 @@
 //
 // inotify reports control files that a process writes. So cpuset.cpus and cpuset.cpus.partition of the source, the
 // destination and their ancestors are watched, and the directory of the source. It reports nothing when the kernel
-// computes a new value: hot-plug of a CPU, a partition made next to the source. For these everything is read again
-// every 1 to 3 seconds. That is the whole cost of being idle: some ten small files for each container. It also serves
-// where a user's inotify instances are used up.
+// computes a new value: hot-plug of a CPU, a partition made next to the source. For these cases everything is read
+// again every 1 to 3 seconds. That is the whole cost of being idle: some ten small files for each container. It also
+// helps when a user's inotify instances are used up.
 //
 // # Goroutines and locks
 //
@@ -185,8 +185,8 @@ func (r *Reconciler) following() []*follower {
 }
 
 const (
-	// resyncMin and resyncMax bound the time after which everything is read without notice. It varies so that the shims of
-	// a node do not wake up together.
+	// resyncMin and resyncMax bound the time after which everything is read without notification. It varies so that the
+	// shims of a node do not wake up together.
 	resyncMin = 1 * time.Second
 	resyncMax = 3 * time.Second
 	// gap is the least time between two reconciliations. A burst of changes makes one write in each gap, and a single

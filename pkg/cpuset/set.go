@@ -42,7 +42,7 @@ func Parse(list string) (Set, error) {
 	return s, nil
 }
 
-// region is first-last:used/group, of each group the first used numbers.
+// region is first-last:used/group: the first used numbers of each group.
 type region struct{ first, last, used, group uint64 }
 
 func parseRegion(text string) (region, bool) {

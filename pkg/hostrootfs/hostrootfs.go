@@ -81,8 +81,8 @@ func (h *Rootfs) Inspect() []inspect.HostDirectory {
 	return all
 }
 
-// RefuseCheckpoint returns an error of the given class unless h is empty. criu takes no mounts that lie within others
-// of the host, and no checkpoint has the root file system in memory.
+// RefuseCheckpoint returns an error of the given class unless h is empty. criu does not support mounts that lie within
+// others of the host, and no checkpoint has the root file system in memory.
 func (h *Rootfs) RefuseCheckpoint(what string, class error) error {
 	if h.IsEmpty() {
 		return nil
@@ -91,7 +91,7 @@ func (h *Rootfs) RefuseCheckpoint(what string, class error) error {
 }
 
 // RootMounts returns the mounts of the root file system: the image's or, without one, a file system in memory in place
-// of the directory that the configuration names. That must be empty, as its content would be hidden.
+// of the directory that the configuration names. That directory must be empty, as its content would be hidden.
 func (h *Rootfs) RootMounts(c *process.Config, image []mount.Mount) ([]mount.Mount, error) {
 	if h.IsEmpty() || len(image) > 0 {
 		return image, nil
@@ -113,7 +113,7 @@ func rootOwner(spec *specs.Spec) idmap.Owner {
 	return idmap.Root(spec.Linux.UIDMappings, spec.Linux.GIDMappings)
 }
 
-// Prepare implements [process.Hook]. The root file system is mounted.
+// Prepare implements [process.Hook]. The root file system is mounted by then.
 func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	h.bundle = c.Bundle
 	if err := h.user.check(c.Spec); err != nil {
@@ -129,7 +129,7 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		return err
 	}
 	defer func() { _ = root.Close() }() // opened for its name only
-	// What is mounted must have no link on its way (checkBinds).
+	// What is mounted must have no link in its path (checkBinds).
 	bundle, err := filepath.EvalSymlinks(c.Bundle)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func Remove(bundle string) error {
 	return fail.After("remove.host-rootfs", unixfile.RemoveAll(filepath.Join(bundle, skeletons)))
 }
 
-// insertMount puts m behind what it lies in and before what lies in it: mounts of the configuration come on top.
+// insertMount puts m after what it lies in and before what lies in it: mounts of the configuration come on top.
 func insertMount(mounts []specs.Mount, m specs.Mount) []specs.Mount {
 	at := 0
 	for i, other := range mounts {
@@ -207,9 +207,9 @@ func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init pro
 
 var errDead = errors.New("init is dead")
 
-// checkBinds refuses a container in which something else was mounted than Parse found. libcontainer mounts by name, in
-// the container's mount namespace, where no descriptor of the shim can be mounted; so whoever may write to a directory
-// above can put a link there meanwhile.
+// checkBinds refuses a container in which something other than what Parse found was mounted. libcontainer mounts by
+// name, in the container's mount namespace, where no descriptor of the shim can be mounted; so anybody who may write to
+// a directory above can put a link there meanwhile.
 func (h *Rootfs) checkBinds(pid int) error {
 	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -277,7 +277,7 @@ func mountLate(pid int, list []entry) error {
 	return nil
 }
 
-// cloneMount returns a descriptor of a new mount that is nowhere yet.
+// cloneMount returns a descriptor of a new mount that is not attached yet.
 func cloneMount(path string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path,
 		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW)

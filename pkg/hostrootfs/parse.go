@@ -36,7 +36,7 @@ type entry struct {
 	host      string // without symbolic links once findEntries has looked
 	container string
 	writable  bool
-	optional  bool   // left out where the host has no such thing
+	optional  bool   // left out if the host does not have it
 	link      string // not empty: show a symbolic link with this target instead
 }
 
@@ -84,8 +84,8 @@ func validPath(path string) bool {
 	return filepath.IsAbs(path) && path != "/" && filepath.Clean(path) == path && !strings.ContainsRune(path, 0)
 }
 
-// findEntries looks for each entry on the host. One that is a link there, such as /bin where /usr is merged, is the
-// same link in the container if that shows what it leads to.
+// findEntries looks for each entry on the host. One that is a link there, such as /bin where /usr is merged, becomes
+// the same link in the container if its target is shown.
 func findEntries(s settings.Value, list []entry) ([]entry, error) {
 	var entries []entry
 	for _, e := range list {
@@ -156,10 +156,10 @@ var etcFiles = []string{
 	"os-release", "*-release", "debian_version",
 }
 
-// early are those that libcontainer mounts, as it looks at them: for HOME, and where it looks for the program.
+// early are those that libcontainer mounts, as it needs them: for HOME, and to look up the program.
 var early = []string{"passwd", "alternatives"}
 
-// privateDirs may have secrets too: what not all users of the host may read is not shown of them. The last ones have
+// privateDirs may have secrets too: what not all users of the host may read in them is not shown. The last ones have
 // credentials of services (systemd-creds(1)).
 var privateDirs = []string{
 	"/usr/etc", "/usr/local/etc", "/usr/lib/credstore", "/usr/lib/credstore.encrypted",
@@ -303,7 +303,7 @@ func (h hidden) inParts(dir string) bool {
 	return false
 }
 
-// leadsOut returns what a link that root made in /etc leads to, unless the container has that: /etc/resolv.conf often
+// leadsOut returns the target of a link that root made in /etc, unless the container has that: /etc/resolv.conf often
 // leads to /run. What is in /proc is about the process that looks.
 func (h hidden) leadsOut(link string, entries []entry) (target string, ok bool) {
 	target, err := filepath.EvalSymlinks(link)

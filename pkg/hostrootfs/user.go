@@ -26,7 +26,7 @@ type hostUser struct {
 	home    string
 }
 
-// findUser looks up a user or user:group, by name or number. A client of containerd can look into an image alone.
+// findUser looks up a user or user:group, by name or number. A client of containerd can look only into an image.
 func findUser(setting settings.Value, passwd, group string) (*hostUser, error) {
 	const unknown = -1
 	found, err := user.GetExecUserPath(setting.Text, &user.ExecUser{Uid: unknown, Gid: unknown}, passwd, group)
@@ -66,8 +66,8 @@ func (u *hostUser) check(spec *specs.Spec) error {
 // isRoot does not look at groups: an exec as root with another group is root.
 func isRoot(p *specs.Process) bool { return p.User.UID == 0 }
 
-// SetUser makes a process that names root, as a configuration does of which nobody says more, one of the user of
-// host-rootfs.user, with the user's groups and, unless it has another, home directory. It replaces what it changes.
+// SetUser makes a process that names root, as configurations do by default, one of the user of host-rootfs.user, with
+// the user's groups and, unless it has another, home directory. It replaces what it changes.
 func (h *Rootfs) SetUser(p *specs.Process) {
 	if h.user == nil || !isRoot(p) {
 		return

@@ -19,9 +19,9 @@ import (
 )
 
 // skeletons lies in the bundle. It has a directory for each entry of which something is hidden: a copy of the entry's
-// directories with its links, and with an empty file or directory for all that is mounted there. What is hidden is not
-// mounted, so nothing the host does later can bring it back. A mount over a hidden file could not last: the kernel
-// removes it when the host renames another file over that one, as passwd(1) does with /etc/shadow.
+// directories with its links, and with an empty file or directory for everything that is mounted there. What is hidden
+// is not mounted, so nothing the host does later can bring it back. A mount over a hidden file could not last: the
+// kernel removes it when the host renames another file over that one, as passwd(1) does with /etc/shadow.
 const skeletons = "host-rootfs"
 
 // view collects the mounts that show one entry.
@@ -39,7 +39,7 @@ type mountPoint struct {
 	file bool   // not a directory
 }
 
-// isFile is false for what does not exist, which mounting reports.
+// isFile returns false for what does not exist, which mounting reports.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.IsDir()
@@ -171,7 +171,7 @@ func copyLink(from, to string) error {
 }
 
 // linkIn makes the symbolic link of e in the root file system. It returns false if an image has something else there,
-// on which the entry is mounted then. No link of an image leads out of root.
+// on which the entry is then mounted. No link of an image leads out of root.
 func linkIn(root int, e entry) (bool, error) {
 	dir, err := unixfile.Openat2(root, filepath.Dir(e.container), &unix.OpenHow{
 		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,

@@ -17,7 +17,7 @@ type Mappings struct{ UIDs, GIDs []specs.LinuxIDMapping }
 // Owner is a user and a group of the host.
 type Owner struct{ UID, GID int }
 
-// Root returns who the root of a user namespace is on the host. It is the host's root where an id is not mapped, so
+// Root returns who the root of a user namespace is on the host. It is the host's root if an id is not mapped, and so
 // also without mappings.
 func Root(uids, gids []specs.LinuxIDMapping) Owner {
 	return Owner{UID: hostRoot(uids), GID: hostRoot(gids)}

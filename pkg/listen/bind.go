@@ -184,14 +184,14 @@ func (f file) unlink() {
 func (b *Bound) Remove() {
 	for _, f := range b.files {
 		f.unlink()
-		_ = unix.Close(f.made) // nothing was written; -1 is no harm
+		_ = unix.Close(f.made) // nothing was written; -1 is harmless
 		_ = unix.Close(f.dir)
 	}
 	b.files = nil
 }
 
-// withFSIDs calls f with the thread's file system ids set to owner's, to whom new files belong then. The thread keeps
-// its privileges. It must end after it.
+// withFSIDs calls f with the thread's file system ids set to owner's, to whom new files then belong. The thread keeps
+// its privileges. It must end after that.
 func withFSIDs(owner idmap.Owner, f func() error) (err error) {
 	thread := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
@@ -287,8 +287,8 @@ func (b *Bound) Left(root string, volumes []Volume) ([]File, error) {
 	return list, nil
 }
 
-// mountPoint is where a volume is mounted, without the links that may be on the way to its Destination. top is the path
-// of root.
+// mountPoint returns where a volume is mounted, without the links that may be on the way to its Destination. top is the
+// path of root.
 func (v Volume) mountPoint(root, top string) (string, error) {
 	dir, err := directory(root, v.Destination, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
 	if err != nil {
@@ -298,7 +298,7 @@ func (v Volume) mountPoint(root, top string) (string, error) {
 	return nameBelow(top, dir)
 }
 
-// nameBelow is the kernel's name of an open file, relative to top.
+// nameBelow returns the kernel's name of an open file, relative to top.
 func nameBelow(top string, fd int) (string, error) {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -324,9 +324,9 @@ func (f File) open() (int, error) {
 	return dir, nil
 }
 
-// remove removes the file if it is still the one that Bind made and nobody has it open. Whoever listens there now does
-// not do so for the container. Somebody who shares the directory can still replace it at the last moment, as for
-// [Bound.Remove].
+// remove removes the file if it is still the one that Bind made and nobody has it open. A process that listens there
+// now does not do so for the container. Somebody who shares the directory can still replace it at the last moment, as
+// for [Bound.Remove].
 func (f File) remove() error {
 	dir, err := f.open()
 	if err != nil {

@@ -7,13 +7,13 @@
 // start. [Bind] binds them when the container is set up but its program does not run yet: paths are resolved among its
 // mounts, and what its hooks did to its network counts.
 //
-// [Bound.Remove] removes the files of those with a path. A process that has nothing but the list of [Bound.Left] does
-// it by [RemoveLeft].
+// [Bound.Remove] removes the files of those with a path. A process that has only the list of [Bound.Left] does so with
+// [RemoveLeft].
 //
 // Open runs a goroutine on a thread of its own, which changes namespace and ends with it; Open waits for its answer.
 // RemoveLeft runs one that ends when the volumes answer. There are no locks.
 //
-// Promises: whatever the container's file system holds, a path never leads out of it. When Open or Bind fails, what it
+// Promises: whatever the container's file system holds, a path never leads out of it. If Open or Bind fails, what it
 // made is gone.
 package listen
 
@@ -69,7 +69,7 @@ func (h *Hook) Prepare(ctx context.Context, c *process.Config) (err error) {
 		return h.failed(err)
 	}
 	if made != nil {
-		// Not by /proc/self: the container's first stage opens it.
+		// Not through /proc/self: the container's first stage opens it.
 		made.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.sockets.Namespace.Fd())
 	}
 	env(h.list, c.SetEnv)
@@ -118,7 +118,7 @@ func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 		return h.failed(err)
 	}
 	volumes := []Volume{{Source: h.config.Rootfs, Destination: "/"}}
-	for _, m := range h.config.Spec.Mounts { // a mount that is no directory of the host has no socket
+	for _, m := range h.config.Spec.Mounts { // a mount that is not a directory of the host has no socket
 		if !filepath.IsAbs(m.Source) {
 			m.Source = filepath.Join(h.config.Bundle, m.Source)
 		}
@@ -166,7 +166,7 @@ type Sockets struct {
 // Close closes all.
 func (s *Sockets) Close() {
 	for _, f := range append(slices.Clone(s.Files), s.Namespace) {
-		_ = f.Close() // nothing was written; nil is no harm
+		_ = f.Close() // nothing was written; nil is harmless
 	}
 }
 
@@ -177,7 +177,7 @@ func Inet(list []Address) bool {
 
 // Open makes the sockets of a list, without addresses yet.
 //
-// Those with a path too are in the host's network namespace only if the container is: ioctl(2) on any socket reaches
+// Even those with a path are in the host's network namespace only if the container is: ioctl(2) on any socket reaches
 // the interfaces of its namespace (netdevice(7)) and, with CAP_NET_ADMIN, the namespace itself (SIOCGSKNS). If all have
 // paths, the namespace that is made is theirs alone, and need not be the container's.
 //
@@ -214,7 +214,7 @@ func Open(ctx context.Context, list []Address, network Network) (*Sockets, error
 	}
 }
 
-// openIn is called on a thread that ends after it.
+// openIn opens the sockets in network, on a thread that ends after it.
 func openIn(list []Address, network Network) (s *Sockets, err error) {
 	if !network.Own {
 		ns, err := os.OpenFile(network.Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not wait for a writer

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// All that differs between processors. Where HAVE_PROGRAM is not defined, there is no program.
+// Everything that differs between processors. If HAVE_PROGRAM is not defined, there is no program.
 
 #include <linux/audit.h>
 #include <linux/elf-em.h>

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AwaitDeath returns when a process that nobody has waited for is dead, which leaves it to be waited for, or when ctx
-// ends. Unlike os.Process.Wait, it takes no thread: a shim may have hundreds of processes that run for years. It needs
-// Linux 5.10.
+// AwaitDeath returns when a process that nobody has waited for has exited, without reaping it, or when ctx ends. Unlike
+// os.Process.Wait, it takes no thread: a shim may have hundreds of processes that run for years. It needs Linux 5.10.
 func AwaitDeath(ctx context.Context, pid int) error {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -23,12 +22,12 @@ func AwaitDeath(ctx context.Context, pid int) error {
 	}
 	pidfd := os.NewFile(uintptr(fd), "pidfd")
 	defer pidfd.Close()                                                                   //nolint:errcheck // only watched
-	defer context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })() // so is closed
+	defer context.AfterFunc(ctx, func() { _ = pidfd.SetReadDeadline(time.Unix(1, 0)) })() // fails only if it is closed
 	conn, err := pidfd.SyscallConn()
 	if err != nil {
 		return err
 	}
-	// The poller tells of a death once: what fails in the look after that must not wait for it to tell again.
+	// The poller reports an exit only once, so if poll fails after that, Read must not wait for another report.
 	var failed error
 	err = conn.Read(func(fd uintptr) (ended bool) {
 		n := 0

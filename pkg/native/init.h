@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A part of program.c: the first process of a container that asked for an init. It runs the container's program as its
-// child, reaps what is orphaned, hands signals on to the child, and ends as the child does. It was executed like a
-// program of the container (OP_INIT), so it has the rights and the confinement of one, and nothing in its memory but
-// its arguments and its environment.
+// child, reaps orphans, forwards signals to the child, and ends as the child does. It was executed like a program of
+// the container (OP_INIT), so it has the rights and the confinement of one, and nothing in its memory except its
+// arguments and its environment.
 
 // Text of up to seven bytes in a number: compilers put longer arrays into data.
 #define TEXT(a, b, c, d, e, f, g) \
@@ -30,7 +30,7 @@ CODE __attribute__((noreturn)) static void end_with_error(long error)
 	end(255);
 }
 
-// The child: a session of its own, with the terminal if there is one, as the program has without an init.
+// Runs in the child: makes a session of its own, with the terminal if there is one, as the program has without an init.
 CODE __attribute__((noreturn)) static void run_child(char **argv, char **envp)
 {
 	unsigned long none = 0;
@@ -44,7 +44,7 @@ CODE __attribute__((noreturn)) static void run_child(char **argv, char **envp)
 	end_with_error(error);
 }
 
-// Reaps all children that are dead, and ends if the program is among them.
+// Reaps all children that have exited, and ends if the program is among them.
 CODE static void reap(long program)
 {
 	bool ended = false;
@@ -60,9 +60,9 @@ CODE static void reap(long program)
 		end(WIFEXITED(last) ? WEXITSTATUS(last) : 128 + WTERMSIG(last));
 }
 
-// The arguments are its own name, the path of the program, and the arguments of that. The launcher has blocked signals,
-// so that none is lost that is sent before this begins. Those of faults are among them: somebody may send them to the
-// program, and a fault of the init itself ends it all the same (kernel/signal.c, force_sig_info_to_task).
+// The arguments are its own name, the path of the program, and the program's arguments. The launcher has blocked
+// signals, so that none sent before this begins is lost. Signals of faults are among them: somebody may send them to
+// the program, and a fault of the init itself ends it all the same (kernel/signal.c, force_sig_info_to_task).
 CODE __attribute__((noreturn)) static void be_init(char **argv, char **envp)
 {
 	uint64_t name = TEXT('i', 'n', 'i', 't', 0, 0, 0);

@@ -9,8 +9,8 @@
 
 CODE static bool blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// The number at s, as strconv.Atoi reads it with errors ignored: 0 for what is no number, and for what is too large one
-// that no user has.
+// The number at s, as strconv.Atoi reads it with errors ignored: 0 if it is not a number, and if it is too large a
+// number that no user has.
 CODE static uint64_t number(const char *s, const char *end)
 {
 	bool minus = s < end && *s == '-';
@@ -67,7 +67,7 @@ CODE static void set_home(char *home, const char *directory)
 }
 
 // Opens a file of the container if it is a regular one: reading from anything else could block. Links of procfs are
-// followed nowhere: they may lead to what this process has open.
+// never followed: they may lead to what this process has open.
 CODE static long open_regular(const char *file)
 {
 	struct open_how how = {

@@ -10,8 +10,8 @@ CODE static long open_below(long root, const char *path, uint64_t flags)
 	return call(SYS_openat2, arg);
 }
 
-// Opens the entry name of a directory with O_PATH, which is made if it is not there. A link is refused: it leads to
-// nothing, or somebody has put it there meanwhile.
+// Opens the entry name of a directory with O_PATH, and makes it if it is not there. A link is refused: it is dangling,
+// or somebody has put it there meanwhile.
 CODE static long make_entry(long directory, const char *name, bool file)
 {
 	long error;

@@ -31,11 +31,11 @@ var pathCalls = map[int]struct {
 	C.SYS_execve:     {"execve", 0},
 }
 
-// placeTimeout bounds how long the path is looked for: the process may have it in memory that does not come, such as a
+// placeTimeout bounds how long the path is looked for: the process may have it in memory that never arrives, such as a
 // mapped file of FUSE.
 const placeTimeout = 100 * time.Millisecond
 
-// placeOf says which system call a living process is in, with its path if it has one.
+// placeOf returns which system call a running process is in, with its path if it has one.
 func placeOf(pid int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", pid))
 	if err != nil {

@@ -60,8 +60,8 @@ CODE __attribute__((noreturn)) static void end(int status)
 	__builtin_trap(); // a seccomp filter forbade it
 }
 
-// The empty buffer of a socket takes a whole message, if there is memory for it. An error could be told to nobody: who
-// would wait for an answer after it has to end, so that the shim does not wait either.
+// Sends a message to the shim. An empty socket buffer takes a whole one, if there is memory for it. An error cannot be
+// reported: a caller that would wait for an answer has to end, so that the shim does not wait either.
 CODE static bool tell(uint32_t kind, uint32_t value, uint32_t step, uint32_t detail)
 {
 	struct message m = {kind, value, step, detail};
@@ -78,7 +78,7 @@ CODE __attribute__((noreturn)) static void fail(long step, long error, uint32_t 
 	end(255);
 }
 
-// Reads size bytes, or ends: the shim is gone.
+// Reads size bytes, or ends if the shim is gone.
 CODE static void receive(char *to, uint64_t size)
 {
 	while (size > 0) {
@@ -92,7 +92,7 @@ CODE static void receive(char *to, uint64_t size)
 	}
 }
 
-// Ends the program if the request is malformed, which those of the shim are not.
+// Receives a request. Ends the program if it is malformed, which those of the shim are not.
 CODE static struct header *receive_request(void)
 {
 	uint64_t size;
@@ -133,9 +133,9 @@ CODE static bool tolerated(const struct step *s, long error)
 	return false;
 }
 
-// Makes a system call, again where it was cut short: by SIGSTOP one that waits for a file system, such as FUSE; by a
-// rename or a mount anywhere on the machine openat2(2) of a path with "..". There the tries are bounded, since others
-// can rename without a pause.
+// Makes a system call, and repeats it if it was interrupted: a call that waits for a file system, such as FUSE, by
+// SIGSTOP; openat2(2) of a path with ".." by a rename or a mount anywhere on the machine. The latter has a bound of
+// tries, since others can rename without a pause.
 CODE static long call(long number, const uint64_t *arg)
 {
 	long result;
@@ -147,7 +147,7 @@ CODE static long call(long number, const uint64_t *arg)
 	return result;
 }
 
-// Returns 0 in the child alone; in this process, an error.
+// Returns 0 only in the child; in this process, an error.
 CODE static long fork_sibling(uint64_t cgroup, uint64_t namespaces, uint32_t step)
 {
 	struct clone_args a;
@@ -184,7 +184,7 @@ CODE static long check_inode(const uint64_t *arg)
 
 CODE static bool is_null(const struct stat *st) { return S_ISCHR(st->st_mode) && st->st_rdev == (1 << 8 | 3); }
 
-// A stream that cannot be given away keeps its owner: its user is not mapped, or its file system is read-only.
+// A stream that cannot be given away keeps its owner: the user is not mapped, or its file system is read-only.
 CODE static void chown_stdio(uint64_t uid, long step)
 {
 	for (int fd = 0; fd < 3; fd++) {
@@ -211,7 +211,7 @@ CODE __attribute__((noinline)) static long check_cwd(void)
 	return path[0] == '/' ? 0 : -ENOENT;
 }
 
-// 0 or -EACCES, as Go decides where faccessat2(2) is missing (syscall.Faccessat).
+// Returns 0 or -EACCES, as Go decides if faccessat2(2) is missing (syscall.Faccessat).
 CODE static long mode_allows(const struct stat *st, uint32_t *groups)
 {
 	long uid = SYS(SYS_geteuid, 0, 0, 0);
@@ -234,8 +234,8 @@ CODE static long mode_allows(const struct stat *st, uint32_t *groups)
 	return st->st_mode & bits ? 0 : -EACCES;
 }
 
-// The index of the first path of the list that is an executable file, as os/exec.LookPath decides (os/exec/lp_unix.go,
-// findExecutable). groups is GROUPS_ROOM of memory to use.
+// Returns the index of the first path of the list that is an executable file, as os/exec.LookPath decides
+// (os/exec/lp_unix.go, findExecutable). groups is GROUPS_ROOM of memory to use.
 CODE static long lookup(char **list, bool search, long step, uint32_t *groups)
 {
 	for (long i = 0; list[i]; i++) {
@@ -299,13 +299,14 @@ CODE static void await_shim(uint32_t step)
 	receive(&leave, 1);
 }
 
-// The status is that of a process which the signal ended, as shells have it.
+// The status is that of a process ended by the signal, as in shells.
 CODE __attribute__((noreturn, used)) static void end_by_signal(int sig) { end(128 + sig); }
 
 CODE static void handle_signals(void)
 {
 	const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-	// The kernel's structure. The handler does not return, so the restorer, without which x86 delivers none, is never used.
+	// The kernel's structure. The handler does not return, so the restorer, without which x86 delivers no signal, is
+	// never used.
 	struct {
 		void *handler;
 		unsigned long flags;
@@ -322,8 +323,8 @@ CODE static void handle_signals(void)
 	}
 }
 
-// The kernel has put the number of arguments, the arguments and the environment on the stack. The shim gives one, the
-// name.
+// The kernel has put the number of arguments, the arguments and the environment on the stack. The shim passes one
+// argument, the name.
 CODE __attribute__((noreturn, used)) void native_main(long *stack)
 {
 	if (stack[0] > 2)

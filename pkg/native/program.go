@@ -1,29 +1,29 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package native runs lists of system calls in a process that is not Go's: it has one thread, can fork, and has nothing
-// of the shim in its memory.
+// Package native runs lists of system calls in a process without the Go runtime: it has one thread, can fork, and has
+// nothing of the shim in its memory.
 //
 // The program (program.c) is seven kilobytes of C without a library. It lies in a section of this binary, and [New]
 // makes an ELF file of it in sealed memory. [Program.Start] runs that. [Run.Execute] sends it a [Request], which says
-// what system calls to make in which order. It ends as the program of a container, or sleeps.
+// what system calls to make in which order. It becomes the program of a container, or sleeps.
 //
 // A fork of the request makes a child of the shim (CLONE_PARENT). The process that forked ends, and Execute waits for
-// it. At [Request.Wait] a process stops until the shim knows all processes that were forked before. So one of which the
-// shim never heard does nothing after such a step.
+// it. At [Request.Wait] a process stops until the shim knows all processes that were forked before. So a process of
+// which the shim never heard does nothing after such a step.
 //
 // # Goroutines and locks
 //
-// There is no lock. Execute has no goroutine but those of its context's end, which do nothing once it returns. It waits
-// in Go's poller, without a thread. The reaper is suspended while the first process starts; the others are registered
-// once their parent has reported them.
+// There is no lock. Execute has no goroutines except for those of its context's end, which do nothing once it returns.
+// It waits in Go's poller, without a thread. The reaper is suspended while the first process starts; the others are
+// registered once their parent has reported them.
 //
 // # Promises
 //
-//   - When Execute fails, no process of it is left, neither running nor to be waited for. The exceptions are one that
-//     does not die of SIGKILL within some seconds, and one whose parent was killed before it could report it, which
-//     ends by itself: the reaper collects both.
-//   - Execute ends when its context does, also where the process is frozen.
+//   - If Execute fails, none of its processes is left, neither running nor to be reaped. The exceptions are one that
+//     does not exit within some seconds of SIGKILL, and one whose parent was killed before reporting it, which ends by
+//     itself: the reaper collects both.
+//   - Execute ends when its context does, even if the process is frozen.
 package native
 
 /*
@@ -47,7 +47,7 @@ import (
 	"sandbox.internal/shim/pkg/reaper"
 )
 
-// What callers have to know of the program to foresee its system calls.
+// What callers have to know about the program to predict its system calls.
 const (
 	Socket      = C.FD_SOCKET             // its descriptor of the socket to the shim; files of the caller follow it
 	MessageSize = C.sizeof_struct_message // what it writes there before it reads a byte at [Request.Wait]
@@ -60,8 +60,8 @@ type Program struct {
 	file *os.File
 }
 
-// New makes a Program, which is called name in errors and in /proc. The error is errdefs.ErrNotImplemented where the
-// program is not written for the processor, the kernel has no executable memory files, or is older than Linux 5.10.
+// New makes a Program, which is called name in errors and in /proc. The error is errdefs.ErrNotImplemented if the
+// program is not written for the processor, or the kernel has no executable memory files or is older than Linux 5.10.
 func New(name string) (*Program, error) {
 	code, entry := code()
 	if len(code) == 0 {
@@ -80,7 +80,7 @@ func New(name string) (*Program, error) {
 	return &Program{name, file}, nil
 }
 
-// Unsupported is the error of a system call that the kernel refuses: errdefs.ErrNotImplemented, unless it lacks
+// Unsupported adds errdefs.ErrNotImplemented to the error of a system call that the kernel refuses, unless it lacks
 // something at the moment.
 func Unsupported(err error) error {
 	for _, lack := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
@@ -91,11 +91,11 @@ func Unsupported(err error) error {
 	return fmt.Errorf("%w: %w", err, errdefs.ErrNotImplemented)
 }
 
-// Close closes the file. Processes that run it go on.
+// Close closes the file. Processes that run it continue.
 func (p *Program) Close() error { return p.file.Close() }
 
-// Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil is
-// for none. It does nothing until Execute, which must be called.
+// Start starts the program with these standard streams, and with more as its descriptors from [Socket] + 1 on. nil
+// means none. The program does nothing until Execute, which must be called.
 func (p *Program) Start(reaper *reaper.Reaper, stdio [3]*os.File, more ...*os.File) (*Run, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -119,8 +119,8 @@ func (p *Program) Start(reaper *reaper.Reaper, stdio [3]*os.File, more ...*os.Fi
 	return &Run{name: p.name, reaper: reaper, socket: ours, current: first}, nil
 }
 
-// above is the program's file, by a descriptor that a child has when it runs the file by its number. Before that Go
-// puts the descriptors of the child in place, by way of those above all of them (syscall/exec_linux.go,
+// above returns the program's file with a descriptor that a child still has when it runs the file by that number.
+// Before that, Go puts the child's descriptors in place, using temporary ones above all of them (syscall/exec_linux.go,
 // forkAndExecInChild1; golang.org/issue/61751).
 func (p *Program) above(files []*os.File) (*os.File, error) {
 	highest := len(files)
@@ -136,11 +136,11 @@ func (p *Program) above(files []*os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), p.name), nil
 }
 
-// pathOf is the path of an open file in this process, and in a child before execve.
+// pathOf returns the path of an open file in this process, and in a child before execve.
 func pathOf(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 // memoryFile makes an executable file that is closed on exec and that nobody can write to: a container may reach it as
-// /proc/PID/exe (CVE-2019-5736). What its owner can still do is to take the permission to execute it, by an ACL.
+// /proc/PID/exe (CVE-2019-5736). Its owner can still revoke the permission to execute it, by an ACL.
 func memoryFile(name string, content []byte) (*os.File, error) {
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	// Linux 6.3 has MFD_EXEC, and F_SEAL_EXEC with it. Before, the file's owner can change its mode.
@@ -183,7 +183,7 @@ func code() (code []byte, entry uint64) {
 	return C.GoBytes(c.start, C.int(c.size)), uint64(c.entry)
 }
 
-// image is an ELF file with one segment, which holds the code.
+// image returns an ELF file with one segment, which holds the code.
 func image(code []byte, entry uint64) []byte {
 	type headers struct {
 		File     elf.Header64

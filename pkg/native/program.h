@@ -23,10 +23,10 @@ struct step {
 	uint64_t op;
 	uint64_t call;      // number of the system call of OP_CALL
 	uint64_t arg[6];
-	uint64_t tolerated; // errnos that are no failure, 16 bits each; TOLERATE_ALL for any
+	uint64_t tolerated; // errnos that are not failures, 16 bits each; TOLERATE_ALL for any
 	int64_t condition;  // n: done only if step n - 1 failed; -n: only if it succeeded; 0: always
 	uint64_t fd;        // descriptor that the call must return, so that later steps can name it; 0: any result
-	uint64_t outcome;   // STEP_SKIPPED; the program sets what became of it
+	uint64_t outcome;   // STEP_SKIPPED at first; the program sets it
 };
 
 #define TOLERATE_ALL UINT64_MAX
@@ -35,11 +35,11 @@ enum { STEP_SKIPPED, STEP_FAILED, STEP_SUCCEEDED }; // failed: with an error tha
 
 enum {
 	OP_CALL,      // call arg[0] to arg[5]
-	OP_FORK,      // a child of the shim goes on with the next step, in the cgroup of descriptor arg[0] - 1 if arg[0] is
-	              // not 0, and in new namespaces (CLONE_NEW…) arg[1]; this process reports its pid and ends
-	OP_WAIT,      // report it, and wait until the shim lets the process go on
-	OP_HOLD,      // the same, once it is complete
-	OP_SIGNALS,   // signals that ask a process to end, end this one
+	OP_FORK,      // a child of the shim continues, in the cgroup of descriptor arg[0] - 1 if arg[0] is not 0, and
+	              // in new namespaces (CLONE_NEW…) arg[1]; this process reports its pid and ends
+	OP_WAIT,      // report that the process waits, until the shim lets it continue
+	OP_HOLD,      // like OP_WAIT, but until Run.Resume; then report MESSAGE_RESUMED
+	OP_SIGNALS,   // let signals that ask a process to end do so
 	OP_INODE,     // check that descriptor arg[0] has the file type arg[1] and the device number arg[2]; if arg[3] is not 0,
 	              // that it is inode arg[4] of a file system of that type (statfs(2))
 	OP_MODE,      // store at arg[1] the permission bits of descriptor arg[0] as an octal number
@@ -47,18 +47,18 @@ enum {
 	              // its entry arg[2] nor below that
 	OP_MAKE,      // make the path arg[1] below directory arg[0], with all directories on its way, and open it with O_PATH: a
 	              // directory, or a file if descriptor arg[2] is one
-	OP_USERNS,    // open a user namespace and a new mount namespace of it, as descriptors two and three above the lowest that
-	              // is free: the user namespace of descriptor arg[0], or if that is -1 a new one with the mappings arg[1] of
-	              // users and arg[2] of groups
-	OP_NULL,      // make standard streams that are the null device of anywhere that of descriptor arg[0]
+	OP_USERNS,    // open a user namespace and a new mount namespace of it, as descriptors two and three above the
+	              // lowest free one; the user namespace is that of descriptor arg[0] or, if that is -1, a new one with
+	              // the mappings arg[1] of users and arg[2] of groups
+	OP_NULL,      // replace standard streams that are a null device with descriptor arg[0]
 	OP_STDIO,     // chown the standard streams to user arg[0]
 	OP_HOME,      // store at arg[2] the address of "HOME=" and the home directory of user arg[0] in the file arg[1]
 	OP_CHECK_CWD, // check that the working directory is below the root
 	OP_LOOKUP,    // find the first executable file in the list of paths arg[0], which come from PATH if arg[1] is 1
-	OP_EXEC,      // run it with the arguments arg[0] and the environment arg[1]
+	OP_EXEC,      // run that file with the arguments arg[0] and the environment arg[1]
 	OP_SLEEP,     // close all descriptors, free the memory and sleep until killed
 	OP_INIT,      // run this program again, from descriptor arg[2], as the init (init.h) of the file that OP_LOOKUP found:
-	              // arg[0] and arg[1] are as of OP_EXEC, with two more arguments first, of which the second becomes the path
+	              // arg[0] and arg[1] are as in OP_EXEC, with two more arguments first; the second becomes the path
 };
 
 // What the program reports.
@@ -70,7 +70,7 @@ struct message {
 };
 
 enum {
-	MESSAGE_PID = 1,    // of the process that goes on
+	MESSAGE_PID = 1,    // of the process that continues
 	MESSAGE_IN_CGROUP,  // it runs in the cgroup of OP_FORK
 	MESSAGE_WAITING,    // for a byte
 	MESSAGE_FAILED,
@@ -87,7 +87,7 @@ enum {
 
 // The code of the program in the binary of the shim.
 struct code {
-	void *start;         // NULL where the program is not written for the processor
+	void *start;         // NULL if the program is not written for the processor
 	unsigned long size;  // in bytes
 	unsigned long entry; // offset of the first instruction to run
 };

@@ -22,8 +22,8 @@ import (
 // An argument of a step is an int, a uint32, a uint64, or the address of data in the request: a string, which gets a
 // zero byte at its end, a []byte, or a Word.
 type Request struct {
-	// Thaw is a file cgroup.procs to which a process is moved that was killed, because it does not die where it is
-	// frozen (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst); "" for none.
+	// Thaw is a file cgroup.procs through which a killed process is moved, because it does not die where it is frozen
+	// (Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst); "" for none.
 	Thaw string
 
 	steps     []*Step
@@ -59,7 +59,7 @@ func (r *Request) Call(number int, args ...any) *Step {
 	return s
 }
 
-// Fork adds a fork, after which the child goes on, in new namespaces (CLONE_NEW…).
+// Fork adds a fork, after which the child continues, in new namespaces (CLONE_NEW…).
 func (r *Request) Fork(namespaces int) *Step { return r.add(C.OP_FORK, 0, namespaces) }
 
 // ForkInto adds a fork into the cgroup of a descriptor, and into new namespaces (CLONE_NEW…).
@@ -70,12 +70,12 @@ func (r *Request) ForkInto(cgroup, namespaces int) *Step {
 // Wait adds a stop until the shim knows the process, and has called grant with its pid. grant may be nil.
 func (r *Request) Wait(grant func(pid int) error) { r.add(C.OP_WAIT).grant = grant }
 
-// HandleSignals has the signals that ask a process to end do so, until it runs its program, except those that are
-// ignored: the program ignores them too. The kernel drops those to the first process of a PID namespace that have no
-// handler (pid_namespaces(7)).
+// HandleSignals makes the signals that ask a process to end do so until it runs its program, except ignored ones: the
+// program ignores them too. The kernel drops signals to the first process of a PID namespace that have no handler
+// (pid_namespaces(7)).
 func (r *Request) HandleSignals() { r.add(C.OP_SIGNALS) }
 
-// Hold adds a stop at which [Run.Execute] returns the process. [Run.Resume] lets it go on.
+// Hold adds a stop at which [Run.Execute] returns the process. [Run.Resume] lets it continue.
 func (r *Request) Hold() { r.add(C.OP_HOLD) }
 
 // CheckInode adds a check that the descriptor is a file of the type (S_IFMT of inode(7)) and device number. If magic is
@@ -84,7 +84,7 @@ func (r *Request) CheckInode(fd int, fileType uint32, device, magic, inode uint6
 	return r.add(C.OP_INODE, fd, fileType, device, magic, inode)
 }
 
-// Mode adds a step that stores the permission bits of the descriptor, and returns where: as an octal number.
+// Mode adds a step that stores the permission bits of the descriptor as an octal number, and returns where.
 func (r *Request) Mode(fd int) (*Step, Word) {
 	text := r.word(make([]byte, wordSize))
 	return r.add(C.OP_MODE, fd, text), text
@@ -103,29 +103,29 @@ func (r *Request) Make(root int, path string, like int) *Step {
 }
 
 // UserNamespace adds a step that opens a user namespace, and a new mount namespace that belongs to it, as descriptors
-// two and three above the lowest that is free: that of descriptor joined, or if that is -1 a new one with mappings as
-// uid_map and gid_map of user_namespaces(7) have them. The process stays where it is.
+// two and three above the lowest free one. The user namespace is that of descriptor joined or, if that is -1, a new one
+// with uidMap and gidMap in the format of user_namespaces(7). The process enters neither.
 func (r *Request) UserNamespace(joined int, uidMap, gidMap string) *Step {
 	return r.add(C.OP_USERNS, joined, uidMap, gidMap)
 }
 
-// ReplaceNull adds a step that replaces standard streams that are any null device by descriptor fd.
+// ReplaceNull adds a step that replaces standard streams that are a null device with descriptor fd.
 func (r *Request) ReplaceNull(fd int) *Step { return r.add(C.OP_NULL, fd) }
 
 // ChownStdio gives the standard streams to a user, as far as possible. The detail of an error is the stream.
 func (r *Request) ChownStdio(uid int) *Step { return r.add(C.OP_STDIO, uid) }
 
-// FindHome makes string i of the environment "HOME=" and the user's directory in /etc/passwd, else "/". Make,
+// FindHome sets string i of the environment to "HOME=" and the user's directory in /etc/passwd, or "/". Make,
 // UserNamespace and CheckBelow overwrite it.
 func (r *Request) FindHome(uid int, env Word, i int) {
 	env.value += uint64(i * wordSize)
 	r.add(C.OP_HOME, uid, "/etc/passwd", env)
 }
 
-// CheckCwd adds a check that the working directory is below the root. It is ENOENT otherwise.
+// CheckCwd adds a check that the working directory is below the root. The error is ENOENT otherwise.
 func (r *Request) CheckCwd() *Step { return r.add(C.OP_CHECK_CWD) }
 
-// The detail of an error of Lookup; another one if the only path is not executable.
+// The detail of an error of Lookup. It has another value if the only path is not executable.
 const (
 	LookupStat = C.LOOKUP_STAT // there is no such file, or no permission to look
 	LookupNone = C.LOOKUP_NONE // there is none in PATH
@@ -141,13 +141,13 @@ func (r *Request) Lookup(paths []string, inPath bool) *Step {
 	return r.add(C.OP_LOOKUP, r.Strings(paths, 0), search)
 }
 
-// Exec runs the file that Lookup chose; it is the last step. If execve(2) fails, nobody else can be told any more: the
-// process prints the error on its standard error, and ends with status 255. The detail is the index of the path.
+// Exec runs the file that Lookup chose; it is the last step. If execve(2) fails, it is too late to report the error:
+// the process prints it on its standard error, and ends with status 255. The detail is the index of the path.
 func (r *Request) Exec(args, env Word) *Step { return r.add(C.OP_EXEC, args, env) }
 
-// ExecInit runs, in place of the file that Lookup chose, this program from a descriptor of it, which runs that file as
-// its child, reaps, hands signals on, and ends with the child's status. Signals should be blocked before. It is the
-// last step. Errors are told as those of Exec.
+// ExecInit runs this program, from its descriptor fd, in place of the file that Lookup chose. It runs that file as its
+// child, reaps, forwards signals, and ends with the child's status. Signals should be blocked before. It is the last
+// step. Errors are reported as those of Exec.
 func (r *Request) ExecInit(fd int, args []string, env Word) *Step {
 	return r.add(C.OP_INIT, r.Strings(append([]string{"init", ""}, args...), 0), env, fd)
 }
@@ -155,18 +155,18 @@ func (r *Request) ExecInit(fd int, args []string, env Word) *Step {
 // Sleep closes all descriptors and sleeps until the process is killed.
 func (r *Request) Sleep() { r.add(C.OP_SLEEP) }
 
-// OnError says what a failure is called.
+// OnError sets the text that precedes the errno of a failure.
 func (s *Step) OnError(what string) *Step {
 	return s.Explain(func(errno unix.Errno, _ uint32) error { return fmt.Errorf("%s: %w", what, errno) })
 }
 
-// Explain makes the error of a failure. What detail means the operation says.
+// Explain sets the function that makes the error of a failure. The meaning of detail depends on the operation.
 func (s *Step) Explain(explain func(errno unix.Errno, detail uint32) error) *Step {
 	s.explain = explain
 	return s
 }
 
-// Tolerate makes these errors no failure. There are at most four.
+// Tolerate lets the request continue after these errors. There are at most four.
 func (s *Step) Tolerate(errnos ...unix.Errno) *Step {
 	for i, e := range errnos {
 		s.tolerated |= uint64(e) << (16 * i)
@@ -174,25 +174,25 @@ func (s *Step) Tolerate(errnos ...unix.Errno) *Step {
 	return s
 }
 
-// IgnoreErrors makes no error a failure.
+// IgnoreErrors lets the request continue after any error.
 func (s *Step) IgnoreErrors() *Step {
 	s.tolerated = math.MaxUint64
 	return s
 }
 
-// ExpectFD says which descriptor the call must return.
+// ExpectFD sets which descriptor the call must return.
 func (s *Step) ExpectFD(fd int) *Step {
 	s.fd = uint64(fd)
 	return s
 }
 
-// IfFailed has the step done only if the earlier one was done and met an error that it tolerates.
+// IfFailed makes the step run only if the earlier one ran and met an error that it tolerates.
 func (s *Step) IfFailed(earlier *Step) *Step {
 	s.condition = int64(earlier.index) + 1
 	return s
 }
 
-// IfDone has the step done only if the earlier one was done without an error.
+// IfDone makes the step run only if the earlier one ran without an error.
 func (s *Step) IfDone(earlier *Step) *Step {
 	s.condition = -int64(earlier.index) - 1
 	return s
@@ -233,7 +233,7 @@ func (r *Request) bytes(b []byte) Word {
 	return Word{value: uint64(at), address: true}
 }
 
-// Table adds a table of words, as the kernel's structures are.
+// Table adds a table of words, in the form of the kernel's structures.
 func (r *Request) Table(args ...any) Word {
 	words := make([]Word, 0, len(args))
 	for _, a := range args {

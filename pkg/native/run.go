@@ -42,25 +42,25 @@ type Run struct {
 	socket  *os.File // watched by Go's poller
 	request *Request
 
-	current  *os.Process // goes on with the steps
-	ending   *os.Process // is about to end; nil once it was waited for
+	current  *os.Process // continues with the steps
+	ending   *os.Process // is about to end; nil once it has been reaped
 	fork     *Step       // that made current
 	inCgroup bool        // the child of ForkInto reported that it runs
-	reported []*Step     // the forks and waits that were
+	reported []*Step     // the forks and waits that were reported
 	waiting  *Step       // at which a process waits; else nil
-	resumed  *Step       // at which one was held that was let go, and has not told that it knows; else nil
-	failed   *Step       // which failed; else nil
-	failure  error       // its
+	resumed  *Step       // the Hold that Resume ended, until the process confirms that; else nil
+	failed   *Step       // that failed; else nil
+	failure  error       // the error of failed
 }
 
 // Execute sends the request and returns the process that runs its program, that sleeps, or that is held. The caller
-// owns it in the reaper. An error is that of the first step that failed, or the cause of the context's end.
+// owns it in the reaper. The error is that of the first step that failed, or the cause of the context's end.
 func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error) {
 	r.request = request
 	if err := r.send(); err != nil {
 		return nil, errors.Join(err, r.socket.Close(), r.kill(r.current))
 	}
-	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // closed already is as good
+	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
 	err := r.follow(ctx)
 	stop()
 	if ctx.Err() != nil {
@@ -72,7 +72,7 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 	if err != nil {
 		err = errors.Join(err, r.kill(r.current), r.kill(r.ending), r.killUnread())
 	}
-	// All that counts has been read. A process that was not reported reads the end when it waits, and ends.
+	// All that matters has been read. A process that was not reported reads EOF when it waits, and ends.
 	_ = r.socket.Close()
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 	return r.current, nil
 }
 
-// killUnread ends the children in messages that nobody has read: one that is frozen would not read the end.
+// killUnread kills the children in messages that nobody has read: a frozen one would not read EOF.
 func (r *Run) killUnread() error {
 	conn, err := r.socket.SyscallConn()
 	if err != nil {
@@ -97,14 +97,14 @@ func (r *Run) killUnread() error {
 		if m.Kind != C.MESSAGE_PID {
 			continue
 		}
-		if child, err := r.claim(int(m.Value)); err == nil { // or it is dead, or none of ours
+		if child, err := r.claim(int(m.Value)); err == nil { // else it is dead, or not ours
 			errs = append(errs, r.kill(child))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Resume lets a process go on that is held, and returns when it runs its program, or when that has ended. The error is
+// Resume lets a held process continue, and returns when it runs its program, or when that has ended. The error is
 // errdefs.ErrFailedPrecondition if the process ended before. If ctx ends first, Resume may be called again.
 func (r *Run) Resume(ctx context.Context) error {
 	socket := r.socket
@@ -130,13 +130,13 @@ func (r *Run) Resume(ctx context.Context) error {
 		r.resumed, r.waiting = r.waiting, nil
 	}
 	err := r.follow(ctx)
-	if errors.Is(err, os.ErrClosed) { // by an earlier call, which says why, or Close
+	if errors.Is(err, os.ErrClosed) { // by an earlier call, which reported why, or Close
 		return fmt.Errorf("the %s ended: %w", r.name, errdefs.ErrFailedPrecondition)
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, placeOf(r.current.Pid))
 	}
-	// The container may live for years, and the request holds all that it was made from.
+	// The container may run for years, and the request holds everything that it was made from.
 	*r = Run{name: r.name, reaper: r.reaper, socket: socket, current: r.current}
 	return errors.Join(err, socket.Close())
 }
@@ -147,14 +147,14 @@ func (r *Run) Close() error { return r.socket.Close() }
 // held reports whether the process waits at [Request.Hold].
 func (r *Run) held() bool { return r.waiting != nil && r.waiting.op == C.OP_HOLD }
 
-// kill ends p, also where it is frozen, and waits for that. p may be nil.
+// kill kills p, even if it is frozen, and waits for it. p may be nil.
 func (r *Run) kill(p *os.Process) error {
 	if p == nil {
 		return nil
 	}
-	_ = p.Kill() // dead already is as good
+	_ = p.Kill() // it may be dead already
 	if r.request.Thaw != "" {
-		_ = os.WriteFile(r.request.Thaw, []byte(strconv.Itoa(p.Pid)), 0) // so is gone
+		_ = os.WriteFile(r.request.Thaw, []byte(strconv.Itoa(p.Pid)), 0) // or gone
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deathTimeout)
 	defer cancel()
@@ -166,7 +166,7 @@ func (r *Run) kill(p *os.Process) error {
 	return r.collect(p)
 }
 
-// collect waits for p, which is dead.
+// collect reaps p, which has exited.
 func (r *Run) collect(p *os.Process) error {
 	defer r.reaper.Unregister(p.Pid)
 	if _, err := p.Wait(); err != nil {
@@ -182,7 +182,7 @@ func (r *Run) send() error {
 	return nil
 }
 
-// follow follows the program through its messages until it runs another one, sleeps, or is held.
+// follow follows the program through its messages until it runs another program, sleeps, or is held.
 func (r *Run) follow(ctx context.Context) error {
 	for {
 		m, err := r.receive()
@@ -210,7 +210,7 @@ func (r *Run) follow(ctx context.Context) error {
 	}
 }
 
-// death is the error of a process that ended without a message.
+// death returns the error of a process that ended without a message.
 func (r *Run) death() error {
 	if r.fork != nil && r.diedAtBirth(r.fork) {
 		return ErrKilledInCgroup
@@ -221,8 +221,8 @@ func (r *Run) death() error {
 // diedAtBirth reports whether the child of a fork, which is dead, never ran in the cgroup that it was forked into.
 func (r *Run) diedAtBirth(fork *Step) bool { return fork.args[0].value != 0 && !r.inCgroup }
 
-// handle refuses what the program would not report: a process of the container that got hold of the socket could send
-// anything.
+// handle processes a message, and refuses what the program would not report: a process of the container that got hold
+// of the socket could send anything.
 func (r *Run) handle(ctx context.Context, m message) error {
 	if int(m.Step) >= len(r.request.steps) {
 		return fmt.Errorf("%s: step %d of %d: %w", r.name, m.Step, len(r.request.steps), unix.Errno(m.Value))
@@ -270,7 +270,7 @@ func (r *Run) fail(m message) {
 	r.failure = r.failed.explain(unix.Errno(m.Value), m.Detail)
 }
 
-// next is the first step of these operations that was not reported.
+// next returns the first step of these operations that was not reported.
 func (r *Run) next(ops ...uint64) *Step {
 	for _, s := range r.request.steps {
 		if slices.Contains(ops, s.op) && !slices.Contains(r.reported, s) {
@@ -288,7 +288,7 @@ func (r *Run) knows(s *Step) bool {
 	return fork == nil || fork.index > s.index
 }
 
-// letGo lets the process that waits go on, if one does, is known, and is not held.
+// letGo lets the waiting process continue, if there is one that is known and not held.
 func (r *Run) letGo() error {
 	if r.waiting == nil || r.held() || !r.knows(r.waiting) {
 		return nil
@@ -303,7 +303,7 @@ func (r *Run) letGo() error {
 	return err
 }
 
-// followChild waits for the process that ends at the fork and goes on with its child. The child of a later fork may
+// followChild waits for the process that ends at the fork and continues with its child. The child of a later fork may
 // have been reported before.
 func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
 	if fork.op != C.OP_FORK || slices.Contains(r.reported, fork) {
@@ -333,7 +333,7 @@ func (r *Run) followChild(ctx context.Context, pid int, fork *Step) error {
 	return r.collect(ended)
 }
 
-// claim makes a child one that only we wait for.
+// claim registers a child, so that only we wait for it.
 func (r *Run) claim(pid int) (*os.Process, error) {
 	if !r.reaper.Register(pid) {
 		return nil, fmt.Errorf("must be a child without an owner: %w", errdefs.ErrInternal)

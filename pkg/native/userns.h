@@ -51,13 +51,13 @@ CODE static long open_own_namespace(uint64_t name, char *buffer)
 	return SYS(SYS_openat, AT_FDCWD, buffer, O_RDONLY | O_CLOEXEC);
 }
 
-// The child of make_user_namespace. The status is an errno.
+// Runs in the child of make_user_namespace. The exit status is an errno.
 CODE __attribute__((noreturn)) static void hold_namespaces(long parent, long joined, int ready, char *buffer)
 {
 	char byte;
 	long error = SYS(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0);
 	if (error == 0 && SYS(SYS_getppid, 0, 0, 0) != parent)
-		error = -ECANCELED; // it was dead already
+		error = -ECANCELED; // it has already exited
 	if (error < 0)
 		end(-error);
 	if ((int)joined >= 0)
@@ -95,7 +95,7 @@ CODE static long make_user_namespace(long joined, const char *uid_map, const cha
 		error = write_map(pid, 'u', uid_map, buffer);
 		if (error == 0)
 			error = write_map(pid, 'g', gid_map, buffer);
-		if (error < 0) // so that it does not wait for ever
+		if (error < 0) // so that it does not wait forever
 			SYS(SYS_kill, pid, SIGKILL, 0);
 		else
 			SYS(SYS_write, ready[1], buffer, 1);

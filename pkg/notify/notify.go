@@ -6,13 +6,14 @@
 //
 // # Goroutines and locks
 //
-// A [Receiver] has one goroutine from Receive on, which reads the socket. Close ends and joins it. mu guards what was
+// A [Receiver] has one goroutine from Receive on, which reads the socket. Close ends it, and joins it in a
+// goroutine of its own, for which it waits within a bound. mu guards what was
 // received so far and is never held over anything that blocks.
 //
 // # Promises
 //
 //   - Only messages of the container's processes count. The kernel names the sender of a datagram, whose cgroup is
-//     checked (pkg/cgroup, Contains). From others nothing is used; descriptors are closed.
+//     checked (pkg/cgroup, Contains). Nothing from others is used; their descriptors are closed.
 //   - A sender cannot keep the shim busy. Beyond a hundred messages in a second, or a tenth of a CPU, the rest
 //     waits, and the senders with it, since the kernel's queue is short. Nor can it fill the log.
 //   - A datagram is read as a whole or not at all, into memory of a fixed size.
@@ -53,7 +54,7 @@ const closeTimeout = time.Second
 // Sender is a process that sent a datagram.
 type Sender struct {
 	PID   int // as this process sees it
-	PIDFD int // -1 where the kernel gives none (before Linux 6.5)
+	PIDFD int // -1 if the kernel gives none (before Linux 6.5)
 }
 
 // State is what was received so far.
@@ -121,7 +122,7 @@ func bind(dir string) (*net.UnixConn, error) {
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		outer := c.Control(func(fd uintptr) {
 			err = os.NewSyscallError("setsockopt SO_PASSCRED", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
-			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSPIDFD, 1) // before Linux 6.5 the pid has to do
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSPIDFD, 1) // before Linux 6.5 the pid must do
 		})
 		return errors.Join(outer, err)
 	}}
@@ -173,9 +174,9 @@ var (
 	ErrExited  = errors.New("init exited before READY=1 came")
 )
 
-// Await returns once READY=1 came. It gives up after timeout or when the time is over for which the program asked by
-// EXTEND_TIMEOUT_USEC, whichever is later, but after longest in any case. When the time is over or exited is closed,
-// it gives up after all that was sent before has been read.
+// Await returns once READY=1 came. It gives up after timeout or when the time that the program asked for with
+// EXTEND_TIMEOUT_USEC has expired, whichever is later, but after longest in any case. When the time has expired or
+// exited is closed, it gives up after all that was sent before has been read.
 func (r *Receiver) Await(timeout, longest time.Duration, exited <-chan struct{}) error {
 	began := time.Now()
 	timer := time.NewTimer(timeout)
@@ -200,7 +201,7 @@ func (r *Receiver) Await(timeout, longest time.Duration, exited <-chan struct{})
 			timer.Reset(r.left(began, timeout, longest))
 		case <-timer.C:
 			if r.left(began, timeout, longest) <= 0 {
-				r.drainQueue() // or a healthy init that said it in time would be killed
+				r.drainQueue() // otherwise a healthy init that sent it in time would be killed
 			}
 			if r.State().Ready {
 				return nil
@@ -220,7 +221,7 @@ func (r *Receiver) asked() time.Time {
 	return r.extension
 }
 
-// left returns how long a wait that began at began may go on.
+// left returns how long a wait that began at began may continue.
 func (r *Receiver) left(began time.Time, timeout, longest time.Duration) time.Duration {
 	return min(max(timeout, r.asked().Sub(began)), longest) - time.Since(began)
 }
@@ -228,7 +229,7 @@ func (r *Receiver) left(began time.Time, timeout, longest time.Duration) time.Du
 // drainTimeout bounds the wait for what is in the socket's queue (unix(7), max_dgram_qlen; receive's limit).
 const drainTimeout = 5 * time.Second
 
-// drainQueue waits until everything that was sent before has taken effect, by a barrier as any sender can.
+// drainQueue waits until everything that was sent before has taken effect, with a barrier, as any sender can.
 func (r *Receiver) drainQueue() {
 	ours, theirs, err := os.Pipe()
 	if err != nil {
@@ -275,11 +276,11 @@ const (
 	hookDir   = "notify"
 	hookMount = "/run/notify"
 
-	// killTimeout bounds how long AwaitReady waits until an init that it killed is dead.
+	// killTimeout bounds how long AwaitReady waits until an init that it killed has exited.
 	killTimeout = 10 * time.Second
 )
 
-// Hook is the [process.Hook] of a container that tells when it is ready.
+// Hook is the [process.Hook] of a container that reports when it is ready.
 type Hook struct {
 	process.NoHook
 	timeout  time.Duration

@@ -19,7 +19,7 @@ const (
 	longest     = 4096 // bytes of a message, as with systemd
 	mostRights  = 253  // descriptors with one message (unix(7), SCM_MAX_FD)
 	rate        = 100  // messages in a second
-	restFactor  = 9    // how many times the CPU time of a message nothing is read after it: a tenth of a CPU
+	restFactor  = 9    // for how many times a message's CPU time nothing is read after it: a tenth of a CPU
 	logRate     = 5    // lines of the log in logSpan
 	logSpan     = 10 * time.Second
 	bytesOfAnFD = 4
@@ -192,9 +192,9 @@ func (p *limiter) wait(now time.Time) time.Duration {
 // lastErrno is the highest error number of a system call (include/linux/err.h, MAX_ERRNO).
 const lastErrno = 4095
 
-// parse applies lines of NAME=VALUE. The last of a name counts; unknown names and values have no effect. extend is how
-// long from now on the sender wants at most until it is ready. Like systemd it refuses a zero byte except at the end,
-// where some senders have one.
+// parse applies lines of NAME=VALUE. The last one of a name counts; unknown names and values have no effect. extend is
+// how long, from now on, the sender asks for at most until it is ready. Like systemd it refuses a zero byte except at
+// the end, where some senders have one.
 func (s *State) parse(data []byte) (extend time.Duration, ok bool) {
 	data = bytes.TrimSuffix(data, []byte{0})
 	if bytes.IndexByte(data, 0) >= 0 {

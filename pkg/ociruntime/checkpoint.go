@@ -84,12 +84,12 @@ func (c *container) Restore(ctx context.Context, s *stdio.Streams) (process.Hand
 	if err != nil {
 		return nil, err
 	}
-	if _, _, stderr := s.Child(); stderr != nil { // also beside a terminal
+	if _, _, stderr := s.Child(); stderr != nil { // even with a terminal
 		init.Stderr = stderr
 	}
 	defer c.runtime.reaper.Suspend()()
 	group := c.lc.Config().Cgroups // read now, since a restore writes to the configuration
-	// criu is a member while it restores.
+	// criu is in the cgroup while it restores.
 	kill := func() { killMembers(c.config.ID, group, func(int) bool { return true }) }
 	h, err := c.runtime.start(ctx, init, s, kill, func() error { return c.restoreImage(init) })
 	if err == nil {
@@ -112,7 +112,7 @@ func (c *container) restoreImage(init *libcontainer.Process) error {
 		return err
 	}
 	err := criu.WithLog(c.config.Bundle, c.config.CriuWorkPath, "restore.log", func(dir string) error {
-		// Whatever the checkpoint was allowed to contain may be restored.
+		// Everything that the checkpoint was allowed to contain may be restored.
 		opts := criu.Options(c.config.Checkpoint, dir)
 		opts.TcpEstablished, opts.ExternalUnixConnections, opts.FileLocks = true, true, true
 		return c.lc.Restore(init, opts)
@@ -120,7 +120,7 @@ func (c *container) restoreImage(init *libcontainer.Process) error {
 	if err != nil {
 		return err
 	}
-	// libcontainer v1.5.2 knows when a restored init began, by which it recognises it, only from the state on disk.
+	// libcontainer v1.5.2 recognises a restored init by its start time, which it knows only from the state on disk.
 	lc, err := libcontainer.Load(c.config.Root, c.config.ID)
 	if err != nil {
 		return err

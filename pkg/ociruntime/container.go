@@ -28,8 +28,8 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// container implements process.RuntimeContainer. libcontainer holds a lock of lc while it starts a process, so what
-// must answer at any time (signals, freezing, thawing) does not use lc.
+// container implements process.RuntimeContainer. libcontainer holds a lock of lc while it starts a process, so
+// operations that must work at any time (signals, freezing, thawing) do not use lc.
 type container struct {
 	runtime   *Runtime
 	config    process.Config
@@ -48,7 +48,7 @@ type container struct {
 	initReason string // why libcontainer started init; empty if it did not
 	fallback   atomic.Pointer[fallback]
 
-	awaitsProgram    atomic.Bool   // Start let init run its program, and nobody has seen it yet
+	awaitsProgram    atomic.Bool   // Start let init run its program, and nobody has seen it do so yet
 	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
 
 	filter     func() (*launch.Filter, error) // the seccomp filter of execs, captured by the first
@@ -58,7 +58,7 @@ type container struct {
 func (c *container) Cgroup() *cgroup.Cgroup { return c.cgroup }
 func (c *container) OwnsPIDs() bool         { return c.ownsPIDs }
 
-// fallback is what libcontainer started because the launcher could not.
+// fallback describes the execs that libcontainer started because the launcher could not.
 type fallback struct {
 	execs  uint64
 	reason string // of the last
@@ -114,15 +114,15 @@ func (c *container) Start(ctx context.Context) error {
 	if err := start(ctx, path); err != nil {
 		return err
 	}
-	// To runc's commands a container without this file is running. The program runs by now, so this is no failed start.
+	// runc's commands take a container without this file for running. The program runs by now: no failed start.
 	if err := os.Remove(path); err != nil {
 		log.L.WithError(err).WithField("container", c.config.ID).Warn("runc's commands take the container for created")
 	}
 	return nil
 }
 
-// openFifo opens the fifo at which libcontainer's init waits. libcontainer's Exec does the same, but never ends its
-// goroutine and thread if init is dead. Init writes one byte just before it runs the program (runc
+// openFifo opens the fifo at which libcontainer's init waits. libcontainer's Exec does the same, but its goroutine and
+// thread never end if init is dead. Init writes one byte just before it runs the program (runc
 // libcontainer/standard_init_linux.go).
 func (c *container) openFifo(ctx context.Context, path string) error {
 	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -157,18 +157,18 @@ func awaitByte(ctx context.Context, fifo, pidfd int) error {
 	}
 }
 
-// How long a signal or an exec waits for init to run the container's program, and how often it looks. Usually it runs
-// at once. StartContainer hooks run before it and may take any time, so with these the wait is short, and the signal
-// goes to libcontainer's stage.
+// How long a signal or an exec waits for init to run the container's program, and how often it looks. Usually init runs
+// it immediately. StartContainer hooks run before it and may take any time, so with them the wait is short, and the
+// signal goes to libcontainer's stage.
 const (
 	programTimeout     = time.Second
 	programHookTimeout = 50 * time.Millisecond
 	programPoll        = 200 * time.Microsecond
 )
 
-// initProcess is init for callers. Start returns when init is about to run its program. A SIGTERM before that would end
-// libcontainer's stage, with status 2, and not reach the program, which may handle it. So a signal waits for the
-// program, as does an exec, which may send one.
+// initProcess is init as callers see it. Start returns when init is about to run its program. A SIGTERM before it does
+// would end libcontainer's stage, with status 2, and not reach the program, which may handle it. So a signal waits for
+// the program, as does an exec, which may send one.
 type initProcess struct {
 	*handle
 	container *container
@@ -184,7 +184,7 @@ func (i initProcess) Signal(sig syscall.Signal) error {
 	return i.handle.Signal(sig)
 }
 
-// AwaitProgram implements process.RuntimeContainer: it returns when init runs its program or is dead, or after the
+// AwaitProgram implements process.RuntimeContainer: it returns when init runs its program or has exited, or after the
 // timeout.
 func (c *container) AwaitProgram() {
 	if !c.awaitsProgram.Load() {
@@ -202,9 +202,9 @@ func (c *container) AwaitProgram() {
 	}
 }
 
-// statExe is the file that a process runs. A container can give its program any name, but cannot run the sealed copy of
-// this program that is the first stage of its init.
-// Its file system is not asked: it may be one of FUSE that the container serves, or does not.
+// statExe identifies the file that a process runs. A container can give its program any name, but cannot run the sealed
+// copy of this program that is the first stage of its init. The file system is not asked: it may be a FUSE file system
+// that the container serves, or fails to serve.
 func statExe(pid int) (exeFile, error) {
 	var s unix.Statx_t
 	path := fmt.Sprintf("/proc/%d/exe", pid)
@@ -214,5 +214,5 @@ func statExe(pid int) (exeFile, error) {
 	return exeFile{unix.Mkdev(s.Dev_major, s.Dev_minor), s.Ino}, nil
 }
 
-// exeFile tells files apart.
+// exeFile identifies a file.
 type exeFile struct{ dev, ino uint64 }

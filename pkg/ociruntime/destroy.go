@@ -45,7 +45,7 @@ func (c *container) Discard() error {
 	return c.runtime.discard(c.lc, stateDir(c.config.Root, c.config.ID))
 }
 
-// closeFiles may be called again.
+// closeFiles closes init's pidfd and the run that holds init. It may be called again.
 func (c *container) closeFiles() {
 	_ = c.initFD.Close() // nil for an init that was restored
 	if c.held != nil {
@@ -53,8 +53,8 @@ func (c *container) closeFiles() {
 	}
 }
 
-// discard is destroy for a container that nobody will destroy again. If the cgroup is gone and only systemd is silent,
-// it removes the state directory dir as well: the unit ends with its cgroup.
+// discard destroys a container that nobody will try to destroy again. If the cgroup is gone and only systemd is silent,
+// it still removes the state directory dir: the unit ends with its cgroup.
 func (r *Runtime) discard(lc *libcontainer.Container, dir string) error {
 	defer r.reaper.Suspend()()
 	err := destroy(lc)
@@ -78,8 +78,8 @@ func destroy(lc *libcontainer.Container) error {
 // removeState calls remove, which removes the state directory, and then runs the poststop hooks.
 //
 // If libcontainer ran the hooks, it would stop at the first that fails and report that the container was not removed;
-// each further try would fail alike. The specification wants the error logged and the other hooks run (runtime.md,
-// Lifecycle).
+// each further try would fail in the same way. The specification wants the error logged and the other hooks run
+// (runtime.md, Lifecycle).
 func removeState(lc *libcontainer.Container, remove func() error) error {
 	state, stateErr := lc.OCIState()
 	config := lc.Config()
@@ -106,10 +106,10 @@ func removeState(lc *libcontainer.Container, remove func() error) error {
 }
 
 const (
-	// destroyTimeout bounds how long Delete waits for a cgroup to get empty. CRI gives Delete 10 s in all (containerd
-	// internal/cri/server, events.go), half of which the output may have taken.
+	// destroyTimeout bounds how long Delete waits for a cgroup to become empty. CRI gives Delete 10 s in total
+	// (containerd internal/cri/server, events.go), half of which the output may have taken.
 	destroyTimeout = 3 * time.Second
-	// unitTimeout is what systemd gets at least, even if the cgroup took most of destroyTimeout.
+	// unitTimeout is the least that systemd gets, even if the cgroup took most of destroyTimeout.
 	unitTimeout = time.Second
 )
 
@@ -128,7 +128,7 @@ func removeCgroup(lc *libcontainer.Container) error {
 
 // endCgroup kills what is left in a container's cgroup, as systemd does when a scope stops, and removes the cgroup with
 // those below it. libcontainer kills only if the container shares a PID namespace, so a process that was moved in from
-// outside would keep the cgroup, and no error would name it.
+// outside would keep the cgroup alive, and no error would name it.
 //
 // A scope ends with its cgroup. libcontainer then also stops the unit, so that its name is free; that call would never
 // return if systemd does not answer, so systemd is asked first.

@@ -22,8 +22,8 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// Exec starts p with the launcher if that supports what p and the container need, else with libcontainer. It waits for
-// the container's program, since p may signal process 1.
+// Exec starts p with the launcher if that supports what p and the container need, else with libcontainer. It first
+// waits until init runs its program, since p may signal process 1.
 func (c *container) Exec(
 	ctx context.Context, p *specs.Process, l *limit.Limits, s *stdio.Streams,
 ) (process.Handle, error) {
@@ -46,7 +46,7 @@ func (c *container) Exec(
 	return c.execIn(ctx, lp, s, group)
 }
 
-// startExec starts lp in group, or, if that is nil, in the container's cgroup.
+// startExec starts lp in group or, if that is nil, in the container's cgroup.
 func (c *container) startExec(
 	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
 ) (*handle, error) {
@@ -58,7 +58,7 @@ func (c *container) startExec(
 		if c.config.TaskDir != "" && !filepath.IsAbs(lp.Args[0]) { // it is not looked for anywhere else
 			return nil, launcherError("host-rootfs.task-dir", processFailed, reason.error, lp.Args)
 		}
-		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF at once.
+		// With a terminal libcontainer puts stderr there too, so a separate stderr reads EOF immediately.
 		log.G(ctx).WithField("container", c.config.ID).WithField("reason", reason.Error()).Debug("exec by libcontainer")
 		c.fellBack(reason.Error())
 		if group != nil {
@@ -73,8 +73,8 @@ func (c *container) startExec(
 	return h, err
 }
 
-// execByLibcontainer starts lp with libcontainer, one at a time: when ctx ends, the stages that it kills must be those
-// of this exec.
+// execByLibcontainer starts lp with libcontainer, one exec at a time: when ctx ends, the stages that it kills must be
+// those of this exec.
 func (c *container) execByLibcontainer(
 	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams,
 ) (*handle, error) {

@@ -25,12 +25,12 @@ import (
 
 // Time limits for the end of an exec's processes. One that sleeps uninterruptibly may outlast them.
 const (
-	killTimeout = 50 * time.Millisecond // of Signal, until all are dead; Wait goes on with it
-	treeTimeout = 10 * time.Second      // of Wait, until all are dead after the leader was killed
+	killTimeout = 50 * time.Millisecond // for Signal, until all have exited; Wait continues the kill
+	treeTimeout = 10 * time.Second      // for Wait, until all have exited after the leader was killed
 )
 
-// execIn starts lp in group. When it fails, nothing is left of either: a program whose terminal did not come, for
-// example, ran already and may have started others.
+// execIn starts lp in group. If it fails, nothing is left of either: a program whose terminal did not arrive, for
+// example, has already run and may have started others.
 func (c *container) execIn(
 	ctx context.Context, lp *libcontainer.Process, s *stdio.Streams, group *execgroup.Group,
 ) (process.Handle, error) {
@@ -50,9 +50,9 @@ type cgroupHandle struct {
 	*handle
 	container *container
 	group     *execgroup.Group
-	killed    atomic.Bool                   // by Signal, or by others, which Wait notices
+	killed    atomic.Bool                   // by Signal, or by somebody else, which Wait notices
 	final     atomic.Pointer[process.Usage] // set by Wait
-	account   cgroup.Account                // of one with limits, set by Wait
+	account   cgroup.Account                // of an exec with limits; set by Wait
 }
 
 // Signal sends SIGKILL to the whole cgroup, and other signals to the leader.
@@ -60,7 +60,7 @@ func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	if sig != unix.SIGKILL {
 		return g.handle.Signal(sig)
 	}
-	g.killed.Store(true) // before the leader can be dead because of it
+	g.killed.Store(true) // before the signal can kill the leader
 	if err := g.handle.Signal(sig); err != nil {
 		return err
 	}
@@ -72,7 +72,8 @@ func (g *cgroupHandle) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Wait waits for the leader, and, if that was killed, for the death of the others.
+// Wait waits for the leader. If that was killed, or the exec has limits and others are left, it kills them and waits
+// until they have exited.
 func (g *cgroupHandle) Wait() process.Exit {
 	exit := g.handle.Wait()
 	if g.handle.sigkilled { // from within the container or from the host, or when memory ran out

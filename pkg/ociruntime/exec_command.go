@@ -25,7 +25,7 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// unsupportedReason says why the launcher cannot start p in a container of config; "" if it can.
+// unsupportedReason returns why the launcher cannot start p in a container of config; "" if it can.
 func unsupportedReason(config *configs.Config, p *libcontainer.Process) (reason string) {
 	zero := func(s string) bool { return strings.ContainsRune(s, 0) }
 	switch {
@@ -49,7 +49,7 @@ func unsupportedReason(config *configs.Config, p *libcontainer.Process) (reason 
 	return ""
 }
 
-// forkResets reports whether a fork does not keep the scheduler s, or is not allowed (sched(7)).
+// forkResets reports whether a fork resets the scheduler s, or is not allowed with it (sched(7)).
 func forkResets(s *configs.Scheduler) bool {
 	return s != nil && (s.Policy == specs.SchedDeadline || slices.Contains(s.Flags, specs.SchedFlagResetOnFork))
 }
@@ -113,7 +113,7 @@ func (c *container) command(p *libcontainer.Process, s *stdio.Streams) (*launch.
 	return cmd, nil
 }
 
-// namespaces are the flags of all namespaces that the configuration lists: an exec joins them.
+// namespaces returns the flags of all namespaces that the configuration lists: an exec joins them.
 func namespaces(config *configs.Config) (flags uintptr) {
 	for _, n := range config.Namespaces {
 		one := configs.Namespaces{{Type: n.Type}} // without its path, because of which CloneFlags would skip it
@@ -200,7 +200,7 @@ var ioClasses = map[specs.IOPriorityClass]int{
 	specs.IOPRIO_CLASS_RT: 1, specs.IOPRIO_CLASS_BE: 2, specs.IOPRIO_CLASS_IDLE: 3,
 }
 
-// cpus is set in the form of sched_setaffinity(2).
+// cpus returns set in the form that sched_setaffinity(2) takes.
 func cpus(set *unix.CPUSet) []byte {
 	if set == nil {
 		return nil

@@ -39,7 +39,7 @@ type child interface {
 	Signal(sig os.Signal) error
 }
 
-// newHandle is called by who has suspended the reaper or registered c: otherwise the exit can be lost.
+// newHandle returns c's handle. The caller has suspended the reaper or registered c: otherwise the exit can be lost.
 func newHandle(r *reaper.Reaper, c child, pid int) *handle {
 	r.Register(pid)
 	return &handle{reaper: r, child: c, pid: pid}
@@ -53,7 +53,7 @@ func (h *handle) Wait() process.Exit {
 	at := time.Now()
 	h.reaper.Unregister(h.pid)
 	if state == nil {
-		// A bug: nothing else may wait for our children. The process is gone all the same, and its exit must be told.
+		// A bug: nothing else may wait for our children. The process is gone all the same: publish its exit.
 		log.L.WithError(err).WithField("pid", h.pid).Error("exit status was lost")
 		return process.Exit{Status: 255, At: at}
 	}
@@ -69,11 +69,11 @@ func (h *handle) Wait() process.Exit {
 	return exit
 }
 
-// started hands the process its streams. If that fails, or ctx ended meanwhile, the process is killed and reaped.
+// started passes the process its streams. If that fails, or ctx has ended, it kills and reaps the process.
 func (h *handle) started(ctx context.Context, s *stdio.Streams) error {
 	err := fail.After("process.streams", s.Started(ctx))
 	if err == nil && ctx.Err() != nil {
-		err = fmt.Errorf("interrupted: %w", context.Cause(ctx)) // libcontainer may take a process that was killed for started
+		err = fmt.Errorf("interrupted: %w", context.Cause(ctx)) // libcontainer may report a killed process as started
 	}
 	if err != nil {
 		h.kill()

@@ -37,7 +37,7 @@ import (
 // execFifo is the file in a state directory that says that init waits to be started (runc libcontainer, refreshState).
 const execFifo = "exec.fifo"
 
-// unsupportedInitReason says why the launcher cannot start the init p of a container of config; "" if it can.
+// unsupportedInitReason returns why the launcher cannot start p, the init of a container of config; "" if it can.
 func unsupportedInitReason(c process.Config, config *configs.Config, p *libcontainer.Process) (reason string) {
 	if reason := unsupportedReason(config, p); reason != "" {
 		return reason
@@ -87,7 +87,7 @@ func unsupportedInitReason(c process.Config, config *configs.Config, p *libconta
 	return ""
 }
 
-// needsLauncher is the setting of a container whose processes libcontainer must not start, since it would ignore it.
+// needsLauncher returns the setting that libcontainer would ignore, so that it must not start processes; "" for none.
 func needsLauncher(c process.Config) string {
 	switch {
 	case c.Init:
@@ -98,14 +98,14 @@ func needsLauncher(c process.Config) string {
 	return ""
 }
 
-// Words of libcontainer before the reason why a process was not started.
+// What libcontainer's messages say before the reason why a process was not started.
 const (
 	processFailed = "unable to start container process"
 	initFailed    = processFailed + ": error during container init"
 )
 
-// launcherError is for such a container, if the launcher does not start a process of it. words are those of
-// libcontainer, for which most of what fails during the start would fail too.
+// launcherError returns the error of a process of such a container that the launcher did not start. words are
+// libcontainer's, since most of what fails during the start would fail with libcontainer too.
 func launcherError(setting, words string, reason error, args []string) error {
 	if errors.Is(reason, launch.ErrNotStarted) {
 		return ocierrors.Start(fmt.Errorf("%s: %w", words, reason), args)
@@ -113,8 +113,8 @@ func launcherError(setting, words string, reason error, args []string) error {
 	return fmt.Errorf("%s: not possible with this process: %w: %w", setting, reason, errdefs.ErrFailedPrecondition)
 }
 
-// initByLauncher starts init with the launcher, or returns an unsupported error. In that case nothing is left of it but
-// what libcontainer.Create made, and what mounts need to lie on.
+// initByLauncher starts init with the launcher, or returns an unsupported error. In that case nothing is left of init
+// except for what libcontainer.Create made, and mount points.
 func (r *Runtime) initByLauncher(
 	ctx context.Context, c process.Config, config *configs.Config, lc *libcontainer.Container, p *libcontainer.Process,
 	s *stdio.Streams,
@@ -124,7 +124,7 @@ func (r *Runtime) initByLauncher(
 	}
 	launcher, err := r.launcher()
 	if err == nil && c.Init {
-		// The container reaches its file for as long as it lives, and may take the permission to execute it.
+		// The container can reach the launcher's file as long as it runs, and may revoke the permission to execute it.
 		if launcher, err = native.New(launch.ProgramName); err == nil {
 			defer launcher.Close() //nolint:errcheck // the container has its own
 		}
@@ -155,7 +155,7 @@ func (r *Runtime) initByLauncher(
 	case err != nil && needsLauncher(c) != "":
 		return nil, err
 	case err != nil:
-		return nil, unsupported{err} // libcontainer says it in the words that clients know
+		return nil, unsupported{err} // libcontainer reports it in the words that clients know
 	}
 	if c.Init && command.Filter != nil && command.Filter.BlocksInit() {
 		return nil, unsupported{errors.New("a seccomp filter that forbids what an init does")}
@@ -184,8 +184,7 @@ func (r *Runtime) initByLauncher(
 	return made, nil
 }
 
-// finish hands the streams to init, which waits to be started, and writes down that it does. When it fails, init is
-// killed.
+// finish passes the streams to init, which waits to be started, and saves that state. If it fails, it kills init.
 func (i *initLauncher) finish(ctx context.Context, s *stdio.Streams) error {
 	init := i.made.init
 	if err := init.started(ctx, s); err != nil {
@@ -208,7 +207,7 @@ type initLauncher struct {
 	group cgroups.Manager // makes the cgroup
 }
 
-// prepare makes the cgroup, unless systemd makes it with init in it, and sets what happens while init is set up.
+// prepare makes the cgroup, unless systemd makes it with init in it, and sets what is called while init is set up.
 func (i *initLauncher) prepare() error {
 	config := i.Config
 	apply := func(pid int) error {
@@ -235,14 +234,14 @@ func (i *initLauncher) prepare() error {
 	return nil
 }
 
-// undo removes the cgroup, for libcontainer to make it again.
+// undo removes the cgroup, so that libcontainer can make it again.
 func (i *initLauncher) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
 	defer cancel()
 	return endCgroup(ctx, i.made.cgroup, i.Config.Cgroups.Systemd)
 }
 
-// mounted sets the limits and runs the hooks that libcontainer runs then (process_linux.go, procHooks).
+// mounted sets the limits and runs the hooks that libcontainer runs at this point (process_linux.go, procHooks).
 func (i *initLauncher) mounted(pid int) error {
 	if err := fail.After("create.limits", i.group.Set(i.Config.Cgroups.Resources)); err != nil {
 		return fmt.Errorf("error setting cgroup config for procHooks process: %w", err)
@@ -277,7 +276,7 @@ func (i *initLauncher) saveState(pid int) error {
 	}
 	state.InitProcessPid, state.InitProcessStartTime, state.Created = pid, stat.StartTime, time.Now().UTC()
 	for fd := range 3 {
-		name := os.DevNull // which it has until there is a terminal
+		name := os.DevNull // which init has until there is a terminal
 		if i.Terminal == nil || i.Stdio[fd] != nil {
 			if name, err = os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)); err != nil {
 				return err
@@ -302,7 +301,7 @@ func (i *initLauncher) saveState(pid int) error {
 	return unixfile.Write(filepath.Join(dir, "state.json"), text)
 }
 
-// cgroupMounts are what a mount of type cgroup shows on cgroup v1 (rootfs_linux.go, getCgroupMounts).
+// cgroupMounts returns what a mount of type cgroup shows on cgroup v1 (rootfs_linux.go, getCgroupMounts).
 func cgroupMounts(config *configs.Config, paths map[string]string) (list []launch.CgroupMount, err error) {
 	isCgroup := func(m *configs.Mount) bool { return m.Device == "cgroup" }
 	if cgroups.IsCgroup2UnifiedMode() || !slices.ContainsFunc(config.Mounts, isCgroup) {
@@ -327,7 +326,7 @@ func cgroupMounts(config *configs.Config, paths map[string]string) (list []launc
 				one.Directory = dir
 			}
 		}
-		if one.Directory == "" { // one in which init stays where the shim is
+		if one.Directory == "" { // a hierarchy in which init stays where the shim is
 			dir, err := m.GetOwnCgroup(shims)
 			if err != nil {
 				return nil, err
@@ -343,7 +342,7 @@ func cgroupMounts(config *configs.Config, paths map[string]string) (list []launc
 	return list, nil
 }
 
-// libcontainer is the container for what libcontainer does itself.
+// libcontainer returns the container for operations that libcontainer itself performs.
 func (c *container) libcontainer() (*libcontainer.Container, error) {
 	if c.held == nil {
 		return c.lc, nil

@@ -21,9 +21,9 @@ import (
 	"sandbox.internal/shim/pkg/stdio"
 )
 
-// startByLibcontainer starts p in lc by libcontainer, and hands it its streams. If ctx ends before p is set up, it
-// kills p, or with init everything in the container's cgroup, so that libcontainer gives up. When it fails, p is dead
-// and reaped.
+// startByLibcontainer starts p in lc with libcontainer, and passes p its streams. If ctx ends before p is set up, it
+// kills p, or for init everything in the container's cgroup, so that libcontainer gives up. If it fails, p has exited
+// and been reaped.
 func (r *Runtime) startByLibcontainer(
 	ctx context.Context, lc *libcontainer.Container, p *libcontainer.Process, s *stdio.Streams,
 ) (*handle, error) {
@@ -47,8 +47,8 @@ func (r *Runtime) startByLibcontainer(
 	return r.start(ctx, p, s, kill, func() error { return lc.Start(p) })
 }
 
-// start calls begin, which starts p, and hands p its streams. From the end of ctx until begin returns it calls kill.
-// If the streams cannot be handed over, p is killed and reaped. The reaper is suspended meanwhile.
+// start calls begin, which starts p, and passes p its streams. From the end of ctx until begin returns, it keeps
+// calling kill. If the streams cannot be passed, p is killed and reaped. The caller must have suspended the reaper.
 func (r *Runtime) start(
 	ctx context.Context, p *libcontainer.Process, s *stdio.Streams, kill func(), begin func() error,
 ) (*handle, error) {
@@ -70,8 +70,8 @@ func (r *Runtime) start(
 }
 
 // interrupt calls kill every few milliseconds from the end of ctx until stop is called, so that libcontainer gives up
-// on setting a process up: a process may join the container's cgroup late. A hook in the runtime's namespaces is not in
-// the cgroup; its own timeout bounds it (OCI runtime specification, config.md, POSIX-platform Hooks).
+// on setting a process up. It repeats, since a process may join the cgroup late. A hook in the runtime's namespaces is
+// not in the cgroup; its own timeout bounds it (OCI runtime specification, config.md, POSIX-platform Hooks).
 func interrupt(ctx context.Context, kill func()) (stop func()) {
 	const interval = 5 * time.Millisecond
 	stopped, done := make(chan struct{}), make(chan struct{})
@@ -94,7 +94,7 @@ func interrupt(ctx context.Context, kill func()) (stop func()) {
 	}
 }
 
-// killMembers kills the processes of a container's cgroup that match. It asks the cgroup, since libcontainer's lock is
+// killMembers kills the processes of a container's cgroup that match. It reads the cgroup, since libcontainer's lock is
 // held by the call that is to be interrupted.
 func killMembers(containerID string, config *cgroups.Cgroup, match func(pid int) bool) {
 	m, err := manager.New(config)
@@ -111,8 +111,8 @@ func killMembers(containerID string, config *cgroups.Cgroup, match func(pid int)
 }
 
 // isStage reports whether a process is a stage of libcontainer that is about to become an exec's program: a child of
-// this process that nobody waits for yet, with the name that nsenter/nsexec.c gives it. A child that was adopted has
-// another name, unless it chose that one.
+// this process that nobody waits for yet, with the name that nsenter/nsexec.c gives it. An adopted child has another
+// name, unless it chose this one.
 func (r *Runtime) isStage(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -25,14 +25,14 @@ import (
 )
 
 // Remove stops a container whose shim is dead, as c.Stop says, and removes it. It reads all that it needs from the
-// state directory. If the shim died during Create, before there was a state, c.Spec leads to the cgroup; only then is
-// it needed. Remove may be called again, and for a container that never existed.
+// state directory. c.Spec is needed only if the shim died during Create, before there was a state: it then names the
+// cgroup. Remove may be called again, and for a container that never existed.
 func Remove(ctx context.Context, c process.Config) error {
 	if c.ID == "" { // its state directory would be that of all containers
 		return fmt.Errorf("remove container %q: id must not be empty: %w", c.ID, errdefs.ErrInvalidArgument)
 	}
-	// Create makes this directory before a cgroup or a process. containerd calls this after each shim, and most were
-	// told to end, so this is the usual case.
+	// Create makes this directory before a cgroup or a process. containerd calls this after each shim, and most shims
+	// were asked to end, so this is the usual case.
 	if _, err := os.Lstat(stateDir(c.Root, c.ID)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -107,7 +107,7 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 	return errors.Join(errs...)
 }
 
-// mayRemove guards against removing a cgroup of others: without a state only the configuration names it.
+// mayRemove guards against removing a cgroup of others: without a state, only the configuration names the cgroup.
 func mayRemove(paths map[string]string) bool {
 	for controller, p := range paths {
 		// v1's hierarchies are mounted below the root, v2 at the root or, on a hybrid machine, at unified.
@@ -123,8 +123,8 @@ const cgroupRoot = "/sys/fs/cgroup" // where every distribution mounts it; see c
 // removalReserve is how much of Remove's time a graceful stop leaves for the kill and the removal after it.
 const removalReserve = 1500 * time.Millisecond
 
-// stop sends init, which is not a child of this process, the stop signal, and waits for its death as long as s and ctx
-// allow. The caller kills what lives then, so that failures here are only logged.
+// stop sends init, which is not a child of this process, the stop signal, and waits for it to exit as long as s and ctx
+// allow. The caller kills what is left, so failures here are only logged.
 func stop(ctx context.Context, lc *libcontainer.Container, s process.Stop) {
 	grace := s.Grace
 	if end, ok := ctx.Deadline(); ok {

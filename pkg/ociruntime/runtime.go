@@ -39,17 +39,17 @@ import (
 // Runtime makes containers. It holds no state of theirs.
 type Runtime struct {
 	reaper   *reaper.Reaper
-	launcher func() (*native.Program, error) // made by the first use that can
+	launcher func() (*native.Program, error) // made by the first use that succeeds
 	rcu      systemd.RCUWarmup
 
 	execTimeout time.Duration
 }
 
-// execSetupTimeout bounds how long setting up an exec may take. The container decides about parts of that: its cgroup may be
-// frozen, or one of its file systems may not answer. With hardly any CPU time it takes seconds.
+// execSetupTimeout bounds how long setting up an exec may take. The container controls parts of that: its cgroup may be
+// frozen, or one of its file systems may not answer. With hardly any CPU time, it takes seconds.
 const execSetupTimeout = 30 * time.Second
 
-// New makes a Runtime whose children reaper leaves alone.
+// New returns a Runtime; reaper leaves its children alone.
 func New(reaper *reaper.Reaper) *Runtime {
 	return &Runtime{
 		reaper:      reaper,
@@ -58,7 +58,7 @@ func New(reaper *reaper.Reaper) *Runtime {
 	}
 }
 
-// keep calls f until it succeeds, or fails because the machine cannot do it, and keeps that answer.
+// keep wraps f, which is called until it succeeds, or fails because the machine cannot do it; that result is kept.
 func keep[T any](f func() (T, error)) func() (T, error) {
 	var lock sync.Mutex
 	var value T
@@ -93,8 +93,8 @@ func (r *Runtime) Create(ctx context.Context, c process.Config, s *stdio.Streams
 			return nil, err
 		}
 		if c.ExecLimits != nil {
-			// libcontainer makes it OOMPolicy=kill, with which systemd 253 and later end the scope for a kill in any cgroup
-			// in it. initCreated writes the file.
+			// libcontainer turns it into OOMPolicy=kill, with which systemd 253 and later end the scope on an OOM kill
+			// in any cgroup in it. initCreated writes the file.
 			config.Cgroups.Resources.Unified = maps.Clone(config.Cgroups.Resources.Unified)
 			delete(config.Cgroups.Resources.Unified, oomGroup)
 		}
@@ -163,7 +163,7 @@ func (r *Runtime) initByLibcontainer(
 	return made, err
 }
 
-// libcontainerInit is the container of an init that libcontainer has started.
+// libcontainerInit returns the container of an init that libcontainer has started.
 func (r *Runtime) libcontainerInit(
 	c process.Config, config *configs.Config, lc *libcontainer.Container, init *handle,
 ) (*container, error) {
@@ -179,7 +179,7 @@ func (r *Runtime) libcontainerInit(
 	if config.RootlessCgroups && !made.cgroup.Exists() {
 		made.setCgroup(cgroup.New(nil)) // on v2 libcontainer names even a cgroup that it was not allowed to make
 	}
-	// Init's waiter does not run yet, so the pid is init's.
+	// Nothing waits for init yet, so the pid is still init's.
 	if made.initStage, err = statExe(init.pid); err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (c *container) limitRest() error {
 	return fail.After("create.exec-limits", c.execGroups.Prepare())
 }
 
-// initCreated is called when init waits to be started.
+// initCreated writes the remaining limits and opens init's pidfd, once init waits to be started.
 func (c *container) initCreated() error {
 	if err := c.limitRest(); err != nil {
 		return err
@@ -216,11 +216,11 @@ func (c *container) initCreated() error {
 	return nil
 }
 
-// newContainer is a container without a process. Its cgroup has these paths, or if they are nil those that config
-// implies.
+// newContainer returns a container without a process. Its cgroup has the given paths or, if paths is nil, those that
+// config implies.
 //
-// Its manager has a copy of the configuration: the manager writes the last values and the freezer's state to it, while
-// libcontainer reads its own when it starts an exec.
+// The manager has its own copy of the configuration, since it writes the last values and the freezer's state to it,
+// while libcontainer reads the original when it starts an exec.
 func (r *Runtime) newContainer(
 	c process.Config, config *configs.Config, paths map[string]string,
 ) (*container, error) {
@@ -244,10 +244,10 @@ func (r *Runtime) newContainer(
 	return made, nil
 }
 
-// setCgroup is called before the container has a process.
+// setCgroup sets the container's cgroup, before it has a process.
 func (c *container) setCgroup(group *cgroup.Cgroup) {
 	c.cgroup, c.execGroups = group, execgroup.New(group, c.config.ExecLimits)
 }
 
-// stateDir is where libcontainer keeps the state of a container. id was checked to be one path element.
+// stateDir returns where libcontainer keeps the state of a container. id has been checked to be one path element.
 func stateDir(root, id string) string { return filepath.Join(root, id) }

@@ -29,7 +29,7 @@ func (c *container) Update(r *specs.LinuxResources) error {
 		before = c.config.Spec.Linux.Resources
 	}
 	next, write := resources.Merge(before, r)
-	// CRI repeats all that config.json says, which does not have the limits of the container as a run.
+	// CRI repeats everything in config.json, which does not have the limits of the container as a run.
 	next, write = c.config.Limits.LowerUpdate(next, write, c.cgroup.Unified(), c.countsSwap())
 	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (c *container) convert(r *specs.LinuxResources, setDevices bool) (*cgroups.
 	}
 	converted := config.Resources
 	if converted.Memory == -1 && converted.MemorySwap == -1 {
-		// Implied by the first. With 0 libcontainer skips swap if the kernel does not count it (cgroups v0.1.0
+		// Unlimited memory implies it. With 0, libcontainer skips swap if the kernel does not count it (cgroups v0.1.0
 		// fs/memory.go, setMemoryAndSwap).
 		converted.MemorySwap = 0
 	}
@@ -101,7 +101,7 @@ func (c *container) convert(r *specs.LinuxResources, setDevices bool) (*cgroups.
 	return converted, nil
 }
 
-// defaultDevices are the rules that specconv appended to those of config.json.
+// defaultDevices returns the rules that specconv appended to those of config.json.
 func (c *container) defaultDevices() []*devices.Rule {
 	rules := c.lc.Config().Cgroups.Devices
 	if r := c.config.Spec.Linux.Resources; r != nil {
@@ -110,8 +110,8 @@ func (c *container) defaultDevices() []*devices.Rule {
 	return rules
 }
 
-// restore undoes a write that was done in part. It restores the properties of a scope too, since systemd writes them to
-// the files again when it is reloaded.
+// restore undoes a partial write. It also restores the properties of a scope, since systemd writes them to the files
+// again when it is reloaded.
 func (c *container) restore(before, write *specs.LinuxResources, snapshot cgroup.Snapshot) error {
 	var errs []error
 	if len(write.Devices) > 0 {

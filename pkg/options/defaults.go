@@ -28,18 +28,18 @@ import (
 )
 
 // DefaultFile is the default configuration file: it has the options of containers for which containerd sends none. It
-// has the keys of the TOML form, and tables [namespace.NAME] with the same keys, each for one namespace of containerd
-// in place of the keys above the tables.
+// has the keys of the TOML form, and tables [namespace.NAME] with the same keys, each of which replaces the keys above
+// the tables for one namespace of containerd.
 const DefaultFile = "/etc/containerd-shim-sandbox-v1/config.toml"
 
 // maxDefaults bounds the file's size, in bytes.
 const maxDefaults = 1 << 20
 
-// Defaults reads the default configuration file whenever it is asked, so that a change of the file is for the next
+// Defaults reads the default configuration file whenever it is asked, so that a change of the file applies to the next
 // container. Its methods are safe for concurrent use.
 type Defaults struct {
 	path    string
-	ignored sync.Once // told that an option has no effect
+	ignored sync.Once // logs that an option has no effect
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -55,11 +55,11 @@ type defaults struct {
 	Namespace map[string]Options `toml:"namespace"`
 }
 
-// Decode is [Decode], and takes the options from the file if a sets none but IoUid and IoGid, which containerd 2.x adds
-// itself for a pod with a user namespace. Without a file there are none. The error of a
-// file that cannot be read or is not safe names it; of class errdefs.ErrInvalidArgument if its content is wrong,
-// errdefs.ErrFailedPrecondition if somebody else than root could write it. The log says once if an option has no
-// effect.
+// Decode is [Decode], but takes the options from the file if a sets none except for IoUid and IoGid, which containerd
+// 2.x adds itself for a pod with a user namespace. Without a file there are none. If the file cannot be read or is not
+// safe, the error names it; its class is errdefs.ErrInvalidArgument if the content is wrong, and
+// errdefs.ErrFailedPrecondition if somebody other than root could write it. An option that has no effect is logged
+// once.
 func (d *Defaults) Decode(a *anypb.Any, namespace string) (Options, error) {
 	o, err := d.decode(a, namespace)
 	if err == nil && o.BinaryName != "" {
@@ -98,7 +98,7 @@ func (d *Defaults) decode(a *anypb.Any, namespace string) (Options, error) {
 	return o, nil
 }
 
-// hasTOML reports whether a is TOML that has anything in it, which may set a field to what it is without.
+// hasTOML reports whether a is TOML with any content, which may set a field to its zero value.
 func hasTOML(a *anypb.Any) bool {
 	if name := message(a.GetTypeUrl()); name != genericOptions && name != oldGenericOptions {
 		return false
@@ -108,7 +108,7 @@ func hasTOML(a *anypb.Any) bool {
 	return err == nil && (m.ConfigPath != "" || len(bytes.TrimSpace(m.ConfigBody)) > 0)
 }
 
-// All returns the options of the file by namespace, those of all other namespaces by the empty one, and the file as
+// All returns the options of the file by namespace, those of all other namespaces under the empty name, and the file as
 // JSON. Without a file the map is nil. Errors are those of Decode.
 func (d *Defaults) All() (byNamespace map[string]Options, text string, err error) {
 	body, err := d.read()
@@ -161,7 +161,7 @@ func (d *Defaults) log(body []byte) {
 	}
 }
 
-// toJSON returns TOML that was decoded before in one line.
+// toJSON returns TOML that was decoded before as one line of JSON.
 func toJSON(body []byte) string {
 	var content map[string]any
 	err := decodeTOML(body, &content)
@@ -173,7 +173,7 @@ func toJSON(body []byte) string {
 }
 
 // read returns the content of the file, nil if there is none. The checks are those of sshd for its files (sshd(8),
-// StrictModes). A shim that is root in a user namespace only has no such file: whose it is cannot be told there.
+// StrictModes). A shim that is root only in a user namespace has no such file: its owner cannot be known there.
 func (d *Defaults) read() ([]byte, error) {
 	if userns.RunningInUserNS() {
 		return nil, nil
@@ -219,7 +219,7 @@ func (d *Defaults) read() ([]byte, error) {
 	return body, nil
 }
 
-// checkSafe refuses what somebody else than root can change, and another type of file than is wanted.
+// checkSafe refuses what somebody other than root can change, and a file of a type other than kind.
 func checkSafe(path string, info os.FileInfo, kind os.FileMode) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	var must []string

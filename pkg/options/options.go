@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package options decodes the runtime options of a container, in each form in which containerd sends them:
-// containerd.runc.v1.Options (ctr, Docker and others who know the runtime by its options), runtimeoptions.v1.Options
+// containerd.runc.v1.Options (ctr, Docker and others that know the runtime by its options), runtimeoptions.v1.Options
 // with a TOML table or file (CRI, ctr --runtime-config-path), or none.
 //
 // The keys of the TOML form are the field names of containerd.runc.v1.Options, as CRI has them for the runc shim, so
@@ -48,10 +48,10 @@ type Options struct {
 	HostRootfs     string // directories of the host that every container has (pkg/hostrootfs)
 	HostRootfsMask string // what in them is not shown
 	HostRootfsUser string // of the host, as whom such a container runs
-	Init           bool   // a small init reaps and hands signals on
+	Init           bool   // a small init reaps and forwards signals
 	PidFile        string // of init; {id} and {namespace} stand for the container's
 	StopTimeout    string // until it is killed (pkg/task, Container.Stop)
-	Notify         bool   // Start waits until init tells that it is ready
+	Notify         bool   // Start waits until init reports that it is ready
 	NotifyTimeout  string // for how long
 	ExecCgroup     bool   // each exec gets a cgroup of its own
 	ExecTimeout    string // after which it is killed
@@ -60,9 +60,9 @@ type Options struct {
 	VerdictFile    string // where verdicts on them are written; {id}, {namespace} and {exec} stand for the run's
 	Listen         string // sockets that init finds open
 
-	HostRootfsTaskDir      string   // in such a container, where programs are looked for first
+	HostRootfsTaskDir      string   // in such a container, where programs are looked up first
 	MaxShmSize             string   // of what a pod asks for its /dev/shm (pkg/pod/files.go)
-	AllowUnsafeAnnotations []string // those by which a container may get at the host (pkg/settings, UnsafeAnnotations)
+	AllowUnsafeAnnotations []string // those that may give access to the host (pkg/settings, UnsafeAnnotations)
 
 	File string `toml:"-"` // the default configuration file that these are from; empty for those of containerd
 }
@@ -85,7 +85,7 @@ const (
 	oldGenericOptions = "cri.runtimeoptions.v1.Options" // CRI's name for it before containerd 1.3; the same fields
 )
 
-// message is the message's name: what follows the last slash of the type URL (google.protobuf.Any, type_url).
+// message returns the message's name: what follows the last slash of the type URL (google.protobuf.Any, type_url).
 // containerd writes a URL without a slash.
 func message(typeURL string) string { return typeURL[strings.LastIndexByte(typeURL, '/')+1:] }
 
@@ -134,7 +134,7 @@ func decode(a *anypb.Any) (Options, error) {
 	}
 }
 
-// decodeGeneric prefers the file, as containerd does: it fills the body only where no path is configured
+// decodeGeneric prefers the file, as containerd does: it fills the body only if no path is configured
 // (internal/cri/config, GenerateRuntimeOptions).
 func decodeGeneric(m *runtimeoptions.Options) (Options, error) {
 	source, body := "config_body", m.ConfigBody
@@ -170,7 +170,7 @@ func decodeTOML(body []byte, to any) error {
 	return nil
 }
 
-// keys are the keys of options in TOML.
+// keys returns the keys of options in TOML.
 func keys() (names []string) {
 	for f := range reflect.TypeFor[Options]().Fields() {
 		if f.Tag.Get("toml") != "-" {

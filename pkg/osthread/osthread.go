@@ -4,17 +4,17 @@
 // Package osthread runs functions on a particular thread: [Run] on one of their own, [Thread.Do] on the process's first
 // thread, the one whose thread id is the process id.
 //
-// What the kernel shows under /proc/PID/ns are the namespaces of the first thread. So it can hold namespaces for
-// whoever looks for them there, while every other thread stays where the process began
+// What the kernel shows under /proc/PID/ns are the namespaces of the first thread. So it can hold namespaces for those
+// who look for them there, while every other thread stays where the process began
 // (docs/decisions/0005-main-thread-is-the-pod.md). And a child that is to die with the process (PR_SET_PDEATHSIG, which
 // means the death of the thread that forked it) has to be forked by a thread that lives as long.
 //
 // This package's init function locks the main goroutine to the first thread: only while the program initializes itself
-// is it certain to be there. A program that does not call [Main] may unlock it with runtime.UnlockOSThread; [Run] is
-// not to be called then.
+// is it certain to be there. A program that does not call [Main] may unlock it with runtime.UnlockOSThread; [Run] must
+// not be called then.
 //
 // Main's caller, the main goroutine, serves the calls of [Thread.Do], one at a time, and sleeps between them. Nothing
-// else runs on the first thread, but for the Go runtime's handler of signals; new threads are not made from it
+// else runs on the first thread, except for the Go runtime's signal handler; new threads are not made from it
 // (runtime.LockOSThread). There is no lock.
 package osthread
 
@@ -29,7 +29,7 @@ import (
 
 func init() { runtime.LockOSThread() }
 
-// Run runs f on a thread that is not the first one and ends after it. So f may change what belongs to the thread alone,
+// Run runs f on a thread that is not the first one and ends after it. So f may change what belongs only to the thread,
 // such as its namespaces or its user. Threads that f makes without the Go runtime would inherit that.
 func Run(f func() error) error {
 	done := make(chan error, 1)
@@ -46,8 +46,8 @@ type Thread struct {
 	ended chan struct{} // closed when Main's function has returned
 }
 
-// Main is called by main on the main goroutine. It runs f on another one, serves the Thread until f returns, and
-// returns f's result.
+// Main runs f on another goroutine, serves the Thread until f returns, and returns f's result. main calls it on the
+// main goroutine.
 func Main[T any](f func(*Thread) T) T {
 	t := &Thread{calls: make(chan func()), ended: make(chan struct{})}
 	var result T
@@ -65,7 +65,7 @@ func Main[T any](f func(*Thread) T) T {
 	}
 }
 
-// recovered calls f. A panic is an error: a goroutine that dies is the process's end, the main goroutine's more so.
+// recovered calls f, and returns a panic of f as an error: on the main goroutine it would end the process.
 func recovered(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -76,7 +76,7 @@ func recovered(f func() error) (err error) {
 }
 
 // Do runs f on the thread and returns its error. ctx bounds the wait for its turn; an f that has begun is waited for.
-// After the end of Main's function it is errdefs.ErrUnavailable.
+// After the end of Main's function the error is errdefs.ErrUnavailable.
 func (t *Thread) Do(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	if ctx.Err() != nil { // select would choose at random

@@ -27,7 +27,7 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// Hook is the [process.Hook] of a container with a pid file: it is written before anybody is told of init.
+// Hook is the [process.Hook] of a container with a pid file: it is written before init is reported to anybody.
 type Hook struct {
 	process.NoHook
 	setting settings.Value
@@ -80,14 +80,14 @@ const mode = 0o644
 // digits are the most that a pid file has.
 const digits = 10
 
-// Read reads a pid file: at most ten digits, and perhaps a newline. It is errdefs.ErrInvalidArgument for what is none.
+// Read reads a pid file: at most ten digits, and perhaps a newline. Anything else gives errdefs.ErrInvalidArgument.
 func Read(path string) (int, error) {
 	if info, err := os.Lstat(path); err != nil {
 		return 0, err
 	} else if !info.Mode().IsRegular() { // to open a device can have effects
 		return 0, invalid(path)
 	}
-	// Who owns the directory may put a link or a pipe there at any moment.
+	// The owner of the directory may put a link or a pipe there at any moment.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
@@ -178,7 +178,7 @@ func writeAndRename(path string, pid int) error {
 	return err
 }
 
-// Remove removes the pid file at path if it holds pid; else it is another container's by now. An empty path is no file.
+// Remove removes the pid file at path if it holds pid; else it is another container's. An empty path means no file.
 func Remove(path string, pid int) error {
 	return removeIf(path, func(there int) (bool, error) { return there == pid, nil })
 }
@@ -215,7 +215,7 @@ func removeNow(path string, ours func(pid int) (bool, error)) error {
 	return nil
 }
 
-// dead reports whether there is no process pid, or one that is not waited for yet.
+// dead reports whether process pid does not exist, or has exited and is not reaped yet.
 func dead(pid int) (bool, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -226,7 +226,7 @@ func dead(pid int) (bool, error) {
 	}
 	defer func() { _ = unix.Close(fd) }() // only watched
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	if errors.Is(err, unix.EINTR) { // which it says of a living process alone
+	if errors.Is(err, unix.EINTR) { // which it returns only for a running process
 		return false, nil
 	}
 	return n > 0, os.NewSyscallError("poll", err)

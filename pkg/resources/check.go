@@ -5,7 +5,7 @@
 // values are allowed, which control files each field is written to, and what an update adds to what was asked for
 // before.
 //
-// It writes nothing and has no goroutine and no lock. Its functions depend on their arguments alone, except ReadHost,
+// It writes nothing and has no goroutine and no lock. Its functions depend only on their arguments, except ReadHost,
 // which reads what the machine has.
 //
 // Check refuses only what the kernel or libcontainer would refuse later on every machine like h, or would silently
@@ -31,7 +31,7 @@ import (
 	"sandbox.internal/shim/pkg/cpuset"
 )
 
-// Check refuses values that are not allowed on h. r is all that is asked for a container; nil asks for nothing.
+// Check refuses values that are not allowed on h. r is all that is requested for a container; nil requests nothing.
 func Check(r *specs.LinuxResources, h Host) error {
 	if r == nil {
 		return nil
@@ -46,7 +46,7 @@ func Check(r *specs.LinuxResources, h Host) error {
 	return nil
 }
 
-// refuse is the error about a value that is not what is allowed, a format for args.
+// refuse returns the error for a value that is not allowed. allowed is a format for args.
 func refuse(field string, value any, allowed string, args ...any) error {
 	if text, ok := value.(string); ok {
 		value = fmt.Sprintf("%q", text)
@@ -61,7 +61,7 @@ func refuseIf(bad bool, field string, value any, allowed string, args ...any) er
 	return refuse(field, value, allowed, args...)
 }
 
-// value is what p points to, or 0, which most fields take as unset.
+// value returns what p points to, or 0, which most fields take as unset.
 func value[T any](p *T) T {
 	var v T
 	if p != nil {
@@ -256,7 +256,7 @@ func checkUnified(files map[string]string, h Host) error {
 		if controller, _, ok := strings.Cut(key, "."); !ok || controller == "" || strings.ContainsAny(key, "/\x00") {
 			return refuse(field, text, "the key must be the name of a control file, such as memory.high")
 		}
-		if key == "cpuset.cpus" || key == "cpuset.mems" { // of which libcontainer makes bits for systemd, one by one
+		if key == "cpuset.cpus" || key == "cpuset.mems" { // libcontainer converts these to bits for systemd, one by one
 			if _, err := parseSet(field, text); err != nil {
 				return err
 			}
@@ -274,7 +274,7 @@ type Host struct {
 }
 
 // ReadHost reads from the kernel what the allowed values of r depend on (Documentation/ABI: sysfs-devices-system-cpu,
-// sysfs-devices-node, sysfs-kernel-mm-hugepages). What r does not need, or the kernel does not tell, stays empty.
+// sysfs-devices-node, sysfs-kernel-mm-hugepages). What r does not need, or the kernel does not report, stays empty.
 func ReadHost(r *specs.LinuxResources) Host {
 	h := Host{Unified: cgroups.Mode() == cgroups.Unified}
 	if r == nil {
@@ -292,7 +292,7 @@ func ReadHost(r *specs.LinuxResources) Host {
 	return h
 }
 
-// readSet is empty where a kernel has no such file, for example one without memory nodes, or a list that is too long.
+// readSet returns nothing if a kernel has no such file, for example one without memory nodes, or has too long a list.
 func readSet(path string) cpuset.Set {
 	data, _ := os.ReadFile(path)
 	set, _ := cpuset.Parse(string(data))

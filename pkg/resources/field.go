@@ -18,14 +18,14 @@ type Field struct {
 	Name string // as in config.json, below linux.resources
 	// V1 and V2 are names of files, or patterns of path.Match for them. The part before the first dot is the
 	// controller. Writing the field may change all of them, not only the first. A field without files has no setting in
-	// that version and is ignored there, as in runc. Device rules have none either: on v2 they are no file, on v1 the
-	// file that is read is not the one that is written.
+	// that version and is ignored there, as in runc. Device rules have none either: on v2 they are not a file, on v1
+	// the file that is read is not the one that is written.
 	V1, V2 []string
 	// zeroIsValue is for fields of which 0 is a value. For the others it means unset.
 	zeroIsValue bool
 }
 
-// Files are V2 if unified is set, else V1.
+// Files returns V2 if unified is set, else V1.
 func (f Field) Files(unified bool) []string {
 	if unified {
 		return f.V2
@@ -33,7 +33,7 @@ func (f Field) Files(unified bool) []string {
 	return f.V1
 }
 
-// Fields are those that r sets, in the order of the specification.
+// Fields returns those that r sets, in the order of the specification.
 func Fields(r *specs.LinuxResources) []Field {
 	var set []Field
 	for _, f := range fields {
@@ -126,8 +126,8 @@ func (f Field) in(r *specs.LinuxResources) reflect.Value {
 	return v
 }
 
-// Merge adds what r sets to what was asked for before, which may be nil. next is all that is asked for then. write is
-// what of it has to be written, so that what others wrote to the container's cgroup meanwhile stays:
+// Merge adds what r sets to what was asked for before, which may be nil. next is all that is requested after that.
+// write is the part of it that has to be written, so that what others wrote to the container's cgroup meanwhile stays:
 //   - what r sets, and with it what the kernel or libcontainer checks together with that;
 //   - device rules, CPUs and memory nodes only if they differ from before: CRI repeats them in each update of anything,
 //     while the kubelet and others move a container between CPUs.
@@ -176,9 +176,9 @@ func joinMemory(before specs.LinuxMemory, next, write *specs.LinuxMemory) {
 	write.CheckBeforeUpdate = next.CheckBeforeUpdate
 }
 
-// swapWith is the limit on memory and swap together that goes with a new limit on memory alone. The former stays if it
-// can. Without a limit on memory there must be none on both (kernel, cgroup-v1/memory.rst). If memory alone may have
-// more than both had together, the limit grows by the swap that was allowed.
+// swapWith returns the limit on memory and swap together that goes with a new limit on memory alone. The former limit
+// stays if it can. Without a limit on memory there must be none on both (kernel, cgroup-v1/memory.rst). If memory alone
+// may have more than both had together, the limit grows by the swap that was allowed.
 func swapWith(before specs.LinuxMemory, limit int64) *int64 {
 	total := value(before.Swap)
 	switch {

@@ -12,8 +12,8 @@ import (
 	"sandbox.internal/shim/pkg/options"
 )
 
-// List is what a container is given and where it is from: all that annotations can set, and options that have no
-// annotation where they are set.
+// List returns what a container is given and where it comes from: all that annotations can set, and the options without
+// an annotation that are set.
 func List(annotations map[string]string, o options.Options) []inspect.Setting {
 	fromOptions := cmp.Or(o.File, inspect.FromOption)
 	values := reflect.ValueOf(o)

@@ -24,7 +24,7 @@ const (
 	list   = `(@a[bynqiuxtds] +)?\[ *(` + typed + ` *(, *` + typed + ` *)*)?\]`
 )
 
-// They are compiled when a container has properties: no other start of the shim is to pay for them.
+// They are compiled when a container has properties: no other start of the shim pays for them.
 var (
 	scalars    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^ *` + typed + ` *$`) })
 	properties = sync.OnceValue(func() *regexp.Regexp {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settings reads what a container is given beside its OCI configuration: by annotations of the configuration
+// Package settings reads what a container is given besides its OCI configuration: by annotations of the configuration
 // and, for containers without the annotation, by runtime options. docs/configuration.md describes them.
 //
 // To add one, follow "To add an annotation" in ARCHITECTURE.md: a row and a field here are only the first two steps.
@@ -29,7 +29,7 @@ import (
 const (
 	// MaxTimeout is the longest timeout. A longer one is probably a typo.
 	MaxTimeout = 24 * time.Hour
-	// defaultGrace is for a container with a stop signal alone; Docker gives as much.
+	// defaultGrace is for a container with only a stop signal; Docker gives as much.
 	defaultGrace = 10 * time.Second
 	// defaultNotifyTimeout is systemd's (systemd-system.conf(5), DefaultTimeoutStartSec).
 	defaultNotifyTimeout = 90 * time.Second
@@ -38,8 +38,8 @@ const (
 
 // Settings are those of one container. A Value is not checked yet: the package that it is for parses it.
 type Settings struct {
-	CPUSetSource  Value    // cgroups of which the container gets the CPUs of the first that exists; not set: none
-	CPUSetSources []string // them, without placeholders; may be empty
+	CPUSetSource  Value    // cgroups; the container gets the CPUs of the first that exists; not set: none
+	CPUSetSources []string // these, without placeholders; may be empty
 	CPUSetMems    bool     // and its memory nodes
 	Stop          process.Stop
 	StopIsSet     bool          // an annotation or an option says how to stop
@@ -223,11 +223,11 @@ const Prefix = "io.containerd.sandbox.v1/"
 // annotation is a row of the table.
 type annotation struct {
 	name   string                       // without Prefix
-	option string                       // the field of options.Options that holds without the annotation
+	option string                       // the field of options.Options that applies without the annotation
 	parse  func(*Settings, Value) error // is called with a value that is set; nil: it is a pod's, and read elsewhere
 
 	unsafe    bool   // it gives a container access to the host or to other containers
-	safeValue string // with which it does not
+	safeValue string // the value with which it does not
 	// The option restricts containers, and the annotation would lift that. So it is unsafe if the option is set.
 	optionRestricts bool
 	defaultValue    string // the default, without annotation and option
@@ -239,7 +239,7 @@ const (
 	hostRootfsOff = "off"
 )
 
-// table has all annotations. One that needs another comes after it.
+// table returns all annotations. One that needs another comes after it.
 func table() []annotation {
 	setHostRootfs := func(s *Settings, v Value) error { s.HostRootfs = v; return nil }
 	setHostRootfsMask := func(s *Settings, v Value) error { s.HostRootfsMask = v; return nil }
@@ -275,12 +275,12 @@ func table() []annotation {
 	}
 }
 
-// Names are the annotations of a container without Prefix, in alphabetical order.
+// Names returns the annotations of a container without Prefix, in alphabetical order.
 func Names() []string {
 	return sortedNames(func(a annotation) bool { return a.parse != nil })
 }
 
-// UnsafeAnnotations are those that a container may have only where the runtime option AllowUnsafeAnnotations names
+// UnsafeAnnotations returns those that a container may have only if the runtime option AllowUnsafeAnnotations names
 // them.
 func UnsafeAnnotations() []string {
 	keys := unsafeNames()
@@ -305,8 +305,8 @@ func sortedNames(keep func(annotation) bool) []string {
 	return names
 }
 
-// CheckAnnotations refuses those that nobody reads, since a misspelt one must not be silently without effect. What is
-// read of a pod or of a container is allowed at both: CRI hands annotations of a pod on to its containers.
+// CheckAnnotations refuses those that nobody reads, since a misspelt one must not be silently ignored. What is read
+// from a pod or from a container is allowed on both: CRI passes annotations of a pod on to its containers.
 func CheckAnnotations(annotations map[string]string) error {
 	var known []string
 	for _, a := range table() {
@@ -321,8 +321,8 @@ func CheckAnnotations(annotations map[string]string) error {
 	return nil
 }
 
-// checkUnsafe refuses unsafe annotations that are not allowed. Whoever writes a container's configuration need not be
-// whoever configures the machine: that of a pod is written by those who may create pods.
+// checkUnsafe refuses unsafe annotations that are not allowed. The author of a container's configuration need not be
+// the one who configures the machine: that of a pod is written by those who may create pods.
 func checkUnsafe(annotations map[string]string, o options.Options) error {
 	allowed := o.AllowUnsafeAnnotations
 	unsafe := slices.Concat(unsafeNames(), libcontainerAnnotations)
@@ -351,10 +351,9 @@ func checkUnsafe(annotations map[string]string, o options.Options) error {
 	return nil
 }
 
-// libcontainerAnnotations are annotations that libcontainer reads: properties of the container's unit of systemd, by
+// libcontainerAnnotations are annotations that libcontainer reads: properties of the container's unit of systemd, with
 // which the machine can be powered off when the container ends (CVE-2024-3154), and a file with options of CRIU, which
-// is run as root.
-// One with a name and a dot before it is meant too.
+// is run as root. Annotations that begin with such a name and a dot are meant too.
 var libcontainerAnnotations = []string{"org.criu.config", "org.systemd.property"}
 
 // harmlessProperties of a unit change nothing but the unit. Clients set them.

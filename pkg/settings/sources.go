@@ -5,11 +5,11 @@ package settings
 
 import "strings"
 
-// withoutPlaceholders leaves of a source what is there whatever the container.
+// withoutPlaceholders removes the placeholders from a source.
 var withoutPlaceholders = strings.NewReplacer("{id}", "", "{namespace}", "", "{alloc}", "", "{task}", "")
 
-// expandSources replaces the placeholders. It leaves out a source with a part of a Nomad task's id where the
-// container's is none: there is no such cgroup. containerID is checked, and so has no slash.
+// expandSources replaces the placeholders. It leaves out a source with a part of a Nomad task's id if the container's
+// id is not one: there is no such cgroup. containerID has been checked, and so has no slash.
 func expandSources(sources []string, namespace, containerID string) []string {
 	alloc, task, ofNomad := cutNomadID(containerID)
 	r := strings.NewReplacer("{id}", containerID, "{namespace}", namespace, "{alloc}", alloc, "{task}", task)
@@ -22,9 +22,9 @@ func expandSources(sources []string, namespace, containerID string) []string {
 	return expanded
 }
 
-// cutNomadID takes apart what Nomad's containerd driver calls the container of a task: TASK-ALLOC, and on cgroup v2
-// ALLOC.TASK.scope, as Nomad's cgroups are called (nomad-driver-containerd, getContainerName). An allocation's id is a
-// UUID.
+// cutNomadID splits the id that Nomad's containerd driver gives the container of a task: TASK-ALLOC, and on cgroup v2
+// ALLOC.TASK.scope, like the name of Nomad's cgroups (nomad-driver-containerd, getContainerName). An allocation's id is
+// a UUID.
 func cutNomadID(id string) (alloc, task string, ok bool) {
 	const size = len("00000000-0000-0000-0000-000000000000")
 	if len(id) < size+len("-t") {

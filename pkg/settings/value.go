@@ -35,15 +35,15 @@ func (a annotation) optionOf(o options.Options) Value {
 
 func annotationKey(name string) string { return "config.json: annotations: " + Prefix + name }
 
-// IsSet reports whether there is the annotation or an option that is not empty.
+// IsSet reports whether there is an annotation, or an option that is not empty.
 func (v Value) IsSet() bool { return v.ByAnnotation || v.Text != "" }
 
-// Refuse is the error about a value that is not what is allowed.
+// Refuse returns the error for a value that is not what is allowed.
 func (v Value) Refuse(allowed string) error {
 	return fmt.Errorf("%s %q: must be %s: %w", v.Key, v.Text, allowed, errdefs.ErrInvalidArgument)
 }
 
-// needs is the error about a value that has no effect without another.
+// needs returns the error for a value that has no effect without another.
 func (v Value) needs(annotation, option string) error {
 	other := option
 	if v.ByAnnotation {
@@ -60,8 +60,8 @@ func (v Value) bool() (bool, error) {
 	return v.Text == "true", nil
 }
 
-// setTimeout sets a timeout that has no effect without other, which is called annotation and option. An option has none
-// in a container whose annotation switches other off, which is no error.
+// setTimeout sets a timeout that has no effect without other, which is called annotation and option. It is not an error
+// if an option has no effect because an annotation switches other off.
 func (v Value) setTimeout(to *time.Duration, on bool, other Value, annotation, option string) error {
 	d, err := time.ParseDuration(v.Text)
 	switch {
@@ -75,7 +75,7 @@ func (v Value) setTimeout(to *time.Duration, on bool, other Value, annotation, o
 	return nil
 }
 
-// grace reads a time that may be 0: Go's form, or a number of seconds as `ctr` and Kubernetes have it.
+// grace reads a time that may be 0: Go's form, or a number of seconds as in `ctr` and Kubernetes.
 func (v Value) grace() (time.Duration, error) {
 	d, err := time.ParseDuration(v.Text)
 	if err != nil {

@@ -45,9 +45,9 @@ var (
 		{name: "memory.kmem", field: "Memory.Kernel"},
 		{name: "memory.kmem.tcp", field: "Memory.KernelTCP"},
 	}
-	// Who counts depends on the kernel: the I/O scheduler BFQ; the throttle policy, in newer kernels including nested
-	// cgroups, but since Linux 6.10 only for devices with a limit; until Linux 5.0 the scheduler CFQ. The last in this
-	// order that has numbers counts.
+	// What counts them depends on the kernel: the I/O scheduler BFQ; the throttle policy, in newer kernels including
+	// nested cgroups, but since Linux 6.10 only for devices with a limit; until Linux 5.0 the scheduler CFQ. The last
+	// in this order that has numbers is used.
 	blkioV1 = []controlFile{
 		{name: "bfq.io_serviced_recursive", field: "IoServicedRecursive"},
 		{name: "bfq.io_service_bytes_recursive", field: "IoServiceBytesRecursive"},
@@ -72,7 +72,7 @@ var (
 		{name: "pids.max", field: "Pids.Limit"},
 		{name: "cpu.stat", field: "CPU"}, // without the cpu controller it has its first three keys
 		{name: "cpu.pressure", field: "CPU.PSI"},
-		{name: "memory.stat", field: "Memory"}, // the root has this alone; without it there are no others
+		{name: "memory.stat", field: "Memory"}, // the root has only this; without it there are no others
 		{name: "memory.current", field: "Memory.Usage"},
 		{name: "memory.max", field: "Memory.UsageLimit"},
 		{name: "memory.peak", field: "Memory.MaxUsage"},
@@ -117,8 +117,8 @@ func filesV2(c *cgroup.Cgroup) []controlFile {
 	return append(slices.Clip(commonV2), hugePages(c, "current", hugetlbV2)...)
 }
 
-// hugePages lists the files for each size of huge pages that the cgroup counts. The kernel writes it such as 2MB, in
-// the name of hugetlb.SIZE.LAST and others.
+// hugePages lists the files for each size of huge pages that the cgroup counts. The kernel writes the size as in 2MB,
+// in the names of hugetlb.SIZE.LAST and others.
 func hugePages(c *cgroup.Cgroup, last string, files []controlFile) (all []controlFile) {
 	entries, _ := os.ReadDir(c.Path("hugetlb")) // if the cgroup is gone, Reader will see it
 	for _, e := range entries {

@@ -34,7 +34,7 @@ var otherNames = map[string]string{
 	"max": "failcnt", // v2 hugetlb.SIZE.events
 }
 
-// numbers are the fields of each message that are numbers, by their names in small letters: the kernel's names without
+// numbers are the fields of each message that are numbers, by their names in lower case: the kernel's names without
 // underscores, apart from otherNames. They are found when they are first needed.
 var numbers = sync.OnceValue(func() map[reflect.Type]map[string]int {
 	all := map[reflect.Type]map[string]int{}
@@ -108,7 +108,7 @@ func parse(text []byte, field reflect.Value, unlimited uint64) (err error) {
 }
 
 // number parses a decimal number of the kernel's, or returns unlimited for the word max. A counter that the kernel sums
-// over CPUs can be below zero for a moment, and is 0 then.
+// over CPUs can be below zero for a moment, and then counts as 0.
 func number(text []byte, unlimited uint64) (uint64, error) {
 	text = bytes.TrimSpace(text)
 	if string(text) == "max" {

@@ -19,7 +19,7 @@ type Processes struct {
 	Memory       uint64        // bytes
 }
 
-// Metrics are those that a cgroup of these processes would have on this machine, without limits, as far as p knows.
+// Metrics returns those that a cgroup of these processes would have on this machine, without limits, as far as p knows.
 func (p Processes) Metrics() Metrics {
 	if cgroups.Mode() == cgroups.Unified {
 		return &v2.Metrics{

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stats reads the metrics of a cgroup, and makes those of processes without one, as the messages of
+// Package stats reads the metrics of a cgroup, and builds those of processes without one, as the messages of
 // github.com/containerd/cgroups/v3: io.containerd.cgroups.v1.Metrics on v1 and hybrid, io.containerd.cgroups.v2.Metrics
 // on v2. containerd's collectors and CRI branch on the name. The figures of a cgroup are those of containerd/cgroups,
 // with which the tests compare them on live cgroups; where that is wrong the tests say so. The package has readers of
@@ -14,7 +14,7 @@
 //     the largest number of bytes in whole pages.
 //   - A controller that the cgroup does not have is left out of the message, and so is pressure that is not accounted.
 //     On v1 the CPU message has both parts when cpu or cpuacct is there, and memory all four entries: consumers rely on
-//     it.
+//     that.
 //   - A number that the kernel does not have is 0: memory.peak before Linux 5.19, memory.swap.* without swap
 //     accounting, usage and limits of the root.
 //   - Unknown keys and lines are skipped, since kernels add some. A known key whose value is not a number is
@@ -28,9 +28,9 @@
 //
 // A reader keeps its files open between calls, some 30 on v1 and 25 on v2, from the first Read until Close, or until a
 // Read finds the cgroup gone. Opening takes six times as long as reading. An open file takes a page of the kernel's
-// memory. The kernel makes the text anew at each read from the start, and answers ENODEV when the cgroup or the
-// controller is gone; the files are then opened again, once. cgroup.controllers tells of controllers that are added to
-// a v2 cgroup.
+// memory. The kernel generates the text again at each read from the start, and returns ENODEV when the cgroup or the
+// controller is gone; the files are then opened again, once. cgroup.controllers shows controllers that are added to a
+// v2 cgroup.
 //
 // # Concurrency
 //
@@ -85,8 +85,8 @@ type openFile struct {
 // firstBuffer holds every file of a container that uses few block devices.
 const firstBuffer = 4096
 
-// New returns a reader of c, a container's cgroup or any other. One that is gone is errdefs.ErrNotFound. Close closes
-// the files that Read opens.
+// New returns a reader of c, a container's cgroup or any other. One that is gone gives errdefs.ErrNotFound. Close
+// closes the files that Read opens.
 func New(c *cgroup.Cgroup) (*Reader, error) {
 	r := &Reader{cgroup: c}
 	if !c.Exists() {
@@ -96,7 +96,7 @@ func New(c *cgroup.Cgroup) (*Reader, error) {
 }
 
 // Read returns the metrics as they are now, or as a Read in progress finds them. It leaves out controllers that the
-// cgroup does not have. A cgroup that is gone is errdefs.ErrNotFound.
+// cgroup does not have. A cgroup that is gone gives errdefs.ErrNotFound.
 func (r *Reader) Read() (Metrics, error) {
 	m, err, _ := r.reads.Do("", func() (any, error) { return r.read() })
 	if err != nil {
@@ -143,7 +143,7 @@ func (r *Reader) notFound() error {
 	return fmt.Errorf("metrics of cgroup %s: %w", r.cgroup, errdefs.ErrNotFound)
 }
 
-// errStale is what a control file answers once its cgroup was removed or its controller disabled.
+// errStale is what reading a control file returns once its cgroup was removed or its controller disabled.
 const errStale = unix.ENODEV
 
 // readLocked returns the message from the files that exist. errStale means that the open files are no longer those of
@@ -220,7 +220,7 @@ func openControl(path string) (*os.File, error) {
 }
 
 // textLocked returns the contents of a control file; they are valid until the next call. A read from the start makes
-// the kernel write the text anew, and returns all of it at once.
+// the kernel generate the text again, and returns all of it in one call.
 // +checklocks:r.mu
 func (r *Reader) textLocked(file *os.File) ([]byte, error) {
 	defer runtime.KeepAlive(file)
@@ -238,7 +238,7 @@ func (r *Reader) textLocked(file *os.File) ([]byte, error) {
 	}
 }
 
-// fieldPath is the index of each of the names in field, which are joined by dots.
+// fieldPath returns the index of each of the names in field, which are joined by dots.
 func fieldPath(message reflect.Type, field string) (path []int) {
 	for name := range strings.SplitSeq(field, ".") {
 		for message.Kind() != reflect.Struct { // a pointer to a message, or a list of pointers
@@ -270,7 +270,7 @@ func (f *openFile) in(m Metrics) reflect.Value {
 }
 
 // newMessage makes a message. Consumers expect all or nothing of the CPU's on v1 (containerd core/metrics/cgroups/v1,
-// cpu.go), and the entries for swap and kernel memory also where the kernel does not account them (CONFIG_SWAP,
+// cpu.go), and the entries for swap and kernel memory even if the kernel does not account them (CONFIG_SWAP,
 // cgroup.memory=nokmem). They are zero then.
 func newMessage(t reflect.Type) reflect.Value {
 	m := reflect.New(t)

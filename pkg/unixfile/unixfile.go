@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unixfile does with files what package os leaves open: replacement and removal without a race, locks that end
-// with a context, openat2(2). It has no goroutines and no state.
+// Package unixfile provides for files what package os lacks: replacement and removal without a race, locks that end
+// with a context, openat2(2). Its only goroutines are those of [Within].
+// It has no state.
 package unixfile
 
 import (
@@ -20,7 +21,7 @@ import (
 )
 
 // Write replaces the file at path, or makes it, with mode 0600. A reader sees the old content or the new one, and so
-// does whoever comes after a crash of this process; a crash of the machine may lose both.
+// does one after a crash of this process; a crash of the machine may lose both.
 func Write(path string, data []byte) error {
 	return replace(path, func(next string) error {
 		// O_EXCL follows no link that somebody else may have put there.
@@ -42,7 +43,7 @@ func WriteJSON(path string, value any) error {
 	return Write(path, data)
 }
 
-// ReadJSON reads the JSON in the file at path. An error of its syntax is no os.PathError.
+// ReadJSON reads the JSON in the file at path. A syntax error is not an os.PathError.
 func ReadJSON(path string, value any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -75,11 +76,11 @@ func replace(path string, create func(next string) error) error {
 // Remove removes the file or the empty directory at path, if there is one.
 func Remove(path string) error { return removed(path, os.Remove(path)) }
 
-// RemoveAll is os.RemoveAll, also for what is not there on a read-only file system.
+// RemoveAll is os.RemoveAll, but also succeeds for what is not there on a read-only file system.
 func RemoveAll(path string) error { return removed(path, os.RemoveAll(path)) }
 
 func removed(path string, err error) error {
-	if errors.Is(err, unix.EROFS) { // comes before the kernel looks whether there is a file
+	if errors.Is(err, unix.EROFS) { // the kernel returns this before it looks for the file
 		if _, absent := os.Lstat(path); absent != nil {
 			err = absent
 		}
@@ -116,7 +117,7 @@ func TryLock(dir string) (unlock func(), err error) {
 	}, nil
 }
 
-// Lock is TryLock that tries again each millisecond until ctx ends: flock(2) itself would wait without a bound.
+// Lock is TryLock, but tries again every millisecond until ctx ends: flock(2) itself would wait without a bound.
 func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	for {
 		unlock, err := TryLock(dir)
@@ -131,8 +132,8 @@ func Lock(ctx context.Context, dir string) (unlock func(), err error) {
 	}
 }
 
-// Within runs f, which asks a file system that may not answer, and returns its error. When timeout is over, that is
-// context.DeadlineExceeded, and f goes on in a goroutine of its own until the file system answers.
+// Within runs f, which asks a file system that may not answer, and returns its error. When timeout has expired, the
+// error is context.DeadlineExceeded, and f continues in a goroutine of its own until the file system answers.
 func Within(timeout time.Duration, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -149,8 +150,8 @@ func Within(timeout time.Duration, f func() error) error {
 // openTimeout bounds Openat2: others can rename without a pause.
 const openTimeout = 5 * time.Second
 
-// Openat2 is openat2(2). It tries again where a rename or a mount elsewhere on the machine got in the way of a path
-// with "..", for some seconds at most.
+// Openat2 is openat2(2). It tries again if a rename or a mount elsewhere on the machine got in the way of a path with
+// "..", for some seconds at most.
 func Openat2(dir int, path string, how *unix.OpenHow) (fd int, err error) {
 	for start := time.Now(); ; {
 		fd, err := unix.Openat2(dir, path, how)

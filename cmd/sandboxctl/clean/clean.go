@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clean shows leftovers, asks whether they are to be removed, removes them by package removal, and tells what
+// Package clean shows leftovers, asks whether to remove them, removes them through package removal, and reports what
 // became of each: sandboxctl doctor --clean.
 //
 // One goroutine reads the answer of a person, and may outlive the question.
@@ -38,7 +38,7 @@ type Outcome struct {
 // Report is what is printed as JSON.
 type Report struct {
 	Removed []Outcome `json:"removed"`
-	Gone    []Outcome `json:"gone"` // was no leftover any more when it was to be removed
+	Gone    []Outcome `json:"gone"` // was no longer a leftover when it was to be removed
 	Left    []Outcome `json:"left"`
 }
 
@@ -52,8 +52,8 @@ const (
 	left    = "left"
 )
 
-// Run removes what it may of leftovers. It is an error if nothing was removed since that was not wanted, and cli.Exit
-// if something is left.
+// Run removes what it may of leftovers. The error says that nothing was removed since that was not wanted, or is
+// cli.Exit if something is left.
 func (s Session) Run(ctx context.Context, found []leftover.Leftover) error {
 	report := Report{Removed: []Outcome{}, Gone: []Outcome{}, Left: []Outcome{}}
 	var todo []leftover.Leftover
@@ -95,7 +95,7 @@ func (s Session) Run(ctx context.Context, found []leftover.Leftover) error {
 	return s.finish(ctx, report)
 }
 
-// finish looks once more: what was removed may have left something that was none before.
+// finish looks once more: what was removed may have left something that was not a leftover before.
 func (s Session) finish(ctx context.Context, r Report) error {
 	var lookErr error
 	if len(r.Removed) > 0 {
@@ -156,7 +156,7 @@ func show(w io.Writer, todo []leftover.Leftover, left []Outcome) error {
 	return err
 }
 
-// why says why a leftover stays, and how to remove it by hand.
+// why prints why a leftover stays, and how to remove it by hand.
 func (o Outcome) why(b *strings.Builder) {
 	fmt.Fprintf(b, "%-19s   left:  %s\n", "", cli.Printable(o.Reason))
 	fmt.Fprintf(b, "%-19s   fix:   %s\n", "", cli.Printable(o.Fix))
@@ -189,7 +189,7 @@ func confirm(ctx context.Context, in io.Reader, out io.Writer, n int) error {
 	fmt.Fprintf(out, "Remove the %d not marked \"left\"? [y/N] ", n)
 	answer := make(chan string, 1)
 	go func() { // ends with the answer, or with this program: a read of a terminal cannot be given up
-		line, _ := bufio.NewReader(in).ReadString('\n') // what is no answer is none
+		line, _ := bufio.NewReader(in).ReadString('\n') // an error counts as no answer
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {

@@ -91,7 +91,7 @@ func (o *Options) JSON() bool { return o.Output == JSONOutput }
 // Open connects to the containerd that the flags name.
 func (o *Options) Open(ctx context.Context) (*node.Node, error) { return node.Open(ctx, o.config()) }
 
-// OpenLater connects to it when it is first asked, for a program that may be started before it.
+// OpenLater connects to it on the first call, for a program that may be started before it.
 func (o *Options) OpenLater() (*node.Node, error) { return node.OpenLater(o.config()) }
 
 func (o *Options) config() node.Config {
@@ -100,8 +100,8 @@ func (o *Options) config() node.Config {
 	}
 }
 
-// Printable replaces what could do something to a terminal. All text goes through it that is not this program's own: a
-// container says what its status is, a shim what its errors are, and whoever creates a container names it.
+// Printable replaces characters that could affect a terminal. All text that is not this program's own goes through it:
+// a container sets its status, a shim its errors, and the creator of a container its name.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -121,7 +121,7 @@ func PrintableText(text string) string {
 	}, text)
 }
 
-// WriteJSON prints v, indented. What could do something to a terminal is escaped: encoding/json leaves some of it.
+// WriteJSON prints v, indented. Characters that could affect a terminal are escaped: encoding/json leaves some of it.
 func WriteJSON(w io.Writer, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

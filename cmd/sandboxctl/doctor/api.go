@@ -88,7 +88,7 @@ func askKnown(ctx context.Context, api API) (leftover.Known, error) {
 	return known, nil
 }
 
-// connection is an API by gRPC.
+// connection is an API over gRPC.
 type connection struct{ *grpc.ClientConn }
 
 func connect(address string) (API, error) {

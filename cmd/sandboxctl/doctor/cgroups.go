@@ -93,7 +93,7 @@ func (e *Examination) cgroupDelegation(context.Context) []Finding {
 	return findings
 }
 
-// handedDown looks whether the root of cgroup v2 gives its controllers to the cgroups in it, or will when the shim
+// handedDown checks whether the root of cgroup v2 gives its controllers to the cgroups in it, or will when the shim
 // asks.
 func (e *Examination) handedDown() []Finding {
 	file := e.Root.Path(machine.CgroupRoot, "cgroup.subtree_control")
@@ -112,8 +112,8 @@ func (e *Examination) handedDown() []Finding {
 	if len(absent) == 0 {
 		return []Finding{ok("%s has %s", "cgroup.subtree_control", text)}
 	}
-	// The root of a machine may have processes beside cgroups that have controllers; any other cgroup may not, and only
-	// such a one has the file cgroup.type (the kernel's Documentation/admin-guide/cgroup-v2.rst).
+	// The root of a machine may have both processes and cgroups with controllers in it; any other cgroup may not, and
+	// only such a one has the file cgroup.type (the kernel's Documentation/admin-guide/cgroup-v2.rst).
 	procs, err := machine.ReadText(e.Root.Path(machine.CgroupRoot, "cgroup.procs"))
 	_, inner := os.Stat(e.Root.Path(machine.CgroupRoot, "cgroup.type"))
 	if err == nil && inner == nil && procs != "" {
@@ -129,7 +129,7 @@ func (e *Examination) handedDown() []Finding {
 	return []Finding{ok("the shim enables %s when a container needs it", strings.Join(absent, ", "))}
 }
 
-// delegated looks whether systemd knows that containerd makes cgroups in that of its unit. systemd says so in an
+// delegated checks whether systemd knows that containerd makes cgroups in that of its unit. systemd says so in an
 // extended attribute of the cgroup (systemd's docs/CGROUP_DELEGATION.md).
 func (e *Examination) delegated() []Finding {
 	if _, err := os.Stat(e.Root.Path("run/systemd/system")); err != nil || e.daemonErr != nil {

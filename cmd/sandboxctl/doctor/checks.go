@@ -23,7 +23,7 @@ type Check struct {
 const installHandlers = "/usr/share/containerd-shim-sandbox-v1/install.sh install --config-only " +
 	"(from source: make install-node)"
 
-// dropIn is the command that gives a unit of systemd a setting which set-property does not take.
+// dropIn returns the command that gives a unit of systemd a setting which set-property does not take.
 func dropIn(unit, setting string) string {
 	dir := "/etc/systemd/system/" + unit + ".d"
 	name, _, _ := strings.Cut(strings.ToLower(setting), "=")

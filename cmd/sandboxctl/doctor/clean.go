@@ -49,7 +49,7 @@ func (c cleaning) run(cmd *cobra.Command, o *cli.Options, config Config) error {
 	return session.Run(ctx, e.leftovers)
 }
 
-// mayClean says why nothing may be removed on this node.
+// mayClean returns why nothing may be removed on this node.
 func (e *Examination) mayClean() error {
 	switch {
 	case e.Probes.Euid != 0:
@@ -69,7 +69,7 @@ func (e *Examination) mayClean() error {
 	return nil
 }
 
-// lookAgain looks for leftovers anew. The containerd must be the one that was there before.
+// lookAgain looks for leftovers again. The containerd must be the same process as before.
 func (e *Examination) lookAgain(ctx context.Context) ([]leftover.Leftover, error) {
 	now := &Examination{Config: e.Config, config: e.config, configErr: e.configErr}
 	now.findDaemon(ctx)
@@ -86,7 +86,7 @@ func (e *Examination) lookAgain(ctx context.Context) ([]leftover.Leftover, error
 	return now.leftovers, nil
 }
 
-// runnableShim is the shim that made a bundle, or the one that containerd would start, if it is root's alone.
+// runnableShim returns the shim that made a bundle, or the one that containerd would start, if only root can change it.
 func (e *Examination) runnableShim(path string) (string, error) {
 	if path != "" {
 		exe, err := runnable(path)

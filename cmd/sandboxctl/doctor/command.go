@@ -93,7 +93,7 @@ func Command(o *cli.Options) *cobra.Command {
 	return cmd
 }
 
-// write prints a report. What findings say may be the words of others: of programs, and of those who name files.
+// write prints a report. The texts of findings may come from others: from programs, and from those who name files.
 func write(w io.Writer, o *cli.Options, r Report) error {
 	if o.JSON() {
 		return cli.WriteJSON(w, r)

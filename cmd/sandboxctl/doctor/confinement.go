@@ -10,7 +10,7 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
 )
 
-// What is needed is what containerd's pkg/apparmor looks at.
+// apparmor checks what containerd's pkg/apparmor looks at.
 func (e *Examination) apparmor(context.Context) []Finding {
 	enabled, err := machine.ReadText(e.Root.Path("sys/module/apparmor/parameters/enabled"))
 	if err != nil || enabled != "Y" {

@@ -23,8 +23,8 @@ import (
 
 // Daemon is the process of containerd.
 type Daemon struct {
-	Pid  int      // 0: none runs, and a configuration is read as it would be
-	Exe  string   // a path that leads to its binary, also if that was replaced
+	Pid  int      // 0: none runs, and a configuration is read as it would read it
+	Exe  string   // a path that leads to its binary, even if that was replaced
 	Args []string // its command line
 	Path string   // its PATH
 	Dir  string   // a path that leads to its working directory
@@ -56,8 +56,8 @@ func (e *Examination) findDaemon(ctx context.Context) {
 	}
 }
 
-// peer connects to a socket and asks the kernel who listens. Nobody else than root, or who runs this program, is
-// believed to be containerd: its binary is run.
+// peer connects to a socket and asks the kernel who listens. Only root, or the user who runs this program, is believed
+// to be containerd, since its binary is run.
 func peer(ctx context.Context, socket string) (int, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c config) text(path ...string) string {
 	return s
 }
 
-// disabled reports whether one of the plugins of a name is not loaded: io.containerd.grpc.v1.cri of "cri", say.
+// disabled reports whether one of the plugins of a name is not loaded, such as io.containerd.grpc.v1.cri for "cri".
 func (c config) disabled(suffix string) bool {
 	list, _ := c.all["disabled_plugins"].([]any)
 	for _, item := range list {
@@ -141,7 +141,7 @@ func (c config) disabled(suffix string) bool {
 // defaultConfigFile is what containerd reads without --config.
 const defaultConfigFile = "/etc/containerd/config.toml"
 
-// configFile is that of its command line.
+// configFile returns the file that its command line names.
 func (d Daemon) configFile() string {
 	file := machine.FlagValue(d.Args, "config", "c")
 	if file != "" && !filepath.IsAbs(file) {
@@ -168,7 +168,7 @@ func (e *Examination) readConfig(ctx context.Context) {
 	}
 }
 
-// configuredState is the state directory that containerd has, as far as that can be seen.
+// configuredState returns the state directory that containerd has, as far as that can be seen.
 func (e *Examination) configuredState() string {
 	return cmp.Or(machine.FlagValue(e.daemon.Args, "state"), e.config.text("state"), "/run/containerd")
 }

@@ -7,8 +7,8 @@
 // containerd and its configuration, what lies on disk, and last what containerd knows. So what containerd has made
 // meanwhile is never taken for a leftover.
 //
-// It starts no goroutine, and changes nothing but what --clean removes, by package removal. It runs programs of
-// containerd and the shim, but none that anybody but root can have written.
+// It starts no goroutine, and changes nothing except what --clean removes, through package removal. It runs programs of
+// containerd and the shim, but only those that nobody except root can have written.
 package doctor
 
 import (
@@ -61,7 +61,7 @@ func bad(format string, a ...any) Finding {
 	return Finding{Status: Failure, Text: fmt.Sprintf(format, a...)}
 }
 
-// fix gives a finding another remedy than that of its check.
+// fix gives a finding a remedy other than that of its check.
 func (f Finding) fix(format string, a ...any) Finding {
 	f.Fix = fmt.Sprintf(format, a...)
 	return f
@@ -98,7 +98,7 @@ type Probes struct {
 	Peer     func(ctx context.Context, socket string) (int, error)    // who listens: its pid, 0 if it cannot be seen
 	Dump     func(ctx context.Context, d Daemon) ([]byte, error)      // the configuration that containerd has
 	Connect  func(address string) (API, error)                        // to containerd
-	Ask      func(ctx context.Context, binary string) (string, error) // what a shim says to -v
+	Ask      func(ctx context.Context, binary string) (string, error) // what a shim prints for -v
 }
 
 // SystemProbes ask this machine.

@@ -104,7 +104,7 @@ func olderThan(version string, major, minor int) bool {
 	return n == 2 && (a < major || a == major && b < minor)
 }
 
-// changedSinceStart reports whether a file is younger than the process of containerd.
+// changedSinceStart reports whether a file was changed after the process of containerd began.
 func (e *Examination) changedSinceStart(file string) bool {
 	info, err := os.Stat(e.Root.Path(file))
 	daemon, statErr := e.Root.Stat(e.daemon.Pid)
@@ -130,8 +130,8 @@ func (e *Examination) changedSinceStart(file string) bool {
 }
 
 // lookUp finds the binary as containerd does (core/runtime/v2/shim_manager.go, resolveRuntimePath): in its PATH, before
-// which its plugin "opt" puts a directory, then beside its own binary. With an error the path may be that of a file
-// that is not right.
+// which its plugin "opt" puts a directory, then next to its own binary. With an error, path may be that of an
+// unsuitable file.
 func (e *Examination) lookUp() (path string, err error) {
 	var dirs []string
 	if opt := e.config.text("plugins", "io.containerd.internal.v1.opt", "path"); opt != "" && !e.config.disabled("opt") {

@@ -44,7 +44,7 @@ func (e *Examination) kernelVersion(context.Context) []Finding {
 	return []Finding{ok("Linux %s", release)}
 }
 
-// feature names of which the shim can do without.
+// The name of a feature that the shim can do without.
 const recursiveAttributes = "mount_setattr"
 
 func (e *Examination) kernelFeatures(context.Context) []Finding {
@@ -66,7 +66,7 @@ func (e *Examination) kernelFeatures(context.Context) []Finding {
 	return findings
 }
 
-// features tries each system call in a way that changes nothing: the kernel says ENOSYS, or a seccomp filter EPERM,
+// features tries each system call in a way that changes nothing: the kernel returns ENOSYS, or a seccomp filter EPERM,
 // before it looks at arguments that it must refuse.
 func features() map[string]error {
 	const wrong = ^uintptr(0) // no descriptor, no address

@@ -9,7 +9,7 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/leftover"
 )
 
-// socketDir is where shims make their sockets.
+// socketDir returns where shims make their sockets.
 func (e *Examination) socketDir() string {
 	if dir := e.config.text("plugins", "io.containerd.shim.v1.manager", "socket_dir"); dir != "" {
 		return dir
@@ -17,7 +17,7 @@ func (e *Examination) socketDir() string {
 	return "/run/containerd/s"
 }
 
-// leftoversOf makes a check of one kind of leftovers.
+// leftoversOf returns a check of one kind of leftovers.
 func leftoversOf(kind leftover.Kind) func(e *Examination, ctx context.Context) []Finding {
 	return func(e *Examination, _ context.Context) []Finding {
 		if e.knownErr != nil && kind.NeedsKnown() {

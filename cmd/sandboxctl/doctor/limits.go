@@ -240,7 +240,7 @@ func (e *Examination) runSpace(context.Context) []Finding {
 	return findings
 }
 
-// mountPoint is where the file system of a path is mounted.
+// mountPoint returns where the file system of a path is mounted.
 func (e *Examination) mountPoint(path string) string {
 	best := "/"
 	mounts, _ := e.Root.Mounts() // without them it is the root, which is what a remedy then says
@@ -252,7 +252,7 @@ func (e *Examination) mountPoint(path string) string {
 	return best
 }
 
-// percent is for people.
+// percent returns a share for people.
 func percent(part, whole int) string { return fmt.Sprintf("%d%%", part*100/max(whole, 1)) }
 
 // full reports whether so much is used that it may soon be all.

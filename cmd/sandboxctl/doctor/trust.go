@@ -15,8 +15,8 @@ import (
 // writableByOthers are the bits of a mode that let others than the owner write.
 const writableByOthers = 0o022
 
-// runnable returns the path of a program without symbolic links, if nobody but root, or who runs this program, can
-// change what it does: it is root's, and so are the directories to it, and nobody else can write them.
+// runnable returns the path of a program without symbolic links, if nobody except root and the user of this program can
+// change what it does: both own it and the directories to it, and nobody else can replace anything there.
 func runnable(path string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -49,8 +49,8 @@ func unchangeable(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// runnableDaemon is the binary of a process, or what has replaced it since. It is not run by the link in /proc, which
-// may be another process's by now.
+// runnableDaemon returns the binary of a process, or what has replaced it since. It is not run through the link in
+// /proc, which may be another process's by now.
 func runnableDaemon(d Daemon) (string, error) {
 	exe, err := os.Readlink(d.Exe)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // mountDirs are where shims mount something in a bundle.
 var mountDirs = []string{"rootfs", "etc", "shm"}
 
-// hold is a reason why a program must not remove a leftover, and what a person does about that. It never is a command
+// hold is a reason why a program must not remove a leftover, and what a person does about that. It is never a command
 // that removes or ends what the leftover is kept for.
 type hold struct{ why, fix string }
 
@@ -36,8 +36,8 @@ func (l *Leftover) keep(h hold) {
 	}
 }
 
-// keepBundle says why a bundle is not to be removed by a program. The delete command of the shim ends all containers of
-// the pod, so that each must be one that is dead.
+// keepBundle returns why a program must not remove a bundle. The delete command of the shim ends all containers of the
+// pod, so that each must be dead.
 func (s *Scan) keepBundle(b bundle) hold {
 	list := quote(filepath.Join(b.dir, indexFile)) + ", or what " + indexLink + " leads to"
 	if b.doubt != "" {
@@ -65,16 +65,16 @@ func (sh shim) String() string {
 	return fmt.Sprintf("what may be the shim of %s, pid %d", sh.ID, sh.pid)
 }
 
-// removeState says how to remove a state directory by hand.
+// removeState returns how to remove a state directory by hand.
 func removeState(dir string) string {
 	return "when no process of the container runs: rm -r --one-file-system -- " + quote(dir) + ", " + again
 }
 
-// wait says that a shim has to end first.
+// wait returns what to do if a shim has to end first.
 func (sh shim) wait() string { return fmt.Sprintf("when process %d has ended, run this again", sh.pid) }
 
-// keepState says why what a state directory names is not to be removed. There may be no such directory.
-// All containerds of a machine may have theirs at the same place.
+// keepState returns why what a state directory names must not be removed. There may be no such directory. All
+// containerds of a machine may have theirs in the same place.
 func (s *Scan) keepState(p part) hold {
 	i := slices.IndexFunc(s.states, func(st state) bool { return st.dir == p.state })
 	if i < 0 {
@@ -92,7 +92,7 @@ func (s *Scan) keepState(p part) hold {
 	return cmp.Or(s.keepMountsIn(p.state, func(string) bool { return false }), s.foreign(st))
 }
 
-// keepDefault says that a state directory is elsewhere than the delete command looks for one without a bundle.
+// keepDefault keeps a state directory that is elsewhere than the delete command looks for one without a bundle.
 func (s *Scan) keepDefault(st state) hold {
 	if st.dir == s.Root.Path(options.DefaultRoot, st.Namespace, st.ID) {
 		return hold{}
@@ -101,8 +101,8 @@ func (s *Scan) keepDefault(st state) hold {
 		"its own bundle, which says that its state directory is not below %s, is gone", options.DefaultRoot)
 }
 
-// sameBundle reports whether two paths are that of one bundle, by containerd's state directory as it is configured or
-// without symbolic links, and hidden or not.
+// sameBundle reports whether two paths are those of one bundle, with containerd's state directory as it is configured
+// or without symbolic links, and hidden or not.
 func (s *Scan) sameBundle(a, b string) bool {
 	plain := func(path string) string {
 		if machine.Within(s.Root.Path(s.configured), path) {
@@ -113,7 +113,7 @@ func (s *Scan) sameBundle(a, b string) bool {
 	return plain(a) == plain(b)
 }
 
-// keepMounts says which mount in a bundle was not made by a shim.
+// keepMounts returns which mount in a bundle was not made by a shim.
 func (s *Scan) keepMounts(bundle string) hold {
 	return s.keepMountsIn(bundle, func(at string) bool {
 		return slices.ContainsFunc(mountDirs, func(dir string) bool { return machine.Within(filepath.Join(bundle, dir), at) })
@@ -139,13 +139,13 @@ func (s *Scan) shimOf(n Name) *shim {
 	return nil
 }
 
-// lives reports whether a container or a pod certainly has a shim of its own.
+// lives reports whether a container or a pod certainly has a running shim of its own.
 func (s *Scan) lives(n Name) bool {
 	sh := s.shimOf(n)
 	return sh != nil && sh.sure
 }
 
-// keepLost says why a container whose bundle is gone may still have a shim: that of its pod.
+// keepLost returns why a container whose bundle is gone may still have a shim: that of its pod.
 func (s *Scan) keepLost(n Name) hold {
 	if sh := s.shimOf(n); sh != nil {
 		return holdf(sh.wait(), "%s, lives", sh)

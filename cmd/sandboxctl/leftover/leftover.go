@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leftover finds what dead shims left on a machine, and says the commands that remove it. It removes nothing
+// Package leftover finds what dead shims left on a machine, and gives the commands that remove it. It removes nothing
 // itself: package removal does.
 //
 // [Take] lists candidates, and [Scan.Find] decides with containerd's list which of them are leftovers. If that cannot
@@ -43,7 +43,7 @@ type Leftover struct {
 	Path    string `json:"path,omitempty"`
 	Pid     int    `json:"pid,omitempty"`
 	Text    string `json:"text"`              // what it is
-	Caution string `json:"caution,omitempty"` // why somebody should look before; empty: nobody misses it
+	Caution string `json:"caution,omitempty"` // why somebody should look first; empty: nobody misses it
 	Keep    string `json:"keep,omitempty"`    // why only a person should remove it; empty: a program may
 	Fix     string `json:"fix"`               // the command that removes it
 	Target  Target `json:"-"`
@@ -59,7 +59,7 @@ type Target struct {
 	Mounts  []*mountinfo.Info // in the order in which they were made
 	Started uint64            // of a shim: when its process began, in ticks
 
-	Processes int // of mounts: of the container, which go before
+	Processes int // of mounts: of the container, which must end first
 }
 
 // Name is that of a container or a pod.
@@ -80,7 +80,7 @@ type Config struct {
 // Scan is what lies on a machine and may be a leftover.
 type Scan struct {
 	Config
-	configured string // its State, which labels have
+	configured string // State as configured, which labels have
 
 	namespace   string // of containerd's mounts; empty: it cannot be seen
 	hierarchies []machine.Hierarchy
@@ -88,11 +88,11 @@ type Scan struct {
 	shims       []shim
 	allMounts   []string          // mount points of the machine
 	mounts      []*mountinfo.Info // those below bundles
-	states      []state           // of all containers, also other containerds'
+	states      []state           // of all containers, including other containerds'
 	sockets     []string          // on which nobody listens
 }
 
-// Find tells which are leftovers. unknown says why it is not known what containerd has; nil: it is.
+// Find returns the leftovers. unknown says why it is not known what containerd has; nil if it is.
 func (s *Scan) Find(known Known, unknown error) []Leftover {
 	list := s.findBundles(known, unknown)
 	for _, path := range s.sockets {
@@ -145,7 +145,7 @@ func (s *Scan) findBundles(known Known, unknown error) (list []Leftover) {
 	return list
 }
 
-// leftIn says what there still is of the container of a bundle.
+// leftIn returns what is still there of the container of a bundle.
 func (s *Scan) leftIn(b bundle) (mounts []*mountinfo.Info, text string) {
 	for _, m := range s.mounts {
 		if machine.Within(b.dir, s.Root.Path(m.Mountpoint)) {
@@ -202,12 +202,12 @@ func (s *Scan) findMounts(known Known) (list []Leftover) {
 	return list
 }
 
-// bundleName is the name of the container of a bundle.
+// bundleName returns the name of the container of a bundle.
 func bundleName(dir string) Name {
 	return Name{filepath.Base(filepath.Dir(dir)), strings.TrimPrefix(filepath.Base(dir), ".")}
 }
 
-// bundleOf is the bundle to which a mount point belongs, a path of the machine.
+// bundleOf returns the bundle to which a mount point belongs, a path of the machine.
 func (s *Scan) bundleOf(mount string) string {
 	for _, kind := range bundleDirs {
 		rest, found := strings.CutPrefix(mount, filepath.Join(s.State, kind)+"/")
@@ -218,7 +218,7 @@ func (s *Scan) bundleOf(mount string) string {
 	return ""
 }
 
-// claimed reports whether a bundle lives, is known, is of another runtime, or is a leftover itself.
+// claimed reports whether a bundle has a shim, is known, is of another runtime, or is a leftover itself.
 func (s *Scan) claimed(dir string, known Known) bool {
 	n := bundleName(dir)
 	if known[n] || s.lives(n) {

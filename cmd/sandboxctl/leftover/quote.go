@@ -13,7 +13,7 @@ import (
 
 var harmless = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
 
-// quote makes a word of a shell: somebody copies the command, and containers choose names of mount points.
+// quote quotes a word for a shell: somebody copies the command, and containers choose names of mount points.
 func quote(word string) string {
 	if harmless.MatchString(word) {
 		return word
@@ -21,7 +21,7 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// umount is the beginning of a command that unmounts all of them, the last first.
+// umount returns the beginning of a command that unmounts all of them, the last first.
 func umount(mounts []*mountinfo.Info) string {
 	if len(mounts) == 0 {
 		return ""
@@ -33,7 +33,7 @@ func umount(mounts []*mountinfo.Info) string {
 	return strings.Join(words, " ") + " && "
 }
 
-// points are the mount points of mounts.
+// points returns the mount points of mounts.
 func points(mounts []*mountinfo.Info) (list []string) {
 	for _, m := range mounts {
 		list = append(list, m.Mountpoint)

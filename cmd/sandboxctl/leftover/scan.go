@@ -38,7 +38,7 @@ type bundle struct {
 	ours   bool   // its files say so
 	binary string // of its shim; empty: not known
 	socket string // of its shim; empty: not known
-	alive  bool   // the shim lives, or it may
+	alive  bool   // the shim runs, or may
 	parts  []part // the containers of its shim, itself among them
 	doubt  string // why there may be others
 }
@@ -50,7 +50,7 @@ type part struct {
 	state  string // state directory, likewise
 }
 
-// below lists the directories NAMESPACE/ID in one, with valid names.
+// below calls found for the directories NAMESPACE/ID in dir with valid names.
 func below(dir string, found func(n Name, dir string)) {
 	namespaces, _ := os.ReadDir(dir) // none without it
 	for _, namespace := range namespaces {
@@ -75,7 +75,7 @@ func (s *Scan) scanBundles(ctx context.Context) (list []bundle) {
 }
 
 // readBundle reads what a bundle says of itself. containerd writes shim-binary-path and address for a shim that it
-// starts, and bootstrap.json alone for a container in a pod of the Sandbox API, whose shim has the id of the pod.
+// starts, and only bootstrap.json for a container in a pod of the Sandbox API, whose shim has the id of the pod.
 func (s *Scan) readBundle(ctx context.Context, n Name, dir string) bundle {
 	b := bundle{Name: n, dir: dir, hidden: strings.HasPrefix(filepath.Base(dir), ".")}
 	var err error
@@ -236,7 +236,7 @@ func (s *Scan) scanShims() (list []shim) {
 	return list
 }
 
-// ofUser reports whether a process is certain to belong to another user than root and who runs this program.
+// ofUser reports whether a process is certain to belong to a user other than root and the one who runs this program.
 func (s *Scan) ofUser(pid int) bool {
 	status, _ := machine.ReadText(s.Root.ProcFile(pid, "status")) // of what has ended nothing is certain
 	for line := range strings.Lines(status) {
@@ -255,19 +255,19 @@ func (s *Scan) runsShim(pid int) bool {
 	if err != nil || !strings.HasPrefix(filepath.Base(name), "containerd-shim-") {
 		return false
 	}
-	var st unix.Stat_t // of the file that it runs, also when that is deleted
+	var st unix.Stat_t // of the file that it runs, even if that is deleted
 	err = unix.Stat(exe, &st)
 	return err == nil && st.Uid == 0
 }
 
-// mountNamespace names that of a process; empty: it cannot be seen, and is not the same as any.
+// mountNamespace returns that of a process; empty: it cannot be seen, and is not the same as any.
 func (s *Scan) mountNamespace(pid string) string {
 	link, _ := os.Readlink(s.Root.Path("proc", pid, "ns/mnt"))
 	return link
 }
 
-// children counts the processes that a process has started or adopted. It is an error if one of its threads does not
-// tell.
+// children counts the processes that a process has started or adopted. It returns an error if that cannot be read for
+// one of its threads.
 func (s *Scan) children(pid int) (n int, err error) {
 	threads, err := os.ReadDir(s.Root.ProcFile(pid, "task"))
 	if err != nil {
@@ -283,7 +283,7 @@ func (s *Scan) children(pid int) (n int, err error) {
 	return n, nil
 }
 
-// listening are the paths of the sockets on which a process listens.
+// listening returns the paths of the sockets on which a process listens.
 func (s *Scan) listening(pid int) (paths []string, err error) {
 	threads, err := os.ReadDir(s.Root.ProcFile(pid, "task"))
 	if err != nil {

@@ -33,9 +33,9 @@ type state struct {
 	doubt   string   // why libcontainer, and with it the delete command, may see something else in it
 }
 
-// readState reads one.
+// readState reads a state directory.
 func (s *Scan) readState(n Name, dir string) (state, error) {
-	var file struct { // all of libcontainer's but for the rest of config
+	var file struct { // all of libcontainer's fields except for the rest of config
 		ID          string            `json:"id"`
 		Pid         int               `json:"init_process_pid"`
 		Started     uint64            `json:"init_process_start"`
@@ -101,7 +101,7 @@ func (s *Scan) here(st state) bool {
 	return st.bundle != "" && (machine.Within(s.State, st.bundle) || machine.Within(s.configured, st.bundle))
 }
 
-// bundlePath is where a containerd has the bundle of a container.
+// bundlePath returns where a containerd has the bundle of a container.
 func bundlePath(state string, n Name) string {
 	return filepath.Join(state, bundleDirs[0], n.Namespace, n.ID)
 }
@@ -127,8 +127,8 @@ func (s *Scan) processes(groups []string) (pids []int) {
 	return pids
 }
 
-// foreign says why it is not certain that all in the cgroups of a container is its own. Whoever removes the
-// container kills what is there.
+// foreign returns why it is not certain that all in the cgroups of a container is its own. Removing the container kills
+// what is there.
 func (s *Scan) foreign(st state) hold {
 	if st.doubt != "" {
 		return hold{st.doubt, removeState(st.dir)}
@@ -159,7 +159,7 @@ func (s *Scan) isHierarchy(group string) bool {
 	return slices.ContainsFunc(s.hierarchies, func(h machine.Hierarchy) bool { return h.Dir == group })
 }
 
-// stranger says why a process in the cgroup of a dead container may be none of it.
+// stranger returns why a process in the cgroup of a dead container may not belong to it.
 func (s *Scan) stranger(st state, pid int) hold {
 	move := fmt.Sprintf("move process %d out of the cgroup first, %s", pid, again)
 	end := fmt.Sprintf("move process %d out of the cgroup or end it first, %s", pid, again)

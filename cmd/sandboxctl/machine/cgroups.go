@@ -27,7 +27,7 @@ type Hierarchy struct {
 	Controllers []string // of v1
 }
 
-// Hierarchies lists those below CgroupRoot, and says the mode.
+// Hierarchies returns those below CgroupRoot, and the mode.
 func (r Root) Hierarchies() (list []Hierarchy, mode string, err error) {
 	mounts, err := r.Mounts()
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine reads what a machine says of itself: files of the kernel, mounts, processes, cgroup hierarchies.
-// Tests give it the files of another machine, below a directory.
+// Package machine reads what a machine reports about itself: files of the kernel, mounts, processes, cgroup
+// hierarchies. Tests give it the files of another machine, below a directory.
 package machine
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// Root is the directory of a machine's files: "/" but in tests.
+// Root is the directory of a machine's files: "/" except in tests.
 type Root string
 
-// Path is a path of the machine.
+// Path returns a path of the machine.
 func (r Root) Path(elem ...string) string {
 	return filepath.Join(append([]string{string(r)}, elem...)...)
 }
@@ -58,7 +58,7 @@ func (r Root) Mounts() ([]*mountinfo.Info, error) {
 	return mountinfo.GetMountsFromReader(bytes.NewReader(text), nil)
 }
 
-// Process is what /proc says of one.
+// Process is what /proc says of a process.
 type Process struct {
 	Pid  int
 	Args []string
@@ -78,10 +78,10 @@ func (r Root) Processes() []Process {
 	return all
 }
 
-// PidText is the name of a process in /proc.
+// PidText returns the name of a process in /proc.
 func PidText(pid int) string { return strconv.Itoa(pid) }
 
-// ProcFile is a file of a process.
+// ProcFile returns the path of a file of a process.
 func (r Root) ProcFile(pid int, name string) string { return r.Path("proc", PidText(pid), name) }
 
 // Resolve follows the symbolic links in a path of the machine. A path that does not exist stays as it is.
@@ -93,7 +93,7 @@ func (r Root) Resolve(path string) string {
 	return filepath.Join("/", strings.TrimPrefix(resolved, string(r)))
 }
 
-// FlagValue finds a flag of a command line, with one dash or two, beside its value or before it.
+// FlagValue returns the value of a flag of a command line, with one dash or two, in the same argument or the next.
 func FlagValue(args []string, names ...string) string {
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")

@@ -11,7 +11,7 @@ import (
 
 // Stat is what /proc/PID/stat says of a process.
 type Stat struct {
-	Dead    bool   // it has ended, and its parent has not collected it
+	Dead    bool   // it has ended, and its parent has not reaped it
 	Parent  int    // pid; 0: none, or one of another PID namespace
 	Started uint64 // in ticks of the clock since the machine began
 }

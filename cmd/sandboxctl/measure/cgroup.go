@@ -52,7 +52,7 @@ func FindHierarchies() (Hierarchies, error) {
 	return h, nil
 }
 
-// mode is the layout of the machine, as Host.Cgroup has it.
+// mode returns the layout of the machine, as Host.Cgroup has it.
 func (h Hierarchies) mode() string {
 	switch _, unified := h[""]; {
 	case h["memory"] == "" && h["cpu"] == "":
@@ -86,8 +86,8 @@ func (h Hierarchies) Of(pid int) (map[string]string, error) {
 	return dirs, nil
 }
 
-// Below returns the cgroup at a path that a shim has named, in each hierarchy: that of the container, where its first
-// process may be deeper. Where there is none of the path, it is that of the process.
+// Below returns the cgroup at a path that a shim has named, in each hierarchy: that of the container, whose first
+// process may be deeper. If there is none at the path, it is that of the process.
 func (h Hierarchies) Below(absolute string, ofProcess map[string]string) map[string]string {
 	dirs := map[string]string{}
 	maps.Copy(dirs, ofProcess)
@@ -111,8 +111,8 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Group reads the usage of one cgroup. Its files stay open, since opening one costs more than reading it. What somebody
-// has set is read only now and then.
+// Group reads the usage of one cgroup. Its files stay open, since opening one costs more than reading it. Values that
+// somebody sets are read only now and then.
 type Group struct {
 	dirs  map[string]string
 	v2    bool
@@ -121,16 +121,16 @@ type Group struct {
 	gone  bool
 	last  Usage
 	now   func() time.Time
-	set   time.Time // when that was read which somebody has set; zero: never
+	set   time.Time // when values that somebody sets were read; zero: never
 
 	used, inactive uint64 // memory, when memory.stat was read
 	noStat         bool   // it could not be
 }
 
-// setEvery is how old limits, CPUs and what can be dropped of the memory may be. More often it costs too much.
+// setEvery is how old limits, CPUs and the size of droppable memory may be. Reading them more often costs too much.
 const setEvery = 5 * time.Second
 
-// NewGroup is of a cgroup by its path in each hierarchy.
+// NewGroup returns the Group of a cgroup, given its path in each hierarchy.
 func NewGroup(dirs map[string]string) *Group {
 	const most = 8 << 10 // memory.stat has some 4 KiB
 	return &Group{dirs: dirs, v2: dirs[""] != "", files: map[string]*os.File{}, buf: make([]byte, most), now: time.Now}
@@ -149,7 +149,7 @@ func (g *Group) Close() {
 	clear(g.files)
 }
 
-// path is for people: on v1 that of one controller.
+// path returns the path for people: on v1 that of one controller.
 func (g *Group) path() string {
 	for _, name := range []string{"", "memory", "cpu", "cpuacct", "pids"} {
 		if dir := g.dirs[name]; dir != "" {
@@ -186,11 +186,11 @@ func (g *Group) text(controller, name string) []byte {
 	return g.buf[:n]
 }
 
-// number is that in a file. It is 0 for the word max, and none.
+// number returns the number in a file. It is 0 for the word max, and if there is none.
 func (g *Group) number(controller, name string) uint64 { return numberIn(g.text(controller, name), "") }
 
-// counted is the number in a file, or after a key at the beginning of a line. It sets unknown if the file could not be
-// read.
+// counted returns the number in a file, or after a key at the beginning of a line. It sets unknown if the file could
+// not be read.
 func (g *Group) counted(unknown *bool, controller, name, key string) uint64 {
 	text := g.text(controller, name)
 	*unknown = *unknown || len(text) == 0
@@ -220,7 +220,7 @@ func numberIn(text []byte, key string) uint64 {
 // noLimit is what cgroup v1 has for no limit: a number of pages near the end of int64.
 const noLimit = 1 << 62
 
-// Read returns what the kernel says now. Nothing is known of a cgroup that is gone.
+// Read returns what the kernel says now, and false for a cgroup that is gone.
 func (g *Group) Read() (Usage, bool) {
 	if len(g.files) == 0 && !isDir(g.path()) {
 		return Usage{}, false
@@ -298,11 +298,11 @@ func (g *Group) readV1(u *Usage, isSet bool) {
 	u.CPUs, u.Mems = g.line("cpuset", "cpuset.effective_cpus"), g.line("cpuset", "cpuset.effective_mems")
 }
 
-// muchMemory is a change after which the kernel is asked anew how much of the memory it can drop.
+// muchMemory is a change after which the kernel is asked again how much of the memory it can drop.
 const muchMemory = 1 << 20
 
-// memory is what is in use, without what the kernel drops at once. That costs the kernel more than all else together:
-// it sums up memory.stat of all CPUs. So it is read when the memory has changed, and now and then.
+// memory returns what is in use, without what the kernel can drop immediately. The latter costs the kernel more than
+// all else together: it sums up memory.stat of all CPUs. So it is read when the memory has changed, and now and then.
 func (g *Group) memory(unknown *bool, name, inactive string, now bool) uint64 {
 	used := g.counted(unknown, "memory", name, "")
 	if now || g.noStat || max(used, g.used)-min(used, g.used) >= muchMemory {

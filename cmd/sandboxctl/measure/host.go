@@ -43,7 +43,7 @@ func ReadHost(h Hierarchies) (Host, error) {
 	return host, nil
 }
 
-// Field is the number of bytes in a line of the form "Key: 12 kB" of /proc/meminfo or smaps_rollup; 0: there is none.
+// Field returns the bytes in a line of the form "Key: 12 kB" of /proc/meminfo or smaps_rollup; 0 if there is none.
 func Field(text []byte, key string) uint64 {
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == key+":" {
@@ -54,7 +54,7 @@ func Field(text []byte, key string) uint64 {
 	return 0
 }
 
-// Process is what /proc/PID/stat says of one.
+// Process is what /proc/PID/stat says of a process.
 type Process struct {
 	Name   string
 	CPU    time.Duration

@@ -20,7 +20,7 @@ type Host struct {
 
 // Usage is read from the cgroup of a container. A counter begins with the cgroup.
 type Usage struct {
-	Cgroup string `json:"cgroup,omitempty"` // path below the hierarchy; empty: there is none, and nothing else is known
+	Cgroup string `json:"cgroup,omitempty"` // its directory, on v1 that of one controller; empty: there is none, and nothing else is known
 
 	CPU       time.Duration `json:"cpu_ns"`
 	User      time.Duration `json:"cpu_user_ns"`
@@ -30,7 +30,7 @@ type Usage struct {
 	Throttled uint64        `json:"throttled_periods"`   // of these, in which it had to wait
 	Waited    time.Duration `json:"throttled_ns"`
 
-	Memory      uint64 `json:"memory"`                 // bytes, without what the kernel drops at once (inactive files)
+	Memory      uint64 `json:"memory"`                 // bytes, less what the kernel drops immediately (inactive files)
 	MemoryLimit uint64 `json:"memory_limit,omitempty"` // bytes; 0: none
 	OOMKills    uint64 `json:"oom_kills"`
 
@@ -44,7 +44,7 @@ type Usage struct {
 	Unknown  Unknown  `json:"unknown,omitzero"`
 }
 
-// Unknown is what the kernel does not tell of a cgroup, whose numbers are 0: the controller is absent, or its file
+// Unknown is what the kernel does not report of a cgroup, whose numbers are 0: the controller is absent, or its file
 // could not be read.
 type Unknown struct {
 	CPU        bool `json:"cpu,omitempty"`

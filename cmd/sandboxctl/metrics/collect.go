@@ -16,13 +16,13 @@ import (
 
 const prefix = "containerd_sandbox_"
 
-// ofContainer and ofPod are the labels of all series but those of the node: their number is that of containers.
+// ofContainer and ofPod are the labels of all series except those of the node: their number is that of containers.
 var (
 	ofContainer = []string{"namespace", "pod", "container"}
 	ofPod       = []string{"namespace", "pod"}
 )
 
-// metric is one of each container. It has no series where value says so.
+// metric is one of each container. There is no series for it if value returns false.
 type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
@@ -37,7 +37,7 @@ func gauge(name, help string, value func(*node.Container) (float64, bool)) metri
 	return metric{prometheus.NewDesc(prefix+"container_"+name, help, ofContainer, nil), prometheus.GaugeValue, value}
 }
 
-// used is a value of a container that has a cgroup, unless unknown is true.
+// used returns the value of a container that has a cgroup, unless unknown is true.
 func used(
 	unknown func(measure.Unknown) bool, value func(*measure.Usage) float64,
 ) func(*node.Container) (float64, bool) {
@@ -46,7 +46,7 @@ func used(
 	}
 }
 
-// limit is a value of which 0 is none.
+// limit returns a value of which 0 means none.
 func limit(value func(*measure.Usage) float64) func(*node.Container) (float64, bool) {
 	return func(c *node.Container) (float64, bool) { v := value(&c.Usage); return v, v > 0 }
 }
@@ -103,7 +103,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// count is how many CPUs a list like 0-3,8 has.
+// count returns how many CPUs a list like 0-3,8 has.
 func count(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {
@@ -141,7 +141,7 @@ var (
 		[]string{"namespace", "operation"}, nil)
 )
 
-// containers has one of each set of labels: a pod's container that was started again has the name of the one before.
+// containers returns one for each set of labels: a pod's container that was started again has the name of the last one.
 func containers(s *node.Snapshot) map[[3]string]*node.Container {
 	chosen := map[[3]string]*node.Container{}
 	for i := range s.Pods {
@@ -157,7 +157,7 @@ func containers(s *node.Snapshot) map[[3]string]*node.Container {
 	return chosen
 }
 
-// podLabel is empty for a container without a pod.
+// podLabel returns "" for a container without a pod.
 func podLabel(p *node.Pod) string {
 	if !p.Sandbox {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
-// series is what histograms are told apart by.
+// series is what distinguishes histograms.
 type series struct{ namespace, operation string }
 
 // counts are histograms of one shim or of several. They are not changed once made.
@@ -24,7 +24,7 @@ type shimCounts struct {
 	counts
 }
 
-// plus is the sum. Shims of all versions have the buckets of the first.
+// plus returns the sum. Shims of all versions have the buckets of the first.
 func (c counts) plus(other counts) counts {
 	sum := maps.Clone(c)
 	if sum == nil {
@@ -52,7 +52,7 @@ func (c counts) plus(other counts) counts {
 	return sum
 }
 
-// after reports whether c counts more than later, which so is of another shim.
+// after reports whether c counts more than later, which is then of another shim.
 func (c counts) after(later counts) bool {
 	for k, h := range c {
 		if total(h) > total(later[k]) || h.Failed > later[k].Failed {
@@ -76,7 +76,7 @@ func (c counts) collect(send chan<- prometheus.Metric) {
 		slices.SortFunc(bounds, func(a, b shim.Bucket) int { return int(a.Bound - b.Bound) })
 		var below uint64
 		for _, b := range bounds {
-			if b.Bound == 0 { // the last, which is in the count alone
+			if b.Bound == 0 { // the last, which is only in the count
 				continue
 			}
 			below += b.Count

@@ -95,7 +95,7 @@ func serve(ctx context.Context, l net.Listener, e *Exporter) error {
 
 // Exporter is the handler of /metrics.
 type Exporter struct {
-	turn    *semaphore.Weighted // of one; who has it may use the rest
+	turn    *semaphore.Weighted // of one; its holder may use the rest
 	node    *node.Node
 	metrics []metric
 	shims   map[string]shimCounts // as of the last scrape, by the socket
@@ -113,7 +113,7 @@ func newExporter(n *node.Node, log io.Writer) *Exporter {
 }
 
 func (e *Exporter) close() {
-	_ = e.turn.Acquire(context.Background(), 1) // it fails with the context alone
+	_ = e.turn.Acquire(context.Background(), 1) // it fails only with the context
 	_ = e.node.Close()                          // what was asked is answered
 }
 
@@ -136,7 +136,7 @@ func (e *Exporter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(answer, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// gather is one scrape. The turn ends with it: a client may take its time to read.
+// gather does one scrape. The turn ends with it: a client may take its time to read.
 func (e *Exporter) gather(ctx context.Context) ([]*dto.MetricFamily, error) {
 	defer e.turn.Release(1)
 	registry := prometheus.NewRegistry()
@@ -144,12 +144,12 @@ func (e *Exporter) gather(ctx context.Context) ([]*dto.MetricFamily, error) {
 	return registry.Gather()
 }
 
-// patience is how long Prometheus waits, by its header of a request. Nobody can have an answer cut off on purpose, or
-// overflow a duration.
+// patience returns how long Prometheus waits, according to the header of its request. The bounds keep clients from
+// having an answer cut off on purpose, or overflowing a duration.
 func patience(header string) (time.Duration, bool) {
 	const shortest, longest = time.Second, 5 * time.Minute
 	s, err := strconv.ParseFloat(header, 64)
-	if err != nil || !(s > 0) { // nor is NaN
+	if err != nil || !(s > 0) { // NaN is not, either
 		return 0, false
 	}
 	return time.Duration(max(shortest.Seconds(), min(s, longest.Seconds())) * float64(time.Second)), true
@@ -200,7 +200,7 @@ func (e *Exporter) tell(err error) {
 	e.failure = failure
 }
 
-// take takes over what shims have counted. One that does not answer keeps its counts of before.
+// take stores what shims have counted. One that does not answer keeps its previous counts.
 func (e *Exporter) take(answered map[string]node.Counters, silent map[string]bool) {
 	for path, of := range answered {
 		now := counts{}

@@ -14,11 +14,11 @@ import (
 var oomDesc = prometheus.NewDesc(prefix+"container_oom_events_total",
 	"OOM kills that containerd told of, over restarts of the container.", ofContainer, nil)
 
-// keepCount is how long the count of a container stays that has gone.
+// keepCount is how long the count of a container that has gone is kept.
 const keepCount = time.Hour
 
 // ooms counts the OOM events of containers by their labels, which those that are started again have in common. The
-// kernel's counter goes with the cgroup, which an OOM kill ends at once where it kills all processes in it.
+// kernel's counter goes with the cgroup, which an OOM kill ends immediately if it kills all processes in it.
 type ooms struct {
 	counted map[[3]string]oomCount  // by labels; without those that are 0
 	names   map[[2]string][3]string // labels by namespace and id, as of the last scrape

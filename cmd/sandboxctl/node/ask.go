@@ -18,9 +18,9 @@ import (
 	"sandbox.internal/shim/pkg/inspect"
 )
 
-// askAll asks the shims of containers of which which is true, and of sandboxes, where they were not asked yet, and
-// containerd about what shims of others run. The other shims of which counted is true are asked for their counters. All
-// of that has one deadline.
+// askAll asks the shims of containers for which which is true, and of sandboxes, if they were not asked yet, and
+// containerd about containers of other runtimes' shims. The other shims for which counted is true are asked for their
+// counters. All of that has one deadline.
 func (n *Node) askAll(ctx context.Context, which func(*container) bool, counted func(address string) bool) {
 	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (n *Node) askAll(ctx context.Context, which func(*container) bool, counted 
 	}
 }
 
-// forgetShim is for a shim of whose containers none has a bundle any more: its address is that of nobody.
+// forgetShim forgets a shim none of whose containers has a bundle any more: nobody has its address.
 func (n *Node) forgetShim(address string, containers []*container) {
 	delete(n.shims, address)
 	for _, c := range containers {
@@ -85,8 +85,8 @@ func (n *Node) forgetShim(address string, containers []*container) {
 	}
 }
 
-// askShim asks one shim, or containerd about its containers if it is another's. Only the deadline ends what hangs. It
-// is found by the first of keys, its containers and sandbox, whose bundle has not gone meanwhile.
+// askShim asks one shim, or containerd about its containers if it is another runtime's. Only the deadline ends a call
+// that hangs. The shim is found by the first of keys, its containers and sandbox, whose bundle has not gone meanwhile.
 func (n *Node) askShim(ctx context.Context, known *shimState, keys []key, containers []*container) {
 	err := func() error {
 		var k key
@@ -136,7 +136,7 @@ func (n *Node) askShim(ctx context.Context, known *shimState, keys []key, contai
 	}
 }
 
-// spread hands what a shim has answered to its containers.
+// spread applies what a shim has answered to its containers.
 func (s *shimState) spread(containers []*container) {
 	if s.other && s.Error == "" { // containerd was asked
 		return

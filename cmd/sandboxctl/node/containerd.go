@@ -61,7 +61,7 @@ func checkRoot() error {
 	return nil
 }
 
-// newClient connects when it is first asked, and again once a second while containerd is away.
+// newClient returns a client that connects on its first call, and again once a second while containerd is down.
 func newClient(c Config) (*grpc.ClientConn, error) {
 	const maxMessage = 64 << 20 // containers have their configuration with them
 	again := backoff.Config{BaseDelay: time.Second, Multiplier: 1, MaxDelay: time.Second}
@@ -71,7 +71,7 @@ func newClient(c Config) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
 }
 
-// dialOwn connects to a socket, and refuses one that another user has made: root is not to believe that.
+// dialOwn connects to a socket, and refuses one that another user has made: root must not trust that.
 func dialOwn(ctx context.Context, path string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
@@ -84,7 +84,7 @@ func dialOwn(ctx context.Context, path string) (net.Conn, error) {
 	return conn, nil
 }
 
-// ping reports whether containerd answers: one that is stopped tells no change.
+// ping returns an error unless containerd answers: a stopped one reports no change.
 func (n *Node) ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
 	defer cancel()
@@ -98,7 +98,7 @@ func (n *Node) ping(ctx context.Context) error {
 	return nil
 }
 
-// namespaces are those of containerd that are asked for.
+// namespaces returns those of containerd that are asked for.
 func (n *Node) namespaces(ctx context.Context) ([]string, error) {
 	if n.config.Namespace != "" {
 		return []string{n.config.Namespace}, nil
@@ -117,7 +117,7 @@ func (n *Node) namespaces(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// in is a context for calls about a namespace, with a deadline.
+// in returns a context for calls about a namespace, with a deadline.
 func (n *Node) in(ctx context.Context, namespace string) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(namespaces.WithNamespace(ctx, namespace), n.config.Timeout)
 }
@@ -145,7 +145,7 @@ func (n *Node) container(ctx context.Context, k key) (*containersapi.Container, 
 	return answer.Container, nil
 }
 
-// listSandboxes returns none where containerd has no Sandbox API.
+// listSandboxes returns none if containerd has no Sandbox API.
 func (n *Node) listSandboxes(ctx context.Context, namespace string) ([]*types.Sandbox, error) {
 	ctx, cancel := n.in(ctx, namespace)
 	defer cancel()
@@ -192,7 +192,7 @@ const (
 	criNamespace = "io.kubernetes.cri.sandbox-namespace"
 	criContainer = "io.kubernetes.cri.container-name"
 	groupID      = "io.containerd.runc.v2.group"
-	podNamespace = "io.kubernetes.pod.namespace" // the kubelet's, as the next one
+	podNamespace = "io.kubernetes.pod.namespace" // the kubelet's, like the next one
 	podName      = "io.kubernetes.pod.name"
 	criMetadata  = "metadata" // extension of a sandbox
 )
@@ -217,7 +217,7 @@ func placeOf(c *containersapi.Container) place {
 	return p
 }
 
-// podOf is the name of the Kubernetes pod that labels are of; empty for none.
+// podOf returns the name of the Kubernetes pod to which labels belong; empty for none.
 func podOf(labels map[string]string) string {
 	if labels[podName] == "" {
 		return ""
@@ -225,8 +225,8 @@ func podOf(labels map[string]string) string {
 	return labels[podNamespace] + "/" + labels[podName]
 }
 
-// podOfSandbox is the name of the Kubernetes pod that a sandbox is; empty if it is none. CRI keeps its configuration
-// with it (containerd internal/cri/store/sandbox, Metadata).
+// podOfSandbox returns the name of a sandbox's Kubernetes pod; empty if it is not one. CRI keeps the pod's
+// configuration with it (containerd internal/cri/store/sandbox, Metadata).
 func podOfSandbox(s *types.Sandbox) string {
 	var m struct {
 		Metadata struct {

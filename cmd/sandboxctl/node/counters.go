@@ -13,7 +13,7 @@ import (
 type counters struct {
 	histograms []shim.Histogram
 	execs      []shim.Execs
-	peer       int  // pid of who answered
+	peer       int  // pid of the process that answered
 	silent     bool // it did not answer when it was last asked for them
 }
 
@@ -30,7 +30,7 @@ func (s *shimState) count(ctx context.Context) {
 	}
 }
 
-// spreadCounters hands what a shim has counted to its containers. An event tells alone that there is something to
+// spreadCounters applies what a shim has counted to its containers. An event only signals that there is something to
 // count: it comes later than the shim counts, and would be counted twice.
 func (s *shimState) spreadCounters(containers []*container) {
 	counted := map[string]shim.Execs{}
@@ -45,7 +45,7 @@ func (s *shimState) spreadCounters(containers []*container) {
 }
 
 // CountAll makes each snapshot ask all shims of this project for their counters, and take OOM events from the first one
-// on. Without it those are asked of which an event tells.
+// on. Without it, only shims that an event concerns are asked.
 func (n *Node) CountAll() { n.countAll, n.ooms = true, map[key]uint64{} }
 
 // Counters are those of one shim.
@@ -76,7 +76,7 @@ type OOM struct {
 	Events        uint64
 }
 
-// mostOOMs is of how many containers OOM events wait to be taken, while no snapshot succeeds.
+// mostOOMs is the most containers whose OOM events wait to be taken while no snapshot succeeds.
 const mostOOMs = 4096
 
 func (n *Node) addOOMs(events map[key]uint64) {
@@ -90,7 +90,7 @@ func (n *Node) addOOMs(events map[key]uint64) {
 	}
 }
 
-// TakeOOMs returns the OOM events since it was last called. It is for those who have called CountAll.
+// TakeOOMs returns the OOM events since it was last called. CountAll must have been called.
 func (n *Node) TakeOOMs() []OOM {
 	var taken []OOM
 	for k, events := range n.ooms {

@@ -31,8 +31,8 @@ type Event struct {
 	Event     any       `json:"event"`             // containerd's message
 }
 
-// Events calls tell for each event of tasks from now on, until ctx ends or tell returns an error. Of other runtimes
-// than this project's it tells if all is set.
+// Events calls tell for each event of tasks from now on, until ctx ends or tell returns an error. Events of runtimes
+// other than this project's are included if all is set.
 func (n *Node) Events(ctx context.Context, all bool, tell func(Event) error) error {
 	filter := `topic~="^/tasks/"`
 	if n.config.Namespace != "" {
@@ -75,7 +75,7 @@ func (n *Node) Events(ctx context.Context, all bool, tell func(Event) error) err
 	}
 }
 
-// runtimeOf keeps what it learns: a container may be gone when its last event comes.
+// runtimeOf caches what it learns: a container may be gone when its last event comes.
 func (n *Node) runtimeOf(ctx context.Context, k key, known map[key]string) string {
 	if name, ok := known[k]; ok {
 		return name
@@ -88,7 +88,7 @@ func (n *Node) runtimeOf(ctx context.Context, k key, known map[key]string) strin
 	return name
 }
 
-// String is the event in a line, as a person reads it.
+// String returns the event as one line for people.
 func (e Event) String() string {
 	var detail string
 	switch d := e.Event.(type) {

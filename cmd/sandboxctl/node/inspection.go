@@ -21,9 +21,9 @@ type Inspection struct {
 	Namespace string     `json:"namespace"`
 	Pod       Pod        `json:"pod"`
 	Container *Container `json:"container,omitempty"` // none: the id is that of a sandbox
-	// Of the container's first process.
+	// Those of the container's first process.
 	Namespaces []Namespace `json:"namespaces,omitempty"`
-	// What the shim says, if it is one of this project and answers.
+	// What the shim reports, if it is one of this project and answers.
 	Known *inspect.Container `json:"known,omitempty"`
 	Shim  *inspect.Shim      `json:"shim,omitempty"`
 	// The shim's share of memory; 0: it is not known.
@@ -162,8 +162,8 @@ func (n *Node) Dial(ctx context.Context, id string) (client *shim.Client, namesp
 	return client, namespace, full, err
 }
 
-// StartedFor is the id that the shim of a container or a sandbox was started for, by which containerd's log names it.
-// Without a shim that lives it is the container's own.
+// StartedFor returns the id that the shim of a container or a sandbox was started for, by which containerd's log names
+// it. Without a running shim it is the container's own.
 func (n *Node) StartedFor(ctx context.Context, id string) (namespace, started string, err error) {
 	in, err := n.Inspect(ctx, id)
 	if err != nil {

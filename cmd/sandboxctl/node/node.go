@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node tells what the containers of one containerd are and use: it asks containerd which there are, their shims
-// what they know, and reads the cgroups itself, which costs neither of them anything.
+// Package node reports what the containers of one containerd are and use: it asks containerd which there are and their
+// shims what they know, and reads the cgroups itself, which costs neither of them anything.
 //
 // A [Node] may be asked once, or once a second. From the second time on it follows containerd's events, and asks again
-// only about containers of which one tells; about all once in [refreshAfter].
+// only about containers that these concern, and about all once in [refreshAfter].
 //
-// One goroutine reads the events, and ends with Close. mu guards what it hands over.
+// One goroutine reads the events, and ends with Close. mu guards what it passes on.
 package node
 
 import (
@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// refreshAfter is when all is asked again, whatever the events told.
+	// refreshAfter is when all is asked again, whatever the events said.
 	refreshAfter = 2 * time.Minute
 	// askAgainAfter is when a shim that did not answer is asked again.
 	askAgainAfter = 15 * time.Second
@@ -43,10 +43,10 @@ type Config struct {
 	Address   string        // socket of containerd
 	State     string        // its state directory
 	Namespace string        // of containers; empty: all
-	Timeout   time.Duration // for containerd, and as long for all shims
+	Timeout   time.Duration // for containerd, and the same again for all shims
 }
 
-// Node is a connection to a containerd, and what was learned by it. Its methods are for one goroutine.
+// Node is a connection to a containerd, and what was learned through it. Its methods are for one goroutine.
 type Node struct {
 	config      Config
 	conn        *grpc.ClientConn
@@ -75,7 +75,7 @@ type container struct {
 	address   string         // of its shim; empty: it has none
 	cgroup    string         // as its shim says; empty: it does not
 	group     *measure.Group // nil: it has none
-	groupPid  int            // of which process
+	groupPid  int            // the Pid for which it was found
 }
 
 // sandbox is one of the Sandbox API.
@@ -88,7 +88,7 @@ type sandbox struct {
 type shimState struct {
 	Shim
 	address shim.Address
-	other   bool // it is none of this project's
+	other   bool // it is not one of this project's
 	gone    bool // no bundle names it any more
 	answer  inspect.Answer
 	counters
@@ -128,33 +128,12 @@ func on(c Config, conn *grpc.ClientConn) (*Node, error) {
 	}, nil
 }
 
-// Close ends the connections.
-func (n *Node) Close() error {
-	n.watch.close()
-	n.closeGroups()
-	n.closeShims()
-	return n.conn.Close()
-}
-
-// closeGroups closes the files of all containers. They are opened again when they are read.
-func (n *Node) closeGroups() {
-	for _, c := range n.containers {
-		c.group.Close()
-	}
-}
-
-func (n *Node) closeShims() {
-	for _, known := range n.shims {
-		known.close()
-	}
-}
-
-// Snapshot asks and reads. It takes at most Config.Timeout for containerd, as long for the shims, and what reading
-// takes. What one container or shim does not tell is in its Error; an error is that of containerd.
+// Snapshot asks and reads. It takes at most Config.Timeout for containerd, the same again for the shims, and the time
+// that reading takes. What is wrong with one container or shim is in its Error; an error is that of containerd.
 func (n *Node) Snapshot(ctx context.Context) (*Snapshot, error) {
 	n.asked++
 	if err := n.update(ctx); err != nil {
-		n.refreshed = time.Time{} // what events told is taken, and may not be learned
+		n.refreshed = time.Time{} // the events were taken, and may not have been applied
 		return nil, err
 	}
 	host, err := measure.ReadHost(n.hierarchies)
@@ -192,7 +171,7 @@ func (n *Node) update(ctx context.Context) error {
 	if n.watch == nil || n.watch.ended() {
 		n.watch.close()
 		if n.watch != nil {
-			n.addOOMs(n.watch.take().ooms) // which nothing else tells
+			n.addOOMs(n.watch.take().ooms) // which nothing else reports
 		}
 		n.watch = n.subscribe()
 		n.refreshed = time.Time{} // events may have been missed
@@ -269,7 +248,7 @@ func (n *Node) refresh(ctx context.Context) error {
 	return nil
 }
 
-// refreshSome asks containerd for some containers again, and for all sandboxes. To again it adds the addresses of the
+// refreshSome asks containerd for some containers again, and for all sandboxes. It adds to again the addresses of the
 // shims that have to be asked.
 func (n *Node) refreshSome(ctx context.Context, keys map[key]bool, again map[string]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
@@ -293,7 +272,7 @@ func (n *Node) refreshSome(ctx context.Context, keys map[key]bool, again map[str
 	return err
 }
 
-// keep takes over what containerd has of a container.
+// keep stores what containerd has about a container.
 func (n *Node) keep(namespace string, from *containersapi.Container) *container {
 	k := key{namespace, from.ID}
 	c := n.containers[k]
@@ -312,8 +291,8 @@ func (n *Node) keep(namespace string, from *containersapi.Container) *container 
 	return c
 }
 
-// addressOf is where the shim of a container or a sandbox listens; empty if it has no bundle. An address that is not
-// usable is one too: askShim says why.
+// addressOf returns where the shim of a container or a sandbox listens; empty if it has no bundle. An unusable address
+// is one too: askShim says why.
 func (n *Node) addressOf(k key) string {
 	a, err := shim.Find(n.config.State, k.namespace, k.id)
 	if errors.Is(err, shim.ErrNoBundle) {

@@ -57,7 +57,7 @@ func (n *Node) shimOf(address, runtime string) Shim {
 	return Shim{Runtime: runtime, Address: address}
 }
 
-// runtimeName is a runtime as people know it: the path of a binary ends in its name.
+// runtimeName returns the name by which people know a runtime: the path of a binary ends in it.
 func runtimeName(name string) string {
 	if filepath.IsAbs(name) {
 		return filepath.Base(name)

@@ -20,8 +20,8 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/shim"
 )
 
-// Processes lists the processes of a container in the order of their pids. Of other shims than this project's
-// containerd tells the pids alone, so no exec is known.
+// Processes lists the processes of a container in the order of their pids. For shims other than this project's,
+// containerd reports only the pids, so no exec is known.
 func (n *Node) Processes(ctx context.Context, namespace, id string) ([]Process, error) {
 	ctx, cancel := n.in(ctx, namespace)
 	defer cancel()
@@ -78,7 +78,7 @@ func (n *Node) shimProcesses(ctx context.Context, k key) ([]Process, error) {
 	return list, nil
 }
 
-// insidePid is the pid of a process in its own namespace; 0 if it is not known.
+// insidePid returns the pid of a process in its own namespace; 0 if it is not known.
 func insidePid(pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -29,7 +29,7 @@ type Pod struct {
 // Shim is the process that runs the containers of a pod.
 type Shim struct {
 	Runtime string        `json:"runtime"`           // io.containerd.sandbox.v1
-	Pid     int           `json:"pid,omitempty"`     // 0: none is alive
+	Pid     int           `json:"pid,omitempty"`     // 0: none runs
 	Version string        `json:"version,omitempty"` // of this project's shims
 	Address string        `json:"address,omitempty"` // of its socket, without unix://
 	CPU     time.Duration `json:"cpu_ns"`            // used since it was started
@@ -49,7 +49,7 @@ type Container struct {
 	Pid       int    `json:"pid,omitempty"` // of its first process; 0: there is none
 	// ReadAt is when Usage was read.
 	ReadAt time.Time `json:"-"`
-	// ExitStatus is set in the state stopped alone.
+	// ExitStatus is set only in the state stopped.
 	ExitStatus uint32 `json:"exit_status,omitempty"`
 
 	Execs        int    `json:"execs"`         // that run now
@@ -64,7 +64,7 @@ type Container struct {
 // State of a container.
 type State string
 
-// States. Dead is a task of whose shim containerd has no connection, or that shim does not answer.
+// States. Dead is a task to whose shim containerd has no connection, or whose shim does not answer.
 const (
 	NoTask  State = "no-task" // containerd has its configuration and nothing runs
 	Created State = "created"
@@ -75,8 +75,8 @@ const (
 	Dead    State = "dead"
 )
 
-// livingPid is that of a container's first process, and 0 where it is not known to live: the kernel may have given the
-// pid of one that has ended to another process.
+// livingPid returns the pid of a container's first process, or 0 if that is not known to run: the kernel may have given
+// the pid of one that has ended to another process.
 func (c *Container) livingPid() int {
 	switch c.State {
 	case Created, Running, Pausing, Paused:
@@ -91,7 +91,7 @@ type CPUSet struct {
 	Source string `json:"source"` // absolute path of the cgroup
 	CPUs   string `json:"cpus"`   // that it was assigned
 	Mems   string `json:"mems,omitempty"`
-	Pinned bool   `json:"pinned,omitempty"` // it has a cpuset of its own meanwhile
+	Pinned bool   `json:"pinned,omitempty"` // it has a cpuset of its own for now
 	Writes int    `json:"writes"`
 	Error  string `json:"error,omitempty"` // why the last assignment is kept
 }

@@ -23,7 +23,7 @@ type watch struct {
 	changed changes
 }
 
-// changes are what events told since they were taken.
+// changes are what events have reported since the last take.
 type changes struct {
 	containers map[key]bool // to be asked again
 	execs      map[key]bool // of these containers, to be counted again
@@ -31,7 +31,7 @@ type changes struct {
 	all        bool // there were more than mostChanges
 }
 
-// mostChanges is how many containers are told apart while nobody asks. Above that all are asked for again.
+// mostChanges is how many containers are tracked while nobody asks. Above that all are asked for again.
 const mostChanges = 4096
 
 func noChanges() changes {
@@ -62,7 +62,7 @@ func (n *Node) subscribe() *watch {
 	return w
 }
 
-// ended reports whether containerd has hung up.
+// ended reports whether containerd has closed the stream.
 func (w *watch) ended() bool {
 	select {
 	case <-w.done:
@@ -128,7 +128,7 @@ const (
 	ofMemory // an OOM kill
 )
 
-// changeBy returns whose change an event is, and which.
+// changeBy returns which container an event changes, and what of it.
 func changeBy(event any) (id string, of change) {
 	switch e := event.(type) {
 	case *eventtypes.TaskExecStarted:

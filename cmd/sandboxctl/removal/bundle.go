@@ -137,8 +137,8 @@ func (r Remover) removeBundle(ctx context.Context, parent, dir *os.File, name st
 	return ctx.Err()
 }
 
-// removeWork removes the directory that containerd made beside a bundle, if it is empty. One that is not harms nobody:
-// containerd removes it when it makes a bundle of the same id, and when it starts.
+// removeWork removes the directory that containerd made along with a bundle, if it is empty. One that is not empty does
+// no harm: containerd removes it when it makes a bundle of the same id, and when it starts.
 func removeWork(work, name string) {
 	kind := filepath.Dir(filepath.Dir(work))
 	if !filepath.IsAbs(work) || work != filepath.Join(kind, name) {
@@ -152,7 +152,7 @@ func removeWork(work, name string) {
 	_ = parent.Close()                                         // opened for reading
 }
 
-// nothingMounted looks for mounts at a directory and below.
+// nothingMounted returns an error if there is a mount at a directory or below.
 func nothingMounted(dir string) error {
 	mounts, err := machine.Root("/").Mounts()
 	if err != nil {

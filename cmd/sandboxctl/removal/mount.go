@@ -17,7 +17,7 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// mounts unmounts what is mounted in a bundle that nobody has, and removes its directories, which are empty then.
+// mounts unmounts what is mounted in a bundle that nobody has, and removes its directories, which are then empty.
 func (r Remover) mounts(l leftover.Leftover) error {
 	if n := l.Target.Processes; n > 0 {
 		return fmt.Errorf("%d processes of the container live, which may use it", n)
@@ -50,7 +50,7 @@ func unmountAll(mounts []*mountinfo.Info) error {
 	return nil
 }
 
-// unmount unmounts what was seen in the table of mounts, and nothing that lies at the same path by now. A mount that
+// unmount unmounts what was seen in the table of mounts, and nothing else that is at the same path by now. A mount that
 // somebody uses stays.
 func unmount(m *mountinfo.Info) error {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}

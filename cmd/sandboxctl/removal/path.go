@@ -16,7 +16,8 @@ import (
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
-// openTop opens a directory by its absolute path, no part of which is a symbolic link. Nobody but root may write it.
+// openTop opens a directory by its absolute path, no part of which is a symbolic link. Only root and the
+// user of this program may write to it.
 func openTop(path string) (*os.File, error) {
 	return unchangeable(open(unix.AT_FDCWD, path, path, unix.O_RDONLY, unix.RESOLVE_NO_SYMLINKS))
 }
@@ -64,7 +65,8 @@ func unchangeable(dir *os.File, err error) (*os.File, error) {
 	return dir, nil
 }
 
-// openBelow opens a directory below top, and its parent. Nobody but root may write one of them.
+// openBelow opens a directory below top, and its parent. Only root and the user of this program may
+// write to either.
 func openBelow(top, path string) (parent, dir *os.File, err error) {
 	rel, err := filepath.Rel(top, path)
 	if err != nil || !filepath.IsLocal(rel) || rel == "." {
@@ -151,7 +153,7 @@ func removeDir(parent *os.File, name string) error {
 	return unlink(parent, name, unix.AT_REMOVEDIR)
 }
 
-// inFD is a path that leads to an open directory, wherever that is.
+// inFD returns a path that leads to an open directory, wherever that is.
 func inFD(dir *os.File, elem ...string) string {
 	return strings.Join(append([]string{fmt.Sprintf("/proc/self/fd/%d", dir.Fd())}, elem...), "/")
 }

@@ -6,10 +6,10 @@
 // What a bundle or a state directory names is ended and removed by the shim's own delete command, as containerd does.
 // This package does what containerd does around it: it keeps others from the id meanwhile, and removes the bundle.
 //
-// Promises: right before each removal it looks again, and what is no leftover any more, or is kept, stays. No path is
-// followed through a symbolic link or a mount. A process is signalled by a pidfd alone, after it was recognized. What
-// cannot be removed stays, with an error that says why. It has no goroutines and no locks of its own, and takes the
-// flock of bundles and of the directory of sockets, as shims do.
+// Promises: right before each removal it looks again, and what is no longer a leftover, or is kept, stays. No path is
+// followed through a symbolic link or a mount. A process is signalled only through a pidfd, after it was recognized.
+// What cannot be removed stays, with an error that says why. It has no goroutines and no locks of its own, and takes
+// the flock of bundles and of the directory of sockets, as shims do.
 package removal
 
 import (
@@ -30,20 +30,21 @@ import (
 type Remover struct {
 	State   string // state directory of containerd, without symbolic links
 	Address string // socket of containerd, as shims are told
-	// Look returns what is a leftover now, or an error where nothing may be removed.
+	// Look returns what is a leftover now, or an error if nothing may be removed.
 	Look func(ctx context.Context) ([]leftover.Leftover, error)
-	// Binary checks a shim, so that nobody but root can have written it, and returns its path. For "" it is the one
-	// that containerd would start.
+	// Binary checks that nobody except root can have written a shim, and returns its path. For "" it is the one that
+	// containerd would start.
 	Binary func(path string) (string, error)
 }
 
-// errKept is that of what should be removed by a person.
+// errKept means that only a person should remove something.
 var errKept = errors.New("it is left")
 
-// ErrGone is that of what was no leftover any more when it was looked at again: nothing was done.
+// ErrGone means that something was no longer a leftover when it was looked at again: nothing was done.
 var ErrGone = errors.New("it is no leftover any more")
 
-// order is that of removal. Shims come after containers, which they may have; mounts after the processes that use them.
+// order is the order of removal. Shims come after containers, which they may have; mounts after processes that use
+// them.
 var order = []leftover.Kind{leftover.Bundles, leftover.States, leftover.Shims, leftover.Mounts, leftover.Sockets}
 
 // Sort brings leftovers into the order in which they are removed: of bundles first those that containerd has begun to
@@ -61,7 +62,7 @@ func Sort(list []leftover.Leftover) {
 	})
 }
 
-// Remove removes one leftover. The error is ErrGone if it is none any more. Another says why it, or a part of it, is
+// Remove removes one leftover. The error is ErrGone if it is no longer one. Any other says why it, or a part of it, is
 // left.
 func (r Remover) Remove(ctx context.Context, l leftover.Leftover) error {
 	now, err := r.again(ctx, l)
@@ -86,7 +87,7 @@ func (r Remover) Remove(ctx context.Context, l leftover.Leftover) error {
 	return fmt.Errorf("%w: there is no removal of %s", errKept, now.Kind)
 }
 
-// again looks for a leftover once more: nil if it is none now.
+// again looks for a leftover once more, and returns nil if it is no longer one.
 func (r Remover) again(ctx context.Context, l leftover.Leftover) (*leftover.Leftover, error) {
 	list, err := r.Look(ctx)
 	if err != nil {

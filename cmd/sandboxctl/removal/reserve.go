@@ -22,8 +22,8 @@ type reservation struct {
 	removable    bool   // it is nobody else's: it was made for this, or its container is removed
 }
 
-// reserve makes an empty bundle, or takes one of which there are directories alone, such as what somebody left who
-// removed a bundle by hand, or this program when it was killed. containerd removes an empty one when it starts.
+// reserve makes an empty bundle, or takes one that has only directories, such as one left by somebody who removed a
+// bundle by hand, or by this program when it was killed. containerd removes an empty one when it starts.
 func (r Remover) reserve(bundle string) (*reservation, error) {
 	namespace := filepath.Dir(bundle)
 	top, err := openTop(r.State)
@@ -58,8 +58,8 @@ func (r Remover) reserve(bundle string) (*reservation, error) {
 	return v, nil
 }
 
-// takesBare refuses a bundle in which is more than directories that are empty, or at which something is mounted.
-// containerd has written down a container before it makes its bundle: of one that is just made, it is known.
+// takesBare refuses a bundle in which there is more than directories that are empty, or at which something is mounted.
+// containerd records a container before it makes its bundle: if a bundle is just being made, its container is known.
 func (v *reservation) takesBare() error {
 	dir, err := unchangeable(openIn(v.parent, v.name))
 	if err != nil {
@@ -94,7 +94,7 @@ func (v *reservation) takesBare() error {
 	return nil
 }
 
-// release removes what there is now but for what is mounted, or in use.
+// release removes what is there now, except for what is mounted or in use.
 func (v *reservation) release() {
 	if v.parent != nil {
 		if v.removable {

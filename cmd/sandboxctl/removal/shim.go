@@ -25,7 +25,7 @@ const (
 	shimTimeout = 10 * time.Second // for its end
 )
 
-// shim asks a shim to end whose bundle is gone, and that has no container.
+// shim asks a shim whose bundle is gone, and that has no container, to end.
 func (r Remover) shim(ctx context.Context, l leftover.Leftover) error {
 	fd, err := unix.PidfdOpen(l.Pid, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -55,7 +55,7 @@ func (r Remover) shim(ctx context.Context, l leftover.Leftover) error {
 	return awaitEnd(ctx, fd, l.Pid)
 }
 
-// recognize refuses a process that has the command line of a shim and is none: one of another user, or another program.
+// recognize refuses a process that only has the command line of a shim: one of another user, or another program.
 func recognize(pid int) error {
 	root := machine.Root("/")
 	status, err := machine.ReadText(root.ProcFile(pid, "status"))
@@ -102,8 +102,8 @@ func awaitEnd(ctx context.Context, fd, pid int) error {
 // lockTimeout is for the lock of the directory of sockets, which shims hold over a few system calls.
 const lockTimeout = 2 * time.Second
 
-// socket removes a socket on which nobody listens. No shim of ours can begin to meanwhile: it takes the same lock for
-// that. Those of other runtimes take none.
+// socket removes a socket on which nobody listens. No shim of ours can begin to listen meanwhile: it takes the same
+// lock for that. Those of other runtimes take none.
 func (r Remover) socket(ctx context.Context, l leftover.Leftover) error {
 	dir, err := openTop(filepath.Dir(l.Path))
 	if err != nil {
@@ -146,8 +146,8 @@ func nobodyListens(ctx context.Context, dir *os.File, name string) error {
 	return nil
 }
 
-// unlinkSocket removes a socket that was seen. One that has its name by now keeps it. A name that is left aside, should
-// this program be killed, is found as a leftover.
+// unlinkSocket removes a socket that was seen. A new one of the same name stays. One that was set aside when this
+// program was killed is found as a leftover.
 func unlinkSocket(ctx context.Context, dir *os.File, name string, seen unix.Stat_t) error {
 	fd, aside := int(dir.Fd()), "removed-"+name
 	if err := unix.Renameat2(fd, name, fd, aside, unix.RENAME_NOREPLACE); err != nil {

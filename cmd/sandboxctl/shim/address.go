@@ -30,11 +30,11 @@ const (
 	sandboxes = "io.containerd.sandbox.controller.v1.shim"
 )
 
-// ErrNoBundle says that there is no task or sandbox with an id.
+// ErrNoBundle means that there is no task or sandbox with an id.
 var ErrNoBundle = errors.New("no bundle")
 
-// Find returns the address of the shim of a container or a sandbox. state is containerd's state directory. One that is
-// spoken to otherwise than by ttrpc over a unix socket, as this project's never is, is errdefs.ErrNotImplemented.
+// Find returns the address of the shim of a container or a sandbox. state is containerd's state directory. If it does
+// not use ttrpc over a unix socket, as this project's do, the error is errdefs.ErrNotImplemented.
 func Find(state, namespace, id string) (Address, error) {
 	bundle, err := Bundle(state, namespace, id)
 	if err != nil {
@@ -66,7 +66,7 @@ type params struct {
 	Protocol string `json:"protocol"`
 }
 
-// readParams reads bootstrap.json of containerd 2, or the address alone of older ones.
+// readParams reads bootstrap.json of containerd 2, or only the address of older ones.
 func readParams(bundle string) (p params, err error) {
 	text, err := readFile(filepath.Join(bundle, "bootstrap.json"))
 	if err == nil {
@@ -98,7 +98,7 @@ func readAddress(bundle string) (Address, error) {
 	return checkAddress(p.Address, p.Version)
 }
 
-// Socket is the path of the socket of the shim of a bundle, whether there is one or not.
+// Socket returns the path of the socket of the shim of a bundle, whether there is one or not.
 func Socket(bundle string) (path string, err error) {
 	p, err := readParams(bundle)
 	if err != nil {
@@ -115,7 +115,7 @@ func socketPath(address string) (string, error) {
 	return path, nil
 }
 
-// checkAddress refuses what is no socket of this user: nothing is said to others.
+// checkAddress refuses what is not a socket of this user: nothing is sent to others.
 func checkAddress(address string, version int) (Address, error) {
 	path, err := socketPath(address)
 	if err != nil {

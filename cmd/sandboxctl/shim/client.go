@@ -73,7 +73,7 @@ func CheckPeer(conn *net.UnixConn) (pid int, err error) {
 // Close ends the connection.
 func (c *Client) Close() { _ = c.client.Close() } // what was asked is answered
 
-// Pid is the shim's process id, and that of the first process of a container, or 0.
+// Pid returns the shim's process id, and that of the first process of a container, or 0.
 func (c *Client) Pid(ctx context.Context, containerID string) (shim, container int, err error) {
 	var answer taskapi.ConnectResponse
 	err = c.call(ctx, c.task, "Connect", &taskapi.ConnectRequest{ID: containerID}, &answer)
@@ -90,8 +90,8 @@ func (c *Client) call(ctx context.Context, service, method string, request, answ
 	return nil
 }
 
-// own calls one of this project's services. Its messages have no Go types: an Empty carries them as what it does not
-// know. The error of another shim is errdefs.ErrNotImplemented.
+// own calls one of this project's services. Its messages have no Go types: an Empty carries them as unknown fields. The
+// error of another shim is errdefs.ErrNotImplemented.
 func (c *Client) own(ctx context.Context, service, method string, request []any, answer ...any) error {
 	encoded, err := protofield.Encode(request...)
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 type column struct {
 	title string
 	width int // 0: what is left
-	from  int // it is shown in terminals that are so wide
+	from  int // the narrowest terminal that shows it
 	left  bool
 	text  func(r *row) string
-	// compare puts first what is looked for: the most, and the first of a name.
+	// compare puts first what people look for: the most, or the first name.
 	compare func(a, b *row) int
 }
 
@@ -55,7 +55,7 @@ var columns = []column{
 	{"NAMESPACE", 12, 160, true, (*row).namespaceText, first((*row).namespaceText)},
 }
 
-// shown are the columns that a terminal of a width has room for, by their places in columns.
+// shown returns the columns that a terminal of a width has room for, as indexes of columns.
 func shown(width int) (list []int) {
 	for i, c := range columns {
 		if width >= c.from {
@@ -67,7 +67,7 @@ func shown(width int) (list []int) {
 
 func orDash(text string) string { return cmp.Or(text, "-") }
 
-// unless is a text, or a dash for what is not known.
+// unless returns text, or a dash if it is unknown.
 func unless(unknown bool, text string) string {
 	if unknown {
 		return "-"
@@ -98,7 +98,7 @@ func (r *row) throttleText() string  { return unless(r.unknown.Throttling, perce
 func (r *row) sourceText() string    { return orDash(r.source) }
 func (r *row) namespaceText() string { return r.namespace }
 
-// percent is a share of one.
+// percent returns a share of one as a percentage.
 func percent(share float64) string {
 	if share >= 9.995 {
 		return fmt.Sprintf("%.0f", 100*share)
@@ -106,7 +106,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.1f", 100*share)
 }
 
-// size is a number of bytes in at most five characters.
+// size returns a number of bytes in at most five characters.
 func size(n uint64) string {
 	value, unit := float64(n), ""
 	for _, u := range []string{"K", "M", "G", "T", "P"} {
@@ -121,7 +121,7 @@ func size(n uint64) string {
 	return fmt.Sprintf("%.0f%s", value, unit)
 }
 
-// pressureText is the worst pressure, with the first letter of what was waited for.
+// pressureText returns the worst pressure, with the first letter of what was waited for.
 func (r *row) pressureText() string {
 	p := r.pressure
 	switch worst := p.worst(); {
@@ -138,7 +138,7 @@ func (r *row) pressureText() string {
 	}
 }
 
-// shimText is the runtime, short, with the pid.
+// shimText returns the short name of the runtime, with the pid.
 func (r *row) shimText() string {
 	name := r.runtime()
 	if r.shim.Pid == 0 {
@@ -147,7 +147,7 @@ func (r *row) shimText() string {
 	return fmt.Sprintf("%s %d", name, r.shim.Pid)
 }
 
-// clock is a time that a process used.
+// clock returns a time that a process used as text.
 func clock(d time.Duration) string {
 	if d >= time.Hour {
 		return fmt.Sprintf("%d:%02d:%02d", int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60)
@@ -155,8 +155,8 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%05.2f", int(d.Minutes()), (d % time.Minute).Seconds())
 }
 
-// cell is a text in a field of a width, cut with a sign that it is. Names come from containers: they do nothing to the
-// terminal.
+// cell returns text in a field of a width, with a mark if it is cut. Names come from containers: they must not affect
+// the terminal.
 func cell(text string, width int, left bool) string {
 	text = ansi.Truncate(cli.Printable(text), width, "~")
 	space := strings.Repeat(" ", max(0, width-ansi.StringWidth(text)))

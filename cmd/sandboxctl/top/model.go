@@ -31,15 +31,15 @@ type model struct {
 
 	order   order
 	filter  string
-	typing  bool // the keys are text of the filter
+	typing  bool // keys are text of the filter
 	folded  map[string]bool
 	chosen  string // key of the row with the cursor
 	scroll  int    // rows above the screen
 	help    bool
 	process processView
 
-	asking bool // the source is asked
-	again  bool // ask once more at once: what is wanted has changed meanwhile
+	asking bool // the source is being asked
+	again  bool // ask again immediately: what is wanted has changed meanwhile
 	ticks  int  // of timers: those of an earlier number are late
 }
 
@@ -50,7 +50,7 @@ func newModel(ctx context.Context, s Source, interval time.Duration) *model {
 	}
 }
 
-// answer is what the source says.
+// answer is what the source returned.
 type answer struct {
 	snapshot  *node.Snapshot
 	err       error
@@ -66,7 +66,7 @@ type tick struct{ number int }
 // Init implements tea.Model.
 func (m *model) Init() tea.Cmd { return m.ask() }
 
-// ask asks the source, unless it is asked already.
+// ask asks the source, unless it is being asked already.
 func (m *model) ask() tea.Cmd {
 	if m.asking {
 		m.again = true
@@ -103,7 +103,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// take takes over an answer, and waits for the next.
+// take applies an answer, and waits for the next.
 func (m *model) take(a answer) tea.Cmd {
 	m.asking = false
 	if m.err = a.err; a.err == nil {
@@ -122,12 +122,12 @@ func (m *model) take(a answer) tea.Cmd {
 	return tea.Tick(m.interval, func(time.Time) tea.Msg { return tick{number} })
 }
 
-// cursor is the place of the chosen row, or -1 if there is none.
+// cursor returns the index of the chosen row, or -1 if there is none.
 func (m *model) cursor() int {
 	return slices.IndexFunc(m.rows, func(r row) bool { return r.key == m.chosen })
 }
 
-// place arranges the rows anew, chooses one if the chosen one is gone, and scrolls so that it is seen.
+// place arranges the rows again, chooses one if the chosen one is gone, and scrolls so that it is visible.
 func (m *model) place() {
 	m.rows = arrange(m.groups, m.order, m.filter, m.folded)
 	at := m.cursor()
@@ -138,7 +138,7 @@ func (m *model) place() {
 	m.scroll = scrolled(m.scroll, at, len(m.rows), m.body())
 }
 
-// scrolled is how far a list is scrolled so that the row at a place is seen, in a window of so many rows.
+// scrolled returns how far a list is scrolled so that the row at an index is visible, in a window of so many rows.
 func scrolled(scroll, at, rows, window int) int {
 	if at < scroll {
 		scroll = at
@@ -156,7 +156,7 @@ func (m *model) move(by int) {
 	}
 }
 
-// key acts on a key.
+// key handles a key.
 func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	defer m.place()
 	switch {
@@ -182,7 +182,7 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	return m.tableKey(k.String())
 }
 
-// tableKey acts on a key in the table of pods.
+// tableKey handles a key in the table of pods.
 func (m *model) tableKey(name string) tea.Cmd {
 	switch name {
 	case "up", "k":
@@ -224,7 +224,7 @@ func (m *model) sortBy(step int) {
 	m.order = order{column: list[(at+step+len(list))%len(list)]}
 }
 
-// fold folds or unfolds the pod of the chosen row. The cursor is on the pod then.
+// fold folds or unfolds the pod of the chosen row. The cursor is then on the pod.
 func (m *model) fold() {
 	for _, g := range m.groups {
 		if g.pod && (g.key == m.chosen || slices.ContainsFunc(g.containers, func(r row) bool { return r.key == m.chosen })) {

@@ -37,7 +37,7 @@ const byProcessCPU = 2
 
 func newProcessView() processView { return processView{column: byProcessCPU} }
 
-// take takes over an answer.
+// take applies an answer.
 func (v *processView) take(a answer) {
 	v.err, v.known = a.procErr, true
 	if a.procErr != nil {
@@ -51,11 +51,11 @@ func (v *processView) take(a answer) {
 	v.now = a.processes
 }
 
-// sameStart is how far the times at which one process began may differ between two looks. They are taken from the
-// clock less the time since boot, which are not read at one moment, and the clock is adjusted.
+// sameStart is how far the start times of one process may differ between two readings. They are computed from the clock
+// and the time since boot, which are not read at the same moment, and the clock is adjusted.
 const sameStart = time.Second
 
-// cpu is what a process used since it was seen before, of one CPU.
+// cpu returns the share of one CPU that a process has used since it was last seen.
 func (v *processView) cpu(p node.Process) float64 {
 	before, seen := v.before[p.Pid]
 	if !seen || v.passed <= 0 || p.CPU < before.CPU || p.Started.Sub(before.Started).Abs() > sameStart {
@@ -64,7 +64,7 @@ func (v *processView) cpu(p node.Process) float64 {
 	return float64(p.CPU-before.CPU) / float64(v.passed)
 }
 
-// processColumn is one of the list.
+// processColumn is a column of the list.
 type processColumn struct {
 	title   string
 	width   int // 0: what is left
@@ -100,7 +100,7 @@ var processColumns = []processColumn{
 	},
 }
 
-// sorted are the processes in their order.
+// sorted returns the processes in their order.
 func (v *processView) sorted() []node.Process {
 	list := slices.Clone(v.now)
 	compare := processColumns[v.column].compare
@@ -108,7 +108,7 @@ func (v *processView) sorted() []node.Process {
 	return list
 }
 
-// key acts on a key. window is how many processes are seen at once.
+// key handles a key. window is how many processes are visible.
 func (v *processView) key(name string, window int) tea.Cmd {
 	columns := len(processColumns)
 	switch name {
@@ -137,7 +137,7 @@ func (v *processView) key(name string, window int) tea.Cmd {
 	return nil
 }
 
-// status is the line above the list.
+// status returns the line above the list.
 func (v *processView) status() string {
 	switch {
 	case v.err != nil:

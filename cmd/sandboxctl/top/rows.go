@@ -117,8 +117,8 @@ func containerRow(p *node.Pod, c, earlier *node.Container) row {
 	return r
 }
 
-// sum fills the row of a pod. Its limit is that of all, if each has one. CPUs and source are those of all, if they have
-// the same.
+// sum fills the row of a pod. Its limit is the sum, if each container has one. CPUs and source are those of the
+// containers, if all have the same.
 func (g *group) sum() {
 	limited := len(g.containers) > 0
 	for i, c := range g.containers {
@@ -152,7 +152,7 @@ func (g *group) sum() {
 	}
 }
 
-// either is what is not known of one or the other, nor of their sum.
+// either returns what is not known of one or the other, nor of their sum.
 func either(a, b measure.Unknown) measure.Unknown {
 	return measure.Unknown{
 		CPU: a.CPU || b.CPU, Times: a.Times || b.Times, Throttling: a.Throttling || b.Throttling,
@@ -174,8 +174,8 @@ func (o order) compare(a, b *row) int {
 	return cmp.Or(c, cmp.Compare(a.name, b.name), cmp.Compare(a.key, b.key))
 }
 
-// arrange returns the rows to show: of the groups that have the text in them, and the containers of those that are not
-// folded. A pod of which only a container has the text is shown with that container.
+// arrange returns the rows to show: the groups that match the filter, and the containers of those that are not folded.
+// A pod of which only a container matches is shown with that container.
 func arrange(list []group, o order, filter string, folded map[string]bool) (rows []row) {
 	filter = strings.ToLower(filter)
 	sorted := make([]*group, len(list))
@@ -205,7 +205,7 @@ func arrange(list []group, o order, filter string, folded map[string]bool) (rows
 	return rows
 }
 
-// top is the row by which a group is sorted.
+// top returns the row by which a group is sorted.
 func (g *group) top() *row {
 	if !g.pod && len(g.containers) > 0 {
 		return &g.containers[0]
@@ -213,14 +213,14 @@ func (g *group) top() *row {
 	return &g.row
 }
 
-// has reports whether a row has a text, in lower case, in what names it, or is of that runtime or state.
+// has reports whether the names of a row contain text, which is in lower case, or text is its runtime or state.
 func (r *row) has(text string) bool {
 	return slices.ContainsFunc([]string{r.name, r.id, r.namespace}, func(s string) bool {
 		return strings.Contains(strings.ToLower(s), text)
 	}) || text == r.state || text == r.runtime()
 }
 
-// runtime is the runtime without what all have in their names: runc of io.containerd.runc.v2.
+// runtime returns the runtime without what all names have in common: runc for io.containerd.runc.v2.
 func (r *row) runtime() string {
 	parts := strings.Split(r.shim.Runtime, ".")
 	return parts[max(0, len(parts)-2)]

@@ -4,11 +4,10 @@
 // Package top shows what the containers of a node use, again and again: a table of pods, and the processes of one
 // container.
 //
-// A [Source] tells what there is. What changes between two snapshots becomes rows (rows.go), in the order and of the
-// part that was asked for. The model (model.go) is changed by keys and snapshots alone, and drawn from what it has
-// (view.go).
+// A [Source] reports what there is. What changes between two snapshots becomes rows (rows.go), filtered and sorted as
+// was asked for. Only keys and snapshots change the model (model.go), from which the screen is drawn (view.go).
 //
-// Goroutines: bubbletea's. One at a time asks the source.
+// The goroutines are bubbletea's. One at a time asks the source.
 package top
 
 import (
@@ -27,7 +26,7 @@ import (
 	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
-// Source tells what a node runs. It is asked by one goroutine at a time.
+// Source reports what a node runs. It is asked by one goroutine at a time.
 type Source interface {
 	Snapshot(ctx context.Context) (*node.Snapshot, error)
 	Processes(ctx context.Context, namespace, id string) ([]node.Process, error)

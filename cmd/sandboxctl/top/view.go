@@ -17,17 +17,17 @@ import (
 // The screen has two lines above the table, its header, and two lines below.
 const otherLines = 5
 
-// The only attributes: no colour says anything.
+// The only attributes: colours have no meaning.
 const (
 	reverse = "\x1b[7m"
 	bold    = "\x1b[1m"
 	normal  = "\x1b[m"
 )
 
-// body is how many rows of the table are seen.
+// body returns how many rows of the table are visible.
 func (m *model) body() int { return max(1, m.height-otherLines) }
 
-// processBody is how many processes are seen.
+// processBody returns how many processes are visible.
 func (m *model) processBody() int { return m.body() }
 
 // View implements tea.Model.
@@ -46,7 +46,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// line is a text of the width of the screen.
+// line returns text in the width of the screen.
 func (m *model) line(text string) string { return cell(text, m.width, true) }
 
 func (m *model) tableLines() []string {
@@ -66,7 +66,7 @@ func (m *model) tableLines() []string {
 	return append(lines, m.line(m.detail()), m.line(keys))
 }
 
-// summary is of the machine.
+// summary returns the lines about the machine.
 func (m *model) summary() []string {
 	if m.now == nil {
 		state := "asking containerd…"
@@ -119,7 +119,7 @@ func pressureText(p measure.Pressure) string {
 // marks are the cursor and the fold before a name.
 const marks = 3
 
-// nameWidth is what other columns leave for the name.
+// nameWidth returns what other columns leave for the name.
 func nameWidth(width int) int {
 	for _, i := range shown(width) {
 		if c := columns[i]; c.width > 0 {
@@ -166,7 +166,7 @@ func (m *model) rowLine(r *row, chosen bool) string {
 	return m.line(strings.Join(cells, " "))
 }
 
-// detail has of the chosen row what a narrow table does not.
+// detail returns what a narrow table does not show of the chosen row.
 func (m *model) detail() string {
 	at := m.cursor()
 	if at < 0 {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package view has the commands that ask once and print: ps, inspect, stacks; and those that go on printing: events,
+// Package view has the commands that ask once and print: ps, inspect, stacks; and those that keep printing: events,
 // logs.
 package view
 
@@ -144,7 +144,7 @@ func source(c *node.Container) string {
 	return c.CPUSet.Source
 }
 
-// short is a runtime without what is in all names.
+// short returns the name of a runtime without the common prefixes.
 func short(runtime string) string {
 	for _, prefix := range []string{"io.containerd.", "containerd-shim-"} {
 		runtime = strings.TrimPrefix(runtime, prefix)
@@ -152,7 +152,7 @@ func short(runtime string) string {
 	return dash(runtime)
 }
 
-// Bytes is a size for people: 4.2M.
+// Bytes returns a size for people: 4.2M.
 func Bytes(n uint64) string {
 	const step, whole = 1024, 10
 	size, unit := float64(n), 0

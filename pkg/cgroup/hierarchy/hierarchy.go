@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hierarchy finds and makes cgroups by their path in the cgroup hierarchies of this machine. What is mounted
-// where, and what a new cgroup needs, is known to github.com/containerd/cgroups/v3. The package has no state and no
-// goroutine.
+// Package hierarchy finds and makes cgroups by their path in the cgroup hierarchies of this machine.
+// github.com/containerd/cgroups/v3 knows what is mounted where, and what a new cgroup needs. The package has no state
+// and no goroutine.
 package hierarchy
 
 import (
@@ -53,8 +53,8 @@ func roots() (map[string]string, error) {
 	return found, nil
 }
 
-// subsystems are those of v1 on this machine. Default leaves out whatever it cannot look at: a pod would lack a
-// hierarchy, and what is made there later would stay.
+// subsystems returns those of v1 on this machine. Default leaves out whatever it cannot look at: a pod would lack a
+// hierarchy, and what is made there later would not be removed.
 func subsystems() ([]cgroup1.Subsystem, error) {
 	list, err := cgroup1.Default()
 	if err != nil {
@@ -67,7 +67,7 @@ func subsystems() ([]cgroup1.Subsystem, error) {
 	return list, err
 }
 
-// overlooked reports whether there is the hierarchy of a subsystem below root that the list lacks.
+// overlooked reports whether there is, below root, a hierarchy of a subsystem that the list lacks.
 func overlooked(root string, list []cgroup1.Subsystem) (bool, error) {
 	for _, name := range append(cgroup1.Subsystems(), cgroup1.SystemdDbus) {
 		if slices.ContainsFunc(list, func(s cgroup1.Subsystem) bool { return s.Name() == name }) {
@@ -82,8 +82,8 @@ func overlooked(root string, list []cgroup1.Subsystem) (bool, error) {
 }
 
 // At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may
-// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not. A file in its place is
-// errdefs.ErrInvalidArgument.
+// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not. If a file is in its place,
+// the error is errdefs.ErrInvalidArgument.
 func At(path string) (*cgroup.Cgroup, error) {
 	tops, err := roots()
 	if err != nil {
@@ -131,7 +131,7 @@ func Missing(path string) ([]string, error) {
 
 // Make makes the directories that Missing listed for path and prepares them for containers: with all controllers on v2,
 // with the CPUs and memory nodes of the parent on v1. It returns those that it made; somebody else may have made some
-// since. When it fails, it leaves nothing behind.
+// since. If it fails, it leaves nothing behind.
 func Make(path string, dirs []string) (made []string, err error) {
 	defer func() {
 		if err != nil {
@@ -168,7 +168,7 @@ func prepare(path string) error {
 		}
 		controllers, err := m.RootControllers()
 		for _, c := range controllers {
-			// One by one, since each may fail by itself. Whoever sets a limit of one that is missing gets a better error.
+			// One by one, since each may fail by itself. Setting a limit of a missing one gives a better error.
 			_ = m.ToggleControllers([]string{c}, cgroup2.Enable)
 		}
 		return err

@@ -24,8 +24,8 @@ import (
 	"sandbox.internal/shim/pkg/resources"
 )
 
-// WriteRest writes the limits that libcontainer leaves out although the kernel has them: on cgroup v1 the memory of
-// TCP buffers, and that the OOM killer is on again; on v2 the weights of devices, if the IO scheduler is not BFQ.
+// WriteRest writes the limits that libcontainer leaves out although the kernel has them: on cgroup v1 the memory of TCP
+// buffers, and turning the OOM killer back on; on v2 the weights of devices, if the IO scheduler is not BFQ.
 func WriteRest(c *cgroup.Cgroup, r *specs.LinuxResources) error {
 	switch {
 	case r == nil:
@@ -53,7 +53,8 @@ func writeMemory(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 	return nil
 }
 
-// writeDeviceWeights skips devices whose scheduler has no weights, and, as runc does, all of them on a kernel without.
+// writeDeviceWeights skips devices whose scheduler has no weights, and, as runc does, all devices if the kernel has
+// none.
 func writeDeviceWeights(c *cgroup.Cgroup, devices []specs.LinuxWeightDevice) error {
 	if _, err := os.Stat(c.File("io.bfq.weight")); err == nil {
 		return nil // libcontainer wrote to this one
@@ -78,7 +79,7 @@ func writeFile(c *cgroup.Cgroup, name, text string) error {
 	return cgroups.WriteFile(filepath.Dir(c.File(name)), name, text)
 }
 
-// Names are the names of the files of fields. Each must be of a controller that the container is in.
+// Names returns the names of the files of fields. Each must belong to a controller that the container is in.
 func Names(c *cgroup.Cgroup, fields []resources.Field) ([]string, error) {
 	var all []string
 	for _, f := range fields {
@@ -127,7 +128,7 @@ func CheckUsage(c *cgroup.Cgroup, m *specs.LinuxMemory) error {
 }
 
 // LimitDepth limits how deep a container may nest cgroups, unless its configuration does. libcontainer does not know
-// this file, so updates do not write it. Without it a container runs too: no walk of this program depends on it.
+// this file, so updates do not write it. Failures are only logged: no walk of this program depends on the limit.
 func LimitDepth(containerID string, c *cgroup.Cgroup, r *specs.LinuxResources) {
 	if r != nil {
 		if _, asked := r.Unified[cgroup.DepthFile]; asked {

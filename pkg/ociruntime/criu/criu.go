@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package criu is about the program that saves and restores containers: whether it is there, its options, its log, and
-// what is refused because it would take it for something else.
+// Package criu deals with the program that saves and restores containers: it finds it, sets its options, reads its log,
+// and refuses what the program would take for something else.
 package criu
 
 import (
@@ -24,7 +24,7 @@ import (
 	"sandbox.internal/shim/pkg/process"
 )
 
-// Program is what libcontainer runs for checkpoints. It takes the first in PATH and cannot be told another.
+// Program is what libcontainer runs for checkpoints. It takes the first in PATH and accepts no other.
 const Program = "criu"
 
 // Find returns an error if there is no criu, or if want is set and another one would run.
@@ -41,13 +41,13 @@ func Find(want string) error {
 	return nil
 }
 
-// Options are the options that are always the same. Others (CNI) make the devices of network namespaces, also before a
-// restore.
+// Options returns the options that are always the same. Others (CNI) make the devices of network namespaces, also
+// before a restore.
 func Options(image, work string) *libcontainer.CriuOpts {
 	return &libcontainer.CriuOpts{ImagesDirectory: image, WorkDirectory: work, EmptyNs: unix.CLONE_NEWNET, StatusFd: -1}
 }
 
-// DumpOptions translates r, as far as libcontainer does not check it.
+// DumpOptions translates r, and checks what libcontainer does not.
 func DumpOptions(r process.CheckpointRequest) (*libcontainer.CriuOpts, error) {
 	invalid := func(field, value, want string) error {
 		return fmt.Errorf("%s %q: %s: %w", field, value, want, errdefs.ErrInvalidArgument)
@@ -85,7 +85,7 @@ func DumpOptions(r process.CheckpointRequest) (*libcontainer.CriuOpts, error) {
 // cgroupModes are those of criu(8), --manage-cgroups; empty is its default.
 var cgroupModes = []string{"", "soft", "full", "strict", "ignore"}
 
-// CheckImage refuses a directory that is no checkpoint: criu's own error is hard to understand.
+// CheckImage refuses a directory that is not a checkpoint: criu's own error is hard to understand.
 func CheckImage(dir string) error {
 	// CRIU and libcontainer read these first.
 	for _, name := range []string{"inventory.img", "descriptors.json"} {
@@ -100,7 +100,7 @@ func CheckImage(dir string) error {
 }
 
 // WithLog calls f with a directory for criu's log, and adds the cause from the log to an error of f. The directory is
-// dir, or if that is empty, one in bundle that is kept only with a cause.
+// dir, or if that is empty, one in bundle that is kept only if there is a cause.
 func WithLog(bundle, dir, log string, f func(dir string) error) error {
 	temporary := dir == ""
 	var err error
@@ -124,7 +124,7 @@ func WithLog(bundle, dir, log string, f func(dir string) error) error {
 	return err
 }
 
-// cause is the first error in a log of criu, from which the others follow; "" for none.
+// cause returns the first error in a log of criu, from which the others follow; "" for none.
 func cause(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -143,8 +143,8 @@ func firstError(log io.Reader) string {
 	return ""
 }
 
-// CheckNamespaces refuses paths that no longer lead to the namespaces of pid, as those of a process that has ended or
-// of a descriptor that was closed: libcontainer reads them again and tells CRIU not to save these namespaces.
+// CheckNamespaces refuses paths that no longer lead to the namespaces of pid, such as those of a process that has
+// exited or of a closed descriptor: libcontainer reads them again and tells CRIU not to save these namespaces.
 func CheckNamespaces(list configs.Namespaces, pid int) error {
 	for _, ns := range list {
 		if ns.Path == "" || ns.Type != configs.NEWNET && ns.Type != configs.NEWPID {

@@ -12,12 +12,12 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 )
 
-// CheckMounts refuses links in a container's root file system by which CRIU would mount something else than
-// config.json says. libcontainer tells CRIU what to bind by the place where a mount lies once links are followed, and
-// CRIU keeps that as text, mnt[PLACE]:SOURCE: a place with "]:" in it ends early, and the rest is the source
-// (CVE-2026-119101). Of two mounts at one place CRIU takes the source of the first.
+// CheckMounts refuses links in a container's root file system because of which CRIU would mount something other than
+// config.json says. libcontainer tells CRIU what to bind by the place of a mount once links are followed, and CRIU
+// keeps that as text, mnt[PLACE]:SOURCE: a place with "]:" in it ends early, and the rest becomes the source
+// (CVE-2026-119101). For two mounts at one place, CRIU takes the source of the first.
 //
-// libcontainer follows the links again. At a restore nobody can exchange them meanwhile, since nothing runs there yet.
+// libcontainer follows the links again. At a restore nobody can replace them meanwhile, since nothing runs there yet.
 func CheckMounts(config *configs.Config) error {
 	sources := map[string]string{} // by place
 	for _, m := range config.Mounts {

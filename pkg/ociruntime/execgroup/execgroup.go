@@ -34,16 +34,16 @@ type Groups struct {
 	occupied []*cgroup.Cgroup
 }
 
-// New returns the groups of a container with the cgroup parent, whose execs have limits unless these are nil.
+// New returns the groups of the container with the cgroup parent. Its execs have limits, unless that is nil.
 func New(parent *cgroup.Cgroup, limits *limit.Limits) *Groups {
 	return &Groups{parent: parent, limits: limits}
 }
 
-// initLeaf is the child in which the processes of a container on v2 are that are no execs with limits.
+// initLeaf is the child cgroup, on v2, of a container's processes that are not execs with limits.
 const initLeaf = "init"
 
-// Prepare makes the limits of execs possible, or returns an error if those that all have are not. It is called when no
-// exec runs yet.
+// Prepare makes limits of execs possible. It returns an error if the limits that all execs have are not. It is called
+// before any exec runs.
 func (g *Groups) Prepare() error {
 	if g.limits == nil {
 		return nil
@@ -68,15 +68,14 @@ type Group struct {
 	SubPaths map[string]string // below the container's, as libcontainer takes them
 }
 
-// Make makes a cgroup for an exec, with limits unless they are nil. The container may have made cgroups of the same
-// names.
+// Make makes a cgroup for an exec, with limits unless l is nil. It skips names of cgroups that the container has made.
 func (g *Groups) Make(l *limit.Limits) (*Group, error) {
 	group, err := g.make(l)
 	if err != nil {
 		return nil, fmt.Errorf("cgroup of the exec: %w", err)
 	}
 	err = nil
-	if l != g.limits { // which was checked by Prepare
+	if l != g.limits { // which Prepare has checked
 		err = canLimit(g.parent, l)
 	}
 	if err == nil {
@@ -120,9 +119,9 @@ func (g *Groups) make(l *limit.Limits) (*Group, error) {
 	}
 }
 
-// Remove removes the cgroup of an exec that has ended, and those of earlier execs that have got empty since. If its
-// processes were killed, the cgroup has emptyTimeout to get empty. An occupied one is removed with the container at the
-// latest.
+// Remove removes the cgroup of an exec that has ended, and those of earlier execs that have become empty since. If its
+// processes were killed, the cgroup has emptyTimeout to become empty. An occupied cgroup is removed with the container
+// at the latest.
 func (g *Groups) Remove(group *Group, killed bool) {
 	if killed {
 		ctx, cancel := context.WithTimeout(context.Background(), emptyTimeout)
@@ -162,7 +161,7 @@ func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
 	return errors.Join(errs...)
 }
 
-// limit writes the limits that hold for the start of the exec too.
+// limit writes the limits that already apply while the exec is started.
 func (g *Group) limit(parent *cgroup.Cgroup) error {
 	if g.Limits == nil {
 		return nil
@@ -180,7 +179,7 @@ func (g *Group) limit(parent *cgroup.Cgroup) error {
 	return errors.Join(errs...)
 }
 
-// LimitProcesses writes the limit of processes, which does not hold for those that start the exec.
+// LimitProcesses writes the limit of processes, which does not apply to those that start the exec.
 func (g *Group) LimitProcesses() error {
 	if g.Limits == nil || g.Limits.Pids == 0 {
 		return nil

@@ -15,8 +15,8 @@ import (
 )
 
 // attribute is a file in /proc by which a process tells the security module what is to confine the program that it runs
-// next. Only the process itself may write to it, by a descriptor of its own (fs/proc/base.c, proc_pid_attr_write). A
-// fork hands down what it wrote.
+// next. Only the process itself may write to it, through a descriptor of its own (fs/proc/base.c, proc_pid_attr_write).
+// A child inherits what it wrote.
 type attribute string
 
 const (
@@ -25,7 +25,7 @@ const (
 	profile   attribute = "thread-self/attr/apparmor/exec" // absent where the kernel has no AppArmor
 )
 
-// attributes are those to be set, in the order of their descriptors.
+// attributes returns those to be set, in the order of their descriptors.
 func (c *Command) attributes() (list []attribute) {
 	if c.Label != "" {
 		list = append(list, execLabel)
@@ -62,8 +62,8 @@ func openProcfs() (*os.File, error) {
 	return proc, nil
 }
 
-// openAttributes opens them while the process has the host's /proc: in the mount namespace of the container anything
-// may lie there (CVE-2019-16884). Nothing that is mounted below /proc is passed.
+// openAttributes opens the attributes while the process has the host's /proc: in the mount namespace of the container
+// anything may be there (CVE-2019-16884). It crosses no mount below /proc.
 func (c *Command) openAttributes(r *native.Request) {
 	first := c.freeFD()
 	for i, a := range c.attributes() {
@@ -71,7 +71,7 @@ func (c *Command) openAttributes(r *native.Request) {
 	}
 }
 
-// open opens it by a descriptor of the host's /proc.
+// open opens a through proc, a descriptor of the host's /proc.
 func (a attribute) open(r *native.Request, proc, fd int) {
 	how := packed(unix.OpenHow{
 		Flags: unix.O_WRONLY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,

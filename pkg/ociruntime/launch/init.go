@@ -27,15 +27,15 @@ type Init struct {
 	// CgroupMounts are the hierarchies that a mount of type cgroup shows on cgroup v1.
 	CgroupMounts []CgroupMount
 
-	// Reaped puts a small init in front of the program: see pkg/native/init.h. Not with a Filter that BlocksInit, nor with
-	// a Label. It runs the file of the program that Start gets, which should be for this container alone: the container
-	// can take the permission to execute it.
+	// Reaped runs the program under a small init: see pkg/native/init.h. It must not be set with a Filter that
+	// BlocksInit, nor with a Label. The init runs the file of the program that Start gets, which should be for this
+	// container only: the container can revoke the permission to execute it.
 	Reaped bool
 
-	// Forked is called with the process id before the container's file systems are made: on systemd's cgroups to put the
-	// process there. It may be nil.
+	// Forked is called with the process id before the container's file systems are made: with systemd's cgroups, to put
+	// the process there. It may be nil.
 	Forked func(pid int) error
-	// Mounted is called when they are made, and before they are the root of the process: for limits and hooks.
+	// Mounted is called when they are made, before they become the root of the process: for limits and hooks.
 	Mounted func(pid int) error
 	// MountedOnce says that Mounted cannot be called for another process in place of this one.
 	MountedOnce bool
@@ -48,11 +48,11 @@ type CgroupMount struct {
 	Controllers []string // as the options of its mount name them
 }
 
-// Start starts the process, as [Command.Start] does, and returns when it waits to be told to run its program, which
-// [native.Run.Resume] does. The process ends when the run is closed.
+// Start starts the process, as [Command.Start] does, and returns when the process waits to run its program, which
+// [native.Run.Resume] lets it do. The process ends when the run is closed.
 //
-// The error is ErrNotStarted where nothing was done that cannot be done again by libcontainer. Only what
-// libcontainer makes again may remain: directories and files to mount on, and device nodes where /dev is the image's.
+// The error is ErrNotStarted if nothing was done that libcontainer cannot do again. Only what libcontainer makes again
+// may remain: directories and files to mount on, and device nodes if /dev is the image's.
 func (i *Init) Start(
 	ctx context.Context, program *native.Program, reaper *reaper.Reaper,
 ) (run *native.Run, p *os.Process, err error) {
@@ -110,11 +110,11 @@ type initBuilder struct {
 	attributeFDs map[attribute]int
 }
 
-// request is runc's libcontainer/nsenter/nsexec.c, rootfs_linux.go and standard_init_linux.go as a list of system
+// request returns runc's libcontainer/nsenter/nsexec.c, rootfs_linux.go and standard_init_linux.go as a list of system
 // calls.
 //
-// The process that makes the file systems is in no PID namespace of others: it is in a new one, or, if the container
-// joins one, in that of the shim, and only its child, which has the rights of its program, is in that namespace.
+// The process that makes the file systems is not in a PID namespace of others: it is in a new one or, if the container
+// joins one, in that of the shim. Only its child, which has the rights of the program, is in the joined namespace.
 func (i *Init) request(moves bool, final *bool) *native.Request {
 	b := &initBuilder{Request: &native.Request{}, Init: i}
 	for range i.freeFD() {
@@ -164,7 +164,7 @@ func (i *Init) request(moves bool, final *bool) *native.Request {
 	return b.Request
 }
 
-// fd is the descriptor that the next call returns which opens one.
+// fd returns the descriptor that the next call that opens one will return.
 func (b *initBuilder) fd() int {
 	for fd, used := range b.used {
 		if !used {
@@ -187,7 +187,7 @@ func (b *initBuilder) open(path string, flags int) (int, *native.Step) {
 	return fd, b.Call(unix.SYS_OPENAT, unix.AT_FDCWD, path, flags|unix.O_CLOEXEC).ExpectFD(fd).OnError("open " + path)
 }
 
-// joinNamespaces joins those that have a path, but the PID and the user namespace, which it opens.
+// joinNamespaces joins the namespaces that have a path, except the PID and the user namespace, which it only opens.
 func (b *initBuilder) joinNamespaces() {
 	free := b.freeFD()
 	b.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
@@ -215,8 +215,8 @@ func flag(t configs.NamespaceType) uintptr {
 	return one.CloneFlags()
 }
 
-// newNamespaces are those into which init is forked. clone(2) takes the bit of a time namespace for one of a signal: it
-// is unshared before, and the child is the first in it (time_namespaces(7)).
+// newNamespaces returns those into which init is forked. clone(2) takes the bit of a time namespace for one of a
+// signal: that namespace is unshared before, and the child is the first in it (time_namespaces(7)).
 func (b *initBuilder) newNamespaces() int {
 	if b.Config.Namespaces.IsPrivate(configs.NEWTIME) {
 		b.Call(unix.SYS_UNSHARE, unix.CLONE_NEWTIME).OnError("unshare the time namespace")
@@ -225,8 +225,8 @@ func (b *initBuilder) newNamespaces() int {
 	return int(b.Config.Namespaces.CloneFlags() &^ others)
 }
 
-// fork forks the process into its cgroups and its new namespaces. The cgroup namespace is not among them: the root of
-// that is the cgroup in which it is made.
+// fork forks the process into its cgroups and its new namespaces. The cgroup namespace is not among them: its root is
+// the cgroup in which it is made.
 func (b *initBuilder) fork(moves bool) {
 	i := &b.Command
 	resetSignals(b.Request)
@@ -241,7 +241,7 @@ func (b *initBuilder) fork(moves bool) {
 		b.write(filepath.Join(dir, "tasks"), "0") // as in enterCgroups
 	}
 	namespaces := 0
-	if !b.Config.Namespaces.Contains(configs.NEWUSER) { // else they are to belong to that
+	if !b.Config.Namespaces.Contains(configs.NEWUSER) { // else they must belong to that
 		namespaces = b.newNamespaces()
 	}
 	switch {
@@ -267,7 +267,7 @@ func (b *initBuilder) write(path, text string) {
 	b.close(fd)
 }
 
-// loopback: network_linux.go, loopback.initialize.
+// loopback follows network_linux.go, loopback.initialize.
 func (b *initBuilder) loopback() {
 	if len(b.Config.Networks) == 0 {
 		return
@@ -283,7 +283,7 @@ func (b *initBuilder) loopback() {
 	b.close(fd)
 }
 
-// openAttributes opens those of this process, as Command.openAttributes does.
+// openAttributes opens the attributes of this process, as Command.openAttributes does.
 func (b *initBuilder) openAttributes() {
 	b.attributeFDs = map[attribute]int{}
 	for _, a := range b.attributes() {
@@ -292,7 +292,7 @@ func (b *initBuilder) openAttributes() {
 	}
 }
 
-// setAttribute sets it, if that is asked for.
+// setAttribute writes to a, if it is one of those to be set, and closes it.
 func (b *initBuilder) setAttribute(a attribute) {
 	if fd, ok := b.attributeFDs[a]; ok {
 		b.writeAttribute(b.Request, a, fd)
@@ -300,7 +300,7 @@ func (b *initBuilder) setAttribute(a attribute) {
 	}
 }
 
-// keyring: standard_init_linux.go. The permissions are those of a new keyring with the right to search it for its user.
+// keyring follows standard_init_linux.go. The permissions are those of a new keyring, and its user may search it.
 func (b *initBuilder) keyring() {
 	if b.Keyring == "" {
 		return
@@ -322,7 +322,7 @@ func (b *initBuilder) keyring() {
 		OnError("unable to mod keyring permissions")
 }
 
-// configureInit: standard_init_linux.go, from the host name on.
+// configureInit follows standard_init_linux.go from the host name on.
 func (b *initBuilder) configureInit(env native.Word) {
 	if name := b.Config.Hostname; name != "" {
 		b.Call(unix.SYS_SETHOSTNAME, name, len(name)).OnError("sethostname")
@@ -349,7 +349,7 @@ func (b *initBuilder) configureInit(env native.Word) {
 	if b.pidNamespace >= 0 {
 		b.Call(unix.SYS_SETNS, b.pidNamespace, unix.CLONE_NEWPID).OnError("join the PID namespace: setns")
 	}
-	// From here on it has its standard streams, its socket, and its own file if it is an init.
+	// From here on only the standard streams, the socket and, for Reaped, the program's own file are open.
 	unused := native.Socket + 1
 	if b.Reaped {
 		if b.self != unused {
@@ -359,17 +359,17 @@ func (b *initBuilder) configureInit(env native.Word) {
 		unused++
 	}
 	b.Call(unix.SYS_CLOSE_RANGE, unused, uint32(math.MaxUint32), 0).OnError("close_range")
-	b.limit(b.Request, env) // after that: HOME is looked for in a file that the image may have made a link to a descriptor
+	b.limit(b.Request, env) // after that: the image may have made the file that names HOME a link to a descriptor
 }
 
-// readonlyMount is a mount that gets read-only when all is made.
+// readonlyMount is a mount that becomes read-only once all mounts are made.
 type readonlyMount struct {
 	fd          int
 	destination string
 }
 
-// afterExec are the capabilities with which the program of an init is looked up: only those are effective that the init
-// still has when it executes the program (capabilities(7)).
+// afterExec returns the capabilities with which the program of an init is looked up: only those that the init still has
+// when it executes the program are effective (capabilities(7)).
 func (b *initBuilder) afterExec() *Capabilities {
 	if b.Capabilities == nil || b.UID == 0 {
 		return b.Capabilities
@@ -379,7 +379,7 @@ func (b *initBuilder) afterExec() *Capabilities {
 	return &c
 }
 
-// sysctls: internal/sys/sysctl_linux.go. They are written in a procfs that nothing can be mounted on.
+// sysctls follows internal/sys/sysctl_linux.go. It writes to a procfs that nothing can be mounted on.
 func (b *initBuilder) sysctls() {
 	if len(b.Config.Sysctl) == 0 {
 		return

@@ -4,8 +4,8 @@
 // Package launch starts inits and execs without starting a Go program.
 //
 // [Init.Start] is for the former, [Command.Start] for the latter. Both have the program of pkg/native make the system
-// calls of libcontainer (steps.go), and explain what fails in libcontainer's words. docs/decisions/0004 and 0015 say
-// why that is safe. An exec:
+// calls of libcontainer (steps.go), and report what fails in libcontainer's words. docs/decisions/0004 and 0015 say why
+// that is safe. An exec:
 //
 //	shim --start--> program --fork--> in the v2 cgroup --fork--> in the PID namespace --execve--> the process
 //	                signals           v1 cgroups, CPUs           session
@@ -13,15 +13,15 @@
 //	                                  limits, filter,
 //	                                  user, capabilities
 //
-// The last process is born with the rights of its program: whoever traces it in the PID namespace gains none. A seccomp
+// The last process starts with the rights of its program, so tracing it in the PID namespace gains nothing. A seccomp
 // filter may forbid what is left to do there ([Command.FilterLast]).
 //
 // # Promises
 //
-//   - Start ends when its context does, and leaves no process when it fails, as pkg/native says.
-//   - No descriptor of the shim but the standard streams gets into a PID namespace that others are in, and the program's
-//     socket, which execve closes. An init that is the first process of its own has others open until its file system
-//     is complete, while only hooks of the host may join it.
+//   - Start ends when its context does, and leaves no process behind if it fails, as pkg/native says.
+//   - The only descriptors of the shim that get into a PID namespace that others are in are the standard streams and
+//     the program's socket, which execve closes. An init that is the first process of its own has others open until its
+//     file system is complete, while only hooks of the host may join it.
 package launch
 
 import (
@@ -40,12 +40,12 @@ import (
 // ProgramName is what the program of pkg/native is called here.
 const ProgramName = "launcher"
 
-// ErrNotStarted is that nothing was done that libcontainer cannot do again, and that it may succeed: no process can be
-// started in Command.Unified, or the program may not be run any more. A container's root that is root outside too owns
-// its file, and may have taken the permission.
+// ErrNotStarted means that nothing was done that libcontainer cannot do again, and that libcontainer may succeed: no
+// process can be started in Command.Unified, or the program may no longer be executed. A container's root that is also
+// root outside owns the program's file, and may have revoked the permission.
 var ErrNotStarted = errors.New("the launcher cannot start a process")
 
-// Start starts c by program, and returns when its own program has begun, or when ctx ends. The process is a child of
+// Start starts c with program, and returns when c's own program has begun, or when ctx ends. The process is a child of
 // the caller, who owns it in the reaper. c is not changed.
 func (c *Command) Start(ctx context.Context, program *native.Program, reaper *reaper.Reaper) (*os.Process, error) {
 	p, err := c.start(ctx, program, reaper, c.request(false))
@@ -85,7 +85,7 @@ func (c *Command) start(
 	return run.Execute(ctx, request)
 }
 
-// besideTerminal are the streams until there is the terminal, which replaces those that are null.
+// besideTerminal returns the streams to use until there is a terminal, which replaces those that are null.
 func (c *Command) besideTerminal(null *os.File) [3]*os.File {
 	return [3]*os.File{null, null, cmp.Or(c.Stdio[2], null)}
 }
@@ -97,14 +97,14 @@ type Command struct {
 	Env  []string // HOME is added when FindHome is set
 	Cwd  string   // "" for the root
 
-	// TaskDir is where a program without an absolute path is looked for before PATH and Cwd: in its directory local, and
-	// in it itself; "" for none.
+	// TaskDir is where a program without an absolute path is looked up before PATH and Cwd: in its subdirectory local,
+	// then in TaskDir itself; "" for none.
 	TaskDir string
 
-	// FindHome asks for HOME from the container's /etc/passwd, "/" where it does not tell.
+	// FindHome asks for HOME from the container's /etc/passwd, or "/" if that does not say.
 	FindHome bool
 
-	Stdio    [3]*os.File // with a Terminal only the last, which may be nil: stderr beside it
+	Stdio    [3]*os.File // with a Terminal only the last, a separate stderr, which may be nil
 	Terminal *Terminal   // nil for none
 
 	Init       *os.File // pidfd of the container's init
@@ -114,7 +114,7 @@ type Command struct {
 	Freezer    string   // that of Tasks whose processes may be frozen, "" for none
 
 	OOMScoreAdj     *int
-	InitialAffinity []byte // CPUs to begin with, as sched_setaffinity(2) takes them; nil for no matter which
+	InitialAffinity []byte // CPUs to begin with, as sched_setaffinity(2) takes them; nil for any
 	FinalAffinity   []byte // CPUs once the process is in its cgroups; nil to leave them
 	Keyring         string // name of the session keyring, "" to keep the shim's
 
@@ -132,7 +132,7 @@ type Command struct {
 	Ready func() error
 
 	UID, GID      int
-	MayDenyGroups bool // its user namespace may deny setgroups(2): then it has none
+	MayDenyGroups bool // its user namespace may deny setgroups(2): it then has no groups
 	Groups        []int
 	Capabilities  *Capabilities // nil to leave them
 }
@@ -140,7 +140,7 @@ type Command struct {
 // Terminal is a terminal that is made in the container.
 type Terminal struct {
 	Socket        *os.File // takes the master, as docs/terminals.md of runc describes it
-	Width, Height uint16   // 0 for what the kernel makes of it
+	Width, Height uint16   // 0 for the kernel's default
 }
 
 // Rlimit is a resource limit, see prlimit(2).

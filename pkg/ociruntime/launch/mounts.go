@@ -37,7 +37,7 @@ const (
 	otherFlags = unix.MS_BIND | unix.MS_REC | unix.MS_SILENT
 )
 
-// UnsupportedMount says why Init cannot make m; "" if it can.
+// UnsupportedMount returns why Init cannot make m; "" if it can.
 func UnsupportedMount(config *configs.Config, m *configs.Mount) (reason string) {
 	known := atimeFlags | otherFlags
 	for flag := range mountAttributes {
@@ -76,7 +76,7 @@ func HasPathOfRootfs(config *configs.Config, name string) bool {
 	return root != "/" && strings.HasPrefix(path.Clean("/"+name)+"/", root+"/")
 }
 
-// hasContainersIDs reports whether a mount has the ids of a user namespace that is made for the container.
+// hasContainersIDs reports whether a mount maps ids as a user namespace that is made for the container.
 func hasContainersIDs(config *configs.Config, m *configs.MountIDMapping) bool {
 	return config.Namespaces.IsPrivate(configs.NEWUSER) &&
 		slices.Equal(m.UIDMappings, config.UIDMappings) && slices.Equal(m.GIDMappings, config.GIDMappings)
@@ -87,8 +87,8 @@ var HasMountSetattr = sync.OnceValue(func() bool {
 	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
 })
 
-// MountsProcOfPIDNamespace reports whether a process can mount the procfs of a PID namespace that it is not in. Without
-// that a process with all privileges would have to be where others of the namespace may trace it.
+// MountsProcOfPIDNamespace reports whether a process can mount the procfs of a PID namespace that it is not in. If not,
+// a process with all privileges would have to be where others of the namespace may trace it.
 var MountsProcOfPIDNamespace = sync.OnceValue(func() bool {
 	context, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -98,7 +98,7 @@ var MountsProcOfPIDNamespace = sync.OnceValue(func() bool {
 	return unix.FsconfigSetString(context, "pidns", "/proc/self/ns/pid") == nil
 })
 
-// attributes are the flags of mount(2) as those of mount_setattr(2).
+// attributes translates flags of mount(2) to those of mount_setattr(2).
 func attributes(flags int) (set uint64) {
 	for flag, attribute := range mountAttributes {
 		if flags&flag != 0 {
@@ -114,7 +114,7 @@ func attributes(flags int) (set uint64) {
 	return set
 }
 
-// mount: rootfs_linux.go, mountToRootfs.
+// mount follows rootfs_linux.go, mountToRootfs.
 func (b *initBuilder) mount(m *configs.Mount) {
 	if m.Device == "cgroup" && len(b.CgroupMounts) > 0 {
 		b.mountCgroups(m)
@@ -136,10 +136,10 @@ func (b *initBuilder) mount(m *configs.Mount) {
 		b.setAttr(fd, &unix.MountAttr{Propagation: uint64(p &^ unix.MS_REC)}, p&unix.MS_REC != 0).
 			OnError("propagation of " + m.Destination)
 	}
-	if m.RecAttr != nil && m.Device == "bind" { // of others libcontainer ignores them
+	if m.RecAttr != nil && m.Device == "bind" { // libcontainer ignores those of others
 		b.setAttr(fd, m.RecAttr, true).OnError("recursive flags of " + m.Destination)
 	}
-	// "/dev" and tmpfs get read-only when all is made (finalizeRootfs).
+	// "/dev" and tmpfs become read-only once all mounts are made (finalizeRootfs).
 	if m.Flags&unix.MS_RDONLY != 0 && delaysReadonly(m) {
 		b.readonly = append(b.readonly, readonlyMount{fd, m.Destination})
 		return
@@ -185,7 +185,7 @@ func (b *initBuilder) mountFilesystem(m *configs.Mount) (fd, target int) {
 	}
 	fd = b.newFilesystem(kind, m.Source, options, attributes(flags))
 	if kind == "mqueue" && label != "" {
-		// No flag of O_PATH is allowed; EOPNOTSUPP: there is no SELinux.
+		// A descriptor with O_PATH is not allowed; EOPNOTSUPP: there is no SELinux.
 		path := fmt.Sprintf("/proc/self/fd/%d", fd)
 		b.Call(unix.SYS_SETXATTR, path, "security.selinux", label, len(label), 0).Tolerate(unix.EOPNOTSUPP).
 			OnError("label of " + m.Destination)
@@ -193,7 +193,7 @@ func (b *initBuilder) mountFilesystem(m *configs.Mount) (fd, target int) {
 	return fd, target
 }
 
-// procOptions make a procfs that of the PID namespace that is joined later, if one is.
+// procOptions returns the options for the procfs of the PID namespace that is joined later, if one is.
 func (b *initBuilder) procOptions() []option {
 	if b.pidNamespace < 0 {
 		return nil
@@ -201,7 +201,7 @@ func (b *initBuilder) procOptions() []option {
 	return []option{{name: "pidns", fd: b.pidNamespace}}
 }
 
-// contextOption gives all files of a file system the SELinux label, if there is one.
+// contextOption returns the option that gives all files of a file system the SELinux label, if there is one.
 func contextOption(label string) []option {
 	if label == "" {
 		return nil
@@ -262,8 +262,8 @@ func (b *initBuilder) newFilesystem(kind, source string, options []option, attri
 	return fd
 }
 
-// target opens what is to be mounted on, which is made if it is not there: a directory, or a file if descriptor like is
-// one. The step existed succeeds if the target was there. A strict target is a directory without a link on the way.
+// target opens what is to be mounted on, and makes it if it is not there: a directory, or a file if descriptor like is
+// one. The step existed succeeds if the target was there. A strict target is a directory with no link in its path.
 func (b *initBuilder) target(destination string, like int, strict bool) (fd int, existed *native.Step) {
 	fd = b.fd()
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
@@ -312,9 +312,9 @@ func (b *initBuilder) setAttr(fd int, attr *unix.MountAttr, recursive bool) *nat
 	return b.Call(unix.SYS_MOUNT_SETATTR, fd, "", flags, packed(attr), sizeofMountAttr).OnError("mount_setattr")
 }
 
-// setAttributes gives a mount the flags, and takes the others, as MS_REMOUNT|MS_BIND of mount(2) does. It keeps how
-// times of access are written, unless flags say so. In a user namespace a mount keeps what its source has, unless that
-// is among the cleared flags.
+// setAttributes sets flags on a mount and clears the others, as MS_REMOUNT|MS_BIND of mount(2) does. It keeps how
+// access times are written, unless flags change that. In a user namespace a mount keeps the flags of its source, unless
+// they are among those cleared.
 func (b *initBuilder) setAttributes(fd, flags, cleared int, what string) {
 	const accessFlags = atimeFlags | unix.MS_NODIRATIME
 	attr := unix.MountAttr{Attr_set: attributes(flags), Attr_clr: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID |
@@ -326,13 +326,13 @@ func (b *initBuilder) setAttributes(fd, flags, cleared int, what string) {
 	if !b.Config.Namespaces.Contains(configs.NEWUSER) || (flags|cleared)&accessFlags != 0 {
 		return
 	}
-	// EPERM: it would take flags that are locked (mount_namespaces(7)). MOUNT_ATTR_NOSYMFOLLOW never is.
+	// EPERM: it would clear flags that are locked (mount_namespaces(7)). MOUNT_ATTR_NOSYMFOLLOW never is.
 	step.Tolerate(unix.EPERM)
 	attr.Attr_clr = attributes(cleared) | unix.MOUNT_ATTR_NOSYMFOLLOW
 	b.setAttr(fd, &attr, false).IfFailed(step).OnError(what)
 }
 
-// mountCgroups: rootfs_linux.go, mountCgroupV1.
+// mountCgroups follows rootfs_linux.go, mountCgroupV1.
 func (b *initBuilder) mountCgroups(m *configs.Mount) {
 	const flags = unix.MS_NOEXEC | unix.MS_NOSUID | unix.MS_NODEV
 	own := configs.Mount{

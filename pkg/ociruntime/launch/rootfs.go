@@ -15,7 +15,7 @@ import (
 	"sandbox.internal/shim/pkg/native"
 )
 
-// prepareRoot: rootfs_linux.go, prepareRoot.
+// prepareRoot follows rootfs_linux.go, prepareRoot.
 func (b *initBuilder) prepareRoot() {
 	propagation := unix.MS_SLAVE | unix.MS_REC
 	if b.Config.RootPropagation != 0 {
@@ -28,7 +28,7 @@ func (b *initBuilder) prepareRoot() {
 	}
 	dir := b.Config.Rootfs
 	step := b.classicMount("", dir, parent)
-	for dir != "/" { // EINVAL: it is no mount point
+	for dir != "/" { // EINVAL: it is not a mount point
 		dir = filepath.Dir(dir)
 		step.Tolerate(unix.EINVAL)
 		step = b.classicMount("", dir, parent).IfFailed(step)
@@ -41,14 +41,14 @@ func (b *initBuilder) classicMount(source, target string, flags int) *native.Ste
 	return b.Call(unix.SYS_MOUNT, source, target, "", flags, 0).OnError("mount " + target)
 }
 
-// needsDev: rootfs_linux.go, needsSetupDev.
+// needsDev follows rootfs_linux.go, needsSetupDev.
 func (b *initBuilder) needsDev() bool {
 	return !slices.ContainsFunc(b.Config.Mounts, func(m *configs.Mount) bool {
 		return m.Device == "bind" && path.Clean("/"+m.Destination) == "/dev"
 	})
 }
 
-// makeDev: rootfs_linux.go, doSetupDev.
+// makeDev follows rootfs_linux.go, doSetupDev.
 func (b *initBuilder) makeDev() {
 	parent, parentPath := -1, ""
 	directory := func(name string) {
@@ -89,7 +89,7 @@ func (b *initBuilder) makeDev() {
 			OnError("chmod " + name)
 		b.Call(unix.SYS_FCHOWNAT, fd, "", d.Uid, d.Gid, unix.AT_EMPTY_PATH).IfDone(made).OnError("chown " + name)
 		b.close(fd).IfDone(made)
-		// What is there may be a link to nothing: libcontainer makes the device where it leads.
+		// What is there may be a dangling link: libcontainer makes the device where it leads.
 		there := b.fd()
 		how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
 		b.Call(unix.SYS_OPENAT2, b.root, name, packed(how), unix.SizeofOpenHow).ExpectFD(there).IfFailed(made).
@@ -110,7 +110,7 @@ func (b *initBuilder) makeDev() {
 	b.close(parent)
 }
 
-// enterRoot: rootfs_linux.go, pivotRoot, and the rest of prepareRootfs. It returns the descriptor of the host's
+// enterRoot follows rootfs_linux.go, pivotRoot, and the rest of prepareRootfs. It returns the descriptor of the host's
 // /proc/self/fd.
 func (b *initBuilder) enterRoot() (procSelf int) {
 	procSelf = -1
@@ -144,26 +144,26 @@ func (b *initBuilder) enterRoot() (procSelf int) {
 }
 
 // openInside adds a step that opens a path in the root of the container. Descriptors of the host are still open: links
-// of the container may not lead there by way of /proc/self/fd.
+// of the container must not lead there through /proc/self/fd.
 func (b *initBuilder) openInside(path string, flags int) (int, *native.Step) {
 	fd := b.fd()
 	return fd, b.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, path, packed(noMagicLinks(flags)), unix.SizeofOpenHow).
 		ExpectFD(fd).OnError("open " + path)
 }
 
-// noMagicLinks are the flags of openat2(2) by which no link of procfs that names no path is followed.
+// noMagicLinks returns the flags with which openat2(2) does not follow links of procfs that name no path.
 func noMagicLinks(flags int) unix.OpenHow {
 	return unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 }
 
-// openNull: verifyDevNull. It is the container's, which may be anything.
+// openNull follows verifyDevNull. The file is the container's, and may be anything.
 func (b *initBuilder) openNull(flags int) (fd int, step *native.Step) {
 	handle, step := b.openInside("/dev/null", flags)
 	b.CheckInode(handle, unix.S_IFCHR, unix.Mkdev(1, 3), 0, 0).OnError("container's /dev/null is invalid")
 	return handle, step
 }
 
-// openConsole: init_linux.go, setupConsole. From the moment on that the shim has the terminal there is no other way.
+// openConsole follows init_linux.go, setupConsole. Once the shim has the terminal, there is no other way.
 func (b *initBuilder) openConsole(procSelf int, final *bool) {
 	if b.Terminal == nil {
 		return
@@ -188,7 +188,7 @@ func (b *initBuilder) openConsole(procSelf int, final *bool) {
 	}
 }
 
-// finalize: rootfs_linux.go, finalizeRootfs.
+// finalize follows rootfs_linux.go, finalizeRootfs.
 func (b *initBuilder) finalize() {
 	readonly := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	for _, m := range b.readonly {
@@ -205,7 +205,7 @@ func (b *initBuilder) finalize() {
 	b.Call(unix.SYS_UMASK, umask)
 }
 
-// readonlyPath: rootfs_linux.go, readonlyPath.
+// readonlyPath follows rootfs_linux.go, readonlyPath.
 func (b *initBuilder) readonlyPath(name string) {
 	what := fmt.Sprintf("can't make %q read-only", name)
 	target, exists := b.openInside(name, unix.O_PATH)
@@ -219,7 +219,7 @@ func (b *initBuilder) readonlyPath(name string) {
 	b.close(target).IfDone(exists)
 }
 
-// maskPaths: rootfs_linux.go, maskPaths. All directories get one empty file system.
+// maskPaths follows rootfs_linux.go, maskPaths. All directories share one empty file system.
 func (b *initBuilder) maskPaths() {
 	if len(b.Config.MaskPaths) == 0 {
 		return
@@ -245,7 +245,7 @@ func (b *initBuilder) maskPath(name string, null, empty int) {
 	directory.Tolerate(unix.ENOENT, unix.ENOTDIR).OnError(what)
 	fd := b.fd()
 	const flags = unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
-	// EINVAL: the first is not mounted yet, and older kernels cannot copy such a mount.
+	// EINVAL: empty is not mounted before the first use, and older kernels cannot copy such a mount.
 	another := b.Call(unix.SYS_OPEN_TREE, empty, "", flags).ExpectFD(fd).IfDone(directory).Tolerate(unix.EINVAL).
 		OnError(what)
 	b.moveMount(fd, target).IfDone(another).OnError(what)

@@ -12,7 +12,7 @@ import (
 	"sandbox.internal/shim/pkg/native"
 )
 
-// run ends the request: standard_init_linux.go, from exec.LookPath on.
+// run adds the last steps, following standard_init_linux.go from exec.LookPath on.
 func (b *initBuilder) run(env native.Word) {
 	paths, inPath := b.paths()
 	b.Lookup(paths, inPath).Explain(b.notFound)
@@ -44,7 +44,7 @@ func (b *initBuilder) run(env native.Word) {
 	b.exec(b.Request, paths, env)
 }
 
-// becomeLeader: nsenter/nsexec.c, stage 2, and system.Setctty.
+// becomeLeader follows nsenter/nsexec.c, stage 2, and system.Setctty.
 func (b *initBuilder) becomeLeader() {
 	b.Call(unix.SYS_SETSID).OnError("setsid failed")
 	if b.Terminal != nil && !b.Reaped { // else the program gets it, in a session of its own
@@ -52,7 +52,7 @@ func (b *initBuilder) becomeLeader() {
 	}
 }
 
-// limit has the shim set the resource limits. HOME is looked for before: one of descriptors may forbid to open a file.
+// limit has the shim set the resource limits. HOME is looked up first: a limit of descriptors may forbid it.
 func (c *Command) limit(r *native.Request, env native.Word) {
 	if c.FindHome {
 		r.FindHome(c.UID, env, len(c.Env))

@@ -24,8 +24,8 @@ struct capture {
 	void *program;   // of malloc(3); NULL if there was none
 };
 
-// Tells the thread of the listener that its filters were loaded, and keeps the last, until the thread is gone. It
-// writes to the eventfd ready once it does not need the Go runtime, which a thread that waits for the answer may hold
+// Answers the listener's thread that its filters were loaded, and keeps the last one in c, until the thread is gone.
+// Writes to the eventfd ready once it no longer needs the Go runtime, which a thread that waits for an answer may hold
 // up. Returns an errno, or 0.
 static int capture_filter(int listener, int ready, struct capture *c)
 {
@@ -52,7 +52,7 @@ static int capture_filter(int listener, int ready, struct capture *c)
 		bool seccomp = call.data.nr == SYS_seccomp;
 		// The addresses are those of our own process.
 		const struct sock_fprog *program = (const struct sock_fprog *)call.data.args[2];
-		// libseccomp tries without a program which flags the kernel knows.
+		// libseccomp probes without a program which flags the kernel knows.
 		if (call.data.args[0] != (seccomp ? SECCOMP_SET_MODE_FILTER : PR_SET_SECCOMP) || !program) {
 			answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
 		} else {
@@ -99,11 +99,11 @@ type Filter struct {
 func (f *Filter) BlocksInit() bool { return f.blocksInit }
 
 // Capture returns the seccomp filter that load loads into the calling thread. That way a filter is exactly what a
-// library makes of a profile, also where the library does not export it. The filter is not loaded: the kernel asks us
+// library makes of a profile, even if the library does not export it. The filter is not loaded: the kernel asks us
 // before (seccomp_unotify(2)), and we answer that it was.
 //
-// load runs on a thread of its own, which ends with it. Where the kernel does not let us listen, which takes
-// CAP_SYS_ADMIN and no other listener, the error is errdefs.ErrNotImplemented.
+// load runs on a thread of its own, which ends with it. If the kernel does not let us listen, which takes CAP_SYS_ADMIN
+// and no other listener, the error is errdefs.ErrNotImplemented.
 func Capture(load func() error) (*Filter, error) {
 	ready, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -145,8 +145,8 @@ func Capture(load func() error) (*Filter, error) {
 	return newFilter(uint(c.flags), unsafe.Slice((*unix.SockFilter)(c.program), c.length)), nil
 }
 
-// awaitEvent returns when the other side can answer without the Go runtime. What loads a filter may keep its processor
-// meanwhile (unix.RawSyscall), so that the runtime could neither stop the world nor run the other side.
+// awaitEvent returns when the other side can answer without the Go runtime. The code that loads a filter may keep its
+// processor meanwhile (unix.RawSyscall), so the runtime could neither stop the world nor run the other side.
 func awaitEvent(eventfd int) error {
 	var count [8]byte
 	for {
@@ -177,8 +177,8 @@ func listen() (int, error) {
 }
 
 // FilterLast reports whether the filter forbids what the program does between the fork into the PID namespace and
-// execve. Then it has to be loaded after that, and the process is in the container for a moment without. If
-// NoNewPrivileges is not set either, the process would be there with all privileges too, since loading a filter takes
+// execve. It then has to be loaded after that, and the process is in the container for a moment without it. If
+// NoNewPrivileges is not set either, the process would also have all privileges there, since loading a filter takes
 // one: do not call Start then.
 func (c *Command) FilterLast() bool {
 	return c.Filter != nil && (c.Filter.blocksStart || c.Terminal != nil && c.Filter.blocksTerminal)
@@ -211,7 +211,7 @@ func newFilter(flags uint, program []unix.SockFilter) *Filter {
 	return f
 }
 
-// allows reports whether a filter lets the system call be made, with 0 as an argument that is an address.
+// allows reports whether a filter lets the system call be made, with 0 for arguments that are addresses.
 func allows(filter *bpf.VM, call int, args ...uint64) bool {
 	// struct seccomp_data of seccomp(2). The virtual machine is one for packets, whose words are big-endian.
 	data := binary.BigEndian.AppendUint32(nil, uint32(call))

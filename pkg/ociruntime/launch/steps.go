@@ -26,12 +26,12 @@ import (
 // one.
 const initFD = native.Socket + 1
 
-// request is the whole way from the shim to the program of the container. Each part names its source in libcontainer,
-// and has the order and the errors from there, on which Docker depends (see pkg/ociruntime/ocierrors). One thing
-// differs: the fork into the PID namespace comes last, so that what can be traced there with CAP_SYS_PTRACE has no more
-// rights than the program. Steps before the namespaces are joined may open files of the host, and close them.
+// request returns all steps from the shim to the program of the container. Each part names its source in libcontainer,
+// and has its order and its errors, on which Docker depends (see pkg/ociruntime/ocierrors). One thing differs: the fork
+// into the PID namespace comes last, so that a process that can be traced there with CAP_SYS_PTRACE has no more rights
+// than the program. Steps before the namespaces are joined may open files of the host, and close them.
 //
-// moves has the process move into Unified, where it waits for a grace period of RCU, instead of being born there.
+// With moves, the process moves into Unified, waiting for a grace period of RCU, instead of being forked into it.
 func (c *Command) request(moves bool) *native.Request {
 	r := &native.Request{}
 	if c.Freezer != "" {
@@ -46,7 +46,7 @@ func (c *Command) request(moves bool) *native.Request {
 	return r
 }
 
-// consoleFD is the descriptor that takes the master of the terminal.
+// consoleFD returns the descriptor that takes the master of the terminal.
 func (c *Command) consoleFD() int {
 	if c.Init == nil {
 		return initFD
@@ -54,7 +54,7 @@ func (c *Command) consoleFD() int {
 	return initFD + 1
 }
 
-// freeFD is the lowest descriptor that is not in use.
+// freeFD returns the lowest descriptor that is not in use.
 func (c *Command) freeFD() int {
 	fd := c.consoleFD()
 	if c.Terminal != nil {
@@ -66,7 +66,7 @@ func (c *Command) freeFD() int {
 	return fd
 }
 
-// enterCgroups: nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup and setFinalCPUAffinity.
+// enterCgroups follows nsenter/nsexec.c up to the first clone, process_linux.go addIntoCgroup and setFinalCPUAffinity.
 func (c *Command) enterCgroups(r *native.Request, moves bool) {
 	free := c.freeFD()
 	r.Call(unix.SYS_CLOSE_RANGE, free, uint32(math.MaxUint32), 0).OnError("close_range")
@@ -90,8 +90,8 @@ func (c *Command) enterCgroups(r *native.Request, moves bool) {
 		r.Call(unix.SYS_CLOSE, free)
 	}
 	for _, dir := range c.Tasks {
-		// A process with one thread that moves itself by this file waits for no grace period of RCU, unlike one that is
-		// moved by cgroup.procs (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
+		// A process with one thread that moves itself through this file waits for no grace period of RCU, unlike one
+		// moved through cgroup.procs (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
 		c.write(r, filepath.Join(dir, "tasks"), "0")
 	}
 	if c.FinalAffinity != nil {
@@ -101,14 +101,14 @@ func (c *Command) enterCgroups(r *native.Request, moves bool) {
 	}
 }
 
-// resetAffinity lets the process run on each CPU: process_linux.go, tryResetCPUAffinity.
+// resetAffinity lets the process run on every CPU, as process_linux.go, tryResetCPUAffinity, does.
 func resetAffinity(r *native.Request) {
 	const mostCPUs = 8192 // NR_CPUS of arch/x86/Kconfig with MAXSMP, and more than other machines have
 	setAffinity(r, bytes.Repeat([]byte{0xff}, mostCPUs/8)).IgnoreErrors()
 }
 
 // resetSignals gives signals that the shim ignores their default action; execve resets the others. SIGHUP and SIGINT
-// stay ignored if the shim began so, as with libcontainer: Go does not handle them then.
+// stay ignored if they were when the shim began, as with libcontainer: Go does not handle them then.
 func resetSignals(r *native.Request) {
 	const sizeOfSigset = 8
 	for sig := unix.Signal(1); sig <= unix.SIGSYS; sig++ { // it ignores no real-time signal
@@ -119,7 +119,7 @@ func resetSignals(r *native.Request) {
 }
 
 // setUndumpable keeps other processes from tracing the program. A change of credentials may undo it (fs.suid_dumpable
-// in proc_sys_fs(5)), so it comes again after each.
+// in proc_sys_fs(5)), so it is repeated after each.
 func setUndumpable(r *native.Request) *native.Step {
 	return r.Call(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0).OnError("set process as non-dumpable")
 }
@@ -136,7 +136,7 @@ func (c *Command) write(r *native.Request, path, text string) {
 	r.Call(unix.SYS_CLOSE, fd)
 }
 
-// notJoined: at the limit of processes (Documentation/admin-guide/cgroup-v2.rst, PID) no way leads in.
+// notJoined explains errno. At the process limit (Documentation/admin-guide/cgroup-v2.rst, PID) there is no way in.
 func (c *Command) notJoined(errno unix.Errno, _ uint32) error {
 	if errno == unix.EAGAIN {
 		return fmt.Errorf("error adding process to cgroup %s: %w", c.Unified, errno)
@@ -144,8 +144,8 @@ func (c *Command) notJoined(errno unix.Errno, _ uint32) error {
 	return fmt.Errorf("%w in the cgroup %s: %w", ErrNotStarted, c.Unified, errno)
 }
 
-// enterNamespaces: nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children get into the PID namespace that
-// is joined. The terminal is made while a descriptor of the host is still open.
+// enterNamespaces follows nsenter/nsexec.c, join_namespaces and stages 1 and 2. Only children enter the PID namespace
+// that is joined. The terminal is made while a descriptor of the host is still open.
 func (c *Command) enterNamespaces(r *native.Request) {
 	attributes := c.freeFD()
 	kept := attributes + len(c.attributes())
@@ -157,14 +157,14 @@ func (c *Command) enterNamespaces(r *native.Request) {
 	r.Call(unix.SYS_SETNS, initFD, c.Namespaces).OnError("failed to join namespaces: setns")
 	if c.Namespaces&unix.CLONE_NEWUSER != 0 {
 		r.Call(unix.SYS_SETRESUID, 0, 0, 0).OnError("failed to become root in user namespace")
-		// libcontainer does it later, yet before the terminal is made, which gets the group.
+		// libcontainer does this later, but before it makes the terminal, which gets the group.
 		r.Call(unix.SYS_SETGID, 0).OnError("setgid failed")
 		setUndumpable(r)
 	}
 	if c.Terminal != nil {
 		c.openTerminal(r, kept)
 	}
-	// From here on it has its standard streams, its socket, and its attributes until they are set.
+	// From here on only the standard streams, the socket and, until they are set, the attributes are open.
 	if kept > attributes {
 		r.Call(unix.SYS_CLOSE_RANGE, initFD, attributes-1, 0).OnError("close_range")
 	} else {
@@ -175,13 +175,13 @@ func (c *Command) enterNamespaces(r *native.Request) {
 	r.Call(unix.SYS_SETGID, 0).OnError("setgid failed")
 }
 
-// packed is a structure of fixed size as the kernel takes it.
+// packed returns a structure of fixed size as the kernel takes it.
 func packed(structure any) []byte {
 	b, _ := binary.Append(nil, binary.LittleEndian, structure) // its size is fixed
 	return b
 }
 
-// configure: setns_init_linux.go, Init, up to where the parent sets the resource limits.
+// configure follows setns_init_linux.go, Init, up to where the parent sets the resource limits.
 func (c *Command) configure(r *native.Request, env native.Word) {
 	if c.Keyring != "" {
 		c.setAttribute(r, keyLabel)
@@ -203,7 +203,7 @@ func (c *Command) configure(r *native.Request, env native.Word) {
 	c.limit(r, env)
 }
 
-// becomeUser: the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
+// becomeUser follows the rest of setns_init_linux.go, Init, with init_linux.go, finalizeNamespace.
 func (c *Command) becomeUser(r *native.Request) {
 	c.setAttribute(r, execLabel)
 	if c.Filter != nil && !c.NoNewPrivileges { // it needs a privilege that is about to be dropped
@@ -236,7 +236,7 @@ func (c *Command) becomeUser(r *native.Request) {
 	}
 }
 
-// setIDs: init_linux.go, setupUser.
+// setIDs follows init_linux.go, setupUser.
 func (c *Command) setIDs(r *native.Request) {
 	r.ChownStdio(c.UID).Explain(func(errno unix.Errno, stream uint32) error {
 		names := []string{"/dev/stdin", "/dev/stdout", "/dev/stderr"}
@@ -263,17 +263,17 @@ func notMapped(kind string, id int) func(unix.Errno, uint32) error {
 	}
 }
 
-// dropBounding: capabilities/capabilities.go, ApplyBoundingSet.
+// dropBounding follows capabilities/capabilities.go, ApplyBoundingSet.
 func (c *Command) dropBounding(r *native.Request) {
 	for i := 0; i <= c.Capabilities.Last; i++ {
 		if c.Capabilities.Bounding>>i&1 == 0 {
-			// EINVAL: the kernel does not know it.
+			// EINVAL: the kernel does not know the capability.
 			r.Call(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, i).Tolerate(unix.EINVAL).OnError("unable to apply bounding set")
 		}
 	}
 }
 
-// setCapabilities: capabilities/capabilities.go, ApplyCaps, but for the bounding set.
+// setCapabilities follows capabilities/capabilities.go, ApplyCaps, except for the bounding set.
 func (c *Command) setCapabilities(r *native.Request) {
 	header := packed(unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
 	var sets []byte
@@ -294,7 +294,7 @@ func (c *Command) setCapabilities(r *native.Request) {
 	}
 }
 
-// enterPIDNamespace: nsenter/nsexec.c, stage 2, and of setns_init_linux.go, Init, what only the process itself can do.
+// enterPIDNamespace follows nsenter/nsexec.c, stage 2, and what only the process can do in setns_init_linux.go, Init.
 func (c *Command) enterPIDNamespace(r *native.Request, env native.Word) {
 	c.setAttribute(r, profile)
 	paths, inPath := c.paths()
@@ -345,14 +345,14 @@ func (c *Command) loadFilter(r *native.Request) *native.Step {
 	return r.Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, uint64(c.Filter.Flags), program)
 }
 
-// paths are where the program is looked for, in TaskDir and then as os/exec.LookPath does it, and whether the first one
-// that is executable is taken, as from PATH.
+// paths returns where the program is looked up, in TaskDir and then as os/exec.LookPath does it, and whether the first
+// one that is executable is taken, as from PATH.
 func (c *Command) paths() (paths []string, inPath bool) {
 	name := c.Args[0]
 	slash := strings.Contains(name, "/")
 	if c.TaskDir != "" && !filepath.IsAbs(name) && filepath.IsLocal(name) && name != "." {
 		paths = []string{filepath.Join(c.TaskDir, "local", name), filepath.Join(c.TaskDir, name)}
-		if slash { // an absolute path, since the program takes a relative one from PATH for a mistake
+		if slash { // an absolute path, since the program refuses a relative one from PATH as a mistake
 			return append(paths, filepath.Join("/", c.Cwd, name)), true
 		}
 	}

@@ -11,14 +11,14 @@ import (
 	"sandbox.internal/shim/pkg/native"
 )
 
-// openTerminal: console_linux.go, safeAllocPty, and init_linux.go, setupConsole.
+// openTerminal follows console_linux.go, safeAllocPty, and init_linux.go, setupConsole.
 func (c *Command) openTerminal(r *native.Request, procSelfFD int) {
 	handle, master, peer := procSelfFD+1, procSelfFD+2, procSelfFD+3
 	c.allocateTerminal(r, procSelfFD, handle, master, peer)
 	c.useTerminal(r, master, peer)
 }
 
-// allocateTerminal makes a terminal with these descriptors, the lowest that are free.
+// allocateTerminal makes a terminal. handle, master and peer are the lowest free descriptors.
 func (c *Command) allocateTerminal(r *native.Request, procSelfFD, handle, master, peer int) {
 	const ptmx = "/dev/pts/ptmx"
 	how := noMagicLinks(unix.O_PATH | unix.O_NOFOLLOW) // the host's /proc/self/fd is open
@@ -49,7 +49,7 @@ func (c *Command) useTerminal(r *native.Request, master, peer int) {
 	}
 }
 
-// checkPtmx: console_linux.go, checkPtmxHandle. The numbers are those of fs/devpts/inode.c.
+// checkPtmx follows console_linux.go, checkPtmxHandle. The numbers are those of fs/devpts/inode.c.
 func checkPtmx(r *native.Request, fd int) {
 	const inode = 2
 	r.CheckInode(fd, unix.S_IFCHR, unix.Mkdev(5, 2), unix.DEVPTS_SUPER_MAGIC, inode).OnError("verify ptmx handle")

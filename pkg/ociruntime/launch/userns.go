@@ -13,8 +13,8 @@ import (
 )
 
 // enterUserNamespace prepares the root, and opens what is to be bound, in the mount namespace of the container but with
-// the rights outside of its user namespace: in that a source may not be reached, and ids cannot be mapped. There mounts
-// are locked as in any copy for another user namespace (mount_namespaces(7)).
+// the rights outside its user namespace: inside, a source may be out of reach, and ids cannot be mapped. In that mount
+// namespace mounts are locked, as in any copy for another user namespace (mount_namespaces(7)).
 func (b *initBuilder) enterUserNamespace() {
 	const what = "user namespace"
 	first, second := b.fd(), b.fd() // of a pipe
@@ -38,7 +38,7 @@ func (b *initBuilder) enterUserNamespace() {
 	setUndumpable(b.Request)
 }
 
-// mapping is the text of uid_map or gid_map.
+// mapping returns the text of uid_map or gid_map.
 func mapping(ids []configs.IDMap) string {
 	var text strings.Builder
 	for _, m := range ids {
@@ -47,7 +47,7 @@ func mapping(ids []configs.IDMap) string {
 	return text.String()
 }
 
-// openSources opens what mounts and devices are bound to.
+// openSources opens the sources that mounts and devices bind.
 func (b *initBuilder) openSources(userns int) {
 	b.sources = map[any]int{}
 	for _, m := range b.Config.Mounts {
@@ -67,7 +67,7 @@ func (b *initBuilder) openSources(userns int) {
 	}
 }
 
-// source opens what is bound, unless it is open.
+// source returns a descriptor of the source of m, and opens it unless it is open.
 func (b *initBuilder) source(m *configs.Mount) int {
 	for _, key := range []any{m, m.Source} {
 		if fd, ok := b.sources[key]; ok {
@@ -80,7 +80,7 @@ func (b *initBuilder) source(m *configs.Mount) int {
 	return fd
 }
 
-// mapIDs: mount_linux.go, mountFd. userns is the container's.
+// mapIDs follows mount_linux.go, mountFd. userns is the container's.
 func (b *initBuilder) mapIDs(m *configs.Mount, fd, userns int) {
 	if m.IDMapping == nil {
 		return

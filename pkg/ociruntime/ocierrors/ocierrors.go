@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ocierrors gives errors of libcontainer v1.5.2 their classes, and the names of the fields that they are about.
-// libcontainer has sentinels for some errors only. The others are told by their text; a test of pkg/ociruntime provokes
-// each of them, so that another version of libcontainer with other words fails a test.
+// libcontainer has sentinels for some errors only. The others are recognised by their text; a test of pkg/ociruntime
+// provokes each of them, so a version of libcontainer with other texts fails a test.
 package ocierrors
 
 import (
@@ -58,7 +58,7 @@ func Start(err error, args []string) error {
 	return Classify(err)
 }
 
-// Create names the field of config.json because of which no container could be made, if the text of err tells.
+// Create names the field of config.json because of which no container could be made, if the text of err says so.
 func Create(err error, linux *specs.Linux) error {
 	text := err.Error()
 	for _, words := range []string{
@@ -68,7 +68,7 @@ func Create(err error, linux *specs.Linux) error {
 			return fmt.Errorf("linux.cgroupsPath %q: %w: %w", linux.CgroupsPath, err, errdefs.ErrFailedPrecondition)
 		}
 	}
-	// mount_setattr, by which mounts get attributes with all below them, and mappings of users.
+	// mount_setattr gives mounts attributes, recursively, and mappings of users.
 	if strings.Contains(text, unix.ENOSYS.Error()) &&
 		(strings.Contains(text, "error mounting") || strings.Contains(text, "MOUNT_ATTR_IDMAP")) {
 		return fmt.Errorf("mounts need Linux 5.12: %w: %w", err, errdefs.ErrNotImplemented)
@@ -86,7 +86,8 @@ func Create(err error, linux *specs.Linux) error {
 	return err
 }
 
-// Limit is for limits that a new cgroup does not take. It names the fields of r and has a class, as far as err tells.
+// Limit returns the error for limits that a new cgroup refuses. As far as err tells, it names the fields of r and has a
+// class.
 func Limit(err error, r *specs.LinuxResources) error {
 	class := errnoClass(err)
 	if missing, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(missing, fs.ErrNotExist) {
@@ -96,17 +97,17 @@ func Limit(err error, r *specs.LinuxResources) error {
 	return resourcesError(err, class, resources.Fields(r), cgroups.Mode() == cgroups.Unified)
 }
 
-// Update is for limits that a container's cgroup c does not take.
+// Update returns the error for limits that a container's cgroup c refuses.
 func Update(err error, fields []resources.Field, c *cgroup.Cgroup) error {
 	class := errnoClass(err)
 	if !c.Exists() {
 		err = fmt.Errorf("cgroup %s is gone: %w", c, err)
-		class = errdefs.ErrNotFound // alone: containerd takes the first class that it finds
+		class = errdefs.ErrNotFound // only this one: containerd takes the first class that it finds
 	}
 	return resourcesError(err, class, fields, c.Unified())
 }
 
-// resourcesError adds class, which may be nil, and the names of the fields of which the kernel refused the file.
+// resourcesError adds class, which may be nil, and the names of the fields whose file the kernel refused.
 func resourcesError(err, class error, fields []resources.Field, unified bool) error {
 	if class != nil {
 		err = fmt.Errorf("%w: %w", err, class)
@@ -117,7 +118,7 @@ func resourcesError(err, class error, fields []resources.Field, unified bool) er
 	return fmt.Errorf("linux.resources: %w", err)
 }
 
-// refusedFields are the names of the fields that are written to the file of err. Some share one, cpu.max for example.
+// refusedFields returns the names of the fields written to the file of err. Some share one, cpu.max for example.
 func refusedFields(err error, fields []resources.Field, unified bool) string {
 	// libcontainer cgroups v0.1.0 fs/memory.go says no more than this for EBUSY.
 	if strings.Contains(err.Error(), "unable to set memory limit") {
@@ -146,8 +147,8 @@ func refusedFields(err error, fields []resources.Field, unified bool) string {
 	return strings.Join(names, ", ")
 }
 
-// errnoClass is the class of the kernel's answer to a write to a control file, or nil: a value that it does not take,
-// or that does not fit what is there now. For systemd libcontainer parses some values itself.
+// errnoClass returns the class of the kernel's answer to a write to a control file, or nil: the value is one that it
+// does not take, or does not fit what is there now. For systemd libcontainer parses some values itself.
 func errnoClass(err error) error {
 	if _, ok := errors.AsType[*strconv.NumError](err); ok {
 		return errdefs.ErrInvalidArgument

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package support tells what this build and this machine can do: the OCI runtime specification's features document, and
-// what the flag -info shows beside it.
+// Package support reports what this build and this machine can do: the OCI runtime specification's features document,
+// and what else the flag -info shows.
 package support
 
 import (
@@ -23,8 +23,8 @@ import (
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 )
 
-// Features describes what this build supports of the OCI runtime specification (features.md). CRI decides by it about
-// user namespaces and recursively read-only mounts.
+// Features describes what this build supports of the OCI runtime specification (features.md). CRI uses it to decide
+// about user namespaces and recursively read-only mounts.
 //
 // By features-linux.md it describes the runtime and not the host: AppArmor, SELinux, Intel RDT and both versions of
 // cgroups are compiled in, and a kernel without them refuses a container that asks for them. Only the flags of seccomp
@@ -41,7 +41,7 @@ func Features() *features.Features {
 		Linux: &features.Linux{
 			Namespaces:   specconv.KnownNamespaces(),
 			Capabilities: capabilities.KnownCapabilities(),
-			// No user's systemd: pkg/ociruntime/systemd asks that of the machine alone.
+			// No systemd of a user: pkg/ociruntime/systemd asks only that of the machine.
 			Cgroup:          &features.Cgroup{V1: &yes, V2: &yes, Systemd: &yes, SystemdUser: &no, Rdma: &yes},
 			Seccomp:         &features.Seccomp{Enabled: &no},
 			Apparmor:        &features.Apparmor{Enabled: &yes},
@@ -72,13 +72,13 @@ func HasLauncher() bool {
 	return err == nil
 }
 
-// CRIUPath is the criu that checkpoint and restore would run, or empty.
+// CRIUPath returns the criu that checkpoint and restore would run, or empty.
 func CRIUPath() string {
 	path, _ := exec.LookPath(criu.Program) // not found is the answer
 	return path
 }
 
-// Drivers are those that can make cgroups on this machine.
+// Drivers returns the cgroup drivers that work on this machine.
 func Drivers() []string {
 	if systemd.IsRunningSystemd() {
 		return []string{"cgroupfs", "systemd"}
@@ -86,7 +86,7 @@ func Drivers() []string {
 	return []string{"cgroupfs"}
 }
 
-// SeccompVersion is that of the linked libseccomp, or empty in a build without.
+// SeccompVersion returns the version of the linked libseccomp, or "" in a build without it.
 func SeccompVersion() string {
 	if !seccomp.Enabled {
 		return ""

@@ -30,21 +30,21 @@ func closeConn(mu *sync.RWMutex, conn **dbus.Conn) {
 	}
 }
 
-// users are those of a connection.
+// users counts the users of a connection.
 type users struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	count int
 	// +checklocks:mu
-	last func() // called when there is none any more
+	last func() // called when none is left
 }
 
 var connected = users{last: func() { closeConn(&libcontainerMu, &libcontainerConn) }}
 
-// Connected is called before libcontainer may talk to systemd, and release afterwards: the last release closes what
-// libcontainer has opened. A connection of it is two sockets of the system bus, which has 256 for all programs of a
-// user (max_connections_per_user in dbus-daemon(1)): kept, those of 128 shims would lock out everybody who is root.
-// They would also wake each shim whenever systemd finishes a job.
+// Connected is called before libcontainer may talk to systemd, and release afterwards: the last release closes the
+// connection that libcontainer has opened. A connection takes two sockets of the system bus, which has 256 for all
+// programs of a user (max_connections_per_user in dbus-daemon(1)): if they were kept, those of 128 shims would lock out
+// all of root's programs. They would also wake each shim whenever systemd finishes a job.
 func Connected() (release func()) { return connected.begin() }
 
 func (u *users) begin() (end func()) {

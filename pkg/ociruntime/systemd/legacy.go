@@ -18,8 +18,8 @@ import (
 )
 
 // legacyNumbers are the properties of cgroup v1 that libcontainer sets (cgroups v0.1.0 systemd/v1.go,
-// genV1ResourcesProperties) and that have the number of a file: all but the quota, and but CPUs and memory nodes, which
-// systemd does not write on v1.
+// genV1ResourcesProperties) and that have the number of a file: all except the quota, and except CPUs and memory nodes,
+// which systemd does not write on v1.
 var legacyNumbers = map[string]string{
 	"memory.limit_in_bytes": "MemoryLimit",
 	"cpu.shares":            "CPUShares",
@@ -29,7 +29,7 @@ var legacyNumbers = map[string]string{
 	"pids.max":              "TasksMax",
 }
 
-// legacyProperties are the properties that a snapshot of cgroup v1's files stands for.
+// legacyProperties returns the properties that correspond to a snapshot of cgroup v1's files.
 func legacyProperties(snapshot cgroup.Snapshot) ([]dbus.Property, error) {
 	const infinity = math.MaxUint64
 	var all []dbus.Property
@@ -51,7 +51,7 @@ func legacyProperties(snapshot cgroup.Snapshot) ([]dbus.Property, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
-			const unlimited = 1 << 62 // the kernel rounds what it has for none down to a page
+			const unlimited = 1 << 62 // the kernel rounds its value for "no limit" down to a page
 			if n > unlimited {
 				n = infinity
 			}
@@ -62,7 +62,7 @@ func legacyProperties(snapshot cgroup.Snapshot) ([]dbus.Property, error) {
 	if !ok {
 		return all, nil
 	}
-	const period = "100000" // where nobody asked for one, as in the kernel and libcontainer
+	const period = "100000" // if nobody asked for one, as in the kernel and libcontainer
 	perSecond, err := cpuPerSecond(quota, cmp.Or(files["cpu.cfs_period_us"], period))
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func legacyProperties(snapshot cgroup.Snapshot) ([]dbus.Property, error) {
 	return all, nil
 }
 
-// cpuPerSecond is the CPU time in a second of a quota, in microseconds, as whole percents.
+// cpuPerSecond returns the CPU time per second that a quota allows, in microseconds, rounded up to a whole percent.
 func cpuPerSecond(quota, period string) (uint64, error) {
 	const second, percent = 1_000_000, 10_000
 	q, err := strconv.ParseInt(quota, 10, 64)

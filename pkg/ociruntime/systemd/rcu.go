@@ -10,14 +10,14 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// RCUWarmup starts the RCU grace period early that systemd's first move of a process into a scope would wait for:
+// RCUWarmup starts early the RCU grace period that systemd's first move of a process into a scope would wait for:
 // several milliseconds, before the kernel may lock out forks (kernel/cgroup/cgroup.c, cgroup_attach_lock;
 // kernel/rcu/sync.c). Moves within the next grace period do not wait. It moves this process to the cgroup that it is
-// in, which changes nothing. The zero value is ready.
+// already in, which changes nothing. The zero value is ready.
 type RCUWarmup struct{ running atomic.Bool }
 
-// Start returns at once, and does nothing while an earlier one runs. Its goroutine ends when the kernel's wait does,
-// which cannot be canceled, so nobody joins it.
+// Start returns immediately, and does nothing while an earlier warm-up runs. Its goroutine ends when the kernel's wait
+// does, which cannot be canceled, so nobody joins it.
 func (w *RCUWarmup) Start() {
 	if !w.running.CompareAndSwap(false, true) {
 		return
@@ -30,7 +30,7 @@ func (w *RCUWarmup) Start() {
 	}()
 }
 
-// ownCgroup is the directory of this process's cgroup, in any hierarchy.
+// ownCgroup returns the directory of this process's cgroup, in any hierarchy.
 func ownCgroup() (string, error) {
 	const root = "/sys/fs/cgroup"
 	paths, err := cgroups.ParseCgroupFile("/proc/self/cgroup") // by controller, "" for version 2

@@ -120,8 +120,8 @@ func (s *Scope) setUnit(ctx context.Context, set ...dbus.Property) error {
 // oomGroup is a file that scopes have no property for before systemd 253, and a read-only one since.
 const oomGroup = "memory.oom.group"
 
-// change calls set while nobody else changes the unit. If keepOOMGroup is set, it restores oomGroup after that, also
-// when set fails.
+// change calls set while nobody else changes the unit. If keepOOMGroup is set, it restores oomGroup afterwards, even if
+// set fails.
 func (s *Scope) change(ctx context.Context, keepOOMGroup bool, set func(context.Context) error) error {
 	select {
 	case s.lock <- struct{}{}:
@@ -162,8 +162,8 @@ func properties(r *cgroups.Resources, unified bool) []dbus.Property {
 	return all
 }
 
-// ioWeight is the wanted default of io.weight, or 0 for none. systemd leaves the weights of single devices, which
-// stand in lines of their own, "MAJ:MIN WEIGHT", as they are.
+// ioWeight returns the requested default of io.weight, or 0 for none. systemd leaves the weights of single devices,
+// which stand in lines of their own, "MAJ:MIN WEIGHT", as they are.
 func ioWeight(r *cgroups.Resources) uint64 {
 	text, ok := r.Unified["io.weight"]
 	if !ok {

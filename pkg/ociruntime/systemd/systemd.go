@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd adds to libcontainer's scopes what it leaves out: names are checked before anything is made, each
-// question to systemd has a time limit, and values that systemd writes again by itself are told to it.
+// Package systemd adds to libcontainer's scopes what libcontainer leaves out: names are checked before anything is
+// made, each question to systemd has a time limit, and systemd gets the values that it writes again by itself.
 //
 // libcontainer's calls over D-Bus have no time limit (cgroups v0.1.0 systemd/common.go), and hold a lock of the
-// container meanwhile. So [Await] goes before each of them.
+// container meanwhile. So [Await] is called before each of them.
 package systemd
 
 import (
@@ -28,10 +28,10 @@ import (
 const timeout = 10 * time.Second
 
 var (
-	// errAbsent: nobody listens, so libcontainer's calls fail at once.
+	// errAbsent means that nobody listens, so libcontainer's calls fail immediately.
 	errAbsent = fmt.Errorf("cannot be reached over D-Bus; look at systemctl status dbus.service: %w",
 		errdefs.ErrFailedPrecondition)
-	// ErrSilent is the error of each function here when somebody listens and does not answer.
+	// ErrSilent is the error of each function here when somebody listens but does not answer.
 	ErrSilent = fmt.Errorf("does not answer over D-Bus; look at systemctl status dbus.service: %w",
 		errdefs.ErrFailedPrecondition)
 )
@@ -82,7 +82,7 @@ func connect(ctx context.Context) (*dbus.Conn, error) {
 	}
 }
 
-// Await returns nil once systemd answers, or if it cannot be reached: libcontainer does without it then.
+// Await returns nil once systemd answers, or if it cannot be reached: libcontainer then does without it.
 func Await(ctx context.Context) error {
 	err := ask(ctx, func(_ context.Context, conn *dbus.Conn) error {
 		_, err := conn.GetManagerProperty("Version") // takes no context: closing the connection ends it
@@ -98,9 +98,9 @@ func Await(ctx context.Context) error {
 const oldest = 247
 
 // Prepare refuses a scope that libcontainer would refuse only when the container is half made; libcontainer would then
-// stop the unit of that name, whoever owns it. It adds the properties that libcontainer leaves out to c, and on cgroup
-// v1 those of devices, which libcontainer sets when init is in its cgroups: if the slice has none yet, systemd 252 and
-// 257 then move init from the scope's cgroup of devices to that of the slice, where it may use all.
+// stop the unit of that name, whoever owns it. It adds to c the properties that libcontainer leaves out and, on cgroup
+// v1, those of devices, which libcontainer sets when init is already in its cgroups: if the slice has none yet, systemd
+// 252 and 257 then move init from the scope's cgroup of devices to that of the slice, where it may use all devices.
 func Prepare(ctx context.Context, cgroupsPath string, c *cgroups.Cgroup) error {
 	if err := checkName(cgroupsPath, c); err != nil {
 		return err
@@ -133,7 +133,7 @@ func Prepare(ctx context.Context, cgroupsPath string, c *cgroups.Cgroup) error {
 	})
 }
 
-// unitName is the name that libcontainer gives the scope (cgroups v0.1.0 systemd/common.go, getUnitName).
+// unitName returns the name that libcontainer gives the scope (cgroups v0.1.0 systemd/common.go, getUnitName).
 func unitName(c *cgroups.Cgroup) string { return c.ScopePrefix + "-" + c.Name + ".scope" }
 
 // unitForm and unitLimit are those of systemd.unit(5). A unit with @ in its name would be an instance of a template.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Tells all that the kernel shows of a process, but for process ids, times and memory. differential_test.go compares it.
+// Prints all that the kernel shows of a process except process ids, times and memory. differential_test.go compares it.
 
 #define _GNU_SOURCE
 #include <ctype.h>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Traces every process that appears in its PID namespace as early as it can, and tells of each what it may do that the
+// Traces every process that appears in its PID namespace as early as it can, and reports what each may do that the
 // tracer may not. exec_trace_test.go runs it as the init of a container.
 
 #define _GNU_SOURCE

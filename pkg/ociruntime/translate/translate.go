@@ -65,16 +65,16 @@ func Container(c process.Config) (*configs.Config, error) {
 	return config, nil
 }
 
-// resetDevices gives the devices to root. specconv gives each container the same ones, and those of one with a user
-// namespace its owner, also if it refuses the container then (specconv/spec_linux.go, CreateLibcontainerConfig).
+// resetDevices gives the devices back to root. specconv gives all containers the same ones, and those of one with a
+// user namespace another owner, even if it then refuses it (specconv/spec_linux.go, CreateLibcontainerConfig).
 func resetDevices() {
 	for _, d := range specconv.AllowedDevices {
 		d.Uid, d.Gid = 0, 0
 	}
 }
 
-// inBundle makes paths absolute that are relative to the bundle: specconv would resolve them against the working
-// directory.
+// inBundle returns c.Spec with absolute paths instead of those relative to the bundle: specconv would resolve them
+// against the working directory.
 func inBundle(c process.Config) *specs.Spec {
 	spec := *c.Spec
 	root := *spec.Root
@@ -145,11 +145,11 @@ var memlock = func() (limit unix.Rlimit) {
 	return limit
 }()
 
-// withMemlock adds the limit that the shim began with, if it has another one now, unless one is asked for.
+// withMemlock adds the limit that the shim began with, if it has another one now, unless limits already has one.
 func withMemlock(limits []configs.Rlimit) []configs.Rlimit {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err == nil && now == memlock {
-		return limits // which saves setting it, for which a user namespace may take a capability
+		return limits // no need to set it, which may take a capability in a user namespace
 	}
 	if slices.ContainsFunc(limits, func(l configs.Rlimit) bool { return l.Type == unix.RLIMIT_MEMLOCK }) {
 		return limits

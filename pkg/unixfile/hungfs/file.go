@@ -40,7 +40,7 @@ func attributesOf(node uint64) attributes {
 	return attributes{Ino: file, Size: size, Mode: unix.S_IFREG | 0o644, Nlink: 1}
 }
 
-// answers to what is asked before a file is read. There is none to FUSE_READ.
+// answer returns the answer to a request that comes before a file is read. There is none to FUSE_READ.
 func answer(q request) any {
 	const (
 		lookup, getattr, open, initialize, opendir = 1, 3, 14, 26, 27
@@ -72,7 +72,7 @@ func answer(q request) any {
 }
 
 // MountFile is [Mount] of a file system that answers until the content of its only file is read. It returns the path of
-// that file, which has a page.
+// that file, which is one page long.
 func MountFile(t *testing.T, dir string) string {
 	t.Helper()
 	server := mount(t, dir)
@@ -112,6 +112,6 @@ func serve(server *os.File) {
 				_ = binary.Write(&out, binary.NativeEndian, part) // of fixed size
 			}
 		}
-		_, _ = server.Write(out.Bytes()) // who asked may have left
+		_, _ = server.Write(out.Bytes()) // the caller may be gone
 	}
 }

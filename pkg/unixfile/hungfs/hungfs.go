@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hungfs has a file system that does not answer, for tests.
+// Package hungfs provides a file system that does not answer, for tests.
 package hungfs
 
 import (
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount mounts a FUSE file system on dir that nobody serves: whoever asks it for anything waits until the test ends, and
-// then gets an error. It needs root.
+// Mount mounts a FUSE file system on dir that nobody serves: any access to it waits until the test ends, and then gets
+// an error. It needs root.
 func Mount(t *testing.T, dir string) {
 	t.Helper()
 	mount(t, dir)
