@@ -157,8 +157,8 @@ func Holders(shim int) []Proc {
 	return procs(func(p Proc) bool { return isHolder(p) && isChild(p.Pid, shim) })
 }
 
-// orphanedHolders lists those whose shim has ended, with which they should have ended. Nothing says which shim that was:
-// they have neither its arguments nor a file of its pod.
+// orphanedHolders lists those whose shim has ended, with which they should have ended. Nothing says which shim that
+// was: they have neither its arguments nor a file of its pod.
 func orphanedHolders() []Proc {
 	return procs(func(p Proc) bool {
 		if !isHolder(p) {

@@ -9,7 +9,8 @@
 // freeze, removal and OOM kills are done here. Package hierarchy uses cgroups/v3 to find and make cgroups.
 //
 // The package works on paths that the container runtime made. It makes a cgroup only in MakeChild and Delegate,
-// and moves processes only in Delegate. A Cgroup is immutable and safe for concurrent use. Nothing is cached: each call asks the kernel.
+// and moves processes only in Delegate. A Cgroup is immutable and safe for concurrent use. Nothing is cached: each call
+// asks the kernel.
 //
 // An OOMWatch owns one goroutine, which Stop ends and joins. The watch holds its mutex while it reads the counter and
 // while it calls notify, so notify must not call the watch.

@@ -27,8 +27,8 @@ import (
 )
 
 // ErrKilledInCgroup means that the kernel killed a process right after it was forked into the cgroup of
-// [Request.ForkInto]. Newer kernels (6.18 does) do that if cgroup.kill was not written as often in that cgroup as in the
-// parent's own (kernel/cgroup/cgroup.c, kill_seq).
+// [Request.ForkInto]. Newer kernels (6.18 does) do that if cgroup.kill was not written as often in that cgroup as in
+// the parent's own (kernel/cgroup/cgroup.c, kill_seq).
 var ErrKilledInCgroup = errors.New("the process was killed when it was forked into the cgroup")
 
 // deathTimeout is how long Execute waits for a process that it killed. The reaper collects one that sleeps

@@ -375,6 +375,7 @@ func namespaceOf(kind specs.LinuxNamespaceType) (name string, flag uintptr) {
 		return "ipc", unix.CLONE_NEWIPC
 	case specs.UTSNamespace:
 		return "uts", unix.CLONE_NEWUTS
+	case specs.MountNamespace, specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace:
 	}
 	return "", 0
 }

@@ -251,7 +251,10 @@ func table() []annotation {
 		},
 		{name: "cpuset.mems", option: "CpusetMems", parse: (*Settings).parseCPUSetMems, defaultValue: "false"},
 		{name: "stop-signal", option: "StopSignal", parse: (*Settings).parseStopSignal, defaultValue: "SIGTERM"},
-		{name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout, defaultValue: defaultGrace.String()},
+		{
+			name: "stop-timeout", option: "StopTimeout", parse: (*Settings).parseStopTimeout,
+			defaultValue: defaultGrace.String(),
+		},
 		{name: "host-rootfs", option: "HostRootfs", parse: setHostRootfs, unsafe: true, safeValue: hostRootfsOff},
 		{name: "host-rootfs.mask", option: "HostRootfsMask", parse: setHostRootfsMask, unsafe: true},
 		{name: "host-rootfs.user", option: "HostRootfsUser", parse: (*Settings).parseHostRootfsUser, optionRestricts: true},

@@ -113,7 +113,7 @@ func runAsTracer(pid string) {
 	if err == nil {
 		err = unix.PtraceSeize(n)
 	}
-	fmt.Println(err)
+	fmt.Fprintln(os.Stdout, err)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }

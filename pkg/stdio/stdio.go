@@ -51,9 +51,9 @@
 //
 // # Not in this package
 //
-// Attaching the terminal to the process's descriptors is the runtime's task. The launcher can give it a separate stderr;
-// libcontainer puts the terminal on 0, 1 and 2 (libcontainer/console_linux.go, dupStdio), and Started then closes what
-// was opened for stderr.
+// Attaching the terminal to the process's descriptors is the runtime's task. The launcher can give it a separate
+// stderr; libcontainer puts the terminal on 0, 1 and 2 (libcontainer/console_linux.go, dupStdio), and Started then
+// closes what was opened for stderr.
 package stdio
 
 import (

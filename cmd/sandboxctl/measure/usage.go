@@ -20,7 +20,8 @@ type Host struct {
 
 // Usage is read from the cgroup of a container. A counter begins with the cgroup.
 type Usage struct {
-	Cgroup string `json:"cgroup,omitempty"` // its directory, on v1 that of one controller; empty: there is none, and nothing else is known
+	// Cgroup is its directory, on v1 that of one controller. Empty: there is none, and nothing else is known.
+	Cgroup string `json:"cgroup,omitempty"`
 
 	CPU       time.Duration `json:"cpu_ns"`
 	User      time.Duration `json:"cpu_user_ns"`

@@ -219,8 +219,8 @@ func collectShims(s *node.Snapshot, silent map[string]bool, send chan<- promethe
 	}
 }
 
-// shims returns the pods with a shim by their labels. Of several of one name, as when a kubelet has made a pod again, it
-// takes one whose shim answers.
+// shims returns the pods with a shim by their labels. Of several of one name, as when a kubelet has made a pod again,
+// it takes one whose shim answers.
 func shims(s *node.Snapshot) map[[2]string]*node.Pod {
 	chosen := map[[2]string]*node.Pod{}
 	for i := range s.Pods {

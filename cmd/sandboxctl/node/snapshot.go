@@ -108,8 +108,8 @@ type Rates struct {
 	IOPressure     float64 `json:"io_pressure"`
 }
 
-// RatesSince returns what a container did since an earlier snapshot of it. All are 0 for a container that was made again
-// in between, and where less is known of one than of the other, or nothing.
+// RatesSince returns what a container did since an earlier snapshot of it. All are 0 for a container that was made
+// again in between, and where less is known of one than of the other, or nothing.
 func (c *Container) RatesSince(earlier *Container) Rates {
 	// Not what passed between the snapshots: in each, containers are read one after the other, in any order.
 	passed := c.ReadAt.Sub(earlier.ReadAt)

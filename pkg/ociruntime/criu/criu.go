@@ -35,7 +35,7 @@ func Find(want string) error {
 			Program, Program, errdefs.ErrNotImplemented)
 	}
 	if want != "" && want != path {
-		return fmt.Errorf("CriuPath %q: must be %q, the criu in containerd's PATH, which is the one that libcontainer runs: %w",
+		return fmt.Errorf("CriuPath %q: must be %q, the criu in containerd's PATH, which libcontainer runs: %w",
 			want, path, errdefs.ErrInvalidArgument)
 	}
 	return nil

@@ -56,9 +56,9 @@ func ask(ctx context.Context, question func(context.Context, *dbus.Conn) error) 
 	return nil
 }
 
-// connect connects to the system bus, or to systemd's own socket. It tries again while the backlog of either is full, as
-// where many pods start at the same time: with unix sockets that is EAGAIN (unix(7)). libcontainer does so, too (cgroups
-// v0.1.0 systemd/dbus.go, newConnection).
+// connect connects to the system bus, or to systemd's own socket. It tries again while the backlog of either is full,
+// as where many pods start at the same time: with unix sockets that is EAGAIN (unix(7)). libcontainer does so, too
+// (cgroups v0.1.0 systemd/dbus.go, newConnection).
 func connect(ctx context.Context) (*dbus.Conn, error) {
 	const longest = time.Second
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, longest) {
