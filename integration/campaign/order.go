@@ -318,7 +318,8 @@ func (o *order) unfinished(living func(key string) bool) []Violation {
 	list := o.exits.missing()
 	for key, t := range o.containers {
 		if t.owed && t.told != toldDelete && !t.excused {
-			list = append(list, Violation{Kind: LostDelete, Text: fmt.Sprintf("%s: Delete returned, and %v is the last event", key, t.told)})
+			text := fmt.Sprintf("%s: Delete returned, and %v is the last event", key, t.told)
+			list = append(list, Violation{Kind: LostDelete, Text: text})
 			continue
 		}
 		if t.told != toldDelete && t.told != untold && !t.gap && !t.unknown && !living(key) {

@@ -61,8 +61,9 @@ func (x *exits) wait(p ended, waited exited) []Violation {
 // early is what is wrong if Wait returned before the exit was told.
 func (p ended) early(told, waited exited) []Violation {
 	if told.status != waited.status {
-		return []Violation{{Kind: LostExit, Text: fmt.Sprintf("Wait for %q, pid %d, returned %d, and its exit was told with %d",
-			p.exec, p.pid, waited.status, told.status)}}
+		text := fmt.Sprintf("Wait for %q, pid %d, returned %d, and its exit was told with %d",
+			p.exec, p.pid, waited.status, told.status)
+		return []Violation{{Kind: LostExit, Text: text}}
 	}
 	if !told.at.After(waited.at) {
 		return nil

@@ -187,7 +187,7 @@ func isChild(pid, parent int) bool {
 // their own failed, as one that makes a thread.
 func GoRuntimeDied(log string) bool {
 	return slices.ContainsFunc([]string{
-		"netpollBreak write failed", "runtime.netpollBreak(", // who calls runtime.throw, should somebody have read the words before
+		"netpollBreak write failed", "runtime.netpollBreak(", // the latter as the words before may have been read already
 		"failed to create new OS thread", "pthread_create failed", "netpoll failed", "netpollinit", "out of memory",
 	}, func(words string) bool { return strings.Contains(log, words) })
 }
