@@ -256,10 +256,7 @@ func (r Request) containerLocked(ctx context.Context, root, id, bundle string) (
 	err = fail.After("cleanup.container", r.Container(ctx, config))
 	removeSockets(ctx, id, s.Sockets) // before the rootfs, in which they may be
 	err = errors.Join(err, fail.After("cleanup.rootfs", UnmountRootfs(bundle)), hostrootfs.Remove(bundle))
-	err = errors.Join(err, fail.After("cleanup.pid-file", pidfile.Remove(s.PidFile, s.Pid)))
-	if s.Pid == 0 {
-		err = errors.Join(err, pidfile.RemoveStale(s.PidFile))
-	}
+	err = errors.Join(err, fail.After("cleanup.pid-file", removePidFile(s)))
 	exit := process.Exit{Status: killed, At: time.Now()}
 	if s.Exit != nil {
 		exit = *s.Exit
@@ -320,4 +317,12 @@ func JoinsPIDs(spec *specs.Spec) bool {
 		slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
 			return n.Type == specs.PIDNamespace && n.Path != ""
 		})
+}
+
+// removePidFile removes the pid file of a container. Its pid is not known if the shim died while it was created.
+func removePidFile(s State) error {
+	if s.Pid == 0 {
+		return pidfile.RemoveStale(s.PidFile)
+	}
+	return pidfile.Remove(s.PidFile, s.Pid)
 }

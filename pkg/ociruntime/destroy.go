@@ -107,7 +107,7 @@ func removeState(lc *libcontainer.Container, remove func() error) error {
 
 const (
 	// destroyTimeout bounds how long Delete waits for a cgroup to become empty. CRI gives Delete 10 s in total
-	// (containerd internal/cri/server, events.go), half of which the output may have taken.
+	// (containerd internal/cri/server, events.go), of which the output may have taken six or seven.
 	destroyTimeout = 3 * time.Second
 	// unitTimeout is the least that systemd gets, even if the cgroup took most of destroyTimeout.
 	unitTimeout = time.Second

@@ -32,6 +32,7 @@ type Hook struct {
 	process.NoHook
 	setting settings.Value
 	pid     int
+	removal chan error // what removes the file has its error for; nil if nothing does
 }
 
 // NewHook returns the hook for a setting that is set.
@@ -67,7 +68,22 @@ func (h *Hook) Removed() error {
 	if h.pid == 0 {
 		return nil // nothing was written
 	}
-	return fail.After("remove.pid-file", Remove(h.setting.Text, h.pid))
+	if h.removal == nil {
+		h.removal = make(chan error, 1)
+		go func() { h.removal <- removeNow(h.setting.Text, is(h.pid)) }() // ends when the file system answers
+	}
+	return fail.After("remove.pid-file", h.awaitRemoval())
+}
+
+// awaitRemoval waits for a removal that may be that of an earlier call: each would keep a thread.
+func (h *Hook) awaitRemoval() error {
+	select {
+	case err := <-h.removal:
+		h.removal = nil
+		return refusedRemoval(h.setting.Text, err)
+	case <-time.After(removeTimeout):
+		return refusedRemoval(h.setting.Text, context.DeadlineExceeded)
+	}
 }
 
 // removeTimeout bounds how long Delete and the delete command wait for a file system that does not answer. They then
@@ -180,7 +196,11 @@ func writeAndRename(path string, pid int) error {
 
 // Remove removes the pid file at path if it holds pid; else it is another container's. An empty path means no file.
 func Remove(path string, pid int) error {
-	return removeIf(path, func(there int) (bool, error) { return there == pid, nil })
+	return removeIf(path, is(pid))
+}
+
+func is(pid int) func(there int) (bool, error) {
+	return func(there int) (bool, error) { return there == pid, nil }
 }
 
 // RemoveStale removes the pid file at path if its process is dead. It is for a container whose shim died before it
@@ -191,10 +211,14 @@ func removeIf(path string, ours func(pid int) (bool, error)) error {
 	if path == "" {
 		return nil
 	}
-	if err := unixfile.Within(removeTimeout, func() error { return removeNow(path, ours) }); err != nil {
-		return fmt.Errorf("remove pid file %s: %w", path, err)
+	return refusedRemoval(path, unixfile.Within(removeTimeout, func() error { return removeNow(path, ours) }))
+}
+
+func refusedRemoval(path string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("remove pid file %s: %w", path, err)
 }
 
 func removeNow(path string, ours func(pid int) (bool, error)) error {

@@ -197,3 +197,27 @@ func TestRemove_DoesNotWaitForAFileSystemThatHangs(t *testing.T) {
 		t.Errorf("Remove = %v, want %v", err, context.DeadlineExceeded)
 	}
 }
+
+// A client may try a Delete again for as long as the file system hangs, and each try would keep a thread.
+func TestHook_HasOneRemovalAtATime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "volume")
+	must(t, os.Mkdir(dir, 0o700))
+	path := filepath.Join(dir, "pid")
+	h := NewHook(settings.Value{Key: "pid-file", Text: path})
+	h.pid = os.Getpid()
+	hungfs.Mount(t, dir)
+	for range 2 {
+		if err := h.Removed(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Removed = %v, want %v", err, context.DeadlineExceeded)
+		}
+	}
+	first := h.removal
+	must(t, unix.Unmount(dir, unix.MNT_DETACH|unix.MNT_FORCE)) // what waits gets an error
+	if err := h.Removed(); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Removed = %v, want the error of the first try", err)
+	}
+	if first == nil || h.removal != nil {
+		t.Error("there is more than the first try")
+	}
+	must(t, h.Removed())
+}

@@ -159,7 +159,7 @@ func (c *Container) processes() []*Process {
 
 const (
 	// outputTimeout bounds how long Delete waits for readers of the output. A logging binary that does not exit gets
-	// some seconds more (stdio.Streams.Close). CRI allows 10 s for the whole Delete (internal/cri/server, its handling
+	// three seconds more (stdio.Streams.Close). CRI allows 10 s for the whole Delete (internal/cri/server, its handling
 	// of exits).
 	outputTimeout = 4 * time.Second
 	// leftoverTimeout is how long other processes that hold the output of one that has exited, such as children that

@@ -43,7 +43,8 @@
 //	P7  Delete returns after the events of the container were delivered, or half a
 //	    second later.
 //
-// A verdict on a run is written before its exit is published.
+// A verdict on a run is written before its exit is published, unless its file system
+// does not answer for two seconds.
 //
 // "Published" means put into the queue; docs/events.md has the same promises for users.
 //

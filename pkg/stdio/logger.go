@@ -196,7 +196,8 @@ func (g *logger) supervise() {
 		case <-time.After(g.bounds.leave):
 		}
 	}
-	g.log.Warnf("logging binary goes on after the end of its input: sending SIGTERM, and SIGKILL after %v", g.bounds.term)
+	g.log.Warnf("logging binary goes on after the end of its input: sending SIGTERM, and SIGKILL after %v; "+
+		"output that it has not read by then is lost", g.bounds.term)
 	g.end()
 }
 
@@ -210,7 +211,13 @@ func (g *logger) kill() error {
 // await returns when the binary has exited. It is called after Close, which bounds the binary's time. An error means
 // that what the process wrote may be lost.
 func (g *logger) await() error {
-	if err := g.awaitExit(g.bounds.leave + g.bounds.term + closeTimeout); err != nil {
+	timeout := g.bounds.leave + g.bounds.term + closeTimeout
+	select {
+	case <-g.expired:
+		timeout -= g.bounds.leave
+	default:
+	}
+	if err := g.awaitExit(timeout); err != nil {
 		return err
 	}
 	if status, ok := g.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {

@@ -37,7 +37,7 @@ func TestUsers_TheLastEndsTheConnection(t *testing.T) {
 }
 
 // As where many pods start at the same time.
-func TestAsk_WaitsForRoomInTheBacklogOfTheBus(t *testing.T) {
+func TestConnect_WaitsForRoomInTheBacklogOfTheBus(t *testing.T) {
 	address := &unix.SockaddrUnix{Name: filepath.Join(t.TempDir(), "bus")}
 	socket := func() int {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -58,8 +58,13 @@ func TestAsk_WaitsForRoomInTheBacklogOfTheBus(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+address.Name)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	err := ask(ctx, func(context.Context, *dbus.Conn) error { return nil })
-	if errors.Is(err, errAbsent) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("ask = %v, want that it waits until its context ends", err)
+	absent := func(context.Context) (*dbus.Conn, error) { return nil, unix.ENOENT }
+	conn, err := connect(ctx, dbus.NewSystemConnectionContext, absent)
+	if conn != nil || !errors.Is(err, unix.EAGAIN) || ctx.Err() == nil {
+		t.Errorf("connect = %v, %v, want that it tries again until its context ends", conn, err)
+	}
+	begun := time.Now()
+	if _, err := connect(t.Context(), absent, absent); !errors.Is(err, unix.ENOENT) || time.Since(begun) > time.Minute {
+		t.Errorf("connect to nobody = %v after %v", err, time.Since(begun))
 	}
 }

@@ -40,7 +40,7 @@ var (
 func ask(ctx context.Context, question func(context.Context, *dbus.Conn) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrSilent)
 	defer cancel()
-	conn, err := connect(ctx)
+	conn, err := connect(ctx, dbus.NewSystemConnectionContext, dbus.NewSystemdConnectionContext)
 	if err == nil {
 		defer conn.Close()
 		err = question(ctx, conn)
@@ -59,14 +59,14 @@ func ask(ctx context.Context, question func(context.Context, *dbus.Conn) error) 
 // connect connects to the system bus, or to systemd's own socket. It tries again while the backlog of either is full,
 // as where many pods start at the same time: with unix sockets that is EAGAIN (unix(7)). libcontainer does so, too
 // (cgroups v0.1.0 systemd/dbus.go, newConnection).
-func connect(ctx context.Context) (*dbus.Conn, error) {
+func connect(ctx context.Context, bus, private func(context.Context) (*dbus.Conn, error)) (*dbus.Conn, error) {
 	const longest = time.Second
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, longest) {
-		conn, err := dbus.NewSystemConnectionContext(ctx)
+		conn, err := bus(ctx)
 		if err == nil {
 			return conn, nil
 		}
-		conn, privateErr := dbus.NewSystemdConnectionContext(ctx)
+		conn, privateErr := private(ctx)
 		if privateErr == nil {
 			return conn, nil
 		}
