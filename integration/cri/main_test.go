@@ -75,8 +75,8 @@ func checkLaunched(log string) error {
 			others++
 		}
 	}
-	fmt.Fprintf(os.Stderr, "libcontainer started the first process of %d containers, and of %d with a shared PID namespace before "+
-		"Linux 6.17; CRI started %d\n", others, old, started)
+	fmt.Fprintf(os.Stderr, "libcontainer started the first process of %d containers, of %d with a shared PID namespace "+
+		"before Linux 6.17; CRI started %d\n", others, old, started)
 	if started == 0 || others*20 > started {
 		return errors.New("want more by the launcher, and at least one")
 	}
