@@ -38,16 +38,19 @@ func (e *Env) operate(ctx context.Context, s Step) string {
 			})
 			return err
 		})
-	case Pause:
-		return simple(func(ctx context.Context) error {
-			_, err := t.Pause(ctx, &tasks.PauseTaskRequest{ContainerID: id})
-			return err
-		})
-	case Resume:
-		return simple(func(ctx context.Context) error {
+	case Pause, Resume:
+		answer := simple(func(ctx context.Context) error {
+			if s.Op == Pause {
+				_, err := t.Pause(ctx, &tasks.PauseTaskRequest{ContainerID: id})
+				return err
+			}
 			_, err := t.Resume(ctx, &tasks.ResumeTaskRequest{ContainerID: id})
 			return err
 		})
+		if answer == ok {
+			e.order.frozen(e.name + "/" + id)
+		}
+		return answer
 	case Update:
 		return e.update(ctx, id)
 	case Stats:

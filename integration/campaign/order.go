@@ -42,6 +42,8 @@ type track struct {
 	away    bool // containerd was away at some time
 	owed    bool // its Delete has succeeded while the worker was subscribed, so its delete must come
 	unknown bool // its shim was killed while it was created: containerd need not say anything
+	frozen  int  // how often a Pause or a Resume has succeeded
+	changes int  // how many events said so
 }
 
 type execTrack struct {
@@ -110,7 +112,8 @@ func (t *track) add(event any) []Violation {
 		if e.GetID() != t.id && e.GetID() != "" {
 			return t.exec(e.GetID(), toldExit)
 		}
-		return slices.Concat(t.unended(), t.missedOOM(e.GetExitStatus()), t.move(toldExit, toldCreate, toldStart))
+		missed := slices.Concat(t.unended(), t.unchanged(), t.missedOOM(e.GetExitStatus()))
+		return append(missed, t.move(toldExit, toldCreate, toldStart)...)
 	case *events.TaskDelete:
 		if e.GetID() != "" && e.GetID() != t.id { // of an exec, which the runc shim tells
 			return nil
@@ -124,8 +127,10 @@ func (t *track) add(event any) []Violation {
 		t.oom = true
 		return t.while("oom")
 	case *events.TaskPaused:
+		t.changes++
 		return t.while("paused")
 	case *events.TaskResumed:
+		t.changes++
 		return t.while("resumed")
 	}
 	return nil

@@ -32,6 +32,10 @@ func parse(tb testing.TB, text string) []any {
 				id = "c"
 			}
 			list = append(list, &events.TaskExit{ContainerID: "c", ID: id})
+		case "paused":
+			list = append(list, &events.TaskPaused{ContainerID: "c"})
+		case "resumed":
+			list = append(list, &events.TaskResumed{ContainerID: "c"})
 		case "oom":
 			list = append(list, &events.TaskOOM{ContainerID: "c"})
 		case "delete":
@@ -186,6 +190,25 @@ func TestOrder_ExitHasTheStatusThatWaitReturns(t *testing.T) {
 	o.waited("ns", "c", "", 7, 4)
 	if found := o.take(); len(found) != 1 || found[0].Kind != LostExit {
 		t.Errorf("%v, want that the exit was told with another status", found)
+	}
+}
+
+func TestOrder_PauseAndResumeAreToldBeforeTheExit(t *testing.T) {
+	for text, want := range map[string]int{
+		"create | start | exit": 1, "create | start | paused | exit": 1, "create | start | paused | resumed | exit": 0,
+	} {
+		o := newOrder()
+		all := parse(t, text)
+		for i, e := range all {
+			if i == len(all)-1 {
+				o.frozen("ns/c")
+				o.frozen("ns/c")
+			}
+			o.add("ns", e, time.Now())
+		}
+		if found := o.take(); len(found) != want {
+			t.Errorf("%s: %v, want %d", text, found, want)
+		}
 	}
 }
 

@@ -139,3 +139,20 @@ func (o *order) delivered(key string) {
 	}
 	o.blame(key, outOfOrder("Delete returned after %v, and its delete was not delivered", t.told))
 }
+
+// frozen says that a Pause or a Resume of a container has returned. Its event comes before that of the exit.
+func (o *order) frozen(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t := o.containers[key]; t != nil {
+		t.frozen++
+	}
+}
+
+// unchanged is what is wrong if the container exits before all that it was paused and resumed was told.
+func (t *track) unchanged() []Violation {
+	if t.changes >= t.frozen || t.gap || t.away || t.excused {
+		return nil
+	}
+	return outOfOrder("exit follows %d events of %d that were paused or resumed", t.changes, t.frozen)
+}
