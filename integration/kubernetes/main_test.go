@@ -64,6 +64,9 @@ func runIn(
 		return 1, errors.Join(fmt.Errorf("start the cluster: %w\n%s", err, shared.logs()), shared.close())
 	}
 	status := m.Run()
+	if status == 0 && len(seen.rows) == 0 {
+		return 1, errors.Join(errors.New("no case was run: -run matches none"), shared.close())
+	}
 	if status == 0 && *update && flag.Lookup("test.run").Value.String() == "" { // all cases
 		err = seen.write(shared)
 	}
