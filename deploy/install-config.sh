@@ -102,11 +102,11 @@ write() {
 }
 
 # same_otherwise BEFORE AFTER reports whether two dumps differ only in this runtime's handlers. Other differences are in
-# $work/difference.
+# $work/difference. busybox's diff has only the unified format.
 same_otherwise() {
 	flat "$1" >"$work/$1.flat"
 	flat "$2" >"$work/$2.flat"
-	diff "$work/$1.flat" "$work/$2.flat" | sed -n 's/^[<>]/&/p' >"$work/difference"
+	diff -U 0 "$work/$1.flat" "$work/$2.flat" | sed -n '1,2d; s/^-/< /p; s/^+/> /p' >"$work/difference"
 	[ ! -s "$work/difference" ]
 }
 

@@ -184,10 +184,9 @@ replace() {
 	fi && flush "$1.sandbox-part" && mv -f "$1.sandbox-part" "$1" && flush "$(dirname "$1")"
 }
 
-# replace_shim SOURCE replaces the shim at once. Running shims keep the former file.
-replace_shim() {
-	mkdir -p "$bindir" && cp "$1" "$shim.sandbox-part" && chmod 0755 "$shim.sandbox-part" && flush "$shim.sandbox-part" &&
-		mv -f "$shim.sandbox-part" "$shim" && flush "$bindir"
+# stage_shim SOURCE writes what is to replace the shim next to it. Running shims keep the former file.
+stage_shim() {
+	mkdir -p "$bindir" && cp "$1" "$shim.sandbox-part" && chmod 0755 "$shim.sandbox-part" && flush "$shim.sandbox-part"
 }
 
 # finish runs on every exit.
@@ -311,8 +310,9 @@ do_install() {
 	if cmp -s "$binary" "$shim"; then
 		say "$shim: is $release already"
 	else
+		stage_shim "$binary" || refuse "cannot write $shim: nothing was changed"
 		changed=true
-		replace_shim "$binary" || refuse "cannot write $shim"
+		{ mv -f "$shim.sandbox-part" "$shim" && flush "$bindir"; } || refuse "cannot write $shim"
 		say "$shim: $release"
 	fi
 	commit

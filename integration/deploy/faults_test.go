@@ -332,6 +332,16 @@ func TestInstall_BinaryOnly(t *testing.T) {
 	n.wantFiles(before)
 }
 
+// Status 3 would say that something was put back, and the installer's pod would not try again.
+func TestInstall_WhereTheShimCannotBeWrittenChangesNothing(t *testing.T) {
+	n := newNode(t, release(t, "2.4"), basic)
+	n.bindir = "/proc/sandbox-shim" // procfs makes no directory
+	before := n.files()
+	n.want(1, []string{"cannot write /proc/sandbox-shim/", "nothing was changed"}, "install")
+	n.wantRestarts(0)
+	n.wantFiles(before)
+}
+
 // A package brings the binary, and takes it away.
 func TestInstall_ConfigOnly(t *testing.T) {
 	n := newNode(t, release(t, "2.4"), basic)

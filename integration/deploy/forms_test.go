@@ -155,6 +155,15 @@ func TestInstall_BusyboxIsEnough(t *testing.T) {
 			n.testForm(false)
 		})
 	}
+	// Here any runtime takes the default one away, which only a comparison shows.
+	old := newNode(t, release(t, "1.7"), basic)
+	for _, f := range forms1()[:2] {
+		t.Run("1.7 "+f.name, func(t *testing.T) {
+			n := old.sibling(t, f)
+			n.applets = applets
+			n.testForm(false)
+		})
+	}
 }
 
 // sibling is a node whose configuration is of a form, and whose restart does nothing.

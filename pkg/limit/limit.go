@@ -192,10 +192,14 @@ func (l *Limits) FromEnv(env []string) (*Limits, []string, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if !f.tightens(n, *f.value(l)) {
+		unlimited := f.noneIsLeast && l.Memory == 0 // nor is swap, where memory is not
+		if !unlimited && !f.tightens(n, *f.value(l)) {
 			return nil, nil, invalid(variable, value, "must not be more than exec-limits of the container allows")
 		}
 		*f.value(&own) = n
+	}
+	if own.Swap > 0 && own.Memory == 0 {
+		return nil, nil, invalid(Prefix+"SWAP", strconv.FormatInt(own.Swap, 10), "needs "+Prefix+"MEMORY")
 	}
 	if own.EndAtOutput > 0 && own.Output == 0 {
 		return nil, nil, invalid(Prefix+"OUTPUT_OVER", "end", "needs "+Prefix+"OUTPUT")

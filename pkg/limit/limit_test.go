@@ -75,6 +75,17 @@ func TestFromEnv(t *testing.T) {
 	if got, rest, err := (*Limits)(nil).FromEnv([]string{"A=b"}); got != nil || len(rest) != 1 || err != nil {
 		t.Errorf("FromEnv without limits = %v, %v, %v", got, rest, err)
 	}
+	swap := []string{"SANDBOX_LIMIT_SWAP=1Mi"}
+	if _, _, err := new(Limits).FromEnv(swap); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "needs SANDBOX_LIMIT_MEMORY") {
+		t.Errorf("FromEnv of swap alone = %v, want that it needs a limit of memory", err)
+	}
+	both := append(swap, "SANDBOX_LIMIT_MEMORY=32Mi")
+	if got, _, err := new(Limits).FromEnv(both); err != nil || got.Swap != 1<<20 || got.Memory != 32<<20 {
+		t.Errorf("FromEnv of memory and swap = %v, %v", got, err)
+	}
+	if _, _, err := (&Limits{Memory: 64 << 20}).FromEnv(swap); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("FromEnv of swap where the container has none = %v, want that it is refused", err)
+	}
 	if got, _, err := defaults.FromEnv([]string{"A=b"}); got != defaults || err != nil {
 		t.Errorf("FromEnv without variables = %v, %v, want the limits themselves", got, err)
 	}

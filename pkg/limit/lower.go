@@ -172,6 +172,9 @@ func (l *Limits) lowerCPUMax(text string) string {
 		period = longer
 	}
 	fields[0] = lowerText(fields[0], l.CPUs*period/1000, true)
+	if len(fields) == 1 { // the kernel would keep the period that the cgroup has
+		fields = append(fields, strconv.FormatInt(period, 10))
+	}
 	return strings.Join(fields, " ")
 }
 

@@ -57,7 +57,7 @@ func TestLower(t *testing.T) {
 			Memory: &specs.LinuxMemory{Limit: number(64 << 20), Swap: number(65 << 20)},
 			Pids:   &specs.LinuxPids{Limit: number(10)}, CPU: &specs.LinuxCPU{Quota: number(150000), Period: &period},
 			Unified: map[string]string{
-				"memory.max": "63M", "memory.swap.max": "0", "pids.max": "9", "cpu.max": "1000", "memory.oom.group": "1",
+				"memory.max": "63M", "memory.swap.max": "0", "pids.max": "9", "cpu.max": "1000 100000", "memory.oom.group": "1",
 			},
 		}, true},
 	} {

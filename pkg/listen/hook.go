@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -45,6 +46,7 @@ type Hook struct {
 	config  *process.Config // from Prepare on
 	sockets *Sockets        // from Prepare until init has them
 	bound   *Bound          // from Created on
+	removed chan struct{}   // closed when the files of bound are removed; nil before the first try
 	left    []File
 }
 
@@ -145,9 +147,27 @@ func (h *Hook) closeSockets() {
 func (h *Hook) Removed() error {
 	h.closeSockets()
 	if h.bound != nil {
-		h.bound.Remove()
+		h.removeFiles()
 	}
 	return fail.At("remove.sockets")
+}
+
+// removeTimeout bounds how long Delete waits for the volumes of the sockets.
+const removeTimeout = 2 * time.Second
+
+// removeFiles removes the files of the sockets. Those on a volume that does not answer are left to a goroutine, which
+// ends when it does: a file that stays is no reason to keep the container.
+func (h *Hook) removeFiles() {
+	if h.removed == nil {
+		removed, bound := make(chan struct{}), h.bound
+		go func() { defer close(removed); bound.Remove() }()
+		h.removed = removed
+	}
+	select {
+	case <-h.removed:
+	case <-time.After(removeTimeout):
+		log.L.WithField("container", h.config.ID).Warnf("sockets on volumes are not removed after %v", removeTimeout)
+	}
 }
 
 // Network is the network namespace of a container.

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/unixfile/hungfs"
 )
 
@@ -212,4 +213,36 @@ func TestIdentity_DiffersFromALaterFileWithTheSameInode(t *testing.T) {
 		}
 	}
 	t.Errorf("all files are %+v", first)
+}
+
+// Delete has the lock of its container meanwhile.
+func TestRemoved_DoesNotWaitForAVolumeThatHangs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dir := t.TempDir()
+	hungfs.Mount(t, dir)
+	open := func(path string) int {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	h := &Hook{config: &process.Config{ID: "c1"}, bound: &Bound{files: []file{{open(dir), open(path), "s"}}}}
+	for range 2 { // as when Delete is tried again
+		ended := make(chan error, 1)
+		go func() { ended <- h.Removed() }()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("Removed = %v", err)
+			}
+		case <-time.After(10 * removeTimeout):
+			t.Fatal("Removed hangs")
+		}
+	}
 }

@@ -65,6 +65,20 @@ func TestAwait_NoLongerThanTheLongest(t *testing.T) {
 	}
 }
 
+// As in systemd (service_extend_event_source_timeout).
+func TestAwait_LessTimeShortensNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Receiver{ready: make(chan struct{}), extended: make(chan struct{}, 1), log: func(string, map[string]any) {}}
+		began := time.Now()
+		r.apply([]byte("EXTEND_TIMEOUT_USEC=3600000000"), nil) // an hour
+		time.AfterFunc(100*time.Second, func() { r.apply([]byte("EXTEND_TIMEOUT_USEC=5000000"), nil) })
+		err := r.Await(90*time.Second, 24*time.Hour, nil)
+		if took := time.Since(began); !errors.Is(err, ErrTimeout) || took != time.Hour {
+			t.Errorf("Await = %v after %v, want %v after an hour", err, took, ErrTimeout)
+		}
+	})
+}
+
 // What came before the time was over counts, whichever of the two is noticed first.
 func TestAwait_ReadyCountsWhenTheTimeIsOverAsWell(t *testing.T) {
 	r := &Receiver{ready: make(chan struct{}), state: State{Ready: true}}

@@ -338,7 +338,8 @@ func checkUnsafe(annotations map[string]string, o options.Options) error {
 	for _, a := range table() {
 		value, ok := annotations[Prefix+a.name]
 		unsafe := a.unsafe || a.optionRestricts && a.optionOf(o).IsSet()
-		if !unsafe || !ok || value == a.safeValue || slices.Contains(allowed, a.name) {
+		safe := a.safeValue != "" && value == a.safeValue
+		if !unsafe || !ok || safe || slices.Contains(allowed, a.name) {
 			continue
 		}
 		return denied(Prefix+a.name, value, a.name)
