@@ -145,7 +145,7 @@ func (r *Receiver) apply(data []byte, say func(string, map[string]any)) bool {
 	before := r.state
 	extend, ok := r.state.parse(data)
 	if extend > 0 {
-		if until := time.Now().Add(extend); until.After(r.extension) { // less than was granted shortens nothing, as in systemd
+		if until := time.Now().Add(extend); until.After(r.extension) { // less shortens nothing, as in systemd
 			r.extension = until
 		}
 	}
