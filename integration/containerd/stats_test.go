@@ -5,6 +5,8 @@ package containerd_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,6 +101,13 @@ func TestStats_AndEventsReportAGroupKill(t *testing.T) {
 	if groups != 1 || kills < chosenAndInit || kills > processes+1 {
 		t.Errorf("metrics say %d OOM kills of groups and %d of processes, want 1 and from %d to %d", groups,
 			kills, chosenAndInit, processes+1)
+	}
+	counted, err := harness.CgroupFile("/"+e.namespace+"/c1", "", "memory.events")
+	e.must(err, "the kernel's count")
+	for _, line := range []string{fmt.Sprintf("oom_kill %d", kills), fmt.Sprintf("oom_group_kill %d", groups)} {
+		if !slices.Contains(strings.Split(counted, "\n"), line) {
+			t.Errorf("metrics say %q, the kernel %q", line, counted)
+		}
 	}
 	c.delete()
 	e.waitEvents("c1", "delete c1")

@@ -62,13 +62,18 @@ func Lacking(tb testing.TB, name, what string) {
 // NeedsKernel skips the test on a kernel before major.minor, and names what that has.
 func NeedsKernel(tb testing.TB, major, minor uint64, what string) {
 	tb.Helper()
-	newer, err := kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: major, Major: minor})
+	newer, err := HasKernel(major, minor)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	if !newer {
 		tb.Skipf("SKIPPED: needs Linux %d.%d for %s", major, minor, what)
 	}
+}
+
+// HasKernel reports whether the kernel is major.minor or later.
+func HasKernel(major, minor uint64) (bool, error) {
+	return kernelversion.GreaterEqualThan(kernelversion.KernelVersion{Kernel: major, Major: minor})
 }
 
 // Require returns the environment, or an error that says which command to run. What is missing is never skipped over.
