@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +75,17 @@ func TestRun_VerdictComesBeforeTheExit(t *testing.T) {
 // The exit matters more than the file with the verdict, whose file system may hang.
 func TestRun_ExitDoesNotWaitForTheFileOfTheVerdict(t *testing.T) {
 	dir := t.TempDir()
+	t.Cleanup(func() { // after the unmount, which lets the writer go on
+		for deadline := time.Now().Add(30 * time.Second); ; runtime.Gosched() {
+			if _, err := os.Stat(filepath.Join(dir, limit.InitName)); err == nil {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Error("the verdict is not written after the file system is gone")
+				return
+			}
+		}
+	})
 	hungfs.Mount(t, dir)
 	f := newFake()
 	w := newWorldOf(t, f, Config{ID: "c1", Bundle: "/b", Options: Options{
