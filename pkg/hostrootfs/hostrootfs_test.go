@@ -76,8 +76,8 @@ func TestDefaults_AreDocumented(t *testing.T) {
 	paths := func(part string) []string {
 		return strings.FieldsFunc(part, func(r rune) bool { return strings.ContainsRune("`, \n", r) })
 	}
-	for from, want := range map[string][]string{"of `/etc` only these:": etcFiles, "sees nothing of these directories that": privateDirs} {
-		part := between(from, ".\n")
+	for from, want := range map[string][]string{"of `/etc` only these:": etcFiles, "may read are hidden:": privateDirs} {
+		part := between(from, "`.")
 		got := paths(strings.ReplaceAll(part[strings.Index(part, "`"):], " and ", " "))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s docs/executors.md (+) differs from the code (-):\n%s", from, diff)

@@ -61,7 +61,8 @@ func openFDs() []string {
 		if err != nil || strings.HasPrefix(target, "anon_inode:") {
 			continue // the directory itself, and the poller
 		}
-		fds = append(fds, e.Name()+" "+target)
+		// A terminal whose other end is closed stays the same descriptor.
+		fds = append(fds, e.Name()+" "+strings.TrimSuffix(target, " (deleted)"))
 	}
 	// The pipe of this call is not part of the answer.
 	return slices.DeleteFunc(fds, func(fd string) bool {
