@@ -43,7 +43,7 @@ const (
 )
 
 func criGroup() group {
-	g := group{name: "cri", about: "pods through CRI; not with crun", measure: (*bench).cri}
+	g := group{name: "cri", about: "pods through CRI; not with crun", nothing: true, measure: (*bench).cri}
 	for _, way := range ways {
 		run, create, pss := target{}, target{}, target{}
 		if way.handler == cri.Shim {
@@ -70,8 +70,9 @@ func criGroup() group {
 // node is a containerd with CRI that runs pods by one subject's shim.
 type node struct {
 	*cri.Daemon
-	scope  harness.Scope
-	parent string // of the pods' cgroups
+	scope   harness.Scope
+	parent  string // of the pods' cgroups
+	nothing bool   // its shim makes no containers, and executes nothing
 }
 
 // podTurn is what a round runs a pod by: a subject, in one of its ways. What it takes stands in the rows of ways.
@@ -81,10 +82,14 @@ type podTurn struct {
 	ways    []string
 }
 
-// podTurns has each way of this project's shim. The runc shim has one, which is compared with all of them.
+// podTurns has each way of this project's shim. The runc shim has one, which is compared with all of them, and so does
+// the shim that makes no containers. crun has none.
 func podTurns(subjects []*subject) []podTurn {
 	var turns []podTurn
 	for column, s := range subjects {
+		if s.name == crun {
+			continue
+		}
 		var all []string
 		for _, way := range ways {
 			all = append(all, way.name)
@@ -102,21 +107,26 @@ func podTurns(subjects []*subject) []podTurn {
 // cri runs pods one at a time, so that none shares memory with another: the reference's, and ours in each way. What the
 // reference takes stands beside both.
 func (b *bench) cri(ctx context.Context) (err error) {
-	var nodes []*node
-	for _, s := range b.subjects[:ours+1] {
+	nodes, turns := map[int]*node{}, podTurns(b.subjects) // by column
+	for _, turn := range turns {
+		if nodes[turn.column] != nil {
+			continue
+		}
+		s := b.subjects[turn.column]
 		n, e := b.startNode(ctx, s)
 		if e != nil {
 			return fmt.Errorf("%s: %w", s.name, e)
 		}
 		defer func() { err = errors.Join(err, n.end()) }()
-		nodes = append(nodes, n)
+		nodes[turn.column] = n
 	}
-	leftOut, turns := "", podTurns(b.subjects[:ours+1])
+	leftOut := ""
 	// A round takes a second, or the time settle where pods stay empty.
 	for round := range idleRounds + max(1, b.settings.Rounds/2) {
 		for i := range turns {
 			turn := turns[(round+i)%len(turns)]
-			if turn.handler == leftOut {
+			settling := round < idleRounds
+			if turn.handler == leftOut || settling && b.subjects[turn.column].isNothing() {
 				continue
 			}
 			add := func(name string, value float64) {
@@ -125,7 +135,7 @@ func (b *bench) cri(ctx context.Context) (err error) {
 				}
 			}
 			figures := (*node).busy
-			if round < idleRounds {
+			if settling {
 				figures = (*node).empty
 			}
 			err := nodes[turn.column].pod(ctx, turn.handler, b.id("pod"), add, figures)
@@ -157,7 +167,7 @@ func (b *bench) startNode(ctx context.Context, s *subject) (_ *node, err error) 
 		return nil, err
 	}
 	name := s.host.namespace + "-pods"
-	n := &node{Daemon: d, scope: d.Scope(name), parent: "/" + name}
+	n := &node{Daemon: d, scope: d.Scope(name), parent: "/" + name, nothing: s.isNothing()}
 	if err = cri.MakeCgroup(n.parent); err == nil {
 		err = d.Start(ctx)
 	}
@@ -234,6 +244,9 @@ func (n *node) busy(ctx context.Context, p *cri.Pod, run float64, _ int, add fun
 			return err
 		}},
 	} {
+		if n.nothing && step.row == rowPodExec {
+			continue
+		}
 		took, err := timed(step.do)
 		if err != nil {
 			return fmt.Errorf("%s: %w", step.row, err)

@@ -3,7 +3,7 @@
 
 // nothing is a shim that makes no container: it runs the program on the host, when it is started. What it takes is what
 // containerd, its client and the shim protocol take, so no shim in Go can be much faster. make bench measures it beside
-// the others.
+// the others. It needs containerd 2.2 or later, whose parameters of the start command are in protobuf.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -19,12 +20,16 @@ import (
 	"syscall"
 	"time"
 
-	task "github.com/containerd/containerd/api/runtime/task/v2"
+	cgroups "github.com/containerd/cgroups/v3/cgroup1/stats"
+	bootstrap "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	task "github.com/containerd/containerd/api/runtime/task/v3"
 	taskstatus "github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -45,7 +50,7 @@ func main() {
 
 // start prints the socket of the pod's shim, which it starts if it is not there.
 func start() error {
-	id, address := flag("-id"), flag("-address")
+	id, address, namespace := flag("-id"), flag("-address"), flag("-namespace")
 	spec, err := readSpec(".")
 	if err != nil {
 		return err
@@ -61,7 +66,7 @@ func start() error {
 		if err != nil {
 			return err
 		}
-		daemon := exec.Command("/proc/self/exe", "serve")
+		daemon := exec.Command("/proc/self/exe", "-namespace", namespace, "-address", address, "-id", id, "serve")
 		daemon.ExtraFiles, daemon.SysProcAttr = []*os.File{file}, &syscall.SysProcAttr{Setsid: true}
 		if err := daemon.Start(); err != nil {
 			return err
@@ -69,7 +74,10 @@ func start() error {
 	} else if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
 	}
-	_, err = fmt.Printf(`{"version":2,"address":"unix://%s","protocol":"ttrpc"}`, socket)
+	answer, err := proto.Marshal(&bootstrap.BootstrapResult{Version: 3, Address: "unix://" + socket, Protocol: "ttrpc"})
+	if err == nil {
+		_, err = os.Stdout.Write(answer)
+	}
 	return err
 }
 
@@ -116,6 +124,8 @@ type shim struct {
 
 type program struct {
 	cmd    *exec.Cmd
+	stdout string // path of a fifo, "" for none
+	stderr string
 	exited chan struct{} // closed when it has exited
 	at     time.Time     // of the exit
 }
@@ -135,10 +145,13 @@ func (s *shim) Create(_ context.Context, r *task.CreateTaskRequest) (*task.Creat
 	if err != nil {
 		return nil, err
 	}
-	args := spec.Process.Args
+	cmd := exec.Command(spec.Process.Args[0], spec.Process.Args[1:]...)
+	if _, err := exec.LookPath(spec.Process.Args[0]); err != nil { // the host lacks it, as it does the pause of a pod
+		cmd = exec.Command("sleep", "86400")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all[r.ID] = &program{cmd: exec.Command(args[0], args[1:]...), exited: make(chan struct{})}
+	s.all[r.ID] = &program{cmd: cmd, stdout: r.Stdout, stderr: r.Stderr, exited: make(chan struct{})}
 	return &task.CreateTaskResponse{Pid: uint32(os.Getpid())}, nil
 }
 
@@ -147,7 +160,7 @@ func (s *shim) Start(_ context.Context, r *task.StartRequest) (*task.StartRespon
 	if err != nil {
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
+	if err := p.start(); err != nil {
 		return nil, err
 	}
 	go func() { // ends with the program
@@ -156,6 +169,22 @@ func (s *shim) Start(_ context.Context, r *task.StartRequest) (*task.StartRespon
 		close(p.exited)
 	}()
 	return &task.StartResponse{Pid: uint32(p.cmd.Process.Pid)}, nil
+}
+
+// start has the program write into the fifos itself.
+func (p *program) start() error {
+	for name, to := range map[string]*io.Writer{p.stdout: &p.cmd.Stdout, p.stderr: &p.cmd.Stderr} {
+		if name == "" {
+			continue
+		}
+		f, err := os.OpenFile(name, os.O_RDWR, 0) // which does not wait for a reader
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // the program has one of its own
+		*to = f
+	}
+	return p.cmd.Start()
 }
 
 func (s *shim) Wait(_ context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
@@ -193,6 +222,11 @@ func (s *shim) Kill(_ context.Context, r *task.KillRequest) (*emptypb.Empty, err
 	if err != nil {
 		return nil, err
 	}
+	if p.cmd.Process == nil { // created only
+		p.at = time.Now()
+		close(p.exited)
+		return &emptypb.Empty{}, nil
+	}
 	_ = p.cmd.Process.Signal(syscall.Signal(r.Signal)) // dead already is as good
 	return &emptypb.Empty{}, nil
 }
@@ -209,8 +243,20 @@ func (s *shim) Delete(_ context.Context, r *task.DeleteRequest) (*task.DeleteRes
 	return &task.DeleteResponse{ExitStatus: p.status(), ExitedAt: timestamppb.New(p.at)}, nil
 }
 
+// Stats reads nothing.
+func (s *shim) Stats(context.Context, *task.StatsRequest) (*task.StatsResponse, error) {
+	m := &cgroups.Metrics{CPU: &cgroups.CPUStat{Usage: &cgroups.CPUUsage{Total: 1}}, Memory: &cgroups.MemoryStat{Cache: 1}}
+	stats, err := anypb.New(m)
+	if err != nil {
+		return nil, err
+	}
+	stats.TypeUrl = "io.containerd.cgroups.v1.Metrics" // as containerd's typeurl has it
+	return &task.StatsResponse{Stats: stats}, nil
+}
+
+// Connect has its own pid for the init of what is only created, since containerd takes 0 for a task without processes.
 func (s *shim) Connect(context.Context, *task.ConnectRequest) (*task.ConnectResponse, error) {
-	return &task.ConnectResponse{ShimPid: uint32(os.Getpid())}, nil
+	return &task.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: uint32(os.Getpid())}, nil
 }
 
 func (s *shim) Shutdown(context.Context, *task.ShutdownRequest) (*emptypb.Empty, error) {
