@@ -4,15 +4,20 @@
 package containerd_test
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/api/types/runc/options"
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"sandbox.internal/shim/integration/harness"
 )
 
 // filter applies action to the making of directories and lets everything else pass.
@@ -71,6 +76,53 @@ func TestSeccomp_ExecIsFilteredAsItsContainer(t *testing.T) {
 		t.Errorf("stderr = %q, want the error of the filter", got)
 	}
 	c.kill()
+}
+
+// Each container has a shim of its own. The second finds the filter of the first, and would not see a change of it.
+func TestSeccomp_AProfileIsCompiledOnce(t *testing.T) {
+	harness.OursOnly(t, "filters are kept")
+	if harness.AllExecsByLibcontainer() {
+		t.Skip("SKIPPED: libcontainer keeps no filter")
+	}
+	e := newEnv(t)
+	root := t.TempDir()
+	cached := func() (names []string) {
+		t.Helper()
+		names, err := filepath.Glob(filepath.Join(root, ".seccomp", "*"))
+		e.must(err, "list the cache")
+		return names
+	}
+	var before os.FileInfo
+	for i, id := range []string{"c1", "c2"} {
+		c := e.run(id, config{
+			opts: with(filter(specs.ActErrno, unix.ENOSPC, nil)),
+			new:  []client.NewContainerOpts{client.WithRuntime(harness.Runtime(), &options.Options{Root: root})},
+		}, "sh", "-c", "mkdir /tmp/x 2>&1; sed -n 's/^Seccomp:.//p' /proc/self/status; sleep 1000")
+		c.out.WaitFor(t, "2\n")
+		if got := c.out.String(); !strings.Contains(got, "No space left on device") {
+			t.Errorf("%s: stdout = %q, want the error of the filter", id, got)
+		}
+		all := cached()
+		if len(all) != 1 {
+			t.Fatalf("%s: the cache has %q, want one file", id, all)
+		}
+		info, err := os.Stat(all[0])
+		e.must(err, "look at the file")
+		if i > 0 && !os.SameFile(before, info) {
+			t.Errorf("%s: another file", id)
+		}
+		before = info
+		defer c.kill()
+	}
+	other := e.run("c3", config{
+		opts: with(filter(specs.ActErrno, unix.EDOM, nil)),
+		new:  []client.NewContainerOpts{client.WithRuntime(harness.Runtime(), &options.Options{Root: root})},
+	}, "sh", "-c", "mkdir /tmp/x 2>&1; sleep 1000")
+	other.out.WaitFor(t, "Numerical argument out of domain")
+	other.kill()
+	if all := cached(); len(all) != 2 {
+		t.Errorf("the cache has %q, want two files", all)
+	}
 }
 
 func TestSeccomp_FilterCanAskAnAgent(t *testing.T) {

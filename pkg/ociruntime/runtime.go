@@ -237,7 +237,8 @@ func (r *Runtime) newContainer(
 		runtime: r, config: c, manager: m,
 		ownsPIDs: config.Namespaces.IsPrivate(configs.NEWPID), libcontainerExec: make(chan struct{}, 1),
 		filter: keep(func() (*launch.Filter, error) {
-			return launch.Capture(func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
+			cache := launch.FilterCache{Dir: filterDir(c.Root)}
+			return cache.Filter(config.Seccomp, func() error { _, err := seccomp.InitSeccomp(config.Seccomp); return err })
 		}),
 	}
 	made.setCgroup(cgroup.New(m.GetPaths()))
@@ -248,6 +249,10 @@ func (r *Runtime) newContainer(
 func (c *container) setCgroup(group *cgroup.Cgroup) {
 	c.cgroup, c.execGroups = group, execgroup.New(group, c.config.ExecLimits)
 }
+
+// filterDir returns where the seccomp filters of all namespaces are kept. No namespace has such a name (containerd,
+// pkg/identifiers).
+func filterDir(root string) string { return filepath.Join(filepath.Dir(root), ".seccomp") }
 
 // stateDir returns where libcontainer keeps the state of a container. id has been checked to be one path element.
 func stateDir(root, id string) string { return filepath.Join(root, id) }
