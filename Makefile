@@ -369,12 +369,13 @@ vmbench: deps build
 	cd integration; cp $(BINARY) "$$($(GO) run ./cmd/tools)"/* $(VMBENCH)/bin
 	! command -v crun >/dev/null || cp "$$(command -v crun)" $(VMBENCH)/bin
 	cd integration; $(GO) build -o $(VMBENCH)/bin/bench ./bench
+	cd integration; CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o $(VMBENCH)/bin/$(NOTHING) ./bench/nothing
 
 # $(call GUESTBENCH,section of the page,kernel parameters,flags)
 define GUESTBENCH
-	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -append '$(2)' -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
+	cd integration; $(GO) run ./cmd/vmrun -timeout 1h -cpus $(or $(CPUS),2) -append '$(2)' -rw $(VMBENCH) -tmpfs /mnt -env SHIM_TEST_SLOWNESS=5 \
 		-env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
-		-- sh -c 'cp "$$0"/bin/* /mnt && exec bench -json "$$0/$(1).json" "$$@"' $(VMBENCH) $(3) $(BENCHFLAGS)
+		-- sh -c 'cp "$$0"/bin/* /mnt && exec bench -json "$$0/$(1).json" -nothing /mnt/$(NOTHING) "$$@"' $(VMBENCH) $(3) $(BENCHFLAGS)
 	$(if $(WRITE),cd integration; $(GO) run ./bench -from $(VMBENCH)/$(1).json -section $(1) -write ../docs/performance.md)
 endef
 
