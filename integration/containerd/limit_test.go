@@ -283,17 +283,31 @@ func TestLimit_OfAContainer(t *testing.T) {
 		"floods":               {"output=4Ki,output-over=end", "yes", "output 9 137"},
 		"writes":               {"file-size=4Ki,open-files=99", "[ $(ulimit -n) = 99 ] && ! dd if=/dev/zero of=/tmp/large bs=64k && exit 7", " 0 7"},
 	} {
+		run := func(id string) verdict {
+			c := j.run(id, config{opts: with(j.limited("limits", tt.limits))}, "sh", "-c", tt.program)
+			status := c.exit()
+			v := j.verdict(id, "_init")
+			if got := fmt.Sprintf("%s %d %d", v.Limit, v.Signal, v.Status); !strings.HasPrefix(got, tt.want) || int(status) != v.Status {
+				t.Errorf("%s: %q, want %q: %+v; stderr %q", id, got, tt.want, v, c.err)
+			}
+			c.process.delete()
+			return v
+		}
 		id = strings.ReplaceAll(id, " ", "-")
-		c := j.run(id, config{opts: with(j.limited("limits", tt.limits))}, "sh", "-c", tt.program)
-		status := c.exit()
-		v := j.verdict(id, "_init")
-		if got := fmt.Sprintf("%s %d %d", v.Limit, v.Signal, v.Status); !strings.HasPrefix(got, tt.want) || int(status) != v.Status {
-			t.Errorf("%s: %q, want %q: %+v; stderr %q", id, got, tt.want, v, c.err)
+		v := run(id)
+		if id != "spins" {
+			continue
 		}
-		if id == "spins" && (v.CPU < 300*time.Millisecond || v.CPU > harness.Slow(315*time.Millisecond)) {
-			t.Errorf("%s: CPU time %v", id, v.CPU)
+		least, most := 300*time.Millisecond, harness.Slow(310*time.Millisecond)
+		for again := range 2 { // as in TestLimit_CPUTimeIsExact
+			if v.CPU > most {
+				t.Logf("%s: %v, want at most %v: once more", id, v.CPU, most)
+				v = run(fmt.Sprint(id, again))
+			}
 		}
-		c.process.delete()
+		if v.CPU < least || v.CPU > most {
+			t.Errorf("%s: CPU time %v, want from %v to %v", id, v.CPU, least, most)
+		}
 	}
 }
 
