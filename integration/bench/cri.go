@@ -82,8 +82,8 @@ type podTurn struct {
 	ways    []string
 }
 
-// podTurns has each way of this project's shim. The runc shim has one, which is compared with all of them, and so does
-// the shim that makes no containers. crun has none.
+// podTurns has each way of this project's shim. The runc shim and the one that makes no containers have one each, which
+// stands beside all of them. crun has none.
 func podTurns(subjects []*subject) []podTurn {
 	var turns []podTurn
 	for column, s := range subjects {

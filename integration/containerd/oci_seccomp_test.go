@@ -78,7 +78,7 @@ func TestSeccomp_ExecIsFilteredAsItsContainer(t *testing.T) {
 	c.kill()
 }
 
-// Each container has a shim of its own. The second finds the filter of the first, and would not see a change of it.
+// Each container has a shim of its own. The second uses the file of the first; the third has another profile.
 func TestSeccomp_AProfileIsCompiledOnce(t *testing.T) {
 	harness.OursOnly(t, "filters are kept")
 	if harness.AllExecsByLibcontainer() {

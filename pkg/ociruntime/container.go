@@ -51,7 +51,7 @@ type container struct {
 	awaitsProgram    atomic.Bool   // Start let init run its program, and nobody has seen it do so yet
 	libcontainerExec chan struct{} // holds one while libcontainer starts an exec: a lock with a context
 
-	filter     func() (*launch.Filter, error) // the seccomp filter of execs, captured by the first
+	filter     func() (*launch.Filter, error) // the seccomp filter of init and execs, looked up by the first
 	execGroups *execgroup.Groups
 }
 

@@ -126,6 +126,7 @@ type program struct {
 	cmd    *exec.Cmd
 	stdout string // path of a fifo, "" for none
 	stderr string
+	ended  sync.Once     // without having been started
 	exited chan struct{} // closed when it has exited
 	at     time.Time     // of the exit
 }
@@ -223,8 +224,10 @@ func (s *shim) Kill(_ context.Context, r *task.KillRequest) (*emptypb.Empty, err
 		return nil, err
 	}
 	if p.cmd.Process == nil { // created only
-		p.at = time.Now()
-		close(p.exited)
+		p.ended.Do(func() {
+			p.at = time.Now()
+			close(p.exited)
+		})
 		return &emptypb.Empty{}, nil
 	}
 	_ = p.cmd.Process.Signal(syscall.Signal(r.Signal)) // dead already is as good
@@ -254,7 +257,7 @@ func (s *shim) Stats(context.Context, *task.StatsRequest) (*task.StatsResponse, 
 	return &task.StatsResponse{Stats: stats}, nil
 }
 
-// Connect has its own pid for the init of what is only created, since containerd takes 0 for a task without processes.
+// Connect answers with the shim's pid also for the container's init: containerd does not kill a task whose pid is 0.
 func (s *shim) Connect(context.Context, *task.ConnectRequest) (*task.ConnectResponse, error) {
 	return &task.ConnectResponse{ShimPid: uint32(os.Getpid()), TaskPid: uint32(os.Getpid())}, nil
 }

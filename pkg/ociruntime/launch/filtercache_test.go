@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -60,11 +62,11 @@ func files(t *testing.T, dir string) (names []string) {
 
 func TestFilterCache_AFilterIsMadeOnce(t *testing.T) {
 	c, loads := FilterCache{filepath.Join(t.TempDir(), "filters")}, 0
-	first := filterOf(t, c, "mkdir", refuse(unix.SYS_MKDIR, &loads))
+	first := filterOf(t, c, "mkdir", refuse(unix.SYS_MKDIRAT, &loads))
 	if first.Flags != unix.SECCOMP_FILTER_FLAG_LOG || len(first.Program) != 4*unix.SizeofSockFilter || first.BlocksInit() {
 		t.Errorf("filter %+v", first)
 	}
-	if again := filterOf(t, c, "mkdir", refuse(unix.SYS_MKDIR, &loads)); !reflect.DeepEqual(again, first) || loads != 1 {
+	if again := filterOf(t, c, "mkdir", refuse(unix.SYS_MKDIRAT, &loads)); !reflect.DeepEqual(again, first) || loads != 1 {
 		t.Errorf("after %d loads %+v, want %+v after one", loads, again, first)
 	}
 	if other := filterOf(t, c, "wait4", refuse(unix.SYS_WAIT4, &loads)); !other.BlocksInit() || loads != 2 {
@@ -85,7 +87,7 @@ func TestFilterCache_AFailureIsNotKept(t *testing.T) {
 	if _, err := c.Filter("p", func() error { return failure }); !errors.Is(err, failure) {
 		t.Errorf("error = %v, want %v", err, failure)
 	}
-	filterOf(t, c, "p", refuse(unix.SYS_MKDIR, &loads))
+	filterOf(t, c, "p", refuse(unix.SYS_MKDIRAT, &loads))
 	if loads != 1 {
 		t.Errorf("%d loads, want one", loads)
 	}
@@ -101,7 +103,7 @@ func TestFilterCache_ADamagedFileIsReplaced(t *testing.T) {
 		"allows more":  func(b []byte) []byte { b[len(b)-2*unix.SizeofSockFilter+6] = 0xff; return b },
 	} {
 		c, loads := FilterCache{t.TempDir()}, 0
-		want := filterOf(t, c, "p", refuse(unix.SYS_MKDIR, &loads))
+		want := filterOf(t, c, "p", refuse(unix.SYS_MKDIRAT, &loads))
 		file := files(t, c.Dir)[0]
 		data, err := os.ReadFile(file)
 		if err == nil {
@@ -111,7 +113,7 @@ func TestFilterCache_ADamagedFileIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if got := filterOf(t, c, "p", refuse(unix.SYS_MKDIR, &loads)); !reflect.DeepEqual(got, want) || loads != 2 {
+			if got := filterOf(t, c, "p", refuse(unix.SYS_MKDIRAT, &loads)); !reflect.DeepEqual(got, want) || loads != 2 {
 				t.Errorf("%s: after %d loads %+v, want %+v after two", name, loads, got, want)
 			}
 		}
@@ -121,7 +123,7 @@ func TestFilterCache_ADamagedFileIsReplaced(t *testing.T) {
 // A file does not stand for another profile, whoever copied it.
 func TestFilterCache_AFileIsThatOfItsName(t *testing.T) {
 	c, loads := FilterCache{t.TempDir()}, 0
-	filterOf(t, c, "p", refuse(unix.SYS_MKDIR, &loads))
+	filterOf(t, c, "p", refuse(unix.SYS_MKDIRAT, &loads))
 	p := files(t, c.Dir)[0]
 	want := filterOf(t, c, "q", refuse(unix.SYS_WAIT4, &loads))
 	for _, q := range files(t, c.Dir) {
@@ -159,7 +161,7 @@ func TestFilterCache_ADirectoryOfOthersIsNotUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			filterOf(t, c, "p", refuse(unix.SYS_MKDIR, &loads))
+			filterOf(t, c, "p", refuse(unix.SYS_MKDIRAT, &loads))
 		}
 		if loads != 2 {
 			t.Errorf("%s: %d loads, want two", name, loads)
@@ -187,7 +189,7 @@ func TestFilterCache_AFullFileSystemIsNoError(t *testing.T) {
 	if err := os.WriteFile(full, make([]byte, os.Getpagesize()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	filterOf(t, c, "p", refuse(unix.SYS_MKDIR, &loads))
+	filterOf(t, c, "p", refuse(unix.SYS_MKDIRAT, &loads))
 	if names := files(t, c.Dir); len(names) != 1 {
 		t.Errorf("files %v, want only %s", names, full)
 	}
@@ -195,52 +197,148 @@ func TestFilterCache_AFullFileSystemIsNoError(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		filterOf(t, c, "p", refuse(unix.SYS_MKDIR, &loads))
+		filterOf(t, c, "p", refuse(unix.SYS_MKDIRAT, &loads))
 	}
 	if loads != 2 {
 		t.Errorf("%d loads, want two: one without space, one with", loads)
 	}
 }
 
+// What is used stays, and so does what was just made, whatever the clock says.
 func TestFilterCache_OldFilesGo(t *testing.T) {
 	c, loads := FilterCache{t.TempDir()}, 0
-	for i := range maxFilters + 3 {
-		filterOf(t, c, fmt.Sprint("p", i), refuse(unix.SYS_MKDIR, &loads))
-		all := files(t, c.Dir)
-		if len(all) > maxFilters {
-			t.Fatalf("%d files, want at most %d", len(all), maxFilters)
-		}
-		if i == 0 {
-			if err := os.Chtimes(all[0], time.Time{}, time.Unix(1, 0)); err != nil {
+	old := func() {
+		t.Helper()
+		for i, name := range files(t, c.Dir) {
+			if err := os.Chtimes(name, time.Time{}, time.Unix(int64(i), 0)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	before := loads
-	filterOf(t, c, fmt.Sprint("p", maxFilters+2), refuse(unix.SYS_MKDIR, &loads))
-	if loads != before {
-		t.Error("the newest has gone")
+	filterOf(t, c, "used", refuse(unix.SYS_MKDIRAT, &loads))
+	filterOf(t, c, "p0", refuse(unix.SYS_MKDIRAT, &loads))
+	old()
+	for i := 1; i <= maxFilters+2; i++ {
+		filterOf(t, c, "used", refuse(unix.SYS_MKDIRAT, &loads))
+		filterOf(t, c, fmt.Sprint("p", i), refuse(unix.SYS_MKDIRAT, &loads))
+		if all := files(t, c.Dir); len(all) > maxFilters {
+			t.Fatalf("%d files, want at most %d", len(all), maxFilters)
+		}
 	}
-	filterOf(t, c, "p0", refuse(unix.SYS_MKDIR, &loads))
+	if loads != maxFilters+4 {
+		t.Errorf("%d loads, want %d", loads, maxFilters+4)
+	}
+	before := loads
+	for _, name := range []string{"used", fmt.Sprint("p", maxFilters+2)} {
+		if filterOf(t, c, name, refuse(unix.SYS_MKDIRAT, &loads)); loads != before {
+			t.Errorf("%s has gone", name)
+		}
+	}
+	filterOf(t, c, "p0", refuse(unix.SYS_MKDIRAT, &loads))
 	if loads != before+1 {
 		t.Error("the oldest has not gone")
 	}
 }
 
+// Nobody sees a part of a file.
 func TestFilterCache_MayBeUsedByManyAtOnce(t *testing.T) {
-	c := FilterCache{t.TempDir()}
+	c, loads := FilterCache{t.TempDir()}, 0
+	want := filterOf(t, c, "p", refuse(unix.SYS_MKDIRAT, &loads))
+	want.Program = slices.Repeat(want.Program, 1000) // several pages of a file
+	dir, key, err := c.open("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := writeFilter(dir, key, want); err != nil {
+		t.Fatal(err)
+	}
 	var all sync.WaitGroup
-	for range 20 {
+	for range 8 {
 		all.Go(func() {
-			loads := 0
-			if f, err := c.Filter("p", refuse(unix.SYS_MKDIR, &loads)); err != nil || len(f.Program) == 0 {
-				t.Errorf("%+v, %v", f, err)
+			for range 20 {
+				if err := writeFilter(dir, key, want); err != nil {
+					t.Error(err)
+				}
+				if f, err := readFilter(dir, key); err != nil || !slices.Equal(f.Program, want.Program) {
+					t.Errorf("%+v, %v", f, err)
+				}
 			}
 		})
 	}
 	all.Wait()
 	if names := files(t, c.Dir); len(names) != 1 {
 		t.Errorf("files %v, want one", names)
+	}
+}
+
+func TestFilterCache_AFilterIsOfItsProfileProgramAndKernel(t *testing.T) {
+	kernel := func(release, version, machine byte) (u unix.Utsname) {
+		u.Release[0], u.Version[0], u.Machine[0] = release, version, machine
+		return u
+	}
+	seen := map[string]int{}
+	for i, of := range []struct {
+		profile any
+		program string
+		kernel  unix.Utsname
+	}{
+		{"p", "program", kernel('1', '2', '3')},
+		{"q", "program", kernel('1', '2', '3')},
+		{"p", "another", kernel('1', '2', '3')},
+		{"p", "program", kernel('9', '2', '3')},
+		{"p", "program", kernel('1', '9', '3')},
+		{"p", "program", kernel('1', '2', '9')},
+	} {
+		key, err := filterKey(of.profile, of.program, of.kernel)
+		again, _ := filterKey(of.profile, of.program, of.kernel)
+		if err != nil || key != again || len(key) != 64 {
+			t.Errorf("%d: key %q, then %q, %v", i, key, again, err)
+		}
+		if other, is := seen[key]; is {
+			t.Errorf("%d has the key of %d", i, other)
+		}
+		seen[key] = i
+	}
+	if _, err := filterKey(func() {}, "", unix.Utsname{}); err == nil {
+		t.Error("what has no JSON has a key")
+	}
+}
+
+// A test is linked with the libraries of the system. An update of libseccomp makes other filters.
+func TestFilterCache_LibrariesArePartOfTheProgram(t *testing.T) {
+	text, err := programFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(text, "\n"); strings.Contains(string(maps), ".so") != (got > 1) {
+		t.Errorf("%d files:\n%s, of\n%s", got, text, maps)
+	}
+}
+
+func TestFilterCache_WhatTheKernelRefusesIsNotKept(t *testing.T) {
+	c := FilterCache{t.TempDir()}
+	dir, key, err := c.open("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	for n, kept := range map[int]int{maxInstructions + 1: 0, maxInstructions: 1} {
+		f := &Filter{Program: make([]byte, n*unix.SizeofSockFilter)}
+		if err := writeFilter(dir, key, f); err != nil {
+			t.Fatal(err)
+		}
+		if names := files(t, c.Dir); len(names) != kept {
+			t.Errorf("%d instructions: files %v, want %d", n, names, kept)
+		}
+		if got, err := readFilter(dir, key); kept == 1 && (err != nil || !slices.Equal(got.Program, f.Program)) {
+			t.Errorf("%d instructions: %v", n, err)
+		}
+		_ = os.Remove(filepath.Join(c.Dir, key))
 	}
 }
 
@@ -254,6 +352,10 @@ func FuzzDecodeFilter(f *testing.F) {
 		if err == nil && !reflect.DeepEqual(encodeFilter(key, got), data) {
 			t.Errorf("%q, % x: %+v", key, data, got)
 		}
-		_, _ = decodeFilter(key, encodeFilter(key, &Filter{Program: data})) // any program
+		program := data[:len(data)/unix.SizeofSockFilter*unix.SizeofSockFilter]
+		whole, err := decodeFilter(key, encodeFilter(key, &Filter{Flags: 1, Program: program}))
+		if err != nil || whole.Flags != 1 || !slices.Equal(whole.Program, program) {
+			t.Errorf("% x: %+v, %v", program, whole, err)
+		}
 	})
 }
