@@ -61,6 +61,9 @@ func (r *Run) Execute(ctx context.Context, request *Request) (*os.Process, error
 		return nil, errors.Join(err, r.socket.Close(), r.kill(r.current))
 	}
 	stop := context.AfterFunc(ctx, func() { _ = r.socket.SetDeadline(time.Unix(1, 0)) }) // fails only if closed
+	if request.Meanwhile != nil {
+		request.Meanwhile()
+	}
 	err := r.follow(ctx)
 	stop()
 	if ctx.Err() != nil {

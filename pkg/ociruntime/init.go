@@ -6,7 +6,6 @@ package ociruntime
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
@@ -231,6 +231,7 @@ func (i *initLauncher) prepare() error {
 	}
 	i.MountedOnce = config.HasHook(configs.Prestart, configs.CreateRuntime)
 	i.Mounted = i.mounted
+	i.Meanwhile = i.learnState
 	return nil
 }
 
@@ -261,6 +262,14 @@ func (i *initLauncher) mounted(pid int) error {
 		}
 	}
 	return nil
+}
+
+// learnState encodes a state for nothing but what the encoder learns about its types: that takes most of the time of
+// the first encoding in a process, 0.3 of 0.4 ms.
+func (i *initLauncher) learnState() {
+	if state, err := i.made.lc.State(); err == nil { // saveState reports it
+		_, _ = json.Marshal(state)
+	}
 }
 
 // saveState writes the state as libcontainer does, for runc's commands and for what libcontainer still does itself

@@ -23,9 +23,8 @@ import (
 // program. Command.Init is nil, and Command.Namespaces is not used.
 type Init struct {
 	Command
-	Config *configs.Config // its Rootfs is mounted
-	// CgroupMounts are the hierarchies that a mount of type cgroup shows on cgroup v1.
-	CgroupMounts []CgroupMount
+	Config       *configs.Config // its Rootfs is mounted
+	CgroupMounts []CgroupMount   // the hierarchies that a mount of type cgroup shows on cgroup v1
 
 	// Reaped runs the program under a small init: see pkg/native/init.h. It must not be set with a Filter that
 	// BlocksInit, nor with a Label. The init runs the file of the program that Start gets, which should be for this
@@ -36,7 +35,8 @@ type Init struct {
 	// the process there. It may be nil.
 	Forked func(pid int) error
 	// Mounted is called when they are made, before they become the root of the process: for limits and hooks.
-	Mounted func(pid int) error
+	Mounted   func(pid int) error
+	Meanwhile func() // called while they are made; it may be nil
 	// MountedOnce says that Mounted cannot be called for another process in place of this one.
 	MountedOnce bool
 }
@@ -116,7 +116,7 @@ type initBuilder struct {
 // The process that makes the file systems is not in a PID namespace of others: it is in a new one or, if the container
 // joins one, in that of the shim. Only its child, which has the rights of the program, is in the joined namespace.
 func (i *Init) request(moves bool, final *bool) *native.Request {
-	b := &initBuilder{Request: &native.Request{}, Init: i}
+	b := &initBuilder{Request: &native.Request{Meanwhile: i.Meanwhile}, Init: i}
 	for range i.freeFD() {
 		b.used = append(b.used, true)
 	}
