@@ -59,14 +59,19 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	})
 
 	memory := idle.OwnMemory()
-	clients := idle.NewTracker(idle.Config{Done: tasks.Done(), NoClient: pods.ShutdownIdle, Quiet: func() {
-		memory.Trim()
-		// A containerd that cannot record where the shim listens removes the bundle, and stays connected
-		// (core/runtime/v2/binary.go, Start).
-		if _, err := os.Stat(d.Bundle); errors.Is(err, os.ErrNotExist) {
-			pods.ShutdownIdle()
-		}
-	}})
+	clients := idle.NewTracker(idle.Config{
+		Done: tasks.Done(), NoClient: pods.ShutdownIdle,
+		// containerd runs `delete` next, which takes a shim whose socket is there for a running one.
+		Ends: func() { _ = l.Close() }, // tried again, and reported, by the caller
+		Quiet: func() {
+			memory.Trim()
+			// A containerd that cannot record where the shim listens removes the bundle, and stays connected
+			// (core/runtime/v2/binary.go, Start).
+			if _, err := os.Stat(d.Bundle); errors.Is(err, os.ErrNotExist) {
+				pods.ShutdownIdle()
+			}
+		},
+	})
 	defer clients.Stop()
 	server, err := ttrpc.NewServer(
 		ttrpc.WithServerHandshaker(clients),
@@ -92,7 +97,9 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 		err = errors.Join(ctx.Err(), tasks.StopContainers(context.WithoutCancel(ctx)))
 	case err = <-served:
 		served <- nil // so that the end below does not wait for a second answer
-		err = fmt.Errorf("accept calls on %s: %w", d.SocketPath, err)
+		if err = unlessClosed(err); err != nil {
+			err = fmt.Errorf("accept calls on %s: %w", d.SocketPath, err)
+		}
 	}
 	return errors.Join(err, shutDown(clients, server, served, events, publisher))
 }
@@ -120,13 +127,18 @@ func shutDown(
 		log.L.WithError(err).Debug("end calls")
 		_ = server.Close() // what it complains of ends with the process
 	}
-	err := <-served
-	if errors.Is(err, ttrpc.ErrServerClosed) {
-		err = nil // as asked
-	}
+	err := unlessClosed(<-served)
 	flushCtx, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancelFlush()
 	return errors.Join(err, events.Close(flushCtx), publisher.Close())
+}
+
+// unlessClosed returns the error with which a server ends; nil if it or its listener was closed, as asked.
+func unlessClosed(err error) error {
+	if errors.Is(err, ttrpc.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
 }
 
 // runtimeFeatures returns what -info answers about the OCI runtime specification.

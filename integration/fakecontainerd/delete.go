@@ -15,13 +15,21 @@ import (
 // options nor the directory of the sockets.
 func (f *Fake) DeleteCommand(b *Bundle) (*task.DeleteResponse, error) {
 	f.Helper()
-	out, _, err := f.command(b, []string{"MAX_SHIM_VERSION=2"}, nil, "-id", b.ID, "-bundle", b.Path, "delete")
+	r, _, err := f.DeleteCommandIn(b)
+	return r, err
+}
+
+// DeleteCommandIn is DeleteCommand with further variables in the environment. It returns also what the command wrote to
+// stderr.
+func (f *Fake) DeleteCommandIn(b *Bundle, env ...string) (*task.DeleteResponse, string, error) {
+	f.Helper()
+	out, errOut, err := f.command(b, append(env, "MAX_SHIM_VERSION=2"), nil, "-id", b.ID, "-bundle", b.Path, "delete")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	r := &task.DeleteResponse{}
 	if err := proto.Unmarshal(out, r); err != nil {
-		return nil, fmt.Errorf("answer %q: %w", out, err)
+		return nil, "", fmt.Errorf("answer %q: %w", out, err)
 	}
-	return r, nil
+	return r, string(errOut), nil
 }

@@ -6,6 +6,7 @@ package fakecontainerd_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -63,6 +64,55 @@ func TestDelete_RemovesAllThatAKilledShimLeft(t *testing.T) {
 				}
 				// All is gone before the bundle is, not because of it.
 				f.Scope().Check(t)
+			}
+			f.Remove(b)
+		})
+	}
+}
+
+// containerd 2.4 runs the delete command as soon as Shutdown is answered, while the shim still ends. Then nothing is
+// left to do, and the command says so before it becomes a Go program, which would trace its initialization.
+func TestDelete_OfWhatTheShimDeletedIsAnsweredWithoutGo(t *testing.T) {
+	const trace = "GODEBUG=inittrace=1"
+	for _, tt := range []struct {
+		name string
+		end  func(f *fakecontainerd.Fake) *fakecontainerd.Bundle
+		want uint32
+	}{
+		{"container", func(f *fakecontainerd.Fake) *fakecontainerd.Bundle {
+			b := f.Bundle("c1", nil, "sh", "-c", "exit 3")
+			s := f.Shim(b)
+			s.Run(b)
+			_, err := s.Wait(f.Ctx, &task.WaitRequest{ID: b.ID})
+			f.Must(err, "wait")
+			_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: b.ID})
+			f.Must(err, "delete")
+			_, err = s.Shutdown(f.Ctx, &task.ShutdownRequest{ID: b.ID})
+			f.Must(err, "shut down")
+			return b
+		}, 3},
+		{"pod", func(f *fakecontainerd.Fake) *fakecontainerd.Bundle {
+			s, b := f.Pod("pod", nil)
+			f.Must(s.Sandbox().Stop(f.Ctx, b.ID, 0), "stop")
+			f.Must(s.Sandbox().Shutdown(f.Ctx, b.ID), "shut down")
+			return b
+		}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			podOnly(t) // another shim may answer otherwise, and has no Sandbox API
+			f := newFake(t)
+			other := f.Bundle("other", nil, "true")
+			if _, out, err := f.DeleteCommandIn(other, trace); err != nil || !strings.Contains(out, "init runtime ") {
+				t.Fatalf("delete of a bundle without an answer: %v: %q, want the trace of a Go program", err, out)
+			}
+			f.Remove(other)
+			b := tt.end(f)
+			r, out, err := f.DeleteCommandIn(b, trace)
+			if err != nil || out != "" {
+				t.Errorf("delete: %v: %q, want no Go program", err, out)
+			}
+			if r.GetExitStatus() != tt.want || r.GetPid() == 0 {
+				t.Errorf("delete = %v, want status %d and a pid", r, tt.want)
 			}
 			f.Remove(b)
 		})

@@ -54,7 +54,8 @@ type Args struct {
 	Debug     bool
 }
 
-// ServeFunc answers on a listener until there is nothing left to do.
+// ServeFunc answers on a listener until there is nothing left to do. It may close the listener, which removes the
+// socket, before it has answered all calls.
 type ServeFunc func(context.Context, Daemon, net.Listener) error
 
 // ServeOn makes this process the shim on socket, without containerd.
@@ -114,7 +115,7 @@ func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 	}
 	ctx, stop := watchSignals()
 	defer stop()
-	err = serve(ctx, d, steadyListener{l})
+	err = serve(ctx, d, steadyListener{ownedListener{l}})
 	if err != nil && ctx.Err() != nil {
 		// A signal asked for the end, so what was cut short is no failure of the shim.
 		log.L.WithError(err).Info("shim ended on request")

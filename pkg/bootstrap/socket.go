@@ -208,6 +208,12 @@ func removeDeadSocket(ctx context.Context, path string) error {
 	return nil
 }
 
+// ownedListener is a listener of which Close also removes the socket.
+type ownedListener struct{ *net.UnixListener }
+
+// Close implements net.Listener.
+func (l ownedListener) Close() error { return retire(l.UnixListener) }
+
 // retire closes l, if its server has not, and removes the socket. One that another start has put in its place stays.
 func retire(l *net.UnixListener) error {
 	err := l.Close()

@@ -53,7 +53,7 @@ func ReadState(bundle string) (s State, err error) {
 // DefaultRoot returns the directory of the state directories of a namespace, if no option moves it.
 func DefaultRoot(namespace string) string { return filepath.Join(options.DefaultRoot, namespace) }
 
-// deletedFile lies in the bundle of a container that its shim removed: the path of the socket of a shim that has
+// deletedFile lies in the bundle of a container or pod that its shim removed: the path of the socket of a shim that has
 // nothing else, or "", a zero byte, and what the delete command answers. pkg/bootstrap/delete.c reads it.
 const deletedFile = "shim.deleted"
 
@@ -164,7 +164,7 @@ func (x *Index) Remove(containerID, bundle string) error {
 	return errors.Join(unixfile.Remove(filepath.Join(bundle, indexLink)), x.saveLocked())
 }
 
-// LeaveAnswer leaves the answer for the delete command in the bundle of a container of which nothing is left any more.
+// LeaveAnswer leaves the answer for the delete command in the bundle of a container or pod of which nothing is left.
 // Without it that command looks for what may be left, as it does after a shim that died.
 func (x *Index) LeaveAnswer(bundle string, s State) {
 	if err := x.leaveAnswer(bundle, s); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -181,9 +181,9 @@ func (x *Index) leaveAnswer(bundle string, s State) error {
 		return err
 	}
 	x.mu.Lock()
-	text := []byte(x.index.Socket)
-	if x.bundle != "" { // the shim has other containers, or a pod, and keeps its socket
-		text = nil
+	var text []byte
+	if !x.index.Pod && len(x.index.Members) == 0 && (x.bundle == "" || x.bundle == resolveBundle(bundle)) {
+		text = []byte(x.index.Socket) // which the shim keeps while it has other containers, or a pod
 	}
 	x.mu.Unlock()
 	answer = append(append(text, 0), answer...)

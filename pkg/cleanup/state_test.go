@@ -95,6 +95,28 @@ func TestLeaveAnswer(t *testing.T) {
 	}
 }
 
+// A pod is not among the containers, and its bundle has the list of them.
+func TestLeaveAnswer_OfAPod(t *testing.T) {
+	pod, member := newBundle(t, goodSpec()), newBundle(t, goodSpec())
+	exit := process.Exit{Status: 3, At: time.Unix(1700000000, 0)}
+	var x Index
+	x.SetShim(pod, "/the/socket", func(int, process.Exit) ([]byte, error) { return []byte("answer"), nil })
+	want := func(bundle, want string) {
+		t.Helper()
+		if got, err := os.ReadFile(filepath.Join(bundle, deletedFile)); string(got) != want {
+			t.Errorf("%s of %s = %q, %v, want %q", deletedFile, bundle, got, err, want)
+		}
+	}
+	must(t, x.SetPod("pod", pod, true))
+	must(t, x.Add("c1", member, "/r"))
+	must(t, x.Remove("c1", member))
+	x.LeaveAnswer(member, State{Exit: &exit})
+	want(member, "\x00answer") // the pod lives on, and the socket with it
+	must(t, x.SetPod("pod", pod, false))
+	x.LeaveAnswer(pod, State{Exit: &exit})
+	want(pod, "/the/socket\x00answer")
+}
+
 func TestLeaveAnswer_WithoutABundle(t *testing.T) {
 	var x Index
 	x.SetShim("/nowhere", "", func(int, process.Exit) ([]byte, error) { return nil, nil })

@@ -46,9 +46,10 @@ func isPoll(fullMethod string) bool {
 	return false
 }
 
-// Config is what a [Tracker] calls, each on a goroutine of its own.
+// Config is what a [Tracker] calls: Ends on the goroutine of the call, the others on one of their own.
 type Config struct {
 	Done     <-chan struct{} // closed once the shim is to end
+	Ends     func()          // the client is about to have the answer to Shutdown, and the shim ends
 	NoClient func()          // nobody has been connected for a while
 	Quiet    func()          // nobody has called for a while, polls apart; not again before the next call
 }
@@ -143,8 +144,9 @@ func (t *Tracker) Intercept(next ttrpc.UnaryServerInterceptor) ttrpc.UnaryServer
 		}
 		defer t.callEnds(poll)
 		answer, err := next(ctx, unmarshal, info, call)
-		if path.Base(info.FullMethod) == "Shutdown" {
+		if name := path.Base(info.FullMethod); (name == "Shutdown" || name == "ShutdownSandbox") && t.ending() {
 			t.awaitOthers(ctx)
+			t.config.Ends()
 		}
 		return answer, err
 	}
@@ -173,14 +175,18 @@ func (t *Tracker) callEnds(poll bool) {
 	}
 }
 
-// awaitOthers waits a while until the other calls are answered, if the shim is to end: a client that has the answer to
-// Shutdown closes the connection, even with another call under way, such as another Delete.
-func (t *Tracker) awaitOthers(ctx context.Context) {
+func (t *Tracker) ending() bool {
 	select {
 	case <-t.config.Done:
+		return true
 	default:
-		return
+		return false
 	}
+}
+
+// awaitOthers waits a while until the other calls are answered: a client that has the answer to Shutdown closes the
+// connection, even with another call under way, such as another Delete.
+func (t *Tracker) awaitOthers(ctx context.Context) {
 	t.mu.Lock()
 	t.ends++
 	t.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 
 // newTracker has no functions left out of c.
 func newTracker(c Config) *Tracker {
-	for _, f := range []*func(){&c.NoClient, &c.Quiet} {
+	for _, f := range []*func(){&c.Ends, &c.NoClient, &c.Quiet} {
 		if *f == nil {
 			*f = func() {}
 		}
@@ -183,17 +183,19 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A client closes its connection once Shutdown is answered, whatever else it waits for.
+// A client closes its connection once Shutdown is answered, whatever else it waits for. What Ends does is done by then.
 func TestIntercept_ShutdownThatEndsTheShimIsAnsweredLast(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
+		call  string
 		ends  bool
 		other time.Duration // until the other call is answered
 		want  time.Duration
 	}{
-		{"another call under way", true, 20 * time.Millisecond, 20 * time.Millisecond},
-		{"another that hangs", true, time.Hour, hangUpTimeout},
-		{"other containers live on", false, time.Hour, 0},
+		{"another call under way", "Shutdown", true, 20 * time.Millisecond, 20 * time.Millisecond},
+		{"another that hangs", "Shutdown", true, time.Hour, hangUpTimeout},
+		{"other containers live on", "Shutdown", false, time.Hour, 0},
+		{"of a pod", "ShutdownSandbox", true, 20 * time.Millisecond, 20 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,7 +203,9 @@ func TestIntercept_ShutdownThatEndsTheShimIsAnsweredLast(t *testing.T) {
 				if tt.ends {
 					close(done)
 				}
-				tr := newTracker(Config{Done: done})
+				told := time.Duration(-1)
+				began := time.Now()
+				tr := newTracker(Config{Done: done, Ends: func() { told = time.Since(began) }})
 				defer tr.Stop()
 				var other sync.WaitGroup
 				defer other.Wait()
@@ -215,12 +219,18 @@ func TestIntercept_ShutdownThatEndsTheShimIsAnsweredLast(t *testing.T) {
 				})
 				other.Go(func() { _, _ = call(t.Context(), nil, aCall, nil) })
 				synctest.Wait()
-				began := time.Now()
-				if _, err := call(t.Context(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/Shutdown"}, nil); err != nil {
+				if _, err := call(t.Context(), nil, &ttrpc.UnaryServerInfo{FullMethod: "/s/" + tt.call}, nil); err != nil {
 					t.Fatal(err)
 				}
 				if took := time.Since(began); took != tt.want {
-					t.Errorf("Shutdown took %v, want %v", took, tt.want)
+					t.Errorf("%s took %v, want %v", tt.call, took, tt.want)
+				}
+				wantTold := tt.want
+				if !tt.ends {
+					wantTold = -1
+				}
+				if told != wantTold {
+					t.Errorf("Ends was called after %v, want %v (-1ns: not at all)", told, wantTold)
 				}
 			})
 		})

@@ -129,8 +129,14 @@ func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
 	}
 	p.opLock <- struct{}{} // nobody holds it for long: the pod is stopped
 	defer func() { <-p.opLock }()
-	// Close once more, since the cgroups of the containers are gone now.
-	if err := errors.Join(p.pod.Close(), c.tasks.ShutdownPod()); err != nil {
+	pid, exit := p.pod.Pid(), (*process.Exit)(nil)
+	err = p.pod.Close() // once more, since the cgroups of the containers are gone now
+	if err == nil {
+		c.mu.Lock()
+		exit = p.exit
+		c.mu.Unlock()
+	}
+	if err := errors.Join(err, c.tasks.ShutdownPod(pid, exit)); err != nil {
 		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("remove what the delete command would have read")
 	}
 	c.sandbox.Store(nil)

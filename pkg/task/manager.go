@@ -259,13 +259,16 @@ func (m *Manager) SetPodPid(pid int) error {
 }
 
 // RemovePod undoes AddPod.
-func (m *Manager) RemovePod() error { return m.removePod(false) }
+func (m *Manager) RemovePod() error { return m.removePod(cleanup.State{}, false) }
 
 // ShutdownPod removes the pod and ends the shim in one step: a container that was created in between would find the
-// host's namespaces at the pod's pid. It ends the shim even if it returns an error. There must be no containers.
-func (m *Manager) ShutdownPod() error { return m.removePod(true) }
+// host's namespaces at the pod's pid. It ends the shim even if it returns an error. There must be no containers. pid and
+// exit are what the delete command answers; exit is nil if that command has to look for what is left of the pod.
+func (m *Manager) ShutdownPod(pid int, exit *process.Exit) error {
+	return m.removePod(cleanup.State{Pid: pid, Exit: exit}, true)
+}
 
-func (m *Manager) removePod(shutdown bool) error {
+func (m *Manager) removePod(last cleanup.State, shutdown bool) error {
 	m.mu.Lock()
 	p := m.pod
 	m.mu.Unlock()
@@ -273,6 +276,9 @@ func (m *Manager) removePod(shutdown bool) error {
 	if p != nil { // else another shutdown was faster
 		err = fail.After("pod-undo.list", m.index.SetPod(p.id, p.bundle, false))
 		err = errors.Join(err, fail.After("pod-undo.state", cleanup.RemoveState(p.bundle)))
+		if err == nil {
+			m.index.LeaveAnswer(p.bundle, last)
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

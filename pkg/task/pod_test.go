@@ -6,11 +6,16 @@ package task
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"sandbox.internal/shim/pkg/process"
 )
 
 // gate is a pod that admits containers, or does not.
@@ -94,6 +99,43 @@ func TestAdmit_RefusesAgainstCreate(t *testing.T) {
 }
 
 // Between the two a container would come into the namespaces of the host, to which the main thread has returned.
+// The delete command takes the answer as a proof that nothing is left.
+func TestShutdownPod_LeavesAnAnswerOfWhatHasGone(t *testing.T) {
+	exit := &process.Exit{Status: 3, At: time.Unix(1700000000, 0)}
+	for _, tt := range []struct {
+		name string
+		exit *process.Exit
+		busy bool // the list of containers cannot be removed
+		want string
+	}{
+		{"all is gone", exit, false, "/the/socket\x00pid 42, status 3"},
+		{"something may be left", nil, false, ""},
+		{"the list of containers is left", exit, true, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bundle := newBundle(t, goodSpec())
+			m := newManager(t, &fakeEngine{})
+			m.KeepIndex(bundle, "/the/socket", func(pid int, e process.Exit) ([]byte, error) {
+				return fmt.Appendf(nil, "pid %d, status %d", pid, e.Status), nil
+			})
+			must(t, m.AddPod("pod", bundle, (&gate{}).admit))
+			if list := filepath.Join(bundle, "shim.pod.json"); tt.busy {
+				must(t, os.Remove(list))
+				must(t, os.MkdirAll(filepath.Join(list, "in the way"), 0o700))
+			}
+			if err := m.ShutdownPod(42, tt.exit); (err != nil) != tt.busy {
+				t.Errorf("ShutdownPod = %v, want an error: %t", err, tt.busy)
+			}
+			if !isClosed(m.Done()) {
+				t.Error("the shim goes on")
+			}
+			if got, err := os.ReadFile(filepath.Join(bundle, "shim.deleted")); string(got) != tt.want {
+				t.Errorf("answer = %q, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
 func TestShutdownPod_AdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
 	for range 20 {
 		m := newManager(t, &fakeEngine{})
@@ -101,7 +143,7 @@ func TestShutdownPod_AdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
 		pod.set(noAdaptation)
 		pod.set(nil)
 		done := make(chan error, 1)
-		go func() { done <- m.ShutdownPod() }() // takes files away first
+		go func() { done <- m.ShutdownPod(0, nil) }() // takes files away first
 		for err := error(nil); !errdefs.IsUnavailable(err); {
 			if err = m.reserve("m", func() {}); err == nil {
 				t.Fatal("a container was admitted between the end of the pod and that of the shim")
