@@ -262,8 +262,8 @@ func (m *Manager) SetPodPid(pid int) error {
 func (m *Manager) RemovePod() error { return m.removePod(cleanup.State{}, false) }
 
 // ShutdownPod removes the pod and ends the shim in one step: a container that was created in between would find the
-// host's namespaces at the pod's pid. It ends the shim even if it returns an error. There must be no containers. pid and
-// exit are what the delete command answers; exit is nil if that command has to look for what is left of the pod.
+// host's namespaces at the pod's pid. It ends the shim even if it returns an error. There must be no containers.
+// pid and exit are what the delete command answers; exit is nil if that has to look for what is left of the pod.
 func (m *Manager) ShutdownPod(pid int, exit *process.Exit) error {
 	return m.removePod(cleanup.State{Pid: pid, Exit: exit}, true)
 }
