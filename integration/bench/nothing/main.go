@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // nothing is a shim that makes no container: it runs the program on the host, when it is started. What it takes is what
-// containerd, its client, the shim protocol and a plain Go program take. make bench measures it beside the others. It links
-// as little as such a program can: the messages of version 3 of the task service are those of version 2, whose package has
-// no gRPC (decision 0013), and the two other messages are encoded here.
+// containerd, its client, the shim protocol and a plain Go program take. make bench measures it beside the others. It
+// links as little as such a program can: the messages of version 3 of the task service are those of version 2, whose
+// package has no gRPC (decision 0013), and the two other messages are encoded here.
 package main
 
 import (
