@@ -13,6 +13,7 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/integration/fakecontainerd"
 	"sandbox.internal/shim/integration/harness"
@@ -76,27 +77,30 @@ func TestDelete_OfWhatTheShimDeletedIsAnsweredWithoutGo(t *testing.T) {
 	const trace = "GODEBUG=inittrace=1"
 	for _, tt := range []struct {
 		name string
-		end  func(f *fakecontainerd.Fake) *fakecontainerd.Bundle
-		want uint32
+		end  func(f *fakecontainerd.Fake) (*fakecontainerd.Bundle, *task.DeleteResponse)
 	}{
-		{"container", func(f *fakecontainerd.Fake) *fakecontainerd.Bundle {
+		{"container", func(f *fakecontainerd.Fake) (*fakecontainerd.Bundle, *task.DeleteResponse) {
 			b := f.Bundle("c1", nil, "sh", "-c", "exit 3")
 			s := f.Shim(b)
 			s.Run(b)
 			_, err := s.Wait(f.Ctx, &task.WaitRequest{ID: b.ID})
 			f.Must(err, "wait")
-			_, err = s.Delete(f.Ctx, &task.DeleteRequest{ID: b.ID})
+			deleted, err := s.Delete(f.Ctx, &task.DeleteRequest{ID: b.ID})
 			f.Must(err, "delete")
 			_, err = s.Shutdown(f.Ctx, &task.ShutdownRequest{ID: b.ID})
 			f.Must(err, "shut down")
-			return b
-		}, 3},
-		{"pod", func(f *fakecontainerd.Fake) *fakecontainerd.Bundle {
+			return b, deleted
+		}},
+		{"pod", func(f *fakecontainerd.Fake) (*fakecontainerd.Bundle, *task.DeleteResponse) {
 			s, b := f.Pod("pod", nil)
 			f.Must(s.Sandbox().Stop(f.Ctx, b.ID, 0), "stop")
+			exit, err := s.Sandbox().Wait(f.Ctx, b.ID)
+			f.Must(err, "wait")
 			f.Must(s.Sandbox().Shutdown(f.Ctx, b.ID), "shut down")
-			return b
-		}, 0},
+			return b, &task.DeleteResponse{
+				Pid: uint32(s.Pid), ExitStatus: exit.GetExitStatus(), ExitedAt: exit.GetExitedAt(),
+			}
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			podOnly(t) // another shim may answer otherwise, and has no Sandbox API
@@ -106,13 +110,13 @@ func TestDelete_OfWhatTheShimDeletedIsAnsweredWithoutGo(t *testing.T) {
 				t.Fatalf("delete of a bundle without an answer: %v: %q, want the trace of a Go program", err, out)
 			}
 			f.Remove(other)
-			b := tt.end(f)
+			b, want := tt.end(f)
 			r, out, err := f.DeleteCommandIn(b, trace)
 			if err != nil || out != "" {
 				t.Errorf("delete: %v: %q, want no Go program", err, out)
 			}
-			if r.GetExitStatus() != tt.want || r.GetPid() == 0 {
-				t.Errorf("delete = %v, want status %d and a pid", r, tt.want)
+			if !proto.Equal(r, want) || r.GetPid() == 0 || r.GetExitedAt() == nil {
+				t.Errorf("delete = %v, want %v", r, want)
 			}
 			f.Remove(b)
 		})

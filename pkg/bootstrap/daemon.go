@@ -115,7 +115,7 @@ func runServe(d Daemon, l *net.UnixListener, serve ServeFunc) (err error) {
 	}
 	ctx, stop := watchSignals()
 	defer stop()
-	err = serve(ctx, d, steadyListener{ownedListener{l}})
+	err = serve(ctx, d, steadyListener{own(l)})
 	if err != nil && ctx.Err() != nil {
 		// A signal asked for the end, so what was cut short is no failure of the shim.
 		log.L.WithError(err).Info("shim ended on request")

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// containerd 2.4 runs `delete` after each container, even after one that the shim itself has removed. The shim has then
-// left the answer in the bundle (pkg/cleanup, Index.LeaveAnswer), which is printed without starting the Go runtime:
-// detach.c calls this first (docs/decisions/0016-delete-of-what-is-deleted.md).
+// containerd 2.4 runs `delete` after each container and pod, even after one that the shim itself has removed. The shim
+// has then left the answer in the bundle (pkg/cleanup, Index.LeaveAnswer), which is printed without starting the Go
+// runtime: detach.c calls this first (docs/decisions/0016-delete-of-what-is-deleted.md).
 
 #define _GNU_SOURCE
 #include <errno.h>

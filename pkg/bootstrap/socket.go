@@ -15,6 +15,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v2"
@@ -209,10 +210,18 @@ func removeDeadSocket(ctx context.Context, path string) error {
 }
 
 // ownedListener is a listener of which Close also removes the socket.
-type ownedListener struct{ *net.UnixListener }
+type ownedListener struct {
+	net.Listener
+	retire func() error
+}
 
-// Close implements net.Listener.
-func (l ownedListener) Close() error { return retire(l.UnixListener) }
+// own returns a pointer, since ttrpc has listeners in a map, and a struct with a function is no key.
+func own(l *net.UnixListener) *ownedListener {
+	return &ownedListener{l, sync.OnceValue(func() error { return retire(l) })}
+}
+
+// Close implements net.Listener. Only the first call does anything.
+func (l *ownedListener) Close() error { return l.retire() }
 
 // retire closes l, if its server has not, and removes the socket. One that another start has put in its place stays.
 func retire(l *net.UnixListener) error {

@@ -4,11 +4,11 @@
 package sandbox
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/containerd/errdefs"
+	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"

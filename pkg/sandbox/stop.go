@@ -129,15 +129,15 @@ func (c *Controller) Shutdown(ctx context.Context, sandboxID string) error {
 	}
 	p.opLock <- struct{}{} // nobody holds it for long: the pod is stopped
 	defer func() { <-p.opLock }()
-	pid, exit := p.pod.Pid(), (*process.Exit)(nil)
 	err = p.pod.Close() // once more, since the cgroups of the containers are gone now
-	if err == nil {
-		c.mu.Lock()
-		exit = p.exit
-		c.mu.Unlock()
+	c.mu.Lock()
+	pid, exit := p.started.Pid, p.exit
+	c.mu.Unlock()
+	if err != nil {
+		exit = nil
 	}
 	if err := errors.Join(err, c.tasks.ShutdownPod(pid, exit)); err != nil {
-		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("remove what the delete command would have read")
+		log.L.WithError(err).WithField("sandbox", sandboxID).Warn("the delete command has to remove what is left of the pod")
 	}
 	c.sandbox.Store(nil)
 	return nil

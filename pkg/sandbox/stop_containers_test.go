@@ -111,3 +111,33 @@ func TestStop_AgainstCreate(t *testing.T) {
 		must(t, s.Shutdown(t.Context(), "s"))
 	}
 }
+
+// If something may be left of the pod, the delete command looks for it, and needs the files that say what.
+func TestShutdown_LeavesToDeleteWhatCloseDoesNot(t *testing.T) {
+	for want, failure := range map[string]error{
+		"rootfs shim.deleted":            nil,
+		"rootfs shim.json shim.pod.json": errors.New("busy"),
+	} {
+		s, p, r := newController(t, &fakeRuntime{})
+		answer := ""
+		s.tasks.KeepIndex(r.Bundle, "/the/socket", func(pid int, exit process.Exit) ([]byte, error) {
+			answer = fmt.Sprintf("pid %d, status %d", pid, exit.Status)
+			return []byte(answer), nil
+		})
+		must(t, s.Create(t.Context(), r))
+		started, err := s.Start(t.Context(), "s")
+		must(t, err)
+		must(t, s.Stop(t.Context(), "s", 0))
+		p.fail("close", failure)
+		must(t, s.Shutdown(t.Context(), "s"))
+		if !isClosed(s.tasks.Done()) {
+			t.Errorf("with the error %v of Close, the shim does not end", failure)
+		}
+		if got := files(t, r.Bundle); got != want {
+			t.Errorf("with the error %v of Close, files = %q, want %q", failure, got, want)
+		}
+		if want := fmt.Sprintf("pid %d, status 0", started.Pid); failure == nil && answer != want {
+			t.Errorf("answer = %q, want %q", answer, want)
+		}
+	}
+}

@@ -5,7 +5,6 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/ttrpc"
+	json "github.com/go-json-experiment/json/v1"
 
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/inspect"

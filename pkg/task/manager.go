@@ -244,6 +244,9 @@ func (m *Manager) AddPod(sandboxID, bundle string, admit Admit) (err error) {
 			err = errors.Join(err, m.RemovePod())
 		}
 	}()
+	if err := fail.After("pod.remove-answer", cleanup.RemoveAnswer(bundle)); err != nil {
+		return err // the delete command would believe it
+	}
 	err = fail.After("pod.list", m.index.SetPod(sandboxID, bundle, true))
 	listed = err == nil
 	return err
@@ -263,7 +266,8 @@ func (m *Manager) RemovePod() error { return m.removePod(cleanup.State{}, false)
 
 // ShutdownPod removes the pod and ends the shim in one step: a container that was created in between would find the
 // host's namespaces at the pod's pid. It ends the shim even if it returns an error. There must be no containers.
-// pid and exit are what the delete command answers; exit is nil if that has to look for what is left of the pod.
+// pid and exit are what the delete command answers. If exit is nil something may be left of the pod, and that command
+// finds what it has to know for removing it.
 func (m *Manager) ShutdownPod(pid int, exit *process.Exit) error {
 	return m.removePod(cleanup.State{Pid: pid, Exit: exit}, true)
 }
@@ -273,7 +277,8 @@ func (m *Manager) removePod(last cleanup.State, shutdown bool) error {
 	p := m.pod
 	m.mu.Unlock()
 	var err error
-	if p != nil { // else another shutdown was faster
+	keep := shutdown && last.Exit == nil
+	if p != nil && !keep { // without a pod another shutdown was faster
 		err = fail.After("pod-undo.list", m.index.SetPod(p.id, p.bundle, false))
 		err = errors.Join(err, fail.After("pod-undo.state", cleanup.RemoveState(p.bundle)))
 		if err == nil {

@@ -98,8 +98,7 @@ func TestAdmit_RefusesAgainstCreate(t *testing.T) {
 	}
 }
 
-// Between the two a container would come into the namespaces of the host, to which the main thread has returned.
-// The delete command takes the answer as a proof that nothing is left.
+// The delete command takes the answer as a proof that nothing is left. Otherwise it needs the list.
 func TestShutdownPod_LeavesAnAnswerOfWhatHasGone(t *testing.T) {
 	exit := &process.Exit{Status: 3, At: time.Unix(1700000000, 0)}
 	for _, tt := range []struct {
@@ -119,7 +118,9 @@ func TestShutdownPod_LeavesAnAnswerOfWhatHasGone(t *testing.T) {
 				return fmt.Appendf(nil, "pid %d, status %d", pid, e.Status), nil
 			})
 			must(t, m.AddPod("pod", bundle, (&gate{}).admit))
-			if list := filepath.Join(bundle, "shim.pod.json"); tt.busy {
+			must(t, m.SetPodPid(42))
+			list := filepath.Join(bundle, "shim.pod.json")
+			if tt.busy {
 				must(t, os.Remove(list))
 				must(t, os.MkdirAll(filepath.Join(list, "in the way"), 0o700))
 			}
@@ -132,10 +133,16 @@ func TestShutdownPod_LeavesAnAnswerOfWhatHasGone(t *testing.T) {
 			if got, err := os.ReadFile(filepath.Join(bundle, "shim.deleted")); string(got) != tt.want {
 				t.Errorf("answer = %q, %v, want %q", got, err, tt.want)
 			}
+			for _, file := range []string{list, filepath.Join(bundle, "shim.json")} {
+				if _, err := os.Stat(file); (err == nil) != (tt.want == "") && !tt.busy {
+					t.Errorf("%s: %v, want it without an answer", file, err)
+				}
+			}
 		})
 	}
 }
 
+// Between the two a container would come into the namespaces of the host, to which the main thread has returned.
 func TestShutdownPod_AdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
 	for range 20 {
 		m := newManager(t, &fakeEngine{})
@@ -143,7 +150,7 @@ func TestShutdownPod_AdmitsNoContainerBeforeTheShimEnds(t *testing.T) {
 		pod.set(noAdaptation)
 		pod.set(nil)
 		done := make(chan error, 1)
-		go func() { done <- m.ShutdownPod(0, nil) }() // takes files away first
+		go func() { done <- m.ShutdownPod(0, &process.Exit{}) }() // takes files away first
 		for err := error(nil); !errdefs.IsUnavailable(err); {
 			if err = m.reserve("m", func() {}); err == nil {
 				t.Fatal("a container was admitted between the end of the pod and that of the shim")

@@ -36,7 +36,7 @@ type Init struct {
 	Forked func(pid int) error
 	// Mounted is called when they are made, before they become the root of the process: for limits and hooks.
 	Mounted   func(pid int) error
-	Meanwhile func() // called while they are made; it may be nil
+	Meanwhile func() // called while the process and its namespaces are made; it may be nil
 	// MountedOnce says that Mounted cannot be called for another process in place of this one.
 	MountedOnce bool
 }
