@@ -88,7 +88,8 @@ func findIn(ctx context.Context, s settings, dir string, wanted *regexp.Regexp) 
 // `go test -fuzz` instruments all that are linked, most of which no input reaches. The engine looks at the counters of
 // all after each execution, and would do a sixth as many in the same time.
 var instrumented = []string{
-	shimModule + "/...", "encoding/json", "github.com/go-json-experiment/json/...", "net/url", "github.com/pelletier/go-toml/v2/...",
+	shimModule + "/...", "encoding/json", "github.com/go-json-experiment/json/...", "net/url",
+	"github.com/pelletier/go-toml/v2/...",
 	"google.golang.org/protobuf/encoding/protowire", "github.com/opencontainers/runc/libcontainer/specconv",
 }
 
