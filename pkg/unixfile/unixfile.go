@@ -43,7 +43,8 @@ func WriteJSON(path string, value any) error {
 	return Write(path, data)
 }
 
-// ReadJSON reads the JSON in the file at path. A syntax error is not an os.PathError.
+// ReadJSON reads the JSON in the file at path. What is wrong with the content is an error of go-json-experiment's
+// package json/v1, and no os.PathError.
 func ReadJSON(path string, value any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -4,7 +4,6 @@
 package leftover
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	json "github.com/go-json-experiment/json/v1" // whose errors unixfile returns
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
