@@ -18,6 +18,7 @@ import (
 	"sandbox.internal/shim/pkg/bootstrap"
 	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/idle"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/ociruntime"
 	"sandbox.internal/shim/pkg/ociruntime/support"
 	"sandbox.internal/shim/pkg/pod"
@@ -54,7 +55,8 @@ func serve(ctx context.Context, d bootstrap.Daemon, l net.Listener) error {
 	defer tasks.Close()
 	tasks.KeepIndex(d.Bundle, d.SocketPath, deleteAnswer)
 	pods := sandbox.New(tasks, func(ctx context.Context, r pod.Request) (sandbox.Pod, error) {
-		r.SystemdCgroup, r.MaxShmSize, r.Reaper = d.Options.SystemdCgroup, d.Options.MaxShmSize, reaper
+		most, _ := limit.ParseSize(d.Options.MaxShmSize) // 0 if it is not set; pkg/options has checked it
+		r.SystemdCgroup, r.MaxShmSize, r.Reaper = d.Options.SystemdCgroup, most, reaper
 		return pod.Create(ctx, r, d.Thread)
 	})
 

@@ -171,7 +171,7 @@ func initDaemon(d Daemon) error {
 	}
 	if cgroup := d.Options.ShimCgroup; cgroup != "" {
 		if err := joinCgroup(cgroup); err != nil {
-			return fmt.Errorf("join shim cgroup %q: %w", cgroup, err)
+			return fmt.Errorf("%s: ShimCgroup %q: %w", d.Options.Origin(), cgroup, err)
 		}
 	}
 	if err := raiseOOMScore(caller()); err != nil {

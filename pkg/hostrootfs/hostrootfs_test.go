@@ -50,7 +50,7 @@ func TestParseList(t *testing.T) {
 func TestParse_Refuses(t *testing.T) {
 	for _, text := range []string{"usr", "/", "/usr:/", "/usr/", "/usr/../etc", "/usr:u", "/usr:/u:x", "/usr:/u:rw:rw", "/a:/b:/c", "default:rw", "/usr,", ",", "/usr:", "/a\x00b", "off,/usr", "Default"} {
 		_, err := parseList(settings.Value{Key: "the key", Text: text})
-		wantInvalid(t, err, "the key", "host[:container][:rw]", "default", "off")
+		wantInvalid(t, err, "the key", "host[:container][:ro|:rw]", "default", "off")
 	}
 	for _, text := range []string{"/a,/a", "/a:/b,/b", "/usr,default"} {
 		_, err := parseList(settings.Value{Key: "the key", Text: text})

@@ -40,10 +40,11 @@ type entry struct {
 	link      string // not empty: show a symbolic link with this target instead
 }
 
-// parseList reads the value of host-rootfs: default or host[:container][:rw], separated by commas.
+// parseList reads the value of host-rootfs: default or host[:container][:ro|:rw], separated by commas.
 func parseList(s settings.Value) ([]entry, error) {
 	var list []entry
 	for element := range strings.SplitSeq(s.Text, ",") {
+		element = strings.TrimSpace(element)
 		if element == defaultWord {
 			for _, dir := range defaultDirs {
 				list = append(list, entry{host: dir, container: dir, optional: true})
@@ -52,7 +53,7 @@ func parseList(s settings.Value) ([]entry, error) {
 		}
 		e, ok := parseEntry(element)
 		if !ok {
-			return nil, refuse(s, "%s, %s, or a list, with commas, of %[2]s and host[:container][:rw] with "+
+			return nil, refuse(s, "%s, %s, or a list, with commas, of %[2]s and host[:container][:ro|:rw] with "+
 				"absolute paths other than / and without . and .., which %[3]q is not", Off, defaultWord, element)
 		}
 		list = append(list, e)
@@ -125,7 +126,9 @@ func parseMasks(s settings.Value) ([]string, error) {
 		return nil, nil
 	}
 	masks := strings.Split(s.Text, ",")
-	for _, pattern := range masks {
+	for i, pattern := range masks {
+		pattern = strings.TrimSpace(pattern)
+		masks[i] = pattern
 		if _, err := filepath.Match(pattern, ""); pattern != defaultWord && (err != nil || !validPath(pattern)) {
 			return nil, refuse(s, "%s, or a list, with commas, of %s and absolute paths of the host, in which "+
 				"* ? and [] match as in a shell; %q is none", noMask, defaultWord, pattern)

@@ -78,11 +78,11 @@ func fields() []field {
 			least: int64(time.Millisecond), most: int64(day), parse: parseTime, allowed: times,
 		},
 		{
-			name: "memory", value: func(l *Limits) *int64 { return &l.Memory }, least: mebi, most: mostMem, parse: parseSize,
+			name: "memory", value: func(l *Limits) *int64 { return &l.Memory }, least: mebi, most: mostMem, parse: ParseSize,
 			allowed: "a size such as 67108864 or 64Mi, at least 1Mi and at most 1024Ti",
 		},
 		{
-			name: "swap", value: func(l *Limits) *int64 { return &l.Swap }, most: mostMem, parse: parseSize, noneIsLeast: true,
+			name: "swap", value: func(l *Limits) *int64 { return &l.Swap }, most: mostMem, parse: ParseSize, noneIsLeast: true,
 			allowed: "a size such as 67108864 or 64Mi, at most 1024Ti",
 		},
 		{
@@ -95,14 +95,14 @@ func fields() []field {
 		},
 		{
 			name: "read-bps", value: func(l *Limits) *int64 { return &l.ReadBPS }, least: 4 * kibi, most: mostMem,
-			parse: parseSize, allowed: rates,
+			parse: ParseSize, allowed: rates,
 		},
 		{
 			name: "write-bps", value: func(l *Limits) *int64 { return &l.WriteBPS }, least: 4 * kibi, most: mostMem,
-			parse: parseSize, allowed: rates,
+			parse: ParseSize, allowed: rates,
 		},
 		{
-			name: "output", value: func(l *Limits) *int64 { return &l.Output }, least: 1, most: mostMem, parse: parseSize,
+			name: "output", value: func(l *Limits) *int64 { return &l.Output }, least: 1, most: mostMem, parse: ParseSize,
 			allowed: "a size such as 65536 or 64Ki, at least 1 and at most 1024Ti",
 		},
 		{
@@ -114,7 +114,7 @@ func fields() []field {
 			parse: parseNumber, allowed: "a number from 3 to 1048576",
 		},
 		{
-			name: "file-size", value: func(l *Limits) *int64 { return &l.FileSize }, least: 1, most: mostMem, parse: parseSize,
+			name: "file-size", value: func(l *Limits) *int64 { return &l.FileSize }, least: 1, most: mostMem, parse: ParseSize,
 			allowed: "a size such as 1048576 or 1Mi, at least 1 and at most 1024Ti",
 		},
 	}
@@ -140,6 +140,7 @@ func Parse(key, text string) (*Limits, error) {
 	}
 	seen := map[string]bool{}
 	for element := range strings.SplitSeq(text, ",") {
+		element = strings.TrimSpace(element)
 		name, value, ok := strings.Cut(element, "=")
 		f, known := find(name)
 		switch {
@@ -260,8 +261,8 @@ func parseNumber(text string) (int64, bool) {
 	return int64(n), err == nil
 }
 
-// parseSize reads a number of bytes, which may have a unit of Kubernetes.
-func parseSize(text string) (int64, bool) {
+// ParseSize reads a number of bytes, which may have a unit of Kubernetes (pkg/api/resource).
+func ParseSize(text string) (int64, bool) {
 	units := map[string]int64{
 		"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
 	}

@@ -25,6 +25,7 @@ func TestParse(t *testing.T) {
 		"read-bps=10Mi,write-bps=4Ki":   {ReadBPS: 10 << 20, WriteBPS: 4096},
 		"output=1,output-over=end":      {Output: 1, EndAtOutput: 1},
 		"file-size=4096,cpus=0.123":     {FileSize: 4096, CPUs: 123},
+		"wall-time=1m, memory=1Mi":      {WallTime: time.Minute, Memory: 1 << 20},
 		"wall-time=24h,memory=1024Ti":   {WallTime: 24 * time.Hour, Memory: 1 << 50},
 	} {
 		got, err := Parse("key", text)

@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"reflect"
 	"slices"
@@ -26,6 +27,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"sandbox.internal/shim/pkg/limit"
 )
 
 // Options are what can be set for a container. Down to SystemdCgroup they have the names and the meaning of
@@ -106,6 +109,13 @@ func (o Options) check() error {
 	if o.Root != "" && !strings.HasPrefix(o.Root, "/") {
 		return fmt.Errorf("Root %q: must be an absolute path", o.Root) //nolint:staticcheck // the name of a key
 	}
+	if o.MaxShmSize != "" {
+		// A tmpfs of size 0 has no limit.
+		if n, ok := limit.ParseSize(o.MaxShmSize); !ok || n == 0 {
+			//nolint:staticcheck // the name of a key
+			return fmt.Errorf("MaxShmSize %q: must be a size in bytes such as 67108864 or 64Mi, at least 1", o.MaxShmSize)
+		}
+	}
 	return nil
 }
 
@@ -164,10 +174,34 @@ func decodeTOML(body []byte, to any) error {
 		}
 		return fmt.Errorf("unknown key %s; known are %s", strings.Join(refused, ", "), strings.Join(keys(), ", "))
 	}
-	if err != nil {
-		return fmt.Errorf("not valid TOML for these options: %w", err)
+	wrong, ok := errors.AsType[*toml.DecodeError](err)
+	if !ok {
+		return err
 	}
-	return nil
+	row, _ := wrong.Position()
+	line := strings.TrimSpace(strings.Split(string(body), "\n")[row-1])
+	if toml.Unmarshal(body, &map[string]any{}) != nil {
+		return fmt.Errorf("line %d, %q: not valid TOML: %w", row, line, err)
+	}
+	return fmt.Errorf("line %d, %q: %s must be %s", row, line, strings.Join(wrong.Key(), "."), form(wrong.Key()))
+}
+
+// form says which values a key has in TOML.
+func form(key toml.Key) string {
+	f, ok := reflect.TypeFor[Options]().FieldByName(key[len(key)-1])
+	if !ok {
+		return "a table"
+	}
+	switch f.Type.Kind() {
+	case reflect.Bool:
+		return "true or false, without quotes"
+	case reflect.Uint32:
+		return fmt.Sprintf("a whole number from 0 to %d, without quotes", uint32(math.MaxUint32))
+	case reflect.Slice:
+		return `a list of strings, such as ["a", "b"]`
+	default:
+		return "a string, in quotes"
+	}
 }
 
 // keys returns the keys of options in TOML.

@@ -68,7 +68,7 @@ func TestCreate_MountsSharedMemory(t *testing.T) {
 	for value, want := range map[string]uint64{"": 64 << 20, "1Mi": 1 << 20, "1048576": 1 << 20, "2M": 2e6 / 4096 * 4096, "1Gi": 1 << 30} {
 		t.Run(value, func(t *testing.T) {
 			p := create(t, request(t, func(r *Request) {
-				r.MaxShmSize = "1Gi" // be the machine never so small
+				r.MaxShmSize = 1 << 30 // be the machine never so small
 				if value != "" {
 					r.Config.Annotations = map[string]string{ShmSizeAnnotation: value}
 				}

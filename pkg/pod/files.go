@@ -7,11 +7,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -23,6 +21,7 @@ import (
 
 	"sandbox.internal/shim/pkg/cgroup/hierarchy"
 	"sandbox.internal/shim/pkg/fail"
+	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/unixfile"
 )
 
@@ -188,22 +187,20 @@ const defaultShmSize = 64 << 20
 // bounded. But a size beyond the memory promises what is not there, and in a cgroup without a limit it can take all of
 // the machine's. Up to defaultShmSize there is no bound, as for a pod that requests no size.
 func (r Request) shmSize(cgroupPath string) (uint64, error) {
-	most, err := r.maxShmSize()
-	if err != nil {
-		return 0, err
-	}
 	value, ok := r.Config.Annotations[ShmSizeAnnotation]
 	if !ok {
 		return defaultShmSize, nil
 	}
-	size, err := parseSize("annotation "+ShmSizeAnnotation, value)
-	if err != nil {
-		return 0, err
+	bytes, ok := limit.ParseSize(value)
+	if !ok || bytes == 0 { // a tmpfs of size 0 has no limit
+		return 0, invalidf("annotation %s %q: must be a size in bytes such as 67108864 or 64Mi, at least 1",
+			ShmSizeAnnotation, value)
 	}
+	size := uint64(bytes)
 	if size <= defaultShmSize {
 		return size, nil
 	}
-	limits := []shmLimit{most}
+	limits := []shmLimit{r.maxShmSize()}
 	if res := r.Config.cri().Linux.Resources; res != nil && res.MemoryLimit > 0 {
 		limits = append(limits, shmLimit{uint64(res.MemoryLimit), "the memory limit of the pod's containers"})
 	}
@@ -213,16 +210,16 @@ func (r Request) shmSize(cgroupPath string) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		limit, err := group.MemoryLimit()
+		memory, err := group.MemoryLimit()
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
-		limits = append(limits, shmLimit{limit, "the " + name})
+		limits = append(limits, shmLimit{memory, "the " + name})
 	}
-	for _, limit := range limits {
-		if size > limit.size {
+	for _, most := range limits {
+		if size > most.size {
 			return 0, invalidf("annotation %s %q: must be at most %d bytes, which is %s",
-				ShmSizeAnnotation, value, limit.size, limit.name)
+				ShmSizeAnnotation, value, most.size, most.name)
 		}
 	}
 	return size, nil
@@ -235,30 +232,15 @@ type shmLimit struct {
 }
 
 // maxShmSize returns the limit for all pods of the machine.
-func (r Request) maxShmSize() (shmLimit, error) {
-	if r.MaxShmSize != "" {
-		size, err := parseSize("runtime options: MaxShmSize", r.MaxShmSize)
-		return shmLimit{size, "the runtime option MaxShmSize"}, err
+func (r Request) maxShmSize() shmLimit {
+	if r.MaxShmSize != 0 {
+		return shmLimit{uint64(r.MaxShmSize), "the runtime option MaxShmSize"}
 	}
 	var info unix.Sysinfo_t
 	_ = unix.Sysinfo(&info) // fails for no other reason than a bad address
 	// This is the default size of a tmpfs (Documentation/filesystems/tmpfs.rst).
 	half := info.Totalram * uint64(info.Unit) / 2
-	return shmLimit{half, "half of the machine's memory; the runtime option MaxShmSize sets another bound"}, nil
-}
-
-// parseSize reads a quantity of Kubernetes (pkg/api/resource) that is a whole number of bytes. what names its origin.
-func parseSize(what, text string) (bytes uint64, err error) {
-	digits := strings.TrimRight(text, "KMGTki")
-	factor, ok := map[string]uint64{
-		"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
-	}[text[len(digits):]]
-	n, err := strconv.ParseUint(digits, 10, 64)
-	// A tmpfs of size 0 has no limit.
-	if !ok || err != nil || n == 0 || n > math.MaxInt64/factor {
-		return 0, invalidf("%s %q: must be a size in bytes such as 67108864 or 64Mi, at least 1", what, text)
-	}
-	return n * factor, nil
+	return shmLimit{half, "half of the machine's memory; the runtime option MaxShmSize sets another bound"}
 }
 
 // levelForm is CRI's (internal/cri/server/podsandbox, checkSelinuxLevel), compiled at its first use.

@@ -51,7 +51,7 @@ type Request struct {
 	Bundle        string // absolute path of a directory; the pod's files are made there
 	Config        Config
 	SystemdCgroup bool           // the cgroup driver is systemd's
-	MaxShmSize    string         // the most that ShmSizeAnnotation may ask for; "" for the default
+	MaxShmSize    int64          // the most that ShmSizeAnnotation may ask for, in bytes; 0 for the default
 	Reaper        *reaper.Reaper // leaves the pod's process to the pod
 }
 

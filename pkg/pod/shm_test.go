@@ -23,20 +23,20 @@ func TestShmSize_IsAtMostTheOptionAndTheMemoryOfThePod(t *testing.T) {
 	half := machine.Totalram * uint64(machine.Unit) / 2
 	limited := func(bytes int64) *Resources { return &Resources{MemoryLimit: bytes} }
 	for name, test := range map[string]struct {
-		asked, max string
-		resources  *Resources
-		want       []string // in the error; nil for none
+		asked     string
+		max       int64
+		resources *Resources
+		want      []string // in the error; nil for none
 	}{
 		"more than the machine has":           {asked: "8Ti", want: []string{`"8Ti"`, fmt.Sprint(half), "half of the machine's memory", "MaxShmSize"}},
-		"more than the option":                {asked: "129Mi", max: "128Mi", want: []string{`"129Mi"`, "134217728", "the runtime option MaxShmSize"}},
-		"as much as the option":               {asked: "128Mi", max: "128Mi"},
-		"more than half, by the option":       {asked: fmt.Sprint(half + 1), max: "1Ti"},
+		"more than the option":                {asked: "129Mi", max: 128 << 20, want: []string{`"129Mi"`, "134217728", "the runtime option MaxShmSize"}},
+		"as much as the option":               {asked: "128Mi", max: 128 << 20},
+		"more than half, by the option":       {asked: fmt.Sprint(half + 1), max: 1 << 40},
 		"more than the pod's limit":           {asked: "256Mi", resources: limited(128 << 20), want: []string{`"256Mi"`, "134217728", "the memory limit of the pod's containers"}},
 		"as much as the pod's limit":          {asked: "128Mi", resources: limited(128 << 20)},
 		"a pod without a limit":               {asked: "128Mi", resources: limited(0)},
 		"the default, more than the limit":    {resources: limited(16 << 20)},
-		"like the default, more than allowed": {asked: "64Mi", max: "1Mi", resources: limited(16 << 20)},
-		"an option that is none":              {max: "lots", want: []string{"runtime options: MaxShmSize", `"lots"`, "must be a size"}},
+		"like the default, more than allowed": {asked: "64Mi", max: 1 << 20, resources: limited(16 << 20)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := request(t, func(r *Request) {

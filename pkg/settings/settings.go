@@ -155,12 +155,14 @@ func (s *Settings) parseExecLimits(v Value) (err error) {
 }
 
 func (s *Settings) parseVerdictFile(v Value) error {
-	const allowed = "an absolute path with {exec} in the name of the file"
+	allowed := "an absolute path with {exec} in the name of the file"
+	if !v.ByAnnotation {
+		allowed += ", and with {id}, since it is for all containers"
+	}
 	switch dir, file := path.Split(v.Text); {
-	case !path.IsAbs(v.Text) || !strings.Contains(file, "{exec}") || strings.Contains(dir, "{exec}"):
+	case !path.IsAbs(v.Text), !strings.Contains(file, "{exec}"), strings.Contains(dir, "{exec}"),
+		!v.ByAnnotation && !strings.Contains(v.Text, "{id}"):
 		return v.Refuse(allowed)
-	case !v.ByAnnotation && !strings.Contains(v.Text, "{id}"):
-		return v.Refuse(allowed + ", and {id}, since it is for all containers")
 	case s.Limits == nil && s.ExecLimits == nil:
 		if v.ByAnnotation {
 			return v.needs("limits or exec-limits", "")
