@@ -20,7 +20,6 @@ import (
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -96,11 +95,7 @@ func hostAnnotations() (map[string]string, error) {
 // defaultsAnnotations returns annotations that show the default configuration file, or what is wrong with it. That is
 // no error of -info: it does not concern containers with options of their own.
 func defaultsAnnotations(file string) map[string]string {
-	all, text, err := options.NewDefaults(file).All()
-	for _, o := range all {
-		_, invalid := settings.Parse(&specs.Spec{}, o, "namespace", "id")
-		err = errors.Join(err, invalid)
-	}
+	text, err := readDefaults(file)
 	shown := map[string]string{prefix + "config": text}
 	if err != nil {
 		shown[prefix+"config.error"] = err.Error()

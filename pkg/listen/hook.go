@@ -50,6 +50,15 @@ type Hook struct {
 	left    []File
 }
 
+// Read is [Parse] of a setting that is set. Its errors are of class errdefs.ErrInvalidArgument.
+func Read(setting settings.Value) ([]Address, error) {
+	list, err := Parse(setting.Text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", setting.Key, err, errdefs.ErrInvalidArgument)
+	}
+	return list, nil
+}
+
 // NewHook returns the hook for a setting that is set.
 func NewHook(setting settings.Value) *Hook { return &Hook{setting: setting} }
 
@@ -60,8 +69,8 @@ func (h *Hook) Left() []File { return h.left }
 // Prepare implements [process.Hook].
 func (h *Hook) Prepare(ctx context.Context, c *process.Config) (err error) {
 	h.config = c
-	if h.list, err = Parse(h.setting.Text); err != nil {
-		return fmt.Errorf("%s: %w: %w", h.setting.Key, err, errdefs.ErrInvalidArgument)
+	if h.list, err = Read(h.setting); err != nil {
+		return err
 	}
 	network, made, err := h.network()
 	if err != nil {

@@ -38,12 +38,21 @@ type Hook struct {
 // NewHook returns the hook for a setting that is set.
 func NewHook(setting settings.Value) *Hook { return &Hook{setting: setting} }
 
+// CheckPath checks the form of a path.
+func CheckPath(setting settings.Value) error {
+	path := setting.Text
+	if !filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
+		return setting.Refuse("the absolute path of a file, without . and ..")
+	}
+	return nil
+}
+
 // Prepare implements [process.Hook]. It checks the path.
 func (h *Hook) Prepare(context.Context, *process.Config) error {
-	path := h.setting.Text
-	if !filepath.IsAbs(path) || path == "/" || filepath.Clean(path) != path || strings.ContainsRune(path, 0) {
-		return h.setting.Refuse("the absolute path of a file, without . and ..")
+	if err := CheckPath(h.setting); err != nil {
+		return err
 	}
+	path := h.setting.Text
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
 		return h.setting.Refuse("in a directory that is there")
 	}

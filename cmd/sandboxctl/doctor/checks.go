@@ -49,7 +49,7 @@ func Checks() []Check {
 			(*Examination).memfd,
 		},
 		{
-			"namespaces", "user.max_*_namespaces, against those that there are",
+			"namespaces", "whether user.max_*_namespaces leave room for more",
 			"sysctl -w user.max_NAME_namespaces=15000, and the same line in /etc/sysctl.d/99-sandbox.conf",
 			(*Examination).namespaces,
 		},
@@ -101,7 +101,7 @@ func Checks() []Check {
 				"/etc/sysctl.d/99-sandbox.conf", (*Examination).inotify,
 		},
 		{
-			"threads", "kernel.pid_max and kernel.threads-max, against the threads that there are",
+			"threads", "whether kernel.pid_max and kernel.threads-max leave room for more threads",
 			"sysctl -w kernel.pid_max=4194304 kernel.threads-max=1000000, and the same in /etc/sysctl.d/99-sandbox.conf",
 			(*Examination).threads,
 		},

@@ -90,6 +90,7 @@ func breakages() []breakage {
 		{"shim-binary", "runtime_path leads nowhere", replace(configFile, `"io.containerd.sandbox.v1"`, "\"io.containerd.sandbox.v1\"\nruntime_path = \"/opt/none\""), Failure, "/opt/none, which containerd's configuration names: no such file", "install"},
 		{"default-config", "an unknown key", write("etc/containerd-shim-sandbox-v1/config.toml", "StopTimeou = '5s'"), Failure, "StopTimeou", "fix the file"},
 		{"default-config", "a wrong value", write("etc/containerd-shim-sandbox-v1/config.toml", "StopTimeout = 'soon'"), Failure, "soon", "fix the file"},
+		{"default-config", "only the shim knows that a value is wrong", func(x *tree) { x.refuses("Listen is wrong") }, Failure, "are refused: Listen is wrong", "fix the file"},
 		{"default-config", "others can write it", func(x *tree) { x.chmod("etc/containerd-shim-sandbox-v1/config.toml", 0o666) }, Failure, "writable by its owner alone", "fix the file"},
 		{"apparmor", "without its parser", remove("sbin/apparmor_parser"), Warning, "no /sbin/apparmor_parser", "apt-get install apparmor"},
 		{"apparmor", "without securityfs", remove("sys/kernel/security"), Warning, "securityfs", "mount -t securityfs"},

@@ -99,12 +99,15 @@ type Probes struct {
 	Dump     func(ctx context.Context, d Daemon) ([]byte, error)      // the configuration that containerd has
 	Connect  func(address string) (API, error)                        // to containerd
 	Ask      func(ctx context.Context, binary string) (string, error) // what a shim prints for -v
+	// Refused asks a shim why it refuses the default configuration file; "" if it does not.
+	Refused func(ctx context.Context, binary string) (string, error)
 }
 
 // SystemProbes ask this machine.
 func SystemProbes() Probes {
 	return Probes{
 		Euid: os.Geteuid(), Features: features, Peer: peer, Dump: dumpConfig, Connect: connect, Ask: askVersion,
+		Refused: askRefused,
 	}
 }
 

@@ -17,7 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/containerd/api/types"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/pkg/options"
 	"sandbox.internal/shim/pkg/settings"
@@ -61,7 +63,7 @@ func (e *Examination) handlers(context.Context) []Finding {
 	}
 	if e.configErr != nil {
 		return []Finding{bad("the configuration cannot be read: %v", e.configErr).
-			fix("containerd --config %s config dump says where", e.config.file)}
+			fix("run containerd --config %s config dump, which says where; it must be in PATH", e.config.file)}
 	}
 	if e.config.disabled("cri") {
 		return []Finding{none("CRI is disabled in %s: ctr, nerdctl and Docker need no handler", e.config.file)}
@@ -236,18 +238,52 @@ func field(text, name string) string {
 	return ""
 }
 
-func (e *Examination) defaultConfig(context.Context) []Finding {
+func (e *Examination) defaultConfig(ctx context.Context) []Finding {
 	file := e.Root.Path(options.DefaultFile)
 	all, text, err := options.NewDefaults(file).All()
 	for _, o := range all {
 		_, invalid := settings.Parse(&specs.Spec{}, o, "namespace", "id")
 		err = errors.Join(err, invalid)
 	}
-	switch {
-	case err != nil:
-		return []Finding{bad("containers without options of their own are refused: %v", err)}
-	case all == nil:
+	if err == nil && all == nil {
 		return []Finding{none("there is no %s", options.DefaultFile)}
 	}
+	if err == nil {
+		err = e.refusedByShim(ctx)
+	}
+	if err != nil {
+		return []Finding{bad("containers without options of their own are refused: %v", err)}
+	}
 	return []Finding{ok("%s", text)}
+}
+
+// refusedByShim returns why the shim refuses the default configuration file. It checks more than this program does, and
+// for its own version. One that cannot be asked is a finding of the check of the shim's binary.
+func (e *Examination) refusedByShim(ctx context.Context) error {
+	path, err := e.lookUp()
+	if err != nil {
+		return nil
+	}
+	binary, err := runnable(e.Root.Path(path))
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+	defer cancel()
+	if problem, err := e.Probes.Refused(ctx, binary); err == nil && problem != "" {
+		return errors.New(problem)
+	}
+	return nil
+}
+
+func askRefused(ctx context.Context, binary string) (string, error) {
+	answer, err := exec.CommandContext(ctx, binary, "-info").Output()
+	if err != nil {
+		return "", err
+	}
+	var info types.RuntimeInfo
+	if err := proto.Unmarshal(answer, &info); err != nil {
+		return "", err
+	}
+	return info.GetAnnotations()[runtimeName+"/config.error"], nil
 }

@@ -17,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/api/types"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 
 	"sandbox.internal/shim/cmd/sandboxctl/machine"
 )
@@ -176,6 +178,15 @@ func (x *tree) replace(name, from, to string) {
 }
 
 // listen makes a socket. The listener stays until the test ends, or is closed at once and leaves the file.
+// refuses lets the shim say what is wrong with the default configuration file.
+func (x *tree) refuses(problem string) {
+	x.Helper()
+	answer, err := proto.Marshal(&types.RuntimeInfo{Annotations: map[string]string{runtimeName + "/config.error": problem}})
+	x.must(err)
+	x.write("usr/bin/info", string(answer))
+	x.replace("usr/bin/"+program, "#!/bin/sh\n", "#!/bin/sh\n[ \"$1\" != -info ] || exec cat "+x.path("usr/bin/info")+"\n")
+}
+
 func (x *tree) listen(name string, stays bool) {
 	x.Helper()
 	x.must(os.MkdirAll(filepath.Dir(x.path(name)), 0o755))
@@ -225,6 +236,7 @@ func (x *tree) config() Config {
 			Dump:    func(context.Context, Daemon) ([]byte, error) { return os.ReadFile(x.path(configFile)) },
 			Connect: func(string) (API, error) { return x, nil },
 			Ask:     askVersion,
+			Refused: askRefused,
 		},
 	}
 }
