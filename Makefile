@@ -47,7 +47,7 @@ ARCH     := $(HOSTARCH)
 BIN      := bin$(if $(filter-out $(HOSTARCH),$(ARCH)),/$(ARCH))
 BINARY   := $(CURDIR)/$(BIN)/$(NAME)
 TAGS     := seccomp
-# The file VERSION has the version of the next release. Other builds have their commit behind it.
+# The file VERSION has the version of the last release. Other builds have their commit behind it.
 VERSION  := $(file <VERSION)
 COMMIT   := $(shell git describe --always --dirty --exclude='*' 2>/dev/null)
 RELEASE  ?=
@@ -132,8 +132,9 @@ install-node: ## this machine as a Kubernetes node: the binary, and its handlers
 uninstall-node: ## undo install-node; refused while containers of the runtime exist
 	deploy/install.sh uninstall --bindir "$(PREFIX)/bin" $(NODE_FLAGS)
 
-image: build ## the image of deploy/daemonset.yaml, by docker; IMAGE= names it
-	docker build --tag "$(IMAGE)" --file deploy/Dockerfile .
+image: build ## the image of deploy/daemonset.yaml, by docker; IMAGE= names it; ARCH=arm64: for such nodes
+	@! readelf -lW $(BIN)/$(NAME) | grep INTERP || { echo "$(BIN)/$(NAME) needs libraries of this machine: make deps, for musl" >&2; exit 1; }
+	docker build --platform linux/$(ARCH) --build-arg BIN=$(BIN) --tag "$(IMAGE)" --file deploy/Dockerfile .
 
 deps: ## check for the Debian packages a build and test need, for ARCH=arm64 too; install them when root
 	@ARCH=$(ARCH) hack/deps.sh

@@ -25,13 +25,13 @@ usage() {
 		              Again with a newer shim it upgrades: running containers keep theirs, and containerd is not restarted.
 		  uninstall   takes both away and leaves the former configuration; refused while containers of the runtime exist
 
-		  --binary FILE       shim to install; $name beside this script, or in ../bin
-		  --bindir DIRECTORY  where containerd finds it; /usr/local/bin, or with --config-only /usr/bin
-		  --config FILE       containerd's configuration; /etc/containerd/config.toml
-		  --containerd FILE   the daemon's binary; that in PATH
-		  --ctr FILE          its client; that beside the daemon, or in PATH
-		  --restart COMMAND   restarts containerd and returns when the former one is gone; systemctl restart containerd
-		  --timeout SECONDS   how long containerd may take to restart, and then to answer; 60
+		  --binary FILE       shim to install (default: $name beside this script, or in ../bin)
+		  --bindir DIRECTORY  where containerd finds it (default: /usr/local/bin, or with --config-only /usr/bin)
+		  --config FILE       containerd's configuration (default: /etc/containerd/config.toml)
+		  --containerd FILE   the daemon's binary (default: the one in PATH)
+		  --ctr FILE          its client (default: the one beside the daemon, or in PATH)
+		  --restart COMMAND   restarts containerd, returns when the former is gone (default: systemctl restart containerd)
+		  --timeout SECONDS   how long containerd may take to restart, and then to answer (default: 60)
 		  --config-only       leave the shim alone: it belongs to a package
 		  --binary-only       leave the configuration alone: ctr, nerdctl and Docker need none
 		  --dry-run           check everything, change nothing
@@ -281,7 +281,7 @@ check_binary() {
 		binary=$here/$name
 		[ -e "$binary" ] || binary=$here/../bin/$name
 	fi
-	[ -f "$binary" ] || refuse "--binary \"$binary\": no such file (make build)"
+	[ -f "$binary" ] || refuse "--binary \"$binary\": no such file (from source: make build; that of a package is in /usr/bin already)"
 	printed=$("$binary" -v 2>&1) || refuse "$binary does not run on this node: $printed"
 	release=$(say "$printed" | awk '$1 == "Version:" { print $2 }')
 }
@@ -358,7 +358,7 @@ do_uninstall() {
 		rm -f "$shim" || refuse "cannot remove $shim"
 		say "$shim: removed"
 	else
-		say "$shim: is not there"
+		say "$shim: is not there; if it was installed with --bindir, give that again"
 	fi
 	changed=false
 	if $configure; then

@@ -36,6 +36,7 @@ system() {
 			echo "gcc finds no libseccomp (libseccomp-dev, libseccomp-devel)" >&2
 			exit 1
 		fi
+		echo "there is no static libseccomp, so the shim needs the shared libraries of this machine" >&2
 	fi
 	exec "$@"
 }

@@ -11,8 +11,8 @@ case "${1:-} ${2:-}" in
 configure* | abort-* | '2 ' | '3 ') exit 0 ;; # an upgrade, or a removal that did not happen
 esac
 cat <<'END'
-containerd-shim-sandbox-v1: containerd finds the runtime io.containerd.sandbox.v1 from now on; it needs neither a restart
-nor settings for ctr, nerdctl and Docker. This gives it the handlers of Kubernetes, and restarts it:
+containerd-shim-sandbox-v1: containerd finds the runtime io.containerd.sandbox.v1 from now on, without a restart. ctr and
+nerdctl need no settings, Docker one (README.md). This gives containerd the handlers of Kubernetes, and restarts it:
 
     /usr/share/containerd-shim-sandbox-v1/install.sh install --config-only
 
