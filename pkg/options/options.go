@@ -112,7 +112,6 @@ func (o Options) check() error {
 	if o.MaxShmSize != "" {
 		// A tmpfs of size 0 has no limit.
 		if n, ok := limit.ParseSize(o.MaxShmSize); !ok || n == 0 {
-			//nolint:staticcheck // the name of a key
 			return fmt.Errorf("MaxShmSize %q: must be a size in bytes such as 67108864 or 64Mi, at least 1", o.MaxShmSize)
 		}
 	}
@@ -192,16 +191,12 @@ func form(key toml.Key) string {
 	if !ok {
 		return "a table"
 	}
-	switch f.Type.Kind() {
-	case reflect.Bool:
-		return "true or false, without quotes"
-	case reflect.Uint32:
-		return fmt.Sprintf("a whole number from 0 to %d, without quotes", uint32(math.MaxUint32))
-	case reflect.Slice:
-		return `a list of strings, such as ["a", "b"]`
-	default:
-		return "a string, in quotes"
-	}
+	return map[reflect.Kind]string{
+		reflect.String: "a string, in quotes",
+		reflect.Bool:   "true or false, without quotes",
+		reflect.Uint32: fmt.Sprintf("a whole number from 0 to %d, without quotes", uint32(math.MaxUint32)),
+		reflect.Slice:  `a list of strings, such as ["a", "b"]`,
+	}[f.Type.Kind()]
 }
 
 // keys returns the keys of options in TOML.
