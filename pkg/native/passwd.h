@@ -67,7 +67,8 @@ CODE static void set_home(char *home, const char *directory)
 }
 
 // Opens a file of the container if it is a regular one: reading from anything else could block. Links of procfs are
-// never followed: they may lead to what this process has open.
+// never followed: they may lead to what this process has open. Nor is a file without a size read, as those of procfs
+// are: reading /proc/kmsg takes from the kernel's log, which the container's user may not do.
 CODE static long open_regular(const char *file)
 {
 	struct open_how how = {
@@ -80,7 +81,7 @@ CODE static long open_regular(const char *file)
 		return fd;
 	struct stat st;
 	long error = SYS(SYS_fstat, fd, &st, 0);
-	if (error == 0 && !S_ISREG(st.st_mode))
+	if (error == 0 && (!S_ISREG(st.st_mode) || st.st_size == 0))
 		error = -EINVAL;
 	if (error < 0)
 		SYS(SYS_close, fd, 0, 0);

@@ -72,10 +72,13 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// warmUp makes Go's runtime open what it keeps open, so that it is no leak.
+// warmUp makes Go's runtime and pkg/stdio open what they keep open, so that it is no leak.
 func warmUp() {
 	if r, w, err := os.Pipe(); err == nil {
 		_, _ = r.Close(), w.Close() // only the poller matters
+	}
+	if s, err := stdio.Open(context.Background(), stdio.Config{}, idmap.Owner{}); err == nil {
+		_ = s.Close() // nothing was written
 	}
 	// The reaper, which is on its way, would begin it during the first test.
 	signals := make(chan os.Signal, 1)

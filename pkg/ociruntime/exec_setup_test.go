@@ -98,6 +98,28 @@ func TestExec_APasswdThatIsNoRegularFileIsNone(t *testing.T) {
 	}
 }
 
+// A file of procfs has effects when it is read, and the launcher has rights that the container has not: /proc/kmsg.
+// Here it is one that could name a directory.
+func TestHome_IsNotReadFromProcfs(t *testing.T) {
+	const line = "a:x:0:0::/e:"
+	b := withProbe(t, func(c *process.Config) {
+		c.Spec.Process.Args = []string{"sh", "-c", "printf %s " + line + " >/proc/self/comm; sleep 1000; true"}
+		c.Spec.Process.Env = append(c.Spec.Process.Env, "HOME=/") // init does not look for it
+		passwd := filepath.Join(c.Rootfs, "etc/passwd")
+		must(t, os.Remove(passwd))
+		must(t, os.Symlink("/proc/1/comm", passwd))
+	})
+	eventually(t, "the name of init", func() bool {
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.Init().Pid()))
+		return err == nil && strings.TrimSpace(string(comm)) == line
+	})
+	for _, got := range b.execAtOnce(1, "sh", "-c", "cat /etc/passwd; echo $HOME") {
+		if want := (result{out: line + "\n/\n"}); got != want {
+			t.Errorf("exec = %+v, want %+v", got, want)
+		}
+	}
+}
+
 func TestHome_IsFoundWhateverTheLimitOfDescriptors(t *testing.T) {
 	limit := func(p *specs.Process) *specs.Process {
 		p.Args = []string{"sh", "-c", "echo $HOME"}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/process"
 )
 
@@ -51,6 +52,22 @@ func TestExec_WorkingDirectoryIsNeverOnTheHost(t *testing.T) {
 					t.Errorf("%s: in %s the exec reads the host: %+v", name, cwd, got)
 				}
 			}
+		}
+	}
+}
+
+// Root of a container owns the inode of the host's /dev/null. The mode that is set here is the one it has anyway.
+func TestExec_CannotChangeTheHostsNull(t *testing.T) {
+	if !launch.HasMountSetattr() {
+		t.Skip("SKIPPED: before Linux 5.12 there is no read-only mount of a device alone")
+	}
+	const script = "for fd in 0 3; do chmod 666 /proc/self/fd/$fd && echo mode of $fd; chown 0 /proc/self/fd/$fd && echo owner of $fd; " +
+		"touch /proc/self/fd/$fd && echo times of $fd; echo x >/proc/self/fd/$fd || echo unwritable; done; true"
+	b := withProbe(t, nil)
+	for name, start := range bothWays {
+		p := command("sh", "-c", "exec 3<&0; { "+script+"; } 2>/dev/null")
+		if got := b.outcome(start, p); strings.Join(got.Stdout, "") != "" || got.Err != "" {
+			t.Errorf("%s: the exec changes %+v, want nothing", name, got)
 		}
 	}
 }

@@ -93,7 +93,9 @@ func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inCon
 			}
 			delete(state, key)
 		}
-		state["external_descriptors"] = pipes.ReplaceAllString(fmt.Sprint(state["external_descriptors"]), "pipe")
+		descriptors := pipes.ReplaceAllString(fmt.Sprint(state["external_descriptors"]), "pipe")
+		// libcontainer notes where init has /dev/null from: a mount that is nowhere (pkg/stdio, nullMount).
+		state["external_descriptors"] = strings.ReplaceAll(descriptors, "/ ", "/dev/null ")
 		config := state["config"].(map[string]any)
 		delete(config["cgroups"].(map[string]any), "Path")
 		seen.State = state

@@ -105,12 +105,14 @@ func TestReaped_AtTheLimitOfProcesses(t *testing.T) {
 		c.Spec.Linux.Resources = &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &limit}}
 		stderr := filepath.Join(t.TempDir(), "stderr")
 		c.IO.Stderr = "file://" + stderr
-		status := create(t, c).start().wait().Status
-		text, err := os.ReadFile(stderr)
-		must(t, err)
-		if status != want.status || string(text) != want.text {
-			t.Errorf("a limit of %d: status %d, %q, want %d, %q", limit, status, text, want.status, want.text)
+		if status := create(t, c).start().wait().Status; status != want.status {
+			t.Errorf("a limit of %d: status %d, want %d", limit, status, want.status)
 		}
+		eventually(t, fmt.Sprintf("the text %q", want.text), func() bool {
+			text, err := os.ReadFile(stderr)
+			must(t, err)
+			return string(text) == want.text
+		})
 	}
 }
 

@@ -68,6 +68,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/idmap"
 )
@@ -230,7 +231,7 @@ func (s *Streams) openBinary(ctx context.Context, l location, c Config) error {
 
 func (s *Streams) openChild(o idmap.Owner) (err error) {
 	if s.input == nil {
-		s.child[0], err = os.Open(os.DevNull) // the host's device, which keeps its owner
+		s.child[0], err = null.open(unix.O_RDONLY)
 	} else {
 		s.child[0], s.inPipe, err = newPipe(o, 0)
 	}
@@ -239,7 +240,7 @@ func (s *Streams) openChild(o idmap.Owner) (err error) {
 	}
 	for i, out := range s.outputs {
 		if out == nil {
-			s.child[1+i], err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+			s.child[1+i], err = null.open(unix.O_WRONLY)
 		} else {
 			s.child[1+i], s.outPipes[i], err = newPipe(o, 1)
 		}
