@@ -265,35 +265,50 @@ func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
 	return execs, first
 }
 
-// KillAll sends sig to every process of the container.
-func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) error {
+// KillAll sends sig to every process of the container. After SIGKILL it waits until no process is left in the cgroup,
+// for remainingTimeout at most.
+func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error) {
 	if err := c.init.check(OpKill); err != nil {
 		return err
 	}
-	if group := c.runtime.Cgroup(); group.Exists() {
-		if sig != syscall.SIGKILL {
-			c.runtime.AwaitProgram() // which the signal is meant for
-		}
-		if err := c.killGroup(ctx, group, sig); err != nil {
-			return c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, err))
-		}
-		if sig != syscall.SIGKILL {
-			return nil
+	group := c.runtime.Cgroup()
+	if sig == syscall.SIGKILL || !group.Exists() {
+		// Init may be elsewhere: moved, or never in a cgroup, as when rootless.
+		if err = c.init.Kill(sig); errdefs.IsNotFound(err) {
+			err = nil
 		}
 	}
-	// Init may be elsewhere: moved, or never in a cgroup, as when rootless.
-	if err := c.init.Kill(sig); err != nil && !errdefs.IsNotFound(err) {
+	if !group.Exists() {
 		return err
+	}
+	if sig == syscall.SIGKILL {
+		err = errors.Join(c.killGroup(ctx, group), err)
+	} else {
+		c.runtime.AwaitProgram() // which the signal is meant for
+		err = c.signalGroup(ctx, group, sig)
+	}
+	if err != nil {
+		return c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, err))
 	}
 	return nil
 }
 
-// killGroup signals all processes in the container's cgroup. For a signal other than SIGKILL it freezes and thaws the
-// cgroup, unless a Pause or a Checkpoint does so: they wait for killGroup, which does not wait for them.
-func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup, sig syscall.Signal) error {
-	if sig == syscall.SIGKILL {
-		return group.Kill(ctx, sig)
+// killGroup kills all processes in the container's cgroup. It is no error if one in uninterruptible sleep remains:
+// nobody can do more, and the exits tell when it is over.
+func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup) error {
+	bounded, cancel := context.WithTimeout(ctx, remainingTimeout)
+	defer cancel()
+	err := group.Kill(bounded, syscall.SIGKILL)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		logger(c.ID()).WithError(err).Warn("all processes were killed, but some do not end")
+		return nil
 	}
+	return err
+}
+
+// signalGroup sends a signal other than SIGKILL to all processes in the container's cgroup. It freezes and thaws the
+// cgroup, unless a Pause or a Checkpoint does so: they wait for signalGroup, which does not wait for them.
+func (c *Container) signalGroup(ctx context.Context, group *cgroup.Cgroup, sig syscall.Signal) error {
 	if !c.freezing.TryAcquire(1) {
 		return group.Signal(sig)
 	}

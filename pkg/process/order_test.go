@@ -6,7 +6,9 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -259,6 +261,33 @@ func TestKillAll_WithoutCgroupKillsInit(t *testing.T) {
 		must(t, w.Init().Start(ctx))
 		must(t, w.KillAll(ctx, syscall.SIGKILL))
 		w.wantLog(t, "create c1 | start c1 | exit c1 137")
+	})
+}
+
+// A process in uninterruptible sleep stays in the cgroup, which a file does for it here. A client need not have set a
+// bound on the call.
+func TestKillAll_DoesNotWaitForeverForAProcessThatStays(t *testing.T) {
+	other := exec.Command("sleep", "1000")
+	must(t, other.Start())
+	defer func() { _, _ = other.Process.Wait() }() // it was killed
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Appendln(nil, other.Process.Pid), 0o600))
+		f := newFake()
+		f.group = cgroup.New(map[string]string{"freezer": dir})
+		w := newWorld(t, f)
+		must(t, w.Init().Start(ctx))
+		killed := make(chan error, 1)
+		go func() { killed <- w.KillAll(ctx, syscall.SIGKILL) }()
+		synctest.Wait()
+		if len(f.init.heard) != 1 {
+			t.Errorf("meanwhile init heard %v, want one signal", f.init.heard)
+		}
+		began := time.Now()
+		must(t, <-killed)
+		if took := time.Since(began); took != remainingTimeout {
+			t.Errorf("KillAll returned after %v, want %v", took, remainingTimeout)
+		}
 	})
 }
 
