@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -45,5 +47,38 @@ func TestCreate_CgroupMountsThatCannotBeUsed(t *testing.T) {
 			}
 			wantText(t, errors.New(string(exit.Stderr)), tc.want...)
 		})
+	}
+}
+
+// A mount of cgroup v2 from the host's cgroup namespace sets the options of the whole hierarchy.
+func TestCgroupMount_FromTheHostsNamespaceKeepsTheOptions(t *testing.T) {
+	options := func() string {
+		mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
+		must(t, err)
+		if len(mounts) == 0 {
+			return ""
+		}
+		return mounts[0].VFSOptions
+	}
+	before := options()
+	if !strings.Contains(before, "nsdelegate") {
+		lacking(t, "cgroup2", "cgroup v2 with the option nsdelegate")
+	}
+	for name, r := range runtimes() {
+		c := newConfig(t, "cat", "/sys/fs/cgroup/cgroup.procs", "/cgroup2/cgroup.procs")
+		without(specs.CgroupNamespace)(&c)
+		mount(specs.Mount{Destination: "/cgroup2", Type: "cgroup2", Source: "cgroup2"})(&c)
+		if unified() {
+			mount(specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs"},
+				specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup"})(&c)
+		} else {
+			c.Spec.Process.Args = []string{"cat", "/cgroup2/cgroup.procs"}
+		}
+		if status := createBy(t, r, c).start().wait().Status; status != 0 {
+			t.Errorf("%s: the container ends with %d", name, status)
+		}
+		if after := options(); after != before {
+			t.Errorf("%s: the options of cgroup v2 were %s, and are %s", name, before, after)
+		}
 	}
 }

@@ -16,7 +16,9 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+	"github.com/moby/sys/mountinfo"
 	"github.com/moby/sys/userns"
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"github.com/opencontainers/runc/libcontainer/specconv"
@@ -62,7 +64,46 @@ func Container(c process.Config) (*configs.Config, error) {
 			config.Labels[i] = "bundle=" + c.Bundle
 		}
 	}
-	return config, nil
+	return config, keepCgroup2Options(config)
+}
+
+// keepCgroup2Options gives mounts of cgroup v2 the options that the machine's has. A mount from outside a cgroup
+// namespace would otherwise clear them for the whole hierarchy, such as nsdelegate, without which a container can raise
+// its own limits (kernel/cgroup/cgroup.c, apply_cgroup_root_flags).
+func keepCgroup2Options(config *configs.Config) error {
+	isCgroup2 := func(m *configs.Mount) bool {
+		return m.Device == "cgroup2" || m.Device == "cgroup" && cgroups.IsCgroup2UnifiedMode()
+	}
+	if config.Namespaces.IsPrivate(configs.NEWCGROUP) || !slices.ContainsFunc(config.Mounts, isCgroup2) {
+		return nil
+	}
+	options, err := cgroup2Options()
+	if err != nil {
+		return fmt.Errorf("options of the machine's cgroup v2: %w", err)
+	}
+	for _, m := range config.Mounts {
+		if isCgroup2(m) {
+			m.Data = strings.Trim(m.Data+","+options, ",")
+		}
+	}
+	return nil
+}
+
+// cgroup2Options returns those with which cgroup v2 is mounted.
+func cgroup2Options() (string, error) {
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup2"))
+	if err != nil || len(mounts) == 0 {
+		return "", err
+	}
+	// Since Linux 4.19 it has the options that there are, of which mountinfo shows others too.
+	known, err := os.ReadFile("/sys/kernel/cgroup/features")
+	if err != nil {
+		return "", err
+	}
+	options := strings.Split(mounts[0].VFSOptions, ",") // all mounts have the same
+	return strings.Join(slices.DeleteFunc(options, func(o string) bool {
+		return !slices.Contains(strings.Fields(string(known)), o)
+	}), ","), nil
 }
 
 // resetDevices gives the devices back to root. specconv gives all containers the same ones, and those of one with a
