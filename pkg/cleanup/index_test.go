@@ -53,3 +53,36 @@ func TestIndex_MovesToABundleThatIsThere(t *testing.T) {
 		t.Errorf("delete removed %q, %v, want a b c", got, err)
 	}
 }
+
+// containerd tries a Delete again, for example when a full /run has room again.
+func TestIndex_RemoveCanBeTriedAgain(t *testing.T) {
+	for _, tc := range []struct {
+		removed, blocked string // whose list cannot be written at first
+		want             string
+	}{
+		{"s", "a", "a b"}, // the list moves to a
+		{"b", "s", "a s"},
+	} {
+		t.Run(tc.removed, func(t *testing.T) {
+			h := &household{t: t, bundles: map[string]string{}, failing: map[string]error{}}
+			var s Index
+			h.bundles["s"] = newBundle(t, goodSpec())
+			s.SetShim(h.bundles["s"], "/the/socket", nil)
+			for _, id := range []string{"s", "a", "b"} {
+				h.create(&s, id)
+			}
+			list := filepath.Join(h.bundles[tc.blocked], indexFile)
+			must(t, os.RemoveAll(list))
+			must(t, os.MkdirAll(filepath.Join(list, "in the way"), 0o700))
+			if err := s.Remove(tc.removed, h.bundles[tc.removed]); err == nil {
+				t.Fatal("Remove succeeds where the list cannot be written")
+			}
+			must(t, os.RemoveAll(list))
+			must(t, s.Remove(tc.removed, h.bundles[tc.removed]))
+			must(t, os.RemoveAll(h.bundles[tc.removed]))
+			if got, err := h.delete("a"); err != nil || got != tc.want {
+				t.Errorf("delete removed %q, %v, want %s", got, err, tc.want)
+			}
+		})
+	}
+}

@@ -154,14 +154,21 @@ func (x *Index) Remove(containerID, bundle string) error {
 			return nil // the next Add moves it
 		}
 		next := ids[i]
-		err := x.moveLocked(next, x.index.Members[next].Bundle)
-		return errors.Join(err, unixfile.Remove(filepath.Join(bundle, indexFile)))
+		if err := x.moveLocked(next, x.index.Members[next].Bundle); err != nil {
+			return err
+		}
+		return unixfile.Remove(filepath.Join(bundle, indexFile))
 	}
-	if _, ok := x.index.Members[containerID]; !ok {
+	member, ok := x.index.Members[containerID]
+	if !ok {
 		return nil
 	}
 	delete(x.index.Members, containerID)
-	return errors.Join(unixfile.Remove(filepath.Join(bundle, indexLink)), x.saveLocked())
+	err := errors.Join(unixfile.Remove(filepath.Join(bundle, indexLink)), x.saveLocked())
+	if err != nil {
+		x.index.Members[containerID] = member // for the next try
+	}
+	return err
 }
 
 // LeaveAnswer leaves the answer for the delete command in the bundle of a container or pod of which nothing is left.
@@ -198,8 +205,16 @@ func (x *Index) SetPod(sandboxID, bundle string, pod bool) error {
 	return x.saveLocked()
 }
 
-// moveLocked makes the bundle of a container the index bundle. A sandbox that had it is gone, or its bundle is.
-func (x *Index) moveLocked(containerID, bundle string) error {
+// moveLocked makes the bundle of a container the index bundle. A sandbox that had it is gone, or its bundle is. If that
+// fails, the former one still is, and it can be tried again.
+func (x *Index) moveLocked(containerID, bundle string) (err error) {
+	formerBundle, former := x.bundle, x.index
+	former.Members = maps.Clone(x.index.Members)
+	defer func() {
+		if err != nil {
+			x.bundle, x.index = formerBundle, former
+		}
+	}()
 	delete(x.index.Members, containerID)
 	x.bundle, x.index.ID, x.index.Pod = bundle, containerID, false
 	if err := x.saveLocked(); err != nil {

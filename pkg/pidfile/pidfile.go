@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -52,6 +53,14 @@ func (h *Hook) Prepare(context.Context, *process.Config) error {
 	if err := CheckPath(h.setting); err != nil {
 		return err
 	}
+	err := unixfile.Within(fileTimeout, h.checkFile)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s %q: %w", h.setting.Key, h.setting.Text, err)
+	}
+	return err
+}
+
+func (h *Hook) checkFile() error {
 	path := h.setting.Text
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
 		return h.setting.Refuse("in a directory that is there")
@@ -69,7 +78,25 @@ func (h *Hook) Prepare(context.Context, *process.Config) error {
 // Created implements [process.Hook].
 func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
 	h.pid = init.Pid()
-	return fail.After("create.pid-file", Write(h.setting.Text, h.pid))
+	return fail.After("create.pid-file", h.write())
+}
+
+// write writes the file. If it is given up, what it makes later is removed.
+func (h *Hook) write() error {
+	path, pid := h.setting.Text, h.pid
+	var givenUp atomic.Bool
+	err := unixfile.Within(fileTimeout, func() error {
+		err := Write(path, pid)
+		if givenUp.Load() {
+			err = errors.Join(err, removeNow(path, is(pid)))
+		}
+		return err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		givenUp.Store(true) // a file that was there before is removed by Removed
+		return fmt.Errorf("pid file %s: %w", path, err)
+	}
+	return err
 }
 
 // Removed implements [process.Hook].
@@ -90,14 +117,14 @@ func (h *Hook) awaitRemoval() error {
 	case err := <-h.removal:
 		h.removal = nil
 		return refusedRemoval(h.setting.Text, err)
-	case <-time.After(removeTimeout):
+	case <-time.After(fileTimeout):
 		return refusedRemoval(h.setting.Text, context.DeadlineExceeded)
 	}
 }
 
-// removeTimeout bounds how long Delete and the delete command wait for a file system that does not answer. They then
-// fail, and can be tried again.
-const removeTimeout = 2 * time.Second
+// fileTimeout bounds how long Create, Delete and the delete command wait for a file system that does not answer. They
+// then fail, and can be tried again.
+const fileTimeout = 2 * time.Second
 
 // mode lets everybody read a pid file, as runc and containerd do.
 const mode = 0o644
@@ -220,7 +247,7 @@ func removeIf(path string, ours func(pid int) (bool, error)) error {
 	if path == "" {
 		return nil
 	}
-	return refusedRemoval(path, unixfile.Within(removeTimeout, func() error { return removeNow(path, ours) }))
+	return refusedRemoval(path, unixfile.Within(fileTimeout, func() error { return removeNow(path, ours) }))
 }
 
 func refusedRemoval(path string, err error) error {

@@ -198,6 +198,20 @@ func TestRemove_DoesNotWaitForAFileSystemThatHangs(t *testing.T) {
 	}
 }
 
+// Create is abandoned, and the file, should it still come, with it.
+func TestHook_DoesNotWaitForAFileSystemThatHangs(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "volume")
+	must(t, os.Mkdir(dir, 0o700))
+	h := NewHook(settings.Value{Key: "pid-file", Text: filepath.Join(dir, "pid")})
+	h.pid = os.Getpid()
+	hungfs.Mount(t, dir)
+	for name, err := range map[string]error{"Prepare": h.Prepare(t.Context(), nil), "Created": h.write()} {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), h.setting.Text) {
+			t.Errorf("%s = %v, want %v and the path", name, err, context.DeadlineExceeded)
+		}
+	}
+}
+
 // A client may try a Delete again for as long as the file system hangs, and each try would keep a thread.
 func TestHook_HasOneRemovalAtATime(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "volume")

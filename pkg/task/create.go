@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/containerd/cgroups/v3"
 	"github.com/containerd/containerd/v2/core/mount"
@@ -108,10 +109,8 @@ func (m *Manager) spec(r CreateRequest) (*specs.Spec, error) {
 
 // limit lowers spec to the limits of the container as a run, and checks that verdicts can be written.
 func (m *Manager) limit(spec *specs.Spec, set settings.Settings) error {
-	if file := set.VerdictFile; file.IsSet() {
-		if info, err := os.Stat(filepath.Dir(file.Text)); err != nil || !info.IsDir() {
-			return file.Refuse("in a directory that exists")
-		}
+	if err := checkVerdictFile(set.VerdictFile); err != nil {
+		return err
 	}
 	if set.Limits == nil {
 		return nil
@@ -121,6 +120,25 @@ func (m *Manager) limit(spec *specs.Spec, set settings.Settings) error {
 	spec.Linux.Resources = set.Limits.Lower(spec.Linux.Resources, unified, unified || err == nil)
 	spec.Process.Rlimits = set.Limits.Rlimits(spec.Process.Rlimits)
 	return resources.Check(spec.Linux.Resources, resources.ReadHost(spec.Linux.Resources))
+}
+
+// dirTimeout bounds how long Create waits for the directory of the file for verdicts.
+const dirTimeout = 2 * time.Second
+
+func checkVerdictFile(file settings.Value) error {
+	if !file.IsSet() {
+		return nil
+	}
+	err := unixfile.Within(dirTimeout, func() error {
+		if info, err := os.Stat(filepath.Dir(file.Text)); err != nil || !info.IsDir() {
+			return file.Refuse("in a directory that exists")
+		}
+		return nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s %q: %w", file.Key, file.Text, err)
+	}
+	return err
 }
 
 // config returns the configuration for pkg/process, without hooks. containerd's clients cannot always say that the
