@@ -6,19 +6,12 @@ package process
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
-
-	"sandbox.internal/shim/pkg/cgroup"
 )
 
 var ctx = context.Background()
@@ -234,79 +227,6 @@ func TestDelete_RefusesARunningContainer(t *testing.T) {
 		_, err := w.Delete(ctx)
 		wantClass(t, err, errdefs.ErrFailedPrecondition)
 		w.fake.init.die(0)
-	})
-}
-
-func TestKill_ThawsAPausedContainer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		f := newFake()
-		f.group = cgroup.New(map[string]string{"freezer": dir})
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		must(t, w.Pause(ctx))
-		must(t, w.Init().Kill(syscall.SIGKILL))
-		state, err := os.ReadFile(filepath.Join(dir, freezerState))
-		must(t, err)
-		if !strings.HasPrefix(string(state), "THAWED") {
-			t.Errorf("%s = %q, want THAWED", freezerState, state)
-		}
-		w.wantLog(t, "create c1 | start c1 | paused | exit c1 137")
-	})
-}
-
-func TestKillAll_WithoutCgroupKillsInit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, newFake())
-		must(t, w.Init().Start(ctx))
-		must(t, w.KillAll(ctx, syscall.SIGKILL))
-		w.wantLog(t, "create c1 | start c1 | exit c1 137")
-	})
-}
-
-// A process in uninterruptible sleep stays in the cgroup, which a file does for it here. A client need not have set a
-// bound on the call.
-func TestKillAll_DoesNotWaitForeverForAProcessThatStays(t *testing.T) {
-	other := exec.Command("sleep", "1000")
-	must(t, other.Start())
-	defer func() { _, _ = other.Process.Wait() }() // it was killed
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Appendln(nil, other.Process.Pid), 0o600))
-		f := newFake()
-		f.group = cgroup.New(map[string]string{"freezer": dir})
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		killed := make(chan error, 1)
-		go func() { killed <- w.KillAll(ctx, syscall.SIGKILL) }()
-		synctest.Wait()
-		if len(f.init.heard) != 1 {
-			t.Errorf("meanwhile init heard %v, want one signal", f.init.heard)
-		}
-		began := time.Now()
-		must(t, <-killed)
-		if took := time.Since(began); took != remainingTimeout {
-			t.Errorf("KillAll returned after %v, want %v", took, remainingTimeout)
-		}
-	})
-}
-
-func TestKillAll_WaitsForTheProgram(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.group = cgroup.New(map[string]string{"": t.TempDir()})
-		f.gates["await program"] = make(chan struct{})
-		w := newWorld(t, f)
-		must(t, w.Init().Start(ctx))
-		killed := make(chan error, 1)
-		go func() { killed <- w.KillAll(ctx, syscall.SIGTERM) }()
-		<-f.entered
-		close(f.gates["await program"])
-		must(t, <-killed)
-		if len(f.init.heard) > 0 {
-			t.Errorf("signals to init itself = %v, want none", f.init.heard)
-		}
-		f.init.die(0)
 	})
 }
 
