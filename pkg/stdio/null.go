@@ -19,6 +19,8 @@ type nullMount struct {
 	mu sync.Mutex
 	// +checklocks:mu
 	fd int // 0 until it is needed; it stays open, since the kernel may take long to dissolve a mount
+	// +checklocks:mu
+	unknown error // ENOSYS if the kernel lacks a system call for it
 }
 
 var null nullMount
@@ -44,9 +46,14 @@ func (n *nullMount) open(flags int) (*os.File, error) {
 func (n *nullMount) mount() (fd int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.fd != 0 {
-		return n.fd, nil
+	if n.fd != 0 || n.unknown != nil {
+		return n.fd, n.unknown
 	}
+	defer func() {
+		if errors.Is(err, unix.ENOSYS) {
+			n.unknown = err
+		}
+	}()
 	fd, err = unix.OpenTree(unix.AT_FDCWD, os.DevNull, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return 0, os.NewSyscallError("open_tree", err)
