@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -30,10 +31,11 @@ var null nullMount
 func (n *nullMount) open(flags int) (*os.File, error) {
 	path := os.DevNull
 	mount, err := n.mount()
+	notHere := func(e unix.Errno) bool { return errors.Is(err, e) }
 	switch {
 	case err == nil:
 		path = fmt.Sprintf("/proc/self/fd/%d", mount)
-	case !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL):
+	case !slices.ContainsFunc([]unix.Errno{unix.ENOSYS, unix.EPERM, unix.EACCES, unix.EINVAL}, notHere):
 		return nil, fmt.Errorf("%s: %w", os.DevNull, err)
 	}
 	fd, err := openFD(path, flags, 0)
