@@ -20,8 +20,8 @@ import (
 )
 
 // readDefaults returns the content of the default configuration file as JSON, "" without a file. The error is that of
-// the first container that would be refused because of it, for each namespace. Not checked is what one container alone
-// can tell: directories with its id in them, criu, and the cgroup for its shim.
+// the first container that would be refused because of it, for each namespace. Not checked is whether directories and
+// the cgroup for a shim exist, and criu.
 func readDefaults(file string) (text string, err error) {
 	all, text, err := options.NewDefaults(file).All()
 	for _, namespace := range slices.Sorted(maps.Keys(all)) {

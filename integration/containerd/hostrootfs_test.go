@@ -374,7 +374,7 @@ func TestHostRootfs_Refused(t *testing.T) {
 		rootfs, list, mask string
 		words              []string
 	}{
-		"relative": {empty, "usr", "", []string{annotationHostRootfs, `"usr"`, "host[:container][:rw]"}},
+		"relative": {empty, "usr", "", []string{annotationHostRootfs, `"usr"`, "host[:container][:ro|:rw]"}},
 		"twice":    {empty, "/usr,/bin:/usr", "", []string{annotationHostRootfs, "one entry", `"/usr"`}},
 		"missing":  {empty, full + "/none", "", []string{annotationHostRootfs, full + "/none", "no such file"}},
 		"writable": {empty, "/etc:rw", "", []string{annotationHostRootfs, `"/etc"`, "read-only", "host-rootfs.mask"}},

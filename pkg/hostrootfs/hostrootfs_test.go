@@ -41,9 +41,15 @@ func TestParseList(t *testing.T) {
 			t.Errorf("parseList(%q) = %v, %s", tc.text, err, diff)
 		}
 	}
-	got, err := parseList(settings.Value{Key: "key", Text: "default,/opt"})
-	if err != nil || len(got) != len(defaultDirs)+1 || !got[0].optional || got[len(got)-1].optional {
-		t.Errorf("parseList(default,/opt) = %v, %v", got, err)
+	for _, text := range []string{"default,/opt", "default, /opt"} {
+		got, err := parseList(settings.Value{Key: "key", Text: text})
+		if err != nil || len(got) != len(defaultDirs)+1 || !got[0].optional || got[len(got)-1].optional {
+			t.Errorf("parseList(%s) = %v, %v", text, got, err)
+		}
+	}
+	masks, err := parseMasks(settings.Value{Key: "key", Text: "default, /etc/x"})
+	if err != nil || !slices.Equal(masks, []string{"default", "/etc/x"}) {
+		t.Errorf("parseMasks = %q, %v", masks, err)
 	}
 }
 

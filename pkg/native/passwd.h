@@ -67,8 +67,8 @@ CODE static void set_home(char *home, const char *directory)
 }
 
 // Opens a file of the container if it is a regular one: reading from anything else could block. Links of procfs are
-// never followed: they may lead to what this process has open. Nor is a file without a size read, as those of procfs
-// are: reading /proc/kmsg takes from the kernel's log, which the container's user may not do.
+// never followed: they may lead to what this process has open. Nor are files of procfs and sysfs read: that can have
+// effects which the container's user may not have, such as those of /proc/kmsg on the kernel's log.
 CODE static long open_regular(const char *file)
 {
 	struct open_how how = {
@@ -80,8 +80,11 @@ CODE static long open_regular(const char *file)
 	if (fd < 0)
 		return fd;
 	struct stat st;
+	struct statfs fs;
 	long error = SYS(SYS_fstat, fd, &st, 0);
-	if (error == 0 && (!S_ISREG(st.st_mode) || st.st_size == 0))
+	if (error == 0)
+		error = SYS(SYS_fstatfs, fd, &fs, 0);
+	if (error == 0 && (!S_ISREG(st.st_mode) || fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC))
 		error = -EINVAL;
 	if (error < 0)
 		SYS(SYS_close, fd, 0, 0);

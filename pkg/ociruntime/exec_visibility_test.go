@@ -49,7 +49,7 @@ func TestLauncher_WhatTheContainerSees(t *testing.T) {
 		open = append(open, filepath.Base(link)+" "+kind)
 	}
 	slices.Sort(open)
-	if want := []string{"0 /", "1 pipe", "2 pipe", "3 socket"}; !slices.Equal(open, want) {
+	if want := []string{"0 /dev/null", "1 pipe", "2 pipe", "3 socket"}; !slices.Equal(open, want) {
 		t.Errorf("the launcher has %q open in the container, want %q", open, want)
 	}
 

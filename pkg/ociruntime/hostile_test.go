@@ -56,7 +56,8 @@ func TestExec_WorkingDirectoryIsNeverOnTheHost(t *testing.T) {
 	}
 }
 
-// Root of a container owns the inode of the host's /dev/null. The mode that is set here is the one it has anyway.
+// Root of a container owns the inode of the host's /dev/null, which an exec has where the container has none. The mode
+// that is set here is the one it has anyway.
 func TestExec_CannotChangeTheHostsNull(t *testing.T) {
 	if !launch.HasMountSetattr() {
 		t.Skip("SKIPPED: before Linux 5.12 there is no read-only mount of a device alone")
@@ -64,11 +65,20 @@ func TestExec_CannotChangeTheHostsNull(t *testing.T) {
 	const script = "for fd in 0 3; do chmod 666 /proc/self/fd/$fd && echo mode of $fd; chown 0 /proc/self/fd/$fd && echo owner of $fd; " +
 		"touch /proc/self/fd/$fd && echo times of $fd; echo x >/proc/self/fd/$fd || echo unwritable; done; true"
 	b := withProbe(t, nil)
+	must(t, os.Remove(fmt.Sprintf("/proc/%d/root/dev/null", b.Init().Pid())))
 	for name, start := range bothWays {
-		p := command("sh", "-c", "exec 3<&0; { "+script+"; } 2>/dev/null")
+		p := command("sh", "-c", "exec 3<&0; { "+script+"; } 2>&-")
 		if got := b.outcome(start, p); strings.Join(got.Stdout, "") != "" || got.Err != "" {
 			t.Errorf("%s: the exec changes %+v, want nothing", name, got)
 		}
+	}
+}
+
+// A program may look its streams up by their path.
+func TestExec_HasTheNullOfItsContainer(t *testing.T) {
+	got := withProbe(t, nil).outcome(byLauncher, command("sh", "-c", "busybox readlink -f /proc/self/fd/0; echo x >&0"))
+	if strings.Join(got.Stdout, "") != "/dev/null\n" || got.Status != 0 || got.Err != "" {
+		t.Errorf("the exec has as stdin %+v, want a writable /dev/null", got)
 	}
 }
 

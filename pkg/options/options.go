@@ -182,14 +182,25 @@ func decodeTOML(body []byte, to any) error {
 	if toml.Unmarshal(body, &map[string]any{}) != nil {
 		return fmt.Errorf("line %d, %q: not valid TOML: %w", row, line, err)
 	}
-	return fmt.Errorf("line %d, %q: %s must be %s", row, line, strings.Join(wrong.Key(), "."), form(wrong.Key()))
+	key := wrong.Key()
+	must := form(key)
+	if must == "" {
+		return fmt.Errorf("line %d, %q: %w", row, line, err)
+	}
+	return fmt.Errorf("line %d, %q: %s must be %s", row, line, strings.Join(key, "."), must)
 }
 
-// form says which values a key has in TOML.
+// form says which values a key has in TOML, whose decoder ignores its case; "" if it is not that of an option.
 func form(key toml.Key) string {
-	f, ok := reflect.TypeFor[Options]().FieldByName(key[len(key)-1])
+	if len(key) == 3 && strings.EqualFold(key[0], "namespace") { // and its name
+		key = key[2:]
+	}
+	if len(key) != 1 {
+		return ""
+	}
+	f, ok := reflect.TypeFor[Options]().FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, key[0]) })
 	if !ok {
-		return "a table"
+		return ""
 	}
 	return map[reflect.Kind]string{
 		reflect.String: "a string, in quotes",

@@ -85,16 +85,19 @@ func (h *Hook) Created(_ context.Context, _ process.RuntimeContainer, init proce
 func (h *Hook) write() error {
 	path, pid := h.setting.Text, h.pid
 	var givenUp atomic.Bool
-	err := unixfile.Within(fileTimeout, func() error {
-		err := Write(path, pid)
-		if givenUp.Load() {
-			err = errors.Join(err, removeNow(path, is(pid)))
-		}
-		return err
-	})
+	err := unixfile.Within(fileTimeout, func() error { return writeUnless(&givenUp, path, pid) })
 	if errors.Is(err, context.DeadlineExceeded) {
 		givenUp.Store(true) // a file that was there before is removed by Removed
 		return fmt.Errorf("pid file %s: %w", path, err)
+	}
+	return err
+}
+
+// writeUnless makes the pid file, and removes it again if it was given up meanwhile.
+func writeUnless(givenUp *atomic.Bool, path string, pid int) error {
+	err := Write(path, pid)
+	if givenUp.Load() {
+		err = errors.Join(err, removeNow(path, is(pid)))
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,6 +210,18 @@ func TestHook_DoesNotWaitForAFileSystemThatHangs(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), h.setting.Text) {
 			t.Errorf("%s = %v, want %v and the path", name, err, context.DeadlineExceeded)
 		}
+	}
+}
+
+func TestWrite_LeavesNothingThatWasGivenUp(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	var givenUp atomic.Bool
+	must(t, writeUnless(&givenUp, path, os.Getpid()))
+	wantFile(t, path, strconv.Itoa(os.Getpid()))
+	givenUp.Store(true)
+	must(t, writeUnless(&givenUp, path, os.Getpid()))
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file is there: %v", err)
 	}
 }
 

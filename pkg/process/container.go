@@ -299,7 +299,7 @@ func (c *Container) killGroup(ctx context.Context, group *cgroup.Cgroup) error {
 	bounded, cancel := context.WithTimeout(ctx, remainingTimeout)
 	defer cancel()
 	err := group.Kill(bounded, syscall.SIGKILL)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		logger(c.ID()).WithError(err).Warn("all processes were killed, but some do not end")
 		return nil
 	}

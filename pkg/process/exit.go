@@ -13,8 +13,9 @@ import (
 
 // Bounds on what an exit waits for.
 const (
-	// remainingTimeout bounds the killing of what init leaves behind in a PID namespace that it shares. A process in
-	// uninterruptible sleep can outlast any bound; the exit is published anyway.
+	// remainingTimeout bounds the wait for processes that were killed: what init leaves behind in a PID namespace that
+	// it shares, and all of a container. One in uninterruptible sleep can outlast any bound; the exit is published
+	// anyway.
 	remainingTimeout = 10 * time.Second
 	// execExitTimeout bounds how long init's exit waits for the exits of execs. All of them are being killed by then, so
 	// only a process in uninterruptible sleep takes this long.

@@ -19,7 +19,7 @@ import (
 type nullMount struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	fd int // 0 until it is needed; it stays open, since the kernel may take long to dissolve a mount
+	fd int // with O_PATH; 0 until it is needed, and open from then on
 	// +checklocks:mu
 	unknown error // ENOSYS if the kernel lacks a system call for it
 }
@@ -48,23 +48,30 @@ func (n *nullMount) open(flags int) (*os.File, error) {
 func (n *nullMount) mount() (fd int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.fd != 0 || n.unknown != nil {
-		return n.fd, n.unknown
-	}
-	defer func() {
+	if n.fd == 0 && n.unknown == nil {
+		n.fd, err = mountNull()
 		if errors.Is(err, unix.ENOSYS) {
 			n.unknown = err
 		}
-	}()
-	fd, err = unix.OpenTree(unix.AT_FDCWD, os.DevNull, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		return n.fd, err
+	}
+	return n.fd, n.unknown
+}
+
+func mountNull() (fd int, err error) {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, os.DevNull, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return 0, os.NewSyscallError("open_tree", err)
 	}
+	// The kernel takes the mount out of its namespace then. Otherwise anybody who has a descriptor of the device and
+	// makes a user namespace could move it and change its flags.
+	defer func() { _ = unix.Close(tree) }()
 	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &readonly); err != nil {
-		_ = unix.Close(fd) // nothing was written
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &readonly); err != nil {
 		return 0, os.NewSyscallError("mount_setattr", err)
 	}
-	n.fd = fd
+	if fd, err = openFD(fmt.Sprintf("/proc/self/fd/%d", tree), unix.O_PATH, 0); err != nil {
+		return 0, err
+	}
 	return fd, nil
 }

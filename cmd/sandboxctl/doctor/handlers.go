@@ -170,6 +170,23 @@ func (e *Examination) lookUp() (path string, err error) {
 
 func (e *Examination) shimBinary(ctx context.Context) []Finding {
 	var findings []Finding
+	paths, err := e.shimBinaries()
+	path, _ := e.lookUp()
+	switch {
+	case err == nil:
+	case path != "":
+		findings = append(findings, bad("%v", err).fix("chmod 0755 %s", path))
+	case len(paths) == 0:
+		findings = append(findings, bad("%v", err))
+	}
+	for _, path := range paths {
+		findings = append(findings, e.oneBinary(ctx, path))
+	}
+	return findings
+}
+
+// shimBinaries returns the paths of the shims that containerd would start. The error is that of lookUp.
+func (e *Examination) shimBinaries() ([]string, error) {
 	paths := map[string]bool{}
 	for _, h := range e.config.handlers() {
 		switch {
@@ -181,18 +198,10 @@ func (e *Examination) shimBinary(ctx context.Context) []Finding {
 		}
 	}
 	path, err := e.lookUp()
-	switch {
-	case err == nil:
+	if err == nil {
 		paths[path] = true
-	case path != "":
-		findings = append(findings, bad("%v", err).fix("chmod 0755 %s", path))
-	case len(paths) == 0:
-		findings = append(findings, bad("%v", err))
 	}
-	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		findings = append(findings, e.oneBinary(ctx, path))
-	}
-	return findings
+	return slices.Sorted(maps.Keys(paths)), err
 }
 
 func (e *Examination) oneBinary(ctx context.Context, path string) Finding {
@@ -221,7 +230,9 @@ func (e *Examination) oneBinary(ctx context.Context, path string) Finding {
 }
 
 func askVersion(ctx context.Context, binary string) (string, error) {
-	text, err := exec.CommandContext(ctx, binary, "-v").CombinedOutput()
+	cmd := exec.CommandContext(ctx, binary, "-v")
+	cmd.WaitDelay = time.Second // as below
+	text, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(string(text)))
 	}
@@ -248,36 +259,42 @@ func (e *Examination) defaultConfig(ctx context.Context) []Finding {
 	if err == nil && all == nil {
 		return []Finding{none("there is no %s", options.DefaultFile)}
 	}
-	if err == nil {
-		err = e.refusedByShim(ctx)
-	}
 	if err != nil {
 		return []Finding{bad("containers without options of their own are refused: %v", err)}
 	}
-	return []Finding{ok("%s", text)}
+	findings := e.refusedByShims(ctx)
+	if findings == nil {
+		findings = append(findings, ok("%s", text))
+	}
+	return findings
 }
 
-// refusedByShim returns why the shim refuses the default configuration file. It checks more than this program does, and
-// for its own version. One that cannot be asked is a finding of the check of the shim's binary.
-func (e *Examination) refusedByShim(ctx context.Context) error {
-	path, err := e.lookUp()
-	if err != nil {
-		return nil
+// refusedByShims says which shims refuse the default configuration file. They check more than this program does, and for
+// their own version.
+func (e *Examination) refusedByShims(ctx context.Context) (findings []Finding) {
+	paths, _ := e.shimBinaries() // the check of these binaries reports the error
+	for _, path := range paths {
+		binary, err := runnable(e.Root.Path(path))
+		if err != nil {
+			continue // so it does with this one
+		}
+		ctx, cancel := context.WithTimeout(ctx, e.Timeout)
+		problem, err := e.Probes.Refused(ctx, binary)
+		cancel()
+		switch {
+		case err != nil:
+			findings = append(findings, warn("%s does not answer -info: %v", path, err).fix("%s -info </dev/null says why", path))
+		case problem != "":
+			findings = append(findings, bad("containers without options of their own are refused by %s: %s", path, problem))
+		}
 	}
-	binary, err := runnable(e.Root.Path(path))
-	if err != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, e.Timeout)
-	defer cancel()
-	if problem, err := e.Probes.Refused(ctx, binary); err == nil && problem != "" {
-		return errors.New(problem)
-	}
-	return nil
+	return findings
 }
 
 func askRefused(ctx context.Context, binary string) (string, error) {
-	answer, err := exec.CommandContext(ctx, binary, "-info").Output()
+	cmd := exec.CommandContext(ctx, binary, "-info")
+	cmd.WaitDelay = time.Second // what it has started may keep its output open
+	answer, err := cmd.Output()
 	if err != nil {
 		return "", err
 	}

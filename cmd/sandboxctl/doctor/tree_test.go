@@ -115,7 +115,7 @@ func newTree(t *testing.T) *tree {
 	x.write("usr/bin/containerd-shim-runc-v2", "")
 	x.link(x.path("usr/bin/"+program), "proc/200/exe")
 	x.link("mnt:[0]", "proc/200/ns/mnt")
-	x.write("usr/bin/"+program, "#!/bin/sh\nprintf '%s\\n  Version:  1.0\\n' "+program+"\n")
+	x.write("usr/bin/"+program, "#!/bin/sh\n[ \"$1\" != -info ] || exit 0\nprintf '%s\\n  Version:  1.0\\n' "+program+"\n")
 	x.chmod("usr/bin/"+program, 0o755)
 	x.link("/usr/bin/containerd", "proc/100/exe")
 	for i, kind := range []string{"mnt", "pid", "ipc", "uts", "net", "cgroup", "user"} {
@@ -177,16 +177,16 @@ func (x *tree) replace(name, from, to string) {
 	x.write(name, strings.ReplaceAll(string(text), from, to))
 }
 
-// listen makes a socket. The listener stays until the test ends, or is closed at once and leaves the file.
 // refuses lets the shim say what is wrong with the default configuration file.
 func (x *tree) refuses(problem string) {
 	x.Helper()
 	answer, err := proto.Marshal(&types.RuntimeInfo{Annotations: map[string]string{runtimeName + "/config.error": problem}})
 	x.must(err)
 	x.write("usr/bin/info", string(answer))
-	x.replace("usr/bin/"+program, "#!/bin/sh\n", "#!/bin/sh\n[ \"$1\" != -info ] || exec cat "+x.path("usr/bin/info")+"\n")
+	x.replace("usr/bin/"+program, "|| exit 0", "|| exec cat "+x.path("usr/bin/info"))
 }
 
+// listen makes a socket. The listener stays until the test ends, or is closed at once and leaves the file.
 func (x *tree) listen(name string, stays bool) {
 	x.Helper()
 	x.must(os.MkdirAll(filepath.Dir(x.path(name)), 0o755))

@@ -6,6 +6,7 @@
 package translate
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -97,7 +98,7 @@ func cgroup2Options() (string, error) {
 	}
 	// Since Linux 4.19 it has the options that there are, of which mountinfo shows others too.
 	known, err := os.ReadFile("/sys/kernel/cgroup/features")
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
 	options := strings.Split(mounts[0].VFSOptions, ",") // all mounts have the same
