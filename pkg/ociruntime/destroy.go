@@ -24,6 +24,9 @@ import (
 
 // Destroy implements process.RuntimeContainer.
 func (c *container) Destroy() error {
+	if err := refuseOthers(stateDir(c.config.Root, c.config.ID), c.cgroup); err != nil {
+		return err
+	}
 	// libcontainer does not destroy a container whose cgroup is frozen, even if it is empty.
 	if err := c.cgroup.Thaw(); err != nil {
 		return err
@@ -39,10 +42,14 @@ func (c *container) Destroy() error {
 // Discard implements process.RuntimeContainer.
 func (c *container) Discard() error {
 	defer c.closeFiles()
+	dir := stateDir(c.config.Root, c.config.ID)
+	if err := refuseOthers(dir, c.cgroup); err != nil {
+		return err
+	}
 	if err := c.cgroup.Thaw(); err != nil { // as above
 		return err
 	}
-	return c.runtime.discard(c.lc, stateDir(c.config.Root, c.config.ID))
+	return c.runtime.discard(c.lc, dir)
 }
 
 // closeFiles closes init's pidfd and the run that holds init. It may be called again.

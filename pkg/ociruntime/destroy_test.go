@@ -5,9 +5,11 @@ package ociruntime
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 )
@@ -36,5 +38,34 @@ func TestDestroy_OfACgroupThatGoesMeanwhile(t *testing.T) {
 				t.Errorf("%s = %v, want success", name, err)
 			}
 		})
+	}
+}
+
+// `docker run --cgroup-parent` puts a container into the cgroup of another.
+func TestDestroy_LeavesAnotherContainerInTheCgroup(t *testing.T) {
+	for place, below := range map[string]string{"there": "", "below": "/below"} {
+		for name, destroy := range map[string]func(*box) error{
+			"Destroy": func(b *box) error { return b.Destroy() },
+			"Discard": func(b *box) error { return b.Discard() },
+			"Remove":  func(b *box) error { return Remove(bounded(t), b.config) },
+		} {
+			t.Run(name+", "+place, func(t *testing.T) {
+				b := create(t, newConfig(t, "true")).start()
+				b.wait()
+				c := newConfig(t, "sleep", "1000")
+				c.Root = filepath.Join(filepath.Dir(b.config.Root), "another namespace")
+				c.Spec.Linux.CgroupsPath = b.config.Spec.Linux.CgroupsPath + below
+				other := create(t, c).start()
+				err := destroy(b)
+				if !errdefs.IsFailedPrecondition(err) {
+					t.Errorf("with another container: %v, want %v", err, errdefs.ErrFailedPrecondition)
+				}
+				wantText(t, err, other.config.ID, "delete that container first")
+				must(t, other.Init().Signal(syscall.SIGKILL)) // which fails if it is dead
+				other.wait()
+				must(t, other.Destroy())
+				must(t, destroy(b))
+			})
+		}
 	}
 }

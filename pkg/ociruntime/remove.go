@@ -54,6 +54,9 @@ func Remove(ctx context.Context, c process.Config) error {
 		log.L.WithError(err).WithField("container", c.ID).Warn("kill init")
 	}
 	group := cgroup.New(state.CgroupPaths)
+	if err := refuseOthers(stateDir(c.Root, c.ID), group); err != nil {
+		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
+	}
 	if err := fail.After("cleanup.kill", group.Kill(ctx, unix.SIGKILL)); err != nil {
 		return fmt.Errorf("kill the processes of container %q: %w", c.ID, err)
 	}
@@ -97,6 +100,9 @@ func removeHalfMade(ctx context.Context, c process.Config) error {
 			errs = append(errs, err)
 		} else if group := cgroup.New(m.GetPaths()); group.Exists() && mayRemove(m.GetPaths()) {
 			// m.Exists would look in one hierarchy, where the shim may not have made the cgroup yet.
+			if err := refuseOthers(stateDir(c.Root, c.ID), group); err != nil {
+				return err
+			}
 			if err := endCgroup(ctx, group, c.SystemdCgroup); err != nil {
 				return err
 			}

@@ -1,0 +1,65 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ociruntime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	json "github.com/go-json-experiment/json/v1"
+	"github.com/opencontainers/runc/libcontainer/system"
+
+	"sandbox.internal/shim/pkg/cgroup"
+)
+
+// refuseOthers returns an error if the init of another container is in cg, the cgroup of the container with the state
+// directory dir, or below it. What is left of a container is killed with its cgroup, and another one can be there:
+// `docker run --cgroup-parent` puts it below a container, and one with the same cgroupsPath may begin after this one
+// has ended. Containers are those that have a state directory beside this one, of whatever namespace of containerd.
+func refuseOthers(dir string, cg *cgroup.Cgroup) error {
+	pids, err := cg.Procs()
+	if err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	if len(pids) == 0 {
+		return nil
+	}
+	root := filepath.Dir(filepath.Dir(dir)) // above the directories of the namespaces
+	files, err := fs.Glob(os.DirFS(root), "*/*/state.json")
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		file := filepath.Join(root, name)
+		if filepath.Dir(file) == dir {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var other struct { // of libcontainer.State
+			ID    string `json:"id"`
+			Pid   int    `json:"init_process_pid"`
+			Start uint64 `json:"init_process_start"`
+		}
+		if json.Unmarshal(text, &other) != nil || !slices.Contains(pids, other.Pid) {
+			continue // a file that cannot be decoded is no container's
+		}
+		stat, err := system.Stat(other.Pid)
+		if err == nil && stat.StartTime == other.Start && stat.State != system.Zombie && stat.State != system.Dead {
+			return fmt.Errorf("cgroup %s: process %d there is the init of container %q: delete that container first: %w",
+				cg, other.Pid, other.ID, errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
