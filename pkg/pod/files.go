@@ -206,11 +206,7 @@ func (r Request) shmSize(cgroupPath string) (uint64, error) {
 	}
 	if cgroupPath != "" {
 		name := fmt.Sprintf("memory limit of cgroup_parent %q", r.Config.CgroupParent)
-		group, err := hierarchy.At(cgroupPath)
-		if err != nil {
-			return 0, err
-		}
-		memory, err := group.MemoryLimit()
+		memory, err := memoryLimit(cgroupPath)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
@@ -223,6 +219,20 @@ func (r Request) shmSize(cgroupPath string) (uint64, error) {
 		}
 	}
 	return size, nil
+}
+
+// memoryLimit returns the limit of the cgroup at path or, before it is made, that of its nearest ancestor.
+func memoryLimit(path string) (uint64, error) {
+	for {
+		group, err := hierarchy.At(path)
+		if err != nil {
+			return 0, err
+		}
+		if group.Path("memory") != "" || path == "/" {
+			return group.MemoryLimit()
+		}
+		path = filepath.Dir(path)
+	}
 }
 
 // shmLimit is a size that a /dev/shm must not exceed.

@@ -73,13 +73,15 @@ func TestShmSize_IsAtMostTheMemoryOfTheCgroupParent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, file), []byte("134217728"), 0); err != nil {
 		t.Fatal(err)
 	}
-	asking := func(size string) Request {
-		return request(t, func(r *Request) {
-			r.Config.CgroupParent, r.Config.Annotations = parent, map[string]string{ShmSizeAnnotation: size}
-		})
+	for _, parent := range []string{parent, parent + "/of/the/pod"} { // the second is made with the pod
+		asking := func(size string) Request {
+			return request(t, func(r *Request) {
+				r.Config.CgroupParent, r.Config.Annotations = parent, map[string]string{ShmSizeAnnotation: size}
+			})
+		}
+		wantRefused(t, asking("129Mi"), `"129Mi"`, "134217728", "cgroup_parent", parent)
+		create(t, asking("128Mi"))
 	}
-	create(t, asking("128Mi"))
-	wantRefused(t, asking("129Mi"), `"129Mi"`, "134217728", "cgroup_parent", parent)
 }
 
 // wantRefused wants Create to refuse r, with these words, and to leave nothing.

@@ -37,7 +37,7 @@ func Check(r *specs.LinuxResources, h Host) error {
 		return nil
 	}
 	err := cmp.Or(
-		checkMemory(value(r.Memory)), checkCPU(value(r.CPU)), checkCPUSet(value(r.CPU), h), checkBlockIO(value(r.BlockIO)),
+		checkMemory(value(r.Memory)), checkCPU(value(r.CPU), h), checkCPUSet(value(r.CPU), h), checkBlockIO(value(r.BlockIO)),
 		checkHugePages(r.HugepageLimits, h), checkNames(r), checkDevices(r.Devices), checkUnified(r.Unified, h),
 	)
 	if err != nil {
@@ -99,7 +99,10 @@ const (
 	maxPeriod = 1000000
 )
 
-func checkCPU(c specs.LinuxCPU) error {
+func checkCPU(c specs.LinuxCPU, h Host) error {
+	if h.Unified {
+		c.Shares = nil // any number is converted to a weight (opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value)
+	}
 	quota, burst, idle := value(c.Quota), value(c.Burst), value(c.Idle)
 	runtime, period := value(c.RealtimeRuntime), value(c.RealtimePeriod)
 	return cmp.Or(

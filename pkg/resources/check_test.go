@@ -4,6 +4,7 @@
 package resources_test
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"reflect"
@@ -55,8 +56,6 @@ func TestCheck_Refuses(t *testing.T) {
 			"memory.swap 9: limits memory and swap together, must be at least memory.limit 10, or -1 for no limit",
 		},
 		{"swappiness", ofMemory(specs.LinuxMemory{Swappiness: new(uint64(101))}), "memory.swappiness 101: must be from 0 to 100"},
-		{"too few shares", ofCPU(specs.LinuxCPU{Shares: new(uint64(1))}), "cpu.shares 1: must be 0 (unset) or from 2 to 262144"},
-		{"too many shares", ofCPU(specs.LinuxCPU{Shares: new(uint64(262145))}), "cpu.shares 262145: must be 0 (unset) or from 2 to 262144"},
 		{"a quota below 1 ms", ofCPU(specs.LinuxCPU{Quota: new(int64(999))}), "cpu.quota 999: must be at least 1000 µs, 0 (unset), or -1 for no limit"},
 		{"a short period", ofCPU(specs.LinuxCPU{Period: new(uint64(999))}), "cpu.period 999: must be 0 (unset) or from 1000 to 1000000 µs"},
 		{"a long period", ofCPU(specs.LinuxCPU{Period: new(uint64(1000001))}), "cpu.period 1000001: must be 0 (unset) or from 1000 to 1000000 µs"},
@@ -121,6 +120,14 @@ func TestCheck_Refuses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			wantRefused(t, resources.Check(&tc.r, host(t, true)), tc.want)
 		})
+	}
+	for _, shares := range []uint64{1, 262145} {
+		r := ofCPU(specs.LinuxCPU{Shares: &shares})
+		want := fmt.Sprintf("cpu.shares %d: must be 0 (unset) or from 2 to 262144", shares)
+		wantRefused(t, resources.Check(&r, host(t, false)), want)
+		if err := resources.Check(&r, host(t, true)); err != nil { // it becomes a weight
+			t.Errorf("Check of %d shares on v2 = %v, want none", shares, err)
+		}
 	}
 	v1 := specs.LinuxResources{Unified: map[string]string{"memory.high": "1"}}
 	wantRefused(t, resources.Check(&v1, host(t, false)), `unified["memory.high"] "1": needs cgroup v2, and this machine has v1`)

@@ -82,8 +82,9 @@ func overlooked(root string, list []cgroup1.Subsystem) (bool, error) {
 }
 
 // At returns the cgroup at path, which is absolute in a hierarchy. On v1 it has the directories that exist, which may
-// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not. If a file is in its place,
-// the error is errdefs.ErrInvalidArgument.
+// be in all hierarchies, in some or in none; on v2 the directory, whether it exists or not. One that only systemd has,
+// for its own purposes, is none on a hybrid machine: its v2 hierarchy has next to no controllers. If a file is in its
+// place, the error is errdefs.ErrInvalidArgument.
 func At(path string) (*cgroup.Cgroup, error) {
 	tops, err := roots()
 	if err != nil {
@@ -102,6 +103,9 @@ func At(path string) (*cgroup.Cgroup, error) {
 		if exists || cgroups.Mode() == cgroups.Unified {
 			paths[controller] = dir
 		}
+	}
+	if cgroups.Mode() == cgroups.Hybrid && len(paths) == 1 {
+		delete(paths, "")
 	}
 	return cgroup.New(paths), nil
 }

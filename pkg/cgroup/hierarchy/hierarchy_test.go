@@ -259,6 +259,27 @@ func TestAt_HasTheHierarchiesInWhichTheCgroupIs(t *testing.T) {
 	}
 }
 
+// Such a cgroup would be taken for one of cgroup v2.
+func TestAt_IsNoneWhereOnlyTheSecondVersionHasIt(t *testing.T) {
+	if cgroups.Mode() != cgroups.Hybrid {
+		t.Skip("SKIPPED: needs cgroup v1 with v2 beside it")
+	}
+	path, _ := absent(t)
+	path = filepath.Dir(filepath.Dir(path))
+	dir := filepath.Join(cgroupRoot, "unified", path)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if got, err := At(path); err != nil || !got.IsNone() {
+		t.Errorf("At = %v, %v, want none", got, err)
+	}
+}
+
 func TestAt_FindsTheRootOfThisMachine(t *testing.T) {
 	got, err := At("/")
 	if err != nil || !got.Exists() || got.Path("memory") == "" {
