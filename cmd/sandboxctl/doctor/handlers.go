@@ -269,8 +269,8 @@ func (e *Examination) defaultConfig(ctx context.Context) []Finding {
 	return findings
 }
 
-// refusedByShims says which shims refuse the default configuration file. They check more than this program does, and for
-// their own version.
+// refusedByShims says which shims refuse the default configuration file. They check more than this program does, and
+// for their own version.
 func (e *Examination) refusedByShims(ctx context.Context) (findings []Finding) {
 	paths, _ := e.shimBinaries() // the check of these binaries reports the error
 	for _, path := range paths {
@@ -283,7 +283,8 @@ func (e *Examination) refusedByShims(ctx context.Context) (findings []Finding) {
 		cancel()
 		switch {
 		case err != nil:
-			findings = append(findings, warn("%s does not answer -info: %v", path, err).fix("%s -info </dev/null says why", path))
+			findings = append(findings, warn("%s does not answer -info: %v", path, err).
+				fix("%s -info </dev/null says why", path))
 		case problem != "":
 			findings = append(findings, bad("containers without options of their own are refused by %s: %s", path, problem))
 		}
