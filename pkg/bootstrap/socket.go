@@ -319,9 +319,10 @@ const (
 )
 
 // Serves reports whether a running shim listens on socket. It is dead if the kernel says that nobody listens there:
-// connect(2) is refused, or there is no socket. No other error proves that: this process, the machine or the shim may
-// lack descriptors or memory; and while a process with many threads dies, its sockets stay open for some milliseconds,
-// and connections to them are reset. So Serves tries again until ctx ends, which is an error.
+// connect(2) is refused, or there is no socket of that name, even without its file. No other error proves that: this
+// process, the machine or the shim may lack descriptors or memory; and while a process with many threads dies, its
+// sockets stay open for some milliseconds, and connections to them are reset. So Serves tries again until ctx ends,
+// which is an error.
 func Serves(ctx context.Context, socket, id string) (bool, error) {
 	began := time.Now()
 	var last error
@@ -331,8 +332,10 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 		hangs := try.Err() != nil && ctx.Err() == nil
 		cancel()
 		switch {
-		case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
+		case errors.Is(err, unix.ECONNREFUSED):
 			return false, nil
+		case errors.Is(err, unix.ENOENT):
+			return listens(socket)
 		case err == nil, hangs:
 			return true, nil
 		case last == nil || ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded):
@@ -347,4 +350,21 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 				socket, tries, time.Since(began).Round(time.Millisecond), last, errdefs.ErrUnavailable)
 		}
 	}
+}
+
+// listens reports whether a process of this network namespace listens on socket, whose file somebody may have removed
+// (proc_net(5)).
+func listens(socket string) (bool, error) {
+	text, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return false, err
+	}
+	const flags, listening = 3, "00010000" // __SO_ACCEPTCON
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) > flags && fields[flags] == listening && strings.HasSuffix(line, " "+socket+"\n") {
+			return true, nil
+		}
+	}
+	return false, nil
 }

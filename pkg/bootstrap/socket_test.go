@@ -105,6 +105,14 @@ func TestServes(t *testing.T) {
 	setBacklog(t, l, 0)
 	is(true, "a shim that hangs, with no place for another connection")
 	setBacklog(t, l, 128)
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Rename(path, path+".away"))
+	is(true, "a shim whose socket somebody has removed")
+	must(os.Rename(path+".away", path))
 	dead := make(chan struct{})
 	go func() { // a shim that dies once it has been connected to
 		defer close(dead)
