@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/process"
@@ -64,12 +65,21 @@ func TestExec_CannotChangeTheHostsNull(t *testing.T) {
 	}
 	const script = "for fd in 0 3; do chmod 666 /proc/self/fd/$fd && echo mode of $fd; chown 0 /proc/self/fd/$fd && echo owner of $fd; " +
 		"touch /proc/self/fd/$fd && echo times of $fd; echo x >/proc/self/fd/$fd || echo unwritable; done; true"
-	b := withProbe(t, nil)
-	must(t, os.Remove(fmt.Sprintf("/proc/%d/root/dev/null", b.Init().Pid())))
-	for name, start := range bothWays {
-		p := command("sh", "-c", "exec 3<&0; { "+script+"; } 2>&-")
-		if got := b.outcome(start, p); strings.Join(got.Stdout, "") != "" || got.Err != "" {
-			t.Errorf("%s: the exec changes %+v, want nothing", name, got)
+	for what, put := range map[string]func(path string) error{
+		"nothing": func(string) error { return nil },
+		"fifo":    func(path string) error { return unix.Mkfifo(path, 0o666) },
+		"device":  func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) },
+		"link":    func(path string) error { return os.Symlink("/proc/self/fd/0", path) },
+	} {
+		b := withProbe(t, nil)
+		null := fmt.Sprintf("/proc/%d/root/dev/null", b.Init().Pid())
+		must(t, os.Remove(null))
+		must(t, put(null))
+		for name, start := range bothWays {
+			p := command("sh", "-c", "exec 3<&0; { "+script+"; } 2>&-")
+			if got := b.outcome(start, p); strings.Join(got.Stdout, "") != "" || got.Err != "" {
+				t.Errorf("%s, with a /dev/null that is a %s: the exec changes %+v, want nothing", name, what, got)
+			}
 		}
 	}
 }

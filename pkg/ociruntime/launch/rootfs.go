@@ -260,3 +260,16 @@ func (b *initBuilder) maskPath(name string, null, empty int) {
 	b.close(fd).IfDone(file)
 	b.close(target).IfDone(file)
 }
+
+// useOwnNull replaces streams that are the host's /dev/null by the container's, as init has it. If the container has
+// none, they stay what pkg/stdio opened, which has no path in the container.
+func useOwnNull(r *native.Request) {
+	const fd = initFD // it is not open any more
+
+	how := packed(noMagicLinks(unix.O_RDWR | unix.O_NONBLOCK)) // the file may be anything
+	opened := r.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, "/dev/null", how, unix.SizeofOpenHow).ExpectFD(fd).IgnoreErrors()
+	isNull := r.CheckInode(fd, unix.S_IFCHR, unix.Mkdev(1, 3), 0, 0).IfDone(opened).IgnoreErrors()
+	r.Call(unix.SYS_FCNTL, fd, unix.F_SETFL, 0).IfDone(isNull).OnError("fcntl")
+	r.ReplaceNull(fd).IfDone(isNull).OnError("replace /dev/null")
+	r.Call(unix.SYS_CLOSE, fd).IfDone(opened)
+}

@@ -178,17 +178,6 @@ func (c *Command) enterNamespaces(r *native.Request) {
 	}
 }
 
-// useOwnNull replaces streams that are the host's /dev/null by the container's, as init has it. If the container has
-// none, they stay what pkg/stdio opened, which has no path in the container.
-func useOwnNull(r *native.Request) {
-	const fd = initFD // it is not open any more
-	how := packed(noMagicLinks(unix.O_RDWR))
-	opened := r.Call(unix.SYS_OPENAT2, unix.AT_FDCWD, "/dev/null", how, unix.SizeofOpenHow).ExpectFD(fd).IgnoreErrors()
-	isNull := r.CheckInode(fd, unix.S_IFCHR, unix.Mkdev(1, 3), 0, 0).IfDone(opened).IgnoreErrors()
-	r.ReplaceNull(fd).IfDone(isNull).OnError("replace /dev/null")
-	r.Call(unix.SYS_CLOSE, fd).IfDone(opened)
-}
-
 // packed returns a structure of fixed size as the kernel takes it.
 func packed(structure any) []byte {
 	b, _ := binary.Append(nil, binary.LittleEndian, structure) // its size is fixed
