@@ -6,6 +6,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -83,12 +84,28 @@ func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 		return refuse(fmt.Errorf("no cgroup %q in any hierarchy, and no systemd that would make the slice: %w",
 			cgroupPath, errdefs.ErrNotFound))
 	}
-	missing, err := hierarchy.Missing(cgroupPath)
+	const tries = 10
+	made, err := makeMissing(bundle, cgroupPath)
+	for range tries {
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made, err = makeMissing(bundle, cgroupPath) // another pod ended, and removed a parent that it had made
+	}
 	if err != nil {
 		return refuse(err)
 	}
+	return made, nil
+}
+
+// makeMissing makes the directories that the cgroup at cgroupPath lacks, and leaves nothing if it fails.
+func makeMissing(bundle, cgroupPath string) ([]string, error) {
+	missing, err := hierarchy.Missing(cgroupPath)
+	if err != nil {
+		return nil, err
+	}
 	if err := fail.After("pod.cgroup-list", writeMade(bundle, missing)); err != nil {
-		return refuse(err)
+		return nil, err
 	}
 	made, err := hierarchy.Make(cgroupPath, missing)
 	if err == nil && !slices.Equal(made, missing) { // somebody else made some meanwhile
@@ -97,7 +114,7 @@ func makeParent(bundle, parent, cgroupPath string) ([]string, error) {
 		}
 	}
 	if err != nil {
-		return refuse(errors.Join(err, writeMade(bundle, nil)))
+		return nil, errors.Join(err, writeMade(bundle, nil))
 	}
 	return made, nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -73,6 +74,31 @@ func TestCgroupParent_IsMadeAndGoesWithThePod(t *testing.T) {
 	if left := missing(t, there); len(left) > 0 {
 		t.Errorf("gone, although it was there before the pod: %q", left)
 	}
+}
+
+// Each removes what it made of the parent that they have in common, if it is empty.
+func TestCgroupParent_OfPodsThatBeginAndEndAtTheSameTime(t *testing.T) {
+	there, _ := parentOfTest(t)
+	common := there + "/pods"
+	dirs := missing(t, common)
+	var pods sync.WaitGroup
+	for i := range 4 {
+		bundle, parent := t.TempDir(), fmt.Sprintf("%s/p%d", common, i)
+		pods.Go(func() {
+			for range 100 {
+				made, err := makeParent(bundle, parent, parent)
+				if err == nil {
+					_, err = removeMade(bundle, made)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	pods.Wait()
+	hierarchy.RemoveEmpty(dirs) // one that others were in is left
 }
 
 func TestCgroupParent_ThatIsThereStays(t *testing.T) {
