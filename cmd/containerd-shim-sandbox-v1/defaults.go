@@ -43,7 +43,8 @@ func checkDefaults(o options.Options) error {
 		err = errors.Join(err, invalid)
 	}
 	if set.PidFile.IsSet() {
-		err = errors.Join(err, pidfile.CheckPath(set.PidFile))
+		invalid := pidfile.CheckPath(set.PidFile)
+		err = errors.Join(err, invalid)
 	}
 	_, invalid := hostrootfs.Parse(set.HostRootfs, set.HostRootfsMask, set.HostRootfsUser)
 	return errors.Join(err, invalid)
