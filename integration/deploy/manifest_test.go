@@ -164,7 +164,10 @@ func TestManifest_ImageHasWhatThePodsCopy(t *testing.T) {
 		contains(t, "Dockerfile", "deploy/"+file+" ")
 		contains(t, "pod.sh", file+" ")
 	}
-	contains(t, "Dockerfile", "bin/"+shimName+" ")
+	contains(t, "Dockerfile", "${BIN}/"+shimName+" ")
+	for _, manifest := range []string{"daemonset.yaml", "uninstall.yaml"} { // the image is for one architecture
+		contains(t, manifest, "kubernetes.io/arch")
+	}
 }
 
 func TestScripts_AreCleanForShellcheck(t *testing.T) {
