@@ -67,8 +67,9 @@ CODE static void set_home(char *home, const char *directory)
 }
 
 // Opens a file of the container if it is a regular one: reading from anything else could block. Links of procfs are
-// never followed: they may lead to what this process has open. Nor are files of procfs and sysfs read: that can have
-// effects which the container's user may not have, such as those of /proc/kmsg on the kernel's log.
+// never followed: they may lead to what this process has open. Nor are files of procfs and sysfs read, and those without
+// a size, as pseudo file systems have: that can have effects which the container's user may not have, such as those of
+// /proc/kmsg and trace_pipe on what they show.
 CODE static long open_regular(const char *file)
 {
 	struct open_how how = {
@@ -84,7 +85,9 @@ CODE static long open_regular(const char *file)
 	long error = SYS(SYS_fstat, fd, &st, 0);
 	if (error == 0)
 		error = SYS(SYS_fstatfs, fd, &fs, 0);
-	if (error == 0 && (!S_ISREG(st.st_mode) || fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC))
+	if (error == 0 && (!S_ISREG(st.st_mode) || st.st_size == 0))
+		error = -EINVAL;
+	if (error == 0 && (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC))
 		error = -EINVAL;
 	if (error < 0)
 		SYS(SYS_close, fd, 0, 0);

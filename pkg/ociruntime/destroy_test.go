@@ -4,6 +4,7 @@
 package ociruntime
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -39,6 +40,25 @@ func TestDestroy_OfACgroupThatGoesMeanwhile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The state of a container that has ended, and whose init's number another process has, is no reason.
+func TestDestroy_GoesByMoreThanANumber(t *testing.T) {
+	b := create(t, newConfig(t, "true")).start()
+	b.wait()
+	c := newConfig(t, "sleep", "1000")
+	c.Spec.Linux.CgroupsPath = b.config.Spec.Linux.CgroupsPath
+	c.Root = filepath.Join(filepath.Dir(b.config.Root), "another namespace")
+	other := create(t, c).start()
+	file := filepath.Join(stateDir(c.Root, c.ID), "state.json")
+	text, err := os.ReadFile(file)
+	must(t, err)
+	const started = `"init_process_start":`
+	must(t, os.WriteFile(file, bytes.Replace(text, []byte(started), []byte(started+"1"), 1), 0o600))
+	must(t, b.Destroy())
+	other.wait()
+	must(t, os.WriteFile(file, text, 0o600))
+	must(t, other.Destroy())
 }
 
 // `docker run --cgroup-parent` puts a container into the cgroup of another.

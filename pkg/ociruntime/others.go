@@ -4,12 +4,14 @@
 package ociruntime
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/containerd/errdefs"
 	json "github.com/go-json-experiment/json/v1"
@@ -47,6 +49,9 @@ func refuseOthers(dir string, cg *cgroup.Cgroup) error {
 		if err != nil {
 			return err
 		}
+		if !mayName(text, pids) {
+			continue
+		}
 		var other struct { // of libcontainer.State
 			ID    string `json:"id"`
 			Pid   int    `json:"init_process_pid"`
@@ -62,4 +67,18 @@ func refuseOthers(dir string, cg *cgroup.Cgroup) error {
 		}
 	}
 	return nil
+}
+
+// mayName reports whether one of pids can be the init of a state. A node has many states, and to decode one takes long.
+func mayName(state []byte, pids []int) bool {
+	for rest := state; ; {
+		var found bool
+		if _, rest, found = bytes.Cut(rest, []byte(`"init_process_pid":`)); !found {
+			return false
+		}
+		digits := rest[:len(rest)-len(bytes.TrimLeft(rest, "0123456789"))]
+		if pid, err := strconv.Atoi(string(digits)); err == nil && slices.Contains(pids, pid) {
+			return true
+		}
+	}
 }

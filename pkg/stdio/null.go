@@ -26,21 +26,20 @@ type nullMount struct {
 
 var null nullMount
 
-// open opens the device. It keeps its owner. Before Linux 5.12, and without the right to mount, the device is opened
-// where the host has it.
+// open opens the device. It keeps its owner. Before Linux 5.12, and for a shim that may not mount, or not open what lies
+// nowhere, the device is opened where the host has it.
 func (n *nullMount) open(flags int) (*os.File, error) {
-	path := os.DevNull
 	mount, err := n.mount()
-	notHere := func(e unix.Errno) bool { return errors.Is(err, e) }
-	switch {
-	case err == nil:
-		path = fmt.Sprintf("/proc/self/fd/%d", mount)
-	case !slices.ContainsFunc([]unix.Errno{unix.ENOSYS, unix.EPERM, unix.EACCES, unix.EINVAL}, notHere):
-		return nil, fmt.Errorf("%s: %w", os.DevNull, err)
+	fd := -1
+	if err == nil {
+		fd, err = openFD(fmt.Sprintf("/proc/self/fd/%d", mount), flags, 0)
 	}
-	fd, err := openFD(path, flags, 0)
+	notHere := func(e unix.Errno) bool { return errors.Is(err, e) }
+	if slices.ContainsFunc([]unix.Errno{unix.ENOSYS, unix.EPERM, unix.EACCES, unix.EINVAL}, notHere) {
+		fd, err = openFD(os.DevNull, flags, 0)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", os.DevNull, err)
 	}
 	return os.NewFile(uintptr(fd), os.DevNull), nil
 }
