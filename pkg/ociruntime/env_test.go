@@ -313,8 +313,8 @@ func descriptors() map[string]int {
 func opened(before, after map[string]int) []string {
 	var more []string
 	for target, n := range after {
-		if n > before[target] && (n > 1 || !slices.Contains(kept, target)) {
-			more = append(more, fmt.Sprintf("%s (%d)", target, n-before[target]))
+		if n -= before[target]; n > 1 || n == 1 && !slices.Contains(kept, target) {
+			more = append(more, fmt.Sprintf("%s (%d)", target, n))
 		}
 	}
 	return more

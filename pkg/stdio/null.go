@@ -26,7 +26,7 @@ type nullMount struct {
 
 var null nullMount
 
-// open opens the device. It keeps its owner. Before Linux 5.12, and for a shim that may not mount, or not open what lies
+// open opens the device. It keeps its owner. Before Linux 5.12, and for a shim that may not mount, or not open what is
 // nowhere, the device is opened where the host has it.
 func (n *nullMount) open(flags int) (*os.File, error) {
 	mount, err := n.mount()
