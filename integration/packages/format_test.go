@@ -155,7 +155,7 @@ func testLife(t *testing.T, f format, suite string) {
 	g.startContainerd()
 	before := g.machine()
 
-	g.want(do(f.install, version), "neither a restart", "/usr/share/"+shim+"/install.sh install --config-only")
+	g.want(do(f.install, version), "without a restart", "/usr/share/"+shim+"/install.sh install --config-only")
 	g.want(shim+" -v", "Version:  "+version)
 	g.want("sandboxctl --version && sandboxctl completion bash | head -1", "sandboxctl version", "bash completion")
 	g.ok("test -s /usr/share/bash-completion/completions/sandboxctl -a -s /usr/share/fish/vendor_completions.d/sandboxctl.fish")
