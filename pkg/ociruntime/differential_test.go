@@ -106,7 +106,7 @@ func (b *box) outcome(start way, p *specs.Process) (o outcome) {
 			b.t.Fatal(err)
 		}
 		shown := unnamedNull.ReplaceAllString(noise.ReplaceAllString(string(data), "N"), "$1/dev/null\n")
-		*text = strings.SplitAfter(strings.ReplaceAll(shown, "mode 20666 flags 100002", "mode 20666 flags 100000"), "\n")
+		*text = strings.SplitAfter(bothWaysNull.ReplaceAllString(shown, "${1}0 "), "\n")
 	}
 	return o
 }
@@ -127,6 +127,9 @@ var noise = regexp.MustCompile(`/dev/pts/\d+`)
 // unnamedNull is the stdin that libcontainer leaves an exec, from a mount that is nowhere (pkg/stdio, nullMount). The
 // launcher gives it the container's /dev/null, which is open for writing too.
 var unnamedNull = regexp.MustCompile(`(?m)(/fd/0 -> )/\n`)
+
+// bothWaysNull shows that.
+var bothWaysNull = regexp.MustCompile(`(mode 20666 flags \d+)2 `)
 
 // withProbe is a container to be probed.
 func withProbe(tb testing.TB, change func(*process.Config)) *box {

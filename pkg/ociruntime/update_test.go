@@ -202,7 +202,7 @@ func TestUpdate_RefusesBeforeItWrites(t *testing.T) {
 		want  string
 		class func(error) bool
 	}{
-		{specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(1))}, Pids: &specs.LinuxPids{Limit: new(int64(9))}}, "linux.resources.cpu.shares 1: must be", errdefs.IsInvalidArgument},
+		{specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(1))}, Pids: &specs.LinuxPids{Limit: new(int64(9))}}, "linux.resources.cpu.quota 1: must be", errdefs.IsInvalidArgument},
 		{specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: new(int64(mib))}}, "linux.resources.memory.swap 1048576: limits memory and swap together, must be at least memory.limit 67108864", errdefs.IsInvalidArgument},
 		{specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(1)), CheckBeforeUpdate: new(true)}}, "linux.resources.memory.limit 1: must be above the present usage of ", errdefs.IsFailedPrecondition},
 	} {
