@@ -36,7 +36,7 @@ func TestResources_OutOfRangeAreRefused(t *testing.T) {
 		r    specs.LinuxResources
 		word string
 	}{
-		{"shares", specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(1))}}, "linux.resources.cpu.shares 1: must be 0 (unset) or from 2 to 262144"},
+		{"period", specs.LinuxResources{CPU: &specs.LinuxCPU{Period: new(uint64(5))}}, "linux.resources.cpu.period 5: must be 0 (unset) or from 1000 to 1000000"},
 		{"quota", specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(999))}}, "linux.resources.cpu.quota 999: must be at least 1000 µs"},
 		{"memory", specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: new(int64(-2))}}, "linux.resources.memory.limit -2: must be at least 0, or -1"},
 		{"weight", specs.LinuxResources{BlockIO: &specs.LinuxBlockIO{Weight: new(uint16(5))}}, "linux.resources.blockIO.weight 5: must be 0 (unset) or from 10 to 1000"},
