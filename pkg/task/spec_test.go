@@ -45,8 +45,8 @@ func TestCheckSpec(t *testing.T) {
 		{"an empty program", func(s *specs.Spec) { s.Process.Args = []string{"", "x"} }, []string{"process.args[0]", `""`}},
 		{"a relative cwd", func(s *specs.Spec) { s.Process.Cwd = "tmp" }, []string{"process.cwd", `"tmp"`, "absolute"}},
 		{"a resource out of range", func(s *specs.Spec) {
-			s.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: new(uint64(1))}}
-		}, []string{"linux.resources.cpu.shares 1: must be 0 (unset) or from 2 to 262144: invalid argument"}},
+			s.Linux.Resources = &specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(1))}}
+		}, []string{"linux.resources.cpu.quota 1: must be at least 1000 µs"}},
 		{"an empty cwd", func(s *specs.Spec) { s.Process.Cwd = "" }, []string{"process.cwd", `""`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
