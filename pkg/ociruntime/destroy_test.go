@@ -5,8 +5,10 @@ package ociruntime
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -59,6 +61,23 @@ func TestDestroy_GoesByMoreThanANumber(t *testing.T) {
 	other.wait()
 	must(t, os.WriteFile(file, text, 0o600))
 	must(t, other.Destroy())
+}
+
+// Who cannot look for other containers must not take it that there are none.
+func TestSubdirectories_SaysThatItCannotTell(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(root, "namespace/container"), 0o700))
+	must(t, os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
+	var err error
+	withoutDescriptors(t, func() { _, err = subdirectories(root) })
+	if !errors.Is(err, unix.EMFILE) {
+		t.Errorf("without descriptors: %v, want %v", err, unix.EMFILE)
+	}
+	got, err := subdirectories(root)
+	must(t, err)
+	if want := []string{filepath.Join(root, "namespace/container")}; !slices.Equal(got, want) {
+		t.Errorf("subdirectories = %q, want %q", got, want)
+	}
 }
 
 // `docker run --cgroup-parent` puts a container into the cgroup of another.

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	json "github.com/go-json-experiment/json/v1"
 	"github.com/opencontainers/runc/libcontainer/system"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 )
@@ -33,17 +33,16 @@ func refuseOthers(dir string, cg *cgroup.Cgroup) error {
 		return nil
 	}
 	root := filepath.Dir(filepath.Dir(dir)) // above the directories of the namespaces
-	files, err := fs.Glob(os.DirFS(root), "*/*/state.json")
+	dirs, err := subdirectories(root)
 	if err != nil {
 		return err
 	}
-	for _, name := range files {
-		file := filepath.Join(root, name)
-		if filepath.Dir(file) == dir {
+	for _, other := range dirs {
+		if other == dir {
 			continue
 		}
-		text, err := os.ReadFile(file)
-		if errors.Is(err, os.ErrNotExist) {
+		text, err := os.ReadFile(filepath.Join(other, "state.json"))
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			continue
 		}
 		if err != nil {
@@ -67,6 +66,22 @@ func refuseOthers(dir string, cg *cgroup.Cgroup) error {
 		}
 	}
 	return nil
+}
+
+// subdirectories returns what lies in the directories below root. Unlike fs.Glob it returns the errors: a lack of
+// descriptors does not mean that there are no other containers.
+func subdirectories(root string) (paths []string, err error) {
+	namespaces, err := os.ReadDir(root)
+	for _, namespace := range namespaces {
+		containers, err := os.ReadDir(filepath.Join(root, namespace.Name()))
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+			return nil, err
+		}
+		for _, c := range containers {
+			paths = append(paths, filepath.Join(root, namespace.Name(), c.Name()))
+		}
+	}
+	return paths, err
 }
 
 // mayName reports whether one of pids can be the init of a state. A node has many states, and to decode one takes long.

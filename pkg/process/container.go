@@ -272,25 +272,27 @@ func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error)
 		return err
 	}
 	group := c.runtime.Cgroup()
-	if sig == syscall.SIGKILL || !group.Exists() {
+	inCgroup := group.Exists()
+	if sig == syscall.SIGKILL || !inCgroup {
 		// Init may be elsewhere: moved, or never in a cgroup, as when rootless.
 		if err = c.init.Kill(sig); errdefs.IsNotFound(err) {
 			err = nil
 		}
 	}
-	if !group.Exists() {
+	if !inCgroup {
 		return err
 	}
+	var groupErr error
 	if sig == syscall.SIGKILL {
-		err = errors.Join(c.killGroup(ctx, group), err)
+		groupErr = c.killGroup(ctx, group)
 	} else {
 		c.runtime.AwaitProgram() // which the signal is meant for
-		err = c.signalGroup(ctx, group, sig)
+		groupErr = c.signalGroup(ctx, group, sig)
 	}
-	if err != nil {
-		return c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, err))
+	if groupErr != nil {
+		groupErr = c.init.wrap(fmt.Errorf("kill all with signal %d: %w", sig, groupErr))
 	}
-	return nil
+	return errors.Join(groupErr, err)
 }
 
 // killGroup kills all processes in the container's cgroup. It is no error if one in uninterruptible sleep remains:
