@@ -7,17 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"testing"
 
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
 
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/section"
 )
-
-// block is a block of code, of a language, in Markdown.
-var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
 // runExamples runs the examples of a document as they are printed there, in a directory of their own, and compares what
 // they print with what is printed there.
@@ -28,13 +25,13 @@ func (e *env) runExamples(name string) {
 	if !errdefs.IsAlreadyExists(err) { // by -count
 		e.must(err, "name the image as in the document")
 	}
-	text, err := os.ReadFile(filepath.Join("../../docs", name))
+	blocks, err := section.Blocks(filepath.Join("../../docs", name))
 	e.must(err, "read the document")
 	dir := e.TempDir()
 	var ran, compared int
 	var printed string
-	for _, b := range block.FindAllStringSubmatch(string(text), -1) {
-		switch language, code := b[1], b[2]; language {
+	for _, b := range blocks {
+		switch code := b.Text; b.Language {
 		case "sh":
 			cmd := exec.CommandContext(e.ctx, "sh", "-e", "-c", code)
 			cmd.Dir = dir

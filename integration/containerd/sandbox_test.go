@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/section"
 )
 
 // sandboxEnv is an env that looks for what sandboxes leave as well.
@@ -46,14 +47,8 @@ func sandboxEnvFor(t *testing.T, c *harness.Containerd, limit time.Duration) *en
 // The example of docs/pods.md, as it is printed there.
 func TestSandbox_ByCtr(t *testing.T) {
 	e := sandboxEnv(t, shared)
-	text, err := os.ReadFile("../../docs/pods.md")
-	e.must(err, "read the document")
-	var code string
-	for _, b := range block.FindAllStringSubmatch(string(text), -1) {
-		if b[1] == "sh" && strings.Contains(b[2], "ctr sandbox run") {
-			code = b[2]
-		}
-	}
+	code, err := section.Block("../../docs/pods.md", "sh", "ctr sandbox run")
+	e.must(err, "find the example")
 	run, remove, ok := strings.Cut(code, "ctr sandbox rm")
 	if !ok {
 		t.Fatalf("docs/pods.md has no example that removes a sandbox: %q", code)

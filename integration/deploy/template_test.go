@@ -6,7 +6,9 @@ package deploy_test
 import (
 	"encoding/json"
 	"os"
-	"regexp"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"text/template"
@@ -14,18 +16,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"sigs.k8s.io/yaml"
+
+	"sandbox.internal/shim/integration/section"
 )
 
 // blocks returns the blocks of code of a language in docs/kubernetes.md.
 func blocks(t *testing.T, language string) (found []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/kubernetes.md")
+	all, err := section.Blocks("../../docs/kubernetes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```$")
-	for _, m := range block.FindAllStringSubmatch(string(text), -1) {
-		found = append(found, m[1])
+	for _, b := range all {
+		if b.Language == language {
+			found = append(found, b.Text)
+		}
 	}
 	if len(found) == 0 {
 		t.Fatalf("docs/kubernetes.md has no block of %s", language)
@@ -80,33 +85,94 @@ func (n *node) rendered(file string) string {
 	return ""
 }
 
-// The pod in a Sandbox of agent-sandbox is one, and names a RuntimeClass that there is.
-func TestManifest_PodOfAgentSandbox(t *testing.T) {
+// The pods of the page, and the one in a Sandbox of agent-sandbox, are pods, and name a RuntimeClass that there is.
+func TestManifest_PodsOfThePage(t *testing.T) {
+	var classes []string
+	for _, c := range only[*nodev1.RuntimeClass](manifest(t, "runtimeclass.yaml")) {
+		classes = append(classes, c.Name)
+	}
+	kinds := map[string]int{}
 	for _, text := range blocks(t, "yaml") {
-		if !strings.Contains(text, "kind: Sandbox\n") {
-			continue
+		var object struct {
+			Kind string
+			Spec json.RawMessage
 		}
-		var sandbox struct {
-			Spec struct {
+		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatal(err)
+		}
+		kinds[object.Kind]++
+		spec := object.Spec
+		if object.Kind == "Sandbox" {
+			var sandbox struct {
 				PodTemplate struct{ Spec json.RawMessage }
 			}
-		}
-		if err := yaml.Unmarshal([]byte(text), &sandbox); err != nil {
-			t.Fatal(err)
+			if err := yaml.UnmarshalStrict(spec, &sandbox); err != nil {
+				t.Fatal(err)
+			}
+			spec = sandbox.PodTemplate.Spec
 		}
 		var pod corev1.PodSpec
-		if err := yaml.UnmarshalStrict(sandbox.Spec.PodTemplate.Spec, &pod); err != nil {
+		if err := yaml.UnmarshalStrict(spec, &pod); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if pod.RuntimeClassName == nil || !slices.Contains(classes, *pod.RuntimeClassName) || len(pod.Containers) == 0 {
+			t.Errorf("%s: no container, or not a runtime class of %q", text, classes)
+		}
+	}
+	if kinds["Pod"] == 0 || kinds["Sandbox"] == 0 {
+		t.Errorf("docs/kubernetes.md has %v, want a Pod and a Sandbox", kinds)
+	}
+}
+
+// containerd knows each key of the tables that pages show for its configuration, and the shim each option.
+func TestDocs_TablesAreRead(t *testing.T) {
+	options, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, page := range pages {
+		all, err := section.Blocks(page)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if pod.RuntimeClassName == nil || len(pod.Containers) == 0 {
-			t.Fatalf("pod %+v names no runtime class, or has no container", pod)
-		}
-		for _, c := range only[*nodev1.RuntimeClass](manifest(t, "runtimeclass.yaml")) {
-			if c.Name == *pod.RuntimeClassName {
-				return
+		for _, b := range all {
+			if b.Language != "toml" || !strings.Contains(b.Text, "[plugins.") || strings.Contains(b.Text, "{{") {
+				continue
+			}
+			found = append(found, filepath.Base(page))
+			series, version := "2.4", "version = 3\n"
+			if strings.Contains(b.Text, "grpc.v1.cri") {
+				series, version = "1.7", "version = 2\n"
+			}
+			file := filepath.Join(t.TempDir(), "config.toml")
+			if err := os.WriteFile(file, []byte(version+strings.ReplaceAll(b.Text, version, "")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			dump, err := exec.CommandContext(t.Context(), release(t, series), "--config", file, "config", "dump").Output()
+			if err != nil {
+				t.Fatalf("containerd %s, %s: %v\n%s", series, page, err, b.Text)
+			}
+			read := settings(string(dump))
+			for key, value := range settings(b.Text) {
+				name := key[strings.LastIndexByte(key, ' ')+1:]
+				switch isOption := strings.Contains(key, ".options "); {
+				case name == "version":
+				case read[key] != value:
+					t.Errorf("%s: containerd %s reads %s as %q, want %q", page, series, key, read[key], value)
+				case isOption && !strings.Contains(string(options), "\n| `"+name+"` |"):
+					t.Errorf("%s: docs/configuration.md has no option %s", page, name)
+				}
 			}
 		}
-		t.Fatalf("there is no RuntimeClass %s", *pod.RuntimeClassName)
 	}
-	t.Fatal("docs/kubernetes.md has no Sandbox")
+	for _, page := range []string{"configuration.md", "cpuset.md", "kubernetes.md"} {
+		if !slices.Contains(found, page) {
+			t.Errorf("no table found in %s", page)
+		}
+	}
 }

@@ -159,14 +159,31 @@ func unified() bool {
 	return err == nil
 }
 
-// write replaces the table in docs/compatibility.md.
-func (r *results) write(c *cluster) error {
-	on := "cgroup v1"
+// on is what is true of the machine's version of cgroups.
+func on(v1, v2 string) string {
 	if unified() {
-		on = "cgroup v2"
+		return v2
 	}
+	return v1
+}
+
+// table is the cases that have been run, as Markdown.
+func (r *results) table(c *cluster) string {
 	slices.Sort(r.rows) // cases end in any order
-	table := fmt.Sprintf("Kubernetes %s, containerd %s, %s:\n\n| case | runc shim | this shim | without a pause container |\n"+
-		"| --- | --- | --- | --- |\n%s", c.programs.Version, c.Version, on, strings.Join(r.rows, ""))
-	return section.Rewrite(tableFile, "kubernetes", func(string) string { return table })
+	return fmt.Sprintf("Kubernetes %s, containerd %s, %s:\n\n| case | runc shim | this shim | without a pause container |\n"+
+		"| --- | --- | --- | --- |\n%s", c.programs.Version, c.Version, on("cgroup v1", "cgroup v2"), strings.Join(r.rows, ""))
+}
+
+// writeFrom writes the table of a virtual machine, which has cgroup v2.
+func writeFrom(file string) error {
+	table, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return writeSection("kubernetes-v2", string(table))
+}
+
+// writeSection replaces a table in docs/compatibility.md.
+func writeSection(name, table string) error {
+	return section.Rewrite(tableFile, name, func(string) string { return table })
 }

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"sandbox.internal/shim/integration/cri"
@@ -16,7 +17,10 @@ import (
 	"sandbox.internal/shim/integration/tools"
 )
 
-var update = flag.Bool("update", false, "write the table of cases into docs/compatibility.md")
+var (
+	update = flag.Bool("update", false, "write the table of cases into docs/compatibility.md")
+	from   = flag.String("from", "", "run nothing: write the table of a virtual machine, in a `file`, into that page")
+)
 
 // shared is the cluster of all tests; TestMain owns it. seen is the results.
 var (
@@ -24,9 +28,19 @@ var (
 	seen   results
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
+	if *from != "" {
+		if err := writeFrom(*from); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	if os.Getenv("SHIM_TEST_KUBERNETES") == "" {
 		fmt.Fprintln(os.Stderr, "NOT TESTED: Kubernetes: make test-kubernetes")
 		return 0
@@ -67,8 +81,11 @@ func runIn(
 	if status == 0 && len(seen.rows) == 0 {
 		return 1, errors.Join(errors.New("no case was run: -run matches none"), shared.close())
 	}
+	if dir := os.Getenv("SHIM_TEST_RESULTS"); status == 0 && dir != "" {
+		err = os.WriteFile(filepath.Join(dir, "kubernetes.md"), []byte(seen.table(shared)), 0o600)
+	}
 	if status == 0 && *update && flag.Lookup("test.run").Value.String() == "" { // all cases
-		err = seen.write(shared)
+		err = errors.Join(err, writeSection("kubernetes", seen.table(shared)))
 	}
 	return status, errors.Join(err, shared.close())
 }

@@ -19,8 +19,16 @@ pid() { # pid POD: of its container c
 }
 `
 
+// limitsScript prints memory, quota and weight of the CPUs of a process, or of the cgroup some levels up.
+const limitsScript = `limits() { # limits PID LEVELS-UP
+	echo $(value $1 $2 memory memory.limit_in_bytes memory.max) $(value $1 $2 cpu cpu.cfs_quota_us cpu.max) $(value $1 $2 cpu cpu.shares cpu.weight)
+}
+`
+
+// The weights on cgroup v2 are those into which runc and this shim convert the kubelet's shares.
 func TestKubernetes_Resources(t *testing.T) {
 	const idle = `command: [sleep, "1000"]`
+	up, down := on("134217728 30000 153", "134217728 30000 100000 24"), on("50331648 10000 102", "50331648 10000 100000 17")
 	compare(t, []kubeCase{
 		{
 			name: "classes of QoS, their cgroups and limits",
@@ -29,22 +37,21 @@ func TestKubernetes_Resources(t *testing.T) {
 				"burst":      `containers: [{name: c, ` + idle + `, resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {memory: 64Mi}}}]`,
 				"guaranteed": `containers: [{name: c, ` + idle + `, resources: {limits: {cpu: 200m, memory: 64Mi}}}]`,
 			},
-			script: cgroupScript + `ready best burst guaranteed; for pod in best burst guaranteed; do get $pod {.status.qosClass}; pid=$(pid $pod)
-				echo $(value $pid 0 memory memory.limit_in_bytes memory.max) $(value $pid 0 cpu cpu.cfs_quota_us cpu.max) $(value $pid 0 cpu cpu.shares cpu.weight); cat /proc/$pid/oom_score_adj >&2
-				sed -n 's/^[0-9]*:memory://p' /proc/$pid/cgroup | sed 's/[0-9a-f]\{64\}/ID/; s|/pod[0-9a-f-]*|/POD|; s/^.shim-test-kube-[0-9]*//'; done`,
-			want: "BestEffort\n9223372036854771712 -1 2\n/kubepods/besteffort/POD/ID\n" +
-				"Burstable\n67108864 -1 102\n/kubepods/burstable/POD/ID\n" +
-				"Guaranteed\n67108864 20000 204\n/kubepods/POD/ID\n",
+			script: cgroupScript + limitsScript + `ready best burst guaranteed; for pod in best burst guaranteed; do get $pod {.status.qosClass}; pid=$(pid $pod)
+				limits $pid 0; cat /proc/$pid/oom_score_adj >&2
+				sed -n 's/^\([0-9]*:memory\|0:\)://p' /proc/$pid/cgroup | head -n 1 | sed 's/[0-9a-f]\{64\}/ID/; s|/pod[0-9a-f-]*|/POD|; s/^.shim-test-kube-[0-9]*//'; done`,
+			want: "BestEffort\n" + on("9223372036854771712 -1 2", "max max 100000 1") + "\n/kubepods/besteffort/POD/ID\n" +
+				"Burstable\n" + on("67108864 -1 102", "67108864 max 100000 17") + "\n/kubepods/burstable/POD/ID\n" +
+				"Guaranteed\n" + on("67108864 20000 204", "67108864 20000 100000 29") + "\n/kubepods/POD/ID\n",
 		},
 		{
 			name: "resize in place: CPU and memory, up and down",
 			pods: map[string]string{"box": `containers: [{name: c, command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 0.1; done"], resources: {requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 200m, memory: 64Mi}}}]`},
-			script: cgroupScript + `ready box; pid=$(pid box)
+			script: cgroupScript + limitsScript + `ready box; pid=$(pid box)
 				kubectl patch pod box --subresource resize -p '{"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "150m", "memory": "40Mi"}, "limits": {"cpu": "300m", "memory": "128Mi"}}}]}}' >/dev/null
-				limits() { echo $(value $pid 0 memory memory.limit_in_bytes memory.max) $(value $pid 0 cpu cpu.cfs_quota_us cpu.max) $(value $pid 0 cpu cpu.shares cpu.weight); }
-				until [ "$(limits)" = "134217728 30000 153" ]; do sleep 0.5; done; await 300m get box '{.status.containerStatuses[0].resources.limits.cpu}'
+				until [ "$(limits $pid 0)" = "` + up + `" ]; do sleep 0.5; done; await 300m get box '{.status.containerStatuses[0].resources.limits.cpu}'
 				kubectl patch pod box --subresource resize -p '{"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "32Mi"}, "limits": {"cpu": "100m", "memory": "48Mi"}}}]}}' >/dev/null
-				until [ "$(limits)" = "50331648 10000 102" ]; do sleep 0.5; done; await 48Mi get box '{.status.containerStatuses[0].resources.limits.memory}'
+				until [ "$(limits $pid 0)" = "` + down + `" ]; do sleep 0.5; done; await 48Mi get box '{.status.containerStatuses[0].resources.limits.memory}'
 				await "" get box '{.status.conditions[?(@.type=="PodResizeInProgress")].status}'; get box '{.status.containerStatuses[0].restartCount}'; [ $(pid box) = $pid ] && echo same`,
 			want: "0\nsame\n",
 		},
@@ -61,8 +68,8 @@ func TestKubernetes_Resources(t *testing.T) {
 			script: `ready box`,
 			ours: func(s *session) {
 				got := s.Quiet(cgroupScript + `echo $(value $(pid box) 1 memory memory.limit_in_bytes memory.max) $(value $(pid box) 1 cpu cpu.cfs_quota_us cpu.max)`)
-				if got != "83886080 11000" {
-					s.Fatalf("limits of the pod are %q, want those of the container and 16Mi, 10m", got)
+				if want := on("83886080 11000", "83886080 11000 100000"); got != want {
+					s.Fatalf("limits of the pod are %q, want those of the container and 16Mi, 10m: %q", got, want)
 				}
 			},
 		},
