@@ -209,11 +209,11 @@ else
 endif
 
 # What differs most between shims: life, streams, a terminal, a signal, limits, what outlives dockerd and a shim.
-SMOKE_CLIENTS := run|attach|run_-it,_resize|exec,_its_exit_codes|exec_-i|stop_with_grace|events,_in_order|OOM|update|named_and_anonymous_volumes|live-restore:_the_container.*|a_killed_shim:.*
+SMOKE_CLIENTS := of_all|of_the_namespace|run|attach|run_-it,_resize|exec,_its_exit_codes|exec_-i|stop_with_grace|events,_in_order|OOM|update|named_and_anonymous_volumes|live-restore:_the_container.*|a_killed_shim:.*
 smoke-clients: deps build ## a dozen cases of Docker, whose daemon is Debian's: no build, at most three minutes (root)
 	@$(CLIENTDEPS) debian
 	SHIM_TEST_CLIENTS=debian; export SHIM_TEST_CLIENTS; $(CLIENTS) -timeout 10m \
-		-run 'TestDocker_(Run|Exec|Stop|Limits|Files|Terminal|Restore)/^($(SMOKE_CLIENTS))$$' ./clients
+		-run 'TestDocker_(Run|Exec|Stop|Limits|Files|Terminal|Restore|Settings|MountsBelowReadonly)/^($(SMOKE_CLIENTS))$$' ./clients
 
 # Its programs are built for these alone, which takes a quarter of an hour; they stay in the cache. In a virtual machine, which
 # is slow, only what cgroups decide is tested, unless RUN says otherwise.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"sandbox.internal/shim/integration/cri"
 	"sandbox.internal/shim/integration/harness"
+	"sandbox.internal/shim/integration/section"
 	"sandbox.internal/shim/integration/tools"
 )
 
@@ -94,24 +96,23 @@ func (b *buildkit) makeContext(ctx context.Context) error {
 // start starts the buildkitd of a runtime and returns when it answers.
 func (b *buildkit) start(ctx context.Context, runtime, name string) error {
 	k := &builder{namespace: harness.NamespacePrefix + "build-" + runtime, dir: filepath.Join(b.dir, runtime)}
+	documented, err := section.Block(page, "toml", "[worker.containerd]")
+	if err != nil {
+		return err
+	}
+	const worker = "[worker.containerd]\n"
 	config := fmt.Sprintf(`root = %q
 insecure-entitlements = ["security.insecure", "network.host"]
 [grpc]
   address = [%q]
-[worker.oci]
-  enabled = false
-[worker.containerd]
-  enabled = true
-  address = %q
+`, filepath.Join(k.dir, "root"), k.host()) + strings.NewReplacer(worker, worker+fmt.Sprintf(`  address = %q
   namespace = %q
   networkMode = "host"
   defaultCgroupParent = %q
-  [worker.containerd.runtime]
-    name = %q
-`, filepath.Join(k.dir, "root"), k.host(), shared.Address, k.namespace, "/"+k.namespace, name)
+`, shared.Address, k.namespace, "/"+k.namespace), strconv.Quote(harness.Ours), strconv.Quote(name)).Replace(documented)
 	file := filepath.Join(k.dir, "buildkitd.toml")
 	// BuildKit puts all steps into the cgroup buildkit, which runc makes for the first of them and leaves there.
-	err := errors.Join(os.Mkdir(k.dir, 0o711), os.WriteFile(file, []byte(config), 0o600),
+	err = errors.Join(os.Mkdir(k.dir, 0o711), os.WriteFile(file, []byte(config), 0o600),
 		cri.MakeCgroup("/"+k.namespace), cri.MakeCgroup("/"+k.namespace+"/buildkit"))
 	if err != nil {
 		return err

@@ -60,8 +60,12 @@ func newDockerd(env harness.Env, programs tools.Docker, more map[string]any) (*d
 	d := &dockerd{
 		Containerd: c, programs: programs, dir: filepath.Join(c.Dir, "docker"), bin: filepath.Join(c.Dir, "bin"),
 	}
+	runtimes, err := d.runtimes()
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
 	settings := map[string]any{
-		"runtimes":             map[string]any{"sandbox": map[string]any{"runtimeType": harness.Ours}},
+		"runtimes":             runtimes,
 		"hosts":                []string{d.host()},
 		"containerd":           c.Address,
 		"containerd-namespace": namespace,

@@ -4,14 +4,10 @@
 package kubernetes_test
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"runtime"
-	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"sandbox.internal/shim/integration/cri"
 )
 
 // showCPUs is a program that keeps the CPUs on which it may run in /tmp/cpus.
@@ -20,42 +16,13 @@ const showCPUs = `[sh, -c, "trap 'exit 0' TERM; while :; do grep Cpus_allowed_li
 // followPods is a default configuration by which a container without a cpuset of its own has the CPUs of its pod.
 const followPods = "CpusetSource = 'parent'\n"
 
-// setDefaults gives shims a default configuration file until the test ends.
-func setDefaults(t *testing.T, text string) {
-	t.Helper()
-	// What is in /etc of the machine stays as it is.
-	dir := t.TempDir()
-	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
-	own := filepath.Join(upper, shimName)
-	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755")
-	if err == nil {
-		t.Cleanup(func() { unmount(t, dir) })
-		err = errors.Join(os.MkdirAll(own, 0o755), os.Mkdir(work, 0o755),
-			os.WriteFile(filepath.Join(own, "config.toml"), []byte(text), 0o600))
-	}
-	if err == nil {
-		err = syscall.Mount("overlay", "/etc", "overlay", 0, "lowerdir=/etc,upperdir="+upper+",workdir="+work)
-	}
-	if err != nil {
-		t.Fatalf("default configuration: %v", err)
-	}
-	t.Cleanup(func() { unmount(t, "/etc") })
-}
-
-func unmount(t *testing.T, dir string) {
-	t.Helper()
-	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-		t.Errorf("unmount %s: %v", dir, err)
-	}
-}
-
 // On cgroup v2 this shim is told to let containers follow their pods, too. What the CPU manager says counts.
 func TestKubernetes_CPUManager(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("SKIPPED: needs two CPUs")
 	}
 	if unified() {
-		setDefaults(t, followPods)
+		cri.SetDefaults(t, followPods)
 	}
 	reconfigure(t, map[string]any{"cpuManagerPolicy": "static", "systemReserved": map[string]string{"cpu": "500m"}})
 	compare(t, []kubeCase{{
@@ -80,7 +47,7 @@ func TestKubernetes_CPUSource(t *testing.T) {
 	if !unified() {
 		t.Skip("SKIPPED: CPUs that follow a cgroup need cgroup v2: make test-kubernetes ON=v2")
 	}
-	setDefaults(t, followPods)
+	cri.SetDefaults(t, followPods)
 	const show = `pod=$(dirname /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$(pid box)/cgroup))
 		`
 	compare(t, []kubeCase{{
