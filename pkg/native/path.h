@@ -11,10 +11,13 @@ CODE static long open_below(long root, const char *path, uint64_t flags)
 }
 
 // Opens the entry name of a directory with O_PATH, and makes it if it is not there. A link is refused: it is dangling,
-// or somebody has put it there meanwhile.
+// or somebody has put it there meanwhile. So are `.` and `..`, which no root bounds here: somebody has removed what is
+// before them.
 CODE static long make_entry(long directory, const char *name, bool file)
 {
 	long error;
+	if (name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0)))
+		return -ENOENT;
 	if (file) {
 		error = sys(SYS_openat, directory, (long)name, O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644, 0, 0);
 		if (error >= 0)

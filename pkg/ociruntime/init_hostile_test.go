@@ -174,3 +174,31 @@ func TestInit_WhileATargetIsExchanged(t *testing.T) {
 		}
 	}
 }
+
+// A container removes a directory of a volume over which the destination of another's mount leads.
+func TestInit_WhileADestinationIsRemoved(t *testing.T) {
+	outside := t.TempDir()
+	for range 20 / slowness() {
+		var stop atomic.Bool
+		done := make(chan struct{})
+		volume := t.TempDir()
+		seen, _ := runInit(t, testRuntime, func(c *process.Config) {
+			up := "/volume/a" + strings.Repeat("/.", 400) + strings.Repeat("/..", 20)
+			mount(specs.Mount{Destination: "/volume", Type: "bind", Source: volume, Options: []string{"rbind"}},
+				specs.Mount{Destination: up + outside + "/made", Type: "bind", Source: "/dev/null", Options: []string{"bind"}})(c)
+			go func() { // ends with stop
+				defer close(done)
+				for !stop.Load() {
+					_ = unix.Rmdir(filepath.Join(volume, "a")) // often it is not there
+				}
+			}()
+		})
+		stop.Store(true)
+		<-done
+		left, err := os.ReadDir(outside)
+		must(t, err)
+		if len(left) > 0 {
+			t.Fatalf("%v was made outside of the root file system; error %q", left, seen.Err)
+		}
+	}
+}

@@ -147,6 +147,7 @@ func initVariants(tb testing.TB) []configVariant {
 		{"tmpfs with a mode", tmpfs("mode=1755", "size=1m")},
 		{"tmpfs read-only", tmpfs("ro", "nosuid", "uid=5", "gid=6")},
 		{"tmpfs with inodes", tmpfs("nr_inodes=100", "noexec")},
+		{"tmpfs at places with dots", mount(specs.Mount{Destination: "/var/run/../z", Type: "tmpfs", Source: "one"}, specs.Mount{Destination: "/absent/../y/.", Type: "tmpfs", Source: "two"})},
 		{"propagation private", propagation("private")},
 		{"propagation rprivate", propagation("rprivate", "rshared")},
 		{"propagation rslave", propagation("rslave", "rslave")},
