@@ -9,8 +9,8 @@
 // freeze, removal and OOM kills are done here. Package hierarchy uses cgroups/v3 to find and make cgroups.
 //
 // The package works on paths that the container runtime made. It makes a cgroup only in MakeChild and Delegate,
-// and moves processes only in Delegate. A Cgroup is immutable and safe for concurrent use. Nothing is cached: each call
-// asks the kernel.
+// and moves processes only in Delegate. A Cgroup is safe for concurrent use. Nothing is cached: each call asks the
+// kernel.
 //
 // An OOMWatch owns one goroutine, which Stop ends and joins. The watch holds its mutex while it reads the counter and
 // while it calls notify, so notify must not call the watch.
@@ -30,6 +30,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -41,6 +42,7 @@ type Cgroup struct {
 	paths   map[string]string
 	dirs    []string // the distinct directories, in a fixed order
 	unified bool
+	leaf    atomic.Pointer[string] // where Delegate has moved the processes; nil if it has not
 }
 
 // New returns the cgroup with the given paths, as libcontainer's State.CgroupPaths has them: on v1 each controller's

@@ -32,9 +32,11 @@ func (c *Cgroup) Delegate(leaf string) error {
 		return nil
 	}
 	dir := c.Path("")
-	if err := c.delegate(dir, filepath.Join(dir, leaf)); err != nil {
+	leaf = filepath.Join(dir, leaf)
+	if err := c.delegate(dir, leaf); err != nil {
 		return fmt.Errorf("limits of execs: delegate controllers of cgroup %s: %w", c, err)
 	}
+	c.leaf.Store(&leaf)
 	return nil
 }
 
@@ -113,15 +115,6 @@ func (c *Cgroup) LimitMemory(memory, swap int64) error {
 // LimitPids limits the number of processes and threads.
 func (c *Cgroup) LimitPids(n int64) error { return c.set("pids.max", n) }
 
-// LimitCPU limits CPU time to so many thousandths of a processor.
-func (c *Cgroup) LimitCPU(thousandths int64) error {
-	const period = 100000 // the kernel's default, in µs
-	if c.unified {
-		return c.write("cpu.max", fmt.Sprintf("%d %d", thousandths*period/1000, period))
-	}
-	return errors.Join(c.set("cpu.cfs_period_us", period), c.set("cpu.cfs_quota_us", thousandths*period/1000))
-}
-
 func (c *Cgroup) set(file string, n int64) error { return c.write(file, strconv.FormatInt(n, 10)) }
 
 // setIfThere is like set, but accepts that the kernel does not have the file: it may not count swap.
@@ -150,7 +143,7 @@ type Account struct {
 	Usage
 	User, System time.Duration
 	OOMKills     uint64 // of its processes
-	ForksRefused uint64 // to its processes, by a limit of processes
+	ForksRefused uint64 // by its limit of processes
 }
 
 // Account reads the account. What the kernel does not count is 0. A cgroup that is gone gives errdefs.ErrNotFound.
@@ -158,7 +151,7 @@ func (c *Cgroup) Account() (a Account, err error) {
 	if a.Usage, err = c.Usage(); err != nil {
 		return Account{}, err
 	}
-	a.ForksRefused = c.counter("pids.events", "max")
+	a.ForksRefused = c.forksRefused()
 	if c.unified {
 		a.User = time.Duration(c.counter("cpu.stat", "user_usec")) * time.Microsecond
 		a.System = time.Duration(c.counter("cpu.stat", "system_usec")) * time.Microsecond
@@ -169,6 +162,24 @@ func (c *Cgroup) Account() (a Account, err error) {
 	a.System = time.Duration(c.counter("cpuacct.usage_sys", ""))
 	a.OOMKills = c.counter("memory.oom_control", "oom_kill")
 	return a, nil
+}
+
+// forksRefused counts the forks that the cgroup's own limit refused. Since Linux 6.11, pids.events of v2 counts those of
+// the cgroups below as well, and pids.events.local those of this limit alone. Before that, and on v1, the former counts
+// those that were tried in the cgroup, whichever limit refused them: those of the leaf are its own.
+func (c *Cgroup) forksRefused() uint64 {
+	if !c.unified {
+		return c.counter("pids.events", "max")
+	}
+	if local := "pids.events.local"; exists(c.File(local)) {
+		return c.counter(local, "max")
+	}
+	n := c.counter("pids.events", "max")
+	if leaf := c.leaf.Load(); leaf != nil {
+		below, _ := readNumber(filepath.Join(*leaf, "pids.events"), "max") // no such file: it is not counted
+		n += below
+	}
+	return n
 }
 
 func (c *Cgroup) counter(file, key string) uint64 {

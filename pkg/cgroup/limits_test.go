@@ -94,6 +94,38 @@ func TestDelegate_LimitsChildren(t *testing.T) {
 	}
 }
 
+// What pids.events of cgroup v2 counts changed with Linux 6.11.
+func TestAccount_ForksRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		files map[string]string
+		leaf  bool
+		want  uint64
+	}{
+		"since 6.11":               {map[string]string{"pids.events": "max 7\n", "pids.events.local": "max 2\n", "init/pids.events": "max 4\n"}, true, 2},
+		"before":                   {map[string]string{"pids.events": "max 3\n"}, false, 3},
+		"before, with exec-limits": {map[string]string{"pids.events": "max 0\n", "init/pids.events": "max 4\n"}, true, 4},
+		"before, a nested init":    {map[string]string{"pids.events": "max 3\n", "init/pids.events": "max 4\n"}, false, 3},
+	} {
+		dir := t.TempDir()
+		tt.files["cpu.stat"] = "usage_usec 1\n"
+		if err := os.Mkdir(filepath.Join(dir, "init"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, text := range tt.files {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := New(map[string]string{"": dir})
+		if leaf := filepath.Join(dir, "init"); tt.leaf {
+			c.leaf.Store(&leaf)
+		}
+		if a, err := c.Account(); err != nil || a.ForksRefused != tt.want {
+			t.Errorf("%s: Account = %+v, %v, want %d forks refused", name, a, err, tt.want)
+		}
+	}
+}
+
 func TestLimit_WithoutTheControllerNamesTheFile(t *testing.T) {
 	c := New(map[string]string{"pids": t.TempDir()})
 	for file, err := range map[string]error{

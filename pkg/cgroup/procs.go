@@ -119,8 +119,11 @@ func (c *Cgroup) Contains(pid, pidfd int) error {
 	ended := fmt.Errorf("process %d: ended before its cgroup was known: %w", pid, errdefs.ErrNotFound)
 	if pidfd < 0 {
 		fd, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
-			return ended
+		switch {
+		case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+			return ended // the last two: the id is that of a thread now
+		case err != nil:
+			return fmt.Errorf("process %d: %w", pid, os.NewSyscallError("pidfd_open", err))
 		}
 		defer unix.Close(fd) //nolint:errcheck // nothing was written
 		pidfd = fd
@@ -133,7 +136,10 @@ func (c *Cgroup) Contains(pid, pidfd int) error {
 		return err
 	}
 	// Checked after the list was read, so that the id still was that of the process.
-	if hasEnded(pidfd) {
+	switch gone, err := hasEnded(pidfd); {
+	case err != nil:
+		return fmt.Errorf("process %d: %w", pid, err)
+	case gone:
 		return ended
 	}
 	if !slices.Contains(pids, pid) {
@@ -164,12 +170,12 @@ func (c *Cgroup) containsID(id uint64) bool {
 	return found
 }
 
-func hasEnded(pidfd int) bool {
+func hasEnded(pidfd int) (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, 0)
 		if err != unix.EINTR {
-			return err != nil || n > 0
+			return n > 0, os.NewSyscallError("poll", err)
 		}
 	}
 }

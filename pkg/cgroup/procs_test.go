@@ -4,6 +4,7 @@
 package cgroup
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -41,5 +42,25 @@ func TestContains_TellsMembersFromOthers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Without descriptors nothing is known of a process: that is no proof that it has ended.
+func TestContains_AnyErrorIsNotTheEnd(t *testing.T) {
+	c := New(map[string]string{"": t.TempDir()})
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := unix.Rlimit{Cur: 0, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	got := c.Contains(unix.Getpid(), -1)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(got, unix.EMFILE) || errdefs.IsNotFound(got) {
+		t.Errorf("Contains = %v, want %v, and not that the process has ended", got, unix.EMFILE)
 	}
 }

@@ -34,6 +34,7 @@ type inotify struct {
 	conn    syscall.RawConn     // of file; guards the descriptor's number against Close
 	watches map[string]int      // the watch descriptor of each path; only Watch uses it
 	events  [inotifyBuffer]byte // only Wait uses it
+	clock   clock               // by which Wait goes if the file cannot be read
 }
 
 // inotifyBuffer holds some hundred events. inotify(7) requires room for one with the longest name, 272 bytes.
@@ -45,8 +46,11 @@ func Inotify() (Notifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inotify_init1: %w", err)
 	}
-	n := &inotify{file: os.NewFile(uintptr(fd), "inotify")}
-	n.conn, _ = n.file.SyscallConn() // fails only without a file
+	n := &inotify{file: os.NewFile(uintptr(fd), "inotify"), clock: newClock()}
+	n.conn, _ = n.file.SyscallConn()                            // fails only without a file
+	if err := n.file.SetReadDeadline(time.Time{}); err != nil { // fs.epoll.max_user_watches are used up
+		return nil, errors.Join(fmt.Errorf("poll inotify: %w", err), n.Close())
+	}
 	return n, nil
 }
 
@@ -86,13 +90,21 @@ func (n *inotify) Wait(timeout time.Duration) bool {
 	if err == nil {
 		_, err = n.file.Read(n.events[:])
 	}
-	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
+	switch {
+	case err == nil, errors.Is(err, os.ErrDeadlineExceeded):
+		return true
+	case errors.Is(err, os.ErrClosed):
+		return false
+	}
+	return n.clock.Wait(timeout)
 }
 
-func (n *inotify) Close() error { return n.file.Close() }
+func (n *inotify) Close() error { return errors.Join(n.clock.Close(), n.file.Close()) }
 
 // clock is a Notifier that reports nothing before the timeout.
 type clock struct{ closed chan struct{} }
+
+func newClock() clock { return clock{closed: make(chan struct{})} }
 
 func (clock) Watch(_, _ []string) error { return nil }
 

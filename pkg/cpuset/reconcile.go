@@ -209,7 +209,7 @@ func (r *Reconciler) updateWatches() {
 		if err != nil {
 			log.L.WithError(err).Warnf("cpuset: changes of sources are seen after up to %v "+
 				"(is fs.inotify.max_user_instances used up?)", resyncMax)
-			notifier = clock{make(chan struct{})}
+			notifier = newClock()
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		l := &loop{notifier: notifier, cancel: cancel}

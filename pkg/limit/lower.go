@@ -71,9 +71,14 @@ func (l *Limits) LowerUpdate(next, write *specs.LinuxResources, unified, swap bo
 		return next, write
 	}
 	n, lowered := l.Lower(next, unified, swap), *write
-	if m := write.Memory; l.Memory > 0 && m != nil && (isSet(m.Limit) || isSet(m.Swap)) {
+	if m := write.Memory; l.Memory > 0 && m != nil {
 		memory := *m
-		memory.Limit, memory.Swap = n.Memory.Limit, n.Memory.Swap
+		if isSet(m.Limit) || isSet(m.Swap) {
+			memory.Limit, memory.Swap = n.Memory.Limit, n.Memory.Swap
+		}
+		if m.Swappiness != nil {
+			memory.Swappiness = n.Memory.Swappiness
+		}
 		lowered.Memory = &memory
 	}
 	if write.Pids != nil && write.Pids.Limit != nil {
@@ -109,11 +114,11 @@ func (l *Limits) lowerUnified(files map[string]string) map[string]string {
 	for file, text := range files {
 		switch file {
 		case "memory.max":
-			files[file] = lowerText(text, l.Memory, l.Memory > 0)
+			files[file] = lowerText(text, l.Memory, l.Memory > 0, parseMax)
 		case "memory.swap.max":
-			files[file] = lowerText(text, l.Swap, l.Memory > 0)
+			files[file] = lowerText(text, l.Swap, l.Memory > 0, parseMax)
 		case "pids.max":
-			files[file] = lowerText(text, l.Pids, l.Pids > 0)
+			files[file] = lowerText(text, l.Pids, l.Pids > 0, parseMax)
 		case "cpu.max":
 			files[file] = l.lowerCPUMax(text)
 		case "io.max":
@@ -125,14 +130,24 @@ func (l *Limits) lowerUnified(files map[string]string) map[string]string {
 
 // lowerText lowers the text of a control file with one number to most, if that is a limit. What is not understood
 // becomes most as well: the kernel accepts more than it should.
-func lowerText(text string, most int64, limits bool) string {
-	if n, ok := parseMax(strings.TrimSpace(text)); !limits || ok && n <= most {
+func lowerText(text string, most int64, limits bool, parse func(string) (int64, bool)) string {
+	if n, ok := parse(strings.TrimSpace(text)); !limits || ok && n <= most {
 		return text
 	}
 	return strconv.FormatInt(most, 10)
 }
 
-// parseMax reads a number as the kernel does (memparse in lib/cmdline.c), or max, which is the greatest.
+// parseDecimal reads a number as the kernel does for cpu.max and io.max (sscanf with %llu), or max, which is the
+// greatest.
+func parseDecimal(text string) (n int64, ok bool) {
+	if text == "max" {
+		return math.MaxInt64, true
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && n >= 0
+}
+
+// parseMax reads a number as the kernel does elsewhere (memparse in lib/cmdline.c), or max, which is the greatest.
 func parseMax(text string) (n int64, ok bool) {
 	if text == "max" {
 		return math.MaxInt64, true
@@ -171,7 +186,7 @@ func (l *Limits) lowerCPUMax(text string) string {
 		fields = []string{"max", strconv.FormatInt(longer, 10)}
 		period = longer
 	}
-	fields[0] = lowerText(fields[0], l.CPUs*period/1000, true)
+	fields[0] = lowerText(fields[0], l.CPUs*period/1000, true, parseDecimal)
 	if len(fields) == 1 { // the kernel would keep the period that the cgroup has
 		fields = append(fields, strconv.FormatInt(period, 10))
 	}
@@ -193,7 +208,7 @@ func (l *Limits) lowerIOMax(text string) string {
 		fields := strings.Fields(line)
 		for n, field := range fields {
 			if key, value, ok := strings.Cut(field, "="); ok {
-				fields[n] = key + "=" + lowerText(value, most[key], most[key] > 0)
+				fields[n] = key + "=" + lowerText(value, most[key], most[key] > 0, parseDecimal)
 			}
 		}
 		lines[i] = strings.Join(fields, " ")
@@ -212,6 +227,9 @@ func (l *Limits) lowerMemory(r *specs.LinuxResources, unified, swap bool) {
 		memory.Swap = lower(memory.Swap, *memory.Limit+l.Swap)
 	case memory.Swap != nil && *memory.Swap == -1: // there is no file to write that to
 		memory.Swap = nil
+	}
+	if !swap && !unified && l.Swap == 0 { // swap is not counted, so none is used
+		memory.Swappiness = new(uint64)
 	}
 	r.Memory = &memory
 	if unified {

@@ -144,7 +144,8 @@ func TestLower_WhatIsNotUnderstoodIsTheLimit(t *testing.T) {
 	l := Limits{Memory: 64 << 20, Pids: 5, CPUs: 500, ReadBPS: 8}
 	for file, texts := range map[string][]string{
 		"memory.max": {"18446744073709551615", "0xFFFFFFFFFK", "1M\nmax", "lots"}, "pids.max": {"1\nmax", "-1"},
-		"cpu.max": {"max 100000x", "9999999x", "max 1000 x", "max 0", "", "max 100000000"}, "io.max": {"8:0 rbps=99999999999x"},
+		"cpu.max": {"max 100000x", "9999999x", "max 1000 x", "max 0", "", "max 100000000", "0100000 100000", "49K"},
+		"io.max":  {"8:0 rbps=99999999999x", "8:0 rbps=010"}, // these two are decimal
 	} {
 		for _, text := range texts {
 			want := map[string]string{"memory.max": "67108864", "pids.max": "5", "cpu.max": "50000 100000", "io.max": "8:0 rbps=8"}[file]
@@ -163,6 +164,30 @@ func TestLowerUpdate_WithoutSwap(t *testing.T) {
 	_, write := (&Limits{Memory: 64 << 20}).LowerUpdate(r, r, false, false)
 	if *write.Memory.Limit != 64<<20 || write.Memory.Swap != nil {
 		t.Errorf("written = %+v, want the limit of memory alone", write.Memory)
+	}
+}
+
+// Where the kernel does not count swap, a run of limited memory without swap must not be swapped.
+func TestLower_SwapThatIsNotCounted(t *testing.T) {
+	most := uint64(100)
+	asked := &specs.LinuxResources{Memory: &specs.LinuxMemory{Swappiness: &most}}
+	for name, tt := range map[string]struct {
+		limits        Limits
+		unified, swap bool
+		want          *uint64
+	}{
+		"no swap":            {Limits{Memory: 64 << 20}, false, false, new(uint64)},
+		"some swap":          {Limits{Memory: 64 << 20, Swap: 1 << 20}, false, false, &most},
+		"no limit":           {Limits{Pids: 5}, false, false, &most},
+		"swap is counted":    {Limits{Memory: 64 << 20}, false, true, &most},
+		"cgroup v2 has none": {Limits{Memory: 64 << 20}, true, true, &most},
+	} {
+		if got := tt.limits.Lower(asked, tt.unified, tt.swap).Memory.Swappiness; *got != *tt.want {
+			t.Errorf("%s: swappiness %d, want %d", name, *got, *tt.want)
+		}
+		if _, write := tt.limits.LowerUpdate(asked, asked, tt.unified, tt.swap); *write.Memory.Swappiness != *tt.want {
+			t.Errorf("%s: an update writes swappiness %d, want %d", name, *write.Memory.Swappiness, *tt.want)
+		}
 	}
 }
 

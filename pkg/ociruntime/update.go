@@ -31,6 +31,10 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	next, write := resources.Merge(before, r)
 	// CRI repeats everything in config.json, which does not have the limits of the container as a run.
 	next, write = c.config.Limits.LowerUpdate(next, write, c.cgroup.Unified(), c.countsSwap())
+	if l := c.config.Limits; l != nil && l.CPUs > 0 && write.CPU != nil && write.CPU.Quota != nil {
+		b := c.cgroup.Fit(bandwidth(write.CPU))
+		write.CPU.Quota, write.CPU.Period = &b.Quota, &b.Period
+	}
 	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
 		return err
 	}
@@ -46,7 +50,7 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	if err != nil {
 		return fmt.Errorf("linux.resources: %w", err)
 	}
-	if err := fail.After("update.write", c.write(write)); err != nil {
+	if err := fail.After("update.write", c.write(next, write)); err != nil {
 		err = ocierrors.Update(err, fields, c.cgroup)
 		if errors.Is(err, systemd.ErrSilent) {
 			return err // systemd is asked first, so nothing was written
@@ -69,8 +73,25 @@ func (c *container) countsSwap() bool {
 	return err == nil
 }
 
-// write writes r. If r has device rules, those that every container has follow them.
-func (c *container) write(r *specs.LinuxResources) error {
+// bandwidth is the quota that r sets.
+func bandwidth(r *specs.LinuxCPU) cgroup.Bandwidth {
+	b := cgroup.Bandwidth{Period: cgroup.UsualPeriod}
+	if r.Quota != nil {
+		b.Quota = *r.Quota
+	}
+	if r.Period != nil && *r.Period > 0 {
+		b.Period = *r.Period
+	}
+	return b
+}
+
+// write writes r, of what the container has next. If r has device rules, those that every container has follow them.
+func (c *container) write(next, r *specs.LinuxResources) error {
+	if next.CPU != nil && r.CPU != nil {
+		if err := c.execGroups.Fit(bandwidth(next.CPU)); err != nil {
+			return fmt.Errorf("linux.resources.cpu.quota: that of execs: %w", err)
+		}
+	}
 	converted, err := c.convert(r, len(r.Devices) > 0)
 	if err != nil {
 		return err

@@ -39,8 +39,9 @@ func (p *Process) await() {
 	if p.execID == "" {
 		p.container.finishExecs()
 	}
+	used := p.account()    // at once: systemd removes an empty scope
 	p.opLock <- struct{}{} // a Start in flight publishes its TaskStart first
-	p.recordVerdict(exit)
+	p.recordVerdict(exit, used)
 	p.publishExit(exit)
 	p.unlockOp()
 	if p.execID != "" {

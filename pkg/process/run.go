@@ -272,7 +272,7 @@ func (p *Process) killFor(why limit.Reason) {
 
 // recordVerdict stops what startLimits started, keeps the verdict, and writes it to its file. The waiter calls it, with
 // opLock held, when the run has exited and before its exit is published.
-func (p *Process) recordVerdict(exit Exit) {
+func (p *Process) recordVerdict(exit Exit, used cgroup.Account) {
 	r := p.run
 	if r == nil {
 		return
@@ -291,7 +291,6 @@ func (p *Process) recordVerdict(exit Exit) {
 	}
 
 	c := p.container
-	used := p.account()
 	written := p.streams.Written()
 	v := limit.Verdict{
 		Container: c.ID(), Exec: p.execID, Pid: p.handle.Pid(), Started: started, Ended: exit.At,
@@ -314,8 +313,11 @@ func (p *Process) recordVerdict(exit Exit) {
 	c.keepVerdict(v)
 }
 
-// account returns what a run that has exited used.
+// account returns what a run that has exited used, or nothing for a process that is none.
 func (p *Process) account() cgroup.Account {
+	if p.run == nil {
+		return cgroup.Account{}
+	}
 	if p.execID != "" {
 		return p.handle.(CgroupHandle).Account() // as in group
 	}

@@ -60,6 +60,10 @@ func (g *Groups) Prepare() error {
 	return nil
 }
 
+// Fit lowers the quotas of execs that run to the one that the container is about to get, where it would be refused
+// otherwise (cgroup v1). A higher one later does not raise them again.
+func (g *Groups) Fit(b cgroup.Bandwidth) error { return g.parent.FitChildren("exec-*", b) }
+
 // Group is the cgroup of one exec.
 type Group struct {
 	*cgroup.Cgroup

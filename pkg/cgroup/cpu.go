@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// The files of v1 with a quota of CPU time and its period, both in µs. A quota of -1 is none.
+const (
+	quotaFile  = "cpu.cfs_quota_us"
+	periodFile = "cpu.cfs_period_us"
+)
+
+// UsualPeriod is that of a quota for which none is given, in µs: the kernel's default.
+const UsualPeriod = 100000
+
+const (
+	longestPeriod = 1000000 // kernel/sched/core.c, max_cfs_quota_period
+	leastQuota    = 1000    // min_cfs_quota_period
+)
+
+// Bandwidth is CPU time, as a quota in a period, both in µs. A quota that is not positive is no limit.
+type Bandwidth struct {
+	Quota  int64
+	Period uint64
+}
+
+// less reports whether b allows less than other.
+func (b Bandwidth) less(other Bandwidth) bool {
+	return b.Quota > 0 && (other.Quota <= 0 || float64(b.Quota)/float64(b.Period) < float64(other.Quota)/float64(other.Period))
+}
+
+// in returns b in another period, or in the longest one if its quota would be less than the kernel allows. It is rounded
+// down.
+func (b Bandwidth) in(period uint64) Bandwidth {
+	for _, p := range []uint64{period, longestPeriod} {
+		if quota := b.Quota * int64(p) / int64(b.Period); quota >= leastQuota {
+			return Bandwidth{quota, p}
+		}
+	}
+	return Bandwidth{leastQuota, longestPeriod}
+}
+
+// LimitCPU limits CPU time to so many thousandths of a processor, or to what the cgroups above allow, if that is less.
+func (c *Cgroup) LimitCPU(thousandths int64) error {
+	b := c.Fit(Bandwidth{thousandths * UsualPeriod / 1000, UsualPeriod})
+	if c.unified {
+		return c.write("cpu.max", fmt.Sprintf("%d %d", b.Quota, b.Period))
+	}
+	return errors.Join(c.set(periodFile, int64(b.Period)), c.set(quotaFile, b.Quota))
+}
+
+// Fit lowers b to what the cgroups above c allow. Those of v1 allow no child more than they have
+// (kernel/sched/core.c, tg_cfs_schedulable_down); on v2 a child with more just does not get it. c need not exist.
+func (c *Cgroup) Fit(b Bandwidth) Bandwidth {
+	own := c.Path("cpu")
+	if c.unified || own == "" {
+		return b
+	}
+	for dir := filepath.Dir(own); dir != "/"; dir = filepath.Dir(dir) {
+		if above, err := readBandwidth(dir); err == nil && above.less(b) { // the root of the hierarchy has none
+			b = above.in(b.Period)
+		}
+	}
+	return b
+}
+
+// FitChildren lowers children of v1 with names that match pattern to b, which c is about to get: it is refused while a
+// child has more.
+func (c *Cgroup) FitChildren(pattern string, b Bandwidth) error {
+	own := c.Path("cpu")
+	if c.unified || own == "" {
+		return nil
+	}
+	children, err := filepath.Glob(filepath.Join(own, pattern))
+	if err != nil {
+		return err
+	}
+	for _, dir := range children {
+		if err := b.fitChild(dir); err != nil && !IsGone(err) { // the exec has ended
+			return err
+		}
+	}
+	return nil
+}
+
+func (b Bandwidth) fitChild(dir string) error {
+	has, err := readBandwidth(dir)
+	if err != nil || has.Quota <= 0 || !b.less(has) {
+		return err
+	}
+	b = b.in(has.Period) // or in a longer one, which makes less of the quota that is there
+	if err := Write(filepath.Join(dir, periodFile), strconv.FormatUint(b.Period, 10)); err != nil {
+		return err
+	}
+	return Write(filepath.Join(dir, quotaFile), strconv.FormatInt(b.Quota, 10))
+}
+
+func readBandwidth(dir string) (b Bandwidth, err error) {
+	quota, err := readSettings(filepath.Join(dir, quotaFile))
+	if err == nil {
+		b.Quota, err = strconv.ParseInt(strings.TrimSpace(quota), 10, 64)
+	}
+	if err == nil {
+		b.Period, err = readNumber(filepath.Join(dir, periodFile), "")
+	}
+	if err == nil && b.Period == 0 {
+		err = fmt.Errorf("%s has a period of 0", dir)
+	}
+	return b, err
+}
