@@ -12,7 +12,7 @@ import (
 
 // A file that Go's poller does not take, or that cannot be read: the next look comes by the clock, and Close ends it.
 func TestInotify_ThatTellsNothingIsNotClosed(t *testing.T) {
-	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), "file"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,9 +44,6 @@ func (p *pipeEnd) Close() error {
 	return p.file.Close()
 }
 
-// spliceTo returns where a copier may splice to, for each sink that embeds a pipeEnd.
-func (p *pipeEnd) spliceTo() *pipeEnd { return p }
-
 func (p *pipeEnd) write(b []byte, written func(n int)) error {
 	var werr error
 	err := p.conn.Write(func(fd uintptr) bool {

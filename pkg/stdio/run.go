@@ -222,9 +222,6 @@ func (s *Streams) Started(ctx context.Context) (err error) {
 // copy starts a copier. It is called with mu held and closed not set, so that Close waits for every goroutine.
 func (s *Streams) copy(c *copier) {
 	c.logger, c.kept, c.ended, c.looking = s.logger, s.kept, make(chan struct{}), make(chan struct{}, 1)
-	if p, ok := c.to.(interface{ spliceTo() *pipeEnd }); ok && !c.terminal && c.limit.most == 0 {
-		c.pipe = p.spliceTo()
-	}
 	s.copying.Go(c.run) // ends with its source or what it leads to, or in Close, which joins it
 }
 

@@ -17,8 +17,8 @@
 //
 // The kernel copies from the memory of the process that writes to a pipe, and into that of the one that reads, with the
 // pipe's lock held (fs/pipe.c). If that memory is not available, as with userfaultfd or a mapped file of FUSE or of an
-// NFS server that hangs, every read, write, splice and FIONREAD of the pipe waits uninterruptibly, until that process
-// is killed or gets its memory. So everything that may wait for a pipe runs in goroutines that may be left behind until
+// NFS server that hangs, every read, write and FIONREAD of the pipe waits uninterruptibly, until that process is killed
+// or gets its memory. So everything that may wait for a pipe runs in goroutines that may be left behind until
 // then: for each stream the one that copies, one that counts what is in the pipe (copier.produced) and one that closes
 // (Close), and for each Streams the one that joins them. Mark, Drain, Written and Close do not wait for these beyond a
 // bound.
