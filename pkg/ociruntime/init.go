@@ -205,6 +205,7 @@ type initLauncher struct {
 	launch.Init
 	made  *container
 	group cgroups.Manager // makes the cgroup
+	scope bool            // systemd has made it
 }
 
 // prepare makes the cgroup, unless systemd makes it with init in it, and sets what is called while init is set up.
@@ -217,7 +218,11 @@ func (i *initLauncher) prepare() error {
 		return nil
 	}
 	if config.Cgroups.Systemd {
-		i.Forked = apply
+		i.Forked = func(pid int) error {
+			err := apply(pid)
+			i.scope = err == nil
+			return err
+		}
 	} else {
 		const nobody = -1 // makes the cgroup and moves no process (cgroups/utils.go, WriteCgroupProc)
 		if err := fail.After("create.cgroup", apply(nobody)); err != nil {
@@ -239,7 +244,10 @@ func (i *initLauncher) prepare() error {
 func (i *initLauncher) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, destroyTimeout, errOccupied)
 	defer cancel()
-	return endCgroup(ctx, i.made.cgroup, i.Config.Cgroups.Systemd)
+	if err := endCgroup(ctx, i.made.cgroup, i.Config.Cgroups.Systemd); err != nil || !i.scope {
+		return err
+	}
+	return i.group.Destroy() // or systemd may still know a unit of that name
 }
 
 // mounted sets the limits and runs the hooks that libcontainer runs at this point (process_linux.go, procHooks).

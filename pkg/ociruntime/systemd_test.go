@@ -82,6 +82,19 @@ func TestSystemd_IsNeededForAScope(t *testing.T) {
 	wantText(t, err, "linux.cgroupsPath", "a.slice:b:c", "systemd")
 }
 
+// What the launcher cannot start libcontainer tries again, in a scope of the same name.
+func TestSystemd_ScopeIsGoneBeforeTheSecondTry(t *testing.T) {
+	if !onSystemd() {
+		t.Skip("SKIPPED: this machine was not booted with systemd: make test-systemd")
+	}
+	for range 20 {
+		config := limited(t, nil)
+		mount(specs.Mount{Destination: "/tmp", Type: "bind", Source: "/etc/passwd", Options: []string{"bind"}})(&config)
+		_, err := tryCreate(t, t.Context(), config)
+		wantText(t, err, "not a directory")
+	}
+}
+
 // What was made in vain is not left on disk because systemd does not answer;
 // what can be deleted again is.
 func TestDiscard_LeavesNothingWhenSystemdIsSilent(t *testing.T) {
