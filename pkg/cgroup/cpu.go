@@ -33,10 +33,11 @@ type Bandwidth struct {
 
 // less reports whether b allows less than other.
 func (b Bandwidth) less(other Bandwidth) bool {
-	return b.Quota > 0 && (other.Quota <= 0 || float64(b.Quota)/float64(b.Period) < float64(other.Quota)/float64(other.Period))
+	share := func(b Bandwidth) float64 { return float64(b.Quota) / float64(b.Period) }
+	return b.Quota > 0 && (other.Quota <= 0 || share(b) < share(other))
 }
 
-// in returns b in another period, or in the longest one if its quota would be less than the kernel allows. It is rounded
+// in returns b in another period, or in the longest one if its quota would be less than the kernel allows. It rounds
 // down.
 func (b Bandwidth) in(period uint64) Bandwidth {
 	for _, p := range []uint64{period, longestPeriod} {

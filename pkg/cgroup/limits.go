@@ -164,9 +164,9 @@ func (c *Cgroup) Account() (a Account, err error) {
 	return a, nil
 }
 
-// forksRefused counts the forks that the cgroup's own limit refused. Since Linux 6.11, pids.events of v2 counts those of
-// the cgroups below as well, and pids.events.local those of this limit alone. Before that, and on v1, the former counts
-// those that were tried in the cgroup, whichever limit refused them: those of the leaf are its own.
+// forksRefused counts the forks that the cgroup's own limit refused. Since Linux 6.11, pids.events of v2 counts those
+// of the cgroups below as well, and pids.events.local those of this limit alone. Before that, and on v1, the former
+// counts those that were tried in the cgroup, whichever limit refused them: those of the leaf are its own.
 func (c *Cgroup) forksRefused() uint64 {
 	if !c.unified {
 		return c.counter("pids.events", "max")
