@@ -264,7 +264,7 @@ func (b *initBuilder) newFilesystem(kind, source string, options []option, attri
 
 // target opens what is to be mounted on, and makes it if it is not there: a directory, or a file if descriptor like is
 // one. The step existed succeeds if the target was there. A strict target is a directory with no link in its path. As
-// in libcontainer, `..` takes away the name before it, also that of a link (rootfs_linux.go, createMountpoint).
+// in libcontainer, `..` takes away the name before it, also that of a link (rootfs_linux.go, createOpenMountpoint).
 func (b *initBuilder) target(destination string, like int, strict bool) (fd int, existed *native.Step) {
 	destination = path.Clean("/" + destination)
 	fd = b.fd()
