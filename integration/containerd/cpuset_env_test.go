@@ -78,7 +78,10 @@ func grouped(name string) oci.SpecOpts {
 
 // cgroup is the directory of a container's cgroup.
 func (t *task) cgroup() string {
-	return filepath.Join("/sys/fs/cgroup", t.e.namespace, t.container.ID())
+	t.e.Helper()
+	spec, err := t.container.Spec(t.e.ctx)
+	t.e.must(err, "spec")
+	return filepath.Join("/sys/fs/cgroup", spec.Linux.CgroupsPath)
 }
 
 // showAffinity prints the CPUs that it may run on.

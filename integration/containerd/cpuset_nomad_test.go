@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
@@ -41,6 +42,18 @@ func (n nomad) move(share, reserve string) {
 // alloc is the id of an allocation. The containerd driver of Nomad calls containers as Nomad calls the cgroups.
 func alloc(i int) string { return fmt.Sprintf("0f5ad3c0-1234-5678-9abc-%012x", i) }
 
+// run runs a task in the cgroup that the page about Nomad says, with cores of its own unless there are none.
+func (n nomad) run(i int, name, cores string, options []client.NewContainerOpts) *task {
+	n.e.Helper()
+	id := alloc(i) + "." + name + ".scope"
+	top := strings.TrimPrefix(filepath.Dir(n.share.dir), "/sys/fs/cgroup")
+	opts := with(oci.WithCgroup(filepath.Join(top, id)))
+	if cores != "" {
+		opts = append(opts, oci.WithCPUs(cores))
+	}
+	return n.e.run(id, config{new: options, opts: opts}, "sleep", "1000")
+}
+
 // Twenty tasks share, others reserve a core each and give it back.
 func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	e := newCPUSetEnv(t)
@@ -49,12 +62,12 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	options := withOptions(e, fmt.Sprintf(`CpusetSource = "%[1]s/{alloc}.{task}.scope, %[1]s/{id}, %[1]s/share.slice"`, path))
 	shared := make([]*task, 20)
 	for i := range shared {
-		shared[i] = e.run(alloc(i)+".web.scope", config{new: options}, "sleep", "1000")
+		shared[i] = n.run(i, "web", "", options)
 	}
 	reserving := func(i int, core string) (*task, string) {
 		scope := filepath.Join(n.reserve.dir, alloc(i)+".db.scope")
 		e.must(os.Mkdir(scope, 0o755), "make the scope of a task")
-		return e.run(alloc(i)+".db.scope", config{new: options, opts: with(oci.WithCPUs(core))}, "sleep", "1000"), scope
+		return n.run(i, "db", core, options), scope
 	}
 	want := func(when, share string, reserved map[*task]string) {
 		t.Helper()
@@ -66,6 +79,10 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 			if got := control(t, c.cgroup(), "cpuset.cpus"); got != core {
 				t.Errorf("%s: %s has %q, want the core that it reserved, %s", when, c.ID(), got, core)
 			}
+			p := c.exec("cpus", config{}, nil, "sleep", "1000")
+			e.must(p.Start(e.ctx), "start an exec")
+			wantRunsOn(t, when+", an exec", p.Pid(), core)
+			p.kill()
 		}
 	}
 	want("at first", "0-3", nil)
@@ -79,6 +96,10 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	e.must(os.Remove(firstScope), "remove the scope of a task")
 	n.move("0-1,3", "2")
 	want("one is released", "0-1,3", map[*task]string{second: "2"})
+	// Through Docker's driver Nomad gives a container its cores itself: what it writes stays.
+	n.move("0-2", "3")
+	writeControl(t, second.cgroup(), "cpuset.cpus", "3")
+	want("another core", "0-2", map[*task]string{second: "3"})
 	second.kill()
 	e.must(os.Remove(secondScope), "remove the scope of a task")
 	n.share.set("0-3")
