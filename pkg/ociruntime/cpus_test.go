@@ -92,6 +92,7 @@ func TestCPUs_OfAContainerAboveThePods(t *testing.T) {
 	if got := quotaOf(t, b.Cgroup().Path("cpu")); got != want {
 		t.Errorf("quota of the container is %s, want %s", got, want)
 	}
+	must(t, b.Update(&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(0))}})) // says nothing
 	must(t, b.Update(quota(70000)))
 	want = map[bool]string{false: "50000", true: "70000 100000"}[unified()]
 	if got := quotaOf(t, b.Cgroup().Path("cpu")); got != want {

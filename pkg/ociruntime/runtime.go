@@ -154,8 +154,16 @@ func fitCPUs(config *cgroups.Cgroup) error {
 	}
 	r := config.Resources
 	b := cgroup.New(m.GetPaths()).Fit(cgroup.Bandwidth{Quota: r.CpuQuota, Period: r.CpuPeriod})
-	r.CpuQuota, r.CpuPeriod = b.Quota, b.Period
+	r.CpuQuota, r.CpuPeriod, r.CpuBurst = b.Quota, b.Period, atMost(r.CpuBurst, b.Quota)
 	return nil
+}
+
+// atMost returns burst, which may be nil, or the quota if that is less: the kernel refuses more.
+func atMost(burst *uint64, quota int64) *uint64 {
+	if burst == nil {
+		return nil
+	}
+	return new(min(*burst, uint64(quota)))
 }
 
 // translate suspends the reaper around translate.Container: to read the mappings of a user namespace that the container

@@ -31,9 +31,9 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	next, write := resources.Merge(before, r)
 	// CRI repeats everything in config.json, which does not have the limits of the container as a run.
 	next, write = c.config.Limits.LowerUpdate(next, write, c.cgroup.Unified(), c.countsSwap())
-	if l := c.config.Limits; l != nil && l.CPUs > 0 && write.CPU != nil && write.CPU.Quota != nil {
-		b := c.cgroup.Fit(bandwidth(write.CPU))
-		write.CPU.Quota, write.CPU.Period = &b.Quota, &b.Period
+	if l := c.config.Limits; l != nil && l.CPUs > 0 && write.CPU != nil && bandwidth(write.CPU).Quota > 0 {
+		b := c.cgroup.Fit(bandwidth(write.CPU)) // LowerUpdate has made a copy of write.CPU
+		write.CPU.Quota, write.CPU.Period, write.CPU.Burst = &b.Quota, &b.Period, atMost(write.CPU.Burst, b.Quota)
 	}
 	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
 		return err

@@ -61,7 +61,7 @@ func (g *Groups) Prepare() error {
 }
 
 // Fit lowers the quotas of execs that run to the one that the container is about to get, where it would be refused
-// otherwise (cgroup v1). A higher one later does not raise them again.
+// otherwise (cgroup v1). They stay as low, also if the container gets more again or the update fails.
 func (g *Groups) Fit(b cgroup.Bandwidth) error { return g.parent.FitChildren("exec-*", b) }
 
 // Group is the cgroup of one exec.
