@@ -12,17 +12,15 @@ import (
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
-	sandboxapi "github.com/containerd/containerd/api/services/sandbox/v1"
 	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	versionapi "github.com/containerd/containerd/api/services/version/v1"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"sandbox.internal/shim/cmd/sandboxctl/leftover"
+	"sandbox.internal/shim/cmd/sandboxctl/node"
 )
 
 // API is what containerd is asked.
@@ -92,7 +90,8 @@ func askKnown(ctx context.Context, api API) (leftover.Known, error) {
 type connection struct{ *grpc.ClientConn }
 
 func connect(address string) (API, error) {
-	conn, err := grpc.NewClient("unix://"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(node.MaxMessage)))
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
@@ -136,11 +135,11 @@ func (c connection) IDs(ctx context.Context, namespace string) (ids []string, er
 	for _, t := range tasks.GetTasks() {
 		ids = append(ids, t.GetID())
 	}
-	boxes, err := sandboxapi.NewStoreClient(c).List(ctx, &sandboxapi.StoreListRequest{})
-	if err != nil && status.Code(err) != codes.Unimplemented { // before containerd 1.7
+	boxes, err := node.Sandboxes(ctx, c)
+	if err != nil {
 		return nil, fmt.Errorf("sandboxes: %w", err)
 	}
-	for _, b := range boxes.GetList() {
+	for _, b := range boxes {
 		ids = append(ids, b.GetSandboxID())
 	}
 	return ids, nil

@@ -78,6 +78,11 @@ func breakages() []breakage {
 			x.write(configFile, soundConfig+`[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.sandbox.options]`+"\nSystemdCgroup = true\n")
 			x.old(configFile)
 		}, Warning, "users of their own", "containerd-shim-sandbox-v1/config.toml"},
+		{"handlers", "a drop-in that is newer than containerd", func(x *tree) {
+			x.replace(configFile, "version = 3\n", "version = 3\nimports = [\"conf.d/*.toml\", \"/etc/containerd/none.toml\"]\n")
+			x.old(configFile)
+			x.write("etc/containerd/conf.d/a.toml", "version = 3\n")
+		}, Warning, "/etc/containerd/conf.d/a.toml was changed after", "restart containerd"},
 		{"handlers", "changed since containerd was started", write(configFile, soundConfig), Warning, "was changed after", "restart containerd"},
 		{"shim-binary", "it is not there", remove("usr/bin/" + program), Failure, "/opt/containerd/bin, /usr/local/bin, /usr/bin", "make install"},
 		{"shim-binary", "it is not executable", func(x *tree) { x.chmod("usr/bin/"+program, 0o644) }, Failure, "not executable", "chmod 0755 /usr/bin/" + program},

@@ -90,9 +90,11 @@ func (e *Examination) handlers(context.Context) []Finding {
 		return append(findings, bad("no handler in %s has runtime_type = %q; there are: %s", e.config.file, runtimeName,
 			strings.Join(others, ", ")))
 	}
-	if e.changedSinceStart(e.config.file) {
-		findings = append(findings, warn("%s was changed after containerd had read it", e.config.file).
-			fix("systemctl restart containerd"))
+	for _, file := range e.configFiles() {
+		if e.changedSinceStart(file) {
+			findings = append(findings, warn("%s was changed after containerd had read it", file).
+				fix("systemctl restart containerd"))
+		}
 	}
 	if findings == nil {
 		findings = append(findings, ok("%s", strings.Join(ours, ", ")))
@@ -104,6 +106,25 @@ func olderThan(version string, major, minor int) bool {
 	var a, b int
 	n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &a, &b)
 	return n == 2 && (a < major || a == major && b < minor)
+}
+
+// configFiles are containerd's configuration, and what it imports.
+func (e *Examination) configFiles() []string {
+	files := []string{e.config.file}
+	imports, _ := e.config.all["imports"].([]any)
+	for _, item := range imports {
+		pattern, _ := item.(string)
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(e.config.file), pattern)
+		}
+		matches, _ := filepath.Glob(e.Root.Path(pattern)) // containerd has refused a pattern that is none
+		for _, file := range matches {
+			if file = "/" + strings.TrimPrefix(strings.TrimPrefix(file, e.Root.Path()), "/"); !slices.Contains(files, file) {
+				files = append(files, file)
+			}
+		}
+	}
+	return files
 }
 
 // changedSinceStart reports whether a file was changed after the process of containerd began.

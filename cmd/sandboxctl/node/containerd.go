@@ -9,10 +9,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
@@ -63,12 +66,11 @@ func checkRoot() error {
 
 // newClient returns a client that connects on its first call, and again once a second while containerd is down.
 func newClient(c Config) (*grpc.ClientConn, error) {
-	const maxMessage = 64 << 20 // containers have their configuration with them
 	again := backoff.Config{BaseDelay: time.Second, Multiplier: 1, MaxDelay: time.Second}
 	return grpc.NewClient("unix://"+c.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dialOwn(ctx, c.Address) }),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: c.Timeout}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage)))
 }
 
 // dialOwn connects to a socket, and refuses one that another user has made: root must not trust that.
@@ -122,14 +124,22 @@ func (n *Node) in(ctx context.Context, namespace string) (context.Context, conte
 	return context.WithTimeout(namespaces.WithNamespace(ctx, namespace), n.config.Timeout)
 }
 
-func (n *Node) listContainers(ctx context.Context, namespace string) ([]*containersapi.Container, error) {
+// eachContainer calls keep with each container of a namespace. They come one by one: each may have a megabyte of
+// configuration, and containerd sends no answer of more than 16.
+func (n *Node) eachContainer(ctx context.Context, namespace string, keep func(*containersapi.Container)) error {
 	ctx, cancel := n.in(ctx, namespace)
 	defer cancel()
-	answer, err := containersapi.NewContainersClient(n.conn).List(ctx, &containersapi.ListContainersRequest{})
-	if err != nil {
-		return nil, fmt.Errorf("containerd: list containers of %s: %w", namespace, errgrpc.ToNative(err))
+	stream, err := containersapi.NewContainersClient(n.conn).ListStream(ctx, &containersapi.ListContainersRequest{})
+	for err == nil {
+		var m *containersapi.ListContainerMessage
+		if m, err = stream.Recv(); err == nil {
+			keep(m.Container)
+		}
 	}
-	return answer.Containers, nil
+	if !errors.Is(err, io.EOF) {
+		return fmt.Errorf("containerd: list containers of %s: %w", namespace, errgrpc.ToNative(err))
+	}
+	return nil
 }
 
 // container returns nil for one that is gone.
@@ -149,13 +159,54 @@ func (n *Node) container(ctx context.Context, k key) (*containersapi.Container, 
 func (n *Node) listSandboxes(ctx context.Context, namespace string) ([]*types.Sandbox, error) {
 	ctx, cancel := n.in(ctx, namespace)
 	defer cancel()
-	answer, err := sandboxapi.NewStoreClient(n.conn).List(ctx, &sandboxapi.StoreListRequest{})
-	if err = errgrpc.ToNative(err); errdefs.IsNotImplemented(err) {
-		return nil, nil
-	} else if err != nil {
+	list, err := Sandboxes(ctx, n.conn)
+	if err != nil {
 		return nil, fmt.Errorf("containerd: list sandboxes of %s: %w", namespace, err)
 	}
-	return answer.List, nil
+	return list, nil
+}
+
+// MaxMessage is the most that is taken in one answer of containerd, which sends no more than 16 MiB by default.
+const MaxMessage = 64 << 20
+
+// Sandboxes returns the sandboxes of the namespace of ctx, or none if containerd has no Sandbox API. Each has its pod's
+// annotations. If containerd will not send all of them in one answer, it is asked for parts, by how their ids begin.
+func Sandboxes(ctx context.Context, conn grpc.ClientConnInterface) ([]*types.Sandbox, error) {
+	all, err := listOf(ctx, sandboxapi.NewStoreClient(conn))
+	if errdefs.IsNotImplemented(err) {
+		return nil, nil
+	}
+	if errdefs.IsResourceExhausted(err) {
+		return parts(ctx, sandboxapi.NewStoreClient(conn), "", idCharacters)
+	}
+	return all, err
+}
+
+func listOf(ctx context.Context, store sandboxapi.StoreClient, filters ...string) ([]*types.Sandbox, error) {
+	answer, err := store.List(ctx, &sandboxapi.StoreListRequest{Filters: filters})
+	return answer.GetList(), errgrpc.ToNative(err)
+}
+
+// idCharacters are those of ids (containerd pkg/identifiers). The last stands for itself at the end of a class.
+const idCharacters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.-"
+
+// parts returns the sandboxes with ids that begin so, followed by one of the characters.
+func parts(ctx context.Context, store sandboxapi.StoreClient, begin, characters string) ([]*types.Sandbox, error) {
+	all, err := listOf(ctx, store, "id~="+strconv.Quote("^"+regexp.QuoteMeta(begin)+"["+characters+"]"))
+	if !errdefs.IsResourceExhausted(err) {
+		return all, err
+	}
+	var lists [2][]*types.Sandbox
+	var errs [2]error
+	if half := len(characters) / 2; half > 0 {
+		lists[0], errs[0] = parts(ctx, store, begin, characters[:half])
+		lists[1], errs[1] = parts(ctx, store, begin, characters[half:])
+	} else {
+		begin += characters
+		lists[0], errs[0] = listOf(ctx, store, "id=="+strconv.Quote(begin))
+		lists[1], errs[1] = parts(ctx, store, begin, idCharacters)
+	}
+	return append(lists[0], lists[1]...), errors.Join(errs[:]...)
 }
 
 var states = map[tasktypes.Status]State{

@@ -219,15 +219,11 @@ func (n *Node) refresh(ctx context.Context) error {
 	}
 	seen := map[key]bool{}
 	for _, namespace := range names {
-		list, err := n.listContainers(asking, namespace)
-		if errdefs.IsNotFound(err) { // the namespace is gone
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		for _, c := range list {
+		err := n.eachContainer(asking, namespace, func(c *containersapi.Container) {
 			seen[n.keep(namespace, c).key()] = true
+		})
+		if err != nil && !errdefs.IsNotFound(err) { // the namespace is gone
+			return err
 		}
 	}
 	for k := range n.containers {

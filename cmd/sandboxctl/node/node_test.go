@@ -58,25 +58,32 @@ func (f *fakeContainerd) set(ids ...string) {
 	f.ids = ids
 }
 
-func (f *fakeContainerd) List(
-	context.Context, *containersapi.ListContainersRequest,
-) (*containersapi.ListContainersResponse, error) {
+func (f *fakeContainerd) list() (all []*containersapi.Container) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	answer := &containersapi.ListContainersResponse{}
 	for _, id := range f.ids {
-		answer.Containers = append(answer.Containers, &containersapi.Container{ID: id})
+		all = append(all, &containersapi.Container{ID: id})
 	}
-	return answer, nil
+	return all
+}
+
+func (f *fakeContainerd) ListStream(
+	_ *containersapi.ListContainersRequest, to containersapi.Containers_ListStreamServer,
+) error {
+	for _, c := range f.list() {
+		if err := to.Send(&containersapi.ListContainerMessage{Container: c}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f *fakeContainerd) Get(
-	ctx context.Context, r *containersapi.GetContainerRequest,
+	_ context.Context, r *containersapi.GetContainerRequest,
 ) (*containersapi.GetContainerResponse, error) {
-	all, err := f.List(ctx, nil)
-	for _, c := range all.GetContainers() {
+	for _, c := range f.list() {
 		if c.ID == r.ID {
-			return &containersapi.GetContainerResponse{Container: c}, err
+			return &containersapi.GetContainerResponse{Container: c}, nil
 		}
 	}
 	return nil, status.Error(codes.NotFound, "no such container")
