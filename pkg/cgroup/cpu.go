@@ -6,6 +6,8 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -72,35 +74,42 @@ func (c *Cgroup) Fit(b Bandwidth) Bandwidth {
 	return b
 }
 
-// FitChildren lowers children of v1 with names that match pattern to b, which c is about to get: it is refused while a
-// child has more.
-func (c *Cgroup) FitChildren(pattern string, b Bandwidth) error {
+// FitChildren lowers children of v1 with names that match a pattern of path.Match to b, which c is about to get: it is
+// refused while a child has more. The snapshot has what they had, also if there is an error.
+func (c *Cgroup) FitChildren(pattern string, b Bandwidth) (Snapshot, error) {
+	before := Snapshot{}
 	own := c.Path("cpu")
 	if c.unified || own == "" {
-		return nil
+		return before, nil
 	}
-	children, err := filepath.Glob(filepath.Join(own, pattern))
+	children, err := os.ReadDir(own)
 	if err != nil {
-		return err
+		return before, err
 	}
-	for _, dir := range children {
-		if err := b.fitChild(dir); err != nil && !IsGone(err) { // the exec has ended
-			return err
+	for _, child := range children {
+		matches, err := path.Match(pattern, child.Name())
+		if err == nil && matches {
+			err = b.fitChild(filepath.Join(own, child.Name()), before)
+		}
+		if err != nil && !IsGone(err) { // the exec has ended
+			return before, err
 		}
 	}
-	return nil
+	return before, nil
 }
 
-func (b Bandwidth) fitChild(dir string) error {
+func (b Bandwidth) fitChild(dir string, before Snapshot) error {
 	has, err := readBandwidth(dir)
 	if err != nil || has.Quota <= 0 || !b.less(has) {
 		return err
 	}
+	quota, period := filepath.Join(dir, quotaFile), filepath.Join(dir, periodFile)
+	before[quota], before[period] = strconv.FormatInt(has.Quota, 10), strconv.FormatUint(has.Period, 10)
 	b = b.in(has.Period) // or in a longer one, which makes less of the quota that is there
-	if err := Write(filepath.Join(dir, periodFile), strconv.FormatUint(b.Period, 10)); err != nil {
+	if err := Write(period, strconv.FormatUint(b.Period, 10)); err != nil {
 		return err
 	}
-	return Write(filepath.Join(dir, quotaFile), strconv.FormatInt(b.Quota, 10))
+	return Write(quota, strconv.FormatInt(b.Quota, 10))
 }
 
 func readBandwidth(dir string) (b Bandwidth, err error) {

@@ -53,7 +53,7 @@ func TestFit_IsNoMoreThanWhatIsAbove(t *testing.T) {
 }
 
 func TestFitChildren_LowersThoseWithMore(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), `with\x2dslash`) // as systemd names units
 	more := withQuota(t, filepath.Join(dir, "exec-1"), "50000", "100000")
 	less := withQuota(t, filepath.Join(dir, "exec-2"), "10000", "100000")
 	none := withQuota(t, filepath.Join(dir, "exec-3"), "-1", "100000")
@@ -63,11 +63,12 @@ func TestFitChildren_LowersThoseWithMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := New(map[string]string{"cpu": dir, "memory": dir})
-	if err := c.FitChildren("exec-*", Bandwidth{20000, 100000}); err != nil {
+	before, err := c.FitChildren("exec-*", Bandwidth{20000, 100000})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.FitChildren("exec-*", Bandwidth{-1, 100000}); err != nil { // no limit is more than any
-		t.Fatal(err)
+	if none, err := c.FitChildren("exec-*", Bandwidth{-1, 100000}); err != nil || len(none) > 0 { // more than any
+		t.Errorf("without a limit: %v, %v, want that nothing is changed", none, err)
 	}
 	for dir, want := range map[string]Bandwidth{
 		more: {20000, 100000}, less: {10000, 100000}, none: {-1, 100000}, short: {200000, 1000000}, other: {50000, 100000},
@@ -75,5 +76,14 @@ func TestFitChildren_LowersThoseWithMore(t *testing.T) {
 		if got, err := readBandwidth(dir); err != nil || got != want {
 			t.Errorf("%s has %v, %v, want %v", filepath.Base(dir), got, err, want)
 		}
+	}
+	if err := os.RemoveAll(short); err != nil { // this one ends
+		t.Fatal(err)
+	}
+	if err := before.RestoreLeft(); err != nil {
+		t.Error(err)
+	}
+	if got, err := readBandwidth(more); err != nil || got != (Bandwidth{50000, 100000}) {
+		t.Errorf("restored to %v, %v, want what it had", got, err)
 	}
 }

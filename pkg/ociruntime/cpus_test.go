@@ -67,6 +67,12 @@ func TestCPUs_OfAnExecAboveTheContainers(t *testing.T) {
 	}
 	v2 := [3]string{"100000 100000", "40000 100000", "10000 100000"}
 	want("at its start", [3]string{"50000", "40000", "10000"}, v2)
+	refused := quota(20000)
+	refused.BlockIO = &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{{Rate: 1}}} // of no disk
+	if err := b.Update(refused); err == nil {
+		t.Error("an update for a disk that is not there succeeded")
+	}
+	want("after a refused update", [3]string{"50000", "40000", "10000"}, v2)
 	must(t, b.Update(quota(20000)))
 	want("after the container has less", [3]string{"20000", "20000", "10000"}, v2)
 }

@@ -50,12 +50,16 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	if err != nil {
 		return fmt.Errorf("linux.resources: %w", err)
 	}
-	if err := fail.After("update.write", c.write(next, write)); err != nil {
+	ofExecs, err := c.fitExecs(next, write)
+	if err == nil {
+		err = fail.After("update.write", c.write(write))
+	}
+	if err != nil {
 		err = ocierrors.Update(err, fields, c.cgroup)
 		if errors.Is(err, systemd.ErrSilent) {
-			return err // systemd is asked first, so nothing was written
+			snapshot = nil // systemd is asked first, so nothing was written
 		}
-		if undo := fail.After("update-undo.restore", c.restore(before, write, snapshot)); undo != nil {
+		if undo := fail.After("update-undo.restore", c.restore(before, write, snapshot, ofExecs)); undo != nil {
 			err = errors.Join(err, fmt.Errorf("put the former values back: %w", undo))
 		}
 		return err
@@ -85,13 +89,20 @@ func bandwidth(r *specs.LinuxCPU) cgroup.Bandwidth {
 	return b
 }
 
-// write writes r, of what the container has next. If r has device rules, those that every container has follow them.
-func (c *container) write(next, r *specs.LinuxResources) error {
-	if next.CPU != nil && r.CPU != nil {
-		if err := c.execGroups.Fit(bandwidth(next.CPU)); err != nil {
-			return fmt.Errorf("linux.resources.cpu.quota: that of execs: %w", err)
-		}
+// fitExecs lowers quotas of execs to the one that the container is about to have.
+func (c *container) fitExecs(next, write *specs.LinuxResources) (cgroup.Snapshot, error) {
+	if next.CPU == nil || write.CPU == nil {
+		return nil, nil
 	}
+	before, err := c.execGroups.Fit(bandwidth(next.CPU))
+	if err != nil {
+		err = fmt.Errorf("linux.resources.cpu.quota: that of execs: %w", err)
+	}
+	return before, err
+}
+
+// write writes r. If r has device rules, those that every container has follow them.
+func (c *container) write(r *specs.LinuxResources) error {
 	converted, err := c.convert(r, len(r.Devices) > 0)
 	if err != nil {
 		return err
@@ -131,9 +142,12 @@ func (c *container) defaultDevices() []*devices.Rule {
 	return rules
 }
 
-// restore undoes a partial write. It also restores the properties of a scope, since systemd writes them to the files
-// again when it is reloaded.
-func (c *container) restore(before, write *specs.LinuxResources, snapshot cgroup.Snapshot) error {
+// restore undoes a partial write, or with a nil snapshot only what was done to execs. It also restores the properties of
+// a scope, since systemd writes them to the files again when it is reloaded.
+func (c *container) restore(before, write *specs.LinuxResources, snapshot, ofExecs cgroup.Snapshot) error {
+	if snapshot == nil {
+		return ofExecs.RestoreLeft()
+	}
 	var errs []error
 	if len(write.Devices) > 0 {
 		errs = append(errs, c.restoreDevices(before))
@@ -141,7 +155,7 @@ func (c *container) restore(before, write *specs.LinuxResources, snapshot cgroup
 	if s, ok := c.manager.(*systemd.Scope); ok {
 		errs = append(errs, s.Restore(snapshot))
 	}
-	return errors.Join(append(errs, snapshot.Restore())...)
+	return errors.Join(append(errs, snapshot.Restore(), ofExecs.RestoreLeft())...)
 }
 
 func (c *container) restoreDevices(before *specs.LinuxResources) error {

@@ -61,8 +61,11 @@ func (g *Groups) Prepare() error {
 }
 
 // Fit lowers the quotas of execs that run to the one that the container is about to get, where it would be refused
-// otherwise (cgroup v1). They stay as low, also if the container gets more again or the update fails.
-func (g *Groups) Fit(b cgroup.Bandwidth) error { return g.parent.FitChildren("exec-*", b) }
+// otherwise (cgroup v1). They stay as low if the container gets more again. What they had is returned also if there is
+// an error.
+func (g *Groups) Fit(b cgroup.Bandwidth) (cgroup.Snapshot, error) {
+	return g.parent.FitChildren("exec-*", b)
+}
 
 // Group is the cgroup of one exec.
 type Group struct {
