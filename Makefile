@@ -116,8 +116,8 @@ dynamic: ## build bin/containerd-shim-sandbox-v1 with the system's libc and libs
 
 install: ## copy the built binaries to $(DESTDIR)$(PREFIX)/bin (builds them if they are absent)
 	test -x $(BIN)/$(NAME) -a -x $(BIN)/$(TOOL) || $(MAKE) --no-print-directory build
-	install -D -m 0755 $(BIN)/$(NAME) "$(DESTDIR)$(PREFIX)/bin/$(NAME)"
-	install -D -m 0755 $(BIN)/$(TOOL) "$(DESTDIR)$(PREFIX)/bin/$(TOOL)"
+	for file in $(NAME) $(TOOL); do to="$(DESTDIR)$(PREFIX)/bin/$$file"; install -D -m 0755 $(BIN)/$$file "$$to.part" && \
+		sync "$$to.part" && mv -f "$$to.part" "$$to" || exit 1; done # containerd may start it at any time
 
 uninstall: ## remove the installed binaries
 	rm -f "$(DESTDIR)$(PREFIX)/bin/$(NAME)" "$(DESTDIR)$(PREFIX)/bin/$(TOOL)"

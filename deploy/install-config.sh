@@ -209,10 +209,23 @@ check_candidate() {
 	dump "$candidate" after
 }
 
+# importers prints the other configurations beside $config that import the drop-in: those of further containerds.
+importers() {
+	for file in "$(dirname "$config")"/*.toml; do
+		case $file in
+		"$config" | "$candidate" | "$baseline") ;;
+		*) if grep -qsF "$dropin" "$file"; then printf '%s ' "$file"; fi ;;
+		esac
+	done | sed 's/ $//'
+}
+
 # plan_uninstall writes the former configuration to $work/new, or nothing if there was none.
 plan_uninstall() {
+	if [ -e "$dropin" ] && { [ -n "$shared" ] || ! dropin_is_ours; }; then
+		cp -p "$dropin" "$work/new-dropin" # it stays
+		[ -z "$shared" ] || say "$dropin: stays, $shared imports it"
+	fi
 	[ -e "$config" ] || return 0
-	if [ -e "$dropin" ] && ! dropin_is_ours; then cp -p "$dropin" "$work/new-dropin"; fi # it stays
 	if ! grep -qF -e "$mark_begin" -e "$dropin" "$config"; then
 		cp "$config" "$work/new"
 		return 0

@@ -7,12 +7,26 @@
 
 # need_tools refuses a node without a program that is needed: without diff, say, all would look the same.
 need_tools() {
-	for tool in awk cat cmp cp date diff grep mktemp mv readlink rm rmdir sed sort sync tail timeout tr; do
+	for tool in awk cat cmp cp date diff grep mktemp mv readlink rm rmdir sed sort sync tail timeout tr xargs; do
 		command -v "$tool" >/dev/null || refuse "the program $tool is absent"
 	done
 }
 
+# daemon_pid prints the process id of the containerd that systemd runs, if any.
+daemon_pid() {
+	systemctl show --property MainPID containerd 2>/dev/null | sed -n 's/^MainPID=\([1-9][0-9]*\)$/\1/p'
+}
+
+# daemon_binary prints the program of a process. After an upgrade that is the one by which it will be restarted.
+daemon_binary() { readlink "/proc/$1/exe" | sed 's/ (deleted)$//'; }
+
+# find_containerd finds, unless --containerd says it, the binary of the daemon that will be restarted: there may be others
+# in PATH.
 find_containerd() {
+	if [ -z "$containerd$restart" ]; then
+		pid=$(daemon_pid)
+		if [ -n "$pid" ]; then containerd=$(daemon_binary "$pid"); fi
+	fi
 	if [ -z "$containerd" ]; then
 		containerd=$(command -v containerd) || refuse "no containerd in PATH: name it with --containerd"
 	fi
@@ -37,10 +51,12 @@ find_daemon() {
 	[ -z "$restart" ] || return 0
 	[ -d /run/systemd/system ] || refuse "systemd does not run here: say how to restart containerd with --restart"
 	restart='systemctl restart containerd'
-	pid=$(systemctl show --property MainPID containerd 2>/dev/null | sed 's/^MainPID=//')
-	case $pid in
-	'' | 0 | *[!0-9]*) return 0 ;; # it does not run
-	esac
+	pid=$(daemon_pid)
+	[ -n "$pid" ] || return 0 # it does not run
+	runs=$(daemon_binary "$pid")
+	if [ "$(readlink -f "$containerd")" != "$runs" ] && [ "$("$runs" --version)" != "$("$containerd" --version)" ]; then
+		refuse "containerd, pid $pid, is $runs, of another version than --containerd $containerd"
+	fi
 	reads=$(tr '\0' '\n' <"/proc/$pid/cmdline" | awk '
 		take { print; exit }
 		/^--?c(onfig)?$/ { take = 1 }
@@ -133,7 +149,8 @@ users() {
 	done
 	removed=''
 	if $place && [ -e "$shim" ]; then removed=$(readlink -f "$shim") || return 1; fi
-	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
+	# There may be more processes than a program can have arguments.
+	printf '%s\n' /proc/[0-9]*/cmdline | xargs grep -ls "$name" | while read -r file; do
 		pid=${file#/proc/}
 		pid=${pid%/cmdline}
 		is_shim "$pid" || continue

@@ -193,7 +193,7 @@ stage_shim() {
 # shellcheck disable=SC2317 # by the trap
 finish() {
 	status=$?
-	trap '' INT TERM HUP
+	trap '' INT TERM HUP PIPE # by PIPE if nobody reads what is said any more
 	trap - EXIT
 	set +e
 	if $changed && [ $status -ne 0 ]; then
@@ -228,6 +228,7 @@ trap finish EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
+trap 'exit 141' PIPE
 
 # Only one install.sh runs at a time. The lock ends with the process.
 if command -v flock >/dev/null; then
@@ -331,6 +332,7 @@ do_uninstall() {
 			$force || refuse "these use the runtime: remove them first; nothing was changed"
 		fi
 	fi
+	shared=$(importers)
 	if $configure; then
 		plan_uninstall
 		if [ -e "$work/new" ]; then
@@ -353,6 +355,8 @@ do_uninstall() {
 	fi
 	if ! $place; then
 		say "$shim: stays, it belongs to a package"
+	elif [ -n "$shared" ]; then
+		say "$shim: stays, $shared needs it"
 	elif [ -e "$shim" ]; then
 		changed=true
 		rm -f "$shim" || refuse "cannot remove $shim"

@@ -27,7 +27,8 @@ is_shim() {
 		grep -qs '^Uid:[[:blank:]]*0[[:blank:]]' "/proc/$1/status"
 }
 running=$(
-	grep -ls "$name" /proc/[0-9]*/cmdline | while read -r file; do
+	# There may be more processes than a program can have arguments.
+	printf '%s\n' /proc/[0-9]*/cmdline | xargs grep -ls "$name" | while read -r file; do
 		pid=${file#/proc/}
 		is_shim "${pid%/cmdline}" || continue
 		args=$(tr '\0\n' '  ' 2>/dev/null <"$file") || continue
