@@ -301,7 +301,7 @@ func RemoveSocket(ctx context.Context, bundle, id string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*hangTimeout)
 	defer cancel()
-	if alive, err := Serves(ctx, path, id); err != nil || alive {
+	if alive, err := Serves(ctx, path, id, nil); err != nil || alive {
 		return err
 	}
 	return removeDeadSocket(ctx, path)
@@ -318,12 +318,14 @@ const (
 	lastAgain  = 100 * time.Millisecond
 )
 
-// Serves reports whether a running shim listens on socket. It is dead if the kernel says that nobody listens there:
-// connect(2) is refused, or there is no socket of that name, even without its file. No other error proves that: this
-// process, the machine or the shim may lack descriptors or memory; and while a process with many threads dies, its
-// sockets stay open for some milliseconds, and connections to them are reset. So Serves tries again until ctx ends,
-// which is an error.
-func Serves(ctx context.Context, socket, id string) (bool, error) {
+// Serves reports whether a running shim listens on socket. It is dead if the kernel says that nobody listens there, so
+// that connect(2) is refused. No other error proves that: this process, the machine or the shim may lack descriptors or
+// memory; and while a process with many threads dies, its sockets stay open for some milliseconds, and connections to
+// them are reset. So Serves tries again until ctx ends, which is an error.
+//
+// If there is no file, somebody may have removed it: then it counts whether the process of the shim lives. One that ends
+// removes its socket itself, so it has a moment. A nil lives is no process.
+func Serves(ctx context.Context, socket, id string, lives func() (bool, error)) (bool, error) {
 	began := time.Now()
 	var last error
 	for tries, wait := 1, firstAgain; ; tries, wait = tries+1, min(2*wait, lastAgain) {
@@ -335,7 +337,14 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 		case errors.Is(err, unix.ECONNREFUSED):
 			return false, nil
 		case errors.Is(err, unix.ENOENT):
-			return listens(socket)
+			alive, livesErr := false, error(nil)
+			if lives != nil {
+				alive, livesErr = lives()
+			}
+			if livesErr != nil || !alive || time.Since(began) > hangTimeout {
+				return alive, livesErr
+			}
+			last = err
 		case err == nil, hangs:
 			return true, nil
 		case last == nil || ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded):
@@ -350,21 +359,4 @@ func Serves(ctx context.Context, socket, id string) (bool, error) {
 				socket, tries, time.Since(began).Round(time.Millisecond), last, errdefs.ErrUnavailable)
 		}
 	}
-}
-
-// listens reports whether a process of this network namespace listens on socket, whose file somebody may have removed
-// (proc_net(5)).
-func listens(socket string) (bool, error) {
-	text, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		return false, err
-	}
-	const flags, listening = 3, "00010000" // __SO_ACCEPTCON
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) > flags && fields[flags] == listening && strings.HasSuffix(line, " "+socket+"\n") {
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -5,6 +5,7 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -90,9 +91,11 @@ func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
 
 func TestServes(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
+	alive := false
+	lives := func() (bool, error) { return alive, nil }
 	is := func(want bool, what string) {
 		t.Helper()
-		if got, err := Serves(t.Context(), path, "c1"); err != nil || got != want {
+		if got, err := Serves(t.Context(), path, "c1", lives); err != nil || got != want {
 			t.Errorf("%s: serves = %t, %v, want %t", what, got, err, want)
 		}
 	}
@@ -111,7 +114,18 @@ func TestServes(t *testing.T) {
 		}
 	}
 	must(os.Rename(path, path+".away"))
+	is(false, "a dead shim whose socket somebody has removed")
+	alive = true
 	is(true, "a shim whose socket somebody has removed")
+	asked := 0
+	got, err := Serves(t.Context(), path, "c1", func() (bool, error) { asked++; return asked < 3, nil })
+	if err != nil || got {
+		t.Errorf("a shim that removed its socket and then ends: serves = %t, %v, want false", got, err)
+	}
+	unknown := errors.New("not known")
+	if _, err = Serves(t.Context(), path, "c1", func() (bool, error) { return false, unknown }); !errors.Is(err, unknown) {
+		t.Errorf("a process of which nothing is known: %v, want %v", err, unknown)
+	}
 	must(os.Rename(path+".away", path))
 	dead := make(chan struct{})
 	go func() { // a shim that dies once it has been connected to
@@ -150,7 +164,7 @@ func TestServes_AShimThatHangsUpIsNotDead(t *testing.T) {
 			}
 		}
 	}()
-	alive, err := Serves(ctx, path, "c1")
+	alive, err := Serves(ctx, path, "c1", nil)
 	_ = l.Close()
 	<-ended
 	if alive || !errdefs.IsUnavailable(err) || !strings.Contains(err.Error(), path) {
