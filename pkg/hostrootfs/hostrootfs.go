@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
@@ -41,6 +42,19 @@ type Rootfs struct {
 	user    *hostUser     // nil if none was asked for
 }
 
+// hostTimeout bounds how long the shim waits for file systems of the host, each time that it looks at them. A volume
+// anywhere below a directory, such as an NFS server, may not answer.
+const hostTimeout = 5 * time.Second
+
+// patiently calls look, which may go on when patiently has returned an error.
+func patiently(setting settings.Value, look func() error) error {
+	err := unixfile.Within(hostTimeout, look)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%s %q: %w", setting.Key, setting.Text, err)
+	}
+	return err
+}
+
 // Parse reads the settings host-rootfs, its mask and its user, and looks for what they name on the host.
 func Parse(list, mask, user settings.Value) (Rootfs, error) {
 	masks, err := parseMasks(mask)
@@ -51,6 +65,17 @@ func Parse(list, mask, user settings.Value) (Rootfs, error) {
 	if err != nil {
 		return Rootfs{}, err
 	}
+	var found Rootfs
+	if err := patiently(list, func() (err error) {
+		found, err = find(list, requested, masks, user)
+		return err
+	}); err != nil {
+		return Rootfs{}, err
+	}
+	return found, nil
+}
+
+func find(list settings.Value, requested []entry, masks []string, user settings.Value) (Rootfs, error) {
 	entries, err := findEntries(list, requested)
 	if err != nil {
 		return Rootfs{}, err
@@ -116,6 +141,15 @@ func rootOwner(spec *specs.Spec) idmap.Owner {
 // Prepare implements [process.Hook]. The root file system is mounted by then.
 func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	h.bundle = c.Bundle
+	prepared, config := *h, *c // which alone are changed once the wait was given up
+	if err := patiently(h.setting, func() error { return prepared.prepare(&config) }); err != nil {
+		return err
+	}
+	*h, *c = prepared, config
+	return fail.At("create.host-rootfs")
+}
+
+func (h *Rootfs) prepare(c *process.Config) error {
 	if err := h.user.check(c.Spec); err != nil {
 		return err
 	}
@@ -158,7 +192,7 @@ func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 		h.late = append(h.late, slices.DeleteFunc(v.late, func(l entry) bool { return masked(l.container) })...)
 	}
 	c.Spec = &spec
-	return fail.At("create.host-rootfs")
+	return nil
 }
 
 // makeTmp makes the directory that programs of a host take for granted.
@@ -195,10 +229,14 @@ func insertMount(mounts []specs.Mount, m specs.Mount) []specs.Mount {
 
 // Created implements [process.Hook]. An init that is dead sees nothing.
 func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
-	err := h.checkBinds(init.Pid())
-	if err == nil && len(h.late) > 0 {
-		err = mountLate(init.Pid(), h.late)
-	}
+	pid := init.Pid()
+	err := patiently(h.setting, func() error {
+		err := h.checkBinds(pid)
+		if err == nil && len(h.late) > 0 {
+			err = mountLate(pid, h.late)
+		}
+		return err
+	})
 	if errors.Is(err, errDead) {
 		return nil
 	}
