@@ -44,12 +44,15 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 	); err != nil {
 		return err
 	}
-	existed := criu.IsDir(r.Path)
+	made, err := criu.MakeImageDir(r.Path)
+	if err != nil {
+		return err
+	}
 	defer c.runtime.reaper.Suspend()() // criu and the helpers that it runs
 	return ocierrors.Classify(criu.WithLog(c.config.Bundle, r.WorkPath, "dump.log", func(dir string) error {
 		opts.WorkDirectory = dir
 		err := fail.After("checkpoint.dump", lc.Checkpoint(opts))
-		if err != nil && !existed {
+		if err != nil && made {
 			err = errors.Join(err, fail.After("checkpoint-undo.image", os.RemoveAll(r.Path)))
 		}
 		return err

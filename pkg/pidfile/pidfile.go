@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/fail"
@@ -262,8 +263,13 @@ func refusedRemoval(path string, err error) error {
 
 func removeNow(path string, ours func(pid int) (bool, error)) error {
 	pid, err := Read(path)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errdefs.IsInvalidArgument(err) {
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENOTDIR), errdefs.IsInvalidArgument(err),
+		errors.Is(err, unix.ELOOP):
 		return nil // it is gone, or something else
+	case errors.Is(err, unix.EAGAIN): // somebody else has a lease on it, for as long as they like (fcntl(2))
+		log.L.WithField("path", path).Warn("pid file: it stays, since another process keeps it from being opened")
+		return nil
 	}
 	remove := false
 	if err == nil {
@@ -281,8 +287,8 @@ func removeNow(path string, ours func(pid int) (bool, error)) error {
 // dead reports whether process pid does not exist, or has exited and is not reaped yet.
 func dead(pid int) (bool, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return true, nil
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) {
+		return true, nil // the last two: the id is that of a thread now
 	}
 	if err != nil {
 		return false, os.NewSyscallError("pidfd_open", err)

@@ -8,7 +8,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -247,4 +249,51 @@ func TestHook_HasOneRemovalAtATime(t *testing.T) {
 		t.Error("there is more than the first try")
 	}
 	must(t, h.Removed())
+}
+
+// Somebody who may write to the directory must not keep the container from being deleted.
+func TestRemove_LeavesWhatSomebodyKeepsClosed(t *testing.T) {
+	dir := t.TempDir()
+	loop := filepath.Join(dir, "loop")
+	must(t, os.Symlink("loop", loop))
+	must(t, Remove(filepath.Join(loop, "pid"), 7))
+
+	leased := filepath.Join(dir, "leased")
+	f, err := os.OpenFile(leased, os.O_CREATE|os.O_RDWR, 0o600)
+	must(t, err)
+	_, err = f.WriteString("7")
+	must(t, err)
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Fatalf("lease: %v", err)
+	}
+	signal.Ignore(unix.SIGIO) // by which the kernel tells the owner of the lease
+	t.Cleanup(func() { signal.Reset(unix.SIGIO) })
+	must(t, Remove(leased, 7))
+	must(t, f.Close())
+	must(t, Remove(leased, 7))
+	if _, err := os.Stat(leased); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file without its lease: %v, want it removed", err)
+	}
+}
+
+// The number of a dead process may be that of a thread now.
+func TestRemoveStale_OfAThreadsNumber(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pid")
+	thread, end := make(chan int), make(chan struct{})
+	go func() { // ends with the test
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		thread <- unix.Gettid()
+		<-end
+	}()
+	defer close(end)
+	tid := <-thread
+	if tid == os.Getpid() {
+		t.Skip("SKIPPED: the goroutine is on the first thread")
+	}
+	must(t, Write(path, tid))
+	must(t, RemoveStale(path))
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file: %v, want it removed", err)
+	}
 }

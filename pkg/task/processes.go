@@ -72,7 +72,11 @@ func (c *Container) Processes() (list []ProcessInfo, partial bool, err error) {
 	if err != nil && !errdefs.IsNotFound(err) {
 		return nil, partial, fmt.Errorf("container %q: %w", c.ID(), err)
 	}
-	list = slices.DeleteFunc(list, func(p ProcessInfo) bool { return !slices.Contains(after, p.Pid) })
+	still := map[int]bool{}
+	for _, pid := range after {
+		still[pid] = true
+	}
+	list = slices.DeleteFunc(list, func(p ProcessInfo) bool { return !still[p.Pid] })
 	inherit(list)
 	return list, partial, nil
 }

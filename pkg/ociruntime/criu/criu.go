@@ -59,7 +59,7 @@ func DumpOptions(r process.CheckpointRequest) (*libcontainer.CriuOpts, error) {
 		if filepath.IsAbs(r.ParentPath) {
 			return nil, invalid("parent_path", r.ParentPath, "must be relative to the path of the image")
 		}
-		if parent := filepath.Join(r.Path, r.ParentPath); !IsDir(parent) {
+		if parent := filepath.Join(r.Path, r.ParentPath); !isDir(parent) {
 			return nil, invalid("parent_path", r.ParentPath, "there is no directory "+parent)
 		}
 	}
@@ -166,8 +166,21 @@ func CheckNamespaces(list configs.Namespaces, pid int) error {
 	return nil
 }
 
-// IsDir reports whether path leads to a directory.
-func IsDir(path string) bool {
+// MakeImageDir makes the directory of a checkpoint's image, unless there is one. made says which.
+func MakeImageDir(dir string) (made bool, err error) {
+	err = os.Mkdir(dir, 0o700)
+	if !errors.Is(err, os.ErrExist) {
+		return err == nil, err
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("path %q: must be a directory, or absent: %w", dir, errdefs.ErrInvalidArgument)
+	}
+	return false, err
+}
+
+// isDir reports whether path leads to a directory.
+func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }

@@ -185,3 +185,24 @@ func wantError(t *testing.T, err, class error, words ...string) {
 		}
 	}
 }
+
+// What Checkpoint may remove after a failure is what it has made.
+func TestMakeImageDir_TakesOnlyADirectory(t *testing.T) {
+	dir := t.TempDir()
+	file, link, full := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "full")
+	must(t, os.WriteFile(file, []byte("content"), 0o600))
+	must(t, os.Symlink("nowhere", link))
+	must(t, os.Mkdir(full, 0o700))
+	for path, want := range map[string]bool{filepath.Join(dir, "new"): true, full: false} {
+		if made, err := MakeImageDir(path); err != nil || made != want {
+			t.Errorf("MakeImageDir(%s) = %t, %v, want %t", path, made, err, want)
+		}
+	}
+	_, err := MakeImageDir(file)
+	wantError(t, err, errdefs.ErrInvalidArgument, file, "must be a directory")
+	for _, path := range []string{link, filepath.Join(dir, "none", "new")} {
+		if made, err := MakeImageDir(path); made || !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("MakeImageDir(%s) = %t, %v, want %v", path, made, err, os.ErrNotExist)
+		}
+	}
+}
