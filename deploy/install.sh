@@ -28,7 +28,7 @@ usage() {
 		  --binary FILE       shim to install (default: $name beside this script, or in ../bin)
 		  --bindir DIRECTORY  where containerd finds it (default: /usr/local/bin, or with --config-only /usr/bin)
 		  --config FILE       containerd's configuration (default: /etc/containerd/config.toml)
-		  --containerd FILE   the daemon's binary (default: the one in PATH)
+		  --containerd FILE   the daemon's binary (default: the one that systemd runs, or that in PATH)
 		  --ctr FILE          its client (default: the one beside the daemon, or in PATH)
 		  --restart COMMAND   restarts containerd, returns when the former is gone (default: systemctl restart containerd)
 		  --timeout SECONDS   how long containerd may take to restart, and then to answer (default: 60)

@@ -4,6 +4,7 @@
 package deploy_test
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,6 +70,40 @@ func TestInstall_ContainerdThatFailsGetsItsFormerFiles(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Whoever reads the output goes away while containerd is restarted: head, tee after control-C, a connection.
+func TestInstall_GoesBackThoughNobodyReadsItsOutput(t *testing.T) {
+	n := newNode(t, release(t, "2.4"), basic)
+	gone := filepath.Join(t.TempDir(), "gone")
+	n.restart = "until [ -e " + gone + " ]; do sleep 0.01; done; exit 7"
+	before := n.files()
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := n.command("install")
+	cmd.Stdout, cmd.Stderr = in, in
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = in.Close() // the script has it
+	said := ""
+	for lines := bufio.NewScanner(out); !strings.Contains(said, "restarting containerd") && lines.Scan(); {
+		said += lines.Text() + "\n"
+	}
+	_ = out.Close()
+	n.write(gone, "")
+	_ = cmd.Wait() // its status is compared below
+	if got := cmd.ProcessState.ExitCode(); got != 3 {
+		t.Errorf("install.sh ends with %v, want status 3; it had said\n%s", cmd.ProcessState, said)
+	}
+	_ = os.Remove(n.bindir)
+	delete(before, n.bindir)
+	n.wantFiles(before)
+	if _, err := n.client().Version(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -95,6 +95,41 @@ func TestInstall_DropInOfSomebodyElseStays(t *testing.T) {
 	before = n.files()
 	n.want(1, []string{"somebody else wrote it"}, "install")
 	n.wantFiles(before)
+	if err := os.Remove(n.config); err != nil {
+		t.Fatal(err)
+	}
+	before = n.files()
+	n.binary = ""
+	n.want(0, nil, "uninstall", "--config-only", "--force") // without a configuration its address is another
+	n.wantFiles(before)
+}
+
+// Two containerds have their configurations in one directory, and so one drop-in.
+func TestUninstall_KeepsWhatAnotherConfigurationImports(t *testing.T) {
+	n := newNode(t, release(t, "2.4"), basic).sibling(t, forms2()[0])
+	before := n.files()
+	n.want(0, nil, "install")
+	other := filepath.Join(filepath.Dir(n.config), "other.toml")
+	n.write(other, "version = 3\nimports = [\""+n.dropin()+"\"]\n")
+	installed := n.files()
+	shim := filepath.Join(n.bindir, shimName)
+	n.want(0, []string{n.dropin() + ": stays, " + other, shim + ": stays, " + other}, "uninstall")
+	after := n.files()
+	for _, file := range []string{n.dropin(), shim} {
+		if after[file] != installed[file] || after[file] == "" {
+			t.Errorf("%s was changed", file)
+		}
+	}
+	if after[n.config] != before[n.config] {
+		t.Errorf("the configuration is\n%s\nwant\n%s", after[n.config], before[n.config])
+	}
+	if err := os.Remove(other); err != nil {
+		t.Fatal(err)
+	}
+	n.want(0, nil, "uninstall")
+	_ = os.Remove(n.bindir)
+	delete(before, n.bindir)
+	n.wantFiles(before)
 }
 
 func TestInstall_NamesAProgramThatIsAbsent(t *testing.T) {

@@ -84,6 +84,12 @@ func TestInstall_ProcessOfAnotherUserIsNoShim(t *testing.T) {
 	n.want(0, []string{"removed"}, "uninstall")
 }
 
+// many goes on with hundreds of processes and little room for arguments.
+const many = `for n in $(seq 400); do sleep 1000 <&- >&- 2>&- & done
+large=$(head -c 61000 /dev/zero | tr '\0' a)
+ulimit -s 256
+exec env -i PATH="$PATH" A="$large" B="$large" sh "$1" remove`
+
 // The script of a package refuses its removal for a shim, and for nothing that only looks like one. It prints no escape
 // sequence that is in the arguments of a process.
 func TestPreremove_CountsShimsAlone(t *testing.T) {
@@ -97,6 +103,7 @@ func TestPreremove_CountsShimsAlone(t *testing.T) {
 	}{
 		{name: "a shim", program: shimName, status: 1},
 		{name: "a shim after an upgrade", program: shimName, after: `rm "$program"`, status: 1},
+		{name: "a shim among more processes than a program can have arguments", program: shimName, after: many, status: 1},
 		{name: "another program", program: "sh"},
 		{
 			name: "another user", program: shimName,
