@@ -323,8 +323,8 @@ const (
 // memory; and while a process with many threads dies, its sockets stay open for some milliseconds, and connections to
 // them are reset. So Serves tries again until ctx ends, which is an error.
 //
-// If there is no file, somebody may have removed it: then it counts whether the process of the shim lives. One that ends
-// removes its socket itself, so it has a moment. A nil lives is no process.
+// If there is no file, somebody may have removed it: then it counts whether the process of the shim lives. One that
+// ends removes its socket itself, so it has a moment. A nil lives is no process.
 func Serves(ctx context.Context, socket, id string, lives func() (bool, error)) (bool, error) {
 	began := time.Now()
 	var last error

@@ -91,8 +91,9 @@ func TestRemoveSocket_KeepsThatOfALivingShim(t *testing.T) {
 
 func TestServes(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
-	alive := false
-	lives := func() (bool, error) { return alive, nil }
+	var alive bool
+	var unknown error // why it is not known whether the process lives
+	lives := func() (bool, error) { return alive, unknown }
 	is := func(want bool, what string) {
 		t.Helper()
 		if got, err := Serves(t.Context(), path, "c1", lives); err != nil || got != want {
@@ -122,8 +123,8 @@ func TestServes(t *testing.T) {
 	if err != nil || got {
 		t.Errorf("a shim that removed its socket and then ends: serves = %t, %v, want false", got, err)
 	}
-	unknown := errors.New("not known")
-	if _, err = Serves(t.Context(), path, "c1", func() (bool, error) { return false, unknown }); !errors.Is(err, unknown) {
+	unknown = errors.New("not known")
+	if _, err = Serves(t.Context(), path, "c1", lives); !errors.Is(err, unknown) {
 		t.Errorf("a process of which nothing is known: %v, want %v", err, unknown)
 	}
 	must(os.Rename(path+".away", path))

@@ -142,8 +142,8 @@ func (c *container) defaultDevices() []*devices.Rule {
 	return rules
 }
 
-// restore undoes a partial write, or with a nil snapshot only what was done to execs. It also restores the properties of
-// a scope, since systemd writes them to the files again when it is reloaded.
+// restore undoes a partial write, or with a nil snapshot only what was done to execs. It also restores the properties
+// of a scope, since systemd writes them to the files again when it is reloaded.
 func (c *container) restore(before, write *specs.LinuxResources, snapshot, ofExecs cgroup.Snapshot) error {
 	if snapshot == nil {
 		return ofExecs.RestoreLeft()
