@@ -100,12 +100,13 @@ func CheckImage(dir string) error {
 }
 
 // WithLog calls f with a directory for criu's log, and adds the cause from the log to an error of f. The directory is
-// dir, or if that is empty, one in bundle that is kept only if there is a cause.
+// dir, or if that is empty, one in bundle that is kept only if there is a cause, and until the next call.
 func WithLog(bundle, dir, log string, f func(dir string) error) error {
 	temporary := dir == ""
 	var err error
 	if temporary {
-		dir, err = os.MkdirTemp(bundle, "criu-")
+		dir = filepath.Join(bundle, "criu-log")
+		err = errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700))
 	} else {
 		err = os.MkdirAll(dir, 0o700)
 	}

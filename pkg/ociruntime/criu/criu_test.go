@@ -136,17 +136,20 @@ func TestWithLog_IsKeptOnlyWithACause(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bundle := t.TempDir()
-			err := WithLog(bundle, "", "dump.log", func(dir string) error {
-				if tc.log != "" {
-					must(t, os.WriteFile(filepath.Join(dir, "dump.log"), []byte(tc.log), 0o600))
-				}
-				return tc.err
-			})
+			var err error
+			for range 2 { // the log of a former try goes
+				err = WithLog(bundle, "", "dump.log", func(dir string) error {
+					if tc.log != "" {
+						must(t, os.WriteFile(filepath.Join(dir, "dump.log"), []byte(tc.log), 0o600))
+					}
+					return tc.err
+				})
+			}
 			if !errors.Is(err, tc.err) {
 				t.Errorf("error = %v, want %v", err, tc.err)
 			}
 			left, _ := filepath.Glob(filepath.Join(bundle, "criu-*/dump.log")) // the pattern is well formed
-			if (len(left) > 0) != tc.kept {
+			if (len(left) == 1) != tc.kept || len(left) > 1 {
 				t.Errorf("logs in the bundle: %v, want one: %t", left, tc.kept)
 			}
 			if tc.kept && (!strings.Contains(err.Error(), "(x.c:1): bad") || !strings.Contains(err.Error(), left[0])) {
