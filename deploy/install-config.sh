@@ -53,9 +53,9 @@ file_version() { awk '/^[ \t]*\[/ { exit } /^[ \t]*version[ \t]*=/ { sub(/#.*/, 
 # imports FILE prints the top-level imports of a configuration.
 imports() { awk '/^[ \t]*\[/ && !open { exit } /^[ \t]*imports[ \t]*=/ { open = 1 } open { sub(/#.*/, ""); print } open && /\]/ { exit }' "$1"; }
 
-# imports_conf_d reports whether the configuration imports all files of conf.d, as containerd's default does.
+# imports_conf_d FILE reports whether a configuration imports all files of conf.d, as containerd's default does.
 imports_conf_d() {
-	imports "$work/stripped" | grep -qF -e "\"$conf_d/*.toml\"" -e "'$conf_d/*.toml'" -e '"conf.d/*.toml"' -e "'conf.d/*.toml'"
+	imports "$1" | grep -qF -e "\"$conf_d/*.toml\"" -e "'$conf_d/*.toml'" -e '"conf.d/*.toml"' -e "'conf.d/*.toml'"
 }
 
 # imports_dropin FILE reports whether a configuration has the drop-in among its imports, in whatever form.
@@ -182,7 +182,7 @@ plan_install() {
 			# shellcheck disable=SC2086 # a list of words
 			tables containerd-2.toml $wanted
 		} >"$work/new-dropin"
-		if imports_conf_d || imports_dropin "$work/stripped"; then
+		if imports_conf_d "$work/stripped" || imports_dropin "$work/stripped"; then
 			cp "$work/stripped" "$work/new"
 		elif ! made_here; then
 			with_import "$work/stripped" >"$work/new"
@@ -212,9 +212,13 @@ check_candidate() {
 # importers prints the other configurations beside $config that import the drop-in: those of further containerds.
 importers() {
 	for file in "$(dirname "$config")"/*.toml; do
+		[ -f "$file" ] || continue
 		case $file in
 		"$config" | "$candidate" | "$baseline") ;;
-		*) if grep -qsF "$dropin" "$file"; then printf '%s ' "$file"; fi ;;
+		*)
+			if imports_conf_d "$file" || imports_dropin "$file" || imports "$file" | grep -qF "conf.d/$name.toml"; then
+				printf '%s ' "$file"
+			fi ;;
 		esac
 	done | sed 's/ $//'
 }

@@ -26,6 +26,7 @@ find_containerd() {
 	if [ -z "$containerd$restart" ]; then
 		pid=$(daemon_pid)
 		if [ -n "$pid" ]; then containerd=$(daemon_binary "$pid"); fi
+		[ -x "$containerd" ] || containerd='' # it was moved
 	fi
 	if [ -z "$containerd" ]; then
 		containerd=$(command -v containerd) || refuse "no containerd in PATH: name it with --containerd"
@@ -54,7 +55,7 @@ find_daemon() {
 	pid=$(daemon_pid)
 	[ -n "$pid" ] || return 0 # it does not run
 	runs=$(daemon_binary "$pid")
-	if [ "$(readlink -f "$containerd")" != "$runs" ] && [ "$("$runs" --version)" != "$("$containerd" --version)" ]; then
+	if [ -x "$runs" ] && [ "$(readlink -f "$containerd")" != "$runs" ] && [ "$("$runs" --version)" != "$("$containerd" --version)" ]; then
 		refuse "containerd, pid $pid, is $runs, of another version than --containerd $containerd"
 	fi
 	reads=$(tr '\0' '\n' <"/proc/$pid/cmdline" | awk '

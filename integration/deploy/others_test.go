@@ -106,30 +106,45 @@ func TestInstall_DropInOfSomebodyElseStays(t *testing.T) {
 
 // Two containerds have their configurations in one directory, and so one drop-in.
 func TestUninstall_KeepsWhatAnotherConfigurationImports(t *testing.T) {
-	n := newNode(t, release(t, "2.4"), basic).sibling(t, forms2()[0])
-	before := n.files()
-	n.want(0, nil, "install")
-	other := filepath.Join(filepath.Dir(n.config), "other.toml")
-	n.write(other, "version = 3\nimports = [\""+n.dropin()+"\"]\n")
-	installed := n.files()
-	shim := filepath.Join(n.bindir, shimName)
-	n.want(0, []string{n.dropin() + ": stays, " + other, shim + ": stays, " + other}, "uninstall")
-	after := n.files()
-	for _, file := range []string{n.dropin(), shim} {
-		if after[file] != installed[file] || after[file] == "" {
-			t.Errorf("%s was changed", file)
-		}
+	running := newNode(t, release(t, "2.4"), basic)
+	for name, tt := range map[string]struct {
+		imports string
+		keeps   bool
+	}{
+		"by its path":     {`imports = ["DROPIN"]`, true},
+		"all of conf.d":   {"imports = [\n  'CONF/*.toml' # all\n]", true},
+		"by a short path": {`imports = ["conf.d/` + shimName + `.toml"]`, true},
+		"in a comment":    {`# imports = ["DROPIN"]`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := running.sibling(t, forms2()[0])
+			before := n.files()
+			n.want(0, nil, "install")
+			other := filepath.Join(filepath.Dir(n.config), "other.toml")
+			n.write(other, "version = 3\n"+strings.NewReplacer("DROPIN", n.dropin(), "CONF", n.conf).Replace(tt.imports)+"\n")
+			installed := n.files()
+			shim := filepath.Join(n.bindir, shimName)
+			if tt.keeps {
+				n.want(0, []string{n.dropin() + ": stays, " + other, shim + ": stays, " + other}, "uninstall")
+				after := n.files()
+				for _, file := range []string{n.dropin(), shim} {
+					if after[file] != installed[file] || after[file] == "" {
+						t.Errorf("%s was changed", file)
+					}
+				}
+				if after[n.config] != before[n.config] {
+					t.Errorf("the configuration is\n%s\nwant\n%s", after[n.config], before[n.config])
+				}
+				if err := os.Remove(other); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.want(0, nil, "uninstall")
+			_ = os.Remove(n.bindir)
+			delete(before, n.bindir)
+			n.wantFiles(before)
+		})
 	}
-	if after[n.config] != before[n.config] {
-		t.Errorf("the configuration is\n%s\nwant\n%s", after[n.config], before[n.config])
-	}
-	if err := os.Remove(other); err != nil {
-		t.Fatal(err)
-	}
-	n.want(0, nil, "uninstall")
-	_ = os.Remove(n.bindir)
-	delete(before, n.bindir)
-	n.wantFiles(before)
 }
 
 func TestInstall_NamesAProgramThatIsAbsent(t *testing.T) {

@@ -323,8 +323,8 @@ const (
 // memory; and while a process with many threads dies, its sockets stay open for some milliseconds, and connections to
 // them are reset. So Serves tries again until ctx ends, which is an error.
 //
-// If there is no file, somebody may have removed it: then it counts whether the process of the shim lives. One that
-// ends removes its socket itself, so it has a moment. A nil lives is no process.
+// If the file is gone, the shim is alive if its process is. A shim that ends removes its socket first, so Serves waits
+// up to hangTimeout for its process to end. A nil lives means that the process is not known, and counts as dead.
 func Serves(ctx context.Context, socket, id string, lives func() (bool, error)) (bool, error) {
 	began := time.Now()
 	var last error

@@ -82,6 +82,10 @@ func (c *Cgroup) FitChildren(pattern string, b Bandwidth) (Snapshot, error) {
 	if c.unified || own == "" {
 		return before, nil
 	}
+	// Where a parent does not allow the period to be written first, the quota is: then it is one of the former period.
+	if now, err := readBandwidth(own); err == nil && now.Period > b.Period {
+		b.Period = now.Period
+	}
 	children, err := os.ReadDir(own)
 	if err != nil {
 		return before, err

@@ -165,18 +165,20 @@ func (c *Cgroup) Account() (a Account, err error) {
 }
 
 // forksRefused counts the forks that the cgroup's own limit refused. Since Linux 6.11, pids.events of v2 counts those
-// of the cgroups below as well, and pids.events.local those of this limit alone. Before that, and on v1, the former
-// counts those that were tried in the cgroup, whichever limit refused them: those of the leaf are its own.
+// of the cgroups below as well, and pids.events.local those of this limit alone. Before that, on v1, and with the mount
+// option pids_localevents, they count those that were tried in the cgroup, whichever limit refused them: those of the
+// leaf, which has no limit, are its own.
 func (c *Cgroup) forksRefused() uint64 {
 	if !c.unified {
 		return c.counter("pids.events", "max")
 	}
-	if local := "pids.events.local"; exists(c.File(local)) {
-		return c.counter(local, "max")
+	file := "pids.events.local"
+	if !exists(c.File(file)) {
+		file = "pids.events"
 	}
-	n := c.counter("pids.events", "max")
+	n := c.counter(file, "max")
 	if leaf := c.leaf.Load(); leaf != nil {
-		below, _ := readNumber(filepath.Join(*leaf, "pids.events"), "max") // no such file: it is not counted
+		below, _ := readNumber(filepath.Join(*leaf, file), "max") // no such file: it is not counted
 		n += below
 	}
 	return n

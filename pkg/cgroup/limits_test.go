@@ -104,6 +104,7 @@ func TestAccount_ForksRefused(t *testing.T) {
 		"since 6.11":               {map[string]string{"pids.events": "max 7\n", "pids.events.local": "max 2\n", "init/pids.events": "max 4\n"}, true, 2},
 		"before":                   {map[string]string{"pids.events": "max 3\n"}, false, 3},
 		"before, with exec-limits": {map[string]string{"pids.events": "max 0\n", "init/pids.events": "max 4\n"}, true, 4},
+		"with pids_localevents":    {map[string]string{"pids.events": "max 0\n", "pids.events.local": "max 0\n", "init/pids.events.local": "max 4\n"}, true, 4},
 		"before, a nested init":    {map[string]string{"pids.events": "max 3\n", "init/pids.events": "max 4\n"}, false, 3},
 	} {
 		dir := t.TempDir()

@@ -141,7 +141,11 @@ func rootOwner(spec *specs.Spec) idmap.Owner {
 // Prepare implements [process.Hook]. The root file system is mounted by then.
 func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	h.bundle = c.Bundle
-	prepared, config := *h, *c // which alone are changed once the wait was given up
+	//nolint:gosec // root of a user namespace passes
+	if err := os.Mkdir(filepath.Join(c.Bundle, skeletons), 0o711); err != nil {
+		return err
+	}
+	prepared, config := *h, *c // once the wait was given up, these alone change, and what is left of the directory
 	if err := patiently(h.setting, func() error { return prepared.prepare(&config) }); err != nil {
 		return err
 	}
@@ -229,14 +233,17 @@ func insertMount(mounts []specs.Mount, m specs.Mount) []specs.Mount {
 
 // Created implements [process.Hook]. An init that is dead sees nothing.
 func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init process.Handle) error {
-	pid := init.Pid()
-	err := patiently(h.setting, func() error {
-		err := h.checkBinds(pid)
-		if err == nil && len(h.late) > 0 {
-			err = mountLate(pid, h.late)
-		}
-		return err
-	})
+	of, err := openInit(init.Pid())
+	if err == nil {
+		err = patiently(h.setting, func() error {
+			defer of.close()
+			err := h.checkBinds(int(of.root.Fd()))
+			if err == nil && len(h.late) > 0 {
+				err = mountLate(int(of.mounts.Fd()), h.late)
+			}
+			return err
+		})
+	}
 	if errors.Is(err, errDead) {
 		return nil
 	}
@@ -245,18 +252,32 @@ func (h *Rootfs) Created(_ context.Context, _ process.RuntimeContainer, init pro
 
 var errDead = errors.New("init is dead")
 
+// opened is the root directory and the mount namespace of an init: later its pid may be another's.
+type opened struct{ root, mounts *os.File }
+
+func openInit(pid int) (o opened, err error) {
+	name := func(file string) string { return fmt.Sprintf("/proc/%d/%s", pid, file) }
+	if o.root, err = os.OpenFile(name("root"), unix.O_PATH|unix.O_DIRECTORY, 0); err == nil {
+		o.mounts, err = os.Open(name("ns/mnt"))
+	}
+	if err != nil {
+		o.close()
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return opened{}, errDead
+	}
+	return o, err
+}
+
+func (o opened) close() {
+	_ = o.root.Close() // opened for their names only
+	_ = o.mounts.Close()
+}
+
 // checkBinds refuses a container in which something other than what Parse found was mounted. libcontainer mounts by
 // name, in the container's mount namespace, where no descriptor of the shim can be mounted; so anybody who may write to
 // a directory above can put a link there meanwhile.
-func (h *Rootfs) checkBinds(pid int) error {
-	root, err := unix.Open(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOENT) {
-		return errDead
-	}
-	if err != nil {
-		return fmt.Errorf("root directory of the container: %w", err)
-	}
-	defer func() { _ = unix.Close(root) }() // opened for its name only
+func (h *Rootfs) checkBinds(root int) error {
 	for _, m := range h.binds {
 		want, err := statAt(unix.AT_FDCWD, m.Source, unix.RESOLVE_NO_SYMLINKS)
 		if err != nil {
@@ -280,15 +301,7 @@ func replaced(format string, args ...any) error {
 
 // mountLate mounts files and directories of /etc, whose mount points exist. They are many, and libcontainer would take
 // twenty times as long for each. In /etc only root can have put a link meanwhile.
-func mountLate(pid int, list []entry) error {
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-	if errors.Is(err, os.ErrNotExist) {
-		return errDead
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ns.Close() }() // opened for its name only
+func mountLate(ns int, list []entry) error {
 	trees := make([]int, 0, len(list))
 	defer func() {
 		for _, fd := range trees {
@@ -302,8 +315,8 @@ func mountLate(pid int, list []entry) error {
 		}
 		trees = append(trees, fd)
 	}
-	err = osthread.Run(func() error { // the thread stays in the container's mount namespace
-		err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS))
+	err := osthread.Run(func() error { // the thread stays in the container's mount namespace
+		err := errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(ns, unix.CLONE_NEWNS))
 		for i := 0; err == nil && i < len(list); i++ {
 			err = unix.MoveMount(trees[i], "", unix.AT_FDCWD, list[i].container, unix.MOVE_MOUNT_F_EMPTY_PATH)
 		}

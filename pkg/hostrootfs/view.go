@@ -77,7 +77,7 @@ func (v *view) add(e entry, root int, skeleton string) error {
 		v.mounts = append(v.mounts, e.bind())
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(skeleton), 0o711); err != nil { //nolint:gosec // root of a user namespace passes
+	if err := os.Mkdir(skeleton, 0o700); err != nil { // no parents: the bundle may be gone, if this took too long
 		return err
 	}
 	for _, t := range v.taken {

@@ -16,7 +16,7 @@ import (
 // show is what a view makes of an entry: its mounts, by destination, and what the skeleton has.
 func show(t *testing.T, h Rootfs, taken ...mountPoint) (mounts, late []string, skeleton string) {
 	t.Helper()
-	skeleton = filepath.Join(t.TempDir(), "bundle", "0")
+	skeleton = filepath.Join(t.TempDir(), "0")
 	v := view{hidden: h.hidden, entries: h.entries, taken: taken}
 	must(t, v.add(h.entries[0], -1, skeleton))
 	for _, m := range v.mounts {

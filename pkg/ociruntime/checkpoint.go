@@ -49,14 +49,14 @@ func (c *container) Checkpoint(r process.CheckpointRequest) error {
 		return err
 	}
 	defer c.runtime.reaper.Suspend()() // criu and the helpers that it runs
-	return ocierrors.Classify(criu.WithLog(c.config.Bundle, r.WorkPath, "dump.log", func(dir string) error {
+	err = ocierrors.Classify(criu.WithLog(c.config.Bundle, r.WorkPath, "dump.log", func(dir string) error {
 		opts.WorkDirectory = dir
-		err := fail.After("checkpoint.dump", lc.Checkpoint(opts))
-		if err != nil && made {
-			err = errors.Join(err, fail.After("checkpoint-undo.image", os.RemoveAll(r.Path)))
-		}
-		return err
+		return fail.After("checkpoint.dump", lc.Checkpoint(opts))
 	}))
+	if err != nil && made {
+		err = errors.Join(err, fail.After("checkpoint-undo.image", os.RemoveAll(r.Path)))
+	}
+	return err
 }
 
 // prepare makes a container without a process, for Restore.

@@ -4,6 +4,7 @@
 package ociruntime
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,14 +45,7 @@ func TestCPUs_OfAnExecAboveTheContainers(t *testing.T) {
 	c.ExecLimits = &limit.Limits{CPUs: 1000}
 	b := create(t, c).start()
 	for _, l := range []*limit.Limits{c.ExecLimits, {CPUs: 400}, {CPUs: 100}} {
-		streams, err := stdio.Open(t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
-		must(t, err)
-		t.Cleanup(func() { must(t, streams.Close()) })
-		h, err := b.Exec(t.Context(), command("sleep", "1000"), l, streams)
-		if err != nil {
-			t.Fatalf("exec with %d thousandths: %v", l.CPUs, err)
-		}
-		t.Cleanup(func() { _ = h.Signal(9); h.Wait() }) // it may have ended with the container
+		runExec(t, b, l, "sleep", "1000")
 	}
 	own := b.Cgroup().Path("cpu")
 	want := func(when string, v1, v2 [3]string) {
@@ -103,5 +97,65 @@ func TestCPUs_OfAContainerAboveThePods(t *testing.T) {
 	want = map[bool]string{false: "50000", true: "70000 100000"}[unified()]
 	if got := quotaOf(t, b.Cgroup().Path("cpu")); got != want {
 		t.Errorf("quota of the container after an update is %s, want %s", got, want)
+	}
+}
+
+// In another period than the pod's, the quota of the container is rounded down once more than that of its execs.
+func TestCPUs_RoundedBelowAnExecs(t *testing.T) {
+	if unified() {
+		t.Skip("SKIPPED: cgroup v2 allows a cgroup more than the one above")
+	}
+	pod := "/sys/fs/cgroup/cpu/" + parent()
+	must(t, os.MkdirAll(pod, 0o755))
+	must(t, cgroup.Write(filepath.Join(pod, "cpu.cfs_period_us"), "30000"))
+	eventually(t, "the cgroups of former tests are freed", func() bool {
+		return cgroup.Write(filepath.Join(pod, "cpu.cfs_quota_us"), "10000") == nil
+	})
+	t.Cleanup(func() {
+		must(t, cgroup.Write(filepath.Join(pod, "cpu.cfs_quota_us"), "-1"))
+		must(t, cgroup.Write(filepath.Join(pod, "cpu.cfs_period_us"), "100000"))
+	})
+	l := &limit.Limits{CPUs: 1000}
+	c := newConfig(t, "sleep", "1000")
+	c.ExecLimits, c.Limits, c.Spec.Linux.Resources = l, l, l.Lower(nil, false, true)
+	b := create(t, c).start()
+	runExec(t, b, l, "sleep", "1000")
+	must(t, b.Update(&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: new(int64(40000)), Period: new(uint64(50000))}}))
+}
+
+// runExec starts an exec, and ends it with the test.
+func runExec(t *testing.T, b *box, l *limit.Limits, args ...string) {
+	t.Helper()
+	streams, err := stdio.Open(t.Context(), stdio.Config{Stdout: "file:///dev/null"}, idmap.Owner{})
+	must(t, err)
+	t.Cleanup(func() { must(t, streams.Close()) })
+	h, err := b.Exec(t.Context(), command(args...), l, streams)
+	if err != nil {
+		t.Fatalf("exec with %d thousandths: %v", l.CPUs, err)
+	}
+	t.Cleanup(func() { _ = h.Signal(9); h.Wait() }) // it may have ended with the container
+}
+
+// An exec gets what the container has, while that changes.
+func TestCPUs_OfExecsDuringUpdates(t *testing.T) {
+	needCPUQuotas(t)
+	c := limited(t, quota(50000))
+	c.ExecLimits = &limit.Limits{CPUs: 1000}
+	b := create(t, c).start()
+	updates := make(chan error)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { // ends with ctx
+		var err error
+		for us := int64(20000); err == nil && ctx.Err() == nil; us = 70000 - us {
+			err = b.Update(quota(us))
+		}
+		updates <- err
+	}()
+	for range 100 {
+		runExec(t, b, c.ExecLimits, "true")
+	}
+	stop()
+	if err := <-updates; err != nil {
+		t.Errorf("update: %v", err)
 	}
 }

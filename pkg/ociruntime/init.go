@@ -29,6 +29,7 @@ import (
 	"sandbox.internal/shim/pkg/native"
 	"sandbox.internal/shim/pkg/ociruntime/launch"
 	"sandbox.internal/shim/pkg/ociruntime/ocierrors"
+	"sandbox.internal/shim/pkg/ociruntime/systemd"
 	"sandbox.internal/shim/pkg/process"
 	"sandbox.internal/shim/pkg/stdio"
 	"sandbox.internal/shim/pkg/unixfile"
@@ -205,7 +206,7 @@ type initLauncher struct {
 	launch.Init
 	made  *container
 	group cgroups.Manager // makes the cgroup
-	scope bool            // systemd has made it
+	scope bool            // it is a scope of systemd, which may have been made
 }
 
 // prepare makes the cgroup, unless systemd makes it with init in it, and sets what is called while init is set up.
@@ -220,7 +221,7 @@ func (i *initLauncher) prepare() error {
 	if config.Cgroups.Systemd {
 		i.Forked = func(pid int) error {
 			err := apply(pid)
-			i.scope = err == nil
+			i.scope = !systemd.UnitExists(err) // that one is another container's
 			return err
 		}
 	} else {

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/cgroups"
 	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer/specconv"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/pkg/cgroup"
 	"sandbox.internal/shim/pkg/fail"
@@ -31,9 +33,11 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	next, write := resources.Merge(before, r)
 	// CRI repeats everything in config.json, which does not have the limits of the container as a run.
 	next, write = c.config.Limits.LowerUpdate(next, write, c.cgroup.Unified(), c.countsSwap())
+	becomes := next.CPU
 	if l := c.config.Limits; l != nil && l.CPUs > 0 && write.CPU != nil && bandwidth(write.CPU).Quota > 0 {
 		b := c.cgroup.Fit(bandwidth(write.CPU)) // LowerUpdate has made a copy of write.CPU
 		write.CPU.Quota, write.CPU.Period, write.CPU.Burst = &b.Quota, &b.Period, atMost(write.CPU.Burst, b.Quota)
+		becomes = write.CPU
 	}
 	if err := resources.Check(next, resources.ReadHost(next)); err != nil {
 		return err
@@ -50,9 +54,13 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	if err != nil {
 		return fmt.Errorf("linux.resources: %w", err)
 	}
-	ofExecs, err := c.fitExecs(next, write)
+	var ofExecs cgroup.Snapshot
+	if write.CPU != nil && becomes != nil {
+		defer c.execGroups.LockQuotas()()
+		ofExecs, err = c.fitExecs(becomes)
+	}
 	if err == nil {
-		err = fail.After("update.write", c.write(write))
+		err = fail.After("update.write", c.writePatiently(write))
 	}
 	if err != nil {
 		err = ocierrors.Update(err, fields, c.cgroup)
@@ -90,15 +98,26 @@ func bandwidth(r *specs.LinuxCPU) cgroup.Bandwidth {
 }
 
 // fitExecs lowers quotas of execs to the one that the container is about to have.
-func (c *container) fitExecs(next, write *specs.LinuxResources) (cgroup.Snapshot, error) {
-	if next.CPU == nil || write.CPU == nil {
-		return nil, nil
-	}
-	before, err := c.execGroups.Fit(bandwidth(next.CPU))
+func (c *container) fitExecs(becomes *specs.LinuxCPU) (cgroup.Snapshot, error) {
+	before, err := c.execGroups.Fit(bandwidth(becomes))
 	if err != nil {
 		err = fmt.Errorf("linux.resources.cpu.quota: that of execs: %w", err)
 	}
 	return before, err
+}
+
+// writePatiently is write for a container whose execs may have had quotas. On v1 those of an exec that has ended count
+// until a thread of the kernel has freed its cgroup (kernel/cgroup/cgroup.c, css_killed_work_fn), some milliseconds
+// after it was removed.
+func (c *container) writePatiently(r *specs.LinuxResources) error {
+	const patience, interval = 200 * time.Millisecond, 5 * time.Millisecond
+	for began := time.Now(); ; <-time.After(interval) {
+		err := c.write(r)
+		lowers := r.CPU != nil && c.config.ExecLimits != nil && !c.cgroup.Unified()
+		if !lowers || !errors.Is(err, unix.EINVAL) || time.Since(began) > patience {
+			return err
+		}
+	}
 }
 
 // write writes r. If r has device rules, those that every container has follow them.

@@ -267,7 +267,7 @@ func removeNow(path string, ours func(pid int) (bool, error)) error {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENOTDIR), errdefs.IsInvalidArgument(err),
 		errors.Is(err, unix.ELOOP):
 		return nil // it is gone, or something else
-	case errors.Is(err, unix.EAGAIN): // somebody else has a lease on it, for as long as they like (fcntl(2))
+	case errors.Is(err, unix.EAGAIN): // somebody else has a lease on it, and may take another when it ends (fcntl(2))
 		log.L.WithField("path", path).Warn("pid file: it stays, since another process keeps it from being opened")
 		return nil
 	}

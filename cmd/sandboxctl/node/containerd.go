@@ -136,7 +136,10 @@ func (n *Node) eachContainer(ctx context.Context, namespace string, keep func(*c
 			keep(m.Container)
 		}
 	}
-	if !errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) {
+		err = ctx.Err() // containerd ends a list that was cut off as one that is complete
+	}
+	if err != nil {
 		return fmt.Errorf("containerd: list containers of %s: %w", namespace, errgrpc.ToNative(err))
 	}
 	return nil

@@ -27,6 +27,10 @@ type Groups struct {
 	parent *cgroup.Cgroup // the container's
 	limits *limit.Limits  // of each exec that has none of its own; nil for none
 
+	// quotas is held while a quota of v1 is written that must fit another: an exec's that of the container, or the other
+	// way round. systemd may take its time for the latter.
+	quotas sync.Mutex
+
 	mu sync.Mutex // held while cgroups are made and removed, which never blocks
 	// +checklocks:mu
 	last int // number in the name of the last one
@@ -60,9 +64,15 @@ func (g *Groups) Prepare() error {
 	return nil
 }
 
+// LockQuotas keeps execs from getting a quota until unlock is called.
+func (g *Groups) LockQuotas() (unlock func()) {
+	g.quotas.Lock()
+	return g.quotas.Unlock
+}
+
 // Fit lowers the quotas of execs that run to the one that the container is about to get, where it would be refused
-// otherwise (cgroup v1). They stay as low if the container gets more again. What they had is returned also if there is
-// an error.
+// otherwise (cgroup v1). The caller has called LockQuotas. They stay as low if the container gets more again. Fit
+// returns their former quotas, also with an error.
 func (g *Groups) Fit(b cgroup.Bandwidth) (cgroup.Snapshot, error) {
 	return g.parent.FitChildren("exec-*", b)
 }
@@ -86,7 +96,7 @@ func (g *Groups) Make(l *limit.Limits) (*Group, error) {
 		err = canLimit(g.parent, l)
 	}
 	if err == nil {
-		err = fail.After("exec.limits", group.limit(g.parent))
+		err = fail.After("exec.limits", g.limit(group))
 	}
 	if err != nil {
 		g.Remove(group, false)
@@ -168,20 +178,23 @@ func canLimit(c *cgroup.Cgroup, l *limit.Limits) error {
 	return errors.Join(errs...)
 }
 
-// limit writes the limits that already apply while the exec is started.
-func (g *Group) limit(parent *cgroup.Cgroup) error {
-	if g.Limits == nil {
+// limit writes the limits of an exec that already apply while it is started.
+func (g *Groups) limit(group *Group) error {
+	l := group.Limits
+	if l == nil {
 		return nil
 	}
 	var errs []error
-	if l := g.Limits; l.Memory > 0 {
-		errs = append(errs, g.LimitMemory(l.Memory, l.Swap))
+	if l.Memory > 0 {
+		errs = append(errs, group.LimitMemory(l.Memory, l.Swap))
 	}
-	if l := g.Limits; l.CPUs > 0 {
-		errs = append(errs, g.LimitCPU(l.CPUs))
+	if l.CPUs > 0 {
+		unlock := g.LockQuotas()
+		errs = append(errs, group.LimitCPU(l.CPUs))
+		unlock()
 	}
-	if l := g.Limits; l.LimitsIO() {
-		errs = append(errs, g.LimitIO(parent, l.ReadBPS, l.WriteBPS))
+	if l.LimitsIO() {
+		errs = append(errs, group.LimitIO(g.parent, l.ReadBPS, l.WriteBPS))
 	}
 	return errors.Join(errs...)
 }
