@@ -17,20 +17,20 @@ import (
 
 // SetDefaults gives the shims of a program that is isolated a default configuration file, until the test ends. What is
 // in /etc of the machine stays as it is.
-func SetDefaults(t testing.TB, text string) {
-	t.Helper()
+func SetDefaults(tb testing.TB, text string) {
+	tb.Helper()
 	mount := func(kind, target, options string) error {
 		if err := unix.Mount(kind, target, kind, 0, options); err != nil {
 			return fmt.Errorf("mount %s on %s: %w", kind, target, err)
 		}
-		t.Cleanup(func() {
+		tb.Cleanup(func() {
 			if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
-				t.Errorf("unmount %s: %v", target, err)
+				tb.Errorf("unmount %s: %v", target, err)
 			}
 		})
 		return nil
 	}
-	dir := t.TempDir()
+	dir := tb.TempDir()
 	upper, work := filepath.Join(dir, "upper"), filepath.Join(dir, "work")
 	own := filepath.Join(upper, "containerd-shim-sandbox-v1")
 	err := mount("tmpfs", dir, "mode=755")
@@ -42,6 +42,6 @@ func SetDefaults(t testing.TB, text string) {
 		err = mount("overlay", "/etc", "lowerdir=/etc,upperdir="+upper+",workdir="+work)
 	}
 	if err != nil {
-		t.Fatalf("default configuration of %s: %v", harness.Ours, err)
+		tb.Fatalf("default configuration of %s: %v", harness.Ours, err)
 	}
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package section reads the examples of docs for tests, and changes the parts of docs that tests and measurements write.
-// Such a section stands between the lines `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+// Package section reads the examples of docs for tests, and changes the parts of docs that tests and measurements
+// write. Such a section stands between the lines `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 package section
 
 import (

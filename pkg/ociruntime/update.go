@@ -54,15 +54,19 @@ func (c *container) Update(r *specs.LinuxResources) error {
 	if err != nil {
 		return fmt.Errorf("linux.resources: %w", err)
 	}
-	var ofExecs cgroup.Snapshot
-	if write.CPU != nil && becomes != nil {
-		defer c.execGroups.LockQuotas()()
-		ofExecs, err = c.fitExecs(becomes)
-	}
-	if err == nil {
-		err = fail.After("update.write", c.writePatiently(write))
-	}
-	if err != nil {
+	return c.execGroups.WithQuotas(func() error {
+		var ofExecs cgroup.Snapshot
+		var err error
+		if write.CPU != nil && becomes != nil {
+			ofExecs, err = c.fitExecs(becomes)
+		}
+		if err == nil {
+			err = fail.After("update.write", c.writePatiently(write))
+		}
+		if err == nil {
+			c.resources = next
+			return nil
+		}
 		err = ocierrors.Update(err, fields, c.cgroup)
 		if errors.Is(err, systemd.ErrSilent) {
 			snapshot = nil // systemd is asked first, so nothing was written
@@ -71,9 +75,7 @@ func (c *container) Update(r *specs.LinuxResources) error {
 			err = errors.Join(err, fmt.Errorf("put the former values back: %w", undo))
 		}
 		return err
-	}
-	c.resources = next
-	return nil
+	})
 }
 
 // countsSwap reports whether the kernel can limit swap.

@@ -64,14 +64,15 @@ func (g *Groups) Prepare() error {
 	return nil
 }
 
-// LockQuotas keeps execs from getting a quota until unlock is called.
-func (g *Groups) LockQuotas() (unlock func()) {
+// WithQuotas calls f while no exec gets a quota.
+func (g *Groups) WithQuotas(f func() error) error {
 	g.quotas.Lock()
-	return g.quotas.Unlock
+	defer g.quotas.Unlock()
+	return f()
 }
 
 // Fit lowers the quotas of execs that run to the one that the container is about to get, where it would be refused
-// otherwise (cgroup v1). The caller has called LockQuotas. They stay as low if the container gets more again. Fit
+// otherwise (cgroup v1). It is called by what WithQuotas calls. They stay as low if the container gets more again. Fit
 // returns their former quotas, also with an error.
 func (g *Groups) Fit(b cgroup.Bandwidth) (cgroup.Snapshot, error) {
 	return g.parent.FitChildren("exec-*", b)
@@ -189,9 +190,7 @@ func (g *Groups) limit(group *Group) error {
 		errs = append(errs, group.LimitMemory(l.Memory, l.Swap))
 	}
 	if l.CPUs > 0 {
-		unlock := g.LockQuotas()
-		errs = append(errs, group.LimitCPU(l.CPUs))
-		unlock()
+		errs = append(errs, g.WithQuotas(func() error { return group.LimitCPU(l.CPUs) }))
 	}
 	if l.LimitsIO() {
 		errs = append(errs, group.LimitIO(g.parent, l.ReadBPS, l.WriteBPS))
