@@ -4,6 +4,7 @@
 package launch
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -73,10 +74,11 @@ func FuzzInit(f *testing.F) {
 			}
 		}
 		want := slices.Clone(config.MaskPaths)
-		for _, text := range []string{destination, key} {
-			if text != "" {
-				want = append(want, text)
-			}
+		if destination != "" {
+			want = append(want, path.Clean("/"+destination))
+		}
+		if key != "" {
+			want = append(want, key)
 		}
 		for _, text := range want {
 			if text = strings.ReplaceAll(text, ".", "/"); !slices.ContainsFunc(keys(texts), func(s string) bool {
