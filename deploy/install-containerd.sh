@@ -1,15 +1,29 @@
 # SPDX-FileCopyrightText: The containerd-shim-sandbox-v1 authors
 # SPDX-License-Identifier: Apache-2.0
 
-# The part of install.sh that deals with containerd: its binary, the configuration that it reads, its restart.
+# The part of install.sh that deals with programs that run: the shim's, and containerd, its configuration and its restart.
 # shellcheck shell=sh
-# shellcheck disable=SC2154 # variables of install.sh
+# shellcheck disable=SC2154,SC2034 # variables of install.sh
 
 # need_tools refuses a node without a program that is needed: without diff, say, all would look the same.
 need_tools() {
 	for tool in awk cat cmp cp date diff grep mktemp mv readlink rm rmdir sed sort sync tail timeout tr xargs; do
 		command -v "$tool" >/dev/null || refuse "the program $tool is absent"
 	done
+}
+
+# check_binary finds the shim that is to be installed, and runs it.
+check_binary() {
+	if ! $place; then
+		binary=$shim
+		[ -f "$binary" ] || refuse "--config-only: no $shim, which a package would have: name its directory with --bindir"
+	elif [ -z "$binary" ]; then
+		binary=$here/$name
+		[ -e "$binary" ] || binary=$here/../bin/$name
+	fi
+	[ -f "$binary" ] || refuse "--binary \"$binary\": no such file (from source: make build; that of a package is in /usr/bin already)"
+	printed=$("$binary" -v 2>&1) || refuse "$binary does not run on this node: $printed"
+	release=$(say "$printed" | awk '$1 == "Version:" { print $2 }')
 }
 
 # daemon_pid prints the process id of the containerd that systemd runs, if any.

@@ -274,19 +274,6 @@ commit() {
 	rm -rf "$unfinished"
 }
 
-check_binary() {
-	if ! $place; then
-		binary=$shim
-		[ -f "$binary" ] || refuse "--config-only: no $shim, which a package would have: name its directory with --bindir"
-	elif [ -z "$binary" ]; then
-		binary=$here/$name
-		[ -e "$binary" ] || binary=$here/../bin/$name
-	fi
-	[ -f "$binary" ] || refuse "--binary \"$binary\": no such file (from source: make build; that of a package is in /usr/bin already)"
-	printed=$("$binary" -v 2>&1) || refuse "$binary does not run on this node: $printed"
-	release=$(say "$printed" | awk '$1 == "Version:" { print $2 }')
-}
-
 do_install() {
 	check_binary
 	wanted=''
