@@ -59,7 +59,7 @@ func TestCPUSet_InNomadsCgroups(t *testing.T) {
 	e := newCPUSetEnv(t)
 	n := newNomad(e)
 	path := strings.TrimPrefix(filepath.Dir(n.share.dir), "/sys/fs/cgroup/")
-	options := withOptions(e, fmt.Sprintf(`CpusetSource = "%[1]s/{alloc}.{task}.scope, %[1]s/{id}, %[1]s/share.slice"`, path))
+	options := withOptions(e, fmt.Sprintf(`CpusetSource = "%[1]s/other.slice/{alloc}.{task}.scope, %[1]s/other.slice/{id}, %[1]s/share.slice"`, path))
 	shared := make([]*task, 20)
 	for i := range shared {
 		shared[i] = n.run(i, "web", "", options)
