@@ -87,7 +87,7 @@ func (c *Cgroup) FitChildren(pattern string, b Bandwidth) (Snapshot, error) {
 		b.Period = now.Period
 	}
 	children, err := os.ReadDir(own)
-	if err != nil {
+	if err != nil && !IsGone(err) { // what c is about to get will be refused
 		return before, err
 	}
 	for _, child := range children {

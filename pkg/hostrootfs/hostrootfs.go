@@ -141,8 +141,7 @@ func rootOwner(spec *specs.Spec) idmap.Owner {
 // Prepare implements [process.Hook]. The root file system is mounted by then.
 func (h *Rootfs) Prepare(_ context.Context, c *process.Config) error {
 	h.bundle = c.Bundle
-	//nolint:gosec // root of a user namespace passes
-	if err := os.Mkdir(filepath.Join(c.Bundle, skeletons), 0o711); err != nil {
+	if err := makeDir(filepath.Join(c.Bundle, skeletons), 0o711); err != nil { // root of a user namespace passes
 		return err
 	}
 	prepared, config := *h, *c // once the wait was given up, these alone change, and what is left of the directory

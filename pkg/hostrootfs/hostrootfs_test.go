@@ -194,6 +194,9 @@ func TestPrepare_LeavesMaskedPathsMasked(t *testing.T) {
 	h := parsed(t, "default")
 	spec := &specs.Spec{Linux: &specs.Linux{MaskedPaths: []string{"/etc/hosts/", "/usr"}}}
 	c := process.Config{Bundle: t.TempDir(), Rootfs: t.TempDir(), Spec: spec}
+	again := c // as after a shim that was killed meanwhile
+	must(t, h.Prepare(t.Context(), &again))
+	h = parsed(t, "default")
 	must(t, h.Prepare(t.Context(), &c))
 	late := slices.ContainsFunc(h.late, func(e entry) bool { return e.container == "/etc/hosts" })
 	checked := slices.ContainsFunc(h.binds, func(m specs.Mount) bool { return m.Destination == "/usr" })

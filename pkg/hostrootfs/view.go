@@ -77,7 +77,7 @@ func (v *view) add(e entry, root int, skeleton string) error {
 		v.mounts = append(v.mounts, e.bind())
 		return nil
 	}
-	if err := os.Mkdir(skeleton, 0o700); err != nil { // no parents: the bundle may be gone, if this took too long
+	if err := makeDir(skeleton, 0o700); err != nil { // no parents: the bundle may be gone, if this took too long
 		return err
 	}
 	for _, t := range v.taken {
@@ -146,13 +146,21 @@ func makePoint(path string, file bool) error {
 	return os.WriteFile(path, nil, 0o644) //nolint:gosec // as above
 }
 
+// makeDir makes a directory, which may exist: a shim that was killed may have left it in the bundle.
+func makeDir(path string, mode os.FileMode) error {
+	if err := os.Mkdir(path, mode); !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
+}
+
 // makeLike makes a directory with the mode and the owner of another. It may exist.
 func makeLike(path, like string) error {
 	var stat unix.Stat_t
 	if err := unix.Stat(like, &stat); err != nil {
 		return &os.PathError{Op: "stat", Path: like, Err: err}
 	}
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := makeDir(path, 0o700); err != nil {
 		return err
 	}
 	return errors.Join(os.Lchown(path, int(stat.Uid), int(stat.Gid)), unix.Chmod(path, stat.Mode&0o7777))

@@ -121,7 +121,10 @@ func (c connection) IDs(ctx context.Context, namespace string) (ids []string, er
 	for {
 		m, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			break
+			err = ctx.Err() // containerd ends a list that was cut off as one that is complete
+			if err == nil {
+				break
+			}
 		}
 		if err != nil {
 			return nil, err
