@@ -134,8 +134,11 @@ func (n *node) wantRestarts(want int) {
 func (n *node) command(args ...string) *exec.Cmd {
 	n.Helper()
 	all := []string{
-		args[0], "--bindir", n.bindir, "--config", n.config, "--containerd", n.daemon,
+		args[0], "--bindir", n.bindir, "--config", n.config,
 		"--ctr", filepath.Join(n.c.Env.Tools, "ctr"), "--timeout", "30",
+	}
+	if n.daemon != "" {
+		all = append(all, "--containerd", n.daemon)
 	}
 	if n.binary != "" {
 		all = append(all, "--binary", n.binary)

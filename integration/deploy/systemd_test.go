@@ -57,6 +57,15 @@ KillMode=process
 	n.want(1, []string{"reads " + n.config + ": say --config " + n.config}, "install", "--config",
 		"/etc/containerd/config.toml")
 	n.want(1, []string{"--bindir /opt/none is not in the PATH of containerd"}, "install", "--bindir", "/opt/none")
+	// Another containerd is in PATH than the one that runs.
+	others := t.TempDir()
+	other := filepath.Join(others, "containerd")
+	n.script(other, "echo containerd github.com/containerd/containerd v1.7.0 none\n")
+	n.want(1, []string{"is " + env.Daemon + ", of another version than --containerd " + other}, "install", "--containerd", other)
+	n.daemon = ""
+	t.Setenv("PATH", others+":"+os.Getenv("PATH"))
+	n.want(0, []string{"would install"}, "install", "--dry-run")
+	n.daemon = env.Daemon
 	n.wantFiles(before)
 
 	n.write(fault, "")
