@@ -107,38 +107,15 @@ func (r *Run) killUnread() error {
 	return errors.Join(errs...)
 }
 
-// Resume lets a held process continue, and returns when it runs its program, or when that has ended. The error is
-// errdefs.ErrFailedPrecondition if the process ended before. If ctx ends first, Resume may be called again.
-func (r *Run) Resume(ctx context.Context) error {
+// Resume lets a held process continue, and returns when it runs its program, or when that has ended. It is called once.
+// The error is errdefs.ErrFailedPrecondition if the process ended before.
+func (r *Run) Resume() error {
+	if _, err := r.socket.Write([]byte{1}); err != nil {
+		return errors.Join(fmt.Errorf("the %s ended: %w: %w", r.name, err, errdefs.ErrFailedPrecondition), r.socket.Close())
+	}
+	r.resumed, r.waiting = r.waiting, nil
+	err := r.follow(context.Background()) // ends with the process at the latest
 	socket := r.socket
-	expired := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { // as in Execute
-		defer close(expired)
-		_ = socket.SetDeadline(time.Unix(1, 0))
-	})
-	defer func() {
-		if !stop() { // the context has ended, and a later call must not find its deadline
-			<-expired
-			_ = socket.SetDeadline(time.Time{})
-		}
-	}()
-	if r.held() {
-		_, err := r.socket.Write([]byte{1})
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			return fmt.Errorf("the %s ended: %w: %w", r.name, err, errdefs.ErrFailedPrecondition)
-		}
-		r.resumed, r.waiting = r.waiting, nil
-	}
-	err := r.follow(ctx)
-	if errors.Is(err, os.ErrClosed) { // by an earlier call, which reported why, or Close
-		return fmt.Errorf("the %s ended: %w", r.name, errdefs.ErrFailedPrecondition)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("%w (the %s was at: %s)", context.Cause(ctx), r.name, placeOf(r.current.Pid))
-	}
 	// The container may run for years, and the request holds everything that it was made from.
 	*r = Run{name: r.name, reaper: r.reaper, socket: socket, current: r.current}
 	return errors.Join(err, socket.Close())

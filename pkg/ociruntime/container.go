@@ -105,13 +105,13 @@ func (c *container) KeepCPUSet(ctx context.Context, cpus, mems string) error {
 }
 
 // Start implements process.RuntimeContainer.
-func (c *container) Start(ctx context.Context) error {
+func (c *container) Start() error {
 	path := filepath.Join(stateDir(c.config.Root, c.config.ID), execFifo)
-	start := c.openFifo
+	start := func() error { return c.openFifo(path) }
 	if c.held != nil {
-		start = func(ctx context.Context, _ string) error { return c.held.Resume(ctx) }
+		start = c.held.Resume
 	}
-	if err := start(ctx, path); err != nil {
+	if err := start(); err != nil {
 		return err
 	}
 	// runc's commands take a container without this file for running. The program runs by now: no failed start.
@@ -124,23 +124,21 @@ func (c *container) Start(ctx context.Context) error {
 // openFifo opens the fifo at which libcontainer's init waits. libcontainer's Exec does the same, but its goroutine and
 // thread never end if init is dead. Init writes one byte just before it runs the program (runc
 // libcontainer/standard_init_linux.go).
-func (c *container) openFifo(ctx context.Context, path string) error {
+func (c *container) openFifo(path string) error {
 	fifo, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer func() { _ = unix.Close(fifo) }() // nothing was written
 	c.awaitsProgram.Store(true)
-	return awaitByte(ctx, fifo, int(c.initFD.Fd()))
+	return awaitByte(fifo, int(c.initFD.Fd()))
 }
 
-// awaitByte waits until fifo has a byte to read, or the process of pidfd has died without writing one. Init writes as
-// soon as the fifo has a reader, unless something outside holds it up, so ctx is checked only now and then.
-func awaitByte(ctx context.Context, fifo, pidfd int) error {
-	const checkContext = 250 // ms
+// awaitByte waits until fifo has a byte to read, or the process of pidfd has died without writing one.
+func awaitByte(fifo, pidfd int) error {
 	for {
 		fds := []unix.PollFd{{Fd: int32(fifo), Events: unix.POLLIN}, {Fd: int32(pidfd), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds, checkContext); err != nil && err != unix.EINTR {
+		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			return os.NewSyscallError("poll", err)
 		}
 		if fds[1].Revents != 0 {
@@ -151,8 +149,6 @@ func awaitByte(ctx context.Context, fifo, pidfd int) error {
 			return nil
 		case fds[1].Revents != 0:
 			return fmt.Errorf("init is dead: %w", errdefs.ErrFailedPrecondition)
-		case ctx.Err() != nil:
-			return fmt.Errorf("init does not run its program: %w", ctx.Err())
 		}
 	}
 }

@@ -209,7 +209,7 @@ func tryCreateBy(tb testing.TB, ctx context.Context, r *Runtime, config process.
 
 func (b *box) start() *box {
 	b.t.Helper()
-	if err := b.Start(b.t.Context()); err != nil {
+	if err := b.Start(); err != nil {
 		b.t.Fatalf("Start: %v", err)
 	}
 	return b

@@ -100,7 +100,7 @@ func runInit(t *testing.T, r *Runtime, change func(*process.Config)) (seen inCon
 		delete(config["cgroups"].(map[string]any), "Path")
 		seen.State = state
 		seen.Cgroup = limits(created.(*container))
-		must(t, created.Start(t.Context()))
+		must(t, created.Start())
 		exit := created.Init().Wait()
 		must(t, streams.Drain(t.Context()))
 		must(t, created.Destroy())

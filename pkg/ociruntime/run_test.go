@@ -4,7 +4,6 @@
 package ociruntime
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"sync"
@@ -146,25 +145,9 @@ func TestStart_OfADeadInit(t *testing.T) {
 		if state == "collected" {
 			b.wait()
 		}
-		if err := b.Start(t.Context()); !errdefs.IsFailedPrecondition(err) {
+		if err := b.Start(); !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("Start of a %s init = %v, want failed precondition", state, err)
 		}
-	}
-}
-
-func TestStart_EndsWithItsContext(t *testing.T) {
-	wantNoLeaks(t)
-	b := create(t, newConfig(t, "true"))
-	must(t, b.Pause())
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := b.Start(ctx); !errdefs.IsDeadlineExceeded(err) {
-		t.Errorf("Start of a frozen init = %v, want deadline exceeded", err)
-	}
-	must(t, b.Resume())
-	b.start()
-	if got := b.wait().Status; got != 0 {
-		t.Errorf("status = %d, want 0", got)
 	}
 }
 

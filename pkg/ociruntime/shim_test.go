@@ -60,7 +60,7 @@ func live(file string) error {
 	if err != nil || l.Stage == "created" {
 		return err
 	}
-	if err := c.Start(ctx); err != nil || l.Stage == "running" {
+	if err := c.Start(); err != nil || l.Stage == "running" {
 		return err
 	}
 	return c.Pause()

@@ -52,14 +52,14 @@ type Container struct {
 	initLives context.Context //nolint:containedctx // that of a process, not of a request
 	initDied  context.CancelFunc
 
-	restoring atomic.Pointer[context.CancelFunc] // cancels the restore under way; nil if there is none
-
 	execsStarted atomic.Uint64
 	limitsMemory atomic.Bool // linux.resources limits memory
 
 	mu sync.Mutex
 	// +checklocks:mu
 	execs map[string]*Process
+	// +checklocks:mu
+	deleted bool // no exec is added any more
 	// +checklocks:mu
 	verdicts []limit.Verdict // the most recent ones
 	// +checklocks:mu
@@ -135,6 +135,9 @@ func (c *Container) initCreated(ctx context.Context, init Handle) (err error) {
 		if err := h.Created(ctx, c.runtime, init); err != nil {
 			return err
 		}
+	}
+	if ctx.Err() != nil && !c.Restored() { // hooks need not look; what was restored runs already
+		return fmt.Errorf("create: %w", context.Cause(ctx))
 	}
 	// This comes before init can run its program, so that no kill is missed.
 	if c.oom, err = c.runtime.Cgroup().WatchOOM(c.oomKilled); err != nil {
@@ -220,6 +223,9 @@ func (c *Container) AddExec(execID string, spec *specs.Process, io stdio.Config)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.deleted { // since the check
+		return fmt.Errorf("container %q: exec: already deleted: %w", c.ID(), errdefs.ErrNotFound)
+	}
 	if _, ok := c.execs[execID]; ok {
 		return fmt.Errorf("container %q: exec %q: %w", c.ID(), execID, errdefs.ErrAlreadyExists)
 	}
@@ -269,6 +275,9 @@ func (c *Container) Owners() (execs map[int]string, first map[int]bool) {
 // for remainingTimeout at most.
 func (c *Container) KillAll(ctx context.Context, sig syscall.Signal) (err error) {
 	if err := c.init.check(OpKill); err != nil {
+		if sig == syscall.SIGKILL {
+			return c.init.Kill(sig) // it may be being restored
+		}
 		return err
 	}
 	group := c.runtime.Cgroup()

@@ -17,8 +17,11 @@ import (
 	"sandbox.internal/shim/pkg/event"
 )
 
-// DeleteExec removes an exec that has exited or was never started.
+// DeleteExec removes an exec that has exited or was never started. It ends a Start under way.
 func (c *Container) DeleteExec(ctx context.Context, p *Process) (Status, error) {
+	if err := p.killStarting(ctx); err != nil {
+		return Status{}, err
+	}
 	if err := p.lockOp(ctx, OpDelete); err != nil {
 		return Status{}, err
 	}
@@ -45,9 +48,12 @@ func (c *Container) removeExec(p *Process) {
 	}
 }
 
-// Delete removes a container whose init has exited or was never started; one that was not started is killed first. A
-// failed Delete can be retried.
+// Delete removes a container whose init has exited or was never started; one that was not started is killed first, and
+// a restore under way is ended. A failed Delete can be retried.
 func (c *Container) Delete(ctx context.Context) (Status, error) {
+	if err := c.init.killStarting(ctx); err != nil {
+		return Status{}, err
+	}
 	if err := c.killUnstarted(ctx); err != nil {
 		return Status{}, err
 	}
@@ -84,6 +90,9 @@ func (c *Container) Delete(ctx context.Context) (Status, error) {
 
 // deleteUnstartedExecs deletes the execs of a deleted container that were never started, and no longer can be.
 func (c *Container) deleteUnstartedExecs() {
+	c.mu.Lock()
+	c.deleted = true
+	c.mu.Unlock()
 	for _, p := range c.processes() {
 		if p != c.init {
 			p.deleteUnstarted()

@@ -19,6 +19,9 @@
 // opLock, a channel with one slot, serializes the lifecycle operations of one process and its exit. It may be held
 // during slow kernel work. A caller whose context ends gives up waiting for it.
 //
+// A Start of an exec, and a restore, are ended by SIGKILL and by Delete (start.go). A Start of an init that Create made
+// continues without its caller.
+//
 // Container.freezing keeps exec starts and freezes apart: each exec that is being started holds one slot of it, and
 // Pause, Resume and Checkpoint hold all. Waiting for it ends with the caller's context or when init exits, so that the
 // exit gets opLock. Those three also give up after 10 s, so that an exec that hangs does not block the execs behind it

@@ -32,6 +32,7 @@ type fake struct {
 	group    *cgroup.Cgroup
 	gates    map[string]chan struct{}
 	failing  map[string]error
+	deaf     bool            // Exec and Restore do not end with their context
 	panics   string          // the call that does
 	account  *cgroup.Account // of each exec; nil: they have no cgroups of their own
 	entered  chan string     // a gated call has begun
@@ -50,10 +51,20 @@ func newFake() *fake {
 	}
 }
 
-func (f *fake) pass(call string) error {
+func (f *fake) pass(call string) error { return f.passWith(context.Background(), call) }
+
+// passWith is pass for a call that ends with ctx.
+func (f *fake) passWith(ctx context.Context, call string) error {
+	if f.deaf {
+		ctx = context.Background()
+	}
 	if gate, ok := f.gates[call]; ok {
 		f.entered <- call
-		<-gate
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 	if call == f.panics {
 		panic("panic of " + call)
@@ -78,8 +89,8 @@ func (f *fake) Create(_ context.Context, c Config, _ *stdio.Streams) (RuntimeCon
 	return f, nil
 }
 
-func (f *fake) Restore(context.Context, *stdio.Streams) (Handle, error) {
-	if err := f.pass("restore"); err != nil {
+func (f *fake) Restore(ctx context.Context, _ *stdio.Streams) (Handle, error) {
+	if err := f.passWith(ctx, "restore"); err != nil {
 		return nil, err
 	}
 	f.init = f.process()
@@ -97,7 +108,7 @@ func (f *fake) Checkpoint(r CheckpointRequest) error {
 }
 
 func (f *fake) Init() Handle                                     { return f.init }
-func (f *fake) Start(context.Context) error                      { return f.pass("start") }
+func (f *fake) Start() error                                     { return f.pass("start") }
 func (f *fake) AwaitProgram()                                    { _ = f.pass("await program") }
 func (f *fake) Update(*specs.LinuxResources) error               { return f.pass("update") }
 func (f *fake) Cgroup() *cgroup.Cgroup                           { return f.group }
@@ -107,8 +118,8 @@ func (f *fake) OwnsPIDs() bool                                   { return f.owns
 func (f *fake) Destroy() error                                   { return f.pass("destroy") }
 func (f *fake) Discard() error                                   { return f.pass("destroy") }
 
-func (f *fake) Exec(context.Context, *specs.Process, *limit.Limits, *stdio.Streams) (Handle, error) {
-	if err := f.pass("exec"); err != nil {
+func (f *fake) Exec(ctx context.Context, _ *specs.Process, _ *limit.Limits, _ *stdio.Streams) (Handle, error) {
+	if err := f.passWith(ctx, "exec"); err != nil {
 		return nil, err
 	}
 	p := f.process()

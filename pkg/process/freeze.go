@@ -173,18 +173,16 @@ func (c *Container) Checkpoint(ctx context.Context, r CheckpointRequest) error {
 
 // EndRestore cancels a restore under way, and waits for its end. The restore may succeed nevertheless.
 func (c *Container) EndRestore(ctx context.Context) error {
-	if cancel := c.restoring.Load(); cancel != nil {
-		(*cancel)()
+	c.init.mu.Lock()
+	if end := c.init.endStart; end != nil { // set before the restore is admitted
+		end(context.Canceled)
 	}
+	c.init.mu.Unlock()
 	return c.init.awaitOperation(ctx)
 }
 
 // restore restores init from its checkpoint. The caller holds init's opLock.
 func (c *Container) restore(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c.restoring.Store(&cancel) // set before the restore is admitted, so that EndRestore sees an admitted one
-	defer c.restoring.Store(nil)
 	if may := c.config.MayRestore; may != nil {
 		if err := may(); err != nil {
 			return err

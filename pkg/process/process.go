@@ -16,7 +16,6 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"sandbox.internal/shim/pkg/event"
 	"sandbox.internal/shim/pkg/limit"
 	"sandbox.internal/shim/pkg/stdio"
 )
@@ -43,8 +42,12 @@ type Process struct {
 	// +checklocks:mu
 	exit Exit
 	// +checklocks:mu
-	asked  map[Op]func(*stdio.Streams) error // what was asked of the streams before there were any
-	killed atomic.Bool                       // init was sent SIGKILL; a later freeze must be undone; set with mu held
+	asked map[Op]func(*stdio.Streams) error // what was asked of the streams before there were any
+	// startAbandoned reports that the caller of Start went away while init, which Create made, was let go.
+	startAbandoned atomic.Bool
+	killed         atomic.Bool // init was sent SIGKILL; a later freeze must be undone; set with mu held
+	// +checklocks:mu
+	endStart context.CancelCauseFunc // ends the Start of an exec, or the restore, that is under way; nil if none is
 }
 
 func newProcess(c *Container, execID string, spec *specs.Process, io stdio.Config, l *limit.Limits) *Process {
@@ -86,51 +89,24 @@ func (p *Process) Pid() int { return p.Status().Pid }
 // Exited returns a channel that is closed once the exit is published.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Start runs the program of init, or the exec.
-func (p *Process) Start(ctx context.Context) error {
-	if p.execID != "" {
-		defer p.deleteUnstarted() // if it was refused while the container was deleted
-	}
-	if err := p.lockOp(ctx, OpStart); err != nil {
-		return err
-	}
-	defer p.unlockOp()
-	c := p.container
-	if p.execID != "" {
-		return c.startExec(ctx, p)
-	}
-	start := c.runtime.Start
-	if c.Restored() {
-		start = c.restore
-	}
-	p.beginInit()
-	asked := time.Now()
-	if err := start(ctx); err != nil {
-		return p.wrap(err)
-	}
-	p.commit(OpStart)
-	p.startLimits(asked)
-	c.events.Put(event.TaskStart{ContainerID: c.ID(), Pid: p.Pid()})
-	c.publishOOMs()
-	if c.Restored() {
-		p.startWaiter()
-	}
-	return nil
-}
-
 // Kill sends sig. SIGKILL to init also thaws the container, whoever froze it or a part of it, since a frozen process
 // does not die on cgroup v1. Thawing only writes to the cgroup, since the runtime may be busy with a Pause or an
-// Update.
+// Update. SIGKILL also ends the Start of an exec, or a restore, that is under way: that fails, unless the program runs by
+// then, which ends like any other.
 func (p *Process) Kill(sig syscall.Signal) error {
 	p.mu.Lock()
 	_, err := p.nextLocked(OpKill)
+	if err != nil && sig == syscall.SIGKILL && p.endStart != nil {
+		p.endStart(errEndedByKill)
+		err = nil
+	}
 	handle := p.handle
 	last := sig == syscall.SIGKILL && p.execID == ""
 	if err == nil && last {
 		p.killed.Store(true)
 	}
 	p.mu.Unlock()
-	if err != nil {
+	if err != nil || handle == nil {
 		return err
 	}
 	if err := handle.Signal(sig); err != nil {

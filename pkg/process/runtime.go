@@ -37,7 +37,7 @@ type RuntimeContainer interface {
 	// first, none of them is running.
 	Restore(ctx context.Context, s *stdio.Streams) (Handle, error)
 	// Start lets init run its program. It returns when the program has begun, or with an error if init has exited.
-	Start(ctx context.Context) error
+	Start() error
 	// AwaitProgram waits briefly after Start until init runs its program, which the kernel loads after Start has
 	// returned.
 	AwaitProgram()

@@ -19,8 +19,8 @@ import (
 )
 
 // stopTimeout bounds a stop without a grace period for which no client waits. task.Manager waits 10 s for a Create that
-// it cancelled, and 10 s for a container that it killed.
-const stopTimeout = 20 * time.Second
+// it cancelled, and 12 s for a container that it killed.
+const stopTimeout = 22 * time.Second
 
 // stop is a Stop under way, which has a goroutine of its own.
 type stop struct {

@@ -239,6 +239,10 @@ func (c *Container) Checkpoint(ctx context.Context, r process.CheckpointRequest)
 // process in uninterruptible sleep, a mount or a hook can outlast any bound.
 const deathTimeout = 10 * time.Second
 
+// exitTimeout bounds how long a stop waits for the exit of what it killed: init's may be published deathTimeout after its
+// death, because of what it leaves behind (pkg/process, remainingTimeout).
+const exitTimeout = deathTimeout + 2*time.Second
+
 // StopContainers is for a shim that was asked to end. No container is created any more. Containers that have a stop
 // signal or timeout are stopped, each with its own grace period, those in the PID namespace of another one first. It
 // returns when their exits are published. The others are left to containerd's delete command (pkg/cleanup).
@@ -373,7 +377,7 @@ func (c *Container) sendStopSignal(ctx context.Context) error {
 }
 
 func (c *Container) killAndWait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, deathTimeout, fmt.Errorf("not dead %v after SIGKILL", deathTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, exitTimeout, fmt.Errorf("not dead %v after SIGKILL", exitTimeout))
 	defer cancel()
 	if err := c.KillAll(ctx, unix.SIGKILL); err != nil && !errdefs.IsNotFound(err) {
 		return err
