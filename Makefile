@@ -293,10 +293,17 @@ test-selinux: deps build ## tests under SELinux, in a virtual machine (root); PK
 	$(SELINUX) $(ROW) $(if $(filter file,$(origin PKGS)),'./pkg/ociruntime=SELinux|TheLabel|TestExec' ./pkg/pod=SELinux \
 		'./integration/containerd=TestRun|TestExec|TestTerminal' './integration/cri=SELinux|TestExec|TestPodFiles',-run '$(RUN)' $(PACKAGES))
 
-smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root)
-	@integration/vm/deps.sh
+# A version of Debian's kernel, or uml, which is fast, and has one CPU, few controllers and no security module.
+KERNEL   ?=
+smoke-vm: deps build ## the virtual machine itself, and a few tests with and without systemd (root); KERNEL=uml: of user-mode Linux
+	@integration/vm/deps.sh $(KERNEL)
 	@integration/cri/deps.sh
-	cd integration; SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
+	cd integration; $(if $(KERNEL),VMRUN_KERNEL='$(KERNEL)') SHIM_TEST_REQUIRE=vm $(GO) test -count=1 ./vm
+ifeq ($(KERNEL),uml)
+	$(VMTEST) -kernel uml -o $(CURDIR)/bin/vm/uml $(SMOKE) './integration/containerd=$(SMOKE_L3)|TestCgroup2' './integration/cri=TestPod_Runs|TestExec_HasATerminal'
+	$(VMTEST) -kernel uml -systemd -o $(CURDIR)/bin/vm/uml-systemd $(SMOKE) \
+		'./integration/containerd=$(SMOKE_L3)|TestSystemd_(Container|Limits|KilledShim)' './integration/cri=TestCgroupParent_PodInASlice'
+else
 	$(VMTEST) -o $(CURDIR)/bin/vm/cgroup2 $(SMOKE) ./pkg/cpuset \
 		'./integration/containerd=$(SMOKE_L3)|TestCPUSet_Holds|TestCPUSet_FollowsItsSource|TestCgroup2' \
 		'./integration/cri=TestPod_Runs|TestCheckpoint|AppArmor|TestExec_HasATerminal'
@@ -304,10 +311,10 @@ smoke-vm: deps build ## the virtual machine itself, and a few tests with and wit
 		'./integration/containerd=$(SMOKE_L3)|TestSystemd_(Container|Limits|CPUSet|KilledShim)' \
 		'./integration/cri=TestCgroupParent_PodInASlice|AppArmor'
 	$(SELINUX) './pkg/ociruntime=BySELinux' './pkg/pod=SELinux' './integration/cri=SELinux'
+endif
 
 # What differs between kernels: the smoke set, execs and namespaces made by a program without Go, CPU sets, the life of
 # containers, pods without a pause container, users of pods.
-KERNEL      ?=
 KERNELTESTS := ./pkg/native $(SMOKE) ./pkg/ociruntime/launch ./pkg/pod/nsholder ./pkg/cpuset \
 	'./integration/containerd=$(SMOKE_L3)|TestCPUSet_(Holds|FollowsItsSource|OfThePod)|TestCgroup2|TestRun|TestPause|TestKill|TestCreated|TestSandbox' \
 	'./integration/cri=TestPod_(Runs|HasOne|Init)|TestUserNamespace|TestNamespace_(Containers|Shared)|TestShim_KilledEnds|AppArmor|TestExec_HasATerminal'

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 )
@@ -40,12 +41,12 @@ func Run(ctx context.Context, c Config) (int, error) {
 		return StatusFailed, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // the result counts more than a file in the way
-	args, err := prepare(ctx, c, dir)
+	command, err := prepare(ctx, c, dir)
 	if err != nil {
 		return StatusFailed, err
 	}
 	for attempt := 1; ; attempt++ {
-		status, err := boot(ctx, c, args)
+		status, err := boot(ctx, c, command)
 		// Nothing of the command has happened yet, so another guest does no harm.
 		if !errors.Is(err, errNoSign) || attempt == attempts {
 			return status, err
@@ -54,8 +55,8 @@ func Run(ctx context.Context, c Config) (int, error) {
 	}
 }
 
-// prepare writes what the guest boots from into dir and returns qemu's arguments.
-func prepare(ctx context.Context, c Config, dir string) ([]string, error) {
+// prepare writes what the guest boots from into dir and returns the command that boots it.
+func prepare(ctx context.Context, c Config, dir string) (func(context.Context) *exec.Cmd, error) {
 	c.Share = slices.Clone(c.Share)
 	for i, shared := range c.Share {
 		path, err := filepath.Abs(shared)
@@ -100,5 +101,8 @@ func prepare(ctx context.Context, c Config, dir string) ([]string, error) {
 			return nil, err
 		}
 	}
-	return arguments(c, b, initrd, disk), nil
+	if c.Kernel == UML {
+		return umlCommand(c, b, initrd, disk, dir), nil
+	}
+	return qemuCommand(c, b, initrd, disk), nil
 }
