@@ -405,17 +405,17 @@ conformance: deps build ## containerd's own client tests, this shim beside the r
 CAMPAIGNFLAGS ?=
 RESULTS       := $(CURDIR)/integration/campaign/results
 .PHONY: campaign campaign-table
-# ON=v2 or systemd: in a virtual machine, some ten times slower.
+# ON=v2 or systemd: in a virtual machine, some ten times slower; with KERNEL=uml, which has one CPU, some four times.
 CAMPAIGN       = $(CURDIR)/bin/campaign/campaign -seed $(SEED) -runtime $(RUNTIME) -failures $(CURDIR)/bin/campaign \
 	-state $(CURDIR)/bin/campaign/$(SEED)-$(RUNTIME)$(ON).json $(if $(SHORT),-length 5m) \
 	$(if $(WRITE),-results $(RESULTS)) $(CAMPAIGNFLAGS)
-CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h -cpus $(or $(CPUS),2) $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
+CAMPAIGNGUEST  = $(GO) run ./cmd/vmrun -timeout 12h $(if $(KERNEL),-kernel '$(KERNEL)') -cpus $(or $(CPUS),$(if $(filter uml,$(KERNEL)),1,2)) $(if $(filter systemd,$(ON)),-systemd) -append apparmor=0 -tmpfs /mnt \
 	-rw $(CURDIR)/bin/campaign -rw $(RESULTS) \
 	-env SHIM_TEST_SLOWNESS=5 -env SHIM_TOOLS=/mnt -env SHIM_BINARY=/mnt/$(NAME) -env PATH=/mnt:$$PATH \
 	-- sh -c 'cp "$$0"/* $(BINARY) /mnt && exec "$$@"' "$$($(GO) run ./cmd/tools)"
-campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; ON=v2 or systemd
+campaign: deps build ## containers, execs and faults at random, by SEED, every answer and event checked (root); SHORT=1: five minutes; WRITE=1: totals into docs/reliability.md; ON=v2 or systemd, KERNEL=uml: faster there
 	@integration/cri/deps.sh
-	$(if $(ON),@integration/vm/deps.sh)
+	$(if $(ON),@integration/vm/deps.sh $(KERNEL))
 	cd integration; $(GO) build -o $(CURDIR)/bin/campaign/campaign ./cmd/campaign
 	cd integration; umask 022; $(if $(ON),$(CAMPAIGNGUEST),SHIM_BINARY=$(BINARY)) $(CAMPAIGN)
 	$(if $(WRITE),$(MAKE) --no-print-directory campaign-table)
