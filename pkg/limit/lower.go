@@ -221,10 +221,14 @@ func (l *Limits) lowerMemory(r *specs.LinuxResources, unified, swap bool) {
 	if r.Memory != nil {
 		memory = *r.Memory
 	}
+	most := l.Swap
+	if isLimit(memory.Limit) && isLimit(memory.Swap) { // what memory loses must not become swap
+		most = min(most, max(0, *memory.Swap-*memory.Limit))
+	}
 	memory.Limit = lower(memory.Limit, l.Memory)
 	switch {
 	case swap: // here that of memory and swap together
-		memory.Swap = lower(memory.Swap, *memory.Limit+l.Swap)
+		memory.Swap = lower(memory.Swap, *memory.Limit+most)
 	case memory.Swap != nil && *memory.Swap == -1: // there is no file to write that to
 		memory.Swap = nil
 	}
@@ -241,9 +245,12 @@ func (l *Limits) lowerMemory(r *specs.LinuxResources, unified, swap bool) {
 	}
 }
 
-// lower returns the lower of two limits, of which the first is none if it is nil or not positive.
+// isLimit reports whether a field of the OCI runtime specification limits something: 0 is not set, and -1 is no limit.
+func isLimit(p *int64) bool { return p != nil && *p > 0 }
+
+// lower returns the lower of two limits, of which the first may be none.
 func lower(limit *int64, most int64) *int64 {
-	if limit != nil && *limit > 0 {
+	if isLimit(limit) {
 		most = min(*limit, most)
 	}
 	return &most

@@ -167,6 +167,34 @@ func TestLowerUpdate_WithoutSwap(t *testing.T) {
 	}
 }
 
+// The OCI runtime specification limits memory and swap together. What a run has less of memory must not become swap.
+func TestLower_AllowsNoMoreSwapThanTheConfiguration(t *testing.T) {
+	const mib = 1 << 20
+	for name, tt := range map[string]struct{ limit, swap, memory, swapOfRun, wantLimit, wantSwap int64 }{
+		"no swap":                  {100 * mib, 100 * mib, 50 * mib, 1000 * mib, 50 * mib, 50 * mib},
+		"no swap in either":        {100 * mib, 100 * mib, 50 * mib, 0, 50 * mib, 50 * mib},
+		"less than the run":        {100 * mib, 110 * mib, 50 * mib, 1000 * mib, 50 * mib, 60 * mib},
+		"more than the run":        {100 * mib, 130 * mib, 50 * mib, 20 * mib, 50 * mib, 70 * mib},
+		"memory that is not taken": {100 * mib, 110 * mib, 200 * mib, 1000 * mib, 100 * mib, 110 * mib},
+		"any swap":                 {100 * mib, -1, 50 * mib, 20 * mib, 50 * mib, 70 * mib},
+		"swap that is not set":     {100 * mib, 0, 50 * mib, 20 * mib, 50 * mib, 70 * mib},
+		"no limits":                {-1, -1, 50 * mib, 20 * mib, 50 * mib, 70 * mib},
+		"less than memory alone":   {100 * mib, 50 * mib, 50 * mib, 20 * mib, 50 * mib, 50 * mib}, // not 0, which is no limit
+	} {
+		given := &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &tt.limit, Swap: &tt.swap}}
+		l := &Limits{Memory: tt.memory, Swap: tt.swapOfRun}
+		for _, unified := range []bool{false, true} {
+			m := l.Lower(given, unified, true).Memory
+			if *m.Limit != tt.wantLimit || *m.Swap != tt.wantSwap {
+				t.Errorf("%s: memory %d, with swap %d, want %d, %d", name, *m.Limit, *m.Swap, tt.wantLimit, tt.wantSwap)
+			}
+			if _, write := l.LowerUpdate(given, given, unified, true); *write.Memory.Swap != tt.wantSwap {
+				t.Errorf("%s: an update writes %d of memory and swap, want %d", name, *write.Memory.Swap, tt.wantSwap)
+			}
+		}
+	}
+}
+
 // Where the kernel does not count swap, a run of limited memory without swap must not be swapped.
 func TestLower_SwapThatIsNotCounted(t *testing.T) {
 	most := uint64(100)
