@@ -37,7 +37,9 @@ type oomSource interface {
 	// kills returns the number of kills in the cgroup and those nested in it, without blocking. The caller serialises
 	// calls.
 	kills() (uint64, error)
-	// await calls check each time the number may have risen, and returns after close.
+	// canAwait reports whether the kernel tells when the number may have risen.
+	canAwait() bool
+	// await calls check each time the number may have risen, and returns after close, or at once if it cannot await.
 	await(check func())
 	// close ends await and closes all descriptors.
 	close()
@@ -48,8 +50,8 @@ type oomSource interface {
 // is called by the watch's goroutine or inside Check or Stop, never concurrently. It must return soon and must not call
 // the watch.
 //
-// A cgroup without memory controller gives a watch that does nothing. One that is gone gives errdefs.ErrNotFound. The
-// caller must call Stop.
+// A cgroup without memory controller gives a watch that does nothing. If the kernel has no room to watch, the log says
+// so, and only Check and Stop report. A cgroup that is gone gives errdefs.ErrNotFound. The caller must call Stop.
 func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	w := &OOMWatch{cgroup: c.String(), notify: notify}
 	dir := c.Path("memory")
@@ -74,6 +76,10 @@ func (c *Cgroup) WatchOOM(notify func()) (*OOMWatch, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watch OOM kills of cgroup %s: %w", w.cgroup, classify(err))
+	}
+	if !w.source.canAwait() {
+		log.L.WithField("cgroup", w.cgroup).Warn("OOM kills are reported only when init or an exec ends: " +
+			"the kernel has no room to watch for them: raise fs.epoll.max_user_watches, unless memory was short")
 	}
 	w.waiter.Go(func() { w.source.await(w.Check) }) // ends when Stop closes the source; Stop joins it
 	return w, nil
@@ -162,8 +168,14 @@ func openMemoryEvents(dir string) (oomSource, error) {
 
 func (e memoryEvents) kills() (uint64, error) { return numberIn(e.File, "oom_kill") }
 
+func (e memoryEvents) canAwait() bool { return isPolled(e.File) }
+
+// isPolled reports whether Go's poller has the file. Package os drops the error of epoll_ctl(2), for example ENOSPC
+// (fs.epoll.max_user_watches); but only a file that is not polled has no deadlines.
+func isPolled(f *os.File) bool { return !errors.Is(f.SetDeadline(time.Time{}), os.ErrNoDeadline) }
+
 // await waits in Go's poller, which calls the function at first and after each wake-up until the file is closed. It
-// would return immediately for a file that cannot be polled; those of cgroup2 can.
+// returns immediately for a file that is not polled.
 func (e memoryEvents) await(check func()) {
 	conn, _ := e.SyscallConn()         // fails only without a file
 	_ = conn.Read(func(uintptr) bool { // the error says that the file was closed
@@ -249,6 +261,8 @@ func (c *oomControl) kills() (uint64, error) {
 	}
 	return c.total, nil
 }
+
+func (c *oomControl) canAwait() bool { return isPolled(c.event) }
 
 func (c *oomControl) await(check func()) {
 	var buf [8]byte // an eventfd is read eight bytes at a time
