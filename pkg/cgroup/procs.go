@@ -27,8 +27,15 @@ func (c *Cgroup) Procs() ([]int, error) {
 	var pids []int
 	found := false
 	for _, dir := range c.dirs {
+		threaded := false // then no cgroup above lists the processes
 		err := walk(dir, func(n node) (err error) {
 			pids, err = appendProcs(pids, n)
+			if errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup of v2 (cgroup-v2.rst, "Threads")
+				err = nil
+				if threaded = threaded || n.depth == 0; threaded {
+					pids, err = appendOwners(pids, n)
+				}
+			}
 			return err
 		}, nil)
 		switch {
@@ -61,9 +68,6 @@ func (c *Cgroup) IsEmpty() bool {
 func appendProcs(pids []int, n node) ([]int, error) {
 	const file = "cgroup.procs"
 	b, err := n.read(file)
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		return pids, nil // a threaded cgroup of v2: the domain above lists its processes
-	}
 	if err != nil {
 		return pids, err
 	}
@@ -73,7 +77,7 @@ func appendProcs(pids []int, n node) ([]int, error) {
 	return pids, nil
 }
 
-// parseProcs adds the processes that the text of cgroup.procs lists.
+// parseProcs adds the processes that the text of cgroup.procs lists, or the threads that cgroup.threads does.
 func parseProcs(pids []int, text []byte) ([]int, error) {
 	for line := range bytes.Lines(text) {
 		pid, err := strconv.Atoi(string(bytes.TrimSpace(line)))
