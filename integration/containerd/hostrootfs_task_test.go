@@ -4,15 +4,18 @@
 package containerd_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"sandbox.internal/shim/integration/harness"
 )
@@ -74,6 +77,54 @@ func TestHostRootfs_UserOfTheHostByName(t *testing.T) {
 	}
 	_, err := e.tryCreate("image", config{opts: with(annotations(annotationHostUser, user))}, "true")
 	wantError(t, err, errdefs.ErrInvalidArgument, annotationHostUser, "has no effect without")
+}
+
+// A program that is setuid, or has file capabilities, would make its user root among the files of the host.
+func TestHostRootfs_UserOfTheHostStaysThatUser(t *testing.T) {
+	e, _ := newHostEnv(t)
+	image := []client.NewContainerOpts{e.inSnapshot(func(root string) error {
+		setuid, capable := filepath.Join(root, "setuid"), filepath.Join(root, "capable")
+		kill := make([]byte, 20)                           // capabilities(7), "File capability extended attribute versioning"
+		kill[0], kill[3], kill[4] = 1, 2, 1<<unix.CAP_KILL // effective, version 2, permitted
+		return errors.Join(copyProgram("/usr/bin/id", setuid), os.Chmod(setuid, 0o755|os.ModeSetuid),
+			copyProgram("/usr/bin/grep", capable), unix.Setxattr(capable, "security.capability", kill, 0))
+	})}
+	opts := with(annotations(annotationHostRootfs, "default", annotationHostUser, "daemon"), oci.WithNewPrivileges)
+	var none strings.Builder // what proc(5) says of a process without capabilities
+	for _, set := range []string{"Inh", "Prm", "Eff", "Amb"} {
+		none.WriteString("Cap" + set + ":\t0000000000000000\n")
+	}
+	for id, tt := range map[string]struct {
+		program []string
+		want    string
+	}{
+		"setuid":  {[]string{"/setuid", "-u"}, "1\n"},
+		"capable": {[]string{"/capable", "Cap[IPEA]", "/proc/self/status"}, none.String()},
+	} {
+		c := e.run(id, config{opts: opts, new: image}, tt.program...)
+		c.wantExit(0)
+		if got := c.out.String(); got != tt.want {
+			t.Errorf("%v as the container prints %q, want %q", tt.program, got, tt.want)
+		}
+		c = e.run(id+"-execs", config{opts: opts, new: image}, "sleep", "1000")
+		for exec, user := range map[string]specs.User{"root": {}, "another": {UID: 1}} {
+			x := c.exec(exec, config{}, func(p *specs.Process) { p.User = user }, tt.program...)
+			e.must(x.Start(e.ctx), "start an exec")
+			x.wantExit(0)
+			if got := x.out.String(); got != tt.want {
+				t.Errorf("%v as the exec %s prints %q, want %q", tt.program, exec, got, tt.want)
+			}
+		}
+		c.kill()
+	}
+}
+
+func copyProgram(from, to string) error {
+	program, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, program, 0o755) //nolint:gosec // as programs are
 }
 
 func TestHostRootfs_ProgramsBelowTheTaskDirectoryComeFirst(t *testing.T) {

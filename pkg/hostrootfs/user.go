@@ -67,9 +67,16 @@ func (u *hostUser) check(spec *specs.Spec) error {
 func isRoot(p *specs.Process) bool { return p.User.UID == 0 }
 
 // SetUser makes a process that names root, as configurations do by default, one of the user of host-rootfs.user, with
-// the user's groups and, unless it has another, home directory. It replaces what it changes.
+// the user's groups and, unless it has another, home directory. No process of the container may become another user,
+// unless the setting names root. SetUser replaces what it changes.
 func (h *Rootfs) SetUser(p *specs.Process) {
-	if h.user == nil || !isRoot(p) {
+	if h.user == nil {
+		return
+	}
+	if h.user.user.UID != 0 {
+		confine(p)
+	}
+	if !isRoot(p) {
 		return
 	}
 	umask := p.User.Umask
@@ -79,4 +86,17 @@ func (h *Rootfs) SetUser(p *specs.Process) {
 	if h.user.home != "" && !hasHome {
 		p.Env = append(slices.Clone(p.Env), "HOME="+h.user.home)
 	}
+}
+
+// confine takes from a process what could make it root among the files of the host: what it executes runs as its user,
+// even if it is setuid. Without ambient and inheritable capabilities no program gets any, unless it has file
+// capabilities: with no_new_privs these give what was permitted before (cap_bprm_creds_from_file in the kernel's
+// security/commoncap.c), so nothing is. The bounding set stays, or the kernel would refuse to execute such a program.
+func confine(p *specs.Process) {
+	p.NoNewPrivileges = true
+	var bounding []string
+	if p.Capabilities != nil {
+		bounding = p.Capabilities.Bounding
+	}
+	p.Capabilities = &specs.LinuxCapabilities{Bounding: bounding}
 }

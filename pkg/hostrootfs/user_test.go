@@ -70,21 +70,36 @@ func TestUser_OfAProcess(t *testing.T) {
 	build := specs.User{UID: 1001, GID: 1002, AdditionalGids: []uint32{6, 7}}
 	withUmask := build
 	withUmask.Umask = &umask
+	kill := []string{"CAP_KILL"}
+	confined := func(p specs.Process) specs.Process {
+		p.NoNewPrivileges, p.Capabilities = true, &specs.LinuxCapabilities{}
+		return p
+	}
 	for _, tc := range []struct {
 		name     string
 		in, want specs.Process
 	}{
-		{"root", specs.Process{}, specs.Process{User: build, Env: []string{"HOME=/home/build"}}},
+		{"root", specs.Process{}, confined(specs.Process{User: build, Env: []string{"HOME=/home/build"}})},
 		{
 			"root with groups and a home",
 			specs.Process{User: specs.User{AdditionalGids: []uint32{1}, Umask: &umask}, Env: []string{"HOME=/x"}},
-			specs.Process{User: withUmask, Env: []string{"HOME=/x"}},
+			confined(specs.Process{User: withUmask, Env: []string{"HOME=/x"}}),
 		},
-		{"another user", specs.Process{User: specs.User{UID: 5}}, specs.Process{User: specs.User{UID: 5}}},
+		{"another user", specs.Process{User: specs.User{UID: 5}}, confined(specs.Process{User: specs.User{UID: 5}})},
 		{
 			"root with another group",
 			specs.Process{User: specs.User{GID: 5}},
-			specs.Process{User: build, Env: []string{"HOME=/home/build"}},
+			confined(specs.Process{User: build, Env: []string{"HOME=/home/build"}}),
+		},
+		{
+			"root with capabilities",
+			specs.Process{Capabilities: &specs.LinuxCapabilities{
+				Bounding: kill, Effective: kill, Permitted: kill, Inheritable: kill, Ambient: kill,
+			}},
+			specs.Process{
+				User: build, Env: []string{"HOME=/home/build"},
+				NoNewPrivileges: true, Capabilities: &specs.LinuxCapabilities{Bounding: kill},
+			},
 		},
 	} {
 		got := tc.in
@@ -92,6 +107,10 @@ func TestUser_OfAProcess(t *testing.T) {
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
+	}
+	root, process := Rootfs{user: &hostUser{}}, specs.Process{Capabilities: &specs.LinuxCapabilities{Permitted: kill}}
+	if root.SetUser(&process); process.NoNewPrivileges || len(process.Capabilities.Permitted) == 0 {
+		t.Errorf("as root the process is %+v, want it with its privileges", process)
 	}
 	none, process := Rootfs{}, specs.Process{}
 	if none.SetUser(&process); !cmp.Equal(process, specs.Process{}) {
